@@ -12,7 +12,7 @@ mod unread;
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::Arc;
+use std::sync::{Arc, Once};
 use std::time::Duration;
 
 use anyhow::Context;
@@ -20,6 +20,7 @@ use axum::Router;
 use axum::body::Body;
 use axum::extract::ConnectInfo;
 use axum::extract::Request;
+use axum::http::Version;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
 use hyper_util::server::graceful::{GracefulShutdown, Watcher};
@@ -28,6 +29,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
 
+use batch::Unread;
 use connections::{Connections, Place};
 use in_place::InPlace;
 
@@ -36,6 +38,10 @@ const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
 const MAX_STREAMS_PER_CONNECTION: u32 = 10_000;
 /// Most bytes of one response that wait for a client that does not read: what is beyond is not asked for.
 const MAX_UNSENT: usize = 64 * 1024;
+/// The largest part of a response that is handed on at once, over HTTP/2 and over HTTP/1.1: the HTTP library takes sixteen
+/// parts of the latter before it waits for its client, whatever their size.
+const PART: usize = 16 * 1024;
+const PART_1: usize = MAX_UNSENT / 16;
 /// What is given to such a client waits for so long. Envoy stops reading where its own client does.
 const UNREAD_TIMEOUT: Duration = Duration::from_secs(60);
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(15);
@@ -56,7 +62,7 @@ pub struct Limits {
     pub connections: usize,
     /// From accept to the headers of the first request.
     pub first_request: Duration,
-    /// How long a client may take nothing of a response that is there for it, over HTTP/2.
+    /// How long a client may take nothing of a response that is there for it.
     pub unread: Duration,
 }
 
@@ -128,22 +134,37 @@ impl Served {
     async fn run(self, builder: Arc<Builder<InPlace>>, stream: TcpStream, router: Router) {
         let Served { peer, place, limits, watcher } = self;
         let usage = place.usage();
+        let (stream, batches) = batch::batched(stream);
+        let (socket, narrowed) = (batches.socket(), Arc::new(Once::new()));
         let service = tower::service_fn(move |mut request: Request<_>| {
             request.extensions_mut().insert(ConnectInfo(peer));
+            let largest = match request.version() {
+                Version::HTTP_2 => PART,
+                // A connection has one response at a time.
+                _ => {
+                    narrowed.call_once(|| socket.keep_at_most(MAX_UNSENT));
+                    PART_1
+                }
+            };
             let open = usage.begin();
             let router = router.clone();
             async move {
                 // A router is always ready, and its error type has no values.
                 let response = router.oneshot(request.map(Body::new)).await?;
-                Ok::<_, std::convert::Infallible>(response.map(|body| open.until_the_end_of(body)))
+                Ok::<_, std::convert::Infallible>(response.map(|body| open.until_the_end_of(body, largest)))
             }
         });
-        let (stream, batches) = batch::batched(stream);
         let connection = builder.serve_connection(TokioIo::new(stream), TowerToHyperService::new(service));
         tokio::select! {
             biased;
-            ended = batches.of(watcher.watch(connection)) => if let Err(error) = ended {
-                tracing::debug!(%peer, %error, "connection broke");
+            ended = batches.of(watcher.watch(connection), limits.unread) => match ended {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => tracing::debug!(%peer, %error, "connection broke"),
+                Err(Unread) => tracing::info!(
+                    %peer,
+                    seconds = limits.unread.as_secs(),
+                    "a connection is closed: its client reads nothing of what is there for it"
+                ),
             },
             () = place.silent_for(limits.first_request) => {
                 tracing::debug!(%peer, "connection closed: it brought no request in time");

@@ -2,13 +2,14 @@
 //!
 //! An HTTP library writes each answer by itself, and each write wakes whoever reads. Owns: the bytes that wait for the
 //! end of a turn, and the turns of a connection that wakes itself. Keeps true: nothing waits beyond its turn but for a
-//! peer that does not read; at most [`MOST`] bytes wait; bytes keep their order.
+//! peer that does not read, and not for ever for that one; at most [`MOST`] bytes wait; bytes keep their order.
 
 use std::io;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::task::{Context, Poll, Wake, Waker, ready};
+use std::time::Duration;
 
 use futures::task::AtomicWaker;
 use parking_lot::Mutex;
@@ -16,6 +17,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::task::coop::{has_budget_remaining, unconstrained};
+use tokio::time::{Instant, Sleep, sleep_until};
 
 /// Most bytes that wait: then they go out whether the turn has ended or not.
 const MOST: usize = 32 * 1024;
@@ -27,7 +29,8 @@ const ROUNDS: usize = 4;
 /// A connection's stream as the HTTP library sees it, and what sends its batches.
 pub(super) fn batched(stream: TcpStream) -> (Stream, Batches) {
     let (read, write) = stream.into_split();
-    let waiting = Arc::new(Mutex::new(Waiting { write, bytes: Vec::new(), sent: 0, broken: None }));
+    let waiting = Waiting { write, bytes: Vec::new(), sent: 0, sent_in_all: 0, broken: None };
+    let waiting = Arc::new(Mutex::new(waiting));
     (Stream { read, waiting: Arc::clone(&waiting) }, Batches(waiting))
 }
 
@@ -37,6 +40,8 @@ struct Waiting {
     bytes: Vec<u8>,
     /// How many of them were sent.
     sent: usize,
+    /// Changes whenever the peer has made room.
+    sent_in_all: usize,
     /// Why no more can be.
     broken: Option<io::ErrorKind>,
 }
@@ -50,7 +55,10 @@ impl Waiting {
                 written => written.map_err(|error| error.kind()),
             };
             match written {
-                Ok(sent) => self.sent += sent,
+                Ok(sent) => {
+                    self.sent += sent;
+                    self.sent_in_all = self.sent_in_all.wrapping_add(sent);
+                }
                 Err(kind) => {
                     self.broken = Some(kind);
                     self.bytes.clear();
@@ -136,9 +144,34 @@ impl AsyncWrite for Stream {
 /// Sends what a connection has written.
 pub(super) struct Batches(Arc<Mutex<Waiting>>);
 
+/// The peer read nothing of what waits for it for as long as it may.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Unread;
+
+/// A connection's socket.
+#[derive(Clone)]
+pub(super) struct Socket(Arc<Mutex<Waiting>>);
+
+impl Socket {
+    /// The kernel keeps no more than that for a peer that does not read, and tells of each part that one which reads
+    /// slowly has read. It doubles the number (socket(7)).
+    pub(super) fn keep_at_most(&self, bytes: usize) {
+        let waiting = self.0.lock();
+        if let Err(error) = rustix::net::sockopt::set_socket_send_buffer_size(waiting.write.as_ref(), bytes) {
+            tracing::debug!(%error, "the size of a send buffer is not set");
+        }
+    }
+}
+
 impl Batches {
-    /// Runs `connection`, whose stream this belongs to, and sends what it wrote at the end of each of its turns.
-    pub(super) async fn of<C: Future>(self, connection: C) -> C::Output {
+    pub(super) fn socket(&self) -> Socket {
+        Socket(Arc::clone(&self.0))
+    }
+
+    /// Runs `connection`, whose stream this belongs to, and sends what it wrote at the end of each of its turns; for as
+    /// long as the peer does not read nothing for `longest`.
+    pub(super) async fn of<C: Future>(self, connection: C, longest: Duration) -> Result<C::Output, Unread> {
+        let mut patience = Patience { longest, until: None, sent: 0 };
         let mut connection = pin!(connection);
         let turn = Arc::new(Turn::default());
         let waker = Waker::from(Arc::clone(&turn));
@@ -147,10 +180,39 @@ impl Batches {
             // Where the peer does not read, the task is woken when it does; a connection that has ended does not wait
             // for that. A broken stream tells whoever writes next. A turn that took all of the task's budget sends too.
             let send = std::future::poll_fn(|context| self.0.lock().poll_send(context));
-            let _ = pin!(unconstrained(send)).poll(context);
-            polled
+            let waits = pin!(unconstrained(send)).poll(context).is_pending();
+            if let Poll::Ready(ended) = polled {
+                return Poll::Ready(Ok(ended));
+            }
+            if !waits {
+                patience.until = None;
+                return Poll::Pending;
+            }
+            let sent = self.0.lock().sent_in_all;
+            patience.poll(sent, context).map(|()| Err(Unread))
         })
         .await
+    }
+}
+
+/// How long a peer that reads nothing is waited for.
+struct Patience {
+    longest: Duration,
+    until: Option<Pin<Box<Sleep>>>,
+    /// What it had read when that began.
+    sent: usize,
+}
+
+impl Patience {
+    /// Something waits for the peer, which has read so much.
+    fn poll(&mut self, sent: usize, context: &mut Context<'_>) -> Poll<()> {
+        let is_new = std::mem::replace(&mut self.sent, sent) != sent;
+        let until = Instant::now() + self.longest;
+        let sleep = self.until.get_or_insert_with(|| Box::pin(sleep_until(until)));
+        if is_new {
+            sleep.as_mut().reset(until);
+        }
+        sleep.as_mut().poll(context)
     }
 }
 
@@ -213,6 +275,9 @@ mod tests {
 
     use super::*;
 
+    /// A hang guard.
+    const LONG: Duration = Duration::from_secs(60);
+
     async fn pair() -> (TcpStream, TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let near = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
@@ -238,7 +303,7 @@ mod tests {
             stream.write_all(b"three").await.unwrap();
             (heard, far)
         };
-        let (heard, mut far) = batches.of(connection).await;
+        let (heard, mut far) = batches.of(connection, LONG).await.unwrap();
         assert_eq!(&heard, b"one two ");
         let mut last = [0; 5];
         far.read_exact(&mut last).await.unwrap();
@@ -253,12 +318,15 @@ mod tests {
         // More than the buffers of any kernel.
         let all: Vec<u8> = (0..48 * 1024 * 1024_usize).map(|at| (at / 7) as u8).collect();
         let sent = all.clone();
-        let writing = tokio::spawn(batches.of(async move {
-            for part in sent.chunks(10_000) {
-                stream.write_all(part).await.unwrap();
-            }
-            stream.shutdown().await.unwrap();
-        }));
+        let writing = tokio::spawn(batches.of(
+            async move {
+                for part in sent.chunks(10_000) {
+                    stream.write_all(part).await.unwrap();
+                }
+                stream.shutdown().await.unwrap();
+            },
+            LONG,
+        ));
         while waiting.lock().bytes.is_empty() {
             tokio::task::yield_now().await;
         }
@@ -266,7 +334,7 @@ mod tests {
         let mut heard = Vec::new();
         far.read_to_end(&mut heard).await.unwrap();
         assert!(heard == all, "{} of {} bytes", heard.len(), all.len());
-        writing.await.unwrap();
+        writing.await.unwrap().unwrap();
         assert!(waiting.lock().bytes.capacity() <= KEPT);
     }
 
@@ -281,7 +349,7 @@ mod tests {
             }
             std::future::pending::<()>().await;
         };
-        let mut connection = pin!(batches.of(connection));
+        let mut connection = pin!(batches.of(connection, LONG));
         assert!(futures::poll!(connection.as_mut()).is_pending());
         let mut heard = [0; 3];
         let reading = far.read_exact(&mut heard);
@@ -294,16 +362,19 @@ mod tests {
         let (near, far) = pair().await;
         let (mut stream, batches) = batched(near);
         drop(far);
-        let turns = batches.of(async move {
-            for turn in 0..1000 {
-                if stream.write_all(b"x").await.is_err() || stream.flush().await.is_err() {
-                    return turn;
+        let turns = batches.of(
+            async move {
+                for turn in 0..1000 {
+                    if stream.write_all(b"x").await.is_err() || stream.flush().await.is_err() {
+                        return turn;
+                    }
+                    tokio::task::yield_now().await;
                 }
-                tokio::task::yield_now().await;
-            }
-            1000
-        });
-        assert!(turns.await < 1000);
+                1000
+            },
+            LONG,
+        );
+        assert!(turns.await.unwrap() < 1000);
     }
 
     #[tokio::test]
@@ -316,9 +387,37 @@ mod tests {
             context.waker().wake_by_ref();
             if polls == ROUNDS + 1 { Poll::Ready(()) } else { Poll::Pending }
         });
-        let mut connection = std::pin::pin!(batches.of(connection));
+        let mut connection = std::pin::pin!(batches.of(connection, LONG));
         let first = futures::poll!(connection.as_mut());
         assert!(first.is_pending(), "others run after some rounds");
         assert!(futures::poll!(connection.as_mut()).is_ready());
+    }
+
+    #[tokio::test]
+    async fn a_peer_that_reads_nothing_is_given_up_and_one_that_reads_slowly_is_not() {
+        let longest = Duration::from_secs(2);
+        let endless = |mut stream: Stream| async move {
+            loop {
+                stream.write_all(&[b'x'; 8 << 10]).await.unwrap();
+            }
+        };
+        let (near, _silent) = pair().await;
+        let (stream, batches) = batched(near);
+        batches.socket().keep_at_most(16 << 10);
+        let (other, mut slow) = pair().await;
+        let (others, other_batches) = batched(other);
+        other_batches.socket().keep_at_most(16 << 10);
+        let mut kept = tokio::spawn(other_batches.of(endless(others), longest));
+        let reads = tokio::spawn(async move {
+            let mut part = [0; 16 << 10];
+            while slow.read(&mut part).await.is_ok_and(|read| read > 0) {
+                tokio::time::sleep(longest / 100).await;
+            }
+        });
+        let given_up = tokio::time::timeout(LONG, batches.of(endless(stream), longest)).await;
+        assert_eq!(given_up.unwrap(), Err::<(), _>(Unread));
+        assert!(futures::poll!(&mut kept).is_pending());
+        kept.abort();
+        reads.abort();
     }
 }

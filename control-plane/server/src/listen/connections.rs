@@ -145,9 +145,10 @@ impl Usage {
 pub(crate) struct Open(Usage);
 
 impl Open {
-    /// The request is open until its response has been sent.
-    pub(crate) fn until_the_end_of(self, body: Body) -> Body {
-        Body::new(Answer { body, rest: Bytes::new(), _open: self })
+    /// The request is open until its response has been sent, in parts of at most so many bytes: how much of it a client
+    /// has read shows when the next one is asked for, and one that reads a large part slowly reads all the same.
+    pub(crate) fn until_the_end_of(self, body: Body, largest: usize) -> Body {
+        Body::new(Answer { body, largest, rest: Bytes::new(), _open: self })
     }
 }
 
@@ -159,12 +160,9 @@ impl Drop for Open {
     }
 }
 
-/// The largest part of a response that is handed on at once: how much of it a client has read shows when the next one is
-/// asked for, and one that reads a large part slowly reads all the same.
-const MAX_PART: usize = 16 << 10;
-
 struct Answer {
     body: Body,
+    largest: usize,
     /// Of the part that the body gave last.
     rest: Bytes,
     _open: Open,
@@ -182,7 +180,8 @@ impl Answer {
                 other => return other,
             }
         }
-        let part = self.rest.split_to(self.rest.len().min(MAX_PART));
+        let size = self.rest.len().min(self.largest);
+        let part = self.rest.split_to(size);
         Poll::Ready(Some(Ok(Frame::data(part))))
     }
 }

@@ -1,4 +1,5 @@
 use axum::routing::get;
+use futures::TryStreamExt;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::task::JoinHandle;
 
@@ -234,6 +235,39 @@ fn endless(pause: Duration, dropped: tokio::sync::mpsc::UnboundedSender<()>) -> 
         tokio::time::sleep(pause).await;
         Some((Ok::<_, std::convert::Infallible>(bytes::Bytes::from(vec![b'x'; 16 << 10])), held))
     }))
+}
+
+#[tokio::test]
+async fn of_a_response_over_http_1_that_nobody_reads_little_waits_and_its_connection_is_closed() {
+    let unread = Duration::from_secs(2);
+    let (dropped, mut drops) = tokio::sync::mpsc::unbounded_channel();
+    let given = Arc::new(std::sync::atomic::AtomicUsize::new(0));
+    let counted = Arc::clone(&given);
+    let fast = move || {
+        let (dropped, counted) = (dropped.clone(), Arc::clone(&counted));
+        async move {
+            let parts = endless(Duration::ZERO, dropped).into_data_stream();
+            Body::from_stream(parts.inspect_ok(move |part| {
+                counted.fetch_add(part.len(), std::sync::atomic::Ordering::Relaxed);
+            }))
+        }
+    };
+    let router = hello().route("/fast", get(fast));
+    let server = start_within(router, Limits { connections: 100, first_request: GUARD, unread }).await;
+    let socket = tokio::net::TcpSocket::new_v4().unwrap();
+    socket.set_recv_buffer_size(8 << 10).unwrap();
+    let mut silent = socket.connect(server.address).await.unwrap();
+    let began = tokio::time::Instant::now();
+    silent.write_all(b"GET /fast HTTP/1.1\r\nhost: x\r\n\r\n").await.unwrap();
+    assert!(tokio::time::timeout(GUARD, drops.recv()).await.unwrap().is_some());
+    assert!(began.elapsed() >= unread);
+    // In the library, in the batch, and twice the number in the kernel, which counts what it spends on each packet too.
+    let most = MAX_UNSENT + 32 * 1024 + 2 * MAX_UNSENT + 64 * 1024;
+    let given = given.load(std::sync::atomic::Ordering::Relaxed);
+    assert!(given <= most, "{given} bytes wait for a client that reads nothing");
+    for client in both() {
+        assert_eq!(ask(&client, server.address).await, "hello");
+    }
 }
 
 #[tokio::test]
