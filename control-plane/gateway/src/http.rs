@@ -138,6 +138,9 @@ async fn evaluate(
     }
     // Before the body: nobody whom no issuer knows makes a gateway hold one.
     let caller = proof::caller(gateway, &snapshot, headers, &step).await?;
+    if let Some(admitted) = proof::admitted(&step).filter(|admitted| admitted.unjudged && caller.is_none()) {
+        return Err(gateway.edge().unproved(&snapshot.edge, admitted, &env(trace)));
+    }
     let pending = match step {
         Step::Decided(verdict) => {
             let decided = evaluated(snapshot, verdict, Bytes::new())?;

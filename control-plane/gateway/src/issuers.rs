@@ -11,9 +11,14 @@ use std::sync::Arc;
 
 use asp_outbound::{Outbound, OutboundError};
 
+use tokio::sync::Semaphore;
+
 use credentials::Credentials;
 use fresh_keys::{AskControl, FreshKeys};
 use introspection::Introspections;
+
+/// Exchanges of codes and refresh tokens at a time.
+const EXCHANGES: usize = 32;
 
 /// What a gateway is started with.
 #[derive(Default)]
@@ -30,6 +35,8 @@ pub struct IssuerDeps {
 pub struct Issuers {
     pub(crate) fresh_keys: FreshKeys,
     pub(crate) introspections: Introspections,
+    /// Who asks an issuer for tokens of clients.
+    pub(crate) exchanges: Semaphore,
     pub(crate) outbound: Arc<Outbound>,
     pub(crate) origins: Vec<String>,
 }
@@ -40,6 +47,7 @@ impl Issuers {
         Ok(Issuers {
             fresh_keys: FreshKeys::new(deps.control),
             introspections: Introspections::new(outbound.clone(), deps.origins.clone(), deps.credentials),
+            exchanges: Semaphore::new(EXCHANGES),
             outbound,
             origins: deps.origins,
         })

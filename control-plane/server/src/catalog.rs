@@ -92,8 +92,30 @@ impl Compiler {
         if !self.config.dev && is_open(server) {
             return Err("auth.schemes: `none` is for development".into());
         }
+        if let Some(fault) = self.opaque_fault(server) {
+            return Err(fault);
+        }
         let alone = Inputs { revision: 1, servers: vec![server.clone()], ..self.config.inputs() };
         Snapshot::build(asp_registry::assemble(alone)).map(|_| ())
+    }
+
+    /// An opaque token names no issuer: of several that are asked about it each would see those of the others.
+    fn opaque_fault(&self, server: &CompiledServer) -> Option<String> {
+        if server.edge.schemes().all(|scheme| scheme != AuthScheme::Opaque) {
+            return None;
+        }
+        let in_force = self.config.trust.in_force();
+        let asked = in_force.access.iter().filter(|access| access.introspection.is_some());
+        let asked: Vec<&str> = asked
+            .map(|access| access.issuer.as_str())
+            .filter(|name| server.edge.issuers.iter().any(|i| i == name))
+            .collect();
+        (asked.len() > 1).then(|| {
+            format!(
+                "auth.issuers: opaque tokens would be shown to several issuers ({}): name one of them",
+                asked.join(", ")
+            )
+        })
     }
 
     /// The `iss` of every issuer whose tokens are taken, of clients and of admins.
@@ -113,8 +135,7 @@ impl Compiler {
     /// Compiles what changed. A server that is faulty keeps its last good form, else is left out; of two that
     /// conflict the older one stays; the largest are left out if they do not fit.
     pub fn settle(&self, records: &[ServerRecord]) -> Settled {
-        let issuers: Vec<String> =
-            self.config.trust.in_force().names().into_iter().map(str::to_owned).collect();
+        let issuers = self.config.trust.in_force().names();
         let mut known = self.compiled.lock();
         known.retain(|name, _| records.iter().any(|record| record.name == *name));
         let mut good = Vec::with_capacity(records.len());

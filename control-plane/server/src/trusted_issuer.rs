@@ -39,7 +39,7 @@ pub struct IssuerRules {
     pub typ: Vec<String>,
     /// Accepted `aud` values.
     pub audiences: Vec<String>,
-    /// The claims that hold the admin's name and role.
+    /// The claims that hold the admin's name and role; a role claim without a name is none.
     pub user_claim: String,
     pub role_claim: String,
     /// The claim that holds the admin's groups: a name, or a JSON Pointer.

@@ -219,11 +219,20 @@ pub(crate) fn introspected(
     if said.get("iss").is_some_and(|iss| iss.as_str() != Some(issuer.iss.as_str())) {
         return Err(Cause { claim: "iss", fault: "is another than the issuer that was asked" });
     }
-    // Members are optional there. Without an end it is good for now; without a beginning it is as old as it may be, so
-    // that no revocation of its user misses it.
-    let end = said.entry("exp").or_insert_with(|| now.saturating_add(LEEWAY_SECONDS).into()).as_u64();
-    let begin = end.unwrap_or(now).saturating_sub(issuer.max_lifetime);
-    said.entry("iat").or_insert_with(|| begin.into());
+    claims::check_use(&said)?;
+    let kind = said.get("token_type").map(|kind| kind.as_str().unwrap_or_default());
+    if kind.is_some_and(|kind| !kind.eq_ignore_ascii_case("bearer")) {
+        return Err(Cause { claim: "token_type", fault: "is not Bearer" });
+    }
+    // Members are optional there. Without an end it lives as long as one may that begins now: its issuer is asked again
+    // soon. Without a beginning it is as old as it may be, so that no revocation of its user misses it.
+    let is_undated = !said.contains_key("iat");
+    let begin = match said.get("exp").and_then(Value::as_u64) {
+        Some(end) => end.saturating_sub(issuer.max_lifetime),
+        None => now,
+    };
+    let begin = said.entry("iat").or_insert_with(|| begin.into()).as_u64().unwrap_or(now);
+    said.entry("exp").or_insert_with(|| begin.saturating_add(issuer.max_lifetime).into());
     let any = accepted.iter().any(|audience| audience == "*");
     if any {
         said.entry("aud").or_insert_with(|| Value::Array(Vec::new()));
@@ -238,7 +247,11 @@ pub(crate) fn introspected(
     if claims.issued_at > now + LEEWAY_SECONDS || claims.not_before > now + LEEWAY_SECONDS {
         return Err(Cause { claim: "iat or nbf", fault: "is in the future" });
     }
-    Ok(Arc::unwrap_or_clone(facts(claims, issuer, digest).caller))
+    let mut caller = Arc::unwrap_or_clone(facts(claims, issuer, digest).caller);
+    if is_undated {
+        caller.issued_at = now.saturating_sub(issuer.max_lifetime).min(caller.issued_at);
+    }
+    Ok(caller)
 }
 
 fn facts(claims: Claims, issuer: &Issuer, digest: [u8; 32]) -> Verified {

@@ -50,6 +50,11 @@ impl<'a> Front<'a> {
         format!("{}/{}/oauth", self.public_url, self.name())
     }
 
+    /// The issuer that it stands before.
+    pub(super) fn upstream(&self) -> &str {
+        &self.upstream.iss
+    }
+
     fn name(&self) -> &str {
         &self.server.message.name
     }

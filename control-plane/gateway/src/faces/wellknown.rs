@@ -61,7 +61,10 @@ fn resource_metadata(gateway: &Gateway, snapshot: &Snapshot, server: Option<&Vir
         .collect();
     issuers.dedup();
     if let Some(front) = server.and_then(|server| login::Front::of(public_url, snapshot, server)) {
-        issuers = vec![front.issuer()];
+        // The front stands before its own issuer; others are dealt with as they are.
+        let upstream = front.upstream();
+        issuers =
+            [front.issuer()].into_iter().chain(issuers.into_iter().filter(|iss| iss != upstream)).collect();
     }
     let mut metadata = json!({
         "resource": resource,

@@ -15,7 +15,7 @@ use crate::issuers::introspection::NoCaller;
 const APPLIED: Duration = Duration::from_secs(5);
 
 /// What is known of a request so far, where it goes on.
-fn admitted(step: &Step) -> Option<&Admitted> {
+pub(super) fn admitted(step: &Step) -> Option<&Admitted> {
     match step {
         Step::Decided(Verdict::Forward(forward)) => Some(&forward.admitted),
         Step::Decided(Verdict::Reply(_)) => None,

@@ -1,7 +1,8 @@
 //! Who an opaque token belongs to, by asking its issuer (RFC 7662).
 //!
-//! Keeps true: what an issuer said serves for at most [`KEEP`], and never longer than the token; at most [`AT_ONCE`]
-//! questions are open, whatever tokens come; an issuer that does not answer proves nobody. Revocation by the platform is
+//! Keeps true: what an issuer said serves for at most [`KEEP`], and never longer than the token; about one token it is asked
+//! once at a time, and at most [`AT_ONCE`] questions are open there, whatever tokens come; an opaque token is shown to one
+//! issuer only; an issuer that does not answer proves nobody. Revocation by the platform is
 //! evaluated for each request, from the snapshot.
 
 use std::collections::HashMap;
@@ -15,7 +16,7 @@ use asp_snapshot::{Snapshot, VirtualServer};
 use parking_lot::Mutex;
 use serde_json::{Map, Value};
 use sha2::{Digest as _, Sha256};
-use tokio::sync::Semaphore;
+use tokio::sync::{OnceCell, Semaphore};
 use tokio::time::Instant;
 
 use super::credentials::Credentials;
@@ -25,12 +26,12 @@ use crate::clock::unix_seconds;
 pub const KEEP: Duration = Duration::from_secs(30);
 /// Longest time for an answer.
 pub const WITHIN: Duration = Duration::from_secs(5);
-/// Open questions.
-const AT_ONCE: usize = 64;
-/// Answers that are kept: tokens in use within half a minute.
-const MAX_KEPT: usize = 20_000;
+/// Questions to one issuer at a time; others wait their turn.
+const AT_ONCE: usize = 32;
+/// Answers that are kept of tokens that are good, and of those that are not: one kind never takes the other's room.
+const MAX_KEPT: usize = 5_000;
 /// Largest answer, in bytes.
-const MAX_BODY: usize = 64 * 1024;
+const MAX_BODY: usize = 16 * 1024;
 /// Longest token, in bytes, as for signed ones.
 const MAX_TOKEN: usize = 8 * 1024;
 
@@ -45,10 +46,39 @@ pub enum NoCaller {
 
 type Key = ([u8; 32], String);
 
+/// `None`: the issuer says that it is none of its tokens, or a dead one.
+type Said = Option<Arc<Map<String, Value>>>;
+
 struct Kept {
     until: Instant,
-    /// `None`: the issuer said that it is none of its tokens, or a dead one.
-    said: Option<Arc<Map<String, Value>>>,
+    said: Said,
+}
+
+/// Somebody asks; whoever comes meanwhile waits for the same answer.
+type Question = Arc<OnceCell<Result<Said, String>>>;
+
+#[derive(Default)]
+struct Known {
+    good: HashMap<Key, Kept>,
+    bad: HashMap<Key, Kept>,
+    /// As many as there are requests that wait.
+    open: HashMap<Key, Question>,
+    /// By issuer.
+    turns: HashMap<String, Arc<Semaphore>>,
+}
+
+impl Known {
+    fn keep(&mut self, key: Key, kept: Kept, now: Instant) {
+        let map = if kept.said.is_some() { &mut self.good } else { &mut self.bad };
+        if map.len() >= MAX_KEPT {
+            map.retain(|_, kept| kept.until > now);
+            // All of them are in use: begin anew rather than grow.
+            if map.len() >= MAX_KEPT {
+                map.clear();
+            }
+        }
+        map.insert(key, kept);
+    }
 }
 
 /// Asks and keeps.
@@ -56,8 +86,7 @@ pub struct Introspections {
     outbound: Arc<Outbound>,
     origins: Vec<String>,
     credentials: Credentials,
-    open: Semaphore,
-    kept: Mutex<HashMap<Key, Kept>>,
+    known: Mutex<Known>,
 }
 
 impl Introspections {
@@ -66,13 +95,7 @@ impl Introspections {
         origins: Vec<String>,
         credentials: Credentials,
     ) -> Introspections {
-        Introspections {
-            outbound,
-            origins,
-            credentials,
-            open: Semaphore::new(AT_ONCE),
-            kept: Mutex::default(),
-        }
+        Introspections { outbound, origins, credentials, known: Mutex::default() }
     }
 
     /// The caller whose token it is, by the first of the server's issuers that knows it.
@@ -88,34 +111,37 @@ impl Introspections {
             return Err(NoCaller::Invalid);
         }
         let digest: [u8; 32] = Sha256::digest(token).into();
-        let mut outcome = NoCaller::Invalid;
-        for access in server.edge.issuers.iter().filter_map(|name| snapshot.access(name)) {
-            let Some(introspection) = &access.introspection else { continue };
-            match self.said(access, introspection, (token, digest)).await {
-                Ok(Some(said)) => {
-                    let accepted = &introspection.audiences;
-                    let read = snapshot.edge.introspected(
-                        (&server.message.name, &access.issuer),
-                        &said,
-                        (digest, accepted),
-                        unix_seconds(),
+        let asked = server.edge.issuers.iter().filter_map(|name| snapshot.access(name));
+        let mut asked = asked.filter_map(|access| Some((access, access.introspection.as_ref()?)));
+        let (access, introspection) = match (asked.next(), asked.next()) {
+            (Some(only), None) => only,
+            (None, _) => return Err(NoCaller::Invalid),
+            // The control plane compiles no such server.
+            (Some(_), Some(_)) => return Err(NoCaller::Invalid),
+        };
+        match self.said(access, introspection, (token, digest)).await {
+            Ok(Some(said)) => {
+                let names = (server.message.name.as_str(), access.issuer.as_str());
+                let read = snapshot.edge.introspected(
+                    names,
+                    &said,
+                    (digest, &introspection.audiences),
+                    unix_seconds(),
+                );
+                read.map(Arc::new).map_err(|cause| {
+                    tracing::warn!(
+                        issuer = %access.issuer,
+                        "a token that its issuer says is active is refused, and its caller gets a 401: {cause}"
                     );
-                    return read.map(Arc::new).map_err(|cause| {
-                        tracing::warn!(
-                            issuer = %access.issuer,
-                            "a token that its issuer says is active is refused, and its caller gets a 401: {cause}"
-                        );
-                        NoCaller::Invalid
-                    });
-                }
-                Ok(None) => {}
-                Err(fault) => {
-                    tracing::warn!(issuer = %access.issuer, %fault, "an issuer could not be asked about a token");
-                    outcome = NoCaller::Unavailable;
-                }
+                    NoCaller::Invalid
+                })
+            }
+            Ok(None) => Err(NoCaller::Invalid),
+            Err(fault) => {
+                tracing::warn!(issuer = %access.issuer, %fault, "an issuer could not be asked about a token");
+                Err(NoCaller::Unavailable)
             }
         }
-        Err(outcome)
     }
 
     async fn said(
@@ -123,29 +149,39 @@ impl Introspections {
         access: &IssuerAccess,
         introspection: &Introspection,
         (token, digest): (&str, [u8; 32]),
-    ) -> Result<Option<Arc<Map<String, Value>>>, String> {
+    ) -> Result<Said, String> {
         let key = (digest, format!("{}\n{}", access.issuer, introspection.url));
-        let now = Instant::now();
-        if let Some(kept) = self.kept.lock().get(&key).filter(|kept| kept.until > now) {
-            return Ok(kept.said.clone());
-        }
-        let _open = self.open.try_acquire().map_err(|_| format!("{AT_ONCE} questions are open"))?;
+        let (question, turns) = {
+            let now = Instant::now();
+            let mut known = self.known.lock();
+            let kept = known.good.get(&key).or_else(|| known.bad.get(&key));
+            if let Some(kept) = kept.filter(|kept| kept.until > now) {
+                return Ok(kept.said.clone());
+            }
+            let turns = known.turns.entry(access.issuer.clone());
+            let turns = turns.or_insert_with(|| Arc::new(Semaphore::new(AT_ONCE))).clone();
+            (known.open.entry(key.clone()).or_default().clone(), turns)
+        };
         let late = || "it did not answer in time".to_owned();
-        let asked = tokio::time::timeout(WITHIN, self.ask(introspection, token)).await;
-        let said = asked.map_err(|_| late())??.map(Arc::new);
-        let left = said.as_ref().and_then(|said| said.get("exp")).and_then(Value::as_u64);
-        let left = left.map(|exp| Duration::from_secs(exp.saturating_sub(unix_seconds())));
-        let until = now + left.map_or(KEEP, |left| left.min(KEEP));
-        let mut kept = self.kept.lock();
-        if kept.len() >= MAX_KEPT {
-            kept.retain(|_, kept| kept.until > now);
-            // All of them are in use: begin anew rather than grow.
-            if kept.len() >= MAX_KEPT {
-                kept.clear();
+        let asking = async {
+            let _turn = turns.acquire().await.map_err(|_| late())?;
+            self.ask(introspection, token).await.map(|said| said.map(Arc::new))
+        };
+        let within = async { tokio::time::timeout(WITHIN, asking).await.unwrap_or_else(|_| Err(late())) };
+        let said = question.get_or_init(|| within).await.clone();
+        let now = Instant::now();
+        let mut known = self.known.lock();
+        // Whoever asks after this asks anew, or finds what is kept.
+        if known.open.get(&key).is_some_and(|open| Arc::ptr_eq(open, &question)) {
+            known.open.remove(&key);
+            if let Ok(said) = &said {
+                let end = said.as_ref().and_then(|said| said.get("exp")).and_then(Value::as_u64);
+                let left = end.map(|end| Duration::from_secs(end.saturating_sub(unix_seconds())));
+                let until = now + left.map_or(KEEP, |left| left.min(KEEP));
+                known.keep(key, Kept { until, said: said.clone() }, now);
             }
         }
-        kept.insert(key, Kept { until, said: said.clone() });
-        Ok(said)
+        said
     }
 
     async fn ask(&self, at: &Introspection, token: &str) -> Result<Option<Map<String, Value>>, String> {

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use asp_edge::names;
 use asp_proto::snapshot::EdgeSnapshot;
+use asp_store::control::Side;
 use axum::extract::FromRequestParts;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -20,10 +21,11 @@ use serde_json::{Map, Value};
 
 use super::AdminState;
 use super::emergency::{self, Emergency};
+use super::issuers;
 use super::problem::{Code, Problem};
 use crate::admin_role::{Role, valid_org};
 use crate::clock;
-use crate::issuers::trust::Trust;
+use crate::issuers::trust::{Trust, Wanted};
 use crate::policy::{self, Presented};
 use crate::trusted_issuer::{BREAK_GLASS_ISS, IssuerRules, TrustedIssuer};
 
@@ -65,7 +67,8 @@ impl Claims {
 
     /// The role that the token names, else the one that its groups give.
     fn role(&self, issuer: &IssuerRules) -> Option<Role> {
-        if let Some(role) = self.text(&issuer.role_claim).and_then(Role::parse) {
+        let named = if issuer.role_claim.is_empty() { None } else { self.text(&issuer.role_claim) };
+        if let Some(role) = named.and_then(Role::parse) {
             return Some(role);
         }
         let groups: Vec<&str> = match self.find(&issuer.groups_claim)? {
@@ -99,6 +102,19 @@ pub struct Admin {
 impl Verifier {
     pub fn new(trust: Trust) -> Verifier {
         Verifier { trust }
+    }
+
+    /// The admin issuer, by name, whose keys are fetched and that may have signed a token with one newer than those that
+    /// are known.
+    pub fn unknown_key_of(&self, token: &str) -> Option<String> {
+        let kid = jsonwebtoken::decode_header(token).ok()?.kid?;
+        let iss = named_issuer(token).filter(|_| token.len() <= MAX_TOKEN)?;
+        let in_force = self.trust.in_force();
+        if in_force.admins.iter().any(|issuer| issuer.kid == kid && issuer.rules.iss == iss) {
+            return None;
+        }
+        let is_its = |wanted: &&Wanted| wanted.side == Side::Admins && wanted.document.iss == iss;
+        in_force.wanted.iter().find(is_its).map(|wanted| wanted.name.clone())
     }
 
     /// Verifies a compact token at `now` (Unix seconds); `published` holds the revocations in force.
@@ -260,6 +276,10 @@ impl Admin {
         let (scheme, token) = text.split_once(' ').ok_or_else(missing)?;
         if !scheme.eq_ignore_ascii_case("bearer") {
             return Err(missing());
+        }
+        if let Some(issuer) = state.verifier.unknown_key_of(token) {
+            state.keeper.refresh_of(Side::Admins, &issuer).await;
+            issuers::take_effect(state).await?;
         }
         let published = state.publisher.xds_state().borrow().snapshot.clone();
         let edge = published.as_ref().and_then(|published| published.snapshot.edge.as_ref());

@@ -155,7 +155,7 @@ async fn users(state: &AdminState, name: &str) -> Result<Vec<String>, Problem> {
 }
 
 /// What is written counts for the next request of this process, published or not.
-async fn take_effect(state: &AdminState) -> Result<(), Problem> {
+pub(super) async fn take_effect(state: &AdminState) -> Result<(), Problem> {
     let loaded = state.store.load().await?;
     let trust = state.compiler.trust().clone();
     off_thread(move || trust.take(&loaded, clock::now_ms())).await?;

@@ -9,7 +9,7 @@ use super::document::{Document, Introspection, Login};
 use super::fetched::Fetched;
 use super::keys::{ALGS, Key};
 use crate::admin_role::Role;
-use crate::trusted_issuer::{IssuerRules, MAX_TTL, TrustedIssuer};
+use crate::trusted_issuer::{BREAK_GLASS_ISS, IssuerRules, MAX_TTL, TrustedIssuer};
 
 /// Longest URL of a document, in bytes.
 const MAX_URL: usize = 2_048;
@@ -79,6 +79,7 @@ pub(super) fn access(
                 "token_endpoint",
             )?,
             redirects: given.redirects.clone(),
+            without_resource: !given.resource,
             scopes: given.scopes.clone(),
         })
     };
@@ -113,7 +114,9 @@ pub(super) fn admin(document: &Document, keys: &[Key]) -> Result<Vec<TrustedIssu
     }
     rules.audiences.extend(document.audiences.iter().cloned());
     rules.user_claim = or(&claims.user, rules.user_claim);
-    rules.role_claim = or(&claims.role, rules.role_claim);
+    // Where groups give roles a claim gives one only if the operator says which: users may set others of their own.
+    let role_claim = if document.roles.is_empty() { rules.role_claim } else { String::new() };
+    rules.role_claim = or(&claims.role, role_claim);
     rules.groups_claim = or(&claims.groups, rules.groups_claim);
     rules.max_lifetime = lifetime(document)?;
     rules.orgs = orgs(document)?;
@@ -140,6 +143,9 @@ fn check(document: &Document) -> Result<(), String> {
         || !document.name.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b))
     {
         return Err(format!("name: {:?} is not 1 to 63 of the characters A-Z a-z 0-9 - _ .", document.name));
+    }
+    if document.iss == BREAK_GLASS_ISS {
+        return Err(format!("iss: {BREAK_GLASS_ISS} is the platform's own"));
     }
     if document.jwks.is_some() && document.jwks_uri.is_some() {
         return Err("jwks and jwksUri exclude each other".into());

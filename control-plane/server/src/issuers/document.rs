@@ -144,6 +144,18 @@ pub struct Login {
     /// Scopes that are asked for beside the client's.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub scopes: Vec<String>,
+    /// Whether the issuer is told for which server a token is (RFC 8707); some refuse to be told.
+    #[serde(default = "yes", skip_serializing_if = "is_yes")]
+    pub resource: bool,
+}
+
+fn yes() -> bool {
+    true
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde's signature")]
+fn is_yes(value: &bool) -> bool {
+    *value
 }
 
 /// Where what is fetched from an issuer comes from.

@@ -77,8 +77,12 @@ impl Fetcher {
             if found.issuer != iss {
                 return Err(format!("{url}: its issuer is {:?}, not {iss:?}", shown(&found.issuer)));
             }
-            let urls = [&found.authorization_endpoint, &found.token_endpoint, &found.introspection_endpoint];
-            if urls.into_iter().flatten().any(|url| url.len() > MAX_URL) {
+            let asked = [&found.token_endpoint, &found.introspection_endpoint];
+            let asked = asked.into_iter().flatten().chain([&found.jwks_uri]);
+            if let Some(fault) = asked.filter_map(|named| self.may_name(iss, named).err()).next() {
+                return Err(format!("{url}: it names {fault}"));
+            }
+            if found.authorization_endpoint.as_ref().is_some_and(|url| url.len() > MAX_URL) {
                 return Err(format!("{url}: it names a URL of more than {MAX_URL} bytes"));
             }
             return Ok(Fetched {
@@ -89,6 +93,15 @@ impl Fetcher {
             });
         }
         Err(first)
+    }
+
+    /// Whether an issuer may send others to `url`: to a public address, and of the listed origins to its own only.
+    fn may_name(&self, iss: &str, url: &str) -> Result<(), String> {
+        if url.len() > MAX_URL {
+            return Err(format!("a URL of more than {MAX_URL} bytes"));
+        }
+        let own: Vec<String> = self.origins.iter().filter(|origin| is_below(iss, origin)).cloned().collect();
+        self.outbound.of_origins(url, &own).map(drop).map_err(|error| format!("{}: {error}", shown(url)))
     }
 
     async fn key_set(&self, url: &str) -> Result<KeySet, String> {
@@ -111,6 +124,12 @@ impl Fetcher {
         let body = body(response, MAX_BODY).await.map_err(|fault| at(&fault))?;
         serde_json::from_slice(&body).map_err(|error| at(&format!("it is not what it should be: {error}")))
     }
+}
+
+/// Whether a URL has this origin.
+fn is_below(url: &str, origin: &str) -> bool {
+    let of = |text: &str| reqwest::Url::parse(text).map(|url| url.origin()).ok();
+    of(url).is_some() && of(url) == of(origin)
 }
 
 /// Where an issuer's metadata may be: OpenID Connect Discovery 1.0 section 4, RFC 8414 section 3.1.

@@ -17,8 +17,10 @@ use super::document::Document;
 pub(super) const MAX_KEYS: usize = 50;
 /// Members of a JWK that are private (RFC 7518 section 6): such a key has no place here.
 const PRIVATE_MEMBERS: [&str; 8] = ["d", "p", "q", "dp", "dq", "qi", "oth", "k"];
-/// Members that matter: a certificate chain beside a key would only make snapshots larger.
-const KEPT_MEMBERS: [&str; 9] = ["kty", "kid", "alg", "use", "crv", "n", "e", "x", "y"];
+/// Largest published key, in bytes of JSON: an RSA key of 8,192 bits has less.
+const MAX_KEY: usize = 2_048;
+/// All published keys of one issuer: what one publishes is not to take the room of others.
+const MAX_PUBLISHED: usize = 16 * 1024;
 /// What the edge accepts (`snapshot.proto`, `Key.alg`); the first that fits is that of a key that names none.
 pub(super) const ALGS: [(&str, Algorithm); 6] = [
     ("RS256", Algorithm::RS256),
@@ -72,14 +74,24 @@ pub(super) fn published(document: &Document, keys: &[Value]) -> (Vec<Key>, Vec<S
     for key in keys {
         *named.entry(text(key, "kid").unwrap_or_default()).or_default() += 1;
     }
-    let mut good = Vec::new();
+    let mut good: Vec<Key> = Vec::new();
     let mut faults = Vec::new();
+    let mut bytes = 0;
     for value in keys.iter().take(MAX_KEYS) {
         match published_key(document, value) {
             Ok(key) if named.get(key.kid.as_str()).is_some_and(|count| *count > 1) => {
                 faults.push(format!("two keys have the kid {:?}", key.kid));
             }
-            Ok(key) => good.push(key),
+            Ok(key) => {
+                bytes += key.jwk.to_string().len();
+                if bytes > MAX_PUBLISHED {
+                    faults.push(format!(
+                        "its keys take more than {MAX_PUBLISHED} bytes, the first of them are taken"
+                    ));
+                    break;
+                }
+                good.push(key);
+            }
             Err(fault) => faults.push(fault),
         }
     }
@@ -100,10 +112,22 @@ fn published_key(document: &Document, value: &Value) -> Result<Key, String> {
     };
     let alg =
         alg.filter(|alg| is_allowed(alg)).ok_or_else(|| format!("key {kid} is for none of the algs"))?;
+    // A certificate chain beside a key, or members of another kind of key, would only make snapshots larger.
+    let of_kind: &[&str] = match text(value, "kty") {
+        Some("RSA") => &["n", "e"],
+        _ => &["crv", "x", "y"],
+    };
     let kept = value.as_object().into_iter().flatten();
-    let kept = kept.filter(|(member, _)| KEPT_MEMBERS.contains(&member.as_str()));
+    let is_kept = |member: &str| ["kty", "kid", "alg", "use"].contains(&member) || of_kind.contains(&member);
+    let kept = kept.filter(|(member, _)| is_kept(member));
     let jwk: Value =
         kept.map(|(member, value)| (member.clone(), value.clone())).collect::<serde_json::Map<_, _>>().into();
+    if jwk.to_string().len() > MAX_KEY {
+        return Err(format!(
+            "key {} takes more than {MAX_KEY} bytes",
+            kid.chars().take(40).collect::<String>()
+        ));
+    }
     let alg = alg.to_owned();
     let key = key(kid, alg, jwk)?;
     at_the_edge(&document.name, &document.iss, std::slice::from_ref(&key))?;

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use asp_store::control::{Change, ControlStore, IssuerKeysRecord, Precondition, Side, StoreError};
+use asp_store::control::{Change, ControlStore, IssuerKeysRecord, Note, Precondition, Side, StoreError};
 use async_trait::async_trait;
 use parking_lot::Mutex;
 use rand::Rng as _;
@@ -19,7 +19,7 @@ use tokio_util::task::TaskTracker;
 
 use super::fetch::Fetcher;
 use super::keys;
-use super::trust::{Trust, Wanted};
+use super::trust::{STALE, Trust, Wanted};
 use crate::clock;
 use crate::xds::keys::RefreshKeys;
 
@@ -66,6 +66,8 @@ pub struct Standing {
     pub fault: Option<String>,
     /// The revision of the store that has its newest keys; 0: they are older than this process.
     revision: u64,
+    /// When it was heard last, in Unix milliseconds, as far as this process knows.
+    heard: u64,
 }
 
 impl Keeper {
@@ -100,6 +102,7 @@ impl Keeper {
     pub async fn run(self: Arc<Self>, stop: CancellationToken) {
         let asking = TaskTracker::new();
         loop {
+            self.end_stale().await;
             for (wanted, asked) in self.due() {
                 let keeper = Arc::clone(&self);
                 let stop = stop.clone();
@@ -137,6 +140,46 @@ impl Keeper {
         due
     }
 
+    /// Has the snapshot built anew where keys that are in force were heard of too long ago.
+    async fn end_stale(&self) {
+        let now = clock::now_ms();
+        let stale = u64::try_from(STALE.as_millis()).unwrap_or(u64::MAX);
+        let in_force = self.trust.in_force();
+        for wanted in in_force.wanted.iter().filter(|wanted| wanted.keys > 0) {
+            let asked = Self::entry(&mut self.known.lock(), wanted, Instant::now());
+            {
+                let mut standing = asked.standing.lock();
+                standing.heard = standing.heard.max(wanted.fetched_at);
+                if standing.heard.saturating_add(stale) > now {
+                    continue;
+                }
+                // Another process may have heard it since: then the new snapshot has its keys, and this is asked again.
+                standing.heard = now;
+            }
+            self.note(wanted, "issuer.stale").await;
+        }
+    }
+
+    /// Moves the store's revision for what moves no row: the snapshot is built anew, and the audit says why.
+    async fn note(&self, wanted: &Wanted, action: &str) -> Option<u64> {
+        let resource = format!("issuer/{}/{}", wanted.side.as_str(), wanted.name);
+        let source = wanted.source.url().unwrap_or_default();
+        let note = Note { action, resource: &resource, org: "", detail: source };
+        match self.store.note(&change(), note).await {
+            Ok(written) => {
+                (self.news)();
+                Some(written.revision)
+            }
+            Err(error) => {
+                tracing::error!(
+                    issuer = %wanted.name, %error,
+                    "it could not be noted that an issuer's keys have ended or are back: check the database"
+                );
+                None
+            }
+        }
+    }
+
     fn entry(known: &mut HashMap<Key, Arc<Asked>>, wanted: &Wanted, now: Instant) -> Arc<Asked> {
         let source = wanted.source.url().unwrap_or_default();
         let key = (wanted.side, wanted.name.clone());
@@ -152,6 +195,7 @@ impl Keeper {
             failures: 0,
             fault: None,
             revision: 0,
+            heard: wanted.fetched_at,
         };
         let asked = Arc::new(Asked { turn: tokio::sync::Mutex::default(), standing: Mutex::new(standing) });
         known.insert(key, Arc::clone(&asked));
@@ -170,6 +214,7 @@ impl Keeper {
                     tracing::info!(issuer = %wanted.name, side = wanted.side.as_str(), "an issuer's keys are fetched again");
                 }
                 standing.failures = 0;
+                standing.heard = clock::now_ms();
                 standing.revision = revision.unwrap_or(standing.revision);
                 standing.next = now + about(FRESH);
             }
@@ -191,11 +236,14 @@ impl Keeper {
 
     /// The revision at which the news are stored; `None`: there are none.
     async fn fetch(&self, wanted: &Wanted) -> Result<Option<u64>, String> {
-        let fetched = self.fetcher.fetch(&wanted.source).await?;
-        let (good, faults) = keys::published(&wanted.document, &fetched.jwks.keys);
+        let mut fetched = self.fetcher.fetch(&wanted.source).await?;
+        let (mut good, faults) = keys::published(&wanted.document, &fetched.jwks.keys);
         if good.is_empty() {
             return Err(format!("none of its keys can be used: {}", faults.join("; ")));
         }
+        // What nobody uses, and in which order it is said, is no change.
+        good.sort_by(|a, b| a.kid.cmp(&b.kid));
+        fetched.jwks.keys = good.into_iter().map(|key| key.jwk).collect();
         let content = serde_json::to_string(&fetched).map_err(|error| error.to_string())?;
         let record = IssuerKeysRecord {
             side: wanted.side,
@@ -204,28 +252,40 @@ impl Keeper {
             content,
             fetched_at: clock::now_ms(),
         };
-        let change = Change {
-            actor: "issuer-keys".into(),
-            at: record.fetched_at,
-            precondition: Precondition::None,
-            evaluated_at: None,
-        };
         let stored = |error: StoreError| format!("what it said could not be stored: {error}");
-        let written = self.store.put_issuer_keys(&change, &record).await.map_err(stored)?;
+        let written = self.store.put_issuer_keys(&change(), &record).await.map_err(stored)?;
         if !written.changed {
-            return Ok(None);
+            // They were out of force, and are the same.
+            let is_back = wanted.keys == 0;
+            return Ok(if is_back { self.note(wanted, "issuer.back").await } else { None });
         }
         (self.news)();
         Ok(Some(written.revision))
     }
 }
 
+fn change() -> Change {
+    Change {
+        actor: "issuer-keys".into(),
+        at: clock::now_ms(),
+        precondition: Precondition::None,
+        evaluated_at: None,
+    }
+}
+
 #[async_trait]
 impl RefreshKeys for Keeper {
     async fn refresh(&self, issuer: &str) -> u64 {
+        self.refresh_of(Side::Clients, issuer).await
+    }
+}
+
+impl Keeper {
+    /// Asks an issuer for its keys, unless that was done a moment ago; the store's revision that has them, 0 where nothing
+    /// is known of it.
+    pub async fn refresh_of(&self, side: Side, issuer: &str) -> u64 {
         let in_force = self.trust.in_force();
-        let wanted =
-            in_force.wanted.iter().find(|wanted| wanted.side == Side::Clients && wanted.name == issuer);
+        let wanted = in_force.wanted.iter().find(|wanted| wanted.side == side && wanted.name == issuer);
         let Some(wanted) = wanted else { return 0 };
         let asked = Self::entry(&mut self.known.lock(), wanted, Instant::now());
         // Whoever comes while it is asked gets what is found.

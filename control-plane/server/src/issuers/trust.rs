@@ -72,9 +72,12 @@ impl InForce {
         all.into_iter().cloned().collect()
     }
 
-    /// The names by which servers know client issuers.
-    pub fn names(&self) -> Vec<&str> {
-        self.clients.iter().map(|issuer| issuer.name.as_str()).collect()
+    /// The names by which servers know client issuers, and which of them are asked about opaque tokens: servers are
+    /// evaluated beside both.
+    pub fn names(&self) -> Vec<String> {
+        let asked = self.access.iter().filter(|access| access.introspection.is_some());
+        let asked = asked.map(|access| format!("{} is asked", access.issuer));
+        self.clients.iter().map(|issuer| issuer.name.clone()).chain(asked).collect()
     }
 }
 

@@ -8,6 +8,8 @@ use crate::caller::mark;
 use crate::snapshot::Snapshot;
 use crate::testkit::{Keys, Recipe, Setting, load_snapshot, mint};
 
+mod company;
+
 const NOW: u64 = 2_000_000_000;
 const PUBLIC_URL: &str = "https://mcp.example.com";
 

@@ -77,12 +77,28 @@ impl Ticket {
     }
 }
 
-const COOKIE: &str = "asp-login";
+/// Bytes of what tells a browser from others.
+const BROWSER: usize = 16;
 
+/// The cookie's name: behind TLS no other host can set it (RFC 6265bis section 4.1.3.2).
+fn cookie_name(asked: &Asked<'_>) -> String {
+    let prefix = if is_secure(asked) { "__Host-" } else { "" };
+    format!("{prefix}asp-login-{}", asked.front.name())
+}
+
+fn is_secure(asked: &Asked<'_>) -> bool {
+    asked.front.public_url.starts_with("https:")
+}
+
+/// What the browser was given here; of two nobody knows which one is ours.
 fn cookie<'a>(asked: &'a Asked<'_>) -> Option<&'a str> {
+    let wanted = cookie_name(asked);
     let values = asked.parts.headers.get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok());
-    let mut pairs = values.flat_map(|value| value.split(';')).filter_map(|pair| pair.trim().split_once('='));
-    pairs.find(|(name, _)| *name == COOKIE).map(|(_, value)| value)
+    let pairs = values.flat_map(|value| value.split(';')).filter_map(|pair| pair.trim().split_once('='));
+    let mut own = pairs.filter(|(name, _)| *name == wanted).map(|(_, value)| value);
+    let value = own.next().filter(|_| own.next().is_none())?;
+    let is_ours = URL_SAFE_NO_PAD.decode(value).is_ok_and(|bytes| bytes.len() == BROWSER);
+    is_ours.then_some(value)
 }
 
 /// A redirect after which the browser asks with GET, and which nobody keeps.
@@ -121,7 +137,9 @@ pub(super) fn ask(asked: &Asked<'_>) -> Response {
         state: given.get("state").cloned(),
         challenge: text("code_challenge").to_owned(),
         scope: scope(asked, text("scope")),
-        browser: URL_SAFE_NO_PAD.encode(rand::random::<[u8; 16]>()),
+        // Two logins of one browser at a time are two tickets for it.
+        browser: cookie(asked)
+            .map_or_else(|| URL_SAFE_NO_PAD.encode(rand::random::<[u8; BROWSER]>()), str::to_owned),
         expires: unix_seconds() + LIFE,
         agreed: false,
     };
@@ -136,14 +154,10 @@ pub(super) fn ask(asked: &Asked<'_>) -> Response {
         redirect,
         scope: &ticket.scope,
         ticket: &sealed,
-        issuer: &asked.front.login.authorization_endpoint,
     });
-    let secure = if asked.front.public_url.starts_with("https:") { "; Secure" } else { "" };
-    let cookie = format!(
-        "{COOKIE}={}; Path=/{}/oauth; Max-Age={LIFE}; HttpOnly; SameSite=Lax{secure}",
-        ticket.browser,
-        asked.front.name()
-    );
+    let secure = if is_secure(asked) { "; Secure" } else { "" };
+    let name = cookie_name(asked);
+    let cookie = format!("{name}={}; Path=/; Max-Age={LIFE}; HttpOnly; SameSite=Lax{secure}", ticket.browser);
     if let Ok(cookie) = HeaderValue::from_str(&cookie) {
         response.headers_mut().insert(header::SET_COOKIE, cookie);
     }
@@ -208,8 +222,11 @@ pub(super) fn decided(asked: &Asked<'_>) -> Response {
         .append_pair("redirect_uri", &asked.front.callback())
         .append_pair("state", &state)
         .append_pair("code_challenge", &ticket.challenge)
-        .append_pair("code_challenge_method", "S256")
-        .append_pair("resource", &format!("{}/{}/mcp", asked.front.public_url, asked.front.name()));
+        .append_pair("code_challenge_method", "S256");
+    if !asked.front.login.without_resource {
+        let resource = format!("{}/{}/mcp", asked.front.public_url, asked.front.name());
+        url.query_pairs_mut().append_pair("resource", &resource);
+    }
     if !ticket.scope.is_empty() {
         url.query_pairs_mut().append_pair("scope", &ticket.scope);
     }

@@ -46,16 +46,20 @@ pub(super) fn register(asked: &Asked<'_>) -> Response {
         // RFC 7591 section 3.2.1: the server may answer with other values than were asked for.
         tracing::debug!("a client that wants a secret is registered without one");
     }
-    let redirects = request.redirect_uris;
+    let mut redirects = request.redirect_uris;
     if redirects.is_empty() || redirects.len() > MAX_REDIRECTS {
         return refuse("invalid_redirect_uri", "redirect_uris must have 1 to 10 entries");
     }
-    if let Some(bad) = redirects.iter().find(|uri| !redirect::is_listed(&asked.front.login.redirects, uri)) {
+    // RFC 7591 section 3.2.1: the client is told which of its addresses it is registered with.
+    let first = redirects.first().cloned().unwrap_or_default();
+    redirects.retain(|uri| redirect::is_listed(&asked.front.login.redirects, uri));
+    if redirects.is_empty() {
+        let bad = first;
         tracing::warn!(
             server = asked.front.name(), redirect = %bad.chars().take(200).collect::<String>(),
-            "a client may not register: its redirect is not among `login.redirects` of the issuer; add it there if it is good"
+            "a client may not register: none of its redirects is among `login.redirects` of the issuer; add it there if it is good"
         );
-        return refuse("invalid_redirect_uri", "a redirect is not one that the operator allows");
+        return refuse("invalid_redirect_uri", "no redirect is one that the operator allows");
     }
     let name: String = request.client_name.chars().filter(|c| !c.is_control()).take(MAX_NAME).collect();
     let client = Client { name, redirects };

@@ -3,7 +3,6 @@
 use axum::body::Body;
 use axum::response::Response;
 use http::{HeaderValue, StatusCode, header};
-use reqwest::Url;
 
 /// What is asked.
 pub(super) struct Consent<'a> {
@@ -14,13 +13,15 @@ pub(super) struct Consent<'a> {
     pub(super) redirect: &'a str,
     pub(super) scope: &'a str,
     pub(super) ticket: &'a str,
-    /// Where the form leads in the end.
-    pub(super) issuer: &'a str,
 }
 
 const STYLE: &str = "body{font:16px/1.5 sans-serif;margin:4em auto;max-width:34em;padding:0 1em}\
     code{background:#eee;padding:.1em .3em;overflow-wrap:anywhere}\
     button{font:inherit;padding:.5em 1.5em;margin-right:1em}";
+
+/// No `form-action`: browsers hold the whole way of a form against it, and it leads on from the issuer to wherever that
+/// sends its users.
+const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; frame-ancestors 'none'";
 
 /// The question.
 pub(super) fn consent(asked: &Consent<'_>) -> Response {
@@ -42,43 +43,30 @@ pub(super) fn consent(asked: &Consent<'_>) -> Response {
         redirect = escaped(asked.redirect),
         ticket = escaped(asked.ticket),
     );
-    // Browsers hold the whole way of a form against `form-action`: ours, the issuer's, and the client's when it is denied.
-    let origin = |url: &str| {
-        Url::parse(url).ok().map(|url| match url.origin().is_tuple() {
-            true => url.origin().ascii_serialization(),
-            false => format!("{}:", url.scheme()),
-        })
-    };
-    let targets: Vec<String> = [asked.issuer, asked.redirect].into_iter().filter_map(origin).collect();
-    document(StatusCode::OK, "Allow access", &body, &format!("'self' {}", targets.join(" ")))
+    // A form is sent with its Origin only to where its referrer may go too (Fetch, "append a request Origin header").
+    document(StatusCode::OK, "Allow access", &body, "same-origin")
 }
 
 /// Why not.
 pub(super) fn refusal(why: &str) -> Response {
     let body = format!("<h1>The login does not go on</h1><p>{}</p>", escaped(why));
-    document(StatusCode::BAD_REQUEST, "Login", &body, "'none'")
+    document(StatusCode::BAD_REQUEST, "Login", &body, "no-referrer")
 }
 
-fn document(status: StatusCode, title: &str, body: &str, form_action: &str) -> Response {
+fn document(status: StatusCode, title: &str, body: &str, referrer: &'static str) -> Response {
     let text = format!(
         "<!doctype html><html lang=en><meta charset=utf-8><meta name=viewport content=\"width=device-width\">\
          <title>{title}</title><style>{STYLE}</style>{body}</html>"
     );
     let mut response = Response::new(Body::from(text));
     *response.status_mut() = status;
-    let policy = format!(
-        "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; frame-ancestors 'none'; \
-         form-action {form_action}"
-    );
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/html; charset=utf-8"));
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
     headers.insert(header::X_FRAME_OPTIONS, HeaderValue::from_static("DENY"));
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-    headers.insert(header::REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
-    let policy = HeaderValue::from_str(&policy)
-        .unwrap_or(HeaderValue::from_static("default-src 'none'; frame-ancestors 'none'"));
-    headers.insert(header::CONTENT_SECURITY_POLICY, policy);
+    headers.insert(header::REFERRER_POLICY, HeaderValue::from_static(referrer));
+    headers.insert(header::CONTENT_SECURITY_POLICY, HeaderValue::from_static(POLICY));
     response
 }
 

@@ -61,6 +61,15 @@ pub(super) async fn exchange(asked: &Asked<'_>) -> Response {
             );
         }
     }
+    // Anybody may come here: an issuer is asked by a few at a time, and the others wait their turn.
+    let turn = tokio::time::timeout(WITHIN, asked.gateway.issuers.exchanges.acquire()).await;
+    let Ok(Ok(_turn)) = turn else {
+        return error(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "temporarily_unavailable",
+            "too many logins: try again",
+        );
+    };
     match tokio::time::timeout(WITHIN, ask(asked, &sent))
         .await
         .unwrap_or(Err("it did not answer in time".into()))
