@@ -52,6 +52,8 @@ pub enum Availability {
 /// A resource that a client subscribes to.
 pub struct Subscribed<'a> {
     pub snapshot: &'a Snapshot,
+    /// Whose share of what is followed it takes.
+    pub user: [u8; 16],
     /// The server that it subscribes at.
     pub server: &'a str,
     /// What is behind the resource.

@@ -163,7 +163,9 @@ impl Subscriptions {
         let followed = server.resource(uri).and_then(|(entry, _)| {
             let primitive = &entry.primitive;
             let listener: Weak<dyn ResourceListener> = self.own.clone();
-            self.pipeline.executor.follow(Subscribed { snapshot, server: name, primitive, uri, listener })
+            let user = owner(&subscriber.caller()).user;
+            let subscribed = Subscribed { snapshot, user, server: name, primitive, uri, listener };
+            self.pipeline.executor.follow(subscribed)
         });
         subscriber.follow(uri, followed);
     }

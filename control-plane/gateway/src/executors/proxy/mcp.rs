@@ -161,9 +161,8 @@ impl McpUpstreams {
 
     /// Learns from now on when a resource of an upstream changes.
     pub(super) fn follow(&self, target: &ProxyMcp, subscribed: Subscribed<'_>) -> Option<Following> {
-        let Subscribed { snapshot, server, uri, listener, .. } = subscribed;
-        let client = self.client(&target.url, snapshot).ok()?;
-        let following = self.followings.follow(&target.url, client, (server, uri), listener);
+        let client = self.client(&target.url, subscribed.snapshot).ok()?;
+        let following = self.followings.follow(&target.url, client, &subscribed);
         if following.is_none() {
             tracing::warn!(
                 url = target.url,

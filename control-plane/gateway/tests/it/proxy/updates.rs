@@ -50,7 +50,12 @@ async fn clients_of_both_eras_are_told_what_an_upstream_says_and_it_is_subscribe
     let is_it = |m: &Value| m["method"] == "resources/subscribe" && m["params"]["uri"] == ABOUT;
     heard_of(&mut heard, is_it).await;
     update(&server, "s0", "demo://other");
+    update(&server, "s0", "demo://aboutness");
     update(&server, "s0", ABOUT);
+    is_told(&mut legacy).await;
+    is_told(&mut modern).await;
+    // A part of it.
+    update(&server, "s0", "demo://about/1");
     is_told(&mut legacy).await;
     is_told(&mut modern).await;
     assert_eq!((count(&server, "initialize"), count(&server, "resources/subscribe")), (1, 1));
@@ -97,4 +102,33 @@ async fn an_upstream_without_subscriptions_is_asked_for_none() {
     let mut heard = server.heard.subscribe();
     tokio::time::timeout(PATIENCE, heard.wait_for(ended)).await.unwrap().unwrap();
     assert_eq!(count(&server, "resources/subscribe"), 0);
+}
+
+#[tokio::test]
+async fn a_resource_that_comes_to_be_another_upstreams_is_followed_there() {
+    let (address, server) = server(|talk| Box::pin(async move { talk.done(&json!("m")) })).await;
+    *server.can.lock() = json!({"resources": {"subscribe": true}});
+    let snapshot = via_mcp(&["about"], address);
+    let mut moved = snapshot.clone();
+    moved.revision += 1;
+    for primitive in moved.primitives.iter_mut().filter(|primitive| primitive.id == "about") {
+        if let Some(Mode::ProxyMcp(target)) = primitive.runtime.as_mut().and_then(|r| r.mode.as_mut()) {
+            target.url = "http://service.internal/elsewhere/mcp".into();
+        }
+    }
+    let fixture = Fixture::of(snapshot);
+    let client = connect(&fixture, json!({})).await;
+    let mut stream = Stream::open(&client).await;
+    client.request(2, "resources/subscribe", json!({"uri": ABOUT})).await;
+    let mut heard = server.heard.subscribe();
+    heard_of(&mut heard, |m| m["method"] == "resources/subscribe").await;
+    fixture.gateway.apply(moved).unwrap();
+    // It may read otherwise there.
+    is_told(&mut stream).await;
+    heard_of(&mut heard, |m| m["method"] == "resources/unsubscribe").await;
+    let both =
+        |heard: &Vec<Value>| heard.iter().filter(|m| m["method"] == "resources/subscribe").count() == 2;
+    tokio::time::timeout(PATIENCE, heard.wait_for(both)).await.unwrap().unwrap();
+    update(&server, "s1", ABOUT);
+    is_told(&mut stream).await;
 }

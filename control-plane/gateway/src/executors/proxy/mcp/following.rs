@@ -2,9 +2,10 @@
 //!
 //! Keeps true: an upstream is subscribed to while somebody is subscribed here, in one session for all of them, because it
 //! knows none of our callers; a session that it has lost is opened and subscribed in anew, and all are told then, because
-//! nobody knows what was missed; the last who leaves ends it. Bound: upstreams, and URIs of each.
+//! nobody knows what was missed; the last who leaves ends it. Bound: upstreams, and URIs of each, by user and in all.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
+use std::hash::Hash;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -20,11 +21,12 @@ use super::client::session::Session;
 use super::client::updates::Updated;
 use super::client::{Client, Exchange, Fault};
 use super::downstream::Nobody;
-use crate::execution::ResourceListener;
+use crate::execution::{ResourceListener, Subscribed};
 
-/// Most upstreams at a time, and most resources of one.
+/// Most upstreams at a time, most resources of one, and most of those that one user came with.
 const MAX_UPSTREAMS: usize = 128;
 const MAX_URIS: usize = 4096;
+const MAX_OF_USER: usize = 1024;
 /// The pause after an upstream could not be subscribed to, doubled after each try.
 const PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
@@ -48,10 +50,17 @@ pub(super) struct Followings {
 
 /// What is followed at one upstream.
 struct Followed {
-    /// By URI: the servers here whose clients are subscribed, and how many of each.
-    wanted: Mutex<HashMap<String, HashMap<String, usize>>>,
+    wanted: Mutex<Wanted>,
     changed: Notify,
     listener: Weak<dyn ResourceListener>,
+}
+
+#[derive(Default)]
+struct Wanted {
+    /// By URI: the servers here whose clients are subscribed, and how many of each.
+    uris: HashMap<String, HashMap<String, usize>>,
+    /// How many of the URIs each user came with.
+    by_user: HashMap<[u8; 16], usize>,
 }
 
 /// One subscription, until this is dropped.
@@ -59,6 +68,8 @@ pub(super) struct Following {
     of: Arc<Followed>,
     uri: String,
     server: String,
+    /// Who came with the URI, if with this subscription.
+    came_with: Option<[u8; 16]>,
 }
 
 impl Followings {
@@ -67,13 +78,7 @@ impl Followings {
     }
 
     /// Follows a resource for a client of `server`; `None` where more are followed than may be.
-    pub(super) fn follow(
-        &self,
-        url: &str,
-        client: Client,
-        (server, uri): (&str, &str),
-        listener: Weak<dyn ResourceListener>,
-    ) -> Option<Following> {
+    pub(super) fn follow(&self, url: &str, client: Client, subscribed: &Subscribed<'_>) -> Option<Following> {
         let key = (url.to_owned(), client.url.to_string());
         let mut table = self.table.lock();
         let is_full = table.len() >= MAX_UPSTREAMS;
@@ -81,6 +86,7 @@ impl Followings {
             Some((known, _)) => known.clone(),
             None if is_full => return None,
             None => {
+                let listener = subscribed.listener.clone();
                 let made = Arc::new(Followed { wanted: Mutex::default(), changed: Notify::new(), listener });
                 let task = Task {
                     of: made.clone(),
@@ -94,14 +100,10 @@ impl Followings {
             }
         };
         // Under the lock of the table: a task that ends has looked before, or sees this.
-        let mut wanted = of.wanted.lock();
-        if wanted.len() >= MAX_URIS && !wanted.contains_key(uri) {
-            return None;
-        }
-        *wanted.entry(uri.to_owned()).or_default().entry(server.to_owned()).or_default() += 1;
-        drop(wanted);
+        let Subscribed { user, uri, server, .. } = *subscribed;
+        let came_with = of.wanted.lock().add(user, server, uri)?;
         of.changed.notify_one();
-        Some(Following { of, uri: uri.to_owned(), server: server.to_owned() })
+        Some(Following { of, uri: uri.to_owned(), server: server.to_owned(), came_with })
     }
 
     /// Nobody follows anything any more.
@@ -111,17 +113,44 @@ impl Followings {
     }
 }
 
+impl Wanted {
+    /// Who came with the URI, if it is wanted for the first time; `None` where it is one too many.
+    fn add(&mut self, user: [u8; 16], server: &str, uri: &str) -> Option<Option<[u8; 16]>> {
+        let is_new = !self.uris.contains_key(uri);
+        if is_new {
+            let theirs = self.by_user.get(&user).copied().unwrap_or_default();
+            if self.uris.len() >= MAX_URIS || theirs >= MAX_OF_USER {
+                return None;
+            }
+            self.by_user.insert(user, theirs + 1);
+        }
+        *self.uris.entry(uri.to_owned()).or_default().entry(server.to_owned()).or_default() += 1;
+        Some(is_new.then_some(user))
+    }
+}
+
+/// One of several is one less; the last takes the entry with it.
+fn less<K: Eq + Hash>(counts: &mut HashMap<K, usize>, of: &K) {
+    let left = counts.get_mut(of).map(|count| {
+        *count -= 1;
+        *count
+    });
+    if left == Some(0) {
+        counts.remove(of);
+    }
+}
+
 impl Drop for Following {
     fn drop(&mut self) {
         let mut wanted = self.of.wanted.lock();
-        if let Some(servers) = wanted.get_mut(&self.uri) {
-            if let Some(count) = servers.get_mut(&self.server) {
-                *count -= 1;
-            }
-            servers.retain(|_, count| *count > 0);
+        if let Some(servers) = wanted.uris.get_mut(&self.uri) {
+            less(servers, &self.server);
             if servers.is_empty() {
-                wanted.remove(&self.uri);
+                wanted.uris.remove(&self.uri);
             }
+        }
+        if let Some(user) = &self.came_with {
+            less(&mut wanted.by_user, user);
         }
         drop(wanted);
         self.of.changed.notify_one();
@@ -130,18 +159,24 @@ impl Drop for Following {
 
 impl Followed {
     fn uris(&self) -> HashSet<String> {
-        self.wanted.lock().keys().cloned().collect()
+        self.wanted.lock().uris.keys().cloned().collect()
     }
 
     fn tell(&self, updated: Updated) {
         let Some(listener) = self.listener.upgrade() else { return };
-        let uris = match updated {
-            Updated::These(uris) => uris,
-            Updated::Any => self.uris(),
+        // What has changed may be a part of what was subscribed to (MCP, `ResourceUpdatedNotification`).
+        let is_told = |wanted: &str| match &updated {
+            Updated::These(uris) => uris.iter().any(|uri| {
+                uri.strip_prefix(wanted).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+            }),
+            Updated::Any => true,
         };
-        for uri in uris {
-            let servers: Vec<String> =
-                self.wanted.lock().get(&uri).into_iter().flat_map(HashMap::keys).cloned().collect();
+        let told: Vec<(String, Vec<String>)> = {
+            let wanted = self.wanted.lock();
+            let told = wanted.uris.iter().filter(|(uri, _)| is_told(uri));
+            told.map(|(uri, servers)| (uri.clone(), servers.keys().cloned().collect())).collect()
+        };
+        for (uri, servers) in told {
             servers.iter().for_each(|server| listener.changed_for_all(server, &uri));
         }
     }
@@ -167,7 +202,7 @@ impl Task {
                 Ok(()) => continue,
                 Err(fault) => {
                     tracing::debug!(url = self.key.0, %fault, "resources of an upstream could not be subscribed to, and are tried again");
-                    if self.of.wanted.lock().is_empty() && self.ends() {
+                    if self.of.wanted.lock().uris.is_empty() && self.ends() {
                         return;
                     }
                 }
@@ -181,7 +216,7 @@ impl Task {
     fn ends(&self) -> bool {
         let Some(table) = self.table.upgrade() else { return true };
         let mut table = table.lock();
-        let is_over = self.of.wanted.lock().is_empty();
+        let is_over = self.of.wanted.lock().uris.is_empty();
         if is_over {
             table.remove(&self.key);
         }
@@ -228,7 +263,7 @@ impl Task {
     /// The upstream cannot tell, or nobody here can listen: there is nothing to be done for a while.
     async fn wait_mute(&self) -> Result<(), Fault> {
         let until_unwanted = async {
-            while !self.of.wanted.lock().is_empty() {
+            while !self.of.wanted.lock().uris.is_empty() {
                 self.of.changed.notified().await;
             }
         };
@@ -277,5 +312,24 @@ impl Task {
             cancelled: &CancellationToken::new(),
         };
         self.client.request(session, exchange).await.map(drop)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_user_does_not_take_the_places_of_others() {
+        let mut wanted = Wanted::default();
+        let mut add = |user: u8, uri: &str| wanted.add([user; 16], "s", uri);
+        for number in 0..MAX_OF_USER {
+            assert_eq!(add(1, &number.to_string()), Some(Some([1; 16])));
+        }
+        assert_eq!(add(1, "more"), None);
+        assert_eq!(add(1, "0"), Some(None), "what somebody follows already takes no place");
+        assert_eq!(add(2, "more"), Some(Some([2; 16])));
+        less(&mut wanted.by_user, &[2; 16]);
+        assert_eq!(wanted.by_user.len(), 1, "who came with nothing is not remembered");
     }
 }
