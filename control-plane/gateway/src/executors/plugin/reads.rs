@@ -45,8 +45,9 @@ pub(super) async fn run(job: &Job<'_>, mut tunnel: Tunnel) -> AttemptOutcome {
             // Nothing is cancelled inside a read: closing the tunnel ends it.
             () = call.cancelled() => return AttemptOutcome::Refused(Refusal::Cancelled),
         };
-        let heard = match heard {
-            Ok(heard) => heard,
+        let heard = match heard.map(|heard| list(job, heard)) {
+            Ok(Ok(heard)) => heard,
+            Ok(Err(end)) => return end,
             Err(fault) => return cut(job, fault),
         };
         match heard {
@@ -56,13 +57,6 @@ pub(super) async fn run(job: &Job<'_>, mut tunnel: Tunnel) -> AttemptOutcome {
             {
                 let none = || Refusal::Upstream("the plugin offers no values to complete with".into());
                 return ended(completion.ok_or_else(none).and_then(completion::read));
-            }
-            Heard::Listed(listed) if call.aim == Aim::Listed => {
-                return ended(Ok(listing::read(call, listed)));
-            }
-            Heard::Listed(_) => return lost(job, "a list that was not asked for"),
-            Heard::Content(_) if call.aim == Aim::Listed => {
-                return lost(job, "a content where a list was asked for");
             }
             Heard::Content(ContentChunk { asked: Some(asked), .. })
             | Heard::Prompt(GetPromptResponse { asked: Some(asked), .. }) => {
@@ -81,7 +75,7 @@ pub(super) async fn run(job: &Job<'_>, mut tunnel: Tunnel) -> AttemptOutcome {
                     return lost(job, what);
                 }
             }
-            Heard::Message(_) => {}
+            Heard::Message(_) | Heard::Listed(_) => {}
             // A resource may have no contents; a prompt always has its answer.
             Heard::End
                 if !call.was_handed_over()
@@ -97,6 +91,17 @@ pub(super) async fn run(job: &Job<'_>, mut tunnel: Tunnel) -> AttemptOutcome {
                 }
             }
         }
+    }
+}
+
+/// The end of a call for a list, with a list; what is neither is passed on.
+fn list(job: &Job<'_>, heard: Heard) -> Result<Heard, AttemptOutcome> {
+    let call = job.call();
+    match (heard, &call.aim) {
+        (Heard::Listed(listed), Aim::Listed) => Err(ended(Ok(listing::read(call, listed)))),
+        (Heard::Listed(_), _) => Err(lost(job, "a list that was not asked for")),
+        (Heard::Content(_), Aim::Listed) => Err(lost(job, "a content where a list was asked for")),
+        (heard, _) => Ok(heard),
     }
 }
 
