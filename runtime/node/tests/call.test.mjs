@@ -137,7 +137,7 @@ test('log and console become log lines of the call and stdout stays stdout', asy
 
 test('an exception fails the call without telling the caller what it was', async () => {
   const { failed } = await worker.run({ act: 'fail' });
-  assert.deepEqual([failed.code, failed.message, failed.details], ['INTERNAL', 'the plugin failed', null]);
+  assert.deepEqual([failed.code, failed.message, failed.details], ['INTERNAL', 'the plugin failed; its log says why', null]);
   await worker.printed('secret detail', 'stderr');
 });
 

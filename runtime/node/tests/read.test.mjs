@@ -55,7 +55,7 @@ describe('a resource plugin', () => {
     assert.deepEqual([absent.code, absent.details], [status.NOT_FOUND, 'no such book: none']);
     assert.equal((await readAll('x', { arguments: bytes({ name: 1 }) })).end.code, status.INVALID_ARGUMENT);
     const broken = (await readAll('bad')).end;
-    assert.deepEqual([broken.code, broken.details], [status.INTERNAL, 'the plugin failed']);
+    assert.deepEqual([broken.code, broken.details], [status.INTERNAL, 'the plugin failed; its log says why']);
   });
 
   test('stops when the caller goes and when the deadline passes', async () => {

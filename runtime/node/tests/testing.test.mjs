@@ -45,10 +45,10 @@ test('questions and delegations get what the test gives', async () => {
 for (const [name, act, code, reason] of [
   ['a question that expires', (ctx) => ctx.elicit('late'), 'INPUT_EXPIRED', 'expired'],
   ['a question that nobody can be asked', (ctx) => ctx.elicit('nobody'), 'INPUT_UNSUPPORTED', 'unsupported'],
-  ['a question without an answer', (ctx) => ctx.elicit('other'), 'UNDECLARED', undefined],
+  ['a question without an answer', (ctx) => ctx.elicit('other'), 'UNDECLARED', 'undeclared'],
   ['a delegate that fails', (ctx) => ctx.delegate('judge', 1), 'DELEGATION_FAILED', 'unavailable'],
   ['a delegate that fails in its own words', (ctx) => ctx.delegate('clerk', 1), 'DELEGATION_FAILED', 'failed'],
-  ['a delegate without an answer', (ctx) => ctx.delegate('other', 1), 'UNDECLARED', undefined],
+  ['a delegate without an answer', (ctx) => ctx.delegate('other', 1), 'UNDECLARED', 'undeclared'],
   ['a checkpoint that is too large', (ctx) => ctx.checkpoint('x'.repeat(70_000)), 'CHECKPOINT_FAILED', 'too_large'],
   ['a second artifact of a name', (ctx) => ctx.artifact({ name: 'a', data: '' }).then(() => ctx.artifact({ name: 'a', data: '' })), 'ARTIFACT_REFUSED', undefined],
 ]) {

@@ -34,6 +34,7 @@ mod it {
     mod probes;
     mod residual_work;
     mod rootless;
+    mod same_codes;
     mod shared;
     mod stalls;
     mod stats;

@@ -185,7 +185,7 @@ export class Call {
     }
     // The stack is for the operator: the caller, who reads log lines too, must not see it.
     operatorLine('handler failed', { requestId: this.requestId, error: describe(error) });
-    return { code: 'INTERNAL', message: 'the plugin failed' };
+    return { code: 'INTERNAL', message: 'the plugin failed; its log says why' };
   }
 
   #end(message) {

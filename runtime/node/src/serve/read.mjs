@@ -69,9 +69,12 @@ function deadlineTimer(abort, deadlineMs) {
 
 function refusal(error, requestId) {
   if (isCallError(error)) {
-    return Object.assign(new Error(error.message), { code: CODES[error.code] ?? STATUS.UNKNOWN });
+    const known = CODES[error.code];
+    // A code of the plugin's own has no status that says it.
+    const message = known === undefined ? `${error.code}: ${error.message}` : error.message;
+    return Object.assign(new Error(message), { code: known ?? STATUS.UNKNOWN });
   }
   operatorLine('handler failed', { requestId, error: String(error?.stack ?? error) });
-  return Object.assign(new Error('the plugin failed'), { code: STATUS.INTERNAL });
+  return Object.assign(new Error('the plugin failed; its log says why'), { code: STATUS.INTERNAL });
 }
 

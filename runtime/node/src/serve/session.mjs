@@ -108,7 +108,11 @@ export class Session {
     const call = this.#calls.get(requestId);
     if (!call) return;
     this.#out.send({ cancel: { requestId, accepted: true } });
-    const error = new CallError('CANCELLED', reason || 'the call was cancelled');
+    // The runtime's clock may be the first to say so.
+    const isLate = reason === 'deadline' && mode !== SOFT && mode !== PREEMPT;
+    const error = isLate
+      ? new CallError('DEADLINE', 'the deadline of the call has passed')
+      : new CallError('CANCELLED', reason || 'the call was cancelled');
     if (mode === SOFT) call.soften(error);
     else if (mode === PREEMPT) call.preempt(error);
     else call.stop(error);

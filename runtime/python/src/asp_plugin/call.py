@@ -183,7 +183,9 @@ class Call:
         if not answer.accepted:
             return
         if request.mode == wire.CancelRequest.HARD:
-            self.stop("CANCELLED", request.reason)
+            # The runtime's clock may be the first to say that the time is over.
+            late = request.reason == "deadline"
+            self.stop("DEADLINE" if late else "CANCELLED", "" if late else request.reason)
         elif request.mode == wire.CancelRequest.SOFT and not self.cancelled:
             self.soft, self._reason = True, request.reason
         elif request.mode == wire.CancelRequest.PREEMPT and not self.cancelled and not self.preempted:

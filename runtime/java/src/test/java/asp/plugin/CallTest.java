@@ -178,7 +178,7 @@ class CallTest {
     void anUnexpectedExceptionTellsTheCallerNothing() throws Exception {
         Failed internal = failed(worker.call("throw", Map.of("act", "throw")));
         assertEquals("INTERNAL", internal.getCode());
-        assertEquals("the plugin failed", internal.getMessage());
+        assertEquals("the plugin failed; its log says why", internal.getMessage());
         assertTrue(worker.errors().contains("IllegalStateException: the password is hunter2"));
         assertEquals("INTERNAL", failed(worker.call("overflow", Map.of("act", "overflow"))).getCode());
     }

@@ -64,7 +64,7 @@ class ResourceTest {
         StatusRuntimeException missing =
                 assertThrows(StatusRuntimeException.class, () -> read(pages, "other"));
         assertEquals(Status.Code.NOT_FOUND, missing.getStatus().getCode());
-        assertEquals("NOT_FOUND: there is no such page", missing.getStatus().getDescription());
+        assertEquals("there is no such page", missing.getStatus().getDescription());
         var late = ReadResourceRequest.newBuilder().setDeadline(Timestamp.newBuilder().setSeconds(1)).build();
         StatusRuntimeException over = assertThrows(
                 StatusRuntimeException.class, () -> resources(pages).read(late).hasNext());
@@ -113,7 +113,7 @@ class ResourceTest {
             assertEquals("Greet Ada", WorkerProcess.tree(got.getMessages(0).getContent()).get("text").asText());
             StatusRuntimeException missing = assertThrows(
                     StatusRuntimeException.class, () -> prompts.get(GetPromptRequest.getDefaultInstance()));
-            assertEquals("INTERNAL: the plugin failed", missing.getStatus().getDescription());
+            assertEquals("the plugin failed; its log says why", missing.getStatus().getDescription());
         }
     }
 

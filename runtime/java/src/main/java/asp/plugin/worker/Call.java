@@ -143,6 +143,11 @@ final class Call {
             case PREEMPT -> Stop.PREEMPT;
             default -> Stop.HARD;
         };
+        if (wanted == Stop.HARD && cancel.getReason().equals("deadline")) {
+            // The runtime's clock may be the first to say so.
+            expire();
+            return;
+        }
         stop(wanted, cancel.getReason().isEmpty() ? "the call was cancelled" : cancel.getReason());
     }
 
@@ -243,7 +248,7 @@ final class Call {
             return new Failure(own.code(), own.getMessage(), own.details(), false);
         }
         Logs.unexpected(request.requestId(), thrown);
-        return new Failure("INTERNAL", "the plugin failed");
+        return new Failure("INTERNAL", "the plugin failed; its log says why");
     }
 
     private Failure stopFailure() {

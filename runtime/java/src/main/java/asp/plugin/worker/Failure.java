@@ -32,7 +32,7 @@ final class Failure extends Exception {
         return yielded;
     }
 
-    /** The same for methods that answer with a gRPC status; the description starts with the code. */
+    /** The same for methods that answer with a gRPC status; a code of the plugin's own, which has none, starts its description. */
     Status status() {
         Status status = switch (code) {
             case "CANCELLED" -> Status.CANCELLED;
@@ -40,8 +40,9 @@ final class Failure extends Exception {
             case "DEADLINE" -> Status.DEADLINE_EXCEEDED;
             case "NOT_FOUND" -> Status.NOT_FOUND;
             case "UNSUPPORTED" -> Status.UNIMPLEMENTED;
-            default -> Status.INTERNAL;
+            case "INTERNAL" -> Status.INTERNAL;
+            default -> Status.UNKNOWN.withDescription(code + ": " + getMessage());
         };
-        return status.withDescription(code + ": " + getMessage());
+        return status.getDescription() == null ? status.withDescription(getMessage()) : status;
     }
 }

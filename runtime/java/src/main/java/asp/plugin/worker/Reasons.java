@@ -11,7 +11,8 @@ public final class Reasons {
     private Reasons() {}
 
     public static PluginException undeclared(String id) {
-        return new PluginException("UNDECLARED", "the spec does not declare `" + id + "`");
+        return new PluginException(
+                "UNDECLARED", "the spec does not declare `" + id + "`", Map.of("reason", "undeclared"));
     }
 
     /** Nobody answered the question `id`. */

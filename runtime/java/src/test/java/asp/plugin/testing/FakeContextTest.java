@@ -74,10 +74,10 @@ class FakeContextTest {
         context.delegation("judge", "unavailable").delegation("clerk", "failed: busy");
         fails("INPUT_EXPIRED", Map.of("reason", "expired"), () -> context.elicit("late"));
         fails("INPUT_UNSUPPORTED", Map.of("reason", "unsupported"), () -> context.elicit("nobody"));
-        fails("UNDECLARED", null, () -> context.elicit("other"));
+        fails("UNDECLARED", Map.of("reason", "undeclared"), () -> context.elicit("other"));
         fails("DELEGATION_FAILED", Map.of("reason", "unavailable"), () -> context.delegate("judge", 1, SECOND));
         fails("DELEGATION_FAILED", Map.of("reason", "failed"), () -> context.delegate("clerk", 1, SECOND));
-        fails("UNDECLARED", null, () -> context.delegate("other", 1, SECOND));
+        fails("UNDECLARED", Map.of("reason", "undeclared"), () -> context.delegate("other", 1, SECOND));
         fails("CHECKPOINT_FAILED", Map.of("reason", "too_large"), () -> context.checkpoint("x".repeat(70_000)));
         context.artifact(ABOUT, new byte[1]);
         fails("ARTIFACT_REFUSED", null, () -> context.artifact(ABOUT, new byte[1]));
