@@ -43,6 +43,7 @@ mod runtimes;
 mod scripts;
 mod silent;
 mod slow_store;
+mod stalled;
 mod stdio;
 mod stores;
 mod suites;
@@ -104,6 +105,7 @@ const MODULES: &[fn(&Shared) -> Vec<Trial>] = &[
     resume::trials,
     runtimes::trials,
     silent::trials,
+    stalled::trials,
     peers::trials,
     public_name::trials,
     main_job::trials,
