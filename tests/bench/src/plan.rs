@@ -21,6 +21,9 @@ pub(crate) struct Args {
     /// How often every row is measured; the rows take turns.
     #[arg(long)]
     runs: Option<u32>,
+    /// How long the clients that only wait do so, in seconds.
+    #[arg(long)]
+    waiting: Option<u64>,
     /// Measures these parts alone.
     #[arg(long)]
     only: Vec<Part>,
@@ -152,7 +155,9 @@ impl Plan {
             waiting: Duration::from_secs(2),
         };
         let plan = if args.quick { quick } else { full };
-        Ok(Plan { runs: args.runs.unwrap_or(plan.runs).max(1), ..plan })
+        let runs = args.runs.unwrap_or(plan.runs).max(1);
+        let waiting = args.waiting.map_or(plan.waiting, Duration::from_secs);
+        Ok(Plan { runs, waiting, ..plan })
     }
 
     pub(crate) fn measures(&self, part: Part) -> bool {
@@ -197,5 +202,11 @@ mod tests {
         assert_eq!(plan(&["--baseline", "x"]).unwrap().runs, 5);
         assert_eq!(plan(&["--baseline", "x", "--runs", "2"]).unwrap().runs, 2);
         assert_eq!(plan(&["--quick"]).unwrap().runs, 1);
+    }
+
+    #[test]
+    fn clients_wait_for_ten_minutes_unless_told_otherwise() {
+        assert_eq!(plan(&["--only", "streams"]).unwrap().waiting, Duration::from_secs(600));
+        assert_eq!(plan(&["--waiting", "60"]).unwrap().waiting, Duration::from_secs(60));
     }
 }
