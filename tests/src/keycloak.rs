@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+use rustix::process::{Pid, Signal, kill_process_group};
 use serde_json::{Value, json};
 use tokio::process::Command;
 
@@ -44,6 +45,7 @@ impl Keycloak {
             .env("KC_BOOTSTRAP_ADMIN_PASSWORD", ADMIN.1)
             .env("JAVA_OPTS_KC_HEAP", "-Xms64m -Xmx512m")
             // Of a cluster that it is not in.
+            .process_group(0)
             .env("JAVA_OPTS_APPEND", "-Djgroups.bind.address=127.0.0.1 -Djgroups.bind_addr=127.0.0.1");
         let process = Process::start("keycloak", command)?;
         let said = wait::until("Keycloak listens", START, || async {
@@ -126,6 +128,17 @@ impl Keycloak {
         });
         self.ask("POST", &format!("/admin/realms/{REALM}/components"), Some(&component)).await?;
         Ok(())
+    }
+}
+
+/// Its script starts Java as a child, which would outlive the script's sudden end.
+impl Drop for Keycloak {
+    fn drop(&mut self) {
+        let group = self.process.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
+        if let Some(group) = group {
+            // Err: all of it has ended.
+            let _ = kill_process_group(group, Signal::KILL);
+        }
     }
 }
 

@@ -68,10 +68,11 @@ pub(super) fn notes_with(schemes: &str) -> Value {
          defaultExposure: allow\nauth: {{schemes: {schemes}, issuers: [kc]}}\n\
          primitives: [{{ref: notes/notes.hello}}, {{ref: notes/notes.write}}]\n"
     );
+    let scheme = schemes.trim_matches(['[', ']']);
     let tool = |id: &str, scopes: &str| {
         format!(
             "id: notes.{id}\nname: {id}\ntype: tool\nversion: 1.0.0\nowner: notes@acme.example\nsummary: Says it again.\n\
-             mutation: read_only\nexposure: {{mcp: {{tool: {{name: {id}}}}}}}\nsecurity: {{auth: {{type: jwt, scopes: [{scopes}]}}}}\n\
+             mutation: read_only\nexposure: {{mcp: {{tool: {{name: {id}}}}}}}\nsecurity: {{auth: {{type: {scheme}, scopes: [{scopes}]}}}}\n\
              primitiveSchema: {{input_schema: {{type: object, properties: {{message: {{type: string}}}}, required: [message]}}}}\n\
              runtime: {{mode: builtin, entrypoint: echo}}\n"
         )
@@ -79,7 +80,7 @@ pub(super) fn notes_with(schemes: &str) -> Value {
     let file = |path: &str, text: String| json!({ "path": path, "text": text });
     json!({ "files": [
         file("notes/server.yaml", server),
-        file("notes/hello.yaml", tool("hello", "").replace("security: {auth: {type: jwt, scopes: []}}\n", "")),
+        file("notes/hello.yaml", tool("hello", "")),
         file("notes/write.yaml", tool("write", "notes:write")),
     ] })
 }

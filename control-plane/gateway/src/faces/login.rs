@@ -63,10 +63,9 @@ impl<'a> Front<'a> {
         format!("{}/callback", self.issuer())
     }
 
-    /// Scopes that the server or one of its primitives wants, and those that every login asks for.
+    /// Scopes that everybody needs here, and those that every login asks for.
     fn scopes(&self) -> Vec<String> {
-        let own = self.server.entries.iter().flat_map(|entry| &entry.primitive.scopes);
-        let all = self.server.edge.scopes.iter().chain(own).chain(&self.login.scopes);
+        let all = self.server.edge.scopes.iter().chain(&self.login.scopes);
         let mut scopes: Vec<String> = all.cloned().collect();
         scopes.sort();
         scopes.dedup();
@@ -76,19 +75,24 @@ impl<'a> Front<'a> {
     /// RFC 8414 section 2, and RFC 9207 section 3.
     fn metadata(&self) -> Value {
         let issuer = self.issuer();
-        json!({
+        let mut metadata = json!({
             "issuer": issuer,
             "authorization_endpoint": format!("{issuer}/authorize"),
             "token_endpoint": format!("{issuer}/token"),
             "registration_endpoint": format!("{issuer}/register"),
-            "scopes_supported": self.scopes(),
             "response_types_supported": ["code"],
             "response_modes_supported": ["query"],
             "grant_types_supported": ["authorization_code", "refresh_token"],
             "token_endpoint_auth_methods_supported": ["none"],
             "code_challenge_methods_supported": ["S256"],
             "authorization_response_iss_parameter_supported": true,
-        })
+        });
+        let scopes = self.scopes();
+        // Clients without another hint ask for all that is listed here.
+        if let (false, Some(metadata)) = (scopes.is_empty(), metadata.as_object_mut()) {
+            metadata.insert("scopes_supported".into(), json!(scopes));
+        }
+        metadata
     }
 }
 

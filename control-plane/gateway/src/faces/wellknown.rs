@@ -72,12 +72,9 @@ fn resource_metadata(gateway: &Gateway, snapshot: &Snapshot, server: Option<&Vir
         "bearer_methods_supported": ["header"],
     });
     if let (Some(object), Some(server)) = (metadata.as_object_mut(), server) {
-        let mut scopes = server.edge.scopes.clone();
-        for entry in &server.entries {
-            scopes.extend(entry.primitive.scopes.iter().cloned());
-        }
-        scopes.sort();
-        scopes.dedup();
+        // Those that everybody needs; a client asks for more when it is told what a primitive wants (MCP 2025-11-25,
+        // "Scope Selection Strategy").
+        let scopes = &server.edge.scopes;
         if !scopes.is_empty() {
             object.insert("scopes_supported".into(), json!(scopes));
         }
