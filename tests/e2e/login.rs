@@ -263,7 +263,7 @@ fn forged(token: &str) -> String {
 
 /// The issuer's word about tokens, and the platform's.
 async fn opaque(company: &Company) -> Result<()> {
-    company.put("/api/registry/servers/notes", &realm::notes_with("[opaque]")).await?;
+    company.put("/api/registry/servers/notes?force=true", &realm::notes_with("[opaque]")).await?;
     let token = company.token("").await?;
     wait::until("the server asks about tokens", wait::CONVERGE, || async {
         (company.status("nobodys").await.ok()? == 401).then_some(())
@@ -298,7 +298,7 @@ async fn opaque(company: &Company) -> Result<()> {
         (company.status(&token).await.ok()? == 401).then_some(())
     })
     .await?;
-    let schemes = company.put("/api/registry/servers/notes", &realm::notes()).await?;
+    let schemes = company.put("/api/registry/servers/notes?force=true", &realm::notes()).await?;
     assert_eq!(schemes["changed"], true);
     // Tokens of a later second are not revoked.
     wait::until("alice may come again", wait::CONVERGE, || async {

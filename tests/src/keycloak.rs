@@ -123,7 +123,7 @@ impl Keycloak {
         let realm = self.ask("GET", &format!("/admin/realms/{REALM}"), None).await?;
         let component = json!({
             "name": name, "providerId": "rsa-generated", "providerType": "org.keycloak.keys.KeyProvider",
-            "parentId": realm["id"],
+            "parentId": realm.get("id"),
             "config": { "priority": [priority.to_string()], "keySize": ["2048"], "algorithm": ["RS256"] },
         });
         self.ask("POST", &format!("/admin/realms/{REALM}/components"), Some(&component)).await?;
@@ -143,5 +143,6 @@ impl Drop for Keycloak {
 }
 
 fn text(answer: &Value, member: &str) -> Result<String> {
-    Ok(answer[member].as_str().with_context(|| answer.to_string())?.to_owned())
+    let text = answer.get(member).and_then(Value::as_str);
+    Ok(text.with_context(|| answer.to_string())?.to_owned())
 }

@@ -39,7 +39,7 @@ use crate::pipeline::limits::Limiter;
 use crate::pipeline::listings::Listings;
 use crate::pipeline::running::RunningCalls;
 use crate::pipeline::{Calls, Pipeline};
-use crate::seal::Sealer;
+use crate::seal::{SealError, Sealer};
 use crate::sessions::Sessions;
 use crate::subscriptions::{self, Subscriptions};
 use crate::telemetry::audit::Audit;
@@ -60,6 +60,13 @@ const WAITING: Bounds = Bounds { whole: 10_000, per_org: 4_000 };
 pub struct SealKeys {
     pub current: SecretSlice<u8>,
     pub previous: Option<SecretSlice<u8>>,
+}
+
+impl SealKeys {
+    fn sealer(&self) -> Result<Sealer, SealError> {
+        let previous = self.previous.as_ref().map(|key| key.expose_secret());
+        Sealer::new(self.current.expose_secret(), previous)
+    }
 }
 
 /// What a gateway is started with.
@@ -144,8 +151,7 @@ pub struct Gateway {
 impl Gateway {
     /// A gateway without a snapshot. Needs a running tokio runtime, for the audit writer.
     pub fn new(config: Config) -> anyhow::Result<Arc<Gateway>> {
-        let previous = config.seal_keys.previous.as_ref().map(|key| key.expose_secret());
-        let sealer = Arc::new(Sealer::new(config.seal_keys.current.expose_secret(), previous)?);
+        let sealer = Arc::new(config.seal_keys.sealer()?);
         let metrics = Arc::new(Metrics::default());
         let runtimes = Arc::new(config.runtimes);
         let artifacts = Artifacts::new(config.stores.blobs);

@@ -38,6 +38,8 @@ mod legacy;
 mod limits;
 #[path = "it/listen.rs"]
 mod listen;
+#[path = "it/login.rs"]
+mod login;
 #[path = "it/modern.rs"]
 mod modern;
 #[path = "it/one_pipeline.rs"]

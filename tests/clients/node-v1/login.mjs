@@ -18,7 +18,8 @@ const authProvider = {
   state: () => 'state-of-node-1',
   clientInformation: () => kept.client,
   saveClientInformation: (client) => void (kept.client = client),
-  tokens: () => kept.tokens,
+  // This line refreshes its token where it should ask for a wider one: an app keeps the refresh token from it meanwhile.
+  tokens: () => (kept.asksForMore ? { ...kept.tokens, refresh_token: undefined } : kept.tokens),
   saveTokens: (tokens) => {
     kept.tokens = tokens;
     kept.given += 1;
@@ -62,7 +63,9 @@ const call = async (name, message) => {
   results.push(answer.content[0].text);
 };
 await call('hello', 'hello');
+kept.asksForMore = true;
 await call('write', 'write');
+kept.asksForMore = false;
 const { given, logins } = kept;
 await wait((kept.tokens.expires_in + 12) * 1000);
 await call('hello', 'again');

@@ -67,8 +67,8 @@ pub(super) async fn start(
     drains: &TaskTracker,
 ) -> anyhow::Result<Control> {
     let settings = &process.settings;
-    let trust = Trust::new(given(process)?);
     let store = open_store(settings).await?;
+    let trust = trust(process, store.as_ref()).await?;
     let compiler = compiler(process, trust.clone());
     let mut not_installed = Vec::new();
     if let Some(directory) = &settings.primitives {
@@ -85,11 +85,7 @@ pub(super) async fn start(
     process.tasks.spawn(publisher.run(process.stop_background.clone()));
     process.tasks.spawn(Arc::clone(&endpoints).run(process.stop_background.clone()));
     process.tasks.spawn(prune(Arc::clone(&store), process.stop_background.clone()));
-    let news = handle.clone();
-    let fetcher =
-        Fetcher::new(settings.issuer_origins.clone()).context("make the client that asks issuers")?;
-    let keeper = Keeper::new(Arc::clone(&store), trust.clone(), fetcher, move || news.changed());
-    process.tasks.spawn(Arc::clone(&keeper).run(process.stop_background.clone()));
+    let keeper = keep_issuers(process, &store, &trust, &handle)?;
     let subscribers = Subscribers::new();
     let xds = XdsContext {
         xds_state: handle.xds_state(),
@@ -126,6 +122,29 @@ pub(super) async fn start(
     let router = admin::router(Arc::new(admin));
     drains.spawn(listen::serve(listeners.admin, router, process.stop.clone(), process.grace()));
     Ok(control)
+}
+
+/// The issuers that are given, and those of the store: servers of a directory name either.
+async fn trust(process: &Process, store: &dyn ControlStore) -> anyhow::Result<Trust> {
+    let trust = Trust::new(given(process)?);
+    // What is not in force is told with the first snapshot.
+    trust.take(&store.load().await.context("read the issuers of the store")?, clock::now_ms());
+    Ok(trust)
+}
+
+/// Fetches the keys of issuers from now on.
+fn keep_issuers(
+    process: &Process,
+    store: &Arc<dyn ControlStore>,
+    trust: &Trust,
+    publisher: &Handle,
+) -> anyhow::Result<Arc<Keeper>> {
+    let origins = process.settings.issuer_origins.clone();
+    let fetcher = Fetcher::new(origins).context("make the client that asks issuers")?;
+    let news = publisher.clone();
+    let keeper = Keeper::new(Arc::clone(store), trust.clone(), fetcher, move || news.changed());
+    process.tasks.spawn(Arc::clone(&keeper).run(process.stop_background.clone()));
+    Ok(keeper)
 }
 
 /// Builds and installs the plugins; what is being built ends when this is dropped.

@@ -1,5 +1,8 @@
 //! Two issuers that say the same of somebody mean two principals.
 
+#[path = "issuers/asked.rs"]
+mod asked;
+
 use asp_proto::snapshot::GatewaySnapshot;
 use asp_registry::assemble;
 use http::StatusCode;

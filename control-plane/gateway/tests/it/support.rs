@@ -138,6 +138,7 @@ struct Parts {
     bounds: Bounds,
     subscriptions: subscriptions::Bounds,
     inspections: Inspections,
+    issuers: IssuerDeps,
     audit: Arc<MemoryAudit>,
     active: Arc<MemoryRecords>,
     ledger: Arc<MemoryLedger>,
@@ -164,6 +165,7 @@ impl Parts {
             bounds: Bounds::default(),
             subscriptions: subscriptions::Bounds::default(),
             inspections: Inspections::default(),
+            issuers: IssuerDeps::default(),
             audit,
             active,
             ledger,
@@ -182,7 +184,7 @@ impl Parts {
             delegates: self.delegates,
             bounds: self.bounds,
             subscriptions: self.subscriptions,
-            issuers: IssuerDeps::default(),
+            issuers: self.issuers,
             inspections: self.inspections,
             listener: None,
         })
@@ -267,6 +269,11 @@ impl Fixture {
 
     pub(crate) fn inspected_with(runtimes: Runtimes, inspections: Inspections) -> Fixture {
         Parts { runtimes, inspections, ..Parts::new(snapshot()) }.start()
+    }
+
+    /// A gateway that asks issuers, and the control plane about them.
+    pub(crate) fn asking(snapshot: GatewaySnapshot, issuers: IssuerDeps) -> Fixture {
+        Parts { issuers, ..Parts::new(snapshot) }.start()
     }
 
     /// Another gateway over the same stores and keys.

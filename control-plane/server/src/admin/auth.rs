@@ -34,6 +34,8 @@ const MAX_TOKEN: usize = 8 * 1024;
 /// Clocks of two machines differ by no more, in seconds.
 const LEEWAY: u64 = 30;
 
+/// Claims that only tokens for the client itself have, and those that bind a token to a key.
+const OF_THE_CLIENT: [&str; 6] = ["nonce", "at_hash", "c_hash", "s_hash", "events", "cnf"];
 /// Groups of a token that are looked at.
 const MAX_GROUPS: usize = 256;
 
@@ -117,8 +119,8 @@ impl Verifier {
         in_force.wanted.iter().find(is_its).map(|wanted| wanted.name.clone())
     }
 
-    /// Verifies a compact token at `now` (Unix seconds); `published` holds the revocations in force.
-    pub fn verify(&self, token: &str, published: &EdgeSnapshot, now: u64) -> Result<Admin, Problem> {
+    /// The claims of a compact token that an admin issuer signed, and that issuer's rules.
+    fn signed(&self, token: &str) -> Result<(Claims, Arc<IssuerRules>), Problem> {
         let invalid = || Problem::new(Code::TokenInvalid, "");
         if token.len() > MAX_TOKEN {
             return Err(invalid());
@@ -139,34 +141,33 @@ impl Verifier {
         rules.set_audience(&issuer.audiences);
         rules.set_issuer(&[&issuer.iss]);
         rules.set_required_spec_claims(&["exp", "aud", "iss", "sub"]);
-        let decoded =
-            jsonwebtoken::decode::<Claims>(token, &trusted.key, &rules).map_err(|error| {
-                match error.kind() {
-                    ErrorKind::ExpiredSignature => Problem::new(Code::TokenExpired, ""),
-                    _ => invalid(),
-                }
-            })?;
-        let claims = decoded.claims;
-        let lifetime = claims.exp.checked_sub(claims.iat).ok_or_else(invalid)?;
-        if lifetime > issuer.max_lifetime || claims.iat > now + LEEWAY {
-            return Err(Problem::new(
-                Code::TokenInvalid,
-                "the token lives longer than its issuer may let it",
-            ));
-        }
-        let name = claims.text(&issuer.user_claim).filter(|name| names::is_name(name)).ok_or_else(invalid)?;
+        let decoded = jsonwebtoken::decode::<Claims>(token, &trusted.key, &rules);
+        let decoded = decoded.map_err(|error| match error.kind() {
+            ErrorKind::ExpiredSignature => Problem::new(Code::TokenExpired, ""),
+            _ => invalid(),
+        })?;
         // What an issuer signs for clients themselves is no key to this API (OpenID Connect Core 1.0 section 2).
-        if ["nonce", "at_hash", "c_hash", "s_hash", "events", "cnf"]
-            .iter()
-            .any(|of| claims.others.contains_key(*of))
-        {
+        if OF_THE_CLIENT.iter().any(|of| decoded.claims.others.contains_key(*of)) {
             return Err(invalid());
         }
-        let role = claims.role(issuer).ok_or_else(|| {
-            Problem::new(Code::TokenInvalid, "the token names no role, and none of its groups gives one")
-        })?;
+        Ok((decoded.claims, Arc::clone(issuer)))
+    }
+
+    /// Verifies a compact token at `now` (Unix seconds); `published` holds the revocations in force.
+    pub fn verify(&self, token: &str, published: &EdgeSnapshot, now: u64) -> Result<Admin, Problem> {
+        let refuse = |detail: &str| Problem::new(Code::TokenInvalid, detail);
+        let (claims, issuer) = self.signed(token)?;
+        let issuer = &*issuer;
+        let lifetime = claims.exp.checked_sub(claims.iat).ok_or_else(|| refuse(""))?;
+        if lifetime > issuer.max_lifetime || claims.iat > now + LEEWAY {
+            return Err(refuse("the token lives longer than its issuer may let it"));
+        }
+        let name = claims.text(&issuer.user_claim).filter(|name| names::is_name(name));
+        let name = name.ok_or_else(|| refuse(""))?;
+        let role = claims.role(issuer);
+        let role = role.ok_or_else(|| refuse("the token names no role, and none of its groups gives one"))?;
         if !issuer.accepts_role(&role) {
-            return Err(Problem::new(Code::TokenInvalid, "the issuer may not give this role"));
+            return Err(refuse("the issuer may not give this role"));
         }
         let presented = Presented {
             iss: &issuer.iss,
@@ -183,11 +184,8 @@ impl Verifier {
             token: claims.jti.clone(),
             reason: claims.text("reason").unwrap_or_default().to_owned(),
         });
-        if emergency
-            .as_ref()
-            .is_some_and(|emergency| emergency.token.is_empty() || emergency.reason.is_empty())
-        {
-            return Err(Problem::new(Code::TokenInvalid, "an emergency token has an id and a reason"));
+        if emergency.as_ref().is_some_and(|used| used.token.is_empty() || used.reason.is_empty()) {
+            return Err(refuse("an emergency token has an id and a reason"));
         }
         Ok(Admin { name: name.to_owned(), role, emergency })
     }

@@ -113,6 +113,7 @@ impl Api {
         Api::with(false, Vec::new()).await
     }
 
+    #[allow(clippy::too_many_lines, reason = "all that the handlers share")]
     async fn with(publishes: bool, origins: Vec<String>) -> Api {
         let state_dir = tempfile::tempdir().unwrap();
         let issuer = TestIssuer::new();

@@ -165,6 +165,7 @@ fn kids_of(api: &Api) -> Vec<String> {
 }
 
 /// What an issuer must not publish, and a part of what the operator is told of it.
+#[allow(clippy::too_many_lines, reason = "a table of cases")]
 fn hostile(publisher: &Publisher) -> Vec<(&'static str, Page, &'static str)> {
     let metadata = |member: &str, value: Value| {
         let mut metadata =
