@@ -119,12 +119,12 @@ impl Client {
         Ok(steps)
     }
 
-    /// Ids are used again: they need only differ while a request runs.
+    /// No id is used again: in a session none may be (MCP, base protocol), and whoever reads the wire could not tell an
+    /// answer that comes late from that of another request.
     fn id(&mut self) -> Value {
         self.next_id += 1;
-        match self.dice.below(3) {
-            0 => json!(format!("id-{}", self.next_id % 7)),
-            1 => json!(self.next_id % 5),
+        match self.dice.below(2) {
+            0 => json!(format!("id-{}", self.next_id)),
             _ => json!(self.next_id),
         }
     }
@@ -154,8 +154,10 @@ impl Client {
         let (text, whole) = opened.within(PATIENCE).await?;
         self.learn(&text, request);
         let status = text.split(' ').nth(1).and_then(|code| code.parse::<u16>().ok()).unwrap_or_default();
+        // A stream that has ended tells its client not to come back (WHATWG HTML, server-sent events).
+        let has_ended = status == 204 && request.method == "GET";
         ensure!(
-            matches!(status, 200 | 202 | 400 | 403 | 404 | 405 | 406 | 409 | 429),
+            has_ended || matches!(status, 200 | 202 | 400 | 403 | 404 | 405 | 406 | 409 | 429),
             "{status} to {} {}: {text}",
             request.method,
             String::from_utf8_lossy(&request.body)

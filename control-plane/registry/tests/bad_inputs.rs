@@ -364,7 +364,8 @@ fn only_the_plugin_of_a_template_lists_what_is_behind_it() {
     let at = "/primitiveSchema/listed";
     assert_table("a plugin", template("plugin", "plugin"), &[]);
     assert_table("no plugin", template("plugin", "builtin"), &[("bad_value", at)]);
-    assert_table("another word", template("always", "plugin"), &[("wrong_type", at)]);
+    assert_table("another word", template("always", "plugin"), &[("bad_value", at)]);
+    assert_table("who completes", template("upstream", "plugin"), &[("bad_value", at)]);
     let resource = "primitiveSchema: {uri: demo://a, listed: plugin}\nruntime: {mode: plugin, language: python, entrypoint: main.py}";
     assert_table("a resource", other("resource", resource), &[("misplaced_key", at)]);
 }
