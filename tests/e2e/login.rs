@@ -177,6 +177,7 @@ impl Company {
 async fn whole() -> Result<()> {
     let mut company = Company::start().await?;
     emergency(&company).await.context("an emergency token")?;
+    admins(&company).await.context("an admin logs in")?;
     clients(&company).await.context("clients log in")?;
     opaque(&company).await.context("opaque tokens")?;
     keys(&mut company).await.context("keys change")?;
@@ -306,6 +307,50 @@ async fn opaque(company: &Company) -> Result<()> {
         (company.status(&token).await.ok()? == 200).then_some(())
     })
     .await
+}
+
+/// An admin by the company's own login, who has the role that his group gives: his team's server, and no other.
+async fn admins(company: &Company) -> Result<()> {
+    let issuer = json!({
+        "iss": company.keycloak.issuer(), "typ": ["JWT"], "audiences": ["asp"], "orgs": ["*"],
+        "claims": { "user": "preferred_username", "groups": "/realm_access/roles" },
+        "roles": { "staff": "server:notes" }, "login": { "clientId": "cli" },
+    });
+    company.put("/api/issuers/admins/kc", &issuer).await?;
+    let home = tempfile::tempdir()?;
+    let url = format!("http://{}", company.stack.admin());
+    let asp = |arguments: &[&str]| -> Result<Command> {
+        let mut command = Command::new(tool::asp()?);
+        command.args(arguments).env("ASP_ADMIN_URL", &url).env("HOME", home.path());
+        command.env_remove("ASP_ADMIN_TOKEN").env_remove("XDG_CONFIG_HOME").kill_on_drop(true);
+        Ok(command)
+    };
+    let admin = company.stack.admin();
+    wait::until("admins can log in", wait::CONVERGE, || async move {
+        let answer = http1::get(admin, "/api/login", &[]).await.ok()?;
+        answer.text().contains("deviceAuthorizationEndpoint").then_some(())
+    })
+    .await?;
+    let mut login = asp(&["login"])?;
+    let mut child = login.stdout(Stdio::piped()).spawn()?;
+    let mut lines = BufReader::new(child.stdout.take().context("its output")?).lines();
+    let line = lines.next_line().await?.context("where to log in")?;
+    let page = line.strip_prefix("open ").with_context(|| line.clone())?;
+    Browser::default().visit_all(page, &ALICE).await?;
+    let ended = tokio::time::timeout(CLIENT, child.wait()).await.context("asp login did not end")??;
+    assert!(ended.success(), "asp login: {ended}");
+    let folder = tempfile::tempdir()?;
+    for file in realm::notes()["files"].as_array().context("files")? {
+        let path = folder.path().join(file["path"].as_str().unwrap_or_default());
+        std::fs::create_dir_all(path.parent().context("its folder")?)?;
+        std::fs::write(path, file["text"].as_str().unwrap_or_default())?;
+    }
+    let own = asp(&["apply"])?.arg(folder.path()).output().await?;
+    assert!(own.status.success(), "its own: {}", String::from_utf8_lossy(&own.stderr));
+    let foreign = asp(&["apply"])?.arg(tool::root()?.join("primitives")).output().await?;
+    assert!(!foreign.status.success(), "others': {}", String::from_utf8_lossy(&foreign.stdout));
+    assert!(String::from_utf8_lossy(&foreign.stderr).contains("404 not_found"), "{foreign:?}");
+    Ok(())
 }
 
 /// The way in while the login is away: minted offline, audited before it opens anything.

@@ -55,6 +55,25 @@ impl Browser {
         bail!("no end after {MAX_STEPS} steps, at {at}")
     }
 
+    /// Opens `url` and does what the pages ask for, until one asks for nothing.
+    pub async fn visit_all(&mut self, url: &str, person: &Person<'_>) -> Result<()> {
+        let mut at = url.to_owned();
+        let mut answer = self.ask("GET", &at, None).await?;
+        for _ in 0..MAX_STEPS {
+            if let Some(location) = answer.header("location") {
+                at = join(&at, location)?;
+                answer = self.ask("GET", &at, None).await?;
+                continue;
+            }
+            let page = answer.text();
+            self.seen.push(page.clone());
+            let Some(form) = Form::first(&page) else { return Ok(()) };
+            at = join(&at, &form.action)?;
+            answer = self.ask("POST", &at, Some(&form.filled(person))).await?;
+        }
+        bail!("no end after {MAX_STEPS} steps, at {at}")
+    }
+
     /// One request, with the cookies of its authority.
     pub async fn ask(&mut self, method: &str, url: &str, form: Option<&str>) -> Result<Response> {
         let (authority, target) = parts(url)?;

@@ -41,6 +41,8 @@ pub enum Command {
     Serve(ServeArgs),
     /// Mints a token from the development issuer and prints it alone
     Token(TokenArgs),
+    /// Logs an admin in at the company's issuer (ASP_ADMIN_URL)
+    Login(LoginArgs),
     /// Checks a directory of primitives and reports every fault
     Lint(LintArgs),
     /// Compiles a directory of primitives and shows the result
@@ -331,6 +333,16 @@ pub struct ServeArgs {
     /// The address every listener binds [default: 127.0.0.1]
     #[arg(long, value_name = "IP")]
     pub bind: Option<String>,
+}
+
+#[derive(Clone, Debug, Args)]
+#[command(after_help = "\
+Commands that talk to the admin API use the login where ASP_ADMIN_TOKEN is not set. It is kept in asp/logins.json below
+$XDG_CONFIG_HOME or ~/.config.")]
+pub struct LoginArgs {
+    /// Which of several admin issuers
+    #[arg(long, value_name = "NAME")]
+    pub issuer: Option<String>,
 }
 
 #[derive(Clone, Debug, Args)]

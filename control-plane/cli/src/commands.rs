@@ -7,7 +7,9 @@ pub mod compile;
 pub mod dev;
 pub mod explain;
 pub mod import;
+pub mod kept_login;
 pub mod lint;
+pub mod login;
 pub mod mcp;
 pub mod plugin;
 pub mod policy;
@@ -34,6 +36,7 @@ pub fn run(command: Command) -> ExitCode {
         Command::Dev(args) => dev::run(&args),
         Command::Serve(args) => crate::serve::run(&args),
         Command::Token(args) => token::run(&args),
+        Command::Login(args) => login::run(&args),
         Command::Lint(args) => lint::run(&args),
         Command::Compile(args) => compile::run(&args),
         Command::Apply(args) => apply::run(&args),

@@ -138,6 +138,7 @@ pub fn router(state: Arc<AdminState>) -> Router {
             post(revocations::add).get(revocations::list).delete(revocations::delete_matching),
         )
         .route("/api/revocations/{id}", delete(revocations::delete).get(revocations::get))
+        .route("/api/login", get(issuers::login))
         .route("/api/issuers", get(issuers::list))
         .route("/api/issuers/{side}/{name}", put(issuers::put).get(issuers::get).delete(issuers::delete))
         .route("/api/artifacts", get(artifacts::list))

@@ -41,6 +41,8 @@ pub(super) fn acme() -> Value {
         "clients": [
             { "clientId": "gateway", "secret": GATEWAY_SECRET, "serviceAccountsEnabled": true,
               "standardFlowEnabled": false },
+            { "clientId": "cli", "publicClient": true, "standardFlowEnabled": false,
+              "attributes": { "oauth2.device.authorization.grant.enabled": "true" }, "defaultClientScopes": ["asp"] },
             { "clientId": "direct", "publicClient": true, "directAccessGrantsEnabled": true,
               "defaultClientScopes": ["asp"], "optionalClientScopes": ["notes:write"] },
         ],

@@ -11,11 +11,10 @@ use reqwest::{Client, Method, RequestBuilder, Response, StatusCode};
 use serde_json::Value;
 use tokio::io::AsyncWriteExt;
 
+use super::kept_login;
 use crate::failure::Failure;
-use crate::settings::listen::DEFAULT_ADMIN_PORT;
 use crate::settings::source::Environment;
 
-pub const ENV_ADMIN_URL: &str = "ASP_ADMIN_URL";
 pub const ENV_ADMIN_TOKEN: &str = "ASP_ADMIN_TOKEN";
 /// Compiling a large server takes seconds on a small machine.
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -43,17 +42,19 @@ impl AdminClient {
     /// `url` instead of the environment's, where it is given.
     pub fn of(url: Option<&str>, environment: &dyn Environment) -> Result<AdminClient, Failure> {
         let url = url
-            .map(str::to_owned)
-            .or_else(|| environment.get(ENV_ADMIN_URL))
-            .unwrap_or_else(|| format!("http://127.0.0.1:{DEFAULT_ADMIN_PORT}"));
-        let Some(token) = environment.get(ENV_ADMIN_TOKEN) else {
+            .map_or_else(|| kept_login::admin_url(environment), |url| url.trim_end_matches('/').to_owned());
+        let token = match environment.get(ENV_ADMIN_TOKEN) {
+            Some(token) => Some(Secret::new(token)),
+            None => kept_login::token(environment, &url)?,
+        };
+        let Some(token) = token else {
             return Err(Failure::bad(
                 ENV_ADMIN_TOKEN,
-                "is required: `asp token --admin --user NAME` mints one",
+                "is required: `asp login` gets one, in development `asp token --admin --user NAME` mints one",
             ));
         };
         let client = Client::builder().timeout(TIMEOUT).build().context("make the HTTP client")?;
-        Ok(AdminClient { client, url: url.trim_end_matches('/').to_owned(), token: Secret::new(token) })
+        Ok(AdminClient { client, url, token })
     }
 
     pub async fn get(&self, path: &str) -> Result<Answer, Failure> {

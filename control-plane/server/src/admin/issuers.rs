@@ -105,6 +105,12 @@ pub async fn delete(
     })))
 }
 
+/// How admins log in from a terminal (`asp login`). Public: it holds no secret, and whoever asks has no token yet.
+#[utoipa::path(get, path = "/api/login", tag = "issuers", security(()), responses((status = 200, body = Object)))]
+pub async fn login(State(state): State<Arc<AdminState>>) -> Json<Value> {
+    Json(json!({ "issuers": state.compiler.trust().in_force().logins }))
+}
+
 fn side_of(text: &str) -> Result<Side, Problem> {
     Side::parse(text).ok_or_else(Problem::not_found)
 }

@@ -37,6 +37,7 @@ use super::{
         artifacts::list,
         artifacts::delete,
         issuers::list,
+        issuers::login,
         issuers::put,
         issuers::get,
         issuers::delete,

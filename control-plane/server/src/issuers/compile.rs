@@ -8,6 +8,7 @@ use asp_proto::snapshot;
 use super::document::{Document, Introspection, Login};
 use super::fetched::Fetched;
 use super::keys::{ALGS, Key};
+use super::trust::AdminLogin;
 use crate::admin_role::Role;
 use crate::trusted_issuer::{BREAK_GLASS_ISS, IssuerRules, MAX_TTL, TrustedIssuer};
 
@@ -98,11 +99,10 @@ pub(super) fn admin(document: &Document, keys: &[Key]) -> Result<Vec<TrustedIssu
     if [&claims.org, &claims.scopes, &claims.client].iter().any(|name| !name.is_empty())
         || !document.defaults.is_empty()
         || document.introspection.is_some()
-        || document.login.is_some()
     {
         return Err(
             "an admin token has a name, a role or groups: of claims only user, role and groups can be set, \
-                    and neither defaults, introspection nor login"
+                    and neither defaults nor introspection"
                 .into(),
         );
     }
@@ -132,6 +132,20 @@ pub(super) fn admin(document: &Document, keys: &[Key]) -> Result<Vec<TrustedIssu
         rules: Arc::clone(&rules),
     };
     Ok(keys.iter().map(trusted).collect())
+}
+
+/// How admins log in there, once discovery has said where; `None`: they do not.
+pub(super) fn admin_login(document: &Document, fetched: Option<&Fetched>) -> Option<AdminLogin> {
+    let login = document.login.as_ref()?;
+    let fetched = fetched?;
+    Some(AdminLogin {
+        name: document.name.clone(),
+        iss: document.iss.clone(),
+        client_id: login.client_id.clone(),
+        scopes: login.scopes.clone(),
+        device_authorization_endpoint: fetched.device_authorization_endpoint.clone()?,
+        token_endpoint: login.token_endpoint.clone().or_else(|| fetched.token_endpoint.clone())?,
+    })
 }
 
 /// What holds for both.

@@ -34,6 +34,7 @@ struct Discovery {
     authorization_endpoint: Option<String>,
     token_endpoint: Option<String>,
     introspection_endpoint: Option<String>,
+    device_authorization_endpoint: Option<String>,
 }
 
 impl Fetcher {
@@ -77,7 +78,8 @@ impl Fetcher {
             if found.issuer != iss {
                 return Err(format!("{url}: its issuer is {:?}, not {iss:?}", shown(&found.issuer)));
             }
-            let asked = [&found.token_endpoint, &found.introspection_endpoint];
+            let asked =
+                [&found.token_endpoint, &found.introspection_endpoint, &found.device_authorization_endpoint];
             let asked = asked.into_iter().flatten().chain([&found.jwks_uri]);
             if let Some(fault) = asked.filter_map(|named| self.may_name(iss, named).err()).next() {
                 return Err(format!("{url}: it names {fault}"));
@@ -90,6 +92,7 @@ impl Fetcher {
                 introspection_endpoint: found.introspection_endpoint,
                 authorization_endpoint: found.authorization_endpoint,
                 token_endpoint: found.token_endpoint,
+                device_authorization_endpoint: found.device_authorization_endpoint,
             });
         }
         Err(first)

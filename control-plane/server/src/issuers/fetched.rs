@@ -15,4 +15,6 @@ pub(super) struct Fetched {
     pub(super) authorization_endpoint: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) token_endpoint: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) device_authorization_endpoint: Option<String>,
 }

@@ -12,6 +12,8 @@ use asp_proto::snapshot;
 use asp_store::control::{ControlState, IssuerKeysRecord, Side};
 use parking_lot::RwLock;
 use prost::Message as _;
+use serde::Serialize;
+use utoipa::ToSchema;
 
 use super::document::{Document, Source};
 use super::faults::ISSUERS_BYTES;
@@ -54,12 +56,25 @@ pub struct NotInForce {
     pub fault: String,
 }
 
+/// How an admin logs in at an issuer on a machine without a browser (RFC 8628).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct AdminLogin {
+    pub name: String,
+    pub iss: String,
+    pub client_id: String,
+    pub scopes: Vec<String>,
+    pub device_authorization_endpoint: String,
+    pub token_endpoint: String,
+}
+
 /// What edges, gateways and the admin API are told.
 #[derive(Default)]
 pub struct InForce {
     pub clients: Vec<snapshot::Issuer>,
     pub access: Vec<snapshot::IssuerAccess>,
     pub admins: Vec<TrustedIssuer>,
+    pub logins: Vec<AdminLogin>,
     pub wanted: Vec<Wanted>,
 }
 
@@ -219,7 +234,10 @@ impl Making<'_> {
                     self.in_force.access.extend(compile::access(document, fetched.as_ref())?);
                 }
             }
-            Side::Admins => self.in_force.admins.extend(compile::admin(document, &keys)?),
+            Side::Admins => {
+                self.in_force.admins.extend(compile::admin(document, &keys)?);
+                self.in_force.logins.extend(compile::admin_login(document, fetched.as_ref()));
+            }
         }
         Ok(())
     }

@@ -1,0 +1,160 @@
+//! Logins of admins that are kept between commands: `asp/logins.json` below `$XDG_CONFIG_HOME` or `~/.config`, for their
+//! owner alone.
+//!
+//! Keeps true: a token is kept for the one control plane that named its issuer, prints as `***`, and is refreshed before
+//! it ends.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::Context;
+use asp_control::clock;
+use asp_platform::secret::Secret;
+use reqwest::Client;
+use serde::{Deserialize, Serialize};
+
+use crate::settings::listen::DEFAULT_ADMIN_PORT;
+use crate::settings::source::Environment;
+use crate::state_dir;
+
+const ENV_ADMIN_URL: &str = "ASP_ADMIN_URL";
+/// A token that ends sooner is refreshed first.
+pub(super) const SOON: u64 = 30;
+pub(super) const TIMEOUT: Duration = Duration::from_secs(15);
+
+/// What is kept of a login. Secrets, in a file for its owner alone.
+#[derive(Clone, Serialize, Deserialize)]
+pub(super) struct Kept {
+    pub(super) client_id: String,
+    pub(super) token_endpoint: String,
+    pub(super) access_token: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) refresh_token: Option<String>,
+    /// Unix seconds.
+    pub(super) expires_at: u64,
+}
+
+/// RFC 6749 section 5.
+#[derive(Deserialize)]
+pub(super) struct Given {
+    pub(super) access_token: Option<String>,
+    pub(super) refresh_token: Option<String>,
+    pub(super) expires_in: Option<u64>,
+    pub(super) error: Option<String>,
+    pub(super) error_description: Option<String>,
+}
+
+/// Where the admin API is, as every command finds it.
+pub(super) fn admin_url(environment: &dyn Environment) -> String {
+    let url = environment.get(ENV_ADMIN_URL);
+    let url = url.unwrap_or_else(|| format!("http://127.0.0.1:{DEFAULT_ADMIN_PORT}"));
+    url.trim_end_matches('/').to_owned()
+}
+
+/// The token of the login for `url`, refreshed where it ends soon; `None`: nobody has logged in there.
+pub(super) fn token(environment: &dyn Environment, url: &str) -> anyhow::Result<Option<Secret>> {
+    let Some(file) = file(environment) else { return Ok(None) };
+    let Some(kept) = read(&file)?.remove(url) else { return Ok(None) };
+    if kept.expires_at > now() + SOON {
+        return Ok(Some(Secret::new(kept.access_token)));
+    }
+    let over = || anyhow::anyhow!("the login at {url} is over: `asp login`");
+    let refresh = kept.refresh_token.clone().ok_or_else(over)?;
+    // A thread of its own: whoever asks may stand in a runtime.
+    let asked = kept.clone();
+    let refreshed = std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        runtime.block_on(async move {
+            let client = Client::builder().timeout(TIMEOUT).build()?;
+            let form = [
+                ("grant_type", "refresh_token"),
+                ("refresh_token", refresh.as_str()),
+                ("client_id", asked.client_id.as_str()),
+            ];
+            ask::<Given>(&client, &asked.token_endpoint, &form).await
+        })
+    });
+    let given = refreshed.join().map_err(|_| over())?.map_err(|_| over())?;
+    let access_token = given.access_token.ok_or_else(over)?;
+    let token = Secret::new(access_token.clone());
+    let refresh_token = given.refresh_token.or(kept.refresh_token);
+    let expires_at = now() + given.expires_in.unwrap_or(SOON);
+    keep(&file, url, Kept { access_token, refresh_token, expires_at, ..kept })?;
+    Ok(Some(token))
+}
+
+/// Asks an endpoint of the issuer. Its refusals are JSON too.
+pub(super) async fn ask<T: serde::de::DeserializeOwned>(
+    client: &Client,
+    url: &str,
+    form: &[(&str, &str)],
+) -> anyhow::Result<T> {
+    let body = form_urlencoded::Serializer::new(String::new()).extend_pairs(form).finish();
+    let request = client.post(url).body(body).header("content-type", "application/x-www-form-urlencoded");
+    let answer = request.header("accept", "application/json").send().await;
+    let answer = answer.with_context(|| format!("ask {url}"))?;
+    let status = answer.status();
+    answer.json().await.with_context(|| format!("{url} answers with status {status} and no JSON"))
+}
+
+pub(super) fn file(environment: &dyn Environment) -> Option<PathBuf> {
+    let config = environment.get("XDG_CONFIG_HOME").filter(|path| !path.is_empty()).map(PathBuf::from);
+    let config = config.or_else(|| Some(PathBuf::from(environment.get("HOME")?).join(".config")));
+    Some(config?.join("asp/logins.json"))
+}
+
+fn read(file: &Path) -> anyhow::Result<BTreeMap<String, Kept>> {
+    match std::fs::read(file) {
+        // No fault repeats what stands there.
+        Ok(text) => serde_json::from_slice(&text).map_err(|_| {
+            anyhow::anyhow!("{} is no file of logins: delete it and `asp login`", file.display())
+        }),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(BTreeMap::new()),
+        Err(error) => Err(error).with_context(|| format!("read {}", file.display())),
+    }
+}
+
+pub(super) fn keep(file: &Path, url: &str, kept: Kept) -> anyhow::Result<()> {
+    let mut all = read(file)?;
+    all.insert(url.to_owned(), kept);
+    let text = serde_json::to_vec_pretty(&all)?;
+    if let Some(folder) = file.parent() {
+        state_dir::create(folder).with_context(|| format!("create {}", folder.display()))?;
+    }
+    state_dir::replace(file, &text).with_context(|| format!("write {}", file.display()))
+}
+
+pub(super) fn now() -> u64 {
+    clock::now_ms() / 1_000
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_login_is_kept_for_its_control_plane_and_its_owner() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let home = tempfile::tempdir().unwrap();
+        let environment = BTreeMap::from([("HOME", home.path().to_str().unwrap())]);
+        let file = file(&environment).unwrap();
+        let kept = |token: &str, expires_at| Kept {
+            client_id: "cli".into(),
+            token_endpoint: "http://127.0.0.1:1/token".into(),
+            access_token: token.into(),
+            refresh_token: None,
+            expires_at,
+        };
+        keep(&file, "http://a", kept("of-a", now() + 600)).unwrap();
+        keep(&file, "http://b", kept("of-b", now() + 1)).unwrap();
+        assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
+        let of = |url: &str| token(&environment, url);
+        assert_eq!(of("http://a").unwrap().unwrap().expose(), "of-a");
+        assert!(of("http://b").err().unwrap().to_string().contains("asp login"), "it has ended");
+        assert!(of("http://c").unwrap().is_none());
+        std::fs::write(&file, "of-a").unwrap();
+        let fault = of("http://a").err().unwrap().to_string();
+        assert!(fault.contains("no file of logins") && !fault.contains("of-a"), "{fault}");
+    }
+}

@@ -1,0 +1,122 @@
+//! `asp login`: an admin's own login at the company's issuer, on a machine without a browser (RFC 8628).
+
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use reqwest::Client;
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::client::block_on;
+use super::kept_login::{Given, Kept, SOON, TIMEOUT, admin_url, ask, file, keep, now};
+use crate::args::LoginArgs;
+use crate::failure::Failure;
+use crate::print;
+use crate::settings::source::ProcessEnvironment;
+
+/// How often it is asked whether the user has logged in, unless the issuer says so (RFC 8628 section 3.2), and at most.
+const INTERVAL: u64 = 5;
+const MAX_INTERVAL: u64 = 60;
+/// How long the user has, unless the issuer says less.
+const MAX_WAIT: u64 = 900;
+
+/// How admins of a control plane log in, as it says.
+#[derive(Clone, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Way {
+    name: String,
+    client_id: String,
+    #[serde(default)]
+    scopes: Vec<String>,
+    device_authorization_endpoint: String,
+    token_endpoint: String,
+}
+
+/// RFC 8628 section 3.2.
+#[derive(Deserialize)]
+struct Device {
+    device_code: String,
+    user_code: String,
+    verification_uri: String,
+    verification_uri_complete: Option<String>,
+    expires_in: u64,
+    interval: Option<u64>,
+}
+
+/// Logs in and keeps the token.
+pub fn run(args: &LoginArgs) -> Result<(), Failure> {
+    let environment = ProcessEnvironment;
+    let url = admin_url(&environment);
+    let file = file(&environment).context("find the file of logins: set HOME or XDG_CONFIG_HOME")?;
+    block_on(async {
+        let client = Client::builder().timeout(TIMEOUT).build().context("make the HTTP client")?;
+        let way = way(&client, &url, args.issuer.as_deref()).await?;
+        let kept = log_in(&client, &way).await?;
+        keep(&file, &url, kept)?;
+        print::line(&format!("logged in at {} for {url}", way.name));
+        Ok(())
+    })
+}
+
+async fn way(client: &Client, url: &str, name: Option<&str>) -> anyhow::Result<Way> {
+    let answer = client.get(format!("{url}/api/login")).send().await;
+    let answer = answer.with_context(|| format!("ask {url} how its admins log in"))?;
+    let mut found: Value = answer.json().await.with_context(|| format!("read what {url} says of logins"))?;
+    let ways: Vec<Way> =
+        serde_json::from_value(found.get_mut("issuers").map(Value::take).unwrap_or_default())
+            .context("read how admins log in")?;
+    let names = ways.iter().map(|way| way.name.clone()).collect::<Vec<_>>().join(", ");
+    let mut fitting = ways.into_iter().filter(|way| name.is_none_or(|name| name == way.name));
+    match (fitting.next(), fitting.next()) {
+        (Some(only), None) => Ok(only),
+        (Some(_), Some(_)) => bail!("several issuers log admins in: say which one with --issuer: {names}"),
+        (None, _) if names.is_empty() => {
+            bail!(
+                "{url} has no admin issuer with `login`, or its discovery names no device endpoint (docs/identity.md)"
+            )
+        }
+        (None, _) => bail!("no admin issuer of this name logs in; there are {names}"),
+    }
+}
+
+async fn log_in(client: &Client, way: &Way) -> anyhow::Result<Kept> {
+    let scopes = way.scopes.join(" ");
+    let mut form = vec![("client_id", way.client_id.as_str())];
+    if !scopes.is_empty() {
+        form.push(("scope", scopes.as_str()));
+    }
+    let device: Device = ask(client, &way.device_authorization_endpoint, &form).await?;
+    match &device.verification_uri_complete {
+        Some(url) => print::line(&format!("open {url}\nand see that it shows {}", device.user_code)),
+        None => print::line(&format!("open {}\nand enter {}", device.verification_uri, device.user_code)),
+    }
+    let deadline = now() + device.expires_in.min(MAX_WAIT);
+    let mut interval = device.interval.unwrap_or(INTERVAL).clamp(1, MAX_INTERVAL);
+    while now() < deadline {
+        tokio::time::sleep(Duration::from_secs(interval)).await;
+        let form = [
+            ("grant_type", "urn:ietf:params:oauth:grant-type:device_code"),
+            ("device_code", device.device_code.as_str()),
+            ("client_id", way.client_id.as_str()),
+        ];
+        let given: Given = ask(client, &way.token_endpoint, &form).await?;
+        match (given.access_token, given.error.as_deref()) {
+            (Some(access_token), _) => {
+                return Ok(Kept {
+                    client_id: way.client_id.clone(),
+                    token_endpoint: way.token_endpoint.clone(),
+                    access_token,
+                    refresh_token: given.refresh_token,
+                    expires_at: now() + given.expires_in.unwrap_or(SOON),
+                });
+            }
+            (None, Some("authorization_pending")) => {}
+            (None, Some("slow_down")) => interval = (interval + INTERVAL).min(MAX_INTERVAL),
+            (None, error) => {
+                let why = given.error_description.unwrap_or_else(|| error.unwrap_or("no token").to_owned());
+                bail!("the login failed: {why}");
+            }
+        }
+    }
+    bail!("nobody has logged in in time: `asp login` again")
+}
