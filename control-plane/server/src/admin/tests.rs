@@ -30,6 +30,7 @@ use crate::catalog::build::Built;
 use crate::catalog::usage::Usage;
 use crate::issuers::fetch::Fetcher;
 use crate::issuers::refresh::Keeper;
+use crate::issuers::trust::Trust;
 use crate::publisher::stored::StoreSource;
 use crate::publisher::{Publisher, Source};
 use crate::testkit::TestIssuer;
@@ -44,6 +45,7 @@ struct Api {
     calls: Arc<MemoryAudit>,
     _state: tempfile::TempDir,
     keeper: Arc<Keeper>,
+    trust: Trust,
     stop: tokio_util::sync::CancellationToken,
     _stop: tokio_util::sync::DropGuard,
     xds_state: crate::xds::XdsStateReceiver,
@@ -126,6 +128,7 @@ impl Api {
             upstreams: Vec::new(),
         };
         let trust = config.trust.clone();
+        let kept_trust = trust.clone();
         let compiler = Compiler::new(config);
         let usage: Arc<Usage> = Arc::default();
         let fails: Arc<AtomicBool> = Arc::default();
@@ -170,6 +173,7 @@ impl Api {
             calls,
             _state: state_dir,
             keeper,
+            trust: kept_trust,
             _stop: stop.clone().drop_guard(),
             stop,
             xds_state,

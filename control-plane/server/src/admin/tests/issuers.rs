@@ -376,3 +376,73 @@ async fn a_team_changes_its_own_server_and_no_other() {
     let files = json!({ "files": [{ "path": "demo/server.yaml", "text": "x" }] });
     assert!(!api.put("installer", super::DEMO, files).await.status.is_success());
 }
+
+/// What is asked for may be fetched again.
+async fn asked_again(api: &Api) {
+    tokio::time::pause();
+    tokio::time::advance(crate::issuers::refresh::ASKED_GAP).await;
+    tokio::time::resume();
+    api.keeper.refresh("login").await;
+}
+
+#[tokio::test]
+async fn keys_that_were_out_of_force_come_back_when_their_issuer_says_the_same_again() {
+    let publisher = Publisher::start().await;
+    publisher.publish(&[key("one")]);
+    let mut api = api(&publisher).await;
+    api.put("platform", LOGIN, publisher.document()).await;
+    api.published(|snapshot| kids(snapshot) == ["one"]).await;
+    let known = |api: &Api| api.trust.in_force().wanted[0].keys;
+    let late = crate::clock::now_ms() + u64::try_from(crate::issuers::trust::STALE.as_millis()).unwrap();
+    let out = api.trust.take(&api.store.load().await.unwrap(), late);
+    assert!(out[0].fault.contains("too long ago") && known(&api) == 0, "{out:?}");
+    let before = api.store.revision().await.unwrap();
+    asked_again(&api).await;
+    let revision = api.store.revision().await.unwrap();
+    assert!(revision > before, "the snapshot is built anew");
+    api.standing.wait_for(|standing| standing.is_of(revision)).await.unwrap();
+    assert_eq!(known(&api), 1);
+    let audit = api.get("platform", "/api/audit").await.body;
+    assert_eq!(audit[0]["action"], "issuer.back", "{audit}");
+}
+
+#[tokio::test]
+async fn one_issuers_keys_take_a_bounded_room() {
+    let publisher = Publisher::start().await;
+    let mut padded = key("padded");
+    padded["x5c"] = json!(["A".repeat(100_000)]);
+    padded["n"] = json!("A".repeat(100_000));
+    let mut long = json!({ "kty": "RSA", "kid": "long", "alg": "RS256", "e": "AQAB" });
+    long["n"] = json!(format!("{}{}", "A".repeat(4_000), "gQ".repeat(200)));
+    publisher.publish(&[padded, long]);
+    let mut api = api(&publisher).await;
+    api.put("platform", LOGIN, publisher.document()).await;
+    api.published(|snapshot| kids(snapshot) == ["padded"]).await;
+    let bytes = login(&api.xds_state.borrow().snapshot.as_ref().unwrap().snapshot).unwrap().keys[0].jwk.len();
+    assert!(bytes < 400, "{bytes} bytes");
+    let many: Vec<Value> = (0..49).map(|n| key(&format!("{n:0>100}"))).collect();
+    publisher.publish(&many);
+    let revision = api.store.revision().await.unwrap();
+    asked_again(&api).await;
+    api.published(|snapshot| snapshot.revision > revision).await;
+    assert!(kids_of(&api).len() == 49, "small ones fit");
+}
+
+#[tokio::test]
+async fn discovery_names_no_private_origin_but_its_own() {
+    let (publisher, other) = (Publisher::start().await, Publisher::start().await);
+    other.publish(&[key("others")]);
+    publisher.publish(&[key("own")]);
+    let api = Api::with_issuers(vec![publisher.origin.clone(), other.origin.clone()]).await;
+    for member in ["jwks_uri", "token_endpoint", "introspection_endpoint"] {
+        let mut metadata =
+            json!({ "issuer": publisher.origin, "jwks_uri": format!("{}/keys", publisher.origin) });
+        metadata[member] = json!(format!("{}/keys", other.origin));
+        publisher.set("/.well-known/openid-configuration", Page::Json(metadata));
+        api.put("platform", LOGIN, publisher.document()).await;
+        asked_again(&api).await;
+        let fault = api.keeper.fault(asp_store::control::Side::Clients, "login").unwrap_or_default();
+        assert!(fault.contains("it names") && fault.contains("not allowed"), "{member}: {fault:?}");
+    }
+    assert_eq!(other.asked("/keys"), 0);
+}
