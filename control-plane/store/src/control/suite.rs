@@ -5,8 +5,8 @@
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing)]
 
 use super::{
-    AuditQuery, BindingRecord, Change, ControlStore, ExposureRecord, LimitRecord, MAX_LIMITS_PER_ORG, Note,
-    Precondition, RevocationRecord, SourceFile, StoreError,
+    AuditQuery, BindingRecord, Change, ControlStore, ExposureRecord, IssuerKeysRecord, LimitRecord,
+    MAX_LIMITS_PER_ORG, Note, Precondition, RevocationRecord, Side, SourceFile, StoreError,
 };
 
 /// Runs the whole suite. Leaves the store with a few records.
@@ -20,6 +20,7 @@ pub async fn run(store: &dyn ControlStore) {
     one_binding_is_removed_by_its_key(store).await;
     limits_are_replaced_as_a_list(store).await;
     revocations_are_durable_and_pruned(store).await;
+    issuers_are_kept_with_what_was_fetched_from_them(store).await;
     a_change_kept_elsewhere_is_audited(store).await;
     every_change_is_audited_at_its_revision(store).await;
     a_load_is_one_consistent_picture(store).await;
@@ -36,6 +37,45 @@ fn change_if(precondition: Precondition) -> Change {
 
 fn files(text: &str) -> Vec<SourceFile> {
     vec![SourceFile { path: "demo/server.yaml".into(), text: text.into() }]
+}
+
+async fn issuers_are_kept_with_what_was_fetched_from_them(store: &dyn ControlStore) {
+    let put = async |side, document| store.put_issuer(&change(), side, "login", document).await.unwrap();
+    let first = put(Side::Clients, "a").await;
+    assert!(first.changed && !put(Side::Clients, "a").await.changed, "the same again changes nothing");
+    let second = put(Side::Clients, "b").await;
+    assert_eq!(second.revision, first.revision + 1);
+    put(Side::Admins, "c").await;
+    let one = store.issuer(Side::Clients, "login").await.unwrap().unwrap();
+    assert_eq!((one.document.as_str(), one.revision, one.updated_at), ("b", second.revision, 1_000));
+    assert_eq!(store.issuers().await.unwrap().len(), 2, "the two sides have names of their own");
+    let stale = Change { precondition: Precondition::At(first.revision), ..change() };
+    assert!(matches!(
+        store.put_issuer(&stale, Side::Clients, "login", "d").await,
+        Err(StoreError::Conflict { .. })
+    ));
+    let keys = |content: &str, fetched_at| IssuerKeysRecord {
+        side: Side::Clients,
+        name: "login".into(),
+        source: "https://login.example/keys".into(),
+        content: content.into(),
+        fetched_at,
+    };
+    let fetch =
+        async |content, at| store.put_issuer_keys(&change(), &keys(content, at)).await.unwrap().changed;
+    assert!(fetch("k1", 10).await);
+    let revision = store.revision().await.unwrap();
+    assert!(!fetch("k1", 20).await, "the same content only says when");
+    assert_eq!(store.revision().await.unwrap(), revision);
+    assert!(!fetch("k0", 15).await, "what was said before is no news");
+    assert_eq!(store.issuer_keys().await.unwrap(), [keys("k1", 20)]);
+    assert!(fetch("k2", 30).await);
+    assert_eq!(store.load().await.unwrap().issuer_keys, [keys("k2", 30)]);
+    store.delete_issuer(&change(), Side::Clients, "login").await.unwrap();
+    assert!(store.issuer_keys().await.unwrap().is_empty(), "they go with it");
+    let again = store.delete_issuer(&change(), Side::Clients, "login").await;
+    assert!(matches!(again, Err(StoreError::NotFound)));
+    assert_eq!(store.load().await.unwrap().issuers.len(), 1);
 }
 
 async fn servers_are_idempotent_by_content(store: &dyn ControlStore) {
