@@ -276,8 +276,11 @@ impl Admin {
             return Err(missing());
         }
         if let Some(issuer) = state.verifier.unknown_key_of(token) {
-            state.keeper.refresh_of(Side::Admins, &issuer).await;
-            issuers::take_effect(state).await?;
+            let revision = state.keeper.refresh_of(Side::Admins, &issuer).await;
+            // Anybody may name a key that nobody has: the store is read only for keys that no snapshot has yet.
+            if state.publisher.standing().borrow().covers < revision {
+                issuers::take_effect(state).await?;
+            }
         }
         let published = state.publisher.xds_state().borrow().snapshot.clone();
         let edge = published.as_ref().and_then(|published| published.snapshot.edge.as_ref());
