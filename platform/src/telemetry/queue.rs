@@ -156,8 +156,14 @@ mod tests {
         let (pipe, reader) = pipe();
         let (queue, flush) = start(pipe).unwrap();
         let line = vec![b'x'; 1 << 10];
-        // More than there is room for, beside what the thread may hold: returns although nobody reads.
-        for _ in 0..3 * MAX_BYTES / line.len() {
+        // The thread counts anew with each batch that it takes: it holds its first one, which nobody reads, before
+        // the queue is filled.
+        queue.push(&line);
+        while !queue.state().waiting.is_empty() {
+            thread::yield_now();
+        }
+        // More than there is room for: returns although nobody reads.
+        for _ in 0..2 * MAX_BYTES / line.len() {
             queue.push(&line);
         }
         assert!(queue.state().dropped > 0);
