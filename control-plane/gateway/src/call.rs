@@ -13,6 +13,7 @@ use asp_proto::snapshot::{Mutation, Protocol};
 use asp_snapshot::{ListedPrimitive, VirtualServer};
 pub use asp_store::records::State;
 use parking_lot::Mutex;
+use secrecy::SecretString;
 use serde_json::Value;
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -51,6 +52,8 @@ use question::Questions;
 /// What a face hands to the pipeline.
 pub struct Invocation {
     pub caller: Arc<Caller>,
+    /// The caller's token, where something of the server is called with one that its issuer gives for it.
+    pub subject: Option<Arc<SecretString>>,
     pub server: Arc<VirtualServer>,
     pub protocol: Protocol,
     pub entry: Arc<ListedPrimitive>,
@@ -131,6 +134,8 @@ pub struct Call {
     pub chosen: Option<Chosen>,
     /// Who began it.
     pub caller: Arc<Caller>,
+    /// The token it came with, while it runs, where that may be exchanged for another.
+    subject: Mutex<Option<Arc<SecretString>>>,
     /// Who is attached to it by now.
     pub authority: Authority,
     pub server: Arc<VirtualServer>,
@@ -192,6 +197,7 @@ impl Call {
             id: invocation.chosen.map_or_else(new_id, |chosen| chosen.id()),
             chosen: invocation.chosen,
             caller: invocation.caller.clone(),
+            subject: Mutex::new(invocation.subject.clone()),
             // For a call of a call, the outer one is attended or not.
             authority: Authority::new(
                 invocation.caller.clone(),
@@ -225,6 +231,11 @@ impl Call {
             changed_ms: AtomicU64::new(unix_ms()),
             outcome: watch::Sender::new(None),
         }
+    }
+
+    /// The token it came with, while it runs.
+    pub(crate) fn subject(&self) -> Option<Arc<SecretString>> {
+        self.subject.lock().clone()
     }
 
     /// When the call ends at the latest. Until a human has approved it, that includes the time for the approval.
@@ -423,6 +434,7 @@ impl Call {
             }
             first
         });
+        self.subject.lock().take();
         self.questions.close();
         self.events.close();
     }

@@ -28,6 +28,7 @@ pub mod static_content;
 use artifacts::Artifacts;
 use delegate::Delegates;
 use hosted::Calls;
+use outbound::auth::Authorizer;
 use outbound::breaker::Breakers;
 use outbound::client::Outbound;
 use plugin::Plugins;
@@ -48,13 +49,14 @@ impl Executors {
         artifacts: Artifacts,
         delegates: Arc<Delegates>,
         metrics: Arc<UpstreamMetrics>,
+        authorizer: Arc<Authorizer>,
     ) -> Result<Executors, OutboundError> {
         let outbound = Arc::new(Outbound::new()?);
         let breakers = Arc::<Breakers>::default();
         Ok(Executors {
             builtin: builtin::Builtins::default(),
-            hosted: Calls::new(outbound.clone(), breakers.clone(), delegates),
-            proxy: Proxy::new(outbound, breakers, metrics)?,
+            hosted: Calls::new(outbound.clone(), breakers.clone(), delegates, authorizer.clone()),
+            proxy: Proxy::new(outbound, breakers, metrics, authorizer)?,
             plugins,
             artifacts,
         })

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use asp_edge::{Admitted, Caller};
 use asp_snapshot::{Snapshot, VirtualServer};
 use axum::body::Bytes;
+use http::header::AUTHORIZATION;
 use http::{HeaderMap, Method, Uri};
+use secrecy::SecretString;
 
 use crate::gateway::Gateway;
 
@@ -27,4 +29,16 @@ pub struct FaceRequest {
     pub uri: Uri,
     pub headers: HeaderMap,
     pub body: Bytes,
+}
+
+impl FaceRequest {
+    /// The caller's token, where something of its server is called with one that its issuer gives for it.
+    fn subject(&self) -> Option<Arc<SecretString>> {
+        if !self.server.exchanges {
+            return None;
+        }
+        // The edge's code has taken it for one bearer token by now (RFC 6750 section 2.1).
+        let (scheme, token) = self.headers.get(AUTHORIZATION)?.to_str().ok()?.split_once(' ')?;
+        scheme.eq_ignore_ascii_case("bearer").then(|| Arc::new(token.trim_start_matches(' ').into()))
+    }
 }

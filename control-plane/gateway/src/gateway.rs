@@ -27,6 +27,7 @@ use crate::executors::Executors;
 use crate::executors::artifacts::Artifacts;
 use crate::executors::delegate::Delegates;
 use crate::executors::delegate::endpoint::Endpoints;
+use crate::executors::outbound::auth::{Authorizer, Told};
 use crate::executors::plugin::logs::LogListener;
 use crate::executors::plugin::runtimes::Runtimes;
 use crate::executors::plugin::{PluginDeps, Plugins, Saved};
@@ -86,6 +87,8 @@ pub struct Config {
     pub delegates: Endpoints,
     /// What issuers are asked with.
     pub issuers: IssuerDeps,
+    /// What services are told of calls.
+    pub told: Told,
     /// The most calls at a time.
     pub bounds: Bounds,
     /// The most who wait to be told of changes.
@@ -155,7 +158,9 @@ impl Gateway {
         let metrics = Arc::new(Metrics::default());
         let runtimes = Arc::new(config.runtimes);
         let artifacts = Artifacts::new(config.stores.blobs);
+        let issuers = Issuers::new(config.issuers)?;
         let minter = Arc::new(Minter::new(config.token_keys, config.public_url.clone()));
+        let authorizer = Arc::new(authorizer(&minter, &issuers, config.told));
         let registry = Arc::new(CallRegistry::default());
         let active = Arc::new(ActiveTable::new(config.stores.active, sealer.clone(), registry.clone()));
         let delegates = Arc::new(Delegates::new(config.delegates)?);
@@ -169,17 +174,13 @@ impl Gateway {
         let plugins = Plugins::new(runtimes.clone(), metrics.clone(), deps);
         let pipeline = Arc::new(Pipeline {
             limiter: Limiter::new(Arc::new(MemoryCounters::default())),
-            ledgers: Ledgers {
-                durable: config.stores.ledger,
-                quick: Arc::new(MemoryLedger::default()),
-                owner: active.owner(),
-                sealer: sealer.clone(),
-            },
+            ledgers: ledgers(config.stores.ledger, &active, &sealer),
             executor: Arc::new(Executors::new(
                 plugins,
                 artifacts.clone(),
                 delegates,
                 metrics.upstreams.clone(),
+                authorizer,
             )?),
             audit: Audit::new(config.stores.audit, metrics.audit_lost.clone()),
             inspections: config.inspections,
@@ -207,7 +208,7 @@ impl Gateway {
             waiting: Admission::of(WAITING, ["open responses", "open responses of the org"]),
             sealer,
             edge: Edge::new(Role::Gateway),
-            issuers: Issuers::new(config.issuers)?,
+            issuers,
             snapshot: ArcSwapOption::empty(),
             applied: watch::Sender::new(0),
             applying: Mutex::default(),
@@ -326,4 +327,13 @@ impl Gateway {
     pub(crate) fn metrics(&self) -> &Metrics {
         &self.pipeline.metrics
     }
+}
+
+fn authorizer(minter: &Arc<Minter>, issuers: &Issuers, told: Told) -> Authorizer {
+    Authorizer::new(minter.clone(), issuers.credentials.clone(), issuers.exchanges.clone(), told)
+}
+
+fn ledgers(durable: Arc<dyn Ledger>, active: &ActiveTable, sealer: &Arc<Sealer>) -> Ledgers {
+    let quick = Arc::new(MemoryLedger::default());
+    Ledgers { durable, quick, owner: active.owner(), sealer: sealer.clone() }
 }

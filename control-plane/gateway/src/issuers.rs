@@ -1,11 +1,13 @@
-//! What a gateway asks issuers, and the control plane about them: keys that are newer than its snapshot, and who an
-//! opaque token belongs to.
+//! What a gateway asks issuers, and the control plane about them: keys that are newer than its snapshot, who an
+//! opaque token belongs to, and tokens for services.
 //!
 //! Refuses: keys of its own, which come in snapshots (I-5). Keeps true: nobody is believed because nobody could be asked.
 
 pub mod credentials;
+pub(crate) mod exchange;
 pub mod fresh_keys;
 pub mod introspection;
+pub(crate) mod token_endpoint;
 
 use std::sync::Arc;
 
@@ -13,12 +15,13 @@ use asp_outbound::{Outbound, OutboundError};
 
 use tokio::sync::Semaphore;
 
-use credentials::Credentials;
+use credentials::{Credentials, Named};
+use exchange::Exchanges;
 use fresh_keys::{AskControl, FreshKeys};
 use introspection::Introspections;
 
-/// Exchanges of codes and refresh tokens at a time.
-const EXCHANGES: usize = 32;
+/// Logins of clients at a time: exchanges of codes and refresh tokens.
+const LOGINS: usize = 32;
 
 /// What a gateway is started with.
 #[derive(Default)]
@@ -26,17 +29,19 @@ pub struct IssuerDeps {
     /// `None`: nobody has newer keys than the snapshot.
     pub control: Option<Arc<dyn AskControl>>,
     /// By which a gateway proves itself to services.
-    pub credentials: Credentials,
+    pub credentials: Named,
     /// Origins of issuers that may be plain http or private.
     pub origins: Vec<String>,
 }
 
-/// Both, for one gateway.
+/// All of it, for one gateway.
 pub struct Issuers {
+    pub(crate) credentials: Arc<Credentials>,
+    pub(crate) exchanges: Arc<Exchanges>,
     pub(crate) fresh_keys: FreshKeys,
     pub(crate) introspections: Introspections,
     /// Who asks an issuer for tokens of clients.
-    pub(crate) exchanges: Semaphore,
+    pub(crate) logins: Semaphore,
     pub(crate) outbound: Arc<Outbound>,
     pub(crate) origins: Vec<String>,
 }
@@ -44,10 +49,14 @@ pub struct Issuers {
 impl Issuers {
     pub fn new(deps: IssuerDeps) -> Result<Issuers, OutboundError> {
         let outbound = Arc::new(Outbound::with_silence(introspection::WITHIN)?);
+        let credentials = Arc::new(Credentials::new(deps.credentials, outbound.clone()));
+        let exchanges = Exchanges::new(outbound.clone(), deps.origins.clone(), credentials.clone());
         Ok(Issuers {
             fresh_keys: FreshKeys::new(deps.control),
-            introspections: Introspections::new(outbound.clone(), deps.origins.clone(), deps.credentials),
-            exchanges: Semaphore::new(EXCHANGES),
+            introspections: Introspections::new(outbound.clone(), deps.origins.clone(), credentials.clone()),
+            credentials,
+            exchanges: Arc::new(exchanges),
+            logins: Semaphore::new(LOGINS),
             outbound,
             origins: deps.origins,
         })

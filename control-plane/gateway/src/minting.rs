@@ -1,8 +1,9 @@
-//! Tokens the platform mints for plugins: what a plugin shows to the services it may call (ADR 9, I-7, I-8).
+//! Tokens the platform mints: what a plugin shows to the services it may call (ADR 9, I-7, I-8), and what the platform
+//! itself shows to the service behind a primitive.
 //!
 //! Owns: the signing keys, the claims, the published key set. Refuses: a plugin that may call nobody, and a
 //! caller that nobody proved. Keeps true: a token says no more than its caller may and its primitive declares,
-//! it is for the primitive's `allowedDomains` only, and it lives no longer than 15 minutes or the call; no
+//! it is for the primitive's `allowedDomains` or for its service only, and it lives no longer than 15 minutes or the call; no
 //! issuer of client tokens has this key, so the platform itself takes none of these (RFC 9068, RFC 8693).
 
 mod keys;
@@ -10,6 +11,7 @@ mod keys;
 use std::sync::Arc;
 use std::time::Duration;
 
+use asp_proto::snapshot::Primitive;
 use secrecy::SecretString;
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -85,6 +87,8 @@ struct Claims<'a> {
     scope: String,
     /// The call: the same in every execution of it.
     call: String,
+    /// Who proved the user: two issuers may have users of one name.
+    caller_issuer: &'a str,
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
     succession: Option<Succession>,
 }
@@ -110,11 +114,16 @@ impl Minter {
     /// who the caller is.
     pub(crate) fn access(&self, execution: Execution<'_>) -> Option<SecretString> {
         let mut claims = self.claims(execution)?;
-        let caller = &execution.call.caller;
-        let declared = &execution.call.entry.primitive.scopes;
-        let both: Vec<&str> =
-            declared.iter().filter(|scope| caller.scopes.contains(scope)).map(String::as_str).collect();
-        claims.scope = both.join(" ");
+        claims.scope = scopes(execution.call);
+        self.sign(ACCESS, &claims)
+    }
+
+    /// What the platform shows to the service behind the call's primitive; `None` when nobody proved who the caller is.
+    pub(crate) fn for_service(&self, call: &Call, audience: &str) -> Option<SecretString> {
+        let Primitive { id, version, .. } = &call.entry.primitive;
+        let audiences = vec![audience.to_owned()];
+        let mut claims = self.claims_of(call, format!("primitive:{id}@{version}"), audiences)?;
+        claims.scope = scopes(call);
         self.sign(ACCESS, &claims)
     }
 
@@ -133,16 +142,23 @@ impl Minter {
     fn claims<'a>(&'a self, execution: Execution<'a>) -> Option<Claims<'a>> {
         let Execution { call, plugin } = execution;
         let domains = &call.entry.primitive.allowed_domains;
-        if domains.is_empty() || call.caller.org.is_empty() {
+        if domains.is_empty() {
             return None;
         }
-        let actor = format!("plugin:{plugin}");
+        let audiences = domains.iter().map(|domain| format!("https://{domain}")).collect();
+        self.claims_of(call, format!("plugin:{plugin}"), audiences)
+    }
+
+    fn claims_of<'a>(&'a self, call: &'a Call, actor: String, aud: Vec<String>) -> Option<Claims<'a>> {
+        if call.caller.org.is_empty() {
+            return None;
+        }
         let iat = unix_seconds();
         let left = call.deadline().saturating_duration_since(Instant::now()).min(MAX_LIFE);
         Some(Claims {
             iss: &self.issuer,
             sub: &call.caller.user,
-            aud: domains.iter().map(|domain| format!("https://{domain}")).collect(),
+            aud,
             org: &call.caller.org,
             act: json!({"sub": actor}),
             client_id: actor,
@@ -151,6 +167,7 @@ impl Minter {
             exp: iat + left.as_secs(),
             scope: String::new(),
             call: call.id.to_string(),
+            caller_issuer: &call.caller.issuer,
             succession: None,
         })
     }
@@ -166,9 +183,15 @@ impl Minter {
         match token {
             Ok(token) => Some(token.into()),
             Err(error) => {
-                tracing::error!(%error, "a plugin call goes without its access token, because it could not be signed: services that the plugin calls will refuse it; check the key that signs tokens of plugins");
+                tracing::error!(%error, "a call goes without its token, because it could not be signed: services will refuse it; check the key that signs the platform's tokens");
                 None
             }
         }
     }
+}
+
+/// What the caller may and the primitive declares.
+fn scopes(call: &Call) -> String {
+    let declared = call.entry.primitive.scopes.iter().filter(|scope| call.caller.scopes.contains(scope));
+    declared.map(String::as_str).collect::<Vec<_>>().join(" ")
 }

@@ -73,6 +73,7 @@ pub(crate) fn compile_primitive(spec: &Spec) -> snapshot::Primitive {
         poll_stream: spec.capabilities.poll_stream,
         completions: completions(spec),
         listed_by_runtime: spec.schema.listed.is_some(),
+        service_auth: service_auth(spec),
     }
 }
 
@@ -142,6 +143,38 @@ fn runtime_of(spec: &Spec) -> Option<snapshot::Runtime> {
         None => runtime::Mode::Static(snapshot::Static { json: static_json(spec)?.to_string() }),
     };
     Some(snapshot::Runtime { mode: Some(mode) })
+}
+
+fn service_auth(spec: &Spec) -> Option<snapshot::ServiceAuth> {
+    use snapshot::service_auth::Kind;
+    let runtime = spec.runtime.as_ref()?;
+    let auth = runtime.auth.as_ref()?;
+    let http = runtime.http.as_ref().map(|http| &http.url);
+    let mcp = runtime.mcp.as_ref().map(|mcp| &mcp.url);
+    let url = http.or(mcp).or(runtime.calls.as_ref().map(|calls| &calls.url));
+    // A plugin has no URL, and says the audience.
+    let audience = |said: &Option<String>| {
+        said.clone().or_else(|| url.map(|url| origin_of(url).to_owned())).unwrap_or_default()
+    };
+    let kind = match (&auth.token, &auth.exchange, &auth.credential) {
+        (Some(token), _, _) => Kind::Token(snapshot::MintedToken { audience: audience(&token.audience) }),
+        (None, Some(exchange), _) => Kind::Exchange(snapshot::ExchangedToken {
+            audience: audience(&exchange.audience),
+            scopes: match exchange.scopes.is_empty() {
+                true => spec.security.auth.iter().flat_map(|auth| auth.scopes.clone()).collect(),
+                false => exchange.scopes.clone(),
+            },
+        }),
+        (None, None, credential) => Kind::Credential(credential.clone()?),
+    };
+    Some(snapshot::ServiceAuth { kind: Some(kind) })
+}
+
+/// `scheme://host[:port]` of a URL or URL template, whose host is written out.
+fn origin_of(url: &str) -> &str {
+    let start = url.find("://").map_or(0, |at| at + 3);
+    let end = url.get(start..).and_then(|rest| rest.find(['/', '?'])).map_or(url.len(), |at| start + at);
+    url.get(..end).unwrap_or(url)
 }
 
 fn run(spec: &Spec, written: &Runtime) -> Option<runtime::Mode> {

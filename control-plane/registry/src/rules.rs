@@ -14,6 +14,7 @@ mod proxy;
 pub(crate) mod quantity;
 pub(crate) mod schema;
 mod server;
+mod service_auth;
 mod shape;
 mod text;
 mod uri;
@@ -64,6 +65,7 @@ pub(crate) fn check_spec(spec: &Spec, findings: &mut Findings<'_>) {
     listed::check(spec, findings);
     meta::check(spec, findings);
     proxy::check(spec, findings);
+    service_auth::check(spec, findings);
     delegate::check(spec, findings);
 }
 

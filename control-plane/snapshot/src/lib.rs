@@ -19,7 +19,7 @@ use std::sync::{Arc, OnceLock};
 use asp_proto::snapshot::runtime::Mode;
 use asp_proto::snapshot::{
     AuthScheme, Builtin, Definition, EdgeServer, GatewaySnapshot, Issuer, IssuerAccess, Kind, Limit, Listing,
-    Mutation, Primitive, Protocol, Runtime, Server, Sessions, Upstream,
+    Mutation, Primitive, Protocol, Runtime, Server, Sessions, Upstream, service_auth,
 };
 use asp_registry::uri_template::UriTemplate;
 use prost::Message as _;
@@ -62,6 +62,8 @@ pub struct VirtualServer {
     pub edge: EdgeServer,
     /// In list order.
     pub entries: Vec<Arc<ListedPrimitive>>,
+    /// Something of it is called with a token that the caller's issuer gives for the caller's own.
+    pub exchanges: bool,
     tools: HashMap<String, Arc<ListedPrimitive>>,
     /// By their names over REST.
     rest_tools: HashMap<String, Arc<ListedPrimitive>>,
@@ -154,6 +156,7 @@ impl VirtualServer {
             message: server.clone(),
             edge,
             entries: Vec::new(),
+            exchanges: false,
             tools: HashMap::new(),
             rest_tools: HashMap::new(),
             prompts: HashMap::new(),
@@ -188,6 +191,8 @@ impl VirtualServer {
         if !entry.listing.rest_name.is_empty() && matches!(entry.primitive.kind(), Kind::Tool | Kind::Task) {
             self.rest_tools.insert(entry.listing.rest_name.clone(), entry.clone());
         }
+        let auth = entry.primitive.service_auth.as_ref().and_then(|auth| auth.kind.as_ref());
+        self.exchanges |= matches!(auth, Some(service_auth::Kind::Exchange(_)));
         self.entries.push(entry);
     }
 

@@ -27,6 +27,7 @@ Environment (port 0 takes a free one; ports.json in the state directory says whi
                         file with the key before, or its public JWK: published until its tokens have died
   ASP_ISSUERS           JSON file of the issuers whose tokens clients and admins bring (docs/identity.md)
   ASP_CREDENTIALS       JSON file of the credentials by which gateways prove themselves to services (docs/identity.md)
+  ASP_TELL_SERVICES     what services are told of calls: some of trace, org, user, or none (trace)
   ASP_BREAK_GLASS       off: no emergency token (asp token --break-glass) opens the admin API
   ASP_ISSUER_ORIGINS    origins of issuers that may be plain http or private: http(s)://host[:port],...
   ASP_UPSTREAMS         name=http(s)://host[:port],... private hosts that proxied specs may name

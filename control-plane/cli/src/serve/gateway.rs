@@ -52,11 +52,7 @@ pub(super) async fn start(
     drains: &TaskTracker,
 ) -> anyhow::Result<Arc<Gateway>> {
     let settings = &process.settings;
-    let file = settings.state_dir.join(CALLS_FILE);
-    let calls = Arc::new(SqliteCalls::open(&file).await.with_context(|| format!("open {}", file.display()))?);
-    let directory = settings.state_dir.join(ARTIFACTS);
-    let artifacts =
-        DiskBlobs::open(&directory).await.with_context(|| format!("open {}", directory.display()))?;
+    let (calls, artifacts) = open_calls(settings).await?;
     let gateway = Gateway::new(asp_gateway::gateway::Config {
         seal_keys: seal_keys(settings)?,
         token_keys: process.token_keys.clone().context("a gateway has a token key")?,
@@ -67,11 +63,12 @@ pub(super) async fn start(
             ledger: calls.clone(),
             audit: audit.clone(),
             active: calls.clone(),
-            blobs: Arc::new(artifacts),
+            blobs: artifacts,
         },
         runtimes: runtimes::open(process)?,
         delegates: delegates(settings),
         issuers: issuers(process)?,
+        told: settings.gateway.told,
         bounds: settings.calls.bounds,
         subscriptions: asp_gateway::subscriptions::Bounds::default(),
         inspections: Inspections::default(),
@@ -112,6 +109,15 @@ pub(super) async fn start(
         process.grace(),
     ));
     Ok(gateway)
+}
+
+async fn open_calls(settings: &Settings) -> anyhow::Result<(Arc<SqliteCalls>, Arc<DiskBlobs>)> {
+    let file = settings.state_dir.join(CALLS_FILE);
+    let calls = SqliteCalls::open(&file).await.with_context(|| format!("open {}", file.display()))?;
+    let directory = settings.state_dir.join(ARTIFACTS);
+    let artifacts =
+        DiskBlobs::open(&directory).await.with_context(|| format!("open {}", directory.display()))?;
+    Ok((Arc::new(calls), Arc::new(artifacts)))
 }
 
 /// Where this gateway gets its snapshots, and how it names itself there.

@@ -3,16 +3,19 @@
 //! ```json
 //! {"kc": {"origin": "https://login.example.com", "basic": {"user": "gateway", "passwordFile": "/run/secrets/kc"}},
 //!  "crm": {"origin": "https://crm.example.com", "bearerFile": "/run/secrets/crm"},
-//!  "maps": {"origin": "https://maps.example.com", "header": {"name": "x-api-key", "valueFile": "/run/secrets/maps"}}}
+//!  "maps": {"origin": "https://maps.example.com", "primitives": ["maps-*"],
+//!           "header": {"name": "x-api-key", "valueFile": "/run/secrets/maps"}},
+//!  "erp": {"origin": "https://erp.example.com", "primitives": ["*"], "oauthClient": {"clientId": "gateway",
+//!          "clientSecretFile": "/run/secrets/erp", "tokenUrl": "https://login.example.com/token", "scopes": ["orders"]}}}
 //! ```
 //!
 //! Keeps true: a secret stands in a file of its own, is read once and prints as `***`; no fault repeats it; each belongs
 //! to one origin.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use asp_gateway::issuers::credentials::{Credential, Credentials, Kind};
+use asp_gateway::issuers::credentials::{Credential, Kind, Named, OauthClient};
 use secrecy::SecretString;
 use serde::Deserialize;
 
@@ -23,6 +26,20 @@ pub const ENV_CREDENTIALS: &str = "ASP_CREDENTIALS";
 /// Credentials of one file, and bytes of a secret: it is a line.
 const MAX_CREDENTIALS: usize = 1_000;
 const MAX_SECRET: u64 = 16 << 10;
+/// Scopes and primitives of one credential.
+const MAX_LIST: usize = 256;
+/// Headers that belong to the message or the connection (RFC 9110), or to a client.
+const FRAMING: [&str; 9] = [
+    "connection",
+    "content-length",
+    "content-type",
+    "cookie",
+    "host",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+];
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
@@ -31,6 +48,9 @@ struct Entry {
     bearer_file: Option<PathBuf>,
     basic: Option<Basic>,
     header: Option<Header>,
+    oauth_client: Option<Client>,
+    #[serde(default)]
+    primitives: Vec<String>,
 }
 
 #[derive(Deserialize)]
@@ -47,8 +67,19 @@ struct Header {
     value_file: PathBuf,
 }
 
-pub(super) fn read(reader: &mut Reader<'_>) -> Credentials {
-    let Some(path) = reader.optional(ENV_CREDENTIALS) else { return Credentials::default() };
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+struct Client {
+    client_id: String,
+    client_secret_file: PathBuf,
+    token_url: String,
+    #[serde(default)]
+    scopes: Vec<String>,
+    audience: Option<String>,
+}
+
+pub(super) fn read(reader: &mut Reader<'_>) -> Named {
+    let Some(path) = reader.optional(ENV_CREDENTIALS) else { return Named::default() };
     let entries = std::fs::read_to_string(&path).map_err(|error| error.to_string()).and_then(|text| {
         serde_json::from_str::<BTreeMap<String, Entry>>(&text).map_err(|error| error.to_string())
     });
@@ -56,41 +87,73 @@ pub(super) fn read(reader: &mut Reader<'_>) -> Credentials {
         Ok(entries) if entries.len() <= MAX_CREDENTIALS => entries,
         Ok(_) => {
             reader.fault(ENV_CREDENTIALS, format!("{path}: more than {MAX_CREDENTIALS} credentials"));
-            return Credentials::default();
+            return Named::default();
         }
         Err(fault) => {
             reader.fault(ENV_CREDENTIALS, format!("{path}: {fault}"));
-            return Credentials::default();
+            return Named::default();
         }
     };
-    let mut named = HashMap::new();
+    let mut named = Named::new();
     for (name, entry) in entries {
         match credential(entry) {
             Ok(credential) => drop(named.insert(name, credential)),
             Err(fault) => reader.fault(ENV_CREDENTIALS, format!("{path}: {name}: {fault}")),
         }
     }
-    Credentials::new(named)
+    named
 }
 
 fn credential(entry: Entry) -> Result<Credential, String> {
-    let Entry { origin, bearer_file, basic, header } = entry;
+    let Entry { origin, bearer_file, basic, header, oauth_client, primitives } = entry;
     if !is_origin(&origin) {
         return Err(format!("origin must be http(s)://host[:port], not `{origin}`"));
     }
-    let kind = match (bearer_file, basic, header) {
-        (Some(file), None, None) => Kind::Bearer(secret(&file)?),
-        (None, Some(Basic { user, password_file }), None) => {
+    if primitives.len() > MAX_LIST {
+        return Err(format!("primitives has more than {MAX_LIST} entries"));
+    }
+    let kind = match (bearer_file, basic, header, oauth_client) {
+        (Some(file), None, None, None) => Kind::Bearer(secret(&file)?),
+        (None, Some(Basic { user, password_file }), None, None) => {
+            if user.contains(':') || user.chars().any(char::is_control) {
+                return Err("the user of `basic` holds a colon or a control character".into());
+            }
             Kind::Basic { user, password: secret(&password_file)? }
         }
-        (None, None, Some(Header { name, value_file })) => {
-            http::HeaderName::try_from(name.as_str())
-                .map_err(|_| format!("`{name}` is no name of a header"))?;
+        (None, None, Some(Header { name, value_file }), None) => {
+            let known = http::HeaderName::try_from(name.as_str());
+            let known = known.map_err(|_| format!("`{name}` is no name of a header"))?;
+            if FRAMING.contains(&known.as_str()) {
+                return Err(format!("the header `{name}` frames a message and is no credential"));
+            }
             Kind::Header { name, value: secret(&value_file)? }
         }
-        _ => return Err("give one of bearerFile, basic and header".into()),
+        (None, None, None, Some(client)) => Kind::Client(oauth(client)?),
+        _ => return Err("give one of bearerFile, basic, header and oauthClient".into()),
     };
-    Ok(Credential { origin, kind })
+    let credential = Credential { origin, primitives, kind };
+    credential.check()?;
+    Ok(credential)
+}
+
+fn oauth(client: Client) -> Result<OauthClient, String> {
+    let Client { client_id, client_secret_file, token_url, scopes, audience } = client;
+    let url: Option<http::Uri> = token_url.parse().ok();
+    let is_url = url.is_some_and(|url| {
+        matches!(url.scheme_str(), Some("https" | "http"))
+            && url.authority().is_some_and(|at| !at.as_str().contains('@'))
+    });
+    if !is_url {
+        return Err(format!("oauthClient.tokenUrl: `{token_url}` is no http(s) URL"));
+    }
+    // RFC 6749 appendix A.4: a scope is visible ASCII without quotes and backslashes.
+    let is_scope = |scope: &String| {
+        !scope.is_empty() && scope.bytes().all(|b| (0x21..0x7f).contains(&b) && b != b'"' && b != b'\\')
+    };
+    if client_id.is_empty() || scopes.len() > MAX_LIST || !scopes.iter().all(is_scope) {
+        return Err("oauthClient needs a clientId, and at most 256 scopes of visible ASCII".into());
+    }
+    Ok(OauthClient { token_url, id: client_id, secret: secret(&client_secret_file)?, scopes, audience })
 }
 
 /// The file's one line. No fault repeats it.
@@ -112,6 +175,11 @@ fn secret(path: &Path) -> Result<SecretString, String> {
 mod tests {
     use super::*;
 
+    fn oauth_client(token_url: &str, secret: &Path) -> serde_json::Value {
+        serde_json::json!({ "origin": "https://a.example", "oauthClient": {
+            "clientId": "gw", "clientSecretFile": secret, "tokenUrl": token_url, "scopes": ["a"] } })
+    }
+
     #[test]
     fn a_secret_is_one_line_of_a_file_and_in_no_fault() {
         let dir = tempfile::tempdir().unwrap();
@@ -120,15 +188,23 @@ mod tests {
         let entry = |value: serde_json::Value| credential(serde_json::from_value(value).unwrap());
         let good = entry(serde_json::json!({ "origin": "https://a.example", "bearerFile": path })).unwrap();
         assert!(!format!("{good:?}").contains("s3cret"));
+        assert!(entry(oauth_client("https://login.example/token", &path)).is_ok());
         std::fs::write(&path, "s3cret\nmore").unwrap();
         let fault =
             entry(serde_json::json!({ "origin": "https://a.example", "bearerFile": path })).unwrap_err();
         assert!(fault.contains("one line") && !fault.contains("s3cret"), "{fault}");
+        std::fs::write(&path, "s3cret").unwrap();
         for bad in [
             serde_json::json!({ "origin": "https://a.example" }),
             serde_json::json!({ "origin": "https://a.example/path", "bearerFile": path }),
             serde_json::json!({ "origin": "https://a.example", "bearerFile": "/nowhere/x" }),
             serde_json::json!({ "origin": "https://a.example", "header": { "name": "a b", "valueFile": path } }),
+            serde_json::json!({ "origin": "https://a.example", "header": { "name": "Host", "valueFile": path } }),
+            serde_json::json!({ "origin": "https://a.example", "basic": { "user": "a:b", "passwordFile": path } }),
+            serde_json::json!({ "origin": "https://a.example", "bearerFile": path, "primitives": ["a*b"] }),
+            oauth_client("ftp://login.example/token", &path),
+            oauth_client("https://u:p@login.example/token", &path),
+            oauth_client("token", &path),
         ] {
             assert!(entry(bad.clone()).is_err(), "{bad}");
         }

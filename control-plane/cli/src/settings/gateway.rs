@@ -3,7 +3,8 @@
 use std::path::PathBuf;
 
 use asp_control::xds::DEFAULT_POOL;
-use asp_gateway::issuers::credentials::Credentials;
+use asp_gateway::executors::outbound::auth::Told;
+use asp_gateway::issuers::credentials::Named;
 use asp_platform::secret::Secret;
 
 use super::credentials;
@@ -18,6 +19,7 @@ pub const ENV_TOKEN_KEY_PREVIOUS: &str = "ASP_TOKEN_KEY_PREVIOUS";
 pub const ENV_ADVERTISE: &str = "ASP_ADVERTISE";
 pub const ENV_POOL: &str = "ASP_POOL";
 pub const ENV_REGISTRY: &str = "ASP_REGISTRY";
+pub const ENV_TELL_SERVICES: &str = "ASP_TELL_SERVICES";
 pub const ENV_XDS_URL: &str = "ASP_XDS_URL";
 
 /// Of a seal key; it is hashed to an AES-256 key.
@@ -56,7 +58,9 @@ pub struct GatewaySection {
     /// The models of the platform, for delegations.
     pub delegates: DelegateSection,
     /// By which it proves itself to services.
-    pub credentials: Credentials,
+    pub credentials: Named,
+    /// What services are told of calls.
+    pub told: Told,
 }
 
 pub(super) fn read(reader: &mut Reader<'_>) -> GatewaySection {
@@ -79,6 +83,7 @@ pub(super) fn read(reader: &mut Reader<'_>) -> GatewaySection {
         runtimes: runtimes::read(reader),
         delegates: delegates::read(reader),
         credentials: credentials::read(reader),
+        told: told(reader),
     }
 }
 
@@ -91,6 +96,24 @@ fn registry(reader: &mut Reader<'_>) -> bool {
             false
         }
     }
+}
+
+fn told(reader: &mut Reader<'_>) -> Told {
+    let Some(text) = reader.optional(ENV_TELL_SERVICES) else { return Told::default() };
+    let mut told = Told { trace: false, org: false, user: false };
+    for word in text.split(',').map(str::trim) {
+        match word {
+            "trace" => told.trace = true,
+            "org" => told.org = true,
+            "user" => told.user = true,
+            "none" if text.trim() == "none" => {}
+            other => {
+                let message = format!("must be `none`, or some of `trace`, `org` and `user`, not `{other}`");
+                reader.fault(ENV_TELL_SERVICES, message);
+            }
+        }
+    }
+    told
 }
 
 fn token_key(reader: &mut Reader<'_>) -> Option<TokenKeyFiles> {

@@ -177,6 +177,8 @@ impl Record {
         let left = Duration::from_millis(self.deadline_ms.saturating_sub(unix_ms()));
         Some(Invocation {
             caller: Arc::new(self.caller.caller()),
+            // No token is stored.
+            subject: None,
             server,
             protocol: Protocol::try_from(self.protocol).ok()?,
             entry,

@@ -14,6 +14,7 @@ use super::delegate::Delegates;
 use crate::call::outcome::{Output, Refusal};
 use crate::execution::Execution;
 use crate::executors::hosted::run::Hosted;
+use crate::executors::outbound::auth::Authorizer;
 use crate::executors::outbound::breaker::Breakers;
 use crate::executors::outbound::client::Outbound;
 
@@ -34,18 +35,24 @@ pub(crate) struct Calls {
     outbound: Arc<Outbound>,
     breakers: Arc<Breakers>,
     delegates: Arc<Delegates>,
+    authorizer: Arc<Authorizer>,
     farewells: TaskTracker,
 }
 
 impl Calls {
-    pub(crate) fn new(outbound: Arc<Outbound>, breakers: Arc<Breakers>, delegates: Arc<Delegates>) -> Calls {
-        Calls { outbound, breakers, delegates, farewells: TaskTracker::new() }
+    pub(crate) fn new(
+        outbound: Arc<Outbound>,
+        breakers: Arc<Breakers>,
+        delegates: Arc<Delegates>,
+        authorizer: Arc<Authorizer>,
+    ) -> Calls {
+        Calls { outbound, breakers, delegates, authorizer, farewells: TaskTracker::new() }
     }
 
     /// Runs one call at its service.
     pub(crate) async fn run(&self, target: &ProxyCalls, execution: &Execution) -> Result<Output, Refusal> {
         let call = &execution.call;
-        let service = Service::new(&self.outbound, &self.breakers, target, execution)?;
+        let service = Service::new(self, target, execution)?;
         let running = async {
             match call.entry.primitive.kind() {
                 Kind::Resource | Kind::ResourceTemplate => reads::resource(&service, execution).await,

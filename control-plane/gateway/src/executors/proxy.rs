@@ -11,6 +11,7 @@ use asp_proto::snapshot::{Primitive, ProxyHttp, ProxyMcp};
 
 use crate::call::outcome::{Output, Refusal};
 use crate::execution::{Execution, Following, SessionNote, Subscribed};
+use crate::executors::outbound::auth::Authorizer;
 use crate::executors::outbound::breaker::{Breakers, patience};
 use crate::executors::outbound::client::{Outbound, OutboundError};
 use crate::executors::outbound::upstream::origin;
@@ -23,6 +24,7 @@ pub mod mcp;
 pub struct Proxy {
     outbound: Arc<Outbound>,
     breakers: Arc<Breakers>,
+    authorizer: Arc<Authorizer>,
     upstreams: mcp::McpUpstreams,
 }
 
@@ -31,8 +33,10 @@ impl Proxy {
         outbound: Arc<Outbound>,
         breakers: Arc<Breakers>,
         metrics: Arc<UpstreamMetrics>,
+        authorizer: Arc<Authorizer>,
     ) -> Result<Proxy, OutboundError> {
-        Ok(Proxy { upstreams: mcp::McpUpstreams::new(metrics)?, breakers, outbound })
+        let upstreams = mcp::McpUpstreams::new(metrics, authorizer.clone())?;
+        Ok(Proxy { upstreams, breakers, authorizer, outbound })
     }
 
     /// A snapshot has these primitives.
@@ -66,7 +70,7 @@ impl Proxy {
     /// One HTTP/JSON request.
     pub async fn http(&self, mapping: &ProxyHttp, execution: &Execution) -> Result<Output, Refusal> {
         let permit = self.breakers.enter(&origin(&mapping.url), patience(&execution.call))?;
-        let result = http::run(&self.outbound, mapping, execution).await;
+        let result = http::run((&self.outbound, &self.authorizer), mapping, execution).await;
         permit.leave(&result);
         result
     }

@@ -1,17 +1,28 @@
 //! The operator's credentials, by name: how a gateway proves itself to a service.
 //!
-//! Keeps true: a credential goes to its own origin only; none can be printed.
+//! Keeps true: a credential goes to its own origin only, and for the primitives only that the operator names with it; none
+//! can be printed; a token of an OAuth client is fetched when it is needed and kept while it serves.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
-use reqwest::RequestBuilder;
+use asp_edge::names;
+use asp_outbound::Outbound;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use reqwest::Url;
+use reqwest::header::{AUTHORIZATION, HeaderName, HeaderValue};
 use secrecy::{ExposeSecret, SecretString};
+
+use super::token_endpoint::{self, Granted, KeptToken, NoToken};
 
 /// One credential.
 #[derive(Clone, Debug)]
 pub struct Credential {
     /// The only origin it goes to: `scheme://host[:port]`.
     pub origin: String,
+    /// The primitives whose specs may name it: ids, `prefix*` or `*`. Without any the platform alone uses it.
+    pub primitives: Vec<String>,
     pub kind: Kind,
 }
 
@@ -19,72 +30,207 @@ pub struct Credential {
 pub enum Kind {
     /// RFC 6750.
     Bearer(SecretString),
-    /// RFC 7617; of an OAuth client RFC 6749 section 2.3.1.
+    /// RFC 7617.
     Basic { user: String, password: SecretString },
     /// A header of the service's own.
     Header { name: String, value: SecretString },
+    /// A token that an issuer gives for the platform itself.
+    Client(OauthClient),
 }
 
+/// An OAuth client with a secret (RFC 6749 sections 2.3.1 and 4.4).
+#[derive(Clone, Debug)]
+pub struct OauthClient {
+    pub token_url: String,
+    pub id: String,
+    pub secret: SecretString,
+    /// Asked for; none: what the issuer gives.
+    pub scopes: Vec<String>,
+    /// For whom, where the issuer wants to be told.
+    pub audience: Option<String>,
+}
+
+impl Credential {
+    /// Whether its patterns are some.
+    pub fn check(&self) -> Result<(), String> {
+        let fault = |id: &String| names::pattern_fault(id).map(|fault| format!("primitives: `{id}` {fault}"));
+        self.primitives.iter().find_map(fault).map_or(Ok(()), Err)
+    }
+}
+
+/// Who wants to use a credential.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum User<'a> {
+    /// To ask an issuer.
+    Platform,
+    /// In a call of the primitive of this id.
+    Primitive(&'a str),
+}
+
+/// Credentials by their names.
+pub type Named = HashMap<String, Credential>;
+
 /// All of them.
-#[derive(Clone, Debug, Default)]
 pub struct Credentials {
-    named: HashMap<String, Credential>,
+    named: HashMap<String, Held>,
+    outbound: Arc<Outbound>,
+}
+
+struct Held {
+    credential: Credential,
+    token: KeptToken,
 }
 
 /// Why a credential is not used.
-#[derive(Debug, thiserror::Error, PartialEq, Eq)]
-pub enum CredentialError {
+#[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
+pub(crate) enum CredentialError {
     #[error("no credential has the name {0:?}: add it to the file that ASP_CREDENTIALS names")]
     Unknown(String),
     #[error("the credential {0:?} is for another origin")]
     Origin(String),
+    #[error(
+        "the credential {0:?} may not be used by this primitive: add its id to `primitives` of the credential if it shall"
+    )]
+    Primitive(String),
+    #[error("the credential {0:?} makes no header: {1}")]
+    Form(String, &'static str),
+    #[error("the token endpoint of the credential {0:?}: {1}")]
+    Token(String, NoToken),
 }
 
 impl Credentials {
-    pub fn new(named: HashMap<String, Credential>) -> Credentials {
-        Credentials { named }
+    pub(crate) fn new(named: Named, outbound: Arc<Outbound>) -> Credentials {
+        let held = |credential| Held { credential, token: KeptToken::default() };
+        Credentials { named: named.into_iter().map(|(name, one)| (name, held(one))).collect(), outbound }
     }
 
-    /// Adds a credential to a request to `url`.
-    pub(crate) fn apply(
+    /// The header by which a request to `url` proves itself.
+    pub(crate) async fn header(
         &self,
         name: &str,
-        url: &reqwest::Url,
-        request: RequestBuilder,
-    ) -> Result<RequestBuilder, CredentialError> {
-        let credential = self.named.get(name).ok_or_else(|| CredentialError::Unknown(name.to_owned()))?;
-        let own = reqwest::Url::parse(&credential.origin).map(|own| own.origin());
+        user: User<'_>,
+        url: &Url,
+    ) -> Result<(HeaderName, HeaderValue), CredentialError> {
+        let held = self.named.get(name).ok_or_else(|| CredentialError::Unknown(name.to_owned()))?;
+        let Held { credential, token } = held;
+        let own = Url::parse(&credential.origin).map(|own| own.origin());
         if own.ok() != Some(url.origin()) {
             return Err(CredentialError::Origin(name.to_owned()));
         }
-        Ok(match &credential.kind {
-            Kind::Bearer(token) => request.bearer_auth(token.expose_secret()),
-            Kind::Basic { user, password } => request.basic_auth(user, Some(password.expose_secret())),
-            Kind::Header { name, value } => request.header(name, value.expose_secret()),
-        })
+        if let User::Primitive(id) = user
+            && !credential.primitives.iter().any(|pattern| names::matches(pattern, id))
+        {
+            return Err(CredentialError::Primitive(name.to_owned()));
+        }
+        let (header, value) = match &credential.kind {
+            Kind::Bearer(token) => (AUTHORIZATION, bearer(token)),
+            Kind::Basic { user, password } => (AUTHORIZATION, basic(user, password.expose_secret())),
+            Kind::Header { name: header, value } => {
+                let form = |_| CredentialError::Form(name.to_owned(), "its name is none");
+                (
+                    HeaderName::try_from(header.as_str()).map_err(form)?,
+                    HeaderValue::from_str(value.expose_secret()).ok(),
+                )
+            }
+            Kind::Client(client) => {
+                // Boxed: few requests wait for one, and all would have room for it.
+                let got = Box::pin(token.get(None, self.client_token(client))).await;
+                let got = got.map_err(|fault| CredentialError::Token(name.to_owned(), fault))?;
+                (AUTHORIZATION, bearer(&got))
+            }
+        };
+        let mut value =
+            value.ok_or_else(|| CredentialError::Form(name.to_owned(), "its text cannot be sent"))?;
+        value.set_sensitive(true);
+        Ok((header, value))
     }
+
+    /// The service does not take what [`Credentials::header`] gave: a token is asked for anew with the next request.
+    pub(crate) async fn refused(&self, name: &str) {
+        if let Some(held) = self.named.get(name) {
+            held.token.forget().await;
+        }
+    }
+
+    async fn client_token(&self, client: &OauthClient) -> Result<Granted, NoToken> {
+        let OauthClient { token_url, id, secret, scopes, audience } = client;
+        // The operator's own setting says where.
+        let destination = self.outbound.trusted(token_url);
+        let destination = destination.map_err(|error| NoToken::Unavailable(error.to_string()))?;
+        let encoded = |text: &str| form_urlencoded::byte_serialize(text.as_bytes()).collect::<String>();
+        let request = destination.client.post(destination.url);
+        let request = request.basic_auth(encoded(id), Some(encoded(secret.expose_secret())));
+        let scope = scopes.join(" ");
+        let mut form = vec![("grant_type", "client_credentials")];
+        if !scope.is_empty() {
+            form.push(("scope", &scope));
+        }
+        if let Some(audience) = audience {
+            form.push(("audience", audience));
+        }
+        token_endpoint::ask(request, &form).await
+    }
+}
+
+/// `None` where the token is no text of a header.
+pub(crate) fn bearer(token: &SecretString) -> Option<HeaderValue> {
+    HeaderValue::from_str(&format!("Bearer {}", token.expose_secret())).ok()
+}
+
+fn basic(user: &str, password: &str) -> Option<HeaderValue> {
+    HeaderValue::from_str(&format!("Basic {}", STANDARD.encode(format!("{user}:{password}")))).ok()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    #[test]
-    fn a_credential_goes_to_its_own_origin_and_is_not_printed() {
-        let kind = Kind::Basic { user: "gw".into(), password: "s3cret".into() };
-        let credential = Credential { origin: "https://login.example.com".into(), kind };
-        let all = Credentials::new(HashMap::from([("kc".to_owned(), credential)]));
-        assert!(!format!("{all:?}").contains("s3cret"), "{all:?}");
-        let client = reqwest::Client::new();
-        let apply = |name: &str, url: &str| {
-            let url: reqwest::Url = url.parse().unwrap();
-            all.apply(name, &url, client.get(url.clone())).map(|request| request.build().unwrap())
+    fn all(kind: Kind, primitives: &[&str]) -> Credentials {
+        let credential = Credential {
+            origin: "https://login.example.com".into(),
+            primitives: primitives.iter().map(|id| (*id).to_owned()).collect(),
+            kind,
         };
-        let sent = apply("kc", "https://login.example.com:443/introspect").unwrap();
-        assert!(sent.headers().contains_key("authorization"));
-        for url in ["https://login.example.com:8443/", "http://login.example.com/", "https://example.com/"] {
-            assert_eq!(apply("kc", url).unwrap_err(), CredentialError::Origin("kc".into()), "{url}");
+        let outbound = Arc::new(Outbound::new().unwrap());
+        Credentials::new(HashMap::from([("kc".to_owned(), credential)]), outbound)
+    }
+
+    fn url(text: &str) -> Url {
+        text.parse().unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_credential_goes_to_its_own_origin_and_is_not_printed() {
+        let kind = Kind::Basic { user: "gw".into(), password: "s3cret".into() };
+        assert!(!format!("{kind:?}").contains("s3cret"), "{kind:?}");
+        let all = all(kind, &[]);
+        let own = url("https://login.example.com:443/introspect");
+        let (name, value) = all.header("kc", User::Platform, &own).await.unwrap();
+        assert_eq!(name, AUTHORIZATION);
+        assert!(value.is_sensitive() && !format!("{value:?}").contains("Basic"));
+        for other in ["https://login.example.com:8443/", "http://login.example.com/", "https://example.com/"]
+        {
+            let refused = all.header("kc", User::Platform, &url(other)).await.unwrap_err();
+            assert_eq!(refused, CredentialError::Origin("kc".into()), "{other}");
         }
-        assert_eq!(apply("x", "https://a.b/").unwrap_err(), CredentialError::Unknown("x".into()));
+        let refused = all.header("x", User::Platform, &url("https://a.b/")).await.unwrap_err();
+        assert_eq!(refused, CredentialError::Unknown("x".into()));
+    }
+
+    #[tokio::test]
+    async fn a_spec_names_only_what_the_operator_gives_its_primitive() {
+        let own = url("https://login.example.com/x");
+        for (primitives, id, may) in [
+            (&[][..], "crm-find", false),
+            (&["crm-find"][..], "crm-find", true),
+            (&["crm-*"][..], "crm-find", true),
+            (&["crm-find"][..], "crm-find-all", false),
+            (&["*"][..], "anything", true),
+        ] {
+            let all = all(Kind::Bearer("t".into()), primitives);
+            let got = all.header("kc", User::Primitive(id), &own).await;
+            assert_eq!(got.is_ok(), may, "{primitives:?} {id}");
+            assert!(all.header("kc", User::Platform, &own).await.is_ok());
+        }
     }
 }

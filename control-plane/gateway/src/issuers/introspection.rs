@@ -19,7 +19,7 @@ use sha2::{Digest as _, Sha256};
 use tokio::sync::{OnceCell, Semaphore};
 use tokio::time::Instant;
 
-use super::credentials::Credentials;
+use super::credentials::{Credentials, User};
 use crate::clock::unix_seconds;
 
 /// How long an answer serves.
@@ -85,7 +85,7 @@ impl Known {
 pub struct Introspections {
     outbound: Arc<Outbound>,
     origins: Vec<String>,
-    credentials: Credentials,
+    credentials: Arc<Credentials>,
     known: Mutex<Known>,
 }
 
@@ -93,7 +93,7 @@ impl Introspections {
     pub(super) fn new(
         outbound: Arc<Outbound>,
         origins: Vec<String>,
-        credentials: Credentials,
+        credentials: Arc<Credentials>,
     ) -> Introspections {
         Introspections { outbound, origins, credentials, known: Mutex::default() }
     }
@@ -194,8 +194,9 @@ impl Introspections {
         let request = destination.client.post(destination.url.clone()).body(form);
         let request = request.header("content-type", "application/x-www-form-urlencoded");
         let request = request.header("accept", "application/json");
-        let request = self.credentials.apply(&at.credential, &destination.url, request);
-        let request = request.map_err(|error| error.to_string())?;
+        let proof = self.credentials.header(&at.credential, User::Platform, &destination.url).await;
+        let (name, value) = proof.map_err(|error| error.to_string())?;
+        let request = request.header(name, value);
         // The error of a request names its URL, and nothing of its body.
         let response = request.send().await.map_err(|error| error.to_string())?;
         if response.status() != 200 {

@@ -18,6 +18,7 @@ const FORM: (&str, &str) = ("content-type", "application/x-www-form-urlencoded")
 fn front(redirects: &[&str]) -> GatewaySnapshot {
     let mut inputs = inputs();
     inputs.issuer_access.push(IssuerAccess {
+        exchange: None,
         issuer: "dev".into(),
         introspection: None,
         login: Some(Login {

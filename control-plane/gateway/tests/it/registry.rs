@@ -36,6 +36,7 @@ fn begun(fixture: &Fixture, user: &str, tool: &str, arguments: Value) -> Arc<Cal
     let snapshot = SNAPSHOT.clone();
     let server = snapshot.server("demo").unwrap().clone();
     let invocation = Invocation {
+        subject: None,
         caller: Arc::new(caller(user)),
         protocol: Protocol::Mcp,
         entry: server.tool(tool).unwrap().clone(),

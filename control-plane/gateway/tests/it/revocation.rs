@@ -171,6 +171,7 @@ fn counting(fixture: &Fixture, snapshot: &Arc<Snapshot>) -> Arc<Call> {
 fn begin_counting(fixture: &Fixture, snapshot: &Arc<Snapshot>) -> Result<Arc<Call>, Refusal> {
     let server = snapshot.server("demo").unwrap().clone();
     let invocation = Invocation {
+        subject: None,
         caller: alice("t-alice"),
         protocol: Protocol::Mcp,
         entry: server.tool("count").unwrap().clone(),

@@ -4,6 +4,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use asp_gateway::executors::delegate::endpoint::Endpoints;
+use asp_gateway::executors::outbound::auth::Told;
 use asp_gateway::executors::plugin::runtimes::Runtimes;
 use asp_gateway::gateway::{Config, Gateway, SealKeys, Stores};
 use asp_gateway::inspection::Inspections;
@@ -175,6 +176,7 @@ impl Parts {
     fn start(self) -> Fixture {
         let gateway = Gateway::new(Config {
             token_keys: Arc::new(TokenKeys::generate().unwrap()),
+            told: Told::default(),
             seal_keys: SealKeys { current: vec![self.key; 32].into(), previous: None },
             public_url: PUBLIC_URL.into(),
             dev: true,

@@ -53,6 +53,46 @@ pub(crate) struct Runtime {
     /// mcp-stdio: the server's own name of the primitive.
     #[serde(default)]
     pub tool: Option<String>,
+    /// proxy, plugin: by what a call proves itself to the service behind it; a proxied one by nothing where this is
+    /// left out, a plugin by the platform's token for its `allowedDomains`.
+    #[serde(default)]
+    pub auth: Option<ServiceAuth>,
+}
+
+/// One of the three.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ServiceAuth {
+    /// proxy: the platform's own token, which says who calls and lives no longer than the call.
+    #[serde(default)]
+    pub token: Option<MintedToken>,
+    /// A token that the caller's issuer gives for the caller's own (RFC 8693).
+    #[serde(default)]
+    pub exchange: Option<ExchangedToken>,
+    /// The name of a credential of the operator's, which goes to its own origin only; the secret never stands in a
+    /// spec.
+    #[serde(default)]
+    pub credential: Option<String>,
+}
+
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct MintedToken {
+    /// Its `aud`; the origin of the service's URL where nothing is said.
+    #[serde(default)]
+    pub audience: Option<String>,
+}
+
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ExchangedToken {
+    /// For whom the issuer is asked to give it, as the issuer names the service; of a proxied one the origin of its URL
+    /// where nothing is said.
+    #[serde(default)]
+    pub audience: Option<String>,
+    /// The scopes it is asked for; those of `security.auth` where nothing is said.
+    #[serde(default)]
+    pub scopes: Vec<String>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]

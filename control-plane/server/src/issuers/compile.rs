@@ -5,7 +5,7 @@ use std::sync::Arc;
 use asp_edge::names;
 use asp_proto::snapshot;
 
-use super::document::{Document, Introspection, Login};
+use super::document::{Document, Exchange, Introspection, Login};
 use super::fetched::Fetched;
 use super::keys::{ALGS, Key};
 use super::trust::AdminLogin;
@@ -84,12 +84,18 @@ pub(super) fn access(
             scopes: given.scopes.clone(),
         })
     };
+    let exchange = |given: &Exchange| -> Result<_, String> {
+        let url = said(&given.url, |fetched| fetched.token_endpoint.as_ref(), "token_endpoint")?;
+        Ok(snapshot::TokenExchange { url, credential: given.credential.clone() })
+    };
     let access = snapshot::IssuerAccess {
         issuer: document.name.clone(),
         introspection: document.introspection.as_ref().map(introspection).transpose()?,
         login: document.login.as_ref().map(login).transpose()?,
+        exchange: document.exchange.as_ref().map(exchange).transpose()?,
     };
-    let says_something = access.introspection.is_some() || access.login.is_some();
+    let says_something =
+        access.introspection.is_some() || access.login.is_some() || access.exchange.is_some();
     Ok(says_something.then_some(access))
 }
 
@@ -99,10 +105,11 @@ pub(super) fn admin(document: &Document, keys: &[Key]) -> Result<Vec<TrustedIssu
     if [&claims.org, &claims.scopes, &claims.client].iter().any(|name| !name.is_empty())
         || !document.defaults.is_empty()
         || document.introspection.is_some()
+        || document.exchange.is_some()
     {
         return Err(
             "an admin token has a name, a role or groups: of claims only user, role and groups can be set, \
-                    and neither defaults nor introspection"
+                    and neither defaults, introspection nor exchange"
                 .into(),
         );
     }
@@ -196,6 +203,9 @@ fn check(document: &Document) -> Result<(), String> {
     if document.introspection.as_ref().is_some_and(|given| given.credential.is_empty()) {
         return Err("introspection.credential must name a credential of the operator".into());
     }
+    if document.exchange.as_ref().is_some_and(|given| given.credential.is_empty()) {
+        return Err("exchange.credential must name a credential of the operator".into());
+    }
     Ok(())
 }
 
@@ -205,6 +215,7 @@ fn check_urls(document: &Document) -> Result<(), String> {
     let urls = [
         ("jwksUri", document.jwks_uri.as_ref()),
         ("introspection.url", document.introspection.as_ref().and_then(|given| given.url.as_ref())),
+        ("exchange.url", document.exchange.as_ref().and_then(|given| given.url.as_ref())),
         ("login.authorizationEndpoint", login.and_then(|login| login.authorization_endpoint.as_ref())),
         ("login.tokenEndpoint", login.and_then(|login| login.token_endpoint.as_ref())),
     ];

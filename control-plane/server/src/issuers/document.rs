@@ -50,6 +50,9 @@ pub struct Document {
     /// Of a client issuer: how clients log in that are not registered there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub login: Option<Login>,
+    /// Of a client issuer: how gateways ask for tokens for services, on behalf of whoever calls (RFC 8693).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exchange: Option<Exchange>,
 }
 
 /// A key set (RFC 7517 section 5).
@@ -124,6 +127,17 @@ pub struct Introspection {
     /// Accepted `aud` values beside the server's own; `*`: whatever it says, or nothing.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub audiences: Vec<String>,
+}
+
+/// RFC 8693.
+#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub struct Exchange {
+    /// What discovery says is the token endpoint, where nothing is said here.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub url: Option<String>,
+    /// The name of the operator's credential by which gateways prove themselves there.
+    pub credential: String,
 }
 
 /// Login of clients as one public client that is registered at the issuer.

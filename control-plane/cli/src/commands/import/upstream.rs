@@ -15,7 +15,8 @@ use crate::failure::Failure;
 pub(super) async fn list(url: &str) -> Result<Lists, Failure> {
     let http = super::openapi::http()?;
     let parsed = reqwest::Url::parse(url).map_err(|error| Failure::bad("--mcp", error.to_string()))?;
-    let client = Client { http, url: parsed, tasks: Arc::default(), eras: Eras::default() };
+    let client =
+        Client { http, url: parsed, tasks: Arc::default(), eras: Eras::default(), proof: Arc::default() };
     let everything =
         json!({"elicitation": {"form": {}, "url": {}}, "roots": {"listChanged": true}, "sampling": {}});
     let session = client.initialize(1, everything).await.with_context(|| format!("greet {url}"))?;

@@ -41,6 +41,7 @@ pub(super) async fn run(delegation: &Delegation, other: &OtherPrimitive) -> Resu
     }
     let invocation = Invocation {
         caller: parent.authority.caller(),
+        subject: parent.subject(),
         server: parent.server.clone(),
         protocol: parent.protocol,
         entry,

@@ -70,7 +70,7 @@ async fn settled(pace: &mut Pace, answered: Result<Answer, Fault>) -> Result<Opt
             (answer.retry_after, format!("the service answered {}", answer.status.as_u16()))
         }
         Ok(answer) => return Ok(Some(answer)),
-        Err(Fault::Paused(refusal)) => return Err(refusal),
+        Err(Fault::Paused(refusal) | Fault::Unproved(refusal)) => return Err(refusal),
         Err(Fault::NotDelivered) => (None, "the service could not be reached".into()),
         Err(Fault::Lost(why)) => (None, why.into()),
     };

@@ -132,7 +132,7 @@ impl<'a> Hosted<'a> {
                     self.farewell.due = false;
                     return outcome::refused(call, &answer);
                 }
-                Err(Fault::Paused(refusal)) if !delivered => {
+                Err(Fault::Paused(refusal) | Fault::Unproved(refusal)) if !delivered => {
                     self.farewell.due = false;
                     return Err(refusal);
                 }
@@ -140,7 +140,7 @@ impl<'a> Hosted<'a> {
                     delivered = true;
                     None
                 }
-                Err(Fault::Paused(_) | Fault::NotDelivered) => None,
+                Err(Fault::Paused(_) | Fault::Unproved(_) | Fault::NotDelivered) => None,
             };
             if !delivered {
                 self.farewell.due = false;
@@ -178,7 +178,7 @@ impl<'a> Hosted<'a> {
                 }
                 Ok(answer) if may_pass(answer.status) => answer.retry_after,
                 Ok(answer) => return Err(self.gone(&answer)),
-                Err(Fault::Paused(_) | Fault::NotDelivered | Fault::Lost(_)) => None,
+                Err(Fault::Paused(_) | Fault::Unproved(_) | Fault::NotDelivered | Fault::Lost(_)) => None,
             };
             self.rest_after_failure(retry_after).await?;
         }
@@ -228,7 +228,7 @@ impl<'a> Hosted<'a> {
             }
             Ok(answer) if is_open(answer.status) => (Brought::Unsure, answer.retry_after),
             Ok(answer) => return Err(self.gone(&answer)),
-            Err(Fault::Paused(_) | Fault::NotDelivered) => (Brought::Stale, None),
+            Err(Fault::Paused(_) | Fault::Unproved(_) | Fault::NotDelivered) => (Brought::Stale, None),
             Err(Fault::Lost(_)) => (Brought::Unsure, None),
         };
         self.rest_after_failure(retry_after).await?;

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use asp_platform::breaker::Outcome;
 use asp_proto::snapshot::ProxyCalls;
+use asp_snapshot::Snapshot;
 use reqwest::header::{
     ACCEPT, CONTENT_TYPE, ETAG, HeaderMap, HeaderName, HeaderValue, IF_MATCH, IF_NONE_MATCH,
 };
@@ -15,9 +16,11 @@ use reqwest::{Client, Method, RequestBuilder, StatusCode, Url};
 use serde_json::Value;
 use tokio::time::Instant;
 
+use super::Calls;
 use crate::call::Call;
 use crate::call::outcome::Refusal;
 use crate::execution::Execution;
+use crate::executors::outbound::auth::Authorizer;
 use crate::executors::outbound::breaker::{Breakers, patience};
 use crate::executors::outbound::client;
 use crate::executors::outbound::refused::retry_after;
@@ -33,7 +36,6 @@ const MAX_ETAG: usize = 256;
 
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 const DEADLINE_MS: HeaderName = HeaderName::from_static("x-deadline-ms");
-const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 
 /// Where one call goes.
 #[derive(Clone)]
@@ -45,6 +47,8 @@ pub(super) struct Service {
     call: Arc<Call>,
     headers: HeaderMap,
     breakers: Arc<Breakers>,
+    authorizer: Arc<Authorizer>,
+    snapshot: Arc<Snapshot>,
     origin: String,
 }
 
@@ -62,6 +66,8 @@ pub(super) struct Answer {
 pub(super) enum Fault {
     /// Not sent: the origin's breaker is open.
     Paused(Refusal),
+    /// Not sent: the call has nothing by which it could prove itself.
+    Unproved(Refusal),
     /// Certainly not delivered.
     NotDelivered,
     /// Perhaps delivered.
@@ -69,13 +75,9 @@ pub(super) enum Fault {
 }
 
 impl Service {
-    pub(super) fn new(
-        clients: &client::Outbound,
-        breakers: &Arc<Breakers>,
-        target: &ProxyCalls,
-        execution: &Execution,
-    ) -> Result<Service, Refusal> {
-        let destination = clients
+    pub(super) fn new(calls: &Calls, target: &ProxyCalls, execution: &Execution) -> Result<Service, Refusal> {
+        let destination = calls
+            .outbound
             .destination(&target.url, &execution.snapshot.upstreams)
             .map_err(|error| Refusal::Upstream(error.to_string()))?;
         Ok(Service {
@@ -84,19 +86,21 @@ impl Service {
             tool: target.tool.clone(),
             call: execution.call.clone(),
             headers: headers(&execution.call),
-            breakers: breakers.clone(),
+            breakers: calls.breakers.clone(),
+            authorizer: calls.authorizer.clone(),
+            snapshot: execution.snapshot.clone(),
             origin: origin(&target.url),
         })
     }
 
     /// Creates the call, or finds it: the id and the key are the same each time.
     pub(super) async fn put(&self, arguments: &Value) -> Result<Answer, Fault> {
-        self.exchange(self.call_request(Method::PUT, None)?.json(arguments)).await
+        self.exchange(self.call_request(Method::PUT, None).await?.json(arguments)).await
     }
 
     /// Reads the call; `known` is the state that needs not be sent again.
     pub(super) async fn get(&self, known: Option<&HeaderValue>) -> Result<Answer, Fault> {
-        let request = self.call_request(Method::GET, None)?;
+        let request = self.call_request(Method::GET, None).await?;
         self.exchange(match known {
             Some(etag) => request.header(IF_NONE_MATCH, etag),
             None => request,
@@ -106,7 +110,7 @@ impl Service {
 
     /// Brings the answer to a question that was asked in the state `etag`.
     pub(super) async fn advance(&self, etag: Option<&HeaderValue>, body: Vec<u8>) -> Result<Answer, Fault> {
-        let request = self.call_request(Method::POST, Some("advance"))?;
+        let request = self.call_request(Method::POST, Some("advance")).await?;
         let request = match etag {
             Some(etag) => request.header(IF_MATCH, etag),
             None => request,
@@ -116,7 +120,7 @@ impl Service {
 
     /// Tells the service to stop. Sent whatever the breaker says and after the deadline too.
     pub(super) async fn cancel(&self, longest: Duration) -> Option<StatusCode> {
-        let request = self.call_request(Method::POST, Some("cancel")).ok()?;
+        let request = self.call_request(Method::POST, Some("cancel")).await.ok()?;
         request.timeout(longest).send().await.ok().map(|response| response.status())
     }
 
@@ -126,25 +130,29 @@ impl Service {
         if !query.is_empty() {
             url.query_pairs_mut().extend_pairs(query);
         }
-        let request = self.client.get(url).headers(self.headers.clone()).header(ACCEPT, "*/*");
-        self.exchange(request).await
+        self.exchange(self.accepting(Method::GET, url, "*/*").await?).await
     }
 
     /// Gets a prompt.
     pub(super) async fn prompt(&self, arguments: &Value) -> Result<Answer, Fault> {
         let url = self.url(&["prompts", &self.tool])?;
-        self.exchange(self.request(Method::POST, url).json(arguments)).await
+        let request = self.accepting(Method::POST, url, "application/json").await?;
+        self.exchange(request.json(arguments)).await
     }
 
-    fn call_request(&self, method: Method, verb: Option<&str>) -> Result<RequestBuilder, Fault> {
+    async fn call_request(&self, method: Method, verb: Option<&str>) -> Result<RequestBuilder, Fault> {
         let id = self.call.id.to_string();
         let path = ["tools", &self.tool, "calls", &id];
         let url = self.url(&[&path[..], verb.as_slice()].concat())?;
-        Ok(self.request(method, url))
+        self.accepting(method, url, "application/json").await
     }
 
-    fn request(&self, method: Method, url: Url) -> RequestBuilder {
-        self.client.request(method, url).headers(self.headers.clone()).header(ACCEPT, "application/json")
+    /// A request proves itself by what is good now: a call may last longer than a token.
+    async fn accepting(&self, method: Method, url: Url, accept: &str) -> Result<RequestBuilder, Fault> {
+        let proof =
+            self.authorizer.headers(&self.call, &self.snapshot, &url).await.map_err(Fault::Unproved)?;
+        let request = self.client.request(method, url).headers(self.headers.clone()).headers(proof);
+        Ok(request.header(ACCEPT, accept))
     }
 
     /// The base with these segments, each encoded.
@@ -161,6 +169,9 @@ impl Service {
         let permit = self.breakers.enter(&self.origin, patience(&self.call)).map_err(Fault::Paused)?;
         let left = self.call.deadline().saturating_duration_since(Instant::now());
         let answered = answer(request.timeout(left.min(MAX_REQUEST))).await;
+        if answered.as_ref().is_ok_and(|answer| answer.status == StatusCode::UNAUTHORIZED) {
+            self.authorizer.refused(&self.call).await;
+        }
         match &answered {
             Ok(answer) if !answer.status.is_server_error() => permit.settle(Outcome::Success),
             // Its own time was not up: whether the service failed is for the permit to say.
@@ -192,11 +203,7 @@ async fn answer(request: RequestBuilder) -> Result<Answer, Fault> {
 /// What every request of a call carries.
 fn headers(call: &Call) -> HeaderMap {
     let mut headers = HeaderMap::new();
-    for (name, value) in [
-        (IDEMPOTENCY_KEY, idempotency_key(call)),
-        (DEADLINE_MS, deadline_ms(call)),
-        (TRACEPARENT, call.trace.traceparent()),
-    ] {
+    for (name, value) in [(IDEMPOTENCY_KEY, idempotency_key(call)), (DEADLINE_MS, deadline_ms(call))] {
         if let Ok(value) = HeaderValue::from_str(&value)
             && !value.is_empty()
         {

@@ -13,6 +13,7 @@ use tokio::time::Instant;
 use crate::call::Call;
 use crate::call::outcome::{Output, Refusal, text_block};
 use crate::execution::Execution;
+use crate::executors::outbound::auth::Authorizer;
 use crate::executors::outbound::client;
 use crate::executors::outbound::client::Outbound;
 use crate::executors::outbound::refused::{by_status, is_no_result, retry_after};
@@ -26,7 +27,7 @@ const RETRY_AFTER: Duration = Duration::from_millis(100);
 
 /// Sends the request and maps the response.
 pub(super) async fn run(
-    outbound: &Outbound,
+    by: (&Outbound, &Authorizer),
     mapping: &ProxyHttp,
     execution: &Execution,
 ) -> Result<Output, Refusal> {
@@ -34,7 +35,7 @@ pub(super) async fn run(
     let retries = if call.may_repeat() { mapping.retries } else { 0 };
     let mut pause = RETRY_AFTER;
     for attempt in 0..=retries {
-        let answered = once(outbound, mapping, execution).await;
+        let answered = once(by, mapping, execution).await;
         let again = match &answered {
             Ok(answer) => matches!(answer.status.as_u16(), 502..=504),
             Err(Refusal::Upstream(_)) => true,
@@ -59,14 +60,22 @@ struct Answer {
     body: Vec<u8>,
 }
 
-async fn once(outbound: &Outbound, mapping: &ProxyHttp, execution: &Execution) -> Result<Answer, Refusal> {
+async fn once(
+    (outbound, authorizer): (&Outbound, &Authorizer),
+    mapping: &ProxyHttp,
+    execution: &Execution,
+) -> Result<Answer, Refusal> {
     let call = &execution.call;
-    let request = request(outbound, mapping, execution)?;
+    let (request, url) = request(outbound, mapping, execution)?;
+    let request = request.headers(authorizer.headers(call, &execution.snapshot, &url).await?);
     let response = tokio::select! {
         sent = request.send() => sent.map_err(|error| refusal_of(call, &error))?,
         () = call.cancelled() => return Err(Refusal::Cancelled),
     };
     let status = response.status();
+    if status == StatusCode::UNAUTHORIZED {
+        authorizer.refused(call).await;
+    }
     let headers = response.headers().clone();
     let is_json = headers
         .get(reqwest::header::CONTENT_TYPE)
@@ -83,7 +92,7 @@ fn request(
     outbound: &Outbound,
     mapping: &ProxyHttp,
     execution: &Execution,
-) -> Result<RequestBuilder, Refusal> {
+) -> Result<(RequestBuilder, Url), Refusal> {
     let no_arguments = Map::new();
     let arguments = execution.arguments.as_object().unwrap_or(&no_arguments);
     let invalid = |what: &str| Refusal::Internal(format!("proxy mapping: {what}"));
@@ -97,7 +106,7 @@ fn request(
     let mut url = destination.url;
     add_query(&mut url, mapping, arguments)?;
     let method = Method::from_bytes(mapping.method.as_bytes()).map_err(|_| invalid("method"))?;
-    let mut request = destination.client.request(method, url);
+    let mut request = destination.client.request(method, url.clone());
     for (name, template) in &mapping.headers {
         // Level 1 expansion leaves no control character; a header whose argument is absent is left out.
         if let Some(value) = expanded(template, arguments)? {
@@ -107,14 +116,13 @@ fn request(
     request = request
         .header("accept", "application/json")
         .header("x-deadline-ms", deadline_ms(&execution.call))
-        .header("idempotency-key", idempotency_key(&execution.call))
-        .header("traceparent", execution.call.trace.traceparent());
+        .header("idempotency-key", idempotency_key(&execution.call));
     if mapping.timeout_ms > 0 {
         request = request.timeout(Duration::from_millis(mapping.timeout_ms.into()));
     }
     match mapping.body.as_str() {
-        "" => Ok(request),
-        "args" => Ok(request.json(&execution.arguments)),
+        "" => Ok((request, url)),
+        "args" => Ok((request.json(&execution.arguments), url)),
         pointers => {
             let pointers: Map<String, Value> = serde_json::from_str(pointers).map_err(|_| invalid("body"))?;
             let mut body = Map::new();
@@ -124,7 +132,7 @@ fn request(
                     body.insert(name, value.clone());
                 }
             }
-            Ok(request.json(&Value::Object(body)))
+            Ok((request.json(&Value::Object(body)), url))
         }
     }
 }

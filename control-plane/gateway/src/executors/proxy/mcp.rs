@@ -8,16 +8,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use asp_proto::snapshot::{Kind, Primitive, ProxyMcp};
+use asp_proto::snapshot::{Kind, Primitive, ProxyMcp, ServiceAuth};
 use asp_snapshot::Snapshot;
 use reqwest::StatusCode;
-use serde_json::{Map, Value, json};
+use reqwest::header::HeaderMap;
+use serde_json::{Map, Value};
 
 use crate::call::Call;
 use crate::call::content::own_meta;
 use crate::call::outcome::{Output, Refusal};
 use crate::call::page::{self, Visit};
 use crate::execution::{Execution, Following, SessionNote, Subscribed};
+use crate::executors::outbound::auth::{self, Authorizer};
 use crate::executors::outbound::client::{Outbound, OutboundError};
 use crate::executors::outbound::refused::{Meaning, by_status};
 use crate::executors::outbound::upstream::lost;
@@ -34,6 +36,7 @@ mod sessions;
 mod watching;
 
 use client::modern::{Eras, mirrored};
+use client::proof::Proof;
 use client::session::Session;
 use client::tasks::ClientTasks;
 use client::{Client, Exchange, Fault};
@@ -55,10 +58,14 @@ pub struct McpUpstreams {
     next_id: Arc<AtomicU64>,
     tasks: Arc<ClientTasks>,
     eras: Eras,
+    authorizer: Arc<Authorizer>,
 }
 
 impl McpUpstreams {
-    pub(super) fn new(metrics: Arc<UpstreamMetrics>) -> Result<McpUpstreams, OutboundError> {
+    pub(super) fn new(
+        metrics: Arc<UpstreamMetrics>,
+        authorizer: Arc<Authorizer>,
+    ) -> Result<McpUpstreams, OutboundError> {
         let next_id = Arc::new(AtomicU64::new(1));
         Ok(McpUpstreams {
             outbound: Outbound::with_silence(SILENCE)?,
@@ -68,6 +75,7 @@ impl McpUpstreams {
             next_id,
             tasks: Arc::default(),
             eras: Eras::default(),
+            authorizer,
         })
     }
 
@@ -107,10 +115,13 @@ impl McpUpstreams {
     /// Runs one call; an upstream session that has ended is opened anew, once.
     pub(super) async fn run(&self, target: &ProxyMcp, execution: &Execution) -> Result<Output, Refusal> {
         let call = &execution.call;
-        let client = self.client(&target.url, &execution.snapshot);
+        let auth = call.entry.primitive.service_auth.as_ref();
+        let client = self.client(&target.url, &execution.snapshot, (&call.entry.primitive.id, auth));
         let client = client.map_err(|error| Refusal::Upstream(error.to_string()))?;
+        let client = self.proving(client, execution, auth).await?;
         let declared = capabilities(call.abilities(), &target.pages);
-        let slot = self.sessions.slot(client.url.as_str(), call, &declared.to_string());
+        let kind = format!("{declared} {}", auth::name_of(auth));
+        let slot = self.sessions.slot(client.url.as_str(), call, &kind);
         let opens = slot.try_lock().is_ok_and(|held| held.is_none());
         self.watches.enter(&target.url, &client, opens).await;
         if !self.offers(&call.entry.primitive) {
@@ -121,16 +132,17 @@ impl McpUpstreams {
         let downstream = Arc::new(Clients::of(call.clone(), &target.pages));
         let (method, params) = request(target, execution);
         for attempt in 0..2 {
-            let session = self.open(&client, &slot, &declared).await?;
+            let session = self.open(call, &client, &slot, &declared).await?;
+            session.proves_as(&client);
             if method == completion::METHOD && !session.offers.completions {
                 return Ok(completion::none());
             }
             let id = self.next_id.fetch_add(1, Ordering::Relaxed);
             let mut params = params.clone();
-            params.insert(
-                "_meta".into(),
-                json!({"progressToken": id, "traceparent": execution.call.trace.traceparent()}),
-            );
+            let traceparent = self.authorizer.tells_trace().then(|| call.trace.traceparent());
+            let mut meta = Map::from_iter([("progressToken".to_owned(), id.into())]);
+            meta.extend(traceparent.map(|trace| ("traceparent".to_owned(), trace.into())));
+            params.insert("_meta".into(), meta.into());
             let exchange = Exchange {
                 id,
                 method,
@@ -141,7 +153,10 @@ impl McpUpstreams {
             };
             match client.request(&session, exchange).await {
                 Err(Fault::SessionEnded) if attempt == 0 => forget(&slot, &session).await,
-                Err(fault) => return Err(refusal(call, &target.pages, fault)),
+                Err(fault) => {
+                    self.judged(call, &fault).await;
+                    return Err(refusal(call, &target.pages, fault));
+                }
                 Ok(result) if method == completion::METHOD => return Ok(completion::output(result)),
                 Ok(result) => return Ok(output(call.entry.primitive.kind(), result)),
             }
@@ -149,19 +164,48 @@ impl McpUpstreams {
         Err(Refusal::Upstream("the service does not keep its sessions".into()))
     }
 
-    fn client(&self, url: &str, snapshot: &Snapshot) -> Result<Client, OutboundError> {
+    fn client(
+        &self,
+        url: &str,
+        snapshot: &Snapshot,
+        of: (&str, Option<&ServiceAuth>),
+    ) -> Result<Client, OutboundError> {
         let destination = self.outbound.destination(url, &snapshot.upstreams)?;
         Ok(Client {
             http: destination.client.clone(),
             url: destination.url,
             tasks: self.tasks.clone(),
             eras: self.eras.clone(),
+            proof: Arc::new(Proof::of(&self.authorizer, of, HeaderMap::new())),
         })
+    }
+
+    /// The client with what proves this call.
+    async fn proving(
+        &self,
+        client: Client,
+        execution: &Execution,
+        auth: Option<&ServiceAuth>,
+    ) -> Result<Client, Refusal> {
+        let call = &execution.call;
+        let mut headers = self.authorizer.headers(call, &execution.snapshot, &client.url).await?;
+        // What a session sends is of several calls; `_meta` says of which a request is.
+        headers.remove("traceparent");
+        let proof = Proof::of(&self.authorizer, (&call.entry.primitive.id, auth), headers);
+        Ok(Client { proof: Arc::new(proof), ..client })
+    }
+
+    /// The upstream may not take what proved the call any more.
+    async fn judged(&self, call: &Call, fault: &Fault) {
+        if matches!(fault, Fault::Refused { status: StatusCode::UNAUTHORIZED, .. }) {
+            self.authorizer.refused(call).await;
+        }
     }
 
     /// Learns from now on when a resource of an upstream changes.
     pub(super) fn follow(&self, target: &ProxyMcp, subscribed: Subscribed<'_>) -> Option<Following> {
-        let client = self.client(&target.url, subscribed.snapshot).ok()?;
+        let Primitive { id, service_auth, .. } = subscribed.primitive;
+        let client = self.client(&target.url, subscribed.snapshot, (id, service_auth.as_ref())).ok()?;
         let following = self.followings.follow(&target.url, client, &subscribed);
         if following.is_none() {
             tracing::warn!(
@@ -180,7 +224,13 @@ impl McpUpstreams {
         self.tasks.drained().await;
     }
 
-    async fn open(&self, client: &Client, slot: &Slot, declared: &Value) -> Result<Arc<Session>, Refusal> {
+    async fn open(
+        &self,
+        call: &Call,
+        client: &Client,
+        slot: &Slot,
+        declared: &Value,
+    ) -> Result<Arc<Session>, Refusal> {
         let mut held = slot.lock().await;
         if let Some(session) = &*held {
             return Ok(session.clone());
@@ -188,6 +238,9 @@ impl McpUpstreams {
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         // Nothing of the call is delivered yet, whatever goes wrong here.
         let opened = client.initialize(id, declared.clone()).await;
+        if let Err(fault) = &opened {
+            self.judged(call, fault).await;
+        }
         let mut session = opened.map_err(|fault| match fault {
             Fault::Refused { status, wait } => match by_status_alone(status, wait) {
                 Meaning::Refused(refusal) => refusal,

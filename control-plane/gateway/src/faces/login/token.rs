@@ -27,7 +27,7 @@ pub(super) async fn exchange(asked: &Asked<'_>) -> Response {
         Err(refusal) => return *refusal,
     };
     // Anybody may come here: an issuer is asked by a few at a time, and the others wait their turn.
-    let turn = tokio::time::timeout(WITHIN, asked.gateway.issuers.exchanges.acquire()).await;
+    let turn = tokio::time::timeout(WITHIN, asked.gateway.issuers.logins.acquire()).await;
     let Ok(Ok(_turn)) = turn else {
         return error(
             StatusCode::SERVICE_UNAVAILABLE,

@@ -83,6 +83,7 @@ fn invocation(
     arguments.insert(argument.into(), typed.into());
     Ok(Invocation {
         caller: request.caller.clone(),
+        subject: request.subject(),
         server: request.server.clone(),
         protocol: Protocol::Mcp,
         entry: entry.clone(),

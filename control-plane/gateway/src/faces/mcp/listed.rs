@@ -29,6 +29,7 @@ pub(super) async fn of(
     let asked = visible.map(|entry| {
         let invocation = Invocation {
             caller: request.caller.clone(),
+            subject: request.subject(),
             server: request.server.clone(),
             protocol: Protocol::Mcp,
             entry: entry.clone(),

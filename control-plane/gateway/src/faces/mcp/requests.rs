@@ -115,6 +115,7 @@ fn invocation(
     }
     Ok(Invocation {
         caller: request.caller.clone(),
+        subject: request.subject(),
         server: request.server.clone(),
         protocol: Protocol::Mcp,
         idempotency_key: idempotency_key(

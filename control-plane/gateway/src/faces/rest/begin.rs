@@ -108,6 +108,7 @@ fn invocation(request: &FaceRequest, asked: &Asked) -> Invocation {
     let sampling = request.preferences().sampling;
     Invocation {
         caller: request.caller.clone(),
+        subject: request.subject(),
         server: request.server.clone(),
         protocol: Protocol::Rest,
         entry: asked.entry.clone(),

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use asp_gateway::gateway::Gateway;
 use asp_gateway::issuers::IssuerDeps;
-use asp_gateway::issuers::credentials::{Credential, Credentials, Kind};
+use asp_gateway::issuers::credentials::{Credential, Kind};
 use asp_gateway::issuers::fresh_keys::AskControl;
 use asp_proto::snapshot::{AuthScheme, GatewaySnapshot, Introspection, IssuerAccess, RevokedBefore};
 use asp_registry::{Inputs, assemble};
@@ -71,9 +71,9 @@ impl World {
         let origin = format!("http://{}", listener.local_addr().unwrap());
         tokio::spawn(async move { axum::serve(listener, router).await });
         let kind = Kind::Basic { user: "gateway".into(), password: "s3cret".into() };
-        let credential = Credential { origin: origin.clone(), kind };
+        let credential = Credential { origin: origin.clone(), primitives: Vec::new(), kind };
         let deps = IssuerDeps {
-            credentials: Credentials::new(HashMap::from([("kc".to_owned(), credential)])),
+            credentials: HashMap::from([("kc".to_owned(), credential)]),
             origins: vec![origin.clone()],
             ..IssuerDeps::default()
         };
@@ -107,6 +107,7 @@ fn opaque(schemes: &[AuthScheme], url: &str) -> Inputs {
         }
     }
     inputs.issuer_access.push(IssuerAccess {
+        exchange: None,
         issuer: "dev".into(),
         introspection: Some(Introspection {
             url: url.to_owned(),

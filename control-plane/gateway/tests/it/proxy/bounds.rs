@@ -53,7 +53,13 @@ async fn upstream(script: impl Fn(&str, usize) -> Option<Value> + Send + Sync + 
 
 async fn session(address: SocketAddr) -> (Client, Session) {
     let url = format!("http://{address}/mcp").parse().unwrap();
-    let client = Client { http: reqwest::Client::new(), url, tasks: Arc::default(), eras: Eras::default() };
+    let client = Client {
+        http: reqwest::Client::new(),
+        url,
+        tasks: Arc::default(),
+        eras: Eras::default(),
+        proof: Arc::default(),
+    };
     let session = client.initialize(1, json!({})).await.unwrap();
     (client, session)
 }

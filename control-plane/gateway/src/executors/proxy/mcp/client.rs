@@ -21,11 +21,13 @@ use crate::executors::outbound::refused::retry_after;
 mod changes;
 mod exchange;
 pub mod modern;
+pub mod proof;
 mod reading;
 pub mod session;
 pub mod tasks;
 pub mod updates;
 
+use proof::Proof;
 use reading::Messages;
 use session::{At, Offers, SESSION_ID, Session};
 use tasks::ClientTasks;
@@ -47,6 +49,8 @@ pub struct Client {
     pub tasks: Arc<ClientTasks>,
     /// Which upstreams speak 2026-07-28 alone, as far as was found out.
     pub eras: modern::Eras,
+    /// By what its requests prove themselves.
+    pub proof: Arc<Proof>,
 }
 
 /// One request, and whose it is.
@@ -234,8 +238,8 @@ impl Client {
         let mut headers = at.headers();
         headers.insert(ACCEPT, HeaderValue::from_static("application/json, text/event-stream"));
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        let request = self.http.post(self.url.clone()).headers(headers).json(message);
-        answer_of(request, at).await
+        let request = self.http.post(self.url.clone()).headers(self.proof.headers()).headers(headers);
+        answer_of(request.json(message), at).await
     }
 
     /// Opens a stream of what the server says by itself, or goes on with one after the event with this id.
@@ -245,7 +249,8 @@ impl Client {
         if let Some(after) = after.and_then(|id| HeaderValue::from_str(id).ok()) {
             headers.insert("last-event-id", after);
         }
-        answer_of(self.http.get(self.url.clone()).headers(headers), at).await
+        let request = self.http.get(self.url.clone()).headers(self.proof.headers()).headers(headers);
+        answer_of(request, at).await
     }
 }
 

@@ -226,6 +226,7 @@ impl Task {
     /// Follows in one session until nobody needs it any more.
     async fn follow_on(&self, was_open: &mut bool) -> Result<(), Fault> {
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
+        self.client.proof.renew(&self.client.url).await;
         let greeting = tokio::time::timeout(LONGEST, self.client.initialize(id, json!({})));
         let too_slow = |_| Fault::Lost("the service takes too long".into());
         let mut session = greeting.await.map_err(too_slow)??;

@@ -132,7 +132,8 @@ impl Changes {
         let id = format!("changes.{number}");
         let message = json!({"jsonrpc": "2.0", "id": id, "method": METHOD, "params": params});
         let client = &self.client;
-        let request = client.http.post(client.url.clone()).headers(headers(&at, &exchange)?).json(&message);
+        let request = client.http.post(client.url.clone()).headers(client.proof.headers());
+        let request = request.headers(headers(&at, &exchange)?).json(&message);
         answer_of(request, &at).await.map(Messages::listening)
     }
 }

@@ -147,8 +147,8 @@ async fn send(
     params.extend(said);
     let headers = headers(&session.at, exchange)?;
     let message = json!({"jsonrpc": "2.0", "id": id, "method": exchange.method, "params": params});
-    let request = client.http.post(client.url.clone()).headers(headers).json(&message);
-    let response = answer_of(request, &session.at).await?;
+    let request = client.http.post(client.url.clone()).headers(client.proof.headers()).headers(headers);
+    let response = answer_of(request.json(&message), &session.at).await?;
     let status = response.status();
     let answered = answered(response, id, exchange).await;
     let speaks_no_more = match &answered {

@@ -125,6 +125,11 @@ impl Session {
         });
     }
 
+    /// What it sends beside calls proves itself as this call does.
+    pub(in crate::executors::proxy::mcp) fn proves_as(&self, client: &Client) {
+        self.client.proof.follow(&client.proof);
+    }
+
     pub(in crate::executors::proxy::mcp) fn ended_at_its_server(&self) {
         self.is_over.store(true, Ordering::Release);
     }
@@ -185,7 +190,8 @@ impl Drop for Session {
         if self.at.id.is_none() || self.is_over.load(Ordering::Acquire) {
             return;
         }
-        let request = self.client.http.delete(self.client.url.clone()).headers(self.at.headers());
+        let request = self.client.http.delete(self.client.url.clone());
+        let request = request.headers(self.client.proof.headers()).headers(self.at.headers());
         self.client.bid_farewell(async move {
             // 405: this server ends its sessions by itself (MCP, session management).
             if let Err(error) = request.send().await {

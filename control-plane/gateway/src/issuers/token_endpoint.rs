@@ -1,0 +1,230 @@
+//! Asks a token endpoint for an access token (RFC 6749 section 3.2), and keeps what it gives for as long as it serves.
+//!
+//! Keeps true: an answer is bounded and is a bearer token of visible ASCII, or it is none; a token is not given out in the
+//! last quarter of its life, at most half a minute of it; for one token an endpoint is asked once at a time, and not at once
+//! again when it gave none.
+
+use std::time::Duration;
+
+use asp_outbound::body;
+use reqwest::RequestBuilder;
+use secrecy::SecretString;
+use serde::Deserialize;
+use tokio::time::Instant;
+
+/// Longest time for an answer.
+pub(super) const WITHIN: Duration = Duration::from_secs(5);
+/// Largest answer and longest token, in bytes.
+const MAX_BODY: usize = 64 * 1024;
+const MAX_TOKEN: usize = 16 * 1024;
+/// How long a token lives of which the issuer does not say it (RFC 6749 section 5.1: `expires_in` is recommended).
+const UNSAID: Duration = Duration::from_secs(60);
+/// The longest that one is kept: no operator waits longer for what changed at the issuer.
+const LONGEST: Duration = Duration::from_secs(3600);
+/// The most that a token's life is cut short, for clocks and for requests that are under way.
+const MARGIN: Duration = Duration::from_secs(30);
+/// How long it is not asked again after it gave no token.
+const AFTER_REFUSAL: Duration = Duration::from_secs(5);
+const AFTER_FAILURE: Duration = Duration::from_secs(1);
+
+/// Why there is no token. Says nothing secret.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum NoToken {
+    /// It answered that it gives none: the code of RFC 6749 section 5.2, or its status.
+    #[error("it gives no token: {0}")]
+    Refused(String),
+    #[error("{0}")]
+    Unavailable(String),
+}
+
+/// A token, and how long it serves.
+pub(super) struct Granted {
+    pub token: SecretString,
+    pub serves: Duration,
+}
+
+#[derive(Deserialize)]
+struct Answer {
+    access_token: String,
+    token_type: String,
+    expires_in: Option<f64>,
+}
+
+/// RFC 6749 section 5.2.
+#[derive(Deserialize)]
+struct Refusal {
+    error: String,
+}
+
+/// Sends `form` by `request`, which says where to and who asks.
+pub(super) async fn ask(request: RequestBuilder, form: &[(&str, &str)]) -> Result<Granted, NoToken> {
+    let unavailable = |why: &str| NoToken::Unavailable(why.to_owned());
+    let form = form_urlencoded::Serializer::new(String::new()).extend_pairs(form).finish();
+    let request = request.header("content-type", "application/x-www-form-urlencoded");
+    let request = request.header("accept", "application/json").body(form);
+    let asking = async {
+        let response = request.send().await.map_err(|_| unavailable("it could not be reached"))?;
+        let status = response.status();
+        let body = body(response, MAX_BODY).await.map_err(unavailable)?;
+        Ok((status, body))
+    };
+    let late = |_| unavailable("it did not answer in time");
+    let (status, body) = tokio::time::timeout(WITHIN, asking).await.map_err(late)??;
+    if status.is_client_error() && status.as_u16() != 429 {
+        return Err(NoToken::Refused(code(&body).unwrap_or_else(|| format!("status {}", status.as_u16()))));
+    }
+    if !status.is_success() {
+        return Err(NoToken::Unavailable(format!("it answers with status {}", status.as_u16())));
+    }
+    granted(&body).map_err(unavailable)
+}
+
+fn granted(body: &[u8]) -> Result<Granted, &'static str> {
+    let answer: Answer = serde_json::from_slice(body).map_err(|_| "its answer is no access token")?;
+    if !answer.token_type.eq_ignore_ascii_case("bearer") {
+        return Err("its token is no bearer token");
+    }
+    let token = &answer.access_token;
+    if token.is_empty() || token.len() > MAX_TOKEN || !token.bytes().all(|byte| (0x21..0x7f).contains(&byte))
+    {
+        return Err("its token is no line of visible ASCII, or too long");
+    }
+    let lives = match answer.expires_in {
+        None => UNSAID,
+        Some(seconds) if seconds >= 0.0 => {
+            Duration::try_from_secs_f64(seconds).unwrap_or(LONGEST).min(LONGEST)
+        }
+        Some(_) => return Err("its token has ended before it was given"),
+    };
+    Ok(Granted { serves: lives - (lives / 4).min(MARGIN), token: answer.access_token.into() })
+}
+
+/// The code of a refusal, where it is one: letters of RFC 6749 section 5.2, few enough for a log.
+fn code(body: &[u8]) -> Option<String> {
+    let refusal: Refusal = serde_json::from_slice(body).ok()?;
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte);
+    let code = refusal.error;
+    ((1..=64).contains(&code.len()) && code.bytes().all(plain)).then_some(code)
+}
+
+/// The token of one asker for one purpose.
+#[derive(Default)]
+pub(super) struct KeptToken(tokio::sync::Mutex<Option<Kept>>);
+
+struct Kept {
+    said: Result<SecretString, NoToken>,
+    until: Instant,
+}
+
+impl KeptToken {
+    /// What is kept, else what `ask` brings; a token serves until `end` at the latest. Whoever comes meanwhile waits for
+    /// the same.
+    pub(super) async fn get(
+        &self,
+        end: Option<Instant>,
+        ask: impl Future<Output = Result<Granted, NoToken>>,
+    ) -> Result<SecretString, NoToken> {
+        let mut kept = self.0.lock().await;
+        if let Some(kept) = kept.as_ref().filter(|kept| kept.until > Instant::now()) {
+            return kept.said.clone();
+        }
+        let (said, serves) = match ask.await {
+            Ok(Granted { token, serves }) => (Ok(token), serves),
+            Err(refused @ NoToken::Refused(_)) => (Err(refused), AFTER_REFUSAL),
+            Err(failed) => (Err(failed), AFTER_FAILURE),
+        };
+        let until = Instant::now() + serves;
+        let until = end.map_or(until, |end| until.min(end));
+        *kept = Some(Kept { said: said.clone(), until });
+        said
+    }
+
+    /// The service does not take the token: the next one is asked for anew.
+    pub(super) async fn forget(&self) {
+        let mut kept = self.0.lock().await;
+        if kept.as_ref().is_some_and(|kept| kept.said.is_ok()) {
+            *kept = None;
+        }
+    }
+
+    /// Whether there is nothing in it that serves; false while somebody asks.
+    pub(super) fn is_over(&self, now: Instant) -> bool {
+        self.0.try_lock().is_ok_and(|kept| kept.as_ref().is_none_or(|kept| kept.until <= now))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use secrecy::ExposeSecret;
+
+    use super::*;
+
+    #[test]
+    fn what_is_no_bearer_token_is_refused() {
+        let long = "x".repeat(MAX_TOKEN + 1);
+        let bad = [
+            String::new(),
+            "[]".into(),
+            "null".into(),
+            r#"{"access_token":"a"}"#.into(),
+            r#"{"access_token":"","token_type":"Bearer"}"#.into(),
+            r#"{"access_token":"a b","token_type":"Bearer"}"#.into(),
+            r#"{"access_token":"a\nb","token_type":"Bearer"}"#.into(),
+            r#"{"access_token":"é","token_type":"Bearer"}"#.into(),
+            r#"{"access_token":["a"],"token_type":"Bearer"}"#.into(),
+            r#"{"access_token":"a","token_type":"N_A"}"#.into(),
+            r#"{"access_token":"a","token_type":"DPoP"}"#.into(),
+            r#"{"access_token":"a","token_type":"Bearer","expires_in":-1}"#.into(),
+            r#"{"access_token":"a","token_type":"Bearer","expires_in":"soon"}"#.into(),
+            format!(r#"{{"access_token":"{long}","token_type":"Bearer"}}"#),
+        ];
+        for body in bad {
+            assert!(granted(body.as_bytes()).is_err(), "{body:.80}");
+        }
+    }
+
+    #[test]
+    fn a_token_is_not_given_out_at_the_end_of_its_life() {
+        for (said, serves) in [
+            (r#","expires_in":300"#, 270.0),
+            (r#","expires_in":60"#, 45.0),
+            (r#","expires_in":0"#, 0.0),
+            (r#","expires_in":1e300"#, 3570.0),
+            ("", 45.0),
+        ] {
+            let body = format!(r#"{{"access_token":"a","token_type":"bearer"{said}}}"#);
+            let granted = granted(body.as_bytes()).unwrap();
+            assert_eq!(granted.serves.as_secs_f64(), serves, "{said}");
+            assert_eq!(granted.token.expose_secret(), "a");
+        }
+    }
+
+    #[test]
+    fn a_code_is_fit_for_a_log() {
+        assert_eq!(code(br#"{"error":"invalid_grant"}"#).unwrap(), "invalid_grant");
+        for body in
+            [&b"{}"[..], br#"{"error":""}"#, br#"{"error":"a\u001b[0m"}"#, br#"{"error":"a b"}"#, b"<html>"]
+        {
+            assert_eq!(code(body), None);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_endpoint_is_asked_once_and_not_at_once_again_after_a_failure() {
+        let kept = KeptToken::default();
+        let grant = || async { Ok(Granted { token: "t".into(), serves: Duration::from_secs(10) }) };
+        let fail = || async { Err(NoToken::Unavailable("x".into())) };
+        let never = || async { panic!("asked again") };
+        assert!(kept.get(None, fail()).await.is_err());
+        assert!(kept.get(None, never()).await.is_err());
+        tokio::time::advance(AFTER_FAILURE).await;
+        assert!(kept.get(None, grant()).await.is_ok());
+        assert!(kept.get(None, never()).await.is_ok());
+        tokio::time::advance(Duration::from_secs(10)).await;
+        let end = Instant::now() + Duration::from_secs(1);
+        assert!(kept.get(Some(end), grant()).await.is_ok());
+        tokio::time::advance(Duration::from_secs(1)).await;
+        assert!(kept.is_over(Instant::now()));
+        assert!(kept.get(None, fail()).await.is_err());
+    }
+}
