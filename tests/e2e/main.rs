@@ -23,6 +23,7 @@ mod local_replies;
 mod login;
 mod main_job;
 mod message;
+mod on_behalf;
 mod packages;
 mod partition;
 mod peers;
@@ -99,6 +100,7 @@ const MODULES: &[fn(&Shared) -> Vec<Trial>] = &[
     gateway_loss::trials,
     tokens::trials,
     hosted_calls::trials,
+    on_behalf::trials,
     policy::trials,
     freeze::trials,
     replicas::trials,

@@ -284,6 +284,9 @@ pub struct ImportArgs {
     /// A page below which the upstream's tools may send a user (elicitation mode `url`), https
     #[arg(long = "page", value_name = "URL", requires = "mcp")]
     pub pages: Vec<String>,
+    /// The operator's credential (ASP_CREDENTIALS) by which the upstream is listed, and which the specs name
+    #[arg(long, value_name = "NAME")]
+    pub credential: Option<String>,
     /// Who answers for the imported primitives
     #[arg(long, default_value = "platform@example.com", value_name = "ADDRESS")]
     pub owner: String,

@@ -168,6 +168,7 @@ impl Gateway {
             saved: Saved { active: active.clone() },
             artifacts: artifacts.clone(),
             minter: minter.clone(),
+            authorizer: authorizer.clone(),
             delegates: delegates.clone(),
             listener: config.listener,
         };

@@ -7,7 +7,7 @@ pub mod credentials;
 pub(crate) mod exchange;
 pub mod fresh_keys;
 pub mod introspection;
-pub(crate) mod token_endpoint;
+pub mod token_endpoint;
 
 use std::sync::Arc;
 

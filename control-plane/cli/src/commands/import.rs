@@ -16,6 +16,7 @@ use std::path::Path;
 use anyhow::{Context, anyhow};
 use asp_control::catalog;
 use asp_registry::{CompiledServer, Source};
+use serde_json::{Map, Value, json};
 
 use crate::args::ImportArgs;
 use crate::failure::Failure;
@@ -39,13 +40,21 @@ pub fn run(args: &ImportArgs) -> Result<(), Failure> {
         tokio::runtime::Builder::new_current_thread().enable_all().build().context("start the runtime")?;
     let imported = match (&args.mcp, &args.openapi) {
         (Some(url), _) => {
-            let lists = runtime.block_on(upstream::list(url))?;
+            let lists = runtime.block_on(upstream::list(url, args.credential.as_deref()))?;
             specs::convert(args, url, &lists)
         }
         (None, Some(place)) => openapi::import(args, &runtime.block_on(openapi::read(place))?)?,
         (None, None) => return Err(Failure::bad("--mcp", "name an upstream by --mcp or --openapi")),
     };
     bring(args, imported)
+}
+
+/// How a spec forwards its calls to `target`, and what proves them there.
+fn proxy(way: &str, target: Value, args: &ImportArgs) -> Value {
+    let mut runtime = Map::from_iter([("mode".to_owned(), "proxy".into()), (way.to_owned(), target)]);
+    let auth = args.credential.as_ref().map(|name| ("auth".to_owned(), json!({"credential": name})));
+    runtime.extend(auth);
+    Value::Object(runtime)
 }
 
 fn bring(args: &ImportArgs, imported: Imported) -> Result<(), Failure> {

@@ -19,7 +19,7 @@ use asp_gateway::issuers::credentials::{Credential, Kind, Named, OauthClient};
 use secrecy::SecretString;
 use serde::Deserialize;
 
-use super::source::{Reader, is_origin};
+use super::source::{Environment, Fault, Reader, is_origin};
 
 pub const ENV_CREDENTIALS: &str = "ASP_CREDENTIALS";
 
@@ -76,6 +76,13 @@ struct Client {
     #[serde(default)]
     scopes: Vec<String>,
     audience: Option<String>,
+}
+
+/// Those that the environment names, for commands.
+pub fn named(environment: &dyn Environment) -> Result<Named, Vec<Fault>> {
+    let mut reader = Reader::new(environment);
+    let named = read(&mut reader);
+    reader.finish(named)
 }
 
 pub(super) fn read(reader: &mut Reader<'_>) -> Named {

@@ -15,6 +15,7 @@ use super::artifacts::Artifacts;
 use super::delegate::Delegates;
 use crate::call::outcome::{Output, Refusal};
 use crate::execution::{Availability, Execution};
+use crate::executors::outbound::auth::Authorizer;
 use crate::executors::plugin::reference::{language_name, plugin_ref, run_by, stdio_ref};
 use crate::executors::proxy::mcp::downstream::Clients;
 use crate::minting::Minter;
@@ -70,6 +71,7 @@ pub struct Plugins {
     saved: Saved,
     artifacts: Artifacts,
     minter: Arc<Minter>,
+    authorizer: Arc<Authorizer>,
     delegates: Arc<Delegates>,
     listener: Option<LogListener>,
     preparing: Preparing,
@@ -81,6 +83,7 @@ pub struct PluginDeps {
     pub saved: Saved,
     pub artifacts: Artifacts,
     pub minter: Arc<Minter>,
+    pub authorizer: Arc<Authorizer>,
     /// What answers for the platform.
     pub delegates: Arc<Delegates>,
     /// Who else hears what plugins log.
@@ -89,7 +92,7 @@ pub struct PluginDeps {
 
 impl Plugins {
     pub fn new(runtimes: Arc<Runtimes>, metrics: Arc<Metrics>, deps: PluginDeps) -> Plugins {
-        let PluginDeps { saved, artifacts, minter, delegates, listener } = deps;
+        let PluginDeps { saved, artifacts, minter, authorizer, delegates, listener } = deps;
         let _watching = watch::begin(&runtimes, &metrics.plugins);
         let closing = Closing { tasks: TaskTracker::new(), metrics };
         Plugins {
@@ -98,6 +101,7 @@ impl Plugins {
             saved,
             artifacts,
             minter,
+            authorizer,
             delegates,
             listener,
             preparing: Preparing::default(),
@@ -167,6 +171,7 @@ impl Plugins {
             )));
         };
         let minter = self.minter.clone();
+        let exchanged = self.authorizer.exchanged(&execution.call, &execution.snapshot).await?;
         let delegates = self.delegates.clone();
         let listener = self.listener.clone();
         let clients = Arc::new(Clients::of(execution.call.clone(), &[]));
@@ -178,6 +183,7 @@ impl Plugins {
             hints,
             runtime,
             minter,
+            exchanged,
             delegates,
             listener,
             clients,

@@ -60,7 +60,7 @@ impl Credential {
 
 /// Who wants to use a credential.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum User<'a> {
+pub enum User<'a> {
     /// To ask an issuer.
     Platform,
     /// In a call of the primitive of this id.
@@ -83,7 +83,7 @@ struct Held {
 
 /// Why a credential is not used.
 #[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
-pub(crate) enum CredentialError {
+pub enum CredentialError {
     #[error("no credential has the name {0:?}: add it to the file that ASP_CREDENTIALS names")]
     Unknown(String),
     #[error("the credential {0:?} is for another origin")]
@@ -99,13 +99,13 @@ pub(crate) enum CredentialError {
 }
 
 impl Credentials {
-    pub(crate) fn new(named: Named, outbound: Arc<Outbound>) -> Credentials {
+    pub fn new(named: Named, outbound: Arc<Outbound>) -> Credentials {
         let held = |credential| Held { credential, token: KeptToken::default() };
         Credentials { named: named.into_iter().map(|(name, one)| (name, held(one))).collect(), outbound }
     }
 
     /// The header by which a request to `url` proves itself.
-    pub(crate) async fn header(
+    pub async fn header(
         &self,
         name: &str,
         user: User<'_>,

@@ -29,7 +29,7 @@ const AFTER_FAILURE: Duration = Duration::from_secs(1);
 
 /// Why there is no token. Says nothing secret.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum NoToken {
+pub enum NoToken {
     /// It answered that it gives none: the code of RFC 6749 section 5.2, or its status.
     #[error("it gives no token: {0}")]
     Refused(String),

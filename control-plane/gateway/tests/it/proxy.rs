@@ -36,6 +36,8 @@ mod modern;
 mod modern_changes;
 #[path = "proxy/relayed.rs"]
 mod relayed;
+#[path = "proxy/service_auth.rs"]
+mod service_auth;
 #[path = "proxy/updates.rs"]
 mod updates;
 #[path = "proxy/upstream.rs"]

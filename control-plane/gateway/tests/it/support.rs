@@ -140,6 +140,7 @@ struct Parts {
     subscriptions: subscriptions::Bounds,
     inspections: Inspections,
     issuers: IssuerDeps,
+    told: Told,
     audit: Arc<MemoryAudit>,
     active: Arc<MemoryRecords>,
     ledger: Arc<MemoryLedger>,
@@ -167,6 +168,7 @@ impl Parts {
             subscriptions: subscriptions::Bounds::default(),
             inspections: Inspections::default(),
             issuers: IssuerDeps::default(),
+            told: Told::default(),
             audit,
             active,
             ledger,
@@ -176,7 +178,7 @@ impl Parts {
     fn start(self) -> Fixture {
         let gateway = Gateway::new(Config {
             token_keys: Arc::new(TokenKeys::generate().unwrap()),
-            told: Told::default(),
+            told: self.told,
             seal_keys: SealKeys { current: vec![self.key; 32].into(), previous: None },
             public_url: PUBLIC_URL.into(),
             dev: true,
@@ -276,6 +278,11 @@ impl Fixture {
     /// A gateway that asks issuers, and the control plane about them.
     pub(crate) fn asking(snapshot: GatewaySnapshot, issuers: IssuerDeps) -> Fixture {
         Parts { issuers, ..Parts::new(snapshot) }.start()
+    }
+
+    /// A gateway that asks issuers, and tells services what its operator chose.
+    pub(crate) fn telling(snapshot: GatewaySnapshot, issuers: IssuerDeps, told: Told) -> Fixture {
+        Parts { issuers, told, ..Parts::new(snapshot) }.start()
     }
 
     /// Another gateway over the same stores and keys.

@@ -14,8 +14,10 @@ use crate::uri_template::UriTemplate;
 /// Most pages below which one upstream may send a user.
 const MAX_PAGES: usize = 16;
 /// Headers that carry credentials, frame the message or belong to the platform.
-const REFUSED_HEADERS: [&str; 14] = [
+const REFUSED_HEADERS: [&str; 17] = [
     "authorization",
+    "caller-org",
+    "caller-user",
     "connection",
     "content-length",
     "cookie",
@@ -25,6 +27,7 @@ const REFUSED_HEADERS: [&str; 14] = [
     "proxy-authorization",
     "proxy-connection",
     "te",
+    "traceparent",
     "trailer",
     "transfer-encoding",
     "upgrade",

@@ -65,7 +65,7 @@ fn check_ways(auth: &ServiceAuth, findings: &mut Findings<'_>) {
     }
 }
 
-/// A plugin has the platform's token for its domains in any case, and no one URL.
+/// A plugin has the platform's token for its domains in any case, no one URL, and no secret of the operator's.
 fn check_plugin(runtime: &Runtime, auth: &ServiceAuth, findings: &mut Findings<'_>) {
     if runtime.mode != Mode::Plugin {
         return;
@@ -74,6 +74,11 @@ fn check_plugin(runtime: &Runtime, auth: &ServiceAuth, findings: &mut Findings<'
         let hint = "remove it: the token is for the plugin's `allowedDomains`";
         let message = "a plugin gets the platform's token in any case";
         findings.add(FaultCode::MisplacedKey, "/runtime/auth/token", message, hint);
+    }
+    if auth.credential.is_some() {
+        let hint = "use `exchange`, or let a proxied tool with the credential do what needs it";
+        let message = "a credential never enters a sandbox";
+        findings.add(FaultCode::MisplacedKey, "/runtime/auth/credential", message, hint);
     }
     if auth.exchange.as_ref().is_some_and(|exchange| exchange.audience.is_none()) {
         let hint = "name the service as the issuer does";

@@ -16,7 +16,7 @@ use document::Document;
 use document::Found;
 use operation::Tool;
 
-use super::{Imported, free_id, server_file, spec_path};
+use super::{Imported, free_id, proxy, server_file, spec_path};
 use crate::args::ImportArgs;
 use crate::failure::Failure;
 use crate::print;
@@ -151,7 +151,7 @@ impl Specs<'_> {
             "annotations": {"openWorldHint": true},
             "primitiveSchema": {"input_schema": tool.input},
             "exposure": {"mcp": {"tool": {"enabled": true, "name": exposed}}},
-            "runtime": {"mode": "proxy", "http": http},
+            "runtime": proxy("http", Value::Object(http), self.args),
         });
         let text = serde_json::to_string_pretty(&spec).unwrap_or_default();
         self.files.insert(spec_path(server, &id), text + "\n");

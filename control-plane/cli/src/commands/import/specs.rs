@@ -11,7 +11,7 @@ use asp_registry::pin::pin;
 use asp_registry::uri_template::UriTemplate;
 use serde_json::{Map, Value, json};
 
-use super::{Imported, free_id, server_file, spec_path};
+use super::{Imported, free_id, proxy, server_file, spec_path};
 use crate::args::ImportArgs;
 
 pub(super) fn convert(args: &ImportArgs, url: &str, lists: &Lists) -> Imported {
@@ -181,7 +181,7 @@ impl Import<'_> {
         {
             target.insert("pages".into(), json!(self.args.pages));
         }
-        spec.insert("runtime".into(), json!({"mode": "proxy", "mcp": target}));
+        spec.insert("runtime".into(), proxy("mcp", target, self.args));
         let id = spec.get("id").and_then(Value::as_str).unwrap_or_default().to_owned();
         let text = serde_json::to_string_pretty(&Value::Object(spec)).unwrap_or_default();
         self.files.insert(spec_path(&self.args.server, &id), text + "\n");
@@ -209,6 +209,7 @@ mod tests {
             server: "up".into(),
             proxy_url: None,
             pages: Vec::new(),
+            credential: None,
             owner: "team".into(),
             out: "primitives".into(),
         }

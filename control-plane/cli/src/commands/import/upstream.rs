@@ -4,19 +4,28 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use anyhow::Context;
+use asp_gateway::executors::outbound::client::Outbound;
 use asp_gateway::executors::proxy::mcp::client::Client;
 use asp_gateway::executors::proxy::mcp::client::modern::Eras;
+use asp_gateway::executors::proxy::mcp::client::proof::Proof;
 use asp_gateway::executors::proxy::mcp::listing::{self, Lists};
+use asp_gateway::issuers::credentials::{Credentials, User};
+use reqwest::header::HeaderMap;
 use serde_json::json;
 
 use crate::failure::Failure;
+use crate::settings::credentials;
+use crate::settings::source::ProcessEnvironment;
 
 /// The operator names the address, so it may be private.
-pub(super) async fn list(url: &str) -> Result<Lists, Failure> {
+pub(super) async fn list(url: &str, credential: Option<&str>) -> Result<Lists, Failure> {
     let http = super::openapi::http()?;
     let parsed = reqwest::Url::parse(url).map_err(|error| Failure::bad("--mcp", error.to_string()))?;
-    let client =
-        Client { http, url: parsed, tasks: Arc::default(), eras: Eras::default(), proof: Arc::default() };
+    let proof = match credential {
+        None => Arc::default(),
+        Some(name) => Arc::new(proof(name, &parsed).await?),
+    };
+    let client = Client { http, url: parsed, tasks: Arc::default(), eras: Eras::default(), proof };
     let everything =
         json!({"elicitation": {"form": {}, "url": {}}, "roots": {"listChanged": true}, "sampling": {}});
     let session = client.initialize(1, everything).await.with_context(|| format!("greet {url}"))?;
@@ -26,4 +35,13 @@ pub(super) async fn list(url: &str) -> Result<Lists, Failure> {
     drop(session);
     client.tasks.drained().await;
     Ok(lists.with_context(|| format!("list what {url} has"))?)
+}
+
+/// By what the operator's credential of this name proves a request to `url`.
+async fn proof(name: &str, url: &reqwest::Url) -> Result<Proof, Failure> {
+    let named = credentials::named(&ProcessEnvironment).map_err(Failure::Configuration)?;
+    let credentials = Credentials::new(named, Arc::new(Outbound::new().context("build the HTTP clients")?));
+    let header = credentials.header(name, User::Platform, url).await;
+    let (name, value) = header.map_err(|error| Failure::bad("--credential", error.to_string()))?;
+    Ok(Proof::fixed(HeaderMap::from_iter([(name, value)])))
 }

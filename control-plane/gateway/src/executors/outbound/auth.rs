@@ -109,7 +109,10 @@ impl Authorizer {
         let Some(Kind::Exchange(wanted)) = kind(call) else { return Ok(None) };
         let subject = call.subject();
         let subject = Subject { caller: &call.caller, token: subject.as_deref() };
-        let token = self.exchanges.token(snapshot, subject, wanted).await;
+        let token = tokio::select! {
+            token = self.exchanges.token(snapshot, subject, wanted) => token,
+            () = call.cancelled() => return Err(Refusal::Cancelled),
+        };
         token.map(Some).map_err(|fault| not_exchanged(call, &fault))
     }
 

@@ -11,7 +11,7 @@ use asp_proto::plugin::{self as ppp, client_message};
 use asp_proto::snapshot::{Kind, RiskClass};
 use asp_proto::supervisor::{AllocateWorkerRequest, Context, PluginRef, RuntimeHints};
 use prost_types::Any;
-use secrecy::ExposeSecret;
+use secrecy::{ExposeSecret, SecretString};
 use tokio::time::Instant;
 
 use super::attempt_state::AttemptState;
@@ -37,6 +37,8 @@ pub(super) struct Job<'a> {
     pub hints: RuntimeHints,
     pub runtime: Arc<Runtime>,
     pub minter: Arc<Minter>,
+    /// What the plugin shows to services instead of the platform's token, where its spec wants that.
+    pub exchanged: Option<SecretString>,
     pub delegates: Arc<Delegates>,
     pub listener: Option<LogListener>,
     /// Whom a stdio server's own requests are put to.
@@ -172,7 +174,8 @@ impl Job<'_> {
             return String::new();
         }
         let plugin = self.plugin_name();
-        let token = self.minter.access(minting::Execution { call: self.call(), plugin: &plugin });
+        let minted = || self.minter.access(minting::Execution { call: self.call(), plugin: &plugin });
+        let token = self.exchanged.clone().or_else(minted);
         token.map_or_else(String::new, |token| token.expose_secret().to_owned())
     }
 

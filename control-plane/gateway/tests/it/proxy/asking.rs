@@ -81,6 +81,8 @@ pub(super) struct Server {
     pub(super) can: Mutex<Value>,
     /// The sessions that it knows no more.
     pub(super) lost: Mutex<Vec<String>>,
+    /// By what each request proved itself.
+    pub(super) proofs: Mutex<Vec<Option<String>>>,
 }
 
 pub(super) async fn upstream(
@@ -101,6 +103,7 @@ pub(super) async fn server(
         lists: Mutex::new(json!([])),
         can: Mutex::new(json!({"logging": {}})),
         lost: Mutex::default(),
+        proofs: Mutex::default(),
     });
     let serving = server.clone();
     let router = axum::Router::new().fallback(async move |request: Request| serving.answer(request).await);
@@ -116,6 +119,13 @@ fn stream(receiver: mpsc::UnboundedReceiver<String>) -> Response {
     ([("content-type", "text/event-stream")], body).into_response()
 }
 
+/// By what a request proves itself: never by anybody's own token (I-8).
+fn proof(request: &Request) -> Option<String> {
+    let proof = request.headers().get("authorization").map(|proof| proof.to_str().unwrap().to_owned());
+    assert!(proof.as_deref().is_none_or(|proof| proof == "Bearer t0ken"), "{proof:?}");
+    proof
+}
+
 /// One value, made of the argument and what was typed of it.
 fn completed(message: &Value) -> Value {
     let argument = &message["params"]["argument"];
@@ -125,7 +135,7 @@ fn completed(message: &Value) -> Value {
 
 impl Server {
     async fn answer(self: &Arc<Self>, request: Request) -> Response {
-        assert!(!request.headers().contains_key("authorization"), "I-8");
+        self.proofs.lock().push(proof(&request));
         let session = request.headers().get("mcp-session-id").map(|id| id.to_str().unwrap().to_owned());
         let session = session.unwrap_or_default();
         if self.lost.lock().contains(&session) {

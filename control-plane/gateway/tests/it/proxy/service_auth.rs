@@ -1,0 +1,344 @@
+//! By what calls prove themselves to the services behind them (I-8): nothing, the platform's token, one of the caller's
+//! issuer, or a credential of the operator's.
+
+use std::collections::HashMap;
+
+use asp_gateway::executors::outbound::auth::Told;
+use asp_gateway::issuers::IssuerDeps;
+use asp_gateway::issuers::credentials::{Credential, Kind as Secret, OauthClient};
+use asp_proto::snapshot::service_auth::Kind as Way;
+use asp_proto::snapshot::{ExchangedToken, IssuerAccess, MintedToken, ServiceAuth, TokenExchange};
+use axum::extract::State;
+use base64::Engine as _;
+use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
+use http::header::AUTHORIZATION;
+
+use super::*;
+use crate::support::{PUBLIC_URL, now};
+
+/// What the service and the issuer heard.
+#[derive(Default)]
+struct Heard {
+    calls: Mutex<Vec<HeaderMap>>,
+    /// Each form, and who sent it.
+    forms: Mutex<Vec<(String, HashMap<String, String>)>>,
+    /// What the token endpoint answers; a token per question where nothing is said.
+    says: Mutex<Option<(StatusCode, String)>>,
+    /// The service takes no token.
+    refuses: Mutex<bool>,
+}
+
+impl Heard {
+    fn proof(&self) -> Option<String> {
+        let calls = self.calls.lock();
+        calls.last()?.get(AUTHORIZATION).map(|value| value.to_str().unwrap().to_owned())
+    }
+}
+
+async fn service(State(heard): State<Arc<Heard>>, headers: HeaderMap) -> (StatusCode, axum::Json<Value>) {
+    heard.calls.lock().push(headers);
+    let status = if *heard.refuses.lock() { StatusCode::UNAUTHORIZED } else { StatusCode::OK };
+    (status, axum::Json(json!({ "done": true })))
+}
+
+async fn issuer(
+    State(heard): State<Arc<Heard>>,
+    headers: HeaderMap,
+    body: String,
+) -> (StatusCode, HeaderMap, String) {
+    let form = form_urlencoded::parse(body.as_bytes()).into_owned().collect();
+    let by = headers.get(AUTHORIZATION).map(|by| by.to_str().unwrap().to_owned()).unwrap_or_default();
+    let mut forms = heard.forms.lock();
+    forms.push((by, form));
+    let token = json!({
+        "access_token": format!("given-{}", forms.len()), "token_type": "Bearer", "expires_in": 300,
+        "issued_token_type": "urn:ietf:params:oauth:token-type:access_token",
+    });
+    let (status, text) = heard.says.lock().clone().unwrap_or((StatusCode::OK, token.to_string()));
+    let mut headers = HeaderMap::new();
+    headers.insert("location", "/elsewhere".parse().unwrap());
+    (status, headers, text)
+}
+
+/// A gateway whose `echo` calls a service by HTTP, and what that hears; the issuer `dev` exchanges tokens.
+struct World {
+    fixture: Fixture,
+    heard: Arc<Heard>,
+}
+
+fn credential(origin: &str, primitives: &[&str], kind: Secret) -> Credential {
+    let primitives = primitives.iter().map(|id| (*id).to_owned()).collect();
+    Credential { origin: origin.to_owned(), primitives, kind }
+}
+
+impl World {
+    async fn start(auth: Option<Way>) -> World {
+        World::telling(auth, Told::default()).await
+    }
+
+    async fn telling(auth: Option<Way>, told: Told) -> World {
+        let heard = Arc::<Heard>::default();
+        let router = axum::Router::new().route("/do", post(service)).route("/token", post(issuer));
+        let origin = format!("http://{}", serve(router.with_state(heard.clone())).await);
+        let mode = Mode::ProxyHttp(http_mapping("/do"));
+        let mut snapshot = with_runtime("echo", mode, Mutation::ReadOnly, &origin);
+        for primitive in snapshot.primitives.iter_mut().filter(|primitive| primitive.id == "echo") {
+            primitive.service_auth = Some(ServiceAuth { kind: auth.clone() });
+        }
+        let exchange = TokenExchange { url: format!("{origin}/token"), credential: "own".into() };
+        snapshot.issuer_access.push(IssuerAccess {
+            issuer: "dev".into(),
+            introspection: None,
+            login: None,
+            exchange: Some(exchange),
+        });
+        let client = OauthClient {
+            token_url: format!("{origin}/token"),
+            id: "gate way".into(),
+            secret: "s3cret:%".into(),
+            scopes: vec!["a".into(), "b".into()],
+            audience: Some("urn:crm".into()),
+        };
+        let basic = |password: &str| Secret::Basic { user: "gw".into(), password: password.into() };
+        let key = Secret::Header { name: "X-Api-Key".into(), value: "k3y".into() };
+        let credentials = HashMap::from([
+            ("bearer".to_owned(), credential(&origin, &["echo"], Secret::Bearer("t0ken".into()))),
+            ("basic".to_owned(), credential(&origin, &["ec*"], basic("p4ss"))),
+            ("key".to_owned(), credential(&origin, &["*"], key)),
+            ("client".to_owned(), credential(&origin, &["*"], Secret::Client(client))),
+            ("own".to_owned(), credential(&origin, &[], basic("own"))),
+            ("others".to_owned(), credential(&origin, &["add"], Secret::Bearer("t0ken".into()))),
+            (
+                "elsewhere".to_owned(),
+                credential("http://127.0.0.1:9", &["*"], Secret::Bearer("t0ken".into())),
+            ),
+        ]);
+        let deps = IssuerDeps { credentials, origins: vec![origin], ..IssuerDeps::default() };
+        World { fixture: Fixture::telling(snapshot, deps, told), heard }
+    }
+
+    /// Calls, and fails if the client's own token came to the service.
+    async fn call(&self, token: &str) -> Value {
+        let params = json!({"name": "echo", "arguments": {"message": "m"}});
+        let answer = Modern::new("demo", token, "tools/call", params).send(&self.fixture).await.json();
+        for headers in self.heard.calls.lock().iter() {
+            let said = headers.values().map(|value| String::from_utf8_lossy(value.as_bytes()));
+            assert!(!said.into_iter().any(|value| value.contains(token)), "{headers:?}");
+        }
+        answer
+    }
+
+    fn calls(&self) -> usize {
+        self.heard.calls.lock().len()
+    }
+
+    fn forms(&self) -> usize {
+        self.heard.forms.lock().len()
+    }
+}
+
+fn is_done(answer: &Value) -> bool {
+    answer["result"]["structuredContent"]["done"] == true
+}
+
+fn text(answer: &Value) -> String {
+    answer["result"]["content"][0]["text"].as_str().unwrap_or_default().to_owned()
+}
+
+fn by(name: &str) -> Option<Way> {
+    Some(Way::Credential(name.into()))
+}
+
+#[tokio::test]
+async fn a_service_gets_nothing_unless_its_spec_says_so() {
+    let world = World::start(None).await;
+    assert!(is_done(&world.call(&token("alice")).await));
+    assert_eq!(world.heard.proof(), None);
+    assert!(world.heard.calls.lock()[0].contains_key("traceparent"));
+}
+
+#[tokio::test]
+async fn the_platforms_own_token_says_who_calls_and_lives_no_longer_than_the_call() {
+    let minted = MintedToken { audience: "https://crm.example.com".into() };
+    let world = World::start(Some(Way::Token(minted))).await;
+    assert!(is_done(&world.call(&token("alice")).await));
+    let proof = world.heard.proof().unwrap();
+    let token = proof.strip_prefix("Bearer ").unwrap();
+    let part = |at: usize| -> Value {
+        let part = token.split('.').nth(at).unwrap();
+        serde_json::from_slice(&URL_SAFE_NO_PAD.decode(part).unwrap()).unwrap()
+    };
+    let (header, claims) = (part(0), part(1));
+    assert_eq!((&header["typ"], &header["alg"]), (&json!("at+jwt"), &json!("ES256")));
+    assert_eq!(claims["aud"], json!(["https://crm.example.com"]));
+    assert_eq!((&claims["sub"], &claims["org"]), (&json!("alice"), &json!("acme")));
+    assert_eq!((&claims["iss"], &claims["caller_issuer"]), (&json!(PUBLIC_URL), &json!("dev")));
+    assert_eq!(claims["act"]["sub"], "primitive:echo@1.0.0");
+    let life = claims["exp"].as_u64().unwrap() - now();
+    assert!(life <= 60, "{claims}");
+}
+
+#[tokio::test]
+async fn a_credential_is_sent_in_its_own_form() {
+    for (name, header, value) in [
+        ("bearer", "authorization", "Bearer t0ken".to_owned()),
+        ("basic", "authorization", format!("Basic {}", STANDARD.encode("gw:p4ss"))),
+        ("key", "x-api-key", "k3y".to_owned()),
+    ] {
+        let world = World::start(by(name)).await;
+        assert!(is_done(&world.call(&token("alice")).await), "{name}");
+        assert_eq!(world.heard.calls.lock()[0][header], value, "{name}");
+    }
+}
+
+#[tokio::test]
+async fn a_credential_that_a_spec_may_not_name_sends_nothing() {
+    for name in ["own", "others", "elsewhere", "unknown"] {
+        let world = World::start(by(name)).await;
+        let answer = world.call(&token("alice")).await;
+        assert_eq!(answer["result"]["_meta"]["asp/reason"], "upstream_unavailable", "{name} {answer}");
+        assert!(text(&answer).contains("could not prove itself"), "{answer}");
+        // The operator's words are for the log.
+        assert!(!answer.to_string().contains("ASP_CREDENTIALS"), "{answer}");
+        assert_eq!(world.calls(), 0, "{name}");
+    }
+}
+
+#[tokio::test]
+async fn an_oauth_clients_token_is_fetched_once_and_anew_when_the_service_refuses_it() {
+    let world = World::start(by("client")).await;
+    let token = token("alice");
+    for _ in 0..3 {
+        assert!(is_done(&world.call(&token).await));
+        assert_eq!(world.heard.proof().unwrap(), "Bearer given-1");
+    }
+    {
+        let forms = world.heard.forms.lock();
+        let (by, form) = &forms[0];
+        // RFC 6749 section 2.3.1: both are form-encoded first.
+        assert_eq!(by, &format!("Basic {}", STANDARD.encode("gate+way:s3cret%3A%25")));
+        let sent = |name: &str| form[name].as_str();
+        assert_eq!(
+            (sent("grant_type"), sent("scope"), sent("audience")),
+            ("client_credentials", "a b", "urn:crm")
+        );
+        assert_eq!(forms.len(), 1);
+    }
+    *world.heard.refuses.lock() = true;
+    assert!(!is_done(&world.call(&token).await));
+    *world.heard.refuses.lock() = false;
+    assert!(is_done(&world.call(&token).await));
+    assert_eq!(world.heard.proof().unwrap(), "Bearer given-2");
+}
+
+fn exchanged() -> Option<Way> {
+    Some(Way::Exchange(ExchangedToken { audience: "crm".into(), scopes: vec!["crm:read".into()] }))
+}
+
+#[tokio::test]
+async fn a_token_is_exchanged_at_the_callers_issuer_once_for_each_token() {
+    let world = World::start(exchanged()).await;
+    let (alice, bob) = (token("alice"), token("bob"));
+    for (token, given) in [(&alice, 1), (&alice, 1), (&bob, 2), (&alice, 1)] {
+        let answer = world.call(token).await;
+        assert!(is_done(&answer), "{answer}");
+        assert_eq!(world.heard.proof().unwrap(), format!("Bearer given-{given}"));
+    }
+    let forms = world.heard.forms.lock();
+    let (by, form) = &forms[0];
+    assert_eq!(by, &format!("Basic {}", STANDARD.encode("gw:own")));
+    assert_eq!(form["grant_type"], "urn:ietf:params:oauth:grant-type:token-exchange");
+    assert_eq!(form["subject_token"], alice);
+    assert_eq!(form["subject_token_type"], "urn:ietf:params:oauth:token-type:access_token");
+    assert_eq!((form["audience"].as_str(), form["scope"].as_str()), ("crm", "crm:read"));
+}
+
+#[tokio::test]
+async fn many_calls_of_one_token_ask_the_issuer_once() {
+    let world = World::start(exchanged()).await;
+    let token = token("alice");
+    let answers = futures::future::join_all((0..50).map(|_| world.call(&token))).await;
+    assert!(answers.iter().all(is_done));
+    assert_eq!((world.forms(), world.calls()), (1, 50));
+}
+
+/// Whatever an issuer answers, its words are no text of the caller's, and nothing goes to the service.
+#[tokio::test]
+async fn what_an_issuer_says_wrongly_proves_nothing() {
+    let good = |member: &str, value: Value| {
+        let mut said = json!({"access_token": "x", "token_type": "Bearer", "expires_in": 60});
+        said[member] = value;
+        said.to_string()
+    };
+    for (status, said, reason) in [
+        (400, r#"{"error":"invalid_grant","error_description":"secret words"}"#.to_owned(), "declined"),
+        (403, r#"{"error":"access_denied"}"#.into(), "declined"),
+        (401, "secret words".into(), "declined"),
+        (500, "secret words".into(), "unavailable"),
+        (429, String::new(), "unavailable"),
+        (302, String::new(), "unavailable"),
+        (200, "secret words".into(), "unavailable"),
+        (200, "[]".into(), "unavailable"),
+        (200, good("access_token", json!("")), "unavailable"),
+        (200, good("access_token", json!("a b")), "unavailable"),
+        (200, good("access_token", json!("a\r\nx: y")), "unavailable"),
+        (200, good("access_token", json!("x".repeat(100_000))), "unavailable"),
+        (200, good("token_type", json!("DPoP")), "unavailable"),
+        (200, good("expires_in", json!(-5)), "unavailable"),
+        (200, good("expires_in", json!("soon")), "unavailable"),
+    ] {
+        for auth in [exchanged(), by("client")] {
+            let is_exchange = auth == exchanged();
+            let world = World::start(auth).await;
+            *world.heard.says.lock() = Some((StatusCode::from_u16(status).unwrap(), said.clone()));
+            let answer = world.call(&token("alice")).await;
+            assert_eq!(answer["result"]["isError"], true, "{answer}");
+            let expected = match (is_exchange, reason) {
+                (true, "declined") => "your issuer gives no token",
+                (true, _) => "could not be asked",
+                (false, _) => "could not prove itself",
+            };
+            assert!(text(&answer).contains(expected), "{status} {said:.80}: {answer}");
+            assert!(!answer.to_string().contains("secret words"), "{answer}");
+            assert_eq!(world.calls(), 0, "{status} {said:.80}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_else_a_service_is_told_is_the_operators_choice() {
+    let told = Told { trace: false, org: true, user: true };
+    let world = World::telling(None, told).await;
+    let mut claims = crate::support::claims("al ice/é");
+    claims["org"] = json!("acme");
+    assert!(is_done(&world.call(&crate::support::sign(&claims)).await));
+    let calls = world.heard.calls.lock();
+    assert_eq!(
+        (&calls[0]["caller-org"], &calls[0]["caller-user"]),
+        (&"acme".parse().unwrap(), &"al%20ice%2F%C3%A9".parse().unwrap())
+    );
+    assert!(!calls[0].contains_key("traceparent"), "{calls:?}");
+}
+
+/// Everything that goes to an upstream has it: the handshake, the stream of what it says by itself, the end.
+#[tokio::test]
+async fn a_session_at_an_upstream_is_of_one_credential() {
+    let (address, server) =
+        super::asking::server(|talk| Box::pin(async move { talk.done(&json!("m")) })).await;
+    let origin = format!("http://{address}");
+    let target =
+        ProxyMcp { url: "http://service.internal/mcp".into(), tool: "echo".into(), ..ProxyMcp::default() };
+    let mut snapshot = with_runtime("echo", Mode::ProxyMcp(target), Mutation::ReadOnly, &origin);
+    for primitive in snapshot.primitives.iter_mut().filter(|primitive| primitive.id == "echo") {
+        primitive.service_auth = Some(ServiceAuth { kind: by("bearer") });
+    }
+    let named = credential(&origin, &["echo"], Secret::Bearer("t0ken".into()));
+    let deps =
+        IssuerDeps { credentials: HashMap::from([("bearer".to_owned(), named)]), ..IssuerDeps::default() };
+    let fixture = Fixture::asking(snapshot, deps);
+    let answer = echo(&fixture, "m").await;
+    assert_eq!(answer["result"]["structuredContent"]["told"], "m", "{answer}");
+    let proofs = server.proofs.lock();
+    assert!(proofs.len() >= 3, "{proofs:?}");
+    assert!(proofs.iter().all(|proof| proof.as_deref() == Some("Bearer t0ken")), "{proofs:?}");
+}

@@ -1,0 +1,94 @@
+//! `runtime.auth`: by what a call proves itself to the service behind it; what must be refused, and what is compiled.
+
+#![allow(
+    clippy::expect_used,
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "a test stops at what it did not expect"
+)]
+
+use asp_proto::snapshot::service_auth::Kind;
+use asp_registry::{Report, Source, check};
+
+fn report(runtime: &str) -> Report {
+    let spec = format!(
+        "id: sample\nname: Sample\ntype: tool\nversion: 1.0.0\nowner: team\nsummary: A sample.\nmutation: idempotent\n\
+         security: {{auth: {{type: jwt, scopes: [crm:read]}}}}\n\
+         primitiveSchema:\n  input_schema: {{type: object, required: [id], properties: {{id: {{type: string}}}}}}\n\
+         runtime: {{{runtime}}}\n"
+    );
+    let server = "apiVersion: asp/v1\nname: demo\ntitle: Demo\ndescription: A demo.\nprotocols: [mcp]\n\
+                  auth: {schemes: [jwt], issuers: [dev]}\nprimitives: [{ref: demo/sample}]\n";
+    let source = |path: &str, text: &str| Source { path: path.into(), text: text.into() };
+    check(&[source("demo/sample.yaml", &spec), source("demo/server.yaml", server)])
+}
+
+fn faults(runtime: &str) -> Vec<(&'static str, String)> {
+    // A spec that is none leaves the server's list with a hole.
+    let faults = report(runtime).faults;
+    let own = faults.iter().filter(|fault| fault.code.as_str() != "unresolved_ref");
+    own.map(|fault| (fault.code.as_str(), fault.path.clone())).collect()
+}
+
+const HTTP: &str = "mode: proxy, http: {url: \"https://crm.example.com:8443/items/{id}\"}";
+const CALLS: &str = "mode: proxy, calls: {url: \"https://crm.example.com\", tool: scan}";
+const PLUGIN: &str = "mode: plugin, language: python, entrypoint: a.py";
+
+#[test]
+fn one_way_is_written_for_what_has_a_service_and_no_secret_is() {
+    let long = "x".repeat(2049);
+    let many = format!("[{}]", vec!["a"; 65].join(", "));
+    for (runtime, auth, expected) in [
+        (HTTP, "{}", ("missing_key", "/runtime/auth")),
+        (HTTP, "{password: x}", ("unknown_key", "/runtime/auth/password")),
+        (HTTP, "{token: {}, credential: crm}", ("misplaced_key", "/runtime/auth/credential")),
+        (HTTP, "{exchange: {}, token: {}}", ("misplaced_key", "/runtime/auth/exchange")),
+        (HTTP, "{token: {audience: \"\"}}", ("bad_value", "/runtime/auth/token/audience")),
+        (HTTP, "{token: {audience: \"a b\"}}", ("bad_value", "/runtime/auth/token/audience")),
+        (HTTP, "{token: {audience: \"é\"}}", ("bad_value", "/runtime/auth/token/audience")),
+        (HTTP, &format!("{{token: {{audience: {long}}}}}"), ("bad_value", "/runtime/auth/token/audience")),
+        (HTTP, "{exchange: {audience: \"a b\"}}", ("bad_value", "/runtime/auth/exchange/audience")),
+        (HTTP, "{exchange: {scopes: [\"a b\"]}}", ("bad_scope", "/runtime/auth/exchange/scopes/0")),
+        (HTTP, &format!("{{exchange: {{scopes: {many}}}}}"), ("bad_value", "/runtime/auth/exchange/scopes")),
+        (HTTP, "{credential: \"\"}", ("bad_value", "/runtime/auth/credential")),
+        (HTTP, "{credential: \"a/b\"}", ("bad_value", "/runtime/auth/credential")),
+        (HTTP, "{credential: [a]}", ("wrong_type", "/runtime/auth/credential")),
+        (PLUGIN, "{token: {}}", ("misplaced_key", "/runtime/auth/token")),
+        (PLUGIN, "{credential: crm}", ("misplaced_key", "/runtime/auth/credential")),
+        (PLUGIN, "{exchange: {}}", ("missing_key", "/runtime/auth/exchange/audience")),
+        ("mode: builtin, entrypoint: echo", "{token: {}}", ("misplaced_key", "/runtime/auth")),
+        ("mode: mcp-stdio, package: notes", "{credential: a}", ("misplaced_key", "/runtime/auth")),
+    ] {
+        let found = faults(&format!("{runtime}, auth: {auth}"));
+        assert_eq!(found, [(expected.0, expected.1.to_owned())], "{auth:.60}");
+    }
+}
+
+fn compiled(runtime: &str) -> Option<Kind> {
+    let report = report(runtime);
+    assert!(report.faults.is_empty(), "{:?}", report.faults);
+    let catalog = report.catalog.unwrap();
+    let [server] = catalog.servers.as_slice() else { panic!("one server") };
+    let [primitive] = server.primitives.as_slice() else { panic!("one primitive") };
+    primitive.service_auth.as_ref().and_then(|auth| auth.kind.clone())
+}
+
+#[test]
+fn the_audience_is_the_services_origin_and_the_scopes_the_primitives_unless_it_is_said() {
+    let token = |runtime: &str| match compiled(runtime) {
+        Some(Kind::Token(token)) => token.audience,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(token(&format!("{HTTP}, auth: {{token: {{}}}}")), "https://crm.example.com:8443");
+    assert_eq!(token(&format!("{CALLS}, auth: {{token: {{}}}}")), "https://crm.example.com");
+    assert_eq!(token(&format!("{CALLS}, auth: {{token: {{audience: urn:crm}}}}")), "urn:crm");
+    let exchanged = |auth: &str| match compiled(&format!("{HTTP}, auth: {{exchange: {auth}}}")) {
+        Some(Kind::Exchange(token)) => (token.audience, token.scopes.join(" ")),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(exchanged("{}"), ("https://crm.example.com:8443".into(), "crm:read".into()));
+    assert_eq!(exchanged("{audience: crm, scopes: [a, b]}"), ("crm".into(), "a b".into()));
+    let credential = compiled(&format!("{CALLS}, auth: {{credential: crm.key}}"));
+    assert_eq!(credential, Some(Kind::Credential("crm.key".into())));
+    assert_eq!(compiled(HTTP), None);
+}

@@ -1,0 +1,78 @@
+//! A Keycloak that exchanges tokens for the service `crm`, and the platform's server whose calls go there.
+
+use asp_e2e::keycloak::Keycloak;
+use serde_json::{Value, json};
+
+pub(super) const GATEWAY_SECRET: &str = "gateways-secret";
+
+fn mapper(name: &str, kind: &str, config: &Value) -> Value {
+    let mut config = config.clone();
+    config["access.token.claim"] = json!("true");
+    json!({ "name": name, "protocol": "openid-connect", "protocolMapper": kind, "config": config })
+}
+
+fn scope(name: &str, mappers: &[Value]) -> Value {
+    json!({ "name": name, "protocol": "openid-connect", "attributes": { "include.in.token.scope": "false" },
+            "protocolMappers": mappers })
+}
+
+/// `direct` gets tokens of a user that `gateway` may exchange, for `crm` and nothing else.
+pub(super) fn acme() -> Value {
+    let audience = |client: &str| json!({ "included.client.audience": client });
+    let user = json!({ "claim.name": "preferred_username", "jsonType.label": "String", "user.attribute": "username" });
+    let of_users = [
+        mapper("aud", "oidc-audience-mapper", &json!({ "included.custom.audience": "asp" })),
+        mapper("gateway", "oidc-audience-mapper", &audience("gateway")),
+        mapper("sub", "oidc-sub-mapper", &json!({})),
+        mapper("user", "oidc-usermodel-attribute-mapper", &user),
+    ];
+    let of_crm =
+        [mapper("crm", "oidc-audience-mapper", &audience("crm")), of_users[2].clone(), of_users[3].clone()];
+    let exchange = json!({ "standard.token.exchange.enabled": "true" });
+    let alice = json!({
+        "username": "alice", "enabled": true, "firstName": "Alice", "lastName": "L", "email": "alice@acme.example",
+        "emailVerified": true, "credentials": [{ "type": "password", "value": "wonderland" }],
+    });
+    json!({
+        "realm": "acme", "enabled": true, "sslRequired": "none", "accessTokenLifespan": 300,
+        "clientScopes": [scope("asp", &of_users), scope("crm", &of_crm)],
+        "clients": [
+            { "clientId": "gateway", "secret": GATEWAY_SECRET, "serviceAccountsEnabled": true,
+              "standardFlowEnabled": false, "attributes": exchange, "defaultClientScopes": ["crm"] },
+            { "clientId": "crm", "secret": "crms-secret", "standardFlowEnabled": false },
+            { "clientId": "other", "secret": "others-secret", "standardFlowEnabled": false },
+            { "clientId": "direct", "publicClient": true, "directAccessGrantsEnabled": true,
+              "defaultClientScopes": ["asp"] },
+        ],
+        "users": [alice],
+    })
+}
+
+/// What the platform is told of the issuer.
+pub(super) fn issuer(keycloak: &Keycloak) -> Value {
+    json!({
+        "iss": keycloak.issuer(), "orgs": ["acme"], "typ": ["JWT"], "audiences": ["asp"],
+        "claims": { "user": "preferred_username" }, "defaults": { "org": "acme" },
+        "exchange": { "credential": "kc" },
+    })
+}
+
+/// Two tools: one for whose service the issuer gives tokens, and one for whose it does not.
+pub(super) fn server() -> Value {
+    let file = |path: &str, text: String| json!({ "path": path, "text": text });
+    let tool = |id: &str, audience: &str| {
+        format!(
+            "id: crm.{id}\nname: {id}\ntype: tool\nversion: 1.0.0\nowner: crm@acme.example\nsummary: Says who calls.\n\
+             mutation: read_only\nexposure: {{mcp: {{tool: {{name: {id}}}}}}}\n\
+             primitiveSchema: {{input_schema: {{type: object}}}}\n\
+             runtime: {{mode: proxy, http: {{url: \"http://crm.internal/who\"}}, auth: {{exchange: {{audience: {audience}}}}}}}\n"
+        )
+    };
+    json!({ "files": [
+        file("crm/server.yaml", "apiVersion: asp/v1\nname: crm\ndescription: Customers.\nprotocols: [mcp]\nsessions: both\n\
+              defaultExposure: allow\nauth: {schemes: [jwt], issuers: [kc]}\n\
+              primitives: [{ref: crm/crm.who}, {ref: crm/crm.elsewhere}]\n".into()),
+        file("crm/who.yaml", tool("who", "crm")),
+        file("crm/elsewhere.yaml", tool("elsewhere", "other")),
+    ] })
+}

@@ -1,0 +1,88 @@
+import com.nimbusds.jose.JOSEObjectType;
+import com.nimbusds.jose.JWSAlgorithm;
+import com.nimbusds.jose.jwk.source.JWKSourceBuilder;
+import com.nimbusds.jose.proc.DefaultJOSEObjectTypeVerifier;
+import com.nimbusds.jose.proc.JWSVerificationKeySelector;
+import com.nimbusds.jose.proc.SecurityContext;
+import com.nimbusds.jose.util.JSONObjectUtils;
+import com.nimbusds.jwt.JWTClaimsSet;
+import com.nimbusds.jwt.proc.DefaultJWTClaimsVerifier;
+import com.nimbusds.jwt.proc.DefaultJWTProcessor;
+import com.sun.net.httpserver.HttpExchange;
+import com.sun.net.httpserver.HttpServer;
+import java.net.InetSocketAddress;
+import java.net.URI;
+import java.nio.charset.StandardCharsets;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Locale;
+import java.util.Map;
+import java.util.Set;
+import java.util.concurrent.Executors;
+
+/** A service that takes a call only with the platform's token for it: as guarded.py, with Nimbus. */
+public final class Guarded {
+  private static final List<String> TOLD = List.of("sub", "org", "scope", "caller_issuer");
+
+  private final Path path;
+  private DefaultJWTProcessor<SecurityContext> judge;
+
+  private Guarded(Path path) {
+    this.path = path;
+  }
+
+  public static void main(String[] arguments) throws Exception {
+    var guarded = new Guarded(Path.of(arguments[0]));
+    var server = HttpServer.create(new InetSocketAddress("127.0.0.1", 0), 0);
+    server.setExecutor(Executors.newFixedThreadPool(4));
+    server.createContext("/", guarded::answer);
+    server.start();
+    System.out.println(JSONObjectUtils.toJSONString(Map.of("port", server.getAddress().getPort())));
+  }
+
+  private void answer(HttpExchange exchange) throws java.io.IOException {
+    try (exchange) {
+      exchange.getRequestBody().readAllBytes();
+      var names = exchange.getRequestHeaders().keySet().stream().map(name -> name.toLowerCase(Locale.ROOT)).toList();
+      System.out.println(JSONObjectUtils.toJSONString(Map.of("seen", names)));
+      int status = 200;
+      Map<String, Object> answer = new HashMap<>();
+      try {
+        var claims = caller(exchange.getRequestHeaders().getFirst("authorization"));
+        TOLD.forEach(name -> answer.put(name, claims.getClaim(name)));
+      } catch (Exception error) {
+        status = 401;
+        answer.put("error", String.valueOf(error.getMessage()));
+      }
+      var body = JSONObjectUtils.toJSONString(answer).getBytes(StandardCharsets.UTF_8);
+      exchange.getResponseHeaders().set("content-type", "application/json");
+      exchange.sendResponseHeaders(status, body.length);
+      exchange.getResponseBody().write(body);
+    }
+  }
+
+  private JWTClaimsSet caller(String header) throws Exception {
+    if (header == null || !header.regionMatches(true, 0, "Bearer ", 0, 7)) {
+      throw new IllegalArgumentException("no bearer token");
+    }
+    return judge().process(header.substring(7), null);
+  }
+
+  private synchronized DefaultJWTProcessor<SecurityContext> judge() throws Exception {
+    if (judge == null) {
+      var config = JSONObjectUtils.parse(Files.readString(path));
+      var keys = JWKSourceBuilder.create(URI.create((String) config.get("keys")).toURL()).build();
+      var made = new DefaultJWTProcessor<SecurityContext>();
+      made.setJWSTypeVerifier(new DefaultJOSEObjectTypeVerifier<>(new JOSEObjectType("at+jwt")));
+      made.setJWSKeySelector(new JWSVerificationKeySelector<>(JWSAlgorithm.ES256, keys));
+      made.setJWTClaimsSetVerifier(new DefaultJWTClaimsVerifier<>(
+          (String) config.get("audience"),
+          new JWTClaimsSet.Builder().issuer((String) config.get("issuer")).build(),
+          Set.of("exp", "iat", "sub")));
+      judge = made;
+    }
+    return judge;
+  }
+}
