@@ -78,8 +78,6 @@ struct Known {
     /// With the accepted schemas, as JSON text, and how it stood last.
     items: HashMap<Item, (Schemas<String>, Standing)>,
     listed: HashMap<String, Listed>,
-    /// The URLs of upstreams that may list something else to somebody else.
-    partial: HashSet<String>,
 }
 
 impl PinnedItems {
@@ -98,10 +96,9 @@ impl PinnedItems {
                 Schemas { input: primitive.input_schema.clone(), output: primitive.output_schema.clone() };
             known.items.insert(item, (accepted, standing));
         }
-        let Known { items, listed, partial } = &mut *known;
+        let Known { items, listed } = &mut *known;
         let urls: HashSet<String> = items.keys().map(|item| item.url.clone()).collect();
         listed.retain(|url, _| urls.contains(url));
-        partial.retain(|url| urls.contains(url));
         self.urls.store(Arc::new(urls));
         self.evaluate(&mut known, None);
     }
@@ -111,8 +108,8 @@ impl PinnedItems {
         self.urls.load().contains(url)
     }
 
-    /// The upstream at `url` lists this now; unless `whole`, it may list more to others.
-    pub(super) fn learn(&self, url: &str, lists: &Lists, whole: bool) {
+    /// The upstream at `url` lists this now.
+    pub(super) fn learn(&self, url: &str, lists: &Lists) {
         let pinned: HashSet<(List, String)> = {
             let known = self.known.lock();
             let of_it = known.items.keys().filter(|item| item.url == url);
@@ -136,10 +133,6 @@ impl PinnedItems {
         }
         let mut known = self.known.lock();
         known.listed.insert(url.to_owned(), listed);
-        match whole {
-            true => drop(known.partial.remove(url)),
-            false => drop(known.partial.insert(url.to_owned())),
-        }
         self.evaluate(&mut known, Some(url));
     }
 
@@ -156,7 +149,7 @@ impl PinnedItems {
 
     /// Compares the items of one upstream, or of all.
     fn evaluate(&self, known: &mut Known, of: Option<&str>) {
-        let Known { items, listed, partial } = known;
+        let Known { items, listed } = known;
         let mut off = HashSet::new();
         let mut changed = 0;
         let mut incompatible = 0;
@@ -165,10 +158,6 @@ impl PinnedItems {
             let now = match of {
                 Some(url) if item.url != url => *standing,
                 _ => listed.get(&item.url).map_or(Standing::Same, |listed| compare(item, accepted, listed)),
-            };
-            let now = match now {
-                Standing::Removed if partial.contains(&item.url) => Standing::Same,
-                now => now,
             };
             if std::mem::replace(standing, now) != now {
                 tell(item, now);
@@ -297,15 +286,15 @@ mod tests {
             (vec![with("name", json!("other"))], false, 1),
             (vec![listed.clone()], true, 2),
         ] {
-            items.learn("u", &lists(tools.clone()), true);
+            items.learn("u", &lists(tools.clone()));
             assert_eq!((items.offers(&primitive), items.changes()), (offered, changes), "{tools:?}");
         }
         // A schema that is too large to be compared takes nobody's time.
         let huge = with("inputSchema", json!({"type": "object", "required": vec![""; 100_000]}));
-        items.learn("u", &lists(vec![huge]), true);
+        items.learn("u", &lists(vec![huge]));
         assert!(!items.offers(&primitive));
         // What is accepted anew is another item.
-        items.learn("u", &lists(vec![]), true);
+        items.learn("u", &lists(vec![]));
         let unpinned = tool(&json!({}), "");
         assert!(items.offers(&unpinned) && !items.offers(&primitive));
         items.replace(&[unpinned]);

@@ -1,7 +1,7 @@
 //! Who looks at what the upstreams list: one session at each upstream of which something was accepted.
 //!
 //! Keeps true: it lists as a client that can do everything, as `asp import` does, so that what a server lists to some
-//! clients only is not taken for removed, and nothing is where the upstream is told who calls; what the server asks it refuses. It looks when the server says that a list has
+//! clients only is not taken for removed; what the server asks it refuses. It looks when the server says that a list has
 //! changed, when a call opens a session, with a server that says nothing at each call, at most every second, and at least
 //! every minute; a call waits a moment for a look where the last one counts no more. After 10 minutes without a call it
 //! ends. Bound: one for each URL that specs name.
@@ -17,7 +17,6 @@ use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::client::proof::Proof;
 use super::client::{Client, Fault};
 use super::listing::list;
 use super::pinned::PinnedItems;
@@ -54,8 +53,6 @@ struct Watch {
     is_mute: AtomicBool,
     /// When it was looked at last, or could not be.
     looked: watch::Sender<Option<Instant>>,
-    /// By what it is looked at: as the last call.
-    proof: Arc<Proof>,
     task: Mutex<Option<AbortOnDropHandle<()>>>,
 }
 
@@ -85,7 +82,6 @@ impl Watches {
                 }
             }
         };
-        watch.proof.follow(&client.proof);
         *watch.used.lock() = Instant::now();
         let is_mute = watch.is_mute.load(Ordering::Acquire);
         if !is_new && (again || is_mute) {
@@ -113,7 +109,6 @@ impl Watches {
             is_over: AtomicBool::new(false),
             is_mute: AtomicBool::new(false),
             looked: watch::Sender::new(None),
-            proof: client.proof.clone(),
             task: Mutex::default(),
         });
         let looking = Looking {
@@ -172,17 +167,15 @@ impl Looking {
             json!({"elicitation": {"form": {}, "url": {}}, "roots": {"listChanged": true}, "sampling": {}});
         let id = || self.next_id.fetch_add(1, Ordering::Relaxed);
         let too_slow = |_| Fault::Lost("the service takes too long".into());
-        self.client.proof.renew(&self.client.url).await;
         let greeting = tokio::time::timeout(LONGEST, self.client.initialize(id(), everything));
         let mut session = greeting.await.map_err(too_slow)??;
         session.listen_to_changes(true).await;
         let changed = session.running.lists_changed();
         loop {
             let next = Instant::now() + BETWEEN;
-            self.client.proof.renew(&self.client.url).await;
             let listing = tokio::time::timeout(LONGEST, list(&self.client, &session, id));
             let lists = listing.await.map_err(too_slow)??;
-            self.items.learn(&self.url, &lists, !self.client.proof.is_of_caller());
+            self.items.learn(&self.url, &lists);
             let Some(watch) = self.watch.upgrade() else { return Ok(()) };
             watch.is_mute.store(!session.tells_of_lists(), Ordering::Release);
             watch.looked();
