@@ -46,6 +46,7 @@ mod silent;
 mod slow_store;
 mod stalled;
 mod stdio;
+mod stdio_packages;
 mod stores;
 mod suites;
 mod tasks;
@@ -84,6 +85,7 @@ const MODULES: &[fn(&Shared) -> Vec<Trial>] = &[
     revisions::trials,
     any_order::trials,
     stdio::trials,
+    stdio_packages::trials,
     upstreams::trials,
     upstreams_live::trials,
     apps::trials,

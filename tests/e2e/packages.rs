@@ -224,9 +224,8 @@ fn tool_spec(id: &str, tool: &str, properties: &str) -> String {
     )
 }
 
-/// A server whose tools are those of `server-everything`, which lies beside it with a bundle's manifest.
-fn reference_server(folder: &Path) -> Result<()> {
-    let package = folder.join("plugins/reference");
+/// `server-everything` with a bundle's manifest.
+pub(crate) fn reference_package(package: &Path) -> Result<()> {
     let program = tool::everything_js()?;
     let modules = program.ancestors().find(|path| path.ends_with("node_modules")).context("node_modules")?;
     copy(modules, &package.join("node_modules"))?;
@@ -241,7 +240,12 @@ fn reference_server(folder: &Path) -> Result<()> {
             ]},
         },
     });
-    fs::write(package.join("manifest.json"), manifest.to_string())?;
+    Ok(fs::write(package.join("manifest.json"), manifest.to_string())?)
+}
+
+/// A server whose tools are those of `server-everything`, which lies beside it.
+fn reference_server(folder: &Path) -> Result<()> {
+    reference_package(&folder.join("plugins/reference"))?;
     fs::write(folder.join("server.yaml"), REFERENCE)?;
     fs::write(folder.join("sum.yaml"), tool_spec("sum", "get-sum", "a: {type: number}, b: {type: number}"))?;
     let slow = "duration: {type: number}, steps: {type: number}";

@@ -261,6 +261,7 @@ fn server(bytes: &[u8]) -> String {
         Some(server_message::Payload::ResourceChanged(_)) => "resource_changed",
         Some(server_message::Payload::ElicitationCompleted(_)) => "elicitation_completed",
         Some(server_message::Payload::McpRequested(asked)) => return format!("< mcp {}", asked.method),
+        Some(server_message::Payload::McpListsChanged(_)) => "mcp_lists_changed",
         Some(server_message::Payload::Elicitation(asked)) => {
             return format!("< elicitation {}", asked.elicitation_id);
         }

@@ -244,10 +244,11 @@ pub struct DiffArgs {
 
 #[derive(Clone, Debug, Args)]
 #[command(
-    group = clap::ArgGroup::new("source").required(true).args(["mcp", "openapi"]),
+    group = clap::ArgGroup::new("source").required(true).args(["mcp", "stdio", "openapi"]),
     after_help = "\
 Examples:
   asp import --mcp http://127.0.0.1:3001/mcp --server tickets
+  asp import --stdio @modelcontextprotocol/server-everything@2.0.0 --server everything
   asp import --openapi shop.json --server shop --tag orders
 
 A tool without hints is taken as MCP's defaults say: destructive and in an open world. What an upstream MCP server lists
@@ -259,6 +260,10 @@ pub struct ImportArgs {
     /// The upstream's Streamable HTTP endpoint
     #[arg(long, value_name = "URL")]
     pub mcp: Option<String>,
+    /// An MCP server that runs on standard input and output, in the sandbox of plugins: the package whose code lies in
+    /// DIR/NAME/plugins, in the folder of its name (a scope `@a/b` is `a__b`), with its manifest.json (MCP bundle)
+    #[arg(long, value_name = "PACKAGE[@VERSION]")]
+    pub stdio: Option<String>,
     /// An OpenAPI 3 document in JSON: each of its operations becomes a tool
     #[arg(long, value_name = "FILE|URL")]
     pub openapi: Option<String>,
@@ -279,7 +284,7 @@ pub struct ImportArgs {
     pub server: String,
     /// The URL that the specs name, when it is not the one of the upstream or of the document (an upstream entry of the
     /// operator)
-    #[arg(long, value_name = "URL")]
+    #[arg(long, value_name = "URL", conflicts_with = "stdio")]
     pub proxy_url: Option<String>,
     /// A page below which the upstream's tools may send a user (elicitation mode `url`), https
     #[arg(long = "page", value_name = "URL", requires = "mcp")]

@@ -53,11 +53,12 @@ impl Executors {
     ) -> Result<Executors, OutboundError> {
         let outbound = Arc::new(Outbound::new()?);
         let breakers = Arc::<Breakers>::default();
+        let proxy = Proxy::new(outbound.clone(), breakers.clone(), metrics, authorizer.clone())?;
         Ok(Executors {
             builtin: builtin::Builtins::default(),
-            hosted: Calls::new(outbound.clone(), breakers.clone(), delegates, authorizer.clone()),
-            proxy: Proxy::new(outbound, breakers, metrics, authorizer)?,
-            plugins,
+            hosted: Calls::new(outbound, breakers, delegates, authorizer),
+            plugins: plugins.with_pins(proxy.pinned()),
+            proxy,
             artifacts,
         })
     }

@@ -198,6 +198,7 @@ fn run(spec: &Spec, written: &Runtime) -> Option<runtime::Mode> {
             memory_bytes,
             worker: Some(worker(written)),
             artifact_sha256: written.artifact_sha256.clone().unwrap_or_default(),
+            pin: written.pin.clone().unwrap_or_default(),
         }),
         Mode::Proxy => match (&written.http, &written.mcp, &written.calls) {
             (Some(http), _, _) => runtime::Mode::ProxyHttp(proxy_http(http)),

@@ -135,12 +135,17 @@ fn a_call_that_is_not_idempotent_is_never_repeated() {
 #[test]
 fn keys_that_mean_nothing_are_refused() {
     let both = "runtime: {mode: proxy, http: {url: \"https://a.example.com\"}, mcp: {url: \"https://a.example.com\"}}";
-    let table: [(&str, &[(&str, &str)]); 12] = [
+    let table: [(&str, &[(&str, &str)]); 14] = [
         ("runtime: {mode: builtin}", &[("missing_key", "/runtime/entrypoint")]),
         ("runtime: {mode: proxy}", &[("missing_key", "/runtime/http")]),
         (both, &[("misplaced_key", "/runtime/mcp")]),
         ("runtime: {mode: mcp-stdio}", &[("missing_key", "/runtime/package")]),
         ("runtime: {mode: mcp-stdio, package: \"@scope/server\", tool: x}", &[]),
+        ("runtime: {mode: mcp-stdio, package: server, tool: x, pin: AB}", &[("bad_value", "/runtime/pin")]),
+        (
+            "runtime: {mode: builtin, entrypoint: echo, pin: ab}",
+            &[("bad_value", "/runtime/pin"), ("misplaced_key", "/runtime/pin")],
+        ),
         ("runtime: {mode: mcp-stdio, package: ../server}", &[("bad_entrypoint", "/runtime/package")]),
         (
             "runtime: {mode: plugin, language: python, entrypoint: /bin/sh}",

@@ -38,6 +38,7 @@ mod it {
     mod shared;
     mod stalls;
     mod stats;
+    mod stdio_lists;
     mod stubborn;
     mod tenants;
     mod watching;

@@ -1,4 +1,4 @@
-//! `asp import`: brings what an upstream MCP server lists, or what an OpenAPI document describes, into a directory of
+//! `asp import`: brings what an upstream MCP server lists, over HTTP or in a sandbox here, or what an OpenAPI document describes, into a directory of
 //! primitives.
 //!
 //! Refuses to write anything when one of the new specs has a fault: what comes from outside is checked as
@@ -7,6 +7,7 @@
 //! all but its list of what was imported.
 
 mod openapi;
+mod package;
 mod specs;
 mod upstream;
 
@@ -21,6 +22,7 @@ use serde_json::{Map, Value, json};
 use crate::args::ImportArgs;
 use crate::failure::Failure;
 use crate::print;
+use specs::Upstream;
 
 /// What is brought in.
 struct Imported {
@@ -38,13 +40,19 @@ struct Imported {
 pub fn run(args: &ImportArgs) -> Result<(), Failure> {
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().build().context("start the runtime")?;
-    let imported = match (&args.mcp, &args.openapi) {
-        (Some(url), _) => {
+    let imported = match (&args.mcp, &args.stdio, &args.openapi) {
+        (Some(url), _, _) => {
             let lists = runtime.block_on(upstream::list(url, args.credential.as_deref()))?;
-            specs::convert(args, url, &lists)
+            specs::convert(args, &Upstream::Url(url), &lists)
         }
-        (None, Some(place)) => openapi::import(args, &runtime.block_on(openapi::read(place))?)?,
-        (None, None) => return Err(Failure::bad("--mcp", "name an upstream by --mcp or --openapi")),
+        (None, Some(name), _) => {
+            let (lists, package) = runtime.block_on(package::list(args, name))?;
+            specs::convert(args, &Upstream::Package(package), &lists)
+        }
+        (None, None, Some(place)) => openapi::import(args, &runtime.block_on(openapi::read(place))?)?,
+        (None, None, None) => {
+            return Err(Failure::bad("--mcp", "name an upstream by --mcp, --stdio or --openapi"));
+        }
     };
     bring(args, imported)
 }

@@ -10,7 +10,8 @@ use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, anyhow, bail};
 use asp_proto::plugin::{
-    self, ClientMessage, InvokeRequest, Json, ServerMessage, client_message, server_message,
+    self, ClientMessage, InvokeRequest, Json, ListResourcesRequest, ListResourcesResponse, McpLists,
+    ServerMessage, client_message, server_message,
 };
 use asp_proto::snapshot::runtime::Mode;
 use asp_proto::supervisor::runtime_supervisor_client::RuntimeSupervisorClient;
@@ -76,6 +77,8 @@ pub struct Request<'a> {
 /// A runtime with the plugins of one directory of primitives.
 pub struct Local {
     pub callable: Vec<Callable>,
+    /// What runs them.
+    pub installed: Vec<Installed>,
     /// Ids of the primitives whose language is not here, and why, with the way out.
     pub left_out: BTreeMap<String, String>,
     client: RuntimeSupervisorClient<Channel>,
@@ -129,6 +132,7 @@ impl Local {
             .with_context(|| format!("start {}", binary.display()))?;
         let mut local = Local {
             callable: callable(units, &report.installed),
+            installed: report.installed,
             left_out,
             client: runtime::client(&socket)?,
             log,
@@ -187,9 +191,9 @@ impl Local {
         answers: &Answers,
         heard: &mut (dyn FnMut(&server_message::Payload) + Send),
     ) -> anyhow::Result<Ended> {
-        let tunnel = self.allocate(plugin, timeout).await?;
+        let tunnel = self.allocate(&plugin.installed, &plugin.name, timeout).await?;
         let (frames, outgoing) = mpsc::channel(OUTGOING);
-        let mut sender = Sender { frames, tunnel };
+        let sender = Sender { frames, tunnel };
         sender.send(client_message::Payload::Init(plugin::InitRequest::default())).await?;
         sender.send(client_message::Payload::Invoke(invoke)).await?;
         let answered = self.client.proxy_ppp(ReceiverStream::new(outgoing)).await;
@@ -212,8 +216,44 @@ impl Local {
         bail!("the tunnel ended without a result")
     }
 
-    async fn allocate(&mut self, callable: &Callable, timeout: Duration) -> anyhow::Result<String> {
-        let plugin = &callable.installed;
+    /// All that a stdio server lists.
+    pub async fn lists(&mut self, plugin: &Installed) -> anyhow::Result<McpLists> {
+        let tunnel = self.allocate(plugin, "", DESCRIBE).await?;
+        let (frames, outgoing) = mpsc::channel(OUTGOING);
+        let sender = Sender { frames, tunnel };
+        sender.send(client_message::Payload::Init(plugin::InitRequest::default())).await?;
+        let asked = ListResourcesRequest { request_id: REQUEST.into(), mcp: true, ..Default::default() };
+        sender.send_any(&asked).await?;
+        let answered = self.client.proxy_ppp(ReceiverStream::new(outgoing)).await;
+        let mut incoming = answered.context("open the tunnel")?.into_inner();
+        while let Some(frame) = incoming.message().await.context("read the tunnel")? {
+            match frame.payload {
+                Some(ppp_server_frame::Payload::Ppp(any))
+                    if any.type_url == ListResourcesResponse::type_url() =>
+                {
+                    let listed =
+                        ListResourcesResponse::decode(any.value.as_slice()).context("read the lists")?;
+                    return listed.mcp.context("it is no MCP server");
+                }
+                Some(ppp_server_frame::Payload::Ppp(any)) if any.type_url == ServerMessage::type_url() => {
+                    let message = ServerMessage::decode(any.value.as_slice()).context("read the worker")?;
+                    if let Some(server_message::Payload::Failed(failed)) = message.payload {
+                        bail!("{}: {}", failed.code, failed.message);
+                    }
+                }
+                Some(ppp_server_frame::Payload::Event(event)) => refuse_end(&event)?,
+                _ => bail!("the runtime sent a frame that is no message of a worker"),
+            }
+        }
+        bail!("the tunnel ended without a list")
+    }
+
+    async fn allocate(
+        &mut self,
+        plugin: &Installed,
+        primitive: &str,
+        timeout: Duration,
+    ) -> anyhow::Result<String> {
         let request = AllocateWorkerRequest {
             plugin: Some(PluginRef {
                 id: plugin.id.clone(),
@@ -224,7 +264,7 @@ impl Local {
             }),
             ctx: Some(Caller {
                 tenant_id: "local".into(),
-                primitive: callable.name.clone(),
+                primitive: primitive.to_owned(),
                 ..Caller::default()
             }),
             soft_deadline: Some(timeout.try_into().context("the timeout is too long")?),
@@ -312,16 +352,19 @@ struct Sender {
 }
 
 impl Sender {
-    async fn send(&mut self, payload: client_message::Payload) -> anyhow::Result<()> {
-        let message = ClientMessage { payload: Some(payload) };
+    async fn send(&self, payload: client_message::Payload) -> anyhow::Result<()> {
+        self.send_any(&ClientMessage { payload: Some(payload) }).await
+    }
+
+    async fn send_any(&self, message: &impl Name) -> anyhow::Result<()> {
         self.frames
-            .send(PppClientFrame::carrying(&self.tunnel, &message))
+            .send(PppClientFrame::carrying(&self.tunnel, message))
             .await
             .map_err(|_| anyhow!("the tunnel is closed"))
     }
 
     /// Nobody is there to ask, and nothing keeps checkpoints.
-    async fn answer(&mut self, payload: &server_message::Payload, answers: &Answers) -> anyhow::Result<()> {
+    async fn answer(&self, payload: &server_message::Payload, answers: &Answers) -> anyhow::Result<()> {
         let answer = match payload {
             server_message::Payload::Elicitation(asked) => {
                 client_message::Payload::UserInput(answers.to_user(asked)?)

@@ -18,6 +18,8 @@ use crate::execution::{Availability, Execution};
 use crate::executors::outbound::auth::Authorizer;
 use crate::executors::plugin::reference::{language_name, plugin_ref, run_by, stdio_ref};
 use crate::executors::proxy::mcp::downstream::Clients;
+use crate::executors::proxy::mcp::pinned::{self, PinnedItems};
+use crate::executors::proxy::mcp::watching::{Upstream, Watches};
 use crate::minting::Minter;
 use crate::telemetry::metrics::Metrics;
 
@@ -34,6 +36,7 @@ mod listing;
 pub mod logs;
 mod memory;
 mod multiplexer;
+mod packages;
 mod prepare;
 mod reads;
 mod reason;
@@ -55,6 +58,7 @@ use attempt_state::AttemptState;
 use job::Job;
 use lease::Closing;
 use logs::LogListener;
+use packages::Package;
 use prepare::Preparing;
 use recovery::{AttemptOutcome, Next, Recovery};
 use runtimes::Runtimes;
@@ -75,6 +79,8 @@ pub struct Plugins {
     delegates: Arc<Delegates>,
     listener: Option<LogListener>,
     preparing: Preparing,
+    /// What stdio packages list.
+    packages: Arc<Watches>,
     _watching: Watching,
 }
 
@@ -105,8 +111,14 @@ impl Plugins {
             delegates,
             listener,
             preparing: Preparing::default(),
+            packages: packages::watches(Arc::default()),
             _watching,
         }
+    }
+
+    /// With what was accepted of what stdio packages list.
+    pub(super) fn with_pins(self, items: Arc<PinnedItems>) -> Plugins {
+        Plugins { packages: packages::watches(items), ..self }
     }
 
     /// Whether a runtime may run the primitive, if it needs one: its language has a runtime, and that did not say that
@@ -140,18 +152,30 @@ impl Plugins {
     /// Runs a call on the plugin of its primitive.
     pub async fn plugin(&self, plugin: &Plugin, execution: &Execution) -> Result<Output, Refusal> {
         let primitive = &execution.call.entry.primitive;
-        self.run(execution, plugin_ref(primitive, plugin), primitive.id.clone()).await
+        self.run(execution, plugin_ref(primitive, plugin), primitive.id.clone(), None).await
     }
 
     /// Runs a call on a stdio MCP server in the sandbox.
     pub async fn stdio(&self, target: &McpStdio, execution: &Execution) -> Result<Output, Refusal> {
         let primitive = &execution.call.entry.primitive;
-        self.run(execution, stdio_ref(primitive, target), target.tool.clone()).await
+        let (plugin, hints) = stdio_ref(primitive, target);
+        let name = pinned::package(primitive, target);
+        if let Some(runtime) = self.runtimes.get(&plugin.language) {
+            let upstream = Upstream { name: &name, place: &name, again: false };
+            let look = || Package::of(plugin.clone(), hints.clone(), runtime.clone(), self.closing.clone());
+            self.packages.enter(upstream, look).await;
+            if !self.packages.items.offers(primitive) {
+                // What the package lists no more is as unknown as what was never here (I-10).
+                return Err(Refusal::Unknown);
+            }
+        }
+        self.run(execution, (plugin, hints), target.tool.clone(), Some(name)).await
     }
 
     /// Returns when the tunnels of ended calls are closed.
     pub async fn drained(&self) {
         self.preparing.stop();
+        self.packages.clear();
         self.closing.tasks.close();
         self.closing.tasks.wait().await;
         self.closing.tasks.reopen();
@@ -162,6 +186,7 @@ impl Plugins {
         execution: &Execution,
         (plugin, hints): (PluginRef, RuntimeHints),
         primitive: String,
+        package: Option<String>,
     ) -> Result<Output, Refusal> {
         let runtime = self.runtimes.get(&plugin.language).cloned();
         let (Some(runtime), Some(language)) = (runtime, language_name(&plugin.language)) else {
@@ -187,6 +212,7 @@ impl Plugins {
             delegates,
             listener,
             clients,
+            package: package.map(|name| (self.packages.clone(), name)),
         };
         let mut attempt_state = AttemptState::default();
         let mut recovery = Recovery::default();
@@ -274,7 +300,7 @@ impl Plugins {
             request: job.allocation(),
             closing: self.closing.clone(),
         };
-        let opening = Opening { init: job.init(), work: job.work(attempt_state, resume), call };
+        let opening = Opening { init: job.init(), work: job.work(attempt_state, resume), call: Some(call) };
         let opened = tokio::select! {
             opened = Tunnel::open(wanted, opening) => opened,
             () = call.cancelled() => return AttemptOutcome::Refused(Refusal::Cancelled),

@@ -20,6 +20,8 @@ use crate::telemetry::metrics::upstreams::UpstreamMetrics;
 mod http;
 pub mod mcp;
 
+use mcp::pinned::PinnedItems;
+
 /// The proxy executor of one gateway.
 pub struct Proxy {
     outbound: Arc<Outbound>,
@@ -42,6 +44,11 @@ impl Proxy {
     /// A snapshot has these primitives.
     pub fn prepare(&self, primitives: &[Primitive]) {
         self.upstreams.prepare(primitives);
+    }
+
+    /// What was accepted of upstream MCP servers, those that a runtime runs among them.
+    pub(super) fn pinned(&self) -> Arc<PinnedItems> {
+        self.upstreams.pinned()
     }
 
     /// Whether the service behind a primitive still offers what was accepted of it.

@@ -35,6 +35,8 @@ mod late_store;
 mod listed;
 #[path = "plugin/outcomes.rs"]
 mod outcomes;
+#[path = "plugin/packages.rs"]
+mod packages;
 #[path = "plugin/pages.rs"]
 mod pages;
 #[path = "plugin/questions.rs"]

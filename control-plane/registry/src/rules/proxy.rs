@@ -45,17 +45,12 @@ pub(super) fn check(spec: &Spec, findings: &mut Findings<'_>) {
             let message = format!("an upstream sends users to at most {MAX_PAGES} pages");
             findings.add(FaultCode::BadValue, "/runtime/mcp/pages", message, "name a folder above several");
         }
-        let is_digest = |pin: &String| {
-            pin.len() == 64 && pin.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b))
-        };
-        if mcp.pin.as_ref().is_some_and(|pin| !is_digest(pin)) {
+    }
+    let own_pin = runtime.mcp.as_ref().and_then(|mcp| mcp.pin.as_ref());
+    for (path, pin) in [("/runtime/mcp/pin", own_pin), ("/runtime/pin", runtime.pin.as_ref())] {
+        if pin.is_some_and(|pin| !is_digest(pin)) {
             let hint = "leave it as `asp import` writes it, or leave it out";
-            findings.add(
-                FaultCode::BadValue,
-                "/runtime/mcp/pin",
-                "this is no digest of an upstream's item",
-                hint,
-            );
+            findings.add(FaultCode::BadValue, path, "this is no digest of an upstream's item", hint);
         }
     }
     if let Some(calls) = &runtime.calls {
@@ -64,6 +59,11 @@ pub(super) fn check(spec: &Spec, findings: &mut Findings<'_>) {
     if let Some(http) = &runtime.http {
         check_http(spec, http, findings);
     }
+}
+
+/// SHA-256 in lower-case hex.
+fn is_digest(pin: &str) -> bool {
+    pin.len() == 64 && pin.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b))
 }
 
 fn check_calls(calls: &CallsProxy, findings: &mut Findings<'_>) {

@@ -153,7 +153,7 @@ fn check_runtime(spec: &Spec, findings: &mut Findings<'_>) {
         findings.add(FaultCode::MisplacedKey, "/runtime", message, hint);
     }
     use Mode::{Builtin, McpStdio, Plugin, Primitive, Proxy};
-    let keys: [(&str, bool, &[Mode], &[Mode]); 14] = [
+    let keys: [(&str, bool, &[Mode], &[Mode]); 15] = [
         ("entrypoint", runtime.entrypoint.is_some(), &[Builtin, Plugin], &[Builtin, Plugin]),
         ("language", runtime.language.is_some(), &[Plugin], &[Plugin]),
         ("resources", runtime.resources.is_some(), &[Plugin, McpStdio], &[]),
@@ -168,6 +168,7 @@ fn check_runtime(spec: &Spec, findings: &mut Findings<'_>) {
         ("package", runtime.package.is_some(), &[McpStdio], &[McpStdio]),
         ("tool", runtime.tool.is_some(), &[McpStdio], &[]),
         ("auth", runtime.auth.is_some(), &[Proxy, Plugin], &[]),
+        ("pin", runtime.pin.is_some(), &[McpStdio], &[]),
     ];
     for (key, written, allowed, required) in keys {
         let path = format!("/runtime/{key}");

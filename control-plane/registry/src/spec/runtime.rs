@@ -53,6 +53,10 @@ pub(crate) struct Runtime {
     /// mcp-stdio: the server's own name of the primitive.
     #[serde(default)]
     pub tool: Option<String>,
+    /// mcp-stdio: what was accepted of the server's own description, schemas and annotations, as `asp import` writes it,
+    /// 64 lower-case hex digits: while the server lists something else, that is reported and not served.
+    #[serde(default)]
+    pub pin: Option<String>,
     /// proxy, plugin: by what a call proves itself to the service behind it; a proxied one by nothing where this is
     /// left out, a plugin by the platform's token for its `allowedDomains`.
     #[serde(default)]

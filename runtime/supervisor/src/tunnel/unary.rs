@@ -27,7 +27,7 @@ use crate::ppp::{MAX_MESSAGE, until};
 use crate::worker::Worker;
 use crate::worker::call::Call;
 use crate::worker::session::NotBegun;
-use crate::worker::stdio::{Part, Reading, Readings, Work};
+use crate::worker::stdio::{Listing, Part, Reading, Readings, Work};
 
 /// How long after its streams a worker's process may end.
 const DEATH_WITHIN: Duration = Duration::from_millis(100);
@@ -122,8 +122,15 @@ impl Tunnel {
         let forwarded = Arc::clone(&call);
         let asked = worker.request(());
         let work = async move {
-            let Place::Channel(channel) = place else {
-                return Err(Status::unimplemented("what there is stands in specs alone"));
+            let channel = match place {
+                Place::Channel(channel) if !request.mcp => channel,
+                Place::Server(readings) if request.mcp => {
+                    let work = Work::Lists(Box::new(Listing::of(request)));
+                    return of_server(readings, work, &forwarded).await;
+                }
+                Place::Channel(_) | Place::Server(_) => {
+                    return Err(Status::unimplemented("what there is stands in specs alone"));
+                }
             };
             let mut client = ResourcePluginClient::new(channel).max_decoding_message_size(MAX_MESSAGE);
             let listed = client.list(asked.map(|()| request)).await?.into_inner();
@@ -248,6 +255,10 @@ async fn of_server(readings: Readings, work: Work, call: &Call) -> Result<(), St
             }
             Part::Prompt(prompt) => {
                 call.conclude(&prompt);
+                return Ok(());
+            }
+            Part::Lists(lists) => {
+                call.conclude(&lists);
                 return Ok(());
             }
             Part::Failed(status) => return Err(status),

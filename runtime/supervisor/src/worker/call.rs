@@ -345,6 +345,9 @@ impl Call {
                 Ok(())
             }
             Payload::McpRequested(asked) => self.ask(true, &asked.correlation_id, self.rules.is_mcp),
+            Payload::McpListsChanged(_) if !self.rules.is_mcp => {
+                Err(Cause::Protocol("a plugin's lists stand in specs"))
+            }
             Payload::ArtifactData(piece) => self.piece(piece),
             Payload::Artifact(artifact) => self.artifact(artifact),
             Payload::Checkpoint(checkpoint) => self.checkpoint(checkpoint),

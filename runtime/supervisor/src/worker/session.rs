@@ -223,6 +223,7 @@ fn request_id(payload: &Payload) -> &str {
         Payload::ResourceChanged(message) => &message.request_id,
         Payload::ElicitationCompleted(message) => &message.request_id,
         Payload::McpRequested(message) => &message.request_id,
+        Payload::McpListsChanged(message) => &message.request_id,
         Payload::Init(_) | Payload::Pong(_) => "",
     }
 }

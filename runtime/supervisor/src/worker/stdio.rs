@@ -3,12 +3,14 @@
 //! Owns the translation: invoke is `tools/call`, a read `resources/read`, a prompt `prompts/get`; progress is progress,
 //! cancel is `notifications/cancelled`, a ping is a ping. What the server asks of its client (elicitation, sampling,
 //! roots) is a question of its only call. Refuses what it asks while no call or several run: nothing says whose it is.
+//! That its lists have changed is said to every call that runs then, else to the next one.
 //! Keeps true: a line that is no JSON-RPC message or is too long is a protocol fault; nobody waits for a
 //! cancelled call, since MCP servers do not answer one; each request of the server is answered, once.
 //! Source: Model Context Protocol 2025-11-25, basic/transports (stdio), basic/lifecycle, server, client.
 
 mod asked;
 mod handshake;
+mod listing;
 mod reading;
 mod said;
 mod wire;
@@ -17,7 +19,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use asp_proto::plugin::client_message::Payload as In;
 use asp_proto::plugin::server_message::Payload as Out;
-use asp_proto::plugin::{ClientMessage, InvokeRequest, Pong, ServerMessage};
+use asp_proto::plugin::{ClientMessage, InvokeRequest, McpListsChanged, Pong, ServerMessage};
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::process::{ChildStdin, ChildStdout};
@@ -27,6 +29,8 @@ use crate::cause::Cause;
 use crate::ppp::MAX_MESSAGE;
 use asked::Asked;
 pub use handshake::open;
+pub use listing::Listing;
+use reading::Given;
 pub use reading::{Part, Reading, Work};
 use said::{completed, failed, notified};
 use wire::{Answer, Message, parse};
@@ -38,6 +42,12 @@ const READINGS: usize = 16;
 /// Requests whose late answers are dropped; older ones were forgotten by any server.
 const MAX_UNHEEDED: usize = 1024;
 const INVALID_PARAMS: i64 = -32602;
+/// What a server says when it lists otherwise than before.
+const METHODS_OF_LISTS: [&str; 3] = [
+    "notifications/tools/list_changed",
+    "notifications/resources/list_changed",
+    "notifications/prompts/list_changed",
+];
 
 /// What the runtime reads instead of a session stream.
 pub type Inbox = mpsc::Receiver<Result<ServerMessage, Cause>>;
@@ -56,6 +66,10 @@ pub struct Bridge {
     asked: Asked,
     pings: BTreeMap<u64, String>,
     unheeded: BTreeSet<u64>,
+    /// It says when a list changes.
+    tells_of_changes: bool,
+    /// It has said so, and no call was told.
+    lists_changed: bool,
     out: mpsc::Sender<Result<ServerMessage, Cause>>,
 }
 
@@ -120,6 +134,7 @@ impl Bridge {
         let params = json!({"name": invoke.primitive, "arguments": arguments, "_meta": meta});
         let id = self.request("tools/call", &params).await?;
         self.calls.insert(id, Running { request_id: invoke.request_id, reading: None });
+        self.tell_of_lists().await;
         Ok(())
     }
 
@@ -129,7 +144,19 @@ impl Bridge {
         if parts.is_closed() {
             return Ok(());
         }
-        let (method, params) = work.request();
+        let lists = work.lists();
+        self.ask_for(work, parts).await?;
+        if lists {
+            // It is about to hear.
+            self.lists_changed = false;
+        } else {
+            self.tell_of_lists().await;
+        }
+        Ok(())
+    }
+
+    async fn ask_for(&mut self, work: Work, parts: mpsc::Sender<Part>) -> Result<(), Cause> {
+        let Some((method, params)) = work.request() else { return Ok(()) };
         let id = self.request(method, &params).await?;
         let request_id = work.request_id().to_owned();
         self.calls.insert(id, Running { request_id, reading: Some((work, parts)) });
@@ -167,7 +194,8 @@ impl Bridge {
                 self.write(&json!({"jsonrpc": "2.0", "id": id, "result": {}})).await
             }
             Message::Request { id, method, params } => {
-                let only = self.only();
+                // Who lists asks nobody anything.
+                let only = self.only().filter(|(call, _)| !self.lists(*call));
                 match self.asked.begin(only, id, method, &params) {
                     Ok((call, asked)) => self.tell(call, Out::McpRequested(asked)).await,
                     Err(refusal) => self.write(&refusal).await?,
@@ -187,6 +215,10 @@ impl Bridge {
                 self.tell(call, Out::McpRequested(taken_back)).await;
             }
             return;
+        }
+        if METHODS_OF_LISTS.contains(&method) {
+            self.lists_changed = true;
+            self.tell_of_lists().await;
         }
         // Logs and updates name no call: with one alone they are that one's.
         let only = self.only().and_then(|(id, _)| self.calls.get(&id)).filter(|call| call.reading.is_none());
@@ -213,8 +245,13 @@ impl Bridge {
         };
         self.close_asked(id).await?;
         if let Some((work, parts)) = call.reading {
+            let part = match work.given(answer, self.tells_of_changes) {
+                Given::Part(part) => part,
+                Given::Rest(_) if parts.is_closed() => return Ok(()),
+                Given::Rest(rest) => return self.ask_for(*rest, parts).await,
+            };
             // Err: nobody waits for it any more.
-            let _ = parts.send(work.given(answer)).await;
+            let _ = parts.send(part).await;
             return Ok(());
         }
         let request_id = call.request_id;
@@ -234,6 +271,25 @@ impl Bridge {
         let mut calls = self.calls.iter();
         let (id, call) = calls.next()?;
         calls.next().is_none().then(|| (*id, call.request_id.clone()))
+    }
+
+    /// Whether it is no call of a client but a look at what there is.
+    fn lists(&self, call: u64) -> bool {
+        let reading = self.calls.get(&call).and_then(|call| call.reading.as_ref());
+        reading.is_some_and(|(work, _)| work.lists())
+    }
+
+    /// Tells the calls that run that the lists have changed, if they have.
+    async fn tell_of_lists(&mut self) {
+        if !self.lists_changed {
+            return;
+        }
+        let running = self.calls.iter().filter(|(id, _)| !self.lists(**id));
+        let running: Vec<(u64, String)> = running.map(|(id, call)| (*id, call.request_id.clone())).collect();
+        for (call, request_id) in running {
+            self.lists_changed = false;
+            self.tell(call, Out::McpListsChanged(McpListsChanged { request_id })).await;
+        }
     }
 
     fn runs(&self, request_id: &str) -> bool {

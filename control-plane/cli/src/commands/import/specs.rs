@@ -11,15 +11,22 @@ use asp_registry::pin::pin;
 use asp_registry::uri_template::UriTemplate;
 use serde_json::{Map, Value, json};
 
+use super::package::Package;
 use super::{Imported, free_id, proxy, server_file, spec_path};
 use crate::args::ImportArgs;
 
-pub(super) fn convert(args: &ImportArgs, url: &str, lists: &Lists) -> Imported {
+/// Where what is imported runs.
+pub(super) enum Upstream<'a> {
+    Url(&'a str),
+    Package(Package<'a>),
+}
+
+pub(super) fn convert(args: &ImportArgs, upstream: &Upstream<'_>, lists: &Lists) -> Imported {
     let files = BTreeMap::new();
     let taken = BTreeSet::new();
     let mut import = Import {
         args,
-        url,
+        upstream,
         completions: lists.completions,
         files,
         taken,
@@ -44,8 +51,12 @@ pub(super) fn convert(args: &ImportArgs, url: &str, lists: &Lists) -> Imported {
     files.insert(format!("{server}/server.yaml"), server_file(server, description, &ids));
     let others = lists.prompts.len() + lists.resources.len() + lists.templates.len();
     let tools = ids.len().saturating_sub(others);
+    let from = match upstream {
+        Upstream::Url(url) => url,
+        Upstream::Package(package) => package.name,
+    };
     let said = format!(
-        "{tools} tools, {} prompts, {} resources, {} templates from {url}",
+        "{tools} tools, {} prompts, {} resources, {} templates from {from}",
         lists.prompts.len(),
         lists.resources.len(),
         lists.templates.len(),
@@ -55,7 +66,7 @@ pub(super) fn convert(args: &ImportArgs, url: &str, lists: &Lists) -> Imported {
 
 struct Import<'a> {
     args: &'a ImportArgs,
-    url: &'a str,
+    upstream: &'a Upstream<'a>,
     completions: bool,
     files: BTreeMap<String, String>,
     taken: BTreeSet<String>,
@@ -174,18 +185,38 @@ impl Import<'_> {
     }
 
     fn add(&mut self, mut spec: Map<String, Value>, upstream_name: &str, item: &Value) {
-        let url = self.args.proxy_url.as_deref().unwrap_or(self.url);
+        let id = spec.get("id").and_then(Value::as_str).unwrap_or_default().to_owned();
+        let runtime = match self.upstream {
+            Upstream::Url(url) => self.proxied(url, upstream_name, item),
+            Upstream::Package(package) => {
+                if let Some(domains) = Package::domains(self.args, &id)
+                    && let Some(Value::Object(security)) = spec.get_mut("security")
+                {
+                    security.insert("allowedDomains".into(), domains);
+                }
+                let mut runtime = package.kept(self.args, &id);
+                runtime.insert("mode".into(), "mcp-stdio".into());
+                runtime.insert("package".into(), package.name.into());
+                runtime.insert("tool".into(), upstream_name.into());
+                runtime.insert("pin".into(), pin(item).into());
+                Value::Object(runtime)
+            }
+        };
+        spec.insert("runtime".into(), runtime);
+        let text = serde_json::to_string_pretty(&Value::Object(spec)).unwrap_or_default();
+        self.files.insert(spec_path(&self.args.server, &id), text + "\n");
+        self.ids.push(id);
+    }
+
+    fn proxied(&self, url: &str, upstream_name: &str, item: &Value) -> Value {
+        let url = self.args.proxy_url.as_deref().unwrap_or(url);
         let mut target = json!({"url": url, "tool": upstream_name, "pin": pin(item)});
         if !self.args.pages.is_empty()
             && let Some(target) = target.as_object_mut()
         {
             target.insert("pages".into(), json!(self.args.pages));
         }
-        spec.insert("runtime".into(), proxy("mcp", target, self.args));
-        let id = spec.get("id").and_then(Value::as_str).unwrap_or_default().to_owned();
-        let text = serde_json::to_string_pretty(&Value::Object(spec)).unwrap_or_default();
-        self.files.insert(spec_path(&self.args.server, &id), text + "\n");
-        self.ids.push(id);
+        proxy("mcp", target, self.args)
     }
 }
 
@@ -201,6 +232,7 @@ mod tests {
     fn args() -> ImportArgs {
         ImportArgs {
             mcp: Some("https://up.example/mcp".into()),
+            stdio: None,
             openapi: None,
             tags: Vec::new(),
             operations: Vec::new(),
@@ -218,7 +250,7 @@ mod tests {
     fn converted(tool: Value) -> Imported {
         let args = args();
         let lists = Lists { tools: vec![tool], ..Lists::default() };
-        convert(&args, "https://up.example/mcp", &lists)
+        convert(&args, &Upstream::Url("https://up.example/mcp"), &lists)
     }
 
     #[test]
@@ -228,7 +260,7 @@ mod tests {
             [(false, json!(null)), (true, json!({"id": "upstream", "kind": "upstream"}))]
         {
             let lists = Lists { templates: vec![template.clone()], completions, ..Lists::default() };
-            let imported = convert(&args(), "https://up.example/mcp", &lists);
+            let imported = convert(&args(), &Upstream::Url("https://up.example/mcp"), &lists);
             assert_eq!(spec(&imported)["primitiveSchema"]["completions"], expected);
         }
     }
@@ -251,6 +283,35 @@ mod tests {
         let told = imported.dropped.join("\n");
         assert_eq!(imported.dropped.len(), 2, "{told}");
         assert!(told.contains("asp/y") && told.contains("io.modelcontextprotocol/x"), "{told}");
+    }
+
+    #[test]
+    fn what_a_former_spec_says_of_a_packages_process_stays_and_its_package_is_pinned_as_it_is() {
+        let root = tempfile::tempdir().unwrap();
+        let args = ImportArgs { out: root.path().to_owned(), ..args() };
+        let package = || Upstream::Package(Package { name: "@a/s@2.0.0", sha256: "ab".into() });
+        let tool = json!({"name": "t", "inputSchema": {"type": "object"}});
+        let lists = Lists { tools: vec![tool.clone()], ..Lists::default() };
+        let first = spec(&convert(&args, &package(), &lists));
+        let own = json!({"mode": "mcp-stdio", "package": "@a/s@2.0.0", "tool": "t", "pin": pin(&tool)});
+        assert_eq!(first["runtime"], own);
+        let mut edited = first.clone();
+        edited["security"]["allowedDomains"] = json!(["a.example"]);
+        for (key, value) in
+            [("resources", json!({"memory": "1G"})), ("artifactSha256", json!("cd")), ("pin", json!("old"))]
+        {
+            edited["runtime"][key] = value;
+        }
+        std::fs::create_dir(root.path().join("up")).unwrap();
+        std::fs::write(root.path().join("up/t.json"), edited.to_string()).unwrap();
+        let again = spec(&convert(&args, &package(), &lists));
+        let mut kept = own;
+        kept["resources"] = json!({"memory": "1G"});
+        kept["artifactSha256"] = json!("ab");
+        assert_eq!(
+            (&again["runtime"], &again["security"]["allowedDomains"][0]),
+            (&kept, &json!("a.example"))
+        );
     }
 
     #[test]

@@ -25,6 +25,7 @@ use crate::execution::Execution;
 use crate::executors::delegate::Delegates;
 use crate::executors::plugin::reference::STDIO;
 use crate::executors::proxy::mcp::downstream::Clients;
+use crate::executors::proxy::mcp::watching::Watches;
 use crate::minting::{self, Minter};
 
 /// One call as its plugin gets it.
@@ -43,6 +44,8 @@ pub(super) struct Job<'a> {
     pub listener: Option<LogListener>,
     /// Whom a stdio server's own requests are put to.
     pub clients: Arc<Clients>,
+    /// Of a stdio server: who looks at what it lists, and what it goes by there.
+    pub package: Option<(Arc<Watches>, String)>,
 }
 
 impl Job<'_> {
@@ -53,6 +56,13 @@ impl Job<'_> {
     /// What the plugin logs, as events have it; told to whoever listens.
     pub(super) fn heard(&self, line: ppp::LogLine) -> (LogLevel, String) {
         logs::heard(line, &self.plugin.id, self.listener.as_ref())
+    }
+
+    /// The stdio server says that it lists otherwise than before.
+    pub(super) fn lists_changed(&self) {
+        if let Some((watches, name)) = &self.package {
+            watches.changed(name);
+        }
     }
 
     pub(super) fn allocation(&self) -> AllocateWorkerRequest {
@@ -127,7 +137,8 @@ impl Job<'_> {
     }
 
     fn list(&self) -> ppp::ListResourcesRequest {
-        ppp::ListResourcesRequest { ctx: Some(self.context()), request_id: self.call().id.to_string() }
+        let request_id = self.call().id.to_string();
+        ppp::ListResourcesRequest { ctx: Some(self.context()), request_id, mcp: false }
     }
 
     fn read(&self, attempt_state: &AttemptState) -> ppp::ReadResourceRequest {

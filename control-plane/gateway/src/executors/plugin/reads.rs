@@ -69,13 +69,13 @@ pub(super) async fn run(job: &Job<'_>, mut tunnel: Tunnel) -> AttemptOutcome {
             }
             Heard::Prompt(prompt) => return ended(messages(prompt)),
             Heard::Message(Payload::Failed(end)) => return ended(failure(job, &end)),
-            Heard::Message(Payload::Log(line)) => drop(job.heard(line)),
             Heard::Message(Payload::McpRequested(asked)) => {
                 if let Err(Broken(what)) = relayed.take(asked) {
                     return lost(job, what);
                 }
             }
-            Heard::Message(_) | Heard::Listed(_) => {}
+            Heard::Message(payload) => beside(job, payload),
+            Heard::Listed(_) => {}
             // A resource may have no contents; a prompt always has its answer.
             Heard::End
                 if !call.was_handed_over()
@@ -91,6 +91,15 @@ pub(super) async fn run(job: &Job<'_>, mut tunnel: Tunnel) -> AttemptOutcome {
                 }
             }
         }
+    }
+}
+
+/// What is said beside the answer.
+fn beside(job: &Job<'_>, payload: Payload) {
+    match payload {
+        Payload::Log(line) => drop(job.heard(line)),
+        Payload::McpListsChanged(_) => job.lists_changed(),
+        _ => {}
     }
 }
 
@@ -115,7 +124,7 @@ async fn told(job: &Job<'_>, tunnel: &mut Tunnel, event: &TunnelEvent) -> Option
             }
             None
         }
-        tunnel_event::Type::TunnelReady => match tunnel.ready(call).await {
+        tunnel_event::Type::TunnelReady => match tunnel.ready(Some(call)).await {
             Ok(()) => None,
             Err(_) => Some(lost(job, "the tunnel takes no more frames")),
         },

@@ -139,17 +139,15 @@ impl Session<'_> {
     async fn read(&mut self, payload: Payload) -> Step {
         self.check_request(&payload)?;
         // Whoever says anything but a failure goes on after an expiry.
-        if !matches!(payload, Payload::Failed(_) | Payload::Log(_) | Payload::Pong(_)) {
+        use Payload::{Failed, Log, McpListsChanged, Pong};
+        if !matches!(payload, Failed(_) | Log(_) | Pong(_) | McpListsChanged(_)) {
             self.expires = None;
         }
         match payload {
             Payload::Init(init) => self.begun(init).await,
             Payload::Status(status) => self.status(status),
             Payload::Progress(progress) => self.progress(progress),
-            Payload::Log(line) => {
-                self.log(line);
-                Ok(())
-            }
+            Payload::Log(line) => self.log(line),
             Payload::Chunk(chunk) => {
                 let text = self.attempt_state.chunks.push(&chunk);
                 self.job.call().emit(Event::Chunk { text });
@@ -188,6 +186,10 @@ impl Session<'_> {
             Payload::McpRequested(asked) => {
                 let taken = self.relayed.take(asked);
                 taken.map_err(|relayed::Broken(what)| self.broken(what))
+            }
+            Payload::McpListsChanged(_) => {
+                self.job.lists_changed();
+                Ok(())
             }
             Payload::Completed(end) => Err(self.completed(&end)),
             Payload::Failed(end) => Err(self.failed(&end)),
@@ -234,6 +236,7 @@ impl Session<'_> {
             Payload::ResourceChanged(m) => &m.request_id,
             Payload::ElicitationCompleted(m) => &m.request_id,
             Payload::McpRequested(m) => &m.request_id,
+            Payload::McpListsChanged(m) => &m.request_id,
             Payload::Init(_) | Payload::Pong(_) => return Ok(()),
         };
         // A log line of the worker's own has no call.
@@ -260,7 +263,7 @@ impl Session<'_> {
                 Ok(())
             }
             tunnel_event::Type::TunnelReady => {
-                let sent = self.tunnel.ready(&call).await;
+                let sent = self.tunnel.ready(Some(&call)).await;
                 sent.map_err(|fault| self.lost(fault))
             }
             tunnel_event::Type::WorkerCrashed => {
@@ -316,10 +319,11 @@ impl Session<'_> {
         Ok(())
     }
 
-    fn log(&self, line: LogLine) {
+    fn log(&self, line: LogLine) -> Step {
         let (level, text) = self.job.heard(line);
         let logger = Some(self.job.call().entry.primitive.id.clone());
         self.job.call().emit(Event::Log { level, logger, data: text.into() });
+        Ok(())
     }
 
     fn asked(&mut self, begin: impl FnOnce(&Job<'_>, &mut AttemptState) -> Result<(), AskedTwice>) -> Step {

@@ -88,7 +88,8 @@ impl From<Rejection> for OpenFault {
 pub(super) struct Opening<'a> {
     pub init: Any,
     pub work: Any,
-    pub call: &'a Call,
+    /// `None`: it is no call's, but a look at what there is.
+    pub call: Option<&'a Call>,
 }
 
 /// What the runtime is asked for.
@@ -119,8 +120,8 @@ impl Tunnel {
         // A fresh process is never there at once.
         let early = !request.force_fresh_process && work.value.len() <= EARLY;
         request.work = early.then(|| work.clone());
-        let before = call.was_handed_over();
-        if early {
+        let before = call.is_none_or(Call::was_handed_over);
+        if let Some(call) = call.filter(|_| early) {
             call.hand_over();
         }
         let decided = timeout(ALLOCATE_TIMEOUT, allocate(&mut stream, &request)).await;
@@ -163,12 +164,12 @@ impl Tunnel {
     }
 
     /// The worker is attached: work that waited for it gets on its way.
-    pub(super) async fn ready(&mut self, call: &Call) -> Result<(), TunnelFault> {
+    pub(super) async fn ready(&mut self, call: Option<&Call>) -> Result<(), TunnelFault> {
         if let Some(assignment) = &mut self.lease.assignment {
             assignment.ready = true;
         }
         let held = std::mem::take(&mut self.held);
-        if !held.is_empty() {
+        if let Some(call) = call.filter(|_| !held.is_empty()) {
             call.hand_over();
         }
         for message in held {
@@ -221,8 +222,8 @@ impl Tunnel {
 }
 
 /// Nothing of the call reached a worker, now or before.
-fn give_back(call: &Call, handed_over_before: bool) {
-    if !handed_over_before {
+fn give_back(call: Option<&Call>, handed_over_before: bool) {
+    if let Some(call) = call.filter(|_| !handed_over_before) {
         call.take_back();
     }
 }

@@ -30,10 +30,11 @@ mod completion;
 pub mod downstream;
 mod following;
 pub mod listing;
+mod looking;
 mod message;
-mod pinned;
+pub(in crate::executors) mod pinned;
 mod sessions;
-mod watching;
+pub(in crate::executors) mod watching;
 
 use client::modern::{Eras, mirrored};
 use client::proof::Proof;
@@ -42,9 +43,10 @@ use client::tasks::ClientTasks;
 use client::{Client, Exchange, Fault};
 use downstream::{Clients, capabilities};
 use following::Followings;
+use looking::OverHttp;
 use pinned::PinnedItems;
 use sessions::{Sessions, Slot};
-use watching::Watches;
+use watching::{Upstream, Watches};
 
 /// Longest silence of a connection: how long an upstream may be silent in a call is judged there.
 const SILENCE: Duration = Duration::from_secs(3600);
@@ -70,7 +72,7 @@ impl McpUpstreams {
         Ok(McpUpstreams {
             outbound: Outbound::with_silence(SILENCE)?,
             sessions: Arc::default(),
-            watches: Watches::of(PinnedItems::counted_by(metrics), next_id.clone()),
+            watches: Watches::of(Arc::new(PinnedItems::counted_by(metrics)), looking::PATIENCE),
             followings: Followings::of(next_id.clone()),
             next_id,
             tasks: Arc::default(),
@@ -82,6 +84,11 @@ impl McpUpstreams {
     /// A snapshot has these primitives.
     pub(super) fn prepare(&self, primitives: &[Primitive]) {
         self.watches.items.replace(primitives);
+    }
+
+    /// What was accepted of all upstreams, packages among them.
+    pub(super) fn pinned(&self) -> Arc<PinnedItems> {
+        self.watches.items.clone()
     }
 
     /// Whether the upstream of a primitive still lists what was accepted of it.
@@ -123,7 +130,8 @@ impl McpUpstreams {
         let kind = format!("{declared} {}", auth::name_of(auth));
         let slot = self.sessions.slot(client.url.as_str(), call, &kind);
         let opens = slot.try_lock().is_ok_and(|held| held.is_none());
-        self.watches.enter(&target.url, &client, opens).await;
+        let upstream = Upstream { name: &target.url, place: client.url.as_str(), again: opens };
+        self.watches.enter(upstream, || OverHttp::of(client.clone(), self.next_id.clone())).await;
         if !self.offers(&call.entry.primitive) {
             // What the upstream lists no more is as unknown as what was never here (I-10).
             call.take_back();

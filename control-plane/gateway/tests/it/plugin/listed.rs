@@ -73,7 +73,7 @@ fn listing(fails_after: usize) -> (Runtime, Arc<AtomicUsize>) {
                 info("https://example.com/".into(), ""),
                 info(format!("page://{times}"), ""),
             ];
-            worker.say_packed(packed(&ListResourcesResponse { resources })).await;
+            worker.say_packed(packed(&ListResourcesResponse { resources, mcp: None })).await;
         }
     }));
     (runtime, asked)

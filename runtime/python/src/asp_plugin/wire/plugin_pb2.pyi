@@ -410,6 +410,12 @@ class McpRequested(_message.Message):
     withdrawn: bool
     def __init__(self, request_id: _Optional[str] = ..., correlation_id: _Optional[str] = ..., method: _Optional[str] = ..., params: _Optional[_Union[Json, _Mapping]] = ..., withdrawn: _Optional[bool] = ...) -> None: ...
 
+class McpListsChanged(_message.Message):
+    __slots__ = ("request_id",)
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    request_id: str
+    def __init__(self, request_id: _Optional[str] = ...) -> None: ...
+
 class ElicitationField(_message.Message):
     __slots__ = ("name", "type", "required", "label")
     NAME_FIELD_NUMBER: _ClassVar[int]
@@ -505,7 +511,7 @@ class ClientMessage(_message.Message):
     def __init__(self, init: _Optional[_Union[InitRequest, _Mapping]] = ..., invoke: _Optional[_Union[InvokeRequest, _Mapping]] = ..., cancel: _Optional[_Union[CancelRequest, _Mapping]] = ..., user_input: _Optional[_Union[DeliverUserInput, _Mapping]] = ..., delegation_result: _Optional[_Union[DeliverDelegationResult, _Mapping]] = ..., ping: _Optional[_Union[Ping, _Mapping]] = ..., checkpoint_ack: _Optional[_Union[CheckpointAck, _Mapping]] = ..., mcp_answer: _Optional[_Union[DeliverMcpAnswer, _Mapping]] = ...) -> None: ...
 
 class ServerMessage(_message.Message):
-    __slots__ = ("init", "status", "progress", "chunk", "artifact", "elicitation", "delegation", "log", "completed", "failed", "cancel", "pong", "checkpoint", "artifact_data", "resource_changed", "elicitation_completed", "mcp_requested")
+    __slots__ = ("init", "status", "progress", "chunk", "artifact", "elicitation", "delegation", "log", "completed", "failed", "cancel", "pong", "checkpoint", "artifact_data", "resource_changed", "elicitation_completed", "mcp_requested", "mcp_lists_changed")
     INIT_FIELD_NUMBER: _ClassVar[int]
     STATUS_FIELD_NUMBER: _ClassVar[int]
     PROGRESS_FIELD_NUMBER: _ClassVar[int]
@@ -523,6 +529,7 @@ class ServerMessage(_message.Message):
     RESOURCE_CHANGED_FIELD_NUMBER: _ClassVar[int]
     ELICITATION_COMPLETED_FIELD_NUMBER: _ClassVar[int]
     MCP_REQUESTED_FIELD_NUMBER: _ClassVar[int]
+    MCP_LISTS_CHANGED_FIELD_NUMBER: _ClassVar[int]
     init: InitResponse
     status: StatusUpdated
     progress: Progress
@@ -540,15 +547,18 @@ class ServerMessage(_message.Message):
     resource_changed: ResourceChanged
     elicitation_completed: ElicitationCompleted
     mcp_requested: McpRequested
-    def __init__(self, init: _Optional[_Union[InitResponse, _Mapping]] = ..., status: _Optional[_Union[StatusUpdated, _Mapping]] = ..., progress: _Optional[_Union[Progress, _Mapping]] = ..., chunk: _Optional[_Union[ResultChunk, _Mapping]] = ..., artifact: _Optional[_Union[ArtifactEmitted, _Mapping]] = ..., elicitation: _Optional[_Union[ElicitationRequested, _Mapping]] = ..., delegation: _Optional[_Union[DelegationRequested, _Mapping]] = ..., log: _Optional[_Union[LogLine, _Mapping]] = ..., completed: _Optional[_Union[Completed, _Mapping]] = ..., failed: _Optional[_Union[Failed, _Mapping]] = ..., cancel: _Optional[_Union[CancelResponse, _Mapping]] = ..., pong: _Optional[_Union[Pong, _Mapping]] = ..., checkpoint: _Optional[_Union[Checkpoint, _Mapping]] = ..., artifact_data: _Optional[_Union[ArtifactData, _Mapping]] = ..., resource_changed: _Optional[_Union[ResourceChanged, _Mapping]] = ..., elicitation_completed: _Optional[_Union[ElicitationCompleted, _Mapping]] = ..., mcp_requested: _Optional[_Union[McpRequested, _Mapping]] = ...) -> None: ...
+    mcp_lists_changed: McpListsChanged
+    def __init__(self, init: _Optional[_Union[InitResponse, _Mapping]] = ..., status: _Optional[_Union[StatusUpdated, _Mapping]] = ..., progress: _Optional[_Union[Progress, _Mapping]] = ..., chunk: _Optional[_Union[ResultChunk, _Mapping]] = ..., artifact: _Optional[_Union[ArtifactEmitted, _Mapping]] = ..., elicitation: _Optional[_Union[ElicitationRequested, _Mapping]] = ..., delegation: _Optional[_Union[DelegationRequested, _Mapping]] = ..., log: _Optional[_Union[LogLine, _Mapping]] = ..., completed: _Optional[_Union[Completed, _Mapping]] = ..., failed: _Optional[_Union[Failed, _Mapping]] = ..., cancel: _Optional[_Union[CancelResponse, _Mapping]] = ..., pong: _Optional[_Union[Pong, _Mapping]] = ..., checkpoint: _Optional[_Union[Checkpoint, _Mapping]] = ..., artifact_data: _Optional[_Union[ArtifactData, _Mapping]] = ..., resource_changed: _Optional[_Union[ResourceChanged, _Mapping]] = ..., elicitation_completed: _Optional[_Union[ElicitationCompleted, _Mapping]] = ..., mcp_requested: _Optional[_Union[McpRequested, _Mapping]] = ..., mcp_lists_changed: _Optional[_Union[McpListsChanged, _Mapping]] = ...) -> None: ...
 
 class ListResourcesRequest(_message.Message):
-    __slots__ = ("ctx", "request_id")
+    __slots__ = ("ctx", "request_id", "mcp")
     CTX_FIELD_NUMBER: _ClassVar[int]
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    MCP_FIELD_NUMBER: _ClassVar[int]
     ctx: Context
     request_id: str
-    def __init__(self, ctx: _Optional[_Union[Context, _Mapping]] = ..., request_id: _Optional[str] = ...) -> None: ...
+    mcp: bool
+    def __init__(self, ctx: _Optional[_Union[Context, _Mapping]] = ..., request_id: _Optional[str] = ..., mcp: _Optional[bool] = ...) -> None: ...
 
 class ResourceInfo(_message.Message):
     __slots__ = ("uri", "name", "title", "description", "mime_type")
@@ -565,10 +575,26 @@ class ResourceInfo(_message.Message):
     def __init__(self, uri: _Optional[str] = ..., name: _Optional[str] = ..., title: _Optional[str] = ..., description: _Optional[str] = ..., mime_type: _Optional[str] = ...) -> None: ...
 
 class ListResourcesResponse(_message.Message):
-    __slots__ = ("resources",)
+    __slots__ = ("resources", "mcp")
     RESOURCES_FIELD_NUMBER: _ClassVar[int]
+    MCP_FIELD_NUMBER: _ClassVar[int]
     resources: _containers.RepeatedCompositeFieldContainer[ResourceInfo]
-    def __init__(self, resources: _Optional[_Iterable[_Union[ResourceInfo, _Mapping]]] = ...) -> None: ...
+    mcp: McpLists
+    def __init__(self, resources: _Optional[_Iterable[_Union[ResourceInfo, _Mapping]]] = ..., mcp: _Optional[_Union[McpLists, _Mapping]] = ...) -> None: ...
+
+class McpLists(_message.Message):
+    __slots__ = ("tools", "prompts", "resources", "templates", "tells_of_changes")
+    TOOLS_FIELD_NUMBER: _ClassVar[int]
+    PROMPTS_FIELD_NUMBER: _ClassVar[int]
+    RESOURCES_FIELD_NUMBER: _ClassVar[int]
+    TEMPLATES_FIELD_NUMBER: _ClassVar[int]
+    TELLS_OF_CHANGES_FIELD_NUMBER: _ClassVar[int]
+    tools: Json
+    prompts: Json
+    resources: Json
+    templates: Json
+    tells_of_changes: bool
+    def __init__(self, tools: _Optional[_Union[Json, _Mapping]] = ..., prompts: _Optional[_Union[Json, _Mapping]] = ..., resources: _Optional[_Union[Json, _Mapping]] = ..., templates: _Optional[_Union[Json, _Mapping]] = ..., tells_of_changes: _Optional[bool] = ...) -> None: ...
 
 class Asked(_message.Message):
     __slots__ = ("elicitations", "delegations")

@@ -32,6 +32,8 @@ pub async fn open(stdin: ChildStdin, stdout: ChildStdout) -> Result<(Bridge, Inb
         asked: Asked::default(),
         pings: BTreeMap::new(),
         unheeded: BTreeSet::new(),
+        tells_of_changes: false,
+        lists_changed: false,
         out,
     };
     let client = json!({"name": "asp-runtime", "version": env!("CARGO_PKG_VERSION")});
@@ -52,7 +54,10 @@ pub async fn open(stdin: ChildStdin, stdout: ChildStdout) -> Result<(Bridge, Inb
         }
     };
     bridge.write(&json!({"jsonrpc": "2.0", "method": "notifications/initialized"})).await?;
-    let logs = server.get("capabilities").and_then(|capabilities| capabilities.get("logging"));
+    let has = server.get("capabilities");
+    let tells = |list: &str| has.and_then(|has| has.get(list)?.get("listChanged")?.as_bool()) == Some(true);
+    bridge.tells_of_changes = ["tools", "prompts", "resources"].into_iter().any(tells);
+    let logs = has.and_then(|has| has.get("logging"));
     if logs.is_some_and(Value::is_object) {
         let id = bridge.request("logging/setLevel", &json!({"level": LOG_LEVEL})).await?;
         bridge.ignore(id);

@@ -1,14 +1,14 @@
 //! Reads of resources and prompts of an MCP server, which a plugin has calls of their own for.
 //!
-//! Owns `resources/read` and `prompts/get`, and what their results are in PPP. Refuses to complete what somebody types:
+//! Owns `resources/read` and `prompts/get`, the lists as reads of several requests, and what their results are in PPP. Refuses to complete what somebody types:
 //! the spec lists the values, or nothing does.
 
 use std::collections::BTreeMap;
 
 use asp_proto::plugin::server_message::Payload as Out;
 use asp_proto::plugin::{
-    ContentChunk, GetPromptRequest, GetPromptResponse, Json, PromptMessage, ReadResourceRequest,
-    content_chunk,
+    ContentChunk, GetPromptRequest, GetPromptResponse, Json, ListResourcesResponse, PromptMessage,
+    ReadResourceRequest, content_chunk,
 };
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -17,6 +17,7 @@ use tokio::sync::mpsc;
 use tonic::Status;
 
 use super::INVALID_PARAMS;
+use super::listing::Listing;
 use super::said;
 use super::wire::Answer;
 
@@ -35,6 +36,8 @@ pub struct Reading {
 pub enum Work {
     Resource(ReadResourceRequest),
     Prompt(GetPromptRequest),
+    /// All that there is.
+    Lists(Box<Listing>),
 }
 
 /// What comes of it.
@@ -44,7 +47,15 @@ pub enum Part {
     /// The last part.
     Contents(Vec<ContentChunk>),
     Prompt(GetPromptResponse),
+    Lists(ListResourcesResponse),
     Failed(Status),
+}
+
+/// What an answer of the server is.
+pub(super) enum Given {
+    Part(Part),
+    /// The server is to be asked again.
+    Rest(Box<Work>),
 }
 
 /// What goes with each request: the call's own id as the token of its progress, and its trace.
@@ -59,7 +70,12 @@ impl Work {
         match self {
             Work::Resource(request) => &request.request_id,
             Work::Prompt(request) => &request.request_id,
+            Work::Lists(listing) => &listing.request.request_id,
         }
+    }
+
+    pub(super) fn lists(&self) -> bool {
+        matches!(self, Work::Lists(_))
     }
 
     /// Whether nothing is to be read yet, because somebody types.
@@ -67,11 +83,13 @@ impl Work {
         match self {
             Work::Resource(request) => !request.completing.is_empty(),
             Work::Prompt(request) => !request.completing.is_empty(),
+            Work::Lists(_) => false,
         }
     }
 
-    pub(super) fn request(&self) -> (&'static str, Value) {
-        match self {
+    /// The request to the server; `None` when it has said all.
+    pub(super) fn request(&self) -> Option<(&'static str, Value)> {
+        Some(match self {
             Work::Resource(request) => {
                 let uri = if request.uri.is_empty() { &request.primitive } else { &request.uri };
                 let meta = meta(&request.request_id, &request.attrs);
@@ -83,12 +101,18 @@ impl Work {
                 let meta = meta(&request.request_id, &request.attrs);
                 ("prompts/get", json!({"name": request.name, "arguments": arguments, "_meta": meta}))
             }
-        }
+            Work::Lists(listing) => return listing.next(),
+        })
     }
 
-    /// What the server's answer is to whoever asked.
-    pub(super) fn given(&self, answer: Answer) -> Part {
+    /// What the server's answer is to whoever asked. `tells_of_changes`: whether it says when a list changes.
+    pub(super) fn given(self, answer: Answer, tells_of_changes: bool) -> Given {
         let given = match (self, answer) {
+            (Work::Lists(mut listing), answer) => match listing.take(answer) {
+                Ok(()) if listing.next().is_some() => return Given::Rest(Box::new(Work::Lists(listing))),
+                Ok(()) => Ok(Part::Lists(listing.finish(tells_of_changes))),
+                Err(status) => Err(status),
+            },
             (Work::Resource(_), Answer::Result(result)) => contents(&result).map(Part::Contents),
             (Work::Prompt(_), Answer::Result(result)) => Ok(Part::Prompt(prompt(&result))),
             (_, Answer::Error { code, message }) => Err(match code {
@@ -97,7 +121,7 @@ impl Work {
                 _ => Status::internal(message),
             }),
         };
-        given.unwrap_or_else(Part::Failed)
+        Given::Part(given.unwrap_or_else(Part::Failed))
     }
 }
 
@@ -160,14 +184,15 @@ mod tests {
 
     #[test]
     fn an_error_of_the_server_is_told_by_its_kind() {
-        let work = Work::Resource(ReadResourceRequest::default());
         for (code, expected) in [
             (RESOURCE_NOT_FOUND, tonic::Code::NotFound),
             (INVALID_PARAMS, tonic::Code::InvalidArgument),
             (-1, tonic::Code::Internal),
         ] {
-            let part = work.given(Answer::Error { code, message: "no".into() });
-            assert!(matches!(part, Part::Failed(status) if status.code() == expected), "{code}");
+            let work = Work::Resource(ReadResourceRequest::default());
+            let given = work.given(Answer::Error { code, message: "no".into() }, false);
+            let Given::Part(Part::Failed(status)) = given else { panic!("{code}") };
+            assert_eq!(status.code(), expected, "{code}");
         }
     }
 }

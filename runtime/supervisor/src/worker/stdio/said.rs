@@ -48,7 +48,8 @@ pub(super) fn notified(method: &str, params: &Value, only: String) -> Option<Out
         "notifications/tools/list_changed"
         | "notifications/resources/list_changed"
         | "notifications/prompts/list_changed" => {
-            let message = format!("{method}: what is offered of this server stays as its specs say");
+            let message =
+                format!("{method}: what is offered of this server stays as its specs and their pins say");
             Some(log(String::new(), "warning", message))
         }
         _ => None,

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use arc_swap::ArcSwap;
 use asp_proto::snapshot::runtime::Mode;
-use asp_proto::snapshot::{Kind, Primitive, ProxyMcp};
+use asp_proto::snapshot::{Kind, McpStdio, Primitive, ProxyMcp};
 use asp_registry::pin;
 use parking_lot::Mutex;
 use serde_json::Value;
@@ -32,7 +32,8 @@ enum List {
 /// An item of an upstream.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Item {
-    url: String,
+    /// What its upstream goes by.
+    upstream: String,
     list: List,
     name: String,
     pin: String,
@@ -63,10 +64,10 @@ struct Schemas<T> {
 
 /// The accepted items of the snapshot in force, and what is known of their upstreams.
 #[derive(Default)]
-pub(super) struct PinnedItems {
+pub(in crate::executors) struct PinnedItems {
     known: Mutex<Known>,
-    /// The URLs of their upstreams.
-    urls: ArcSwap<HashSet<String>>,
+    /// What their upstreams go by.
+    upstreams: ArcSwap<HashSet<String>>,
     /// Those that are not served.
     off: ArcSwap<HashSet<Item>>,
     changes: AtomicU64,
@@ -86,7 +87,7 @@ impl PinnedItems {
     }
 
     /// A snapshot has these primitives.
-    pub(super) fn replace(&self, primitives: &[Primitive]) {
+    pub(in crate::executors) fn replace(&self, primitives: &[Primitive]) {
         let mut known = self.known.lock();
         let before = std::mem::take(&mut known.items);
         for primitive in primitives {
@@ -97,22 +98,22 @@ impl PinnedItems {
             known.items.insert(item, (accepted, standing));
         }
         let Known { items, listed } = &mut *known;
-        let urls: HashSet<String> = items.keys().map(|item| item.url.clone()).collect();
-        listed.retain(|url, _| urls.contains(url));
-        self.urls.store(Arc::new(urls));
+        let upstreams: HashSet<String> = items.keys().map(|item| item.upstream.clone()).collect();
+        listed.retain(|upstream, _| upstreams.contains(upstream));
+        self.upstreams.store(Arc::new(upstreams));
         self.evaluate(&mut known, None);
     }
 
-    /// Whether anything of the upstream at `url` was accepted with its digest.
-    pub(super) fn has_pins_of(&self, url: &str) -> bool {
-        self.urls.load().contains(url)
+    /// Whether anything of the upstream was accepted with its digest.
+    pub(in crate::executors) fn has_pins_of(&self, upstream: &str) -> bool {
+        self.upstreams.load().contains(upstream)
     }
 
-    /// The upstream at `url` lists this now.
-    pub(super) fn learn(&self, url: &str, lists: &Lists) {
+    /// The upstream lists this now.
+    pub(in crate::executors) fn learn(&self, upstream: &str, lists: &Lists) {
         let pinned: HashSet<(List, String)> = {
             let known = self.known.lock();
-            let of_it = known.items.keys().filter(|item| item.url == url);
+            let of_it = known.items.keys().filter(|item| item.upstream == upstream);
             of_it.map(|item| (item.list, item.name.clone())).collect()
         };
         // What nobody accepted is kept nowhere.
@@ -132,18 +133,18 @@ impl PinnedItems {
             }
         }
         let mut known = self.known.lock();
-        known.listed.insert(url.to_owned(), listed);
-        self.evaluate(&mut known, Some(url));
+        known.listed.insert(upstream.to_owned(), listed);
+        self.evaluate(&mut known, Some(upstream));
     }
 
     /// Whether the primitive is served, as far as its upstream is concerned.
-    pub(super) fn offers(&self, primitive: &Primitive) -> bool {
+    pub(in crate::executors) fn offers(&self, primitive: &Primitive) -> bool {
         let off = self.off.load();
         off.is_empty() || item(primitive).is_none_or(|item| !off.contains(&item))
     }
 
     /// Changes whenever [`PinnedItems::offers`] answers otherwise than before.
-    pub(super) fn changes(&self) -> u64 {
+    pub(in crate::executors) fn changes(&self) -> u64 {
         self.changes.load(Ordering::Acquire)
     }
 
@@ -156,8 +157,10 @@ impl PinnedItems {
         let mut removed = 0;
         for (item, (accepted, standing)) in items.iter_mut() {
             let now = match of {
-                Some(url) if item.url != url => *standing,
-                _ => listed.get(&item.url).map_or(Standing::Same, |listed| compare(item, accepted, listed)),
+                Some(upstream) if item.upstream != upstream => *standing,
+                _ => listed
+                    .get(&item.upstream)
+                    .map_or(Standing::Same, |listed| compare(item, accepted, listed)),
             };
             if std::mem::replace(standing, now) != now {
                 tell(item, now);
@@ -206,22 +209,24 @@ fn compare(item: &Item, accepted: &Schemas<String>, listed: &Listed) -> Standing
 }
 
 fn tell(item: &Item, now: Standing) {
-    let url = &item.url;
+    let upstream = &item.upstream;
     let name = &item.name;
     match now {
-        Standing::Same => tracing::info!(url, name, "an upstream lists an item as it was accepted again"),
+        Standing::Same => {
+            tracing::info!(upstream, name, "an upstream lists an item as it was accepted again")
+        }
         Standing::Changed => tracing::warn!(
-            url,
+            upstream,
             name,
             "an upstream has changed an item: it is served as it was accepted; look at the change with asp import, and accept it with --accept"
         ),
         Standing::Incompatible => tracing::warn!(
-            url,
+            upstream,
             name,
             "an upstream's tool refuses what its accepted schema takes, or answers what that does not promise: it is off; look at the change with asp import, and accept it with --accept"
         ),
         Standing::Removed => tracing::warn!(
-            url,
+            upstream,
             name,
             "an upstream lists an item no more: it is hidden here; import the upstream again to have it gone"
         ),
@@ -230,20 +235,29 @@ fn tell(item: &Item, now: Standing) {
 
 /// The accepted item behind a primitive; `None` where its spec accepts whatever there is.
 fn item(primitive: &Primitive) -> Option<Item> {
-    let Some(Mode::ProxyMcp(ProxyMcp { url, tool, pin, .. })) = primitive.runtime.as_ref()?.mode.as_ref()
-    else {
-        return None;
+    let (upstream, tool, pin) = match primitive.runtime.as_ref()?.mode.as_ref()? {
+        Mode::ProxyMcp(ProxyMcp { url, tool, pin, .. }) if !pin.is_empty() => (url.clone(), tool, pin),
+        Mode::McpStdio(target) if !target.pin.is_empty() => {
+            (package(primitive, target), &target.tool, &target.pin)
+        }
+        _ => return None,
     };
-    if pin.is_empty() {
-        return None;
-    }
     let list = match primitive.kind() {
         Kind::Prompt => List::Prompts,
         Kind::Resource => List::Resources,
         Kind::ResourceTemplate => List::Templates,
         _ => List::Tools,
     };
-    Some(Item { url: url.clone(), list, name: tool.clone(), pin: pin.clone() })
+    Some(Item { upstream, list, name: tool.clone(), pin: pin.clone() })
+}
+
+/// What a stdio server goes by: the package that it is, which no URL looks like.
+pub(in crate::executors) fn package(primitive: &Primitive, target: &McpStdio) -> String {
+    let (id, version) = asp_registry::stdio_package(target, &primitive.version);
+    match target.artifact_sha256.as_str() {
+        "" => format!("{id}@{version}"),
+        sha256 => format!("{id}@{version} {sha256}"),
+    }
 }
 
 #[cfg(test)]
@@ -299,5 +313,34 @@ mod tests {
         assert!(items.offers(&unpinned) && !items.offers(&primitive));
         items.replace(&[unpinned]);
         assert!(!items.has_pins_of("u") && items.offers(&primitive));
+    }
+
+    #[test]
+    fn what_a_package_lists_is_of_those_alone_that_run_by_it() {
+        let listed = json!({"name": "t", "inputSchema": {"type": "object"}});
+        let run_by = |package: &str, sha256: &str| {
+            let mut primitive = tool(&listed["inputSchema"], &pin::pin(&listed));
+            primitive.version = "1.0.0".into();
+            let target = McpStdio {
+                package: package.into(),
+                tool: "t".into(),
+                pin: pin::pin(&listed),
+                artifact_sha256: sha256.into(),
+                ..McpStdio::default()
+            };
+            primitive.runtime = Some(Runtime { mode: Some(Mode::McpStdio(target)) });
+            primitive
+        };
+        let primitives =
+            [run_by("@a/s", ""), run_by("@a/s@2.0.0", ""), run_by("@a/s", "ab"), tool(&json!({}), "p")];
+        let items = PinnedItems::default();
+        items.replace(&primitives);
+        assert!(items.has_pins_of("a__s@1.0.0") && items.has_pins_of("a__s@2.0.0"));
+        let offered = || primitives.iter().map(|primitive| items.offers(primitive)).collect::<Vec<_>>();
+        items.learn("a__s@1.0.0", &Lists::default());
+        assert_eq!(offered(), [false, true, true, true]);
+        items.learn("a__s@1.0.0", &Lists { tools: vec![listed.clone()], ..Lists::default() });
+        items.learn("a__s@1.0.0 ab", &Lists::default());
+        assert_eq!(offered(), [true, true, false, true]);
     }
 }

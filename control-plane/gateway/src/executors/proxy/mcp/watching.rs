@@ -1,47 +1,70 @@
-//! Who looks at what the upstreams list: one session at each upstream of which something was accepted.
+//! Who looks at what the upstreams list: one task for each upstream of which something was accepted.
 //!
-//! Keeps true: it lists as a client that can do everything, as `asp import` does, so that what a server lists to some
-//! clients only is not taken for removed; what the server asks it refuses. It looks when the server says that a list has
-//! changed, when a call opens a session, with a server that says nothing at each call, at most every second, and at least
-//! every minute; a call waits a moment for a look where the last one counts no more. After 10 minutes without a call it
-//! ends. Bound: one for each URL that specs name.
+//! Keeps true: it looks when the upstream says that a list has changed, when a call opens a session, with one that says
+//! nothing at each call, at most every second, and at least every minute; a call waits a moment for a look where the last one
+//! counts no more. After 10 minutes without a call it ends. Bound: one for each upstream that specs name.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use async_trait::async_trait;
 use parking_lot::Mutex;
-use serde_json::json;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::client::{Client, Fault};
-use super::listing::list;
+use super::listing::Lists;
 use super::pinned::PinnedItems;
 
 /// How often it is looked at the latest.
 const LOOK_EVERY: Duration = Duration::from_secs(60);
 /// How often at most.
 const BETWEEN: Duration = Duration::from_secs(1);
-/// How long the first call of an upstream waits for the first look, and any call for one where the last is too old.
-const FIRST_LOOK: Duration = Duration::from_secs(2);
 /// For how long a look counts at an upstream that says nothing of changes.
 const STALE: Duration = Duration::from_secs(5);
 /// After so long without a call nobody looks any more.
 const IDLE: Duration = Duration::from_secs(600);
 /// The pause after an upstream could not be looked at.
 const PAUSE: Duration = Duration::from_secs(5);
-/// Longest handshake and longest look: an upstream that says a little now and then is not waited for.
+/// Longest look, with the handshake where it needs one: an upstream that says a little now and then is not waited for.
 const LONGEST: Duration = Duration::from_secs(60);
 
-/// The looks at all upstreams of one gateway.
-pub(super) struct Watches {
+/// How one upstream is looked at.
+#[async_trait]
+pub(in crate::executors) trait Looks: Send + 'static {
+    /// What it lists now. `Err`: why nobody knows; the next look begins from the start.
+    async fn look(&mut self) -> Result<Looked, String>;
+
+    /// Returns when it says that a list has changed, for as long as it can.
+    async fn changed(&mut self);
+}
+
+/// What an upstream lists.
+pub(in crate::executors) struct Looked {
+    pub lists: Lists,
+    /// It says when that changes.
+    pub tells_of_changes: bool,
+}
+
+/// The looks at the upstreams of one kind of one gateway.
+pub(in crate::executors) struct Watches {
     pub items: Arc<PinnedItems>,
-    /// By the URL that specs name and the address that it stands for.
-    by_url: Mutex<HashMap<(String, String), Arc<Watch>>>,
-    next_id: Arc<AtomicU64>,
+    /// How long a call waits for the first look, and for one where the last is too old.
+    patience: Duration,
+    /// By the name that pins go by, and what it stands for now.
+    by_name: Mutex<HashMap<(String, String), Arc<Watch>>>,
+}
+
+/// An upstream that a call goes to.
+pub(in crate::executors) struct Upstream<'a> {
+    /// What its pins go by.
+    pub name: &'a str,
+    /// What that stands for now: of a name that stands for something else by now, the former is looked at no more.
+    pub place: &'a str,
+    /// It is to be looked at again, because the call opens a session.
+    pub again: bool,
 }
 
 struct Watch {
@@ -49,7 +72,7 @@ struct Watch {
     wanted: Notify,
     used: Mutex<Instant>,
     is_over: AtomicBool,
-    /// The server says by nothing what has changed.
+    /// The upstream says by nothing what has changed.
     is_mute: AtomicBool,
     /// When it was looked at last, or could not be.
     looked: watch::Sender<Option<Instant>>,
@@ -57,27 +80,32 @@ struct Watch {
 }
 
 impl Watches {
-    pub(super) fn of(items: PinnedItems, next_id: Arc<AtomicU64>) -> Watches {
-        Watches { items: Arc::new(items), by_url: Mutex::default(), next_id }
+    /// `patience`: how long a call waits for a look.
+    pub(in crate::executors) fn of(items: Arc<PinnedItems>, patience: Duration) -> Watches {
+        Watches { items, patience, by_name: Mutex::default() }
     }
 
-    /// A call goes to the upstream that specs name `url`. Returns when it was looked at once, and not long ago where it
-    /// says nothing of changes; `again`: the call opens a session.
-    pub(super) async fn enter(&self, url: &str, client: &Client, again: bool) {
-        if !self.items.has_pins_of(url) {
+    /// A call goes to the upstream; `looks` is how it is looked at. Returns when it was looked at once, and not long ago
+    /// where it says nothing of changes.
+    pub(in crate::executors) async fn enter<L: Looks>(
+        &self,
+        upstream: Upstream<'_>,
+        looks: impl FnOnce() -> L,
+    ) {
+        let Upstream { name, place, again } = upstream;
+        if !self.items.has_pins_of(name) {
             return;
         }
         let (watch, is_new) = {
-            let mut by_url = self.by_url.lock();
-            by_url.retain(|_, watch| !watch.is_over.load(Ordering::Acquire));
-            let key = (url.to_owned(), client.url.to_string());
-            match by_url.get(&key) {
+            let mut by_name = self.by_name.lock();
+            by_name.retain(|_, watch| !watch.is_over.load(Ordering::Acquire));
+            let key = (name.to_owned(), place.to_owned());
+            match by_name.get(&key) {
                 Some(watch) => (watch.clone(), false),
                 None => {
-                    // An address that it stands for no more is not looked at.
-                    by_url.retain(|(of, _), _| of != url);
-                    let watch = self.begin(url, client);
-                    by_url.insert(key, watch.clone());
+                    by_name.retain(|(of, _), _| of != name);
+                    let watch = begin(name, looks(), &self.items);
+                    by_name.insert(key, watch.clone());
                     (watch, true)
                 }
             }
@@ -90,37 +118,38 @@ impl Watches {
         let counts = |at: Instant| !is_mute || at.elapsed() < STALE;
         let mut looked = watch.looked.subscribe();
         let looking = looked.wait_for(|looked| looked.is_some_and(counts));
-        if tokio::time::timeout(FIRST_LOOK, looking).await.is_err() {
+        if tokio::time::timeout(self.patience, looking).await.is_err() {
             // An upstream that cannot be listed cannot be called either; if it can, not every call waits for that.
             watch.looked();
         }
     }
 
-    /// Nobody looks any more.
-    pub(super) fn clear(&self) {
-        let all = std::mem::take(&mut *self.by_url.lock());
-        drop(all);
+    /// The upstream has said to a call that it lists otherwise than before.
+    pub(in crate::executors) fn changed(&self, name: &str) {
+        let by_name = self.by_name.lock();
+        by_name.iter().filter(|((of, _), _)| of == name).for_each(|(_, watch)| watch.wanted.notify_one());
     }
 
-    fn begin(&self, url: &str, client: &Client) -> Arc<Watch> {
-        let watch = Arc::new(Watch {
-            wanted: Notify::new(),
-            used: Mutex::new(Instant::now()),
-            is_over: AtomicBool::new(false),
-            is_mute: AtomicBool::new(false),
-            looked: watch::Sender::new(None),
-            task: Mutex::default(),
-        });
-        let looking = Looking {
-            watch: Arc::downgrade(&watch),
-            url: url.to_owned(),
-            client: client.clone(),
-            items: self.items.clone(),
-            next_id: self.next_id.clone(),
-        };
-        *watch.task.lock() = Some(AbortOnDropHandle::new(tokio::spawn(looking.run())));
-        watch
+    /// Nobody looks any more.
+    pub(in crate::executors) fn clear(&self) {
+        let all = std::mem::take(&mut *self.by_name.lock());
+        drop(all);
     }
+}
+
+fn begin<L: Looks>(name: &str, looks: L, items: &Arc<PinnedItems>) -> Arc<Watch> {
+    let watch = Arc::new(Watch {
+        wanted: Notify::new(),
+        used: Mutex::new(Instant::now()),
+        is_over: AtomicBool::new(false),
+        is_mute: AtomicBool::new(false),
+        looked: watch::Sender::new(None),
+        task: Mutex::default(),
+    });
+    let looking =
+        Looking { watch: Arc::downgrade(&watch), name: name.to_owned(), looks, items: items.clone() };
+    *watch.task.lock() = Some(AbortOnDropHandle::new(tokio::spawn(looking.run())));
+    watch
 }
 
 impl Watch {
@@ -130,65 +159,57 @@ impl Watch {
 }
 
 /// The task that looks at one upstream.
-struct Looking {
+struct Looking<L> {
     watch: Weak<Watch>,
-    url: String,
-    client: Client,
+    name: String,
+    looks: L,
     items: Arc<PinnedItems>,
-    next_id: Arc<AtomicU64>,
 }
 
-impl Looking {
-    async fn run(self) {
-        while let Err(fault) = self.look_on().await {
+impl<L: Looks> Looking<L> {
+    /// Looks until nobody needs it any more.
+    async fn run(mut self) {
+        loop {
+            let next = Instant::now() + BETWEEN;
+            let look = tokio::time::timeout(LONGEST, self.looks.look()).await;
+            let look = look.unwrap_or_else(|_| Err("it takes too long".into()));
             let Some(watch) = self.watch.upgrade() else { return };
-            tracing::debug!(url = self.url, %fault, "what an upstream lists could not be compared with what was accepted of it");
+            let failed = match look {
+                Ok(Looked { lists, tells_of_changes }) => {
+                    self.items.learn(&self.name, &lists);
+                    watch.is_mute.store(!tells_of_changes, Ordering::Release);
+                    false
+                }
+                Err(fault) => {
+                    tracing::debug!(upstream = self.name, %fault, "what an upstream lists could not be compared with what was accepted of it");
+                    true
+                }
+            };
             watch.looked();
             if self.is_over(&watch) {
                 return;
             }
-            drop(watch);
-            tokio::time::sleep(PAUSE).await;
-        }
-    }
-
-    /// Whether nobody needs it any more.
-    fn is_over(&self, watch: &Watch) -> bool {
-        let is_over = watch.used.lock().elapsed() > IDLE || !self.items.has_pins_of(&self.url);
-        if is_over {
-            watch.is_over.store(true, Ordering::Release);
-        }
-        is_over
-    }
-
-    /// Looks in one session until nobody needs it any more.
-    async fn look_on(&self) -> Result<(), Fault> {
-        let everything =
-            json!({"elicitation": {"form": {}, "url": {}}, "roots": {"listChanged": true}, "sampling": {}});
-        let id = || self.next_id.fetch_add(1, Ordering::Relaxed);
-        let too_slow = |_| Fault::Lost("the service takes too long".into());
-        let greeting = tokio::time::timeout(LONGEST, self.client.initialize(id(), everything));
-        let mut session = greeting.await.map_err(too_slow)??;
-        session.listen_to_changes(true).await;
-        let changed = session.running.lists_changed();
-        loop {
-            let next = Instant::now() + BETWEEN;
-            let listing = tokio::time::timeout(LONGEST, list(&self.client, &session, id));
-            let lists = listing.await.map_err(too_slow)??;
-            self.items.learn(&self.url, &lists);
-            let Some(watch) = self.watch.upgrade() else { return Ok(()) };
-            watch.is_mute.store(!session.tells_of_lists(), Ordering::Release);
-            watch.looked();
-            if self.is_over(&watch) {
-                return Ok(());
+            if failed {
+                drop(watch);
+                tokio::time::sleep(PAUSE).await;
+                continue;
             }
             tokio::select! {
-                () = changed.notified() => {}
+                () = self.looks.changed() => {}
                 () = watch.wanted.notified() => {}
                 () = tokio::time::sleep(LOOK_EVERY) => {}
             }
             drop(watch);
             tokio::time::sleep_until(next).await;
         }
+    }
+
+    /// Whether nobody needs it any more.
+    fn is_over(&self, watch: &Watch) -> bool {
+        let is_over = watch.used.lock().elapsed() > IDLE || !self.items.has_pins_of(&self.name);
+        if is_over {
+            watch.is_over.store(true, Ordering::Release);
+        }
+        is_over
     }
 }

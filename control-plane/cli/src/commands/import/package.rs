@@ -1,0 +1,107 @@
+//! What a stdio MCP server lists, run in the sandbox that calls will run it in.
+//!
+//! Owns: where its code lies, and what of its former specs stays: what they say of its process. Refuses a package without
+//! code: its command line comes from its own `manifest.json`, never from here.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use anyhow::Context;
+use asp_gateway::executors::proxy::mcp::listing::Lists;
+use asp_proto::plugin::{Json, McpLists};
+use asp_proto::snapshot::McpStdio;
+use asp_registry::{Source, stdio_package};
+use serde_json::{Map, Value};
+
+use super::spec_path;
+use crate::args::ImportArgs;
+use crate::failure::Failure;
+use crate::packaging::languages::Languages;
+use crate::packaging::local::Local;
+use crate::packaging::{MCP_STDIO, Unit, units};
+
+/// Of a primitive that is imported: it is where a package without a version of its own is installed.
+const VERSION: &str = "1.0.0";
+/// What a spec says of the process, which no server lists.
+const KEPT: [&str; 4] = ["resources", "pool", "minIsolation", "artifactSha256"];
+
+/// A package as it lies beside its specs.
+pub(super) struct Package<'a> {
+    pub name: &'a str,
+    pub sha256: String,
+}
+
+/// Runs the package for as long as it takes to list.
+pub(super) async fn list<'a>(args: &ImportArgs, name: &'a str) -> Result<(Lists, Package<'a>), Failure> {
+    let target = McpStdio { package: name.to_owned(), ..McpStdio::default() };
+    let (id, version) = stdio_package(&target, VERSION);
+    let folder = args.out.join(&args.server).join("plugins").join(&id);
+    if !folder.is_dir() {
+        let place = folder.display();
+        let message = format!("there is no {place}: put the code of {name} there, with its manifest.json");
+        return Err(Failure::bad("--stdio", message));
+    }
+    // Former specs may say what its process needs.
+    let sources = asp_registry::read_dir(&args.out).context("read what was imported before")?;
+    let prefix = format!("{}/", args.server);
+    let own: Vec<Source> = sources.into_iter().filter(|source| source.path.starts_with(&prefix)).collect();
+    let servers = asp_registry::check(&own).catalog.map(|catalog| catalog.servers).unwrap_or_default();
+    let known = units(&servers, Some(&args.out))
+        .into_iter()
+        .find(|unit| (&unit.id, &unit.version) == (&id, &version));
+    let mut unit = known.unwrap_or_else(|| Unit {
+        id: id.clone(),
+        version: version.clone(),
+        language: MCP_STDIO.to_owned(),
+        pins: Default::default(),
+        primitives: Vec::new(),
+        folder: None,
+    });
+    unit.folder = Some(folder);
+    // It is looked at as it lies there, whatever was pinned of it.
+    unit.pins.clear();
+    let mut local = Local::start(&[unit], Languages::found().await).await?;
+    let installed = local.installed.first().cloned().context("the package is not installed")?;
+    let lists = local.lists(&installed).await;
+    let lists =
+        lists.with_context(|| format!("list what {name} has:\n{}", local.plugin_output().join("\n")))?;
+    Ok((read(lists)?, Package { name, sha256: installed.artifact_sha256 }))
+}
+
+fn read(said: McpLists) -> anyhow::Result<Lists> {
+    let list = |json: Option<Json>| match json {
+        Some(json) => serde_json::from_slice::<Vec<Value>>(&json.value).context("a list is no JSON array"),
+        None => Ok(Vec::new()),
+    };
+    Ok(Lists {
+        tools: list(said.tools)?,
+        prompts: list(said.prompts)?,
+        resources: list(said.resources)?,
+        templates: list(said.templates)?,
+        completions: false,
+    })
+}
+
+impl Package<'_> {
+    /// What the former spec of a primitive says of its process; a package that was pinned is pinned as it is now.
+    pub(super) fn kept(&self, args: &ImportArgs, id: &str) -> Map<String, Value> {
+        let mut kept = former(&args.out.join(spec_path(&args.server, id)), "runtime");
+        kept.retain(|key, _| KEPT.contains(&key.as_str()));
+        if let Some(pinned) = kept.get_mut("artifactSha256") {
+            *pinned = self.sha256.clone().into();
+        }
+        kept
+    }
+
+    /// The domains that its former spec lets the process reach.
+    pub(super) fn domains(args: &ImportArgs, id: &str) -> Option<Value> {
+        former(&args.out.join(spec_path(&args.server, id)), "security").remove("allowedDomains")
+    }
+}
+
+/// A member of a former spec, which an import wrote as JSON; none where there is no such file.
+fn former(file: &Path, member: &str) -> Map<String, Value> {
+    let text = std::fs::read_to_string(file).unwrap_or_default();
+    let spec: BTreeMap<String, Value> = serde_json::from_str(&text).unwrap_or_default();
+    spec.get(member).and_then(Value::as_object).cloned().unwrap_or_default()
+}

@@ -1,0 +1,169 @@
+//! How a stdio package is looked at: by a tunnel of its own to one of its workers, which lists what there is.
+//!
+//! Keeps true: the look is nobody's call: no caller, no token, and what the server asks meanwhile its runtime refuses. It
+//! lists in the sandbox that calls run in, so that it is seen as calls will find it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use asp_proto::envelope::packed;
+use asp_proto::plugin::server_message::Payload;
+use asp_proto::plugin::{self as ppp, ListResourcesRequest, McpLists, client_message};
+use asp_proto::supervisor::{AllocateWorkerRequest, Context, PluginRef, RuntimeHints, tunnel_event};
+use async_trait::async_trait;
+use serde_json::Value;
+
+use super::lease::Closing;
+use super::reference::STDIO;
+use super::runtimes::Runtime;
+use super::tunnel::{self, Heard, OpenFault, Opening, Tunnel, Wanted};
+use crate::executors::proxy::mcp::listing::Lists;
+use crate::executors::proxy::mcp::pinned::PinnedItems;
+use crate::executors::proxy::mcp::watching::{Looked, Looks, Watches};
+
+/// How long a call waits for a look: the package's process may have to start first, for which the call would wait too.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// How long one look may take in its worker.
+const TIMEOUT: Duration = Duration::from_secs(30);
+/// Most items of one list, as of an upstream over HTTP.
+const MAX_ITEMS: usize = 10_000;
+/// Whose the look is where calls have their tenant: no organisation has such a name.
+const TENANT: &str = "@platform";
+
+/// Numbers the looks of this process.
+static NEXT: AtomicU64 = AtomicU64::new(1);
+
+/// The looks at the packages of one gateway.
+pub(super) fn watches(items: Arc<PinnedItems>) -> Arc<Watches> {
+    Arc::new(Watches::of(items, PATIENCE))
+}
+
+/// One package.
+pub(super) struct Package {
+    plugin: PluginRef,
+    hints: RuntimeHints,
+    runtime: Arc<Runtime>,
+    closing: Closing,
+}
+
+impl Package {
+    pub(super) fn of(
+        plugin: PluginRef,
+        hints: RuntimeHints,
+        runtime: Arc<Runtime>,
+        closing: Closing,
+    ) -> Package {
+        Package { plugin, hints, runtime, closing }
+    }
+
+    /// A tunnel to one of its workers, which begins to list.
+    async fn open(&self) -> Result<Tunnel, String> {
+        // Other gateways look at the same workers.
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let request_id = format!("look-{:016x}-{number}", rand::random::<u64>());
+        let ctx = Context {
+            tenant_id: TENANT.into(),
+            correlation_id: request_id.clone(),
+            mcp_request_id: request_id.clone(),
+            ..Context::default()
+        };
+        let request = AllocateWorkerRequest {
+            plugin: Some(self.plugin.clone()),
+            ctx: Some(ctx),
+            hints: Some(self.hints.clone()),
+            soft_deadline: prost_types::Duration::try_from(TIMEOUT).ok(),
+            ..AllocateWorkerRequest::default()
+        };
+        let ctx = ppp::Context { tenant_id: TENANT.into(), ..ppp::Context::default() };
+        let init = ppp::InitRequest { ctx: Some(ctx.clone()), ..ppp::InitRequest::default() };
+        let work = ListResourcesRequest { ctx: Some(ctx), request_id, mcp: true };
+        let opening = Opening {
+            init: tunnel::pack(client_message::Payload::Init(init)),
+            work: packed(&work),
+            call: None,
+        };
+        let runtime = self.runtime.clone();
+        let wanted = Wanted { runtime, language: STDIO, request, closing: self.closing.clone() };
+        match Tunnel::open(wanted, opening).await {
+            Ok((tunnel, _)) => Ok(tunnel),
+            Err(OpenFault::Rejected(rejection)) => Err(format!("no worker: {rejection:?}")),
+            Err(OpenFault::Lost(status)) => Err(status.message().to_owned()),
+        }
+    }
+}
+
+#[async_trait]
+impl Looks for Package {
+    async fn look(&mut self) -> Result<Looked, String> {
+        use tunnel_event::Type;
+        let mut tunnel = self.open().await?;
+        loop {
+            match tunnel.next().await.map_err(|fault| fault.to_string())? {
+                Heard::Listed(listed) => return read(listed.mcp.ok_or("it lists what a plugin does")?),
+                Heard::Message(Payload::Failed(failed)) => {
+                    return Err(format!("{}: {}", failed.code, failed.message));
+                }
+                Heard::Event(event) => match event.r#type() {
+                    Type::TunnelReady => tunnel.ready(None).await.map_err(|fault| fault.to_string())?,
+                    Type::AllocationQueued | Type::AllocationStarted | Type::Unspecified => {}
+                    ended => return Err(format!("{}: {}", ended.as_str_name(), event.message)),
+                },
+                Heard::End => return Err("it ended without a list".into()),
+                Heard::Message(_) | Heard::Content(_) | Heard::Prompt(_) => {}
+            }
+        }
+    }
+
+    /// It is said to calls.
+    async fn changed(&mut self) {
+        std::future::pending().await
+    }
+}
+
+/// Items that are no JSON objects are none that could have been accepted.
+fn read(said: McpLists) -> Result<Looked, String> {
+    let McpLists { tools, prompts, resources, templates, tells_of_changes } = said;
+    let list = |json: Option<ppp::Json>| -> Result<Vec<Value>, String> {
+        let bytes = json.map(|json| json.value).unwrap_or_default();
+        if bytes.is_empty() {
+            return Ok(Vec::new());
+        }
+        let items: Vec<Value> =
+            serde_json::from_slice(&bytes).map_err(|error| format!("a list that is none: {error}"))?;
+        if items.len() > MAX_ITEMS {
+            return Err(format!("more than {MAX_ITEMS} items"));
+        }
+        Ok(items)
+    };
+    let lists = Lists {
+        tools: list(tools)?,
+        prompts: list(prompts)?,
+        resources: list(resources)?,
+        templates: list(templates)?,
+        completions: false,
+    };
+    Ok(Looked { lists, tells_of_changes })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn said(tools: &str) -> Result<Looked, String> {
+        let tools = Some(ppp::Json { value: tools.as_bytes().to_vec() });
+        read(McpLists { tools, tells_of_changes: true, ..McpLists::default() })
+    }
+
+    #[test]
+    fn what_a_runtime_says_of_a_package_is_read_within_bounds() {
+        let looked = said(r#"[{"name": "a"}]"#).unwrap();
+        assert!(looked.tells_of_changes && looked.lists.prompts.is_empty());
+        assert_eq!(looked.lists.tools, [serde_json::json!({"name": "a"})]);
+        assert!(said("").unwrap().lists.tools.is_empty());
+        let many = format!("[{}0]", "0,".repeat(MAX_ITEMS));
+        for bad in ["{}", "[", "null", &many] {
+            assert!(said(bad).is_err());
+        }
+    }
+}

@@ -1,0 +1,67 @@
+//! How an upstream over HTTP is looked at: in one session of its own.
+//!
+//! Keeps true: it lists as a client that can do everything, as `asp import` does, so that what a server lists to some
+//! clients only is not taken for removed; what the server asks it refuses.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use serde_json::json;
+
+use super::client::session::Session;
+use super::client::{Client, Fault};
+use super::listing::list;
+use super::watching::{Looked, Looks};
+
+/// How long a call waits for a look.
+pub(super) const PATIENCE: Duration = Duration::from_secs(2);
+
+/// The session at one upstream.
+pub(super) struct OverHttp {
+    client: Client,
+    next_id: Arc<AtomicU64>,
+    session: Option<Session>,
+}
+
+impl OverHttp {
+    pub(super) fn of(client: Client, next_id: Arc<AtomicU64>) -> OverHttp {
+        OverHttp { client, next_id, session: None }
+    }
+
+    async fn listed(&self, session: Session) -> Result<(Looked, Session), Fault> {
+        let lists = list(&self.client, &session, || self.next_id.fetch_add(1, Ordering::Relaxed)).await?;
+        Ok((Looked { lists, tells_of_changes: session.tells_of_lists() }, session))
+    }
+
+    async fn open(&self) -> Result<Session, Fault> {
+        let everything =
+            json!({"elicitation": {"form": {}, "url": {}}, "roots": {"listChanged": true}, "sampling": {}});
+        let id = self.next_id.fetch_add(1, Ordering::Relaxed);
+        let mut session = self.client.initialize(id, everything).await?;
+        session.listen_to_changes(true).await;
+        Ok(session)
+    }
+}
+
+#[async_trait]
+impl Looks for OverHttp {
+    async fn look(&mut self) -> Result<Looked, String> {
+        // Back only where all went well: the next look opens another one.
+        let session = match self.session.take() {
+            Some(session) => session,
+            None => self.open().await.map_err(|fault| fault.to_string())?,
+        };
+        let (looked, session) = self.listed(session).await.map_err(|fault| fault.to_string())?;
+        self.session = Some(session);
+        Ok(looked)
+    }
+
+    async fn changed(&mut self) {
+        match &self.session {
+            Some(session) => session.running.lists_changed().notified().await,
+            None => std::future::pending().await,
+        }
+    }
+}

@@ -1,0 +1,173 @@
+//! Stdio MCP servers in the sandbox: imported, pinned, and what they change. The public reference server, and a small one
+//! that lists otherwise when it is told to.
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, Result, ensure};
+use asp_e2e::stack::{Options, Stack};
+use asp_e2e::{tool, wait};
+use libtest_mimic::Trial;
+use serde_json::{Value, json};
+use tokio::process::Command;
+
+use crate::packages;
+use crate::plugins::{Client, MODES};
+use crate::trial::Shared;
+use crate::upstreams::{counted, rpc};
+
+pub(crate) fn trials(shared: &Shared) -> Vec<Trial> {
+    vec![
+        shared.trial("stdio_packages::the_reference_server_is_imported_and_called_as_it_was_pinned", |_| {
+            reference()
+        }),
+        shared.trial("stdio_packages::what_a_package_changes_waits_until_it_is_accepted", |_| drift()),
+    ]
+}
+
+/// Runs `asp import --stdio`; whether it succeeded, and all that it said.
+async fn import(out: &Path, arguments: &[&str]) -> Result<(bool, String)> {
+    let mut command = Command::new(tool::asp()?);
+    command.arg("import").arg("--out").arg(out).args(arguments).kill_on_drop(true);
+    let (node, shim) = tool::plugin_node()?;
+    command.env("ASP_PLUGIN_NODE", node).env("ASP_PLUGIN_NODE_SHIM", shim);
+    command.env("ASP_PLUGIN_PYTHON", tool::plugin_python()?).env("ASP_RUNTIME_BIN", tool::runtime()?);
+    let output = command.output().await?;
+    let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+    Ok((output.status.success(), said))
+}
+
+/// A stack with a runtime over what was imported, which is allowed.
+async fn stack(primitives: &Path, server: &str) -> Result<Stack> {
+    let file = primitives.join(server).join("server.yaml");
+    let text = fs::read_to_string(&file)?.replace("defaultExposure: deny", "defaultExposure: allow");
+    fs::write(&file, text)?;
+    Stack::start(Options { primitives: primitives.to_owned(), plugins: true, ..Options::repository()? }).await
+}
+
+async fn names(stack: &Stack, server: &str) -> Result<Vec<String>> {
+    let answer = rpc(stack, server, "tools/list", json!({})).await?;
+    let tools = answer["result"]["tools"].as_array().with_context(|| answer.to_string())?;
+    Ok(tools.iter().filter_map(|tool| Some(tool["name"].as_str()?.to_owned())).collect())
+}
+
+async fn reference() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    packages::reference_package(&folder.path().join("everything/plugins/reference"))?;
+    let mut arguments = vec!["--stdio", "reference@2.0.0", "--server", "everything"];
+    for left_out in
+        ["simulate-research-query", "trigger-elicitation-request-async", "trigger-sampling-request-async"]
+    {
+        arguments.extend(["--except", left_out]);
+    }
+    let (done, said) = import(folder.path(), &arguments).await?;
+    ensure!(done, "{said}");
+    let spec = fs::read_to_string(folder.path().join("everything/echo.json"))?;
+    let spec: Value = serde_json::from_str(&spec)?;
+    let pin = spec["runtime"]["pin"].as_str().unwrap_or_default();
+    ensure!(spec["runtime"]["mode"] == "mcp-stdio" && pin.len() == 64, "{spec}");
+    let (done, said) = import(folder.path(), &arguments).await?;
+    ensure!(done && !said.contains("changed"), "it lists the same twice: {said}");
+
+    let stack = stack(folder.path(), "everything").await?;
+    let listed = names(&stack, "everything").await?;
+    ensure!(listed.len() > 8, "{listed:?}");
+    for (mode, protocol) in MODES {
+        let client = Client { stack: &stack, mode, protocol };
+        let answer = client
+            .call("everything", "echo", &json!({"message": "hello"}), &json!({}))
+            .await
+            .context(mode)?;
+        let result = answer.result.with_context(|| format!("{mode}: {:?}", answer.error))?;
+        ensure!(result["content"][0]["text"] == "Echo: hello", "{mode}: {result}");
+    }
+    // All that was imported is still there after the look.
+    ensure!(names(&stack, "everything").await? == listed);
+    for standing in ["changed", "incompatible", "removed"] {
+        let metrics = asp_e2e::http1::get(stack.gateway(), "/metrics", &[]).await?.text();
+        ensure!(
+            metrics.contains(&format!("asp_upstream_drift{{standing=\"{standing}\"}} 0")),
+            "{standing}: {}",
+            stack.asp.tail()
+        );
+    }
+    stack.stop(&[]).await
+}
+
+/// The small server, with its manifest.
+fn small_package(folder: &Path, edit: impl Fn(String) -> String) -> Result<()> {
+    fs::create_dir_all(folder)?;
+    let code = fs::read_to_string(tool::root()?.join("tests/services/listing.py"))?;
+    fs::write(folder.join("server.py"), edit(code))?;
+    let manifest = json!({
+        "manifest_version": "0.3", "name": "tickets", "version": "1.0.0", "description": "For a test.",
+        "author": {"name": "test"},
+        "server": {"type": "python", "entry_point": "server.py",
+                   "mcp_config": {"command": "python", "args": ["${__dirname}/server.py"]}},
+    });
+    Ok(fs::write(folder.join("manifest.json"), manifest.to_string())?)
+}
+
+async fn call(stack: &Stack, name: &str, arguments: Value) -> Result<Value> {
+    rpc(stack, "tickets", "tools/call", json!({"name": name, "arguments": arguments})).await
+}
+
+async fn drift() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let package = folder.path().join("tickets/plugins/tickets");
+    let arguments = ["--stdio", "tickets@1.0.0", "--server", "tickets"];
+    let (done, said) = import(folder.path(), &arguments).await?;
+    ensure!(!done && said.contains("manifest.json"), "there is no code: {said}");
+    small_package(&package, |code| code)?;
+    let (done, said) = import(folder.path(), &arguments).await?;
+    ensure!(done && said.contains("2 tools"), "{said}");
+    // What it lists is a process's own here: there is to be one.
+    for name in ["ticket", "become"] {
+        let file = folder.path().join(format!("tickets/{name}.json"));
+        let mut spec: Value = serde_json::from_str(&fs::read_to_string(&file)?)?;
+        spec["runtime"]["pool"] = json!({"max": 1});
+        fs::write(&file, spec.to_string())?;
+    }
+    let stack = stack(folder.path(), "tickets").await?;
+    ensure!(names(&stack, "tickets").await? == ["ticket", "become"]);
+    let is_done = |answer: &Value| answer["result"]["isError"] == false;
+    let answer = call(&stack, "ticket", json!({"id": "7"})).await?;
+    ensure!(is_done(&answer), "{answer}");
+
+    for (now, standing, is_served) in [
+        ("reworded", "changed", true),
+        ("narrower", "incompatible", false),
+        ("same", "", true),
+        ("gone", "removed", false),
+        ("same", "", true),
+    ] {
+        let answer = call(&stack, "become", json!({"now": now})).await?;
+        ensure!(is_done(&answer), "{now}: {answer}");
+        if standing.is_empty() {
+            wait::until("it is served again", wait::CONVERGE, || async {
+                (names(&stack, "tickets").await.ok()?.len() == 2).then_some(())
+            })
+            .await?;
+        } else {
+            counted(&stack, standing).await.with_context(|| stack.asp.tail())?;
+        }
+        let shown = rpc(&stack, "tickets", "tools/list", json!({})).await?;
+        ensure!(!shown.to_string().contains("keys"), "a change is not served: {shown}");
+        let listed = names(&stack, "tickets").await?;
+        ensure!((listed.len() == 2) == is_served, "{now}: {listed:?}");
+        let answer = call(&stack, "ticket", json!({"id": "7"})).await?;
+        let reason = &answer["error"]["data"]["reason"];
+        ensure!(if is_served { is_done(&answer) } else { reason == "unknown_primitive" }, "{now}: {answer}");
+    }
+    stack.stop(&[]).await?;
+
+    // The next version of the package: what it lists is told, and what its specs say of its process stays.
+    small_package(&package, |code| code.replace("Reads a ticket.", "Reads one ticket."))?;
+    let (done, said) = import(folder.path(), &arguments).await?;
+    ensure!(!done && said.contains("changed: tickets.ticket") && said.contains("--accept"), "{said}");
+    let (done, said) = import(folder.path(), &[&arguments[..], &["--accept"]].concat()).await?;
+    ensure!(done, "{said}");
+    let spec: Value = serde_json::from_str(&fs::read_to_string(folder.path().join("tickets/ticket.json"))?)?;
+    ensure!(spec["summary"] == "Reads one ticket." && spec["runtime"]["pool"]["max"] == 1, "{spec}");
+    Ok(())
+}
