@@ -14,6 +14,7 @@ mod clients;
 mod conformance;
 mod crowd;
 mod dev;
+mod embedded;
 mod freeze;
 mod gateway_loss;
 mod hosted_calls;
@@ -92,6 +93,7 @@ const MODULES: &[fn(&Shared) -> Vec<Trial>] = &[
     wire::trials,
     plugins::trials,
     dev::trials,
+    embedded::trials,
     plugin_delegates::trials,
     packages::trials,
     plugin_schemas::trials,

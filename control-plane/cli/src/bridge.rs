@@ -22,7 +22,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use connection::Connection;
-pub(crate) use connection::{Credential, Place};
+pub(crate) use connection::{Credential, Place, below};
 use legacy::Legacy;
 use lines::{Line, MAX_MESSAGE};
 use modern::Modern;

@@ -40,7 +40,7 @@ use crate::{state_dir, token_keys};
 use control::Control;
 use ports::Ports;
 use session::Served;
-pub(crate) use session::Session;
+pub(crate) use session::{Readers, Session};
 use stack::Stack;
 use standing::Died;
 
@@ -161,12 +161,14 @@ async fn serve(settings: Settings, peer: Option<Peer>, session: Option<Session>)
     let not_installed = control.as_mut().map(|control| std::mem::take(&mut control.not_installed));
     let listener = session.as_ref().map(Session::listener);
     let mut stack = Stack::start(&process, not_installed.unwrap_or_default(), listener)?;
+    let ended = session.as_ref().map(|session| session.ended.clone()).unwrap_or_default();
     if let (Some(session), Some(control)) = (session, control) {
         stack.until_stopped(session.run(served(&process, control, stack.died())?));
     }
     let outcome = tokio::select! {
         outcome = &mut signalled => outcome.map(drop),
         error = stack.failed() => Err(error),
+        () = ended.cancelled() => Ok(()),
     };
     // Envoy first: with it go the streams that would hold the gateway's drain.
     stack.end().await;

@@ -1,6 +1,7 @@
 //! Requests to the server's URL, and what comes of them.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
@@ -31,13 +32,24 @@ pub(crate) struct Place {
     pub(crate) credential: Credential,
 }
 
+/// The URL of a server below a platform's.
+pub(crate) fn below(mut platform: Url, server: &str) -> Option<Url> {
+    platform.path_segments_mut().ok()?.pop_if_empty().extend([server, "mcp"]);
+    Some(platform)
+}
+
 /// The caller's bearer token.
 pub(crate) enum Credential {
     None,
     Token(Secret),
     /// Read anew for each request, so that it can be renewed.
     File(PathBuf),
+    /// Made anew for each request, by the platform that this process is.
+    Minted(Mint),
 }
+
+/// Makes a token. `Err`: why it cannot.
+pub(crate) type Mint = Arc<dyn Fn() -> anyhow::Result<Secret> + Send + Sync>;
 
 pub(super) struct Connection {
     client: Client,
@@ -57,6 +69,8 @@ pub(super) enum Fault {
     NoMessage { url: Url, status: StatusCode },
     #[error("the token cannot be read from {}: {why}", path.display())]
     NoToken { path: PathBuf, why: String },
+    #[error("no token can be made: {0}")]
+    NotMinted(String),
     #[error("a message cannot be sent: {0}")]
     Unsendable(String),
 }
@@ -67,7 +81,7 @@ impl Fault {
         match self {
             Fault::NotDelivered { .. } | Fault::NoMessage { .. } => "upstream_unavailable",
             Fault::Lost { .. } => "outcome_unknown",
-            Fault::NoToken { .. } => "unauthenticated",
+            Fault::NoToken { .. } | Fault::NotMinted(_) => "unauthenticated",
             Fault::Unsendable(_) => "invalid_request",
         }
     }
@@ -75,7 +89,12 @@ impl Fault {
 
 impl Connection {
     pub(super) fn new(place: Place) -> anyhow::Result<Connection> {
-        let client = Client::builder().connect_timeout(CONNECT).build().context("make the HTTP client")?;
+        let mut client = Client::builder().connect_timeout(CONNECT);
+        if matches!(place.credential, Credential::Minted(_)) {
+            // To this very process.
+            client = client.no_proxy();
+        }
+        let client = client.build().context("make the HTTP client")?;
         Ok(Connection { client, place })
     }
 
@@ -124,6 +143,7 @@ impl Connection {
         match &self.place.credential {
             Credential::None => Ok(None),
             Credential::Token(token) => Ok(Some(token.clone())),
+            Credential::Minted(mint) => mint().map(Some).map_err(|error| Fault::NotMinted(error.to_string())),
             Credential::File(path) => match tokio::fs::read_to_string(path).await {
                 Ok(text) => Ok(Some(Secret::new(text.trim().to_owned()))),
                 Err(error) => Err(Fault::NoToken { path: path.clone(), why: error.to_string() }),

@@ -1,4 +1,5 @@
-//! `asp dev`: serves a directory of primitives on this machine, and follows every change of specs and code.
+//! `asp dev`: serves a directory of primitives on this machine, and follows every change of specs and code; for
+//! `asp mcp --embedded` too.
 //!
 //! Owns what is settled before anything runs: the directory, the settings, the state directory, which is gone
 //! afterwards unless it was named. Refuses a directory without a server.
@@ -14,7 +15,7 @@ use super::specs::{is_server, refuse_server};
 use crate::args::dev::DevArgs;
 use crate::failure::Failure;
 use crate::print;
-use crate::serve::{self, Session};
+use crate::serve::{self, Readers, Session};
 use crate::settings;
 use crate::settings::source::{Environment, ProcessEnvironment};
 
@@ -29,7 +30,20 @@ pub fn run(args: &DevArgs) -> Result<(), Failure> {
     let state = State::open(settings::dev::state_dir(&environment))?;
     let settings =
         settings::dev::read(args.port, state.path(), &environment).map_err(Failure::Configuration)?;
-    serve::run_with(settings, Some(Session { directory, json: args.json }))
+    let readers = if args.json { Readers::Programs } else { Readers::Person };
+    serve::run_with(settings, Some(Session::new(directory, readers)))
+}
+
+/// `asp mcp --embedded`: the same for one client on standard input and output, until that closes it. What it keeps is gone
+/// afterwards: two clients may serve the same directory.
+pub(super) fn embedded(directory: &Path, server: Option<String>) -> Result<(), Failure> {
+    let environment = ProcessEnvironment;
+    telemetry::start(Some(&environment.get(telemetry::ENV_LOG).unwrap_or_else(|| LOG.to_owned())));
+    let directory = self::directory(directory)?;
+    let state = State::open(None)?;
+    let settings =
+        settings::dev::read(Some(0), state.path(), &environment).map_err(Failure::Configuration)?;
+    serve::run_with(settings, Some(Session::new(directory, Readers::Client { server })))
 }
 
 /// The directory, which must have at least one server to begin with.

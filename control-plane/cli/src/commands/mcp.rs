@@ -1,4 +1,5 @@
-//! `asp mcp`: brings a server to a local client that talks over standard input and output.
+//! `asp mcp`: brings a server to a local client that talks over standard input and output: one of a platform, or one of a
+//! directory that this process serves itself.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -7,7 +8,6 @@ use anyhow::Context;
 use asp_platform::secret::Secret;
 use reqwest::Url;
 
-use super::client::api_path;
 use crate::args::mcp::McpArgs;
 use crate::bridge::{self, Credential, Place};
 use crate::failure::Failure;
@@ -23,6 +23,9 @@ const REST: Duration = Duration::from_secs(1);
 
 /// Runs until the client closes standard input, or a signal.
 pub fn run(args: &McpArgs) -> Result<(), Failure> {
+    if let Some(directory) = &args.embedded {
+        return super::dev::embedded(directory, args.server.clone());
+    }
     let place = place(args, &ProcessEnvironment)?;
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().build().context("start the runtime")?;
@@ -41,8 +44,8 @@ fn place(args: &McpArgs, environment: &dyn Environment) -> Result<Place, Failure
     let base = base.unwrap_or_else(|| format!("http://127.0.0.1:{DEFAULT_PORT}"));
     let name = if args.url.is_some() { "--url" } else { ENV_EDGE_URL };
     let is_good = |url: &Url| ["http", "https"].contains(&url.scheme()) && url.has_host();
-    let below = format!("{}{}", base.trim_end_matches('/'), api_path(&[&args.server, "mcp"]));
-    let url = Url::parse(&base).ok().filter(is_good).and_then(|_| Url::parse(&below).ok());
+    let server = args.server.as_deref().unwrap_or_default();
+    let url = Url::parse(&base).ok().filter(is_good).and_then(|url| bridge::below(url, server));
     let url = url.ok_or_else(|| Failure::bad(name, format!("`{base}` is no http or https URL")))?;
     let credential = match (environment.get(ENV_TOKEN), environment.get(ENV_TOKEN_FILE)) {
         (Some(_), Some(_)) => {
@@ -62,7 +65,7 @@ mod tests {
     use super::*;
 
     fn placed(url: Option<&str>, variables: &[(&str, &str)]) -> Result<Place, Failure> {
-        let args = McpArgs { server: "demo".to_owned(), url: url.map(str::to_owned) };
+        let args = McpArgs { server: Some("demo".into()), url: url.map(str::to_owned), embedded: None };
         let variables: BTreeMap<&str, &str> = variables.iter().copied().collect();
         place(&args, &variables)
     }

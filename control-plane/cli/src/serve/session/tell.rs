@@ -1,14 +1,14 @@
 //! What a person, or a program, is told: where servers are, what took effect, what has a fault.
 //!
 //! Owns standard output: for a person text, for programs lines of JSON and nothing else, the text being on standard
-//! error. The tokens in it are of the development issuer, which only this session trusts.
+//! error; where it is an MCP client's, it stays the client's. The tokens in it are of the development issuer, which only this session trusts.
 
 use std::path::Path;
 
 use serde_json::{Map, Value, json};
 
-use super::Served;
 use super::load::Loaded;
+use super::{Readers, Served};
 use crate::print;
 use crate::serve::standing::standing;
 use crate::stack::{ready, table};
@@ -19,19 +19,21 @@ const SCHEME: &str = "Bearer ";
 /// How lines for a person are told.
 #[derive(Clone, Copy)]
 pub(super) struct Way {
-    /// Whether programs read standard output.
-    pub(super) json: bool,
+    /// Whether a person reads standard output.
+    pub(super) on_output: bool,
 }
 
 impl Way {
     pub(super) fn say(self, text: &str) {
-        if self.json { print::note(text) } else { print::line(text) }
+        if self.on_output { print::line(text) } else { print::note(text) }
     }
 }
 
 /// What was told so far.
 pub(super) struct Told {
     way: Way,
+    /// Programs read standard output.
+    json: bool,
     /// How `asp token` mints for this session.
     mint: String,
     url: String,
@@ -45,10 +47,11 @@ pub(super) struct Told {
 }
 
 impl Told {
-    pub(super) fn new(json: bool, served: &Served) -> anyhow::Result<Told> {
+    pub(super) fn new(readers: &Readers, served: &Served) -> anyhow::Result<Told> {
         let token = ready::client_token(&served.issuer)?;
         Ok(Told {
-            way: Way { json },
+            way: Way { on_output: *readers == Readers::Person },
+            json: *readers == Readers::Programs,
             mint: format!("ASP_STATE_DIR={} asp token", quoted(&served.state_dir)),
             url: served.urls.edge.clone(),
             admin: served.urls.admin.clone(),
@@ -62,9 +65,9 @@ impl Told {
     pub(super) async fn in_force(&mut self, loaded: &Loaded, served: &Served) {
         let known = std::mem::replace(&mut self.servers, loaded.servers.clone());
         let news: Vec<&String> = loaded.servers.iter().filter(|server| !known.contains(server)).collect();
-        if self.way.json && !(news.is_empty() && known.len() == loaded.servers.len()) {
+        if self.json && !(news.is_empty() && known.len() == loaded.servers.len()) {
             print::line(&self.for_programs().to_string());
-        } else if !self.way.json && !news.is_empty() {
+        } else if self.way.on_output && !news.is_empty() {
             print::line("A client's mcp.json takes:\n");
             print::json(&json!({ "mcpServers": self.block(&news) }));
             print::line("");
