@@ -29,6 +29,7 @@ mod packages;
 mod partition;
 mod peers;
 mod plugin_delegates;
+mod plugin_lists;
 mod plugin_loss;
 mod plugin_schemas;
 mod plugin_wire;
@@ -100,6 +101,7 @@ const MODULES: &[fn(&Shared) -> Vec<Trial>] = &[
     plugin_wire::trials,
     slow_store::trials,
     hostile_plugins::trials,
+    plugin_lists::trials,
     plugin_loss::trials,
     gateway_loss::trials,
     tokens::trials,

@@ -88,6 +88,8 @@ pub(crate) struct Answer {
     pub(crate) read: Value,
     #[serde(default)]
     pub(crate) prompted: Value,
+    #[serde(default)]
+    pub(crate) listed: Value,
 }
 
 #[derive(Debug, Deserialize)]

@@ -75,7 +75,7 @@ async fn reference() -> Result<()> {
     let primitives = tempfile::tempdir()?;
     let mut arguments =
         vec!["--mcp", &url, "--server", "everything", "--proxy-url", "http://everything.internal/mcp"];
-    arguments.extend(["--page", "https://example.com/visit"]);
+    arguments.extend(["--page", "https://example.com/visit", "--page", "https://modelcontextprotocol.io"]);
     for left_out in
         ["simulate-research-query", "trigger-elicitation-request-async", "trigger-sampling-request-async"]
     {
@@ -85,6 +85,8 @@ async fn reference() -> Result<()> {
     ensure!(done, "{said}");
     let stack = stack(primitives.path(), "everything", ("everything.internal", port)).await?;
     let directly = sees("everything.mjs", &url, "").await.context("directly")?;
+    // A page before the call, as this server says it.
+    ensure!(directly["required"]["code"] == -32042, "{}", directly["required"]);
     let token = stack.alice().await?;
     let through = sees("everything.mjs", &stack.mcp_url("everything"), &token).await;
     let through = through.with_context(|| format!("through us: {}", stack.asp.tail()))?;

@@ -16,11 +16,14 @@ use tokio::process::Command;
 
 use crate::message::modern;
 use crate::trial::Shared;
-use crate::upstreams::{counted, import, port, rpc, stack_of};
+use crate::upstreams::{counted, import, port, rpc, sees, stack_of};
 
 pub(crate) fn trials(shared: &Shared) -> Vec<Trial> {
     vec![
         shared.trial("upstreams_live::what_an_sdks_server_of_2026_07_28_says_of_changes_is_told", |_| told()),
+        shared.trial("upstreams_live::what_an_sdks_server_with_sessions_says_of_a_resource_is_told", |_| {
+            updated()
+        }),
         shared.trial("upstreams_live::a_dead_and_a_hanging_upstream_are_no_trouble_of_a_live_one", |_| {
             beside()
         }),
@@ -87,6 +90,25 @@ async fn told() -> Result<()> {
         tools.as_array().into_iter().flatten().filter_map(|tool| tool["name"].as_str()).collect();
     ensure!(names == ["set", "retire"], "{names:?}");
     counted(&stack, "removed").await?;
+    drop(service);
+    stack.stop(&[]).await
+}
+
+/// An upstream of the handshake era: it is subscribed to in a session of the gateway's own, whichever calls change it.
+async fn updated() -> Result<()> {
+    let mut command = Command::new(tool::python_1()?);
+    command.arg("-B").arg(tool::root()?.join("tests/services/subscribed.py"));
+    let service = Process::start("subscribed.py", command)?;
+    let port = port(&service).await?;
+    let folder = tempfile::tempdir()?;
+    imported("notes", port, folder.path()).await?;
+    let stack = stack_of(folder.path(), &[("notes", "notes.internal", port)]).await?;
+    let seen = sees("updates.mjs", &stack.mcp_url("notes"), &stack.alice().await?).await?;
+    ensure!(seen["updated"] == json!(["note://text"]), "{seen}");
+    ensure!(seen["read"].as_str().is_some_and(|text| text.starts_with("note ")), "{seen}");
+    service.logged("\"subscribed\"").await?;
+    // Nobody is subscribed any more.
+    service.logged("\"unsubscribed\"").await?;
     drop(service);
     stack.stop(&[]).await
 }

@@ -2,7 +2,7 @@
 //
 // The bearer token is in ASP_TOKEN. Answers elicitations, sampling and roots, and prints what it saw as one line of
 // JSON: the lists, the result of each tool, resource, template and prompt, what is offered for arguments, what it was
-// asked, and how often progress came.
+// asked, which page had to be visited first, and how often progress came.
 import { Client } from '@modelcontextprotocol/sdk/client/index.js';
 import { StreamableHTTPClientTransport } from '@modelcontextprotocol/sdk/client/streamableHttp.js';
 import {
@@ -76,6 +76,13 @@ for (const input of [{ a: 'x', b: 1 }, {}]) {
   const result = await client.callTool({ name: 'get-sum', arguments: input }).catch((error) => error);
   seen.refused[JSON.stringify(input)] = result instanceof Error || result.isError === true;
 }
+// Where a page comes first (-32042), the user visits it, and the client puts the same call again.
+const visit = { name: 'trigger-url-elicitation', arguments: { url: 'https://example.com/visit/8', errorPath: true } };
+const first = await client.callTool(visit).catch((error) => error);
+// An address is the same with the slash that a browser adds.
+const pages = first.data?.elicitations?.map((page) => ({ ...page, url: new URL(page.url).href }));
+seen.required = { code: first.code, pages };
+seen.tools['trigger-url-elicitation, again'] = await client.callTool(visit);
 for (const { uri } of resources) {
   seen.resources[uri] = (await client.readResource({ uri })).contents;
 }

@@ -7,12 +7,13 @@ SCRIPT is a JSON object, each member optional:
   visits    whether the user agrees to visit pages
   roots     the URIs of the directories that a server may work on; without it, the client has none to tell
   reads     the URI of a resource that is read after the call
+  lists     list the resources after the call
   prompts   the name and the arguments of a prompt that is got after it
   cancel    give the call up when its progress has reached this value
   held      give the call up when standard input ends
   key       the idempotency key of the call
 The bearer token is in ASP_TOKEN. Prints one line of JSON: {"protocol", "progress", "asked", "sampled", "logs",
-"cancelled", "result", "error", "linked", "read", "prompted"}; `linked` holds the resources that the result links to, read
+"cancelled", "result", "error", "linked", "listed", "read", "prompted"}; `linked` holds the resources that the result links to, read
 back.
 """
 
@@ -116,6 +117,8 @@ async def linked(client, result):
 async def others(client, script):
     """What the script wants besides the call."""
     got = {}
+    if script.get("lists"):
+        got["listed"] = await client.list_resources()
     if "reads" in script:
         got["read"] = await client.read_resource(script["reads"])
     if "prompts" in script:
