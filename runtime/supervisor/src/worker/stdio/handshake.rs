@@ -55,8 +55,12 @@ pub async fn open(stdin: ChildStdin, stdout: ChildStdout) -> Result<(Bridge, Inb
     };
     bridge.write(&json!({"jsonrpc": "2.0", "method": "notifications/initialized"})).await?;
     let has = server.get("capabilities");
-    let tells = |list: &str| has.and_then(|has| has.get(list)?.get("listChanged")?.as_bool()) == Some(true);
-    bridge.tells_of_changes = ["tools", "prompts", "resources"].into_iter().any(tells);
+    // Of every list that it has.
+    let tells = |list: &str| {
+        let can = has.and_then(|has| has.get(list));
+        can.is_none_or(|can| can.get("listChanged") == Some(&Value::Bool(true)))
+    };
+    bridge.tells_of_changes = ["tools", "prompts", "resources"].into_iter().all(tells);
     let logs = has.and_then(|has| has.get("logging"));
     if logs.is_some_and(Value::is_object) {
         let id = bridge.request("logging/setLevel", &json!({"level": LOG_LEVEL})).await?;
