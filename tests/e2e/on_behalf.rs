@@ -19,8 +19,6 @@ use tokio::process::Command;
 use crate::plugins::{Client, MODES};
 use crate::trial::Shared;
 
-/// As the services call themselves.
-const AUDIENCE: &str = "https://guarded.example";
 const LANGUAGES: [&str; 3] = ["python", "node", "java"];
 
 pub(crate) fn trials(shared: &Shared) -> Vec<Trial> {
@@ -106,9 +104,10 @@ async fn minted() -> Result<()> {
     .await?;
     let platform = format!("http://{}", stack.edge());
     let own = stack.token(&["--org", "acme", "--user", "alice"]).await?;
-    for service in &services {
+    for (language, service) in LANGUAGES.iter().zip(&services) {
         let keys = format!("{platform}/.well-known/jwks.json");
-        service.trusts(&json!({ "keys": keys, "issuer": platform, "audience": AUDIENCE }))?;
+        let audience = format!("http://{language}.internal");
+        service.trusts(&json!({ "keys": keys, "issuer": platform, "audience": audience }))?;
     }
     for (mode, protocol) in MODES {
         let client = Client { stack: &stack, mode, protocol };
@@ -198,7 +197,7 @@ async fn exchanged() -> Result<()> {
         ensure!(answer.status == 200, "PUT {path}: {} {}", answer.status, answer.text());
         Ok(())
     };
-    put("/api/issuers/clients/kc", realm::issuer(&keycloak)).await?;
+    put("/api/issuers/clients/kc", realm::issuer(&keycloak, service.port)).await?;
     put("/api/registry/servers/crm", realm::server()).await?;
     let token =
         keycloak.token("grant_type=password&client_id=direct&username=alice&password=wonderland").await?;
@@ -210,10 +209,14 @@ async fn exchanged() -> Result<()> {
     // The issuer says of the exchanged token who it is for; the caller's own opens nothing there.
     ensure!(answer["result"]["structuredContent"]["preferred_username"] == "alice", "{answer}");
     ensure!(service.shown(&token).await? == 401, "the service takes the client's own token");
-    // A service that the issuer gives nobody tokens for.
-    let refused = call(&stack, &token, "elsewhere").await?;
-    let said = refused["result"]["content"][0]["text"].as_str().unwrap_or_default();
-    ensure!(said.contains("your issuer gives no token"), "{refused}");
+    // A service that the issuer gives nobody tokens for, and one whose tokens the operator lets go elsewhere only.
+    for (tool, why) in
+        [("elsewhere", "your issuer gives no token"), ("stolen", "lets no token of your issuer go")]
+    {
+        let refused = call(&stack, &token, tool).await?;
+        let said = refused["result"]["content"][0]["text"].as_str().unwrap_or_default();
+        ensure!(said.contains(why), "{refused}");
+    }
     drop(service);
     stack.stop(&[]).await
 }

@@ -119,10 +119,12 @@ impl Minter {
     }
 
     /// What the platform shows to the service behind the call's primitive; `None` when nobody proved who the caller is.
-    pub(crate) fn for_service(&self, call: &Call, audience: &str) -> Option<SecretString> {
+    /// It lives as long as the call, and `least` at least.
+    pub(crate) fn for_service(&self, call: &Call, audience: &str, least: Duration) -> Option<SecretString> {
         let Primitive { id, version, .. } = &call.entry.primitive;
         let audiences = vec![audience.to_owned()];
         let mut claims = self.claims_of(call, format!("primitive:{id}@{version}"), audiences)?;
+        claims.exp = claims.exp.max(claims.iat + least.as_secs());
         claims.scope = scopes(call);
         self.sign(ACCESS, &claims)
     }

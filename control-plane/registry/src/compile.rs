@@ -152,14 +152,12 @@ fn service_auth(spec: &Spec) -> Option<snapshot::ServiceAuth> {
     let http = runtime.http.as_ref().map(|http| &http.url);
     let mcp = runtime.mcp.as_ref().map(|mcp| &mcp.url);
     let url = http.or(mcp).or(runtime.calls.as_ref().map(|calls| &calls.url));
-    // A plugin has no URL, and says the audience.
-    let audience = |said: &Option<String>| {
-        said.clone().or_else(|| url.map(|url| origin_of(url).to_owned())).unwrap_or_default()
-    };
     let kind = match (&auth.token, &auth.exchange, &auth.credential) {
-        (Some(token), _, _) => Kind::Token(snapshot::MintedToken { audience: audience(&token.audience) }),
+        (Some(_), _, _) => {
+            Kind::Token(snapshot::MintedToken { audience: url.map(|url| origin_of(url).to_owned())? })
+        }
         (None, Some(exchange), _) => Kind::Exchange(snapshot::ExchangedToken {
-            audience: audience(&exchange.audience),
+            audience: exchange.audience.clone(),
             scopes: match exchange.scopes.is_empty() {
                 true => spec.security.auth.iter().flat_map(|auth| auth.scopes.clone()).collect(),
                 false => exchange.scopes.clone(),

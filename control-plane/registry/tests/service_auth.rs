@@ -42,20 +42,37 @@ fn one_way_is_written_for_what_has_a_service_and_no_secret_is() {
         (HTTP, "{}", ("missing_key", "/runtime/auth")),
         (HTTP, "{password: x}", ("unknown_key", "/runtime/auth/password")),
         (HTTP, "{token: {}, credential: crm}", ("misplaced_key", "/runtime/auth/credential")),
-        (HTTP, "{exchange: {}, token: {}}", ("misplaced_key", "/runtime/auth/exchange")),
-        (HTTP, "{token: {audience: \"\"}}", ("bad_value", "/runtime/auth/token/audience")),
-        (HTTP, "{token: {audience: \"a b\"}}", ("bad_value", "/runtime/auth/token/audience")),
-        (HTTP, "{token: {audience: \"é\"}}", ("bad_value", "/runtime/auth/token/audience")),
-        (HTTP, &format!("{{token: {{audience: {long}}}}}"), ("bad_value", "/runtime/auth/token/audience")),
+        (HTTP, "{exchange: {audience: a}, token: {}}", ("misplaced_key", "/runtime/auth/exchange")),
+        (
+            HTTP,
+            "{token: {audience: \"https://crm.example.com\"}}",
+            ("unknown_key", "/runtime/auth/token/audience"),
+        ),
+        (HTTP, "{exchange: {}}", ("missing_key", "/runtime/auth/exchange/audience")),
+        (HTTP, "{exchange: {audience: \"\"}}", ("bad_value", "/runtime/auth/exchange/audience")),
+        (HTTP, "{exchange: {audience: \"é\"}}", ("bad_value", "/runtime/auth/exchange/audience")),
+        (
+            HTTP,
+            &format!("{{exchange: {{audience: {long}}}}}"),
+            ("bad_value", "/runtime/auth/exchange/audience"),
+        ),
         (HTTP, "{exchange: {audience: \"a b\"}}", ("bad_value", "/runtime/auth/exchange/audience")),
-        (HTTP, "{exchange: {scopes: [\"a b\"]}}", ("bad_scope", "/runtime/auth/exchange/scopes/0")),
-        (HTTP, &format!("{{exchange: {{scopes: {many}}}}}"), ("bad_value", "/runtime/auth/exchange/scopes")),
+        (
+            HTTP,
+            "{exchange: {audience: a, scopes: [\"a b\"]}}",
+            ("bad_scope", "/runtime/auth/exchange/scopes/0"),
+        ),
+        (
+            HTTP,
+            &format!("{{exchange: {{audience: a, scopes: {many}}}}}"),
+            ("bad_value", "/runtime/auth/exchange/scopes"),
+        ),
         (HTTP, "{credential: \"\"}", ("bad_value", "/runtime/auth/credential")),
         (HTTP, "{credential: \"a/b\"}", ("bad_value", "/runtime/auth/credential")),
         (HTTP, "{credential: [a]}", ("wrong_type", "/runtime/auth/credential")),
         (PLUGIN, "{token: {}}", ("misplaced_key", "/runtime/auth/token")),
         (PLUGIN, "{credential: crm}", ("misplaced_key", "/runtime/auth/credential")),
-        (PLUGIN, "{exchange: {}}", ("missing_key", "/runtime/auth/exchange/audience")),
+        (PLUGIN, "{exchange: {audience: a}}", ("missing_key", "/security/allowedDomains")),
         ("mode: builtin, entrypoint: echo", "{token: {}}", ("misplaced_key", "/runtime/auth")),
         ("mode: mcp-stdio, package: notes", "{credential: a}", ("misplaced_key", "/runtime/auth")),
     ] {
@@ -74,19 +91,18 @@ fn compiled(runtime: &str) -> Option<Kind> {
 }
 
 #[test]
-fn the_audience_is_the_services_origin_and_the_scopes_the_primitives_unless_it_is_said() {
+fn a_tokens_audience_is_the_services_origin_and_the_scopes_are_the_primitives_unless_they_are_said() {
     let token = |runtime: &str| match compiled(runtime) {
         Some(Kind::Token(token)) => token.audience,
         other => panic!("{other:?}"),
     };
     assert_eq!(token(&format!("{HTTP}, auth: {{token: {{}}}}")), "https://crm.example.com:8443");
     assert_eq!(token(&format!("{CALLS}, auth: {{token: {{}}}}")), "https://crm.example.com");
-    assert_eq!(token(&format!("{CALLS}, auth: {{token: {{audience: urn:crm}}}}")), "urn:crm");
     let exchanged = |auth: &str| match compiled(&format!("{HTTP}, auth: {{exchange: {auth}}}")) {
         Some(Kind::Exchange(token)) => (token.audience, token.scopes.join(" ")),
         other => panic!("{other:?}"),
     };
-    assert_eq!(exchanged("{}"), ("https://crm.example.com:8443".into(), "crm:read".into()));
+    assert_eq!(exchanged("{audience: crm}"), ("crm".into(), "crm:read".into()));
     assert_eq!(exchanged("{audience: crm, scopes: [a, b]}"), ("crm".into(), "a b".into()));
     let credential = compiled(&format!("{CALLS}, auth: {{credential: crm.key}}"));
     assert_eq!(credential, Some(Kind::Credential("crm.key".into())));

@@ -48,8 +48,8 @@ impl Keyed {
         let keyed = Keyed { dir, _process: process, port, keys };
         let header = json!({ "name": "x-api-key", "valueFile": keyed.dir.path().join("mcp") });
         let credentials = json!({
-            "notes": { "origin": keyed.origin(), "primitives": ["notes.*"], "header": header },
-            "items": { "origin": keyed.origin(), "primitives": ["items.*"], "bearerFile": keyed.dir.path().join("api") },
+            "notes": { "origin": keyed.origin(), "primitives": ["notes/*"], "header": header },
+            "items": { "origin": keyed.origin(), "primitives": ["items/*"], "bearerFile": keyed.dir.path().join("api") },
         });
         std::fs::write(keyed.credentials(), credentials.to_string())?;
         Ok(keyed)

@@ -49,15 +49,18 @@ pub(super) fn acme() -> Value {
 }
 
 /// What the platform is told of the issuer.
-pub(super) fn issuer(keycloak: &Keycloak) -> Value {
+pub(super) fn issuer(keycloak: &Keycloak, port: u64) -> Value {
+    let own = format!("http://127.0.0.1:{port}");
     json!({
         "iss": keycloak.issuer(), "orgs": ["acme"], "typ": ["JWT"], "audiences": ["asp"],
         "claims": { "user": "preferred_username" }, "defaults": { "org": "acme" },
-        "exchange": { "credential": "kc" },
+        "exchange": { "credential": "kc", "audiences": {
+            "crm": [own], "other": [own], "bank": ["https://bank.example.com"],
+        } },
     })
 }
 
-/// Two tools: one for whose service the issuer gives tokens, and one for whose it does not.
+/// Three tools: for their service the issuer gives tokens, gives none, and gives some that may not go there.
 pub(super) fn server() -> Value {
     let file = |path: &str, text: String| json!({ "path": path, "text": text });
     let tool = |id: &str, audience: &str| {
@@ -71,8 +74,9 @@ pub(super) fn server() -> Value {
     json!({ "files": [
         file("crm/server.yaml", "apiVersion: asp/v1\nname: crm\ndescription: Customers.\nprotocols: [mcp]\nsessions: both\n\
               defaultExposure: allow\nauth: {schemes: [jwt], issuers: [kc]}\n\
-              primitives: [{ref: crm/crm.who}, {ref: crm/crm.elsewhere}]\n".into()),
+              primitives: [{ref: crm/crm.who}, {ref: crm/crm.elsewhere}, {ref: crm/crm.stolen}]\n".into()),
         file("crm/who.yaml", tool("who", "crm")),
         file("crm/elsewhere.yaml", tool("elsewhere", "other")),
+        file("crm/stolen.yaml", tool("stolen", "bank")),
     ] })
 }

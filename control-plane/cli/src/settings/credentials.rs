@@ -3,7 +3,7 @@
 //! ```json
 //! {"kc": {"origin": "https://login.example.com", "basic": {"user": "gateway", "passwordFile": "/run/secrets/kc"}},
 //!  "crm": {"origin": "https://crm.example.com", "bearerFile": "/run/secrets/crm"},
-//!  "maps": {"origin": "https://maps.example.com", "primitives": ["maps-*"],
+//!  "maps": {"origin": "https://maps.example.com", "primitives": ["maps/*"],
 //!           "header": {"name": "x-api-key", "valueFile": "/run/secrets/maps"}},
 //!  "erp": {"origin": "https://erp.example.com", "primitives": ["*"], "oauthClient": {"clientId": "gateway",
 //!          "clientSecretFile": "/run/secrets/erp", "tokenUrl": "https://login.example.com/token", "scopes": ["orders"]}}}
@@ -208,7 +208,9 @@ mod tests {
             serde_json::json!({ "origin": "https://a.example", "header": { "name": "a b", "valueFile": path } }),
             serde_json::json!({ "origin": "https://a.example", "header": { "name": "Host", "valueFile": path } }),
             serde_json::json!({ "origin": "https://a.example", "basic": { "user": "a:b", "passwordFile": path } }),
-            serde_json::json!({ "origin": "https://a.example", "bearerFile": path, "primitives": ["a*b"] }),
+            serde_json::json!({ "origin": "https://a.example", "bearerFile": path, "primitives": ["a/x*b"] }),
+            serde_json::json!({ "origin": "https://a.example", "bearerFile": path, "primitives": ["notes.read"] }),
+            serde_json::json!({ "origin": "https://a.example", "bearerFile": path, "primitives": ["a*/b"] }),
             oauth_client("ftp://login.example/token", &path),
             oauth_client("https://u:p@login.example/token", &path),
             oauth_client("token", &path),

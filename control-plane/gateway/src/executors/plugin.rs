@@ -196,7 +196,12 @@ impl Plugins {
             )));
         };
         let minter = self.minter.clone();
-        let exchanged = self.authorizer.exchanged(&execution.call, &execution.snapshot).await?;
+        let exchanged = self.authorizer.exchanged(&execution.call, &execution.snapshot).await;
+        let exchanged = exchanged.map_err(|unproved| match execution.resume_state {
+            // Another gateway may have begun it.
+            Some(_) => execution.call.unanswered(unproved.refusal),
+            None => unproved.refusal,
+        })?;
         let delegates = self.delegates.clone();
         let listener = self.listener.clone();
         let clients = Arc::new(Clients::of(execution.call.clone(), &[]));

@@ -9,9 +9,10 @@ use std::sync::Arc;
 use asp_proto::snapshot::runtime::Mode;
 use asp_proto::snapshot::{Primitive, ProxyHttp, ProxyMcp};
 
+use crate::call::Call;
 use crate::call::outcome::{Output, Refusal};
 use crate::execution::{Execution, Following, SessionNote, Subscribed};
-use crate::executors::outbound::auth::Authorizer;
+use crate::executors::outbound::auth::{Authorizer, Unproved};
 use crate::executors::outbound::breaker::{Breakers, patience};
 use crate::executors::outbound::client::{Outbound, OutboundError};
 use crate::executors::outbound::upstream::origin;
@@ -74,18 +75,32 @@ impl Proxy {
         self.upstreams.heard(session, said);
     }
 
-    /// One HTTP/JSON request.
+    /// One HTTP/JSON request. What proves it is had before: an issuer that fails is no failure of the service.
     pub async fn http(&self, mapping: &ProxyHttp, execution: &Execution) -> Result<Output, Refusal> {
-        let permit = self.breakers.enter(&origin(&mapping.url), patience(&execution.call))?;
-        let result = http::run((&self.outbound, &self.authorizer), mapping, execution).await;
+        let call = &execution.call;
+        let proof = match &call.entry.primitive.service_auth {
+            None => self.authorizer.told(call),
+            Some(_) => {
+                let url = http::url(&self.outbound, mapping, execution);
+                let url = url.inspect_err(|_| call.take_back())?;
+                let proof = self.authorizer.headers(call, &execution.snapshot, &url).await;
+                proof.map_err(|unproved| not_sent(call, unproved))?
+            }
+        };
+        let permit = self.breakers.enter(&origin(&mapping.url), patience(call))?;
+        let by = (&*self.outbound, &*self.authorizer, &proof);
+        let result = http::run(by, mapping, execution).await;
         permit.leave(&result);
         result
     }
 
     /// One request to an upstream MCP server.
     pub async fn mcp(&self, target: &ProxyMcp, execution: &Execution) -> Result<Output, Refusal> {
-        let permit = self.breakers.enter(&origin(&target.url), patience(&execution.call))?;
-        let result = self.upstreams.run(target, execution).await;
+        let call = &execution.call;
+        let client = self.upstreams.proving(target, execution).await;
+        let client = client.map_err(|unproved| not_sent(call, unproved))?;
+        let permit = self.breakers.enter(&origin(&target.url), patience(call))?;
+        let result = self.upstreams.run(&client, target, execution).await;
         permit.leave(&result);
         result
     }
@@ -94,4 +109,10 @@ impl Proxy {
     pub async fn drained(&self) {
         self.upstreams.drained().await;
     }
+}
+
+/// Nothing of the call was sent.
+fn not_sent(call: &Call, unproved: Unproved) -> Refusal {
+    call.take_back();
+    unproved.refusal
 }

@@ -21,7 +21,8 @@ use super::token_endpoint::{self, Granted, KeptToken, NoToken};
 pub struct Credential {
     /// The only origin it goes to: `scheme://host[:port]`.
     pub origin: String,
-    /// The primitives whose specs may name it: ids, `prefix*` or `*`. Without any the platform alone uses it.
+    /// What may be called with it: `server/primitive`, `server/prefix*`, or `*`. Without any the platform alone uses it. Ids
+    /// of primitives alone are no boundary: another team's server may have the same.
     pub primitives: Vec<String>,
     pub kind: Kind,
 }
@@ -53,8 +54,21 @@ pub struct OauthClient {
 impl Credential {
     /// Whether its patterns are some.
     pub fn check(&self) -> Result<(), String> {
-        let fault = |id: &String| names::pattern_fault(id).map(|fault| format!("primitives: `{id}` {fault}"));
-        self.primitives.iter().find_map(fault).map_or(Ok(()), Err)
+        for pattern in &self.primitives {
+            let Some((server, id)) = pattern.split_once('/') else {
+                if pattern == "*" {
+                    continue;
+                }
+                return Err(format!("primitives: `{pattern}` is not server/primitive, server/prefix* or *"));
+            };
+            if server.is_empty() || server.contains('*') {
+                return Err(format!("primitives: `{pattern}` names no server"));
+            }
+            if let Some(fault) = names::pattern_fault(id) {
+                return Err(format!("primitives: `{pattern}` {fault}"));
+            }
+        }
+        Ok(())
     }
 }
 
@@ -63,8 +77,8 @@ impl Credential {
 pub enum User<'a> {
     /// To ask an issuer.
     Platform,
-    /// In a call of the primitive of this id.
-    Primitive(&'a str),
+    /// In a call of the primitive of this id at this server.
+    Primitive(&'a str, &'a str),
 }
 
 /// Credentials by their names.
@@ -89,9 +103,9 @@ pub enum CredentialError {
     #[error("the credential {0:?} is for another origin")]
     Origin(String),
     #[error(
-        "the credential {0:?} may not be used by this primitive: add its id to `primitives` of the credential if it shall"
+        "the credential {0:?} may not be used by {1}: add that to `primitives` of the credential if it shall"
     )]
-    Primitive(String),
+    Primitive(String, String),
     #[error("the credential {0:?} makes no header: {1}")]
     Form(String, &'static str),
     #[error("the token endpoint of the credential {0:?}: {1}")]
@@ -104,6 +118,26 @@ impl Credentials {
         Credentials { named: named.into_iter().map(|(name, one)| (name, held(one))).collect(), outbound }
     }
 
+    /// Whether `user` may show the credential of this name to `url`.
+    pub(crate) fn check(&self, name: &str, user: User<'_>, url: &Url) -> Result<(), CredentialError> {
+        self.held(name, user, url).map(drop)
+    }
+
+    fn held(&self, name: &str, user: User<'_>, url: &Url) -> Result<&Held, CredentialError> {
+        let held = self.named.get(name).ok_or_else(|| CredentialError::Unknown(name.to_owned()))?;
+        let own = Url::parse(&held.credential.origin).map(|own| own.origin());
+        if own.ok() != Some(url.origin()) {
+            return Err(CredentialError::Origin(name.to_owned()));
+        }
+        if let User::Primitive(server, id) = user {
+            let called = format!("{server}/{id}");
+            if !held.credential.primitives.iter().any(|pattern| names::matches(pattern, &called)) {
+                return Err(CredentialError::Primitive(name.to_owned(), called));
+            }
+        }
+        Ok(held)
+    }
+
     /// The header by which a request to `url` proves itself.
     pub async fn header(
         &self,
@@ -111,17 +145,7 @@ impl Credentials {
         user: User<'_>,
         url: &Url,
     ) -> Result<(HeaderName, HeaderValue), CredentialError> {
-        let held = self.named.get(name).ok_or_else(|| CredentialError::Unknown(name.to_owned()))?;
-        let Held { credential, token } = held;
-        let own = Url::parse(&credential.origin).map(|own| own.origin());
-        if own.ok() != Some(url.origin()) {
-            return Err(CredentialError::Origin(name.to_owned()));
-        }
-        if let User::Primitive(id) = user
-            && !credential.primitives.iter().any(|pattern| names::matches(pattern, id))
-        {
-            return Err(CredentialError::Primitive(name.to_owned()));
-        }
+        let Held { credential, token } = self.held(name, user, url)?;
         let (header, value) = match &credential.kind {
             Kind::Bearer(token) => (AUTHORIZATION, bearer(token)),
             Kind::Basic { user, password } => (AUTHORIZATION, basic(user, password.expose_secret())),
@@ -145,11 +169,29 @@ impl Credentials {
         Ok((header, value))
     }
 
-    /// The service does not take what [`Credentials::header`] gave: a token is asked for anew with the next request.
-    pub(crate) async fn refused(&self, name: &str) {
-        if let Some(held) = self.named.get(name) {
-            held.token.forget().await;
+    /// The service does not take what [`Credentials::header`] gave: whether a token is asked for anew with the next request.
+    pub(crate) async fn refused(&self, name: &str) -> bool {
+        match self.named.get(name) {
+            Some(held) => held.token.forget().await,
+            None => false,
         }
+    }
+
+    /// The header by which a gateway is known as an OAuth client at `url` (RFC 6749 section 2.3.1: both parts are form-encoded).
+    pub(crate) async fn client_header(
+        &self,
+        name: &str,
+        url: &Url,
+    ) -> Result<(HeaderName, HeaderValue), CredentialError> {
+        let plain = self.header(name, User::Platform, url).await?;
+        let Some(Kind::Basic { user, password }) = self.named.get(name).map(|held| &held.credential.kind)
+        else {
+            return Ok(plain);
+        };
+        let mut value = basic(&encoded(user), &encoded(password.expose_secret()))
+            .ok_or_else(|| CredentialError::Form(name.to_owned(), "its text cannot be sent"))?;
+        value.set_sensitive(true);
+        Ok((AUTHORIZATION, value))
     }
 
     async fn client_token(&self, client: &OauthClient) -> Result<Granted, NoToken> {
@@ -157,7 +199,6 @@ impl Credentials {
         // The operator's own setting says where.
         let destination = self.outbound.trusted(token_url);
         let destination = destination.map_err(|error| NoToken::Unavailable(error.to_string()))?;
-        let encoded = |text: &str| form_urlencoded::byte_serialize(text.as_bytes()).collect::<String>();
         let request = destination.client.post(destination.url);
         let request = request.basic_auth(encoded(id), Some(encoded(secret.expose_secret())));
         let scope = scopes.join(" ");
@@ -175,6 +216,10 @@ impl Credentials {
 /// `None` where the token is no text of a header.
 pub(crate) fn bearer(token: &SecretString) -> Option<HeaderValue> {
     HeaderValue::from_str(&format!("Bearer {}", token.expose_secret())).ok()
+}
+
+fn encoded(text: &str) -> String {
+    form_urlencoded::byte_serialize(text.as_bytes()).collect()
 }
 
 fn basic(user: &str, password: &str) -> Option<HeaderValue> {
@@ -221,14 +266,17 @@ mod tests {
     async fn a_spec_names_only_what_the_operator_gives_its_primitive() {
         let own = url("https://login.example.com/x");
         for (primitives, id, may) in [
-            (&[][..], "crm-find", false),
-            (&["crm-find"][..], "crm-find", true),
-            (&["crm-*"][..], "crm-find", true),
-            (&["crm-find"][..], "crm-find-all", false),
+            (&[][..], "find", false),
+            (&["crm/find"][..], "find", true),
+            (&["crm/fi*"][..], "find", true),
+            (&["crm/*"][..], "find", true),
+            (&["crm/find"][..], "find-all", false),
+            // The same id at another team's server.
+            (&["other/find", "other/*"][..], "find", false),
             (&["*"][..], "anything", true),
         ] {
             let all = all(Kind::Bearer("t".into()), primitives);
-            let got = all.header("kc", User::Primitive(id), &own).await;
+            let got = all.header("kc", User::Primitive("crm", id), &own).await;
             assert_eq!(got.is_ok(), may, "{primitives:?} {id}");
             assert!(all.header("kc", User::Platform, &own).await.is_ok());
         }

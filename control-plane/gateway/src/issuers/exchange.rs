@@ -1,30 +1,38 @@
 //! Tokens for services that the caller's issuer gives for the caller's own (RFC 8693).
 //!
 //! Keeps true: the caller's token goes to the issuer that made it and to nobody else (I-8); what was given serves that caller's
-//! token, service and scopes only, and not beyond the end of the caller's token; an issuer that cannot be asked gives
-//! nothing; at most [`AT_ONCE`] questions are open at one issuer.
+//! token, service and scopes only, and not beyond the end of the caller's token; a token is asked only for services that the
+//! operator lists with the issuer, to be sent to their origins, and with scopes that the caller's own token has; an issuer that
+//! cannot be asked gives nothing; at most [`AT_ONCE`] questions are open at one issuer. What is kept is bounded for each user
+//! and org.
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use asp_edge::Caller;
 use asp_outbound::Outbound;
 use asp_proto::snapshot::{ExchangedToken, TokenExchange};
 use asp_snapshot::Snapshot;
 use parking_lot::Mutex;
+use reqwest::Url;
 use secrecy::{ExposeSecret, SecretString};
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
-use super::credentials::{Credentials, User};
+use super::credentials::Credentials;
 use super::token_endpoint::{self, Granted, KeptToken, NoToken};
+use crate::call::principal::user;
 use crate::clock::unix_seconds;
 use crate::digest;
+use crate::shares::{Bounds, Owner, Share, Shares};
 
 /// Questions to one issuer at a time; others wait their turn.
 const AT_ONCE: usize = 32;
-/// Tokens that are kept; beyond them it is begun anew.
-const MAX_KEPT: usize = 10_000;
+/// Tokens that are kept: those used least go first.
+const BOUNDS: Bounds = Bounds { whole: Share::of(10_000), of_org: Share::of(2_500), of_user: Share::of(64) };
+/// One that nobody used for so long is kept no more.
+const IDLE: Duration = Duration::from_secs(600);
 /// RFC 8693 sections 2.1 and 3.
 const GRANT: &str = "urn:ietf:params:oauth:grant-type:token-exchange";
 const ACCESS_TOKEN: &str = "urn:ietf:params:oauth:token-type:access_token";
@@ -34,6 +42,15 @@ const ACCESS_TOKEN: &str = "urn:ietf:params:oauth:token-type:access_token";
 pub(crate) enum NoExchange {
     #[error("the issuer {0:?} has no `exchange`: write it, or give the primitive another `auth`")]
     NotHere(String),
+    /// Nobody else's service gets a token for another.
+    #[error(
+        "tokens for {audience:?} may not be sent to {to}: add the origin to `exchange.audiences` of the issuer {issuer:?} \
+         if they shall"
+    )]
+    Audience { issuer: String, audience: String, to: String },
+    /// Scopes only narrow (I-8).
+    #[error("the caller's token lacks scopes that the spec asks for: {}", .0.join(" "))]
+    Scopes(Vec<String>),
     /// The call goes on elsewhere than where its caller's token came to.
     #[error("the caller's token is not here any more, because another gateway began the call")]
     NoSubject,
@@ -49,9 +66,8 @@ pub(crate) struct Subject<'a> {
     pub token: Option<&'a SecretString>,
 }
 
-#[derive(Default)]
 struct Known {
-    tokens: HashMap<[u8; 16], Arc<KeptToken>>,
+    tokens: Shares<Arc<KeptToken>>,
     /// By issuer.
     turns: HashMap<String, Arc<Semaphore>>,
 }
@@ -70,20 +86,27 @@ impl Exchanges {
         origins: Vec<String>,
         credentials: Arc<Credentials>,
     ) -> Exchanges {
-        Exchanges { outbound, origins, credentials, known: Mutex::default() }
+        let known = Known { tokens: Shares::new(BOUNDS), turns: HashMap::new() };
+        Exchanges { outbound, origins, credentials, known: Mutex::new(known) }
     }
 
-    /// The token by which the caller is known to a service.
+    /// The token by which the caller is known to a service at each of the origins `to`.
     pub(crate) async fn token(
         &self,
         snapshot: &Snapshot,
         subject: Subject<'_>,
-        wanted: &ExchangedToken,
+        (wanted, to): (&ExchangedToken, &[String]),
     ) -> Result<SecretString, NoExchange> {
-        let issuer = &subject.caller.issuer;
-        let not_here = || NoExchange::NotHere(issuer.clone());
-        let at = snapshot.access(issuer).and_then(|access| access.exchange.as_ref()).ok_or_else(not_here)?;
-        let (kept, turns) = self.kept(subject.caller, at, wanted);
+        let caller = subject.caller;
+        let issuer = &caller.issuer;
+        let at = exchange_of(snapshot, caller)?;
+        check_audience(at, issuer, wanted, to)?;
+        let lacks = |scope: &&String| !caller.scopes.contains(scope);
+        let lacking: Vec<String> = wanted.scopes.iter().filter(lacks).cloned().collect();
+        if !lacking.is_empty() {
+            return Err(NoExchange::Scopes(lacking));
+        }
+        let (kept, turns) = self.kept(caller, at, wanted);
         let asking = async {
             let Some(token) = subject.token else { return Err(NoToken::Unavailable(String::new())) };
             let late = |_| NoToken::Unavailable("it did not answer in time".to_owned());
@@ -94,10 +117,22 @@ impl Exchanges {
         if subject.token.is_none() && kept.is_over(Instant::now()) {
             return Err(NoExchange::NoSubject);
         }
-        Box::pin(kept.get(Some(end_of(subject.caller)), asking)).await.map_err(|fault| match subject.token {
+        Box::pin(kept.get(Some(end_of(caller)), asking)).await.map_err(|fault| match subject.token {
             Some(_) => NoExchange::Issuer(issuer.clone(), fault),
             None => NoExchange::NoSubject,
         })
+    }
+
+    /// The service does not take what was given: whether the issuer is asked anew with the next request.
+    pub(crate) async fn refused(
+        &self,
+        snapshot: &Snapshot,
+        caller: &Caller,
+        wanted: &ExchangedToken,
+    ) -> bool {
+        let Ok(at) = exchange_of(snapshot, caller) else { return false };
+        let (kept, _) = self.kept(caller, at, wanted);
+        kept.forget().await
     }
 
     fn kept(
@@ -110,15 +145,17 @@ impl Exchanges {
         let hex: String = caller.digest.iter().map(|byte| format!("{byte:02x}")).collect();
         let key = digest::shortened(&[&caller.issuer, &at.url, &hex, &wanted.audience, &scopes]);
         let mut known = self.known.lock();
-        if known.tokens.len() >= MAX_KEPT && !known.tokens.contains_key(&key) {
-            let now = Instant::now();
-            known.tokens.retain(|_, kept| !kept.is_over(now));
-            // All of them are in use: begin anew rather than grow.
-            if known.tokens.len() >= MAX_KEPT {
-                known.tokens.clear();
+        known.tokens.forget_idle(IDLE);
+        let kept = match known.tokens.touch(&key) {
+            Some(kept) => kept.clone(),
+            None => {
+                let owner = Owner { user: user(caller), org: digest::shortened(&[&caller.org]) };
+                let kept = Arc::<KeptToken>::default();
+                known.tokens.replace(key, owner, kept.clone());
+                kept
             }
-        }
-        let kept = known.tokens.entry(key).or_default().clone();
+        };
+        // As many as there are issuers.
         let turns = known.turns.entry(caller.issuer.clone());
         (kept, turns.or_insert_with(|| Arc::new(Semaphore::new(AT_ONCE))).clone())
     }
@@ -132,7 +169,7 @@ impl Exchanges {
         let unavailable = |fault: String| NoToken::Unavailable(fault);
         let destination = self.outbound.of_origins(&at.url, &self.origins);
         let destination = destination.map_err(|error| unavailable(error.to_string()))?;
-        let proof = self.credentials.header(&at.credential, User::Platform, &destination.url).await;
+        let proof = self.credentials.client_header(&at.credential, &destination.url).await;
         let (name, value) = proof.map_err(|error| unavailable(error.to_string()))?;
         let request = destination.client.post(destination.url).header(name, value);
         let scope = wanted.scopes.join(" ");
@@ -152,9 +189,39 @@ impl Exchanges {
     }
 }
 
+fn exchange_of<'a>(snapshot: &'a Snapshot, caller: &Caller) -> Result<&'a TokenExchange, NoExchange> {
+    let exchange = snapshot.access(&caller.issuer).and_then(|access| access.exchange.as_ref());
+    exchange.ok_or_else(|| NoExchange::NotHere(caller.issuer.clone()))
+}
+
+/// A spec's author chooses the audience and the URL: which go together the operator says.
+fn check_audience(
+    at: &TokenExchange,
+    issuer: &str,
+    wanted: &ExchangedToken,
+    to: &[String],
+) -> Result<(), NoExchange> {
+    let listed = at.audiences.iter().find(|listed| listed.name == wanted.audience);
+    let is_listed = |to: &String| {
+        let to = Url::parse(to).map(|to| to.origin());
+        let same =
+            |origin: &String| Url::parse(origin).is_ok_and(|origin| to.as_ref() == Ok(&origin.origin()));
+        listed.is_some_and(|listed| listed.origins.iter().any(same))
+    };
+    let elsewhere = |to: &str| {
+        let (issuer, audience) = (issuer.to_owned(), wanted.audience.clone());
+        Err(NoExchange::Audience { issuer, audience, to: to.to_owned() })
+    };
+    match to.iter().find(|to| !is_listed(to)) {
+        Some(to) => elsewhere(to),
+        None if to.is_empty() => elsewhere("nobody"),
+        None => Ok(()),
+    }
+}
+
 /// When the caller's token ends.
 fn end_of(caller: &Caller) -> Instant {
     let left = caller.expires_at.saturating_sub(unix_seconds());
     // Tokens without an end are kept for what the issuer says.
-    Instant::now() + std::time::Duration::from_secs(left.min(86_400))
+    Instant::now() + Duration::from_secs(left.min(86_400))
 }

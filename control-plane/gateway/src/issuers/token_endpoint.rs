@@ -26,6 +26,8 @@ const MARGIN: Duration = Duration::from_secs(30);
 /// How long it is not asked again after it gave no token.
 const AFTER_REFUSAL: Duration = Duration::from_secs(5);
 const AFTER_FAILURE: Duration = Duration::from_secs(1);
+/// How long a token stays although a service does not take it.
+const YOUNG: Duration = Duration::from_secs(10);
 
 /// Why there is no token. Says nothing secret.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -70,8 +72,13 @@ pub(super) async fn ask(request: RequestBuilder, form: &[(&str, &str)]) -> Resul
     };
     let late = |_| unavailable("it did not answer in time");
     let (status, body) = tokio::time::timeout(WITHIN, asking).await.map_err(late)??;
-    if status.is_client_error() && status.as_u16() != 429 {
-        return Err(NoToken::Refused(code(&body).unwrap_or_else(|| format!("status {}", status.as_u16()))));
+    if status.is_client_error() && !matches!(status.as_u16(), 401 | 429) {
+        let code = code(&body).unwrap_or_else(|| format!("status {}", status.as_u16()));
+        // It does not know the gateway: the operator's fault, and no caller's.
+        if matches!(code.as_str(), "invalid_client" | "unauthorized_client") {
+            return Err(NoToken::Unavailable(format!("it refuses the gateway's credential ({code})")));
+        }
+        return Err(NoToken::Refused(code));
     }
     if !status.is_success() {
         return Err(NoToken::Unavailable(format!("it answers with status {}", status.as_u16())));
@@ -113,6 +120,7 @@ pub(super) struct KeptToken(tokio::sync::Mutex<Option<Kept>>);
 
 struct Kept {
     said: Result<SecretString, NoToken>,
+    since: Instant,
     until: Instant,
 }
 
@@ -133,18 +141,22 @@ impl KeptToken {
             Err(refused @ NoToken::Refused(_)) => (Err(refused), AFTER_REFUSAL),
             Err(failed) => (Err(failed), AFTER_FAILURE),
         };
-        let until = Instant::now() + serves;
+        let since = Instant::now();
+        let until = since + serves;
         let until = end.map_or(until, |end| until.min(end));
-        *kept = Some(Kept { said: said.clone(), until });
+        *kept = Some(Kept { said: said.clone(), since, until });
         said
     }
 
-    /// The service does not take the token: the next one is asked for anew.
-    pub(super) async fn forget(&self) {
+    /// The service does not take the token: whether the next one is asked for anew. One that is younger than
+    /// [`YOUNG`] stays, so that services which take none make nobody ask on and on.
+    pub(super) async fn forget(&self) -> bool {
         let mut kept = self.0.lock().await;
-        if kept.as_ref().is_some_and(|kept| kept.said.is_ok()) {
+        let is_old = kept.as_ref().is_some_and(|kept| kept.said.is_ok() && kept.since.elapsed() >= YOUNG);
+        if is_old {
             *kept = None;
         }
+        is_old
     }
 
     /// Whether there is nothing in it that serves; false while somebody asks.

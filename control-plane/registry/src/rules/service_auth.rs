@@ -22,14 +22,9 @@ pub(super) fn check(spec: &Spec, findings: &mut Findings<'_>) {
         return;
     }
     check_ways(auth, findings);
-    check_plugin(runtime, auth, findings);
-    if let Some(audience) = auth.token.as_ref().and_then(|token| token.audience.as_ref()) {
-        check_audience(audience, "/runtime/auth/token/audience", findings);
-    }
+    check_plugin(spec, runtime, auth, findings);
     if let Some(exchange) = &auth.exchange {
-        if let Some(audience) = &exchange.audience {
-            check_audience(audience, "/runtime/auth/exchange/audience", findings);
-        }
+        check_audience(&exchange.audience, "/runtime/auth/exchange/audience", findings);
         let path = "/runtime/auth/exchange/scopes";
         name::check_scopes(&exchange.scopes, path, findings);
         if exchange.scopes.len() > MAX_SCOPES {
@@ -66,7 +61,7 @@ fn check_ways(auth: &ServiceAuth, findings: &mut Findings<'_>) {
 }
 
 /// A plugin has the platform's token for its domains in any case, no one URL, and no secret of the operator's.
-fn check_plugin(runtime: &Runtime, auth: &ServiceAuth, findings: &mut Findings<'_>) {
+fn check_plugin(spec: &Spec, runtime: &Runtime, auth: &ServiceAuth, findings: &mut Findings<'_>) {
     if runtime.mode != Mode::Plugin {
         return;
     }
@@ -80,10 +75,10 @@ fn check_plugin(runtime: &Runtime, auth: &ServiceAuth, findings: &mut Findings<'
         let message = "a credential never enters a sandbox";
         findings.add(FaultCode::MisplacedKey, "/runtime/auth/credential", message, hint);
     }
-    if auth.exchange.as_ref().is_some_and(|exchange| exchange.audience.is_none()) {
-        let hint = "name the service as the issuer does";
-        let message = "a plugin has no URL from which the audience follows";
-        findings.add(FaultCode::MissingKey, "/runtime/auth/exchange/audience", message, hint);
+    if auth.exchange.is_some() && spec.security.allowed_domains.is_empty() {
+        let hint = "list the hosts of the service in `security.allowedDomains`";
+        let message = "the plugin may reach nobody to whom it could show the token";
+        findings.add(FaultCode::MissingKey, "/security/allowedDomains", message, hint);
     }
 }
 

@@ -79,22 +79,19 @@ pub(crate) struct ServiceAuth {
     pub credential: Option<String>,
 }
 
+/// Its `aud` is the origin of the service's URL: a token for another service is in nobody's reach.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct MintedToken {
-    /// Its `aud`; the origin of the service's URL where nothing is said.
-    #[serde(default)]
-    pub audience: Option<String>,
-}
+pub(crate) struct MintedToken {}
 
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ExchangedToken {
-    /// For whom the issuer is asked to give it, as the issuer names the service; of a proxied one the origin of its URL
-    /// where nothing is said.
-    #[serde(default)]
-    pub audience: Option<String>,
-    /// The scopes it is asked for; those of `security.auth` where nothing is said.
+    /// For whom the issuer is asked to give it, as the issuer names the service. The operator says to which origins such
+    /// tokens may be sent.
+    pub audience: String,
+    /// The scopes it is asked for, each of which the caller's own token must have; those of `security.auth` where nothing
+    /// is said.
     #[serde(default)]
     pub scopes: Vec<String>,
 }

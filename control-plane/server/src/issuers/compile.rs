@@ -86,7 +86,16 @@ pub(super) fn access(
     };
     let exchange = |given: &Exchange| -> Result<_, String> {
         let url = said(&given.url, |fetched| fetched.token_endpoint.as_ref(), "token_endpoint")?;
-        Ok(snapshot::TokenExchange { url, credential: given.credential.clone() })
+        let audiences = given.audiences.iter();
+        let audiences = audiences.map(|(name, origins)| snapshot::ServiceAudience {
+            name: name.clone(),
+            origins: origins.clone(),
+        });
+        Ok(snapshot::TokenExchange {
+            url,
+            credential: given.credential.clone(),
+            audiences: audiences.collect(),
+        })
     };
     let access = snapshot::IssuerAccess {
         issuer: document.name.clone(),
@@ -203,10 +212,45 @@ fn check(document: &Document) -> Result<(), String> {
     if document.introspection.as_ref().is_some_and(|given| given.credential.is_empty()) {
         return Err("introspection.credential must name a credential of the operator".into());
     }
-    if document.exchange.as_ref().is_some_and(|given| given.credential.is_empty()) {
+    document.exchange.as_ref().map_or(Ok(()), check_exchange)?;
+    Ok(())
+}
+
+fn check_exchange(given: &Exchange) -> Result<(), String> {
+    if given.credential.is_empty() {
         return Err("exchange.credential must name a credential of the operator".into());
     }
-    Ok(())
+    let lists = given.audiences.values();
+    if given.audiences.is_empty()
+        || given.audiences.len() > MAX_LIST
+        || lists.clone().any(|list| list.len() > MAX_LIST)
+    {
+        return Err(format!(
+            "exchange.audiences names 1 to {MAX_LIST} services, each with at most {MAX_LIST} origins"
+        ));
+    }
+    let is_visible = |name: &String| {
+        !name.is_empty() && name.len() <= 2048 && name.bytes().all(|b| (0x21..0x7f).contains(&b))
+    };
+    if let Some(name) = given.audiences.keys().find(|name| !is_visible(name)) {
+        return Err(format!("exchange.audiences: {name:?} is no audience of visible ASCII"));
+    }
+    let is_origin = |text: &String| {
+        let uri: Option<http::Uri> = text.parse().ok();
+        let has_host = |uri: &http::Uri| uri.authority().is_some_and(|at| !at.as_str().contains('@'));
+        text.len() <= 2048
+            && !text.ends_with('/')
+            && uri.is_some_and(|uri| {
+                matches!(uri.scheme_str(), Some("https" | "http"))
+                    && has_host(&uri)
+                    && uri.path() == "/"
+                    && uri.query().is_none()
+            })
+    };
+    match lists.flatten().find(|origin| !is_origin(origin)) {
+        Some(origin) => Err(format!("exchange.audiences: {origin:?} is no origin http(s)://host[:port]")),
+        None => Ok(()),
+    }
 }
 
 /// Whether they are URLs. Whether they may be reached is found when they are.

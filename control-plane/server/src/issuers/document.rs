@@ -138,6 +138,9 @@ pub struct Exchange {
     pub url: Option<String>,
     /// The name of the operator's credential by which gateways prove themselves there.
     pub credential: String,
+    /// The services for which tokens may be asked, as the issuer names them, and the origins that these may be sent to
+    /// (`scheme://host[:port]`).
+    pub audiences: BTreeMap<String, Vec<String>>,
 }
 
 /// Login of clients as one public client that is registered at the issuer.

@@ -22,8 +22,8 @@ pub(super) async fn list(url: &str, credential: Option<&str>) -> Result<Lists, F
     let http = super::openapi::http()?;
     let parsed = reqwest::Url::parse(url).map_err(|error| Failure::bad("--mcp", error.to_string()))?;
     let proof = match credential {
-        None => Arc::default(),
-        Some(name) => Arc::new(proof(name, &parsed).await?),
+        None => Proof::default(),
+        Some(name) => proof(name, &parsed).await?,
     };
     let client = Client { http, url: parsed, tasks: Arc::default(), eras: Eras::default(), proof };
     let everything =

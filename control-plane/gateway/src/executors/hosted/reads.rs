@@ -12,6 +12,7 @@ use super::service::{Answer, Fault, Service};
 use crate::call::outcome::{Output, Refusal};
 use crate::execution::Execution;
 use crate::executors::hosted::polling::Pace;
+use crate::executors::outbound::auth::Unproved;
 use crate::executors::outbound::refused::may_pass;
 
 /// Most messages of one prompt.
@@ -70,7 +71,7 @@ async fn settled(pace: &mut Pace, answered: Result<Answer, Fault>) -> Result<Opt
             (answer.retry_after, format!("the service answered {}", answer.status.as_u16()))
         }
         Ok(answer) => return Ok(Some(answer)),
-        Err(Fault::Paused(refusal) | Fault::Unproved(refusal)) => return Err(refusal),
+        Err(Fault::Paused(refusal) | Fault::Unproved(Unproved { refusal, .. })) => return Err(refusal),
         Err(Fault::NotDelivered) => (None, "the service could not be reached".into()),
         Err(Fault::Lost(why)) => (None, why.into()),
     };

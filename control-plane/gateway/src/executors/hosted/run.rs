@@ -132,9 +132,17 @@ impl<'a> Hosted<'a> {
                     self.farewell.due = false;
                     return outcome::refused(call, &answer);
                 }
-                Err(Fault::Paused(refusal) | Fault::Unproved(refusal)) if !delivered => {
+                Err(Fault::Paused(refusal)) if !delivered => {
                     self.farewell.due = false;
                     return Err(refusal);
+                }
+                Err(Fault::Unproved(unproved)) if !delivered => {
+                    self.farewell.due = false;
+                    call.take_back();
+                    return Err(unproved.refusal);
+                }
+                Err(Fault::Unproved(unproved)) if !unproved.passes => {
+                    return Err(lost(call, &unproved.refusal.to_string()));
                 }
                 Err(Fault::Lost(_)) => {
                     delivered = true;
@@ -178,6 +186,9 @@ impl<'a> Hosted<'a> {
                 }
                 Ok(answer) if may_pass(answer.status) => answer.retry_after,
                 Ok(answer) => return Err(self.gone(&answer)),
+                Err(Fault::Unproved(unproved)) if !unproved.passes => {
+                    return Err(lost(self.call(), &unproved.refusal.to_string()));
+                }
                 Err(Fault::Paused(_) | Fault::Unproved(_) | Fault::NotDelivered | Fault::Lost(_)) => None,
             };
             self.rest_after_failure(retry_after).await?;
@@ -228,6 +239,9 @@ impl<'a> Hosted<'a> {
             }
             Ok(answer) if is_open(answer.status) => (Brought::Unsure, answer.retry_after),
             Ok(answer) => return Err(self.gone(&answer)),
+            Err(Fault::Unproved(unproved)) if !unproved.passes => {
+                return Err(lost(self.call(), &unproved.refusal.to_string()));
+            }
             Err(Fault::Paused(_) | Fault::Unproved(_) | Fault::NotDelivered) => (Brought::Stale, None),
             Err(Fault::Lost(_)) => (Brought::Unsure, None),
         };

@@ -20,7 +20,7 @@ use super::Calls;
 use crate::call::Call;
 use crate::call::outcome::Refusal;
 use crate::execution::Execution;
-use crate::executors::outbound::auth::Authorizer;
+use crate::executors::outbound::auth::{Authorizer, Unproved};
 use crate::executors::outbound::breaker::{Breakers, patience};
 use crate::executors::outbound::client;
 use crate::executors::outbound::refused::retry_after;
@@ -34,6 +34,7 @@ const MAX_REQUEST: Duration = Duration::from_secs(30);
 /// Longest etag that is sent back, in bytes.
 const MAX_ETAG: usize = 256;
 
+const JSON: &str = "application/json";
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 const DEADLINE_MS: HeaderName = HeaderName::from_static("x-deadline-ms");
 
@@ -67,7 +68,7 @@ pub(super) enum Fault {
     /// Not sent: the origin's breaker is open.
     Paused(Refusal),
     /// Not sent: the call has nothing by which it could prove itself.
-    Unproved(Refusal),
+    Unproved(Unproved),
     /// Certainly not delivered.
     NotDelivered,
     /// Perhaps delivered.
@@ -95,33 +96,40 @@ impl Service {
 
     /// Creates the call, or finds it: the id and the key are the same each time.
     pub(super) async fn put(&self, arguments: &Value) -> Result<Answer, Fault> {
-        self.exchange(self.call_request(Method::PUT, None).await?.json(arguments)).await
+        let url = self.call_url(None)?;
+        self.exchange((Method::PUT, url, JSON), |request| request.json(arguments)).await
     }
 
     /// Reads the call; `known` is the state that needs not be sent again.
     pub(super) async fn get(&self, known: Option<&HeaderValue>) -> Result<Answer, Fault> {
-        let request = self.call_request(Method::GET, None).await?;
-        self.exchange(match known {
+        let url = self.call_url(None)?;
+        let dressed = |request: RequestBuilder| match known {
             Some(etag) => request.header(IF_NONE_MATCH, etag),
             None => request,
-        })
-        .await
+        };
+        self.exchange((Method::GET, url, JSON), dressed).await
     }
 
     /// Brings the answer to a question that was asked in the state `etag`.
     pub(super) async fn advance(&self, etag: Option<&HeaderValue>, body: Vec<u8>) -> Result<Answer, Fault> {
-        let request = self.call_request(Method::POST, Some("advance")).await?;
-        let request = match etag {
-            Some(etag) => request.header(IF_MATCH, etag),
-            None => request,
+        let url = self.call_url(Some("advance"))?;
+        let dressed = |request: RequestBuilder| {
+            let request = match etag {
+                Some(etag) => request.header(IF_MATCH, etag),
+                None => request,
+            };
+            request.header(CONTENT_TYPE, JSON).body(body.clone())
         };
-        self.exchange(request.header(CONTENT_TYPE, "application/json").body(body)).await
+        self.exchange((Method::POST, url, JSON), dressed).await
     }
 
-    /// Tells the service to stop. Sent whatever the breaker says and after the deadline too.
+    /// Tells the service to stop. Sent whatever the breaker says, and after the deadline and the cancel too.
     pub(super) async fn cancel(&self, longest: Duration) -> Option<StatusCode> {
-        let request = self.call_request(Method::POST, Some("cancel")).await.ok()?;
-        request.timeout(longest).send().await.ok().map(|response| response.status())
+        let url = self.call_url(Some("cancel")).ok()?;
+        let proof = tokio::time::timeout(longest, self.authorizer.farewell(&self.call, &self.snapshot, &url));
+        let proof = proof.await.ok()??;
+        let request = self.asking((Method::POST, url, JSON), proof).timeout(longest);
+        request.send().await.ok().map(|response| response.status())
     }
 
     /// Reads a resource as bytes.
@@ -130,29 +138,24 @@ impl Service {
         if !query.is_empty() {
             url.query_pairs_mut().extend_pairs(query);
         }
-        self.exchange(self.accepting(Method::GET, url, "*/*").await?).await
+        self.exchange((Method::GET, url, "*/*"), |request| request).await
     }
 
     /// Gets a prompt.
     pub(super) async fn prompt(&self, arguments: &Value) -> Result<Answer, Fault> {
         let url = self.url(&["prompts", &self.tool])?;
-        let request = self.accepting(Method::POST, url, "application/json").await?;
-        self.exchange(request.json(arguments)).await
+        self.exchange((Method::POST, url, JSON), |request| request.json(arguments)).await
     }
 
-    async fn call_request(&self, method: Method, verb: Option<&str>) -> Result<RequestBuilder, Fault> {
+    fn call_url(&self, verb: Option<&str>) -> Result<Url, Fault> {
         let id = self.call.id.to_string();
         let path = ["tools", &self.tool, "calls", &id];
-        let url = self.url(&[&path[..], verb.as_slice()].concat())?;
-        self.accepting(method, url, "application/json").await
+        self.url(&[&path[..], verb.as_slice()].concat())
     }
 
-    /// A request proves itself by what is good now: a call may last longer than a token.
-    async fn accepting(&self, method: Method, url: Url, accept: &str) -> Result<RequestBuilder, Fault> {
-        let proof =
-            self.authorizer.headers(&self.call, &self.snapshot, &url).await.map_err(Fault::Unproved)?;
+    fn asking(&self, (method, url, accept): (Method, Url, &str), proof: HeaderMap) -> RequestBuilder {
         let request = self.client.request(method, url).headers(self.headers.clone()).headers(proof);
-        Ok(request.header(ACCEPT, accept))
+        request.header(ACCEPT, accept)
     }
 
     /// The base with these segments, each encoded.
@@ -165,13 +168,31 @@ impl Service {
         Ok(url)
     }
 
-    async fn exchange(&self, request: RequestBuilder) -> Result<Answer, Fault> {
+    /// Sends a request that proves itself by what is good now, since a call may last longer than a token; once more where the
+    /// service does not take the proof and there is another.
+    async fn exchange(
+        &self,
+        (method, url, accept): (Method, Url, &str),
+        dressed: impl Fn(RequestBuilder) -> RequestBuilder + Send + Sync,
+    ) -> Result<Answer, Fault> {
+        let mut is_first = true;
+        loop {
+            let proof = self.authorizer.headers(&self.call, &self.snapshot, &url).await;
+            let proof = proof.map_err(Fault::Unproved)?;
+            let request = self.asking((method.clone(), url.clone(), accept), proof);
+            let answer = self.once(dressed(request)).await?;
+            let is_refused = answer.status == StatusCode::UNAUTHORIZED;
+            if !is_first || !is_refused || !self.authorizer.refused(&self.call, &self.snapshot).await {
+                return Ok(answer);
+            }
+            is_first = false;
+        }
+    }
+
+    async fn once(&self, request: RequestBuilder) -> Result<Answer, Fault> {
         let permit = self.breakers.enter(&self.origin, patience(&self.call)).map_err(Fault::Paused)?;
         let left = self.call.deadline().saturating_duration_since(Instant::now());
         let answered = answer(request.timeout(left.min(MAX_REQUEST))).await;
-        if answered.as_ref().is_ok_and(|answer| answer.status == StatusCode::UNAUTHORIZED) {
-            self.authorizer.refused(&self.call).await;
-        }
         match &answered {
             Ok(answer) if !answer.status.is_server_error() => permit.settle(Outcome::Success),
             // Its own time was not up: whether the service failed is for the permit to say.

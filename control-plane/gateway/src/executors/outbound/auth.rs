@@ -1,21 +1,23 @@
 //! By what a call proves itself to the service behind it, and what else a service is told of its caller.
 //!
 //! Keeps true: the client's own token never goes along (I-8); a service gets what its spec names and nothing else: nothing,
-//! the platform's token, one of the caller's issuer, or a credential of the operator's; what cannot be had ends the call
-//! before anything of it was sent.
+//! the platform's token, one of the caller's issuer, or a credential of the operator's. It knows nothing of what was sent
+//! before: what an unproved request means for its call is for whoever sends it.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use asp_proto::snapshot::ServiceAuth;
 use asp_proto::snapshot::service_auth::Kind;
+use asp_proto::snapshot::{ExchangedToken, ServiceAuth};
 use asp_registry::uri_template;
 use asp_snapshot::Snapshot;
 use reqwest::Url;
 use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue};
+use secrecy::SecretString;
 
 use crate::call::Call;
 use crate::call::outcome::Refusal;
-use crate::issuers::credentials::{Credentials, User, bearer};
+use crate::issuers::credentials::{CredentialError, Credentials, User, bearer};
 use crate::issuers::exchange::{Exchanges, NoExchange, Subject};
 use crate::issuers::token_endpoint::NoToken;
 use crate::minting::Minter;
@@ -42,6 +44,17 @@ impl Default for Told {
     }
 }
 
+/// How long a token lives by which a service is told that a call was given up.
+const FAREWELL: Duration = Duration::from_secs(60);
+
+/// Why a request cannot prove itself.
+#[derive(Debug)]
+pub(crate) struct Unproved {
+    pub refusal: Refusal,
+    /// The next one may.
+    pub passes: bool,
+}
+
 /// Proves the calls of one gateway.
 pub struct Authorizer {
     minter: Arc<Minter>,
@@ -66,38 +79,66 @@ impl Authorizer {
         call: &Call,
         snapshot: &Snapshot,
         url: &Url,
-    ) -> Result<HeaderMap, Refusal> {
+    ) -> Result<HeaderMap, Unproved> {
         let mut headers = self.told(call);
+        let Some(kind) = kind(call) else { return Ok(headers) };
         let proof = tokio::select! {
-            proof = self.proof(call, snapshot, url) => proof?,
-            () = call.cancelled() => return Err(Refusal::Cancelled),
+            proof = self.proof((call, snapshot), kind, url, Duration::ZERO) => proof?,
+            () = call.cancelled() => return Err(Unproved { refusal: Refusal::Cancelled, passes: false }),
         };
-        headers.extend(proof);
+        headers.extend([proof]);
         Ok(headers)
     }
 
-    /// The header of a request that is of no call, for what only a credential of the operator's can prove.
-    pub(crate) async fn standing(
+    /// The headers of a request that tells a service that the call was given up; `None` where nothing proves it.
+    pub(crate) async fn farewell(&self, call: &Call, snapshot: &Snapshot, url: &Url) -> Option<HeaderMap> {
+        let mut headers = self.told(call);
+        if let Some(kind) = kind(call) {
+            headers.extend([self.proof((call, snapshot), kind, url, FAREWELL).await.ok()?]);
+        }
+        Some(headers)
+    }
+
+    /// Whether a spec of this server may name what proves its calls without a caller: a credential, or nothing.
+    pub(crate) fn stands(
         &self,
-        primitive: &str,
-        auth: &ServiceAuth,
+        (server, primitive): (&str, &str),
+        auth: Option<&ServiceAuth>,
         url: &Url,
-    ) -> Option<(HeaderName, HeaderValue)> {
-        let Some(Kind::Credential(name)) = &auth.kind else { return None };
-        match self.credentials.header(name, User::Primitive(primitive), url).await {
+    ) -> bool {
+        match auth.and_then(|auth| auth.kind.as_ref()) {
+            None => true,
+            Some(Kind::Credential(name)) => {
+                self.credentials.check(name, User::Primitive(server, primitive), url).is_ok()
+            }
+            Some(Kind::Token(_) | Kind::Exchange(_)) => false,
+        }
+    }
+
+    /// The header of a request that is of no call, by the operator's credential of this name, which
+    /// [`Authorizer::stands`] has judged.
+    pub(crate) async fn standing(&self, credential: &str, url: &Url) -> Option<(HeaderName, HeaderValue)> {
+        match self.credentials.header(credential, User::Platform, url).await {
             Ok(header) => Some(header),
             Err(fault) => {
-                tracing::warn!(primitive, %fault, "a service is asked without its credential");
+                tracing::warn!(%fault, "a service is asked what it lists without its credential");
                 None
             }
         }
     }
 
-    /// The service does not take what proved the call.
-    pub(crate) async fn refused(&self, call: &Call) {
-        if let Some(Kind::Credential(name)) = kind(call) {
-            self.credentials.refused(name).await;
+    /// The service does not take what proved a request of the call: whether the next one has another proof.
+    pub(crate) async fn refused(&self, call: &Call, snapshot: &Snapshot) -> bool {
+        match kind(call) {
+            Some(Kind::Credential(name)) => self.credentials.refused(name).await,
+            Some(Kind::Exchange(wanted)) => self.exchanges.refused(snapshot, &call.caller, wanted).await,
+            Some(Kind::Token(_)) | None => false,
         }
+    }
+
+    /// The same of a request that was of no call.
+    pub(crate) async fn refused_standing(&self, credential: &str) {
+        self.credentials.refused(credential).await;
     }
 
     /// The token of the caller's issuer that a plugin shows to services, where its spec wants that.
@@ -105,15 +146,27 @@ impl Authorizer {
         &self,
         call: &Call,
         snapshot: &Snapshot,
-    ) -> Result<Option<secrecy::SecretString>, Refusal> {
+    ) -> Result<Option<SecretString>, Unproved> {
         let Some(Kind::Exchange(wanted)) = kind(call) else { return Ok(None) };
+        let domains = call.entry.primitive.allowed_domains.iter();
+        let to: Vec<String> = domains.map(|domain| format!("https://{domain}")).collect();
+        let exchanging = self.exchange((call, snapshot), wanted, &to);
+        tokio::select! {
+            token = exchanging => token.map(Some),
+            () = call.cancelled() => Err(Unproved { refusal: Refusal::Cancelled, passes: false }),
+        }
+    }
+
+    async fn exchange(
+        &self,
+        (call, snapshot): (&Call, &Snapshot),
+        wanted: &ExchangedToken,
+        to: &[String],
+    ) -> Result<SecretString, Unproved> {
         let subject = call.subject();
         let subject = Subject { caller: &call.caller, token: subject.as_deref() };
-        let token = tokio::select! {
-            token = self.exchanges.token(snapshot, subject, wanted) => token,
-            () = call.cancelled() => return Err(Refusal::Cancelled),
-        };
-        token.map(Some).map_err(|fault| not_exchanged(call, &fault))
+        let token = self.exchanges.token(snapshot, subject, (wanted, to)).await;
+        token.map_err(|fault| not_exchanged(call, fault))
     }
 
     /// Whether services are told the trace of a call.
@@ -121,7 +174,8 @@ impl Authorizer {
         self.told.trace
     }
 
-    fn told(&self, call: &Call) -> HeaderMap {
+    /// What a service is told beside the proof.
+    pub(crate) fn told(&self, call: &Call) -> HeaderMap {
         let mut headers = HeaderMap::new();
         let mut add = |name: HeaderName, text: &str| {
             // Err: never, since it is hexadecimal or percent-encoded.
@@ -143,41 +197,33 @@ impl Authorizer {
 
     async fn proof(
         &self,
-        call: &Call,
-        snapshot: &Snapshot,
+        (call, snapshot): (&Call, &Snapshot),
+        kind: &Kind,
         url: &Url,
-    ) -> Result<Option<(HeaderName, HeaderValue)>, Refusal> {
-        let Some(kind) = kind(call) else { return Ok(None) };
-        let id = &call.entry.primitive.id;
+        least: Duration,
+    ) -> Result<(HeaderName, HeaderValue), Unproved> {
+        let lasting = |refusal| Unproved { refusal, passes: false };
         let token = match kind {
             Kind::Credential(name) => {
-                let header = self.credentials.header(name, User::Primitive(id), url).await;
-                return header.map(Some).map_err(|fault| {
-                    tracing::warn!(
-                        primitive = id, call = %call.id, trace = %call.trace, %fault,
-                        "a call could not prove itself to its service"
-                    );
-                    call.take_back();
-                    Refusal::Upstream("the platform could not prove itself to the service".into())
-                });
+                let user = User::Primitive(&call.server.message.name, &call.entry.primitive.id);
+                let header = self.credentials.header(name, user, url).await;
+                return header.map_err(|fault| unproved(call, &fault));
             }
-            Kind::Token(wanted) => self.minter.for_service(call, &wanted.audience).ok_or_else(|| {
-                call.take_back();
-                Refusal::Declined(
-                    "the service wants to know who calls, and nobody has proved that here: the server takes calls without \
-                     a token"
+            Kind::Token(wanted) => self.minter.for_service(call, &wanted.audience, least).ok_or_else(|| {
+                lasting(Refusal::Declined(
+                    "the service wants to know who calls, and nobody has proved that here: the server takes calls \
+                     without a token"
                         .into(),
-                )
+                ))
             })?,
-            Kind::Exchange(_) => match self.exchanged(call, snapshot).await? {
-                Some(token) => token,
-                None => return Ok(None),
-            },
+            Kind::Exchange(wanted) => {
+                self.exchange((call, snapshot), wanted, &[url.origin().ascii_serialization()]).await?
+            }
         };
-        let mut value =
-            bearer(&token).ok_or_else(|| Refusal::Internal("a token is no text of a header".into()))?;
+        let text = || lasting(Refusal::Internal("a token is no text of a header".into()));
+        let mut value = bearer(&token).ok_or_else(text)?;
         value.set_sensitive(true);
-        Ok(Some((AUTHORIZATION, value)))
+        Ok((AUTHORIZATION, value))
     }
 }
 
@@ -196,22 +242,39 @@ pub(crate) fn name_of(auth: Option<&ServiceAuth>) -> String {
     }
 }
 
-fn not_exchanged(call: &Call, fault: &NoExchange) -> Refusal {
-    call.take_back();
+fn unproved(call: &Call, fault: &CredentialError) -> Unproved {
+    tracing::warn!(
+        primitive = call.entry.primitive.id, call = %call.id, trace = %call.trace, %fault,
+        "a call could not prove itself to its service"
+    );
+    Unproved {
+        refusal: Refusal::Upstream("the platform could not prove itself to the service".into()),
+        passes: matches!(fault, CredentialError::Token(_, NoToken::Unavailable(_))),
+    }
+}
+
+fn not_exchanged(call: &Call, fault: NoExchange) -> Unproved {
     tracing::warn!(
         primitive = call.entry.primitive.id, call = %call.id, trace = %call.trace, %fault,
         "a call got no token for its service"
     );
-    match fault {
+    let declined = |why: &str| Refusal::Declined(why.to_owned());
+    let passes = matches!(fault, NoExchange::Issuer(_, NoToken::Unavailable(_)));
+    let refusal = match fault {
+        NoExchange::Scopes(required) => Refusal::MissingScopes { required },
         NoExchange::Issuer(_, NoToken::Refused(code)) => Refusal::Declined(format!(
             "your issuer gives no token for the service behind this ({code}): ask whoever runs it for access"
         )),
-        NoExchange::NotHere(_) => Refusal::Declined("your issuer gives no tokens for services here".into()),
-        NoExchange::NoSubject => Refusal::Declined(
-            "the call went on at another gateway, where your token is not known: call again".into(),
-        ),
+        NoExchange::NotHere(_) => declined("your issuer gives no tokens for services here"),
+        NoExchange::Audience { .. } => {
+            declined("the platform's operator lets no token of your issuer go to this service")
+        }
+        NoExchange::NoSubject => {
+            declined("the call went on at another gateway, where your token is not known: call again")
+        }
         NoExchange::Issuer(_, NoToken::Unavailable(_)) => {
             Refusal::Upstream("your issuer could not be asked for a token for the service".into())
         }
-    }
+    };
+    Unproved { refusal, passes }
 }

@@ -27,7 +27,7 @@ const RETRY_AFTER: Duration = Duration::from_millis(100);
 
 /// Sends the request and maps the response.
 pub(super) async fn run(
-    by: (&Outbound, &Authorizer),
+    by: (&Outbound, &Authorizer, &HeaderMap),
     mapping: &ProxyHttp,
     execution: &Execution,
 ) -> Result<Output, Refusal> {
@@ -60,21 +60,27 @@ struct Answer {
     body: Vec<u8>,
 }
 
+/// Where the request goes.
+pub(super) fn url(outbound: &Outbound, mapping: &ProxyHttp, execution: &Execution) -> Result<Url, Refusal> {
+    let no_arguments = Map::new();
+    let arguments = execution.arguments.as_object().unwrap_or(&no_arguments);
+    Ok(destination(outbound, mapping, (execution, arguments))?.url)
+}
+
 async fn once(
-    (outbound, authorizer): (&Outbound, &Authorizer),
+    (outbound, authorizer, proof): (&Outbound, &Authorizer, &HeaderMap),
     mapping: &ProxyHttp,
     execution: &Execution,
 ) -> Result<Answer, Refusal> {
     let call = &execution.call;
-    let (request, url) = request(outbound, mapping, execution)?;
-    let request = request.headers(authorizer.headers(call, &execution.snapshot, &url).await?);
+    let request = request(outbound, mapping, execution)?.headers(proof.clone());
     let response = tokio::select! {
         sent = request.send() => sent.map_err(|error| refusal_of(call, &error))?,
         () = call.cancelled() => return Err(Refusal::Cancelled),
     };
     let status = response.status();
     if status == StatusCode::UNAUTHORIZED {
-        authorizer.refused(call).await;
+        authorizer.refused(call, &execution.snapshot).await;
     }
     let headers = response.headers().clone();
     let is_json = headers
@@ -92,21 +98,15 @@ fn request(
     outbound: &Outbound,
     mapping: &ProxyHttp,
     execution: &Execution,
-) -> Result<(RequestBuilder, Url), Refusal> {
+) -> Result<RequestBuilder, Refusal> {
     let no_arguments = Map::new();
     let arguments = execution.arguments.as_object().unwrap_or(&no_arguments);
     let invalid = |what: &str| Refusal::Internal(format!("proxy mapping: {what}"));
-    let url = expanded(&mapping.url, arguments)?.ok_or_else(|| Refusal::InvalidArguments {
-        pointer: String::new(),
-        message: "an argument of the service's URL is missing".into(),
-    })?;
-    let destination = outbound
-        .destination(&url, &execution.snapshot.upstreams)
-        .map_err(|error| Refusal::Upstream(error.to_string()))?;
+    let destination = destination(outbound, mapping, (execution, arguments))?;
     let mut url = destination.url;
     add_query(&mut url, mapping, arguments)?;
     let method = Method::from_bytes(mapping.method.as_bytes()).map_err(|_| invalid("method"))?;
-    let mut request = destination.client.request(method, url.clone());
+    let mut request = destination.client.request(method, url);
     for (name, template) in &mapping.headers {
         // Level 1 expansion leaves no control character; a header whose argument is absent is left out.
         if let Some(value) = expanded(template, arguments)? {
@@ -121,8 +121,8 @@ fn request(
         request = request.timeout(Duration::from_millis(mapping.timeout_ms.into()));
     }
     match mapping.body.as_str() {
-        "" => Ok((request, url)),
-        "args" => Ok((request.json(&execution.arguments), url)),
+        "" => Ok(request),
+        "args" => Ok(request.json(&execution.arguments)),
         pointers => {
             let pointers: Map<String, Value> = serde_json::from_str(pointers).map_err(|_| invalid("body"))?;
             let mut body = Map::new();
@@ -132,9 +132,22 @@ fn request(
                     body.insert(name, value.clone());
                 }
             }
-            Ok((request.json(&Value::Object(body)), url))
+            Ok(request.json(&Value::Object(body)))
         }
     }
+}
+
+fn destination<'a>(
+    outbound: &'a Outbound,
+    mapping: &ProxyHttp,
+    (execution, arguments): (&Execution, &Map<String, Value>),
+) -> Result<client::Destination<'a>, Refusal> {
+    let url = expanded(&mapping.url, arguments)?.ok_or_else(|| Refusal::InvalidArguments {
+        pointer: String::new(),
+        message: "an argument of the service's URL is missing".into(),
+    })?;
+    let destination = outbound.destination(&url, &execution.snapshot.upstreams);
+    destination.map_err(|error| Refusal::Upstream(error.to_string()))
 }
 
 /// A parameter whose argument is absent is left out.

@@ -8,10 +8,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use asp_proto::snapshot::{Kind, Primitive, ProxyMcp, ServiceAuth};
+use asp_proto::snapshot::{Kind, Primitive, ProxyMcp};
 use asp_snapshot::Snapshot;
 use reqwest::StatusCode;
-use reqwest::header::HeaderMap;
 use serde_json::{Map, Value};
 
 use crate::call::Call;
@@ -19,7 +18,7 @@ use crate::call::content::own_meta;
 use crate::call::outcome::{Output, Refusal};
 use crate::call::page::{self, Visit};
 use crate::execution::{Execution, Following, SessionNote, Subscribed};
-use crate::executors::outbound::auth::{self, Authorizer};
+use crate::executors::outbound::auth::{self, Authorizer, Unproved};
 use crate::executors::outbound::client::{Outbound, OutboundError};
 use crate::executors::outbound::refused::{Meaning, by_status};
 use crate::executors::outbound::upstream::lost;
@@ -119,19 +118,36 @@ impl McpUpstreams {
         }
     }
 
+    /// The upstream of a call, with what proves the call there.
+    pub(super) async fn proving(&self, target: &ProxyMcp, execution: &Execution) -> Result<Client, Unproved> {
+        let call = &execution.call;
+        let primitive = &call.entry.primitive;
+        let client = self
+            .client(&target.url, &execution.snapshot, primitive)
+            .map_err(|error| Unproved { refusal: Refusal::Upstream(error.to_string()), passes: false })?;
+        let mut headers = self.authorizer.headers(call, &execution.snapshot, &client.url).await?;
+        // What a session sends is of several calls; `_meta` says of which a request is.
+        headers.remove("traceparent");
+        client.proof.replace(headers);
+        Ok(client)
+    }
+
     /// Runs one call; an upstream session that has ended is opened anew, once.
-    pub(super) async fn run(&self, target: &ProxyMcp, execution: &Execution) -> Result<Output, Refusal> {
+    pub(super) async fn run(
+        &self,
+        client: &Client,
+        target: &ProxyMcp,
+        execution: &Execution,
+    ) -> Result<Output, Refusal> {
         let call = &execution.call;
         let auth = call.entry.primitive.service_auth.as_ref();
-        let client = self.client(&target.url, &execution.snapshot, (&call.entry.primitive.id, auth));
-        let client = client.map_err(|error| Refusal::Upstream(error.to_string()))?;
-        let client = self.proving(client, execution, auth).await?;
         let declared = capabilities(call.abilities(), &target.pages);
         let kind = format!("{declared} {}", auth::name_of(auth));
         let slot = self.sessions.slot(client.url.as_str(), call, &kind);
         let opens = slot.try_lock().is_ok_and(|held| held.is_none());
-        let upstream = Upstream { name: &target.url, place: client.url.as_str(), again: opens };
-        self.watches.enter(upstream, || OverHttp::of(client.clone(), self.next_id.clone())).await;
+        let name = pinned::upstream(&target.url, auth);
+        let upstream = Upstream { name: &name, place: client.url.as_str(), again: opens };
+        self.watches.enter(upstream, || OverHttp::of(client.apart(), self.next_id.clone())).await;
         if !self.offers(&call.entry.primitive) {
             // What the upstream lists no more is as unknown as what was never here (I-10).
             call.take_back();
@@ -140,8 +156,8 @@ impl McpUpstreams {
         let downstream = Arc::new(Clients::of(call.clone(), &target.pages));
         let (method, params) = request(target, execution);
         for attempt in 0..2 {
-            let session = self.open(call, &client, &slot, &declared).await?;
-            session.proves_as(&client);
+            let session = self.open(client, &slot, &declared).await?;
+            session.proves_as(client);
             if method == completion::METHOD && !session.offers.completions {
                 return Ok(completion::none());
             }
@@ -162,7 +178,7 @@ impl McpUpstreams {
             match client.request(&session, exchange).await {
                 Err(Fault::SessionEnded) if attempt == 0 => forget(&slot, &session).await,
                 Err(fault) => {
-                    self.judged(call, &fault).await;
+                    self.judged(execution, &fault).await;
                     return Err(refusal(call, &target.pages, fault));
                 }
                 Ok(result) if method == completion::METHOD => return Ok(completion::output(result)),
@@ -172,49 +188,38 @@ impl McpUpstreams {
         Err(Refusal::Upstream("the service does not keep its sessions".into()))
     }
 
-    fn client(
-        &self,
-        url: &str,
-        snapshot: &Snapshot,
-        of: (&str, Option<&ServiceAuth>),
-    ) -> Result<Client, OutboundError> {
+    fn client(&self, url: &str, snapshot: &Snapshot, primitive: &Primitive) -> Result<Client, OutboundError> {
         let destination = self.outbound.destination(url, &snapshot.upstreams)?;
         Ok(Client {
             http: destination.client.clone(),
             url: destination.url,
             tasks: self.tasks.clone(),
             eras: self.eras.clone(),
-            proof: Arc::new(Proof::of(&self.authorizer, of, HeaderMap::new())),
+            proof: Proof::of(&self.authorizer, primitive.service_auth.as_ref()),
         })
     }
 
-    /// The client with what proves this call.
-    async fn proving(
-        &self,
-        client: Client,
-        execution: &Execution,
-        auth: Option<&ServiceAuth>,
-    ) -> Result<Client, Refusal> {
-        let call = &execution.call;
-        let mut headers = self.authorizer.headers(call, &execution.snapshot, &client.url).await?;
-        // What a session sends is of several calls; `_meta` says of which a request is.
-        headers.remove("traceparent");
-        let proof = Proof::of(&self.authorizer, (&call.entry.primitive.id, auth), headers);
-        Ok(Client { proof: Arc::new(proof), ..client })
-    }
-
     /// The upstream may not take what proved the call any more.
-    async fn judged(&self, call: &Call, fault: &Fault) {
+    async fn judged(&self, execution: &Execution, fault: &Fault) {
         if matches!(fault, Fault::Refused { status: StatusCode::UNAUTHORIZED, .. }) {
-            self.authorizer.refused(call).await;
+            self.authorizer.refused(&execution.call, &execution.snapshot).await;
         }
     }
 
     /// Learns from now on when a resource of an upstream changes.
     pub(super) fn follow(&self, target: &ProxyMcp, subscribed: Subscribed<'_>) -> Option<Following> {
-        let Primitive { id, service_auth, .. } = subscribed.primitive;
-        let client = self.client(&target.url, subscribed.snapshot, (id, service_auth.as_ref())).ok()?;
-        let following = self.followings.follow(&target.url, client, &subscribed);
+        let Subscribed { primitive, server, snapshot, .. } = subscribed;
+        let auth = primitive.service_auth.as_ref();
+        let client = self.client(&target.url, snapshot, primitive).ok()?;
+        if !self.authorizer.stands((server, &primitive.id), auth, &client.url) {
+            tracing::debug!(
+                primitive = primitive.id,
+                "nobody is told when a resource changes whose upstream wants to know who calls"
+            );
+            return None;
+        }
+        let name = pinned::upstream(&target.url, auth);
+        let following = self.followings.follow(&name, client, &subscribed);
         if following.is_none() {
             tracing::warn!(
                 url = target.url,
@@ -232,13 +237,7 @@ impl McpUpstreams {
         self.tasks.drained().await;
     }
 
-    async fn open(
-        &self,
-        call: &Call,
-        client: &Client,
-        slot: &Slot,
-        declared: &Value,
-    ) -> Result<Arc<Session>, Refusal> {
+    async fn open(&self, client: &Client, slot: &Slot, declared: &Value) -> Result<Arc<Session>, Refusal> {
         let mut held = slot.lock().await;
         if let Some(session) = &*held {
             return Ok(session.clone());
@@ -246,9 +245,6 @@ impl McpUpstreams {
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         // Nothing of the call is delivered yet, whatever goes wrong here.
         let opened = client.initialize(id, declared.clone()).await;
-        if let Err(fault) = &opened {
-            self.judged(call, fault).await;
-        }
         let mut session = opened.map_err(|fault| match fault {
             Fault::Refused { status, wait } => match by_status_alone(status, wait) {
                 Meaning::Refused(refusal) => refusal,

@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use asp_gateway::executors::proxy::mcp::client::modern::Eras;
+use asp_gateway::executors::proxy::mcp::client::proof::Proof;
 use asp_gateway::executors::proxy::mcp::client::session::Session;
 use asp_gateway::executors::proxy::mcp::client::{Client, Exchange, Fault};
 use asp_gateway::executors::proxy::mcp::downstream::Nobody;
@@ -58,7 +59,7 @@ async fn session(address: SocketAddr) -> (Client, Session) {
         url,
         tasks: Arc::default(),
         eras: Eras::default(),
-        proof: Arc::default(),
+        proof: Proof::default(),
     };
     let session = client.initialize(1, json!({})).await.unwrap();
     (client, session)

@@ -7,14 +7,16 @@ use asp_gateway::executors::outbound::auth::Told;
 use asp_gateway::issuers::IssuerDeps;
 use asp_gateway::issuers::credentials::{Credential, Kind as Secret, OauthClient};
 use asp_proto::snapshot::service_auth::Kind as Way;
-use asp_proto::snapshot::{ExchangedToken, IssuerAccess, MintedToken, ServiceAuth, TokenExchange};
+use asp_proto::snapshot::{
+    ExchangedToken, IssuerAccess, MintedToken, ServiceAudience, ServiceAuth, TokenExchange,
+};
 use axum::extract::State;
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use http::header::AUTHORIZATION;
 
 use super::*;
-use crate::support::{PUBLIC_URL, now};
+use crate::support::{PUBLIC_URL, now, token_with_scopes};
 
 /// What the service and the issuer heard.
 #[derive(Default)]
@@ -85,7 +87,11 @@ impl World {
         for primitive in snapshot.primitives.iter_mut().filter(|primitive| primitive.id == "echo") {
             primitive.service_auth = Some(ServiceAuth { kind: auth.clone() });
         }
-        let exchange = TokenExchange { url: format!("{origin}/token"), credential: "own".into() };
+        let audiences = vec![
+            ServiceAudience { name: "crm".into(), origins: vec![origin.clone()] },
+            ServiceAudience { name: "elsewhere".into(), origins: vec!["https://crm.example.com".into()] },
+        ];
+        let exchange = TokenExchange { url: format!("{origin}/token"), credential: "own".into(), audiences };
         snapshot.issuer_access.push(IssuerAccess {
             issuer: "dev".into(),
             introspection: None,
@@ -102,12 +108,15 @@ impl World {
         let basic = |password: &str| Secret::Basic { user: "gw".into(), password: password.into() };
         let key = Secret::Header { name: "X-Api-Key".into(), value: "k3y".into() };
         let credentials = HashMap::from([
-            ("bearer".to_owned(), credential(&origin, &["echo"], Secret::Bearer("t0ken".into()))),
-            ("basic".to_owned(), credential(&origin, &["ec*"], basic("p4ss"))),
+            ("bearer".to_owned(), credential(&origin, &["demo/echo"], Secret::Bearer("t0ken".into()))),
+            ("basic".to_owned(), credential(&origin, &["demo/ec*"], basic("p4ss"))),
             ("key".to_owned(), credential(&origin, &["*"], key)),
             ("client".to_owned(), credential(&origin, &["*"], Secret::Client(client))),
             ("own".to_owned(), credential(&origin, &[], basic("own"))),
-            ("others".to_owned(), credential(&origin, &["add"], Secret::Bearer("t0ken".into()))),
+            (
+                "others".to_owned(),
+                credential(&origin, &["demo/add", "other/echo"], Secret::Bearer("t0ken".into())),
+            ),
             (
                 "elsewhere".to_owned(),
                 credential("http://127.0.0.1:9", &["*"], Secret::Bearer("t0ken".into())),
@@ -225,20 +234,66 @@ async fn an_oauth_clients_token_is_fetched_once_and_anew_when_the_service_refuse
         assert_eq!(forms.len(), 1);
     }
     *world.heard.refuses.lock() = true;
+    for _ in 0..3 {
+        assert!(!is_done(&world.call(&token).await));
+    }
+    assert_eq!(world.forms(), 1, "a service that takes none makes nobody ask on and on");
+    tokio::time::pause();
+    tokio::time::advance(std::time::Duration::from_secs(11)).await;
+    tokio::time::resume();
     assert!(!is_done(&world.call(&token).await));
     *world.heard.refuses.lock() = false;
     assert!(is_done(&world.call(&token).await));
     assert_eq!(world.heard.proof().unwrap(), "Bearer given-2");
 }
 
+/// Whoever writes a spec chooses its URL and the audience: which go together the operator says.
+#[tokio::test]
+async fn no_token_for_one_service_goes_to_another() {
+    for audience in ["elsewhere", "nowhere", ""] {
+        let world = World::start(exchanged_for(audience)).await;
+        let answer = world.call(&token_with_scopes("alice", READ)).await;
+        assert!(text(&answer).contains("lets no token of your issuer go"), "{answer}");
+        assert_eq!((world.forms(), world.calls()), (0, 0), "{audience}");
+    }
+}
+
+#[tokio::test]
+async fn an_exchange_widens_no_scope() {
+    let world = World::start(exchanged()).await;
+    let answer = world.call(&token_with_scopes("alice", "crm:write")).await;
+    assert_eq!(answer["error"]["data"]["reason"], "insufficient_scope", "{answer}");
+    assert_eq!((world.forms(), world.calls()), (0, 0));
+}
+
+/// What one org's issuer or one spec does wrong is no failure of the service that others call too.
+#[tokio::test]
+async fn an_issuer_that_fails_pauses_no_service() {
+    let world = World::start(exchanged()).await;
+    *world.heard.says.lock() = Some((StatusCode::INTERNAL_SERVER_ERROR, String::new()));
+    for user in 0..30 {
+        let answer = world.call(&token_with_scopes(&format!("user-{user}"), READ)).await;
+        assert!(text(&answer).contains("could not be asked"), "{answer}");
+    }
+    *world.heard.says.lock() = None;
+    let answer = world.call(&token_with_scopes("somebody-else", READ)).await;
+    assert!(is_done(&answer), "{answer}");
+}
+
+const READ: &str = "crm:read";
+
 fn exchanged() -> Option<Way> {
-    Some(Way::Exchange(ExchangedToken { audience: "crm".into(), scopes: vec!["crm:read".into()] }))
+    exchanged_for("crm")
+}
+
+fn exchanged_for(audience: &str) -> Option<Way> {
+    Some(Way::Exchange(ExchangedToken { audience: audience.into(), scopes: vec![READ.into()] }))
 }
 
 #[tokio::test]
 async fn a_token_is_exchanged_at_the_callers_issuer_once_for_each_token() {
     let world = World::start(exchanged()).await;
-    let (alice, bob) = (token("alice"), token("bob"));
+    let (alice, bob) = (token_with_scopes("alice", READ), token_with_scopes("bob", "other crm:read"));
     for (token, given) in [(&alice, 1), (&alice, 1), (&bob, 2), (&alice, 1)] {
         let answer = world.call(token).await;
         assert!(is_done(&answer), "{answer}");
@@ -256,7 +311,7 @@ async fn a_token_is_exchanged_at_the_callers_issuer_once_for_each_token() {
 #[tokio::test]
 async fn many_calls_of_one_token_ask_the_issuer_once() {
     let world = World::start(exchanged()).await;
-    let token = token("alice");
+    let token = token_with_scopes("alice", READ);
     let answers = futures::future::join_all((0..50).map(|_| world.call(&token))).await;
     assert!(answers.iter().all(is_done));
     assert_eq!((world.forms(), world.calls()), (1, 50));
@@ -273,7 +328,10 @@ async fn what_an_issuer_says_wrongly_proves_nothing() {
     for (status, said, reason) in [
         (400, r#"{"error":"invalid_grant","error_description":"secret words"}"#.to_owned(), "declined"),
         (403, r#"{"error":"access_denied"}"#.into(), "declined"),
-        (401, "secret words".into(), "declined"),
+        // The gateway is not known there: the operator's fault.
+        (401, "secret words".into(), "unavailable"),
+        (401, r#"{"error":"invalid_client"}"#.into(), "unavailable"),
+        (400, r#"{"error":"unauthorized_client"}"#.into(), "unavailable"),
         (500, "secret words".into(), "unavailable"),
         (429, String::new(), "unavailable"),
         (302, String::new(), "unavailable"),
@@ -291,7 +349,7 @@ async fn what_an_issuer_says_wrongly_proves_nothing() {
             let is_exchange = auth == exchanged();
             let world = World::start(auth).await;
             *world.heard.says.lock() = Some((StatusCode::from_u16(status).unwrap(), said.clone()));
-            let answer = world.call(&token("alice")).await;
+            let answer = world.call(&token_with_scopes("alice", READ)).await;
             assert_eq!(answer["result"]["isError"], true, "{answer}");
             let expected = match (is_exchange, reason) {
                 (true, "declined") => "your issuer gives no token",
@@ -320,25 +378,72 @@ async fn what_else_a_service_is_told_is_the_operators_choice() {
     assert!(!calls[0].contains_key("traceparent"), "{calls:?}");
 }
 
-/// Everything that goes to an upstream has it: the handshake, the stream of what it says by itself, the end.
-#[tokio::test]
-async fn a_session_at_an_upstream_is_of_one_credential() {
+/// A gateway whose `echo` is a pinned tool of a scripted upstream, and what that hears.
+async fn upstream(auth: Option<Way>) -> (Fixture, Arc<super::asking::Server>) {
     let (address, server) =
         super::asking::server(|talk| Box::pin(async move { talk.done(&json!("m")) })).await;
     let origin = format!("http://{address}");
-    let target =
-        ProxyMcp { url: "http://service.internal/mcp".into(), tool: "echo".into(), ..ProxyMcp::default() };
+    let tool = json!({"name": "echo", "inputSchema": {"type": "object"}});
+    *server.lists.lock() = json!([tool]);
+    let target = ProxyMcp {
+        url: "http://service.internal/mcp".into(),
+        tool: "echo".into(),
+        pin: asp_registry::pin::pin(&tool),
+        ..ProxyMcp::default()
+    };
     let mut snapshot = with_runtime("echo", Mode::ProxyMcp(target), Mutation::ReadOnly, &origin);
     for primitive in snapshot.primitives.iter_mut().filter(|primitive| primitive.id == "echo") {
-        primitive.service_auth = Some(ServiceAuth { kind: by("bearer") });
+        primitive.service_auth = Some(ServiceAuth { kind: auth.clone() });
+        primitive.input_schema = tool["inputSchema"].to_string();
     }
-    let named = credential(&origin, &["echo"], Secret::Bearer("t0ken".into()));
-    let deps =
-        IssuerDeps { credentials: HashMap::from([("bearer".to_owned(), named)]), ..IssuerDeps::default() };
-    let fixture = Fixture::asking(snapshot, deps);
-    let answer = echo(&fixture, "m").await;
+    let named = credential(&origin, &["demo/echo"], Secret::Bearer("t0ken".into()));
+    let credentials = HashMap::from([("bearer".to_owned(), named)]);
+    (Fixture::asking(snapshot, IssuerDeps { credentials, ..IssuerDeps::default() }), server)
+}
+
+async fn echo_of(fixture: &Fixture, user: &str) -> Value {
+    let params = json!({"name": "echo", "arguments": {"message": "m"}});
+    Modern::new("demo", &token(user), "tools/call", params).send(fixture).await.json()
+}
+
+/// Everything that goes to an upstream has it: the handshake, the looks, the stream of what it says by itself, the end.
+#[tokio::test]
+async fn all_that_goes_to_an_upstream_has_its_credential() {
+    let (fixture, server) = upstream(by("bearer")).await;
+    let answer = echo_of(&fixture, "alice").await;
     assert_eq!(answer["result"]["structuredContent"]["told"], "m", "{answer}");
     let proofs = server.proofs.lock();
     assert!(proofs.len() >= 3, "{proofs:?}");
-    assert!(proofs.iter().all(|proof| proof.as_deref() == Some("Bearer t0ken")), "{proofs:?}");
+    assert!(proofs.iter().all(|(_, proof)| proof.as_deref() == Some("Bearer t0ken")), "{proofs:?}");
+}
+
+/// Of two callers at one upstream neither call is ever made as the other; what is asked on nobody's behalf has no proof of
+/// either.
+#[tokio::test]
+async fn an_upstream_that_is_told_who_calls_is_told_of_each_call_by_itself() {
+    let minted = MintedToken { audience: "http://service.internal".into() };
+    let (fixture, server) = upstream(Some(Way::Token(minted))).await;
+    for round in [["alice", "bob"], ["bob", "alice"]] {
+        let [first, second] = round.map(|user| echo_of(&fixture, user));
+        let (first, second) = tokio::join!(first, second);
+        for answer in [first, second] {
+            assert_eq!(answer["result"]["structuredContent"]["told"], "m", "{answer}");
+        }
+    }
+    let user = |proof: &str| -> String {
+        let claims = proof.split('.').nth(1).unwrap();
+        let claims: Value = serde_json::from_slice(&URL_SAFE_NO_PAD.decode(claims).unwrap()).unwrap();
+        claims["sub"].as_str().unwrap().to_owned()
+    };
+    let proofs = server.proofs.lock();
+    let mut by_session: HashMap<String, Vec<String>> = HashMap::new();
+    for (session, proof) in proofs.iter() {
+        let proof = proof.as_deref().expect("whatever is asked here is asked for a caller");
+        by_session.entry(session.clone()).or_default().push(user(proof));
+    }
+    by_session.remove("");
+    assert_eq!(by_session.len(), 2, "a session each: {by_session:?}");
+    for users in by_session.values() {
+        assert!(users.windows(2).all(|pair| pair[0] == pair[1]), "{by_session:?}");
+    }
 }

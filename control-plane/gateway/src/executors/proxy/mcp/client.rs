@@ -50,7 +50,7 @@ pub struct Client {
     /// Which upstreams speak 2026-07-28 alone, as far as was found out.
     pub eras: modern::Eras,
     /// By what its requests prove themselves.
-    pub proof: Arc<Proof>,
+    pub proof: Proof,
 }
 
 /// One request, and whose it is.
@@ -98,6 +98,11 @@ impl From<Failure> for Fault {
 }
 
 impl Client {
+    /// The same, whose proof nobody else changes.
+    pub(in crate::executors::proxy::mcp) fn apart(&self) -> Client {
+        Client { proof: self.proof.apart(), ..self.clone() }
+    }
+
     /// The handshake, as a client with these MCP capabilities. Given up, it goes on for a moment, because the session
     /// that the server has made by then has to be ended there.
     pub async fn initialize(&self, id: u64, capabilities: Value) -> Result<Session, Fault> {

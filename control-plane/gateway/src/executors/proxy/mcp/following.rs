@@ -11,6 +11,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use reqwest::StatusCode;
 use reqwest::header::HeaderMap;
 use serde_json::{Value, json};
 use tokio::sync::Notify;
@@ -201,6 +202,9 @@ impl Task {
                 Ok(()) if self.ends() => return,
                 Ok(()) => continue,
                 Err(fault) => {
+                    if matches!(fault, Fault::Refused { status: StatusCode::UNAUTHORIZED, .. }) {
+                        self.client.proof.refused().await;
+                    }
                     tracing::debug!(url = self.key.0, %fault, "resources of an upstream could not be subscribed to, and are tried again");
                     if self.of.wanted.lock().uris.is_empty() && self.ends() {
                         return;
@@ -243,6 +247,8 @@ impl Task {
         let mut subscribed = HashSet::new();
         let mut was_lost = std::mem::replace(was_open, true);
         loop {
+            self.client.proof.renew(&self.client.url).await;
+            session.proves_as(&self.client);
             self.subscribe(&session, &mut subscribed).await?;
             if std::mem::take(&mut was_lost) {
                 self.of.tell(Updated::Any);

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use reqwest::StatusCode;
 use serde_json::json;
 
 use super::client::session::Session;
@@ -48,12 +49,27 @@ impl OverHttp {
 #[async_trait]
 impl Looks for OverHttp {
     async fn look(&mut self) -> Result<Looked, String> {
+        self.client.proof.renew(&self.client.url).await;
+        if let Some(session) = &self.session {
+            session.proves_as(&self.client);
+        }
         // Back only where all went well: the next look opens another one.
-        let session = match self.session.take() {
-            Some(session) => session,
-            None => self.open().await.map_err(|fault| fault.to_string())?,
+        let looked = async {
+            let session = match self.session.take() {
+                Some(session) => session,
+                None => self.open().await?,
+            };
+            self.listed(session).await
         };
-        let (looked, session) = self.listed(session).await.map_err(|fault| fault.to_string())?;
+        let (looked, session) = match looked.await {
+            Ok(looked) => looked,
+            Err(fault) => {
+                if matches!(fault, Fault::Refused { status: StatusCode::UNAUTHORIZED, .. }) {
+                    self.client.proof.refused().await;
+                }
+                return Err(fault.to_string());
+            }
+        };
         self.session = Some(session);
         Ok(looked)
     }

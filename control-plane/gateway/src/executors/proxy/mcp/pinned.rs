@@ -11,13 +11,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use arc_swap::ArcSwap;
 use asp_proto::snapshot::runtime::Mode;
-use asp_proto::snapshot::{Kind, McpStdio, Primitive, ProxyMcp};
+use asp_proto::snapshot::{Kind, McpStdio, Primitive, ProxyMcp, ServiceAuth, service_auth};
 use asp_registry::pin;
 use parking_lot::Mutex;
 use serde_json::Value;
 
 use super::listing::Lists;
 use crate::call::held;
+use crate::executors::outbound::auth;
 use crate::telemetry::metrics::upstreams::UpstreamMetrics;
 
 /// Which list an item is in.
@@ -236,7 +237,11 @@ fn tell(item: &Item, now: Standing) {
 /// The accepted item behind a primitive; `None` where its spec accepts whatever there is.
 fn item(primitive: &Primitive) -> Option<Item> {
     let (upstream, tool, pin) = match primitive.runtime.as_ref()?.mode.as_ref()? {
-        Mode::ProxyMcp(ProxyMcp { url, tool, pin, .. }) if !pin.is_empty() => (url.clone(), tool, pin),
+        // What it lists to whoever calls is not what was accepted of it.
+        Mode::ProxyMcp(_) if is_told_who_calls(primitive) => return None,
+        Mode::ProxyMcp(ProxyMcp { url, tool, pin, .. }) if !pin.is_empty() => {
+            (upstream(url, primitive.service_auth.as_ref()), tool, pin)
+        }
         Mode::McpStdio(target) if !target.pin.is_empty() => {
             (package(primitive, target), &target.tool, &target.pin)
         }
@@ -249,6 +254,19 @@ fn item(primitive: &Primitive) -> Option<Item> {
         _ => List::Tools,
     };
     Some(Item { upstream, list, name: tool.clone(), pin: pin.clone() })
+}
+
+/// What an upstream at `url` goes by: it may list other things to whoever has another credential, or none.
+pub(in crate::executors) fn upstream(url: &str, auth: Option<&ServiceAuth>) -> String {
+    match auth::name_of(auth) {
+        name if name.is_empty() => url.to_owned(),
+        name => format!("{url} by {name}"),
+    }
+}
+
+fn is_told_who_calls(primitive: &Primitive) -> bool {
+    let auth = primitive.service_auth.as_ref().and_then(|auth| auth.kind.as_ref());
+    matches!(auth, Some(service_auth::Kind::Token(_) | service_auth::Kind::Exchange(_)))
 }
 
 /// What a stdio server goes by: the package that it is, which no URL looks like.

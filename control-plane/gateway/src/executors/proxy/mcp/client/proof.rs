@@ -1,7 +1,8 @@
-//! By what the requests to an upstream prove themselves: by what the last call did, or by a credential of the operator's.
+//! By what the requests to an upstream prove themselves: those of a call as that call does, those on nobody's behalf by the
+//! operator's credential or by nothing.
 //!
-//! Keeps true: what a session sends beside its calls never proves more than a call of the same principal did; what is asked
-//! on nobody's behalf has the operator's credential, or nothing.
+//! Keeps true: no call's requests ever take on what proved another one; a session sends beside its calls what the last
+//! call of its principal had.
 
 use std::sync::Arc;
 
@@ -13,69 +14,71 @@ use reqwest::header::HeaderMap;
 
 use crate::executors::outbound::auth::Authorizer;
 
-/// The headers of an upstream session's requests.
-#[derive(Default)]
+/// The headers of a client's requests. A clone is the same; [`Proof::apart`] is another one.
+#[derive(Clone, Default)]
 pub struct Proof {
-    headers: ArcSwap<HeaderMap>,
-    standing: Option<Standing>,
-    /// They say who calls.
-    is_of_caller: bool,
+    headers: Arc<ArcSwap<HeaderMap>>,
+    standing: Option<Arc<Standing>>,
 }
 
 /// What is good without a call.
 struct Standing {
     authorizer: Arc<Authorizer>,
-    /// Whose spec names the credential.
-    primitive: String,
-    auth: ServiceAuth,
+    credential: String,
 }
 
 impl Proof {
     /// These, whoever calls.
     pub fn fixed(headers: HeaderMap) -> Proof {
-        Proof { headers: ArcSwap::from_pointee(headers), ..Proof::default() }
+        Proof { headers: Arc::new(ArcSwap::from_pointee(headers)), standing: None }
     }
 
-    /// As a call of a primitive with this `auth` has it; without a call nothing yet.
+    /// As a spec with this `auth` has it; nothing yet.
     pub(in crate::executors::proxy::mcp) fn of(
         authorizer: &Arc<Authorizer>,
-        (primitive, auth): (&str, Option<&ServiceAuth>),
-        headers: HeaderMap,
+        auth: Option<&ServiceAuth>,
     ) -> Proof {
-        let kind = auth.and_then(|auth| auth.kind.as_ref());
-        let standing = auth.filter(|_| matches!(kind, Some(Kind::Credential(_)))).map(|auth| Standing {
-            authorizer: authorizer.clone(),
-            primitive: primitive.to_owned(),
-            auth: auth.clone(),
-        });
-        Proof {
-            headers: ArcSwap::from_pointee(headers),
-            standing,
-            is_of_caller: matches!(kind, Some(Kind::Token(_) | Kind::Exchange(_))),
-        }
+        let standing = match auth.and_then(|auth| auth.kind.as_ref()) {
+            Some(Kind::Credential(credential)) => {
+                Some(Arc::new(Standing { authorizer: authorizer.clone(), credential: credential.clone() }))
+            }
+            Some(Kind::Token(_) | Kind::Exchange(_)) | None => None,
+        };
+        Proof { standing, ..Proof::default() }
+    }
+
+    /// The same for now, and changed by nobody else.
+    pub(in crate::executors::proxy::mcp) fn apart(&self) -> Proof {
+        let headers = Arc::new(ArcSwap::new(self.headers.load_full()));
+        Proof { headers, standing: self.standing.clone() }
     }
 
     pub(in crate::executors::proxy::mcp) fn headers(&self) -> HeaderMap {
         HeaderMap::clone(&self.headers.load())
     }
 
-    /// From now on as another call of the same principal, or of anybody where the caller does not matter.
+    pub(in crate::executors::proxy::mcp) fn replace(&self, headers: HeaderMap) {
+        self.headers.store(Arc::new(headers));
+    }
+
+    /// Of a session's own: from now on as another call of its principal.
     pub(in crate::executors::proxy::mcp) fn follow(&self, newer: &Proof) {
-        if !std::ptr::eq(self, newer) {
-            self.headers.store(newer.headers.load_full());
-        }
+        self.headers.store(newer.headers.load_full());
     }
 
-    /// Before something is asked on nobody's behalf: what is good now.
+    /// Before something is asked on nobody's behalf: what is good now, and nothing of a call.
     pub(in crate::executors::proxy::mcp) async fn renew(&self, url: &Url) {
-        let Some(Standing { authorizer, primitive, auth }) = &self.standing else { return };
-        if let Some((name, value)) = authorizer.standing(primitive, auth, url).await {
-            self.headers.store(Arc::new(HeaderMap::from_iter([(name, value)])));
-        }
+        let header = match &self.standing {
+            Some(standing) => standing.authorizer.standing(&standing.credential, url).await,
+            None => None,
+        };
+        self.replace(HeaderMap::from_iter(header));
     }
 
-    /// Whether an upstream may answer others otherwise.
-    pub(in crate::executors::proxy::mcp) fn is_of_caller(&self) -> bool {
-        self.is_of_caller
+    /// What was asked on nobody's behalf was refused.
+    pub(in crate::executors::proxy::mcp) async fn refused(&self) {
+        if let Some(standing) = &self.standing {
+            standing.authorizer.refused_standing(&standing.credential).await;
+        }
     }
 }

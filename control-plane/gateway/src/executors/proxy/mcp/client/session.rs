@@ -99,7 +99,8 @@ impl At {
 impl Session {
     pub(in crate::executors::proxy::mcp) fn made(client: Client, at: At) -> Session {
         Session {
-            client,
+            // Its own from the beginning: what the call that opens it has is the call's.
+            client: client.apart(),
             at,
             modern: None,
             offers: Offers::default(),
