@@ -105,7 +105,38 @@ fn ed25519(jwk: &Jwk) -> Result<DecodingKey, String> {
     if key.len() != 32 {
         return Err("x is not 32 bytes long".to_owned());
     }
+    if !is_sound(&key) {
+        return Err("x is a point of small order, or of no canonical form".to_owned());
+    }
     Ok(DecodingKey::from_ed_der(&key))
+}
+
+/// The y of the points of small order (RFC 7748 section 7), little-endian: under such a key everybody can sign everything.
+const SMALL_ORDER: [[u8; 32]; 5] = [
+    [0; 32],
+    *b"\x01\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0",
+    [
+        0x26, 0xe8, 0x95, 0x8f, 0xc2, 0xb2, 0x27, 0xb0, 0x45, 0xc3, 0xf4, 0x89, 0xf2, 0xef, 0x98, 0xf0, 0xd5,
+        0xdf, 0xac, 0x05, 0xd3, 0xc6, 0x33, 0x39, 0xb1, 0x38, 0x02, 0x88, 0x6d, 0x53, 0xfc, 0x05,
+    ],
+    [
+        0xc7, 0x17, 0x6a, 0x70, 0x3d, 0x4d, 0xd8, 0x4f, 0xba, 0x3c, 0x0b, 0x76, 0x0d, 0x10, 0x67, 0x0f, 0x2a,
+        0x20, 0x53, 0xfa, 0x2c, 0x39, 0xcc, 0xc6, 0x4e, 0xc7, 0xfd, 0x77, 0x92, 0xac, 0x03, 0x7a,
+    ],
+    [
+        0xec, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff,
+        0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f,
+    ],
+];
+
+/// Whether an encoded point has a y below 2^255 - 19 (RFC 8032 section 5.1.3), and not one of small order.
+fn is_sound(point: &[u8]) -> bool {
+    // The highest bit is the sign of x.
+    let y = point.iter().enumerate().map(|(place, byte)| if place == 31 { byte & 0x7f } else { *byte });
+    let is = |known: &[u8]| y.clone().eq(known.iter().copied());
+    let is_above =
+        y.clone().skip(1).eq(std::iter::repeat_n(0xff, 30).chain([0x7f])) && y.clone().next() >= Some(0xed);
+    !is_above && !SMALL_ORDER.iter().any(|known| is(known))
 }
 
 fn expect(member: &str, found: &str, wanted: &str) -> Result<(), String> {
@@ -141,6 +172,29 @@ mod tests {
 
     fn okp_jwk(length: usize) -> String {
         format!(r#"{{"kty":"OKP","crv":"Ed25519","x":"{}"}}"#, encoded(length))
+    }
+
+    #[test]
+    fn an_ed25519_key_under_which_everybody_can_sign_is_refused() {
+        let jwk =
+            |x: &[u8]| format!(r#"{{"kty":"OKP","crv":"Ed25519","x":"{}"}}"#, URL_SAFE_NO_PAD.encode(x));
+        for y in SMALL_ORDER {
+            for sign in [0, 0x80] {
+                let mut point = y;
+                point[31] |= sign;
+                assert!(build("EdDSA", &jwk(&point)).is_err(), "{point:x?}");
+            }
+        }
+        // 2^255 - 19 and what is above it is below it another time.
+        for first in 0xed..=0xff {
+            let mut point = [0xff; 32];
+            point[0] = first;
+            assert!(build("EdDSA", &jwk(&point)).is_err(), "{point:x?}");
+        }
+        // RFC 8032 section 7.1, test 1.
+        let good = "11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo";
+        let good = format!(r#"{{"kty":"OKP","crv":"Ed25519","x":"{good}"}}"#);
+        assert!(build("EdDSA", &good).is_ok());
     }
 
     #[test]
