@@ -90,7 +90,7 @@ pub fn read(path: &Path) -> Result<File, IssuersError> {
 mod tests {
     use std::sync::Arc;
 
-    use asp_store::control::ControlState;
+    use asp_store::control::{ControlState, IssuerRecord, Side};
     use serde_json::{Value, json};
 
     use super::trust::{Given, InForce, Trust};
@@ -115,6 +115,20 @@ mod tests {
             "name": "login", "iss": "https://login.example.com", "algs": ["ES256"],
             "jwks": {"keys": [public_key()]}, "claims": {"org": "tenant"}, "maxLifetimeSeconds": 3600
         })
+    }
+
+    #[test]
+    fn what_was_read_earlier_takes_nothing_back() {
+        let trust = Trust::new(Given::default());
+        let document = json!({ "iss": "https://login.example.com", "orgs": ["acme"] }).to_string();
+        let name = "login".to_owned();
+        let record = IssuerRecord { side: Side::Clients, name, document, revision: 8, updated_at: 0 };
+        let of = |revision, issuers| ControlState { revision, issuers, ..ControlState::default() };
+        trust.take(&of(8, vec![record]), 0);
+        trust.take(&of(7, Vec::new()), 0);
+        assert_eq!(trust.in_force().names(), ["login"]);
+        trust.take(&of(9, Vec::new()), 0);
+        assert!(trust.in_force().names().is_empty());
     }
 
     #[test]

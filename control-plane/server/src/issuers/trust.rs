@@ -2,7 +2,7 @@
 //!
 //! Owns what becomes of them together. Keeps true: what is written in the file is what the operator says, whatever the
 //! store has of the same name or `iss`; a document that is no good any more is left out and named, the others are in
-//! force; keys that an issuer said too long ago are in force no more.
+//! force; keys that an issuer said too long ago are in force no more; what is in force is never older than it was.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -71,6 +71,8 @@ pub struct AdminLogin {
 /// What edges, gateways and the admin API are told.
 #[derive(Default)]
 pub struct InForce {
+    /// Of the store, as it was taken.
+    revision: u64,
     pub clients: Vec<snapshot::Issuer>,
     pub access: Vec<snapshot::IssuerAccess>,
     pub admins: Vec<TrustedIssuer>,
@@ -134,12 +136,14 @@ impl Trust {
         clients.chain(self.given.file.admins.iter().map(|document| (Side::Admins, document)))
     }
 
-    /// Takes what the store has at `now` (Unix milliseconds), and says what of it is not in force.
+    /// Takes what the store has at `now` (Unix milliseconds), unless something newer was taken; says what of it is not in
+    /// force.
     pub fn take(&self, state: &ControlState, now: u64) -> Vec<NotInForce> {
         let mut making = Making {
             state,
             now,
             in_force: InForce {
+                revision: state.revision,
                 clients: self.given.clients.clone(),
                 admins: self.given.admins.clone(),
                 ..InForce::default()
@@ -160,7 +164,11 @@ impl Trust {
                 Err(error) => making.fault(record.side, &record.name, error.to_string()),
             }
         }
-        *self.in_force.write() = Arc::new(making.in_force);
+        // A snapshot is built of what was read a moment ago, while an admin's change may be in force already.
+        let mut in_force = self.in_force.write();
+        if making.in_force.revision >= in_force.revision {
+            *in_force = Arc::new(making.in_force);
+        }
         making.faults
     }
 }
