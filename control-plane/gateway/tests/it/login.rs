@@ -1,5 +1,8 @@
 //! A server that stands before its issuer: what it registers, whom it asks, where it sends people, and what it refuses.
 
+#[path = "login/exchange.rs"]
+mod exchange;
+
 use std::collections::HashMap;
 
 use asp_proto::snapshot::{GatewaySnapshot, IssuerAccess, Login};
@@ -16,6 +19,10 @@ const CHALLENGE: &str = "E9Melhoa2OwvFrEMTJguCHaoeK1t8URWbuGJSstw-cM";
 const FORM: (&str, &str) = ("content-type", "application/x-www-form-urlencoded");
 
 fn front(redirects: &[&str]) -> GatewaySnapshot {
+    front_at("https://login.example.com/token", redirects)
+}
+
+fn front_at(token_endpoint: &str, redirects: &[&str]) -> GatewaySnapshot {
     let mut inputs = inputs();
     inputs.issuer_access.push(IssuerAccess {
         exchange: None,
@@ -24,7 +31,7 @@ fn front(redirects: &[&str]) -> GatewaySnapshot {
         login: Some(Login {
             client_id: "the-one-client".into(),
             authorization_endpoint: "https://login.example.com/authorize?tenant=acme".into(),
-            token_endpoint: "https://login.example.com/token".into(),
+            token_endpoint: token_endpoint.to_owned(),
             redirects: redirects.iter().map(|redirect| (*redirect).to_owned()).collect(),
             scopes: vec!["openid".into()],
             without_resource: false,
