@@ -78,18 +78,28 @@ impl TestIssuer {
         self.sign(json!({ "sub": "ops", "aud": ADMIN_AUDIENCE, "role": role }), seconds)
     }
 
+    /// The same of an issuer of another name, by a key of another name.
+    pub(crate) fn admin_of(&self, iss: &str, kid: &str, role: &str) -> String {
+        let claims = json!({ "sub": "ops", "aud": ADMIN_AUDIENCE, "role": role });
+        self.sign_as(iss, kid, claims, MAX_TTL.as_secs())
+    }
+
     /// A token of a client of the platform.
     pub(crate) fn client(&self, org: &str, user: &str, audience: &str) -> String {
         self.sign(json!({ "sub": user, "aud": audience, "org": org }), MAX_TTL.as_secs())
     }
 
-    fn sign(&self, mut claims: Value, seconds: u64) -> String {
+    fn sign(&self, claims: Value, seconds: u64) -> String {
+        self.sign_as(ISS, KID, claims, seconds)
+    }
+
+    fn sign_as(&self, iss: &str, kid: &str, mut claims: Value, seconds: u64) -> String {
         let now = clock::now_ms() / 1_000;
-        claims["iss"] = json!(ISS);
+        claims["iss"] = json!(iss);
         claims["iat"] = json!(now);
         claims["exp"] = json!(now + seconds);
         claims["jti"] = json!(uuid::Uuid::now_v7().to_string());
-        let header = Header { typ: Some(TYP.into()), kid: Some(KID.into()), ..Header::new(Algorithm::ES256) };
+        let header = Header { typ: Some(TYP.into()), kid: Some(kid.into()), ..Header::new(Algorithm::ES256) };
         jsonwebtoken::encode(&header, &claims, &EncodingKey::from_ec_der(&self.pkcs8)).unwrap()
     }
 }

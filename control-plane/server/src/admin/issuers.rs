@@ -19,7 +19,6 @@ use super::body::Body;
 use super::etag::{precondition, tagged};
 use super::off_thread;
 use super::problem::{Code, Problem};
-use crate::clock;
 use crate::issuers::document::{Document, Source};
 use crate::issuers::faults;
 
@@ -164,7 +163,7 @@ async fn users(state: &AdminState, name: &str) -> Result<Vec<String>, Problem> {
 pub(super) async fn take_effect(state: &AdminState) -> Result<(), Problem> {
     let loaded = state.store.load().await?;
     let trust = state.compiler.trust().clone();
-    off_thread(move || trust.take(&loaded, clock::now_ms())).await?;
+    off_thread(move || trust.take(&loaded, trust.clock().now_ms())).await?;
     state.keeper.changed();
     Ok(())
 }

@@ -3,9 +3,12 @@
 mod access;
 mod arbitrary;
 mod artifacts;
+mod hostile_issuers;
 mod identity;
+mod issuer_outage;
 mod issuers;
 mod policy;
+mod publisher;
 mod publishing;
 mod registry;
 mod turns;
@@ -119,7 +122,12 @@ impl Api {
     async fn with(publishes: bool, origins: Vec<String>) -> Api {
         let state_dir = tempfile::tempdir().unwrap();
         let issuer = TestIssuer::new();
-        let store: Arc<dyn ControlStore> = Arc::new(SqliteStore::in_memory().await.unwrap());
+        let store = match origins.is_empty() {
+            true => SqliteStore::in_memory().await,
+            // Where time leaps the store may connect anew, and what is in memory is its connection's.
+            false => SqliteStore::open(&state_dir.path().join("control.db")).await,
+        };
+        let store: Arc<dyn ControlStore> = Arc::new(store.unwrap());
         let config = StaticConfig {
             public_url: "http://127.0.0.1:8080".into(),
             dev: true,

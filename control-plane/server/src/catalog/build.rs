@@ -37,7 +37,7 @@ pub fn build(
     last: Option<&GatewaySnapshot>,
 ) -> anyhow::Result<Built> {
     // First: servers are evaluated beside the issuers.
-    let out_of_force = compiler.trust().take(state, clock::now_ms());
+    let out_of_force = compiler.trust().take(state, compiler.trust().clock().now_ms());
     let settled = compiler.settle(&state.servers);
     let revoked = policy::revoked(&state.revocations, &compiler.trusted(), clock::now_ms());
     let builder = Builder { state, compiler, last, servers: settled.servers, revoked };

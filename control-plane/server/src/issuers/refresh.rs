@@ -126,13 +126,12 @@ impl Keeper {
     fn due(&self) -> Vec<(Wanted, Arc<Asked>)> {
         let in_force = self.trust.in_force();
         let now = Instant::now();
-        let mut known = self.known.lock();
-        known.retain(|(side, name), _| {
+        self.known.lock().retain(|(side, name), _| {
             in_force.wanted.iter().any(|wanted| wanted.side == *side && wanted.name == *name)
         });
         let mut due = Vec::new();
         for wanted in &in_force.wanted {
-            let asked = Self::entry(&mut known, wanted, now);
+            let asked = self.entry(wanted, now);
             if asked.standing.lock().next <= now {
                 due.push((wanted.clone(), asked));
             }
@@ -142,11 +141,11 @@ impl Keeper {
 
     /// Has the snapshot built anew where keys that are in force were heard of too long ago.
     async fn end_stale(&self) {
-        let now = clock::now_ms();
+        let now = self.trust.clock().now_ms();
         let stale = u64::try_from(STALE.as_millis()).unwrap_or(u64::MAX);
         let in_force = self.trust.in_force();
         for wanted in in_force.wanted.iter().filter(|wanted| wanted.keys > 0) {
-            let asked = Self::entry(&mut self.known.lock(), wanted, Instant::now());
+            let asked = self.entry(wanted, Instant::now());
             {
                 let mut standing = asked.standing.lock();
                 standing.heard = standing.heard.max(wanted.fetched_at);
@@ -180,14 +179,15 @@ impl Keeper {
         }
     }
 
-    fn entry(known: &mut HashMap<Key, Arc<Asked>>, wanted: &Wanted, now: Instant) -> Arc<Asked> {
+    fn entry(&self, wanted: &Wanted, now: Instant) -> Arc<Asked> {
+        let known = &mut *self.known.lock();
         let source = wanted.source.url().unwrap_or_default();
         let key = (wanted.side, wanted.name.clone());
         if let Some(asked) = known.get(&key).filter(|asked| asked.standing.lock().source == source) {
             return Arc::clone(asked);
         }
         // What the store has from before may serve until its time.
-        let age = Duration::from_millis(clock::now_ms().saturating_sub(wanted.fetched_at));
+        let age = Duration::from_millis(self.trust.clock().now_ms().saturating_sub(wanted.fetched_at));
         let standing = Standing {
             source: source.to_owned(),
             asked: None,
@@ -214,7 +214,7 @@ impl Keeper {
                     tracing::info!(issuer = %wanted.name, side = wanted.side.as_str(), "an issuer's keys are fetched again");
                 }
                 standing.failures = 0;
-                standing.heard = clock::now_ms();
+                standing.heard = self.trust.clock().now_ms();
                 standing.revision = revision.unwrap_or(standing.revision);
                 standing.next = now + about(FRESH);
             }
@@ -250,7 +250,7 @@ impl Keeper {
             name: wanted.name.clone(),
             source: wanted.source.url().unwrap_or_default().to_owned(),
             content,
-            fetched_at: clock::now_ms(),
+            fetched_at: self.trust.clock().now_ms(),
         };
         let stored = |error: StoreError| format!("what it said could not be stored: {error}");
         let written = self.store.put_issuer_keys(&change(), &record).await.map_err(stored)?;
@@ -287,7 +287,7 @@ impl Keeper {
         let in_force = self.trust.in_force();
         let wanted = in_force.wanted.iter().find(|wanted| wanted.side == side && wanted.name == issuer);
         let Some(wanted) = wanted else { return 0 };
-        let asked = Self::entry(&mut self.known.lock(), wanted, Instant::now());
+        let asked = self.entry(wanted, Instant::now());
         // Whoever comes while it is asked gets what is found.
         let _turn = asked.turn.lock().await;
         let last = asked.standing.lock().asked;
@@ -296,6 +296,21 @@ impl Keeper {
         }
         let standing = asked.standing.lock();
         standing.revision
+    }
+}
+
+#[cfg(test)]
+impl Keeper {
+    /// Waits until everybody has been asked who is due.
+    pub(crate) async fn settled(&self) {
+        // The loop wakes, and what it begins takes its turn.
+        for _ in 0..4 {
+            tokio::task::yield_now().await;
+        }
+        let asked: Vec<Arc<Asked>> = self.known.lock().values().cloned().collect();
+        for asked in asked {
+            drop(asked.turn.lock().await);
+        }
     }
 }
 

@@ -20,6 +20,7 @@ use super::faults::ISSUERS_BYTES;
 use super::fetched::Fetched;
 use super::keys::{self, Key};
 use super::{File, compile};
+use crate::clock::Clock;
 use crate::trusted_issuer::TrustedIssuer;
 
 /// How long keys that were fetched are in force when their issuer cannot be asked any more: an hour after the time at
@@ -103,11 +104,13 @@ impl InForce {
 pub struct Trust {
     given: Arc<Given>,
     in_force: Arc<RwLock<Arc<InForce>>>,
+    /// By which keys age.
+    clock: Clock,
 }
 
 impl Trust {
     pub fn new(given: Given) -> Trust {
-        let trust = Trust { given: Arc::new(given), in_force: Arc::default() };
+        let trust = Trust { given: Arc::new(given), in_force: Arc::default(), clock: Clock::default() };
         // What is given is in force before the store was read.
         trust.take(&ControlState::default(), 0);
         trust
@@ -115,6 +118,11 @@ impl Trust {
 
     pub fn in_force(&self) -> Arc<InForce> {
         Arc::clone(&self.in_force.read())
+    }
+
+    /// The clock by which keys age.
+    pub fn clock(&self) -> &Clock {
+        &self.clock
     }
 
     /// Whether the operator's file, or development, has an issuer of this name.

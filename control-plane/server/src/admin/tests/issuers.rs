@@ -1,93 +1,22 @@
 //! Issuers that are added, changed and removed while everything runs, and what they publish.
 
-use std::collections::HashMap;
-use std::sync::Arc;
-
-use axum::Router;
-use axum::extract::State;
-use axum::response::{IntoResponse, Redirect, Response};
-use http::{Method, StatusCode, Uri};
-use parking_lot::Mutex;
+use http::{Method, StatusCode};
 use serde_json::{Value, json};
-use tokio_util::sync::{CancellationToken, DropGuard};
 
+use super::publisher::{Page, Publisher};
 use super::{Api, sample};
 use crate::testkit::TestIssuer;
 use crate::xds::keys::RefreshKeys as _;
 
-const LOGIN: &str = "/api/issuers/clients/login";
+pub(super) const LOGIN: &str = "/api/issuers/clients/login";
 
-/// What an issuer publishes, by path: an answer, or nothing and never an end.
-#[derive(Clone)]
-enum Page {
-    Json(Value),
-    Text(StatusCode, String),
-    To(String),
-    Never,
-}
-
-/// An issuer on this machine.
-struct Publisher {
-    origin: String,
-    pages: Arc<Mutex<HashMap<String, Page>>>,
-    asked: Arc<Mutex<HashMap<String, usize>>>,
-    _stop: DropGuard,
-}
-
-type Shared = (Arc<Mutex<HashMap<String, Page>>>, Arc<Mutex<HashMap<String, usize>>>);
-
-async fn page(State((pages, asked)): State<Shared>, uri: Uri) -> Response {
-    *asked.lock().entry(uri.path().to_owned()).or_default() += 1;
-    let page = pages.lock().get(uri.path()).cloned();
-    match page {
-        None => StatusCode::NOT_FOUND.into_response(),
-        Some(Page::Json(value)) => axum::Json(value).into_response(),
-        Some(Page::Text(status, text)) => (status, text).into_response(),
-        Some(Page::To(place)) => Redirect::temporary(&place).into_response(),
-        Some(Page::Never) => std::future::pending().await,
-    }
-}
-
-impl Publisher {
-    async fn start() -> Publisher {
-        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let origin = format!("http://{}", listener.local_addr().unwrap());
-        let shared = Shared::default();
-        let (pages, asked) = shared.clone();
-        let stop = CancellationToken::new();
-        let ended = stop.clone().cancelled_owned();
-        let router = Router::new().fallback(page).with_state(shared);
-        tokio::spawn(async move { axum::serve(listener, router).with_graceful_shutdown(ended).await });
-        Publisher { origin, pages, asked, _stop: stop.drop_guard() }
-    }
-
-    fn set(&self, path: &str, page: Page) {
-        self.pages.lock().insert(path.to_owned(), page);
-    }
-
-    fn asked(&self, path: &str) -> usize {
-        self.asked.lock().get(path).copied().unwrap_or_default()
-    }
-
-    /// Publishes metadata, and these keys.
-    fn publish(&self, keys: &[Value]) {
-        let metadata = json!({ "issuer": self.origin, "jwks_uri": format!("{}/keys", self.origin) });
-        self.set("/.well-known/openid-configuration", Page::Json(metadata));
-        self.set("/keys", Page::Json(json!({ "keys": keys })));
-    }
-
-    fn document(&self) -> Value {
-        json!({ "iss": self.origin, "orgs": ["acme"], "typ": ["JWT"], "claims": { "groups": "/realm_access/roles" } })
-    }
-}
-
-fn key(kid: &str) -> Value {
+pub(super) fn key(kid: &str) -> Value {
     let mut key = TestIssuer::new().jwk().clone();
     key["kid"] = json!(kid);
     key
 }
 
-async fn api(publisher: &Publisher) -> Api {
+pub(super) async fn api(publisher: &Publisher) -> Api {
     Api::with_issuers(vec![publisher.origin.clone()]).await
 }
 
@@ -95,7 +24,7 @@ fn login(snapshot: &asp_proto::snapshot::GatewaySnapshot) -> Option<&asp_proto::
     snapshot.edge.as_ref()?.issuers.iter().find(|issuer| issuer.name == "login")
 }
 
-fn kids(snapshot: &asp_proto::snapshot::GatewaySnapshot) -> Vec<&str> {
+pub(super) fn kids(snapshot: &asp_proto::snapshot::GatewaySnapshot) -> Vec<&str> {
     login(snapshot).map(|issuer| issuer.keys.iter().map(|key| key.kid.as_str()).collect()).unwrap_or_default()
 }
 
@@ -158,111 +87,16 @@ async fn a_new_key_is_fetched_when_somebody_needs_it_and_once_in_half_a_minute()
     assert_eq!(publisher.asked("/keys"), 2, "no storm");
 }
 
-fn kids_of(api: &Api) -> Vec<String> {
+pub(super) fn kids_of(api: &Api) -> Vec<String> {
     let state = api.xds_state.borrow();
     let snapshot = state.snapshot.as_ref().unwrap();
     kids(&snapshot.snapshot).into_iter().map(str::to_owned).collect()
 }
 
-/// What an issuer must not publish, and a part of what the operator is told of it.
-#[allow(clippy::too_many_lines, reason = "a table of cases")]
-fn hostile(publisher: &Publisher) -> Vec<(&'static str, Page, &'static str)> {
-    let metadata = |member: &str, value: Value| {
-        let mut metadata =
-            json!({ "issuer": publisher.origin, "jwks_uri": format!("{}/keys", publisher.origin) });
-        metadata[member] = value;
-        Page::Json(metadata)
-    };
-    let mut weak = json!({ "kty": "RSA", "kid": "weak", "alg": "RS256", "e": "AQAB" });
-    weak["n"] = json!("gQ".repeat(64));
-    let mut private = key("private");
-    private["d"] = json!("AA");
-    let mut encrypting = key("enc");
-    encrypting["use"] = json!("enc");
-    let mut off_curve = key("off");
-    off_curve["y"] = off_curve["x"].clone();
-    let keys = |keys: Value| Page::Json(json!({ "keys": keys }));
-    let discovery = "/.well-known/openid-configuration";
-    let mut table = vec![
-        (discovery, metadata("issuer", json!("https://evil.example")), "its issuer is"),
-        (discovery, metadata("issuer", json!(format!("{}/", publisher.origin))), "its issuer is"),
-        (discovery, metadata("jwks_uri", json!("https://127.0.0.1:1/keys")), "not allowed"),
-        (discovery, metadata("jwks_uri", json!("http://169.254.169.254/keys")), "not allowed"),
-        (discovery, metadata("jwks_uri", json!("https://user:x@login.example/keys")), "not allowed"),
-        (discovery, metadata("jwks_uri", json!("file:///etc/passwd")), "not"),
-        (discovery, metadata("jwks_uri", json!(7)), "not what it should be"),
-        (discovery, Page::Text(StatusCode::OK, "<html>".into()), "not what it should be"),
-        (discovery, Page::Text(StatusCode::OK, "[".repeat(100_000)), "not what it should be"),
-        (discovery, Page::Text(StatusCode::OK, " ".repeat(300_000)), "too large"),
-        (discovery, Page::Text(StatusCode::INTERNAL_SERVER_ERROR, String::new()), "status 500"),
-        (discovery, Page::To("/elsewhere".into()), "status 307"),
-        (discovery, Page::To("http://169.254.169.254/".into()), "status 307"),
-        ("/keys", Page::To("/other".into()), "status 307"),
-        ("/keys", Page::Text(StatusCode::OK, "{\"keys\": [".into()), "not what it should be"),
-        ("/keys", Page::Text(StatusCode::OK, "x".repeat(300_000)), "too large"),
-        ("/keys", Page::Text(StatusCode::UNAUTHORIZED, String::new()), "status 401"),
-        ("/keys", keys(json!([])), "no keys"),
-        ("/keys", keys(json!([{}])), "no kid"),
-        ("/keys", keys(json!([7, null, "x", [[]]])), "no kid"),
-        ("/keys", keys(json!([weak])), "none of its keys"),
-        ("/keys", keys(json!([private])), "private member"),
-        ("/keys", keys(json!([encrypting])), "not for signatures"),
-        ("/keys", keys(json!([off_curve])), "no point of the curve"),
-        ("/keys", keys(json!([key("same"), key("same")])), "two keys have the kid"),
-        (
-            "/keys",
-            keys(json!([{ "kty": "oct", "kid": "s", "k": "c2VjcmV0", "alg": "HS256" }])),
-            "none of its keys",
-        ),
-        ("/keys", keys(json!([key("with space")])), "none of its keys"),
-        ("/keys", keys(json!([key(&"k".repeat(200))])), "none of its keys"),
-    ];
-    for alg in ["none", "HS256", "RS1", "PS256", "ES256K", ""] {
-        let mut bad = key("alg");
-        bad["alg"] = json!(alg);
-        table.push(("/keys", keys(json!([bad])), "none of its keys"));
-    }
-    for (member, value) in [
-        ("x", json!("")),
-        ("x", json!("AA")),
-        ("y", Value::Null),
-        ("crv", json!("P-521")),
-        ("crv", json!("secp256k1")),
-        ("kty", json!("RSA")),
-        ("kty", json!("oct")),
-        ("use", json!("ENC")),
-    ] {
-        let mut bad = key("bad");
-        bad[member] = value;
-        table.push(("/keys", keys(json!([bad])), "none of its keys"));
-    }
-    table
-}
-
-#[tokio::test]
-async fn hostile_documents_give_no_key_and_replace_none() {
-    let publisher = Publisher::start().await;
-    publisher.publish(&[key("good")]);
-    let mut api = api(&publisher).await;
-    api.put("platform", LOGIN, publisher.document()).await;
-    api.published(|snapshot| kids(snapshot) == ["good"]).await;
-    for (path, page, told) in hostile(&publisher) {
-        publisher.publish(&[key("good")]);
-        publisher.set(path, page);
-        tokio::time::pause();
-        tokio::time::advance(crate::issuers::refresh::ASKED_GAP).await;
-        tokio::time::resume();
-        api.keeper.refresh("login").await;
-        let fault = api.keeper.fault(asp_store::control::Side::Clients, "login").unwrap_or_default();
-        assert!(fault.contains(told), "{path} should tell {told:?}: {fault:?}");
-        assert_eq!(kids_of(&api), ["good"], "{path} {told}");
-    }
-}
-
 #[tokio::test]
 async fn one_issuer_that_never_answers_holds_up_no_other() {
     let (slow, good) = (Publisher::start().await, Publisher::start().await);
-    slow.set("/.well-known/openid-configuration", Page::Never);
+    slow.set("/.well-known/openid-configuration", Page::Never(Vec::new()));
     good.publish(&[key("one")]);
     let mut api = Api::with_issuers(vec![slow.origin.clone(), good.origin.clone()]).await;
     api.put("platform", "/api/issuers/clients/slow", slow.document()).await;
@@ -378,7 +212,7 @@ async fn a_team_changes_its_own_server_and_no_other() {
 }
 
 /// What is asked for may be fetched again.
-async fn asked_again(api: &Api) {
+pub(super) async fn asked_again(api: &Api) {
     tokio::time::pause();
     tokio::time::advance(crate::issuers::refresh::ASKED_GAP).await;
     tokio::time::resume();
