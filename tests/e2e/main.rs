@@ -4,6 +4,7 @@
 // Test code may fail loudly; Clippy sees no `#[test]` here because this binary has its own main.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
+mod admin_api;
 mod advertised;
 mod any_order;
 mod apps;
@@ -73,6 +74,7 @@ const MODULES: &[fn(&Shared) -> Vec<Trial>] = &[
     login::trials,
     istio::trials,
     stores::trials,
+    admin_api::trials,
     advertised::trials,
     boot::trials,
     changes::trials,

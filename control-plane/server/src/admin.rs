@@ -17,6 +17,7 @@ pub mod inline;
 pub mod issuers;
 pub mod lists;
 pub mod openapi;
+pub mod params;
 pub mod policy;
 pub mod primitives;
 pub mod problem;

@@ -12,7 +12,7 @@ use asp_store::control::{Note, Precondition};
 use asp_store::packages::{Digest, MAX_PACKAGE, PackageError, PackageMeta, PackageUpload, Stored};
 use axum::Json;
 use axum::body::Body;
-use axum::extract::{Path, Query, State};
+use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use futures::TryStreamExt;
 use http::{HeaderMap, HeaderValue, StatusCode, header};
@@ -22,6 +22,7 @@ use tokio_util::io::ReaderStream;
 use utoipa::IntoParams;
 
 use super::auth::{Admin, AnyAdmin};
+use super::params::{Path, Query};
 use super::problem::{Code, Problem};
 use super::{AdminState, off_thread};
 use crate::clock;
@@ -33,6 +34,7 @@ const MAX_NAME: usize = 255;
 const OCTETS: &str = "application/octet-stream";
 
 #[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 pub struct PutQuery {
     /// The file's name; its end says what it is: `.whl`, `.tgz`, `.jar` or `.mcpb`.
@@ -95,6 +97,7 @@ pub async fn get(
 }
 
 #[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 pub struct ListQuery {
     /// Only this org's packages.
@@ -103,7 +106,7 @@ pub struct ListQuery {
 
 /// The package files that the admin may fetch, and which registered primitives pin each.
 #[utoipa::path(get, path = "/api/artifacts", tag = "artifacts", params(ListQuery),
-    responses((status = 200, body = Object), (status = 404, body = Problem)))]
+    responses((status = 200, body = Vec<Object>), (status = 404, body = Problem)))]
 pub async fn list(
     admin: Admin,
     State(state): State<Arc<AdminState>>,

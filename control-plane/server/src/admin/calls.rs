@@ -7,25 +7,28 @@ use std::sync::Arc;
 
 use asp_store::audit::{AuditQuery, StoredEvent};
 use axum::Json;
-use axum::extract::{Query, State};
+use axum::extract::State;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::{IntoParams, ToSchema};
 
 use super::AdminState;
 use super::auth::Admin;
+use super::params::Query;
 use super::problem::{Code, Problem};
 
 /// Events of one answer, unless the caller asks for another number.
 const PAGE: u32 = 100;
 
 #[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
 pub struct CallsParams {
     /// Only this org's.
     org: Option<String>,
     /// Only events with a lower number: the next page.
     before: Option<i64>,
-    /// 1 to 1000; 100 unless given.
+    /// 1 to 1000; 100 unless given. What is outside counts as the nearest of them.
+    #[param(format = Int64)]
     limit: Option<u32>,
 }
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use asp_store::control::{IssuerRecord, Side};
 use axum::Json;
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::response::Response;
 use http::HeaderMap;
 use serde_json::{Value, json};
@@ -18,6 +18,7 @@ use super::auth::Admin;
 use super::body::Body;
 use super::etag::{precondition, tagged};
 use super::off_thread;
+use super::params::Path;
 use super::problem::{Code, Problem};
 use crate::issuers::document::{Document, Source};
 use crate::issuers::faults;

@@ -5,6 +5,7 @@ use axum::response::Html;
 use serde_json::Value;
 use utoipa::OpenApi;
 use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
+use utoipa::openapi::{Content, Ref, RefOr, ResponseBuilder};
 
 use super::{
     artifacts, calls, explain, issuers, policy, primitives, problem, ratelimits, registry, revocations,
@@ -54,7 +55,7 @@ use super::{
         status::jwks,
     ),
     components(schemas(problem::Problem, problem::Code)),
-    modifiers(&BearerToken),
+    modifiers(&BearerToken, &Refusals),
     security(("bearer" = []))
 )]
 pub struct Document;
@@ -68,6 +69,36 @@ impl utoipa::Modify for BearerToken {
             .components
             .get_or_insert_with(Default::default)
             .add_security_scheme("bearer", SecurityScheme::Http(scheme));
+    }
+}
+
+/// Every operation refuses by problem documents; which ones its own list of answers leaves out is in `code`.
+struct Refusals;
+
+const PROBLEM: &str = "application/problem+json";
+
+impl utoipa::Modify for Refusals {
+    fn modify(&self, openapi: &mut utoipa::openapi::OpenApi) {
+        let refusal = Ref::from_schema_name("Problem");
+        for item in openapi.paths.paths.values_mut() {
+            let all = [&mut item.get, &mut item.put, &mut item.post, &mut item.delete];
+            for operation in all.into_iter().flatten() {
+                for (status, response) in &mut operation.responses.responses {
+                    let RefOr::T(response) = response else { continue };
+                    // Those that the handlers list are JSON to the generator.
+                    if status.starts_with('4')
+                        && let Some(content) = response.content.shift_remove("application/json")
+                    {
+                        response.content.insert(PROBLEM.into(), content);
+                    }
+                }
+                let other = ResponseBuilder::new()
+                    .description("a refusal")
+                    .content(PROBLEM, Content::new(Some(refusal.clone())))
+                    .build();
+                operation.responses.responses.insert("default".into(), RefOr::T(other));
+            }
+        }
     }
 }
 

@@ -7,7 +7,7 @@ use asp_store::control::{
 };
 use async_trait::async_trait;
 use axum::Json;
-use axum::extract::{Path, Query, State};
+use axum::extract::State;
 use axum::response::Response;
 use http::HeaderMap;
 use serde::{Deserialize, Serialize};
@@ -18,6 +18,7 @@ use super::AdminState;
 use super::auth::Admin;
 use super::body::Body;
 use super::lists::{self, Call, PolicyList};
+use super::params::{Path, Query};
 use super::problem::Problem;
 use crate::admission::{Admission, Refusal};
 use crate::patterns;

@@ -10,11 +10,12 @@ use asp_registry::CompiledServer;
 use asp_snapshot::policy::patterns::Patterns;
 use asp_store::control::{BindingRecord, ControlState};
 use axum::Json;
-use axum::extract::{Path, State};
+use axum::extract::State;
 use serde_json::{Value, json};
 
 use super::AdminState;
 use super::auth::Admin;
+use super::params::Path;
 use super::policy::{Binding, binding_body};
 use super::problem::Problem;
 
@@ -23,7 +24,7 @@ const MOST_BINDINGS: usize = 20;
 
 /// What an org has: every primitive of every server, how it is exposed and which bindings speak of it.
 #[utoipa::path(get, path = "/api/registry/orgs/{org}/primitives", tag = "registry",
-    params(("org" = String, Path)), responses((status = 200, body = Object), (status = 404, body = Problem)))]
+    params(("org" = String, Path)), responses((status = 200, body = Vec<Object>), (status = 404, body = Problem)))]
 pub async fn org_primitives(
     admin: Admin,
     State(state): State<Arc<AdminState>>,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use asp_registry::{CompiledServer, Fault, compile_mcp, runtime_manifest};
 use asp_store::control::{Change, ControlState, Note, Precondition, SourceFile, StoreError, Written};
 use axum::Json;
-use axum::extract::{Path, Query, State};
+use axum::extract::State;
 use axum::response::Response;
 use http::HeaderMap;
 use serde::{Deserialize, Serialize};
@@ -15,6 +15,7 @@ use utoipa::{IntoParams, ToSchema};
 use super::auth::{Admin, AnyAdmin};
 use super::body::{Body, Text};
 use super::etag::{precondition, tagged};
+use super::params::{Path, Query};
 use super::problem::{Code, Problem};
 use super::{AdminState, off_thread};
 use crate::admin::inline::{self, Files};
@@ -41,7 +42,7 @@ pub struct Validity {
 
 /// Checks a spec (its YAML or JSON text) or a set of files (`{"files": [{"path", "text"}]}`).
 #[utoipa::path(post, path = "/api/registry/validate", tag = "registry",
-    request_body(content = Object), responses((status = 200, body = Validity)))]
+    request_body(content = Value), responses((status = 200, body = Validity)))]
 pub async fn validate(
     AnyAdmin(admin): AnyAdmin,
     State(state): State<Arc<AdminState>>,
@@ -53,6 +54,7 @@ pub async fn validate(
 }
 
 #[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
 pub struct CompileQuery {
     /// Which server of several files.
     server: Option<String>,
@@ -62,7 +64,7 @@ pub struct CompileQuery {
 
 /// Compiles a spec or a set of files to what clients and the runtime get.
 #[utoipa::path(post, path = "/api/registry/compile", tag = "registry", params(CompileQuery),
-    request_body(content = Object),
+    request_body(content = Value),
     responses((status = 200, body = Object), (status = 422, body = Problem)))]
 pub async fn compile(
     AnyAdmin(admin): AnyAdmin,
@@ -103,6 +105,7 @@ pub fn compiled(server: &CompiledServer, revision: &str) -> Value {
 }
 
 #[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
 pub struct PutQuery {
     /// Stores a version that breaks callers without a new major version; the audit says so.
     #[serde(default)]
@@ -230,7 +233,7 @@ pub async fn get_server(
 }
 
 /// Every stored server, without its files.
-#[utoipa::path(get, path = "/api/registry/servers", tag = "registry", responses((status = 200, body = Object)))]
+#[utoipa::path(get, path = "/api/registry/servers", tag = "registry", responses((status = 200, body = Vec<Object>)))]
 pub async fn list_servers(
     AnyAdmin(admin): AnyAdmin,
     State(state): State<Arc<AdminState>>,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use asp_edge::names;
 use asp_store::control::{Precondition, RevocationRecord};
 use axum::Json;
-use axum::extract::{Path, Query, State};
+use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use http::{HeaderValue, StatusCode, header};
 use serde::{Deserialize, Serialize};
@@ -14,6 +14,7 @@ use utoipa::{IntoParams, ToSchema};
 use super::AdminState;
 use super::auth::Admin;
 use super::body::Body;
+use super::params::{Path, Query};
 use super::problem::{Code, Problem};
 use super::turns::{self, Topic};
 use crate::admission::Refusal;
@@ -164,10 +165,12 @@ fn record(admin: &Admin, body: NewRevocation, now: u64) -> Result<RevocationReco
 }
 
 #[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
 pub struct ListQuery {
     /// Only this org's.
     org: Option<String>,
-    /// 1 to 1000; 100 unless given.
+    /// 1 to 1000; 100 unless given. What is outside counts as the nearest of them.
+    #[param(format = Int64)]
     limit: Option<u32>,
 }
 

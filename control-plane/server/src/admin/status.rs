@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use asp_store::control::{AuditQuery, AuditRecord};
 use axum::Json;
-use axum::extract::{Query, State};
+use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use http::{HeaderValue, StatusCode, header};
 use prometheus_client::encoding::EncodeLabelSet;
@@ -19,6 +19,7 @@ use utoipa::{IntoParams, ToSchema};
 
 use super::AdminState;
 use super::auth::Admin;
+use super::params::Query;
 use super::problem::{Code, Problem};
 use crate::catalog::fault::{Fault, MAX_LISTED, Part};
 use crate::publisher::Standing;
@@ -111,17 +112,20 @@ pub async fn snapshot(
 }
 
 #[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
 pub struct AuditParams {
     /// Only this org's.
     org: Option<String>,
     /// Only revisions below this one: the next page.
     before: Option<u64>,
-    /// 1 to 1000; 100 unless given.
+    /// 1 to 1000; 100 unless given. What is outside counts as the nearest of them.
+    #[param(format = Int64)]
     limit: Option<u32>,
 }
 
 /// Changes, newest first.
-#[utoipa::path(get, path = "/api/audit", tag = "status", params(AuditParams), responses((status = 200, body = Object)))]
+#[utoipa::path(get, path = "/api/audit", tag = "status", params(AuditParams),
+    responses((status = 200, body = Vec<Object>)))]
 pub async fn audit(
     admin: Admin,
     State(state): State<Arc<AdminState>>,
@@ -129,6 +133,9 @@ pub async fn audit(
 ) -> Result<Json<Vec<AuditRecord>>, Problem> {
     if let Some(org) = &params.org {
         admin.of_org(org)?;
+    }
+    if params.before.is_some_and(|before| i64::try_from(before).is_err()) {
+        return Err(Problem::params("before: no revision is that high"));
     }
     let org = params.org.or_else(|| admin.role.org().map(str::to_owned));
     let query = AuditQuery { org, before: params.before, limit: params.limit.unwrap_or(PAGE) };
@@ -142,7 +149,7 @@ pub async fn schemas(_admin: Admin) -> Json<Value> {
 }
 
 /// The platform's own public keys. Public.
-#[utoipa::path(get, path = "/.well-known/jwks.json", tag = "status", responses((status = 200, body = Object)))]
+#[utoipa::path(get, path = "/.well-known/jwks.json", tag = "status", security(()), responses((status = 200, body = Object)))]
 pub async fn jwks(State(state): State<Arc<AdminState>>) -> Json<Value> {
     Json(state.jwks.clone())
 }
