@@ -1,29 +1,28 @@
-//! A company's own login: a real Keycloak where clients cannot register, official clients that know nothing of it, a
-//! person who is asked, and tokens that end.
+//! A company's own login: a real Keycloak, official clients that know nothing of it, persons who are asked, admins, and
+//! tokens of every kind that end, are spoilt or come from elsewhere.
 
+mod admins;
+mod clients;
+mod consent;
+mod forgery;
 mod realm;
+mod verdicts;
 
-use std::process::Stdio;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
-use asp_e2e::browser::{Browser, Person};
+use anyhow::{Context, Result, bail, ensure};
+use asp_e2e::browser::Person;
 use asp_e2e::keycloak::Keycloak;
 use asp_e2e::stack::{Options, Stack};
-use asp_e2e::{http1, tool, wait};
-use base64::Engine as _;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use asp_e2e::{http1, wait};
 use libtest_mimic::Trial;
 use serde_json::{Value, json};
-use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
-use tokio::process::Command;
 
+use self::forgery::{Parts, header};
+use self::verdicts::Minted;
+use crate::message::TRACEPARENT;
 use crate::trial::Shared;
 
-/// Hang guard of a client that logs in twice and waits for its token to end.
-const CLIENT: Duration = Duration::from_secs(150);
-/// Where clients are sent back to; nobody listens there, the test reads the address.
-const REDIRECT: &str = "http://127.0.0.1:9/";
 const ALICE: Person<'static> = Person { user: "alice", password: "wonderland", allows: true };
 
 pub(crate) fn trials(shared: &Shared) -> Vec<Trial> {
@@ -61,8 +60,11 @@ impl Company {
         let stack = Stack::start(options).await?;
         let admin = stack.token(&["--admin", "--user", "ops"]).await?;
         let company = Company { keycloak, stack, admin };
+        company.keycloak.ask("POST", "/admin/realms", Some(&realm::open())).await?;
         company.put("/api/issuers/clients/kc", &company.issuer()).await?;
+        company.put("/api/issuers/clients/open", &company.open_issuer()).await?;
         company.put("/api/registry/servers/notes", &realm::notes()).await?;
+        company.put("/api/registry/servers/memos", &realm::memos()).await?;
         company.register().await?;
         company.serves().await?;
         Ok(company)
@@ -79,6 +81,15 @@ impl Company {
         })
     }
 
+    /// Of the realm whose clients register there themselves.
+    fn open_issuer(&self) -> Value {
+        json!({
+            "iss": self.keycloak.issuer_of(realm::OPEN), "orgs": ["acme"], "typ": ["JWT"], "audiences": ["asp"],
+            "claims": { "user": "preferred_username", "groups": "/realm_access/roles" },
+            "defaults": { "org": "acme" },
+        })
+    }
+
     /// Registers the one client, whose redirect has the edge's port in it.
     async fn register(&self) -> Result<()> {
         let callback = format!("http://{}/notes/oauth/callback", self.stack.edge());
@@ -86,18 +97,21 @@ impl Company {
         self.keycloak.ask("POST", "/admin/realms/acme/clients", Some(&client)).await.map(drop)
     }
 
-    /// Waits until the server takes a token of the issuer.
+    /// Waits until each server takes a token of its issuer.
     async fn serves(&self) -> Result<()> {
-        let token = self.token("").await?;
-        wait::until("the server takes the issuer's tokens", wait::CONVERGE, || async {
-            (self.status(&token).await.ok()? == 200).then_some(())
-        })
-        .await
+        let open = self.keycloak.token_of(realm::OPEN, &alice("direct")).await?;
+        for (server, token) in [("notes", self.token("").await?), ("memos", open)] {
+            wait::until("the server takes its issuer's tokens", wait::CONVERGE, || async {
+                let answer = http1::send(self.stack.edge(), &list(server, &token)).await.ok()?;
+                (answer.status == 200).then_some(())
+            })
+            .await?;
+        }
+        Ok(())
     }
 
     async fn token(&self, more: &str) -> Result<String> {
-        let form = format!("grant_type=password&client_id=direct&username=alice&password=wonderland{more}");
-        self.keycloak.token(&form).await
+        self.keycloak.token(&format!("{}{more}", alice("direct"))).await
     }
 
     /// What a list of tools is answered with.
@@ -106,20 +120,13 @@ impl Company {
     }
 
     async fn list(&self, token: &str) -> Result<http1::Response> {
+        http1::send(self.stack.edge(), &list("notes", token)).await
+    }
+
+    /// What the admin API says to whoever has a token.
+    async fn ask_admin(&self, token: &str, path: &str) -> Result<http1::Response> {
         let bearer = format!("Bearer {token}");
-        let headers = [
-            ("authorization", bearer.as_str()),
-            ("accept", "application/json, text/event-stream"),
-            ("mcp-protocol-version", "2026-07-28"),
-            ("mcp-method", "tools/list"),
-        ];
-        let meta = json!({
-            "io.modelcontextprotocol/protocolVersion": "2026-07-28",
-            "io.modelcontextprotocol/clientInfo": { "name": "e2e", "version": "1" },
-            "io.modelcontextprotocol/clientCapabilities": {},
-        });
-        let body = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": { "_meta": meta } });
-        http1::post(self.stack.edge(), "/notes/mcp", &headers, &body.to_string()).await
+        http1::get(self.stack.admin(), path, &[("authorization", &bearer)]).await
     }
 
     async fn put(&self, path: &str, body: &Value) -> Result<Value> {
@@ -143,80 +150,69 @@ impl Company {
         self.stack.stop(&[]).await?;
         self.keycloak.process.stop().await.map(drop)
     }
-
-    /// Runs a client; whenever it wants its user to log in, alice does. Returns what it printed last.
-    async fn client(&self, mut command: Command) -> Result<Value> {
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
-        let mut child = command.spawn()?;
-        let mut input = child.stdin.take().context("its input")?;
-        let mut lines = BufReader::new(child.stdout.take().context("its output")?).lines();
-        let mut errors = child.stderr.take().context("its errors")?;
-        let work = async {
-            let mut last = String::new();
-            // One person, one browser: the second login of a client finds the first one's session.
-            let mut browser = Browser::default();
-            while let Some(line) = lines.next_line().await? {
-                match line.strip_prefix("LOGIN ") {
-                    Some(url) => {
-                        let back = browser.visit(url, &ALICE, REDIRECT).await?;
-                        input.write_all(format!("{back}\n").as_bytes()).await?;
-                    }
-                    None => last = line,
-                }
-            }
-            Ok::<_, anyhow::Error>(last)
-        };
-        let worked = tokio::time::timeout(CLIENT, work).await.context("the client did not end")?;
-        let mut said = String::new();
-        tokio::io::AsyncReadExt::read_to_string(&mut errors, &mut said).await?;
-        let last = worked.with_context(|| said.clone())?;
-        serde_json::from_str(&last).with_context(|| format!("{last}\n{said}"))
-    }
 }
 
 async fn whole() -> Result<()> {
     let mut company = Company::start().await?;
-    emergency(&company).await.context("an emergency token")?;
-    admins(&company).await.context("an admin logs in")?;
-    clients(&company).await.context("clients log in")?;
+    let emergency = admins::emergency(&company).await.context("an emergency token")?;
+    let minted = Minted::of(&company).await.context("tokens of many kinds")?;
+    admins::trusted(&company).await?;
+    admins::log_in(&company).await.context("an admin logs in")?;
+    admins::deploy(&company).await.context("a team's CI")?;
+    consent::decided_in_a_browser(&company).await.context("the consent page in a browser")?;
+    // None of these leaves the company otherwise than it was: all of them are told of.
+    let outcomes = [
+        clients::log_in(&company).await.context("clients log in"),
+        verdicts::agree(&company, &minted).await.context("verdicts"),
+        admins::emergency_over(&company, &emergency).await.context("an emergency token that has ended"),
+    ];
+    let faults: Vec<String> =
+        outcomes.into_iter().filter_map(|outcome| Some(format!("{:#}", outcome.err()?))).collect();
+    ensure!(faults.is_empty(), "{}", faults.join("\n"));
     opaque(&company).await.context("opaque tokens")?;
     keys(&mut company).await.context("keys change")?;
     company.stop().await
 }
 
-/// Official clients that know nothing of the company's login, where nobody may register.
-async fn clients(company: &Company) -> Result<()> {
-    let url = company.stack.mcp_url("notes");
-    let python = |path: std::path::PathBuf, folder: &str, mode: &[&str]| -> Result<Command> {
-        let mut command = Command::new(path);
-        command.arg(tool::root()?.join("tests/clients").join(folder).join("login.py")).arg(&url).args(mode);
-        Ok(command)
-    };
-    let node = |folder: &str, mode: &[&str]| -> Result<Command> {
-        let mut command = Command::new(tool::node()?);
-        let program = tool::clients()?.join(folder).join("login.mjs");
-        command.arg("--preserve-symlinks-main").arg(program).arg(&url).args(mode);
-        Ok(command)
-    };
-    let runs = [
-        ("python 2, modern", python(tool::python()?, "python", &["2026-07-28"])?),
-        ("python 2, legacy", python(tool::python()?, "python", &["legacy"])?),
-        ("python 1", python(tool::python_1()?, "python-1", &[])?),
-        ("node 2, modern", node("node-v2", &["2026-07-28"])?),
-        ("node 2, legacy", node("node-v2", &["legacy"])?),
-        ("node 1", node("node-v1", &[])?),
+/// A form of the token endpoint for a client that asks for names and passwords.
+fn alice(client: &str) -> String {
+    format!("grant_type=password&client_id={client}&username={}&password={}", ALICE.user, ALICE.password)
+}
+
+/// A list of a server's tools.
+fn list(server: &str, token: &str) -> http1::Request {
+    request(server, token, "tools/list", json!({}), &[])
+}
+
+/// A request of 2026-07-28.
+fn request(server: &str, token: &str, method: &str, params: Value, more: &[(&str, &str)]) -> http1::Request {
+    let mut params = params;
+    params["_meta"] = json!({
+        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+        "io.modelcontextprotocol/clientInfo": { "name": "e2e", "version": "1" },
+        "io.modelcontextprotocol/clientCapabilities": {},
+    });
+    let bearer = format!("Bearer {token}");
+    let headers = [
+        ("authorization", bearer.as_str()),
+        ("content-type", "application/json"),
+        ("accept", "application/json, text/event-stream"),
+        ("mcp-protocol-version", "2026-07-28"),
+        ("mcp-method", method),
+        ("traceparent", TRACEPARENT),
     ];
-    let all = futures::future::join_all(
-        runs.map(|(name, command)| async move { (name, company.client(command).await) }),
-    );
-    for (name, outcome) in all.await {
-        let said = outcome.with_context(|| name)?;
-        assert_eq!(said["results"].as_array().map(Vec::len), Some(3), "{name}: {said}");
-        assert_eq!(said["logins"], 2, "{name}: once, and once for the scope: {said}");
-        assert!(said["refreshed"].as_u64() >= Some(1), "{name}: {said}");
-        assert!(said["scope"].as_str().is_some_and(|scope| scope.contains("notes:write")), "{name}: {said}");
+    http1::Request {
+        method: "POST".into(),
+        target: format!("/{server}/mcp"),
+        headers: headers
+            .iter()
+            .chain(more)
+            .map(|(name, value)| ((*name).into(), value.as_bytes().into()))
+            .collect(),
+        body: json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params })
+            .to_string()
+            .into_bytes(),
     }
-    Ok(())
 }
 
 /// Keys that change, and an issuer that goes away and comes back with others.
@@ -234,7 +230,11 @@ async fn keys(company: &mut Company) -> Result<()> {
     let port = company.keycloak.address.port();
     company.keycloak.process.stop().await?;
     assert_eq!(company.status(&new).await?, 200, "known keys go on without their issuer");
-    assert_eq!(company.status(&forged(&new)).await?, 401, "unknown ones are refused");
+    assert_eq!(
+        company.status(&Parts::of(&new)?.with_header("kid", &json!("nobodys"))).await?,
+        401,
+        "unknown ones are refused"
+    );
     company.keycloak = Keycloak::start_at(port, &realm::acme()).await?;
     let fresh = company.token("").await?;
     wait::until("the returned issuer's new keys are known", Duration::from_secs(90), || async {
@@ -249,22 +249,9 @@ fn kid(token: &str) -> String {
     header(token)["kid"].as_str().unwrap_or_default().to_owned()
 }
 
-fn header(token: &str) -> Value {
-    let decoded = URL_SAFE_NO_PAD.decode(token.split('.').next().unwrap_or_default());
-    serde_json::from_slice(&decoded.unwrap_or_default()).unwrap_or_default()
-}
-
-/// The token under another key's name.
-fn forged(token: &str) -> String {
-    let mut header = header(token);
-    header["kid"] = json!("nobodys");
-    let rest = token.split_once('.').map_or("", |(_, rest)| rest);
-    format!("{}.{rest}", URL_SAFE_NO_PAD.encode(header.to_string()))
-}
-
 /// The issuer's word about tokens, and the platform's.
 async fn opaque(company: &Company) -> Result<()> {
-    company.put("/api/registry/servers/notes?force=true", &realm::notes_with("[opaque]")).await?;
+    company.put("/api/registry/servers/notes?force=true", &realm::opaque_notes()).await?;
     let token = company.token("").await?;
     wait::until("the server asks about tokens", wait::CONVERGE, || async {
         (company.status("nobodys").await.ok()? == 401).then_some(())
@@ -307,66 +294,4 @@ async fn opaque(company: &Company) -> Result<()> {
         (company.status(&token).await.ok()? == 200).then_some(())
     })
     .await
-}
-
-/// An admin by the company's own login, who has the role that his group gives: his team's server, and no other.
-async fn admins(company: &Company) -> Result<()> {
-    let issuer = json!({
-        "iss": company.keycloak.issuer(), "typ": ["JWT"], "audiences": ["asp"], "orgs": ["*"],
-        "claims": { "user": "preferred_username", "groups": "/realm_access/roles" },
-        "roles": { "staff": "server:notes" }, "login": { "clientId": "cli" },
-    });
-    company.put("/api/issuers/admins/kc", &issuer).await?;
-    let home = tempfile::tempdir()?;
-    let url = format!("http://{}", company.stack.admin());
-    let asp = |arguments: &[&str]| -> Result<Command> {
-        let mut command = Command::new(tool::asp()?);
-        command.args(arguments).env("ASP_ADMIN_URL", &url).env("HOME", home.path());
-        command.env_remove("ASP_ADMIN_TOKEN").env_remove("XDG_CONFIG_HOME").kill_on_drop(true);
-        Ok(command)
-    };
-    let admin = company.stack.admin();
-    wait::until("admins can log in", wait::CONVERGE, || async move {
-        let answer = http1::get(admin, "/api/login", &[]).await.ok()?;
-        answer.text().contains("deviceAuthorizationEndpoint").then_some(())
-    })
-    .await?;
-    let mut login = asp(&["login"])?;
-    let mut child = login.stdout(Stdio::piped()).spawn()?;
-    let mut lines = BufReader::new(child.stdout.take().context("its output")?).lines();
-    let line = lines.next_line().await?.context("where to log in")?;
-    let page = line.strip_prefix("open ").with_context(|| line.clone())?;
-    Browser::default().visit_all(page, &ALICE).await?;
-    let ended = tokio::time::timeout(CLIENT, child.wait()).await.context("asp login did not end")??;
-    assert!(ended.success(), "asp login: {ended}");
-    let folder = tempfile::tempdir()?;
-    for file in realm::notes()["files"].as_array().context("files")? {
-        let path = folder.path().join(file["path"].as_str().unwrap_or_default());
-        std::fs::create_dir_all(path.parent().context("its folder")?)?;
-        std::fs::write(path, file["text"].as_str().unwrap_or_default())?;
-    }
-    let own = asp(&["apply"])?.arg(folder.path()).output().await?;
-    assert!(own.status.success(), "its own: {}", String::from_utf8_lossy(&own.stderr));
-    let foreign = asp(&["apply"])?.arg(tool::root()?.join("primitives")).output().await?;
-    assert!(!foreign.status.success(), "others': {}", String::from_utf8_lossy(&foreign.stdout));
-    assert!(String::from_utf8_lossy(&foreign.stderr).contains("404 not_found"), "{foreign:?}");
-    Ok(())
-}
-
-/// The way in while the login is away: minted offline, audited before it opens anything.
-async fn emergency(company: &Company) -> Result<()> {
-    let arguments = ["--break-glass", "--user", "ops", "--reason", "the login is down"];
-    let token = company.stack.token(&arguments).await?;
-    let bearer = format!("Bearer {token}");
-    let headers = [("authorization", bearer.as_str())];
-    let audit = http1::get(company.stack.admin(), "/api/audit", &headers).await?;
-    assert_eq!(audit.status, 200, "{}", audit.text());
-    let rows = audit.json()?;
-    let row = rows.as_array().and_then(|rows| rows.iter().find(|row| row["action"] == "break_glass"));
-    let row = row.context("its use is audited")?;
-    assert_eq!(
-        (&row["actor"], &row["detail"]),
-        (&json!("break-glass:ops@platform"), &json!("the login is down"))
-    );
-    Ok(())
 }

@@ -74,7 +74,12 @@ impl Keycloak {
 
     /// The realm's `iss`.
     pub fn issuer(&self) -> String {
-        format!("{}/realms/{REALM}", self.origin())
+        self.issuer_of(REALM)
+    }
+
+    /// That of another realm.
+    pub fn issuer_of(&self, realm: &str) -> String {
+        format!("{}/realms/{realm}", self.origin())
     }
 
     async fn administrator(&self) -> Result<String> {
@@ -86,8 +91,36 @@ impl Keycloak {
 
     /// A token of the realm for a form of the token endpoint.
     pub async fn token(&self, form: &str) -> Result<String> {
-        let answer = self.form(&format!("/realms/{REALM}/protocol/openid-connect/token"), form).await?;
-        text(&answer, "access_token")
+        self.token_of(REALM, form).await
+    }
+
+    /// One of another realm.
+    pub async fn token_of(&self, realm: &str, form: &str) -> Result<String> {
+        text(&self.tokens(realm, form).await?, "access_token")
+    }
+
+    /// All that the token endpoint answers.
+    pub async fn tokens(&self, realm: &str, form: &str) -> Result<Value> {
+        self.form(&format!("/realms/{realm}/protocol/openid-connect/token"), form).await
+    }
+
+    /// Changes an attribute of a client.
+    pub async fn change_client(&self, client: &str, attribute: &str, value: &str) -> Result<()> {
+        let clients = format!("/admin/realms/{REALM}/clients");
+        let found = self.ask("GET", &format!("{clients}?clientId={client}"), None).await?;
+        let id = text(found.get(0).unwrap_or(&found), "id")?;
+        let attributes = json!({ "clientId": client, "attributes": { attribute: value } });
+        self.ask("PUT", &format!("{clients}/{id}"), Some(&attributes)).await.map(drop)
+    }
+
+    /// Gives a user a role of the realm.
+    pub async fn grant(&self, realm: &str, user: &str, role: &str) -> Result<()> {
+        let realm = format!("/admin/realms/{realm}");
+        let users = self.ask("GET", &format!("{realm}/users?exact=true&username={user}"), None).await?;
+        let id = text(users.get(0).unwrap_or(&users), "id")?;
+        let role = self.ask("GET", &format!("{realm}/roles/{role}"), None).await?;
+        let path = format!("{realm}/users/{id}/role-mappings/realm");
+        self.ask("POST", &path, Some(&json!([role]))).await.map(drop)
     }
 
     async fn form(&self, path: &str, form: &str) -> Result<Value> {

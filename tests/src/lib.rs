@@ -6,6 +6,7 @@
 //! its own id, every wait has a bound.
 
 pub mod browser;
+pub mod chromium;
 pub mod cluster;
 pub mod connect_proxy;
 pub mod cut;

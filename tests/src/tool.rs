@@ -103,6 +103,15 @@ pub fn keycloak() -> Result<PathBuf> {
     installed("ASP_KEYCLOAK_DIR", "keycloak")
 }
 
+/// The browser, and the program that drives it.
+pub fn chromium() -> Result<PathBuf> {
+    installed("ASP_CHROMIUM_BIN", "chromium")
+}
+
+pub fn chromedriver() -> Result<PathBuf> {
+    installed("ASP_CHROMEDRIVER_BIN", "chromedriver")
+}
+
 /// The folder below which set-up puts the Node clients.
 pub fn clients() -> Result<PathBuf> {
     installed("ASP_CLIENTS_DIR", "clients")
