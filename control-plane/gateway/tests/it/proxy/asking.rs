@@ -82,6 +82,8 @@ pub(super) struct Server {
     /// Its tools.
     pub(super) lists: Mutex<Value>,
     pub(super) can: Mutex<Value>,
+    /// It does not answer what its tools are.
+    pub(super) hangs: watch::Sender<bool>,
     /// The sessions that it knows no more.
     pub(super) lost: Mutex<Vec<String>>,
     /// Of each request its session, empty before there is one, and by what it proved itself.
@@ -105,6 +107,7 @@ pub(super) async fn server(
         sessions: AtomicUsize::new(0),
         lists: Mutex::new(json!([])),
         can: Mutex::new(json!({"logging": {}})),
+        hangs: watch::Sender::new(false),
         lost: Mutex::default(),
         proofs: Mutex::default(),
     });
@@ -176,6 +179,8 @@ impl Server {
                 axum::Json(json!({"jsonrpc": "2.0", "id": message["id"], "result": {}})).into_response()
             }
             Some("tools/list") => {
+                // Err: the test is over.
+                let _ = self.hangs.subscribe().wait_for(|hangs| !hangs).await;
                 let result = json!({"tools": *self.lists.lock()});
                 axum::Json(json!({"jsonrpc": "2.0", "id": message["id"], "result": result})).into_response()
             }

@@ -99,6 +99,24 @@ async fn what_an_upstream_says_it_has_changed_is_not_served_and_what_refuses_mor
     }
 }
 
+#[tokio::test]
+async fn calls_go_on_while_an_upstream_does_not_list_and_what_it_lists_at_last_counts() {
+    let accepted = tool("Echoes.", &["message"]);
+    let (address, server) = server(|talk| Box::pin(async move { talk.done(&json!("m")) })).await;
+    server.hangs.send_replace(true);
+    let fixture = accepting(address, &accepted);
+    for number in 0..3 {
+        assert_eq!(echo(&fixture, "m").await["result"]["structuredContent"]["told"], "m", "{number}");
+    }
+    let looks = server.heard.borrow().iter().filter(|message| message["method"] == "tools/list").count();
+    assert_eq!(looks, 1, "it is under way for all of them");
+    server.hangs.send_replace(false);
+    until_async("the tool that is not listed is hidden", async || {
+        echo(&fixture, "m").await["error"]["data"]["reason"] == "unknown_primitive"
+    })
+    .await;
+}
+
 /// A call is what makes a gateway look at an upstream: the first one begins before anybody knows that its item is gone.
 /// Invariant I-10.
 #[tokio::test]

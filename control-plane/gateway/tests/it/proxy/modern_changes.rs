@@ -18,6 +18,8 @@ const LISTEN: &str = "subscriptions/listen";
 struct Teller {
     tools: Mutex<Value>,
     streams: Mutex<Vec<(Value, mpsc::UnboundedSender<String>)>>,
+    /// It tells nobody of changes: it says so, or knows nothing of such streams.
+    refuses: Mutex<Option<StatusCode>>,
 }
 
 impl Teller {
@@ -34,8 +36,14 @@ impl Teller {
         let (parts, body) = request.into_parts();
         let body = to_bytes(body, 1 << 20).await.unwrap();
         let message: Value = serde_json::from_slice(&body).unwrap_or_default();
-        match message["method"].as_str() {
-            Some(LISTEN) => {
+        let refuses = *self.refuses.lock();
+        match (message["method"].as_str(), refuses) {
+            (Some(LISTEN), Some(status)) => {
+                heard.send_modify(|heard| heard.push((LISTEN.into(), message.clone())));
+                let error = json!({"code": -32601, "message": "no such method"});
+                reply(status, &message["id"], "error", error)
+            }
+            (Some(LISTEN), None) => {
                 assert_eq!(parts.headers["mcp-method"], LISTEN);
                 heard.send_modify(|heard| heard.push((LISTEN.into(), message.clone())));
                 let filter = message["params"]["notifications"].clone();
@@ -51,7 +59,12 @@ impl Teller {
                 let body = Body::from_stream(events.map(|text| Ok::<_, std::io::Error>(Bytes::from(text))));
                 ([("content-type", "text/event-stream")], body).into_response()
             }
-            Some("tools/list") => {
+            (Some("tools/call"), _) => {
+                let told = json!({"told": message["params"]["arguments"]["message"]});
+                let result = json!({"resultType": "complete", "content": [], "structuredContent": told});
+                reply(StatusCode::OK, &message["id"], "result", result)
+            }
+            (Some("tools/list"), _) => {
                 heard.send_modify(|heard| heard.push(("tools/list".into(), message.clone())));
                 let result = json!({"resultType": "complete", "tools": *self.tools.lock()});
                 reply(StatusCode::OK, &message["id"], "result", result)
@@ -111,23 +124,87 @@ async fn a_modern_upstreams_updates_are_told_and_none_is_missed_while_more_is_su
     assert_eq!(told, ["demo://about", "demo://items/1"]);
 }
 
-#[tokio::test]
-async fn a_modern_upstream_says_that_a_tool_is_gone_and_it_is_hidden_before_anybody_calls() {
-    let (address, _heard, teller) = upstream().await;
-    let accepted = json!({"name": "echo", "inputSchema": {"type": "object"}});
-    *teller.tools.lock() = json!([accepted]);
+/// Its tool, as it was accepted.
+fn accepted() -> Value {
+    json!({"name": "echo", "inputSchema": {"type": "object"}})
+}
+
+/// A gateway that accepted the tool.
+fn accepting(address: SocketAddr) -> Fixture {
     let mut snapshot = via_mcp(&["echo"], address);
     for primitive in snapshot.primitives.iter_mut().filter(|primitive| primitive.id == "echo") {
         primitive.output_schema.clear();
         if let Some(Mode::ProxyMcp(target)) = primitive.runtime.as_mut().and_then(|r| r.mode.as_mut()) {
-            target.pin = asp_registry::pin::pin(&accepted);
+            target.pin = asp_registry::pin::pin(&accepted());
         }
     }
-    let fixture = Fixture::of(snapshot);
-    let is_shown = async || {
-        let list = Modern::new("demo", &token("alice"), "tools/list", json!({})).send(&fixture).await.json();
-        list["result"]["tools"].as_array().unwrap().iter().any(|tool| tool["name"] == "echo")
-    };
+    Fixture::of(snapshot)
+}
+
+async fn is_shown(fixture: &Fixture) -> bool {
+    let list = Modern::new("demo", &token("alice"), "tools/list", json!({})).send(fixture).await.json();
+    list["result"]["tools"].as_array().unwrap().iter().any(|tool| tool["name"] == "echo")
+}
+
+/// The clock of this process goes on by so many seconds.
+async fn later(seconds: u64) {
+    tokio::time::pause();
+    tokio::time::advance(std::time::Duration::from_secs(seconds)).await;
+    tokio::time::resume();
+}
+
+#[tokio::test]
+async fn a_modern_upstream_that_refuses_to_tell_of_changes_is_looked_at_with_calls() {
+    for status in [StatusCode::OK, StatusCode::NOT_FOUND, StatusCode::SERVICE_UNAVAILABLE] {
+        let (address, heard, teller) = upstream().await;
+        *teller.refuses.lock() = Some(status);
+        *teller.tools.lock() = json!([accepted()]);
+        let fixture = accepting(address);
+        assert_eq!(echo(&fixture, "m").await["result"]["structuredContent"]["told"], "m", "{status}");
+        until_async("it was asked to tell", async || {
+            heard.borrow().iter().any(|(method, _)| method == LISTEN)
+        })
+        .await;
+        *teller.tools.lock() = json!([]);
+        assert!(is_shown(&fixture).await, "{status}: nobody has looked");
+        later(6).await;
+        let answer = echo(&fixture, "m").await;
+        assert_eq!(answer["error"]["data"]["reason"], "unknown_primitive", "{status}: {answer}");
+    }
+}
+
+#[tokio::test]
+async fn what_a_modern_upstream_changes_while_its_watch_is_dead_is_seen_without_any_call() {
+    let (address, _heard, teller) = upstream().await;
+    *teller.tools.lock() = json!([accepted()]);
+    let fixture = accepting(address);
+    echo(&fixture, "m").await;
+    until_async("changes are listened to", async || !teller.streams.lock().is_empty()).await;
+    // It breaks off, is refused from now on, and the tool goes without a word.
+    *teller.refuses.lock() = Some(StatusCode::SERVICE_UNAVAILABLE);
+    *teller.tools.lock() = json!([]);
+    teller.streams.lock().clear();
+    until_async("it is hidden", async || !is_shown(&fixture).await).await;
+    // Nobody can call it, and nobody says that it is back: it is found at the next look.
+    *teller.tools.lock() = json!([accepted()]);
+    later(61).await;
+    until_async("it is shown again", async || is_shown(&fixture).await).await;
+    // The watch is alive again.
+    *teller.refuses.lock() = None;
+    later(61).await;
+    until_async("changes are listened to", async || !teller.streams.lock().is_empty()).await;
+    *teller.tools.lock() = json!([]);
+    teller.say("toolsListChanged", "notifications/tools/list_changed", json!({}));
+    until_async("it is hidden", async || !is_shown(&fixture).await).await;
+}
+
+#[tokio::test]
+async fn a_modern_upstream_says_that_a_tool_is_gone_and_it_is_hidden_before_anybody_calls() {
+    let (address, _heard, teller) = upstream().await;
+    let accepted = accepted();
+    *teller.tools.lock() = json!([accepted]);
+    let fixture = accepting(address);
+    let is_shown = async || is_shown(&fixture).await;
     echo(&fixture, "m").await;
     assert!(is_shown().await);
     until_async("changes are listened to", async || !teller.streams.lock().is_empty()).await;
