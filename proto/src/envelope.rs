@@ -6,6 +6,9 @@ use prost_types::Any;
 
 use crate::supervisor::{PppClientFrame, PppServerFrame, ppp_server_frame};
 
+/// The member of a call's `attrs` (plugin.proto) by which its gateway wants to hear when a stdio server's lists change.
+pub const MCP_LISTS: &str = "mcp-lists";
+
 /// A message in its envelope.
 pub fn packed<M: Name>(message: &M) -> Any {
     Any { type_url: M::type_url(), value: message.encode_to_vec() }

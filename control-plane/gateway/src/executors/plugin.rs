@@ -163,8 +163,12 @@ impl Plugins {
         if let Some(runtime) = self.runtimes.get(&plugin.language) {
             let upstream = Upstream { name: &name, place: &name, again: false };
             let look = || Package::of(plugin.clone(), hints.clone(), runtime.clone(), self.closing.clone());
-            self.packages.enter(upstream, look).await;
-            if !self.packages.items.offers(primitive) {
+            tokio::select! {
+                () = self.packages.enter(upstream, look) => {}
+                () = execution.call.cancelled() => return Err(Refusal::Cancelled),
+            }
+            // One that another gateway has begun was not refused there.
+            if execution.resume_state.is_none() && !self.packages.items.offers(primitive) {
                 // What the package lists no more is as unknown as what was never here (I-10).
                 return Err(Refusal::Unknown);
             }

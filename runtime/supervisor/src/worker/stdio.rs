@@ -3,7 +3,7 @@
 //! Owns the translation: invoke is `tools/call`, a read `resources/read`, a prompt `prompts/get`; progress is progress,
 //! cancel is `notifications/cancelled`, a ping is a ping. What the server asks of its client (elicitation, sampling,
 //! roots) is a question of its only call. Refuses what it asks while no call or several run: nothing says whose it is.
-//! That its lists have changed is said to every call that runs then, else to the next one.
+//! That its lists have changed is said to every call that runs then, else to the next one, where its gateway wants to hear.
 //! Keeps true: a line that is no JSON-RPC message or is too long is a protocol fault; nobody waits for a
 //! cancelled call, since MCP servers do not answer one; each request of the server is answered, once.
 //! Source: Model Context Protocol 2025-11-25, basic/transports (stdio), basic/lifecycle, server, client.
@@ -17,6 +17,7 @@ mod wire;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use asp_proto::envelope::MCP_LISTS;
 use asp_proto::plugin::client_message::Payload as In;
 use asp_proto::plugin::server_message::Payload as Out;
 use asp_proto::plugin::{ClientMessage, InvokeRequest, McpListsChanged, Pong, ServerMessage};
@@ -76,6 +77,8 @@ pub struct Bridge {
 /// A call that the server works on.
 struct Running {
     request_id: String,
+    /// Its gateway wants to hear when lists change.
+    hears_of_lists: bool,
     /// Of a read or a prompt: who waits for it. Absent: the session stream has its end.
     reading: Option<(Work, mpsc::Sender<Part>)>,
 }
@@ -133,7 +136,8 @@ impl Bridge {
         let meta = reading::meta(&invoke.request_id, &invoke.attrs);
         let params = json!({"name": invoke.primitive, "arguments": arguments, "_meta": meta});
         let id = self.request("tools/call", &params).await?;
-        self.calls.insert(id, Running { request_id: invoke.request_id, reading: None });
+        let hears_of_lists = invoke.attrs.contains_key(MCP_LISTS);
+        self.calls.insert(id, Running { request_id: invoke.request_id, hears_of_lists, reading: None });
         self.tell_of_lists().await;
         Ok(())
     }
@@ -159,7 +163,8 @@ impl Bridge {
         let Some((method, params)) = work.request() else { return Ok(()) };
         let id = self.request(method, &params).await?;
         let request_id = work.request_id().to_owned();
-        self.calls.insert(id, Running { request_id, reading: Some((work, parts)) });
+        let hears_of_lists = work.hears_of_lists();
+        self.calls.insert(id, Running { request_id, hears_of_lists, reading: Some((work, parts)) });
         Ok(())
     }
 
@@ -279,12 +284,12 @@ impl Bridge {
         reading.is_some_and(|(work, _)| work.lists())
     }
 
-    /// Tells the calls that run that the lists have changed, if they have.
+    /// Tells the calls that run that the lists have changed, if they have, and if their gateway wants to hear of it.
     async fn tell_of_lists(&mut self) {
         if !self.lists_changed {
             return;
         }
-        let running = self.calls.iter().filter(|(id, _)| !self.lists(**id));
+        let running = self.calls.iter().filter(|(_, call)| call.hears_of_lists);
         let running: Vec<(u64, String)> = running.map(|(id, call)| (*id, call.request_id.clone())).collect();
         for (call, request_id) in running {
             self.lists_changed = false;

@@ -1,5 +1,8 @@
 //! What a stdio MCP server lists, asked for as a whole, and that it says so when that changes.
 
+use std::collections::BTreeMap;
+
+use asp_proto::envelope::MCP_LISTS;
 use asp_proto::plugin::client_message::Payload as In;
 use asp_proto::plugin::server_message::Payload as Out;
 use asp_proto::plugin::{InvokeRequest, Json, ListResourcesRequest, ListResourcesResponse, McpLists};
@@ -40,12 +43,23 @@ fn described(lists: &McpLists) -> Vec<(String, String)> {
     tools.iter().map(|tool| (text(tool, "name"), text(tool, "description"))).collect()
 }
 
-/// Calls a tool; whether the call was told that the lists have changed.
+/// Calls a tool as a gateway that wants to hear of lists; whether the call was told that they have changed.
 async fn call(stack: &Stack, request_id: &str, tool: &str, arguments: &Value) -> bool {
+    let attrs = BTreeMap::from([(MCP_LISTS.to_owned(), "watched".to_owned())]);
+    called(stack, (request_id, attrs), tool, arguments).await
+}
+
+async fn called(
+    stack: &Stack,
+    (request_id, attrs): (&str, BTreeMap<String, String>),
+    tool: &str,
+    arguments: &Value,
+) -> bool {
     let mut tunnel = stack.tunnel("tickets").await;
     let invoke = InvokeRequest {
         primitive: tool.into(),
         request_id: request_id.into(),
+        attrs,
         arguments: Some(Json { value: arguments.to_string().into_bytes() }),
         ..InvokeRequest::default()
     };
@@ -73,8 +87,10 @@ async fn a_stdio_server_lists_all_that_it_has_and_tells_calls_when_that_changes(
     // What it says between calls is told to the next one, and to no look.
     assert!(!call(&stack, "five", "become", &json!({"now": "gone", "later": true})).await);
     stack.log_line("tools/list_changed").await;
-    let told = call(&stack, "six", "become", &json!({"now": "gone", "later": false})).await;
-    assert!(told);
+    let plain = called(&stack, ("plain", BTreeMap::new()), "ticket", &json!({"id": "1"})).await;
+    assert!(!plain, "its gateway may not know what that is");
+    assert!(call(&stack, "six", "ticket", &json!({"id": "1"})).await);
+    assert!(!call(&stack, "again", "ticket", &json!({"id": "1"})).await, "once");
     assert_eq!(names(&lists(&stack, "seven").await), ["become"]);
     assert_eq!(stack.figure("tickets@1.0.0", "crashes").await, 0);
 }

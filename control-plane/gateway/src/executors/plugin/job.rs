@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use asp_proto::envelope::packed;
+use asp_proto::envelope::{MCP_LISTS, packed};
 use asp_proto::plugin::{self as ppp, client_message};
 use asp_proto::snapshot::{Kind, RiskClass};
 use asp_proto::supervisor::{AllocateWorkerRequest, Context, PluginRef, RuntimeHints};
@@ -208,7 +208,11 @@ impl Job<'_> {
     }
 
     fn attributes(&self) -> BTreeMap<String, String> {
-        BTreeMap::from([("traceparent".to_owned(), self.call().trace.traceparent())])
+        let mut attrs = BTreeMap::from([("traceparent".to_owned(), self.call().trace.traceparent())]);
+        if self.package.as_ref().is_some_and(|(watches, name)| watches.items.has_pins_of(name)) {
+            attrs.insert(MCP_LISTS.to_owned(), "watched".to_owned());
+        }
+        attrs
     }
 
     fn deadline(&self) -> Option<prost_types::Timestamp> {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use asp_gateway::executors::plugin::runtimes::{RuntimeTarget, Runtimes};
-use asp_proto::envelope::packed;
+use asp_proto::envelope::{MCP_LISTS, packed};
 use asp_proto::plugin::client_message::Payload as ToPlugin;
 use asp_proto::plugin::server_message::Payload;
 use asp_proto::plugin::{
@@ -50,6 +50,7 @@ struct Package {
     asked: Mutex<usize>,
     says_so: Mutex<bool>,
     tells: bool,
+    pinned: bool,
 }
 
 fn runtime(package: &Arc<Package>) -> Runtime {
@@ -79,6 +80,7 @@ fn runtime(package: &Arc<Package>) -> Runtime {
             let message = ClientMessage::decode(work.value.as_slice()).unwrap();
             let Some(ToPlugin::Invoke(invoke)) = message.payload else { panic!("{message:?}") };
             assert_eq!(invoke.primitive, "theirs");
+            assert_eq!(invoke.attrs.contains_key(MCP_LISTS), package.pinned, "who pins wants to hear");
             if *package.says_so.lock() {
                 let request_id = invoke.request_id.clone();
                 worker.say(Payload::McpListsChanged(McpListsChanged { request_id })).await;
@@ -111,7 +113,7 @@ async fn later() {
 #[tokio::test]
 async fn what_a_package_says_it_has_changed_is_off_until_it_lists_as_it_was_accepted() {
     let accepted = tool("Sweeps.", &[]);
-    let package = Arc::new(Package { tells: true, ..Package::default() });
+    let package = Arc::new(Package { tells: true, pinned: true, ..Package::default() });
     *package.lists.lock() = Some(json!([accepted]));
     let runtime = runtime(&package);
     let fixture = fixture(&runtime, Some(&accepted));
@@ -140,7 +142,7 @@ async fn what_a_package_says_it_has_changed_is_off_until_it_lists_as_it_was_acce
 #[tokio::test]
 async fn a_call_of_what_a_package_lists_no_more_is_refused_and_reaches_no_worker() {
     let accepted = tool("Sweeps.", &[]);
-    let package = Arc::new(Package::default());
+    let package = Arc::new(Package { pinned: true, ..Package::default() });
     *package.lists.lock() = Some(json!([accepted]));
     let runtime = runtime(&package);
     let first = fixture(&runtime, Some(&accepted));
@@ -164,6 +166,8 @@ async fn a_package_of_which_nothing_is_pinned_is_not_looked_at_and_one_that_cann
     let runtime = runtime(&package);
     assert!(is_done(&fixture(&runtime, None)).await);
     assert_eq!(*package.asked.lock(), 0);
+    let package = Arc::new(Package { pinned: true, ..Package::default() });
+    let runtime = self::runtime(&package);
     assert!(is_done(&fixture(&runtime, Some(&tool("Sweeps.", &[])))).await, "a runtime before this one");
     assert_eq!(*package.asked.lock(), 1);
 }

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 
+use asp_proto::envelope::MCP_LISTS;
 use asp_proto::plugin::server_message::Payload as Out;
 use asp_proto::plugin::{
     ContentChunk, GetPromptRequest, GetPromptResponse, Json, ListResourcesResponse, PromptMessage,
@@ -71,6 +72,15 @@ impl Work {
             Work::Resource(request) => &request.request_id,
             Work::Prompt(request) => &request.request_id,
             Work::Lists(listing) => &listing.request.request_id,
+        }
+    }
+
+    /// Whether its gateway wants to hear when lists change.
+    pub(super) fn hears_of_lists(&self) -> bool {
+        match self {
+            Work::Resource(request) => request.attrs.contains_key(MCP_LISTS),
+            Work::Prompt(request) => request.attrs.contains_key(MCP_LISTS),
+            Work::Lists(_) => false,
         }
     }
 
