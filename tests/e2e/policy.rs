@@ -27,6 +27,13 @@ pub(crate) fn trials(shared: &Shared) -> Vec<Trial> {
         shared.trial("policy::a_forbidden_tool_is_neither_listed_nor_callable", |shared| async move {
             binding(shared.stack().await?).await
         }),
+        shared.trial("policy::a_rule_denies_by_argument_and_changes_no_list", |shared| async move {
+            rule(shared.stack().await?).await
+        }),
+        shared
+            .trial("policy::an_observed_denial_lets_through_and_is_counted_and_shown", |shared| async move {
+                observed(shared.stack().await?).await
+            }),
     ]
 }
 
@@ -114,6 +121,92 @@ async fn binding(stack: &Stack) -> Result<()> {
     );
     assert_eq!(answer.status, nothing.status);
     Ok(())
+}
+
+fn echo(token: &str, message: &str) -> Request {
+    let params = json!({"name": "echo", "arguments": {"message": message}});
+    modern(token, "tools/call", params, &[("mcp-name", "echo")])
+}
+
+/// A denial of `echo` for everybody of an org.
+fn denial(extra: &serde_json::Value) -> Result<String> {
+    let mut deny = json!({
+        "target": {"type": "user", "idOrPattern": "*"},
+        "primitive": {"name": primitive_id("echo")?, "protocol": "*"},
+        "allowed": false,
+    });
+    for (name, value) in extra.as_object().into_iter().flatten() {
+        deny[name] = value.clone();
+    }
+    Ok(deny.to_string())
+}
+
+async fn explained(stack: &Stack, org: &str, message: &str) -> Result<serde_json::Value> {
+    let question = json!({
+        "org": org, "user": "carol", "server": "demo", "primitive": primitive_id("echo")?, "protocol": "mcp",
+        "arguments": {"message": message},
+    });
+    admin(stack, "POST", "/api/policy/explain", &question.to_string()).await?.json()
+}
+
+async fn rule(stack: &Stack) -> Result<()> {
+    let token = caller(stack, "ruled").await?;
+    let when = json!([{"pointer": "/message", "glob": "*payroll*"}]);
+    let deny = denial(&json!({"when": when, "name": "payroll"}))?;
+    admin(stack, "PUT", "/api/policy/orgs/ruled/bindings", &deny).await?;
+    for address in [stack.edge(), stack.gateway()] {
+        wait::until("the call is refused for its argument", wait::CONVERGE, || async {
+            let answer = http1::send(address, &echo(&token, "the payroll of May")).await.ok()?.json().ok()?;
+            (answer["result"]["_meta"]["asp/reason"] == "content_refused").then_some(())
+        })
+        .await?;
+        let answer = http1::send(address, &echo(&token, "the weather")).await?.json()?;
+        assert_eq!(answer["result"]["structuredContent"], json!({"message": "the weather"}));
+        let listed = http1::send(address, &modern(&token, "tools/list", json!({}), &[])).await?;
+        assert!(listed.text().contains("\"echo\""), "lists do not change");
+    }
+    let other = caller(stack, "unruled").await?;
+    let answer = http1::send(stack.edge(), &echo(&other, "the payroll of May")).await?.json()?;
+    assert_eq!(answer["result"]["isError"], false, "another org has no such rule");
+    let refused = explained(stack, "ruled", "payroll").await?;
+    assert_eq!(
+        (&refused["outcome"], &refused["decidedBy"]["stage"]),
+        (&json!("denied"), &json!("arguments"))
+    );
+    assert_eq!(refused["decidedBy"]["binding"]["name"], "payroll");
+    assert_eq!(explained(stack, "ruled", "weather").await?["outcome"], "allowed");
+    Ok(())
+}
+
+async fn observed(stack: &Stack) -> Result<()> {
+    let token = caller(stack, "trying").await?;
+    let deny = denial(&json!({"observe": true, "name": "trial"}))?;
+    admin(stack, "PUT", "/api/policy/orgs/trying/bindings", &deny).await?;
+    let counted = async || -> Option<u64> {
+        let get = Request { method: "GET".into(), target: "/metrics".into(), headers: vec![], body: vec![] };
+        let text = http1::send(stack.gateway(), &get).await.ok()?.text();
+        let line = text.lines().find(|line| line.starts_with("asp_policy_observed_total{"))?;
+        assert!(line.contains(r#"would="deny",did="allow""#) && !line.contains("trying"), "{line}");
+        line.rsplit(' ').next()?.parse().ok()
+    };
+    wait::until("the observed denial is counted", wait::CONVERGE, || async {
+        let answer = http1::send(stack.edge(), &echo(&token, "hi")).await.ok()?.json().ok()?;
+        assert_eq!(answer["result"]["structuredContent"], json!({"message": "hi"}), "it lets through");
+        counted().await.map(drop)
+    })
+    .await?;
+    let before = counted().await;
+    http1::send(stack.edge(), &echo(&token, "hi")).await?;
+    assert_eq!(counted().await, before.map(|count| count + 1));
+    let shown = explained(stack, "trying", "hi").await?;
+    assert_eq!((&shown["outcome"], &shown["observed"]["outcome"]), (&json!("allowed"), &json!("denied")));
+    assert_eq!(shown["observed"]["binding"]["name"], "trial");
+    wait::until("the audit tells what would have been", wait::CONVERGE, || async {
+        let calls = admin(stack, "GET", "/api/audit/calls?org=trying", "").await.ok()?.text();
+        let rule = format!("user:* {} * trial", primitive_id("echo").ok()?);
+        (calls.contains(&rule) && calls.contains(r#""would":"deny""#)).then_some(())
+    })
+    .await
 }
 
 /// The `id` in the spec of a `demo` tool; policy names primitives by it.

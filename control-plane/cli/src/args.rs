@@ -76,6 +76,7 @@ pub enum Command {
 #[command(after_help = "\
 Example:
   asp explain --org acme --user alice --group ops --server demo --primitive echo
+  asp explain --org acme --user alice --server demo --primitive echo --arguments '{\"message\": \"hi\"}'
 
 Ends with 0 when the call would be allowed, 1 when not.")]
 pub struct ExplainArgs {
@@ -100,6 +101,9 @@ pub struct ExplainArgs {
     /// mcp; a2a and rest are not served yet
     #[arg(long, default_value = "mcp")]
     pub protocol: String,
+    /// What the call would say, for bindings that ask about arguments
+    #[arg(long, value_name = "JSON")]
+    pub arguments: Option<String>,
     /// For programs
     #[arg(long)]
     pub json: bool,

@@ -39,6 +39,7 @@ pub mod page;
 pub mod principal;
 pub mod question;
 pub mod registry;
+pub mod ruling;
 pub mod sampling;
 
 pub use abilities::ClientAbilities;
@@ -48,6 +49,7 @@ use event::log::EventLog;
 use outcome::{Outcome, Refusal, Withdrawal};
 use ownership::Ownership;
 use question::Questions;
+use ruling::Ruling;
 
 /// What a face hands to the pipeline.
 pub struct Invocation {
@@ -155,6 +157,7 @@ pub struct Call {
     pub aim: Aim,
     pub events: Arc<EventLog>,
     pub questions: Questions,
+    pub ruling: Ruling,
     /// What it holds beyond this process.
     pub ownership: Ownership,
     /// Whether an executor may have begun; before that a call has left no effect.
@@ -222,6 +225,7 @@ impl Call {
             aim: invocation.aim.clone(),
             events: Arc::default(),
             questions: Questions::default(),
+            ruling: Ruling::default(),
             ownership: Ownership::default(),
             handed_over: AtomicBool::new(false),
             cancel,

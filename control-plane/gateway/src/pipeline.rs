@@ -1,4 +1,4 @@
-//! The one pipeline every face uses (I-2): entitlement → limits → input → ledger → approve → execute →
+//! The one pipeline every face uses (I-2): entitlement → limits → input, rules → ledger → approve → execute →
 //! output → audit. Identity and resolve come before it, in the face's request, because they need only the
 //! snapshot.
 //!
@@ -19,6 +19,7 @@ pub mod listings;
 pub mod output;
 mod platform;
 pub mod resolve;
+pub mod rules;
 pub mod running;
 pub mod takeover;
 
@@ -184,7 +185,7 @@ impl Pipeline {
             }
             Ok(entitled)
         });
-        let asks = entitled.as_ref().is_ok_and(|entitled| entitled.needs_approval);
+        let asks = entitled.as_ref().is_ok_and(|entitled| may_ask(&snapshot, *entitled, &invocation));
         let longest = started + lifetime_bound(&entry.primitive, asks);
         let deadline = invocation.deadline.map_or(longest, |wished| wished.min(longest));
         let call = Arc::new(Call::new(&invocation, started, deadline, self.calls.child()));
@@ -203,6 +204,9 @@ impl Pipeline {
         let admitted = entitled.map(|entitled| (entitled, self.calls.admit(&call.caller.org)));
         match admitted {
             Err(refusal) => {
+                if refusal == Refusal::Unknown {
+                    rules::observe_hidden(&snapshot, &self.metrics, &call);
+                }
                 self.audit.record_now(audit::started(&call));
                 self.end(&call, Outcome::Refused(refusal.clone()));
                 Err(refusal)
@@ -249,6 +253,12 @@ impl Pipeline {
         call.finish(outcome);
         self.registry.end(call);
     }
+}
+
+/// Whether the call may come to wait for a person's approval, whatever its arguments are.
+fn may_ask(snapshot: &Snapshot, entitled: Entitled, invocation: &Invocation) -> bool {
+    let Invocation { caller, entry, protocol, .. } = invocation;
+    entitled.needs_approval || snapshot.policy.may_ask(caller, &entry.primitive, *protocol)
 }
 
 /// A call whose task is running. Dropping it without an outcome (a panic, a shutdown) ends it as lost.
@@ -315,7 +325,7 @@ impl Running {
     async fn stages(
         &self,
         snapshot: &Arc<Snapshot>,
-        entitled: Entitled,
+        mut entitled: Entitled,
         mut arguments: Value,
         key: Option<IdempotencyKey>,
     ) -> Result<(Output, bool), Refusal> {
@@ -333,8 +343,9 @@ impl Running {
 
         let started = Instant::now();
         let checked = input::check(call, &mut arguments);
+        let ruled = checked.and_then(|()| rules::check(snapshot, metrics, call, &arguments));
         metrics.stage(Stage::Input, started);
-        checked?;
+        entitled.needs_approval |= ruled?;
 
         let started = Instant::now();
         let entered = self.enter(key.as_ref(), &arguments).await;
@@ -409,14 +420,17 @@ impl Running {
     async fn perform(
         &self,
         snapshot: &Arc<Snapshot>,
-        entitled: Entitled,
+        mut entitled: Entitled,
         arguments: Value,
         grant: &Grant,
         held: Option<&Held>,
     ) -> Result<Output, Refusal> {
         let metrics = &self.pipeline.metrics;
-        let arguments =
-            inspect::input(self.pipeline.inspections.input.as_ref(), &self.call, arguments).await?;
+        let inspection = self.pipeline.inspections.input.as_ref();
+        let arguments = inspect::input(inspection, &self.call, arguments).await?;
+        if inspection.is_some() {
+            entitled.needs_approval |= rules::check(snapshot, metrics, &self.call, &arguments)?;
+        }
         if entitled.needs_approval {
             // It runs when a human has agreed, and for what is only typed or looked at nobody asks one.
             match self.call.aim {
@@ -433,6 +447,11 @@ impl Running {
             let approved = approve::approve(&self.call).await;
             metrics.stage(Stage::Approve, started);
             approved?;
+        }
+        // From where nobody is waited for any more, or nobody turned out to be.
+        if entitled.needs_approval
+            || snapshot.policy.may_ask(&self.call.caller, &self.call.entry.primitive, self.call.protocol)
+        {
             self.call.runs_from_now(runtime_bound(&self.call.entry.primitive));
         }
         self.keep(&arguments, grant, true).await?;

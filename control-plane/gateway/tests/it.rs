@@ -62,6 +62,8 @@ mod registry;
 mod rest;
 #[path = "it/revocation.rs"]
 mod revocation;
+#[path = "it/rules.rs"]
+mod rules;
 #[path = "it/search.rs"]
 mod search;
 #[path = "it/server_list.rs"]

@@ -29,6 +29,7 @@ pub struct Inputs {
     pub issuer_access: Vec<IssuerAccess>,
     pub exposure: Vec<ExposureException>,
     pub bindings: Vec<Binding>,
+    pub observed_bindings: Vec<Binding>,
     pub limits: Vec<Limit>,
     pub routes: Vec<Route>,
     pub upstreams: Vec<Upstream>,
@@ -56,6 +57,7 @@ impl Default for Inputs {
             issuer_access: Vec::new(),
             exposure: Vec::new(),
             bindings: Vec::new(),
+            observed_bindings: Vec::new(),
             limits: Vec::new(),
             routes: Vec::new(),
             upstreams: Vec::new(),
@@ -120,6 +122,7 @@ pub fn assemble(inputs: Inputs) -> GatewaySnapshot {
         servers,
         primitives: primitives.into_values().collect(),
         bindings: bindings(inputs.bindings),
+        observed_bindings: bindings(inputs.observed_bindings),
         limits: sorted(inputs.limits, limit_key),
         upstreams: sorted(inputs.upstreams, |upstream| (upstream.name.clone(), upstream.url.clone())),
         regions: sorted(inputs.regions, |region| (region.org.clone(), region.region.clone())),
@@ -131,8 +134,9 @@ pub fn assemble(inputs: Inputs) -> GatewaySnapshot {
 
 /// Compared by reference: an org may have ten thousand of them.
 fn bindings(mut list: Vec<Binding>) -> Vec<Binding> {
-    fn key(binding: &Binding) -> (&str, i32, &str, &str, i32) {
-        (&binding.org, binding.target_kind, &binding.target, &binding.primitive, binding.protocol)
+    fn key(binding: &Binding) -> (&str, i32, &str, &str, i32, &str) {
+        let Binding { org, target_kind, target, primitive, protocol, name, .. } = binding;
+        (org, *target_kind, target, primitive, *protocol, name)
     }
     list.sort_by(|a, b| key(a).cmp(&key(b)));
     list

@@ -76,7 +76,7 @@ impl Admission {
             size(org, &Records { bindings: list.iter().collect(), ..Records::default() }).bindings
         };
         let before = bytes(&list);
-        list.retain(|known| !same_key(known, record));
+        list.retain(|known| !known.same_key(record));
         list.push(record.clone());
         let grown = grown(before, bytes(&list));
         let usage = self.usage().await?;
@@ -136,10 +136,6 @@ impl Admission {
         let evaluated = tokio::task::spawn_blocking(move || compiler.evaluate(&compiled)).await;
         evaluated.map_err(|error| StoreError::Backend(error.to_string()))?.map_err(Refusal::Unpublishable)
     }
-}
-
-fn same_key(known: &BindingRecord, record: &BindingRecord) -> bool {
-    BindingRecord { allowed: record.allowed, ..known.clone() } == *record
 }
 
 fn grown(before: usize, after: usize) -> isize {

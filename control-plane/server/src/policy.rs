@@ -10,6 +10,7 @@ use asp_store::control::{BindingRecord, ExposureRecord, LimitRecord, RevocationR
 use sha2::{Digest, Sha256};
 
 pub mod refill;
+pub mod when;
 
 /// A stored record that means nothing to this version.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
@@ -57,14 +58,19 @@ pub fn exposure(record: &ExposureRecord) -> Result<ExposureException, Unknown> {
     })
 }
 
+/// A condition denies in the eyes of a reader that does not know it, whatever it asks for (`snapshot.proto`).
 pub fn binding(record: &BindingRecord) -> Result<Binding, Unknown> {
+    let Ok(when) = when::stored(&record.when) else { return unknown("condition", &record.when) };
     Ok(Binding {
         org: record.org.clone(),
         target_kind: target_kind(&record.target_type)?.into(),
         target: record.target.clone(),
         primitive: record.primitive.clone(),
         protocol: protocol_or_any(&record.protocol)?.into(),
-        allowed: record.allowed,
+        allowed: record.allowed && when.is_empty(),
+        when,
+        approval: record.approval,
+        name: record.name.clone(),
     })
 }
 

@@ -110,7 +110,14 @@ impl Published {
                     "the published edge snapshot cannot be read, so explain cannot answer; edges keep what they have"
                 );
             });
-            Some(Evaluator { edge: edge.ok()?, policy: Policy::new(self.snapshot.bindings.clone()) })
+            let GatewaySnapshot { bindings, observed_bindings, .. } = &self.snapshot;
+            let policy = Policy::new(bindings.clone(), observed_bindings.clone()).inspect_err(|error| {
+                tracing::error!(
+                    %error,
+                    "the published policy cannot be read, so explain cannot answer; gateways keep what they have"
+                );
+            });
+            Some(Evaluator { edge: edge.ok()?, policy: policy.ok()? })
         });
         evaluator.as_ref()
     }

@@ -124,7 +124,7 @@ impl Snapshot {
         for limit in snapshot.limits {
             limits.entry(limit.org.clone()).or_default().push(limit);
         }
-        let policy = Policy::new(snapshot.bindings);
+        let policy = Policy::new(snapshot.bindings, snapshot.observed_bindings)?;
         let upstreams = snapshot.upstreams;
         let revision = snapshot.revision;
         let access =

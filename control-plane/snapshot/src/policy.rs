@@ -1,20 +1,26 @@
-//! Who may call what: the compiled tenant × target × primitive matrix (ADR 10).
+//! Who may call what: the compiled tenant × target × primitive matrix (ADR 10), and what rules say of a call's arguments.
 //!
-//! Owns: the answer for one caller and one primitive. Refuses: exposure and scopes (the entitlement stage joins
+//! Owns: the answer for one caller and one primitive, and for one call of it. Refuses: exposure and scopes (the entitlement stage joins
 //! them). Keeps true: more specific beats less (primitive, then target, then protocol) and at equal
 //! specificity deny wins, so the order in which bindings were written never matters; what a caller's request costs
-//! does not grow with bindings times groups, nor a list's with its entries times either (`matrix`).
+//! does not grow with bindings times groups, nor a list's with its entries times either (`matrix`). What asks about
+//! arguments only ever narrows what the matrix allows, and hides nothing; what is observed changes nothing (`rules`).
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use asp_edge::Caller;
-use asp_proto::snapshot::{Binding, Mutation, Primitive, Protocol, RiskClass};
+use asp_proto::snapshot::{Binding, Mutation, Primitive, Protocol, RiskClass, TargetKind};
+use serde_json::Value;
 
+pub mod condition;
 mod matrix;
 pub mod patterns;
+mod rules;
 
 use matrix::{Matrix, Subject};
+use rules::{Asked, Rank, Rules};
+pub use rules::{Concerning, Effect};
 
 /// What the matrix says of one caller and one primitive.
 #[derive(Clone, Debug, PartialEq)]
@@ -33,10 +39,35 @@ pub enum Rule {
     Default,
 }
 
+/// What all bindings say of one call.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Decision {
+    pub effect: Effect,
+    /// `None`: nothing was written about it.
+    pub by: Option<Arc<Binding>>,
+    /// Where an observed binding would have decided.
+    pub observed: Option<Observed>,
+}
+
+/// What would have come of a call if the bindings that are observed were enforced.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Observed {
+    pub effect: Effect,
+    /// One that is observed.
+    pub by: Arc<Binding>,
+}
+
 /// The bindings of every org.
 #[derive(Default)]
 pub struct Policy {
-    by_org: HashMap<String, Matrix>,
+    by_org: HashMap<String, Org>,
+}
+
+#[derive(Default)]
+struct Org {
+    matrix: Matrix,
+    /// `None`: none asks about arguments or is observed.
+    rules: Option<Rules>,
 }
 
 /// The policy as it is for one caller over one protocol, for however many primitives a request asks.
@@ -46,17 +77,83 @@ pub struct Evaluation<'a> {
 }
 
 impl Policy {
-    pub fn new(bindings: Vec<Binding>) -> Policy {
-        let mut by_org: HashMap<String, Matrix> = HashMap::new();
-        for binding in bindings {
-            by_org.entry(binding.org.clone()).or_default().add(binding);
+    /// `observed` are those that are counted and not enforced; `Err` says which condition does not compile.
+    pub fn new(bindings: Vec<Binding>, observed: Vec<Binding>) -> Result<Policy, String> {
+        let mut by_org: HashMap<String, Org> = HashMap::new();
+        let enforced = bindings.into_iter().map(|binding| (binding, false));
+        for (binding, observed) in enforced.chain(observed.into_iter().map(|binding| (binding, true))) {
+            let org = by_org.entry(binding.org.clone()).or_default();
+            if observed || !binding.when.is_empty() {
+                org.rules.get_or_insert_default().add(binding, observed)?;
+            } else {
+                org.matrix.add(binding);
+            }
         }
-        Policy { by_org }
+        Ok(Policy { by_org })
     }
 
     /// Matches `caller` to the targets of its org's bindings, once.
     pub fn evaluation(&self, caller: &Caller, protocol: Protocol) -> Evaluation<'_> {
-        Evaluation { subject: self.by_org.get(&caller.org).map(|matrix| matrix.subject(caller, protocol)) }
+        let org = self.by_org.get(&caller.org);
+        Evaluation { subject: org.map(|org| org.matrix.subject(caller, protocol)) }
+    }
+
+    fn rules(&self, caller: &Caller) -> Option<&Rules> {
+        self.by_org.get(&caller.org)?.rules.as_ref()
+    }
+
+    /// Whether anything of the caller's org asks about arguments or is observed; else [`Policy::rule`] says it all.
+    pub fn has_rules(&self, caller: &Caller) -> bool {
+        self.rules(caller).is_some()
+    }
+
+    /// Whether a call may come to wait for a person because of its arguments.
+    pub fn may_ask(&self, caller: &Caller, primitive: &Primitive, protocol: Protocol) -> bool {
+        self.rules(caller).is_some_and(|rules| rules.may_ask(caller, &primitive.id, protocol))
+    }
+
+    /// Decides about a call with these arguments, which have their defaults.
+    pub fn decide(
+        &self,
+        caller: &Caller,
+        primitive: &Primitive,
+        protocol: Protocol,
+        arguments: &Value,
+    ) -> Decision {
+        let mut evaluation = self.evaluation(caller, protocol);
+        let subject = evaluation.subject.as_mut();
+        let base = subject.and_then(|subject| subject.deciding(&primitive.id));
+        let base = base.and_then(|binding| Some((rules::rank(binding, protocol)?, binding)));
+        let Some(rules) = self.rules(caller) else {
+            let (effect, by) = decided(base, None, primitive);
+            return Decision { effect, by: by.cloned(), observed: None };
+        };
+        let asked = Asked { caller, primitive: &primitive.id, protocol, arguments };
+        let argued = rules.enforced(&asked);
+        let (effect, by) = decided(base, argued, primitive);
+        let [seen, seen_argued] = rules.observed(&asked);
+        let would = decided(more_specific(base, seen), more_specific(argued, seen_argued), primitive);
+        let is_observed = |binding: &Arc<Binding>| {
+            [seen, seen_argued].into_iter().flatten().any(|(_, observed)| Arc::ptr_eq(observed, binding))
+        };
+        let observed = match would {
+            (effect, Some(by)) if is_observed(by) => Some(Observed { effect, by: by.clone() }),
+            _ => None,
+        };
+        Decision { effect, by: by.cloned(), observed }
+    }
+
+    /// Hands `each` the bindings that ask about arguments, or are observed, and name the caller and the primitive.
+    pub fn concerning(
+        &self,
+        (caller, primitive): (&Caller, &Primitive),
+        protocol: Protocol,
+        arguments: &Value,
+        each: impl FnMut(Concerning<'_>),
+    ) {
+        let Some(rules) = self.rules(caller) else { return };
+        let asked = Asked { caller, primitive: &primitive.id, protocol, arguments };
+        rules.concerning(&asked).for_each(each);
     }
 
     /// Rules on `caller` calling `primitive` over `protocol`.
@@ -85,15 +182,64 @@ impl Evaluation<'_> {
     }
 }
 
+type Ranked<'a> = Option<(Rank, &'a Arc<Binding>)>;
+
+/// The more specific of both; of equals the one that is enforced.
+fn more_specific<'a>(enforced: Ranked<'a>, observed: Ranked<'a>) -> Ranked<'a> {
+    match (enforced, observed) {
+        (Some(one), Some(other)) if other.0 > one.0 => Some(other),
+        (Some(one), _) => Some(one),
+        (None, other) => other,
+    }
+}
+
+/// What comes of the binding that decides without arguments and the one that decides with them. What is denied without
+/// them is hidden, and stays so; else the more specific one counts, and of equals the one that looks at the arguments:
+/// it only ever asks for more.
+fn decided<'a>(
+    base: Ranked<'a>,
+    argued: Ranked<'a>,
+    primitive: &Primitive,
+) -> (Effect, Option<&'a Arc<Binding>>) {
+    match (base, argued) {
+        (Some((_, base)), _) if !base.allowed => (Effect::Deny, Some(base)),
+        (Some((base, _)), Some((rank, by))) if rank >= base => (Effect::of(by), Some(by)),
+        (None, Some((_, by))) => (Effect::of(by), Some(by)),
+        (Some((_, base)), _) => (Effect::Allow, Some(base)),
+        (None, None) if is_dangerous(primitive) => (Effect::Approve, None),
+        (None, None) => (Effect::Allow, None),
+    }
+}
+
+/// A binding in the words of logs and audit: whom it is about, what, over which protocol, and its name.
+pub fn in_words(binding: &Binding) -> String {
+    let kind = match binding.target_kind() {
+        TargetKind::User => "user",
+        TargetKind::Wcit => "wcit",
+        TargetKind::Group => "group",
+        TargetKind::Unspecified => "unknown",
+    };
+    let protocol = match binding.protocol() {
+        Protocol::Unspecified => "*",
+        protocol => crate::protocol::protocol_name(protocol),
+    };
+    let Binding { target, primitive, name, .. } = binding;
+    match name.as_str() {
+        "" => format!("{kind}:{target} {primitive} {protocol}"),
+        name => format!("{kind}:{target} {primitive} {protocol} {name}"),
+    }
+}
+
 /// Whether a call needs an explicit allow or a human's approval.
 pub fn is_dangerous(primitive: &Primitive) -> bool {
     primitive.mutation() == Mutation::Destructive || primitive.risk_class() == RiskClass::High
 }
 
 #[cfg(test)]
-mod tests {
-    use asp_proto::snapshot::TargetKind;
+mod model;
 
+#[cfg(test)]
+mod tests {
     use super::*;
 
     fn caller() -> Caller {
@@ -129,11 +275,13 @@ mod tests {
             primitive: primitive.into(),
             protocol: protocol.into(),
             allowed,
+            ..Binding::default()
         }
     }
 
     fn allowed(bindings: Vec<Binding>, id: &str) -> bool {
-        matches!(Policy::new(bindings).rule(&caller(), &primitive(id), Protocol::Mcp), Ruling::Allowed(_))
+        let policy = Policy::new(bindings, vec![]).unwrap();
+        matches!(policy.rule(&caller(), &primitive(id), Protocol::Mcp), Ruling::Allowed(_))
     }
 
     #[test]

@@ -17,6 +17,8 @@ pub const MAX_SERVERS: usize = 1_000;
 pub const MAX_EXPOSURE_PER_ORG: usize = 3_000;
 /// Bindings of one org.
 pub const MAX_BINDINGS_PER_ORG: usize = 10_000;
+/// Of one org's bindings those that ask about arguments or are observed: each call of the org looks at all of them.
+pub const MAX_RULES_PER_ORG: usize = 256;
 /// Rate limits of one org.
 pub const MAX_LIMITS_PER_ORG: usize = 1_000;
 /// Issuers that admins manage.
@@ -76,8 +78,8 @@ pub struct ExposureRecord {
     pub enabled: bool,
 }
 
-/// Who may call what. The key is everything but `allowed`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// Who may call what. The key is org, target, primitive, protocol and name.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BindingRecord {
     pub org: String,
     /// `user`, `wcit` or `group`.
@@ -87,7 +89,35 @@ pub struct BindingRecord {
     pub primitive: String,
     /// `mcp`, `a2a`, `rest` or `*`.
     pub protocol: String,
+    /// Tells bindings apart that are equal in the above.
+    #[serde(default)]
+    pub name: String,
     pub allowed: bool,
+    /// It is counted and not enforced.
+    #[serde(default)]
+    pub observed: bool,
+    /// A person must approve the call.
+    #[serde(default)]
+    pub approval: bool,
+    /// What it asks of the arguments, as JSON whose form is the control plane's; empty for nothing.
+    #[serde(default)]
+    pub when: String,
+}
+
+impl BindingRecord {
+    /// Whether both are the same binding, whatever they say.
+    pub fn same_key(&self, other: &BindingRecord) -> bool {
+        let key = |record: &BindingRecord| {
+            let BindingRecord { org, target_type, target, primitive, protocol, name, .. } = record;
+            [org, target_type, target, primitive, protocol, name].map(String::clone)
+        };
+        key(self) == key(other)
+    }
+
+    /// Whether each call of the org looks at it ([`MAX_RULES_PER_ORG`]).
+    pub fn is_rule(&self) -> bool {
+        self.observed || !self.when.is_empty()
+    }
 }
 
 /// A token-bucket limit of an org; each selector exact or a pattern, `*` for any.

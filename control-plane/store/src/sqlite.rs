@@ -34,10 +34,11 @@ const MAX_CONNECTIONS: u32 = 4;
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The migrations, oldest first. A published one is never edited.
-const MIGRATIONS: [(i64, &str, &str); 3] = [
+const MIGRATIONS: [(i64, &str, &str); 4] = [
     (1, "control", include_str!("../migrations/0001_control.sql")),
     (2, "revocations of the platform", include_str!("../migrations/0002_revocations_of_the_platform.sql")),
     (3, "issuers", include_str!("../migrations/0003_issuers.sql")),
+    (4, "rules", include_str!("../migrations/0004_rules.sql")),
 ];
 
 /// The control store on SQLite.

@@ -49,7 +49,15 @@ fn line(record: &Value) -> String {
     match event.get("outcome").and_then(Value::as_str) {
         Some(outcome) => {
             let took = number(event, "latencyUs") / 1000;
-            format!("{head} {outcome} {} {took} ms", text(event, "reason"))
+            let mut said = format!("{head} {outcome} {} {took} ms", text(event, "reason"));
+            if event.get("rule").is_some() {
+                said.push_str(&format!(" by {}", text(event, "rule")));
+            }
+            if let Some(observed) = event.get("observed") {
+                let (would, rule) = (text(observed, "would"), text(observed, "rule"));
+                said.push_str(&format!(", observed: would {would} by {rule}"));
+            }
+            said
         }
         None => head,
     }
@@ -71,6 +79,13 @@ mod tests {
         let shown = line(&json!({ "seq": 8, "at": 0, "org": "acme", "event": event }));
         assert!(
             shown.starts_with("8 0 acme/- call.finish") && shown.ends_with("failed deadline 2 ms"),
+            "{shown}"
+        );
+        let observed = json!({ "would": "deny", "rule": "user:* echo mcp" });
+        let event = json!({ "event": "call.finish", "outcome": "completed", "rule": "user:* e* *", "observed": observed });
+        let shown = line(&json!({ "seq": 9, "at": 0, "org": "acme", "event": event }));
+        assert!(
+            shown.ends_with("completed - 0 ms by user:* e* *, observed: would deny by user:* echo mcp"),
             "{shown}"
         );
     }

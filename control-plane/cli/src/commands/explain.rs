@@ -21,6 +21,7 @@ pub fn run(args: &ExplainArgs) -> Result<(), Failure> {
         server: args.server.clone(),
         primitive: args.primitive.clone(),
         protocol: args.protocol.clone(),
+        arguments: args.arguments.as_deref().map(arguments).transpose()?,
     };
     let body = serde_json::to_value(&question).map_err(anyhow::Error::new)?;
     let answer = block_on(async { api.post("/api/policy/explain", &body).await?.accepted() })?;
@@ -28,11 +29,46 @@ pub fn run(args: &ExplainArgs) -> Result<(), Failure> {
         print::json(&answer);
     } else {
         print::line(&in_words(&question, &answer));
+        for line in beside(&question, &answer) {
+            print::line(&line);
+        }
     }
     match answer.get("allowed").and_then(Value::as_bool) {
         Some(true) => Ok(()),
         _ => Err(Failure::Refused),
     }
+}
+
+fn arguments(text: &str) -> Result<Value, Failure> {
+    match serde_json::from_str(text) {
+        Ok(value @ Value::Object(_)) => Ok(value),
+        Ok(_) => Err(Failure::bad("--arguments", "is no JSON object")),
+        Err(error) => Err(Failure::bad("--arguments", format!("is no JSON: {error}"))),
+    }
+}
+
+/// What the bindings say that ask about arguments or are observed.
+fn beside(question: &Question, answer: &Value) -> Vec<String> {
+    let mut lines = Vec::new();
+    for rule in answer.get("rules").and_then(Value::as_array).into_iter().flatten() {
+        let Some(binding) = rule.get("binding") else { continue };
+        let holds = match rule.get("holds").and_then(Value::as_bool) {
+            Some(true) => "it is about this call",
+            Some(false) => "it is not about this call",
+            None => "give --arguments to see whether it is about a call",
+        };
+        lines.push(format!("- {}: {holds}", binding_in_words(&question.org, binding)));
+    }
+    if let Some(observed) = answer.get("observed") {
+        let outcome = observed.get("outcome").and_then(Value::as_str).unwrap_or_default();
+        let by = observed.get("binding").map(|binding| binding_in_words(&question.org, binding));
+        lines.push(format!(
+            "observed: it would be {}, because {}",
+            outcome.replace('_', " "),
+            by.unwrap_or_else(|| "a binding says so".to_owned())
+        ));
+    }
+    lines
 }
 
 /// What decided, then what would change it.
@@ -53,7 +89,11 @@ fn in_words(question: &Question, answer: &Value) -> String {
             "allowed: {server} is exposed to {org} over {protocol} and no binding speaks of {primitive}. A binding \
              that denies it would change that ({bindings})."
         ),
-        ("needs_approval", _) => format!(
+        ("needs_approval", Some(binding)) => format!(
+            "allowed once a person approves: {binding}. Deleting that binding, or a more specific one that allows \
+             it, would drop the approval ({bindings})."
+        ),
+        ("needs_approval", None) => format!(
             "allowed once a person approves: {primitive} is {rule}. A binding that allows it would drop the \
              approval ({bindings})."
         ),
@@ -70,6 +110,10 @@ fn in_words(question: &Question, answer: &Value) -> String {
             let required = answer.pointer("/decidedBy/required").map(list).unwrap_or_default();
             format!("denied: the token lacks a scope. One with {required} would be allowed.")
         }
+        ("invalid_arguments", _) => {
+            let place = answer.pointer("/decidedBy/pointer").and_then(Value::as_str).unwrap_or_default();
+            format!("denied: the arguments do not fit the schema at `{place}`: {rule}.")
+        }
         ("unknown_server", _) => {
             format!("denied: no server is called {server}. `asp apply` registers one; `asp diff` lists them.")
         }
@@ -83,16 +127,22 @@ fn in_words(question: &Question, answer: &Value) -> String {
 
 fn binding_in_words(org: &str, binding: &Value) -> String {
     let text = |pointer: &str| binding.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
-    let verb = match binding.get("allowed").and_then(Value::as_bool) {
-        Some(true) => "allows",
-        _ => "denies",
+    let flag = |name: &str| binding.get(name).and_then(Value::as_bool).unwrap_or_default();
+    let verb = match (flag("approval"), flag("allowed")) {
+        (true, _) => "wants a person's approval for",
+        (false, true) => "allows",
+        (false, false) => "denies",
     };
+    let observed = if flag("observe") { "an observed binding" } else { "a binding" };
+    let named = binding.get("name").and_then(Value::as_str).map(|name| format!(" `{name}`"));
+    let when = binding.get("when").map(|when| format!(" when {when}")).unwrap_or_default();
     let protocol = match text("/primitive/protocol") {
         "*" => "every protocol",
         protocol => protocol,
     };
     format!(
-        "a binding of {org} {verb} the {} {} to call {} over {protocol}",
+        "{observed}{} of {org} {verb} the {} {} to call {} over {protocol}{when}",
+        named.unwrap_or_default(),
         text("/target/type"),
         text("/target/idOrPattern"),
         text("/primitive/name")
@@ -143,6 +193,35 @@ mod tests {
         assert!(scopes.contains("read, write"), "{scopes}");
         let unserved = told("not_served", json!({ "rule": "a2a is not served yet" }));
         assert_eq!(unserved, "denied: a2a is not served yet.");
+        let rule = json!({
+            "target": { "type": "user", "idOrPattern": "*" },
+            "primitive": { "name": "echo", "protocol": "mcp" },
+            "allowed": true, "approval": true, "name": "large",
+            "when": [{ "pointer": "/amount", "range": { "min": 1 } }],
+        });
+        let asked = told("needs_approval", json!({ "binding": rule.clone() }));
+        assert!(
+            asked.starts_with(
+                "allowed once a person approves: a binding `large` of acme wants a person's approval for the user * \
+                 to call echo over mcp when [{\"pointer\":\"/amount\""
+            ),
+            "{asked}"
+        );
+        let misfit = told("invalid_arguments", json!({ "pointer": "/a", "rule": "is no string" }));
+        assert_eq!(misfit, "denied: the arguments do not fit the schema at `/a`: is no string.");
+        let question = json!({ "org": "acme", "server": "demo", "primitive": "echo", "protocol": "mcp" });
+        let question: Question = serde_json::from_value(question).unwrap();
+        let mut seen = rule.clone();
+        seen["observe"] = json!(true);
+        let answer = json!({
+            "rules": [{ "binding": rule, "holds": null }, { "binding": seen.clone(), "holds": true }],
+            "observed": { "outcome": "needs_approval", "binding": seen },
+        });
+        let lines = beside(&question, &answer);
+        assert!(lines[0].ends_with("give --arguments to see whether it is about a call"), "{}", lines[0]);
+        assert!(lines[1].starts_with("- an observed binding `large`"), "{}", lines[1]);
+        assert!(lines[2].starts_with("observed: it would be needs approval, because"), "{}", lines[2]);
+        assert!(arguments("[]").is_err() && arguments("{").is_err() && arguments("{}").is_ok());
         for unknown in ["unknown_server", "unknown_primitive"] {
             assert!(told(unknown, json!({})).starts_with("denied: "), "{unknown}");
         }

@@ -1,4 +1,4 @@
-//! Stage 7: a human approves a destructive or high-risk call, or it does not run (ADR 1).
+//! Stage 7: a human approves a destructive or high-risk call, or one that a rule asks about, or it does not run (ADR 1).
 
 use serde_json::{Value, json};
 
@@ -21,7 +21,7 @@ pub async fn approve(call: &Call) -> Result<(), Refusal> {
     let question = Question {
         id: "asp.approve".into(),
         ask: Ask::Form {
-            message: format!("Approve this call of “{title}”? It may change or delete data."),
+            message: format!("Approve this call of “{title}”? {}", why(call)),
             requested_schema: json!({
                 "type": "object",
                 "properties": {FIELD: {"type": "boolean", "title": "Approve", "default": false}},
@@ -32,5 +32,12 @@ pub async fn approve(call: &Call) -> Result<(), Refusal> {
     match ask(call, question).await? {
         Answer::Accepted(content) if content.get(FIELD) == Some(&Value::Bool(true)) => Ok(()),
         _ => Err(Refusal::NotApproved(Disapproval::Declined)),
+    }
+}
+
+fn why(call: &Call) -> &'static str {
+    match call.ruling.get().rule {
+        Some(_) => "A rule of your organization has a person approve calls with these arguments.",
+        None => "It may change or delete data.",
     }
 }

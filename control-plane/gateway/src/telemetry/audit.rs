@@ -223,6 +223,7 @@ pub fn finished(call: &Call, outcome: &Outcome) -> CallEvent {
         Outcome::Refused(refusal) => (refusal.reason().as_str(), false, 0, true),
     };
     let latency = Instant::now().saturating_duration_since(call.started).as_micros() as u64;
+    let ruled = call.ruling.get();
     event(
         call,
         Finished {
@@ -234,6 +235,8 @@ pub fn finished(call: &Call, outcome: &Outcome) -> CallEvent {
             replay,
             bytes_out,
             latency_us: latency,
+            rule: ruled.rule,
+            observed: ruled.observed.map(|(would, rule)| Observed { would, rule }),
         },
     )
 }
@@ -303,6 +306,17 @@ struct Finished {
     replay: bool,
     bytes_out: usize,
     latency_us: u64,
+    /// The binding that refused it, or had a person asked, for its arguments.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rule: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    observed: Option<Observed>,
+}
+
+#[derive(Serialize)]
+struct Observed {
+    would: &'static str,
+    rule: String,
 }
 
 #[derive(Serialize)]

@@ -5,6 +5,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64};
 
+use asp_snapshot::policy::Effect;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -58,6 +59,12 @@ struct LimitLabels {
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct ObservedLabels {
+    would: &'static str,
+    did: &'static str,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct LanguageLabel {
     language: &'static str,
 }
@@ -94,6 +101,7 @@ pub struct Metrics {
     refusals: Family<ReasonLabel, Counter>,
     stages: Family<StageLabel, Histogram, fn() -> Histogram>,
     limits: Family<LimitLabels, Counter>,
+    observed: Family<ObservedLabels, Counter>,
     workers: Workers,
     /// What the language runtimes tell.
     pub plugins: Arc<PluginMetrics>,
@@ -140,6 +148,7 @@ impl Default for Metrics {
             refusals: Family::default(),
             stages: Family::new_with_constructor(|| Histogram::new(LATENCY)),
             limits: Family::default(),
+            observed: Family::default(),
             workers: Workers::default(),
             plugins: Arc::default(),
             delegations: Delegations::default(),
@@ -173,6 +182,11 @@ impl Default for Metrics {
             "asp_limit_decisions",
             "Decisions of the exact limits by the level that decided",
             metrics.limits.clone(),
+        );
+        registry.register(
+            "asp_policy_observed",
+            "Calls that a binding under observation would have decided: what it would have done, and what was done",
+            metrics.observed.clone(),
         );
         registry.register(
             "asp_audit_events_lost",
@@ -226,6 +240,12 @@ impl Metrics {
             Some(level) => LimitLabels { level, outcome: "refused" },
         };
         self.limits.get_or_create(&labels).inc();
+    }
+
+    /// A binding that is observed would have decided about a call.
+    pub fn observed(&self, would: Effect, did: Effect) {
+        let labels = ObservedLabels { would: would.as_str(), did: did.as_str() };
+        self.observed.get_or_create(&labels).inc();
     }
 
     /// A plugin call gave its worker back.

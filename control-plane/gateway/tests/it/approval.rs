@@ -35,6 +35,7 @@ async fn an_explicit_allow_needs_no_approval() {
         primitive: "policy.wipe".into(),
         protocol: Protocol::Mcp.into(),
         allowed: true,
+        ..Binding::default()
     });
     let answer = wipe(json!({})).capabilities(json!({})).send(&Fixture::of(assemble(inputs))).await.json();
     assert_eq!(answer["result"]["structuredContent"], json!({"message": "gone"}));

@@ -86,6 +86,7 @@ async fn bad_references_are_refused_and_hidden_ones_look_unknown() {
         primitive: "greeting".into(),
         protocol: Protocol::Unspecified.into(),
         allowed: false,
+        ..Binding::default()
     });
     let fixture = Fixture::of(offering(inputs));
     let client = Legacy::connect(&fixture, "demo", "alice", "2025-11-25", json!({})).await;

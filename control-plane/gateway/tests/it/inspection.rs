@@ -15,15 +15,15 @@ use crate::runtime::{Runtime, Script, Worker};
 use crate::support::{Fixture, Modern, token};
 
 /// What the test's inspector does; what it was shown is kept.
-enum Does<T> {
+pub(crate) enum Does<T> {
     Says(Finding<T>),
     Fails,
     Hangs,
 }
 
-struct Scripted<T> {
-    does: Does<T>,
-    seen: Arc<Mutex<Vec<Value>>>,
+pub(crate) struct Scripted<T> {
+    pub does: Does<T>,
+    pub seen: Arc<Mutex<Vec<Value>>>,
 }
 
 #[async_trait]

@@ -208,6 +208,7 @@ async fn who_may_not_call_it_any_more_is_told_of_no_ended_call() {
         primitive: "policy.wipe".into(),
         protocol: Protocol::Mcp.into(),
         allowed: false,
+        ..Binding::default()
     };
     let denying = assemble(Inputs { revision: 2, bindings: vec![deny], ..inputs() });
     let other = other(&fixture);

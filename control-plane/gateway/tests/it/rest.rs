@@ -112,6 +112,7 @@ async fn nothing_that_is_not_there_or_not_shown_can_be_told_apart() {
         primitive: "policy.open".into(),
         protocol: Protocol::Rest.into(),
         allowed: false,
+        ..Binding::default()
     };
     let fixture = Fixture::of(assemble(Inputs { bindings: vec![deny], ..inputs() }));
     let hidden = Rest::of(&fixture, "policy.open", "1").put(&json!({"to": "no number"})).await;

@@ -103,6 +103,7 @@ async fn a_running_call_ends_when_its_caller_could_not_begin_it_any_more() {
         primitive: "*".into(),
         protocol: Protocol::Mcp.into(),
         allowed: false,
+        ..Binding::default()
     };
     let rows: Vec<(&str, &str, GatewaySnapshot)> = vec![
         ("jti", "token_revoked", changed(|i| i.revoked = vec![mark(&["token", "asp-dev", "t-alice"])])),
@@ -217,6 +218,7 @@ async fn what_is_hidden_while_a_call_of_it_begins_is_as_unknown_as_what_never_wa
             primitive: "*".into(),
             protocol: Protocol::Mcp.into(),
             allowed: false,
+            ..Binding::default()
         }];
     });
     let gone = changed(|i| i.servers.retain(|server| server.server.name != "demo"));

@@ -40,6 +40,7 @@ async fn what_is_hidden_is_not_found_and_changes_nothing() {
         primitive: primitive.into(),
         protocol: Protocol::Mcp.into(),
         allowed: false,
+        ..Binding::default()
     };
     let fixture = Fixture::of(assemble(Inputs { bindings: vec![deny("create_invoice")], ..inputs() }));
     let (names, answer) = found(&fixture, "alice", json!({"query": "create invoices"})).await;

@@ -42,6 +42,7 @@ pub(crate) fn deny(inputs: &mut Inputs, primitive: &str, users: &[&str]) {
         primitive: primitive.into(),
         protocol: Protocol::Mcp.into(),
         allowed: false,
+        ..Binding::default()
     }));
 }
 

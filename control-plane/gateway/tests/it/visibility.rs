@@ -26,6 +26,7 @@ async fn what_a_binding_denies_is_neither_listed_nor_known() {
         primitive: "clock".into(),
         protocol: Protocol::Unspecified.into(),
         allowed: false,
+        ..Binding::default()
     });
     let fixture = Fixture::of(assemble(inputs));
     for (user, sees) in [("alice", true), ("bob", false)] {

@@ -5,8 +5,9 @@
 use std::sync::Arc;
 
 use asp_edge::Caller;
-use asp_proto::snapshot::{Binding, GatewaySnapshot, Listing, Protocol, TargetKind};
-use asp_snapshot::policy::{Rule, Ruling};
+use asp_proto::snapshot::{Binding, GatewaySnapshot, Listing, Primitive, Protocol, TargetKind};
+use asp_snapshot::ListedPrimitive;
+use asp_snapshot::policy::{Decision, Effect, Policy, Rule, Ruling};
 use axum::Json;
 use axum::extract::State;
 use serde::{Deserialize, Serialize};
@@ -16,8 +17,10 @@ use utoipa::ToSchema;
 use super::AdminState;
 use super::auth::Admin;
 use super::body::Body;
+use super::policy::{PrimitiveSelector, Target};
 use super::problem::{Code, Problem};
 use crate::policy;
+use crate::policy::when;
 use crate::xds::{Evaluator, Published};
 
 /// Most groups, and most scopes, of one question: no token has more.
@@ -41,6 +44,10 @@ pub struct Question {
     pub primitive: String,
     /// `mcp`; `a2a` and `rest` are not served yet.
     pub protocol: String,
+    /// What the call would say, for bindings with `when`; without it nothing is said of how they decide.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Object>)]
+    pub arguments: Option<Value>,
 }
 
 /// The answer.
@@ -48,13 +55,22 @@ pub struct Question {
 pub struct Explanation {
     /// Whether the call would reach the limits.
     pub allowed: bool,
-    /// `allowed`, `needs_approval`, `not_served`, `unknown_server`, `unknown_primitive`, `not_exposed`, `denied` or
-    /// `insufficient_scope`
+    /// `allowed`, `needs_approval`, `not_served`, `unknown_server`, `unknown_primitive`, `not_exposed`, `denied`,
+    /// `insufficient_scope` or `invalid_arguments`
     pub outcome: String,
     /// The stage and the rule that decided.
     #[serde(rename = "decidedBy")]
     #[schema(value_type = Object)]
     pub decided_by: Value,
+    /// The bindings with `when` or `observe` that name the caller and the primitive, each with `holds`: whether its
+    /// conditions do, null where no arguments were given
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schema(value_type = Vec<Object>)]
+    pub rules: Vec<Value>,
+    /// What would come of the call if observed bindings were enforced, where one of them would decide
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Object>)]
+    pub observed: Option<Value>,
     /// Revision of the snapshot that was asked.
     pub revision: u64,
 }
@@ -79,63 +95,134 @@ pub async fn explain(
     };
     let asked = Arc::clone(&published);
     let turn = state.turns.to_ask(&admin).await?;
-    let (outcome, decided_by) = turn.work(move || decide(&asked, &question, protocol)).await??;
+    let decided = turn.work(move || decide(&asked, &question, protocol)).await??;
+    let Decided { outcome, by: decided_by, rules, observed } = decided;
     Ok(Json(Explanation {
         allowed: matches!(outcome, "allowed" | "needs_approval"),
         outcome: outcome.to_owned(),
         decided_by,
+        rules,
+        observed,
         revision: published.revision,
     }))
 }
 
-fn decide(
-    published: &Published,
-    question: &Question,
-    protocol: Protocol,
-) -> Result<(&'static str, Value), Problem> {
+struct Decided {
+    outcome: &'static str,
+    by: Value,
+    rules: Vec<Value>,
+    observed: Option<Value>,
+}
+
+impl From<(&'static str, Value)> for Decided {
+    fn from((outcome, by): (&'static str, Value)) -> Decided {
+        Decided { outcome, by, rules: Vec::new(), observed: None }
+    }
+}
+
+fn decide(published: &Published, question: &Question, protocol: Protocol) -> Result<Decided, Problem> {
     let snapshot = &published.snapshot;
     if !asp_registry::is_served(protocol) {
         let rule =
             format!("{} is not served yet; clients reach servers over mcp and rest", question.protocol);
-        return Ok(("not_served", json!({ "stage": "protocol", "rule": rule })));
+        return Ok(("not_served", json!({ "stage": "protocol", "rule": rule })).into());
     }
     let Some(server) = snapshot.servers.iter().find(|server| server.name == question.server) else {
-        return Ok(("unknown_server", json!({ "stage": "resolve" })));
+        return Ok(("unknown_server", json!({ "stage": "resolve" })).into());
     };
     let listed = server
         .listings
         .iter()
         .find(|listing| listing.id == question.primitive && !name_over(listing, protocol).is_empty());
     let primitive = listed.and_then(|listing| {
-        snapshot
-            .primitives
-            .iter()
-            .find(|primitive| primitive.id == listing.id && primitive.version == listing.version)
+        let mut all = snapshot.primitives.iter();
+        let found = all.find(|known| known.id == listing.id && known.version == listing.version);
+        Some((found?, listing))
     });
-    let Some(primitive) = primitive else {
-        return Ok(("unknown_primitive", json!({ "stage": "resolve" })));
+    let Some((primitive, listing)) = primitive else {
+        return Ok(("unknown_primitive", json!({ "stage": "resolve" })).into());
     };
     let Some(Evaluator { edge, policy }) = published.evaluator() else {
         return Err(Problem::new(Code::Internal, ""));
     };
     if !speaks(snapshot, question, protocol) || !edge.exposed(&question.server, &question.org, protocol) {
-        return Ok(("not_exposed", exposure_rule(snapshot, question, protocol)));
+        return Ok(("not_exposed", exposure_rule(snapshot, question, protocol)).into());
     }
     let caller = caller(question);
     let required = [edge.required_scopes(&question.server), primitive.scopes.as_slice()].concat();
     let missing = required.iter().any(|scope| !caller.scopes.contains(scope));
+    let named = Named { policy, caller: &caller, primitive, listing, protocol };
     let ruling = policy.rule(&caller, primitive, protocol);
     Ok(match ruling {
-        Ruling::Denied(rule) => ("denied", binding_rule(&rule)),
+        Ruling::Denied(rule) => named.with_rules(("denied", binding_rule(&rule)), &question.arguments),
         Ruling::Allowed(_) | Ruling::NeedsApproval if missing => {
-            ("insufficient_scope", json!({ "stage": "scopes", "required": required, "given": caller.scopes }))
+            let by = json!({ "stage": "scopes", "required": required, "given": caller.scopes });
+            ("insufficient_scope", by).into()
         }
-        Ruling::Allowed(rule) => ("allowed", binding_rule(&rule)),
-        Ruling::NeedsApproval => (
-            "needs_approval",
-            json!({ "stage": "bindings", "rule": "destructive or high-risk, and no binding allows it" }),
-        ),
+        Ruling::Allowed(_) | Ruling::NeedsApproval if question.arguments.is_some() => {
+            named.with_arguments(question.arguments.clone().unwrap_or_default())
+        }
+        Ruling::Allowed(rule) => named.with_rules(("allowed", binding_rule(&rule)), &None),
+        Ruling::NeedsApproval => named.with_rules(("needs_approval", danger()), &None),
     })
+}
+
+/// A caller and what it would call.
+struct Named<'a> {
+    policy: &'a Policy,
+    caller: &'a Caller,
+    primitive: &'a Primitive,
+    listing: &'a Listing,
+    protocol: Protocol,
+}
+
+impl Named<'_> {
+    /// As a gateway decides when it has the arguments: with their defaults, once they fit.
+    fn with_arguments(&self, mut arguments: Value) -> Decided {
+        let input = ListedPrimitive::build(self.primitive, self.listing).ok().and_then(|entry| entry.input);
+        if let Some(schema) = input {
+            schema.apply_defaults(&mut arguments);
+            if let Err(misfit) = schema.check(&arguments) {
+                let by = json!({ "stage": "input", "pointer": misfit.pointer, "rule": misfit.message });
+                return ("invalid_arguments", by).into();
+            }
+        }
+        let decision = self.policy.decide(self.caller, self.primitive, self.protocol, &arguments);
+        let Decision { effect, by, observed } = decision;
+        let by = match by {
+            None if effect == Effect::Approve => danger(),
+            None => binding_rule(&Rule::Default),
+            Some(binding) if binding.when.is_empty() => binding_rule(&Rule::Binding(binding)),
+            Some(binding) => json!({ "stage": "arguments", "binding": body(&binding, false) }),
+        };
+        let observed =
+            observed.map(|seen| json!({ "outcome": outcome(seen.effect), "binding": body(&seen.by, true) }));
+        let decided = self.with_rules((outcome(effect), by), &Some(arguments));
+        Decided { observed, ..decided }
+    }
+
+    fn with_rules(&self, decided: (&'static str, Value), arguments: &Option<Value>) -> Decided {
+        let mut rules = Vec::new();
+        let looked_at = arguments.as_ref().unwrap_or(&Value::Null);
+        let whose = (self.caller, self.primitive);
+        self.policy.concerning(whose, self.protocol, looked_at, |rule| {
+            let holds = (arguments.is_some() || rule.binding.when.is_empty()).then_some(rule.holds);
+            rules.push(json!({ "binding": body(rule.binding, rule.observed), "holds": holds }));
+        });
+        Decided { rules, ..decided.into() }
+    }
+}
+
+const fn outcome(effect: Effect) -> &'static str {
+    match effect {
+        Effect::Allow => "allowed",
+        Effect::Approve => "needs_approval",
+        Effect::Deny => "denied",
+    }
+}
+
+fn danger() -> Value {
+    json!({ "stage": "bindings", "rule": "destructive or high-risk, and no binding allows it" })
 }
 
 /// The name a primitive has over a protocol; empty when it has none.
@@ -173,11 +260,12 @@ fn exposure_rule(snapshot: &GatewaySnapshot, question: &Question, protocol: Prot
 fn binding_rule(rule: &Rule) -> Value {
     match rule {
         Rule::Default => json!({ "stage": "bindings", "rule": "no binding matches: allowed when exposed" }),
-        Rule::Binding(binding) => json!({ "stage": "bindings", "binding": body(binding) }),
+        Rule::Binding(binding) => json!({ "stage": "bindings", "binding": body(binding, false) }),
     }
 }
 
-fn body(binding: &Binding) -> Value {
+/// A binding as the admin wrote it.
+fn body(binding: &Binding, observe: bool) -> Value {
     let kind = match binding.target_kind() {
         TargetKind::User => "user",
         TargetKind::Wcit => "wcit",
@@ -190,11 +278,17 @@ fn body(binding: &Binding) -> Value {
         Protocol::Rest => "rest",
         Protocol::Unspecified => "*",
     };
-    json!({
-        "target": { "type": kind, "idOrPattern": binding.target },
-        "primitive": { "name": binding.primitive, "protocol": protocol },
-        "allowed": binding.allowed,
-    })
+    let written = super::policy::Binding {
+        target: Target { kind: kind.to_owned(), id_or_pattern: binding.target.clone() },
+        primitive: PrimitiveSelector { name: binding.primitive.clone(), protocol: protocol.to_owned() },
+        allowed: binding.allowed || binding.approval,
+        when: binding.when.iter().map(when::body).collect(),
+        approval: binding.approval,
+        observe,
+        name: binding.name.clone(),
+    };
+    // Texts, numbers and flags: there is nothing that JSON cannot hold.
+    serde_json::to_value(written).unwrap_or_default()
 }
 
 fn caller(question: &Question) -> Caller {

@@ -23,6 +23,10 @@ use super::problem::Problem;
 use crate::admission::{Admission, Refusal};
 use crate::patterns;
 use crate::policy;
+use crate::policy::when::{self, When};
+
+/// Bytes of a binding's name.
+const MAX_NAME: usize = 64;
 
 /// Whether a server is reachable for the org over a protocol.
 #[derive(Serialize, Deserialize, ToSchema)]
@@ -41,6 +45,19 @@ pub struct Binding {
     pub target: Target,
     pub primitive: PrimitiveSelector,
     pub allowed: bool,
+    /// It counts for calls whose arguments fulfil all of these, and changes no list. It denies them (`allowed: false`),
+    /// or a person must approve them (`allowed: true`, `approval: true`). At most 8.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub when: Vec<When>,
+    /// With `when`: a person must approve the call
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub approval: bool,
+    /// It is counted and shown, and not enforced
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub observe: bool,
+    /// Tells bindings of one target, primitive and protocol apart: `[a-z0-9._-]`, at most 64
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub name: String,
 }
 
 #[derive(Serialize, Deserialize, ToSchema)]
@@ -62,6 +79,10 @@ pub struct PrimitiveSelector {
     /// `mcp`, `a2a`, `rest` or `*`; every protocol when missing
     #[serde(default = "any")]
     pub protocol: String,
+}
+
+fn is_false(flag: &bool) -> bool {
+    !flag
 }
 
 fn any() -> String {
@@ -175,7 +196,7 @@ impl PolicyList for Exposures {
 
 // === bindings ===
 
-/// Sets one binding, by target, primitive and protocol.
+/// Sets one binding, by target, primitive, protocol and name.
 #[utoipa::path(put, path = "/api/policy/orgs/{org}/bindings", tag = "policy", request_body = Binding,
     params(("org" = String, Path)), responses((status = 200, body = Vec<Binding>), (status = 412, body = Problem)))]
 pub async fn put_binding(
@@ -212,9 +233,11 @@ pub struct BindingKey {
     primitive: Option<String>,
     /// As it was put; `*` when missing, as in the body of a put
     protocol: Option<String>,
+    /// As it was put; none when missing
+    name: Option<String>,
 }
 
-/// Removes one of the org's bindings, named by its target, primitive and protocol, or all of them. The others stay in
+/// Removes one of the org's bindings, named by its target, primitive, protocol and name, or all of them. The others stay in
 /// force meanwhile.
 #[utoipa::path(delete, path = "/api/policy/orgs/{org}/bindings", tag = "policy",
     params(("org" = String, Path), BindingKey),
@@ -239,7 +262,7 @@ impl PolicyList for Bindings {
     type Entry = Binding;
 
     fn record(org: &str, body: Binding) -> Result<BindingRecord, Problem> {
-        let Binding { target, primitive, allowed } = body;
+        let Binding { target, primitive, allowed, when, approval, observe, name } = body;
         policy::target_kind(&target.kind).map_err(|error| Problem::params(error.to_string()))?;
         policy::protocol_or_any(&primitive.protocol).map_err(|error| Problem::params(error.to_string()))?;
         for (name, pattern) in
@@ -249,13 +272,32 @@ impl PolicyList for Bindings {
                 return Err(Problem::params(format!("{name} must be exact, prefix* or *")));
             }
         }
+        let is_char = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"._-".contains(&byte);
+        if name.len() > MAX_NAME || !name.bytes().all(is_char) {
+            return Err(Problem::params(format!("name must be [a-z0-9._-], at most {MAX_NAME}")));
+        }
+        match (when.is_empty(), approval, allowed) {
+            (true, true, _) => return Err(Problem::params("approval needs `when`")),
+            (false, false, true) => {
+                let way_out = "set `allowed` to false to deny what `when` is about, or `approval` to true";
+                return Err(Problem::params(format!("a binding with `when` allows nothing: {way_out}")));
+            }
+            (false, true, false) => {
+                return Err(Problem::params("a binding with `approval` has `allowed` set to true"));
+            }
+            _ => {}
+        }
         Ok(BindingRecord {
             org: org.to_owned(),
             target_type: target.kind,
             target: target.id_or_pattern,
             primitive: primitive.name,
             protocol: primitive.protocol,
+            name,
             allowed,
+            observed: observe,
+            approval,
+            when: when::to_store(&when).map_err(Problem::params)?,
         })
     }
 
@@ -275,12 +317,13 @@ impl PolicyList for Bindings {
         org: &str,
         key: BindingKey,
     ) -> Result<Written, Problem> {
-        match (key.target_type, key.id_or_pattern, key.primitive, key.protocol) {
-            (None, None, None, None) => Ok(store.delete_bindings(change, org).await?),
-            (Some(target_type), Some(target), Some(primitive), protocol) => {
-                let protocol = protocol.unwrap_or_else(any);
+        match (key.target_type, key.id_or_pattern, key.primitive, key.protocol, key.name) {
+            (None, None, None, None, None) => Ok(store.delete_bindings(change, org).await?),
+            (Some(target_type), Some(target), Some(primitive), protocol, name) => {
+                let (protocol, name) = (protocol.unwrap_or_else(any), name.unwrap_or_default());
                 let org = org.to_owned();
-                let key = BindingRecord { org, target_type, target, primitive, protocol, allowed: false };
+                let rest = BindingRecord::default();
+                let key = BindingRecord { org, target_type, target, primitive, protocol, name, ..rest };
                 Ok(store.delete_binding(change, &key).await?)
             }
             _ => {
@@ -301,5 +344,10 @@ pub fn binding_body(record: &BindingRecord) -> Binding {
         target: Target { kind: record.target_type.clone(), id_or_pattern: record.target.clone() },
         primitive: PrimitiveSelector { name: record.primitive.clone(), protocol: record.protocol.clone() },
         allowed: record.allowed,
+        // What this version cannot read denies, and the standing says so; here it is only left out.
+        when: when::shown(&record.when).unwrap_or_default(),
+        approval: record.approval,
+        observe: record.observed,
+        name: record.name.clone(),
     }
 }

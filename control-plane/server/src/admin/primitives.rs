@@ -139,6 +139,7 @@ mod tests {
             primitive: primitive.into(),
             protocol: "*".into(),
             allowed: true,
+            ..BindingRecord::default()
         };
         let patterns = ["*", "cc.*", "cc.search", "other", "cc.find", "d*"];
         let bindings =

@@ -87,6 +87,7 @@ impl Builder<'_> {
             servers: self.servers.clone(),
             exposure: policy.exposure,
             bindings: policy.bindings,
+            observed_bindings: policy.observed,
             limits: policy.limits,
             revoked: self.revoked.tokens.clone(),
             revoked_before: self.revoked.before.clone(),
@@ -190,8 +191,9 @@ fn edge(snapshot: &GatewaySnapshot) -> Result<(), asp_edge::SnapshotError> {
 impl Compiler {
     /// Whether edges and gateways take a snapshot with this policy; else what is wrong with it.
     pub fn evaluate(&self, policy: &OrgPolicy) -> Result<(), String> {
-        let OrgPolicy { exposure, bindings, limits } = policy.clone();
-        let alone = Inputs { revision: 1, exposure, bindings, limits, ..self.config.inputs() };
+        let OrgPolicy { exposure, bindings, observed: observed_bindings, limits } = policy.clone();
+        let alone =
+            Inputs { revision: 1, exposure, bindings, observed_bindings, limits, ..self.config.inputs() };
         Snapshot::build(asp_registry::assemble(alone)).map(drop)
     }
 }
@@ -242,6 +244,7 @@ mod tests {
             primitive: "ping".into(),
             protocol: "*".into(),
             allowed: false,
+            ..BindingRecord::default()
         }
     }
 

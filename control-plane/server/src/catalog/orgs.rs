@@ -26,6 +26,8 @@ pub struct Records<'a> {
 pub struct OrgPolicy {
     pub exposure: Vec<ExposureException>,
     pub bindings: Vec<Binding>,
+    /// Not enforced.
+    pub observed: Vec<Binding>,
     pub limits: Vec<Limit>,
 }
 
@@ -67,10 +69,12 @@ impl OrgPolicy {
         let mut denied: BTreeSet<&str> = BTreeSet::new();
         for record in &records.bindings {
             match policy::binding(record) {
+                Ok(binding) if record.observed => compiled.observed.push(binding),
                 Ok(binding) => compiled.bindings.push(binding),
                 Err(error) => {
                     unreadable.push(format!("binding on {}: {error}", record.primitive));
-                    if !record.allowed {
+                    let narrows = !record.allowed || record.is_rule();
+                    if narrows && !record.observed {
                         denied.insert(&record.primitive);
                     }
                 }
@@ -117,23 +121,29 @@ impl OrgPolicy {
         OrgPolicy {
             exposure: exceptions.filter(|exception| exception.org == org).cloned().collect(),
             bindings: snapshot.bindings.iter().filter(|binding| binding.org == org).cloned().collect(),
+            observed: snapshot.observed_bindings.iter().filter(|seen| seen.org == org).cloned().collect(),
             limits: snapshot.limits.iter().filter(|limit| limit.org == org).cloned().collect(),
         }
     }
 
     pub fn is_empty(&self) -> bool {
-        self.exposure.is_empty() && self.bindings.is_empty() && self.limits.is_empty()
+        self.exposure.is_empty()
+            && self.bindings.is_empty()
+            && self.observed.is_empty()
+            && self.limits.is_empty()
     }
 
     /// Adds another org's.
     pub fn add(&mut self, other: OrgPolicy) {
         self.exposure.extend(other.exposure);
         self.bindings.extend(other.bindings);
+        self.observed.extend(other.observed);
         self.limits.extend(other.limits);
     }
 
     pub fn size(&self) -> Size {
-        Size { exposure: bytes(&self.exposure), bindings: bytes(&self.bindings), limits: bytes(&self.limits) }
+        let bindings = bytes(&self.bindings) + bytes(&self.observed);
+        Size { exposure: bytes(&self.exposure), bindings, limits: bytes(&self.limits) }
     }
 
     /// Hides a server over every protocol.
@@ -157,6 +167,7 @@ fn denial(org: &str, primitive: &str) -> Binding {
         primitive: primitive.to_owned(),
         protocol: Protocol::Unspecified.into(),
         allowed: false,
+        ..Binding::default()
     }
 }
 
@@ -180,6 +191,7 @@ mod tests {
             primitive: primitive.into(),
             protocol: "*".into(),
             allowed,
+            ..BindingRecord::default()
         }
     }
 
@@ -208,7 +220,8 @@ mod tests {
             expires_at: u64::MAX,
         };
         let primitive = Primitive { id: id.into(), ..Primitive::default() };
-        let ruling = Policy::new(compiled.bindings.clone()).rule(&caller, &primitive, Protocol::Mcp);
+        let policy = Policy::new(compiled.bindings.clone(), compiled.observed.clone()).unwrap();
+        let ruling = policy.rule(&caller, &primitive, Protocol::Mcp);
         matches!(ruling, Ruling::Allowed(_))
     }
 
@@ -239,6 +252,37 @@ mod tests {
         let (compiled, texts) = OrgPolicy::compile("acme", &records);
         assert_eq!(texts.len(), 1);
         assert!(allows(&compiled, "cc.search") && !allows(&compiled, "other"));
+    }
+
+    #[test]
+    fn an_unreadable_condition_denies_unless_it_is_only_observed() {
+        for approval in [false, true] {
+            let rule = BindingRecord {
+                allowed: approval,
+                approval,
+                when: r#"[{"pointer":"/a","newer":1}]"#.into(),
+                ..binding("user", "*", "cc.*", true)
+            };
+            let seen = BindingRecord { observed: true, ..rule.clone() };
+            let records = Records { bindings: vec![&rule, &seen], ..Records::default() };
+            let (compiled, texts) = OrgPolicy::compile("acme", &records);
+            assert_eq!((texts.len(), compiled.observed.len()), (2, 0));
+            assert!(!allows(&compiled, "cc.search") && allows(&compiled, "other"));
+            let records = Records { bindings: vec![&seen], ..Records::default() };
+            assert!(allows(&OrgPolicy::compile("acme", &records).0, "cc.search"));
+        }
+    }
+
+    #[test]
+    fn an_observed_binding_and_one_with_conditions_are_no_allow_and_no_denial_of_lists() {
+        let when = r#"[{"pointer":"/a","equals":1}]"#;
+        let rule = BindingRecord { when: when.into(), ..binding("user", "*", "cc.*", false) };
+        let seen = BindingRecord { observed: true, ..binding("user", "*", "other", false) };
+        let records = Records { bindings: vec![&rule, &seen], ..Records::default() };
+        let (compiled, texts) = OrgPolicy::compile("acme", &records);
+        assert_eq!(texts, Vec::<String>::new());
+        assert_eq!((compiled.bindings.len(), compiled.observed.len()), (1, 1));
+        assert!(allows(&compiled, "cc.search") && allows(&compiled, "other"));
     }
 
     #[test]

@@ -4,7 +4,6 @@
 //! of a prefix; then each pattern of primitives is decided at most once a request, over whichever is fewer, its own
 //! bindings or the caller's targets. So a list costs its entries, plus at most the org's bindings.
 
-use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
@@ -12,6 +11,7 @@ use asp_edge::Caller;
 use asp_proto::snapshot::{Binding, Protocol, TargetKind};
 
 use super::patterns::Patterns;
+use super::rules::rank;
 
 /// A distinct target of the org's bindings.
 type TargetId = usize;
@@ -125,29 +125,6 @@ impl<'a> Subject<'a> {
         self.decided.insert(cell.id, decided);
         decided
     }
-}
-
-/// Target first, then protocol, then a denial before an allow.
-type Rank = (usize, u8, u8, Reverse<bool>);
-
-/// Of a binding whose primitive and target match; `None` where it is for another protocol. How specific a target is
-/// depends on its pattern alone, whoever it names.
-fn rank(binding: &Binding, protocol: Protocol) -> Option<Rank> {
-    let by_pattern = match binding.target.strip_suffix('*') {
-        None => usize::MAX,
-        Some(prefix) => prefix.len(),
-    };
-    let by_kind = match binding.target_kind() {
-        TargetKind::Wcit => 2,
-        TargetKind::User => 1,
-        TargetKind::Group | TargetKind::Unspecified => 0,
-    };
-    let by_protocol = match binding.protocol() {
-        Protocol::Unspecified => 0,
-        named if named == protocol => 1,
-        _ => return None,
-    };
-    Some((by_pattern, by_kind, by_protocol, Reverse(binding.allowed)))
 }
 
 #[cfg(test)]

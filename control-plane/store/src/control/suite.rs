@@ -6,7 +6,8 @@
 
 use super::{
     AuditQuery, BindingRecord, Change, ControlStore, ExposureRecord, IssuerKeysRecord, LimitRecord,
-    MAX_LIMITS_PER_ORG, Note, Precondition, RevocationRecord, Side, SourceFile, StoreError,
+    MAX_LIMITS_PER_ORG, MAX_RULES_PER_ORG, Note, Precondition, RevocationRecord, Side, SourceFile,
+    StoreError,
 };
 
 /// Runs the whole suite. Leaves the store with a few records.
@@ -17,6 +18,7 @@ pub async fn run(store: &dyn ControlStore) {
     a_server_that_was_evaluated_beside_others_is_refused_when_they_changed(store).await;
     exposure_is_upserted_by_key(store).await;
     bindings_are_upserted_by_key(store).await;
+    named_bindings_stand_beside_each_other(store).await;
     one_binding_is_removed_by_its_key(store).await;
     limits_are_replaced_as_a_list(store).await;
     revocations_are_durable_and_pruned(store).await;
@@ -174,6 +176,7 @@ async fn bindings_are_upserted_by_key(store: &dyn ControlStore) {
         primitive: "demo.*".into(),
         protocol: "mcp".into(),
         allowed: true,
+        ..BindingRecord::default()
     };
     store.put_binding(&change(), &record).await.unwrap();
     assert!(!store.put_binding(&change(), &record).await.unwrap().changed);
@@ -185,6 +188,44 @@ async fn bindings_are_upserted_by_key(store: &dyn ControlStore) {
     store.delete_bindings(&change(), "other").await.unwrap();
     assert_eq!(store.bindings("other").await.unwrap().value, []);
     assert_eq!(store.bindings("acme").await.unwrap().value, [record], "other orgs are untouched");
+}
+
+async fn named_bindings_stand_beside_each_other(store: &dyn ControlStore) {
+    let plain = store.bindings("acme").await.unwrap().value[0].clone();
+    let rule = BindingRecord { name: "large".into(), when: "[1]".into(), approval: true, ..plain.clone() };
+    store.put_binding(&change(), &rule).await.unwrap();
+    assert!(!store.put_binding(&change(), &rule).await.unwrap().changed);
+    assert_eq!(store.bindings("acme").await.unwrap().value, [plain.clone(), rule.clone()]);
+    for changed in [
+        BindingRecord { observed: true, ..rule.clone() },
+        BindingRecord { approval: false, ..rule.clone() },
+        BindingRecord { when: "[2]".into(), ..rule.clone() },
+    ] {
+        assert!(store.put_binding(&change(), &changed).await.unwrap().changed, "{changed:?}");
+        assert_eq!(store.bindings("acme").await.unwrap().value, [plain.clone(), changed.clone()]);
+        assert!(store.load().await.unwrap().bindings.contains(&changed));
+    }
+    let rows = store.audit(&AuditQuery { limit: 1, ..AuditQuery::default() }).await.unwrap();
+    assert!(rows[0].detail.ends_with("name=large approval when=[2]"), "{}", rows[0].detail);
+    // Up to their bound, which plain bindings do not count to.
+    let of_org =
+        |number: usize| BindingRecord { org: "rules".into(), name: format!("r{number}"), ..rule.clone() };
+    for number in 0..MAX_RULES_PER_ORG {
+        store.put_binding(&change(), &of_org(number)).await.unwrap();
+    }
+    let more = of_org(MAX_RULES_PER_ORG);
+    for full in [more.clone(), BindingRecord { when: String::new(), observed: true, ..more.clone() }] {
+        assert!(matches!(store.put_binding(&change(), &full).await, Err(StoreError::Full { .. })));
+    }
+    let turned = BindingRecord { observed: true, ..of_org(0) };
+    assert!(store.put_binding(&change(), &turned).await.unwrap().changed, "it was one before");
+    let now_plain = BindingRecord { when: String::new(), approval: false, ..more.clone() };
+    store.put_binding(&change(), &now_plain).await.unwrap();
+    let again = store.put_binding(&change(), &more).await;
+    assert!(matches!(again, Err(StoreError::Full { .. })), "a plain one that becomes a rule counts");
+    store.delete_bindings(&change(), "rules").await.unwrap();
+    store.delete_binding(&change(), &rule).await.unwrap();
+    assert_eq!(store.bindings("acme").await.unwrap().value, [plain], "the plain one stays");
 }
 
 async fn one_binding_is_removed_by_its_key(store: &dyn ControlStore) {

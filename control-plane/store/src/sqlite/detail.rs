@@ -23,8 +23,18 @@ pub(super) fn limits(before: &[LimitRecord], after: &[LimitRecord]) -> String {
 
 /// A binding as a row names it.
 pub(super) fn binding(record: &BindingRecord) -> String {
-    let BindingRecord { target_type, target, primitive, protocol, allowed, .. } = record;
-    format!("{target_type}:{target} {primitive} {protocol} allowed={allowed}")
+    let BindingRecord { target_type, target, primitive, protocol, name, allowed, .. } = record;
+    let mut text = format!("{target_type}:{target} {primitive} {protocol} allowed={allowed}");
+    if !name.is_empty() {
+        text.push_str(&format!(" name={name}"));
+    }
+    for (is, word) in [(record.observed, " observed"), (record.approval, " approval")] {
+        text.push_str(if is { word } else { "" });
+    }
+    if !record.when.is_empty() {
+        text.push_str(&format!(" when={}", record.when));
+    }
+    text
 }
 
 /// Bindings that went.

@@ -8,7 +8,7 @@ use sqlx::{Row, Sqlite, Transaction};
 use super::{SqliteStore, detail, resource_revision, rows};
 use crate::control::{
     BindingRecord, Change, ExposureRecord, LimitRecord, MAX_BINDINGS_PER_ORG, MAX_EXPOSURE_PER_ORG,
-    MAX_LIMITS_PER_ORG, StoreError, Versioned, Written,
+    MAX_LIMITS_PER_ORG, MAX_RULES_PER_ORG, StoreError, Versioned, Written,
 };
 
 type Tx = Transaction<'static, Sqlite>;
@@ -131,8 +131,8 @@ fn exposure_record(row: &SqliteRow) -> Result<ExposureRecord, StoreError> {
 
 pub(super) async fn all_bindings(tx: &mut Tx) -> Result<Vec<BindingRecord>, StoreError> {
     let rows = sqlx::query(
-        "SELECT org, target_type, target, primitive, protocol, allowed FROM bindings \
-         ORDER BY org, target_type, target, primitive, protocol",
+        "SELECT org, target_type, target, primitive, protocol, name, allowed, observed, approval, conditions \
+         FROM bindings ORDER BY org, target_type, target, primitive, protocol, name",
     )
     .fetch_all(&mut **tx)
     .await?;
@@ -146,8 +146,8 @@ pub(super) async fn bindings(
     let mut tx = store.pool.begin().await?;
     let revision = resource_revision(&mut tx, &format!("bindings/{org}")).await?.unwrap_or(0);
     let rows = sqlx::query(
-        "SELECT org, target_type, target, primitive, protocol, allowed FROM bindings WHERE org = $1 \
-         ORDER BY target_type, target, primitive, protocol",
+        "SELECT org, target_type, target, primitive, protocol, name, allowed, observed, approval, conditions \
+         FROM bindings WHERE org = $1 ORDER BY target_type, target, primitive, protocol, name",
     )
     .bind(org)
     .fetch_all(&mut *tx)
@@ -164,18 +164,28 @@ pub(super) async fn put_binding(
     let mut write = store.write(change, format!("bindings/{}", record.org)).await?;
     write.org = record.org.clone();
     let stored = sqlx::query(
-        "SELECT allowed FROM bindings WHERE org = $1 AND target_type = $2 AND target = $3 \
-         AND primitive = $4 AND protocol = $5",
+        "SELECT org, target_type, target, primitive, protocol, name, allowed, observed, approval, conditions \
+         FROM bindings WHERE org = $1 AND target_type = $2 AND target = $3 \
+         AND primitive = $4 AND protocol = $5 AND name = $6",
     )
     .bind(&record.org)
     .bind(&record.target_type)
     .bind(&record.target)
     .bind(&record.primitive)
     .bind(&record.protocol)
+    .bind(&record.name)
     .fetch_optional(&mut *write.tx)
     .await?;
+    let stored = stored.as_ref().map(binding_record).transpose()?;
+    if record.is_rule() && !stored.as_ref().is_some_and(BindingRecord::is_rule) {
+        let sql = "SELECT COUNT(*) FROM bindings WHERE org = $1 AND (observed = 1 OR conditions <> '')";
+        if super::count(&mut write.tx, sql, &record.org).await? >= MAX_RULES_PER_ORG {
+            let what = "bindings of an org with `when` or `observe`";
+            return Err(StoreError::Full { what, bound: MAX_RULES_PER_ORG });
+        }
+    }
     match stored {
-        Some(row) if rows::flag(&row, "allowed")? == record.allowed => return write.unchanged().await,
+        Some(stored) if stored == *record => return write.unchanged().await,
         Some(_) => {}
         None => {
             let sql = "SELECT COUNT(*) FROM bindings WHERE org = $1";
@@ -185,16 +195,23 @@ pub(super) async fn put_binding(
         }
     }
     sqlx::query(
-        "INSERT INTO bindings (org, target_type, target, primitive, protocol, allowed) \
-         VALUES ($1, $2, $3, $4, $5, $6) \
-         ON CONFLICT (org, target_type, target, primitive, protocol) DO UPDATE SET allowed = excluded.allowed",
+        "INSERT INTO bindings \
+         (org, target_type, target, primitive, protocol, name, allowed, observed, approval, conditions) \
+         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) \
+         ON CONFLICT (org, target_type, target, primitive, protocol, name) DO UPDATE SET \
+         allowed = excluded.allowed, observed = excluded.observed, approval = excluded.approval, \
+         conditions = excluded.conditions",
     )
     .bind(&record.org)
     .bind(&record.target_type)
     .bind(&record.target)
     .bind(&record.primitive)
     .bind(&record.protocol)
+    .bind(&record.name)
     .bind(i64::from(record.allowed))
+    .bind(i64::from(record.observed))
+    .bind(i64::from(record.approval))
+    .bind(&record.when)
     .execute(&mut *write.tx)
     .await?;
     write.stamp(true).await?;
@@ -210,17 +227,18 @@ pub(super) async fn delete_binding(
     write.org = key.org.clone();
     let deleted = sqlx::query(
         "DELETE FROM bindings WHERE org = $1 AND target_type = $2 AND target = $3 \
-         AND primitive = $4 AND protocol = $5 RETURNING allowed",
+         AND primitive = $4 AND protocol = $5 AND name = $6 \
+         RETURNING org, target_type, target, primitive, protocol, name, allowed, observed, approval, conditions",
     )
     .bind(&key.org)
     .bind(&key.target_type)
     .bind(&key.target)
     .bind(&key.primitive)
     .bind(&key.protocol)
+    .bind(&key.name)
     .fetch_optional(&mut *write.tx)
     .await?;
-    let deleted = deleted.ok_or(StoreError::NotFound)?;
-    let gone = BindingRecord { allowed: rows::flag(&deleted, "allowed")?, ..key.clone() };
+    let gone = binding_record(&deleted.ok_or(StoreError::NotFound)?)?;
     let sql = "SELECT COUNT(*) FROM bindings WHERE org = $1";
     let others = super::count(&mut write.tx, sql, &key.org).await? > 0;
     write.stamp(others).await?;
@@ -235,7 +253,8 @@ pub(super) async fn delete_bindings(
     let mut write = store.write(change, format!("bindings/{org}")).await?;
     write.org = org.to_owned();
     let deleted = sqlx::query(
-        "DELETE FROM bindings WHERE org = $1 RETURNING org, target_type, target, primitive, protocol, allowed",
+        "DELETE FROM bindings WHERE org = $1 \
+         RETURNING org, target_type, target, primitive, protocol, name, allowed, observed, approval, conditions",
     )
     .bind(org)
     .fetch_all(&mut *write.tx)
@@ -255,7 +274,11 @@ fn binding_record(row: &SqliteRow) -> Result<BindingRecord, StoreError> {
         target: row.try_get("target")?,
         primitive: row.try_get("primitive")?,
         protocol: row.try_get("protocol")?,
+        name: row.try_get("name")?,
         allowed: rows::flag(row, "allowed")?,
+        observed: rows::flag(row, "observed")?,
+        approval: rows::flag(row, "approval")?,
+        when: row.try_get("conditions")?,
     })
 }
 

@@ -192,6 +192,7 @@ async fn policy_and_limits_that_name_a_delegate_hold() {
         primitive: super::DELEGATE.into(),
         protocol: Protocol::Mcp.into(),
         allowed: false,
+        ..Binding::default()
     };
     let mut denied = snapshot();
     denied.bindings.push(deny);

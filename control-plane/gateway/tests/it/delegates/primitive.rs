@@ -100,6 +100,7 @@ async fn what_the_pipeline_refuses_is_an_error_of_the_delegation() {
         primitive: "order".into(),
         protocol: Protocol::Mcp.into(),
         allowed: false,
+        ..Binding::default()
     };
     let mut denied = answered_by("order");
     denied.bindings.push(deny);

@@ -23,6 +23,7 @@ fn completed_by_plugins() -> GatewaySnapshot {
         primitive: "advice".into(),
         protocol: Protocol::Unspecified.into(),
         allowed: false,
+        ..Binding::default()
     });
     let mut snapshot = assemble(inputs);
     for (id, argument) in [("advice", "topic"), ("page", "id")] {

@@ -29,6 +29,7 @@ fn fixture(runtime: &Runtime) -> Fixture {
         primitive: "page".into(),
         protocol: Protocol::Unspecified.into(),
         allowed: false,
+        ..Binding::default()
     });
     let mut snapshot = assemble(inputs);
     snapshot.primitives.iter_mut().find(|primitive| primitive.id == "page").unwrap().listed_by_runtime = true;

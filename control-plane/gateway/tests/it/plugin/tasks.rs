@@ -382,6 +382,7 @@ async fn who_may_not_see_an_ended_task_any_more_is_told_nothing_of_it() {
         primitive: "sweep".into(),
         protocol: Protocol::Mcp.into(),
         allowed: false,
+        ..Binding::default()
     };
     fixture.gateway.apply(assemble(Inputs { revision: 8, bindings: vec![deny], ..inputs() })).unwrap();
     let (_, honoured) = listens(&fixture, "alice", json!([task["taskId"]])).await;

@@ -43,6 +43,160 @@ async fn policy_bodies_are_taken_as_json_and_as_yaml() {
     api.published(|snapshot| snapshot.limits.len() == 2 && snapshot.bindings.len() == 1).await;
 }
 
+/// A binding with other members.
+fn bound(extra: Value) -> Value {
+    let mut binding = json!({
+        "target": { "type": "user", "idOrPattern": "*" },
+        "primitive": { "name": "echo", "protocol": "*" },
+        "allowed": false
+    });
+    for (name, value) in extra.as_object().unwrap() {
+        binding[name] = value.clone();
+    }
+    binding
+}
+
+#[tokio::test]
+async fn bindings_with_conditions_stand_beside_plain_ones_and_are_deleted_by_their_names() {
+    let mut api = Api::start().await;
+    let path = "/api/policy/orgs/acme/bindings";
+    let plain = bound(json!({ "allowed": true }));
+    let large = json!([{ "pointer": "/amount", "range": { "min": 1000 } }, { "pointer": "/to", "glob": "*@example.com" }]);
+    let asks = bound(json!({ "allowed": true, "when": large, "approval": true, "name": "large" }));
+    let seen = bound(json!({ "observe": true, "name": "trial" }));
+    for body in [&plain, &asks, &seen] {
+        let answer = api.put("org:acme", path, body.clone()).await;
+        assert_eq!(answer.status, StatusCode::OK, "{}", answer.body);
+    }
+    assert_eq!(api.get("org:acme", path).await.body, json!([plain, asks, seen]));
+    api.published(|snapshot| snapshot.bindings.len() == 2 && snapshot.observed_bindings.len() == 1).await;
+    let snapshot = api.xds_state.borrow().snapshot.clone().unwrap();
+    let rule = snapshot.snapshot.bindings.iter().find(|binding| binding.name == "large").unwrap();
+    assert_eq!((rule.allowed, rule.approval, rule.when.len()), (false, true, 2), "an older reader denies");
+    let rows = api.get("org:acme", "/api/audit").await.body;
+    assert!(rows.to_string().contains("name=large approval when="), "{rows}");
+
+    let yaml = "target: {type: user, idOrPattern: '*'}\nprimitive: {name: echo}\nallowed: false\nname: yaml\n\
+                when: [{pointer: /n, in: [1, 'a', true, null]}]\n";
+    let headers = [("content-type", "application/yaml")];
+    let answer = api.send("org:acme", Method::PUT, path, Some(json!(yaml)), &headers).await;
+    assert_eq!(answer.body[3]["when"], json!([{ "pointer": "/n", "in": [1, "a", true, null] }]));
+    let one = format!("{path}?targetType=user&idOrPattern=*&primitive=echo");
+    for (name, status) in [("&name=large", 200), ("&name=large", 404), ("", 200), ("&name=trial", 200)] {
+        let gone = api.send("org:acme", Method::DELETE, &format!("{one}{name}"), None, &[]).await;
+        assert_eq!(gone.status.as_u16(), status, "{name}: {}", gone.body);
+    }
+    assert_eq!(api.get("org:acme", path).await.body.as_array().unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn a_binding_whose_conditions_make_no_sense_is_refused_with_their_place() {
+    let api = Api::start().await;
+    let put = async |extra: Value| {
+        let answer = api.put("org:acme", "/api/policy/orgs/acme/bindings", bound(extra.clone())).await;
+        assert_eq!(answer.status, StatusCode::BAD_REQUEST, "{extra}: {}", answer.body);
+        let text = |name: &str| answer.body[name].as_str().unwrap().to_owned();
+        (text("code"), text("detail"))
+    };
+    let when = |condition: Value| json!({ "when": [condition] });
+    let at = |test: &str, value: Value| json!({ "when": [{ "pointer": "/a", test: value }] });
+    let good = json!({ "pointer": "/a", "equals": 1 });
+    for (extra, said) in [
+        (json!({ "approval": true }), "approval needs `when`"),
+        (json!({ "approval": true, "when": [good] }), "`allowed` set to true"),
+        (json!({ "allowed": true, "when": [good] }), "allows nothing"),
+        (json!({ "when": vec![good.clone(); 9] }), "at most 8"),
+        (json!({ "when": [good, { "pointer": "a", "equals": 1 }] }), "when[1]: pointer"),
+        (when(json!({ "pointer": "/a" })), "when[0]: exactly one of"),
+        (when(json!({ "pointer": "/a", "equals": 1, "glob": "*" })), "when[0]: exactly one of"),
+        (when(json!({ "pointer": format!("/{}", "x".repeat(256)), "equals": 1 })), "when[0]: pointer"),
+        (when(json!({ "pointer": "/~2", "equals": 1 })), "when[0]: pointer"),
+        (at("equals", json!([1])), "when[0]: equals"),
+        (at("equals", json!({})), "when[0]: equals"),
+        (at("equals", json!("x".repeat(511))), "when[0]: equals"),
+        (at("equals", json!(1e300)), "when[0]: equals: a number beyond"),
+        (at("in", json!([])), "when[0]: in"),
+        (at("in", json!(vec![1; 65])), "when[0]: in"),
+        (at("in", json!([[1]])), "when[0]: in"),
+        (at("glob", json!("x".repeat(513))), "when[0]: glob"),
+        (at("range", json!({})), "when[0]: range"),
+        (at("range", json!({ "min": 2, "max": 1 })), "when[0]: range"),
+        (at("range", json!({ "min": 9_007_199_254_740_993.5 })), "when[0]: range"),
+        (json!({ "name": "Large" }), "name must be"),
+        (json!({ "name": "a b" }), "name must be"),
+        (json!({ "name": "x".repeat(65) }), "name must be"),
+    ] {
+        let (code, detail) = put(extra).await;
+        assert!(code == "invalid_params" && detail.contains(said), "{said}: {code} {detail}");
+    }
+    for extra in [
+        when(json!({ "equals": 1 })),
+        when(json!({ "pointer": "/a", "matches": "x" })),
+        when(json!({ "pointer": 1, "equals": 1 })),
+        when(json!("/a")),
+        at("range", json!({ "above": 1 })),
+        at("range", json!({ "min": "1" })),
+        at("in", json!(1)),
+        at("glob", json!(1)),
+        json!({ "when": {} }),
+        json!({ "observe": "yes" }),
+        json!({ "approve": true }),
+        json!({ "name": 1 }),
+    ] {
+        assert_eq!(put(extra).await.0, "invalid_body");
+    }
+    assert_eq!(api.get("org:acme", "/api/policy/orgs/acme/bindings").await.body, json!([]));
+}
+
+#[tokio::test]
+async fn explain_shows_what_rules_say_of_arguments_and_what_is_only_observed() {
+    let mut api = Api::start().await;
+    api.put("platform", DEMO, sample("demo")).await;
+    let path = "/api/policy/orgs/acme/bindings";
+    let loud = json!([{ "pointer": "/message", "glob": "*!" }]);
+    let secret = json!([{ "pointer": "/message", "equals": "secret" }]);
+    let asks = bound(json!({ "allowed": true, "approval": true, "when": loud, "name": "loud" }));
+    let denies = bound(json!({ "when": secret, "name": "secret" }));
+    let trial = bound(json!({ "observe": true, "name": "trial" }));
+    for body in [&asks, &denies, &trial] {
+        api.put("org:acme", path, body.clone()).await;
+    }
+    api.published(|snapshot| snapshot.revision == 4).await;
+    let ask = async |arguments: Option<Value>| {
+        let mut question = json!({ "org": "acme", "user": "alice", "server": "demo", "primitive": "echo", "protocol": "mcp" });
+        if let Some(arguments) = arguments {
+            question["arguments"] = arguments;
+        }
+        let answer =
+            api.send("org:acme:read", Method::POST, "/api/policy/explain", Some(question), &[]).await;
+        assert_eq!(answer.status, StatusCode::OK, "{}", answer.body);
+        answer.body
+    };
+    let none = ask(None).await;
+    assert_eq!((&none["outcome"], none.get("observed")), (&json!("allowed"), None));
+    let rule = |binding: &Value, holds: Value| json!({ "binding": binding, "holds": holds });
+    assert_eq!(
+        none["rules"],
+        json!([rule(&asks, json!(null)), rule(&denies, json!(null)), rule(&trial, json!(true))])
+    );
+    let quiet = ask(Some(json!({ "message": "hi" }))).await;
+    assert_eq!((&quiet["outcome"], &quiet["decidedBy"]["stage"]), (&json!("allowed"), &json!("bindings")));
+    assert_eq!(quiet["observed"], json!({ "outcome": "denied", "binding": trial }));
+    assert_eq!(quiet["rules"][0]["holds"], false);
+    let loud = ask(Some(json!({ "message": "hi!" }))).await;
+    assert_eq!((&loud["outcome"], &loud["allowed"]), (&json!("needs_approval"), &json!(true)));
+    assert_eq!(loud["decidedBy"], json!({ "stage": "arguments", "binding": asks }));
+    assert_eq!(loud["rules"][0]["holds"], true);
+    let secret = ask(Some(json!({ "message": "secret" }))).await;
+    assert_eq!((&secret["outcome"], &secret["allowed"]), (&json!("denied"), &json!(false)));
+    assert_eq!(secret["decidedBy"], json!({ "stage": "arguments", "binding": denies }));
+    let misfit = ask(Some(json!({ "message": 1 }))).await;
+    assert_eq!(
+        (&misfit["outcome"], &misfit["decidedBy"]["pointer"]),
+        (&json!("invalid_arguments"), &json!("/message"))
+    );
+}
+
 #[tokio::test]
 async fn a_limit_that_makes_no_sense_is_refused_with_its_place() {
     let api = Api::start().await;

@@ -69,6 +69,7 @@ async fn an_org_at_its_budget_is_told_so_and_may_still_shrink() {
             primitive: long(number),
             protocol: "*".into(),
             allowed: false,
+            ..BindingRecord::default()
         };
         api.store.put_binding(&change(), &record).await.unwrap();
     }
@@ -135,6 +136,7 @@ async fn what_an_older_version_stored_is_denied_and_named_and_the_rest_goes_on()
         primitive: "echo".into(),
         protocol: "*".into(),
         allowed: false,
+        ..BindingRecord::default()
     };
     api.store.put_binding(&change(), &unknown).await.unwrap();
     let hidden =

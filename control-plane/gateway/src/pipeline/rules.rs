@@ -1,0 +1,64 @@
+//! What the bindings of the caller's org say of a call's arguments (`when`), and what those would have done that are only
+//! observed. Asked once the arguments fit their schema, and again where an inspector has looked at them.
+//!
+//! Keeps true: nothing here hides anything (I-10): what is refused is listed, and its refusal names the arguments; what is
+//! observed changes nothing, and is counted once for each call. What somebody types or looks for is no call yet. Who
+//! decides is asked when a call begins: a rule that comes into force later does not end it.
+
+use asp_snapshot::Snapshot;
+use asp_snapshot::policy::{Decision, Effect, Observed, in_words};
+use serde_json::Value;
+
+use crate::call::Call;
+use crate::call::outcome::Refusal;
+use crate::telemetry::metrics::Metrics;
+
+/// Whether a person must approve the call for its arguments.
+pub fn check(
+    snapshot: &Snapshot,
+    metrics: &Metrics,
+    call: &Call,
+    arguments: &Value,
+) -> Result<bool, Refusal> {
+    let Some(Decision { effect, by, observed }) = decision(snapshot, call, arguments) else {
+        return Ok(false);
+    };
+    if let Some(seen) = observed {
+        count(metrics, call, &seen, effect);
+    }
+    // What is decided without a look at the arguments, entitlement has decided already.
+    let by = by.filter(|binding| !binding.when.is_empty());
+    call.ruling.decides(by.as_deref().map(in_words));
+    match (by, effect) {
+        (Some(binding), Effect::Deny) => {
+            let pointers: Vec<&str> = binding.when.iter().map(|when| when.pointer.as_str()).collect();
+            Err(Refusal::Barred(format!(
+                "a rule denies this call for its arguments ({})",
+                pointers.join(", ")
+            )))
+        }
+        (Some(_), Effect::Approve) => Ok(true),
+        _ => Ok(false),
+    }
+}
+
+/// Counts what an observed binding would have done with a call that is hidden from its caller.
+pub fn observe_hidden(snapshot: &Snapshot, metrics: &Metrics, call: &Call) {
+    // Nobody has looked at the arguments, so no condition holds.
+    let decision = decision(snapshot, call, &Value::Null);
+    if let Some(Decision { effect: Effect::Deny, observed: Some(seen), .. }) = decision {
+        count(metrics, call, &seen, Effect::Deny);
+    }
+}
+
+fn decision(snapshot: &Snapshot, call: &Call, arguments: &Value) -> Option<Decision> {
+    let Call { caller, entry, protocol, aim, .. } = call;
+    let is_asked = aim.is_done() && snapshot.policy.has_rules(caller);
+    is_asked.then(|| snapshot.policy.decide(caller, &entry.primitive, *protocol, arguments))
+}
+
+fn count(metrics: &Metrics, call: &Call, seen: &Observed, did: Effect) {
+    if call.ruling.observes(seen.effect.as_str(), in_words(&seen.by)) {
+        metrics.observed(seen.effect, did);
+    }
+}

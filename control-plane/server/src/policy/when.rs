@@ -1,0 +1,140 @@
+//! What a binding asks of a call's arguments, as admins write it, as it is stored and as a snapshot has it.
+//!
+//! Refuses, with the place, whatever gateways would not take (`asp_snapshot::policy::condition`).
+
+use asp_proto::snapshot::condition::Test;
+use asp_proto::snapshot::{Condition, Range as RangeMessage, Scalars};
+use asp_snapshot::policy::condition;
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::{Number, Value};
+use utoipa::ToSchema;
+
+/// One condition: exactly one of `equals`, `in`, `glob` and `range`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct When {
+    /// JSON Pointer (RFC 6901) into the arguments, their defaults filled in
+    pub pointer: String,
+    /// A string, number, boolean or null. Numbers are compared by value, integers of 64 bits exactly
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "even_null")]
+    #[schema(value_type = Option<Object>)]
+    pub equals: Option<Value>,
+    /// 1 to 64 of such values
+    #[serde(default, rename = "in", skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Vec<Object>>)]
+    pub any_of: Option<Vec<Value>>,
+    /// Of a string: `*` stands for any text, nothing else is special
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub glob: Option<String>,
+    /// Of a number
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub range: Option<Range>,
+}
+
+/// The ends are included; one of them may be left out.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Range {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<f64>)]
+    pub min: Option<Number>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<f64>)]
+    pub max: Option<Number>,
+}
+
+/// A null that stands there is a value; only what does not stand there is none.
+fn even_null<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Value>, D::Error> {
+    Value::deserialize(deserializer).map(Some)
+}
+
+/// The text that is stored; `Err` says which condition is wrong, and what is wrong with it.
+pub fn to_store(list: &[When]) -> Result<String, String> {
+    if list.is_empty() {
+        return Ok(String::new());
+    }
+    if list.len() > condition::MAX_CONDITIONS {
+        return Err(format!("when: at most {} conditions", condition::MAX_CONDITIONS));
+    }
+    for (place, when) in list.iter().enumerate() {
+        let compiled = message(when).and_then(|message| condition::Condition::compile(&message));
+        compiled.map_err(|fault| format!("when[{place}]: {fault}"))?;
+    }
+    serde_json::to_string(list).map_err(|error| error.to_string())
+}
+
+/// What a stored text says to gateways.
+pub fn stored(text: &str) -> Result<Vec<Condition>, String> {
+    shown(text)?.iter().map(message).collect()
+}
+
+/// What a stored text says to admins.
+pub fn shown(text: &str) -> Result<Vec<When>, String> {
+    if text.is_empty() {
+        return Ok(Vec::new());
+    }
+    serde_json::from_str(text).map_err(|error| error.to_string())
+}
+
+fn message(when: &When) -> Result<Condition, String> {
+    let When { pointer, equals, any_of, glob, range } = when;
+    let json = |value: &Value| value.to_string();
+    let scalars = |json: Vec<String>| Scalars { json };
+    let test = match (equals, any_of, glob, range) {
+        (Some(value), None, None, None) => Test::Equals(scalars(vec![json(value)])),
+        (None, Some(values), None, None) => Test::In(scalars(values.iter().map(json).collect())),
+        (None, None, Some(glob), None) => Test::Glob(glob.clone()),
+        (None, None, None, Some(Range { min, max })) => {
+            let end = |number: &Option<Number>| number.as_ref().map(Number::to_string).unwrap_or_default();
+            Test::Range(RangeMessage { min: end(min), max: end(max) })
+        }
+        _ => return Err("exactly one of equals, in, glob and range is needed".to_owned()),
+    };
+    Ok(Condition { pointer: pointer.clone(), test: Some(test) })
+}
+
+/// A snapshot's condition as admins see it.
+pub fn body(condition: &Condition) -> When {
+    let values = |scalars: &Scalars| {
+        let values = scalars.json.iter().map(|text| serde_json::from_str(text).unwrap_or_default());
+        values.collect::<Vec<Value>>()
+    };
+    let mut when =
+        When { pointer: condition.pointer.clone(), equals: None, any_of: None, glob: None, range: None };
+    match &condition.test {
+        Some(Test::Equals(one)) => when.equals = values(one).into_iter().next(),
+        Some(Test::In(some)) => when.any_of = Some(values(some)),
+        Some(Test::Glob(glob)) => when.glob = Some(glob.clone()),
+        Some(Test::Range(RangeMessage { min, max })) => {
+            let end = |text: &str| serde_json::from_str(text).ok();
+            when.range = Some(Range { min: end(min), max: end(max) });
+        }
+        None => {}
+    }
+    when
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_stored_published_and_shown_alike() {
+        let written = json!([
+            {"pointer": "/amount", "range": {"min": 1000.5}},
+            {"pointer": "/amount", "range": {"min": -1, "max": 9_007_199_254_740_993_u64}},
+            {"pointer": "/to", "glob": "*@example.com"},
+            {"pointer": "", "equals": null},
+            {"pointer": "/mode", "in": ["a", 1, true, null]},
+        ]);
+        let list: Vec<When> = serde_json::from_value(written.clone()).unwrap();
+        let text = to_store(&list).unwrap();
+        assert_eq!(shown(&text).unwrap(), list);
+        let published = stored(&text).unwrap();
+        assert_eq!(published.iter().map(body).collect::<Vec<_>>(), list);
+        assert_eq!(serde_json::to_value(&list).unwrap(), written);
+        assert_eq!((to_store(&[]).as_deref(), stored("").map(|list| list.len())), (Ok(""), Ok(0)));
+    }
+}

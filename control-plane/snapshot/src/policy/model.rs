@@ -1,0 +1,449 @@
+//! Policy against a model that is as simple as it can be: every binding is looked at for every call, and conditions are
+//! tried in the plainest way. Each rule of the model can be turned round, and a model with any one of them turned must
+//! disagree: a rule that no triple tells apart is not tested.
+
+use std::cmp::Ordering;
+
+use asp_proto::snapshot::condition::Test;
+use asp_proto::snapshot::{Condition, Range, Scalars};
+use serde_json::json;
+
+use super::*;
+
+/// Triples of bindings, a caller with a primitive, and arguments.
+const TRIPLES: u64 = 10_000;
+
+/// What may be turned round.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Turned {
+    OrgsAreApart,
+    TargetsAreOfTheirKind,
+    OtherProtocolsDoNotCount,
+    PrimitivesBeforeTargets,
+    TargetsBeforeKinds,
+    KindsBeforeProtocols,
+    ExactBeforePrefix,
+    LongerPrefixesFirst,
+    TokensBeforeUsers,
+    UsersBeforeGroups,
+    NamedProtocolsFirst,
+    DenialsBeforeAllows,
+    DenialsBeforeApprovals,
+    ApprovalsBeforeAllows,
+    HiddenStaysHidden,
+    ConditionsHideNothing,
+    MoreSpecificAllowsBeatConditions,
+    AllConditionsHold,
+    DangerousNeedsApproval,
+    ObservedIsNotEnforced,
+    ObservedCountsWhereItDecides,
+    AbsentFulfilsNothing,
+    ContainersFulfilNothing,
+    RangesHaveTheirEnds,
+    NumbersByValue,
+    IntegersExactly,
+    NumbersAreNoTexts,
+    GlobsFromTheStart,
+    GlobsToTheEnd,
+    TextsByteByByte,
+}
+
+const ALL: [Turned; 30] = {
+    use Turned::*;
+    [
+        OrgsAreApart,
+        TargetsAreOfTheirKind,
+        OtherProtocolsDoNotCount,
+        PrimitivesBeforeTargets,
+        TargetsBeforeKinds,
+        KindsBeforeProtocols,
+        ExactBeforePrefix,
+        LongerPrefixesFirst,
+        TokensBeforeUsers,
+        UsersBeforeGroups,
+        NamedProtocolsFirst,
+        DenialsBeforeAllows,
+        DenialsBeforeApprovals,
+        ApprovalsBeforeAllows,
+        HiddenStaysHidden,
+        ConditionsHideNothing,
+        MoreSpecificAllowsBeatConditions,
+        AllConditionsHold,
+        DangerousNeedsApproval,
+        ObservedIsNotEnforced,
+        ObservedCountsWhereItDecides,
+        AbsentFulfilsNothing,
+        ContainersFulfilNothing,
+        RangesHaveTheirEnds,
+        NumbersByValue,
+        IntegersExactly,
+        NumbersAreNoTexts,
+        GlobsFromTheStart,
+        GlobsToTheEnd,
+        TextsByteByByte,
+    ]
+};
+
+/// One triple.
+struct Triple {
+    enforced: Vec<Binding>,
+    observed: Vec<Binding>,
+    caller: Caller,
+    primitive: Primitive,
+    protocol: Protocol,
+    arguments: Value,
+}
+
+/// Whether it is listed, what becomes of a call, what would have become of it where an observed binding decides.
+type Said = (bool, Effect, Option<Effect>);
+
+impl Triple {
+    fn real(&self) -> Said {
+        let policy = Policy::new(self.enforced.clone(), self.observed.clone()).unwrap();
+        let listed = policy.rule(&self.caller, &self.primitive, self.protocol);
+        let decision = policy.decide(&self.caller, &self.primitive, self.protocol, &self.arguments);
+        (
+            !matches!(listed, Ruling::Denied(_)),
+            decision.effect,
+            decision.observed.map(|observed| observed.effect),
+        )
+    }
+
+    fn model(&self, turned: Option<Turned>) -> Said {
+        let is = |rule: Turned| turned != Some(rule);
+        let seen: Vec<(&Binding, bool)> = self.observed.iter().map(|binding| (binding, true)).collect();
+        let mut bound: Vec<(&Binding, bool)> = self.enforced.iter().map(|binding| (binding, false)).collect();
+        if !is(Turned::ObservedIsNotEnforced) {
+            bound.extend(seen.iter().copied());
+        }
+        let (effect, _) = self.call(&bound, &is);
+        let listed = self.base(&bound, &is).is_none_or(|(binding, _)| binding.allowed);
+        let all: Vec<(&Binding, bool)> = bound.iter().copied().chain(seen.iter().copied()).collect();
+        let (would, by_observed) = self.call(&all, &is);
+        let applies = |binding: &Binding| self.applies(binding, &is) && self.holds(binding, &is);
+        let counts = if is(Turned::ObservedCountsWhereItDecides) {
+            by_observed
+        } else {
+            self.observed.iter().any(applies)
+        };
+        (listed, effect, counts.then_some(would))
+    }
+
+    fn applies(&self, binding: &Binding, is: &dyn Fn(Turned) -> bool) -> bool {
+        let Caller { org, user, wcit, groups, .. } = &self.caller;
+        let fits = |pattern: &str, name: &str| match pattern.strip_suffix('*') {
+            Some(prefix) => name.starts_with(prefix),
+            None => name == pattern,
+        };
+        let mut names: Vec<(TargetKind, &str)> = vec![(TargetKind::User, user), (TargetKind::Wcit, wcit)];
+        names.extend(groups.iter().map(|group| (TargetKind::Group, group.as_str())));
+        let of_kind = |kind| kind == binding.target_kind() || !is(Turned::TargetsAreOfTheirKind);
+        let named = names.iter().any(|(kind, name)| of_kind(*kind) && fits(&binding.target, name));
+        let protocol = binding.protocol() == Protocol::Unspecified || binding.protocol() == self.protocol;
+        (&binding.org == org || !is(Turned::OrgsAreApart))
+            && named
+            && fits(&binding.primitive, &self.primitive.id)
+            && (protocol || !is(Turned::OtherProtocolsDoNotCount))
+    }
+
+    /// The binding that decides what is listed.
+    fn base<'a>(
+        &self,
+        bindings: &[(&'a Binding, bool)],
+        is: &dyn Fn(Turned) -> bool,
+    ) -> Option<(&'a Binding, bool)> {
+        let plain = |binding: &Binding| binding.when.is_empty() || !is(Turned::ConditionsHideNothing);
+        self.best(bindings, is, &plain)
+    }
+
+    fn call(&self, bindings: &[(&Binding, bool)], is: &dyn Fn(Turned) -> bool) -> (Effect, bool) {
+        let base = self.base(bindings, is);
+        let argued = self.best(bindings, is, &|binding| !binding.when.is_empty() && self.holds(binding, is));
+        let beats = |one: &Binding, other: &Binding| self.order(one, other, is).is_ge();
+        match (base, argued) {
+            (Some((base, seen)), _) if !base.allowed && is(Turned::HiddenStaysHidden) => (Effect::Deny, seen),
+            (Some((base, seen)), Some((argued, _)))
+                if is(Turned::MoreSpecificAllowsBeatConditions) && !beats(argued, base) =>
+            {
+                (effect(base), seen)
+            }
+            (_, Some((argued, seen))) => (effect(argued), seen),
+            (Some((base, seen)), None) => (effect(base), seen),
+            (None, None) if is_dangerous(&self.primitive) && is(Turned::DangerousNeedsApproval) => {
+                (Effect::Approve, false)
+            }
+            (None, None) => (Effect::Allow, false),
+        }
+    }
+
+    fn best<'a>(
+        &self,
+        bindings: &[(&'a Binding, bool)],
+        is: &dyn Fn(Turned) -> bool,
+        which: &dyn Fn(&Binding) -> bool,
+    ) -> Option<(&'a Binding, bool)> {
+        let mut best: Option<(&Binding, bool)> = None;
+        for (binding, seen) in bindings {
+            if !self.applies(binding, is) || !which(binding) {
+                continue;
+            }
+            // Of equals an enforced one.
+            if best.is_none_or(|(known, _)| self.order(binding, known, is).is_gt()) {
+                best = Some((*binding, *seen));
+            }
+        }
+        best
+    }
+
+    fn order(&self, one: &Binding, other: &Binding, is: &dyn Fn(Turned) -> bool) -> Ordering {
+        let pattern = |pattern: &str| match pattern.strip_suffix('*') {
+            None if is(Turned::ExactBeforePrefix) => 1_000,
+            None => -1_000,
+            Some(prefix) if is(Turned::LongerPrefixesFirst) => prefix.len() as i32,
+            Some(prefix) => -(prefix.len() as i32),
+        };
+        let kind = |binding: &Binding| match binding.target_kind() {
+            TargetKind::Wcit if is(Turned::TokensBeforeUsers) => 30,
+            TargetKind::Wcit => 15,
+            TargetKind::User if is(Turned::UsersBeforeGroups) => 20,
+            TargetKind::User => 5,
+            _ => 10,
+        };
+        let protocol = |binding: &Binding| {
+            (binding.protocol() != Protocol::Unspecified) == is(Turned::NamedProtocolsFirst)
+        };
+        let severity = |binding: &Binding| match effect(binding) {
+            Effect::Deny if !is(Turned::DenialsBeforeAllows) => 0,
+            Effect::Deny if !is(Turned::DenialsBeforeApprovals) => 15,
+            Effect::Deny => 30,
+            Effect::Approve if !is(Turned::ApprovalsBeforeAllows) => 5,
+            Effect::Approve => 20,
+            Effect::Allow => 10,
+        };
+        let by_primitive = pattern(&one.primitive).cmp(&pattern(&other.primitive));
+        let by_target = pattern(&one.target).cmp(&pattern(&other.target));
+        let by_kind = kind(one).cmp(&kind(other));
+        let by_protocol = protocol(one).cmp(&protocol(other));
+        let names = match is(Turned::PrimitivesBeforeTargets) {
+            true if is(Turned::TargetsBeforeKinds) => by_primitive.then(by_target).then(by_kind),
+            true => by_primitive.then(by_kind).then(by_target),
+            false => by_target.then(by_primitive).then(by_kind),
+        };
+        let names = match is(Turned::KindsBeforeProtocols) {
+            true => names.then(by_protocol),
+            false => by_primitive.then(by_target).then(by_protocol).then(by_kind),
+        };
+        names.then(severity(one).cmp(&severity(other)))
+    }
+
+    fn holds(&self, binding: &Binding, is: &dyn Fn(Turned) -> bool) -> bool {
+        let mut each = binding.when.iter().map(|condition| self.fulfilled(condition, is));
+        if is(Turned::AllConditionsHold) { each.all(|holds| holds) } else { each.any(|holds| holds) }
+    }
+
+    fn fulfilled(&self, condition: &Condition, is: &dyn Fn(Turned) -> bool) -> bool {
+        let mut found = &self.arguments;
+        for name in condition.pointer.split('/').skip(1) {
+            match found.get(name) {
+                Some(inner) => found = inner,
+                None => return !is(Turned::AbsentFulfilsNothing),
+            }
+        }
+        if found.is_array() || found.is_object() {
+            return !is(Turned::ContainersFulfilNothing);
+        }
+        let value = |text: &String| serde_json::from_str::<Value>(text).unwrap();
+        match condition.test.as_ref().unwrap() {
+            Test::Equals(list) | Test::In(list) => {
+                list.json.iter().map(value).any(|value| equal(&value, found, is))
+            }
+            Test::Glob(glob) => found.as_str().is_some_and(|text| {
+                let start = if is(Turned::GlobsFromTheStart) { "" } else { "*" };
+                let end = if is(Turned::GlobsToTheEnd) { "" } else { "*" };
+                globbed(format!("{start}{glob}{end}").as_bytes(), text.as_bytes())
+            }),
+            Test::Range(Range { min, max }) => {
+                let ends = is(Turned::RangesHaveTheirEnds);
+                let Some(number) = halves(found, is) else { return false };
+                let is_from = |end: &String| {
+                    let end = halves(&value(end), is).unwrap();
+                    number > end || (ends && number == end)
+                };
+                let is_to = |end: &String| {
+                    let end = halves(&value(end), is).unwrap();
+                    number < end || (ends && number == end)
+                };
+                (min.is_empty() || is_from(min)) && (max.is_empty() || is_to(max))
+            }
+        }
+    }
+}
+
+fn effect(binding: &Binding) -> Effect {
+    match (binding.approval, binding.allowed) {
+        (true, _) => Effect::Approve,
+        (false, true) => Effect::Allow,
+        (false, false) => Effect::Deny,
+    }
+}
+
+/// Twice the number: all that are made here are halves of integers.
+fn halves(value: &Value, is: &dyn Fn(Turned) -> bool) -> Option<i128> {
+    let integer = value.as_i64().map(i128::from).or(value.as_u64().map(i128::from));
+    match integer {
+        Some(integer) if is(Turned::IntegersExactly) => Some(integer * 2),
+        _ => value.as_f64().map(|double| (double * 2.0) as i128),
+    }
+}
+
+fn equal(one: &Value, other: &Value, is: &dyn Fn(Turned) -> bool) -> bool {
+    let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+    match (one, other) {
+        (Value::Number(_), Value::Number(_)) if is(Turned::NumbersByValue) => {
+            halves(one, is) == halves(other, is)
+        }
+        (Value::String(one), Value::String(other)) if !is(Turned::TextsByteByByte) => {
+            one.to_lowercase() == other.to_lowercase()
+        }
+        (one, other) if !is(Turned::NumbersAreNoTexts) => text(one) == text(other),
+        (one, other) => one == other,
+    }
+}
+
+/// Every way to share the text out.
+fn globbed(glob: &[u8], text: &[u8]) -> bool {
+    match glob.split_first() {
+        None => text.is_empty(),
+        Some((b'*', rest)) => (0..=text.len()).any(|from| globbed(rest, &text[from..])),
+        Some((byte, rest)) => text.first() == Some(byte) && globbed(rest, &text[1..]),
+    }
+}
+
+/// Xorshift (Marsaglia): the same triples in every run.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 % bound as u64) as usize
+    }
+
+    fn of<T: Clone>(&mut self, list: &[T]) -> T {
+        list[self.below(list.len())].clone()
+    }
+}
+
+fn condition(random: &mut Random) -> Condition {
+    const NUMBERS: [&str; 8] =
+        ["1", "1.0", "1.5", "-2", "9007199254740993", "9007199254740992", "18446744073709551615", "0"];
+    const SCALARS: [&str; 8] = ["1", "1.0", "9007199254740993", "\"1\"", "\"eu\"", "\"EU\"", "true", "null"];
+    let list = |json: Vec<&str>| Scalars { json: json.into_iter().map(str::to_owned).collect() };
+    let test = match random.below(5) {
+        0 => Test::Equals(list(vec![random.of(&SCALARS)])),
+        1 => Test::In(list((0..=random.below(3)).map(|_| random.of(&SCALARS)).collect())),
+        2 => Test::Glob(random.of(&["e*", "*u", "*", "eu", "a*b*a", "E*"]).to_owned()),
+        3 => Test::Range(Range { min: random.of(&NUMBERS).into(), max: String::new() }),
+        _ => Test::Range(Range { min: String::new(), max: random.of(&NUMBERS).into() }),
+    };
+    Condition { pointer: random.of(&["/a", "/a", "/b", "/o/c"]).into(), test: Some(test) }
+}
+
+fn binding(random: &mut Random) -> Binding {
+    let conditions = [0, 0, 1, 1, 1, 2];
+    let when: Vec<Condition> = (0..random.of(&conditions)).map(|_| condition(random)).collect();
+    let verdict = random.below(2) == 0;
+    Binding {
+        org: random.of(&["acme", "acme", "acme", "acme", "globex"]).into(),
+        target_kind: random.of(&[TargetKind::User, TargetKind::Wcit, TargetKind::Group]).into(),
+        target: random.of(&["*", "*", "n*", "na*", "name", "nape", "other"]).into(),
+        primitive: random.of(&["*", "p*", "pa*", "pay", "pay", "list"]).into(),
+        protocol: random
+            .of(&[Protocol::Unspecified, Protocol::Unspecified, Protocol::Mcp, Protocol::Rest])
+            .into(),
+        allowed: when.is_empty() && verdict,
+        approval: !when.is_empty() && verdict,
+        when,
+        name: String::new(),
+    }
+}
+
+fn triple(random: &mut Random) -> Triple {
+    let some = |random: &mut Random| (0..random.below(5)).map(|_| binding(random)).collect::<Vec<_>>();
+    let values = [
+        json!(1),
+        json!(1.0),
+        json!(1.5),
+        json!(-2),
+        json!(9_007_199_254_740_993_u64),
+        json!(9_007_199_254_740_992_u64),
+        json!(u64::MAX),
+        json!("1"),
+        json!("eu"),
+        json!("EU"),
+        json!("xeu"),
+        json!("eux"),
+        json!("aba"),
+        json!("abba"),
+        json!(true),
+        json!(null),
+        json!(["eu"]),
+        json!({"c": "eu"}),
+    ];
+    let mut arguments = json!({});
+    for name in ["a", "b"] {
+        if random.below(4) > 0 {
+            arguments[name] = random.of(&values);
+        }
+    }
+    if random.below(2) == 0 {
+        arguments["o"] = json!({"c": random.of(&values)});
+    }
+    let mut primitive =
+        Primitive { id: random.of(&["pay", "pay", "list", "x"]).into(), ..Primitive::default() };
+    if random.below(3) == 0 {
+        primitive.set_mutation(Mutation::Destructive);
+    }
+    Triple {
+        enforced: some(random),
+        observed: some(random),
+        caller: Caller {
+            org: "acme".into(),
+            user: random.of(&["name", "nape", "x"]).into(),
+            groups: vec![random.of(&["name", "nape"]).into(), "other".into()],
+            scopes: Vec::new(),
+            client: String::new(),
+            wcit: random.of(&["name", "nape", "x"]).into(),
+            digest: [0; 32],
+            issuer: String::new(),
+            issued_at: 0,
+            expires_at: u64::MAX,
+        },
+        primitive,
+        protocol: random.of(&[Protocol::Mcp, Protocol::Mcp, Protocol::Rest]),
+        arguments,
+    }
+}
+
+#[test]
+fn ten_thousand_triples_are_decided_as_the_model_does_and_as_none_with_one_rule_turned() {
+    let mut random = Random(0x9e37_79b9_7f4a_7c15);
+    let mut differences = [0_u32; ALL.len()];
+    let mut effects = [0_u32; 3];
+    let mut observed = 0_u32;
+    for number in 0..TRIPLES {
+        let triple = triple(&mut random);
+        let real = triple.real();
+        assert_eq!(real, triple.model(None), "triple {number}: {:?} {:?}", triple.enforced, triple.observed);
+        effects[real.1 as usize] += 1;
+        observed += u32::from(real.2.is_some());
+        for (turned, differences) in ALL.iter().zip(&mut differences) {
+            *differences += u32::from(real != triple.model(Some(*turned)));
+        }
+    }
+    assert!(effects.iter().all(|count| *count > 500) && observed > 500, "{effects:?}, {observed} observed");
+    for (turned, differences) in ALL.iter().zip(differences) {
+        assert!(differences > 0, "{turned:?}: a model without it decides alike");
+    }
+}

@@ -1,0 +1,180 @@
+//! The bindings of one org that ask about arguments (`when`), and those that are only observed.
+//!
+//! Keeps true: lists never ask them. They are looked at one after the other for each call, and are few
+//! (`asp_store::control::MAX_RULES_PER_ORG`). Who overrules whom is the one order of policy (ADR 10): of bindings that
+//! are equally specific a denial comes first, then one that asks for approval.
+
+use std::sync::Arc;
+
+use asp_edge::{Caller, names};
+use asp_proto::snapshot::{Binding, Protocol, TargetKind};
+use serde_json::Value;
+
+use super::condition::{Condition, MAX_CONDITIONS};
+
+/// What a binding, or all of them, would have done with a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Effect {
+    Allow,
+    /// A person must approve it.
+    Approve,
+    Deny,
+}
+
+impl Effect {
+    /// What `binding` has.
+    pub fn of(binding: &Binding) -> Effect {
+        match (binding.approval, binding.allowed) {
+            (true, _) => Effect::Approve,
+            (false, true) => Effect::Allow,
+            (false, false) => Effect::Deny,
+        }
+    }
+
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Effect::Allow => "allow",
+            Effect::Approve => "approve",
+            Effect::Deny => "deny",
+        }
+    }
+}
+
+/// How specific a binding is for a call that it names: by primitive, target, kind of target and protocol, then what it
+/// does.
+pub(super) type Rank = (usize, usize, u8, u8, Effect);
+
+/// Of a binding that names the caller's target and the primitive; `None` where it is for another protocol. How specific
+/// a pattern is depends on the pattern alone, whoever it names.
+pub(super) fn rank(binding: &Binding, protocol: Protocol) -> Option<Rank> {
+    let by_pattern = |pattern: &str| match pattern.strip_suffix('*') {
+        None => usize::MAX,
+        Some(prefix) => prefix.len(),
+    };
+    let by_kind = match binding.target_kind() {
+        TargetKind::Wcit => 2,
+        TargetKind::User => 1,
+        TargetKind::Group | TargetKind::Unspecified => 0,
+    };
+    let by_protocol = match binding.protocol() {
+        Protocol::Unspecified => 0,
+        named if named == protocol => 1,
+        _ => return None,
+    };
+    let (primitive, target) = (by_pattern(&binding.primitive), by_pattern(&binding.target));
+    Some((primitive, target, by_kind, by_protocol, Effect::of(binding)))
+}
+
+/// Bindings with their conditions.
+#[derive(Default)]
+pub(super) struct Rules {
+    enforced: Vec<Rule>,
+    observed: Vec<Rule>,
+}
+
+struct Rule {
+    binding: Arc<Binding>,
+    when: Vec<Condition>,
+}
+
+impl Rule {
+    fn concerns(&self, caller: &Caller, primitive: &str) -> bool {
+        let names = |name: &str| names::matches(&self.binding.target, name);
+        let names_caller = match self.binding.target_kind() {
+            TargetKind::Wcit => names(&caller.wcit),
+            TargetKind::User => names(&caller.user),
+            TargetKind::Group => caller.groups.iter().any(|group| names(group)),
+            TargetKind::Unspecified => false,
+        };
+        names_caller && names::matches(&self.binding.primitive, primitive)
+    }
+}
+
+/// A binding that is not in the matrix, and names a caller and a primitive.
+#[derive(Clone, Copy, Debug)]
+pub struct Concerning<'a> {
+    pub binding: &'a Binding,
+    pub observed: bool,
+    /// Whether all of its conditions hold; one without conditions always does.
+    pub holds: bool,
+}
+
+/// A call that rules are asked about.
+pub(super) struct Asked<'a> {
+    pub caller: &'a Caller,
+    pub primitive: &'a str,
+    pub protocol: Protocol,
+    pub arguments: &'a Value,
+}
+
+impl Rules {
+    pub(super) fn add(&mut self, binding: Binding, observed: bool) -> Result<(), String> {
+        let fault = |fault: String| {
+            let Binding { org, primitive, .. } = &binding;
+            format!("a binding of {org} on {primitive}: when: {fault}")
+        };
+        if binding.when.len() > MAX_CONDITIONS {
+            return Err(fault(format!("more than {MAX_CONDITIONS} conditions")));
+        }
+        let when = binding.when.iter().map(Condition::compile).collect::<Result<_, _>>().map_err(fault)?;
+        let rules = if observed { &mut self.observed } else { &mut self.enforced };
+        rules.push(Rule { binding: Arc::new(binding), when });
+        Ok(())
+    }
+
+    /// Whether a call may come to wait for a person's approval.
+    pub(super) fn may_ask(&self, caller: &Caller, primitive: &str, protocol: Protocol) -> bool {
+        self.enforced.iter().any(|rule| {
+            rule.binding.approval
+                && rank(&rule.binding, protocol).is_some()
+                && rule.concerns(caller, primitive)
+        })
+    }
+
+    /// The most specific of the enforced ones whose conditions hold.
+    pub(super) fn enforced(&self, asked: &Asked<'_>) -> Option<(Rank, &Arc<Binding>)> {
+        first(&self.enforced, asked, |_| true)
+    }
+
+    /// The same of those that are observed: of the ones without conditions, and of the ones with some.
+    pub(super) fn observed(&self, asked: &Asked<'_>) -> [Option<(Rank, &Arc<Binding>)>; 2] {
+        [
+            first(&self.observed, asked, |rule| rule.when.is_empty()),
+            first(&self.observed, asked, |rule| !rule.when.is_empty()),
+        ]
+    }
+
+    /// All that name the caller and the primitive.
+    pub(super) fn concerning<'a>(&'a self, asked: &'a Asked<'_>) -> impl Iterator<Item = Concerning<'a>> {
+        let all = [(&self.enforced, false), (&self.observed, true)];
+        all.into_iter().flat_map(move |(rules, observed)| {
+            rules.iter().filter(|rule| is_about(rule, asked)).map(move |rule| Concerning {
+                binding: &rule.binding,
+                observed,
+                holds: holds(rule, asked),
+            })
+        })
+    }
+}
+
+fn is_about(rule: &Rule, asked: &Asked<'_>) -> bool {
+    rank(&rule.binding, asked.protocol).is_some() && rule.concerns(asked.caller, asked.primitive)
+}
+
+fn holds(rule: &Rule, asked: &Asked<'_>) -> bool {
+    rule.when.iter().all(|condition| condition.holds(asked.arguments))
+}
+
+/// Of several that are equal in everything but their names any: they say the same.
+fn first<'a>(
+    rules: &'a [Rule],
+    asked: &Asked<'_>,
+    kind: impl Fn(&Rule) -> bool,
+) -> Option<(Rank, &'a Arc<Binding>)> {
+    let about = rules.iter().filter(|rule| kind(rule) && rule.concerns(asked.caller, asked.primitive));
+    let mut ranked: Vec<(Rank, &Rule)> =
+        about.filter_map(|rule| Some((rank(&rule.binding, asked.protocol)?, rule))).collect();
+    ranked.sort_by(|(one, _), (other, _)| other.cmp(one));
+    let found = ranked.into_iter().find(|(_, rule)| holds(rule, asked));
+    found.map(|(rank, rule)| (rank, &rule.binding))
+}
