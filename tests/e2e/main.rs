@@ -23,6 +23,7 @@ mod hostile_plugins;
 mod istio;
 mod local_replies;
 mod login;
+mod machines;
 mod main_job;
 mod message;
 mod on_behalf;
@@ -107,6 +108,7 @@ const MODULES: &[fn(&Shared) -> Vec<Trial>] = &[
     plugin_loss::trials,
     gateway_loss::trials,
     tokens::trials,
+    machines::trials,
     hosted_calls::trials,
     on_behalf::trials,
     policy::trials,

@@ -320,7 +320,7 @@ fn refused_by_the_edge(case: &Case, answer: &Response) -> bool {
         "parse_error",
         "body_too_large",
     ];
-    const UNJUDGED: [&str; 4] = ["/opaque/", "/either/", "/shared/", "/certs/"];
+    const UNJUDGED: [&str; 5] = ["/opaque/", "/either/", "/shared/", "/mixed/", "/certs/"];
     let mcp = case.request.path.split('?').next().is_some_and(|path| path.ends_with("/mcp"));
     let judged = !UNJUDGED.iter().any(|server| case.request.path.starts_with(server));
     answer.reason().is_some_and(|reason| {

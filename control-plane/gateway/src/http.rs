@@ -8,7 +8,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use asp_edge::{Admitted, Caller, Era, Face, Pending, Reason, Reply, Step, Trace, Verdict, reply};
+use asp_edge::{
+    Admitted, Caller, Era, Face, MACHINE_ISSUER, Pending, Reason, Reply, Step, Trace, Verdict, reply,
+};
 use asp_snapshot::Snapshot;
 use axum::body::{Body, Bytes};
 use axum::extract::{Request, State};
@@ -178,6 +180,8 @@ fn proved(gateway: &Gateway, request: Evaluated, caller: Option<Arc<Caller>>) ->
     }
     let Evaluated { snapshot, admitted, body } = request;
     let env = env(admitted.trace);
+    // A key may have gone while the body came.
+    let caller = caller.filter(|caller| caller.issuer != MACHINE_ISSUER || snapshot.machines.has(caller));
     let admitted = match caller {
         Some(caller) => gateway.edge().found(&snapshot.edge, admitted, caller, &env)?,
         None => return Err(gateway.edge().unproved(&snapshot.edge, &admitted, &env)),

@@ -300,7 +300,7 @@ impl Subscriptions {
         if stamp.revision < subscriber.stamp().revision {
             return 1;
         }
-        subscriber.end_streams_of(|caller| snapshot.edge.revoked(caller));
+        subscriber.end_streams_of(|caller| snapshot.revoked(caller));
         let uris = subscriber.watched();
         match views.seen(&subscriber.profile, &subscriber.caller(), &uris) {
             Some(seen) => {

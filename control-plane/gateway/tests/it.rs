@@ -40,6 +40,8 @@ mod limits;
 mod listen;
 #[path = "it/login.rs"]
 mod login;
+#[path = "it/machines.rs"]
+mod machines;
 #[path = "it/modern.rs"]
 mod modern;
 #[path = "it/one_pipeline.rs"]

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 use asp_proto::snapshot::{
     AuthScheme, Binding, EdgeSnapshot, ExposureException, GatewaySnapshot, Issuer, IssuerAccess, Limit,
-    Primitive, Region, RevokedBefore, Route, Upstream,
+    MachineKey, Primitive, Region, RevokedBefore, Route, Upstream,
 };
 use prost::Message as _;
 use sha2::{Digest, Sha256};
@@ -30,6 +30,7 @@ pub struct Inputs {
     pub exposure: Vec<ExposureException>,
     pub bindings: Vec<Binding>,
     pub observed_bindings: Vec<Binding>,
+    pub machine_keys: Vec<MachineKey>,
     pub limits: Vec<Limit>,
     pub routes: Vec<Route>,
     pub upstreams: Vec<Upstream>,
@@ -58,6 +59,7 @@ impl Default for Inputs {
             exposure: Vec::new(),
             bindings: Vec::new(),
             observed_bindings: Vec::new(),
+            machine_keys: Vec::new(),
             limits: Vec::new(),
             routes: Vec::new(),
             upstreams: Vec::new(),
@@ -123,6 +125,7 @@ pub fn assemble(inputs: Inputs) -> GatewaySnapshot {
         primitives: primitives.into_values().collect(),
         bindings: bindings(inputs.bindings),
         observed_bindings: bindings(inputs.observed_bindings),
+        machine_keys: sorted(inputs.machine_keys, |key| key.id.clone()),
         limits: sorted(inputs.limits, limit_key),
         upstreams: sorted(inputs.upstreams, |upstream| (upstream.name.clone(), upstream.url.clone())),
         regions: sorted(inputs.regions, |region| (region.org.clone(), region.region.clone())),

@@ -73,7 +73,7 @@ pub(crate) fn check_spec(spec: &Spec, findings: &mut Findings<'_>) {
 fn check_served(scheme: Scheme, path: &str, findings: &mut Findings<'_>) {
     if !scheme.is_served() {
         let message = format!("the scheme {} is not served yet: every call would be refused", scheme.word());
-        let hint = "use jwt with an issuer; in development mode `none` serves everybody";
+        let hint = "use jwt with an issuer, or psk for machines; in development mode `none` serves everybody";
         findings.add(FaultCode::NotServed, path, message, hint);
     }
 }

@@ -447,16 +447,13 @@ fn questions_are_flat_forms() {
 
 #[test]
 fn servers_are_judged_key_by_key() {
-    let table: [(&str, &[(&str, &str)]); 22] = [
+    let table: [(&str, &[(&str, &str)]); 24] = [
         ("", &[("missing_key", "/auth"), ("missing_key", "/protocols")]),
         ("protocols: []\nauth: {schemes: [jwt], issuers: [dev]}", &[("bad_value", "/protocols")]),
         ("protocols: [mcp, mcp]\nauth: {schemes: [jwt], issuers: [dev]}", &[("bad_value", "/protocols")]),
         ("protocols: [soap]\nauth: {schemes: [jwt], issuers: [dev]}", &[("bad_value", "/protocols/0")]),
         ("protocols: [mcp]\nauth: {schemes: [jwt]}", &[("auth_conflict", "/auth/issuers")]),
-        (
-            "protocols: [mcp]\nauth: {schemes: [psk], issuers: [dev]}",
-            &[("auth_conflict", "/auth/issuers"), ("not_served", "/auth/schemes/0")],
-        ),
+        ("protocols: [mcp]\nauth: {schemes: [psk], issuers: [dev]}", &[("auth_conflict", "/auth/issuers")]),
         ("protocols: [mcp]\nauth: {schemes: [none], scopes: [a]}", &[("auth_conflict", "/auth/schemes")]),
         (
             "protocols: [mcp]\nauth: {schemes: [jwt], issuers: [dev], scopes: [\"a b\"]}",
@@ -492,7 +489,9 @@ fn servers_are_judged_key_by_key() {
             "protocols: [rest, a2a]\ndescription: D\nauth: {schemes: [none]}",
             &[("unserved_protocol", "/protocols/1")],
         ),
-        ("protocols: [mcp]\nauth: {schemes: [psk]}", &[("not_served", "/auth/schemes/0")]),
+        ("protocols: [mcp]\nauth: {schemes: [psk]}", &[]),
+        ("protocols: [mcp]\nauth: {schemes: [jwt, opaque, psk], issuers: [dev]}", &[]),
+        ("protocols: [mcp]\nauth: {schemes: [none, psk]}", &[("auth_conflict", "/auth/schemes")]),
         ("protocols: [mcp]\nauth: {schemes: [opaque]}", &[("auth_conflict", "/auth/issuers")]),
         ("protocols: [mcp]\nauth: {schemes: [mtls]}", &[("not_served", "/auth/schemes/0")]),
     ];

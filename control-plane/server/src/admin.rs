@@ -16,6 +16,7 @@ pub mod gate;
 pub mod inline;
 pub mod issuers;
 pub mod lists;
+pub mod machines;
 pub mod openapi;
 pub mod params;
 pub mod policy;
@@ -138,6 +139,8 @@ pub fn router(state: Arc<AdminState>) -> Router {
             "/api/revocations",
             post(revocations::add).get(revocations::list).delete(revocations::delete_matching),
         )
+        .route("/api/machines/orgs/{org}/keys", post(machines::add).get(machines::list))
+        .route("/api/machines/orgs/{org}/keys/{id}", delete(machines::delete))
         .route("/api/revocations/{id}", delete(revocations::delete).get(revocations::get))
         .route("/api/login", get(issuers::login))
         .route("/api/issuers", get(issuers::list))

@@ -3,14 +3,18 @@
 //! Pure. Records come from the store and were validated on the way in; what becomes of one that no longer parses
 //! is for the caller to say ([`crate::catalog`]), except of a revocation: it is never left out.
 
+use asp_edge::MACHINE_ISSUER;
 use asp_proto::snapshot::{
-    Binding, EdgeSnapshot, ExposureException, Limit, Protocol, RevokedBefore, TargetKind,
+    Binding, EdgeSnapshot, ExposureException, Limit, MachineKey, Protocol, RevokedBefore, TargetKind,
 };
-use asp_store::control::{BindingRecord, ExposureRecord, LimitRecord, RevocationRecord};
+use asp_store::control::{BindingRecord, ExposureRecord, LimitRecord, MachineKeyRecord, RevocationRecord};
 use sha2::{Digest, Sha256};
 
 pub mod refill;
 pub mod when;
+
+/// Random bytes of the id of a machine's key, which is twice as many hex digits.
+pub const KEY_ID_BYTES: usize = 8;
 
 /// A stored record that means nothing to this version.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
@@ -89,6 +93,33 @@ pub fn limit(org: &str, record: &LimitRecord) -> Result<Limit, Unknown> {
     })
 }
 
+/// A machine's key as gateways compare it.
+pub fn machine_key(record: &MachineKeyRecord) -> Result<MachineKey, Unknown> {
+    let digits = record.hash.as_bytes().as_chunks::<2>().0.iter();
+    let byte = |digits: &[u8; 2]| u8::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok();
+    let Some(hash) = digits.map(byte).collect::<Option<Vec<u8>>>().filter(|hash| hash.len() == 32) else {
+        return unknown("hash of a machine's key", &record.id);
+    };
+    Ok(MachineKey {
+        id: record.id.clone(),
+        hash,
+        org: record.org.clone(),
+        user: record.machine.clone(),
+        groups: record.groups.clone(),
+        scopes: record.scopes.clone(),
+        issued_at: record.created_at / 1_000,
+        expires_at: record.expires_at / 1_000,
+    })
+}
+
+/// The issuers whose token a revoked jti without an issuer may be: what has the form of the id of a machine's key may
+/// be one.
+pub fn issuers_hit<'a>(jti: &str, issuers: &'a [String]) -> impl Iterator<Item = &'a str> + use<'a> {
+    let is_digit = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
+    let is_key = jti.len() == 2 * KEY_ID_BYTES && jti.bytes().all(is_digit);
+    issuers.iter().map(String::as_str).chain(is_key.then_some(MACHINE_ISSUER))
+}
+
 /// Revocations as the edge compares them.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Revoked {
@@ -108,9 +139,8 @@ pub fn revoked(records: &[RevocationRecord], issuers: &[String], now_ms: u64) ->
     for record in records.iter().filter(|record| record.until > now_ms) {
         match record.kind.as_str() {
             "token" if record.issuer.is_empty() => {
-                revoked
-                    .tokens
-                    .extend(issuers.iter().map(|iss| token_entry(iss, &record.org, &record.target)));
+                let hit = issuers_hit(&record.target, issuers);
+                revoked.tokens.extend(hit.map(|iss| token_entry(iss, &record.org, &record.target)));
             }
             "token" => revoked.tokens.push(token_entry(&record.issuer, &record.org, &record.target)),
             "token_hash" => revoked.tokens.push(hash_entry(&record.org, &record.target)),
@@ -217,6 +247,16 @@ mod tests {
         let hex: String = one.tokens.concat().iter().map(|byte| format!("{byte:02x}")).collect();
         assert_eq!(hex, "824aaad2c955bcf4fb104d6c1844263a");
         assert!(all.tokens.contains(&one.tokens[0]));
+    }
+
+    #[test]
+    fn what_may_be_the_id_of_a_machines_key_is_revoked_as_one_too() {
+        let marks = |id: &str| revoked(&[revocation("token", "acme", id)], &["a".to_owned()], 6_000).tokens;
+        assert_eq!(marks("0123456789abcdef").len(), 2);
+        assert!(marks("0123456789abcdef").contains(&token_entry(MACHINE_ISSUER, "acme", "0123456789abcdef")));
+        for other in ["0123456789abcde", "0123456789abcdeff", "0123456789ABCDEF", "0123456789abcdeg", "j1"] {
+            assert_eq!(marks(other).len(), 1, "{other}");
+        }
     }
 
     #[test]

@@ -5,6 +5,7 @@
 //! `server.yaml`, and a name that a face cannot find here does not exist.
 
 pub mod artifact;
+pub mod machines;
 pub mod mcp_revision;
 pub mod param_headers;
 pub mod policy;
@@ -16,6 +17,7 @@ use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hasher};
 use std::sync::{Arc, OnceLock};
 
+use asp_edge::{Caller, MACHINE_ISSUER};
 use asp_proto::snapshot::runtime::Mode;
 use asp_proto::snapshot::{
     AuthScheme, Builtin, Definition, EdgeServer, GatewaySnapshot, Issuer, IssuerAccess, Kind, Limit, Listing,
@@ -25,6 +27,7 @@ use asp_registry::uri_template::UriTemplate;
 use prost::Message as _;
 use serde_json::{Map, Value, json};
 
+use crate::machines::Machines;
 use crate::mcp_revision::Revision;
 use crate::param_headers::ParamHeaders;
 use crate::policy::Policy;
@@ -37,6 +40,7 @@ pub struct Snapshot {
     pub edge: asp_edge::Snapshot,
     pub issuers: Vec<Issuer>,
     pub policy: Policy,
+    pub machines: Machines,
     /// The private hosts that the proxy executor may reach.
     pub upstreams: Vec<Upstream>,
     /// What primitives may ask, by id.
@@ -125,11 +129,28 @@ impl Snapshot {
             limits.entry(limit.org.clone()).or_default().push(limit);
         }
         let policy = Policy::new(snapshot.bindings, snapshot.observed_bindings)?;
+        let machines = Machines::new(snapshot.machine_keys)?;
         let upstreams = snapshot.upstreams;
         let revision = snapshot.revision;
         let access =
             snapshot.issuer_access.into_iter().map(|access| (access.issuer.clone(), access)).collect();
-        Ok(Snapshot { revision, edge, issuers, policy, upstreams, dependencies, limits, servers, access })
+        Ok(Snapshot {
+            revision,
+            edge,
+            issuers,
+            policy,
+            machines,
+            upstreams,
+            dependencies,
+            limits,
+            servers,
+            access,
+        })
+    }
+
+    /// Whether what this caller came with is dead by now: its token, or its machine's key.
+    pub fn revoked(&self, caller: &Caller) -> bool {
+        self.edge.revoked(caller) || (caller.issuer == MACHINE_ISSUER && !self.machines.has(caller))
     }
 
     /// What gateways do with an issuer beside verifying its tokens.

@@ -21,6 +21,12 @@ pub const MAX_BINDINGS_PER_ORG: usize = 10_000;
 pub const MAX_RULES_PER_ORG: usize = 256;
 /// Rate limits of one org.
 pub const MAX_LIMITS_PER_ORG: usize = 1_000;
+/// Keys of machines, of all orgs together: each takes up to 1 KiB of a snapshot.
+pub const MAX_MACHINE_KEYS: usize = 3_000;
+/// Of one org.
+pub const MAX_MACHINE_KEYS_PER_ORG: usize = 100;
+/// What the caller of [`ControlStore::add_machine_key`] holds a key to, in bytes of all its texts.
+pub const MAX_MACHINE_KEY_BYTES: usize = 800;
 /// Issuers that admins manage.
 pub const MAX_ISSUERS: usize = 100;
 /// Live revocations. The outermost bound: who writes is held to less, by bytes of a snapshot.
@@ -153,6 +159,23 @@ pub struct RevocationRecord {
     pub by_platform: bool,
 }
 
+/// A key with which a machine of an org calls. Its secret is not here.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MachineKeyRecord {
+    pub id: String,
+    pub org: String,
+    /// The name by which policy, limits and audit know the machine: a user's.
+    pub machine: String,
+    /// SHA-256 of the whole key, lower-case hex.
+    pub hash: String,
+    pub groups: Vec<String>,
+    pub scopes: Vec<String>,
+    /// Unix milliseconds.
+    pub created_at: u64,
+    /// Unix milliseconds.
+    pub expires_at: u64,
+}
+
 /// Whose tokens an issuer's are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Side {
@@ -213,6 +236,7 @@ pub struct ControlState {
     pub revocations: Vec<RevocationRecord>,
     pub issuers: Vec<IssuerRecord>,
     pub issuer_keys: Vec<IssuerKeysRecord>,
+    pub machine_keys: Vec<MachineKeyRecord>,
 }
 
 /// What must hold for a write to happen (`If-Match`, `If-None-Match`).
@@ -338,6 +362,17 @@ pub trait ControlStore: Send + Sync {
         list: &[LimitRecord],
     ) -> Result<Written, StoreError>;
     async fn delete_limits(&self, change: &Change, org: &str) -> Result<Written, StoreError>;
+
+    /// Those of an org, the oldest first, expired ones among them until the next one is added.
+    async fn machine_keys(&self, org: &str) -> Result<Vec<MachineKeyRecord>, StoreError>;
+    /// Adds a key. Revocations that hit it are kept as long as it lives; so are those that come later.
+    async fn add_machine_key(
+        &self,
+        change: &Change,
+        record: &MachineKeyRecord,
+    ) -> Result<Written, StoreError>;
+    /// [`StoreError::NotFound`] where the org has no such key.
+    async fn delete_machine_key(&self, change: &Change, org: &str, id: &str) -> Result<Written, StoreError>;
 
     async fn issuers(&self) -> Result<Vec<IssuerRecord>, StoreError>;
     async fn issuer(&self, side: Side, name: &str) -> Result<Option<IssuerRecord>, StoreError>;

@@ -8,6 +8,7 @@
 mod audit;
 mod detail;
 mod issuers;
+mod machines;
 mod policy;
 mod revocations;
 mod rows;
@@ -23,8 +24,8 @@ use sqlx::{Row, SqlSafeStr, Sqlite, SqlitePool, Transaction};
 
 use crate::control::{
     AuditQuery, AuditRecord, BindingRecord, Change, ControlState, ControlStore, ExposureRecord,
-    IssuerKeysRecord, IssuerRecord, LimitRecord, Note, Precondition, RevocationRecord, ServerRecord, Side,
-    SourceFile, StoreError, Versioned, Written,
+    IssuerKeysRecord, IssuerRecord, LimitRecord, MachineKeyRecord, Note, Precondition, RevocationRecord,
+    ServerRecord, Side, SourceFile, StoreError, Versioned, Written,
 };
 use crate::private;
 
@@ -34,11 +35,12 @@ const MAX_CONNECTIONS: u32 = 4;
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The migrations, oldest first. A published one is never edited.
-const MIGRATIONS: [(i64, &str, &str); 4] = [
+const MIGRATIONS: [(i64, &str, &str); 5] = [
     (1, "control", include_str!("../migrations/0001_control.sql")),
     (2, "revocations of the platform", include_str!("../migrations/0002_revocations_of_the_platform.sql")),
     (3, "issuers", include_str!("../migrations/0003_issuers.sql")),
     (4, "rules", include_str!("../migrations/0004_rules.sql")),
+    (5, "machine keys", include_str!("../migrations/0005_machine_keys.sql")),
 ];
 
 /// The control store on SQLite.
@@ -225,6 +227,7 @@ impl ControlStore for SqliteStore {
             revocations: revocations::all(&mut tx).await?,
             issuers: issuers::all(&mut *tx).await?,
             issuer_keys: issuers::all_keys(&mut *tx).await?,
+            machine_keys: machines::all(&mut *tx).await?,
         })
     }
 
@@ -293,6 +296,22 @@ impl ControlStore for SqliteStore {
 
     async fn delete_limits(&self, change: &Change, org: &str) -> Result<Written, StoreError> {
         policy::put_limits(self, change, org, &[]).await
+    }
+
+    async fn machine_keys(&self, org: &str) -> Result<Vec<MachineKeyRecord>, StoreError> {
+        machines::of_org(self, org).await
+    }
+
+    async fn add_machine_key(
+        &self,
+        change: &Change,
+        record: &MachineKeyRecord,
+    ) -> Result<Written, StoreError> {
+        machines::add(self, change, record).await
+    }
+
+    async fn delete_machine_key(&self, change: &Change, org: &str, id: &str) -> Result<Written, StoreError> {
+        machines::delete(self, change, org, id).await
     }
 
     async fn issuers(&self) -> Result<Vec<IssuerRecord>, StoreError> {

@@ -9,8 +9,10 @@ use std::time::Duration;
 use asp_store::audit::sqlite::SqliteAudit;
 use asp_store::audit::{AuditLog, AuditQuery, CallEvent};
 use asp_store::calls::SqliteCalls;
+use asp_store::control::{BindingRecord, ControlStore};
 use asp_store::ledger::{Claim, Holder, Ledger, LedgerKey};
 use asp_store::records::{CallRecords, OwnerId};
+use asp_store::sqlite::SqliteStore;
 use bytes::Bytes;
 use sqlx::SqlSafeStr;
 use sqlx::SqlitePool;
@@ -189,4 +191,46 @@ async fn an_event_that_was_moved_and_not_deleted_in_a_crash_is_kept_once() {
     write_events(&before, 8..9).await;
     assert_eq!(log.take_over(&calls).await.unwrap(), 1);
     assert_eq!(kept(&log).await, [0, 0, 1, 7, 8]);
+}
+
+#[tokio::test]
+async fn the_bindings_of_an_earlier_version_are_kept_as_they_were() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("control.db");
+    let options = SqliteConnectOptions::new().filename(&path).create_if_missing(true);
+    let before = SqlitePool::connect_with(options).await.unwrap();
+    let migrations = [
+        (1, "control", include_str!("../migrations/0001_control.sql")),
+        (
+            2,
+            "revocations of the platform",
+            include_str!("../migrations/0002_revocations_of_the_platform.sql"),
+        ),
+        (3, "issuers", include_str!("../migrations/0003_issuers.sql")),
+    ];
+    let migrations = migrations.map(|(n, name, sql)| {
+        Migration::new(n, name.into(), MigrationType::Simple, sql.into_sql_str(), false)
+    });
+    Migrator::with_migrations(migrations.into()).run(&before).await.unwrap();
+    for (target, allowed) in [("alice", 1), ("bob", 0)] {
+        sqlx::query("INSERT INTO bindings (org, target_type, target, primitive, protocol, allowed) VALUES ('acme', 'user', $1, 'cc.*', '*', $2)")
+            .bind(target)
+            .bind(allowed)
+            .execute(&before)
+            .await
+            .unwrap();
+    }
+    before.close().await;
+    let store = SqliteStore::open(&path).await.unwrap();
+    let binding = |target: &str, allowed| BindingRecord {
+        org: "acme".into(),
+        target_type: "user".into(),
+        target: target.into(),
+        primitive: "cc.*".into(),
+        protocol: "*".into(),
+        allowed,
+        ..BindingRecord::default()
+    };
+    assert_eq!(store.bindings("acme").await.unwrap().value, [binding("alice", true), binding("bob", false)]);
+    assert_eq!(store.load().await.unwrap().machine_keys, []);
 }

@@ -12,6 +12,7 @@ use crate::coarse::{Buckets, Stage, Subject};
 use crate::cors;
 use crate::envelope::{self, Batches, EnvelopeKind};
 use crate::headers::Headers;
+use crate::machine;
 use crate::modern;
 use crate::path::{self, Face, Target};
 use crate::reason::{Era, Reason};
@@ -116,6 +117,11 @@ impl Judgement<'_> {
         let challenged = |reason: Reason| self.challenged(server, voice, reason);
         let accepts = server.accepts;
         match token::offered(headers.authorization) {
+            // Nobody else is shown one.
+            Offered::Bearer(key) if machine::is_key(key) && accepts.psk => admitted.unjudged = true,
+            Offered::Bearer(key) if machine::is_key(key) && !accepts.nothing => {
+                return Err(challenged(Reason::TokenInvalid));
+            }
             Offered::Bearer(token) if accepts.jwt && (!accepts.opaque || token::looks_like_jwt(token)) => {
                 match self.tokens.judge(self.snapshot.trust(server), token, self.env.now_ms / 1000) {
                     Ok(caller) => admitted.caller = Some(caller),
@@ -173,7 +179,7 @@ impl Judgement<'_> {
         let server = server.ok_or_else(|| voice.refuse(Reason::UnknownServer))?;
         let now = self.env.now_ms / 1000;
         let fault = match () {
-            () if !server.issuers.contains(&caller.issuer) => Some(Reason::TokenInvalid),
+            () if !server.takes_from(&caller.issuer) => Some(Reason::TokenInvalid),
             () if caller.expires_at.saturating_add(LEEWAY_SECONDS) <= now => Some(Reason::TokenExpired),
             () if self.snapshot.revoked(&caller) => Some(Reason::TokenRevoked),
             () => None,

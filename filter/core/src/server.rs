@@ -6,6 +6,7 @@
 use asp_proto::snapshot::{AuthScheme, EdgeServer, Protocol};
 
 use crate::error::SnapshotError;
+use crate::machine::MACHINE_ISSUER;
 use crate::origin::{Hosts, Origins};
 use crate::path::{self, Face};
 use crate::token::claims::canonical_audience;
@@ -37,7 +38,9 @@ pub(crate) struct Accepts {
     pub(crate) jwt: bool,
     /// A bearer token only the gateway can judge.
     pub(crate) opaque: bool,
-    /// A credential elsewhere that only the gateway can judge: a pre-shared key or a client certificate.
+    /// A machine's key, as a bearer credential, which only the gateway can judge.
+    pub(crate) psk: bool,
+    /// A credential elsewhere that only the gateway can judge: a client certificate.
     pub(crate) elsewhere: bool,
     /// No credential at all.
     pub(crate) nothing: bool,
@@ -88,6 +91,14 @@ impl Server {
         })
     }
 
+    /// Whether it takes callers of this issuer.
+    pub(crate) fn takes_from(&self, issuer: &str) -> bool {
+        match issuer {
+            MACHINE_ISSUER => self.accepts.psk,
+            issuer => self.issuers.iter().any(|known| known == issuer),
+        }
+    }
+
     /// Whether the server has this face at all, whoever asks.
     pub(crate) fn has(&self, face: Face) -> bool {
         protocol(face).is_none_or(|protocol| self.protocols.contains(&(protocol as i32)))
@@ -109,7 +120,8 @@ fn accepts(schemes: &[i32]) -> Accepts {
     for scheme in schemes {
         match AuthScheme::try_from(*scheme) {
             Ok(AuthScheme::Opaque) => accepts.opaque = true,
-            Ok(AuthScheme::Psk | AuthScheme::Mtls) => accepts.elsewhere = true,
+            Ok(AuthScheme::Psk) => accepts.psk = true,
+            Ok(AuthScheme::Mtls) => accepts.elsewhere = true,
             Ok(AuthScheme::None) => accepts.nothing = true,
             // A scheme of a newer snapshot counts as the strictest one this reader can judge.
             Ok(AuthScheme::Jwt | AuthScheme::Unspecified) | Err(_) => accepts.jwt = true,

@@ -12,6 +12,7 @@ use crate::caller::{Caller, marks};
 use crate::coarse::Limits;
 use crate::error::SnapshotError;
 use crate::exposure::Exceptions;
+use crate::machine::MACHINE_ISSUER;
 use crate::revocation::Revocations;
 use crate::route::Routes;
 use crate::server::Server;
@@ -106,6 +107,9 @@ impl Snapshot {
     pub fn revoked(&self, caller: &Caller) -> bool {
         if caller.issuer.is_empty() {
             return false;
+        }
+        if caller.issuer == MACHINE_ISSUER {
+            return self.revocations.hit(|| marks(MACHINE_ISSUER, caller, &caller.digest), caller);
         }
         match self.issuers.by_name(&caller.issuer) {
             Some(issuer) if issuer.speaks_for(&caller.org) => {

@@ -1,10 +1,10 @@
 //! Who calls, where the edge's code has passed a request on unjudged: a signed token whose key is newer than the
-//! snapshot, or an opaque one.
+//! snapshot, an opaque one, or a machine's key.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use asp_edge::{Admitted, Caller, Face, Reason, Reply, Step, Verdict};
+use asp_edge::{Admitted, Caller, Face, KEY_PREFIX, Reason, Reply, Step, Verdict};
 use asp_proto::snapshot::AuthScheme;
 use asp_snapshot::Snapshot;
 
@@ -40,7 +40,7 @@ pub(super) async fn with_newest_keys(
     gateway.snapshot().unwrap_or(snapshot)
 }
 
-/// The caller of a request with an opaque token; `None`: it has none, or needs none.
+/// The caller of a request with an opaque token or a machine's key; `None`: it has none, or needs none.
 pub(super) async fn caller(
     gateway: &Gateway,
     snapshot: &Snapshot,
@@ -51,8 +51,16 @@ pub(super) async fn caller(
     if admitted.unknown_key_of.is_some() {
         return Ok(None);
     }
-    let server = snapshot.server(&admitted.server).filter(|server| server.accepts(AuthScheme::Opaque));
-    let (Some(server), Some(token)) = (server, bearer(headers)) else { return Ok(None) };
+    let (Some(server), Some(token)) = (snapshot.server(&admitted.server), bearer(headers)) else {
+        return Ok(None);
+    };
+    if token.starts_with(KEY_PREFIX) {
+        let is_taken = server.accepts(AuthScheme::Psk);
+        return Ok(is_taken.then(|| snapshot.machines.caller(token)).flatten().map(Arc::new));
+    }
+    if !server.accepts(AuthScheme::Opaque) {
+        return Ok(None);
+    }
     match gateway.issuers.introspections.caller(snapshot, server, token).await {
         Ok(caller) => Ok(Some(caller)),
         Err(NoCaller::Invalid) => Ok(None),

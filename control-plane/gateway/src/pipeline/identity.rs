@@ -19,7 +19,7 @@ pub fn identify(admitted: &Admitted, server: &VirtualServer) -> Result<Arc<Calle
     if !admitted.unjudged && server.accepts(AuthScheme::None) {
         return Ok(Arc::new(anonymous()));
     }
-    // Opaque tokens, pre-shared keys and client certificates need a verifier; none is configured.
+    // Nobody was found by an opaque token or a machine's key (`http::proof`); client certificates have no verifier.
     Err(Reason::TokenInvalid)
 }
 

@@ -70,7 +70,7 @@ impl RunningCalls {
         tokio::spawn(async move {
             // Dead tokens first: they cost least to find and most to miss.
             for call in &calls {
-                if snapshot.edge.revoked(&call.authority.caller()) {
+                if snapshot.revoked(&call.authority.caller()) {
                     withdraw(call, Withdrawal::TokenRevoked);
                 }
             }
@@ -85,7 +85,7 @@ impl RunningCalls {
 /// Ends the call if its caller could not begin it any more.
 fn evaluate(call: &Call, snapshot: &Snapshot) {
     let caller = call.authority.caller();
-    if snapshot.edge.revoked(&caller) {
+    if snapshot.revoked(&caller) {
         return withdraw(call, Withdrawal::TokenRevoked);
     }
     match hidden(call, &caller, snapshot) {

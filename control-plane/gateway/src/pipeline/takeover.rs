@@ -281,7 +281,7 @@ impl Running {
         let caller = &call.caller;
         let entry = &call.entry;
         let entitled = entitlement::entitle(snapshot, &call.server, caller, entry, call.protocol);
-        if entitled.is_err() || snapshot.edge.revoked(caller) {
+        if entitled.is_err() || snapshot.revoked(caller) {
             tracing::warn!(call = %call.id, trace = %call.trace, "a call is not taken over, because its caller was revoked or is not allowed any more; its outcome is unknown");
             return Err(Refusal::OutcomeUnknown);
         }

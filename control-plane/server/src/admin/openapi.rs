@@ -8,8 +8,8 @@ use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
 use utoipa::openapi::{Content, Ref, RefOr, ResponseBuilder};
 
 use super::{
-    artifacts, calls, explain, issuers, policy, primitives, problem, ratelimits, registry, revocations,
-    runtimes, status,
+    artifacts, calls, explain, issuers, machines, policy, primitives, problem, ratelimits, registry,
+    revocations, runtimes, status,
 };
 
 #[derive(OpenApi)]
@@ -42,6 +42,9 @@ use super::{
         issuers::put,
         issuers::get,
         issuers::delete,
+        machines::add,
+        machines::list,
+        machines::delete,
         revocations::add,
         revocations::list,
         revocations::get,

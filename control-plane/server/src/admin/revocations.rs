@@ -92,13 +92,15 @@ pub async fn add(
     let platform = admin.role.is_platform();
     let turn = state.turns.to_write(Topic::Revocations, &admin).await?;
     let work = {
-        let record = record.clone();
+        let (state, record) = (Arc::clone(&state), record.clone());
         async move {
             let written = state.admission.add_revocation(platform, &change, &record).await?;
             Ok::<_, Refusal>(state.published(written))
         }
     };
     turns::write(turn, work).await??;
+    // It may be kept longer than was asked for (`MachineKeyRecord`).
+    let record = state.store.revocation(&record.id).await?.unwrap_or(record);
     let location = HeaderValue::from_str(&format!("/api/revocations/{}", record.id));
     let mut response = (StatusCode::CREATED, Json(Revocation::from(record))).into_response();
     if let Ok(location) = location {

@@ -7,6 +7,7 @@ mod hostile_issuers;
 mod identity;
 mod issuer_outage;
 mod issuers;
+mod machines;
 mod policy;
 mod publisher;
 mod publishing;

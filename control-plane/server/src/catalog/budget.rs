@@ -17,6 +17,8 @@ pub const SERVERS: Whole = Whole { what: "servers and their primitives", bytes: 
 pub const EDGE_SERVERS: Whole = Whole { what: "servers at the edge", bytes: 256 * KIB };
 /// The issuers with their keys.
 pub const ISSUERS: usize = crate::issuers::faults::ISSUERS_BYTES;
+/// The keys of machines, which gateways have.
+pub const MACHINE_KEYS: usize = asp_store::control::MAX_MACHINE_KEYS * KIB;
 /// Left free in a gateway snapshot: upstreams, digests, framing.
 pub const SLACK: usize = MIB;
 /// Tag and length of an entry of a repeated field, at most.
@@ -180,6 +182,6 @@ mod tests {
     fn the_parts_fit_into_the_whole() {
         const COARSE: usize = 512 * KIB;
         const { assert!(REVOCATIONS.whole + EXPOSURE.whole + COARSE + EDGE_SERVERS.bytes + ISSUERS <= EDGE) };
-        const { assert!(SERVERS.bytes + POLICY.whole + EDGE + SLACK <= GATEWAY) };
+        const { assert!(SERVERS.bytes + POLICY.whole + EDGE + MACHINE_KEYS + SLACK <= GATEWAY) };
     }
 }

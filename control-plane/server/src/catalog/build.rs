@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use anyhow::Context as _;
-use asp_proto::snapshot::{EdgeSnapshot, GatewaySnapshot};
+use asp_proto::snapshot::{EdgeSnapshot, GatewaySnapshot, MachineKey};
 use asp_registry::{CompiledServer, Inputs};
 use asp_snapshot::Snapshot;
 use asp_store::control::ControlState;
@@ -82,12 +82,14 @@ impl Builder<'_> {
     fn attempt(&self, refused: &BTreeMap<&str, String>) -> Built {
         let mut faults: Vec<Fault> = self.revoked.unknown.iter().map(|id| unknown_revocation(id)).collect();
         let policy = self.policy(refused, &mut faults);
+        let machine_keys = self.machine_keys(&mut faults);
         let snapshot = asp_registry::assemble(Inputs {
             revision: self.state.revision,
             servers: self.servers.clone(),
             exposure: policy.exposure,
             bindings: policy.bindings,
             observed_bindings: policy.observed,
+            machine_keys,
             limits: policy.limits,
             revoked: self.revoked.tokens.clone(),
             revoked_before: self.revoked.before.clone(),
@@ -104,6 +106,25 @@ impl Builder<'_> {
             });
         }
         Built { snapshot, faults }
+    }
+
+    /// The keys that have not ended. A key is never kept in a last form: what was deleted opens nothing.
+    fn machine_keys(&self, faults: &mut Vec<Fault>) -> Vec<MachineKey> {
+        let now = clock::now_ms();
+        let mut keys = Vec::new();
+        for record in self.state.machine_keys.iter().filter(|record| record.expires_at > now) {
+            match policy::machine_key(record) {
+                Ok(key) => keys.push(key),
+                Err(error) => faults.push(Fault {
+                    part: Part::Org,
+                    name: record.org.clone(),
+                    fault: error.to_string(),
+                    in_force: "the key opens nothing",
+                    way_out: "delete the key, and make another one",
+                }),
+            }
+        }
+        keys
     }
 
     /// The policies of all orgs that fit, the small ones first.
@@ -154,7 +175,7 @@ impl Builder<'_> {
     fn room(&self) -> Room {
         let servers: usize = self.servers.iter().map(super::servers::server_bytes).sum();
         let revoked = revoked_bytes(&self.revoked);
-        let fixed = servers + revoked + (EDGE - budget::REVOCATIONS.whole) + SLACK;
+        let fixed = servers + revoked + (EDGE - budget::REVOCATIONS.whole) + budget::MACHINE_KEYS + SLACK;
         Room { exposure: EXPOSURE.whole, policy: POLICY.whole.min(GATEWAY.saturating_sub(fixed)) }
     }
 

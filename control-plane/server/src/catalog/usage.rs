@@ -214,7 +214,9 @@ pub fn size(org: &str, records: &Records<'_>) -> Size {
 /// Bytes of a live revocation in an edge snapshot.
 pub fn revocation_bytes(record: &RevocationRecord, issuers: &[String]) -> usize {
     let bytes = match record.kind.as_str() {
-        "token" if record.issuer.is_empty() => REVOCATION * issuers.len(),
+        "token" if record.issuer.is_empty() => {
+            REVOCATION * policy::issuers_hit(&record.target, issuers).count()
+        }
         "token" | "token_hash" => REVOCATION,
         _ => revoked_bytes(&policy::revoked(std::slice::from_ref(record), issuers, 0)),
     };

@@ -4,6 +4,8 @@
 //! call too, hence not `#[cfg(test)]` alone.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing)]
 
+mod machines;
+
 use super::{
     AuditQuery, BindingRecord, Change, ControlStore, ExposureRecord, IssuerKeysRecord, LimitRecord,
     MAX_LIMITS_PER_ORG, MAX_RULES_PER_ORG, Note, Precondition, RevocationRecord, Side, SourceFile,
@@ -22,6 +24,8 @@ pub async fn run(store: &dyn ControlStore) {
     one_binding_is_removed_by_its_key(store).await;
     limits_are_replaced_as_a_list(store).await;
     revocations_are_durable_and_pruned(store).await;
+    machines::are_kept_by_org_until_they_end(store).await;
+    machines::stay_revoked_as_long_as_they_live(store).await;
     issuers_are_kept_with_what_was_fetched_from_them(store).await;
     a_change_kept_elsewhere_is_audited(store).await;
     every_change_is_audited_at_its_revision(store).await;

@@ -58,6 +58,7 @@ pub(super) async fn add(
     if !new.org.is_empty() && of_org >= MAX_REVOCATIONS_PER_ORG {
         return Err(StoreError::Full { what: "live revocations of an org", bound: MAX_REVOCATIONS_PER_ORG });
     }
+    let until = rows::signed(new.until)?.max(super::machines::hit_until(&mut write.tx, new).await?);
     sqlx::query(
         "INSERT INTO revocations (id, kind, org, target, issuer, reason, created_at, until_at, by_platform) \
          VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)",
@@ -69,7 +70,7 @@ pub(super) async fn add(
     .bind(&new.issuer)
     .bind(&new.reason)
     .bind(rows::signed(new.created_at)?)
-    .bind(rows::signed(new.until)?)
+    .bind(until)
     .bind(i64::from(new.by_platform))
     .execute(&mut *write.tx)
     .await?;

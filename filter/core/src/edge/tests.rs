@@ -152,7 +152,7 @@ fn credentials_only_the_gateway_can_judge_are_marked() {
     let snapshot = bench.snapshot();
     for (path, authorization, unjudged) in [
         ("/opaque/mcp", "Bearer secret", true),
-        ("/shared/mcp", "", true),
+        ("/shared/mcp", "Bearer asp_psk_0123456789abcdef_secret", true),
         ("/certs/mcp", "", true),
         ("/open/mcp", "", false),
     ] {

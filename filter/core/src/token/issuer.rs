@@ -11,6 +11,7 @@ use asp_proto::snapshot as proto;
 
 use super::key::{self, VerificationKey};
 use crate::error::SnapshotError;
+use crate::machine::MACHINE_ISSUER;
 use crate::names;
 use crate::pattern::Pattern;
 
@@ -65,6 +66,9 @@ impl Issuers {
             let path = format!("issuers[{position}]");
             prost::Message::encode_to_vec(message).hash(&mut hasher);
             let issuer = issuer(message, &path)?;
+            if [&issuer.name, &issuer.iss].iter().any(|name| *name == MACHINE_ISSUER) {
+                return Err(SnapshotError::invalid(path, "has the name under which machines call"));
+            }
             let named_twice = by_iss.values().any(|known: &Issuer| known.name == issuer.name);
             if named_twice || by_iss.insert(issuer.iss.clone(), issuer).is_some() {
                 return Err(SnapshotError::invalid(path, "repeats the name or iss of another issuer"));

@@ -154,7 +154,7 @@ impl Telling {
 
     /// Whether the token may see no more.
     fn is_over(&self) -> bool {
-        let revoked = || self.gateway.snapshot().is_none_or(|snapshot| snapshot.edge.revoked(&self.caller));
+        let revoked = || self.gateway.snapshot().is_none_or(|snapshot| snapshot.revoked(&self.caller));
         self.until.is_some_and(|until| until <= Instant::now()) || revoked()
     }
 

@@ -1,0 +1,189 @@
+//! Keys with which machines of an org call (`psk`): made here, shown once, and kept as a hash.
+//!
+//! Keeps true: the key itself is in one answer and nowhere else, the audit and the log included; several keys of one
+//! machine are good at once, so that one is changed for the next without a gap.
+
+use std::sync::Arc;
+
+use asp_edge::{KEY_PREFIX, names};
+use asp_platform::secret::{Secret, random_hex};
+use asp_store::control::{MAX_MACHINE_KEY_BYTES, MachineKeyRecord, Precondition};
+use axum::Json;
+use axum::extract::{Path, State};
+use axum::response::{IntoResponse, Response};
+use http::{HeaderValue, StatusCode, header};
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+use utoipa::ToSchema;
+
+use super::AdminState;
+use super::auth::Admin;
+use super::body::Body;
+use super::problem::Problem;
+use super::turns::{self, Topic};
+use crate::clock;
+use crate::policy::KEY_ID_BYTES;
+
+/// Most groups, and most scopes, of a key.
+const MAX_LISTED: usize = 16;
+/// Longest scope, as in a spec.
+const MAX_SCOPE: usize = 128;
+/// How long a key lives where nothing is said: 90 days.
+const TTL_SECONDS: u64 = 90 * DAY;
+/// A key that nobody changes is found some day: a year and a day.
+const MAX_TTL_SECONDS: u64 = 366 * DAY;
+const MIN_TTL_SECONDS: u64 = 60;
+const DAY: u64 = 24 * 60 * 60;
+
+/// A key to make.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[serde(rename_all = "camelCase")]
+pub struct NewKey {
+    /// The machine's name: policy, limits, revocations and audit know it as a user of the org
+    machine: String,
+    /// At most 16
+    #[serde(default)]
+    groups: Vec<String>,
+    /// At most 16
+    #[serde(default)]
+    scopes: Vec<String>,
+    /// 60 to 31,622,400 (366 days); 90 days when missing
+    ttl_seconds: Option<u64>,
+}
+
+/// A key as it is listed.
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Key {
+    /// The second part of the key; revocations of type `token` and bindings of type `wcit` name it
+    pub id: String,
+    pub machine: String,
+    pub groups: Vec<String>,
+    pub scopes: Vec<String>,
+    /// Unix milliseconds
+    pub created_at: u64,
+    /// Unix milliseconds
+    pub expires_at: u64,
+}
+
+/// A key that was just made.
+#[derive(Serialize, ToSchema)]
+pub struct MadeKey {
+    /// What the machine sends as `Authorization: Bearer`. It is not shown again
+    pub key: String,
+    #[serde(flatten)]
+    pub about: Key,
+}
+
+impl From<MachineKeyRecord> for Key {
+    fn from(record: MachineKeyRecord) -> Key {
+        let MachineKeyRecord { id, machine, groups, scopes, created_at, expires_at, .. } = record;
+        Key { id, machine, groups, scopes, created_at, expires_at }
+    }
+}
+
+/// Makes a key. The answer alone has it.
+#[utoipa::path(post, path = "/api/machines/orgs/{org}/keys", tag = "machines", request_body = NewKey,
+    params(("org" = String, Path)),
+    responses((status = 201, body = MadeKey), (status = 400, body = Problem), (status = 409, body = Problem)))]
+pub async fn add(
+    admin: Admin,
+    State(state): State<Arc<AdminState>>,
+    Path(org): Path<String>,
+    Body(body): Body<NewKey>,
+) -> Result<Response, Problem> {
+    admin.of_org(&org)?;
+    admin.writer()?;
+    let (record, key) = make(&org, body, clock::now_ms())?;
+    let change = state.change(&admin, Precondition::None);
+    let turn = state.turns.to_write(Topic::Policy, &admin).await?;
+    let work = {
+        let (state, record) = (Arc::clone(&state), record.clone());
+        async move { Ok::<_, Problem>(state.published(state.store.add_machine_key(&change, &record).await?)) }
+    };
+    turns::write(turn, work).await??;
+    let made = MadeKey { key: key.expose().to_owned(), about: record.into() };
+    let mut response = (StatusCode::CREATED, Json(made)).into_response();
+    response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    Ok(response)
+}
+
+/// The org's keys, without what opens anything.
+#[utoipa::path(get, path = "/api/machines/orgs/{org}/keys", tag = "machines",
+    params(("org" = String, Path)), responses((status = 200, body = Vec<Key>)))]
+pub async fn list(
+    admin: Admin,
+    State(state): State<Arc<AdminState>>,
+    Path(org): Path<String>,
+) -> Result<Json<Vec<Key>>, Problem> {
+    admin.of_org(&org)?;
+    let records = state.store.machine_keys(&org).await?;
+    Ok(Json(records.into_iter().map(Key::from).collect()))
+}
+
+/// Deletes a key: within a second it opens nothing any more, and its running calls end.
+#[utoipa::path(delete, path = "/api/machines/orgs/{org}/keys/{id}", tag = "machines",
+    params(("org" = String, Path), ("id" = String, Path)),
+    responses((status = 204), (status = 404, body = Problem)))]
+pub async fn delete(
+    admin: Admin,
+    State(state): State<Arc<AdminState>>,
+    Path((org, id)): Path<(String, String)>,
+) -> Result<StatusCode, Problem> {
+    admin.of_org(&org)?;
+    admin.writer()?;
+    let change = state.change(&admin, Precondition::None);
+    // As a revocation: nothing of the org's own waits before it.
+    let _turn = state.turns.to_write(Topic::Revocations, &admin).await?;
+    state.published(state.store.delete_machine_key(&change, &org, &id).await?);
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// The key, and what is kept of it.
+fn make(org: &str, body: NewKey, now_ms: u64) -> Result<(MachineKeyRecord, Secret), Problem> {
+    let NewKey { machine, groups, scopes, ttl_seconds } = body;
+    for name in std::iter::once(&machine).chain(&groups) {
+        if let Some(fault) = names::fault(name) {
+            let shown: String = name.chars().take(64).collect();
+            return Err(Problem::params(format!("machine and groups: `{}` {fault}", shown.escape_debug())));
+        }
+    }
+    // RFC 6749 section 3.3.
+    let is_scope = |scope: &String| {
+        (1..=MAX_SCOPE).contains(&scope.len())
+            && scope.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'"' && byte != b'\\')
+    };
+    if !scopes.iter().all(is_scope) {
+        return Err(Problem::params(
+            "scopes: visible ASCII without quotes and backslashes, at most 128 each",
+        ));
+    }
+    if groups.len() > MAX_LISTED || scopes.len() > MAX_LISTED {
+        return Err(Problem::params(format!("groups and scopes: at most {MAX_LISTED} each")));
+    }
+    let ttl = ttl_seconds.unwrap_or(TTL_SECONDS);
+    if !(MIN_TTL_SECONDS..=MAX_TTL_SECONDS).contains(&ttl) {
+        return Err(Problem::params(format!("ttlSeconds: {MIN_TTL_SECONDS} to {MAX_TTL_SECONDS}")));
+    }
+    let texts = [org, &machine].into_iter().chain(groups.iter().chain(&scopes).map(String::as_str));
+    if texts.map(str::len).sum::<usize>() > MAX_MACHINE_KEY_BYTES {
+        let detail =
+            format!("org, machine, groups and scopes: at most {MAX_MACHINE_KEY_BYTES} bytes together");
+        return Err(Problem::params(detail));
+    }
+    let id = random_hex::<KEY_ID_BYTES>();
+    let key = Secret::new(format!("{KEY_PREFIX}{id}_{}", Secret::random().expose()));
+    let hash = Sha256::digest(key.expose()).iter().map(|byte| format!("{byte:02x}")).collect();
+    let record = MachineKeyRecord {
+        id,
+        org: org.to_owned(),
+        machine,
+        hash,
+        groups,
+        scopes,
+        created_at: now_ms,
+        expires_at: now_ms.saturating_add(ttl.saturating_mul(1_000)),
+    };
+    Ok((record, key))
+}
