@@ -43,11 +43,7 @@ fn one_way_is_written_for_what_has_a_service_and_no_secret_is() {
         (HTTP, "{password: x}", ("unknown_key", "/runtime/auth/password")),
         (HTTP, "{token: {}, credential: crm}", ("misplaced_key", "/runtime/auth/credential")),
         (HTTP, "{exchange: {audience: a}, token: {}}", ("misplaced_key", "/runtime/auth/exchange")),
-        (
-            HTTP,
-            "{token: {audience: \"https://crm.example.com\"}}",
-            ("unknown_key", "/runtime/auth/token/audience"),
-        ),
+        (HTTP, "{token: {audience: \"https://crm.example.com\"}}", ("bad_value", "/runtime/auth/token")),
         (HTTP, "{exchange: {}}", ("missing_key", "/runtime/auth/exchange/audience")),
         (HTTP, "{exchange: {audience: \"\"}}", ("bad_value", "/runtime/auth/exchange/audience")),
         (HTTP, "{exchange: {audience: \"é\"}}", ("bad_value", "/runtime/auth/exchange/audience")),
