@@ -85,6 +85,7 @@ fn body(method: &str, path: &str) -> Value {
             json!([{ "selector": { "user": "*" }, "policy": { "capacity": 1, "refill": "1/s" } }])
         }
         ("put", "/api/registry/servers/{server}") => json!({ "files": [] }),
+        ("post", "/api/machines/orgs/{org}/keys") => json!({ "machine": "press-7" }),
         _ => Value::Null,
     }
 }
