@@ -213,20 +213,30 @@ fn decided<'a>(
 
 /// A binding in the words of logs and audit: whom it is about, what, over which protocol, and its name.
 pub fn in_words(binding: &Binding) -> String {
-    let kind = match binding.target_kind() {
-        TargetKind::User => "user",
-        TargetKind::Wcit => "wcit",
-        TargetKind::Group => "group",
-        TargetKind::Unspecified => "unknown",
-    };
-    let protocol = match binding.protocol() {
-        Protocol::Unspecified => "*",
-        protocol => crate::protocol::protocol_name(protocol),
-    };
+    let kind = target_word(binding);
+    let protocol = protocol_word(binding);
     let Binding { target, primitive, name, .. } = binding;
     match name.as_str() {
         "" => format!("{kind}:{target} {primitive} {protocol}"),
         name => format!("{kind}:{target} {primitive} {protocol} {name}"),
+    }
+}
+
+/// What its target is, in the word of the admin API.
+pub fn target_word(binding: &Binding) -> &'static str {
+    match binding.target_kind() {
+        TargetKind::User => "user",
+        TargetKind::Wcit => "wcit",
+        TargetKind::Group => "group",
+        TargetKind::Unspecified => "unknown",
+    }
+}
+
+/// The protocol it is about, in the word of the admin API; `*`: every one.
+pub fn protocol_word(binding: &Binding) -> &'static str {
+    match binding.protocol() {
+        Protocol::Unspecified => "*",
+        protocol => crate::protocol::protocol_name(protocol),
     }
 }
 

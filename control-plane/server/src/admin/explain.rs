@@ -5,9 +5,9 @@
 use std::sync::Arc;
 
 use asp_edge::Caller;
-use asp_proto::snapshot::{Binding, GatewaySnapshot, Listing, Primitive, Protocol, TargetKind};
+use asp_proto::snapshot::{Binding, GatewaySnapshot, Listing, Primitive, Protocol};
 use asp_snapshot::ListedPrimitive;
-use asp_snapshot::policy::{Decision, Effect, Policy, Rule, Ruling};
+use asp_snapshot::policy::{Decision, Effect, Policy, Rule, Ruling, protocol_word, target_word};
 use axum::Json;
 use axum::extract::State;
 use serde::{Deserialize, Serialize};
@@ -266,21 +266,11 @@ fn binding_rule(rule: &Rule) -> Value {
 
 /// A binding as the admin wrote it.
 fn body(binding: &Binding, observe: bool) -> Value {
-    let kind = match binding.target_kind() {
-        TargetKind::User => "user",
-        TargetKind::Wcit => "wcit",
-        TargetKind::Group => "group",
-        TargetKind::Unspecified => "unknown",
-    };
-    let protocol = match binding.protocol() {
-        Protocol::Mcp => "mcp",
-        Protocol::A2a => "a2a",
-        Protocol::Rest => "rest",
-        Protocol::Unspecified => "*",
-    };
+    let target = Target { kind: target_word(binding).to_owned(), id_or_pattern: binding.target.clone() };
+    let protocol = protocol_word(binding).to_owned();
     let written = super::policy::Binding {
-        target: Target { kind: kind.to_owned(), id_or_pattern: binding.target.clone() },
-        primitive: PrimitiveSelector { name: binding.primitive.clone(), protocol: protocol.to_owned() },
+        target,
+        primitive: PrimitiveSelector { name: binding.primitive.clone(), protocol },
         allowed: binding.allowed || binding.approval,
         when: binding.when.iter().map(when::body).collect(),
         approval: binding.approval,
