@@ -18,7 +18,12 @@ use serde_json::{Value, json};
 /// The org of every token.
 pub(crate) const ORG: &str = "bench";
 /// Seconds a token lives: longer than the benchmark.
-const LIFE: u64 = 4 * 3600;
+pub(crate) const LIFE: u64 = 4 * 3600;
+
+/// Unix seconds.
+pub(crate) fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}
 
 /// No `jti` is used twice in a process, so every token is new to whoever sees it first.
 static NEXT_JTI: AtomicU64 = AtomicU64::new(1_000_000_000);
@@ -63,6 +68,27 @@ impl Issuer {
             alg: stored.alg,
             kid: stored.kid,
             jwk: stored.jwk,
+            signer: Signer::Es256(pair),
+        })
+    }
+
+    /// An issuer with a fresh key on P-256.
+    pub(crate) fn es256(name: &str) -> Result<Issuer> {
+        let pair = EcdsaKeyPair::generate(&ECDSA_P256_SHA256_FIXED_SIGNING)
+            .map_err(|error| anyhow!("a key on P-256: {error}"))?;
+        // SEC 1 section 2.3.3: 4, then both coordinates of 32 bytes.
+        let point = pair.public_key().as_ref();
+        let coordinate = |from: usize| URL_SAFE_NO_PAD.encode(point.get(from..from + 32).unwrap_or_default());
+        let jwk = json!({
+            "kty": "EC", "crv": "P-256", "kid": name, "alg": "ES256", "use": "sig",
+            "x": coordinate(1), "y": coordinate(33),
+        });
+        Ok(Issuer {
+            name: name.into(),
+            iss: format!("asp-{name}"),
+            alg: "ES256".into(),
+            kid: name.into(),
+            jwk,
             signer: Signer::Es256(pair),
         })
     }
@@ -112,8 +138,7 @@ impl Issuer {
 
     /// A fresh access token (RFC 9068) of [`ORG`].
     pub(crate) fn mint(&self, audience: &str, user: &str) -> Result<String> {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs();
-        self.mint_until(audience, user, now + LIFE)
+        self.mint_until(audience, user, now() + LIFE)
     }
 
     /// The same with another `exp`, in Unix seconds; it was issued [`LIFE`] before that.

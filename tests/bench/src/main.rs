@@ -11,6 +11,7 @@ mod edge;
 mod enforcement;
 mod framing;
 mod goal;
+mod identity;
 mod issuer;
 mod load;
 mod loops;
@@ -53,6 +54,8 @@ async fn measure(plan: &Plan) -> anyhow::Result<Report> {
     let started = Machine::now();
     let edge = if plan.measures(Part::Edge) { Some(Box::pin(rows::measure_all(plan)).await?) } else { None };
     let beside = if plan.measures(Part::Peer) { Some(Box::pin(beside::measure(plan)).await?) } else { None };
+    let identity =
+        if plan.measures(Part::Identity) { Some(Box::pin(identity::measure(plan)).await?) } else { None };
     let plugins = if plan.measures(Part::Plugins) { Some(plugins::measure(plan).await?) } else { None };
     let streams =
         if plan.measures(Part::Streams) { Some(Box::pin(streams::measure(plan)).await?) } else { None };
@@ -62,6 +65,6 @@ async fn measure(plan: &Plan) -> anyhow::Result<Report> {
         }
         _ => None,
     };
-    let parts = Parts { edge: edge.unwrap_or_default(), beside, plugins, streams, comparison };
+    let parts = Parts { edge: edge.unwrap_or_default(), beside, identity, plugins, streams, comparison };
     Ok(Report::new(plan.clone(), [started, Machine::now()], parts))
 }

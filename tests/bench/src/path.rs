@@ -30,7 +30,12 @@ pub(crate) struct Path {
 
 impl Path {
     pub(crate) async fn start(build: Build) -> Result<Path> {
-        let stack = Stack::start(Options::of(build.clone())).await?;
+        Path::start_with(Options::of(build)).await
+    }
+
+    pub(crate) async fn start_with(options: Options) -> Result<Path> {
+        let build = options.build.clone();
+        let stack = Stack::start(options).await?;
         let edge = Edge::shipped(&build, stack.ports.xds, edge::ONE).await?;
         serves(&edge).await?;
         let issuer = Issuer::development(stack.state.path())?;

@@ -46,6 +46,8 @@ pub(crate) enum Part {
     Edge,
     /// The gateway beside the `mcp-proxy` crate.
     Peer,
+    /// Who calls, and what proves a call to its service.
+    Identity,
     /// The plugin runtime.
     Plugins,
     /// Clients that only wait: ten minutes, so only where it is asked for.
@@ -182,17 +184,17 @@ mod tests {
 
     fn measured(arguments: &[&str]) -> Vec<Part> {
         let plan = plan(arguments).unwrap();
-        let all = [Part::Edge, Part::Peer, Part::Plugins, Part::Streams, Part::Compare];
+        let all = [Part::Edge, Part::Peer, Part::Identity, Part::Plugins, Part::Streams, Part::Compare];
         all.into_iter().filter(|part| plan.measures(*part)).collect()
     }
 
     #[test]
     fn an_earlier_commit_is_measured_only_where_one_is_named() {
-        assert_eq!(measured(&[]), [Part::Edge, Part::Peer, Part::Plugins]);
+        assert_eq!(measured(&[]), [Part::Edge, Part::Peer, Part::Identity, Part::Plugins]);
         assert_eq!(measured(&["--only", "edge", "--only", "plugins"]), [Part::Edge, Part::Plugins]);
         assert_eq!(measured(&["--only", "compare", "--baseline", "x"]), [Part::Compare]);
         assert_eq!(measured(&["--only", "streams"]), [Part::Streams]);
-        assert_eq!(measured(&["--baseline", "x"]).len(), 4);
+        assert_eq!(measured(&["--baseline", "x"]).len(), 5);
         let error = plan(&["--only", "compare"]).unwrap_err();
         assert!(error.to_string().contains("scripts/bench-against"), "{error}");
     }

@@ -11,6 +11,7 @@ use crate::beside::Beside;
 use crate::compare::Comparison;
 use crate::enforcement::Enforcement;
 use crate::goal::{self, Goal};
+use crate::identity::Identity;
 use crate::machine::Machine;
 use crate::measurement::Measurement;
 use crate::plan::Plan;
@@ -23,6 +24,7 @@ use crate::summary::{Summary, summarise};
 pub(crate) struct Parts {
     pub edge: Found,
     pub beside: Option<Beside>,
+    pub identity: Option<Identity>,
     pub plugins: Option<Plugins>,
     pub streams: Option<Streams>,
     pub comparison: Option<Comparison>,
@@ -43,6 +45,7 @@ pub(crate) struct Report {
     pub agreements: Vec<Agreement>,
     pub enforcement: Vec<Enforcement>,
     pub beside: Option<Beside>,
+    pub identity: Option<Identity>,
     pub plugins: Option<Plugins>,
     pub streams: Option<Streams>,
     pub comparison: Option<Comparison>,
@@ -52,7 +55,7 @@ pub(crate) struct Report {
 
 impl Report {
     pub(crate) fn new(plan: Plan, machine: [Machine; 2], parts: Parts) -> Report {
-        let Parts { edge, beside, plugins, streams, comparison } = parts;
+        let Parts { edge, beside, identity, plugins, streams, comparison } = parts;
         let Found { rate, agreements, measurements, enforcement } = edge;
         let summaries = summarise(&measurements);
         Report {
@@ -72,6 +75,7 @@ impl Report {
             agreements,
             enforcement,
             beside,
+            identity,
             plugins,
             streams,
             comparison,
@@ -95,7 +99,8 @@ impl Report {
     pub(crate) fn check(&self) -> Result<()> {
         let beside = self.beside.iter().flat_map(|beside| &beside.measurements);
         let compared = self.comparison.iter().flat_map(|both| both.own.iter().chain(&both.theirs));
-        let all = self.measurements.iter().chain(beside).chain(compared);
+        let identity = self.identity.iter().flat_map(|identity| &identity.measurements);
+        let all = self.measurements.iter().chain(beside).chain(identity).chain(compared);
         let failed = all.into_iter().find(|measurement| measurement.errors > 0);
         if let Some(failed) = failed {
             bail!(

@@ -40,6 +40,9 @@ pub(crate) fn render(report: &Report) -> String {
     if let Some(beside) = &report.beside {
         let _ = beside.render(&mut text);
     }
+    if let Some(identity) = &report.identity {
+        let _ = identity.render(&mut text);
+    }
     if let Some(plugins) = &report.plugins {
         let _ = plugins::render(&mut text, plugins);
     }

@@ -28,6 +28,20 @@ const VARIANTS: [&str; 11] = [
     "path-modern",
 ];
 
+const IDENTITY: [&str; 11] = [
+    "nobody",
+    "jwt",
+    "opaque",
+    "machine key",
+    "service, nothing",
+    "service, the platform's token",
+    "service, token exchange",
+    "service, bearer",
+    "service, basic",
+    "service, header",
+    "service, OAuth client",
+];
+
 #[test]
 fn a_quick_run_reports_every_row_without_an_error() {
     let out = tempfile::tempdir().unwrap();
@@ -37,6 +51,8 @@ fn a_quick_run_reports_every_row_without_an_error() {
             "--quick",
             "--only",
             "edge",
+            "--only",
+            "identity",
             "--only",
             "plugins",
             "--only",
@@ -83,6 +99,7 @@ fn a_quick_run_reports_every_row_without_an_error() {
     }
     assert!(report["agreements"].as_array().unwrap().len() > 10);
     assert!(!report["goals"].as_array().unwrap().is_empty());
+    check_identity(&report["identity"]);
     check_plugins(&report["plugins"]);
     let streams = &report["streams"];
     assert_eq!(streams["told_ms"].as_array().unwrap().len() as u64, streams["streams"].as_u64().unwrap());
@@ -97,6 +114,20 @@ fn baseline() -> TempDir {
         symlink(of, directory.path().join(name)).unwrap();
     }
     directory
+}
+
+/// Every kind of caller and of proof was measured, cold and warm, and no call failed.
+fn check_identity(found: &Value) {
+    let measured = found["measurements"].as_array().unwrap();
+    assert!(measured.iter().all(|one| one["errors"] == 0 && one["gateway_cpu_us"].as_f64().unwrap() > 0.0));
+    let seen: Vec<_> = measured.iter().map(|one| (one["row"].as_str().unwrap(), &one["phase"])).collect();
+    assert_eq!(seen.len(), IDENTITY.len() * 2);
+    for row in IDENTITY {
+        assert!(
+            ["cold", "warm"].iter().all(|phase| seen.iter().any(|one| one.0 == row && one.1 == phase)),
+            "{row}"
+        );
+    }
 }
 
 /// Each row was measured on both sides with few and with many connections.
