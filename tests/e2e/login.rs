@@ -1,6 +1,7 @@
 //! A company's own login: a real Keycloak, official clients that know nothing of it, persons who are asked, admins, and
 //! tokens of every kind that end, are spoilt or come from elsewhere.
 
+mod action;
 mod admins;
 mod clients;
 mod consent;

@@ -12,7 +12,7 @@ use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::Command;
 
-use super::{ALICE, Company, realm};
+use super::{ALICE, Company, action, realm};
 
 /// Hang guard of `asp login`.
 const LOGIN: Duration = Duration::from_secs(60);
@@ -75,6 +75,38 @@ pub(super) async fn deploy(company: &Company) -> Result<()> {
     let row = audit.iter().find(|row| row["resource"] == "server/memos");
     let row = row.with_context(|| json!(audit).to_string())?;
     ensure!(row["actor"].as_str().is_some_and(|actor| actor.starts_with("service-account-ci@")), "{row}");
+    checked(company, &memos, &token).await
+}
+
+/// The action passes what is served, and shows a breaking change and a fault at their files.
+async fn checked(company: &Company, served: &Value, token: &str) -> Result<()> {
+    let run = async |files: &Value| {
+        let checkout = tempfile::tempdir()?;
+        write(files, &checkout.path().join("primitives"))?;
+        action::run(company, checkout.path(), token).await
+    };
+    let same = run(served).await?;
+    ensure!(
+        same.output.status.success() && same.findings.is_empty(),
+        "{:?} {:?}",
+        same.findings,
+        same.output
+    );
+    let changed = |old: &str, new: &str| {
+        let mut files = served.clone();
+        let text = files["files"][1]["text"].as_str().unwrap_or_default().replace(old, new);
+        files["files"][1]["text"] = json!(text);
+        files
+    };
+    let hello = "primitives/memos/hello.yaml";
+    let breaking = run(&changed("required: [message]", "required: [message, more]")).await?;
+    let is_error = |finding: &(String, String, u64)| finding.0 == "error" && finding.1 == hello;
+    ensure!(!breaking.output.status.success(), "{:?}", breaking.output);
+    ensure!(breaking.findings.iter().any(is_error), "{:?} {:?}", breaking.findings, breaking.output);
+    let faulty = run(&changed("mutation: read_only", "mutation: sometimes")).await?;
+    ensure!(!faulty.output.status.success(), "{:?}", faulty.output);
+    let at = faulty.findings.iter().find(|finding| is_error(finding)).context("a finding")?;
+    ensure!(at.2 == 7, "the line of `mutation`: {at:?}");
     Ok(())
 }
 
@@ -89,12 +121,17 @@ fn asp(company: &Company, home: &Path, arguments: &[&str]) -> Result<Command> {
 /// The files of a server, as a team has them.
 fn folder(files: &Value) -> Result<TempDir> {
     let folder = tempfile::tempdir()?;
+    write(files, folder.path())?;
+    Ok(folder)
+}
+
+fn write(files: &Value, folder: &Path) -> Result<()> {
     for file in files["files"].as_array().context("files")? {
-        let path = folder.path().join(file["path"].as_str().unwrap_or_default());
+        let path = folder.join(file["path"].as_str().unwrap_or_default());
         std::fs::create_dir_all(path.parent().context("its folder")?)?;
         std::fs::write(path, file["text"].as_str().unwrap_or_default())?;
     }
-    Ok(folder)
+    Ok(())
 }
 
 fn applied(output: &Output) -> Result<()> {
