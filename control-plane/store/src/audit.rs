@@ -1,12 +1,15 @@
 //! The audit log of calls: appended to in batches, read page by page, newest first; nobody reads it on the call path.
 
 use std::collections::VecDeque;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use parking_lot::Mutex;
 
 pub mod sqlite;
 
+/// How long events of calls are kept.
+pub(crate) const KEEP_EVENTS: Duration = Duration::from_secs(30 * 24 * 3600);
 /// Most events of one page.
 pub(crate) const MAX_PAGE: u32 = 1_000;
 

@@ -12,8 +12,6 @@ mod ledger;
 mod records;
 mod room;
 
-mod waiters;
-
 use crate::clock::milliseconds;
 use crate::clock::now_ms;
 use std::path::Path;
@@ -26,10 +24,10 @@ pub use file::OpenError;
 
 use crate::ledger::Budget;
 use crate::ledger::rules::KEEP_ABANDONED;
+use crate::ledger::waiters::Waiters;
 use crate::records::Bounds;
 use file::Opening;
 use leases::Leases;
-use waiters::Waiters;
 
 /// Connections that only read: replays, records of calls, waits for a key.
 const READERS: u32 = 3;

@@ -8,6 +8,7 @@ pub mod control;
 pub mod counter;
 pub mod ledger;
 pub mod packages;
+pub mod postgres;
 mod private;
 pub mod records;
 pub mod sqlite;

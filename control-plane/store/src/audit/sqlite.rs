@@ -13,15 +13,13 @@ use async_trait::async_trait;
 use sqlx::sqlite::{SqliteRow, SqliteSynchronous};
 use sqlx::{QueryBuilder, Row, SqliteConnection, SqlitePool};
 
-use super::{AuditError, AuditLog, AuditQuery, CallEvent, MAX_PAGE, StoredEvent};
+use super::{AuditError, AuditLog, AuditQuery, CallEvent, KEEP_EVENTS, MAX_PAGE, StoredEvent};
 use crate::calls::file::{self, Opening};
 use crate::calls::{OpenError, SqliteCalls};
 use crate::clock::{milliseconds, now_ms};
 
 /// Whoever reads the log does so beside the one who writes.
 const READERS: u32 = 2;
-/// How long events of calls are kept.
-const KEEP_EVENTS: Duration = Duration::from_secs(30 * 24 * 3600);
 /// Most rows that one statement adds; SQLite binds at most 32,766 values.
 const INSERT_ROWS: usize = 1000;
 /// Most rows that one statement of a sweep deletes.

@@ -14,11 +14,9 @@ use tokio::time::Instant;
 use super::SqliteCalls;
 use crate::clock::{milliseconds, now_ms};
 use crate::ledger::rules::{Change, Found, State};
+use crate::ledger::waiters::{FIRST_LOOK, LAST_LOOK};
 use crate::ledger::{Answer, Claim, Holder, Ledger, LedgerError, LedgerKey, RequestHash};
 
-/// How soon a claim held by another process is looked at again; the pause doubles up to the longest.
-const FIRST_LOOK: Duration = Duration::from_millis(25);
-const LAST_LOOK: Duration = Duration::from_secs(1);
 const RUNNING: i64 = 0;
 const ANSWERED: i64 = 1;
 /// The gateway that held the key of a row `l` is gone, and left no record by which another one goes on with the call.

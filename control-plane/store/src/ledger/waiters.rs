@@ -2,33 +2,38 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use crate::ledger::LedgerKey;
 
+/// How soon a claim held by another process is looked at again; the pause doubles up to the longest.
+pub(crate) const FIRST_LOOK: Duration = Duration::from_millis(25);
+pub(crate) const LAST_LOOK: Duration = Duration::from_secs(1);
+
 /// By key; an entry lives as long as somebody waits, so that there are no more than running calls.
 #[derive(Default)]
-pub(super) struct Waiters {
+pub(crate) struct Waiters {
     keys: Mutex<HashMap<LedgerKey, Arc<Notify>>>,
 }
 
 /// One that waits.
-pub(super) struct Waiter<'a> {
+pub(crate) struct Waiter<'a> {
     waiters: &'a Waiters,
     key: LedgerKey,
     pub ended: Arc<Notify>,
 }
 
 impl Waiters {
-    pub(super) fn of(&self, key: LedgerKey) -> Waiter<'_> {
+    pub(crate) fn of(&self, key: LedgerKey) -> Waiter<'_> {
         let ended = self.keys.lock().entry(key).or_default().clone();
         Waiter { waiters: self, key, ended }
     }
 
     /// The holder of the key has ended here.
-    pub(super) fn wake(&self, key: LedgerKey) {
+    pub(crate) fn wake(&self, key: LedgerKey) {
         if let Some(ended) = self.keys.lock().get(&key) {
             ended.notify_waiters();
         }

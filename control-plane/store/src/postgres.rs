@@ -1,0 +1,136 @@
+//! State that several machines share, on PostgreSQL. `asp serve` opens none yet.
+//!
+//! Owns the connections, the migrations and what a statement may take. Keeps true: the schema only goes forward, and one that
+//! a newer version made is refused; time that decides about leases is the database's; no statement and no lock waits for
+//! ever, so a database that hangs is an error and not a gateway that hangs.
+
+mod audit;
+mod ledger;
+mod records;
+mod room;
+
+use std::str::FromStr;
+use std::time::Duration;
+
+use sqlx::migrate::{Migration, MigrationType, Migrator};
+use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
+use sqlx::{PgPool, SqlSafeStr};
+
+use crate::ledger::Budget;
+use crate::ledger::waiters::Waiters;
+use crate::records::Bounds;
+
+pub use audit::PostgresAudit;
+
+/// The longest that a statement runs, and waits for a lock. Gateways wait 2 s for a statement of a call.
+const STATEMENT: &str = "5s";
+const LOCK: &str = "1500ms";
+/// A transaction whose process is gone, or hangs, holds its locks no longer.
+const IDLE_IN_TRANSACTION: &str = "10s";
+/// How long whoever wants a connection waits for one.
+const ACQUIRE: Duration = Duration::from_secs(5);
+/// A connection is made anew after this long, so that a database behind a changed name is found.
+const LIFETIME: Duration = Duration::from_secs(1800);
+/// Most rows that one statement of a sweep deletes.
+const SWEEP_ROWS: i64 = 500;
+/// How long a sweep leaves the database to others between two statements.
+const SWEEP_REST: Duration = Duration::from_millis(20);
+
+/// The migrations, oldest first. A published one is never edited.
+const MIGRATIONS: [(i64, &str, &str); 1] =
+    [(1, "calls", include_str!("../migrations/postgres/0001_calls.sql"))];
+
+/// The database could not be reached or brought up to date. Never says the URL, which may hold a password.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectError {
+    #[error("the URL is none of a PostgreSQL database: {0}")]
+    Url(String),
+    #[error("the database cannot be reached: {0}")]
+    Unreachable(String),
+    #[error(
+        "the database's schema is of a newer version of asp than this one: run that version, or a database of its own"
+    )]
+    Newer,
+    #[error("the database's schema cannot be brought up to date: {0}")]
+    Migrate(String),
+}
+
+/// A database.
+#[derive(Clone)]
+pub struct Postgres {
+    pool: PgPool,
+}
+
+impl Postgres {
+    /// Connects with at most `connections` at a time, and brings the schema up to date. `url` is
+    /// `postgres://user[:password]@host[:port]/database[?sslmode=…]`.
+    pub async fn connect(url: &str, connections: u32) -> Result<Postgres, ConnectError> {
+        // The error of the parser does not repeat what it was given.
+        let options =
+            PgConnectOptions::from_str(url).map_err(|error| ConnectError::Url(error.to_string()))?;
+        let options = options.application_name("asp").options([
+            ("statement_timeout", STATEMENT),
+            ("lock_timeout", LOCK),
+            ("idle_in_transaction_session_timeout", IDLE_IN_TRANSACTION),
+        ]);
+        let pool = PgPoolOptions::new()
+            .max_connections(connections)
+            .acquire_timeout(ACQUIRE)
+            .max_lifetime(LIFETIME)
+            .connect_with(options)
+            .await
+            .map_err(|error| ConnectError::Unreachable(error.to_string()))?;
+        migrate(&pool).await?;
+        Ok(Postgres { pool })
+    }
+
+    /// Ledger and records of calls, with these bounds of what they keep.
+    pub fn calls(&self, budget: Budget, bounds: Bounds) -> PostgresCalls {
+        PostgresCalls { pool: self.pool.clone(), waiters: Waiters::default(), budget, bounds }
+    }
+
+    /// The audit log of calls, whose events may take about `max_bytes`.
+    pub fn audit(&self, max_bytes: u64) -> PostgresAudit {
+        PostgresAudit::new(self.pool.clone(), max_bytes)
+    }
+
+    /// Ends the connections; statements under way finish first.
+    pub async fn close(&self) {
+        self.pool.close().await;
+    }
+}
+
+/// Several processes may start at once: the migrator takes a lock of the database.
+async fn migrate(pool: &PgPool) -> Result<(), ConnectError> {
+    use sqlx::migrate::MigrateError;
+    let migrations = MIGRATIONS
+        .iter()
+        .map(|(version, name, sql)| {
+            Migration::new(*version, (*name).into(), MigrationType::Simple, (*sql).into_sql_str(), false)
+        })
+        .collect();
+    Migrator::with_migrations(migrations).run(pool).await.map_err(|error| match error {
+        MigrateError::VersionMissing(_) | MigrateError::VersionTooNew(..) => ConnectError::Newer,
+        other => ConnectError::Migrate(other.to_string()),
+    })
+}
+
+/// Ledger and records of calls, and the leases of the gateways.
+pub struct PostgresCalls {
+    pool: PgPool,
+    /// Those of this process who wait for a key.
+    waiters: Waiters,
+    budget: Budget,
+    /// Of the records of ended calls.
+    bounds: Bounds,
+}
+
+/// Whether it is this process's turn to do for the next `length` what one does for all.
+async fn has_turn(pool: &PgPool, name: &str, length: Duration) -> Result<bool, sqlx::Error> {
+    let turn = sqlx::query(
+        "INSERT INTO turns (name, until_ms) VALUES ($1, now_ms() + $2) \
+         ON CONFLICT (name) DO UPDATE SET until_ms = excluded.until_ms WHERE turns.until_ms <= now_ms()",
+    );
+    let turn = turn.bind(name).bind(crate::clock::milliseconds(length)).execute(pool).await?;
+    Ok(turn.rows_affected() == 1)
+}

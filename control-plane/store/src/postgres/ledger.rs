@@ -1,0 +1,247 @@
+//! The [`Ledger`] on PostgreSQL.
+//!
+//! What a row means and who may change it is said by the rules (`ledger/rules.rs`); here it is put into SQL, so that a
+//! change and its conditions are one statement. Keeps true: whoever waits for a key only reads, more and more rarely,
+//! unless its holder ends in this process.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use sqlx::postgres::{PgArguments, PgRow};
+use sqlx::{Postgres, Row};
+use tokio::time::Instant;
+
+use super::PostgresCalls;
+use crate::clock::milliseconds;
+use crate::ledger::rules::{Change, Found, State};
+use crate::ledger::waiters::{FIRST_LOOK, LAST_LOOK};
+use crate::ledger::{Answer, Claim, Holder, Ledger, LedgerError, LedgerKey, RequestHash};
+
+const RUNNING: i64 = 0;
+const ANSWERED: i64 = 1;
+/// The gateway that held the key of a row `l` is gone, and left no record by which another one goes on with the call. A
+/// gateway without a lease says nothing: it may have ended well, and the key's own lease decides.
+const LEFT: &str = "(EXISTS (SELECT 1 FROM gateways g WHERE g.owner = l.owner AND g.lease_ms <= now_ms()) \
+    AND NOT EXISTS (SELECT 1 FROM call_records r WHERE r.call_id = l.call_id AND r.owner IS NOT NULL AND r.resumable))";
+
+type Query<'q> = sqlx::query::Query<'q, Postgres, PgArguments>;
+
+fn unavailable(error: sqlx::Error) -> LedgerError {
+    LedgerError::Unavailable(error.to_string())
+}
+
+#[async_trait]
+impl Ledger for PostgresCalls {
+    async fn claim(
+        &self,
+        key: LedgerKey,
+        hash: RequestHash,
+        holder: Holder,
+        wait_until: Instant,
+        lease: Duration,
+    ) -> Result<Claim, LedgerError> {
+        let mut pause = FIRST_LOOK;
+        loop {
+            let waiter = self.waiters.of(key);
+            let ended = waiter.ended.notified();
+            tokio::pin!(ended);
+            // From here on an end is not missed, also while the row is read.
+            ended.as_mut().enable();
+            match self.look(key, hash, holder).await? {
+                Looked::Decided(claim) => return Ok(claim),
+                Looked::Free => {
+                    if self.insert(key, hash, holder, lease).await? {
+                        return Ok(Claim::New);
+                    }
+                    // Somebody else was faster.
+                }
+                Looked::Running => {}
+            }
+            if Instant::now() >= wait_until {
+                return Ok(Claim::InFlight);
+            }
+            let next = (Instant::now() + pause).min(wait_until);
+            // Woken by this process or by the clock; either way the row decides.
+            let _ = tokio::time::timeout_at(next, ended).await;
+            pause = (pause * 2).min(LAST_LOOK);
+        }
+    }
+
+    async fn seize(
+        &self,
+        key: LedgerKey,
+        hash: RequestHash,
+        holder: Holder,
+        lease: Duration,
+    ) -> Result<bool, LedgerError> {
+        let statement = "UPDATE ledger AS l SET owner = $6, expires_ms = now_ms() + $7";
+        self.change(
+            permitted(statement, key, &Change::Seize(hash, holder))
+                .bind(holder.owner.to_vec())
+                .bind(milliseconds(lease)),
+        )
+        .await
+    }
+
+    async fn reclaim(
+        &self,
+        key: LedgerKey,
+        hash: RequestHash,
+        holder: Holder,
+        lease: Duration,
+    ) -> Result<bool, LedgerError> {
+        let statement = "UPDATE ledger AS l SET call_id = $6, owner = $7, expires_ms = now_ms() + $8";
+        self.change(
+            permitted(statement, key, &Change::Reclaim(hash))
+                .bind(holder.call.to_vec())
+                .bind(holder.owner.to_vec())
+                .bind(milliseconds(lease)),
+        )
+        .await
+    }
+
+    async fn renew(&self, key: LedgerKey, holder: Holder, lease: Duration) -> Result<bool, LedgerError> {
+        let statement = "UPDATE ledger AS l SET expires_ms = now_ms() + $6";
+        self.change(permitted(statement, key, &Change::Own(holder)).bind(milliseconds(lease))).await
+    }
+
+    async fn complete(
+        &self,
+        key: LedgerKey,
+        holder: Holder,
+        answer: Answer,
+        keep: Duration,
+    ) -> Result<bool, LedgerError> {
+        // Answers that are stored at one moment do not see each other: an org may go over its bytes by these.
+        let statement = "UPDATE ledger AS l SET state = $6, expires_ms = now_ms() + $7, answer = CASE WHEN \
+               LENGTH($8) + COALESCE((SELECT SUM(bytes) FROM ledger_usage u WHERE u.org = l.org), 0) <= $9 \
+               THEN $8 ELSE $10 END";
+        let stored = self
+            .change(
+                permitted(statement, key, &Change::Own(holder))
+                    .bind(ANSWERED)
+                    .bind(milliseconds(keep))
+                    .bind(answer.whole.to_vec())
+                    .bind(i64::from(self.budget.bytes))
+                    .bind(answer.short.to_vec()),
+            )
+            .await?;
+        self.waiters.wake(key);
+        Ok(stored)
+    }
+
+    async fn answer(&self, key: LedgerKey, hash: RequestHash) -> Result<Option<Bytes>, LedgerError> {
+        let Some(row) = self.row(key).await? else { return Ok(None) };
+        let (state, same_request, answer) = read(&row, &hash).map_err(unavailable)?;
+        Ok((state.found(same_request) == Found::Answer).then_some(answer))
+    }
+
+    async fn release(&self, key: LedgerKey, holder: Holder) -> Result<(), LedgerError> {
+        self.change(permitted("DELETE FROM ledger AS l", key, &Change::Own(holder))).await?;
+        self.waiters.wake(key);
+        Ok(())
+    }
+}
+
+/// What `statement` does to a key's row `l`, where the rules allow it; its own parameters begin at $6.
+fn permitted<'q>(statement: &str, key: LedgerKey, change: &Change) -> Query<'q> {
+    let condition = change.condition();
+    let statement = format!(
+        "{statement} WHERE l.claim_key = $1 AND l.state = {RUNNING} AND ($2 IS NULL OR l.hash = $2) \
+         AND ($3 IS NULL OR l.call_id = $3) AND ($4 IS NULL OR l.owner = $4) \
+         AND (NOT $5 OR l.expires_ms <= now_ms() OR {LEFT})"
+    );
+    sqlx::query(sqlx::AssertSqlSafe(statement))
+        .bind(key.0.to_vec())
+        .bind(condition.hash.map(|hash| hash.to_vec()))
+        .bind(condition.call.map(|call| call.to_vec()))
+        .bind(condition.owner.map(|owner| owner.to_vec()))
+        .bind(condition.abandoned)
+}
+
+/// What a key's row says.
+enum Looked {
+    Decided(Claim),
+    Free,
+    Running,
+}
+
+/// A key's row as the rules see it: its state, whether it is of this request, its answer.
+fn read(row: &PgRow, hash: &RequestHash) -> Result<(State, bool, Bytes), sqlx::Error> {
+    let stored: Vec<u8> = row.try_get("hash")?;
+    let state: i64 = row.try_get("state")?;
+    let has_ended: bool = row.try_get("has_ended")?;
+    let has_left: bool = row.try_get("has_left")?;
+    let answer: Option<Vec<u8>> = row.try_get("answer")?;
+    let state = State::of(state == ANSWERED, has_ended, has_left);
+    Ok((state, stored == hash, Bytes::from(answer.unwrap_or_default())))
+}
+
+impl PostgresCalls {
+    /// Whether the row was changed.
+    async fn change(&self, change: Query<'_>) -> Result<bool, LedgerError> {
+        let changed = change.execute(&self.pool).await.map_err(unavailable)?;
+        Ok(changed.rows_affected() == 1)
+    }
+
+    async fn row(&self, key: LedgerKey) -> Result<Option<PgRow>, LedgerError> {
+        let statement = format!(
+            "SELECT l.hash, l.state, l.answer, l.expires_ms <= now_ms() AS has_ended, {LEFT} AS has_left \
+             FROM ledger l WHERE l.claim_key = $1"
+        );
+        let row = sqlx::query(sqlx::AssertSqlSafe(statement)).bind(key.0.to_vec());
+        row.fetch_optional(&self.pool).await.map_err(unavailable)
+    }
+
+    /// One look at the key, which changes nothing.
+    async fn look(&self, key: LedgerKey, hash: RequestHash, holder: Holder) -> Result<Looked, LedgerError> {
+        let Some(row) = self.row(key).await? else { return self.has_room(holder).await };
+        let (state, same_request, answer) = read(&row, &hash).map_err(unavailable)?;
+        Ok(match state.found(same_request) {
+            Found::Free => Looked::Free,
+            Found::Conflict => Looked::Decided(Claim::Conflict),
+            Found::Answer => Looked::Decided(Claim::Replay(answer)),
+            Found::Abandoned => Looked::Decided(Claim::Abandoned),
+            Found::Running => Looked::Running,
+        })
+    }
+
+    async fn has_room(&self, holder: Holder) -> Result<Looked, LedgerError> {
+        let keys: i64 = sqlx::query_scalar(
+            "SELECT CAST(COALESCE(SUM(claim_keys), 0) AS BIGINT) FROM ledger_usage WHERE org = $1",
+        )
+        .bind(holder.org.to_vec())
+        .fetch_one(&self.pool)
+        .await
+        .map_err(unavailable)?;
+        let has_room = self.budget.has_room(u64::try_from(keys).unwrap_or_default());
+        if has_room { Ok(Looked::Free) } else { Err(LedgerError::Full) }
+    }
+
+    /// Takes a key that is free, or whose answer's time has ended; false where somebody else was faster.
+    async fn insert(
+        &self,
+        key: LedgerKey,
+        hash: RequestHash,
+        holder: Holder,
+        lease: Duration,
+    ) -> Result<bool, LedgerError> {
+        let insert = sqlx::query(
+            "INSERT INTO ledger (claim_key, hash, call_id, owner, org, state, expires_ms) \
+             VALUES ($1, $2, $3, $4, $5, $6, now_ms() + $7) \
+             ON CONFLICT (claim_key) DO UPDATE SET hash = excluded.hash, call_id = excluded.call_id, \
+             owner = excluded.owner, state = excluded.state, expires_ms = excluded.expires_ms, answer = NULL \
+             WHERE ledger.state = $8 AND ledger.expires_ms <= now_ms()",
+        )
+        .bind(key.0.to_vec())
+        .bind(hash.to_vec())
+        .bind(holder.call.to_vec())
+        .bind(holder.owner.to_vec())
+        .bind(holder.org.to_vec())
+        .bind(RUNNING)
+        .bind(milliseconds(lease))
+        .bind(ANSWERED);
+        self.change(insert).await
+    }
+}

@@ -1,0 +1,317 @@
+//! The [`CallRecords`] on PostgreSQL, and the leases of the gateways.
+//!
+//! Keeps true: whether a lease holds is judged by the database's clock while its row is locked, so that a gateway which is
+//! told that its lease had held has lost no record, whatever the other gateways' clocks say.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use sqlx::postgres::{PgArguments, PgRow};
+use sqlx::{Postgres, Row};
+
+use super::PostgresCalls;
+use crate::clock::milliseconds;
+use crate::records::{
+    BELIEVED, CallId, CallRecord, CallRecords, End, Lease, Listing, MAX_KEEP, Orphan, OwnerId, RecordError,
+    RecordKey, Saved, State,
+};
+
+/// Of a row `r`.
+fn columns() -> String {
+    format!(
+        "r.org, r.principal, r.user_digest, r.server, r.plugin, r.context, r.state, r.created_ms, r.updated_ms, \
+         r.expires_ms, r.owner, r.owner IS NOT NULL AND NOT EXISTS \
+         (SELECT 1 FROM gateways g WHERE g.owner = r.owner AND g.lease_ms + {} > now_ms()) AS is_left, \
+         r.resumable, r.record, r.seq, r.capsule, r.memory, r.outcome",
+        BELIEVED.as_millis()
+    )
+}
+
+/// The lease of the owner of a row `r` holds.
+const LIVES: &str = "EXISTS (SELECT 1 FROM gateways g WHERE g.owner = r.owner AND g.lease_ms > now_ms())";
+/// The time now, not that of the statement's beginning: it may have waited for a lock.
+const CLOCK: &str = "CAST(FLOOR(EXTRACT(EPOCH FROM clock_timestamp()) * 1000) AS BIGINT)";
+
+type Query<'q> = sqlx::query::Query<'q, Postgres, PgArguments>;
+
+fn unavailable(error: sqlx::Error) -> RecordError {
+    RecordError::Unavailable(error.to_string())
+}
+
+#[async_trait]
+impl CallRecords for PostgresCalls {
+    async fn put(
+        &self,
+        key: &RecordKey,
+        owner: OwnerId,
+        state: State,
+        record: Bytes,
+    ) -> Result<Saved, RecordError> {
+        let mut stored = self.upsert(key, owner, state, &record).await?;
+        if !stored && self.forget_past(key.call).await? {
+            stored = self.upsert(key, owner, state, &record).await?;
+        }
+        Ok(if stored { Saved::Stored } else { Saved::NotOwner })
+    }
+
+    async fn save_capsule(
+        &self,
+        call: CallId,
+        owner: OwnerId,
+        (seq, capsule): (u64, Bytes),
+        memory: Bytes,
+    ) -> Result<Saved, RecordError> {
+        let saved = sqlx::query(
+            "UPDATE call_records SET seq = $1, capsule = $2, memory = $3 \
+             WHERE call_id = $4 AND owner = $5 AND seq < $1",
+        )
+        .bind(i64::try_from(seq).unwrap_or(i64::MAX))
+        .bind(capsule.to_vec())
+        .bind(memory.to_vec())
+        .bind(call.to_vec())
+        .bind(owner.0.to_vec());
+        if self.changes(saved).await? {
+            return Ok(Saved::Stored);
+        }
+        // Which of the two it was decides only what the plugin is told.
+        let row = self.find(call).await?;
+        Ok(if row.is_some_and(|row| row.owner == Some(owner)) { Saved::Stale } else { Saved::NotOwner })
+    }
+
+    async fn save_memory(&self, call: CallId, owner: OwnerId, memory: Bytes) -> Result<Saved, RecordError> {
+        let saved = sqlx::query("UPDATE call_records SET memory = $1 WHERE call_id = $2 AND owner = $3")
+            .bind(memory.to_vec())
+            .bind(call.to_vec())
+            .bind(owner.0.to_vec());
+        Ok(if self.changes(saved).await? { Saved::Stored } else { Saved::NotOwner })
+    }
+
+    async fn find(&self, call: CallId) -> Result<Option<CallRecord>, RecordError> {
+        let statement = format!("SELECT {} FROM call_records r WHERE r.call_id = $1", columns());
+        let row = sqlx::query(sqlx::AssertSqlSafe(statement))
+            .bind(call.to_vec())
+            .fetch_optional(&self.pool)
+            .await
+            .map_err(unavailable)?;
+        row.as_ref().map(read).transpose().map_err(unavailable)
+    }
+
+    async fn list(&self, listing: &Listing<'_>) -> Result<Vec<(CallId, CallRecord)>, RecordError> {
+        let statement = format!(
+            "SELECT r.call_id, {} FROM call_records r WHERE r.principal = $1 AND r.server = $2 \
+             AND ($3 IS NULL OR (r.created_ms, r.call_id) < ($3, $4)) AND r.expires_ms > now_ms() \
+             ORDER BY r.created_ms DESC, r.call_id DESC LIMIT $5",
+            columns()
+        );
+        let rows = sqlx::query(sqlx::AssertSqlSafe(statement))
+            .bind(listing.principal.to_vec())
+            .bind(listing.server.to_owned())
+            .bind(listing.before.map(|(created_ms, _)| created_ms))
+            .bind(listing.before.map(|(_, call)| call.to_vec()))
+            .bind(i64::from(listing.limit))
+            .fetch_all(&self.pool)
+            .await
+            .map_err(unavailable)?;
+        let record = |row: &PgRow| Ok((id(row, "call_id")?, read(row)?));
+        rows.iter().map(record).collect::<Result<_, sqlx::Error>>().map_err(unavailable)
+    }
+
+    async fn finish(&self, key: &RecordKey, owner: OwnerId, end: End) -> Result<Saved, RecordError> {
+        let mut stored = self.upsert_ended(key, owner, &end).await?;
+        if !stored && self.forget_past(key.call).await? {
+            stored = self.upsert_ended(key, owner, &end).await?;
+        }
+        if !stored {
+            return Ok(Saved::NotOwner);
+        }
+        self.make_room(key).await?;
+        Ok(Saved::Stored)
+    }
+
+    async fn drop_record(&self, call: CallId, owner: OwnerId) -> Result<(), RecordError> {
+        let dropped = sqlx::query("DELETE FROM call_records WHERE call_id = $1 AND owner = $2");
+        self.changes(dropped.bind(call.to_vec()).bind(owner.0.to_vec())).await.map(drop)
+    }
+
+    async fn renew(&self, owner: OwnerId, lease: Duration) -> Result<Lease, RecordError> {
+        let mut transaction = self.pool.begin().await.map_err(unavailable)?;
+        // Whoever is taking a record of this owner's holds the row until it has it: the judgement below is after that.
+        let lock = sqlx::query("SELECT 1 FROM gateways WHERE owner = $1 FOR UPDATE").bind(owner.0.to_vec());
+        let known = lock.fetch_optional(&mut *transaction).await.map_err(unavailable)?;
+        let statement = match known {
+            Some(_) => format!(
+                "WITH before AS (SELECT lease_ms > {CLOCK} AS held FROM gateways WHERE owner = $1) \
+                 UPDATE gateways SET lease_ms = {CLOCK} + $2 FROM before WHERE owner = $1 RETURNING before.held"
+            ),
+            None => format!(
+                "INSERT INTO gateways (owner, lease_ms) VALUES ($1, {CLOCK} + $2) RETURNING TRUE AS held"
+            ),
+        };
+        let held: bool = sqlx::query_scalar(sqlx::AssertSqlSafe(statement))
+            .bind(owner.0.to_vec())
+            .bind(milliseconds(lease))
+            .fetch_one(&mut *transaction)
+            .await
+            .map_err(unavailable)?;
+        transaction.commit().await.map_err(unavailable)?;
+        Ok(if held { Lease::Held } else { Lease::Lapsed })
+    }
+
+    async fn retire(&self, owner: OwnerId) -> Result<(), RecordError> {
+        let retired = sqlx::query("DELETE FROM gateways WHERE owner = $1").bind(owner.0.to_vec());
+        self.changes(retired).await.map(drop)
+    }
+
+    async fn orphans(&self, limit: u32) -> Result<Vec<Orphan>, RecordError> {
+        let statement = format!(
+            "SELECT r.call_id, r.owner FROM call_records r WHERE r.expires_ms > now_ms() AND r.owner IS NOT NULL \
+             AND r.resumable AND NOT {LIVES} ORDER BY r.expires_ms LIMIT $1"
+        );
+        let orphans = sqlx::query(sqlx::AssertSqlSafe(statement)).bind(i64::from(limit));
+        let rows = orphans.fetch_all(&self.pool).await.map_err(unavailable)?;
+        let orphan =
+            |row: &PgRow| Ok(Orphan { call: id(row, "call_id")?, owner: OwnerId(id(row, "owner")?) });
+        rows.iter().map(orphan).collect::<Result<_, sqlx::Error>>().map_err(unavailable)
+    }
+
+    async fn take(&self, orphan: &Orphan, owner: OwnerId) -> Result<bool, RecordError> {
+        let mut transaction = self.pool.begin().await.map_err(unavailable)?;
+        // A renewal that is under way ends first, and the next one waits until this has ended.
+        let lock =
+            sqlx::query("SELECT 1 FROM gateways WHERE owner = $1 FOR SHARE").bind(orphan.owner.0.to_vec());
+        lock.fetch_optional(&mut *transaction).await.map_err(unavailable)?;
+        let statement = format!(
+            "UPDATE call_records AS r SET owner = $1 WHERE r.call_id = $2 AND r.owner = $3 AND r.resumable AND NOT {LIVES}"
+        );
+        let taken = sqlx::query(sqlx::AssertSqlSafe(statement))
+            .bind(owner.0.to_vec())
+            .bind(orphan.call.to_vec())
+            .bind(orphan.owner.0.to_vec())
+            .execute(&mut *transaction)
+            .await
+            .map_err(unavailable)?;
+        transaction.commit().await.map_err(unavailable)?;
+        Ok(taken.rows_affected() == 1)
+    }
+}
+
+impl PostgresCalls {
+    /// Whether the statement changed its row.
+    async fn changes(&self, statement: Query<'_>) -> Result<bool, RecordError> {
+        let changed = statement.execute(&self.pool).await.map_err(unavailable)?;
+        Ok(changed.rows_affected() == 1)
+    }
+
+    /// Writes the record of a call that runs; false where its row is another owner's, or nobody's any more.
+    async fn upsert(
+        &self,
+        key: &RecordKey,
+        owner: OwnerId,
+        state: State,
+        record: &Bytes,
+    ) -> Result<bool, RecordError> {
+        let upsert = sqlx::query(
+            "INSERT INTO call_records AS r (call_id, org, principal, user_digest, server, plugin, context, \
+             created_ms, resumable, state, updated_ms, expires_ms, record, owner, seq, bytes) \
+             VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, now_ms(), $11, $12, $13, 0, 0) \
+             ON CONFLICT (call_id) DO UPDATE SET state = excluded.state, updated_ms = excluded.updated_ms, \
+             expires_ms = GREATEST(r.expires_ms, excluded.expires_ms), \
+             record = CASE WHEN excluded.resumable OR NOT r.resumable THEN excluded.record ELSE r.record END, \
+             resumable = excluded.resumable OR r.resumable \
+             WHERE r.owner = excluded.owner",
+        );
+        let upsert = bound(upsert, key)
+            .bind(key.resumes)
+            .bind(state.as_str())
+            .bind(key.expires_ms)
+            .bind(record.to_vec())
+            .bind(owner.0.to_vec());
+        self.changes(upsert).await
+    }
+
+    /// The same, of a call that has ended.
+    async fn upsert_ended(&self, key: &RecordKey, owner: OwnerId, end: &End) -> Result<bool, RecordError> {
+        let bytes = end.record.len().saturating_add(end.outcome.len());
+        let upsert = sqlx::query(
+            "INSERT INTO call_records AS r (call_id, org, principal, user_digest, server, plugin, context, \
+             created_ms, resumable, state, updated_ms, expires_ms, record, outcome, bytes, seq) \
+             VALUES ($1, $2, $3, $4, $5, $6, $7, $8, FALSE, $9, now_ms(), now_ms() + $10, $11, $12, $13, 0) \
+             ON CONFLICT (call_id) DO UPDATE SET user_digest = excluded.user_digest, expires_ms = excluded.expires_ms, \
+             resumable = FALSE, state = excluded.state, updated_ms = excluded.updated_ms, record = excluded.record, \
+             outcome = excluded.outcome, bytes = excluded.bytes, owner = NULL, capsule = NULL, memory = NULL \
+             WHERE r.owner = $14",
+        );
+        let upsert = bound(upsert, key)
+            .bind(end.state.as_str())
+            .bind(milliseconds(end.keep.min(MAX_KEEP)))
+            .bind(end.record.to_vec())
+            .bind(end.outcome.to_vec())
+            .bind(i64::try_from(bytes).unwrap_or(i64::MAX))
+            .bind(owner.0.to_vec());
+        self.changes(upsert).await
+    }
+
+    /// Deletes the row of a call whose time is over and that nobody runs, before the sweep does: its id may be taken
+    /// again by a client that chose it. Whether there was one.
+    async fn forget_past(&self, call: CallId) -> Result<bool, RecordError> {
+        let statement = format!(
+            "DELETE FROM call_records AS r WHERE r.call_id = $1 AND r.expires_ms <= now_ms() \
+             AND (r.owner IS NULL OR NOT {LIVES})"
+        );
+        self.changes(sqlx::query(sqlx::AssertSqlSafe(statement)).bind(call.to_vec())).await
+    }
+}
+
+/// The statement with what `key` says of whose call it is as its first eight parameters.
+fn bound<'q>(statement: Query<'q>, key: &RecordKey) -> Query<'q> {
+    statement
+        .bind(key.call.to_vec())
+        .bind(key.org.clone())
+        .bind(key.principal.to_vec())
+        .bind(key.user.to_vec())
+        .bind(key.server.clone())
+        .bind(key.plugin.clone())
+        .bind(key.context.clone())
+        .bind(key.created_ms)
+}
+
+fn read(row: &PgRow) -> Result<CallRecord, sqlx::Error> {
+    let seq: i64 = row.try_get("seq")?;
+    let state: String = row.try_get("state")?;
+    let owner: Option<Vec<u8>> = row.try_get("owner")?;
+    Ok(CallRecord {
+        org: row.try_get("org")?,
+        principal: id(row, "principal")?,
+        user: id(row, "user_digest")?,
+        server: row.try_get("server")?,
+        plugin: row.try_get("plugin")?,
+        context: row.try_get("context")?,
+        state: State::parse(&state).ok_or_else(|| wrong(format!("no state is called {state}")))?,
+        created_ms: row.try_get("created_ms")?,
+        updated_ms: row.try_get("updated_ms")?,
+        expires_ms: row.try_get("expires_ms")?,
+        owner: owner.map(|_| id(row, "owner").map(OwnerId)).transpose()?,
+        is_left: row.try_get("is_left")?,
+        resumes: row.try_get("resumable")?,
+        record: blob(row, "record")?,
+        seq: u64::try_from(seq).unwrap_or_default(),
+        capsule: blob(row, "capsule")?,
+        memory: blob(row, "memory")?,
+        outcome: blob(row, "outcome")?,
+    })
+}
+
+fn wrong(why: String) -> sqlx::Error {
+    sqlx::Error::Decode(why.into())
+}
+
+fn blob(row: &PgRow, column: &str) -> Result<Bytes, sqlx::Error> {
+    let bytes: Option<Vec<u8>> = row.try_get(column)?;
+    Ok(Bytes::from(bytes.unwrap_or_default()))
+}
+
+fn id(row: &PgRow, column: &str) -> Result<[u8; 16], sqlx::Error> {
+    let bytes: Vec<u8> = row.try_get(column)?;
+    bytes.try_into().map_err(|_| wrong(format!("{column} is not 16 bytes long")))
+}

@@ -1,0 +1,269 @@
+//! The port suites on a real PostgreSQL, and what only a database of several machines has to hold.
+
+// Test code may fail loudly; Clippy sees only the `#[test]`s themselves.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use asp_e2e::stores::Postgres as Server;
+use asp_store::audit::{AuditLog, AuditQuery, CallEvent};
+use asp_store::ledger::{self, Answer, Budget, Claim, Holder, Ledger, LedgerKey};
+use asp_store::postgres::{ConnectError, Postgres, PostgresCalls};
+use asp_store::records::{self, Bounds, CallRecords, End, Lease, Orphan, OwnerId, RecordKey, State};
+use bytes::Bytes;
+use sqlx::{Connection, PgConnection};
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+const LEASE: Duration = Duration::from_secs(60);
+const GIBIBYTE: u64 = 1 << 30;
+
+struct Fresh {
+    server: Server,
+    database: Postgres,
+}
+
+impl Fresh {
+    async fn start() -> Fresh {
+        let server = Server::start().await.unwrap();
+        let database = Postgres::connect(&server.url(), 8).await.unwrap();
+        Fresh { server, database }
+    }
+
+    fn calls(&self) -> PostgresCalls {
+        self.database.calls(Budget::default(), Bounds::default())
+    }
+
+    /// One statement of somebody else's.
+    async fn run(&self, statement: &'static str) {
+        let mut connection = PgConnection::connect(&self.server.url()).await.unwrap();
+        sqlx::query(statement).execute(&mut connection).await.unwrap();
+    }
+
+    async fn number(&self, statement: &'static str) -> i64 {
+        let mut connection = PgConnection::connect(&self.server.url()).await.unwrap();
+        sqlx::query_scalar(statement).fetch_one(&mut connection).await.unwrap()
+    }
+}
+
+async fn renew(
+    calls: &PostgresCalls,
+    owner: OwnerId,
+    lease: Duration,
+) -> Result<Lease, records::RecordError> {
+    CallRecords::renew(calls, owner, lease).await
+}
+
+/// Invariant I-6: records of calls with effects.
+#[tokio::test]
+async fn the_ledger_passes_the_suite() {
+    let fresh = Fresh::start().await;
+    ledger::suite::run(Arc::new(fresh.calls())).await;
+}
+
+#[tokio::test]
+async fn the_ledger_keeps_to_its_budget() {
+    let fresh = Fresh::start().await;
+    let calls = fresh.database.calls(ledger::suite::SMALL, Bounds::default());
+    ledger::suite::keeps_to_its_budget(&calls).await;
+}
+
+#[tokio::test]
+async fn the_records_pass_the_suite_and_end_with_their_time() {
+    let fresh = Fresh::start().await;
+    let calls = fresh.calls();
+    records::suite::run(&calls).await;
+    let past = End { state: State::Failed, record: "r".into(), outcome: "o".into(), keep: Duration::ZERO };
+    let key = |n: u8, expires_ms| RecordKey { expires_ms, ..records::suite::key(n) };
+    calls.put(&key(70, 1), OwnerId([1; 16]), State::Working, Bytes::from_static(b"x")).await.unwrap();
+    calls.finish(&key(71, i64::MAX), OwnerId([1; 16]), past).await.unwrap();
+    assert!(calls.find([71; 16]).await.unwrap().is_some());
+    calls.sweep().await.unwrap();
+    assert_eq!(calls.find([71; 16]).await.unwrap(), None);
+    assert_eq!(calls.find([70; 16]).await.unwrap(), None);
+    assert!(calls.find([2; 16]).await.unwrap().is_some());
+}
+
+#[tokio::test]
+async fn the_records_keep_to_their_bounds() {
+    let fresh = Fresh::start().await;
+    let calls = fresh.database.calls(Budget::default(), records::suite::SMALL);
+    records::suite::keeps_to_its_bounds(&calls).await;
+}
+
+/// What is counted is what is there, whatever happened at once.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn counters_say_what_is_there_after_many_calls_at_once() {
+    let fresh = Fresh::start().await;
+    let share = records::Share { records: 20, bytes: 1 << 20 };
+    let bounds = Bounds { of_user: share, of_org: share };
+    let calls = Arc::new(fresh.database.calls(Budget::default(), bounds));
+    let mut running = JoinSet::new();
+    for n in 0..8_u8 {
+        let calls = calls.clone();
+        running.spawn(async move {
+            for round in 0..25_u8 {
+                let call = [n, round, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, n, round];
+                let holder = Holder { call, owner: [n; 16], org: [round % 3; 16] };
+                let key = LedgerKey([[n, round]; 16].concat().try_into().unwrap());
+                let claimed = calls.claim(key, [1; 32], holder, Instant::now(), LEASE).await.unwrap();
+                assert_eq!(claimed, Claim::New);
+                let own = RecordKey { call, user: [round % 2; 16], ..records::suite::key(1) };
+                calls.put(&own, OwnerId([n; 16]), State::Working, "asked".into()).await.unwrap();
+                if round % 5 == 0 {
+                    calls.release(key, holder).await.unwrap();
+                } else {
+                    let answer = Answer::whole(Bytes::from(vec![b'x'; usize::from(round)]));
+                    assert!(calls.complete(key, holder, answer, LEASE).await.unwrap());
+                }
+                let end =
+                    End { state: State::Completed, record: "r".into(), outcome: "done".into(), keep: LEASE };
+                calls.finish(&own, OwnerId([n; 16]), end).await.unwrap();
+            }
+        });
+    }
+    while let Some(ended) = running.join_next().await {
+        ended.unwrap();
+    }
+    assert_eq!(fresh.number("SELECT COUNT(*) FROM ledger").await, 8 * 20);
+    let counted = "SELECT CAST(SUM(claim_keys) AS BIGINT) FROM ledger_usage";
+    assert_eq!(fresh.number(counted).await, 8 * 20);
+    let bytes = "SELECT CAST(SUM(bytes) AS BIGINT) - (SELECT SUM(LENGTH(answer)) FROM ledger)::BIGINT FROM ledger_usage";
+    assert_eq!(fresh.number(bytes).await, 0);
+    let differing = "SELECT COUNT(*) FROM (SELECT of_org(org) AS holder, COUNT(*) AS n, SUM(bytes) AS b FROM call_records \
+                     GROUP BY 1 UNION ALL SELECT of_user(user_digest), COUNT(*), SUM(bytes) FROM call_records GROUP BY 1) t \
+                     FULL JOIN (SELECT holder, SUM(records) AS n, SUM(bytes) AS b FROM record_usage GROUP BY 1) u \
+                     USING (holder) WHERE t.n IS DISTINCT FROM u.n OR t.b IS DISTINCT FROM u.b";
+    assert_eq!(fresh.number(differing).await, 0);
+    assert_eq!(fresh.number("SELECT COUNT(*) FROM call_records").await, 20, "what the org may keep");
+}
+
+/// A gateway that is told that its lease had held has lost no record, however its renewal and a taker meet.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_is_told_that_its_lease_held_has_lost_nothing() {
+    let fresh = Fresh::start().await;
+    let calls = Arc::new(fresh.calls());
+    let owner = OwnerId([1; 16]);
+    let taker = OwnerId([2; 16]);
+    let (mut held, mut taken) = (0, 0);
+    for n in 0..60_u8 {
+        let key = records::suite::key(n);
+        // Ends about when both come.
+        renew(&calls, owner, Duration::from_millis(u64::from(n % 4))).await.unwrap();
+        calls.put(&key, owner, State::Working, "asked".into()).await.unwrap();
+        let orphan = Orphan { call: key.call, owner };
+        let (renewed, took) = tokio::join!(renew(&calls, owner, LEASE), calls.take(&orphan, taker));
+        let (renewed, took) = (renewed.unwrap(), took.unwrap());
+        assert!(!(renewed == Lease::Held && took), "round {n}");
+        held += u32::from(renewed == Lease::Held);
+        taken += u32::from(took);
+    }
+    println!("{held} leases held, {taken} records were taken");
+    // Nobody renews: it is taken.
+    let key = records::suite::key(60);
+    renew(&calls, OwnerId([3; 16]), Duration::ZERO).await.unwrap();
+    calls.put(&key, OwnerId([3; 16]), State::Working, "asked".into()).await.unwrap();
+    assert!(calls.take(&Orphan { call: key.call, owner: OwnerId([3; 16]) }, taker).await.unwrap());
+}
+
+#[tokio::test]
+async fn a_lease_ends_by_the_databases_clock_alone() {
+    let fresh = Fresh::start().await;
+    let calls = fresh.calls();
+    let owner = OwnerId([1; 16]);
+    renew(&calls, owner, LEASE).await.unwrap();
+    calls.put(&records::suite::key(1), owner, State::Working, "asked".into()).await.unwrap();
+    assert!(calls.orphans(9).await.unwrap().is_empty());
+    fresh.run("UPDATE gateways SET lease_ms = now_ms() - 1").await;
+    assert_eq!(calls.orphans(9).await.unwrap().len(), 1);
+    assert_eq!(renew(&calls, owner, LEASE).await.unwrap(), Lease::Lapsed);
+}
+
+#[tokio::test]
+async fn several_processes_may_start_at_once() {
+    let server = Server::start().await.unwrap();
+    let mut starting = JoinSet::new();
+    for _ in 0..4 {
+        let url = server.url();
+        starting.spawn(async move { Postgres::connect(&url, 2).await.map(drop) });
+    }
+    while let Some(started) = starting.join_next().await {
+        started.unwrap().unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_schema_of_a_newer_version_is_refused_and_left_as_it_is() {
+    let fresh = Fresh::start().await;
+    fresh
+        .run(
+            "INSERT INTO _sqlx_migrations (version, description, success, checksum, execution_time) \
+             VALUES (999999, 'of the future', TRUE, '', 0)",
+        )
+        .await;
+    let refused = Postgres::connect(&fresh.server.url(), 2).await.map(drop);
+    assert!(matches!(refused, Err(ConnectError::Newer)), "{refused:?}");
+}
+
+#[tokio::test]
+async fn a_url_that_is_none_is_refused_without_its_password() {
+    for url in [
+        "postgres://asp:secret@host:port/db",
+        "mysql://asp:secret@host/db",
+        "postgres://asp:secret@127.0.0.1:1/db",
+    ] {
+        let error = Postgres::connect(url, 1).await.map(drop).unwrap_err().to_string();
+        assert!(!error.contains("secret"), "{error}");
+    }
+}
+
+fn event(org: &str, at_ms: i64, n: i64) -> CallEvent {
+    CallEvent { at_ms, org: org.into(), event: format!("{{\"n\":{n}}}") }
+}
+
+async fn numbers(log: &impl AuditLog, org: Option<&str>, before: Option<i64>, limit: u32) -> Vec<i64> {
+    let query = AuditQuery { org: org.map(str::to_owned), before, limit };
+    log.page(&query).await.unwrap().iter().map(|stored| stored.seq).collect()
+}
+
+#[tokio::test]
+async fn the_audit_log_is_read_page_by_page_and_in_the_order_in_which_it_came() {
+    let fresh = Fresh::start().await;
+    let log = fresh.database.audit(GIBIBYTE);
+    log.append(&[event("acme", 1, 1), event("globex", 2, 2), event("acme", 3, 3)]).await.unwrap();
+    log.append(&[event("acme", 4, 4)]).await.unwrap();
+    log.append(&[]).await.unwrap();
+    assert_eq!(numbers(&log, None, None, 9).await, [4, 3, 2, 1]);
+    assert_eq!(numbers(&log, Some("acme"), None, 2).await, [4, 3]);
+    assert_eq!(numbers(&log, Some("acme"), Some(3), 2).await, [1]);
+    let query = AuditQuery { org: Some("globex".into()), before: None, limit: 1 };
+    assert_eq!(log.page(&query).await.unwrap()[0].event, event("globex", 2, 2));
+}
+
+#[tokio::test]
+async fn the_audit_log_keeps_to_its_bytes_and_forgets_what_is_old() {
+    let fresh = Fresh::start().await;
+    let log = fresh.database.audit(200_000);
+    let batch: Vec<CallEvent> = (0..100).map(|n| event("acme", i64::MAX / 2, n)).collect();
+    for _ in 0..40 {
+        log.append(&batch).await.unwrap();
+    }
+    let counted = fresh.number("SELECT bytes FROM call_log").await;
+    let real = "SELECT CAST(SUM(OCTET_LENGTH(org) + OCTET_LENGTH(event) + 120) AS BIGINT) FROM call_events";
+    assert_eq!(fresh.number(real).await, counted);
+    assert!(counted <= 200_000 + 100 * 140, "{counted}");
+    assert_eq!(numbers(&log, None, None, 1).await, [4000], "the newest are there");
+
+    fresh.run("UPDATE call_events SET at_ms = 1 WHERE seq < 3900").await;
+    log.sweep().await.unwrap();
+    assert_eq!(fresh.number("SELECT MIN(seq) FROM call_events").await, 3900);
+    assert_eq!(fresh.number(real).await, fresh.number("SELECT bytes FROM call_log").await);
+    // For a while nobody else sweeps.
+    fresh.run("UPDATE call_events SET at_ms = 1 WHERE seq < 3950").await;
+    fresh.database.audit(GIBIBYTE).sweep().await.unwrap();
+    assert_eq!(fresh.number("SELECT MIN(seq) FROM call_events").await, 3900);
+    fresh.run("UPDATE turns SET until_ms = 0").await;
+    log.sweep().await.unwrap();
+    assert_eq!(fresh.number("SELECT MIN(seq) FROM call_events").await, 3950);
+}
