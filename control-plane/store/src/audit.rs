@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use parking_lot::Mutex;
+use sqlx::{ColumnIndex, Decode, Row, Type};
 
 pub mod sqlite;
 
@@ -40,6 +41,19 @@ pub struct AuditQuery {
     pub before: Option<i64>,
     /// 1 to [`MAX_PAGE`]; what lies outside is cut.
     pub limit: u32,
+}
+
+/// Reads an event from a row of any database, of columns named as its fields.
+pub(crate) fn stored<R>(row: &R) -> Result<StoredEvent, sqlx::Error>
+where
+    R: Row,
+    for<'c> &'c str: ColumnIndex<R>,
+    for<'r> i64: Decode<'r, R::Database> + Type<R::Database>,
+    for<'r> String: Decode<'r, R::Database> + Type<R::Database>,
+{
+    let event =
+        CallEvent { at_ms: row.try_get("at_ms")?, org: row.try_get("org")?, event: row.try_get("event")? };
+    Ok(StoredEvent { seq: row.try_get("seq")?, event })
 }
 
 #[derive(Debug, thiserror::Error)]

@@ -25,6 +25,7 @@ pub use file::OpenError;
 use crate::ledger::Budget;
 use crate::ledger::rules::KEEP_ABANDONED;
 use crate::ledger::waiters::Waiters;
+use crate::migrations::Numbered;
 use crate::records::Bounds;
 use file::Opening;
 use leases::Leases;
@@ -36,7 +37,7 @@ const SWEEP_ROWS: i64 = 200;
 /// How long a sweep leaves the writer to others between two statements.
 const SWEEP_REST: Duration = Duration::from_millis(20);
 /// The migrations, oldest first. A published one is never edited.
-const MIGRATIONS: [(i64, &str, &str); 7] = [
+const MIGRATIONS: [Numbered; 7] = [
     (1, "calls", include_str!("../migrations/calls/0001_calls.sql")),
     (2, "active", include_str!("../migrations/calls/0002_active.sql")),
     (3, "owners", include_str!("../migrations/calls/0003_owners.sql")),

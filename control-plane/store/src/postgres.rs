@@ -12,12 +12,13 @@ mod room;
 use std::str::FromStr;
 use std::time::Duration;
 
-use sqlx::migrate::{Migration, MigrationType, Migrator};
+use sqlx::PgPool;
+use sqlx::migrate::MigrateError;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
-use sqlx::{PgPool, SqlSafeStr};
 
 use crate::ledger::Budget;
 use crate::ledger::waiters::Waiters;
+use crate::migrations::{Numbered, migrator};
 use crate::records::Bounds;
 
 pub use audit::PostgresAudit;
@@ -37,8 +38,7 @@ const SWEEP_ROWS: i64 = 500;
 const SWEEP_REST: Duration = Duration::from_millis(20);
 
 /// The migrations, oldest first. A published one is never edited.
-const MIGRATIONS: [(i64, &str, &str); 1] =
-    [(1, "calls", include_str!("../migrations/postgres/0001_calls.sql"))];
+const MIGRATIONS: [Numbered; 1] = [(1, "calls", include_str!("../migrations/postgres/0001_calls.sql"))];
 
 /// The database could not be reached or brought up to date. Never says the URL, which may hold a password.
 #[derive(Debug, thiserror::Error)]
@@ -102,14 +102,7 @@ impl Postgres {
 
 /// Several processes may start at once: the migrator takes a lock of the database.
 async fn migrate(pool: &PgPool) -> Result<(), ConnectError> {
-    use sqlx::migrate::MigrateError;
-    let migrations = MIGRATIONS
-        .iter()
-        .map(|(version, name, sql)| {
-            Migration::new(*version, (*name).into(), MigrationType::Simple, (*sql).into_sql_str(), false)
-        })
-        .collect();
-    Migrator::with_migrations(migrations).run(pool).await.map_err(|error| match error {
+    migrator(&MIGRATIONS).run(pool).await.map_err(|error| match error {
         MigrateError::VersionMissing(_) | MigrateError::VersionTooNew(..) => ConnectError::Newer,
         other => ConnectError::Migrate(other.to_string()),
     })

@@ -18,15 +18,15 @@ use std::path::Path;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use sqlx::migrate::{Migration, MigrationType, Migrator};
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous};
-use sqlx::{Row, SqlSafeStr, Sqlite, SqlitePool, Transaction};
+use sqlx::{Row, Sqlite, SqlitePool, Transaction};
 
 use crate::control::{
     AuditQuery, AuditRecord, BindingRecord, Change, ControlState, ControlStore, ExposureRecord,
     IssuerKeysRecord, IssuerRecord, LimitRecord, MachineKeyRecord, Note, Precondition, RevocationRecord,
     ServerRecord, Side, SourceFile, StoreError, Versioned, Written,
 };
+use crate::migrations::{Numbered, migrator};
 use crate::private;
 
 /// Reads run beside the single writer; more connections only cost memory.
@@ -35,7 +35,7 @@ const MAX_CONNECTIONS: u32 = 4;
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The migrations, oldest first. A published one is never edited.
-const MIGRATIONS: [(i64, &str, &str); 5] = [
+const MIGRATIONS: [Numbered; 5] = [
     (1, "control", include_str!("../migrations/0001_control.sql")),
     (2, "revocations of the platform", include_str!("../migrations/0002_revocations_of_the_platform.sql")),
     (3, "issuers", include_str!("../migrations/0003_issuers.sql")),
@@ -78,16 +78,8 @@ impl SqliteStore {
             .max_lifetime(None)
             .connect_with(options)
             .await?;
-        let migrations = MIGRATIONS
-            .iter()
-            .map(|(version, name, sql)| {
-                Migration::new(*version, (*name).into(), MigrationType::Simple, (*sql).into_sql_str(), false)
-            })
-            .collect();
-        Migrator::with_migrations(migrations)
-            .run(&pool)
-            .await
-            .map_err(|e| StoreError::Backend(format!("migrate: {e}")))?;
+        let migrated = migrator(&MIGRATIONS).run(&pool).await;
+        migrated.map_err(|e| StoreError::Backend(format!("migrate: {e}")))?;
         Ok(SqliteStore { pool })
     }
 

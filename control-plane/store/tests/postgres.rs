@@ -146,7 +146,8 @@ async fn who_is_told_that_its_lease_held_has_lost_nothing() {
     let calls = Arc::new(fresh.calls());
     let owner = OwnerId([1; 16]);
     let taker = OwnerId([2; 16]);
-    let (mut held, mut taken) = (0, 0);
+    let mut held = 0;
+    let mut taken = 0;
     for n in 0..60_u8 {
         let key = records::suite::key(n);
         // Ends about when both come.

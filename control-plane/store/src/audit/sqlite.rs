@@ -10,13 +10,14 @@ use std::path::Path;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use sqlx::sqlite::{SqliteRow, SqliteSynchronous};
+use sqlx::sqlite::SqliteSynchronous;
 use sqlx::{QueryBuilder, Row, SqliteConnection, SqlitePool};
 
-use super::{AuditError, AuditLog, AuditQuery, CallEvent, KEEP_EVENTS, MAX_PAGE, StoredEvent};
+use super::{AuditError, AuditLog, AuditQuery, CallEvent, KEEP_EVENTS, MAX_PAGE, StoredEvent, stored};
 use crate::calls::file::{self, Opening};
 use crate::calls::{OpenError, SqliteCalls};
 use crate::clock::{milliseconds, now_ms};
+use crate::migrations::Numbered;
 
 /// Whoever reads the log does so beside the one who writes.
 const READERS: u32 = 2;
@@ -34,7 +35,7 @@ const FREE_SHARE: i64 = 8;
 /// count on below zero.
 const NEXT: &str = "(SELECT MAX(COALESCE(MAX(seq), 0), 0) + 1 FROM events)";
 /// The migrations, oldest first. A published one is never edited.
-const MIGRATIONS: [(i64, &str, &str); 2] = [
+const MIGRATIONS: [Numbered; 2] = [
     (1, "events", include_str!("../../migrations/audit/0001_events.sql")),
     (2, "moved", include_str!("../../migrations/audit/0002_moved.sql")),
 ];
@@ -198,10 +199,4 @@ async fn size(connection: &mut SqliteConnection) -> Result<Size, sqlx::Error> {
     let whole: i64 = row.try_get("whole")?;
     let free: i64 = row.try_get("free")?;
     Ok(Size { used: whole - free, free })
-}
-
-pub(super) fn stored(row: &SqliteRow) -> Result<StoredEvent, sqlx::Error> {
-    let event =
-        CallEvent { at_ms: row.try_get("at_ms")?, org: row.try_get("org")?, event: row.try_get("event")? };
-    Ok(StoredEvent { seq: row.try_get("seq")?, event })
 }

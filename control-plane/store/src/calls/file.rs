@@ -3,12 +3,12 @@
 use std::path::Path;
 use std::time::Duration;
 
-use sqlx::migrate::{Migration, MigrationType, Migrator};
+use sqlx::SqlitePool;
 use sqlx::sqlite::{
     SqliteAutoVacuum, SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous,
 };
-use sqlx::{SqlSafeStr, SqlitePool};
 
+use crate::migrations::{Numbered, migrator};
 use crate::private;
 
 /// How long SQLite waits for another process's write. Shorter than gateways wait for a statement
@@ -60,17 +60,8 @@ impl Opening<'_> {
 }
 
 /// Brings a file's schema up to date.
-pub(crate) async fn migrate(
-    pool: &SqlitePool,
-    migrations: &[(i64, &'static str, &'static str)],
-) -> Result<(), OpenError> {
-    let migrations = migrations
-        .iter()
-        .map(|(version, name, sql)| {
-            Migration::new(*version, (*name).into(), MigrationType::Simple, (*sql).into_sql_str(), false)
-        })
-        .collect();
-    let migrated = Migrator::with_migrations(migrations).run(pool).await;
+pub(crate) async fn migrate(pool: &SqlitePool, migrations: &[Numbered]) -> Result<(), OpenError> {
+    let migrated = migrator(migrations).run(pool).await;
     migrated.map_err(|e| OpenError(format!("migrate: {e}")))
 }
 

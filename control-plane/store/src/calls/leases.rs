@@ -13,10 +13,10 @@ use sqlx::{Executor, SqlitePool};
 use super::OpenError;
 use super::file::{self, Opening};
 use crate::clock::{milliseconds, now_ms};
+use crate::migrations::Numbered;
 use crate::records::{Lease, OwnerId, RecordError};
 
-const MIGRATIONS: [(i64, &str, &str); 1] =
-    [(1, "owners", include_str!("../../migrations/leases/0001_owners.sql"))];
+const MIGRATIONS: [Numbered; 1] = [(1, "owners", include_str!("../../migrations/leases/0001_owners.sql"))];
 /// The owners of both files: gateways of an earlier version renew theirs beside their calls.
 const BOTH: &str = "CREATE TEMP VIEW living AS \
     SELECT owner, lease_ms FROM main.active_owners UNION ALL SELECT owner, lease_ms FROM leases.owners";

@@ -1,7 +1,7 @@
 //! The [`Ledger`] on SQLite.
 //!
 //! What a row means and who may change it is said by the rules (`ledger/rules.rs`); here it is put into SQL, so that a
-//! change and its conditions are one statement. Keeps true: whoever waits for a key only reads, more and more rarely, unless its holder ends in this process.
+//! change and its conditions are one statement.
 
 use std::time::Duration;
 
@@ -14,11 +14,10 @@ use tokio::time::Instant;
 use super::SqliteCalls;
 use crate::clock::{milliseconds, now_ms};
 use crate::ledger::rules::{Change, Found, State};
-use crate::ledger::waiters::{FIRST_LOOK, LAST_LOOK};
+use crate::ledger::shared::{self, ANSWERED, Looked, RUNNING, SharedKeys};
+use crate::ledger::waiters::Waiters;
 use crate::ledger::{Answer, Claim, Holder, Ledger, LedgerError, LedgerKey, RequestHash};
 
-const RUNNING: i64 = 0;
-const ANSWERED: i64 = 1;
 /// The gateway that held the key of a row `l` is gone, and left no record by which another one goes on with the call.
 /// $1 is the time. A gateway without a lease says nothing: it may have ended well, and the key's own lease decides.
 const LEFT: &str = "(EXISTS (SELECT 1 FROM living o WHERE o.owner = l.owner) \
@@ -40,31 +39,7 @@ impl Ledger for SqliteCalls {
         wait_until: Instant,
         lease: Duration,
     ) -> Result<Claim, LedgerError> {
-        let mut pause = FIRST_LOOK;
-        loop {
-            let waiter = self.waiters.of(key);
-            let ended = waiter.ended.notified();
-            tokio::pin!(ended);
-            // From here on an end is not missed, also while the row is read.
-            ended.as_mut().enable();
-            match self.look(key, hash, holder).await? {
-                Looked::Decided(claim) => return Ok(claim),
-                Looked::Free { expired } => {
-                    if self.insert(key, hash, holder, (lease, expired)).await? {
-                        return Ok(Claim::New);
-                    }
-                    // Somebody else was faster.
-                }
-                Looked::Running => {}
-            }
-            if Instant::now() >= wait_until {
-                return Ok(Claim::InFlight);
-            }
-            let next = (Instant::now() + pause).min(wait_until);
-            // Woken by this process or by the clock; either way the row decides.
-            let _ = tokio::time::timeout_at(next, ended).await;
-            pause = (pause * 2).min(LAST_LOOK);
-        }
+        shared::claim(self, key, hash, holder, (wait_until, lease)).await
     }
 
     async fn seize(
@@ -166,16 +141,6 @@ fn permitted<'q>(
         .bind(condition.abandoned)
 }
 
-/// What a key's row says.
-enum Looked {
-    Decided(Claim),
-    /// `expired`: there is an answer past its time, which is as good as none.
-    Free {
-        expired: bool,
-    },
-    Running,
-}
-
 /// A key's row as the rules see it: its state, whether it is of this request, its answer.
 fn read(row: &SqliteRow, now: i64, hash: &RequestHash) -> Result<(State, bool, Bytes), sqlx::Error> {
     let stored: Vec<u8> = row.try_get("hash")?;
@@ -209,20 +174,6 @@ impl SqliteCalls {
             .map_err(unavailable)
     }
 
-    /// One look at the key, which changes nothing.
-    async fn look(&self, key: LedgerKey, hash: RequestHash, holder: Holder) -> Result<Looked, LedgerError> {
-        let now = now_ms();
-        let Some(row) = self.row(key, now).await? else { return self.has_room(holder).await };
-        let (state, same_request, answer) = read(&row, now, &hash).map_err(unavailable)?;
-        Ok(match state.found(same_request) {
-            Found::Free => Looked::Free { expired: true },
-            Found::Conflict => Looked::Decided(Claim::Conflict),
-            Found::Answer => Looked::Decided(Claim::Replay(answer)),
-            Found::Abandoned => Looked::Decided(Claim::Abandoned),
-            Found::Running => Looked::Running,
-        })
-    }
-
     async fn has_room(&self, holder: Holder) -> Result<Looked, LedgerError> {
         let keys: Option<i64> = sqlx::query_scalar("SELECT claim_keys FROM ledger_usage WHERE org = $1")
             .bind(holder.org.as_slice())
@@ -232,9 +183,21 @@ impl SqliteCalls {
         let keys = u64::try_from(keys.unwrap_or_default()).unwrap_or_default();
         if self.budget.has_room(keys) { Ok(Looked::Free { expired: false }) } else { Err(LedgerError::Full) }
     }
+}
 
-    /// Takes a free key; false where somebody else was faster.
-    async fn insert(
+impl SharedKeys for SqliteCalls {
+    fn waiters(&self) -> &Waiters {
+        &self.waiters
+    }
+
+    async fn look(&self, key: LedgerKey, hash: RequestHash, holder: Holder) -> Result<Looked, LedgerError> {
+        let now = now_ms();
+        let Some(row) = self.row(key, now).await? else { return self.has_room(holder).await };
+        let (state, same_request, answer) = read(&row, now, &hash).map_err(unavailable)?;
+        Ok(Looked::at(state, same_request, answer))
+    }
+
+    async fn take_free(
         &self,
         key: LedgerKey,
         hash: RequestHash,

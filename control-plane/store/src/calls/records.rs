@@ -9,6 +9,7 @@ use sqlx::sqlite::SqliteRow;
 
 use super::SqliteCalls;
 use crate::clock::{milliseconds, now_ms};
+use crate::columns::{blob, id};
 use crate::records::{
     BELIEVED, CallId, CallRecord, CallRecords, End, Lease, Listing, MAX_KEEP, Orphan, OwnerId, Principal,
     RecordError, RecordKey, Saved, State,
@@ -306,14 +307,4 @@ fn read(row: &SqliteRow) -> Result<CallRecord, sqlx::Error> {
         memory: blob(row, "answers")?,
         outcome: blob(row, "outcome")?,
     })
-}
-
-fn blob(row: &SqliteRow, column: &str) -> Result<Bytes, sqlx::Error> {
-    let bytes: Option<Vec<u8>> = row.try_get(column)?;
-    Ok(Bytes::from(bytes.unwrap_or_default()))
-}
-
-fn id(row: &SqliteRow, column: &str) -> Result<[u8; 16], sqlx::Error> {
-    let bytes: Vec<u8> = row.try_get(column)?;
-    bytes.try_into().map_err(|_| sqlx::Error::Decode(format!("{column} is not 16 bytes long").into()))
 }

@@ -2,16 +2,11 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use crate::ledger::LedgerKey;
-
-/// How soon a claim held by another process is looked at again; the pause doubles up to the longest.
-pub(crate) const FIRST_LOOK: Duration = Duration::from_millis(25);
-pub(crate) const LAST_LOOK: Duration = Duration::from_secs(1);
 
 /// By key; an entry lives as long as somebody waits, so that there are no more than running calls.
 #[derive(Default)]

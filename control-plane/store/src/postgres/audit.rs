@@ -7,11 +7,10 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
-use sqlx::postgres::PgRow;
 use sqlx::{PgPool, Row};
 
 use super::{SWEEP_REST, SWEEP_ROWS, has_turn};
-use crate::audit::{AuditError, AuditLog, AuditQuery, CallEvent, KEEP_EVENTS, MAX_PAGE, StoredEvent};
+use crate::audit::{AuditError, AuditLog, AuditQuery, CallEvent, KEEP_EVENTS, MAX_PAGE, StoredEvent, stored};
 use crate::clock::milliseconds;
 
 /// How long no other process sweeps after one began.
@@ -128,10 +127,4 @@ impl AuditLog for PostgresAudit {
         let rows = statement.fetch_all(&self.pool).await.map_err(failed)?;
         rows.iter().map(stored).collect::<Result<_, sqlx::Error>>().map_err(failed)
     }
-}
-
-fn stored(row: &PgRow) -> Result<StoredEvent, sqlx::Error> {
-    let event =
-        CallEvent { at_ms: row.try_get("at_ms")?, org: row.try_get("org")?, event: row.try_get("event")? };
-    Ok(StoredEvent { seq: row.try_get("seq")?, event })
 }

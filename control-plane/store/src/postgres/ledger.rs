@@ -1,8 +1,7 @@
 //! The [`Ledger`] on PostgreSQL.
 //!
 //! What a row means and who may change it is said by the rules (`ledger/rules.rs`); here it is put into SQL, so that a
-//! change and its conditions are one statement. Keeps true: whoever waits for a key only reads, more and more rarely,
-//! unless its holder ends in this process.
+//! change and its conditions are one statement.
 
 use std::time::Duration;
 
@@ -15,11 +14,10 @@ use tokio::time::Instant;
 use super::PostgresCalls;
 use crate::clock::milliseconds;
 use crate::ledger::rules::{Change, Found, State};
-use crate::ledger::waiters::{FIRST_LOOK, LAST_LOOK};
+use crate::ledger::shared::{self, ANSWERED, Looked, RUNNING, SharedKeys};
+use crate::ledger::waiters::Waiters;
 use crate::ledger::{Answer, Claim, Holder, Ledger, LedgerError, LedgerKey, RequestHash};
 
-const RUNNING: i64 = 0;
-const ANSWERED: i64 = 1;
 /// The gateway that held the key of a row `l` is gone, and left no record by which another one goes on with the call. A
 /// gateway without a lease says nothing: it may have ended well, and the key's own lease decides.
 const LEFT: &str = "(EXISTS (SELECT 1 FROM gateways g WHERE g.owner = l.owner AND g.lease_ms <= now_ms()) \
@@ -41,31 +39,7 @@ impl Ledger for PostgresCalls {
         wait_until: Instant,
         lease: Duration,
     ) -> Result<Claim, LedgerError> {
-        let mut pause = FIRST_LOOK;
-        loop {
-            let waiter = self.waiters.of(key);
-            let ended = waiter.ended.notified();
-            tokio::pin!(ended);
-            // From here on an end is not missed, also while the row is read.
-            ended.as_mut().enable();
-            match self.look(key, hash, holder).await? {
-                Looked::Decided(claim) => return Ok(claim),
-                Looked::Free => {
-                    if self.insert(key, hash, holder, lease).await? {
-                        return Ok(Claim::New);
-                    }
-                    // Somebody else was faster.
-                }
-                Looked::Running => {}
-            }
-            if Instant::now() >= wait_until {
-                return Ok(Claim::InFlight);
-            }
-            let next = (Instant::now() + pause).min(wait_until);
-            // Woken by this process or by the clock; either way the row decides.
-            let _ = tokio::time::timeout_at(next, ended).await;
-            pause = (pause * 2).min(LAST_LOOK);
-        }
+        shared::claim(self, key, hash, holder, (wait_until, lease)).await
     }
 
     async fn seize(
@@ -160,13 +134,6 @@ fn permitted<'q>(statement: &str, key: LedgerKey, change: &Change) -> Query<'q> 
         .bind(condition.abandoned)
 }
 
-/// What a key's row says.
-enum Looked {
-    Decided(Claim),
-    Free,
-    Running,
-}
-
 /// A key's row as the rules see it: its state, whether it is of this request, its answer.
 fn read(row: &PgRow, hash: &RequestHash) -> Result<(State, bool, Bytes), sqlx::Error> {
     let stored: Vec<u8> = row.try_get("hash")?;
@@ -194,19 +161,6 @@ impl PostgresCalls {
         row.fetch_optional(&self.pool).await.map_err(unavailable)
     }
 
-    /// One look at the key, which changes nothing.
-    async fn look(&self, key: LedgerKey, hash: RequestHash, holder: Holder) -> Result<Looked, LedgerError> {
-        let Some(row) = self.row(key).await? else { return self.has_room(holder).await };
-        let (state, same_request, answer) = read(&row, &hash).map_err(unavailable)?;
-        Ok(match state.found(same_request) {
-            Found::Free => Looked::Free,
-            Found::Conflict => Looked::Decided(Claim::Conflict),
-            Found::Answer => Looked::Decided(Claim::Replay(answer)),
-            Found::Abandoned => Looked::Decided(Claim::Abandoned),
-            Found::Running => Looked::Running,
-        })
-    }
-
     async fn has_room(&self, holder: Holder) -> Result<Looked, LedgerError> {
         let keys: i64 = sqlx::query_scalar(
             "SELECT CAST(COALESCE(SUM(claim_keys), 0) AS BIGINT) FROM ledger_usage WHERE org = $1",
@@ -216,17 +170,29 @@ impl PostgresCalls {
         .await
         .map_err(unavailable)?;
         let has_room = self.budget.has_room(u64::try_from(keys).unwrap_or_default());
-        if has_room { Ok(Looked::Free) } else { Err(LedgerError::Full) }
+        if has_room { Ok(Looked::Free { expired: false }) } else { Err(LedgerError::Full) }
+    }
+}
+
+impl SharedKeys for PostgresCalls {
+    fn waiters(&self) -> &Waiters {
+        &self.waiters
     }
 
-    /// Takes a key that is free, or whose answer's time has ended; false where somebody else was faster.
-    async fn insert(
+    async fn look(&self, key: LedgerKey, hash: RequestHash, holder: Holder) -> Result<Looked, LedgerError> {
+        let Some(row) = self.row(key).await? else { return self.has_room(holder).await };
+        let (state, same_request, answer) = read(&row, &hash).map_err(unavailable)?;
+        Ok(Looked::at(state, same_request, answer))
+    }
+
+    async fn take_free(
         &self,
         key: LedgerKey,
         hash: RequestHash,
         holder: Holder,
-        lease: Duration,
+        (lease, _): (Duration, bool),
     ) -> Result<bool, LedgerError> {
+        // An answer past its time is replaced by the same statement.
         let insert = sqlx::query(
             "INSERT INTO ledger (claim_key, hash, call_id, owner, org, state, expires_ms) \
              VALUES ($1, $2, $3, $4, $5, $6, now_ms() + $7) \

@@ -12,6 +12,7 @@ use sqlx::{Postgres, Row};
 
 use super::PostgresCalls;
 use crate::clock::milliseconds;
+use crate::columns::{blob, id};
 use crate::records::{
     BELIEVED, CallId, CallRecord, CallRecords, End, Lease, Listing, MAX_KEEP, Orphan, OwnerId, RecordError,
     RecordKey, Saved, State,
@@ -287,7 +288,8 @@ fn read(row: &PgRow) -> Result<CallRecord, sqlx::Error> {
         server: row.try_get("server")?,
         plugin: row.try_get("plugin")?,
         context: row.try_get("context")?,
-        state: State::parse(&state).ok_or_else(|| wrong(format!("no state is called {state}")))?,
+        state: State::parse(&state)
+            .ok_or_else(|| sqlx::Error::Decode(format!("no state is called {state}").into()))?,
         created_ms: row.try_get("created_ms")?,
         updated_ms: row.try_get("updated_ms")?,
         expires_ms: row.try_get("expires_ms")?,
@@ -300,18 +302,4 @@ fn read(row: &PgRow) -> Result<CallRecord, sqlx::Error> {
         memory: blob(row, "memory")?,
         outcome: blob(row, "outcome")?,
     })
-}
-
-fn wrong(why: String) -> sqlx::Error {
-    sqlx::Error::Decode(why.into())
-}
-
-fn blob(row: &PgRow, column: &str) -> Result<Bytes, sqlx::Error> {
-    let bytes: Option<Vec<u8>> = row.try_get(column)?;
-    Ok(Bytes::from(bytes.unwrap_or_default()))
-}
-
-fn id(row: &PgRow, column: &str) -> Result<[u8; 16], sqlx::Error> {
-    let bytes: Vec<u8> = row.try_get(column)?;
-    bytes.try_into().map_err(|_| wrong(format!("{column} is not 16 bytes long")))
 }

@@ -12,17 +12,29 @@ use crate::records::{RecordError, RecordKey, Share};
 
 /// How long no other process sweeps after one began.
 const TURN: Duration = Duration::from_secs(60);
-/// What is past its time, at most $1 rows of it; $2 is how long what was abandoned is remembered.
-const PAST: [&str; 4] = [
-    "DELETE FROM ledger WHERE claim_key IN (SELECT claim_key FROM ledger \
-     WHERE expires_ms < now_ms() AND state = 1 AND $2 > 0 LIMIT $1 FOR UPDATE SKIP LOCKED)",
-    "DELETE FROM ledger WHERE claim_key IN (SELECT claim_key FROM ledger \
-     WHERE expires_ms < now_ms() - $2 LIMIT $1 FOR UPDATE SKIP LOCKED)",
-    "DELETE FROM call_records WHERE call_id IN (SELECT call_id FROM call_records \
-     WHERE expires_ms < now_ms() AND $2 > 0 LIMIT $1 FOR UPDATE SKIP LOCKED)",
+/// What is deleted how long after its time: at most $1 rows, $2 ms after it.
+const PAST: [(&str, Duration); 4] = [
+    (
+        "DELETE FROM ledger WHERE claim_key IN (SELECT claim_key FROM ledger \
+         WHERE expires_ms < now_ms() - $2 AND state = 1 LIMIT $1 FOR UPDATE SKIP LOCKED)",
+        Duration::ZERO,
+    ),
+    (
+        "DELETE FROM ledger WHERE claim_key IN (SELECT claim_key FROM ledger \
+         WHERE expires_ms < now_ms() - $2 LIMIT $1 FOR UPDATE SKIP LOCKED)",
+        KEEP_ABANDONED,
+    ),
+    (
+        "DELETE FROM call_records WHERE call_id IN (SELECT call_id FROM call_records \
+         WHERE expires_ms < now_ms() - $2 LIMIT $1 FOR UPDATE SKIP LOCKED)",
+        Duration::ZERO,
+    ),
     // An owner without a lease owns nothing it needs to know of: what it left was taken or has ended.
-    "DELETE FROM gateways WHERE owner IN (SELECT owner FROM gateways \
-     WHERE lease_ms < now_ms() - $2 LIMIT $1 FOR UPDATE SKIP LOCKED)",
+    (
+        "DELETE FROM gateways WHERE owner IN (SELECT owner FROM gateways \
+         WHERE lease_ms < now_ms() - $2 LIMIT $1 FOR UPDATE SKIP LOCKED)",
+        KEEP_ABANDONED,
+    ),
 ];
 const OF_USER: (&str, &str) = ("user_digest", "of_user");
 const OF_ORG: (&str, &str) = ("org", "of_org");
@@ -54,9 +66,9 @@ impl PostgresCalls {
         if !has_turn(&self.pool, "calls", TURN).await? {
             return Ok(());
         }
-        for statement in PAST {
+        for (statement, age) in PAST {
             loop {
-                let deleted = sqlx::query(statement).bind(SWEEP_ROWS).bind(milliseconds(KEEP_ABANDONED));
+                let deleted = sqlx::query(statement).bind(SWEEP_ROWS).bind(milliseconds(age));
                 let deleted = deleted.execute(&self.pool).await?;
                 if deleted.rows_affected() < SWEEP_ROWS.unsigned_abs() {
                     break;

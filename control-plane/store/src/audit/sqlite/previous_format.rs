@@ -9,8 +9,8 @@ use std::time::Duration;
 use sha2::{Digest, Sha256};
 use sqlx::{Row, SqliteConnection, SqlitePool};
 
-use super::{NEXT, make_room, stored};
-use crate::audit::StoredEvent;
+use super::{NEXT, make_room};
+use crate::audit::{StoredEvent, stored};
 use crate::calls::{OpenError, SqliteCalls};
 
 /// Most events at a time.
