@@ -7,6 +7,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 
 use anyhow::Result;
+use serde_json::Value;
 
 use crate::framing::{Framing, Message};
 
@@ -55,12 +56,16 @@ fn serve(mut stream: TcpStream, answer: impl Fn(&Message<'_>, &mut Vec<u8>)) -> 
 }
 
 fn answer() -> Vec<u8> {
-    let body = serde_json::json!({
+    response(&serde_json::json!({
         "jsonrpc": "2.0",
         "id": 1,
         "result": {"content": [{"type": "text", "text": "x".repeat(TEXT)}], "isError": false},
-    })
-    .to_string();
+    }))
+}
+
+/// A response of status 200 with this body.
+pub(crate) fn response(body: &Value) -> Vec<u8> {
+    let body = body.to_string();
     let head = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: ";
     format!("{head}{}\r\n\r\n{body}", body.len()).into_bytes()
 }

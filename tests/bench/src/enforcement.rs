@@ -12,6 +12,7 @@ use asp_e2e::http1::{self, Request, Response};
 use serde::Serialize;
 use serde_json::{Value, json};
 
+use crate::admin::Admin;
 use crate::path::Path;
 
 /// Answers in a row that show that both workers have changed: by chance one in a million.
@@ -46,7 +47,7 @@ struct Flip<'a> {
 pub(crate) async fn measure(path: &Path, flips: u32) -> Result<Vec<Enforcement>> {
     let stack = &path.stack;
     let token = stack.token(&["--org", ORG, "--user", "carol"]).await?;
-    let admin = Admin { token: stack.token(&["--admin", "--user", "root"]).await?, address: stack.admin() };
+    let admin = Admin::of(stack).await?;
     let call = modern(&token, "tools/call", Some("clock"), json!({"name": "clock", "arguments": {}}));
     let list = modern(&token, "tools/list", None, json!({}));
     let exposure = format!("/api/policy/orgs/{ORG}/exposure");
@@ -130,28 +131,6 @@ impl Flip<'_> {
             }
         }
         Ok((first.unwrap_or(last), last))
-    }
-}
-
-struct Admin {
-    token: String,
-    address: SocketAddr,
-}
-
-impl Admin {
-    async fn put(&self, path: &str, body: &Value) -> Result<()> {
-        let request = Request {
-            method: "PUT".into(),
-            target: path.into(),
-            headers: vec![
-                ("authorization".into(), format!("Bearer {}", self.token).into_bytes()),
-                ("content-type".into(), b"application/json".to_vec()),
-            ],
-            body: body.to_string().into_bytes(),
-        };
-        let answer = http1::send(self.address, &request).await?;
-        ensure!((200..300).contains(&answer.status), "PUT {path}: {} {}", answer.status, answer.text());
-        Ok(())
     }
 }
 

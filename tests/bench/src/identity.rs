@@ -17,6 +17,7 @@ use crate::load::Pace;
 use crate::measurement::{self, Measurement, Phase, Place};
 use crate::plan::Plan;
 use crate::progress::say;
+use crate::rows::requests;
 use crate::spread::{Spread, cell};
 use crate::summary::{Summary, summarise};
 use crate::traffic::{Caller, Shape, Traffic};
@@ -109,7 +110,7 @@ fn rows(world: &World) -> Vec<Row> {
 
 /// Requests per second in a closed loop.
 async fn capacity(world: &World, plan: &Plan, row: Row) -> Result<f64> {
-    let callers = world.callers(row.shown, plan.tokens).await?;
+    let callers = world.callers(row.shown, plan.tokens)?;
     let phase = (Phase::Saturation, Pace::Closed { length: plan.settle });
     let taken =
         measurement::take(0, row.place, phase, traffic(world, row, callers), plan.connections).await?;
@@ -123,11 +124,10 @@ async fn capacity(world: &World, plan: &Plan, row: Row) -> Result<f64> {
 async fn turn(world: &World, plan: &Plan, run: u32, row: Row, rate: f64) -> Result<Vec<Measurement>> {
     // Connections and code, warmed by other callers.
     capacity(world, plan, row).await?;
-    let callers = world.callers(row.shown, plan.tokens).await?;
-    let length = (rate * plan.steady.as_secs_f64()) as u64;
+    let callers = world.callers(row.shown, plan.tokens)?;
     let phases = [
         (Phase::Cold, Pace::Open { rate, requests: callers.len() as u64 }),
-        (Phase::Warm, Pace::Open { rate, requests: length.max(1) }),
+        (Phase::Warm, Pace::Open { rate, requests: requests(rate, plan.steady) }),
     ];
     let mut taken = Vec::new();
     for phase in phases {

@@ -1,6 +1,7 @@
 //! `make bench`: figures as a table and JSON. It measures and asserts nothing about time; only a request
 //! that failed makes it fail.
 
+mod admin;
 mod agreement;
 mod backend;
 mod beside;

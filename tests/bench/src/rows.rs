@@ -250,6 +250,7 @@ fn legacy(place: Place) -> Row {
     Row { place, shape: Shape::Legacy, server: SERVER, issuer: Signed::Es256 }
 }
 
-fn requests(rate: f64, length: std::time::Duration) -> u64 {
+/// That are due within `length`.
+pub(crate) fn requests(rate: f64, length: std::time::Duration) -> u64 {
     ((rate * length.as_secs_f64()) as u64).max(1)
 }

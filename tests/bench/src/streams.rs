@@ -4,7 +4,7 @@
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use asp_e2e::http1::{self, Opened, Request};
 use asp_e2e::stack::{Options, Stack};
 use asp_e2e::tool::{self, Build};
@@ -12,6 +12,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
+use crate::admin::Admin;
 use crate::goal::Goal;
 use crate::plan::Plan;
 use crate::progress::say;
@@ -135,7 +136,7 @@ fn request(method: &str, token: &str, headers: &[(&str, &str)], body: Option<&Va
 
 /// Changes a tool that everybody sees; when each was told.
 async fn change(stack: &Stack, streams: Vec<Opened>) -> Result<Vec<f64>> {
-    let admin = stack.token(&["--admin", "--user", "root"]).await?;
+    let admin = Admin::of(stack).await?;
     let mut files = Vec::new();
     for file in std::fs::read_dir(tool::root()?.join("primitives/demo"))? {
         let path = file?.path();
@@ -146,8 +147,6 @@ async fn change(stack: &Stack, streams: Vec<Opened>) -> Result<Vec<f64>> {
         let name = path.file_name().and_then(|name| name.to_str()).context("a name")?;
         files.push(json!({"path": format!("demo/{name}"), "text": text}));
     }
-    let mut put = request("PUT", &admin, &[], Some(&json!({"files": files})));
-    put.target = "/api/registry/servers/demo".into();
     let began = Instant::now();
     let mut telling = JoinSet::new();
     for stream in streams {
@@ -156,8 +155,7 @@ async fn change(stack: &Stack, streams: Vec<Opened>) -> Result<Vec<f64>> {
             anyhow::Ok(began.elapsed())
         });
     }
-    let answer = http1::send(stack.admin(), &put).await?;
-    ensure!((200..300).contains(&answer.status), "{}: {}", answer.status, answer.text());
+    admin.put("/api/registry/servers/demo", &json!({"files": files})).await?;
     let mut told = Vec::new();
     while let Some(one) = telling.join_next().await {
         told.push(milliseconds(one?.context("a stream that was not told")?));

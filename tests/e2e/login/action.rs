@@ -12,11 +12,19 @@ use tokio::process::Command;
 
 use super::Company;
 
+/// One finding, and where it is shown.
+#[derive(Debug)]
+pub(super) struct Finding {
+    pub level: String,
+    pub file: String,
+    pub line: u64,
+}
+
 /// What came of one run.
 pub(super) struct Checked {
     pub output: Output,
-    /// Of the first tool: each finding's level, file and line.
-    pub findings: Vec<(String, String, u64)>,
+    /// Of the first tool.
+    pub findings: Vec<Finding>,
 }
 
 /// Runs the action in `checkout` on its directory `primitives`, compared with what the company serves.
@@ -57,7 +65,7 @@ fn resolved(action: &Value, given: &[(&str, &str)], value: &Value) -> Result<Str
 }
 
 /// What the file holds that the step names as its output `sarif`.
-fn findings(said: &Path, temporary: &TempDir) -> Result<Vec<(String, String, u64)>> {
+fn findings(said: &Path, temporary: &TempDir) -> Result<Vec<Finding>> {
     let said = std::fs::read_to_string(said)?;
     let file: PathBuf = said.trim().strip_prefix("sarif=").with_context(|| said.clone())?.into();
     ensure!(file.starts_with(temporary.path()), "{}", file.display());
@@ -67,8 +75,11 @@ fn findings(said: &Path, temporary: &TempDir) -> Result<Vec<(String, String, u64
     let finding = |result: &Value| {
         let place = &result["locations"][0]["physicalLocation"];
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-        let line = place["region"]["startLine"].as_u64().unwrap_or_default();
-        (text(&result["level"]), text(&place["artifactLocation"]["uri"]), line)
+        Finding {
+            level: text(&result["level"]),
+            file: text(&place["artifactLocation"]["uri"]),
+            line: place["region"]["startLine"].as_u64().unwrap_or_default(),
+        }
     };
     Ok(results.iter().map(finding).collect())
 }

@@ -100,13 +100,13 @@ async fn checked(company: &Company, served: &Value, token: &str) -> Result<()> {
     };
     let hello = "primitives/memos/hello.yaml";
     let breaking = run(&changed("required: [message]", "required: [message, more]")).await?;
-    let is_error = |finding: &(String, String, u64)| finding.0 == "error" && finding.1 == hello;
+    let is_error = |finding: &action::Finding| finding.level == "error" && finding.file == hello;
     ensure!(!breaking.output.status.success(), "{:?}", breaking.output);
     ensure!(breaking.findings.iter().any(is_error), "{:?} {:?}", breaking.findings, breaking.output);
     let faulty = run(&changed("mutation: read_only", "mutation: sometimes")).await?;
     ensure!(!faulty.output.status.success(), "{:?}", faulty.output);
     let at = faulty.findings.iter().find(|finding| is_error(finding)).context("a finding")?;
-    ensure!(at.2 == 7, "the line of `mutation`: {at:?}");
+    ensure!(at.line == 7, "the line of `mutation`: {at:?}");
     Ok(())
 }
 

@@ -3,8 +3,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use anyhow::{Context, Result, ensure};
-use asp_e2e::http1::{self, Request};
+use anyhow::{Context, Result};
+use asp_e2e::http1;
 use asp_e2e::stack::Options;
 use asp_e2e::tool::Build;
 use asp_e2e::wait;
@@ -13,6 +13,7 @@ use tempfile::TempDir;
 
 use super::fixture::{self, ISSUER, SERVICE};
 use super::{CALLERS, Shown};
+use crate::admin::Admin;
 use crate::backend;
 use crate::framing::Message;
 use crate::issuer::{Issuer, LIFE, ORG, now};
@@ -53,7 +54,7 @@ impl World {
 
     /// Issuer, servers and machine keys.
     async fn set_up(&mut self, origin: &str) -> Result<()> {
-        let admin = self.path.stack.token(&["--admin", "--user", "root"]).await?;
+        let admin = Admin::of(&self.path.stack).await?;
         let issuer = json!({
             "iss": self.issuer.iss(), "jwks": self.issuer.jwks(), "algs": ["ES256"], "orgs": [ORG], "audiences": [ISSUER],
             "introspection":
@@ -61,43 +62,24 @@ impl World {
             "exchange":
                 {"credential": "gateway", "url": format!("{origin}/token"), "audiences": {"service": [origin]}},
         });
-        self.write(&admin, "PUT", &format!("/api/issuers/clients/{ISSUER}"), &issuer).await?;
+        admin.put(&format!("/api/issuers/clients/{ISSUER}"), &issuer).await?;
         for (name, files) in fixture::servers() {
-            self.write(&admin, "PUT", &format!("/api/registry/servers/{name}"), &files).await?;
+            admin.put(&format!("/api/registry/servers/{name}"), &files).await?;
         }
         for number in 0..MACHINE_KEYS {
             let machine = json!({"machine": format!("machine-{number}"), "ttlSeconds": LIFE});
             let path = format!("/api/machines/orgs/{ORG}/keys");
-            let made = self.write(&admin, "POST", &path, &machine).await?;
+            let made = admin.post(&path, &machine).await?.json()?;
             let key = made.get("key").and_then(Value::as_str).context("the key of a machine")?;
             self.keys.push(key.to_owned());
         }
         self.until_in_force().await
     }
 
-    async fn write(&self, admin: &str, method: &str, target: &str, body: &Value) -> Result<Value> {
-        let headers =
-            [("authorization", format!("Bearer {admin}")), ("content-type", "application/json".into())];
-        let request = Request {
-            method: method.into(),
-            target: target.into(),
-            headers: headers.map(|(name, value)| (name.into(), value.into_bytes())).into(),
-            body: body.to_string().into_bytes(),
-        };
-        let answer = http1::send(self.path.stack.admin(), &request).await?;
-        ensure!(
-            (200..300).contains(&answer.status),
-            "{method} {target}: {} {}",
-            answer.status,
-            answer.text()
-        );
-        answer.json()
-    }
-
     /// Until the edge and the gateway behind it let in the last of what was written.
     async fn until_in_force(&self) -> Result<()> {
         for (_, server, shown) in CALLERS {
-            let last = self.callers(shown, MACHINE_KEYS).await?.pop().context("a caller")?;
+            let last = self.callers(shown, MACHINE_KEYS)?.pop().context("a caller")?;
             let traffic = Traffic {
                 shape: Shape::Modern,
                 target: format!("/{server}/mcp"),
@@ -118,28 +100,19 @@ impl World {
     }
 
     /// At most that many callers whom nobody has seen; machines have the keys that they have.
-    pub(super) async fn callers(&self, shown: Shown, count: usize) -> Result<Vec<Caller>> {
-        let session = String::new;
-        let mut callers = Vec::new();
-        match shown {
+    pub(super) fn callers(&self, shown: Shown, count: usize) -> Result<Vec<Caller>> {
+        let tokens: Vec<String> = match shown {
             Shown::Signed => {
-                for number in 0..count {
-                    let token = self.issuer.mint(ISSUER, &user(number))?;
-                    callers.push(Caller { token, session: session() });
-                }
+                let minted = (0..count).map(|number| self.issuer.mint(ISSUER, &user(number)));
+                minted.collect::<Result<_>>()?
             }
             Shown::Opaque => {
-                for _ in 0..count {
-                    let number = NEXT_OPAQUE.fetch_add(1, Ordering::Relaxed);
-                    callers.push(Caller { token: format!("opaque-{number}"), session: session() });
-                }
+                let numbers = (0..count).map(|_| NEXT_OPAQUE.fetch_add(1, Ordering::Relaxed));
+                numbers.map(|number| format!("opaque-{number}")).collect()
             }
-            Shown::MachineKey => {
-                let keys = self.keys.iter().take(count);
-                callers.extend(keys.map(|key| Caller { token: key.clone(), session: session() }));
-            }
-        }
-        Ok(callers)
+            Shown::MachineKey => self.keys.iter().take(count).cloned().collect(),
+        };
+        Ok(tokens.into_iter().map(|token| Caller { token, session: String::new() }).collect())
     }
 }
 
@@ -183,7 +156,5 @@ fn answer(request: &Message<'_>, out: &mut Vec<u8>) {
     } else {
         json!({"answered": true})
     };
-    let body = said.to_string();
-    let head = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: ";
-    out.extend_from_slice(format!("{head}{}\r\n\r\n{body}", body.len()).as_bytes());
+    out.extend_from_slice(&backend::response(&said));
 }
