@@ -37,6 +37,7 @@ mod plugin_schemas;
 mod plugin_wire;
 mod plugins;
 mod policy;
+mod postgres;
 mod public_name;
 mod ready_table;
 mod reference;
@@ -112,6 +113,7 @@ const MODULES: &[fn(&Shared) -> Vec<Trial>] = &[
     hosted_calls::trials,
     on_behalf::trials,
     policy::trials,
+    postgres::trials,
     freeze::trials,
     replicas::trials,
     resume::trials,

@@ -33,6 +33,8 @@ pub struct Cluster {
     /// Between the gateways and the control plane, where there is one.
     pub cable: Option<Cable>,
     public_url: String,
+    /// What every process of it has in its environment.
+    environment: Vec<(&'static str, String)>,
 }
 
 /// One replica.
@@ -44,19 +46,29 @@ pub struct Gateway {
 impl Cluster {
     /// Starts a cluster of `replicas` gateways and waits until Envoy knows all of them.
     pub async fn start(replicas: usize) -> Result<Cluster> {
-        Cluster::start_with(replicas, false).await
+        Cluster::start_with(replicas, false, Vec::new()).await
+    }
+
+    /// The same; its processes have more in their environment.
+    pub async fn start_in(environment: Vec<(&'static str, String)>, replicas: usize) -> Result<Cluster> {
+        Cluster::start_with(replicas, false, environment).await
     }
 
     /// The same; the gateways reach the control plane over a cable that can be cut.
     pub async fn start_over_cable(replicas: usize) -> Result<Cluster> {
-        Cluster::start_with(replicas, true).await
+        Cluster::start_with(replicas, true, Vec::new()).await
     }
 
-    async fn start_with(replicas: usize, over_cable: bool) -> Result<Cluster> {
+    async fn start_with(
+        replicas: usize,
+        over_cable: bool,
+        environment: Vec<(&'static str, String)>,
+    ) -> Result<Cluster> {
         let directory = tempfile::tempdir()?;
         let port = Reserved::new()?;
         let public_url = format!("http://{}", port.address());
-        let (control, control_ports) = start_control(directory.path(), &public_url, "0").await?;
+        let (control, control_ports) =
+            start_control(directory.path(), &public_url, "0", &environment).await?;
         let template = traced_bootstrap(directory.path())?;
         let settings = envoy::Settings {
             directory: directory.path(),
@@ -71,8 +83,9 @@ impl Cluster {
             true => Some(Cable::start(SocketAddr::from(([127, 0, 0, 1], control_ports.xds))).await?),
             false => None,
         };
+        let gateways = Vec::new();
         let mut cluster =
-            Cluster { envoy, control, control_ports, gateways: Vec::new(), directory, cable, public_url };
+            Cluster { envoy, control, control_ports, gateways, directory, cable, public_url, environment };
         for _ in 0..replicas {
             cluster.add_gateway().await?;
         }
@@ -91,6 +104,7 @@ impl Cluster {
             .env("ASP_PUBLIC_URL", &self.public_url)
             .env("ASP_XDS_URL", format!("http://127.0.0.1:{xds}"))
             .env("ASP_SEAL_KEY", SEAL_KEY)
+            .envs(self.environment.iter().map(|(name, value)| (name, value)))
             .envs(["ASP_PORT", "ASP_ENVOY_ADMIN_PORT", "ASP_GATEWAY_PORT"].map(|name| (name, "0")));
         let mut process = Process::start("gateway", command)?;
         let ports = stack::ports(&mut process, &state).await?;
@@ -113,7 +127,8 @@ impl Cluster {
     /// Starts the control plane again on its port and state, after it was killed.
     pub async fn restart_control(&mut self) -> Result<()> {
         let port = self.control_ports.xds.to_string();
-        let (control, ports) = start_control(self.directory.path(), &self.public_url, &port).await?;
+        let directory = self.directory.path();
+        let (control, ports) = start_control(directory, &self.public_url, &port, &self.environment).await?;
         (self.control, self.control_ports) = (control, ports);
         Ok(())
     }
@@ -132,7 +147,12 @@ impl Cluster {
     }
 }
 
-async fn start_control(directory: &Path, public_url: &str, xds_port: &str) -> Result<(Process, Ports)> {
+async fn start_control(
+    directory: &Path,
+    public_url: &str,
+    xds_port: &str,
+    environment: &[(&'static str, String)],
+) -> Result<(Process, Ports)> {
     let state = directory.join("control");
     std::fs::create_dir_all(&state)?;
     let _ = std::fs::remove_file(state.join("ports.json"));
@@ -144,6 +164,7 @@ async fn start_control(directory: &Path, public_url: &str, xds_port: &str) -> Re
         .env("ASP_PUBLIC_URL", public_url)
         .env("ASP_FILTER_WASM", tool::filter_wasm()?)
         .env("ASP_XDS_PORT", xds_port)
+        .envs(environment.iter().map(|(name, value)| (name, value)))
         .envs(["ASP_PORT", "ASP_ENVOY_ADMIN_PORT", "ASP_ADMIN_PORT"].map(|name| (name, "0")));
     let mut control = Process::start("control", command)?;
     let ports = stack::ports(&mut control, &state).await?;

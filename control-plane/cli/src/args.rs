@@ -1,9 +1,11 @@
 //! The command line of `asp`.
 
+pub mod db;
 pub mod dev;
 pub mod environment;
 pub mod mcp;
 pub mod plugin;
+pub mod servers;
 
 use std::path::PathBuf;
 
@@ -65,6 +67,12 @@ pub enum Command {
     Revoke(RevokeArgs),
     /// Shows who called what, newest first (ASP_ADMIN_URL, ASP_ADMIN_TOKEN)
     Audit(AuditArgs),
+    /// Shows the stored servers and their versions, and goes back to one (ASP_ADMIN_URL, ASP_ADMIN_TOKEN)
+    #[command(subcommand)]
+    Servers(servers::ServersCommand),
+    /// Shows, moves and backs up the database of `asp serve` (ASP_DATABASE_URL)
+    #[command(subcommand)]
+    Db(db::DbCommand),
     /// Brings a server to a local client that talks over standard input and output
     Mcp(McpArgs),
     /// Works with the code of plugins

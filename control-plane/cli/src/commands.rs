@@ -4,6 +4,7 @@ pub mod apply;
 pub mod audit;
 pub mod client;
 pub mod compile;
+pub mod db;
 pub mod dev;
 pub mod explain;
 pub mod import;
@@ -14,6 +15,7 @@ pub mod mcp;
 pub mod plugin;
 pub mod policy;
 pub mod sarif;
+pub mod servers;
 mod specs;
 pub mod status;
 pub mod token;
@@ -40,6 +42,7 @@ pub fn run(command: Command) -> ExitCode {
         Command::Lint(args) => lint::run(&args),
         Command::Compile(args) => compile::run(&args),
         Command::Apply(args) => apply::run(&args),
+        Command::Db(command) => db::run(&command),
         Command::Diff(args) => apply::diff(&args),
         Command::Audit(args) => audit::run(&args),
         Command::Explain(args) => explain::run(&args),
@@ -49,6 +52,7 @@ pub fn run(command: Command) -> ExitCode {
         Command::Mcp(args) => mcp::run(&args),
         Command::Import(args) => import::run(&args),
         Command::Plugin(command) => plugin::run(&command),
+        Command::Servers(command) => servers::run(&command),
         Command::Status(args) => status::run(&args),
     };
     match outcome {

@@ -12,6 +12,7 @@ mod session;
 mod stack;
 mod standing;
 pub(crate) mod stop;
+pub(crate) mod stores;
 
 use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock, Weak};
@@ -43,6 +44,7 @@ use session::Served;
 pub(crate) use session::{Readers, Session};
 use stack::Stack;
 use standing::Died;
+use stores::Stores;
 
 /// How long open requests may take after a stop (Kubernetes kills after 30 s).
 pub const GRACE: Duration = Duration::from_secs(25);
@@ -144,17 +146,17 @@ async fn serve(settings: Settings, peer: Option<Peer>, session: Option<Session>)
     };
     ports::write(&process)?;
     let drains = TaskTracker::new();
-    let audit = gateway::open_audit(&process.settings).await?;
+    let stores = Stores::open(&process.settings).await?;
     let mut control = match listeners.control {
         // It builds plugins, which takes as long as their tools do.
         Some(listeners) => tokio::select! {
-            started = control::start(&process, listeners, audit.clone(), &drains) => Some(started?),
+            started = control::start(&process, listeners, &stores, &drains) => Some(started?),
             outcome = &mut signalled => return outcome.map(drop),
         },
         None => None,
     };
     if let Some(listener) = listeners.gateway {
-        let gateway = gateway::start(&process, listener, audit, &drains).await?;
+        let gateway = gateway::start(&process, listener, &stores, &drains).await?;
         // Err: there is one gateway.
         let _ = process.gateway.set(Arc::downgrade(&gateway));
     }

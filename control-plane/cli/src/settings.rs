@@ -17,6 +17,8 @@ mod together;
 
 use std::path::PathBuf;
 
+use asp_platform::secret::Secret;
+
 use crate::args::ServeArgs;
 use calls::CallSection;
 use gateway::GatewaySection;
@@ -28,6 +30,9 @@ use tls::{PeerSection, Tls};
 pub const ENV_STATE_DIR: &str = "ASP_STATE_DIR";
 pub const ENV_PUBLIC_URL: &str = "ASP_PUBLIC_URL";
 pub const ENV_DATABASE_URL: &str = "ASP_DATABASE_URL";
+pub const ENV_DATABASE_CONNECTIONS: &str = "ASP_DATABASE_CONNECTIONS";
+/// A call takes one for milliseconds, a few times.
+const DATABASE_CONNECTIONS: u32 = 16;
 pub const ENV_FILTER_WASM: &str = "ASP_FILTER_WASM";
 pub const ENV_UPSTREAMS: &str = "ASP_UPSTREAMS";
 pub const ENV_ISSUERS: &str = "ASP_ISSUERS";
@@ -49,6 +54,13 @@ pub struct Roles {
 pub enum Database {
     Sqlite(PathBuf),
     Memory,
+    /// For several machines; ledger, records and audit of calls are there too.
+    Postgres {
+        /// It may hold a password.
+        url: Secret,
+        /// Most connections of this process for calls; the control plane has a few more.
+        connections: u32,
+    },
 }
 
 /// All settings of `asp serve`.
@@ -125,6 +137,22 @@ impl Settings {
     }
 }
 
+/// Where state is, for commands that need nothing else.
+#[derive(Clone, Debug)]
+pub struct Stored {
+    pub state_dir: PathBuf,
+    pub database: Database,
+}
+
+impl Stored {
+    pub fn read(environment: &dyn Environment) -> Result<Stored, Vec<Fault>> {
+        let mut reader = Reader::new(environment);
+        let state_dir = reader.path(ENV_STATE_DIR, DEFAULT_STATE_DIR);
+        let stored = Stored { database: database(&mut reader, &state_dir), state_dir };
+        reader.finish(stored)
+    }
+}
+
 fn roles(reader: &mut Reader<'_>, text: Option<&str>) -> Roles {
     let mut roles = Roles { control: false, gateway: false };
     for role in text.unwrap_or("control,gateway").split(',').map(str::trim) {
@@ -138,15 +166,20 @@ fn roles(reader: &mut Reader<'_>, text: Option<&str>) -> Roles {
 }
 
 fn database(reader: &mut Reader<'_>, state_dir: &std::path::Path) -> Database {
+    let connections = reader.number(ENV_DATABASE_CONNECTIONS, DATABASE_CONNECTIONS, 1..=1_000);
     let Some(url) = reader.optional(ENV_DATABASE_URL) else {
         return Database::Sqlite(state_dir.join("asp.db"));
     };
+    if url.starts_with("postgres://") || url.starts_with("postgresql://") {
+        return Database::Postgres { url: Secret::new(url), connections };
+    }
     match url.strip_prefix("sqlite:").map(|rest| rest.trim_start_matches("//")) {
         Some(":memory:") => Database::Memory,
         Some(path) if !path.is_empty() => Database::Sqlite(PathBuf::from(path)),
         _ => {
             // The URL may carry a password: it is not repeated.
-            reader.fault(ENV_DATABASE_URL, "must be sqlite:<path> or sqlite::memory:");
+            let must = "must be sqlite:<path>, sqlite::memory: or postgres://user@host/database";
+            reader.fault(ENV_DATABASE_URL, must);
             Database::Memory
         }
     }

@@ -55,7 +55,7 @@ fn help_lists_what_there_is_and_every_command_has_its_own() {
     let help = text(&output.stdout);
     for command in [
         "serve", "token", "lint", "compile", "apply", "diff", "import", "status", "explain", "policy",
-        "limits", "revoke", "audit",
+        "limits", "revoke", "audit", "servers", "db",
     ] {
         assert!(help.contains(&format!("  {command}")), "{command} is missing from {help}");
         assert!(run(asp(state.path()).args([command, "--help"])).status.success(), "{command}");

@@ -29,6 +29,7 @@ pub mod revocations;
 pub mod runtimes;
 pub mod status;
 pub mod turns;
+mod versions;
 
 use std::sync::Arc;
 
@@ -121,6 +122,9 @@ pub fn router(state: Arc<AdminState>) -> Router {
             put(registry::put_server).get(registry::get_server).delete(registry::delete_server),
         )
         .route("/api/registry/servers", get(registry::list_servers))
+        .route("/api/registry/servers/{server}/versions", get(versions::list))
+        .route("/api/registry/servers/{server}/versions/{revision}", get(versions::get))
+        .route("/api/registry/servers/{server}/rollback", post(versions::rollback))
         .route("/api/registry/orgs/{org}/primitives", get(primitives::org_primitives))
         .route(
             "/api/policy/orgs/{org}/exposure",

@@ -83,6 +83,13 @@ impl SqliteCalls {
         Ok(SqliteCalls { write, read, leases, waiters: Waiters::default(), budget, bounds })
     }
 
+    /// Closes the files; writes under way finish first.
+    pub async fn close(&self) {
+        self.read.close().await;
+        self.write.close().await;
+        self.leases.close().await;
+    }
+
     /// Deletes what is past its retention, few rows at a time; run from time to time.
     pub async fn sweep(&self) -> Result<(), OpenError> {
         let now = now_ms();

@@ -5,6 +5,7 @@
 //! Refuses: any evaluation of what a record means; the caller has validated it.
 //! Bounds: [`MAX_BINDINGS_PER_ORG`] and its siblings hold in every backend.
 
+pub mod sql;
 #[cfg(any(test, feature = "testing"))]
 pub mod suite;
 
@@ -13,6 +14,10 @@ use serde::{Deserialize, Serialize};
 
 /// Servers a control plane keeps.
 pub const MAX_SERVERS: usize = 1_000;
+/// Versions of one server that are kept, the one in force among them.
+pub const MAX_VERSIONS: u32 = 20;
+/// How long those of a server are kept that was deleted, in milliseconds: 30 days.
+pub const KEEP_VERSIONS_OF_GONE: u64 = 30 * 24 * 60 * 60 * 1000;
 /// Exposure exceptions of one org: every server over every protocol, at most.
 pub const MAX_EXPOSURE_PER_ORG: usize = 3_000;
 /// Bindings of one org.
@@ -72,6 +77,17 @@ pub struct ServerRecord {
     pub revision: u64,
     /// Unix milliseconds.
     pub updated_at: u64,
+}
+
+/// A version of a server: what it was from the write with this revision on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServerVersion {
+    pub revision: u64,
+    pub content_hash: String,
+    /// Unix milliseconds.
+    pub stored_at: u64,
+    /// Who stored it; empty where nobody knows any more.
+    pub actor: String,
 }
 
 /// An exception from a server's default exposure. The key is (org, server, protocol).
@@ -328,6 +344,11 @@ pub trait ControlStore: Send + Sync {
     async fn load(&self) -> Result<ControlState, StoreError>;
 
     async fn server(&self, name: &str) -> Result<Option<ServerRecord>, StoreError>;
+    /// What is kept of what the server was, the newest first: [`MAX_VERSIONS`] at most, for a while also of one that was
+    /// deleted.
+    async fn server_versions(&self, name: &str) -> Result<Vec<ServerVersion>, StoreError>;
+    /// The server as the write with this revision stored it.
+    async fn server_version(&self, name: &str, revision: u64) -> Result<Option<ServerRecord>, StoreError>;
     async fn put_server(
         &self,
         change: &Change,

@@ -1,5 +1,6 @@
 //! State behind ports: SQL for what must survive, memory or Redis for what must be fast.
 
+pub mod archive;
 pub mod audit;
 pub mod blobs;
 pub mod calls;
@@ -13,4 +14,3 @@ pub mod packages;
 pub mod postgres;
 mod private;
 pub mod records;
-pub mod sqlite;

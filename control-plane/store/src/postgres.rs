@@ -1,10 +1,10 @@
-//! State that several machines share, on PostgreSQL. `asp serve` opens none yet.
+//! State that several machines share, on PostgreSQL.
 //!
 //! Owns the connections, the migrations and what a statement may take. Keeps true: the schema only goes forward, and one that
 //! a newer version made is refused; time that decides about leases is the database's; no statement and no lock waits for
 //! ever, so a database that hangs is an error and not a gateway that hangs.
 
-mod audit;
+pub(crate) mod audit;
 mod ledger;
 mod records;
 mod room;
@@ -12,10 +12,12 @@ mod room;
 use std::str::FromStr;
 use std::time::Duration;
 
-use sqlx::PgPool;
+use sqlx::any::{AnyConnectOptions, AnyPoolOptions};
 use sqlx::migrate::MigrateError;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
+use sqlx::{AnyPool, Executor, PgPool};
 
+use crate::control::sql;
 use crate::ledger::Budget;
 use crate::ledger::waiters::Waiters;
 use crate::migrations::{Numbered, migrator};
@@ -23,11 +25,15 @@ use crate::records::Bounds;
 
 pub use audit::PostgresAudit;
 
-/// The longest that a statement runs, and waits for a lock. Gateways wait 2 s for a statement of a call.
-const STATEMENT: &str = "5s";
-const LOCK: &str = "1500ms";
-/// A transaction whose process is gone, or hangs, holds its locks no longer.
-const IDLE_IN_TRANSACTION: &str = "10s";
+/// Settings of a session: the longest that a statement runs, and that it waits for a lock; a transaction whose process is
+/// gone, or hangs, holds its locks no longer than the last says.
+type Session = [(&'static str, &'static str); 3];
+/// Of calls: gateways wait 2 s for a statement.
+const CALLS: Session =
+    [("statement_timeout", "5s"), ("lock_timeout", "1500ms"), ("idle_in_transaction_session_timeout", "10s")];
+/// Of the control plane, which reads all that there is and writes one change after the other.
+const CONTROL: Session =
+    [("statement_timeout", "60s"), ("lock_timeout", "5s"), ("idle_in_transaction_session_timeout", "60s")];
 /// How long whoever wants a connection waits for one.
 const ACQUIRE: Duration = Duration::from_secs(5);
 /// A connection is made anew after this long, so that a database behind a changed name is found.
@@ -37,8 +43,9 @@ const SWEEP_ROWS: i64 = 500;
 /// How long a sweep leaves the database to others between two statements.
 const SWEEP_REST: Duration = Duration::from_millis(20);
 
-/// The migrations, oldest first. A published one is never edited.
-const MIGRATIONS: [Numbered; 1] = [(1, "calls", include_str!("../migrations/postgres/0001_calls.sql"))];
+/// The migrations of what is the gateways', oldest first, beside those of the control store. A published one is never
+/// edited.
+const MIGRATIONS: [Numbered; 1] = [(1001, "calls", include_str!("../migrations/postgres/1001_calls.sql"))];
 
 /// The database could not be reached or brought up to date. Never says the URL, which may hold a password.
 #[derive(Debug, thiserror::Error)]
@@ -59,6 +66,8 @@ pub enum ConnectError {
 #[derive(Clone)]
 pub struct Postgres {
     pool: PgPool,
+    /// How connections for portable statements are made.
+    portable: AnyConnectOptions,
 }
 
 impl Postgres {
@@ -66,13 +75,10 @@ impl Postgres {
     /// `postgres://user[:password]@host[:port]/database[?sslmode=…]`.
     pub async fn connect(url: &str, connections: u32) -> Result<Postgres, ConnectError> {
         // The error of the parser does not repeat what it was given.
-        let options =
-            PgConnectOptions::from_str(url).map_err(|error| ConnectError::Url(error.to_string()))?;
-        let options = options.application_name("asp").options([
-            ("statement_timeout", STATEMENT),
-            ("lock_timeout", LOCK),
-            ("idle_in_transaction_session_timeout", IDLE_IN_TRANSACTION),
-        ]);
+        let misread = |error: sqlx::Error| ConnectError::Url(error.to_string());
+        let options = PgConnectOptions::from_str(url).map_err(misread)?;
+        let portable = AnyConnectOptions::from_str(url).map_err(misread)?;
+        let options = options.application_name("asp").options(CALLS);
         let pool = PgPoolOptions::new()
             .max_connections(connections)
             .acquire_timeout(ACQUIRE)
@@ -81,7 +87,27 @@ impl Postgres {
             .await
             .map_err(|error| ConnectError::Unreachable(error.to_string()))?;
         migrate(&pool).await?;
-        Ok(Postgres { pool })
+        Ok(Postgres { pool, portable })
+    }
+
+    /// Connections for the control plane, whose statements every database takes.
+    pub(crate) async fn portable(&self, connections: u32) -> Result<AnyPool, sqlx::Error> {
+        sqlx::any::install_default_drivers();
+        AnyPoolOptions::new()
+            .max_connections(connections)
+            .acquire_timeout(ACQUIRE)
+            .max_lifetime(LIFETIME)
+            .after_connect(|connection, _| {
+                Box::pin(async move {
+                    for (name, value) in CONTROL {
+                        let set = sqlx::query("SELECT set_config($1, $2, FALSE)").bind(name).bind(value);
+                        connection.execute(set).await?;
+                    }
+                    Ok(())
+                })
+            })
+            .connect_with(self.portable.clone())
+            .await
     }
 
     /// Ledger and records of calls, with these bounds of what they keep.
@@ -102,7 +128,8 @@ impl Postgres {
 
 /// Several processes may start at once: the migrator takes a lock of the database.
 async fn migrate(pool: &PgPool) -> Result<(), ConnectError> {
-    migrator(&MIGRATIONS).run(pool).await.map_err(|error| match error {
+    let all: Vec<Numbered> = sql::MIGRATIONS.iter().chain(&MIGRATIONS).copied().collect();
+    migrator(&all).run(pool).await.map_err(|error| match error {
         MigrateError::VersionMissing(_) | MigrateError::VersionTooNew(..) => ConnectError::Newer,
         other => ConnectError::Migrate(other.to_string()),
     })

@@ -9,10 +9,10 @@ use std::time::Duration;
 use asp_store::audit::sqlite::SqliteAudit;
 use asp_store::audit::{AuditLog, AuditQuery, CallEvent};
 use asp_store::calls::SqliteCalls;
+use asp_store::control::sql::SqlStore;
 use asp_store::control::{BindingRecord, ControlStore};
 use asp_store::ledger::{Claim, Holder, Ledger, LedgerKey};
 use asp_store::records::{CallRecords, OwnerId};
-use asp_store::sqlite::SqliteStore;
 use bytes::Bytes;
 use sqlx::SqlSafeStr;
 use sqlx::SqlitePool;
@@ -221,7 +221,7 @@ async fn the_bindings_of_an_earlier_version_are_kept_as_they_were() {
             .unwrap();
     }
     before.close().await;
-    let store = SqliteStore::open(&path).await.unwrap();
+    let store = SqlStore::file(&path).await.unwrap();
     let binding = |target: &str, allowed| BindingRecord {
         org: "acme".into(),
         target_type: "user".into(),

@@ -11,8 +11,8 @@ use asp_store::audit::sqlite::SqliteAudit;
 use asp_store::audit::{AuditLog, CallEvent};
 use asp_store::blobs::{BlobId, BlobMeta, Blobs, DiskBlobs};
 use asp_store::calls::SqliteCalls;
+use asp_store::control::sql::SqlStore;
 use asp_store::packages::{DiskPackages, Quota};
-use asp_store::sqlite::SqliteStore;
 
 /// Every file and directory below, with its mode.
 fn modes(directory: &Path) -> Vec<(PathBuf, u32)> {
@@ -41,7 +41,7 @@ async fn new_files_are_private_and_those_of_an_earlier_version_become_so() {
     let directory = tempfile::tempdir().unwrap();
     let at = |name: &str| directory.path().join(name);
     for n in 0..2 {
-        let control = SqliteStore::open(&at("asp.db")).await.unwrap();
+        let control = SqlStore::file(&at("asp.db")).await.unwrap();
         let _calls = SqliteCalls::open(&at("calls.db")).await.unwrap();
         let log = SqliteAudit::open(&at("audit.db"), 1 << 30).await.unwrap();
         log.append(&[CallEvent { at_ms: 0, org: "acme".into(), event: "{}".into() }]).await.unwrap();

@@ -15,7 +15,11 @@ Environment (port 0 takes a free one; ports.json in the state directory says whi
                         by name, or ASP_PEER_PLAINTEXT=mesh [ASP_BIND]
   ASP_STATE_DIR         state of this machine [.asp]
   ASP_PUBLIC_URL        the origin clients use, e.g. https://mcp.example.com (required without --dev)
-  ASP_DATABASE_URL      sqlite:<path> or sqlite::memory: [asp.db in the state directory]
+  ASP_DATABASE_URL      sqlite:<path>, sqlite::memory:, or for several machines
+                        postgres://<user>[:<password>]@<host>/<database>, which keeps calls and their audit
+                        too [asp.db in the state directory]
+  ASP_DATABASE_CONNECTIONS
+                        most connections to PostgreSQL for calls, of each process [16]
   ASP_FILTER_WASM       the edge filter, as Envoy finds it [target/wasm32-wasip1/wasm/asp_filter.wasm]
   ASP_EDGE_WORKERS      Envoy's concurrency; coarse limits are shared by it [2]
   ASP_SEAL_KEY          seals session ids, at least 32 bytes, the same on every gateway

@@ -26,19 +26,17 @@ use asp_control::xds::subscribers::Subscribers;
 use asp_control::{apply, clock, listen};
 use asp_proto::snapshot::Upstream;
 use asp_registry::Catalog;
-use asp_store::audit::AuditLog;
 use asp_store::control::{Change, ControlStore, Precondition};
 use asp_store::packages::{DiskPackages, Packages, Quota};
-use asp_store::sqlite::SqliteStore;
 use serde_json::{Value, json};
 use tokio::task::spawn_blocking;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::ports::ControlListeners;
-use super::{Process, runtimes};
+use super::{Process, runtimes, stores};
 use crate::break_glass::BreakGlass;
-use crate::settings::{Database, Settings};
+use crate::settings::Settings;
 use crate::stack::everything;
 use crate::stack::plugins::NotInstalled;
 use crate::stack::runtime::LocalRuntime;
@@ -63,11 +61,11 @@ pub(super) struct Control {
 pub(super) async fn start(
     process: &Process,
     listeners: ControlListeners,
-    calls: Arc<dyn AuditLog>,
+    stores: &stores::Stores,
     drains: &TaskTracker,
 ) -> anyhow::Result<Control> {
     let settings = &process.settings;
-    let store = open_store(settings).await?;
+    let store = stores.control(settings).await?;
     let trust = trust(process, store.as_ref()).await?;
     let compiler = compiler(process, trust.clone());
     let mut not_installed = Vec::new();
@@ -105,7 +103,7 @@ pub(super) async fn start(
     let admin = AdminState {
         admission: Admission::new(Arc::clone(&store), compiler.clone(), usage),
         store,
-        calls,
+        calls: stores.audit(),
         packages: open_packages(settings).await?,
         compiler,
         publisher: handle,
@@ -218,16 +216,6 @@ fn upstreams(process: &Process) -> Vec<Upstream> {
         upstreams.push(Upstream { name: everything::HOST.into(), url });
     }
     upstreams
-}
-
-async fn open_store(settings: &Settings) -> anyhow::Result<Arc<dyn ControlStore>> {
-    let store = match &settings.database {
-        Database::Memory => SqliteStore::in_memory().await.context("open the store in memory")?,
-        Database::Sqlite(path) => {
-            SqliteStore::open(path).await.with_context(|| format!("open the store {}", path.display()))?
-        }
-    };
-    Ok(Arc::new(store))
 }
 
 async fn open_packages(settings: &Settings) -> anyhow::Result<Arc<dyn Packages>> {

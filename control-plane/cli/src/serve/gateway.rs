@@ -1,7 +1,6 @@
 //! The gateway role: the gateway itself, its subscription, its listener.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::Context;
 use asp_control::listen;
@@ -13,46 +12,32 @@ use asp_gateway::inspection::Inspections;
 use asp_gateway::issuers::IssuerDeps;
 use asp_gateway::issuers::fresh_keys::AskControl;
 use asp_platform::secret::Secret;
-use asp_store::audit::sqlite::SqliteAudit;
 use asp_store::blobs::DiskBlobs;
-use asp_store::calls::SqliteCalls;
 use async_trait::async_trait;
 use secrecy::{SecretSlice, SecretString};
 use tokio::net::TcpListener;
 use tokio_util::task::TaskTracker;
 
-use super::{Process, ports, runtimes};
+use super::{Process, ports, runtimes, stores};
 use crate::settings::Settings;
 use crate::state_dir;
 
-/// Ledger and running calls, below the state directory; the leases of gateways are beside it.
-const CALLS_FILE: &str = "calls.db";
-/// The audit log of calls, below the state directory.
-const AUDIT_FILE: &str = "audit.db";
 /// The artifacts of plugin calls, below the state directory.
 const ARTIFACTS: &str = "artifacts";
-const SWEEP_CALLS_EVERY: Duration = Duration::from_secs(600);
 /// The generated seal key, below the state directory.
 const SEAL_KEY_FILE: &str = "seal-key";
 /// Bytes of a generated seal key.
 const SEAL_KEY: usize = 32;
 
-/// Opens the audit log of the gateways that use this state directory.
-pub(super) async fn open_audit(settings: &Settings) -> anyhow::Result<Arc<SqliteAudit>> {
-    let file = settings.state_dir.join(AUDIT_FILE);
-    let audit = SqliteAudit::open(&file, settings.calls.audit_max_bytes).await;
-    Ok(Arc::new(audit.with_context(|| format!("open {}", file.display()))?))
-}
-
 /// Starts the gateway role; returns when it is listening.
 pub(super) async fn start(
     process: &Process,
     listener: TcpListener,
-    audit: Arc<SqliteAudit>,
+    stores: &stores::Stores,
     drains: &TaskTracker,
 ) -> anyhow::Result<Arc<Gateway>> {
     let settings = &process.settings;
-    let (calls, artifacts) = open_calls(settings).await?;
+    let calls = stores.calls(settings).await?;
     let gateway = Gateway::new(asp_gateway::gateway::Config {
         seal_keys: seal_keys(settings)?,
         token_keys: process.token_keys.clone().context("a gateway has a token key")?,
@@ -60,10 +45,10 @@ pub(super) async fn start(
         dev: settings.dev,
         registry: settings.dev || settings.gateway.registry,
         stores: Stores {
-            ledger: calls.clone(),
-            audit: audit.clone(),
-            active: calls.clone(),
-            blobs: artifacts,
+            ledger: calls.ledger(),
+            audit: stores.audit(),
+            active: calls.records(),
+            blobs: open_artifacts(settings).await?,
         },
         runtimes: runtimes::open(process)?,
         delegates: delegates(settings),
@@ -97,7 +82,7 @@ pub(super) async fn start(
             () = stop.cancelled() => {}
             () = sweep => {}
             () = keep => {}
-            () = sweep_calls(calls, audit) => {}
+            () = calls.keep_sweeping() => {}
         }
         // The listeners have drained by now: what still runs waits for nobody.
         ending.stop().await;
@@ -111,13 +96,10 @@ pub(super) async fn start(
     Ok(gateway)
 }
 
-async fn open_calls(settings: &Settings) -> anyhow::Result<(Arc<SqliteCalls>, Arc<DiskBlobs>)> {
-    let file = settings.state_dir.join(CALLS_FILE);
-    let calls = SqliteCalls::open(&file).await.with_context(|| format!("open {}", file.display()))?;
+async fn open_artifacts(settings: &Settings) -> anyhow::Result<Arc<DiskBlobs>> {
     let directory = settings.state_dir.join(ARTIFACTS);
-    let artifacts =
-        DiskBlobs::open(&directory).await.with_context(|| format!("open {}", directory.display()))?;
-    Ok((Arc::new(calls), Arc::new(artifacts)))
+    let artifacts = DiskBlobs::open(&directory).await;
+    Ok(Arc::new(artifacts.with_context(|| format!("open {}", directory.display()))?))
 }
 
 /// Where this gateway gets its snapshots, and how it names itself there.
@@ -187,28 +169,6 @@ fn delegates(settings: &Settings) -> Endpoints {
         (key.name.clone(), endpoint_key)
     });
     Endpoints { default, keys: keys.collect() }
-}
-
-/// Brings the audit events of an earlier version to the others, then deletes what is past its retention.
-async fn sweep_calls(calls: Arc<SqliteCalls>, audit: Arc<SqliteAudit>) {
-    let mut ticks = tokio::time::interval(SWEEP_CALLS_EVERY);
-    loop {
-        ticks.tick().await;
-        match audit.take_over(&calls).await {
-            Ok(0) => {}
-            Ok(events) => {
-                tracing::info!(events, "audit events of an earlier version are in {AUDIT_FILE} now")
-            }
-            Err(error) => {
-                tracing::warn!(%error, "audit events of an earlier version stay in {CALLS_FILE} for now")
-            }
-        }
-        for swept in [calls.sweep().await, audit.sweep().await] {
-            if let Err(error) = swept {
-                tracing::warn!(%error, "what is past its retention stays for now");
-            }
-        }
-    }
 }
 
 /// The configured keys; in development, where none need be, one of this machine's own: what was sealed before a

@@ -167,14 +167,23 @@ fn a_gateway_alone_must_be_told_where_the_control_plane_is() {
 }
 
 #[test]
-fn sqlite_urls_name_a_file_or_memory() {
+fn the_database_is_a_file_memory_or_a_server_whose_url_is_never_shown() {
+    let server =
+        |url: &str| Database::Postgres { url: Secret::new(url.into()), connections: DATABASE_CONNECTIONS };
     for (url, expected) in [
+        ("postgres://asp:hunter2@db/asp", server("postgres://asp:hunter2@db/asp")),
+        (
+            "postgresql://asp@db/asp?sslmode=verify-full",
+            server("postgresql://asp@db/asp?sslmode=verify-full"),
+        ),
         ("sqlite::memory:", Database::Memory),
         ("sqlite:///var/lib/asp.db", Database::Sqlite("/var/lib/asp.db".into())),
         ("sqlite:asp.db", Database::Sqlite("asp.db".into())),
     ] {
         let environment = BTreeMap::from([(ENV_DATABASE_URL, url)]);
-        assert_eq!(Settings::read(&dev(), &environment).unwrap().database, expected, "{url}");
+        let database = Settings::read(&dev(), &environment).unwrap().database;
+        assert_eq!(database, expected, "{url}");
+        assert!(!format!("{database:?}").contains("hunter2"));
     }
 }
 

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use super::event::log::{EventReader, FoldedLog, Logged};
 use super::event::{Event, LogLevel};
 use super::outcome::{Outcome, Refusal, Withdrawal};
-use super::question::Question;
+use super::question::{History, Question};
 use super::{Call, State};
 
 /// Where a call stands: all that somebody needs who sees it for the first time.
@@ -20,6 +20,8 @@ pub struct Standing {
     pub shown: Vec<Logged>,
     /// The open questions, in their order.
     pub questions: Vec<Question>,
+    /// What it has asked and was answered.
+    pub history: History,
     pub outcome: Option<Arc<Outcome>>,
     /// Who follows from this event on misses nothing and is shown nothing twice.
     pub next_event: u64,
@@ -30,9 +32,9 @@ impl Standing {
         // Before the rest: what ends meanwhile is told from this event on.
         let outcome = call.outcome();
         let state = outcome.as_ref().map_or_else(|| call.state(), |outcome| outcome.state());
-        call.questions.read(|questions| {
+        call.questions.read(|questions, history| {
             let FoldedLog { events: shown, next: next_event } = call.events.folded();
-            Standing { state, shown, questions, outcome, next_event }
+            Standing { state, shown, questions, history, outcome, next_event }
         })
     }
 }

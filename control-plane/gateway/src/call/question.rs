@@ -3,8 +3,8 @@
 //!
 //! Owns: the open questions of one call and the waiting for an answer. Keeps true: several questions may be
 //! open, each with its own id; an answer reaches exactly the question it names, and only when it is of the
-//! question's kind and fits its form; a call holds at most 16 open questions; when the call ends, nobody
-//! waits any longer.
+//! question's kind and fits its form; a call holds at most 16 open questions, and of those that were answered a bounded
+//! history, also after its end; when the call ends, nobody waits any longer.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -18,10 +18,13 @@ use tokio::time::Instant;
 use super::event::Event;
 use super::outcome::Refusal;
 use super::{Call, State};
+use crate::clock::unix_ms;
 
 mod asked;
+mod history;
 
 pub use asked::{Answer, Ask, Question};
+pub use history::{History, Turn};
 
 /// Most questions one call may have open.
 const MAX_OPEN: usize = 16;
@@ -118,6 +121,7 @@ pub struct Questions {
 struct Inner {
     closed: bool,
     open: HashMap<String, Open>,
+    history: History,
 }
 
 struct Open {
@@ -154,12 +158,17 @@ impl Questions {
         pending
     }
 
-    /// What `read` makes of the open questions, in their order; none is put meanwhile.
-    pub(super) fn read<T>(&self, read: impl FnOnce(Vec<Question>) -> T) -> T {
+    /// What `read` makes of the open questions, in their order, and of what was answered; none is put meanwhile.
+    pub(super) fn read<T>(&self, read: impl FnOnce(Vec<Question>, History) -> T) -> T {
         let inner = self.inner.lock();
         let mut open: Vec<&Open> = inner.open.values().collect();
         open.sort_by_key(|open| open.number);
-        read(open.into_iter().map(|open| open.question.clone()).collect())
+        read(open.into_iter().map(|open| open.question.clone()).collect(), inner.history.clone())
+    }
+
+    /// What was answered holds so much in bytes.
+    pub(super) fn held_bytes(&self) -> usize {
+        self.inner.lock().history.held_bytes()
     }
 
     /// The open question with this id.
@@ -185,10 +194,12 @@ impl Questions {
         let mut inner = self.inner.lock();
         let Some(open) = inner.open.get(id) else { return false };
         let Some(answer) = answer.fitting(&open.question.ask) else { return false };
-        match inner.open.remove(id) {
-            Some(open) => open.answer.send(answer).is_ok(),
-            None => false,
+        let Some(Open { question, answer: waiting, .. }) = inner.open.remove(id) else { return false };
+        let arrived = waiting.send(answer.clone()).is_ok();
+        if arrived {
+            inner.history.take(Turn { at_ms: unix_ms(), question, answer });
         }
+        arrived
     }
 
     /// Withdraws a question that is no longer waited for.
@@ -258,6 +269,13 @@ mod tests {
         assert_eq!(questions.pending().len(), 2);
         assert!(questions.answer("a", Answer::Accepted(json!({"n": 2, "unasked": true}))));
         assert!(questions.answer("m", Answer::Failed("no".into())));
+        let answered = questions.read(|_, history| history);
+        let turns: Vec<_> = answered.turns().map(|turn| (&*turn.question.id, &turn.answer)).collect();
+        assert_eq!(
+            turns,
+            [("a", &Answer::Accepted(json!({"n": 2}))), ("m", &Answer::Failed("no".into()))],
+            "what was no answer is not in the history, and what was not asked for is not in the answer"
+        );
         assert_eq!(form.await.unwrap(), Answer::Accepted(json!({"n": 2})));
         assert_eq!(model.await.unwrap(), Answer::Failed("no".into()));
     }

@@ -167,12 +167,12 @@ impl Table {
     }
 }
 
-/// What an ended call holds in bytes: itself, its log and its outcome.
+/// What an ended call holds in bytes: itself, its log, what it was answered, and its outcome.
 fn held_bytes(call: &Call) -> usize {
     let outcome = match call.outcome().as_deref() {
         Some(Outcome::Done { output, .. }) => output.held_bytes(),
         Some(Outcome::Refused(refusal)) => refusal.to_string().len(),
         None => 0,
     };
-    size_of::<Call>() + call.events.held_bytes() + outcome
+    size_of::<Call>() + call.events.held_bytes() + call.questions.held_bytes() + outcome
 }

@@ -17,6 +17,8 @@ use crate::support::{Answer, Fixture, Modern, inputs, token, token_with_scopes};
 mod chosen;
 #[path = "rest/events.rs"]
 mod events;
+#[path = "rest/history.rs"]
+mod history;
 #[path = "rest/waits.rs"]
 mod waits;
 

@@ -9,7 +9,7 @@ use utoipa::openapi::{Content, Ref, RefOr, ResponseBuilder};
 
 use super::{
     artifacts, calls, explain, issuers, machines, policy, primitives, problem, ratelimits, registry,
-    revocations, runtimes, status,
+    revocations, runtimes, status, versions,
 };
 
 #[derive(OpenApi)]
@@ -22,6 +22,9 @@ use super::{
         registry::put_server,
         registry::get_server,
         registry::delete_server,
+        versions::list,
+        versions::get,
+        versions::rollback,
         primitives::org_primitives,
         explain::explain,
         policy::put_exposure,

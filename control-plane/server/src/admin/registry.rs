@@ -128,7 +128,45 @@ pub async fn put_server(
     admin.of_server(&name)?;
     admin.writer()?;
     let change = state.change(&admin, precondition(&headers)?);
-    let sources = catalog::sources(&body.files);
+    let stored = store_files(&state, &change, (&name, &body.files), query.force).await?;
+    if stored.changes.iter().any(asp_registry::Change::breaks_callers) {
+        note_force(&state, &admin, &name, &stored.changes).await?;
+    }
+    Ok(stored.response(&name))
+}
+
+/// A server that was stored, or was there already.
+pub(super) struct Stored {
+    written: Written,
+    content_hash: String,
+    warnings: Vec<Fault>,
+    changes: Vec<asp_registry::Change>,
+}
+
+impl Stored {
+    pub(super) fn response(&self, name: &str) -> Response {
+        tagged(
+            self.written.revision,
+            json!({
+                "server": name,
+                "revision": self.written.revision,
+                "changed": self.written.changed,
+                "contentHash": self.content_hash,
+                "warnings": self.warnings,
+                "changes": self.changes,
+            }),
+        )
+    }
+}
+
+/// Checks the files of the server `name` and stores it.
+pub(super) async fn store_files(
+    state: &AdminState,
+    change: &Change,
+    (name, files): (&str, &[SourceFile]),
+    force: bool,
+) -> Result<Stored, Problem> {
+    let sources = catalog::sources(files);
     let report = off_thread(move || asp_registry::check(&sources)).await?;
     let Some(found) = report.catalog else {
         return Err(Problem::primitives(report.faults));
@@ -144,21 +182,8 @@ pub async fn put_server(
     if let Err(fault) = off_thread(move || compiler.accepts(&candidate)).await? {
         return Err(Problem::new(Code::InvalidPrimitives, fault));
     }
-    let (written, changes) = store_server(&state, &change, server, &body.files, query.force).await?;
-    if changes.iter().any(asp_registry::Change::breaks_callers) {
-        note_force(&state, &admin, &name, &changes).await?;
-    }
-    Ok(tagged(
-        written.revision,
-        json!({
-            "server": name,
-            "revision": written.revision,
-            "changed": written.changed,
-            "contentHash": server.content_hash,
-            "warnings": report.warnings,
-            "changes": changes,
-        }),
-    ))
+    let (written, changes) = store_server(state, change, server, files, force).await?;
+    Ok(Stored { written, content_hash: server.content_hash.clone(), warnings: report.warnings, changes })
 }
 
 /// Audits that callers were broken knowingly, beside the write itself.

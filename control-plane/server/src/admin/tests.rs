@@ -19,8 +19,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use asp_platform::runtime_health::{RuntimeHealth, RuntimeState};
 use asp_store::audit::MemoryAudit;
+use asp_store::control::sql::SqlStore;
 use asp_store::packages::{DiskPackages, Quota};
-use asp_store::sqlite::SqliteStore;
 use axum::body::Body;
 use axum::response::Response;
 use http::{Method, Request, StatusCode, header};
@@ -124,9 +124,9 @@ impl Api {
         let state_dir = tempfile::tempdir().unwrap();
         let issuer = TestIssuer::new();
         let store = match origins.is_empty() {
-            true => SqliteStore::in_memory().await,
+            true => SqlStore::in_memory().await,
             // Where time leaps the store may connect anew, and what is in memory is its connection's.
-            false => SqliteStore::open(&state_dir.path().join("control.db")).await,
+            false => SqlStore::file(&state_dir.path().join("control.db")).await,
         };
         let store: Arc<dyn ControlStore> = Arc::new(store.unwrap());
         let config = StaticConfig {

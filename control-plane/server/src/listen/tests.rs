@@ -1,3 +1,5 @@
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use axum::routing::get;
 use futures::TryStreamExt;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -237,22 +239,27 @@ fn endless(pause: Duration, dropped: tokio::sync::mpsc::UnboundedSender<()>) -> 
     }))
 }
 
-#[tokio::test]
-async fn of_a_response_over_http_1_that_nobody_reads_little_waits_and_its_connection_is_closed() {
-    let unread = Duration::from_secs(2);
-    let (dropped, mut drops) = tokio::sync::mpsc::unbounded_channel();
-    let given = Arc::new(std::sync::atomic::AtomicUsize::new(0));
+/// Streams of that kind without a pause at `/fast`, and how many bytes they gave.
+fn counted(dropped: tokio::sync::mpsc::UnboundedSender<()>) -> (Router, Arc<AtomicUsize>) {
+    let given = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&given);
     let fast = move || {
         let (dropped, counted) = (dropped.clone(), Arc::clone(&counted));
         async move {
             let parts = endless(Duration::ZERO, dropped).into_data_stream();
             Body::from_stream(parts.inspect_ok(move |part| {
-                counted.fetch_add(part.len(), std::sync::atomic::Ordering::Relaxed);
+                counted.fetch_add(part.len(), Ordering::Relaxed);
             }))
         }
     };
-    let router = hello().route("/fast", get(fast));
+    (hello().route("/fast", get(fast)), given)
+}
+
+#[tokio::test]
+async fn of_a_response_over_http_1_that_nobody_reads_little_waits_and_its_connection_is_closed() {
+    let unread = Duration::from_secs(2);
+    let (dropped, mut drops) = tokio::sync::mpsc::unbounded_channel();
+    let (router, given) = counted(dropped);
     let server = start_within(router, Limits { connections: 100, first_request: GUARD, unread }).await;
     let socket = tokio::net::TcpSocket::new_v4().unwrap();
     socket.set_recv_buffer_size(8 << 10).unwrap();
@@ -263,7 +270,7 @@ async fn of_a_response_over_http_1_that_nobody_reads_little_waits_and_its_connec
     assert!(began.elapsed() >= unread);
     // In the library, in the batch, and twice the number in the kernel, which counts what it spends on each packet too.
     let most = MAX_UNSENT + 32 * 1024 + 2 * MAX_UNSENT + 64 * 1024;
-    let given = given.load(std::sync::atomic::Ordering::Relaxed);
+    let given = given.load(Ordering::Relaxed);
     assert!(given <= most, "{given} bytes wait for a client that reads nothing");
     for client in both() {
         assert_eq!(ask(&client, server.address).await, "hello");
@@ -271,14 +278,11 @@ async fn of_a_response_over_http_1_that_nobody_reads_little_waits_and_its_connec
 }
 
 #[tokio::test]
-async fn a_response_that_nobody_reads_is_reset_and_its_neighbours_are_not() {
+async fn of_a_response_that_nobody_reads_little_waits_and_it_is_reset_and_its_neighbours_are_not() {
     let unread = Duration::from_secs(2);
     let (dropped, mut drops) = tokio::sync::mpsc::unbounded_channel();
     let (kept, mut kept_drops) = tokio::sync::mpsc::unbounded_channel();
-    let fast = move || {
-        let dropped = dropped.clone();
-        async move { endless(Duration::ZERO, dropped) }
-    };
+    let (router, given) = counted(dropped);
     // Says nothing for longer than a client may read nothing.
     let quiet = {
         let kept = kept.clone();
@@ -291,7 +295,7 @@ async fn a_response_that_nobody_reads_is_reset_and_its_neighbours_are_not() {
         let kept = kept.clone();
         async move { endless(Duration::from_millis(1), kept) }
     };
-    let router = hello().route("/fast", get(fast)).route("/quiet", get(quiet)).route("/steady", get(steady));
+    let router = router.route("/quiet", get(quiet)).route("/steady", get(steady));
     let server = start_within(router, Limits { connections: 100, first_request: GUARD, unread }).await;
     let client = reqwest::Client::builder()
         .http2_prior_knowledge()
@@ -318,14 +322,17 @@ async fn a_response_that_nobody_reads_is_reset_and_its_neighbours_are_not() {
     }
     assert!(began.elapsed() >= unread);
     // What was on its way comes, then the reset instead of an end.
+    let mut read = 0;
     let error = loop {
         match silent.chunk().await {
-            Ok(Some(_)) => {}
+            Ok(Some(part)) => read += part.len(),
             Ok(None) => panic!("it ended as if it were whole"),
             Err(error) => break error,
         }
     };
     assert!(!error.is_timeout(), "{error}");
+    let waited = given.load(Ordering::Relaxed) - read;
+    assert!(waited <= MAX_UNSENT, "{waited} bytes wait for a client that reads nothing");
     assert_eq!(ask(&client, server.address).await, "hello");
     assert!(slow.chunk().await.unwrap().is_some());
     assert!(kept_drops.try_recv().is_err(), "a quiet stream and a slow reader are kept");

@@ -43,6 +43,10 @@ impl Leases {
         Ok(Leases { path, pool })
     }
 
+    pub(super) async fn close(&self) {
+        self.pool.close().await;
+    }
+
     /// Connections to the calls that read the leases as `living`.
     pub(super) fn beside(&self, pool: SqlitePoolOptions) -> SqlitePoolOptions {
         let path = self.path.clone();

@@ -7,15 +7,16 @@
 mod machines;
 
 use super::{
-    AuditQuery, BindingRecord, Change, ControlStore, ExposureRecord, IssuerKeysRecord, LimitRecord,
-    MAX_LIMITS_PER_ORG, MAX_RULES_PER_ORG, Note, Precondition, RevocationRecord, Side, SourceFile,
-    StoreError,
+    AuditQuery, BindingRecord, Change, ControlStore, ExposureRecord, IssuerKeysRecord, KEEP_VERSIONS_OF_GONE,
+    LimitRecord, MAX_LIMITS_PER_ORG, MAX_RULES_PER_ORG, MAX_VERSIONS, Note, Precondition, RevocationRecord,
+    Side, SourceFile, StoreError,
 };
 
 /// Runs the whole suite. Leaves the store with a few records.
 pub async fn run(store: &dyn ControlStore) {
     assert_eq!(store.revision().await.unwrap(), 0, "an empty store is at revision 0");
     servers_are_idempotent_by_content(store).await;
+    versions_of_a_server_are_kept_the_newest_first(store).await;
     preconditions_hold_or_refuse(store).await;
     a_server_that_was_evaluated_beside_others_is_refused_when_they_changed(store).await;
     exposure_is_upserted_by_key(store).await;
@@ -104,6 +105,44 @@ async fn servers_are_idempotent_by_content(store: &dyn ControlStore) {
     store.delete_server(&change(), "demo").await.unwrap();
     assert_eq!(store.server("demo").await.unwrap(), None);
     assert!(matches!(store.delete_server(&change(), "demo").await, Err(StoreError::NotFound)));
+}
+
+async fn versions_of_a_server_are_kept_the_newest_first(store: &dyn ControlStore) {
+    let mut written = Vec::new();
+    for version in 0..MAX_VERSIONS + 2 {
+        let change = Change { at: u64::from(version), ..change() };
+        let text = version.to_string();
+        written.push(store.put_server(&change, "kept", &files(&text), &text).await.unwrap().revision);
+    }
+    // What changes nothing is no version.
+    let last = (MAX_VERSIONS + 1).to_string();
+    assert!(!store.put_server(&change(), "kept", &files(&last), &last).await.unwrap().changed);
+    let versions = store.server_versions("kept").await.unwrap();
+    let revisions: Vec<u64> = versions.iter().map(|version| version.revision).collect();
+    let expected: Vec<u64> = written[2..].iter().rev().copied().collect();
+    assert_eq!(revisions, expected, "the last {MAX_VERSIONS} stay");
+    let newest = &versions[0];
+    assert_eq!(
+        (newest.stored_at, newest.content_hash.as_str()),
+        (u64::from(MAX_VERSIONS + 1), last.as_str())
+    );
+    assert_eq!(newest.actor, change().actor);
+    let old = store.server_version("kept", written[5]).await.unwrap().unwrap();
+    assert_eq!((old.name.as_str(), old.files, old.revision), ("kept", files("5"), written[5]));
+    assert_eq!(store.server_version("kept", written[0]).await.unwrap(), None, "it is gone");
+    assert_eq!(store.server_version("other", written[5]).await.unwrap(), None, "it is another's");
+    let deleted = Change { at: 100, ..change() };
+    store.delete_server(&deleted, "kept").await.unwrap();
+    let prune_at = async |at: u64| {
+        store.prune(&Change { at, ..change() }, 1_000_000).await.unwrap();
+        store.server_versions("kept").await.unwrap().len()
+    };
+    assert_eq!(prune_at(100 + KEEP_VERSIONS_OF_GONE).await, usize::try_from(MAX_VERSIONS).unwrap());
+    // One that comes back has its past.
+    store.put_server(&change(), "kept", &files("again"), "again").await.unwrap();
+    assert_eq!(prune_at(101 + KEEP_VERSIONS_OF_GONE).await, usize::try_from(MAX_VERSIONS).unwrap());
+    store.delete_server(&deleted, "kept").await.unwrap();
+    assert_eq!(prune_at(101 + KEEP_VERSIONS_OF_GONE).await, 0);
 }
 
 async fn preconditions_hold_or_refuse(store: &dyn ControlStore) {

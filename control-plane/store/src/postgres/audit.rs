@@ -95,6 +95,16 @@ fn removal(condition: &str) -> String {
     )
 }
 
+/// Counts the log anew, after events were written that did not come one after the other.
+pub(crate) fn recount() -> String {
+    format!(
+        "UPDATE call_log SET last = events.last, bytes = events.bytes FROM (SELECT \
+         CAST(GREATEST(COALESCE(MAX(seq), 0), 0) AS BIGINT) AS last, \
+         CAST(COALESCE(SUM(OCTET_LENGTH(org) + OCTET_LENGTH(event) + {EACH}), 0) AS BIGINT) AS bytes FROM call_events) AS events \
+         WHERE id = 1"
+    )
+}
+
 /// Makes the log this transaction's: its last number, and what it holds.
 async fn lock(connection: &mut sqlx::PgConnection) -> Result<(i64, i64), sqlx::Error> {
     let log = sqlx::query("SELECT last, bytes FROM call_log WHERE id = 1 FOR UPDATE");

@@ -1,6 +1,6 @@
 //! What a call can ask its caller, and what it can be answered: data, whoever puts it to whom.
 
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use crate::call::form;
 
@@ -55,5 +55,19 @@ impl Answer {
             | (Ask::Roots, answer @ (Answer::Roots(_) | Answer::Failed(_))) => Some(answer),
             _ => None,
         }
+    }
+
+    /// MCP's result of the request that the question was; where the client could give none, its own words. For a page it
+    /// says no more than that the user agreed.
+    pub fn into_result(self, ask: &Ask) -> Result<Value, String> {
+        Ok(match self {
+            Answer::Accepted(_) if matches!(ask, Ask::Page { .. }) => json!({"action": "accept"}),
+            Answer::Accepted(content) => json!({"action": "accept", "content": content}),
+            Answer::Declined => json!({"action": "decline"}),
+            Answer::Cancelled => json!({"action": "cancel"}),
+            Answer::Sampled(result) => result,
+            Answer::Roots(roots) => json!({"roots": roots}),
+            Answer::Failed(why) => return Err(why),
+        })
     }
 }

@@ -13,7 +13,7 @@ use serde_json::{Map, Value, json};
 use super::delegating::{self, Asking};
 use super::resource::{CallResource, Status};
 use crate::call::outcome::Refusal;
-use crate::call::question::{Answer, Ask, Question, put};
+use crate::call::question::{Ask, Question, put};
 use crate::call::{form, page};
 use crate::digest;
 use crate::execution::Execution;
@@ -139,17 +139,13 @@ async fn ask_user(
 ) -> Result<Value, Fault> {
     let call = &execution.call;
     let ask = of_user(found, params, id).ok_or(Fault::Undeclared)?;
-    let is_page = matches!(ask, Ask::Page { .. });
     if !call.abilities().answers(&ask) {
         return Err(Fault::Unsupported);
     }
-    let asked = put(call, Question { id: question, ask }).map_err(|_| Fault::Unsupported)?;
+    let asked = put(call, Question { id: question, ask: ask.clone() }).map_err(|_| Fault::Unsupported)?;
     match asked.answered(call).await {
-        // On the page nothing is answered to the client.
-        Ok(Answer::Accepted(_)) if is_page => Ok(json!({"action": "accept"})),
-        Ok(Answer::Accepted(content)) => Ok(json!({"action": "accept", "content": content})),
-        Ok(Answer::Declined) => Ok(json!({"action": "decline"})),
-        Ok(_) => Ok(json!({"action": "cancel"})),
+        // What a user is asked has no other answers.
+        Ok(answer) => answer.into_result(&ask).map_err(|_| Fault::Unsupported),
         Err(Refusal::Cancelled) => Err(Fault::Cancelled),
         Err(_) => Err(Fault::Expired),
     }

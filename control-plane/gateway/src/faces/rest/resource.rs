@@ -10,7 +10,7 @@ use crate::call::event::Event;
 use crate::call::event::log::Logged;
 use crate::call::follower::Standing;
 use crate::call::outcome::{Outcome, Output, Refusal};
-use crate::call::question::Question;
+use crate::call::question::{History, Question, Turn};
 use crate::call::{Call, State};
 use crate::clock::rfc3339;
 use crate::digest;
@@ -50,7 +50,7 @@ impl View {
 
 /// A call that is here, as its client sees it.
 pub(super) fn of(call: &Call) -> View {
-    let Standing { state, shown, questions, outcome, next_event } = Standing::of(call);
+    let Standing { state, shown, questions, history, outcome, next_event } = Standing::of(call);
     let asked = match &outcome {
         Some(_) => None,
         None => questions.iter().find_map(|question| Some((question, asked(question)?))),
@@ -73,6 +73,7 @@ pub(super) fn of(call: &Call) -> View {
         Some(outcome) => view.end(call, &outcome),
         None => {
             view.progress(&shown);
+            view.answered(&history);
             let partial = call.events.partial(MAX_PARTIAL);
             if !partial.is_empty() {
                 view.put("partial", partial.into());
@@ -162,12 +163,37 @@ impl View {
         }
     }
 
+    fn answered(&mut self, history: &History) {
+        let turns: Vec<Value> = history.turns().filter_map(turn).collect();
+        if !turns.is_empty() {
+            self.put("history", turns.into());
+        }
+        if history.gone() > 0 {
+            self.put("historyGone", history.gone().into());
+        }
+    }
+
     fn end(&mut self, call: &Call, outcome: &Outcome) {
         match outcome {
             Outcome::Done { output, replayed } => self.put("result", result(output, *replayed)),
             Outcome::Refused(refusal) => self.put("error", error(call, refusal)),
         }
     }
+}
+
+/// A question and its answer; `None` for a question that this protocol has no words for.
+fn turn(turn: &Turn) -> Option<Value> {
+    let Asked { member, request, .. } = asked(&turn.question)?;
+    let mut said =
+        json!({"answeredAt": rfc3339(turn.at_ms), "serverData": turn.question.id, member: request});
+    let (member, answer) = match turn.answer.clone().into_result(&turn.question.ask) {
+        Ok(result) => ("result", result),
+        Err(why) => ("error", json!({"message": why})),
+    };
+    if let Some(object) = said.as_object_mut() {
+        object.insert(member.into(), answer);
+    }
+    Some(said)
 }
 
 pub(super) fn progress(event: &Event) -> Option<Value> {

@@ -24,6 +24,61 @@ async fn a_server_is_stored_once_published_and_removed() {
 }
 
 #[tokio::test]
+async fn a_server_goes_back_to_what_it_was_also_after_it_was_deleted() {
+    let mut api = Api::start().await;
+    let first = api.put("platform", DEMO, sample("demo")).await;
+    let mut smaller = sample("demo");
+    let files = smaller["files"].as_array_mut().unwrap();
+    let server = files.iter_mut().find(|file| file["path"] == "demo/server.yaml").unwrap();
+    server["text"] = json!(server["text"].as_str().unwrap().replace("  - ref: demo/clock\n", ""));
+    let second = api.put("server:demo", &format!("{DEMO}?force=true"), smaller.clone()).await;
+    assert_eq!(second.status, StatusCode::OK, "{}", second.body);
+    let versions = api.get("platform", &format!("{DEMO}/versions")).await.body;
+    let revisions: Vec<&Value> = versions.as_array().unwrap().iter().map(|one| &one["revision"]).collect();
+    assert_eq!(revisions, [&second.body["revision"], &first.body["revision"]]);
+    assert!(versions[0]["actor"].as_str().unwrap().contains("server"), "{versions}");
+    let old = api.get("platform", &format!("{DEMO}/versions/{}", first.body["revision"])).await.body;
+    assert_eq!((&old["files"], &old["contentHash"]), (&sample("demo")["files"], &first.body["contentHash"]));
+
+    let back = format!("{DEMO}/rollback");
+    let to = |answer: &Value| json!({"revision": answer["revision"]});
+    for (role, body, status) in [
+        ("server:other", to(&first.body), StatusCode::NOT_FOUND),
+        ("platform:read", to(&first.body), StatusCode::FORBIDDEN),
+        ("server:demo", json!({"revision": 999}), StatusCode::NOT_FOUND),
+        ("server:demo", json!({}), StatusCode::BAD_REQUEST),
+        ("server:demo", json!({"revision": -1}), StatusCode::BAD_REQUEST),
+    ] {
+        let refused = api.send(role, Method::POST, &back, Some(body), &[]).await;
+        assert_eq!(refused.status, status, "{role}: {}", refused.body);
+    }
+    let stale = [("if-match", "\"1\"")];
+    let refused = api.send("server:demo", Method::POST, &back, Some(to(&first.body)), &stale).await;
+    assert_eq!(refused.status, StatusCode::PRECONDITION_FAILED, "{}", refused.body);
+    let rolled = api.send("server:demo", Method::POST, &back, Some(to(&first.body)), &[]).await;
+    assert_eq!((rolled.status, &rolled.body["changed"]), (StatusCode::OK, &json!(true)), "{}", rolled.body);
+    assert_eq!(api.get("platform", DEMO).await.body["files"], sample("demo")["files"]);
+    let audit = api.get("platform", "/api/audit?limit=1").await.body.to_string();
+    assert!(
+        audit.contains("server.rollback") && audit.contains(&first.body["revision"].to_string()),
+        "{audit}"
+    );
+    api.published(|snapshot| {
+        snapshot.servers.iter().any(|server| {
+            server.name == "demo" && server.listings.iter().any(|listing| listing.mcp_name == "clock")
+        })
+    })
+    .await;
+
+    assert_eq!(api.send("platform", Method::DELETE, DEMO, None, &[]).await.status, StatusCode::OK);
+    let rolled = api.send("platform", Method::POST, &back, Some(to(&second.body)), &[]).await;
+    assert_eq!(rolled.status, StatusCode::OK, "{}", rolled.body);
+    assert_eq!(api.get("platform", DEMO).await.body["files"], smaller["files"]);
+    let unknown = api.get("platform", "/api/registry/servers/nobody/versions").await;
+    assert_eq!(unknown.status, StatusCode::NOT_FOUND);
+}
+
+#[tokio::test]
 async fn a_server_with_faults_is_refused_with_all_of_them() {
     let api = Api::start().await;
     let mut files = sample("demo");

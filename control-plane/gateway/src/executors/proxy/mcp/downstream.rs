@@ -90,12 +90,11 @@ impl Downstream for Clients {
         if !call.abilities().answers(&ask) {
             return Err(unknown());
         }
-        let is_form = matches!(ask, Ask::Form { .. } | Ask::Page { .. });
         let visit = visit.filter(|_| matches!(ask, Ask::Page { .. }));
         let number = self.asked.fetch_add(1, Ordering::Relaxed) + 1;
         let id = format!("upstream.{number}");
         let open = Open { call, id: &id };
-        let asked = put(call, Question { id: id.clone(), ask })
+        let asked = put(call, Question { id: id.clone(), ask: ask.clone() })
             .map_err(|_| RpcError { code: INTERNAL, message: "too many requests are open" })?;
         let answered = asked.answered(call).await;
         drop(open);
@@ -104,9 +103,8 @@ impl Downstream for Clients {
             if visiting.len() < MAX_VISITS {
                 visiting.push((visit, id));
             }
-            return Ok(json!({"action": "accept"}));
         }
-        said(answered, is_form)
+        said(answered, &ask)
     }
 
     fn visited(&self, visit: &str) {
@@ -239,15 +237,12 @@ fn sampling(params: Map<String, Value>) -> Result<Map<String, Value>, RpcError> 
 }
 
 /// What the upstream is told. A form that nobody fills in time is one that was closed.
-fn said(answered: Result<Answer, Refusal>, is_form: bool) -> Result<Value, RpcError> {
+fn said(answered: Result<Answer, Refusal>, ask: &Ask) -> Result<Value, RpcError> {
     match answered {
-        Ok(Answer::Accepted(content)) => Ok(json!({"action": "accept", "content": content})),
-        Ok(Answer::Declined) => Ok(json!({"action": "decline"})),
-        Ok(Answer::Sampled(result)) => Ok(result),
-        Ok(Answer::Roots(roots)) => Ok(json!({"roots": roots})),
-        Ok(Answer::Failed(_)) => Err(RpcError { code: REJECTED, message: "the client refused the request" }),
-        Ok(Answer::Cancelled) => Ok(json!({"action": "cancel"})),
-        Err(_) if is_form => Ok(json!({"action": "cancel"})),
+        Ok(answer) => answer
+            .into_result(ask)
+            .map_err(|_| RpcError { code: REJECTED, message: "the client refused the request" }),
+        Err(_) if matches!(ask, Ask::Form { .. } | Ask::Page { .. }) => Ok(json!({"action": "cancel"})),
         Err(_) => Err(RpcError { code: REJECTED, message: "the client did not answer" }),
     }
 }
@@ -349,21 +344,21 @@ mod tests {
     #[test]
     fn every_answer_has_its_result_or_its_error() {
         let cancelled = json!({"action": "cancel"});
-        for (answered, is_form, expected) in [
-            (
-                Ok(Answer::Accepted(json!({"a": 1}))),
-                true,
-                Ok(json!({"action": "accept", "content": {"a": 1}})),
-            ),
-            (Ok(Answer::Declined), true, Ok(json!({"action": "decline"}))),
-            (Ok(Answer::Cancelled), true, Ok(cancelled.clone())),
-            (Err(Refusal::InputExpired), true, Ok(cancelled)),
-            (Ok(Answer::Roots(json!([]))), false, Ok(json!({"roots": []}))),
-            (Ok(Answer::Sampled(json!({"m": 1}))), false, Ok(json!({"m": 1}))),
-            (Ok(Answer::Failed("Bearer x".into())), false, Err(REJECTED)),
-            (Err(Refusal::InputExpired), false, Err(REJECTED)),
+        let form = Ask::Form { message: "?".into(), requested_schema: json!({}) };
+        let page = Ask::Page { message: "?".into(), url: "https://pay.example.com".into() };
+        let filled = || Ok(Answer::Accepted(json!({"a": 1})));
+        for (answered, ask, expected) in [
+            (filled(), &form, Ok(json!({"action": "accept", "content": {"a": 1}}))),
+            (filled(), &page, Ok(json!({"action": "accept"}))),
+            (Ok(Answer::Declined), &form, Ok(json!({"action": "decline"}))),
+            (Ok(Answer::Cancelled), &form, Ok(cancelled.clone())),
+            (Err(Refusal::InputExpired), &form, Ok(cancelled)),
+            (Ok(Answer::Roots(json!([]))), &Ask::Roots, Ok(json!({"roots": []}))),
+            (Ok(Answer::Sampled(json!({"m": 1}))), &Ask::Sampling(Map::new()), Ok(json!({"m": 1}))),
+            (Ok(Answer::Failed("Bearer x".into())), &Ask::Roots, Err(REJECTED)),
+            (Err(Refusal::InputExpired), &Ask::Roots, Err(REJECTED)),
         ] {
-            assert_eq!(said(answered, is_form).map_err(|error| error.code), expected);
+            assert_eq!(said(answered, ask).map_err(|error| error.code), expected);
         }
     }
 }

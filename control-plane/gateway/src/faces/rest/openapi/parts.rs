@@ -222,6 +222,8 @@ fn of_calls() -> Value {
                 "elicitationRequest": {"type": "object"},
                 "samplingRequest": {"type": "object"},
                 "serverData": {},
+                "history": {"type": "array", "items": {"$ref": "#/components/schemas/Turn"}},
+                "historyGone": {"type": "integer", "minimum": 1},
                 "result": {"type": "object"},
                 "error": {
                     "type": "object", "required": ["code", "message"],
@@ -247,6 +249,16 @@ fn of_answers() -> Value {
                 "isError": {"type": "boolean"},
                 "_meta": {"type": "object"},
             },
+        },
+        "Turn": {
+            "type": "object",
+            "required": ["answeredAt", "serverData"],
+            "properties": {
+                "answeredAt": {"type": "string", "format": "date-time"}, "serverData": {},
+                "elicitationRequest": {"type": "object"}, "samplingRequest": {"type": "object"},
+                "result": {"type": "object"}, "error": {"type": "object"},
+            },
+            "oneOf": [{"required": ["result"]}, {"required": ["error"]}],
         },
         "Answer": {
             "type": "object",

@@ -2,16 +2,16 @@
 //!
 //! Each of the three is one resource of the org with one ETag.
 
-use sqlx::sqlite::SqliteRow;
-use sqlx::{Row, Sqlite, Transaction};
+use sqlx::any::AnyRow;
+use sqlx::{Any, Row, Transaction};
 
-use super::{SqliteStore, detail, resource_revision, rows};
+use super::{SqlStore, detail, resource_revision, rows};
 use crate::control::{
     BindingRecord, Change, ExposureRecord, LimitRecord, MAX_BINDINGS_PER_ORG, MAX_EXPOSURE_PER_ORG,
     MAX_LIMITS_PER_ORG, MAX_RULES_PER_ORG, StoreError, Versioned, Written,
 };
 
-type Tx = Transaction<'static, Sqlite>;
+type Tx = Transaction<'static, Any>;
 
 // === exposure ===
 
@@ -24,10 +24,10 @@ pub(super) async fn all_exposure(tx: &mut Tx) -> Result<Vec<ExposureRecord>, Sto
 }
 
 pub(super) async fn exposure(
-    store: &SqliteStore,
+    store: &SqlStore,
     org: &str,
 ) -> Result<Versioned<Vec<ExposureRecord>>, StoreError> {
-    let mut tx = store.pool.begin().await?;
+    let mut tx = store.snapshot().await?;
     let revision = resource_revision(&mut tx, &format!("exposure/{org}")).await?.unwrap_or(0);
     let rows = sqlx::query(
         "SELECT org, server, protocol, enabled FROM exposure WHERE org = $1 ORDER BY server, protocol",
@@ -40,7 +40,7 @@ pub(super) async fn exposure(
 }
 
 pub(super) async fn put_exposure(
-    store: &SqliteStore,
+    store: &SqlStore,
     change: &Change,
     record: &ExposureRecord,
 ) -> Result<Written, StoreError> {
@@ -81,7 +81,7 @@ pub(super) async fn put_exposure(
 }
 
 pub(super) async fn delete_exposure_of(
-    store: &SqliteStore,
+    store: &SqlStore,
     change: &Change,
     key: &ExposureRecord,
 ) -> Result<Written, StoreError> {
@@ -103,7 +103,7 @@ pub(super) async fn delete_exposure_of(
 }
 
 pub(super) async fn delete_exposure(
-    store: &SqliteStore,
+    store: &SqlStore,
     change: &Change,
     org: &str,
 ) -> Result<Written, StoreError> {
@@ -118,7 +118,7 @@ pub(super) async fn delete_exposure(
     write.commit("exposure.delete", "").await
 }
 
-fn exposure_record(row: &SqliteRow) -> Result<ExposureRecord, StoreError> {
+fn exposure_record(row: &AnyRow) -> Result<ExposureRecord, StoreError> {
     Ok(ExposureRecord {
         org: row.try_get("org")?,
         server: row.try_get("server")?,
@@ -140,10 +140,10 @@ pub(super) async fn all_bindings(tx: &mut Tx) -> Result<Vec<BindingRecord>, Stor
 }
 
 pub(super) async fn bindings(
-    store: &SqliteStore,
+    store: &SqlStore,
     org: &str,
 ) -> Result<Versioned<Vec<BindingRecord>>, StoreError> {
-    let mut tx = store.pool.begin().await?;
+    let mut tx = store.snapshot().await?;
     let revision = resource_revision(&mut tx, &format!("bindings/{org}")).await?.unwrap_or(0);
     let rows = sqlx::query(
         "SELECT org, target_type, target, primitive, protocol, name, allowed, observed, approval, conditions \
@@ -157,7 +157,7 @@ pub(super) async fn bindings(
 }
 
 pub(super) async fn put_binding(
-    store: &SqliteStore,
+    store: &SqlStore,
     change: &Change,
     record: &BindingRecord,
 ) -> Result<Written, StoreError> {
@@ -219,7 +219,7 @@ pub(super) async fn put_binding(
 }
 
 pub(super) async fn delete_binding(
-    store: &SqliteStore,
+    store: &SqlStore,
     change: &Change,
     key: &BindingRecord,
 ) -> Result<Written, StoreError> {
@@ -246,7 +246,7 @@ pub(super) async fn delete_binding(
 }
 
 pub(super) async fn delete_bindings(
-    store: &SqliteStore,
+    store: &SqlStore,
     change: &Change,
     org: &str,
 ) -> Result<Written, StoreError> {
@@ -267,7 +267,7 @@ pub(super) async fn delete_bindings(
     write.commit("bindings.delete", &detail::bindings_gone(&gone)).await
 }
 
-fn binding_record(row: &SqliteRow) -> Result<BindingRecord, StoreError> {
+fn binding_record(row: &AnyRow) -> Result<BindingRecord, StoreError> {
     Ok(BindingRecord {
         org: row.try_get("org")?,
         target_type: row.try_get("target_type")?,
@@ -293,18 +293,15 @@ pub(super) async fn all_limits(tx: &mut Tx) -> Result<Vec<(String, LimitRecord)>
     rows.iter().map(|row| Ok((row.try_get("org")?, limit_record(row)?))).collect()
 }
 
-pub(super) async fn limits(
-    store: &SqliteStore,
-    org: &str,
-) -> Result<Versioned<Vec<LimitRecord>>, StoreError> {
-    let mut tx = store.pool.begin().await?;
+pub(super) async fn limits(store: &SqlStore, org: &str) -> Result<Versioned<Vec<LimitRecord>>, StoreError> {
+    let mut tx = store.snapshot().await?;
     let revision = resource_revision(&mut tx, &format!("limits/{org}")).await?.unwrap_or(0);
     Ok(Versioned { revision, value: list_of(&mut tx, org).await? })
 }
 
 /// Replaces the org's list; an empty one deletes the resource.
 pub(super) async fn put_limits(
-    store: &SqliteStore,
+    store: &SqlStore,
     change: &Change,
     org: &str,
     list: &[LimitRecord],
@@ -350,7 +347,7 @@ async fn list_of(tx: &mut Tx, org: &str) -> Result<Vec<LimitRecord>, StoreError>
     rows.iter().map(limit_record).collect()
 }
 
-fn limit_record(row: &SqliteRow) -> Result<LimitRecord, StoreError> {
+fn limit_record(row: &AnyRow) -> Result<LimitRecord, StoreError> {
     Ok(LimitRecord {
         server: row.try_get("server")?,
         primitive: row.try_get("primitive")?,

@@ -1,9 +1,9 @@
 //! Issuers that admins manage, and what was fetched from any issuer.
 
-use sqlx::sqlite::SqliteRow;
-use sqlx::{Row, SqliteExecutor};
+use sqlx::Row;
+use sqlx::any::{AnyExecutor, AnyRow};
 
-use super::{SqliteStore, rows};
+use super::{SqlStore, rows};
 use crate::control::{Change, IssuerKeysRecord, IssuerRecord, MAX_ISSUERS, Side, StoreError, Written};
 
 const SELECT_ALL: &str = "SELECT i.side, i.name, i.document, i.updated_at, r.revision FROM issuers i \
@@ -13,12 +13,12 @@ const SELECT_ONE: &str = "SELECT i.side, i.name, i.document, i.updated_at, r.rev
 const SELECT_KEYS: &str =
     "SELECT side, name, source, content, fetched_at FROM issuer_keys ORDER BY side, name";
 
-pub(super) async fn all<'e>(from: impl SqliteExecutor<'e>) -> Result<Vec<IssuerRecord>, StoreError> {
+pub(super) async fn all<'e>(from: impl AnyExecutor<'e>) -> Result<Vec<IssuerRecord>, StoreError> {
     sqlx::query(SELECT_ALL).fetch_all(from).await?.iter().map(record).collect()
 }
 
 pub(super) async fn one(
-    store: &SqliteStore,
+    store: &SqlStore,
     side: Side,
     name: &str,
 ) -> Result<Option<IssuerRecord>, StoreError> {
@@ -27,7 +27,7 @@ pub(super) async fn one(
 }
 
 pub(super) async fn put(
-    store: &SqliteStore,
+    store: &SqlStore,
     change: &Change,
     (side, name): (Side, &str),
     document: &str,
@@ -64,7 +64,7 @@ pub(super) async fn put(
 }
 
 pub(super) async fn delete(
-    store: &SqliteStore,
+    store: &SqlStore,
     change: &Change,
     side: Side,
     name: &str,
@@ -87,8 +87,8 @@ pub(super) async fn delete(
     write.commit("issuer.delete", "").await
 }
 
-pub(super) async fn all_keys<'e>(from: impl SqliteExecutor<'e>) -> Result<Vec<IssuerKeysRecord>, StoreError> {
-    let rows: Vec<SqliteRow> = sqlx::query(SELECT_KEYS).fetch_all(from).await?;
+pub(super) async fn all_keys<'e>(from: impl AnyExecutor<'e>) -> Result<Vec<IssuerKeysRecord>, StoreError> {
+    let rows: Vec<AnyRow> = sqlx::query(SELECT_KEYS).fetch_all(from).await?;
     rows.iter()
         .map(|row| {
             Ok(IssuerKeysRecord {
@@ -103,7 +103,7 @@ pub(super) async fn all_keys<'e>(from: impl SqliteExecutor<'e>) -> Result<Vec<Is
 }
 
 pub(super) async fn put_keys(
-    store: &SqliteStore,
+    store: &SqlStore,
     change: &Change,
     record: &IssuerKeysRecord,
 ) -> Result<Written, StoreError> {
@@ -146,12 +146,12 @@ fn resource(side: Side, name: &str) -> String {
     format!("issuer/{}/{name}", side.as_str())
 }
 
-fn side(row: &SqliteRow) -> Result<Side, StoreError> {
+fn side(row: &AnyRow) -> Result<Side, StoreError> {
     let text: String = row.try_get("side")?;
     Side::parse(&text).ok_or_else(|| StoreError::Backend(format!("no side of an issuer: {text}")))
 }
 
-fn record(row: &SqliteRow) -> Result<IssuerRecord, StoreError> {
+fn record(row: &AnyRow) -> Result<IssuerRecord, StoreError> {
     Ok(IssuerRecord {
         side: side(row)?,
         name: row.try_get("name")?,

@@ -1,14 +1,14 @@
 //! The audit trail: listed and trimmed here, written by every [`super::Write`].
 
 use sqlx::Row;
-use sqlx::sqlite::SqliteRow;
+use sqlx::any::AnyRow;
 
-use super::{SqliteStore, rows};
+use super::{SqlStore, rows};
 use crate::control::{AuditQuery, AuditRecord, StoreError};
 
 const MAX_PAGE: u32 = 1_000;
 
-pub(super) async fn list(store: &SqliteStore, query: &AuditQuery) -> Result<Vec<AuditRecord>, StoreError> {
+pub(super) async fn list(store: &SqlStore, query: &AuditQuery) -> Result<Vec<AuditRecord>, StoreError> {
     let before = match query.before {
         Some(revision) => rows::signed(revision)?,
         None => i64::MAX,
@@ -26,7 +26,7 @@ pub(super) async fn list(store: &SqliteStore, query: &AuditQuery) -> Result<Vec<
 }
 
 /// Keeps `keep` rows, the newest of each org, and takes from those that have the most.
-pub(super) async fn prune(store: &SqliteStore, keep: u64) -> Result<(), StoreError> {
+pub(super) async fn prune(store: &SqlStore, keep: u64) -> Result<(), StoreError> {
     let rows =
         sqlx::query("SELECT org, COUNT(*) AS rows FROM audit GROUP BY org").fetch_all(&store.pool).await?;
     let mut counts = Vec::with_capacity(rows.len());
@@ -62,7 +62,7 @@ fn share(mut counts: Vec<u64>, whole: u64) -> u64 {
     u64::MAX
 }
 
-fn record(row: &SqliteRow) -> Result<AuditRecord, StoreError> {
+fn record(row: &AnyRow) -> Result<AuditRecord, StoreError> {
     Ok(AuditRecord {
         revision: rows::unsigned(row, "revision")?,
         at: rows::unsigned(row, "at")?,
@@ -90,7 +90,7 @@ mod tests {
 
     #[tokio::test]
     async fn an_org_that_changes_all_the_time_pushes_out_its_own_audit_and_no_others() {
-        let store = SqliteStore::in_memory().await.unwrap();
+        let store = SqlStore::in_memory().await.unwrap();
         let change =
             Change { actor: "test".into(), at: 1, precondition: Precondition::None, evaluated_at: None };
         let orgs = ["", "other"].into_iter().chain(std::iter::repeat_n("noisy", 20));

@@ -1,18 +1,18 @@
 //! The one place where SQL's signed integers meet the records' unsigned ones.
 
 use sqlx::Row;
-use sqlx::sqlite::SqliteRow;
+use sqlx::any::AnyRow;
 
 use crate::control::StoreError;
 
 /// Reads a BIGINT that is never negative.
-pub(super) fn unsigned(row: &SqliteRow, column: &'static str) -> Result<u64, StoreError> {
+pub(super) fn unsigned(row: &AnyRow, column: &'static str) -> Result<u64, StoreError> {
     let value: i64 = row.try_get(column)?;
     u64::try_from(value).map_err(|_| StoreError::Backend(format!("column {column} is negative: {value}")))
 }
 
 /// Reads a boolean kept as 0 or 1.
-pub(super) fn flag(row: &SqliteRow, column: &'static str) -> Result<bool, StoreError> {
+pub(super) fn flag(row: &AnyRow, column: &'static str) -> Result<bool, StoreError> {
     let value: i64 = row.try_get(column)?;
     Ok(value != 0)
 }

@@ -1,9 +1,10 @@
-//! The control store on SQLite: one file (WAL) or memory, for a single machine.
+//! The control store on SQL: one SQLite file (WAL) or memory for a single machine, PostgreSQL for several.
 //!
-//! Owns the connection, the migrations and the shape of a write (`Write`). The statements are the
-//! portable ones: `$n` parameters, BIGINT milliseconds, no SQLite functions.
-//! Keeps true: a write's first statement bumps the revision, so that writers queue on it and a read lock
-//! is never upgraded (which SQLite refuses with "busy").
+//! Owns the connections, the migrations and the shape of a write (`Write`). The statements are portable: `$n`
+//! parameters, TEXT and BIGINT, milliseconds, no functions of one database.
+//! Keeps true: a write's first statement bumps the revision, so that writers queue on that row, each sees what the one
+//! before it wrote, and on SQLite a read lock is never upgraded (which is refused with "busy"); what is read together is
+//! one picture.
 
 mod audit;
 mod detail;
@@ -15,72 +16,98 @@ mod rows;
 mod servers;
 
 use std::path::Path;
-use std::time::Duration;
 
 use async_trait::async_trait;
-use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous};
-use sqlx::{Row, Sqlite, SqlitePool, Transaction};
+use sqlx::any::{AnyConnectOptions, AnyPoolOptions};
+use sqlx::sqlite::SqliteConnectOptions;
+use sqlx::{Any, AnyPool, ConnectOptions, Executor, Row, Transaction};
 
 use crate::control::{
     AuditQuery, AuditRecord, BindingRecord, Change, ControlState, ControlStore, ExposureRecord,
     IssuerKeysRecord, IssuerRecord, LimitRecord, MachineKeyRecord, Note, Precondition, RevocationRecord,
-    ServerRecord, Side, SourceFile, StoreError, Versioned, Written,
+    ServerRecord, ServerVersion, Side, SourceFile, StoreError, Versioned, Written,
 };
 use crate::migrations::{Numbered, migrator};
+use crate::postgres::Postgres;
 use crate::private;
 
 /// Reads run beside the single writer; more connections only cost memory.
 const MAX_CONNECTIONS: u32 = 4;
-/// Longer than any write takes; another `asp` process on the same file may hold the lock.
-const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
+/// A file that survives a power loss: revocations and policy must (I-6). SQLite waits 5 s for another process's write,
+/// longer than any takes.
+const OF_A_FILE: [&str; 2] = ["PRAGMA journal_mode = WAL", "PRAGMA synchronous = FULL"];
+/// Begins a transaction that sees one picture of what is stored.
+const SNAPSHOT: &str = "BEGIN";
+const SNAPSHOT_OF_POSTGRES: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
 
 /// The migrations, oldest first. A published one is never edited.
-const MIGRATIONS: [Numbered; 5] = [
-    (1, "control", include_str!("../migrations/0001_control.sql")),
-    (2, "revocations of the platform", include_str!("../migrations/0002_revocations_of_the_platform.sql")),
-    (3, "issuers", include_str!("../migrations/0003_issuers.sql")),
-    (4, "rules", include_str!("../migrations/0004_rules.sql")),
-    (5, "machine keys", include_str!("../migrations/0005_machine_keys.sql")),
+pub(crate) const MIGRATIONS: [Numbered; 6] = [
+    (1, "control", include_str!("../../migrations/0001_control.sql")),
+    (2, "revocations of the platform", include_str!("../../migrations/0002_revocations_of_the_platform.sql")),
+    (3, "issuers", include_str!("../../migrations/0003_issuers.sql")),
+    (4, "rules", include_str!("../../migrations/0004_rules.sql")),
+    (5, "machine keys", include_str!("../../migrations/0005_machine_keys.sql")),
+    (7, "server versions", include_str!("../../migrations/0007_server_versions.sql")),
 ];
 
-/// The control store on SQLite.
-pub struct SqliteStore {
-    pool: SqlitePool,
+/// The control store on a SQL database.
+pub struct SqlStore {
+    pool: AnyPool,
+    snapshot: &'static str,
 }
 
-impl SqliteStore {
-    /// Opens or creates the file and brings its schema up to date.
-    pub async fn open(path: &Path) -> Result<SqliteStore, StoreError> {
-        private::database(path)
-            .map_err(|e| StoreError::Backend(format!("make {} private: {e}", path.display())))?;
-        let options = SqliteConnectOptions::new()
-            .filename(path)
-            .journal_mode(SqliteJournalMode::Wal)
-            // Survives a power loss: revocations and policy must (I-6).
-            .synchronous(SqliteSynchronous::Full)
-            .busy_timeout(BUSY_TIMEOUT);
-        SqliteStore::connect(options, MAX_CONNECTIONS).await
+impl SqlStore {
+    /// Opens or creates the SQLite file and brings its schema up to date.
+    pub async fn file(path: &Path) -> Result<SqlStore, StoreError> {
+        let failed = |error: String| StoreError::Backend(format!("open {}: {error}", path.display()));
+        private::database(path).map_err(|error| failed(format!("make it private: {error}")))?;
+        let whole = std::path::absolute(path).map_err(|error| failed(error.to_string()))?;
+        let options = SqliteConnectOptions::new().filename(whole);
+        SqlStore::sqlite(options, MAX_CONNECTIONS, &OF_A_FILE).await
     }
 
     /// A store that lives as long as the value.
-    pub async fn in_memory() -> Result<SqliteStore, StoreError> {
-        let options = SqliteConnectOptions::new().filename(":memory:");
+    pub async fn in_memory() -> Result<SqlStore, StoreError> {
         // Every connection would see a database of its own.
-        SqliteStore::connect(options, 1).await
+        SqlStore::sqlite(SqliteConnectOptions::new().filename(":memory:"), 1, &[]).await
     }
 
-    async fn connect(options: SqliteConnectOptions, connections: u32) -> Result<SqliteStore, StoreError> {
-        let pool = SqlitePoolOptions::new()
+    /// The store in this database, whose schema is up to date.
+    pub async fn postgres(database: &Postgres) -> Result<SqlStore, StoreError> {
+        let pool = database.portable(MAX_CONNECTIONS).await?;
+        Ok(SqlStore { pool, snapshot: SNAPSHOT_OF_POSTGRES })
+    }
+
+    async fn sqlite(
+        options: SqliteConnectOptions,
+        connections: u32,
+        settings: &'static [&'static str],
+    ) -> Result<SqlStore, StoreError> {
+        sqlx::any::install_default_drivers();
+        let pool = AnyPoolOptions::new()
             // No `min_connections`: the pool would open one beside the first, and of two that bring a new file into
             // WAL mode at once SQLite turns one away, whatever the busy timeout says. What is open stays open.
             .max_connections(connections)
             .idle_timeout(None)
             .max_lifetime(None)
-            .connect_with(options)
+            .after_connect(move |connection, _| {
+                Box::pin(async move {
+                    for setting in settings {
+                        connection.execute(*setting).await?;
+                    }
+                    Ok(())
+                })
+            })
+            .connect_with(AnyConnectOptions::from_url(&options.to_url_lossy())?)
             .await?;
         let migrated = migrator(&MIGRATIONS).run(&pool).await;
         migrated.map_err(|e| StoreError::Backend(format!("migrate: {e}")))?;
-        Ok(SqliteStore { pool })
+        Ok(SqlStore { pool, snapshot: SNAPSHOT })
+    }
+
+    /// A transaction in which everything read is of one moment.
+    async fn snapshot(&self) -> Result<Transaction<'static, Any>, StoreError> {
+        Ok(self.pool.begin_with(self.snapshot).await?)
     }
 
     /// Closes the pool; pending writes finish first.
@@ -113,7 +140,7 @@ impl SqliteStore {
 
 /// A write under way. Dropped without [`Write::commit`], nothing has happened.
 struct Write<'c> {
-    tx: Transaction<'static, Sqlite>,
+    tx: Transaction<'static, Any>,
     /// The revision this write makes.
     revision: u64,
     /// The resource's revision before.
@@ -168,7 +195,7 @@ impl Write<'_> {
 }
 
 async fn resource_revision(
-    tx: &mut Transaction<'static, Sqlite>,
+    tx: &mut Transaction<'static, Any>,
     resource: &str,
 ) -> Result<Option<u64>, StoreError> {
     let row = sqlx::query("SELECT revision FROM resources WHERE name = $1")
@@ -178,13 +205,13 @@ async fn resource_revision(
     row.map(|row| rows::unsigned(&row, "revision")).transpose()
 }
 
-async fn current_revision(tx: &mut Transaction<'static, Sqlite>) -> Result<u64, StoreError> {
+async fn current_revision(tx: &mut Transaction<'static, Any>) -> Result<u64, StoreError> {
     let row = sqlx::query("SELECT revision FROM control_revision WHERE id = 1").fetch_one(&mut **tx).await?;
     rows::unsigned(&row, "revision")
 }
 
 async fn count(
-    tx: &mut Transaction<'static, Sqlite>,
+    tx: &mut Transaction<'static, Any>,
     sql: &'static str,
     key: &str,
 ) -> Result<usize, StoreError> {
@@ -200,7 +227,7 @@ impl From<sqlx::Error> for StoreError {
 }
 
 #[async_trait]
-impl ControlStore for SqliteStore {
+impl ControlStore for SqlStore {
     async fn revision(&self) -> Result<u64, StoreError> {
         let row =
             sqlx::query("SELECT revision FROM control_revision WHERE id = 1").fetch_one(&self.pool).await?;
@@ -208,8 +235,7 @@ impl ControlStore for SqliteStore {
     }
 
     async fn load(&self) -> Result<ControlState, StoreError> {
-        // One read transaction: WAL gives it one consistent picture.
-        let mut tx = self.pool.begin().await?;
+        let mut tx = self.snapshot().await?;
         Ok(ControlState {
             revision: current_revision(&mut tx).await?,
             servers: servers::all(&mut tx).await?,
@@ -225,6 +251,14 @@ impl ControlStore for SqliteStore {
 
     async fn server(&self, name: &str) -> Result<Option<ServerRecord>, StoreError> {
         servers::one(self, name).await
+    }
+
+    async fn server_versions(&self, name: &str) -> Result<Vec<ServerVersion>, StoreError> {
+        servers::versions(self, name).await
+    }
+
+    async fn server_version(&self, name: &str, revision: u64) -> Result<Option<ServerRecord>, StoreError> {
+        servers::version(self, name, revision).await
     }
 
     async fn put_server(
@@ -362,6 +396,7 @@ impl ControlStore for SqliteStore {
 
     async fn prune(&self, change: &Change, keep_audit: u64) -> Result<u64, StoreError> {
         audit::prune(self, keep_audit).await?;
+        servers::prune(self, change.at).await?;
         revocations::prune(self, change).await
     }
 
@@ -383,13 +418,13 @@ mod tests {
 
     #[tokio::test]
     async fn the_port_suite_passes_in_memory() {
-        suite::run(&SqliteStore::in_memory().await.unwrap()).await;
+        suite::run(&SqlStore::in_memory().await.unwrap()).await;
     }
 
     #[tokio::test]
     async fn the_port_suite_passes_on_a_file() {
         let dir = tempfile::tempdir().unwrap();
-        suite::run(&SqliteStore::open(&dir.path().join("asp.db")).await.unwrap()).await;
+        suite::run(&SqlStore::file(&dir.path().join("asp.db")).await.unwrap()).await;
     }
 
     /// Invariant I-6: policy and revocations.
@@ -397,11 +432,11 @@ mod tests {
     async fn a_reopened_file_has_everything_it_had() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("asp.db");
-        let store = SqliteStore::open(&path).await.unwrap();
+        let store = SqlStore::file(&path).await.unwrap();
         suite::run(&store).await;
         let before = store.load().await.unwrap();
         store.close().await;
-        let again = SqliteStore::open(&path).await.unwrap();
+        let again = SqlStore::file(&path).await.unwrap();
         assert_eq!(again.load().await.unwrap(), before);
         assert!(before.revision > 0);
     }
@@ -410,15 +445,15 @@ mod tests {
     async fn two_processes_on_one_file_see_each_others_revision() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("asp.db");
-        let here = SqliteStore::open(&path).await.unwrap();
-        let there = SqliteStore::open(&path).await.unwrap();
+        let here = SqlStore::file(&path).await.unwrap();
+        let there = SqlStore::file(&path).await.unwrap();
         suite::run(&there).await;
         assert_eq!(here.load().await.unwrap(), there.load().await.unwrap());
     }
 
     #[tokio::test]
     async fn one_orgs_revocations_leave_room_for_the_others() {
-        let store = SqliteStore::in_memory().await.unwrap();
+        let store = SqlStore::in_memory().await.unwrap();
         sqlx::query(
             "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 20000) \
              INSERT INTO revocations (id, kind, org, target, issuer, reason, created_at, until_at) SELECT 'r' || i, 'token', 'acme', 't' || i, '', '', 0, 9 FROM n",
@@ -449,7 +484,7 @@ mod tests {
 
     #[tokio::test]
     async fn what_the_platform_had_revoked_before_it_was_noted_is_found_in_the_audit() {
-        let store = SqliteStore::in_memory().await.unwrap();
+        let store = SqlStore::in_memory().await.unwrap();
         for (id, actor) in [("a", "ops@platform"), ("b", "ops@acme")] {
             let change =
                 Change { actor: actor.into(), at: 1, precondition: Precondition::None, evaluated_at: None };

@@ -1,9 +1,9 @@
 //! Revocations: written durably before anyone is told (invariant I-6).
 
-use sqlx::sqlite::SqliteRow;
-use sqlx::{Row, Sqlite, Transaction};
+use sqlx::any::AnyRow;
+use sqlx::{Any, Row, Transaction};
 
-use super::{SqliteStore, rows};
+use super::{SqlStore, rows};
 use crate::control::{
     Change, MAX_REVOCATIONS, MAX_REVOCATIONS_PER_ORG, Precondition, RevocationRecord, StoreError, Written,
 };
@@ -15,13 +15,13 @@ const SELECT_PAGE: &str = "SELECT id, kind, org, target, issuer, reason, created
 const SELECT_ONE: &str = "SELECT id, kind, org, target, issuer, reason, created_at, until_at, by_platform FROM revocations \
      WHERE id = $1";
 
-pub(super) async fn all(tx: &mut Transaction<'static, Sqlite>) -> Result<Vec<RevocationRecord>, StoreError> {
+pub(super) async fn all(tx: &mut Transaction<'static, Any>) -> Result<Vec<RevocationRecord>, StoreError> {
     let rows = sqlx::query(SELECT_ALL).fetch_all(&mut **tx).await?;
     rows.iter().map(record).collect()
 }
 
 pub(super) async fn list(
-    store: &SqliteStore,
+    store: &SqlStore,
     org: Option<&str>,
     limit: u32,
 ) -> Result<Vec<RevocationRecord>, StoreError> {
@@ -33,13 +33,13 @@ pub(super) async fn list(
     rows.iter().map(record).collect()
 }
 
-pub(super) async fn one(store: &SqliteStore, id: &str) -> Result<Option<RevocationRecord>, StoreError> {
+pub(super) async fn one(store: &SqlStore, id: &str) -> Result<Option<RevocationRecord>, StoreError> {
     let row = sqlx::query(SELECT_ONE).bind(id).fetch_optional(&store.pool).await?;
     row.as_ref().map(record).transpose()
 }
 
 pub(super) async fn add(
-    store: &SqliteStore,
+    store: &SqlStore,
     change: &Change,
     new: &RevocationRecord,
 ) -> Result<Written, StoreError> {
@@ -78,7 +78,7 @@ pub(super) async fn add(
     write.commit("revocation.add", &format!("{} {}", new.kind, new.target)).await
 }
 
-pub(super) async fn delete(store: &SqliteStore, change: &Change, id: &str) -> Result<Written, StoreError> {
+pub(super) async fn delete(store: &SqlStore, change: &Change, id: &str) -> Result<Written, StoreError> {
     let mut write = store.write(change, format!("revocation/{id}")).await?;
     let row = sqlx::query(SELECT_ONE).bind(id).fetch_optional(&mut *write.tx).await?;
     let Some(row) = row else {
@@ -91,7 +91,7 @@ pub(super) async fn delete(store: &SqliteStore, change: &Change, id: &str) -> Re
 }
 
 /// Deletes what no living token can match any more.
-pub(super) async fn prune(store: &SqliteStore, change: &Change) -> Result<u64, StoreError> {
+pub(super) async fn prune(store: &SqlStore, change: &Change) -> Result<u64, StoreError> {
     let now = rows::signed(change.at)?;
     // A look without the write lock first: most runs find nothing.
     let due = sqlx::query("SELECT COUNT(*) FROM revocations WHERE until_at <= $1")
@@ -114,7 +114,7 @@ pub(super) async fn prune(store: &SqliteStore, change: &Change) -> Result<u64, S
     Ok(pruned)
 }
 
-fn record(row: &SqliteRow) -> Result<RevocationRecord, StoreError> {
+fn record(row: &AnyRow) -> Result<RevocationRecord, StoreError> {
     Ok(RevocationRecord {
         id: row.try_get("id")?,
         kind: row.try_get("kind")?,

@@ -3,10 +3,10 @@
 //! Keeps true: a revocation that hits a key is there as long as the key is, whichever of the two came first. Tokens live a
 //! day at most, and revocations are forgotten after that; keys live longer.
 
-use sqlx::sqlite::SqliteRow;
-use sqlx::{Row, Sqlite, SqliteExecutor, Transaction};
+use sqlx::any::{AnyExecutor, AnyRow};
+use sqlx::{Any, Row, Transaction};
 
-use super::{SqliteStore, rows};
+use super::{SqlStore, rows};
 use crate::control::{
     Change, MAX_MACHINE_KEYS, MAX_MACHINE_KEYS_PER_ORG, MachineKeyRecord, RevocationRecord, StoreError,
     Written,
@@ -17,16 +17,16 @@ const SELECT_ALL: &str = "SELECT id, org, machine, hash, groups, scopes, created
 const SELECT_OF_ORG: &str = "SELECT id, org, machine, hash, groups, scopes, created_at, expires_at FROM machine_keys \
      WHERE org = $1 ORDER BY created_at, id";
 
-pub(super) async fn all<'e>(from: impl SqliteExecutor<'e>) -> Result<Vec<MachineKeyRecord>, StoreError> {
+pub(super) async fn all<'e>(from: impl AnyExecutor<'e>) -> Result<Vec<MachineKeyRecord>, StoreError> {
     sqlx::query(SELECT_ALL).fetch_all(from).await?.iter().map(record).collect()
 }
 
-pub(super) async fn of_org(store: &SqliteStore, org: &str) -> Result<Vec<MachineKeyRecord>, StoreError> {
+pub(super) async fn of_org(store: &SqlStore, org: &str) -> Result<Vec<MachineKeyRecord>, StoreError> {
     sqlx::query(SELECT_OF_ORG).bind(org).fetch_all(&store.pool).await?.iter().map(record).collect()
 }
 
 pub(super) async fn add(
-    store: &SqliteStore,
+    store: &SqlStore,
     change: &Change,
     new: &MachineKeyRecord,
 ) -> Result<Written, StoreError> {
@@ -79,7 +79,7 @@ pub(super) async fn add(
 }
 
 pub(super) async fn delete(
-    store: &SqliteStore,
+    store: &SqlStore,
     change: &Change,
     org: &str,
     id: &str,
@@ -101,7 +101,7 @@ pub(super) async fn delete(
 
 /// Until when a revocation must be there for the keys that it hits; 0 where it hits none.
 pub(super) async fn hit_until(
-    tx: &mut Transaction<'static, Sqlite>,
+    tx: &mut Transaction<'static, Any>,
     revocation: &RevocationRecord,
 ) -> Result<i64, StoreError> {
     let RevocationRecord { kind, org, target, .. } = revocation;
@@ -127,7 +127,7 @@ fn texts(list: &[String]) -> Result<String, StoreError> {
     serde_json::to_string(list).map_err(|error| StoreError::Backend(error.to_string()))
 }
 
-fn record(row: &SqliteRow) -> Result<MachineKeyRecord, StoreError> {
+fn record(row: &AnyRow) -> Result<MachineKeyRecord, StoreError> {
     let list = |column: &'static str| {
         let text: String = row.try_get(column)?;
         serde_json::from_str(&text).map_err(|error| StoreError::Backend(format!("column {column}: {error}")))

@@ -1,0 +1,132 @@
+//! `asp db`: the database of `asp serve`, whichever it is.
+
+use std::fs::{File, OpenOptions};
+use std::io::{BufReader, BufWriter};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+use anyhow::Context;
+use asp_store::archive::{self, ArchiveError, Source, Summary};
+use serde_json::{Value, json};
+
+use super::client::block_on;
+use crate::args::db::{DbCommand, DbExportArgs, DbImportArgs, DbStatusArgs};
+use crate::failure::Failure;
+use crate::serve::stores::{self, AUDIT_FILE, CALLS_FILE};
+use crate::settings::source::ProcessEnvironment;
+use crate::settings::{Database, ENV_DATABASE_URL, Stored};
+use crate::{print, state_dir};
+
+/// Enough for one statement after the other.
+const CONNECTIONS: u32 = 2;
+
+pub fn run(command: &DbCommand) -> Result<(), Failure> {
+    let stored = Stored::read(&ProcessEnvironment).map_err(Failure::Configuration)?;
+    block_on(async {
+        let open = Open::of(stored).await?;
+        match command {
+            DbCommand::Migrate => {
+                archive::migrate(&open.source).await.context("bring the tables up to date")?;
+                print::line(&format!("{}: the tables are up to date", open.name));
+                Ok(())
+            }
+            DbCommand::Status(args) => status(&open, args).await,
+            DbCommand::Export(args) => export(&open, args).await,
+            DbCommand::Import(args) => import(&open, args).await,
+        }
+    })
+}
+
+/// The operator's database.
+struct Open {
+    name: String,
+    source: Source,
+}
+
+impl Open {
+    async fn of(stored: Stored) -> Result<Open, Failure> {
+        let Stored { state_dir, database } = stored;
+        match database {
+            Database::Postgres { url, .. } => {
+                let source = Source::Postgres(stores::connect(&url, CONNECTIONS).await?);
+                // The URL may hold a password.
+                Ok(Open { name: "PostgreSQL".into(), source })
+            }
+            Database::Sqlite(control) => {
+                let shown = state_dir.display();
+                state_dir::create(&state_dir).with_context(|| format!("create {shown}"))?;
+                let name = format!("SQLite ({}, and the calls in {shown})", control.display());
+                let [calls, audit] = [CALLS_FILE, AUDIT_FILE].map(|file| state_dir.join(file));
+                Ok(Open { name, source: Source::Files { control, calls, audit } })
+            }
+            Database::Memory => {
+                let what = "names a database in memory, which is gone when its process ends";
+                Err(Failure::bad(ENV_DATABASE_URL, what))
+            }
+        }
+    }
+}
+
+async fn status(open: &Open, args: &DbStatusArgs) -> Result<(), Failure> {
+    let counted = archive::count(&open.source).await.context("count the rows")?;
+    if args.json {
+        let tables: serde_json::Map<String, Value> =
+            counted.iter().map(|summary| (summary.table.to_owned(), summary.rows.into())).collect();
+        print::json(&json!({"database": open.name, "rows": tables}));
+        return Ok(());
+    }
+    print::line(&open.name);
+    for Summary { table, rows, .. } in counted {
+        print::line(&format!("  {table:<18} {rows:>10}"));
+    }
+    Ok(())
+}
+
+async fn export(open: &Open, args: &DbExportArgs) -> Result<(), Failure> {
+    let path = &args.file;
+    let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
+    let file = file.with_context(|| format!("create {}, which must not be there yet", path.display()))?;
+    let written = archive::export(&open.source, BufWriter::new(&file)).await;
+    let written = match written.map_err(anyhow::Error::from).and_then(|written| {
+        file.sync_all()?;
+        Ok(written)
+    }) {
+        Ok(written) => written,
+        Err(error) => {
+            // What is not whole is of no use, and nobody shall take it for more.
+            let _ = std::fs::remove_file(path);
+            return Err(error.context(format!("export to {}", path.display())).into());
+        }
+    };
+    told(path, "exported", &written, args.json);
+    Ok(())
+}
+
+async fn import(open: &Open, args: &DbImportArgs) -> Result<(), Failure> {
+    let path = &args.file;
+    let file = File::open(path).with_context(|| format!("open {}", path.display()))?;
+    let came = archive::import(&open.source, BufReader::new(file)).await;
+    let came = came.map_err(|error: ArchiveError| {
+        anyhow::Error::from(error).context(format!("import {} into {}", path.display(), open.name))
+    })?;
+    told(path, "imported", &came, args.json);
+    Ok(())
+}
+
+fn told(path: &Path, what: &str, tables: &[Summary], as_json: bool) {
+    if as_json {
+        let tables: serde_json::Map<String, Value> = tables
+            .iter()
+            .map(|Summary { table, rows, sha256 }| {
+                ((*table).to_owned(), json!({"rows": rows, "sha256": sha256}))
+            })
+            .collect();
+        print::json(&json!({"file": path.display().to_string(), "tables": tables}));
+        return;
+    }
+    for Summary { table, rows, sha256 } in tables {
+        print::line(&format!("  {table:<18} {rows:>10}  {sha256}"));
+    }
+    let rows: u64 = tables.iter().map(|summary| summary.rows).sum();
+    print::line(&format!("{what} {rows} rows: {}", path.display()));
+}

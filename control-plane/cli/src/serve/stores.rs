@@ -1,0 +1,152 @@
+//! Where what must survive a process is kept: SQLite files below the state directory for one machine, PostgreSQL for
+//! several.
+//!
+//! Owns opening and sweeping. Keeps true: control store, calls and audit of a process are all of one kind, so that what
+//! one of them refers to is where the others are.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use asp_platform::secret::Secret;
+use asp_store::audit::AuditLog;
+use asp_store::audit::sqlite::SqliteAudit;
+use asp_store::calls::SqliteCalls;
+use asp_store::control::ControlStore;
+use asp_store::control::sql::SqlStore;
+use asp_store::ledger::{Budget, Ledger};
+use asp_store::postgres::{Postgres, PostgresAudit, PostgresCalls};
+use asp_store::records::{Bounds, CallRecords};
+
+use crate::settings::{Database, Settings};
+
+/// Ledger and running calls, below the state directory; the leases of gateways are beside it.
+pub(crate) const CALLS_FILE: &str = "calls.db";
+/// The audit log of calls, below the state directory.
+pub(crate) const AUDIT_FILE: &str = "audit.db";
+const SWEEP_EVERY: Duration = Duration::from_secs(600);
+
+/// The open stores of a process. Every process reads or writes the audit log of calls.
+pub(super) enum Stores {
+    Files { audit: Arc<SqliteAudit> },
+    Postgres { database: Postgres, audit: Arc<PostgresAudit> },
+}
+
+/// What gateways keep of calls.
+pub(super) enum Calls {
+    Files(Arc<SqliteCalls>, Arc<SqliteAudit>),
+    Postgres(Arc<PostgresCalls>, Arc<PostgresAudit>),
+}
+
+impl Stores {
+    pub(super) async fn open(settings: &Settings) -> anyhow::Result<Stores> {
+        let most = settings.calls.audit_max_bytes;
+        match &settings.database {
+            Database::Sqlite(_) | Database::Memory => {
+                let file = settings.state_dir.join(AUDIT_FILE);
+                let audit = SqliteAudit::open(&file, most).await;
+                let audit = Arc::new(audit.with_context(|| format!("open {}", file.display()))?);
+                Ok(Stores::Files { audit })
+            }
+            Database::Postgres { url, connections } => {
+                let database = connect(url, *connections).await?;
+                let audit = Arc::new(database.audit(most));
+                Ok(Stores::Postgres { database, audit })
+            }
+        }
+    }
+
+    pub(super) fn audit(&self) -> Arc<dyn AuditLog> {
+        match self {
+            Stores::Files { audit } => audit.clone(),
+            Stores::Postgres { audit, .. } => audit.clone(),
+        }
+    }
+
+    /// The control plane's.
+    pub(super) async fn control(&self, settings: &Settings) -> anyhow::Result<Arc<dyn ControlStore>> {
+        let store = match (self, &settings.database) {
+            (Stores::Postgres { database, .. }, _) => {
+                SqlStore::postgres(database).await.context("open the store in PostgreSQL")?
+            }
+            (Stores::Files { .. }, Database::Sqlite(path)) => SqlStore::file(path).await?,
+            (Stores::Files { .. }, _) => SqlStore::in_memory().await.context("open the store in memory")?,
+        };
+        Ok(Arc::new(store))
+    }
+
+    /// A gateway's.
+    pub(super) async fn calls(&self, settings: &Settings) -> anyhow::Result<Calls> {
+        match self {
+            Stores::Files { audit } => {
+                let file = settings.state_dir.join(CALLS_FILE);
+                let calls =
+                    SqliteCalls::open(&file).await.with_context(|| format!("open {}", file.display()))?;
+                Ok(Calls::Files(Arc::new(calls), audit.clone()))
+            }
+            Stores::Postgres { database, audit } => {
+                let calls = database.calls(Budget::default(), Bounds::default());
+                Ok(Calls::Postgres(Arc::new(calls), audit.clone()))
+            }
+        }
+    }
+}
+
+/// Opens the operator's database. Its errors never say the URL, which may hold a password.
+pub(crate) async fn connect(url: &Secret, connections: u32) -> anyhow::Result<Postgres> {
+    Postgres::connect(url.expose(), connections)
+        .await
+        .context("open the database that ASP_DATABASE_URL names")
+}
+
+impl Calls {
+    pub(super) fn ledger(&self) -> Arc<dyn Ledger> {
+        match self {
+            Calls::Files(calls, _) => calls.clone(),
+            Calls::Postgres(calls, _) => calls.clone(),
+        }
+    }
+
+    pub(super) fn records(&self) -> Arc<dyn CallRecords> {
+        match self {
+            Calls::Files(calls, _) => calls.clone(),
+            Calls::Postgres(calls, _) => calls.clone(),
+        }
+    }
+
+    /// Deletes what is past its retention, now and from time to time; never ends.
+    pub(super) async fn keep_sweeping(self) {
+        let mut ticks = tokio::time::interval(SWEEP_EVERY);
+        loop {
+            ticks.tick().await;
+            for swept in self.sweep().await {
+                if let Err(error) = swept {
+                    tracing::warn!(%error, "what is past its retention stays for now");
+                }
+            }
+        }
+    }
+
+    async fn sweep(&self) -> [anyhow::Result<()>; 2] {
+        match self {
+            Calls::Files(calls, audit) => {
+                take_over(calls, audit).await;
+                [calls.sweep().await.map_err(Into::into), audit.sweep().await.map_err(Into::into)]
+            }
+            Calls::Postgres(calls, audit) => {
+                [calls.sweep().await.map_err(Into::into), audit.sweep().await.map_err(Into::into)]
+            }
+        }
+    }
+}
+
+/// Brings the audit events of an earlier version to the others.
+async fn take_over(calls: &SqliteCalls, audit: &SqliteAudit) {
+    match audit.take_over(calls).await {
+        Ok(0) => {}
+        Ok(events) => tracing::info!(events, "audit events of an earlier version are in {AUDIT_FILE} now"),
+        Err(error) => {
+            tracing::warn!(%error, "audit events of an earlier version stay in {CALLS_FILE} for now");
+        }
+    }
+}

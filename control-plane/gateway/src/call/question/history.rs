@@ -1,0 +1,105 @@
+//! What a call has asked and was answered, for whoever attaches late.
+//!
+//! Keeps true: what was said stands in the order of the answers; it is bounded, whatever a call asks and whoever answers
+//! (I-4): the earliest go first, and what is gone is counted, never left out in silence.
+
+use std::collections::VecDeque;
+
+use super::{Answer, Ask, Question};
+use crate::call::held;
+
+/// Most turns that are kept, and what they may hold in bytes.
+const MAX_TURNS: usize = 32;
+const MAX_HELD: usize = 64 * 1024;
+
+/// A question and the answer to it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Turn {
+    /// When it was answered, in Unix milliseconds.
+    pub at_ms: u64,
+    pub question: Question,
+    pub answer: Answer,
+}
+
+/// The turns of a call.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct History {
+    turns: VecDeque<Turn>,
+    held: usize,
+    gone: u64,
+}
+
+impl History {
+    /// The turns that are kept, in their order.
+    pub fn turns(&self) -> impl Iterator<Item = &Turn> {
+        self.turns.iter()
+    }
+
+    /// How many earlier ones are gone.
+    pub fn gone(&self) -> u64 {
+        self.gone
+    }
+
+    pub(super) fn take(&mut self, turn: Turn) {
+        self.held += turn.held_bytes();
+        self.turns.push_back(turn);
+        while self.turns.len() > MAX_TURNS || self.held > MAX_HELD {
+            let Some(earliest) = self.turns.pop_front() else { return };
+            self.held -= earliest.held_bytes();
+            self.gone += 1;
+        }
+    }
+
+    /// What it holds in bytes.
+    pub(super) fn held_bytes(&self) -> usize {
+        self.held
+    }
+}
+
+impl Turn {
+    fn held_bytes(&self) -> usize {
+        let question = match &self.question.ask {
+            Ask::Form { message, requested_schema } => message.len() + held::of_value(requested_schema),
+            Ask::Page { message, url } => message.len() + url.len(),
+            Ask::Sampling(params) => held::of_members(params),
+            Ask::Roots => 0,
+        };
+        let answer = match &self.answer {
+            Answer::Accepted(said) | Answer::Sampled(said) | Answer::Roots(said) => held::of_value(said),
+            Answer::Failed(why) => why.len(),
+            Answer::Declined | Answer::Cancelled => 0,
+        };
+        size_of::<Turn>() + self.question.id.len() + question + answer
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn turn(number: u64, text: &str) -> Turn {
+        let ask = Ask::Form { message: "?".into(), requested_schema: json!({}) };
+        let question = Question { id: number.to_string(), ask };
+        Turn { at_ms: number, question, answer: Answer::Accepted(json!({"text": text})) }
+    }
+
+    fn kept(history: &History) -> Vec<u64> {
+        history.turns().map(|turn| turn.at_ms).collect()
+    }
+
+    /// Invariant I-4: what a call holds.
+    #[test]
+    fn the_last_turns_stay_and_those_that_are_gone_are_counted() {
+        let mut history = History::default();
+        (0..40).for_each(|number| history.take(turn(number, "short")));
+        assert_eq!(kept(&history), (8..40).collect::<Vec<_>>());
+        assert_eq!(history.gone(), 8);
+        history.take(turn(40, &"x".repeat(MAX_HELD - 1024)));
+        assert_eq!(kept(&history).last(), Some(&40));
+        assert!(history.held_bytes() <= MAX_HELD && history.gone() > 30);
+        history.take(turn(41, &"x".repeat(MAX_HELD)));
+        assert_eq!((kept(&history), history.held_bytes(), history.gone()), (vec![], 0, 42));
+    }
+}

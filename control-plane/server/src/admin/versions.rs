@@ -1,0 +1,105 @@
+//! What a server was before: its stored versions, and the way back to one of them.
+//!
+//! Keeps true: a server that goes back is checked as any that is stored, by the rules of today, and is a new version
+//! itself; what that breaks is not asked, because whoever goes back does so since something is broken. The audit says which
+//! version it was.
+
+use std::sync::Arc;
+
+use asp_store::control::{Note, Precondition};
+use axum::Json;
+use axum::extract::State;
+use axum::response::Response;
+use http::HeaderMap;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use utoipa::ToSchema;
+
+use super::auth::AnyAdmin;
+use super::body::Body;
+use super::etag::{precondition, tagged};
+use super::params::Path;
+use super::problem::Problem;
+use super::{AdminState, registry};
+
+/// The versions that are kept, the newest first; those of a server that was deleted stay for 30 days.
+#[utoipa::path(get, path = "/api/registry/servers/{server}/versions", tag = "registry",
+    params(("server" = String, Path)),
+    responses((status = 200, body = Vec<Object>), (status = 404, body = Problem)))]
+pub async fn list(
+    AnyAdmin(admin): AnyAdmin,
+    State(state): State<Arc<AdminState>>,
+    Path(name): Path<String>,
+) -> Result<Json<Value>, Problem> {
+    admin.of_server(&name)?;
+    let versions = state.store.server_versions(&name).await?;
+    if versions.is_empty() {
+        return Err(Problem::not_found());
+    }
+    let shown = versions.into_iter().map(|version| {
+        json!({
+            "revision": version.revision,
+            "contentHash": version.content_hash,
+            "storedAt": version.stored_at,
+            "actor": version.actor,
+        })
+    });
+    Ok(Json(shown.collect()))
+}
+
+/// One version, with its files.
+#[utoipa::path(get, path = "/api/registry/servers/{server}/versions/{revision}", tag = "registry",
+    params(("server" = String, Path), ("revision" = u64, Path)),
+    responses((status = 200, body = Object), (status = 404, body = Problem)))]
+pub async fn get(
+    AnyAdmin(admin): AnyAdmin,
+    State(state): State<Arc<AdminState>>,
+    Path((name, revision)): Path<(String, u64)>,
+) -> Result<Response, Problem> {
+    admin.of_server(&name)?;
+    let Some(record) = state.store.server_version(&name, revision).await? else {
+        return Err(Problem::not_found());
+    };
+    let body = json!({
+        "server": record.name,
+        "revision": record.revision,
+        "contentHash": record.content_hash,
+        "updatedAt": record.updated_at,
+        "files": record.files,
+    });
+    Ok(tagged(record.revision, body))
+}
+
+/// To which version a server goes back.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Rollback {
+    /// The `revision` of one of its versions.
+    pub revision: u64,
+}
+
+/// Makes a server again what it was, one that was deleted too.
+#[utoipa::path(post, path = "/api/registry/servers/{server}/rollback", tag = "registry", request_body = Rollback,
+    params(("server" = String, Path)),
+    responses((status = 200, body = Object), (status = 404, body = Problem), (status = 412, body = Problem),
+        (status = 422, body = Problem)))]
+pub async fn rollback(
+    AnyAdmin(admin): AnyAdmin,
+    State(state): State<Arc<AdminState>>,
+    Path(name): Path<String>,
+    headers: HeaderMap,
+    Body(wanted): Body<Rollback>,
+) -> Result<Response, Problem> {
+    admin.of_server(&name)?;
+    admin.writer()?;
+    let Some(version) = state.store.server_version(&name, wanted.revision).await? else {
+        return Err(Problem::not_found());
+    };
+    let change = state.change(&admin, precondition(&headers)?);
+    let stored = registry::store_files(&state, &change, (&name, &version.files), true).await?;
+    let resource = format!("server/{name}");
+    let detail = format!("to the version of revision {}", wanted.revision);
+    let note = Note { action: "server.rollback", resource: &resource, org: "", detail: &detail };
+    state.store.note(&state.change(&admin, Precondition::None), note).await?;
+    Ok(stored.response(&name))
+}

@@ -1,0 +1,267 @@
+//! All that a database holds as lines of JSON: out of one, into another, of whichever kind.
+//!
+//! Owns the format (`lines.rs`), the list of tables (`tables.rs`) and what is checked. Refuses: a database that holds
+//! something already, an archive that is cut or changed, and one of another version's tables. Keeps true: into PostgreSQL
+//! all of an archive comes or nothing, into SQLite all of each file; what came in is read out again, and every table has
+//! the checksum that it had.
+//!
+//! Whoever exports ends the processes that write first: each of SQLite's files is read at one moment, all three are not.
+
+mod lines;
+mod tables;
+
+use std::io::{BufRead, Write};
+use std::path::{Path, PathBuf};
+
+use futures::StreamExt;
+use serde_json::Value;
+use sqlx::any::{AnyConnectOptions, AnyPoolOptions, AnyRow};
+use sqlx::sqlite::SqliteConnectOptions;
+use sqlx::{Any, AnyConnection, AssertSqlSafe, ConnectOptions, Row, Transaction};
+
+use crate::audit::sqlite::SqliteAudit;
+use crate::calls::SqliteCalls;
+use crate::control::sql::SqlStore;
+use crate::postgres::{Postgres, audit};
+
+use lines::{Line, Reader, Rows, Writer};
+use tables::{Dialect, Home, Kind, TABLES, Table};
+
+/// Bytes that the events of a file may need while it is brought up to date: nothing goes.
+const NO_BOUND: u64 = u64::MAX;
+
+#[derive(Debug, thiserror::Error)]
+pub enum ArchiveError {
+    #[error("database: {0}")]
+    Database(String),
+    #[error("the archive cannot be read or written: {0}")]
+    Io(#[from] std::io::Error),
+    #[error("line {line} of the archive: {fault}")]
+    Malformed { line: u64, fault: String },
+    #[error("the database holds something already: the table {0} has rows. Import into an empty one")]
+    NotEmpty(&'static str),
+    #[error(
+        "the table {table} has the checksum {found} after the import and {expected} in the archive: the database is left \
+         as it was, or, of SQLite, is to be deleted"
+    )]
+    Differs { table: &'static str, expected: String, found: String },
+}
+
+impl From<sqlx::Error> for ArchiveError {
+    fn from(error: sqlx::Error) -> ArchiveError {
+        ArchiveError::Database(error.to_string())
+    }
+}
+
+/// A database: SQLite's three files, or PostgreSQL.
+pub enum Source {
+    Files { control: PathBuf, calls: PathBuf, audit: PathBuf },
+    Postgres(Postgres),
+}
+
+/// A table as it was found, read or written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Summary {
+    pub table: &'static str,
+    pub rows: u64,
+    /// SHA-256 of its rows in hex, the same in every database; empty where they were only counted.
+    pub sha256: String,
+}
+
+/// Brings the tables up to date.
+pub async fn migrate(source: &Source) -> Result<(), ArchiveError> {
+    match source {
+        // That it is open says that it is.
+        Source::Postgres(_) => Ok(()),
+        Source::Files { control, calls, audit } => bring_up_to_date(control, calls, audit).await,
+    }
+}
+
+/// How many rows each table has.
+pub async fn count(source: &Source) -> Result<Vec<Summary>, ArchiveError> {
+    let mut open = Open::of(source).await?;
+    let mut counted = Vec::new();
+    for table in &TABLES {
+        counted.push(Summary { table: table.name, rows: open.count(table).await?, sha256: String::new() });
+    }
+    Ok(counted)
+}
+
+/// Writes everything.
+pub async fn export(source: &Source, out: impl Write) -> Result<Vec<Summary>, ArchiveError> {
+    let mut open = Open::of(source).await?;
+    let mut writer = Writer::new(out)?;
+    let mut written = Vec::new();
+    for table in &TABLES {
+        writer.table(table)?;
+        let summary = open.read(table, |row| writer.row(row)).await?.summary(table);
+        writer.end_of(&summary)?;
+        written.push(summary);
+    }
+    writer.finish()?;
+    Ok(written)
+}
+
+/// Reads everything into an empty database.
+pub async fn import(source: &Source, archive: impl BufRead) -> Result<Vec<Summary>, ArchiveError> {
+    let mut open = Open::of(source).await?;
+    for table in &TABLES {
+        let least = u64::from(table.seeded);
+        if open.count(table).await? > least || (table.seeded && open.revision().await? != 0) {
+            return Err(ArchiveError::NotEmpty(table.name));
+        }
+    }
+    let mut reader = Reader::new(archive)?;
+    let mut came = Vec::new();
+    for table in &TABLES {
+        if table.seeded {
+            open.clear(table).await?;
+        }
+        let expected = loop {
+            match reader.next(table)? {
+                Line::Row(values) => open.write(table, values).await?,
+                Line::End(summary) => break summary,
+            }
+        };
+        let found = open.read(table, |_| Ok(())).await?.summary(table);
+        if found != expected {
+            let (expected, found) = (expected.sha256, found.sha256);
+            return Err(ArchiveError::Differs { table: table.name, expected, found });
+        }
+        came.push(found);
+    }
+    reader.finish()?;
+    open.commit().await?;
+    Ok(came)
+}
+
+/// A database that is read or written: one transaction in each of its files.
+struct Open {
+    dialect: Dialect,
+    /// One, or SQLite's control, calls and audit.
+    parts: Vec<Transaction<'static, Any>>,
+}
+
+impl Open {
+    async fn of(source: &Source) -> Result<Open, ArchiveError> {
+        match source {
+            Source::Postgres(database) => {
+                let pool = database.portable(1).await?;
+                let mut begun = pool.begin_with("BEGIN ISOLATION LEVEL REPEATABLE READ").await?;
+                // It takes as long as there are rows.
+                for unbounded in ["statement_timeout", "idle_in_transaction_session_timeout"] {
+                    let set = sqlx::query("SELECT set_config($1, '0', TRUE)").bind(unbounded);
+                    set.execute(&mut *begun).await?;
+                }
+                Ok(Open { dialect: Dialect::Postgres, parts: vec![begun] })
+            }
+            Source::Files { control, calls, audit } => {
+                bring_up_to_date(control, calls, audit).await?;
+                let mut parts = Vec::new();
+                for path in [control, calls, audit] {
+                    let whole = std::path::absolute(path)?;
+                    let url = SqliteConnectOptions::new().filename(whole).to_url_lossy();
+                    let pool = AnyPoolOptions::new().max_connections(1);
+                    let pool = pool.connect_with(AnyConnectOptions::from_url(&url)?).await?;
+                    parts.push(pool.begin().await?);
+                }
+                Ok(Open { dialect: Dialect::Sqlite, parts })
+            }
+        }
+    }
+
+    fn part(&mut self, table: &Table) -> Result<&mut AnyConnection, ArchiveError> {
+        let place = match (self.dialect, table.home) {
+            (Dialect::Postgres, _) | (_, Home::Control) => 0,
+            (_, Home::Calls) => 1,
+            (_, Home::Audit) => 2,
+        };
+        let part = self.parts.get_mut(place);
+        part.map(|part| &mut **part).ok_or_else(|| ArchiveError::Database("a file is not open".into()))
+    }
+
+    async fn count(&mut self, table: &Table) -> Result<u64, ArchiveError> {
+        let statement = table.count(self.dialect);
+        let row = sqlx::query(AssertSqlSafe(statement)).fetch_one(self.part(table)?).await?;
+        Ok(u64::try_from(row.try_get::<i64, _>(0)?).unwrap_or_default())
+    }
+
+    async fn revision(&mut self) -> Result<i64, ArchiveError> {
+        let [table, ..] = &TABLES;
+        let row = sqlx::query("SELECT revision FROM control_revision").fetch_one(self.part(table)?).await?;
+        Ok(row.try_get(0)?)
+    }
+
+    async fn clear(&mut self, table: &Table) -> Result<(), ArchiveError> {
+        let statement = table.clear(self.dialect);
+        sqlx::query(AssertSqlSafe(statement)).execute(self.part(table)?).await?;
+        Ok(())
+    }
+
+    /// Hands every row of a table on, in order.
+    async fn read(
+        &mut self,
+        table: &Table,
+        mut take: impl FnMut(&[u8]) -> Result<(), ArchiveError>,
+    ) -> Result<Rows, ArchiveError> {
+        let statement = table.select(self.dialect);
+        let mut stored = sqlx::query(AssertSqlSafe(statement)).fetch(self.part(table)?);
+        let mut rows = Rows::default();
+        while let Some(row) = stored.next().await {
+            let line = lines::row(&values(table, &row?)?)?;
+            rows.take(&line);
+            take(&line)?;
+        }
+        Ok(rows)
+    }
+
+    async fn write(&mut self, table: &Table, values: Vec<Value>) -> Result<(), ArchiveError> {
+        let statement = table.insert(self.dialect);
+        let mut insert = sqlx::query(AssertSqlSafe(statement));
+        for (column, value) in table.columns.iter().zip(values) {
+            insert = match column.kind {
+                Kind::Text => insert.bind(value.as_str().map(str::to_owned)),
+                Kind::Integer | Kind::Flag => insert.bind(value.as_i64()),
+                Kind::Bytes => insert.bind(lines::bytes(&value)),
+            };
+        }
+        insert.execute(self.part(table)?).await?;
+        Ok(())
+    }
+
+    async fn commit(mut self) -> Result<(), ArchiveError> {
+        if self.dialect == Dialect::Postgres {
+            let [first, ..] = self.parts.as_mut_slice() else { return Ok(()) };
+            sqlx::query(AssertSqlSafe(audit::recount())).execute(&mut **first).await?;
+        }
+        for part in self.parts {
+            part.commit().await?;
+        }
+        Ok(())
+    }
+}
+
+/// A row's values, in the order of the table's columns.
+fn values(table: &Table, row: &AnyRow) -> Result<Vec<Value>, sqlx::Error> {
+    let read = |(place, kind): (usize, Kind)| -> Result<Value, sqlx::Error> {
+        Ok(match kind {
+            Kind::Text => row.try_get::<Option<String>, _>(place)?.into(),
+            Kind::Integer | Kind::Flag => row.try_get::<Option<i64>, _>(place)?.into(),
+            Kind::Bytes => row.try_get::<Option<Vec<u8>>, _>(place)?.map(|bytes| lines::text(&bytes)).into(),
+        })
+    };
+    table.columns.iter().map(|column| column.kind).enumerate().map(read).collect()
+}
+
+/// Files of an earlier version get today's tables, and what it kept elsewhere is brought to them.
+async fn bring_up_to_date(control: &Path, calls: &Path, audit: &Path) -> Result<(), ArchiveError> {
+    let failed = |error: &dyn std::fmt::Display| ArchiveError::Database(error.to_string());
+    let store = SqlStore::file(control).await.map_err(|error| failed(&error))?;
+    store.close().await;
+    let calls = SqliteCalls::open(calls).await.map_err(|error| failed(&error))?;
+    let audit = SqliteAudit::open(audit, NO_BOUND).await.map_err(|error| failed(&error))?;
+    while audit.take_over(&calls).await.map_err(|error| failed(&error))? > 0 {}
+    audit.close().await;
+    calls.close().await;
+    Ok(())
+}

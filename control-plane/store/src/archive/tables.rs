@@ -1,0 +1,303 @@
+//! What an archive holds: the tables of every database, each with its columns, in one order.
+//!
+//! Keeps true: a row is the same in every database; what is counted from rows (usage of orgs and users, who lives) is
+//! not a part of it, because the rows count themselves where they are written.
+
+/// What a column holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Text,
+    Integer,
+    /// Two values: a BIGINT of SQLite, a BOOLEAN of PostgreSQL.
+    Flag,
+    Bytes,
+}
+
+use Kind::{Bytes, Flag, Integer, Text};
+
+/// In which of SQLite's files a table is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Home {
+    Control,
+    Calls,
+    Audit,
+}
+
+/// A column: its name in the archive, which is PostgreSQL's.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Column {
+    pub name: &'static str,
+    pub kind: Kind,
+    /// What SQLite has instead of the name, to read and to write; `None` for the same.
+    sqlite: Option<(&'static str, &'static str)>,
+}
+
+const fn column(name: &'static str, kind: Kind) -> Column {
+    Column { name, kind, sqlite: None }
+}
+
+/// One that rows of an earlier version lack.
+const fn later(name: &'static str, kind: Kind, read: &'static str) -> Column {
+    Column { name, kind, sqlite: Some((read, name)) }
+}
+
+/// A table.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Table {
+    pub name: &'static str,
+    pub home: Home,
+    /// SQLite's own name.
+    sqlite: &'static str,
+    pub columns: &'static [Column],
+    /// How many of the first columns are the key, by which rows are ordered.
+    key: usize,
+    /// A database that holds nothing has one row of it.
+    pub seeded: bool,
+}
+
+const fn control(name: &'static str, key: usize, columns: &'static [Column]) -> Table {
+    Table { name, home: Home::Control, sqlite: name, columns, key, seeded: false }
+}
+
+/// Which of two databases.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Dialect {
+    Sqlite,
+    Postgres,
+}
+
+impl Table {
+    fn place(&self, dialect: Dialect) -> &'static str {
+        match dialect {
+            Dialect::Sqlite => self.sqlite,
+            Dialect::Postgres => self.name,
+        }
+    }
+
+    /// All rows, in the order of their keys, which is that of bytes in every database.
+    pub(super) fn select(&self, dialect: Dialect) -> String {
+        let read = |column: &Column| match (dialect, column.kind) {
+            (Dialect::Sqlite, _) => column.sqlite.map_or(column.name, |(read, _)| read).to_owned(),
+            (Dialect::Postgres, Flag) => format!("CAST(CAST({} AS INT) AS BIGINT)", column.name),
+            (Dialect::Postgres, _) => column.name.to_owned(),
+        };
+        let by = |column: &Column| match (dialect, column.kind) {
+            (Dialect::Postgres, Text) => format!("{} COLLATE \"C\"", column.name),
+            _ => column.name.to_owned(),
+        };
+        let columns: Vec<String> = self.columns.iter().map(read).collect();
+        let key: Vec<String> = self.columns.iter().take(self.key).map(by).collect();
+        format!("SELECT {} FROM {} ORDER BY {}", columns.join(", "), self.place(dialect), key.join(", "))
+    }
+
+    /// One row whose columns are the parameters.
+    pub(super) fn insert(&self, dialect: Dialect) -> String {
+        let name = |column: &Column| match dialect {
+            Dialect::Sqlite => column.sqlite.map_or(column.name, |(_, write)| write),
+            Dialect::Postgres => column.name,
+        };
+        let value = |(place, column): (usize, &Column)| match (dialect, column.kind) {
+            (Dialect::Postgres, Flag) => format!("${} <> 0", place + 1),
+            _ => format!("${}", place + 1),
+        };
+        let names: Vec<&str> = self.columns.iter().map(name).collect();
+        let values: Vec<String> = self.columns.iter().enumerate().map(value).collect();
+        format!("INSERT INTO {} ({}) VALUES ({})", self.place(dialect), names.join(", "), values.join(", "))
+    }
+
+    pub(super) fn count(&self, dialect: Dialect) -> String {
+        format!("SELECT COUNT(*) FROM {}", self.place(dialect))
+    }
+
+    pub(super) fn clear(&self, dialect: Dialect) -> String {
+        format!("DELETE FROM {}", self.place(dialect))
+    }
+}
+
+/// Every table of an archive, in its order.
+pub(super) const TABLES: [Table; 15] = [
+    Table {
+        seeded: true,
+        ..control("control_revision", 1, &[column("id", Integer), column("revision", Integer)])
+    },
+    control("resources", 1, &[column("name", Text), column("revision", Integer)]),
+    control(
+        "servers",
+        1,
+        &[
+            column("name", Text),
+            column("sources", Text),
+            column("content_hash", Text),
+            column("updated_at", Integer),
+        ],
+    ),
+    control(
+        "server_versions",
+        2,
+        &[
+            column("name", Text),
+            column("revision", Integer),
+            column("sources", Text),
+            column("content_hash", Text),
+            column("stored_at", Integer),
+            column("actor", Text),
+            column("gone_at", Integer),
+        ],
+    ),
+    control(
+        "exposure",
+        3,
+        &[column("org", Text), column("server", Text), column("protocol", Text), column("enabled", Integer)],
+    ),
+    control(
+        "bindings",
+        6,
+        &[
+            column("org", Text),
+            column("target_type", Text),
+            column("target", Text),
+            column("primitive", Text),
+            column("protocol", Text),
+            column("name", Text),
+            column("allowed", Integer),
+            column("observed", Integer),
+            column("approval", Integer),
+            column("conditions", Text),
+        ],
+    ),
+    control(
+        "limits",
+        2,
+        &[
+            column("org", Text),
+            column("position", Integer),
+            column("server", Text),
+            column("primitive", Text),
+            column("user_id", Text),
+            column("wcit", Text),
+            column("capacity", Integer),
+            column("refill", Text),
+        ],
+    ),
+    control(
+        "revocations",
+        1,
+        &[
+            column("id", Text),
+            column("kind", Text),
+            column("org", Text),
+            column("target", Text),
+            column("issuer", Text),
+            column("reason", Text),
+            column("created_at", Integer),
+            column("until_at", Integer),
+            column("by_platform", Integer),
+        ],
+    ),
+    control(
+        "issuers",
+        2,
+        &[
+            column("side", Text),
+            column("name", Text),
+            column("document", Text),
+            column("updated_at", Integer),
+        ],
+    ),
+    control(
+        "issuer_keys",
+        2,
+        &[
+            column("side", Text),
+            column("name", Text),
+            column("source", Text),
+            column("content", Text),
+            column("fetched_at", Integer),
+        ],
+    ),
+    control(
+        "machine_keys",
+        1,
+        &[
+            column("id", Text),
+            column("org", Text),
+            column("machine", Text),
+            column("hash", Text),
+            column("groups", Text),
+            column("scopes", Text),
+            column("created_at", Integer),
+            column("expires_at", Integer),
+        ],
+    ),
+    control(
+        "audit",
+        1,
+        &[
+            column("revision", Integer),
+            column("at", Integer),
+            column("actor", Text),
+            column("action", Text),
+            column("resource", Text),
+            column("org", Text),
+            column("detail", Text),
+        ],
+    ),
+    Table {
+        name: "ledger",
+        home: Home::Calls,
+        sqlite: "ledger",
+        key: 1,
+        seeded: false,
+        columns: &[
+            column("claim_key", Bytes),
+            column("hash", Bytes),
+            later("call_id", Bytes, "COALESCE(call_id, zeroblob(16))"),
+            later("owner", Bytes, "COALESCE(owner, zeroblob(16))"),
+            later("org", Bytes, "COALESCE(org, zeroblob(16))"),
+            column("state", Integer),
+            column("expires_ms", Integer),
+            column("answer", Bytes),
+        ],
+    },
+    Table {
+        name: "call_records",
+        home: Home::Calls,
+        sqlite: "active_calls",
+        key: 1,
+        seeded: false,
+        columns: &[
+            column("call_id", Bytes),
+            column("org", Text),
+            later("principal", Bytes, "COALESCE(principal, zeroblob(16))"),
+            later("user_digest", Bytes, "COALESCE(user_digest, zeroblob(16))"),
+            later("server", Text, "COALESCE(server, '')"),
+            column("plugin", Text),
+            later("context", Text, "COALESCE(context, '')"),
+            later("state", Text, "COALESCE(state, 'working')"),
+            later("created_ms", Integer, "COALESCE(created_ms, 0)"),
+            later("updated_ms", Integer, "COALESCE(updated_ms, 0)"),
+            column("expires_ms", Integer),
+            column("resumable", Flag),
+            column("seq", Integer),
+            column("bytes", Integer),
+            column("owner", Bytes),
+            later("record", Bytes, "COALESCE(record, x'')"),
+            column("capsule", Bytes),
+            Column { name: "memory", kind: Bytes, sqlite: Some(("answers", "answers")) },
+            column("outcome", Bytes),
+        ],
+    },
+    Table {
+        name: "call_events",
+        home: Home::Audit,
+        sqlite: "events",
+        key: 1,
+        seeded: false,
+        columns: &[
+            column("seq", Integer),
+            column("at_ms", Integer),
+            column("org", Text),
+            column("event", Text),
+        ],
+    },
+];

@@ -1,0 +1,196 @@
+//! Servers: the sources of each, verbatim, and what they were before.
+
+use sqlx::any::AnyRow;
+use sqlx::{Any, Row, Transaction};
+
+use super::{SqlStore, Write, rows};
+use crate::control::{
+    Change, KEEP_VERSIONS_OF_GONE, MAX_SERVERS, MAX_VERSIONS, ServerRecord, ServerVersion, SourceFile,
+    StoreError, Written,
+};
+
+const SELECT_ALL: &str = "SELECT s.name, s.sources, s.content_hash, s.updated_at, r.revision \
+     FROM servers s JOIN resources r ON r.name = 'server/' || s.name ORDER BY s.name";
+const SELECT_ONE: &str = "SELECT s.name, s.sources, s.content_hash, s.updated_at, r.revision \
+     FROM servers s JOIN resources r ON r.name = 'server/' || s.name WHERE s.name = $1";
+
+pub(super) async fn all(tx: &mut Transaction<'static, Any>) -> Result<Vec<ServerRecord>, StoreError> {
+    let rows = sqlx::query(SELECT_ALL).fetch_all(&mut **tx).await?;
+    rows.iter().map(record).collect()
+}
+
+pub(super) async fn one(store: &SqlStore, name: &str) -> Result<Option<ServerRecord>, StoreError> {
+    let row = sqlx::query(SELECT_ONE).bind(name).fetch_optional(&store.pool).await?;
+    row.as_ref().map(record).transpose()
+}
+
+pub(super) async fn put(
+    store: &SqlStore,
+    change: &Change,
+    name: &str,
+    files: &[SourceFile],
+    content_hash: &str,
+) -> Result<Written, StoreError> {
+    let sources = serde_json::to_string(files).map_err(|e| StoreError::Backend(e.to_string()))?;
+    let mut write = store.write(change, format!("server/{name}")).await?;
+    if let Some(evaluated_at) = change.evaluated_at {
+        unmoved(&mut write.tx, evaluated_at).await?;
+    }
+    let stored = sqlx::query("SELECT sources, content_hash FROM servers WHERE name = $1")
+        .bind(name)
+        .fetch_optional(&mut *write.tx)
+        .await?;
+    match stored {
+        // Same meaning and same text. A reformatted file is stored, so that what is read is what was sent.
+        Some(row)
+            if row.try_get::<String, _>("content_hash")? == content_hash
+                && row.try_get::<String, _>("sources")? == sources =>
+        {
+            return write.unchanged().await;
+        }
+        Some(_) => {}
+        None => {
+            let servers =
+                super::count(&mut write.tx, "SELECT COUNT(*) FROM servers WHERE name <> $1", name).await?;
+            if servers >= MAX_SERVERS {
+                return Err(StoreError::Full { what: "servers", bound: MAX_SERVERS });
+            }
+        }
+    }
+    sqlx::query(
+        "INSERT INTO servers (name, sources, content_hash, updated_at) VALUES ($1, $2, $3, $4) \
+         ON CONFLICT (name) DO UPDATE SET sources = excluded.sources, \
+         content_hash = excluded.content_hash, updated_at = excluded.updated_at",
+    )
+    .bind(name)
+    .bind(&sources)
+    .bind(content_hash)
+    .bind(rows::signed(change.at)?)
+    .execute(&mut *write.tx)
+    .await?;
+    keep_version(&mut write, name, &sources, content_hash).await?;
+    write.stamp(true).await?;
+    write.commit("server.put", content_hash).await
+}
+
+/// Keeps what a server is from now on among its versions, and lets the oldest go.
+async fn keep_version(
+    write: &mut Write<'_>,
+    name: &str,
+    sources: &str,
+    content_hash: &str,
+) -> Result<(), StoreError> {
+    sqlx::query(
+        "INSERT INTO server_versions (name, revision, sources, content_hash, stored_at, actor, gone_at) \
+         VALUES ($1, $2, $3, $4, $5, $6, 0)",
+    )
+    .bind(name)
+    .bind(rows::signed(write.revision)?)
+    .bind(sources)
+    .bind(content_hash)
+    .bind(rows::signed(write.change.at)?)
+    .bind(&write.change.actor)
+    .execute(&mut *write.tx)
+    .await?;
+    gone(write, name, 0).await?;
+    sqlx::query(
+        "DELETE FROM server_versions WHERE name = $1 AND revision <= \
+         (SELECT revision FROM server_versions WHERE name = $1 ORDER BY revision DESC LIMIT 1 OFFSET $2)",
+    )
+    .bind(name)
+    .bind(i64::from(MAX_VERSIONS))
+    .execute(&mut *write.tx)
+    .await?;
+    Ok(())
+}
+
+/// The versions of a server, the newest first.
+pub(super) async fn versions(store: &SqlStore, name: &str) -> Result<Vec<ServerVersion>, StoreError> {
+    let rows = sqlx::query(
+        "SELECT revision, content_hash, stored_at, actor FROM server_versions WHERE name = $1 ORDER BY revision DESC",
+    )
+    .bind(name)
+    .fetch_all(&store.pool)
+    .await?;
+    let version = |row: &AnyRow| {
+        Ok(ServerVersion {
+            revision: rows::unsigned(row, "revision")?,
+            content_hash: row.try_get("content_hash")?,
+            stored_at: rows::unsigned(row, "stored_at")?,
+            actor: row.try_get("actor")?,
+        })
+    };
+    rows.iter().map(version).collect()
+}
+
+/// What a server was at one of its versions.
+pub(super) async fn version(
+    store: &SqlStore,
+    name: &str,
+    revision: u64,
+) -> Result<Option<ServerRecord>, StoreError> {
+    let row = sqlx::query(
+        "SELECT name, sources, content_hash, stored_at AS updated_at, revision FROM server_versions \
+         WHERE name = $1 AND revision = $2",
+    )
+    .bind(name)
+    .bind(rows::signed(revision)?)
+    .fetch_optional(&store.pool)
+    .await?;
+    row.as_ref().map(record).transpose()
+}
+
+/// Notes since when the server of these versions is gone; 0 for one that is there.
+async fn gone(write: &mut Write<'_>, name: &str, since: u64) -> Result<(), StoreError> {
+    sqlx::query("UPDATE server_versions SET gone_at = $1 WHERE name = $2 AND gone_at <> $1")
+        .bind(rows::signed(since)?)
+        .bind(name)
+        .execute(&mut *write.tx)
+        .await?;
+    Ok(())
+}
+
+/// Forgets the versions of servers that have been gone for long.
+pub(super) async fn prune(store: &SqlStore, now: u64) -> Result<(), StoreError> {
+    sqlx::query("DELETE FROM server_versions WHERE gone_at > 0 AND gone_at < $1")
+        .bind(rows::signed(now.saturating_sub(KEEP_VERSIONS_OF_GONE))?)
+        .execute(&store.pool)
+        .await?;
+    Ok(())
+}
+
+/// Whether every server is as it was at `revision`; one that is gone makes no new conflict.
+async fn unmoved(tx: &mut Transaction<'static, Any>, revision: u64) -> Result<(), StoreError> {
+    let moved =
+        sqlx::query("SELECT name FROM resources WHERE name LIKE 'server/%' AND revision > $1 LIMIT 1")
+            .bind(rows::signed(revision)?)
+            .fetch_optional(&mut **tx)
+            .await?;
+    if moved.is_some() { Err(StoreError::Moved) } else { Ok(()) }
+}
+
+pub(super) async fn delete(store: &SqlStore, change: &Change, name: &str) -> Result<Written, StoreError> {
+    let mut write = store.write(change, format!("server/{name}")).await?;
+    let deleted =
+        sqlx::query("DELETE FROM servers WHERE name = $1").bind(name).execute(&mut *write.tx).await?;
+    if deleted.rows_affected() == 0 {
+        return Err(StoreError::NotFound);
+    }
+    let now = write.change.at;
+    gone(&mut write, name, now).await?;
+    write.stamp(false).await?;
+    write.commit("server.delete", "").await
+}
+
+fn record(row: &AnyRow) -> Result<ServerRecord, StoreError> {
+    let sources: String = row.try_get("sources")?;
+    let files: Vec<SourceFile> = serde_json::from_str(&sources)
+        .map_err(|e| StoreError::Backend(format!("stored sources are not what was written: {e}")))?;
+    Ok(ServerRecord {
+        name: row.try_get("name")?,
+        files,
+        content_hash: row.try_get("content_hash")?,
+        revision: rows::unsigned(row, "revision")?,
+        updated_at: rows::unsigned(row, "updated_at")?,
+    })
+}

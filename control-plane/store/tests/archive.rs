@@ -1,0 +1,172 @@
+//! Everything goes from SQLite to PostgreSQL and back without loss, or nothing does.
+
+// Test code may fail loudly; Clippy sees only the `#[test]`s themselves.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use asp_e2e::stores::Postgres as Server;
+use asp_store::archive::{self, ArchiveError, Source, Summary};
+use asp_store::audit::sqlite::SqliteAudit;
+use asp_store::audit::{AuditLog, AuditQuery, CallEvent};
+use asp_store::calls::SqliteCalls;
+use asp_store::control::sql::SqlStore;
+use asp_store::control::{
+    self, Change, ControlStore, IssuerKeysRecord, MachineKeyRecord, Precondition, Side,
+};
+use asp_store::ledger::{self, Budget};
+use asp_store::postgres::Postgres;
+use asp_store::records::{self, Bounds, CallRecords, OwnerId, State};
+use bytes::Bytes;
+use tempfile::TempDir;
+
+fn files(directory: &Path) -> Source {
+    let [control, calls, audit] = ["asp.db", "calls.db", "audit.db"].map(|file| directory.join(file));
+    Source::Files { control, calls, audit }
+}
+
+/// Files with something in each table.
+async fn full() -> TempDir {
+    let directory = tempfile::tempdir().unwrap();
+    let at = |file: &str| directory.path().join(file);
+    let control = SqlStore::file(&at("asp.db")).await.unwrap();
+    control::suite::run(&control).await;
+    let change =
+        Change { actor: "suite".into(), at: 1, precondition: Precondition::None, evaluated_at: None };
+    let keys = IssuerKeysRecord {
+        side: Side::Clients,
+        name: "login".into(),
+        source: "https://login.example/keys".into(),
+        content: "{}".into(),
+        fetched_at: 1,
+    };
+    control.put_issuer_keys(&change, &keys).await.unwrap();
+    let key = MachineKeyRecord {
+        id: "k".into(),
+        org: "acme".into(),
+        machine: "press".into(),
+        hash: "00".into(),
+        groups: vec!["robots".into()],
+        scopes: vec![],
+        created_at: 1,
+        expires_at: 2,
+    };
+    control.add_machine_key(&change, &key).await.unwrap();
+    let calls = Arc::new(SqliteCalls::open(&at("calls.db")).await.unwrap());
+    ledger::suite::run(Arc::clone(&calls) as Arc<_>).await;
+    records::suite::run(calls.as_ref()).await;
+    let key = records::suite::key(200);
+    let memory = Bytes::from_static(b"m");
+    calls.put(&key, OwnerId([9; 16]), State::Working, Bytes::from_static(b"\0r")).await.unwrap();
+    calls.save_memory(key.call, OwnerId([9; 16]), memory).await.unwrap();
+    let log = SqliteAudit::open(&at("audit.db"), 1 << 30).await.unwrap();
+    let event =
+        |n: i64| CallEvent { at_ms: n, org: format!("org-{}", n % 3), event: format!("{{\"ü\":{n}}}") };
+    log.append(&(1..=700).map(event).collect::<Vec<_>>()).await.unwrap();
+    log.close().await;
+    calls.close().await;
+    control.close().await;
+    directory
+}
+
+async fn exported(source: &Source) -> (Vec<Summary>, Vec<u8>) {
+    let mut out = Vec::new();
+    let written = archive::export(source, &mut out).await.unwrap();
+    (written, out)
+}
+
+async fn database(server: &Server) -> Postgres {
+    Postgres::connect(&server.url(), 4).await.unwrap()
+}
+
+/// Invariant I-6: what must survive, survives the move to another database.
+#[tokio::test]
+async fn everything_goes_from_files_to_a_server_and_back_and_is_what_it_was() {
+    let directory = full().await;
+    let (written, archive_text) = exported(&files(directory.path())).await;
+    let empty: Vec<_> = written.iter().filter(|table| table.rows == 0).collect();
+    assert!(empty.is_empty(), "the test shows nothing of {empty:?}");
+    let server = Server::start().await.unwrap();
+    let postgres = database(&server).await;
+    let there = Source::Postgres(postgres.clone());
+    let came = archive::import(&there, archive_text.as_slice()).await.unwrap();
+    assert_eq!(came, written);
+    let (again, second_text) = exported(&there).await;
+    assert_eq!((again, &second_text), (written.clone(), &archive_text));
+    let back = tempfile::tempdir().unwrap();
+    assert_eq!(archive::import(&files(back.path()), second_text.as_slice()).await.unwrap(), written);
+    assert_eq!(exported(&files(back.path())).await.1, archive_text);
+
+    // The server goes on where the files ended.
+    let control = SqlStore::file(&directory.path().join("asp.db")).await.unwrap();
+    let moved = SqlStore::postgres(&postgres).await.unwrap();
+    assert_eq!(moved.load().await.unwrap(), control.load().await.unwrap());
+    let log = postgres.audit(1 << 30);
+    let event = CallEvent { at_ms: 1, org: "org-1".into(), event: "{}".into() };
+    log.append(&[event]).await.unwrap();
+    let page = log.page(&AuditQuery { limit: 1, ..AuditQuery::default() }).await.unwrap();
+    assert_eq!(page[0].seq, 701);
+    let calls = postgres.calls(Budget::default(), Bounds::default());
+    let key = records::suite::key(200);
+    let record = calls.find(key.call).await.unwrap().expect("the record of a running call");
+    assert_eq!(
+        (record.state, &record.memory[..], &record.record[..]),
+        (State::Working, &b"m"[..], &b"\0r"[..])
+    );
+    calls.renew(OwnerId([7; 16]), Duration::from_secs(60)).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_database_that_holds_something_takes_no_archive() {
+    let directory = full().await;
+    let (_, text) = exported(&files(directory.path())).await;
+    let refused = archive::import(&files(directory.path()), text.as_slice()).await.unwrap_err();
+    assert!(matches!(refused, ArchiveError::NotEmpty(_)), "{refused}");
+    let server = Server::start().await.unwrap();
+    let postgres = database(&server).await;
+    control::suite::run(&SqlStore::postgres(&postgres).await.unwrap()).await;
+    let refused = archive::import(&Source::Postgres(postgres), text.as_slice()).await.unwrap_err();
+    assert!(matches!(refused, ArchiveError::NotEmpty("control_revision")), "{refused}");
+}
+
+#[tokio::test]
+async fn of_an_archive_that_is_cut_or_changed_nothing_comes() {
+    let directory = full().await;
+    let (_, whole) = exported(&files(directory.path())).await;
+    let text = String::from_utf8(whole).unwrap();
+    let lines: Vec<&str> = text.lines().collect();
+    let with = |place: usize, line: &str| {
+        let mut lines = lines.clone();
+        lines[place] = line;
+        lines.join("\n") + "\n"
+    };
+    let row = lines.iter().position(|line| line.starts_with('[')).unwrap();
+    let table = lines.iter().position(|line| line.contains("\"servers\"")).unwrap();
+    let without_a_row = [&lines[..=row], &lines[row + 2..]].concat().join("\n") + "\n";
+    let cases = [
+        (String::new(), "not whole"),
+        ("{}\n".to_owned(), "no archive"),
+        (with(0, "{\"format\":\"asp-archive/2\"}"), "no archive"),
+        (with(row, "[1]"), "1 values"),
+        (with(row, "[1,\"x\"]"), "revision of a row of control_revision"),
+        (with(row, "[1,7]"), "the archive was changed"),
+        (with(table, "{\"table\":\"servers\",\"columns\":[\"name\"]}"), "same version"),
+        (with(row, "["), "no JSON"),
+        (without_a_row, "the archive was changed"),
+        (lines[..lines.len() - 1].join("\n") + "\n", "not whole"),
+        (text.trim_end().to_owned(), "it is cut"),
+        (with(lines.len() - 1, "{}"), "the end is expected"),
+    ];
+    let server = Server::start().await.unwrap();
+    let postgres = database(&server).await;
+    let there = Source::Postgres(postgres);
+    let nothing = archive::count(&there).await.unwrap();
+    for (archive_text, expected) in cases {
+        let refused = archive::import(&there, archive_text.as_bytes()).await.unwrap_err();
+        assert!(refused.to_string().contains(expected), "{expected}: {refused}");
+        assert_eq!(archive::count(&there).await.unwrap(), nothing, "{expected}");
+    }
+    archive::import(&there, text.as_bytes()).await.unwrap();
+}

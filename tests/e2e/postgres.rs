@@ -1,0 +1,185 @@
+//! A cluster whose state is in PostgreSQL: what one replica did is known to the others, and what any process wrote
+//! outlives all of them.
+
+use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::Output;
+
+use anyhow::{Context, Result, ensure};
+use asp_e2e::cluster::Cluster;
+use asp_e2e::http1::{self, Request, Response};
+use asp_e2e::stack::{Options, Stack};
+use asp_e2e::stores::Postgres;
+use asp_e2e::{tool, wait};
+use libtest_mimic::Trial;
+use rustix::process::Signal;
+use serde_json::{Value, json};
+use tokio::process::Command;
+
+use crate::message::modern;
+use crate::trial::Shared;
+
+pub(crate) fn trials(shared: &Shared) -> Vec<Trial> {
+    vec![
+        shared.trial("postgres::what_one_replica_did_is_known_to_the_others", |_| shared_calls()),
+        shared.trial("postgres::policy_outlives_the_control_plane_and_its_machine", |_| policy_stays()),
+        shared.trial("postgres::what_files_hold_moves_to_a_server_by_commands", |_| moved()),
+    ]
+}
+
+async fn start(replicas: usize) -> Result<(Postgres, Cluster)> {
+    let postgres = Postgres::start().await?;
+    let cluster = Cluster::start_in(vec![("ASP_DATABASE_URL", postgres.url())], replicas).await?;
+    Ok((postgres, cluster))
+}
+
+async fn send(
+    address: SocketAddr,
+    (method, path): (&str, &str),
+    token: &str,
+    body: &Value,
+) -> Result<Response> {
+    let mut request = Request {
+        method: method.into(),
+        target: path.into(),
+        headers: vec![("authorization".into(), format!("Bearer {token}").into_bytes())],
+        ..Request::default()
+    };
+    if !body.is_null() {
+        request.headers.push(("content-type".into(), b"application/json".to_vec()));
+        request.body = body.to_string().into_bytes();
+    }
+    http1::send(address, &request).await
+}
+
+async fn shared_calls() -> Result<()> {
+    let (postgres, mut cluster) = start(2).await?;
+    let token = cluster.token(&["--org", "acme", "--user", "alice"]).await?;
+    let [first, second] = [cluster.gateways[0].address, cluster.gateways[1].address];
+    // The clock is read once, whichever replica is asked, and whichever of them is left.
+    let path = "/demo/rest/tools/clock/calls/a-moment";
+    let put = send(first, ("PUT", path), &token, &json!({})).await?;
+    ensure!(put.status == 201 && put.json()?["status"] == "success", "{}", put.text());
+    let ended = put.json()?;
+    let elsewhere = || async {
+        let answer = send(second, ("PUT", path), &token, &json!({})).await.ok()?;
+        (answer.status == 200).then(|| answer.json().ok()).flatten()
+    };
+    // The first writes the end after it has answered.
+    let again = wait::until("the other replica knows the call", wait::CONVERGE, elsewhere).await?;
+    ensure!(again["result"] == ended["result"] && again["status"] == "success", "{again}");
+    let foreign = cluster.token(&["--org", "acme", "--user", "bob"]).await?;
+    let unknown = send(second, ("GET", path), &foreign, &Value::Null).await?;
+    ensure!(unknown.status == 404, "{}", unknown.text());
+    cluster.gateways[0].process.signal(Signal::KILL)?;
+    cluster.wait_hosts(1).await?;
+    let edge = cluster.envoy.address;
+    let survived = send(edge, ("GET", path), &token, &Value::Null).await?;
+    ensure!(survived.json()?["result"] == ended["result"], "{}", survived.text());
+    let audited = || async {
+        let events = cluster.admin("/api/audit/calls?org=acme").await.ok()?;
+        events.to_string().contains("clock").then_some(())
+    };
+    wait::until("the audit has the call", wait::CONVERGE, audited).await?;
+    let kept = postgres.ask("SELECT COUNT(*) FROM call_events").await?;
+    ensure!(kept.parse::<u64>()? > 0, "{kept}");
+    no_files(cluster.directory.path())
+}
+
+async fn policy_stays() -> Result<()> {
+    let (postgres, mut cluster) = start(1).await?;
+    let token = cluster.token(&["--org", "acme", "--user", "alice"]).await?;
+    let admin = cluster.token(&["--admin", "--user", "root"]).await?;
+    let path = "/api/policy/orgs/acme/exposure";
+    let off = json!({"server": "demo", "protocol": "mcp", "enabled": false});
+    let control = |cluster: &Cluster| SocketAddr::from(([127, 0, 0, 1], cluster.control_ports.admin));
+    let written = send(control(&cluster), ("PUT", path), &admin, &off).await?;
+    ensure!(written.status < 300, "{}", written.text());
+    let edge = cluster.envoy.address;
+    let list = modern(&token, "tools/list", json!({}), &[]);
+    let refused = || async { http1::send(edge, &list).await.ok().filter(|answer| answer.status == 404) };
+    wait::until("the server is off", wait::CONVERGE, refused).await?;
+    let before = cluster.admin("/api/snapshot").await?;
+    cluster.control.signal(Signal::KILL)?;
+    cluster.control.wait(wait::CONVERGE).await?;
+    cluster.restart_control().await?;
+    let after = cluster.admin("/api/snapshot").await?;
+    let revision = |snapshot: &Value| snapshot["revision"].as_u64().context("a revision");
+    ensure!(revision(&after)? >= revision(&before)?, "{before} {after}");
+    let found = cluster.admin(path).await?;
+    ensure!(found.to_string().contains("\"enabled\":false"), "{found}");
+    ensure!(postgres.ask("SELECT enabled FROM exposure WHERE org = 'acme'").await? == "0");
+    let on = json!({"server": "demo", "protocol": "mcp", "enabled": true});
+    let written = send(control(&cluster), ("PUT", path), &admin, &on).await?;
+    ensure!(written.status < 300, "{}", written.text());
+    let served = || async { http1::send(edge, &list).await.ok().filter(|answer| answer.status == 200) };
+    wait::until("the server is on again", wait::START, served).await?;
+    no_files(cluster.directory.path())
+}
+
+/// `asp db` with this environment.
+async fn db(environment: &[(&str, &str)], arguments: &[&str]) -> Result<Output> {
+    let mut command = Command::new(tool::asp()?);
+    command.arg("db").args(arguments).envs(environment.iter().copied()).kill_on_drop(true);
+    Ok(command.output().await?)
+}
+
+async fn moved() -> Result<()> {
+    let mut stack = Stack::start(Options::repository()?).await?;
+    let token = stack.alice().await?;
+    let path = "/demo/rest/tools/clock/calls/a-moment";
+    let put = send(stack.edge(), ("PUT", path), &token, &json!({})).await?;
+    ensure!(put.json()?["status"] == "success", "{}", put.text());
+    stack.asp.stop().await?;
+    let state = stack.state.path().display().to_string();
+    let files = [("ASP_STATE_DIR", state.as_str())];
+    let archive = stack.state.path().join("moved.jsonl");
+    let file = archive.to_str().context("a path")?;
+    let exported = db(&files, &["export", file, "--json"]).await?;
+    ensure!(exported.status.success(), "{exported:?}");
+    ensure!(std::fs::metadata(&archive)?.permissions().mode() & 0o777 == 0o600);
+    let again = db(&files, &["export", file]).await?;
+    ensure!(!again.status.success() && text(&again).contains("must not be there yet"), "{again:?}");
+    let into_itself = db(&files, &["import", file]).await?;
+    ensure!(
+        !into_itself.status.success() && text(&into_itself).contains("holds something"),
+        "{into_itself:?}"
+    );
+
+    let postgres = Postgres::start().await?;
+    let url = postgres.url();
+    let server = [("ASP_STATE_DIR", state.as_str()), ("ASP_DATABASE_URL", url.as_str())];
+    let imported = db(&server, &["import", file, "--json"]).await?;
+    ensure!(imported.status.success(), "{imported:?}");
+    let [out, came]: [Value; 2] =
+        [serde_json::from_slice(&exported.stdout)?, serde_json::from_slice(&imported.stdout)?];
+    ensure!(out == came && out["tables"]["call_records"]["rows"] == 1, "{out}\n{came}");
+    let status = db(&server, &["status", "--json"]).await?;
+    let status: Value = serde_json::from_slice(&status.stdout)?;
+    ensure!(status["rows"]["servers"] == out["tables"]["servers"]["rows"], "{status}");
+    ensure!(db(&server, &["migrate"]).await?.status.success());
+    let wrong =
+        [("ASP_STATE_DIR", state.as_str()), ("ASP_DATABASE_URL", "postgres://asp:hunter2@127.0.0.1:1/x")];
+    let unreachable = db(&wrong, &["status"]).await?;
+    let said = text(&unreachable);
+    ensure!(unreachable.status.code() == Some(1) && said.contains("ASP_DATABASE_URL"), "{said}");
+    ensure!(!said.contains("hunter2"), "{said}");
+    Ok(())
+}
+
+fn text(output: &Output) -> String {
+    String::from_utf8_lossy(&[output.stdout.as_slice(), &output.stderr].concat()).into_owned()
+}
+
+/// No process keeps a database of its own.
+fn no_files(directory: &Path) -> Result<()> {
+    for entry in std::fs::read_dir(directory)? {
+        let path = entry?.path();
+        if path.is_dir() {
+            no_files(&path)?;
+        }
+        ensure!(path.extension().is_none_or(|ending| ending != "db"), "{} is there", path.display());
+    }
+    Ok(())
+}
