@@ -54,7 +54,7 @@ async fn send(
 }
 
 async fn shared_calls() -> Result<()> {
-    let (postgres, mut cluster) = start(2).await?;
+    let (postgres, cluster) = start(2).await?;
     let token = cluster.token(&["--org", "acme", "--user", "alice"]).await?;
     let [first, second] = [cluster.gateways[0].address, cluster.gateways[1].address];
     // The clock is read once, whichever replica is asked, and whichever of them is left.

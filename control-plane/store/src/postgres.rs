@@ -17,7 +17,8 @@ use sqlx::migrate::MigrateError;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::{AnyPool, Executor, PgPool};
 
-use crate::control::sql;
+use crate::control::StoreError;
+use crate::control::sql::{self, SqlStore};
 use crate::ledger::Budget;
 use crate::ledger::waiters::Waiters;
 use crate::migrations::{Numbered, migrator};
@@ -38,6 +39,8 @@ const CONTROL: Session =
 const ACQUIRE: Duration = Duration::from_secs(5);
 /// A connection is made anew after this long, so that a database behind a changed name is found.
 const LIFETIME: Duration = Duration::from_secs(1800);
+/// Of the control plane.
+const CONTROL_CONNECTIONS: u32 = 4;
 /// Most rows that one statement of a sweep deletes.
 const SWEEP_ROWS: i64 = 500;
 /// How long a sweep leaves the database to others between two statements.
@@ -108,6 +111,11 @@ impl Postgres {
             })
             .connect_with(self.portable.clone())
             .await
+    }
+
+    /// The control plane's store.
+    pub async fn control(&self) -> Result<SqlStore, StoreError> {
+        Ok(SqlStore::of_postgres(self.portable(CONTROL_CONNECTIONS).await?))
     }
 
     /// Ledger and records of calls, with these bounds of what they keep.

@@ -101,7 +101,7 @@ async fn everything_goes_from_files_to_a_server_and_back_and_is_what_it_was() {
 
     // The server goes on where the files ended.
     let control = SqlStore::file(&directory.path().join("asp.db")).await.unwrap();
-    let moved = SqlStore::postgres(&postgres).await.unwrap();
+    let moved = postgres.control().await.unwrap();
     assert_eq!(moved.load().await.unwrap(), control.load().await.unwrap());
     let log = postgres.audit(1 << 30);
     let event = CallEvent { at_ms: 1, org: "org-1".into(), event: "{}".into() };
@@ -126,7 +126,7 @@ async fn a_database_that_holds_something_takes_no_archive() {
     assert!(matches!(refused, ArchiveError::NotEmpty(_)), "{refused}");
     let server = Server::start().await.unwrap();
     let postgres = database(&server).await;
-    control::suite::run(&SqlStore::postgres(&postgres).await.unwrap()).await;
+    control::suite::run(&postgres.control().await.unwrap()).await;
     let refused = archive::import(&Source::Postgres(postgres), text.as_slice()).await.unwrap_err();
     assert!(matches!(refused, ArchiveError::NotEmpty("control_revision")), "{refused}");
 }

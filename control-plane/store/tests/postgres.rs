@@ -34,7 +34,7 @@ impl Fresh {
     }
 
     async fn control(&self) -> SqlStore {
-        SqlStore::postgres(&self.database).await.unwrap()
+        self.database.control().await.unwrap()
     }
 
     fn calls(&self) -> PostgresCalls {
@@ -68,7 +68,7 @@ async fn the_control_store_passes_the_suite_and_another_process_has_all_of_it() 
     let here = fresh.control().await;
     control::suite::run(&here).await;
     let there = Postgres::connect(&fresh.server.url(), 1).await.unwrap();
-    let there = SqlStore::postgres(&there).await.unwrap();
+    let there = there.control().await.unwrap();
     let state = there.load().await.unwrap();
     assert_eq!(state, here.load().await.unwrap());
     assert!(state.revision > 0 && !state.servers.is_empty());

@@ -67,7 +67,7 @@ impl Stores {
     pub(super) async fn control(&self, settings: &Settings) -> anyhow::Result<Arc<dyn ControlStore>> {
         let store = match (self, &settings.database) {
             (Stores::Postgres { database, .. }, _) => {
-                SqlStore::postgres(database).await.context("open the store in PostgreSQL")?
+                database.control().await.context("open the store in PostgreSQL")?
             }
             (Stores::Files { .. }, Database::Sqlite(path)) => SqlStore::file(path).await?,
             (Stores::Files { .. }, _) => SqlStore::in_memory().await.context("open the store in memory")?,

@@ -28,7 +28,6 @@ use crate::control::{
     ServerRecord, ServerVersion, Side, SourceFile, StoreError, Versioned, Written,
 };
 use crate::migrations::{Numbered, migrator};
-use crate::postgres::Postgres;
 use crate::private;
 
 /// Reads run beside the single writer; more connections only cost memory.
@@ -72,10 +71,9 @@ impl SqlStore {
         SqlStore::sqlite(SqliteConnectOptions::new().filename(":memory:"), 1, &[]).await
     }
 
-    /// The store in this database, whose schema is up to date.
-    pub async fn postgres(database: &Postgres) -> Result<SqlStore, StoreError> {
-        let pool = database.portable(MAX_CONNECTIONS).await?;
-        Ok(SqlStore { pool, snapshot: SNAPSHOT_OF_POSTGRES })
+    /// The store in a PostgreSQL database whose schema is up to date.
+    pub(crate) fn of_postgres(pool: AnyPool) -> SqlStore {
+        SqlStore { pool, snapshot: SNAPSHOT_OF_POSTGRES }
     }
 
     async fn sqlite(
