@@ -55,6 +55,7 @@ mod stdio_packages;
 mod stores;
 mod suites;
 mod tasks;
+mod token_keys;
 mod tokens;
 mod trial;
 mod upstreams;
@@ -108,6 +109,7 @@ const MODULES: &[fn(&Shared) -> Vec<Trial>] = &[
     plugin_lists::trials,
     plugin_loss::trials,
     gateway_loss::trials,
+    token_keys::trials,
     tokens::trials,
     machines::trials,
     hosted_calls::trials,

@@ -1,6 +1,7 @@
 //! The tokens that plugins of each language are given, judged by an independent library with the keys that the
 //! platform publishes through Envoy (I-8).
 
+use std::net::SocketAddr;
 use std::process::Stdio;
 
 use anyhow::{Context, Result, ensure};
@@ -38,7 +39,8 @@ async fn token(client: &Client<'_>, plugin: &str) -> Result<()> {
     let shown = &result["structuredContent"];
     ensure!(shown["printed"] == "***", "the token prints");
     let token = shown["token"].as_str().context("there is no token")?;
-    let judged = judge(client.stack, token).await?;
+    let issuer = format!("http://{}", client.stack.edge());
+    let judged = judge(client.stack.edge(), token, (SERVICE, &issuer)).await?;
     let claims = &judged["claims"];
     ensure!(judged["header"]["typ"] == "at+jwt", "{judged}");
     ensure!(claims["sub"] == "alice" && claims["org"] == "acme", "{claims}");
@@ -49,13 +51,13 @@ async fn token(client: &Client<'_>, plugin: &str) -> Result<()> {
     refused(client.stack, token).await
 }
 
-/// What PyJWT says of a token, with the key set from the edge.
-async fn judge(stack: &Stack, token: &str) -> Result<Value> {
-    let keys = http1::get(stack.edge(), "/.well-known/jwks.json", &[]).await?;
+/// What PyJWT says of a token, with the key set that is served at `keys`.
+pub(crate) async fn judge(keys: SocketAddr, token: &str, (audience, issuer): (&str, &str)) -> Result<Value> {
+    let keys = http1::get(keys, "/.well-known/jwks.json", &[]).await?;
     ensure!(keys.status == 200, "the key set: {}", keys.status);
     let mut command = Command::new(tool::python()?);
     command.arg(tool::root()?.join("tests/clients/python/verify.py"));
-    command.args([token, SERVICE, &format!("http://{}", stack.edge())]).kill_on_drop(true);
+    command.args([token, audience, issuer]).kill_on_drop(true);
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn()?;
     let mut stdin = child.stdin.take().context("the standard input is piped")?;

@@ -19,12 +19,12 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use anyhow::Context;
-use asp_control::clock;
 use asp_gateway::executors::plugin::logs::LogListener;
 use asp_gateway::gateway::Gateway;
-use asp_gateway::minting::TokenKeys;
+use asp_gateway::minting::{self, TokenKeys};
 use asp_peer::{Peer, PeerFiles, Role};
 use asp_platform::telemetry;
+use asp_store::published_keys::{MemoryKeys, PublishedKeys};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -44,7 +44,7 @@ use session::Served;
 pub(crate) use session::{Readers, Session};
 use stack::Stack;
 use standing::Died;
-use stores::Stores;
+use stores::{Calls, Stores};
 
 /// How long open requests may take after a stop (Kubernetes kills after 30 s).
 pub const GRACE: Duration = Duration::from_secs(25);
@@ -78,7 +78,7 @@ struct Process {
     public_url: String,
     ports: Ports,
     dev_issuer: Option<Arc<DevIssuer>>,
-    /// What signs the tokens of plugins; `None` where no plugins are called.
+    /// What signs the platform's tokens; `None` where none are signed or known.
     token_keys: Option<Arc<TokenKeys>>,
     /// How the platform's processes prove themselves to each other.
     peer: Option<Peer>,
@@ -121,7 +121,12 @@ async fn serve(settings: Settings, peer: Option<Peer>, session: Option<Session>)
     let public_url = settings.public_url.clone().unwrap_or_else(|| own_url(&settings, ports.edge));
     warn_of_exposure(&settings, &public_url);
     let dev_issuer = if settings.dev { Some(dev_issuer(&settings, &public_url)?) } else { None };
-    let token_keys = token_keys(&settings)?;
+    let stores = Stores::open(&settings).await?;
+    let calls = match settings.roles.gateway {
+        true => Some(stores.calls(&settings).await?),
+        false => None,
+    };
+    let token_keys = token_keys(&settings, calls.as_ref()).await?;
     let mut signalled = std::pin::pin!(stop::signalled());
     let languages = tokio::select! {
         languages = languages(&settings) => languages,
@@ -146,7 +151,6 @@ async fn serve(settings: Settings, peer: Option<Peer>, session: Option<Session>)
     };
     ports::write(&process)?;
     let drains = TaskTracker::new();
-    let stores = Stores::open(&process.settings).await?;
     let mut control = match listeners.control {
         // It builds plugins, which takes as long as their tools do.
         Some(listeners) => tokio::select! {
@@ -156,7 +160,8 @@ async fn serve(settings: Settings, peer: Option<Peer>, session: Option<Session>)
         None => None,
     };
     if let Some(listener) = listeners.gateway {
-        let gateway = gateway::start(&process, listener, &stores, &drains).await?;
+        let calls = calls.context("a gateway has a store of calls")?;
+        let gateway = gateway::start(&process, listener, (calls, &stores), &drains).await?;
         // Err: there is one gateway.
         let _ = process.gateway.set(Arc::downgrade(&gateway));
     }
@@ -254,11 +259,18 @@ fn dev_issuer(settings: &Settings, public_url: &str) -> anyhow::Result<Arc<DevIs
     Ok(Arc::new(issuer))
 }
 
-/// The operator's key, else this machine's own where it has a gateway.
-fn token_keys(settings: &Settings) -> anyhow::Result<Option<Arc<TokenKeys>>> {
+/// The operator's key, else one that is made here where there is a gateway.
+async fn token_keys(
+    settings: &Settings,
+    calls: Option<&Calls>,
+) -> anyhow::Result<Option<Arc<TokenKeys>>> {
+    let store: Arc<dyn PublishedKeys> = match calls {
+        Some(calls) => calls.published_keys(),
+        None => Arc::new(MemoryKeys::default()),
+    };
     let keys = match &settings.gateway.token_key {
-        Some(files) => token_keys::read(files)?,
-        None if settings.roles.gateway => token_keys::own(&settings.state_dir, clock::now_ms())?,
+        Some(files) => TokenKeys::given(token_keys::read(files)?, store, minting::wall_clock()),
+        None if settings.roles.gateway => TokenKeys::start(store, minting::wall_clock()).await?,
         None => return Ok(None),
     };
     Ok(Some(Arc::new(keys)))

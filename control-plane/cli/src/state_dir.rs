@@ -13,8 +13,7 @@ const DIRECTORY: u32 = 0o700;
 const STICKY: u32 = 0o1000;
 /// What is written here is private from the start; an operator, or a copy, may have left these open. The databases
 /// are closed by who opens them.
-const SECRETS: [&str; 6] =
-    ["seal-key", "token-key.json", "dev-issuer.json", "break-glass.json", "env", "ports.json"];
+const SECRETS: [&str; 5] = ["seal-key", "dev-issuer.json", "break-glass.json", "env", "ports.json"];
 
 /// Creates the directory (0700), or takes from everybody else what they may do with an existing one and the secrets
 /// in it.

@@ -33,7 +33,7 @@ use crate::executors::plugin::runtimes::Runtimes;
 use crate::executors::plugin::{PluginDeps, Plugins, Saved};
 use crate::inspection::Inspections;
 use crate::issuers::{IssuerDeps, Issuers};
-use crate::minting::{Minter, TokenKeys};
+use crate::minting::{self, Minter, TokenKeys};
 use crate::pipeline::admission::{Admission, Bounds};
 use crate::pipeline::ledger::Ledgers;
 use crate::pipeline::limits::Limiter;
@@ -79,7 +79,7 @@ pub struct Config {
     /// Whether everybody may list the servers that are exposed to all.
     pub registry: bool,
     pub stores: Stores,
-    /// What signs the tokens of plugins; the same on every replica.
+    /// What signs the platform's tokens. Their owner is this run of the gateway.
     pub token_keys: Arc<TokenKeys>,
     /// What runs plugins; [`Runtimes::none`] where nothing does.
     pub runtimes: Runtimes,
@@ -159,10 +159,12 @@ impl Gateway {
         let runtimes = Arc::new(config.runtimes);
         let artifacts = Artifacts::new(config.stores.blobs);
         let issuers = Issuers::new(config.issuers)?;
+        let owner = config.token_keys.owner();
         let minter = Arc::new(Minter::new(config.token_keys, config.public_url.clone()));
         let authorizer = Arc::new(authorizer(&minter, &issuers, config.told));
         let registry = Arc::new(CallRegistry::default());
-        let active = Arc::new(ActiveTable::new(config.stores.active, sealer.clone(), registry.clone()));
+        let active =
+            Arc::new(ActiveTable::new(config.stores.active, owner, sealer.clone(), registry.clone()));
         let delegates = Arc::new(Delegates::new(config.delegates)?);
         let deps = PluginDeps {
             saved: Saved { active: active.clone() },
@@ -283,6 +285,16 @@ impl Gateway {
         }
     }
 
+    /// Changes the key of this gateway's tokens and keeps it published until the gateway is dropped; run it as a task.
+    pub async fn keep_token_keys(gateway: std::sync::Weak<Gateway>) {
+        let mut ticks = tokio::time::interval(minting::KEEP_EVERY);
+        loop {
+            ticks.tick().await;
+            let Some(gateway) = gateway.upgrade() else { return };
+            gateway.minter.keys.keep().await;
+        }
+    }
+
     /// Goes on with the calls of gateways that are gone, until this one is dropped; run it as a task.
     pub async fn take_over_calls(gateway: std::sync::Weak<Gateway>) {
         let mut ticks = tokio::time::interval(KEEP_EVERY);
@@ -315,6 +327,7 @@ impl Gateway {
         self.pipeline.calls.end().await;
         self.flush().await;
         self.pipeline.active.retire().await;
+        self.minter.keys.withdraw().await;
     }
 
     pub(crate) fn snapshot(&self) -> Option<Arc<Snapshot>> {

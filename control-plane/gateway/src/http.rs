@@ -280,8 +280,11 @@ async fn serve(
             if let Some(response) = login::serve(&gateway, &snapshot, &parts, &body).await {
                 return response;
             }
-            registry::serve(&gateway, &snapshot, &parts.method, &parts.uri)
-                .or_else(|| wellknown::serve(&gateway, &snapshot, &parts.method, parts.uri.path()))
+            if let Some(response) = registry::serve(&gateway, &snapshot, &parts.method, &parts.uri) {
+                return response;
+            }
+            wellknown::serve(&gateway, &snapshot, &parts.method, parts.uri.path())
+                .await
                 .unwrap_or_else(|| rest::refuse(Reason::UnknownServer, admitted.trace))
         }
         Face::Mcp => {

@@ -1,12 +1,14 @@
 //! Tokens the platform mints: what a plugin shows to the services it may call (ADR 9, I-7, I-8), and what the platform
 //! itself shows to the service behind a primitive.
 //!
-//! Owns: the signing keys, the claims, the published key set. Refuses: a plugin that may call nobody, and a
+//! Owns: the signing keys, the claims, the published key set, to which every gateway adds its own keys. Refuses: a plugin that may call nobody, and a
 //! caller that nobody proved. Keeps true: a token says no more than its caller may and its primitive declares,
 //! it is for the primitive's `allowedDomains` or for its service only, and it lives no longer than 15 minutes or the call; no
 //! issuer of client tokens has this key, so the platform itself takes none of these (RFC 9068, RFC 8693).
 
+mod key_set;
 mod keys;
+mod token_keys;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,9 +20,11 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use crate::call::Call;
-use crate::clock::unix_seconds;
+use crate::clock::{unix_ms, unix_seconds};
 
+pub use key_set::FRESH;
 pub use keys::{KeyError, PublicKey, SigningKey};
+pub use token_keys::{KEEP_EVERY, StartError, TokenKeys};
 
 /// The longest life of a token (ADR 9).
 pub const MAX_LIFE: Duration = Duration::from_secs(15 * 60);
@@ -29,29 +33,26 @@ const ACCESS: &str = "at+jwt";
 /// The `typ` of a proof that an execution replaces a former one.
 const RESUME: &str = "asp-resume+jwt";
 
-/// The keys of a platform: every replica has the same.
-pub struct TokenKeys {
-    pub current: SigningKey,
-    /// The key before, published until its last token has died.
-    pub previous: Option<PublicKey>,
+/// Unix milliseconds.
+pub type Clock = Arc<dyn Fn() -> u64 + Send + Sync>;
+
+/// The machine's own clock.
+pub fn wall_clock() -> Clock {
+    Arc::new(unix_ms)
 }
 
-impl TokenKeys {
-    /// A key of this process alone.
-    pub fn generate() -> Result<TokenKeys, KeyError> {
-        Ok(TokenKeys { current: SigningKey::generate()?, previous: None })
-    }
-
-    /// The public halves as a JWK set (RFC 7517 section 5).
-    pub fn jwks(&self) -> Value {
-        let keys = [Some(self.current.public()), self.previous.as_ref()];
-        json!({"keys": keys.into_iter().flatten().map(PublicKey::jwk).collect::<Vec<_>>()})
-    }
+/// Why a service gets no token.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NoToken {
+    /// Nobody has proved who the caller is.
+    Unproved,
+    /// It could not be signed.
+    Unsigned,
 }
 
-/// Mints the tokens of one gateway's plugin calls.
+/// Mints the tokens of one gateway's calls.
 pub struct Minter {
-    keys: Arc<TokenKeys>,
+    pub(crate) keys: Arc<TokenKeys>,
     /// The `iss` claim: the public URL, below which the key set is served.
     issuer: String,
 }
@@ -105,11 +106,6 @@ impl Minter {
         Minter { keys, issuer }
     }
 
-    /// The public keys, for `/.well-known/jwks.json`.
-    pub fn jwks(&self) -> Value {
-        self.keys.jwks()
-    }
-
     /// What the plugin shows to the services it may call; `None` when it may call none, or when nobody proved
     /// who the caller is.
     pub(crate) fn access(&self, execution: Execution<'_>) -> Option<SecretString> {
@@ -118,15 +114,21 @@ impl Minter {
         self.sign(ACCESS, &claims)
     }
 
-    /// What the platform shows to the service behind the call's primitive; `None` when nobody proved who the caller is.
-    /// It lives as long as the call, and `least` at least.
-    pub(crate) fn for_service(&self, call: &Call, audience: &str, least: Duration) -> Option<SecretString> {
+    /// What the platform shows to the service behind the call's primitive. It lives as long as the call, and `least` at
+    /// least, of at most [`MAX_LIFE`].
+    pub(crate) fn for_service(
+        &self,
+        call: &Call,
+        audience: &str,
+        least: Duration,
+    ) -> Result<SecretString, NoToken> {
         let Primitive { id, version, .. } = &call.entry.primitive;
         let audiences = vec![audience.to_owned()];
-        let mut claims = self.claims_of(call, format!("primitive:{id}@{version}"), audiences)?;
-        claims.exp = claims.exp.max(claims.iat + least.as_secs());
+        let claims = self.claims_of(call, format!("primitive:{id}@{version}"), audiences);
+        let mut claims = claims.ok_or(NoToken::Unproved)?;
+        claims.exp = claims.exp.max(claims.iat + least.min(MAX_LIFE).as_secs());
         claims.scope = scopes(call);
-        self.sign(ACCESS, &claims)
+        self.sign(ACCESS, &claims).ok_or(NoToken::Unsigned)
     }
 
     /// The proof for the same services that execution number `attempt` has replaced number `replaces`.
@@ -176,7 +178,12 @@ impl Minter {
 
     /// RFC 7515 section 7.1, compact.
     fn sign(&self, typ: &'static str, claims: &Claims<'_>) -> Option<SecretString> {
-        let key = &self.keys.current;
+        let Some(key) = self.keys.signer() else {
+            tracing::error!(
+                "a call goes without its token, because the key that signs it could not be published: services would not know it; check the store"
+            );
+            return None;
+        };
         let header = Header { alg: "ES256", typ, kid: key.public().kid() };
         let token = serde_json::to_vec(&header)
             .and_then(|header| Ok((header, serde_json::to_vec(claims)?)))

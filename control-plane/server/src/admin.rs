@@ -36,6 +36,7 @@ use std::sync::Arc;
 use asp_store::audit::AuditLog;
 use asp_store::control::{Change, ControlStore, Precondition};
 use asp_store::packages::Packages;
+use async_trait::async_trait;
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
 use axum::routing::{delete, get, post, put};
@@ -54,6 +55,13 @@ use turns::Turns;
 
 /// The largest request body: the files of one server.
 pub const MAX_BODY: usize = 4 * 1024 * 1024;
+
+/// The platform's own public keys, which change.
+#[async_trait]
+pub trait KeySet: Send + Sync {
+    /// As a JWK set (RFC 7517 section 5).
+    async fn jwks(&self) -> serde_json::Value;
+}
 
 /// What the handlers share.
 pub struct AdminState {
@@ -76,8 +84,8 @@ pub struct AdminState {
     pub keeper: Arc<Keeper>,
     pub refusals: Refusals,
     pub turns: Arc<Turns>,
-    /// The platform's own public keys (RFC 7517 section 5).
-    pub jwks: serde_json::Value,
+    /// The platform's own public keys.
+    pub jwks: Arc<dyn KeySet>,
     /// Only loopback names may be in Host.
     pub dev: bool,
 }

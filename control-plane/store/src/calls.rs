@@ -2,11 +2,12 @@
 //! calls.
 //!
 //! Owns three files, because SQLite has one writer a file: `calls.db` (ledger and records), beside it the
-//! leases of the gateways, and the audit log ([`SqliteAudit`]). Several processes of one machine may share them.
+//! leases of the gateways with the keys that they publish, and the audit log ([`SqliteAudit`]). Several processes of one machine may share them.
 //! Keeps true: what `complete` and `append` acknowledged survives a crash and a power loss (I-6); a lease is never
 //! renewed behind anything else; nothing holds the writer of `calls.db` for longer than a statement on few rows.
 
 pub(crate) mod file;
+mod keys;
 mod leases;
 mod ledger;
 mod records;
@@ -47,7 +48,7 @@ const MIGRATIONS: [Numbered; 7] = [
     (7, "listed", include_str!("../migrations/calls/0007_listed.sql")),
 ];
 
-/// Ledger and records of calls in one SQLite file, leases in another.
+/// Ledger and records of calls in one SQLite file, leases and published keys in another.
 pub struct SqliteCalls {
     /// One connection: writes of this process queue in order instead of turning each other away.
     pub(crate) write: SqlitePool,

@@ -13,4 +13,5 @@ mod migrations;
 pub mod packages;
 pub mod postgres;
 mod private;
+pub mod published_keys;
 pub mod records;

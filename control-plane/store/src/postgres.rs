@@ -5,6 +5,7 @@
 //! ever, so a database that hangs is an error and not a gateway that hangs.
 
 pub(crate) mod audit;
+mod keys;
 mod ledger;
 mod records;
 mod room;
@@ -48,7 +49,10 @@ const SWEEP_REST: Duration = Duration::from_millis(20);
 
 /// The migrations of what is the gateways', oldest first, beside those of the control store. A published one is never
 /// edited.
-const MIGRATIONS: [Numbered; 1] = [(1001, "calls", include_str!("../migrations/postgres/1001_calls.sql"))];
+const MIGRATIONS: [Numbered; 2] = [
+    (1001, "calls", include_str!("../migrations/postgres/1001_calls.sql")),
+    (1002, "keys", include_str!("../migrations/postgres/1002_keys.sql")),
+];
 
 /// The database could not be reached or brought up to date. Never says the URL, which may hold a password.
 #[derive(Debug, thiserror::Error)]
@@ -143,7 +147,7 @@ async fn migrate(pool: &PgPool) -> Result<(), ConnectError> {
     })
 }
 
-/// Ledger and records of calls, and the leases of the gateways.
+/// Ledger and records of calls, and of the gateways their leases and published keys.
 pub struct PostgresCalls {
     pool: PgPool,
     /// Those of this process who wait for a key.

@@ -11,6 +11,7 @@ use asp_store::audit::sqlite::SqliteAudit;
 use asp_store::audit::{AuditLog, AuditQuery, CallEvent};
 use asp_store::calls::SqliteCalls;
 use asp_store::ledger::{Answer, Budget, Claim, Holder, Ledger, LedgerKey, suite};
+use asp_store::published_keys::{self, PublishedKeys};
 use asp_store::records::{self, Bounds, CallRecords, End, Lease, Orphan, OwnerId, RecordKey, State};
 use bytes::Bytes;
 use sqlx::{Connection, SqliteConnection};
@@ -71,6 +72,30 @@ async fn the_sqlite_records_keep_to_their_bounds() {
     let path = directory.path().join("calls.db");
     let calls = SqliteCalls::open_with(&path, Budget::default(), records::suite::SMALL).await.unwrap();
     records::suite::keeps_to_its_bounds(&calls).await;
+}
+
+#[tokio::test]
+async fn the_sqlite_published_keys_pass_the_suite_and_outlive_their_gateway() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("calls.db");
+    let calls = SqliteCalls::open(&path).await.unwrap();
+    published_keys::suite::run(&calls).await;
+    let seen: Vec<_> = calls.published().await.unwrap().into_iter().map(|one| (one.owner, one.key)).collect();
+    assert!(!seen.is_empty());
+    calls.retire(seen[0].0).await.unwrap();
+    drop(calls);
+    let again = SqliteCalls::open(&path).await.unwrap();
+    again.sweep().await.unwrap();
+    let still: Vec<_> =
+        again.published().await.unwrap().into_iter().map(|one| (one.owner, one.key)).collect();
+    assert_eq!(still, seen);
+}
+
+#[tokio::test]
+async fn the_sqlite_published_keys_keep_to_their_bounds() {
+    let directory = tempfile::tempdir().unwrap();
+    let calls = SqliteCalls::open(&directory.path().join("calls.db")).await.unwrap();
+    published_keys::suite::keeps_to_its_bounds(&calls).await;
 }
 
 /// Invariant I-6: how a call ended.

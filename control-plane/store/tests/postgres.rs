@@ -12,6 +12,7 @@ use asp_store::control::sql::SqlStore;
 use asp_store::control::{self, Change, ControlStore, ExposureRecord, Precondition};
 use asp_store::ledger::{self, Answer, Budget, Claim, Holder, Ledger, LedgerKey};
 use asp_store::postgres::{ConnectError, Postgres, PostgresCalls};
+use asp_store::published_keys::{self, PublishedKeys};
 use asp_store::records::{self, Bounds, CallRecords, End, Lease, Orphan, OwnerId, RecordKey, State};
 use bytes::Bytes;
 use sqlx::{Connection, PgConnection};
@@ -169,6 +170,40 @@ async fn the_records_keep_to_their_bounds() {
     let fresh = Fresh::start().await;
     let calls = fresh.database.calls(Budget::default(), records::suite::SMALL);
     records::suite::keeps_to_its_bounds(&calls).await;
+}
+
+#[tokio::test]
+async fn the_published_keys_pass_the_suite_and_end_by_the_databases_clock() {
+    let fresh = Fresh::start().await;
+    let calls = fresh.calls();
+    published_keys::suite::run(&calls).await;
+    fresh.run("UPDATE token_keys SET until_ms = now_ms() - 1").await;
+    assert_eq!(calls.published().await.unwrap(), []);
+    let key = published_keys::suite::key("new");
+    calls.publish(OwnerId([1; 16]), &key, LEASE).await.unwrap();
+    assert_eq!(fresh.number("SELECT COUNT(*) FROM token_keys").await, 1, "what is over is deleted");
+}
+
+/// Also where many start at once.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_published_keys_keep_to_their_bounds() {
+    let fresh = Fresh::start().await;
+    published_keys::suite::keeps_to_its_bounds(&fresh.calls()).await;
+    fresh.run("DELETE FROM token_keys WHERE kid <> 'a'").await;
+    let calls = Arc::new(fresh.calls());
+    let mut starting = JoinSet::new();
+    for n in 0..12_u8 {
+        let calls = calls.clone();
+        let key = published_keys::suite::key("another");
+        starting.spawn(async move { calls.publish(OwnerId([n; 16]), &key, LEASE).await.is_ok() });
+    }
+    let mut published = 0;
+    while let Some(started) = starting.join_next().await {
+        published += u32::from(started.unwrap());
+    }
+    let room = i64::from(published_keys::MAX_OF_GATEWAY);
+    assert_eq!(i64::from(published), room, "as many as had gone");
+    assert_eq!(fresh.number("SELECT COUNT(*) FROM token_keys").await, i64::from(published_keys::MAX_KEYS));
 }
 
 /// What is counted is what is there, whatever happened at once.

@@ -25,8 +25,8 @@ Environment (port 0 takes a free one; ports.json in the state directory says whi
   ASP_SEAL_KEY          seals session ids, at least 32 bytes, the same on every gateway
                         (required without --dev; several gateways need it always)
   ASP_SEAL_KEY_PREVIOUS the key before, while it is being replaced
-  ASP_TOKEN_KEY         file with the P-256 key (PEM PKCS #8 or JWK) that signs the tokens of plugins, the
-                        same on every gateway [made once in the state directory]
+  ASP_TOKEN_KEY         file with the P-256 key (PEM PKCS #8 or JWK) that signs the platform's tokens, the same on
+                        every gateway [each gateway makes its own, and changes it every day]
   ASP_TOKEN_KEY_PREVIOUS
                         file with the key before, or its public JWK: published until its tokens have died
   ASP_ISSUERS           JSON file of the issuers whose tokens clients and admins bring (docs/identity.md)

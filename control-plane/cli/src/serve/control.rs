@@ -9,7 +9,7 @@ use asp_control::admin::auth::Verifier;
 use asp_control::admin::emergency::Emergencies;
 use asp_control::admin::refusals::Refusals;
 use asp_control::admin::turns::Turns;
-use asp_control::admin::{self, AdminState};
+use asp_control::admin::{self, AdminState, KeySet};
 use asp_control::admission::Admission;
 use asp_control::catalog::usage::Usage;
 use asp_control::catalog::{Compiler, StaticConfig};
@@ -24,10 +24,12 @@ use asp_control::xds::service;
 use asp_control::xds::stream::Context as XdsContext;
 use asp_control::xds::subscribers::Subscribers;
 use asp_control::{apply, clock, listen};
+use asp_gateway::minting::TokenKeys;
 use asp_proto::snapshot::Upstream;
 use asp_registry::Catalog;
 use asp_store::control::{Change, ControlStore, Precondition};
 use asp_store::packages::{DiskPackages, Packages, Quota};
+use async_trait::async_trait;
 use serde_json::{Value, json};
 use tokio::task::spawn_blocking;
 use tokio_util::sync::CancellationToken;
@@ -114,7 +116,7 @@ pub(super) async fn start(
         keeper,
         refusals: Refusals::default(),
         turns: Turns::new(),
-        jwks: jwks(process),
+        jwks: Arc::new(Keys::of(process)),
         dev: settings.dev,
     };
     let router = admin::router(Arc::new(admin));
@@ -178,13 +180,30 @@ async fn serve_xds(listener: tokio::net::TcpListener, xds: XdsContext) {
     }
 }
 
-/// The public keys of what this process signs: the development issuer's tokens and those of plugins.
-fn jwks(process: &Process) -> Value {
-    let mut keys: Vec<Value> = process.dev_issuer.iter().map(|issuer| issuer.jwk().clone()).collect();
-    if let Some(own) = &process.token_keys {
-        keys.extend(own.jwks().get("keys").and_then(Value::as_array).into_iter().flatten().cloned());
+/// The public keys of the development issuer's tokens, and of those that the gateways sign whose store this process
+/// shares.
+struct Keys {
+    development: Option<Value>,
+    tokens: Option<Arc<TokenKeys>>,
+}
+
+impl Keys {
+    fn of(process: &Process) -> Keys {
+        let development = process.dev_issuer.as_ref().map(|issuer| issuer.jwk().clone());
+        Keys { development, tokens: process.token_keys.clone() }
     }
-    json!({ "keys": keys })
+}
+
+#[async_trait]
+impl KeySet for Keys {
+    async fn jwks(&self) -> Value {
+        let tokens = match &self.tokens {
+            Some(tokens) => tokens.jwks().await,
+            None => Value::Null,
+        };
+        let tokens = tokens.get("keys").and_then(Value::as_array).into_iter().flatten();
+        json!({ "keys": self.development.iter().chain(tokens).collect::<Vec<_>>() })
+    }
 }
 
 /// Whose tokens are taken whatever the store has: those of the operator's file, and in development the development

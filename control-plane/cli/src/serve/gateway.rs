@@ -33,11 +33,10 @@ const SEAL_KEY: usize = 32;
 pub(super) async fn start(
     process: &Process,
     listener: TcpListener,
-    stores: &stores::Stores,
+    (calls, stores): (stores::Calls, &stores::Stores),
     drains: &TaskTracker,
 ) -> anyhow::Result<Arc<Gateway>> {
     let settings = &process.settings;
-    let calls = stores.calls(settings).await?;
     let gateway = Gateway::new(asp_gateway::gateway::Config {
         seal_keys: seal_keys(settings)?,
         token_keys: process.token_keys.clone().context("a gateway has a token key")?,
@@ -67,6 +66,7 @@ pub(super) async fn start(
     process.tasks.spawn(client::run(target, apply, process.stop.clone()));
     let sweep = Gateway::sweep(Arc::downgrade(&gateway));
     let keep = Gateway::keep_calls(Arc::downgrade(&gateway));
+    let signing = Gateway::keep_token_keys(Arc::downgrade(&gateway));
     let taking = Gateway::take_over_calls(Arc::downgrade(&gateway));
     let over = process.stop.clone();
     let leaving = Arc::clone(&gateway);
@@ -82,6 +82,7 @@ pub(super) async fn start(
             () = stop.cancelled() => {}
             () = sweep => {}
             () = keep => {}
+            () = signing => {}
             () = calls.keep_sweeping() => {}
         }
         // The listeners have drained by now: what still runs waits for nobody.

@@ -16,6 +16,7 @@ use asp_store::control::ControlStore;
 use asp_store::control::sql::SqlStore;
 use asp_store::ledger::{Budget, Ledger};
 use asp_store::postgres::{Postgres, PostgresAudit, PostgresCalls};
+use asp_store::published_keys::PublishedKeys;
 use asp_store::records::{Bounds, CallRecords};
 
 use crate::settings::{Database, Settings};
@@ -108,6 +109,14 @@ impl Calls {
     }
 
     pub(super) fn records(&self) -> Arc<dyn CallRecords> {
+        match self {
+            Calls::Files(calls, _) => calls.clone(),
+            Calls::Postgres(calls, _) => calls.clone(),
+        }
+    }
+
+    /// Where gateways publish the keys of their tokens.
+    pub(super) fn published_keys(&self) -> Arc<dyn PublishedKeys> {
         match self {
             Calls::Files(calls, _) => calls.clone(),
             Calls::Postgres(calls, _) => calls.clone(),

@@ -32,7 +32,7 @@ pub struct SealKeys {
     pub previous: Option<Secret>,
 }
 
-/// Where the keys are that sign the tokens of plugins.
+/// Where the operator's keys are that sign the platform's tokens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TokenKeyFiles {
     pub current: PathBuf,
@@ -52,7 +52,7 @@ pub struct GatewaySection {
     pub registry: bool,
     /// `None`: a key of this machine's own, in its state directory; only with `--dev`.
     pub seal: Option<SealKeys>,
-    /// The file of the key that signs plugins' tokens; `None`: one of this machine's own.
+    /// The file of the key that signs the platform's tokens; `None`: each gateway makes its own.
     pub token_key: Option<TokenKeyFiles>,
     pub runtimes: Vec<RuntimeAddress>,
     /// The models of the platform, for delegations.

@@ -1,6 +1,6 @@
 //! The gateway's part of the records of calls: the rows of its own running calls, sealed (ADR 6).
 //!
-//! Owns: this run's owner id and sealing; what is told of a call, and how it ended, is in `told.rs`. Keeps true: the
+//! Owns: which rows are this run's, and sealing; what is told of a call, and how it ended, is in `told.rs`. Keeps true: the
 //! store holds nothing it could read; a call whose row another gateway has taken is passed on, and touches nothing more;
 //! a row that was made after this gateway had given up waiting for it is told from none, and ends with its call.
 
@@ -75,8 +75,12 @@ impl AbandonedCall {
 }
 
 impl ActiveTable {
-    pub fn new(store: Arc<dyn CallRecords>, sealer: Arc<Sealer>, registry: Arc<CallRegistry>) -> ActiveTable {
-        let owner = OwnerId(rand::random());
+    pub fn new(
+        store: Arc<dyn CallRecords>,
+        owner: OwnerId,
+        sealer: Arc<Sealer>,
+        registry: Arc<CallRegistry>,
+    ) -> ActiveTable {
         let ending = TaskTracker::new();
         let held_until = Mutex::default();
         ActiveTable { store, sealer, owner, registry, held_until, unsure: AtomicBool::new(false), ending }

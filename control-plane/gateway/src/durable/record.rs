@@ -54,6 +54,9 @@ pub struct Record {
     pub claim: Option<LedgerClaim>,
     /// Whether an executor may have begun.
     pub handed_over: bool,
+    /// Whether a person has approved the call.
+    #[serde(default)]
+    pub approved: bool,
 }
 
 /// A request that made a call under an id that its client chose.
@@ -136,6 +139,7 @@ impl Record {
             budget,
             claim: call.ownership.claim().cloned(),
             handed_over,
+            approved: call.ruling.is_approved(),
         }
     }
 

@@ -1,5 +1,7 @@
 //! Public documents under `/.well-known/`: protected-resource metadata (RFC 9728), agent cards, and the keys of
-//! the tokens that plugins show to services.
+//! the tokens by which calls prove themselves to services.
+
+use std::time::Duration;
 
 use asp_snapshot::{Snapshot, VirtualServer};
 use axum::body::Body;
@@ -10,21 +12,32 @@ use serde_json::{Value, json};
 use super::login;
 use super::mcp::codec;
 use crate::gateway::Gateway;
+use crate::minting::FRESH;
 
 const RESOURCE: &str = "/.well-known/oauth-protected-resource";
 /// Below the issuer of those tokens, which is the public URL.
 const KEYS: &str = "/.well-known/jwks.json";
 const CARD: &str = "/.well-known/agent-card.json";
+/// How long others may keep a document other than the keys.
+const KEEP: Duration = Duration::from_secs(60);
 
 /// Answers a GET; `path` has no query. `None` when there is no such document.
-pub fn serve(gateway: &Gateway, snapshot: &Snapshot, method: &Method, path: &str) -> Option<Response> {
-    let document = document(gateway, snapshot, path)?;
-    if *method != Method::GET && *method != Method::HEAD {
+pub async fn serve(gateway: &Gateway, snapshot: &Snapshot, method: &Method, path: &str) -> Option<Response> {
+    let is_read = *method == Method::GET || *method == Method::HEAD;
+    let (document, keep) = match path {
+        // Nobody makes the store be asked who gets no answer.
+        KEYS if is_read => (gateway.minter.keys.jwks().await.to_string(), FRESH),
+        KEYS => (String::new(), FRESH),
+        _ => (document(gateway, snapshot, path)?, KEEP),
+    };
+    if !is_read {
         return Some(codec::status(StatusCode::METHOD_NOT_ALLOWED));
     }
     let mut response = Response::new(Body::from(document));
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("max-age=60"));
+    if let Ok(keep) = HeaderValue::try_from(format!("max-age={}", keep.as_secs())) {
+        response.headers_mut().insert(header::CACHE_CONTROL, keep);
+    }
     Some(response)
 }
 
@@ -35,9 +48,6 @@ fn document(gateway: &Gateway, snapshot: &Snapshot, path: &str) -> Option<String
             rest => Some(snapshot.server(rest.strip_prefix('/')?.strip_suffix("/mcp")?)?),
         };
         return Some(resource_metadata(gateway, snapshot, server.map(|server| &**server)).to_string());
-    }
-    if path == KEYS {
-        return Some(gateway.minter.jwks().to_string());
     }
     let server = path.strip_suffix(CARD)?.strip_prefix('/')?;
     let card = &snapshot.server(server)?.message.a2a_card;

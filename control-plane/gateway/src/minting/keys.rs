@@ -1,12 +1,11 @@
 //! One ES256 key: signs, and is known by the thumbprint of its public half.
 //!
-//! Keeps true: the private half is never printed and never leaves but by [`SigningKey::to_pkcs8`].
+//! Keeps true: the private half is never printed and never leaves.
 
 use aws_lc_rs::rand::SystemRandom;
 use aws_lc_rs::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use secrecy::SecretSlice;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
@@ -103,12 +102,6 @@ impl SigningKey {
         SigningKey::of(pair.map_err(|_| KeyError::Jwk("the halves do not fit"))?)
     }
 
-    /// The key as PKCS #8 DER. Secret.
-    pub fn to_pkcs8(&self) -> Result<SecretSlice<u8>, KeyError> {
-        let der = self.pair.to_pkcs8v1().map_err(|_| KeyError::Pkcs8)?;
-        Ok(SecretSlice::from(der.as_ref().to_vec()))
-    }
-
     pub fn public(&self) -> &PublicKey {
         &self.public
     }
@@ -142,11 +135,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_key_is_the_same_after_it_was_written_and_read() {
-        use secrecy::ExposeSecret;
+    fn a_public_half_is_the_same_after_it_was_written_and_read() {
         let key = SigningKey::generate().unwrap();
-        let again = SigningKey::from_pkcs8(key.to_pkcs8().unwrap().expose_secret()).unwrap();
-        assert_eq!(again.public(), key.public());
         assert_eq!(PublicKey::from_jwk(&key.public().jwk()).unwrap(), *key.public());
         assert!(!format!("{key:?}").contains(&key.public().x));
     }

@@ -30,7 +30,10 @@ pub async fn approve(call: &Call) -> Result<(), Refusal> {
         },
     };
     match ask(call, question).await? {
-        Answer::Accepted(content) if content.get(FIELD) == Some(&Value::Bool(true)) => Ok(()),
+        Answer::Accepted(content) if content.get(FIELD) == Some(&Value::Bool(true)) => {
+            call.ruling.approve();
+            Ok(())
+        }
         _ => Err(Refusal::NotApproved(Disapproval::Declined)),
     }
 }

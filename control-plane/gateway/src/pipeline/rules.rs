@@ -2,8 +2,9 @@
 //! observed. Asked once the arguments fit their schema, and again where an inspector has looked at them.
 //!
 //! Keeps true: nothing here hides anything (I-10): what is refused is listed, and its refusal names the arguments; what is
-//! observed changes nothing, and is counted once for each call. What somebody types or looks for is no call yet. Who
-//! decides is asked when a call begins: a rule that comes into force later does not end it.
+//! observed changes nothing, and is counted once for each call at each gateway that runs it. What somebody types or looks for
+//! is no call yet. Who decides is asked when a call begins, and when another gateway goes on with it: a rule that comes into
+//! force while it runs does not end it.
 
 use asp_snapshot::Snapshot;
 use asp_snapshot::policy::{Decision, Effect, Observed, in_words};

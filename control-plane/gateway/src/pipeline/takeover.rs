@@ -3,7 +3,7 @@
 //! Owns: the decision whether such a call may go on here, and its way through what is left of the pipeline.
 //! Keeps true: exactly one gateway takes a call; one that does not hold its key any more, because it was answered or
 //! another execution has it, does not run again; one that no executor had begun frees its key; one that may no longer
-//! run ends as unknown.
+//! run, by who calls or by its arguments, ends as unknown; one that a person must approve by now goes on once one has.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,14 +14,17 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
+use super::approve;
 use super::entitlement;
 use super::execute;
 use super::ledger::Held;
+use super::rules;
 use super::running::ends_with_its_token;
-use crate::call::outcome::{Outcome, Output, Refusal};
+use crate::call::outcome::{Outcome, Output, Refusal, after_handover};
 use crate::call::{Call, Invocation, principal};
 use crate::durable::active::told::{EndedCall, Kept, Seen, Told};
 use crate::durable::active::{AbandonedCall, ActiveFault};
+use crate::durable::record::Record;
 use crate::execution::ResumeState;
 use crate::pipeline::{Pipeline, Running};
 use crate::telemetry::audit;
@@ -108,6 +111,9 @@ impl Pipeline {
         call.id = Uuid::from_bytes(abandoned.call);
         let call = Arc::new(call);
         call.ownership.keep();
+        if abandoned.record.approved {
+            call.ruling.approve();
+        }
         self.registry.enter(&call);
         let mut held = None;
         if let Some(claim) = &abandoned.record.claim {
@@ -278,21 +284,50 @@ impl Running {
 
     async fn again(&self, snapshot: &Arc<Snapshot>, abandoned: AbandonedCall) -> Result<Output, Refusal> {
         let call = &self.call;
-        let caller = &call.caller;
-        let entry = &call.entry;
-        let entitled = entitlement::entitle(snapshot, &call.server, caller, entry, call.protocol);
-        if entitled.is_err() || snapshot.revoked(caller) {
-            tracing::warn!(call = %call.id, trace = %call.trace, "a call is not taken over, because its caller was revoked or is not allowed any more; its outcome is unknown");
+        let AbandonedCall { record, seq, state, .. } = abandoned;
+        let Some(needs_approval) = self.is_still_allowed(snapshot, &record.arguments) else {
+            tracing::warn!(call = %call.id, trace = %call.trace, "a call is not taken over, because its caller was revoked or it is not allowed any more; its outcome is unknown");
             return Err(Refusal::OutcomeUnknown);
-        }
-        if abandoned.record.is_past() {
+        };
+        if record.is_past() {
             return Err(call.unanswered(Refusal::Upstream(GONE.into())));
         }
-        let AbandonedCall { record, seq, state, .. } = abandoned;
+        if needs_approval && !call.ruling.is_approved() {
+            self.approved_late(&record).await?;
+        }
         let execution =
             self.execution(snapshot, record.arguments, record.budget, Some(ResumeState { seq, state }));
         let executed = execute::execute(self.pipeline.executor.as_ref(), execution).await;
         self.checked(executed.map_err(|refusal| after_hand_over(call, refusal))?).await
+    }
+
+    /// Whether the call may go on by what is in force now, and if so whether a person must approve it; `None` where it may
+    /// not.
+    fn is_still_allowed(&self, snapshot: &Snapshot, arguments: &serde_json::Value) -> Option<bool> {
+        let call = &self.call;
+        if snapshot.revoked(&call.caller) {
+            return None;
+        }
+        let entitled =
+            entitlement::entitle(snapshot, &call.server, &call.caller, &call.entry, call.protocol).ok()?;
+        let ruled = rules::check(snapshot, &self.pipeline.metrics, call, arguments).ok()?;
+        Some(entitled.needs_approval || ruled)
+    }
+
+    /// Asks for the approval that nobody asked for when the call began. Until there is one it waits as any question does, in
+    /// the time that the call has left; without one it does not go on, and what it has done is unknown.
+    async fn approved_late(&self, record: &Record) -> Result<(), Refusal> {
+        let call = &self.call;
+        approve::approve(call).await.map_err(|refusal| after_handover(call, refusal))?;
+        if !self.pipeline.active.is_ours(call).await {
+            return Err(Refusal::Upstream("another gateway goes on with this call".into()));
+        }
+        // Whoever goes on with it next need not ask again.
+        let approved = Record::of(call, &record.arguments, record.budget, true);
+        if let Err(error) = self.pipeline.active.put(call, &approved).await {
+            tracing::warn!(call = %call.id, trace = %call.trace, %error, "that a call was approved is not stored: if this gateway is lost too, the next one asks again; check the store");
+        }
+        Ok(())
     }
 }
 

@@ -23,6 +23,8 @@ use crate::support::{Answer, Fixture, Modern, inputs, token};
 mod faults;
 #[path = "hosted/outcomes.rs"]
 mod outcomes;
+#[path = "hosted/proofs.rs"]
+mod proofs;
 #[path = "hosted/questions.rs"]
 mod questions;
 #[path = "hosted/reads.rs"]

@@ -53,6 +53,8 @@ mod slow_store;
 mod streams;
 #[path = "plugin/takeover.rs"]
 mod takeover;
+#[path = "plugin/takeover_rules.rs"]
+mod takeover_rules;
 #[path = "plugin/tasks.rs"]
 mod tasks;
 #[path = "plugin/tokens.rs"]

@@ -141,6 +141,7 @@ struct Parts {
     inspections: Inspections,
     issuers: IssuerDeps,
     told: Told,
+    token_keys: TokenKeys,
     audit: Arc<MemoryAudit>,
     active: Arc<MemoryRecords>,
     ledger: Arc<MemoryLedger>,
@@ -169,6 +170,7 @@ impl Parts {
             inspections: Inspections::default(),
             issuers: IssuerDeps::default(),
             told: Told::default(),
+            token_keys: TokenKeys::alone().unwrap(),
             audit,
             active,
             ledger,
@@ -177,7 +179,7 @@ impl Parts {
 
     fn start(self) -> Fixture {
         let gateway = Gateway::new(Config {
-            token_keys: Arc::new(TokenKeys::generate().unwrap()),
+            token_keys: Arc::new(self.token_keys),
             told: self.told,
             seal_keys: SealKeys { current: vec![self.key; 32].into(), previous: None },
             public_url: PUBLIC_URL.into(),
@@ -288,6 +290,15 @@ impl Fixture {
     /// Another gateway over the same stores and keys.
     pub(crate) fn beside(&self, runtimes: Runtimes) -> Fixture {
         let mut parts = Parts { runtimes, ..Parts::new(snapshot()) };
+        parts.stores.audit = self.audit.clone();
+        parts.stores.active = self.active.clone();
+        parts.stores.ledger = self.ledger.clone();
+        Fixture { gateway: parts.start().gateway, ..self.clone() }
+    }
+
+    /// Another gateway over the same stores and keys, which asks issuers.
+    pub(crate) fn beside_asking(&self, snapshot: GatewaySnapshot, issuers: IssuerDeps) -> Fixture {
+        let mut parts = Parts { issuers, ..Parts::new(snapshot) };
         parts.stores.audit = self.audit.clone();
         parts.stores.active = self.active.clone();
         parts.stores.ledger = self.ledger.clone();

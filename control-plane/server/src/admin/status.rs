@@ -151,7 +151,7 @@ pub async fn schemas(_admin: Admin) -> Json<Value> {
 /// The platform's own public keys. Public.
 #[utoipa::path(get, path = "/.well-known/jwks.json", tag = "status", security(()), responses((status = 200, body = Object)))]
 pub async fn jwks(State(state): State<Arc<AdminState>>) -> Json<Value> {
-    Json(state.jwks.clone())
+    Json(state.jwks.jwks().await)
 }
 
 /// Whether the process lives. Public.

@@ -80,6 +80,15 @@ impl Source for Failing {
 /// One runtime, which does not answer.
 struct Nobody;
 
+struct Keys(Value);
+
+#[async_trait::async_trait]
+impl KeySet for Keys {
+    async fn jwks(&self) -> Value {
+        json!({ "keys": [self.0] })
+    }
+}
+
 #[async_trait::async_trait]
 impl Runtimes for Nobody {
     async fn health(&self) -> Vec<RuntimeHealth> {
@@ -173,7 +182,7 @@ impl Api {
             keeper: Arc::clone(&keeper),
             refusals: Refusals::default(),
             turns: Turns::new(),
-            jwks: json!({ "keys": [issuer.jwk()] }),
+            jwks: Arc::new(Keys(issuer.jwk().clone())),
             dev: true,
         };
         Api {

@@ -1,6 +1,6 @@
-//! The leases of the gateways, in a file of their own beside the calls.
+//! The leases of the gateways and the keys that they publish (`keys.rs`), in a file of their own beside the calls.
 //!
-//! Keeps true: a renewal waits for no other write than another gateway's renewal, and for no disk: a lease that a
+//! Keeps true: a renewal waits for no other write than another gateway's renewal or new key, and for no disk: a lease that a
 //! power loss takes was that of a process which the same power loss ended. Whoever reads both files in one statement
 //! that writes `calls.db` sees the leases of a moment after it became the writer.
 
@@ -16,7 +16,10 @@ use crate::clock::{milliseconds, now_ms};
 use crate::migrations::Numbered;
 use crate::records::{Lease, OwnerId, RecordError};
 
-const MIGRATIONS: [Numbered; 1] = [(1, "owners", include_str!("../../migrations/leases/0001_owners.sql"))];
+const MIGRATIONS: [Numbered; 2] = [
+    (1, "owners", include_str!("../../migrations/leases/0001_owners.sql")),
+    (2, "keys", include_str!("../../migrations/leases/0002_keys.sql")),
+];
 /// The owners of both files: gateways of an earlier version renew theirs beside their calls.
 const BOTH: &str = "CREATE TEMP VIEW living AS \
     SELECT owner, lease_ms FROM main.active_owners UNION ALL SELECT owner, lease_ms FROM leases.owners";
@@ -45,6 +48,11 @@ impl Leases {
 
     pub(super) async fn close(&self) {
         self.pool.close().await;
+    }
+
+    /// The one connection to the file.
+    pub(super) fn pool(&self) -> &SqlitePool {
+        &self.pool
     }
 
     /// Connections to the calls that read the leases as `living`.

@@ -20,7 +20,7 @@ use crate::call::outcome::Refusal;
 use crate::issuers::credentials::{CredentialError, Credentials, User, bearer};
 use crate::issuers::exchange::{Exchanges, NoExchange, Subject};
 use crate::issuers::token_endpoint::NoToken;
-use crate::minting::Minter;
+use crate::minting::{Minter, NoToken as NotMinted};
 
 const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 /// Percent-encoded UTF-8 (RFC 3986 section 2.1).
@@ -209,13 +209,20 @@ impl Authorizer {
                 let header = self.credentials.header(name, user, url).await;
                 return header.map_err(|fault| unproved(call, &fault));
             }
-            Kind::Token(wanted) => self.minter.for_service(call, &wanted.audience, least).ok_or_else(|| {
-                lasting(Refusal::Declined(
-                    "the service wants to know who calls, and nobody has proved that here: the server takes calls \
-                     without a token"
-                        .into(),
-                ))
-            })?,
+            Kind::Token(wanted) => {
+                let token = self.minter.for_service(call, &wanted.audience, least);
+                token.map_err(|fault| match fault {
+                    NotMinted::Unproved => lasting(Refusal::Declined(
+                        "the service wants to know who calls, and nobody has proved that here: the server takes calls \
+                         without a token"
+                            .into(),
+                    )),
+                    NotMinted::Unsigned => Unproved {
+                        refusal: Refusal::Upstream("the platform could not prove itself to the service".into()),
+                        passes: true,
+                    },
+                })?
+            }
             Kind::Exchange(wanted) => {
                 self.exchange((call, snapshot), wanted, &[url.origin().ascii_serialization()]).await?
             }

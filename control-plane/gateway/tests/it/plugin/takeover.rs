@@ -15,7 +15,7 @@ use crate::runtime::{Runtime, Script, Worker};
 use crate::support::{Answer, Fixture, Modern};
 
 /// A request that declares `elicitation`, under a key where one is given.
-fn request(name: &str, key: Option<&str>) -> Modern {
+pub(super) fn request(name: &str, key: Option<&str>) -> Modern {
     let mut request = modern(name, json!({}));
     let meta = &mut request.body["params"]["_meta"];
     meta["io.modelcontextprotocol/clientCapabilities"] = json!({"elicitation": {}});
@@ -25,7 +25,7 @@ fn request(name: &str, key: Option<&str>) -> Modern {
     request
 }
 
-fn send(request: Modern, fixture: &Fixture) -> tokio::task::JoinHandle<Answer> {
+pub(super) fn send(request: Modern, fixture: &Fixture) -> tokio::task::JoinHandle<Answer> {
     let fixture = fixture.clone();
     tokio::spawn(async move { request.send(&fixture).await })
 }
@@ -42,13 +42,17 @@ fn answering(asked: &Value) -> Modern {
 }
 
 /// Lets a gateway that lives look for what others left behind.
-async fn take_over(fixture: &Fixture) {
+pub(super) async fn take_over(fixture: &Fixture) {
     fixture.gateway.pipeline.active.renew().await.unwrap();
     tokio::spawn(Gateway::take_over_calls(Arc::downgrade(&fixture.gateway)));
 }
 
 /// The row of the only call of a runtime, once `holds`.
-async fn row(fixture: &Fixture, runtime: &Runtime, holds: impl Fn(&CallRecord) -> bool) -> CallRecord {
+pub(super) async fn row(
+    fixture: &Fixture,
+    runtime: &Runtime,
+    holds: impl Fn(&CallRecord) -> bool,
+) -> CallRecord {
     until("a worker is allocated", || !runtime.told.allocations.lock().is_empty()).await;
     let call = call_id(runtime);
     loop {
@@ -60,20 +64,20 @@ async fn row(fixture: &Fixture, runtime: &Runtime, holds: impl Fn(&CallRecord) -
 }
 
 /// The id of the only call of a runtime, as stores have it.
-fn call_id(runtime: &Runtime) -> [u8; 16] {
+pub(super) fn call_id(runtime: &Runtime) -> [u8; 16] {
     let id = runtime.told.allocations.lock()[0].ctx.clone().unwrap().correlation_id;
     *uuid::Uuid::parse_str(&id).unwrap().as_bytes()
 }
 
 /// Waits until the row of a call is gone, or says how the call ended.
-async fn row_ends(fixture: &Fixture, call: [u8; 16]) {
+pub(super) async fn row_ends(fixture: &Fixture, call: [u8; 16]) {
     while fixture.active.find(call).await.unwrap().is_some_and(|row| row.owner.is_some()) {
         tokio::time::sleep(std::time::Duration::from_millis(5)).await;
     }
 }
 
 /// A worker that saves once and then is silent until its tunnel ends.
-fn saves_and_hangs() -> Script {
+pub(super) fn saves_and_hangs() -> Script {
     Script::of(|_, mut worker: Worker| async move {
         let invoke = worker.begin(&[("checkpoint", "true")]).await;
         worker.say(text_chunk(&invoke.request_id, "first ")).await;
