@@ -86,6 +86,9 @@ fn body(method: &str, path: &str) -> Value {
         }
         ("put", "/api/registry/servers/{server}") => json!({ "files": [] }),
         ("post", "/api/machines/orgs/{org}/keys") => json!({ "machine": "press-7" }),
+        ("post", "/api/machines/orgs/{org}/certificates") => {
+            json!({ "machine": "press-7", "fingerprint": "ab".repeat(32) })
+        }
         _ => Value::Null,
     }
 }

@@ -45,7 +45,8 @@ impl Authority {
         self.sign(&holder.replace('/', "-"), vec![uri, here, SanType::DnsName(dns.try_into()?)])
     }
 
-    fn sign(&self, file: &str, names: Vec<SanType>) -> Result<Files> {
+    /// A certificate with these names, in files that begin with `file`.
+    pub(crate) fn sign(&self, file: &str, names: Vec<SanType>) -> Result<Files> {
         let key = KeyPair::generate()?;
         let mut leaf = CertificateParams::new(Vec::new())?;
         leaf.subject_alt_names = names;

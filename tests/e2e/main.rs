@@ -11,6 +11,7 @@ mod apps;
 mod boot;
 mod certificate;
 mod changes;
+mod client_certificates;
 mod clients;
 mod conformance;
 mod crowd;
@@ -123,6 +124,7 @@ const MODULES: &[fn(&Shared) -> Vec<Trial>] = &[
     silent::trials,
     stalled::trials,
     peers::trials,
+    client_certificates::trials,
     public_name::trials,
     main_job::trials,
     ready_table::trials,

@@ -24,7 +24,7 @@ use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity};
 use crate::certificate::{Authority, Files};
 use crate::trial::Shared;
 
-const NAME: &str = "asp-control.test";
+pub(crate) const NAME: &str = "asp-control.test";
 const TAKEN: &str = "extension_config_discovery.http_filter.asp-edge.update_success";
 const TRIED: &str = "extension_config_discovery.http_filter.asp-edge.update_attempt";
 
@@ -139,7 +139,18 @@ async fn pretend(files: &Files, xds_port: u16, advertised: SocketAddr) -> Result
     Ok(resources.iter().map(|resource| resource.value.len()).sum())
 }
 
+/// A gateway with a certificate; the address at which clients reach it in clear.
 async fn gateway(directory: &Path, files: &Files, xds_port: u16) -> Result<(Process, SocketAddr)> {
+    let (process, ports) = gateway_with(directory, files, xds_port, &[]).await?;
+    Ok((process, SocketAddr::from(([127, 0, 0, 1], ports.gateway))))
+}
+
+pub(crate) async fn gateway_with(
+    directory: &Path,
+    files: &Files,
+    xds_port: u16,
+    environment: &[(&str, &str)],
+) -> Result<(Process, Ports)> {
     let state = directory.join("gateway");
     std::fs::create_dir(&state)?;
     let mut command = Command::new(tool::asp()?);
@@ -152,13 +163,14 @@ async fn gateway(directory: &Path, files: &Files, xds_port: u16) -> Result<(Proc
         .env("ASP_PEER_CERT", &files.chain)
         .env("ASP_PEER_KEY", &files.key)
         .env("ASP_PEER_CA", &files.authority)
-        .envs(["ASP_PORT", "ASP_ENVOY_ADMIN_PORT", "ASP_GATEWAY_PORT"].map(|name| (name, "0")));
+        .envs(["ASP_PORT", "ASP_ENVOY_ADMIN_PORT", "ASP_GATEWAY_PORT"].map(|name| (name, "0")))
+        .envs(environment.iter().copied());
     let mut process = Process::start("gateway", command)?;
     let ports = stack::ports(&mut process, &state).await?;
-    Ok((process, SocketAddr::from(([127, 0, 0, 1], ports.gateway))))
+    Ok((process, ports))
 }
 
-async fn control(directory: &Path, files: &Files) -> Result<(Process, Ports)> {
+pub(crate) async fn control(directory: &Path, files: &Files) -> Result<(Process, Ports)> {
     let state = directory.join("control");
     std::fs::create_dir(&state)?;
     let mut command = Command::new(tool::asp()?);
@@ -198,6 +210,7 @@ async fn foreign(directory: &Path, xds_port: u16, socket: &str) -> Result<Envoy>
         ("RECORDER_PORT", "9".to_string()),
         ("ASP_CONTROL_HOST", "127.0.0.1".to_string()),
         ("ASP_CONTROL_SOCKET", socket.to_string()),
+        ("ASP_GATEWAY_SOCKET", read("envoy/downstream-plain.json")?.trim().to_string()),
     ];
     let variables: BTreeMap<String, String> =
         variables.into_iter().map(|(name, value)| (name.to_string(), value)).collect();
@@ -206,7 +219,12 @@ async fn foreign(directory: &Path, xds_port: u16, socket: &str) -> Result<Envoy>
 }
 
 fn mutual_socket(files: &Files) -> Result<String> {
-    let template = std::fs::read_to_string(tool::root()?.join("envoy/upstream-mtls.json"))?;
+    peer_socket("envoy/upstream-mtls.json", files)
+}
+
+/// A transport socket of the shipped configuration, for an Envoy with these files.
+pub(crate) fn peer_socket(path: &str, files: &Files) -> Result<String> {
+    let template = std::fs::read_to_string(tool::root()?.join(path))?;
     let text = |path: &Path| path.to_string_lossy().into_owned();
     let variables = [
         ("ASP_PEER_NAME", NAME.to_string()),

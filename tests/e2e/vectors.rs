@@ -263,7 +263,8 @@ async fn start_envoy(
             variables.insert("RECORDER_PORT".to_string(), recorder.port().to_string());
             variables.insert("ASP_CONTROL_HOST".to_string(), "127.0.0.1".to_string());
             let plain = read("envoy/downstream-plain.json")?.trim().to_string();
-            variables.insert("ASP_CONTROL_SOCKET".to_string(), plain);
+            variables.insert("ASP_CONTROL_SOCKET".to_string(), plain.clone());
+            variables.insert("ASP_GATEWAY_SOCKET".to_string(), plain);
             insertion::insert(&read("tests/fixtures/foreign.yaml")?, &read("envoy/insert.yaml")?)?
         }
     };

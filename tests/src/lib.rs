@@ -25,6 +25,7 @@ pub mod runtime;
 pub mod stack;
 pub mod stores;
 pub mod tap;
+pub mod tls_tunnel;
 pub mod tool;
 pub mod wait;
 pub mod wire;

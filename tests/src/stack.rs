@@ -85,6 +85,9 @@ pub struct Stack {
 pub struct Ports {
     pub admin: u16,
     pub gateway: u16,
+    /// 0 where there is none.
+    #[serde(default)]
+    pub gateway_mtls: u16,
     pub xds: u16,
 }
 
@@ -144,7 +147,7 @@ impl Stack {
         self.asp.wait(wait::START).await?;
         fs::remove_file(self.state.path().join(PORTS))?;
         let mut command = serve(&self.options, self.state.path(), &self.public_url, &self.dead)?;
-        let Ports { admin, gateway, xds } = self.ports;
+        let Ports { admin, gateway, xds, .. } = self.ports;
         for (name, port) in [("ASP_ADMIN_PORT", admin), ("ASP_GATEWAY_PORT", gateway), ("ASP_XDS_PORT", xds)]
         {
             command.env(name, port.to_string());

@@ -3,8 +3,10 @@
 pub mod db;
 pub mod dev;
 pub mod environment;
+pub mod machines;
 pub mod mcp;
 pub mod plugin;
+pub mod policy;
 pub mod servers;
 
 use std::path::PathBuf;
@@ -13,8 +15,10 @@ use clap::{Args, Parser, Subcommand};
 
 use dev::DevArgs;
 use environment::ENVIRONMENT_HELP;
+use machines::MachinesCommand;
 use mcp::McpArgs;
 use plugin::PluginCommand;
+use policy::PolicyArgs;
 
 /// The Agentic Server Platform: a gateway for MCP.
 #[derive(Debug, Parser)]
@@ -65,6 +69,9 @@ pub enum Command {
     Limits(LimitsArgs),
     /// Revokes a token, a user or an org
     Revoke(RevokeArgs),
+    /// Lists, makes and takes away what machines of an org call with
+    #[command(subcommand)]
+    Machines(MachinesCommand),
     /// Shows who called what, newest first (ASP_ADMIN_URL, ASP_ADMIN_TOKEN)
     Audit(AuditArgs),
     /// Shows the stored servers and their versions, and goes back to one (ASP_ADMIN_URL, ASP_ADMIN_TOKEN)
@@ -112,41 +119,6 @@ pub struct ExplainArgs {
     /// What the call would say, for bindings that ask about arguments
     #[arg(long, value_name = "JSON")]
     pub arguments: Option<String>,
-    /// For programs
-    #[arg(long)]
-    pub json: bool,
-}
-
-#[derive(Clone, Debug, Default, Args)]
-#[command(after_help = "\
-Examples:
-  asp policy acme                            all of it, as JSON
-  asp policy acme --expose demo              the server is there for the org
-  asp policy acme --deny echo --user bob     a binding; --allow for the contrary")]
-pub struct PolicyArgs {
-    #[arg(value_name = "ORG")]
-    pub org: String,
-    /// Shows a server to the org
-    #[arg(long, value_name = "SERVER", conflicts_with_all = ["hide", "allow", "deny"])]
-    pub expose: Option<String>,
-    /// Hides a server from the org
-    #[arg(long, value_name = "SERVER", conflicts_with_all = ["allow", "deny"])]
-    pub hide: Option<String>,
-    /// Allows a primitive: an id, `prefix*` or `*`
-    #[arg(long, value_name = "ID", conflicts_with = "deny")]
-    pub allow: Option<String>,
-    /// Denies a primitive: an id, `prefix*` or `*`
-    #[arg(long, value_name = "ID")]
-    pub deny: Option<String>,
-    /// Whom --allow and --deny are about; everybody when nobody is named
-    #[arg(long, conflicts_with_all = ["group", "wcit"])]
-    pub user: Option<String>,
-    /// A group instead of a user
-    #[arg(long, conflicts_with = "wcit")]
-    pub group: Option<String>,
-    /// A token's id instead of a user
-    #[arg(long)]
-    pub wcit: Option<String>,
     /// For programs
     #[arg(long)]
     pub json: bool,

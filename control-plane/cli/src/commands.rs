@@ -11,6 +11,7 @@ pub mod import;
 pub mod kept_login;
 pub mod lint;
 pub mod login;
+pub mod machines;
 pub mod mcp;
 pub mod plugin;
 pub mod policy;
@@ -49,6 +50,7 @@ pub fn run(command: Command) -> ExitCode {
         Command::Policy(args) => policy::policy(&args),
         Command::Limits(args) => policy::limits(&args),
         Command::Revoke(args) => policy::revoke(&args),
+        Command::Machines(command) => machines::run(&command),
         Command::Mcp(args) => mcp::run(&args),
         Command::Import(args) => import::run(&args),
         Command::Plugin(command) => plugin::run(&command),

@@ -260,10 +260,7 @@ fn dev_issuer(settings: &Settings, public_url: &str) -> anyhow::Result<Arc<DevIs
 }
 
 /// The operator's key, else one that is made here where there is a gateway.
-async fn token_keys(
-    settings: &Settings,
-    calls: Option<&Calls>,
-) -> anyhow::Result<Option<Arc<TokenKeys>>> {
+async fn token_keys(settings: &Settings, calls: Option<&Calls>) -> anyhow::Result<Option<Arc<TokenKeys>>> {
     let store: Arc<dyn PublishedKeys> = match calls {
         Some(calls) => calls.published_keys(),
         None => Arc::new(MemoryKeys::default()),

@@ -318,6 +318,101 @@ async fn what_breaks_callers_ends_diff_and_apply_with_3_until_it_is_forced() {
     assert_eq!(admin(&["diff"]).status.code(), Some(0), "now it is what is stored");
 }
 
+#[tokio::test]
+async fn machines_get_keys_and_certificates_and_bindings_get_conditions() {
+    let state = tempfile::tempdir().unwrap();
+    let serving = Serving::start(state.path()).await;
+    answers_200(&serving.url("admin", "/readyz")).await;
+    let token =
+        text(&run(asp(state.path()).args(["token", "--admin", "--user", "ops"])).stdout).trim().to_owned();
+    let admin = |args: &[&str]| {
+        let mut command = asp(state.path());
+        command.env("ASP_ADMIN_URL", serving.url("admin", "")).env("ASP_ADMIN_TOKEN", &token);
+        run(command.args(args))
+    };
+    let good = |args: &[&str]| {
+        let output = admin(args);
+        assert_eq!(output.status.code(), Some(0), "{args:?}: {}", text(&output.stderr));
+        text(&output.stdout)
+    };
+    let listed = |kind: &str| -> Value {
+        serde_json::from_str(&good(&["machines", kind, "list", "acme", "--json"])).unwrap()
+    };
+
+    let made = good(&["machines", "keys", "create", "acme", "press", "--group", "robots", "--ttl", "1h"]);
+    let is_key = |made: &str| made.starts_with("asp_psk_") && made.lines().count() == 1;
+    assert!(is_key(&made), "the key stands alone");
+    let first = listed("keys")[0].clone();
+    let id = first["id"].as_str().unwrap();
+    assert!(made.contains(id) && first.get("key").is_none());
+    let next = good(&["machines", "keys", "rotate", "acme", id]);
+    assert!(is_key(&next) && next != made);
+    let both = listed("keys");
+    let lives = |key: &Value| key["expiresAt"].as_u64().unwrap() - key["createdAt"].as_u64().unwrap();
+    let same = |one: &Value| (one["machine"].clone(), one["groups"].clone(), lives(one));
+    assert_eq!((both.as_array().unwrap().len(), same(&both[0])), (2, same(&both[1])));
+    let shown: Value =
+        serde_json::from_str(&good(&["machines", "keys", "create", "acme", "arm", "--json"])).unwrap();
+    assert!(shown["key"].as_str().is_some_and(is_key), "{shown}");
+    assert!(good(&["machines", "keys", "revoke", "acme", id]).starts_with("revoked"));
+    assert!(!good(&["machines", "keys", "list", "acme"]).contains(id));
+    let gone = admin(&["machines", "keys", "rotate", "acme", id]);
+    assert!(gone.status.code() == Some(1) && gone.stdout.is_empty(), "{}", text(&gone.stdout));
+
+    let file = state.path().join("press.crt");
+    std::fs::write(&file, "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n").unwrap();
+    let file = file.to_str().unwrap();
+    good(&["machines", "certificates", "register", "acme", "press", "--certificate", file]);
+    let by_uri =
+        ["machines", "certificates", "register", "acme", "press", "--uri", "spiffe://factory.example/press"];
+    assert!(good(&by_uri).starts_with("registered: "));
+    let certificates = listed("certificates");
+    assert_eq!(certificates.as_array().unwrap().len(), 2);
+    let taken = admin(&["machines", "certificates", "register", "other", "press", "--certificate", file]);
+    assert!(text(&taken.stderr).contains("certificate_in_use"), "{}", text(&taken.stderr));
+    good(&["machines", "certificates", "revoke", "acme", certificates[0]["id"].as_str().unwrap()]);
+    assert_eq!(listed("certificates").as_array().unwrap().len(), 1);
+    let nothing = admin(&["machines", "certificates", "register", "acme", "press"]);
+    assert_ne!(nothing.status.code(), Some(0), "one of three says which it is");
+
+    good(&[
+        "policy",
+        "acme",
+        "--approval",
+        "echo",
+        "--when",
+        "/message",
+        "glob",
+        "*now*",
+        "--name",
+        "now",
+        "--observe",
+    ]);
+    let policy: Value = serde_json::from_str(&good(&["policy", "acme"])).unwrap();
+    let binding = &policy["bindings"][0];
+    assert_eq!(
+        (&binding["name"], &binding["approval"], &binding["observe"]),
+        (&"now".into(), &true.into(), &true.into())
+    );
+    assert_eq!(binding["when"][0]["glob"], "*now*");
+    let question =
+        ["explain", "--org", "acme", "--server", "demo", "--primitive", "echo", "--json", "--arguments"];
+    let explained = good(&[question.as_slice(), &[r#"{"message": "do it now"}"#]].concat());
+    assert!(explained.contains("needs_approval"), "{explained}");
+    for wrong in [
+        ["policy", "acme", "--deny", "echo", "--when", "/message", "is", "now"].as_slice(),
+        &["policy", "acme", "--deny", "echo", "--when", "/message", "range", "now"],
+        &["policy", "acme", "--deny", "echo", "--when", "/message", "equals"],
+        &["policy", "acme", "--when", "/message", "equals", "now"],
+        &["policy", "acme", "--approval", "echo"],
+        &["policy", "acme", "--expose", "demo", "--observe"],
+    ] {
+        assert_ne!(admin(wrong).status.code(), Some(0), "{wrong:?}");
+    }
+    let allows = admin(&["policy", "acme", "--allow", "echo", "--when", "/message", "equals", "now"]);
+    assert!(text(&allows.stderr).contains("allows nothing"), "{}", text(&allows.stderr));
+}
+
 /// Every file and directory below, the directory itself included, with its mode.
 fn modes(directory: &Path) -> Vec<(PathBuf, u32)> {
     let mode = |path: &Path| std::fs::symlink_metadata(path).unwrap().permissions().mode() & 0o777;

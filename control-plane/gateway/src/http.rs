@@ -23,7 +23,9 @@ use crate::clock::unix_ms;
 use crate::faces::{FaceRequest, login, mcp, registry, rest, wellknown};
 use crate::gateway::Gateway;
 use crate::pipeline::identity;
+use client_certificate::ClientCertificate;
 
+mod client_certificate;
 mod proof;
 
 /// Longest time a client may take to send its body.
@@ -64,13 +66,15 @@ async fn metrics(State(gateway): State<Arc<Gateway>>) -> Response {
 }
 
 async fn entry(State(gateway): State<Arc<Gateway>>, request: Request) -> Response {
-    let (parts, body) = request.into_parts();
+    let (mut parts, body) = request.into_parts();
+    let shown = proof::client_certificate(&mut parts);
     let headers = edge_headers(&parts);
     let trace = Trace::of(&headers, rand::random());
     if let Some(refusal) = headers_too_large(&parts, trace) {
         return reply(refusal);
     }
-    match evaluate(&gateway, &headers, body, trace).await {
+    let offered = Offered { headers: &headers, certificate: shown };
+    match evaluate(&gateway, &offered, body, trace).await {
         Err(refusal) => {
             if let Some(cause) = refusal.cause {
                 tracing::warn!(
@@ -114,6 +118,23 @@ fn headers_too_large(parts: &Parts, trace: Trace) -> Option<Reply> {
     Some(refusal)
 }
 
+/// By what a request may prove who calls.
+struct Offered<'a> {
+    headers: &'a [(&'a str, &'a [u8])],
+    /// The certificate that the client has shown to an Envoy of the platform.
+    certificate: Option<ClientCertificate>,
+}
+
+impl Offered<'_> {
+    /// Why nobody was found.
+    fn fault(&self) -> Reason {
+        match self.certificate.is_none() && proof::authorization(self.headers).is_none() {
+            true => Reason::TokenMissing,
+            false => Reason::TokenInvalid,
+        }
+    }
+}
+
 /// A request that is let through, and the snapshot by which it was evaluated.
 struct Evaluated {
     snapshot: Arc<Snapshot>,
@@ -127,10 +148,11 @@ const MUCH: usize = 16 * 1024;
 /// Headers, then the body where it is needed. A body the edge does not ask for is not read.
 async fn evaluate(
     gateway: &Gateway,
-    headers: &[(&str, &[u8])],
+    offered: &Offered<'_>,
     body: Body,
     trace: Trace,
 ) -> Result<Evaluated, Reply> {
+    let headers = offered.headers;
     let mut snapshot = in_force(gateway, trace)?;
     let end_of_stream = axum::body::HttpBody::is_end_stream(&body);
     let mut step = gateway.edge().on_headers(&snapshot.edge, headers, end_of_stream, &env(trace));
@@ -139,9 +161,9 @@ async fn evaluate(
         step = gateway.edge().on_headers(&snapshot.edge, headers, end_of_stream, &env(trace));
     }
     // Before the body: nobody whom no issuer knows makes a gateway hold one.
-    let caller = proof::caller(gateway, &snapshot, headers, &step).await?;
+    let caller = proof::caller(gateway, &snapshot, offered, &step).await?;
     if let Some(admitted) = proof::admitted(&step).filter(|admitted| admitted.unjudged && caller.is_none()) {
-        return Err(gateway.edge().unproved(&snapshot.edge, admitted, &env(trace)));
+        return Err(gateway.edge().unproved(&snapshot.edge, admitted, offered.fault(), &env(trace)));
     }
     let pending = match step {
         Step::Decided(verdict) => {
@@ -151,7 +173,7 @@ async fn evaluate(
                 true => with_body(gateway, headers, decided, body).await?,
                 false => decided,
             };
-            return proved(gateway, decided, caller);
+            return proved(gateway, decided, caller, offered.fault());
         }
         Step::NeedBody(pending) => pending,
     };
@@ -170,21 +192,26 @@ async fn evaluate(
             Step::NeedBody(pending) => gateway.edge().on_body(&since.edge, *pending, &body, &env(trace)),
         },
     };
-    proved(gateway, evaluated(since, verdict, body)?, caller)
+    proved(gateway, evaluated(since, verdict, body)?, caller, offered.fault())
 }
 
-/// For the caller that was found, where the edge's code could find none.
-fn proved(gateway: &Gateway, request: Evaluated, caller: Option<Arc<Caller>>) -> Result<Evaluated, Reply> {
+/// For the caller that was found, where the edge's code could find none; else it is refused for `fault`.
+fn proved(
+    gateway: &Gateway,
+    request: Evaluated,
+    caller: Option<Arc<Caller>>,
+    fault: Reason,
+) -> Result<Evaluated, Reply> {
     if !request.admitted.unjudged {
         return Ok(request);
     }
     let Evaluated { snapshot, admitted, body } = request;
     let env = env(admitted.trace);
-    // A key may have gone while the body came.
+    // A key or certificate may have gone while the body came.
     let caller = caller.filter(|caller| caller.issuer != MACHINE_ISSUER || snapshot.machines.has(caller));
     let admitted = match caller {
         Some(caller) => gateway.edge().found(&snapshot.edge, admitted, caller, &env)?,
-        None => return Err(gateway.edge().unproved(&snapshot.edge, &admitted, &env)),
+        None => return Err(gateway.edge().unproved(&snapshot.edge, &admitted, fault, &env)),
     };
     Ok(Evaluated { snapshot, admitted, body })
 }

@@ -14,6 +14,8 @@ mod approval;
 mod apps;
 #[path = "it/audit.rs"]
 mod audit;
+#[path = "it/certificates.rs"]
+mod certificates;
 #[path = "it/completion.rs"]
 mod completion;
 #[path = "it/delegates.rs"]

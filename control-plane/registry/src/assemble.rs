@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 use asp_proto::snapshot::{
     AuthScheme, Binding, EdgeSnapshot, ExposureException, GatewaySnapshot, Issuer, IssuerAccess, Limit,
-    MachineKey, Primitive, Region, RevokedBefore, Route, Upstream,
+    MachineCertificate, MachineKey, Primitive, Region, RevokedBefore, Route, Upstream,
 };
 use prost::Message as _;
 use sha2::{Digest, Sha256};
@@ -31,6 +31,7 @@ pub struct Inputs {
     pub bindings: Vec<Binding>,
     pub observed_bindings: Vec<Binding>,
     pub machine_keys: Vec<MachineKey>,
+    pub machine_certificates: Vec<MachineCertificate>,
     pub limits: Vec<Limit>,
     pub routes: Vec<Route>,
     pub upstreams: Vec<Upstream>,
@@ -60,6 +61,7 @@ impl Default for Inputs {
             bindings: Vec::new(),
             observed_bindings: Vec::new(),
             machine_keys: Vec::new(),
+            machine_certificates: Vec::new(),
             limits: Vec::new(),
             routes: Vec::new(),
             upstreams: Vec::new(),
@@ -126,6 +128,7 @@ pub fn assemble(inputs: Inputs) -> GatewaySnapshot {
         bindings: bindings(inputs.bindings),
         observed_bindings: bindings(inputs.observed_bindings),
         machine_keys: sorted(inputs.machine_keys, |key| key.id.clone()),
+        machine_certificates: sorted(inputs.machine_certificates, |known| known.id.clone()),
         limits: sorted(inputs.limits, limit_key),
         upstreams: sorted(inputs.upstreams, |upstream| (upstream.name.clone(), upstream.url.clone())),
         regions: sorted(inputs.regions, |region| (region.org.clone(), region.region.clone())),

@@ -29,7 +29,7 @@ use serde_json::Value;
 use crate::document::Document;
 use crate::fault::FaultCode;
 use crate::findings::Findings;
-use crate::spec::{Dependency, Scheme, Spec, bare_id};
+use crate::spec::{Dependency, Spec, bare_id};
 use crate::uri_template::UriTemplate;
 
 /// An example shows a call; judging a large one against a large schema takes long.
@@ -67,15 +67,6 @@ pub(crate) fn check_spec(spec: &Spec, findings: &mut Findings<'_>) {
     proxy::check(spec, findings);
     service_auth::check(spec, findings);
     delegate::check(spec, findings);
-}
-
-/// Nothing judges the other schemes, so that every call of a server with them would be refused.
-fn check_served(scheme: Scheme, path: &str, findings: &mut Findings<'_>) {
-    if !scheme.is_served() {
-        let message = format!("the scheme {} is not served yet: every call would be refused", scheme.word());
-        let hint = "use jwt with an issuer, or psk for machines; in development mode `none` serves everybody";
-        findings.add(FaultCode::NotServed, path, message, hint);
-    }
 }
 
 fn check_input(spec: &Spec, findings: &mut Findings<'_>) -> Option<jsonschema::Validator> {

@@ -274,11 +274,6 @@ pub(crate) enum Scheme {
 }
 
 impl Scheme {
-    /// Whether edge and gateway judge it. Callers of the others would all be refused.
-    pub(crate) fn is_served(self) -> bool {
-        matches!(self, Scheme::Jwt | Scheme::Opaque | Scheme::Psk | Scheme::None)
-    }
-
     pub(crate) fn word(self) -> &'static str {
         match self {
             Scheme::Jwt => "jwt",

@@ -493,7 +493,9 @@ fn servers_are_judged_key_by_key() {
         ("protocols: [mcp]\nauth: {schemes: [jwt, opaque, psk], issuers: [dev]}", &[]),
         ("protocols: [mcp]\nauth: {schemes: [none, psk]}", &[("auth_conflict", "/auth/schemes")]),
         ("protocols: [mcp]\nauth: {schemes: [opaque]}", &[("auth_conflict", "/auth/issuers")]),
-        ("protocols: [mcp]\nauth: {schemes: [mtls]}", &[("not_served", "/auth/schemes/0")]),
+        ("protocols: [mcp]\nauth: {schemes: [mtls]}", &[]),
+        ("protocols: [mcp]\nauth: {schemes: [jwt, psk, mtls], issuers: [dev]}", &[]),
+        ("protocols: [mcp]\nauth: {schemes: [none, mtls]}", &[("auth_conflict", "/auth/schemes")]),
     ];
     for (lines, expected) in table {
         assert_table(lines, server(lines), expected);

@@ -9,6 +9,7 @@ pub mod artifacts;
 pub mod auth;
 pub mod body;
 pub mod calls;
+pub mod certificates;
 pub mod emergency;
 pub mod etag;
 pub mod explain;
@@ -153,6 +154,8 @@ pub fn router(state: Arc<AdminState>) -> Router {
         )
         .route("/api/machines/orgs/{org}/keys", post(machines::add).get(machines::list))
         .route("/api/machines/orgs/{org}/keys/{id}", delete(machines::delete))
+        .route("/api/machines/orgs/{org}/certificates", post(certificates::register).get(certificates::list))
+        .route("/api/machines/orgs/{org}/certificates/{id}", delete(certificates::delete))
         .route("/api/revocations/{id}", delete(revocations::delete).get(revocations::get))
         .route("/api/login", get(issuers::login))
         .route("/api/issuers", get(issuers::list))

@@ -1,6 +1,7 @@
 //! Binds listeners and serves HTTP/1.1 and HTTP/2 (prior knowledge) on them.
 //!
-//! Owns: connection limits, header timeouts, keep-alive and the drain. Refuses: TLS, which Envoy ends.
+//! Owns: connection limits, header timeouts, keep-alive and the drain. Refuses: TLS of clients, which Envoy ends; there is
+//! mutual TLS with the platform's own processes.
 //! Bounds: [`Limits`]. Keeps true: whoever connects and says nothing keeps nobody else out. A connection has to
 //! bring its first request in time, whichever HTTP version it is to be; where all places are taken, the one that
 //! has been idle for the longest time makes room.
@@ -16,6 +17,7 @@ use std::sync::{Arc, Once};
 use std::time::Duration;
 
 use anyhow::Context;
+use asp_peer::{Identity, Peer, Role, TlsStream};
 use axum::Router;
 use axum::body::Body;
 use axum::extract::ConnectInfo;
@@ -25,11 +27,13 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
 use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use hyper_util::service::TowerToHyperService;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
+use tokio_stream::StreamExt as _;
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
 
-use batch::Unread;
+use batch::{Batches, Stream, Unread};
 use connections::{Connections, Place};
 use in_place::InPlace;
 
@@ -67,11 +71,11 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// 10,000 connections, or as many as a third of the files this process may open.
+    /// 10,000 connections, or as many as a quarter of the files this process may open.
     fn of_process() -> Limits {
-        // Three listeners may be in one process.
+        // Four listeners may be in one process.
         let files = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
-        let share = files.map_or(u64::MAX, |files| files.saturating_sub(SPARE_FILES) / 3);
+        let share = files.map_or(u64::MAX, |files| files.saturating_sub(SPARE_FILES) / 4);
         let connections = usize::try_from(share.clamp(64, 10_000)).unwrap_or(10_000);
         Limits { connections, first_request: HEADER_TIMEOUT, unread: UNREAD_TIMEOUT }
     }
@@ -99,26 +103,87 @@ pub async fn serve_within(
     grace: Duration,
     limits: Limits,
 ) {
-    let connections = Connections::new(limits.connections);
-    let builder = Arc::new(builder(limits));
-    let graceful = GracefulShutdown::new();
+    let listening = Listening::new(router, limits);
     loop {
         let (stream, peer) = tokio::select! {
             () = stop.cancelled() => break,
             accepted = accept(&listener) => accepted,
         };
-        // After the accept: an idle connection goes only for one that is there.
-        let place = tokio::select! {
-            () = stop.cancelled() => break,
-            place = connections.place() => place,
-        };
-        let served = Served { peer, place, limits, watcher: graceful.watcher() };
-        tokio::spawn(served.run(Arc::clone(&builder), stream, router.clone()));
+        let Some(connection) = listening.place(peer, &stop).await else { break };
+        let (stream, batches) = batch::batched(stream);
+        let (socket, narrowed) = (batches.socket(), Arc::new(Once::new()));
+        let narrow = move || narrowed.call_once(|| socket.keep_at_most(MAX_UNSENT));
+        tokio::spawn(connection.run(stream, batches, narrow, None));
     }
     drop(listener);
-    tokio::select! {
-        () = graceful.shutdown() => {}
-        () = tokio::time::sleep(grace) => tracing::warn!("connections were still open after the grace period and are closed now"),
+    listening.end(grace).await;
+}
+
+/// Serves `router` to processes of the platform that prove one of `roles` by a certificate; each request has the
+/// [`Identity`] of its connection among its extensions.
+pub async fn serve_proved(
+    listener: TcpListener,
+    router: Router,
+    (peer, roles): (Peer, &'static [Role]),
+    stop: CancellationToken,
+    grace: Duration,
+) {
+    let listening = Listening::new(router, Limits::of_process());
+    let mut proved = asp_peer::incoming(listener, peer, roles);
+    loop {
+        let accepted = tokio::select! {
+            () = stop.cancelled() => break,
+            accepted = proved.next() => accepted,
+        };
+        let Some(accepted) = accepted else { break };
+        let Ok(stream) = accepted else { continue };
+        let Some((address, identity)) = known(&stream) else { continue };
+        let Some(connection) = listening.place(address, &stop).await else { break };
+        let (read, write) = tokio::io::split(stream);
+        let (stream, batches) = batch::batched_halves(read, write);
+        tokio::spawn(connection.run(stream, batches, || (), Some(identity)));
+    }
+    drop(proved);
+    listening.end(grace).await;
+}
+
+/// Whose connection it is, as its handshake has proved; `None`: it is gone already.
+fn known(stream: &TlsStream<TcpStream>) -> Option<(SocketAddr, Identity)> {
+    let (socket, session) = stream.get_ref();
+    let certificate = session.peer_certificates().and_then(|chain| chain.first())?;
+    Some((socket.peer_addr().ok()?, Identity::of(certificate).ok()?))
+}
+
+/// What the connections of one listener share.
+struct Listening {
+    router: Router,
+    limits: Limits,
+    connections: Connections,
+    builder: Arc<Builder<InPlace>>,
+    graceful: GracefulShutdown,
+}
+
+impl Listening {
+    fn new(router: Router, limits: Limits) -> Listening {
+        let builder = Arc::new(builder(limits));
+        let connections = Connections::new(limits.connections);
+        Listening { router, limits, connections, builder, graceful: GracefulShutdown::new() }
+    }
+
+    /// A place for a connection that is there: an idle one goes only for such. `None`: the listener ends.
+    async fn place(&self, peer: SocketAddr, stop: &CancellationToken) -> Option<Served> {
+        let place = stop.run_until_cancelled(self.connections.place()).await?;
+        let (router, builder) = (self.router.clone(), Arc::clone(&self.builder));
+        let watcher = self.graceful.watcher();
+        Some(Served { peer, place, limits: self.limits, watcher, builder, router })
+    }
+
+    /// Lets open requests finish for at most `grace`.
+    async fn end(self, grace: Duration) {
+        tokio::select! {
+            () = self.graceful.shutdown() => {}
+            () = tokio::time::sleep(grace) => tracing::warn!("connections were still open after the grace period and are closed now"),
+        }
     }
 }
 
@@ -128,21 +193,34 @@ struct Served {
     place: Place,
     limits: Limits,
     watcher: Watcher,
+    builder: Arc<Builder<InPlace>>,
+    router: Router,
 }
 
 impl Served {
-    async fn run(self, builder: Arc<Builder<InPlace>>, stream: TcpStream, router: Router) {
-        let Served { peer, place, limits, watcher } = self;
+    /// `narrow` tells the kernel to keep little for the client, `identity` is what the peer has proved.
+    async fn run<R, W>(
+        self,
+        stream: Stream<R, W>,
+        batches: Batches<W>,
+        narrow: impl Fn() + Clone + Send + 'static,
+        identity: Option<Identity>,
+    ) where
+        R: AsyncRead + Unpin + Send + 'static,
+        W: AsyncWrite + Unpin + Send + 'static,
+    {
+        let Served { peer, place, limits, watcher, builder, router } = self;
         let usage = place.usage();
-        let (stream, batches) = batch::batched(stream);
-        let (socket, narrowed) = (batches.socket(), Arc::new(Once::new()));
         let service = tower::service_fn(move |mut request: Request<_>| {
             request.extensions_mut().insert(ConnectInfo(peer));
+            if let Some(identity) = &identity {
+                request.extensions_mut().insert(identity.clone());
+            }
             let largest = match request.version() {
                 Version::HTTP_2 => PART,
                 // A connection has one response at a time.
                 _ => {
-                    narrowed.call_once(|| socket.keep_at_most(MAX_UNSENT));
+                    narrow();
                     PART_1
                 }
             };

@@ -5,15 +5,19 @@
 
 use asp_edge::MACHINE_ISSUER;
 use asp_proto::snapshot::{
-    Binding, EdgeSnapshot, ExposureException, Limit, MachineKey, Protocol, RevokedBefore, TargetKind,
+    Binding, EdgeSnapshot, ExposureException, Limit, MachineCertificate, MachineKey, Protocol, RevokedBefore,
+    TargetKind,
 };
-use asp_store::control::{BindingRecord, ExposureRecord, LimitRecord, MachineKeyRecord, RevocationRecord};
+use asp_store::control::{
+    BindingRecord, CertificateName, ExposureRecord, LimitRecord, MachineCertificateRecord, MachineKeyRecord,
+    RevocationRecord,
+};
 use sha2::{Digest, Sha256};
 
 pub mod refill;
 pub mod when;
 
-/// Random bytes of the id of a machine's key, which is twice as many hex digits.
+/// Random bytes of the id of a machine's key or certificate, which is twice as many hex digits.
 pub const KEY_ID_BYTES: usize = 8;
 
 /// A stored record that means nothing to this version.
@@ -95,11 +99,7 @@ pub fn limit(org: &str, record: &LimitRecord) -> Result<Limit, Unknown> {
 
 /// A machine's key as gateways compare it.
 pub fn machine_key(record: &MachineKeyRecord) -> Result<MachineKey, Unknown> {
-    let digits = record.hash.as_bytes().as_chunks::<2>().0.iter();
-    let byte = |digits: &[u8; 2]| u8::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok();
-    let Some(hash) = digits.map(byte).collect::<Option<Vec<u8>>>().filter(|hash| hash.len() == 32) else {
-        return unknown("hash of a machine's key", &record.id);
-    };
+    let Some(hash) = sha256(&record.hash) else { return unknown("hash of a machine's key", &record.id) };
     Ok(MachineKey {
         id: record.id.clone(),
         hash,
@@ -112,8 +112,37 @@ pub fn machine_key(record: &MachineKeyRecord) -> Result<MachineKey, Unknown> {
     })
 }
 
-/// The issuers whose token a revoked jti without an issuer may be: what has the form of the id of a machine's key may
-/// be one.
+/// A machine's certificate as gateways know it.
+pub fn machine_certificate(record: &MachineCertificateRecord) -> Result<MachineCertificate, Unknown> {
+    let (fingerprint, uri) = match &record.name {
+        CertificateName::Fingerprint(hash) => (sha256(hash), String::new()),
+        CertificateName::Uri(uri) => (Some(Vec::new()), uri.clone()),
+    };
+    let Some(fingerprint) = fingerprint else {
+        return unknown("fingerprint of a machine's certificate", &record.id);
+    };
+    Ok(MachineCertificate {
+        id: record.id.clone(),
+        fingerprint,
+        uri,
+        org: record.org.clone(),
+        user: record.machine.clone(),
+        groups: record.groups.clone(),
+        scopes: record.scopes.clone(),
+        issued_at: record.created_at / 1_000,
+        expires_at: record.expires_at / 1_000,
+    })
+}
+
+/// The bytes of a hash in hex.
+fn sha256(hex: &str) -> Option<Vec<u8>> {
+    let digits = hex.as_bytes().as_chunks::<2>().0.iter();
+    let byte = |digits: &[u8; 2]| u8::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok();
+    digits.map(byte).collect::<Option<Vec<u8>>>().filter(|hash| hash.len() == 32)
+}
+
+/// The issuers whose token a revoked jti without an issuer may be: what has the form of the id of a machine's key or
+/// certificate may be one.
 pub fn issuers_hit<'a>(jti: &str, issuers: &'a [String]) -> impl Iterator<Item = &'a str> + use<'a> {
     let is_digit = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
     let is_key = jti.len() == 2 * KEY_ID_BYTES && jti.bytes().all(is_digit);

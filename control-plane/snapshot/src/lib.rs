@@ -129,7 +129,7 @@ impl Snapshot {
             limits.entry(limit.org.clone()).or_default().push(limit);
         }
         let policy = Policy::new(snapshot.bindings, snapshot.observed_bindings)?;
-        let machines = Machines::new(snapshot.machine_keys)?;
+        let machines = Machines::new(snapshot.machine_keys, snapshot.machine_certificates)?;
         let upstreams = snapshot.upstreams;
         let revision = snapshot.revision;
         let access =
@@ -148,7 +148,7 @@ impl Snapshot {
         })
     }
 
-    /// Whether what this caller came with is dead by now: its token, or its machine's key.
+    /// Whether what this caller came with is dead by now: its token, or its machine's key or certificate.
     pub fn revoked(&self, caller: &Caller) -> bool {
         self.edge.revoked(caller) || (caller.issuer == MACHINE_ISSUER && !self.machines.has(caller))
     }

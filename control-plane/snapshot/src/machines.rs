@@ -1,23 +1,28 @@
-//! Which machine a key belongs to (`psk`).
+//! Which machine a key (`psk`) or a certificate (`mtls`) belongs to.
 //!
-//! Owns: the answer for one key. Refuses: whatever else a request needs, which the edge's code evaluates for the caller
-//! (`asp_edge::Edge::found`): end, revocation, exposure, scopes. Keeps true: no secret is here, and a comparison takes as
-//! long wherever two hashes differ. One round of SHA-256 is enough for what is kept: a key has 256 random bits, so that
-//! nobody can try the likely ones, which slow hashes are for.
+//! Owns: the answer for one of them. Refuses: whatever else a request needs, which the edge's code evaluates for the caller
+//! (`asp_edge::Edge::found`): end, revocation, exposure, scopes; and whether a certificate was shown at all, which the
+//! gateway's HTTP entry knows. Keeps true: no secret is here, and a comparison takes as long wherever two hashes differ; one
+//! name is one machine's. One round of SHA-256 is enough for what is kept: a key has 256 random bits, so that nobody can
+//! try the likely ones, which slow hashes are for.
 
 use std::collections::HashMap;
 
 use asp_edge::{Caller, KEY_PREFIX, MACHINE_ISSUER};
-use asp_proto::snapshot::MachineKey;
+use asp_proto::snapshot::{MachineCertificate, MachineKey};
 use sha2::{Digest, Sha256};
 
 /// Longest key that is looked at, in bytes; the ones that are made have 68.
 const MAX_KEY: usize = 128;
 
-/// The keys in force, by id.
+/// The keys and certificates in force.
 #[derive(Default)]
 pub struct Machines {
-    by_id: HashMap<String, Known>,
+    keys: HashMap<String, Known>,
+    certificates: HashMap<String, MachineCertificate>,
+    /// Ids of certificates.
+    by_fingerprint: HashMap<[u8; 32], String>,
+    by_uri: HashMap<String, String>,
 }
 
 struct Known {
@@ -26,9 +31,9 @@ struct Known {
 }
 
 impl Machines {
-    /// `Err` names a key that cannot be compared.
-    pub fn new(keys: Vec<MachineKey>) -> Result<Machines, String> {
-        let mut by_id = HashMap::new();
+    /// `Err` names a key or certificate that cannot be compared.
+    pub fn new(keys: Vec<MachineKey>, certificates: Vec<MachineCertificate>) -> Result<Machines, String> {
+        let mut machines = Machines::default();
         for key in keys {
             let id = key.id.clone();
             let Ok(hash) = key.hash.as_slice().try_into() else {
@@ -37,11 +42,34 @@ impl Machines {
             if key.org.is_empty() || key.user.is_empty() {
                 return Err(format!("machine key {id}: it belongs to nobody"));
             }
-            if by_id.insert(id.clone(), Known { hash, key }).is_some() {
+            if machines.keys.insert(id.clone(), Known { hash, key }).is_some() {
                 return Err(format!("machine key {id}: it is there twice"));
             }
         }
-        Ok(Machines { by_id })
+        for certificate in certificates {
+            machines.add(certificate).map_err(|(id, fault)| format!("machine certificate {id}: {fault}"))?;
+        }
+        Ok(machines)
+    }
+
+    fn add(&mut self, certificate: MachineCertificate) -> Result<(), (String, &'static str)> {
+        let id = certificate.id.clone();
+        let fingerprint = certificate.fingerprint.as_slice();
+        if certificate.org.is_empty() || certificate.user.is_empty() {
+            return Err((id, "it belongs to nobody"));
+        }
+        let known = match (fingerprint.try_into(), certificate.uri.as_str()) {
+            (Ok(fingerprint), "") => self.by_fingerprint.insert(fingerprint, id.clone()),
+            (Err(_), uri) if fingerprint.is_empty() && !uri.is_empty() => {
+                self.by_uri.insert(uri.to_owned(), id.clone())
+            }
+            _ => return Err((id, "it needs a fingerprint of 32 bytes, or a URI")),
+        };
+        let is_second = self.keys.contains_key(&id);
+        if known.is_some() || is_second || self.certificates.insert(id.clone(), certificate).is_some() {
+            return Err((id, "it is there twice"));
+        }
+        Ok(())
     }
 
     /// Whose key it is; whether it has ended or was revoked is not asked here.
@@ -51,7 +79,7 @@ impl Machines {
         }
         let (id, _) = key.strip_prefix(KEY_PREFIX)?.split_once('_')?;
         let digest: [u8; 32] = Sha256::digest(key).into();
-        let known = self.by_id.get(id);
+        let known = self.keys.get(id);
         // An id is no secret. Of one that is not there the hash is compared all the same.
         let expected = known.map_or([0; 32], |known| known.hash);
         let is_same = same(&digest, &expected);
@@ -71,9 +99,34 @@ impl Machines {
         })
     }
 
-    /// Whether the key with which a caller came is still there.
+    /// Whose certificate it is: by its own hash, else by the URI in it. As [`Machines::caller`].
+    pub fn caller_with(&self, fingerprint: [u8; 32], uri: Option<&str>) -> Option<Caller> {
+        let by_uri = || uri.and_then(|uri| self.by_uri.get(uri));
+        let id = self.by_fingerprint.get(&fingerprint).or_else(by_uri)?;
+        let known = self.certificates.get(id)?;
+        let MachineCertificate { org, user, groups, scopes, issued_at, expires_at, .. } = known;
+        Some(Caller {
+            org: org.clone(),
+            user: user.clone(),
+            groups: groups.clone(),
+            scopes: scopes.clone(),
+            client: String::new(),
+            wcit: id.clone(),
+            digest: fingerprint,
+            issuer: MACHINE_ISSUER.to_owned(),
+            issued_at: *issued_at,
+            expires_at: *expires_at,
+        })
+    }
+
+    /// Whether the key or certificate with which a caller came is still there.
     pub fn has(&self, caller: &Caller) -> bool {
-        self.by_id.get(&caller.wcit).is_some_and(|known| same(&known.hash, &caller.digest))
+        if let Some(known) = self.keys.get(&caller.wcit) {
+            return same(&known.hash, &caller.digest);
+        }
+        let certificate = self.certificates.get(&caller.wcit);
+        // Which URI it has was seen when it was shown.
+        certificate.is_some_and(|known| known.fingerprint.is_empty() || known.fingerprint == caller.digest)
     }
 }
 
@@ -105,7 +158,7 @@ mod tests {
 
     #[test]
     fn a_key_is_its_machines_and_what_is_not_wholly_the_same_is_nobodys() {
-        let machines = Machines::new(vec![key("0a1b"), key("ffff")]).unwrap();
+        let machines = Machines::new(vec![key("0a1b"), key("ffff")], vec![]).unwrap();
         let good = format!("asp_psk_0a1b_{SECRET}");
         let caller = machines.caller(&good).unwrap();
         assert_eq!(
@@ -152,7 +205,67 @@ mod tests {
             vec![key("a"), key("a")],
         ];
         for keys in bad {
-            assert!(Machines::new(keys).is_err());
+            assert!(Machines::new(keys, vec![]).is_err());
+        }
+    }
+
+    fn certificate(id: &str, fingerprint: Option<u8>, uri: &str) -> MachineCertificate {
+        MachineCertificate {
+            id: id.into(),
+            fingerprint: fingerprint.map(|byte| vec![byte; 32]).unwrap_or_default(),
+            uri: uri.into(),
+            org: "acme".into(),
+            user: "press".into(),
+            groups: vec!["robots".into()],
+            scopes: vec![],
+            issued_at: 5,
+            expires_at: 9,
+        }
+    }
+
+    #[test]
+    fn a_certificate_is_known_by_its_hash_or_by_its_uri_and_by_nothing_like_it() {
+        let uri = "spiffe://example.org/press-7";
+        let known = vec![certificate("c1", Some(1), ""), certificate("c2", None, uri)];
+        let machines = Machines::new(vec![key("0a1b")], known).unwrap();
+        let of = |fingerprint: u8, uri: Option<&str>| {
+            machines.caller_with([fingerprint; 32], uri).map(|caller| caller.wcit)
+        };
+        assert_eq!(of(1, None).as_deref(), Some("c1"));
+        assert_eq!(of(1, Some(uri)).as_deref(), Some("c1"), "what says more comes first");
+        assert_eq!(of(2, Some(uri)).as_deref(), Some("c2"));
+        for other in [
+            "",
+            "spiffe://example.org/press-77",
+            "spiffe://example.org/press-",
+            "SPIFFE://EXAMPLE.ORG/PRESS-7",
+        ] {
+            assert_eq!(of(2, Some(other)), None, "{other}");
+        }
+        assert_eq!((of(2, None), of(0, None)), (None, None));
+        let caller = machines.caller_with([2; 32], Some(uri)).unwrap();
+        assert_eq!((caller.org.as_str(), caller.user.as_str(), caller.digest), ("acme", "press", [2; 32]));
+        assert!(machines.has(&caller) && !Machines::default().has(&caller));
+        let shown = machines.caller_with([1; 32], None).unwrap();
+        assert!(machines.has(&shown) && !machines.has(&Caller { digest: [2; 32], ..shown }));
+    }
+
+    #[test]
+    fn certificates_that_cannot_be_told_apart_are_refused() {
+        let bad = [
+            vec![certificate("a", None, "")],
+            vec![certificate("a", Some(1), "urn:a")],
+            vec![MachineCertificate { fingerprint: vec![1; 31], ..certificate("a", None, "") }],
+            vec![MachineCertificate { fingerprint: vec![1; 31], ..certificate("a", None, "urn:a") }],
+            vec![MachineCertificate { org: String::new(), ..certificate("a", Some(1), "") }],
+            vec![MachineCertificate { user: String::new(), ..certificate("a", Some(1), "") }],
+            vec![certificate("a", Some(1), ""), certificate("a", Some(2), "")],
+            vec![certificate("a", Some(1), ""), certificate("b", Some(1), "")],
+            vec![certificate("a", None, "urn:a"), certificate("b", None, "urn:a")],
+            vec![certificate("0a1b", Some(1), "")],
+        ];
+        for certificates in bad {
+            assert!(Machines::new(vec![key("0a1b")], certificates).is_err());
         }
     }
 }

@@ -26,11 +26,14 @@ pub const MAX_BINDINGS_PER_ORG: usize = 10_000;
 pub const MAX_RULES_PER_ORG: usize = 256;
 /// Rate limits of one org.
 pub const MAX_LIMITS_PER_ORG: usize = 1_000;
-/// Keys of machines, of all orgs together: each takes up to 1 KiB of a snapshot.
+/// Keys and certificates of machines, of all orgs together: each takes up to 1 KiB of a snapshot.
 pub const MAX_MACHINE_KEYS: usize = 3_000;
 /// Of one org.
 pub const MAX_MACHINE_KEYS_PER_ORG: usize = 100;
-/// What the caller of [`ControlStore::add_machine_key`] holds a key to, in bytes of all its texts.
+/// Of one org.
+pub const MAX_MACHINE_CERTIFICATES_PER_ORG: usize = 100;
+/// What the caller of [`ControlStore::add_machine_key`] and of [`ControlStore::put_machine_certificate`] holds a record
+/// to, in bytes of all its texts.
 pub const MAX_MACHINE_KEY_BYTES: usize = 800;
 /// Issuers that admins manage.
 pub const MAX_ISSUERS: usize = 100;
@@ -53,6 +56,9 @@ pub enum StoreError {
     /// A bound of this module.
     #[error("at most {bound} {what}")]
     Full { what: &'static str, bound: usize },
+    /// Somebody else has what can be one's only.
+    #[error("{what} is somebody else's")]
+    Taken { what: &'static str },
     /// The database failed; the text is for the log, never for a client.
     #[error("store: {0}")]
     Backend(String),
@@ -192,6 +198,31 @@ pub struct MachineKeyRecord {
     pub expires_at: u64,
 }
 
+/// By what a machine's certificate is known.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum CertificateName {
+    /// One certificate: SHA-256 of its DER, lower-case hex.
+    Fingerprint(String),
+    /// Every certificate with this URI among its subject alternative names.
+    Uri(String),
+}
+
+/// A certificate with which a machine of an org calls. One name is one machine's.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MachineCertificateRecord {
+    pub id: String,
+    pub org: String,
+    /// The name by which policy, limits and audit know the machine: a user's.
+    pub machine: String,
+    pub name: CertificateName,
+    pub groups: Vec<String>,
+    pub scopes: Vec<String>,
+    /// Unix milliseconds.
+    pub created_at: u64,
+    /// Unix milliseconds.
+    pub expires_at: u64,
+}
+
 /// Whose tokens an issuer's are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Side {
@@ -253,6 +284,7 @@ pub struct ControlState {
     pub issuers: Vec<IssuerRecord>,
     pub issuer_keys: Vec<IssuerKeysRecord>,
     pub machine_keys: Vec<MachineKeyRecord>,
+    pub machine_certificates: Vec<MachineCertificateRecord>,
 }
 
 /// What must hold for a write to happen (`If-Match`, `If-None-Match`).
@@ -394,6 +426,24 @@ pub trait ControlStore: Send + Sync {
     ) -> Result<Written, StoreError>;
     /// [`StoreError::NotFound`] where the org has no such key.
     async fn delete_machine_key(&self, change: &Change, org: &str, id: &str) -> Result<Written, StoreError>;
+
+    /// Those of an org, the oldest first, expired ones among them until the next one is registered.
+    async fn machine_certificates(&self, org: &str) -> Result<Vec<MachineCertificateRecord>, StoreError>;
+    /// Registers a certificate, or renews the registration that the machine has under this name. The answer has the id
+    /// that it is known by, which a renewed one keeps. [`StoreError::Taken`] where the name is another machine's. Revocations that hit it are
+    /// kept as long as it lives; so are those that come later.
+    async fn put_machine_certificate(
+        &self,
+        change: &Change,
+        record: &MachineCertificateRecord,
+    ) -> Result<(String, Written), StoreError>;
+    /// [`StoreError::NotFound`] where the org has no such certificate.
+    async fn delete_machine_certificate(
+        &self,
+        change: &Change,
+        org: &str,
+        id: &str,
+    ) -> Result<Written, StoreError>;
 
     async fn issuers(&self) -> Result<Vec<IssuerRecord>, StoreError>;
     async fn issuer(&self, side: Side, name: &str) -> Result<Option<IssuerRecord>, StoreError>;

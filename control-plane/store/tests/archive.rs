@@ -14,7 +14,8 @@ use asp_store::audit::{AuditLog, AuditQuery, CallEvent};
 use asp_store::calls::SqliteCalls;
 use asp_store::control::sql::SqlStore;
 use asp_store::control::{
-    self, Change, ControlStore, IssuerKeysRecord, MachineKeyRecord, Precondition, Side,
+    self, CertificateName, Change, ControlStore, IssuerKeysRecord, MachineCertificateRecord,
+    MachineKeyRecord, Precondition, Side,
 };
 use asp_store::ledger::{self, Budget};
 use asp_store::postgres::Postgres;
@@ -54,6 +55,17 @@ async fn full() -> TempDir {
         expires_at: 2,
     };
     control.add_machine_key(&change, &key).await.unwrap();
+    let certificate = MachineCertificateRecord {
+        id: "c".into(),
+        org: "acme".into(),
+        machine: "press".into(),
+        name: CertificateName::Uri("spiffe://example.org/press".into()),
+        groups: vec![],
+        scopes: vec![],
+        created_at: 1,
+        expires_at: 2,
+    };
+    control.put_machine_certificate(&change, &certificate).await.unwrap();
     let calls = Arc::new(SqliteCalls::open(&at("calls.db")).await.unwrap());
     ledger::suite::run(Arc::clone(&calls) as Arc<_>).await;
     records::suite::run(calls.as_ref()).await;

@@ -62,9 +62,10 @@ impl Edge {
         self.judgement(snapshot, env).found(admitted, caller)
     }
 
-    /// The refusal of a request that was passed on unjudged, and whose caller nobody could find.
-    pub fn unproved(&self, snapshot: &Snapshot, admitted: &Admitted, env: &Env) -> Reply {
-        self.judgement(snapshot, env).unproved(admitted)
+    /// The refusal of a request that was passed on unjudged, and whose caller nobody could find; `reason` says whether it
+    /// offered anything ([`Reason::TokenInvalid`]) or nothing ([`Reason::TokenMissing`]).
+    pub fn unproved(&self, snapshot: &Snapshot, admitted: &Admitted, reason: Reason, env: &Env) -> Reply {
+        self.judgement(snapshot, env).unproved(admitted, reason)
     }
 
     /// The refusal of a body longer than `Pending::max_body`.

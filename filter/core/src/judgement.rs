@@ -192,10 +192,10 @@ impl Judgement<'_> {
     }
 
     /// Refuses a request that was passed on unjudged, and whose caller nobody could find.
-    pub(crate) fn unproved(&self, admitted: &Admitted) -> Reply {
+    pub(crate) fn unproved(&self, admitted: &Admitted, reason: Reason) -> Reply {
         let voice = voice_of(admitted);
         match self.snapshot.server(&admitted.server) {
-            Some(server) => self.challenged(server, &voice, Reason::TokenInvalid),
+            Some(server) => self.challenged(server, &voice, reason),
             None => voice.refuse(Reason::UnknownServer),
         }
     }

@@ -94,7 +94,8 @@ impl Server {
     /// Whether it takes callers of this issuer.
     pub(crate) fn takes_from(&self, issuer: &str) -> bool {
         match issuer {
-            MACHINE_ISSUER => self.accepts.psk,
+            // Which of the two it was the gateway has judged.
+            MACHINE_ISSUER => self.accepts.psk || self.accepts.elsewhere,
             issuer => self.issuers.iter().any(|known| known == issuer),
         }
     }

@@ -1,6 +1,7 @@
 """The official Python SDK (mcp 2.x) as a client: client.py URL MODE TOOL ARGUMENTS.
 
-MODE is `legacy`, `auto` or a protocol version. The bearer token is in ASP_TOKEN; transport.py says how it gets there.
+MODE is `legacy`, `auto` or a protocol version. The bearer token is in ASP_TOKEN; transport.py says how it gets there. With
+ASP_CLIENT_CERT and ASP_CLIENT_KEY, files, the client shows that certificate and has no token.
 Lists the tools, calls TOOL with the JSON object ARGUMENTS and prints {"protocol", "tools", "result"} as one line of JSON.
 With ASP_BREAK the bridge is killed in the middle of a call before that, and the line has {"broken": how that call ended}
 too; the rest is done over a new bridge.
@@ -10,6 +11,7 @@ import asyncio
 import json
 import os
 import signal
+import ssl
 import sys
 
 import httpx2
@@ -44,9 +46,17 @@ async def broken(url, http, mode):
         return "failed"
 
 
+def proof():
+    """By what the HTTP client proves who it is."""
+    if "ASP_CLIENT_CERT" not in os.environ:
+        return {"headers": {"Authorization": f"Bearer {os.environ['ASP_TOKEN']}"}}
+    shows = ssl.create_default_context()
+    shows.load_cert_chain(os.environ["ASP_CLIENT_CERT"], os.environ["ASP_CLIENT_KEY"])
+    return {"verify": shows}
+
+
 async def main(url, mode, tool, arguments):
-    headers = {"Authorization": f"Bearer {os.environ['ASP_TOKEN']}"}
-    async with httpx2.AsyncClient(headers=headers, timeout=30) as http:
+    async with httpx2.AsyncClient(**proof(), timeout=30) as http:
         ended = {"broken": await broken(url, http, mode)} if "ASP_BREAK" in os.environ else {}
         async with Client(transport.to(url, http), mode=mode) as client:
             tools = await client.list_tools()

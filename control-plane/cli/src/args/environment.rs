@@ -6,6 +6,8 @@ Environment (port 0 takes a free one; ports.json in the state directory says whi
   ASP_PORT              Envoy, for clients [8080]
   ASP_ADMIN_PORT        admin API [8081]
   ASP_GATEWAY_PORT      gateway [8082]
+  ASP_GATEWAY_MTLS_PORT gateway, for Envoys that show a certificate, by which clients may show theirs; with
+                        ASP_PEER_CERT (docs/certificates.md) [none]
   ASP_XDS_PORT          xDS server [18000]
   ASP_ENVOY_ADMIN_PORT  Envoy's own admin port [9901]
   ASP_BIND              address of every listener [127.0.0.1]
@@ -37,7 +39,7 @@ Environment (port 0 takes a free one; ports.json in the state directory says whi
   ASP_UPSTREAMS         name=http(s)://host[:port],... private hosts that proxied specs may name
   ASP_REGISTRY          `public`: anybody may list the servers that are exposed to all, at /v0.1/servers [off; public with --dev]
   ASP_XDS_URL           the control plane, for a process with the gateway role alone
-  ASP_ADVERTISE         <ip>:<port> on which Envoy reaches this gateway [its listener]
+  ASP_ADVERTISE         <ip>:<port> on which Envoy reaches this gateway [its listener, of mutual TLS where it has one]
   ASP_POOL              the Envoy cluster this gateway belongs to [gateway]
   ASP_AUDIT_MAX_BYTES   what the audit log of calls may take on the disk; the oldest events go first, and all
                         after 30 days [1073741824]

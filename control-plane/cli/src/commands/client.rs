@@ -69,6 +69,10 @@ impl AdminClient {
         self.send(self.request(Method::POST, path).json(body)).await
     }
 
+    pub async fn delete(&self, path: &str) -> Result<Answer, Failure> {
+        self.send(self.request(Method::DELETE, path)).await
+    }
+
     /// Sends a file's bytes, `size` of them.
     pub async fn upload(&self, path: &str, file: tokio::fs::File, size: u64) -> Result<Answer, Failure> {
         let request = self

@@ -9,7 +9,8 @@ use anyhow::Context;
 use serde_json::{Value, json};
 
 use super::client::{AdminClient, api_path, block_on};
-use crate::args::{LimitsArgs, PolicyArgs, RevokeArgs};
+use crate::args::policy::PolicyArgs;
+use crate::args::{LimitsArgs, RevokeArgs};
 use crate::failure::Failure;
 use crate::print;
 use crate::settings::source::ProcessEnvironment;
@@ -19,7 +20,7 @@ pub fn policy(args: &PolicyArgs) -> Result<(), Failure> {
     let api = AdminClient::new(&ProcessEnvironment)?;
     let exposure = api_path(&["api", "policy", "orgs", &args.org, "exposure"]);
     let bindings = api_path(&["api", "policy", "orgs", &args.org, "bindings"]);
-    let change = change(args);
+    let change = change(args)?;
     block_on(async {
         if let Some((part, body)) = &change {
             let path = if *part == Part::Exposure { &exposure } else { &bindings };
@@ -39,26 +40,68 @@ enum Part {
     Bindings,
 }
 
-fn change(args: &PolicyArgs) -> Option<(Part, Value)> {
+fn change(args: &PolicyArgs) -> Result<Option<(Part, Value)>, Failure> {
     let server = args.expose.as_ref().or(args.hide.as_ref());
     let enabled = args.expose.is_some();
     if let Some(server) = server {
-        return Some((Part::Exposure, json!({ "server": server, "protocol": "mcp", "enabled": enabled })));
+        let body = json!({ "server": server, "protocol": "mcp", "enabled": enabled });
+        return Ok(Some((Part::Exposure, body)));
     }
-    let primitive = args.allow.as_ref().or(args.deny.as_ref())?;
-    let allowed = args.allow.is_some();
+    let Some(primitive) = args.allow.as_ref().or(args.deny.as_ref()).or(args.approval.as_ref()) else {
+        return Ok(None);
+    };
+    let (allowed, approval) = (args.deny.is_none(), args.approval.is_some());
     let (kind, target) = match (&args.user, &args.group, &args.wcit) {
         (Some(user), ..) => ("user", user.as_str()),
         (_, Some(group), _) => ("group", group.as_str()),
         (_, _, Some(token)) => ("wcit", token.as_str()),
         _ => ("user", "*"),
     };
+    let when = args.when.0.iter().map(|words| condition(words)).collect::<Result<Vec<_>, _>>()?;
     let binding = json!({
         "target": { "type": kind, "idOrPattern": target },
         "primitive": { "name": primitive, "protocol": "*" },
         "allowed": allowed,
+        "when": when,
+        "approval": approval,
+        "observe": args.observe,
+        "name": args.name.as_deref().unwrap_or_default(),
     });
-    Some((Part::Bindings, binding))
+    Ok(Some((Part::Bindings, binding)))
+}
+
+/// `POINTER TEST VALUE…` as the API has it.
+fn condition(words: &[String]) -> Result<Value, Failure> {
+    let bad = |fault: &str| Failure::bad("--when", format!("`{}`: {fault}", words.join(" ")));
+    let [pointer, test, values @ ..] = words else { return Err(bad("a pointer, a test and a value")) };
+    let value = match (test.as_str(), values) {
+        ("equals", [value]) => scalar(value),
+        ("in", values) => values.iter().map(|value| scalar(value)).collect(),
+        ("glob", [text]) => json!(text),
+        ("range", [range]) => ends(range).ok_or_else(|| bad("a range is MIN..MAX, MIN.. or ..MAX"))?,
+        ("equals" | "glob" | "range", _) => return Err(bad("this test has one value")),
+        _ => return Err(bad("the test must be equals, in, glob or range")),
+    };
+    Ok(json!({ "pointer": pointer, test: value }))
+}
+
+/// What reads as a JSON string, number, boolean or null is one; everything else is a text.
+fn scalar(text: &str) -> Value {
+    let read =
+        serde_json::from_str(text).ok().filter(|value: &Value| !value.is_array() && !value.is_object());
+    read.unwrap_or_else(|| json!(text))
+}
+
+fn ends(text: &str) -> Option<Value> {
+    let (min, max) = text.split_once("..")?;
+    let mut range = serde_json::Map::new();
+    for (name, end) in [("min", min), ("max", max)] {
+        if !end.is_empty() {
+            let number: serde_json::Number = serde_json::from_str(end).ok()?;
+            range.insert(name.to_owned(), number.into());
+        }
+    }
+    (!range.is_empty()).then_some(Value::Object(range))
 }
 
 /// Replaces an org's rate limits by a file's, or shows them.
@@ -137,15 +180,87 @@ mod tests {
             group: Some("ops".into()),
             ..PolicyArgs::default()
         };
-        let (part, body) = change(&deny).unwrap();
+        let (part, body) = change(&deny).unwrap().unwrap();
         assert_eq!(
             (part, &body["target"]["type"], &body["allowed"]),
             (Part::Bindings, &json!("group"), &json!(false))
         );
         let hide = PolicyArgs { org: "acme".into(), hide: Some("demo".into()), ..PolicyArgs::default() };
         let off = json!({ "server": "demo", "protocol": "mcp", "enabled": false });
-        assert_eq!(change(&hide), Some((Part::Exposure, off)));
-        assert_eq!(change(&PolicyArgs { org: "acme".into(), ..PolicyArgs::default() }), None, "shows");
+        assert_eq!(change(&hide).unwrap(), Some((Part::Exposure, off)));
+        let shows = PolicyArgs { org: "acme".into(), ..PolicyArgs::default() };
+        assert_eq!(change(&shows).unwrap(), None);
+    }
+
+    fn parsed(words: &[&str]) -> PolicyArgs {
+        #[derive(clap::Parser)]
+        struct Line {
+            #[command(flatten)]
+            args: PolicyArgs,
+        }
+        let line = ["asp", "acme"].iter().chain(words);
+        <Line as clap::Parser>::try_parse_from(line).unwrap().args
+    }
+
+    #[test]
+    fn each_condition_is_one_of_the_apis_with_its_own_values() {
+        let args = parsed(&[
+            "--deny",
+            "cc.pay",
+            "--when",
+            "/currency",
+            "in",
+            "USD",
+            "5",
+            "\"5\"",
+            "--when",
+            "/amount",
+            "range",
+            "-1.5..10",
+            "--when",
+            "/note",
+            "glob",
+            "*x*",
+            "--when",
+            "",
+            "equals",
+            "null",
+            "--name",
+            "large",
+            "--observe",
+        ]);
+        let (_, body) = change(&args).unwrap().unwrap();
+        let when = json!([
+            { "pointer": "/currency", "in": ["USD", 5, "5"] },
+            { "pointer": "/amount", "range": { "min": -1.5, "max": 10 } },
+            { "pointer": "/note", "glob": "*x*" },
+            { "pointer": "", "equals": null },
+        ]);
+        assert_eq!((&body["when"], &body["name"], &body["allowed"]), (&when, &json!("large"), &json!(false)));
+        assert_eq!((&body["observe"], &body["approval"]), (&json!(true), &json!(false)));
+        let (_, body) =
+            change(&parsed(&["--approval", "a", "--when", "/n", "range", "..3"])).unwrap().unwrap();
+        assert_eq!((&body["allowed"], &body["approval"]), (&json!(true), &json!(true)));
+        assert_eq!(body["when"], json!([{ "pointer": "/n", "range": { "max": 3 } }]));
+    }
+
+    #[test]
+    fn a_condition_that_makes_no_sense_is_bad_configuration() {
+        let of = |words: &[&str]| condition(&words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>());
+        for words in [
+            ["/a", "is", "1"].as_slice(),
+            &["/a", "equals", "1", "2"],
+            &["/a", "glob", "a", "b"],
+            &["/a", "range", "1"],
+            &["/a", "range", ".."],
+            &["/a", "range", "a..b"],
+            &["/a", "range", "1..2", "3..4"],
+            &["/a", "equals"],
+            &["/a"],
+        ] {
+            assert!(matches!(of(words), Err(Failure::Configuration(_))), "{words:?}");
+        }
+        assert_eq!(of(&["/a", "equals", "[1]"]).unwrap()["equals"], json!("[1]"), "an array is a text");
     }
 
     #[test]

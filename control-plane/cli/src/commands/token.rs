@@ -88,12 +88,13 @@ fn public_url(issuer: &DevIssuer, environment: &dyn Environment) -> String {
     })
 }
 
-/// `30s`, `15m` or `1h`; a bare number is seconds.
-fn parse_ttl(text: &str) -> Option<Duration> {
+/// `30s`, `15m`, `1h` or `30d`; a bare number is seconds.
+pub(super) fn parse_ttl(text: &str) -> Option<Duration> {
     let (number, unit) = match text.char_indices().last() {
         Some((at, 's')) => (text.get(..at)?, 1),
         Some((at, 'm')) => (text.get(..at)?, 60),
         Some((at, 'h')) => (text.get(..at)?, 3_600),
+        Some((at, 'd')) => (text.get(..at)?, 86_400),
         _ => (text, 1),
     };
     let number: u32 = number.parse().ok()?;

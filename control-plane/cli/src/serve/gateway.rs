@@ -11,13 +11,14 @@ use asp_gateway::gateway::{Gateway, Stores};
 use asp_gateway::inspection::Inspections;
 use asp_gateway::issuers::IssuerDeps;
 use asp_gateway::issuers::fresh_keys::AskControl;
+use asp_peer::Role;
 use asp_platform::secret::Secret;
 use asp_store::blobs::DiskBlobs;
 use async_trait::async_trait;
 use secrecy::{SecretSlice, SecretString};
-use tokio::net::TcpListener;
 use tokio_util::task::TaskTracker;
 
+use super::ports::GatewayListeners;
 use super::{Process, ports, runtimes, stores};
 use crate::settings::Settings;
 use crate::state_dir;
@@ -32,7 +33,7 @@ const SEAL_KEY: usize = 32;
 /// Starts the gateway role; returns when it is listening.
 pub(super) async fn start(
     process: &Process,
-    listener: TcpListener,
+    listeners: GatewayListeners,
     (calls, stores): (stores::Calls, &stores::Stores),
     drains: &TaskTracker,
 ) -> anyhow::Result<Arc<Gateway>> {
@@ -88,13 +89,26 @@ pub(super) async fn start(
         // The listeners have drained by now: what still runs waits for nobody.
         ending.stop().await;
     });
-    drains.spawn(listen::serve(
-        listener,
-        asp_gateway::http::router(gateway.clone()),
-        process.stop.clone(),
-        process.grace(),
-    ));
+    serve(process, listeners, &gateway, drains)?;
     Ok(gateway)
+}
+
+/// Clients and health checks come in clear, which something else protects; Envoys that show a certificate may tell of their
+/// clients' certificates.
+fn serve(
+    process: &Process,
+    listeners: GatewayListeners,
+    gateway: &Arc<Gateway>,
+    drains: &TaskTracker,
+) -> anyhow::Result<()> {
+    let router = asp_gateway::http::router(Arc::clone(gateway));
+    let (stop, grace) = (&process.stop, process.grace());
+    drains.spawn(listen::serve(listeners.plain, router.clone(), stop.clone(), grace));
+    if let Some(listener) = listeners.mtls {
+        let peer = process.peer.clone().context("a gateway with mutual TLS has a certificate")?;
+        drains.spawn(listen::serve_proved(listener, router, (peer, &[Role::Envoy]), stop.clone(), grace));
+    }
+    Ok(())
 }
 
 async fn open_artifacts(settings: &Settings) -> anyhow::Result<Arc<DiskBlobs>> {
@@ -106,7 +120,11 @@ async fn open_artifacts(settings: &Settings) -> anyhow::Result<Arc<DiskBlobs>> {
 /// Where this gateway gets its snapshots, and how it names itself there.
 fn target(process: &Process) -> anyhow::Result<Target> {
     let settings = &process.settings;
-    let local = ports::local(settings.listen.gateway, process.ports.gateway);
+    let port = match process.ports.gateway_mtls {
+        0 => process.ports.gateway,
+        mtls => mtls,
+    };
+    let local = ports::local(settings.listen.gateway, port);
     let xds_url = match &settings.gateway.xds_url {
         Some(url) => url.clone(),
         None => {

@@ -19,6 +19,8 @@ pub(super) struct Ports {
     pub(super) edge: u16,
     pub(super) admin: u16,
     pub(super) gateway: u16,
+    /// The gateway's for Envoys with a certificate; 0 where it has none.
+    pub(super) gateway_mtls: u16,
     pub(super) xds: u16,
     pub(super) envoy_admin: u16,
     /// The sample MCP server's; 0 without `--stack`.
@@ -30,10 +32,15 @@ pub(super) struct ControlListeners {
     pub(super) xds: TcpListener,
 }
 
+pub(super) struct GatewayListeners {
+    pub(super) plain: TcpListener,
+    pub(super) mtls: Option<TcpListener>,
+}
+
 #[derive(Default)]
 pub(super) struct Listeners {
     pub(super) control: Option<ControlListeners>,
-    pub(super) gateway: Option<TcpListener>,
+    pub(super) gateway: Option<GatewayListeners>,
     /// The ports that children were given, held as long as this is.
     _held: Vec<TcpSocket>,
 }
@@ -41,7 +48,8 @@ pub(super) struct Listeners {
 /// Binds every listener of the process's roles. The ports of Envoy and the sample server are only chosen here.
 pub(super) async fn bind(settings: &Settings) -> anyhow::Result<(Ports, Listeners)> {
     let listen = &settings.listen;
-    let mut ports = Ports { edge: 0, envoy_admin: 0, everything: 0, admin: 0, gateway: 0, xds: 0 };
+    let mut ports =
+        Ports { edge: 0, envoy_admin: 0, everything: 0, admin: 0, gateway: 0, gateway_mtls: 0, xds: 0 };
     let mut listeners = Listeners::default();
     let held = &mut listeners._held;
     if let Some(stack) = &settings.stack {
@@ -59,9 +67,15 @@ pub(super) async fn bind(settings: &Settings) -> anyhow::Result<(Ports, Listener
     }
     if settings.roles.gateway {
         let bound = listen::bind(listen.gateway, listen.gateway_port, "gateway").await;
-        let (gateway, address) = bound.map_err(|error| way_out(error, settings))?;
+        let (plain, address) = bound.map_err(|error| way_out(error, settings))?;
         ports.gateway = address.port();
-        listeners.gateway = Some(gateway);
+        let mut mtls = None;
+        if let Some(port) = listen.gateway_mtls_port {
+            let (listener, address) = listen::bind(listen.gateway, port, "gateway's mutual TLS").await?;
+            ports.gateway_mtls = address.port();
+            mtls = Some(listener);
+        }
+        listeners.gateway = Some(GatewayListeners { plain, mtls });
     }
     if settings.is_direct() {
         ports.edge = ports.gateway;

@@ -7,6 +7,7 @@ use super::source::Reader;
 pub const ENV_PORT: &str = "ASP_PORT";
 pub const ENV_ADMIN_PORT: &str = "ASP_ADMIN_PORT";
 pub const ENV_GATEWAY_PORT: &str = "ASP_GATEWAY_PORT";
+pub const ENV_GATEWAY_MTLS_PORT: &str = "ASP_GATEWAY_MTLS_PORT";
 pub const ENV_XDS_PORT: &str = "ASP_XDS_PORT";
 pub const ENV_ENVOY_ADMIN_PORT: &str = "ASP_ENVOY_ADMIN_PORT";
 pub const ENV_BIND: &str = "ASP_BIND";
@@ -32,6 +33,8 @@ pub struct Listen {
     pub edge_port: u16,
     pub admin_port: u16,
     pub gateway_port: u16,
+    /// Where Envoys reach the gateway by mutual TLS; `None`: nowhere.
+    pub gateway_mtls_port: Option<u16>,
     pub xds_port: u16,
     pub envoy_admin_port: u16,
 }
@@ -53,9 +56,15 @@ pub(super) fn read(reader: &mut Reader<'_>, bind_flag: Option<&str>) -> Listen {
         edge_port: reader.number(ENV_PORT, DEFAULT_PORT, any.clone()),
         admin_port: reader.number(ENV_ADMIN_PORT, DEFAULT_ADMIN_PORT, any.clone()),
         gateway_port: reader.number(ENV_GATEWAY_PORT, DEFAULT_GATEWAY_PORT, any.clone()),
+        gateway_mtls_port: mtls_port(reader),
         xds_port: reader.number(ENV_XDS_PORT, DEFAULT_XDS_PORT, any.clone()),
         envoy_admin_port: reader.number(ENV_ENVOY_ADMIN_PORT, DEFAULT_ENVOY_ADMIN_PORT, any),
     }
+}
+
+fn mtls_port(reader: &mut Reader<'_>) -> Option<u16> {
+    reader.optional(ENV_GATEWAY_MTLS_PORT)?;
+    Some(reader.number(ENV_GATEWAY_MTLS_PORT, 0, 0..=u16::MAX))
 }
 
 fn address(reader: &mut Reader<'_>, name: &str, text: Option<String>) -> Option<IpAddr> {

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
 
 use super::gateway::{ENV_ADVERTISE, ENV_SEAL_KEY, ENV_XDS_URL};
-use super::listen::{ENV_ADMIN_BIND, ENV_GATEWAY_BIND, ENV_PORT, ENV_XDS_BIND, ENV_XDS_PORT};
+use super::listen::{
+    ENV_ADMIN_BIND, ENV_GATEWAY_BIND, ENV_GATEWAY_MTLS_PORT, ENV_PORT, ENV_XDS_BIND, ENV_XDS_PORT,
+};
 use super::runtimes::ENV_RUNTIMES;
 use super::stack::ENV_ENVOY_BIN;
 use super::tls::{ENV_PEER_CA, ENV_PEER_CERT, ENV_PEER_KEY, ENV_PEER_PLAINTEXT, ENV_TLS_CERT, ENV_TLS_KEY};
@@ -230,5 +232,26 @@ fn runtimes_are_given_by_language() {
         "python=https://runtime:1",
     ] {
         assert!(read(bad).is_err(), "{bad}");
+    }
+}
+
+#[test]
+fn a_gateways_door_for_envoys_needs_a_certificate_and_the_role() {
+    let peer = [(ENV_PEER_CERT, "cert.pem"), (ENV_PEER_KEY, "key.pem"), (ENV_PEER_CA, "ca.pem")];
+    let with = |port: &'static str, peer: &[(&'static str, &'static str)]| {
+        BTreeMap::from_iter([(ENV_GATEWAY_MTLS_PORT, port)].into_iter().chain(peer.iter().copied()))
+    };
+    let settings = Settings::read(&dev(), &with("8083", &peer)).unwrap();
+    assert_eq!(settings.listen.gateway_mtls_port, Some(8083));
+    assert_eq!(Settings::read(&dev(), &BTreeMap::new()).unwrap().listen.gateway_mtls_port, None);
+    let control = ServeArgs { roles: Some("control".into()), ..dev() };
+    for (args, environment, named) in [
+        (dev(), with("8083", &[]), ENV_PEER_CERT),
+        (dev(), with("many", &peer), ENV_GATEWAY_MTLS_PORT),
+        (control, with("8083", &peer), ENV_GATEWAY_MTLS_PORT),
+        (ServeArgs { stack: true, ..dev() }, with("8083", &peer), ENV_GATEWAY_MTLS_PORT),
+    ] {
+        let faults = Settings::read(&args, &environment).unwrap_err();
+        assert!(faults.iter().any(|fault| fault.name == named), "{faults:?}");
     }
 }

@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use asp_control::issuers;
 
 use super::gateway::{ENV_SEAL_KEY, ENV_XDS_URL};
-use super::listen::{ENV_ADMIN_BIND, ENV_GATEWAY_BIND, ENV_XDS_BIND, Listen};
+use super::listen::{ENV_ADMIN_BIND, ENV_GATEWAY_BIND, ENV_GATEWAY_MTLS_PORT, ENV_XDS_BIND, Listen};
 use super::runtimes::RuntimeAddress;
 use super::source::Reader;
 use super::tls::ENV_PEER_CERT;
@@ -48,6 +48,9 @@ impl Settings {
         if self.gateway.runtimes.iter().any(by_tls) && self.peer.is_none() {
             reader.fault(ENV_PEER_CERT, "is required with ASP_PEER_KEY and ASP_PEER_CA for an https runtime");
         }
+        if self.listen.gateway_mtls_port.is_some() {
+            self.check_mtls_port(reader, args);
+        }
         self.check_exposure(reader);
         for fault in self.issuers.iter().flat_map(|path| issuers::faults(path, self.dev)) {
             reader.fault(ENV_ISSUERS, fault);
@@ -70,6 +73,21 @@ impl Settings {
             if address != bind && wrong(address) {
                 reader.fault(name, message);
             }
+        }
+    }
+
+    /// Envoys that prove themselves to a gateway, and a gateway that proves itself to them.
+    fn check_mtls_port(&self, reader: &mut Reader<'_>, args: &ServeArgs) {
+        if self.peer.is_none() {
+            let message =
+                format!("is required with {ENV_GATEWAY_MTLS_PORT}, and ASP_PEER_KEY and ASP_PEER_CA");
+            reader.fault(ENV_PEER_CERT, message);
+        }
+        if !self.roles.gateway {
+            reader.fault(ENV_GATEWAY_MTLS_PORT, "needs the gateway role");
+        }
+        if args.stack {
+            reader.fault(ENV_GATEWAY_MTLS_PORT, "is not for --stack, whose Envoy has no certificate");
         }
     }
 

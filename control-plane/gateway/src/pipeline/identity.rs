@@ -19,7 +19,7 @@ pub fn identify(admitted: &Admitted, server: &VirtualServer) -> Result<Arc<Calle
     if !admitted.unjudged && server.accepts(AuthScheme::None) {
         return Ok(Arc::new(anonymous()));
     }
-    // Nobody was found by an opaque token or a machine's key (`http::proof`); client certificates have no verifier.
+    // Nobody was found by an opaque token, or a machine's key or certificate (`http::proof`).
     Err(Reason::TokenInvalid)
 }
 

@@ -123,6 +123,8 @@ pub(crate) fn snapshot() -> GatewaySnapshot {
 #[derive(Clone)]
 pub(crate) struct Fixture {
     pub gateway: Arc<Gateway>,
+    /// Who has proved itself on the connection, as the listener knows.
+    pub peer: Option<asp_peer::Identity>,
     pub audit: Arc<MemoryAudit>,
     pub active: Arc<MemoryRecords>,
     pub ledger: Arc<MemoryLedger>,
@@ -196,7 +198,7 @@ impl Parts {
         })
         .unwrap();
         gateway.apply(self.snapshot).unwrap();
-        Fixture { gateway, audit: self.audit, active: self.active, ledger: self.ledger }
+        Fixture { gateway, peer: None, audit: self.audit, active: self.active, ledger: self.ledger }
     }
 }
 
@@ -370,6 +372,9 @@ impl Fixture {
         let mut request = Request::builder().method(method).uri(path).header("host", "mcp.example.com");
         for (name, value) in headers {
             request = request.header(*name, *value);
+        }
+        if let Some(peer) = &self.peer {
+            request = request.extension(peer.clone());
         }
         asp_gateway::http::router(self.gateway.clone()).oneshot(request.body(body).unwrap()).await.unwrap()
     }

@@ -7,9 +7,6 @@ use crate::spec::{Kind, Mode, Mutation, Scheme, Spec};
 pub(super) fn check(spec: &Spec, findings: &mut Findings<'_>) {
     check_hints(spec, findings);
     check_capabilities(spec, findings);
-    if let Some(auth) = &spec.security.auth {
-        super::check_served(auth.scheme, "/security/auth/type", findings);
-    }
     if let Some(auth) = &spec.security.auth
         && auth.scheme == Scheme::None
         && !auth.scopes.is_empty()

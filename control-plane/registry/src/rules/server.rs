@@ -55,9 +55,6 @@ fn check_protocols(file: &ServerFile, findings: &mut Findings<'_>) {
 
 fn check_auth(file: &ServerFile, findings: &mut Findings<'_>) {
     let auth = &file.auth;
-    for (index, scheme) in auth.schemes.iter().enumerate() {
-        super::check_served(*scheme, &format!("/auth/schemes/{index}"), findings);
-    }
     let has = |scheme| auth.schemes.contains(&scheme);
     if has(Scheme::None) && auth.schemes.len() > 1 {
         let message = "`none` beside another scheme lets every caller choose to be nobody";

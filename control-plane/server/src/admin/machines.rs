@@ -143,35 +143,8 @@ pub async fn delete(
 /// The key, and what is kept of it.
 fn make(org: &str, body: NewKey, now_ms: u64) -> Result<(MachineKeyRecord, Secret), Problem> {
     let NewKey { machine, groups, scopes, ttl_seconds } = body;
-    for name in std::iter::once(&machine).chain(&groups) {
-        if let Some(fault) = names::fault(name) {
-            let shown: String = name.chars().take(64).collect();
-            return Err(Problem::params(format!("machine and groups: `{}` {fault}", shown.escape_debug())));
-        }
-    }
-    // RFC 6749 section 3.3.
-    let is_scope = |scope: &String| {
-        (1..=MAX_SCOPE).contains(&scope.len())
-            && scope.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'"' && byte != b'\\')
-    };
-    if !scopes.iter().all(is_scope) {
-        return Err(Problem::params(
-            "scopes: visible ASCII without quotes and backslashes, at most 128 each",
-        ));
-    }
-    if groups.len() > MAX_LISTED || scopes.len() > MAX_LISTED {
-        return Err(Problem::params(format!("groups and scopes: at most {MAX_LISTED} each")));
-    }
-    let ttl = ttl_seconds.unwrap_or(TTL_SECONDS);
-    if !(MIN_TTL_SECONDS..=MAX_TTL_SECONDS).contains(&ttl) {
-        return Err(Problem::params(format!("ttlSeconds: {MIN_TTL_SECONDS} to {MAX_TTL_SECONDS}")));
-    }
-    let texts = [org, &machine].into_iter().chain(groups.iter().chain(&scopes).map(String::as_str));
-    if texts.map(str::len).sum::<usize>() > MAX_MACHINE_KEY_BYTES {
-        let detail =
-            format!("org, machine, groups and scopes: at most {MAX_MACHINE_KEY_BYTES} bytes together");
-        return Err(Problem::params(detail));
-    }
+    let terms = Terms { org, machine: &machine, groups: &groups, scopes: &scopes, ttl_seconds };
+    let lives_ms = terms.check(0)?;
     let id = random_hex::<KEY_ID_BYTES>();
     let key = Secret::new(format!("{KEY_PREFIX}{id}_{}", Secret::random().expose()));
     let hash = Sha256::digest(key.expose()).iter().map(|byte| format!("{byte:02x}")).collect();
@@ -183,7 +156,59 @@ fn make(org: &str, body: NewKey, now_ms: u64) -> Result<(MachineKeyRecord, Secre
         groups,
         scopes,
         created_at: now_ms,
-        expires_at: now_ms.saturating_add(ttl.saturating_mul(1_000)),
+        expires_at: now_ms.saturating_add(lives_ms),
     };
     Ok((record, key))
+}
+
+/// For whom and how long a key or a certificate of a machine is good.
+pub(super) struct Terms<'a> {
+    pub(super) org: &'a str,
+    pub(super) machine: &'a str,
+    pub(super) groups: &'a [String],
+    pub(super) scopes: &'a [String],
+    pub(super) ttl_seconds: Option<u64>,
+}
+
+impl Terms<'_> {
+    /// How long it lives, in milliseconds; `more` bytes come with it.
+    pub(super) fn check(&self, more: usize) -> Result<u64, Problem> {
+        let &Terms { org, machine, groups, scopes, ttl_seconds } = self;
+        for name in std::iter::once(machine).chain(groups.iter().map(String::as_str)) {
+            if let Some(fault) = names::fault(name) {
+                let shown: String = name.chars().take(64).collect();
+                return Err(Problem::params(format!(
+                    "machine and groups: `{}` {fault}",
+                    shown.escape_debug()
+                )));
+            }
+        }
+        // RFC 6749 section 3.3.
+        let is_scope = |scope: &String| {
+            (1..=MAX_SCOPE).contains(&scope.len())
+                && scope.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'"' && byte != b'\\')
+        };
+        if !scopes.iter().all(is_scope) {
+            return Err(Problem::params(
+                "scopes: visible ASCII without quotes and backslashes, at most 128 each",
+            ));
+        }
+        if groups.len() > MAX_LISTED || scopes.len() > MAX_LISTED {
+            return Err(Problem::params(format!("groups and scopes: at most {MAX_LISTED} each")));
+        }
+        let ttl = ttl_seconds.unwrap_or(TTL_SECONDS);
+        if !(MIN_TTL_SECONDS..=MAX_TTL_SECONDS).contains(&ttl) {
+            return Err(Problem::params(format!("ttlSeconds: {MIN_TTL_SECONDS} to {MAX_TTL_SECONDS}")));
+        }
+        let texts = [org, machine].into_iter().chain(groups.iter().chain(scopes).map(String::as_str));
+        if texts.map(str::len).sum::<usize>() + more > MAX_MACHINE_KEY_BYTES {
+            let what = if more > 0 {
+                "org, machine, uri, groups and scopes"
+            } else {
+                "org, machine, groups and scopes"
+            };
+            return Err(Problem::params(format!("{what}: at most {MAX_MACHINE_KEY_BYTES} bytes together")));
+        }
+        Ok(ttl.saturating_mul(1_000))
+    }
 }

@@ -8,8 +8,8 @@ use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
 use utoipa::openapi::{Content, Ref, RefOr, ResponseBuilder};
 
 use super::{
-    artifacts, calls, explain, issuers, machines, policy, primitives, problem, ratelimits, registry,
-    revocations, runtimes, status, versions,
+    artifacts, calls, certificates, explain, issuers, machines, policy, primitives, problem, ratelimits,
+    registry, revocations, runtimes, status, versions,
 };
 
 #[derive(OpenApi)]
@@ -48,6 +48,9 @@ use super::{
         machines::add,
         machines::list,
         machines::delete,
+        certificates::register,
+        certificates::list,
+        certificates::delete,
         revocations::add,
         revocations::list,
         revocations::get,

@@ -36,6 +36,7 @@ pub enum Code {
     DigestMismatch,
     ArtifactInUse,
     IssuerInUse,
+    CertificateInUse,
     IssuerGiven,
     BreakingChange,
     PreconditionFailed,
@@ -65,6 +66,7 @@ impl Code {
             Code::DigestMismatch => "digest_mismatch",
             Code::ArtifactInUse => "artifact_in_use",
             Code::IssuerInUse => "issuer_in_use",
+            Code::CertificateInUse => "certificate_in_use",
             Code::IssuerGiven => "issuer_given",
             Code::BreakingChange => "breaking_change",
             Code::PreconditionFailed => "precondition_failed",
@@ -91,6 +93,7 @@ impl Code {
             Code::LimitReached
             | Code::ArtifactInUse
             | Code::IssuerInUse
+            | Code::CertificateInUse
             | Code::IssuerGiven
             | Code::BreakingChange => StatusCode::CONFLICT,
             Code::TooManyRequests => StatusCode::TOO_MANY_REQUESTS,
@@ -118,6 +121,7 @@ impl Code {
             Code::DigestMismatch => "the body has another digest than the path says",
             Code::ArtifactInUse => "the artifact is in use",
             Code::IssuerInUse => "servers accept the issuer's tokens",
+            Code::CertificateInUse => "the certificate is registered for another machine",
             Code::IssuerGiven => "the issuer is given by the operator's file",
             Code::BreakingChange => "the change breaks callers without a new major version",
             Code::PreconditionFailed => "the resource has changed since",
@@ -210,6 +214,7 @@ impl From<StoreError> for Problem {
                 Problem::new(Code::PreconditionFailed, "other servers changed meanwhile: send it again")
             }
             StoreError::Full { .. } => Problem::new(Code::LimitReached, error.to_string()),
+            StoreError::Taken { .. } => Problem::new(Code::CertificateInUse, error.to_string()),
             StoreError::Backend(fault) => {
                 tracing::error!(
                     %fault,

@@ -3,6 +3,7 @@
 mod access;
 mod arbitrary;
 mod artifacts;
+mod certificates;
 mod hostile_issuers;
 mod identity;
 mod issuer_outage;

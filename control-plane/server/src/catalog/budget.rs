@@ -17,7 +17,7 @@ pub const SERVERS: Whole = Whole { what: "servers and their primitives", bytes: 
 pub const EDGE_SERVERS: Whole = Whole { what: "servers at the edge", bytes: 256 * KIB };
 /// The issuers with their keys.
 pub const ISSUERS: usize = crate::issuers::faults::ISSUERS_BYTES;
-/// The keys of machines, which gateways have.
+/// The keys and certificates of machines, which gateways have.
 pub const MACHINE_KEYS: usize = asp_store::control::MAX_MACHINE_KEYS * KIB;
 /// Left free in a gateway snapshot: upstreams, digests, framing.
 pub const SLACK: usize = MIB;

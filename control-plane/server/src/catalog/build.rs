@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use anyhow::Context as _;
-use asp_proto::snapshot::{EdgeSnapshot, GatewaySnapshot, MachineKey};
+use asp_proto::snapshot::{EdgeSnapshot, GatewaySnapshot, MachineCertificate, MachineKey};
 use asp_registry::{CompiledServer, Inputs};
 use asp_snapshot::Snapshot;
 use asp_store::control::ControlState;
@@ -83,6 +83,7 @@ impl Builder<'_> {
         let mut faults: Vec<Fault> = self.revoked.unknown.iter().map(|id| unknown_revocation(id)).collect();
         let policy = self.policy(refused, &mut faults);
         let machine_keys = self.machine_keys(&mut faults);
+        let machine_certificates = self.machine_certificates(&mut faults);
         let snapshot = asp_registry::assemble(Inputs {
             revision: self.state.revision,
             servers: self.servers.clone(),
@@ -90,6 +91,7 @@ impl Builder<'_> {
             bindings: policy.bindings,
             observed_bindings: policy.observed,
             machine_keys,
+            machine_certificates,
             limits: policy.limits,
             revoked: self.revoked.tokens.clone(),
             revoked_before: self.revoked.before.clone(),
@@ -125,6 +127,25 @@ impl Builder<'_> {
             }
         }
         keys
+    }
+
+    /// The certificates whose registration has not ended; likewise.
+    fn machine_certificates(&self, faults: &mut Vec<Fault>) -> Vec<MachineCertificate> {
+        let now = clock::now_ms();
+        let mut certificates = Vec::new();
+        for record in self.state.machine_certificates.iter().filter(|record| record.expires_at > now) {
+            match policy::machine_certificate(record) {
+                Ok(certificate) => certificates.push(certificate),
+                Err(error) => faults.push(Fault {
+                    part: Part::Org,
+                    name: record.org.clone(),
+                    fault: error.to_string(),
+                    in_force: "the certificate opens nothing",
+                    way_out: "delete the certificate, and register it anew",
+                }),
+            }
+        }
+        certificates
     }
 
     /// The policies of all orgs that fit, the small ones first.

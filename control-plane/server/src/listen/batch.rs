@@ -27,16 +27,21 @@ const KEPT: usize = 4 * 1024;
 const ROUNDS: usize = 4;
 
 /// A connection's stream as the HTTP library sees it, and what sends its batches.
-pub(super) fn batched(stream: TcpStream) -> (Stream, Batches) {
+pub(super) fn batched(stream: TcpStream) -> (Stream<OwnedReadHalf, OwnedWriteHalf>, Batches<OwnedWriteHalf>) {
     let (read, write) = stream.into_split();
+    batched_halves(read, write)
+}
+
+/// The same of a stream that was taken apart.
+pub(super) fn batched_halves<R, W>(read: R, write: W) -> (Stream<R, W>, Batches<W>) {
     let waiting = Waiting { write, bytes: Vec::new(), sent: 0, sent_in_all: 0, broken: None };
     let waiting = Arc::new(Mutex::new(waiting));
     (Stream { read, waiting: Arc::clone(&waiting) }, Batches(waiting))
 }
 
 /// The bytes that wait.
-struct Waiting {
-    write: OwnedWriteHalf,
+struct Waiting<W> {
+    write: W,
     bytes: Vec<u8>,
     /// How many of them were sent.
     sent: usize,
@@ -46,7 +51,7 @@ struct Waiting {
     broken: Option<io::ErrorKind>,
 }
 
-impl Waiting {
+impl<W: AsyncWrite + Unpin> Waiting<W> {
     /// Sends what waits.
     fn poll_send(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         while let Some(rest) = self.bytes.get(self.sent..).filter(|rest| !rest.is_empty()) {
@@ -72,7 +77,10 @@ impl Waiting {
         self.bytes.clear();
         self.bytes.shrink_to(KEPT);
         self.sent = 0;
-        Poll::Ready(Ok(()))
+        // TLS may hold what the socket has no room for.
+        let flushed = ready!(Pin::new(&mut self.write).poll_flush(context));
+        self.broken = flushed.as_ref().err().map(io::Error::kind);
+        Poll::Ready(flushed)
     }
 
     /// Makes room for more, and says for how much.
@@ -85,12 +93,12 @@ impl Waiting {
 }
 
 /// The stream: what is written waits for the end of the turn.
-pub(super) struct Stream {
-    read: OwnedReadHalf,
-    waiting: Arc<Mutex<Waiting>>,
+pub(super) struct Stream<R, W> {
+    read: R,
+    waiting: Arc<Mutex<Waiting<W>>>,
 }
 
-impl AsyncRead for Stream {
+impl<R: AsyncRead + Unpin, W: Unpin> AsyncRead for Stream<R, W> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -100,7 +108,7 @@ impl AsyncRead for Stream {
     }
 }
 
-impl AsyncWrite for Stream {
+impl<R: Unpin, W: AsyncWrite + Unpin> AsyncWrite for Stream<R, W> {
     fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let mut waiting = self.waiting.lock();
         let room = ready!(waiting.poll_room(context))?;
@@ -142,7 +150,7 @@ impl AsyncWrite for Stream {
 }
 
 /// Sends what a connection has written.
-pub(super) struct Batches(Arc<Mutex<Waiting>>);
+pub(super) struct Batches<W>(Arc<Mutex<Waiting<W>>>);
 
 /// The peer read nothing of what waits for it for as long as it may.
 #[derive(Debug, PartialEq, Eq)]
@@ -150,7 +158,7 @@ pub(super) struct Unread;
 
 /// A connection's socket.
 #[derive(Clone)]
-pub(super) struct Socket(Arc<Mutex<Waiting>>);
+pub(super) struct Socket(Arc<Mutex<Waiting<OwnedWriteHalf>>>);
 
 impl Socket {
     /// The kernel keeps no more than that for a peer that does not read, and tells of each part that one which reads
@@ -163,11 +171,13 @@ impl Socket {
     }
 }
 
-impl Batches {
+impl Batches<OwnedWriteHalf> {
     pub(super) fn socket(&self) -> Socket {
         Socket(Arc::clone(&self.0))
     }
+}
 
+impl<W: AsyncWrite + Unpin> Batches<W> {
     /// Runs `connection`, whose stream this belongs to, and sends what it wrote at the end of each of its turns; for as
     /// long as the peer does not read nothing for `longest`.
     pub(super) async fn of<C: Future>(self, connection: C, longest: Duration) -> Result<C::Output, Unread> {
@@ -396,7 +406,7 @@ mod tests {
     #[tokio::test]
     async fn a_peer_that_reads_nothing_is_given_up_and_one_that_reads_slowly_is_not() {
         let longest = Duration::from_secs(2);
-        let endless = |mut stream: Stream| async move {
+        let endless = |mut stream: Stream<OwnedReadHalf, OwnedWriteHalf>| async move {
             loop {
                 stream.write_all(&[b'x'; 8 << 10]).await.unwrap();
             }

@@ -1,3 +1,5 @@
+mod proved;
+
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use axum::routing::get;

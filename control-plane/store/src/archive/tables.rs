@@ -115,7 +115,7 @@ impl Table {
 }
 
 /// Every table of an archive, in its order.
-pub(super) const TABLES: [Table; 15] = [
+pub(super) const TABLES: [Table; 16] = [
     Table {
         seeded: true,
         ..control("control_revision", 1, &[column("id", Integer), column("revision", Integer)])
@@ -223,6 +223,21 @@ pub(super) const TABLES: [Table; 15] = [
             column("org", Text),
             column("machine", Text),
             column("hash", Text),
+            column("groups", Text),
+            column("scopes", Text),
+            column("created_at", Integer),
+            column("expires_at", Integer),
+        ],
+    ),
+    control(
+        "machine_certificates",
+        1,
+        &[
+            column("id", Text),
+            column("org", Text),
+            column("machine", Text),
+            column("kind", Text),
+            column("name", Text),
             column("groups", Text),
             column("scopes", Text),
             column("created_at", Integer),

@@ -7,6 +7,7 @@
 //! one picture.
 
 mod audit;
+mod certificates;
 mod detail;
 mod issuers;
 mod machines;
@@ -24,8 +25,9 @@ use sqlx::{Any, AnyPool, ConnectOptions, Executor, Row, Transaction};
 
 use crate::control::{
     AuditQuery, AuditRecord, BindingRecord, Change, ControlState, ControlStore, ExposureRecord,
-    IssuerKeysRecord, IssuerRecord, LimitRecord, MachineKeyRecord, Note, Precondition, RevocationRecord,
-    ServerRecord, ServerVersion, Side, SourceFile, StoreError, Versioned, Written,
+    IssuerKeysRecord, IssuerRecord, LimitRecord, MachineCertificateRecord, MachineKeyRecord, Note,
+    Precondition, RevocationRecord, ServerRecord, ServerVersion, Side, SourceFile, StoreError, Versioned,
+    Written,
 };
 use crate::migrations::{Numbered, migrator};
 use crate::private;
@@ -40,12 +42,13 @@ const SNAPSHOT: &str = "BEGIN";
 const SNAPSHOT_OF_POSTGRES: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
 
 /// The migrations, oldest first. A published one is never edited.
-pub(crate) const MIGRATIONS: [Numbered; 6] = [
+pub(crate) const MIGRATIONS: [Numbered; 7] = [
     (1, "control", include_str!("../../migrations/0001_control.sql")),
     (2, "revocations of the platform", include_str!("../../migrations/0002_revocations_of_the_platform.sql")),
     (3, "issuers", include_str!("../../migrations/0003_issuers.sql")),
     (4, "rules", include_str!("../../migrations/0004_rules.sql")),
     (5, "machine keys", include_str!("../../migrations/0005_machine_keys.sql")),
+    (6, "machine certificates", include_str!("../../migrations/0006_machine_certificates.sql")),
     (7, "server versions", include_str!("../../migrations/0007_server_versions.sql")),
 ];
 
@@ -244,6 +247,7 @@ impl ControlStore for SqlStore {
             issuers: issuers::all(&mut *tx).await?,
             issuer_keys: issuers::all_keys(&mut *tx).await?,
             machine_keys: machines::all(&mut *tx).await?,
+            machine_certificates: certificates::all(&mut *tx).await?,
         })
     }
 
@@ -336,6 +340,27 @@ impl ControlStore for SqlStore {
 
     async fn delete_machine_key(&self, change: &Change, org: &str, id: &str) -> Result<Written, StoreError> {
         machines::delete(self, change, org, id).await
+    }
+
+    async fn machine_certificates(&self, org: &str) -> Result<Vec<MachineCertificateRecord>, StoreError> {
+        certificates::of_org(self, org).await
+    }
+
+    async fn put_machine_certificate(
+        &self,
+        change: &Change,
+        record: &MachineCertificateRecord,
+    ) -> Result<(String, Written), StoreError> {
+        certificates::put(self, change, record).await
+    }
+
+    async fn delete_machine_certificate(
+        &self,
+        change: &Change,
+        org: &str,
+        id: &str,
+    ) -> Result<Written, StoreError> {
+        certificates::delete(self, change, org, id).await
     }
 
     async fn issuers(&self) -> Result<Vec<IssuerRecord>, StoreError> {

@@ -4,6 +4,7 @@
 //! call too, hence not `#[cfg(test)]` alone.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing)]
 
+mod certificates;
 mod machines;
 
 use super::{
@@ -27,6 +28,8 @@ pub async fn run(store: &dyn ControlStore) {
     revocations_are_durable_and_pruned(store).await;
     machines::are_kept_by_org_until_they_end(store).await;
     machines::stay_revoked_as_long_as_they_live(store).await;
+    certificates::are_one_machines_until_they_end(store).await;
+    certificates::stay_revoked_as_long_as_they_are_registered(store).await;
     issuers_are_kept_with_what_was_fetched_from_them(store).await;
     a_change_kept_elsewhere_is_audited(store).await;
     every_change_is_audited_at_its_revision(store).await;

@@ -6,7 +6,7 @@
 use sqlx::any::{AnyExecutor, AnyRow};
 use sqlx::{Any, Row, Transaction};
 
-use super::{SqlStore, rows};
+use super::{SqlStore, Write, rows};
 use crate::control::{
     Change, MAX_MACHINE_KEYS, MAX_MACHINE_KEYS_PER_ORG, MachineKeyRecord, RevocationRecord, StoreError,
     Written,
@@ -32,18 +32,8 @@ pub(super) async fn add(
 ) -> Result<Written, StoreError> {
     let mut write = store.write(change, format!("machine_key/{}", new.id)).await?;
     write.org = new.org.clone();
-    // Those that have ended make room.
-    for sql in [
-        "DELETE FROM resources WHERE name IN (SELECT 'machine_key/' || id FROM machine_keys WHERE expires_at <= $1)",
-        "DELETE FROM machine_keys WHERE expires_at <= $1",
-    ] {
-        sqlx::query(sql).bind(rows::signed(change.at)?).execute(&mut *write.tx).await?;
-    }
-    let all =
-        super::count(&mut write.tx, "SELECT COUNT(*) FROM machine_keys WHERE id <> $1", &new.id).await?;
-    if all >= MAX_MACHINE_KEYS {
-        return Err(StoreError::Full { what: "keys of machines", bound: MAX_MACHINE_KEYS });
-    }
+    forget_ended(&mut write).await?;
+    has_room(&mut write).await?;
     let sql = "SELECT COUNT(*) FROM machine_keys WHERE org = $1";
     if super::count(&mut write.tx, sql, &new.org).await? >= MAX_MACHINE_KEYS_PER_ORG {
         return Err(StoreError::Full { what: "keys of machines of an org", bound: MAX_MACHINE_KEYS_PER_ORG });
@@ -63,17 +53,7 @@ pub(super) async fn add(
     .bind(expires)
     .execute(&mut *write.tx)
     .await?;
-    // Of the same second as the key, or later: they hit it.
-    sqlx::query(
-        "UPDATE revocations SET until_at = $1 WHERE until_at < $1 AND created_at / 1000 >= $2 / 1000 \
-         AND ((kind = 'user' AND org = $3 AND target = $4) OR (kind = 'org' AND target = $3))",
-    )
-    .bind(expires)
-    .bind(created)
-    .bind(&new.org)
-    .bind(&new.machine)
-    .execute(&mut *write.tx)
-    .await?;
+    keep_revocations(&mut write.tx, (&new.org, &new.machine), (created, expires)).await?;
     write.stamp(true).await?;
     write.commit("machine_key.add", &detail(new)).await
 }
@@ -118,27 +98,66 @@ pub(super) async fn hit_until(
     Ok(row.try_get(0)?)
 }
 
+/// Keys and certificates that have ended make room.
+pub(super) async fn forget_ended(write: &mut Write<'_>) -> Result<(), StoreError> {
+    for sql in [
+        "DELETE FROM resources WHERE name IN (SELECT 'machine_key/' || id FROM machine_keys WHERE expires_at <= $1 \
+         UNION SELECT 'machine_certificate/' || id FROM machine_certificates WHERE expires_at <= $1)",
+        "DELETE FROM machine_keys WHERE expires_at <= $1",
+        "DELETE FROM machine_certificates WHERE expires_at <= $1",
+    ] {
+        sqlx::query(sql).bind(rows::signed(write.change.at)?).execute(&mut *write.tx).await?;
+    }
+    Ok(())
+}
+
+/// Whether all orgs together leave room for another key or certificate.
+pub(super) async fn has_room(write: &mut Write<'_>) -> Result<(), StoreError> {
+    let sql = "SELECT (SELECT COUNT(*) FROM machine_keys) + (SELECT COUNT(*) FROM machine_certificates)";
+    let row = sqlx::query(sql).fetch_one(&mut *write.tx).await?;
+    let all: i64 = row.try_get(0)?;
+    if usize::try_from(all).unwrap_or(usize::MAX) >= MAX_MACHINE_KEYS {
+        return Err(StoreError::Full { what: "keys and certificates of machines", bound: MAX_MACHINE_KEYS });
+    }
+    Ok(())
+}
+
+/// Revocations of the same second as a machine's key or certificate, or later, hit it: they are there until it ends.
+pub(super) async fn keep_revocations(
+    tx: &mut Transaction<'static, Any>,
+    (org, machine): (&str, &str),
+    (created, expires): (i64, i64),
+) -> Result<(), StoreError> {
+    sqlx::query(
+        "UPDATE revocations SET until_at = $1 WHERE until_at < $1 AND created_at / 1000 >= $2 / 1000 \
+         AND ((kind = 'user' AND org = $3 AND target = $4) OR (kind = 'org' AND target = $3))",
+    )
+    .bind(expires)
+    .bind(created)
+    .bind(org)
+    .bind(machine)
+    .execute(&mut **tx)
+    .await?;
+    Ok(())
+}
+
 fn detail(record: &MachineKeyRecord) -> String {
     let MachineKeyRecord { machine, groups, scopes, expires_at, .. } = record;
     format!("{machine} groups={} scopes={} expires={expires_at}", groups.join(","), scopes.join(","))
 }
 
-fn texts(list: &[String]) -> Result<String, StoreError> {
+pub(super) fn texts(list: &[String]) -> Result<String, StoreError> {
     serde_json::to_string(list).map_err(|error| StoreError::Backend(error.to_string()))
 }
 
 fn record(row: &AnyRow) -> Result<MachineKeyRecord, StoreError> {
-    let list = |column: &'static str| {
-        let text: String = row.try_get(column)?;
-        serde_json::from_str(&text).map_err(|error| StoreError::Backend(format!("column {column}: {error}")))
-    };
     Ok(MachineKeyRecord {
         id: row.try_get("id")?,
         org: row.try_get("org")?,
         machine: row.try_get("machine")?,
         hash: row.try_get("hash")?,
-        groups: list("groups")?,
-        scopes: list("scopes")?,
+        groups: rows::texts(row, "groups")?,
+        scopes: rows::texts(row, "scopes")?,
         created_at: rows::unsigned(row, "created_at")?,
         expires_at: rows::unsigned(row, "expires_at")?,
     })

@@ -58,7 +58,9 @@ pub(super) async fn add(
     if !new.org.is_empty() && of_org >= MAX_REVOCATIONS_PER_ORG {
         return Err(StoreError::Full { what: "live revocations of an org", bound: MAX_REVOCATIONS_PER_ORG });
     }
-    let until = rows::signed(new.until)?.max(super::machines::hit_until(&mut write.tx, new).await?);
+    let keys = super::machines::hit_until(&mut write.tx, new).await?;
+    let certificates = super::certificates::hit_until(&mut write.tx, new).await?;
+    let until = rows::signed(new.until)?.max(keys).max(certificates);
     sqlx::query(
         "INSERT INTO revocations (id, kind, org, target, issuer, reason, created_at, until_at, by_platform) \
          VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)",

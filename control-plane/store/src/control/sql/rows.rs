@@ -1,4 +1,4 @@
-//! The one place where SQL's signed integers meet the records' unsigned ones.
+//! The one place where SQL's columns meet the records' types: signed integers unsigned ones, JSON lists.
 
 use sqlx::Row;
 use sqlx::any::AnyRow;
@@ -20,4 +20,10 @@ pub(super) fn flag(row: &AnyRow, column: &'static str) -> Result<bool, StoreErro
 /// Makes a value fit BIGINT.
 pub(super) fn signed(value: u64) -> Result<i64, StoreError> {
     i64::try_from(value).map_err(|_| StoreError::Backend(format!("{value} does not fit a BIGINT")))
+}
+
+/// Reads a JSON array of texts.
+pub(super) fn texts(row: &AnyRow, column: &'static str) -> Result<Vec<String>, StoreError> {
+    let text: String = row.try_get(column)?;
+    serde_json::from_str(&text).map_err(|error| StoreError::Backend(format!("column {column}: {error}")))
 }

@@ -1,0 +1,235 @@
+//! `asp machines`: what machines of an org call with, keys and certificates.
+//!
+//! Keeps true: a key stands alone on standard output, once, so that it goes into a file and into nothing else. Refuses
+//! judgement of its own: the API decides, and its refusal is shown.
+
+use std::path::Path;
+
+use anyhow::{Context, anyhow};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Map, Value, json};
+use sha2::{Digest, Sha256};
+
+use super::client::{AdminClient, api_path, block_on};
+use super::token::parse_ttl;
+use crate::args::machines::{
+    CertificatesCommand, CreateKeyArgs, IdArgs, KeysCommand, MachinesCommand, OrgArgs, RegisterArgs,
+    RotateKeyArgs, TermsArgs,
+};
+use crate::failure::Failure;
+use crate::print;
+use crate::settings::source::ProcessEnvironment;
+
+const KEYS: &str = "keys";
+const CERTIFICATES: &str = "certificates";
+/// Where a PEM file (RFC 7468) has a certificate.
+const BEGIN: &str = "-----BEGIN CERTIFICATE-----";
+const END: &str = "-----END CERTIFICATE-----";
+
+/// Runs one of the commands.
+pub fn run(command: &MachinesCommand) -> Result<(), Failure> {
+    match command {
+        MachinesCommand::Keys(KeysCommand::List(args)) => list(args, KEYS),
+        MachinesCommand::Keys(KeysCommand::Create(args)) => create(args),
+        MachinesCommand::Keys(KeysCommand::Rotate(args)) => rotate(args),
+        MachinesCommand::Keys(KeysCommand::Revoke(args)) => revoke(args, KEYS),
+        MachinesCommand::Certificates(CertificatesCommand::List(args)) => list(args, CERTIFICATES),
+        MachinesCommand::Certificates(CertificatesCommand::Register(args)) => register(args),
+        MachinesCommand::Certificates(CertificatesCommand::Revoke(args)) => revoke(args, CERTIFICATES),
+    }
+}
+
+fn path(org: &str, kind: &str) -> String {
+    api_path(&["api", "machines", "orgs", org, kind])
+}
+
+fn list(args: &OrgArgs, kind: &str) -> Result<(), Failure> {
+    let api = AdminClient::new(&ProcessEnvironment)?;
+    let all = block_on(async { api.get(&path(&args.org, kind)).await?.accepted() })?;
+    if args.json {
+        print::json(&all);
+        return Ok(());
+    }
+    for one in all.as_array().into_iter().flatten() {
+        print::line(&line(one));
+    }
+    Ok(())
+}
+
+/// Id, machine and end of one; what it is known by, its groups and scopes.
+fn line(one: &Value) -> String {
+    let text = |key: &str| one.get(key).and_then(Value::as_str);
+    let words = |key: &str| {
+        let list = one.get(key).and_then(Value::as_array).into_iter().flatten();
+        list.filter_map(Value::as_str).collect::<Vec<_>>().join(",")
+    };
+    let ends = one.get("expiresAt").and_then(Value::as_u64).unwrap_or_default() / 1_000;
+    let mut line = format!("{} {} until {ends}", text("id").unwrap_or("-"), text("machine").unwrap_or("-"));
+    for key in ["fingerprint", "uri"] {
+        line.extend(text(key).map(|name| format!(" {key}={name}")));
+    }
+    for key in ["groups", "scopes"] {
+        line.extend(
+            Some(words(key)).filter(|words| !words.is_empty()).map(|words| format!(" {key}={words}")),
+        );
+    }
+    line
+}
+
+fn create(args: &CreateKeyArgs) -> Result<(), Failure> {
+    let body = terms(&args.machine, &args.terms)?;
+    let api = AdminClient::new(&ProcessEnvironment)?;
+    let made = block_on(async { api.post(&path(&args.org, KEYS), &Value::Object(body)).await?.accepted() })?;
+    show_key(&made, args.json)
+}
+
+fn rotate(args: &RotateKeyArgs) -> Result<(), Failure> {
+    let ttl = args.ttl.as_deref().map(seconds).transpose()?;
+    let api = AdminClient::new(&ProcessEnvironment)?;
+    let path = path(&args.org, KEYS);
+    let made = block_on(async {
+        let all = api.get(&path).await?.accepted()?;
+        let body = next(&all, &args.id, ttl).with_context(|| {
+            format!("{} has no key {}: `asp machines keys list {}` shows them", args.org, args.id, args.org)
+        })?;
+        api.post(&path, &body).await?.accepted()
+    })?;
+    show_key(&made, args.json)?;
+    let way_on = format!(
+        "the key {} is good until it ends, or `asp machines keys revoke {} {}`",
+        args.id, args.org, args.id
+    );
+    print::note(&way_on);
+    Ok(())
+}
+
+/// The key that comes after the one with this id, as the API is asked for it.
+fn next(all: &Value, id: &str, ttl: Option<u64>) -> Option<Value> {
+    let before = all.as_array()?.iter().find(|key| key.get("id").and_then(Value::as_str) == Some(id))?;
+    let at = |key: &str| before.get(key).and_then(Value::as_u64).unwrap_or_default();
+    let lives = at("expiresAt").saturating_sub(at("createdAt")) / 1_000;
+    Some(json!({
+        "machine": before.get("machine")?,
+        "groups": before.get("groups")?,
+        "scopes": before.get("scopes")?,
+        "ttlSeconds": ttl.unwrap_or(lives),
+    }))
+}
+
+fn show_key(made: &Value, as_json: bool) -> Result<(), Failure> {
+    if as_json {
+        print::json(made);
+        return Ok(());
+    }
+    let key = made.get("key").and_then(Value::as_str).ok_or_else(|| anyhow!("the answer has no key"))?;
+    print::line(key);
+    print::note(&format!("made, and not shown again: {}", line(made)));
+    Ok(())
+}
+
+fn register(args: &RegisterArgs) -> Result<(), Failure> {
+    let mut body = terms(&args.machine, &args.terms)?;
+    let (name, value) = match (&args.certificate, &args.fingerprint, &args.uri) {
+        (Some(file), ..) => ("fingerprint", fingerprint(file)?),
+        (_, Some(fingerprint), _) => ("fingerprint", fingerprint.clone()),
+        (_, _, Some(uri)) => ("uri", uri.clone()),
+        _ => return Err(Failure::bad("asp machines", "name a --certificate, --fingerprint or --uri")),
+    };
+    body.insert(name.to_owned(), value.into());
+    let api = AdminClient::new(&ProcessEnvironment)?;
+    let path = path(&args.org, CERTIFICATES);
+    let known = block_on(async { api.post(&path, &Value::Object(body)).await?.accepted() })?;
+    match args.json {
+        true => print::json(&known),
+        false => print::line(&format!("registered: {}", line(&known))),
+    }
+    Ok(())
+}
+
+fn revoke(args: &IdArgs, kind: &str) -> Result<(), Failure> {
+    let api = AdminClient::new(&ProcessEnvironment)?;
+    let path = api_path(&["api", "machines", "orgs", &args.org, kind, &args.id]);
+    block_on(async { api.delete(&path).await?.accepted() })?;
+    print::line(&format!("revoked ({}); gateways have it within a second", args.id));
+    Ok(())
+}
+
+fn terms(machine: &str, terms: &TermsArgs) -> Result<Map<String, Value>, Failure> {
+    let mut body = Map::new();
+    body.insert("machine".into(), machine.into());
+    body.insert("groups".into(), json!(terms.groups));
+    body.insert("scopes".into(), json!(terms.scopes));
+    if let Some(ttl) = &terms.ttl {
+        body.insert("ttlSeconds".into(), seconds(ttl)?.into());
+    }
+    Ok(body)
+}
+
+fn seconds(text: &str) -> Result<u64, Failure> {
+    let bad = || Failure::bad("--ttl", format!("`{text}` is no time: write 15m, 1h or 30d"));
+    parse_ttl(text).map(|ttl| ttl.as_secs()).ok_or_else(bad)
+}
+
+/// SHA-256 of the file's first certificate.
+fn fingerprint(file: &Path) -> Result<String, Failure> {
+    let bytes = std::fs::read(file).with_context(|| format!("read {}", file.display()))?;
+    let bad = |fault: &str| Failure::bad("--certificate", format!("{}: {fault}", file.display()));
+    let der = match std::str::from_utf8(&bytes) {
+        // DER (X.690) of a certificate begins with a byte that no text has so: a sequence of more than 127 bytes.
+        Err(_) => bytes,
+        Ok(text) => {
+            let body = text.split_once(BEGIN).and_then(|(_, rest)| rest.split_once(END));
+            let (body, _) = body.ok_or_else(|| bad("there is no certificate in it"))?;
+            let body: String = body.split_whitespace().collect();
+            STANDARD.decode(body).map_err(|error| bad(&error.to_string()))?
+        }
+    };
+    Ok(Sha256::digest(der).iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_next_key_is_the_same_machines_and_lives_as_long() {
+        let all = json!([
+            { "id": "a", "machine": "arm", "groups": [], "scopes": [], "createdAt": 0, "expiresAt": 1 },
+            { "id": "b", "machine": "press", "groups": ["g"], "scopes": ["s"], "createdAt": 5_000, "expiresAt": 65_000 },
+        ]);
+        let same = json!({ "machine": "press", "groups": ["g"], "scopes": ["s"], "ttlSeconds": 60 });
+        assert_eq!(next(&all, "b", None), Some(same));
+        assert_eq!(next(&all, "b", Some(7)).unwrap()["ttlSeconds"], 7);
+        assert_eq!(next(&all, "c", None), None);
+    }
+
+    #[test]
+    fn a_certificate_has_one_fingerprint_in_either_form_and_a_key_has_none() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = |name: &str, bytes: &[u8]| {
+            let path = directory.path().join(name);
+            std::fs::write(&path, bytes).unwrap();
+            path
+        };
+        let der = [0x30, 0x82, 0xff, 0xfe];
+        let pem = format!("about it\n{BEGIN}\n{}\n{END}\n{BEGIN}\nAAAA\n{END}\n", STANDARD.encode(der));
+        let hash: String = Sha256::digest(der).iter().map(|byte| format!("{byte:02x}")).collect();
+        assert_eq!(fingerprint(&file("der", &der)).unwrap(), hash);
+        assert_eq!(fingerprint(&file("pem", pem.as_bytes())).unwrap(), hash);
+        let key = "-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n";
+        for bad in [key.to_owned(), String::new(), format!("{BEGIN}\n%%\n{END}"), BEGIN.to_owned()] {
+            assert!(
+                matches!(fingerprint(&file("bad", bad.as_bytes())), Err(Failure::Configuration(_))),
+                "{bad}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_line_says_what_it_is_known_by() {
+        let one = json!({ "id": "a", "machine": "press", "uri": "urn:a", "groups": ["g", "h"], "scopes": [],
+            "expiresAt": 9_000 });
+        assert_eq!(line(&one), "a press until 9 uri=urn:a groups=g,h");
+    }
+}

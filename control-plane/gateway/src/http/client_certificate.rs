@@ -1,0 +1,234 @@
+//! The client's certificate as Envoy tells of it: `x-forwarded-client-cert`, of one element, which Envoy writes itself
+//! (`forward_client_cert_details: SANITIZE_SET`).
+//!
+//! Owns: reading the header. Refuses: whatever Envoy does not write so: several elements, which are of several hops, an
+//! unknown key, one out of order or twice, a quote in the middle. Whether the header is believed at all is not known here
+//! ([`super::proof`]). Envoy writes URIs and DNS names as they stand in the certificate, without quotes: one that holds a
+//! comma, a semicolon or a quote must not read as something else, and so the order counts, and a URI that others follow
+//! names nobody. Source: Envoy's documentation of HTTP headers, `x-forwarded-client-cert`.
+
+/// Longest value: a certificate in URL-encoded PEM is among what Envoy may be told to write.
+pub(crate) const MAX_BYTES: usize = 16 * 1024;
+/// Most pairs: each name of a certificate is one.
+pub(crate) const MAX_PAIRS: usize = 64;
+/// Hex digits of SHA-256.
+const DIGITS: usize = 64;
+
+/// A certificate that a client has shown, and holds the key of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ClientCertificate {
+    /// SHA-256 of its DER.
+    pub(crate) fingerprint: [u8; 32],
+    /// Its URI, where it has exactly one and nothing was written after it.
+    pub(crate) uri: Option<String>,
+}
+
+/// What is wrong with a header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Malformed {
+    #[error("it is longer than {MAX_BYTES} bytes, or holds others than visible ASCII and spaces")]
+    Bytes,
+    #[error("it has more than {MAX_PAIRS} pairs")]
+    Pairs,
+    #[error("it has several elements: it went through more than one hop")]
+    Elements,
+    #[error("a quote is missing, or stands where Envoy writes none")]
+    Quotes,
+    #[error("a pair has no `=`, or a key that Envoy does not write there")]
+    Key,
+    #[error("it has no hash of 64 hex digits")]
+    Hash,
+}
+
+/// The keys in the order in which Envoy writes them.
+const KEYS: [&str; 7] = ["By", "Hash", "Cert", "Chain", "Subject", "URI", "DNS"];
+/// Those that may be there more than once.
+const REPEATED: [&str; 3] = ["By", "URI", "DNS"];
+/// Those whose values have quotes, and no others.
+const QUOTED: [&str; 3] = ["Cert", "Chain", "Subject"];
+
+pub(crate) fn parse(value: &[u8]) -> Result<ClientCertificate, Malformed> {
+    let is_text = value.iter().all(|byte| byte.is_ascii_graphic() || *byte == b' ');
+    let text = std::str::from_utf8(value).ok().filter(|_| is_text && value.len() <= MAX_BYTES);
+    let mut rest = text.ok_or(Malformed::Bytes)?;
+    let mut place = 0;
+    let mut hash = None;
+    let mut uris = Vec::new();
+    let mut last = "";
+    for _ in 0..MAX_PAIRS {
+        let (key, value, after) = pair(rest)?;
+        place = self::place(key, last, place)?;
+        last = key;
+        match key {
+            "Hash" => hash = Some(fingerprint(value).ok_or(Malformed::Hash)?),
+            // Envoy writes an empty one for a certificate that has none.
+            "URI" if !value.is_empty() => uris.push(value),
+            _ => {}
+        }
+        let Some(after) = after else {
+            let uri = match (uris.as_slice(), last) {
+                ([uri], "URI") => Some((*uri).to_owned()),
+                _ => None,
+            };
+            return Ok(ClientCertificate { fingerprint: hash.ok_or(Malformed::Hash)?, uri });
+        };
+        rest = after;
+    }
+    Err(Malformed::Pairs)
+}
+
+/// Where among [`KEYS`] this key stands, which comes after `last`.
+fn place(key: &str, last: &str, before: usize) -> Result<usize, Malformed> {
+    let found = KEYS.iter().position(|known| *known == key).ok_or(Malformed::Key)?;
+    let is_next = last.is_empty() || found > before || (found == before && REPEATED.contains(&key));
+    is_next.then_some(found).ok_or(Malformed::Key)
+}
+
+/// The first pair, and what is after its semicolon.
+fn pair(text: &str) -> Result<(&str, &str, Option<&str>), Malformed> {
+    let (key, rest) = text.split_once('=').ok_or(Malformed::Key)?;
+    let (value, after) = match QUOTED.contains(&key) {
+        true => {
+            let quoted = rest.strip_prefix('"').ok_or(Malformed::Quotes)?;
+            let end = closing_quote(quoted).ok_or(Malformed::Quotes)?;
+            let (value, after) = quoted.split_at_checked(end).ok_or(Malformed::Quotes)?;
+            (value, after.strip_prefix('"').ok_or(Malformed::Quotes)?)
+        }
+        false => {
+            let end = rest.find([';', ',']).unwrap_or(rest.len());
+            let (value, after) = rest.split_at_checked(end).unwrap_or((rest, ""));
+            if value.contains('"') {
+                return Err(Malformed::Quotes);
+            }
+            (value, after)
+        }
+    };
+    match after.chars().next() {
+        None => Ok((key, value, None)),
+        Some(';') => Ok((key, value, after.strip_prefix(';'))),
+        Some(',') => Err(Malformed::Elements),
+        Some(_) => Err(Malformed::Quotes),
+    }
+}
+
+/// Where the quote is that no backslash stands before.
+fn closing_quote(text: &str) -> Option<usize> {
+    let mut is_escaped = false;
+    text.bytes().position(|byte| {
+        let ends = byte == b'"' && !is_escaped;
+        is_escaped = byte == b'\\' && !is_escaped;
+        ends
+    })
+}
+
+fn fingerprint(hex: &str) -> Option<[u8; 32]> {
+    let digits: Vec<u8> = hex.chars().map_while(|digit| digit.to_digit(16)?.try_into().ok()).collect();
+    if hex.len() != DIGITS || digits.len() != DIGITS {
+        return None;
+    }
+    let bytes: Vec<u8> = digits.as_chunks::<2>().0.iter().map(|[high, low]| (high << 4) | low).collect();
+    bytes.try_into().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HASH: &str = "0a1b2c3d4e5f60718293a4b5c6d7e8f90a1b2c3d4e5f60718293a4b5c6d7e8f9";
+    const URI: &str = "spiffe://example.org/press-7";
+
+    fn read(text: &str) -> Result<Option<String>, Malformed> {
+        let certificate = parse(text.as_bytes())?;
+        assert_eq!((certificate.fingerprint[0], certificate.fingerprint[31]), (0x0a, 0xf9));
+        Ok(certificate.uri)
+    }
+
+    #[test]
+    fn what_envoy_writes_is_read() {
+        let by = "By=spiffe://example.org/asp/envoy/0";
+        for (text, uri) in [
+            (format!("Hash={HASH}"), None),
+            (format!("{by};Hash={HASH}"), None),
+            (format!("{by};{by};Hash={HASH}"), None),
+            (format!("Hash={HASH};URI="), None),
+            (format!("{by};Hash={HASH};URI={URI}"), Some(URI)),
+            (format!("Hash={HASH};URI={URI}?a=b"), Some("spiffe://example.org/press-7?a=b")),
+            (format!("Hash={HASH};Subject=\"\";URI={URI}"), Some(URI)),
+            (format!("Hash={HASH};Subject=\"CN=a, O=\\\"b;c\\\",OU=d\\\\\";URI={URI}"), Some(URI)),
+            (
+                format!("Hash={HASH};Cert=\"-----BEGIN%20\";Chain=\"-----\";Subject=\"CN=a\";URI={URI}"),
+                Some(URI),
+            ),
+            (format!("Hash={}", HASH.to_uppercase()), None),
+        ] {
+            assert_eq!(read(&text), Ok(uri.map(str::to_owned)), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_uri_that_is_not_the_only_name_after_all_others_names_nobody() {
+        for text in [
+            format!("Hash={HASH};URI={URI};URI=spiffe://example.org/b"),
+            format!("Hash={HASH};URI={URI};URI={URI}"),
+            format!("Hash={HASH};URI={URI};DNS=a.example.org"),
+            format!("Hash={HASH};URI={URI};DNS="),
+            format!("Hash={HASH};URI={URI};URI="),
+        ] {
+            assert_eq!(read(&text), Ok(None), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_envoy_does_not_write_is_refused() {
+        let good = format!("Hash={HASH};URI={URI}");
+        let long = format!("Hash={HASH};Subject=\"{}\"", "a".repeat(MAX_BYTES));
+        let many = format!("{}Hash={HASH}", "By=a;".repeat(MAX_PAIRS));
+        for (text, fault) in [
+            ("", Malformed::Key),
+            (" ", Malformed::Key),
+            ("Hash", Malformed::Key),
+            ("=", Malformed::Key),
+            (&format!("URI={URI}"), Malformed::Hash),
+            ("Hash=", Malformed::Hash),
+            (&format!("Hash={}", &HASH[1..]), Malformed::Hash),
+            (&format!("Hash={HASH}0"), Malformed::Hash),
+            (&format!("Hash={}g", &HASH[1..]), Malformed::Hash),
+            (&format!("Hash=+{}", &HASH[1..]), Malformed::Hash),
+            (&format!("hash={HASH}"), Malformed::Key),
+            (&format!(" Hash={HASH}"), Malformed::Key),
+            (&format!("Hash ={HASH}"), Malformed::Key),
+            (&format!("Hash={HASH} "), Malformed::Hash),
+            (&format!("{good};"), Malformed::Key),
+            (&format!(";{good}"), Malformed::Key),
+            (&format!("Hash={HASH};;URI={URI}"), Malformed::Key),
+            (&format!("Hash={HASH};Hash={HASH}"), Malformed::Key),
+            (&format!("{good};Hash={HASH}"), Malformed::Key),
+            (&format!("URI={URI};Hash={HASH}"), Malformed::Key),
+            (&format!("Hash={HASH};By=a"), Malformed::Key),
+            (&format!("Hash={HASH};Subject=\"a\";Subject=\"b\""), Malformed::Key),
+            (&format!("Hash={HASH};Email=a"), Malformed::Key),
+            (&format!("{good},{good}"), Malformed::Elements),
+            (&format!("{good},"), Malformed::Elements),
+            (&format!(",{good}"), Malformed::Key),
+            (&format!("Hash={HASH};Subject=\"a\",Hash={HASH}"), Malformed::Elements),
+            (&format!("Hash={HASH};Subject=\"a"), Malformed::Quotes),
+            (&format!("Hash={HASH};Subject=\"a\\\""), Malformed::Quotes),
+            (&format!("Hash={HASH};Subject=\"a\"b"), Malformed::Quotes),
+            (&format!("Hash={HASH};Subject=a\"b"), Malformed::Quotes),
+            (&format!("Hash={HASH};URI=\"{URI}"), Malformed::Quotes),
+            (&format!("Hash={HASH};URI=\"{URI}\""), Malformed::Quotes),
+            (&format!("Hash=\"{HASH}\""), Malformed::Quotes),
+            (&format!("Hash={HASH};Subject=CN=a"), Malformed::Quotes),
+            (&format!("Hash={HASH};Subject="), Malformed::Quotes),
+            (&format!("Hash={HASH};URI={URI}\""), Malformed::Quotes),
+            (&format!("Hash={HASH};URI={URI}\t"), Malformed::Bytes),
+            (&format!("Hash={HASH};URI={URI}\u{e9}"), Malformed::Bytes),
+            (&format!("Hash={HASH};URI={URI}\0"), Malformed::Bytes),
+            (&long, Malformed::Bytes),
+            (&many, Malformed::Pairs),
+        ] {
+            assert_eq!(parse(text.as_bytes()), Err(fault), "{text:.120}");
+        }
+        assert_eq!(parse(b"Hash=\xff"), Err(Malformed::Bytes));
+    }
+}

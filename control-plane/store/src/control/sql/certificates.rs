@@ -1,0 +1,183 @@
+//! Certificates of machines.
+//!
+//! Keeps true: a name is one machine's; a revocation that hits a certificate is there as long as its registration, as for
+//! keys ([`super::machines`]). Which certificates have a URI is not known here: while one is registered, the revocation of
+//! any certificate by its hash may be of one of them.
+
+use sqlx::any::{AnyExecutor, AnyRow};
+use sqlx::{Any, Row, Transaction};
+
+use super::machines::{self, texts};
+use super::{SqlStore, Write, rows};
+use crate::control::{
+    CertificateName, Change, MAX_MACHINE_CERTIFICATES_PER_ORG, MachineCertificateRecord, RevocationRecord,
+    StoreError, Written,
+};
+
+const SELECT_ALL: &str = "SELECT id, org, machine, kind, name, groups, scopes, created_at, expires_at \
+     FROM machine_certificates ORDER BY org, created_at, id";
+const SELECT_OF_ORG: &str = "SELECT id, org, machine, kind, name, groups, scopes, created_at, expires_at \
+     FROM machine_certificates WHERE org = $1 ORDER BY created_at, id";
+const SELECT_NAMED: &str = "SELECT id, org, machine, kind, name, groups, scopes, created_at, expires_at \
+     FROM machine_certificates WHERE kind = $1 AND name = $2";
+
+pub(super) async fn all<'e>(from: impl AnyExecutor<'e>) -> Result<Vec<MachineCertificateRecord>, StoreError> {
+    sqlx::query(SELECT_ALL).fetch_all(from).await?.iter().map(record).collect()
+}
+
+pub(super) async fn of_org(store: &SqlStore, org: &str) -> Result<Vec<MachineCertificateRecord>, StoreError> {
+    sqlx::query(SELECT_OF_ORG).bind(org).fetch_all(&store.pool).await?.iter().map(record).collect()
+}
+
+pub(super) async fn put(
+    store: &SqlStore,
+    change: &Change,
+    new: &MachineCertificateRecord,
+) -> Result<(String, Written), StoreError> {
+    let mut write = store.write(change, resource(&new.id)).await?;
+    write.org = new.org.clone();
+    machines::forget_ended(&mut write).await?;
+    let (kind, name) = columns(&new.name);
+    let known = sqlx::query(SELECT_NAMED).bind(kind).bind(name).fetch_optional(&mut *write.tx).await?;
+    let known = known.as_ref().map(record).transpose()?;
+    let id = match &known {
+        Some(known) if (&known.org, &known.machine) == (&new.org, &new.machine) => known.id.clone(),
+        Some(_) => return Err(StoreError::Taken { what: "the certificate" }),
+        None => new.id.clone(),
+    };
+    write.resource = resource(&id);
+    if known.is_none() {
+        has_room(&mut write, new).await?;
+    }
+    let (created, expires) = (rows::signed(new.created_at)?, rows::signed(new.expires_at)?);
+    sqlx::query(
+        "INSERT INTO machine_certificates (id, org, machine, kind, name, groups, scopes, created_at, expires_at) \
+         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9) \
+         ON CONFLICT (id) DO UPDATE SET groups = $6, scopes = $7, created_at = $8, expires_at = $9",
+    )
+    .bind(&id)
+    .bind(&new.org)
+    .bind(&new.machine)
+    .bind(kind)
+    .bind(name)
+    .bind(texts(&new.groups)?)
+    .bind(texts(&new.scopes)?)
+    .bind(created)
+    .bind(expires)
+    .execute(&mut *write.tx)
+    .await?;
+    machines::keep_revocations(&mut write.tx, (&new.org, &new.machine), (created, expires)).await?;
+    if let Some(known) = &known {
+        keep_revocations_of(&mut write, known, expires).await?;
+    }
+    write.stamp(true).await?;
+    let action = if known.is_some() { "machine_certificate.renew" } else { "machine_certificate.add" };
+    Ok((id, write.commit(action, &detail(new)).await?))
+}
+
+pub(super) async fn delete(
+    store: &SqlStore,
+    change: &Change,
+    org: &str,
+    id: &str,
+) -> Result<Written, StoreError> {
+    let mut write = store.write(change, resource(id)).await?;
+    write.org = org.to_owned();
+    let gone = sqlx::query(
+        "DELETE FROM machine_certificates WHERE org = $1 AND id = $2 \
+         RETURNING id, org, machine, kind, name, groups, scopes, created_at, expires_at",
+    )
+    .bind(org)
+    .bind(id)
+    .fetch_optional(&mut *write.tx)
+    .await?;
+    let gone = record(&gone.ok_or(StoreError::NotFound)?)?;
+    write.stamp(false).await?;
+    write.commit("machine_certificate.delete", &detail(&gone)).await
+}
+
+/// Until when a revocation must be there for the certificates that it hits; 0 where it hits none.
+pub(super) async fn hit_until(
+    tx: &mut Transaction<'static, Any>,
+    revocation: &RevocationRecord,
+) -> Result<i64, StoreError> {
+    let RevocationRecord { kind, org, target, .. } = revocation;
+    let row = sqlx::query(
+        "SELECT COALESCE(MAX(expires_at), 0) FROM machine_certificates WHERE ($2 = '' OR org = $2) AND ( \
+         ($1 = 'token' AND id = $3) OR ($1 = 'token_hash' AND (kind = 'uri' OR name = $3)) \
+         OR ($1 = 'user' AND machine = $3) OR ($1 = 'org' AND org = $3))",
+    )
+    .bind(kind)
+    .bind(org)
+    .bind(target)
+    .fetch_one(&mut **tx)
+    .await?;
+    Ok(row.try_get(0)?)
+}
+
+/// Whether the bounds leave room for another one.
+async fn has_room(write: &mut Write<'_>, new: &MachineCertificateRecord) -> Result<(), StoreError> {
+    machines::has_room(write).await?;
+    let sql = "SELECT COUNT(*) FROM machine_certificates WHERE org = $1";
+    if super::count(&mut write.tx, sql, &new.org).await? >= MAX_MACHINE_CERTIFICATES_PER_ORG {
+        let bound = MAX_MACHINE_CERTIFICATES_PER_ORG;
+        return Err(StoreError::Full { what: "certificates of machines of an org", bound });
+    }
+    Ok(())
+}
+
+/// What hit the registration until it would have ended hits the renewed one until that ends.
+async fn keep_revocations_of(
+    write: &mut Write<'_>,
+    known: &MachineCertificateRecord,
+    expires: i64,
+) -> Result<(), StoreError> {
+    sqlx::query(
+        "UPDATE revocations SET until_at = $1 WHERE until_at < $1 AND until_at >= $2 AND (org = '' OR org = $3) \
+         AND (kind = 'token_hash' OR (kind = 'token' AND target = $4))",
+    )
+    .bind(expires)
+    .bind(rows::signed(known.expires_at)?)
+    .bind(&known.org)
+    .bind(&known.id)
+    .execute(&mut *write.tx)
+    .await?;
+    Ok(())
+}
+
+fn resource(id: &str) -> String {
+    format!("machine_certificate/{id}")
+}
+
+fn columns(name: &CertificateName) -> (&'static str, &str) {
+    match name {
+        CertificateName::Fingerprint(hash) => ("fingerprint", hash),
+        CertificateName::Uri(uri) => ("uri", uri),
+    }
+}
+
+fn detail(record: &MachineCertificateRecord) -> String {
+    let MachineCertificateRecord { machine, groups, scopes, expires_at, .. } = record;
+    let (kind, name) = columns(&record.name);
+    let (groups, scopes) = (groups.join(","), scopes.join(","));
+    format!("{machine} {kind}={name} groups={groups} scopes={scopes} expires={expires_at}")
+}
+
+fn record(row: &AnyRow) -> Result<MachineCertificateRecord, StoreError> {
+    let (kind, name): (String, String) = (row.try_get("kind")?, row.try_get("name")?);
+    let name = match kind.as_str() {
+        "fingerprint" => CertificateName::Fingerprint(name),
+        "uri" => CertificateName::Uri(name),
+        other => return Err(StoreError::Backend(format!("column kind: `{other}` is not known"))),
+    };
+    Ok(MachineCertificateRecord {
+        id: row.try_get("id")?,
+        org: row.try_get("org")?,
+        machine: row.try_get("machine")?,
+        name,
+        groups: rows::texts(row, "groups")?,
+        scopes: rows::texts(row, "scopes")?,
+        created_at: rows::unsigned(row, "created_at")?,
+        expires_at: rows::unsigned(row, "expires_at")?,
+    })
+}

@@ -1,0 +1,148 @@
+//! Certificates of machines, and the revocations that hit them.
+
+use super::{change, revocation};
+use crate::control::{
+    AuditQuery, CertificateName, Change, ControlStore, MAX_MACHINE_CERTIFICATES_PER_ORG,
+    MachineCertificateRecord, RevocationRecord, StoreError,
+};
+
+/// In milliseconds, as everything here.
+const CREATED: u64 = 50_500;
+const EXPIRES: u64 = 900_000;
+const URI: &str = "spiffe://example.org/press";
+
+fn certificate(id: &str, machine: &str, name: CertificateName) -> MachineCertificateRecord {
+    MachineCertificateRecord {
+        id: id.into(),
+        org: "robots".into(),
+        machine: machine.into(),
+        name,
+        groups: vec!["robots".into()],
+        scopes: vec![],
+        created_at: CREATED,
+        expires_at: EXPIRES,
+    }
+}
+
+fn hash(number: usize) -> CertificateName {
+    CertificateName::Fingerprint(format!("{number:0>64}"))
+}
+
+fn uri() -> CertificateName {
+    CertificateName::Uri(URI.into())
+}
+
+fn at(at: u64) -> Change {
+    Change { at, ..change() }
+}
+
+async fn put(store: &dyn ControlStore, when: u64, record: &MachineCertificateRecord) -> String {
+    store.put_machine_certificate(&at(when), record).await.unwrap().0
+}
+
+pub(super) async fn are_one_machines_until_they_end(store: &dyn ControlStore) {
+    let (one, named) = (certificate("c1", "press", hash(1)), certificate("c2", "press", uri()));
+    for record in [&one, &named] {
+        assert_eq!(put(store, CREATED, record).await, record.id);
+    }
+    let listed = async || store.machine_certificates("robots").await.unwrap();
+    assert_eq!(listed().await, [one.clone(), named.clone()]);
+    assert_eq!(store.machine_certificates("others").await.unwrap(), []);
+    assert_eq!(store.load().await.unwrap().machine_certificates, [one.clone(), named.clone()]);
+    // Another machine, or another org, does not get it.
+    for name in [hash(1), uri()] {
+        let other_org =
+            MachineCertificateRecord { org: "others".into(), ..certificate("c3", "press", name.clone()) };
+        for record in [certificate("c3", "arm", name), other_org] {
+            let taken = store.put_machine_certificate(&at(CREATED), &record).await;
+            assert!(matches!(taken, Err(StoreError::Taken { .. })), "{record:?}");
+        }
+    }
+    // The machine itself renews it, under the id that policy and audit know.
+    let renewed = MachineCertificateRecord {
+        groups: vec![],
+        scopes: vec!["x:read".into()],
+        created_at: CREATED + 1,
+        expires_at: EXPIRES + 1,
+        ..certificate("c4", "press", uri())
+    };
+    assert_eq!(put(store, CREATED, &renewed).await, "c2");
+    assert_eq!(listed().await, [one.clone(), MachineCertificateRecord { id: "c2".into(), ..renewed }]);
+    let query = AuditQuery { org: Some("robots".into()), limit: 1, ..AuditQuery::default() };
+    let told = store.audit(&query).await.unwrap().remove(0);
+    assert_eq!(
+        (told.action.as_str(), told.resource.as_str()),
+        ("machine_certificate.renew", "machine_certificate/c2")
+    );
+    assert!(told.detail.contains(URI), "{}", told.detail);
+    for (org, id) in [("others", "c1"), ("robots", "c4")] {
+        let gone = store.delete_machine_certificate(&at(CREATED), org, id).await;
+        assert!(matches!(gone, Err(StoreError::NotFound)), "{org} {id}");
+    }
+    for id in ["c1", "c2"] {
+        store.delete_machine_certificate(&at(CREATED), "robots", id).await.unwrap();
+    }
+    // What has ended makes room, and its name is free.
+    for number in 0..MAX_MACHINE_CERTIFICATES_PER_ORG {
+        put(store, CREATED, &certificate(&format!("n{number}"), "arm", hash(number))).await;
+    }
+    let full = store.put_machine_certificate(&at(CREATED), &certificate("more", "arm", uri())).await;
+    assert!(matches!(full, Err(StoreError::Full { .. })));
+    assert_eq!(
+        put(store, CREATED, &certificate("more", "arm", hash(0))).await,
+        "n0",
+        "a renewal takes no room"
+    );
+    let later =
+        MachineCertificateRecord { expires_at: 2 * EXPIRES, ..certificate("later", "press", hash(0)) };
+    assert_eq!(put(store, EXPIRES, &later).await, "later");
+    assert_eq!(listed().await, [later]);
+    store.delete_machine_certificate(&at(EXPIRES), "robots", "later").await.unwrap();
+}
+
+/// A certificate would be good again when its revocation is forgotten after a day, as tokens need it.
+pub(super) async fn stay_revoked_as_long_as_they_are_registered(store: &dyn ControlStore) {
+    let of = |id: &str, kind: &str, org: &str, target: &str| RevocationRecord {
+        kind: kind.into(),
+        target: target.into(),
+        created_at: CREATED + 5_000,
+        by_platform: false,
+        ..revocation(id, org, 100_000)
+    };
+    put(store, CREATED, &certificate("c1", "press", hash(1))).await;
+    let (own, foreign) = (format!("{:0>64}", 1), format!("{:0>64}", 2));
+    let revoke = async |id: &str, kind: &str, org: &str, target: &str| {
+        store.add_revocation(&at(CREATED), &of(id, kind, org, target)).await.unwrap();
+        store.revocation(id).await.unwrap().unwrap().until
+    };
+    assert_eq!(revoke("m1", "user", "robots", "press").await, EXPIRES);
+    assert_eq!(revoke("m2", "org", "", "robots").await, EXPIRES);
+    assert_eq!(revoke("m3", "token", "robots", "c1").await, EXPIRES);
+    assert_eq!(revoke("m4", "token_hash", "", &own).await, EXPIRES);
+    assert_eq!(revoke("m5", "token_hash", "others", &own).await, 100_000);
+    assert_eq!(revoke("m6", "token_hash", "robots", &foreign).await, 100_000);
+    assert_eq!(revoke("m7", "user", "robots", "arm").await, 100_000);
+    // Whose hash it is, is not known where a URI is registered: one of its certificates may be meant.
+    put(
+        store,
+        CREATED,
+        &MachineCertificateRecord { expires_at: EXPIRES + 5, ..certificate("c2", "arm", uri()) },
+    )
+    .await;
+    assert_eq!(revoke("m8", "token_hash", "robots", &foreign).await, EXPIRES + 5);
+    // With the registration that it hits a revocation is renewed.
+    let renewed = MachineCertificateRecord {
+        created_at: CREATED + 60_000,
+        expires_at: 2 * EXPIRES,
+        ..certificate("c3", "arm", uri())
+    };
+    assert_eq!(put(store, CREATED, &renewed).await, "c2");
+    let until = async |id: &str| store.revocation(id).await.unwrap().unwrap().until;
+    assert_eq!((until("m8").await, until("m6").await, until("m3").await), (2 * EXPIRES, 100_000, EXPIRES));
+    for id in ["c1", "c2"] {
+        store.delete_machine_certificate(&at(CREATED), "robots", id).await.unwrap();
+    }
+    for id in ["m1", "m2", "m3", "m4", "m5", "m6", "m7", "m8"] {
+        store.delete_revocation(&at(CREATED), id).await.unwrap();
+    }
+}
