@@ -39,6 +39,8 @@ pub mod control {
 }
 
 #[cfg(feature = "grpc")]
+mod credential;
+#[cfg(feature = "grpc")]
 pub mod envelope;
 
 /// Both gRPC contracts as an encoded `google.protobuf.FileDescriptorSet`, for checks of the wire format.

@@ -7,6 +7,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
 use asp_e2e::http1::{self, Response};
+use asp_e2e::runtime::World;
 use asp_e2e::stack::{Options, Stack};
 use asp_e2e::wait;
 use libtest_mimic::Trial;
@@ -112,9 +113,10 @@ async fn primitives(code: &str) -> Result<TempDir> {
     Ok(primitives)
 }
 
-async fn start(primitives: &TempDir, runtime_disk: Option<&'static str>) -> Result<Stack> {
+async fn start(primitives: &TempDir, disk: Option<&'static str>) -> Result<Stack> {
     let primitives = primitives.path().to_owned();
-    Stack::start(Options { primitives, plugins: true, runtime_disk, ..Options::repository()? }).await
+    let runtime = World { disk, ..World::default() };
+    Stack::start(Options { primitives, plugins: true, runtime, ..Options::repository()? }).await
 }
 
 async fn call(stack: &Stack, token: &str, server: &str, arguments: Value) -> Result<Response> {

@@ -1,7 +1,8 @@
 //! On whose behalf a call goes to the service behind it: services that take the platform's token alone, one behind token
-//! exchange at a real Keycloak, and an upstream and an API that want a key of the operator's.
+//! exchange at a real Keycloak, and an upstream and an API that want a key of the operator's, which plugins never have (I-8).
 
 mod keys;
+mod lent;
 mod realm;
 
 use std::path::PathBuf;
@@ -29,6 +30,9 @@ pub(crate) fn trials(shared: &Shared) -> Vec<Trial> {
         shared.trial("on_behalf::a_callers_token_is_exchanged_at_its_issuer", |_| Box::pin(exchanged())),
         shared.trial("on_behalf::an_upstream_and_an_api_that_want_a_key_never_show_it", |_| {
             Box::pin(keys::whole())
+        }),
+        shared.trial("on_behalf::plugins_ask_a_service_that_wants_a_key_and_never_have_it", |_| {
+            Box::pin(lent::whole())
         }),
     ]
 }

@@ -15,11 +15,23 @@ use crate::{tool, wait};
 /// The languages set-up installs for tests, and servers that may be of any.
 const LANGUAGES: &str = "python+node+java+mcp-stdio";
 
+/// What a runtime finds around it.
+#[derive(Default)]
+pub struct World {
+    /// Mount options of a small disk of its own for its state, which only root can mount.
+    pub disk: Option<&'static str>,
+    /// What it has as `/etc/hosts`, which only root can mount.
+    pub hosts: Option<PathBuf>,
+    /// More of its environment.
+    pub environment: Vec<(&'static str, String)>,
+}
+
 /// A running `asp-runtime`.
 pub struct Runtime {
     pub process: Process,
     pub socket: PathBuf,
     plugins: PathBuf,
+    world: World,
     // Before the directory that it lies in.
     disk: Disk,
     // Short, because a Unix socket's path has at most 107 bytes.
@@ -54,22 +66,21 @@ impl Drop for Disk {
 
 impl Runtime {
     /// Installs the plugins of `primitives`, starts the runtime and waits until it accepts connections.
-    /// Its state lies on a disk of its own where `disk` has mount options for one.
-    pub async fn start(primitives: &Path, disk: Option<&str>) -> Result<Runtime> {
+    pub async fn start(primitives: &Path, world: World) -> Result<Runtime> {
         let directory = tempfile::Builder::new().prefix("rt").tempdir()?;
         let plugins = directory.path().join("plugins");
         install(primitives, &plugins).await?;
         let socket = directory.path().join("api.sock");
-        let disk = Disk::make(&directory.path().join("state"), disk)?;
-        let process = Process::start("asp-runtime", command(&disk.at, &plugins, &socket)?)?;
-        let mut runtime = Runtime { process, socket, plugins, disk, _directory: directory };
+        let disk = Disk::make(&directory.path().join("state"), world.disk)?;
+        let process = Process::start("asp-runtime", command(&disk.at, &plugins, &socket, &world)?)?;
+        let mut runtime = Runtime { process, socket, plugins, world, disk, _directory: directory };
         runtime.wait_ready().await?;
         Ok(runtime)
     }
 
     /// Starts it again after it was killed, over the same plugins and the same directory.
     pub async fn restart(&mut self) -> Result<()> {
-        let command = command(&self.disk.at, &self.plugins, &self.socket)?;
+        let command = command(&self.disk.at, &self.plugins, &self.socket, &self.world)?;
         self.process = Process::start("asp-runtime", command)?;
         self.wait_ready().await
     }
@@ -86,14 +97,19 @@ impl Runtime {
 
     /// Kills every worker process with SIGKILL; returns how many there were.
     pub fn kill_workers(&self) -> Result<usize> {
-        let runtime = i32::try_from(self.process.id().context("the runtime runs")?)?;
         let mut killed = 0;
-        for worker in descendants(runtime)?.into_iter().filter(|pid| is_interpreter(*pid)) {
+        for worker in self.workers()? {
             let pid = Pid::from_raw(worker).context("a process id is positive")?;
             // It may have ended by itself in the meantime.
             killed += usize::from(kill_process(pid, Signal::KILL).is_ok());
         }
         Ok(killed)
+    }
+
+    /// The processes of its workers.
+    pub fn workers(&self) -> Result<Vec<i32>> {
+        let runtime = i32::try_from(self.process.id().context("the runtime runs")?)?;
+        Ok(descendants(runtime)?.into_iter().filter(|pid| is_interpreter(*pid)).collect())
     }
 
     async fn wait_ready(&mut self) -> Result<()> {
@@ -167,8 +183,17 @@ async fn quietly(mut command: Command) -> Result<()> {
     Ok(())
 }
 
-fn command(state: &Path, plugins: &Path, socket: &Path) -> Result<Command> {
-    let mut command = Command::new(tool::runtime()?);
+fn command(state: &Path, plugins: &Path, socket: &Path, world: &World) -> Result<Command> {
+    let mut command = match &world.hosts {
+        None => Command::new(tool::runtime()?),
+        Some(hosts) => {
+            let mut around = Command::new("unshare");
+            let program = r#"mount --bind "$0" /etc/hosts && exec "$@""#;
+            around.args(["--mount", "--", "sh", "-c", program]).arg(hosts).arg(tool::runtime()?);
+            around
+        }
+    };
+    command.envs(world.environment.iter().map(|(name, value)| (name, value)));
     command.arg("--plugins").arg(plugins).arg("--state").arg(state).arg("--socket").arg(socket);
     let python = tool::plugin_python()?;
     let node = tool::plugin_node()?;

@@ -37,8 +37,8 @@ pub struct Options {
     pub tls: Option<(PathBuf, PathBuf)>,
     /// Whether plugins run.
     pub plugins: bool,
-    /// With plugins: mount options of a small disk of its own for the runtime's state, which only root can mount.
-    pub runtime_disk: Option<&'static str>,
+    /// With plugins: what the runtime finds around it.
+    pub runtime: runtime::World,
     /// More of the environment of `asp serve`.
     pub environment: Vec<(&'static str, String)>,
 }
@@ -57,7 +57,7 @@ impl Options {
             dead_upstream: None,
             tls: None,
             plugins: false,
-            runtime_disk: None,
+            runtime: runtime::World::default(),
             environment: Vec::new(),
         }
     }
@@ -93,7 +93,7 @@ pub struct Ports {
 
 impl Stack {
     /// Starts everything and waits until the gateway is ready and Envoy answers `/healthz` with what it says.
-    pub async fn start(options: Options) -> Result<Stack> {
+    pub async fn start(mut options: Options) -> Result<Stack> {
         let state = tempfile::tempdir()?;
         let port = Reserved::new()?;
         let tls = options.tls.is_some();
@@ -106,7 +106,7 @@ impl Stack {
         let public_url = options.public_url.clone().unwrap_or_else(|| format!("http://{edge}"));
         let dead = Reserved::new()?;
         let runtime = match options.plugins {
-            true => Some(Runtime::start(&options.primitives, options.runtime_disk).await?),
+            true => Some(Runtime::start(&options.primitives, std::mem::take(&mut options.runtime)).await?),
             false => None,
         };
         let mut command = serve(&options, state.path(), &public_url, &dead)?;

@@ -11,9 +11,14 @@ use asp_proto::snapshot::service_auth::Kind;
 use asp_registry::{Report, Source, check};
 
 fn report(runtime: &str) -> Report {
+    report_of(runtime, "")
+}
+
+/// `security` is what stands beside `auth` there.
+fn report_of(runtime: &str, security: &str) -> Report {
     let spec = format!(
         "id: sample\nname: Sample\ntype: tool\nversion: 1.0.0\nowner: team\nsummary: A sample.\nmutation: idempotent\n\
-         security: {{auth: {{type: jwt, scopes: [crm:read]}}}}\n\
+         security: {{auth: {{type: jwt, scopes: [crm:read]}}{security}}}\n\
          primitiveSchema:\n  input_schema: {{type: object, required: [id], properties: {{id: {{type: string}}}}}}\n\
          runtime: {{{runtime}}}\n"
     );
@@ -67,7 +72,7 @@ fn one_way_is_written_for_what_has_a_service_and_no_secret_is() {
         (HTTP, "{credential: \"a/b\"}", ("bad_value", "/runtime/auth/credential")),
         (HTTP, "{credential: [a]}", ("wrong_type", "/runtime/auth/credential")),
         (PLUGIN, "{token: {}}", ("misplaced_key", "/runtime/auth/token")),
-        (PLUGIN, "{credential: crm}", ("misplaced_key", "/runtime/auth/credential")),
+        (PLUGIN, "{credential: crm}", ("missing_key", "/security/allowedDomains")),
         (PLUGIN, "{exchange: {audience: a}}", ("missing_key", "/security/allowedDomains")),
         ("mode: builtin, entrypoint: echo", "{token: {}}", ("misplaced_key", "/runtime/auth")),
         ("mode: mcp-stdio, package: notes", "{credential: a}", ("misplaced_key", "/runtime/auth")),
@@ -78,9 +83,12 @@ fn one_way_is_written_for_what_has_a_service_and_no_secret_is() {
 }
 
 fn compiled(runtime: &str) -> Option<Kind> {
-    let report = report(runtime);
+    compiled_of(&report(runtime))
+}
+
+fn compiled_of(report: &Report) -> Option<Kind> {
     assert!(report.faults.is_empty(), "{:?}", report.faults);
-    let catalog = report.catalog.unwrap();
+    let catalog = report.catalog.as_ref().unwrap();
     let [server] = catalog.servers.as_slice() else { panic!("one server") };
     let [primitive] = server.primitives.as_slice() else { panic!("one primitive") };
     primitive.service_auth.as_ref().and_then(|auth| auth.kind.clone())
@@ -103,4 +111,11 @@ fn a_tokens_audience_is_the_services_origin_and_the_scopes_are_the_primitives_un
     let credential = compiled(&format!("{CALLS}, auth: {{credential: crm.key}}"));
     assert_eq!(credential, Some(Kind::Credential("crm.key".into())));
     assert_eq!(compiled(HTTP), None);
+}
+
+#[test]
+fn a_plugin_works_with_a_credential_where_it_may_reach_somebody() {
+    let plugin = format!("{PLUGIN}, auth: {{credential: crm}}");
+    let report = report_of(&plugin, ", allowedDomains: [crm.example.com]");
+    assert_eq!(compiled_of(&report), Some(Kind::Credential("crm".into())));
 }

@@ -1,15 +1,18 @@
 //! The egress proxy of one worker: the only way out of its sandbox, for the names its plugin lists.
 //!
-//! Owns `rules` (which names are allowed, and which private addresses), `names` (how many lookups run) and `rate_limit`
-//! (how fast requests are taken).
+//! Owns `rules` (which names are allowed, and which private addresses), `names` (how many lookups run), `rate_limit`
+//! (how fast requests are taken), `lent` (credentials that calls bring) and `proved` (requests that they prove).
 //! Keeps true: a name is resolved once, judged after resolution by its address, and the connection goes to the very
 //! address that was judged; behind CONNECT is TLS that asks for the name that was judged, and plain HTTP is sent with
-//! that name as its host; every request leaves one audit line.
+//! that name as its host; a credential is added to plain requests for its own origin alone, never to TLS that
+//! passes a tunnel; every request leaves one audit line.
 //! Source: RFC 9110 sections 7.1 (absolute form) and 9.3.6 (CONNECT), RFC 6066 section 3 (server name).
 
 mod head;
 mod hello;
+mod lent;
 mod names;
+mod proved;
 mod rate_limit;
 mod rules;
 
@@ -25,12 +28,15 @@ use tokio::time::timeout;
 
 use head::{Head, MAX_HEAD};
 use hello::Hello;
+pub use lent::{BadCredential, Lending, Lent, Loan};
 pub use names::Lookups;
 use names::Names;
+pub use proved::Trust;
 use rate_limit::RateLimit;
 pub use rules::Rules;
 
 const MAX_CONNECTIONS: usize = 64;
+const ESTABLISHED: &[u8] = b"HTTP/1.1 200 Connection Established\r\n\r\n";
 const HEAD_WITHIN: Duration = Duration::from_secs(10);
 /// Of a name; what it has beyond is not tried.
 const MAX_ADDRESSES: usize = 16;
@@ -45,6 +51,8 @@ enum Denied {
     Name,
     Address,
     Unreachable,
+    /// It cannot be proved: its answer would repeat it, or its body has no clear end.
+    Unprovable,
     /// What came behind CONNECT is no TLS, or asks for another name.
     ServerName,
 }
@@ -58,11 +66,27 @@ pub struct Proxy {
     worker: String,
     names: Names,
     rate_limit: RateLimit,
+    lending: Arc<Lending>,
+    trust: Trust,
+}
+
+/// What the proxies of all workers share.
+#[derive(Clone, Debug, Default)]
+pub struct Shared {
+    lookups: Lookups,
+    trust: Trust,
 }
 
 impl Proxy {
-    pub fn new(rules: Rules, plugin: String, worker: String, lookups: &Lookups) -> Proxy {
-        Proxy { rules, plugin, worker, names: lookups.of_worker(), rate_limit: RateLimit::new() }
+    pub fn new(rules: Rules, plugin: String, worker: String, shared: &Shared) -> Proxy {
+        let names = shared.lookups.of_worker();
+        let (lending, trust) = (Arc::default(), shared.trust.clone());
+        Proxy { rules, plugin, worker, names, rate_limit: RateLimit::new(), lending, trust }
+    }
+
+    /// Where the worker's calls bring their credentials.
+    pub fn lending(&self) -> Arc<Lending> {
+        Arc::clone(&self.lending)
     }
 }
 
@@ -95,13 +119,19 @@ pub async fn serve(listener: UnixListener, proxy: Proxy) {
 impl Proxy {
     async fn carry(&self, mut stream: UnixStream) {
         let read = timeout(HEAD_WITHIN, read_head(&mut stream, Vec::new())).await.ok().flatten();
-        let parsed = read.and_then(|(head, rest)| Some((Head::parse(&head)?, rest)));
-        let Some((head, rest)) = parsed else { return refuse(&mut stream, Denied::Malformed).await };
+        let parsed = read.and_then(|(bytes, rest)| Some((Head::parse(&bytes)?, bytes, rest)));
+        let Some((head, bytes, rest)) = parsed else { return refuse(&mut stream, Denied::Malformed).await };
         self.rate_limit.acquire().await;
+        // What passes a tunnel to the port of TLS is not seen here.
+        let is_seen = !(head.is_connect() && head.port == rules::TLS);
+        let lent = is_seen.then(|| self.lending.find(&head.host, head.port)).flatten();
+        if let Some(lent) = lent {
+            return self.prove(stream, head, (bytes, rest), &lent).await;
+        }
         let mut upstream = match self.connect(&head).await {
             Ok(upstream) => upstream,
             Err(denied) => {
-                self.audit(&head, Some(denied));
+                self.audit(&head, "", Some(denied));
                 return refuse(&mut stream, denied).await;
             }
         };
@@ -109,7 +139,7 @@ impl Proxy {
             Some(request) => Ok([request.as_slice(), &rest].concat()),
             None => tunnelled(&mut stream, (&head.host, head.port), rest).await,
         };
-        self.audit(&head, first.as_ref().err().copied());
+        self.audit(&head, "", first.as_ref().err().copied());
         // Without a word: the client was told that it is connected.
         let Ok(first) = first else { return };
         if upstream.write_all(&first).await.is_ok() {
@@ -118,25 +148,68 @@ impl Proxy {
         }
     }
 
-    fn audit(&self, head: &Head, denied: Option<Denied>) {
+    /// Passes on a request for the origin of a credential, by which it is proved. Some clients tunnel plain HTTP too.
+    async fn prove(&self, mut stream: UnixStream, head: Head, read: (Vec<u8>, Vec<u8>), lent: &Lent) {
+        let (head, read) = match head.is_connect() {
+            false => (head, [read.0, read.1].concat()),
+            true => match in_tunnel(&mut stream, &head, read.1).await {
+                Some(asked) => asked,
+                // Without a word: the client was told that it is connected.
+                None => return self.audit(&head, &lent.name, Some(Denied::ServerName)),
+            },
+        };
+        let service = match self.connect_to_prove(&head, lent).await {
+            Ok(service) => service,
+            Err(denied) => {
+                self.audit(&head, &lent.name, Some(denied));
+                return refuse(&mut stream, denied).await;
+            }
+        };
+        self.audit(&head, &lent.name, None);
+        let asked = proved::Asked { path: head.path, read };
+        let exchange = proved::exchange(stream, asked, service, lent);
+        // Err: as a tunnel's.
+        let _ = timeout(TUNNEL_WITHIN, Box::pin(exchange)).await;
+    }
+
+    async fn connect_to_prove(&self, head: &Head, lent: &Lent) -> Result<Box<dyn proved::Stream>, Denied> {
+        if !proved::may_be(head) {
+            return Err(Denied::Unprovable);
+        }
+        let origin = lent.origin();
+        if !self.rules.allow_host(&origin.host) {
+            return Err(Denied::Name);
+        }
+        let stream = self.reach(&origin.host, origin.port).await?;
+        let service = timeout(CONNECT_WITHIN, proved::secure(stream, lent, &self.trust)).await;
+        service.ok().flatten().ok_or(Denied::Unreachable)
+    }
+
+    fn audit(&self, head: &Head, credential: &str, denied: Option<Denied>) {
         let outcome = match denied {
             None => "allowed",
             Some(Denied::Malformed) => "malformed",
             Some(Denied::Name) => "name_denied",
             Some(Denied::Address) => "address_denied",
             Some(Denied::Unreachable) => "unreachable",
+            Some(Denied::Unprovable) => "not_proved",
             Some(Denied::ServerName) => "server_name_denied",
         };
         let Proxy { plugin, worker, .. } = self;
         let Head { method, host, port, .. } = head;
-        tracing::info!(audit = true, plugin, worker, method, host, port, outcome, "egress");
+        tracing::info!(audit = true, plugin, worker, method, host, port, credential, outcome, "egress");
     }
 
     async fn connect(&self, head: &Head) -> Result<TcpStream, Denied> {
         if !self.rules.allow(&head.host, head.port, head.is_connect()) {
             return Err(Denied::Name);
         }
-        let wanted = (head.host.clone(), head.port);
+        self.reach(&head.host, head.port).await
+    }
+
+    /// A connection to one of the addresses of an allowed name.
+    async fn reach(&self, host: &str, port: u16) -> Result<TcpStream, Denied> {
+        let wanted = (host.to_owned(), port);
         let lookup = async move {
             let found = lookup_host(wanted).await;
             found.map(|addresses| addresses.take(MAX_ADDRESSES).collect::<Vec<SocketAddr>>())
@@ -156,6 +229,14 @@ impl Proxy {
     }
 }
 
+/// Tells the client that it is connected, and reads the plain request that it sends to where it is. With all that was read.
+async fn in_tunnel(stream: &mut UnixStream, to: &Head, rest: Vec<u8>) -> Option<(Head, Vec<u8>)> {
+    stream.write_all(ESTABLISHED).await.ok()?;
+    let (bytes, rest) = timeout(HEAD_WITHIN, read_head(stream, rest)).await.ok().flatten()?;
+    let head = Head::in_tunnel(&bytes, &to.host, to.port)?;
+    Some((head, [bytes, rest].concat()))
+}
+
 /// Tells the client that it is connected, and returns the first it says to a server called `host`.
 ///
 /// On the port of plain HTTP (some clients tunnel that too) this is one request for that host, on the other a TLS hello.
@@ -164,7 +245,7 @@ async fn tunnelled(
     (host, port): (&str, u16),
     rest: Vec<u8>,
 ) -> Result<Vec<u8>, Denied> {
-    let answered = stream.write_all(b"HTTP/1.1 200 Connection Established\r\n\r\n").await;
+    let answered = stream.write_all(ESTABLISHED).await;
     answered.map_err(|_| Denied::ServerName)?;
     if port == rules::PLAIN {
         let read = timeout(HEAD_WITHIN, read_head(stream, rest)).await;
@@ -200,6 +281,7 @@ async fn refuse(stream: &mut UnixStream, denied: Denied) {
         Denied::Name | Denied::ServerName => ("403 Forbidden", "name not allowed"),
         Denied::Address => ("403 Forbidden", "address not allowed"),
         Denied::Unreachable => ("502 Bad Gateway", "unreachable"),
+        Denied::Unprovable => ("400 Bad Request", "such a request is not sent with a credential"),
     };
     let length = word.len();
     let answer = format!(

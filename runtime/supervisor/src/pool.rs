@@ -101,7 +101,12 @@ pub struct PoolStats {
 
 impl Pool {
     /// A pool for `plugin`, if this machine may run it. No worker starts yet.
-    pub fn new(machine: &Arc<Machine>, plugin: Plugin, tasks: TaskTracker) -> Result<Arc<Pool>, Refusal> {
+    pub fn new(
+        machine: &Arc<Machine>,
+        key: PluginKey,
+        plugin: Plugin,
+        tasks: TaskTracker,
+    ) -> Result<Arc<Pool>, Refusal> {
         let command = language::command(&machine.settings.languages, &plugin)?;
         let manifest = &plugin.manifest;
         let mut wanted = manifest.isolation.min_level.max(machine.settings.min_level.number());
@@ -131,7 +136,7 @@ impl Pool {
         };
         let rules = Arc::new(rules(&plugin));
         Ok(Arc::new(Pool {
-            key: plugin.key(),
+            key,
             plan: Plan { plugin: Arc::new(plugin), command, rules, executions: Executions::default() },
             machine: Arc::clone(machine),
             tasks,

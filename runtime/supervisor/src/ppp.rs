@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime};
 
 use asp_proto::plugin::{ClientMessage, GetPromptRequest, ListResourcesRequest, ReadResourceRequest};
 use asp_proto::supervisor::tunnel_event::Type;
-use asp_proto::supervisor::{PppServerFrame, TunnelEvent, ppp_server_frame};
+use asp_proto::supervisor::{Credential, PppServerFrame, TunnelEvent, ppp_server_frame};
 use prost::Message;
 use prost_types::value::Kind;
 use prost_types::{Any, ListValue, Struct, Timestamp, Value};
@@ -28,6 +28,8 @@ pub enum FromGateway {
     Read(ReadResourceRequest),
     Prompt(GetPromptRequest),
     List(ListResourcesRequest),
+    /// It takes the place of the one before; it is for no worker.
+    Credential(Credential),
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -48,6 +50,9 @@ pub fn decode(any: &Any) -> Result<FromGateway, FrameError> {
     // The part before the last slash is free (google/protobuf/any.proto).
     let name = any.type_url.rsplit('/').next().unwrap_or_default();
     let bytes = any.value.as_slice();
+    if name == "asp.runtime.supervisor.v1.Credential" {
+        return Ok(FromGateway::Credential(Credential::decode(bytes)?));
+    }
     Ok(match name.strip_prefix("asp.plugin.v1.") {
         Some("ClientMessage") => FromGateway::Message(ClientMessage::decode(bytes)?),
         Some("ReadResourceRequest") => FromGateway::Read(ReadResourceRequest::decode(bytes)?),

@@ -13,6 +13,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::egress::Lent;
 use crate::plugin::installed::{Plugin, PluginKey};
 use crate::plugin::language;
 use crate::plugin::manifest::Language;
@@ -21,7 +22,7 @@ use crate::pool::{Pool, TicketState, Wanted};
 use crate::ppp::outbox::budget::Budget;
 use crate::ppp::{boolean, fields, number, object, text};
 use crate::refusal::Refusal;
-use crate::tunnel::handles::{Handles, TooMany};
+use crate::tunnel::handles::{Handles, Offer, TooMany};
 use crate::tunnel::peer::Peer;
 use crate::worker::call::GRACE;
 use crate::worker::process::Machine;
@@ -64,6 +65,8 @@ pub struct Request {
     pub mcp_request_id: String,
     pub soft_deadline: Option<Duration>,
     pub fresh: bool,
+    /// Proves what its worker sends to one origin.
+    pub lent: Option<Arc<Lent>>,
 }
 
 impl Runtime {
@@ -101,7 +104,11 @@ impl Runtime {
         if let TicketState::Refused(reason) = state {
             return Err(reason);
         }
-        let offered = self.handles.offer(peer, request.mcp_request_id, ticket, soft_deadline);
+        let offered = self.handles.offer(
+            peer,
+            request.mcp_request_id,
+            Offer { ticket, soft_deadline, lent: request.lent },
+        );
         let tunnel_id = offered.map_err(|TooMany| Refusal::Tunnels)?;
         Ok(Allocation { tunnel_id, state })
     }
@@ -110,7 +117,7 @@ impl Runtime {
     /// the rest is ended. Shortly before, calls that save their state are asked to yield, and then all are told
     /// to end.
     pub async fn drain(&self, plugin: &PluginRef, limit: Duration) {
-        let key = PluginKey { id: plugin.id.clone(), version: plugin.version.clone() };
+        let key = PluginKey::from(plugin);
         let Some(pool) = self.pools.lock().get(&key).cloned() else { return };
         pool.drain();
         if !wind_down(&[Arc::clone(&pool)], limit, || pool.is_empty()).await {
@@ -219,7 +226,7 @@ impl Runtime {
         if self.draining.load(Ordering::Relaxed) {
             return Err(Refusal::Draining);
         }
-        let key = PluginKey { id: wanted.id.clone(), version: wanted.version.clone() };
+        let key = PluginKey::from(wanted);
         let known = self.pools.lock().get(&key).cloned();
         if let Some(pool) = known {
             pool.touch();
@@ -230,7 +237,7 @@ impl Runtime {
         let asked = wanted.clone();
         let loaded = tokio::task::spawn_blocking(move || Plugin::load(&plugins, &asked)).await;
         let plugin = loaded.map_err(|_| Refusal::NotInstalled("it could not be read".to_owned()))??;
-        let pool = Pool::new(&self.machine, plugin, self.tasks.clone())?;
+        let pool = Pool::new(&self.machine, key.clone(), plugin, self.tasks.clone())?;
         let mut pools = self.pools.lock();
         if pools.len() >= MAX_POOLS {
             let idle = pools.iter().filter(|(_, pool)| pool.is_empty());
@@ -246,14 +253,17 @@ impl Runtime {
 
     /// A plugin that was installed anew under its version gets a new pool; the old one finishes its calls.
     async fn retire_replaced(&self, plugin: &PluginRef) {
-        let key = PluginKey { id: plugin.id.clone(), version: plugin.version.clone() };
-        let Some(pool) = self.pools.lock().get(&key).cloned() else { return };
-        let installed = Arc::clone(&pool.plan.plugin);
-        let replaced = tokio::task::spawn_blocking(move || installed.is_replaced()).await;
-        if replaced.unwrap_or(false) {
-            self.pools.lock().remove(&key);
-            pool.drain();
-            self.retired.lock().push(pool);
+        let of_version = |key: &PluginKey| key.id == plugin.id && key.version == plugin.version;
+        let mut pools: Vec<Arc<Pool>> = self.pools.lock().values().cloned().collect();
+        pools.retain(|pool| of_version(&pool.key));
+        for pool in pools {
+            let installed = Arc::clone(&pool.plan.plugin);
+            let replaced = tokio::task::spawn_blocking(move || installed.is_replaced()).await;
+            if replaced.unwrap_or(false) {
+                self.pools.lock().remove(&pool.key);
+                pool.drain();
+                self.retired.lock().push(pool);
+            }
         }
     }
 }

@@ -3,6 +3,7 @@
 //! Keeps true: a tunnel carries one invoke, read or prompt; a call that is over for its gateway (gone, closed,
 //! past its time) is cancelled in its worker, and a call that ignores that ends its worker after `GRACE`.
 
+mod credential;
 mod grace;
 pub mod handles;
 pub mod peer;
@@ -178,6 +179,7 @@ impl Tunnel {
         let mut state = attached.ticket.state();
         let mut told = QueuePosition::default();
         let mut open = true;
+        let lent = attached.lent.clone();
         loop {
             match state {
                 TicketState::Assigned(worker) => {
@@ -198,7 +200,7 @@ impl Tunnel {
             state = loop {
                 tokio::select! {
                     state = attached.ticket.changed() => break state,
-                    message = self.inbound.next(), if open => match message? {
+                    message = credential::next(&mut self.inbound, lent.as_deref()), if open => match message? {
                         Some(message) => self.before_call(message)?,
                         None => open = false,
                     },
@@ -222,7 +224,7 @@ impl Tunnel {
                 break work;
             }
             tokio::select! {
-                message = self.inbound.next() => match message? {
+                message = credential::next(&mut self.inbound, attached.lent.as_deref()) => match message? {
                     Some(message) => self.before_call(message)?,
                     None => return Err(TunnelError::Quiet),
                 },
@@ -233,6 +235,7 @@ impl Tunnel {
                 }
             }
         };
+        let _in_use = attached.lent.as_ref().map(|lent| credential::use_in(worker, lent, &self.outbox));
         match work {
             FromGateway::Message(ClientMessage {
                 payload: Some(client_message::Payload::Invoke(invoke)),
@@ -241,7 +244,9 @@ impl Tunnel {
             FromGateway::Read(request) => Box::pin(self.read(worker, request, attached)).await,
             FromGateway::Prompt(request) => Box::pin(self.prompt(worker, request, attached)).await,
             FromGateway::List(request) => Box::pin(self.list(worker, request, attached)).await,
-            FromGateway::Message(_) => Err(Status::failed_precondition("the call has not begun").into()),
+            FromGateway::Message(_) | FromGateway::Credential(_) => {
+                Err(Status::failed_precondition("the call has not begun").into())
+            }
         }
     }
 

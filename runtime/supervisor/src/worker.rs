@@ -39,6 +39,7 @@ use tonic::transport::Channel;
 use tonic::{Request, Streaming};
 
 use crate::cause::Cause;
+use crate::egress::{Lending, Lent, Loan};
 use crate::plugin::installed::Plugin;
 use crate::plugin::language::Command;
 use crate::plugin::manifest::Mode;
@@ -84,6 +85,7 @@ pub struct Worker {
     token: MetadataValue<Ascii>,
     /// What its calls took, and what it tells of itself.
     pub observed: WorkerStats,
+    lending: Option<Arc<Lending>>,
     accounting: Accounting,
     last_reading: Mutex<Option<(Instant, Stats)>>,
     leave: CancellationToken,
@@ -185,6 +187,12 @@ impl Worker {
         request
     }
 
+    /// Lets the worker's proxy prove requests by a call's credential, until the loan is dropped. `None`: the plugin may
+    /// reach nobody.
+    pub fn lend(&self, lent: &Arc<Lent>) -> Option<Loan> {
+        self.lending.as_ref().map(|lending| lending.lend(lent))
+    }
+
     /// Lets the worker go; it has no calls any more, or none that matter.
     pub fn leave(&self) {
         self.leave.cancel();
@@ -277,6 +285,7 @@ impl Running {
             caps: opened.caps,
             token: opened.token,
             observed: WorkerStats::new(born),
+            lending: process.lending(),
             watch: Mutex::new(watch),
             accounting,
             last_reading: Mutex::new(None),

@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use asp_e2e::runtime::Runtime;
+use asp_e2e::runtime::{Runtime, World};
 use asp_e2e::tool;
 use tokio::task::JoinSet;
 
@@ -58,7 +58,7 @@ pub(crate) async fn measure(plan: &Plan) -> Result<Plugins> {
         Plugins { isolation_level: 0, calls: plan.calls, starts: plan.starts, languages: Vec::new() };
     for (language, argument) in LANGUAGES {
         // A runtime for each language, so that no other one's worker takes processor time.
-        let runtime = Runtime::start(sources.path(), None).await.context("start a runtime")?;
+        let runtime = Runtime::start(sources.path(), World::default()).await.context("start a runtime")?;
         let measured = measure_language(plan, &runtime, language, argument).await;
         let (level, figures) =
             measured.with_context(|| format!("{language}:\n{}", runtime.process.tail()))?;

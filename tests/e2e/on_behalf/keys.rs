@@ -156,7 +156,7 @@ async fn nowhere(service: &Keyed, stack: &Stack, out: &Path, said: String) -> Re
 }
 
 /// How a key may be written: as it is, in base64 at each of the three places of a group, in hexadecimal; and so its beginning.
-fn forms(key: &str) -> Vec<Vec<u8>> {
+pub(super) fn forms(key: &str) -> Vec<Vec<u8>> {
     let mut all = Vec::new();
     for text in [key, &key[..BEGINNING]] {
         all.push(text.as_bytes().to_vec());
@@ -175,7 +175,7 @@ fn forms(key: &str) -> Vec<Vec<u8>> {
     all
 }
 
-fn forms_of_plant(key: &str) -> Vec<String> {
+pub(super) fn forms_of_plant(key: &str) -> Vec<String> {
     let half = &key[..BEGINNING];
     vec![
         key.to_owned(),
@@ -187,11 +187,11 @@ fn forms_of_plant(key: &str) -> Vec<String> {
     ]
 }
 
-fn holds(text: &[u8], forms: &[Vec<u8>]) -> bool {
+pub(super) fn holds(text: &[u8], forms: &[Vec<u8>]) -> bool {
     forms.iter().any(|form| text.windows(form.len()).any(|part| part == form))
 }
 
-fn read_all(dir: &Path, into: &mut BTreeMap<String, Vec<u8>>) -> Result<()> {
+pub(super) fn read_all(dir: &Path, into: &mut BTreeMap<String, Vec<u8>>) -> Result<()> {
     for entry in std::fs::read_dir(dir)? {
         let path = entry?.path();
         let kind = std::fs::symlink_metadata(&path)?.file_type();

@@ -261,6 +261,7 @@ impl Local {
                 language: plugin.language.clone(),
                 entrypoint: String::new(),
                 artifact_sha256: plugin.artifact_sha256.clone(),
+                ..PluginRef::default()
             }),
             ctx: Some(Caller {
                 tenant_id: "local".into(),

@@ -15,7 +15,7 @@ use super::artifacts::Artifacts;
 use super::delegate::Delegates;
 use crate::call::outcome::{Output, Refusal};
 use crate::execution::{Availability, Execution};
-use crate::executors::outbound::auth::Authorizer;
+use crate::executors::outbound::auth::{Authorizer, Unproved};
 use crate::executors::plugin::reference::{language_name, plugin_ref, run_by, stdio_ref};
 use crate::executors::proxy::mcp::downstream::Clients;
 use crate::executors::proxy::mcp::pinned::{self, PinnedItems};
@@ -32,6 +32,7 @@ mod completion;
 mod ended;
 mod job;
 mod lease;
+mod lent;
 mod listing;
 pub mod logs;
 mod memory;
@@ -57,6 +58,7 @@ use admission::Rejection;
 use attempt_state::AttemptState;
 use job::Job;
 use lease::Closing;
+use lent::Lent;
 use logs::LogListener;
 use packages::Package;
 use prepare::Preparing;
@@ -200,12 +202,14 @@ impl Plugins {
             )));
         };
         let minter = self.minter.clone();
-        let exchanged = self.authorizer.exchanged(&execution.call, &execution.snapshot).await;
-        let exchanged = exchanged.map_err(|unproved| match execution.resume_state {
+        let unproved = |unproved: Unproved| match execution.resume_state {
             // Another gateway may have begun it.
             Some(_) => execution.call.unanswered(unproved.refusal),
             None => unproved.refusal,
-        })?;
+        };
+        let exchanged = self.authorizer.exchanged(&execution.call, &execution.snapshot).await;
+        let exchanged = exchanged.map_err(unproved)?;
+        let lent = Lent::of(&self.authorizer, &execution.call).await.map_err(unproved)?;
         let delegates = self.delegates.clone();
         let listener = self.listener.clone();
         let clients = Arc::new(Clients::of(execution.call.clone(), &[]));
@@ -218,6 +222,7 @@ impl Plugins {
             runtime,
             minter,
             exchanged,
+            lent,
             delegates,
             listener,
             clients,
@@ -314,7 +319,7 @@ impl Plugins {
             opened = Tunnel::open(wanted, opening) => opened,
             () = call.cancelled() => return AttemptOutcome::Refused(Refusal::Cancelled),
         };
-        let (tunnel, place) = match opened {
+        let (mut tunnel, place) = match opened {
             Ok(opened) => opened,
             Err(OpenFault::Rejected(rejection)) => return AttemptOutcome::Rejected(rejection),
             Err(OpenFault::Lost(status)) => {
@@ -324,6 +329,9 @@ impl Plugins {
                 };
             }
         };
+        if let Some(lent) = &job.lent {
+            tunnel.renews(lent);
+        }
         if let Some(place) = place {
             admission::tell_queued(call, place);
         }

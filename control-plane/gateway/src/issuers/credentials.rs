@@ -13,6 +13,7 @@ use base64::engine::general_purpose::STANDARD;
 use reqwest::Url;
 use reqwest::header::{AUTHORIZATION, HeaderName, HeaderValue};
 use secrecy::{ExposeSecret, SecretString};
+use tokio::time::Instant;
 
 use super::token_endpoint::{self, Granted, KeptToken, NoToken};
 
@@ -72,6 +73,15 @@ impl Credential {
     }
 }
 
+/// A header for the requests that a plugin's proxy proves.
+pub(crate) struct Lent {
+    pub origin: String,
+    pub header: HeaderName,
+    pub value: HeaderValue,
+    /// When it is to be asked for anew; `None`: it stays as it is.
+    pub until: Option<Instant>,
+}
+
 /// Who wants to use a credential.
 #[derive(Clone, Copy, Debug)]
 pub enum User<'a> {
@@ -106,6 +116,11 @@ pub enum CredentialError {
         "the credential {0:?} may not be used by {1}: add that to `primitives` of the credential if it shall"
     )]
     Primitive(String, String),
+    #[error(
+        "the credential {name:?} is for {origin}, which is none of the plugin's hosts: list its host in `security.allowedDomains` of \
+         the spec"
+    )]
+    Domain { name: String, origin: String },
     #[error("the credential {0:?} makes no header: {1}")]
     Form(String, &'static str),
     #[error("the token endpoint of the credential {0:?}: {1}")]
@@ -169,6 +184,29 @@ impl Credentials {
         Ok((header, value))
     }
 
+    /// What the proxy of a plugin that may reach these `domains` proves requests by.
+    pub(crate) async fn lent(
+        &self,
+        name: &str,
+        user: User<'_>,
+        domains: &[String],
+    ) -> Result<Lent, CredentialError> {
+        let held = self.named.get(name).ok_or_else(|| CredentialError::Unknown(name.to_owned()))?;
+        let other = |_| CredentialError::Origin(name.to_owned());
+        let url = Url::parse(&held.credential.origin).map_err(other)?;
+        self.check(name, user, &url)?;
+        let origin = url.origin().ascii_serialization();
+        if !url.host_str().is_some_and(|host| domains.iter().any(|domain| reaches(domain, host))) {
+            return Err(CredentialError::Domain { name: name.to_owned(), origin });
+        }
+        let (header, value) = self.header(name, user, &url).await?;
+        let until = match &held.credential.kind {
+            Kind::Client(_) => held.token.until().await,
+            Kind::Bearer(_) | Kind::Basic { .. } | Kind::Header { .. } => None,
+        };
+        Ok(Lent { origin, header, value, until })
+    }
+
     /// The service does not take what [`Credentials::header`] gave: whether a token is asked for anew with the next request.
     pub(crate) async fn refused(&self, name: &str) -> bool {
         match self.named.get(name) {
@@ -210,6 +248,14 @@ impl Credentials {
             form.push(("audience", audience));
         }
         token_endpoint::ask(request, &form).await
+    }
+}
+
+/// Whether an entry of `allowedDomains`, a host or `*.suffix`, names this host.
+fn reaches(domain: &str, host: &str) -> bool {
+    match domain.strip_prefix('*') {
+        Some(suffix) => host.len() > suffix.len() && host.ends_with(suffix),
+        None => domain == host,
     }
 }
 
@@ -260,6 +306,29 @@ mod tests {
         }
         let refused = all.header("x", User::Platform, &url("https://a.b/")).await.unwrap_err();
         assert_eq!(refused, CredentialError::Unknown("x".into()));
+    }
+
+    #[tokio::test]
+    async fn a_plugins_proxy_gets_it_for_a_host_that_the_plugin_may_reach() {
+        let all = all(Kind::Bearer("t".into()), &["crm/find"]);
+        for (domains, may) in [
+            (&["login.example.com"][..], true),
+            (&["*.example.com"][..], true),
+            (&["other.example", "*.com"][..], true),
+            (&[][..], false),
+            (&["example.com"][..], false),
+            (&["*.login.example.com"][..], false),
+            (&["xlogin.example.com"][..], false),
+        ] {
+            let domains: Vec<String> = domains.iter().map(|domain| (*domain).to_owned()).collect();
+            let got = all.lent("kc", User::Primitive("crm", "find"), &domains).await;
+            assert_eq!(got.is_ok(), may, "{domains:?}");
+            if let Ok(lent) = got {
+                assert_eq!((lent.origin.as_str(), lent.header), ("https://login.example.com", AUTHORIZATION));
+                assert!(lent.value.is_sensitive() && lent.until.is_none());
+            }
+            assert!(all.lent("kc", User::Primitive("other", "find"), &domains).await.is_err());
+        }
     }
 
     #[tokio::test]

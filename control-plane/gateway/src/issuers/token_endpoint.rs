@@ -159,6 +159,11 @@ impl KeptToken {
         is_old
     }
 
+    /// Until when what is kept serves; `None`: nothing is.
+    pub(super) async fn until(&self) -> Option<Instant> {
+        self.0.lock().await.as_ref().map(|kept| kept.until)
+    }
+
     /// Whether there is nothing in it that serves; false while somebody asks.
     pub(super) fn is_over(&self, now: Instant) -> bool {
         self.0.try_lock().is_ok_and(|kept| kept.as_ref().is_none_or(|kept| kept.until <= now))

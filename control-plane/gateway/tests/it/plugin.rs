@@ -31,6 +31,8 @@ mod conversations;
 mod figures;
 #[path = "plugin/late_store.rs"]
 mod late_store;
+#[path = "plugin/lent.rs"]
+mod lent;
 #[path = "plugin/listed.rs"]
 mod listed;
 #[path = "plugin/outcomes.rs"]

@@ -289,6 +289,11 @@ impl Fixture {
         Parts { issuers, told, ..Parts::new(snapshot) }.start()
     }
 
+    /// A gateway with plugin runtimes that has credentials of its operator's.
+    pub(crate) fn lending(snapshot: GatewaySnapshot, issuers: IssuerDeps, runtimes: Runtimes) -> Fixture {
+        Parts { issuers, runtimes, ..Parts::new(snapshot) }.start()
+    }
+
     /// Another gateway over the same stores and keys.
     pub(crate) fn beside(&self, runtimes: Runtimes) -> Fixture {
         let mut parts = Parts { runtimes, ..Parts::new(snapshot()) };

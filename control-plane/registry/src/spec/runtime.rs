@@ -74,7 +74,7 @@ pub(crate) struct ServiceAuth {
     #[serde(default)]
     pub exchange: Option<ExchangedToken>,
     /// The name of a credential of the operator's, which goes to its own origin only; the secret never stands in a
-    /// spec.
+    /// spec. Of a plugin its sandbox's proxy adds it to plain requests for that origin, whose host `allowedDomains` lists.
     #[serde(default)]
     pub credential: Option<String>,
 }

@@ -1,18 +1,21 @@
 //! Workers as gateways ask for them and give them back: AllocateWorker and CloseTunnel, whether they come as calls of
 //! their own or on a shared stream.
 //!
-//! Refuses ids that are too long. Keeps true: unknown, used, expired and foreign handles are answered alike.
+//! Refuses ids that are too long, and credentials that are none. Keeps true: unknown, used, expired and foreign handles are answered alike.
 
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use asp_proto::supervisor::admission::Status as Admitted;
 use asp_proto::supervisor::{
-    Admission, AllocateWorkerRequest, AllocateWorkerResponse, CloseTunnelResponse, PluginRef, TunnelHandle,
+    Admission, AllocateWorkerRequest, AllocateWorkerResponse, CloseTunnelResponse, Credential, PluginRef,
+    TunnelHandle,
 };
 use tokio::sync::watch;
 use tokio::time::timeout;
 use tonic::Status;
 
+use crate::egress::Lent;
 use crate::pool::TicketState;
 use crate::pool::scheduler::QueuePosition;
 use crate::ppp::{duration, fields, milliseconds, number, wire_duration};
@@ -46,13 +49,26 @@ fn wanted(request: AllocateWorkerRequest) -> Result<runtime::Request, Status> {
     if context.tenant_id.len() > MAX_ID || context.mcp_request_id.len() > MAX_ID {
         return Err(Status::invalid_argument("an id is too long"));
     }
+    let plugin = named(request.plugin)?;
+    let lent = request.credential.map(|credential| lent(&plugin, &credential)).transpose()?;
     Ok(runtime::Request {
-        plugin: named(request.plugin)?,
+        plugin,
+        lent,
         tenant: context.tenant_id,
         mcp_request_id: context.mcp_request_id,
         soft_deadline: duration(request.soft_deadline.as_ref()),
         fresh: request.force_fresh_process,
     })
+}
+
+/// What the request's credential is to prove, beside workers of its name alone.
+fn lent(plugin: &PluginRef, credential: &Credential) -> Result<Arc<Lent>, Status> {
+    if plugin.credential.is_empty() {
+        return Err(Status::invalid_argument("the credential has no name in `plugin`"));
+    }
+    let Credential { origin, header, value } = credential;
+    let lent = Lent::new(&plugin.credential, origin, header, value);
+    lent.map(Arc::new).map_err(|bad| Status::invalid_argument(bad.to_string()))
 }
 
 /// The plugin a request is about.

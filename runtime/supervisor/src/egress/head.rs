@@ -8,6 +8,10 @@ pub(super) struct Head {
     pub(super) method: String,
     pub(super) host: String,
     pub(super) port: u16,
+    /// Path and query; empty for CONNECT.
+    pub(super) path: String,
+    /// Any two readers find the same end of its body.
+    pub(super) is_framed: bool,
     /// The request as the server gets it; `None` for CONNECT.
     forward: Option<Vec<u8>>,
 }
@@ -27,7 +31,8 @@ impl Head {
         }
         if method == "CONNECT" {
             let (host, port) = authority(target, None)?;
-            return Some(Head { method: method.to_owned(), host, port, forward: None });
+            let (path, is_framed) = (String::new(), true);
+            return Some(Head { method: method.to_owned(), host, port, path, is_framed, forward: None });
         }
         // A worker speaks TLS itself, so an absolute URI is always plain HTTP.
         let rest = target.strip_prefix("http://")?;
@@ -37,13 +42,16 @@ impl Head {
         };
         let (host, port) = authority(name, Some(80))?;
         let slash = if path.starts_with('/') { "" } else { "/" };
-        let mut forward = format!("{method} {slash}{path} {version}\r\nHost: {name}\r\n");
+        let path = format!("{slash}{path}");
+        let mut forward = format!("{method} {path} {version}\r\nHost: {name}\r\n");
+        let mut framing = Framing::default();
         for header in headers.split("\r\n").filter(|header| !header.is_empty()) {
             let (key, value) = header.split_once(':')?;
             // A line that two readers may read differently could bring another host past the one judged here.
             if !is_name(key) || value.bytes().any(|byte| byte.is_ascii_control() && byte != b'\t') {
                 return None;
             }
+            framing.read(key, value);
             if !is_own(key) {
                 forward.push_str(header);
                 forward.push_str("\r\n");
@@ -51,25 +59,40 @@ impl Head {
         }
         // One request a connection: the next one may be for another host, and is judged anew.
         forward.push_str("Connection: close\r\n\r\n");
-        Some(Head { method: method.to_owned(), host, port, forward: Some(forward.into_bytes()) })
+        let is_framed = framing.is_clear(version);
+        Some(Head {
+            method: method.to_owned(),
+            host,
+            port,
+            path,
+            is_framed,
+            forward: Some(forward.into_bytes()),
+        })
     }
 
-    /// The first request in a tunnel to `host`, as the server gets it. `None`: it is none, or for another host.
+    /// The first request in a tunnel to `host` and the port of plain HTTP, as the server gets it. `None`: it is none, or for
+    /// another host.
     pub(super) fn within_tunnel(bytes: &[u8], host: &str) -> Option<Vec<u8>> {
+        Head::in_tunnel(bytes, host, 80)?.forward
+    }
+
+    /// The first request in a tunnel to `host` and `port`, as if it had been sent to the proxy.
+    pub(super) fn in_tunnel(bytes: &[u8], host: &str, port: u16) -> Option<Head> {
         let text = std::str::from_utf8(bytes).ok().filter(|_| bytes.len() <= MAX_HEAD)?;
         let (line, headers) = text.split_once("\r\n")?;
         let (method, rest) = line.split_once(' ')?;
         let (path, version) = rest.split_once(' ')?;
         let asked = headers.split("\r\n").filter_map(|header| header.split_once(':'));
         let mut asked = asked.filter(|(key, _)| key.eq_ignore_ascii_case("host"));
-        let (name, port) = authority(asked.next()?.1.trim(), Some(80))?;
-        if asked.next().is_some() || port != 80 || !name.eq_ignore_ascii_case(host) || !path.starts_with('/')
-        {
+        let (name, asked_port) = authority(asked.next()?.1.trim(), Some(80))?;
+        let is_same = asked_port == port && name.eq_ignore_ascii_case(host);
+        if asked.next().is_some() || !is_same || !path.starts_with('/') {
             return None;
         }
+        let name = if port == 80 { name } else { format!("{name}:{port}") };
         // What may stand in it, and what is left out, is as in a request to the proxy itself.
         let absolute = format!("{method} http://{name}{path} {version}\r\n{headers}");
-        Head::parse(absolute.as_bytes())?.forward
+        Head::parse(absolute.as_bytes())
     }
 
     pub(super) fn is_connect(&self) -> bool {
@@ -78,6 +101,34 @@ impl Head {
 
     pub(super) fn forwarded(&self) -> Option<Vec<u8>> {
         self.forward.clone()
+    }
+}
+
+/// What says where the body ends (RFC 9112 section 6.3).
+#[derive(Default)]
+struct Framing {
+    lengths: u32,
+    codings: u32,
+    /// A value that readers may take differently.
+    odd: bool,
+}
+
+impl Framing {
+    fn read(&mut self, key: &str, value: &str) {
+        let value = value.trim_matches([' ', '\t']);
+        if key.eq_ignore_ascii_case("content-length") {
+            self.lengths += 1;
+            self.odd |= value.is_empty() || !value.bytes().all(|byte| byte.is_ascii_digit());
+            self.odd |= value.parse::<u64>().is_err();
+        } else if key.eq_ignore_ascii_case("transfer-encoding") {
+            self.codings += 1;
+            self.odd |= !value.eq_ignore_ascii_case("chunked");
+        }
+    }
+
+    /// Both, or one of them twice, is how a second request is smuggled; HTTP/1.0 knows no coding.
+    fn is_clear(&self, version: &str) -> bool {
+        !self.odd && self.lengths + self.codings <= 1 && (self.codings == 0 || version == "HTTP/1.1")
     }
 }
 
@@ -99,8 +150,34 @@ fn is_own(key: &str) -> bool {
         .any(|own| key.eq_ignore_ascii_case(own))
 }
 
+/// Headers that frame a message or belong to one connection: none passes a hop as it came, and none is a credential.
+pub(super) fn hop_by_hop(key: &str) -> bool {
+    const NAMES: [&str; 13] = [
+        "connection",
+        "content-length",
+        "expect",
+        "host",
+        "http2-settings",
+        "keep-alive",
+        "proxy-authenticate",
+        "proxy-authorization",
+        "proxy-connection",
+        "te",
+        "trailer",
+        "transfer-encoding",
+        "upgrade",
+    ];
+    NAMES.iter().any(|name| key.eq_ignore_ascii_case(name))
+}
+
+/// Whether two spellings are the same host (RFC 9110 section 4.2.3), with or without the root's dot.
+pub(super) fn same_host(one: &str, other: &str) -> bool {
+    let plain = |host: &str| host.strip_suffix('.').unwrap_or(host).to_ascii_lowercase();
+    plain(one) == plain(other)
+}
+
 /// `host[:port]` or `[v6][:port]`, without user information.
-fn authority(text: &str, default: Option<u16>) -> Option<(String, u16)> {
+pub(super) fn authority(text: &str, default: Option<u16>) -> Option<(String, u16)> {
     let (host, port) = match text.strip_prefix('[') {
         Some(rest) => {
             let (host, rest) = rest.split_once(']')?;
@@ -116,6 +193,7 @@ fn authority(text: &str, default: Option<u16>) -> Option<(String, u16)> {
         return None;
     }
     let port = match port {
+        Some(port) if port.starts_with('+') => return None,
         Some(port) => port.parse().ok()?,
         None => default?,
     };
@@ -180,6 +258,40 @@ mod tests {
     }
 
     #[test]
+    fn a_body_whose_end_two_readers_may_find_in_two_places_is_told_apart() {
+        for (headers, framed) in [
+            ("", true),
+            ("Content-Length: 5", true),
+            ("content-length:0005", true),
+            ("Transfer-Encoding: Chunked", true),
+            ("Content-Length: 5\r\nContent-Length: 5", false),
+            ("Content-Length: 5\r\ncontent-length: 6", false),
+            ("Content-Length: 5, 5", false),
+            ("Content-Length: +5", false),
+            ("Content-Length: -1", false),
+            ("Content-Length: 0x5", false),
+            ("Content-Length: ", false),
+            ("Content-Length: 99999999999999999999", false),
+            ("Content-Length: 5\r\nTransfer-Encoding: chunked", false),
+            ("Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked", false),
+            ("Transfer-Encoding: gzip, chunked", false),
+            ("Transfer-Encoding: identity", false),
+            ("Transfer-Encoding: \u{b}chunked", false),
+            ("Transfer-Encoding: xchunked", false),
+        ] {
+            let line = |version: &str| format!("POST http://a.example/ HTTP/{version}\r\n{headers}\r\n\r\n");
+            let read = Head::parse(line("1.1").as_bytes());
+            assert_eq!(read.is_some_and(|head| head.is_framed), framed, "{headers:?}");
+            if headers.contains("hunked") {
+                assert!(
+                    !Head::parse(line("1.0").as_bytes()).is_some_and(|head| head.is_framed),
+                    "{headers:?}"
+                );
+            }
+        }
+    }
+
+    #[test]
     fn everything_else_is_refused() {
         for bad in [
             "GET /origin-form HTTP/1.1\r\n\r\n",
@@ -187,6 +299,7 @@ mod tests {
             "GET http://user@a.example/ HTTP/1.1\r\n\r\n",
             "CONNECT a.example HTTP/1.1\r\n\r\n",
             "CONNECT a.example:99999 HTTP/1.1\r\n\r\n",
+            "CONNECT a.example:+443 HTTP/1.1\r\n\r\n",
             "CONNECT :443 HTTP/1.1\r\n\r\n",
             "CONNECT a b:443 HTTP/1.1\r\n\r\n",
             "get http://a.example/ HTTP/1.1\r\n\r\n",

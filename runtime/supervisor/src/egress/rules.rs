@@ -7,7 +7,7 @@ use asp_platform::address::{Network, may_reach};
 
 /// Other ports are other protocols, which a list of domains does not speak of.
 pub(super) const PLAIN: u16 = 80;
-const TLS: u16 = 443;
+pub(super) const TLS: u16 = 443;
 
 #[derive(Clone, Debug)]
 pub struct Rules {
@@ -45,11 +45,15 @@ impl Rules {
     /// Whether a request may go to `host`, which is a name and never a bare address unless listed so. TLS needs a
     /// `tunnel` (CONNECT).
     pub fn allow(&self, host: &str, port: u16, tunnel: bool) -> bool {
+        (port == PLAIN || (port == TLS && tunnel)) && self.allow_host(host)
+    }
+
+    /// Whether the host is listed. Of the origin of a credential the operator says the port.
+    pub(super) fn allow_host(&self, host: &str) -> bool {
         let host = host.to_ascii_lowercase();
         let host = host.strip_suffix('.').unwrap_or(&host);
         let under = |suffix: &String| host.len() > suffix.len() && host.ends_with(suffix.as_str());
-        (port == PLAIN || (port == TLS && tunnel))
-            && (self.exact.iter().any(|exact| exact == host) || self.suffixes.iter().any(under))
+        self.exact.iter().any(|exact| exact == host) || self.suffixes.iter().any(under)
     }
 }
 

@@ -11,7 +11,7 @@ use asp_platform::address::Network;
 use super::*;
 
 fn proxy_of(rules: Rules) -> Proxy {
-    Proxy::new(rules, "p@1".into(), "w".into(), &Lookups::new())
+    Proxy::new(rules, "p@1".into(), "w".into(), &Shared::default())
 }
 
 async fn ask(rules: &[&str], request: &str) -> String {

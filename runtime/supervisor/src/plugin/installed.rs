@@ -13,6 +13,8 @@ use crate::refusal::Refusal;
 
 /// Files and directories of one package; node_modules have the most.
 const MAX_ENTRIES: usize = 50_000;
+/// Bytes of a credential's name.
+const MAX_CREDENTIAL: usize = 63;
 
 /// A plugin that may run.
 #[derive(Debug)]
@@ -24,16 +26,29 @@ pub struct Plugin {
     text: String,
 }
 
-/// Which pool a call belongs to.
+/// Which pool a call belongs to: workers serve specs of one credential alone, or of none.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PluginKey {
     pub id: String,
     pub version: String,
+    /// The operator's name of it; empty: none.
+    pub credential: String,
+}
+
+impl From<&PluginRef> for PluginKey {
+    fn from(wanted: &PluginRef) -> PluginKey {
+        let PluginRef { id, version, credential, .. } = wanted;
+        PluginKey { id: id.clone(), version: version.clone(), credential: credential.clone() }
+    }
 }
 
 impl std::fmt::Display for PluginKey {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}@{}", self.id, self.version)
+        write!(f, "{}@{}", self.id, self.version)?;
+        match self.credential.is_empty() {
+            true => Ok(()),
+            false => write!(f, "#{}", self.credential),
+        }
     }
 }
 
@@ -42,6 +57,9 @@ impl Plugin {
     pub fn load(plugins: &Path, wanted: &PluginRef) -> Result<Plugin, Refusal> {
         if !is_name(&wanted.id) || !is_name(&wanted.version) {
             return Err(Refusal::NotInstalled("the request names no plugin and version".into()));
+        }
+        if !wanted.credential.is_empty() && !is_credential(&wanted.credential) {
+            return Err(Refusal::NotInstalled("the request names a credential that has no such name".into()));
         }
         let asked = plugins.join(&wanted.id).join(&wanted.version);
         let absent = || Refusal::NotInstalled(format!("{}@{}", wanted.id, wanted.version));
@@ -63,8 +81,9 @@ impl Plugin {
         read(&self.manifest_path()).is_ok_and(|text| text != self.text)
     }
 
-    pub fn key(&self) -> PluginKey {
-        PluginKey { id: self.manifest.id.clone(), version: self.manifest.version.clone() }
+    /// `id@version`, in logs.
+    pub fn name(&self) -> String {
+        format!("{}@{}", self.manifest.id, self.manifest.version)
     }
 
     pub fn manifest_path(&self) -> PathBuf {
@@ -124,6 +143,12 @@ impl Plugin {
             Language::Java => None,
         }
     }
+}
+
+/// As specs write it (primitives/README.md).
+fn is_credential(text: &str) -> bool {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+    text.len() <= MAX_CREDENTIAL && text.bytes().all(plain)
 }
 
 fn read(path: &Path) -> Result<String, String> {

@@ -3,6 +3,7 @@
 //! Keeps true: unknown, expired, used and foreign handles are answered alike; at most `MAX_TUNNELS` exist.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use asp_platform::secret::random_hex;
@@ -11,6 +12,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use crate::egress::Lent;
 use crate::pool::Ticket;
 use crate::ppp::outbox::Outbox;
 use crate::tunnel::peer::Peer;
@@ -46,8 +48,7 @@ struct Entry {
 #[derive(Debug)]
 enum State {
     Offered {
-        ticket: Ticket,
-        soft_deadline: Option<Instant>,
+        offer: Offer,
         expires: Instant,
     },
     Attached,
@@ -58,12 +59,22 @@ enum State {
     },
 }
 
+/// What a handle stands for.
+#[derive(Debug)]
+pub struct Offer {
+    pub ticket: Ticket,
+    pub soft_deadline: Option<Instant>,
+    pub lent: Option<Arc<Lent>>,
+}
+
 /// A tunnel that its ProxyPpp has taken up.
 #[derive(Debug)]
 pub struct Attached {
     pub ticket: Ticket,
     /// The end of a call that names none itself.
     pub soft_deadline: Option<Instant>,
+    /// By what its worker's proxy proves requests to one origin.
+    pub lent: Option<Arc<Lent>>,
     /// Somebody closed or cancelled the tunnel.
     pub cancel: CancellationToken,
 }
@@ -78,15 +89,9 @@ pub struct TooMany;
 
 impl Handles {
     /// A new handle for `peer`.
-    pub fn offer(
-        &self,
-        peer: Peer,
-        mcp_request_id: String,
-        ticket: Ticket,
-        soft_deadline: Option<Instant>,
-    ) -> Result<String, TooMany> {
+    pub fn offer(&self, peer: Peer, mcp_request_id: String, offer: Offer) -> Result<String, TooMany> {
         let id = random_hex::<16>();
-        let state = State::Offered { ticket, soft_deadline, expires: Instant::now() + TTL };
+        let state = State::Offered { offer, expires: Instant::now() + TTL };
         let entry = Entry {
             peer,
             mcp_request_id,
@@ -110,8 +115,9 @@ impl Handles {
         let mut entries = self.0.lock();
         let entry = entries.get_mut(id).filter(|entry| entry.peer == *peer).ok_or(NoHandle)?;
         match std::mem::replace(&mut entry.state, State::Attached) {
-            State::Offered { ticket, soft_deadline, expires } if Instant::now() < expires => {
-                Ok(Attached { ticket, soft_deadline, cancel: entry.cancel.clone() })
+            State::Offered { offer, expires } if Instant::now() < expires => {
+                let Offer { ticket, soft_deadline, lent } = offer;
+                Ok(Attached { ticket, soft_deadline, lent, cancel: entry.cancel.clone() })
             }
             other => {
                 entry.state = other;

@@ -20,6 +20,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 use tonic::transport::Channel;
 use tonic::{Code, Status};
 
+use super::credential;
 use super::subject::Subject;
 use super::{Attached, End, FromGateway, Tunnel, TunnelError};
 use crate::ppp::outbox::Outbox;
@@ -158,7 +159,7 @@ impl Tunnel {
                 biased;
                 end = call.ended() => return Ok(end),
                 done = &mut work => break done.err(),
-                message = self.inbound.next(), if !half_closed => match message {
+                message = credential::next(&mut self.inbound, attached.lent.as_deref()), if !half_closed => match message {
                     Ok(None) => half_closed = true,
                     Ok(Some(message)) if is_cancel(&message) => break Some(Status::cancelled("cancelled")),
                     Ok(Some(message)) => answer(worker, call, message),

@@ -14,6 +14,7 @@ use asp_proto::supervisor::PppServerFrame;
 use tokio::time::{Instant, sleep_until};
 use tonic::Status;
 
+use super::credential;
 use super::grace::Grace;
 use super::subject::Subject;
 use super::{Attached, End, FromGateway, Tunnel, TunnelError};
@@ -118,7 +119,7 @@ impl Tunnel {
                     ending.subject.ended(end, began.elapsed());
                     return ending.fault.map_or(Ok(end), |fault| Err(fault.into()));
                 }
-                message = self.inbound.next(), if !ending.half_closed => {
+                message = credential::next(&mut self.inbound, attached.lent.as_deref()), if !ending.half_closed => {
                     self.take(message, worker, call, &mut ending).await;
                 }
                 room = worker.session.room(), if !ending.unsent.is_empty() => {

@@ -26,7 +26,7 @@ use tokio::time::timeout;
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::cause::{Cause, FullHeap};
-use crate::egress;
+use crate::egress::{self, Lending};
 use crate::plugin::installed::Plugin;
 use crate::plugin::language::Command;
 use crate::plugin::manifest::Mode;
@@ -73,7 +73,7 @@ pub struct Machine {
     spawner: Spawner,
     /// Carries what workers write and their bytes from the network, so that no amount of it holds up a call.
     aside: Handle,
-    lookups: egress::Lookups,
+    egress: egress::Shared,
     /// Held as long as this process lives: nobody else uses the state directory.
     _lock: File,
 }
@@ -98,8 +98,15 @@ pub struct Process {
     thinned: bool,
     /// What `worker-init` tells of the start.
     report: Arc<Report>,
+    egress: Option<WayOut>,
+}
+
+/// The worker's proxy.
+#[derive(Debug)]
+struct WayOut {
+    lending: Arc<Lending>,
     /// Ends with the process.
-    _egress: Option<AbortOnDropHandle<()>>,
+    _proxy: AbortOnDropHandle<()>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -181,7 +188,7 @@ impl Machine {
             sampler: Sampler::start(&aside),
             spawner: Spawner::start()?,
             aside,
-            lookups: egress::Lookups::new(),
+            egress: egress::Shared::default(),
             settings,
             _lock: lock,
         })
@@ -207,7 +214,7 @@ impl Machine {
         let sampled = sampled.map_err(step("look at the worker"))?;
         let rate = plugin.manifest.limits.log_bytes_per_second;
         let mut process = Process {
-            logs: Arc::new(logs::Meter::new(&plugin.key().to_string(), &home.id, rate)),
+            logs: Arc::new(logs::Meter::new(&plugin.name(), &home.id, rate)),
             id: home.id.clone(),
             socket: WorkerSocket::of(self.level, &home.run_dir(), &report),
             token: Secret::random(),
@@ -225,7 +232,7 @@ impl Machine {
             lease,
             thinned: false,
             report,
-            _egress: egress,
+            egress,
         };
         if plugin.manifest.mode == Mode::McpStdio {
             process.pipes = process.child.stdin.take().zip(process.child.stdout.take());
@@ -282,7 +289,7 @@ impl Machine {
     }
 
     /// The worker's proxy, when its plugin may reach anything at all.
-    fn egress(&self, plugin: &Plugin, home: &Home) -> io::Result<Option<AbortOnDropHandle<()>>> {
+    fn egress(&self, plugin: &Plugin, home: &Home) -> io::Result<Option<WayOut>> {
         if plugin.manifest.allowed_domains.is_empty() {
             return Ok(None);
         }
@@ -293,14 +300,21 @@ impl Machine {
         own(&socket, home.uid)?;
         let rules = egress::Rules::new(&plugin.manifest.allowed_domains)
             .with_private(&self.settings.egress_allow_private);
-        let proxy = egress::Proxy::new(rules, plugin.key().to_string(), home.id.clone(), &self.lookups);
-        Ok(Some(AbortOnDropHandle::new(self.aside.spawn(egress::serve(listener, proxy)))))
+        let proxy = egress::Proxy::new(rules, plugin.name(), home.id.clone(), &self.egress);
+        let lending = proxy.lending();
+        let _proxy = AbortOnDropHandle::new(self.aside.spawn(egress::serve(listener, proxy)));
+        Ok(Some(WayOut { lending, _proxy }))
     }
 }
 
 // === impl Process ===
 
 impl Process {
+    /// Where its calls bring their credentials, when its plugin may reach anything at all.
+    pub fn lending(&self) -> Option<Arc<Lending>> {
+        self.egress.as_ref().map(|egress| Arc::clone(&egress.lending))
+    }
+
     /// Ends when the process has ended, and says how. Safe to cancel.
     pub async fn exited(&mut self) -> Cause {
         match self.child.wait().await {

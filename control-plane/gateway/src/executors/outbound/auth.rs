@@ -17,7 +17,7 @@ use secrecy::SecretString;
 
 use crate::call::Call;
 use crate::call::outcome::Refusal;
-use crate::issuers::credentials::{CredentialError, Credentials, User, bearer};
+use crate::issuers::credentials::{CredentialError, Credentials, Lent, User, bearer};
 use crate::issuers::exchange::{Exchanges, NoExchange, Subject};
 use crate::issuers::token_endpoint::NoToken;
 use crate::minting::{Minter, NoToken as NotMinted};
@@ -136,6 +136,13 @@ impl Authorizer {
         }
     }
 
+    /// The service does not take what [`Authorizer::lent`] gave.
+    pub(crate) async fn lent_refused(&self, call: &Call) {
+        if let Some(Kind::Credential(name)) = kind(call) {
+            self.credentials.refused(name).await;
+        }
+    }
+
     /// The same of a request that was of no call.
     pub(crate) async fn refused_standing(&self, credential: &str) {
         self.credentials.refused(credential).await;
@@ -153,6 +160,20 @@ impl Authorizer {
         let exchanging = self.exchange((call, snapshot), wanted, &to);
         tokio::select! {
             token = exchanging => token.map(Some),
+            () = call.cancelled() => Err(Unproved { refusal: Refusal::Cancelled, passes: false }),
+        }
+    }
+
+    /// By what the proxy of the call's plugin proves requests, where its spec names a credential.
+    pub(crate) async fn lent(&self, call: &Call) -> Result<Option<Lent>, Unproved> {
+        let Some(Kind::Credential(name)) = kind(call) else { return Ok(None) };
+        let primitive = &call.entry.primitive;
+        let user = User::Primitive(&call.server.message.name, &primitive.id);
+        tokio::select! {
+            lent = self.credentials.lent(name, user, &primitive.allowed_domains) => match lent {
+                Ok(lent) => Ok(Some(lent)),
+                Err(fault) => Err(unproved(call, &fault)),
+            },
             () = call.cancelled() => Err(Unproved { refusal: Refusal::Cancelled, passes: false }),
         }
     }
@@ -254,8 +275,14 @@ fn unproved(call: &Call, fault: &CredentialError) -> Unproved {
         primitive = call.entry.primitive.id, call = %call.id, trace = %call.trace, %fault,
         "a call could not prove itself to its service"
     );
+    let refusal = match fault {
+        CredentialError::Domain { .. } => {
+            "the plugin may not reach the service of its credential: its host is missing in the spec's `allowedDomains`"
+        }
+        _ => "the platform could not prove itself to the service",
+    };
     Unproved {
-        refusal: Refusal::Upstream("the platform could not prove itself to the service".into()),
+        refusal: Refusal::Upstream(refusal.into()),
         passes: matches!(fault, CredentialError::Token(_, NoToken::Unavailable(_))),
     }
 }

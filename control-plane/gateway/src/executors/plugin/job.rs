@@ -1,6 +1,6 @@
 //! One call as its runtime and its plugin get it: the allocation, and the messages that begin the work.
 //!
-//! Keeps true: nothing of the client's token goes along (I-8); the deadline is absolute, so that no hop adds
+//! Keeps true: nothing of the client's token goes along (I-8), and a credential to the runtime alone; the deadline is absolute, so that no hop adds
 //! to it.
 
 use std::collections::BTreeMap;
@@ -15,6 +15,7 @@ use secrecy::{ExposeSecret, SecretString};
 use tokio::time::Instant;
 
 use super::attempt_state::AttemptState;
+use super::lent::Lent;
 use super::logs::{self, LogListener};
 use super::runtimes::Runtime;
 use super::tunnel;
@@ -40,6 +41,8 @@ pub(super) struct Job<'a> {
     pub minter: Arc<Minter>,
     /// What the plugin shows to services instead of the platform's token, where its spec wants that.
     pub exchanged: Option<SecretString>,
+    /// What its worker's proxy proves requests by.
+    pub lent: Option<Lent>,
     pub delegates: Arc<Delegates>,
     pub listener: Option<LogListener>,
     /// Whom a stdio server's own requests are put to.
@@ -84,7 +87,13 @@ impl Job<'_> {
             // A worker that served somebody else is no place for what is worth most (ADR 5).
             force_fresh_process: call.entry.primitive.risk_class() == RiskClass::High,
             work: None,
+            credential: self.lent.as_ref().map(Lent::newest),
         }
+    }
+
+    /// The service behind the plugin does not take what was lent.
+    pub(super) fn refused(&self) {
+        self.lent.iter().for_each(Lent::refused);
     }
 
     fn context(&self) -> ppp::Context {

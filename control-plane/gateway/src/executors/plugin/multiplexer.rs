@@ -30,7 +30,7 @@ pub(super) type Client = RuntimeSupervisorClient<Channel>;
 
 pub(super) use stream_table::MAX_MESSAGE;
 use stream_table::{ABANDONED, Passed, StreamTable};
-pub(super) use tunnel_stream::{Arrived, TunnelStream};
+pub(super) use tunnel_stream::{Arrived, FrameSender, TunnelStream};
 
 /// Frames of all tunnels that wait for the connection. Each may be large, so they are few.
 const OUTGOING: usize = 64;

@@ -106,7 +106,10 @@ impl Looks for Package {
                 }
                 Heard::Event(event) => match event.r#type() {
                     Type::TunnelReady => tunnel.ready(None).await.map_err(|fault| fault.to_string())?,
-                    Type::AllocationQueued | Type::AllocationStarted | Type::Unspecified => {}
+                    Type::AllocationQueued
+                    | Type::AllocationStarted
+                    | Type::CredentialRefused
+                    | Type::Unspecified => {}
                     ended => return Err(format!("{}: {}", ended.as_str_name(), event.message)),
                 },
                 Heard::End => return Err("it ended without a list".into()),

@@ -136,6 +136,10 @@ async fn told(job: &Job<'_>, tunnel: &mut Tunnel, event: &TunnelEvent) -> Option
         tunnel_event::Type::AdmissionRejected => {
             Some(AttemptOutcome::Rejected(Rejection::of_reason(&event.message, None)))
         }
+        tunnel_event::Type::CredentialRefused => {
+            job.refused();
+            None
+        }
         // What came is not all there is.
         tunnel_event::Type::RuntimeOverload => Some(AttemptOutcome::Refused(admission::unread(call))),
         _ => None,

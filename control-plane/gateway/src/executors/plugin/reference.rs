@@ -1,6 +1,7 @@
 //! What a primitive says of its plugin, as the runtime is told.
 
 use asp_proto::snapshot::runtime::Mode;
+use asp_proto::snapshot::service_auth::Kind;
 use asp_proto::snapshot::{McpStdio, Plugin, Primitive};
 use asp_proto::supervisor::{PluginRef, RuntimeHints};
 
@@ -33,8 +34,17 @@ pub(crate) fn plugin_ref(primitive: &Primitive, plugin: &Plugin) -> (PluginRef, 
         language: plugin.language.clone(),
         entrypoint: plugin.entrypoint.clone(),
         artifact_sha256: plugin.artifact_sha256.clone(),
+        credential: credential(primitive).unwrap_or_default().to_owned(),
     };
     (reference, hints(plugin.cpu_millis, plugin.memory_bytes))
+}
+
+/// The operator's credential that the spec names.
+fn credential(primitive: &Primitive) -> Option<&str> {
+    match primitive.service_auth.as_ref()?.kind.as_ref()? {
+        Kind::Credential(name) => Some(name),
+        Kind::Token(_) | Kind::Exchange(_) => None,
+    }
 }
 
 /// A stdio server is installed under the name of its package.

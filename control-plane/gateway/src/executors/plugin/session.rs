@@ -279,6 +279,10 @@ impl Session<'_> {
             tunnel_event::Type::RuntimeOverload if !call.was_handed_over() => {
                 Err(AttemptOutcome::Rejected(Rejection::of_reason("overload", None)))
             }
+            tunnel_event::Type::CredentialRefused => {
+                self.job.refused();
+                Ok(())
+            }
             tunnel_event::Type::TunnelClosed => Err(self.lost_because("the runtime closed the tunnel")),
             tunnel_event::Type::RuntimeOverload => Err(AttemptOutcome::Refused(admission::unread(&call))),
             tunnel_event::Type::Unspecified => Ok(()),

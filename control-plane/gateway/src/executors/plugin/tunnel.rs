@@ -17,11 +17,13 @@ use prost::Message;
 use prost_types::Any;
 use tokio::runtime::Handle;
 use tokio::time::timeout;
+use tokio_util::task::AbortOnDropHandle;
 use tonic::Status;
 
 use super::admission::{self, Allocation, Place, Rejection, fault};
 use super::ended::{Account, EndedTunnel};
 use super::lease::{Assignment, Closing, Lease};
+use super::lent::Lent;
 use super::multiplexer::{Arrived, MAX_MESSAGE, TunnelStream};
 use super::runtimes::Runtime;
 use crate::call::Call;
@@ -67,6 +69,8 @@ pub(super) struct Tunnel {
     answer: Option<ppp_server_frame::Payload>,
     /// A cancel was sent and the end has not come.
     stopping: bool,
+    /// Renews what its worker is lent.
+    renewing: Option<AbortOnDropHandle<()>>,
 }
 
 /// Why no tunnel opened.
@@ -128,8 +132,15 @@ impl Tunnel {
         let decided = decided.unwrap_or_else(|_| Err(Undecided::Lost(no_decision(&runtime))));
         let lease =
             Lease { assignment: None, multiplexer: stream.multiplexer().clone(), tasks: closing.tasks };
-        let mut tunnel =
-            Tunnel { lease, stream, over: false, held: Vec::new(), answer: None, stopping: false };
+        let mut tunnel = Tunnel {
+            lease,
+            stream,
+            over: false,
+            held: Vec::new(),
+            answer: None,
+            stopping: false,
+            renewing: None,
+        };
         let allocation = match decided {
             Ok(Decided::Allocated(allocation)) => allocation,
             Ok(Decided::Answered(answer)) => {
@@ -161,6 +172,13 @@ impl Tunnel {
             sent.map_err(|_| OpenFault::Lost(Status::unavailable("the stream is over")))?;
         }
         Ok((tunnel, allocation.place))
+    }
+
+    /// Keeps good what the worker is lent, for as long as there is something to be heard of it.
+    pub(super) fn renews(&mut self, lent: &Lent) {
+        if self.answer.is_none() {
+            self.renewing = lent.follow(self.stream.sender());
+        }
     }
 
     /// The worker is attached: work that waited for it gets on its way.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use asp_proto::supervisor::{AllocateWorkerResponse, PppClientFrame, ppp_server_frame};
+use prost::Name;
 use prost_types::Any;
 use tokio::sync::mpsc;
 use tonic::Status;
@@ -76,6 +77,11 @@ impl TunnelStream {
         self.send_frame(Some(ppp)).await
     }
 
+    /// To be asked for when the tunnel has its handle.
+    pub(in super::super) fn sender(&self) -> FrameSender {
+        FrameSender { multiplexer: self.multiplexer.clone(), tunnel_id: self.name.clone() }
+    }
+
     async fn send_frame(&self, ppp: Option<Any>) -> Result<(), Status> {
         let keepalive = ppp.is_none();
         let frame = PppClientFrame { tunnel_id: self.name.clone(), ppp, keepalive };
@@ -100,6 +106,20 @@ impl TunnelStream {
             self.untold += cost;
         }
         arrived
+    }
+}
+
+/// Sends messages of the runtime's API for a tunnel that has its handle, from beside it.
+pub(in super::super) struct FrameSender {
+    multiplexer: Multiplexer,
+    tunnel_id: String,
+}
+
+impl FrameSender {
+    /// `Err`: the stream is over.
+    pub(in super::super) async fn send<M: Name>(&self, message: &M) -> Result<(), Status> {
+        let sent = self.multiplexer.send(PppClientFrame::carrying(&self.tunnel_id, message)).await;
+        sent.map_err(|_| Status::unavailable("the stream takes no more frames"))
     }
 }
 

@@ -1,0 +1,237 @@
+//! Credentials that running calls bring: the header by which a worker's proxy proves requests to one origin.
+//!
+//! Keeps true: the header goes to its own origin and is not printed; a worker has the use of it while a call runs that
+//! brought it, and no longer. Which of its calls a worker sends a request for nobody can tell: that is why one worker
+//! serves specs of one credential alone (`PluginKey`).
+
+use std::sync::Arc;
+
+use hyper::header::{HeaderName, HeaderValue};
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+
+use super::head::{authority, hop_by_hop, same_host};
+use super::rules::{PLAIN, TLS};
+
+/// Bytes of a header's name, and of its value: a token of 16 KiB with its scheme.
+const MAX_NAME: usize = 256;
+const MAX_VALUE: usize = 17 << 10;
+
+/// One call's credential.
+#[derive(Debug)]
+pub struct Lent {
+    /// The operator's name of it, for the audit.
+    pub(super) name: String,
+    origin: Origin,
+    header: Mutex<(HeaderName, HeaderValue)>,
+    refused: Notify,
+}
+
+/// Where it goes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Origin {
+    pub(super) tls: bool,
+    pub(super) host: String,
+    pub(super) port: u16,
+    /// `host[:port]` as a request names it.
+    pub(super) authority: HeaderValue,
+}
+
+/// What a gateway sent is no credential. Says nothing of its value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BadCredential {
+    #[error("the credential's origin is none: it is http(s)://host[:port]")]
+    Origin,
+    #[error("the credential's header is none, or belongs to the message or the connection")]
+    Header,
+    #[error("the credential's value is no text of a header")]
+    Value,
+    #[error("the credential is for another origin than the one before it")]
+    OtherOrigin,
+}
+
+impl Lent {
+    pub fn new(name: &str, origin: &str, header: &str, value: &str) -> Result<Lent, BadCredential> {
+        Ok(Lent {
+            name: name.to_owned(),
+            origin: Origin::parse(origin).ok_or(BadCredential::Origin)?,
+            header: Mutex::new(checked(header, value)?),
+            refused: Notify::new(),
+        })
+    }
+
+    /// Takes a newer header for the same origin.
+    pub fn renew(&self, origin: &str, header: &str, value: &str) -> Result<(), BadCredential> {
+        if Origin::parse(origin).as_ref() != Some(&self.origin) {
+            return Err(BadCredential::OtherOrigin);
+        }
+        *self.header.lock() = checked(header, value)?;
+        Ok(())
+    }
+
+    /// Ends when the service has refused it since this was awaited last.
+    pub async fn refused(&self) {
+        self.refused.notified().await;
+    }
+
+    pub(super) fn refuse(&self) {
+        self.refused.notify_one();
+    }
+
+    pub(super) fn origin(&self) -> &Origin {
+        &self.origin
+    }
+
+    pub(super) fn header(&self) -> (HeaderName, HeaderValue) {
+        self.header.lock().clone()
+    }
+}
+
+impl Origin {
+    fn parse(text: &str) -> Option<Origin> {
+        let (tls, name) = match text.strip_prefix("https://") {
+            Some(name) => (true, name),
+            None => (false, text.strip_prefix("http://")?),
+        };
+        let (host, port) = authority(name, Some(if tls { TLS } else { PLAIN }))?;
+        Some(Origin { tls, host, port, authority: name.parse().ok()? })
+    }
+
+    /// Whether a request that a worker sends to the proxy without TLS, for this host and port, is meant for the origin.
+    /// One of TLS at its usual port has the usual port of plain HTTP too: that is how clients write such requests.
+    fn is_meant_by(&self, host: &str, port: u16) -> bool {
+        let usual = self.tls && self.port == TLS && port == PLAIN;
+        same_host(&self.host, host) && (port == self.port || usual)
+    }
+}
+
+fn checked(header: &str, value: &str) -> Result<(HeaderName, HeaderValue), BadCredential> {
+    let name = HeaderName::try_from(header).ok().filter(|_| header.len() <= MAX_NAME);
+    let name = name.filter(|name| !hop_by_hop(name.as_str())).ok_or(BadCredential::Header)?;
+    let value = HeaderValue::from_str(value).ok().filter(|value| value.len() <= MAX_VALUE);
+    let mut value = value.filter(|value| !value.is_empty()).ok_or(BadCredential::Value)?;
+    value.set_sensitive(true);
+    Ok((name, value))
+}
+
+/// What the running calls of one worker brought: one each, and a worker has few calls.
+#[derive(Debug, Default)]
+pub struct Lending(Mutex<Vec<Arc<Lent>>>);
+
+/// A call's credential is in use; until this is dropped.
+#[derive(Debug)]
+pub struct Loan {
+    lending: Arc<Lending>,
+    lent: Arc<Lent>,
+}
+
+impl Lending {
+    pub fn lend(self: &Arc<Self>, lent: &Arc<Lent>) -> Loan {
+        self.0.lock().push(Arc::clone(lent));
+        Loan { lending: Arc::clone(self), lent: Arc::clone(lent) }
+    }
+
+    /// By what a request for this host and port is proved: of several calls' the newest.
+    pub(super) fn find(&self, host: &str, port: u16) -> Option<Arc<Lent>> {
+        let all = self.0.lock();
+        all.iter().rev().find(|lent| lent.origin.is_meant_by(host, port)).cloned()
+    }
+}
+
+impl Drop for Loan {
+    fn drop(&mut self) {
+        self.lending.0.lock().retain(|lent| !Arc::ptr_eq(lent, &self.lent));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lent(origin: &str) -> Arc<Lent> {
+        Arc::new(Lent::new("crm", origin, "x-api-key", "hunter2").unwrap())
+    }
+
+    #[test]
+    fn a_credential_is_not_printed() {
+        let printed = format!("{:?}", lent("https://crm.example.com"));
+        assert!(printed.contains("crm.example.com") && !printed.contains("hunter2"), "{printed}");
+    }
+
+    #[test]
+    fn what_is_no_credential_is_refused() {
+        let long = "x".repeat(MAX_VALUE + 1);
+        for (origin, header, value, expected) in [
+            ("", "x-api-key", "a", BadCredential::Origin),
+            ("crm.example.com", "x-api-key", "a", BadCredential::Origin),
+            ("ftp://crm.example.com", "x-api-key", "a", BadCredential::Origin),
+            ("https://", "x-api-key", "a", BadCredential::Origin),
+            ("https://crm.example.com/", "x-api-key", "a", BadCredential::Origin),
+            ("https://user@crm.example.com", "x-api-key", "a", BadCredential::Origin),
+            ("https://crm.example.com:0x50", "x-api-key", "a", BadCredential::Origin),
+            ("https://crm.example.com\r\nx: y", "x-api-key", "a", BadCredential::Origin),
+            ("https://crm.example.com", "", "a", BadCredential::Header),
+            ("https://crm.example.com", "x api", "a", BadCredential::Header),
+            ("https://crm.example.com", "x\r\ny", "a", BadCredential::Header),
+            ("https://crm.example.com", "Host", "a", BadCredential::Header),
+            ("https://crm.example.com", "content-length", "1", BadCredential::Header),
+            ("https://crm.example.com", "Transfer-Encoding", "chunked", BadCredential::Header),
+            ("https://crm.example.com", "connection", "a", BadCredential::Header),
+            ("https://crm.example.com", "x-api-key", "", BadCredential::Value),
+            ("https://crm.example.com", "x-api-key", "a\r\nx: y", BadCredential::Value),
+            ("https://crm.example.com", "x-api-key", "a\0", BadCredential::Value),
+            ("https://crm.example.com", "x-api-key", &long, BadCredential::Value),
+        ] {
+            let refused = Lent::new("crm", origin, header, value).unwrap_err();
+            assert_eq!(refused, expected, "{origin:?} {header:?} {value:.20?}");
+        }
+    }
+
+    #[test]
+    fn a_newer_header_is_for_the_same_origin() {
+        let lent = lent("https://crm.example.com");
+        lent.renew("https://crm.example.com", "x-api-key", "other").unwrap();
+        assert_eq!(lent.header().1, "other");
+        for origin in ["http://crm.example.com", "https://crm.example.com:8443", "https://evil.example", ""] {
+            let refused = lent.renew(origin, "x-api-key", "third").unwrap_err();
+            assert_eq!(refused, BadCredential::OtherOrigin, "{origin}");
+        }
+        assert_eq!(lent.header().1, "other");
+    }
+
+    #[test]
+    fn requests_for_its_own_origin_have_it_while_a_call_runs_that_brought_it() {
+        for (origin, host, port, has) in [
+            ("https://crm.example.com", "crm.example.com", 80, true),
+            ("https://crm.example.com", "CRM.example.com.", 443, true),
+            ("https://crm.example.com", "crm.example.com", 8443, false),
+            ("https://crm.example.com", "api.crm.example.com", 80, false),
+            ("https://crm.example.com", "crm.example.com.evil.example", 80, false),
+            ("https://crm.example.com:8443", "crm.example.com", 8443, true),
+            ("https://crm.example.com:8443", "crm.example.com", 80, false),
+            ("https://crm.example.com:8443", "crm.example.com", 443, false),
+            ("http://crm.example.com", "crm.example.com", 80, true),
+            ("http://crm.example.com", "crm.example.com", 443, false),
+            ("http://crm.example.com:443", "crm.example.com", 80, false),
+            ("https://[2001:db8::1]:8443", "2001:db8::1", 8443, true),
+        ] {
+            let lending = Arc::new(Lending::default());
+            assert!(lending.find(host, port).is_none());
+            let loan = lending.lend(&lent(origin));
+            assert_eq!(lending.find(host, port).is_some(), has, "{origin} {host} {port}");
+            drop(loan);
+            assert!(lending.find(host, port).is_none(), "{origin} is forgotten with its call");
+        }
+    }
+
+    #[test]
+    fn the_newest_calls_is_used_and_another_calls_stays_when_it_ends() {
+        let lending = Arc::new(Lending::default());
+        let (first, second) = (lent("https://crm.example.com"), lent("https://crm.example.com"));
+        let _first = lending.lend(&first);
+        let loan = lending.lend(&second);
+        assert!(Arc::ptr_eq(&lending.find("crm.example.com", 80).unwrap(), &second));
+        drop(loan);
+        assert!(Arc::ptr_eq(&lending.find("crm.example.com", 80).unwrap(), &first));
+    }
+}

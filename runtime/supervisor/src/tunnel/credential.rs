@@ -1,0 +1,51 @@
+//! The credential that a call brings: in use in its worker's proxy while the call runs, renewed and found refused on the way.
+//!
+//! Keeps true: it goes no further than this process. What is passed on to workers are messages of plugin.proto, which has
+//! no room for one; a newer one is taken here, off the gateway's messages.
+
+use std::sync::Arc;
+
+use asp_proto::supervisor::Credential;
+use asp_proto::supervisor::tunnel_event::Type;
+use tokio_util::task::AbortOnDropHandle;
+use tonic::Status;
+
+use crate::egress::{Lent, Loan};
+use crate::ppp::inbound::Inbound;
+use crate::ppp::outbox::Outbox;
+use crate::ppp::{FromGateway, event_frame};
+use crate::worker::Worker;
+
+/// A credential in use; until this is dropped.
+pub(super) struct InUse {
+    _loan: Option<Loan>,
+    _telling: AbortOnDropHandle<()>,
+}
+
+/// Lets the worker's proxy use it, and tells the gateway each time that the service refuses it.
+pub(super) fn use_in(worker: &Worker, lent: &Arc<Lent>, outbox: &Outbox) -> InUse {
+    let (refused, outbox) = (Arc::clone(lent), outbox.clone());
+    let telling = tokio::spawn(async move {
+        loop {
+            refused.refused().await;
+            outbox.offer_now(event_frame(outbox.tunnel_id(), Type::CredentialRefused, "", None));
+        }
+    });
+    InUse { _loan: worker.lend(lent), _telling: AbortOnDropHandle::new(telling) }
+}
+
+/// The gateway's next message that is of the call. Safe to cancel.
+pub(super) async fn next(inbound: &mut Inbound, lent: Option<&Lent>) -> Result<Option<FromGateway>, Status> {
+    loop {
+        match inbound.next().await? {
+            Some(FromGateway::Credential(newer)) => renew(lent, &newer)?,
+            other => return Ok(other),
+        }
+    }
+}
+
+fn renew(lent: Option<&Lent>, newer: &Credential) -> Result<(), Status> {
+    let lent = lent.ok_or_else(|| Status::failed_precondition("the call brought no credential"))?;
+    let Credential { origin, header, value } = newer;
+    lent.renew(origin, header, value).map_err(|bad| Status::invalid_argument(bad.to_string()))
+}
