@@ -35,6 +35,7 @@ mod plugin_delegates;
 mod plugin_lists;
 mod plugin_loss;
 mod plugin_schemas;
+mod plugin_watches;
 mod plugin_wire;
 mod plugins;
 mod policy;
@@ -108,6 +109,7 @@ const MODULES: &[fn(&Shared) -> Vec<Trial>] = &[
     slow_store::trials,
     hostile_plugins::trials,
     plugin_lists::trials,
+    plugin_watches::trials,
     plugin_loss::trials,
     gateway_loss::trials,
     token_keys::trials,

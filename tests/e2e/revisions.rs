@@ -41,7 +41,7 @@ pub(crate) fn trials(shared: &Shared) -> Vec<Trial> {
 }
 
 /// A client with a session.
-struct Session {
+pub(crate) struct Session {
     edge: SocketAddr,
     target: &'static str,
     token: String,
@@ -49,7 +49,12 @@ struct Session {
 }
 
 impl Session {
-    async fn open(edge: SocketAddr, target: &'static str, token: &str, revision: &str) -> Result<Session> {
+    pub(crate) async fn open(
+        edge: SocketAddr,
+        target: &'static str,
+        token: &str,
+        revision: &str,
+    ) -> Result<Session> {
         let mut session = Session { edge, target, token: token.to_owned(), headers: Vec::new() };
         let capabilities = json!({"elicitation": {}, "sampling": {}, "roots": {"listChanged": true}});
         let hello = json!({"protocolVersion": revision, "capabilities": capabilities,
@@ -74,7 +79,7 @@ impl Session {
     }
 
     /// The result of a request.
-    async fn result(&self, method: &str, params: Value) -> Result<Value> {
+    pub(crate) async fn result(&self, method: &str, params: Value) -> Result<Value> {
         let answer = self.send(method, params).await?;
         result(method, &answer)
     }
@@ -101,7 +106,7 @@ impl Session {
     }
 
     /// The stream of what no request causes.
-    async fn listen(&self) -> Result<Opened> {
+    pub(crate) async fn listen(&self) -> Result<Opened> {
         let mut get = self.request("ping", json!({}));
         (get.method, get.body) = ("GET".into(), Vec::new());
         http1::open(self.edge, &get, "text/event-stream").await

@@ -56,7 +56,7 @@ async fn seen(stack: &Stack) -> Result<()> {
 }
 
 /// The one runtime of this stack.
-async fn listed(stack: &Stack) -> Result<Value> {
+pub(crate) async fn listed(stack: &Stack) -> Result<Value> {
     let bearer = format!("Bearer {}", stack.token(&["--admin", "--user", "root"]).await?);
     let answer = http1::get(stack.admin(), "/api/runtimes", &[("authorization", &bearer)]).await?;
     ensure!(answer.status == 200, "{} {}", answer.status, answer.text());

@@ -54,6 +54,7 @@ pub struct Subscribed<'a> {
     pub snapshot: &'a Snapshot,
     /// Whose share of what is followed it takes.
     pub user: [u8; 16],
+    pub org: &'a str,
     /// The server that it subscribes at.
     pub server: &'a str,
     /// What is behind the resource.
@@ -114,6 +115,9 @@ pub trait ResourceListener: Send + Sync {
 
     /// The same for the callers of every org.
     fn changed_for_all(&self, server: &str, uri: &str);
+
+    /// Whether the address is behind this primitive there, or the text of its template, said of what is behind it.
+    fn leads_to(&self, server: &str, uri: &str, primitive: &str) -> bool;
 
     /// What [`Executor::offers`] answers has changed: lists are looked at now, and not with the next round.
     fn offers_changed(&self);

@@ -85,7 +85,10 @@ impl Executor for Executors {
     }
 
     fn follow(&self, subscribed: Subscribed<'_>) -> Option<Following> {
-        self.proxy.follow(subscribed)
+        match subscribed.primitive.runtime.as_ref()?.mode.as_ref()? {
+            Mode::Plugin(_) => self.plugins.follow(subscribed),
+            _ => self.proxy.follow(subscribed),
+        }
     }
 
     fn heard(&self, session: &str, said: SessionNote) {

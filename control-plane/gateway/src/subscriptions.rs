@@ -163,8 +163,9 @@ impl Subscriptions {
         let followed = server.resource(uri).and_then(|(entry, _)| {
             let primitive = &entry.primitive;
             let listener: Weak<dyn ResourceListener> = self.own.clone();
-            let user = owner(&subscriber.caller()).user;
-            let subscribed = Subscribed { snapshot, user, server: name, primitive, uri, listener };
+            let caller = subscriber.caller();
+            let (user, org) = (owner(&caller).user, caller.org.as_str());
+            let subscribed = Subscribed { snapshot, user, org, server: name, primitive, uri, listener };
             self.pipeline.executor.follow(subscribed)
         });
         subscriber.follow(uri, followed);
@@ -328,6 +329,14 @@ impl ResourceListener for Subscriptions {
         if let Some(own) = self.own.upgrade() {
             own.look();
         }
+    }
+
+    fn leads_to(&self, server: &str, uri: &str, primitive: &str) -> bool {
+        let Some(snapshot) = self.snapshot.load_full() else { return false };
+        let Some(server) = snapshot.server(server) else { return false };
+        let is_this = |entry: &ListedPrimitive| entry.primitive.id == primitive;
+        server.listing_template(uri).is_some_and(|entry| is_this(entry))
+            || server.resource(uri).is_some_and(|(entry, _)| is_this(&entry))
     }
 
     fn changed(&self, server: &str, org: &str, uri: &str) {

@@ -73,6 +73,7 @@ pub(crate) fn compile_primitive(spec: &Spec) -> snapshot::Primitive {
         poll_stream: spec.capabilities.poll_stream,
         completions: completions(spec),
         listed_by_runtime: spec.schema.listed.is_some(),
+        watched_by_runtime: spec.schema.watched.is_some(),
         service_auth: service_auth(spec),
     }
 }

@@ -18,6 +18,7 @@ mod service_auth;
 mod shape;
 mod text;
 mod uri;
+mod watched;
 
 pub(crate) use name::is_server_name;
 pub(crate) use server::check_server;
@@ -63,6 +64,7 @@ pub(crate) fn check_spec(spec: &Spec, findings: &mut Findings<'_>) {
     prompt::check(spec, findings);
     completion::check(spec, findings);
     listed::check(spec, findings);
+    watched::check(spec, findings);
     meta::check(spec, findings);
     proxy::check(spec, findings);
     service_auth::check(spec, findings);

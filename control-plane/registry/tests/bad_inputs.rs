@@ -357,25 +357,6 @@ fn completions_are_for_arguments_that_there_are() {
 }
 
 #[test]
-fn only_the_plugin_of_a_template_lists_what_is_behind_it() {
-    let template = |listed: &str, mode: &str| {
-        let spec = format!(
-            "primitiveSchema: {{uriTemplate: 'demo://{{id}}', listed: {listed}}}\n\
-             runtime: {{mode: {mode}, {}entrypoint: main.py}}",
-            if mode == "plugin" { "language: python, " } else { "" }
-        );
-        other("resource_template", &spec)
-    };
-    let at = "/primitiveSchema/listed";
-    assert_table("a plugin", template("plugin", "plugin"), &[]);
-    assert_table("no plugin", template("plugin", "builtin"), &[("bad_value", at)]);
-    assert_table("another word", template("always", "plugin"), &[("bad_value", at)]);
-    assert_table("who completes", template("upstream", "plugin"), &[("bad_value", at)]);
-    let resource = "primitiveSchema: {uri: demo://a, listed: plugin}\nruntime: {mode: plugin, language: python, entrypoint: main.py}";
-    assert_table("a resource", other("resource", resource), &[("misplaced_key", at)]);
-}
-
-#[test]
 fn media_types_are_media_types() {
     let resource = |mime_type: &str| {
         other(

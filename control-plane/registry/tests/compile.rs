@@ -251,6 +251,23 @@ fn a_template_says_whether_its_plugin_lists() {
 }
 
 #[test]
+fn a_resource_says_whether_its_plugin_watches() {
+    for (kind, schema) in
+        [("resource", "uri: 'demo://a'"), ("resource_template", "uriTemplate: 'demo://{id}'")]
+    {
+        let watched = |key: &str| {
+            let spec = format!(
+                "id: x\nname: X\ntype: {kind}\nversion: 1.0.0\nowner: team\n\
+                 primitiveSchema: {{{schema}{key}}}\n\
+                 runtime: {{mode: plugin, language: python, entrypoint: main.py}}\n"
+            );
+            primitive(&spec).watched_by_runtime
+        };
+        assert!(watched(", watched: plugin") && !watched(""), "{kind}");
+    }
+}
+
+#[test]
 fn hints_follow_from_mutation() {
     let hints = |mutation: &str| {
         let spec = tool(&format!("{mutation}\nruntime: {{mode: builtin, entrypoint: x}}"));

@@ -228,7 +228,10 @@ export function resource<Args = Record<string, string>>(
     | {
         read: Reader<Args>;
         list?: (ctx: ReadContext) => readonly ResourceInfo[] | Promise<readonly ResourceInfo[]>;
-        /** Yields the URI that changed, or nothing for the one subscribed to. */
+        /**
+         * For `watched: plugin`: yields the URI that changed, or nothing for the one subscribed to, until `ctx.signal`
+         * fires: nobody is subscribed any more. `ctx.caller` has the org alone.
+         */
         subscribe?: (uri: string, ctx: ReadContext) => AsyncIterable<string | undefined | void>;
         complete?: Completer;
       },

@@ -93,6 +93,17 @@ describe('a resource plugin', () => {
     assert.deepEqual(seen, ['lib://a', 'lib://a/child']);
   });
 
+  test('does not wait for a plugin that waits for changes whoever has left', async () => {
+    const stream = client.Subscribe({ uri: 'lib://deaf' }, worker.metadata());
+    stream.on('error', () => {});
+    for await (const { uri } of stream) {
+      assert.equal(uri, 'lib://deaf');
+      break;
+    }
+    stream.cancel();
+    await worker.printed('let go');
+  });
+
   test('asks for the token', async () => {
     const { end } = await collect(client.Read(request('text'), worker.metadata(null)));
     assert.equal(end.code, status.UNAUTHENTICATED);

@@ -15,6 +15,8 @@
 mod bad;
 #[path = "ppp_worker/raw.rs"]
 mod raw;
+#[path = "ppp_worker/updates.rs"]
+mod updates;
 
 use std::collections::HashMap;
 use std::io::{BufRead, Write};
@@ -460,9 +462,10 @@ impl ResourcePlugin for Worker {
 
     async fn subscribe(
         &self,
-        _: Request<SubscribeRequest>,
+        request: Request<SubscribeRequest>,
     ) -> Result<Response<Self::SubscribeStream>, Status> {
-        Err(Status::unimplemented("not here"))
+        self.check(&request)?;
+        updates::of(&request.into_inner().uri).map(Response::new)
     }
 }
 

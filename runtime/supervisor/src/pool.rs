@@ -77,6 +77,8 @@ pub struct Wanted {
     pub fresh: bool,
     /// `None`: it waits as long as `LONGEST_WAIT`.
     pub deadline: Option<Instant>,
+    /// It stays, and gives way to calls.
+    pub subscription: bool,
 }
 
 /// A pool's stats for Health.
@@ -155,7 +157,8 @@ impl Pool {
             inner.next_ticket += 1;
             let tenant = wanted.tenant.clone();
             let deadline = wanted.deadline.unwrap_or(now + LONGEST_WAIT);
-            let waiting = Waiting { ticket: id, tenant, fresh: wanted.fresh, deadline };
+            let Wanted { fresh, subscription, .. } = wanted;
+            let waiting = Waiting { ticket: id, tenant, fresh, deadline, subscription };
             if let Some(displaced) = inner.scheduler.enqueue(waiting, now)? {
                 inner.tell(displaced, TicketState::Refused(Refusal::Overload));
             }
@@ -163,8 +166,9 @@ impl Pool {
             inner.tickets.insert(id, sender);
             (id, state)
         };
-        let Wanted { tenant, fresh, .. } = wanted;
-        let ticket = Ticket { pool: Arc::clone(self), id, tenant, fresh, state, released: false };
+        let Wanted { tenant, fresh, subscription, .. } = wanted;
+        let pool = Arc::clone(self);
+        let ticket = Ticket { pool, id, tenant, fresh, subscription, state, released: false };
         self.pump();
         if matches!(*ticket.state.borrow(), TicketState::Waiting(_)) {
             self.publish_position(id, &ticket.tenant);
@@ -259,6 +263,20 @@ impl Pool {
         self.inner.lock().scheduler.idle_since().map(|(since, _)| since)
     }
 
+    /// Since when a worker of its has nothing but subscriptions; `None`: it has none such.
+    pub fn subscribed_since(&self) -> Option<Instant> {
+        self.inner.lock().scheduler.subscribed_since().map(|(since, _)| since)
+    }
+
+    /// Ends the subscriptions of the worker that has nothing else for longest, so that calls get its place or its memory.
+    pub fn unsubscribe_idle(&self) {
+        let inner = self.inner.lock();
+        let idlest = inner.scheduler.subscribed_since();
+        if let Some(worker) = idlest.and_then(|(_, worker)| inner.workers.get(&worker)) {
+            worker.unsubscribe();
+        }
+    }
+
     /// Lets an idle worker go in favour of another plugin; false when there is none.
     pub fn yield_idle(self: &Arc<Self>) -> bool {
         let mut inner = self.inner.lock();
@@ -336,6 +354,11 @@ impl Pool {
                 Action::Retire { worker } => {
                     if let Some(worker) = inner.workers.get(&worker) {
                         worker.leave();
+                    }
+                }
+                Action::Unsubscribe { worker } => {
+                    if let Some(worker) = inner.workers.get(&worker) {
+                        worker.unsubscribe();
                     }
                 }
             }

@@ -6,7 +6,9 @@ pub mod outbox;
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
-use asp_proto::plugin::{ClientMessage, GetPromptRequest, ListResourcesRequest, ReadResourceRequest};
+use asp_proto::plugin::{
+    ClientMessage, GetPromptRequest, ListResourcesRequest, ReadResourceRequest, SubscribeRequest,
+};
 use asp_proto::supervisor::tunnel_event::Type;
 use asp_proto::supervisor::{Credential, PppServerFrame, TunnelEvent, ppp_server_frame};
 use prost::Message;
@@ -30,6 +32,7 @@ pub enum FromGateway {
     List(ListResourcesRequest),
     /// It takes the place of the one before; it is for no worker.
     Credential(Credential),
+    Subscribe(SubscribeRequest),
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -58,6 +61,7 @@ pub fn decode(any: &Any) -> Result<FromGateway, FrameError> {
         Some("ReadResourceRequest") => FromGateway::Read(ReadResourceRequest::decode(bytes)?),
         Some("GetPromptRequest") => FromGateway::Prompt(GetPromptRequest::decode(bytes)?),
         Some("ListResourcesRequest") => FromGateway::List(ListResourcesRequest::decode(bytes)?),
+        Some("SubscribeRequest") => FromGateway::Subscribe(SubscribeRequest::decode(bytes)?),
         _ => return Err(FrameError::Type(any.type_url.chars().take(200).collect())),
     })
 }

@@ -28,6 +28,10 @@ pub enum Refusal {
     Throttled,
     #[error("overload: too many calls are waiting for this plugin")]
     Overload,
+    #[error(
+        "throttled: the plugin has as many subscriptions as it may, {most} of all and half of those of one tenant; the others are not told of changes"
+    )]
+    Subscriptions { most: usize },
     #[error("overload: the call's deadline passed while it waited")]
     Late,
     #[error("overload: too many tunnels are open")]

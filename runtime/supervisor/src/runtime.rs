@@ -67,6 +67,8 @@ pub struct Request {
     pub fresh: bool,
     /// Proves what its worker sends to one origin.
     pub lent: Option<Arc<Lent>>,
+    /// It stays, and gives way to calls.
+    pub subscription: bool,
 }
 
 impl Runtime {
@@ -98,7 +100,10 @@ impl Runtime {
     pub async fn allocate(&self, peer: Peer, request: Request) -> Result<Allocation, Refusal> {
         let pool = self.pool(&request.plugin).await?;
         let soft_deadline = request.soft_deadline.map(|limit| Instant::now() + limit);
-        let wanted = Wanted { tenant: request.tenant, fresh: request.fresh, deadline: soft_deadline };
+        let Request { tenant, fresh, subscription, .. } = request;
+        // How long a subscription may last says nothing of how long it may wait for a worker.
+        let deadline = soft_deadline.filter(|_| !subscription);
+        let wanted = Wanted { tenant, fresh, deadline, subscription };
         let ticket = pool.admit(wanted)?;
         let state = ticket.state();
         if let TicketState::Refused(reason) = state {
@@ -174,6 +179,13 @@ impl Runtime {
                 let idle = others.filter_map(|other| Some((other.idle_since()?, other)));
                 if let Some((_, idlest)) = idle.min_by_key(|(since, _)| *since) {
                     idlest.yield_idle();
+                    continue;
+                }
+                // One that has nothing but subscriptions is idle without them; the pool's own serves its calls at once.
+                let own = starved.subscribed_since().map(|since| (since, starved));
+                let subscribed = pools.iter().filter_map(|pool| Some((pool.subscribed_since()?, pool)));
+                if let Some((_, idlest)) = own.or_else(|| subscribed.min_by_key(|(since, _)| *since)) {
+                    idlest.unsubscribe_idle();
                 }
             }
         }

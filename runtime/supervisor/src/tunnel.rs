@@ -1,6 +1,6 @@
 //! A tunnel: carries one unit of work between a gateway and a worker, from the wait for a worker to the end.
 //!
-//! Keeps true: a tunnel carries one invoke, read or prompt; a call that is over for its gateway (gone, closed,
+//! Keeps true: a tunnel carries one invoke, read, prompt or subscription; a call that is over for its gateway (gone, closed,
 //! past its time) is cancelled in its worker, and a call that ignores that ends its worker after `GRACE`.
 
 mod credential;
@@ -8,6 +8,7 @@ mod grace;
 pub mod handles;
 pub mod peer;
 mod subject;
+mod subscription;
 mod unary;
 mod work;
 
@@ -128,7 +129,10 @@ impl Tunnel {
         let served = self.serve(&worker, attached).await;
         stats.duration = began.elapsed();
         let after = worker.stats();
-        stats.cpu_ms = after.cpu_ms.saturating_sub(before.cpu_ms);
+        // What a worker used while somebody was subscribed is that of its calls, which are counted.
+        if !attached.ticket.is_subscription() {
+            stats.cpu_ms = after.cpu_ms.saturating_sub(before.cpu_ms);
+        }
         stats.rss_max = after.rss_bytes.max(before.rss_bytes);
         match served {
             Ok(End::Answered) => (Outcome::Success, Ok(())),
@@ -235,6 +239,11 @@ impl Tunnel {
                 }
             }
         };
+        if attached.ticket.is_subscription() != matches!(work, FromGateway::Subscribe(_)) {
+            let text =
+                "a subscription needs a place that was asked for as one, and other work one that was not";
+            return Err(Status::failed_precondition(text).into());
+        }
         let _in_use = attached.lent.as_ref().map(|lent| credential::use_in(worker, lent, &self.outbox));
         match work {
             FromGateway::Message(ClientMessage {
@@ -244,6 +253,7 @@ impl Tunnel {
             FromGateway::Read(request) => Box::pin(self.read(worker, request, attached)).await,
             FromGateway::Prompt(request) => Box::pin(self.prompt(worker, request, attached)).await,
             FromGateway::List(request) => Box::pin(self.list(worker, request, attached)).await,
+            FromGateway::Subscribe(request) => Box::pin(self.subscribe(worker, request, attached)).await,
             FromGateway::Message(_) | FromGateway::Credential(_) => {
                 Err(Status::failed_precondition("the call has not begun").into())
             }

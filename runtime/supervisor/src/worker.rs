@@ -29,7 +29,7 @@ use std::time::Duration;
 use asp_launcher::Stats;
 use asp_proto::plugin::ServerMessage;
 use parking_lot::Mutex;
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc};
 use tokio::task::coop::consume_budget;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
@@ -97,6 +97,8 @@ pub struct Worker {
     yields: CancellationToken,
     /// Its calls should end.
     closes: CancellationToken,
+    /// Its subscriptions should end.
+    unsubscribes: Notify,
 }
 
 /// A worker and what only its keeper has: the process and the stream from it.
@@ -234,6 +236,16 @@ impl Worker {
         self.closes.cancel();
     }
 
+    /// Tells its subscriptions to end. Said again as long as there are any: one that begins just now does not hear it.
+    pub fn unsubscribe(&self) {
+        self.unsubscribes.notify_waiters();
+    }
+
+    /// Ends when its subscriptions must end.
+    pub async fn unsubscribes(&self) {
+        self.unsubscribes.notified().await;
+    }
+
     /// Ends when its calls must end.
     pub async fn closes(&self) {
         self.closes.cancelled().await;
@@ -293,6 +305,7 @@ impl Running {
             stopped: AtomicBool::new(false),
             yields: CancellationToken::new(),
             closes: CancellationToken::new(),
+            unsubscribes: Notify::new(),
         };
         Ok(Running { worker: Arc::new(worker), process, stream: opened.stream, kill, born })
     }

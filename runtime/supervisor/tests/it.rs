@@ -40,6 +40,7 @@ mod it {
     mod stats;
     mod stdio_lists;
     mod stubborn;
+    mod subscriptions;
     mod tenants;
     mod watching;
 }

@@ -7,14 +7,14 @@
 
 use std::sync::Arc;
 
-use asp_proto::snapshot::{Kind, McpStdio, Plugin, Primitive};
+use asp_proto::snapshot::{Kind, McpStdio, Plugin, Primitive, RiskClass};
 use asp_proto::supervisor::{PluginRef, RuntimeHints};
 use tokio_util::task::TaskTracker;
 
 use super::artifacts::Artifacts;
 use super::delegate::Delegates;
 use crate::call::outcome::{Output, Refusal};
-use crate::execution::{Availability, Execution};
+use crate::execution::{Availability, Execution, Following, Subscribed};
 use crate::executors::outbound::auth::{Authorizer, Unproved};
 use crate::executors::plugin::reference::{language_name, plugin_ref, run_by, stdio_ref};
 use crate::executors::proxy::mcp::downstream::Clients;
@@ -30,6 +30,7 @@ mod attempt_state;
 mod availability;
 mod completion;
 mod ended;
+mod following;
 mod job;
 mod lease;
 mod lent;
@@ -56,6 +57,7 @@ pub use saved::Saved;
 
 use admission::Rejection;
 use attempt_state::AttemptState;
+use following::{Followings, Place};
 use job::Job;
 use lease::Closing;
 use lent::Lent;
@@ -83,6 +85,7 @@ pub struct Plugins {
     preparing: Preparing,
     /// What stdio packages list.
     packages: Arc<Watches>,
+    followings: Followings,
     _watching: Watching,
 }
 
@@ -114,6 +117,7 @@ impl Plugins {
             listener,
             preparing: Preparing::default(),
             packages: packages::watches(Arc::default()),
+            followings: Followings::default(),
             _watching,
         }
     }
@@ -148,7 +152,29 @@ impl Plugins {
 
     /// Lets the runtimes prepare the plugins of a new snapshot.
     pub fn prepare(&self, primitives: &[Primitive]) {
+        self.followings.replace(primitives);
         self.preparing.begin(&self.runtimes, &self.closing.tasks, primitives);
+    }
+
+    /// Learns from now on when a resource changes, if its plugin watches.
+    pub fn follow(&self, subscribed: Subscribed<'_>) -> Option<Following> {
+        let primitive = subscribed.primitive;
+        if !primitive.watched_by_runtime {
+            return None;
+        }
+        let (plugin, hints) = run_by(primitive)?;
+        let runtime = self.runtimes.get(&plugin.language)?.clone();
+        let language = language_name(&plugin.language)?;
+        let fresh = primitive.risk_class() == RiskClass::High;
+        let place = Place { runtime, language, hints, fresh, closing: self.closing.clone() };
+        let following = self.followings.follow(plugin, place, &subscribed);
+        if following.is_none() {
+            tracing::warn!(
+                primitive = primitive.id,
+                "clients are subscribed to more resources of plugins than are followed at a time, or to one with a URI above 4096 bytes: they are not told when this one changes"
+            );
+        }
+        following.map(|following| Box::new(following) as Following)
     }
 
     /// Runs a call on the plugin of its primitive.
@@ -182,6 +208,7 @@ impl Plugins {
     pub async fn drained(&self) {
         self.preparing.stop();
         self.packages.clear();
+        self.followings.clear();
         self.closing.tasks.close();
         self.closing.tasks.wait().await;
         self.closing.tasks.reopen();

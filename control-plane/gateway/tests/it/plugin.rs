@@ -61,6 +61,8 @@ mod takeover_rules;
 mod tasks;
 #[path = "plugin/tokens.rs"]
 mod tokens;
+#[path = "plugin/watched.rs"]
+mod watched;
 
 fn fixture(runtime: &Runtime) -> Fixture {
     Fixture::with(snapshot(), 7, runtime.runtimes())

@@ -18,7 +18,7 @@ pub(super) fn check(spec: &Spec, findings: &mut Findings<'_>) {
 fn check_schema_keys(spec: &Spec, findings: &mut Findings<'_>) {
     use Kind::{Delegate, Elicitation, Prompt, Resource, ResourceTemplate, Task, Tool};
     let schema = &spec.schema;
-    let keys: [(&str, bool, &[Kind]); 18] = [
+    let keys: [(&str, bool, &[Kind]); 19] = [
         ("input_schema", schema.input_schema.is_some(), &[Tool, Task, Delegate]),
         ("output_schema", schema.output_schema.is_some(), &[Tool, Task, Delegate]),
         ("artifacts", schema.artifacts.is_some(), &[Task]),
@@ -30,6 +30,7 @@ fn check_schema_keys(spec: &Spec, findings: &mut Findings<'_>) {
         ("messages", schema.messages.is_some(), &[Prompt]),
         ("completions", schema.completions.is_some(), &[Prompt, ResourceTemplate]),
         ("listed", schema.listed.is_some(), &[ResourceTemplate]),
+        ("watched", schema.watched.is_some(), &[Resource, ResourceTemplate]),
         ("message", schema.message.is_some(), &[Elicitation]),
         ("fields", schema.fields.is_some(), &[Elicitation]),
         ("requested_schema", schema.requested_schema.is_some(), &[Elicitation]),

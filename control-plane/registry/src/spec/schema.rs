@@ -45,6 +45,10 @@ pub(crate) struct PrimitiveSchema {
     /// resource_template: the plugin that runs it also lists the resources behind it.
     #[serde(default)]
     pub listed: Option<Lister>,
+    /// resource, resource_template: the plugin that runs it also watches what clients subscribe to, and says when it has
+    /// changed.
+    #[serde(default)]
+    pub watched: Option<Watcher>,
     /// prompt, resource_template: what clients offer for an argument while somebody types it, by the argument's name.
     #[serde(default)]
     pub completions: Option<BTreeMap<String, Offered>>,
@@ -85,6 +89,13 @@ pub(crate) enum Offered {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Lister {
+    Plugin,
+}
+
+/// Who knows when a resource has changed, beside the calls that change it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Watcher {
     Plugin,
 }
 

@@ -73,8 +73,27 @@ function fromPlain(content) {
 
 async function subscribe(definition, request, write, context) {
   if (!definition.subscribe) throw new CallError('UNSUPPORTED', 'this resource cannot be subscribed to');
-  for await (const changed of await definition.subscribe(request.uri, context)) {
-    context.signal.throwIfAborted();
-    await write({ uri: String(changed ?? request.uri) });
+  const found = await definition.subscribe(request.uri, context);
+  const changes = found[Symbol.asyncIterator]?.() ?? found[Symbol.iterator]();
+  try {
+    for (;;) {
+      const { done, value } = await nextOrGone(changes, context.signal);
+      if (done) return;
+      await write({ uri: String(value ?? request.uri) });
+    }
+  } finally {
+    Promise.resolve(changes.return?.()).catch(() => {});
   }
+}
+
+/** The next change; rejects when the caller goes, whatever the plugin waits for. */
+function nextOrGone(changes, signal) {
+  return new Promise((resolve, reject) => {
+    signal.throwIfAborted();
+    const gone = () => reject(signal.reason);
+    signal.addEventListener('abort', gone, { once: true });
+    Promise.resolve(changes.next())
+      .then(resolve, reject)
+      .finally(() => signal.removeEventListener('abort', gone));
+  });
 }

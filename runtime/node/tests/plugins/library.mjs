@@ -14,12 +14,29 @@ export default resource({
   },
   complete: async (argument, value, known) => [`${argument} ${value} ${JSON.stringify(known)}`],
   list: (ctx) => [{ uri: 'lib://a', name: 'a', mimeType: 'text/plain', title: ctx.caller.tenant }],
-  async *subscribe(uri, ctx) {
-    yield;
-    yield `${uri}/child`;
-    await wait(ctx);
-  },
+  subscribe: (uri, ctx) => (uri === 'lib://deaf' ? deaf() : changes(uri, ctx)),
 });
+
+async function* changes(uri, ctx) {
+  yield;
+  yield `${uri}/child`;
+  await wait(ctx);
+}
+
+/** Tells of one change, and then waits for another one whoever has left. */
+function deaf() {
+  let told = false;
+  return {
+    [Symbol.asyncIterator]() {
+      return this;
+    },
+    next: async () => (told ? new Promise(() => {}) : { done: (told = true) && false, value: undefined }),
+    return: async () => {
+      process.stdout.write('let go\n');
+      return { done: true };
+    },
+  };
+}
 
 async function* lines() {
   for (let n = 0; n < 3; n += 1) yield { text: `line ${n}\n` };

@@ -91,7 +91,11 @@ class Plugin:
         return self._hook("complete", hook)
 
     def watch(self, hook: Handler) -> Handler:
-        """Marks `async def hook(ctx)`: an async generator that yields the URI of what changed."""
+        """Marks `async def hook(ctx)`: an async generator that yields the URI of what changed, or "" for `ctx.uri`,
+        which somebody subscribed to. It is cancelled when nobody is any more.
+
+        It is asked where the spec says `watched: plugin`; `ctx.caller` has the org alone.
+        """
         return self._hook("watch", hook)
 
     def _claim(self, kind: str, handler: Handler) -> Handler:

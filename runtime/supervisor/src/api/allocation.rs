@@ -58,6 +58,7 @@ fn wanted(request: AllocateWorkerRequest) -> Result<runtime::Request, Status> {
         mcp_request_id: context.mcp_request_id,
         soft_deadline: duration(request.soft_deadline.as_ref()),
         fresh: request.force_fresh_process,
+        subscription: request.subscription,
     })
 }
 

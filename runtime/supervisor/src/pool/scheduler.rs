@@ -12,6 +12,8 @@ mod apart;
 mod idle;
 mod position;
 mod slot;
+mod subscriptions;
+mod waiting;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -55,14 +57,30 @@ pub struct Waiting {
     /// It wants a process that nobody used before.
     pub fresh: bool,
     pub deadline: Instant,
+    /// It stays, and gives way to calls.
+    pub subscription: bool,
 }
 
 #[derive(Debug, PartialEq, Eq)]
 pub enum Action {
-    Start { worker: WorkerId },
-    Assign { ticket: TicketId, worker: WorkerId },
-    Refuse { ticket: TicketId, reason: Refusal },
-    Retire { worker: WorkerId },
+    Start {
+        worker: WorkerId,
+    },
+    Assign {
+        ticket: TicketId,
+        worker: WorkerId,
+    },
+    Refuse {
+        ticket: TicketId,
+        reason: Refusal,
+    },
+    Retire {
+        worker: WorkerId,
+    },
+    /// Its subscriptions end.
+    Unsubscribe {
+        worker: WorkerId,
+    },
 }
 
 /// A call that had a worker and has ended.
@@ -73,6 +91,7 @@ pub struct Spent {
     pub outcome: Outcome,
     /// It was told to end, by its caller or its deadline: something of it may go on.
     pub stopped: bool,
+    pub subscription: bool,
 }
 
 /// How a worker ended.
@@ -114,6 +133,8 @@ pub struct Scheduler {
     policy: Policy,
     workers: BTreeMap<WorkerId, Slot>,
     queue: FairQueue<Waiting>,
+    /// Those that wait for a worker, in a queue of their own: no call waits behind one.
+    subscriptions: Vec<Waiting>,
     backoff: Backoff,
     quarantine: Quarantine,
     blame: Blame,
@@ -142,6 +163,7 @@ impl Scheduler {
             queue: FairQueue::new(policy.queue),
             policy,
             workers: BTreeMap::new(),
+            subscriptions: Vec::new(),
             backoff: Backoff::new(),
             quarantine: Quarantine::default(),
             blame: Blame::default(),
@@ -173,6 +195,9 @@ impl Scheduler {
             return Err(Refusal::BreakerOpen);
         }
         call.fresh |= self.policy.ephemeral;
+        if call.subscription {
+            return self.enqueue_subscription(call, now).map(|()| None);
+        }
         let ticket = call.ticket;
         let tenant = call.tenant.clone();
         match self.queue.push(&tenant, call) {
@@ -201,6 +226,9 @@ impl Scheduler {
         while let Some((waiting, worker)) = self.next_assignment(false, now) {
             actions.push(Action::Assign { ticket: waiting.ticket, worker });
         }
+        while let Some((waiting, worker)) = self.next_subscription(now) {
+            actions.push(Action::Assign { ticket: waiting.ticket, worker });
+        }
         self.make_room_for_fresh(now, &mut actions);
         self.start(now, may_start, &mut actions);
         self.start_apart(now, may_start, &mut actions);
@@ -210,6 +238,7 @@ impl Scheduler {
                 actions.push(Action::Assign { ticket: waiting.ticket, worker });
             }
         }
+        self.unsubscribe(&mut actions);
         actions
     }
 
@@ -255,15 +284,21 @@ impl Scheduler {
 
     /// A call that had a worker has ended, and its slot is free.
     pub fn release(&mut self, worker: WorkerId, tenant: &str, spent: Spent, now: Instant) {
-        let of_plugin = self.of_plugin(spent.outcome, now);
-        self.breaker.ended(spent.ticket, of_plugin, now.into_std());
-        if spent.outcome != Outcome::Abandoned {
+        if !spent.subscription {
+            let of_plugin = self.of_plugin(spent.outcome, now);
+            self.breaker.ended(spent.ticket, of_plugin, now.into_std());
+        }
+        // How long somebody was subscribed says nothing of how long a call takes.
+        if spent.outcome != Outcome::Abandoned && !spent.subscription {
             let milliseconds = spent.took.as_secs_f64() * 1000.0;
             self.mean_call = self.mean_call * (1.0 - ALPHA) + milliseconds * ALPHA;
             self.queue.spent(tenant, milliseconds);
         }
         let Some(slot) = self.workers.get_mut(&worker) else { return };
         slot.leave(tenant, spent.outcome == Outcome::Failure);
+        if spent.subscription {
+            slot.unsubscribe(tenant);
+        }
         slot.history = match slot.history {
             _ if spent.stopped => History::Suspect,
             History::Clean => History::Open,
@@ -272,15 +307,6 @@ impl Scheduler {
         if let Phase::Ready { idle_since } = &mut slot.phase {
             *idle_since = now;
         }
-    }
-
-    /// Takes a waiting call out; false when it does not wait any more.
-    pub fn cancel(&mut self, ticket: TicketId, now: Instant) -> bool {
-        let removed = self.queue.remove(|waiting| waiting.ticket == ticket);
-        for waiting in &removed {
-            self.abandoned(waiting.ticket, now);
-        }
-        !removed.is_empty()
     }
 
     /// Keeps `min` workers from now on.
@@ -293,16 +319,6 @@ impl Scheduler {
         self.draining = true;
     }
 
-    /// Refuses everybody who waits: there will be no more workers.
-    pub fn refuse_waiting(&mut self, now: Instant) -> Vec<Action> {
-        let mut actions = Vec::new();
-        for waiting in self.queue.remove(|_| true) {
-            self.abandoned(waiting.ticket, now);
-            actions.push(Action::Refuse { ticket: waiting.ticket, reason: Refusal::Draining });
-        }
-        actions
-    }
-
     pub fn undrain(&mut self) {
         self.draining = false;
     }
@@ -313,7 +329,7 @@ impl Scheduler {
 
     /// Whether nothing waits and no process is left.
     pub fn is_empty(&self) -> bool {
-        self.workers.is_empty() && self.queue.is_empty()
+        self.workers.is_empty() && self.queue.is_empty() && self.subscriptions.is_empty()
     }
 
     pub fn breaker(&self) -> &'static str {
@@ -348,34 +364,6 @@ impl Scheduler {
     /// An admitted call ends without having run: it says nothing about the plugin.
     fn abandoned(&mut self, ticket: TicketId, now: Instant) {
         self.breaker.ended(ticket, Outcome::Abandoned, now.into_std());
-    }
-
-    fn refuse(&mut self, now: Instant, actions: &mut Vec<Action>) {
-        let late = self.queue.remove(|waiting| waiting.deadline <= now);
-        for waiting in late {
-            self.abandoned(waiting.ticket, now);
-            actions.push(Action::Refuse { ticket: waiting.ticket, reason: Refusal::Late });
-        }
-        self.tell_host_trouble(now, actions);
-        let Some(rest) = self.quarantine.remaining(now) else { return };
-        for waiting in self.queue.remove(|_| true) {
-            self.abandoned(waiting.ticket, now);
-            actions.push(Action::Refuse { ticket: waiting.ticket, reason: Refusal::Quarantined { rest } });
-        }
-    }
-
-    /// Who waits for a start that failed is told why at once, and may come again; where other workers serve or are
-    /// about to, he waits for those.
-    fn tell_host_trouble(&mut self, now: Instant, actions: &mut Vec<Action>) {
-        let Some(why) = self.host.untold.take() else { return };
-        if self.workers.values().any(|slot| !matches!(slot.phase, Phase::Leaving)) {
-            return;
-        }
-        for waiting in self.queue.remove(|_| true) {
-            self.abandoned(waiting.ticket, now);
-            let reason = Refusal::HostTrouble(why.clone());
-            actions.push(Action::Refuse { ticket: waiting.ticket, reason });
-        }
     }
 
     /// The next call and its worker. `held_back`: of those that wait for their quiescence check and have calls.
@@ -434,7 +422,8 @@ impl Scheduler {
             return;
         }
         let (fresh, shared) = self.demand(now);
-        let demand = fresh + shared.div_ceil(self.policy.concurrency.max(1));
+        let demand =
+            (fresh + shared.div_ceil(self.policy.concurrency.max(1))).max(self.demand_of_subscriptions(now));
         let common =
             |slot: &&Slot| !matches!(slot.phase, Phase::Leaving) && !slot.single && slot.apart.is_none();
         let live = self.workers.values().filter(common);
@@ -468,7 +457,7 @@ impl Scheduler {
 
     /// When the next of those who wait for the end of a backoff may go on; `None`: nobody does.
     pub fn wakes_at(&self, now: Instant) -> Option<Instant> {
-        let tenants = self.queue.iter().filter_map(|waiting| self.blame.waits_until(&waiting.tenant, now));
+        let tenants = self.waiting().filter_map(|waiting| self.blame.waits_until(&waiting.tenant, now));
         tenants.chain(self.starts_again_at(now)).min()
     }
 

@@ -20,6 +20,7 @@ pub struct Ticket {
     pub(super) id: TicketId,
     pub(super) tenant: String,
     pub(super) fresh: bool,
+    pub(super) subscription: bool,
     pub(super) state: watch::Receiver<TicketState>,
     pub(super) released: bool,
 }
@@ -55,13 +56,14 @@ impl Ticket {
             let state = self.state.borrow().clone();
             match state {
                 TicketState::Assigned(worker) => {
-                    // A call that never began took no time.
-                    if took > Duration::ZERO {
+                    // A call that never began took no time, and how long somebody was subscribed is no call's length.
+                    if took > Duration::ZERO && !self.subscription {
                         worker.observed.call(took);
                         self.pool.totals.call(took);
                     }
                     let stopped = worker.take_stopped();
-                    let spent = Spent { ticket: self.id, took, outcome, stopped };
+                    let subscription = self.subscription;
+                    let spent = Spent { ticket: self.id, took, outcome, stopped, subscription };
                     inner.scheduler.release(worker.number, &self.tenant, spent, now);
                     check = !inner.checking && inner.scheduler.is_held_back();
                     inner.checking |= check;
@@ -81,7 +83,8 @@ impl Ticket {
     /// A new ticket for the same call, whose worker died before it was given it. This one's slot is given back.
     pub fn again(self, deadline: Option<Instant>) -> Result<Ticket, Refusal> {
         let pool = Arc::clone(&self.pool);
-        let wanted = Wanted { tenant: self.tenant.clone(), fresh: self.fresh, deadline };
+        let Ticket { fresh, subscription, .. } = self;
+        let wanted = Wanted { tenant: self.tenant.clone(), fresh, deadline, subscription };
         drop(self);
         pool.admit(wanted)
     }
@@ -89,6 +92,11 @@ impl Ticket {
     /// Whose call it is.
     pub fn tenant(&self) -> &str {
         &self.tenant
+    }
+
+    /// Whether it is for a subscription.
+    pub fn is_subscription(&self) -> bool {
+        self.subscription
     }
 
     pub fn pool(&self) -> &Arc<Pool> {

@@ -144,7 +144,7 @@ impl Tunnel {
     }
 
     /// Carries `work` to its end. Dropping it resets its stream, which the worker takes as a cancel.
-    async fn carry(
+    pub(super) async fn carry(
         &mut self,
         worker: &Arc<Worker>,
         call: &Arc<Call>,
@@ -183,7 +183,12 @@ impl Tunnel {
                 return Ok(end);
             }
         }
-        worker.stopped_a_call();
+        // What the worker answered itself has ended; that a subscription was stopped says nothing, so that others in its
+        // worker go on: without calls it is found quiescent or not.
+        let answered = matches!(status.code(), Code::NotFound | Code::InvalidArgument | Code::Unimplemented);
+        if !answered && !attached.ticket.is_subscription() {
+            worker.stopped_a_call();
+        }
         worker.session.remove(&call.request_id);
         if worker.readings.is_some() {
             let request_id = call.request_id.clone();
@@ -198,7 +203,7 @@ impl Tunnel {
 }
 
 /// Enters the call, so that it hears of its worker's end.
-fn begin(
+pub(super) fn begin(
     worker: &Worker,
     request_id: &str,
     deadline: Option<&Timestamp>,
@@ -222,12 +227,12 @@ fn begin(
 }
 
 /// Where a worker is asked for resources and prompts.
-enum Place {
+pub(super) enum Place {
     Channel(Channel),
     Server(Readings),
 }
 
-fn place(worker: &Worker) -> Result<Place, TunnelError> {
+pub(super) fn place(worker: &Worker) -> Result<Place, TunnelError> {
     let place = worker.channel.clone().map(Place::Channel);
     let place = place.or_else(|| worker.readings.clone().map(Place::Server));
     Ok(place.ok_or_else(|| Status::failed_precondition("this plugin has neither resources nor prompts"))?)

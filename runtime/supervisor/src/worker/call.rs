@@ -89,6 +89,8 @@ struct State {
     started: Instant,
     /// The gateway's own end of the call.
     deadline: Option<Instant>,
+    /// The only end of what stays.
+    stays_until: Option<Instant>,
     delivered: bool,
     /// Open elicitations and delegations, by their kind and id.
     questions: BTreeSet<(bool, String)>,
@@ -118,6 +120,7 @@ impl Call {
         let state = State {
             started: now,
             deadline,
+            stays_until: None,
             delivered: false,
             questions: BTreeSet::new(),
             asked: None,
@@ -152,6 +155,11 @@ impl Call {
     /// When the call's worker could not be heard.
     pub fn stall(&self) -> &Stall {
         &self.stall
+    }
+
+    /// It is no call that runs, but stays: nothing else ends it by time.
+    pub fn stay_until(&self, end: Instant) {
+        self.state.lock().stays_until = Some(end);
     }
 
     /// The worker has been given the call.
@@ -269,6 +277,9 @@ impl Call {
     /// When the call must be cancelled, and why, unless something changes before.
     pub fn limit(&self) -> (Instant, &'static str) {
         let state = self.state.lock();
+        if let Some(end) = state.stays_until {
+            return (end, "deadline");
+        }
         let mut limits = Vec::with_capacity(3);
         limits.extend(state.deadline.map(|end| (end, "deadline")));
         match state.asked {

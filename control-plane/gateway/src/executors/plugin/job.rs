@@ -88,6 +88,7 @@ impl Job<'_> {
             force_fresh_process: call.entry.primitive.risk_class() == RiskClass::High,
             work: None,
             credential: self.lent.as_ref().map(Lent::newest),
+            subscription: false,
         }
     }
 

@@ -113,7 +113,7 @@ impl Looks for Package {
                     ended => return Err(format!("{}: {}", ended.as_str_name(), event.message)),
                 },
                 Heard::End => return Err("it ended without a list".into()),
-                Heard::Message(_) | Heard::Content(_) | Heard::Prompt(_) => {}
+                Heard::Message(_) | Heard::Content(_) | Heard::Prompt(_) | Heard::Updated(_) => {}
             }
         }
     }

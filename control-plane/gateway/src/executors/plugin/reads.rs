@@ -28,7 +28,7 @@ const MAX_CONTENTS: usize = 16 << 20;
 const MAX_ITEMS: usize = 1000;
 
 /// What a plugin without the hook says (runtime/README.md).
-const UNSUPPORTED: &str = "UNSUPPORTED";
+pub(super) const UNSUPPORTED: &str = "UNSUPPORTED";
 
 /// Follows the worker to its end.
 pub(super) async fn run(job: &Job<'_>, mut tunnel: Tunnel) -> AttemptOutcome {
@@ -75,7 +75,7 @@ pub(super) async fn run(job: &Job<'_>, mut tunnel: Tunnel) -> AttemptOutcome {
                 }
             }
             Heard::Message(payload) => beside(job, payload),
-            Heard::Listed(_) => {}
+            Heard::Listed(_) | Heard::Updated(_) => {}
             // A resource may have no contents; a prompt always has its answer.
             Heard::End
                 if !call.was_handed_over()

@@ -129,7 +129,7 @@ impl Session<'_> {
         match heard {
             Heard::Message(payload) => self.read(payload).await,
             Heard::Event(event) => self.event(event).await,
-            Heard::Content(_) | Heard::Prompt(_) | Heard::Listed(_) => {
+            Heard::Content(_) | Heard::Prompt(_) | Heard::Listed(_) | Heard::Updated(_) => {
                 Err(self.broken("a message of another kind"))
             }
             Heard::End => Err(self.lost_because("the stream ended before the call")),

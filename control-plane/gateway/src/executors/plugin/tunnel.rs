@@ -2,15 +2,16 @@
 //!
 //! Owns: the lease on the worker's place. Refuses: meaning; the session reads the messages. Keeps true:
 //! whatever becomes of the call, its place is given back; a call that was cancelled leaves its worker a while
-//! to stop; what cannot be decoded is a fault of the worker, never skipped.
+//! to stop; what cannot be decoded is a fault of the worker, never skipped, and what a newer runtime says in words that
+//! are not known here is (contracts only grow).
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use asp_proto::envelope::packed;
 use asp_proto::plugin::{
-    ClientMessage, ContentChunk, GetPromptResponse, ListResourcesResponse, ServerMessage, client_message,
-    server_message,
+    ClientMessage, ContentChunk, GetPromptResponse, ListResourcesResponse, ResourceUpdated, ServerMessage,
+    client_message, server_message,
 };
 use asp_proto::supervisor::{AllocateWorkerRequest, TunnelEvent, ppp_server_frame, tunnel_event};
 use prost::Message;
@@ -42,6 +43,7 @@ pub(super) enum Heard {
     Content(ContentChunk),
     Prompt(GetPromptResponse),
     Listed(ListResourcesResponse),
+    Updated(ResourceUpdated),
     Event(TunnelEvent),
     /// The runtime ended the tunnel.
     End,
@@ -71,6 +73,8 @@ pub(super) struct Tunnel {
     stopping: bool,
     /// Renews what its worker is lent.
     renewing: Option<AbortOnDropHandle<()>>,
+    /// A message was left out, and a log line says so.
+    has_skipped: bool,
 }
 
 /// Why no tunnel opened.
@@ -140,6 +144,7 @@ impl Tunnel {
             answer: None,
             stopping: false,
             renewing: None,
+            has_skipped: false,
         };
         let allocation = match decided {
             Ok(Decided::Allocated(allocation)) => allocation,
@@ -222,20 +227,34 @@ impl Tunnel {
 
     /// The next thing heard. May be dropped while it waits.
     pub(super) async fn next(&mut self) -> Result<Heard, TunnelFault> {
-        if self.over {
-            return Ok(Heard::End);
+        while !self.over {
+            let arrived = match self.answer.take() {
+                Some(answer) => Arrived::Last(answer),
+                None => self.stream.next().await,
+            };
+            let last = matches!(arrived, Arrived::Last(_));
+            if last {
+                self.lease.closed();
+            }
+            let heard = read(arrived);
+            self.over = last || matches!(heard, Ok(Some(Heard::End)) | Err(_));
+            match heard {
+                Ok(Some(heard)) => return Ok(heard),
+                Ok(None) => self.skipped(),
+                Err(fault) => return Err(fault),
+            }
         }
-        let arrived = match self.answer.take() {
-            Some(answer) => Arrived::Last(answer),
-            None => self.stream.next().await,
-        };
-        let last = matches!(arrived, Arrived::Last(_));
-        if last {
-            self.lease.closed();
+        Ok(Heard::End)
+    }
+
+    fn skipped(&mut self) {
+        if !std::mem::replace(&mut self.has_skipped, true) {
+            let tunnel = self.lease.assignment.as_ref().map(|assignment| assignment.tunnel.id.as_str());
+            tracing::debug!(
+                tunnel,
+                "messages of a worker are left out that this gateway does not know: its runtime is newer"
+            );
         }
-        let heard = read(arrived);
-        self.over = last || !matches!(heard, Ok(ref heard) if !matches!(heard, Heard::End));
-        heard
     }
 }
 
@@ -301,8 +320,11 @@ impl Drop for Tunnel {
         let lease = Lease { assignment: self.lease.assignment.take(), multiplexer, tasks: tasks.clone() };
         tasks.spawn_on(
             async move {
-                let stopped =
-                    async { while !read(stream.next().await).map_or(true, |heard| heard.is_end()) {} };
+                let stopped = async {
+                    while !read(stream.next().await)
+                        .map_or(true, |heard| heard.is_some_and(|heard| heard.is_end()))
+                    {}
+                };
                 // Either it has stopped, or the close makes the runtime stop it.
                 let _ = timeout(LINGER, stopped).await;
                 drop(lease);
@@ -336,38 +358,40 @@ pub(super) fn pack(message: client_message::Payload) -> Any {
     packed(&ClientMessage { payload: Some(message) })
 }
 
-fn read(arrived: Arrived) -> Result<Heard, TunnelFault> {
+/// `None`: a message of a kind that is not known here.
+fn read(arrived: Arrived) -> Result<Option<Heard>, TunnelFault> {
     use ppp_server_frame::Payload;
     let any = match arrived {
-        Arrived::End(None) => return Ok(Heard::End),
+        Arrived::End(None) => return Ok(Some(Heard::End)),
         Arrived::End(Some(status)) => return Err(TunnelFault::Cut(status)),
         Arrived::Allocated(_) => return Err(TunnelFault::Garbage("a second place")),
         Arrived::Payload(Payload::Event(event)) | Arrived::Last(Payload::Event(event))
             if event.r#type() == tunnel_event::Type::TunnelClosed =>
         {
-            return fault(&event).map_or(Ok(Heard::End), |status| Err(TunnelFault::Cut(status)));
+            return fault(&event).map_or(Ok(Some(Heard::End)), |status| Err(TunnelFault::Cut(status)));
         }
         Arrived::Payload(Payload::Event(event)) | Arrived::Last(Payload::Event(event)) => {
-            return Ok(Heard::Event(event));
+            return Ok(Some(Heard::Event(event)));
         }
         Arrived::Payload(Payload::Ppp(any)) | Arrived::Last(Payload::Ppp(any)) => any,
     };
     let name = any.type_url.rsplit('/').next().unwrap_or_default();
     let value = any.value.as_slice();
     let undecodable = |_| TunnelFault::Garbage("an undecodable message");
-    match name {
-        "asp.plugin.v1.ServerMessage" => ServerMessage::decode(value)
-            .map_err(undecodable)?
-            .payload
-            .map(Heard::Message)
-            .ok_or(TunnelFault::Garbage("an empty message")),
-        "asp.plugin.v1.ContentChunk" => ContentChunk::decode(value).map(Heard::Content).map_err(undecodable),
-        "asp.plugin.v1.GetPromptResponse" => {
-            GetPromptResponse::decode(value).map(Heard::Prompt).map_err(undecodable)
+    let heard = match name {
+        "asp.plugin.v1.ServerMessage" if value.is_empty() => {
+            return Err(TunnelFault::Garbage("an empty message"));
         }
-        "asp.plugin.v1.ListResourcesResponse" => {
-            ListResourcesResponse::decode(value).map(Heard::Listed).map_err(undecodable)
+        "asp.plugin.v1.ServerMessage" => {
+            return ServerMessage::decode(value)
+                .map(|message| message.payload.map(Heard::Message))
+                .map_err(undecodable);
         }
-        _ => Err(TunnelFault::Garbage("a message of an unknown type")),
-    }
+        "asp.plugin.v1.ContentChunk" => ContentChunk::decode(value).map(Heard::Content),
+        "asp.plugin.v1.GetPromptResponse" => GetPromptResponse::decode(value).map(Heard::Prompt),
+        "asp.plugin.v1.ListResourcesResponse" => ListResourcesResponse::decode(value).map(Heard::Listed),
+        "asp.plugin.v1.ResourceUpdated" => ResourceUpdated::decode(value).map(Heard::Updated),
+        _ => return Err(TunnelFault::Garbage("a message of an unknown type")),
+    };
+    heard.map(Some).map_err(undecodable)
 }

@@ -109,6 +109,22 @@ async fn a_worker_lost_after_delivery_runs_again_only_what_reads() {
 }
 
 #[tokio::test]
+async fn what_a_newer_runtime_says_in_words_of_its_own_is_left_out() {
+    // Of ServerMessage, a field with the number 999 and two bytes.
+    let unknown = || vec![0xba, 0x3e, 0x02, 0x08, 0x01];
+    let runtime = Runtime::start(Script::of(move |_, mut worker: Worker| async move {
+        let invoke = worker.begin(&[]).await;
+        for _ in 0..3 {
+            worker.say_any("asp.plugin.v1.ServerMessage", unknown()).await;
+        }
+        worker.complete(&invoke, &json!({"ok": true})).await;
+    }));
+    let result = call(&fixture(&runtime), "order", json!({})).await.json()["result"].clone();
+    assert_eq!(result["structuredContent"], json!({"ok": true}), "{result}");
+    assert_eq!(runtime.told.allocations.lock().len(), 1);
+}
+
+#[tokio::test]
 async fn a_worker_that_breaks_the_protocol_is_as_good_as_dead() {
     for fault in ["bytes", "type", "request", "empty", "end"] {
         let runtime = Runtime::start(Script::of(move |_, mut worker: Worker| async move {

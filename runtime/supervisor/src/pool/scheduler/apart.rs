@@ -65,7 +65,7 @@ impl Scheduler {
         if self.blame.is_empty() {
             return Vec::new();
         }
-        let apart = self.queue.iter().filter(|waiting| {
+        let apart = self.waiting().filter(|waiting| {
             !waiting.fresh
                 && self.blame.is_suspect(&waiting.tenant, now)
                 && self.blame.waits_until(&waiting.tenant, now).is_none()

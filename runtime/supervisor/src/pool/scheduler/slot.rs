@@ -27,6 +27,8 @@ pub(super) struct Slot {
     pub(super) apart: Option<String>,
     /// Who has calls in it, or had them when it crashed, and how many.
     pub(super) tenants: BTreeMap<String, usize>,
+    /// Whose subscriptions are among the calls.
+    pub(super) subscriptions: Vec<String>,
     /// Who ever had a call in it.
     pub(super) users: Users,
     /// Whether it does nothing without a call; not known while it has one.
@@ -54,6 +56,7 @@ impl Slot {
             single: false,
             apart,
             tenants: BTreeMap::new(),
+            subscriptions: Vec::new(),
             users: Users::Nobody,
             history: History::Clean,
         }
@@ -66,6 +69,24 @@ impl Slot {
         self.single = alone;
         *self.tenants.entry(tenant.to_owned()).or_default() += 1;
         self.users.add(tenant);
+    }
+
+    /// Takes a subscription.
+    pub(super) fn subscribe(&mut self, tenant: &str, alone: bool) {
+        self.assign(tenant, alone);
+        self.subscriptions.push(tenant.to_owned());
+    }
+
+    /// A subscription has ended.
+    pub(super) fn unsubscribe(&mut self, tenant: &str) {
+        if let Some(at) = self.subscriptions.iter().position(|of| of == tenant) {
+            self.subscriptions.swap_remove(at);
+        }
+    }
+
+    /// It has no call but what stays.
+    pub(super) fn is_idle_but_for_subscriptions(&self) -> bool {
+        self.active == self.subscriptions.len()
     }
 
     /// A call has ended. One that ended with its worker stays counted: the worker's end may be told later.

@@ -1,6 +1,7 @@
 //! The scheduler against its rules, without a process.
 
 mod blame;
+mod subscriptions;
 
 use super::*;
 
@@ -25,7 +26,7 @@ impl Rig {
         let ticket = self.next_ticket;
         self.next_ticket += 1;
         let deadline = self.now + Duration::from_secs(60);
-        let call = Waiting { ticket, tenant: tenant.into(), fresh, deadline };
+        let call = Waiting { ticket, tenant: tenant.into(), fresh, deadline, subscription: false };
         self.scheduler.enqueue(call, self.now).map(|_| ticket)
     }
 
@@ -53,6 +54,7 @@ impl Rig {
             took: Duration::from_millis(10),
             outcome: Outcome::Success,
             stopped,
+            subscription: false,
         };
         self.scheduler.release(worker, "t", spent, self.now);
     }

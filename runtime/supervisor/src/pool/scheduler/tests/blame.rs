@@ -17,6 +17,7 @@ fn crash_with(rig: &mut Rig, tenants: &[&str]) -> SetAside {
             took: Duration::ZERO,
             outcome: Outcome::Failure,
             stopped: false,
+            subscription: false,
         };
         rig.scheduler.release(worker, tenant, spent, rig.now);
     }
@@ -43,6 +44,7 @@ fn is_served(rig: &mut Rig, tenant: &str) -> bool {
             took: Duration::ZERO,
             outcome: Outcome::Success,
             stopped: false,
+            subscription: false,
         },
         rig.now,
     );
@@ -166,6 +168,7 @@ fn a_suspect_with_much_to_do_makes_room_for_another() {
             took: Duration::ZERO,
             outcome: Outcome::Success,
             stopped: false,
+            subscription: false,
         };
         rig.scheduler.release(worker, "a", spent, rig.now);
     }

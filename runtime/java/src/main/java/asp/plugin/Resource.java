@@ -18,8 +18,9 @@ public interface Resource {
     }
 
     /**
-     * Watches a resource until the calling thread is interrupted, and runs `updated` at every change. Returning ends
-     * the subscription. Not supported unless overridden.
+     * Watches a resource until the calling thread is interrupted, because nobody is subscribed any more, and runs
+     * `updated` at every change. It is asked where the spec says {@code watched: plugin}; one that returns is asked
+     * again. The context's caller has the org alone. Not supported unless overridden.
      */
     default void watch(String uri, Runnable updated, Context context) throws Exception {
         throw new PluginException("UNSUPPORTED", "this resource cannot be watched");

@@ -1,0 +1,278 @@
+//! One stream of a plugin's worker, from the first who subscribes to the last who leaves.
+//!
+//! Keeps true: a pause between two streams doubles as long as they do not last; changes are passed on ten times a second at
+//! most; a plugin that watches nothing is asked again with the next snapshot alone.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use asp_proto::envelope::packed;
+use asp_proto::plugin::server_message::Payload;
+use asp_proto::plugin::{self as ppp, SubscribeRequest, client_message};
+use asp_proto::supervisor::{AllocateWorkerRequest, Context, RuntimeHints, TunnelEvent, tunnel_event};
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep, sleep_until};
+
+use super::{Followed, InForce, MAX_URI};
+use crate::executors::plugin::admission::Rejection;
+use crate::executors::plugin::lease::Closing;
+use crate::executors::plugin::reads::UNSUPPORTED;
+use crate::executors::plugin::runtimes::Runtime;
+use crate::executors::plugin::tunnel::{self, Heard, OpenFault, Opening, Tunnel, TunnelFault, Wanted};
+
+/// The pause after a stream, doubled after each that did not last longer than the longest.
+const PAUSE: Duration = Duration::from_secs(1);
+const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+/// How long a stream may stay; its runtime has its own end.
+const LONGEST: Duration = Duration::from_secs(3600);
+/// How often at most changes are passed on, and of how many resources at a time beside the one subscribed to.
+const BETWEEN: Duration = Duration::from_millis(100);
+const MAX_CHANGED: usize = 100;
+
+/// Where a plugin runs.
+pub(in super::super) struct Place {
+    pub runtime: Arc<Runtime>,
+    pub language: &'static str,
+    pub hints: RuntimeHints,
+    /// In a process of its own.
+    pub fresh: bool,
+    pub closing: Closing,
+}
+
+pub(super) struct Task {
+    followed: Arc<Followed>,
+    place: Place,
+    in_force: watch::Receiver<Arc<InForce>>,
+    /// A stream that opens now may have missed something.
+    missed: bool,
+    /// Its runtime has no place for it, and a log line says so.
+    is_full: bool,
+}
+
+/// Why a stream is over.
+enum Over {
+    /// The plugin watches nothing.
+    Unsupported(String),
+    /// Its runtime has no place for it.
+    Full,
+    /// The plugin is in force no more.
+    Gone,
+    Ended(String),
+}
+
+/// What a stream has said and nobody was told yet.
+struct Said {
+    uris: HashSet<String>,
+    /// When it may be told.
+    next: Instant,
+    /// What is not told is said in the log, once.
+    is_warned: bool,
+}
+
+impl Task {
+    pub(super) fn of(followed: Arc<Followed>, place: Place, in_force: watch::Receiver<Arc<InForce>>) -> Task {
+        Task { followed, place, in_force, missed: false, is_full: false }
+    }
+
+    pub(super) async fn run(mut self) {
+        let mut pause = PAUSE;
+        loop {
+            let began = Instant::now();
+            let over = if self.is_in_force() { self.stream().await } else { Over::Gone };
+            self.missed = true;
+            let primitive = &self.followed.primitive;
+            match over {
+                Over::Unsupported(why) => {
+                    tracing::warn!(
+                        primitive,
+                        why,
+                        "a plugin watches nothing, although its spec says `watched: plugin`: clients that subscribe are not told of changes; give it the hook"
+                    );
+                    self.another_snapshot().await;
+                    continue;
+                }
+                Over::Gone => {
+                    self.another_snapshot().await;
+                    continue;
+                }
+                Over::Full => {
+                    if !std::mem::replace(&mut self.is_full, true) {
+                        tracing::warn!(
+                            primitive,
+                            uri = self.followed.key.uri,
+                            "a plugin has no place to watch another resource, or is busy: clients are not told when this one changes before it has; subscriptions take half of the places that `runtime.pool` gives"
+                        );
+                    }
+                }
+                Over::Ended(why) => {
+                    tracing::debug!(
+                        primitive,
+                        why,
+                        "a plugin watches a resource no more, and is asked again"
+                    );
+                }
+            }
+            if began.elapsed() > LONGEST_PAUSE {
+                pause = PAUSE;
+            }
+            sleep(pause).await;
+            pause = (pause * 2).min(LONGEST_PAUSE);
+        }
+    }
+
+    fn is_in_force(&mut self) -> bool {
+        self.in_force.borrow_and_update().contains(&self.followed.key.plugin)
+    }
+
+    /// Returns with the next snapshot.
+    async fn another_snapshot(&mut self) {
+        // Err: the gateway ends.
+        if self.in_force.changed().await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    }
+
+    /// One stream, from the request for a place to its end.
+    async fn stream(&mut self) -> Over {
+        let (wanted, init, work) = self.request();
+        let opened = Tunnel::open(wanted, Opening { init, work, call: None }).await;
+        let mut tunnel = match opened {
+            Ok((tunnel, _)) => tunnel,
+            Err(OpenFault::Rejected(Rejection::Busy { .. })) => return Over::Full,
+            Err(OpenFault::Rejected(rejection)) => return Over::Ended(format!("no worker: {rejection:?}")),
+            Err(OpenFault::Lost(status)) => return Over::Ended(status.message().to_owned()),
+        };
+        if tunnel.is_ready() {
+            self.opened();
+        }
+        let mut said = Said { uris: HashSet::new(), next: Instant::now(), is_warned: false };
+        loop {
+            tokio::select! {
+                heard = tunnel.next() => {
+                    if let Err(over) = self.heard(heard, &mut tunnel, &mut said).await {
+                        self.tell(&mut said);
+                        return over;
+                    }
+                }
+                () = sleep_until(said.next), if !said.uris.is_empty() => self.tell(&mut said),
+                () = self.another_snapshot() => if !self.is_in_force() {
+                    return Over::Gone;
+                },
+            }
+        }
+    }
+
+    /// What the runtime is asked for, and what its worker gets.
+    fn request(&self) -> (Wanted, prost_types::Any, prost_types::Any) {
+        let key = &self.followed.key;
+        let request_id = format!("subscription-{:032x}", rand::random::<u128>());
+        let ctx = Context {
+            tenant_id: key.org.clone(),
+            correlation_id: request_id.clone(),
+            mcp_request_id: request_id.clone(),
+            primitive: self.followed.primitive.clone(),
+            ..Context::default()
+        };
+        let request = AllocateWorkerRequest {
+            plugin: Some(key.plugin.clone()),
+            ctx: Some(ctx),
+            hints: Some(self.place.hints.clone()),
+            soft_deadline: prost_types::Duration::try_from(LONGEST).ok(),
+            force_fresh_process: self.place.fresh,
+            work: None,
+            subscription: true,
+        };
+        let ctx = ppp::Context { tenant_id: key.org.clone(), ..ppp::Context::default() };
+        let init = ppp::InitRequest { ctx: Some(ctx.clone()), ..ppp::InitRequest::default() };
+        let primitive = self.followed.primitive.clone();
+        let work = SubscribeRequest { ctx: Some(ctx), primitive, uri: key.uri.clone(), request_id };
+        let wanted = Wanted {
+            runtime: self.place.runtime.clone(),
+            language: self.place.language,
+            request,
+            closing: self.place.closing.clone(),
+        };
+        (wanted, tunnel::pack(client_message::Payload::Init(init)), packed(&work))
+    }
+
+    /// A worker has the request.
+    fn opened(&mut self) {
+        self.is_full = false;
+        if std::mem::take(&mut self.missed) {
+            self.followed.tell([self.followed.key.uri.clone()]);
+        }
+    }
+
+    /// `Err`: nothing follows.
+    async fn heard(
+        &mut self,
+        heard: Result<Heard, TunnelFault>,
+        tunnel: &mut Tunnel,
+        said: &mut Said,
+    ) -> Result<(), Over> {
+        let ended = |why: String| Err(Over::Ended(why));
+        match heard {
+            Ok(Heard::Updated(updated)) => {
+                self.note(updated.uri, said);
+                Ok(())
+            }
+            Ok(Heard::Message(Payload::Failed(failed))) if failed.code == UNSUPPORTED => {
+                Err(Over::Unsupported(failed.message))
+            }
+            Ok(Heard::Message(Payload::Failed(failed))) => {
+                ended(format!("{}: {}", failed.code, failed.message))
+            }
+            Ok(Heard::Event(event)) => self.event(event, tunnel).await,
+            Ok(Heard::End) => ended("the plugin has ended it".into()),
+            // The answer to `init`; and what has no meaning here.
+            Ok(Heard::Message(_) | Heard::Content(_) | Heard::Prompt(_) | Heard::Listed(_)) => Ok(()),
+            Err(fault) => ended(fault.to_string()),
+        }
+    }
+
+    async fn event(&mut self, event: TunnelEvent, tunnel: &mut Tunnel) -> Result<(), Over> {
+        use tunnel_event::Type;
+        match event.r#type() {
+            Type::TunnelReady => {
+                tunnel.ready(None).await.map_err(|fault| Over::Ended(fault.to_string()))?;
+                self.opened();
+                Ok(())
+            }
+            Type::AllocationQueued | Type::AllocationStarted | Type::Unspecified => Ok(()),
+            Type::AdmissionRejected => match Rejection::of_reason(&event.message, None) {
+                Rejection::Busy { .. } => Err(Over::Full),
+                _ => Err(Over::Ended(event.message)),
+            },
+            ended => Err(Over::Ended(format!("{}: {}", ended.as_str_name(), event.message))),
+        }
+    }
+
+    fn note(&self, uri: String, said: &mut Said) {
+        let uri = if uri.is_empty() { self.followed.key.uri.clone() } else { uri };
+        let is_too_much = said.uris.len() > MAX_CHANGED && uri != self.followed.key.uri;
+        if uri.len() > MAX_URI || is_too_much && !said.uris.contains(&uri) {
+            self.warn(said);
+        } else {
+            said.uris.insert(uri);
+        }
+    }
+
+    fn tell(&self, said: &mut Said) {
+        let foreign = self.followed.tell(said.uris.drain());
+        said.next = Instant::now() + BETWEEN;
+        if foreign > 0 {
+            self.warn(said);
+        }
+    }
+
+    fn warn(&self, said: &mut Said) {
+        if !std::mem::replace(&mut said.is_warned, true) {
+            tracing::warn!(
+                primitive = self.followed.primitive,
+                uri = self.followed.key.uri,
+                "a plugin that watches a resource says of others that they changed, which are not behind its own template, have more than 4096 bytes, or are more than 100 in 100 ms: clients are not told of those"
+            );
+        }
+    }
+}

@@ -1,0 +1,75 @@
+//! Resources of which a plugin knows more than their contents: what it lists and what it watches, and what no plugin can.
+
+#![allow(clippy::expect_used, clippy::panic, reason = "a test stops at what it did not expect")]
+
+use asp_registry::{Source, check};
+
+/// What is found in a spec of this kind.
+fn other(kind: &str, rest: &str) -> Vec<(&'static str, String)> {
+    let text = format!(
+        "id: sample\nname: Sample\ntype: {kind}\nversion: 1.0.0\nowner: team\nsummary: A sample.\n{rest}\n"
+    );
+    let report = check(&[Source { path: "demo/sample.yaml".into(), text }]);
+    let all = report.faults.iter().chain(&report.warnings);
+    all.map(|fault| (fault.code.as_str(), fault.path.clone())).collect()
+}
+
+fn assert_table(name: &str, found: Vec<(&'static str, String)>, expected: &[(&str, &str)]) {
+    let found: Vec<(&str, &str)> = found.iter().map(|(code, path)| (*code, path.as_str())).collect();
+    assert_eq!(found, expected, "{name}");
+}
+
+#[test]
+fn only_the_plugin_of_a_template_lists_what_is_behind_it() {
+    let template = |listed: &str, mode: &str| {
+        let spec = format!(
+            "primitiveSchema: {{uriTemplate: 'demo://{{id}}', listed: {listed}}}\n\
+             runtime: {{mode: {mode}, {}entrypoint: main.py}}",
+            if mode == "plugin" { "language: python, " } else { "" }
+        );
+        other("resource_template", &spec)
+    };
+    let at = "/primitiveSchema/listed";
+    assert_table("a plugin", template("plugin", "plugin"), &[]);
+    assert_table("no plugin", template("plugin", "builtin"), &[("bad_value", at)]);
+    assert_table("another word", template("always", "plugin"), &[("bad_value", at)]);
+    assert_table("who completes", template("upstream", "plugin"), &[("bad_value", at)]);
+    let resource = "primitiveSchema: {uri: demo://a, listed: plugin}\nruntime: {mode: plugin, language: python, entrypoint: main.py}";
+    assert_table("a resource", other("resource", resource), &[("misplaced_key", at)]);
+}
+
+#[test]
+fn only_a_plugin_that_has_a_place_beside_its_calls_watches() {
+    let spec = |kind: &str, schema: &str, runtime: &str| {
+        other(kind, &format!("primitiveSchema: {{{schema}}}\nruntime: {{{runtime}}}"))
+    };
+    let plugin = "mode: plugin, language: python, entrypoint: main.py";
+    let watched =
+        |schema: &str, runtime: &str| spec("resource", &format!("uri: demo://a, {schema}"), runtime);
+    let at = "/primitiveSchema/watched";
+    assert_table("a resource", watched("watched: plugin", plugin), &[]);
+    let template = "uriTemplate: 'demo://{id}', watched: plugin, listed: plugin";
+    assert_table("a template", spec("resource_template", template, plugin), &[]);
+    assert_table("another word", watched("watched: always", plugin), &[("bad_value", at)]);
+    for runtime in [
+        "mode: builtin, entrypoint: about",
+        "mode: proxy, mcp: {url: 'https://up.example/mcp', tool: 'a:b'}",
+        "mode: mcp-stdio, package: files, tool: 'a:b'",
+    ] {
+        let found = watched("watched: plugin", runtime);
+        assert!(found.contains(&("bad_value", at.to_owned())), "{runtime}: {found:?}");
+    }
+    for (pool, expected) in [
+        ("{max: 1, concurrency: 2}", &[][..]),
+        ("{max: 2, concurrency: 1}", &[]),
+        ("{max: 2, mode: ephemeral}", &[]),
+        ("{max: 1, concurrency: 1}", &[("bad_value", at)]),
+        ("{max: 1, mode: ephemeral}", &[("bad_value", at)]),
+    ] {
+        assert_table(pool, watched("watched: plugin", &format!("{plugin}, pool: {pool}")), expected);
+    }
+    for kind in ["prompt", "tool", "elicitation"] {
+        let found = spec(kind, "watched: plugin", plugin);
+        assert!(found.contains(&("misplaced_key", at.to_owned())), "{kind}: {found:?}");
+    }
+}

@@ -1,0 +1,134 @@
+//! Subscriptions: work that stays for as long as somebody wants to hear of changes, beside the calls of a pool.
+//!
+//! Keeps true: they take half of the pool's places at most and half of a worker's where it has several, one tenant half of
+//! those; no call waits behind one; they end where a call needs the worker's memory, where their worker has to be found
+//! quiescent, and with a drain. Whoever asked for one asks again.
+
+use asp_platform::breaker::Outcome;
+use tokio::time::Instant;
+
+use super::slot::{History, Phase, Slot};
+use super::{Action, Policy, Scheduler, Waiting};
+use crate::refusal::Refusal;
+use crate::worker::WorkerId;
+
+impl Policy {
+    /// Calls at once in a worker.
+    pub(super) fn per_worker(&self) -> usize {
+        if self.ephemeral { 1 } else { self.concurrency.max(1) }
+    }
+
+    /// Places that subscriptions may have.
+    fn subscriptions(&self) -> usize {
+        match self.per_worker() / 2 {
+            0 => self.max / 2,
+            of_worker => self.max * of_worker,
+        }
+    }
+
+    /// Subscriptions that one worker may have beside calls.
+    fn subscriptions_of_worker(&self) -> usize {
+        (self.per_worker() / 2).max(1)
+    }
+
+    /// Places that a subscription takes.
+    fn weight(&self, alone: bool) -> usize {
+        if alone { self.per_worker() } else { 1 }
+    }
+}
+
+impl Scheduler {
+    /// Lets a subscription wait for a worker, or says why not.
+    pub(super) fn enqueue_subscription(&mut self, wanted: Waiting, now: Instant) -> Result<(), Refusal> {
+        // It is no probe: how it ends says nothing of the plugin.
+        self.breaker.ended(wanted.ticket, Outcome::Abandoned, now.into_std());
+        let most = self.policy.subscriptions();
+        let weight = self.policy.weight(wanted.fresh);
+        let fits = |taken: usize, most: usize| taken + weight <= most;
+        let of_tenant = self.subscribed(Some(&wanted.tenant));
+        if !fits(self.subscribed(None), most) || !fits(of_tenant, most.div_ceil(2).max(weight)) {
+            return Err(Refusal::Subscriptions { most });
+        }
+        self.subscriptions.push(wanted);
+        Ok(())
+    }
+
+    /// Places that subscriptions have or wait for, of one tenant or of all.
+    fn subscribed(&self, tenant: Option<&str>) -> usize {
+        let counts = |of: &str| tenant.is_none_or(|tenant| tenant == of);
+        let placed = self.workers.values().map(|slot| {
+            let own = slot.subscriptions.iter().filter(|of| counts(of)).count();
+            own * self.policy.weight(slot.single && slot.apart.is_none())
+        });
+        let waiting = self.subscriptions.iter().filter(|waiting| counts(&waiting.tenant));
+        placed.chain(waiting.map(|waiting| self.policy.weight(waiting.fresh))).sum()
+    }
+
+    /// The next subscription and its worker: one that has others, so that the rest stay free to go.
+    pub(super) fn next_subscription(&mut self, now: Instant) -> Option<(Waiting, WorkerId)> {
+        let (at, worker) = self.subscriptions.iter().enumerate().find_map(|(at, waiting)| {
+            self.worker_for_subscription(waiting, now).map(|worker| (at, worker))
+        })?;
+        let waiting = self.subscriptions.remove(at);
+        self.workers.get_mut(&worker)?.subscribe(&waiting.tenant, waiting.fresh);
+        Some((waiting, worker))
+    }
+
+    fn worker_for_subscription(&self, waiting: &Waiting, now: Instant) -> Option<WorkerId> {
+        if self.blame.waits_until(&waiting.tenant, now).is_some() {
+            return None;
+        }
+        let apart = self.blame.is_suspect(&waiting.tenant, now).then_some(waiting.tenant.as_str());
+        let most = self.policy.subscriptions_of_worker();
+        let fits = |slot: &&Slot| {
+            let takes = matches!(slot.phase, Phase::Ready { .. }) && !slot.single;
+            let has_room = match waiting.fresh {
+                true => slot.served == 0 && slot.apart.is_none(),
+                false => {
+                    slot.active < self.policy.per_worker()
+                        && slot.subscriptions.len() < most
+                        && slot.apart.as_deref() == apart
+                }
+            };
+            takes && slot.history != History::Suspect && has_room
+        };
+        let workers = self.workers.iter().filter(|(_, slot)| fits(slot));
+        workers.max_by_key(|(_, slot)| slot.subscriptions.len()).map(|(worker, _)| *worker)
+    }
+
+    /// Workers that waiting subscriptions need.
+    pub(super) fn demand_of_subscriptions(&self, now: Instant) -> usize {
+        let common = self.subscriptions.iter().filter(|waiting| {
+            self.blame.waits_until(&waiting.tenant, now).is_none()
+                && (waiting.fresh || !self.blame.is_suspect(&waiting.tenant, now))
+        });
+        let (fresh, shared): (Vec<_>, Vec<_>) = common.partition(|waiting| waiting.fresh);
+        fresh.len() + shared.len().div_ceil(self.policy.subscriptions_of_worker())
+    }
+
+    /// The workers whose subscriptions must end now. Asked again and again, until they have none.
+    pub(super) fn unsubscribe(&self, actions: &mut Vec<Action>) {
+        let ends = |slot: &Slot| {
+            let alone = slot.is_idle_but_for_subscriptions();
+            let must_be_found_quiescent = slot.history == History::Suspect && alone;
+            // Its place is another suspect's.
+            let makes_room = slot.apart.is_some() && slot.single && alone;
+            self.draining || must_be_found_quiescent || makes_room
+        };
+        let workers = self.workers.iter().filter(|(_, slot)| !slot.subscriptions.is_empty() && ends(slot));
+        actions.extend(workers.map(|(worker, _)| Action::Unsubscribe { worker: *worker }));
+    }
+
+    /// The worker with nothing but subscriptions that has been without calls for longest, and since when.
+    pub fn subscribed_since(&self) -> Option<(Instant, WorkerId)> {
+        let idle = self.workers.iter().filter_map(|(worker, slot)| match slot.phase {
+            Phase::Ready { idle_since }
+                if !slot.subscriptions.is_empty() && slot.is_idle_but_for_subscriptions() =>
+            {
+                Some((idle_since, *worker))
+            }
+            _ => None,
+        });
+        idle.min()
+    }
+}
