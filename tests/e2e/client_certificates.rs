@@ -19,6 +19,7 @@ use asp_e2e::{insertion, tool, wait};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use libtest_mimic::Trial;
+use parking_lot::Mutex;
 use rcgen::SanType;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
@@ -28,7 +29,7 @@ use tokio::net::TcpListener;
 use crate::certificate::{Authority, Files};
 use crate::clients::{self, MODERN, Place};
 use crate::message::modern;
-use crate::peers::{NAME, control, gateway_with, peer_socket};
+use crate::peers::{NAME, control_with, gateway_with, peer_socket};
 use crate::trial::Shared;
 
 const FORWARDED: &str = "x-forwarded-client-cert";
@@ -80,10 +81,12 @@ impl World {
         let platform = Authority::new(&place("platform")?)?;
         let factory = Authority::new(&place("factory")?)?;
         let service = Service::start().await?;
-        let (control, ports) = control(directory.path(), &platform.process("control/0", NAME)?).await?;
-        let admin = stack::mint(&directory.path().join("control"), &["--admin", "--user", "root"]).await?;
         let upstream = format!("press.internal=http://{}", service.address);
-        let environment = [("ASP_GATEWAY_MTLS_PORT", "0"), ("ASP_UPSTREAMS", upstream.as_str())];
+        let upstreams = [("ASP_UPSTREAMS", upstream.as_str())];
+        let files = platform.process("control/0", NAME)?;
+        let (control, ports) = control_with(directory.path(), &files, &upstreams).await?;
+        let admin = stack::mint(&directory.path().join("control"), &["--admin", "--user", "root"]).await?;
+        let environment = [("ASP_GATEWAY_MTLS_PORT", "0")];
         let files = platform.process("gateway/0", "gateway.test")?;
         let (gateway, gateway_ports) =
             gateway_with(directory.path(), &files, ports.xds, &environment).await?;
@@ -113,7 +116,7 @@ impl World {
         let files = json!([{"path": "press/server.yaml", "text": SERVER}, {"path": "press/print.yaml", "text": PRINT},
             {"path": "press/count.yaml", "text": count}]);
         self.tell("PUT", "/api/registry/servers/press", &json!({ "files": files })).await?;
-        let plain = self.gateway(self.gateway_ports.gateway);
+        let plain = self.at(self.gateway_ports.gateway);
         let envoy = &self.envoy;
         wait::until("gateway and Envoy know the server", wait::START, || async move {
             let healthy = envoy.stat("cluster.gateway.membership_healthy").await.ok()?;
@@ -134,7 +137,7 @@ impl World {
         ];
         let body = if body.is_null() { Vec::new() } else { body.to_string().into_bytes() };
         let request = Request { method: method.into(), target: path.into(), headers, body };
-        let answer = http1::send(self.gateway(self.ports.admin), &request).await?;
+        let answer = http1::send(self.at(self.ports.admin), &request).await?;
         ensure!((200..300).contains(&answer.status), "{method} {path}: {} {}", answer.status, answer.text());
         Ok(answer)
     }
@@ -147,7 +150,7 @@ impl World {
         made["id"].as_str().map(str::to_owned).context("an id")
     }
 
-    fn gateway(&self, port: u16) -> SocketAddr {
+    fn at(&self, port: u16) -> SocketAddr {
         SocketAddr::from(([127, 0, 0, 1], port))
     }
 
@@ -284,11 +287,14 @@ fn fingerprint(files: &Files) -> Result<String> {
 
 async fn opens(world: &World, own: &Files) -> Result<()> {
     let client = world.client(Some(own)).await?;
+    let last = Mutex::new(String::new());
     wait::until("the certificate opens the server", wait::CONVERGE, || async {
-        printed(&http1::send(client.address, &print()).await.ok()?).then_some(())
+        let answer = http1::send(client.address, &print()).await;
+        *last.lock() = format!("{answer:?}");
+        printed(&answer.ok()?).then_some(())
     })
     .await
-    .with_context(|| format!("{}\n{}", world.gateway.tail(), world.envoy.process.tail()))
+    .with_context(|| format!("{}\n{}\n{}", world.gateway.tail(), world.envoy.process.tail(), last.lock()))
 }
 
 async fn refused(client: SocketAddr, request: &Request, reason: &str) -> Result<()> {
@@ -337,7 +343,9 @@ async fn strangers(world: &World, own: &Files) -> Result<()> {
     refused(client.address, &print(), "token_invalid").await?;
     // Names that would read as others if they were cut where the header's own marks are.
     for (number, uri) in
-        ["{URI};DNS=a", "{URI};By=a", "{URI},Hash={hash}", "{URI};URI=x", "x;Hash={hash}"].iter().enumerate()
+        ["{URI};DNS=a", "{URI};URI=", "{URI};By=a", "{URI},Hash={hash}", "{URI};URI=x", "x;Hash={hash}"]
+            .iter()
+            .enumerate()
     {
         let uri = uri.replace("{URI}", URI).replace("{hash}", &fingerprint(own)?);
         let client = world.client(Some(&world.machine(&format!("odd-{number}"), &uri)?)).await?;
@@ -362,8 +370,8 @@ async fn forged(world: &World, own: &Files) -> Result<()> {
     let unregistered = world.machine("arm-2", "spiffe://factory.example/arm")?;
     refused(world.client(Some(&unregistered)).await?.address, &forged, "token_invalid").await?;
     // Straight at the gateway: in clear, and by TLS without the role of an Envoy.
-    refused(world.gateway(world.gateway_ports.gateway), &forged, "token_missing").await?;
-    let door = world.gateway(world.gateway_ports.gateway_mtls);
+    refused(world.at(world.gateway_ports.gateway), &forged, "token_missing").await?;
+    let door = world.at(world.gateway_ports.gateway_mtls);
     let processes =
         ["runtime/0", "gateway/1", "control/1"].map(|holder| world.platform.process(holder, "x.test"));
     for files in processes.into_iter().chain([world.machine("arm-3", "spiffe://example.org/asp/envoy/9")]) {

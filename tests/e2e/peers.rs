@@ -170,7 +170,16 @@ pub(crate) async fn gateway_with(
     Ok((process, ports))
 }
 
-pub(crate) async fn control(directory: &Path, files: &Files) -> Result<(Process, Ports)> {
+async fn control(directory: &Path, files: &Files) -> Result<(Process, Ports)> {
+    control_with(directory, files, &[]).await
+}
+
+/// The same with more in its environment.
+pub(crate) async fn control_with(
+    directory: &Path,
+    files: &Files,
+    environment: &[(&str, &str)],
+) -> Result<(Process, Ports)> {
     let state = directory.join("control");
     std::fs::create_dir(&state)?;
     let mut command = Command::new(tool::asp()?);
@@ -183,7 +192,8 @@ pub(crate) async fn control(directory: &Path, files: &Files) -> Result<(Process,
         .env("ASP_PEER_CERT", &files.chain)
         .env("ASP_PEER_KEY", &files.key)
         .env("ASP_PEER_CA", &files.authority)
-        .envs(["ASP_PORT", "ASP_ENVOY_ADMIN_PORT", "ASP_ADMIN_PORT", "ASP_XDS_PORT"].map(|name| (name, "0")));
+        .envs(["ASP_PORT", "ASP_ENVOY_ADMIN_PORT", "ASP_ADMIN_PORT", "ASP_XDS_PORT"].map(|name| (name, "0")))
+        .envs(environment.iter().copied());
     let mut control = Process::start("control", command)?;
     let ports = stack::ports(&mut control, &state).await?;
     let admin = SocketAddr::from(([127, 0, 0, 1], ports.admin));

@@ -121,12 +121,7 @@ async fn serve(settings: Settings, peer: Option<Peer>, session: Option<Session>)
     let public_url = settings.public_url.clone().unwrap_or_else(|| own_url(&settings, ports.edge));
     warn_of_exposure(&settings, &public_url);
     let dev_issuer = if settings.dev { Some(dev_issuer(&settings, &public_url)?) } else { None };
-    let stores = Stores::open(&settings).await?;
-    let calls = match settings.roles.gateway {
-        true => Some(stores.calls(&settings).await?),
-        false => None,
-    };
-    let token_keys = token_keys(&settings, calls.as_ref()).await?;
+    let (stores, calls, token_keys) = open_stores(&settings).await?;
     let mut signalled = std::pin::pin!(stop::signalled());
     let languages = tokio::select! {
         languages = languages(&settings) => languages,
@@ -160,7 +155,6 @@ async fn serve(settings: Settings, peer: Option<Peer>, session: Option<Session>)
         None => None,
     };
     if let Some(listener) = listeners.gateway {
-        let calls = calls.context("a gateway has a store of calls")?;
         let gateway = gateway::start(&process, listener, (calls, &stores), &drains).await?;
         // Err: there is one gateway.
         let _ = process.gateway.set(Arc::downgrade(&gateway));
@@ -259,16 +253,22 @@ fn dev_issuer(settings: &Settings, public_url: &str) -> anyhow::Result<Arc<DevIs
     Ok(Arc::new(issuer))
 }
 
-/// The operator's key, else one that is made here where there is a gateway.
-async fn token_keys(settings: &Settings, calls: Option<&Calls>) -> anyhow::Result<Option<Arc<TokenKeys>>> {
-    let store: Arc<dyn PublishedKeys> = match calls {
+/// The stores, those of a gateway where there is one, and what signs its tokens: the operator's key, else one that is made
+/// here.
+async fn open_stores(settings: &Settings) -> anyhow::Result<(Stores, Option<Calls>, Option<Arc<TokenKeys>>)> {
+    let stores = Stores::open(settings).await?;
+    let calls = match settings.roles.gateway {
+        true => Some(stores.calls(settings).await?),
+        false => None,
+    };
+    let store: Arc<dyn PublishedKeys> = match &calls {
         Some(calls) => calls.published_keys(),
         None => Arc::new(MemoryKeys::default()),
     };
     let keys = match &settings.gateway.token_key {
         Some(files) => TokenKeys::given(token_keys::read(files)?, store, minting::wall_clock()),
-        None if settings.roles.gateway => TokenKeys::start(store, minting::wall_clock()).await?,
-        None => return Ok(None),
+        None if calls.is_some() => TokenKeys::start(store, minting::wall_clock()).await?,
+        None => return Ok((stores, calls, None)),
     };
-    Ok(Some(Arc::new(keys)))
+    Ok((stores, calls, Some(Arc::new(keys))))
 }

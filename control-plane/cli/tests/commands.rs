@@ -285,10 +285,8 @@ async fn a_served_directory_reaches_the_gateway_and_a_signal_ends_it_cleanly() {
 
 #[tokio::test]
 async fn what_breaks_callers_ends_diff_and_apply_with_3_until_it_is_forced() {
-    let state = tempfile::tempdir().unwrap();
-    let serving = Serving::start(state.path()).await;
-    answers_200(&serving.url("admin", "/readyz")).await;
-    let mine = state.path().join("mine/demo");
+    let control = Admin::start().await;
+    let mine = control.state.path().join("mine/demo");
     std::fs::create_dir_all(&mine).unwrap();
     for entry in std::fs::read_dir(primitives().join("demo")).unwrap() {
         let file = entry.unwrap().path();
@@ -299,13 +297,9 @@ async fn what_breaks_callers_ends_diff_and_apply_with_3_until_it_is_forced() {
             std::fs::write(mine.join(file.file_name().unwrap()), text).unwrap();
         }
     }
-    let token =
-        text(&run(asp(state.path()).args(["token", "--admin", "--user", "ops"])).stdout).trim().to_owned();
-    let admin = |args: &[&str]| {
-        let mut command = asp(state.path());
-        command.env("ASP_ADMIN_URL", serving.url("admin", "")).env("ASP_ADMIN_TOKEN", &token);
-        run(command.args(args).arg(state.path().join("mine")))
-    };
+    let directory = control.state.path().join("mine");
+    let directory = directory.to_str().unwrap();
+    let admin = |args: &[&str]| control.run(&[args, &[directory]].concat());
     let diff = admin(&["diff"]);
     assert_eq!(diff.status.code(), Some(3), "{}", text(&diff.stderr));
     assert!(text(&diff.stdout).contains("BREAKING without a new major version"), "{}", text(&diff.stdout));
@@ -318,64 +312,89 @@ async fn what_breaks_callers_ends_diff_and_apply_with_3_until_it_is_forced() {
     assert_eq!(admin(&["diff"]).status.code(), Some(0), "now it is what is stored");
 }
 
-#[tokio::test]
-async fn machines_get_keys_and_certificates_and_bindings_get_conditions() {
-    let state = tempfile::tempdir().unwrap();
-    let serving = Serving::start(state.path()).await;
-    answers_200(&serving.url("admin", "/readyz")).await;
-    let token =
-        text(&run(asp(state.path()).args(["token", "--admin", "--user", "ops"])).stdout).trim().to_owned();
-    let admin = |args: &[&str]| {
-        let mut command = asp(state.path());
-        command.env("ASP_ADMIN_URL", serving.url("admin", "")).env("ASP_ADMIN_TOKEN", &token);
+/// A control plane, and an admin of the platform who gives it commands.
+struct Admin {
+    state: tempfile::TempDir,
+    serving: Serving,
+    token: String,
+}
+
+impl Admin {
+    async fn start() -> Admin {
+        let state = tempfile::tempdir().unwrap();
+        let serving = Serving::start(state.path()).await;
+        answers_200(&serving.url("admin", "/readyz")).await;
+        let minted = run(asp(state.path()).args(["token", "--admin", "--user", "ops"]));
+        let token = text(&minted.stdout).trim().to_owned();
+        Admin { state, serving, token }
+    }
+
+    fn run(&self, args: &[&str]) -> Output {
+        let mut command = asp(self.state.path());
+        command.env("ASP_ADMIN_URL", self.serving.url("admin", "")).env("ASP_ADMIN_TOKEN", &self.token);
         run(command.args(args))
-    };
-    let good = |args: &[&str]| {
-        let output = admin(args);
+    }
+
+    fn good(&self, args: &[&str]) -> String {
+        let output = self.run(args);
         assert_eq!(output.status.code(), Some(0), "{args:?}: {}", text(&output.stderr));
         text(&output.stdout)
-    };
-    let listed = |kind: &str| -> Value {
-        serde_json::from_str(&good(&["machines", kind, "list", "acme", "--json"])).unwrap()
-    };
+    }
 
-    let made = good(&["machines", "keys", "create", "acme", "press", "--group", "robots", "--ttl", "1h"]);
+    fn listed(&self, kind: &str) -> Value {
+        serde_json::from_str(&self.good(&["machines", kind, "list", "acme", "--json"])).unwrap()
+    }
+}
+
+#[tokio::test]
+async fn keys_of_machines_are_made_rotated_and_revoked_by_commands() {
+    let admin = Admin::start().await;
+    let made =
+        admin.good(&["machines", "keys", "create", "acme", "press", "--group", "robots", "--ttl", "1h"]);
     let is_key = |made: &str| made.starts_with("asp_psk_") && made.lines().count() == 1;
     assert!(is_key(&made), "the key stands alone");
-    let first = listed("keys")[0].clone();
+    let first = admin.listed("keys")[0].clone();
     let id = first["id"].as_str().unwrap();
     assert!(made.contains(id) && first.get("key").is_none());
-    let next = good(&["machines", "keys", "rotate", "acme", id]);
+    let next = admin.good(&["machines", "keys", "rotate", "acme", id]);
     assert!(is_key(&next) && next != made);
-    let both = listed("keys");
+    let both = admin.listed("keys");
     let lives = |key: &Value| key["expiresAt"].as_u64().unwrap() - key["createdAt"].as_u64().unwrap();
     let same = |one: &Value| (one["machine"].clone(), one["groups"].clone(), lives(one));
     assert_eq!((both.as_array().unwrap().len(), same(&both[0])), (2, same(&both[1])));
     let shown: Value =
-        serde_json::from_str(&good(&["machines", "keys", "create", "acme", "arm", "--json"])).unwrap();
+        serde_json::from_str(&admin.good(&["machines", "keys", "create", "acme", "arm", "--json"])).unwrap();
     assert!(shown["key"].as_str().is_some_and(is_key), "{shown}");
-    assert!(good(&["machines", "keys", "revoke", "acme", id]).starts_with("revoked"));
-    assert!(!good(&["machines", "keys", "list", "acme"]).contains(id));
-    let gone = admin(&["machines", "keys", "rotate", "acme", id]);
+    assert!(admin.good(&["machines", "keys", "revoke", "acme", id]).starts_with("revoked"));
+    assert!(!admin.good(&["machines", "keys", "list", "acme"]).contains(id));
+    let gone = admin.run(&["machines", "keys", "rotate", "acme", id]);
     assert!(gone.status.code() == Some(1) && gone.stdout.is_empty(), "{}", text(&gone.stdout));
+}
 
-    let file = state.path().join("press.crt");
+#[tokio::test]
+async fn certificates_of_machines_are_registered_and_revoked_by_commands() {
+    let admin = Admin::start().await;
+    let file = admin.state.path().join("press.crt");
     std::fs::write(&file, "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n").unwrap();
     let file = file.to_str().unwrap();
-    good(&["machines", "certificates", "register", "acme", "press", "--certificate", file]);
+    admin.good(&["machines", "certificates", "register", "acme", "press", "--certificate", file]);
     let by_uri =
         ["machines", "certificates", "register", "acme", "press", "--uri", "spiffe://factory.example/press"];
-    assert!(good(&by_uri).starts_with("registered: "));
-    let certificates = listed("certificates");
+    assert!(admin.good(&by_uri).starts_with("registered: "));
+    let certificates = admin.listed("certificates");
     assert_eq!(certificates.as_array().unwrap().len(), 2);
-    let taken = admin(&["machines", "certificates", "register", "other", "press", "--certificate", file]);
+    let taken = admin.run(&["machines", "certificates", "register", "other", "press", "--certificate", file]);
     assert!(text(&taken.stderr).contains("certificate_in_use"), "{}", text(&taken.stderr));
-    good(&["machines", "certificates", "revoke", "acme", certificates[0]["id"].as_str().unwrap()]);
-    assert_eq!(listed("certificates").as_array().unwrap().len(), 1);
-    let nothing = admin(&["machines", "certificates", "register", "acme", "press"]);
+    admin.good(&["machines", "certificates", "revoke", "acme", certificates[0]["id"].as_str().unwrap()]);
+    assert_eq!(admin.listed("certificates").as_array().unwrap().len(), 1);
+    let nothing = admin.run(&["machines", "certificates", "register", "acme", "press"]);
     assert_ne!(nothing.status.code(), Some(0), "one of three says which it is");
+}
 
-    good(&[
+#[tokio::test]
+async fn bindings_with_conditions_are_written_by_commands() {
+    let admin = Admin::start().await;
+    admin.good(&[
         "policy",
         "acme",
         "--approval",
@@ -388,7 +407,7 @@ async fn machines_get_keys_and_certificates_and_bindings_get_conditions() {
         "now",
         "--observe",
     ]);
-    let policy: Value = serde_json::from_str(&good(&["policy", "acme"])).unwrap();
+    let policy: Value = serde_json::from_str(&admin.good(&["policy", "acme"])).unwrap();
     let binding = &policy["bindings"][0];
     assert_eq!(
         (&binding["name"], &binding["approval"], &binding["observe"]),
@@ -397,7 +416,7 @@ async fn machines_get_keys_and_certificates_and_bindings_get_conditions() {
     assert_eq!(binding["when"][0]["glob"], "*now*");
     let question =
         ["explain", "--org", "acme", "--server", "demo", "--primitive", "echo", "--json", "--arguments"];
-    let explained = good(&[question.as_slice(), &[r#"{"message": "do it now"}"#]].concat());
+    let explained = admin.good(&[question.as_slice(), &[r#"{"message": "do it now"}"#]].concat());
     assert!(explained.contains("needs_approval"), "{explained}");
     for wrong in [
         ["policy", "acme", "--deny", "echo", "--when", "/message", "is", "now"].as_slice(),
@@ -407,10 +426,27 @@ async fn machines_get_keys_and_certificates_and_bindings_get_conditions() {
         &["policy", "acme", "--approval", "echo"],
         &["policy", "acme", "--expose", "demo", "--observe"],
     ] {
-        assert_ne!(admin(wrong).status.code(), Some(0), "{wrong:?}");
+        assert_ne!(admin.run(wrong).status.code(), Some(0), "{wrong:?}");
     }
-    let allows = admin(&["policy", "acme", "--allow", "echo", "--when", "/message", "equals", "now"]);
+    let allows = admin.run(&["policy", "acme", "--allow", "echo", "--when", "/message", "equals", "now"]);
     assert!(text(&allows.stderr).contains("allows nothing"), "{}", text(&allows.stderr));
+}
+
+#[tokio::test]
+async fn a_server_goes_back_to_an_earlier_version_by_commands() {
+    let admin = Admin::start().await;
+    let list: Value = serde_json::from_str(&admin.good(&["servers", "list", "--json"])).unwrap();
+    assert!(list.as_array().unwrap().iter().any(|server| server["server"] == "demo"), "{list}");
+    assert!(admin.good(&["servers", "list"]).contains("demo"));
+    let versions: Value =
+        serde_json::from_str(&admin.good(&["servers", "versions", "demo", "--json"])).unwrap();
+    let revision = versions[0]["revision"].to_string();
+    assert!(admin.good(&["servers", "versions", "demo"]).starts_with(&revision));
+    let back = admin.good(&["servers", "rollback", "demo", "--to", &revision]);
+    assert_eq!(back.trim(), "demo is that already");
+    let unknown = admin.run(&["servers", "rollback", "demo", "--to", "999999"]);
+    assert!(unknown.status.code() == Some(1) && text(&unknown.stderr).contains("not_found"), "{unknown:?}");
+    assert_eq!(admin.run(&["servers", "rollback", "demo"]).status.code(), Some(64), "no version is named");
 }
 
 /// Every file and directory below, the directory itself included, with its mode.

@@ -159,12 +159,10 @@ impl Gateway {
         let runtimes = Arc::new(config.runtimes);
         let artifacts = Artifacts::new(config.stores.blobs);
         let issuers = Issuers::new(config.issuers)?;
-        let owner = config.token_keys.owner();
         let minter = Arc::new(Minter::new(config.token_keys, config.public_url.clone()));
         let authorizer = Arc::new(authorizer(&minter, &issuers, config.told));
         let registry = Arc::new(CallRegistry::default());
-        let active =
-            Arc::new(ActiveTable::new(config.stores.active, owner, sealer.clone(), registry.clone()));
+        let active = active_table(config.stores.active, &minter, &sealer, &registry);
         let delegates = Arc::new(Delegates::new(config.delegates)?);
         let deps = PluginDeps {
             saved: Saved { active: active.clone() },
@@ -345,6 +343,16 @@ impl Gateway {
 
 fn authorizer(minter: &Arc<Minter>, issuers: &Issuers, told: Told) -> Authorizer {
     Authorizer::new(minter.clone(), issuers.credentials.clone(), issuers.exchanges.clone(), told)
+}
+
+/// The rows are of the same run as the keys that are published beside its lease.
+fn active_table(
+    store: Arc<dyn CallRecords>,
+    minter: &Minter,
+    sealer: &Arc<Sealer>,
+    registry: &Arc<CallRegistry>,
+) -> Arc<ActiveTable> {
+    Arc::new(ActiveTable::new(store, minter.keys.owner(), sealer.clone(), registry.clone()))
 }
 
 fn ledgers(durable: Arc<dyn Ledger>, active: &ActiveTable, sealer: &Arc<Sealer>) -> Ledgers {

@@ -303,17 +303,9 @@ async fn serve(
     let not_found = || reply(asp_edge::refuse(Reason::UnknownServer, Era::Legacy, None, trace));
     match admitted.face {
         Face::Health => Response::new(Body::from("ok\n")),
-        Face::Public => {
-            if let Some(response) = login::serve(&gateway, &snapshot, &parts, &body).await {
-                return response;
-            }
-            if let Some(response) = registry::serve(&gateway, &snapshot, &parts.method, &parts.uri) {
-                return response;
-            }
-            wellknown::serve(&gateway, &snapshot, &parts.method, parts.uri.path())
-                .await
-                .unwrap_or_else(|| rest::refuse(Reason::UnknownServer, admitted.trace))
-        }
+        Face::Public => public(&gateway, &snapshot, &parts, &body)
+            .await
+            .unwrap_or_else(|| rest::refuse(Reason::UnknownServer, admitted.trace)),
         Face::Mcp => {
             let Some(server) = snapshot.server(&admitted.server).cloned() else { return not_found() };
             let caller = match identity::identify(&admitted, &server) {
@@ -360,6 +352,17 @@ async fn serve(
         // No face for these paths is built yet: they do not exist.
         Face::A2a => not_found(),
     }
+}
+
+/// What needs no caller.
+async fn public(gateway: &Gateway, snapshot: &Snapshot, parts: &Parts, body: &Bytes) -> Option<Response> {
+    if let Some(response) = login::serve(gateway, snapshot, parts, body).await {
+        return Some(response);
+    }
+    if let Some(response) = registry::serve(gateway, snapshot, &parts.method, &parts.uri) {
+        return Some(response);
+    }
+    wellknown::serve(gateway, snapshot, &parts.method, parts.uri.path()).await
 }
 
 /// The headers as the edge's code reads them, pseudo-headers first.

@@ -428,7 +428,7 @@ fn questions_are_flat_forms() {
 
 #[test]
 fn servers_are_judged_key_by_key() {
-    let table: [(&str, &[(&str, &str)]); 24] = [
+    let table: [(&str, &[(&str, &str)]); 26] = [
         ("", &[("missing_key", "/auth"), ("missing_key", "/protocols")]),
         ("protocols: []\nauth: {schemes: [jwt], issuers: [dev]}", &[("bad_value", "/protocols")]),
         ("protocols: [mcp, mcp]\nauth: {schemes: [jwt], issuers: [dev]}", &[("bad_value", "/protocols")]),

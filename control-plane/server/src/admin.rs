@@ -30,7 +30,7 @@ pub mod revocations;
 pub mod runtimes;
 pub mod status;
 pub mod turns;
-mod versions;
+pub mod versions;
 
 use std::sync::Arc;
 

@@ -18,7 +18,8 @@ A test of --when is one of
   equals VALUE        this string, number, boolean or null
   in VALUE...         one of these
   glob TEXT           a string that fits; * stands for any text
-  range MIN..MAX      a number from MIN to MAX, both included; one may be left out
+  range MIN..MAX      a number from MIN to MAX, both included; one may be left out. Below zero a MIN has a space
+                      before it: ' -5..5'
 A VALUE that reads as JSON is what it reads as: 5, true, null, and \"5\" for the text. Every other one is a text."
 )]
 pub struct PolicyArgs {

@@ -216,7 +216,7 @@ mod tests {
             "--when",
             "/amount",
             "range",
-            "-1.5..10",
+            " -1.5..10",
             "--when",
             "/note",
             "glob",

@@ -34,9 +34,10 @@ const SEAL_KEY: usize = 32;
 pub(super) async fn start(
     process: &Process,
     listeners: GatewayListeners,
-    (calls, stores): (stores::Calls, &stores::Stores),
+    (calls, stores): (Option<stores::Calls>, &stores::Stores),
     drains: &TaskTracker,
 ) -> anyhow::Result<Arc<Gateway>> {
+    let calls = calls.context("a gateway has a store of calls")?;
     let settings = &process.settings;
     let gateway = Gateway::new(asp_gateway::gateway::Config {
         seal_keys: seal_keys(settings)?,

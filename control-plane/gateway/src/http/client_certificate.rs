@@ -61,13 +61,13 @@ pub(crate) fn parse(value: &[u8]) -> Result<ClientCertificate, Malformed> {
         last = key;
         match key {
             "Hash" => hash = Some(fingerprint(value).ok_or(Malformed::Hash)?),
-            // Envoy writes an empty one for a certificate that has none.
-            "URI" if !value.is_empty() => uris.push(value),
+            "URI" => uris.push(value),
             _ => {}
         }
         let Some(after) = after else {
             let uri = match (uris.as_slice(), last) {
-                ([uri], "URI") => Some((*uri).to_owned()),
+                // Envoy writes an empty one for a certificate that has none.
+                ([uri], "URI") if !uri.is_empty() => Some((*uri).to_owned()),
                 _ => None,
             };
             return Ok(ClientCertificate { fingerprint: hash.ok_or(Malformed::Hash)?, uri });

@@ -4,7 +4,7 @@
 
 use crate::fault::FaultCode;
 use crate::findings::Findings;
-use crate::spec::{ContentType, Kind, Mode, Runtime, Spec};
+use crate::spec::{ContentType, Kind, Mode, PrimitiveSchema, Runtime, Spec};
 
 pub(super) fn check(spec: &Spec, findings: &mut Findings<'_>) {
     check_schema_keys(spec, findings);
@@ -63,6 +63,11 @@ fn check_schema_keys(spec: &Spec, findings: &mut Findings<'_>) {
             missing(&format!("/primitiveSchema/{key}"), key, spec.kind.word(), findings);
         }
     }
+    check_questions(schema, findings);
+}
+
+/// An elicitation says what is asked in one way.
+fn check_questions(schema: &PrimitiveSchema, findings: &mut Findings<'_>) {
     if schema.url.is_some() {
         for (key, written) in
             [("fields", schema.fields.is_some()), ("requested_schema", schema.requested_schema.is_some())]

@@ -170,7 +170,7 @@ fn name(fingerprint: Option<&str>, uri: Option<&str>) -> Result<CertificateName,
             let hex = fingerprint.replace(':', "").to_ascii_lowercase();
             let is_hash = hex.len() == 64 && hex.bytes().all(|byte| byte.is_ascii_hexdigit());
             let problem = || Problem::params("fingerprint: SHA-256 of the certificate in DER, 64 hex digits");
-            is_hash.then(|| CertificateName::Fingerprint(hex)).ok_or_else(problem)
+            is_hash.then_some(CertificateName::Fingerprint(hex)).ok_or_else(problem)
         }
         (None, Some(uri)) if is_uri(uri) => Ok(CertificateName::Uri(uri.to_owned())),
         (None, Some(_)) => {

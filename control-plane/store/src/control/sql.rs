@@ -17,6 +17,7 @@ mod rows;
 mod servers;
 
 use std::path::Path;
+use std::str::FromStr;
 
 use async_trait::async_trait;
 use sqlx::any::{AnyConnectOptions, AnyPoolOptions};
@@ -64,14 +65,14 @@ impl SqlStore {
         let failed = |error: String| StoreError::Backend(format!("open {}: {error}", path.display()));
         private::database(path).map_err(|error| failed(format!("make it private: {error}")))?;
         let whole = std::path::absolute(path).map_err(|error| failed(error.to_string()))?;
-        let options = SqliteConnectOptions::new().filename(whole);
-        SqlStore::sqlite(options, MAX_CONNECTIONS, &OF_A_FILE).await
+        let url = SqliteConnectOptions::new().filename(whole).to_url_lossy();
+        SqlStore::sqlite(AnyConnectOptions::from_url(&url)?, MAX_CONNECTIONS, &OF_A_FILE).await
     }
 
     /// A store that lives as long as the value.
     pub async fn in_memory() -> Result<SqlStore, StoreError> {
         // Every connection would see a database of its own.
-        SqlStore::sqlite(SqliteConnectOptions::new().filename(":memory:"), 1, &[]).await
+        SqlStore::sqlite(AnyConnectOptions::from_str("sqlite::memory:")?, 1, &[]).await
     }
 
     /// The store in a PostgreSQL database whose schema is up to date.
@@ -80,7 +81,7 @@ impl SqlStore {
     }
 
     async fn sqlite(
-        options: SqliteConnectOptions,
+        options: AnyConnectOptions,
         connections: u32,
         settings: &'static [&'static str],
     ) -> Result<SqlStore, StoreError> {
@@ -99,7 +100,7 @@ impl SqlStore {
                     Ok(())
                 })
             })
-            .connect_with(AnyConnectOptions::from_url(&options.to_url_lossy())?)
+            .connect_with(options)
             .await?;
         let migrated = migrator(&MIGRATIONS).run(&pool).await;
         migrated.map_err(|e| StoreError::Backend(format!("migrate: {e}")))?;

@@ -126,9 +126,11 @@ impl Framing {
         }
     }
 
-    /// Both, or one of them twice, is how a second request is smuggled; HTTP/1.0 knows no coding.
+    /// Both, or one of them twice, is how a second request is smuggled; HTTP/1.0 knows no coding, and a body in it ends
+    /// with the connection for some.
     fn is_clear(&self, version: &str) -> bool {
-        !self.odd && self.lengths + self.codings <= 1 && (self.codings == 0 || version == "HTTP/1.1")
+        let bodies = self.lengths + self.codings;
+        !self.odd && (bodies == 0 || (bodies == 1 && version == "HTTP/1.1"))
     }
 }
 
@@ -282,7 +284,7 @@ mod tests {
             let line = |version: &str| format!("POST http://a.example/ HTTP/{version}\r\n{headers}\r\n\r\n");
             let read = Head::parse(line("1.1").as_bytes());
             assert_eq!(read.is_some_and(|head| head.is_framed), framed, "{headers:?}");
-            if headers.contains("hunked") {
+            if !headers.is_empty() {
                 assert!(
                     !Head::parse(line("1.0").as_bytes()).is_some_and(|head| head.is_framed),
                     "{headers:?}"

@@ -8,11 +8,13 @@
 
 use std::convert::Infallible;
 use std::io::Cursor;
+use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
+use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use http_body_util::{Either, Full};
-use hyper::body::Incoming;
+use hyper::body::{Frame, Incoming, SizeHint};
 use hyper::client::conn::http1::SendRequest;
 use hyper::header::{CONNECTION, HOST, HeaderMap, HeaderName, HeaderValue};
 use hyper::service::service_fn;
@@ -22,6 +24,7 @@ use parking_lot::Mutex;
 use rustls_platform_verifier::BuilderVerifierExt;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
+use tokio::sync::oneshot;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::ClientConfig;
 use tokio_rustls::rustls::crypto::aws_lc_rs;
@@ -40,7 +43,33 @@ const ECHOING: [&str; 2] = ["TRACE", "TRACK"];
 #[derive(Clone, Default)]
 pub struct Trust(Arc<OnceLock<Option<TlsConnector>>>);
 
-type Body = Either<Incoming, Full<Bytes>>;
+type Body = Either<Told, Full<Bytes>>;
+
+/// The body of an answer, which tells of its end by being dropped.
+struct Told {
+    body: Incoming,
+    _end: oneshot::Sender<()>,
+}
+
+impl hyper::body::Body for Told {
+    type Data = Bytes;
+    type Error = hyper::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        Pin::new(&mut self.body).poll_frame(context)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
 
 impl std::fmt::Debug for Trust {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -73,9 +102,11 @@ fn of_this_machine() -> Result<ClientConfig, tokio_rustls::rustls::Error> {
     Ok(config.with_no_client_auth())
 }
 
-/// Whether the request may be proved: its answer repeats nothing of it, and its body has one end.
+/// Whether the request may be proved: its answer repeats nothing of it, its body has one end, and its path is one (RFC 3986
+/// section 2).
 pub(super) fn may_be(head: &Head) -> bool {
-    head.is_framed && !ECHOING.contains(&head.method.as_str())
+    let is_path = head.path.bytes().all(|byte| byte.is_ascii_graphic());
+    head.is_framed && is_path && !ECHOING.contains(&head.method.as_str())
 }
 
 /// A connection to the service.
@@ -115,37 +146,45 @@ pub(super) async fn exchange(worker: UnixStream, asked: Asked, service: Box<dyn 
     let Ok((sender, connection)) = hyper::client::conn::http1::handshake(TokioIo::new(service)).await else {
         return;
     };
-    let _connection = AbortOnDropHandle::new(tokio::spawn(connection));
+    let connection = AbortOnDropHandle::new(tokio::spawn(connection));
     let Asked { path, read } = asked;
     let (unread, answers) = worker.into_split();
     let worker = tokio::io::join(Cursor::new(read).chain(unread), answers);
+    let (end, ended) = oneshot::channel();
     // For the one request.
-    let sender = Mutex::new(Some(sender));
+    let once = Mutex::new(Some((sender, end)));
     let pass = service_fn(|request| {
-        let sender = sender.lock().take();
+        let once = once.lock().take();
         let path = path.as_str();
-        async move { Ok::<_, Infallible>(answer(request, path, sender, lent).await) }
+        async move { Ok::<_, Infallible>(answer(request, path, once, lent).await) }
     });
     let mut serving = hyper::server::conn::http1::Builder::new();
     serving.keep_alive(false).max_headers(MAX_HEADERS);
+    let mut serving = std::pin::pin!(serving.serve_connection(TokioIo::new(worker), pass));
     // Err: one side broke off, which ends the other.
-    let _ = serving.serve_connection(TokioIo::new(worker), pass).await;
+    tokio::select! {
+        _ = &mut serving => return,
+        _ = ended => {}
+    }
+    // Nobody waits for what is left of a request that was answered; what is left of the answer still goes out.
+    drop(connection);
+    let _ = serving.await;
 }
 
 async fn answer(
     request: Request<Incoming>,
     path: &str,
-    sender: Option<SendRequest<Incoming>>,
+    once: Option<(SendRequest<Incoming>, oneshot::Sender<()>)>,
     lent: &Lent,
 ) -> Response<Body> {
     let proved = proved(request, path, lent);
-    let Some((mut sender, proved)) = sender.zip(proved) else { return refused(StatusCode::BAD_REQUEST) };
+    let Some(((mut sender, end), proved)) = once.zip(proved) else { return refused(StatusCode::BAD_REQUEST) };
     match sender.send_request(proved).await {
         Ok(response) => {
             if response.status() == StatusCode::UNAUTHORIZED {
                 lent.refuse();
             }
-            returned(response)
+            returned(response, end)
         }
         Err(_) => refused(StatusCode::BAD_GATEWAY),
     }
@@ -192,7 +231,7 @@ fn passing(headers: &HeaderMap) -> HeaderMap {
 }
 
 /// The answer as the worker gets it.
-fn returned(response: Response<Incoming>) -> Response<Body> {
+fn returned(response: Response<Incoming>, end: oneshot::Sender<()>) -> Response<Body> {
     // Nobody asked for another protocol.
     if response.status() == StatusCode::SWITCHING_PROTOCOLS {
         return refused(StatusCode::BAD_GATEWAY);
@@ -205,7 +244,7 @@ fn returned(response: Response<Incoming>) -> Response<Body> {
         parts.headers.insert(hyper::header::CONTENT_LENGTH, length);
     }
     parts.version = Version::HTTP_11;
-    Response::from_parts(parts, Either::Left(body))
+    Response::from_parts(parts, Either::Left(Told { body, _end: end }))
 }
 
 fn refused(status: StatusCode) -> Response<Body> {

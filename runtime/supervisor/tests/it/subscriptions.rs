@@ -25,7 +25,7 @@ fn subscription(uri: &str) -> SubscribeRequest {
 async fn subscribe(stack: &Stack, plugin: &str, uri: &str) -> Tunnel {
     let mut tunnel = stack.tunnel_for(place(plugin)).await;
     tunnel.frame(&subscription(uri)).await;
-    tunnel.until(|said| is_update(said)).await;
+    tunnel.until(is_update).await;
     tunnel
 }
 

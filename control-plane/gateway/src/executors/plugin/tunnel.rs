@@ -136,16 +136,7 @@ impl Tunnel {
         let decided = decided.unwrap_or_else(|_| Err(Undecided::Lost(no_decision(&runtime))));
         let lease =
             Lease { assignment: None, multiplexer: stream.multiplexer().clone(), tasks: closing.tasks };
-        let mut tunnel = Tunnel {
-            lease,
-            stream,
-            over: false,
-            held: Vec::new(),
-            answer: None,
-            stopping: false,
-            renewing: None,
-            has_skipped: false,
-        };
+        let mut tunnel = Tunnel::of(lease, stream);
         let allocation = match decided {
             Ok(Decided::Allocated(allocation)) => allocation,
             Ok(Decided::Answered(answer)) => {
@@ -177,6 +168,19 @@ impl Tunnel {
             sent.map_err(|_| OpenFault::Lost(Status::unavailable("the stream is over")))?;
         }
         Ok((tunnel, allocation.place))
+    }
+
+    fn of(lease: Lease, stream: TunnelStream) -> Tunnel {
+        Tunnel {
+            lease,
+            stream,
+            over: false,
+            held: Vec::new(),
+            answer: None,
+            stopping: false,
+            renewing: None,
+            has_skipped: false,
+        }
     }
 
     /// Keeps good what the worker is lent, for as long as there is something to be heard of it.

@@ -8,11 +8,16 @@ use super::*;
 
 const HOUR: Duration = Duration::from_secs(3600);
 
+/// Owner and `kid`.
+type Id = ([u8; 16], String);
+/// The JWK, and until when it is published.
+type Row = (String, u64);
+
 /// A store and the clock by which all live, which a test moves.
 #[derive(Default)]
 struct World {
     now_ms: AtomicU64,
-    rows: Mutex<BTreeMap<([u8; 16], String), (String, u64)>>,
+    rows: Mutex<BTreeMap<Id, Row>>,
     fails: AtomicBool,
     /// It does what it is told, and says that it does not.
     forgets_to_say: AtomicBool,
@@ -82,7 +87,7 @@ impl PublishedKeys for World {
 
     async fn published(&self) -> Result<Vec<Published>, PublishError> {
         self.answers()?;
-        let published = |((owner, kid), (jwk, until_ms)): (&([u8; 16], String), &(String, u64))| Published {
+        let published = |((owner, kid), (jwk, until_ms)): (&Id, &Row)| Published {
             owner: OwnerId(*owner),
             key: PublicJwk { kid: kid.clone(), jwk: jwk.clone() },
             left: Duration::from_millis(until_ms.saturating_sub(self.now())),
@@ -264,9 +269,9 @@ async fn a_set_is_fresh_for_a_second_and_outlives_its_store() {
     let own = signing(&keys).unwrap();
     let other = world.given(SigningKey::generate().unwrap(), None);
     let others = signing(&other).unwrap();
-    assert_eq!(told(&keys).await, [own.clone()]);
+    assert_eq!(told(&keys).await, std::slice::from_ref(&own));
     other.keep().await;
-    assert_eq!(told(&keys).await, [own.clone()], "the store is asked once a second");
+    assert_eq!(told(&keys).await, std::slice::from_ref(&own), "the store is asked once a second");
     world.pass(FRESH).await;
     assert_eq!(told(&keys).await, [own.clone(), others.clone()]);
     world.fail(true);

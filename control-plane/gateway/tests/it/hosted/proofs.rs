@@ -17,7 +17,7 @@ use asp_proto::snapshot::{
 };
 use serde_json::{Value, json};
 
-use super::{Service, Step, error, hosted, modern, reply, result, state};
+use super::{Service, Step, done, error, hosted, modern, reply, result, state};
 use crate::support::{Answer, Fixture, token_with_scopes};
 
 const ORDER: &str = "/base/v1/tools/their.order/calls/{id}";
@@ -69,7 +69,7 @@ async fn order(fixture: &Fixture) -> Answer {
 #[tokio::test]
 async fn a_call_left_behind_cannot_be_proved_by_its_callers_token_and_ends_before_anything_is_sent() {
     let issuer = Service::start([given()]).await;
-    let service = Service::start([state("running", json!({"etag": "1"})), Step::Hang]).await;
+    let service = Service::start([state("running", json!({"etag": "1"})), Step::Hang, done()]).await;
     let first = Fixture::telling(proved(&service, &issuer), asking(&issuer), Told::default());
     let fixture = first.clone();
     let _waiting = tokio::spawn(async move { order(&fixture).await });

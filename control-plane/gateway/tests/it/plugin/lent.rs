@@ -9,13 +9,13 @@ use asp_gateway::issuers::IssuerDeps;
 use asp_gateway::issuers::credentials::{Credential as Kept, Kind, OauthClient};
 use asp_proto::snapshot::service_auth::Kind as Way;
 use asp_proto::snapshot::{GatewaySnapshot, ServiceAuth};
-use asp_proto::supervisor::{Credential, tunnel_event};
+use asp_proto::supervisor::{Credential, EnsurePluginRequest, tunnel_event};
 use axum::routing::post;
 use parking_lot::Mutex;
 use prost::Message;
 use serde_json::{Value, json};
 
-use super::{call, last_result};
+use super::{call, last_result, until};
 use crate::runtime::{Runtime, Script, Worker};
 use crate::support::{Fixture, snapshot};
 
@@ -61,17 +61,20 @@ async fn a_credential_goes_to_the_runtime_with_the_request_for_a_worker_and_to_n
     let fixture = gateway(&runtime, "crm", SERVICE, EVERY, bearer());
     let result = last_result(&call(&fixture, "fetch", json!({})).await);
     assert_eq!(result["structuredContent"]["ok"], true, "{result}");
-    let allocations = runtime.told.allocations.lock();
-    let lent = allocations[0].credential.clone().unwrap();
+    let allocation = runtime.told.allocations.lock()[0].clone();
+    let lent = allocation.credential.clone().unwrap();
     assert_eq!((lent.origin.as_str(), lent.header.as_str()), (SERVICE, "authorization"));
     assert_eq!(lent.value, format!("Bearer {SECRET}"));
-    assert_eq!(allocations[0].plugin.as_ref().unwrap().credential, "crm");
-    let work = allocations[0].work.as_ref().map(|work| work.value.clone()).unwrap_or_default();
+    assert_eq!(allocation.plugin.as_ref().unwrap().credential, "crm");
+    let work = allocation.work.as_ref().map(|work| work.value.clone()).unwrap_or_default();
     for message in given.lock().iter().chain([&work]) {
         assert!(!String::from_utf8_lossy(message).contains(SECRET));
     }
-    let ensured = runtime.told.ensured.lock();
-    assert!(ensured.iter().any(|request| request.plugin.as_ref().is_some_and(|it| it.credential == "crm")));
+    let is_its = |request: &EnsurePluginRequest| {
+        request.plugin.as_ref().is_some_and(|plugin| plugin.credential == "crm")
+    };
+    // Nobody waits for that beside the call.
+    until("its workers are prepared", || runtime.told.ensured.lock().iter().any(is_its)).await;
 }
 
 #[tokio::test]

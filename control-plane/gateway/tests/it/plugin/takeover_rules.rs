@@ -120,7 +120,8 @@ async fn an_approval_that_is_wanted_by_now_is_asked_for_once_before_a_call_goes_
     until("it goes on", || !again.told.allocations.lock().is_empty()).await;
 
     let owner = first.active.find(call_id(&dead)).await.unwrap().unwrap().owner.unwrap();
-    let third = first.beside(Runtime::start(finishes()).runtimes());
+    let living = Runtime::start(finishes());
+    let third = first.beside(living.runtimes());
     third.gateway.apply(ruled(2, true)).unwrap();
     first.active.renew(owner, Duration::ZERO).await.unwrap();
     take_over(&third).await;

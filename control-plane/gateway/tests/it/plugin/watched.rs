@@ -72,7 +72,7 @@ impl Watching {
     }
 
     /// Waits until the gateway has closed it.
-    async fn is_closed(mut self) {
+    async fn until_closed(mut self) {
         assert!(tokio::time::timeout(BOUND, self.worker.any()).await.expect("it is closed").is_none());
     }
 }
@@ -123,7 +123,7 @@ async fn clients_of_both_eras_are_told_what_a_plugin_says_by_one_stream_that_the
     watching.says("").await;
     is_told(&mut modern, PAGE).await;
     drop(modern);
-    watching.is_closed().await;
+    watching.until_closed().await;
     assert_eq!(watched.runtime.told.allocations.lock().len(), 1);
 }
 
@@ -208,7 +208,7 @@ async fn a_plugin_that_watches_nothing_is_asked_again_with_the_next_snapshot_alo
     let request_id = watching.request.request_id.clone();
     let failed = Failed { request_id, code: "UNSUPPORTED".into(), ..Failed::default() };
     watching.worker.say(Payload::Failed(failed)).await;
-    watching.is_closed().await;
+    watching.until_closed().await;
     assert!(tokio::time::timeout(AFTER_A_PAUSE, watched.streams.recv()).await.is_err(), "it is let alone");
     fixture.gateway.apply(snapshot(2)).unwrap();
     watched.next().await;
@@ -238,15 +238,17 @@ async fn a_new_version_of_the_plugin_is_who_watches_from_then_on_and_one_that_is
         watches(inputs);
         let primitives = inputs.servers.iter_mut().flat_map(|server| &mut server.primitives);
         primitives.filter(|primitive| primitive.id == "page").for_each(|page| page.version = "1.1.0".into());
+        let listings = inputs.servers.iter_mut().flat_map(|server| &mut server.server.listings);
+        listings.filter(|listing| listing.id == "page").for_each(|page| page.version = "1.1.0".into());
     };
     fixture.gateway.apply(at(2, newer)).unwrap();
-    first.is_closed().await;
+    first.until_closed().await;
     let second = watched.next().await;
     is_told(&mut stream, PAGE).await;
     let version = |n: usize| watched.runtime.told.allocations.lock()[n].plugin.clone().unwrap().version;
     assert_eq!((version(0), version(1)), ("1.0.0".to_owned(), "1.1.0".to_owned()));
     fixture.gateway.apply(at(3, |_| {})).unwrap();
-    second.is_closed().await;
+    second.until_closed().await;
 }
 
 #[tokio::test]

@@ -181,6 +181,8 @@ impl Task {
             soft_deadline: prost_types::Duration::try_from(LONGEST).ok(),
             force_fresh_process: self.place.fresh,
             work: None,
+            // Nobody's call is there to renew one.
+            credential: None,
             subscription: true,
         };
         let ctx = ppp::Context { tenant_id: key.org.clone(), ..ppp::Context::default() };
