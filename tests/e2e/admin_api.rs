@@ -85,6 +85,7 @@ fn body(method: &str, path: &str) -> Value {
             json!([{ "selector": { "user": "*" }, "policy": { "capacity": 1, "refill": "1/s" } }])
         }
         ("put", "/api/registry/servers/{server}") => json!({ "files": [] }),
+        ("post", "/api/registry/servers/{server}/rollback") => json!({ "revision": 1 }),
         ("post", "/api/machines/orgs/{org}/keys") => json!({ "machine": "press-7" }),
         ("post", "/api/machines/orgs/{org}/certificates") => {
             json!({ "machine": "press-7", "fingerprint": "ab".repeat(32) })
@@ -126,7 +127,7 @@ async fn foreign() -> Result<()> {
         let of_server = path.starts_with("/api/") && !OF_TEAMS.contains(&path.as_str());
         let mut path =
             path.replace("{org}", "globex").replace("{id}", &revocation).replace("{server}", "everything");
-        path = path.replace("{side}", "clients").replace("{name}", "dev");
+        path = path.replace("{side}", "clients").replace("{name}", "dev").replace("{revision}", "1");
         path = path.replace("{sha256}", &format!("{}?name=a.whl", "0".repeat(64)));
         for (role, is_foreign) in [
             ("org:acme", of_org),

@@ -312,22 +312,15 @@ fn is_recorded(answer: &Response) -> bool {
 /// Whether the gateway refused by the edge's rules what they let through. Two refusals are its own: a path
 /// of a face it does not serve, and a credential that no one at the edge can judge.
 fn refused_by_the_edge(case: &Case, answer: &Response) -> bool {
-    const EDGE: [&str; 7] = [
-        "origin_denied",
-        "host_denied",
-        "token_missing",
-        "token_expired",
-        "token_revoked",
-        "parse_error",
-        "body_too_large",
-    ];
+    const EDGE: [&str; 6] =
+        ["origin_denied", "host_denied", "token_expired", "token_revoked", "parse_error", "body_too_large"];
     const UNJUDGED: [&str; 5] = ["/opaque/", "/either/", "/shared/", "/mixed/", "/certs/"];
     let mcp = case.request.path.split('?').next().is_some_and(|path| path.ends_with("/mcp"));
     let judged = !UNJUDGED.iter().any(|server| case.request.path.starts_with(server));
     answer.reason().is_some_and(|reason| {
         EDGE.contains(&reason.as_str())
             || (reason == "unknown_server" && mcp)
-            || (reason == "token_invalid" && judged)
+            || (matches!(reason.as_str(), "token_invalid" | "token_missing") && judged)
     })
 }
 

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use asp_registry::{CompiledServer, Fault, compile_mcp, runtime_manifest};
-use asp_store::control::{Change, ControlState, Note, Precondition, SourceFile, StoreError, Written};
+use asp_store::control::{
+    Change, ControlState, Note, Precondition, ServerRecord, SourceFile, StoreError, Written,
+};
 use axum::Json;
 use axum::extract::State;
 use axum::response::Response;
@@ -247,6 +249,11 @@ pub async fn get_server(
     let Some(record) = state.store.server(&name).await? else {
         return Err(Problem::not_found());
     };
+    Ok(shown(&record))
+}
+
+/// A server with its files.
+pub(super) fn shown(record: &ServerRecord) -> Response {
     let body = json!({
         "server": record.name,
         "revision": record.revision,
@@ -254,7 +261,7 @@ pub async fn get_server(
         "updatedAt": record.updated_at,
         "files": record.files,
     });
-    Ok(tagged(record.revision, body))
+    tagged(record.revision, body)
 }
 
 /// Every stored server, without its files.

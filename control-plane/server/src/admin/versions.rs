@@ -17,7 +17,7 @@ use utoipa::ToSchema;
 
 use super::auth::AnyAdmin;
 use super::body::Body;
-use super::etag::{precondition, tagged};
+use super::etag::precondition;
 use super::params::Path;
 use super::problem::Problem;
 use super::{AdminState, registry};
@@ -60,14 +60,7 @@ pub async fn get(
     let Some(record) = state.store.server_version(&name, revision).await? else {
         return Err(Problem::not_found());
     };
-    let body = json!({
-        "server": record.name,
-        "revision": record.revision,
-        "contentHash": record.content_hash,
-        "updatedAt": record.updated_at,
-        "files": record.files,
-    });
-    Ok(tagged(record.revision, body))
+    Ok(registry::shown(&record))
 }
 
 /// To which version a server goes back.

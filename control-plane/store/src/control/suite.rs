@@ -134,6 +134,7 @@ async fn versions_of_a_server_are_kept_the_newest_first(store: &dyn ControlStore
     assert_eq!((old.name.as_str(), old.files, old.revision), ("kept", files("5"), written[5]));
     assert_eq!(store.server_version("kept", written[0]).await.unwrap(), None, "it is gone");
     assert_eq!(store.server_version("other", written[5]).await.unwrap(), None, "it is another's");
+    assert_eq!(store.server_version("kept", u64::MAX).await.unwrap(), None);
     let deleted = Change { at: 100, ..change() };
     store.delete_server(&deleted, "kept").await.unwrap();
     let prune_at = async |at: u64| {

@@ -129,12 +129,14 @@ pub(super) async fn version(
     name: &str,
     revision: u64,
 ) -> Result<Option<ServerRecord>, StoreError> {
+    // Whoever asks may write any number.
+    let Ok(revision) = i64::try_from(revision) else { return Ok(None) };
     let row = sqlx::query(
         "SELECT name, sources, content_hash, stored_at AS updated_at, revision FROM server_versions \
          WHERE name = $1 AND revision = $2",
     )
     .bind(name)
-    .bind(rows::signed(revision)?)
+    .bind(revision)
     .fetch_optional(&store.pool)
     .await?;
     row.as_ref().map(record).transpose()
