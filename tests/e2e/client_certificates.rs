@@ -28,7 +28,7 @@ use tokio::net::TcpListener;
 
 use crate::certificate::{Authority, Files};
 use crate::clients::{self, MODERN, Place};
-use crate::message::modern;
+use crate::message::{self, modern};
 use crate::peers::{NAME, control_with, gateway_with, peer_socket};
 use crate::trial::Shared;
 
@@ -131,12 +131,7 @@ impl World {
 
     /// Sends a change to the admin API, which must take it.
     async fn tell(&self, method: &str, path: &str, body: &Value) -> Result<Response> {
-        let headers = vec![
-            ("authorization".to_string(), format!("Bearer {}", self.admin).into_bytes()),
-            ("content-type".to_string(), b"application/json".to_vec()),
-        ];
-        let body = if body.is_null() { Vec::new() } else { body.to_string().into_bytes() };
-        let request = Request { method: method.into(), target: path.into(), headers, body };
+        let request = message::rest(method, path, &self.admin, body);
         let answer = http1::send(self.at(self.ports.admin), &request).await?;
         ensure!((200..300).contains(&answer.status), "{method} {path}: {} {}", answer.status, answer.text());
         Ok(answer)

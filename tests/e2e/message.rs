@@ -41,6 +41,21 @@ pub(crate) fn modern(token: &str, method: &str, mut params: Value, headers: &[(&
     request
 }
 
+/// A request of the REST face or the admin API; without a body where it is null.
+pub(crate) fn rest(method: &str, path: &str, token: &str, body: &Value) -> Request {
+    let mut request = Request {
+        method: method.into(),
+        target: path.into(),
+        headers: vec![("authorization".into(), format!("Bearer {token}").into_bytes())],
+        ..Request::default()
+    };
+    if !body.is_null() {
+        request.headers.push(("content-type".into(), b"application/json".to_vec()));
+        request.body = body.to_string().into_bytes();
+    }
+    request
+}
+
 fn request(token: &str, message: Value, headers: &[(&str, &str)]) -> Request {
     let bearer = format!("Bearer {token}");
     let usual = [

@@ -8,7 +8,7 @@ use std::process::Output;
 
 use anyhow::{Context, Result, ensure};
 use asp_e2e::cluster::Cluster;
-use asp_e2e::http1::{self, Request, Response};
+use asp_e2e::http1::{self, Response};
 use asp_e2e::stack::{Options, Stack};
 use asp_e2e::stores::Postgres;
 use asp_e2e::{tool, wait};
@@ -17,7 +17,7 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 use tokio::process::Command;
 
-use crate::message::modern;
+use crate::message::{self, modern};
 use crate::trial::Shared;
 
 pub(crate) fn trials(shared: &Shared) -> Vec<Trial> {
@@ -40,17 +40,7 @@ async fn send(
     token: &str,
     body: &Value,
 ) -> Result<Response> {
-    let mut request = Request {
-        method: method.into(),
-        target: path.into(),
-        headers: vec![("authorization".into(), format!("Bearer {token}").into_bytes())],
-        ..Request::default()
-    };
-    if !body.is_null() {
-        request.headers.push(("content-type".into(), b"application/json".to_vec()));
-        request.body = body.to_string().into_bytes();
-    }
-    http1::send(address, &request).await
+    http1::send(address, &message::rest(method, path, token, body)).await
 }
 
 async fn shared_calls() -> Result<()> {

@@ -5,7 +5,7 @@ use std::fs;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use asp_e2e::http1::{self, Request, Response};
+use asp_e2e::http1::{self, Response};
 use asp_e2e::stack::{Options, Stack};
 use asp_e2e::tool;
 use libtest_mimic::Trial;
@@ -14,6 +14,7 @@ use tempfile::TempDir;
 use tokio::process::Command;
 use tokio::time::timeout;
 
+use crate::message;
 use crate::trial::Shared;
 
 /// Hang guard of one run of Schemathesis.
@@ -34,17 +35,7 @@ pub(crate) fn trials(shared: &Shared) -> Vec<Trial> {
 }
 
 async fn send(stack: &Stack, method: &str, path: &str, token: &str, body: &Value) -> Result<Response> {
-    let mut request = Request {
-        method: method.into(),
-        target: path.into(),
-        headers: vec![("authorization".into(), format!("Bearer {token}").into_bytes())],
-        ..Request::default()
-    };
-    if !body.is_null() {
-        request.headers.push(("content-type".into(), b"application/json".to_vec()));
-        request.body = body.to_string().into_bytes();
-    }
-    http1::send(stack.edge(), &request).await
+    http1::send(stack.edge(), &message::rest(method, path, token, body)).await
 }
 
 async fn by_hand(stack: &Stack) -> Result<()> {

@@ -12,6 +12,7 @@ mod tables;
 
 use std::io::{BufRead, Write};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use futures::StreamExt;
 use serde_json::Value;
@@ -117,9 +118,10 @@ pub async fn import(source: &Source, archive: impl BufRead) -> Result<Vec<Summar
         if table.seeded {
             open.clear(table).await?;
         }
+        let insert: Arc<str> = table.insert(open.dialect).into();
         let expected = loop {
             match reader.next(table)? {
-                Line::Row(values) => open.write(table, values).await?,
+                Line::Row(values) => open.write(table, &insert, values).await?,
                 Line::End(summary) => break summary,
             }
         };
@@ -215,9 +217,13 @@ impl Open {
         Ok(rows)
     }
 
-    async fn write(&mut self, table: &Table, values: Vec<Value>) -> Result<(), ArchiveError> {
-        let statement = table.insert(self.dialect);
-        let mut insert = sqlx::query(AssertSqlSafe(statement));
+    async fn write(
+        &mut self,
+        table: &Table,
+        statement: &Arc<str>,
+        values: Vec<Value>,
+    ) -> Result<(), ArchiveError> {
+        let mut insert = sqlx::query(AssertSqlSafe(Arc::clone(statement)));
         for (column, value) in table.columns.iter().zip(values) {
             insert = match column.kind {
                 Kind::Text => insert.bind(value.as_str().map(str::to_owned)),

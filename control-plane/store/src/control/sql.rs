@@ -15,6 +15,7 @@ mod policy;
 mod revocations;
 mod rows;
 mod servers;
+mod write;
 
 use std::path::Path;
 use std::str::FromStr;
@@ -27,11 +28,11 @@ use sqlx::{Any, AnyPool, ConnectOptions, Executor, Row, Transaction};
 use crate::control::{
     AuditQuery, AuditRecord, BindingRecord, Change, ControlState, ControlStore, ExposureRecord,
     IssuerKeysRecord, IssuerRecord, LimitRecord, MachineCertificateRecord, MachineKeyRecord, Note,
-    Precondition, RevocationRecord, ServerRecord, ServerVersion, Side, SourceFile, StoreError, Versioned,
-    Written,
+    RevocationRecord, ServerRecord, ServerVersion, Side, SourceFile, StoreError, Versioned, Written,
 };
 use crate::migrations::{Numbered, migrator};
 use crate::private;
+use write::Write;
 
 /// Reads run beside the single writer; more connections only cost memory.
 const MAX_CONNECTIONS: u32 = 4;
@@ -115,84 +116,6 @@ impl SqlStore {
     /// Closes the pool; pending writes finish first.
     pub async fn close(&self) {
         self.pool.close().await;
-    }
-
-    /// Starts a write on `resource`: bumps the revision, then checks the precondition.
-    async fn write<'c>(&self, change: &'c Change, resource: String) -> Result<Write<'c>, StoreError> {
-        let mut tx = self.pool.begin().await?;
-        let row = sqlx::query(
-            "UPDATE control_revision SET revision = revision + 1 WHERE id = 1 RETURNING revision",
-        )
-        .fetch_one(&mut *tx)
-        .await?;
-        let revision = rows::unsigned(&row, "revision")?;
-        let current = resource_revision(&mut tx, &resource).await?;
-        let holds = match change.precondition {
-            Precondition::None => true,
-            Precondition::At(expected) => current == Some(expected),
-            Precondition::Exists => current.is_some(),
-            Precondition::Absent => current.is_none(),
-        };
-        if !holds {
-            return Err(StoreError::Conflict { current });
-        }
-        Ok(Write { tx, revision, current, resource, change, org: String::new() })
-    }
-}
-
-/// A write under way. Dropped without [`Write::commit`], nothing has happened.
-struct Write<'c> {
-    tx: Transaction<'static, Any>,
-    /// The revision this write makes.
-    revision: u64,
-    /// The resource's revision before.
-    current: Option<u64>,
-    resource: String,
-    change: &'c Change,
-    /// For the audit row.
-    org: String,
-}
-
-impl Write<'_> {
-    /// Ends a write that found nothing to change.
-    async fn unchanged(self) -> Result<Written, StoreError> {
-        self.tx.rollback().await?;
-        Ok(Written { revision: self.current.unwrap_or(0), changed: false })
-    }
-
-    /// Records the resource's new revision, or its absence.
-    async fn stamp(&mut self, exists: bool) -> Result<(), StoreError> {
-        sqlx::query("DELETE FROM resources WHERE name = $1")
-            .bind(&self.resource)
-            .execute(&mut *self.tx)
-            .await?;
-        if exists {
-            sqlx::query("INSERT INTO resources (name, revision) VALUES ($1, $2)")
-                .bind(&self.resource)
-                .bind(rows::signed(self.revision)?)
-                .execute(&mut *self.tx)
-                .await?;
-        }
-        Ok(())
-    }
-
-    /// Audits and commits.
-    async fn commit(mut self, action: &str, detail: &str) -> Result<Written, StoreError> {
-        sqlx::query(
-            "INSERT INTO audit (revision, at, actor, action, resource, org, detail) \
-             VALUES ($1, $2, $3, $4, $5, $6, $7)",
-        )
-        .bind(rows::signed(self.revision)?)
-        .bind(rows::signed(self.change.at)?)
-        .bind(&self.change.actor)
-        .bind(action)
-        .bind(&self.resource)
-        .bind(&self.org)
-        .bind(detail)
-        .execute(&mut *self.tx)
-        .await?;
-        self.tx.commit().await?;
-        Ok(Written { revision: self.revision, changed: true })
     }
 }
 
@@ -438,7 +361,7 @@ impl ControlStore for SqlStore {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::control::suite;
+    use crate::control::{Precondition, suite};
 
     #[tokio::test]
     async fn the_port_suite_passes_in_memory() {
