@@ -18,6 +18,7 @@ use crate::telemetry::metrics::upstreams::UpstreamMetrics;
 
 pub mod artifacts;
 pub mod builtin;
+mod counts;
 pub mod delegate;
 pub mod hosted;
 pub mod outbound;

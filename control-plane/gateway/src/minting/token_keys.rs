@@ -152,7 +152,9 @@ impl TokenKeys {
     /// Does what is due: the next key, and that keys stay published. Run every [`KEEP_EVERY`].
     pub async fn keep(&self) {
         let kept = match &self.signing {
-            Signing::Given { .. } => self.keep_given().await.map_err(StartError::Publish),
+            Signing::Given { published_until_ms, .. } => {
+                self.keep_given(published_until_ms).await.map_err(StartError::Publish)
+            }
             Signing::Made(made) => self.keep_made(made).await,
         };
         match kept {
@@ -166,8 +168,7 @@ impl TokenKeys {
     }
 
     /// The operator says how long a key serves; that it is published is for gateways that do not have it.
-    async fn keep_given(&self) -> Result<(), PublishError> {
-        let Signing::Given { published_until_ms, .. } = &self.signing else { return Ok(()) };
+    async fn keep_given(&self, published_until_ms: &AtomicU64) -> Result<(), PublishError> {
         let due = (self.clock)().saturating_add(milliseconds(RENEW_BELOW));
         if published_until_ms.load(Ordering::Relaxed) >= due {
             return Ok(());

@@ -7,7 +7,6 @@
 //! subscriptions by user, what one stream says at a time; how many a plugin may have its runtime says (runtime/README.md).
 
 use std::collections::{HashMap, HashSet};
-use std::hash::Hash;
 use std::sync::{Arc, Weak};
 
 use asp_proto::snapshot::Primitive;
@@ -18,6 +17,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::reference::run_by;
 use crate::execution::{ResourceListener, Subscribed};
+use crate::executors::counts::less;
 
 mod task;
 
@@ -148,19 +148,6 @@ impl Table {
         }
         less(&mut self.by_org, &key.org);
         self.streams.remove(key).map(|(_, task)| task)
-    }
-}
-
-/// One of several is one less; the last takes the entry with it.
-fn less<K: Eq + Hash + std::borrow::Borrow<Q>, Q: Eq + Hash + ?Sized>(
-    counts: &mut HashMap<K, usize>,
-    of: &Q,
-) {
-    if let Some(count) = counts.get_mut(of) {
-        *count -= 1;
-        if *count == 0 {
-            counts.remove(of);
-        }
     }
 }
 

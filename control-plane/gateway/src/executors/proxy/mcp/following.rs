@@ -5,7 +5,6 @@
 //! nobody knows what was missed; the last who leaves ends it. Bound: upstreams, and URIs of each, by user and in all.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
-use std::hash::Hash;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -23,6 +22,7 @@ use super::client::updates::Updated;
 use super::client::{Client, Exchange, Fault};
 use super::downstream::Nobody;
 use crate::execution::{ResourceListener, Subscribed};
+use crate::executors::counts::less;
 
 /// Most upstreams at a time, most resources of one, and most of those that one user came with.
 const MAX_UPSTREAMS: usize = 128;
@@ -127,17 +127,6 @@ impl Wanted {
         }
         *self.uris.entry(uri.to_owned()).or_default().entry(server.to_owned()).or_default() += 1;
         Some(is_new.then_some(user))
-    }
-}
-
-/// One of several is one less; the last takes the entry with it.
-fn less<K: Eq + Hash>(counts: &mut HashMap<K, usize>, of: &K) {
-    let left = counts.get_mut(of).map(|count| {
-        *count -= 1;
-        *count
-    });
-    if left == Some(0) {
-        counts.remove(of);
     }
 }
 
