@@ -42,6 +42,7 @@ mod policy;
 mod postgres;
 mod public_name;
 mod ready_table;
+mod redis;
 mod reference;
 mod replicas;
 mod rest;
@@ -119,6 +120,7 @@ const MODULES: &[fn(&Shared) -> Vec<Trial>] = &[
     on_behalf::trials,
     policy::trials,
     postgres::trials,
+    redis::trials,
     freeze::trials,
     replicas::trials,
     resume::trials,

@@ -3,6 +3,7 @@
 //! PostgreSQL refuses to run as root: then it runs as the user `postgres` that its package made.
 
 use std::fs;
+use std::net::Ipv4Addr;
 use std::os::unix::fs::chown;
 use std::path::{Path, PathBuf};
 
@@ -22,24 +23,64 @@ const OWNER: &str = "asp";
 pub struct Redis {
     pub process: Process,
     pub socket: PathBuf,
-    _directory: TempDir,
+    /// Of one that is a Cluster: the address that it tells its clients.
+    cluster: Option<Ipv4Addr>,
+    directory: TempDir,
 }
+
+/// The ports of a node of a Cluster, for clients and for other nodes. Each has a loopback address of its own, so none of
+/// them is in another's way.
+const CLUSTER_PORTS: [&str; 2] = ["6379", "16379"];
 
 impl Redis {
     /// Starts a server and waits until it answers.
     pub async fn start() -> Result<Redis> {
+        Redis::of(None).await
+    }
+
+    /// Starts a node that has all slots of a Cluster, and waits until it serves them. It refuses what is not in one slot, as
+    /// larger ones do.
+    pub async fn start_cluster() -> Result<Redis> {
+        let [a, b, c] = rand::random();
+        let redis = Redis::of(Some(Ipv4Addr::new(127, a, b, c.clamp(1, 254)))).await?;
+        redis.ask("CLUSTER ADDSLOTSRANGE 0 16383").await?;
+        let serves = wait::until("the Cluster serves its slots", wait::START, || async {
+            redis.ask("GET nothing").await.ok().filter(|answer| answer == "$-1")
+        });
+        serves.await.with_context(|| redis.process.tail())?;
+        Ok(redis)
+    }
+
+    async fn of(cluster: Option<Ipv4Addr>) -> Result<Redis> {
         let directory = tempfile::tempdir()?;
         let socket = directory.path().join("redis.sock");
-        let mut command = Command::new(tool::redis()?);
-        command.args(["--port", "0", "--save", "", "--appendonly", "no", "--dir"]).arg(directory.path());
-        command.arg("--unixsocket").arg(&socket);
-        let process = Process::start("redis", command)?;
-        let redis = Redis { process, socket, _directory: directory };
-        let answers = wait::until("Redis answers", wait::START, || async {
-            redis.ask("PING").await.ok().filter(|answer| answer == "+PONG")
-        });
-        answers.await.with_context(|| redis.process.tail())?;
+        let process = Process::start("redis", serve(directory.path(), &socket, cluster)?)?;
+        let redis = Redis { process, socket, cluster, directory };
+        redis.answers().await?;
         Ok(redis)
+    }
+
+    /// Starts it once more, with nothing in it, after its process has ended.
+    pub async fn start_again(&mut self) -> Result<()> {
+        let command = serve(self.directory.path(), &self.socket, self.cluster)?;
+        self.process = Process::start("redis", command)?;
+        self.answers().await
+    }
+
+    /// What a client gives as `ASP_REDIS_URL`.
+    pub fn url(&self) -> String {
+        match &self.cluster {
+            Some(address) => format!("redis+cluster://{address}:{}", CLUSTER_PORTS[0]),
+            None => format!("unix://{}", self.socket.display()),
+        }
+    }
+
+    async fn answers(&self) -> Result<()> {
+        let answers = wait::until("Redis answers", wait::START, || async {
+            self.ask("PING").await.ok().filter(|answer| answer == "+PONG")
+        });
+        answers.await.with_context(|| self.process.tail())?;
+        Ok(())
     }
 
     /// Sends one inline command and returns the first line of the reply.
@@ -104,6 +145,21 @@ impl Postgres {
         }
         Ok(String::from_utf8(output.stdout)?.trim().to_owned())
     }
+}
+
+fn serve(directory: &Path, socket: &Path, cluster: Option<Ipv4Addr>) -> Result<Command> {
+    let mut command = Command::new(tool::redis()?);
+    command.args(["--save", "", "--appendonly", "no", "--dir"]).arg(directory);
+    command.arg("--unixsocket").arg(socket);
+    match cluster {
+        None => command.args(["--port", "0"]),
+        Some(address) => {
+            let (address, [clients, bus]) = (address.to_string(), CLUSTER_PORTS);
+            command.args(["--bind", &address, "--port", clients, "--cluster-port", bus]);
+            command.args(["--cluster-enabled", "yes", "--cluster-announce-ip", &address])
+        }
+    };
+    Ok(command)
 }
 
 fn command(program: &str, owner: Option<(u32, u32)>) -> Result<Command> {

@@ -9,6 +9,7 @@ mod gateway;
 mod ports;
 mod runtimes;
 mod session;
+mod shared;
 mod stack;
 mod standing;
 pub(crate) mod stop;

@@ -13,7 +13,7 @@ use asp_proto::snapshot::GatewaySnapshot;
 use asp_snapshot::Snapshot;
 use asp_store::audit::{AuditLog, MemoryAudit};
 use asp_store::blobs::{Blobs, MemoryBlobs};
-use asp_store::counter::MemoryCounters;
+use asp_store::counter::{Counters, MemoryCounters};
 use asp_store::ledger::{Ledger, MemoryLedger};
 use asp_store::records::{CallRecords, MemoryRecords};
 use parking_lot::Mutex;
@@ -108,6 +108,8 @@ pub struct Stores {
     pub active: Arc<dyn CallRecords>,
     /// The artifacts of plugin calls.
     pub blobs: Arc<dyn Blobs>,
+    /// What is left of limits.
+    pub counters: Arc<dyn Counters>,
 }
 
 impl Stores {
@@ -118,6 +120,7 @@ impl Stores {
             audit: Arc::new(MemoryAudit::default()),
             active: Arc::new(MemoryRecords::default()),
             blobs: Arc::new(MemoryBlobs::default()),
+            counters: Arc::new(MemoryCounters::default()),
         }
     }
 }
@@ -174,7 +177,7 @@ impl Gateway {
         };
         let plugins = Plugins::new(runtimes.clone(), metrics.clone(), deps);
         let pipeline = Arc::new(Pipeline {
-            limiter: Limiter::new(Arc::new(MemoryCounters::default())),
+            limiter: Limiter::new(config.stores.counters),
             ledgers: ledgers(config.stores.ledger, &active, &sealer),
             executor: Arc::new(Executors::new(
                 plugins,

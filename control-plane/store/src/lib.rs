@@ -15,3 +15,5 @@ pub mod postgres;
 mod private;
 pub mod published_keys;
 pub mod records;
+#[cfg(feature = "redis")]
+pub mod redis;

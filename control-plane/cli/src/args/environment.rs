@@ -22,6 +22,9 @@ Environment (port 0 takes a free one; ports.json in the state directory says whi
                         too [asp.db in the state directory]
   ASP_DATABASE_CONNECTIONS
                         most connections to PostgreSQL for calls, of each process [16]
+  ASP_REDIS_URL         the Redis that all gateways share, for limits: redis[s]://[<user>:<password>@]<host>[:<port>],
+                        redis[s]+cluster://<host>[:<port>],... or unix:///<path>; without one a limit holds at each
+                        gateway (docs/databases.md)
   ASP_FILTER_WASM       the edge filter, as Envoy finds it [target/wasm32-wasip1/wasm/asp_filter.wasm]
   ASP_EDGE_WORKERS      Envoy's concurrency; coarse limits are shared by it [2]
   ASP_SEAL_KEY          seals session ids, at least 32 bytes, the same on every gateway

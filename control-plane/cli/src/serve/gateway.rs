@@ -19,7 +19,7 @@ use secrecy::{SecretSlice, SecretString};
 use tokio_util::task::TaskTracker;
 
 use super::ports::GatewayListeners;
-use super::{Process, ports, runtimes, stores};
+use super::{Process, ports, runtimes, shared, stores};
 use crate::settings::Settings;
 use crate::state_dir;
 
@@ -50,6 +50,7 @@ pub(super) async fn start(
             audit: stores.audit(),
             active: calls.records(),
             blobs: open_artifacts(settings).await?,
+            counters: shared::counters(settings.gateway.redis.as_ref())?,
         },
         runtimes: runtimes::open(process)?,
         delegates: delegates(settings),

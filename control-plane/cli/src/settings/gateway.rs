@@ -18,6 +18,7 @@ pub const ENV_TOKEN_KEY: &str = "ASP_TOKEN_KEY";
 pub const ENV_TOKEN_KEY_PREVIOUS: &str = "ASP_TOKEN_KEY_PREVIOUS";
 pub const ENV_ADVERTISE: &str = "ASP_ADVERTISE";
 pub const ENV_POOL: &str = "ASP_POOL";
+pub const ENV_REDIS_URL: &str = "ASP_REDIS_URL";
 pub const ENV_REGISTRY: &str = "ASP_REGISTRY";
 pub const ENV_TELL_SERVICES: &str = "ASP_TELL_SERVICES";
 pub const ENV_XDS_URL: &str = "ASP_XDS_URL";
@@ -61,6 +62,8 @@ pub struct GatewaySection {
     pub credentials: Named,
     /// What services are told of calls.
     pub told: Told,
+    /// The Redis that gateways share; without one each counts limits by itself.
+    pub redis: Option<Secret>,
 }
 
 pub(super) fn read(reader: &mut Reader<'_>) -> GatewaySection {
@@ -84,7 +87,21 @@ pub(super) fn read(reader: &mut Reader<'_>) -> GatewaySection {
         delegates: delegates::read(reader),
         credentials: credentials::read(reader),
         told: told(reader),
+        redis: redis(reader),
     }
+}
+
+fn redis(reader: &mut Reader<'_>) -> Option<Secret> {
+    let url = reader.optional(ENV_REDIS_URL)?;
+    #[cfg(feature = "cluster")]
+    let fault = asp_store::redis::check(&url).err().map(|error| error.to_string());
+    #[cfg(not(feature = "cluster"))]
+    let fault =
+        Some("is for programs that were built with the feature `cluster`, unlike this one".to_owned());
+    if let Some(fault) = fault {
+        reader.fault(ENV_REDIS_URL, fault);
+    }
+    Some(Secret::new(url))
 }
 
 fn registry(reader: &mut Reader<'_>) -> bool {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
 
-use super::gateway::{ENV_ADVERTISE, ENV_SEAL_KEY, ENV_XDS_URL};
+use super::gateway::{ENV_ADVERTISE, ENV_REDIS_URL, ENV_SEAL_KEY, ENV_XDS_URL};
 use super::listen::{
     ENV_ADMIN_BIND, ENV_GATEWAY_BIND, ENV_GATEWAY_MTLS_PORT, ENV_PORT, ENV_XDS_BIND, ENV_XDS_PORT,
 };
@@ -41,6 +41,7 @@ fn every_fault_is_reported_at_once() {
         (ENV_PUBLIC_URL, "https://host/path"),
         (ENV_DATABASE_URL, "mysql://root:hunter2@db"),
         (ENV_SEAL_KEY, "short"),
+        (ENV_REDIS_URL, "redis://:hunter2@cache:port"),
         (ENV_ADVERTISE, "gateway-0:8082"),
         (ENV_TLS_CERT, "cert.pem"),
         (ENV_UPSTREAMS, "everything.internal"),
@@ -61,6 +62,7 @@ fn every_fault_is_reported_at_once() {
         ENV_PUBLIC_URL,
         ENV_DATABASE_URL,
         ENV_SEAL_KEY,
+        ENV_REDIS_URL,
         ENV_ADVERTISE,
         ENV_TLS_KEY,
         ENV_UPSTREAMS,

@@ -78,18 +78,19 @@ impl Limiter {
         entry: &ListedPrimitive,
     ) -> Result<Grant, Refusal> {
         let slot = self.slot(caller, &entry.primitive)?;
-        self.take(buckets(snapshot, server, caller, &entry.primitive), slot).await
+        self.take(caller, buckets(snapshot, server, caller, &entry.primitive), slot).await
     }
 
     async fn take(
         &self,
+        caller: &Caller,
         (levels, buckets): (Vec<Level>, Vec<Bucket>),
         slot: Option<Slot>,
     ) -> Result<Grant, Refusal> {
         if buckets.is_empty() {
             return Ok(Grant { remaining: None, _slot: slot });
         }
-        match self.counters.take(&buckets).await {
+        match self.counters.take(&caller.org, &buckets).await {
             Ok(Taken::Granted { remaining }) => Ok(Grant { remaining: Some(remaining), _slot: slot }),
             Ok(Taken::Denied { index, retry_after_ms }) => {
                 let level = levels.get(index).copied().unwrap_or(Level::Tenant);
@@ -112,7 +113,7 @@ impl Limiter {
         let slot = self.slot(caller, &delegate.primitive)?;
         let (levels, buckets) = buckets(snapshot, server, caller, &delegate.primitive);
         let own = levels.into_iter().zip(buckets).filter(|(level, _)| *level == Level::Primitive).unzip();
-        self.take(own, slot).await
+        self.take(caller, own, slot).await
     }
 
     fn slot(&self, caller: &Caller, primitive: &Primitive) -> Result<Option<Slot>, Refusal> {

@@ -1,0 +1,129 @@
+//! Counters that several processes share, and what counts while those cannot be reached.
+//!
+//! Keeps true: a call never waits for a backend that is known to be away, but for one a second that looks whether it is back.
+//! While it is away each process counts by itself, so a limit admits at most its value at each of them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
+use super::{Bucket, CounterError, Counters, MemoryCounters, Taken};
+
+/// Between two looks at a backend that is away: it is used again within as much of its return.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// Counts in the shared backend, and in this process while that is away.
+pub struct WithFallback {
+    shared: Arc<dyn Counters>,
+    own: MemoryCounters,
+    /// When the shared backend is to be asked again; `None` while it answers.
+    away: Mutex<Option<Instant>>,
+}
+
+impl WithFallback {
+    pub fn new(shared: Arc<dyn Counters>) -> WithFallback {
+        WithFallback { shared, own: MemoryCounters::default(), away: Mutex::default() }
+    }
+
+    /// Whether this call is to ask the shared backend.
+    fn asks(&self) -> bool {
+        let mut away = self.away.lock();
+        match *away {
+            None => true,
+            Some(until) if until > Instant::now() => false,
+            Some(_) => {
+                // The others do not wait for this one.
+                *away = Some(Instant::now() + LOOK_EVERY);
+                true
+            }
+        }
+    }
+
+    fn answered(&self) {
+        if self.away.lock().take().is_some() {
+            tracing::info!("limits count for all gateways together again");
+        }
+    }
+
+    fn failed(&self, error: &CounterError) {
+        if self.away.lock().replace(Instant::now() + LOOK_EVERY).is_none() {
+            tracing::warn!(
+                %error,
+                "limits count for this gateway alone until the shared counters answer: each gateway admits up to a limit"
+            );
+        }
+    }
+}
+
+#[async_trait]
+impl Counters for WithFallback {
+    async fn take(&self, tenant: &str, buckets: &[Bucket]) -> Result<Taken, CounterError> {
+        if self.asks() {
+            match self.shared.take(tenant, buckets).await {
+                Ok(taken) => {
+                    self.answered();
+                    return Ok(taken);
+                }
+                Err(error) => self.failed(&error),
+            }
+        }
+        self.own.take(tenant, buckets).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+    use super::*;
+
+    /// Grants everything while it is there.
+    #[derive(Default)]
+    struct Shared {
+        away: AtomicBool,
+        asked: AtomicU32,
+    }
+
+    #[async_trait]
+    impl Counters for Shared {
+        async fn take(&self, _tenant: &str, _buckets: &[Bucket]) -> Result<Taken, CounterError> {
+            self.asked.fetch_add(1, Ordering::Relaxed);
+            match self.away.load(Ordering::Relaxed) {
+                false => Ok(Taken::Granted { remaining: 77 }),
+                true => Err(CounterError("connection refused".into())),
+            }
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn while_the_shared_counters_are_away_each_process_admits_a_limit_and_one_call_a_second_looks() {
+        let shared = Arc::new(Shared::default());
+        let counters = WithFallback::new(shared.clone());
+        let buckets = [Bucket { key: "k".into(), capacity: 2, refill_per_second: 0.001 }];
+        let take = || async { counters.take("t", &buckets).await.unwrap() };
+        assert_eq!(take().await, Taken::Granted { remaining: 77 });
+
+        shared.away.store(true, Ordering::Relaxed);
+        assert_eq!(take().await, Taken::Granted { remaining: 1 });
+        assert_eq!(take().await, Taken::Granted { remaining: 0 });
+        for _ in 0..100 {
+            assert!(matches!(take().await, Taken::Denied { .. }));
+        }
+        assert_eq!(shared.asked.load(Ordering::Relaxed), 2, "the first, and the one that failed");
+        tokio::time::advance(LOOK_EVERY).await;
+        for _ in 0..100 {
+            assert!(matches!(take().await, Taken::Denied { .. }));
+        }
+        assert_eq!(shared.asked.load(Ordering::Relaxed), 3);
+
+        shared.away.store(false, Ordering::Relaxed);
+        assert!(matches!(take().await, Taken::Denied { .. }), "nobody has looked yet");
+        tokio::time::advance(LOOK_EVERY).await;
+        for _ in 0..10 {
+            assert_eq!(take().await, Taken::Granted { remaining: 77 });
+        }
+    }
+}

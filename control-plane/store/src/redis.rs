@@ -1,0 +1,167 @@
+//! A Redis server, or a Redis Cluster, that all gateways share: what must be fast and may be lost.
+//!
+//! Owns: the connection, its address, and how long an answer may take. Refuses: to keep anything whose loss is a fault of
+//! security or money (I-6). Keeps true: opening waits for nobody, so that a gateway starts while Redis is away; whoever asks
+//! gets an answer or an error within [`ANSWER_WITHIN`]; an error never says a password.
+
+use std::time::Duration;
+
+use redis::aio::{ConnectionManager, ConnectionManagerConfig};
+use redis::cluster::{ClusterClient, ClusterConfig};
+use redis::cluster_async::ClusterConnection;
+use redis::{Client, FromRedisValue, ScriptInvocation};
+
+mod counters;
+
+pub use counters::RedisCounters;
+
+/// The longest that a call waits for Redis, which answers within a millisecond or two where it is well. What waits longer
+/// costs its caller more than what Redis would have said is worth.
+pub const ANSWER_WITHIN: Duration = Duration::from_millis(250);
+/// Of one attempt to connect: several fit into the five seconds in which a Redis that came back is used again.
+const CONNECT_WITHIN: Duration = Duration::from_secs(1);
+/// Between attempts to connect, at most.
+const RECONNECT_EVERY: Duration = Duration::from_millis(500);
+/// Between the scheme of one server and the addresses of a Cluster.
+const CLUSTER: &str = "+cluster";
+
+/// A Redis that is connected to when it is first asked, and again whenever the connection was lost.
+#[derive(Clone)]
+pub struct Redis {
+    link: Link,
+}
+
+#[derive(Clone)]
+enum Link {
+    One(ConnectionManager),
+    Cluster(ClusterConnection),
+}
+
+/// Why there is no such Redis. Says nothing of the URL, which may hold a password.
+#[derive(Debug, thiserror::Error)]
+pub enum BadUrl {
+    #[error(
+        "must be redis[s]://[user:password@]host[:port][/number], redis[s]+cluster://[user:password@]host[:port],… or \
+         unix:///path"
+    )]
+    Form,
+    #[error("names a Redis whose client cannot be made: {0}")]
+    Client(String),
+}
+
+/// Redis gave no answer, or refused.
+#[derive(Debug, thiserror::Error)]
+pub enum Fault {
+    #[error("Redis does not answer within {} ms", ANSWER_WITHIN.as_millis())]
+    Silent,
+    #[error("Redis: {0}")]
+    Redis(#[from] redis::RedisError),
+}
+
+/// Whether a URL names a Redis. Nothing is asked.
+pub fn check(url: &str) -> Result<(), BadUrl> {
+    match cluster(url)? {
+        Some(_) => Ok(()),
+        None => server(url).map(drop),
+    }
+}
+
+impl Redis {
+    /// Needs a running tokio runtime. Nothing is asked yet.
+    pub fn open(url: &str) -> Result<Redis, BadUrl> {
+        let link = match cluster(url)? {
+            Some(client) => {
+                Link::Cluster(client.get_pending_async_connection_with_config(ClusterConfig::new()))
+            }
+            None => {
+                let config = ConnectionManagerConfig::new()
+                    .set_connection_timeout(Some(CONNECT_WITHIN))
+                    .set_response_timeout(Some(ANSWER_WITHIN))
+                    .set_max_delay(RECONNECT_EVERY);
+                let manager = ConnectionManager::new_lazy_with_config(server(url)?, config);
+                Link::One(manager.map_err(|error| BadUrl::Client(error.to_string()))?)
+            }
+        };
+        Ok(Redis { link })
+    }
+
+    /// Runs a script, all of whose keys are of one tenant.
+    async fn run<T: FromRedisValue>(&self, invocation: &ScriptInvocation<'_>) -> Result<T, Fault> {
+        let answer = async {
+            match &self.link {
+                Link::One(manager) => invocation.invoke_async(&mut manager.clone()).await,
+                Link::Cluster(connection) => invocation.invoke_async(&mut connection.clone()).await,
+            }
+        };
+        match tokio::time::timeout(ANSWER_WITHIN, answer).await {
+            Ok(answer) => Ok(answer?),
+            Err(_) => Err(Fault::Silent),
+        }
+    }
+}
+
+/// The client of one server. What is wrong with a URL is told together with it, so it is not repeated.
+fn server(url: &str) -> Result<Client, BadUrl> {
+    Client::open(url).map_err(|_| BadUrl::Form)
+}
+
+/// The client of a Cluster, where the URL names one: credentials for all nodes, and the addresses of some of them.
+fn cluster(url: &str) -> Result<Option<ClusterClient>, BadUrl> {
+    let (scheme, rest) = url.split_once("://").ok_or(BadUrl::Form)?;
+    let Some(scheme) = scheme.strip_suffix(CLUSTER) else { return Ok(None) };
+    if !matches!(scheme, "redis" | "rediss") {
+        return Err(BadUrl::Form);
+    }
+    let (credentials, addresses) = match rest.rsplit_once('@') {
+        Some((credentials, addresses)) => (format!("{credentials}@"), addresses),
+        None => (String::new(), rest),
+    };
+    let nodes = addresses.trim_end_matches('/').split(',');
+    let nodes: Vec<String> = nodes.map(|address| format!("{scheme}://{credentials}{address}")).collect();
+    if nodes.iter().any(|node| Client::open(node.as_str()).is_err()) {
+        return Err(BadUrl::Form);
+    }
+    let client =
+        ClusterClient::builder(nodes).connection_timeout(CONNECT_WITHIN).response_timeout(ANSWER_WITHIN);
+    client.build().map(Some).map_err(|error| BadUrl::Client(error.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn urls_of_servers_and_clusters_are_taken_and_nothing_is_asked() {
+        for url in [
+            "redis://127.0.0.1:1",
+            "redis://user:p%40ss@redis.internal:6380/2",
+            "rediss://redis.internal",
+            "unix:///run/redis.sock",
+            "redis+cluster://10.0.0.1:1",
+            "redis+cluster://user:pass@10.0.0.1:1,10.0.0.2:1,redis.internal/",
+            "rediss+cluster://10.0.0.1:1",
+        ] {
+            assert!(Redis::open(url).is_ok(), "{url}");
+        }
+    }
+
+    #[tokio::test]
+    async fn other_urls_are_refused_without_being_repeated() {
+        for url in [
+            "",
+            "redis",
+            "redis://",
+            "redis://host:port",
+            "redis://:hunter2@",
+            "http://root:hunter2@host",
+            "redis+cluster://",
+            "redis+cluster://a:1,,b:1",
+            "redis+cluster://root:hunter2@a:1,b:port",
+            "unix+cluster:///run/redis.sock",
+            "+cluster://a:1",
+        ] {
+            let Err(error) = Redis::open(url) else { panic!("{url} is taken") };
+            assert!(!error.to_string().contains("hunter2"), "{error}");
+        }
+    }
+}

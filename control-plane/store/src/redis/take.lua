@@ -1,0 +1,30 @@
+-- Takes one token from every bucket, or none.
+-- KEYS: the buckets, each "<tokens> <at>", at in microseconds since 1970; one that is not there is full.
+-- ARGV: of each its capacity, and the tokens that come back per second.
+-- Answers {0, the fewest tokens that one has left} or {number of the first empty bucket, milliseconds until it has one}.
+local DAY = 86400000
+local time = redis.call('TIME')
+local clock = time[1] * 1000000 + time[2]
+local after, at, least = {}, {}, math.huge
+for i, key in ipairs(KEYS) do
+  local capacity, refill = tonumber(ARGV[2 * i - 1]), tonumber(ARGV[2 * i])
+  local tokens, now = capacity, clock
+  local kept = redis.call('GET', key)
+  if kept then
+    local level, since = string.match(kept, '^(%S+) (%S+)$')
+    -- Another server's clock may be behind the one that wrote it.
+    now = math.max(clock, tonumber(since))
+    tokens = math.min(capacity, tonumber(level) + (now - since) / 1000000 * refill)
+  end
+  if tokens < 1 then
+    return {i, math.min(DAY, math.max(1, math.ceil((1 - tokens) / refill * 1000)))}
+  end
+  after[i], at[i] = tokens - 1, now
+  least = math.min(least, after[i])
+end
+for i, key in ipairs(KEYS) do
+  local capacity, refill = tonumber(ARGV[2 * i - 1]), tonumber(ARGV[2 * i])
+  local full = math.min(365 * DAY, math.ceil((capacity - after[i]) / refill * 1000)) + 1
+  redis.call('SET', key, string.format('%.17g %.0f', after[i], at[i]), 'PX', string.format('%.0f', full))
+end
+return {0, math.floor(least)}
