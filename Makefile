@@ -6,7 +6,7 @@ SHELL := /bin/bash
 target := $(abspath $(or $(CARGO_TARGET_DIR),target))
 export ASP_FILTER_WASM ?= $(target)/wasm32-wasip1/wasm/asp_filter.wasm
 
-.PHONY: help setup wasm build filter binaries run package test bench chaos fuzz check
+.PHONY: help setup wasm build filter binaries run package test test-tools test-programs bench chaos fuzz check
 
 help: ## Lists the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 16
@@ -38,9 +38,17 @@ package: ## Packs the binaries as a Python wheel and npm packages, in target/pac
 	cargo build --locked --profile dist -p asp -p asp-runtime -p asp-launcher
 	@scripts/package dist
 
+# As in `build`.
 test: ## Runs every test that proves safety, real Envoy and real clients included
-	@scripts/setup test
+	@scripts/setup wasm
+	@$(MAKE) --no-print-directory -j2 test-tools test-programs
 	@source .tools/env; scripts/test
+
+test-tools:
+	@scripts/setup test
+
+test-programs:
+	@env -u MAKEFLAGS scripts/test build
 
 bench: ## Measures the edge, the whole path and the plugin runtime; the report is left below target/bench/
 	@scripts/setup bench
