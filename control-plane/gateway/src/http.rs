@@ -157,14 +157,22 @@ async fn evaluate(
     let end_of_stream = axum::body::HttpBody::is_end_stream(&body);
     let mut step = gateway.edge().on_headers(&snapshot.edge, headers, end_of_stream, &env(trace));
     if let Some(issuer) = proof::unknown_key_of(&step) {
-        snapshot = proof::with_newest_keys(gateway, snapshot, issuer).await;
+        // What few requests wait for is no part of every request's own state.
+        snapshot = Box::pin(proof::with_newest_keys(gateway, snapshot, issuer)).await;
         step = gateway.edge().on_headers(&snapshot.edge, headers, end_of_stream, &env(trace));
     }
     // Before the body: nobody whom no issuer knows makes a gateway hold one.
-    let caller = proof::caller(gateway, &snapshot, offered, &step).await?;
-    if let Some(admitted) = proof::admitted(&step).filter(|admitted| admitted.unjudged && caller.is_none()) {
-        return Err(gateway.edge().unproved(&snapshot.edge, admitted, offered.fault(), &env(trace)));
-    }
+    let caller = match proof::unjudged(&step) {
+        None => None,
+        Some(admitted) => {
+            let found = Box::pin(proof::caller(gateway, &snapshot, offered, admitted)).await?;
+            if found.is_none() {
+                let edge = &snapshot.edge;
+                return Err(gateway.edge().unproved(edge, admitted, offered.fault(), &env(trace)));
+            }
+            found
+        }
+    };
     let pending = match step {
         Step::Decided(verdict) => {
             let decided = evaluated(snapshot, verdict, Bytes::new())?;
@@ -173,7 +181,7 @@ async fn evaluate(
                 true => with_body(gateway, headers, decided, body).await?,
                 false => decided,
             };
-            return proved(gateway, decided, caller, offered.fault());
+            return proved(gateway, decided, caller, offered);
         }
         Step::NeedBody(pending) => pending,
     };
@@ -192,15 +200,15 @@ async fn evaluate(
             Step::NeedBody(pending) => gateway.edge().on_body(&since.edge, *pending, &body, &env(trace)),
         },
     };
-    proved(gateway, evaluated(since, verdict, body)?, caller, offered.fault())
+    proved(gateway, evaluated(since, verdict, body)?, caller, offered)
 }
 
-/// For the caller that was found, where the edge's code could find none; else it is refused for `fault`.
+/// For the caller that was found, where the edge's code could find none; else it is refused.
 fn proved(
     gateway: &Gateway,
     request: Evaluated,
     caller: Option<Arc<Caller>>,
-    fault: Reason,
+    offered: &Offered<'_>,
 ) -> Result<Evaluated, Reply> {
     if !request.admitted.unjudged {
         return Ok(request);
@@ -211,7 +219,7 @@ fn proved(
     let caller = caller.filter(|caller| caller.issuer != MACHINE_ISSUER || snapshot.machines.has(caller));
     let admitted = match caller {
         Some(caller) => gateway.edge().found(&snapshot.edge, admitted, caller, &env)?,
-        None => return Err(gateway.edge().unproved(&snapshot.edge, &admitted, fault, &env)),
+        None => return Err(gateway.edge().unproved(&snapshot.edge, &admitted, offered.fault(), &env)),
     };
     Ok(Evaluated { snapshot, admitted, body })
 }

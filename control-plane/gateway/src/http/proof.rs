@@ -27,6 +27,9 @@ const FORWARDED: &str = "x-forwarded-client-cert";
 /// Takes the header from a request, whoever sent it: nothing behind this reads it. What it says is believed of an Envoy
 /// that has proved its role on this very connection (`asp_peer`), and of nobody else: any client can write a header.
 pub(super) fn client_certificate(parts: &mut Parts) -> Option<ClientCertificate> {
+    if !parts.headers.contains_key(FORWARDED) {
+        return None;
+    }
     let is_envoy = parts.extensions.get::<Identity>().is_some_and(|peer| peer.role == Role::Envoy);
     let values: Vec<_> = parts.headers.get_all(FORWARDED).iter().cloned().collect();
     parts.headers.remove(FORWARDED);
@@ -50,12 +53,17 @@ pub(super) fn client_certificate(parts: &mut Parts) -> Option<ClientCertificate>
 }
 
 /// What is known of a request so far, where it goes on.
-pub(super) fn admitted(step: &Step) -> Option<&Admitted> {
+fn admitted(step: &Step) -> Option<&Admitted> {
     match step {
         Step::Decided(Verdict::Forward(forward)) => Some(&forward.admitted),
         Step::Decided(Verdict::Reply(_)) => None,
         Step::NeedBody(pending) => Some(&pending.admitted),
     }
+}
+
+/// What is known of a request that goes on, and of whose caller nothing is known.
+pub(super) fn unjudged(step: &Step) -> Option<&Admitted> {
+    admitted(step).filter(|admitted| admitted.unjudged)
 }
 
 /// The issuer whose key a request's token names and this snapshot has not.
@@ -75,14 +83,13 @@ pub(super) async fn with_newest_keys(
     gateway.snapshot().unwrap_or(snapshot)
 }
 
-/// The caller of a request with an opaque token, or a machine's key or certificate; `None`: it has none, or needs none.
+/// The caller of a request with an opaque token, or a machine's key or certificate; `None`: it has none.
 pub(super) async fn caller(
     gateway: &Gateway,
     snapshot: &Snapshot,
     offered: &Offered<'_>,
-    step: &Step,
+    admitted: &Admitted,
 ) -> Result<Option<Arc<Caller>>, Reply> {
-    let Some(admitted) = admitted(step).filter(|admitted| admitted.unjudged) else { return Ok(None) };
     if admitted.unknown_key_of.is_some() {
         return Ok(None);
     }
