@@ -79,7 +79,8 @@ async fn one_limit() -> Result<()> {
         for user in USERS {
             let token = token(&cluster, user).await?;
             let both = tokio::join!(admitted(first, &token, LIMIT), admitted(second, &token, LIMIT));
-            let (first, second) = (both.0?, both.1?);
+            let first = both.0?;
+            let second = both.1?;
             ensure!(first + second == LIMIT, "{user}: {first} and {second} of {LIMIT}");
         }
         let kept = redis.ask("DBSIZE").await?;
@@ -93,8 +94,9 @@ async fn away() -> Result<()> {
     let cluster = start(&redis).await?;
     let gateways = [cluster.gateways[0].address, cluster.gateways[1].address];
     let [alice, bob, carol] = USERS;
-    let (alice, bob, carol) =
-        (token(&cluster, alice).await?, token(&cluster, bob).await?, token(&cluster, carol).await?);
+    let alice = token(&cluster, alice).await?;
+    let bob = token(&cluster, bob).await?;
+    let carol = token(&cluster, carol).await?;
     ensure!(admitted(gateways[0], &alice, LIMIT + 1).await? == LIMIT);
     ensure!(admitted(gateways[1], &alice, 1).await? == 0);
 

@@ -154,7 +154,8 @@ fn serve(directory: &Path, socket: &Path, cluster: Option<Ipv4Addr>) -> Result<C
     match cluster {
         None => command.args(["--port", "0"]),
         Some(address) => {
-            let (address, [clients, bus]) = (address.to_string(), CLUSTER_PORTS);
+            let address = address.to_string();
+            let [clients, bus] = CLUSTER_PORTS;
             command.args(["--bind", &address, "--port", clients, "--cluster-port", bus]);
             command.args(["--cluster-enabled", "yes", "--cluster-announce-ip", &address])
         }

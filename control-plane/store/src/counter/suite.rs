@@ -61,6 +61,7 @@ async fn admits_again_what_came_back(counters: &dyn Counters) {
             Taken::Granted { remaining } => panic!("{remaining} of 1 remain after one was taken"),
             Taken::Denied { retry_after_ms, .. } => {
                 assert!((1..=50).contains(&retry_after_ms), "{retry_after_ms}");
+                // As a caller does who was told when to come back.
                 tokio::time::sleep(Duration::from_millis(retry_after_ms)).await;
             }
         }
@@ -70,7 +71,8 @@ async fn admits_again_what_came_back(counters: &dyn Counters) {
 }
 
 async fn takes_from_all_or_from_none(counters: &dyn Counters) {
-    let (wide, narrow) = (bucket("wide", 10, SLOW), bucket("narrow", 1, SLOW));
+    let wide = bucket("wide", 10, SLOW);
+    let narrow = bucket("narrow", 1, SLOW);
     let both = [wide.clone(), narrow];
     assert_eq!(take(counters, &both).await, Taken::Granted { remaining: 0 });
     for _ in 0..5 {

@@ -3,8 +3,6 @@
 //! Keeps true: the buckets of one take are in one slot of a Cluster; the time is Redis's own, and never goes back; a bucket is
 //! forgotten when it is full again, not before.
 
-use std::fmt::Write;
-
 use async_trait::async_trait;
 use redis::Script;
 use sha2::{Digest, Sha256};
@@ -32,9 +30,11 @@ impl RedisCounters {
 #[async_trait]
 impl Counters for RedisCounters {
     async fn take(&self, tenant: &str, buckets: &[Bucket]) -> Result<Taken, CounterError> {
+        let place = place(tenant);
         let mut take = self.take.prepare_invoke();
         for bucket in buckets {
-            take.key(key(tenant, &bucket.key)).arg(bucket.capacity).arg(bucket.refill_per_second);
+            let key = format!("{place}:{}", hashed::<BUCKET>(&bucket.key));
+            take.key(key).arg(bucket.capacity).arg(bucket.refill_per_second);
         }
         let said: Result<(usize, u64), _> = self.redis.run(&take).await;
         match said.map_err(|fault| CounterError(fault.to_string()))? {
@@ -44,16 +44,13 @@ impl Counters for RedisCounters {
     }
 }
 
-/// `asp:limit:{tenant}:bucket`, both as hashes: names may be long, and hold what has a meaning in a key.
-fn key(tenant: &str, bucket: &str) -> String {
-    format!("asp:limit:{{{}}}:{}", hashed::<TENANT>(tenant), hashed::<BUCKET>(bucket))
+/// What the keys of a tenant's buckets begin with, `asp:limit:{tenant}`. Tenant and bucket are hashes: names may be long,
+/// and hold what has a meaning in a key.
+fn place(tenant: &str) -> String {
+    format!("asp:limit:{{{}}}", hashed::<TENANT>(tenant))
 }
 
 /// The first bytes of a hash, as hex digits.
 fn hashed<const BYTES: usize>(text: &str) -> String {
-    Sha256::digest(text).iter().take(BYTES).fold(String::new(), |mut digits, byte| {
-        // Err: never, since a String grows.
-        let _ = write!(digits, "{byte:02x}");
-        digits
-    })
+    Sha256::digest(text).iter().take(BYTES).map(|byte| format!("{byte:02x}")).collect()
 }
