@@ -10,7 +10,6 @@ pub mod apply;
 pub mod catalog;
 pub mod clock;
 pub mod issuers;
-pub mod listen;
 pub mod package_format;
 pub mod patterns;
 pub mod policy;

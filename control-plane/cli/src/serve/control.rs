@@ -23,7 +23,7 @@ use asp_control::xds::endpoints::Endpoints;
 use asp_control::xds::service;
 use asp_control::xds::stream::Context as XdsContext;
 use asp_control::xds::subscribers::Subscribers;
-use asp_control::{apply, clock, listen};
+use asp_control::{apply, clock};
 use asp_gateway::minting::TokenKeys;
 use asp_proto::snapshot::Upstream;
 use asp_registry::Catalog;
@@ -120,7 +120,7 @@ pub(super) async fn start(
         dev: settings.dev,
     };
     let router = admin::router(Arc::new(admin));
-    drains.spawn(listen::serve(listeners.admin, router, process.stop.clone(), process.grace()));
+    drains.spawn(asp_inbound::serve(listeners.admin, router, process.stop.clone(), process.grace()));
     Ok(control)
 }
 

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use anyhow::Context;
-use asp_control::listen;
 use asp_control::xds::client::{self, Target};
 use asp_control::xds::keys;
 use asp_gateway::executors::delegate::endpoint::{DefaultEndpoint, EndpointKey, Endpoints};
@@ -105,10 +104,10 @@ fn serve(
 ) -> anyhow::Result<()> {
     let router = asp_gateway::http::router(Arc::clone(gateway));
     let (stop, grace) = (&process.stop, process.grace());
-    drains.spawn(listen::serve(listeners.plain, router.clone(), stop.clone(), grace));
+    drains.spawn(asp_inbound::serve(listeners.plain, router.clone(), stop.clone(), grace));
     if let Some(listener) = listeners.mtls {
         let peer = process.peer.clone().context("a gateway with mutual TLS has a certificate")?;
-        drains.spawn(listen::serve_proved(listener, router, (peer, &[Role::Envoy]), stop.clone(), grace));
+        drains.spawn(asp_inbound::serve_proved(listener, router, (peer, &[Role::Envoy]), stop.clone(), grace));
     }
     Ok(())
 }

@@ -4,7 +4,6 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 
 use anyhow::{Context, anyhow};
-use asp_control::listen;
 use serde::Serialize;
 use tokio::net::{TcpListener, TcpSocket};
 
@@ -60,18 +59,18 @@ pub(super) async fn bind(settings: &Settings) -> anyhow::Result<(Ports, Listener
         ports.envoy_admin = chosen(listen.envoy_admin_port, listen.bind, "Envoy admin", held)?;
     }
     if settings.roles.control {
-        let (admin, admin_address) = listen::bind(listen.admin, listen.admin_port, "admin API").await?;
-        let (xds, xds_address) = listen::bind(listen.xds, listen.xds_port, "xDS server").await?;
+        let (admin, admin_address) = asp_inbound::bind(listen.admin, listen.admin_port, "admin API").await?;
+        let (xds, xds_address) = asp_inbound::bind(listen.xds, listen.xds_port, "xDS server").await?;
         (ports.admin, ports.xds) = (admin_address.port(), xds_address.port());
         listeners.control = Some(ControlListeners { admin, xds });
     }
     if settings.roles.gateway {
-        let bound = listen::bind(listen.gateway, listen.gateway_port, "gateway").await;
+        let bound = asp_inbound::bind(listen.gateway, listen.gateway_port, "gateway").await;
         let (plain, address) = bound.map_err(|error| way_out(error, settings))?;
         ports.gateway = address.port();
         let mut mtls = None;
         if let Some(port) = listen.gateway_mtls_port {
-            let (listener, address) = listen::bind(listen.gateway, port, "gateway's mutual TLS").await?;
+            let (listener, address) = asp_inbound::bind(listen.gateway, port, "gateway's mutual TLS").await?;
             ports.gateway_mtls = address.port();
             mtls = Some(listener);
         }
