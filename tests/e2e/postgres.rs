@@ -25,6 +25,7 @@ pub(crate) fn trials(shared: &Shared) -> Vec<Trial> {
         shared.trial("postgres::what_one_replica_did_is_known_to_the_others", |_| shared_calls()),
         shared.trial("postgres::policy_outlives_the_control_plane_and_its_machine", |_| policy_stays()),
         shared.trial("postgres::what_files_hold_moves_to_a_server_by_commands", |_| moved()),
+        shared.trial("postgres::while_it_is_away_reads_go_on_and_their_audit_waits_on_disk", |_| away()),
     ]
 }
 
@@ -168,14 +169,72 @@ fn text(output: &Output) -> String {
     String::from_utf8_lossy(&[output.stdout.as_slice(), &output.stderr].concat()).into_owned()
 }
 
-/// No process keeps a database of its own.
+/// Calls that each gateway answers while the database is away.
+const READS: usize = 20;
+
+async fn echo(gateway: SocketAddr, token: &str, message: &str) -> Result<()> {
+    let params = json!({"name": "echo", "arguments": {"message": message}});
+    let answer = http1::send(gateway, &modern(token, "tools/call", params, &[("mcp-name", "echo")])).await?;
+    ensure!(answer.status == 200 && answer.json()?["result"]["isError"] != true, "{}", answer.text());
+    ensure!(answer.text().contains(message), "{}", answer.text());
+    Ok(())
+}
+
+async fn away() -> Result<()> {
+    let (mut postgres, mut cluster) = start(2).await?;
+    let token = cluster.token(&["--org", "acme", "--user", "alice"]).await?;
+    let gateways = [cluster.gateways[0].address, cluster.gateways[1].address];
+    for gateway in gateways {
+        echo(gateway, &token, "before").await?;
+    }
+    postgres.process.signal(Signal::QUIT)?;
+    postgres.process.wait(wait::START).await?;
+    for gateway in gateways {
+        for number in 0..READS {
+            echo(gateway, &token, &format!("while away {number}")).await?;
+        }
+    }
+    let remembered = "/demo/rest/tools/clock/calls/remembered";
+    for gateway in gateways {
+        let refused = send(gateway, ("PUT", remembered), &token, &json!({})).await?;
+        ensure!(refused.status == 503, "{} {}", refused.status, refused.text());
+        let reason = refused.json()?["reason"].clone();
+        ensure!(reason == "upstream_unavailable", "{}", refused.text());
+    }
+    for gateway in &cluster.gateways {
+        gateway.process.logged("they wait in a file until it does").await?;
+    }
+    // What waits outlives the process whose calls it tells of.
+    let mut gateway = cluster.gateways.pop().context("a second gateway")?;
+    gateway.process.stop().await?;
+    postgres.start_again().await?;
+    cluster.add_gateway().await?;
+    let all = (gateways.len() * (1 + READS)).to_string();
+    let both = format!("{all}|{all}");
+    let complete = || async { audited(&postgres).await.ok().filter(|counts| *counts == both).map(drop) };
+    let waited = wait::until("every call is in the audit, once", wait::CONVERGE, complete).await;
+    waited.with_context(|| format!("{all} calls; {:?}", cluster.gateways[0].process.tail()))?;
+    let put = send(gateways[0], ("PUT", remembered), &token, &json!({})).await?;
+    ensure!(put.status == 201 && put.json()?["status"] == "success", "{}", put.text());
+    Ok(())
+}
+
+/// How many starts and ends of calls of `echo` the audit has.
+async fn audited(postgres: &Postgres) -> Result<String> {
+    let count = |event: &str| format!("COUNT(*) FILTER (WHERE event LIKE '%\"event\":\"{event}\"%')");
+    let counts = format!("{}, {}", count("call.start"), count("call.finish"));
+    postgres.ask(&format!("SELECT {counts} FROM call_events WHERE event LIKE '%echo%'")).await
+}
+
+/// No process keeps a database of its own, but for audit events that wait.
 fn no_files(directory: &Path) -> Result<()> {
     for entry in std::fs::read_dir(directory)? {
         let path = entry?.path();
         if path.is_dir() {
             no_files(&path)?;
         }
-        ensure!(path.extension().is_none_or(|ending| ending != "db"), "{} is there", path.display());
+        let is_database = path.extension().is_some_and(|ending| ending == "db");
+        ensure!(!is_database || path.ends_with("audit-spool.db"), "{} is there", path.display());
     }
     Ok(())
 }

@@ -92,10 +92,11 @@ impl Cluster {
         Ok(cluster)
     }
 
-    /// Starts one more replica and waits until Envoy sends to it.
+    /// Starts one more replica and waits until Envoy sends to it. In the place of one that was last and has ended it finds that
+    /// one's state.
     pub async fn add_gateway(&mut self) -> Result<()> {
         let state = self.directory.path().join(format!("gateway-{}", self.gateways.len()));
-        std::fs::create_dir(&state)?;
+        std::fs::create_dir_all(&state)?;
         let xds = self.cable.as_ref().map_or(self.control_ports.xds, |cable| cable.address.port());
         let mut command = Command::new(tool::asp()?);
         command

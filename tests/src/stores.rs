@@ -19,6 +19,9 @@ use crate::{tool, wait};
 /// Database superuser and database of a [`Postgres`].
 const OWNER: &str = "asp";
 
+/// What PostgreSQL keeps, below its directory.
+const DATA: &str = "data";
+
 /// A Redis server without persistence.
 pub struct Redis {
     pub process: Process,
@@ -54,7 +57,7 @@ impl Redis {
     async fn of(cluster: Option<Ipv4Addr>) -> Result<Redis> {
         let directory = tempfile::tempdir()?;
         let socket = directory.path().join("redis.sock");
-        let process = Process::start("redis", serve(directory.path(), &socket, cluster)?)?;
+        let process = Process::start("redis", serve_redis(directory.path(), &socket, cluster)?)?;
         let redis = Redis { process, socket, cluster, directory };
         redis.answers().await?;
         Ok(redis)
@@ -62,7 +65,7 @@ impl Redis {
 
     /// Starts it once more, with nothing in it, after its process has ended.
     pub async fn start_again(&mut self) -> Result<()> {
-        let command = serve(self.directory.path(), &self.socket, self.cluster)?;
+        let command = serve_redis(self.directory.path(), &self.socket, self.cluster)?;
         self.process = Process::start("redis", command)?;
         self.answers().await
     }
@@ -111,22 +114,31 @@ impl Postgres {
         if let Some((uid, gid)) = owner {
             chown(directory.path(), Some(uid), Some(gid))?;
         }
-        let data = directory.path().join("data");
+        let data = directory.path().join(DATA);
         let mut make = command("initdb", owner)?;
         make.args(["--auth=trust", "--no-sync", "--no-locale", "--encoding=UTF8", "--username", OWNER]);
         let made = make.arg("-D").arg(&data).kill_on_drop(true).output().await?;
         if !made.status.success() {
             bail!("initdb: {}", String::from_utf8_lossy(&made.stderr));
         }
-        let mut serve = command("postgres", owner)?;
-        serve.args(["-c", "listen_addresses=", "-c", "fsync=off", "-c"]);
-        serve.arg(format!("unix_socket_directories={}", directory.path().display())).arg("-D").arg(&data);
-        let postgres = Postgres { process: Process::start("postgres", serve)?, directory };
-        let answers = wait::until("PostgreSQL answers", wait::START, || async {
-            postgres.ask("SELECT 1").await.ok().filter(|answer| answer == "1")
-        });
-        answers.await.with_context(|| postgres.process.tail())?;
+        let process = Process::start("postgres", serve_postgres(directory.path())?)?;
+        let postgres = Postgres { process, directory };
+        postgres.answers().await?;
         Ok(postgres)
+    }
+
+    /// Starts it once more, with what was in it, after its process has ended.
+    pub async fn start_again(&mut self) -> Result<()> {
+        self.process = Process::start("postgres", serve_postgres(self.directory.path())?)?;
+        self.answers().await
+    }
+
+    async fn answers(&self) -> Result<()> {
+        let answers = wait::until("PostgreSQL answers", wait::START, || async {
+            self.ask("SELECT 1").await.ok().filter(|answer| answer == "1")
+        });
+        answers.await.with_context(|| self.process.tail())?;
+        Ok(())
     }
 
     /// What a client gives as `ASP_DATABASE_URL`.
@@ -147,7 +159,7 @@ impl Postgres {
     }
 }
 
-fn serve(directory: &Path, socket: &Path, cluster: Option<Ipv4Addr>) -> Result<Command> {
+fn serve_redis(directory: &Path, socket: &Path, cluster: Option<Ipv4Addr>) -> Result<Command> {
     let mut command = Command::new(tool::redis()?);
     command.args(["--save", "", "--appendonly", "no", "--dir"]).arg(directory);
     command.arg("--unixsocket").arg(socket);
@@ -161,6 +173,13 @@ fn serve(directory: &Path, socket: &Path, cluster: Option<Ipv4Addr>) -> Result<C
         }
     };
     Ok(command)
+}
+
+fn serve_postgres(directory: &Path) -> Result<Command> {
+    let mut serve = command("postgres", owner()?)?;
+    serve.args(["-c", "listen_addresses=", "-c", "fsync=off", "-c"]);
+    serve.arg(format!("unix_socket_directories={}", directory.display())).arg("-D").arg(directory.join(DATA));
+    Ok(serve)
 }
 
 fn command(program: &str, owner: Option<(u32, u32)>) -> Result<Command> {

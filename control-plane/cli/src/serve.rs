@@ -156,7 +156,7 @@ async fn serve(settings: Settings, peer: Option<Peer>, session: Option<Session>)
         None => None,
     };
     if let Some(listener) = listeners.gateway {
-        let gateway = gateway::start(&process, listener, (calls, &stores), &drains).await?;
+        let gateway = gateway::start(&process, listener, calls, &drains).await?;
         // Err: there is one gateway.
         let _ = process.gateway.set(Arc::downgrade(&gateway));
     }

@@ -5,6 +5,7 @@
 
 pub mod calls;
 pub mod credentials;
+pub mod database;
 pub mod delegates;
 pub mod dev;
 pub mod gateway;
@@ -17,10 +18,9 @@ mod together;
 
 use std::path::PathBuf;
 
-use asp_platform::secret::Secret;
-
 use crate::args::ServeArgs;
 use calls::CallSection;
+use database::Database;
 use gateway::GatewaySection;
 use listen::Listen;
 use source::{Environment, Fault, Reader, absolute};
@@ -29,10 +29,6 @@ use tls::{PeerSection, Tls};
 
 pub const ENV_STATE_DIR: &str = "ASP_STATE_DIR";
 pub const ENV_PUBLIC_URL: &str = "ASP_PUBLIC_URL";
-pub const ENV_DATABASE_URL: &str = "ASP_DATABASE_URL";
-pub const ENV_DATABASE_CONNECTIONS: &str = "ASP_DATABASE_CONNECTIONS";
-/// A call takes one for milliseconds, a few times.
-const DATABASE_CONNECTIONS: u32 = 16;
 pub const ENV_FILTER_WASM: &str = "ASP_FILTER_WASM";
 pub const ENV_UPSTREAMS: &str = "ASP_UPSTREAMS";
 pub const ENV_ISSUERS: &str = "ASP_ISSUERS";
@@ -47,20 +43,6 @@ pub const DEFAULT_FILTER_WASM: &str = "target/wasm32-wasip1/wasm/asp_filter.wasm
 pub struct Roles {
     pub control: bool,
     pub gateway: bool,
-}
-
-/// Where the control plane's state lives.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Database {
-    Sqlite(PathBuf),
-    Memory,
-    /// For several machines; ledger, records and audit of calls are there too.
-    Postgres {
-        /// It may hold a password.
-        url: Secret,
-        /// Most connections of this process for calls; the control plane has a few more.
-        connections: u32,
-    },
 }
 
 /// All settings of `asp serve`.
@@ -106,7 +88,7 @@ impl Settings {
             dev,
             listen: listen::read(&mut reader, args.bind.as_deref()),
             public_url: reader.origin(ENV_PUBLIC_URL),
-            database: database(&mut reader, &state_dir),
+            database: database::read(&mut reader, &state_dir),
             calls: calls::read(&mut reader),
             state_dir,
             filter_wasm: absolute(reader.path(ENV_FILTER_WASM, DEFAULT_FILTER_WASM)),
@@ -148,7 +130,7 @@ impl Stored {
     pub fn read(environment: &dyn Environment) -> Result<Stored, Vec<Fault>> {
         let mut reader = Reader::new(environment);
         let state_dir = reader.path(ENV_STATE_DIR, DEFAULT_STATE_DIR);
-        let stored = Stored { database: database(&mut reader, &state_dir), state_dir };
+        let stored = Stored { database: database::read(&mut reader, &state_dir), state_dir };
         reader.finish(stored)
     }
 }
@@ -163,26 +145,6 @@ fn roles(reader: &mut Reader<'_>, text: Option<&str>) -> Roles {
         }
     }
     roles
-}
-
-fn database(reader: &mut Reader<'_>, state_dir: &std::path::Path) -> Database {
-    let connections = reader.number(ENV_DATABASE_CONNECTIONS, DATABASE_CONNECTIONS, 1..=1_000);
-    let Some(url) = reader.optional(ENV_DATABASE_URL) else {
-        return Database::Sqlite(state_dir.join("asp.db"));
-    };
-    if url.starts_with("postgres://") || url.starts_with("postgresql://") {
-        return Database::Postgres { url: Secret::new(url), connections };
-    }
-    match url.strip_prefix("sqlite:").map(|rest| rest.trim_start_matches("//")) {
-        Some(":memory:") => Database::Memory,
-        Some(path) if !path.is_empty() => Database::Sqlite(PathBuf::from(path)),
-        _ => {
-            // The URL may carry a password: it is not repeated.
-            let must = "must be sqlite:<path>, sqlite::memory: or postgres://user@host/database";
-            reader.fault(ENV_DATABASE_URL, must);
-            Database::Memory
-        }
-    }
 }
 
 fn break_glass(reader: &mut Reader<'_>) -> bool {

@@ -215,9 +215,10 @@ impl Running {
         key: Option<IdempotencyKey>,
     ) {
         let recorded = self.pipeline.audit.record(audit::started(&self.call)).await;
+        let has_effects = self.call.entry.primitive.mutation() != Mutation::ReadOnly;
         let result = match recorded {
-            // What may have effects does not happen unseen; what reads goes on, and its loss is counted.
-            Err(Unrecorded) if self.call.entry.primitive.mutation() != Mutation::ReadOnly => {
+            // What may have effects does not happen unseen; what goes on has its loss counted.
+            Err(Unrecorded) if !self.pipeline.audit.may_miss(has_effects) => {
                 Err(Refusal::Upstream("nothing was done: the audit log takes no events at the moment".into()))
             }
             Ok(()) | Err(Unrecorded) => self.stages(&snapshot, entitled, arguments, key).await,

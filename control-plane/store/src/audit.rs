@@ -7,6 +7,7 @@ use async_trait::async_trait;
 use parking_lot::Mutex;
 use sqlx::{ColumnIndex, Decode, Row, Type};
 
+pub mod spool;
 pub mod sqlite;
 
 /// How long events of calls are kept.
@@ -68,6 +69,11 @@ pub trait AuditLog: Send + Sync {
 
     /// One page, newest first.
     async fn page(&self, query: &AuditQuery) -> Result<Vec<StoredEvent>, AuditError>;
+
+    /// Whether nothing at all may happen that it does not take; else what only reads may.
+    fn is_required(&self) -> bool {
+        false
+    }
 }
 
 /// An audit log that lives with its process, for tests and for a gateway without a state directory. Keeps

@@ -27,17 +27,12 @@ use crate::records::Bounds;
 
 pub use audit::PostgresAudit;
 
-/// Settings of a session: the longest that a statement runs, and that it waits for a lock; a transaction whose process is
-/// gone, or hangs, holds its locks no longer than the last says.
-type Session = [(&'static str, &'static str); 3];
-/// Of calls: gateways wait 2 s for a statement.
-const CALLS: Session =
-    [("statement_timeout", "5s"), ("lock_timeout", "1500ms"), ("idle_in_transaction_session_timeout", "10s")];
-/// Of the control plane, which reads all that there is and writes one change after the other.
-const CONTROL: Session =
-    [("statement_timeout", "60s"), ("lock_timeout", "5s"), ("idle_in_transaction_session_timeout", "60s")];
-/// How long whoever wants a connection waits for one.
-const ACQUIRE: Duration = Duration::from_secs(5);
+/// How long the control plane's sessions wait: it reads all that there is and writes one change after the other.
+const CONTROL: Waits = Waits {
+    statement: Duration::from_secs(60),
+    lock: Duration::from_secs(5),
+    acquire: Duration::from_secs(5),
+};
 /// A connection is made anew after this long, so that a database behind a changed name is found.
 const LIFETIME: Duration = Duration::from_secs(1800);
 /// Of the control plane.
@@ -53,6 +48,40 @@ const MIGRATIONS: [Numbered; 2] = [
     (1001, "calls", include_str!("../migrations/postgres/1001_calls.sql")),
     (1002, "keys", include_str!("../migrations/postgres/1002_keys.sql")),
 ];
+
+/// How long what uses the database waits for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Waits {
+    /// The longest that a statement runs.
+    pub statement: Duration,
+    /// The longest that a statement waits for another's lock.
+    pub lock: Duration,
+    /// The longest that somebody waits for a connection.
+    pub acquire: Duration,
+}
+
+/// Of calls: gateways give a statement up after 2 s.
+impl Default for Waits {
+    fn default() -> Waits {
+        Waits {
+            statement: Duration::from_secs(5),
+            lock: Duration::from_millis(1500),
+            acquire: Duration::from_secs(5),
+        }
+    }
+}
+
+impl Waits {
+    /// Settings of a session. A transaction whose process is gone, or hangs, holds its locks no longer than the last says.
+    fn session(self) -> [(&'static str, String); 3] {
+        let milliseconds = |length: Duration| format!("{}ms", length.as_millis());
+        [
+            ("statement_timeout", milliseconds(self.statement)),
+            ("lock_timeout", milliseconds(self.lock)),
+            ("idle_in_transaction_session_timeout", milliseconds(self.statement * 2)),
+        ]
+    }
+}
 
 /// The database could not be reached or brought up to date. Never says the URL, which may hold a password.
 #[derive(Debug, thiserror::Error)]
@@ -81,14 +110,19 @@ impl Postgres {
     /// Connects with at most `connections` at a time, and brings the schema up to date. `url` is
     /// `postgres://user[:password]@host[:port]/database[?sslmode=…]`.
     pub async fn connect(url: &str, connections: u32) -> Result<Postgres, ConnectError> {
+        Postgres::connect_with(url, connections, Waits::default()).await
+    }
+
+    /// The same, and what calls do there waits so long.
+    pub async fn connect_with(url: &str, connections: u32, waits: Waits) -> Result<Postgres, ConnectError> {
         // The error of the parser does not repeat what it was given.
         let misread = |error: sqlx::Error| ConnectError::Url(error.to_string());
         let options = PgConnectOptions::from_str(url).map_err(misread)?;
         let portable = AnyConnectOptions::from_str(url).map_err(misread)?;
-        let options = options.application_name("asp").options(CALLS);
+        let options = options.application_name("asp").options(waits.session());
         let pool = PgPoolOptions::new()
             .max_connections(connections)
-            .acquire_timeout(ACQUIRE)
+            .acquire_timeout(waits.acquire)
             .max_lifetime(LIFETIME)
             .connect_with(options)
             .await
@@ -102,11 +136,11 @@ impl Postgres {
         sqlx::any::install_default_drivers();
         AnyPoolOptions::new()
             .max_connections(connections)
-            .acquire_timeout(ACQUIRE)
+            .acquire_timeout(CONTROL.acquire)
             .max_lifetime(LIFETIME)
             .after_connect(|connection, _| {
                 Box::pin(async move {
-                    for (name, value) in CONTROL {
+                    for (name, value) in CONTROL.session() {
                         let set = sqlx::query("SELECT set_config($1, $2, FALSE)").bind(name).bind(value);
                         connection.execute(set).await?;
                     }

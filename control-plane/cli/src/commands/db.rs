@@ -13,8 +13,9 @@ use super::client::block_on;
 use crate::args::db::{DbCommand, DbExportArgs, DbImportArgs, DbStatusArgs};
 use crate::failure::Failure;
 use crate::serve::stores::{self, AUDIT_FILE, CALLS_FILE};
+use crate::settings::Stored;
+use crate::settings::database::{Database, ENV_DATABASE_URL, Server};
 use crate::settings::source::ProcessEnvironment;
-use crate::settings::{Database, ENV_DATABASE_URL, Stored};
 use crate::{print, state_dir};
 
 /// Enough for one statement after the other.
@@ -47,8 +48,9 @@ impl Open {
     async fn of(stored: Stored) -> Result<Open, Failure> {
         let Stored { state_dir, database } = stored;
         match database {
-            Database::Postgres { url, .. } => {
-                let source = Source::Postgres(stores::connect(&url, CONNECTIONS).await?);
+            Database::Postgres(server) => {
+                let server = Server { connections: CONNECTIONS, ..server };
+                let source = Source::Postgres(stores::connect(&server).await?);
                 // The URL may hold a password.
                 Ok(Open { name: "PostgreSQL".into(), source })
             }

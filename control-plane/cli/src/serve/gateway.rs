@@ -33,7 +33,7 @@ const SEAL_KEY: usize = 32;
 pub(super) async fn start(
     process: &Process,
     listeners: GatewayListeners,
-    (calls, stores): (Option<stores::Calls>, &stores::Stores),
+    calls: Option<stores::Calls>,
     drains: &TaskTracker,
 ) -> anyhow::Result<Arc<Gateway>> {
     let calls = calls.context("a gateway has a store of calls")?;
@@ -46,7 +46,7 @@ pub(super) async fn start(
         registry: settings.dev || settings.gateway.registry,
         stores: Stores {
             ledger: calls.ledger(),
-            audit: stores.audit(),
+            audit: calls.audit(),
             active: calls.records(),
             blobs: open_artifacts(settings).await?,
             counters: shared::counters(settings.gateway.redis.as_ref())?,
@@ -85,7 +85,7 @@ pub(super) async fn start(
             () = sweep => {}
             () = keep => {}
             () = signing => {}
-            () = calls.keep_sweeping() => {}
+            () = calls.keep() => {}
         }
         // The listeners have drained by now: what still runs waits for nobody.
         ending.stop().await;
@@ -107,7 +107,13 @@ fn serve(
     drains.spawn(asp_inbound::serve(listeners.plain, router.clone(), stop.clone(), grace));
     if let Some(listener) = listeners.mtls {
         let peer = process.peer.clone().context("a gateway with mutual TLS has a certificate")?;
-        drains.spawn(asp_inbound::serve_proved(listener, router, (peer, &[Role::Envoy]), stop.clone(), grace));
+        drains.spawn(asp_inbound::serve_proved(
+            listener,
+            router,
+            (peer, &[Role::Envoy]),
+            stop.clone(),
+            grace,
+        ));
     }
     Ok(())
 }

@@ -2,14 +2,15 @@
 //! several.
 //!
 //! Owns opening and sweeping. Keeps true: control store, calls and audit of a process are all of one kind, so that what
-//! one of them refers to is where the others are.
+//! one of them refers to is where the others are; audit events that PostgreSQL does not take while it is away wait in a file
+//! of this machine.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
-use asp_platform::secret::Secret;
 use asp_store::audit::AuditLog;
+use asp_store::audit::spool::SpooledAudit;
 use asp_store::audit::sqlite::SqliteAudit;
 use asp_store::calls::SqliteCalls;
 use asp_store::control::ControlStore;
@@ -19,24 +20,27 @@ use asp_store::postgres::{Postgres, PostgresAudit, PostgresCalls};
 use asp_store::published_keys::PublishedKeys;
 use asp_store::records::{Bounds, CallRecords};
 
-use crate::settings::{Database, Settings};
+use crate::settings::Settings;
+use crate::settings::database::{Database, Server};
 
 /// Ledger and running calls, below the state directory; the leases of gateways are beside it.
 pub(crate) const CALLS_FILE: &str = "calls.db";
 /// The audit log of calls, below the state directory.
 pub(crate) const AUDIT_FILE: &str = "audit.db";
+/// Audit events that wait for PostgreSQL, below the state directory.
+const AUDIT_SPOOL_FILE: &str = "audit-spool.db";
 const SWEEP_EVERY: Duration = Duration::from_secs(600);
 
 /// The open stores of a process. Every process reads or writes the audit log of calls.
 pub(super) enum Stores {
     Files { audit: Arc<SqliteAudit> },
-    Postgres { database: Postgres, audit: Arc<PostgresAudit> },
+    Postgres { database: Postgres, audit: Arc<PostgresAudit>, spool_bytes: u64 },
 }
 
 /// What gateways keep of calls.
 pub(super) enum Calls {
     Files(Arc<SqliteCalls>, Arc<SqliteAudit>),
-    Postgres(Arc<PostgresCalls>, Arc<PostgresAudit>),
+    Postgres { calls: Arc<PostgresCalls>, audit: Arc<PostgresAudit>, spool: Arc<SpooledAudit> },
 }
 
 impl Stores {
@@ -49,10 +53,10 @@ impl Stores {
                 let audit = Arc::new(audit.with_context(|| format!("open {}", file.display()))?);
                 Ok(Stores::Files { audit })
             }
-            Database::Postgres { url, connections } => {
-                let database = connect(url, *connections).await?;
+            Database::Postgres(server) => {
+                let database = connect(server).await?;
                 let audit = Arc::new(database.audit(most));
-                Ok(Stores::Postgres { database, audit })
+                Ok(Stores::Postgres { database, audit, spool_bytes: server.spool_bytes })
             }
         }
     }
@@ -85,17 +89,20 @@ impl Stores {
                     SqliteCalls::open(&file).await.with_context(|| format!("open {}", file.display()))?;
                 Ok(Calls::Files(Arc::new(calls), audit.clone()))
             }
-            Stores::Postgres { database, audit } => {
-                let calls = database.calls(Budget::default(), Bounds::default());
-                Ok(Calls::Postgres(Arc::new(calls), audit.clone()))
+            Stores::Postgres { database, audit, spool_bytes } => {
+                let calls = Arc::new(database.calls(Budget::default(), Bounds::default()));
+                let file = settings.state_dir.join(AUDIT_SPOOL_FILE);
+                let spool = SpooledAudit::open(audit.clone(), &file, *spool_bytes).await;
+                let spool = spool.with_context(|| format!("open {}", file.display()))?;
+                Ok(Calls::Postgres { calls, audit: audit.clone(), spool: Arc::new(spool) })
             }
         }
     }
 }
 
 /// Opens the operator's database. Its errors never say the URL, which may hold a password.
-pub(crate) async fn connect(url: &Secret, connections: u32) -> anyhow::Result<Postgres> {
-    Postgres::connect(url.expose(), connections)
+pub(crate) async fn connect(server: &Server) -> anyhow::Result<Postgres> {
+    Postgres::connect_with(server.url.expose(), server.connections, server.waits)
         .await
         .context("open the database that ASP_DATABASE_URL names")
 }
@@ -104,14 +111,14 @@ impl Calls {
     pub(super) fn ledger(&self) -> Arc<dyn Ledger> {
         match self {
             Calls::Files(calls, _) => calls.clone(),
-            Calls::Postgres(calls, _) => calls.clone(),
+            Calls::Postgres { calls, .. } => calls.clone(),
         }
     }
 
     pub(super) fn records(&self) -> Arc<dyn CallRecords> {
         match self {
             Calls::Files(calls, _) => calls.clone(),
-            Calls::Postgres(calls, _) => calls.clone(),
+            Calls::Postgres { calls, .. } => calls.clone(),
         }
     }
 
@@ -119,12 +126,30 @@ impl Calls {
     pub(super) fn published_keys(&self) -> Arc<dyn PublishedKeys> {
         match self {
             Calls::Files(calls, _) => calls.clone(),
-            Calls::Postgres(calls, _) => calls.clone(),
+            Calls::Postgres { calls, .. } => calls.clone(),
+        }
+    }
+
+    /// Where the events of calls go.
+    pub(super) fn audit(&self) -> Arc<dyn AuditLog> {
+        match self {
+            Calls::Files(_, audit) => audit.clone(),
+            Calls::Postgres { spool, .. } => spool.clone(),
+        }
+    }
+
+    /// Does what is to be done from time to time; never ends.
+    pub(super) async fn keep(self) {
+        match &self {
+            Calls::Files(..) => self.keep_sweeping().await,
+            Calls::Postgres { spool, .. } => {
+                tokio::join!(self.keep_sweeping(), spool.keep_moving());
+            }
         }
     }
 
     /// Deletes what is past its retention, now and from time to time; never ends.
-    pub(super) async fn keep_sweeping(self) {
+    async fn keep_sweeping(&self) {
         let mut ticks = tokio::time::interval(SWEEP_EVERY);
         loop {
             ticks.tick().await;
@@ -142,7 +167,7 @@ impl Calls {
                 take_over(calls, audit).await;
                 [calls.sweep().await.map_err(Into::into), audit.sweep().await.map_err(Into::into)]
             }
-            Calls::Postgres(calls, audit) => {
+            Calls::Postgres { calls, audit, .. } => {
                 [calls.sweep().await.map_err(Into::into), audit.sweep().await.map_err(Into::into)]
             }
         }

@@ -3,6 +3,9 @@
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
 
+use super::database::{
+    ENV_AUDIT_SPOOL, ENV_DATABASE_LOCK, ENV_DATABASE_POOL, ENV_DATABASE_STATEMENT, ENV_DATABASE_URL, Server,
+};
 use super::gateway::{ENV_ADVERTISE, ENV_REDIS_URL, ENV_SEAL_KEY, ENV_XDS_URL};
 use super::listen::{
     ENV_ADMIN_BIND, ENV_GATEWAY_BIND, ENV_GATEWAY_MTLS_PORT, ENV_PORT, ENV_XDS_BIND, ENV_XDS_PORT,
@@ -12,6 +15,8 @@ use super::stack::ENV_ENVOY_BIN;
 use super::tls::{ENV_PEER_CA, ENV_PEER_CERT, ENV_PEER_KEY, ENV_PEER_PLAINTEXT, ENV_TLS_CERT, ENV_TLS_KEY};
 use super::*;
 use crate::args::environment::ENVIRONMENT_HELP;
+use asp_platform::secret::Secret;
+use asp_store::postgres::Waits;
 
 fn dev() -> ServeArgs {
     ServeArgs { dev: true, ..ServeArgs::default() }
@@ -172,8 +177,11 @@ fn a_gateway_alone_must_be_told_where_the_control_plane_is() {
 
 #[test]
 fn the_database_is_a_file_memory_or_a_server_whose_url_is_never_shown() {
-    let server =
-        |url: &str| Database::Postgres { url: Secret::new(url.into()), connections: DATABASE_CONNECTIONS };
+    let server = |url: &str| {
+        let url = Secret::new(url.into());
+        let (waits, spool_bytes) = (Waits::default(), 64 << 20);
+        Database::Postgres(Server { url, connections: 16, waits, spool_bytes })
+    };
     for (url, expected) in [
         ("postgres://asp:hunter2@db/asp", server("postgres://asp:hunter2@db/asp")),
         (
@@ -192,10 +200,36 @@ fn the_database_is_a_file_memory_or_a_server_whose_url_is_never_shown() {
 }
 
 #[test]
+fn the_waits_for_a_database_are_within_reason() {
+    let url = (ENV_DATABASE_URL, "postgres://asp@db/asp");
+    let read = |more: &[(&'static str, &'static str)]| {
+        let environment = BTreeMap::from_iter([url].into_iter().chain(more.iter().copied()));
+        Settings::read(&dev(), &environment).map(|settings| settings.database)
+    };
+    let Ok(Database::Postgres(server)) =
+        read(&[(ENV_DATABASE_STATEMENT, "800"), (ENV_DATABASE_LOCK, "200"), (ENV_DATABASE_POOL, "1000")])
+    else {
+        panic!("settings within reason are taken");
+    };
+    let waits = [server.waits.statement, server.waits.lock, server.waits.acquire];
+    assert_eq!(waits.map(|wait| wait.as_millis()), [800, 200, 1_000]);
+    for (faulty, named) in [
+        ([(ENV_DATABASE_STATEMENT, "0"), (ENV_DATABASE_LOCK, "200")], ENV_DATABASE_STATEMENT),
+        ([(ENV_DATABASE_STATEMENT, "800"), (ENV_DATABASE_LOCK, "800")], ENV_DATABASE_LOCK),
+        ([(ENV_DATABASE_POOL, "5s"), (ENV_DATABASE_LOCK, "200")], ENV_DATABASE_POOL),
+        ([(ENV_AUDIT_SPOOL, "1000"), (ENV_DATABASE_LOCK, "200")], ENV_AUDIT_SPOOL),
+    ] {
+        let faults = read(&faulty).unwrap_err();
+        assert!(faults.len() == 1 && faults[0].name == named, "{faults:?}");
+    }
+}
+
+#[test]
 fn the_help_names_every_variable() {
     let source = [
         include_str!("../settings.rs"),
         include_str!("calls.rs"),
+        include_str!("database.rs"),
         include_str!("delegates.rs"),
         include_str!("gateway.rs"),
         include_str!("listen.rs"),

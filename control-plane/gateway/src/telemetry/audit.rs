@@ -3,7 +3,8 @@
 //!
 //! Where the log is slow or out of order, the queue is full in the end, and then a call that begins waits for at most
 //! [`PATIENCE`]; while the log refuses events it does not wait at all. A call that may have effects and whose start is
-//! not recorded by then is refused before it runs; one that only reads goes on. What is recorded after the fact
+//! not recorded by then is refused before it runs; one that only reads goes on, unless the log is required
+//! ([`AuditLog::is_required`]). What is recorded after the fact
 //! (finish, delegation) never keeps an answer back. Every loss is counted in `asp_audit_events_lost_total` and each
 //! outage is logged once, with its end.
 //!
@@ -46,6 +47,8 @@ const LAST_EVENTS: Duration = Duration::from_secs(5);
 pub struct Audit {
     queue: mpsc::Sender<Entry>,
     health: Arc<Health>,
+    /// Whether nothing runs unrecorded.
+    required: bool,
 }
 
 /// The event was not taken in time.
@@ -73,8 +76,14 @@ impl Audit {
     pub fn new(log: Arc<dyn AuditLog>, lost: Counter) -> Audit {
         let (queue, entries) = mpsc::channel(QUEUE);
         let health = Arc::new(Health { out: AtomicBool::new(false), losing: AtomicBool::new(false), lost });
+        let required = log.is_required();
         tokio::spawn(write(log, entries, health.clone()));
-        Audit { queue, health }
+        Audit { queue, health, required }
+    }
+
+    /// Whether a call that may have effects, or only reads, may run though its start is not recorded.
+    pub fn may_miss(&self, has_effects: bool) -> bool {
+        !has_effects && !self.required
     }
 
     /// Queues an event. Where the queue is full it waits a while.

@@ -5,6 +5,7 @@
 //! to the disk.
 
 mod previous_format;
+pub(super) mod queue;
 
 use std::path::Path;
 use std::time::Duration;

@@ -1,0 +1,151 @@
+//! A log that goes away and comes back, with the file before it.
+
+use parking_lot::Mutex as Lock;
+use tempfile::TempDir;
+
+use super::*;
+
+const ROOM: u64 = 1 << 20;
+
+/// How the log behind the file is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Is {
+    Well,
+    Away,
+    Silent,
+}
+
+struct Behind {
+    is: Lock<Is>,
+    taken: Lock<Vec<i64>>,
+}
+
+impl Behind {
+    fn new(is: Is) -> Arc<Behind> {
+        Arc::new(Behind { is: Lock::new(is), taken: Lock::default() })
+    }
+
+    fn becomes(&self, is: Is) {
+        *self.is.lock() = is;
+    }
+
+    fn taken(&self) -> Vec<i64> {
+        self.taken.lock().clone()
+    }
+}
+
+#[async_trait]
+impl AuditLog for Behind {
+    async fn append(&self, events: &[CallEvent]) -> Result<(), AuditError> {
+        let is = *self.is.lock();
+        match is {
+            Is::Well => {
+                self.taken.lock().extend(events.iter().map(|event| event.at_ms));
+                Ok(())
+            }
+            Is::Away => Err(AuditError("connection refused".into())),
+            Is::Silent => std::future::pending().await,
+        }
+    }
+
+    async fn page(&self, _query: &AuditQuery) -> Result<Vec<StoredEvent>, AuditError> {
+        Ok(Vec::new())
+    }
+}
+
+fn event(at_ms: i64) -> CallEvent {
+    CallEvent { at_ms, org: "acme".into(), event: "x".repeat(1_000) }
+}
+
+async fn open(directory: &TempDir, log: &Arc<Behind>, room: u64) -> SpooledAudit {
+    let path = directory.path().join("spool.db");
+    let mut spool = SpooledAudit::open(log.clone(), &path, room).await.unwrap();
+    spool.patience = Duration::from_millis(50);
+    spool
+}
+
+#[tokio::test]
+async fn a_log_that_is_well_gets_events_at_once() {
+    let (directory, log) = (TempDir::new().unwrap(), Behind::new(Is::Well));
+    let spool = open(&directory, &log, ROOM).await;
+    spool.append(&[event(1), event(2)]).await.unwrap();
+    assert_eq!(log.taken(), [1, 2]);
+    assert!(spool.file.is_empty().await.unwrap());
+}
+
+#[tokio::test]
+async fn what_a_log_does_not_take_waits_and_comes_in_order() {
+    for is in [Is::Away, Is::Silent] {
+        let (directory, log) = (TempDir::new().unwrap(), Behind::new(is));
+        let spool = open(&directory, &log, ROOM).await;
+        spool.append(&[event(1), event(2)]).await.unwrap();
+        assert!(spool.move_waiting().await.is_err());
+        log.becomes(Is::Well);
+        // Behind what waits, though the log is well again.
+        spool.append(&[event(3)]).await.unwrap();
+        assert!(log.taken().is_empty());
+        assert_eq!(spool.move_waiting().await.unwrap(), 3);
+        spool.append(&[event(4)]).await.unwrap();
+        assert_eq!(log.taken(), [1, 2, 3, 4]);
+        assert!(spool.file.is_empty().await.unwrap());
+    }
+}
+
+#[tokio::test]
+async fn what_waits_outlives_the_process() {
+    let (directory, log) = (TempDir::new().unwrap(), Behind::new(Is::Away));
+    let before = open(&directory, &log, ROOM).await;
+    before.append(&[event(1)]).await.unwrap();
+    before.file.close().await;
+    log.becomes(Is::Well);
+    let after = open(&directory, &log, ROOM).await;
+    after.append(&[event(2)]).await.unwrap();
+    assert!(log.taken().is_empty(), "later events wait behind earlier ones");
+    assert_eq!(after.move_waiting().await.unwrap(), 2);
+    assert_eq!(log.taken(), [1, 2]);
+}
+
+#[tokio::test]
+async fn a_full_file_refuses_and_keeps_what_it_has() {
+    let (directory, log) = (TempDir::new().unwrap(), Behind::new(Is::Away));
+    let spool = open(&directory, &log, ROOM).await;
+    let mut kept = Vec::new();
+    let refused = loop {
+        let next = kept.len() as i64;
+        let batch: Vec<CallEvent> = (next..next + 100).map(event).collect();
+        match spool.append(&batch).await {
+            Ok(()) => kept.extend(batch.iter().map(|event| event.at_ms)),
+            Err(error) => break error.to_string(),
+        }
+        assert!(kept.len() < 2_000, "a file of 1 MiB took {} events of 1 KiB", kept.len());
+    };
+    assert!(refused.contains("spool.db") && refused.contains("full"), "{refused}");
+    assert!(kept.len() > 500, "{}", kept.len());
+    log.becomes(Is::Well);
+    assert_eq!(spool.move_waiting().await.unwrap(), kept.len() as u64);
+    assert_eq!(log.taken(), kept);
+    spool.append(&[event(-1)]).await.unwrap();
+    assert_eq!(log.taken().last(), Some(&-1));
+}
+
+#[tokio::test]
+async fn processes_that_share_the_file_bring_each_event_once() {
+    let (directory, log) = (TempDir::new().unwrap(), Behind::new(Is::Away));
+    let (one, other) = (open(&directory, &log, ROOM).await, open(&directory, &log, ROOM).await);
+    for at in 0..50 {
+        one.append(&[event(2 * at)]).await.unwrap();
+        other.append(&[event(2 * at + 1)]).await.unwrap();
+    }
+    log.becomes(Is::Well);
+    let both = tokio::join!(one.move_waiting(), other.move_waiting());
+    assert_eq!(
+        both.0.unwrap() + both.1.unwrap(),
+        100,
+        "whoever has the right moves what the other one added too"
+    );
+    for spool in [&one, &other] {
+        spool.move_waiting().await.unwrap();
+        assert!(!spool.waiting.load(Ordering::Acquire));
+    }
+    assert_eq!(log.taken(), (0..100).collect::<Vec<i64>>());
+}

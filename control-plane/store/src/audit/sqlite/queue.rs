@@ -1,0 +1,47 @@
+//! The same file as a queue: what another log did not take yet, oldest first, never removed to make room.
+
+use sqlx::Row;
+
+use super::{SqliteAudit, insert, size};
+use crate::audit::{CallEvent, StoredEvent, stored};
+
+/// Why events were not kept.
+#[derive(Debug, thiserror::Error)]
+pub(in crate::audit) enum NotKept {
+    #[error("the file holds {0} bytes, as many as it may")]
+    Full(i64),
+    #[error(transparent)]
+    Failed(#[from] sqlx::Error),
+}
+
+impl SqliteAudit {
+    /// Adds all events behind those that are there, or none where the file has as many bytes as it may.
+    pub(in crate::audit) async fn push(&self, events: &[CallEvent]) -> Result<(), NotKept> {
+        let mut transaction = self.write.begin_with("BEGIN IMMEDIATE").await?;
+        let used = size(&mut transaction).await?.used;
+        if used >= self.max_bytes {
+            return Err(NotKept::Full(used));
+        }
+        insert(&mut transaction, events).await?;
+        Ok(transaction.commit().await?)
+    }
+
+    /// The oldest events, at most `limit`, oldest first.
+    pub(in crate::audit) async fn oldest(&self, limit: u32) -> Result<Vec<StoredEvent>, sqlx::Error> {
+        let oldest = sqlx::query("SELECT seq, at_ms, org, event FROM events ORDER BY seq LIMIT $1");
+        let rows = oldest.bind(limit).fetch_all(&self.write).await?;
+        rows.iter().map(stored).collect()
+    }
+
+    /// Whether there is no event.
+    pub(in crate::audit) async fn is_empty(&self) -> Result<bool, sqlx::Error> {
+        let any = sqlx::query("SELECT EXISTS (SELECT 1 FROM events) AS found").fetch_one(&self.write).await?;
+        Ok(!any.try_get::<bool, _>("found")?)
+    }
+
+    /// Removes the events up to this number.
+    pub(in crate::audit) async fn remove(&self, last: i64) -> Result<(), sqlx::Error> {
+        let remove = sqlx::query("DELETE FROM events WHERE seq <= $1").bind(last);
+        remove.execute(&self.write).await.map(|_| ())
+    }
+}
