@@ -136,10 +136,7 @@ const MODULES: &[fn(&Shared) -> Vec<Trial>] = &[
 ];
 
 fn main() -> ExitCode {
-    let mut arguments = Arguments::from_args();
-    // A test waits for its processes more than a quarter of its time.
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    arguments.test_threads.get_or_insert(cores + 1);
+    let arguments = Arguments::from_args();
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     let record = recorder::start_recording().expect("a recorder");
     let shared = Shared::new(runtime.handle().clone());
