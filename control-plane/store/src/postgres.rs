@@ -31,6 +31,7 @@ pub use audit::PostgresAudit;
 const CONTROL: Waits = Waits {
     statement: Duration::from_secs(60),
     lock: Duration::from_secs(5),
+    idle: Duration::from_secs(60),
     acquire: Duration::from_secs(5),
 };
 /// A connection is made anew after this long, so that a database behind a changed name is found.
@@ -56,6 +57,8 @@ pub struct Waits {
     pub statement: Duration,
     /// The longest that a statement waits for another's lock.
     pub lock: Duration,
+    /// The longest that a transaction does nothing: one whose process is gone, or hangs, holds its locks no longer.
+    pub idle: Duration,
     /// The longest that somebody waits for a connection.
     pub acquire: Duration,
 }
@@ -66,19 +69,20 @@ impl Default for Waits {
         Waits {
             statement: Duration::from_secs(5),
             lock: Duration::from_millis(1500),
+            idle: Duration::from_secs(10),
             acquire: Duration::from_secs(5),
         }
     }
 }
 
 impl Waits {
-    /// Settings of a session. A transaction whose process is gone, or hangs, holds its locks no longer than the last says.
+    /// Settings of a session.
     fn session(self) -> [(&'static str, String); 3] {
         let milliseconds = |length: Duration| format!("{}ms", length.as_millis());
         [
             ("statement_timeout", milliseconds(self.statement)),
             ("lock_timeout", milliseconds(self.lock)),
-            ("idle_in_transaction_session_timeout", milliseconds(self.statement * 2)),
+            ("idle_in_transaction_session_timeout", milliseconds(self.idle)),
         ]
     }
 }

@@ -79,9 +79,11 @@ fn waits(reader: &mut Reader<'_>) -> Waits {
         statement: wait(ENV_DATABASE_STATEMENT, default.statement),
         lock: wait(ENV_DATABASE_LOCK, default.lock),
         acquire: wait(ENV_DATABASE_POOL, default.acquire),
+        ..default
     };
     if waits.lock >= waits.statement {
-        let (lock, statement) = (waits.lock.as_millis(), waits.statement.as_millis());
+        let lock = waits.lock.as_millis();
+        let statement = waits.statement.as_millis();
         let must = format!("must be below {ENV_DATABASE_STATEMENT}: {lock} is not below {statement}");
         reader.fault(ENV_DATABASE_LOCK, must);
     }
