@@ -61,6 +61,12 @@ where
 #[error("audit log is not available: {0}")]
 pub struct AuditError(pub String);
 
+impl From<sqlx::Error> for AuditError {
+    fn from(error: sqlx::Error) -> AuditError {
+        AuditError(error.to_string())
+    }
+}
+
 /// Takes events for good, until they are too old or too many.
 #[async_trait]
 pub trait AuditLog: Send + Sync {

@@ -179,8 +179,7 @@ fn a_gateway_alone_must_be_told_where_the_control_plane_is() {
 fn the_database_is_a_file_memory_or_a_server_whose_url_is_never_shown() {
     let server = |url: &str| {
         let url = Secret::new(url.into());
-        let (waits, spool_bytes) = (Waits::default(), 64 << 20);
-        Database::Postgres(Server { url, connections: 16, waits, spool_bytes })
+        Database::Postgres(Server { url, connections: 16, waits: Waits::default(), spool_bytes: 64 << 20 })
     };
     for (url, expected) in [
         ("postgres://asp:hunter2@db/asp", server("postgres://asp:hunter2@db/asp")),

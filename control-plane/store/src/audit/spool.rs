@@ -17,7 +17,6 @@ use async_trait::async_trait;
 use tokio::sync::Mutex;
 
 use super::sqlite::SqliteAudit;
-use super::sqlite::queue::NotKept;
 use super::{AuditError, AuditLog, AuditQuery, CallEvent, StoredEvent};
 use crate::calls::OpenError;
 use crate::private;
@@ -80,13 +79,12 @@ impl SpooledAudit {
             return Ok(0);
         }
         let Some(_lock) = self.lock()? else { return Ok(0) };
-        let failed = |error: sqlx::Error| AuditError(error.to_string());
         let mut moved = 0;
         loop {
-            let batch = self.file.oldest(BATCH).await.map_err(failed)?;
+            let batch = self.file.oldest(BATCH).await?;
             let Some(last) = batch.last().map(|stored| stored.seq) else {
                 let _adding = self.adding.lock().await;
-                if self.file.is_empty().await.map_err(failed)? {
+                if self.file.is_empty().await? {
                     self.waiting.store(false, Ordering::Release);
                     return Ok(moved);
                 }
@@ -94,7 +92,7 @@ impl SpooledAudit {
             };
             let events: Vec<CallEvent> = batch.into_iter().map(|stored| stored.event).collect();
             self.hand_over(&events).await?;
-            self.file.remove(last).await.map_err(failed)?;
+            self.file.remove(last).await?;
             moved += events.len() as u64;
         }
     }
@@ -131,18 +129,9 @@ impl AuditLog for SpooledAudit {
             }
         }
         let _adding = self.adding.lock().await;
-        match self.file.push(events).await {
-            Ok(()) => {}
-            Err(NotKept::Full(bytes)) => {
-                let path = self.path.display();
-                return Err(AuditError(format!(
-                    "it is away, and {path}, where events wait, is full with {bytes} bytes"
-                )));
-            }
-            Err(NotKept::Failed(error)) => {
-                return Err(AuditError(format!("it is away, and {}: {error}", self.path.display())));
-            }
-        }
+        self.file.push(events).await.map_err(|why| {
+            AuditError(format!("it is away, and {}, where events wait, {why}", self.path.display()))
+        })?;
         if !self.waiting.swap(true, Ordering::AcqRel)
             && let Some(error) = away
         {

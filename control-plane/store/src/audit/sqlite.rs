@@ -128,16 +128,14 @@ impl SqliteAudit {
 #[async_trait]
 impl AuditLog for SqliteAudit {
     async fn append(&self, events: &[CallEvent]) -> Result<(), AuditError> {
-        let failed = |error: sqlx::Error| AuditError(error.to_string());
         // Immediate: the numbers that are given out below are nobody else's until the commit.
-        let mut transaction = self.write.begin_with("BEGIN IMMEDIATE").await.map_err(failed)?;
-        insert(&mut transaction, events).await.map_err(failed)?;
-        make_room(&mut transaction, self.max_bytes, events.len()).await.map_err(failed)?;
-        transaction.commit().await.map_err(failed)
+        let mut transaction = self.write.begin_with("BEGIN IMMEDIATE").await?;
+        insert(&mut transaction, events).await?;
+        make_room(&mut transaction, self.max_bytes, events.len()).await?;
+        Ok(transaction.commit().await?)
     }
 
     async fn page(&self, query: &AuditQuery) -> Result<Vec<StoredEvent>, AuditError> {
-        let failed = |error: sqlx::Error| AuditError(error.to_string());
         let statement = match query.org {
             Some(_) => {
                 "SELECT seq, at_ms, org, event FROM events WHERE org = $3 AND seq < $1 ORDER BY seq DESC LIMIT $2"
@@ -150,8 +148,8 @@ impl AuditLog for SqliteAudit {
         if let Some(org) = &query.org {
             statement = statement.bind(org);
         }
-        let rows = statement.fetch_all(&self.read).await.map_err(failed)?;
-        rows.iter().map(stored).collect::<Result<_, sqlx::Error>>().map_err(failed)
+        let rows = statement.fetch_all(&self.read).await?;
+        Ok(rows.iter().map(stored).collect::<Result<_, sqlx::Error>>()?)
     }
 }
 

@@ -115,11 +115,10 @@ async fn lock(connection: &mut sqlx::PgConnection) -> Result<(i64, i64), sqlx::E
 #[async_trait]
 impl AuditLog for PostgresAudit {
     async fn append(&self, events: &[CallEvent]) -> Result<(), AuditError> {
-        self.add(events).await.map_err(|error| AuditError(error.to_string()))
+        Ok(self.add(events).await?)
     }
 
     async fn page(&self, query: &AuditQuery) -> Result<Vec<StoredEvent>, AuditError> {
-        let failed = |error: sqlx::Error| AuditError(error.to_string());
         let statement = match query.org {
             Some(_) => {
                 "SELECT seq, at_ms, org, event FROM call_events WHERE org = $3 AND seq < $1 ORDER BY seq DESC LIMIT $2"
@@ -134,7 +133,7 @@ impl AuditLog for PostgresAudit {
         if let Some(org) = &query.org {
             statement = statement.bind(org.clone());
         }
-        let rows = statement.fetch_all(&self.pool).await.map_err(failed)?;
-        rows.iter().map(stored).collect::<Result<_, sqlx::Error>>().map_err(failed)
+        let rows = statement.fetch_all(&self.pool).await?;
+        Ok(rows.iter().map(stored).collect::<Result<_, sqlx::Error>>()?)
     }
 }

@@ -11,6 +11,7 @@ use super::*;
 #[derive(Default)]
 struct Broken {
     hangs: bool,
+    required: bool,
     repaired: AtomicBool,
     appends: AtomicUsize,
     taken: AtomicUsize,
@@ -32,6 +33,10 @@ impl AuditLog for Broken {
 
     async fn page(&self, _query: &AuditQuery) -> Result<Vec<StoredEvent>, AuditError> {
         Ok(Vec::new())
+    }
+
+    fn is_required(&self) -> bool {
+        self.required
     }
 }
 
@@ -81,4 +86,14 @@ async fn a_log_that_recovers_gets_everything_that_was_queued() {
     audit.flush().await;
     assert!(log.taken.load(Ordering::Acquire) > QUEUE);
     assert_eq!(lost.get(), 1);
+}
+
+#[tokio::test]
+async fn what_only_reads_may_be_missed_unless_the_log_is_required() {
+    for required in [false, true] {
+        let log = Arc::new(Broken { required, ..Broken::default() });
+        let audit = Audit::new(log, Counter::default());
+        assert_eq!(audit.may_miss(false), !required, "a read");
+        assert!(!audit.may_miss(true), "what may have effects");
+    }
 }

@@ -66,7 +66,8 @@ async fn open(directory: &TempDir, log: &Arc<Behind>, room: u64) -> SpooledAudit
 
 #[tokio::test]
 async fn a_log_that_is_well_gets_events_at_once() {
-    let (directory, log) = (TempDir::new().unwrap(), Behind::new(Is::Well));
+    let directory = TempDir::new().unwrap();
+    let log = Behind::new(Is::Well);
     let spool = open(&directory, &log, ROOM).await;
     spool.append(&[event(1), event(2)]).await.unwrap();
     assert_eq!(log.taken(), [1, 2]);
@@ -76,7 +77,8 @@ async fn a_log_that_is_well_gets_events_at_once() {
 #[tokio::test]
 async fn what_a_log_does_not_take_waits_and_comes_in_order() {
     for is in [Is::Away, Is::Silent] {
-        let (directory, log) = (TempDir::new().unwrap(), Behind::new(is));
+        let directory = TempDir::new().unwrap();
+        let log = Behind::new(is);
         let spool = open(&directory, &log, ROOM).await;
         spool.append(&[event(1), event(2)]).await.unwrap();
         assert!(spool.move_waiting().await.is_err());
@@ -93,7 +95,8 @@ async fn what_a_log_does_not_take_waits_and_comes_in_order() {
 
 #[tokio::test]
 async fn what_waits_outlives_the_process() {
-    let (directory, log) = (TempDir::new().unwrap(), Behind::new(Is::Away));
+    let directory = TempDir::new().unwrap();
+    let log = Behind::new(Is::Away);
     let before = open(&directory, &log, ROOM).await;
     before.append(&[event(1)]).await.unwrap();
     before.file.close().await;
@@ -107,7 +110,8 @@ async fn what_waits_outlives_the_process() {
 
 #[tokio::test]
 async fn a_full_file_refuses_and_keeps_what_it_has() {
-    let (directory, log) = (TempDir::new().unwrap(), Behind::new(Is::Away));
+    let directory = TempDir::new().unwrap();
+    let log = Behind::new(Is::Away);
     let spool = open(&directory, &log, ROOM).await;
     let mut kept = Vec::new();
     let refused = loop {
@@ -130,8 +134,10 @@ async fn a_full_file_refuses_and_keeps_what_it_has() {
 
 #[tokio::test]
 async fn processes_that_share_the_file_bring_each_event_once() {
-    let (directory, log) = (TempDir::new().unwrap(), Behind::new(Is::Away));
-    let (one, other) = (open(&directory, &log, ROOM).await, open(&directory, &log, ROOM).await);
+    let directory = TempDir::new().unwrap();
+    let log = Behind::new(Is::Away);
+    let one = open(&directory, &log, ROOM).await;
+    let other = open(&directory, &log, ROOM).await;
     for at in 0..50 {
         one.append(&[event(2 * at)]).await.unwrap();
         other.append(&[event(2 * at + 1)]).await.unwrap();

@@ -1,16 +1,14 @@
 //! The same file as a queue: what another log did not take yet, oldest first, never removed to make room.
 
-use sqlx::Row;
-
 use super::{SqliteAudit, insert, size};
 use crate::audit::{CallEvent, StoredEvent, stored};
 
-/// Why events were not kept.
+/// Why events were not kept, as it is said of the file.
 #[derive(Debug, thiserror::Error)]
 pub(in crate::audit) enum NotKept {
-    #[error("the file holds {0} bytes, as many as it may")]
+    #[error("is full with {0} bytes")]
     Full(i64),
-    #[error(transparent)]
+    #[error("does not take them: {0}")]
     Failed(#[from] sqlx::Error),
 }
 
@@ -35,8 +33,7 @@ impl SqliteAudit {
 
     /// Whether there is no event.
     pub(in crate::audit) async fn is_empty(&self) -> Result<bool, sqlx::Error> {
-        let any = sqlx::query("SELECT EXISTS (SELECT 1 FROM events) AS found").fetch_one(&self.write).await?;
-        Ok(!any.try_get::<bool, _>("found")?)
+        Ok(self.oldest(1).await?.is_empty())
     }
 
     /// Removes the events up to this number.
