@@ -27,6 +27,8 @@ mod changes;
 mod completing;
 #[path = "plugin/conversations.rs"]
 mod conversations;
+#[path = "plugin/exchanged.rs"]
+mod exchanged;
 #[path = "plugin/figures.rs"]
 mod figures;
 #[path = "plugin/late_store.rs"]

@@ -305,7 +305,17 @@ impl Fixture {
 
     /// Another gateway over the same stores and keys, which asks issuers.
     pub(crate) fn beside_asking(&self, snapshot: GatewaySnapshot, issuers: IssuerDeps) -> Fixture {
-        let mut parts = Parts { issuers, ..Parts::new(snapshot) };
+        self.beside_lending(snapshot, issuers, Runtimes::none())
+    }
+
+    /// The same with plugin runtimes.
+    pub(crate) fn beside_lending(
+        &self,
+        snapshot: GatewaySnapshot,
+        issuers: IssuerDeps,
+        runtimes: Runtimes,
+    ) -> Fixture {
+        let mut parts = Parts { issuers, runtimes, ..Parts::new(snapshot) };
         parts.stores.audit = self.audit.clone();
         parts.stores.active = self.active.clone();
         parts.stores.ledger = self.ledger.clone();
