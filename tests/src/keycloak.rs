@@ -28,6 +28,10 @@ pub struct Keycloak {
     pub address: SocketAddr,
 }
 
+/// It lives for seconds, in which a better compiler does not pay back; the addresses are of a cluster that it is not in.
+const OPTIONS: &str =
+    "-XX:TieredStopAtLevel=1 -Djgroups.bind.address=127.0.0.1 -Djgroups.bind_addr=127.0.0.1";
+
 impl Keycloak {
     /// Starts it with a realm (Keycloak's own representation, whose `realm` is [`REALM`]).
     pub async fn start(realm: &Value) -> Result<Keycloak> {
@@ -44,9 +48,8 @@ impl Keycloak {
             .env("KC_BOOTSTRAP_ADMIN_USERNAME", ADMIN.0)
             .env("KC_BOOTSTRAP_ADMIN_PASSWORD", ADMIN.1)
             .env("JAVA_OPTS_KC_HEAP", "-Xms64m -Xmx512m")
-            // Of a cluster that it is not in.
             .process_group(0)
-            .env("JAVA_OPTS_APPEND", "-Djgroups.bind.address=127.0.0.1 -Djgroups.bind_addr=127.0.0.1");
+            .env("JAVA_OPTS_APPEND", OPTIONS);
         let process = Process::start("keycloak", command)?;
         let said = wait::until("Keycloak listens", START, || async {
             let line = process.log().lines().into_iter().find(|line| line.contains(LISTENS))?;

@@ -188,7 +188,7 @@ pub(super) fn forms_of_plant(key: &str) -> Vec<String> {
 }
 
 pub(super) fn holds(text: &[u8], forms: &[Vec<u8>]) -> bool {
-    forms.iter().any(|form| text.windows(form.len()).any(|part| part == form))
+    forms.iter().any(|form| memchr::memmem::find(text, form).is_some())
 }
 
 pub(super) fn read_all(dir: &Path, into: &mut BTreeMap<String, Vec<u8>>) -> Result<()> {

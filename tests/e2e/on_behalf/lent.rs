@@ -252,7 +252,7 @@ fn memory(process: &Path, key: &str) -> Result<(usize, bool)> {
             let wanted = usize::try_from(end - at)?.min(part.len());
             let Ok(length @ 1..) = memory.read_at(&mut part[..wanted], at) else { break };
             read += length;
-            found |= part[..length].windows(key.len()).any(|window| window == key.as_bytes());
+            found |= memchr::memmem::find(&part[..length], key.as_bytes()).is_some();
             // What lies across two parts is looked at with the second.
             let step =
                 if at + length as u64 == end { length } else { length.saturating_sub(key.len()).max(1) };
