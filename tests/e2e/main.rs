@@ -1,5 +1,5 @@
 //! The end-to-end tests: one binary, one module for each behaviour. Run with `make test`, or
-//! `cargo test --release -p asp-e2e -- <part of a name>` once `scripts/setup test` and the build are done.
+//! `cargo test --release -p asp-e2e-tests -- <part of a name>` once `scripts/setup test` and the build are done.
 
 // Test code may fail loudly; Clippy sees no `#[test]` here because this binary has its own main.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]

@@ -38,7 +38,7 @@ fn stages_named(text: &str) -> Vec<&'static str> {
 #[test]
 fn no_face_has_policy_limits_validation_ledger_or_audit_of_its_own() {
     let mut faces = Vec::new();
-    sources(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src/faces"), &mut faces);
+    sources(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../src/faces"), &mut faces);
     assert!(faces.len() > 5, "the faces are not where this test looks: {faces:?}");
     for face in faces {
         let named = stages_named(&fs::read_to_string(&face).unwrap());

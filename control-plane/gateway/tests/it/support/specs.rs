@@ -166,7 +166,7 @@ fn searched_sources() -> Vec<Source> {
 
 /// The repository's servers and the tests' own.
 pub(crate) fn sources() -> Vec<Source> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../primitives");
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../primitives");
     let mut sources = read_dir(&root).unwrap();
     sources.push(Source { path: "policy/server.yaml".into(), text: TEST_SERVER.into() });
     let echo = "runtime: {mode: builtin, entrypoint: echo}\n";
