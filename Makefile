@@ -38,11 +38,11 @@ package: ## Packs the binaries as a Python wheel and npm packages, in target/pac
 	cargo build --locked --profile dist -p asp -p asp-runtime -p asp-launcher
 	@scripts/package dist
 
-# As in `build`.
+# As in `build`. BESIDE is a command that runs beside the tests and counts as one.
 test: ## Runs every test that proves safety, real Envoy and real clients included
 	@scripts/setup wasm
 	@$(MAKE) --no-print-directory -j2 test-tools test-programs
-	@source .tools/env; scripts/test
+	@source .tools/env; scripts/test all $(BESIDE)
 
 test-tools:
 	@scripts/setup test
