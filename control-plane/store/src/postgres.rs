@@ -18,6 +18,7 @@ use sqlx::migrate::MigrateError;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::{AnyPool, Executor, PgPool};
 
+use crate::clock::milliseconds;
 use crate::control::StoreError;
 use crate::control::sql::{self, SqlStore};
 use crate::ledger::Budget;
@@ -102,6 +103,9 @@ pub enum ConnectError {
     Migrate(String),
 }
 
+/// How long a process waits for another one's migration.
+const MIGRATED_WITHIN: Duration = Duration::from_secs(900);
+
 /// A database.
 #[derive(Clone)]
 pub struct Postgres {
@@ -119,11 +123,14 @@ impl Postgres {
 
     /// The same, and what calls do there waits so long.
     pub async fn connect_with(url: &str, connections: u32, waits: Waits) -> Result<Postgres, ConnectError> {
+        known_parameters(url)?;
         // The error of the parser does not repeat what it was given.
         let misread = |error: sqlx::Error| ConnectError::Url(error.to_string());
         let options = PgConnectOptions::from_str(url).map_err(misread)?;
         let portable = AnyConnectOptions::from_str(url).map_err(misread)?;
-        let options = options.application_name("asp").options(waits.session());
+        let options = options.application_name("asp");
+        migrate(&options).await?;
+        let options = options.options(waits.session());
         let pool = PgPoolOptions::new()
             .max_connections(connections)
             .acquire_timeout(waits.acquire)
@@ -131,7 +138,6 @@ impl Postgres {
             .connect_with(options)
             .await
             .map_err(|error| ConnectError::Unreachable(error.to_string()))?;
-        migrate(&pool).await?;
         Ok(Postgres { pool, portable })
     }
 
@@ -176,13 +182,54 @@ impl Postgres {
     }
 }
 
-/// Several processes may start at once: the migrator takes a lock of the database.
-async fn migrate(pool: &PgPool) -> Result<(), ConnectError> {
+/// Several processes may start at once: the migrator takes a lock of the database, for which the others wait. On a connection
+/// of its own, because a migration of large tables takes longer than a call may.
+async fn migrate(options: &PgConnectOptions) -> Result<(), ConnectError> {
+    let lock = milliseconds(MIGRATED_WITHIN).to_string();
+    let options = options.clone().options([("statement_timeout", "0"), ("lock_timeout", lock.as_str())]);
+    let pool =
+        PgPoolOptions::new().max_connections(1).acquire_timeout(CONTROL.acquire).connect_with(options).await;
+    let pool = pool.map_err(|error| ConnectError::Unreachable(error.to_string()))?;
     let all: Vec<Numbered> = sql::MIGRATIONS.iter().chain(&MIGRATIONS).copied().collect();
-    migrator(&all).run(pool).await.map_err(|error| match error {
+    let migrated = migrator(&all).run(&pool).await.map_err(|error| match error {
         MigrateError::VersionMissing(_) | MigrateError::VersionTooNew(..) => ConnectError::Newer,
         other => ConnectError::Migrate(other.to_string()),
-    })
+    });
+    pool.close().await;
+    migrated
+}
+
+/// Parameters of the URL that the driver knows: it would pass over any other and log it with its value, which may be secret.
+const PARAMETERS: [&str; 18] = [
+    "sslmode",
+    "ssl-mode",
+    "sslrootcert",
+    "ssl-root-cert",
+    "ssl-ca",
+    "sslcert",
+    "ssl-cert",
+    "sslkey",
+    "ssl-key",
+    "statement-cache-capacity",
+    "host",
+    "hostaddr",
+    "port",
+    "dbname",
+    "user",
+    "password",
+    "application_name",
+    "options",
+];
+
+fn known_parameters(url: &str) -> Result<(), ConnectError> {
+    let query = url.split_once('?').map_or("", |(_, query)| query);
+    let query = query.split('#').next().unwrap_or_default();
+    let mut keys = query.split('&').filter(|pair| !pair.is_empty()).map(|pair| pair.split('=').next());
+    if keys.all(|key| key.is_some_and(|key| PARAMETERS.contains(&key) || key.starts_with("options["))) {
+        return Ok(());
+    }
+    // Not which: in a password, a question mark that is not encoded begins the parameters.
+    Err(ConnectError::Url(format!("it has a parameter that is none of {}", PARAMETERS.join(", "))))
 }
 
 /// Ledger and records of calls, and of the gateways their leases and published keys.
