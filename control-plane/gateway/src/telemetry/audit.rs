@@ -62,9 +62,12 @@ enum Entry {
 }
 
 /// How the log does.
+#[derive(Default)]
 struct Health {
     /// It refuses events, or takes very long.
     out: AtomicBool,
+    /// It refused the last events that it was given.
+    refuses: AtomicBool,
     /// Events are being lost since the log was last well.
     losing: AtomicBool,
     lost: Counter,
@@ -75,7 +78,7 @@ impl Audit {
     /// tokio runtime.
     pub fn new(log: Arc<dyn AuditLog>, lost: Counter) -> Audit {
         let (queue, entries) = mpsc::channel(QUEUE);
-        let health = Arc::new(Health { out: AtomicBool::new(false), losing: AtomicBool::new(false), lost });
+        let health = Arc::new(Health { lost, ..Health::default() });
         let required = log.is_required();
         tokio::spawn(write(log, entries, health.clone()));
         Audit { queue, health, required }
@@ -86,8 +89,13 @@ impl Audit {
         !has_effects && !self.required
     }
 
-    /// Queues an event. Where the queue is full it waits a while.
+    /// Queues an event. Where the queue is full it waits a while. Where nothing runs unrecorded the queue is for bursts: what a
+    /// log does not take is not kept in memory, which a stop would lose.
     pub async fn record(&self, event: CallEvent) -> Result<(), Unrecorded> {
+        if self.required && self.health.refuses.load(Ordering::Acquire) {
+            self.health.lose();
+            return Err(Unrecorded);
+        }
         let Some(event) = self.offer(event) else { return Ok(()) };
         let patience = if self.health.out.load(Ordering::Acquire) { Duration::ZERO } else { PATIENCE };
         match timeout(patience, self.queue.send(Entry::Event(event))).await {
@@ -144,6 +152,7 @@ impl Health {
 
     fn well(&self) {
         self.out.store(false, Ordering::Release);
+        self.refuses.store(false, Ordering::Release);
         if self.losing.swap(false, Ordering::AcqRel) {
             tracing::warn!(
                 lost_so_far = self.lost.get(),
@@ -206,6 +215,7 @@ async fn append(log: &dyn AuditLog, events: &[CallEvent], health: &Health) {
         match appended {
             Ok(()) => return health.well(),
             Err(error) => {
+                health.refuses.store(true, Ordering::Release);
                 if health.goes_out() {
                     tracing::error!(%error, waiting = events.len(), "the audit log does not take events and is tried again: they wait in memory, and calls with effects are refused when the queue is full; check the disk of the state directory");
                 }

@@ -76,7 +76,11 @@ impl SpooledAudit {
     /// Brings to the log all that waits, unless another process does; returns how many events that were.
     async fn move_waiting(&self) -> Result<u64, AuditError> {
         if !self.waiting.load(Ordering::Acquire) {
-            return Ok(0);
+            // Another process that shares the file may have left something and be gone.
+            if self.file.is_empty().await? {
+                return Ok(0);
+            }
+            self.waiting.store(true, Ordering::Release);
         }
         let Some(_lock) = self.lock()? else { return Ok(0) };
         let mut moved = 0;

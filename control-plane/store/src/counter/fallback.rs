@@ -23,27 +23,37 @@ pub struct WithFallback {
     away: Mutex<Option<Instant>>,
 }
 
+/// Why a call asks the shared backend.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Asks {
+    /// It answers.
+    AsEver,
+    /// It is away: whether it is back.
+    ToLook,
+}
+
 impl WithFallback {
     pub fn new(shared: Arc<dyn Counters>) -> WithFallback {
         WithFallback { shared, own: MemoryCounters::default(), away: Mutex::default() }
     }
 
-    /// Whether this call is to ask the shared backend.
-    fn asks(&self) -> bool {
+    /// Whether this call is to ask the shared backend, and why.
+    fn asks(&self) -> Option<Asks> {
         let mut away = self.away.lock();
         match *away {
-            None => true,
-            Some(until) if until > Instant::now() => false,
+            None => Some(Asks::AsEver),
+            Some(until) if until > Instant::now() => None,
             Some(_) => {
                 // The others do not wait for this one.
                 *away = Some(Instant::now() + LOOK_EVERY);
-                true
+                Some(Asks::ToLook)
             }
         }
     }
 
-    fn answered(&self) {
-        if self.away.lock().take().is_some() {
+    /// An answer to what was asked before the backend was away says nothing of whether it is back.
+    fn answered(&self, asked: Asks) {
+        if asked == Asks::ToLook && self.away.lock().take().is_some() {
             tracing::info!("limits count for all gateways together again");
         }
     }
@@ -61,10 +71,10 @@ impl WithFallback {
 #[async_trait]
 impl Counters for WithFallback {
     async fn take(&self, tenant: &str, buckets: &[Bucket]) -> Result<Taken, CounterError> {
-        if self.asks() {
+        if let Some(asked) = self.asks() {
             match self.shared.take(tenant, buckets).await {
                 Ok(taken) => {
-                    self.answered();
+                    self.answered(asked);
                     return Ok(taken);
                 }
                 Err(error) => self.failed(&error),
@@ -85,12 +95,18 @@ mod tests {
     struct Shared {
         away: AtomicBool,
         asked: AtomicU32,
+        /// What the bucket `slow` waits for.
+        go: tokio::sync::Notify,
     }
 
     #[async_trait]
     impl Counters for Shared {
-        async fn take(&self, _tenant: &str, _buckets: &[Bucket]) -> Result<Taken, CounterError> {
+        async fn take(&self, _tenant: &str, buckets: &[Bucket]) -> Result<Taken, CounterError> {
             self.asked.fetch_add(1, Ordering::Relaxed);
+            if buckets[0].key == "slow" {
+                self.go.notified().await;
+                return Ok(Taken::Granted { remaining: 55 });
+            }
             match self.away.load(Ordering::Relaxed) {
                 false => Ok(Taken::Granted { remaining: 77 }),
                 true => Err(CounterError("connection refused".into())),
@@ -125,5 +141,22 @@ mod tests {
         for _ in 0..10 {
             assert_eq!(take().await, Taken::Granted { remaining: 77 });
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_late_answer_to_what_was_asked_before_brings_nothing_back() {
+        let shared = Arc::new(Shared::default());
+        let counters = Arc::new(WithFallback::new(shared.clone()));
+        let bucket = |key: &str| [Bucket { key: key.into(), capacity: 2, refill_per_second: 0.001 }];
+        let asking = counters.clone();
+        let slow = tokio::spawn(async move { asking.take("t", &bucket("slow")).await.unwrap() });
+        tokio::task::yield_now().await;
+        shared.away.store(true, Ordering::Relaxed);
+        assert_eq!(counters.take("t", &bucket("k")).await.unwrap(), Taken::Granted { remaining: 1 });
+        shared.go.notify_one();
+        assert_eq!(slow.await.unwrap(), Taken::Granted { remaining: 55 });
+        let asked = shared.asked.load(Ordering::Relaxed);
+        assert_eq!(counters.take("t", &bucket("k")).await.unwrap(), Taken::Granted { remaining: 0 });
+        assert_eq!(shared.asked.load(Ordering::Relaxed), asked, "nobody asks before it is time to look");
     }
 }

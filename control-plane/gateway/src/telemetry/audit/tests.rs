@@ -97,3 +97,20 @@ async fn what_only_reads_may_be_missed_unless_the_log_is_required() {
         assert!(!audit.may_miss(true), "what may have effects");
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn what_a_required_log_refuses_is_not_kept_in_memory() {
+    let log = Arc::new(Broken { required: true, ..Broken::default() });
+    let audit = Audit::new(log.clone(), Counter::default());
+    assert_eq!(audit.record(event()).await, Ok(()), "nobody knows yet");
+    while log.appends.load(Ordering::Acquire) == 0 {
+        tokio::time::sleep(GATHER).await;
+    }
+    tokio::time::sleep(GATHER).await;
+    assert_eq!(audit.record(event()).await, Err(Unrecorded), "though the queue is all but empty");
+    log.repaired.store(true, Ordering::Release);
+    tokio::time::sleep(2 * RETRY_AFTER).await;
+    assert_eq!(audit.record(event()).await, Ok(()));
+    audit.flush().await;
+    assert_eq!(log.taken.load(Ordering::Acquire), 2);
+}

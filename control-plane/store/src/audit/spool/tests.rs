@@ -155,3 +155,17 @@ async fn processes_that_share_the_file_bring_each_event_once() {
     }
     assert_eq!(log.taken(), (0..100).collect::<Vec<i64>>());
 }
+
+#[tokio::test]
+async fn what_a_process_that_is_gone_left_in_a_shared_file_is_brought_by_one_that_was_idle() {
+    let directory = TempDir::new().unwrap();
+    let log = Behind::new(Is::Away);
+    let idle = open(&directory, &log, ROOM).await;
+    let gone = open(&directory, &log, ROOM).await;
+    gone.append(&[event(1)]).await.unwrap();
+    drop(gone);
+    log.becomes(Is::Well);
+    assert_eq!(idle.move_waiting().await.unwrap(), 1);
+    assert_eq!(log.taken(), [1]);
+    assert_eq!(idle.move_waiting().await.unwrap(), 0);
+}
