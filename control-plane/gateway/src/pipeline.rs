@@ -319,7 +319,10 @@ impl Running {
         let has_not_begun = call.ownership.may_be_kept();
         match self.pipeline.active.put(call, &record).await {
             // Another gateway must not take what runs for what has not begun, as the earlier row says it.
-            Err(error) if has_not_begun => Err(Refusal::Internal(error.to_string())),
+            Err(error) if has_not_begun => {
+                tracing::debug!(call = %call.id, trace = %call.trace, %error, "a call that must be kept is refused");
+                Err(ledger::not_begun())
+            }
             Err(error) => {
                 tracing::warn!(call = %call.id, trace = %call.trace, %error, "the store did not say in time that it keeps this call: if this gateway dies, no other one may go on with it, and its outcome will be unknown; check the store's response times");
                 Ok(())

@@ -103,7 +103,11 @@ pub async fn enter(
                 retry_after_ms: FULL_RETRY_MS,
             });
         }
-        claim => claim.map_err(|e| Refusal::Internal(e.to_string()))?,
+        Err(LedgerError::Unavailable(error)) => {
+            tracing::debug!(call = %call.id, trace = %call.trace, %error, "a call whose effect must be remembered is refused");
+            return Err(not_begun());
+        }
+        Ok(claim) => claim,
     };
     let claimed = LedgerClaim { key: hashed.0, hash, mutating };
     match (claim, key) {
@@ -118,6 +122,13 @@ pub async fn enter(
         (Claim::InFlight, IdempotencyKey::Explicit(_)) => Err(Refusal::InFlight),
         (Claim::InFlight, IdempotencyKey::SessionRequest { .. }) => Err(Refusal::DuplicateId),
     }
+}
+
+/// The store does not answer, so that what the call does could not be remembered: it was not begun.
+pub(super) fn not_begun() -> Refusal {
+    Refusal::Upstream(
+        "nothing was done: the store that remembers what calls did does not answer; call again".into(),
+    )
 }
 
 /// Claims a key; one whose holder died is the call's own where a repetition is harmless.
