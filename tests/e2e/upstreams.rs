@@ -92,7 +92,8 @@ async fn reference() -> Result<()> {
     let through = through.with_context(|| format!("through us: {}", stack.asp.tail()))?;
     for (kind, expected) in directly.as_object().context("an object")? {
         let Some(items) = expected.as_object() else {
-            ensure!(through[kind] == *expected, "{kind}: {} is {expected} directly", through[kind]);
+            let found = once(&through[kind]);
+            ensure!(found == once(expected), "{kind}: {found:?} is {expected} directly");
             continue;
         };
         for (name, expected) in items {
@@ -111,6 +112,16 @@ async fn reference() -> Result<()> {
     }
     drop(service);
     stack.stop(&[]).await
+}
+
+/// What was asked, with roots once: this server asks for them by itself too, a while after it has begun, unless a call was
+/// faster.
+fn once(asked: &Value) -> Vec<Value> {
+    let mut all = asked.as_array().cloned().unwrap_or_else(|| vec![asked.clone()]);
+    let first = all.iter().position(|one| one == "roots");
+    let mut place = 0..;
+    all.retain(|one| place.next() == first || one != "roots");
+    all
 }
 
 /// Listed, everything that an upstream says of an item is there as it says it, but that it makes tasks of 2025-11-25, which
