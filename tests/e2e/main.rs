@@ -27,6 +27,7 @@ mod login;
 mod machines;
 mod main_job;
 mod message;
+mod moved_sessions;
 mod on_behalf;
 mod packages;
 mod partition;
@@ -73,11 +74,13 @@ use libtest_mimic::{Arguments, Trial};
 
 use crate::trial::Shared;
 
-/// Every module with tests, in this order.
+/// Every module with tests, in this order: what waits for minutes begins first.
 const MODULES: &[fn(&Shared) -> Vec<Trial>] = &[
     partition::trials,
-    local_replies::trials,
+    stalled::trials,
     login::trials,
+    silent::trials,
+    local_replies::trials,
     istio::trials,
     stores::trials,
     admin_api::trials,
@@ -120,13 +123,12 @@ const MODULES: &[fn(&Shared) -> Vec<Trial>] = &[
     on_behalf::trials,
     policy::trials,
     postgres::trials,
+    moved_sessions::trials,
     redis::trials,
     freeze::trials,
     replicas::trials,
     resume::trials,
     runtimes::trials,
-    silent::trials,
-    stalled::trials,
     peers::trials,
     client_certificates::trials,
     public_name::trials,
@@ -136,7 +138,10 @@ const MODULES: &[fn(&Shared) -> Vec<Trial>] = &[
 ];
 
 fn main() -> ExitCode {
-    let arguments = Arguments::from_args();
+    let mut arguments = Arguments::from_args();
+    // A test waits a third of its time for its processes.
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    arguments.test_threads.get_or_insert(cores + 1);
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     let record = recorder::start_recording().expect("a recorder");
     let shared = Shared::new(runtime.handle().clone());

@@ -13,9 +13,11 @@ use asp_proto::snapshot::GatewaySnapshot;
 use asp_snapshot::Snapshot;
 use asp_store::audit::{AuditLog, MemoryAudit};
 use asp_store::blobs::{Blobs, MemoryBlobs};
+use asp_store::bus::Bus;
 use asp_store::counter::{Counters, MemoryCounters};
 use asp_store::ledger::{Ledger, MemoryLedger};
-use asp_store::records::{CallRecords, MemoryRecords};
+use asp_store::records::{CallRecords, MemoryRecords, OwnerId};
+use asp_store::sessions::SessionDirectory;
 use parking_lot::Mutex;
 use secrecy::{ExposeSecret, SecretSlice};
 use tokio::sync::watch;
@@ -42,7 +44,7 @@ use crate::pipeline::limits::Limiter;
 use crate::pipeline::listings::Listings;
 use crate::pipeline::running::RunningCalls;
 use crate::seal::{SealError, Sealer};
-use crate::sessions::Sessions;
+use crate::sessions::{Replicas, Sessions};
 use crate::subscriptions::{self, Subscriptions};
 use crate::telemetry::audit::Audit;
 use crate::telemetry::metrics::Metrics;
@@ -111,6 +113,15 @@ pub struct Stores {
     pub blobs: Arc<dyn Blobs>,
     /// What is left of limits.
     pub counters: Arc<dyn Counters>,
+    /// What gateways tell each other of sessions, where there are several.
+    pub shared: Option<Shared>,
+}
+
+/// What several gateways share of sessions.
+#[derive(Clone)]
+pub struct Shared {
+    pub directory: Arc<dyn SessionDirectory>,
+    pub bus: Arc<dyn Bus>,
 }
 
 impl Stores {
@@ -122,6 +133,7 @@ impl Stores {
             active: Arc::new(MemoryRecords::default()),
             blobs: Arc::new(MemoryBlobs::default()),
             counters: Arc::new(MemoryCounters::default()),
+            shared: None,
         }
     }
 }
@@ -204,7 +216,7 @@ impl Gateway {
         let _ = pipeline.listener.set(listener);
         Ok(Arc::new(Gateway {
             config: Settings { public_url: config.public_url, dev: config.dev, registry: config.registry },
-            sessions: Sessions::new(sealer.clone()),
+            sessions: sessions(config.stores.shared, &sealer, pipeline.active.owner()),
             subscriptions,
             minter,
             runtimes,
@@ -347,6 +359,11 @@ impl Gateway {
 
 fn authorizer(minter: &Arc<Minter>, issuers: &Issuers, told: Told) -> Authorizer {
     Authorizer::new(minter.clone(), issuers.credentials.clone(), issuers.exchanges.clone(), told)
+}
+
+fn sessions(shared: Option<Shared>, sealer: &Arc<Sealer>, this: OwnerId) -> Sessions {
+    let replicas = shared.map(|shared| Replicas::new(shared.directory, shared.bus, this));
+    Sessions::new(sealer.clone(), replicas)
 }
 
 /// The rows are of the same run as the keys that are published beside its lease.

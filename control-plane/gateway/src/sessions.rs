@@ -1,28 +1,36 @@
 //! Legacy MCP sessions: sealed ids that any replica can open, and what the owner keeps about them.
 //!
-//! `Mcp-Session-Id = v1.<K, 16 hex>.<sealed {sid, iat, revision, abilities}>`, sealed with K, the server and
+//! `Mcp-Session-Id = v1.<K, 16 hex>.<sealed {sid, iat, revision, abilities, gateway}>`, sealed with K, the server and
 //! the principal as associated data (ADR 2). Keeps true: a session is used only by the principal and on
 //! the server it was made for, and never proves who the caller is; a deleted one stays deleted for its whole
 //! life; the table is bounded, and a session that fell out of it is rebuilt from its id (I-3); one user can push out
-//! none but their own, one org none but its own; who has no room left to end a session is told so.
+//! none but their own, one org none but its own; who has no room left to end a session is told so. Where gateways share a
+//! directory, one that does not know a session asks there whether it has ended; without an answer it takes it as its id
+//! says it is.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use asp_edge::{Caller, Reason};
 use asp_snapshot::mcp_revision::Revision;
+use asp_store::records::OwnerId;
+use asp_store::sessions::{Entry, Open};
 use parking_lot::Mutex;
+use serde_json::value::RawValue;
 
 use crate::call::ClientAbilities;
+use crate::call::event::LogLevel;
 use crate::call::principal::principal;
 use crate::clock::unix_seconds;
 use crate::digest;
 use crate::seal::{Purpose, SealError, Sealer};
 use crate::shares::{Bounds, Owner, Share, Shares};
 
+pub mod replicas;
 pub mod session;
 
-pub use session::{Profile, Session};
+pub use replicas::{Replicas, Told, Untold};
+pub use session::{Made, Profile, Session};
 
 /// Most sessions one replica keeps, and most deleted ids it remembers: of all, of one org, and of one user, whatever
 /// their clients are called.
@@ -45,6 +53,8 @@ pub struct Minted {
 pub struct Sessions {
     sealer: Arc<Sealer>,
     table: Mutex<Table>,
+    /// The other gateways, where this one is not alone.
+    replicas: Option<Replicas>,
 }
 
 struct Table {
@@ -56,14 +66,18 @@ struct Table {
 /// The plaintext of a session id.
 struct Sealed {
     sid: [u8; 16],
-    issued_at: u64,
+    made: Made,
     profile: Profile,
 }
 
 impl Sessions {
-    pub fn new(sealer: Arc<Sealer>) -> Sessions {
+    pub fn new(sealer: Arc<Sealer>, replicas: Option<Replicas>) -> Sessions {
         let table = Table { kept: Shares::new(BOUNDS), deleted: Shares::new(BOUNDS) };
-        Sessions { sealer, table: Mutex::new(table) }
+        Sessions { sealer, table: Mutex::new(table), replicas }
+    }
+
+    pub fn replicas(&self) -> Option<&Replicas> {
+        self.replicas.as_ref()
     }
 
     /// Makes a session. `hint` is the affinity key the edge chose; without a well-formed one a key is drawn.
@@ -79,42 +93,106 @@ impl Sessions {
             None => format!("{:016x}", rand::random::<u64>()),
         };
         let sid: [u8; 16] = rand::random();
-        let sealed = Sealed { sid, issued_at: unix_seconds(), profile };
+        let made = Made { at: unix_seconds(), by: self.replicas.as_ref().map(|replicas| replicas.this) };
+        let sealed = Sealed { sid, made, profile };
         let context = context(&affinity, server, caller);
         let token =
             format!("v1.{affinity}.{}", self.sealer.seal(Purpose::Session, &context, &sealed.encode())?);
-        self.table.lock().kept.replace(sid, owner(caller), Arc::new(Session::kept(sid, profile)));
+        self.table.lock().kept.replace(sid, owner(caller), Arc::new(sealed.session()));
         Ok(Minted { token, affinity })
     }
 
     /// The session a request names; unknown, deleted, expired and foreign ones are indistinguishable.
-    pub fn find(&self, token: &str, server: &str, caller: &Caller) -> Result<Arc<Session>, Reason> {
+    pub async fn find(&self, token: &str, server: &str, caller: &Caller) -> Result<Arc<Session>, Reason> {
         let sealed = self.open(token, server, caller).ok_or(Reason::SessionUnknown)?;
+        if let Some(session) = self.known(&sealed.sid)? {
+            return Ok(session);
+        }
+        // Made by another replica, or fallen out of the table.
+        let entry = match &self.replicas {
+            Some(replicas) => replicas.enter(sealed.sid, left(sealed.made)).await,
+            None => None,
+        };
+        // Another request of the session may have been faster.
         let mut table = self.table.lock();
+        let known = match entry {
+            Some(Entry::Ended) => {
+                table.deleted.add(sealed.sid, owner(caller), ());
+                return Err(Reason::SessionUnknown);
+            }
+            Some(Entry::Open(known)) => known,
+            None => Open::default(),
+        };
         if table.deleted.contains(&sealed.sid) {
             return Err(Reason::SessionUnknown);
         }
         if let Some(session) = table.kept.touch(&sealed.sid) {
             return Ok(session.clone());
         }
-        // Made by another replica, or fallen out of the table.
-        let session = Arc::new(Session::kept(sealed.sid, sealed.profile));
+        let session = Arc::new(sealed.session());
+        if let Some(level) = known.log_level.and_then(|level| LogLevel::ALL.get(usize::from(level))) {
+            session.set_log_level(*level);
+        }
         table.kept.replace(sealed.sid, owner(caller), session.clone());
         Ok(session)
     }
 
+    /// A session that is kept here, whosever it is; an error where it has ended.
+    fn known(&self, sid: &[u8; 16]) -> Result<Option<Arc<Session>>, Reason> {
+        let mut table = self.table.lock();
+        if table.deleted.contains(sid) {
+            return Err(Reason::SessionUnknown);
+        }
+        Ok(table.kept.touch(sid).cloned())
+    }
+
+    /// A session that another gateway says something of, which has looked whose it is.
+    pub(crate) fn told_of(&self, sid: &[u8; 16]) -> Option<Arc<Session>> {
+        self.known(sid).ok().flatten()
+    }
+
+    /// Sets the level of log messages of a session, wherever it goes on.
+    pub async fn set_log_level(&self, session: &Session, level: LogLevel) {
+        session.set_log_level(level);
+        if let (Some(replicas), true) = (&self.replicas, session.is_kept()) {
+            replicas.set_log_level(session.sid(), level, left(session.made())).await;
+        }
+    }
+
     /// Ends a session and cancels what runs in it. Refused as limited where its user or org has ended so many that this
     /// one could not be remembered, and would come back to life.
-    pub fn delete(&self, token: &str, server: &str, caller: &Caller) -> Result<(), Reason> {
-        let session = self.find(token, server, caller)?;
-        let mut table = self.table.lock();
+    pub async fn delete(&self, token: &str, server: &str, caller: &Caller) -> Result<(), Reason> {
+        let session = self.find(token, server, caller).await?;
         let sid = session.sid();
-        if !table.deleted.add(sid, owner(caller), ()) {
-            return Err(Reason::RateLimited);
+        {
+            let mut table = self.table.lock();
+            if !table.deleted.add(sid, owner(caller), ()) {
+                return Err(Reason::RateLimited);
+            }
+            table.kept.remove(&sid);
         }
-        table.kept.remove(&sid);
         session.cancel_all();
+        if let Some(replicas) = &self.replicas {
+            replicas.end(&session, left(session.made())).await;
+        }
         Ok(())
+    }
+
+    /// Passes a client's message that is of nothing here on to the other gateways that have its session.
+    pub async fn pass_on(&self, session: &Session, message: Box<RawValue>) -> Result<(), Untold> {
+        match &self.replicas {
+            Some(replicas) if session.is_kept() => {
+                replicas.pass_on(session, left(session.made()), message).await
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Its client has ended a session at another gateway: what runs in it here is cancelled. `None` where it is not here.
+    pub(crate) fn ended_elsewhere(&self, sid: &[u8; 16]) -> Option<Arc<Session>> {
+        let session = self.table.lock().kept.remove(sid)?;
+        session.cancel_all();
+        Some(session)
     }
 
     /// How many sessions this replica keeps.
@@ -140,34 +218,49 @@ impl Sessions {
         }
         let plain = self.sealer.open(Purpose::Session, &context(affinity, server, caller), sealed)?;
         let sealed = Sealed::decode(&plain)?;
-        (unix_seconds() < sealed.issued_at.saturating_add(MAX_LIFE.as_secs())).then_some(sealed)
+        (unix_seconds() < sealed.made.at.saturating_add(MAX_LIFE.as_secs())).then_some(sealed)
     }
 }
 
 impl Sealed {
+    fn session(&self) -> Session {
+        Session::kept(self.sid, self.profile, self.made)
+    }
+
     fn encode(&self) -> Vec<u8> {
         let revision = Revision::ALL.iter().position(|revision| *revision == self.profile.revision);
         let abilities = self.profile.abilities;
         let mut plain = self.sid.to_vec();
-        plain.extend(self.issued_at.to_be_bytes());
+        plain.extend(self.made.at.to_be_bytes());
         plain.push(revision.unwrap_or_default() as u8);
         plain.push(abilities.flags().iter().rev().fold(0, |byte, bit| byte << 1 | u8::from(*bit)));
+        plain.extend(self.made.by.iter().flat_map(|gateway| gateway.0));
         plain
     }
 
     fn decode(plain: &[u8]) -> Option<Sealed> {
         let (sid, rest) = plain.split_at_checked(16)?;
         let (issued_at, rest) = rest.split_at_checked(8)?;
-        let [revision, abilities] = rest else { return None };
+        let [revision, abilities, gateway @ ..] = rest else { return None };
+        // One gateway by itself names none.
+        let by = match gateway {
+            [] => None,
+            gateway => Some(OwnerId(gateway.try_into().ok()?)),
+        };
         Some(Sealed {
             sid: sid.try_into().ok()?,
-            issued_at: u64::from_be_bytes(issued_at.try_into().ok()?),
+            made: Made { at: u64::from_be_bytes(issued_at.try_into().ok()?), by },
             profile: Profile {
                 revision: *Revision::ALL.get(usize::from(*revision))?,
                 abilities: ClientAbilities::of_flags(std::array::from_fn(|bit| abilities >> bit & 1 != 0)),
             },
         })
     }
+}
+
+/// For how much longer the id of a session could be used.
+fn left(made: Made) -> Duration {
+    MAX_LIFE.saturating_sub(Duration::from_secs(unix_seconds().saturating_sub(made.at)))
 }
 
 /// Whose share of the tables a session takes: the client is left out, because a user can register any number of them.

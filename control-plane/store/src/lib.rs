@@ -3,6 +3,7 @@
 pub mod archive;
 pub mod audit;
 pub mod blobs;
+pub mod bus;
 pub mod calls;
 mod clock;
 mod columns;
@@ -17,3 +18,4 @@ pub mod published_keys;
 pub mod records;
 #[cfg(feature = "redis")]
 pub mod redis;
+pub mod sessions;

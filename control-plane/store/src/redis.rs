@@ -4,16 +4,22 @@
 //! security or money (I-6). Keeps true: opening waits for nobody, so that a gateway starts while Redis is away; whoever asks
 //! gets an answer or an error within [`ANSWER_WITHIN`]; an error never says a password.
 
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use redis::aio::{ConnectionManager, ConnectionManagerConfig};
 use redis::cluster::{ClusterClient, ClusterConfig};
 use redis::cluster_async::ClusterConnection;
-use redis::{Client, FromRedisValue, ScriptInvocation};
+use redis::{Client, Cmd, FromRedisValue, RedisResult, ScriptInvocation};
 
+mod bus;
 mod counters;
+mod sessions;
 
+pub use bus::RedisBus;
 pub use counters::RedisCounters;
+pub use sessions::RedisDirectory;
 
 /// The longest that a call waits for Redis, which answers within a millisecond or two where it is well. What waits longer
 /// costs its caller more than what Redis would have said is worth.
@@ -22,6 +28,8 @@ pub const ANSWER_WITHIN: Duration = Duration::from_millis(250);
 const CONNECT_WITHIN: Duration = Duration::from_secs(1);
 /// Between attempts to connect, at most.
 const RECONNECT_EVERY: Duration = Duration::from_millis(500);
+/// Longer than its client tries by itself.
+const REPLACED_AFTER: Duration = Duration::from_secs(4);
 /// Between the scheme of one server and the addresses of a Cluster.
 const CLUSTER: &str = "+cluster";
 
@@ -29,12 +37,59 @@ const CLUSTER: &str = "+cluster";
 #[derive(Clone)]
 pub struct Redis {
     link: Link,
+    /// The server, or some nodes of the Cluster, for connections that wait.
+    nodes: Arc<[Client]>,
 }
 
 #[derive(Clone)]
 enum Link {
-    One(ConnectionManager),
+    One(Arc<One>),
     Cluster(ClusterConnection),
+}
+
+/// One server. Keeps true: a connection that gives no answer for [`REPLACED_AFTER`] is made anew, whatever the reason: its
+/// client gives up by itself where it is not let in, and stays with a server that is gone or has become a replica.
+struct One {
+    client: Client,
+    manager: Mutex<ConnectionManager>,
+    failing_since: Mutex<Option<Instant>>,
+}
+
+impl One {
+    fn new(client: Client) -> RedisResult<One> {
+        let manager = Mutex::new(One::connect(&client)?);
+        Ok(One { client, manager, failing_since: Mutex::default() })
+    }
+
+    /// Nothing is asked yet.
+    fn connect(client: &Client) -> RedisResult<ConnectionManager> {
+        let config = ConnectionManagerConfig::new()
+            .set_connection_timeout(Some(CONNECT_WITHIN))
+            .set_response_timeout(Some(ANSWER_WITHIN))
+            .set_max_delay(RECONNECT_EVERY);
+        ConnectionManager::new_lazy_with_config(client.clone(), config)
+    }
+
+    fn manager(&self) -> ConnectionManager {
+        self.manager.lock().clone()
+    }
+
+    /// Notes whether there was an answer.
+    fn noted(&self, answered: bool) {
+        let mut since = self.failing_since.lock();
+        match *since {
+            _ if answered => *since = None,
+            None => *since = Some(Instant::now()),
+            Some(at) if at.elapsed() >= REPLACED_AFTER => {
+                // It could be made before, and nothing is asked.
+                if let Ok(fresh) = One::connect(&self.client) {
+                    *self.manager.lock() = fresh;
+                }
+                *since = None;
+            }
+            Some(_) => {}
+        }
+    }
 }
 
 /// Why there is no such Redis. Says nothing of the URL, which may hold a password.
@@ -69,34 +124,46 @@ pub fn check(url: &str) -> Result<(), BadUrl> {
 impl Redis {
     /// Needs a running tokio runtime. Nothing is asked yet.
     pub fn open(url: &str) -> Result<Redis, BadUrl> {
-        let link = match cluster(url)? {
-            Some(client) => {
-                Link::Cluster(client.get_pending_async_connection_with_config(ClusterConfig::new()))
+        let (link, nodes) = match cluster(url)? {
+            Some((client, nodes)) => {
+                (Link::Cluster(client.get_pending_async_connection_with_config(ClusterConfig::new())), nodes)
             }
             None => {
-                let config = ConnectionManagerConfig::new()
-                    .set_connection_timeout(Some(CONNECT_WITHIN))
-                    .set_response_timeout(Some(ANSWER_WITHIN))
-                    .set_max_delay(RECONNECT_EVERY);
-                let manager = ConnectionManager::new_lazy_with_config(server(url)?, config);
-                Link::One(manager.map_err(|error| BadUrl::Client(error.to_string()))?)
+                let client = server(url)?;
+                let one = One::new(client.clone()).map_err(|error| BadUrl::Client(error.to_string()))?;
+                (Link::One(Arc::new(one)), vec![client])
             }
         };
-        Ok(Redis { link })
+        Ok(Redis { link, nodes: nodes.into() })
+    }
+
+    /// Asks what is of no tenant, or of one key.
+    async fn ask<T: FromRedisValue>(&self, command: &Cmd) -> Result<T, Fault> {
+        match &self.link {
+            Link::One(one) => one_answer(one, command.query_async(&mut one.manager())).await,
+            Link::Cluster(connection) => in_time(command.query_async(&mut connection.clone())).await,
+        }
     }
 
     /// Runs a script, all of whose keys are of one tenant.
     async fn run<T: FromRedisValue>(&self, invocation: &ScriptInvocation<'_>) -> Result<T, Fault> {
-        let answer = async {
-            match &self.link {
-                Link::One(manager) => invocation.invoke_async(&mut manager.clone()).await,
-                Link::Cluster(connection) => invocation.invoke_async(&mut connection.clone()).await,
-            }
-        };
-        match tokio::time::timeout(ANSWER_WITHIN, answer).await {
-            Ok(answer) => Ok(answer?),
-            Err(_) => Err(Fault::Silent),
+        match &self.link {
+            Link::One(one) => one_answer(one, invocation.invoke_async(&mut one.manager())).await,
+            Link::Cluster(connection) => in_time(invocation.invoke_async(&mut connection.clone())).await,
         }
+    }
+}
+
+async fn one_answer<T>(one: &One, answer: impl Future<Output = RedisResult<T>>) -> Result<T, Fault> {
+    let answer = in_time(answer).await;
+    one.noted(answer.is_ok());
+    answer
+}
+
+async fn in_time<T>(answer: impl Future<Output = RedisResult<T>>) -> Result<T, Fault> {
+    match tokio::time::timeout(ANSWER_WITHIN, answer).await {
+        Ok(answer) => Ok(answer?),
+        Err(_) => Err(Fault::Silent),
     }
 }
 
@@ -106,7 +173,8 @@ fn server(url: &str) -> Result<Client, BadUrl> {
 }
 
 /// The client of a Cluster, where the URL names one: credentials for all nodes, and the addresses of some of them.
-fn cluster(url: &str) -> Result<Option<ClusterClient>, BadUrl> {
+/// Their clients are beside it.
+fn cluster(url: &str) -> Result<Option<(ClusterClient, Vec<Client>)>, BadUrl> {
     let (scheme, rest) = url.split_once("://").ok_or(BadUrl::Form)?;
     let Some(scheme) = scheme.strip_suffix(CLUSTER) else { return Ok(None) };
     if !matches!(scheme, "redis" | "rediss") {
@@ -118,12 +186,12 @@ fn cluster(url: &str) -> Result<Option<ClusterClient>, BadUrl> {
     };
     let nodes = addresses.trim_end_matches('/').split(',');
     let nodes: Vec<String> = nodes.map(|address| format!("{scheme}://{credentials}{address}")).collect();
-    if nodes.iter().any(|node| Client::open(node.as_str()).is_err()) {
-        return Err(BadUrl::Form);
-    }
+    let clients: Result<Vec<Client>, _> = nodes.iter().map(|node| Client::open(node.as_str())).collect();
+    let clients = clients.map_err(|_| BadUrl::Form)?;
     let client =
         ClusterClient::builder(nodes).connection_timeout(CONNECT_WITHIN).response_timeout(ANSWER_WITHIN);
-    client.build().map(Some).map_err(|error| BadUrl::Client(error.to_string()))
+    let client = client.build().map_err(|error| BadUrl::Client(error.to_string()))?;
+    Ok(Some((client, clients)))
 }
 
 #[cfg(test)]

@@ -8,8 +8,12 @@ use std::time::Duration;
 
 use asp_e2e::stores::Redis as Server;
 use asp_e2e::wait;
+use asp_store::bus::{self, Bus};
 use asp_store::counter::{self, Bucket, Counters, Taken, WithFallback};
-use asp_store::redis::{ANSWER_WITHIN, Redis, RedisCounters};
+use asp_store::records::OwnerId;
+use asp_store::redis::{ANSWER_WITHIN, Redis, RedisBus, RedisCounters, RedisDirectory};
+use asp_store::sessions;
+use bytes::Bytes;
 use tokio::time::Instant;
 
 /// One gateway's counters.
@@ -112,4 +116,56 @@ async fn a_gateway_starts_while_redis_is_away() {
     assert!(error.to_string().contains("Redis"), "{error}");
     let counters = WithFallback::new(Arc::new(counters));
     assert_eq!(take(&counters, bucket("k", 1, 1e-6)).await, Taken::Granted { remaining: 0 });
+}
+
+#[tokio::test]
+async fn the_directory_of_sessions_and_the_bus_do_what_every_backend_must() {
+    for server in [Server::start().await.unwrap(), Server::start_cluster().await.unwrap()] {
+        let redis = Redis::open(&server.url()).unwrap();
+        sessions::suite::run(&RedisDirectory::new(redis.clone())).await;
+        bus::suite::run(&RedisBus::new(redis)).await;
+    }
+}
+
+#[tokio::test]
+async fn a_gateway_listens_again_when_redis_is_back() {
+    let mut server = Server::start().await.unwrap();
+    let bus = RedisBus::new(Redis::open(&server.url()).unwrap());
+    let gateway = OwnerId([1; 16]);
+    let mut heard = bus::suite::listening(&bus, gateway).await;
+    server.process.stop().await.unwrap();
+    assert!(bus.tell(gateway, Bytes::from_static(b"lost")).await.is_err());
+    server.start_again().await.unwrap();
+    let again = async {
+        loop {
+            // Refused, or lost, until it is back.
+            let _ = bus.tell(gateway, Bytes::from_static(b"again")).await;
+            let heard = tokio::time::timeout(Duration::from_millis(50), bus::suite::next(&mut heard)).await;
+            if let Ok(message) = heard {
+                return message;
+            }
+        }
+    };
+    assert_eq!(tokio::time::timeout(wait::CONVERGE, again).await.unwrap(), "again");
+}
+
+/// Its client gives up by itself where it is not let in, as when passwords change here and there one after the other.
+#[tokio::test]
+async fn a_redis_that_let_nobody_in_for_a_while_is_used_again() {
+    let server = Server::start().await.unwrap();
+    let counters = counters(&server);
+    take(&counters, bucket("k", 9, 1.0)).await;
+    server.ask("ACL SETUSER admin on nopass ~* &* +@all").await.unwrap();
+    server.ask("ACL SETUSER default resetpass >secret").await.unwrap();
+    server.ask("AUTH admin any\r\nCLIENT KILL TYPE normal").await.unwrap();
+    let refused = wait::until("it lets nobody in, and its client gives up", wait::CONVERGE, || async {
+        let refused = counters.take("acme", &[bucket("k", 9, 1.0)]).await.err()?;
+        refused.to_string().to_lowercase().contains("auth").then_some(())
+    });
+    refused.await.unwrap();
+    server.ask("AUTH admin any\r\nACL SETUSER default nopass").await.unwrap();
+    let again = wait::until("it is used again", wait::CONVERGE, || async {
+        counters.take("acme", &[bucket("k", 9, 1.0)]).await.ok()
+    });
+    again.await.unwrap();
 }

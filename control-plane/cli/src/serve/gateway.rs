@@ -38,6 +38,7 @@ pub(super) async fn start(
 ) -> anyhow::Result<Arc<Gateway>> {
     let calls = calls.context("a gateway has a store of calls")?;
     let settings = &process.settings;
+    let (counters, shared) = shared::open(settings.gateway.redis.as_ref())?;
     let gateway = Gateway::new(asp_gateway::gateway::Config {
         seal_keys: seal_keys(settings)?,
         token_keys: process.token_keys.clone().context("a gateway has a token key")?,
@@ -49,7 +50,8 @@ pub(super) async fn start(
             audit: calls.audit(),
             active: calls.records(),
             blobs: open_artifacts(settings).await?,
-            counters: shared::counters(settings.gateway.redis.as_ref())?,
+            counters,
+            shared,
         },
         runtimes: runtimes::open(process)?,
         delegates: delegates(settings),
@@ -70,6 +72,7 @@ pub(super) async fn start(
     let keep = Gateway::keep_calls(Arc::downgrade(&gateway));
     let signing = Gateway::keep_token_keys(Arc::downgrade(&gateway));
     let taking = Gateway::take_over_calls(Arc::downgrade(&gateway));
+    let hearing = asp_gateway::faces::mcp::elsewhere::hear(Arc::downgrade(&gateway));
     let over = process.stop.clone();
     let leaving = Arc::clone(&gateway);
     process.tasks.spawn(async move {
@@ -77,6 +80,8 @@ pub(super) async fn start(
         // Listeners drain once the streams that wait for changes have ended.
         leaving.subscriptions.end_all();
     });
+    let background = process.stop_background.clone();
+    process.tasks.spawn(async move { background.run_until_cancelled_owned(hearing).await });
     let stop = process.stop_background.clone();
     let ending = Arc::clone(&gateway);
     process.tasks.spawn(async move {

@@ -2,28 +2,32 @@
 
 use std::sync::Arc;
 
+use asp_gateway::gateway::Shared;
 use asp_platform::secret::Secret;
 use asp_store::counter::{Counters, MemoryCounters};
 
-/// What is left of limits.
-pub(super) fn counters(redis: Option<&Secret>) -> anyhow::Result<Arc<dyn Counters>> {
+/// What is left of limits, and what gateways tell each other of sessions, where there may be several.
+pub(super) fn open(redis: Option<&Secret>) -> anyhow::Result<(Arc<dyn Counters>, Option<Shared>)> {
     match redis {
-        None => Ok(Arc::new(MemoryCounters::default())),
+        None => Ok((Arc::new(MemoryCounters::default()), None)),
         Some(url) => in_redis(url),
     }
 }
 
 #[cfg(feature = "cluster")]
-fn in_redis(url: &Secret) -> anyhow::Result<Arc<dyn Counters>> {
+fn in_redis(url: &Secret) -> anyhow::Result<(Arc<dyn Counters>, Option<Shared>)> {
     use anyhow::Context;
     use asp_store::counter::WithFallback;
-    use asp_store::redis::{Redis, RedisCounters};
+    use asp_store::redis::{Redis, RedisBus, RedisCounters, RedisDirectory};
 
     let redis = Redis::open(url.expose()).context("open the Redis that ASP_REDIS_URL names")?;
-    Ok(Arc::new(WithFallback::new(Arc::new(RedisCounters::new(redis)))))
+    let counters = WithFallback::new(Arc::new(RedisCounters::new(redis.clone())));
+    let directory = Arc::new(RedisDirectory::new(redis.clone()));
+    let shared = Shared { directory, bus: Arc::new(RedisBus::new(redis)) };
+    Ok((Arc::new(counters), Some(shared)))
 }
 
 #[cfg(not(feature = "cluster"))]
-fn in_redis(_url: &Secret) -> anyhow::Result<Arc<dyn Counters>> {
+fn in_redis(_url: &Secret) -> anyhow::Result<(Arc<dyn Counters>, Option<Shared>)> {
     anyhow::bail!("ASP_REDIS_URL is for programs that were built with the feature `cluster`")
 }

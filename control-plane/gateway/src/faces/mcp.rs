@@ -14,6 +14,7 @@ use crate::faces::FaceRequest;
 pub mod codec;
 mod completion;
 mod context;
+pub mod elsewhere;
 mod events;
 mod lacking;
 mod legacy;
@@ -35,7 +36,7 @@ use codec::{Failure, RpcResponse};
 pub async fn serve(request: FaceRequest) -> Response {
     match request.method {
         Method::POST => post(request).await,
-        Method::DELETE => legacy::delete(&request),
+        Method::DELETE => legacy::delete(&request).await,
         // Of legacy sessions alone: 2026-07-28 has `subscriptions/listen` instead.
         Method::GET if !is_modern(&request, None) => legacy::listen(&request).await,
         _ => codec::method_not_allowed(legacy::methods(&request)),

@@ -6,6 +6,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 
 use asp_snapshot::mcp_revision::Revision;
+use asp_store::records::OwnerId;
 use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
@@ -27,9 +28,19 @@ pub struct Profile {
     pub abilities: ClientAbilities,
 }
 
+/// When and where a session was made.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Made {
+    /// Unix seconds.
+    pub at: u64,
+    /// The gateway, where there are several.
+    pub by: Option<OwnerId>,
+}
+
 /// A session on its owner.
 pub struct Session {
     sid: Option<[u8; 16]>,
+    made: Made,
     pub profile: Profile,
     state: Mutex<State>,
 }
@@ -78,13 +89,13 @@ impl Drop for Following {
 
 impl Session {
     /// A session that lasts beyond its request.
-    pub fn kept(sid: [u8; 16], profile: Profile) -> Session {
-        Session { sid: Some(sid), profile, state: Mutex::default() }
+    pub fn kept(sid: [u8; 16], profile: Profile, made: Made) -> Session {
+        Session { sid: Some(sid), made, profile, state: Mutex::default() }
     }
 
     /// A request without a session is a session of its own.
     pub fn ephemeral(profile: Profile) -> Session {
-        Session { sid: None, profile, state: Mutex::default() }
+        Session { sid: None, made: Made::default(), profile, state: Mutex::default() }
     }
 
     pub fn is_kept(&self) -> bool {
@@ -94,6 +105,10 @@ impl Session {
     /// Of a session that is kept; zeros otherwise.
     pub(crate) fn sid(&self) -> [u8; 16] {
         self.sid.unwrap_or_default()
+    }
+
+    pub(super) fn made(&self) -> Made {
+        self.made
     }
 
     /// The session's name in ledger keys and audit; empty when it is not kept.

@@ -1,7 +1,20 @@
+use asp_store::bus::MemoryBus;
+use asp_store::sessions::MemoryDirectory;
+use futures::{FutureExt, StreamExt};
+
 use super::*;
 
 fn sessions() -> Sessions {
-    Sessions::new(Arc::new(Sealer::new(&[7; 32], None).unwrap()))
+    Sessions::new(Arc::new(Sealer::new(&[7; 32], None).unwrap()), None)
+}
+
+/// Of a gateway that is alone, which waits for nothing.
+fn find(sessions: &Sessions, token: &str, server: &str, caller: &Caller) -> Result<Arc<Session>, Reason> {
+    sessions.find(token, server, caller).now_or_never().unwrap()
+}
+
+fn delete(sessions: &Sessions, token: &str, server: &str, caller: &Caller) -> Result<(), Reason> {
+    sessions.delete(token, server, caller).now_or_never().unwrap()
 }
 
 fn caller(user: &str) -> Caller {
@@ -47,12 +60,12 @@ fn the_id_carries_the_edges_key_and_is_visible_ascii() {
 #[test]
 fn another_replica_opens_the_session_with_what_was_negotiated() {
     let sealer = Arc::new(Sealer::new(&[7; 32], None).unwrap());
-    let first = Sessions::new(sealer.clone());
-    let second = Sessions::new(sealer);
+    let first = Sessions::new(sealer.clone(), None);
+    let second = Sessions::new(sealer, None);
     let minted = first.create(None, "demo", &caller("alice"), profile()).unwrap();
-    let session = second.find(&minted.token, "demo", &caller("alice")).unwrap();
+    let session = find(&second, &minted.token, "demo", &caller("alice")).unwrap();
     assert_eq!(session.profile, profile());
-    assert_eq!(session.key(), first.find(&minted.token, "demo", &caller("alice")).unwrap().key());
+    assert_eq!(session.key(), find(&first, &minted.token, "demo", &caller("alice")).unwrap().key());
 }
 
 #[test]
@@ -74,7 +87,7 @@ fn a_session_of_another_user_or_server_or_an_altered_one_is_unknown() {
     ];
     for (token, server, user) in rows {
         assert_eq!(
-            sessions.find(token, server, &caller(user)).err(),
+            find(&sessions, token, server, &caller(user)).err(),
             Some(Reason::SessionUnknown),
             "{token}"
         );
@@ -86,17 +99,17 @@ fn a_refreshed_token_of_the_same_principal_finds_its_session() {
     let sessions = sessions();
     let token = sessions.create(None, "demo", &caller("alice"), profile()).unwrap().token;
     let refreshed = Caller { wcit: "t2".into(), issued_at: 9, ..caller("alice") };
-    assert!(sessions.find(&token, "demo", &refreshed).is_ok());
+    assert!(find(&sessions, &token, "demo", &refreshed).is_ok());
 }
 
 #[test]
 fn a_deleted_session_stays_deleted_and_only_its_owner_deletes_it() {
     let sessions = sessions();
     let token = sessions.create(None, "demo", &caller("alice"), profile()).unwrap().token;
-    assert_eq!(sessions.delete(&token, "demo", &caller("bob")), Err(Reason::SessionUnknown));
-    assert_eq!(sessions.delete(&token, "demo", &caller("alice")), Ok(()));
-    assert_eq!(sessions.find(&token, "demo", &caller("alice")).err(), Some(Reason::SessionUnknown));
-    assert_eq!(sessions.delete(&token, "demo", &caller("alice")), Err(Reason::SessionUnknown));
+    assert_eq!(delete(&sessions, &token, "demo", &caller("bob")), Err(Reason::SessionUnknown));
+    assert_eq!(delete(&sessions, &token, "demo", &caller("alice")), Ok(()));
+    assert_eq!(find(&sessions, &token, "demo", &caller("alice")).err(), Some(Reason::SessionUnknown));
+    assert_eq!(delete(&sessions, &token, "demo", &caller("alice")), Err(Reason::SessionUnknown));
     assert_eq!(sessions.len(), 0);
 }
 
@@ -105,7 +118,7 @@ fn the_same_names_from_another_issuer_are_another_principal() {
     let sessions = sessions();
     let token = sessions.create(None, "demo", &caller("alice"), profile()).unwrap().token;
     let twin = Caller { issuer: "twin".into(), ..caller("alice") };
-    assert_eq!(sessions.find(&token, "demo", &twin).err(), Some(Reason::SessionUnknown));
+    assert_eq!(find(&sessions, &token, "demo", &twin).err(), Some(Reason::SessionUnknown));
     assert_ne!(principal(&twin), principal(&caller("alice")));
 }
 
@@ -113,13 +126,13 @@ fn the_same_names_from_another_issuer_are_another_principal() {
 fn a_user_with_too_many_sessions_pushes_out_none_of_anybody_else() {
     let sessions = sessions();
     let alices = sessions.create(None, "demo", &caller("alice"), profile()).unwrap().token;
-    let kept = sessions.find(&alices, "demo", &caller("alice")).unwrap();
+    let kept = find(&sessions, &alices, "demo", &caller("alice")).unwrap();
     for number in 0..=BOUNDS.of_user.entries as u64 {
         let greedy = Caller { client: format!("app-{number}"), ..caller("mallory") };
         sessions.create(None, "demo", &greedy, profile()).unwrap();
     }
     assert_eq!(sessions.len(), BOUNDS.of_user.entries + 1);
-    let found = sessions.find(&alices, "demo", &caller("alice")).unwrap();
+    let found = find(&sessions, &alices, "demo", &caller("alice")).unwrap();
     assert!(Arc::ptr_eq(&kept, &found), "what it keeps is still there, not rebuilt from the id");
 }
 
@@ -127,13 +140,13 @@ fn a_user_with_too_many_sessions_pushes_out_none_of_anybody_else() {
 fn an_org_with_too_many_sessions_pushes_out_none_of_another_org() {
     let sessions = sessions();
     let alices = sessions.create(None, "demo", &caller("alice"), profile()).unwrap().token;
-    let kept = sessions.find(&alices, "demo", &caller("alice")).unwrap();
+    let kept = find(&sessions, &alices, "demo", &caller("alice")).unwrap();
     let globex = |user: usize| Caller { org: "globex".into(), ..caller(&format!("user-{user}")) };
     for number in 0..BOUNDS.whole.entries {
         sessions.create(None, "demo", &globex(number % 20), profile()).unwrap();
     }
     assert_eq!(sessions.len(), BOUNDS.of_org.entries + 1);
-    let found = sessions.find(&alices, "demo", &caller("alice")).unwrap();
+    let found = find(&sessions, &alices, "demo", &caller("alice")).unwrap();
     assert!(Arc::ptr_eq(&kept, &found), "what it keeps is still there, not rebuilt from the id");
 }
 
@@ -142,7 +155,7 @@ fn an_org_that_ends_too_many_sessions_is_told_and_brings_no_deleted_one_back() {
     let sessions = sessions();
     let end = |caller: &Caller| {
         let token = sessions.create(None, "demo", caller, profile()).unwrap().token;
-        (sessions.delete(&token, "demo", caller), token)
+        (delete(&sessions, &token, "demo", caller), token)
     };
     let (ended, alices) = end(&caller("alice"));
     assert_eq!(ended, Ok(()));
@@ -155,11 +168,74 @@ fn an_org_that_ends_too_many_sessions_is_told_and_brings_no_deleted_one_back() {
     let (refused, still) = end(&globex(3));
     assert_eq!(refused, Err(Reason::RateLimited));
     assert!(
-        sessions.find(&still, "demo", &globex(3)).is_ok(),
+        find(&sessions, &still, "demo", &globex(3)).is_ok(),
         "nothing is done to a session that cannot be ended"
     );
     for (token, caller) in [(alices, caller("alice")), (first, globex(0))] {
-        assert_eq!(sessions.find(&token, "demo", &caller).err(), Some(Reason::SessionUnknown));
+        assert_eq!(find(&sessions, &token, "demo", &caller).err(), Some(Reason::SessionUnknown));
     }
     assert_eq!(end(&caller("alice")).0, Ok(()), "other orgs end theirs");
+}
+
+/// Two gateways that share a directory and a bus.
+fn two() -> (Sessions, Sessions) {
+    let sealer = Arc::new(Sealer::new(&[7; 32], None).unwrap());
+    let directory = Arc::new(MemoryDirectory::default());
+    let bus = Arc::new(MemoryBus::default());
+    let of = |number: u8| {
+        let replicas = Replicas::new(directory.clone(), bus.clone(), OwnerId([number; 16]));
+        Sessions::new(sealer.clone(), Some(replicas))
+    };
+    (of(1), of(2))
+}
+
+#[tokio::test]
+async fn a_session_deleted_at_one_gateway_is_unknown_at_another() {
+    let (first, second) = two();
+    let alice = caller("alice");
+    let token = first.create(None, "demo", &alice, profile()).unwrap().token;
+    assert_eq!(first.delete(&token, "demo", &alice).await, Ok(()));
+    for _ in 0..2 {
+        assert_eq!(second.find(&token, "demo", &alice).await.err(), Some(Reason::SessionUnknown));
+    }
+    assert_eq!(second.delete(&token, "demo", &alice).await, Err(Reason::SessionUnknown));
+}
+
+#[tokio::test]
+async fn whoever_has_a_session_is_told_of_its_end() {
+    let alice = caller("alice");
+    // Ended by one that it came to, and by the one that made it.
+    for ends in [2, 1] {
+        let (first, second) = two();
+        let token = first.create(None, "demo", &alice, profile()).unwrap().token;
+        let session = second.find(&token, "demo", &alice).await.unwrap();
+        let (ends, hears) = if ends == 2 { (&second, &first) } else { (&first, &second) };
+        let mut told = hears.replicas().unwrap().listen();
+        assert_eq!(ends.delete(&token, "demo", &alice).await, Ok(()));
+        let message = told.next().now_or_never().flatten().unwrap();
+        let message: Told = serde_json::from_slice(&message).unwrap();
+        assert!(matches!(message, Told::Ended { session: ended } if ended == session.sid()), "{message:?}");
+        assert!(hears.ended_elsewhere(&session.sid()).is_some());
+        assert!(told.next().now_or_never().is_none(), "once");
+    }
+}
+
+#[tokio::test]
+async fn what_a_session_set_goes_with_it() {
+    let (first, second) = two();
+    let alice = caller("alice");
+    let token = first.create(None, "demo", &alice, profile()).unwrap().token;
+    let session = first.find(&token, "demo", &alice).await.unwrap();
+    first.set_log_level(&session, LogLevel::Debug).await;
+    assert_eq!(second.find(&token, "demo", &alice).await.unwrap().log_level(), LogLevel::Debug);
+}
+
+#[tokio::test]
+async fn an_id_of_a_gateway_alone_is_known_where_there_are_several_and_the_other_way_round() {
+    let (first, _) = two();
+    let alice = caller("alice");
+    let token = sessions().create(None, "demo", &alice, profile()).unwrap().token;
+    assert!(first.find(&token, "demo", &alice).await.is_ok());
+    let token = first.create(None, "demo", &alice, profile()).unwrap().token;
+    assert!(find(&sessions(), &token, "demo", &alice).is_ok());
 }

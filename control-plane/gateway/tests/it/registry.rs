@@ -178,6 +178,6 @@ async fn a_session_holds_no_ended_call() {
     let client = Legacy::connect(&fixture, "demo", "alice", "2025-06-18", json!({})).await;
     let call = json!({"name": "echo", "arguments": {"message": "m"}});
     assert_eq!(client.request(5, "tools/call", call).await.json()["result"]["isError"], false);
-    let session = fixture.gateway.sessions.find(&client.session, "demo", &caller("alice")).unwrap();
+    let session = fixture.gateway.sessions.find(&client.session, "demo", &caller("alice")).await.unwrap();
     assert!(session.tracked("5").is_none());
 }

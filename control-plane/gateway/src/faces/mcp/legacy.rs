@@ -16,6 +16,7 @@ use serde_json::{Map, Value, json};
 
 use super::codec::{self, Failure, Message, RpcResponse, accepted, notification, server_request};
 use super::context::{Answer, Context, trace_of};
+use super::elsewhere;
 use super::listed;
 use super::questions;
 use super::reconnection;
@@ -46,27 +47,23 @@ pub(super) async fn post(request: FaceRequest, envelope: Envelope) -> Response {
     if envelope.kind == EnvelopeKind::Request && envelope.method == "initialize" {
         return initialize(&request, &message);
     }
-    let session = match session(&request) {
+    let session = match session(&request).await {
         Ok(session) => session,
         Err(failure) => return failure.respond(envelope.id.as_deref(), request.admitted.trace),
     };
-    match envelope.kind {
-        EnvelopeKind::Request => handle(&request, &session, &message).await,
-        EnvelopeKind::Notification => {
-            notified(&request, &session, &message);
-            accepted()
-        }
-        EnvelopeKind::Response | EnvelopeKind::Batch(_) => {
-            answered(&session, &message);
-            accepted()
-        }
+    if envelope.kind == EnvelopeKind::Request {
+        return handle(&request, &session, &message).await;
+    }
+    match said(&request.gateway, &session, &message).await {
+        Ok(()) => accepted(),
+        Err(failure) => failure.respond(None, request.admitted.trace),
     }
 }
 
 /// A batch (2025-03-26 only): every message on its own, the answers as one array.
 pub(super) async fn batch(request: FaceRequest) -> Response {
     let trace = request.admitted.trace;
-    let session = match session(&request) {
+    let session = match session(&request).await {
         Ok(session) if session.profile.revision == Revision::V2025_03_26 => session,
         Ok(_) => {
             return Failure::with(Reason::InvalidRequest, "this protocol version has no batches")
@@ -89,8 +86,8 @@ pub(super) async fn batch(request: FaceRequest) -> Response {
 async fn batched(request: &FaceRequest, session: &Arc<Session>, message: &Message) -> Option<RpcResponse> {
     let trace = trace_of(request, message);
     let Some(id) = message.id_text().filter(|_| message.method.is_some()) else {
-        notified(request, session, message);
-        answered(session, message);
+        // A batch has no answer for it where it cannot be passed on; the log has it.
+        let _ = said(&request.gateway, session, message).await;
         return None;
     };
     if message.method.as_deref() == Some("initialize") {
@@ -129,11 +126,11 @@ pub(super) async fn listen(request: &FaceRequest) -> Response {
             .status(StatusCode::NOT_ACCEPTABLE)
             .respond(None, trace);
     }
-    let opened = match session(request) {
+    let opened = match session(request).await {
         Ok(session) if session.is_kept() => {
             let opened = open(request, &session).await;
             // A DELETE that came meanwhile has not seen the stream.
-            opened.and_then(|opened| self::session(request).map(|_| opened))
+            self::session(request).await.and(opened)
         }
         Ok(_) => Err(Failure::of(Reason::SessionMissing)),
         Err(failure) => Err(failure),
@@ -151,7 +148,7 @@ async fn open(request: &FaceRequest, session: &Arc<Session>) -> Result<Response,
 }
 
 /// Ends a session and its streams.
-pub(super) fn delete(request: &FaceRequest) -> Response {
+pub(super) async fn delete(request: &FaceRequest) -> Response {
     let trace = request.admitted.trace;
     if request.server.sessions() == SessionMode::Stateless {
         return codec::method_not_allowed(methods(request));
@@ -159,14 +156,13 @@ pub(super) fn delete(request: &FaceRequest) -> Response {
     let Some(id) = codec::header(&request.headers, "mcp-session-id") else {
         return Failure::of(Reason::SessionMissing).respond(None, trace);
     };
-    let session = match session(request) {
+    let session = match session(request).await {
         Ok(session) => session,
         Err(failure) => return failure.respond(None, trace),
     };
-    match request.gateway.sessions.delete(id, &request.server.message.name, &request.caller) {
+    match request.gateway.sessions.delete(id, &request.server.message.name, &request.caller).await {
         Ok(()) => {
-            request.gateway.subscriptions.end(&session.sid());
-            request.gateway.pipeline.executor.heard(&session.key(), SessionNote::Ended);
+            elsewhere::end(&request.gateway, &session);
             codec::status(StatusCode::OK)
         }
         Err(reason @ Reason::RateLimited) => Failure::with(
@@ -229,7 +225,7 @@ fn open_session(request: &FaceRequest, profile: Profile, response: &mut Response
 }
 
 /// The session of a request; one of its own where the server allows requests without.
-fn session(request: &FaceRequest) -> Result<Arc<Session>, Failure> {
+async fn session(request: &FaceRequest) -> Result<Arc<Session>, Failure> {
     let revision = match codec::header(&request.headers, "mcp-protocol-version") {
         None => None,
         Some(text) => {
@@ -239,7 +235,8 @@ fn session(request: &FaceRequest) -> Result<Arc<Session>, Failure> {
     };
     match (codec::header(&request.headers, "mcp-session-id"), request.server.sessions()) {
         (Some(id), SessionMode::Stateful | SessionMode::Both | SessionMode::Unspecified) => {
-            let found = request.gateway.sessions.find(id, &request.server.message.name, &request.caller);
+            let found =
+                request.gateway.sessions.find(id, &request.server.message.name, &request.caller).await;
             let session = found.map_err(Failure::of)?;
             // What was negotiated counts. A request without the header is taken for one of 2025-03-26 (2025-06-18
             // transports), so that one which says so says no more; release 0.1 of the official suite does.
@@ -309,7 +306,7 @@ async fn simple(
         Some("ping") => Handled::Result(json!({})),
         Some("logging/setLevel") => match message.text_param("level").and_then(LogLevel::parse) {
             Some(level) => {
-                session.set_log_level(level);
+                request.gateway.sessions.set_log_level(session, level).await;
                 Handled::Result(json!({}))
             }
             None => Handled::Failed(
@@ -364,31 +361,41 @@ fn accepts_stream(request: &FaceRequest) -> bool {
         .any(|value| value.contains("text/event-stream") || value.contains("*/*"))
 }
 
-fn notified(request: &FaceRequest, session: &Session, message: &Message) {
+/// What a client says without waiting for an answer: at the gateway where its session has what this is about.
+async fn said(gateway: &Arc<Gateway>, session: &Arc<Session>, message: &Message) -> Result<(), Failure> {
+    if told(gateway, session, message) { Ok(()) } else { elsewhere::pass_on(gateway, session, message).await }
+}
+
+/// False where it is of a call that this gateway does not have.
+pub(super) fn told(gateway: &Gateway, session: &Session, message: &Message) -> bool {
     match message.method.as_deref() {
         Some("notifications/cancelled") => {
             let call = message.param("requestId").and_then(|id| session.tracked(&id.to_string()));
             call.iter().for_each(|call| call.cancel());
+            call.is_some()
         }
         Some("notifications/roots/list_changed") if session.profile.abilities.roots_change => {
-            request.gateway.pipeline.executor.heard(&session.key(), SessionNote::RootsChanged);
+            gateway.pipeline.executor.heard(&session.key(), SessionNote::RootsChanged);
+            true
         }
-        _ => {}
+        Some(_) => true,
+        None => answered(session, message),
     }
 }
 
-/// A client's answer to a request of ours.
-fn answered(session: &Session, message: &Message) {
+/// A client's answer to a request of ours; false where this gateway has not asked it.
+fn answered(session: &Session, message: &Message) -> bool {
     let Some(id) = message.id.as_ref().and_then(|id| serde_json::from_str::<String>(id.get()).ok()) else {
-        return;
+        return true;
     };
-    let Some((call, question)) = session.take_question(&id) else { return };
-    let Some(question) = call.questions.find(&question) else { return };
+    let Some((call, question)) = session.take_question(&id) else { return false };
+    let Some(question) = call.questions.find(&question) else { return true };
     let answer = message.result.as_ref().and_then(|result| questions::answer(&question, result));
     if !answer.is_some_and(|answer| call.questions.answer(&question.id, answer)) {
         // Nothing else will come: this request has had its response.
         call.questions.answer(&question.id, questions::no_answer(&question, message.error.as_ref()));
     }
+    true
 }
 
 /// The id of our request, and of the page where it is one: of one call alone.

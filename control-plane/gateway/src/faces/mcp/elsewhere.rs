@@ -1,0 +1,67 @@
+//! Legacy sessions that are at several gateways: what a client sends to one of them that is of a call at another, and its end.
+//!
+//! A client's messages come to one gateway by its affinity key; to another one after gateways came or went. Keeps true: the
+//! gateway that got a message has looked whose session it is; what comes from another gateway goes no further.
+
+use std::sync::{Arc, Weak};
+
+use asp_edge::Reason;
+use futures::StreamExt;
+
+use super::codec::{Failure, Message};
+use super::legacy;
+use crate::execution::SessionNote;
+use crate::gateway::Gateway;
+use crate::sessions::{Session, Told, Untold};
+
+/// Passes on what is of nothing at this gateway. Who sent it must know when it went nowhere: an answer that is lost leaves
+/// its call waiting.
+pub(super) async fn pass_on(gateway: &Gateway, session: &Session, message: &Message) -> Result<(), Failure> {
+    let raw = serde_json::value::to_raw_value(message).map_err(|_| Failure::of(Reason::InvalidRequest))?;
+    gateway.sessions.pass_on(session, raw).await.map_err(|Untold| {
+        Failure::with(
+            Reason::UpstreamUnavailable,
+            "what this is about is at another gateway, which cannot be told now: send it again",
+        )
+    })
+}
+
+/// Hears what other gateways tell this one, until it is dropped; run it as a task. Returns at once where there are none.
+pub async fn hear(gateway: Weak<Gateway>) {
+    let Some(mut told) = gateway.upgrade().and_then(|gateway| Some(gateway.sessions.replicas()?.listen()))
+    else {
+        return;
+    };
+    while let Some(message) = told.next().await {
+        let Some(gateway) = gateway.upgrade() else { return };
+        match serde_json::from_slice(&message) {
+            Ok(told) => heard(&gateway, told),
+            Err(error) => {
+                tracing::warn!(%error, "another gateway told something that this one does not know: they may be of different versions");
+            }
+        }
+    }
+}
+
+fn heard(gateway: &Arc<Gateway>, told: Told) {
+    match told {
+        Told::Ended { session } => {
+            if let Some(session) = gateway.sessions.ended_elsewhere(&session) {
+                end(gateway, &session);
+            }
+        }
+        Told::Sent { session, message } => {
+            let session = gateway.sessions.told_of(&session);
+            if let (Some(session), Ok(message)) = (session, serde_json::from_str(message.get())) {
+                // What is of nothing here either is of nothing any more.
+                legacy::told(gateway, &session, &message);
+            }
+        }
+    }
+}
+
+/// A session has ended: its streams and its sessions at upstream servers do.
+pub(super) fn end(gateway: &Gateway, session: &Session) {
+    gateway.subscriptions.end(&session.sid());
+    gateway.pipeline.executor.heard(&session.key(), SessionNote::Ended);
+}

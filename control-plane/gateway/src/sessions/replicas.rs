@@ -1,0 +1,124 @@
+//! What this gateway and the others know of each other's sessions: a directory that says where one is and whether it has
+//! ended, and a bus on which they tell each other.
+//!
+//! Keeps true: without an answer of either a request goes on with what this gateway knows (I-6), within the time that the
+//! stores bound; whoever loses something by that is told.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use asp_store::bus::{Bus, BusError};
+use asp_store::records::OwnerId;
+use asp_store::sessions::{DirectoryError, Entry, SessionDirectory, SessionId};
+use bytes::Bytes;
+use futures::stream::BoxStream;
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+use super::Session;
+use crate::call::event::LogLevel;
+
+/// What gateways share, and which of them this is.
+pub struct Replicas {
+    directory: Arc<dyn SessionDirectory>,
+    bus: Arc<dyn Bus>,
+    pub(super) this: OwnerId,
+    /// Whether an operator was told that the directory does not answer, since it did last.
+    is_told: AtomicBool,
+}
+
+/// What one gateway tells another of a session that both have.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Told {
+    /// Its client has ended it.
+    Ended { session: SessionId },
+    /// Its client sent a message that is of nothing at the gateway which got it.
+    Sent { session: SessionId, message: Box<RawValue> },
+}
+
+/// Nobody can be told.
+#[derive(Debug)]
+pub struct Untold;
+
+impl Replicas {
+    pub fn new(directory: Arc<dyn SessionDirectory>, bus: Arc<dyn Bus>, this: OwnerId) -> Replicas {
+        Replicas { directory, bus, this, is_told: AtomicBool::new(false) }
+    }
+
+    /// The session is here from now on; `None` where the directory does not say what it knows of it.
+    pub(super) async fn enter(&self, session: SessionId, left: Duration) -> Option<Entry> {
+        self.noted(self.directory.enter(session, self.this, left).await)
+    }
+
+    pub(super) async fn set_log_level(&self, session: SessionId, level: LogLevel, left: Duration) {
+        let number = LogLevel::ALL.iter().position(|known| *known == level);
+        let number = number.and_then(|number| u8::try_from(number).ok()).unwrap_or_default();
+        self.noted(self.directory.set_log_level(session, number, left).await);
+    }
+
+    /// Ends the session everywhere.
+    pub(super) async fn end(&self, session: &Session, left: Duration) {
+        let were_at = self.noted(self.directory.end(session.sid(), left).await).unwrap_or_default();
+        let told = Told::Ended { session: session.sid() };
+        if let Err(error) = self.tell(self.others(session, were_at), &told).await {
+            tracing::warn!(%error, "what runs at other gateways in a session that its client ended runs to its end there");
+        }
+    }
+
+    /// Passes a client's message on to the other gateways that have its session. Ok where there are none.
+    pub(super) async fn pass_on(
+        &self,
+        session: &Session,
+        left: Duration,
+        message: Box<RawValue>,
+    ) -> Result<(), Untold> {
+        let entry = self.enter(session.sid(), left).await.ok_or(Untold)?;
+        let Entry::Open(known) = entry else { return Ok(()) };
+        let told = Told::Sent { session: session.sid(), message };
+        let told = self.tell(self.others(session, known.gateways), &told).await;
+        told.map_err(|error| {
+            tracing::warn!(%error, "what a client said of a call at another gateway does not get there: it is told so");
+            Untold
+        })
+    }
+
+    /// The gateway that made the session, and those that it came to, without this one.
+    fn others(&self, session: &Session, were_at: Vec<OwnerId>) -> Vec<OwnerId> {
+        let mut others = were_at;
+        others.extend(session.made().by.filter(|maker| !others.contains(maker)));
+        others.retain(|gateway| *gateway != self.this);
+        others
+    }
+
+    async fn tell(&self, gateways: Vec<OwnerId>, told: &Told) -> Result<(), BusError> {
+        let message = serde_json::to_vec(told).map_err(|error| BusError::Unavailable(error.to_string()))?;
+        let message = Bytes::from(message);
+        for gateway in gateways {
+            self.bus.tell(gateway, message.clone()).await?;
+        }
+        Ok(())
+    }
+
+    /// What the others tell this gateway.
+    pub fn listen(&self) -> BoxStream<'static, Bytes> {
+        self.bus.listen(self.this)
+    }
+
+    /// An answer of the directory; that there is none is said once, until there is one again.
+    fn noted<T>(&self, answer: Result<T, DirectoryError>) -> Option<T> {
+        match answer {
+            Ok(answer) => {
+                self.is_told.store(false, Ordering::Relaxed);
+                Some(answer)
+            }
+            Err(error) => {
+                if !self.is_told.swap(true, Ordering::Relaxed) {
+                    tracing::warn!(%error, "until it answers, a session that its client ended at one gateway may be used at another, what was set in it is not known there, and what its client says there of a call elsewhere is refused");
+                }
+                None
+            }
+        }
+    }
+}

@@ -1,0 +1,39 @@
+//! What gateways tell each other: a channel for each of them.
+//!
+//! Owns: the [`Bus`] port. Refuses: to keep what nobody listens to, and to promise an order; who tells something bears
+//! that it may be lost (I-6). Keeps true: a gateway that does not take what it is told holds nobody up.
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use futures::stream::BoxStream;
+
+use crate::records::OwnerId;
+
+mod memory;
+#[cfg(any(test, feature = "testing"))]
+pub mod suite;
+
+pub use memory::MemoryBus;
+
+/// Bytes of one message.
+pub const MAX_MESSAGE: usize = 1 << 20;
+/// Messages that wait for a gateway which does not take them; what comes then is lost.
+pub const MAX_WAITING: usize = 1024;
+
+#[derive(Debug, thiserror::Error)]
+pub enum BusError {
+    #[error("the gateways cannot tell each other anything: {0}")]
+    Unavailable(String),
+    #[error("a message for another gateway is larger than {MAX_MESSAGE} bytes")]
+    TooLarge,
+}
+
+/// Carries messages between gateways.
+#[async_trait]
+pub trait Bus: Send + Sync {
+    /// Tells a gateway something. Lost where it does not listen.
+    async fn tell(&self, gateway: OwnerId, message: Bytes) -> Result<(), BusError>;
+
+    /// What a gateway is told from about now on; never ends by itself, and goes on by itself after the bus was away.
+    fn listen(&self, gateway: OwnerId) -> BoxStream<'static, Bytes>;
+}

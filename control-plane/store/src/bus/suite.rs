@@ -1,0 +1,88 @@
+//! What every [`Bus`] must do.
+
+// Test code that other backends' crates call too: a failed expectation panics.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::StreamExt;
+use futures::stream::BoxStream;
+
+use super::{Bus, BusError, MAX_MESSAGE, MAX_WAITING};
+use crate::records::OwnerId;
+
+/// Between two attempts to be heard.
+const PAUSE: Duration = Duration::from_millis(20);
+/// A hang guard, not an expectation.
+const LONG: Duration = Duration::from_secs(30);
+
+fn gateway(number: u8) -> OwnerId {
+    OwnerId([number; 16])
+}
+
+/// Runs the suite.
+pub async fn run(bus: &dyn Bus) {
+    each_hears_what_it_is_told(bus).await;
+    what_is_too_large_is_refused(bus).await;
+    who_does_not_take_it_holds_nobody_up(bus).await;
+}
+
+/// Listens, and returns when it is heard: before that, what is told may be lost.
+pub async fn listening(bus: &dyn Bus, gateway: OwnerId) -> BoxStream<'static, Bytes> {
+    let mut heard = bus.listen(gateway);
+    let first = async {
+        loop {
+            bus.tell(gateway, Bytes::from_static(b"hello")).await.unwrap();
+            if tokio::time::timeout(PAUSE, heard.next()).await.is_ok() {
+                return;
+            }
+        }
+    };
+    tokio::time::timeout(LONG, first).await.expect("it listens");
+    heard
+}
+
+/// The next message that is no attempt of [`listening`].
+pub async fn next(heard: &mut BoxStream<'static, Bytes>) -> Bytes {
+    let next = async {
+        loop {
+            let message = heard.next().await.expect("it does not end");
+            if message.as_ref() != b"hello" {
+                return message;
+            }
+        }
+    };
+    tokio::time::timeout(LONG, next).await.expect("it is told")
+}
+
+async fn each_hears_what_it_is_told(bus: &dyn Bus) {
+    let mut first = listening(bus, gateway(1)).await;
+    let mut second = listening(bus, gateway(2)).await;
+    bus.tell(gateway(2), Bytes::from_static(b"of the second")).await.unwrap();
+    let any = Bytes::from(vec![0, 255, b'\r', b'\n', 128]);
+    bus.tell(gateway(1), any.clone()).await.unwrap();
+    assert_eq!(next(&mut first).await, any);
+    assert_eq!(next(&mut second).await, "of the second");
+    // Nobody listens there.
+    bus.tell(gateway(3), any).await.unwrap();
+}
+
+async fn what_is_too_large_is_refused(bus: &dyn Bus) {
+    let mut heard = listening(bus, gateway(4)).await;
+    let largest = Bytes::from(vec![b'x'; MAX_MESSAGE]);
+    let refused = bus.tell(gateway(4), Bytes::from(vec![b'x'; MAX_MESSAGE + 1])).await;
+    assert!(matches!(refused, Err(BusError::TooLarge)), "{refused:?}");
+    bus.tell(gateway(4), largest.clone()).await.unwrap();
+    assert_eq!(next(&mut heard).await, largest);
+}
+
+async fn who_does_not_take_it_holds_nobody_up(bus: &dyn Bus) {
+    let _sleeps = listening(bus, gateway(5)).await;
+    let mut awake = listening(bus, gateway(6)).await;
+    for _ in 0..2 * MAX_WAITING {
+        bus.tell(gateway(5), Bytes::from_static(b"unread")).await.unwrap();
+    }
+    bus.tell(gateway(6), Bytes::from_static(b"read")).await.unwrap();
+    assert_eq!(next(&mut awake).await, "read");
+}

@@ -1,0 +1,106 @@
+//! The bus in Redis: a channel of its publish and subscribe for each gateway.
+//!
+//! A Cluster carries what is published to all of its nodes, so that one of them is listened to. Keeps true: a listener whose
+//! connection is lost, or silent, listens again, at the next node.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use futures::StreamExt;
+use futures::stream::BoxStream;
+use redis::Client;
+use tokio::sync::mpsc;
+
+use super::{CONNECT_WITHIN, RECONNECT_EVERY, Redis};
+use crate::bus::{Bus, BusError, MAX_MESSAGE, MAX_WAITING};
+use crate::records::OwnerId;
+
+/// Between two looks whether the server still answers: a connection whose other end is gone says nothing of it.
+const PING_EVERY: Duration = Duration::from_secs(2);
+
+/// A bus in Redis.
+pub struct RedisBus {
+    redis: Redis,
+}
+
+impl RedisBus {
+    pub fn new(redis: Redis) -> RedisBus {
+        RedisBus { redis }
+    }
+}
+
+#[async_trait]
+impl Bus for RedisBus {
+    async fn tell(&self, gateway: OwnerId, message: Bytes) -> Result<(), BusError> {
+        if message.len() > MAX_MESSAGE {
+            return Err(BusError::TooLarge);
+        }
+        let mut publish = redis::cmd("PUBLISH");
+        publish.arg(channel(gateway)).arg(message.as_ref());
+        let told: Result<i64, _> = self.redis.ask(&publish).await;
+        told.map(drop).map_err(|fault| BusError::Unavailable(fault.to_string()))
+    }
+
+    fn listen(&self, gateway: OwnerId) -> BoxStream<'static, Bytes> {
+        let (sender, mut receiver) = mpsc::channel(MAX_WAITING);
+        let nodes = self.redis.nodes.clone();
+        let channel = channel(gateway);
+        tokio::spawn(async move {
+            tokio::select! {
+                () = listen(&nodes, &channel, &sender) => {}
+                () = sender.closed() => {}
+            }
+        });
+        futures::stream::poll_fn(move |context| receiver.poll_recv(context)).boxed()
+    }
+}
+
+fn channel(gateway: OwnerId) -> String {
+    format!("asp:bus:{:032x}", u128::from_be_bytes(gateway.0))
+}
+
+/// Listens at one node after the other, for ever.
+async fn listen(nodes: &[Client], channel: &str, sender: &mpsc::Sender<Bytes>) {
+    let mut is_told = false;
+    for node in nodes.iter().cycle() {
+        match listen_at(node, channel, sender).await {
+            Ok(()) => is_told = false,
+            // Once, not for each attempt while Redis is away.
+            Err(error) if !is_told => {
+                tracing::warn!(%error, "this gateway hears nothing of the others until Redis is back");
+                is_told = true;
+            }
+            Err(_) => {}
+        }
+        tokio::time::sleep(RECONNECT_EVERY).await;
+    }
+}
+
+/// Returns when the node is gone: an error where it was never there.
+async fn listen_at(node: &Client, channel: &str, sender: &mpsc::Sender<Bytes>) -> redis::RedisResult<()> {
+    let subscribing = async {
+        let mut subscribed = node.get_async_pubsub().await?;
+        subscribed.subscribe(channel).await?;
+        Ok::<_, redis::RedisError>(subscribed)
+    };
+    let silent = || redis::RedisError::from(std::io::Error::from(std::io::ErrorKind::TimedOut));
+    let subscribed = tokio::time::timeout(CONNECT_WITHIN, subscribing).await.map_err(|_| silent())??;
+    let (mut sink, mut messages) = subscribed.split();
+    let mut ping = tokio::time::interval(PING_EVERY);
+    loop {
+        tokio::select! {
+            message = messages.next() => match message {
+                // Full: what comes is lost rather than kept here.
+                Some(message) => drop(sender.try_send(Bytes::copy_from_slice(message.get_payload_bytes()))),
+                None => return Ok(()),
+            },
+            _ = ping.tick() => {
+                let answer = tokio::time::timeout(CONNECT_WITHIN, sink.ping::<redis::Value>()).await;
+                if !matches!(answer, Ok(Ok(_))) {
+                    return Ok(());
+                }
+            }
+        }
+    }
+}

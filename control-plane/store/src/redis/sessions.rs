@@ -1,0 +1,100 @@
+//! The directory of sessions in Redis: a hash for each session, changed by one script.
+//!
+//! Keeps true: what is kept of a session ends by itself when its id cannot be used any more.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use redis::Script;
+
+use super::{Fault, Redis};
+use crate::clock::milliseconds;
+use crate::records::OwnerId;
+use crate::sessions::{DirectoryError, Entry, MAX_GATEWAYS, Open, SessionDirectory, SessionId};
+
+/// A directory in Redis.
+pub struct RedisDirectory {
+    redis: Redis,
+    enter: Script,
+    end: Script,
+}
+
+impl RedisDirectory {
+    pub fn new(redis: Redis) -> RedisDirectory {
+        let enter = Script::new(include_str!("enter.lua"));
+        RedisDirectory { redis, enter, end: Script::new(include_str!("end.lua")) }
+    }
+
+    async fn change(
+        &self,
+        session: SessionId,
+        left: Duration,
+        (gateway, level): (String, String),
+    ) -> Result<Entry, DirectoryError> {
+        let mut enter = self.enter.prepare_invoke();
+        enter.key(key(session)).arg(lifetime(left)).arg(MAX_GATEWAYS).arg(gateway).arg(level);
+        let said: Vec<String> = self.redis.run(&enter).await?;
+        let [level, gateways @ ..] = said.as_slice() else { return Ok(Entry::Ended) };
+        let log_level = match level.as_str() {
+            "" => None,
+            level => Some(level.parse().map_err(|_| unreadable())?),
+        };
+        Ok(Entry::Open(Open { log_level, gateways: owners(gateways)? }))
+    }
+}
+
+#[async_trait]
+impl SessionDirectory for RedisDirectory {
+    async fn enter(
+        &self,
+        session: SessionId,
+        gateway: OwnerId,
+        left: Duration,
+    ) -> Result<Entry, DirectoryError> {
+        self.change(session, left, (named(gateway), String::new())).await
+    }
+
+    async fn set_log_level(
+        &self,
+        session: SessionId,
+        level: u8,
+        left: Duration,
+    ) -> Result<(), DirectoryError> {
+        self.change(session, left, (String::new(), level.to_string())).await.map(drop)
+    }
+
+    async fn end(&self, session: SessionId, left: Duration) -> Result<Vec<OwnerId>, DirectoryError> {
+        let mut end = self.end.prepare_invoke();
+        end.key(key(session)).arg(lifetime(left));
+        let said: Vec<String> = self.redis.run(&end).await?;
+        owners(&said)
+    }
+}
+
+impl From<Fault> for DirectoryError {
+    fn from(fault: Fault) -> DirectoryError {
+        DirectoryError(fault.to_string())
+    }
+}
+
+fn unreadable() -> DirectoryError {
+    DirectoryError("Redis holds something else where a session is kept".into())
+}
+
+fn key(session: SessionId) -> String {
+    format!("asp:session:{:032x}", u128::from_be_bytes(session))
+}
+
+/// What expires at once is not kept.
+fn lifetime(left: Duration) -> i64 {
+    milliseconds(left).max(1)
+}
+
+fn named(gateway: OwnerId) -> String {
+    format!("{:032x}", u128::from_be_bytes(gateway.0))
+}
+
+fn owners(named: &[String]) -> Result<Vec<OwnerId>, DirectoryError> {
+    let owner = |name: &String| u128::from_str_radix(name, 16).map(|id| OwnerId(id.to_be_bytes()));
+    named.iter().map(owner).collect::<Result<_, _>>().map_err(|_| unreadable())
+}

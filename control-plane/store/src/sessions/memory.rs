@@ -1,0 +1,88 @@
+//! The directory of one process.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
+use super::{DirectoryError, Entry, MAX_GATEWAYS, Open, SessionDirectory, SessionId};
+use crate::records::OwnerId;
+
+/// Keeps sessions until the process ends.
+#[derive(Default)]
+pub struct MemoryDirectory {
+    rows: Mutex<HashMap<SessionId, Row>>,
+}
+
+struct Row {
+    entry: Entry,
+    until: Instant,
+}
+
+impl MemoryDirectory {
+    /// `change` of a session that has not ended, which is kept for `left` at least.
+    fn open(&self, session: SessionId, left: Duration, change: impl FnOnce(&mut Open) -> Open) -> Entry {
+        let now = Instant::now();
+        let mut rows = self.rows.lock();
+        rows.retain(|_, row| row.until > now);
+        let row =
+            rows.entry(session).or_insert_with(|| Row { entry: Entry::Open(Open::default()), until: now });
+        let Entry::Open(open) = &mut row.entry else { return Entry::Ended };
+        row.until = row.until.max(now + left);
+        Entry::Open(change(open))
+    }
+}
+
+#[async_trait]
+impl SessionDirectory for MemoryDirectory {
+    async fn enter(
+        &self,
+        session: SessionId,
+        gateway: OwnerId,
+        left: Duration,
+    ) -> Result<Entry, DirectoryError> {
+        Ok(self.open(session, left, |open| {
+            open.gateways.retain(|other| *other != gateway);
+            let others = open.clone();
+            if open.gateways.len() >= MAX_GATEWAYS {
+                open.gateways.remove(0);
+            }
+            open.gateways.push(gateway);
+            others
+        }))
+    }
+
+    async fn set_log_level(
+        &self,
+        session: SessionId,
+        level: u8,
+        left: Duration,
+    ) -> Result<(), DirectoryError> {
+        self.open(session, left, |open| {
+            open.log_level = Some(level);
+            open.clone()
+        });
+        Ok(())
+    }
+
+    async fn end(&self, session: SessionId, left: Duration) -> Result<Vec<OwnerId>, DirectoryError> {
+        let until = Instant::now() + left;
+        let before = self.rows.lock().insert(session, Row { entry: Entry::Ended, until });
+        Ok(match before.map(|row| row.entry) {
+            Some(Entry::Open(open)) => open.gateways,
+            Some(Entry::Ended) | None => Vec::new(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn does_what_every_directory_must() {
+        super::super::suite::run(&MemoryDirectory::default()).await;
+    }
+}
