@@ -2,6 +2,9 @@
 //! kind, means the same when it is written again, and tells of an error in one bounded line without control characters.
 #![no_main]
 
+// The type of addresses, by the name of the crate that gives it to the gateway.
+extern crate url as reqwest;
+
 use libfuzzer_sys::fuzz_target;
 use serde_json::{Value, json};
 
@@ -11,6 +14,9 @@ mod event_stream;
 #[allow(dead_code)]
 #[path = "../../src/executors/proxy/mcp/message.rs"]
 mod message;
+#[allow(dead_code)]
+#[path = "../../src/call/page.rs"]
+mod page;
 #[path = "../../src/executors/outbound/said.rs"]
 mod said;
 
@@ -22,6 +28,8 @@ mod executors {
 
 /// The events of calls, as far as an upstream tells of them.
 mod call {
+    pub(crate) use crate::page;
+
     pub mod event {
         use std::collections::BTreeMap;
 
