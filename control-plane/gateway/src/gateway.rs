@@ -362,7 +362,7 @@ fn authorizer(minter: &Arc<Minter>, issuers: &Issuers, told: Told) -> Authorizer
 }
 
 fn sessions(shared: Option<Shared>, sealer: &Arc<Sealer>, this: OwnerId) -> Sessions {
-    let replicas = shared.map(|shared| Replicas::new(shared.directory, shared.bus, this));
+    let replicas = shared.map(|shared| Replicas::new(sealer.clone(), shared.directory, shared.bus, this));
     Sessions::new(sealer.clone(), replicas)
 }
 

@@ -37,6 +37,8 @@ pub enum Purpose {
     Client,
     /// A login under way: what its user is asked, and what comes back from the issuer.
     Login,
+    /// What one gateway tells another.
+    Bus,
 }
 
 impl Purpose {
@@ -54,6 +56,7 @@ impl Purpose {
             Purpose::Answer => b"asp/answer/1\0",
             Purpose::Client => b"asp/client/1\0",
             Purpose::Login => b"asp/login/1\0",
+            Purpose::Bus => b"asp/bus/1\0",
         }
     }
 }

@@ -1,7 +1,8 @@
 //! What this gateway and the others know of each other's sessions: a directory that says where one is and whether it has
 //! ended, and a bus on which they tell each other.
 //!
-//! Keeps true: without an answer of either a request goes on with what this gateway knows (I-6), within the time that the
+//! Keeps true: what is told is sealed for the gateway that it is for, because answers of people are in it and whoever writes to
+//! the bus could give them; without an answer of either a request goes on with what this gateway knows (I-6), within the time that the
 //! stores bound; whoever loses something by that is told.
 
 use std::sync::Arc;
@@ -12,15 +13,18 @@ use asp_store::bus::{Bus, BusError};
 use asp_store::records::OwnerId;
 use asp_store::sessions::{DirectoryError, Entry, SessionDirectory, SessionId};
 use bytes::Bytes;
+use futures::StreamExt;
 use futures::stream::BoxStream;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::Session;
 use crate::call::event::LogLevel;
+use crate::seal::{Purpose, Sealer};
 
 /// What gateways share, and which of them this is.
 pub struct Replicas {
+    sealer: Arc<Sealer>,
     directory: Arc<dyn SessionDirectory>,
     bus: Arc<dyn Bus>,
     pub(super) this: OwnerId,
@@ -43,8 +47,13 @@ pub enum Told {
 pub struct Untold;
 
 impl Replicas {
-    pub fn new(directory: Arc<dyn SessionDirectory>, bus: Arc<dyn Bus>, this: OwnerId) -> Replicas {
-        Replicas { directory, bus, this, is_told: AtomicBool::new(false) }
+    pub fn new(
+        sealer: Arc<Sealer>,
+        directory: Arc<dyn SessionDirectory>,
+        bus: Arc<dyn Bus>,
+        this: OwnerId,
+    ) -> Replicas {
+        Replicas { sealer, directory, bus, this, is_told: AtomicBool::new(false) }
     }
 
     /// The session is here from now on; `None` where the directory does not say what it knows of it.
@@ -92,18 +101,30 @@ impl Replicas {
         others
     }
 
-    async fn tell(&self, gateways: Vec<OwnerId>, told: &Told) -> Result<(), BusError> {
+    pub(super) async fn tell(&self, gateways: Vec<OwnerId>, told: &Told) -> Result<(), BusError> {
         let message = serde_json::to_vec(told).map_err(|error| BusError::Unavailable(error.to_string()))?;
-        let message = Bytes::from(message);
         for gateway in gateways {
-            self.bus.tell(gateway, message.clone()).await?;
+            let sealed = self.sealer.seal_bytes(Purpose::Bus, &gateway.0, &message);
+            let sealed = sealed.map_err(|error| BusError::Unavailable(error.to_string()))?;
+            self.bus.tell(gateway, Bytes::from(sealed)).await?;
         }
         Ok(())
     }
 
     /// What the others tell this gateway.
-    pub fn listen(&self) -> BoxStream<'static, Bytes> {
-        self.bus.listen(self.this)
+    pub fn listen(&self) -> BoxStream<'static, Told> {
+        let (sealer, this) = (self.sealer.clone(), self.this);
+        let open = move |message: Bytes| {
+            let opened = sealer.open_bytes(Purpose::Bus, &this.0, &message);
+            let told = opened.and_then(|plain| serde_json::from_slice(&plain).ok());
+            if told.is_none() {
+                tracing::warn!(
+                    "another gateway told something that this one cannot read: it has another ASP_SEAL_KEY, or is of another version, or it was no gateway"
+                );
+            }
+            std::future::ready(told)
+        };
+        self.bus.listen(self.this).filter_map(open).boxed()
     }
 
     /// An answer of the directory; that there is none is said once, until there is one again.

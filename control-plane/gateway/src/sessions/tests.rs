@@ -1,5 +1,6 @@
-use asp_store::bus::MemoryBus;
+use asp_store::bus::{Bus, MemoryBus};
 use asp_store::sessions::MemoryDirectory;
+use bytes::Bytes;
 use futures::{FutureExt, StreamExt};
 
 use super::*;
@@ -183,7 +184,7 @@ fn two() -> (Sessions, Sessions) {
     let directory = Arc::new(MemoryDirectory::default());
     let bus = Arc::new(MemoryBus::default());
     let of = |number: u8| {
-        let replicas = Replicas::new(directory.clone(), bus.clone(), OwnerId([number; 16]));
+        let replicas = Replicas::new(sealer.clone(), directory.clone(), bus.clone(), OwnerId([number; 16]));
         Sessions::new(sealer.clone(), Some(replicas))
     };
     (of(1), of(2))
@@ -213,7 +214,6 @@ async fn whoever_has_a_session_is_told_of_its_end() {
         let mut told = hears.replicas().unwrap().listen();
         assert_eq!(ends.delete(&token, "demo", &alice).await, Ok(()));
         let message = told.next().now_or_never().flatten().unwrap();
-        let message: Told = serde_json::from_slice(&message).unwrap();
         assert!(matches!(message, Told::Ended { session: ended } if ended == session.sid()), "{message:?}");
         assert!(hears.ended_elsewhere(&session.sid()).is_some());
         assert!(told.next().now_or_never().is_none(), "once");
@@ -238,4 +238,23 @@ async fn an_id_of_a_gateway_alone_is_known_where_there_are_several_and_the_other
     assert!(first.find(&token, "demo", &alice).await.is_ok());
     let token = first.create(None, "demo", &alice, profile()).unwrap().token;
     assert!(find(&sessions(), &token, "demo", &alice).is_ok());
+}
+
+#[tokio::test]
+async fn what_no_gateway_has_sealed_for_this_one_is_not_heard() {
+    let bus = Arc::new(MemoryBus::default());
+    let of = |key: u8, number: u8, bus: &Arc<MemoryBus>| {
+        let sealer = Arc::new(Sealer::new(&[key; 32], None).unwrap());
+        Replicas::new(sealer, Arc::new(MemoryDirectory::default()), bus.clone(), OwnerId([number; 16]))
+    };
+    let hears = of(7, 1, &bus);
+    let mut told = hears.listen();
+    let end = |number: u8| Told::Ended { session: [number; 16] };
+    let plain = serde_json::to_vec(&end(1)).unwrap();
+    bus.tell(OwnerId([1; 16]), plain.into()).await.unwrap();
+    bus.tell(OwnerId([1; 16]), Bytes::new()).await.unwrap();
+    of(8, 2, &bus).tell(vec![OwnerId([1; 16])], &end(2)).await.unwrap();
+    of(7, 2, &bus).tell(vec![OwnerId([1; 16])], &end(3)).await.unwrap();
+    let heard = told.next().now_or_never().flatten().unwrap();
+    assert!(matches!(heard, Told::Ended { session } if session == [3; 16]), "{heard:?}");
 }

@@ -23,6 +23,8 @@ use crate::private;
 
 /// Longer than the log takes for a batch while it is well. Its own errors come later, where it waits for a connection.
 const PATIENCE: Duration = Duration::from_secs(2);
+/// So many times as long may it take for a batch that has waited.
+const MOVES: u32 = 15;
 /// How often it is looked whether the log takes events again.
 const TRY_EVERY: Duration = Duration::from_secs(1);
 /// Most events that are brought to the log at once.
@@ -95,7 +97,8 @@ impl SpooledAudit {
                 continue;
             };
             let events: Vec<CallEvent> = batch.into_iter().map(|stored| stored.event).collect();
-            self.hand_over(&events).await?;
+            // No call waits for this, and what is given up may be there twice.
+            self.hand_over(&events, MOVES * self.patience).await?;
             self.file.remove(last).await?;
             moved += events.len() as u64;
         }
@@ -114,10 +117,10 @@ impl SpooledAudit {
         }
     }
 
-    async fn hand_over(&self, events: &[CallEvent]) -> Result<(), AuditError> {
-        match tokio::time::timeout(self.patience, self.log.append(events)).await {
+    async fn hand_over(&self, events: &[CallEvent], within: Duration) -> Result<(), AuditError> {
+        match tokio::time::timeout(within, self.log.append(events)).await {
             Ok(appended) => appended,
-            Err(_) => Err(AuditError(format!("no answer within {} ms", self.patience.as_millis()))),
+            Err(_) => Err(AuditError(format!("no answer within {} ms", within.as_millis()))),
         }
     }
 }
@@ -127,7 +130,7 @@ impl AuditLog for SpooledAudit {
     async fn append(&self, events: &[CallEvent]) -> Result<(), AuditError> {
         let mut away = None;
         if !self.waiting.load(Ordering::Acquire) {
-            match self.hand_over(events).await {
+            match self.hand_over(events, self.patience).await {
                 Ok(()) => return Ok(()),
                 Err(error) => away = Some(error),
             }
