@@ -65,7 +65,13 @@ async fn fuzz(stack: &Stack) -> Result<()> {
     let before = warm.await?;
     let mut steps = 0;
     while let Some(done) = clients.join_next().await {
-        steps += done?.with_context(|| format!("ASP_FUZZ_SEED={seed}"))?;
+        match done? {
+            Ok(done) => steps += done,
+            Err(error) => {
+                let workers = workers(stack).await;
+                return Err(error.context(format!("ASP_FUZZ_SEED={seed}; workers: {workers}")));
+            }
+        }
     }
     let grown = stack.asp.resident()?.saturating_sub(before);
     eprintln!("any order: {steps} messages in {} s, seed {seed}, {grown} bytes more", length.as_secs());
@@ -73,6 +79,18 @@ async fn fuzz(stack: &Stack) -> Result<()> {
     let answer = http1::get(stack.edge(), "/healthz", &[]).await?;
     ensure!(answer.status == 200, "it does not answer any more: {}", answer.text());
     Ok(())
+}
+
+/// What the gateway says of the workers of plugins.
+async fn workers(stack: &Stack) -> String {
+    match http1::get(stack.gateway(), "/metrics", &[]).await {
+        Ok(answer) => {
+            let text = answer.text();
+            let lines: Vec<&str> = text.lines().filter(|line| line.starts_with("asp_worker")).collect();
+            lines.join("\n")
+        }
+        Err(error) => format!("{error:#}"),
+    }
 }
 
 /// A client and what it was told.
@@ -149,7 +167,16 @@ impl Client {
 
     /// Sends a request and reads what comes within its patience; leaves then.
     async fn exchange(&mut self, request: &Request) -> Result<Option<Response>> {
-        let opened = http1::open(self.edge, request, "\r\n\r\n").await;
+        let opening = http1::open(self.edge, request, "\r\n\r\n");
+        let opened = match request.body.first() {
+            // A batch has one answer, which comes when its last call has ended: that may wait for a worker, all of which
+            // wait for people.
+            Some(b'[') => match tokio::time::timeout(PATIENCE, opening).await {
+                Ok(opened) => opened,
+                Err(_) => return Ok(None),
+            },
+            _ => opening.await,
+        };
         let opened = opened.with_context(|| String::from_utf8_lossy(&request.body).into_owned())?;
         let (text, whole) = opened.within(PATIENCE).await?;
         self.learn(&text, request);
