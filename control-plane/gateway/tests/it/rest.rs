@@ -244,6 +244,13 @@ async fn a_question_is_shown_and_its_answer_brought() {
             call.with("if-match", "other").advance(&answer(json!({"name": "Ada"}))).await,
             refused(400, "invalid_request"),
         ),
+        // What is wrong in any state of the call is said first.
+        (
+            call.with("if-match", "\"other\"").advance(&json!({"error": 7})).await,
+            refused(422, "invalid_params"),
+        ),
+        (call.with("if-match", "\"other\"").advance(&json!({})).await, refused(422, "invalid_params")),
+        (call.advance(&json!({"error": 7})).await, refused(422, "invalid_params")),
         (call.advance(&answer(json!({"name": 7}))).await, refused(422, "invalid_params")),
         (call.advance(&json!({"result": {"action": "yes"}})).await, refused(422, "invalid_params")),
         (call.advance(&json!({})).await, refused(422, "invalid_params")),

@@ -43,6 +43,14 @@ pub(super) async fn get(request: &FaceRequest, tool: &str, name: &str) -> Result
 pub(super) async fn advance(request: &FaceRequest, tool: &str, name: &str) -> Result<Response, Problem> {
     let (id, call) = here(request, tool, name).await?;
     let body = request.object()?;
+    let misfit = |detail: &str| Problem::invalid(StatusCode::UNPROCESSABLE_ENTITY, detail);
+    if !["result", "error"].into_iter().all(|name| body.get(name).is_none_or(Value::is_object)) {
+        return Err(misfit("`result` and `error` are objects"));
+    }
+    if !body.contains_key("result") && !body.contains_key("error") {
+        return Err(misfit("the answer has a `result`, or an `error`"));
+    }
+    // After what is wrong in any state of the call (RFC 9110, 13.2.1).
     let view = resource::of(&call);
     if request.tags(&header::IF_MATCH)?.is_some_and(|tags| !tags.match_strongly(&view.etag)) {
         let detail = "the call has changed since: get it again";
@@ -56,11 +64,9 @@ pub(super) async fn advance(request: &FaceRequest, tool: &str, name: &str) -> Re
         Some(asked) => asked.as_str(),
     };
     let question = asked.and_then(|asked| call.questions.find(asked)).ok_or_else(waits_not)?;
-    let misfit = |detail: &str| Problem::invalid(StatusCode::UNPROCESSABLE_ENTITY, detail);
     let answer = match (body.get("result"), body.get("error")) {
         (Some(result), _) => questions::answer(&question, result),
-        (None, Some(error)) => Some(questions::no_answer(&question, Some(error))),
-        (None, None) => return Err(misfit("the answer has a `result`, or an `error`")),
+        (None, error) => Some(questions::no_answer(&question, error)),
     };
     let answer = answer.ok_or_else(|| misfit("the result is none of what was asked"))?;
     request.gateway.pipeline.running.attend(&call, &request.caller);
