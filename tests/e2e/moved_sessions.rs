@@ -11,7 +11,8 @@ use asp_e2e::wait;
 use libtest_mimic::Trial;
 use serde_json::{Value, json};
 
-use crate::message::{self, legacy};
+use crate::message::legacy;
+use crate::redis;
 use crate::trial::Shared;
 
 pub(crate) fn trials(shared: &Shared) -> Vec<Trial> {
@@ -84,20 +85,7 @@ impl Client {
             "allowed": true, "approval": true, "name": "salaries",
             "when": [{"pointer": "/message", "glob": "*salary*"}],
         });
-        let admin = self.cluster.token(&["--admin", "--user", "root"]).await?;
-        let api = SocketAddr::from(([127, 0, 0, 1], self.cluster.control_ports.admin));
-        let put = message::rest("PUT", "/api/policy/orgs/acme/bindings", &admin, &binding);
-        let written = http1::send(api, &put).await?;
-        ensure!(written.status < 300, "{}", written.text());
-        let applied = || async {
-            let snapshot = self.cluster.admin("/api/snapshot").await.ok()?;
-            let published = snapshot["coversRevision"] == snapshot["storeRevision"];
-            let mut gateways =
-                snapshot["subscribers"].as_array()?.iter().filter(|one| one["kind"] == "gateway");
-            (published && gateways.clone().count() == 2 && gateways.all(|one| one["behind"] == 0))
-                .then_some(())
-        };
-        wait::until("the rule is in force at both gateways", wait::CONVERGE, applied).await
+        redis::put(&self.cluster, "/api/policy/orgs/acme/bindings", &binding).await
     }
 }
 
@@ -144,7 +132,8 @@ async fn said() -> Result<()> {
 async fn ended() -> Result<()> {
     let redis = Redis::start().await?;
     let client = Client::start(&redis).await?;
-    let (first, second) = (client.first(), client.second());
+    let first = client.first();
+    let second = client.second();
     let debug =
         json!({"jsonrpc": "2.0", "id": 1, "method": "logging/setLevel", "params": {"level": "debug"}});
     ensure!(http1::send(first, &client.message(&debug)).await?.status == 200);
@@ -171,7 +160,6 @@ async fn ended() -> Result<()> {
         ensure!(client.ping(gateway).await? == 404);
         ensure!(http1::send(gateway, &end).await?.status == 404);
     }
-    // One that never had it.
     let kept = redis.ask("DBSIZE").await?;
     ensure!(kept == ":1", "the end alone is remembered: {kept}");
     Ok(())
@@ -180,7 +168,8 @@ async fn ended() -> Result<()> {
 async fn away() -> Result<()> {
     let mut redis = Redis::start().await?;
     let client = Client::start(&redis).await?;
-    let (first, second) = (client.first(), client.second());
+    let first = client.first();
+    let second = client.second();
     redis.process.stop().await?;
     ensure!(client.ping(second).await? == 200, "a session goes on as its id says");
     let counting = client.call(5, "count", &json!({"to": 100, "delayMs": 1000}));

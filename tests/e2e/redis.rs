@@ -27,10 +27,15 @@ pub(crate) fn trials(shared: &Shared) -> Vec<Trial> {
 async fn start(redis: &Redis) -> Result<Cluster> {
     let cluster = Cluster::start_in(vec![("ASP_REDIS_URL", redis.url())], 2).await?;
     let users: Vec<Value> = USERS.iter().map(|user| limit(user)).collect();
+    put(&cluster, "/api/ratelimits/orgs/acme", &Value::Array(users)).await?;
+    Ok(cluster)
+}
+
+/// Writes to the admin API, and waits until that is in force at both gateways.
+pub(crate) async fn put(cluster: &Cluster, path: &str, body: &Value) -> Result<()> {
     let admin = cluster.token(&["--admin", "--user", "root"]).await?;
     let api = SocketAddr::from(([127, 0, 0, 1], cluster.control_ports.admin));
-    let put = message::rest("PUT", "/api/ratelimits/orgs/acme", &admin, &Value::Array(users));
-    let written = http1::send(api, &put).await?;
+    let written = http1::send(api, &message::rest("PUT", path, &admin, body)).await?;
     ensure!(written.status < 300, "{}", written.text());
     let applied = || async {
         let snapshot = cluster.admin("/api/snapshot").await.ok()?;
@@ -38,8 +43,7 @@ async fn start(redis: &Redis) -> Result<Cluster> {
         let mut gateways = snapshot["subscribers"].as_array()?.iter().filter(|one| one["kind"] == "gateway");
         (published && gateways.clone().count() == 2 && gateways.all(|one| one["behind"] == 0)).then_some(())
     };
-    wait::until("the limits are in force at both gateways", wait::CONVERGE, applied).await?;
-    Ok(cluster)
+    wait::until("it is in force at both gateways", wait::CONVERGE, applied).await
 }
 
 const USERS: [&str; 3] = ["alice", "bob", "carol"];

@@ -167,6 +167,11 @@ async fn in_time<T>(answer: impl Future<Output = RedisResult<T>>) -> Result<T, F
     }
 }
 
+/// An id as keys and channels have it.
+fn hex(id: [u8; 16]) -> String {
+    format!("{:032x}", u128::from_be_bytes(id))
+}
+
 /// The client of one server. What is wrong with a URL is told together with it, so it is not repeated.
 fn server(url: &str) -> Result<Client, BadUrl> {
     Client::open(url).map_err(|_| BadUrl::Form)

@@ -62,9 +62,8 @@ impl Replicas {
     }
 
     pub(super) async fn set_log_level(&self, session: SessionId, level: LogLevel, left: Duration) {
-        let number = LogLevel::ALL.iter().position(|known| *known == level);
-        let number = number.and_then(|number| u8::try_from(number).ok()).unwrap_or_default();
-        self.noted(self.directory.set_log_level(session, number, left).await);
+        // Its place in `LogLevel::ALL`.
+        self.noted(self.directory.set_log_level(session, level as u8, left).await);
     }
 
     /// Ends the session everywhere.
@@ -113,7 +112,8 @@ impl Replicas {
 
     /// What the others tell this gateway.
     pub fn listen(&self) -> BoxStream<'static, Told> {
-        let (sealer, this) = (self.sealer.clone(), self.this);
+        let sealer = self.sealer.clone();
+        let this = self.this;
         let open = move |message: Bytes| {
             let opened = sealer.open_bytes(Purpose::Bus, &this.0, &message);
             let told = opened.and_then(|plain| serde_json::from_slice(&plain).ok());

@@ -12,7 +12,7 @@ use futures::stream::BoxStream;
 use redis::Client;
 use tokio::sync::mpsc;
 
-use super::{CONNECT_WITHIN, RECONNECT_EVERY, Redis};
+use super::{CONNECT_WITHIN, RECONNECT_EVERY, Redis, hex};
 use crate::bus::{Bus, BusError, MAX_MESSAGE, MAX_WAITING};
 use crate::records::OwnerId;
 
@@ -57,7 +57,7 @@ impl Bus for RedisBus {
 }
 
 fn channel(gateway: OwnerId) -> String {
-    format!("asp:bus:{:032x}", u128::from_be_bytes(gateway.0))
+    format!("asp:bus:{}", hex(gateway.0))
 }
 
 /// Listens at one node after the other, for ever.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use redis::Script;
 
-use super::{Fault, Redis};
+use super::{Fault, Redis, hex};
 use crate::clock::milliseconds;
 use crate::records::OwnerId;
 use crate::sessions::{DirectoryError, Entry, MAX_GATEWAYS, Open, SessionDirectory, SessionId};
@@ -51,7 +51,7 @@ impl SessionDirectory for RedisDirectory {
         gateway: OwnerId,
         left: Duration,
     ) -> Result<Entry, DirectoryError> {
-        self.change(session, left, (named(gateway), String::new())).await
+        self.change(session, left, (hex(gateway.0), String::new())).await
     }
 
     async fn set_log_level(
@@ -82,16 +82,12 @@ fn unreadable() -> DirectoryError {
 }
 
 fn key(session: SessionId) -> String {
-    format!("asp:session:{:032x}", u128::from_be_bytes(session))
+    format!("asp:session:{}", hex(session))
 }
 
 /// What expires at once is not kept.
 fn lifetime(left: Duration) -> i64 {
     milliseconds(left).max(1)
-}
-
-fn named(gateway: OwnerId) -> String {
-    format!("{:032x}", u128::from_be_bytes(gateway.0))
 }
 
 fn owners(named: &[String]) -> Result<Vec<OwnerId>, DirectoryError> {

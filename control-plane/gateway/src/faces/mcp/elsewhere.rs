@@ -3,7 +3,7 @@
 //! A client's messages come to one gateway by its affinity key; to another one after gateways came or went. Keeps true: the
 //! gateway that got a message has looked whose session it is; what comes from another gateway goes no further.
 
-use std::sync::{Arc, Weak};
+use std::sync::Weak;
 
 use asp_edge::Reason;
 use futures::StreamExt;
@@ -38,7 +38,7 @@ pub async fn hear(gateway: Weak<Gateway>) {
     }
 }
 
-fn heard(gateway: &Arc<Gateway>, told: Told) {
+fn heard(gateway: &Gateway, told: Told) {
     match told {
         Told::Ended { session } => {
             if let Some(session) = gateway.sessions.ended_elsewhere(&session) {

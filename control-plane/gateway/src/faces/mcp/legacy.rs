@@ -362,7 +362,7 @@ fn accepts_stream(request: &FaceRequest) -> bool {
 }
 
 /// What a client says without waiting for an answer: at the gateway where its session has what this is about.
-async fn said(gateway: &Arc<Gateway>, session: &Arc<Session>, message: &Message) -> Result<(), Failure> {
+async fn said(gateway: &Gateway, session: &Session, message: &Message) -> Result<(), Failure> {
     if told(gateway, session, message) { Ok(()) } else { elsewhere::pass_on(gateway, session, message).await }
 }
 
