@@ -29,6 +29,8 @@ use tower::ServiceExt;
 
 #[path = "support/clients.rs"]
 mod clients;
+#[path = "support/exchange.rs"]
+pub(crate) mod exchange;
 #[path = "support/records.rs"]
 pub(crate) mod records;
 #[path = "support/specs.rs"]

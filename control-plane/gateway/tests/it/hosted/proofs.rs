@@ -3,21 +3,16 @@
 //!
 //! A gateway of these tests has no lease, so that another one takes it for dead at once.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use asp_gateway::executors::outbound::auth::Told;
 use asp_gateway::gateway::Gateway;
-use asp_gateway::issuers::IssuerDeps;
-use asp_gateway::issuers::credentials::{Credential, Kind as Secret};
-use asp_proto::snapshot::service_auth::Kind;
-use asp_proto::snapshot::{
-    ExchangedToken, GatewaySnapshot, IssuerAccess, Mutation, ServiceAudience, ServiceAuth, TokenExchange,
-};
+use asp_proto::snapshot::{GatewaySnapshot, Mutation};
 use serde_json::{Value, json};
 
 use super::{Service, Step, done, error, hosted, modern, reply, result, state};
+use crate::support::exchange::{asking, let_exchange, shows_exchanged};
 use crate::support::{Answer, Fixture, token_with_scopes};
 
 const ORDER: &str = "/base/v1/tools/their.order/calls/{id}";
@@ -38,26 +33,10 @@ fn proved(service: &Service, issuer: &Service) -> GatewaySnapshot {
         primitive.set_mutation(Mutation::NonIdempotent);
         primitive.max_runtime_seconds = 3600;
         primitive.input_timeout_seconds = 300;
-        let exchange = ExchangedToken { audience: "crm".into(), scopes: Vec::new() };
-        primitive.service_auth = Some(ServiceAuth { kind: Some(Kind::Exchange(exchange)) });
+        shows_exchanged(primitive);
     });
-    let audiences = vec![ServiceAudience { name: "crm".into(), origins: vec![service.url.clone()] }];
-    let exchange =
-        TokenExchange { url: format!("{}/token", issuer.url), credential: "own".into(), audiences };
-    snapshot.issuer_access.push(IssuerAccess {
-        issuer: "dev".into(),
-        introspection: None,
-        login: None,
-        exchange: Some(exchange),
-    });
+    let_exchange(&mut snapshot, &issuer.url, vec![service.url.clone()]);
     snapshot
-}
-
-fn asking(issuer: &Service) -> IssuerDeps {
-    let kind = Secret::Basic { user: "gw".into(), password: "own".into() };
-    let own = Credential { origin: issuer.url.clone(), primitives: Vec::new(), kind };
-    let credentials = HashMap::from([("own".to_owned(), own)]);
-    IssuerDeps { credentials, origins: vec![issuer.url.clone()], ..IssuerDeps::default() }
 }
 
 async fn order(fixture: &Fixture) -> Answer {
@@ -70,13 +49,13 @@ async fn order(fixture: &Fixture) -> Answer {
 async fn a_call_left_behind_cannot_be_proved_by_its_callers_token_and_ends_before_anything_is_sent() {
     let issuer = Service::start([given()]).await;
     let service = Service::start([state("running", json!({"etag": "1"})), Step::Hang, done()]).await;
-    let first = Fixture::telling(proved(&service, &issuer), asking(&issuer), Told::default());
+    let first = Fixture::telling(proved(&service, &issuer), asking(&issuer.url), Told::default());
     let fixture = first.clone();
     let _waiting = tokio::spawn(async move { order(&fixture).await });
     let sent = service.saw(&format!("GET {ORDER}")).await;
     assert_eq!(sent.header("authorization"), "Bearer given");
 
-    let second = first.beside_asking(proved(&service, &issuer), asking(&issuer));
+    let second = first.beside_asking(proved(&service, &issuer), asking(&issuer.url));
     tokio::spawn(Gateway::take_over_calls(Arc::downgrade(&second.gateway)));
     let told = error(&order(&second).await);
     assert_eq!(told.1, "outcome_unknown", "{told:?}");
@@ -96,7 +75,7 @@ async fn a_call_whose_proof_ends_with_its_callers_token_is_of_unknown_outcome() 
         json!({"etag": "1", "elicitationRequest": request, "serverData": 1}),
     );
     let service = Service::start([asks, state("running", json!({"etag": "2"}))]).await;
-    let fixture = Fixture::telling(proved(&service, &issuer), asking(&issuer), Told::default());
+    let fixture = Fixture::telling(proved(&service, &issuer), asking(&issuer.url), Told::default());
     let can = json!({"elicitation": {}});
     let asked = result(&modern("sweep", json!({})).capabilities(can.clone()).send(&fixture).await);
     assert_eq!(asked["resultType"], "input_required", "{asked}");

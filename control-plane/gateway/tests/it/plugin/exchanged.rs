@@ -2,16 +2,10 @@
 //!
 //! A gateway of these tests has no lease, so that another one takes it for dead at once.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use asp_gateway::issuers::IssuerDeps;
-use asp_gateway::issuers::credentials::{Credential, Kind};
-use asp_proto::snapshot::service_auth::Kind as Way;
-use asp_proto::snapshot::{
-    ExchangedToken, GatewaySnapshot, IssuerAccess, Mutation, ServiceAudience, ServiceAuth, TokenExchange,
-};
+use asp_proto::snapshot::{GatewaySnapshot, Mutation};
 use axum::routing::post;
 use parking_lot::Mutex;
 use serde_json::json;
@@ -20,6 +14,7 @@ use super::last_result;
 use super::resume::save;
 use super::takeover::{call_id, request, row, row_ends, take_over};
 use crate::runtime::{Runtime, Script, Worker};
+use crate::support::exchange::{asking, let_exchange, shows_exchanged};
 use crate::support::{Fixture, snapshot};
 
 /// An issuer that gives the token `given` for any other; how often it was asked.
@@ -50,27 +45,11 @@ impl Issuer {
         for primitive in snapshot.primitives.iter_mut().filter(|primitive| primitive.id == "fetch") {
             primitive.set_mutation(mutation);
             primitive.scopes.clear();
-            let wanted = ExchangedToken { audience: "crm".into(), scopes: Vec::new() };
-            primitive.service_auth = Some(ServiceAuth { kind: Some(Way::Exchange(wanted)) });
+            shows_exchanged(primitive);
         }
         let origins = ["https://api.example.com", "https://files.example.org"].map(String::from).to_vec();
-        let audiences = vec![ServiceAudience { name: "crm".into(), origins }];
-        let url = format!("{}/token", self.url);
-        let exchange = TokenExchange { url, credential: "own".into(), audiences };
-        snapshot.issuer_access.push(IssuerAccess {
-            issuer: "dev".into(),
-            introspection: None,
-            login: None,
-            exchange: Some(exchange),
-        });
+        let_exchange(&mut snapshot, &self.url, origins);
         snapshot
-    }
-
-    fn deps(&self) -> IssuerDeps {
-        let kind = Kind::Basic { user: "gw".into(), password: "own".into() };
-        let own = Credential { origin: self.url.clone(), primitives: Vec::new(), kind };
-        let credentials = HashMap::from([("own".to_owned(), own)]);
-        IssuerDeps { credentials, origins: vec![self.url.clone()], ..IssuerDeps::default() }
     }
 }
 
@@ -87,12 +66,12 @@ async fn after_takeover(issuer: &Issuer, mutation: Mutation, living: &Runtime) -
             while worker.next().await.is_some() {}
         }
     }));
-    let first = Fixture::lending(issuer.snapshot(mutation), issuer.deps(), dead.runtimes());
+    let first = Fixture::lending(issuer.snapshot(mutation), asking(&issuer.url), dead.runtimes());
     let waiting = first.clone();
     tokio::spawn(async move { request("fetch", Some("k")).send(&waiting).await });
     row(&first, &dead, |row| row.seq == 1).await;
     assert_eq!(*shown.lock(), "given");
-    let second = first.beside_lending(issuer.snapshot(mutation), issuer.deps(), living.runtimes());
+    let second = first.beside_lending(issuer.snapshot(mutation), asking(&issuer.url), living.runtimes());
     take_over(&second).await;
     row_ends(&first, call_id(&dead)).await;
     assert!(living.told.allocations.lock().is_empty(), "no worker was asked for");
