@@ -11,6 +11,7 @@ pub mod control;
 pub mod counter;
 pub mod ledger;
 mod migrations;
+pub mod outbox;
 pub mod packages;
 pub mod postgres;
 mod private;

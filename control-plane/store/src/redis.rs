@@ -13,12 +13,16 @@ use redis::cluster::{ClusterClient, ClusterConfig};
 use redis::cluster_async::ClusterConnection;
 use redis::{Client, Cmd, FromRedisValue, RedisResult, ScriptInvocation};
 
+use crate::clock::milliseconds;
+
 mod bus;
 mod counters;
+mod outbox;
 mod sessions;
 
 pub use bus::RedisBus;
 pub use counters::RedisCounters;
+pub use outbox::RedisOutbox;
 pub use sessions::RedisDirectory;
 
 /// The longest that a call waits for Redis, which answers within a millisecond or two where it is well. What waits longer
@@ -170,6 +174,11 @@ async fn in_time<T>(answer: impl Future<Output = RedisResult<T>>) -> Result<T, F
 /// An id as keys and channels have it.
 fn hex(id: [u8; 16]) -> String {
     format!("{:032x}", u128::from_be_bytes(id))
+}
+
+/// Milliseconds until a key expires. What expires at once is not kept.
+fn lifetime(left: Duration) -> i64 {
+    milliseconds(left).max(1)
 }
 
 /// The client of one server. What is wrong with a URL is told together with it, so it is not repeated.

@@ -7,8 +7,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use redis::Script;
 
-use super::{Fault, Redis, hex};
-use crate::clock::milliseconds;
+use super::{Fault, Redis, hex, lifetime};
 use crate::records::OwnerId;
 use crate::sessions::{DirectoryError, Entry, MAX_GATEWAYS, Open, SessionDirectory, SessionId};
 
@@ -83,11 +82,6 @@ fn unreadable() -> DirectoryError {
 
 fn key(session: SessionId) -> String {
     format!("asp:session:{}", hex(session))
-}
-
-/// What expires at once is not kept.
-fn lifetime(left: Duration) -> i64 {
-    milliseconds(left).max(1)
 }
 
 fn owners(named: &[String]) -> Result<Vec<OwnerId>, DirectoryError> {

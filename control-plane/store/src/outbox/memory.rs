@@ -1,0 +1,129 @@
+//! The outbox of one process.
+
+use std::collections::{HashMap, VecDeque};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use parking_lot::{Mutex, MutexGuard};
+use tokio::time::Instant;
+
+use super::{Appended, Batch, Kept, LogId, MAX_BYTES, MAX_ENTRIES, Outbox, OutboxError, count};
+use crate::records::{CallId, OwnerId};
+
+/// Keeps events until the process ends.
+#[derive(Default)]
+pub struct MemoryOutbox {
+    rows: Mutex<HashMap<CallId, Row>>,
+}
+
+struct Row {
+    owner: OwnerId,
+    log: Option<Log>,
+    until: Instant,
+}
+
+struct Log {
+    id: LogId,
+    /// The number of the entry that comes next.
+    next: u64,
+    entries: VecDeque<Bytes>,
+    /// Of all entries.
+    bytes: usize,
+}
+
+impl Log {
+    /// One without entries, whose first one is that of the batch.
+    fn begun(batch: Batch<'_>) -> Log {
+        Log { id: batch.log, next: batch.first, entries: VecDeque::new(), bytes: 0 }
+    }
+
+    /// Whether nothing is missing between what is there and the batch.
+    fn reaches(&self, batch: Batch<'_>) -> bool {
+        self.id == batch.log && batch.first <= self.next
+    }
+
+    fn append(&mut self, batch: Batch<'_>) {
+        let there = usize::try_from(self.next.saturating_sub(batch.first)).unwrap_or(usize::MAX);
+        for entry in batch.entries.iter().skip(there) {
+            self.next += 1;
+            self.bytes += entry.len();
+            self.entries.push_back(entry.clone());
+        }
+        while self.entries.len() > 1 && (self.entries.len() > MAX_ENTRIES || self.bytes > MAX_BYTES) {
+            self.bytes -= self.entries.pop_front().map_or(0, |oldest| oldest.len());
+        }
+    }
+
+    fn kept(&self, from: u64) -> Kept {
+        let oldest = self.next - count(self.entries.len());
+        let first = from.clamp(oldest, self.next);
+        let before = usize::try_from(first - oldest).unwrap_or(usize::MAX);
+        Kept { log: self.id, first, entries: self.entries.iter().skip(before).cloned().collect() }
+    }
+}
+
+impl MemoryOutbox {
+    /// Those whose time is not over.
+    fn rows(&self) -> MutexGuard<'_, HashMap<CallId, Row>> {
+        let now = Instant::now();
+        let mut rows = self.rows.lock();
+        rows.retain(|_, row| row.until > now);
+        rows
+    }
+}
+
+#[async_trait]
+impl Outbox for MemoryOutbox {
+    async fn append(
+        &self,
+        call: CallId,
+        owner: OwnerId,
+        batch: Batch<'_>,
+        keep: Duration,
+    ) -> Result<Appended, OutboxError> {
+        batch.check()?;
+        let until = Instant::now() + keep;
+        let mut rows = self.rows();
+        match rows.get(&call) {
+            Some(row) if row.owner != owner => return Ok(Appended::NotOwner),
+            None if !batch.anew => return Ok(Appended::Missing),
+            Some(_) | None => {}
+        }
+        let row = rows.entry(call).or_insert_with(|| Row { owner, log: None, until });
+        if batch.anew {
+            row.log = Some(Log::begun(batch));
+        }
+        match &mut row.log {
+            Some(log) if log.reaches(batch) => log.append(batch),
+            Some(_) | None => return Ok(Appended::Missing),
+        }
+        row.until = row.until.max(until);
+        Ok(Appended::Stored)
+    }
+
+    async fn take(&self, call: CallId, owner: OwnerId, keep: Duration) -> Result<Option<Kept>, OutboxError> {
+        let until = Instant::now() + keep;
+        let mut rows = self.rows();
+        let row = rows.entry(call).or_insert_with(|| Row { owner, log: None, until });
+        row.owner = owner;
+        row.until = row.until.max(until);
+        Ok(row.log.as_ref().map(|log| log.kept(0)))
+    }
+
+    async fn read(&self, call: CallId, from: u64) -> Result<Option<Kept>, OutboxError> {
+        let rows = self.rows();
+        let log = rows.get(&call).and_then(|row| row.log.as_ref());
+        Ok(log.map(|log| log.kept(from)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn does_what_every_outbox_must() {
+        super::super::suite::run(&MemoryOutbox::default()).await;
+    }
+}

@@ -1,0 +1,101 @@
+//! The outbox in Redis: a hash and a list for each call, in one slot of a Cluster, and a script for each operation.
+//!
+//! Keeps true: what is kept of a call ends by itself when its time is over.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use redis::{Script, ScriptInvocation};
+
+use super::{Fault, Redis, hex, lifetime};
+use crate::outbox::{
+    Appended, Batch, Kept, LogId, MAX_BYTES, MAX_ENTRIES, MAX_NUMBER, Outbox, OutboxError, count,
+};
+use crate::records::{CallId, OwnerId};
+
+/// What is kept of a call, as the scripts answer it: its log, the number that comes next, and the last entries before.
+type Told = Option<(LogId, u64, Vec<Bytes>)>;
+
+/// An outbox in Redis.
+pub struct RedisOutbox {
+    redis: Redis,
+    append: Script,
+    take: Script,
+    read: Script,
+}
+
+impl RedisOutbox {
+    pub fn new(redis: Redis) -> RedisOutbox {
+        RedisOutbox {
+            redis,
+            append: Script::new(include_str!("outbox/append.lua")),
+            take: Script::new(include_str!("outbox/take.lua")),
+            read: Script::new(include_str!("outbox/read.lua")),
+        }
+    }
+
+    async fn kept(&self, script: &ScriptInvocation<'_>) -> Result<Option<Kept>, OutboxError> {
+        let told: Told = self.redis.run(script).await?;
+        let Some((log, next, entries)) = told else { return Ok(None) };
+        let first = next.checked_sub(count(entries.len())).ok_or_else(unreadable)?;
+        Ok(Some(Kept { log, first, entries }))
+    }
+}
+
+#[async_trait]
+impl Outbox for RedisOutbox {
+    async fn append(
+        &self,
+        call: CallId,
+        owner: OwnerId,
+        batch: Batch<'_>,
+        keep: Duration,
+    ) -> Result<Appended, OutboxError> {
+        batch.check()?;
+        let mut append = on(&self.append, call);
+        append.arg(lifetime(keep)).arg(MAX_ENTRIES).arg(MAX_BYTES).arg(hex(owner.0));
+        append.arg(batch.log).arg(batch.first).arg(u8::from(batch.anew));
+        for entry in batch.entries {
+            append.arg(entry.as_ref());
+        }
+        let said: String = self.redis.run(&append).await?;
+        match said.as_str() {
+            "stored" => Ok(Appended::Stored),
+            "not owner" => Ok(Appended::NotOwner),
+            "missing" => Ok(Appended::Missing),
+            _ => Err(unreadable()),
+        }
+    }
+
+    async fn take(&self, call: CallId, owner: OwnerId, keep: Duration) -> Result<Option<Kept>, OutboxError> {
+        let mut take = on(&self.take, call);
+        take.arg(lifetime(keep)).arg(hex(owner.0));
+        self.kept(&take).await
+    }
+
+    async fn read(&self, call: CallId, from: u64) -> Result<Option<Kept>, OutboxError> {
+        let mut read = on(&self.read, call);
+        // What is beyond has no number.
+        read.arg(from.min(MAX_NUMBER));
+        self.kept(&read).await
+    }
+}
+
+impl From<Fault> for OutboxError {
+    fn from(fault: Fault) -> OutboxError {
+        OutboxError::Unavailable(fault.to_string())
+    }
+}
+
+fn unreadable() -> OutboxError {
+    OutboxError::Unavailable("Redis holds something else where the events of a call are kept".into())
+}
+
+/// A script on the two keys of a call.
+fn on(script: &Script, call: CallId) -> ScriptInvocation<'_> {
+    let key = format!("asp:outbox:{{{}}}", hex(call));
+    let mut invocation = script.prepare_invoke();
+    invocation.key(&key).key(format!("{key}:events"));
+    invocation
+}
