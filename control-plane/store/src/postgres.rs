@@ -2,7 +2,8 @@
 //!
 //! Owns the connections, the migrations and what a statement may take. Keeps true: the schema only goes forward, and one that
 //! a newer version made is refused; time that decides about leases is the database's; no statement and no lock waits for
-//! ever, so a database that hangs is an error and not a gateway that hangs.
+//! ever, so a database that hangs is an error and not a gateway that hangs; a connection whose machine is gone without a
+//! word gives its place back.
 
 pub(crate) mod audit;
 mod keys;
@@ -16,7 +17,8 @@ use std::time::Duration;
 use sqlx::any::{AnyConnectOptions, AnyPoolOptions};
 use sqlx::migrate::MigrateError;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
-use sqlx::{AnyPool, Executor, PgPool};
+use sqlx::{AnyPool, Connection, Executor, PgConnection, PgPool};
+use tokio::time::timeout;
 
 use crate::clock::milliseconds;
 use crate::control::StoreError;
@@ -37,6 +39,11 @@ const CONTROL: Waits = Waits {
 };
 /// A connection is made anew after this long, so that a database behind a changed name is found.
 const LIFETIME: Duration = Duration::from_secs(1800);
+/// How long a connection that is given back may take to answer. Where its machine is gone the kernel waits for a quarter of an
+/// hour, and so would its place.
+const GIVEN_BACK_WITHIN: Duration = Duration::from_secs(5);
+/// Beyond what the database itself lets a statement take, and what a connection is waited for.
+const SLACK: Duration = Duration::from_secs(1);
 /// Of the control plane.
 const CONTROL_CONNECTIONS: u32 = 4;
 /// Most rows that one statement of a sweep deletes.
@@ -112,6 +119,8 @@ pub struct Postgres {
     pool: PgPool,
     /// How connections for portable statements are made.
     portable: AnyConnectOptions,
+    /// How long a statement of a call is waited for: longer than the database lets it run.
+    longest: Duration,
 }
 
 impl Postgres {
@@ -135,10 +144,12 @@ impl Postgres {
             .max_connections(connections)
             .acquire_timeout(waits.acquire)
             .max_lifetime(LIFETIME)
+            .after_release(|connection, _| Box::pin(answers(connection)))
             .connect_with(options)
             .await
             .map_err(|error| ConnectError::Unreachable(error.to_string()))?;
-        Ok(Postgres { pool, portable })
+        let longest = waits.acquire + waits.lock.max(waits.statement) + SLACK;
+        Ok(Postgres { pool, portable, longest })
     }
 
     /// Connections for the control plane, whose statements every database takes.
@@ -168,12 +179,13 @@ impl Postgres {
 
     /// Ledger and records of calls, with these bounds of what they keep.
     pub fn calls(&self, budget: Budget, bounds: Bounds) -> PostgresCalls {
-        PostgresCalls { pool: self.pool.clone(), waiters: Waiters::default(), budget, bounds }
+        let waiters = Waiters::default();
+        PostgresCalls { pool: self.pool.clone(), waiters, budget, bounds, longest: self.longest }
     }
 
     /// The audit log of calls, whose events may take about `max_bytes`.
     pub fn audit(&self, max_bytes: u64) -> PostgresAudit {
-        PostgresAudit::new(self.pool.clone(), max_bytes)
+        PostgresAudit::new(self.pool.clone(), max_bytes, self.longest)
     }
 
     /// Ends the connections; statements under way finish first.
@@ -240,6 +252,32 @@ pub struct PostgresCalls {
     budget: Budget,
     /// Of the records of ended calls.
     bounds: Bounds,
+    longest: Duration,
+}
+
+impl PostgresCalls {
+    async fn in_time<T>(
+        &self,
+        answer: impl Future<Output = Result<T, sqlx::Error>>,
+    ) -> Result<T, sqlx::Error> {
+        within(self.longest, answer).await
+    }
+}
+
+/// The answer of a database that is there. One whose machine is gone without a word gives none, and is not waited for.
+async fn within<T>(
+    longest: Duration,
+    answer: impl Future<Output = Result<T, sqlx::Error>>,
+) -> Result<T, sqlx::Error> {
+    timeout(longest, answer).await.unwrap_or_else(|_| {
+        let why = format!("the database does not answer within {} s", longest.as_secs());
+        Err(sqlx::Error::Io(std::io::Error::new(std::io::ErrorKind::TimedOut, why)))
+    })
+}
+
+/// Whether a connection that is given back can be used again; one that cannot is closed without a word.
+async fn answers(connection: &mut PgConnection) -> Result<bool, sqlx::Error> {
+    within(GIVEN_BACK_WITHIN, connection.ping()).await.map(|()| true)
 }
 
 /// Whether it is this process's turn to do for the next `length` what one does for all.

@@ -3,6 +3,7 @@
 // Test code may fail loudly; Clippy sees only the `#[test]`s themselves.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
+use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,7 +12,7 @@ use asp_store::audit::{AuditLog, AuditQuery, CallEvent};
 use asp_store::control::sql::SqlStore;
 use asp_store::control::{self, Change, ControlStore, ExposureRecord, Precondition};
 use asp_store::ledger::{self, Answer, Budget, Claim, Holder, Ledger, LedgerKey};
-use asp_store::postgres::{ConnectError, Postgres, PostgresCalls};
+use asp_store::postgres::{ConnectError, Postgres, PostgresCalls, Waits};
 use asp_store::published_keys::{self, PublishedKeys};
 use asp_store::records::{self, Bounds, CallRecords, End, Lease, Orphan, OwnerId, RecordKey, State};
 use bytes::Bytes;
@@ -140,6 +141,64 @@ async fn writes_of_several_control_planes_are_one_sequence_and_each_look_is_one_
 async fn the_ledger_passes_the_suite() {
     let fresh = Fresh::start().await;
     ledger::suite::run(Arc::new(fresh.calls())).await;
+}
+
+/// A process of the database that does nothing any more, as one whose machine is gone without a word.
+struct Frozen(String);
+
+impl Frozen {
+    fn of(process: i64) -> Frozen {
+        let frozen = Frozen(process.to_string());
+        frozen.signal("-STOP");
+        frozen
+    }
+
+    fn signal(&self, signal: &str) {
+        let sent = Command::new("kill").args([signal, &self.0]).status();
+        assert!(sent.is_ok_and(|status| status.success()));
+    }
+}
+
+impl Drop for Frozen {
+    fn drop(&mut self) {
+        self.signal("-CONT");
+    }
+}
+
+/// Invariant I-4: a database that says nothing holds nobody up for long.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_connection_whose_machine_is_gone_is_an_error_and_gives_its_place_back() {
+    let server = Server::start().await.unwrap();
+    let second = Duration::from_secs(1);
+    let waits = Waits { statement: 2 * second, lock: 2 * second, idle: second, acquire: second };
+    let database = Postgres::connect_with(&server.url(), 1, waits).await.unwrap();
+    let calls = Arc::new(database.calls(Budget::default(), Bounds::default()));
+    let claim = |calls: Arc<PostgresCalls>| async move {
+        let holder = Holder { call: [1; 16], owner: [1; 16], org: [1; 16] };
+        calls.claim(LedgerKey([1; 32]), [1; 32], holder, Instant::now(), LEASE).await
+    };
+    let fresh = Fresh { server, database };
+    // A statement waits in the database, and then nothing comes from there.
+    let mut other = PgConnection::connect(&fresh.server.url()).await.unwrap();
+    let mut locked = other.begin().await.unwrap();
+    sqlx::query("LOCK TABLE ledger").execute(&mut *locked).await.unwrap();
+    let claiming = tokio::spawn(claim(calls.clone()));
+    let waiting = "SELECT COALESCE(MAX(pid), 0)::BIGINT FROM pg_stat_activity WHERE wait_event_type = 'Lock'";
+    let process = loop {
+        match fresh.number(waiting).await {
+            0 => tokio::task::yield_now().await,
+            process => break process,
+        }
+    };
+    let _frozen = Frozen::of(process);
+    locked.rollback().await.unwrap();
+    let error = claiming.await.unwrap().unwrap_err();
+    assert!(error.to_string().contains("does not answer within"), "{error}");
+    // The one place is free again, though that process still says nothing.
+    let until = Instant::now() + LEASE;
+    while let Err(error) = claim(calls.clone()).await {
+        assert!(Instant::now() < until, "{error}");
+    }
 }
 
 #[tokio::test]

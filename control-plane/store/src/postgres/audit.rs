@@ -9,7 +9,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use sqlx::{PgPool, Row};
 
-use super::{SWEEP_REST, SWEEP_ROWS, has_turn};
+use super::{SWEEP_REST, SWEEP_ROWS, has_turn, within};
 use crate::audit::{AuditError, AuditLog, AuditQuery, CallEvent, KEEP_EVENTS, MAX_PAGE, StoredEvent, stored};
 use crate::clock::milliseconds;
 
@@ -22,34 +22,39 @@ const EACH: i64 = 120;
 pub struct PostgresAudit {
     pool: PgPool,
     max_bytes: i64,
+    /// How long one batch of a sweep may take.
+    longest: Duration,
 }
 
 impl PostgresAudit {
-    pub(super) fn new(pool: PgPool, max_bytes: u64) -> PostgresAudit {
-        PostgresAudit { pool, max_bytes: i64::try_from(max_bytes).unwrap_or(i64::MAX) }
+    pub(super) fn new(pool: PgPool, max_bytes: u64, longest: Duration) -> PostgresAudit {
+        PostgresAudit { pool, max_bytes: i64::try_from(max_bytes).unwrap_or(i64::MAX), longest }
     }
 
     /// Deletes what is past its retention, where no other process does; run from time to time.
     pub async fn sweep(&self) -> Result<(), sqlx::Error> {
-        if !has_turn(&self.pool, "audit", TURN).await? {
+        if !within(self.longest, has_turn(&self.pool, "audit", TURN)).await? {
             return Ok(());
         }
-        loop {
-            let mut transaction = self.pool.begin().await?;
-            lock(&mut transaction).await?;
-            // The log is in the order of time but for clocks that were set: an old event behind a newer one waits.
-            let statement = removal("call_events.at_ms < now_ms() - $2");
-            let removed = sqlx::query(sqlx::AssertSqlSafe(statement))
-                .bind(SWEEP_ROWS)
-                .bind(milliseconds(KEEP_EVENTS))
-                .fetch_one(&mut *transaction)
-                .await?;
-            transaction.commit().await?;
-            if removed.try_get::<i64, _>("events")? == 0 {
-                return Ok(());
-            }
+        while within(self.longest, Box::pin(self.remove_old())).await? {
             tokio::time::sleep(SWEEP_REST).await;
         }
+        Ok(())
+    }
+
+    /// One batch of what is past its retention; false where there is no more.
+    async fn remove_old(&self) -> Result<bool, sqlx::Error> {
+        let mut transaction = self.pool.begin().await?;
+        lock(&mut transaction).await?;
+        // The log is in the order of time but for clocks that were set: an old event behind a newer one waits.
+        let statement = removal("call_events.at_ms < now_ms() - $2");
+        let removed = sqlx::query(sqlx::AssertSqlSafe(statement))
+            .bind(SWEEP_ROWS)
+            .bind(milliseconds(KEEP_EVENTS))
+            .fetch_one(&mut *transaction)
+            .await?;
+        transaction.commit().await?;
+        Ok(removed.try_get::<i64, _>("events")? > 0)
     }
 
     async fn add(&self, events: &[CallEvent]) -> Result<(), sqlx::Error> {

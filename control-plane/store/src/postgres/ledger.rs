@@ -148,7 +148,7 @@ fn read(row: &PgRow, hash: &RequestHash) -> Result<(State, bool, Bytes), sqlx::E
 impl PostgresCalls {
     /// Whether the row was changed.
     async fn change(&self, change: Query<'_>) -> Result<bool, LedgerError> {
-        let changed = change.execute(&self.pool).await.map_err(unavailable)?;
+        let changed = self.in_time(change.execute(&self.pool)).await.map_err(unavailable)?;
         Ok(changed.rows_affected() == 1)
     }
 
@@ -158,17 +158,15 @@ impl PostgresCalls {
              FROM ledger l WHERE l.claim_key = $1"
         );
         let row = sqlx::query(sqlx::AssertSqlSafe(statement)).bind(key.0.to_vec());
-        row.fetch_optional(&self.pool).await.map_err(unavailable)
+        self.in_time(row.fetch_optional(&self.pool)).await.map_err(unavailable)
     }
 
     async fn has_room(&self, holder: Holder) -> Result<Looked, LedgerError> {
-        let keys: i64 = sqlx::query_scalar(
+        let keys = sqlx::query_scalar(
             "SELECT CAST(COALESCE(SUM(claim_keys), 0) AS BIGINT) FROM ledger_usage WHERE org = $1",
         )
-        .bind(holder.org.to_vec())
-        .fetch_one(&self.pool)
-        .await
-        .map_err(unavailable)?;
+        .bind(holder.org.to_vec());
+        let keys: i64 = self.in_time(keys.fetch_one(&self.pool)).await.map_err(unavailable)?;
         let has_room = self.budget.has_room(u64::try_from(keys).unwrap_or_default());
         if has_room { Ok(Looked::Free { expired: false }) } else { Err(LedgerError::Full) }
     }

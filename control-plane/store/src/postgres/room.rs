@@ -63,13 +63,13 @@ fn excess((_, holder): (&str, &str)) -> String {
 impl PostgresCalls {
     /// Deletes what is past its retention, few rows at a time, where no other process does; run from time to time.
     pub async fn sweep(&self) -> Result<(), sqlx::Error> {
-        if !has_turn(&self.pool, "calls", TURN).await? {
+        if !self.in_time(has_turn(&self.pool, "calls", TURN)).await? {
             return Ok(());
         }
         for (statement, age) in PAST {
             loop {
                 let deleted = sqlx::query(statement).bind(SWEEP_ROWS).bind(milliseconds(age));
-                let deleted = deleted.execute(&self.pool).await?;
+                let deleted = self.in_time(deleted.execute(&self.pool)).await?;
                 if deleted.rows_affected() < SWEEP_ROWS.unsigned_abs() {
                     break;
                 }
