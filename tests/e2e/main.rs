@@ -7,6 +7,7 @@
 mod admin_api;
 mod advertised;
 mod any_order;
+mod any_replica;
 mod apps;
 mod boot;
 mod certificate;
@@ -97,6 +98,7 @@ const MODULES: &[fn(&Shared) -> Vec<Trial>] = &[
     scripts::trials,
     revisions::trials,
     any_order::trials,
+    any_replica::trials,
     stdio::trials,
     stdio_packages::trials,
     upstreams::trials,

@@ -42,7 +42,7 @@ async fn random_points(shared: &Shared) -> Result<()> {
     let stack = shared.stack().await?;
     let seed = rand::random();
     println!("seed {seed}");
-    let figures = resumption::cut(stack.edge(), &stack.alice().await?, CUTS, seed).await?;
+    let figures = resumption::cut(&[stack.edge()], &stack.alice().await?, CUTS, seed).await?;
     ensure!(figures.cuts == CUTS, "{figures:?}");
     ensure!((figures.lost, figures.repeated, figures.foreign) == (0, 0, 0), "{figures:?}, seed {seed}");
     Ok(())

@@ -1,4 +1,5 @@
-//! A client whose connections break at random points of its streams, and that comes back to each with `Last-Event-ID`.
+//! A client whose connections break at random points of its streams, or whose gateway is lost, and that comes back to each
+//! with `Last-Event-ID`.
 //!
 //! Keeps true: what it counts is exact: each message that it must get is known beforehand.
 
@@ -7,6 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use rand::rngs::StdRng;
+use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
 use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt;
@@ -21,6 +23,8 @@ const CONNECTION: Duration = Duration::from_secs(30);
 const TO: u64 = 40;
 /// Between two numbers, in milliseconds.
 const DELAY: u64 = 3;
+/// The same, where the call is to be under way for long.
+const SLOW_DELAY: u64 = 100;
 /// Most bytes of a connection's stream before it breaks.
 const LONGEST: usize = 2_000;
 
@@ -35,15 +39,15 @@ pub struct Figures {
     pub foreign: usize,
 }
 
-/// Calls `count` of the server `demo` until its streams were cut so often.
-pub async fn cut(edge: SocketAddr, token: &str, cuts: usize, seed: u64) -> Result<Figures> {
+/// Calls `count` of the server `demo` until its streams were cut so often. Each request goes to one of the `edges`.
+pub async fn cut(edges: &[SocketAddr], token: &str, cuts: usize, seed: u64) -> Result<Figures> {
     let mut random = StdRng::seed_from_u64(seed);
     let mut figures = Figures::default();
     for (n, revision) in ["2025-03-26", "2025-06-18", "2025-11-25"].into_iter().cycle().enumerate() {
         if figures.cuts >= cuts {
             return Ok(figures);
         }
-        let client = Client::connect(edge, token, revision).await?;
+        let client = Client::connect(edges, token, revision).await?;
         let messages = client.count(n, cuts - figures.cuts, &mut random, &mut figures.cuts).await;
         figures.calls += 1;
         figures.judge(&messages.with_context(|| format!("call {n}, {revision}, seed {seed}"))?, n);
@@ -78,20 +82,21 @@ fn counted() -> Value {
     Value::from(json!({"counted": TO}).to_string())
 }
 
-struct Client {
-    edge: SocketAddr,
+struct Client<'a> {
+    edges: &'a [SocketAddr],
     headers: Vec<(String, Vec<u8>)>,
 }
 
-impl Client {
-    async fn connect(edge: SocketAddr, token: &str, revision: &str) -> Result<Client> {
+impl Client<'_> {
+    async fn connect<'a>(edges: &'a [SocketAddr], token: &str, revision: &str) -> Result<Client<'a>> {
         let usual = [
             ("authorization", format!("Bearer {token}")),
             ("content-type", "application/json".to_owned()),
             ("accept", "application/json, text/event-stream".to_owned()),
         ];
         let headers = usual.into_iter().map(|(name, value)| (name.to_owned(), value.into_bytes())).collect();
-        let mut client = Client { edge, headers };
+        let mut client = Client { edges, headers };
+        let edge = *edges.first().context("an edge")?;
         let hello = json!({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {
             "protocolVersion": revision, "capabilities": {}, "clientInfo": {"name": "cut", "version": "1"}}});
         let answer = http1::send(edge, &client.request("POST", &hello.to_string())).await?;
@@ -114,14 +119,13 @@ impl Client {
         random: &mut StdRng,
         cuts: &mut usize,
     ) -> Result<Vec<Value>> {
-        let call = json!({"jsonrpc": "2.0", "id": n + 2, "method": "tools/call", "params": {"name": "count",
-            "arguments": {"to": TO, "delayMs": DELAY}, "_meta": {"progressToken": "p"}}});
-        let mut request = self.request("POST", &call.to_string());
+        let mut request = self.call(n, DELAY);
         let mut messages = Vec::new();
         let mut broken = 0;
         loop {
             let longest = if broken < most { random.random_range(1..=LONGEST) } else { usize::MAX };
-            let part = read(self.edge, &request, longest).await?;
+            let edge = *self.edges.choose(random).context("an edge")?;
+            let part = read(edge, &request, longest).await?;
             messages.extend(part.messages);
             if part.is_whole {
                 return Ok(messages);
@@ -130,16 +134,81 @@ impl Client {
             *cuts += 1;
             // Without a new one it comes back to where it was; before the first one it cannot come back.
             if let Some(last) = part.last_id {
-                request = self.request("GET", "");
-                request.headers.push(("last-event-id".into(), last.into_bytes()));
+                request = self.come_back(last);
             }
         }
     }
+
+    fn call(&self, n: usize, delay: u64) -> Request {
+        let call = json!({"jsonrpc": "2.0", "id": n + 2, "method": "tools/call", "params": {"name": "count",
+            "arguments": {"to": TO, "delayMs": delay}, "_meta": {"progressToken": "p"}}});
+        self.request("POST", &call.to_string())
+    }
+
+    fn come_back(&self, last: String) -> Request {
+        let mut request = self.request("GET", "");
+        request.headers.push(("last-event-id".into(), last.into_bytes()));
+        request
+    }
+}
+
+/// A call whose gateway is lost before its end.
+pub struct Loss {
+    request: Request,
+    came: Part,
+    /// By which it comes back.
+    first_id: String,
+    last_id: String,
+}
+
+/// What a client has of such a call.
+#[derive(Debug)]
+pub struct Survived {
+    /// The numbers that it was told before and after the loss.
+    pub told: Vec<u64>,
+    /// Those that it is told again where it comes back to the beginning.
+    pub again: Vec<u64>,
+    /// What it was told last, each time.
+    pub ends: [Value; 2],
+}
+
+/// Begins a call at a gateway and has a random part of its stream.
+pub async fn begin(gateway: SocketAddr, token: &str, seed: u64) -> Result<Loss> {
+    let mut random = StdRng::seed_from_u64(seed);
+    let edges = [gateway];
+    let client = Client::connect(&edges, token, "2025-11-25").await?;
+    let came = read(gateway, &client.call(0, SLOW_DELAY), random.random_range(1..=LONGEST)).await?;
+    ensure!(!came.is_whole, "the call has ended by itself");
+    let last_id = came.last_id.clone().context("an id")?;
+    let first_id = came.first_id.clone().context("an id")?;
+    Ok(Loss { request: client.come_back(String::new()), came, first_id, last_id })
+}
+
+impl Loss {
+    /// Comes back at another gateway after the loss.
+    pub async fn survive(self, gateway: SocketAddr) -> Result<Survived> {
+        let come_back = |id: String| {
+            let mut request = self.request.clone();
+            request.headers.retain(|(name, _)| name != "last-event-id");
+            request.headers.push(("last-event-id".into(), id.into_bytes()));
+            request
+        };
+        let rest = read(gateway, &come_back(self.last_id), usize::MAX).await?;
+        let again = read(gateway, &come_back(self.first_id), usize::MAX).await?;
+        let end = |part: &Part| part.messages.last().cloned().unwrap_or_default();
+        let told = [numbers(&self.came), numbers(&rest)].concat();
+        Ok(Survived { told, again: numbers(&again), ends: [end(&rest), end(&again)] })
+    }
+}
+
+fn numbers(part: &Part) -> Vec<u64> {
+    part.messages.iter().filter_map(|message| message.pointer("/params/progress")?.as_u64()).collect()
 }
 
 /// What a client has of a stream.
 struct Part {
     messages: Vec<Value>,
+    first_id: Option<String>,
     last_id: Option<String>,
     /// It ended by itself.
     is_whole: bool,
@@ -183,12 +252,16 @@ async fn read(edge: SocketAddr, request: &Request, mut longest: usize) -> Result
 
 /// The events that came whole.
 fn part(text: &str, is_whole: bool) -> Result<Part> {
-    let mut part = Part { messages: Vec::new(), last_id: None, is_whole };
+    let mut part = Part { messages: Vec::new(), first_id: None, last_id: None, is_whole };
     let whole = text.rfind("\n\n").map_or("", |end| &text[..end]);
     for event in whole.split("\n\n") {
         for line in event.lines() {
             match line.split_once(':') {
-                Some(("id", id)) => part.last_id = Some(id.trim().to_owned()),
+                Some(("id", id)) => {
+                    let id = id.trim().to_owned();
+                    part.first_id.get_or_insert_with(|| id.clone());
+                    part.last_id = Some(id);
+                }
                 Some(("data", data)) if !data.trim().is_empty() => {
                     part.messages.push(serde_json::from_str(data).with_context(|| event.to_owned())?);
                 }

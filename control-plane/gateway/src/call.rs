@@ -41,11 +41,12 @@ pub mod question;
 pub mod registry;
 pub mod ruling;
 pub mod sampling;
+pub mod written;
 
 pub use abilities::ClientAbilities;
 use chosen::Chosen;
 use event::Event;
-use event::log::EventLog;
+use event::log::{EventLog, Logged};
 use outcome::{Outcome, Refusal, Withdrawal};
 use ownership::Ownership;
 use question::Questions;
@@ -235,6 +236,11 @@ impl Call {
             changed_ms: AtomicU64::new(unix_ms()),
             outcome: watch::Sender::new(None),
         }
+    }
+
+    /// It goes on from what it `said` at another gateway, where event number `next` is the first that it did not say.
+    pub(crate) fn continues(&mut self, log: u32, said: Vec<Logged>, next: u64) {
+        self.events = Arc::new(EventLog::continued(log, said, next));
     }
 
     /// The token it came with, while it runs.

@@ -1,4 +1,5 @@
 //! What a call has beyond this process: its row in the store, and the calls taken over from gateways that are gone.
 pub mod active;
 pub mod record;
+pub mod shared_events;
 pub mod taken_over;

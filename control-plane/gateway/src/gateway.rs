@@ -16,6 +16,7 @@ use asp_store::blobs::{Blobs, MemoryBlobs};
 use asp_store::bus::Bus;
 use asp_store::counter::{Counters, MemoryCounters};
 use asp_store::ledger::{Ledger, MemoryLedger};
+use asp_store::outbox::Outbox;
 use asp_store::records::{CallRecords, MemoryRecords, OwnerId};
 use asp_store::sessions::SessionDirectory;
 use parking_lot::Mutex;
@@ -24,6 +25,7 @@ use tokio::sync::watch;
 
 use crate::call::registry::CallRegistry;
 use crate::durable::active::ActiveTable;
+use crate::durable::shared_events::SharedEvents;
 use crate::durable::taken_over::TakenOverCalls;
 use crate::executors::Executors;
 use crate::executors::artifacts::Artifacts;
@@ -113,15 +115,16 @@ pub struct Stores {
     pub blobs: Arc<dyn Blobs>,
     /// What is left of limits.
     pub counters: Arc<dyn Counters>,
-    /// What gateways tell each other of sessions, where there are several.
+    /// What gateways share of sessions and of what calls say, where there are several.
     pub shared: Option<Shared>,
 }
 
-/// What several gateways share of sessions.
+/// What several gateways share of sessions and of what calls say.
 #[derive(Clone)]
 pub struct Shared {
     pub directory: Arc<dyn SessionDirectory>,
     pub bus: Arc<dyn Bus>,
+    pub outbox: Arc<dyn Outbox>,
 }
 
 impl Stores {
@@ -178,7 +181,8 @@ impl Gateway {
         let minter = Arc::new(Minter::new(config.token_keys, config.public_url.clone()));
         let authorizer = Arc::new(authorizer(&minter, &issuers, config.told));
         let registry = Arc::new(CallRegistry::default());
-        let active = active_table(config.stores.active, &minter, &sealer, &registry);
+        let (replicas, events) = shared(config.stores.shared, &sealer, minter.keys.owner());
+        let active = active_table(config.stores.active, &minter, &sealer, &registry, events);
         let delegates = Arc::new(Delegates::new(config.delegates)?);
         let deps = PluginDeps {
             saved: Saved { active: active.clone() },
@@ -206,17 +210,16 @@ impl Gateway {
             running: RunningCalls::of(registry.clone()),
             registry,
             active,
+            replicas: replicas.clone(),
             taken_over: TakenOverCalls::default(),
             listings: Listings::default(),
             listener: OnceLock::new(),
         });
         let subscriptions = Subscriptions::new(pipeline.clone(), config.subscriptions);
-        let listener = Arc::downgrade(&subscriptions);
-        // It is set here alone.
-        let _ = pipeline.listener.set(listener);
+        listens(&subscriptions, &pipeline);
         Ok(Arc::new(Gateway {
             config: Settings { public_url: config.public_url, dev: config.dev, registry: config.registry },
-            sessions: sessions(config.stores.shared, &sealer, pipeline.active.owner()),
+            sessions: Sessions::new(sealer.clone(), replicas),
             subscriptions,
             minter,
             runtimes,
@@ -361,9 +364,16 @@ fn authorizer(minter: &Arc<Minter>, issuers: &Issuers, told: Told) -> Authorizer
     Authorizer::new(minter.clone(), issuers.credentials.clone(), issuers.exchanges.clone(), told)
 }
 
-fn sessions(shared: Option<Shared>, sealer: &Arc<Sealer>, this: OwnerId) -> Sessions {
-    let replicas = shared.map(|shared| Replicas::new(sealer.clone(), shared.directory, shared.bus, this));
-    Sessions::new(sealer.clone(), replicas)
+/// What this gateway has in common with others; nothing where it is alone.
+fn shared(
+    shared: Option<Shared>,
+    sealer: &Arc<Sealer>,
+    this: OwnerId,
+) -> (Option<Arc<Replicas>>, Option<Arc<SharedEvents>>) {
+    let Some(Shared { directory, bus, outbox }) = shared else { return (None, None) };
+    let replicas = Replicas::new(sealer.clone(), directory, bus, this);
+    let events = SharedEvents::new(outbox, sealer.clone(), this);
+    (Some(Arc::new(replicas)), Some(Arc::new(events)))
 }
 
 /// The rows are of the same run as the keys that are published beside its lease.
@@ -372,8 +382,15 @@ fn active_table(
     minter: &Minter,
     sealer: &Arc<Sealer>,
     registry: &Arc<CallRegistry>,
+    events: Option<Arc<SharedEvents>>,
 ) -> Arc<ActiveTable> {
-    Arc::new(ActiveTable::new(store, minter.keys.owner(), sealer.clone(), registry.clone()))
+    Arc::new(ActiveTable::new(store, minter.keys.owner(), sealer.clone(), registry.clone(), events))
+}
+
+fn listens(subscriptions: &Arc<Subscriptions>, pipeline: &Pipeline) {
+    let listener = Arc::downgrade(subscriptions);
+    // It is set here alone.
+    let _ = pipeline.listener.set(listener);
 }
 
 fn ledgers(durable: Arc<dyn Ledger>, active: &ActiveTable, sealer: &Arc<Sealer>) -> Ledgers {

@@ -17,6 +17,7 @@ pub mod inspect;
 pub mod ledger;
 pub mod limits;
 pub mod listings;
+mod mirror;
 pub mod output;
 mod platform;
 pub mod resolve;
@@ -48,6 +49,7 @@ use crate::pipeline::ledger::{Entered, Held, Ledgers};
 use crate::pipeline::limits::{Grant, Limiter};
 use crate::pipeline::listings::Listings;
 use crate::pipeline::running::{RunningCalls, ends_with_its_token};
+use crate::sessions::Replicas;
 use crate::telemetry::audit;
 use crate::telemetry::audit::{Audit, Unrecorded};
 use crate::telemetry::metrics::{Metrics, Stage};
@@ -68,6 +70,8 @@ pub struct Pipeline {
     pub running: RunningCalls,
     /// The rows of the running calls that another gateway could go on with.
     pub active: Arc<ActiveTable>,
+    /// The other gateways, where this one is not alone.
+    pub replicas: Option<Arc<Replicas>>,
     /// The calls that were taken over from other gateways.
     pub taken_over: TakenOverCalls,
     /// What plugins list themselves.

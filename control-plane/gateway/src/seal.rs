@@ -39,6 +39,8 @@ pub enum Purpose {
     Login,
     /// What one gateway tells another.
     Bus,
+    /// What a call has said, for other gateways.
+    CallEvent,
 }
 
 impl Purpose {
@@ -57,6 +59,7 @@ impl Purpose {
             Purpose::Client => b"asp/client/1\0",
             Purpose::Login => b"asp/login/1\0",
             Purpose::Bus => b"asp/bus/1\0",
+            Purpose::CallEvent => b"asp/call-event/1\0",
         }
     }
 }

@@ -54,7 +54,7 @@ pub struct Sessions {
     sealer: Arc<Sealer>,
     table: Mutex<Table>,
     /// The other gateways, where this one is not alone.
-    replicas: Option<Replicas>,
+    replicas: Option<Arc<Replicas>>,
 }
 
 struct Table {
@@ -71,13 +71,13 @@ struct Sealed {
 }
 
 impl Sessions {
-    pub fn new(sealer: Arc<Sealer>, replicas: Option<Replicas>) -> Sessions {
+    pub fn new(sealer: Arc<Sealer>, replicas: Option<Arc<Replicas>>) -> Sessions {
         let table = Table { kept: Shares::new(BOUNDS), deleted: Shares::new(BOUNDS) };
         Sessions { sealer, table: Mutex::new(table), replicas }
     }
 
     pub fn replicas(&self) -> Option<&Replicas> {
-        self.replicas.as_ref()
+        self.replicas.as_deref()
     }
 
     /// Makes a session. `hint` is the affinity key the edge chose; without a well-formed one a key is drawn.

@@ -18,12 +18,13 @@ pub(super) fn open(redis: Option<&Secret>) -> anyhow::Result<(Arc<dyn Counters>,
 fn in_redis(url: &Secret) -> anyhow::Result<(Arc<dyn Counters>, Option<Shared>)> {
     use anyhow::Context;
     use asp_store::counter::WithFallback;
-    use asp_store::redis::{Redis, RedisBus, RedisCounters, RedisDirectory};
+    use asp_store::redis::{Redis, RedisBus, RedisCounters, RedisDirectory, RedisOutbox};
 
     let redis = Redis::open(url.expose()).context("open the Redis that ASP_REDIS_URL names")?;
     let counters = WithFallback::new(Arc::new(RedisCounters::new(redis.clone())));
     let directory = Arc::new(RedisDirectory::new(redis.clone()));
-    let shared = Shared { directory, bus: Arc::new(RedisBus::new(redis)) };
+    let outbox = Arc::new(RedisOutbox::new(redis.clone()));
+    let shared = Shared { directory, bus: Arc::new(RedisBus::new(redis)), outbox };
     Ok((Arc::new(counters), Some(shared)))
 }
 

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::held::{self, NODE};
@@ -13,8 +14,8 @@ const MAX_TEXT: usize = 16 * 1024;
 /// Most counters of one progress event; the others are dropped.
 const MAX_GAUGES: usize = 32;
 
-/// One event of a call (ADR 1).
-#[derive(Clone, Debug, PartialEq)]
+/// One event of a call (ADR 1). Other gateways read it: variants and members are only added.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Event {
     Progress {
         progress: f64,
@@ -81,7 +82,7 @@ impl Event {
 }
 
 /// RFC 5424 severities as MCP names them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum LogLevel {
     Debug,
     Info,

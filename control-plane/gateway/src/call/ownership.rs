@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use tokio_util::sync::CancellationToken;
 
 use crate::call::claim::LedgerClaim;
+use crate::call::written::Written;
 
 /// What one call holds beyond this process.
 #[derive(Default)]
@@ -23,6 +24,8 @@ pub struct Ownership {
     resumes: AtomicBool,
     /// Another gateway goes on with it: neither its row nor its ledger key is ours to touch.
     passed_on: AtomicBool,
+    /// How far other gateways see it, where there are any and somebody may come back for it.
+    written: OnceLock<Written>,
     /// Asks the call to save and yield.
     preempted: CancellationToken,
 }
@@ -74,6 +77,16 @@ impl Ownership {
     /// sees the other.
     pub(crate) fn tells(&self) -> bool {
         !self.told.swap(true, Ordering::SeqCst)
+    }
+
+    /// What it says is written from this event on; what was said of that first counts.
+    pub(crate) fn writes_from(&self, next: u64) {
+        self.written.get_or_init(|| Written::from(next));
+    }
+
+    /// How far other gateways see it; `None` where none needs to.
+    pub fn written(&self) -> Option<&Written> {
+        self.written.get()
     }
 
     pub fn resumes(&self) -> bool {

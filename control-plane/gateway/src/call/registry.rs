@@ -123,6 +123,11 @@ impl CallRegistry {
         is_theirs.then(|| call.clone())
     }
 
+    /// A call that runs, for whom it was looked whose it is.
+    pub(crate) fn find_running(&self, id: Uuid) -> Option<Arc<Call>> {
+        self.table.lock().running.get(&id).map(|entry| entry.call.clone())
+    }
+
     /// The calls that run.
     pub fn running(&self) -> Vec<Arc<Call>> {
         self.table.lock().running.values().map(|entry| entry.call.clone()).collect()

@@ -17,6 +17,7 @@ use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
 
 use super::record::{self, Record};
+use super::shared_events::SharedEvents;
 use crate::call::Call;
 use crate::call::principal::{principal, user};
 use crate::call::registry::CallRegistry;
@@ -48,6 +49,8 @@ pub struct ActiveTable {
     sealer: Arc<Sealer>,
     owner: OwnerId,
     registry: Arc<CallRegistry>,
+    /// What calls say, where there are other gateways.
+    events: Option<Arc<SharedEvents>>,
     /// Until when nobody else can have taken a row; `None` before the first renewal.
     held_until: Mutex<Option<Instant>>,
     /// Rows may have been taken, and not all were looked at since.
@@ -80,10 +83,17 @@ impl ActiveTable {
         owner: OwnerId,
         sealer: Arc<Sealer>,
         registry: Arc<CallRegistry>,
+        events: Option<Arc<SharedEvents>>,
     ) -> ActiveTable {
         let ending = TaskTracker::new();
         let held_until = Mutex::default();
-        ActiveTable { store, sealer, owner, registry, held_until, unsure: AtomicBool::new(false), ending }
+        let unsure = AtomicBool::new(false);
+        ActiveTable { store, sealer, owner, registry, events, held_until, unsure, ending }
+    }
+
+    /// What calls say, where there are other gateways.
+    pub(crate) fn events(&self) -> Option<&Arc<SharedEvents>> {
+        self.events.as_ref()
     }
 
     pub fn owner(&self) -> OwnerId {

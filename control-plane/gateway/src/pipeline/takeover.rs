@@ -44,7 +44,7 @@ const KEEP_ENDED: Duration = Duration::from_secs(15 * 60);
 /// What a caller is told whose call its gateway left before it began.
 const NOT_BEGUN: &str = "the gateway that had the call is gone, and nothing was done: call again";
 /// What the caller of a call that only reads is told when nobody goes on with it.
-const GONE: &str = "the gateway that had the call is gone, and none can go on with it: call again";
+pub(super) const GONE: &str = "the gateway that had the call is gone, and none can go on with it: call again";
 /// What the caller of a call that may be repeated is told when its answer was too large for its record.
 const TOO_LARGE: &str = "the call was done, and its answer was too large to be kept: call again";
 /// How often it looks whether another gateway has ended the call.
@@ -52,15 +52,16 @@ const LOOK_EVERY: Duration = Duration::from_millis(500);
 
 /// Where a call is that somebody comes back for.
 pub enum Found {
+    /// It is here, or is shown here as it goes on at another gateway.
     Here(Arc<Call>),
-    /// It runs at another gateway, or waits to be taken over.
+    /// It runs at another gateway, or waits to be taken over, and what it says is not known here.
     Elsewhere(Seen),
 }
 
 /// What comes of attaching to a call.
 pub enum Attached {
     Here(Arc<Call>),
-    /// It still runs at another gateway, which alone can say more.
+    /// It still runs at another gateway, which alone can say more where gateways share nothing.
     Elsewhere,
     Unknown,
 }
@@ -109,6 +110,7 @@ impl Pipeline {
         let deadline = invocation.deadline.unwrap_or(now);
         let mut call = Call::new(&invocation, now, deadline, self.calls.child());
         call.id = Uuid::from_bytes(abandoned.call);
+        self.continue_events(&mut call).await;
         let call = Arc::new(call);
         call.ownership.keep();
         if abandoned.record.approved {
@@ -162,6 +164,15 @@ impl Pipeline {
         });
     }
 
+    /// Whoever was told what the call said is told the rest, and nothing of it again.
+    async fn continue_events(&self, call: &mut Call) {
+        let Some(events) = self.active.events() else { return };
+        let Some(kept) = events.take(call.id).await else { return };
+        let said = kept.events.into_iter().map(|event| event.logged).collect();
+        call.continues(kept.log, said, kept.next);
+        call.ownership.writes_from(kept.next);
+    }
+
     /// A call that was taken does not go on; whoever has attached to it meanwhile is told its outcome, and so is whoever
     /// the gateway that is gone had told of it.
     fn let_go(&self, call: &Arc<Call>, outcome: Outcome) {
@@ -193,7 +204,12 @@ impl Pipeline {
 
     /// The call with this id for `caller` at `server`, also one that has ended at another gateway; one that runs there
     /// is waited for until it is taken over or ends. Who may not begin it any more is told of none that has ended.
-    pub async fn attach(&self, id: Uuid, caller: &Caller, server: &str) -> Result<Attached, ActiveFault> {
+    pub async fn attach(
+        self: &Arc<Self>,
+        id: Uuid,
+        caller: &Caller,
+        server: &str,
+    ) -> Result<Attached, ActiveFault> {
         let until = Instant::now() + TAKE_OVER_WITHIN;
         loop {
             let otherwise = match self.find(id, caller, server).await? {
@@ -211,7 +227,12 @@ impl Pipeline {
     }
 
     /// The same, wherever it is; nobody is waited for.
-    pub async fn find(&self, id: Uuid, caller: &Caller, server: &str) -> Result<Option<Found>, ActiveFault> {
+    pub async fn find(
+        self: &Arc<Self>,
+        id: Uuid,
+        caller: &Caller,
+        server: &str,
+    ) -> Result<Option<Found>, ActiveFault> {
         if let Some(call) = self.here(id, caller, server) {
             return Ok(Some(Found::Here(call)));
         }
@@ -220,7 +241,10 @@ impl Pipeline {
                 let call = self.ended_elsewhere(id, *ended, caller, server).await?;
                 call.filter(|call| self.running.shows(call, caller)).map(Found::Here)
             }
-            Some(Told::Runs(seen)) => Some(Found::Elsewhere(seen)),
+            Some(Told::Runs(seen)) => {
+                let mirror = self.mirrored(id, &seen, (caller, server)).await;
+                Some(mirror.map_or(Found::Elsewhere(seen), Found::Here))
+            }
             None => None,
         })
     }
@@ -249,7 +273,28 @@ impl Pipeline {
         let mut call = Call::new(&invocation, now, now, CancellationToken::new());
         call.id = id;
         let is_known = ended.kept.is_some();
-        call.finish(match ended.kept {
+        let outcome = self.outcome_elsewhere(&call, ended.kept).await?;
+        if let Some(events) = self.active.events()
+            && let Some(kept) = events.read(id, 0).await
+        {
+            let said = kept.events.into_iter().map(|event| event.logged).collect();
+            call.continues(kept.log, said, kept.next);
+        }
+        call.finish(outcome);
+        let call = Arc::new(call);
+        if is_known {
+            self.registry.promise(&call, now + ended.left.min(KEEP_ENDED));
+        }
+        Ok(Some(call))
+    }
+
+    /// How a call ended that another gateway had, as its record says it.
+    pub(super) async fn outcome_elsewhere(
+        &self,
+        call: &Call,
+        kept: Option<Kept>,
+    ) -> Result<Outcome, ActiveFault> {
+        Ok(match kept {
             Some(Kept::Done(output)) => Outcome::Done { output, replayed: false },
             Some(Kept::Refused(refusal)) => Outcome::Refused(refusal),
             // A ledger that does not answer says nothing of how it ended.
@@ -259,12 +304,7 @@ impl Pipeline {
             }
             Some(Kept::TooLarge) => Outcome::Done { output: Output::not_kept(), replayed: true },
             None => Outcome::Refused(call.unanswered(Refusal::Upstream(GONE.into()))),
-        });
-        let call = Arc::new(call);
-        if is_known {
-            self.registry.promise(&call, now + ended.left.min(KEEP_ENDED));
-        }
-        Ok(Some(call))
+        })
     }
 }
 

@@ -1,5 +1,5 @@
-//! What this gateway and the others know of each other's sessions: a directory that says where one is and whether it has
-//! ended, and a bus on which they tell each other.
+//! What this gateway and the others know of each other's sessions, and tell each other of those and of their calls: a
+//! directory that says where a session is and whether it has ended, and a bus.
 //!
 //! Keeps true: what is told is sealed for the gateway that it is for, because answers of people are in it and whoever writes to
 //! the bus could give them; without an answer of either a request goes on with what this gateway knows (I-6), within the time that the
@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use asp_store::bus::{Bus, BusError};
-use asp_store::records::OwnerId;
+use asp_store::records::{CallId, OwnerId};
 use asp_store::sessions::{DirectoryError, Entry, SessionDirectory, SessionId};
 use bytes::Bytes;
 use futures::StreamExt;
@@ -20,6 +20,7 @@ use serde_json::value::RawValue;
 
 use super::Session;
 use crate::call::event::LogLevel;
+use crate::call::question::Answer;
 use crate::seal::{Purpose, Sealer};
 
 /// What gateways share, and which of them this is.
@@ -27,19 +28,23 @@ pub struct Replicas {
     sealer: Arc<Sealer>,
     directory: Arc<dyn SessionDirectory>,
     bus: Arc<dyn Bus>,
-    pub(super) this: OwnerId,
+    pub(crate) this: OwnerId,
     /// Whether an operator was told that the directory does not answer, since it did last.
     is_told: AtomicBool,
 }
 
-/// What one gateway tells another of a session that both have.
-#[derive(Debug, Serialize, Deserialize)]
+/// What one gateway tells another, of a session that both have or of a call that the other one runs.
+#[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Told {
     /// Its client has ended it.
     Ended { session: SessionId },
     /// Its client sent a message that is of nothing at the gateway which got it.
     Sent { session: SessionId, message: Box<RawValue> },
+    /// Its caller has answered a question.
+    Answered { call: CallId, question: String, answer: Answer },
+    /// Its caller does not want it any more.
+    Cancelled { call: CallId },
 }
 
 /// Nobody can be told.
@@ -100,7 +105,7 @@ impl Replicas {
         others
     }
 
-    pub(super) async fn tell(&self, gateways: Vec<OwnerId>, told: &Told) -> Result<(), BusError> {
+    pub(crate) async fn tell(&self, gateways: Vec<OwnerId>, told: &Told) -> Result<(), BusError> {
         let message = serde_json::to_vec(told).map_err(|error| BusError::Unavailable(error.to_string()))?;
         for gateway in gateways {
             let sealed = self.sealer.seal_bytes(Purpose::Bus, &gateway.0, &message);

@@ -185,7 +185,7 @@ fn two() -> (Sessions, Sessions) {
     let bus = Arc::new(MemoryBus::default());
     let of = |number: u8| {
         let replicas = Replicas::new(sealer.clone(), directory.clone(), bus.clone(), OwnerId([number; 16]));
-        Sessions::new(sealer.clone(), Some(replicas))
+        Sessions::new(sealer.clone(), Some(Arc::new(replicas)))
     };
     (of(1), of(2))
 }

@@ -22,7 +22,7 @@ pub(crate) async fn run(sheet: &mut Sheet) -> Result<()> {
     wait::until("the platform serves", wait::START, serves).await?;
     let seed = rand::random();
     eprintln!("seed {seed}");
-    let figures = resumption::cut(edge, &token, CUTS, seed).await?;
+    let figures = resumption::cut(&[edge], &token, CUTS, seed).await?;
     #[expect(clippy::cast_precision_loss, reason = "small numbers")]
     {
         sheet.note("calls", figures.calls as f64);

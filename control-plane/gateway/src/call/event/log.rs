@@ -73,6 +73,22 @@ impl Default for EventLog {
 }
 
 impl EventLog {
+    /// The log of a call that began at another gateway: the numbers go on after the `kept` events, of which `next` is the
+    /// first that is not there.
+    pub fn continued(stream: u32, kept: Vec<Logged>, next: u64) -> EventLog {
+        let log = EventLog { stream, ..EventLog::default() };
+        {
+            let mut inner = log.inner.lock();
+            inner.next = kept.first().map_or(next, |first| first.number);
+            if let Some(before) = inner.next.checked_sub(1) {
+                inner.folded.lose_logs(before);
+            }
+        }
+        kept.into_iter().for_each(|logged| log.push_numbered(logged));
+        log.inner.lock().next = next;
+        log
+    }
+
     /// What tells this log from every other one of the same call.
     pub fn stream(&self) -> u32 {
         self.stream
@@ -85,18 +101,30 @@ impl EventLog {
         }
         let number = {
             let mut inner = self.inner.lock();
-            if inner.events.len() == MAX_EVENTS
-                && let Some(dropped) = inner.events.pop_front()
-            {
-                inner.folded.take(dropped);
-            }
             let number = inner.next;
-            inner.next += 1;
-            inner.events.push_back(Logged { number, at_ms: unix_ms(), event: cut(event) });
+            inner.keep(Logged { number, at_ms: unix_ms(), event: cut(event) });
             number
         };
         self.pushed.send_modify(|pushed| pushed.count += 1);
         Some(number)
+    }
+
+    /// Takes an event that another gateway has logged, under its number there; one that came before is passed over.
+    pub(crate) fn push_numbered(&self, logged: Logged) {
+        if self.pushed.borrow().closed {
+            return;
+        }
+        {
+            let mut inner = self.inner.lock();
+            if logged.number < inner.next {
+                return;
+            }
+            if logged.number > inner.next {
+                inner.folded.lose_logs(logged.number - 1);
+            }
+            inner.keep(logged);
+        }
+        self.pushed.send_modify(|pushed| pushed.count += 1);
     }
 
     pub(in crate::call) fn close(&self) {
@@ -160,6 +188,19 @@ impl EventLog {
     /// A reader from event number `first`, or from the oldest that is kept.
     pub fn reader_from(self: &Arc<Self>, first: u64) -> EventReader {
         EventReader { pushed: self.pushed.subscribe(), log: self.clone(), next: first, looked: 0, lost: None }
+    }
+}
+
+impl Inner {
+    /// Past the bound the oldest is dropped.
+    fn keep(&mut self, logged: Logged) {
+        if self.events.len() == MAX_EVENTS
+            && let Some(dropped) = self.events.pop_front()
+        {
+            self.folded.take(dropped);
+        }
+        self.next = logged.number + 1;
+        self.events.push_back(logged);
     }
 }
 
@@ -229,8 +270,13 @@ impl EventReader {
         let at = self.next.max(first);
         let logged = match dropped {
             Some(logged) => logged.clone(),
-            None => inner.events.get(usize::try_from(at - first).ok()?)?.clone(),
+            None => inner.events.get(inner.events.partition_point(|kept| kept.number < at))?.clone(),
         };
+        if logged.number > at {
+            // Its gateway lost what came between.
+            self.lost = self.lost.max(inner.folded.logs_from(at));
+            self.looked = logged.number;
+        }
         self.next = logged.number + 1;
         Some(logged)
     }
@@ -316,6 +362,45 @@ mod tests {
             log.push(progress(2));
         }
         assert_eq!((log.partial(99).as_str(), log.oldest()), ("b", 4));
+    }
+
+    fn log_message(level: LogLevel) -> Event {
+        Event::Log { level, logger: None, data: "said".into() }
+    }
+
+    #[tokio::test]
+    async fn a_log_that_goes_on_elsewhere_counts_on_and_says_what_is_gone() {
+        let kept = |number| Logged { number, at_ms: 1, event: progress(number) };
+        let log = Arc::new(EventLog::continued(9, vec![kept(5), kept(6)], 7));
+        assert_eq!((log.stream(), log.next_number(), log.oldest()), (9, 7, 5));
+        assert_eq!(log.push(progress(7)), Some(7));
+        // Whoever was told all before is told nothing twice, and misses nothing.
+        let mut reader = log.reader_from(6);
+        assert_eq!(read(&mut reader).await, Some((6, progress(6))));
+        assert_eq!(
+            (read(&mut reader).await, reader.lost_logs(LogLevel::Debug)),
+            (Some((7, progress(7))), None)
+        );
+        // Whoever was not may have missed log messages of any level.
+        let mut late = log.reader_from(3);
+        assert_eq!(read(&mut late).await, Some((5, progress(5))));
+        assert_eq!(late.lost_logs(LogLevel::Emergency), Some(LogLevel::Emergency));
+        assert_eq!(EventLog::continued(9, Vec::new(), 4).next_number(), 4);
+    }
+
+    #[tokio::test]
+    async fn events_of_another_gateway_keep_their_numbers_and_a_gap_is_told() {
+        let log = Arc::new(EventLog::continued(9, Vec::new(), 0));
+        for number in [0, 1, 1, 0, 5] {
+            log.push_numbered(Logged { number, at_ms: 1, event: log_message(LogLevel::Info) });
+        }
+        let mut reader = log.reader_from(1);
+        assert_eq!(read(&mut reader).await.map(|(number, _)| number), Some(1));
+        assert_eq!(reader.lost_logs(LogLevel::Debug), None);
+        assert_eq!(read(&mut reader).await.map(|(number, _)| number), Some(5));
+        assert_eq!(reader.lost_logs(LogLevel::Debug), Some(LogLevel::Emergency), "2 to 4 are gone");
+        assert_eq!(reader.lost_logs(LogLevel::Debug), None, "said once");
+        assert_eq!(log.push(progress(1)), Some(6));
     }
 
     #[tokio::test]

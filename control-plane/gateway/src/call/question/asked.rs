@@ -1,11 +1,13 @@
-//! What a call can ask its caller, and what it can be answered: data, whoever puts it to whom.
+//! What a call can ask its caller, and what it can be answered: data, whoever puts it to whom. Other gateways read it:
+//! variants and members are only added.
 
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use crate::call::form;
 
 /// Something the caller is asked.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Question {
     /// Unique within the call, and never used again in it.
     pub id: String,
@@ -13,7 +15,7 @@ pub struct Question {
 }
 
 /// What is asked.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Ask {
     /// A form for the user (MCP `elicitation/create`); the schema is MCP's restricted one, a flat object.
     Form { message: String, requested_schema: Value },
@@ -26,7 +28,7 @@ pub enum Ask {
 }
 
 /// What the caller answered.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Answer {
     /// A filled form; nothing for a page, which the user agreed to visit.
     Accepted(Value),

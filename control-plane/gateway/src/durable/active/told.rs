@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use asp_edge::Caller;
 use asp_proto::snapshot::Primitive;
-use asp_store::records::{CallRecord, End, MAX_KEEP, Saved, State};
+use asp_store::records::{CallRecord, End, MAX_KEEP, OwnerId, Saved, State};
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -61,6 +61,8 @@ pub struct Seen {
     pub created_ms: u64,
     /// `None` where it does not open with this gateway's keys.
     pub record: Option<Box<Record>>,
+    /// The gateway that runs it; `None` where that is gone and none has taken the call over.
+    pub owner: Option<OwnerId>,
     runs: String,
 }
 
@@ -74,6 +76,7 @@ impl Seen {
             kept_for: Duration::from_millis(kept).clamp(KEEP, MAX_KEEP),
             created_ms: u64::try_from(row.created_ms).unwrap_or(0),
             record: record.map(Box::new),
+            owner: row.owner.filter(|_| !row.is_left),
             runs: row.plugin.clone(),
         }
     }
@@ -112,6 +115,9 @@ impl ActiveTable {
         let table = self.clone();
         let call = call.clone();
         if !call.ownership.has_given_row_up() {
+            if let Some(events) = &self.events {
+                events.begin(&call);
+            }
             tokio::spawn(async move { table.follow(&call, stored).await });
             return;
         }
@@ -143,9 +149,16 @@ impl ActiveTable {
             if state.is_terminal() {
                 return;
             }
-            if last.replace(state) != Some(state)
-                && let Err(error) = self.put_state(call, state).await
-            {
+            let put = match last.replace(state) {
+                Some(last) if last == state => Ok(()),
+                Some(_) | None => self.put_state(call, state).await.map(drop),
+            };
+            match (&put, call.ownership.written()) {
+                (Ok(()), Some(written)) => written.announced(),
+                (Err(_), Some(written)) => written.is_away(),
+                (_, None) => {}
+            }
+            if let Err(error) = put {
                 tracing::debug!(call = %call.id, trace = %call.trace, %error, "other gateways are not told where a call stands that its client may come back for");
             }
             if events.next().await.is_none() {
@@ -163,6 +176,10 @@ impl ActiveTable {
     /// The row comes to say how the call ended.
     pub(super) async fn finish(&self, call: &Call) -> Result<(), ActiveFault> {
         let outcome = call.finished().await;
+        if let Some(written) = call.ownership.written() {
+            // Whoever finds that it has ended finds all that it said.
+            written.seen_whole().await;
+        }
         if call.ownership.is_passed_on() {
             return Ok(());
         }

@@ -1,4 +1,5 @@
-//! Legacy sessions that are at several gateways: what a client sends to one of them that is of a call at another, and its end.
+//! What gateways tell each other: of legacy sessions that are at several of them what a client sends to one that is of a
+//! call at another, and their end; of calls what their callers say of them at another gateway.
 //!
 //! A client's messages come to one gateway by its affinity key; to another one after gateways came or went. Keeps true: the
 //! gateway that got a message has looked whose session it is; what comes from another gateway goes no further.
@@ -52,6 +53,7 @@ fn heard(gateway: &Gateway, told: Told) {
                 legacy::told(gateway, &session, &message);
             }
         }
+        Told::Answered { .. } | Told::Cancelled { .. } => gateway.pipeline.heard(told),
     }
 }
 

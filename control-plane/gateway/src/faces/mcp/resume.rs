@@ -56,6 +56,10 @@ impl Resumable {
             return None;
         }
         gateway.pipeline.registry.promise(call, call.deadline() + KEEP);
+        if gateway.pipeline.replicas.is_some() {
+            // Its client may come back by way of another gateway when this one is gone.
+            gateway.pipeline.active.tell(call);
+        }
         Some(Resumable {
             gateway: gateway.clone(),
             call: call.clone(),

@@ -116,6 +116,7 @@ pub(super) async fn respond(mut view: View) -> Response {
     match first {
         Some(Frame::Final(response, status)) => {
             following.ended = true;
+            following.are_seen(following.place().next_event).await;
             response.respond(status)
         }
         Some(frame) if following.view.accepts_stream => event_stream(following, Some(frame)),
@@ -187,6 +188,7 @@ impl Events {
             return None;
         }
         if let Some(primer) = self.primer.take() {
+            self.following.are_seen(self.following.began.next_event).await;
             return Some(primer);
         }
         let frame = match self.held.take() {
@@ -194,6 +196,9 @@ impl Events {
             None => self.wait().await,
         };
         let place = self.following.place();
+        if !matches!(frame, Some(Frame::KeepAlive)) {
+            self.following.are_seen(place.next_event).await;
+        }
         let id = |next_event| self.resumable.as_ref().and_then(|stream| stream.id(next_event));
         let text = match frame? {
             Frame::KeepAlive => return Some(COMMENT.to_owned()),
@@ -273,6 +278,13 @@ impl Following {
         let follower = Follower::from(view.attachment.call().clone(), view.from_event);
         let began = Place { next_event: view.from_event, progress: last_progress };
         Following { follower, view, last_progress, began, asked: None, held: None, ended: false }
+    }
+
+    /// Waits until other gateways see the events before number `next`: what a client is told there must be.
+    async fn are_seen(&self, next: u64) {
+        if let Some(written) = self.view.attachment.call().ownership.written() {
+            written.sees(next).await;
+        }
     }
 
     /// The first event of the call that is not told yet, and the progress that is.

@@ -66,6 +66,11 @@ impl Folded {
         self.events.insert(number, logged);
     }
 
+    /// Of the events up to number `last` some are gone unseen: log messages of any level may be among them.
+    pub(super) fn lose_logs(&mut self, last: u64) {
+        self.logs.insert(LogLevel::Emergency, last);
+    }
+
     fn bound_artifacts(&mut self) {
         if self.artifacts.len() <= MAX_ARTIFACTS {
             return;

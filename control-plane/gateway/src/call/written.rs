@@ -1,0 +1,109 @@
+//! How far other gateways can see a call: an event that a client is told of must be there before, so that the client
+//! finds it wherever it comes back.
+//!
+//! Keeps true: nobody waits for long, so that what gateways share slows a stream down and never stops it.
+
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::time::timeout;
+
+/// How long a stream waits for its next event to be there.
+const WITHIN: Duration = Duration::from_millis(500);
+
+/// How far the events of one call are where all gateways find them.
+pub struct Written {
+    reached: watch::Sender<Reached>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Reached {
+    /// The store has the call's record.
+    is_announced: bool,
+    /// The first event that is not there yet.
+    next: u64,
+    /// What gateways share is away for now.
+    is_away: bool,
+    /// No more is written.
+    is_over: bool,
+}
+
+impl Written {
+    /// The events before number `next` are there.
+    pub(crate) fn from(next: u64) -> Written {
+        Written { reached: watch::Sender::new(Reached { next, ..Reached::default() }) }
+    }
+
+    /// The first event that is not there yet.
+    pub(crate) fn next(&self) -> u64 {
+        self.reached.borrow().next
+    }
+
+    pub(crate) fn announced(&self) {
+        self.reached.send_modify(|reached| reached.is_announced = true);
+    }
+
+    pub(crate) fn reaches(&self, next: u64) {
+        self.reached.send_modify(|reached| {
+            reached.next = next;
+            reached.is_away = false;
+        });
+    }
+
+    /// Nobody waits until there is more.
+    pub(crate) fn is_away(&self) {
+        self.reached.send_modify(|reached| reached.is_away = true);
+    }
+
+    pub(crate) fn is_over(&self) {
+        self.reached.send_modify(|reached| reached.is_over = true);
+    }
+
+    /// Resolves when other gateways see the call and its events before number `next`, or when that takes too long.
+    pub async fn sees(&self, next: u64) {
+        let seen = |reached: &Reached| {
+            reached.is_away || reached.is_over || (reached.is_announced && reached.next >= next)
+        };
+        let mut reached = self.reached.subscribe();
+        // Either way the stream goes on.
+        let _ = timeout(WITHIN, reached.wait_for(seen)).await;
+    }
+
+    /// The same of all that the call has said, once it says no more.
+    pub(crate) async fn seen_whole(&self) {
+        let mut reached = self.reached.subscribe();
+        let _ = timeout(WITHIN, reached.wait_for(|reached| reached.is_away || reached.is_over)).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::FutureExt;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn an_event_is_seen_once_the_call_and_all_before_it_are_there() {
+        let written = Written::from(0);
+        let mut seen = Box::pin(written.sees(2));
+        assert!(seen.as_mut().now_or_never().is_none());
+        written.reaches(2);
+        assert!(seen.as_mut().now_or_never().is_none(), "no other gateway knows the call");
+        written.announced();
+        assert!(seen.as_mut().now_or_never().is_some());
+        assert!(written.sees(3).now_or_never().is_none());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn nobody_waits_for_what_is_away_or_for_long() {
+        let written = Written::from(0);
+        written.sees(1).await;
+        written.is_away();
+        assert!(written.sees(1).now_or_never().is_some());
+        written.reaches(1);
+        written.announced();
+        assert!(written.sees(2).now_or_never().is_none(), "it is back");
+        written.is_over();
+        assert!(written.sees(2).now_or_never().is_some() && written.seen_whole().now_or_never().is_some());
+    }
+}

@@ -1,0 +1,280 @@
+//! The events of calls that somebody may come back for, where all gateways find them, sealed.
+//!
+//! Owns: what is there of the calls that run here, and reading what is there of others. Keeps true: an event keeps its number at
+//! every gateway; a gateway that has lost a call adds nothing more; what is sealed opens only in its place; without an
+//! answer of the store a call goes on, and what it says is told by this gateway alone (I-6).
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use asp_store::outbox::{Appended, Batch, MAX_ENTRY, Outbox, OutboxError};
+use asp_store::records::OwnerId;
+use bytes::Bytes;
+use futures::FutureExt;
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use crate::call::Call;
+use crate::call::event::Event;
+use crate::call::event::log::{EventReader, Logged};
+use crate::call::question::Question;
+use crate::call::written::Written;
+use crate::seal::{Purpose, Sealer};
+
+/// Most events that are written at once.
+const BATCH: usize = 64;
+/// How long they are kept beyond what was written last: longer than a client whose call has ended may come back.
+const KEEP: Duration = Duration::from_secs(180);
+/// How often a call that says nothing is kept.
+const KEEP_EVERY: Duration = Duration::from_secs(60);
+/// How soon a store that does not answer is asked again.
+const RETRY: Duration = Duration::from_millis(500);
+/// How often it is asked for a call that has ended.
+const RETRIES: u32 = 10;
+
+/// What calls say, where all gateways find it.
+pub struct SharedEvents {
+    outbox: Arc<dyn Outbox>,
+    sealer: Arc<Sealer>,
+    owner: OwnerId,
+    /// Whether an operator was told that the store does not answer, since it did last.
+    is_told: AtomicBool,
+}
+
+/// Of a call, what all gateways find.
+pub struct KeptEvents {
+    /// Which log the numbers are of.
+    pub log: u32,
+    /// The number of the oldest that is kept.
+    pub first: u64,
+    /// In their order. What does not open with this gateway's keys is not among them.
+    pub events: Vec<KeptEvent>,
+    /// The number of the next one.
+    pub next: u64,
+}
+
+/// An event, and the question that it says was asked.
+pub struct KeptEvent {
+    pub logged: Logged,
+    pub question: Option<Question>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Entry {
+    at_ms: u64,
+    event: Event,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    question: Option<Question>,
+}
+
+/// What has still to be written of a call.
+struct Writing<'a> {
+    call: &'a Call,
+    written: &'a Written,
+    reader: EventReader,
+    /// Read, and not written yet.
+    held: Vec<Logged>,
+    /// What is there of the call is replaced.
+    anew: bool,
+    /// Something was written by this gateway.
+    has_written: bool,
+}
+
+impl SharedEvents {
+    pub fn new(outbox: Arc<dyn Outbox>, sealer: Arc<Sealer>, owner: OwnerId) -> SharedEvents {
+        SharedEvents { outbox, sealer, owner, is_told: AtomicBool::new(false) }
+    }
+
+    /// Writes what the call says, from now on to its end.
+    pub(super) fn begin(self: &Arc<Self>, call: &Arc<Call>) {
+        call.ownership.writes_from(0);
+        let shared = self.clone();
+        let call = call.clone();
+        tokio::spawn(async move {
+            if let Some(written) = call.ownership.written() {
+                shared.write(&call, written).await;
+                written.is_over();
+            }
+        });
+    }
+
+    /// This gateway goes on with the call: what it has said, where that is known.
+    pub(crate) async fn take(&self, call: Uuid) -> Option<KeptEvents> {
+        let taken = self.noted(self.outbox.take(call.into_bytes(), self.owner, KEEP).await)??;
+        Some(self.opened(call, taken))
+    }
+
+    /// What the call has said from number `from` on; `None` where that is not known.
+    pub(crate) async fn read(&self, call: Uuid, from: u64) -> Option<KeptEvents> {
+        let kept = self.noted(self.outbox.read(call.into_bytes(), from).await)??;
+        Some(self.opened(call, kept))
+    }
+
+    fn opened(&self, call: Uuid, kept: asp_store::outbox::Kept) -> KeptEvents {
+        let next = kept.next();
+        let numbered = (kept.first..).zip(&kept.entries);
+        let open = |(number, sealed): (u64, &Bytes)| {
+            let place = place(call, kept.log, number);
+            let plain = self.sealer.open_bytes(Purpose::CallEvent, &place, sealed)?;
+            let Entry { at_ms, event, question } = serde_json::from_slice(&plain).ok()?;
+            Some(KeptEvent { logged: Logged { number, at_ms, event }, question })
+        };
+        KeptEvents { log: kept.log, first: kept.first, events: numbered.filter_map(open).collect(), next }
+    }
+
+    async fn write(&self, call: &Call, written: &Written) {
+        let reader = call.events.reader_from(written.next());
+        let anew = written.next() == 0;
+        let mut writing = Writing { call, written, reader, held: Vec::new(), anew, has_written: false };
+        let mut failures = 0;
+        loop {
+            // That there is a log is said before it has anything.
+            let is_begun = !writing.anew || !writing.held.is_empty();
+            if is_begun && !writing.gather().await {
+                return;
+            }
+            match self.write_some(&mut writing).await {
+                Ok(true) => failures = 0,
+                Ok(false) => return,
+                Err(error) => {
+                    failures += 1;
+                    let _: Option<()> = self.noted(Err(error));
+                    written.is_away();
+                    if failures > RETRIES && call.outcome().is_some() {
+                        return;
+                    }
+                    tokio::time::sleep(RETRY).await;
+                }
+            }
+        }
+    }
+
+    /// Writes the first of what is held that are numbered without a gap; false where the call is another gateway's.
+    async fn write_some(&self, writing: &mut Writing<'_>) -> Result<bool, OutboxError> {
+        let first = writing.first();
+        let count = writing.in_a_row();
+        writing.anew |= first != writing.written.next();
+        let log = writing.call.events.stream();
+        let some = writing.held.iter().take(count);
+        let entries: Vec<Bytes> = some.filter_map(|logged| self.entry(writing.call, log, logged)).collect();
+        if entries.len() != count {
+            return Err(OutboxError::Unavailable("an event cannot be sealed".into()));
+        }
+        let batch = Batch { log, first, entries: &entries, anew: writing.anew };
+        let id = writing.call.id.into_bytes();
+        let appended = self.noted(Ok(self.outbox.append(id, self.owner, batch, KEEP).await?));
+        match appended {
+            Some(Appended::Stored) => writing.has_stored(count),
+            Some(Appended::Missing) => writing.begin_again(),
+            Some(Appended::NotOwner) if writing.has_written || writing.call.ownership.is_passed_on() => {
+                return Ok(false);
+            }
+            // The store did not answer when the call was taken over.
+            Some(Appended::NotOwner) | None => {
+                self.outbox.take(id, self.owner, KEEP).await?;
+                writing.begin_again();
+            }
+        }
+        Ok(true)
+    }
+
+    fn entry(&self, call: &Call, log: u32, logged: &Logged) -> Option<Bytes> {
+        let place = place(call.id, log, logged.number);
+        let question = match &logged.event {
+            // By now it may have its answer.
+            Event::Asked { id } => call.questions.find(id),
+            _ => None,
+        };
+        let seal = |question| {
+            let entry = Entry { at_ms: logged.at_ms, event: readable(&logged.event), question };
+            let plain = serde_json::to_vec(&entry).ok()?;
+            self.sealer.seal_bytes(Purpose::CallEvent, &place, &plain).ok()
+        };
+        let sealed = seal(question)?;
+        // A question that is too large is asked by this gateway alone.
+        if sealed.len() > MAX_ENTRY { seal(None).map(Bytes::from) } else { Some(Bytes::from(sealed)) }
+    }
+
+    /// An answer of the store; that there is none is said once, until there is one again.
+    fn noted<T>(&self, answer: Result<T, OutboxError>) -> Option<T> {
+        match answer {
+            Ok(answer) => {
+                self.is_told.store(false, Ordering::Relaxed);
+                Some(answer)
+            }
+            Err(error) => {
+                if !self.is_told.swap(true, Ordering::Relaxed) {
+                    tracing::warn!(%error, "until they are, what a call says is told by its own gateway alone: a client that comes back by way of another one is told its outcome, and not what it missed");
+                }
+                None
+            }
+        }
+    }
+}
+
+impl Writing<'_> {
+    /// Reads what there is, and waits where there is nothing; false after the last event. Nothing is held where the call
+    /// has been quiet for long.
+    async fn gather(&mut self) -> bool {
+        if self.held.is_empty() {
+            tokio::select! {
+                next = self.reader.next() => match next {
+                    Some(logged) => self.held.push(logged),
+                    None => return false,
+                },
+                () = tokio::time::sleep(KEEP_EVERY) => return true,
+            }
+        }
+        while self.held.len() < BATCH
+            && let Some(Some(logged)) = self.reader.next().now_or_never()
+        {
+            self.held.push(logged);
+        }
+        true
+    }
+
+    fn first(&self) -> u64 {
+        self.held.first().map_or(self.written.next(), |logged| logged.number)
+    }
+
+    /// How many of those that are held are numbered without a gap.
+    fn in_a_row(&self) -> usize {
+        let numbers = self.held.iter().map(|logged| logged.number);
+        numbers.zip(self.first()..).take_while(|(number, expected)| number == expected).count()
+    }
+
+    fn has_stored(&mut self, count: usize) {
+        let next = self.first() + u64::try_from(count).unwrap_or(u64::MAX);
+        self.held.drain(..count);
+        self.anew = false;
+        self.has_written = true;
+        self.written.reaches(next);
+    }
+
+    /// All that the call still has is written again.
+    fn begin_again(&mut self) {
+        self.anew = true;
+        self.held.clear();
+        self.reader = self.call.events.reader_from(0);
+    }
+}
+
+/// An event as JSON has it: a number that is none is not shown to anybody.
+fn readable(event: &Event) -> Event {
+    match event {
+        Event::Progress { progress, total, gauges, .. }
+            if !(progress.is_finite()
+                && total.is_none_or(f64::is_finite)
+                && gauges.values().all(|gauge| gauge.is_finite())) =>
+        {
+            Event::Chunk { text: String::new() }
+        }
+        event => event.clone(),
+    }
+}
+
+/// What is sealed opens only for its call, its log and its number.
+fn place(call: Uuid, log: u32, number: u64) -> Vec<u8> {
+    [call.as_bytes().as_slice(), &log.to_be_bytes(), &number.to_be_bytes()].concat()
+}

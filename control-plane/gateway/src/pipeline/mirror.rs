@@ -1,0 +1,276 @@
+//! Calls that run at another gateway, as this one shows them: what they say and ask there, and what their callers answer here.
+//!
+//! Keeps true: a mirror is of its caller's own call; it runs nothing, and nothing that it holds in the stores is touched; events
+//! have the numbers they have there; an answer and a cancel go to the gateway that runs the call by then; a mirror that
+//! nobody follows is let go.
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use asp_edge::Caller;
+use asp_store::records::OwnerId;
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+
+use super::takeover::GONE;
+use crate::call::event::Event;
+use crate::call::event::log::Logged;
+use crate::call::outcome::{Outcome, Refusal};
+use crate::call::question::{Answer, Question};
+use crate::call::{Call, State, principal};
+use crate::durable::active::told::{Seen, Told as Stands};
+use crate::durable::shared_events::{KeptEvent, KeptEvents};
+use crate::pipeline::Pipeline;
+use crate::sessions::Told;
+
+/// How soon it is looked for more: at first, and where nothing comes.
+const FIRST_LOOK: Duration = Duration::from_millis(25);
+const LAST_LOOK: Duration = Duration::from_millis(250);
+/// How often it is looked whether the call has ended.
+const STANDS_EVERY: Duration = Duration::from_millis(250);
+/// How long a gateway is looked for that takes what a caller says: until another one has taken the call over.
+const TOLD_WITHIN: Duration = Duration::from_secs(20);
+/// Between two attempts.
+const TELL_EVERY: Duration = Duration::from_millis(300);
+
+/// One call that is mirrored.
+struct Mirror {
+    pipeline: Arc<Pipeline>,
+    call: Weak<Call>,
+    id: Uuid,
+    caller: Arc<Caller>,
+    server: String,
+    log: u32,
+    /// The first event that it does not have.
+    next: u64,
+    cancelled: CancellationToken,
+}
+
+impl Pipeline {
+    /// A call of `caller` at `server` that another gateway runs; `None` where it is not known here what it says.
+    pub(super) async fn mirrored(
+        self: &Arc<Self>,
+        id: Uuid,
+        seen: &Seen,
+        (caller, server): (&Caller, &str),
+    ) -> Option<Arc<Call>> {
+        let events = self.active.events()?;
+        let snapshot = self.running.snapshot()?;
+        let invocation = seen.record.as_ref()?.ended(&snapshot)?;
+        if !principal::is_same(&invocation.caller, caller) || invocation.server.message.name != server {
+            return None;
+        }
+        let kept = events.read(id, 0).await?;
+        let now = Instant::now();
+        let cancelled = CancellationToken::new();
+        let mut call = Call::new(&invocation, now, invocation.deadline.unwrap_or(now), cancelled.clone());
+        call.id = id;
+        call.continues(kept.log, Vec::new(), kept.first);
+        // Neither its row nor its place is this gateway's.
+        call.ownership.pass_on();
+        call.ownership.tells();
+        call.hand_over();
+        call.enter(seen.state);
+        let call = Arc::new(call);
+        call.authority.leave();
+        let mirror = Mirror {
+            pipeline: self.clone(),
+            call: Arc::downgrade(&call),
+            id,
+            caller: invocation.caller.clone(),
+            server: server.to_owned(),
+            log: kept.log,
+            next: 0,
+            cancelled,
+        };
+        let mirror = mirror.showing(&call, kept);
+        tokio::spawn(mirror.follow());
+        Some(call)
+    }
+
+    /// What another gateway tells of a call that runs here.
+    pub(crate) fn heard(&self, told: Told) {
+        match told {
+            Told::Answered { call, question, answer } => {
+                if let Some(call) = self.registry.find_running(Uuid::from_bytes(call)) {
+                    // Where it is no answer, or comes too late, the question is asked again or is over.
+                    call.questions.answer(&question, answer);
+                }
+            }
+            Told::Cancelled { call } => {
+                if let Some(call) = self.registry.find_running(Uuid::from_bytes(call)) {
+                    call.cancel();
+                }
+            }
+            Told::Ended { .. } | Told::Sent { .. } => {}
+        }
+    }
+}
+
+impl Mirror {
+    fn showing(mut self, call: &Call, kept: KeptEvents) -> Mirror {
+        self.take(call, kept);
+        self
+    }
+
+    /// Follows the call until it has ended, or nobody follows the mirror.
+    async fn follow(mut self) {
+        let mut pause = FIRST_LOOK;
+        let mut stands_at = Instant::now() + STANDS_EVERY;
+        let mut is_cancelled = false;
+        loop {
+            tokio::select! {
+                biased;
+                () = self.cancelled.cancelled(), if !is_cancelled => {
+                    is_cancelled = true;
+                    self.tell(Told::Cancelled { call: self.id.into_bytes() });
+                }
+                () = tokio::time::sleep(pause) => {}
+            }
+            let Some(call) = self.call.upgrade() else { return };
+            let came = self.look(&call).await;
+            pause = if came { FIRST_LOOK } else { (pause * 2).min(LAST_LOOK) };
+            if Instant::now() >= stands_at {
+                stands_at = Instant::now() + STANDS_EVERY;
+                if self.has_ended(&call).await {
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Whether there was more.
+    async fn look(&mut self, call: &Call) -> bool {
+        let Some(events) = self.pipeline.active.events() else { return false };
+        match events.read(self.id, self.next).await {
+            Some(kept) => self.take(call, kept),
+            None => false,
+        }
+    }
+
+    /// Takes what is new. Where the numbers are of another log, only the outcome is still told: the client comes back for
+    /// the rest.
+    fn take(&mut self, call: &Call, kept: KeptEvents) -> bool {
+        if kept.log != self.log || kept.next <= self.next {
+            return false;
+        }
+        for event in kept.events {
+            self.show(call, event);
+        }
+        self.next = kept.next;
+        true
+    }
+
+    fn show(&self, call: &Call, KeptEvent { logged, question }: KeptEvent) {
+        match (&logged.event, question) {
+            (Event::Asked { .. }, Some(question)) => return self.ask(call, question, logged),
+            (Event::TakenBack { id }, _) => {
+                call.questions.withdraw(id);
+            }
+            (Event::Resumed, _) => {
+                for question in call.questions.pending() {
+                    call.questions.withdraw(&question.id);
+                }
+                call.enter(State::Working);
+            }
+            _ => {}
+        }
+        call.events.push_numbered(logged);
+    }
+
+    fn ask(&self, call: &Call, question: Question, logged: Logged) {
+        let id = question.id.clone();
+        let number = logged.number;
+        let put = || {
+            call.enter(State::InputRequired);
+            call.events.push_numbered(logged);
+            Some(number)
+        };
+        let Some(answered): Option<oneshot::Receiver<Answer>> = call.questions.open(question, put) else {
+            return;
+        };
+        let telling = self.telling();
+        tokio::spawn(async move {
+            // Err: nobody has answered it here.
+            if let Ok(answer) = answered.await {
+                let call = telling.id.into_bytes();
+                telling.tell(Told::Answered { call, question: id, answer }).await;
+            }
+        });
+    }
+
+    /// Gives the mirror its outcome where the call has one.
+    async fn has_ended(&mut self, call: &Call) -> bool {
+        let stands = self.pipeline.active.told(self.id, &self.caller, &self.server).await;
+        let outcome = match stands {
+            Ok(Some(Stands::Runs(_))) | Err(_) => return false,
+            Ok(Some(Stands::Ended(ended))) => match self.pipeline.outcome_elsewhere(call, ended.kept).await {
+                Ok(outcome) => outcome,
+                Err(_) => return false,
+            },
+            Ok(None) => Outcome::Refused(call.unanswered(Refusal::Upstream(GONE.into()))),
+        };
+        // Whatever it said before.
+        self.look(call).await;
+        call.finish(outcome);
+        true
+    }
+
+    fn tell(&self, told: Told) {
+        let telling = self.telling();
+        tokio::spawn(async move { telling.tell(told).await });
+    }
+
+    fn telling(&self) -> Telling {
+        Telling {
+            pipeline: self.pipeline.clone(),
+            id: self.id,
+            caller: self.caller.clone(),
+            server: self.server.clone(),
+        }
+    }
+}
+
+/// Brings what a caller says of a call to the gateway that runs it.
+struct Telling {
+    pipeline: Arc<Pipeline>,
+    id: Uuid,
+    caller: Arc<Caller>,
+    server: String,
+}
+
+impl Telling {
+    async fn tell(self, told: Told) {
+        let until = Instant::now() + TOLD_WITHIN;
+        loop {
+            match self.pipeline.active.told(self.id, &self.caller, &self.server).await {
+                Ok(Some(Stands::Runs(seen))) => {
+                    if let Some(owner) = seen.owner
+                        && self.reaches(owner, &told).await
+                    {
+                        return;
+                    }
+                }
+                // It has ended.
+                Ok(Some(Stands::Ended(_)) | None) => return,
+                Err(_) => {}
+            }
+            if Instant::now() >= until {
+                tracing::warn!(call = %self.id, "what a caller said of a call does not reach the gateway that runs it, because the store or the bus does not answer: the call waits for it until its time is over");
+                return;
+            }
+            tokio::time::sleep(TELL_EVERY).await;
+        }
+    }
+
+    async fn reaches(&self, owner: OwnerId, told: &Told) -> bool {
+        let Some(replicas) = &self.pipeline.replicas else { return false };
+        if owner == replicas.this {
+            self.pipeline.heard(told.clone());
+            return true;
+        }
+        replicas.tell(vec![owner], told).await.is_ok()
+    }
+}
