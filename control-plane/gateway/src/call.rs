@@ -41,6 +41,7 @@ pub mod question;
 pub mod registry;
 pub mod ruling;
 pub mod sampling;
+mod watched;
 pub mod written;
 
 pub use abilities::ClientAbilities;
@@ -281,7 +282,7 @@ impl Call {
 
     /// Moves to another state; a terminal state is final.
     pub(crate) fn enter(&self, next: State) {
-        self.state.send_if_modified(|state| {
+        watched::change(&self.state, |state| {
             let changes = !state.is_terminal() && *state != next;
             if changes {
                 let unbegun = *state == State::Submitted && matches!(next, State::Rejected | State::Failed);
@@ -437,7 +438,7 @@ impl Call {
     /// Gives the call its outcome; the first one counts.
     pub(crate) fn finish(&self, outcome: Outcome) {
         self.enter(outcome.state());
-        self.outcome.send_if_modified(|slot| {
+        watched::change(&self.outcome, |slot| {
             let first = slot.is_none();
             if first {
                 *slot = Some(Arc::new(outcome));

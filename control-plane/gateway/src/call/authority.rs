@@ -13,7 +13,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::abilities::ABILITIES;
-use super::{Call, ClientAbilities};
+use super::{Call, ClientAbilities, watched};
 use crate::clock::unix_ms;
 
 /// Who is attached by now.
@@ -83,21 +83,22 @@ impl Authority {
 
     /// The same principal is back, perhaps with a fresh token.
     pub fn present(&self, caller: &Arc<Caller>) {
-        self.standing.send_modify(|standing| {
+        watched::change(&self.standing, |standing| {
             standing.caller = caller.clone();
             // It attaches next.
             standing.awaited = true;
+            true
         });
     }
 
     /// Nobody waits for the call's answer here.
     pub fn leave(&self) {
-        self.standing.send_modify(|standing| standing.awaited = false);
+        self.change(|standing| standing.awaited = false);
     }
 
     /// From now on nobody who detaches is the last: the call ends by itself, or because it is asked to.
     pub fn keep(&self) {
-        self.standing.send_modify(|standing| standing.kept = true);
+        self.change(|standing| standing.kept = true);
     }
 
     fn attach(&self, abilities: ClientAbilities) {
@@ -126,7 +127,7 @@ impl Authority {
 
     /// Wakes whoever waits for the token's end only where that counts anew, or no more.
     fn change(&self, change: impl FnOnce(&mut Standing)) {
-        self.standing.send_if_modified(|standing| {
+        watched::change(&self.standing, |standing| {
             let before = standing.is_attended();
             change(standing);
             before != standing.is_attended()

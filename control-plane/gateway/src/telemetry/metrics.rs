@@ -2,8 +2,8 @@
 //!
 //! Keeps true: every label is from a closed set; never an org, a user, a token or a name a client chose.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64};
+use std::sync::{Arc, OnceLock};
 
 use asp_snapshot::policy::Effect;
 use prometheus_client::encoding::EncodeLabelSet;
@@ -80,6 +80,8 @@ pub enum Stage {
     Output,
 }
 
+const STAGES: usize = Stage::Output as usize + 1;
+
 impl Stage {
     const fn as_str(self) -> &'static str {
         match self {
@@ -101,6 +103,7 @@ pub struct Metrics {
     refusals: Family<ReasonLabel, Counter>,
     stages: Family<StageLabel, Histogram, fn() -> Histogram>,
     limits: Family<LimitLabels, Counter>,
+    usual: Usual,
     observed: Family<ObservedLabels, Counter>,
     workers: Workers,
     /// What the language runtimes tell.
@@ -111,6 +114,14 @@ pub struct Metrics {
     pub audit_lost: Counter,
     active: Gauge<i64, AtomicI64>,
     revision: Gauge<i64, AtomicI64>,
+}
+
+/// What nearly every call counts in, once it was used: a look by its labels costs more than to count.
+#[derive(Default)]
+struct Usual {
+    /// By [`Stage`].
+    stages: [OnceLock<Histogram>; STAGES],
+    granted: OnceLock<Counter>,
 }
 
 /// What plugin calls cost their workers, by language.
@@ -148,6 +159,7 @@ impl Default for Metrics {
             refusals: Family::default(),
             stages: Family::new_with_constructor(|| Histogram::new(LATENCY)),
             limits: Family::default(),
+            usual: Usual::default(),
             observed: Family::default(),
             workers: Workers::default(),
             plugins: Arc::default(),
@@ -230,16 +242,22 @@ impl Metrics {
     /// A call spent the time since `started` in `stage`.
     pub fn stage(&self, stage: Stage, started: Instant) {
         let seconds = Instant::now().saturating_duration_since(started).as_secs_f64();
-        self.stages.get_or_create(&StageLabel { stage: stage.as_str() }).observe(seconds);
+        let Some(used) = self.usual.stages.get(stage as usize) else { return };
+        let first = || self.stages.get_or_create_owned(&StageLabel { stage: stage.as_str() });
+        used.get_or_init(first).observe(seconds);
     }
 
     /// The exact limits decided; `refused` names the level that was used up.
     pub fn limited(&self, refused: Option<&'static str>) {
-        let labels = match refused {
-            None => LimitLabels { level: "all", outcome: "granted" },
-            Some(level) => LimitLabels { level, outcome: "refused" },
-        };
-        self.limits.get_or_create(&labels).inc();
+        match refused {
+            None => {
+                let labels = LimitLabels { level: "all", outcome: "granted" };
+                self.usual.granted.get_or_init(|| self.limits.get_or_create_owned(&labels)).inc();
+            }
+            Some(level) => {
+                self.limits.get_or_create(&LimitLabels { level, outcome: "refused" }).inc();
+            }
+        }
     }
 
     /// A binding that is observed would have decided about a call.

@@ -11,6 +11,7 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use super::{Event, LogLevel, cut};
+use crate::call::watched;
 use crate::clock::unix_ms;
 
 mod fold;
@@ -105,7 +106,7 @@ impl EventLog {
             inner.keep(Logged { number, at_ms: unix_ms(), event: cut(event) });
             number
         };
-        self.pushed.send_modify(|pushed| pushed.count += 1);
+        self.change(|pushed| pushed.count += 1);
         Some(number)
     }
 
@@ -124,11 +125,18 @@ impl EventLog {
             }
             inner.keep(logged);
         }
-        self.pushed.send_modify(|pushed| pushed.count += 1);
+        self.change(|pushed| pushed.count += 1);
     }
 
     pub(in crate::call) fn close(&self) {
-        self.pushed.send_modify(|pushed| pushed.closed = true);
+        self.change(|pushed| pushed.closed = true);
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Pushed)) {
+        watched::change(&self.pushed, |pushed| {
+            change(pushed);
+            true
+        });
     }
 
     /// The highest progress that a reader can know of who has read every event before number `first`; `None` when there
