@@ -74,14 +74,7 @@ async fn lost() -> Result<()> {
     replicas.cluster.gateways[0].process.signal(Signal::KILL)?;
     let survived = try_join_all(begun.into_iter().map(|loss| loss.survive(second))).await?;
     for survived in survived {
-        let whole: Vec<u64> = (1..).take(survived.told.len()).collect();
-        ensure!(survived.told == whole, "a gap or a repetition, seed {seed}: {survived:?}");
-        ensure!(survived.again == whole, "not told again, seed {seed}: {survived:?}");
-        // Nobody goes on with such a call, and it only reads.
-        for end in &survived.ends {
-            ensure!(end.to_string().contains("is gone, and none can go on with it: call again"), "{end}");
-            ensure!(end["id"] == 2, "{end}");
-        }
+        survived.judge().with_context(|| format!("seed {seed}"))?;
     }
     Ok(())
 }

@@ -97,6 +97,8 @@ impl Cluster {
     pub async fn add_gateway(&mut self) -> Result<()> {
         let state = self.directory.path().join(format!("gateway-{}", self.gateways.len()));
         std::fs::create_dir_all(&state)?;
+        // Of one that was killed.
+        let _ = std::fs::remove_file(state.join("ports.json"));
         let xds = self.cable.as_ref().map_or(self.control_ports.xds, |cable| cable.address.port());
         let mut command = Command::new(tool::asp()?);
         command

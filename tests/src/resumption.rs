@@ -201,6 +201,21 @@ impl Loss {
     }
 }
 
+impl Survived {
+    /// Every event once, all of them again from the beginning, and the end of a call that only reads and that nobody goes
+    /// on with.
+    pub fn judge(&self) -> Result<()> {
+        let whole: Vec<u64> = (1..).take(self.told.len()).collect();
+        ensure!(self.told == whole, "a gap or a repetition: {self:?}");
+        ensure!(self.again == whole, "not told again: {self:?}");
+        for end in &self.ends {
+            ensure!(end.to_string().contains("is gone, and none can go on with it: call again"), "{end}");
+            ensure!(end["id"] == 2, "{end}");
+        }
+        Ok(())
+    }
+}
+
 fn numbers(part: &Part) -> Vec<u64> {
     part.messages.iter().filter_map(|message| message.pointer("/params/progress")?.as_u64()).collect()
 }

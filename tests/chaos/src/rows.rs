@@ -4,10 +4,12 @@ mod bombs;
 mod crash_loop;
 mod death;
 mod fairness;
+mod lost_gateways;
 mod memory;
 mod orphans;
 mod partition;
 mod resumption;
+mod stores;
 mod upgrade;
 mod wedge;
 
@@ -31,6 +33,8 @@ enum Fault {
     Upgrade,
     Partition(std::time::Duration),
     Resumption,
+    LostGateways,
+    Stores,
 }
 
 fn all(plan: &Plan) -> Vec<(String, Fault)> {
@@ -53,6 +57,8 @@ fn all(plan: &Plan) -> Vec<(String, Fault)> {
     let length = std::time::Duration::from_secs(plan.partition_seconds());
     rows.push(("F30 gateways cut off from control".to_owned(), Fault::Partition(length)));
     rows.push(("F31 streams cut at random points".to_owned(), Fault::Resumption));
+    rows.push(("F32 gateways killed amid calls".to_owned(), Fault::LostGateways));
+    rows.push(("F33 Redis and PostgreSQL killed under load".to_owned(), Fault::Stores));
     rows
 }
 
@@ -90,5 +96,7 @@ async fn once(fault: Fault, sheet: &mut Sheet) -> Result<()> {
         Fault::Upgrade => Box::pin(upgrade::run(sheet)).await,
         Fault::Partition(length) => partition::run(length, sheet).await,
         Fault::Resumption => resumption::run(sheet).await,
+        Fault::LostGateways => lost_gateways::run(sheet).await,
+        Fault::Stores => stores::run(sheet).await,
     }
 }

@@ -1,0 +1,61 @@
+//! F32: a gateway is killed with calls under way whose clients read their events, among two that share PostgreSQL and
+//! Redis. Each client comes back at the other one, has each event once, and is told how its call ended.
+
+use std::net::SocketAddr;
+
+use anyhow::{Context, Result};
+use asp_e2e::cluster::Cluster;
+use asp_e2e::resumption;
+use asp_e2e::stores::{Postgres, Redis};
+use asp_e2e::{http1, wait};
+use futures::future::{join_all, try_join_all};
+use rustix::process::Signal;
+
+use crate::sheet::Sheet;
+
+/// Gateways that are killed one after the other, and calls that are under way at each.
+const KILLS: u64 = 4;
+const CALLS: u64 = 50;
+
+pub(crate) async fn run(sheet: &mut Sheet) -> Result<()> {
+    let postgres = Postgres::start().await?;
+    let redis = Redis::start().await?;
+    let environment = vec![("ASP_DATABASE_URL", postgres.url()), ("ASP_REDIS_URL", redis.url())];
+    let mut cluster = Cluster::start_in(environment, 2).await?;
+    let token = cluster.token(&["--org", "acme", "--user", "alice", "--ttl", "1h"]).await?;
+    let seed: u64 = rand::random();
+    eprintln!("seed {seed}");
+    let mut faults = Vec::new();
+    for kill in 0..KILLS {
+        let kept = first(&cluster)?;
+        let mut lost = cluster.gateways.pop().context("two gateways")?;
+        let seeds = (0..CALLS).map(|call| seed.wrapping_add(kill * CALLS + call));
+        let begun = seeds.map(|seed| resumption::begin(lost.address, &token, seed));
+        let begun = try_join_all(begun).await?;
+        lost.process.signal(Signal::KILL)?;
+        lost.process.wait(wait::CONVERGE).await?;
+        let survived = join_all(begun.into_iter().map(|loss| loss.survive(kept))).await;
+        faults.extend(survived.into_iter().filter_map(|one| one.and_then(|one| one.judge()).err()));
+        cluster.add_gateway().await?;
+    }
+    #[expect(clippy::cast_precision_loss, reason = "small numbers")]
+    {
+        sheet.note("calls", (KILLS * CALLS) as f64);
+        sheet.at_most(
+            "calls with an event lost, told twice or not told again, or another end",
+            faults.len() as f64,
+            0.0,
+        );
+    }
+    for fault in faults.iter().take(3) {
+        sheet.fault(format!("{fault:#}"));
+    }
+    // Whoever looks for the reason finds that the other gateway was there.
+    let there = http1::get(first(&cluster)?, "/demo/mcp", &[]).await?;
+    sheet.expect("the status of a request without a token", &there.status.to_string(), "401");
+    Ok(())
+}
+
+fn first(cluster: &Cluster) -> Result<SocketAddr> {
+    Ok(cluster.gateways.first().context("a gateway")?.address)
+}
