@@ -16,7 +16,8 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::message::{modern, rest};
-use crate::redis;
+use crate::moved_sessions::guard;
+use crate::policy::sha256;
 use crate::trial::Shared;
 
 /// Of streams, at random points.
@@ -29,6 +30,7 @@ pub(crate) fn trials(shared: &Shared) -> Vec<Trial> {
         shared.trial("any_replica::streams_that_are_cut_go_on_at_every_gateway", |_| cut()),
         shared.trial("any_replica::what_a_client_was_told_outlives_the_gateway_that_told_it", |_| lost()),
         shared.trial("any_replica::a_call_is_answered_and_cancelled_at_every_gateway", |_| answered()),
+        shared.trial("any_replica::a_revoked_token_is_told_nothing_more_of_a_call_elsewhere", |_| revoked()),
     ]
 }
 
@@ -79,17 +81,6 @@ async fn lost() -> Result<()> {
     Ok(())
 }
 
-/// From now on a person approves what `echo` says of salaries, at both gateways.
-async fn guard(cluster: &Cluster) -> Result<()> {
-    let binding = json!({
-        "target": {"type": "user", "idOrPattern": "*"},
-        "primitive": {"name": "echo", "protocol": "*"},
-        "allowed": true, "approval": true, "name": "salaries",
-        "when": [{"pointer": "/message", "glob": "*salary*"}],
-    });
-    redis::put(cluster, "/api/policy/orgs/acme/bindings", &binding).await
-}
-
 async fn answered() -> Result<()> {
     let replicas = Replicas::start().await?;
     guard(&replicas.cluster).await?;
@@ -106,6 +97,23 @@ async fn answered() -> Result<()> {
     let answer = retry(&token, first, &asked).await?;
     ensure!(answer.text().contains("the salary of May"), "{}", answer.text());
     drop(cluster);
+    Ok(())
+}
+
+/// The client comes back under a fresh token, which is revoked alone: its gateway must know that.
+async fn revoked() -> Result<()> {
+    let replicas = Replicas::start().await?;
+    let [first, second] = replicas.addresses();
+    let fresh = replicas.cluster.token(&["--org", "acme", "--user", "alice"]).await?;
+    let begun = resumption::begin(first, &replicas.token, rand::random()).await?;
+    let stream = http1::open(second, &begun.come_back(&fresh), "notifications/progress").await?;
+    let revocation = json!({"type": "token_hash", "id": sha256(&fresh)});
+    let admin = replicas.cluster.token(&["--admin", "--user", "root"]).await?;
+    let api = SocketAddr::from(([127, 0, 0, 1], replicas.cluster.control_ports.admin));
+    let written = http1::send(api, &rest("POST", "/api/revocations", &admin, &revocation)).await?;
+    ensure!(written.status < 300, "{}", written.text());
+    let told = stream.finish().await?.text();
+    ensure!(told.contains("token_revoked") && !told.contains("\"counted\""), "{told}");
     Ok(())
 }
 

@@ -76,17 +76,17 @@ impl Client {
         let ping = json!({"jsonrpc": "2.0", "id": "ping", "method": "ping"});
         Ok(http1::send(gateway, &self.message(&ping)).await?.status)
     }
+}
 
-    /// From now on a person approves what `echo` says of salaries, at both gateways.
-    async fn guard(&self) -> Result<()> {
-        let binding = json!({
-            "target": {"type": "user", "idOrPattern": "*"},
-            "primitive": {"name": "echo", "protocol": "mcp"},
-            "allowed": true, "approval": true, "name": "salaries",
-            "when": [{"pointer": "/message", "glob": "*salary*"}],
-        });
-        redis::put(&self.cluster, "/api/policy/orgs/acme/bindings", &binding).await
-    }
+/// From now on a person approves what `echo` says of salaries, at both gateways and over every protocol.
+pub(crate) async fn guard(cluster: &Cluster) -> Result<()> {
+    let binding = json!({
+        "target": {"type": "user", "idOrPattern": "*"},
+        "primitive": {"name": "echo", "protocol": "*"},
+        "allowed": true, "approval": true, "name": "salaries",
+        "when": [{"pointer": "/message", "glob": "*salary*"}],
+    });
+    redis::put(cluster, "/api/policy/orgs/acme/bindings", &binding).await
 }
 
 fn cancelled(id: u64) -> Value {
@@ -96,7 +96,7 @@ fn cancelled(id: u64) -> Value {
 async fn said() -> Result<()> {
     for redis in [Redis::start().await?, Redis::start_cluster().await?] {
         let client = Client::start(&redis).await?;
-        client.guard().await?;
+        guard(&client.cluster).await?;
         // From one to the other, and back: the session was made by the first.
         for (id, here, there) in
             [(10, client.first(), client.second()), (20, client.second(), client.first())]

@@ -185,6 +185,15 @@ pub async fn begin(gateway: SocketAddr, token: &str, seed: u64) -> Result<Loss> 
 }
 
 impl Loss {
+    /// The request by which its client comes back under another token.
+    pub fn come_back(&self, token: &str) -> Request {
+        let mut request = self.request.clone();
+        request.headers.retain(|(name, _)| name != "last-event-id" && name != "authorization");
+        request.headers.push(("last-event-id".into(), self.last_id.clone().into_bytes()));
+        request.headers.push(("authorization".into(), format!("Bearer {token}").into_bytes()));
+        request
+    }
+
     /// Comes back at another gateway after the loss.
     pub async fn survive(self, gateway: SocketAddr) -> Result<Survived> {
         let come_back = |id: String| {

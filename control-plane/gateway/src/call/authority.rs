@@ -134,6 +134,12 @@ impl Authority {
         });
     }
 
+    /// Whether the token has expired while somebody is attached.
+    pub(crate) fn has_expired(&self) -> bool {
+        let standing = self.standing.borrow();
+        standing.is_attended() && ends_at(&standing.caller).is_some_and(|end| end <= Instant::now())
+    }
+
     /// Resolves when the token has expired while somebody is attached.
     pub(crate) async fn expired(&self, deadline: Instant) {
         let mut standing = self.standing.subscribe();

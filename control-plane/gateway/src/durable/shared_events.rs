@@ -5,7 +5,6 @@
 //! answer of the store a call goes on, and what it says is told by this gateway alone (I-6).
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use asp_store::outbox::{Appended, Batch, MAX_ENTRY, Outbox, OutboxError};
@@ -21,6 +20,7 @@ use crate::call::event::log::{EventReader, Logged};
 use crate::call::question::Question;
 use crate::call::written::Written;
 use crate::seal::{Purpose, Sealer};
+use crate::telemetry::said_once::SaidOnce;
 
 /// Most events that are written at once.
 const BATCH: usize = 64;
@@ -38,8 +38,7 @@ pub struct SharedEvents {
     outbox: Arc<dyn Outbox>,
     sealer: Arc<Sealer>,
     owner: OwnerId,
-    /// Whether an operator was told that the store does not answer, since it did last.
-    is_told: AtomicBool,
+    outage: SaidOnce,
 }
 
 /// Of a call, what all gateways find.
@@ -83,7 +82,7 @@ struct Writing<'a> {
 
 impl SharedEvents {
     pub fn new(outbox: Arc<dyn Outbox>, sealer: Arc<Sealer>, owner: OwnerId) -> SharedEvents {
-        SharedEvents { outbox, sealer, owner, is_told: AtomicBool::new(false) }
+        SharedEvents { outbox, sealer, owner, outage: SaidOnce::default() }
     }
 
     /// Writes what the call says, from now on to its end.
@@ -198,18 +197,9 @@ impl SharedEvents {
 
     /// An answer of the store; that there is none is said once, until there is one again.
     fn noted<T>(&self, answer: Result<T, OutboxError>) -> Option<T> {
-        match answer {
-            Ok(answer) => {
-                self.is_told.store(false, Ordering::Relaxed);
-                Some(answer)
-            }
-            Err(error) => {
-                if !self.is_told.swap(true, Ordering::Relaxed) {
-                    tracing::warn!(%error, "until they are, what a call says is told by its own gateway alone: a client that comes back by way of another one is told its outcome, and not what it missed");
-                }
-                None
-            }
-        }
+        self.outage.noted(answer, |error| {
+            tracing::warn!(%error, "until they are, what a call says is told by its own gateway alone: a client that comes back by way of another one is told its outcome, and not what it missed");
+        })
     }
 }
 

@@ -1,7 +1,7 @@
 //! Calls that run at another gateway, as this one shows them: what they say and ask there, and what their callers answer here.
 //!
 //! Keeps true: a mirror is of its caller's own call; it runs nothing, and nothing that it holds in the stores is touched; events
-//! have the numbers they have there; an answer and a cancel go to the gateway that runs the call by then; a mirror that
+//! have the numbers they have there; who may not see it any more, or whose token is over, is shown nothing more; an answer and a cancel go to the gateway that runs the call by then; a mirror that
 //! nobody follows is let go.
 
 use std::sync::{Arc, Weak};
@@ -14,6 +14,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
+use super::running::end_if_expired;
 use super::takeover::GONE;
 use crate::call::event::Event;
 use crate::call::event::log::Logged;
@@ -85,6 +86,7 @@ impl Pipeline {
             next: 0,
             cancelled,
         };
+        self.running.follow(&call);
         let mirror = mirror.showing(&call, kept);
         tokio::spawn(mirror.follow());
         Some(call)
@@ -130,6 +132,7 @@ impl Mirror {
                 () = tokio::time::sleep(pause) => {}
             }
             let Some(call) = self.call.upgrade() else { return };
+            end_if_expired(&call);
             let came = self.look(&call).await;
             pause = if came { FIRST_LOOK } else { (pause * 2).min(LAST_LOOK) };
             if Instant::now() >= stands_at {

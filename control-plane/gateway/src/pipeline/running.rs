@@ -1,15 +1,17 @@
 //! What ends the calls that run on this gateway from outside: a dead token, a server that is switched off.
 //!
-//! Owns: the evaluation of each running call when a snapshot comes into force, and the end of a call with its token.
+//! Owns: the evaluation of each running call when a snapshot comes into force, also of those that run at another gateway and
+//! are followed here, and the end of a call with its token.
 //! Keeps true: no call begun under an older snapshot escapes a newer one; a call that nobody is attached to does not end
 //! with its token's time, because its caller may come back with a fresh one, but does with a revocation.
 
 use std::convert::Infallible;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use arc_swap::ArcSwapOption;
 use asp_edge::Caller;
 use asp_snapshot::Snapshot;
+use parking_lot::Mutex;
 
 use super::entitlement::{Hidden, View};
 use crate::call::Call;
@@ -22,13 +24,15 @@ const AT_A_TIME: usize = 16;
 /// The running calls of one gateway, as the snapshot in force has them.
 pub struct RunningCalls {
     registry: Arc<CallRegistry>,
+    /// Calls of other gateways that are followed here.
+    mirrors: Mutex<Vec<Weak<Call>>>,
     /// What is in force; set before the calls are evaluated by it.
     snapshot: ArcSwapOption<Snapshot>,
 }
 
 impl RunningCalls {
     pub fn of(registry: Arc<CallRegistry>) -> RunningCalls {
-        RunningCalls { registry, snapshot: ArcSwapOption::empty() }
+        RunningCalls { registry, mirrors: Mutex::default(), snapshot: ArcSwapOption::empty() }
     }
 
     /// A call begins that was admitted under `evaluated`; why its caller may not have it by what came into force since.
@@ -39,6 +43,18 @@ impl RunningCalls {
             self.snapshot.load_full().filter(|snapshot| snapshot.revision != evaluated.revision)?;
         evaluate(call, &snapshot);
         call.withdrawal()
+    }
+
+    /// A call of another gateway is followed here, by whoever may see it by what is in force.
+    pub(crate) fn follow(&self, mirror: &Arc<Call>) {
+        {
+            let mut mirrors = self.mirrors.lock();
+            mirrors.retain(|mirror| mirror.strong_count() > 0);
+            mirrors.push(Arc::downgrade(mirror));
+        }
+        if let Some(snapshot) = self.snapshot.load_full() {
+            evaluate(mirror, &snapshot);
+        }
     }
 
     /// The call's principal is back with a token that was evaluated before: what came into force since counts.
@@ -62,7 +78,8 @@ impl RunningCalls {
     /// A snapshot is in force: evaluates every running call by it, in a task of its own.
     pub fn evaluate_all(&self, snapshot: &Arc<Snapshot>) {
         self.snapshot.store(Some(snapshot.clone()));
-        let calls = self.registry.running();
+        let mut calls = self.registry.running();
+        calls.extend(self.mirrors.lock().iter().filter_map(Weak::upgrade));
         if calls.is_empty() {
             return;
         }
@@ -109,6 +126,13 @@ fn withdraw(call: &Call, why: Withdrawal) {
             call = %call.id, trace = %call.trace, primitive = %call.entry.primitive.id, reason = why.reason().as_str(),
             "a running call is cancelled: {why}"
         );
+    }
+}
+
+/// Ends a call that is followed here if its follower's token has expired.
+pub(crate) fn end_if_expired(call: &Call) {
+    if call.authority.has_expired() {
+        withdraw(call, Withdrawal::TokenExpired);
     }
 }
 

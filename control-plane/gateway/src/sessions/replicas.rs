@@ -6,7 +6,6 @@
 //! stores bound; whoever loses something by that is told.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use asp_store::bus::{Bus, BusError};
@@ -22,6 +21,7 @@ use super::Session;
 use crate::call::event::LogLevel;
 use crate::call::question::Answer;
 use crate::seal::{Purpose, Sealer};
+use crate::telemetry::said_once::SaidOnce;
 
 /// What gateways share, and which of them this is.
 pub struct Replicas {
@@ -29,8 +29,7 @@ pub struct Replicas {
     directory: Arc<dyn SessionDirectory>,
     bus: Arc<dyn Bus>,
     pub(crate) this: OwnerId,
-    /// Whether an operator was told that the directory does not answer, since it did last.
-    is_told: AtomicBool,
+    outage: SaidOnce,
 }
 
 /// What one gateway tells another, of a session that both have or of a call that the other one runs.
@@ -58,7 +57,7 @@ impl Replicas {
         bus: Arc<dyn Bus>,
         this: OwnerId,
     ) -> Replicas {
-        Replicas { sealer, directory, bus, this, is_told: AtomicBool::new(false) }
+        Replicas { sealer, directory, bus, this, outage: SaidOnce::default() }
     }
 
     /// The session is here from now on; `None` where the directory does not say what it knows of it.
@@ -134,17 +133,8 @@ impl Replicas {
 
     /// An answer of the directory; that there is none is said once, until there is one again.
     fn noted<T>(&self, answer: Result<T, DirectoryError>) -> Option<T> {
-        match answer {
-            Ok(answer) => {
-                self.is_told.store(false, Ordering::Relaxed);
-                Some(answer)
-            }
-            Err(error) => {
-                if !self.is_told.swap(true, Ordering::Relaxed) {
-                    tracing::warn!(%error, "until it answers, a session that its client ended at one gateway may be used at another, what was set in it is not known there, and what its client says there of a call elsewhere is refused");
-                }
-                None
-            }
-        }
+        self.outage.noted(answer, |error| {
+            tracing::warn!(%error, "until it answers, a session that its client ended at one gateway may be used at another, what was set in it is not known there, and what its client says there of a call elsewhere is refused");
+        })
     }
 }
