@@ -18,8 +18,8 @@ pub struct Written {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Reached {
-    /// The store has the call's record.
-    is_announced: bool,
+    /// The store has the call's record; `None` where it was not asked yet, `false` where it does not take it for now.
+    is_announced: Option<bool>,
     /// The first event that is not there yet.
     next: u64,
     /// What gateways share is away for now.
@@ -39,8 +39,8 @@ impl Written {
         self.reached.borrow().next
     }
 
-    pub(crate) fn announced(&self) {
-        self.reached.send_modify(|reached| reached.is_announced = true);
+    pub(crate) fn announced(&self, is_there: bool) {
+        self.reached.send_modify(|reached| reached.is_announced = Some(is_there));
     }
 
     pub(crate) fn reaches(&self, next: u64) {
@@ -62,7 +62,8 @@ impl Written {
     /// Resolves when other gateways see the call and its events before number `next`, or when that takes too long.
     pub async fn sees(&self, next: u64) {
         let seen = |reached: &Reached| {
-            reached.is_away || reached.is_over || (reached.is_announced && reached.next >= next)
+            let is_away = reached.is_away || reached.is_announced == Some(false);
+            is_away || reached.is_over || (reached.is_announced.is_some() && reached.next >= next)
         };
         let mut reached = self.reached.subscribe();
         // Either way the stream goes on.
@@ -89,7 +90,7 @@ mod tests {
         assert!(seen.as_mut().now_or_never().is_none());
         written.reaches(2);
         assert!(seen.as_mut().now_or_never().is_none(), "no other gateway knows the call");
-        written.announced();
+        written.announced(true);
         assert!(seen.as_mut().now_or_never().is_some());
         assert!(written.sees(3).now_or_never().is_none());
     }
@@ -101,7 +102,7 @@ mod tests {
         written.is_away();
         assert!(written.sees(1).now_or_never().is_some());
         written.reaches(1);
-        written.announced();
+        written.announced(true);
         assert!(written.sees(2).now_or_never().is_none(), "it is back");
         written.is_over();
         assert!(written.sees(2).now_or_never().is_some() && written.seen_whole().now_or_never().is_some());

@@ -297,7 +297,7 @@ impl ActiveTable {
 
     fn noted(&self, call: &Call, saved: Saved) -> Result<Saved, ActiveFault> {
         if saved == Saved::NotOwner {
-            if call.ownership.has_given_row_up() {
+            if call.ownership.has_given_row_up() || call.ownership.is_passed_on() {
                 return Err(ActiveFault("the call has ended".into()));
             }
             lost(call);

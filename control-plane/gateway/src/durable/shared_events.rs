@@ -19,6 +19,7 @@ use crate::call::event::Event;
 use crate::call::event::log::{EventReader, Logged};
 use crate::call::question::Question;
 use crate::call::written::Written;
+use crate::durable::active::ActiveTable;
 use crate::seal::{Purpose, Sealer};
 use crate::telemetry::said_once::SaidOnce;
 
@@ -76,8 +77,6 @@ struct Writing<'a> {
     held: Vec<Logged>,
     /// What is there of the call is replaced.
     anew: bool,
-    /// Something was written by this gateway.
-    has_written: bool,
 }
 
 impl SharedEvents {
@@ -86,13 +85,14 @@ impl SharedEvents {
     }
 
     /// Writes what the call says, from now on to its end.
-    pub(super) fn begin(self: &Arc<Self>, call: &Arc<Call>) {
+    pub(super) fn begin(self: &Arc<Self>, call: &Arc<Call>, rows: &Arc<ActiveTable>) {
         call.ownership.writes_from(0);
         let shared = self.clone();
         let call = call.clone();
+        let rows = rows.clone();
         tokio::spawn(async move {
             if let Some(written) = call.ownership.written() {
-                shared.write(&call, written).await;
+                shared.write(&call, written, &rows).await;
                 written.is_over();
             }
         });
@@ -122,10 +122,10 @@ impl SharedEvents {
         KeptEvents { log: kept.log, first: kept.first, events: numbered.filter_map(open).collect(), next }
     }
 
-    async fn write(&self, call: &Call, written: &Written) {
+    async fn write(&self, call: &Call, written: &Written, rows: &ActiveTable) {
         let reader = call.events.reader_from(written.next());
         let anew = written.next() == 0;
-        let mut writing = Writing { call, written, reader, held: Vec::new(), anew, has_written: false };
+        let mut writing = Writing { call, written, reader, held: Vec::new(), anew };
         let mut failures = 0;
         loop {
             // That there is a log is said before it has anything.
@@ -133,7 +133,7 @@ impl SharedEvents {
             if is_begun && !writing.gather().await {
                 return;
             }
-            match self.write_some(&mut writing).await {
+            match self.write_some(&mut writing, rows).await {
                 Ok(true) => failures = 0,
                 Ok(false) => return,
                 Err(error) => {
@@ -150,7 +150,7 @@ impl SharedEvents {
     }
 
     /// Writes the first of what is held that are numbered without a gap; false where the call is another gateway's.
-    async fn write_some(&self, writing: &mut Writing<'_>) -> Result<bool, OutboxError> {
+    async fn write_some(&self, writing: &mut Writing<'_>, rows: &ActiveTable) -> Result<bool, OutboxError> {
         let first = writing.first();
         let count = writing.in_a_row();
         writing.anew |= first != writing.written.next();
@@ -166,10 +166,8 @@ impl SharedEvents {
         match appended {
             Some(Appended::Stored) => writing.has_stored(count),
             Some(Appended::Missing) => writing.begin_again(),
-            Some(Appended::NotOwner) if writing.has_written || writing.call.ownership.is_passed_on() => {
-                return Ok(false);
-            }
-            // The store did not answer when the call was taken over.
+            Some(Appended::NotOwner) if !rows.is_ours(writing.call).await => return Ok(false),
+            // The store did not answer when the call was taken over, or one that has lost the call came in between.
             Some(Appended::NotOwner) | None => {
                 self.outbox.take(id, self.owner, KEEP).await?;
                 writing.begin_again();
@@ -238,7 +236,6 @@ impl Writing<'_> {
         let next = self.first() + u64::try_from(count).unwrap_or(u64::MAX);
         self.held.drain(..count);
         self.anew = false;
-        self.has_written = true;
         self.written.reaches(next);
     }
 

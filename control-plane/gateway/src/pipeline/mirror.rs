@@ -2,9 +2,9 @@
 //!
 //! Keeps true: a mirror is of its caller's own call; it runs nothing, and nothing that it holds in the stores is touched; events
 //! have the numbers they have there; who may not see it any more, or whose token is over, is shown nothing more; an answer and a cancel go to the gateway that runs the call by then; a mirror that
-//! nobody follows is let go.
+//! nobody follows is let go; whoever asks for a call that is followed here gets the same mirror.
 
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 
 use asp_edge::Caller;
@@ -31,6 +31,11 @@ const FIRST_LOOK: Duration = Duration::from_millis(25);
 const LAST_LOOK: Duration = Duration::from_millis(250);
 /// How often it is looked whether the call has ended.
 const STANDS_EVERY: Duration = Duration::from_millis(250);
+/// How long a mirror is kept that nobody follows: whoever polls gets the same one.
+const KEPT: Duration = Duration::from_secs(1);
+/// How long after a call's time its end is waited for.
+const LATE: Duration = Duration::from_secs(15);
+const UNSAID: &str = "the call's time is over, and its gateway could not say how it ended: call again";
 /// How long a gateway is looked for that takes what a caller says: until another one has taken the call over.
 const TOLD_WITHIN: Duration = Duration::from_secs(20);
 /// Between two attempts.
@@ -39,7 +44,7 @@ const TELL_EVERY: Duration = Duration::from_millis(300);
 /// One call that is mirrored.
 struct Mirror {
     pipeline: Arc<Pipeline>,
-    call: Weak<Call>,
+    call: Arc<Call>,
     id: Uuid,
     caller: Arc<Caller>,
     server: String,
@@ -58,9 +63,13 @@ impl Pipeline {
         (caller, server): (&Caller, &str),
     ) -> Option<Arc<Call>> {
         let events = self.active.events()?;
+        let is_theirs = |call: &Caller, of: &str| principal::is_same(call, caller) && of == server;
+        if let Some(known) = self.running.mirror(id) {
+            return is_theirs(&known.caller, &known.server.message.name).then_some(known);
+        }
         let snapshot = self.running.snapshot()?;
         let invocation = seen.record.as_ref()?.ended(&snapshot)?;
-        if !principal::is_same(&invocation.caller, caller) || invocation.server.message.name != server {
+        if !is_theirs(&invocation.caller, &invocation.server.message.name) {
             return None;
         }
         let kept = events.read(id, 0).await?;
@@ -74,22 +83,20 @@ impl Pipeline {
         call.ownership.tells();
         call.hand_over();
         call.enter(seen.state);
-        let call = Arc::new(call);
+        // The token by which it is asked for counts, not the one with which it was begun.
+        call.authority.present(&Arc::new(caller.clone()));
         call.authority.leave();
-        let mirror = Mirror {
-            pipeline: self.clone(),
-            call: Arc::downgrade(&call),
-            id,
-            caller: invocation.caller.clone(),
-            server: server.to_owned(),
-            log: kept.log,
-            next: 0,
-            cancelled,
-        };
-        self.running.follow(&call);
-        let mirror = mirror.showing(&call, kept);
-        tokio::spawn(mirror.follow());
-        Some(call)
+        let call = Arc::new(call);
+        let followed = self.running.follow(call.clone())?;
+        if !Arc::ptr_eq(&followed, &call) {
+            return Some(followed);
+        }
+        let caller = invocation.caller.clone();
+        let server = server.to_owned();
+        let mirror =
+            Mirror { pipeline: self.clone(), call, id, caller, server, log: kept.log, next: 0, cancelled };
+        tokio::spawn(mirror.showing(kept).follow());
+        Some(followed)
     }
 
     /// What another gateway tells of a call that runs here.
@@ -112,8 +119,8 @@ impl Pipeline {
 }
 
 impl Mirror {
-    fn showing(mut self, call: &Call, kept: KeptEvents) -> Mirror {
-        self.take(call, kept);
+    fn showing(mut self, kept: KeptEvents) -> Mirror {
+        self.take(kept);
         self
     }
 
@@ -122,6 +129,7 @@ impl Mirror {
         let mut pause = FIRST_LOOK;
         let mut stands_at = Instant::now() + STANDS_EVERY;
         let mut is_cancelled = false;
+        let mut alone_since = None;
         loop {
             tokio::select! {
                 biased;
@@ -131,13 +139,19 @@ impl Mirror {
                 }
                 () = tokio::time::sleep(pause) => {}
             }
-            let Some(call) = self.call.upgrade() else { return };
-            end_if_expired(&call);
-            let came = self.look(&call).await;
+            alone_since = match Arc::strong_count(&self.call) {
+                1 => alone_since.or(Some(Instant::now())),
+                _ => None,
+            };
+            if alone_since.is_some_and(|since| since.elapsed() >= KEPT) {
+                return;
+            }
+            end_if_expired(&self.call);
+            let came = self.look().await;
             pause = if came { FIRST_LOOK } else { (pause * 2).min(LAST_LOOK) };
             if Instant::now() >= stands_at {
                 stands_at = Instant::now() + STANDS_EVERY;
-                if self.has_ended(&call).await {
+                if self.has_ended().await {
                     return;
                 }
             }
@@ -145,30 +159,31 @@ impl Mirror {
     }
 
     /// Whether there was more.
-    async fn look(&mut self, call: &Call) -> bool {
+    async fn look(&mut self) -> bool {
         let Some(events) = self.pipeline.active.events() else { return false };
         match events.read(self.id, self.next).await {
-            Some(kept) => self.take(call, kept),
+            Some(kept) => self.take(kept),
             None => false,
         }
     }
 
     /// Takes what is new. Where the numbers are of another log, only the outcome is still told: the client comes back for
     /// the rest.
-    fn take(&mut self, call: &Call, kept: KeptEvents) -> bool {
+    fn take(&mut self, kept: KeptEvents) -> bool {
         if kept.log != self.log || kept.next <= self.next {
             return false;
         }
         for event in kept.events {
-            self.show(call, event);
+            self.show(event);
         }
         self.next = kept.next;
         true
     }
 
-    fn show(&self, call: &Call, KeptEvent { logged, question }: KeptEvent) {
+    fn show(&self, KeptEvent { logged, question }: KeptEvent) {
+        let call = &self.call;
         match (&logged.event, question) {
-            (Event::Asked { .. }, Some(question)) => return self.ask(call, question, logged),
+            (Event::Asked { .. }, Some(question)) => return self.ask(question, logged),
             (Event::TakenBack { id }, _) => {
                 call.questions.withdraw(id);
             }
@@ -183,7 +198,8 @@ impl Mirror {
         call.events.push_numbered(logged);
     }
 
-    fn ask(&self, call: &Call, question: Question, logged: Logged) {
+    fn ask(&self, question: Question, logged: Logged) {
+        let call = &self.call;
         let id = question.id.clone();
         let number = logged.number;
         let put = || {
@@ -205,18 +221,25 @@ impl Mirror {
     }
 
     /// Gives the mirror its outcome where the call has one.
-    async fn has_ended(&mut self, call: &Call) -> bool {
+    async fn has_ended(&mut self) -> bool {
+        let call = self.call.clone();
         let stands = self.pipeline.active.told(self.id, &self.caller, &self.server).await;
         let outcome = match stands {
+            // Its gateway could not say how it ended, or the store cannot.
+            Ok(Some(Stands::Runs(_))) | Err(_) if call.deadline() + LATE < Instant::now() => {
+                Outcome::Refused(call.unanswered(Refusal::Upstream(UNSAID.into())))
+            }
             Ok(Some(Stands::Runs(_))) | Err(_) => return false,
-            Ok(Some(Stands::Ended(ended))) => match self.pipeline.outcome_elsewhere(call, ended.kept).await {
-                Ok(outcome) => outcome,
-                Err(_) => return false,
-            },
+            Ok(Some(Stands::Ended(ended))) => {
+                match self.pipeline.outcome_elsewhere(&call, ended.kept).await {
+                    Ok(outcome) => outcome,
+                    Err(_) => return false,
+                }
+            }
             Ok(None) => Outcome::Refused(call.unanswered(Refusal::Upstream(GONE.into()))),
         };
         // Whatever it said before.
-        self.look(call).await;
+        self.look().await;
         call.finish(outcome);
         true
     }

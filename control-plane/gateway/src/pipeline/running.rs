@@ -5,6 +5,7 @@
 //! Keeps true: no call begun under an older snapshot escapes a newer one; a call that nobody is attached to does not end
 //! with its token's time, because its caller may come back with a fresh one, but does with a revocation.
 
+use std::collections::HashMap;
 use std::convert::Infallible;
 use std::sync::{Arc, Weak};
 
@@ -12,12 +13,16 @@ use arc_swap::ArcSwapOption;
 use asp_edge::Caller;
 use asp_snapshot::Snapshot;
 use parking_lot::Mutex;
+use uuid::Uuid;
 
 use super::entitlement::{Hidden, View};
 use crate::call::Call;
 use crate::call::outcome::Withdrawal;
 use crate::call::registry::CallRegistry;
 
+/// Most calls of other gateways that are followed here, and of one org.
+const MIRRORS: usize = 4_000;
+const MIRRORS_OF_ORG: usize = 1_000;
 /// How many calls are evaluated before others get the thread: each is matched to its org's policy anew.
 const AT_A_TIME: usize = 16;
 
@@ -25,7 +30,7 @@ const AT_A_TIME: usize = 16;
 pub struct RunningCalls {
     registry: Arc<CallRegistry>,
     /// Calls of other gateways that are followed here.
-    mirrors: Mutex<Vec<Weak<Call>>>,
+    mirrors: Mutex<HashMap<Uuid, Weak<Call>>>,
     /// What is in force; set before the calls are evaluated by it.
     snapshot: ArcSwapOption<Snapshot>,
 }
@@ -45,16 +50,36 @@ impl RunningCalls {
         call.withdrawal()
     }
 
-    /// A call of another gateway is followed here, by whoever may see it by what is in force.
-    pub(crate) fn follow(&self, mirror: &Arc<Call>) {
-        {
+    /// The call of another gateway that is followed here already.
+    pub(crate) fn mirror(&self, id: Uuid) -> Option<Arc<Call>> {
+        self.mirrors.lock().get(&id)?.upgrade()
+    }
+
+    /// A call of another gateway is followed here, by whoever may see it by what is in force. Returns the one that is followed:
+    /// another request may have been faster. `None` where too many are.
+    pub(crate) fn follow(&self, mirror: Arc<Call>) -> Option<Arc<Call>> {
+        let followed = {
             let mut mirrors = self.mirrors.lock();
-            mirrors.retain(|mirror| mirror.strong_count() > 0);
-            mirrors.push(Arc::downgrade(mirror));
-        }
+            if let Some(known) = mirrors.get(&mirror.id).and_then(Weak::upgrade) {
+                return Some(known);
+            }
+            mirrors.retain(|_, mirror| mirror.strong_count() > 0);
+            let of_org = |other: &Weak<Call>| {
+                other.upgrade().is_some_and(|other| other.caller.org == mirror.caller.org)
+            };
+            let is_full = mirrors.len() >= MIRRORS
+                || (mirrors.len() >= MIRRORS_OF_ORG
+                    && mirrors.values().filter(|one| of_org(one)).count() >= MIRRORS_OF_ORG);
+            if is_full {
+                return None;
+            }
+            mirrors.insert(mirror.id, Arc::downgrade(&mirror));
+            mirror
+        };
         if let Some(snapshot) = self.snapshot.load_full() {
-            evaluate(mirror, &snapshot);
+            evaluate(&followed, &snapshot);
         }
+        Some(followed)
     }
 
     /// The call's principal is back with a token that was evaluated before: what came into force since counts.
@@ -79,7 +104,7 @@ impl RunningCalls {
     pub fn evaluate_all(&self, snapshot: &Arc<Snapshot>) {
         self.snapshot.store(Some(snapshot.clone()));
         let mut calls = self.registry.running();
-        calls.extend(self.mirrors.lock().iter().filter_map(Weak::upgrade));
+        calls.extend(self.mirrors.lock().values().filter_map(Weak::upgrade));
         if calls.is_empty() {
             return;
         }

@@ -20,6 +20,7 @@ use super::execute;
 use super::ledger::Held;
 use super::rules;
 use super::running::ends_with_its_token;
+use crate::call::event::Event;
 use crate::call::outcome::{Outcome, Output, Refusal, after_handover};
 use crate::call::{Call, Invocation, principal};
 use crate::durable::active::told::{EndedCall, Kept, Seen, Told};
@@ -147,6 +148,8 @@ impl Pipeline {
         }
         tracing::info!(call = %call.id, trace = %call.trace, primitive = %call.entry.primitive.id, "takes over a call whose gateway is gone");
         call.hand_over();
+        // What its gateway asked nobody waits for; what is still to be asked is asked again.
+        call.emit(Event::Resumed);
         // Nobody waits for it here yet.
         call.authority.leave();
         self.metrics.call_began();

@@ -29,6 +29,9 @@ use crate::seal::Purpose;
 
 /// How long a record is kept after its call has ended.
 pub const KEEP: Duration = Duration::from_secs(3600);
+/// How often a store is asked to take how a call ended, and between two attempts. A shutdown waits for it.
+const FINISH_TRIES: u32 = 3;
+const FINISH_EVERY: Duration = Duration::from_secs(1);
 /// Largest outcome that is kept, in bytes; of a larger one it is kept that the call was completed.
 const MAX_OUTCOME: usize = 8 * 1024 * 1024;
 
@@ -116,7 +119,7 @@ impl ActiveTable {
         let call = call.clone();
         if !call.ownership.has_given_row_up() {
             if let Some(events) = &self.events {
-                events.begin(&call);
+                events.begin(&call, self);
             }
             tokio::spawn(async move { table.follow(&call, stored).await });
             return;
@@ -130,6 +133,10 @@ impl ActiveTable {
 
     /// The same, and the store has the call's record when this returns.
     pub async fn announce(self: &Arc<Self>, call: &Arc<Call>) -> Result<(), ActiveFault> {
+        if call.ownership.is_passed_on() {
+            // Its gateway has announced it.
+            return Ok(());
+        }
         // Before the store is asked: whoever gives up waiting ends the call, and its row may be made all the same.
         call.ownership.asks();
         let state = call.state();
@@ -149,14 +156,15 @@ impl ActiveTable {
             if state.is_terminal() {
                 return;
             }
-            let put = match last.replace(state) {
+            let put = match last {
                 Some(last) if last == state => Ok(()),
                 Some(_) | None => self.put_state(call, state).await.map(drop),
             };
-            match (&put, call.ownership.written()) {
-                (Ok(()), Some(written)) => written.announced(),
-                (Err(_), Some(written)) => written.is_away(),
-                (_, None) => {}
+            if let Some(written) = call.ownership.written() {
+                written.announced(put.is_ok());
+            }
+            if put.is_ok() {
+                last = Some(state);
             }
             if let Err(error) = put {
                 tracing::debug!(call = %call.id, trace = %call.trace, %error, "other gateways are not told where a call stands that its client may come back for");
@@ -197,7 +205,15 @@ impl ActiveTable {
         let keep = (call.started + kept_for(&call.entry.primitive)).saturating_duration_since(Instant::now());
         let keep = keep.clamp(KEEP, MAX_KEEP);
         let end = End { state: call.state(), record: self.telling(call)?, outcome, keep };
-        in_time(self.store.finish(&key, self.owner, end)).await.map(drop)
+        let mut tried = 1;
+        loop {
+            match in_time(self.store.finish(&key, self.owner, end.clone())).await {
+                // Whoever follows it elsewhere learns its end by this alone.
+                Err(_) if tried < FINISH_TRIES => tried += 1,
+                finished => return finished.map(drop),
+            }
+            tokio::time::sleep(FINISH_EVERY).await;
+        }
     }
 
     /// The record of a call without what was asked.
