@@ -160,8 +160,9 @@ async fn ended() -> Result<()> {
         ensure!(client.ping(gateway).await? == 404);
         ensure!(http1::send(gateway, &end).await?.status == 404);
     }
-    let kept = redis.ask("DBSIZE").await?;
-    ensure!(kept == ":1", "the end alone is remembered: {kept}");
+    let ends = "return #redis.call('KEYS', 'asp:session:*')";
+    let kept = redis.ask(&format!("EVAL \"{ends}\" 0")).await?;
+    ensure!(kept == ":1", "the end alone is remembered of the session: {kept}");
     Ok(())
 }
 
