@@ -20,6 +20,7 @@ use crate::call::event::log::{EventReader, Logged};
 use crate::call::question::Question;
 use crate::call::written::Written;
 use crate::durable::active::ActiveTable;
+use crate::durable::event_share::EventShares;
 use crate::seal::{Purpose, Sealer};
 use crate::telemetry::said_once::SaidOnce;
 
@@ -40,6 +41,7 @@ pub struct SharedEvents {
     sealer: Arc<Sealer>,
     owner: OwnerId,
     outage: SaidOnce,
+    shares: EventShares,
 }
 
 /// Of a call, what all gateways find.
@@ -81,7 +83,7 @@ struct Writing<'a> {
 
 impl SharedEvents {
     pub fn new(outbox: Arc<dyn Outbox>, sealer: Arc<Sealer>, owner: OwnerId) -> SharedEvents {
-        SharedEvents { outbox, sealer, owner, outage: SaidOnce::default() }
+        SharedEvents { outbox, sealer, owner, outage: SaidOnce::default(), shares: EventShares::within(KEEP) }
     }
 
     /// Writes what the call says, from now on to its end.
@@ -159,6 +161,10 @@ impl SharedEvents {
         let entries: Vec<Bytes> = some.filter_map(|logged| self.entry(writing.call, log, logged)).collect();
         if entries.len() != count {
             return Err(OutboxError::Unavailable("an event cannot be sealed".into()));
+        }
+        if !self.shares.allows(&writing.call.caller.org, entries.iter().map(Bytes::len).sum()) {
+            tracing::debug!(call = %writing.call.id, trace = %writing.call.trace, org = %writing.call.caller.org, "the calls of an org say more than gateways share for it: what this one says from now on is told by this gateway alone");
+            return Ok(false);
         }
         let batch = Batch { log, first, entries: &entries, anew: writing.anew };
         let id = writing.call.id.into_bytes();
