@@ -19,6 +19,7 @@ pub mod issuers;
 pub mod minting;
 pub mod pipeline;
 pub mod request_state;
+mod said_once;
 pub mod seal;
 pub mod sessions;
 mod shares;

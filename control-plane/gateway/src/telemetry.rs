@@ -1,4 +1,3 @@
-//! What operators see: the audit of calls, the metrics, and what is said once of an outage.
+//! What operators see of calls: the audit and the metrics.
 pub mod audit;
 pub mod metrics;
-pub(crate) mod said_once;

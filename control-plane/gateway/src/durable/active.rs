@@ -11,13 +11,14 @@ use std::time::Duration;
 use asp_proto::snapshot::Primitive;
 use asp_store::ledger::LedgerError;
 use asp_store::records::{CallId, CallRecord, CallRecords, Lease, Orphan, OwnerId, RecordKey, Saved};
+use async_trait::async_trait;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
 
 use super::record::{self, Record};
-use super::shared_events::SharedEvents;
+use super::shared_events::{Rows, SharedEvents};
 use crate::call::Call;
 use crate::call::principal::{principal, user};
 use crate::call::registry::CallRegistry;
@@ -304,6 +305,13 @@ impl ActiveTable {
             return Err(ActiveFault("the call is another gateway's".into()));
         }
         Ok(saved)
+    }
+}
+
+#[async_trait]
+impl Rows for ActiveTable {
+    async fn is_ours(&self, call: &Call) -> bool {
+        ActiveTable::is_ours(self, call).await
     }
 }
 

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use asp_store::outbox::{Appended, Batch, MAX_ENTRY, Outbox, OutboxError};
 use asp_store::records::OwnerId;
+use async_trait::async_trait;
 use bytes::Bytes;
 use futures::FutureExt;
 use serde::{Deserialize, Serialize};
@@ -19,10 +20,9 @@ use crate::call::event::Event;
 use crate::call::event::log::{EventReader, Logged};
 use crate::call::question::Question;
 use crate::call::written::Written;
-use crate::durable::active::ActiveTable;
 use crate::durable::event_share::EventShares;
+use crate::said_once::SaidOnce;
 use crate::seal::{Purpose, Sealer};
-use crate::telemetry::said_once::SaidOnce;
 
 /// Most events that are written at once.
 const BATCH: usize = 64;
@@ -42,6 +42,13 @@ pub struct SharedEvents {
     owner: OwnerId,
     outage: SaidOnce,
     shares: EventShares,
+}
+
+/// Whose calls are.
+#[async_trait]
+pub trait Rows: Send + Sync {
+    /// Whether what becomes of the call is this gateway's to say.
+    async fn is_ours(&self, call: &Call) -> bool;
 }
 
 /// Of a call, what all gateways find.
@@ -87,14 +94,13 @@ impl SharedEvents {
     }
 
     /// Writes what the call says, from now on to its end.
-    pub(super) fn begin(self: &Arc<Self>, call: &Arc<Call>, rows: &Arc<ActiveTable>) {
+    pub(super) fn begin(self: &Arc<Self>, call: &Arc<Call>, rows: Arc<dyn Rows>) {
         call.ownership.writes_from(0);
         let shared = self.clone();
         let call = call.clone();
-        let rows = rows.clone();
         tokio::spawn(async move {
             if let Some(written) = call.ownership.written() {
-                shared.write(&call, written, &rows).await;
+                shared.write(&call, written, rows.as_ref()).await;
                 written.is_over();
             }
         });
@@ -124,7 +130,7 @@ impl SharedEvents {
         KeptEvents { log: kept.log, first: kept.first, events: numbered.filter_map(open).collect(), next }
     }
 
-    async fn write(&self, call: &Call, written: &Written, rows: &ActiveTable) {
+    async fn write(&self, call: &Call, written: &Written, rows: &dyn Rows) {
         let reader = call.events.reader_from(written.next());
         let anew = written.next() == 0;
         let mut writing = Writing { call, written, reader, held: Vec::new(), anew };
@@ -152,7 +158,7 @@ impl SharedEvents {
     }
 
     /// Writes the first of what is held that are numbered without a gap; false where the call is another gateway's.
-    async fn write_some(&self, writing: &mut Writing<'_>, rows: &ActiveTable) -> Result<bool, OutboxError> {
+    async fn write_some(&self, writing: &mut Writing<'_>, rows: &dyn Rows) -> Result<bool, OutboxError> {
         let first = writing.first();
         let count = writing.in_a_row();
         writing.anew |= first != writing.written.next();

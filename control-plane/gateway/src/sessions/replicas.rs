@@ -20,8 +20,8 @@ use serde_json::value::RawValue;
 use super::Session;
 use crate::call::event::LogLevel;
 use crate::call::question::Answer;
+use crate::said_once::SaidOnce;
 use crate::seal::{Purpose, Sealer};
-use crate::telemetry::said_once::SaidOnce;
 
 /// What gateways share, and which of them this is.
 pub struct Replicas {

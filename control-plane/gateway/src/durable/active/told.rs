@@ -119,7 +119,7 @@ impl ActiveTable {
         let call = call.clone();
         if !call.ownership.has_given_row_up() {
             if let Some(events) = &self.events {
-                events.begin(&call, self);
+                events.begin(&call, self.clone());
             }
             tokio::spawn(async move { table.follow(&call, stored).await });
             return;
