@@ -62,8 +62,12 @@ impl Written {
     /// Resolves when other gateways see the call and its events before number `next`, or when that takes too long.
     pub async fn sees(&self, next: u64) {
         let seen = |reached: &Reached| {
-            let is_away = reached.is_away || reached.is_announced == Some(false);
-            is_away || reached.is_over || (reached.is_announced.is_some() && reached.next >= next)
+            match reached.is_announced {
+                Some(true) => reached.is_away || reached.is_over || reached.next >= next,
+                Some(false) => true,
+                // Its record is elsewhere than its events.
+                None => false,
+            }
         };
         let mut reached = self.reached.subscribe();
         // Either way the stream goes on.
@@ -100,9 +104,12 @@ mod tests {
         let written = Written::from(0);
         written.sees(1).await;
         written.is_away();
+        assert!(written.sees(1).now_or_never().is_none(), "its record may come yet");
+        written.announced(false);
+        assert!(written.sees(1).now_or_never().is_some());
+        written.announced(true);
         assert!(written.sees(1).now_or_never().is_some());
         written.reaches(1);
-        written.announced(true);
         assert!(written.sees(2).now_or_never().is_none(), "it is back");
         written.is_over();
         assert!(written.sees(2).now_or_never().is_some() && written.seen_whole().now_or_never().is_some());
