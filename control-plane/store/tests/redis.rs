@@ -167,7 +167,8 @@ async fn start_cluster_of(count: usize) -> Vec<Server> {
     let mut nodes = Vec::new();
     for place in 0..count {
         let node = Server::start_cluster().await.unwrap();
-        let (first, after) = (place * SLOTS / count, (place + 1) * SLOTS / count);
+        let first = place * SLOTS / count;
+        let after = (place + 1) * SLOTS / count;
         if first > 0 {
             tell(&node, &format!("CLUSTER DELSLOTSRANGE 0 {}", first - 1)).await;
         }
@@ -248,7 +249,9 @@ async fn entries_that_are_lost_are_missing() {
     let server = Server::start().await.unwrap();
     let outbox = RedisOutbox::new(Redis::open(&server.url()).unwrap());
     let entries = [Bytes::from_static(b"a"), Bytes::from_static(b"b")];
-    let (call, gateway, keep) = ([1; 16], OwnerId([1; 16]), Duration::from_secs(3600));
+    let call = [1; 16];
+    let gateway = OwnerId([1; 16]);
+    let keep = Duration::from_secs(3600);
     let anew = Batch { log: 1, first: 0, entries: &entries, anew: true };
     let more = Batch { first: 2, anew: false, ..anew };
     assert_eq!(outbox.append(call, gateway, anew, keep).await.unwrap(), Appended::Stored);

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use asp_store::outbox::{Appended, Batch, MAX_ENTRY, Outbox, OutboxError};
+use asp_store::outbox::{Appended, Batch, Kept, MAX_ENTRY, Outbox, OutboxError};
 use asp_store::records::OwnerId;
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -61,6 +61,14 @@ pub struct KeptEvents {
     pub events: Vec<KeptEvent>,
     /// The number of the next one.
     pub next: u64,
+}
+
+impl KeptEvents {
+    /// The call goes on from them.
+    pub(crate) fn continue_in(self, call: &mut Call) {
+        let said = self.events.into_iter().map(|event| event.logged).collect();
+        call.continues(self.log, said, self.next);
+    }
 }
 
 /// An event, and the question that it says was asked.
@@ -118,7 +126,7 @@ impl SharedEvents {
         Some(self.opened(call, kept))
     }
 
-    fn opened(&self, call: Uuid, kept: asp_store::outbox::Kept) -> KeptEvents {
+    fn opened(&self, call: Uuid, kept: Kept) -> KeptEvents {
         let next = kept.next();
         let numbered = (kept.first..).zip(&kept.entries);
         let open = |(number, sealed): (u64, &Bytes)| {
@@ -146,7 +154,7 @@ impl SharedEvents {
                 Ok(false) => return,
                 Err(error) => {
                     failures += 1;
-                    let _: Option<()> = self.noted(Err(error));
+                    self.noted::<()>(Err(error));
                     written.is_away();
                     if failures > RETRIES && call.outcome().is_some() {
                         return;
@@ -174,13 +182,14 @@ impl SharedEvents {
         }
         let batch = Batch { log, first, entries: &entries, anew: writing.anew };
         let id = writing.call.id.into_bytes();
-        let appended = self.noted(Ok(self.outbox.append(id, self.owner, batch, KEEP).await?));
+        let appended = self.outbox.append(id, self.owner, batch, KEEP).await?;
+        self.noted(Ok(()));
         match appended {
-            Some(Appended::Stored) => writing.has_stored(count),
-            Some(Appended::Missing) => writing.begin_again(),
-            Some(Appended::NotOwner) if !rows.is_ours(writing.call).await => return Ok(false),
+            Appended::Stored => writing.has_stored(count),
+            Appended::Missing => writing.begin_again(),
+            Appended::NotOwner if !rows.is_ours(writing.call).await => return Ok(false),
             // The store did not answer when the call was taken over, or one that has lost the call came in between.
-            Some(Appended::NotOwner) | None => {
+            Appended::NotOwner => {
                 self.outbox.take(id, self.owner, KEEP).await?;
                 writing.begin_again();
             }

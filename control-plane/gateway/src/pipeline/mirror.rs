@@ -1,13 +1,15 @@
 //! Calls that run at another gateway, as this one shows them: what they say and ask there, and what their callers answer here.
 //!
-//! Keeps true: a mirror is of its caller's own call; it runs nothing, and nothing that it holds in the stores is touched; events
-//! have the numbers they have there; who may not see it any more, or whose token is over, is shown nothing more; an answer and a cancel go to the gateway that runs the call by then; a mirror that
-//! nobody follows is let go; whoever asks for a call that is followed here gets the same mirror.
+//! Keeps true: a mirror is of its caller's own call; it runs nothing, and nothing that it holds in the stores is touched;
+//! events have the numbers they have there; who may not see it any more, or whose token is over, is shown nothing more; an
+//! answer and a cancel go to the gateway that runs the call by then; a mirror that nobody follows is let go; whoever asks
+//! for a call that is followed here gets the same mirror.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use asp_edge::Caller;
+use asp_snapshot::VirtualServer;
 use asp_store::records::OwnerId;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
@@ -21,6 +23,7 @@ use crate::call::event::log::Logged;
 use crate::call::outcome::{Outcome, Refusal};
 use crate::call::question::{Answer, Question};
 use crate::call::{Call, State, principal};
+use crate::durable::active::ActiveFault;
 use crate::durable::active::told::{Seen, Told as Stands};
 use crate::durable::shared_events::{KeptEvent, KeptEvents};
 use crate::pipeline::Pipeline;
@@ -45,13 +48,8 @@ const TELL_EVERY: Duration = Duration::from_millis(300);
 struct Mirror {
     pipeline: Arc<Pipeline>,
     call: Arc<Call>,
-    id: Uuid,
-    caller: Arc<Caller>,
-    server: String,
-    log: u32,
     /// The first event that it does not have.
     next: u64,
-    cancelled: CancellationToken,
 }
 
 impl Pipeline {
@@ -74,8 +72,8 @@ impl Pipeline {
         }
         let kept = events.read(id, 0).await?;
         let now = Instant::now();
-        let cancelled = CancellationToken::new();
-        let mut call = Call::new(&invocation, now, invocation.deadline.unwrap_or(now), cancelled.clone());
+        let deadline = invocation.deadline.unwrap_or(now);
+        let mut call = Call::new(&invocation, now, deadline, CancellationToken::new());
         call.id = id;
         call.continues(kept.log, Vec::new(), kept.first);
         // Neither its row nor its place is this gateway's.
@@ -91,11 +89,9 @@ impl Pipeline {
         if !Arc::ptr_eq(&followed, &call) {
             return Some(followed);
         }
-        let caller = invocation.caller.clone();
-        let server = server.to_owned();
-        let mirror =
-            Mirror { pipeline: self.clone(), call, id, caller, server, log: kept.log, next: 0, cancelled };
-        tokio::spawn(mirror.showing(kept).follow());
+        let mut mirror = Mirror { pipeline: self.clone(), call, next: 0 };
+        mirror.take(kept);
+        tokio::spawn(mirror.follow());
         Some(followed)
     }
 
@@ -119,11 +115,6 @@ impl Pipeline {
 }
 
 impl Mirror {
-    fn showing(mut self, kept: KeptEvents) -> Mirror {
-        self.take(kept);
-        self
-    }
-
     /// Follows the call until it has ended, or nobody follows the mirror.
     async fn follow(mut self) {
         let mut pause = FIRST_LOOK;
@@ -133,9 +124,10 @@ impl Mirror {
         loop {
             tokio::select! {
                 biased;
-                () = self.cancelled.cancelled(), if !is_cancelled => {
+                () = self.call.cancelled(), if !is_cancelled => {
                     is_cancelled = true;
-                    self.tell(Told::Cancelled { call: self.id.into_bytes() });
+                    let told = Told::Cancelled { call: self.call.id.into_bytes() };
+                    tokio::spawn(self.telling().tell(told));
                 }
                 () = tokio::time::sleep(pause) => {}
             }
@@ -161,7 +153,7 @@ impl Mirror {
     /// Whether there was more.
     async fn look(&mut self) -> bool {
         let Some(events) = self.pipeline.active.events() else { return false };
-        match events.read(self.id, self.next).await {
+        match events.read(self.call.id, self.next).await {
             Some(kept) => self.take(kept),
             None => false,
         }
@@ -170,7 +162,7 @@ impl Mirror {
     /// Takes what is new. Where the numbers are of another log, only the outcome is still told: the client comes back for
     /// the rest.
     fn take(&mut self, kept: KeptEvents) -> bool {
-        if kept.log != self.log || kept.next <= self.next {
+        if kept.log != self.call.events.stream() || kept.next <= self.next {
             return false;
         }
         for event in kept.events {
@@ -223,7 +215,7 @@ impl Mirror {
     /// Gives the mirror its outcome where the call has one.
     async fn has_ended(&mut self) -> bool {
         let call = self.call.clone();
-        let stands = self.pipeline.active.told(self.id, &self.caller, &self.server).await;
+        let stands = self.telling().stands().await;
         let outcome = match stands {
             // Its gateway could not say how it ended, or the store cannot.
             Ok(Some(Stands::Runs(_))) | Err(_) if call.deadline() + LATE < Instant::now() => {
@@ -244,34 +236,34 @@ impl Mirror {
         true
     }
 
-    fn tell(&self, told: Told) {
-        let telling = self.telling();
-        tokio::spawn(async move { telling.tell(told).await });
-    }
-
     fn telling(&self) -> Telling {
         Telling {
             pipeline: self.pipeline.clone(),
-            id: self.id,
-            caller: self.caller.clone(),
-            server: self.server.clone(),
+            id: self.call.id,
+            caller: self.call.caller.clone(),
+            server: self.call.server.clone(),
         }
     }
 }
 
-/// Brings what a caller says of a call to the gateway that runs it.
+/// Brings what a caller says of a call to the gateway that runs it. Holds no mirror, which is kept for who follows it.
 struct Telling {
     pipeline: Arc<Pipeline>,
     id: Uuid,
     caller: Arc<Caller>,
-    server: String,
+    server: Arc<VirtualServer>,
 }
 
 impl Telling {
+    /// Where the call stands, by its record.
+    async fn stands(&self) -> Result<Option<Stands>, ActiveFault> {
+        self.pipeline.active.told(self.id, &self.caller, &self.server.message.name).await
+    }
+
     async fn tell(self, told: Told) {
         let until = Instant::now() + TOLD_WITHIN;
         loop {
-            match self.pipeline.active.told(self.id, &self.caller, &self.server).await {
+            match self.stands().await {
                 Ok(Some(Stands::Runs(seen))) => {
                     if let Some(owner) = seen.owner
                         && self.reaches(owner, &told).await

@@ -171,9 +171,8 @@ impl Pipeline {
     async fn continue_events(&self, call: &mut Call) {
         let Some(events) = self.active.events() else { return };
         let Some(kept) = events.take(call.id).await else { return };
-        let said = kept.events.into_iter().map(|event| event.logged).collect();
-        call.continues(kept.log, said, kept.next);
         call.ownership.writes_from(kept.next);
+        kept.continue_in(call);
     }
 
     /// A call that was taken does not go on; whoever has attached to it meanwhile is told its outcome, and so is whoever
@@ -280,8 +279,7 @@ impl Pipeline {
         if let Some(events) = self.active.events()
             && let Some(kept) = events.read(id, 0).await
         {
-            let said = kept.events.into_iter().map(|event| event.logged).collect();
-            call.continues(kept.log, said, kept.next);
+            kept.continue_in(&mut call);
         }
         call.finish(outcome);
         let call = Arc::new(call);
