@@ -3,7 +3,7 @@
 /// Why a snapshot was refused. The text is shown to the operator.
 #[derive(Debug, thiserror::Error)]
 pub enum SnapshotError {
-    #[error("snapshot is not a valid EdgeSnapshot message: {0}")]
+    #[error("not a valid message: {0}")]
     Decode(String),
     #[error("{path}: {fault}")]
     Invalid { path: String, fault: String },

@@ -129,6 +129,9 @@ impl Judgement<'_> {
                         admitted.unjudged = true;
                         admitted.unknown_key_of = Some(issuer);
                     }
+                    Err(Refused { reason: reason @ Reason::UpstreamUnavailable, .. }) => {
+                        return Err(voice.refuse(reason));
+                    }
                     Err(refused) => {
                         return Err(Reply { cause: refused.cause, ..challenged(refused.reason) });
                     }
@@ -186,6 +189,9 @@ impl Judgement<'_> {
         };
         if let Some(reason) = fault {
             return Err(self.challenged(server, &voice, reason));
+        }
+        if !self.snapshot.accepts_tokens() {
+            return Err(voice.refuse(Reason::UpstreamUnavailable));
         }
         self.check_access(server, admitted.face, Some(&caller), &voice)?;
         Ok(Admitted { caller: Some(caller), unjudged: false, unknown_key_of: None, ..admitted })

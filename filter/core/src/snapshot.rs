@@ -1,9 +1,11 @@
 //! The edge snapshot, decoded and indexed once, then only read.
 //!
 //! [`Snapshot::decode`] does the whole semantic check, so that a bad snapshot is refused (NACK) and the
-//! last good one stays (invariant I-5). No bytes at all is the boot snapshot: everything is denied.
+//! last good one stays (invariant I-5). No bytes at all is the boot snapshot: everything is denied. What a change leaves
+//! as it was is shared by the snapshots before and after it.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use asp_proto::snapshot::{EdgeSnapshot, Protocol};
 use serde_json::{Map, Value};
@@ -13,22 +15,28 @@ use crate::coarse::Limits;
 use crate::error::SnapshotError;
 use crate::exposure::Exceptions;
 use crate::machine::MACHINE_ISSUER;
-use crate::revocation::Revocations;
+use crate::revocation::{Recent, Revocations};
 use crate::route::Routes;
 use crate::server::Server;
 use crate::token::issuer::Issuers;
 use crate::token::{self, Cause, Trust};
 
-/// An indexed, immutable edge snapshot.
+mod changes;
+
+pub use changes::Changes;
+
+/// An indexed, immutable edge snapshot. Clones share everything.
+#[derive(Clone)]
 pub struct Snapshot {
     boot: bool,
     revision: u64,
-    public_url: String,
-    servers: HashMap<String, Server>,
-    issuers: Issuers,
+    public_url: Arc<str>,
+    dev: bool,
+    servers: Arc<HashMap<Arc<str>, Arc<Server>>>,
+    issuers: Arc<Issuers>,
     exceptions: Exceptions,
-    limits: Limits,
-    routes: Routes,
+    limits: Arc<Limits>,
+    routes: Arc<Routes>,
     revocations: Revocations,
 }
 
@@ -38,12 +46,13 @@ impl Snapshot {
         Snapshot {
             boot: true,
             revision: 0,
-            public_url: String::new(),
-            servers: HashMap::new(),
-            issuers: Issuers::default(),
+            public_url: Arc::default(),
+            dev: false,
+            servers: Arc::default(),
+            issuers: Arc::default(),
             exceptions: Exceptions::default(),
-            limits: Limits::default(),
-            routes: Routes::default(),
+            limits: Arc::default(),
+            routes: Arc::default(),
             revocations: Revocations::default(),
         }
     }
@@ -60,7 +69,8 @@ impl Snapshot {
     /// Checks and indexes a decoded message (the gateway's copy comes inside its own snapshot).
     ///
     /// Refused: a public URL that is no origin, server names outside `[a-z0-9-]{1,63}` or given twice, unknown
-    /// or repeated issuers, keys that do not fit their algorithm, unsorted revocations.
+    /// or repeated issuers, keys that do not fit their algorithm, exceptions of no org, about no server or given twice,
+    /// unsorted revocations.
     pub fn from_message(mut message: EdgeSnapshot) -> Result<Snapshot, SnapshotError> {
         check_public_url(&message.public_url)?;
         let revocations = Revocations::take(&mut message)?;
@@ -68,21 +78,39 @@ impl Snapshot {
         let mut servers = HashMap::new();
         for entry in &message.servers {
             let server = Server::index(entry, &message.public_url, message.dev, &issuers)?;
-            if servers.insert(server.name.clone(), server).is_some() {
-                return Err(SnapshotError::invalid(format!("servers[{}]", entry.name), "is given twice"));
+            if servers.insert(server.name.as_str().into(), Arc::new(server)).is_some() {
+                return Err(given_twice(&entry.name));
             }
         }
         Ok(Snapshot {
             boot: false,
             revision: message.revision,
-            servers,
-            issuers,
-            exceptions: Exceptions::index(&message.exposure_exceptions)?,
-            limits: Limits::index(&message.coarse_limits, message.workers),
-            routes: Routes::index(&message.routes)?,
+            servers: Arc::new(servers),
+            issuers: Arc::new(issuers),
+            exceptions: Exceptions::index(&message)?,
+            limits: Arc::new(Limits::index(&message.coarse_limits, message.workers)),
+            routes: Arc::new(Routes::index(&message.routes)?),
             revocations,
-            public_url: message.public_url,
+            public_url: message.public_url.into(),
+            dev: message.dev,
         })
+    }
+
+    /// The same with this list of recent revocations. An older one than the one held is left out; one that leaves out what
+    /// the base has yet to bring is joined with the one held, so that nothing revoked comes to life in between.
+    pub fn with_recent(&self, recent: &Arc<Recent>) -> Snapshot {
+        Snapshot { revocations: self.revocations.with_recent(recent), ..self.clone() }
+    }
+
+    /// The list of recent revocations that is held, joined ones included.
+    pub fn recent(&self) -> Option<&Arc<Recent>> {
+        self.revocations.recent()
+    }
+
+    /// Whether all revocations are known that must be: until then no token is accepted, and its caller is told to come
+    /// back ([`crate::Reason::UpstreamUnavailable`]).
+    pub fn accepts_tokens(&self) -> bool {
+        self.revocations.complete()
     }
 
     /// Whether this is the deny-all boot snapshot.
@@ -145,7 +173,7 @@ impl Snapshot {
     }
 
     pub(crate) fn server(&self, name: &str) -> Option<&Server> {
-        self.servers.get(name)
+        self.servers.get(name).map(|server| &**server)
     }
 
     /// Whose tokens are good at `server`.
@@ -165,6 +193,10 @@ impl Snapshot {
     pub(crate) fn routes(&self) -> &Routes {
         &self.routes
     }
+}
+
+fn given_twice(server: &str) -> SnapshotError {
+    SnapshotError::invalid(format!("servers[{server}]"), "is given twice")
 }
 
 /// An http(s) origin: it is the default audience, the default Origin and part of a header.

@@ -112,6 +112,10 @@ impl Tokens {
         if trust.revocations.hit(|| verified.marks(token), caller) {
             return Err(Reason::TokenRevoked.into());
         }
+        // It may be revoked, and nobody here knows.
+        if !trust.revocations.complete() {
+            return Err(Reason::UpstreamUnavailable.into());
+        }
         Ok(Arc::clone(caller))
     }
 

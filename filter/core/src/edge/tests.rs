@@ -10,6 +10,8 @@ use crate::reason::Era;
 use crate::testkit::{Keys, Recipe, Setting, load_snapshot, mint};
 use crate::verdict::Forward;
 
+mod apart;
+
 const NOW: u64 = 2_000_000_000;
 const PUBLIC_URL: &str = "https://mcp.example.com";
 const LIST: &[u8] = br#"{"jsonrpc":"2.0","id":1,"method":"tools/list"}"#;

@@ -214,7 +214,6 @@ pub fn load_snapshot(name: &str, setting: &Setting<'_>) -> proto::EdgeSnapshot {
     marks.sort_unstable();
     proto::EdgeSnapshot {
         revision: file.revision,
-        digest: Vec::new(),
         workers: file.workers,
         servers: file.servers.into_iter().map(server).collect(),
         issuers: file.issuers.into_iter().map(|issuer| self::issuer(issuer, setting.keys)).collect(),
@@ -228,7 +227,6 @@ pub fn load_snapshot(name: &str, setting: &Setting<'_>) -> proto::EdgeSnapshot {
                 enabled,
             })
             .collect(),
-        coarse_limits: Vec::new(),
         routes: file
             .routes
             .into_iter()
@@ -246,7 +244,7 @@ pub fn load_snapshot(name: &str, setting: &Setting<'_>) -> proto::EdgeSnapshot {
             .collect(),
         public_url: setting.public_url.to_owned(),
         dev: file.dev,
-        default_agent: String::new(),
+        ..proto::EdgeSnapshot::default()
     }
 }
 
