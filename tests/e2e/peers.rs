@@ -16,7 +16,7 @@ use tokio::process::Command;
 
 use asp_e2e::stack::Ports;
 use asp_proto::xds::envoy::config::core::v3::Node;
-use asp_proto::xds::envoy::service::discovery::v3::DiscoveryRequest;
+use asp_proto::xds::envoy::service::discovery::v3::{DeltaDiscoveryRequest, Resource};
 use asp_proto::xds::envoy::service::discovery::v3::aggregated_discovery_service_client::AggregatedDiscoveryServiceClient;
 use prost_types::{Struct, Value, value};
 use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity};
@@ -116,27 +116,28 @@ async fn pretend(files: &Files, xds_port: u16, advertised: SocketAddr) -> Result
     let endpoint = Endpoint::from_shared(format!("https://127.0.0.1:{xds_port}"))?.tls_config(tls)?;
     let mut client = AggregatedDiscoveryServiceClient::new(endpoint.connect().await?);
     let text = |text: String| Value { kind: Some(value::Kind::StringValue(text)) };
-    let fields = [("advertise".to_string(), text(advertised.to_string()))];
+    // As if it had a snapshot already, and were only back.
+    let fields = [("advertise", advertised.to_string()), ("version", "1-00000000".to_string())];
+    let fields = fields.map(|(name, value)| (name.to_string(), text(value)));
     let node = Node {
         id: format!("gateway-{advertised}"),
         metadata: Some(Struct { fields: fields.into() }),
         ..Node::default()
     };
-    let request = DiscoveryRequest {
+    let request = DeltaDiscoveryRequest {
         node: Some(node),
-        // As if it had a snapshot already, and were only back.
-        version_info: "1-00000000".into(),
-        resource_names: vec!["gateway".into()],
-        type_url: "type.googleapis.com/asp.snapshot.v1.GatewaySnapshot".into(),
-        ..DiscoveryRequest::default()
+        resource_names_subscribe: vec!["*".into()],
+        type_url: "type.googleapis.com/asp.snapshot.v1.SnapshotPart".into(),
+        ..DeltaDiscoveryRequest::default()
     };
     let (requests, receiver) = tokio::sync::mpsc::channel(1);
     requests.send(request).await?;
     let receiver = tokio_stream::wrappers::ReceiverStream::new(receiver);
-    let mut pushes = client.stream_aggregated_resources(receiver).await?.into_inner();
+    let mut pushes = client.delta_aggregated_resources(receiver).await?.into_inner();
     let push = tokio::time::timeout(wait::CONVERGE, pushes.message()).await.context("silence")??;
     let resources = push.context("the stream ended")?.resources;
-    Ok(resources.iter().map(|resource| resource.value.len()).sum())
+    let bytes = |part: &Resource| part.resource.as_ref().map_or(0, |any| any.value.len());
+    Ok(resources.iter().map(bytes).sum())
 }
 
 /// A gateway with a certificate; the address at which clients reach it in clear.

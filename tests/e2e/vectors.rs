@@ -117,10 +117,9 @@ impl Bench {
         // The gateway knows the servers, so that what it lets through reaches a face.
         let server = |server: &EdgeServer| Server { name: server.name.clone(), ..Default::default() };
         let servers = edge.servers.iter().map(server).collect();
-        let mut whole =
+        let whole =
             GatewaySnapshot { revision: edge.revision, servers, edge: Some(edge), ..Default::default() };
-        whole.digest = Sha256::digest(whole.encode_to_vec()).to_vec();
-        let version = xds.push_gateway(whole.encode_to_vec());
+        let version = xds.push_gateway(whole);
         let (gateway, gateway_address) = start_gateway(&directory, &xds, &public_url).await?;
         wait::until("the gateway takes its snapshot", wait::START, || async {
             xds.answer(GATEWAY_TYPE, &version)

@@ -59,12 +59,25 @@ impl Cluster {
         Cluster::start_with(replicas, true, Vec::new()).await
     }
 
+    /// The same, over a directory whose `control` is the state of a control plane; no primitives come to it.
+    pub async fn start_on(directory: TempDir, replicas: usize) -> Result<Cluster> {
+        Cluster::start_in_directory(directory, replicas, false, Vec::new()).await
+    }
+
     async fn start_with(
         replicas: usize,
         over_cable: bool,
         environment: Vec<(&'static str, String)>,
     ) -> Result<Cluster> {
-        let directory = tempfile::tempdir()?;
+        Cluster::start_in_directory(tempfile::tempdir()?, replicas, over_cable, environment).await
+    }
+
+    async fn start_in_directory(
+        directory: TempDir,
+        replicas: usize,
+        over_cable: bool,
+        environment: Vec<(&'static str, String)>,
+    ) -> Result<Cluster> {
         let port = Reserved::new()?;
         let public_url = format!("http://{}", port.address());
         let (control, control_ports) =
@@ -157,12 +170,16 @@ async fn start_control(
     environment: &[(&'static str, String)],
 ) -> Result<(Process, Ports)> {
     let state = directory.join("control");
+    // Whose state it is has its servers.
+    let is_new = !state.exists();
     std::fs::create_dir_all(&state)?;
-    let _ = std::fs::remove_file(state.join("ports.json"));
+    let is_again = std::fs::remove_file(state.join("ports.json")).is_ok();
     let mut command = Command::new(tool::asp()?);
+    command.args(["serve", "--dev", "--roles", "control"]);
+    if is_new || is_again {
+        command.arg("--primitives").arg(tool::root()?.join("primitives"));
+    }
     command
-        .args(["serve", "--dev", "--roles", "control", "--primitives"])
-        .arg(tool::root()?.join("primitives"))
         .env("ASP_STATE_DIR", &state)
         .env("ASP_PUBLIC_URL", public_url)
         .env("ASP_FILTER_WASM", tool::filter_wasm()?)

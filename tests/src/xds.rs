@@ -1,7 +1,8 @@
 //! An xDS server of the harness's own: serves what a test says, wrong snapshots included, and records how
 //! every subscriber answered.
 //!
-//! State of the world over ADS, ECDS and EDS streams, one version number for everything.
+//! State of the world over ADS, ECDS and EDS streams, and all parts of a snapshot to gateways; one version number for
+//! everything.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -9,6 +10,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
+use asp_proto::snapshot::GatewaySnapshot;
 use asp_proto::xds::envoy::config::core::v3::{
     Address, AsyncDataSource, DataSource, SocketAddress, TypedExtensionConfig,
 };
@@ -20,7 +22,9 @@ use asp_proto::xds::envoy::extensions::wasm::v3::{FailurePolicy, PluginConfig, V
 use asp_proto::xds::envoy::service::discovery::v3::aggregated_discovery_service_server::{
     AggregatedDiscoveryService, AggregatedDiscoveryServiceServer,
 };
-use asp_proto::xds::envoy::service::discovery::v3::{DiscoveryRequest, DiscoveryResponse};
+use asp_proto::xds::envoy::service::discovery::v3::{
+    DeltaDiscoveryRequest, DeltaDiscoveryResponse, DiscoveryRequest, DiscoveryResponse, Resource,
+};
 use asp_proto::xds::envoy::service::endpoint::v3::endpoint_discovery_service_server::{
     EndpointDiscoveryService, EndpointDiscoveryServiceServer,
 };
@@ -41,7 +45,7 @@ use crate::tool;
 
 pub const EXTENSION_TYPE: &str = "type.googleapis.com/envoy.config.core.v3.TypedExtensionConfig";
 pub const ENDPOINT_TYPE: &str = "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment";
-pub const GATEWAY_TYPE: &str = "type.googleapis.com/asp.snapshot.v1.GatewaySnapshot";
+pub const GATEWAY_TYPE: &str = "type.googleapis.com/asp.snapshot.v1.SnapshotPart";
 
 /// Answers kept; a subscriber that loops shows as a full list, not as a full memory.
 const REPORTS: usize = 10_000;
@@ -63,6 +67,8 @@ pub struct Report {
 struct World {
     version: u64,
     resources: BTreeMap<&'static str, Any>,
+    /// The parts that gateways have, by name.
+    parts: BTreeMap<String, Any>,
 }
 
 /// A running xDS server; it ends when dropped.
@@ -103,9 +109,11 @@ impl XdsServer {
         self.set(ENDPOINT_TYPE, pack(ENDPOINT_TYPE, &endpoints("gateway", addresses)))
     }
 
-    /// Serves these bytes as the gateways' snapshot; they need not be one.
-    pub fn push_gateway(&self, snapshot: Vec<u8>) -> String {
-        self.set(GATEWAY_TYPE, Any { type_url: GATEWAY_TYPE.into(), value: snapshot })
+    /// Serves this as the gateways' snapshot.
+    pub fn push_gateway(&self, snapshot: GatewaySnapshot) -> String {
+        let parts = asp_snapshot::parts::split(snapshot).into_iter();
+        let parts = parts.map(|(name, part)| (name, pack(GATEWAY_TYPE, &part))).collect();
+        self.change(|world| world.parts = parts)
     }
 
     /// What the subscribers answered so far, oldest first.
@@ -125,11 +133,15 @@ impl XdsServer {
     }
 
     fn set(&self, type_url: &'static str, resource: Any) -> String {
+        self.change(|world| drop(world.resources.insert(type_url, resource)))
+    }
+
+    fn change(&self, change: impl FnOnce(&mut World)) -> String {
         let mut version = 0;
         self.world.send_modify(|world| {
             world.version += 1;
             version = world.version;
-            world.resources.insert(type_url, resource);
+            change(world);
         });
         version.to_string()
     }
@@ -213,9 +225,75 @@ impl Service {
     }
 }
 
+type Changes = Pin<Box<dyn Stream<Item = Result<DeltaDiscoveryResponse, Status>> + Send>>;
+
+impl Service {
+    /// All parts at each version; nothing is ever taken away.
+    fn serve_parts(&self, mut requests: Streaming<DeltaDiscoveryRequest>) -> Response<Changes> {
+        let (answers, stream) = mpsc::channel(QUEUE);
+        let mut service = self.clone();
+        tokio::spawn(async move {
+            let mut node = String::new();
+            let mut sent = 0;
+            loop {
+                tokio::select! {
+                    request = requests.message() => {
+                        let Ok(Some(request)) = request else { return };
+                        service.record_delta(&mut node, &request);
+                    }
+                    changed = service.world.changed() => if changed.is_err() { return },
+                }
+                let world = service.world.borrow_and_update().clone();
+                if sent == world.version || world.parts.is_empty() {
+                    continue;
+                }
+                sent = world.version;
+                let version = sent.to_string();
+                let part = |(name, resource)| Resource { version: version.clone(), resource: Some(resource), name };
+                let response = DeltaDiscoveryResponse {
+                    // A gateway reads the revision out of it.
+                    system_version_info: format!("{version}-test"),
+                    resources: world.parts.into_iter().map(part).collect(),
+                    type_url: GATEWAY_TYPE.into(),
+                    nonce: version.clone(),
+                    removed_resources: Vec::new(),
+                };
+                if answers.send(Ok(response)).await.is_err() {
+                    return;
+                }
+            }
+        });
+        Response::new(Box::pin(ReceiverStream::new(stream)))
+    }
+
+    fn record_delta(&self, node: &mut String, request: &DeltaDiscoveryRequest) {
+        let accepted = request.error_detail.is_none();
+        let version = if accepted { request.response_nonce.clone() } else { String::new() };
+        self.record(
+            node,
+            &DiscoveryRequest {
+                version_info: version,
+                node: request.node.clone(),
+                type_url: request.type_url.clone(),
+                response_nonce: request.response_nonce.clone(),
+                error_detail: request.error_detail.clone(),
+                resource_names: Vec::new(),
+            },
+        );
+    }
+}
+
 #[tonic::async_trait]
 impl AggregatedDiscoveryService for Service {
     type StreamAggregatedResourcesStream = Answers;
+    type DeltaAggregatedResourcesStream = Changes;
+
+    async fn delta_aggregated_resources(
+        &self,
+        request: Request<Streaming<DeltaDiscoveryRequest>>,
+    ) -> Result<Response<Changes>, Status> {
+        Ok(self.serve_parts(request.into_inner()))
+    }
 
     async fn stream_aggregated_resources(
         &self,

@@ -9,8 +9,8 @@ use std::time::Duration;
 use arc_swap::ArcSwapOption;
 use asp_edge::{Edge, Role};
 use asp_platform::runtime_health::RuntimeHealth;
-use asp_proto::snapshot::GatewaySnapshot;
-use asp_snapshot::Snapshot;
+use asp_proto::snapshot::{GatewaySnapshot, Primitive};
+use asp_snapshot::{Changes, Snapshot};
 use asp_store::audit::{AuditLog, MemoryAudit};
 use asp_store::blobs::{Blobs, MemoryBlobs};
 use asp_store::bus::Bus;
@@ -238,22 +238,36 @@ impl Gateway {
     /// Applies a snapshot whole; `Err` is the reason for the NACK, and what was known stays.
     pub fn apply(&self, snapshot: GatewaySnapshot) -> Result<(), String> {
         let _one_at_a_time = self.applying.lock();
+        self.is_no_older(snapshot.revision)?;
+        self.put_in_force(Snapshot::build(snapshot)?);
+        Ok(())
+    }
+
+    /// Applies what changed up to a revision, all of it or nothing; as [`Gateway::apply`].
+    pub fn apply_changes(&self, revision: u64, changes: Changes) -> Result<(), String> {
+        let _one_at_a_time = self.applying.lock();
+        self.is_no_older(revision)?;
+        let known = self.snapshot.load_full().unwrap_or_else(|| Arc::new(Snapshot::empty()));
+        self.put_in_force(known.changed(revision, changes)?);
+        Ok(())
+    }
+
+    fn is_no_older(&self, offered: u64) -> Result<(), String> {
         let known = self.revision();
+        (offered >= known).then_some(()).ok_or_else(|| format!("revision {offered} is older than {known}"))
+    }
+
+    fn put_in_force(&self, snapshot: Snapshot) {
         let offered = snapshot.revision;
-        if offered < known {
-            return Err(format!("revision {offered} is older than {known}"));
-        }
-        let primitives = snapshot.primitives.clone();
-        let snapshot = Snapshot::build(snapshot)?;
         let snapshot = Arc::new(snapshot);
         self.snapshot.store(Some(snapshot.clone()));
         self.pipeline.running.evaluate_all(&snapshot);
+        let primitives: Vec<Primitive> = snapshot.primitives().cloned().collect();
         self.pipeline.executor.prepare(&primitives);
         // After `prepare`: what has a runtime is told apart from what has none.
         self.subscriptions.apply(&snapshot);
         self.pipeline.metrics.applied(offered);
         self.applied.send_replace(offered);
-        Ok(())
     }
 
     /// The applied revision; 0 before the first.

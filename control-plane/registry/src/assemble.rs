@@ -5,11 +5,11 @@
 
 mod coarse;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use asp_proto::snapshot::{
-    AuthScheme, Binding, EdgeSnapshot, ExposureException, GatewaySnapshot, Issuer, IssuerAccess, Limit,
-    MachineCertificate, MachineKey, Primitive, Region, RevokedBefore, Route, Upstream,
+    AuthScheme, Binding, CoarseLimit, EdgeSnapshot, ExposureException, GatewaySnapshot, Issuer, IssuerAccess,
+    Limit, MachineCertificate, MachineKey, OrgExposure, Primitive, Region, RevokedBefore, Route, Upstream,
 };
 use prost::Message as _;
 use sha2::{Digest, Sha256};
@@ -17,7 +17,7 @@ use sha2::{Digest, Sha256};
 use crate::compiled::CompiledServer;
 
 /// How far above the exact limit the edge lets traffic pass when the operator names no multiple.
-const DEFAULT_COARSE_MULTIPLE: f64 = 10.0;
+pub const DEFAULT_COARSE_MULTIPLE: f64 = 10.0;
 
 /// All that a snapshot is made of.
 #[derive(Clone, Debug)]
@@ -77,6 +77,76 @@ impl Default for Inputs {
     }
 }
 
+/// All that an edge snapshot is made of, borrowed from whoever keeps it.
+#[derive(Clone, Copy)]
+pub struct EdgeInputs<'a> {
+    /// From SQL, strictly rising.
+    pub revision: u64,
+    /// Sorted by name.
+    pub servers: &'a [&'a CompiledServer],
+    pub issuers: &'a [Issuer],
+    /// The exceptions of each org.
+    pub exposure: &'a [(&'a str, &'a [ExposureException])],
+    pub limits: &'a [&'a Limit],
+    pub routes: &'a [Route],
+    /// Sorted, as `EdgeSnapshot.revoked`.
+    pub revoked: &'a [u8],
+    pub revoked_before: &'a [RevokedBefore],
+    /// Unix milliseconds; what was revoked since comes apart.
+    pub revoked_through: u64,
+    /// Without a slash at the end.
+    pub public_url: &'a str,
+    pub dev: bool,
+    /// Envoy's concurrency.
+    pub workers: u32,
+    /// The server whose card stands at the root; "" for none.
+    pub default_agent: &'a str,
+    /// As `Inputs.coarse_multiple`.
+    pub coarse_multiple: f64,
+}
+
+/// Builds what edges get: exposure in its short form, and revocations up to a moment.
+pub fn edge(inputs: EdgeInputs<'_>) -> EdgeSnapshot {
+    let places: HashMap<&str, u32> =
+        (0..).zip(inputs.servers).map(|(place, server)| (server.server.name.as_str(), place)).collect();
+    let of_org = |(org, exceptions): &(&str, &[ExposureException])| {
+        let code = |exception: &ExposureException| {
+            let place = places.get(exception.server.as_str())?;
+            Some(place << 3 | exception.protocol.cast_unsigned() << 1 | u32::from(exception.enabled))
+        };
+        let mut codes: Vec<u32> = exceptions.iter().filter_map(code).collect();
+        codes.sort_unstable();
+        (!codes.is_empty()).then(|| OrgExposure { org: (*org).to_owned(), exceptions: codes })
+    };
+    let mut edge = EdgeSnapshot {
+        revision: inputs.revision,
+        digest: Vec::new(),
+        workers: inputs.workers,
+        servers: inputs.servers.iter().map(|compiled| compiled.edge.clone()).collect(),
+        issuers: sorted(inputs.issuers.to_vec(), |issuer| issuer.name.clone()),
+        exposure_exceptions: Vec::new(),
+        exposure: sorted(inputs.exposure.iter().filter_map(of_org).collect(), |exposure| exposure.org.clone()),
+        coarse_limits: coarse::limits(&inputs),
+        routes: inputs.routes.to_vec(),
+        revoked: inputs.revoked.to_vec(),
+        revoked_before: inputs.revoked_before.to_vec(),
+        revoked_through: inputs.revoked_through,
+        revocations_apart: true,
+        public_url: inputs.public_url.to_owned(),
+        dev: inputs.dev,
+        default_agent: inputs.default_agent.to_owned(),
+    };
+    edge.digest = digest(&edge.encode_to_vec());
+    edge
+}
+
+/// The same content at another revision.
+pub fn at_revision(edge: EdgeSnapshot, revision: u64) -> EdgeSnapshot {
+    let mut edge = EdgeSnapshot { revision, digest: Vec::new(), ..edge };
+    edge.digest = digest(&edge.encode_to_vec());
+    edge
+}
+
 /// Builds the snapshot. Servers are sorted by name, primitives by id and version; everything else that has
 /// no order of its own is sorted too. Routes keep theirs: the first match wins.
 ///
@@ -90,7 +160,7 @@ pub fn assemble(inputs: Inputs) -> GatewaySnapshot {
         inputs.servers.retain(|server| !server.edge.schemes().any(|scheme| scheme == AuthScheme::None));
     }
     inputs.servers.sort_by(|a, b| a.server.name.cmp(&b.server.name));
-    let coarse_limits = coarse::limits(&inputs);
+    let coarse_limits = coarse_limits(&inputs);
     let mut primitives: BTreeMap<(String, String), Primitive> = BTreeMap::new();
     let mut edge_servers = Vec::with_capacity(inputs.servers.len());
     let mut servers = Vec::with_capacity(inputs.servers.len());
@@ -117,6 +187,7 @@ pub fn assemble(inputs: Inputs) -> GatewaySnapshot {
         public_url: inputs.public_url,
         dev: inputs.dev,
         default_agent: inputs.default_agent,
+        ..EdgeSnapshot::default()
     };
     edge.digest = digest(&edge.encode_to_vec());
     let mut snapshot = GatewaySnapshot {
@@ -138,6 +209,25 @@ pub fn assemble(inputs: Inputs) -> GatewaySnapshot {
     snapshot
 }
 
+fn coarse_limits(inputs: &Inputs) -> Vec<CoarseLimit> {
+    coarse::limits(&EdgeInputs {
+        revision: inputs.revision,
+        servers: &inputs.servers.iter().collect::<Vec<_>>(),
+        issuers: &[],
+        exposure: &[],
+        limits: &inputs.limits.iter().collect::<Vec<_>>(),
+        routes: &[],
+        revoked: &[],
+        revoked_before: &[],
+        revoked_through: 0,
+        public_url: "",
+        dev: inputs.dev,
+        workers: inputs.workers,
+        default_agent: "",
+        coarse_multiple: inputs.coarse_multiple,
+    })
+}
+
 /// Compared by reference: an org may have ten thousand of them.
 fn bindings(mut list: Vec<Binding>) -> Vec<Binding> {
     fn key(binding: &Binding) -> (&str, i32, &str, &str, i32, &str) {
@@ -149,7 +239,7 @@ fn bindings(mut list: Vec<Binding>) -> Vec<Binding> {
 }
 
 /// Of several moments for one org and user the last one counts.
-fn latest(list: Vec<RevokedBefore>) -> Vec<RevokedBefore> {
+pub fn latest(list: Vec<RevokedBefore>) -> Vec<RevokedBefore> {
     let mut latest: BTreeMap<(String, String), RevokedBefore> = BTreeMap::new();
     for revoked in list {
         let known =
@@ -168,7 +258,8 @@ fn sorted<T, K: Ord>(mut list: Vec<T>, key: impl Fn(&T) -> K) -> Vec<T> {
     list
 }
 
-fn sorted_set(mut hashes: Vec<[u8; 16]>) -> Vec<u8> {
+/// As `EdgeSnapshot.revoked` has them.
+pub fn sorted_set(mut hashes: Vec<[u8; 16]>) -> Vec<u8> {
     hashes.sort_unstable();
     hashes.dedup();
     hashes.concat()

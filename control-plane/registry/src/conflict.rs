@@ -10,9 +10,12 @@ use crate::fault::{Fault, FaultCode};
 
 /// The faults of adding `new` to `existing` (its own former version aside): the same id and version with
 /// other content, or the same id of another owner. Lines are unknown, since only the sources have them.
-pub fn conflicts(existing: &[CompiledServer], new: &CompiledServer) -> Vec<Fault> {
+pub fn conflicts<'a>(
+    existing: impl IntoIterator<Item = &'a CompiledServer>,
+    new: &CompiledServer,
+) -> Vec<Fault> {
     let mut faults = Vec::new();
-    for other in existing.iter().filter(|other| other.server.name != new.server.name) {
+    for other in existing.into_iter().filter(|other| other.server.name != new.server.name) {
         for primitive in &new.primitives {
             let Some(problem) = other.primitives.iter().find_map(|known| conflict(known, primitive)) else {
                 continue;

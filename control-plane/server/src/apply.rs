@@ -6,7 +6,7 @@ use std::path::Path;
 
 use anyhow::{Context, anyhow, bail};
 use asp_registry::Catalog;
-use asp_store::control::{Change, ControlStore, Precondition};
+use asp_store::control::{Change, ControlStore, Precondition, Versioned};
 
 use crate::catalog::{self, Bundle, Compiler};
 use crate::clock;
@@ -89,9 +89,9 @@ async fn prune(
     bundles: &[Bundle],
     change: impl Fn(u64) -> Change,
 ) -> anyhow::Result<u64> {
-    let state = store.load().await.context("read the stored servers")?;
-    let mut revision = state.revision;
-    for record in state.servers {
+    let stored = store.servers().await.context("read the stored servers")?;
+    let mut revision = stored.revision;
+    for record in stored.value {
         if bundles.iter().any(|bundle| bundle.server.server.name == record.name) {
             continue;
         }
@@ -110,17 +110,17 @@ async fn check_conflicts(
     compiler: &Compiler,
     bundles: &[Bundle],
 ) -> anyhow::Result<u64> {
-    let state = store.load().await.context("read the stored servers")?;
-    let mut stored = state.servers;
+    let Versioned { revision, value: mut stored } =
+        store.servers().await.context("read the stored servers")?;
     stored.retain(|record| !bundles.iter().any(|bundle| bundle.server.server.name == record.name));
     let others = compiler.compile_all(&stored);
     let conflicts: Vec<String> = bundles
         .iter()
-        .flat_map(|bundle| asp_registry::conflicts(&others, &bundle.server))
+        .flat_map(|bundle| asp_registry::conflicts(others.iter().map(|other| &**other), &bundle.server))
         .map(|fault| catalog::describe(&fault))
         .collect();
     if conflicts.is_empty() {
-        return Ok(state.revision);
+        return Ok(revision);
     }
     bail!("it conflicts with stored servers\n{}", conflicts.join("\n"))
 }

@@ -7,9 +7,13 @@
 
 pub mod budget;
 pub mod build;
+mod edge_form;
 pub mod fault;
+pub mod held;
 pub mod orgs;
+mod revoked;
 pub mod servers;
+pub mod parts;
 pub mod usage;
 
 use std::collections::HashMap;
@@ -71,14 +75,14 @@ struct Compiled {
     /// Of the client issuers it was evaluated beside.
     issuers: Vec<String>,
     /// As it is stored or, where that is faulty, as it was before.
-    good: Option<CompiledServer>,
+    good: Option<Arc<CompiledServer>>,
     fault: Option<String>,
 }
 
 /// The stored servers that are published.
 #[derive(Default)]
 pub struct Settled {
-    pub servers: Vec<CompiledServer>,
+    pub servers: Vec<Arc<CompiledServer>>,
     pub faults: Vec<Fault>,
 }
 
@@ -128,7 +132,7 @@ impl Compiler {
     }
 
     /// Every server that is published.
-    pub fn compile_all(&self, records: &[ServerRecord]) -> Vec<CompiledServer> {
+    pub fn compile_all(&self, records: &[ServerRecord]) -> Vec<Arc<CompiledServer>> {
         self.settle(records).servers
     }
 
@@ -151,7 +155,7 @@ impl Compiler {
             let Some(compiled) = known.get(&record.name) else { continue };
             let in_force = if compiled.good.is_some() { LAST_FORM } else { NOT_SERVED };
             faults.extend(compiled.fault.iter().map(|fault| server_fault(&record.name, fault, in_force)));
-            good.extend(compiled.good.iter().map(|server| (record.revision, server.clone())));
+            good.extend(compiled.good.iter().map(|server| (record.revision, Arc::clone(server))));
         }
         drop(known);
         let servers = servers::without_conflicts(good, &mut faults);
@@ -159,7 +163,7 @@ impl Compiler {
         Settled { servers, faults }
     }
 
-    fn compile_record(&self, record: &ServerRecord, before: Option<CompiledServer>) -> Compiled {
+    fn compile_record(&self, record: &ServerRecord, before: Option<Arc<CompiledServer>>) -> Compiled {
         let compiled = compile(&record.name, &record.files).map_err(|report| {
             let faults: Vec<String> = report.iter().map(describe).collect();
             format!("it does not compile: {}", faults.join("; "))
@@ -169,7 +173,7 @@ impl Compiler {
         match evaluated {
             Ok(mut server) => {
                 server.server.updated_unix_ms = record.updated_at;
-                Compiled { revision, issuers: Vec::new(), good: Some(server), fault: None }
+                Compiled { revision, issuers: Vec::new(), good: Some(Arc::new(server)), fault: None }
             }
             Err(fault) => {
                 // What it was may name an issuer that is gone.
@@ -227,13 +231,13 @@ pub fn bundles(sources: &[asp_registry::Source], catalog: asp_registry::Catalog)
 #[cfg(test)]
 mod tests {
     use asp_proto::snapshot::GatewaySnapshot;
-    use asp_store::control::ControlState;
+    use asp_store::control::{ControlState, Since};
 
     use super::*;
     use crate::testkit::TestIssuer;
 
     fn published(state: &ControlState, compiler: &Compiler) -> GatewaySnapshot {
-        build::build(state, compiler, None).unwrap().snapshot
+        build::Builder::new(compiler.clone()).build(Since::All(state.clone()), false).unwrap().whole()
     }
 
     pub(super) fn config(dev: bool) -> StaticConfig {

@@ -5,8 +5,8 @@
 
 use asp_edge::MACHINE_ISSUER;
 use asp_proto::snapshot::{
-    Binding, EdgeSnapshot, ExposureException, Limit, MachineCertificate, MachineKey, Protocol, RevokedBefore,
-    TargetKind,
+    Binding, EdgeSnapshot, ExposureException, Limit, MachineCertificate, MachineKey, Protocol,
+    RecentRevocations, RevokedBefore, TargetKind,
 };
 use asp_store::control::{
     BindingRecord, CertificateName, ExposureRecord, LimitRecord, MachineCertificateRecord, MachineKeyRecord,
@@ -163,9 +163,13 @@ pub struct Revoked {
 /// Compiles the revocations that are alive at `now_ms`. `issuers` are the `iss` values for which a jti
 /// without an issuer is revoked. What an org recorded only hits tokens of that org: a jti is any issuer's choice, and
 /// nobody may guess another tenant's away.
-pub fn revoked(records: &[RevocationRecord], issuers: &[String], now_ms: u64) -> Revoked {
+pub fn revoked<'a>(
+    records: impl IntoIterator<Item = &'a RevocationRecord>,
+    issuers: &[String],
+    now_ms: u64,
+) -> Revoked {
     let mut revoked = Revoked::default();
-    for record in records.iter().filter(|record| record.until > now_ms) {
+    for record in records.into_iter().filter(|record| record.until > now_ms) {
         match record.kind.as_str() {
             "token" if record.issuer.is_empty() => {
                 let hit = issuers_hit(&record.target, issuers);
@@ -200,21 +204,42 @@ pub struct Presented<'a> {
     pub compact: &'a str,
 }
 
-/// Whether a token is dead by the entries of an edge snapshot: by its jti, its hash, its user or its org.
-pub fn is_revoked(edge: &EdgeSnapshot, token: &Presented<'_>) -> bool {
+/// Revocations as edges have them.
+#[derive(Clone, Copy)]
+pub struct RevokedList<'a> {
+    /// As `EdgeSnapshot.revoked`.
+    pub tokens: &'a [u8],
+    pub before: &'a [RevokedBefore],
+}
+
+impl<'a> From<&'a EdgeSnapshot> for RevokedList<'a> {
+    fn from(edge: &'a EdgeSnapshot) -> RevokedList<'a> {
+        RevokedList { tokens: &edge.revoked, before: &edge.revoked_before }
+    }
+}
+
+impl<'a> From<&'a RecentRevocations> for RevokedList<'a> {
+    fn from(recent: &'a RecentRevocations) -> RevokedList<'a> {
+        RevokedList { tokens: &recent.revoked, before: &recent.revoked_before }
+    }
+}
+
+/// Whether a token is dead by one of these lists: by its jti, its hash, its user or its org.
+pub fn is_revoked(lists: &[RevokedList<'_>], token: &Presented<'_>) -> bool {
     let hash: String = Sha256::digest(token.compact).iter().map(|byte| format!("{byte:02x}")).collect();
     let mut wanted = vec![token_entry(token.iss, "", token.jti), hash_entry("", &hash)];
     if !token.org.is_empty() {
         wanted.extend([token_entry(token.iss, token.org, token.jti), hash_entry(token.org, &hash)]);
     }
-    let (entries, _) = edge.revoked.as_chunks::<16>();
     let too_early = |entry: &RevokedBefore| {
         entry.org == token.org
             && (entry.user == token.user || entry.user.is_empty())
             && token.issued_at <= entry.not_after_iat
     };
-    wanted.iter().any(|entry| entries.binary_search(entry).is_ok())
-        || edge.revoked_before.iter().any(too_early)
+    lists.iter().any(|list| {
+        let (entries, _) = list.tokens.as_chunks::<16>();
+        wanted.iter().any(|entry| entries.binary_search(entry).is_ok()) || list.before.iter().any(too_early)
+    })
 }
 
 /// `org` "" stands for every org.
@@ -297,16 +322,20 @@ mod tests {
         let by_hash = revocation("token_hash", "", hash);
         let edge = edge(&[by_jti, by_hash]);
         let token = presented("acme");
-        assert!(is_revoked(&edge, &token));
-        assert!(is_revoked(&edge, &Presented { jti: "j2", compact: "a.b.c", ..token }));
-        assert!(!is_revoked(&edge, &Presented { jti: "j2", ..presented("acme") }));
-        assert!(!is_revoked(&edge, &Presented { iss: "other", ..presented("acme") }), "another issuer's jti");
+        assert!(hits(&edge, &token));
+        assert!(hits(&edge, &Presented { jti: "j2", compact: "a.b.c", ..token }));
+        assert!(!hits(&edge, &Presented { jti: "j2", ..presented("acme") }));
+        assert!(!hits(&edge, &Presented { iss: "other", ..presented("acme") }), "another issuer's jti");
     }
 
     fn edge(records: &[RevocationRecord]) -> EdgeSnapshot {
         let Revoked { mut tokens, before, .. } = revoked(records, &["asp-dev".to_owned()], 6_000);
         tokens.sort_unstable();
         EdgeSnapshot { revoked: tokens.concat(), revoked_before: before, ..EdgeSnapshot::default() }
+    }
+
+    fn hits(edge: &EdgeSnapshot, token: &Presented<'_>) -> bool {
+        is_revoked(&[edge.into()], token)
     }
 
     fn presented(org: &str) -> Presented<'_> {
@@ -319,9 +348,9 @@ mod tests {
         let hash = "f7304f12be673526050bf784fcb0aeac9d6a9f6516b4acbf99a375891644b123";
         for record in [revocation("token", "acme", "j1"), revocation("token_hash", "acme", hash)] {
             let edge = edge(&[record]);
-            assert!(is_revoked(&edge, &presented("acme")));
-            assert!(!is_revoked(&edge, &presented("globex")));
-            assert!(!is_revoked(&edge, &presented("")), "the platform's own");
+            assert!(hits(&edge, &presented("acme")));
+            assert!(!hits(&edge, &presented("globex")));
+            assert!(!hits(&edge, &presented("")), "the platform's own");
         }
         // printf 'org_token\0asp-dev\0acme\0j1' | sha256sum
         let edge = edge(&[revocation("token", "acme", "j1")]);
@@ -333,12 +362,12 @@ mod tests {
     fn a_user_or_an_org_is_revoked_up_to_the_second_for_admins_too() {
         for record in [revocation("user", "acme", "alice"), revocation("org", "acme", "acme")] {
             let edge = edge(&[record]);
-            assert!(is_revoked(&edge, &presented("acme")));
-            assert!(!is_revoked(&edge, &Presented { issued_at: 6, ..presented("acme") }));
-            assert!(!is_revoked(&edge, &presented("globex")) && !is_revoked(&edge, &presented("")));
+            assert!(hits(&edge, &presented("acme")));
+            assert!(!hits(&edge, &Presented { issued_at: 6, ..presented("acme") }));
+            assert!(!hits(&edge, &presented("globex")) && !hits(&edge, &presented("")));
         }
         let edge = edge(&[revocation("user", "", "alice")]);
-        assert!(is_revoked(&edge, &presented("")) && !is_revoked(&edge, &presented("acme")));
+        assert!(hits(&edge, &presented("")) && !hits(&edge, &presented("acme")));
     }
 
     #[test]

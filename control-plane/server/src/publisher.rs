@@ -3,30 +3,34 @@
 //! Keeps true: the first change goes out at once, those of the next [`COALESCE`] together at its end; a
 //! snapshot that cannot be built leaves the last good one in place, is reported, and is tried again when
 //! something changes or after [`RETRY`]; a change made by another process on the same store is found within
-//! [`POLL`]; a revision that changes nothing of the snapshot is not pushed.
+//! [`POLL`]; a revision that changes nothing of the snapshot is not pushed, and of the others only what changed; each
+//! hour it is built anew, because revocations move with the time.
 
 pub mod stored;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use asp_proto::snapshot::GatewaySnapshot;
 use async_trait::async_trait;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::catalog::budget::GATEWAY;
 use crate::catalog::build::Built;
+use crate::clock;
 use crate::catalog::fault::Fault;
 use crate::xds::endpoints::EndpointSet;
-use crate::xds::{Published, XdsState, XdsStateReceiver, resources};
+use crate::xds::published::{Content, Published};
+use crate::xds::{XdsState, XdsStateReceiver, resources};
 
 /// Shortest time between two pushes.
 pub const COALESCE: Duration = Duration::from_millis(50);
 /// How often the store is asked for a revision made by another process.
 pub const POLL: Duration = Duration::from_millis(500);
 
+/// In milliseconds.
+const HOUR: u64 = 60 * 60 * 1_000;
 /// How long a revision that could not be built waits for another try: building costs as much as publishing.
 pub const RETRY: Duration = Duration::from_secs(30);
 
@@ -35,8 +39,9 @@ pub const RETRY: Duration = Duration::from_secs(30);
 pub trait Source: Send + Sync {
     /// The revision of the last change.
     async fn revision(&self) -> anyhow::Result<u64>;
-    /// The snapshot of the current state, whatever its revision is by now; `last` is what is published.
-    async fn build(&self, last: Option<Arc<Published>>) -> anyhow::Result<Built>;
+    /// What is to be published of the current state, whatever its revision is by now. `raise`: all of it is to have that
+    /// revision, what has not changed too.
+    async fn build(&self, raise: bool) -> anyhow::Result<Built>;
 }
 
 /// How what is published stands to what is stored.
@@ -65,9 +70,15 @@ pub struct Handle {
     dirty: Arc<Notify>,
     xds_state: XdsStateReceiver,
     standing: watch::Receiver<Standing>,
+    raised: Arc<Raised>,
 }
 
 impl Handle {
+    /// Where the revisions that subscribers come with are told.
+    pub fn raised(&self) -> Arc<Raised> {
+        Arc::clone(&self.raised)
+    }
+
     /// Says that the store has a new revision.
     pub fn changed(&self) {
         self.dirty.notify_one();
@@ -101,6 +112,32 @@ pub struct Publisher {
     tried: Option<u64>,
     /// When the tried revision is tried again; `None`: it was built.
     retry_at: Option<Instant>,
+    /// The hour since 1970 in which it was tried.
+    hour: u64,
+    raised: Arc<Raised>,
+}
+
+/// The highest revision that a subscriber came with. Another control plane on the same store may have published what is
+/// the same here under a later revision; nobody would take it, or what follows it in time alone, under an earlier one.
+#[derive(Default)]
+pub struct Raised {
+    revision: AtomicU64,
+    dirty: Arc<Notify>,
+}
+
+impl Raised {
+    /// A subscriber has that revision in force.
+    pub fn seen(&self, revision: u64) {
+        if self.revision.fetch_max(revision, Ordering::Relaxed) < revision {
+            self.dirty.notify_one();
+        }
+    }
+
+    fn concerns(&self, published: &Published) -> bool {
+        let seen = self.revision.load(Ordering::Relaxed);
+        let oldest = published.edge.revision.min(published.recent.revision).min(published.gateway.revision);
+        oldest < seen && seen <= published.revision
+    }
 }
 
 /// What a look at the store led to.
@@ -124,7 +161,13 @@ impl Publisher {
         let (xds_state, receiver) = watch::channel(XdsState::default());
         let dirty: Arc<Notify> = Arc::default();
         let (standing, watched) = watch::channel(Standing::default());
-        let handle = Handle { dirty: Arc::clone(&dirty), xds_state: receiver, standing: watched };
+        let raised = Arc::new(Raised { revision: AtomicU64::new(0), dirty: Arc::clone(&dirty) });
+        let handle = Handle {
+            dirty: Arc::clone(&dirty),
+            xds_state: receiver,
+            standing: watched,
+            raised: Arc::clone(&raised),
+        };
         let publisher = Publisher {
             source,
             filter_wasm,
@@ -134,6 +177,8 @@ impl Publisher {
             standing,
             tried: None,
             retry_at: None,
+            hour: 0,
+            raised: Arc::clone(&raised),
         };
         (publisher, handle)
     }
@@ -200,30 +245,25 @@ impl Publisher {
     async fn rebuild(&mut self) -> anyhow::Result<Rebuilt> {
         let revision = self.source.revision().await?;
         let due = self.retry_at.is_some_and(|at| at <= Instant::now());
-        if self.tried == Some(revision) && !due {
+        let hour = clock::now_ms() / HOUR;
+        let last = self.xds_state.borrow().snapshot.clone();
+        let raise = last.as_deref().is_some_and(|last| self.raised.concerns(last));
+        if self.tried == Some(revision) && hour == self.hour && !due && !raise {
             return Ok(Rebuilt::Nothing);
         }
-        self.tried = Some(revision);
+        (self.tried, self.hour) = (Some(revision), hour);
         self.retry_at = Some(Instant::now() + RETRY);
-        let last = self.xds_state.borrow().snapshot.clone();
-        let Built { mut snapshot, faults } = self.source.build(last.clone()).await?;
-        let revision = snapshot.revision;
-        let same = last.is_some_and(|last| says_the_same(&mut snapshot, &last.snapshot));
-        let published = (!same).then(|| resources::publish(snapshot, &self.filter_wasm));
-        if let Some(published) = &published {
-            anyhow::ensure!(
-                published.gateway.len() <= GATEWAY,
-                "the gateway snapshot has {} bytes, {GATEWAY} is the limit",
-                published.gateway.len()
-            );
-        }
+        let Built { revision, edge, recent, gateway, changed, faults } = self.source.build(raise).await?;
+        let content = Content { revision, edge, recent, gateway, changed };
+        let published = resources::publish(content, last.as_deref(), &self.filter_wasm);
         self.tried = Some(revision);
         self.retry_at = None;
         if let Some(published) = &published {
             tracing::info!(
                 revision = published.revision,
-                edge_bytes = published.edge.len(),
-                gateway_bytes = published.gateway.len(),
+                edge = %published.edge.version,
+                gateway = %published.gateway.version,
+                gateway_parts = published.gateway.changed.len(),
                 "snapshot published"
             );
         }
@@ -272,22 +312,6 @@ impl Publisher {
             tracing::error!(error = %text, "no new snapshot is published, revocations among it; the last good one stays");
         }
     }
-}
-
-/// Whether two snapshots differ by their revisions only: a note in the audit is nothing to push.
-fn says_the_same(new: &mut GatewaySnapshot, last: &GatewaySnapshot) -> bool {
-    let revision = std::mem::replace(&mut new.revision, last.revision);
-    let digest = std::mem::replace(&mut new.digest, last.digest.clone());
-    let edge = new.edge.as_mut().zip(last.edge.as_ref()).map(|(edge, last)| {
-        let digest = std::mem::replace(&mut edge.digest, last.digest.clone());
-        (std::mem::replace(&mut edge.revision, last.revision), digest)
-    });
-    let same = *new == *last;
-    (new.revision, new.digest) = (revision, digest);
-    if let (Some(edge), Some((revision, digest))) = (new.edge.as_mut(), edge) {
-        (edge.revision, edge.digest) = (revision, digest);
-    }
-    same
 }
 
 #[cfg(test)]

@@ -1,35 +1,41 @@
 //! The xDS server: pushes snapshots and endpoints, and knows who has acknowledged what.
 //!
-//! One "state of the world" implementation ([`stream`]) stands behind three services: ADS for gateways and
-//! for Envoys that want one stream, ECDS for the edge filter, EDS for the gateway clusters.
+//! Envoys are told the state of the world ([`stream`]) by three services: ADS for those that want one stream, ECDS for
+//! the edge filter and its revocations, EDS for the gateway clusters. Gateways are told what changed ([`delta`]), by ADS.
 //! Keeps true (invariant I-5): at most one outstanding push per subscriber and type, a rejected version is
 //! recorded with its reason and not sent again, and the last good one stays.
 
 pub mod client;
+pub mod delta;
 pub mod endpoints;
 pub mod keys;
+pub mod participant;
 pub mod peer;
+pub mod published;
 pub mod resources;
 pub mod service;
 pub mod stream;
 pub mod subscribers;
 pub mod subscription;
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
-use asp_proto::snapshot::GatewaySnapshot;
-use asp_snapshot::policy::Policy;
 use tokio::sync::watch;
 
 use endpoints::EndpointSet;
+use published::Published;
 
 /// The edge filter's resource and HTTP filter name.
 pub const EDGE_FILTER: &str = "asp-edge";
-/// The resource name of the gateways' own subscription.
-pub const GATEWAY_RESOURCE: &str = "gateway";
-/// The largest message a gateway accepts: a snapshot's bound and room for its envelope.
+/// The resource, the HTTP filter and the root of what was revoked lately; it configures the same VM.
+pub const EDGE_REVOKED: &str = "asp-revoked";
+/// What gateways subscribe to: every part.
+const EVERY_PART: &str = "*";
+/// The largest message a gateway accepts. Parts come in messages of less, unless one alone is larger.
 pub const MAX_MESSAGE: usize = 65 * 1024 * 1024;
+/// In the metadata of a gateway's node: the version that it has in force.
+const IN_FORCE: &str = "version";
 /// `<ip>:<port>` at which Envoy reaches a gateway, in its node's metadata.
 const ADVERTISE: &str = "advertise";
 /// In the metadata of the last request of a gateway that ends in order.
@@ -46,80 +52,41 @@ pub const DEFAULT_POOL: &str = "gateway";
 pub enum Kind {
     /// The edge filter with its snapshot.
     Edge,
+    /// What was revoked lately, for edges.
+    Revocations,
     /// The gateways' addresses.
     Endpoints,
-    /// The gateways' snapshot.
+    /// The gateways' snapshot, in parts.
     Gateway,
 }
 
 impl Kind {
-    pub const ALL: [Kind; 3] = [Kind::Edge, Kind::Endpoints, Kind::Gateway];
+    pub const ALL: [Kind; 4] = [Kind::Edge, Kind::Revocations, Kind::Endpoints, Kind::Gateway];
 
     /// The type url on the wire.
     pub const fn type_url(self) -> &'static str {
         match self {
-            Kind::Edge => "type.googleapis.com/envoy.config.core.v3.TypedExtensionConfig",
+            Kind::Edge | Kind::Revocations => "type.googleapis.com/envoy.config.core.v3.TypedExtensionConfig",
             Kind::Endpoints => "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment",
-            Kind::Gateway => "type.googleapis.com/asp.snapshot.v1.GatewaySnapshot",
+            Kind::Gateway => "type.googleapis.com/asp.snapshot.v1.SnapshotPart",
         }
     }
 
-    pub fn from_type_url(url: &str) -> Option<Kind> {
-        Kind::ALL.into_iter().find(|kind| kind.type_url() == url)
+    /// Filters are told apart by their names.
+    pub fn of(type_url: &str, names: &[String]) -> Option<Kind> {
+        let found = Kind::ALL.into_iter().find(|kind| kind.type_url() == type_url)?;
+        let is_revoked = !names.is_empty() && names.iter().all(|name| name == EDGE_REVOKED);
+        Some(if found == Kind::Edge && is_revoked { Kind::Revocations } else { found })
     }
 
     /// The name in `/api/snapshot` and in metrics.
     pub const fn as_str(self) -> &'static str {
         match self {
             Kind::Edge => "edge",
+            Kind::Revocations => "revocations",
             Kind::Endpoints => "endpoints",
             Kind::Gateway => "gateway",
         }
-    }
-}
-
-/// A snapshot that is pushed, encoded once for every subscriber.
-pub struct Published {
-    pub revision: u64,
-    /// `<revision>-<first 8 hex digits of the digest>`
-    pub version: String,
-    pub snapshot: GatewaySnapshot,
-    /// The encoded `GatewaySnapshot`.
-    pub gateway: Vec<u8>,
-    /// The encoded `TypedExtensionConfig` that holds the filter with its `EdgeSnapshot`.
-    pub edge: Vec<u8>,
-    /// Unix milliseconds.
-    pub published_at: u64,
-    evaluator: OnceLock<Option<Evaluator>>,
-}
-
-/// What evaluates callers, made of a snapshot once.
-pub struct Evaluator {
-    pub edge: asp_edge::Snapshot,
-    pub policy: Policy,
-}
-
-impl Published {
-    /// The parts that evaluate callers, built by the first question; `None` if the snapshot cannot be read.
-    pub fn evaluator(&self) -> Option<&Evaluator> {
-        let evaluator = self.evaluator.get_or_init(|| {
-            let message = self.snapshot.edge.clone().unwrap_or_default();
-            let edge = asp_edge::Snapshot::from_message(message).inspect_err(|error| {
-                tracing::error!(
-                    %error,
-                    "the published edge snapshot cannot be read, so explain cannot answer; edges keep what they have"
-                );
-            });
-            let GatewaySnapshot { bindings, observed_bindings, .. } = &self.snapshot;
-            let policy = Policy::new(bindings.clone(), observed_bindings.clone()).inspect_err(|error| {
-                tracing::error!(
-                    %error,
-                    "the published policy cannot be read, so explain cannot answer; gateways keep what they have"
-                );
-            });
-            Some(Evaluator { edge: edge.ok()?, policy: policy.ok()? })
-        });
-        evaluator.as_ref()
     }
 }
 
@@ -128,6 +95,21 @@ impl Published {
 pub struct XdsState {
     pub snapshot: Option<Arc<Published>>,
     pub endpoints: Arc<EndpointSet>,
+}
+
+impl XdsState {
+    /// Up to which revision of the store all is in force at a subscriber of `kind` that has acknowledged `acked`: of
+    /// what came later nothing may have concerned it.
+    pub fn covered(&self, kind: &str, acked: u64) -> u64 {
+        let Some(published) = &self.snapshot else { return acked };
+        let newest = match kind {
+            kind if kind == Kind::Edge.as_str() => published.edge.revision,
+            kind if kind == Kind::Revocations.as_str() => published.recent.revision,
+            kind if kind == Kind::Gateway.as_str() => published.gateway.revision,
+            _ => return acked,
+        };
+        if acked == newest { published.revision } else { acked }
+    }
 }
 
 /// How everyone learns of a new [`XdsState`].

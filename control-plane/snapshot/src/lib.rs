@@ -2,12 +2,16 @@
 //!
 //! Owns: the lookup from server and exposed name to a compiled primitive. Refuses: a snapshot in which any
 //! part does not compile; it is refused whole, with the place. Keeps true: list order is the order of
-//! `server.yaml`, and a name that a face cannot find here does not exist.
+//! `server.yaml`, and a name that a face cannot find here does not exist; what did not change is shared with the
+//! snapshot before ([`Snapshot::changed`]).
 
 pub mod artifact;
+mod changing;
 pub mod machines;
 pub mod mcp_revision;
+mod machine_parts;
 pub mod param_headers;
+pub mod parts;
 pub mod policy;
 pub mod protocol;
 pub mod schema;
@@ -20,16 +24,20 @@ use std::sync::{Arc, OnceLock};
 use asp_edge::{Caller, MACHINE_ISSUER};
 use asp_proto::snapshot::runtime::Mode;
 use asp_proto::snapshot::{
-    AuthScheme, Builtin, Definition, EdgeServer, GatewaySnapshot, Issuer, IssuerAccess, Kind, Limit, Listing,
-    Mutation, Primitive, Protocol, Runtime, Server, Sessions, Upstream, service_auth,
+    AuthScheme, Builtin, Definition, EdgeServer, GatewaySnapshot, Issuer, IssuerAccess, Kind, Limit,
+    Listing, Mutation, OrgPart, Primitive, Protocol, Runtime, Server, ServerPart, Sessions, SnapshotPart, Upstream,
+    service_auth, snapshot_part::Part,
 };
 use asp_registry::uri_template::UriTemplate;
 use prost::Message as _;
 use serde_json::{Map, Value, json};
 
+use crate::changing::Changing;
+use crate::machine_parts::MachineParts;
 use crate::machines::Machines;
 use crate::mcp_revision::Revision;
 use crate::param_headers::ParamHeaders;
+use crate::parts::Name;
 use crate::policy::Policy;
 use crate::schema::Schema;
 use crate::search::SearchIndex;
@@ -38,18 +46,22 @@ use crate::search::SearchIndex;
 pub struct Snapshot {
     pub revision: u64,
     pub edge: asp_edge::Snapshot,
-    pub issuers: Vec<Issuer>,
+    pub issuers: Arc<Vec<Issuer>>,
     pub policy: Policy,
-    pub machines: Machines,
+    pub machines: Arc<Machines>,
     /// The private hosts that the proxy executor may reach.
-    pub upstreams: Vec<Upstream>,
+    pub upstreams: Arc<Vec<Upstream>>,
     /// What primitives may ask, by id.
-    pub dependencies: HashMap<String, Dependency>,
-    pub limits: HashMap<String, Vec<Limit>>,
+    pub dependencies: Arc<HashMap<String, Arc<Dependency>>>,
+    limits: HashMap<Arc<str>, Arc<[Limit]>>,
     servers: HashMap<String, Arc<VirtualServer>>,
     /// By the issuer's name.
-    access: HashMap<String, IssuerAccess>,
+    access: Arc<HashMap<String, IssuerAccess>>,
+    machine_parts: MachineParts,
 }
+
+/// Parts of a snapshot by name ([`parts`]); `None`: it is gone.
+pub type Changes = Vec<(String, Option<SnapshotPart>)>;
 
 /// An elicitation or a delegate, which primitives depend on and nobody calls.
 pub struct Dependency {
@@ -68,6 +80,8 @@ pub struct VirtualServer {
     pub entries: Vec<Arc<ListedPrimitive>>,
     /// Something of it is called with a token that the caller's issuer gives for the caller's own.
     pub exchanges: bool,
+    /// What its primitives may ask.
+    dependencies: Vec<Arc<Dependency>>,
     tools: HashMap<String, Arc<ListedPrimitive>>,
     /// By their names over REST.
     rest_tools: HashMap<String, Arc<ListedPrimitive>>,
@@ -108,44 +122,56 @@ struct Since {
 impl Snapshot {
     /// Indexes `snapshot`; `Err` names what does not compile (the NACK reason).
     pub fn build(snapshot: GatewaySnapshot) -> Result<Snapshot, String> {
-        let edge_message = snapshot.edge.unwrap_or_default();
-        let edge_servers: HashMap<String, EdgeServer> =
-            edge_message.servers.iter().map(|server| (server.name.clone(), server.clone())).collect();
-        let issuers = edge_message.issuers.clone();
-        let edge = asp_edge::Snapshot::from_message(edge_message).map_err(|e| e.to_string())?;
-        let primitives: HashMap<(&str, &str), &Primitive> =
-            snapshot.primitives.iter().map(|p| ((p.id.as_str(), p.version.as_str()), p)).collect();
-        let mut servers = HashMap::new();
-        for server in &snapshot.servers {
-            let place = |fault: String| format!("server {}: {fault}", server.name);
-            let edge =
-                edge_servers.get(&server.name).cloned().ok_or_else(|| place("not at the edge".into()))?;
-            let view = VirtualServer::build(server, edge, &primitives).map_err(place)?;
-            servers.insert(server.name.clone(), Arc::new(view));
-        }
-        let dependencies = dependencies(&snapshot.primitives)?;
-        let mut limits: HashMap<String, Vec<Limit>> = HashMap::new();
-        for limit in snapshot.limits {
-            limits.entry(limit.org.clone()).or_default().push(limit);
-        }
-        let policy = Policy::new(snapshot.bindings, snapshot.observed_bindings)?;
-        let machines = Machines::new(snapshot.machine_keys, snapshot.machine_certificates)?;
-        let upstreams = snapshot.upstreams;
         let revision = snapshot.revision;
-        let access =
-            snapshot.issuer_access.into_iter().map(|access| (access.issuer.clone(), access)).collect();
-        Ok(Snapshot {
-            revision,
-            edge,
-            issuers,
-            policy,
-            machines,
-            upstreams,
-            dependencies,
-            limits,
-            servers,
-            access,
-        })
+        let parts = parts::split(snapshot).into_iter().map(|(name, part)| (name, Some(part)));
+        Snapshot::empty().changed(revision, parts.collect())
+    }
+
+    /// Denies everything: what is known before the first part comes.
+    pub fn empty() -> Snapshot {
+        Snapshot {
+            revision: 0,
+            edge: asp_edge::Snapshot::boot(),
+            issuers: Arc::default(),
+            policy: Policy::default(),
+            machines: Arc::default(),
+            upstreams: Arc::default(),
+            dependencies: Arc::default(),
+            limits: HashMap::new(),
+            servers: HashMap::new(),
+            access: Arc::default(),
+            machine_parts: MachineParts::default(),
+        }
+    }
+
+    /// This snapshot with other parts; what is not among them is shared. `Err` names what does not compile.
+    pub fn changed(&self, revision: u64, changes: Changes) -> Result<Snapshot, String> {
+        let mut changing = Changing::of(self, revision);
+        for (name, part) in changes {
+            let part = part.and_then(|part| part.part);
+            match (Name::read(&name), part) {
+                (Some(Name::Org(org)), Some(Part::Org(part))) if org != part.org => {
+                    return Err(format!("{name}: the part is about another org"));
+                }
+                (Some(Name::Base), Some(Part::Base(base))) => changing.base(base),
+                (Some(Name::Server(_)), Some(Part::Server(server))) => {
+                    changing.server(server).map_err(|fault| format!("{name}: {fault}"))?;
+                }
+                (Some(Name::Server(server)), None) => changing.drop_server(server),
+                (Some(Name::Org(_)), Some(Part::Org(org))) => {
+                    changing.org(org).map_err(|fault| format!("{name}: {fault}"))?;
+                }
+                (Some(Name::Org(org)), None) => {
+                    changing.org(OrgPart { org: org.to_owned(), ..OrgPart::default() })?;
+                }
+                (Some(Name::Revoked), Some(Part::Revoked(revoked))) => changing.revoked = Some(revoked),
+                (Some(Name::Recent), Some(Part::Recent(recent))) => changing.recent = Some(recent),
+                // Of a newer version, in which nothing that this one knows depends on it.
+                (None, _) => {}
+                _ => return Err(format!("{name}: the part is of another kind than its name says")),
+            }
+        }
+        changing.done()
     }
 
     /// Whether what this caller came with is dead by now: its token, or its machine's key or certificate.
@@ -158,8 +184,19 @@ impl Snapshot {
         self.access.get(issuer)
     }
 
+    /// The exact limits of an org.
+    pub fn limits(&self, org: &str) -> &[Limit] {
+        self.limits.get(org).map(|limits| &**limits).unwrap_or_default()
+    }
+
     pub fn servers(&self) -> impl Iterator<Item = &Arc<VirtualServer>> {
         self.servers.values()
+    }
+
+    /// Everything that a server lists or asks, each once a server.
+    pub fn primitives(&self) -> impl Iterator<Item = &Primitive> {
+        let listed = self.servers.values().flat_map(|server| &server.entries).map(|entry| &entry.primitive);
+        listed.chain(self.dependencies.values().map(|asked| &asked.entry.primitive))
     }
 
     pub fn server(&self, name: &str) -> Option<&Arc<VirtualServer>> {
@@ -168,13 +205,14 @@ impl Snapshot {
 }
 
 impl VirtualServer {
-    fn build(
-        server: &Server,
-        edge: EdgeServer,
-        primitives: &HashMap<(&str, &str), &Primitive>,
-    ) -> Result<VirtualServer, String> {
+    fn build(part: ServerPart) -> Result<VirtualServer, String> {
+        let server = part.server.ok_or("it has no server")?;
+        let edge = part.edge.filter(|edge| edge.name == server.name).ok_or("not at the edge")?;
+        let primitives: HashMap<(&str, &str), &Primitive> =
+            part.primitives.iter().map(|p| ((p.id.as_str(), p.version.as_str()), p)).collect();
         let mut view = VirtualServer {
-            message: server.clone(),
+            dependencies: dependencies(&part.primitives)?,
+            message: Server::default(),
             edge,
             entries: Vec::new(),
             exchanges: false,
@@ -195,6 +233,7 @@ impl VirtualServer {
                 .map_err(|e| format!("primitive {}: {e}", listing.id))?;
             view.add(Arc::new(entry));
         }
+        view.message = server;
         Ok(view)
     }
 
@@ -367,9 +406,8 @@ impl ListedPrimitive {
     }
 }
 
-/// Of several versions the last one counts; a snapshot has them in order.
-fn dependencies(primitives: &[Primitive]) -> Result<HashMap<String, Dependency>, String> {
-    let mut found = HashMap::new();
+fn dependencies(primitives: &[Primitive]) -> Result<Vec<Arc<Dependency>>, String> {
+    let mut found = Vec::new();
     for primitive in primitives.iter().filter(|p| matches!(p.kind(), Kind::Elicitation | Kind::Delegate)) {
         let question = match primitive.question.as_str() {
             "" => Map::new(),
@@ -378,7 +416,7 @@ fn dependencies(primitives: &[Primitive]) -> Result<HashMap<String, Dependency>,
         };
         let entry = ListedPrimitive::build(primitive, &Listing::default())
             .map_err(|e| format!("primitive {}: {e}", primitive.id))?;
-        found.insert(primitive.id.clone(), Dependency { kind: primitive.kind(), question, entry });
+        found.push(Arc::new(Dependency { kind: primitive.kind(), question, entry }));
     }
     Ok(found)
 }

@@ -57,10 +57,10 @@ pub struct Observed {
     pub by: Arc<Binding>,
 }
 
-/// The bindings of every org.
-#[derive(Default)]
+/// The bindings of every org; a clone shares them.
+#[derive(Clone, Default)]
 pub struct Policy {
-    by_org: HashMap<String, Org>,
+    by_org: HashMap<Arc<str>, Arc<Org>>,
 }
 
 #[derive(Default)]
@@ -79,27 +79,45 @@ pub struct Evaluation<'a> {
 impl Policy {
     /// `observed` are those that are counted and not enforced; `Err` says which condition does not compile.
     pub fn new(bindings: Vec<Binding>, observed: Vec<Binding>) -> Result<Policy, String> {
-        let mut by_org: HashMap<String, Org> = HashMap::new();
+        let mut by_org: HashMap<String, [Vec<Binding>; 2]> = HashMap::new();
+        let enforced = bindings.into_iter().map(|binding| (binding, 0));
+        for (binding, kind) in enforced.chain(observed.into_iter().map(|binding| (binding, 1))) {
+            by_org.entry(binding.org.clone()).or_default()[kind].push(binding);
+        }
+        let mut policy = Policy::default();
+        for (org, [bindings, observed]) in by_org {
+            policy.replace(&org, bindings, observed)?;
+        }
+        Ok(policy)
+    }
+
+    /// Replaces what an org has; as [`Policy::new`]. On an error nothing has changed.
+    pub fn replace(&mut self, org: &str, bindings: Vec<Binding>, observed: Vec<Binding>) -> Result<(), String> {
+        if bindings.is_empty() && observed.is_empty() {
+            self.by_org.remove(org);
+            return Ok(());
+        }
+        let mut new = Org::default();
         let enforced = bindings.into_iter().map(|binding| (binding, false));
         for (binding, observed) in enforced.chain(observed.into_iter().map(|binding| (binding, true))) {
-            let org = by_org.entry(binding.org.clone()).or_default();
             if observed || !binding.when.is_empty() {
-                org.rules.get_or_insert_default().add(binding, observed)?;
+                new.rules.get_or_insert_default().add(binding, observed)?;
             } else {
-                org.matrix.add(binding);
+                new.matrix.add(binding);
             }
         }
-        Ok(Policy { by_org })
+        self.by_org.insert(org.into(), Arc::new(new));
+        Ok(())
     }
 
     /// Matches `caller` to the targets of its org's bindings, once.
     pub fn evaluation(&self, caller: &Caller, protocol: Protocol) -> Evaluation<'_> {
-        let org = self.by_org.get(&caller.org);
+        let org = self.by_org.get(caller.org.as_str());
         Evaluation { subject: org.map(|org| org.matrix.subject(caller, protocol)) }
     }
 
     fn rules(&self, caller: &Caller) -> Option<&Rules> {
-        self.by_org.get(&caller.org)?.rules.as_ref()
+        self.by_org.get(caller.org.as_str())?.rules.as_ref()
     }
 
     /// Whether anything of the caller's org asks about arguments or is observed; else [`Policy::rule`] says it all.

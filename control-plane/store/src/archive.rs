@@ -23,6 +23,7 @@ use sqlx::{Any, AnyConnection, AssertSqlSafe, ConnectOptions, Row, Transaction};
 use crate::audit::sqlite::SqliteAudit;
 use crate::calls::SqliteCalls;
 use crate::control::sql::SqlStore;
+use crate::control::{Change, ControlStore, Precondition, StoreError};
 use crate::postgres::{Postgres, audit};
 
 use lines::{Line, Reader, Rows, Writer};
@@ -53,6 +54,9 @@ impl From<sqlx::Error> for ArchiveError {
         ArchiveError::Database(error.to_string())
     }
 }
+
+/// More changes than a backup is old.
+const FAR: u64 = 1_000_000;
 
 /// A database: SQLite's three files, or PostgreSQL.
 pub enum Source {
@@ -86,6 +90,27 @@ pub async fn count(source: &Source) -> Result<Vec<Summary>, ArchiveError> {
         counted.push(Summary { table: table.name, rows: open.count(table).await?, sha256: String::new() });
     }
     Ok(counted)
+}
+
+/// Raises the revision of what is published past `past`, `None`: far past its own; as after the restore of an older
+/// database, whose revisions edges and gateways have passed. Gives the revision before and after. `at`: Unix milliseconds.
+pub async fn raise_revision(source: &Source, past: Option<u64>, at: u64) -> Result<(u64, u64), ArchiveError> {
+    let failed = |error: StoreError| ArchiveError::Database(error.to_string());
+    let store = match source {
+        Source::Postgres(database) => database.control().await.map_err(failed)?,
+        Source::Files { control, .. } => SqlStore::file(control).await.map_err(failed)?,
+    };
+    let before = store.revision().await.map_err(failed)?;
+    let to = past.map_or(before.saturating_add(FAR), |past| past.saturating_add(1));
+    let change = Change {
+        actor: "asp db raise-revision".to_owned(),
+        at,
+        precondition: Precondition::None,
+        evaluated_at: None,
+    };
+    let raised = store.raise_revision(&change, to).await.map_err(failed)?;
+    store.close().await;
+    Ok((before, raised.revision))
 }
 
 /// Writes everything.

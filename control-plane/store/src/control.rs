@@ -287,6 +287,53 @@ pub struct ControlState {
     pub machine_certificates: Vec<MachineCertificateRecord>,
 }
 
+/// What one org has, each list in the order of [`ControlState`].
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct OrgState {
+    pub org: String,
+    pub exposure: Vec<ExposureRecord>,
+    pub bindings: Vec<BindingRecord>,
+    pub limits: Vec<LimitRecord>,
+    pub machine_keys: Vec<MachineKeyRecord>,
+    pub machine_certificates: Vec<MachineCertificateRecord>,
+}
+
+/// What changed after a revision, as it is now.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Changed {
+    pub revision: u64,
+    /// By name; `None`: it is gone.
+    pub servers: Vec<(String, Option<ServerRecord>)>,
+    pub orgs: Vec<OrgState>,
+    pub revocations: ChangedRevocations,
+    /// All of them, in every case: the time at which an issuer was asked changes without a revision.
+    pub issuers: Vec<IssuerRecord>,
+    pub issuer_keys: Vec<IssuerKeysRecord>,
+}
+
+/// Of revocations.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ChangedRevocations {
+    /// By id; `None`: it is gone.
+    These(Vec<(String, Option<RevocationRecord>)>),
+    /// Too many to tell which.
+    All(Vec<RevocationRecord>),
+}
+
+impl Default for ChangedRevocations {
+    fn default() -> ChangedRevocations {
+        ChangedRevocations::These(Vec::new())
+    }
+}
+
+/// The answer to what changed since a revision.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Since {
+    Changed(Changed),
+    /// Everything: it was too long ago, or the revision is one that this database never had.
+    All(ControlState),
+}
+
 /// What must hold for a write to happen (`If-Match`, `If-None-Match`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Precondition {
@@ -374,7 +421,21 @@ pub trait ControlStore: Send + Sync {
     async fn revision(&self) -> Result<u64, StoreError>;
     /// Everything a snapshot needs, at one revision; expired revocations are left out by the caller.
     async fn load(&self) -> Result<ControlState, StoreError>;
+    /// What changed after `revision`, read at one revision.
+    async fn since(&self, revision: u64) -> Result<Since, StoreError>;
 
+    /// The issuers and what was fetched from them, in a state that has nothing else.
+    async fn issuers_of_now(&self) -> Result<ControlState, StoreError> {
+        Ok(match self.since(self.revision().await?).await? {
+            Since::Changed(Changed { revision, issuers, issuer_keys, .. }) => {
+                ControlState { revision, issuers, issuer_keys, ..ControlState::default() }
+            }
+            Since::All(state) => state,
+        })
+    }
+
+    /// All of them, and the revision at which they were read.
+    async fn servers(&self) -> Result<Versioned<Vec<ServerRecord>>, StoreError>;
     async fn server(&self, name: &str) -> Result<Option<ServerRecord>, StoreError>;
     /// What is kept of what the server was, the newest first: [`MAX_VERSIONS`] at most, for a while also of one that was
     /// deleted.

@@ -18,6 +18,10 @@ impl Admin {
         Ok(Admin { token, address: stack.admin() })
     }
 
+    pub(crate) fn at(token: String, port: u16) -> Admin {
+        Admin { token, address: SocketAddr::from(([127, 0, 0, 1], port)) }
+    }
+
     pub(crate) async fn put(&self, path: &str, body: &Value) -> Result<Response> {
         self.send("PUT", path, body).await
     }
@@ -26,7 +30,7 @@ impl Admin {
         self.send("POST", path, body).await
     }
 
-    async fn send(&self, method: &str, path: &str, body: &Value) -> Result<Response> {
+    pub(crate) async fn send(&self, method: &str, path: &str, body: &Value) -> Result<Response> {
         let request = Request {
             method: method.into(),
             target: path.into(),

@@ -25,6 +25,7 @@ mod plugins;
 mod progress;
 mod report;
 mod rows;
+mod scale;
 mod session;
 mod spread;
 mod streams;
@@ -60,12 +61,13 @@ async fn measure(plan: &Plan) -> anyhow::Result<Report> {
     let plugins = if plan.measures(Part::Plugins) { Some(plugins::measure(plan).await?) } else { None };
     let streams =
         if plan.measures(Part::Streams) { Some(Box::pin(streams::measure(plan)).await?) } else { None };
+    let scale = if plan.measures(Part::Scale) { Box::pin(scale::measure(plan)).await? } else { Vec::new() };
     let comparison = match &plan.baseline {
         Some(baseline) if plan.measures(Part::Compare) => {
             Some(Box::pin(compare::measure(plan, baseline)).await?)
         }
         _ => None,
     };
-    let parts = Parts { edge: edge.unwrap_or_default(), beside, identity, plugins, streams, comparison };
+    let parts = Parts { edge: edge.unwrap_or_default(), beside, identity, plugins, streams, scale, comparison };
     Ok(Report::new(plan.clone(), [started, Machine::now()], parts))
 }

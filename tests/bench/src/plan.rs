@@ -52,6 +52,8 @@ pub(crate) enum Part {
     Plugins,
     /// Clients that only wait: ten minutes, so only where it is asked for.
     Streams,
+    /// Many orgs, servers and revocations: a quarter of an hour, so only where it is asked for.
+    Scale,
     /// This commit beside the one of `--baseline`.
     Compare,
 }
@@ -107,6 +109,8 @@ pub(crate) struct Plan {
     pub streams: usize,
     /// How long they wait.
     pub waiting: Duration,
+    /// Subscribers beside the gateway and the Envoy.
+    pub stubs: usize,
 }
 
 impl Plan {
@@ -135,6 +139,7 @@ impl Plan {
             starts: 30,
             streams: 10_000,
             waiting: Duration::from_secs(600),
+            stubs: 48,
         };
         let quick = Plan {
             quick: true,
@@ -155,6 +160,7 @@ impl Plan {
             starts: 2,
             streams: 400,
             waiting: Duration::from_secs(2),
+            stubs: 4,
         };
         let plan = if args.quick { quick } else { full };
         let runs = args.runs.unwrap_or(plan.runs).max(1);
@@ -166,7 +172,7 @@ impl Plan {
         match self.only.as_slice() {
             [] => match part {
                 Part::Compare => self.baseline.is_some(),
-                Part::Streams => false,
+                Part::Streams | Part::Scale => false,
                 _ => true,
             },
             only => only.contains(&part),
@@ -184,7 +190,15 @@ mod tests {
 
     fn measured(arguments: &[&str]) -> Vec<Part> {
         let plan = plan(arguments).unwrap();
-        let all = [Part::Edge, Part::Peer, Part::Identity, Part::Plugins, Part::Streams, Part::Compare];
+        let all = [
+            Part::Edge,
+            Part::Peer,
+            Part::Identity,
+            Part::Plugins,
+            Part::Streams,
+            Part::Scale,
+            Part::Compare,
+        ];
         all.into_iter().filter(|part| plan.measures(*part)).collect()
     }
 
@@ -193,7 +207,7 @@ mod tests {
         assert_eq!(measured(&[]), [Part::Edge, Part::Peer, Part::Identity, Part::Plugins]);
         assert_eq!(measured(&["--only", "edge", "--only", "plugins"]), [Part::Edge, Part::Plugins]);
         assert_eq!(measured(&["--only", "compare", "--baseline", "x"]), [Part::Compare]);
-        assert_eq!(measured(&["--only", "streams"]), [Part::Streams]);
+        assert_eq!(measured(&["--only", "streams", "--only", "scale"]), [Part::Streams, Part::Scale]);
         assert_eq!(measured(&["--baseline", "x"]).len(), 5);
         let error = plan(&["--only", "compare"]).unwrap_err();
         assert!(error.to_string().contains("scripts/bench-against"), "{error}");

@@ -17,6 +17,7 @@ use crate::measurement::Measurement;
 use crate::plan::Plan;
 use crate::plugins::{self, Plugins};
 use crate::rows::Found;
+use crate::scale::{self, Step};
 use crate::streams::Streams;
 use crate::summary::{Summary, summarise};
 
@@ -27,6 +28,7 @@ pub(crate) struct Parts {
     pub identity: Option<Identity>,
     pub plugins: Option<Plugins>,
     pub streams: Option<Streams>,
+    pub scale: Vec<Step>,
     pub comparison: Option<Comparison>,
 }
 
@@ -48,6 +50,7 @@ pub(crate) struct Report {
     pub identity: Option<Identity>,
     pub plugins: Option<Plugins>,
     pub streams: Option<Streams>,
+    pub scale: Vec<Step>,
     pub comparison: Option<Comparison>,
     /// Raw data, in the order it was taken.
     pub measurements: Vec<Measurement>,
@@ -55,7 +58,7 @@ pub(crate) struct Report {
 
 impl Report {
     pub(crate) fn new(plan: Plan, machine: [Machine; 2], parts: Parts) -> Report {
-        let Parts { edge, beside, identity, plugins, streams, comparison } = parts;
+        let Parts { edge, beside, identity, plugins, streams, scale, comparison } = parts;
         let Found { rate, agreements, measurements, enforcement } = edge;
         let summaries = summarise(&measurements);
         Report {
@@ -68,6 +71,7 @@ impl Report {
                 beside.as_ref().map(Beside::judge).unwrap_or_default(),
                 plugins.as_ref().map(plugins::judge).unwrap_or_default(),
                 streams.as_ref().map(Streams::judge).unwrap_or_default(),
+                scale::judge(&scale),
                 comparison.as_ref().map(Comparison::judge).unwrap_or_default(),
             ]
             .concat(),
@@ -78,6 +82,7 @@ impl Report {
             identity,
             plugins,
             streams,
+            scale,
             comparison,
             measurements,
         }

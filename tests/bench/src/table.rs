@@ -7,6 +7,7 @@ use crate::plan::Part;
 use crate::plugins;
 use crate::report::Report;
 use crate::rows::{MAIN, VARIANTS};
+use crate::scale;
 use crate::spread::{Spread, cell, percentile};
 use crate::summary::Summary;
 
@@ -48,6 +49,9 @@ pub(crate) fn render(report: &Report) -> String {
     }
     if let Some(streams) = &report.streams {
         let _ = streams.render(&mut text);
+    }
+    if !report.scale.is_empty() {
+        let _ = scale::render(&report.scale, &mut text);
     }
     if let Some(comparison) = &report.comparison {
         let _ = comparison.render(&mut text);

@@ -56,7 +56,8 @@ impl Processes {
     }
 }
 
-fn reading(pid: u32) -> Result<Reading> {
+/// Of one process, now.
+pub(crate) fn reading(pid: u32) -> Result<Reading> {
     let mut cpu_nanos = BTreeMap::new();
     for thread in fs::read_dir(format!("/proc/{pid}/task")).with_context(|| format!("process {pid}"))? {
         let thread = thread?;

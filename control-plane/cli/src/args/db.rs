@@ -15,6 +15,21 @@ pub enum DbCommand {
     Export(DbExportArgs),
     /// Reads such a file into an empty database, and compares every table with it
     Import(DbImportArgs),
+    /// Lets edges and gateways take what is stored, after an older database was restored
+    RaiseRevision(DbRaiseArgs),
+}
+
+#[derive(Clone, Debug, Args)]
+#[command(after_help = "\
+Edges and gateways refuse a revision below the one that they have in force. The log of `asp serve` and `asp status` say which that
+is, where it is later than what is published. `asp serve` may run meanwhile: it takes the new revision within a second.")]
+pub struct DbRaiseArgs {
+    /// Past this revision; far past the stored one, unless given
+    #[arg(long, value_name = "REVISION")]
+    pub past: Option<u64>,
+    /// For programs
+    #[arg(long)]
+    pub json: bool,
 }
 
 #[derive(Clone, Debug, Args)]

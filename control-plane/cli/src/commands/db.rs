@@ -6,11 +6,12 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use anyhow::Context;
+use asp_control::clock;
 use asp_store::archive::{self, ArchiveError, Source, Summary};
 use serde_json::{Value, json};
 
 use super::client::block_on;
-use crate::args::db::{DbCommand, DbExportArgs, DbImportArgs, DbStatusArgs};
+use crate::args::db::{DbCommand, DbExportArgs, DbImportArgs, DbRaiseArgs, DbStatusArgs};
 use crate::failure::Failure;
 use crate::serve::stores::{self, AUDIT_FILE, CALLS_FILE};
 use crate::settings::Stored;
@@ -34,6 +35,7 @@ pub fn run(command: &DbCommand) -> Result<(), Failure> {
             DbCommand::Status(args) => status(&open, args).await,
             DbCommand::Export(args) => export(&open, args).await,
             DbCommand::Import(args) => import(&open, args).await,
+            DbCommand::RaiseRevision(args) => raise(&open, args).await,
         }
     })
 }
@@ -80,6 +82,20 @@ async fn status(open: &Open, args: &DbStatusArgs) -> Result<(), Failure> {
     print::line(&open.name);
     for Summary { table, rows, .. } in counted {
         print::line(&format!("  {table:<18} {rows:>10}"));
+    }
+    Ok(())
+}
+
+async fn raise(open: &Open, args: &DbRaiseArgs) -> Result<(), Failure> {
+    let raised = archive::raise_revision(&open.source, args.past, clock::now_ms()).await;
+    let (before, after) = raised.context("raise the revision")?;
+    if args.json {
+        print::json(&json!({"database": open.name, "before": before, "after": after}));
+        return Ok(());
+    }
+    match before == after {
+        true => print::line(&format!("{}: the revision is {before}, which is past that already", open.name)),
+        false => print::line(&format!("{}: the revision was {before} and is {after}", open.name)),
     }
     Ok(())
 }

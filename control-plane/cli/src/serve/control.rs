@@ -91,6 +91,7 @@ pub(super) async fn start(
         xds_state: handle.xds_state(),
         subscribers: Arc::clone(&subscribers),
         endpoints,
+        raised: handle.raised(),
         peer: process.peer.clone(),
         keys: keeper.clone(),
         stop: process.stop_background.clone(),
@@ -128,7 +129,7 @@ pub(super) async fn start(
 async fn trust(process: &Process, store: &dyn ControlStore) -> anyhow::Result<Trust> {
     let trust = Trust::new(given(process)?);
     // What is not in force is told with the first snapshot.
-    trust.take(&store.load().await.context("read the issuers of the store")?, clock::now_ms());
+    trust.take(&store.issuers_of_now().await.context("read the issuers of the store")?, clock::now_ms());
     Ok(trust)
 }
 

@@ -65,7 +65,7 @@ pub(super) async fn start(
     .context("start the gateway")?;
     let target = target(process)?;
     let applying = Arc::clone(&gateway);
-    let apply: client::Apply = Arc::new(move |snapshot| applying.apply(snapshot));
+    let apply: client::Apply = Arc::new(move |revision, changes| applying.apply_changes(revision, changes));
     // Ends with the first stop: Envoy learns at once that this replica takes no new requests.
     process.tasks.spawn(client::run(target, apply, process.stop.clone()));
     let sweep = Gateway::sweep(Arc::downgrade(&gateway));

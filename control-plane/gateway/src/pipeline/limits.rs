@@ -151,7 +151,7 @@ fn buckets(
         };
         found.push((Level::Primitive, bucket));
     }
-    for limit in snapshot.limits.get(&caller.org).into_iter().flatten() {
+    for limit in snapshot.limits(&caller.org) {
         if applies(limit, server, caller, primitive) {
             found.push((level(limit), bucket(limit)));
         }

@@ -14,7 +14,7 @@ use std::collections::btree_map::Entry;
 use asp_proto::snapshot::{CoarseLimit, Limit};
 use prost::Message as _;
 
-use super::Inputs;
+use super::EdgeInputs;
 use names::Names;
 
 /// Every Envoy worker keeps a bucket for each, and compares each with every request.
@@ -40,12 +40,12 @@ struct Room {
 type Identity = [String; 4];
 
 /// The coarse limits of every org, the broad ones first.
-pub(super) fn limits(inputs: &Inputs) -> Vec<CoarseLimit> {
+pub(super) fn limits(inputs: &EdgeInputs<'_>) -> Vec<CoarseLimit> {
     let workers = f64::from(inputs.workers.max(1));
     // `max` also replaces a multiple that is no number.
     let multiple = inputs.coarse_multiple.max(LEAST_PER_WORKER * workers);
     let mut orgs: BTreeMap<&str, Vec<&Limit>> = BTreeMap::new();
-    for limit in inputs.limits.iter().filter(|limit| limit.refill_per_second.is_finite()) {
+    for limit in inputs.limits.iter().copied().filter(|limit| limit.refill_per_second.is_finite()) {
         orgs.entry(&limit.org).or_default().push(limit);
     }
     let names = Names::index(&inputs.servers);

@@ -226,14 +226,14 @@ fn shown(meta: &PackageMeta) -> Value {
     })
 }
 
-async fn servers(state: &AdminState) -> Result<Vec<CompiledServer>, Problem> {
-    let loaded = state.store.load().await?;
+async fn servers(state: &AdminState) -> Result<Vec<Arc<CompiledServer>>, Problem> {
+    let stored = state.store.servers().await?.value;
     let compiler = state.compiler.clone();
-    off_thread(move || compiler.compile_all(&loaded.servers)).await
+    off_thread(move || compiler.compile_all(&stored)).await
 }
 
 /// The primitives that pin a digest: `server/id@version`.
-fn pinned_by(servers: &[CompiledServer], sha256: &str) -> Vec<String> {
+fn pinned_by(servers: &[Arc<CompiledServer>], sha256: &str) -> Vec<String> {
     let mut found = Vec::new();
     for server in servers {
         for primitive in &server.primitives {

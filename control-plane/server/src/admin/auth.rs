@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use asp_edge::names;
 use asp_proto::snapshot::EdgeSnapshot;
-use asp_store::control::Side;
+use asp_store::control::{MAX_REVOCATIONS, Side};
 use axum::extract::FromRequestParts;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -26,7 +26,7 @@ use super::problem::{Code, Problem};
 use crate::admin_role::{Role, valid_org};
 use crate::clock;
 use crate::issuers::trust::{Trust, Wanted};
-use crate::policy::{self, Presented};
+use crate::policy::{self, Presented, RevokedList};
 use crate::trusted_issuer::{BREAK_GLASS_ISS, IssuerRules, TrustedIssuer};
 
 /// Longer tokens are not even looked at, in bytes.
@@ -153,8 +153,8 @@ impl Verifier {
         Ok((decoded.claims, Arc::clone(issuer)))
     }
 
-    /// Verifies a compact token at `now` (Unix seconds); `published` holds the revocations in force.
-    pub fn verify(&self, token: &str, published: &EdgeSnapshot, now: u64) -> Result<Admin, Problem> {
+    /// Verifies a compact token at `now` (Unix seconds); `revoked` are the revocations in force.
+    pub fn verify(&self, token: &str, revoked: &[RevokedList<'_>], now: u64) -> Result<Admin, Problem> {
         let refuse = |detail: &str| Problem::new(Code::TokenInvalid, detail);
         let (claims, issuer) = self.signed(token)?;
         let issuer = &*issuer;
@@ -177,7 +177,7 @@ impl Verifier {
             issued_at: claims.iat,
             compact: token,
         };
-        if policy::is_revoked(published, &presented) {
+        if policy::is_revoked(revoked, &presented) {
             return Err(Problem::new(Code::TokenRevoked, ""));
         }
         let emergency = (issuer.iss == BREAK_GLASS_ISS).then(|| Emergency {
@@ -283,11 +283,16 @@ impl Admin {
             }
         }
         let published = state.publisher.xds_state().borrow().snapshot.clone();
-        let edge = published.as_ref().and_then(|published| published.snapshot.edge.as_ref());
         let now = clock::now_ms() / 1_000;
-        let admin = match edge.filter(|_| !state.publisher.is_stuck()) {
-            Some(edge) => state.verifier.verify(token, edge, now)?,
-            None => state.verifier.verify(token, &stored_revocations(state).await?, now)?,
+        let admin = match published.filter(|_| !state.publisher.is_stuck()) {
+            Some(published) => {
+                let lists = [(&*published.edge.content).into(), (&*published.recent.content).into()];
+                state.verifier.verify(token, &lists, now)?
+            }
+            None => {
+                let stored = stored_revocations(state).await?;
+                state.verifier.verify(token, &[(&stored).into()], now)?
+            }
         };
         emergency::audit(state, &admin).await?;
         Ok(admin)
@@ -297,7 +302,7 @@ impl Admin {
 /// The entries that the next snapshot will have: nothing published, or nothing newer, must not open the door to a
 /// revoked token.
 async fn stored_revocations(state: &AdminState) -> Result<EdgeSnapshot, Problem> {
-    let stored = state.store.load().await?.revocations;
+    let stored = state.store.revocations(None, MAX_REVOCATIONS as u32).await?;
     let mut revoked = policy::revoked(&stored, &state.compiler.trusted(), clock::now_ms());
     revoked.tokens.sort_unstable();
     let revoked_before = revoked.before;

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use asp_edge::Caller;
-use asp_proto::snapshot::{Binding, GatewaySnapshot, Listing, Primitive, Protocol};
+use asp_proto::snapshot::{Binding, Listing, OrgPart, Primitive, Protocol};
 use asp_snapshot::ListedPrimitive;
 use asp_snapshot::policy::{Decision, Effect, Policy, Rule, Ruling, protocol_word, target_word};
 use axum::Json;
@@ -21,7 +21,7 @@ use super::policy::{PrimitiveSelector, Target};
 use super::problem::{Code, Problem};
 use crate::policy;
 use crate::policy::when;
-use crate::xds::{Evaluator, Published};
+use crate::xds::published::{Evaluator, Published};
 
 /// Most groups, and most scopes, of one question: no token has more.
 const MAX_GROUPS: usize = asp_edge::MAX_LISTED;
@@ -121,37 +121,39 @@ impl From<(&'static str, Value)> for Decided {
 }
 
 fn decide(published: &Published, question: &Question, protocol: Protocol) -> Result<Decided, Problem> {
-    let snapshot = &published.snapshot;
     if !asp_registry::is_served(protocol) {
         let rule =
             format!("{} is not served yet; clients reach servers over mcp and rest", question.protocol);
         return Ok(("not_served", json!({ "stage": "protocol", "rule": rule })).into());
     }
-    let Some(server) = snapshot.servers.iter().find(|server| server.name == question.server) else {
+    let Some(part) = published.server(&question.server) else {
         return Ok(("unknown_server", json!({ "stage": "resolve" })).into());
     };
-    let listed = server
-        .listings
+    let listings = part.server.as_ref().map(|server| server.listings.as_slice()).unwrap_or_default();
+    let listed = listings
         .iter()
         .find(|listing| listing.id == question.primitive && !name_over(listing, protocol).is_empty());
     let primitive = listed.and_then(|listing| {
-        let mut all = snapshot.primitives.iter();
+        let mut all = part.primitives.iter();
         let found = all.find(|known| known.id == listing.id && known.version == listing.version);
         Some((found?, listing))
     });
     let Some((primitive, listing)) = primitive else {
         return Ok(("unknown_primitive", json!({ "stage": "resolve" })).into());
     };
-    let Some(Evaluator { edge, policy }) = published.evaluator() else {
-        return Err(Problem::new(Code::Internal, ""));
-    };
-    if !speaks(snapshot, question, protocol) || !edge.exposed(&question.server, &question.org, protocol) {
-        return Ok(("not_exposed", exposure_rule(snapshot, question, protocol)).into());
+    let of_org = published.org(&question.org);
+    let Evaluator { edge, policy } = published.evaluator(&part, &of_org).map_err(|fault| {
+        tracing::error!(%fault, "what is published cannot be read, so explain cannot answer");
+        Problem::new(Code::Internal, "")
+    })?;
+    let speaks = part.edge.as_ref().is_some_and(|edge| edge.protocols().any(|spoken| spoken == protocol));
+    if !speaks || !edge.exposed(&question.server, &question.org, protocol) {
+        return Ok(("not_exposed", exposure_rule(speaks, &of_org, question, protocol)).into());
     }
     let caller = caller(question);
     let required = [edge.required_scopes(&question.server), primitive.scopes.as_slice()].concat();
     let missing = required.iter().any(|scope| !caller.scopes.contains(scope));
-    let named = Named { policy, caller: &caller, primitive, listing, protocol };
+    let named = Named { policy: &policy, caller: &caller, primitive, listing, protocol };
     let ruling = policy.rule(&caller, primitive, protocol);
     Ok(match ruling {
         Ruling::Denied(rule) => named.with_rules(("denied", binding_rule(&rule)), &question.arguments),
@@ -235,24 +237,15 @@ fn name_over(listing: &Listing, protocol: Protocol) -> &str {
     }
 }
 
-fn speaks(snapshot: &GatewaySnapshot, question: &Question, protocol: Protocol) -> bool {
-    let servers = snapshot.edge.iter().flat_map(|edge| &edge.servers);
-    servers
-        .filter(|server| server.name == question.server)
-        .any(|server| server.protocols().any(|spoken| spoken == protocol))
-}
-
-fn exposure_rule(snapshot: &GatewaySnapshot, question: &Question, protocol: Protocol) -> Value {
-    let edge = snapshot.edge.as_ref();
-    let exception = edge.into_iter().flat_map(|edge| &edge.exposure_exceptions).find(|exception| {
-        exception.org == question.org
-            && exception.server == question.server
-            && exception.protocol() == protocol
-    });
-    let rule = match (speaks(snapshot, question, protocol), exception) {
+fn exposure_rule(speaks: bool, of_org: &OrgPart, question: &Question, protocol: Protocol) -> Value {
+    let exception = of_org
+        .exposure
+        .iter()
+        .any(|exception| exception.server == question.server && exception.protocol() == protocol);
+    let rule = match (speaks, exception) {
         (false, _) => "the server does not speak this protocol",
-        (true, Some(_)) => "the org's exception",
-        (true, None) => "the server's default",
+        (true, true) => "the org's exception",
+        (true, false) => "the server's default",
     };
     json!({ "stage": "exposure", "rule": rule })
 }

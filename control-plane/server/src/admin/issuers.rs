@@ -153,16 +153,16 @@ fn iss_of(record: &IssuerRecord) -> Option<String> {
 
 /// The stored servers that accept its tokens.
 async fn users(state: &AdminState, name: &str) -> Result<Vec<String>, Problem> {
-    let loaded = state.store.load().await?;
+    let stored = state.store.servers().await?.value;
     let compiler = state.compiler.clone();
-    let servers = off_thread(move || compiler.compile_all(&loaded.servers)).await?;
+    let servers = off_thread(move || compiler.compile_all(&stored)).await?;
     let uses = servers.iter().filter(|server| server.edge.issuers.iter().any(|issuer| issuer == name));
     Ok(uses.map(|server| server.server.name.clone()).collect())
 }
 
 /// What is written counts for the next request of this process, published or not.
 pub(super) async fn take_effect(state: &AdminState) -> Result<(), Problem> {
-    let loaded = state.store.load().await?;
+    let loaded = state.store.issuers_of_now().await?;
     let trust = state.compiler.trust().clone();
     off_thread(move || trust.take(&loaded, trust.clock().now_ms())).await?;
     state.keeper.changed();

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use asp_proto::snapshot::{Kind, Listing, Primitive, Protocol};
 use asp_registry::CompiledServer;
 use asp_snapshot::policy::patterns::Patterns;
-use asp_store::control::{BindingRecord, ControlState};
+use asp_store::control::{BindingRecord, ExposureRecord};
 use axum::Json;
 use axum::extract::State;
 use serde_json::{Value, json};
@@ -32,11 +32,13 @@ pub async fn org_primitives(
 ) -> Result<Json<Value>, Problem> {
     admin.of_org(&org)?;
     let turn = state.turns.to_ask(&admin).await?;
-    let stored = state.store.load().await?;
+    let stored = state.store.servers().await?.value;
+    let exposure = state.store.exposure(&org).await?.value;
+    let bindings = state.store.bindings(&org).await?.value;
     let compiler = state.compiler.clone();
     turn.work(move || {
-        let servers = compiler.compile_all(&stored.servers);
-        let policy = OrgView::of(&stored, &org);
+        let servers = compiler.compile_all(&stored);
+        let policy = OrgView::of(&exposure, &bindings);
         Json(servers.iter().flat_map(|server| policy.listed(server)).collect())
     })
     .await
@@ -52,11 +54,11 @@ struct OrgView<'a> {
 }
 
 impl<'a> OrgView<'a> {
-    fn of(stored: &'a ControlState, org: &str) -> OrgView<'a> {
-        let exposure = stored.exposure.iter().filter(|record| record.org == org);
+    fn of(exposure: &'a [ExposureRecord], bindings: &'a [BindingRecord]) -> OrgView<'a> {
+        let exposure = exposure.iter();
         let exposure =
             exposure.map(|record| ((record.server.as_str(), record.protocol.as_str()), record.enabled));
-        let bindings: Vec<_> = stored.bindings.iter().filter(|record| record.org == org).collect();
+        let bindings: Vec<_> = bindings.iter().collect();
         let mut by_primitive = Patterns::default();
         for (place, binding) in bindings.iter().enumerate() {
             by_primitive.entry(&binding.primitive, Vec::new).push(place);
@@ -142,13 +144,12 @@ mod tests {
             ..BindingRecord::default()
         };
         let patterns = ["*", "cc.*", "cc.search", "other", "cc.find", "d*"];
-        let bindings =
+        let bindings: Vec<BindingRecord> =
             (0..120).map(|number| binding(number, patterns[number * 7 % patterns.len()])).collect();
-        let stored = ControlState { bindings, ..ControlState::default() };
-        let view = OrgView::of(&stored, "acme");
+        let view = OrgView::of(&[], &bindings);
         for name in ["cc.search", "cc.x", "other", "d", "none"] {
             let matching =
-                stored.bindings.iter().filter(|record| crate::patterns::matches(&record.primitive, name));
+                bindings.iter().filter(|record| crate::patterns::matches(&record.primitive, name));
             let expected: Vec<&str> =
                 matching.clone().take(20).map(|record| record.target.as_str()).collect();
             let (shown, more) = view.concerned(name);
@@ -157,6 +158,5 @@ mod tests {
             assert_eq!(shown, expected, "{name}");
             assert_eq!(more, matching.count() - expected.len(), "{name}");
         }
-        assert_eq!(OrgView::of(&stored, "globex").concerned("other").1, 0);
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use asp_registry::{CompiledServer, Fault, compile_mcp, runtime_manifest};
 use asp_store::control::{
-    Change, ControlState, Note, Precondition, ServerRecord, SourceFile, StoreError, Written,
+    Change, Note, Precondition, ServerRecord, SourceFile, StoreError, Written,
 };
 use axum::Json;
 use axum::extract::State;
@@ -217,10 +217,10 @@ async fn store_server(
     let name = &server.server.name;
     let mut tries = 0;
     loop {
-        let (loaded, existing) = stored_servers(state).await?;
+        let (revision, existing) = stored_servers(state).await?;
         let before = existing.iter().find(|known| known.server.name == *name);
         let changes = before.map(|before| asp_registry::compare(before, server)).unwrap_or_default();
-        let conflicts = asp_registry::conflicts(&existing, server);
+        let conflicts = asp_registry::conflicts(existing.iter().map(Arc::as_ref), server);
         if !conflicts.is_empty() {
             return Err(Problem::primitives(conflicts));
         }
@@ -228,7 +228,7 @@ async fn store_server(
             return Err(Problem::breaking(changes));
         }
         servers::admit(&existing, server)?;
-        let change = Change { evaluated_at: Some(loaded.revision), ..change.clone() };
+        let change = Change { evaluated_at: Some(revision), ..change.clone() };
         tries += 1;
         match state.store.put_server(&change, name, files, &server.content_hash).await {
             Err(StoreError::Moved) if tries < MAX_TRIES => {}
@@ -309,13 +309,9 @@ pub async fn delete_server(
     Ok(Json(json!({ "server": name, "revision": written.revision, "changed": written.changed })))
 }
 
-/// Everything stored, and its servers compiled.
-async fn stored_servers(state: &AdminState) -> Result<(ControlState, Vec<CompiledServer>), Problem> {
-    let loaded = state.store.load().await?;
+/// The stored servers, compiled, and the revision at which they were read.
+async fn stored_servers(state: &AdminState) -> Result<(u64, Vec<Arc<CompiledServer>>), Problem> {
+    let stored = state.store.servers().await?;
     let compiler = state.compiler.clone();
-    off_thread(move || {
-        let servers = compiler.compile_all(&loaded.servers);
-        (loaded, servers)
-    })
-    .await
+    off_thread(move || (stored.revision, compiler.compile_all(&stored.value))).await
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use asp_edge::names;
-use asp_store::control::{Precondition, RevocationRecord};
+use asp_store::control::{MAX_REVOCATIONS, Precondition, RevocationRecord};
 use axum::Json;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
@@ -221,6 +221,9 @@ pub async fn delete(
     Ok(StatusCode::NO_CONTENT)
 }
 
+/// As many as there may be.
+const ALL: u32 = MAX_REVOCATIONS as u32;
+
 /// Takes back every live revocation of the same type, org and id; none of them where the platform made one and an org's
 /// admin asks.
 #[utoipa::path(delete, path = "/api/revocations", tag = "revocations", request_body = NewRevocation,
@@ -232,7 +235,8 @@ pub async fn delete_matching(
 ) -> Result<Json<Vec<Revocation>>, Problem> {
     let wanted = record(&admin, body, clock::now_ms())?;
     let _turn = state.turns.to_write(Topic::Revocations, &admin).await?;
-    let mut live = state.store.load().await?.revocations;
+    let org = Some(wanted.org.as_str()).filter(|org| !org.is_empty());
+    let mut live = state.store.revocations(org, ALL).await?;
     live.retain(|found| {
         (&found.kind, &found.org, &found.target) == (&wanted.kind, &wanted.org, &wanted.target)
     });

@@ -46,12 +46,15 @@ pub struct SubscriberStatus {
 pub struct SnapshotStatus {
     /// 0 before the first.
     revision: u64,
+    /// Of what gateways have.
     version: String,
     /// Unix milliseconds.
     published_at: u64,
     /// The store's newest revision.
     store_revision: u64,
+    /// Of the filter with its snapshot, encoded.
     edge_bytes: usize,
+    /// Of all parts that gateways have, encoded.
     gateway_bytes: usize,
     /// The store's revision that is published, or that changed nothing of the snapshot.
     covers_revision: u64,
@@ -82,13 +85,16 @@ pub async fn snapshot(
         .subscribers
         .list()
         .into_iter()
-        .map(|subscriber| SubscriberStatus {
-            behind: match subscriber.kind {
-                kind if kind == Kind::Endpoints.as_str() => 0,
-                _ => revision.abs_diff(subscriber.acked_revision),
-            },
-            ahead: subscriber.acked_revision > revision,
-            subscriber,
+        .map(|mut subscriber| {
+            subscriber.acked_revision = xds_state.covered(subscriber.kind, subscriber.acked_revision);
+            SubscriberStatus {
+                behind: match subscriber.kind {
+                    kind if kind == Kind::Endpoints.as_str() => 0,
+                    _ => revision.abs_diff(subscriber.acked_revision),
+                },
+                ahead: subscriber.acked_revision > revision,
+                subscriber,
+            }
         })
         .collect();
     let endpoints =
@@ -97,11 +103,11 @@ pub async fn snapshot(
         });
     Ok(Json(SnapshotStatus {
         revision,
-        version: published.map(|published| published.version.clone()).unwrap_or_default(),
+        version: published.map(|published| published.gateway.version.clone()).unwrap_or_default(),
         published_at: published.map_or(0, |published| published.published_at),
         store_revision,
-        edge_bytes: published.map_or(0, |published| published.edge.len()),
-        gateway_bytes: published.map_or(0, |published| published.gateway.len()),
+        edge_bytes: published.map_or(0, |published| published.edge.bytes.len()),
+        gateway_bytes: published.map_or(0, |published| published.gateway.parts.bytes()),
         covers_revision: standing.covers,
         fault: standing.fault,
         faults_count: standing.parts.len(),
@@ -238,7 +244,7 @@ pub async fn metrics(State(state): State<Arc<AdminState>>) -> Result<Response, P
         let of_kind = subscribers.iter().filter(|subscriber| subscriber.kind == kind.as_str());
         streams.get_or_create(&label).set(gauge(of_kind.clone().count() as u64));
         if kind != Kind::Endpoints
-            && let Some(lowest) = of_kind.map(|subscriber| subscriber.acked_revision).min()
+            && let Some(lowest) = of_kind.map(|subscriber| xds_state.covered(subscriber.kind, subscriber.acked_revision)).min()
         {
             acked.get_or_create(&label).set(gauge(lowest));
         }

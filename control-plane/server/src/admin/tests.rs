@@ -40,7 +40,6 @@ use crate::publisher::stored::StoreSource;
 use crate::publisher::{Publisher, Source};
 use crate::testkit::TestIssuer;
 use crate::trusted_issuer::MAX_TTL;
-use crate::xds::Published;
 use crate::xds::endpoints::Endpoints;
 
 struct Api {
@@ -72,9 +71,9 @@ impl Source for Failing {
         self.source.revision().await
     }
 
-    async fn build(&self, last: Option<Arc<Published>>) -> anyhow::Result<Built> {
+    async fn build(&self, raise: bool) -> anyhow::Result<Built> {
         anyhow::ensure!(!self.fails.load(Ordering::SeqCst), "told to fail");
-        self.source.build(last).await
+        self.source.build(raise).await
     }
 }
 
@@ -253,7 +252,7 @@ impl Api {
     async fn published(&mut self, wanted: impl Fn(&asp_proto::snapshot::GatewaySnapshot) -> bool) {
         self.xds_state
             .wait_for(|xds_state| {
-                xds_state.snapshot.as_ref().is_some_and(|published| wanted(&published.snapshot))
+                xds_state.snapshot.as_ref().is_some_and(|published| wanted(&published.whole()))
             })
             .await
             .unwrap();

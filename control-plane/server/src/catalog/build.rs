@@ -1,63 +1,87 @@
-//! Builds the snapshot of everything stored, whatever is stored.
+//! Builds what is published of everything stored, whatever is stored, out of what changed.
 //!
 //! Keeps true: what cannot be built keeps its last published form, else is denied, and is named as a standing
 //! fault; the rest is published, and revocations in every case. Of orgs that do not fit together the largest
-//! are the ones that are not renewed.
+//! are the ones that are not renewed. What did not change is neither compiled nor encoded again; what was not published,
+//! because the edges would refuse it, counts as changed until it is.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use anyhow::Context as _;
-use asp_proto::snapshot::{EdgeSnapshot, GatewaySnapshot, MachineCertificate, MachineKey};
-use asp_registry::{CompiledServer, Inputs};
-use asp_snapshot::Snapshot;
-use asp_store::control::ControlState;
+use asp_proto::snapshot::{
+    BasePart, EdgeSnapshot, Limit, RecentRevocations, RevokedBefore, RevokedPart, ServerPart,
+    snapshot_part::Part as Says,
+};
+use asp_registry::{CompiledServer, EdgeInputs, Inputs};
+use asp_snapshot::{Snapshot, parts as names};
+use asp_store::control::{ControlState, Since};
 use prost::Message as _;
 
-use super::Compiler;
 use super::budget::{self, EDGE, EXPOSURE, FRAMING, GATEWAY, POLICY, SLACK};
+use super::edge_form::{self, SeenServers};
 use super::fault::{Fault, LAST_FORM, NO_TOKENS, ORG_DENIED, Part};
-use super::orgs::{self, OrgPolicy, Size};
+use super::held::{Held, ORG_WAY_OUT, OrgForm};
+use super::orgs::{OrgPolicy, Size};
+use super::parts::{Changing, Part as Encoded, Parts};
+use super::revoked::{Cut, List, Lists};
+use super::usage::Totals;
+use super::{Compiler, Settled};
 use crate::clock;
 use crate::issuers::trust::NotInForce;
-use crate::policy::{self, Revoked};
+use crate::policy::Revoked;
 
-const ORG_WAY_OUT: &str = "delete or replace the org's entries (an admin of the org or of the platform)";
-
-/// A snapshot, and what of the state it does not say as it is stored.
+/// What is published of one revision, and what of the state it does not say as it is stored.
 #[derive(Debug, Default)]
 pub struct Built {
-    pub snapshot: GatewaySnapshot,
+    pub revision: u64,
+    /// The same value as before where edges see no difference.
+    pub edge: Arc<EdgeSnapshot>,
+    pub recent: Arc<RecentRevocations>,
+    pub gateway: Parts,
+    /// The parts that are not what they were in the one before.
+    pub changed: BTreeSet<Arc<str>>,
     pub faults: Vec<Fault>,
 }
 
-/// Builds the snapshot of `state`; `last` is the one that is published.
-pub fn build(
-    state: &ControlState,
-    compiler: &Compiler,
-    last: Option<&GatewaySnapshot>,
-) -> anyhow::Result<Built> {
-    // First: servers are evaluated beside the issuers.
-    let out_of_force = compiler.trust().take(state, compiler.trust().clock().now_ms());
-    let settled = compiler.settle(&state.servers);
-    let revoked = policy::revoked(&state.revocations, &compiler.trusted(), clock::now_ms());
-    let builder = Builder { state, compiler, last, servers: settled.servers, revoked };
-    let mut built = builder.attempt(&BTreeMap::new());
-    if edge(&built.snapshot).is_err() {
-        // What every write was evaluated by refuses it all the same: find whose part it is.
-        built = builder.attempt(&builder.refused());
-        edge(&built.snapshot).context("the edges would refuse the snapshot")?;
+#[cfg(test)]
+impl Built {
+    /// All of it as one message.
+    pub(crate) fn whole(&self) -> asp_proto::snapshot::GatewaySnapshot {
+        super::parts::whole(self.revision, &self.edge, &self.gateway)
     }
-    built.faults.splice(0..0, settled.faults);
-    built.faults.extend(out_of_force.into_iter().map(not_in_force));
-    Ok(built)
 }
 
-struct Builder<'a> {
-    state: &'a ControlState,
-    compiler: &'a Compiler,
-    last: Option<&'a GatewaySnapshot>,
-    servers: Vec<CompiledServer>,
-    revoked: Revoked,
+/// What one revision of the store has come to, kept for the next one.
+pub struct Builder {
+    compiler: Compiler,
+    held: Held,
+    /// Those that are published, by name, and what is wrong with the others.
+    servers: Vec<Arc<CompiledServer>>,
+    server_faults: Vec<Fault>,
+    /// Servers are evaluated beside them.
+    issuers: Vec<String>,
+    seen: SeenServers,
+    base: BasePart,
+    /// As they are published.
+    orgs: Orgs,
+    gateway: Changing,
+    edge: Arc<EdgeSnapshot>,
+    edge_is_stale: bool,
+    recent: Arc<RecentRevocations>,
+    /// Of the revocations that are published, `Lists::made`.
+    revoked_made: u64,
+    /// Encoded bytes of `servers`.
+    server_bytes: usize,
+}
+
+/// By name.
+type Orgs = BTreeMap<String, Arc<OrgForm>>;
+
+/// What is to be published of orgs.
+struct Fitted {
+    orgs: Orgs,
+    faults: Vec<Fault>,
 }
 
 /// What is left for the orgs' policies.
@@ -77,110 +101,205 @@ impl Room {
     }
 }
 
-impl Builder<'_> {
-    /// Builds it with other forms for the orgs in `refused`, which says what is wrong with each.
-    fn attempt(&self, refused: &BTreeMap<&str, String>) -> Built {
-        let mut faults: Vec<Fault> = self.revoked.unknown.iter().map(|id| unknown_revocation(id)).collect();
-        let policy = self.policy(refused, &mut faults);
-        let machine_keys = self.machine_keys(&mut faults);
-        let machine_certificates = self.machine_certificates(&mut faults);
-        let snapshot = asp_registry::assemble(Inputs {
-            revision: self.state.revision,
-            servers: self.servers.clone(),
-            exposure: policy.exposure,
-            bindings: policy.bindings,
-            observed_bindings: policy.observed,
-            machine_keys,
-            machine_certificates,
-            limits: policy.limits,
-            revoked: self.revoked.tokens.clone(),
-            revoked_before: self.revoked.before.clone(),
-            ..self.compiler.config.inputs()
-        });
-        let bytes = snapshot.edge.as_ref().map_or(0, EdgeSnapshot::encoded_len);
-        if bytes > EDGE {
-            faults.push(Fault {
-                part: Part::Edge,
-                name: String::new(),
-                fault: format!("the edge snapshot has {bytes} bytes, it should have at most {EDGE}"),
-                in_force: "it is published: every Envoy worker copies it, and requests wait meanwhile",
-                way_out: "let revocations expire or replace them by fewer ones (`user`, `org`)",
-            });
+impl Builder {
+    pub fn new(compiler: Compiler) -> Builder {
+        Builder {
+            compiler,
+            held: Held::default(),
+            servers: Vec::new(),
+            server_faults: Vec::new(),
+            issuers: Vec::new(),
+            seen: SeenServers::of(&[]),
+            base: BasePart::default(),
+            orgs: BTreeMap::new(),
+            gateway: Changing::default(),
+            edge: Arc::default(),
+            edge_is_stale: true,
+            recent: Arc::default(),
+            revoked_made: 0,
+            server_bytes: 0,
         }
-        Built { snapshot, faults }
     }
 
-    /// The keys that have not ended. A key is never kept in a last form: what was deleted opens nothing.
-    fn machine_keys(&self, faults: &mut Vec<Fault>) -> Vec<MachineKey> {
-        let now = clock::now_ms();
-        let mut keys = Vec::new();
-        for record in self.state.machine_keys.iter().filter(|record| record.expires_at > now) {
-            match policy::machine_key(record) {
-                Ok(key) => keys.push(key),
-                Err(error) => faults.push(Fault {
-                    part: Part::Org,
-                    name: record.org.clone(),
-                    fault: error.to_string(),
-                    in_force: "the key opens nothing",
-                    way_out: "delete the key, and make another one",
-                }),
+    /// The revision of the store that it has; 0 at first.
+    pub fn revision(&self) -> u64 {
+        self.held.revision
+    }
+
+    /// How many bytes each org takes.
+    pub fn totals(&self) -> Totals {
+        let policies = self.held.orgs.iter().map(|(org, form)| (org.as_str(), form.size));
+        Totals::new(self.held.revision, policies, self.held.revocations.bytes())
+    }
+
+    /// Takes what changed in the store, and builds what is to be published then. `raise`: all of it gets that revision.
+    pub fn build(&mut self, since: Since, raise: bool) -> anyhow::Result<Built> {
+        let touched = self.held.take(since);
+        // First: servers are evaluated beside the issuers.
+        let out_of_force = self.take_trust();
+        let is_other_base = self.take_base();
+        self.settle(touched.servers || is_other_base);
+        let unknown = self.revoke();
+        let mut fitted = self.fit(&BTreeMap::new());
+        self.edge_is_stale |= self.differs_at_the_edge(&fitted.orgs);
+        if self.edge_is_stale {
+            let mut edge = self.edge_snapshot(&fitted.orgs);
+            if edge_form::evaluate(&edge).is_err() {
+                // What every write was evaluated by refuses it all the same: find whose part it is.
+                fitted = self.fit(&self.refused());
+                edge = self.edge_snapshot(&fitted.orgs);
+                edge_form::evaluate(&edge).context("the edges would refuse the snapshot")?;
+            }
+            if !edge_form::says_the_same(&edge, &self.edge) {
+                self.edge = Arc::new(edge);
+            }
+            self.edge_is_stale = false;
+        }
+        self.publish_orgs(fitted.orgs);
+        if raise {
+            self.raise();
+        }
+        let mut faults: Vec<Fault> = unknown.iter().map(|id| unknown_revocation(id)).collect();
+        faults.append(&mut fitted.faults);
+        faults.extend(too_large(&self.edge));
+        let bytes = self.gateway.parts.bytes();
+        anyhow::ensure!(bytes <= GATEWAY, "the gateway snapshot has {bytes} bytes, {GATEWAY} is the limit");
+        faults.splice(0..0, self.server_faults.iter().cloned());
+        faults.extend(out_of_force.into_iter().map(not_in_force));
+        Ok(Built {
+            revision: self.held.revision,
+            edge: Arc::clone(&self.edge),
+            recent: Arc::clone(&self.recent),
+            gateway: self.gateway.parts.clone(),
+            changed: std::mem::take(&mut self.gateway.changed),
+            faults,
+        })
+    }
+
+    fn take_trust(&self) -> Vec<NotInForce> {
+        let stored = ControlState {
+            revision: self.held.revision,
+            issuers: self.held.issuers.clone(),
+            issuer_keys: self.held.issuer_keys.clone(),
+            ..ControlState::default()
+        };
+        let trust = self.compiler.trust();
+        trust.take(&stored, trust.clock().now_ms())
+    }
+
+    /// What concerns every server and org; says whether it is another one than before.
+    fn take_base(&mut self) -> bool {
+        let inputs = self.compiler.config.inputs();
+        let mut base = BasePart {
+            public_url: inputs.public_url,
+            dev: inputs.dev,
+            issuers: inputs.issuers,
+            issuer_access: inputs.issuer_access,
+            upstreams: inputs.upstreams,
+            ..BasePart::default()
+        };
+        base.issuers.sort_by(|a, b| a.name.cmp(&b.name));
+        base.issuer_access.sort_by(|a, b| a.issuer.cmp(&b.issuer));
+        base.upstreams.sort_by(|a, b| (&a.name, &a.url).cmp(&(&b.name, &b.url)));
+        if base == self.base {
+            return false;
+        }
+        self.gateway.put(names::BASE, Some(Encoded::of(Says::Base(base.clone()))));
+        self.base = base;
+        self.edge_is_stale = true;
+        true
+    }
+
+    /// Compiles the servers that changed.
+    fn settle(&mut self, is_due: bool) {
+        let issuers = self.compiler.trust().in_force().names();
+        if !is_due && issuers == self.issuers {
+            return;
+        }
+        self.issuers = issuers;
+        let Settled { mut servers, faults } = self.compiler.settle(&self.held.servers);
+        servers.sort_by(|a, b| a.server.name.cmp(&b.server.name));
+        let before: BTreeMap<&str, &Arc<CompiledServer>> =
+            self.servers.iter().map(|server| (server.server.name.as_str(), server)).collect();
+        for server in &servers {
+            let name = server.server.name.as_str();
+            if !before.get(name).is_some_and(|before| Arc::ptr_eq(before, server)) {
+                self.gateway.put(&names::of_server(name), Some(part_of(server)));
             }
         }
-        keys
-    }
-
-    /// The certificates whose registration has not ended; likewise.
-    fn machine_certificates(&self, faults: &mut Vec<Fault>) -> Vec<MachineCertificate> {
-        let now = clock::now_ms();
-        let mut certificates = Vec::new();
-        for record in self.state.machine_certificates.iter().filter(|record| record.expires_at > now) {
-            match policy::machine_certificate(record) {
-                Ok(certificate) => certificates.push(certificate),
-                Err(error) => faults.push(Fault {
-                    part: Part::Org,
-                    name: record.org.clone(),
-                    fault: error.to_string(),
-                    in_force: "the certificate opens nothing",
-                    way_out: "delete the certificate, and register it anew",
-                }),
+        for name in before.keys() {
+            if servers.binary_search_by(|server| server.server.name.as_str().cmp(name)).is_err() {
+                self.gateway.put(&names::of_server(name), None);
             }
         }
-        certificates
+        if !self.seen.is_same(&servers) {
+            self.seen = SeenServers::of(&servers);
+            self.edge_is_stale = true;
+        }
+        self.server_bytes = servers.iter().map(|server| super::servers::server_bytes(server)).sum();
+        (self.servers, self.server_faults) = (servers, faults);
     }
 
-    /// The policies of all orgs that fit, the small ones first.
-    fn policy(&self, refused: &BTreeMap<&str, String>, faults: &mut Vec<Fault>) -> OrgPolicy {
-        let mut forms = Vec::new();
+    /// Both lists of revocations; gives the ids of those that this version does not know.
+    fn revoke(&mut self) -> BTreeSet<String> {
+        let now = clock::now_ms();
+        let Lists { cut, older, made, recent } =
+            self.held.revocations.lists(&self.compiler.trusted(), now);
+        let unknown = older.unknown.iter().chain(&recent.unknown).cloned().collect();
+        let Cut { since, through } = cut;
+        if made != self.revoked_made {
+            let List { revoked, before, .. } = older.clone();
+            let part = RevokedPart { through, revoked, revoked_before: before };
+            self.gateway.put(names::REVOKED, Some(Encoded::of(Says::Revoked(part))));
+            self.revoked_made = made;
+            self.edge_is_stale = true;
+        }
+        let List { revoked, before: revoked_before, .. } = recent;
+        let RecentRevocations { revoked: known, revoked_before: known_before, .. } = &*self.recent;
+        let is_same = (self.recent.since, known, known_before) == (since, &revoked, &revoked_before);
+        if !is_same || self.gateway.parts.get(names::RECENT).is_none() {
+            let revision = self.held.revision;
+            let recent = RecentRevocations { revision, since, until: now, revoked, revoked_before };
+            self.gateway.put(names::RECENT, Some(Encoded::of(Says::Recent(recent.clone()))));
+            self.recent = Arc::new(recent);
+        }
+        unknown
+    }
+
+    /// What has not changed gets the revision of now.
+    fn raise(&mut self) {
+        let revision = self.held.revision;
+        self.edge = Arc::new(asp_registry::at_revision((*self.edge).clone(), revision));
+        let recent = RecentRevocations { revision, ..(*self.recent).clone() };
+        self.gateway.put(names::RECENT, Some(Encoded::of(Says::Recent(recent.clone()))));
+        self.recent = Arc::new(recent);
+    }
+
+    /// Chooses what is published of each org: all that fit, the small ones first. `refused` says what is wrong with
+    /// some.
+    fn fit(&self, refused: &BTreeMap<String, String>) -> Fitted {
         let mut room = self.room();
-        for (org, records) in orgs::of_state(self.state) {
-            let (form, unreadable) = OrgPolicy::compile(org, &records);
-            if !unreadable.is_empty() {
-                faults.push(unreadable_records(org, &unreadable));
-            }
+        let mut forms: Vec<(usize, &String, &Arc<OrgForm>)> = Vec::with_capacity(self.held.orgs.len());
+        let mut faults = Vec::new();
+        for (org, form) in &self.held.orgs {
+            faults.extend(form.faults.iter().cloned());
             // Whatever comes, there is room to deny it.
             room.policy = room.policy.saturating_sub(OrgPolicy::denied(org).size().policy());
-            forms.push((form.size(), org, form));
+            forms.push((form.size.exposure + form.size.policy(), org, form));
         }
-        forms.sort_by_key(|(size, org, _)| (size.exposure + size.policy(), *org));
-        let mut all = OrgPolicy::default();
-        for (size, org, form) in forms {
+        forms.sort_by_key(|(size, org, _)| (*size, *org));
+        let mut orgs = BTreeMap::new();
+        for (_, org, form) in forms {
             let fault = match refused.get(org) {
                 Some(fault) => fault.clone(),
-                None if room.take(size) => {
-                    all.add(form);
+                None if room.take(form.size) => {
+                    orgs.insert(org.clone(), Arc::clone(form));
                     continue;
                 }
-                None => format!(
-                    "its policy takes {} bytes of exposure exceptions and {} of bindings and rate limits; all orgs \
-                     together have {} and {}",
-                    size.exposure,
-                    size.policy(),
-                    EXPOSURE.whole,
-                    POLICY.whole
-                ),
+                None => does_not_fit(form.size),
             };
-            let (form, in_force) = self.instead(org, &mut room);
-            all.add(form);
+            let (instead, in_force) = self.instead(org, form, &mut room);
+            orgs.insert(org.clone(), instead);
             faults.push(Fault {
                 part: Part::Org,
                 name: org.to_owned(),
@@ -189,45 +308,133 @@ impl Builder<'_> {
                 way_out: ORG_WAY_OUT,
             });
         }
-        all
+        Fitted { orgs, faults }
+    }
+
+    fn differs_at_the_edge(&self, orgs: &Orgs) -> bool {
+        let is_same = |(org, form): (&String, &Arc<OrgForm>)| {
+            self.orgs
+                .get(org)
+                .is_some_and(|former| Arc::ptr_eq(former, form) || former.is_same_at_the_edge(form))
+        };
+        self.orgs.keys().any(|org| !orgs.contains_key(org)) || !orgs.iter().all(is_same)
+    }
+
+    /// Puts the orgs in the place of those before.
+    fn publish_orgs(&mut self, orgs: Orgs) {
+        for (org, form) in &orgs {
+            if !self.orgs.get(org).is_some_and(|former| Arc::ptr_eq(former, form)) {
+                self.gateway.put(&names::of_org(org), form.part.clone());
+            }
+        }
+        for org in self.orgs.keys().filter(|org| !orgs.contains_key(*org)) {
+            self.gateway.put(&names::of_org(org), None);
+        }
+        self.orgs = orgs;
     }
 
     /// What orgs have together, unless servers and revocations leave less.
     fn room(&self) -> Room {
-        let servers: usize = self.servers.iter().map(super::servers::server_bytes).sum();
-        let revoked = revoked_bytes(&self.revoked);
-        let fixed = servers + revoked + (EDGE - budget::REVOCATIONS.whole) + budget::MACHINE_KEYS + SLACK;
+        let revoked = [names::REVOKED, names::RECENT]
+            .map(|name| self.gateway.parts.get(name).map_or(0, |part| part.bytes.len()));
+        let fixed = self.server_bytes
+            + revoked.iter().sum::<usize>()
+            + (EDGE - budget::REVOCATIONS.whole)
+            + budget::MACHINE_KEYS
+            + SLACK;
         Room { exposure: EXPOSURE.whole, policy: POLICY.whole.min(GATEWAY.saturating_sub(fixed)) }
     }
 
-    /// The org's last published form where it still fits, else a denial.
-    fn instead(&self, org: &str, room: &mut Room) -> (OrgPolicy, &'static str) {
-        let last = self.last.map(|last| OrgPolicy::published(last, org)).unwrap_or_default();
-        if !last.is_empty() && self.compiler.evaluate(&last).is_ok() && room.take(last.size()) {
-            return (last, LAST_FORM);
+    /// The org's last published form where it still fits, else a denial. Its machines are those of now.
+    fn instead(&self, org: &str, form: &OrgForm, room: &mut Room) -> (Arc<OrgForm>, &'static str) {
+        let last = self.orgs.get(org).map(|last| last.policy()).unwrap_or_default();
+        let (policy, in_force) =
+            match !last.is_empty() && self.compiler.evaluate(&last).is_ok() && room.take(last.size()) {
+                true => (last, LAST_FORM),
+                false => (OrgPolicy::denied(org), ORG_DENIED),
+            };
+        let instead = form.instead(org, policy);
+        match self.orgs.get(org).filter(|last| last.part == instead.part) {
+            Some(last) => (Arc::clone(last), in_force),
+            None => (Arc::new(instead), in_force),
         }
-        (OrgPolicy::denied(org), ORG_DENIED)
     }
 
     /// The orgs whose policy alone is refused, and why.
-    fn refused(&self) -> BTreeMap<&str, String> {
-        let refused = orgs::of_state(self.state).into_iter().filter_map(|(org, records)| {
-            let (form, _) = OrgPolicy::compile(org, &records);
-            Some((org, self.compiler.evaluate(&form).err()?))
+    fn refused(&self) -> BTreeMap<String, String> {
+        let refused = self.held.orgs.iter().filter_map(|(org, form)| {
+            let fault = self.compiler.evaluate(&form.policy()).err()?;
+            Some((org.clone(), fault))
         });
         refused.collect()
     }
+
+    fn edge_snapshot(&self, orgs: &Orgs) -> EdgeSnapshot {
+        let servers: Vec<&CompiledServer> = self.servers.iter().map(|server| &**server).collect();
+        let exceptions = orgs.iter().map(|(org, form)| (org.as_str(), form.exposure.as_slice()));
+        let exposure: Vec<_> = exceptions.collect();
+        let limits: Vec<&Limit> = orgs.values().flat_map(|form| &form.limits).collect();
+        let (revoked, before, through) = self.older();
+        asp_registry::edge(EdgeInputs {
+            revision: self.held.revision,
+            servers: &servers,
+            issuers: &self.base.issuers,
+            exposure: &exposure,
+            limits: &limits,
+            routes: &[],
+            revoked: &revoked,
+            revoked_before: &before,
+            revoked_through: through,
+            public_url: &self.base.public_url,
+            dev: self.base.dev,
+            workers: self.compiler.config.workers,
+            default_agent: "",
+            coarse_multiple: asp_registry::DEFAULT_COARSE_MULTIPLE,
+        })
+    }
+
+    fn older(&self) -> (Vec<u8>, Vec<RevokedBefore>, u64) {
+        match self.gateway.parts.get(names::REVOKED).and_then(Encoded::read) {
+            Some(Says::Revoked(part)) => (part.revoked, part.revoked_before, part.through),
+            _ => (Vec::new(), Vec::new(), 0),
+        }
+    }
+}
+
+fn part_of(server: &CompiledServer) -> Encoded {
+    Encoded::of(Says::Server(ServerPart {
+        edge: Some(server.edge.clone()),
+        server: Some(server.server.clone()),
+        primitives: server.primitives.clone(),
+    }))
+}
+
+fn does_not_fit(size: Size) -> String {
+    format!(
+        "its policy takes {} bytes of exposure exceptions and {} of bindings and rate limits; all orgs together have \
+         {} and {}",
+        size.exposure,
+        size.policy(),
+        EXPOSURE.whole,
+        POLICY.whole
+    )
+}
+
+fn too_large(edge: &EdgeSnapshot) -> Option<Fault> {
+    let bytes = edge.encoded_len();
+    (bytes > EDGE).then(|| Fault {
+        part: Part::Edge,
+        name: String::new(),
+        fault: format!("the edge snapshot has {bytes} bytes, it should have at most {EDGE}"),
+        in_force: "it is published: every Envoy worker copies it, and requests wait meanwhile",
+        way_out: "let revocations expire or replace them by fewer ones (`user`, `org`)",
+    })
 }
 
 /// What revocations take of a snapshot, encoded.
 pub fn revoked_bytes(revoked: &Revoked) -> usize {
     let before = revoked.before.iter().map(|before| before.encoded_len() + FRAMING);
     revoked.tokens.len() * size_of::<[u8; 16]>() + before.sum::<usize>()
-}
-
-/// Whether the edges take the snapshot.
-fn edge(snapshot: &GatewaySnapshot) -> Result<(), asp_edge::SnapshotError> {
-    asp_edge::Snapshot::from_message(snapshot.edge.clone().unwrap_or_default()).map(drop)
 }
 
 impl Compiler {
@@ -260,19 +467,9 @@ fn unknown_revocation(id: &str) -> Fault {
     }
 }
 
-fn unreadable_records(org: &str, unreadable: &[String]) -> Fault {
-    let shown: Vec<&str> = unreadable.iter().take(5).map(String::as_str).collect();
-    Fault {
-        part: Part::Org,
-        name: org.to_owned(),
-        fault: format!("{} entries mean nothing to this version: {}", unreadable.len(), shown.join("; ")),
-        in_force: "what they deny or limit is denied, what they allow is left out",
-        way_out: ORG_WAY_OUT,
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use asp_proto::snapshot::GatewaySnapshot;
     use asp_store::control::{BindingRecord, ExposureRecord};
 
     use super::super::tests::{config, server};
@@ -300,56 +497,61 @@ mod tests {
         })
     }
 
-    fn bindings(built: &Built, org: &str) -> Vec<(String, bool)> {
-        let of_org = built.snapshot.bindings.iter().filter(|binding| binding.org == org);
+    fn built(builder: &mut Builder, state: &ControlState) -> (GatewaySnapshot, Vec<Fault>) {
+        let built = builder.build(Since::All(state.clone()), false).unwrap();
+        (built.whole(), built.faults)
+    }
+
+    fn bindings(whole: &GatewaySnapshot, org: &str) -> Vec<(String, bool)> {
+        let of_org = whole.bindings.iter().filter(|binding| binding.org == org);
         of_org.map(|binding| (binding.target.clone(), binding.allowed)).collect()
     }
 
     #[test]
     fn an_org_that_no_longer_fits_keeps_its_last_form_and_a_new_one_is_denied() {
-        let compiler = Compiler::new(config(true));
+        let mut builder = Builder::new(Compiler::new(config(true)));
         let mut state = ControlState {
             revision: 1,
             servers: vec![server("{schemes: [jwt], issuers: [dev]}")],
             bindings: vec![denial("grown", "alice"), denial("other", "carol")],
             ..ControlState::default()
         };
-        let first = build(&state, &compiler, None).unwrap();
-        assert_eq!(first.faults, []);
+        let (_, faults) = built(&mut builder, &state);
+        assert_eq!(faults, []);
         state.revision = 2;
         state.exposure = too_much("grown").chain(too_much("new")).collect();
         state.bindings.push(denial("other", "dave"));
-        let second = build(&state, &compiler, Some(&first.snapshot)).unwrap();
+        let (second, faults) = built(&mut builder, &state);
         let mut named: Vec<(&str, &str)> =
-            second.faults.iter().map(|fault| (fault.name.as_str(), fault.in_force)).collect();
+            faults.iter().map(|fault| (fault.name.as_str(), fault.in_force)).collect();
         named.sort_unstable();
         assert_eq!(named, [("grown", LAST_FORM), ("new", ORG_DENIED)]);
         assert_eq!(bindings(&second, "grown"), [("alice".to_owned(), false)], "its denial is still there");
         assert_eq!(bindings(&second, "new"), [("*".to_owned(), false)]);
         assert_eq!(bindings(&second, "other").len(), 2, "the rest is renewed");
-        assert!(edge(&second.snapshot).is_ok());
+        assert!(edge_form::evaluate(&second.edge.unwrap()).is_ok());
     }
 
     #[test]
     fn a_server_that_no_longer_compiles_keeps_its_last_form() {
-        let compiler = Compiler::new(config(true));
+        let mut builder = Builder::new(Compiler::new(config(true)));
         let good = server("{schemes: [jwt], issuers: [dev]}");
         let state = ControlState { revision: 1, servers: vec![good.clone()], ..ControlState::default() };
-        let first = build(&state, &compiler, None).unwrap();
+        let (first, _) = built(&mut builder, &state);
         let mut bad = good;
         bad.revision = 2;
         bad.files[1].text = "id: ping\n".into();
         let state = ControlState { revision: 2, servers: vec![bad], ..ControlState::default() };
-        let second = build(&state, &compiler, Some(&first.snapshot)).unwrap();
-        assert_eq!(second.snapshot.servers, first.snapshot.servers);
-        assert_eq!((second.faults.len(), second.faults[0].in_force), (1, LAST_FORM));
-        let anew = build(&state, &Compiler::new(config(true)), None).unwrap();
-        assert_eq!((anew.snapshot.servers.len(), anew.faults[0].part), (0, Part::Server));
+        let (second, faults) = built(&mut builder, &state);
+        assert_eq!(second.servers, first.servers);
+        assert_eq!((faults.len(), faults[0].in_force), (1, LAST_FORM));
+        let (anew, faults) = built(&mut Builder::new(Compiler::new(config(true))), &state);
+        assert_eq!((anew.servers.len(), faults[0].part), (0, Part::Server));
     }
 
     #[test]
     fn of_two_stored_servers_that_conflict_the_older_one_is_published() {
-        let compiler = Compiler::new(config(true));
+        let mut builder = Builder::new(Compiler::new(config(true)));
         let older = server("{schemes: [jwt], issuers: [dev]}");
         let mut newer = older.clone();
         (newer.name, newer.revision) = ("another".into(), 2);
@@ -358,10 +560,10 @@ mod tests {
             file.text = file.text.replace("demo", "another").replace("Pings.", "Pongs.");
         }
         let state = ControlState { revision: 2, servers: vec![newer, older], ..ControlState::default() };
-        let built = build(&state, &compiler, None).unwrap();
-        let names: Vec<&str> = built.snapshot.servers.iter().map(|server| server.name.as_str()).collect();
+        let (built, faults) = built(&mut builder, &state);
+        let names: Vec<&str> = built.servers.iter().map(|server| server.name.as_str()).collect();
         assert_eq!(names, ["demo"]);
-        assert_eq!((built.faults.len(), built.faults[0].name.as_str()), (1, "another"));
-        assert!(Snapshot::build(built.snapshot).is_ok());
+        assert_eq!((faults.len(), faults[0].name.as_str()), (1, "another"));
+        assert!(Snapshot::build(built).is_ok());
     }
 }

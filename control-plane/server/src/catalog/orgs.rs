@@ -6,15 +6,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use asp_edge::names::Pattern;
-use asp_proto::snapshot::{Binding, ExposureException, GatewaySnapshot, Limit, Protocol, TargetKind};
-use asp_store::control::{BindingRecord, ControlState, ExposureRecord, LimitRecord};
+use asp_proto::snapshot::{Binding, ExposureException, Limit, OrgPart, Protocol, TargetKind};
+use asp_store::control::{BindingRecord, ControlState, ExposureRecord, LimitRecord, OrgState};
 use prost::Message;
 
 use super::budget::FRAMING;
 use crate::policy;
 
 /// What an org has stored.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct Records<'a> {
     pub exposure: Vec<&'a ExposureRecord>,
     pub bindings: Vec<&'a BindingRecord>,
@@ -59,6 +59,17 @@ pub fn of_state(state: &ControlState) -> BTreeMap<&str, Records<'_>> {
         orgs.entry(org).or_default().limits.push(record);
     }
     orgs
+}
+
+impl<'a> Records<'a> {
+    /// Those of one org's state.
+    pub fn of(state: &'a OrgState) -> Records<'a> {
+        Records {
+            exposure: state.exposure.iter().collect(),
+            bindings: state.bindings.iter().collect(),
+            limits: state.limits.iter().collect(),
+        }
+    }
 }
 
 impl OrgPolicy {
@@ -115,15 +126,10 @@ impl OrgPolicy {
         OrgPolicy { bindings: vec![denial(org, "*")], ..OrgPolicy::default() }
     }
 
-    /// What `snapshot` says of `org`.
-    pub fn published(snapshot: &GatewaySnapshot, org: &str) -> OrgPolicy {
-        let exceptions = snapshot.edge.iter().flat_map(|edge| &edge.exposure_exceptions);
-        OrgPolicy {
-            exposure: exceptions.filter(|exception| exception.org == org).cloned().collect(),
-            bindings: snapshot.bindings.iter().filter(|binding| binding.org == org).cloned().collect(),
-            observed: snapshot.observed_bindings.iter().filter(|seen| seen.org == org).cloned().collect(),
-            limits: snapshot.limits.iter().filter(|limit| limit.org == org).cloned().collect(),
-        }
+    /// What a published part says of its org.
+    pub fn published(part: OrgPart) -> OrgPolicy {
+        let OrgPart { exposure, bindings, observed_bindings, limits, .. } = part;
+        OrgPolicy { exposure, bindings, observed: observed_bindings, limits }
     }
 
     pub fn is_empty(&self) -> bool {

@@ -4,6 +4,7 @@
 //! stored nevertheless.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 
 use asp_proto::snapshot::Primitive;
 use asp_registry::CompiledServer;
@@ -23,13 +24,13 @@ fn edge_bytes(server: &CompiledServer) -> usize {
 }
 
 /// Whether `new` fits beside the others (its own former form aside).
-pub fn admit(existing: &[CompiledServer], new: &CompiledServer) -> Result<(), Full> {
+pub fn admit(existing: &[Arc<CompiledServer>], new: &CompiledServer) -> Result<(), Full> {
     let name = &new.server.name;
     let former = existing.iter().find(|server| server.server.name == *name);
     let others = || existing.iter().filter(|server| server.server.name != *name);
     let check = |whole: &Whole, bytes: fn(&CompiledServer) -> usize| {
         let grows = former.is_none_or(|former| bytes(new) > bytes(former));
-        whole.admit(grows, others().map(bytes).sum::<usize>() + bytes(new))
+        whole.admit(grows, others().map(|server| bytes(server)).sum::<usize>() + bytes(new))
     };
     check(&budget::SERVERS, server_bytes)?;
     check(&budget::EDGE_SERVERS, edge_bytes)
@@ -38,9 +39,9 @@ pub fn admit(existing: &[CompiledServer], new: &CompiledServer) -> Result<(), Fu
 /// Of servers that declare the same primitive differently, the one that was stored first stays: an id belongs to
 /// its first owner.
 pub(crate) fn without_conflicts(
-    mut servers: Vec<(u64, CompiledServer)>,
+    mut servers: Vec<(u64, Arc<CompiledServer>)>,
     faults: &mut Vec<Fault>,
-) -> Vec<CompiledServer> {
+) -> Vec<Arc<CompiledServer>> {
     servers.sort_by(|(a, one), (b, other)| (a, &one.server.name).cmp(&(b, &other.server.name)));
     let mut owners: HashMap<&str, &str> = HashMap::new();
     let mut contents: HashMap<(&str, &str), &Primitive> = HashMap::new();
@@ -69,11 +70,11 @@ pub(crate) fn without_conflicts(
 
 /// The servers that fit into `bound` bytes, the small ones first.
 pub(crate) fn that_fit(
-    mut servers: Vec<CompiledServer>,
+    mut servers: Vec<Arc<CompiledServer>>,
     bound: usize,
     faults: &mut Vec<Fault>,
-) -> Vec<CompiledServer> {
-    servers.sort_by_key(server_bytes);
+) -> Vec<Arc<CompiledServer>> {
+    servers.sort_by_cached_key(|server| server_bytes(server));
     let mut left = bound;
     servers.retain(|server| {
         let bytes = server_bytes(server);

@@ -75,6 +75,22 @@ pub struct Totals {
 }
 
 impl Totals {
+    /// Of the policies and the revocations of each org.
+    pub fn new<'a>(
+        revision: u64,
+        policies: impl Iterator<Item = (&'a str, Size)>,
+        revocations: impl Iterator<Item = (&'a String, usize)>,
+    ) -> Totals {
+        let of = |(org, size): (&str, Size)| {
+            (org.to_owned(), Bytes { exposure: size.exposure, policy: size.policy(), revocations: 0 })
+        };
+        let mut orgs: HashMap<String, Bytes> = policies.map(of).collect();
+        for (org, bytes) in revocations {
+            orgs.entry(org.clone()).or_default().revocations = bytes;
+        }
+        Totals { revision, orgs }
+    }
+
     /// Those of `state`; it takes as long as compiling all policies.
     pub fn of(state: &ControlState, issuers: &[String]) -> Totals {
         let mut totals = Totals { revision: state.revision, orgs: HashMap::new() };

@@ -1,21 +1,21 @@
-//! Snapshots from the store.
+//! What is published, from the store.
 
 use std::sync::Arc;
 
 use anyhow::Context;
 use asp_store::control::ControlStore;
 use async_trait::async_trait;
+use parking_lot::Mutex;
 
 use super::Source;
 use crate::catalog::Compiler;
-use crate::catalog::build::{self, Built};
-use crate::catalog::usage::{Totals, Usage};
-use crate::xds::Published;
+use crate::catalog::build::{Builder, Built};
+use crate::catalog::usage::Usage;
 
-/// Builds snapshots from the store.
+/// Builds from what changed in the store since it was built last.
 pub struct StoreSource {
     store: Arc<dyn ControlStore>,
-    compiler: Compiler,
+    builder: Arc<Mutex<Builder>>,
     usage: Arc<Usage>,
 }
 
@@ -23,7 +23,7 @@ impl StoreSource {
     /// The compiler is shared with the admin API, so that a server is compiled once; `usage` is what writes there are
     /// evaluated by, and follows what is read here.
     pub fn new(store: Arc<dyn ControlStore>, compiler: Compiler, usage: Arc<Usage>) -> StoreSource {
-        StoreSource { store, compiler, usage }
+        StoreSource { store, builder: Arc::new(Mutex::new(Builder::new(compiler))), usage }
     }
 }
 
@@ -33,16 +33,19 @@ impl Source for StoreSource {
         Ok(self.store.revision().await?)
     }
 
-    async fn build(&self, last: Option<Arc<Published>>) -> anyhow::Result<Built> {
-        let state = self.store.load().await?;
-        let compiler = self.compiler.clone();
+    async fn build(&self, raise: bool) -> anyhow::Result<Built> {
+        let known = self.builder.lock().revision();
+        let since = self.store.since(known).await?;
+        let builder = Arc::clone(&self.builder);
         // Compiling and encoding take milliseconds: not on a thread that serves.
         let usage = Arc::clone(&self.usage);
         let work = move || {
+            let mut builder = builder.lock();
+            let built = builder.build(since, raise);
             // Whether or not it can be published: who may write how much depends on what is stored.
-            usage.take(Totals::of(&state, &compiler.trusted()));
-            build::build(&state, &compiler, last.as_deref().map(|last| &last.snapshot))
+            usage.take(builder.totals());
+            built
         };
-        tokio::task::spawn_blocking(work).await.context("compile the snapshot")?
+        tokio::task::spawn_blocking(work).await.context("build what is published")?
     }
 }

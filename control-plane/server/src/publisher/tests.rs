@@ -2,9 +2,11 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use asp_proto::snapshot::Region;
+use asp_proto::snapshot::{BasePart, EdgeSnapshot, RecentRevocations, snapshot_part};
+use parking_lot::Mutex;
 
 use super::*;
+use crate::catalog::parts::{Changing, Part};
 use crate::xds::endpoints::Endpoints;
 
 #[derive(Default)]
@@ -14,6 +16,15 @@ struct Fake {
     broken: AtomicBool,
     /// Whether new revisions change nothing.
     notes: AtomicBool,
+    said: Mutex<Said>,
+}
+
+/// What was built last.
+#[derive(Default)]
+struct Said {
+    edge: Arc<EdgeSnapshot>,
+    recent: Arc<RecentRevocations>,
+    gateway: Changing,
 }
 
 #[async_trait]
@@ -22,14 +33,26 @@ impl Source for Fake {
         Ok(self.revision.load(Ordering::SeqCst))
     }
 
-    async fn build(&self, _last: Option<Arc<Published>>) -> anyhow::Result<Built> {
+    async fn build(&self, raise: bool) -> anyhow::Result<Built> {
         self.builds.fetch_add(1, Ordering::SeqCst);
         anyhow::ensure!(!self.broken.load(Ordering::SeqCst), "disk on fire");
         let revision = self.revision.load(Ordering::SeqCst);
-        let said = if self.notes.load(Ordering::SeqCst) { 0 } else { revision };
-        let region = Region { org: said.to_string(), ..Region::default() };
-        let snapshot = GatewaySnapshot { revision, regions: vec![region], ..GatewaySnapshot::default() };
-        Ok(Built { snapshot, faults: Vec::new() })
+        let mut said = self.said.lock();
+        if raise || !self.notes.load(Ordering::SeqCst) {
+            said.edge = Arc::new(EdgeSnapshot { revision, ..EdgeSnapshot::default() });
+            said.recent = Arc::new(RecentRevocations { revision, ..RecentRevocations::default() });
+            let base = BasePart { public_url: revision.to_string(), ..BasePart::default() };
+            said.gateway.put("base", Some(Part::of(snapshot_part::Part::Base(base))));
+        }
+        let changed = std::mem::take(&mut said.gateway.changed);
+        Ok(Built {
+            revision,
+            edge: Arc::clone(&said.edge),
+            recent: Arc::clone(&said.recent),
+            gateway: said.gateway.parts.clone(),
+            changed,
+            faults: Vec::new(),
+        })
     }
 }
 
@@ -175,4 +198,35 @@ async fn a_gateway_that_comes_is_published_without_a_new_snapshot() {
     alive.leave();
     xds_state.wait_for(|xds_state| xds_state.endpoints.version == 2).await.unwrap();
     assert_eq!(running.fake.builds.load(Ordering::SeqCst), builds);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_subscriber_of_another_control_plane_makes_the_same_be_published_again_at_a_later_revision() {
+    let running = start();
+    running.fake.revision.store(3, Ordering::SeqCst);
+    let mut xds_state = running.handle.xds_state();
+    revision_of(&mut xds_state, 3).await;
+    running.fake.notes.store(true, Ordering::SeqCst);
+    running.fake.revision.store(7, Ordering::SeqCst);
+    running.handle.changed();
+    running.handle.standing().wait_for(|standing| standing.covers == 7).await.unwrap();
+    let raised = running.handle.raised();
+    raised.seen(3);
+    raised.seen(9);
+    tokio::time::sleep(POLL * 2).await;
+    assert_eq!(xds_state.borrow().snapshot.as_ref().unwrap().edge.revision, 3, "9 is not stored here");
+    let again = start();
+    again.fake.revision.store(3, Ordering::SeqCst);
+    let mut xds_state = again.handle.xds_state();
+    revision_of(&mut xds_state, 3).await;
+    again.fake.notes.store(true, Ordering::SeqCst);
+    again.fake.revision.store(7, Ordering::SeqCst);
+    again.handle.raised().seen(5);
+    again.handle.changed();
+    revision_of(&mut xds_state, 7).await;
+    let published = xds_state.borrow().snapshot.clone().unwrap();
+    assert_eq!(
+        (published.edge.revision, published.recent.revision, published.gateway.revision),
+        (7, 7, 7)
+    );
 }

@@ -1,17 +1,20 @@
-//! The gateway's own subscription: receives snapshots over ADS, applies them, acknowledges or rejects.
+//! The gateway's own subscription: receives what changed over ADS, applies it, acknowledges or rejects.
 //!
 //! Keeps true: whatever happens to the control plane, the gateway keeps the snapshot it has and says so when it
-//! comes back; a snapshot that it refuses is answered with the reason; one that ends says so.
+//! comes back, so that it is sent no more than what changed meanwhile; the messages of one revision are applied together;
+//! a snapshot that it refuses is answered with the reason; one that ends says so.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use asp_peer::{Peer, Role};
-use asp_proto::snapshot::GatewaySnapshot;
+use asp_proto::snapshot::SnapshotPart;
 use asp_proto::xds::envoy::config::core::v3::Node;
 use asp_proto::xds::envoy::service::discovery::v3::aggregated_discovery_service_client::AggregatedDiscoveryServiceClient;
-use asp_proto::xds::envoy::service::discovery::v3::{DiscoveryRequest, DiscoveryResponse};
+use asp_proto::xds::envoy::service::discovery::v3::{DeltaDiscoveryRequest, DeltaDiscoveryResponse};
 use asp_proto::xds::google::rpc;
+use asp_snapshot::Changes;
 use prost::Message;
 use prost_types::{Struct, Value, value};
 use rand::Rng;
@@ -21,7 +24,10 @@ use tokio_util::sync::CancellationToken;
 use tonic::Streaming;
 use tonic::transport::{Channel, Endpoint, Uri};
 
-use super::{ADVERTISE, BACKOFF_MS, CONNECT_TIMEOUT, GATEWAY_RESOURCE, Kind, LEAVING, MAX_MESSAGE};
+use super::subscription::revision_in;
+use super::{
+    ADVERTISE, BACKOFF_MS, CONNECT_TIMEOUT, EVERY_PART, IN_FORCE, Kind, LEAVING, MAX_MESSAGE,
+};
 
 /// A control plane that vanished silently is noticed after the two together.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
@@ -31,8 +37,10 @@ const LEAVE_TIMEOUT: Duration = Duration::from_secs(2);
 /// gRPC status code INVALID_ARGUMENT, in a rejection.
 const INVALID_ARGUMENT: i32 = 3;
 
-/// Takes a snapshot, or says why not.
-pub type Apply = Arc<dyn Fn(GatewaySnapshot) -> Result<(), String> + Send + Sync>;
+/// Takes a revision and what changed up to it, or says why not.
+pub type Apply = Arc<dyn Fn(u64, Changes) -> Result<(), String> + Send + Sync>;
+/// Most bytes of a revision that is on its way.
+const MAX_STAGED: usize = 512 * 1024 * 1024;
 
 /// Who subscribes, and where.
 #[derive(Clone, Debug)]
@@ -58,6 +66,8 @@ enum StreamError {
     Status(#[from] tonic::Status),
     #[error("the control plane ended the stream")]
     Ended,
+    #[error("a snapshot of more than {MAX_STAGED} bytes")]
+    TooMuch,
     #[error("this process ends")]
     Stopped,
 }
@@ -66,7 +76,8 @@ enum StreamError {
 pub async fn run(target: Target, apply: Apply, stop: CancellationToken) {
     // The same fault is told once, not at every attempt.
     let mut told = String::new();
-    let mut subscriber = Subscriber { target, apply, applied: String::new() };
+    let mut subscriber =
+        Subscriber { target, apply, applied: String::new(), versions: BTreeMap::new(), staged: Staged::default() };
     loop {
         let fault = match subscriber.follow(&stop).await {
             StreamError::Stopped => return,
@@ -99,12 +110,24 @@ struct Subscriber {
     /// The version in force here; empty before the first. The control plane is told it on every new stream: with
     /// it this gateway takes part again, whatever becomes of the next push.
     applied: String,
+    /// Of the parts in force here, by name.
+    versions: BTreeMap<String, String>,
+    staged: Staged,
+}
+
+/// The messages of a revision that is not complete.
+#[derive(Default)]
+struct Staged {
+    messages: Vec<DeltaDiscoveryResponse>,
+    bytes: usize,
 }
 
 impl Subscriber {
     /// Follows one stream until it breaks or this process ends.
     async fn follow(&mut self, stop: &CancellationToken) -> StreamError {
-        let (requests, mut pushes) = match stop.run_until_cancelled(open(&self.target, &self.applied)).await {
+        self.staged = Staged::default();
+        let opened = open(&self.target, &self.applied, &self.versions);
+        let (requests, mut pushes) = match stop.run_until_cancelled(opened).await {
             None => return StreamError::Stopped,
             Some(Err(error)) => return error,
             Some(Ok(stream)) => stream,
@@ -119,7 +142,16 @@ impl Subscriber {
                 Some(Ok(None)) => return StreamError::Ended,
                 Some(Err(status)) => return StreamError::Status(status),
             };
-            let reply = self.answer(push).await;
+            let is_last = !push.system_version_info.is_empty();
+            self.staged.bytes += push.encoded_len();
+            if self.staged.bytes > MAX_STAGED {
+                return StreamError::TooMuch;
+            }
+            self.staged.messages.push(push);
+            if !is_last {
+                continue;
+            }
+            let reply = self.answer().await;
             if requests.send(reply).await.is_err() {
                 return StreamError::Ended;
             }
@@ -129,13 +161,13 @@ impl Subscriber {
     /// Tells the control plane that this gateway ends, so that Envoy sends it nothing new from now on.
     async fn announce_leave(
         &self,
-        requests: mpsc::Sender<DiscoveryRequest>,
-        mut pushes: Streaming<DiscoveryResponse>,
+        requests: mpsc::Sender<DeltaDiscoveryRequest>,
+        mut pushes: Streaming<DeltaDiscoveryResponse>,
     ) {
-        let mut node = node(&self.target);
+        let mut node = node(&self.target, &self.applied);
         let leaving = Value { kind: Some(value::Kind::StringValue("true".to_owned())) };
         node.metadata.get_or_insert_default().fields.insert(LEAVING.to_owned(), leaving);
-        let last = DiscoveryRequest { node: Some(node), ..request() };
+        let last = DeltaDiscoveryRequest { node: Some(node), ..request() };
         let heard = async {
             if requests.send(last).await.is_ok() {
                 drop(requests);
@@ -150,18 +182,23 @@ impl Subscriber {
         }
     }
 
-    /// Applies a push and makes the ACK or NACK.
-    async fn answer(&mut self, push: DiscoveryResponse) -> DiscoveryRequest {
+    /// Applies what is staged and makes the ACK or NACK.
+    async fn answer(&mut self) -> DeltaDiscoveryRequest {
         let apply = Arc::clone(&self.apply);
-        let nonce = push.nonce.clone();
-        let version = push.version_info.clone();
+        let messages = std::mem::take(&mut self.staged).messages;
+        let last = messages.last();
+        let nonce = last.map(|last| last.nonce.clone()).unwrap_or_default();
+        let version = last.map(|last| last.system_version_info.clone()).unwrap_or_default();
+        let revision = revision_in(&version);
         // Compiling schemas takes milliseconds: not on a thread that serves requests.
-        let applied = tokio::task::spawn_blocking(move || take(&push, &apply)).await;
+        let applied = tokio::task::spawn_blocking(move || take(&messages, revision, &apply)).await;
         let outcome = applied.unwrap_or_else(|error| Err(format!("apply failed: {error}")));
         let error_detail = match outcome {
-            Ok(()) => {
-                tracing::info!(%version, "snapshot applied");
+            Ok(Taken { put, removed }) => {
+                tracing::info!(%version, parts = put.len(), removed = removed.len(), "snapshot applied");
                 self.applied = version;
+                self.versions.extend(put);
+                removed.iter().for_each(|name| drop(self.versions.remove(name)));
                 None
             }
             Err(reason) => {
@@ -169,16 +206,11 @@ impl Subscriber {
                 Some(rpc::Status { code: INVALID_ARGUMENT, message: reason })
             }
         };
-        DiscoveryRequest {
-            version_info: self.applied.clone(),
-            response_nonce: nonce,
-            error_detail,
-            ..request()
-        }
+        DeltaDiscoveryRequest { response_nonce: nonce, error_detail, ..request() }
     }
 }
 
-type Stream = (mpsc::Sender<DiscoveryRequest>, Streaming<DiscoveryResponse>);
+type Stream = (mpsc::Sender<DeltaDiscoveryRequest>, Streaming<DeltaDiscoveryResponse>);
 
 /// Connects to the control plane as whoever the target's peer is.
 pub(super) async fn connect(target: &Target) -> Result<Channel, tonic::transport::Error> {
@@ -201,44 +233,65 @@ pub(super) async fn connect(target: &Target) -> Result<Channel, tonic::transport
     }
 }
 
-async fn open(target: &Target, applied: &str) -> Result<Stream, StreamError> {
+async fn open(
+    target: &Target,
+    applied: &str,
+    versions: &BTreeMap<String, String>,
+) -> Result<Stream, StreamError> {
     let channel = connect(target).await?;
     let mut client = AggregatedDiscoveryServiceClient::new(channel).max_decoding_message_size(MAX_MESSAGE);
     // One request answers one push: no more than one ever waits.
     let (requests, receiver) = mpsc::channel(1);
-    let first = DiscoveryRequest { node: Some(node(target)), version_info: applied.to_owned(), ..request() };
+    let first = DeltaDiscoveryRequest {
+        node: Some(node(target, applied)),
+        resource_names_subscribe: vec![EVERY_PART.into()],
+        initial_resource_versions: versions.iter().map(|(name, is)| (name.clone(), is.clone())).collect(),
+        ..request()
+    };
     if requests.send(first).await.is_err() {
         return Err(StreamError::Ended);
     }
-    let pushes = client.stream_aggregated_resources(ReceiverStream::new(receiver)).await?.into_inner();
+    let pushes = client.delta_aggregated_resources(ReceiverStream::new(receiver)).await?.into_inner();
     Ok((requests, pushes))
 }
 
 /// What every request says.
-fn request() -> DiscoveryRequest {
-    DiscoveryRequest {
-        resource_names: vec![GATEWAY_RESOURCE.into()],
-        type_url: Kind::Gateway.type_url().into(),
-        ..DiscoveryRequest::default()
-    }
+fn request() -> DeltaDiscoveryRequest {
+    DeltaDiscoveryRequest { type_url: Kind::Gateway.type_url().into(), ..DeltaDiscoveryRequest::default() }
 }
 
-fn node(target: &Target) -> Node {
+fn node(target: &Target, applied: &str) -> Node {
     let text = |text: &str| Value { kind: Some(value::Kind::StringValue(text.to_owned())) };
-    let fields = [(ADVERTISE.to_owned(), text(&target.advertise)), ("pool".to_owned(), text(&target.pool))];
+    let fields = [(ADVERTISE, target.advertise.as_str()), ("pool", &target.pool), (IN_FORCE, applied)];
+    let said = fields.into_iter().filter(|(_, value)| !value.is_empty());
     Node {
         id: target.node_id.clone(),
         cluster: target.pool.clone(),
-        metadata: Some(Struct { fields: fields.into() }),
+        metadata: Some(Struct { fields: said.map(|(name, value)| (name.to_owned(), text(value))).collect() }),
         user_agent_name: "asp".into(),
     }
 }
 
-fn take(push: &DiscoveryResponse, apply: &Apply) -> Result<(), String> {
-    let Some(resource) = push.resources.first() else {
-        return Err("the push carries no snapshot".into());
-    };
-    let snapshot =
-        GatewaySnapshot::decode(resource.value.as_slice()).map_err(|e| format!("decode snapshot: {e}"))?;
-    apply(snapshot)
+/// What was put, by name and version, and what is gone.
+struct Taken {
+    put: Vec<(String, String)>,
+    removed: Vec<String>,
+}
+
+fn take(messages: &[DeltaDiscoveryResponse], revision: u64, apply: &Apply) -> Result<Taken, String> {
+    let mut changes = Changes::new();
+    let mut taken = Taken { put: Vec::new(), removed: Vec::new() };
+    for resource in messages.iter().flat_map(|message| &message.resources) {
+        let name = &resource.name;
+        let value = resource.resource.as_ref().map(|any| any.value.as_slice()).unwrap_or_default();
+        let part = SnapshotPart::decode(value).map_err(|error| format!("decode {name}: {error}"))?;
+        changes.push((name.clone(), Some(part)));
+        taken.put.push((name.clone(), resource.version.clone()));
+    }
+    for name in messages.iter().flat_map(|message| &message.removed_resources) {
+        changes.push((name.clone(), None));
+        taken.removed.push(name.clone());
+    }
+    apply(revision, changes)?;
+    Ok(taken)
 }

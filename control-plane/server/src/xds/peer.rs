@@ -46,7 +46,7 @@ impl Caller {
     /// Whether this kind of resource is for the caller; the error says why not.
     pub fn may_subscribe(&self, kind: Kind) -> Result<(), String> {
         let wanted = match kind {
-            Kind::Edge | Kind::Endpoints => Role::Envoy,
+            Kind::Edge | Kind::Revocations | Kind::Endpoints => Role::Envoy,
             Kind::Gateway => Role::Gateway,
         };
         match self {

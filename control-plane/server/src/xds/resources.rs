@@ -2,17 +2,18 @@
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
-use std::sync::OnceLock;
+use std::sync::Arc;
 
-use asp_proto::snapshot::GatewaySnapshot;
 use asp_proto::xds::envoy::config::core::v3 as core;
 use asp_proto::xds::envoy::config::endpoint::v3 as endpoint;
 use asp_proto::xds::envoy::extensions::filters::http::wasm::v3::Wasm;
 use asp_proto::xds::envoy::extensions::wasm::v3 as wasm;
 use prost::Message;
 use prost_types::{Any, Duration};
+use sha2::{Digest, Sha256};
 
-use super::{EDGE_FILTER, GATEWAY_RESOURCE, Kind, Published, XdsState};
+use super::published::{Content, EdgeResource, GatewayParts, Published};
+use super::{EDGE_FILTER, EDGE_REVOKED, Kind, XdsState};
 use crate::clock;
 
 const WASM_URL: &str = "type.googleapis.com/envoy.extensions.filters.http.wasm.v3.Wasm";
@@ -21,88 +22,129 @@ const V8: &str = "envoy.wasm.runtime.v8";
 /// First wait before a crashed VM is made anew.
 const RELOAD_BACKOFF: Duration = Duration { seconds: 0, nanos: 100_000_000 };
 
-/// The resources of one kind, as one response carries them.
-pub struct Batch {
-    pub version: String,
+/// What names the resources of one kind.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Version {
+    pub text: String,
     /// Of the snapshot; 0 for endpoints.
     pub revision: u64,
-    pub resources: Vec<Any>,
 }
 
-/// What `kind` looks like to a subscriber of `names` now; `None` when there is nothing to say yet.
-pub fn batch(xds_state: &XdsState, kind: Kind, names: &[String]) -> Option<Batch> {
-    let wants = |name: &str| names.is_empty() || names.iter().any(|wanted| wanted == name || wanted == "*");
-    match kind {
-        Kind::Edge => {
-            let published = xds_state.snapshot.as_ref()?;
-            let resource = wants(EDGE_FILTER).then(|| any(kind, published.edge.clone()));
-            Some(Batch {
-                version: published.version.clone(),
-                revision: published.revision,
-                resources: resource.into_iter().collect(),
-            })
+/// What `kind` is at for a subscriber of `names` now; `None` when there is nothing to say yet.
+pub fn version(xds_state: &XdsState, kind: Kind, names: &[String]) -> Option<Version> {
+    if kind == Kind::Endpoints {
+        // A control plane that has just started does not know its gateways yet: an empty answer would take
+        // away the ones Envoy has.
+        let version = xds_state.endpoints.version;
+        return (version != 0).then(|| Version { text: version.to_string(), revision: 0 });
+    }
+    let published = xds_state.snapshot.as_ref()?;
+    let main = wants(names, EDGE_FILTER).then_some((&published.edge.version, published.edge.revision));
+    let recent = wants(names, EDGE_REVOKED).then_some((&published.recent.version, published.recent.revision));
+    match (main, recent) {
+        (Some((main, at)), Some((recent, since))) => {
+            Some(Version { text: format!("{main}+{recent}"), revision: at.max(since) })
         }
-        Kind::Gateway => {
-            let published = xds_state.snapshot.as_ref()?;
-            let resource = wants(GATEWAY_RESOURCE).then(|| any(kind, published.gateway.clone()));
-            Some(Batch {
-                version: published.version.clone(),
-                revision: published.revision,
-                resources: resource.into_iter().collect(),
-            })
+        (Some((text, revision)), None) | (None, Some((text, revision))) => {
+            Some(Version { text: text.clone(), revision })
         }
-        Kind::Endpoints => endpoints(xds_state, names),
+        (None, None) => {
+            Some(Version { text: published.edge.version.clone(), revision: published.edge.revision })
+        }
     }
 }
 
-fn endpoints(xds_state: &XdsState, names: &[String]) -> Option<Batch> {
+/// The resources of `kind` for a subscriber of `names`.
+pub fn resources(xds_state: &XdsState, kind: Kind, names: &[String]) -> Vec<Any> {
+    if kind == Kind::Endpoints {
+        return endpoints(xds_state, names);
+    }
+    let Some(published) = &xds_state.snapshot else { return Vec::new() };
+    let main = wants(names, EDGE_FILTER).then(|| any(kind, published.edge.bytes.clone()));
+    let recent = wants(names, EDGE_REVOKED).then(|| any(kind, published.recent.bytes.clone()));
+    main.into_iter().chain(recent).collect()
+}
+
+/// Who names nothing means the filter.
+fn wants(names: &[String], name: &str) -> bool {
+    let named = names.iter().any(|wanted| wanted == name || wanted == "*");
+    named || (names.is_empty() && name == EDGE_FILTER)
+}
+
+fn endpoints(xds_state: &XdsState, names: &[String]) -> Vec<Any> {
     let set = &xds_state.endpoints;
-    // A control plane that has just started does not know its gateways yet: an empty answer would take
-    // away the ones Envoy has.
-    if set.version == 0 {
-        return None;
-    }
     let none = BTreeSet::new();
-    let resources = names
-        .iter()
-        .map(|name| {
-            let serving = set.clusters.get(name).unwrap_or(&none);
-            let assignment = assignment(name, serving, set.draining.get(name).unwrap_or(&none));
-            any(Kind::Endpoints, assignment.encode_to_vec())
-        })
-        .collect();
-    Some(Batch { version: set.version.to_string(), revision: 0, resources })
+    let of = |name: &String| {
+        let serving = set.clusters.get(name).unwrap_or(&none);
+        let assignment = assignment(name, serving, set.draining.get(name).unwrap_or(&none));
+        any(Kind::Endpoints, assignment.encode_to_vec())
+    };
+    names.iter().map(of).collect()
 }
 
-/// Encodes a snapshot for every kind of subscriber. `filter_wasm` is a path on the Envoy's machine.
-pub fn publish(snapshot: GatewaySnapshot, filter_wasm: &str) -> Published {
-    let edge = snapshot.edge.as_ref().map(Message::encode_to_vec).unwrap_or_default();
-    let digest: String = snapshot.digest.iter().take(4).map(|byte| format!("{byte:02x}")).collect();
-    Published {
-        revision: snapshot.revision,
-        version: format!("{}-{digest}", snapshot.revision),
-        gateway: snapshot.encode_to_vec(),
-        edge: filter(edge, filter_wasm).encode_to_vec(),
-        snapshot,
-        published_at: clock::now_ms(),
-        evaluator: OnceLock::new(),
-    }
+/// Encodes what differs from what was published before, for every kind of subscriber; `None`: it says nothing new.
+/// `filter_wasm` is a path on the Envoy's machine.
+pub fn publish(content: Content, last: Option<&Published>, filter_wasm: &str) -> Option<Published> {
+    let Content { revision, edge, recent, gateway, changed } = content;
+    let edge = match last.filter(|last| Arc::ptr_eq(&last.edge.content, &edge)) {
+        Some(last) => Arc::clone(&last.edge),
+        None => Arc::new(EdgeResource {
+            revision,
+            version: version_text(revision, &edge.digest),
+            bytes: filter(EDGE_FILTER, edge.encode_to_vec(), filter_wasm).encode_to_vec(),
+            content: edge,
+        }),
+    };
+    let recent = match last.filter(|last| Arc::ptr_eq(&last.recent.content, &recent)) {
+        Some(last) => Arc::clone(&last.recent),
+        None => {
+            let encoded = recent.encode_to_vec();
+            Arc::new(EdgeResource {
+                revision,
+                version: version_text(revision, &Sha256::digest(&encoded)),
+                bytes: filter(EDGE_REVOKED, encoded, filter_wasm).encode_to_vec(),
+                content: recent,
+            })
+        }
+    };
+    let gateway = match last.filter(|_| changed.is_empty()) {
+        Some(last) => Arc::clone(&last.gateway),
+        None => Arc::new(GatewayParts {
+            revision,
+            version: version_text(revision, &gateway.digest()),
+            parts: gateway,
+            number: last.map_or(0, |last| last.gateway.number + 1),
+            changed,
+        }),
+    };
+    let says_the_same = last.is_some_and(|last| {
+        Arc::ptr_eq(&last.edge, &edge)
+            && Arc::ptr_eq(&last.recent, &recent)
+            && Arc::ptr_eq(&last.gateway, &gateway)
+    });
+    let published = Published { revision, edge, recent, gateway, published_at: clock::now_ms() };
+    (!says_the_same).then_some(published)
 }
 
-/// The whole filter. Everything but the configuration stays the same from push to push, so that the VM
-/// stays too.
-fn filter(edge_snapshot: Vec<u8>, filter_wasm: &str) -> core::TypedExtensionConfig {
+fn version_text(revision: u64, digest: &[u8]) -> String {
+    let digest: String = digest.iter().take(4).map(|byte| format!("{byte:02x}")).collect();
+    format!("{revision}-{digest}")
+}
+
+/// A whole filter. Everything but the configuration stays the same from push to push, so that the VM stays too; and but
+/// for the name and the root it is the same for both filters, so that both are in one VM.
+fn filter(name: &str, configuration: Vec<u8>, filter_wasm: &str) -> core::TypedExtensionConfig {
     let file = core::DataSource { filename: filter_wasm.to_owned() };
     let plugin = wasm::PluginConfig {
-        name: EDGE_FILTER.into(),
-        root_id: EDGE_FILTER.into(),
+        name: name.into(),
+        root_id: name.into(),
         vm_config: Some(wasm::VmConfig {
             vm_id: EDGE_FILTER.into(),
             runtime: V8.into(),
             code: Some(core::AsyncDataSource { local: Some(file) }),
         }),
         // Bytes encode as a google.protobuf.BytesValue.
-        configuration: Some(Any { type_url: BYTES_URL.into(), value: edge_snapshot.encode_to_vec() }),
+        configuration: Some(Any { type_url: BYTES_URL.into(), value: configuration.encode_to_vec() }),
         failure_policy: wasm::FailurePolicy::FailReload.into(),
         reload_config: Some(wasm::ReloadConfig {
             backoff: Some(core::BackoffStrategy { base_interval: Some(RELOAD_BACKOFF) }),
@@ -110,7 +152,7 @@ fn filter(edge_snapshot: Vec<u8>, filter_wasm: &str) -> core::TypedExtensionConf
         allow_on_headers_stop_iteration: Some(true),
     };
     core::TypedExtensionConfig {
-        name: EDGE_FILTER.into(),
+        name: name.into(),
         typed_config: Some(Any {
             type_url: WASM_URL.into(),
             value: Wasm { config: Some(plugin) }.encode_to_vec(),

@@ -1,7 +1,7 @@
-//! The gRPC services, each a thin door to [`super::stream::serve`].
+//! The gRPC services, each a thin door to [`super::stream::serve`], for gateways to [`super::delta::stream::serve`].
 //!
-//! Only the "state of the world" streams exist: Envoy asks for nothing else with `api_type: GRPC`. Other methods
-//! answer "unimplemented".
+//! Envoys have "state of the world" streams: they ask for nothing else with `api_type: GRPC`. Other methods answer
+//! "unimplemented".
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -10,7 +10,9 @@ use std::time::Duration;
 use asp_proto::xds::envoy::service::discovery::v3::aggregated_discovery_service_server::{
     AggregatedDiscoveryService, AggregatedDiscoveryServiceServer,
 };
-use asp_proto::xds::envoy::service::discovery::v3::{DiscoveryRequest, DiscoveryResponse};
+use asp_proto::xds::envoy::service::discovery::v3::{
+    DeltaDiscoveryRequest, DeltaDiscoveryResponse, DiscoveryRequest, DiscoveryResponse,
+};
 use asp_proto::xds::envoy::service::endpoint::v3::endpoint_discovery_service_server::{
     EndpointDiscoveryService, EndpointDiscoveryServiceServer,
 };
@@ -30,6 +32,8 @@ const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
 const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(5);
 /// A request holds names and a node; acknowledgements are small, rejections carry a reason.
 const MAX_REQUEST: usize = 1024 * 1024;
+/// A gateway that comes back says which parts it has.
+const MAX_GATEWAY_REQUEST: usize = 16 * 1024 * 1024;
 
 type Pushes = ReceiverStream<Result<DiscoveryResponse, Status>>;
 
@@ -41,7 +45,7 @@ pub async fn run(listener: TcpListener, context: Context) -> Result<(), tonic::t
     let address: Option<SocketAddr> = listener.local_addr().ok();
     tracing::info!(?address, proved = peer.is_some(), "xds server listens");
     let ads =
-        AggregatedDiscoveryServiceServer::new(Ads(context.clone())).max_decoding_message_size(MAX_REQUEST);
+        AggregatedDiscoveryServiceServer::new(Ads(context.clone())).max_decoding_message_size(MAX_GATEWAY_REQUEST);
     let ecds = ExtensionConfigDiscoveryServiceServer::new(Ecds(context.clone()))
         .max_decoding_message_size(MAX_REQUEST);
     let keys = super::keys::service(Arc::clone(&context.keys), peer.clone());
@@ -87,6 +91,17 @@ impl AggregatedDiscoveryService for Ads {
         request: Request<Streaming<DiscoveryRequest>>,
     ) -> Result<Response<Pushes>, Status> {
         open(&self.0, request, None)
+    }
+
+    type DeltaAggregatedResourcesStream = ReceiverStream<Result<DeltaDiscoveryResponse, Status>>;
+
+    async fn delta_aggregated_resources(
+        &self,
+        request: Request<Streaming<DeltaDiscoveryRequest>>,
+    ) -> Result<Response<Self::DeltaAggregatedResourcesStream>, Status> {
+        let caller = Caller::of(&request, self.0.peer.as_ref())?;
+        let pushes = super::delta::stream::serve(&self.0, request.into_inner(), caller)?;
+        Ok(Response::new(ReceiverStream::new(pushes)))
     }
 }
 

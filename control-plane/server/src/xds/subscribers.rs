@@ -29,14 +29,15 @@ pub struct Nack {
 pub struct Subscriber {
     /// The node id it gave.
     pub node: String,
-    /// `edge`, `endpoints` or `gateway`.
+    /// `edge`, `revocations`, `endpoints` or `gateway`.
     pub kind: &'static str,
     /// The address a gateway advertises, else empty.
     pub address: String,
     /// Unix milliseconds.
     pub connected_at: u64,
     pub pushed_revision: u64,
-    /// In force there: acknowledged on this stream, or brought along from an earlier one.
+    /// In force there: acknowledged on this stream, or brought along from an earlier one; what came later and did not
+    /// concern it counts.
     pub acked_revision: u64,
     /// From push to acknowledgement, milliseconds.
     pub ack_ms: Option<u64>,

@@ -6,7 +6,7 @@
 
 use asp_proto::xds::envoy::service::discovery::v3::{DiscoveryRequest, DiscoveryResponse};
 
-use super::resources::Batch;
+use super::resources::Version;
 use super::{Kind, XdsState, resources};
 
 /// Longest reason that is kept of a rejection, in bytes.
@@ -108,7 +108,7 @@ impl Subscription {
                 Event::Acknowledged { revision: sent.revision }
             }
             Some(detail) => {
-                Event::Rejected { revision: sent.revision, reason: shortened(detail.message, MAX_REASON) }
+                Event::Rejected { revision: sent.revision, reason: reason(detail.message) }
             }
         }
     }
@@ -123,8 +123,13 @@ impl Subscription {
         if self.sent.as_ref().is_some_and(|sent| !sent.answered) {
             return None;
         }
-        let Batch { version, revision, resources } = resources::batch(xds_state, self.kind, &self.names)?;
+        let Version { text: version, revision } = resources::version(xds_state, self.kind, &self.names)?;
         if revision < self.in_force {
+            let published = xds_state.snapshot.as_ref().map_or(0, |published| published.revision);
+            if published >= self.in_force {
+                // Of another control plane on the same store: it comes again at a later revision (`Raised`).
+                return None;
+            }
             if self.refused != version {
                 self.refusal = Some(Refusal { offered: revision, in_force: self.in_force });
                 self.refused = version;
@@ -141,7 +146,7 @@ impl Subscription {
         self.sent = Some(Sent { nonce: nonce.clone(), version: version.clone(), revision, answered: false });
         Some(DiscoveryResponse {
             version_info: version,
-            resources,
+            resources: resources::resources(xds_state, self.kind, &self.names),
             type_url: self.kind.type_url().into(),
             nonce,
         })
@@ -157,20 +162,25 @@ impl Subscription {
         self.refusal.take()
     }
 
-    /// Versions of snapshots begin with the revision; those of endpoints have none.
+    /// Those of endpoints have none.
     fn revision_of(&self, version: &str) -> u64 {
-        match self.kind {
-            Kind::Endpoints => 0,
-            Kind::Edge | Kind::Gateway => {
-                version.split_once('-').and_then(|(revision, _)| revision.parse().ok()).unwrap_or(0)
-            }
-        }
+        if self.kind == Kind::Endpoints { 0 } else { revision_in(version) }
     }
 
     /// The snapshot revision of the last push.
     pub fn pushed_revision(&self) -> Option<u64> {
         self.sent.as_ref().map(|sent| sent.revision)
     }
+}
+
+/// Versions of snapshots begin with the revision; 0 where there is none.
+pub(super) fn revision_in(version: &str) -> u64 {
+    version.split_once('-').and_then(|(revision, _)| revision.parse().ok()).unwrap_or(0)
+}
+
+/// A rejection's reason, as long as it is kept.
+pub(super) fn reason(text: String) -> String {
+    shortened(text, MAX_REASON)
 }
 
 /// Cuts at a character boundary.

@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 
 use asp_control::xds::Kind;
 use asp_proto::xds::envoy::config::core::v3::Node;
-use asp_proto::xds::envoy::service::discovery::v3::DiscoveryRequest;
+use asp_proto::xds::envoy::service::discovery::v3::{DeltaDiscoveryRequest, DiscoveryRequest};
 use asp_proto::xds::envoy::service::discovery::v3::aggregated_discovery_service_client::AggregatedDiscoveryServiceClient;
 use prost_types::{Struct, Value, value};
 use tokio::sync::mpsc;
@@ -121,15 +121,14 @@ async fn an_older_snapshot_is_not_sent_and_the_subscribers_show_it() {
 }
 
 /// A request of a gateway, as its certificate would let it begin.
-fn of_gateway(advertise: &str, version: &str) -> DiscoveryRequest {
-    let text = |text: &str| text_value(text);
-    let fields = [("advertise".to_owned(), text(advertise)), ("pool".to_owned(), text("gateway"))];
+fn of_gateway(advertise: &str) -> DeltaDiscoveryRequest {
+    let fields =
+        [("advertise".to_owned(), text_value(advertise)), ("pool".to_owned(), text_value("gateway"))];
     let metadata = Some(Struct { fields: fields.into() });
-    DiscoveryRequest {
+    DeltaDiscoveryRequest {
         node: Some(Node { id: "gateway-1".into(), metadata, ..Node::default() }),
         type_url: Kind::Gateway.type_url().into(),
-        version_info: version.into(),
-        ..DiscoveryRequest::default()
+        ..DeltaDiscoveryRequest::default()
     }
 }
 
@@ -145,11 +144,11 @@ async fn a_stream_keeps_the_address_that_its_first_request_was_authorised_for() 
     control.serves(&["127.0.0.1:4711"]).await;
     let mut client = AggregatedDiscoveryServiceClient::new(control.channel().await);
     let (requests, receiver) = mpsc::channel(8);
-    requests.send(of_gateway("127.0.0.1:4712", "")).await.unwrap();
-    let stream = client.stream_aggregated_resources(ReceiverStream::new(receiver)).await.unwrap();
+    requests.send(of_gateway("127.0.0.1:4712")).await.unwrap();
+    let stream = client.delta_aggregated_resources(ReceiverStream::new(receiver)).await.unwrap();
     let mut pushes = stream.into_inner();
     tokio::time::timeout(GUARD, pushes.message()).await.unwrap().unwrap().unwrap();
-    requests.send(of_gateway("127.0.0.1:4711", "1-07070707")).await.unwrap();
+    requests.send(of_gateway("127.0.0.1:4711")).await.unwrap();
     let ended = tokio::time::timeout(GUARD, pushes.message()).await.unwrap();
     assert_eq!(ended.unwrap_err().code(), tonic::Code::PermissionDenied);
     control.serves(&["127.0.0.1:4711"]).await;

@@ -5,15 +5,16 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use asp_control::catalog::build::Built;
+use asp_control::catalog::parts::{Changing, Part};
 use asp_control::publisher::{Handle, Publisher, Source};
 use asp_control::xds::client::{self, Apply, Target};
 use asp_control::xds::endpoints::Endpoints;
 use asp_control::xds::keys::RefreshKeys;
 use asp_control::xds::stream::Context;
 use asp_control::xds::subscribers::{Subscriber, Subscribers};
-use asp_control::xds::{EDGE_FILTER, Kind, Published, service};
+use asp_control::xds::{EDGE_FILTER, Kind, service};
 use asp_peer::Peer;
-use asp_proto::snapshot::{EdgeSnapshot, GatewaySnapshot, Region};
+use asp_proto::snapshot::{BasePart, EdgeSnapshot, RecentRevocations, snapshot_part};
 use asp_proto::xds::envoy::config::core::v3::{HealthStatus, Node};
 use asp_proto::xds::envoy::config::endpoint::v3::ClusterLoadAssignment;
 use asp_proto::xds::envoy::service::discovery::v3::{DiscoveryRequest, DiscoveryResponse};
@@ -42,19 +43,21 @@ impl Source for Counter {
         Ok(self.0.load(Ordering::SeqCst))
     }
 
-    async fn build(&self, _last: Option<Arc<Published>>) -> anyhow::Result<Built> {
+    async fn build(&self, _raise: bool) -> anyhow::Result<Built> {
         let revision = self.0.load(Ordering::SeqCst);
-        let edge = EdgeSnapshot { revision, ..EdgeSnapshot::default() };
+        let edge = EdgeSnapshot { revision, digest: vec![7; 32], ..EdgeSnapshot::default() };
         // What says nothing new is not pushed.
-        let region = Region { org: revision.to_string(), ..Region::default() };
-        let snapshot = GatewaySnapshot {
+        let base = BasePart { public_url: revision.to_string(), ..BasePart::default() };
+        let mut gateway = Changing::default();
+        gateway.put("base", Some(Part::of(snapshot_part::Part::Base(base))));
+        Ok(Built {
             revision,
-            edge: Some(edge),
-            regions: vec![region],
-            digest: vec![7; 32],
-            ..GatewaySnapshot::default()
-        };
-        Ok(Built { snapshot, faults: Vec::new() })
+            edge: Arc::new(edge),
+            recent: Arc::new(RecentRevocations { revision, ..RecentRevocations::default() }),
+            gateway: gateway.parts,
+            changed: gateway.changed,
+            faults: Vec::new(),
+        })
     }
 }
 
@@ -94,6 +97,7 @@ impl Control {
             xds_state: handle.xds_state(),
             subscribers: Arc::clone(&subscribers),
             endpoints: Arc::clone(&endpoints),
+            raised: handle.raised(),
             peer,
             keys: Arc::new(NoKeys),
             stop: stop.clone(),
@@ -233,11 +237,11 @@ impl Gateway {
         let refuses = Arc::new(AtomicBool::new(false));
         let list = Arc::clone(&applied);
         let no = Arc::clone(&refuses);
-        let apply: Apply = Arc::new(move |snapshot: GatewaySnapshot| {
+        let apply: Apply = Arc::new(move |revision, _| {
             if no.load(Ordering::SeqCst) {
                 return Err("primitive echo: bad schema".into());
             }
-            list.lock().push(snapshot.revision);
+            list.lock().push(revision);
             Ok(())
         });
         let target = Target {

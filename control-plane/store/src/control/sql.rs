@@ -8,6 +8,7 @@
 
 mod audit;
 mod certificates;
+mod changes;
 mod detail;
 mod issuers;
 mod machines;
@@ -28,7 +29,7 @@ use sqlx::{Any, AnyPool, ConnectOptions, Executor, Row, Transaction};
 use crate::control::{
     AuditQuery, AuditRecord, BindingRecord, Change, ControlState, ControlStore, ExposureRecord,
     IssuerKeysRecord, IssuerRecord, LimitRecord, MachineCertificateRecord, MachineKeyRecord, Note,
-    RevocationRecord, ServerRecord, ServerVersion, Side, SourceFile, StoreError, Versioned, Written,
+    RevocationRecord, ServerRecord, ServerVersion, Side, Since, SourceFile, StoreError, Versioned, Written,
 };
 use crate::migrations::{Numbered, migrator};
 use crate::private;
@@ -108,6 +109,22 @@ impl SqlStore {
         Ok(SqlStore { pool, snapshot: SNAPSHOT })
     }
 
+    /// Raises the revision to `to`, if it is lower: what has a later one from before a restore takes nothing earlier. What
+    /// changed since an older revision is everything then.
+    pub async fn raise_revision(&self, change: &Change, to: u64) -> Result<Written, StoreError> {
+        let mut write = self.write(change, "revision".to_owned()).await?;
+        if write.revision > to {
+            return Ok(Written { revision: write.revision - 1, ..write.unchanged().await? });
+        }
+        let from = write.revision - 1;
+        sqlx::query("UPDATE control_revision SET revision = $1 WHERE id = 1")
+            .bind(rows::signed(to)?)
+            .execute(&mut *write.tx)
+            .await?;
+        write.revision = to;
+        write.commit("revision.raise", &format!("from {from}")).await
+    }
+
     /// A transaction in which everything read is of one moment.
     async fn snapshot(&self) -> Result<Transaction<'static, Any>, StoreError> {
         Ok(self.pool.begin_with(self.snapshot).await?)
@@ -160,23 +177,21 @@ impl ControlStore for SqlStore {
     }
 
     async fn load(&self) -> Result<ControlState, StoreError> {
+        changes::all(&mut self.snapshot().await?).await
+    }
+
+    async fn since(&self, revision: u64) -> Result<Since, StoreError> {
+        changes::since(self, revision).await
+    }
+
+    async fn servers(&self) -> Result<Versioned<Vec<ServerRecord>>, StoreError> {
         let mut tx = self.snapshot().await?;
-        Ok(ControlState {
-            revision: current_revision(&mut tx).await?,
-            servers: servers::all(&mut tx).await?,
-            exposure: policy::all_exposure(&mut tx).await?,
-            bindings: policy::all_bindings(&mut tx).await?,
-            limits: policy::all_limits(&mut tx).await?,
-            revocations: revocations::all(&mut tx).await?,
-            issuers: issuers::all(&mut *tx).await?,
-            issuer_keys: issuers::all_keys(&mut *tx).await?,
-            machine_keys: machines::all(&mut *tx).await?,
-            machine_certificates: certificates::all(&mut *tx).await?,
-        })
+        let revision = current_revision(&mut tx).await?;
+        Ok(Versioned { revision, value: servers::all(&mut tx).await? })
     }
 
     async fn server(&self, name: &str) -> Result<Option<ServerRecord>, StoreError> {
-        servers::one(self, name).await
+        servers::one(&self.pool, name).await
     }
 
     async fn server_versions(&self, name: &str) -> Result<Vec<ServerVersion>, StoreError> {
@@ -251,7 +266,7 @@ impl ControlStore for SqlStore {
     }
 
     async fn machine_keys(&self, org: &str) -> Result<Vec<MachineKeyRecord>, StoreError> {
-        machines::of_org(self, org).await
+        machines::of_org(&self.pool, org).await
     }
 
     async fn add_machine_key(
@@ -267,7 +282,7 @@ impl ControlStore for SqlStore {
     }
 
     async fn machine_certificates(&self, org: &str) -> Result<Vec<MachineCertificateRecord>, StoreError> {
-        certificates::of_org(self, org).await
+        certificates::of_org(&self.pool, org).await
     }
 
     async fn put_machine_certificate(
@@ -326,7 +341,7 @@ impl ControlStore for SqlStore {
     }
 
     async fn revocation(&self, id: &str) -> Result<Option<RevocationRecord>, StoreError> {
-        revocations::one(self, id).await
+        revocations::one(&self.pool, id).await
     }
 
     async fn add_revocation(
@@ -396,6 +411,24 @@ mod tests {
         let there = SqlStore::file(&path).await.unwrap();
         suite::run(&there).await;
         assert_eq!(here.load().await.unwrap(), there.load().await.unwrap());
+    }
+
+    #[tokio::test]
+    async fn a_raised_revision_goes_on_from_there_and_is_never_lowered() {
+        let store = SqlStore::in_memory().await.unwrap();
+        let change =
+            Change { actor: "ops".into(), at: 1, precondition: Precondition::None, evaluated_at: None };
+        assert_eq!(store.raise_revision(&change, 500).await.unwrap(), Written { revision: 500, changed: true });
+        assert_eq!(store.revision().await.unwrap(), 500);
+        let lower = store.raise_revision(&change, 499).await.unwrap();
+        assert_eq!(lower, Written { revision: 500, changed: false });
+        assert_eq!(store.put_limits(&change, "acme", &[]).await.unwrap().revision, 0, "nothing to change");
+        let record = crate::control::suite::revocation("r", "acme", 9);
+        assert_eq!(store.add_revocation(&change, &record).await.unwrap().revision, 501);
+        assert!(matches!(store.since(499).await.unwrap(), Since::All(_)));
+        assert!(matches!(store.since(500).await.unwrap(), Since::Changed(_)));
+        let audit = store.audit(&AuditQuery { limit: 9, ..AuditQuery::default() }).await.unwrap();
+        assert_eq!(audit.last().map(|row| (row.action.as_str(), row.revision)), Some(("revision.raise", 500)));
     }
 
     #[tokio::test]

@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing)]
 
 mod certificates;
+mod changes;
 mod machines;
 
 use super::{
@@ -16,25 +17,46 @@ use super::{
 /// Runs the whole suite. Leaves the store with a few records.
 pub async fn run(store: &dyn ControlStore) {
     assert_eq!(store.revision().await.unwrap(), 0, "an empty store is at revision 0");
+    let mut followed = changes::Followed::default();
     servers_are_idempotent_by_content(store).await;
+    followed.catch_up(store).await;
     versions_of_a_server_are_kept_the_newest_first(store).await;
+    followed.catch_up(store).await;
     preconditions_hold_or_refuse(store).await;
+    followed.catch_up(store).await;
     a_server_that_was_evaluated_beside_others_is_refused_when_they_changed(store).await;
+    followed.catch_up(store).await;
     exposure_is_upserted_by_key(store).await;
+    followed.catch_up(store).await;
     bindings_are_upserted_by_key(store).await;
+    followed.catch_up(store).await;
     named_bindings_stand_beside_each_other(store).await;
+    followed.catch_up(store).await;
     one_binding_is_removed_by_its_key(store).await;
+    followed.catch_up(store).await;
     limits_are_replaced_as_a_list(store).await;
+    followed.catch_up(store).await;
     revocations_are_durable_and_pruned(store).await;
+    followed.catch_up(store).await;
     machines::are_kept_by_org_until_they_end(store).await;
+    followed.catch_up(store).await;
     machines::stay_revoked_as_long_as_they_live(store).await;
+    followed.catch_up(store).await;
     certificates::are_one_machines_until_they_end(store).await;
+    followed.catch_up(store).await;
     certificates::stay_revoked_as_long_as_they_are_registered(store).await;
+    followed.catch_up(store).await;
     issuers_are_kept_with_what_was_fetched_from_them(store).await;
+    followed.catch_up(store).await;
     a_change_kept_elsewhere_is_audited(store).await;
+    followed.catch_up(store).await;
     every_change_is_audited_at_its_revision(store).await;
+    followed.catch_up(store).await;
     a_load_is_one_consistent_picture(store).await;
+    followed.catch_up(store).await;
     concurrent_writers_all_land(store).await;
+    followed.catch_up(store).await;
+    changes::of_an_unknown_revision_are_everything(store).await;
 }
 
 fn change() -> Change {
@@ -387,6 +409,10 @@ async fn a_load_is_one_consistent_picture(store: &dyn ControlStore) {
     let state = store.load().await.unwrap();
     assert_eq!(state.revision, store.revision().await.unwrap());
     assert_eq!(state.servers, [store.server("demo").await.unwrap().unwrap()]);
+    let servers = store.servers().await.unwrap();
+    assert_eq!((servers.revision, servers.value), (state.revision, state.servers.clone()));
+    let issuers = store.issuers_of_now().await.unwrap();
+    assert_eq!((&issuers.issuers, &issuers.issuer_keys), (&state.issuers, &state.issuer_keys));
     assert_eq!(state.exposure, store.exposure("acme").await.unwrap().value);
     assert_eq!(state.bindings, store.bindings("acme").await.unwrap().value);
     let limits: Vec<LimitRecord> = state.limits.iter().map(|(_, limit)| limit.clone()).collect();

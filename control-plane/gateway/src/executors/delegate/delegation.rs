@@ -108,6 +108,6 @@ pub struct Delegation {
 impl Delegation {
     /// The delegate; present in the snapshot the delegation was made with.
     pub(crate) fn delegate(&self) -> Result<&Dependency, Fault> {
-        self.snapshot.dependencies.get(&self.id).ok_or(Fault::Undeclared)
+        self.snapshot.dependencies.get(&self.id).map(|found| &**found).ok_or(Fault::Undeclared)
     }
 }

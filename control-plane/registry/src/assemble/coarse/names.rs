@@ -33,8 +33,8 @@ pub(super) struct Names<'a> {
 }
 
 impl<'a> Names<'a> {
-    pub(super) fn index(servers: &'a [CompiledServer]) -> Names<'a> {
-        let mut all: Vec<Name<'a>> = servers.iter().flat_map(of_server).collect();
+    pub(super) fn index(servers: &[&'a CompiledServer]) -> Names<'a> {
+        let mut all: Vec<Name<'a>> = servers.iter().flat_map(|server| of_server(server)).collect();
         all.sort_by(|a, b| (a.id, a.server, &a.pattern).cmp(&(b.id, b.server, &b.pattern)));
         let mut of_server: HashMap<&str, Vec<usize>> = HashMap::new();
         for (place, name) in all.iter().enumerate() {

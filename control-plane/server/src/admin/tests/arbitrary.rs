@@ -1,6 +1,7 @@
 //! Whatever admins of many orgs write, and whatever of it is accepted: the snapshot is published each time, and the
 //! builders of edges and gateways take it (I-5).
 
+use asp_proto::snapshot::SnapshotPart;
 use asp_snapshot::Snapshot;
 use http::{Method, StatusCode};
 use prost::Message;
@@ -129,13 +130,17 @@ async fn is_published(api: &mut Api, what: &str) {
     let xds_state = api.xds_state.wait_for(|xds_state| xds_state.snapshot.is_some()).await.unwrap();
     let published = xds_state.snapshot.clone().unwrap();
     drop(xds_state);
-    assert!(published.gateway.len() <= GATEWAY, "{what}");
-    let edge = published.snapshot.edge.clone().unwrap().encode_to_vec();
+    assert!(published.gateway.parts.bytes() <= GATEWAY, "{what}");
+    let edge = published.edge.content.encode_to_vec();
     assert!(edge.len() <= EDGE, "{what}: {} bytes", edge.len());
     asp_edge::Snapshot::decode(&edge).unwrap_or_else(|fault| panic!("{what}: the edge refuses: {fault}"));
-    let snapshot = asp_proto::snapshot::GatewaySnapshot::decode(published.gateway.as_slice()).unwrap();
-    if let Err(fault) = Snapshot::build(snapshot) {
+    let parts = published.gateway.parts.iter();
+    let changes = parts.map(|(name, part)| (name.to_string(), SnapshotPart::decode(part.bytes.as_ref()).ok()));
+    if let Err(fault) = Snapshot::empty().changed(published.revision, changes.collect()) {
         panic!("{what}: the gateway refuses: {fault}");
+    }
+    if let Err(fault) = Snapshot::build(published.whole()) {
+        panic!("{what}: the whole is refused: {fault}");
     }
 }
 

@@ -45,15 +45,15 @@ async fn a_certificate_is_published_to_gateways_alone_and_gone_when_it_is_forgot
     api.published(|snapshot| snapshot.machine_certificates.len() == 2).await;
     let snapshot = api.xds_state.borrow().snapshot.clone().unwrap();
     let published = |id: &Value| {
-        let known = snapshot.snapshot.machine_certificates.iter().find(|known| *id == known.id.as_str());
-        known.unwrap().clone()
+        let known = snapshot.whole().machine_certificates.into_iter().find(|known| *id == known.id.as_str());
+        known.unwrap()
     };
     let first = published(&made.body["id"]);
     assert_eq!((first.fingerprint, first.uri.as_str(), first.user.as_str()), (vec![0xaa; 32], "", "press"));
     assert_eq!((first.groups, first.scopes), (vec!["robots".to_owned()], vec!["x:read".to_owned()]));
     let second = published(&named.body["id"]);
     assert_eq!((second.fingerprint, second.uri.as_str(), second.org.as_str()), (vec![], URI, "acme"));
-    assert!(!String::from_utf8_lossy(&snapshot.edge).contains(URI), "nothing of it is at the edge");
+    assert!(!String::from_utf8_lossy(&snapshot.edge.bytes).contains(URI), "nothing of it is at the edge");
     assert_eq!(api.get("org:acme:read", PATH).await.body.as_array().unwrap().len(), 2);
     let told = api.get("org:acme", "/api/audit").await.body.to_string();
     assert!(told.contains("machine_certificate.add") && told.contains(&format!("press uri={URI}")), "{told}");

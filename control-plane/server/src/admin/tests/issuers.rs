@@ -90,7 +90,7 @@ async fn a_new_key_is_fetched_when_somebody_needs_it_and_once_in_half_a_minute()
 pub(super) fn kids_of(api: &Api) -> Vec<String> {
     let state = api.xds_state.borrow();
     let snapshot = state.snapshot.as_ref().unwrap();
-    kids(&snapshot.snapshot).into_iter().map(str::to_owned).collect()
+    kids(&snapshot.whole()).into_iter().map(str::to_owned).collect()
 }
 
 #[tokio::test]
@@ -252,7 +252,7 @@ async fn one_issuers_keys_take_a_bounded_room() {
     let mut api = api(&publisher).await;
     api.put("platform", LOGIN, publisher.document()).await;
     api.published(|snapshot| kids(snapshot) == ["padded"]).await;
-    let bytes = login(&api.xds_state.borrow().snapshot.as_ref().unwrap().snapshot).unwrap().keys[0].jwk.len();
+    let bytes = login(&api.xds_state.borrow().snapshot.as_ref().unwrap().whole()).unwrap().keys[0].jwk.len();
     assert!(bytes < 400, "{bytes} bytes");
     let many: Vec<Value> = (0..49).map(|n| key(&format!("{n:0>100}"))).collect();
     publisher.publish(&many);

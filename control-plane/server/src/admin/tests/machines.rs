@@ -37,7 +37,7 @@ async fn a_key_is_shown_once_published_as_a_hash_and_gone_when_it_is_deleted() {
 
     api.published(|snapshot| snapshot.machine_keys.len() == 2).await;
     let snapshot = api.xds_state.borrow().snapshot.clone().unwrap();
-    let published = snapshot.snapshot.machine_keys.iter().find(|known| known.id == id).unwrap().clone();
+    let published = snapshot.whole().machine_keys.into_iter().find(|known| known.id == id).unwrap();
     assert_eq!(published.hash, Sha256::digest(&key).to_vec());
     assert_eq!((published.org.as_str(), published.user.as_str()), ("acme", "press"));
     assert_eq!(
@@ -55,7 +55,7 @@ async fn a_key_is_shown_once_published_as_a_hash_and_gone_when_it_is_deleted() {
     }
     let told = api.get("org:acme", "/api/audit").await.body.to_string();
     assert!(told.contains("machine_key.add") && told.contains("press groups=robots scopes=x:read"), "{told}");
-    assert!(!String::from_utf8_lossy(&snapshot.edge).contains(&id), "nothing of it is at the edge");
+    assert!(!String::from_utf8_lossy(&snapshot.edge.bytes).contains(&id), "nothing of it is at the edge");
 
     assert_eq!(delete(&api, "org:acme", &id).await, StatusCode::NO_CONTENT);
     assert_eq!(delete(&api, "org:acme", &id).await, StatusCode::NOT_FOUND);

@@ -70,8 +70,8 @@ async fn bindings_with_conditions_stand_beside_plain_ones_and_are_deleted_by_the
     }
     assert_eq!(api.get("org:acme", path).await.body, json!([plain, asks, seen]));
     api.published(|snapshot| snapshot.bindings.len() == 2 && snapshot.observed_bindings.len() == 1).await;
-    let snapshot = api.xds_state.borrow().snapshot.clone().unwrap();
-    let rule = snapshot.snapshot.bindings.iter().find(|binding| binding.name == "large").unwrap();
+    let bindings = api.xds_state.borrow().snapshot.as_ref().unwrap().whole().bindings;
+    let rule = bindings.iter().find(|binding| binding.name == "large").unwrap();
     assert_eq!((rule.allowed, rule.approval, rule.when.len()), (false, true, 2), "an older reader denies");
     let rows = api.get("org:acme", "/api/audit").await.body;
     assert!(rows.to_string().contains("name=large approval when="), "{rows}");

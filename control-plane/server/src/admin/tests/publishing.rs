@@ -148,11 +148,11 @@ async fn what_an_older_version_stored_is_denied_and_named_and_the_rest_goes_on()
     assert_eq!((standing.fault, standing.parts.len()), (None, 1));
     api.published(|snapshot| snapshot.edge.as_ref().unwrap().revoked.len() == 16).await;
     let snapshot = api.xds_state.borrow().snapshot.clone().unwrap();
-    let bindings = &snapshot.snapshot.bindings;
+    let bindings = &snapshot.whole().bindings;
     assert!(
         bindings.iter().any(|b| b.org == "acme" && b.primitive == "echo" && b.target == "*" && !b.allowed)
     );
-    let exceptions = &snapshot.snapshot.edge.as_ref().unwrap().exposure_exceptions;
+    let exceptions = &snapshot.whole().edge.unwrap().exposure_exceptions;
     assert!(exceptions.iter().any(|e| e.server == "demo" && e.protocol == 0 && !e.enabled));
 
     let status = api.get("platform", "/api/snapshot").await.body;
@@ -188,7 +188,7 @@ async fn what_is_stored_beyond_the_whole_stops_no_other_write() {
     let named: Vec<&str> = standing.parts.iter().map(|fault| fault.name.as_str()).collect();
     assert_eq!(named, ["grown"]);
     let snapshot = api.xds_state.borrow().snapshot.clone().unwrap();
-    let exceptions = &snapshot.snapshot.edge.as_ref().unwrap().exposure_exceptions;
+    let exceptions = &snapshot.whole().edge.unwrap().exposure_exceptions;
     assert!(exceptions.iter().any(|exception| exception.org == "other"), "the rest goes on");
 }
 

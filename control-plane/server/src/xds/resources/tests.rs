@@ -1,6 +1,6 @@
 //! What is pushed, and its bytes as Envoy's own API definition gives them.
 
-use asp_proto::snapshot::EdgeSnapshot;
+use asp_proto::snapshot::{EdgeSnapshot, RecentRevocations};
 
 use super::*;
 
@@ -17,6 +17,17 @@ const ASSIGNMENT: &str = "\
     0a0767617465776179122c12130a110a0f0a0d12093132372e302e302e31180912150a110a0f0a0d12093132372e302e \
     302e3118081003";
 
+fn published(edge: EdgeSnapshot, recent: RecentRevocations, filter_wasm: &str) -> Published {
+    let content = Content {
+        revision: edge.revision,
+        edge: Arc::new(edge),
+        recent: Arc::new(recent),
+        gateway: crate::catalog::parts::Parts::default(),
+        changed: BTreeSet::new(),
+    };
+    publish(content, None, filter_wasm).unwrap()
+}
+
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
@@ -28,8 +39,8 @@ fn without_spaces(vector: &str) -> String {
 #[test]
 fn the_filter_has_the_bytes_that_envoys_own_definition_gives_it() {
     let edge = EdgeSnapshot { revision: 7, ..EdgeSnapshot::default() };
-    let published = publish(GatewaySnapshot { edge: Some(edge), ..GatewaySnapshot::default() }, "/f.wasm");
-    assert_eq!(hex(&published.edge), without_spaces(FILTER));
+    let published = published(edge, RecentRevocations::default(), "/f.wasm");
+    assert_eq!(hex(&published.edge.bytes), without_spaces(FILTER));
 }
 
 #[test]
@@ -41,18 +52,10 @@ fn endpoints_have_the_bytes_that_envoys_own_definition_gives_them() {
 
 #[test]
 fn the_filter_carries_the_edge_snapshot_and_the_settings_envoy_needs() {
-    let edge = EdgeSnapshot { revision: 7, dev: true, ..EdgeSnapshot::default() };
-    let published = publish(
-        GatewaySnapshot {
-            revision: 7,
-            digest: vec![0xab; 32],
-            edge: Some(edge.clone()),
-            ..Default::default()
-        },
-        "/filter.wasm",
-    );
-    assert_eq!(published.version, "7-abababab");
-    let extension = core::TypedExtensionConfig::decode(published.edge.as_slice()).unwrap();
+    let edge = EdgeSnapshot { revision: 7, dev: true, digest: vec![0xab; 32], ..EdgeSnapshot::default() };
+    let published = published(edge.clone(), RecentRevocations::default(), "/filter.wasm");
+    assert_eq!(published.edge.version, "7-abababab");
+    let extension = core::TypedExtensionConfig::decode(published.edge.bytes.as_slice()).unwrap();
     assert_eq!(extension.name, "asp-edge");
     let config = Wasm::decode(extension.typed_config.unwrap().value.as_slice()).unwrap().config.unwrap();
     assert_eq!(config.failure_policy, i32::from(wasm::FailurePolicy::FailReload));
@@ -61,11 +64,55 @@ fn the_filter_carries_the_edge_snapshot_and_the_settings_envoy_needs() {
     assert_eq!(EdgeSnapshot::decode(bytes.as_slice()).unwrap(), edge);
 }
 
+/// A difference would make it another VM, which the filter would not find its revocations in.
+#[test]
+fn recent_revocations_come_in_a_filter_that_differs_by_name_root_and_content_alone() {
+    let recent = RecentRevocations { revision: 7, since: 5, ..RecentRevocations::default() };
+    let published = published(EdgeSnapshot::default(), recent.clone(), "/filter.wasm");
+    let read = |bytes: &[u8]| {
+        let extension = core::TypedExtensionConfig::decode(bytes).unwrap();
+        let wasm = Wasm::decode(extension.typed_config.unwrap().value.as_slice()).unwrap();
+        (extension.name, wasm.config.unwrap())
+    };
+    let (name, apart) = read(&published.recent.bytes);
+    assert_eq!((name.as_str(), apart.root_id.as_str()), ("asp-revoked", "asp-revoked"));
+    let bytes = Vec::<u8>::decode(apart.configuration.clone().unwrap().value.as_slice()).unwrap();
+    assert_eq!(RecentRevocations::decode(bytes.as_slice()).unwrap(), recent);
+    let (_, main) = read(&published.edge.bytes);
+    let same = wasm::PluginConfig {
+        name: main.name.clone(),
+        root_id: main.root_id.clone(),
+        configuration: main.configuration.clone(),
+        ..apart
+    };
+    assert_eq!(same, main);
+}
+
+#[test]
+fn what_does_not_differ_keeps_its_version_and_its_bytes() {
+    let first = published(EdgeSnapshot::default(), RecentRevocations::default(), "/f.wasm");
+    let content = |recent: &Arc<RecentRevocations>| Content {
+        revision: 9,
+        edge: Arc::clone(&first.edge.content),
+        recent: Arc::clone(recent),
+        gateway: crate::catalog::parts::Parts::default(),
+        changed: BTreeSet::new(),
+    };
+    assert!(publish(content(&first.recent.content), Some(&first), "/f.wasm").is_none());
+    let other = Arc::new(RecentRevocations { revision: 9, ..RecentRevocations::default() });
+    let second = publish(content(&other), Some(&first), "/f.wasm").unwrap();
+    assert!(Arc::ptr_eq(&first.edge, &second.edge) && Arc::ptr_eq(&first.gateway, &second.gateway));
+    assert_eq!((second.revision, second.recent.revision, second.edge.revision), (9, 9, 0));
+    let xds_state = XdsState { snapshot: Some(Arc::new(second)), ..XdsState::default() };
+    assert_eq!(xds_state.covered("edge", 0), 9, "all that concerns it is in force there");
+    assert_eq!(xds_state.covered("revocations", 0), 0);
+}
+
 #[test]
 fn endpoints_are_silent_until_a_gateway_was_seen_and_then_answer_every_cluster() {
     let mut xds_state = XdsState::default();
     let names = ["gateway".to_owned(), "heavy".to_owned()];
-    assert!(batch(&xds_state, Kind::Endpoints, &names).is_none());
+    assert_eq!(version(&xds_state, Kind::Endpoints, &names), None);
     let address: SocketAddr = "127.0.0.1:9".parse().unwrap();
     let leaving: SocketAddr = "127.0.0.1:8".parse().unwrap();
     let set = crate::xds::endpoints::EndpointSet {
@@ -75,9 +122,8 @@ fn endpoints_are_silent_until_a_gateway_was_seen_and_then_answer_every_cluster()
         draining: [("gateway".to_owned(), BTreeSet::from([leaving]))].into(),
     };
     xds_state.endpoints = std::sync::Arc::new(set);
-    let batch = batch(&xds_state, Kind::Endpoints, &names).unwrap();
-    let decoded: Vec<_> = batch
-        .resources
+    assert_eq!(version(&xds_state, Kind::Endpoints, &names).unwrap().text, "3");
+    let decoded: Vec<_> = resources(&xds_state, Kind::Endpoints, &names)
         .iter()
         .map(|any| endpoint::ClusterLoadAssignment::decode(any.value.as_slice()).unwrap())
         .collect();

@@ -1,19 +1,28 @@
 //! The protocol's cases, without a network.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use asp_proto::snapshot::GatewaySnapshot;
+use asp_proto::snapshot::{EdgeSnapshot, RecentRevocations};
 use asp_proto::xds::google::rpc::Status;
 
 use super::*;
+use crate::catalog::parts::Parts;
+use crate::xds::published::Content;
 
 fn xds_state(revision: u64) -> XdsState {
-    let snapshot = GatewaySnapshot { revision, digest: vec![1; 32], ..GatewaySnapshot::default() };
-    XdsState { snapshot: Some(Arc::new(resources::publish(snapshot, "/f.wasm"))), ..XdsState::default() }
+    let content = Content {
+        revision,
+        edge: Arc::new(EdgeSnapshot { revision, digest: vec![1; 32], ..EdgeSnapshot::default() }),
+        recent: Arc::new(RecentRevocations::default()),
+        gateway: Parts::default(),
+        changed: BTreeSet::new(),
+    };
+    XdsState { snapshot: resources::publish(content, None, "/f.wasm").map(Arc::new), ..XdsState::default() }
 }
 
 fn first() -> DiscoveryRequest {
-    DiscoveryRequest { resource_names: vec!["gateway".into()], ..DiscoveryRequest::default() }
+    DiscoveryRequest { resource_names: vec!["asp-edge".into()], ..DiscoveryRequest::default() }
 }
 
 fn answer(push: &DiscoveryResponse, error: Option<&str>) -> DiscoveryRequest {
@@ -27,7 +36,7 @@ fn answer(push: &DiscoveryResponse, error: Option<&str>) -> DiscoveryRequest {
 
 #[test]
 fn a_subscriber_gets_the_current_version_at_once_and_each_new_one_after_its_answer() {
-    let mut subscription = Subscription::new(Kind::Gateway);
+    let mut subscription = Subscription::new(Kind::Edge);
     assert_eq!(subscription.on_request(first()), Event::Subscribed);
     let one = subscription.next_push(&xds_state(1)).unwrap();
     assert_eq!((one.version_info.as_str(), one.resources.len()), ("1-01010101", 1));
@@ -41,7 +50,7 @@ fn a_subscriber_gets_the_current_version_at_once_and_each_new_one_after_its_answ
 
 #[test]
 fn a_rejected_version_is_not_sent_again_but_the_next_one_is() {
-    let mut subscription = Subscription::new(Kind::Gateway);
+    let mut subscription = Subscription::new(Kind::Edge);
     subscription.on_request(first());
     let one = subscription.next_push(&xds_state(1)).unwrap();
     assert_eq!(
@@ -54,7 +63,7 @@ fn a_rejected_version_is_not_sent_again_but_the_next_one_is() {
 
 #[test]
 fn an_answer_to_an_older_push_is_ignored() {
-    let mut subscription = Subscription::new(Kind::Gateway);
+    let mut subscription = Subscription::new(Kind::Edge);
     subscription.on_request(first());
     let one = subscription.next_push(&xds_state(1)).unwrap();
     subscription.on_request(answer(&one, None));
@@ -79,9 +88,9 @@ fn other_names_are_answered_with_the_same_version() {
 
 #[test]
 fn a_reconnect_with_an_old_nonce_gets_a_full_push() {
-    let mut subscription = Subscription::new(Kind::Gateway);
+    let mut subscription = Subscription::new(Kind::Edge);
     let request =
-        DiscoveryRequest { version_info: "1-01010101".into(), response_nonce: "gateway-9".into(), ..first() };
+        DiscoveryRequest { version_info: "1-01010101".into(), response_nonce: "edge-9".into(), ..first() };
     assert_eq!(subscription.on_request(request), Event::Subscribed);
     assert!(subscription.next_push(&xds_state(1)).is_some());
 }

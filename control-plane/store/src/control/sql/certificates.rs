@@ -25,8 +25,11 @@ pub(super) async fn all<'e>(from: impl AnyExecutor<'e>) -> Result<Vec<MachineCer
     sqlx::query(SELECT_ALL).fetch_all(from).await?.iter().map(record).collect()
 }
 
-pub(super) async fn of_org(store: &SqlStore, org: &str) -> Result<Vec<MachineCertificateRecord>, StoreError> {
-    sqlx::query(SELECT_OF_ORG).bind(org).fetch_all(&store.pool).await?.iter().map(record).collect()
+pub(super) async fn of_org<'e>(
+    from: impl AnyExecutor<'e>,
+    org: &'e str,
+) -> Result<Vec<MachineCertificateRecord>, StoreError> {
+    sqlx::query(SELECT_OF_ORG).bind(org).fetch_all(from).await?.iter().map(record).collect()
 }
 
 pub(super) async fn put(

@@ -21,8 +21,11 @@ pub(super) async fn all<'e>(from: impl AnyExecutor<'e>) -> Result<Vec<MachineKey
     sqlx::query(SELECT_ALL).fetch_all(from).await?.iter().map(record).collect()
 }
 
-pub(super) async fn of_org(store: &SqlStore, org: &str) -> Result<Vec<MachineKeyRecord>, StoreError> {
-    sqlx::query(SELECT_OF_ORG).bind(org).fetch_all(&store.pool).await?.iter().map(record).collect()
+pub(super) async fn of_org<'e>(
+    from: impl AnyExecutor<'e>,
+    org: &'e str,
+) -> Result<Vec<MachineKeyRecord>, StoreError> {
+    sqlx::query(SELECT_OF_ORG).bind(org).fetch_all(from).await?.iter().map(record).collect()
 }
 
 pub(super) async fn add(

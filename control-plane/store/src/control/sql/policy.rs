@@ -29,14 +29,17 @@ pub(super) async fn exposure(
 ) -> Result<Versioned<Vec<ExposureRecord>>, StoreError> {
     let mut tx = store.snapshot().await?;
     let revision = resource_revision(&mut tx, &format!("exposure/{org}")).await?.unwrap_or(0);
+    Ok(Versioned { revision, value: exposure_of(&mut tx, org).await? })
+}
+
+pub(super) async fn exposure_of(tx: &mut Tx, org: &str) -> Result<Vec<ExposureRecord>, StoreError> {
     let rows = sqlx::query(
         "SELECT org, server, protocol, enabled FROM exposure WHERE org = $1 ORDER BY server, protocol",
     )
     .bind(org)
-    .fetch_all(&mut *tx)
+    .fetch_all(&mut **tx)
     .await?;
-    let value = rows.iter().map(exposure_record).collect::<Result<_, _>>()?;
-    Ok(Versioned { revision, value })
+    rows.iter().map(exposure_record).collect()
 }
 
 pub(super) async fn put_exposure(
@@ -145,15 +148,18 @@ pub(super) async fn bindings(
 ) -> Result<Versioned<Vec<BindingRecord>>, StoreError> {
     let mut tx = store.snapshot().await?;
     let revision = resource_revision(&mut tx, &format!("bindings/{org}")).await?.unwrap_or(0);
+    Ok(Versioned { revision, value: bindings_of(&mut tx, org).await? })
+}
+
+pub(super) async fn bindings_of(tx: &mut Tx, org: &str) -> Result<Vec<BindingRecord>, StoreError> {
     let rows = sqlx::query(
         "SELECT org, target_type, target, primitive, protocol, name, allowed, observed, approval, conditions \
          FROM bindings WHERE org = $1 ORDER BY target_type, target, primitive, protocol, name",
     )
     .bind(org)
-    .fetch_all(&mut *tx)
+    .fetch_all(&mut **tx)
     .await?;
-    let value = rows.iter().map(binding_record).collect::<Result<_, _>>()?;
-    Ok(Versioned { revision, value })
+    rows.iter().map(binding_record).collect()
 }
 
 pub(super) async fn put_binding(
@@ -296,7 +302,7 @@ pub(super) async fn all_limits(tx: &mut Tx) -> Result<Vec<(String, LimitRecord)>
 pub(super) async fn limits(store: &SqlStore, org: &str) -> Result<Versioned<Vec<LimitRecord>>, StoreError> {
     let mut tx = store.snapshot().await?;
     let revision = resource_revision(&mut tx, &format!("limits/{org}")).await?.unwrap_or(0);
-    Ok(Versioned { revision, value: list_of(&mut tx, org).await? })
+    Ok(Versioned { revision, value: limits_of(&mut tx, org).await? })
 }
 
 /// Replaces the org's list; an empty one deletes the resource.
@@ -311,7 +317,7 @@ pub(super) async fn put_limits(
     }
     let mut write = store.write(change, format!("limits/{org}")).await?;
     write.org = org.to_owned();
-    let before = list_of(&mut write.tx, org).await?;
+    let before = limits_of(&mut write.tx, org).await?;
     if before == list {
         return write.unchanged().await;
     }
@@ -337,7 +343,7 @@ pub(super) async fn put_limits(
     write.commit(action, &detail::limits(&before, list)).await
 }
 
-async fn list_of(tx: &mut Tx, org: &str) -> Result<Vec<LimitRecord>, StoreError> {
+pub(super) async fn limits_of(tx: &mut Tx, org: &str) -> Result<Vec<LimitRecord>, StoreError> {
     let rows = sqlx::query(
         "SELECT server, primitive, user_id, wcit, capacity, refill FROM limits WHERE org = $1 ORDER BY position",
     )

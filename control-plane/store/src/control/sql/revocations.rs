@@ -1,6 +1,6 @@
 //! Revocations: written durably before anyone is told (invariant I-6).
 
-use sqlx::any::AnyRow;
+use sqlx::any::{AnyExecutor, AnyRow};
 use sqlx::{Any, Row, Transaction};
 
 use super::{SqlStore, rows};
@@ -33,8 +33,11 @@ pub(super) async fn list(
     rows.iter().map(record).collect()
 }
 
-pub(super) async fn one(store: &SqlStore, id: &str) -> Result<Option<RevocationRecord>, StoreError> {
-    let row = sqlx::query(SELECT_ONE).bind(id).fetch_optional(&store.pool).await?;
+pub(super) async fn one<'e>(
+    from: impl AnyExecutor<'e>,
+    id: &'e str,
+) -> Result<Option<RevocationRecord>, StoreError> {
+    let row = sqlx::query(SELECT_ONE).bind(id).fetch_optional(from).await?;
     row.as_ref().map(record).transpose()
 }
 

@@ -1,6 +1,6 @@
 //! Servers: the sources of each, verbatim, and what they were before.
 
-use sqlx::any::AnyRow;
+use sqlx::any::{AnyExecutor, AnyRow};
 use sqlx::{Any, Row, Transaction};
 
 use super::{SqlStore, Write, rows};
@@ -19,8 +19,11 @@ pub(super) async fn all(tx: &mut Transaction<'static, Any>) -> Result<Vec<Server
     rows.iter().map(record).collect()
 }
 
-pub(super) async fn one(store: &SqlStore, name: &str) -> Result<Option<ServerRecord>, StoreError> {
-    let row = sqlx::query(SELECT_ONE).bind(name).fetch_optional(&store.pool).await?;
+pub(super) async fn one<'e>(
+    from: impl AnyExecutor<'e>,
+    name: &'e str,
+) -> Result<Option<ServerRecord>, StoreError> {
+    let row = sqlx::query(SELECT_ONE).bind(name).fetch_optional(from).await?;
     row.as_ref().map(record).transpose()
 }
 

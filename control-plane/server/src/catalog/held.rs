@@ -1,0 +1,255 @@
+//! What the store holds, as it was read last: the sources of servers, and each org's policy as it is published.
+//!
+//! Keeps true: an org is compiled when something of it changed and at no other time; of its records only what it has
+//! come to is kept.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use asp_proto::snapshot::{ExposureException, Limit, MachineCertificate, MachineKey, OrgPart, snapshot_part};
+use asp_store::control::{
+    Changed, ControlState, IssuerKeysRecord, IssuerRecord, OrgState, ServerRecord, Since,
+};
+
+use super::fault::Fault;
+use super::fault::Part as Place;
+use super::orgs::{OrgPolicy, Records, Size};
+use super::parts::Part;
+use super::revoked::Revocations;
+use crate::clock;
+use crate::policy;
+
+pub(super) const ORG_WAY_OUT: &str = "delete or replace the org's entries (an admin of the org or of the platform)";
+/// Entries that are named in a fault.
+const SHOWN: usize = 5;
+
+/// One org, ready to be published.
+pub(super) struct OrgForm {
+    pub(super) size: Size,
+    pub(super) faults: Vec<Fault>,
+    /// What edges have of it.
+    pub(super) exposure: Vec<ExposureException>,
+    pub(super) limits: Vec<Limit>,
+    /// What gateways have of it; `None`: it has said nothing.
+    pub(super) part: Option<Part>,
+}
+
+impl OrgForm {
+    pub(super) fn of(state: &OrgState) -> OrgForm {
+        let (policy, unreadable) = OrgPolicy::compile(&state.org, &Records::of(state));
+        let mut faults = Vec::new();
+        if !unreadable.is_empty() {
+            faults.push(unreadable_records(&state.org, &unreadable));
+        }
+        let machines = Machines {
+            keys: machine_keys(state, &mut faults),
+            certificates: machine_certificates(state, &mut faults),
+        };
+        OrgForm { faults, ..OrgForm::from_policy(&state.org, policy, machines) }
+    }
+
+    /// The same org with another policy.
+    pub(super) fn instead(&self, org: &str, policy: OrgPolicy) -> OrgForm {
+        let part = self.part.as_ref().and_then(Part::read);
+        let machines = match part {
+            Some(snapshot_part::Part::Org(part)) => {
+                Machines { keys: part.machine_keys, certificates: part.machine_certificates }
+            }
+            _ => Machines::default(),
+        };
+        OrgForm::from_policy(org, policy, machines)
+    }
+
+    fn from_policy(org: &str, policy: OrgPolicy, machines: Machines) -> OrgForm {
+        let size = policy.size();
+        let mut part = OrgPart {
+            org: org.to_owned(),
+            bindings: policy.bindings,
+            observed_bindings: policy.observed,
+            machine_keys: machines.keys,
+            machine_certificates: machines.certificates,
+            ..OrgPart::default()
+        };
+        part.exposure.clone_from(&policy.exposure);
+        part.limits.clone_from(&policy.limits);
+        let says_nothing = part == OrgPart { org: org.to_owned(), ..OrgPart::default() };
+        OrgForm {
+            size,
+            faults: Vec::new(),
+            exposure: policy.exposure,
+            limits: policy.limits,
+            part: (!says_nothing).then(|| Part::of(snapshot_part::Part::Org(part))),
+        }
+    }
+
+    /// What it says, without its machines.
+    pub(super) fn policy(&self) -> OrgPolicy {
+        match self.part.as_ref().and_then(Part::read) {
+            Some(snapshot_part::Part::Org(part)) => OrgPolicy::published(part),
+            _ => OrgPolicy::default(),
+        }
+    }
+
+    /// Whether edges see no difference.
+    pub(super) fn is_same_at_the_edge(&self, other: &OrgForm) -> bool {
+        self.exposure == other.exposure && self.limits == other.limits
+    }
+}
+
+/// An org's.
+#[derive(Default)]
+struct Machines {
+    keys: Vec<MachineKey>,
+    certificates: Vec<MachineCertificate>,
+}
+
+/// What the store holds.
+#[derive(Default)]
+pub(super) struct Held {
+    pub(super) revision: u64,
+    /// By name.
+    pub(super) servers: Vec<ServerRecord>,
+    pub(super) orgs: BTreeMap<String, Arc<OrgForm>>,
+    pub(super) revocations: Revocations,
+    pub(super) issuers: Vec<IssuerRecord>,
+    pub(super) issuer_keys: Vec<IssuerKeysRecord>,
+}
+
+/// What was read anew.
+#[derive(Debug, Default)]
+pub(super) struct Touched {
+    pub(super) servers: bool,
+    pub(super) orgs: BTreeSet<String>,
+}
+
+impl Held {
+    /// Brings it up to date.
+    pub(super) fn take(&mut self, since: Since) -> Touched {
+        match since {
+            Since::Changed(changed) => self.take_changed(changed),
+            Since::All(state) => self.take_all(state),
+        }
+    }
+
+    fn take_changed(&mut self, changed: Changed) -> Touched {
+        let Changed { revision, servers, orgs, revocations, issuers, issuer_keys } = changed;
+        (self.revision, self.issuers, self.issuer_keys) = (revision, issuers, issuer_keys);
+        let mut touched = Touched { servers: !servers.is_empty(), orgs: BTreeSet::new() };
+        for (name, record) in servers {
+            match (self.servers.binary_search_by(|known| known.name.cmp(&name)), record) {
+                (Ok(place), Some(record)) => {
+                    if let Some(known) = self.servers.get_mut(place) {
+                        *known = record;
+                    }
+                }
+                (Ok(place), None) => drop(self.servers.remove(place)),
+                (Err(place), Some(record)) => self.servers.insert(place, record),
+                (Err(_), None) => {}
+            }
+        }
+        for state in orgs {
+            self.take_org(&state);
+            touched.orgs.insert(state.org);
+        }
+        self.revocations.take(revocations);
+        touched
+    }
+
+    fn take_all(&mut self, mut state: ControlState) -> Touched {
+        let mut orgs = by_org(&mut state);
+        let gone: Vec<String> = self.orgs.keys().filter(|org| !orgs.contains_key(*org)).cloned().collect();
+        orgs.extend(gone.into_iter().map(|org| (org.clone(), OrgState { org, ..OrgState::default() })));
+        let mut servers = state.servers;
+        servers.sort_by(|a, b| a.name.cmp(&b.name));
+        self.servers = servers;
+        (self.revision, self.issuers, self.issuer_keys) = (state.revision, state.issuers, state.issuer_keys);
+        for state in orgs.values() {
+            self.take_org(state);
+        }
+        self.revocations.take(asp_store::control::ChangedRevocations::All(state.revocations));
+        Touched { servers: true, orgs: orgs.into_keys().collect() }
+    }
+
+    fn take_org(&mut self, state: &OrgState) {
+        let form = OrgForm::of(state);
+        if form.part.is_none() && form.faults.is_empty() {
+            self.orgs.remove(&state.org);
+        } else {
+            self.orgs.insert(state.org.clone(), Arc::new(form));
+        }
+    }
+}
+
+/// Takes them out: there may be a million records.
+fn by_org(state: &mut ControlState) -> BTreeMap<String, OrgState> {
+    let mut orgs = BTreeMap::new();
+    for record in std::mem::take(&mut state.exposure) {
+        of(&mut orgs, &record.org).exposure.push(record);
+    }
+    for record in std::mem::take(&mut state.bindings) {
+        of(&mut orgs, &record.org).bindings.push(record);
+    }
+    for (org, record) in std::mem::take(&mut state.limits) {
+        of(&mut orgs, &org).limits.push(record);
+    }
+    for record in std::mem::take(&mut state.machine_keys) {
+        of(&mut orgs, &record.org).machine_keys.push(record);
+    }
+    for record in std::mem::take(&mut state.machine_certificates) {
+        of(&mut orgs, &record.org).machine_certificates.push(record);
+    }
+    orgs
+}
+
+fn of<'o>(orgs: &'o mut BTreeMap<String, OrgState>, org: &str) -> &'o mut OrgState {
+    orgs.entry(org.to_owned()).or_insert_with(|| OrgState { org: org.to_owned(), ..OrgState::default() })
+}
+
+/// The keys that have not ended. A key is never kept in a last form: what was deleted opens nothing.
+fn machine_keys(state: &OrgState, faults: &mut Vec<Fault>) -> Vec<MachineKey> {
+    let now = clock::now_ms();
+    let mut keys = Vec::new();
+    for record in state.machine_keys.iter().filter(|record| record.expires_at > now) {
+        match policy::machine_key(record) {
+            Ok(key) => keys.push(key),
+            Err(error) => faults.push(Fault {
+                part: Place::Org,
+                name: record.org.clone(),
+                fault: error.to_string(),
+                in_force: "the key opens nothing",
+                way_out: "delete the key, and make another one",
+            }),
+        }
+    }
+    keys
+}
+
+/// The certificates whose registration has not ended; likewise.
+fn machine_certificates(state: &OrgState, faults: &mut Vec<Fault>) -> Vec<MachineCertificate> {
+    let now = clock::now_ms();
+    let mut certificates = Vec::new();
+    for record in state.machine_certificates.iter().filter(|record| record.expires_at > now) {
+        match policy::machine_certificate(record) {
+            Ok(certificate) => certificates.push(certificate),
+            Err(error) => faults.push(Fault {
+                part: Place::Org,
+                name: record.org.clone(),
+                fault: error.to_string(),
+                in_force: "the certificate opens nothing",
+                way_out: "delete the certificate, and register it anew",
+            }),
+        }
+    }
+    certificates
+}
+
+fn unreadable_records(org: &str, unreadable: &[String]) -> Fault {
+    let shown: Vec<&str> = unreadable.iter().take(SHOWN).map(String::as_str).collect();
+    Fault {
+        part: Place::Org,
+        name: org.to_owned(),
+        fault: format!("{} entries mean nothing to this version: {}", unreadable.len(), shown.join("; ")),
+        in_force: "what they deny or limit is denied, what they allow is left out",
+        way_out: ORG_WAY_OUT,
+    }
+}

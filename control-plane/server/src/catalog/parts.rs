@@ -1,0 +1,158 @@
+//! What gateways are told, in parts, each encoded once.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use asp_proto::snapshot::{SnapshotPart, snapshot_part};
+use bytes::Bytes;
+use prost::Message as _;
+use sha2::{Digest, Sha256};
+
+/// A part's encoded `SnapshotPart`, and what tells it from another one of the same name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// The first bytes of the SHA-256 of what it says.
+    pub version: u64,
+    pub bytes: Bytes,
+}
+
+impl Part {
+    pub fn of(part: snapshot_part::Part) -> Part {
+        let bytes = Bytes::from(SnapshotPart { part: Some(part) }.encode_to_vec());
+        let digest: [u8; 32] = Sha256::digest(&bytes).into();
+        let [a, b, c, d, e, f, g, h, ..] = digest;
+        Part { version: u64::from_be_bytes([a, b, c, d, e, f, g, h]), bytes }
+    }
+
+    /// As it is written on the wire.
+    pub fn version_text(&self) -> String {
+        format!("{:016x}", self.version)
+    }
+
+    /// What it says.
+    pub fn read(&self) -> Option<snapshot_part::Part> {
+        SnapshotPart::decode(self.bytes.as_ref()).ok()?.part
+    }
+}
+
+/// All parts of one revision. A clone shares them.
+#[derive(Clone, Debug, Default)]
+pub struct Parts {
+    by_name: BTreeMap<Arc<str>, Part>,
+    /// Encoded bytes of all of them.
+    bytes: usize,
+}
+
+impl Parts {
+    pub fn get(&self, name: &str) -> Option<&Part> {
+        self.by_name.get(name)
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = (&Arc<str>, &Part)> {
+        self.by_name.iter()
+    }
+
+    pub fn len(&self) -> usize {
+        self.by_name.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.by_name.is_empty()
+    }
+
+    /// Encoded bytes of all of them.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Names the content of all of them.
+    pub fn digest(&self) -> [u8; 32] {
+        let mut hasher = Sha256::new();
+        for (name, part) in &self.by_name {
+            hasher.update(name.as_bytes());
+            hasher.update([0]);
+            hasher.update(part.version.to_be_bytes());
+        }
+        hasher.finalize().into()
+    }
+
+    fn put(&mut self, name: &Arc<str>, part: Option<Part>) -> bool {
+        let before = match part {
+            Some(part) => {
+                self.bytes += part.bytes.len();
+                self.by_name.insert(Arc::clone(name), part.clone()).map(|before| (before == part, before))
+            }
+            None => match self.by_name.remove(name) {
+                Some(before) => Some((false, before)),
+                None => return false,
+            },
+        };
+        let Some((is_same, before)) = before else { return true };
+        self.bytes -= before.bytes.len();
+        !is_same
+    }
+}
+
+/// Parts on their way to the next revision, with the names of those that differ.
+#[derive(Debug, Default)]
+pub struct Changing {
+    pub parts: Parts,
+    pub changed: BTreeSet<Arc<str>>,
+}
+
+impl Changing {
+    /// Puts a part in the place of the former one; `None` takes it away.
+    pub fn put(&mut self, name: &str, part: Option<Part>) {
+        let name = match self.parts.by_name.get_key_value(name) {
+            Some((known, _)) => Arc::clone(known),
+            None => Arc::from(name),
+        };
+        if self.parts.put(&name, part) {
+            self.changed.insert(name);
+        }
+    }
+}
+
+/// Everything as one message, with the exceptions of orgs as they were written and all revocations in one list.
+#[cfg(test)]
+pub(crate) fn whole(
+    revision: u64,
+    edge: &asp_proto::snapshot::EdgeSnapshot,
+    parts: &Parts,
+) -> asp_proto::snapshot::GatewaySnapshot {
+    use asp_proto::snapshot::{EdgeSnapshot, GatewaySnapshot, snapshot_part::Part as Says};
+    let mut edge = EdgeSnapshot { exposure: Vec::new(), revocations_apart: false, ..edge.clone() };
+    let mut revoked: Vec<[u8; 16]> = edge.revoked.as_chunks::<16>().0.to_vec();
+    let mut whole = GatewaySnapshot { revision, ..GatewaySnapshot::default() };
+    let mut primitives = BTreeMap::new();
+    for said in parts.iter().filter_map(|(_, part)| part.read()) {
+        match said {
+            Says::Base(base) => {
+                whole.issuer_access = base.issuer_access;
+                whole.upstreams = base.upstreams;
+                whole.regions = base.regions;
+            }
+            Says::Server(part) => {
+                whole.servers.extend(part.server);
+                primitives.extend(part.primitives.into_iter().map(|p| ((p.id.clone(), p.version.clone()), p)));
+            }
+            Says::Org(part) => {
+                edge.exposure_exceptions.extend(part.exposure);
+                whole.bindings.extend(part.bindings);
+                whole.observed_bindings.extend(part.observed_bindings);
+                whole.limits.extend(part.limits);
+                whole.machine_keys.extend(part.machine_keys);
+                whole.machine_certificates.extend(part.machine_certificates);
+            }
+            Says::Recent(recent) => {
+                revoked.extend(recent.revoked.as_chunks::<16>().0);
+                edge.revoked_before.extend(recent.revoked_before);
+            }
+            Says::Revoked(_) => {}
+        }
+    }
+    edge.revoked = asp_registry::sorted_set(revoked);
+    edge.revoked_before = asp_registry::latest(edge.revoked_before);
+    whole.primitives = primitives.into_values().collect();
+    GatewaySnapshot { edge: Some(edge), ..whole }
+}

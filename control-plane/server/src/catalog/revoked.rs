@@ -1,0 +1,229 @@
+//! The live revocations, divided into those of some time ago and the recent ones.
+//!
+//! What was revoked some time ago is one long list that changes once an hour; what was revoked lately is a short one
+//! that changes with each revocation. Keeps true: where the one ends and the other begins follows from what is stored
+//! and from the hour alone, so that several control planes on one database say the same; the recent ones overlap the
+//! others, so that whoever has the last list of either kind, or the one before, misses none.
+
+use std::collections::{BTreeMap, HashMap};
+
+use asp_proto::snapshot::RevokedBefore;
+use asp_store::control::{ChangedRevocations, RevocationRecord};
+
+use super::usage::revocation_bytes;
+use crate::policy::{self, Revoked};
+
+const HOUR: u64 = 60 * 60 * 1_000;
+/// Most recent ones, unless more were revoked within one millisecond.
+pub(super) const MAX_RECENT: usize = 1_000;
+/// By how many the recent ones begin earlier than the others end.
+const OVERLAP: usize = 250;
+/// By how many records the end of the others moves on.
+const STEP: usize = 250;
+
+/// When what was revoked counts to which of the two, in Unix milliseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Cut {
+    /// The recent ones begin here.
+    pub(super) since: u64,
+    /// The others end before.
+    pub(super) through: u64,
+}
+
+/// One of the two lists as edges and gateways compare it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct List {
+    /// As `EdgeSnapshot.revoked`.
+    pub(super) revoked: Vec<u8>,
+    pub(super) before: Vec<RevokedBefore>,
+    /// Records of a kind that this version does not know.
+    pub(super) unknown: Vec<String>,
+}
+
+#[derive(Default)]
+pub(super) struct Revocations {
+    /// By the moment of each, and its id.
+    records: BTreeMap<(u64, String), RevocationRecord>,
+    moments: HashMap<String, u64>,
+    /// Encoded bytes by org.
+    bytes: HashMap<String, usize>,
+    issuers: Vec<String>,
+    cut: Cut,
+    older: List,
+    older_is_stale: bool,
+    /// Counts what `older` was made.
+    made: u64,
+    hour: u64,
+}
+
+/// Both lists.
+pub(super) struct Lists<'a> {
+    pub(super) cut: Cut,
+    pub(super) older: &'a List,
+    /// Another number where `older` may be another list.
+    pub(super) made: u64,
+    pub(super) recent: List,
+}
+
+impl Revocations {
+    /// Takes what changed.
+    pub(super) fn take(&mut self, changed: ChangedRevocations) {
+        match changed {
+            ChangedRevocations::All(all) => {
+                self.records.clear();
+                self.moments.clear();
+                self.bytes.clear();
+                self.older_is_stale = true;
+                all.into_iter().for_each(|record| self.add(record));
+            }
+            ChangedRevocations::These(these) => {
+                for (id, record) in these {
+                    self.remove(&id);
+                    record.into_iter().for_each(|record| self.add(record));
+                }
+            }
+        }
+    }
+
+    fn add(&mut self, record: RevocationRecord) {
+        *self.bytes.entry(record.org.clone()).or_default() += revocation_bytes(&record, &self.issuers);
+        self.older_is_stale |= record.created_at < self.cut.through;
+        self.moments.insert(record.id.clone(), record.created_at);
+        self.records.insert((record.created_at, record.id.clone()), record);
+    }
+
+    fn remove(&mut self, id: &str) {
+        let Some(moment) = self.moments.remove(id) else { return };
+        self.older_is_stale |= moment < self.cut.through;
+        let Some(record) = self.records.remove(&(moment, id.to_owned())) else { return };
+        let bytes = revocation_bytes(&record, &self.issuers);
+        if let Some(of_org) = self.bytes.get_mut(&record.org) {
+            *of_org = of_org.saturating_sub(bytes);
+        }
+    }
+
+    /// Bytes that each org's take of a snapshot.
+    pub(super) fn bytes(&self) -> impl Iterator<Item = (&String, usize)> {
+        self.bytes.iter().map(|(org, bytes)| (org, *bytes))
+    }
+
+    /// Both lists at `now` (Unix milliseconds), where a token's id counts for each of `issuers`.
+    pub(super) fn lists(&mut self, issuers: &[String], now: u64) -> Lists<'_> {
+        let hour = now - now % HOUR;
+        if self.issuers != issuers {
+            self.issuers = issuers.to_vec();
+            self.older_is_stale = true;
+            self.bytes.clear();
+            for record in self.records.values() {
+                *self.bytes.entry(record.org.clone()).or_default() += revocation_bytes(record, issuers);
+            }
+        }
+        let cut = self.cut_at(hour);
+        // What has ended goes with the hour, so that time alone changes nothing in between.
+        if self.older_is_stale || cut != self.cut || hour != self.hour {
+            let older = self.records.range(..(cut.through, String::new()));
+            self.older = list(older.map(|(_, record)| record), issuers, hour);
+            (self.cut, self.hour, self.older_is_stale) = (cut, hour, false);
+            self.made += 1;
+        }
+        let recent = self.records.range((cut.since, String::new())..);
+        let recent = list(recent.map(|(_, record)| record), issuers, hour);
+        Lists { cut, older: &self.older, made: self.made, recent }
+    }
+
+    fn cut_at(&self, hour: u64) -> Cut {
+        let since = hour.saturating_sub(HOUR);
+        let window = self.records.range((since, String::new())..);
+        let moments: Vec<u64> = window.map(|((moment, _), _)| *moment).collect();
+        if moments.len() <= MAX_RECENT {
+            return Cut { since, through: hour };
+        }
+        let end = (moments.len() - MAX_RECENT / 2) / STEP * STEP;
+        let at = |place: usize| moments.get(place).copied().unwrap_or(hour);
+        Cut { since: at(end.saturating_sub(OVERLAP)), through: at(end) }
+    }
+}
+
+fn list<'a>(records: impl Iterator<Item = &'a RevocationRecord>, issuers: &[String], now: u64) -> List {
+    let Revoked { tokens, before, unknown } = policy::revoked(records, issuers, now);
+    List { revoked: asp_registry::sorted_set(tokens), before: asp_registry::latest(before), unknown }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: u64 = 1_000 * HOUR + HOUR / 2;
+    const THIS_HOUR: u64 = 1_000 * HOUR;
+
+    fn record(id: usize, created_at: u64) -> RevocationRecord {
+        RevocationRecord {
+            id: format!("{id:05}"),
+            kind: "token_hash".into(),
+            org: "acme".into(),
+            target: format!("{id:064x}"),
+            issuer: String::new(),
+            reason: String::new(),
+            created_at,
+            until: NOW + 24 * HOUR,
+            by_platform: false,
+        }
+    }
+
+    fn these(records: impl IntoIterator<Item = RevocationRecord>) -> ChangedRevocations {
+        ChangedRevocations::These(records.into_iter().map(|record| (record.id.clone(), Some(record))).collect())
+    }
+
+    fn count(list: &List) -> usize {
+        list.revoked.len() / 16
+    }
+
+    #[test]
+    fn what_was_revoked_lately_leaves_the_others_as_they_are_until_the_hour_is_over() {
+        let mut all = Revocations::default();
+        all.take(these([record(1, THIS_HOUR - 5 * HOUR), record(2, THIS_HOUR - 1)]));
+        let Lists { cut, older, recent, .. } = all.lists(&[], NOW);
+        assert_eq!(cut, Cut { since: THIS_HOUR - HOUR, through: THIS_HOUR });
+        assert_eq!((count(older), count(&recent)), (2, 1));
+        let before = older.clone();
+        all.take(these([record(3, NOW)]));
+        let Lists { older, recent, .. } = all.lists(&[], NOW);
+        assert_eq!((older, count(&recent)), (&before, 2));
+        let Lists { cut, older, recent, .. } = all.lists(&[], NOW + HOUR);
+        assert_eq!((cut.through, count(older), count(&recent)), (THIS_HOUR + HOUR, 3, 1));
+    }
+
+    #[test]
+    fn what_is_lifted_or_comes_late_changes_the_list_that_it_belongs_to() {
+        let mut all = Revocations::default();
+        all.take(these([record(1, 1), record(2, NOW)]));
+        all.lists(&[], NOW);
+        all.take(ChangedRevocations::These(vec![(record(1, 1).id, None)]));
+        assert_eq!(count(all.lists(&[], NOW).older), 0);
+        // Written by a control plane whose clock is behind.
+        all.take(these([record(3, THIS_HOUR - 1)]));
+        let Lists { older, recent, .. } = all.lists(&[], NOW);
+        assert_eq!((count(older), count(&recent)), (1, 2));
+        all.take(ChangedRevocations::All(Vec::new()));
+        let Lists { older, recent, .. } = all.lists(&[], NOW);
+        assert_eq!((count(older), count(&recent)), (0, 0));
+        assert_eq!(all.bytes().map(|(_, bytes)| bytes).sum::<usize>(), 0);
+    }
+
+    #[test]
+    fn many_at_once_stay_few_recent_ones_and_none_is_in_neither_list() {
+        let mut all = Revocations::default();
+        let mut moves = 0;
+        let mut before = Cut::default();
+        for id in 0..5_000_usize {
+            all.take(these([record(id, THIS_HOUR + id as u64)]));
+            let Lists { cut, older, recent, .. } = all.lists(&[], NOW);
+            assert!(count(&recent) <= MAX_RECENT, "{} after {id}", count(&recent));
+            assert!(cut.since <= cut.through && count(older) + count(&recent) > id, "one is in neither");
+            assert!(cut.since <= before.through || before == Cut::default(), "who has the list before misses one");
+            moves += usize::from(cut != before);
+            before = cut;
+        }
+        assert!(moves <= 5_000 / STEP, "the long list changed {moves} times");
+    }
+}

@@ -1,0 +1,210 @@
+//! One gateway's view of the parts of a snapshot: the incremental protocol as a pure state machine.
+//!
+//! Source: xDS REST and gRPC protocol, "Incremental xDS". Keeps true: at most one push is unanswered; it holds whatever
+//! differs from what the gateway has acknowledged, all of it at one revision, in as many messages as its size needs,
+//! of which only the last has a version and is answered; a version that was rejected is not sent again; a snapshot older
+//! than the one the gateway has is not sent.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use asp_proto::xds::envoy::service::discovery::v3::{DeltaDiscoveryRequest, DeltaDiscoveryResponse, Resource};
+use prost_types::Any;
+
+use super::published::GatewayParts;
+use super::subscription::{Event, Refusal, reason, revision_in};
+use super::{Kind, XdsState};
+
+/// Encoded parts of one message, in bytes: it ends with the one that reaches this.
+const MESSAGE: usize = 4 * 1024 * 1024;
+/// Most parts that a gateway may say it has.
+const MAX_PARTS: usize = 200_000;
+
+/// What the gateway has.
+enum Has {
+    /// As it said when it came: versions by name.
+    Said(BTreeMap<String, String>),
+    Acknowledged(Arc<GatewayParts>),
+}
+
+struct Sent {
+    nonce: String,
+    parts: Arc<GatewayParts>,
+    answered: bool,
+}
+
+/// The state of one gateway's stream.
+pub struct DeltaSubscription {
+    has: Has,
+    sent: Option<Sent>,
+    is_subscribed: bool,
+    /// The snapshot revision that the gateway has, from this stream or an earlier one; 0: none.
+    in_force: u64,
+    refusal: Option<Refusal>,
+    /// The version it was about.
+    refused: String,
+    pushes: u64,
+}
+
+/// What is to be sent.
+pub struct Push {
+    parts: Arc<GatewayParts>,
+    nonce: String,
+    put: Vec<Arc<str>>,
+    removed: Vec<String>,
+}
+
+impl Default for DeltaSubscription {
+    fn default() -> DeltaSubscription {
+        DeltaSubscription {
+            has: Has::Said(BTreeMap::new()),
+            sent: None,
+            is_subscribed: false,
+            in_force: 0,
+            refusal: None,
+            refused: String::new(),
+            pushes: 0,
+        }
+    }
+}
+
+impl DeltaSubscription {
+    /// Takes a request; `version` is what the gateway says that it has in force.
+    pub fn on_request(&mut self, request: DeltaDiscoveryRequest, version: &str) -> Event {
+        if request.initial_resource_versions.len() > MAX_PARTS {
+            return Event::TooMany;
+        }
+        let Some(sent) = &mut self.sent else {
+            let is_first = !std::mem::replace(&mut self.is_subscribed, true);
+            if !is_first {
+                return Event::Ignored;
+            }
+            self.in_force = revision_in(version);
+            self.has = Has::Said(request.initial_resource_versions.into_iter().collect());
+            return Event::Subscribed;
+        };
+        if sent.answered || request.response_nonce != sent.nonce {
+            return Event::Ignored;
+        }
+        sent.answered = true;
+        let revision = sent.parts.revision;
+        match request.error_detail {
+            None => {
+                self.in_force = revision;
+                self.has = Has::Acknowledged(Arc::clone(&sent.parts));
+                Event::Acknowledged { revision }
+            }
+            Some(detail) => Event::Rejected { revision, reason: reason(detail.message) },
+        }
+    }
+
+    /// The next push, if one is due: the last was answered and there is something new.
+    pub fn next_push(&mut self, xds_state: &XdsState) -> Option<Push> {
+        if !self.is_subscribed || self.sent.as_ref().is_some_and(|sent| !sent.answered) {
+            return None;
+        }
+        let published = xds_state.snapshot.as_ref()?;
+        let parts = Arc::clone(&published.gateway);
+        if parts.revision < self.in_force {
+            if published.revision >= self.in_force {
+                // Of another control plane on the same store: it comes again at a later revision (`Raised`).
+                return None;
+            }
+            if self.refused != parts.version {
+                self.refusal = Some(Refusal { offered: parts.revision, in_force: self.in_force });
+                self.refused.clone_from(&parts.version);
+            }
+            return None;
+        }
+        if self.sent.as_ref().is_some_and(|sent| sent.parts.version == parts.version) {
+            return None;
+        }
+        let (put, removed) = self.difference(&parts);
+        self.pushes += 1;
+        let nonce = format!("{}-{}", Kind::Gateway.as_str(), self.pushes);
+        self.sent = Some(Sent { nonce: nonce.clone(), parts: Arc::clone(&parts), answered: false });
+        Some(Push { parts, nonce, put, removed })
+    }
+
+    /// The parts that are to be put, and the names of those that are gone.
+    fn difference(&self, new: &GatewayParts) -> (Vec<Arc<str>>, Vec<String>) {
+        let of = |name: &Arc<str>, old: Option<u64>| {
+            new.parts.get(name).filter(|part| Some(part.version) != old).map(|_| Arc::clone(name))
+        };
+        match &self.has {
+            Has::Acknowledged(old) if old.number + 1 == new.number => {
+                let version = |name: &Arc<str>| old.parts.get(name).map(|part| part.version);
+                let put = new.changed.iter().filter_map(|name| of(name, version(name))).collect();
+                let gone = new.changed.iter().filter(|name| new.parts.get(name).is_none());
+                (put, gone.map(|name| name.to_string()).collect())
+            }
+            Has::Acknowledged(old) => {
+                let version = |name: &Arc<str>| old.parts.get(name).map(|part| part.version);
+                let put = new.parts.iter().filter_map(|(name, _)| of(name, version(name))).collect();
+                let gone = old.parts.iter().filter(|(name, _)| new.parts.get(name).is_none());
+                (put, gone.map(|(name, _)| name.to_string()).collect())
+            }
+            Has::Said(versions) => {
+                let version = |name: &Arc<str>| {
+                    versions.get(&**name).and_then(|text| u64::from_str_radix(text, 16).ok())
+                };
+                let put = new.parts.iter().filter_map(|(name, _)| of(name, version(name))).collect();
+                let gone = versions.keys().filter(|name| new.parts.get(name).is_none());
+                (put, gone.cloned().collect::<BTreeSet<_>>().into_iter().collect())
+            }
+        }
+    }
+
+    /// The snapshot revision that the gateway has; 0 before its first.
+    pub fn in_force(&self) -> u64 {
+        self.in_force
+    }
+
+    /// Why there is no push, told once for each version.
+    pub fn take_refusal(&mut self) -> Option<Refusal> {
+        self.refusal.take()
+    }
+}
+
+impl Push {
+    pub fn revision(&self) -> u64 {
+        self.parts.revision
+    }
+
+    /// The messages, each made when it is asked for: a gateway that comes anew gets everything.
+    pub fn messages(self) -> impl Iterator<Item = DeltaDiscoveryResponse> + Send {
+        let mut put = self.put.into_iter().peekable();
+        let mut removed = Some(self.removed);
+        let (parts, nonce) = (self.parts, self.nonce);
+        std::iter::from_fn(move || {
+            put.peek().is_some().then_some(()).or_else(|| removed.as_ref().map(drop))?;
+            let mut resources = Vec::new();
+            let mut bytes = 0;
+            while bytes < MESSAGE
+                && let Some(name) = put.next()
+            {
+                let Some(part) = parts.parts.get(&name) else { continue };
+                bytes += part.bytes.len();
+                let value = part.bytes.to_vec();
+                resources.push(Resource {
+                    version: part.version_text(),
+                    resource: Some(Any { type_url: Kind::Gateway.type_url().into(), value }),
+                    name: name.to_string(),
+                });
+            }
+            let is_last = put.peek().is_none();
+            let removed_resources = if is_last { removed.take().unwrap_or_default() } else { Vec::new() };
+            Some(DeltaDiscoveryResponse {
+                system_version_info: if is_last { parts.version.clone() } else { String::new() },
+                resources,
+                type_url: Kind::Gateway.type_url().into(),
+                nonce: nonce.clone(),
+                removed_resources,
+            })
+        })
+    }
+}
+
+pub mod stream;
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,119 @@
+//! One gateway's stream: what it has acknowledged in, what changed out.
+
+use asp_proto::xds::envoy::service::discovery::v3::{DeltaDiscoveryRequest, DeltaDiscoveryResponse};
+use tokio::sync::mpsc;
+use tonic::{Status, Streaming};
+
+use super::DeltaSubscription;
+use crate::xds::participant::{Participant, metadata};
+use crate::xds::peer::Caller;
+use crate::xds::stream::Context;
+use crate::xds::subscription::Event;
+use crate::xds::{IN_FORCE, Kind, LEAVING, XdsStateReceiver};
+
+/// Messages that wait for a slow gateway.
+const OUTBOUND: usize = 1;
+
+type Push = Result<DeltaDiscoveryResponse, Status>;
+
+/// Serves one stream in a task of its own.
+pub fn serve(
+    context: &Context,
+    inbound: Streaming<DeltaDiscoveryRequest>,
+    caller: Caller,
+) -> Result<mpsc::Receiver<Push>, Status> {
+    let other = Participant::admit(context, caller)?;
+    let (outbound, receiver) = mpsc::channel(OUTBOUND);
+    let stream =
+        DeltaStream { xds_state: context.xds_state.clone(), other, subscription: DeltaSubscription::default() };
+    let stop = context.stop.clone();
+    tokio::spawn(async move {
+        tokio::select! {
+            // Dropping the sender ends the stream; the gateway reconnects.
+            () = stop.cancelled() => {}
+            () = stream.run(inbound, outbound) => {}
+        }
+    });
+    Ok(receiver)
+}
+
+struct DeltaStream {
+    xds_state: XdsStateReceiver,
+    other: Participant,
+    subscription: DeltaSubscription,
+}
+
+impl DeltaStream {
+    async fn run(mut self, mut inbound: Streaming<DeltaDiscoveryRequest>, outbound: mpsc::Sender<Push>) {
+        let mut is_open = false;
+        loop {
+            if !self.push(&outbound).await {
+                return;
+            }
+            tokio::select! {
+                request = inbound.message() => match request {
+                    Ok(Some(request)) => {
+                        if let Err(status) = self.on_request(request, &mut is_open).await {
+                            // The receiver may be gone already.
+                            let _ = outbound.send(Err(status)).await;
+                            return;
+                        }
+                    }
+                    Ok(None) => return,
+                    Err(status) => {
+                        tracing::debug!(node = %self.other.node.id, %status, "xds stream broke");
+                        return;
+                    }
+                },
+                changed = self.xds_state.changed() => if changed.is_err() { return },
+            }
+        }
+    }
+
+    /// Sends what is due; false when the stream is gone.
+    async fn push(&mut self, outbound: &mpsc::Sender<Push>) -> bool {
+        let xds_state = self.xds_state.borrow_and_update().clone();
+        let Some(push) = self.subscription.next_push(&xds_state) else {
+            if let Some(refusal) = self.subscription.take_refusal() {
+                self.other.refused(Kind::Gateway, refusal);
+            }
+            return true;
+        };
+        self.other.entry.pushed(Kind::Gateway, push.revision());
+        for message in push.messages() {
+            if outbound.send(Ok(message)).await.is_err() {
+                return false;
+            }
+        }
+        true
+    }
+
+    async fn on_request(
+        &mut self,
+        mut request: DeltaDiscoveryRequest,
+        is_open: &mut bool,
+    ) -> Result<(), Status> {
+        if let Some(node) = request.node.take() {
+            self.other.name(node, *is_open)?;
+        }
+        if request.type_url != Kind::Gateway.type_url() {
+            // ADS clients may ask for more than we serve; silence is the protocol's answer.
+            return Ok(());
+        }
+        if !std::mem::replace(is_open, true) {
+            self.other.authorize(Kind::Gateway).await?;
+        }
+        if metadata(&self.other.node, LEAVING).is_some() {
+            self.other.leave();
+        }
+        let version = metadata(&self.other.node, IN_FORCE).unwrap_or_default().to_owned();
+        let event = self.subscription.on_request(request, &version);
+        // One that has a snapshot, this one or an earlier one.
+        let has_snapshot = matches!(event, Event::Acknowledged { .. }) || !version.is_empty();
+        self.other.note(Kind::Gateway, event, self.subscription.in_force())?;
+        if has_snapshot {
+            self.other.join();
+        }
+        Ok(())
+    }
+}

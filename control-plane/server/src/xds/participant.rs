@@ -1,0 +1,159 @@
+//! The other end of an xDS stream: who it says that it is, what it may have, and whether requests are sent to it.
+//!
+//! Refuses: a stream that changes its address or pool, and a kind of resource that is not for its role. Keeps true: a
+//! gateway takes part in its cluster once it has a snapshot, and no more once it has said that it ends.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use asp_proto::xds::envoy::config::core::v3::Node;
+use prost_types::value;
+use tonic::Status;
+
+use super::endpoints::{Endpoints, Registration};
+use super::peer::Caller;
+use super::stream::Context;
+use super::subscribers;
+use super::subscription::{Event, Refusal};
+use super::{ADVERTISE, DEFAULT_POOL, Kind};
+use crate::publisher::Raised;
+
+/// Member of a node's metadata: the Envoy cluster a gateway belongs to.
+const POOL: &str = "pool";
+
+/// A subscriber.
+pub struct Participant {
+    endpoints: Arc<Endpoints>,
+    raised: Arc<Raised>,
+    pub(super) entry: subscribers::Stream,
+    caller: Caller,
+    /// Sent with the first request, and with a gateway's last one.
+    pub(super) node: Node,
+    presence: Presence,
+}
+
+/// Whether the gateway at the other end takes part in its cluster.
+enum Presence {
+    /// It is none, or it has no snapshot.
+    Absent,
+    Serving(Registration),
+    /// It has said that it ends.
+    Left,
+}
+
+impl Participant {
+    /// Admits one more, unless there are too many.
+    pub(super) fn admit(context: &Context, caller: Caller) -> Result<Participant, Status> {
+        let entry = context.subscribers.admit();
+        Ok(Participant {
+            endpoints: Arc::clone(&context.endpoints),
+            raised: Arc::clone(&context.raised),
+            entry: entry.ok_or_else(|| Status::resource_exhausted("too many subscribers"))?,
+            caller,
+            node: Node::default(),
+            presence: Presence::Absent,
+        })
+    }
+
+    /// Keeps what a request meant, for `/api/snapshot` and the log.
+    pub(super) fn note(&self, kind: Kind, event: Event, in_force: u64) -> Result<(), Status> {
+        match event {
+            Event::Subscribed => {
+                let address = metadata(&self.node, ADVERTISE).unwrap_or_default();
+                self.entry.subscribed(kind, &self.node.id, address, in_force);
+                self.raised.seen(in_force);
+                tracing::info!(node = %self.node.id, kind = kind.as_str(), in_force, "subscribed");
+            }
+            Event::Acknowledged { revision } => self.entry.acknowledged(kind, revision),
+            Event::Rejected { revision, reason } => {
+                tracing::error!(
+                    node = %self.node.id, kind = kind.as_str(), revision, %reason,
+                    "a subscriber rejected the snapshot and keeps its last one; the reason says what to mend"
+                );
+                self.entry.rejected(kind, revision, &reason);
+            }
+            Event::Ignored => {}
+            Event::TooMany => return Err(Status::invalid_argument("too many resource names")),
+        }
+        Ok(())
+    }
+
+    /// Keeps that what is published is older than what the other end has.
+    pub(super) fn refused(&self, kind: Kind, refusal: Refusal) {
+        tracing::error!(
+            node = %self.node.id, kind = kind.as_str(), revision = refusal.offered, in_force = refusal.in_force,
+            "the published snapshot is older than the one this subscriber has in force, as after the restore of an \
+             older database; it keeps its own until the revision has passed it. Raise it: `asp db raise-revision`"
+        );
+        self.entry.rejected(kind, refusal.offered, &refusal.to_string());
+    }
+
+    /// Takes what the subscriber says of itself. The address and the pool of its first request were authorised, so
+    /// they stay for the whole stream; a later node may add that its gateway ends.
+    pub(super) fn name(&mut self, node: Node, is_open: bool) -> Result<(), Status> {
+        let differs = |key| metadata(&node, key) != metadata(&self.node, key);
+        if is_open && (differs(ADVERTISE) || differs(POOL)) {
+            tracing::warn!(
+                caller = %self.caller, node = %self.node.id,
+                "a subscriber changes its address or pool on an open stream, which is refused and the stream ended"
+            );
+            return Err(Status::permission_denied(
+                "a stream keeps the address and the pool of its first request",
+            ));
+        }
+        self.node = node;
+        Ok(())
+    }
+
+    /// Refuses the stream where this kind of resource, or the address at which it wants requests, is not for
+    /// this caller.
+    pub(super) async fn authorize(&self, kind: Kind) -> Result<(), Status> {
+        let mut evaluated = self.caller.may_subscribe(kind);
+        let address = metadata(&self.node, ADVERTISE).unwrap_or_default();
+        if evaluated.is_ok()
+            && kind == Kind::Gateway
+            && let Ok(address) = address.parse()
+        {
+            evaluated = self.caller.may_advertise(address).await;
+        }
+        evaluated.map_err(|reason| {
+            tracing::warn!(
+                caller = %self.caller, node = %self.node.id, kind = kind.as_str(), address, %reason,
+                "subscription refused: nothing is sent to it, and no request is routed to its address"
+            );
+            Status::permission_denied(reason)
+        })
+    }
+
+    /// A gateway that has a snapshot, this one or an earlier one, takes part in its cluster.
+    pub(super) fn join(&mut self) {
+        let address = metadata(&self.node, ADVERTISE).unwrap_or_default();
+        if !matches!(self.presence, Presence::Absent) || address.is_empty() {
+            return;
+        }
+        let pool = metadata(&self.node, POOL).unwrap_or(DEFAULT_POOL).to_owned();
+        match address.parse::<SocketAddr>() {
+            Ok(address) => self.presence = Presence::Serving(self.endpoints.join(pool, address)),
+            Err(_) => {
+                tracing::warn!(
+                    node = %self.node.id, address,
+                    "a gateway advertises no <ip>:<port>: Envoy is not told of it; set its ASP_ADVERTISE"
+                );
+            }
+        }
+    }
+
+    pub(super) fn leave(&mut self) {
+        if let Presence::Serving(registration) = std::mem::replace(&mut self.presence, Presence::Left) {
+            tracing::info!(node = %self.node.id, "gateway ends, withdrawn");
+            registration.leave();
+        }
+    }
+}
+
+pub(super) fn metadata<'n>(node: &'n Node, key: &str) -> Option<&'n str> {
+    match node.metadata.as_ref()?.fields.get(key)?.kind.as_ref()? {
+        value::Kind::StringValue(text) => Some(text),
+        _ => None,
+    }
+}

@@ -1,0 +1,46 @@
+//! The keys and certificates of machines, by org, from which their index is made.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use asp_proto::snapshot::{MachineCertificate, MachineKey};
+
+use crate::machines::Machines;
+
+/// Those of one org.
+struct Part {
+    keys: Vec<MachineKey>,
+    certificates: Vec<MachineCertificate>,
+}
+
+/// Only orgs that have any.
+#[derive(Clone, Default)]
+pub(super) struct MachineParts {
+    by_org: HashMap<Arc<str>, Arc<Part>>,
+}
+
+impl MachineParts {
+    /// Says whether that changes anything.
+    pub(super) fn replace(
+        &mut self,
+        org: &str,
+        keys: Vec<MachineKey>,
+        certificates: Vec<MachineCertificate>,
+    ) -> bool {
+        if keys.is_empty() && certificates.is_empty() {
+            return self.by_org.remove(org).is_some();
+        }
+        let is_same = |part: &Arc<Part>| part.keys == keys && part.certificates == certificates;
+        if self.by_org.get(org).is_some_and(is_same) {
+            return false;
+        }
+        self.by_org.insert(org.into(), Arc::new(Part { keys, certificates }));
+        true
+    }
+
+    pub(super) fn index(&self) -> Result<Machines, String> {
+        let all = || self.by_org.values();
+        let keys = all().flat_map(|part| part.keys.iter().cloned()).collect();
+        Machines::new(keys, all().flat_map(|part| part.certificates.iter().cloned()).collect())
+    }
+}

@@ -1,0 +1,116 @@
+//! What changed since a revision: every write is audited at a revision of its own, with the resource that it wrote.
+//!
+//! Keeps true: what is answered is one picture at one revision; where the audit does not tell of every revision in
+//! between, because its older rows are pruned or another database was restored, the answer is everything.
+
+use std::collections::BTreeSet;
+
+use sqlx::{Any, Row, Transaction};
+
+use super::{SqlStore, certificates, current_revision, issuers, machines, policy, revocations, rows, servers};
+use crate::control::{Changed, ChangedRevocations, ControlState, OrgState, Since, StoreError};
+
+type Tx = Transaction<'static, Any>;
+
+/// Beyond this many changes reading everything costs less than reading them one by one.
+const MAX_CHANGES: u64 = 1_000;
+
+pub(super) async fn all(tx: &mut Tx) -> Result<ControlState, StoreError> {
+    Ok(ControlState {
+        revision: current_revision(tx).await?,
+        servers: servers::all(tx).await?,
+        exposure: policy::all_exposure(tx).await?,
+        bindings: policy::all_bindings(tx).await?,
+        limits: policy::all_limits(tx).await?,
+        revocations: revocations::all(tx).await?,
+        issuers: issuers::all(&mut **tx).await?,
+        issuer_keys: issuers::all_keys(&mut **tx).await?,
+        machine_keys: machines::all(&mut **tx).await?,
+        machine_certificates: certificates::all(&mut **tx).await?,
+    })
+}
+
+pub(super) async fn since(store: &SqlStore, revision: u64) -> Result<Since, StoreError> {
+    let mut tx = store.snapshot().await?;
+    let current = current_revision(&mut tx).await?;
+    let wanted = current.checked_sub(revision).filter(|wanted| *wanted <= MAX_CHANGES);
+    let Some(wanted) = wanted else {
+        return Ok(Since::All(all(&mut tx).await?));
+    };
+    let rows = sqlx::query("SELECT resource, org FROM audit WHERE revision > $1 ORDER BY revision")
+        .bind(rows::signed(revision)?)
+        .fetch_all(&mut *tx)
+        .await?;
+    if u64::try_from(rows.len()).ok() != Some(wanted) {
+        return Ok(Since::All(all(&mut tx).await?));
+    }
+    let mut touched = Touched::default();
+    for row in &rows {
+        let resource: String = row.try_get("resource")?;
+        touched.add(&resource, row.try_get("org")?);
+    }
+    let mut changed = Changed {
+        revision: current,
+        issuers: issuers::all(&mut *tx).await?,
+        issuer_keys: issuers::all_keys(&mut *tx).await?,
+        ..Changed::default()
+    };
+    for name in touched.servers {
+        let record = servers::one(&mut *tx, &name).await?;
+        changed.servers.push((name, record));
+    }
+    for org in touched.orgs {
+        changed.orgs.push(of_org(&mut tx, org).await?);
+    }
+    changed.revocations = match touched.all_revocations {
+        true => ChangedRevocations::All(revocations::all(&mut tx).await?),
+        false => {
+            let mut these = Vec::with_capacity(touched.revocations.len());
+            for id in touched.revocations {
+                let record = revocations::one(&mut *tx, &id).await?;
+                these.push((id, record));
+            }
+            ChangedRevocations::These(these)
+        }
+    };
+    Ok(Since::Changed(changed))
+}
+
+/// What was written, by the names of resources.
+#[derive(Default)]
+struct Touched {
+    servers: BTreeSet<String>,
+    orgs: BTreeSet<String>,
+    revocations: BTreeSet<String>,
+    all_revocations: bool,
+}
+
+impl Touched {
+    fn add(&mut self, resource: &str, org: String) {
+        let (kind, name) = resource.split_once('/').unwrap_or((resource, ""));
+        match kind {
+            "server" => drop(self.servers.insert(name.to_owned())),
+            "exposure" | "bindings" | "limits" => drop(self.orgs.insert(name.to_owned())),
+            // It makes revocations live longer, too.
+            "machine_key" | "machine_certificate" => {
+                self.orgs.insert(org);
+                self.all_revocations = true;
+            }
+            "revocation" if name == "*" => self.all_revocations = true,
+            "revocation" => drop(self.revocations.insert(name.to_owned())),
+            // Issuers are always read, and a note is of what is kept elsewhere.
+            _ => {}
+        }
+    }
+}
+
+async fn of_org(tx: &mut Tx, org: String) -> Result<OrgState, StoreError> {
+    Ok(OrgState {
+        exposure: policy::exposure_of(tx, &org).await?,
+        bindings: policy::bindings_of(tx, &org).await?,
+        limits: policy::limits_of(tx, &org).await?,
+        machine_keys: machines::of_org(&mut **tx, &org).await?,
+        machine_certificates: certificates::of_org(&mut **tx, &org).await?,
+        org,
+    })
+}

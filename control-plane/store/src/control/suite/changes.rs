@@ -1,0 +1,92 @@
+//! What changed adds up to what there is.
+
+use crate::control::{ChangedRevocations, ControlState, ControlStore, OrgState, Since};
+
+/// A state that is kept up to date by what changed.
+#[derive(Default)]
+pub(super) struct Followed {
+    state: ControlState,
+}
+
+impl Followed {
+    /// Takes what changed since it was called last.
+    pub(super) async fn catch_up(&mut self, store: &dyn ControlStore) {
+        match store.since(self.state.revision).await.unwrap() {
+            Since::All(state) => panic!("everything instead of what changed up to {}", state.revision),
+            Since::Changed(changed) => {
+                let state = &mut self.state;
+                state.revision = changed.revision;
+                state.issuers = changed.issuers;
+                state.issuer_keys = changed.issuer_keys;
+                for (name, record) in changed.servers {
+                    state.servers.retain(|server| server.name != name);
+                    state.servers.extend(record);
+                }
+                for org in changed.orgs {
+                    self.replace(org);
+                }
+                self.revoke(changed.revocations);
+            }
+        }
+        let mut stored = store.load().await.unwrap();
+        for state in [&mut self.state, &mut stored] {
+            sort(state);
+        }
+        assert_eq!(self.state, stored);
+    }
+
+    fn replace(&mut self, new: OrgState) {
+        let OrgState { org, exposure, bindings, limits, machine_keys, machine_certificates } = new;
+        let state = &mut self.state;
+        state.exposure.retain(|record| record.org != org);
+        state.exposure.extend(exposure);
+        state.bindings.retain(|record| record.org != org);
+        state.bindings.extend(bindings);
+        state.limits.retain(|(of, _)| *of != org);
+        state.limits.extend(limits.into_iter().map(|limit| (org.clone(), limit)));
+        state.machine_keys.retain(|record| record.org != org);
+        state.machine_keys.extend(machine_keys);
+        state.machine_certificates.retain(|record| record.org != org);
+        state.machine_certificates.extend(machine_certificates);
+    }
+
+    fn revoke(&mut self, changed: ChangedRevocations) {
+        let revocations = &mut self.state.revocations;
+        match changed {
+            ChangedRevocations::All(all) => *revocations = all,
+            ChangedRevocations::These(these) => {
+                for (id, record) in these {
+                    revocations.retain(|known| known.id != id);
+                    revocations.extend(record);
+                }
+            }
+        }
+    }
+}
+
+/// In an order that does not depend on how they came; limits keep theirs within an org.
+fn sort(state: &mut ControlState) {
+    state.servers.sort_by(|a, b| a.name.cmp(&b.name));
+    state.exposure.sort_by_key(|record| format!("{record:?}"));
+    state.bindings.sort_by_key(|record| format!("{record:?}"));
+    state.limits.sort_by(|(a, _), (b, _)| a.cmp(b));
+    state.revocations.sort_by(|a, b| a.id.cmp(&b.id));
+    state.machine_keys.sort_by(|a, b| a.id.cmp(&b.id));
+    state.machine_certificates.sort_by(|a, b| a.id.cmp(&b.id));
+}
+
+pub(super) async fn of_an_unknown_revision_are_everything(store: &dyn ControlStore) {
+    let revision = store.revision().await.unwrap();
+    let Since::All(state) = store.since(revision + 1).await.unwrap() else {
+        panic!("a revision that the store never had");
+    };
+    assert_eq!(state, store.load().await.unwrap());
+    let change = super::change();
+    // An org's older rows of the audit go: the changes that they told of are known no more.
+    store.prune(&change, 0).await.unwrap();
+    assert!(matches!(store.since(0).await.unwrap(), Since::All(_)));
+    let Since::Changed(none) = store.since(revision).await.unwrap() else {
+        panic!("nothing changed");
+    };
+    assert!(none.servers.is_empty() && none.orgs.is_empty());
+}
