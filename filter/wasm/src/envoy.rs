@@ -1,5 +1,9 @@
 //! The host trait on top of Envoy, and the SDK's callbacks.
 //!
+//! Two roots share a VM: the edge itself, and `asp-revoked`, which brings the recent revocations and sees no request
+//! (its entry in the filter chain is disabled). The SDK makes them alike; Envoy says which one is configured. Both judge
+//! a configuration by its bytes alone: what fails in the canary VM fails in every worker's.
+//!
 //! Uses `*_bytes` getters only: the SDK's text getters panic on a header byte above 0x7f. Headers are read
 //! and written in the header callback or while headers are paused, the only times Envoy accepts it.
 
@@ -8,15 +12,21 @@
 
 use std::time::UNIX_EPOCH;
 
-use asp_edge::{Reason, Reply};
+use asp_edge::{Reason, Reply, SnapshotError};
 use proxy_wasm::hostcalls;
 use proxy_wasm::traits::{Context, HttpContext, RootContext};
 use proxy_wasm::types::{Action, BufferType, ContextType, LogLevel, MapType, MetricType, Status};
 
 use crate::host::{Counted, Host};
 use crate::request::{Flow, Request};
+use crate::shared::{self, Shared};
 use crate::signature;
 use crate::vm::{Applied, Vm};
+
+/// The root id of the recent revocations; every other one is the edge's.
+const REVOKED_ROOT: &[u8] = b"asp-revoked";
+/// Where VMs keep them for those that begin anew.
+const REVOKED_KEY: &str = "asp-revoked";
 
 thread_local! {
     static VM: Vm = Vm::default();
@@ -26,7 +36,7 @@ thread_local! {
 proxy_wasm::main! {{
     proxy_wasm::set_log_level(LogLevel::Info);
     signature::install(foreign_function);
-    proxy_wasm::set_root_context(|_| Box::new(Root));
+    proxy_wasm::set_root_context(|_| Box::new(Root::default()));
 }}
 
 /// Metric ids, defined once per VM: Envoy never frees a metric.
@@ -36,16 +46,20 @@ struct Metrics {
     refuse: Vec<(Reason, Option<u32>)>,
     /// Gauge: the revision the worker that was configured last has in force.
     revision: Option<u32>,
+    /// Gauge: the same of the recent revocations.
+    revocations: Option<u32>,
 }
 
 impl Metrics {
     fn define() -> Metrics {
         let define = |counted: Counted| hostcalls::define_metric(MetricType::Counter, &counted.metric()).ok();
+        let gauge = |name: &str| hostcalls::define_metric(MetricType::Gauge, name).ok();
         Metrics {
             forward: define(Counted::Forward),
             answer: define(Counted::Answer),
             refuse: Reason::ALL.map(|reason| (reason, define(Counted::Refuse(reason)))).to_vec(),
-            revision: hostcalls::define_metric(MetricType::Gauge, "asp_edge_snapshot_revision").ok(),
+            revision: gauge("asp_edge_snapshot_revision"),
+            revocations: gauge("asp_edge_revocations_revision"),
         }
     }
 
@@ -58,7 +72,11 @@ impl Metrics {
     }
 }
 
-struct Root;
+#[derive(Default)]
+struct Root {
+    /// Whether it brings the recent revocations; known once it is configured.
+    revoked: bool,
+}
 
 impl Context for Root {}
 
@@ -66,6 +84,8 @@ impl RootContext for Root {
     fn on_configure(&mut self, size: usize) -> bool {
         // Touched here so that the metrics exist before the first request.
         METRICS.with(|_| {});
+        let id = hostcalls::get_property(vec!["plugin_root_id"]).ok().flatten();
+        self.revoked = id.is_some_and(|id| id == REVOKED_ROOT);
         let bytes = match size {
             0 => Vec::new(),
             size => hostcalls::get_buffer(BufferType::PluginConfiguration, 0, size)
@@ -74,39 +94,84 @@ impl RootContext for Root {
                 .unwrap_or_default(),
         };
         if bytes.len() != size {
-            let _ = hostcalls::log(LogLevel::Error, "edge snapshot refused: configuration could not be read");
+            let _ = hostcalls::log(LogLevel::Error, "configuration refused: it could not be read");
             return false;
         }
-        match VM.with(|vm| vm.configure(&bytes)) {
-            Ok(Applied::InForce(revision)) => {
-                if let Some(id) = METRICS.with(|metrics| metrics.revision) {
-                    let _ = hostcalls::record_metric(id, revision);
-                }
-                let _ =
-                    hostcalls::log(LogLevel::Info, &format!("edge snapshot in force: revision {revision}"));
-                true
-            }
-            Ok(Applied::Older(revision)) => {
-                let text =
-                    format!("edge snapshot not applied: revision {revision} is older than the one in force");
-                let _ = hostcalls::log(LogLevel::Warn, &text);
-                true
-            }
-            Err(error) => {
-                let _ = hostcalls::log(LogLevel::Error, &format!("edge snapshot refused: {error}"));
-                false
-            }
-        }
+        VM.with(|vm| match self.revoked {
+            true => put_revocations(vm, &bytes),
+            false => put_snapshot(vm, &bytes),
+        })
     }
 
     fn create_http_context(&self, _context_id: u32) -> Option<Box<dyn HttpContext>> {
-        Some(Box::new(Stream { request: Request::default() }))
+        match self.revoked {
+            true => Some(Box::new(Idle)),
+            false => Some(Box::new(Stream { request: Request::default() })),
+        }
     }
 
     fn get_type(&self) -> Option<ContextType> {
         Some(ContextType::HttpContext)
     }
 }
+
+fn put_snapshot(vm: &Vm, bytes: &[u8]) -> bool {
+    // A VM that began anew.
+    if !vm.has_recent()
+        && let Some(recent) = shared::held(&SharedData)
+    {
+        let applied = Ok(vm.put_recent(&recent));
+        report("recent revocations", METRICS.with(|metrics| metrics.revocations), &applied);
+    }
+    let applied = vm.configure(bytes);
+    report("edge snapshot", METRICS.with(|metrics| metrics.revision), &applied)
+}
+
+fn put_revocations(vm: &Vm, bytes: &[u8]) -> bool {
+    let applied = vm.configure_recent(bytes);
+    if let Ok(Applied::InForce(revision)) = applied {
+        shared::keep(&SharedData, bytes, revision);
+    }
+    report("recent revocations", METRICS.with(|metrics| metrics.revocations), &applied)
+}
+
+/// Says what became of a configuration; false: Envoy refuses the push.
+fn report(what: &str, gauge: Option<u32>, applied: &Result<Applied, SnapshotError>) -> bool {
+    let (level, text) = match applied {
+        Ok(Applied::InForce(revision)) => {
+            if let Some(id) = gauge {
+                let _ = hostcalls::record_metric(id, *revision);
+            }
+            (LogLevel::Info, format!("{what} in force: revision {revision}"))
+        }
+        Ok(Applied::Older(revision)) => (
+            LogLevel::Warn,
+            format!("{what} not applied: revision {revision} is older than the one in force"),
+        ),
+        Err(error) => (LogLevel::Error, format!("{what} refused: {error}")),
+    };
+    let _ = hostcalls::log(level, &text);
+    applied.is_ok()
+}
+
+struct SharedData;
+
+impl Shared for SharedData {
+    fn get(&self) -> (Option<Vec<u8>>, Option<u32>) {
+        hostcalls::get_shared_data(REVOKED_KEY).unwrap_or_default()
+    }
+
+    fn set(&self, value: &[u8], state: Option<u32>) -> bool {
+        hostcalls::set_shared_data(REVOKED_KEY, Some(value), state).is_ok()
+    }
+}
+
+/// A request through the entry of the recent revocations, which somebody enabled: it is none of their business.
+struct Idle;
+
+impl Context for Idle {}
+
+impl HttpContext for Idle {}
 
 struct Stream {
     request: Request,

@@ -9,5 +9,6 @@ mod envoy;
 pub mod host;
 pub mod map;
 pub mod request;
+pub mod shared;
 pub mod signature;
 pub mod vm;

@@ -1,13 +1,15 @@
 //! What outlives a configuration push: the snapshot in force, verified tokens, coarse buckets.
 //!
-//! A push gives every VM a new root context, so this state belongs to the thread, not to the context. A
-//! snapshot with a lower revision than the one in force is not applied (I-5).
+//! A push gives every VM a new root context, so this state belongs to the thread, not to the context: two roots put
+//! in here what they get, the snapshot and the recent revocations, in any order. One with a lower revision than the one
+//! in force is not applied (I-5).
 
 use std::cell::RefCell;
 use std::hash::{BuildHasher, RandomState};
 use std::rc::Rc;
+use std::sync::Arc;
 
-use asp_edge::{Edge, Role, Snapshot, SnapshotError};
+use asp_edge::{Edge, Recent, Role, Snapshot, SnapshotError};
 
 /// The state of one VM.
 pub struct Vm {
@@ -48,8 +50,33 @@ impl Vm {
         if revision < current.revision() {
             return Ok(Applied::Older(revision));
         }
+        let snapshot = match current.recent() {
+            Some(recent) => snapshot.with_recent(recent),
+            None => snapshot,
+        };
         *current = Rc::new(snapshot);
         Ok(Applied::InForce(revision))
+    }
+
+    /// Decodes a list of recent revocations and puts it in force, beside any snapshot; an error leaves the old one.
+    pub fn configure_recent(&self, bytes: &[u8]) -> Result<Applied, SnapshotError> {
+        Ok(self.put_recent(&Arc::new(Recent::decode(bytes)?)))
+    }
+
+    /// Whether a list of recent revocations is here.
+    pub fn has_recent(&self) -> bool {
+        self.current.borrow().recent().is_some()
+    }
+
+    /// Puts a list in force that was checked.
+    pub fn put_recent(&self, recent: &Arc<Recent>) -> Applied {
+        let revision = recent.revision();
+        let mut current = self.current.borrow_mut();
+        if current.recent().is_some_and(|held| revision < held.revision()) {
+            return Applied::Older(revision);
+        }
+        *current = Rc::new(current.with_recent(recent));
+        Applied::InForce(revision)
     }
 
     /// The snapshot in force; a request keeps the one it began with.
@@ -68,7 +95,7 @@ impl Vm {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use asp_proto::snapshot::EdgeSnapshot;
+    use asp_proto::snapshot::{EdgeSnapshot, RecentRevocations};
     use prost::Message;
 
     fn snapshot(revision: u64) -> Vec<u8> {
@@ -84,6 +111,51 @@ mod tests {
         assert_eq!(vm.configure(b"").unwrap(), Applied::Older(0));
         assert_eq!(vm.current().revision(), 5);
         assert_eq!(vm.configure(&snapshot(6)).unwrap(), Applied::InForce(6));
+    }
+
+    fn apart(revision: u64) -> Vec<u8> {
+        let message = EdgeSnapshot {
+            revision,
+            public_url: "https://h".into(),
+            revoked_through: 100,
+            revocations_apart: true,
+            ..EdgeSnapshot::default()
+        };
+        message.encode_to_vec()
+    }
+
+    fn list(revision: u64) -> Vec<u8> {
+        RecentRevocations { revision, since: 100, until: 200, ..RecentRevocations::default() }.encode_to_vec()
+    }
+
+    #[test]
+    fn snapshot_and_revocations_may_come_in_any_order_and_stay_when_the_other_is_replaced() {
+        let (late, early) = (Vm::default(), Vm::default());
+        late.configure(&apart(5)).unwrap();
+        assert!(!late.current().accepts_tokens() && !late.has_recent());
+        assert_eq!(late.configure_recent(&list(3)).unwrap(), Applied::InForce(3));
+        assert_eq!(early.configure_recent(&list(3)).unwrap(), Applied::InForce(3));
+        assert!(early.current().is_boot() && early.has_recent());
+        early.configure(&apart(5)).unwrap();
+        for vm in [&late, &early] {
+            assert!(vm.current().accepts_tokens());
+            vm.configure(&apart(6)).unwrap();
+            assert_eq!(vm.configure_recent(&list(4)).unwrap(), Applied::InForce(4));
+            assert!(vm.current().accepts_tokens() && vm.current().revision() == 6);
+        }
+    }
+
+    #[test]
+    fn older_revocations_are_not_applied_and_bad_ones_leave_the_old() {
+        let vm = Vm::default();
+        vm.configure(&apart(5)).unwrap();
+        vm.configure_recent(&list(3)).unwrap();
+        assert_eq!(vm.configure_recent(&list(2)).unwrap(), Applied::Older(2));
+        assert!(vm.configure_recent(b"").is_err() && vm.configure_recent(b"\xff\xff").is_err());
+        let snapshot = EdgeSnapshot { revision: 9, digest: vec![1; 32], ..EdgeSnapshot::default() };
+        assert!(vm.configure_recent(&snapshot.encode_to_vec()).is_err());
+        assert_eq!(vm.current().recent().unwrap().revision(), 3);
+        assert!(vm.current().accepts_tokens());
     }
 
     /// Invariant I-5.
