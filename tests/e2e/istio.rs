@@ -64,9 +64,13 @@ async fn patches() -> Result<()> {
         let found = patches.iter().find(|patch| patch["applyTo"] == kind);
         Ok(found.with_context(|| format!("a patch of kind {kind}"))?["patch"]["value"].clone())
     };
-    let mut filter = patch("HTTP_FILTER")?;
+    let patches = manifest["spec"]["configPatches"].as_array().context("configPatches is a list")?;
+    let of_filters = patches.iter().filter(|patch| patch["applyTo"] == "HTTP_FILTER");
+    let mut filters: Vec<Value> = of_filters.map(|patch| patch["patch"]["value"].clone()).collect();
+    ensure!(filters.iter().map(|filter| &filter["name"]).eq(["asp-edge", "asp-revoked"]), "{filters:?}");
+    ensure!(filters[1]["disabled"] == true, "no request passes through the second");
     let code = "/config_discovery/default_config/config/vm_config/code/local/filename";
-    *filter.pointer_mut(code).context("the module is a file")? = json!(tool::filter_wasm()?);
+    *filters[0].pointer_mut(code).context("the module is a file")? = json!(tool::filter_wasm()?);
     let mut cluster = patch("CLUSTER")?;
     let directory = tempfile::tempdir()?;
     let files = certificates(directory.path(), "asp-control.asp.svc.cluster.local")?;
@@ -83,7 +87,8 @@ async fn patches() -> Result<()> {
     manager["stat_prefix"] = json!("istio");
     manager["route_config"] = json!({"virtual_hosts": [host]});
     let router = json!({"@type": "type.googleapis.com/envoy.extensions.filters.http.router.v3.Router"});
-    manager["http_filters"] = json!([filter, {"name": "envoy.filters.http.router", "typed_config": router}]);
+    filters.push(json!({"name": "envoy.filters.http.router", "typed_config": router}));
+    manager["http_filters"] = json!(filters);
     let listener = json!({
         "name": "ingress",
         "address": {"socket_address": {"address": "127.0.0.1", "port_value": 0}},
