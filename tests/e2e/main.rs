@@ -50,6 +50,7 @@ mod replicas;
 mod rest;
 mod resume;
 mod revisions;
+mod revocations;
 mod runtimes;
 mod scripts;
 mod silent;
@@ -87,6 +88,7 @@ const MODULES: &[fn(&Shared) -> Vec<Trial>] = &[
     admin_api::trials,
     advertised::trials,
     boot::trials,
+    revocations::trials,
     changes::trials,
     clients::trials,
     conformance::trials,

@@ -27,6 +27,7 @@ pub mod stores;
 pub mod tap;
 pub mod tls_tunnel;
 pub mod tool;
+pub mod trap;
 pub mod wait;
 pub mod wire;
 pub mod xds;

@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 
 use anyhow::Result;
 use bytes::Bytes;
-use http::{Request, Response};
+use http::{Method, Request, Response};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
@@ -64,6 +64,7 @@ async fn answer(request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Inf
     let trailers = collected.as_ref().is_some_and(|body| body.trailers().is_some());
     let bytes = collected.map_or(0, |body| body.to_bytes().len());
     let answer = json!({ MARK: headers, "path": head.uri.path(), "bytes": bytes, "trailers": trailers });
-    let response = Response::new(Full::new(Bytes::from(answer.to_string())));
-    Ok(response)
+    // Over HTTP/2 the server would send the body that an answer to HEAD has not.
+    let body = if head.method == Method::HEAD { Bytes::new() } else { Bytes::from(answer.to_string()) };
+    Ok(Response::new(Full::new(body)))
 }

@@ -1,11 +1,12 @@
 //! An xDS server of the harness's own: serves what a test says, wrong snapshots included, and records how
 //! every subscriber answered.
 //!
-//! State of the world over ADS, ECDS and EDS streams, and all parts of a snapshot to gateways; one version number for
-//! everything.
+//! State of the world over ADS, ECDS and EDS streams, and all parts of a snapshot to gateways; versions from one count
+//! for everything.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::Arc;
 
@@ -47,6 +48,10 @@ pub const EXTENSION_TYPE: &str = "type.googleapis.com/envoy.config.core.v3.Typed
 pub const ENDPOINT_TYPE: &str = "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment";
 pub const GATEWAY_TYPE: &str = "type.googleapis.com/asp.snapshot.v1.SnapshotPart";
 
+/// The filter's entries in the filter chain: the edge itself, and the recent revocations.
+pub const EDGE_FILTER: &str = "asp-edge";
+pub const REVOKED_FILTER: &str = "asp-revoked";
+
 /// Answers kept; a subscriber that loops shows as a full list, not as a full memory.
 const REPORTS: usize = 10_000;
 /// Responses waiting for a slow subscriber.
@@ -57,18 +62,27 @@ const QUEUE: usize = 16;
 pub struct Report {
     pub node: String,
     pub type_url: String,
+    /// The resources it is subscribed to; none: all.
+    pub names: Vec<String>,
     /// The version the subscriber holds.
     pub version: String,
     pub nack: Option<String>,
 }
 
-/// Everything served at one version, by type URL.
+/// Everything served, by type URL and name ("" where subscribers need not name it), with its version.
 #[derive(Clone, Default)]
 struct World {
     version: u64,
-    resources: BTreeMap<&'static str, Any>,
-    /// The parts that gateways have, by name.
-    parts: BTreeMap<String, Any>,
+    resources: BTreeMap<(&'static str, &'static str), (u64, Any)>,
+    /// The parts that gateways have, by name, and the version at which they came.
+    parts: (u64, BTreeMap<String, Any>),
+}
+
+/// What a stream asked for of one type, and the version sent last.
+#[derive(Default)]
+struct Subscription {
+    names: Vec<String>,
+    sent: u64,
 }
 
 /// A running xDS server; it ends when dropped.
@@ -76,11 +90,17 @@ pub struct XdsServer {
     pub address: SocketAddr,
     world: watch::Sender<World>,
     reports: Arc<Mutex<Vec<Report>>>,
+    filter: PathBuf,
     task: JoinHandle<()>,
 }
 
 impl XdsServer {
     pub async fn start() -> Result<XdsServer> {
+        XdsServer::of(tool::filter_wasm()?).await
+    }
+
+    /// The same, for Envoys that load the filter from this file.
+    pub async fn of(filter: PathBuf) -> Result<XdsServer> {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let address = listener.local_addr()?;
         let (world, watched) = watch::channel(World::default());
@@ -95,25 +115,36 @@ impl XdsServer {
                 eprintln!("xDS server of the harness: {error}");
             }
         });
-        Ok(XdsServer { address, world, reports, task })
+        Ok(XdsServer { address, world, reports, filter, task })
     }
 
     /// Serves these bytes as the edge snapshot; they need not be one.
     pub fn push_edge(&self, snapshot: Vec<u8>) -> Result<String> {
-        let filter = filter_config(snapshot)?;
-        Ok(self.set(EXTENSION_TYPE, filter))
+        self.push_edge_of(&self.filter, snapshot)
+    }
+
+    /// The same with another file of the filter.
+    pub fn push_edge_of(&self, filter: &Path, snapshot: Vec<u8>) -> Result<String> {
+        let resource = filter_config(EDGE_FILTER, filter, snapshot)?;
+        Ok(self.set((EXTENSION_TYPE, EDGE_FILTER), resource))
+    }
+
+    /// Serves these bytes as the recent revocations; they need not be any.
+    pub fn push_revocations(&self, list: Vec<u8>) -> Result<String> {
+        let resource = filter_config(REVOKED_FILTER, &self.filter, list)?;
+        Ok(self.set((EXTENSION_TYPE, REVOKED_FILTER), resource))
     }
 
     /// Serves these addresses as the endpoints of the cluster `gateway`.
     pub fn push_endpoints(&self, addresses: &[SocketAddr]) -> String {
-        self.set(ENDPOINT_TYPE, pack(ENDPOINT_TYPE, &endpoints("gateway", addresses)))
+        self.set((ENDPOINT_TYPE, ""), pack(ENDPOINT_TYPE, &endpoints("gateway", addresses)))
     }
 
     /// Serves this as the gateways' snapshot.
     pub fn push_gateway(&self, snapshot: GatewaySnapshot) -> String {
         let parts = asp_snapshot::parts::split(snapshot).into_iter();
         let parts = parts.map(|(name, part)| (name, pack(GATEWAY_TYPE, &part))).collect();
-        self.change(|world| world.parts = parts)
+        self.change(|world| world.parts = (world.version, parts))
     }
 
     /// What the subscribers answered so far, oldest first.
@@ -132,8 +163,8 @@ impl XdsServer {
         refused.map(|report| report.nack.clone())
     }
 
-    fn set(&self, type_url: &'static str, resource: Any) -> String {
-        self.change(|world| drop(world.resources.insert(type_url, resource)))
+    fn set(&self, key: (&'static str, &'static str), resource: Any) -> String {
+        self.change(|world| drop(world.resources.insert(key, (world.version, resource))))
     }
 
     fn change(&self, change: impl FnOnce(&mut World)) -> String {
@@ -166,14 +197,14 @@ impl Service {
         let (answers, stream) = mpsc::channel(QUEUE);
         let mut service = self.clone();
         tokio::spawn(async move {
-            let mut subscriptions: BTreeMap<String, u64> = BTreeMap::new();
+            let mut subscriptions: BTreeMap<String, Subscription> = BTreeMap::new();
             let mut node = String::new();
             loop {
                 tokio::select! {
                     request = requests.message() => {
                         let Ok(Some(request)) = request else { return };
                         service.record(&mut node, &request);
-                        subscriptions.entry(request.type_url).or_insert(0);
+                        subscriptions.entry(request.type_url).or_default().names = request.resource_names;
                     }
                     changed = service.world.changed() => if changed.is_err() { return },
                 }
@@ -196,27 +227,36 @@ impl Service {
         reports.push(Report {
             node: node.clone(),
             type_url: request.type_url.clone(),
+            names: request.resource_names.clone(),
             version: request.version_info.clone(),
             nack: request.error_detail.as_ref().map(|status| status.message.clone()),
         });
     }
 
-    /// Sends every subscribed type whose latest version was not sent yet; false when the stream is gone.
+    /// Sends every subscribed type of which something is newer than what was sent; false when the stream is gone.
     async fn answer(
         &mut self,
-        subscriptions: &mut BTreeMap<String, u64>,
+        subscriptions: &mut BTreeMap<String, Subscription>,
         answers: &mpsc::Sender<Result<DiscoveryResponse, Status>>,
     ) -> bool {
         let world = self.world.borrow_and_update().clone();
-        for (type_url, sent) in subscriptions.iter_mut().filter(|(_, sent)| **sent < world.version) {
-            let Some(resource) = world.resources.get(type_url.as_str()) else { continue };
-            let response = DiscoveryResponse {
-                version_info: world.version.to_string(),
-                nonce: world.version.to_string(),
-                type_url: type_url.clone(),
-                resources: vec![resource.clone()],
+        for (type_url, subscription) in subscriptions {
+            let wanted = |(of_type, name): &(&str, &str)| {
+                of_type == type_url
+                    && (name.is_empty() || subscription.names.iter().any(|wanted| wanted == name))
             };
-            *sent = world.version;
+            let found = || world.resources.iter().filter(|(key, _)| wanted(key)).map(|(_, found)| found);
+            let latest = found().map(|(version, _)| *version).max().unwrap_or_default();
+            if latest <= subscription.sent {
+                continue;
+            }
+            let response = DiscoveryResponse {
+                version_info: latest.to_string(),
+                nonce: latest.to_string(),
+                type_url: type_url.clone(),
+                resources: found().map(|(_, resource)| resource.clone()).collect(),
+            };
+            subscription.sent = latest;
             if answers.send(Ok(response)).await.is_err() {
                 return false;
             }
@@ -243,17 +283,17 @@ impl Service {
                     }
                     changed = service.world.changed() => if changed.is_err() { return },
                 }
-                let world = service.world.borrow_and_update().clone();
-                if sent == world.version || world.parts.is_empty() {
+                let (version, parts) = service.world.borrow_and_update().parts.clone();
+                if sent == version {
                     continue;
                 }
-                sent = world.version;
+                sent = version;
                 let version = sent.to_string();
                 let part = |(name, resource)| Resource { version: version.clone(), resource: Some(resource), name };
                 let response = DeltaDiscoveryResponse {
                     // A gateway reads the revision out of it.
                     system_version_info: format!("{version}-test"),
-                    resources: world.parts.into_iter().map(part).collect(),
+                    resources: parts.into_iter().map(part).collect(),
                     type_url: GATEWAY_TYPE.into(),
                     nonce: version.clone(),
                     removed_resources: Vec::new(),
@@ -327,23 +367,24 @@ impl EndpointDiscoveryService for Service {
     }
 }
 
-/// The filter's configuration as the control plane sends it, around any bytes.
-fn filter_config(snapshot: Vec<u8>) -> Result<Any> {
-    let wasm_file = tool::filter_wasm()?.to_str().context("the filter's path is UTF-8")?.to_string();
+/// An entry's configuration as the control plane sends it, around any bytes. Entries share a VM because nothing but the
+/// root and the bytes tells them apart.
+fn filter_config(name: &str, filter: &Path, configuration: Vec<u8>) -> Result<Any> {
+    let wasm_file = filter.to_str().context("the filter's path is UTF-8")?.to_string();
     let code = AsyncDataSource { local: Some(DataSource { filename: wasm_file }) };
     let vm = VmConfig { vm_id: "asp-edge".into(), runtime: "envoy.wasm.runtime.v8".into(), code: Some(code) };
     let config = PluginConfig {
-        name: "asp-edge".into(),
-        root_id: "asp-edge".into(),
+        name: name.into(),
+        root_id: name.into(),
         vm_config: Some(vm),
-        configuration: Some(pack("type.googleapis.com/google.protobuf.BytesValue", &snapshot)),
+        configuration: Some(pack("type.googleapis.com/google.protobuf.BytesValue", &configuration)),
         failure_policy: FailurePolicy::FailReload.into(),
         allow_on_headers_stop_iteration: Some(true),
         ..Default::default()
     };
     let filter = Wasm { config: Some(config) };
     let filter = pack("type.googleapis.com/envoy.extensions.filters.http.wasm.v3.Wasm", &filter);
-    let resource = TypedExtensionConfig { name: "asp-edge".into(), typed_config: Some(filter) };
+    let resource = TypedExtensionConfig { name: name.into(), typed_config: Some(filter) };
     Ok(pack(EXTENSION_TYPE, &resource))
 }
 
