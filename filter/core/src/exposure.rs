@@ -2,7 +2,7 @@
 //!
 //! Owns the orgs' exceptions from the servers' defaults. A caller without an org (scheme `none`) has none. Hidden and
 //! unknown look the same to the caller (I-10). An exception is four bytes, as in `OrgExposure`: ten thousand orgs with
-//! twenty each are about three megabytes, in every Envoy worker. What one org has is shared by the snapshots before
+//! twenty each are about two megabytes, in every Envoy worker. What one org has is shared by the snapshots before
 //! and after a change that is not about it.
 
 use std::collections::{HashMap, HashSet};

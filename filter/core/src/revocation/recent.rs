@@ -63,7 +63,7 @@ impl Recent {
         (listed.len() <= MAX_JOINED).then_some(Recent {
             revision: newer.revision,
             since: self.since,
-            until: newer.until,
+            until: newer.until.max(self.until),
             listed,
         })
     }

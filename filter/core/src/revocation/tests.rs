@@ -153,6 +153,15 @@ fn a_list_that_comes_before_its_base_is_joined_with_the_one_held() {
     assert!(lists(&next, 3) && !lists(&next, 4));
 }
 
+/// Clocks of two control planes differ: the newer list may end before the one held.
+#[test]
+fn a_joined_list_ends_with_the_later_of_the_two() {
+    let held = apart(100, &[]).with_recent(&recent(5, 100, 200, &[2]));
+    let joined = held.with_recent(&recent(6, 150, 140, &[3]));
+    let again = joined.with_recent(&recent(6, 150, 140, &[3]));
+    assert!(joined.complete() && again.complete());
+}
+
 #[test]
 fn lists_are_not_joined_over_a_gap_nor_where_the_one_held_is_not_complete() {
     let base = apart(100, &[]);
