@@ -297,6 +297,11 @@ async fn enabled() -> Result<()> {
     };
     let bench = Bench::start(With { template, ..With::workers(2)? }).await?;
     bench.begin(&["dead"]).await?;
+    // Judged by the edge's own entry alone.
+    let passed = "wasmcustom.asp_edge_verdicts_total.forward.none";
+    let before = bench.envoy.stat(passed).await?;
+    assert_eq!(bench.call("good").await?.status, 200);
+    assert_eq!(bench.envoy.stat(passed).await?, before + 1);
     assert!(bench.now("dead", Some("token_revoked")).await? && bench.now("good", None).await?);
     assert_eq!(bench.reloads().await?, 0);
     Ok(())
