@@ -53,6 +53,7 @@ mod revisions;
 mod revocations;
 mod runtimes;
 mod scripts;
+mod several_controls;
 mod silent;
 mod slow_store;
 mod stalled;
@@ -131,6 +132,7 @@ const MODULES: &[fn(&Shared) -> Vec<Trial>] = &[
     redis::trials,
     freeze::trials,
     replicas::trials,
+    several_controls::trials,
     resume::trials,
     runtimes::trials,
     peers::trials,

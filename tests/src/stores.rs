@@ -157,6 +157,30 @@ impl Postgres {
         }
         Ok(String::from_utf8(output.stdout)?.trim().to_owned())
     }
+
+    /// A backup of all of it, as statements.
+    pub async fn dump(&self) -> Result<Vec<u8>> {
+        let mut command = Command::new(tool::postgres()?.join("pg_dump"));
+        command.args(["--clean", "--if-exists", "-d", &self.url()]).kill_on_drop(true);
+        let output = command.output().await?;
+        if !output.status.success() {
+            bail!("pg_dump: {}", String::from_utf8_lossy(&output.stderr));
+        }
+        Ok(output.stdout)
+    }
+
+    /// Puts a backup in the place of what there is, while others are connected.
+    pub async fn restore(&self, backup: &[u8]) -> Result<()> {
+        let file = self.directory.path().join("backup.sql");
+        std::fs::write(&file, backup)?;
+        let mut command = Command::new(tool::postgres()?.join("psql"));
+        command.args(["-X", "-q", "-1", "-v", "ON_ERROR_STOP=1", "-d", &self.url(), "-f"]).arg(&file);
+        let output = command.kill_on_drop(true).output().await?;
+        if !output.status.success() {
+            bail!("psql: {}", String::from_utf8_lossy(&output.stderr));
+        }
+        Ok(())
+    }
 }
 
 fn serve_redis(directory: &Path, socket: &Path, cluster: Option<Ipv4Addr>) -> Result<Command> {

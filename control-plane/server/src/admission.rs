@@ -51,15 +51,19 @@ impl Admission {
         self.evaluate(org, &Records { exposure: vec![record], ..Records::default() }).await?;
         let mut list = self.store.exposure(org).await?.value;
         let bytes = |list: &[ExposureRecord]| {
-            size(org, &Records { exposure: list.iter().collect(), ..Records::default() }).exposure
+            size(org, &Records { exposure: list.iter().collect(), ..Records::default() })
         };
         let before = bytes(&list);
         list.retain(|known| (&known.server, &known.protocol) != (&record.server, &record.protocol));
         list.push(record.clone());
-        let grown = grown(before, bytes(&list));
+        let after = bytes(&list);
         let usage = self.usage().await?;
-        let under_way = usage.begin(Part::Exposure, org, grown, platform)?;
-        Ok(under_way.done(self.store.put_exposure(change, record).await?))
+        let at_edges = grown(before.exposure, after.exposure);
+        let at_edges = usage.begin(Part::Exposure, org, at_edges, platform)?;
+        let at_gateways = grown(before.named_exposure, after.named_exposure);
+        let at_gateways = usage.begin(Part::Policy, org, at_gateways, platform)?;
+        let written = self.store.put_exposure(change, record).await?;
+        Ok(at_gateways.done(at_edges.done(written)))
     }
 
     /// Sets a binding.

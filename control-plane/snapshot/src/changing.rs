@@ -124,3 +124,124 @@ fn dependencies<'a>(servers: impl Iterator<Item = &'a Arc<VirtualServer>>) -> Ha
     }
     found
 }
+
+#[cfg(test)]
+mod tests {
+    use asp_proto::snapshot::{
+        AuthScheme, Binding, EdgeSnapshot, GatewaySnapshot, Kind, Limit, Listing, MachineKey, Primitive, Protocol,
+        Server, SnapshotPart, TargetKind, snapshot_part::Part,
+    };
+
+    use super::*;
+    use crate::parts;
+
+    fn server(name: &str) -> (EdgeServer, Server, Primitive) {
+        let id = format!("{name}.tool");
+        let listing =
+            Listing { id: id.clone(), version: "1.0.0".into(), mcp_name: id.clone(), ..Listing::default() };
+        let edge = EdgeServer {
+            name: name.into(),
+            protocols: vec![Protocol::Mcp.into()],
+            schemes: vec![AuthScheme::None.into()],
+            ..EdgeServer::default()
+        };
+        let server = Server { name: name.into(), listings: vec![listing], ..Server::default() };
+        let primitive = Primitive { id, version: "1.0.0".into(), kind: Kind::Tool.into(), ..Primitive::default() };
+        (edge, server, primitive)
+    }
+
+    fn binding(org: &str) -> Binding {
+        Binding {
+            org: org.into(),
+            target_kind: TargetKind::User.into(),
+            target: "*".into(),
+            primitive: "*".into(),
+            ..Binding::default()
+        }
+    }
+
+    fn whole() -> GatewaySnapshot {
+        let mut whole = GatewaySnapshot { revision: 1, ..GatewaySnapshot::default() };
+        let mut edge = EdgeSnapshot { revision: 1, public_url: "https://h".into(), ..EdgeSnapshot::default() };
+        for name in ["one", "two"] {
+            let (at_edge, server, primitive) = server(name);
+            edge.servers.push(at_edge);
+            whole.servers.push(server);
+            whole.primitives.push(primitive);
+        }
+        let question = Primitive {
+            id: "ask".into(),
+            version: "1.0.0".into(),
+            kind: Kind::Elicitation.into(),
+            question: "{}".into(),
+            ..Primitive::default()
+        };
+        whole.primitives.push(question);
+        whole.bindings = vec![binding("acme"), binding("globex")];
+        whole.limits = vec![Limit { org: "acme".into(), capacity: 1, ..Limit::default() }];
+        whole.machine_keys = vec![MachineKey {
+            id: "k".into(),
+            hash: vec![1; 32],
+            org: "acme".into(),
+            user: "press".into(),
+            ..MachineKey::default()
+        }];
+        GatewaySnapshot { edge: Some(edge), ..whole }
+    }
+
+    fn put(name: &str, part: Part) -> (String, Option<SnapshotPart>) {
+        (name.to_owned(), Some(SnapshotPart { part: Some(part) }))
+    }
+
+    #[test]
+    fn a_whole_one_in_parts_says_the_same() {
+        let snapshot = Snapshot::build(whole()).unwrap();
+        assert_eq!(snapshot.revision, 1);
+        assert!(snapshot.server("one").unwrap().tool("one.tool").is_some() && snapshot.server("two").is_some());
+        assert!(snapshot.dependencies.contains_key("ask"));
+        assert_eq!((snapshot.limits("acme").len(), snapshot.limits("globex").len()), (1, 0));
+        assert!(snapshot.edge.accepts_tokens(), "both lists of revocations are there");
+        assert_eq!(snapshot.primitives().count(), 3);
+    }
+
+    #[test]
+    fn what_did_not_change_is_shared_and_what_is_gone_is_gone() {
+        let before = Snapshot::build(whole()).unwrap();
+        let (edge, message, mut primitive) = server("two");
+        primitive.summary = "Changed.".into();
+        let part = ServerPart { edge: Some(edge), server: Some(message), primitives: vec![primitive] };
+        let acme = OrgPart { org: "acme".into(), bindings: vec![binding("acme")], ..OrgPart::default() };
+        let changes = vec![
+            put(&parts::of_server("two"), Part::Server(part)),
+            put(&parts::of_org("acme"), Part::Org(acme)),
+            ("org/globex".to_owned(), None),
+            ("newer/kind".to_owned(), Some(SnapshotPart::default())),
+        ];
+        let after = before.changed(2, changes).unwrap();
+        assert!(Arc::ptr_eq(before.server("one").unwrap(), after.server("one").unwrap()));
+        assert_eq!(after.server("two").unwrap().tool("two.tool").unwrap().primitive.summary, "Changed.");
+        assert!(Arc::ptr_eq(&before.issuers, &after.issuers) && Arc::ptr_eq(&before.upstreams, &after.upstreams));
+        assert_eq!(after.limits("acme").len(), 0, "an org's part is all that it has");
+        assert!(!Arc::ptr_eq(&before.machines, &after.machines), "its key is gone");
+        assert_eq!(before.limits("acme").len(), 1, "the one before is what it was");
+        let gone = after.changed(3, vec![("server/one".to_owned(), None)]).unwrap();
+        assert!(gone.server("one").is_none() && !gone.edge.exposed("one", "acme", Protocol::Mcp));
+        assert!(!gone.dependencies.contains_key("ask"), "it came with that server");
+    }
+
+    #[test]
+    fn a_part_that_does_not_compile_or_says_another_name_is_refused_with_its_place() {
+        let before = Snapshot::build(whole()).unwrap();
+        let (edge, message, mut primitive) = server("two");
+        primitive.input_schema = "{".into();
+        let part = ServerPart { edge: Some(edge), server: Some(message), primitives: vec![primitive] };
+        let refused = |name: &str, part: Part| before.changed(2, vec![put(name, part)]).err().unwrap_or_default();
+        let fault = refused("server/two", Part::Server(part.clone()));
+        assert!(fault.starts_with("server/two: primitive two.tool: input schema"), "{fault}");
+        assert!(!refused("server/one", Part::Server(part)).is_empty());
+        assert!(!refused("org/acme", Part::Base(BasePart::default())).is_empty());
+        let other = OrgPart { org: "globex".into(), ..OrgPart::default() };
+        assert!(refused("org/acme", Part::Org(other)).contains("another org"));
+        assert!(before.server("two").is_some());
+    }
+}

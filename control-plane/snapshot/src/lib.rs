@@ -153,6 +153,11 @@ impl Snapshot {
                 (Some(Name::Org(org)), Some(Part::Org(part))) if org != part.org => {
                     return Err(format!("{name}: the part is about another org"));
                 }
+                (Some(Name::Server(of)), Some(Part::Server(part)))
+                    if part.server.as_ref().is_none_or(|server| server.name != of) =>
+                {
+                    return Err(format!("{name}: the part is about another server"));
+                }
                 (Some(Name::Base), Some(Part::Base(base))) => changing.base(base),
                 (Some(Name::Server(_)), Some(Part::Server(server))) => {
                     changing.server(server).map_err(|fault| format!("{name}: {fault}"))?;

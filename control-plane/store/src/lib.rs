@@ -9,6 +9,7 @@ mod clock;
 mod columns;
 pub mod control;
 pub mod counter;
+pub mod heard_gateways;
 pub mod ledger;
 mod migrations;
 pub mod outbox;

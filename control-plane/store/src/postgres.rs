@@ -6,6 +6,7 @@
 //! word gives its place back.
 
 pub(crate) mod audit;
+mod heard;
 mod keys;
 mod ledger;
 mod records;
@@ -29,6 +30,7 @@ use crate::migrations::{Numbered, migrator};
 use crate::records::Bounds;
 
 pub use audit::PostgresAudit;
+pub use heard::PostgresHeard;
 
 /// How long the control plane's sessions wait: it reads all that there is and writes one change after the other.
 const CONTROL: Waits = Waits {
@@ -53,9 +55,10 @@ const SWEEP_REST: Duration = Duration::from_millis(20);
 
 /// The migrations of what is the gateways', oldest first, beside those of the control store. A published one is never
 /// edited.
-const MIGRATIONS: [Numbered; 2] = [
+const MIGRATIONS: [Numbered; 3] = [
     (1001, "calls", include_str!("../migrations/postgres/1001_calls.sql")),
     (1002, "keys", include_str!("../migrations/postgres/1002_keys.sql")),
+    (1003, "heard gateways", include_str!("../migrations/postgres/1003_heard_gateways.sql")),
 ];
 
 /// How long what uses the database waits for it.
@@ -186,6 +189,11 @@ impl Postgres {
     /// The audit log of calls, whose events may take about `max_bytes`.
     pub fn audit(&self, max_bytes: u64) -> PostgresAudit {
         PostgresAudit::new(self.pool.clone(), max_bytes, self.longest)
+    }
+
+    /// What control planes hear of gateways.
+    pub fn heard_gateways(&self) -> PostgresHeard {
+        PostgresHeard { pool: self.pool.clone(), longest: self.longest }
     }
 
     /// Ends the connections; statements under way finish first.

@@ -13,6 +13,7 @@ use asp_store::control::sql::SqlStore;
 use asp_store::control::{self, Change, ControlStore, ExposureRecord, Precondition};
 use asp_store::ledger::{self, Answer, Budget, Claim, Holder, Ledger, LedgerKey};
 use asp_store::postgres::{ConnectError, Postgres, PostgresCalls, Waits};
+use asp_store::heard_gateways;
 use asp_store::published_keys::{self, PublishedKeys};
 use asp_store::records::{self, Bounds, CallRecords, End, Lease, Orphan, OwnerId, RecordKey, State};
 use bytes::Bytes;
@@ -241,6 +242,12 @@ async fn the_published_keys_pass_the_suite_and_end_by_the_databases_clock() {
     let key = published_keys::suite::key("new");
     calls.publish(OwnerId([1; 16]), &key, LEASE).await.unwrap();
     assert_eq!(fresh.number("SELECT COUNT(*) FROM token_keys").await, 1, "what is over is deleted");
+}
+
+#[tokio::test]
+async fn the_gateways_that_control_planes_hear_pass_the_suite() {
+    let fresh = Fresh::start().await;
+    heard_gateways::suite::run(&fresh.database.heard_gateways()).await;
 }
 
 /// Also where many start at once.

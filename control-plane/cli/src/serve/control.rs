@@ -84,6 +84,9 @@ pub(super) async fn start(
     let (publisher, handle) = Publisher::new(source, wasm, endpoints.subscribe());
     process.tasks.spawn(publisher.run(process.stop_background.clone()));
     process.tasks.spawn(Arc::clone(&endpoints).run(process.stop_background.clone()));
+    if let Some(heard) = stores.heard_gateways() {
+        process.tasks.spawn(Arc::clone(&endpoints).share(heard, process.stop_background.clone()));
+    }
     process.tasks.spawn(prune(Arc::clone(&store), process.stop_background.clone()));
     let keeper = keep_issuers(process, &store, &trust, &handle)?;
     let subscribers = Subscribers::new();

@@ -137,16 +137,15 @@ fn target(process: &Process) -> anyhow::Result<Target> {
         mtls => mtls,
     };
     let local = ports::local(settings.listen.gateway, port);
-    let xds_url = match &settings.gateway.xds_url {
-        Some(url) => url.clone(),
-        None => {
-            let scheme = if process.peer.is_some() { "https" } else { "http" };
-            format!("{scheme}://{}", ports::local(settings.listen.xds, process.ports.xds))
-        }
+    let own = || {
+        let scheme = if process.peer.is_some() { "https" } else { "http" };
+        format!("{scheme}://{}", ports::local(settings.listen.xds, process.ports.xds))
     };
+    let urls = settings.gateway.xds_urls.clone().unwrap_or_else(|| vec![own()]);
+    let uris = urls.iter().map(|url| url.parse().with_context(|| format!("read the xDS url {url}")));
     let advertise = settings.gateway.advertise.clone().unwrap_or_else(|| local.to_string());
     Ok(Target {
-        uri: xds_url.parse().with_context(|| format!("read the xDS url {xds_url}"))?,
+        uris: uris.collect::<anyhow::Result<_>>()?,
         node_id: format!("gateway-{advertise}"),
         advertise,
         pool: settings.gateway.pool.clone(),

@@ -15,6 +15,7 @@ use asp_store::audit::sqlite::SqliteAudit;
 use asp_store::calls::SqliteCalls;
 use asp_store::control::ControlStore;
 use asp_store::control::sql::SqlStore;
+use asp_store::heard_gateways::HeardGateways;
 use asp_store::ledger::{Budget, Ledger};
 use asp_store::postgres::{Postgres, PostgresAudit, PostgresCalls};
 use asp_store::published_keys::PublishedKeys;
@@ -78,6 +79,14 @@ impl Stores {
             (Stores::Files { .. }, _) => SqlStore::in_memory().await.context("open the store in memory")?,
         };
         Ok(Arc::new(store))
+    }
+
+    /// Where control planes tell each other which gateways they hear; `None`: there is one control plane.
+    pub(super) fn heard_gateways(&self) -> Option<Arc<dyn HeardGateways>> {
+        match self {
+            Stores::Files { .. } => None,
+            Stores::Postgres { database, .. } => Some(Arc::new(database.heard_gateways())),
+        }
     }
 
     /// A gateway's.

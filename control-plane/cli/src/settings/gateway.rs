@@ -48,7 +48,7 @@ pub struct GatewaySection {
     /// The Envoy cluster this replica belongs to.
     pub pool: String,
     /// The control plane's xDS server; this process's own by default.
-    pub xds_url: Option<String>,
+    pub xds_urls: Option<Vec<String>>,
     /// Whether everybody may list the servers that are exposed to all.
     pub registry: bool,
     /// `None`: a key of this machine's own, in its state directory; only with `--dev`.
@@ -79,7 +79,7 @@ pub(super) fn read(reader: &mut Reader<'_>) -> GatewaySection {
     GatewaySection {
         advertise: reader.socket_address(ENV_ADVERTISE),
         pool: reader.optional(ENV_POOL).unwrap_or_else(|| DEFAULT_POOL.to_owned()),
-        xds_url: reader.optional(ENV_XDS_URL),
+        xds_urls: reader.optional(ENV_XDS_URL).map(|urls| urls.split(',').map(str::trim).map(str::to_owned).collect()),
         registry: registry(reader),
         seal: current.map(|current| SealKeys { current, previous }),
         token_key: token_key(reader),

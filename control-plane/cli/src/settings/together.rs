@@ -55,7 +55,7 @@ impl Settings {
         for fault in self.issuers.iter().flat_map(|path| issuers::faults(path, self.dev)) {
             reader.fault(ENV_ISSUERS, fault);
         }
-        if !self.roles.control && self.gateway.xds_url.is_none() {
+        if !self.roles.control && self.gateway.xds_urls.is_none() {
             reader.fault(ENV_XDS_URL, "is required without the control role");
         }
         if !self.roles.control && self.primitives.is_some() {

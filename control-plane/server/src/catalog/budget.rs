@@ -10,7 +10,7 @@ const MIB: usize = 1024 * KIB;
 /// The whole edge snapshot: every Envoy worker copies it (`snapshot.proto`).
 pub const EDGE: usize = 4 * MIB;
 /// The whole gateway snapshot, the edge's among it.
-pub const GATEWAY: usize = 64 * MIB;
+pub const GATEWAY: usize = 144 * MIB;
 /// Compiled servers and their primitives.
 pub const SERVERS: Whole = Whole { what: "servers and their primitives", bytes: 36 * MIB };
 /// The servers' part of the edge snapshot.
@@ -55,13 +55,13 @@ pub struct Share {
     pub small: usize,
 }
 
-/// Exposure exceptions, which edges and gateways have.
+/// Exposure exceptions at edges.
 pub const EXPOSURE: Share =
     Share { what: "exposure exceptions", whole: MIB, org: 128 * KIB, reserve: 256 * KIB, small: 4 * KIB };
-/// Bindings and rate limits, which gateways have.
+/// What gateways have of orgs.
 pub const POLICY: Share = Share {
-    what: "bindings and rate limits",
-    whole: 20 * MIB,
+    what: "bindings, rate limits and exposure exceptions",
+    whole: 96 * MIB,
     org: 2 * MIB,
     reserve: 4 * MIB,
     small: 64 * KIB,

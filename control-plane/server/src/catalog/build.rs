@@ -73,6 +73,8 @@ pub struct Builder {
     revoked_made: u64,
     /// Encoded bytes of `servers`.
     server_bytes: usize,
+    /// What orgs have together, at most.
+    most: Room,
 }
 
 /// By name.
@@ -85,6 +87,7 @@ struct Fitted {
 }
 
 /// What is left for the orgs' policies.
+#[derive(Clone, Copy)]
 struct Room {
     exposure: usize,
     policy: usize,
@@ -118,6 +121,7 @@ impl Builder {
             recent: Arc::default(),
             revoked_made: 0,
             server_bytes: 0,
+            most: Room { exposure: EXPOSURE.whole, policy: POLICY.whole },
         }
     }
 
@@ -296,7 +300,7 @@ impl Builder {
                     orgs.insert(org.clone(), Arc::clone(form));
                     continue;
                 }
-                None => does_not_fit(form.size),
+                None => self.does_not_fit(form.size),
             };
             let (instead, in_force) = self.instead(org, form, &mut room);
             orgs.insert(org.clone(), instead);
@@ -309,6 +313,17 @@ impl Builder {
             });
         }
         Fitted { orgs, faults }
+    }
+
+    fn does_not_fit(&self, size: Size) -> String {
+        format!(
+            "its policy takes {} bytes of exposure exceptions at the edge and {} of bindings, rate limits and exceptions; \
+             all orgs together have {} and {}",
+            size.exposure,
+            size.policy(),
+            self.most.exposure,
+            self.most.policy
+        )
     }
 
     fn differs_at_the_edge(&self, orgs: &Orgs) -> bool {
@@ -342,7 +357,8 @@ impl Builder {
             + (EDGE - budget::REVOCATIONS.whole)
             + budget::MACHINE_KEYS
             + SLACK;
-        Room { exposure: EXPOSURE.whole, policy: POLICY.whole.min(GATEWAY.saturating_sub(fixed)) }
+        let Room { exposure, policy } = self.most;
+        Room { exposure, policy: policy.min(GATEWAY.saturating_sub(fixed)) }
     }
 
     /// The org's last published form where it still fits, else a denial. Its machines are those of now.
@@ -407,17 +423,6 @@ fn part_of(server: &CompiledServer) -> Encoded {
         server: Some(server.server.clone()),
         primitives: server.primitives.clone(),
     }))
-}
-
-fn does_not_fit(size: Size) -> String {
-    format!(
-        "its policy takes {} bytes of exposure exceptions and {} of bindings and rate limits; all orgs together have \
-         {} and {}",
-        size.exposure,
-        size.policy(),
-        EXPOSURE.whole,
-        POLICY.whole
-    )
 }
 
 fn too_large(edge: &EdgeSnapshot) -> Option<Fault> {
@@ -510,6 +515,7 @@ mod tests {
     #[test]
     fn an_org_that_no_longer_fits_keeps_its_last_form_and_a_new_one_is_denied() {
         let mut builder = Builder::new(Compiler::new(config(true)));
+        builder.most.policy = 1024 * 1024;
         let mut state = ControlState {
             revision: 1,
             servers: vec![server("{schemes: [jwt], issuers: [dev]}")],

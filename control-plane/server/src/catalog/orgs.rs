@@ -34,15 +34,21 @@ pub struct OrgPolicy {
 /// Encoded bytes of an org's policy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Size {
+    /// Of exposure exceptions, as edges have them.
     pub exposure: usize,
+    /// Of the same, as gateways have them.
+    pub named_exposure: usize,
     pub bindings: usize,
     pub limits: usize,
 }
 
+/// Most bytes of a number in `OrgExposure.exceptions`: there are at most 1,000 servers.
+const EXCEPTION: usize = 3;
+
 impl Size {
     /// What counts against [`super::budget::POLICY`].
     pub fn policy(&self) -> usize {
-        self.bindings + self.limits
+        self.named_exposure + self.bindings + self.limits
     }
 }
 
@@ -149,7 +155,13 @@ impl OrgPolicy {
 
     pub fn size(&self) -> Size {
         let bindings = bytes(&self.bindings) + bytes(&self.observed);
-        Size { exposure: bytes(&self.exposure), bindings, limits: bytes(&self.limits) }
+        let org = self.exposure.first().map_or(0, |exception| exception.org.len() + 3 * FRAMING);
+        Size {
+            exposure: org + EXCEPTION * self.exposure.len(),
+            named_exposure: bytes(&self.exposure),
+            bindings,
+            limits: bytes(&self.limits),
+        }
     }
 
     /// Hides a server over every protocol.

@@ -45,8 +45,8 @@ const MAX_STAGED: usize = 512 * 1024 * 1024;
 /// Who subscribes, and where.
 #[derive(Clone, Debug)]
 pub struct Target {
-    /// The control plane, e.g. `http://127.0.0.1:18000`.
-    pub uri: Uri,
+    /// The control planes, e.g. `http://127.0.0.1:18000`: all on one store, any of them will do.
+    pub uris: Vec<Uri>,
     pub node_id: String,
     /// `<ip>:<port>` on which Envoy reaches this gateway.
     pub advertise: String,
@@ -54,7 +54,7 @@ pub struct Target {
     pub pool: String,
     /// How both sides prove themselves; `None` on one machine or within a mesh.
     pub peer: Option<Peer>,
-    /// The name in the control plane's certificate; the host of `uri` by default.
+    /// The name in the control planes' certificates; the host of each by default.
     pub name: Option<String>,
 }
 
@@ -76,8 +76,7 @@ enum StreamError {
 pub async fn run(target: Target, apply: Apply, stop: CancellationToken) {
     // The same fault is told once, not at every attempt.
     let mut told = String::new();
-    let mut subscriber =
-        Subscriber { target, apply, applied: String::new(), versions: BTreeMap::new(), staged: Staged::default() };
+    let mut subscriber = Subscriber::new(target, apply);
     loop {
         let fault = match subscriber.follow(&stop).await {
             StreamError::Stopped => return,
@@ -88,7 +87,7 @@ pub async fn run(target: Target, apply: Apply, stop: CancellationToken) {
         if fault == told {
             tracing::debug!(error = %fault, "snapshot subscription broke");
         } else {
-            let control = &subscriber.target.uri;
+            let control = &subscriber.control.to_string();
             tracing::warn!(error = %fault, %control, "snapshot subscription broke, retrying; the last snapshot stays");
             told = fault;
         }
@@ -106,6 +105,10 @@ fn root_cause(error: &dyn std::error::Error) -> String {
 
 struct Subscriber {
     target: Target,
+    /// The control plane that is followed, or was.
+    control: Uri,
+    /// Which of the target's is next.
+    next: usize,
     apply: Apply,
     /// The version in force here; empty before the first. The control plane is told it on every new stream: with
     /// it this gateway takes part again, whatever becomes of the next push.
@@ -123,10 +126,29 @@ struct Staged {
 }
 
 impl Subscriber {
-    /// Follows one stream until it breaks or this process ends.
+    fn new(target: Target, apply: Apply) -> Subscriber {
+        let control = target.uris.first().cloned().unwrap_or_default();
+        // Gateways are spread over the control planes.
+        let next = rand::rng().random_range(0..target.uris.len().max(1));
+        Subscriber {
+            target,
+            control,
+            next,
+            apply,
+            applied: String::new(),
+            versions: BTreeMap::new(),
+            staged: Staged::default(),
+        }
+    }
+
+    /// Follows one stream, of the next control plane, until it breaks or this process ends.
     async fn follow(&mut self, stop: &CancellationToken) -> StreamError {
+        if let Some(uri) = self.target.uris.get(self.next % self.target.uris.len().max(1)) {
+            self.control = uri.clone();
+        }
+        self.next += 1;
         self.staged = Staged::default();
-        let opened = open(&self.target, &self.applied, &self.versions);
+        let opened = open(&self.target, &self.control, &self.applied, &self.versions);
         let (requests, mut pushes) = match stop.run_until_cancelled(opened).await {
             None => return StreamError::Stopped,
             Some(Err(error)) => return error,
@@ -212,11 +234,11 @@ impl Subscriber {
 
 type Stream = (mpsc::Sender<DeltaDiscoveryRequest>, Streaming<DeltaDiscoveryResponse>);
 
-/// Connects to the control plane as whoever the target's peer is.
-pub(super) async fn connect(target: &Target) -> Result<Channel, tonic::transport::Error> {
+/// Connects to a control plane as whoever the target's peer is.
+pub(super) async fn connect(target: &Target, uri: &Uri) -> Result<Channel, tonic::transport::Error> {
     let endpoint = match target.peer {
-        None => Endpoint::from(target.uri.clone()),
-        Some(_) => Endpoint::from(asp_peer::endpoint_uri(&target.uri)),
+        None => Endpoint::from(uri.clone()),
+        Some(_) => Endpoint::from(asp_peer::endpoint_uri(uri)),
     };
     let endpoint = endpoint
         .connect_timeout(CONNECT_TIMEOUT)
@@ -235,10 +257,11 @@ pub(super) async fn connect(target: &Target) -> Result<Channel, tonic::transport
 
 async fn open(
     target: &Target,
+    control: &Uri,
     applied: &str,
     versions: &BTreeMap<String, String>,
 ) -> Result<Stream, StreamError> {
-    let channel = connect(target).await?;
+    let channel = connect(target, control).await?;
     let mut client = AggregatedDiscoveryServiceClient::new(channel).max_decoding_message_size(MAX_MESSAGE);
     // One request answers one push: no more than one ever waits.
     let (requests, receiver) = mpsc::channel(1);

@@ -4,7 +4,7 @@
 //! cannot hear a gateway does not know whether Envoy can, and Envoy looks at each one's health itself. Keeps true:
 //! one that says that it ends is withdrawn at once, and who has come after it at its address stays; one that is lost
 //! is forgotten after [`LEASE`], and only while another one of its cluster is heard, for then the loss is not this
-//! control plane's own.
+//! control plane's own. Whom another control plane on the same store hears counts as heard ([`shared`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -38,13 +38,15 @@ pub struct EndpointSet {
     pub draining: BTreeMap<String, BTreeSet<SocketAddr>>,
 }
 
+pub mod shared;
+
 type Key = (String, SocketAddr);
 
 /// One gateway.
 #[derive(Clone, Debug)]
 enum Member {
-    /// Over these streams, at least one; two while a reconnect overlaps.
-    Heard(BTreeSet<StreamId>),
+    /// Over these streams, at least one; two while a reconnect overlaps. The newest was opened then.
+    Heard(BTreeSet<StreamId>, Instant),
     Lost(Instant),
     Leaving(Instant),
 }
@@ -52,22 +54,65 @@ enum Member {
 /// In the order in which gateways joined.
 type StreamId = u64;
 
+/// What other control planes on the same store know of one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Elsewhere {
+    Heard,
+    /// Since then nobody has heard it.
+    Silent(Instant),
+    Left(Instant),
+}
+
 #[derive(Default)]
 struct Members {
     /// Bounded by [`MAX_ENDPOINTS`].
     known: BTreeMap<Key, Member>,
     joined: StreamId,
+    /// Bounded as the store is.
+    elsewhere: BTreeMap<Key, Elsewhere>,
+    /// Those that have left here, until the others are told.
+    left: Vec<Key>,
+}
+
+/// What Envoy is told of one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Told {
+    Serving,
+    Draining,
+    Nothing,
+}
+
+impl Members {
+    fn told(&self, key: &Key) -> Told {
+        match (self.known.get(key), self.elsewhere.get(key)) {
+            (_, Some(Elsewhere::Left(since))) if since.elapsed() < DRAINING => Told::Draining,
+            (_, Some(Elsewhere::Left(_))) => Told::Nothing,
+            (Some(Member::Heard(..)), _) | (_, Some(Elsewhere::Heard)) => Told::Serving,
+            (Some(Member::Leaving(_)), _) => Told::Draining,
+            (Some(Member::Lost(_)), _) | (None, Some(Elsewhere::Silent(_))) => Told::Serving,
+            (None, None) => Told::Nothing,
+        }
+    }
+
+    /// The clusters of which somebody hears one.
+    fn heard(&self) -> BTreeSet<String> {
+        let here = self.known.iter().filter(|(_, member)| matches!(member, Member::Heard(..)));
+        let there = self.elsewhere.iter().filter(|(_, known)| **known == Elsewhere::Heard);
+        here.map(|(key, _)| key).chain(there.map(|(key, _)| key)).map(|(cluster, _)| cluster.clone()).collect()
+    }
 }
 
 /// The gateways of this control plane.
 pub struct Endpoints {
     members: Mutex<Members>,
     set: watch::Sender<Arc<EndpointSet>>,
+    /// Somebody has joined or left here.
+    news: Notify,
 }
 
 impl Endpoints {
     pub fn new() -> Arc<Endpoints> {
-        Arc::new(Endpoints { members: Mutex::default(), set: watch::Sender::default() })
+        Arc::new(Endpoints { members: Mutex::default(), set: watch::Sender::default(), news: Notify::new() })
     }
 
     pub fn subscribe(&self) -> watch::Receiver<Arc<EndpointSet>> {
@@ -89,31 +134,27 @@ impl Endpoints {
         make_room(&mut members.known, &key);
         members.joined += 1;
         let id = members.joined;
-        let before = members.known.insert(key.clone(), Member::Heard(BTreeSet::from([id])));
-        if matches!(before, None | Some(Member::Leaving(_))) {
-            self.publish(&members.known);
-        }
-        if let (Some(Member::Heard(others)), Some(Member::Heard(streams))) =
-            (before, members.known.get_mut(&key))
-        {
+        let mut streams = BTreeSet::from([id]);
+        if let Some(Member::Heard(others, _)) = members.known.get(&key) {
             streams.extend(others);
         }
+        members.known.insert(key.clone(), Member::Heard(streams, Instant::now()));
+        self.publish(&members);
+        self.news.notify_one();
         Registration { endpoints: Arc::clone(self), key: Some(key), id }
     }
 
     fn sweep(&self) {
         let now = Instant::now();
-        let members = &mut self.members.lock().known;
-        let heard: BTreeSet<String> = members
-            .iter()
-            .filter(|(_, member)| matches!(member, Member::Heard(_)))
-            .map(|((cluster, _), _)| cluster.clone())
-            .collect();
-        let before = members.len();
-        members.retain(|(cluster, address), member| {
+        let mut members = self.members.lock();
+        let heard = members.heard();
+        let is_over = |since: Instant, cluster: &String| {
+            now.duration_since(since) >= LEASE && heard.contains(cluster)
+        };
+        members.known.retain(|(cluster, address), member| {
             let over = match member {
-                Member::Heard(_) => false,
-                Member::Lost(since) => now.duration_since(*since) >= LEASE && heard.contains(cluster),
+                Member::Heard(..) => false,
+                Member::Lost(since) => is_over(*since, cluster),
                 Member::Leaving(since) => now.duration_since(*since) >= DRAINING,
             };
             if over && matches!(member, Member::Lost(_)) {
@@ -125,28 +166,38 @@ impl Endpoints {
             }
             !over
         });
-        if members.len() != before {
-            self.publish(members);
-        }
+        members.elsewhere.retain(|(cluster, _), known| match known {
+            Elsewhere::Silent(since) => !is_over(*since, cluster),
+            Elsewhere::Heard | Elsewhere::Left(_) => true,
+        });
+        self.publish(&members);
     }
 
     /// A process says it on its newest stream: the older ones are its own leftovers. A newer one is another process's
     /// that has taken the address meanwhile.
     fn leave(&self, key: &Key, id: StreamId) {
         let mut members = self.members.lock();
-        let Some(Member::Heard(streams)) = members.known.get_mut(key) else {
+        let Some(Member::Heard(streams, _)) = members.known.get_mut(key) else {
             return;
         };
         streams.retain(|other| *other > id);
         if streams.is_empty() {
             members.known.insert(key.clone(), Member::Leaving(Instant::now()));
-            self.publish(&members.known);
+            if members.elsewhere.contains_key(key) {
+                members.elsewhere.insert(key.clone(), Elsewhere::Left(Instant::now()));
+            }
+            members.left.push(key.clone());
+            // Where nobody is told of them.
+            let too_many = members.left.len().saturating_sub(MAX_ENDPOINTS);
+            members.left.drain(..too_many);
+            self.publish(&members);
+            self.news.notify_one();
         }
     }
 
     fn lose(&self, key: &Key, id: StreamId) {
         let mut members = self.members.lock();
-        let Some(Member::Heard(streams)) = members.known.get_mut(key) else {
+        let Some(Member::Heard(streams, _)) = members.known.get_mut(key) else {
             return;
         };
         if streams.remove(&id) && streams.is_empty() {
@@ -160,17 +211,27 @@ impl Endpoints {
         }
     }
 
-    fn publish(&self, members: &BTreeMap<Key, Member>) {
+    /// Tells Envoys, if it is anything new.
+    fn publish(&self, members: &Members) {
         let mut clusters: BTreeMap<String, BTreeSet<SocketAddr>> = BTreeMap::new();
         let mut draining: BTreeMap<String, BTreeSet<SocketAddr>> = BTreeMap::new();
-        for ((cluster, address), member) in members {
-            let leaving = matches!(member, Member::Leaving(_));
-            let set = if leaving { &mut draining } else { &mut clusters };
-            set.entry(cluster.clone()).or_default().insert(*address);
+        for key in members.known.keys().chain(members.elsewhere.keys()) {
+            let (cluster, address) = key;
+            let told = match members.told(key) {
+                Told::Serving => &mut clusters,
+                Told::Draining => &mut draining,
+                Told::Nothing => continue,
+            };
+            told.entry(cluster.clone()).or_default().insert(*address);
         }
-        self.set.send_modify(|set| {
+        self.set.send_if_modified(|set| {
+            let same = set.clusters == clusters && set.draining == draining;
+            if same {
+                return false;
+            }
             let since = set.since.or_else(|| Some(Instant::now()));
             *set = Arc::new(EndpointSet { version: set.version + 1, since, clusters, draining });
+            true
         });
     }
 }
@@ -181,7 +242,7 @@ fn make_room(members: &mut BTreeMap<Key, Member>, newcomer: &Key) {
         return;
     }
     let since = |member: &Member| match member {
-        Member::Heard(_) => None,
+        Member::Heard(..) => None,
         Member::Lost(since) | Member::Leaving(since) => Some(*since),
     };
     let gone = members.iter().filter_map(|(key, member)| Some((since(member)?, key))).min();

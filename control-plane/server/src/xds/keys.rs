@@ -69,7 +69,14 @@ impl Client {
         request.set_timeout(WITHIN);
         let asked =
             tokio::time::timeout(WITHIN, async { IssuerKeysClient::new(channel).refresh(request).await });
-        let answer = asked.await.map_err(|_| Status::deadline_exceeded("no answer"))?;
+        let answer = match asked.await {
+            Ok(answer) => answer,
+            Err(_) => Err(Status::deadline_exceeded("no answer")),
+        };
+        if answer.is_err() {
+            // Another control plane may answer.
+            *self.channel.lock().await = None;
+        }
         Ok(answer?.into_inner().revision)
     }
 
@@ -78,8 +85,13 @@ impl Client {
         if let Some(channel) = &*channel {
             return Ok(channel.clone());
         }
-        let connected =
-            connect(&self.target).await.map_err(|error| Status::unavailable(error.to_string()))?;
-        Ok(channel.insert(connected).clone())
+        let mut fault = Status::unavailable("no control plane is named");
+        for uri in &self.target.uris {
+            match connect(&self.target, uri).await {
+                Ok(connected) => return Ok(channel.insert(connected).clone()),
+                Err(error) => fault = Status::unavailable(error.to_string()),
+            }
+        }
+        Err(fault)
     }
 }

@@ -245,7 +245,7 @@ impl Gateway {
             Ok(())
         });
         let target = Target {
-            uri: url.parse().unwrap(),
+            uris: vec![url.parse().unwrap()],
             node_id: format!("gateway-{advertise}"),
             advertise: advertise.into(),
             pool: "gateway".into(),

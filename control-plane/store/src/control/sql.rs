@@ -112,7 +112,7 @@ impl SqlStore {
     /// Raises the revision to `to`, if it is lower: what has a later one from before a restore takes nothing earlier. What
     /// changed since an older revision is everything then.
     pub async fn raise_revision(&self, change: &Change, to: u64) -> Result<Written, StoreError> {
-        let mut write = self.write(change, "revision".to_owned()).await?;
+        let mut write = self.write(change, changes::REVISION.to_owned()).await?;
         if write.revision > to {
             return Ok(Written { revision: write.revision - 1, ..write.unchanged().await? });
         }

@@ -170,10 +170,10 @@ async fn what_an_older_version_stored_is_denied_and_named_and_the_rest_goes_on()
 async fn what_is_stored_beyond_the_whole_stops_no_other_write() {
     let mut api = Api::start().await;
     // As another process may store it: more exposure than all orgs together may have.
-    for number in 0..3_000 {
+    for number in 0..2_200 {
         let record = ExposureRecord {
-            org: "grown".into(),
-            server: format!("{number:0>400}"),
+            org: format!("grown-{number:0>500}"),
+            server: "demo".into(),
             protocol: "mcp".into(),
             enabled: false,
         };
@@ -184,9 +184,9 @@ async fn what_is_stored_beyond_the_whole_stops_no_other_write() {
     let answer = api.put("org:other", "/api/policy/orgs/other/exposure", on).await;
     assert_eq!(answer.status, StatusCode::OK, "{}", answer.body);
     let standing = covers(&mut api).await;
-    assert_eq!((standing.fault, standing.parts.len()), (None, 1));
-    let named: Vec<&str> = standing.parts.iter().map(|fault| fault.name.as_str()).collect();
-    assert_eq!(named, ["grown"]);
+    assert_eq!(standing.fault, None);
+    assert!(!standing.parts.is_empty());
+    assert!(standing.parts.iter().all(|fault| fault.name.starts_with("grown-")), "{:?}", standing.parts[0]);
     let snapshot = api.xds_state.borrow().snapshot.clone().unwrap();
     let exceptions = &snapshot.whole().edge.unwrap().exposure_exceptions;
     assert!(exceptions.iter().any(|exception| exception.org == "other"), "the rest goes on");

@@ -14,6 +14,8 @@ type Tx = Transaction<'static, Any>;
 
 /// Beyond this many changes reading everything costs less than reading them one by one.
 const MAX_CHANGES: u64 = 1_000;
+/// The resource of which the revision itself is written.
+pub(super) const REVISION: &str = "revision";
 
 pub(super) async fn all(tx: &mut Tx) -> Result<ControlState, StoreError> {
     Ok(ControlState {
@@ -47,6 +49,10 @@ pub(super) async fn since(store: &SqlStore, revision: u64) -> Result<Since, Stor
     let mut touched = Touched::default();
     for row in &rows {
         let resource: String = row.try_get("resource")?;
+        if resource == REVISION {
+            // What was before it is another database's.
+            return Ok(Since::All(all(&mut tx).await?));
+        }
         touched.add(&resource, row.try_get("org")?);
     }
     let mut changed = Changed {

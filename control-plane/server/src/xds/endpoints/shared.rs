@@ -1,0 +1,198 @@
+//! What control planes on one store tell each other of gateways, so that each of them tells Envoy of all.
+//!
+//! Keeps true: while the store is away, what was known of the others stays; what is said here is said again when it is
+//! back.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use asp_store::heard_gateways::{Heard, HeardGateways, Known, Unavailable};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::{Elsewhere, Endpoints, LEASE, Member};
+
+/// How often each says whom it hears.
+const EVERY: Duration = Duration::from_secs(2);
+/// Not heard by anybody for so long, a gateway is lost.
+const SILENT: Duration = Duration::from_secs(10);
+/// How long lost ones are read back: past their lease, while nobody of their cluster is heard.
+const READ: Duration = LEASE.saturating_mul(2);
+
+impl Endpoints {
+    /// Tells and asks until `stop`; run it as a task.
+    pub async fn share(self: Arc<Self>, store: Arc<dyn HeardGateways>, stop: CancellationToken) {
+        let mut is_away = false;
+        let work = async {
+            loop {
+                match self.exchange(store.as_ref()).await {
+                    Ok(()) if is_away => {
+                        tracing::info!("gateways that other control planes hear are known again");
+                        is_away = false;
+                    }
+                    Err(error) if !is_away => {
+                        tracing::warn!(
+                            %error,
+                            "which gateways other control planes hear is not known now, what was known stays; check the \
+                             database"
+                        );
+                        is_away = true;
+                    }
+                    Ok(()) | Err(_) => {}
+                }
+                tokio::select! {
+                    () = self.news.notified() => {}
+                    () = tokio::time::sleep(EVERY) => {}
+                }
+            }
+        };
+        tokio::select! {
+            () = stop.cancelled() => {}
+            () = work => {}
+        }
+    }
+
+    /// Says whom this control plane hears, and takes what the others have said.
+    async fn exchange(&self, store: &dyn HeardGateways) -> Result<(), Unavailable> {
+        let left = self.members.lock().left.clone();
+        for (pool, address) in &left {
+            store.leave(pool, &address.to_string()).await?;
+        }
+        self.members.lock().left.drain(..left.len());
+        let heard = self.heard_here();
+        store.hear(&heard).await?;
+        let known = store.known(READ).await?;
+        let now = Instant::now();
+        let mut members = self.members.lock();
+        members.elsewhere = known.iter().filter_map(|known| read(known, now)).collect();
+        // Told of meanwhile.
+        let later: Vec<_> = members.left.clone();
+        members.elsewhere.extend(later.into_iter().map(|key| (key, Elsewhere::Left(now))));
+        self.publish(&members);
+        Ok(())
+    }
+
+    fn heard_here(&self) -> Vec<Heard> {
+        let members = self.members.lock();
+        let heard = members.known.iter().filter_map(|((pool, address), member)| match member {
+            Member::Heard(_, opened) => {
+                Some(Heard { pool: pool.clone(), address: address.to_string(), opened: opened.elapsed() })
+            }
+            Member::Lost(_) | Member::Leaving(_) => None,
+        });
+        heard.collect()
+    }
+}
+
+fn read(known: &Known, now: Instant) -> Option<((String, SocketAddr), Elsewhere)> {
+    let address = known.address.parse().ok()?;
+    let ago = |time: Duration| now.checked_sub(time).unwrap_or(now);
+    let state = match known.left {
+        Some(left) => Elsewhere::Left(ago(left)),
+        None if known.silent >= SILENT => Elsewhere::Silent(ago(known.silent)),
+        None => Elsewhere::Heard,
+    };
+    Some(((known.pool.clone(), address), state))
+}
+
+#[cfg(test)]
+mod tests {
+    use asp_store::heard_gateways::memory::MemoryHeard;
+    use tokio::sync::watch;
+
+    use super::super::{DRAINING, EndpointSet};
+    use super::*;
+
+    const POOL: &str = "gateway";
+
+    fn address(port: u16) -> SocketAddr {
+        SocketAddr::from(([127, 0, 0, 1], port))
+    }
+
+    fn served(set: &watch::Receiver<Arc<EndpointSet>>) -> Vec<u16> {
+        set.borrow().clusters.get(POOL).into_iter().flatten().map(SocketAddr::port).collect()
+    }
+
+    struct Control {
+        endpoints: Arc<Endpoints>,
+        set: watch::Receiver<Arc<EndpointSet>>,
+    }
+
+    impl Control {
+        fn new() -> Control {
+            let endpoints = Endpoints::new();
+            Control { set: endpoints.subscribe(), endpoints }
+        }
+    }
+
+    async fn pass(controls: &[&Control], store: &MemoryHeard, time: Duration) {
+        tokio::time::advance(time).await;
+        // Twice, so that the first hears what the last has said.
+        for control in controls.iter().chain(controls) {
+            control.endpoints.exchange(store).await.unwrap();
+            control.endpoints.sweep();
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn each_tells_envoy_of_those_whom_the_other_hears_until_they_leave() {
+        let store = MemoryHeard::default();
+        let (one, other) = (Control::new(), Control::new());
+        let both = [&one, &other];
+        let first = one.endpoints.join(POOL.into(), address(1));
+        let second = other.endpoints.join(POOL.into(), address(2));
+        pass(&both, &store, EVERY).await;
+        assert_eq!((served(&one.set), served(&other.set)), (vec![1, 2], vec![1, 2]));
+        second.leave();
+        assert_eq!(served(&other.set), [1], "at once where it said so");
+        pass(&both, &store, EVERY).await;
+        assert_eq!(served(&one.set), [1]);
+        assert!(one.set.borrow().draining[POOL].contains(&address(2)));
+        pass(&both, &store, DRAINING).await;
+        assert!(one.set.borrow().draining.is_empty());
+        let again = one.endpoints.join(POOL.into(), address(2));
+        pass(&both, &store, EVERY).await;
+        assert_eq!((served(&one.set), served(&other.set)), (vec![1, 2], vec![1, 2]), "it is back, elsewhere");
+        drop((first, again));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_control_plane_that_is_lost_takes_no_gateway_along() {
+        let store = MemoryHeard::default();
+        let (one, other) = (Control::new(), Control::new());
+        let first = one.endpoints.join(POOL.into(), address(1));
+        let second = other.endpoints.join(POOL.into(), address(2));
+        pass(&[&one, &other], &store, EVERY).await;
+        // `other` is gone, and its gateway comes to `one` late.
+        pass(&[&one], &store, SILENT * 3).await;
+        assert_eq!(served(&one.set), [1, 2], "Envoy looks at its health itself");
+        let moved = one.endpoints.join(POOL.into(), address(2));
+        pass(&[&one], &store, LEASE * 2).await;
+        assert_eq!(served(&one.set), [1, 2]);
+        drop(moved);
+        pass(&[&one], &store, SILENT).await;
+        assert_eq!(served(&one.set), [1, 2]);
+        pass(&[&one], &store, LEASE).await;
+        assert_eq!(served(&one.set), [1], "lost for its lease while another one is heard");
+        drop((first, second));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_control_plane_that_starts_knows_all_at_once_and_an_old_stream_brings_nobody_back() {
+        let store = MemoryHeard::default();
+        let (one, other) = (Control::new(), Control::new());
+        let stale = one.endpoints.join(POOL.into(), address(1));
+        pass(&[&one], &store, EVERY).await;
+        let moved = other.endpoints.join(POOL.into(), address(1));
+        pass(&[&one, &other], &store, EVERY).await;
+        moved.leave();
+        pass(&[&other, &one], &store, EVERY).await;
+        assert!(served(&one.set).is_empty(), "the stream here is its own leftover");
+        let new = Control::new();
+        let alive = other.endpoints.join(POOL.into(), address(3));
+        pass(&[&other, &new], &store, EVERY).await;
+        assert_eq!(served(&new.set), [3]);
+        drop((stale, alive));
+    }
+}

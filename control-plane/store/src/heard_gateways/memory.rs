@@ -1,0 +1,73 @@
+//! The [`HeardGateways`] of one process.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
+use super::{Heard, HeardGateways, KEPT, Known, MAX_GATEWAYS, Unavailable};
+
+struct Row {
+    heard: Instant,
+    left: Option<Instant>,
+}
+
+/// By pool and address.
+#[derive(Default)]
+pub struct MemoryHeard {
+    rows: Mutex<BTreeMap<(String, String), Row>>,
+}
+
+#[async_trait]
+impl HeardGateways for MemoryHeard {
+    async fn hear(&self, heard: &[Heard]) -> Result<(), Unavailable> {
+        let now = Instant::now();
+        let mut rows = self.rows.lock();
+        rows.retain(|_, row| now.duration_since(row.heard) < KEPT);
+        for Heard { pool, address, opened } in heard {
+            let row = rows
+                .entry((pool.clone(), address.clone()))
+                .or_insert_with(|| Row { heard: now, left: None });
+            row.heard = now;
+            row.left = row.left.filter(|left| now.duration_since(*left) < *opened);
+        }
+        Ok(())
+    }
+
+    async fn leave(&self, pool: &str, address: &str) -> Result<(), Unavailable> {
+        let now = Instant::now();
+        self.rows.lock().insert((pool.to_owned(), address.to_owned()), Row { heard: now, left: Some(now) });
+        Ok(())
+    }
+
+    async fn known(&self, within: Duration) -> Result<Vec<Known>, Unavailable> {
+        let now = Instant::now();
+        let rows = self.rows.lock();
+        let mut known: Vec<Known> = rows
+            .iter()
+            .map(|((pool, address), row)| Known {
+                pool: pool.clone(),
+                address: address.clone(),
+                silent: now.duration_since(row.heard),
+                left: row.left.map(|left| now.duration_since(left)),
+            })
+            .filter(|known| known.silent < within)
+            .collect();
+        known.sort_by_key(|known| known.silent);
+        known.truncate(usize::try_from(MAX_GATEWAYS).unwrap_or(usize::MAX));
+        Ok(known)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::heard_gateways::suite;
+
+    #[tokio::test]
+    async fn the_port_suite_passes() {
+        suite::run(&MemoryHeard::default()).await;
+    }
+}

@@ -1,0 +1,47 @@
+//! What every [`HeardGateways`] must do.
+
+// Test code that other backends' crates call too: a failed expectation panics.
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+use std::time::Duration;
+
+use super::{Heard, HeardGateways};
+
+const LONG: Duration = Duration::from_secs(600);
+/// Nothing in a suite takes as long.
+const SLACK: Duration = Duration::from_secs(60);
+
+fn heard(address: &str, opened: Duration) -> Heard {
+    Heard { pool: "gateway".into(), address: address.into(), opened }
+}
+
+/// Addresses, and whether each has left, in their order.
+async fn known(heard: &dyn HeardGateways) -> Vec<(String, bool)> {
+    let mut known = Vec::new();
+    for one in heard.known(LONG).await.unwrap() {
+        assert!(one.pool == "gateway" && one.silent < SLACK && one.left.is_none_or(|left| left < SLACK));
+        known.push((one.address, one.left.is_some()));
+    }
+    known.sort();
+    known
+}
+
+/// Every rule, on an empty store.
+pub async fn run(store: &dyn HeardGateways) {
+    assert_eq!(known(store).await, []);
+    store.hear(&[heard("10.0.0.1:1", SLACK), heard("10.0.0.2:1", SLACK)]).await.unwrap();
+    store.hear(&[]).await.unwrap();
+    let both = |left: bool| vec![("10.0.0.1:1".to_owned(), left), ("10.0.0.2:1".to_owned(), false)];
+    assert_eq!(known(store).await, both(false));
+    store.leave("gateway", "10.0.0.1:1").await.unwrap();
+    assert_eq!(known(store).await, both(true));
+    // Over a stream that it opened before it said so.
+    store.hear(&[heard("10.0.0.1:1", LONG)]).await.unwrap();
+    assert_eq!(known(store).await, both(true));
+    // It has started again.
+    store.hear(&[heard("10.0.0.1:1", Duration::ZERO)]).await.unwrap();
+    assert_eq!(known(store).await, both(false));
+    assert_eq!(store.known(Duration::ZERO).await.unwrap(), []);
+    store.leave("gateway", "10.0.0.9:1").await.unwrap();
+    assert_eq!(known(store).await.last(), Some(&("10.0.0.9:1".to_owned(), true)), "nobody had heard it");
+}

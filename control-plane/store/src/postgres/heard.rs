@@ -1,0 +1,82 @@
+//! The [`HeardGateways`] on PostgreSQL.
+//!
+//! Keeps true: times are the database's.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use sqlx::postgres::PgRow;
+use sqlx::{PgPool, Row};
+
+use super::within;
+use crate::clock::milliseconds;
+use crate::heard_gateways::{Heard, HeardGateways, KEPT, Known, MAX_GATEWAYS, Unavailable};
+
+/// What control planes on this database hear.
+pub struct PostgresHeard {
+    pub(super) pool: PgPool,
+    /// How long a statement is waited for.
+    pub(super) longest: Duration,
+}
+
+fn unavailable(error: sqlx::Error) -> Unavailable {
+    Unavailable(error.to_string())
+}
+
+#[async_trait]
+impl HeardGateways for PostgresHeard {
+    async fn hear(&self, heard: &[Heard]) -> Result<(), Unavailable> {
+        let past = sqlx::query("DELETE FROM heard_gateways WHERE heard_ms <= now_ms() - $1");
+        let past = past.bind(milliseconds(KEPT)).execute(&self.pool);
+        within(self.longest, past).await.map_err(unavailable)?;
+        let texts = |of: fn(&Heard) -> &String| heard.iter().map(of).cloned().collect::<Vec<String>>();
+        // Less than nothing stands for how long ago the stream was opened.
+        let opened: Vec<i64> = heard.iter().map(|heard| -milliseconds(heard.opened)).collect();
+        let said = sqlx::query(
+            "INSERT INTO heard_gateways AS g (pool, address, heard_ms, left_ms) \
+             SELECT pool, address, now_ms(), opened FROM UNNEST($1::TEXT[], $2::TEXT[], $3::BIGINT[]) \
+             AS h (pool, address, opened) \
+             ON CONFLICT (pool, address) DO UPDATE SET heard_ms = excluded.heard_ms, \
+             left_ms = CASE WHEN g.left_ms > now_ms() + excluded.left_ms THEN g.left_ms ELSE 0 END",
+        )
+        .bind(texts(|heard| &heard.pool))
+        .bind(texts(|heard| &heard.address))
+        .bind(opened)
+        .execute(&self.pool);
+        within(self.longest, said).await.map(drop).map_err(unavailable)
+    }
+
+    async fn leave(&self, pool: &str, address: &str) -> Result<(), Unavailable> {
+        let said = sqlx::query(
+            "INSERT INTO heard_gateways (pool, address, heard_ms, left_ms) VALUES ($1, $2, now_ms(), now_ms()) \
+             ON CONFLICT (pool, address) DO UPDATE SET heard_ms = excluded.heard_ms, left_ms = excluded.left_ms",
+        )
+        .bind(pool.to_owned())
+        .bind(address.to_owned())
+        .execute(&self.pool);
+        within(self.longest, said).await.map(drop).map_err(unavailable)
+    }
+
+    async fn known(&self, within_time: Duration) -> Result<Vec<Known>, Unavailable> {
+        let rows = sqlx::query(
+            "SELECT pool, address, now_ms() - heard_ms AS silent, \
+             CASE WHEN left_ms > 0 THEN now_ms() - left_ms END AS gone FROM heard_gateways \
+             WHERE heard_ms > now_ms() - $1 ORDER BY heard_ms DESC LIMIT $2",
+        )
+        .bind(milliseconds(within_time))
+        .bind(i64::from(MAX_GATEWAYS))
+        .fetch_all(&self.pool);
+        let rows = within(self.longest, rows).await.map_err(unavailable)?;
+        rows.iter().map(known).collect::<Result<_, sqlx::Error>>().map_err(unavailable)
+    }
+}
+
+fn known(row: &PgRow) -> Result<Known, sqlx::Error> {
+    let time = |ms: i64| Duration::from_millis(u64::try_from(ms).unwrap_or(0));
+    Ok(Known {
+        pool: row.try_get("pool")?,
+        address: row.try_get("address")?,
+        silent: time(row.try_get("silent")?),
+        left: row.try_get::<Option<i64>, _>("gone")?.map(time),
+    })
+}

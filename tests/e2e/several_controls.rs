@@ -1,0 +1,218 @@
+//! Two control planes on one PostgreSQL: any of them takes a write, both publish it, each tells Envoy of all gateways, and
+//! the loss of one costs no request. And what becomes of the fleet when their database is restored from a backup.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use anyhow::{Context, Result, ensure};
+use asp_e2e::cluster::Cluster;
+use asp_e2e::http1;
+use asp_e2e::stack::Ports;
+use asp_e2e::stores::Postgres;
+use asp_e2e::{tool, wait};
+use libtest_mimic::Trial;
+use rustix::process::Signal;
+use serde_json::{Value, json};
+use tokio::process::Command;
+
+use crate::message::{modern, rest};
+use crate::policy::sha256;
+use crate::trial::Shared;
+
+/// Requests that go on while something is lost.
+const LOAD: usize = 4;
+
+pub(crate) fn trials(shared: &Shared) -> Vec<Trial> {
+    vec![
+        shared.trial("several_controls::any_takes_a_write_and_both_serve_it", |_| writes()),
+        shared.trial("several_controls::the_loss_of_one_costs_no_request_and_no_change", |_| lost()),
+        shared.trial("several_controls::a_restored_database_is_taken_everywhere_by_one_command", |_| restored()),
+    ]
+}
+
+struct Controls {
+    postgres: Postgres,
+    cluster: Cluster,
+    token: String,
+    admin: String,
+}
+
+impl Controls {
+    async fn start() -> Result<Controls> {
+        let postgres = Postgres::start().await?;
+        let environment = vec![("ASP_DATABASE_URL", postgres.url())];
+        let cluster = Cluster::start_with_two_controls(environment, 2).await?;
+        let token = cluster.token(&["--org", "acme", "--user", "alice"]).await?;
+        let admin = cluster.token(&["--admin", "--user", "root"]).await?;
+        Ok(Controls { postgres, cluster, token, admin })
+    }
+
+    fn first(&self) -> &Ports {
+        &self.cluster.control_ports
+    }
+
+    fn second(&self) -> Result<&Ports> {
+        Ok(&self.cluster.second_control.as_ref().context("a second control plane")?.1)
+    }
+
+    async fn write(&self, control: &Ports, (method, path): (&str, &str), body: &Value) -> Result<()> {
+        let address = SocketAddr::from(([127, 0, 0, 1], control.admin));
+        let answer = http1::send(address, &rest(method, path, &self.admin, body)).await?;
+        ensure!(answer.status < 300, "{method} {path}: {} {}", answer.status, answer.text());
+        Ok(())
+    }
+
+    /// Whether the `clock` of `demo` is for alice.
+    async fn allow(&self, control: &Ports, allowed: bool) -> Result<()> {
+        let body = json!({
+            "target": {"type": "user", "idOrPattern": "alice"},
+            "primitive": {"name": "clock", "protocol": "mcp"},
+            "allowed": allowed,
+        });
+        self.write(control, ("PUT", "/api/policy/orgs/acme/bindings"), &body).await
+    }
+
+    /// Waits until both gateways say so.
+    async fn is_allowed(&self, allowed: bool) -> Result<()> {
+        for gateway in &self.cluster.gateways {
+            wait::until("a binding is in force at each gateway", wait::CONVERGE, || async {
+                let list = modern(&self.token, "tools/list", json!({}), &[]);
+                let answer = http1::send(gateway.address, &list).await.ok()?;
+                (answer.status == 200 && answer.text().contains("\"clock\"") == allowed).then_some(())
+            })
+            .await?;
+        }
+        Ok(())
+    }
+
+    /// The status at the edge of a request with this token.
+    async fn status(&self, token: &str) -> Result<u16> {
+        let list = modern(token, "tools/list", json!({}), &[]);
+        Ok(http1::send(self.cluster.envoy.address, &list).await?.status)
+    }
+
+    async fn revoke(&self, control: &Ports, token: &str) -> Result<()> {
+        let body = json!({"type": "token_hash", "id": sha256(token)});
+        self.write(control, ("POST", "/api/revocations"), &body).await?;
+        wait::until("a revocation is in force at the edge", wait::CONVERGE, || async {
+            (self.status(token).await.ok()? == 401).then_some(())
+        })
+        .await
+    }
+
+    /// Waits until this control plane publishes what is stored, and tells Envoy of both gateways.
+    async fn is_up_to_date(&self, control: &Ports) -> Result<u64> {
+        wait::until("a control plane publishes what is stored and knows every gateway", wait::CONVERGE, || async {
+            let snapshot = self.cluster.admin_of(control, "/api/snapshot").await.ok()?;
+            let gateways = snapshot["endpoints"]["gateway"].as_array().map_or(0, Vec::len);
+            let covers = snapshot["coversRevision"].as_u64()?;
+            (Some(covers) == snapshot["storeRevision"].as_u64() && gateways == 2).then_some(covers)
+        })
+        .await
+    }
+}
+
+async fn writes() -> Result<()> {
+    let controls = Controls::start().await?;
+    controls.allow(controls.second()?, false).await?;
+    controls.is_allowed(false).await?;
+    controls.allow(controls.first(), true).await?;
+    controls.is_allowed(true).await?;
+    for control in [controls.first(), controls.second()?] {
+        let other = controls.cluster.token(&["--org", "acme", "--user", "bob"]).await?;
+        ensure!(controls.status(&other).await? == 200, "it is good before it is revoked");
+        controls.revoke(control, &other).await?;
+        ensure!(controls.status(&controls.token).await? == 200, "only that one is");
+    }
+    let first = controls.is_up_to_date(controls.first()).await?;
+    ensure!(controls.is_up_to_date(controls.second()?).await? == first, "both serve the same revision");
+    Ok(())
+}
+
+/// Requests through Envoy until they are stopped; how many were answered, and the answers that are none.
+struct Load {
+    stop: Arc<AtomicBool>,
+    tasks: Vec<tokio::task::JoinHandle<(usize, Vec<String>)>>,
+}
+
+impl Load {
+    fn start(controls: &Controls) -> Load {
+        let stop = Arc::new(AtomicBool::new(false));
+        let list = modern(&controls.token, "tools/list", json!({}), &[]);
+        let edge = controls.cluster.envoy.address;
+        let task = |_| {
+            let (stop, list) = (Arc::clone(&stop), list.clone());
+            tokio::spawn(async move {
+                let (mut answered, mut faults) = (0, Vec::new());
+                while !stop.load(Ordering::Relaxed) {
+                    match http1::send(edge, &list).await {
+                        Ok(answer) if answer.status == 200 => answered += 1,
+                        Ok(answer) => faults.push(format!("{} {}", answer.status, answer.text())),
+                        Err(error) => faults.push(format!("{error:#}")),
+                    }
+                }
+                (answered, faults)
+            })
+        };
+        Load { tasks: (0..LOAD).map(task).collect(), stop }
+    }
+
+    async fn stop(self) -> Result<()> {
+        self.stop.store(true, Ordering::Relaxed);
+        for task in self.tasks {
+            let (answered, faults) = task.await?;
+            ensure!(answered > 0 && faults.is_empty(), "{answered} answered, and {faults:?}");
+        }
+        Ok(())
+    }
+}
+
+async fn lost() -> Result<()> {
+    let mut controls = Controls::start().await?;
+    controls.is_up_to_date(controls.first()).await?;
+    let load = Load::start(&controls);
+    controls.cluster.control.signal(Signal::KILL)?;
+    controls.allow(controls.second()?, false).await?;
+    controls.is_allowed(false).await?;
+    let other = controls.cluster.token(&["--org", "acme", "--user", "bob"]).await?;
+    controls.revoke(controls.second()?, &other).await?;
+    controls.cluster.restart_control().await?;
+    controls.is_up_to_date(controls.first()).await?;
+    let (second, _) = controls.cluster.second_control.as_ref().context("a second control plane")?;
+    second.signal(Signal::KILL)?;
+    controls.allow(controls.first(), true).await?;
+    controls.is_allowed(true).await?;
+    let another = controls.cluster.token(&["--org", "acme", "--user", "carol"]).await?;
+    controls.revoke(controls.first(), &another).await?;
+    load.stop().await?;
+    ensure!(controls.status(&other).await? == 401, "what was revoked before stays so");
+    controls.cluster.wait_hosts(2).await
+}
+
+async fn restored() -> Result<()> {
+    let controls = Controls::start().await?;
+    controls.allow(controls.first(), false).await?;
+    controls.is_allowed(false).await?;
+    let backup = controls.postgres.dump().await?;
+    // Lost with the database: these changes are later than the backup.
+    controls.allow(controls.first(), true).await?;
+    controls.is_allowed(true).await?;
+    controls.postgres.restore(&backup).await?;
+    let raised = Command::new(tool::asp()?)
+        .args(["db", "raise-revision", "--json"])
+        .env("ASP_DATABASE_URL", controls.postgres.url())
+        .output()
+        .await?;
+    ensure!(raised.status.success(), "{}", String::from_utf8_lossy(&raised.stderr));
+    let raised: Value = serde_json::from_slice(&raised.stdout)?;
+    ensure!(raised["after"].as_u64() > raised["before"].as_u64(), "{raised}");
+    controls.is_allowed(false).await?;
+    for control in [controls.first(), controls.second()?] {
+        let covers = controls.is_up_to_date(control).await?;
+        ensure!(Some(covers) >= raised["after"].as_u64(), "{covers} of {raised}");
+    }
+    // It goes on from there.
+    controls.allow(controls.second()?, true).await?;
+    controls.is_allowed(true).await
+}
