@@ -6,10 +6,10 @@ SHELL := /bin/bash
 target := $(abspath $(or $(CARGO_TARGET_DIR),target))
 export ASP_FILTER_WASM ?= $(target)/wasm32-wasip1/wasm/asp_filter.wasm
 
-.PHONY: help setup wasm build filter binaries run package test test-tools test-programs bench chaos fuzz check
+.PHONY: help setup wasm build filter binaries run package test test-tools test-programs bench chaos fuzz k8s check
 
 help: ## Lists the targets
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 16
+	@grep -hE '^[a-z0-9]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9]+):.*## /  make \1\t/' | expand -t 16
 
 setup: ## Installs what `make run` needs below .tools/
 	@scripts/setup run
@@ -75,6 +75,12 @@ fuzz: ## Fuzzes the parsers, FUZZ_SECONDS for each (60), and the states of the p
 	@source .tools/env; export ASP_BIN=$(target)/release/asp ASP_RUNTIME_BIN=$(target)/release/asp-runtime; \
 	  ASP_FUZZ_SECONDS=$(or $(FUZZ_STATES_SECONDS),600) \
 	  cargo test --locked --release --workspace --test e2e -- any_order --nocapture
+
+k8s: ## Builds the images and starts what k8s/ renders on this machine, with podman, as root; K8S_ARGS for its flags
+	@scripts/setup containers
+	@scripts/build-wasm
+	cargo build --locked --release -p asp -p asp-runtime -p asp-launcher
+	@source .tools/env; exec .tools/kubernetes/bin/python -B tests/k8s/play $(K8S_ARGS)
 
 check: ## Checks form: fmt, clippy, sizes, dependencies, docs, licences, advisories
 	@scripts/setup check
