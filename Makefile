@@ -80,7 +80,8 @@ k8s: ## Builds the images and starts what k8s/ renders on this machine, with pod
 	@scripts/setup containers
 	@scripts/build-wasm
 	cargo build --locked --release -p asp -p asp-runtime -p asp-launcher
-	@source .tools/env; exec .tools/kubernetes/bin/python -B tests/k8s/play $(K8S_ARGS)
+	@source .tools/env; .tools/kubernetes/bin/python -B tests/k8s/meshes.py
+	@source .tools/env; exec .tools/kubernetes/bin/python -B tests/k8s/play.py $(K8S_ARGS)
 
 check: ## Checks form: fmt, clippy, sizes, dependencies, docs, licences, advisories
 	@scripts/setup check

@@ -17,6 +17,7 @@ import yaml
 
 PODMAN = ["podman"]
 UID = 10001
+SECCOMP = Path(__file__).resolve().parent.parent.parent / "k8s/seccomp"
 # Hang guards, far above what is measured.
 READY_WITHIN = 120
 NOT_PLAYED = [
@@ -25,6 +26,9 @@ NOT_PLAYED = [
     "names of Services: a file of hosts in every pod, in place of DNS; the Service of Envoy is a proxy of this test",
     "Secrets, volume claims and emptyDir as volumes: directories of this machine, of the pod's user",
     "probes, preStop, rolling updates and replicas: carried out by this test as the manifests say them",
+    "level 3: `kube play` has neither procMount, localhostProfile nor a writable control group, so such pods are made by `podman"
+    " create`, with the same security context, and their control group is given to their user; a user namespace of the pod"
+    " (hostUsers: false) is not made",
     "custom resources (cert-manager), autoscalers, disruption budgets and topology: only validated",
 ]
 
@@ -61,6 +65,7 @@ class Pod:
         self.workload, self.name, self.address, self.template = workload, name, address, template
         self.labels = template["metadata"]["labels"]
         self.containers = template["spec"]["containers"]
+        self.is_unmasked = self.containers[0].get("securityContext", {}).get("procMount") == "Unmasked"
 
     def container(self, name):
         return f"{self.name}-{name}"
@@ -123,9 +128,12 @@ class Cluster:
         # The name in a gateway's certificate leads to it before it is ready.
         self.pods[name] = pod
         self.write_hosts()
-        file = self.work / f"{name}.yaml"
-        file.write_text(yaml.safe_dump_all(self.with_settings(pod)))
-        run(*PODMAN, "kube", "play", file)
+        if pod.is_unmasked:
+            self.create_unmasked(pod)
+        else:
+            file = self.work / f"{name}.yaml"
+            file.write_text(yaml.safe_dump_all(self.with_settings(pod)))
+            run(*PODMAN, "kube", "play", file)
         self.wait(pod)
         return pod
 
@@ -150,10 +158,13 @@ class Cluster:
             if before:
                 run(*PODMAN, "exec", pod.container(container["name"]), *before["command"], check=False)
         left = max(1, int(grace - (time.monotonic() - began)))
-        run(*PODMAN, "pod", "stop", "-t", str(left), pod.name)
+        if pod.is_unmasked:
+            run(*PODMAN, "stop", "-t", str(left), pod.container(pod.containers[0]["name"]))
+        else:
+            run(*PODMAN, "pod", "stop", "-t", str(left), pod.name)
         took = time.monotonic() - began
         (self.logs / f"{pod.name}.log").open("a").write(self.log_of(pod))
-        run(*PODMAN, "pod", "rm", "-f", pod.name)
+        self.remove(pod)
         return took
 
     def roll(self, workload, tag):
@@ -173,6 +184,12 @@ class Cluster:
 
     def stop(self):
         for pod in list(self.pods.values()):
+            self.remove(pod)
+
+    def remove(self, pod):
+        if pod.is_unmasked:
+            run(*PODMAN, "rm", "-f", "-t", "2", pod.container(pod.containers[0]["name"]), check=False)
+        else:
             run(*PODMAN, "pod", "rm", "-f", "-t", "2", pod.name, check=False)
 
     def exec(self, pod, container, *command):
@@ -227,6 +244,34 @@ class Cluster:
                     each["value"] = address
             container["env"].append({"name": "ENVOY_ADMIN_ADDRESS", "value": address})
         return template
+
+    def create_unmasked(self, pod):
+        """A pod of one container, as its security context says and the cluster of k8s/components/level-3 gives it."""
+        spec, (container,) = pod.template["spec"], pod.containers
+        context, paths = spec["securityContext"], {volume["name"]: volume["hostPath"]["path"] for volume in spec["volumes"]}
+        name = pod.container(container["name"])
+        command = [
+            "create", "--name", name, "--network", "host", "--user", f"{context['runAsUser']}:{context['runAsGroup']}", "--read-only",
+            "--cap-drop", "ALL", "--security-opt", "no-new-privileges", "--security-opt", "unmask=ALL", "--security-opt",
+            f"seccomp={SECCOMP / context['seccompProfile']['localhostProfile']}", "--cpus", container["resources"]["limits"]["cpu"],
+            "--memory", container["resources"]["limits"]["memory"].removesuffix("i").lower(),
+            # Whole, and writable where it belongs to the user.
+            "--cgroupns", "host", "--volume", "/sys/fs/cgroup:/sys/fs/cgroup:rw",
+        ]
+        command += [word for each in container["env"] for word in ("--env", f"{each['name']}={each['value']}")]
+        for mount in container["volumeMounts"]:
+            command += ["--volume", f"{paths[mount['name']]}:{mount['mountPath']}:{'ro' if mount.get('readOnly') else 'rw'}"]
+        run(*PODMAN, *command, container["image"], *container.get("args", []))
+        # Its control group is there then, and nothing runs in it yet.
+        run(*PODMAN, "init", name)
+        process = run(*PODMAN, "inspect", name, "--format", "{{.State.Pid}}").strip()
+        for line in Path(f"/proc/{process}/cgroup").read_text().split():
+            _, controllers, group = line.split(":", 2)
+            for mounted in ([controllers.removeprefix("name=")] if controllers else ["unified", "."]):
+                folder = Path("/sys/fs/cgroup") / mounted / group.lstrip("/")
+                if folder.is_dir() and group != "/":
+                    run("chown", "-R", f"{UID}:{UID}", folder)
+        run(*PODMAN, "start", name)
 
     def variable(self, each, address):
         source = each.get("valueFrom", {})

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Builds the images and starts an overlay of k8s/ here: `tests/k8s/play [--overlay prod-restricted] [--no-build] [--keep]`.
+"""Builds the images and starts an overlay of k8s/ here: `tests/k8s/play.py [--overlay prod] [--no-build] [--keep]`.
 
 What is shown: all of it becomes ready; an official client calls a plugin of each language through Envoy; a rolling update of
 every workload under load fails no call. PostgreSQL and Redis are real ones, started here. Needs root, podman, buildah, runc,
@@ -30,6 +30,8 @@ TARGET = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
 TOOLS = Path(os.environ.get("ASP_TOOLS_DIR", ROOT / ".tools"))
 ASP = Path(os.environ.get("ASP_BIN", TARGET / "release/asp"))
 LANGUAGES = ["python", "node", "java"]
+# What plugins ask for; each overlay says it (k8s/components).
+LEVELS = {"prod": 3}
 IMAGES = ["asp", "asp-edge", *(f"asp-runtime-{language}" for language in LANGUAGES)]
 EDGE = ("127.0.2.10", 8443)
 URL = f"https://{EDGE[0]}:{EDGE[1]}"
@@ -72,14 +74,14 @@ def all_secrets(work, database, redis):
     return made
 
 
-def plugins(work):
-    """A tool in each language, as somebody new makes it; those of level 2 say that it does."""
+def plugins(work, level):
+    """A tool in each language, as somebody new makes it, for a level of confinement."""
     source, installed = work / "servers", work / "plugins"
     source.mkdir()
     for language in LANGUAGES:
         run(ASP, "plugin", "new", f"greet-{language}", "--language", language, source)
         spec = source / f"greet-{language}/greet-{language}.yaml"
-        spec.write_text(spec.read_text().replace("runtime: {", "runtime: {minIsolation: 2, "))
+        spec.write_text(spec.read_text().replace("runtime: {", f"runtime: {{minIsolation: {level}, "))
         server = source / f"greet-{language}/server.yaml"
         server.write_text(server.read_text().replace("issuers: [dev]", "issuers: [login]"))
     run(ASP, "plugin", "build", source, "--out", work / "dist")
@@ -179,7 +181,7 @@ def tag_next():
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--overlay", default="prod-restricted")
+    parser.add_argument("--overlay", default="prod")
     parser.add_argument("--no-build", action="store_true")
     parser.add_argument("--images", default="", metavar="ARGUMENTS", help="more for scripts/images, such as --base asp=IMAGE")
     parser.add_argument("--keep", action="store_true", help="leave everything running until Enter")
@@ -195,7 +197,7 @@ def main():
 
 
 def play(given, work, ending):
-    source, installed = plugins(work)
+    source, installed = plugins(work, LEVELS.get(given.overlay, 2))
     if not given.no_build:
         print(run(ROOT / "scripts/images", "--tag", "k8s", "--plugins", installed, *given.images.split()), end="", flush=True)
     tag_next()
