@@ -192,8 +192,9 @@ class Cluster:
         else:
             run(*PODMAN, "pod", "rm", "-f", "-t", "2", pod.name, check=False)
 
-    def exec(self, pod, container, *command):
-        return run(*PODMAN, "exec", pod.container(container), *command)
+    def exec(self, pod, container, *command, settings=()):
+        given = [word for name in settings for word in ("--env", f"{name}={settings[name]}")]
+        return run(*PODMAN, "exec", *given, pod.container(container), *command)
 
     # === Services ===
 

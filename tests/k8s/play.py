@@ -32,6 +32,7 @@ ASP = Path(os.environ.get("ASP_BIN", TARGET / "release/asp"))
 LANGUAGES = ["python", "node", "java"]
 # What plugins ask for; each overlay says it (k8s/components).
 LEVELS = {"prod": 3}
+STRICT = "greet-strict"
 IMAGES = ["asp", "asp-edge", *(f"asp-runtime-{language}" for language in LANGUAGES)]
 EDGE = ("127.0.2.10", 8443)
 URL = f"https://{EDGE[0]}:{EDGE[1]}"
@@ -75,14 +76,14 @@ def all_secrets(work, database, redis):
 
 
 def plugins(work, level):
-    """A tool in each language, as somebody new makes it, for a level of confinement."""
+    """A tool in each language, as somebody new makes it, for a level of confinement, and one that wants the highest."""
     source, installed = work / "servers", work / "plugins"
     source.mkdir()
-    for language in LANGUAGES:
-        run(ASP, "plugin", "new", f"greet-{language}", "--language", language, source)
-        spec = source / f"greet-{language}/greet-{language}.yaml"
-        spec.write_text(spec.read_text().replace("runtime: {", f"runtime: {{minIsolation: {level}, "))
-        server = source / f"greet-{language}/server.yaml"
+    for name, language, wanted in [*((f"greet-{language}", language, level) for language in LANGUAGES), (STRICT, "python", 3)]:
+        run(ASP, "plugin", "new", name, "--language", language, source)
+        spec = source / f"{name}/{name}.yaml"
+        spec.write_text(spec.read_text().replace("runtime: {", f"runtime: {{minIsolation: {wanted}, "))
+        server = source / f"{name}/server.yaml"
         server.write_text(server.read_text().replace("issuers: [dev]", "issuers: [login]"))
     run(ASP, "plugin", "build", source, "--out", work / "dist")
     run(ASP, "plugin", "install", source, "--plugins", installed)
@@ -170,13 +171,21 @@ class Door:
 
 def client(*arguments, token, work):
     environment = os.environ | {"ASP_TOKEN": token, "SSL_CERT_FILE": str(work / "certificates/ca.crt")}
-    return subprocess.Popen([CLIENT, *map(str, arguments)], env=environment, stdout=subprocess.PIPE, text=True)
+    return subprocess.Popen([CLIENT, *map(str, arguments)], env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
 
 
 def tag_next():
     """The same images under another tag, to roll to."""
     for name in IMAGES:
         run("buildah", "tag", f"localhost/{name}:k8s", f"localhost/{name}:next")
+
+
+def greeted(server, token, work):
+    """What the tool of a server answers an official client; None where the client gets an error."""
+    call = client(ROOT / "tests/clients/python/client.py", f"{URL}/{server}/mcp", "auto", server, '{"name": "Ada"}', token=token, work=work)
+    said = call.communicate(timeout=120)[0]
+    result = json.loads(said)["result"] if call.returncode == 0 else {"isError": True}
+    return None if result.get("isError") else result["structuredContent"]
 
 
 def main():
@@ -225,14 +234,20 @@ def play(given, work, ending):
     admin = cluster.exec(control, "control", "/usr/local/bin/asp", "token", "--break-glass", "--user", "test", "--reason", "make k8s").strip()
     print(run(ASP, "apply", source, env=os.environ | {
         "ASP_ADMIN_URL": f"http://{control.address}:8081", "ASP_ADMIN_TOKEN": admin}), end="", flush=True)
+    (one, *_) = [pod for pod in cluster.pods.values() if pod.workload == "asp-gateway"]
+    status = cluster.exec(one, "gateway", "/usr/local/bin/asp", "status", settings={
+        "ASP_ADMIN_URL": "https://asp-control.asp.svc:8444", "ASP_ADMIN_TOKEN": admin, "SSL_CERT_FILE": "/etc/asp/peer/ca.crt"})
+    print(f"ok: over TLS the admin API says: {status.splitlines()[0]}", flush=True)
     Door(cluster)
 
     for language in LANGUAGES:
-        call = client(ROOT / "tests/clients/python/client.py", f"{URL}/greet-{language}/mcp", "auto", f"greet-{language}", '{"name": "Ada"}', token=token, work=work)
-        answer = json.loads(call.communicate(timeout=120)[0])
-        if "Ada" not in json.dumps(answer["result"]) or answer["result"].get("isError"):
+        answer = greeted(f"greet-{language}", token, work)
+        if not answer:
             raise RuntimeError(f"{language}: {answer}")
-        print(f"ok: an official client called a tool in {language} through Envoy: {json.dumps(answer['result'].get('structuredContent'))}", flush=True)
+        print(f"ok: an official client called a tool in {language} through Envoy: {answer}", flush=True)
+    if bool(greeted(STRICT, token, work)) != (LEVELS.get(given.overlay, 2) == 3):
+        raise RuntimeError(f"a plugin that asks for level 3 is not answered as {given.overlay} says")
+    print(f"ok: a plugin that asks for level 3 is {'answered' if LEVELS.get(given.overlay, 2) == 3 else 'unknown to callers'}", flush=True)
 
     stop = work / "stop"
     servers = ",".join(f"greet-{language}" for language in LANGUAGES)
