@@ -38,6 +38,8 @@ EDGE = ("127.0.2.10", 8443)
 URL = f"https://{EDGE[0]}:{EDGE[1]}"
 CLIENT = os.environ.get("ASP_PYTHON_BIN", TOOLS / "python/bin/python")
 WORKERS = 6
+# Seconds of a long call, within what a pod is given to drain.
+LONG = 12
 
 
 def certificate(folder, name, names, authority=True):
@@ -85,6 +87,10 @@ def plugins(work, level):
         spec.write_text(spec.read_text().replace("runtime: {", f"runtime: {{minIsolation: {wanted}, "))
         server = source / f"{name}/server.yaml"
         server.write_text(server.read_text().replace("issuers: [dev]", "issuers: [login]"))
+    # A tool that takes its time, of the platform's own.
+    shutil.copytree(ROOT / "primitives/demo", source / "demo")
+    server = source / "demo/server.yaml"
+    server.write_text(server.read_text().replace("issuers: [dev]", "issuers: [login]"))
     run(ASP, "plugin", "build", source, "--out", work / "dist")
     run(ASP, "plugin", "install", source, "--plugins", installed)
     return source, installed
@@ -188,6 +194,19 @@ def greeted(server, token, work):
     return None if result.get("isError") else result["structuredContent"]
 
 
+def outlives(cluster, workload, token, work):
+    """Calls that run while every pod of a workload is replaced are answered all the same."""
+    arguments = ["auto", "count", json.dumps({"to": LONG, "delayMs": 1000})]
+    calls = [client(ROOT / "tests/clients/python/client.py", f"{URL}/demo/mcp", *arguments, token=token, work=work) for _ in range(4)]
+    time.sleep(3)
+    cluster.roll(workload, "next")
+    for call in calls:
+        said = call.communicate(timeout=120)[0]
+        if call.returncode or json.loads(said)["result"].get("isError"):
+            raise RuntimeError(f"a call did not outlive the replacement of {workload}: {said[-500:]}")
+    print(f"ok: {len(calls)} calls of {LONG} s outlived the replacement of {workload}", flush=True)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--overlay", default="prod")
@@ -249,6 +268,8 @@ def play(given, work, ending):
         raise RuntimeError(f"a plugin that asks for level 3 is not answered as {given.overlay} says")
     print(f"ok: a plugin that asks for level 3 is {'answered' if LEVELS.get(given.overlay, 2) == 3 else 'unknown to callers'}", flush=True)
 
+    for workload in ("asp-edge", "asp-gateway"):
+        outlives(cluster, workload, token, work)
     stop = work / "stop"
     servers = ",".join(f"greet-{language}" for language in LANGUAGES)
     load = client(ROOT / "tests/k8s/load.py", URL, servers, WORKERS, stop, token=token, work=work)
