@@ -218,10 +218,14 @@ def main():
     print(f"k8s: in {work}", flush=True)
     ending = []
     try:
-        return play(given, work, ending)
+        status = play(given, work, ending)
     finally:
         for end in reversed(ending):
             end()
+    # What failed leaves its logs.
+    if status == 0:
+        shutil.rmtree(work)
+    return status
 
 
 def play(given, work, ending):
