@@ -16,8 +16,8 @@ use tokio::process::Command;
 
 use asp_e2e::stack::Ports;
 use asp_proto::xds::envoy::config::core::v3::Node;
-use asp_proto::xds::envoy::service::discovery::v3::{DeltaDiscoveryRequest, Resource};
 use asp_proto::xds::envoy::service::discovery::v3::aggregated_discovery_service_client::AggregatedDiscoveryServiceClient;
+use asp_proto::xds::envoy::service::discovery::v3::{DeltaDiscoveryRequest, Resource};
 use prost_types::{Struct, Value, value};
 use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity};
 

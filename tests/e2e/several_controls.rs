@@ -27,7 +27,9 @@ pub(crate) fn trials(shared: &Shared) -> Vec<Trial> {
     vec![
         shared.trial("several_controls::any_takes_a_write_and_both_serve_it", |_| writes()),
         shared.trial("several_controls::the_loss_of_one_costs_no_request_and_no_change", |_| lost()),
-        shared.trial("several_controls::a_restored_database_is_taken_everywhere_by_one_command", |_| restored()),
+        shared.trial("several_controls::a_restored_database_is_taken_everywhere_by_one_command", |_| {
+            restored()
+        }),
     ]
 }
 
@@ -103,12 +105,16 @@ impl Controls {
 
     /// Waits until this control plane publishes what is stored, and tells Envoy of both gateways.
     async fn is_up_to_date(&self, control: &Ports) -> Result<u64> {
-        wait::until("a control plane publishes what is stored and knows every gateway", wait::CONVERGE, || async {
-            let snapshot = self.cluster.admin_of(control, "/api/snapshot").await.ok()?;
-            let gateways = snapshot["endpoints"]["gateway"].as_array().map_or(0, Vec::len);
-            let covers = snapshot["coversRevision"].as_u64()?;
-            (Some(covers) == snapshot["storeRevision"].as_u64() && gateways == 2).then_some(covers)
-        })
+        wait::until(
+            "a control plane publishes what is stored and knows every gateway",
+            wait::CONVERGE,
+            || async {
+                let snapshot = self.cluster.admin_of(control, "/api/snapshot").await.ok()?;
+                let gateways = snapshot["endpoints"]["gateway"].as_array().map_or(0, Vec::len);
+                let covers = snapshot["coversRevision"].as_u64()?;
+                (Some(covers) == snapshot["storeRevision"].as_u64() && gateways == 2).then_some(covers)
+            },
+        )
         .await
     }
 }

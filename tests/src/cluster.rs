@@ -159,8 +159,11 @@ impl Cluster {
         let _ = std::fs::remove_file(state.join("ports.json"));
         let xds = self.cable.as_ref().map_or(self.control_ports.xds, |cable| cable.address.port());
         let second = self.second_control.as_ref().map(|(_, ports)| ports.xds);
-        let urls: Vec<String> =
-            [Some(xds), second].into_iter().flatten().map(|port| format!("http://127.0.0.1:{port}")).collect();
+        let urls: Vec<String> = [Some(xds), second]
+            .into_iter()
+            .flatten()
+            .map(|port| format!("http://127.0.0.1:{port}"))
+            .collect();
         let mut command = Command::new(tool::asp()?);
         command
             .args(["serve", "--dev", "--roles", "gateway"])
@@ -251,8 +254,7 @@ async fn start_control(
 
 /// The shipped bootstrap whose answers name their replica, with a second control plane where there is one.
 fn traced_bootstrap(directory: &Path, second_xds: Option<u16>) -> Result<PathBuf> {
-    const CONTROL_ENDPOINT: &str =
-        "        - endpoint: { address: { socket_address: { address: 127.0.0.1, port_value: ${ASP_XDS_PORT} } } }\n";
+    const CONTROL_ENDPOINT: &str = "        - endpoint: { address: { socket_address: { address: 127.0.0.1, port_value: ${ASP_XDS_PORT} } } }\n";
     const VIRTUAL_HOST: &str = "              domains: [\"*\"]\n";
     let shipped = std::fs::read_to_string(tool::root()?.join("envoy/bootstrap.yaml"))?;
     let traced = format!(

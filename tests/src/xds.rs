@@ -289,7 +289,8 @@ impl Service {
                 }
                 sent = version;
                 let version = sent.to_string();
-                let part = |(name, resource)| Resource { version: version.clone(), resource: Some(resource), name };
+                let part =
+                    |(name, resource)| Resource { version: version.clone(), resource: Some(resource), name };
                 let response = DeltaDiscoveryResponse {
                     // A gateway reads the revision out of it.
                     system_version_info: format!("{version}-test"),

@@ -125,7 +125,9 @@ pub fn edge(inputs: EdgeInputs<'_>) -> EdgeSnapshot {
         servers: inputs.servers.iter().map(|compiled| compiled.edge.clone()).collect(),
         issuers: sorted(inputs.issuers.to_vec(), |issuer| issuer.name.clone()),
         exposure_exceptions: Vec::new(),
-        exposure: sorted(inputs.exposure.iter().filter_map(of_org).collect(), |exposure| exposure.org.clone()),
+        exposure: sorted(inputs.exposure.iter().filter_map(of_org).collect(), |exposure| {
+            exposure.org.clone()
+        }),
         coarse_limits: coarse::limits(&inputs),
         routes: inputs.routes.to_vec(),
         revoked: inputs.revoked.to_vec(),

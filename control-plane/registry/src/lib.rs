@@ -28,7 +28,9 @@ mod spec;
 mod structure;
 pub mod uri_template;
 
-pub use assemble::{DEFAULT_COARSE_MULTIPLE, EdgeInputs, Inputs, assemble, at_revision, edge, latest, sorted_set};
+pub use assemble::{
+    DEFAULT_COARSE_MULTIPLE, EdgeInputs, Inputs, assemble, at_revision, edge, latest, sorted_set,
+};
 pub use check::{Catalog, Report, check, check_before_build};
 pub use compile::compile_mcp;
 pub use compiled::CompiledServer;

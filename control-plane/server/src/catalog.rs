@@ -11,9 +11,9 @@ mod edge_form;
 pub mod fault;
 pub mod held;
 pub mod orgs;
+pub mod parts;
 mod revoked;
 pub mod servers;
-pub mod parts;
 pub mod usage;
 
 use std::collections::HashMap;

@@ -18,8 +18,8 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::catalog::build::Built;
-use crate::clock;
 use crate::catalog::fault::Fault;
+use crate::clock;
 use crate::xds::endpoints::EndpointSet;
 use crate::xds::published::{Content, Published};
 use crate::xds::{XdsState, XdsStateReceiver, resources};
@@ -133,10 +133,15 @@ impl Raised {
         }
     }
 
-    fn concerns(&self, published: &Published) -> bool {
+    /// `covers`: the store's revision up to which all is published.
+    fn concerns(&self, published: &Published, covers: u64) -> bool {
         let seen = self.revision.load(Ordering::Relaxed);
-        let oldest = published.edge.revision.min(published.recent.revision).min(published.gateway.revision);
-        oldest < seen && seen <= published.revision
+        if seen > covers {
+            // Of a store that was restored since, or made up.
+            self.revision.store(0, Ordering::Relaxed);
+            return false;
+        }
+        published.edge.revision.min(published.recent.revision).min(published.gateway.revision) < seen
     }
 }
 
@@ -229,6 +234,10 @@ impl Publisher {
             if moved {
                 xds_state.endpoints = endpoints;
             }
+            if let Some((covers, _)) = &news {
+                // Nobody is waked for it alone.
+                xds_state.covers = *covers;
+            }
             let Some(snapshot) = snapshot else {
                 return moved;
             };
@@ -247,7 +256,10 @@ impl Publisher {
         let due = self.retry_at.is_some_and(|at| at <= Instant::now());
         let hour = clock::now_ms() / HOUR;
         let last = self.xds_state.borrow().snapshot.clone();
-        let raise = last.as_deref().is_some_and(|last| self.raised.concerns(last));
+        let covers = self.standing.borrow().covers;
+        // What cannot be built now is tried again in its time.
+        let raise =
+            self.retry_at.is_none() && last.as_deref().is_some_and(|last| self.raised.concerns(last, covers));
         if self.tried == Some(revision) && hour == self.hour && !due && !raise {
             return Ok(Rebuilt::Nothing);
         }

@@ -94,21 +94,24 @@ impl Kind {
 #[derive(Clone, Default)]
 pub struct XdsState {
     pub snapshot: Option<Arc<Published>>,
+    /// The store's revision up to which all that is to be said is said.
+    pub covers: u64,
     pub endpoints: Arc<EndpointSet>,
 }
 
 impl XdsState {
-    /// Up to which revision of the store all is in force at a subscriber of `kind` that has acknowledged `acked`: of
-    /// what came later nothing may have concerned it.
-    pub fn covered(&self, kind: &str, acked: u64) -> u64 {
+    /// Up to which revision of the store all is in force at a subscriber of `kind` that has acknowledged `acked`, at
+    /// `version`: of what came later nothing may have concerned it.
+    pub fn covered(&self, kind: &str, acked: u64, version: &str) -> u64 {
         let Some(published) = &self.snapshot else { return acked };
-        let newest = match kind {
-            kind if kind == Kind::Edge.as_str() => published.edge.revision,
-            kind if kind == Kind::Revocations.as_str() => published.recent.revision,
-            kind if kind == Kind::Gateway.as_str() => published.gateway.revision,
-            _ => return acked,
+        let (edge, recent) = (&published.edge.version, &published.recent.version);
+        let is_newest = match kind {
+            kind if kind == Kind::Edge.as_str() => version == edge || version == format!("{edge}+{recent}"),
+            kind if kind == Kind::Revocations.as_str() => version == recent,
+            kind if kind == Kind::Gateway.as_str() => version == published.gateway.version,
+            _ => false,
         };
-        if acked == newest { published.revision } else { acked }
+        if is_newest { published.revision } else { acked }
     }
 }
 

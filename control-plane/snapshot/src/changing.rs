@@ -74,8 +74,15 @@ impl<'a> Changing<'a> {
 
     /// An org that has said nothing is one that is gone.
     pub(super) fn org(&mut self, part: OrgPart) -> Result<(), String> {
-        let OrgPart { org, exposure, bindings, observed_bindings, limits, machine_keys, machine_certificates } =
-            part;
+        let OrgPart {
+            org,
+            exposure,
+            bindings,
+            observed_bindings,
+            limits,
+            machine_keys,
+            machine_certificates,
+        } = part;
         self.next.policy.replace(&org, bindings, observed_bindings)?;
         match limits.is_empty() {
             true => drop(self.next.limits.remove(org.as_str())),
@@ -113,7 +120,9 @@ impl<'a> Changing<'a> {
 }
 
 /// Of several versions of one the last counts.
-fn dependencies<'a>(servers: impl Iterator<Item = &'a Arc<VirtualServer>>) -> HashMap<String, Arc<Dependency>> {
+fn dependencies<'a>(
+    servers: impl Iterator<Item = &'a Arc<VirtualServer>>,
+) -> HashMap<String, Arc<Dependency>> {
     let mut found: HashMap<String, Arc<Dependency>> = HashMap::new();
     for dependency in servers.flat_map(|server| &server.dependencies) {
         let primitive = &dependency.entry.primitive;
@@ -128,8 +137,8 @@ fn dependencies<'a>(servers: impl Iterator<Item = &'a Arc<VirtualServer>>) -> Ha
 #[cfg(test)]
 mod tests {
     use asp_proto::snapshot::{
-        AuthScheme, Binding, EdgeSnapshot, GatewaySnapshot, Kind, Limit, Listing, MachineKey, Primitive, Protocol,
-        Server, SnapshotPart, TargetKind, snapshot_part::Part,
+        AuthScheme, Binding, EdgeSnapshot, GatewaySnapshot, Kind, Limit, Listing, MachineKey, Primitive,
+        Protocol, Server, SnapshotPart, TargetKind, snapshot_part::Part,
     };
 
     use super::*;
@@ -146,7 +155,8 @@ mod tests {
             ..EdgeServer::default()
         };
         let server = Server { name: name.into(), listings: vec![listing], ..Server::default() };
-        let primitive = Primitive { id, version: "1.0.0".into(), kind: Kind::Tool.into(), ..Primitive::default() };
+        let primitive =
+            Primitive { id, version: "1.0.0".into(), kind: Kind::Tool.into(), ..Primitive::default() };
         (edge, server, primitive)
     }
 
@@ -162,7 +172,8 @@ mod tests {
 
     fn whole() -> GatewaySnapshot {
         let mut whole = GatewaySnapshot { revision: 1, ..GatewaySnapshot::default() };
-        let mut edge = EdgeSnapshot { revision: 1, public_url: "https://h".into(), ..EdgeSnapshot::default() };
+        let mut edge =
+            EdgeSnapshot { revision: 1, public_url: "https://h".into(), ..EdgeSnapshot::default() };
         for name in ["one", "two"] {
             let (at_edge, server, primitive) = server(name);
             edge.servers.push(at_edge);
@@ -197,7 +208,9 @@ mod tests {
     fn a_whole_one_in_parts_says_the_same() {
         let snapshot = Snapshot::build(whole()).unwrap();
         assert_eq!(snapshot.revision, 1);
-        assert!(snapshot.server("one").unwrap().tool("one.tool").is_some() && snapshot.server("two").is_some());
+        assert!(
+            snapshot.server("one").unwrap().tool("one.tool").is_some() && snapshot.server("two").is_some()
+        );
         assert!(snapshot.dependencies.contains_key("ask"));
         assert_eq!((snapshot.limits("acme").len(), snapshot.limits("globex").len()), (1, 0));
         assert!(snapshot.edge.accepts_tokens(), "both lists of revocations are there");
@@ -220,7 +233,9 @@ mod tests {
         let after = before.changed(2, changes).unwrap();
         assert!(Arc::ptr_eq(before.server("one").unwrap(), after.server("one").unwrap()));
         assert_eq!(after.server("two").unwrap().tool("two.tool").unwrap().primitive.summary, "Changed.");
-        assert!(Arc::ptr_eq(&before.issuers, &after.issuers) && Arc::ptr_eq(&before.upstreams, &after.upstreams));
+        assert!(
+            Arc::ptr_eq(&before.issuers, &after.issuers) && Arc::ptr_eq(&before.upstreams, &after.upstreams)
+        );
         assert_eq!(after.limits("acme").len(), 0, "an org's part is all that it has");
         assert!(!Arc::ptr_eq(&before.machines, &after.machines), "its key is gone");
         assert_eq!(before.limits("acme").len(), 1, "the one before is what it was");
@@ -235,7 +250,8 @@ mod tests {
         let (edge, message, mut primitive) = server("two");
         primitive.input_schema = "{".into();
         let part = ServerPart { edge: Some(edge), server: Some(message), primitives: vec![primitive] };
-        let refused = |name: &str, part: Part| before.changed(2, vec![put(name, part)]).err().unwrap_or_default();
+        let refused =
+            |name: &str, part: Part| before.changed(2, vec![put(name, part)]).err().unwrap_or_default();
         let fault = refused("server/two", Part::Server(part.clone()));
         assert!(fault.starts_with("server/two: primitive two.tool: input schema"), "{fault}");
         assert!(!refused("server/one", Part::Server(part)).is_empty());

@@ -7,9 +7,9 @@
 
 pub mod artifact;
 mod changing;
+mod machine_parts;
 pub mod machines;
 pub mod mcp_revision;
-mod machine_parts;
 pub mod param_headers;
 pub mod parts;
 pub mod policy;
@@ -24,8 +24,8 @@ use std::sync::{Arc, OnceLock};
 use asp_edge::{Caller, MACHINE_ISSUER};
 use asp_proto::snapshot::runtime::Mode;
 use asp_proto::snapshot::{
-    AuthScheme, Builtin, Definition, EdgeServer, GatewaySnapshot, Issuer, IssuerAccess, Kind, Limit,
-    Listing, Mutation, OrgPart, Primitive, Protocol, Runtime, Server, ServerPart, Sessions, SnapshotPart, Upstream,
+    AuthScheme, Builtin, Definition, EdgeServer, GatewaySnapshot, Issuer, IssuerAccess, Kind, Limit, Listing,
+    Mutation, OrgPart, Primitive, Protocol, Runtime, Server, ServerPart, Sessions, SnapshotPart, Upstream,
     service_auth, snapshot_part::Part,
 };
 use asp_registry::uri_template::UriTemplate;
@@ -148,7 +148,12 @@ impl Snapshot {
     pub fn changed(&self, revision: u64, changes: Changes) -> Result<Snapshot, String> {
         let mut changing = Changing::of(self, revision);
         for (name, part) in changes {
-            let part = part.and_then(|part| part.part);
+            let part = match (part, Name::read(&name)) {
+                (Some(SnapshotPart { part: None }), Some(_)) => {
+                    return Err(format!("{name}: the part is of a newer kind"));
+                }
+                (part, _) => part.and_then(|part| part.part),
+            };
             match (Name::read(&name), part) {
                 (Some(Name::Org(org)), Some(Part::Org(part))) if org != part.org => {
                     return Err(format!("{name}: the part is about another org"));

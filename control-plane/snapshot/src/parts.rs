@@ -5,8 +5,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use asp_proto::snapshot::{
-    BasePart, EdgeSnapshot, GatewaySnapshot, OrgPart, Primitive, RecentRevocations, RevokedPart, ServerPart,
-    SnapshotPart, snapshot_part::Part,
+    BasePart, EdgeSnapshot, ExposureException, GatewaySnapshot, OrgPart, Primitive, RecentRevocations,
+    RevokedPart, ServerPart, SnapshotPart, snapshot_part::Part,
 };
 
 /// What concerns every server and org.
@@ -54,8 +54,8 @@ impl Name<'_> {
 
 /// A whole snapshot in its parts. What only edges have is not among them. A primitive that no server lists is the first
 /// server's.
-pub fn split(snapshot: GatewaySnapshot) -> BTreeMap<String, SnapshotPart> {
-    let edge = snapshot.edge.unwrap_or_default();
+pub fn split(mut snapshot: GatewaySnapshot) -> BTreeMap<String, SnapshotPart> {
+    let edge = snapshot.edge.take().unwrap_or_default();
     let EdgeSnapshot { servers: edge_servers, exposure_exceptions, .. } = &edge;
     let mut parts = BTreeMap::new();
     let mut add = |name: String, part: Part| parts.insert(name, SnapshotPart { part: Some(part) });
@@ -78,29 +78,7 @@ pub fn split(snapshot: GatewaySnapshot) -> BTreeMap<String, SnapshotPart> {
         let part = ServerPart { edge, server: Some(server.clone()), primitives };
         add(of_server(&server.name), Part::Server(part));
     }
-    let mut orgs: BTreeMap<String, OrgPart> = BTreeMap::new();
-    let mut of = |org: &str, put: &mut dyn FnMut(&mut OrgPart)| {
-        put(orgs.entry(org.to_owned()).or_insert_with(|| OrgPart { org: org.to_owned(), ..OrgPart::default() }));
-    };
-    for entry in exposure_exceptions {
-        of(&entry.org, &mut |part| part.exposure.push(entry.clone()));
-    }
-    for entry in &snapshot.bindings {
-        of(&entry.org, &mut |part| part.bindings.push(entry.clone()));
-    }
-    for entry in &snapshot.observed_bindings {
-        of(&entry.org, &mut |part| part.observed_bindings.push(entry.clone()));
-    }
-    for entry in &snapshot.limits {
-        of(&entry.org, &mut |part| part.limits.push(entry.clone()));
-    }
-    for entry in &snapshot.machine_keys {
-        of(&entry.org, &mut |part| part.machine_keys.push(entry.clone()));
-    }
-    for entry in &snapshot.machine_certificates {
-        of(&entry.org, &mut |part| part.machine_certificates.push(entry.clone()));
-    }
-    for (org, part) in orgs {
+    for (org, part) in orgs(&snapshot, exposure_exceptions) {
         add(of_org(&org), Part::Org(part));
     }
     let base = BasePart {
@@ -120,4 +98,33 @@ pub fn split(snapshot: GatewaySnapshot) -> BTreeMap<String, SnapshotPart> {
     add(REVOKED.to_owned(), Part::Revoked(revoked));
     add(RECENT.to_owned(), Part::Recent(RecentRevocations { revision: snapshot.revision, ..recent }));
     parts
+}
+
+/// What each org has said, and its machines.
+fn orgs(snapshot: &GatewaySnapshot, exposure: &[ExposureException]) -> BTreeMap<String, OrgPart> {
+    let mut orgs: BTreeMap<String, OrgPart> = BTreeMap::new();
+    let mut of = |org: &str, put: &mut dyn FnMut(&mut OrgPart)| {
+        put(orgs
+            .entry(org.to_owned())
+            .or_insert_with(|| OrgPart { org: org.to_owned(), ..OrgPart::default() }));
+    };
+    for entry in exposure {
+        of(&entry.org, &mut |part| part.exposure.push(entry.clone()));
+    }
+    for entry in &snapshot.bindings {
+        of(&entry.org, &mut |part| part.bindings.push(entry.clone()));
+    }
+    for entry in &snapshot.observed_bindings {
+        of(&entry.org, &mut |part| part.observed_bindings.push(entry.clone()));
+    }
+    for entry in &snapshot.limits {
+        of(&entry.org, &mut |part| part.limits.push(entry.clone()));
+    }
+    for entry in &snapshot.machine_keys {
+        of(&entry.org, &mut |part| part.machine_keys.push(entry.clone()));
+    }
+    for entry in &snapshot.machine_certificates {
+        of(&entry.org, &mut |part| part.machine_certificates.push(entry.clone()));
+    }
+    orgs
 }

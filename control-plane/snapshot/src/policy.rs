@@ -92,7 +92,12 @@ impl Policy {
     }
 
     /// Replaces what an org has; as [`Policy::new`]. On an error nothing has changed.
-    pub fn replace(&mut self, org: &str, bindings: Vec<Binding>, observed: Vec<Binding>) -> Result<(), String> {
+    pub fn replace(
+        &mut self,
+        org: &str,
+        bindings: Vec<Binding>,
+        observed: Vec<Binding>,
+    ) -> Result<(), String> {
         if bindings.is_empty() && observed.is_empty() {
             self.by_org.remove(org);
             return Ok(());

@@ -305,10 +305,19 @@ pub struct Changed {
     /// By name; `None`: it is gone.
     pub servers: Vec<(String, Option<ServerRecord>)>,
     pub orgs: Vec<OrgState>,
+    /// Those of every org, where one of them was written: what had ended was forgotten, whose ever it was.
+    pub machines: Option<Machines>,
     pub revocations: ChangedRevocations,
     /// All of them, in every case: the time at which an issuer was asked changes without a revision.
     pub issuers: Vec<IssuerRecord>,
     pub issuer_keys: Vec<IssuerKeysRecord>,
+}
+
+/// What machines of every org call with.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Machines {
+    pub keys: Vec<MachineKeyRecord>,
+    pub certificates: Vec<MachineCertificateRecord>,
 }
 
 /// Of revocations.

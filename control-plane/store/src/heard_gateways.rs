@@ -48,8 +48,8 @@ pub struct Unavailable(pub String);
 pub trait HeardGateways: Send + Sync {
     /// Says whom this control plane hears now.
     async fn hear(&self, heard: &[Heard]) -> Result<(), Unavailable>;
-    /// Says that a gateway has said that it ends.
-    async fn leave(&self, pool: &str, address: &str) -> Result<(), Unavailable>;
+    /// Says that a gateway said so long ago that it ends.
+    async fn leave(&self, pool: &str, address: &str, ago: Duration) -> Result<(), Unavailable>;
     /// Those that somebody heard within this time, at most [`MAX_GATEWAYS`].
     async fn known(&self, within: Duration) -> Result<Vec<Known>, Unavailable>;
 }

@@ -68,6 +68,7 @@ async fn measure(plan: &Plan) -> anyhow::Result<Report> {
         }
         _ => None,
     };
-    let parts = Parts { edge: edge.unwrap_or_default(), beside, identity, plugins, streams, scale, comparison };
+    let parts =
+        Parts { edge: edge.unwrap_or_default(), beside, identity, plugins, streams, scale, comparison };
     Ok(Report::new(plan.clone(), [started, Machine::now()], parts))
 }

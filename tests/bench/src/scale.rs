@@ -148,8 +148,7 @@ impl Run<'_> {
         for number in 0..times {
             let version = format!("1.0.{}", number + 1);
             let files = json!({"files": seed::files(0, &version)});
-            let seen =
-                |answer: &http1::Response| answer.status == 200 && answer.text().contains(&version);
+            let seen = |answer: &http1::Response| answer.status == 200 && answer.text().contains(&version);
             self.change(&mut change, ("PUT", &path, &files), Some((&list, &seen))).await?;
         }
         Ok(change)
@@ -263,7 +262,10 @@ pub(crate) fn judge(steps: &[Step]) -> Vec<Goal> {
     for change in &step.changes {
         let (cpu, bytes) = (at(&change.cpu_ms, 0.5), at(&change.bytes, 0.5));
         goals.push(Goal {
-            goal: format!("{} costs the control plane {MOST_CPU_MS} ms of CPU and 64 KiB a subscriber", change.kind),
+            goal: format!(
+                "{} costs the control plane {MOST_CPU_MS} ms of CPU and 64 KiB a subscriber",
+                change.kind
+            ),
             met: cpu <= MOST_CPU_MS && bytes <= MOST_BYTES,
             figures: format!("{cpu:.1} ms, {bytes:.0} bytes (medians)"),
         });

@@ -79,7 +79,9 @@ pub(super) fn read(reader: &mut Reader<'_>) -> GatewaySection {
     GatewaySection {
         advertise: reader.socket_address(ENV_ADVERTISE),
         pool: reader.optional(ENV_POOL).unwrap_or_else(|| DEFAULT_POOL.to_owned()),
-        xds_urls: reader.optional(ENV_XDS_URL).map(|urls| urls.split(',').map(str::trim).map(str::to_owned).collect()),
+        xds_urls: reader
+            .optional(ENV_XDS_URL)
+            .map(|urls| urls.split(',').map(str::trim).map(str::to_owned).collect()),
         registry: registry(reader),
         seal: current.map(|current| SealKeys { current, previous }),
         token_key: token_key(reader),

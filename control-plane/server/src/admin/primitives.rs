@@ -148,8 +148,7 @@ mod tests {
             (0..120).map(|number| binding(number, patterns[number * 7 % patterns.len()])).collect();
         let view = OrgView::of(&[], &bindings);
         for name in ["cc.search", "cc.x", "other", "d", "none"] {
-            let matching =
-                bindings.iter().filter(|record| crate::patterns::matches(&record.primitive, name));
+            let matching = bindings.iter().filter(|record| crate::patterns::matches(&record.primitive, name));
             let expected: Vec<&str> =
                 matching.clone().take(20).map(|record| record.target.as_str()).collect();
             let (shown, more) = view.concerned(name);

@@ -3,9 +3,7 @@
 use std::sync::Arc;
 
 use asp_registry::{CompiledServer, Fault, compile_mcp, runtime_manifest};
-use asp_store::control::{
-    Change, Note, Precondition, ServerRecord, SourceFile, StoreError, Written,
-};
+use asp_store::control::{Change, Note, Precondition, ServerRecord, SourceFile, StoreError, Written};
 use axum::Json;
 use axum::extract::State;
 use axum::response::Response;

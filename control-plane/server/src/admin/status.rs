@@ -86,7 +86,8 @@ pub async fn snapshot(
         .list()
         .into_iter()
         .map(|mut subscriber| {
-            subscriber.acked_revision = xds_state.covered(subscriber.kind, subscriber.acked_revision);
+            let (acked, version) = (subscriber.acked_revision, &subscriber.acked_version);
+            subscriber.acked_revision = xds_state.covered(subscriber.kind, acked, version);
             SubscriberStatus {
                 behind: match subscriber.kind {
                     kind if kind == Kind::Endpoints.as_str() => 0,
@@ -244,7 +245,8 @@ pub async fn metrics(State(state): State<Arc<AdminState>>) -> Result<Response, P
         let of_kind = subscribers.iter().filter(|subscriber| subscriber.kind == kind.as_str());
         streams.get_or_create(&label).set(gauge(of_kind.clone().count() as u64));
         if kind != Kind::Endpoints
-            && let Some(lowest) = of_kind.map(|subscriber| xds_state.covered(subscriber.kind, subscriber.acked_revision)).min()
+            && let Some(lowest) =
+                of_kind.map(|one| xds_state.covered(one.kind, one.acked_revision, &one.acked_version)).min()
         {
             acked.get_or_create(&label).set(gauge(lowest));
         }

@@ -1,7 +1,7 @@
 //! Builds what is published of everything stored, whatever is stored, out of what changed.
 //!
 //! Keeps true: what cannot be built keeps its last published form, else is denied, and is named as a standing
-//! fault; the rest is published, and revocations in every case. Of orgs that do not fit together the largest
+//! fault; the rest is published, revocations among it. Of orgs that do not fit together the largest
 //! are the ones that are not renewed. What did not change is neither compiled nor encoded again; what was not published,
 //! because the edges would refuse it, counts as changed until it is.
 
@@ -139,6 +139,7 @@ impl Builder {
     /// Takes what changed in the store, and builds what is to be published then. `raise`: all of it gets that revision.
     pub fn build(&mut self, since: Since, raise: bool) -> anyhow::Result<Built> {
         let touched = self.held.take(since);
+        self.held.forget_ended(clock::now_ms());
         // First: servers are evaluated beside the issuers.
         let out_of_force = self.take_trust();
         let is_other_base = self.take_base();
@@ -247,8 +248,7 @@ impl Builder {
     /// Both lists of revocations; gives the ids of those that this version does not know.
     fn revoke(&mut self) -> BTreeSet<String> {
         let now = clock::now_ms();
-        let Lists { cut, older, made, recent } =
-            self.held.revocations.lists(&self.compiler.trusted(), now);
+        let Lists { cut, older, made, recent } = self.held.revocations.lists(&self.compiler.trusted(), now);
         let unknown = older.unknown.iter().chain(&recent.unknown).cloned().collect();
         let Cut { since, through } = cut;
         if made != self.revoked_made {

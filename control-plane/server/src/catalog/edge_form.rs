@@ -19,9 +19,11 @@ impl SeenServers {
     /// Whether edges see no difference.
     pub(super) fn is_same(&self, servers: &[Arc<CompiledServer>]) -> bool {
         self.seen.len() == servers.len()
-            && self.seen.iter().zip(servers).all(|((edge, listings), server)| {
-                *edge == server.edge && *listings == server.server.listings
-            })
+            && self
+                .seen
+                .iter()
+                .zip(servers)
+                .all(|((edge, listings), server)| *edge == server.edge && *listings == server.server.listings)
     }
 }
 

@@ -19,7 +19,8 @@ use super::revoked::Revocations;
 use crate::clock;
 use crate::policy;
 
-pub(super) const ORG_WAY_OUT: &str = "delete or replace the org's entries (an admin of the org or of the platform)";
+pub(super) const ORG_WAY_OUT: &str =
+    "delete or replace the org's entries (an admin of the org or of the platform)";
 /// Entries that are named in a fault.
 const SHOWN: usize = 5;
 
@@ -32,6 +33,8 @@ pub(super) struct OrgForm {
     pub(super) limits: Vec<Limit>,
     /// What gateways have of it; `None`: it has said nothing.
     pub(super) part: Option<Part>,
+    /// When the first of its machines' keys and certificates ends, in Unix seconds.
+    machines_until: Option<u64>,
 }
 
 impl OrgForm {
@@ -48,6 +51,22 @@ impl OrgForm {
         OrgForm { faults, ..OrgForm::from_policy(&state.org, policy, machines) }
     }
 
+    /// The same org with other machines.
+    fn with_machines(&self, org: &str, machines: Machines) -> OrgForm {
+        OrgForm { faults: self.faults.clone(), ..OrgForm::from_policy(org, self.policy(), machines) }
+    }
+
+    /// The same org without what has ended by now, in Unix seconds; `None`: nothing has.
+    fn without_ended(&self, org: &str, now: u64) -> Option<OrgForm> {
+        self.machines_until.filter(|until| *until <= now)?;
+        let Some(snapshot_part::Part::Org(part)) = self.part.as_ref().and_then(Part::read) else {
+            return None;
+        };
+        let keys = part.machine_keys.into_iter().filter(|key| key.expires_at > now).collect();
+        let certificates = part.machine_certificates.into_iter().filter(|known| known.expires_at > now);
+        Some(self.with_machines(org, Machines { keys, certificates: certificates.collect() }))
+    }
+
     /// The same org with another policy.
     pub(super) fn instead(&self, org: &str, policy: OrgPolicy) -> OrgForm {
         let part = self.part.as_ref().and_then(Part::read);
@@ -62,6 +81,9 @@ impl OrgForm {
 
     fn from_policy(org: &str, policy: OrgPolicy, machines: Machines) -> OrgForm {
         let size = policy.size();
+        let keys = machines.keys.iter().map(|key| key.expires_at);
+        let ends = keys.chain(machines.certificates.iter().map(|known| known.expires_at));
+        let machines_until = ends.min();
         let mut part = OrgPart {
             org: org.to_owned(),
             bindings: policy.bindings,
@@ -79,6 +101,7 @@ impl OrgForm {
             exposure: policy.exposure,
             limits: policy.limits,
             part: (!says_nothing).then(|| Part::of(snapshot_part::Part::Org(part))),
+            machines_until,
         }
     }
 
@@ -132,7 +155,7 @@ impl Held {
     }
 
     fn take_changed(&mut self, changed: Changed) -> Touched {
-        let Changed { revision, servers, orgs, revocations, issuers, issuer_keys } = changed;
+        let Changed { revision, servers, orgs, machines, revocations, issuers, issuer_keys } = changed;
         (self.revision, self.issuers, self.issuer_keys) = (revision, issuers, issuer_keys);
         let mut touched = Touched { servers: !servers.is_empty(), orgs: BTreeSet::new() };
         for (name, record) in servers {
@@ -151,8 +174,44 @@ impl Held {
             self.take_org(&state);
             touched.orgs.insert(state.org);
         }
+        if let Some(machines) = machines {
+            self.take_machines(machines, &touched.orgs);
+        }
         self.revocations.take(revocations);
         touched
+    }
+
+    /// Those of the orgs that were not taken whole: what has ended is another org's to have from now on.
+    fn take_machines(&mut self, machines: asp_store::control::Machines, taken: &BTreeSet<String>) {
+        let mut by_org: BTreeMap<String, OrgState> = BTreeMap::new();
+        for record in machines.keys {
+            of(&mut by_org, &record.org).machine_keys.push(record);
+        }
+        for record in machines.certificates {
+            of(&mut by_org, &record.org).machine_certificates.push(record);
+        }
+        let had = self.orgs.iter().filter(|(_, form)| form.machines_until.is_some());
+        let had: Vec<String> = had.map(|(org, _)| org.clone()).collect();
+        for org in had.into_iter().filter(|org| !taken.contains(org)) {
+            let state = by_org.remove(&org).unwrap_or_default();
+            let mut faults = Vec::new();
+            let now = Machines {
+                keys: machine_keys(&state, &mut faults),
+                certificates: machine_certificates(&state, &mut faults),
+            };
+            if let Some(form) = self.orgs.get(&org).map(|form| form.with_machines(&org, now)) {
+                self.put(org, form);
+            }
+        }
+    }
+
+    /// Leaves out what has ended by now, in Unix milliseconds.
+    pub(super) fn forget_ended(&mut self, now: u64) {
+        let ended = |(org, form): (&String, &Arc<OrgForm>)| {
+            Some((org.clone(), form.without_ended(org, now / 1_000)?))
+        };
+        let ended: Vec<(String, OrgForm)> = self.orgs.iter().filter_map(ended).collect();
+        ended.into_iter().for_each(|(org, form)| self.put(org, form));
     }
 
     fn take_all(&mut self, mut state: ControlState) -> Touched {
@@ -171,11 +230,16 @@ impl Held {
     }
 
     fn take_org(&mut self, state: &OrgState) {
-        let form = OrgForm::of(state);
+        self.put(state.org.clone(), OrgForm::of(state));
+    }
+
+    fn put(&mut self, org: String, form: OrgForm) {
+        // What is the same stays, so that it is not published again.
+        let is_same = |known: &Arc<OrgForm>| known.part == form.part && known.faults == form.faults;
         if form.part.is_none() && form.faults.is_empty() {
-            self.orgs.remove(&state.org);
-        } else {
-            self.orgs.insert(state.org.clone(), Arc::new(form));
+            self.orgs.remove(&org);
+        } else if !self.orgs.get(&org).is_some_and(is_same) {
+            self.orgs.insert(org, Arc::new(form));
         }
     }
 }

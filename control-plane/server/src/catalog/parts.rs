@@ -134,7 +134,8 @@ pub(crate) fn whole(
             }
             Says::Server(part) => {
                 whole.servers.extend(part.server);
-                primitives.extend(part.primitives.into_iter().map(|p| ((p.id.clone(), p.version.clone()), p)));
+                primitives
+                    .extend(part.primitives.into_iter().map(|p| ((p.id.clone(), p.version.clone()), p)));
             }
             Says::Org(part) => {
                 edge.exposure_exceptions.extend(part.exposure);

@@ -5,7 +5,7 @@
 //! and from the hour alone, so that several control planes on one database say the same; the recent ones overlap the
 //! others, so that whoever has the last list of either kind, or the one before, misses none.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use asp_proto::snapshot::RevokedBefore;
 use asp_store::control::{ChangedRevocations, RevocationRecord};
@@ -14,12 +14,14 @@ use super::usage::revocation_bytes;
 use crate::policy::{self, Revoked};
 
 const HOUR: u64 = 60 * 60 * 1_000;
-/// Most recent ones, unless more were revoked within one millisecond.
-pub(super) const MAX_RECENT: usize = 1_000;
-/// By how many the recent ones begin earlier than the others end.
+/// Most entries of the recent ones, unless more were revoked within one millisecond.
+const MAX_RECENT: usize = 1_000;
+/// By how many entries the recent ones begin earlier than the others end.
 const OVERLAP: usize = 250;
-/// By how many records the end of the others moves on.
+/// By how many entries the end of the others moves on.
 const STEP: usize = 250;
+/// Bytes of an entry of `EdgeSnapshot.revoked`.
+const ENTRY: usize = 16;
 
 /// When what was revoked counts to which of the two, in Unix milliseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -70,19 +72,31 @@ impl Revocations {
     pub(super) fn take(&mut self, changed: ChangedRevocations) {
         match changed {
             ChangedRevocations::All(all) => {
-                self.records.clear();
-                self.moments.clear();
-                self.bytes.clear();
-                self.older_is_stale = true;
-                all.into_iter().for_each(|record| self.add(record));
+                let there: HashSet<&str> = all.iter().map(|record| record.id.as_str()).collect();
+                let gone: Vec<String> =
+                    self.moments.keys().filter(|id| !there.contains(id.as_str())).cloned().collect();
+                gone.iter().for_each(|id| self.remove(id));
+                all.into_iter().for_each(|record| self.replace(record));
             }
             ChangedRevocations::These(these) => {
                 for (id, record) in these {
-                    self.remove(&id);
-                    record.into_iter().for_each(|record| self.add(record));
+                    match record {
+                        Some(record) => self.replace(record),
+                        None => self.remove(&id),
+                    }
                 }
             }
         }
+    }
+
+    /// What is the same stays as it is, and with it the long list.
+    fn replace(&mut self, record: RevocationRecord) {
+        let known = self.moments.get(&record.id).map(|moment| (*moment, record.id.clone()));
+        if known.and_then(|key| self.records.get(&key)) == Some(&record) {
+            return;
+        }
+        self.remove(&record.id);
+        self.add(record);
     }
 
     fn add(&mut self, record: RevocationRecord) {
@@ -134,13 +148,18 @@ impl Revocations {
     fn cut_at(&self, hour: u64) -> Cut {
         let since = hour.saturating_sub(HOUR);
         let window = self.records.range((since, String::new())..);
-        let moments: Vec<u64> = window.map(|((moment, _), _)| *moment).collect();
-        if moments.len() <= MAX_RECENT {
-            return Cut { since, through: hour };
-        }
-        let end = (moments.len() - MAX_RECENT / 2) / STEP * STEP;
+        // One for each entry: a token's id may be of any issuer's.
+        let entries = |record: &RevocationRecord| revocation_bytes(record, &self.issuers).div_ceil(ENTRY);
+        let moments: Vec<u64> =
+            window.flat_map(|((moment, _), record)| std::iter::repeat_n(*moment, entries(record))).collect();
+        let end = moments.len().saturating_sub(MAX_RECENT / 2) / STEP * STEP;
         let at = |place: usize| moments.get(place).copied().unwrap_or(hour);
-        Cut { since: at(end.saturating_sub(OVERLAP)), through: at(end) }
+        match end {
+            0 => Cut { since, through: hour },
+            // Who has the list before has all that was revoked before it.
+            OVERLAP => Cut { since, through: at(end) },
+            _ => Cut { since: at(end.saturating_sub(OVERLAP)), through: at(end) },
+        }
     }
 }
 
@@ -171,7 +190,9 @@ mod tests {
     }
 
     fn these(records: impl IntoIterator<Item = RevocationRecord>) -> ChangedRevocations {
-        ChangedRevocations::These(records.into_iter().map(|record| (record.id.clone(), Some(record))).collect())
+        ChangedRevocations::These(
+            records.into_iter().map(|record| (record.id.clone(), Some(record))).collect(),
+        )
     }
 
     fn count(list: &List) -> usize {
@@ -204,6 +225,10 @@ mod tests {
         all.take(these([record(3, THIS_HOUR - 1)]));
         let Lists { older, recent, .. } = all.lists(&[], NOW);
         assert_eq!((count(older), count(&recent)), (1, 2));
+        // All of them are read again: what is the same changes nothing.
+        let made = all.lists(&[], NOW).made;
+        all.take(ChangedRevocations::All(vec![record(2, NOW), record(3, THIS_HOUR - 1)]));
+        assert_eq!(all.lists(&[], NOW).made, made);
         all.take(ChangedRevocations::All(Vec::new()));
         let Lists { older, recent, .. } = all.lists(&[], NOW);
         assert_eq!((count(older), count(&recent)), (0, 0));
@@ -220,7 +245,10 @@ mod tests {
             let Lists { cut, older, recent, .. } = all.lists(&[], NOW);
             assert!(count(&recent) <= MAX_RECENT, "{} after {id}", count(&recent));
             assert!(cut.since <= cut.through && count(older) + count(&recent) > id, "one is in neither");
-            assert!(cut.since <= before.through || before == Cut::default(), "who has the list before misses one");
+            assert!(
+                cut.since <= before.through || before == Cut::default(),
+                "who has the list before misses one"
+            );
             moves += usize::from(cut != before);
             before = cut;
         }

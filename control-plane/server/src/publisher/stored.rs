@@ -15,6 +15,7 @@ use crate::catalog::usage::Usage;
 /// Builds from what changed in the store since it was built last.
 pub struct StoreSource {
     store: Arc<dyn ControlStore>,
+    compiler: Compiler,
     builder: Arc<Mutex<Builder>>,
     usage: Arc<Usage>,
 }
@@ -23,7 +24,8 @@ impl StoreSource {
     /// The compiler is shared with the admin API, so that a server is compiled once; `usage` is what writes there are
     /// evaluated by, and follows what is read here.
     pub fn new(store: Arc<dyn ControlStore>, compiler: Compiler, usage: Arc<Usage>) -> StoreSource {
-        StoreSource { store, builder: Arc::new(Mutex::new(Builder::new(compiler))), usage }
+        let builder = Arc::new(Mutex::new(Builder::new(compiler.clone())));
+        StoreSource { store, compiler, builder, usage }
     }
 }
 
@@ -46,6 +48,11 @@ impl Source for StoreSource {
             usage.take(builder.totals());
             built
         };
-        tokio::task::spawn_blocking(work).await.context("build what is published")?
+        let built = tokio::task::spawn_blocking(work).await;
+        if built.is_err() {
+            // It has broken off in the midst of it: everything is read and built anew.
+            *self.builder.lock() = Builder::new(self.compiler.clone());
+        }
+        built.context("build what is published")?
     }
 }

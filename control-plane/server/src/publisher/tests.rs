@@ -225,8 +225,5 @@ async fn a_subscriber_of_another_control_plane_makes_the_same_be_published_again
     again.handle.changed();
     revision_of(&mut xds_state, 7).await;
     let published = xds_state.borrow().snapshot.clone().unwrap();
-    assert_eq!(
-        (published.edge.revision, published.recent.revision, published.gateway.revision),
-        (7, 7, 7)
-    );
+    assert_eq!((published.edge.revision, published.recent.revision, published.gateway.revision), (7, 7, 7));
 }

@@ -25,9 +25,7 @@ use tonic::Streaming;
 use tonic::transport::{Channel, Endpoint, Uri};
 
 use super::subscription::revision_in;
-use super::{
-    ADVERTISE, BACKOFF_MS, CONNECT_TIMEOUT, EVERY_PART, IN_FORCE, Kind, LEAVING, MAX_MESSAGE,
-};
+use super::{ADVERTISE, BACKOFF_MS, CONNECT_TIMEOUT, EVERY_PART, IN_FORCE, Kind, LEAVING, MAX_MESSAGE};
 
 /// A control plane that vanished silently is noticed after the two together.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
@@ -214,7 +212,11 @@ impl Subscriber {
         let revision = revision_in(&version);
         // Compiling schemas takes milliseconds: not on a thread that serves requests.
         let applied = tokio::task::spawn_blocking(move || take(&messages, revision, &apply)).await;
-        let outcome = applied.unwrap_or_else(|error| Err(format!("apply failed: {error}")));
+        let outcome = applied.unwrap_or_else(|error| {
+            // What is in force by now is not known: it is all sent again to the next stream.
+            self.versions.clear();
+            Err(format!("apply failed: {error}"))
+        });
         let error_detail = match outcome {
             Ok(Taken { put, removed }) => {
                 tracing::info!(%version, parts = put.len(), removed = removed.len(), "snapshot applied");

@@ -8,7 +8,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use asp_proto::xds::envoy::service::discovery::v3::{DeltaDiscoveryRequest, DeltaDiscoveryResponse, Resource};
+use asp_proto::xds::envoy::service::discovery::v3::{
+    DeltaDiscoveryRequest, DeltaDiscoveryResponse, Resource,
+};
 use prost_types::Any;
 
 use super::published::GatewayParts;
@@ -106,7 +108,7 @@ impl DeltaSubscription {
         let published = xds_state.snapshot.as_ref()?;
         let parts = Arc::clone(&published.gateway);
         if parts.revision < self.in_force {
-            if published.revision >= self.in_force {
+            if xds_state.covers >= self.in_force {
                 // Of another control plane on the same store: it comes again at a later revision (`Raised`).
                 return None;
             }
@@ -158,6 +160,11 @@ impl DeltaSubscription {
     /// The snapshot revision that the gateway has; 0 before its first.
     pub fn in_force(&self) -> u64 {
         self.in_force
+    }
+
+    /// The version that was sent last.
+    pub fn version(&self) -> &str {
+        self.sent.as_ref().map(|sent| sent.parts.version.as_str()).unwrap_or_default()
     }
 
     /// Why there is no push, told once for each version.

@@ -70,8 +70,8 @@ struct Members {
     joined: StreamId,
     /// Bounded as the store is.
     elsewhere: BTreeMap<Key, Elsewhere>,
-    /// Those that have left here, until the others are told.
-    left: Vec<Key>,
+    /// Those that have left here, and when, until the others are told.
+    left: Vec<(Key, Instant)>,
 }
 
 /// What Envoy is told of one.
@@ -94,11 +94,41 @@ impl Members {
         }
     }
 
+    /// Leaves out what is past its time.
+    fn forget(&mut self) {
+        let now = Instant::now();
+        let heard = self.heard();
+        let is_over =
+            |since: Instant, cluster: &String| now.duration_since(since) >= LEASE && heard.contains(cluster);
+        self.known.retain(|(cluster, address), member| {
+            let over = match member {
+                Member::Heard(..) => false,
+                Member::Lost(since) => is_over(*since, cluster),
+                Member::Leaving(since) => now.duration_since(*since) >= DRAINING,
+            };
+            if over && matches!(member, Member::Lost(_)) {
+                tracing::warn!(
+                    %address, cluster,
+                    "a gateway has had no stream for its lease while others of its cluster have one: Envoy is told of it \
+                     no more. If it runs, let it reach this control plane"
+                );
+            }
+            !over
+        });
+        self.elsewhere.retain(|(cluster, _), known| match known {
+            Elsewhere::Silent(since) => !is_over(*since, cluster),
+            Elsewhere::Heard | Elsewhere::Left(_) => true,
+        });
+    }
+
     /// The clusters of which somebody hears one.
     fn heard(&self) -> BTreeSet<String> {
         let here = self.known.iter().filter(|(_, member)| matches!(member, Member::Heard(..)));
         let there = self.elsewhere.iter().filter(|(_, known)| **known == Elsewhere::Heard);
-        here.map(|(key, _)| key).chain(there.map(|(key, _)| key)).map(|(cluster, _)| cluster.clone()).collect()
+        here.map(|(key, _)| key)
+            .chain(there.map(|(key, _)| key))
+            .map(|(cluster, _)| cluster.clone())
+            .collect()
     }
 }
 
@@ -138,38 +168,23 @@ impl Endpoints {
         if let Some(Member::Heard(others, _)) = members.known.get(&key) {
             streams.extend(others);
         }
+        let before = members.told(&key);
         members.known.insert(key.clone(), Member::Heard(streams, Instant::now()));
-        self.publish(&members);
+        // It is back, whatever the others have been told.
+        members.left.retain(|(left, _)| *left != key);
+        if matches!(members.elsewhere.get(&key), Some(Elsewhere::Left(_))) {
+            members.elsewhere.remove(&key);
+        }
+        if before != Told::Serving {
+            self.publish(&members);
+        }
         self.news.notify_one();
         Registration { endpoints: Arc::clone(self), key: Some(key), id }
     }
 
     fn sweep(&self) {
-        let now = Instant::now();
         let mut members = self.members.lock();
-        let heard = members.heard();
-        let is_over = |since: Instant, cluster: &String| {
-            now.duration_since(since) >= LEASE && heard.contains(cluster)
-        };
-        members.known.retain(|(cluster, address), member| {
-            let over = match member {
-                Member::Heard(..) => false,
-                Member::Lost(since) => is_over(*since, cluster),
-                Member::Leaving(since) => now.duration_since(*since) >= DRAINING,
-            };
-            if over && matches!(member, Member::Lost(_)) {
-                tracing::warn!(
-                    %address, cluster,
-                    "a gateway has had no stream for its lease while others of its cluster have one: Envoy is told of it \
-                     no more. If it runs, let it reach this control plane"
-                );
-            }
-            !over
-        });
-        members.elsewhere.retain(|(cluster, _), known| match known {
-            Elsewhere::Silent(since) => !is_over(*since, cluster),
-            Elsewhere::Heard | Elsewhere::Left(_) => true,
-        });
+        members.forget();
         self.publish(&members);
     }
 
@@ -186,7 +201,7 @@ impl Endpoints {
             if members.elsewhere.contains_key(key) {
                 members.elsewhere.insert(key.clone(), Elsewhere::Left(Instant::now()));
             }
-            members.left.push(key.clone());
+            members.left.push((key.clone(), Instant::now()));
             // Where nobody is told of them.
             let too_many = members.left.len().saturating_sub(MAX_ENDPOINTS);
             members.left.drain(..too_many);

@@ -56,7 +56,12 @@ impl Participant {
     }
 
     /// Keeps what a request meant, for `/api/snapshot` and the log.
-    pub(super) fn note(&self, kind: Kind, event: Event, in_force: u64) -> Result<(), Status> {
+    pub(super) fn note(
+        &self,
+        kind: Kind,
+        event: Event,
+        (in_force, version): (u64, &str),
+    ) -> Result<(), Status> {
         match event {
             Event::Subscribed => {
                 let address = metadata(&self.node, ADVERTISE).unwrap_or_default();
@@ -64,7 +69,7 @@ impl Participant {
                 self.raised.seen(in_force);
                 tracing::info!(node = %self.node.id, kind = kind.as_str(), in_force, "subscribed");
             }
-            Event::Acknowledged { revision } => self.entry.acknowledged(kind, revision),
+            Event::Acknowledged { revision } => self.entry.acknowledged(kind, revision, version),
             Event::Rejected { revision, reason } => {
                 tracing::error!(
                     node = %self.node.id, kind = kind.as_str(), revision, %reason,

@@ -93,7 +93,11 @@ impl Published {
             revision: self.revision,
             base: Some(&base),
             servers: server.edge.iter().collect(),
-            exposure: vec![(org.org.as_str(), org.exposure.as_slice())],
+            // A caller without an org has the servers' defaults.
+            exposure: match org.org.as_str() {
+                "" => Vec::new(),
+                name => vec![(name, org.exposure.as_slice())],
+            },
             ..Changes::default()
         };
         let edge = asp_edge::Snapshot::boot().changed(changes).map_err(|error| error.to_string())?;

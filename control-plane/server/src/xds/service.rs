@@ -44,8 +44,8 @@ pub async fn run(listener: TcpListener, context: Context) -> Result<(), tonic::t
     let peer = context.peer.clone();
     let address: Option<SocketAddr> = listener.local_addr().ok();
     tracing::info!(?address, proved = peer.is_some(), "xds server listens");
-    let ads =
-        AggregatedDiscoveryServiceServer::new(Ads(context.clone())).max_decoding_message_size(MAX_GATEWAY_REQUEST);
+    let ads = AggregatedDiscoveryServiceServer::new(Ads(context.clone()))
+        .max_decoding_message_size(MAX_GATEWAY_REQUEST);
     let ecds = ExtensionConfigDiscoveryServiceServer::new(Ecds(context.clone()))
         .max_decoding_message_size(MAX_REQUEST);
     let keys = super::keys::service(Arc::clone(&context.keys), peer.clone());

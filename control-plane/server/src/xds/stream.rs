@@ -21,6 +21,9 @@ use crate::publisher::Raised;
 
 use super::{BACKOFF_MS, CONNECT_TIMEOUT, Kind, XdsStateReceiver};
 
+/// What gateways of earlier versions ask for.
+const WHOLE_SNAPSHOT: &str = "type.googleapis.com/asp.snapshot.v1.GatewaySnapshot";
+
 /// At most one push of each kind is unanswered, so no more than this can wait.
 const OUTBOUND: usize = Kind::ALL.len();
 
@@ -136,6 +139,13 @@ impl StreamState {
             // ADS clients may ask for more than we serve; silence is the protocol's answer.
             _ => return Ok(()),
         };
+        if url == WHOLE_SNAPSHOT {
+            tracing::error!(
+                node = %self.other.node.id,
+                "a gateway of an earlier version is sent no changes by this control plane, revocations among them; update it"
+            );
+            return Err(Status::failed_precondition("gateways are told of parts; update this gateway"));
+        }
         let kind = match Kind::of(url, &request.resource_names) {
             None | Some(Kind::Gateway) => return Ok(()),
             Some(kind) => kind,
@@ -145,6 +155,6 @@ impl StreamState {
         }
         let subscription = self.subscriptions.entry(kind).or_insert_with(|| Subscription::new(kind));
         let event = subscription.on_request(request);
-        self.other.note(kind, event, subscription.in_force())
+        self.other.note(kind, event, (subscription.in_force(), subscription.version()))
     }
 }

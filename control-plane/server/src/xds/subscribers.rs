@@ -42,6 +42,9 @@ pub struct Subscriber {
     /// From push to acknowledgement, milliseconds.
     pub ack_ms: Option<u64>,
     pub last_nack: Option<Nack>,
+    /// As `acked_revision`.
+    #[serde(skip)]
+    pub acked_version: String,
     #[serde(skip)]
     pushed_at: u64,
 }
@@ -103,6 +106,7 @@ impl Stream {
             acked_revision: in_force,
             ack_ms: None,
             last_nack: None,
+            acked_version: String::new(),
             pushed_at: 0,
         });
     }
@@ -114,9 +118,10 @@ impl Stream {
         });
     }
 
-    pub fn acknowledged(&self, kind: Kind, revision: u64) {
+    pub fn acknowledged(&self, kind: Kind, revision: u64, version: &str) {
         self.update(kind, |subscriber| {
             subscriber.acked_revision = revision;
+            subscriber.acked_version = version.to_owned();
             subscriber.ack_ms = Some(clock::now_ms().saturating_sub(subscriber.pushed_at));
         });
     }

@@ -107,9 +107,7 @@ impl Subscription {
                 self.in_force = sent.revision;
                 Event::Acknowledged { revision: sent.revision }
             }
-            Some(detail) => {
-                Event::Rejected { revision: sent.revision, reason: reason(detail.message) }
-            }
+            Some(detail) => Event::Rejected { revision: sent.revision, reason: reason(detail.message) },
         }
     }
 
@@ -125,8 +123,7 @@ impl Subscription {
         }
         let Version { text: version, revision } = resources::version(xds_state, self.kind, &self.names)?;
         if revision < self.in_force {
-            let published = xds_state.snapshot.as_ref().map_or(0, |published| published.revision);
-            if published >= self.in_force {
+            if xds_state.covers >= self.in_force {
                 // Of another control plane on the same store: it comes again at a later revision (`Raised`).
                 return None;
             }
@@ -155,6 +152,11 @@ impl Subscription {
     /// The snapshot revision the subscriber has; 0 for endpoints, and before its first.
     pub fn in_force(&self) -> u64 {
         self.in_force
+    }
+
+    /// The version that was sent last.
+    pub fn version(&self) -> &str {
+        self.sent.as_ref().map(|sent| sent.version.as_str()).unwrap_or_default()
     }
 
     /// Why there is no push, told once for each version.

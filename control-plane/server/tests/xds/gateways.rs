@@ -4,8 +4,8 @@ use std::sync::atomic::Ordering;
 
 use asp_control::xds::Kind;
 use asp_proto::xds::envoy::config::core::v3::Node;
-use asp_proto::xds::envoy::service::discovery::v3::{DeltaDiscoveryRequest, DiscoveryRequest};
 use asp_proto::xds::envoy::service::discovery::v3::aggregated_discovery_service_client::AggregatedDiscoveryServiceClient;
+use asp_proto::xds::envoy::service::discovery::v3::{DeltaDiscoveryRequest, DiscoveryRequest};
 use prost_types::{Struct, Value, value};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;

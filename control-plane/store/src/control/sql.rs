@@ -418,7 +418,10 @@ mod tests {
         let store = SqlStore::in_memory().await.unwrap();
         let change =
             Change { actor: "ops".into(), at: 1, precondition: Precondition::None, evaluated_at: None };
-        assert_eq!(store.raise_revision(&change, 500).await.unwrap(), Written { revision: 500, changed: true });
+        assert_eq!(
+            store.raise_revision(&change, 500).await.unwrap(),
+            Written { revision: 500, changed: true }
+        );
         assert_eq!(store.revision().await.unwrap(), 500);
         let lower = store.raise_revision(&change, 499).await.unwrap();
         assert_eq!(lower, Written { revision: 500, changed: false });
@@ -428,7 +431,10 @@ mod tests {
         assert!(matches!(store.since(499).await.unwrap(), Since::All(_)));
         assert!(matches!(store.since(500).await.unwrap(), Since::Changed(_)));
         let audit = store.audit(&AuditQuery { limit: 9, ..AuditQuery::default() }).await.unwrap();
-        assert_eq!(audit.last().map(|row| (row.action.as_str(), row.revision)), Some(("revision.raise", 500)));
+        assert_eq!(
+            audit.last().map(|row| (row.action.as_str(), row.revision)),
+            Some(("revision.raise", 500))
+        );
     }
 
     #[tokio::test]

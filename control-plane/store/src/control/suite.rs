@@ -56,6 +56,7 @@ pub async fn run(store: &dyn ControlStore) {
     followed.catch_up(store).await;
     concurrent_writers_all_land(store).await;
     followed.catch_up(store).await;
+    changes::of_machines_are_those_of_every_org(store).await;
     changes::of_an_unknown_revision_are_everything(store).await;
 }
 

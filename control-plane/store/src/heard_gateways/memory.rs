@@ -27,18 +27,18 @@ impl HeardGateways for MemoryHeard {
         let mut rows = self.rows.lock();
         rows.retain(|_, row| now.duration_since(row.heard) < KEPT);
         for Heard { pool, address, opened } in heard {
-            let row = rows
-                .entry((pool.clone(), address.clone()))
-                .or_insert_with(|| Row { heard: now, left: None });
+            let row =
+                rows.entry((pool.clone(), address.clone())).or_insert_with(|| Row { heard: now, left: None });
             row.heard = now;
             row.left = row.left.filter(|left| now.duration_since(*left) < *opened);
         }
         Ok(())
     }
 
-    async fn leave(&self, pool: &str, address: &str) -> Result<(), Unavailable> {
+    async fn leave(&self, pool: &str, address: &str, ago: Duration) -> Result<(), Unavailable> {
         let now = Instant::now();
-        self.rows.lock().insert((pool.to_owned(), address.to_owned()), Row { heard: now, left: Some(now) });
+        let left = now.checked_sub(ago).unwrap_or(now);
+        self.rows.lock().insert((pool.to_owned(), address.to_owned()), Row { heard: now, left: Some(left) });
         Ok(())
     }
 

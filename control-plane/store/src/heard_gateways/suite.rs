@@ -33,7 +33,7 @@ pub async fn run(store: &dyn HeardGateways) {
     store.hear(&[]).await.unwrap();
     let both = |left: bool| vec![("10.0.0.1:1".to_owned(), left), ("10.0.0.2:1".to_owned(), false)];
     assert_eq!(known(store).await, both(false));
-    store.leave("gateway", "10.0.0.1:1").await.unwrap();
+    store.leave("gateway", "10.0.0.1:1", Duration::ZERO).await.unwrap();
     assert_eq!(known(store).await, both(true));
     // Over a stream that it opened before it said so.
     store.hear(&[heard("10.0.0.1:1", LONG)]).await.unwrap();
@@ -42,6 +42,10 @@ pub async fn run(store: &dyn HeardGateways) {
     store.hear(&[heard("10.0.0.1:1", Duration::ZERO)]).await.unwrap();
     assert_eq!(known(store).await, both(false));
     assert_eq!(store.known(Duration::ZERO).await.unwrap(), []);
-    store.leave("gateway", "10.0.0.9:1").await.unwrap();
+    // Told late, after it has started again.
+    store.leave("gateway", "10.0.0.1:1", SLACK / 2).await.unwrap();
+    store.hear(&[heard("10.0.0.1:1", SLACK / 4)]).await.unwrap();
+    assert_eq!(known(store).await, both(false));
+    store.leave("gateway", "10.0.0.9:1", Duration::ZERO).await.unwrap();
     assert_eq!(known(store).await.last(), Some(&("10.0.0.9:1".to_owned(), true)), "nobody had heard it");
 }

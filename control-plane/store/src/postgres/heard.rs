@@ -46,13 +46,14 @@ impl HeardGateways for PostgresHeard {
         within(self.longest, said).await.map(drop).map_err(unavailable)
     }
 
-    async fn leave(&self, pool: &str, address: &str) -> Result<(), Unavailable> {
+    async fn leave(&self, pool: &str, address: &str, ago: Duration) -> Result<(), Unavailable> {
         let said = sqlx::query(
-            "INSERT INTO heard_gateways (pool, address, heard_ms, left_ms) VALUES ($1, $2, now_ms(), now_ms()) \
+            "INSERT INTO heard_gateways (pool, address, heard_ms, left_ms) VALUES ($1, $2, now_ms(), now_ms() - $3) \
              ON CONFLICT (pool, address) DO UPDATE SET heard_ms = excluded.heard_ms, left_ms = excluded.left_ms",
         )
         .bind(pool.to_owned())
         .bind(address.to_owned())
+        .bind(milliseconds(ago))
         .execute(&self.pool);
         within(self.longest, said).await.map(drop).map_err(unavailable)
     }

@@ -6,7 +6,7 @@ use super::listed::Listed;
 use crate::error::SnapshotError;
 
 /// Entries of a list that is accepted: above, its maker no longer folds it into the base.
-const MAX_ENTRIES: usize = 65_536;
+const MAX_ENTRIES: usize = 262_144;
 /// Entries of two lists joined: what bridges a moment must not grow with every list that comes before its base.
 const MAX_JOINED: usize = 20_000;
 

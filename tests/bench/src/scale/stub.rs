@@ -84,11 +84,8 @@ async fn follow(xds_port: u16, number: usize, told: watch::Sender<Heard>) -> Res
     let (requests, receiver) = mpsc::channel(1);
     let node = Node { id: format!("subscriber-{number}"), ..Node::default() };
     let request = || DeltaDiscoveryRequest { type_url: TYPE.into(), ..DeltaDiscoveryRequest::default() };
-    let first = DeltaDiscoveryRequest {
-        node: Some(node),
-        resource_names_subscribe: vec!["*".into()],
-        ..request()
-    };
+    let first =
+        DeltaDiscoveryRequest { node: Some(node), resource_names_subscribe: vec!["*".into()], ..request() };
     requests.send(first).await?;
     let mut pushes = client.delta_aggregated_resources(ReceiverStream::new(receiver)).await?.into_inner();
     while let Some(push) = pushes.message().await? {

@@ -45,6 +45,8 @@ pub(super) struct Place {
 pub(super) enum Rejection {
     /// The runtime does not answer.
     Unreachable,
+    /// It does not answer, and did a moment ago.
+    JustLost,
     /// Too many calls: of this caller, of this plugin, of all.
     Busy { retry_after: Duration },
     /// It is going down, or the plugin is being replaced: another attempt may find the next one.
@@ -104,7 +106,9 @@ impl Rejection {
                 limit: "runtime",
                 retry_after_ms: u64::try_from(retry_after.as_millis()).unwrap_or(u64::MAX),
             },
-            Rejection::Unreachable => Refusal::Upstream("the plugin runtime does not answer".into()),
+            Rejection::Unreachable | Rejection::JustLost => {
+                Refusal::Upstream("the plugin runtime does not answer".into())
+            }
             Rejection::StillEnding => Refusal::Upstream("the call's former execution has not ended".into()),
             Rejection::Draining => Refusal::Upstream("the plugin is being replaced; try again".into()),
             Rejection::Unhealthy => Refusal::Upstream("the plugin fails too often at the moment".into()),

@@ -78,6 +78,11 @@ impl Multiplexer {
         Ok(multiplexer)
     }
 
+    /// Whether both are the same stream.
+    pub(super) fn is_same(&self, other: &Multiplexer) -> bool {
+        Arc::ptr_eq(&self.streams, &other.streams)
+    }
+
     /// Whether it takes no more tunnels.
     pub(super) fn is_over(&self) -> bool {
         self.streams.has_ended()

@@ -20,6 +20,8 @@ const MAX_RESUMES: u32 = 32;
 const MAX_REPEATS: u32 = 1;
 /// Most times a lost call asks a runtime that does not take it: with the waits below, about a minute.
 const MAX_REFUSED: u32 = 40;
+/// Most times a new call asks a runtime that is being replaced: with the waits below, some ten seconds.
+const MAX_REPLACED: u32 = 10;
 /// The first wait before another attempt; it doubles up to the longest.
 const FIRST_WAIT: Duration = Duration::from_millis(25);
 const LONGEST_WAIT: Duration = Duration::from_secs(2);
@@ -125,7 +127,11 @@ impl Recovery {
                 again(call, self.wait())
             }
             Some(Rejection::StillEnding) if self.refused <= MAX_REFUSED => again(call, self.wait()),
-            None | Some(Rejection::Draining) if self.refused <= MAX_REPEATS => again(call, Duration::ZERO),
+            // The next one is there in a moment.
+            Some(Rejection::Draining | Rejection::JustLost) if self.refused <= MAX_REPLACED => {
+                again(call, self.wait())
+            }
+            None if self.refused <= MAX_REPEATS => again(call, Duration::ZERO),
             None => {
                 Next::Done(Err(Refusal::Upstream("the plugin's worker died before it took the call".into())))
             }

@@ -2,7 +2,8 @@
 //!
 //! Owns: one lazy connection to each runtime. Refuses: plain TCP; a runtime is reached over a Unix socket or
 //! by mutual TLS. Keeps true: a runtime that does not answer is tried again only after a backoff,
-//! so that its absence costs a call nothing.
+//! so that its absence costs a call nothing; from one that drains the next calls go over a new connection, which leads to
+//! its successor where the address is a Service's, while those that it has go on over the old one.
 
 pub mod figures;
 pub(super) mod watch;
@@ -32,6 +33,8 @@ const MAX_MESSAGE: usize = (4 << 20) + (64 << 10);
 const FIRST_BACKOFF: Duration = Duration::from_millis(100);
 const LONGEST_BACKOFF: Duration = Duration::from_secs(5);
 const HEALTH_TIMEOUT: Duration = Duration::from_secs(2);
+/// One that answered within this time is being replaced, as far as anybody knows: it is waited for.
+const JUST_LOST: Duration = Duration::from_secs(10);
 
 /// Where a runtime is and what it runs.
 #[derive(Clone, Debug)]
@@ -106,7 +109,10 @@ impl Runtimes {
 pub(super) struct Runtime {
     languages: Vec<String>,
     url: String,
-    client: Client,
+    endpoint: Endpoint,
+    /// `None`: the endpoint is a Unix socket.
+    peer: Option<Peer>,
+    client: Mutex<Client>,
     link: Mutex<Link>,
     /// The stream that tunnels share; opened when it is needed.
     multiplexer: tokio::sync::Mutex<Option<Multiplexer>>,
@@ -118,6 +124,7 @@ struct Link {
     failures: u32,
     /// Not tried before this moment.
     retry_at: Option<Instant>,
+    answered_at: Option<Instant>,
 }
 
 impl Runtime {
@@ -132,21 +139,35 @@ impl Runtime {
                 .keep_alive_timeout(KEEPALIVE_TIMEOUT)
                 .keep_alive_while_idle(true)
         };
-        let channel = match (peer, url.parse::<Uri>()) {
+        let endpoint = match (&peer, url.parse::<Uri>()) {
             (None, _) if url.starts_with("unix:") => {
-                set_up(Endpoint::from_shared(url.clone()).map_err(failed)?).connect_lazy()
+                set_up(Endpoint::from_shared(url.clone()).map_err(failed)?)
             }
-            (Some(peer), Ok(uri)) if uri.scheme_str() == Some("https") => {
-                let connector = asp_peer::connector(peer, Role::Runtime, None);
-                set_up(Endpoint::from(asp_peer::endpoint_uri(&uri))).connect_with_connector_lazy(connector)
+            (Some(_), Ok(uri)) if uri.scheme_str() == Some("https") => {
+                set_up(Endpoint::from(asp_peer::endpoint_uri(&uri)))
             }
             _ => return Err(RuntimesError::Transport(url)),
         };
-        let client = RuntimeSupervisorClient::new(channel)
-            .max_decoding_message_size(MAX_MESSAGE)
-            .max_encoding_message_size(MAX_MESSAGE);
-        let link = Mutex::new(Link { state: RuntimeState::Unused, failures: 0, retry_at: None });
-        Ok(Runtime { languages, url, client, link, multiplexer: tokio::sync::Mutex::default() })
+        let client = Mutex::new(connected(&endpoint, peer.as_ref()));
+        let link = Link { state: RuntimeState::Unused, failures: 0, retry_at: None, answered_at: None };
+        let multiplexer = tokio::sync::Mutex::default();
+        Ok(Runtime { languages, url, endpoint, peer, client, link: Mutex::new(link), multiplexer })
+    }
+
+    /// It has said over this stream that it drains: the next calls go over a new connection.
+    pub(super) async fn drains(&self, over: &Multiplexer) {
+        let mut multiplexer = self.multiplexer.lock().await;
+        // Another call may have heard it first.
+        if multiplexer.as_ref().is_some_and(|open| open.is_same(over)) {
+            tracing::info!(runtime = %self.url, "a plugin runtime drains: the next calls go over a new connection");
+            *self.client.lock() = connected(&self.endpoint, self.peer.as_ref());
+            *multiplexer = None;
+        }
+    }
+
+    /// Whether it answered a moment ago, and so may be back in another one.
+    pub(super) fn is_just_lost(&self) -> bool {
+        self.link.lock().answered_at.is_some_and(|at| at.elapsed() < JUST_LOST)
     }
 
     /// The stream for a new tunnel. `Unavailable` at once when the runtime is known not to answer.
@@ -172,7 +193,7 @@ impl Runtime {
     /// A client, unless the runtime is known not to answer.
     pub(super) fn client(&self) -> Option<Client> {
         let waiting = self.link.lock().retry_at.is_some_and(|at| Instant::now() < at);
-        (!waiting).then(|| self.client.clone())
+        (!waiting).then(|| self.client.lock().clone())
     }
 
     /// When a runtime that did not answer is tried again.
@@ -188,7 +209,8 @@ impl Runtime {
             if link.state == RuntimeState::Unreachable {
                 tracing::info!(runtime = %self.url, "a plugin runtime answers again; calls go to it");
             }
-            *link = Link { state: RuntimeState::Ready, failures: 0, retry_at: None };
+            let answered_at = Some(Instant::now());
+            *link = Link { state: RuntimeState::Ready, failures: 0, retry_at: None, answered_at };
             return;
         }
         if link.state != RuntimeState::Unreachable {
@@ -202,7 +224,7 @@ impl Runtime {
     }
 
     async fn health(&self) -> RuntimeHealth {
-        let mut client = self.client.clone();
+        let mut client = self.client.lock().clone();
         let asked = tokio::time::timeout(HEALTH_TIMEOUT, client.health(HealthRequest {})).await;
         let (state, stats) = match asked {
             Ok(Ok(answer)) => {
@@ -218,6 +240,20 @@ impl Runtime {
         let off = Vec::new();
         RuntimeHealth { languages: self.languages.clone(), url: self.url.clone(), state, stats, off }
     }
+}
+
+/// Connects when it is first used.
+fn connected(endpoint: &Endpoint, peer: Option<&Peer>) -> Client {
+    let channel = match peer {
+        None => endpoint.connect_lazy(),
+        Some(peer) => {
+            let connector = asp_peer::connector(peer.clone(), Role::Runtime, None);
+            endpoint.connect_with_connector_lazy(connector)
+        }
+    };
+    RuntimeSupervisorClient::new(channel)
+        .max_decoding_message_size(MAX_MESSAGE)
+        .max_encoding_message_size(MAX_MESSAGE)
 }
 
 #[cfg(test)]
@@ -252,7 +288,12 @@ mod tests {
         assert!(runtime.client().is_none());
         tokio::time::advance(LONGEST_BACKOFF).await;
         assert!(runtime.client().is_some());
+        assert!(!runtime.is_just_lost(), "it has never answered");
         runtime.heard(Some(&Status::not_found("an answer all the same")));
         assert!(runtime.client().is_some());
+        runtime.heard(Some(&Status::unavailable("gone")));
+        assert!(runtime.is_just_lost());
+        tokio::time::advance(JUST_LOST).await;
+        assert!(!runtime.is_just_lost());
     }
 }

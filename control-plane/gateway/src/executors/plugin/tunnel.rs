@@ -121,7 +121,11 @@ impl Tunnel {
         if work.value.len() > MAX_MESSAGE {
             return Err(Rejection::Unusable("the call is too large for a plugin".into()).into());
         }
-        let multiplexer = runtime.multiplexer().await.map_err(|status| Rejection::of_status(&status))?;
+        let multiplexer =
+            runtime.multiplexer().await.map_err(|status| match Rejection::of_status(&status) {
+                Rejection::Unreachable if runtime.is_just_lost() => Rejection::JustLost,
+                rejection => rejection,
+            })?;
         let account = Account { language, metrics: closing.metrics, tasks: closing.tasks.clone() };
         let stream = multiplexer.stream(account.clone());
         let mut stream = stream.map_err(|status| Rejection::of_status(&status))?;
@@ -148,6 +152,9 @@ impl Tunnel {
             Err(Undecided::Lost(status)) => return Err(Rejection::of_status(&status).into()),
             Err(Undecided::Rejected(rejection)) => {
                 give_back(call, before);
+                if rejection == Rejection::Draining {
+                    runtime.drains(&multiplexer).await;
+                }
                 return Err(rejection.into());
             }
         };

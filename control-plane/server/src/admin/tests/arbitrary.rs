@@ -135,7 +135,8 @@ async fn is_published(api: &mut Api, what: &str) {
     assert!(edge.len() <= EDGE, "{what}: {} bytes", edge.len());
     asp_edge::Snapshot::decode(&edge).unwrap_or_else(|fault| panic!("{what}: the edge refuses: {fault}"));
     let parts = published.gateway.parts.iter();
-    let changes = parts.map(|(name, part)| (name.to_string(), SnapshotPart::decode(part.bytes.as_ref()).ok()));
+    let changes =
+        parts.map(|(name, part)| (name.to_string(), SnapshotPart::decode(part.bytes.as_ref()).ok()));
     if let Err(fault) = Snapshot::empty().changed(published.revision, changes.collect()) {
         panic!("{what}: the gateway refuses: {fault}");
     }

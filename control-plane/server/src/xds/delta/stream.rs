@@ -24,8 +24,11 @@ pub fn serve(
 ) -> Result<mpsc::Receiver<Push>, Status> {
     let other = Participant::admit(context, caller)?;
     let (outbound, receiver) = mpsc::channel(OUTBOUND);
-    let stream =
-        DeltaStream { xds_state: context.xds_state.clone(), other, subscription: DeltaSubscription::default() };
+    let stream = DeltaStream {
+        xds_state: context.xds_state.clone(),
+        other,
+        subscription: DeltaSubscription::default(),
+    };
     let stop = context.stop.clone();
     tokio::spawn(async move {
         tokio::select! {
@@ -110,7 +113,7 @@ impl DeltaStream {
         let event = self.subscription.on_request(request, &version);
         // One that has a snapshot, this one or an earlier one.
         let has_snapshot = matches!(event, Event::Acknowledged { .. }) || !version.is_empty();
-        self.other.note(Kind::Gateway, event, self.subscription.in_force())?;
+        self.other.note(Kind::Gateway, event, (self.subscription.in_force(), self.subscription.version()))?;
         if has_snapshot {
             self.other.join();
         }

@@ -32,7 +32,7 @@ impl Control {
         };
         let published = resources::publish(content, self.published.as_deref(), "/f.wasm");
         self.published = published.map(Arc::new);
-        XdsState { snapshot: self.published.clone(), ..XdsState::default() }
+        XdsState { snapshot: self.published.clone(), covers: revision, ..XdsState::default() }
     }
 }
 
@@ -65,7 +65,8 @@ fn answer(nonce: &str, error: Option<&str>) -> DeltaDiscoveryRequest {
 fn a_gateway_gets_everything_once_and_then_what_changed() {
     let mut control = Control::default();
     let mut gateway = DeltaSubscription::default();
-    let state = control.publish(1, &[("base", Some("a")), ("org/acme", Some("b")), ("org/globex", Some("c"))]);
+    let state =
+        control.publish(1, &[("base", Some("a")), ("org/acme", Some("b")), ("org/globex", Some("c"))]);
     assert!(gateway.next_push(&state).is_none(), "it has not asked");
     assert_eq!(gateway.on_request(first(), ""), Event::Subscribed);
     let (put, removed, version) = said(gateway.next_push(&state).unwrap());
@@ -119,7 +120,10 @@ fn a_gateway_that_comes_back_gets_what_it_has_not() {
     gateway.on_request(again.clone(), "4-abcdef01");
     assert_eq!(gateway.in_force(), 4);
     let (put, removed, _) = said(gateway.next_push(&state).unwrap());
-    assert_eq!((put, removed), (vec!["org/acme".to_owned(), "org/new".to_owned()], vec!["org/gone".to_owned()]));
+    assert_eq!(
+        (put, removed),
+        (vec!["org/acme".to_owned(), "org/new".to_owned()], vec!["org/gone".to_owned()])
+    );
     // As after the restore of an older database.
     let mut ahead = DeltaSubscription::default();
     ahead.on_request(again, "9-abcdef01");
@@ -135,14 +139,16 @@ fn a_large_snapshot_comes_in_messages_of_which_the_last_alone_counts() {
     let mut control = Control::default();
     let large = "x".repeat(MESSAGE / 2 + 1);
     let names: Vec<String> = (0..5).map(|number| format!("org/{number}")).collect();
-    let parts: Vec<(&str, Option<&str>)> = names.iter().map(|name| (name.as_str(), Some(large.as_str()))).collect();
+    let parts: Vec<(&str, Option<&str>)> =
+        names.iter().map(|name| (name.as_str(), Some(large.as_str()))).collect();
     let state = control.publish(1, &parts);
     let mut gateway = DeltaSubscription::default();
     gateway.on_request(first(), "");
     let push = gateway.next_push(&state).unwrap();
     let messages: Vec<_> = push.messages().collect();
     assert_eq!(messages.iter().map(|message| message.resources.len()).collect::<Vec<_>>(), [2, 2, 1]);
-    let versions: Vec<bool> = messages.iter().map(|message| !message.system_version_info.is_empty()).collect();
+    let versions: Vec<bool> =
+        messages.iter().map(|message| !message.system_version_info.is_empty()).collect();
     assert_eq!(versions, [false, false, true]);
 }
 

@@ -3,6 +3,7 @@
 //! Keeps true: while the store is away, what was known of the others stays; what is said here is said again when it is
 //! back.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,7 +27,7 @@ impl Endpoints {
         let mut is_away = false;
         let work = async {
             loop {
-                match self.exchange(store.as_ref()).await {
+                match self.exchange(store.as_ref(), is_away).await {
                     Ok(()) if is_away => {
                         tracing::info!("gateways that other control planes hear are known again");
                         is_away = false;
@@ -53,22 +54,33 @@ impl Endpoints {
         }
     }
 
-    /// Says whom this control plane hears, and takes what the others have said.
-    async fn exchange(&self, store: &dyn HeardGateways) -> Result<(), Unavailable> {
+    /// Says whom this control plane hears, and takes what the others have said. `is_back`: nobody could say anything for
+    /// a while.
+    async fn exchange(&self, store: &dyn HeardGateways, is_back: bool) -> Result<(), Unavailable> {
         let left = self.members.lock().left.clone();
-        for (pool, address) in &left {
-            store.leave(pool, &address.to_string()).await?;
+        for ((pool, address), at) in &left {
+            store.leave(pool, &address.to_string(), at.elapsed()).await?;
         }
-        self.members.lock().left.drain(..left.len());
-        let heard = self.heard_here();
-        store.hear(&heard).await?;
+        self.members.lock().left.retain(|told| !left.contains(told));
+        store.hear(&self.heard_here()).await?;
         let known = store.known(READ).await?;
         let now = Instant::now();
         let mut members = self.members.lock();
-        members.elsewhere = known.iter().filter_map(|known| read(known, now)).collect();
+        let mut elsewhere: BTreeMap<_, _> = known.iter().filter_map(|known| read(known, now)).collect();
+        if is_back {
+            // Whoever hears them may not have said so yet: their lease begins anew.
+            let heard = members.elsewhere.iter().filter(|(_, state)| **state == Elsewhere::Heard);
+            for (key, _) in heard {
+                let state = elsewhere.entry(key.clone()).or_insert(Elsewhere::Silent(now));
+                if matches!(state, Elsewhere::Silent(_)) {
+                    *state = Elsewhere::Silent(now);
+                }
+            }
+        }
         // Told of meanwhile.
-        let later: Vec<_> = members.left.clone();
-        members.elsewhere.extend(later.into_iter().map(|key| (key, Elsewhere::Left(now))));
+        elsewhere.extend(members.left.iter().map(|(key, at)| (key.clone(), Elsewhere::Left(*at))));
+        members.elsewhere = elsewhere;
+        members.forget();
         self.publish(&members);
         Ok(())
     }
@@ -130,8 +142,7 @@ mod tests {
         tokio::time::advance(time).await;
         // Twice, so that the first hears what the last has said.
         for control in controls.iter().chain(controls) {
-            control.endpoints.exchange(store).await.unwrap();
-            control.endpoints.sweep();
+            control.endpoints.exchange(store, false).await.unwrap();
         }
     }
 
@@ -175,6 +186,41 @@ mod tests {
         assert_eq!(served(&one.set), [1, 2]);
         pass(&[&one], &store, LEASE).await;
         assert_eq!(served(&one.set), [1], "lost for its lease while another one is heard");
+        drop((first, second));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_leave_that_is_told_late_withdraws_nobody_who_is_back() {
+        let store = MemoryHeard::default();
+        let (one, other) = (Control::new(), Control::new());
+        let gateway = one.endpoints.join(POOL.into(), address(1));
+        pass(&[&one, &other], &store, EVERY).await;
+        gateway.leave();
+        // The store is away meanwhile.
+        tokio::time::advance(EVERY).await;
+        let again = other.endpoints.join(POOL.into(), address(1));
+        pass(&[&other, &one], &store, EVERY).await;
+        assert_eq!((served(&one.set), served(&other.set)), (vec![1], vec![1]));
+        again.leave();
+        let here = other.endpoints.join(POOL.into(), address(1));
+        assert_eq!(served(&other.set), [1], "at once");
+        pass(&[&other, &one], &store, EVERY).await;
+        assert_eq!((served(&one.set), served(&other.set)), (vec![1], vec![1]));
+        drop(here);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_outage_of_the_store_longer_than_a_lease_takes_nobody_away() {
+        let store = MemoryHeard::default();
+        let (one, other) = (Control::new(), Control::new());
+        let first = one.endpoints.join(POOL.into(), address(1));
+        let second = other.endpoints.join(POOL.into(), address(2));
+        pass(&[&one, &other], &store, EVERY).await;
+        tokio::time::advance(LEASE * 2).await;
+        one.endpoints.exchange(&store, true).await.unwrap();
+        assert_eq!(served(&one.set), [1, 2]);
+        pass(&[&one, &other], &store, EVERY).await;
+        assert_eq!(served(&one.set), [1, 2]);
         drop((first, second));
     }
 

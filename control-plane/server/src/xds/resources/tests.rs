@@ -103,9 +103,11 @@ fn what_does_not_differ_keeps_its_version_and_its_bytes() {
     let second = publish(content(&other), Some(&first), "/f.wasm").unwrap();
     assert!(Arc::ptr_eq(&first.edge, &second.edge) && Arc::ptr_eq(&first.gateway, &second.gateway));
     assert_eq!((second.revision, second.recent.revision, second.edge.revision), (9, 9, 0));
+    let (edge, recent) = (first.edge.version.clone(), first.recent.version.clone());
     let xds_state = XdsState { snapshot: Some(Arc::new(second)), ..XdsState::default() };
-    assert_eq!(xds_state.covered("edge", 0), 9, "all that concerns it is in force there");
-    assert_eq!(xds_state.covered("revocations", 0), 0);
+    assert_eq!(xds_state.covered("edge", 0, &edge), 9, "all that concerns it is in force there");
+    assert_eq!(xds_state.covered("revocations", 0, &recent), 0);
+    assert_eq!(xds_state.covered("edge", 0, "0-of the same revision"), 0);
 }
 
 #[test]

@@ -18,7 +18,8 @@ fn xds_state(revision: u64) -> XdsState {
         gateway: Parts::default(),
         changed: BTreeSet::new(),
     };
-    XdsState { snapshot: resources::publish(content, None, "/f.wasm").map(Arc::new), ..XdsState::default() }
+    let snapshot = resources::publish(content, None, "/f.wasm").map(Arc::new);
+    XdsState { snapshot, covers: revision, ..XdsState::default() }
 }
 
 fn first() -> DiscoveryRequest {

@@ -7,8 +7,10 @@ use std::collections::BTreeSet;
 
 use sqlx::{Any, Row, Transaction};
 
-use super::{SqlStore, certificates, current_revision, issuers, machines, policy, revocations, rows, servers};
-use crate::control::{Changed, ChangedRevocations, ControlState, OrgState, Since, StoreError};
+use super::{
+    SqlStore, certificates, current_revision, issuers, machines, policy, revocations, rows, servers,
+};
+use crate::control::{Changed, ChangedRevocations, ControlState, Machines, OrgState, Since, StoreError};
 
 type Tx = Transaction<'static, Any>;
 
@@ -39,7 +41,7 @@ pub(super) async fn since(store: &SqlStore, revision: u64) -> Result<Since, Stor
     let Some(wanted) = wanted else {
         return Ok(Since::All(all(&mut tx).await?));
     };
-    let rows = sqlx::query("SELECT resource, org FROM audit WHERE revision > $1 ORDER BY revision")
+    let rows = sqlx::query("SELECT resource, org, action FROM audit WHERE revision > $1 ORDER BY revision")
         .bind(rows::signed(revision)?)
         .fetch_all(&mut *tx)
         .await?;
@@ -53,7 +55,8 @@ pub(super) async fn since(store: &SqlStore, revision: u64) -> Result<Since, Stor
             // What was before it is another database's.
             return Ok(Since::All(all(&mut tx).await?));
         }
-        touched.add(&resource, row.try_get("org")?);
+        let action: String = row.try_get("action")?;
+        touched.add(&resource, row.try_get("org")?, &action);
     }
     let mut changed = Changed {
         revision: current,
@@ -67,6 +70,10 @@ pub(super) async fn since(store: &SqlStore, revision: u64) -> Result<Since, Stor
     }
     for org in touched.orgs {
         changed.orgs.push(of_org(&mut tx, org).await?);
+    }
+    if touched.machines {
+        let keys = machines::all(&mut *tx).await?;
+        changed.machines = Some(Machines { keys, certificates: certificates::all(&mut *tx).await? });
     }
     changed.revocations = match touched.all_revocations {
         true => ChangedRevocations::All(revocations::all(&mut tx).await?),
@@ -87,20 +94,22 @@ pub(super) async fn since(store: &SqlStore, revision: u64) -> Result<Since, Stor
 struct Touched {
     servers: BTreeSet<String>,
     orgs: BTreeSet<String>,
+    machines: bool,
     revocations: BTreeSet<String>,
     all_revocations: bool,
 }
 
 impl Touched {
-    fn add(&mut self, resource: &str, org: String) {
+    fn add(&mut self, resource: &str, org: String, action: &str) {
         let (kind, name) = resource.split_once('/').unwrap_or((resource, ""));
         match kind {
             "server" => drop(self.servers.insert(name.to_owned())),
             "exposure" | "bindings" | "limits" => drop(self.orgs.insert(name.to_owned())),
-            // It makes revocations live longer, too.
             "machine_key" | "machine_certificate" => {
                 self.orgs.insert(org);
-                self.all_revocations = true;
+                self.machines = true;
+                // A new one makes revocations live longer.
+                self.all_revocations |= !action.ends_with(".delete");
             }
             "revocation" if name == "*" => self.all_revocations = true,
             "revocation" => drop(self.revocations.insert(name.to_owned())),

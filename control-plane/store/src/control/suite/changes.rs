@@ -25,6 +25,10 @@ impl Followed {
                 for org in changed.orgs {
                     self.replace(org);
                 }
+                if let Some(machines) = changed.machines {
+                    self.state.machine_keys = machines.keys;
+                    self.state.machine_certificates = machines.certificates;
+                }
                 self.revoke(changed.revocations);
             }
         }
@@ -73,6 +77,30 @@ fn sort(state: &mut ControlState) {
     state.revocations.sort_by(|a, b| a.id.cmp(&b.id));
     state.machine_keys.sort_by(|a, b| a.id.cmp(&b.id));
     state.machine_certificates.sort_by(|a, b| a.id.cmp(&b.id));
+}
+
+/// What one org's write forgets of another one.
+pub(super) async fn of_machines_are_those_of_every_org(store: &dyn ControlStore) {
+    let mut followed = Followed::default();
+    followed.state = store.load().await.unwrap();
+    let key = |id: &str, org: &str, expires_at: u64| crate::control::MachineKeyRecord {
+        id: id.into(),
+        org: org.into(),
+        machine: "press".into(),
+        hash: id.repeat(4),
+        groups: Vec::new(),
+        scopes: Vec::new(),
+        created_at: 1,
+        expires_at,
+    };
+    let at = |at| crate::control::Change { at, ..super::change() };
+    store.add_machine_key(&at(10), &key("aaaaaaaaaaaaaaaa", "ended", 20)).await.unwrap();
+    followed.catch_up(store).await;
+    store.add_machine_key(&at(30), &key("bbbbbbbbbbbbbbbb", "other", 90_000)).await.unwrap();
+    followed.catch_up(store).await;
+    assert!(followed.state.machine_keys.iter().all(|key| key.org != "ended"), "it was forgotten");
+    store.delete_machine_key(&at(40), "other", "bbbbbbbbbbbbbbbb").await.unwrap();
+    followed.catch_up(store).await;
 }
 
 pub(super) async fn of_an_unknown_revision_are_everything(store: &dyn ControlStore) {

@@ -39,7 +39,8 @@ pub(in super::super) fn begin(runtimes: &Runtimes, metrics: &Arc<PluginMetrics>)
 
 async fn follow(runtime: Arc<Runtime>, metrics: Arc<PluginMetrics>) {
     loop {
-        listen(runtime.client.clone(), &runtime.languages, &metrics).await;
+        let client = runtime.client.lock().clone();
+        listen(client, &runtime.languages, &metrics).await;
         metrics.listening(&runtime.languages, false);
         sleep(AGAIN_AFTER).await;
     }
