@@ -232,8 +232,12 @@ fn peer(settings: &Settings) -> Result<Option<Peer>, Failure> {
         return Ok(None);
     };
     let role = if settings.roles.control { Role::Control } else { Role::Gateway };
-    let files =
-        PeerFiles { certificate: section.certificate, key: section.key, authority: section.authority };
+    let files = PeerFiles {
+        certificate: section.certificate,
+        key: section.key,
+        authority: section.authority,
+        revoked: section.revoked,
+    };
     Peer::open(files, role).map(Some).map_err(|error| {
         Failure::bad(ENV_PEER_CERT, format!("cannot be used: {error} (docs/certificates.md)"))
     })

@@ -17,7 +17,7 @@ use std::sync::{Arc, Once};
 use std::time::Duration;
 
 use anyhow::Context;
-use asp_peer::{Identity, Peer, Role, TlsStream};
+use asp_peer::{Identity, Peer, Role, TlsStream, Watched};
 use axum::Router;
 use axum::body::Body;
 use axum::extract::ConnectInfo;
@@ -148,7 +148,7 @@ pub async fn serve_proved(
 }
 
 /// Whose connection it is, as its handshake has proved; `None`: it is gone already.
-fn known(stream: &TlsStream<TcpStream>) -> Option<(SocketAddr, Identity)> {
+fn known(stream: &TlsStream<Watched>) -> Option<(SocketAddr, Identity)> {
     let (socket, session) = stream.get_ref();
     let certificate = session.peer_certificates().and_then(|chain| chain.first())?;
     Some((socket.peer_addr().ok()?, Identity::of(certificate).ok()?))

@@ -11,7 +11,7 @@ use tokio_rustls::client::TlsStream;
 use tokio_rustls::rustls::pki_types::ServerName;
 use tower::Service;
 
-use crate::{IdentityError, Peer, Role};
+use crate::{IdentityError, Peer, Role, Watched};
 
 const HTTPS: u16 = 443;
 
@@ -44,9 +44,9 @@ pub fn connector(
     name: Option<String>,
 ) -> impl Service<
     Uri,
-    Response = TokioIo<TlsStream<TcpStream>>,
+    Response = TokioIo<TlsStream<Watched>>,
     Error = ConnectError,
-    Future = impl Future<Output = Result<TokioIo<TlsStream<TcpStream>>, ConnectError>> + Send,
+    Future = impl Future<Output = Result<TokioIo<TlsStream<Watched>>, ConnectError>> + Send,
 > + Clone
 + Send
 + 'static {
@@ -74,7 +74,7 @@ async fn connect(
     server: Role,
     name: Option<&str>,
     uri: &Uri,
-) -> Result<TlsStream<TcpStream>, ConnectError> {
+) -> Result<TlsStream<Watched>, ConnectError> {
     let host = uri.host().ok_or_else(|| ConnectError::Host(uri.clone()))?;
     let host = host.trim_start_matches('[').trim_end_matches(']');
     let port = uri.port_u16().unwrap_or(HTTPS);
@@ -84,11 +84,15 @@ async fn connect(
         .map_err(|error| failed(io::Error::new(io::ErrorKind::InvalidInput, error)))?;
     let stream = TcpStream::connect((host, port)).await.map_err(failed)?;
     stream.set_nodelay(true).map_err(failed)?;
+    let (stream, end) = Watched::new(stream);
     let stream = TlsConnector::from(peer.client()).connect(wanted, stream).await.map_err(failed)?;
-    let certificate = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first());
-    let certificate = certificate.ok_or_else(|| ConnectError::Nobody(address.clone()))?;
+    let chain = stream.get_ref().1.peer_certificates().unwrap_or_default();
+    let certificate = chain.first().ok_or_else(|| ConnectError::Nobody(address.clone()))?;
     match peer.admit(certificate, &[server]) {
-        Ok(_) => Ok(stream),
+        Ok(_) => {
+            peer.watch(chain, end);
+            Ok(stream)
+        }
         Err(source) => Err(ConnectError::Identity { address, source }),
     }
 }

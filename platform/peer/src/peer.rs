@@ -2,24 +2,30 @@
 //!
 //! Owns: the TLS settings of both sides. Keeps true: files that were renewed are used from the next connection
 //! on; files that are broken, half written or of somebody else leave the previous ones in use; the private key is
-//! never shown.
+//! never shown; every connection's certificates are judged anew.
 
-use std::fs;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::path::PathBuf;
+use std::sync::{Arc, Once, Weak};
 use std::time::SystemTime;
 
 use parking_lot::Mutex;
+use tokio_rustls::rustls::client::{Resumption, WebPkiServerVerifier};
 use tokio_rustls::rustls::crypto::aws_lc_rs;
-use tokio_rustls::rustls::pki_types::pem::PemObject;
-use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use tokio_rustls::rustls::server::WebPkiClientVerifier;
+use tokio_rustls::rustls::pki_types::CertificateDer;
+use tokio_rustls::rustls::server::danger::ClientCertVerifier;
+use tokio_rustls::rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use tokio_rustls::rustls::{ClientConfig, RootCertStore, ServerConfig};
 
+use crate::files::{PeerError, Renewed, certificates, fault, key};
+use crate::open::{End, LOOK, Open};
+use crate::revoked::{self, Lists};
 use crate::{Identity, IdentityError, Role};
 
 /// HTTP/2 is all that is spoken between the platform's processes.
 const ALPN: &[u8] = b"h2";
+
+/// How many looks judge the open connections after a change: a handshake that began before it may end this much later.
+const JUDGED: u32 = 4;
 
 /// PEM files of one process.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,21 +35,15 @@ pub struct PeerFiles {
     pub key: PathBuf,
     /// The authority that signs every process's certificate.
     pub authority: PathBuf,
+    /// The authority's list of certificates that it has taken back; `None`: there is none, and none is revoked.
+    pub revoked: Option<PathBuf>,
 }
 
-/// The files cannot be used.
-#[derive(Debug, thiserror::Error)]
-pub enum PeerError {
-    #[error("{path}: {fault}")]
-    File { path: String, fault: String },
-    #[error("{path}: {source}")]
-    Identity {
-        path: String,
-        #[source]
-        source: IdentityError,
-    },
-    #[error("certificate, key and authority do not fit together: {0}")]
-    Tls(String),
+impl PeerFiles {
+    fn all(&self) -> Vec<PathBuf> {
+        let always = [&self.certificate, &self.key, &self.authority];
+        always.into_iter().chain(&self.revoked).cloned().collect()
+    }
 }
 
 /// This process, as the others know it. Clones share what was read.
@@ -56,32 +56,45 @@ struct Inner {
     files: PeerFiles,
     role: Role,
     domain: String,
-    current: Mutex<Current>,
-}
-
-struct Current {
-    stamps: Stamps,
-    settings: Settings,
+    current: Renewed<Settings>,
+    /// Of the list that was told to be late, when it was due.
+    told_late: Mutex<Option<SystemTime>>,
+    open: Open,
+    looking: Once,
 }
 
 #[derive(Clone)]
 struct Settings {
     server: Arc<ServerConfig>,
     client: Arc<ClientConfig>,
+    /// When the list of revoked certificates should have a successor.
+    due: Option<SystemTime>,
+    verifier: Arc<dyn ClientCertVerifier>,
 }
-
-/// When each file was written; a mounted secret is exchanged by exchanging the file.
-type Stamps = [Option<SystemTime>; 3];
 
 impl Peer {
     /// Reads the files. The certificate must name `role`; its trust domain is this process's.
     pub fn open(files: PeerFiles, role: Role) -> Result<Peer, PeerError> {
-        let stamps = stamps(&files);
-        let (identity, settings) = load(&files)?;
-        let domain = identity.domain.clone();
-        admitted(identity, &domain, role, &files)?;
-        let current = Mutex::new(Current { stamps, settings });
-        Ok(Peer { inner: Arc::new(Inner { files, role, domain, current }) })
+        let mut domain = String::new();
+        let current = Renewed::open(files.all(), || {
+            let (identity, settings) = load(&files)?;
+            domain.clone_from(&identity.domain);
+            admitted(identity, &domain, role, &files)?;
+            Ok(settings)
+        })?;
+        let peer = Peer {
+            inner: Arc::new(Inner {
+                files,
+                role,
+                domain,
+                current,
+                told_late: Mutex::default(),
+                open: Open::default(),
+                looking: Once::new(),
+            }),
+        };
+        peer.fresh();
+        Ok(peer)
     }
 
     /// Judges the other side's certificate.
@@ -99,27 +112,36 @@ impl Peer {
 
     /// The settings, read again if a file has changed since.
     fn fresh(&self) -> Settings {
-        let Inner { files, role, domain, current } = self.inner.as_ref();
-        let mut current = current.lock();
-        let stamps = stamps(files);
-        if stamps != current.stamps {
-            // Files that are unusable are told once and looked at again when they change again.
-            current.stamps = stamps;
-            match load(files).and_then(|(identity, settings)| {
-                admitted(identity, domain, *role, files)?;
-                Ok(settings)
-            }) {
-                Ok(settings) => {
-                    current.settings = settings;
-                    tracing::info!(certificate = %files.certificate.display(), "the renewed certificate is in use");
-                }
-                Err(error) => tracing::warn!(
-                    %error,
-                    "the renewed certificate cannot be used and the previous one stays in use until it expires: mend its files"
-                ),
-            }
+        let Inner { files, role, domain, current, .. } = self.inner.as_ref();
+        let settings = current.fresh(|| {
+            let (identity, settings) = load(files)?;
+            admitted(identity, domain, *role, files)?;
+            Ok(settings)
+        });
+        self.tell_late(settings.due);
+        settings
+    }
+
+    /// Ends the connection of `end` when one of `chain`, which its other side has shown, is revoked.
+    pub(crate) fn watch(&self, chain: &[CertificateDer<'_>], end: End) {
+        let chain = chain.iter().map(|certificate| certificate.clone().into_owned()).collect();
+        self.inner.open.add(chain, end);
+        self.inner.looking.call_once(|| {
+            tokio::spawn(look(Arc::downgrade(&self.inner)));
+        });
+    }
+
+    /// Tells once of each list whose successor is late.
+    fn tell_late(&self, due: Option<SystemTime>) {
+        let (Some(due), Some(list)) = (due, &self.inner.files.revoked) else { return };
+        if due > SystemTime::now() || self.inner.told_late.lock().replace(due) == Some(due) {
+            return;
         }
-        current.settings.clone()
+        tracing::warn!(
+            list = %list.display(),
+            "the list of revoked certificates is older than it says it may be; it stays in force, and what was revoked since is not \
+             known here: bring the authority's newest one"
+        );
     }
 }
 
@@ -134,6 +156,28 @@ impl std::fmt::Debug for Peer {
     }
 }
 
+/// Looks at the files as long as there is a process.
+async fn look(inner: Weak<Inner>) {
+    let mut before: Option<Settings> = None;
+    let mut judging = 0;
+    loop {
+        tokio::time::sleep(LOOK).await;
+        let Some(inner) = inner.upgrade() else { return };
+        let peer = Peer { inner };
+        let settings = peer.fresh();
+        peer.inner.open.tidy();
+        // The first time too: a list may be newer than the connection that began all this.
+        if before.is_none_or(|before| !Arc::ptr_eq(&before.verifier, &settings.verifier)) {
+            judging = JUDGED;
+        }
+        if judging > 0 {
+            judging -= 1;
+            peer.inner.open.end_revoked(&settings.verifier);
+        }
+        before = Some(settings);
+    }
+}
+
 fn admitted(identity: Identity, domain: &str, role: Role, files: &PeerFiles) -> Result<(), PeerError> {
     match identity.admit(domain, &[role]) {
         Ok(_) => Ok(()),
@@ -141,49 +185,60 @@ fn admitted(identity: Identity, domain: &str, role: Role, files: &PeerFiles) -> 
     }
 }
 
-fn stamps(files: &PeerFiles) -> Stamps {
-    [&files.certificate, &files.key, &files.authority]
-        .map(|path| fs::metadata(path).and_then(|data| data.modified()).ok())
-}
-
 fn load(files: &PeerFiles) -> Result<(Identity, Settings), PeerError> {
     let chain = certificates(&files.certificate)?;
     let own = chain.first().ok_or_else(|| fault(&files.certificate, "no certificate in it"))?;
     let identity = Identity::of(own)
         .map_err(|source| PeerError::Identity { path: files.certificate.display().to_string(), source })?;
-    let key = PrivateKeyDer::from_pem_file(&files.key).map_err(|error| fault(&files.key, error))?;
+    let key = key(&files.key)?;
+    let authorities = certificates(&files.authority)?;
+    let lists = match &files.revoked {
+        Some(path) => revoked::read(path, &authorities)?,
+        None => Lists { der: Vec::new(), due: None },
+    };
     let mut roots = RootCertStore::empty();
-    for authority in certificates(&files.authority)? {
+    for authority in authorities {
         roots.add(authority).map_err(|error| fault(&files.authority, error))?;
     }
     let roots = Arc::new(roots);
     let provider = Arc::new(aws_lc_rs::default_provider());
-    let unfit = |error: &dyn std::fmt::Display| PeerError::Tls(error.to_string());
-    let verifier = WebPkiClientVerifier::builder_with_provider(Arc::clone(&roots), Arc::clone(&provider))
+    let clients = WebPkiClientVerifier::builder_with_provider(Arc::clone(&roots), Arc::clone(&provider))
+        .with_crls(lists.der.clone())
         .build()
-        .map_err(|error| unfit(&error))?;
+        .map_err(unfit)?;
+    if let Some(path) = &files.revoked {
+        revoked::judge(path, clients.as_ref(), &chain)?;
+    }
+    let verifier = Arc::clone(&clients);
+    let servers = WebPkiServerVerifier::builder_with_provider(roots, Arc::clone(&provider))
+        .with_crls(lists.der)
+        .build()
+        .map_err(unfit)?;
     let mut server = ServerConfig::builder_with_provider(Arc::clone(&provider))
         .with_safe_default_protocol_versions()
-        .map_err(|error| unfit(&error))?
-        .with_client_cert_verifier(verifier)
+        .map_err(unfit)?
+        .with_client_cert_verifier(clients)
         .with_single_cert(chain.clone(), key.clone_key())
-        .map_err(|error| unfit(&error))?;
+        .map_err(unfit)?;
     server.alpn_protocols = vec![ALPN.to_vec()];
+    // A resumed session brings the certificate that was judged when it began: it may have expired since.
+    server.session_storage = Arc::new(NoServerSessionStorage {});
+    server.send_tls13_tickets = 0;
     let mut client = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
-        .map_err(|error| unfit(&error))?
-        .with_root_certificates(roots)
+        .map_err(unfit)?
+        .with_webpki_verifier(servers)
         .with_client_auth_cert(chain, key)
-        .map_err(|error| unfit(&error))?;
+        .map_err(unfit)?;
     client.alpn_protocols = vec![ALPN.to_vec()];
-    Ok((identity, Settings { server: Arc::new(server), client: Arc::new(client) }))
+    client.resumption = Resumption::disabled();
+    let settings = Settings { server: Arc::new(server), client: Arc::new(client), due: lists.due, verifier };
+    Ok((identity, settings))
 }
 
-fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, PeerError> {
-    let read = CertificateDer::pem_file_iter(path).map_err(|error| fault(path, error))?;
-    read.collect::<Result<Vec<_>, _>>().map_err(|error| fault(path, error))
+fn unfit(error: impl std::fmt::Display) -> PeerError {
+    PeerError::Tls(error.to_string())
 }
 
-fn fault(path: &Path, fault: impl std::fmt::Display) -> PeerError {
-    PeerError::File { path: path.display().to_string(), fault: fault.to_string() }
-}
+#[cfg(test)]
+mod tests;

@@ -41,6 +41,9 @@ pub struct Arguments {
     /// Authority of the gateways' certificates (PEM)
     #[arg(long, env = "ASP_RUNTIME_TLS_CLIENT_CA", value_name = "FILE")]
     pub tls_client_ca: Option<PathBuf>,
+    /// That authority's list of revoked certificates (PEM) [none is revoked]
+    #[arg(long, env = "ASP_RUNTIME_TLS_CRL", value_name = "FILE")]
+    pub tls_crl: Option<PathBuf>,
     /// The launcher [worker-init beside this binary]
     #[arg(long, env = "ASP_RUNTIME_WORKER_INIT", value_name = "PATH")]
     pub worker_init: Option<PathBuf>,
@@ -93,6 +96,8 @@ pub struct Tls {
     pub certificate: PathBuf,
     pub key: PathBuf,
     pub client_authority: PathBuf,
+    /// The authority's list of revoked certificates.
+    pub revoked: Option<PathBuf>,
 }
 
 /// Node, the shim, and the flags it wants for this release.
@@ -235,7 +240,7 @@ fn tls(arguments: &Arguments, faults: &mut Vec<String>) -> Option<Tls> {
         ("--tls-client-ca", &arguments.tls_client_ca),
     ];
     let Some(address) = arguments.listen else {
-        if files.iter().any(|(_, path)| path.is_some()) {
+        if files.iter().any(|(_, path)| path.is_some()) || arguments.tls_crl.is_some() {
             faults.push("the --tls settings need --listen".to_owned());
         }
         return None;
@@ -247,8 +252,9 @@ fn tls(arguments: &Arguments, faults: &mut Vec<String>) -> Option<Tls> {
             None => faults.push(format!("--listen needs {flag}")),
         }
     }
+    let revoked = arguments.tls_crl.as_deref().map(|path| file("--tls-crl", path, faults));
     let [certificate, key, client_authority] = <[PathBuf; 3]>::try_from(found).ok()?;
-    Some(Tls { address, certificate, key, client_authority })
+    Some(Tls { address, certificate, key, client_authority, revoked })
 }
 
 fn worker_init(given: Option<&Path>, faults: &mut Vec<String>) -> PathBuf {

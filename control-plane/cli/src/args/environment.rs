@@ -64,6 +64,7 @@ Environment (port 0 takes a free one; ports.json in the state directory says whi
   ASP_DELEGATE_KEYS     name=http(s)://host[:port]=file,... keys that specs may name, and where each may go
   ASP_PEER_CERT, ASP_PEER_KEY, ASP_PEER_CA
                         PEM files: mutual TLS between control plane, gateways and Envoys
+  ASP_PEER_CRL          PEM file: that authority's list of revoked certificates [none is revoked]
   ASP_PEER_NAME         the name in the control plane's certificate [the host of ASP_XDS_URL]
   ASP_PEER_PLAINTEXT    mesh: something else encrypts and authenticates between them
   ASP_TLS_CERT, ASP_TLS_KEY             certificate chain and key of the edge, for --stack

@@ -9,6 +9,7 @@ pub const ENV_TLS_KEY: &str = "ASP_TLS_KEY";
 pub const ENV_PEER_CERT: &str = "ASP_PEER_CERT";
 pub const ENV_PEER_KEY: &str = "ASP_PEER_KEY";
 pub const ENV_PEER_CA: &str = "ASP_PEER_CA";
+pub const ENV_PEER_CRL: &str = "ASP_PEER_CRL";
 pub const ENV_PEER_NAME: &str = "ASP_PEER_NAME";
 pub const ENV_PEER_PLAINTEXT: &str = "ASP_PEER_PLAINTEXT";
 
@@ -26,6 +27,8 @@ pub struct PeerSection {
     pub key: PathBuf,
     /// The authority that signed both sides' certificates.
     pub authority: PathBuf,
+    /// That authority's list of revoked certificates.
+    pub revoked: Option<PathBuf>,
     pub name: Option<String>,
 }
 
@@ -49,10 +52,15 @@ pub(super) fn read(reader: &mut Reader<'_>) -> Option<Tls> {
 pub(super) fn peer(reader: &mut Reader<'_>) -> Option<PeerSection> {
     let names = [ENV_PEER_CERT, ENV_PEER_KEY, ENV_PEER_CA];
     let values = names.map(|name| reader.optional(name).map(PathBuf::from));
+    let revoked = reader.optional(ENV_PEER_CRL).map(PathBuf::from);
     let name = reader.optional(ENV_PEER_NAME);
     match values {
         [Some(certificate), Some(key), Some(authority)] => {
-            Some(PeerSection { certificate, key, authority, name })
+            Some(PeerSection { certificate, key, authority, revoked, name })
+        }
+        [None, None, None] if revoked.is_some() => {
+            reader.fault(ENV_PEER_CRL, format!("needs {ENV_PEER_CERT}, {ENV_PEER_KEY} and {ENV_PEER_CA}"));
+            None
         }
         [None, None, None] => None,
         values => {

@@ -50,6 +50,7 @@ impl Authority {
             certificate: file("cert.pem", certificate.pem()),
             key: file("key.pem", key.serialize_pem()),
             authority: file("ca.pem", authority.pem.clone()),
+            revoked: None,
         }
     }
 

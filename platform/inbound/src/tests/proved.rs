@@ -41,6 +41,7 @@ impl Authority {
             certificate: file("cert.pem", &certificate),
             key: file("key.pem", &key),
             authority: file("ca.pem", &self.pem),
+            revoked: None,
         };
         // What was read stays in use when the files are gone.
         Peer::open(files, Role::Gateway).unwrap()

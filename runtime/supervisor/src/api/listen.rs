@@ -135,7 +135,12 @@ async fn bind(path: &Path) -> anyhow::Result<UnixListener> {
 
 /// The runtime's own certificate, which must name a runtime.
 fn open(tls: Tls) -> anyhow::Result<(std::net::SocketAddr, Peer)> {
-    let files = PeerFiles { certificate: tls.certificate, key: tls.key, authority: tls.client_authority };
+    let files = PeerFiles {
+        certificate: tls.certificate,
+        key: tls.key,
+        authority: tls.client_authority,
+        revoked: tls.revoked,
+    };
     let peer = Peer::open(files, Role::Runtime).context("use the --tls files (docs/certificates.md)")?;
     Ok((tls.address, peer))
 }

@@ -32,6 +32,7 @@ impl Authority {
             certificate: file("cert.pem", certificate),
             key: file("key.pem", key),
             authority: file("ca.pem", authority.pem()),
+            revoked: None,
         };
         // What was read stays in use when the files are gone.
         asp_peer::Peer::open(files, asp_peer::Role::Gateway).unwrap()

@@ -1,0 +1,120 @@
+//! Values that are read from PEM files and read again when one of the files has changed.
+//!
+//! Keeps true: files that cannot be used (half written, of somebody else, gone) leave what was read before in use,
+//! and are told of once.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use parking_lot::Mutex;
+use tokio_rustls::rustls::pki_types::pem::PemObject;
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
+
+use crate::IdentityError;
+
+/// The files cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum PeerError {
+    #[error("{path}: {fault}")]
+    File { path: String, fault: String },
+    #[error("{path}: {source}")]
+    Identity {
+        path: String,
+        #[source]
+        source: IdentityError,
+    },
+    #[error("certificate, key and authority do not fit together: {0}")]
+    Tls(String),
+}
+
+/// What was read last, from which files.
+pub(crate) struct Renewed<T> {
+    files: Vec<PathBuf>,
+    current: Mutex<Current<T>>,
+}
+
+struct Current<T> {
+    stamps: Vec<Option<Stamp>>,
+    value: T,
+}
+
+/// What changes when a file is written or another takes its place, also behind a symbolic link: a mounted secret
+/// is exchanged by exchanging the link to its directory. Two writes within one tick of the clock leave the same
+/// time, so size and number of the file count too.
+#[derive(PartialEq, Eq)]
+struct Stamp {
+    device: u64,
+    number: u64,
+    size: u64,
+    written: (i64, i64),
+    changed: (i64, i64),
+}
+
+impl<T: Clone> Renewed<T> {
+    pub(crate) fn open(
+        files: Vec<PathBuf>,
+        load: impl FnOnce() -> Result<T, PeerError>,
+    ) -> Result<Renewed<T>, PeerError> {
+        // Before they are read: what is written meanwhile shows as a change.
+        let stamps = stamps(&files);
+        let current = Mutex::new(Current { stamps, value: load()? });
+        Ok(Renewed { files, current })
+    }
+
+    /// The value, loaded again if a file has changed since.
+    pub(crate) fn fresh(&self, load: impl FnOnce() -> Result<T, PeerError>) -> T {
+        let mut current = self.current.lock();
+        let stamps = stamps(&self.files);
+        if stamps != current.stamps {
+            // Files that are unusable are told once and looked at again when they change again.
+            current.stamps = stamps;
+            let certificate = self.files.first().map(|path| path.display().to_string());
+            match load() {
+                Ok(value) => {
+                    current.value = value;
+                    tracing::info!(certificate, "the renewed files of this certificate are in use");
+                }
+                Err(error) => tracing::warn!(
+                    certificate,
+                    %error,
+                    "the renewed files of a certificate cannot be used and the previous ones stay in use until they expire: \
+                     mend them"
+                ),
+            }
+        }
+        current.value.clone()
+    }
+}
+
+fn stamps(files: &[PathBuf]) -> Vec<Option<Stamp>> {
+    let stamp = |path: &PathBuf| {
+        let data = fs::metadata(path).ok()?;
+        Some(Stamp {
+            device: data.dev(),
+            number: data.ino(),
+            size: data.size(),
+            written: (data.mtime(), data.mtime_nsec()),
+            changed: (data.ctime(), data.ctime_nsec()),
+        })
+    };
+    files.iter().map(stamp).collect()
+}
+
+/// The certificates of a file, at least one.
+pub(crate) fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, PeerError> {
+    let read = CertificateDer::pem_file_iter(path).map_err(|error| fault(path, error))?;
+    let found = read.collect::<Result<Vec<_>, _>>().map_err(|error| fault(path, error))?;
+    if found.is_empty() {
+        return Err(fault(path, "no certificate in it"));
+    }
+    Ok(found)
+}
+
+pub(crate) fn key(path: &Path) -> Result<PrivateKeyDer<'static>, PeerError> {
+    PrivateKeyDer::from_pem_file(path).map_err(|error| fault(path, error))
+}
+
+pub(crate) fn fault(path: &Path, fault: impl std::fmt::Display) -> PeerError {
+    PeerError::File { path: path.display().to_string(), fault: fault.to_string() }
+}
