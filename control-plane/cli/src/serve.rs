@@ -4,6 +4,7 @@
 //! to anyone, and a stop lets open requests finish for at most [`GRACE`].
 
 mod announce;
+mod certificates;
 mod control;
 mod gateway;
 mod ports;
@@ -23,7 +24,6 @@ use anyhow::Context;
 use asp_gateway::executors::plugin::logs::LogListener;
 use asp_gateway::gateway::Gateway;
 use asp_gateway::minting::{self, TokenKeys};
-use asp_peer::{Peer, PeerFiles, Role};
 use asp_platform::telemetry;
 use asp_store::published_keys::{MemoryKeys, PublishedKeys};
 use tokio_util::sync::CancellationToken;
@@ -36,9 +36,9 @@ use crate::packaging::languages::Languages;
 use crate::packaging::tool;
 use crate::settings::Settings;
 use crate::settings::source::{Environment, ProcessEnvironment};
-use crate::settings::tls::ENV_PEER_CERT;
 use crate::stack::runtime::LocalRuntime;
 use crate::{state_dir, token_keys};
+use certificates::Certificates;
 use control::Control;
 use ports::Ports;
 use session::Served;
@@ -65,10 +65,10 @@ pub fn run(args: &ServeArgs) -> Result<(), Failure> {
 
 /// The same with settings that were read elsewhere, and a session that applies what a directory holds.
 pub(crate) fn run_with(settings: Settings, session: Option<Session>) -> Result<(), Failure> {
-    let peer = peer(&settings)?;
+    let certificates = Certificates::open(&settings)?;
     let runtime =
         tokio::runtime::Builder::new_multi_thread().enable_all().build().context("start the runtime")?;
-    let outcome = runtime.block_on(serve(settings, peer, session));
+    let outcome = runtime.block_on(serve(settings, certificates, session));
     runtime.shutdown_timeout(BLOCKING);
     Ok(outcome?)
 }
@@ -81,8 +81,7 @@ struct Process {
     dev_issuer: Option<Arc<DevIssuer>>,
     /// What signs the platform's tokens; `None` where none are signed or known.
     token_keys: Option<Arc<TokenKeys>>,
-    /// How the platform's processes prove themselves to each other.
-    peer: Option<Peer>,
+    certificates: Certificates,
     /// The gateway, once it is there, for whoever asks how it does.
     gateway: Arc<OnceLock<Weak<Gateway>>>,
     /// The language runtime that `--stack` starts.
@@ -115,7 +114,11 @@ impl Process {
     }
 }
 
-async fn serve(settings: Settings, peer: Option<Peer>, session: Option<Session>) -> anyhow::Result<()> {
+async fn serve(
+    settings: Settings,
+    certificates: Certificates,
+    session: Option<Session>,
+) -> anyhow::Result<()> {
     state_dir::create(&settings.state_dir)
         .with_context(|| format!("create {}", settings.state_dir.display()))?;
     let (ports, listeners) = ports::bind(&settings).await?;
@@ -132,7 +135,7 @@ async fn serve(settings: Settings, peer: Option<Peer>, session: Option<Session>)
     let runtime = settings.stack.as_ref().and_then(|stack| LocalRuntime::find(&settings, stack, languages));
     let process = Process {
         settings,
-        peer,
+        certificates,
         gateway: Arc::default(),
         runtime: runtime.map(Arc::new),
         absent,
@@ -224,23 +227,6 @@ fn warn_of_exposure(settings: &Settings, public_url: &str) {
              servers with the scheme none are open to all; start without --dev and name issuers (ASP_ISSUERS)"
         );
     }
-}
-
-/// This process's certificate, which must name what it is; a control plane may be a gateway as well.
-fn peer(settings: &Settings) -> Result<Option<Peer>, Failure> {
-    let Some(section) = settings.peer.clone() else {
-        return Ok(None);
-    };
-    let role = if settings.roles.control { Role::Control } else { Role::Gateway };
-    let files = PeerFiles {
-        certificate: section.certificate,
-        key: section.key,
-        authority: section.authority,
-        revoked: section.revoked,
-    };
-    Peer::open(files, role).map(Some).map_err(|error| {
-        Failure::bad(ENV_PEER_CERT, format!("cannot be used: {error} (docs/certificates.md)"))
-    })
 }
 
 /// Whether clients reach the platform by another name than this machine's own.

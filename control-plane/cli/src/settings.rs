@@ -71,6 +71,8 @@ pub struct Settings {
     pub gateway: GatewaySection,
     pub stack: Option<StackSection>,
     pub tls: Option<Tls>,
+    /// TLS of the admin API.
+    pub admin_tls: Option<Tls>,
     pub peer: Option<PeerSection>,
     /// Whether a mesh protects what runs between the platform's processes.
     pub mesh: bool,
@@ -100,7 +102,8 @@ impl Settings {
             upstreams: upstreams(&mut reader),
             gateway: gateway::read(&mut reader),
             stack: if args.stack { stack::read(&mut reader) } else { None },
-            tls: tls::read(&mut reader),
+            tls: tls::edge(&mut reader),
+            admin_tls: tls::admin(&mut reader),
             peer: tls::peer(&mut reader),
             mesh: tls::mesh(&mut reader),
         };
@@ -115,7 +118,7 @@ impl Settings {
 
     /// Whether admin tokens cross a network in clear because the operator has said so.
     pub fn exposes_admin(&self) -> bool {
-        self.roles.control && !self.listen.admin.is_loopback() && !self.mesh
+        self.roles.control && !self.listen.admin.is_loopback() && self.admin_tls.is_none() && !self.mesh
     }
 }
 

@@ -1,7 +1,7 @@
 //! Binds listeners and serves HTTP/1.1 and HTTP/2 (prior knowledge) on them.
 //!
 //! Owns: connection limits, header timeouts, keep-alive and the drain. Refuses: TLS of clients, which Envoy ends; there is
-//! mutual TLS with the platform's own processes.
+//! mutual TLS with the platform's own processes, and TLS for people who administer it.
 //! Bounds: [`Limits`]. Keeps true: whoever connects and says nothing keeps nobody else out. A connection has to
 //! bring its first request in time, whichever HTTP version it is to be; where all places are taken, the one that
 //! has been idle for the longest time makes room.
@@ -17,7 +17,7 @@ use std::sync::{Arc, Once};
 use std::time::Duration;
 
 use anyhow::Context;
-use asp_peer::{Identity, Peer, Role, TlsStream, Watched};
+use asp_peer::{Identity, Peer, Role, Shown, TlsStream, Watched};
 use axum::Router;
 use axum::body::Body;
 use axum::extract::ConnectInfo;
@@ -30,6 +30,7 @@ use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_stream::StreamExt as _;
+use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
 
@@ -128,30 +129,55 @@ pub async fn serve_proved(
     stop: CancellationToken,
     grace: Duration,
 ) {
+    let proved = asp_peer::incoming(listener, peer, roles);
+    serve_secured(proved, router, |stream| identity(stream).map(Some), stop, grace).await;
+}
+
+/// Serves `router` over TLS to clients that show no certificate.
+pub async fn serve_shown(
+    listener: TcpListener,
+    router: Router,
+    shown: Shown,
+    stop: CancellationToken,
+    grace: Duration,
+) {
+    let accepted = asp_peer::incoming_from_anybody(listener, shown);
+    serve_secured(accepted, router, |_| Some(None), stop, grace).await;
+}
+
+/// `who` says whose connection it is; without an answer it is closed.
+async fn serve_secured(
+    mut accepted: ReceiverStream<io::Result<TlsStream<Watched>>>,
+    router: Router,
+    who: impl Fn(&TlsStream<Watched>) -> Option<Option<Identity>>,
+    stop: CancellationToken,
+    grace: Duration,
+) {
     let listening = Listening::new(router, Limits::of_process());
-    let mut proved = asp_peer::incoming(listener, peer, roles);
     loop {
-        let accepted = tokio::select! {
+        let next = tokio::select! {
             () = stop.cancelled() => break,
-            accepted = proved.next() => accepted,
+            next = accepted.next() => next,
         };
-        let Some(accepted) = accepted else { break };
-        let Ok(stream) = accepted else { continue };
-        let Some((address, identity)) = known(&stream) else { continue };
+        let Some(next) = next else { break };
+        let Ok(stream) = next else { continue };
+        let Some(identity) = who(&stream) else { continue };
+        // Err: it is gone already.
+        let Ok(address) = stream.get_ref().0.peer_addr() else { continue };
         let Some(connection) = listening.place(address, &stop).await else { break };
         let (read, write) = tokio::io::split(stream);
         let (stream, batches) = batch::batched_halves(read, write);
-        tokio::spawn(connection.run(stream, batches, || (), Some(identity)));
+        tokio::spawn(connection.run(stream, batches, || (), identity));
     }
-    drop(proved);
+    drop(accepted);
     listening.end(grace).await;
 }
 
-/// Whose connection it is, as its handshake has proved; `None`: it is gone already.
-fn known(stream: &TlsStream<Watched>) -> Option<(SocketAddr, Identity)> {
-    let (socket, session) = stream.get_ref();
+/// Whose connection it is, as its handshake has proved.
+fn identity(stream: &TlsStream<Watched>) -> Option<Identity> {
+    let (_, session) = stream.get_ref();
     let certificate = session.peer_certificates().and_then(|chain| chain.first())?;
-    Some((socket.peer_addr().ok()?, Identity::of(certificate).ok()?))
+    Identity::of(certificate).ok()
 }
 
 /// What the connections of one listener share.

@@ -15,6 +15,8 @@ Environment (port 0 takes a free one; ports.json in the state directory says whi
                         address of that listener alone [ASP_BIND]
   ASP_ADMIN_BIND        address of the admin API alone, which speaks plain HTTP: beyond loopback it must be set
                         by name, or ASP_PEER_PLAINTEXT=mesh [ASP_BIND]
+  ASP_ADMIN_TLS_CERT, ASP_ADMIN_TLS_KEY
+                        PEM files: certificate chain and key of the admin API (docs/certificates.md) [plain HTTP]
   ASP_STATE_DIR         state of this machine [.asp]
   ASP_PUBLIC_URL        the origin clients use, e.g. https://mcp.example.com (required without --dev)
   ASP_DATABASE_URL      sqlite:<path>, sqlite::memory:, or for several machines

@@ -117,7 +117,10 @@ impl AdminClient {
 
     /// One line in place of the client library's nested ones, which name neither setting nor remedy.
     fn unanswered(&self, error: &reqwest::Error) -> Failure {
-        let problem = if error.is_connect() {
+        let problem = if is_about_a_certificate(error) {
+            "its certificate is not trusted here, or is for another name: name its authority's PEM file in SSL_CERT_FILE, and \
+             in ASP_ADMIN_URL the host that the certificate names"
+        } else if error.is_connect() {
             "nothing answers there: start one with `make run` or `asp serve --dev`, or name another with \
              ASP_ADMIN_URL"
         } else if error.is_timeout() {
@@ -128,6 +131,19 @@ impl AdminClient {
         };
         Failure::Other(anyhow::anyhow!("{}: {problem}", self.url))
     }
+}
+
+/// Whether the server was found and showed a certificate that is not taken. The TLS library is not this crate's, so its
+/// words have to do.
+fn is_about_a_certificate(error: &reqwest::Error) -> bool {
+    let mut source = std::error::Error::source(error);
+    while let Some(error) = source {
+        if error.to_string().contains("invalid peer certificate") {
+            return true;
+        }
+        source = error.source();
+    }
+    false
 }
 
 async fn read(response: Response) -> Result<Answer, Failure> {

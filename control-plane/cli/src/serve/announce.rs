@@ -40,9 +40,10 @@ pub(super) fn announce(
 /// Where clients and admins are served.
 pub(super) fn urls(process: &Process) -> ready::Urls {
     let listen = &process.settings.listen;
+    let scheme = if process.certificates.admin.is_some() { "https" } else { "http" };
     ready::Urls {
         edge: process.public_url.clone(),
-        admin: format!("http://{}", SocketAddr::new(listen.admin, process.ports.admin)),
+        admin: format!("{scheme}://{}", SocketAddr::new(listen.admin, process.ports.admin)),
         probe: match process.settings.tls {
             None => format!("http://{}/healthz", SocketAddr::new(listen.bind, process.ports.edge)),
             // Its certificate may be anybody's; Envoy itself says whether its listeners are up.

@@ -97,7 +97,7 @@ pub(super) async fn start(
         subscribers: Arc::clone(&subscribers),
         endpoints,
         raised: handle.raised(),
-        peer: process.peer.clone(),
+        peer: process.certificates.peer.clone(),
         keys: keeper.clone(),
         stop: process.stop_background.clone(),
     };
@@ -126,7 +126,11 @@ pub(super) async fn start(
         dev: settings.dev,
     };
     let router = admin::router(Arc::new(admin));
-    drains.spawn(asp_inbound::serve(listeners.admin, router, process.stop.clone(), process.grace()));
+    let (stop, grace) = (process.stop.clone(), process.grace());
+    match process.certificates.admin.clone() {
+        Some(shown) => drains.spawn(asp_inbound::serve_shown(listeners.admin, router, shown, stop, grace)),
+        None => drains.spawn(asp_inbound::serve(listeners.admin, router, stop, grace)),
+    };
     Ok(control)
 }
 

@@ -111,7 +111,7 @@ fn serve(
     let (stop, grace) = (&process.stop, process.grace());
     drains.spawn(asp_inbound::serve(listeners.plain, router.clone(), stop.clone(), grace));
     if let Some(listener) = listeners.mtls {
-        let peer = process.peer.clone().context("a gateway with mutual TLS has a certificate")?;
+        let peer = process.certificates.peer.clone().context("a gateway with mutual TLS has a certificate")?;
         drains.spawn(asp_inbound::serve_proved(
             listener,
             router,
@@ -138,7 +138,7 @@ fn target(process: &Process) -> anyhow::Result<Target> {
     };
     let local = ports::local(settings.listen.gateway, port);
     let own = || {
-        let scheme = if process.peer.is_some() { "https" } else { "http" };
+        let scheme = if process.certificates.peer.is_some() { "https" } else { "http" };
         format!("{scheme}://{}", ports::local(settings.listen.xds, process.ports.xds))
     };
     let urls = settings.gateway.xds_urls.clone().unwrap_or_else(|| vec![own()]);
@@ -149,7 +149,7 @@ fn target(process: &Process) -> anyhow::Result<Target> {
         node_id: format!("gateway-{advertise}"),
         advertise,
         pool: settings.gateway.pool.clone(),
-        peer: process.peer.clone(),
+        peer: process.certificates.peer.clone(),
         name: settings.peer.as_ref().and_then(|peer| peer.name.clone()),
     })
 }

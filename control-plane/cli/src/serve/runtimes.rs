@@ -81,7 +81,7 @@ pub(super) fn open(process: &Process) -> anyhow::Result<Runtimes> {
     let mut targets = Vec::new();
     for address in settings.gateway.runtimes.iter().cloned().chain(own) {
         // The gateway proves itself to a runtime as it does to the control plane.
-        let peer = process.peer.clone().filter(|_| address.url.starts_with("https://"));
+        let peer = process.certificates.peer.clone().filter(|_| address.url.starts_with("https://"));
         targets.push(RuntimeTarget { languages: address.languages, url: address.url, peer });
     }
     Runtimes::new(targets).context("use the language runtimes")

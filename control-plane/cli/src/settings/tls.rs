@@ -1,4 +1,4 @@
-//! What protects the edge's connections and those between the platform's own processes.
+//! What protects the connections of the edge and of the admin API, and those between the platform's own processes.
 
 use std::path::PathBuf;
 
@@ -6,6 +6,8 @@ use super::source::{Reader, absolute};
 
 pub const ENV_TLS_CERT: &str = "ASP_TLS_CERT";
 pub const ENV_TLS_KEY: &str = "ASP_TLS_KEY";
+pub const ENV_ADMIN_TLS_CERT: &str = "ASP_ADMIN_TLS_CERT";
+pub const ENV_ADMIN_TLS_KEY: &str = "ASP_ADMIN_TLS_KEY";
 pub const ENV_PEER_CERT: &str = "ASP_PEER_CERT";
 pub const ENV_PEER_KEY: &str = "ASP_PEER_KEY";
 pub const ENV_PEER_CA: &str = "ASP_PEER_CA";
@@ -13,7 +15,7 @@ pub const ENV_PEER_CRL: &str = "ASP_PEER_CRL";
 pub const ENV_PEER_NAME: &str = "ASP_PEER_NAME";
 pub const ENV_PEER_PLAINTEXT: &str = "ASP_PEER_PLAINTEXT";
 
-/// TLS of the edge.
+/// A certificate for clients that show none, and its key: PEM files.
 #[derive(Clone, Debug)]
 pub struct Tls {
     pub certificate: PathBuf,
@@ -32,18 +34,26 @@ pub struct PeerSection {
     pub name: Option<String>,
 }
 
-pub(super) fn read(reader: &mut Reader<'_>) -> Option<Tls> {
-    match (reader.optional(ENV_TLS_CERT), reader.optional(ENV_TLS_KEY)) {
+pub(super) fn edge(reader: &mut Reader<'_>) -> Option<Tls> {
+    pair(reader, ENV_TLS_CERT, ENV_TLS_KEY)
+}
+
+pub(super) fn admin(reader: &mut Reader<'_>) -> Option<Tls> {
+    pair(reader, ENV_ADMIN_TLS_CERT, ENV_ADMIN_TLS_KEY)
+}
+
+fn pair(reader: &mut Reader<'_>, certificate: &str, key: &str) -> Option<Tls> {
+    match (reader.optional(certificate), reader.optional(key)) {
         (None, None) => None,
         (Some(certificate), Some(key)) => {
             Some(Tls { certificate: absolute(certificate.into()), key: absolute(key.into()) })
         }
         (Some(_), None) => {
-            reader.fault(ENV_TLS_KEY, format!("is required with {ENV_TLS_CERT}"));
+            reader.fault(key, format!("is required with {certificate}"));
             None
         }
         (None, Some(_)) => {
-            reader.fault(ENV_TLS_CERT, format!("is required with {ENV_TLS_KEY}"));
+            reader.fault(certificate, format!("is required with {key}"));
             None
         }
     }

@@ -101,7 +101,7 @@ impl Settings {
                            learns every policy (or ASP_PEER_PLAINTEXT=mesh)";
             reader.fault(ENV_PEER_CERT, message);
         }
-        if !self.listen.admin.is_loopback() && !self.listen.admin_named {
+        if !self.listen.admin.is_loopback() && !self.listen.admin_named && self.admin_tls.is_none() {
             let message = format!(
                 "is required: the admin API speaks plain HTTP and would be reachable at {}, with admin tokens in \
                  clear. Set it to 127.0.0.1, or to the address by name where something else encrypts (or \

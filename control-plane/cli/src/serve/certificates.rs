@@ -1,0 +1,48 @@
+//! The certificates of this process: what it is to the platform's others, and what the admin API shows to people.
+
+use asp_peer::{Peer, PeerFiles, Role, Shown};
+
+use crate::failure::Failure;
+use crate::settings::Settings;
+use crate::settings::tls::{ENV_ADMIN_TLS_CERT, ENV_PEER_CERT};
+
+/// Each is read again when its files change.
+pub(super) struct Certificates {
+    /// How the platform's processes prove themselves to each other.
+    pub(super) peer: Option<Peer>,
+    /// The admin API's; `None`: it speaks plain HTTP.
+    pub(super) admin: Option<Shown>,
+}
+
+impl Certificates {
+    /// Reads them; one that cannot be used is bad configuration.
+    pub(super) fn open(settings: &Settings) -> Result<Certificates, Failure> {
+        Ok(Certificates { peer: peer(settings)?, admin: admin(settings)? })
+    }
+}
+
+/// This process's certificate, which must name what it is; a control plane may be a gateway as well.
+fn peer(settings: &Settings) -> Result<Option<Peer>, Failure> {
+    let Some(section) = settings.peer.clone() else {
+        return Ok(None);
+    };
+    let role = if settings.roles.control { Role::Control } else { Role::Gateway };
+    let files = PeerFiles {
+        certificate: section.certificate,
+        key: section.key,
+        authority: section.authority,
+        revoked: section.revoked,
+    };
+    Peer::open(files, role).map(Some).map_err(|error| {
+        Failure::bad(ENV_PEER_CERT, format!("cannot be used: {error} (docs/certificates.md)"))
+    })
+}
+
+fn admin(settings: &Settings) -> Result<Option<Shown>, Failure> {
+    let Some(files) = settings.admin_tls.clone().filter(|_| settings.roles.control) else {
+        return Ok(None);
+    };
+    Shown::open(files.certificate, files.key).map(Some).map_err(|error| {
+        Failure::bad(ENV_ADMIN_TLS_CERT, format!("cannot be used: {error} (docs/certificates.md)"))
+    })
+}
