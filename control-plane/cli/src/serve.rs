@@ -213,13 +213,6 @@ fn served(process: &Process, control: Control, died: Died) -> anyhow::Result<Ser
 
 /// Says what the settings leave open to others, which an operator may want, and may not have meant.
 fn warn_of_exposure(settings: &Settings, public_url: &str) {
-    if settings.exposes_admin() {
-        tracing::warn!(
-            address = %settings.listen.admin,
-            "the admin API is reachable beyond this machine in plain HTTP, as ASP_ADMIN_BIND says: whoever reads that \
-             network reads admin tokens. Put TLS before it"
-        );
-    }
     if settings.dev && is_beyond_this_machine(public_url) {
         tracing::warn!(
             public_url,

@@ -116,9 +116,9 @@ impl Settings {
         self.stack.as_ref().is_some_and(|stack| stack.envoy.is_none())
     }
 
-    /// Whether admin tokens cross a network in clear because the operator has said so.
-    pub fn exposes_admin(&self) -> bool {
-        self.roles.control && !self.listen.admin.is_loopback() && self.admin_tls.is_none() && !self.mesh
+    /// Whether the gateway takes requests by mutual TLS alone: beyond this machine, where no mesh encrypts.
+    pub fn proved_alone(&self) -> bool {
+        self.roles.gateway && !self.listen.gateway.is_loopback() && !self.mesh
     }
 }
 

@@ -38,12 +38,27 @@ const MAX_HEADERS: usize = 120;
 
 /// The whole gateway port, `/healthz`, `/readyz` and `/metrics` included.
 pub fn router(gateway: Arc<Gateway>) -> axum::Router {
+    open_to_all().fallback(entry).with_state(gateway)
+}
+
+/// A port in clear for probes and collectors of figures alone: whatever carries a token is told where to go.
+pub fn figures(gateway: Arc<Gateway>) -> axum::Router {
+    open_to_all().fallback(elsewhere).with_state(gateway)
+}
+
+fn open_to_all() -> axum::Router<Arc<Gateway>> {
     axum::Router::new()
         .route("/healthz", get(|| async { "ok\n" }))
         .route("/readyz", get(ready))
         .route("/metrics", get(metrics))
-        .fallback(entry)
-        .with_state(gateway)
+}
+
+async fn elsewhere() -> (StatusCode, &'static str) {
+    (
+        StatusCode::MISDIRECTED_REQUEST,
+        "this port is in clear and answers /healthz, /readyz and /metrics alone: requests come by mutual TLS from an Envoy \
+         (ASP_GATEWAY_MTLS_PORT)\n",
+    )
 }
 
 async fn ready(State(gateway): State<Arc<Gateway>>) -> Response {

@@ -12,9 +12,10 @@ Environment (port 0 takes a free one; ports.json in the state directory says whi
   ASP_ENVOY_ADMIN_PORT  Envoy's own admin port [9901]
   ASP_BIND              address of every listener [127.0.0.1]
   ASP_GATEWAY_BIND, ASP_XDS_BIND
-                        address of that listener alone [ASP_BIND]
-  ASP_ADMIN_BIND        address of the admin API alone, which speaks plain HTTP: beyond loopback it must be set
-                        by name, or ASP_PEER_PLAINTEXT=mesh [ASP_BIND]
+                        address of that listener alone; beyond loopback the gateway needs ASP_GATEWAY_MTLS_PORT, and
+                        ASP_GATEWAY_PORT answers health checks alone, or ASP_PEER_PLAINTEXT=mesh [ASP_BIND]
+  ASP_ADMIN_BIND        address of the admin API alone; beyond loopback it needs ASP_ADMIN_TLS_CERT, or
+                        ASP_PEER_PLAINTEXT=mesh [ASP_BIND]
   ASP_ADMIN_TLS_CERT, ASP_ADMIN_TLS_KEY
                         PEM files: certificate chain and key of the admin API (docs/certificates.md) [plain HTTP]
   ASP_STATE_DIR         state of this machine [.asp]

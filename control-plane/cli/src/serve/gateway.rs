@@ -99,8 +99,8 @@ pub(super) async fn start(
     Ok(gateway)
 }
 
-/// Clients and health checks come in clear, which something else protects; Envoys that show a certificate may tell of their
-/// clients' certificates.
+/// Clients and health checks come in clear on this machine and in a mesh; elsewhere health checks alone do. Envoys that
+/// show a certificate may tell of their clients' certificates.
 fn serve(
     process: &Process,
     listeners: GatewayListeners,
@@ -109,9 +109,14 @@ fn serve(
 ) -> anyhow::Result<()> {
     let router = asp_gateway::http::router(Arc::clone(gateway));
     let (stop, grace) = (&process.stop, process.grace());
-    drains.spawn(asp_inbound::serve(listeners.plain, router.clone(), stop.clone(), grace));
+    let plain = match process.settings.proved_alone() {
+        true => asp_gateway::http::figures(Arc::clone(gateway)),
+        false => router.clone(),
+    };
+    drains.spawn(asp_inbound::serve(listeners.plain, plain, stop.clone(), grace));
     if let Some(listener) = listeners.mtls {
-        let peer = process.certificates.peer.clone().context("a gateway with mutual TLS has a certificate")?;
+        let peer =
+            process.certificates.peer.clone().context("a gateway with mutual TLS has a certificate")?;
         drains.spawn(asp_inbound::serve_proved(
             listener,
             router,

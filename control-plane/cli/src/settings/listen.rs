@@ -28,8 +28,6 @@ pub struct Listen {
     pub admin: IpAddr,
     pub gateway: IpAddr,
     pub xds: IpAddr,
-    /// Whether the admin API's address was set by its own name.
-    pub admin_named: bool,
     pub edge_port: u16,
     pub admin_port: u16,
     pub gateway_port: u16,
@@ -52,7 +50,6 @@ pub(super) fn read(reader: &mut Reader<'_>, bind_flag: Option<&str>) -> Listen {
         admin: admin.unwrap_or(bind),
         gateway: gateway.unwrap_or(bind),
         xds: xds.unwrap_or(bind),
-        admin_named: admin.is_some(),
         edge_port: reader.number(ENV_PORT, DEFAULT_PORT, any.clone()),
         admin_port: reader.number(ENV_ADMIN_PORT, DEFAULT_ADMIN_PORT, any.clone()),
         gateway_port: reader.number(ENV_GATEWAY_PORT, DEFAULT_GATEWAY_PORT, any.clone()),

@@ -12,7 +12,10 @@ use super::listen::{
 };
 use super::runtimes::ENV_RUNTIMES;
 use super::stack::ENV_ENVOY_BIN;
-use super::tls::{ENV_PEER_CA, ENV_PEER_CERT, ENV_PEER_KEY, ENV_PEER_PLAINTEXT, ENV_TLS_CERT, ENV_TLS_KEY};
+use super::tls::{
+    ENV_ADMIN_TLS_CERT, ENV_ADMIN_TLS_KEY, ENV_PEER_CA, ENV_PEER_CERT, ENV_PEER_CRL, ENV_PEER_KEY,
+    ENV_PEER_PLAINTEXT, ENV_TLS_CERT, ENV_TLS_KEY,
+};
 use super::*;
 use crate::args::environment::ENVIRONMENT_HELP;
 use asp_platform::secret::Secret;
@@ -129,29 +132,49 @@ fn beyond_loopback_subscribers_must_prove_themselves_or_a_mesh_does() {
     let faults = Settings::read(&args, &environment).unwrap_err();
     assert!(faults.iter().any(|fault| fault.name == ENV_PEER_KEY), "{faults:?}");
     environment.extend([(ENV_PEER_KEY, "key.pem"), (ENV_PEER_CA, "ca.pem"), (ENV_ADMIN_BIND, "127.0.0.1")]);
+    environment.insert(ENV_GATEWAY_MTLS_PORT, "8443");
     assert!(Settings::read(&args, &environment).unwrap().peer.is_some());
 }
 
 #[test]
-fn the_admin_api_is_in_clear_beyond_loopback_only_where_that_is_said_by_name() {
+fn nothing_is_in_clear_beyond_loopback_unless_a_mesh_encrypts() {
     let args = ServeArgs { bind: Some("0.0.0.0".into()), ..ServeArgs::default() };
     let mut environment = BTreeMap::from([
         (ENV_PUBLIC_URL, "https://mcp.example.com"),
         (ENV_SEAL_KEY, "0123456789abcdef0123456789abcdef"),
-        (ENV_PEER_CERT, "cert.pem"),
-        (ENV_PEER_KEY, "key.pem"),
-        (ENV_PEER_CA, "ca.pem"),
     ]);
-    let faults = Settings::read(&args, &environment).unwrap_err();
-    assert_eq!(faults.iter().map(|fault| fault.name.as_str()).collect::<Vec<_>>(), [ENV_ADMIN_BIND]);
-    environment.insert(ENV_ADMIN_BIND, "127.0.0.1");
+    let names = |environment: &BTreeMap<&str, &str>| match Settings::read(&args, environment) {
+        Ok(_) => Vec::new(),
+        Err(faults) => faults.into_iter().map(|fault| fault.name).collect(),
+    };
+    assert_eq!(names(&environment), [ENV_PEER_CERT, ENV_ADMIN_TLS_CERT, ENV_GATEWAY_MTLS_PORT]);
+    environment.extend([(ENV_ADMIN_BIND, "0.0.0.0"), (ENV_GATEWAY_BIND, "0.0.0.0")]);
+    environment.extend([(ENV_PEER_CERT, "cert.pem"), (ENV_PEER_KEY, "key.pem"), (ENV_PEER_CA, "ca.pem")]);
+    assert_eq!(names(&environment), [ENV_ADMIN_TLS_CERT, ENV_GATEWAY_MTLS_PORT], "not by name either");
+    let mut in_a_mesh = environment.clone();
+    in_a_mesh.insert(ENV_PEER_PLAINTEXT, "mesh");
+    assert!(!Settings::read(&args, &in_a_mesh).unwrap().proved_alone());
+    let mut here = environment.clone();
+    here.extend([(ENV_ADMIN_BIND, "127.0.0.1"), (ENV_GATEWAY_BIND, "::1")]);
+    assert!(!Settings::read(&args, &here).unwrap().proved_alone());
+    environment.insert(ENV_ADMIN_TLS_CERT, "cert.pem");
+    assert_eq!(names(&environment), [ENV_ADMIN_TLS_KEY, ENV_ADMIN_TLS_CERT, ENV_GATEWAY_MTLS_PORT]);
+    environment.extend([(ENV_ADMIN_TLS_KEY, "key.pem"), (ENV_GATEWAY_MTLS_PORT, "8443")]);
     let settings = Settings::read(&args, &environment).unwrap();
-    assert!(settings.listen.admin.is_loopback() && settings.listen.xds.is_unspecified());
-    assert!(!settings.exposes_admin());
-    environment.insert(ENV_ADMIN_BIND, "0.0.0.0");
-    assert!(Settings::read(&args, &environment).unwrap().exposes_admin(), "said by name: told at start");
-    environment.insert(ENV_PEER_PLAINTEXT, "mesh");
-    assert!(!Settings::read(&args, &environment).unwrap().exposes_admin());
+    assert!(settings.proved_alone() && settings.admin_tls.is_some());
+    // A gateway alone is held to it too.
+    let alone = ServeArgs { roles: Some("gateway".into()), ..args.clone() };
+    environment.insert(ENV_XDS_URL, "https://asp-control:18000");
+    assert!(Settings::read(&alone, &environment).unwrap().proved_alone());
+    environment.remove(ENV_GATEWAY_MTLS_PORT);
+    let faults = Settings::read(&alone, &environment).unwrap_err();
+    assert_eq!(faults.iter().map(|fault| fault.name.as_str()).collect::<Vec<_>>(), [ENV_GATEWAY_MTLS_PORT]);
+}
+
+#[test]
+fn a_list_of_revoked_certificates_needs_certificates() {
+    let faults = Settings::read(&dev(), &BTreeMap::from([(ENV_PEER_CRL, "crl.pem")])).unwrap_err();
+    assert_eq!(faults[0].name, ENV_PEER_CRL);
 }
 
 #[test]

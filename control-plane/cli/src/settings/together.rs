@@ -8,7 +8,7 @@ use super::gateway::{ENV_SEAL_KEY, ENV_XDS_URL};
 use super::listen::{ENV_ADMIN_BIND, ENV_GATEWAY_BIND, ENV_GATEWAY_MTLS_PORT, ENV_XDS_BIND, Listen};
 use super::runtimes::RuntimeAddress;
 use super::source::Reader;
-use super::tls::ENV_PEER_CERT;
+use super::tls::{ENV_ADMIN_TLS_CERT, ENV_ADMIN_TLS_KEY, ENV_PEER_CERT};
 use super::{ENV_FILTER_WASM, ENV_ISSUERS, ENV_PUBLIC_URL, Settings};
 use crate::args::ServeArgs;
 
@@ -91,24 +91,32 @@ impl Settings {
         }
     }
 
-    /// What the control plane may show beyond this machine.
+    /// What may be shown beyond this machine: nothing in clear, unless a mesh encrypts.
     fn check_exposure(&self, reader: &mut Reader<'_>) {
-        if !self.roles.control || self.dev || self.mesh {
+        if self.dev || self.mesh {
             return;
         }
-        if !self.listen.xds.is_loopback() && self.peer.is_none() {
+        let Listen { admin, gateway, xds, .. } = self.listen;
+        if self.roles.control && !xds.is_loopback() && self.peer.is_none() {
             let message = "is required beyond loopback, with ASP_PEER_KEY and ASP_PEER_CA: whoever subscribes \
                            learns every policy (or ASP_PEER_PLAINTEXT=mesh)";
             reader.fault(ENV_PEER_CERT, message);
         }
-        if !self.listen.admin.is_loopback() && !self.listen.admin_named && self.admin_tls.is_none() {
+        if self.roles.control && !admin.is_loopback() && self.admin_tls.is_none() {
             let message = format!(
-                "is required: the admin API speaks plain HTTP and would be reachable at {}, with admin tokens in \
-                 clear. Set it to 127.0.0.1, or to the address by name where something else encrypts (or \
-                 ASP_PEER_PLAINTEXT=mesh)",
-                self.listen.admin
+                "is required with {ENV_ADMIN_TLS_KEY}: the admin API would be reachable at {admin} with admin tokens in \
+                 clear. Give it a certificate, or set {ENV_ADMIN_BIND} to 127.0.0.1, or ASP_PEER_PLAINTEXT=mesh where \
+                 something else encrypts (docs/certificates.md)"
             );
-            reader.fault(ENV_ADMIN_BIND, message);
+            reader.fault(ENV_ADMIN_TLS_CERT, message);
+        }
+        if self.proved_alone() && self.listen.gateway_mtls_port.is_none() {
+            let message = format!(
+                "is required with ASP_PEER_*: the gateway would be reachable at {gateway} with clients' tokens in clear. Let \
+                 Envoys come by mutual TLS (envoy/gateway-mtls.json), or set {ENV_GATEWAY_BIND} to 127.0.0.1, or \
+                 ASP_PEER_PLAINTEXT=mesh where something else encrypts (docs/certificates.md)"
+            );
+            reader.fault(ENV_GATEWAY_MTLS_PORT, message);
         }
     }
 }

@@ -9,6 +9,7 @@ use http::{Method, StatusCode};
 use http_body_util::BodyExt;
 use serde_json::json;
 use sha2::{Digest, Sha256};
+use tower::ServiceExt;
 
 use crate::rest::{Rest, reason};
 use crate::support::{Answer, Fixture, Modern, inputs, now, token};
@@ -288,4 +289,26 @@ async fn a_snapshot_with_a_certificate_of_two_machines_is_refused_whole() {
     let snapshot = GatewaySnapshot { revision: 2, ..assemble(with([known(), vec![both]].concat())) };
     assert!(fixture.gateway.apply(snapshot).is_err());
     assert!(done(&call(&shown(0x11, ""), "policy.open").send(&fixture).await), "what was in force stays");
+}
+
+#[tokio::test]
+async fn a_port_in_clear_beyond_this_machine_answers_probes_alone() {
+    let fixture = Fixture::of(assemble(with(known())));
+    let ask = async |method: Method, path: &str| {
+        let request = http::Request::builder().method(method).uri(path).header("host", "mcp.example.com");
+        let request = request.header("authorization", format!("Bearer {}", token("alice")));
+        let figures = asp_gateway::http::figures(fixture.gateway.clone());
+        figures.oneshot(request.body(axum::body::Body::empty()).unwrap()).await.unwrap().status()
+    };
+    for path in ["/healthz", "/readyz", "/metrics"] {
+        assert_eq!(ask(Method::GET, path).await, StatusCode::OK, "{path}");
+    }
+    for (method, path) in [
+        (Method::POST, "/policy/mcp"),
+        (Method::GET, "/policy/mcp"),
+        (Method::GET, "/api/v1/policy/primitives"),
+        (Method::GET, "/.well-known/oauth-protected-resource/policy/mcp"),
+    ] {
+        assert_eq!(ask(method, path).await, StatusCode::MISDIRECTED_REQUEST, "{path}");
+    }
 }
