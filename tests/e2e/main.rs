@@ -17,6 +17,7 @@ mod clients;
 mod conformance;
 mod crowd;
 mod dev;
+mod doors;
 mod embedded;
 mod freeze;
 mod gateway_loss;
@@ -136,6 +137,7 @@ const MODULES: &[fn(&Shared) -> Vec<Trial>] = &[
     resume::trials,
     runtimes::trials,
     peers::trials,
+    doors::trials,
     client_certificates::trials,
     public_name::trials,
     main_job::trials,

@@ -208,20 +208,31 @@ pub(crate) async fn control_with(
 
 /// An Envoy that took the snippet, with this transport socket towards the control plane.
 async fn foreign(directory: &Path, xds_port: u16, socket: &str) -> Result<Envoy> {
+    let plain = std::fs::read_to_string(tool::root()?.join("envoy/downstream-plain.json"))?;
+    foreign_with(directory, xds_port, [socket, plain.trim()], |text| text).await
+}
+
+/// The same with a socket towards gateways as well, and a change of the whole.
+pub(crate) async fn foreign_with(
+    directory: &Path,
+    xds_port: u16,
+    [control, gateway]: [&str; 2],
+    change: impl FnOnce(String) -> String,
+) -> Result<Envoy> {
     std::fs::create_dir(directory)?;
     let root = tool::root()?;
     let read = |path: &str| std::fs::read_to_string(root.join(path)).with_context(|| format!("read {path}"));
     let text = insertion::insert(&read("tests/fixtures/foreign.yaml")?, &read("envoy/insert.yaml")?)?;
     let template = directory.join("bootstrap.yaml");
     let other = directory.join("other.wasm");
-    std::fs::write(&template, text)?;
+    std::fs::write(&template, change(text))?;
     std::fs::write(&other, wat::parse_str(crate::vectors::OTHER_WASM)?)?;
     let variables = [
         ("OTHER_WASM", other.to_string_lossy().into_owned()),
         ("RECORDER_PORT", "9".to_string()),
         ("ASP_CONTROL_HOST", "127.0.0.1".to_string()),
-        ("ASP_CONTROL_SOCKET", socket.to_string()),
-        ("ASP_GATEWAY_SOCKET", read("envoy/downstream-plain.json")?.trim().to_string()),
+        ("ASP_CONTROL_SOCKET", control.to_string()),
+        ("ASP_GATEWAY_SOCKET", gateway.to_string()),
     ];
     let variables: BTreeMap<String, String> =
         variables.into_iter().map(|(name, value)| (name.to_string(), value)).collect();
