@@ -31,6 +31,7 @@ use asp_store::control::{Change, ControlStore, Precondition};
 use asp_store::packages::{DiskPackages, Packages, Quota};
 use async_trait::async_trait;
 use serde_json::{Value, json};
+use tokio::net::TcpListener;
 use tokio::task::spawn_blocking;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -125,13 +126,18 @@ pub(super) async fn start(
         jwks: Arc::new(Keys::of(process)),
         dev: settings.dev,
     };
-    let router = admin::router(Arc::new(admin));
+    serve_admin(process, listeners.admin, admin, drains);
+    Ok(control)
+}
+
+/// People come over TLS where the admin API has a certificate.
+fn serve_admin(process: &Process, listener: TcpListener, state: AdminState, drains: &TaskTracker) {
+    let router = admin::router(Arc::new(state));
     let (stop, grace) = (process.stop.clone(), process.grace());
     match process.certificates.admin.clone() {
-        Some(shown) => drains.spawn(asp_inbound::serve_shown(listeners.admin, router, shown, stop, grace)),
-        None => drains.spawn(asp_inbound::serve(listeners.admin, router, stop, grace)),
+        Some(shown) => drains.spawn(asp_inbound::serve_shown(listener, router, shown, stop, grace)),
+        None => drains.spawn(asp_inbound::serve(listener, router, stop, grace)),
     };
-    Ok(control)
 }
 
 /// The issuers that are given, and those of the store: servers of a directory name either.
