@@ -11,7 +11,6 @@ mod edge_form;
 pub mod fault;
 pub mod held;
 pub mod orgs;
-pub mod parts;
 mod revoked;
 pub mod servers;
 pub mod usage;

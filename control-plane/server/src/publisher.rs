@@ -9,7 +9,6 @@
 pub mod stored;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -22,6 +21,7 @@ use crate::catalog::fault::Fault;
 use crate::clock;
 use crate::xds::endpoints::EndpointSet;
 use crate::xds::published::{Content, Published};
+use crate::xds::raised::Raised;
 use crate::xds::{XdsState, XdsStateReceiver, resources};
 
 /// Shortest time between two pushes.
@@ -117,34 +117,6 @@ pub struct Publisher {
     raised: Arc<Raised>,
 }
 
-/// The highest revision that a subscriber came with. Another control plane on the same store may have published what is
-/// the same here under a later revision; nobody would take it, or what follows it in time alone, under an earlier one.
-#[derive(Default)]
-pub struct Raised {
-    revision: AtomicU64,
-    dirty: Arc<Notify>,
-}
-
-impl Raised {
-    /// A subscriber has that revision in force.
-    pub fn seen(&self, revision: u64) {
-        if self.revision.fetch_max(revision, Ordering::Relaxed) < revision {
-            self.dirty.notify_one();
-        }
-    }
-
-    /// `covers`: the store's revision up to which all is published.
-    fn concerns(&self, published: &Published, covers: u64) -> bool {
-        let seen = self.revision.load(Ordering::Relaxed);
-        if seen > covers {
-            // Of a store that was restored since, or made up.
-            self.revision.store(0, Ordering::Relaxed);
-            return false;
-        }
-        published.edge.revision.min(published.recent.revision).min(published.gateway.revision) < seen
-    }
-}
-
 /// What a look at the store led to.
 enum Rebuilt {
     /// The revision was tried before.
@@ -166,7 +138,7 @@ impl Publisher {
         let (xds_state, receiver) = watch::channel(XdsState::default());
         let dirty: Arc<Notify> = Arc::default();
         let (standing, watched) = watch::channel(Standing::default());
-        let raised = Arc::new(Raised { revision: AtomicU64::new(0), dirty: Arc::clone(&dirty) });
+        let raised = Arc::new(Raised::new(Arc::clone(&dirty)));
         let handle = Handle {
             dirty: Arc::clone(&dirty),
             xds_state: receiver,

@@ -6,12 +6,15 @@
 //! recorded with its reason and not sent again, and the last good one stays.
 
 pub mod client;
+pub mod context;
 pub mod delta;
 pub mod endpoints;
 pub mod keys;
 pub mod participant;
+pub mod parts;
 pub mod peer;
 pub mod published;
+pub mod raised;
 pub mod resources;
 pub mod service;
 pub mod stream;

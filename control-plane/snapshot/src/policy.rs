@@ -79,13 +79,15 @@ pub struct Evaluation<'a> {
 impl Policy {
     /// `observed` are those that are counted and not enforced; `Err` says which condition does not compile.
     pub fn new(bindings: Vec<Binding>, observed: Vec<Binding>) -> Result<Policy, String> {
-        let mut by_org: HashMap<String, [Vec<Binding>; 2]> = HashMap::new();
-        let enforced = bindings.into_iter().map(|binding| (binding, 0));
-        for (binding, kind) in enforced.chain(observed.into_iter().map(|binding| (binding, 1))) {
-            by_org.entry(binding.org.clone()).or_default()[kind].push(binding);
+        let mut by_org: HashMap<String, (Vec<Binding>, Vec<Binding>)> = HashMap::new();
+        for binding in bindings {
+            by_org.entry(binding.org.clone()).or_default().0.push(binding);
+        }
+        for binding in observed {
+            by_org.entry(binding.org.clone()).or_default().1.push(binding);
         }
         let mut policy = Policy::default();
-        for (org, [bindings, observed]) in by_org {
+        for (org, (bindings, observed)) in by_org {
             policy.replace(&org, bindings, observed)?;
         }
         Ok(policy)

@@ -66,7 +66,7 @@ pub(crate) struct Change {
     pub bytes: Vec<f64>,
     /// From sending it to the admin API until the last subscriber had it, in milliseconds.
     pub told_ms: Vec<f64>,
-    /// Until a client saw it through Envoy, in milliseconds; empty where none looked.
+    /// Until a client saw it through Envoy, in milliseconds.
     pub enforced_ms: Vec<f64>,
 }
 
@@ -107,9 +107,12 @@ async fn step(plan: &Plan, size: Size) -> Result<Step> {
         control_mib: memory(cluster.control.id())?,
         gateway_mib: memory(gateway.process.id())?,
         envoy_mib: memory(cluster.envoy.process.id())?,
-        edge_bytes: status["edgeBytes"].as_u64().context("edgeBytes")?,
+        edge_bytes: status.get("edgeBytes").and_then(Value::as_u64).context("edgeBytes")?,
     })
 }
+
+/// Whether an answer shows that a change is in force.
+type Seen<'a> = dyn Fn(&http1::Response) -> bool + 'a;
 
 /// Changes that are made one after the other.
 struct Run<'a> {
@@ -134,7 +137,7 @@ impl Run<'_> {
             let seen = |answer: &http1::Response| {
                 answer.status == 200 && answer.text().contains(&format!("\"{name}\"")) == allowed
             };
-            self.change(&mut change, ("PUT", &path, &body), Some((&list, &seen))).await?;
+            self.change(&mut change, ("PUT", &path, &body), (&list, &seen)).await?;
         }
         Ok(change)
     }
@@ -149,7 +152,7 @@ impl Run<'_> {
             let version = format!("1.0.{}", number + 1);
             let files = json!({"files": seed::files(0, &version)});
             let seen = |answer: &http1::Response| answer.status == 200 && answer.text().contains(&version);
-            self.change(&mut change, ("PUT", &path, &files), Some((&list, &seen))).await?;
+            self.change(&mut change, ("PUT", &path, &files), (&list, &seen)).await?;
         }
         Ok(change)
     }
@@ -165,7 +168,7 @@ impl Run<'_> {
             let before = http1::send(self.cluster.envoy.address, &list).await?;
             ensure!(before.status == 200, "before it is revoked: {} {}", before.status, before.text());
             let seen = |answer: &http1::Response| answer.status == 401;
-            self.change(&mut change, ("POST", "/api/revocations", &body), Some((&list, &seen))).await?;
+            self.change(&mut change, ("POST", "/api/revocations", &body), (&list, &seen)).await?;
         }
         Ok(change)
     }
@@ -174,7 +177,7 @@ impl Run<'_> {
         &mut self,
         change: &mut Change,
         (method, path, body): (&str, &str, &Value),
-        look: Option<(&Request, &dyn Fn(&http1::Response) -> bool)>,
+        (request, seen): (&Request, &Seen<'_>),
     ) -> Result<()> {
         tokio::time::sleep(QUIET).await;
         let before = self.control()?;
@@ -182,9 +185,7 @@ impl Run<'_> {
         let known = self.stubs.version();
         let began = Instant::now();
         self.admin.send(method, path, body).await?;
-        if let Some((request, seen)) = look {
-            change.enforced_ms.push(self.enforced(request, seen, began).await?);
-        }
+        change.enforced_ms.push(self.enforced(request, seen, began).await?);
         let told = self.stubs.beyond(&known, BOUND).await?;
         change.told_ms.push(milliseconds(told.saturating_duration_since(began)));
         tokio::time::sleep(QUIET).await;
@@ -194,12 +195,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    async fn enforced(
-        &self,
-        request: &Request,
-        seen: &dyn Fn(&http1::Response) -> bool,
-        began: Instant,
-    ) -> Result<f64> {
+    async fn enforced(&self, request: &Request, seen: &Seen<'_>, began: Instant) -> Result<f64> {
         let mut last = String::new();
         while began.elapsed() < BOUND {
             let answer = http1::send(self.cluster.envoy.address, request).await?;

@@ -19,9 +19,9 @@ use asp_control::issuers::refresh::Keeper;
 use asp_control::issuers::trust::{Given, Trust};
 use asp_control::publisher::stored::StoreSource;
 use asp_control::publisher::{Handle, Publisher};
+use asp_control::xds::context::Context as XdsContext;
 use asp_control::xds::endpoints::Endpoints;
 use asp_control::xds::service;
-use asp_control::xds::stream::Context as XdsContext;
 use asp_control::xds::subscribers::Subscribers;
 use asp_control::{apply, clock};
 use asp_gateway::minting::TokenKeys;
@@ -80,16 +80,12 @@ pub(super) async fn start(
             not_installed = install(runtime, catalog, directory).await?;
         }
     }
-    let endpoints = Endpoints::new();
+    let endpoints = endpoints(process, stores);
     let usage: Arc<Usage> = Arc::default();
     let source = Arc::new(StoreSource::new(Arc::clone(&store), compiler.clone(), Arc::clone(&usage)));
     let wasm = settings.filter_wasm.to_string_lossy().into_owned();
     let (publisher, handle) = Publisher::new(source, wasm, endpoints.subscribe());
     process.tasks.spawn(publisher.run(process.stop_background.clone()));
-    process.tasks.spawn(Arc::clone(&endpoints).run(process.stop_background.clone()));
-    if let Some(heard) = stores.heard_gateways() {
-        process.tasks.spawn(Arc::clone(&endpoints).share(heard, process.stop_background.clone()));
-    }
     process.tasks.spawn(prune(Arc::clone(&store), process.stop_background.clone()));
     let keeper = keep_issuers(process, &store, &trust, &handle)?;
     let subscribers = Subscribers::new();
@@ -128,6 +124,16 @@ pub(super) async fn start(
     };
     serve_admin(process, listeners.admin, admin, drains);
     Ok(control)
+}
+
+/// The gateways that this control plane hears, and those that others on its store do.
+fn endpoints(process: &Process, stores: &stores::Stores) -> Arc<Endpoints> {
+    let endpoints = Endpoints::new();
+    process.tasks.spawn(Arc::clone(&endpoints).run(process.stop_background.clone()));
+    if let Some(heard) = stores.heard_gateways() {
+        process.tasks.spawn(Arc::clone(&endpoints).share(heard, process.stop_background.clone()));
+    }
+    endpoints
 }
 
 /// People come over TLS where the admin API has a certificate.

@@ -48,7 +48,7 @@ pub(super) fn limits(inputs: &EdgeInputs<'_>) -> Vec<CoarseLimit> {
     for limit in inputs.limits.iter().copied().filter(|limit| limit.refill_per_second.is_finite()) {
         orgs.entry(&limit.org).or_default().push(limit);
     }
-    let names = Names::index(&inputs.servers);
+    let names = Names::index(inputs.servers);
     let mut orgs: Vec<(&str, Vec<&Limit>)> = orgs.into_iter().collect();
     // Those with few limits first: what they leave of their share is the others'.
     orgs.sort_by_key(|(org, limits)| (limits.len(), *org));

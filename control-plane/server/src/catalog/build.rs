@@ -18,18 +18,17 @@ use asp_snapshot::{Snapshot, parts as names};
 use asp_store::control::{ControlState, Since};
 use prost::Message as _;
 
-use super::budget::{self, EDGE, EXPOSURE, FRAMING, GATEWAY, POLICY, SLACK};
+use super::budget::{self, EDGE, EXPOSURE, GATEWAY, POLICY, SLACK};
 use super::edge_form::{self, SeenServers};
 use super::fault::{Fault, LAST_FORM, NO_TOKENS, ORG_DENIED, Part};
 use super::held::{Held, ORG_WAY_OUT, OrgForm};
 use super::orgs::{OrgPolicy, Size};
-use super::parts::{Changing, Part as Encoded, Parts};
 use super::revoked::{Cut, List, Lists};
 use super::usage::Totals;
 use super::{Compiler, Settled};
 use crate::clock;
 use crate::issuers::trust::NotInForce;
-use crate::policy::Revoked;
+use crate::xds::parts::{Changing, Part as Encoded, Parts};
 
 /// What is published of one revision, and what of the state it does not say as it is stored.
 #[derive(Debug, Default)]
@@ -48,7 +47,7 @@ pub struct Built {
 impl Built {
     /// All of it as one message.
     pub(crate) fn whole(&self) -> asp_proto::snapshot::GatewaySnapshot {
-        super::parts::whole(self.revision, &self.edge, &self.gateway)
+        crate::xds::parts::whole(self.revision, &self.edge, &self.gateway)
     }
 }
 
@@ -434,12 +433,6 @@ fn too_large(edge: &EdgeSnapshot) -> Option<Fault> {
         in_force: "it is published: every Envoy worker copies it, and requests wait meanwhile",
         way_out: "let revocations expire or replace them by fewer ones (`user`, `org`)",
     })
-}
-
-/// What revocations take of a snapshot, encoded.
-pub fn revoked_bytes(revoked: &Revoked) -> usize {
-    let before = revoked.before.iter().map(|before| before.encoded_len() + FRAMING);
-    revoked.tokens.len() * size_of::<[u8; 16]>() + before.sum::<usize>()
 }
 
 impl Compiler {

@@ -14,10 +14,10 @@ use asp_store::control::{
 use super::fault::Fault;
 use super::fault::Part as Place;
 use super::orgs::{OrgPolicy, Records, Size};
-use super::parts::Part;
 use super::revoked::Revocations;
 use crate::clock;
 use crate::policy;
+use crate::xds::parts::Part;
 
 pub(super) const ORG_WAY_OUT: &str =
     "delete or replace the org's entries (an admin of the org or of the platform)";

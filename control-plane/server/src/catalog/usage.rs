@@ -10,12 +10,12 @@ use std::collections::{HashMap, VecDeque};
 
 use asp_store::control::{ControlState, RevocationRecord, Written};
 use parking_lot::Mutex;
+use prost::Message as _;
 
-use super::budget::{EXPOSURE, Full, Growth, POLICY, REVOCATIONS, Share};
-use super::build::revoked_bytes;
+use super::budget::{EXPOSURE, FRAMING, Full, Growth, POLICY, REVOCATIONS, Share};
 use super::orgs::{self, OrgPolicy, Records, Size};
 use crate::clock;
-use crate::policy;
+use crate::policy::{self, Revoked};
 
 /// What the least revocation counts: an entry of `EdgeSnapshot.revoked`.
 const REVOCATION: usize = 16;
@@ -225,6 +225,12 @@ fn fitting(mut parts: Vec<usize>, whole: usize) -> usize {
 /// Bytes of an org's policy in a snapshot.
 pub fn size(org: &str, records: &Records<'_>) -> Size {
     OrgPolicy::compile(org, records).0.size()
+}
+
+/// What revocations take of a snapshot, encoded.
+fn revoked_bytes(revoked: &Revoked) -> usize {
+    let before = revoked.before.iter().map(|before| before.encoded_len() + FRAMING);
+    revoked.tokens.len() * size_of::<[u8; 16]>() + before.sum::<usize>()
 }
 
 /// Bytes of a live revocation in an edge snapshot.

@@ -6,8 +6,8 @@ use asp_proto::snapshot::{BasePart, EdgeSnapshot, RecentRevocations, snapshot_pa
 use parking_lot::Mutex;
 
 use super::*;
-use crate::catalog::parts::{Changing, Part};
 use crate::xds::endpoints::Endpoints;
+use crate::xds::parts::{Changing, Part};
 
 #[derive(Default)]
 struct Fake {

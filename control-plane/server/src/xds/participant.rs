@@ -10,13 +10,13 @@ use asp_proto::xds::envoy::config::core::v3::Node;
 use prost_types::value;
 use tonic::Status;
 
+use super::context::Context;
 use super::endpoints::{Endpoints, Registration};
 use super::peer::Caller;
-use super::stream::Context;
 use super::subscribers;
 use super::subscription::{Event, Refusal};
 use super::{ADVERTISE, DEFAULT_POOL, Kind};
-use crate::publisher::Raised;
+use crate::xds::raised::Raised;
 
 /// Member of a node's metadata: the Envoy cluster a gateway belongs to.
 const POOL: &str = "pool";

@@ -13,7 +13,7 @@ use asp_proto::snapshot::{
 use asp_snapshot::parts;
 use asp_snapshot::policy::Policy;
 
-use crate::catalog::parts::{Part, Parts};
+use crate::xds::parts::{Part, Parts};
 
 /// What a revision says, before it is encoded for those who are told.
 pub struct Content {
@@ -107,6 +107,6 @@ impl Published {
     #[cfg(test)]
     pub(crate) fn whole(&self) -> asp_proto::snapshot::GatewaySnapshot {
         let edge = EdgeSnapshot { revision: self.revision, ..(*self.edge.content).clone() };
-        crate::catalog::parts::whole(self.revision, &edge, &self.gateway.parts)
+        crate::xds::parts::whole(self.revision, &edge, &self.gateway.parts)
     }
 }

@@ -24,8 +24,9 @@ use tokio_stream::wrappers::{ReceiverStream, TcpListenerStream};
 use tonic::{Request, Response, Status, Streaming};
 
 use super::Kind;
+use super::context::Context;
 use super::peer::{Caller, SUBSCRIBERS};
-use super::stream::{Context, serve};
+use super::stream::serve;
 
 /// A peer that vanished without a word is noticed after the two together.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);

@@ -1,23 +1,17 @@
 //! One xDS stream of an Envoy: requests in, pushes out, for every kind of resource it asks for and may have.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::time::Duration;
 
-use asp_peer::Peer;
 use asp_proto::xds::envoy::service::discovery::v3::{DiscoveryRequest, DiscoveryResponse};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
-use tokio_util::sync::CancellationToken;
 use tonic::{Status, Streaming};
 
-use super::endpoints::Endpoints;
-use super::keys::RefreshKeys;
+use super::context::Context;
 use super::participant::Participant;
 use super::peer::Caller;
-use super::subscribers::Subscribers;
 use super::subscription::Subscription;
-use crate::publisher::Raised;
 
 use super::{BACKOFF_MS, CONNECT_TIMEOUT, Kind, XdsStateReceiver};
 
@@ -31,21 +25,6 @@ const OUTBOUND: usize = Kind::ALL.len();
 /// one by one, each within a try and a pause (`client.rs`): the first of them would get everybody's requests. One that
 /// notices the loss by its keepalive only comes later, and is added then.
 const SETTLE: Duration = CONNECT_TIMEOUT.saturating_add(Duration::from_millis(BACKOFF_MS.end + 500));
-
-/// What a stream needs to know of the control plane.
-#[derive(Clone)]
-pub struct Context {
-    pub xds_state: XdsStateReceiver,
-    pub subscribers: Arc<Subscribers>,
-    pub endpoints: Arc<Endpoints>,
-    /// Told of the revisions that subscribers come with.
-    pub raised: Arc<Raised>,
-    /// This process's own certificate, where subscribers have to show one.
-    pub peer: Option<Peer>,
-    /// Fetches the keys that gateways ask for.
-    pub keys: Arc<dyn RefreshKeys>,
-    pub stop: CancellationToken,
-}
 
 type Push = Result<DiscoveryResponse, Status>;
 

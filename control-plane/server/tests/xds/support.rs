@@ -5,12 +5,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use asp_control::catalog::build::Built;
-use asp_control::catalog::parts::{Changing, Part};
 use asp_control::publisher::{Handle, Publisher, Source};
 use asp_control::xds::client::{self, Apply, Target};
+use asp_control::xds::context::Context;
 use asp_control::xds::endpoints::Endpoints;
 use asp_control::xds::keys::RefreshKeys;
-use asp_control::xds::stream::Context;
+use asp_control::xds::parts::{Changing, Part};
 use asp_control::xds::subscribers::{Subscriber, Subscribers};
 use asp_control::xds::{EDGE_FILTER, Kind, service};
 use asp_peer::Peer;

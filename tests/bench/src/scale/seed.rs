@@ -105,7 +105,7 @@ pub(super) async fn write(state: &Path, size: Size) -> Result<()> {
     let mut table = String::new();
     for line in lines {
         let value: Value = serde_json::from_str(&line)?;
-        if let Some(name) = value["table"].as_str() {
+        if let Some(name) = value.get("table").and_then(Value::as_str) {
             table = name.to_owned();
             writeln!(out, "{line}")?;
             continue;

@@ -5,9 +5,9 @@ use tokio::sync::mpsc;
 use tonic::{Status, Streaming};
 
 use super::DeltaSubscription;
+use crate::xds::context::Context;
 use crate::xds::participant::{Participant, metadata};
 use crate::xds::peer::Caller;
-use crate::xds::stream::Context;
 use crate::xds::subscription::Event;
 use crate::xds::{IN_FORCE, Kind, LEAVING, XdsStateReceiver};
 

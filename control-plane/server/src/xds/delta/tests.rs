@@ -4,7 +4,7 @@ use asp_proto::snapshot::{BasePart, EdgeSnapshot, RecentRevocations, snapshot_pa
 use asp_proto::xds::google::rpc::Status;
 
 use super::*;
-use crate::catalog::parts::{Changing, Part};
+use crate::xds::parts::{Changing, Part};
 use crate::xds::published::{Content, Published};
 use crate::xds::resources;
 

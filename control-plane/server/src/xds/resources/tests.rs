@@ -22,7 +22,7 @@ fn published(edge: EdgeSnapshot, recent: RecentRevocations, filter_wasm: &str) -
         revision: edge.revision,
         edge: Arc::new(edge),
         recent: Arc::new(recent),
-        gateway: crate::catalog::parts::Parts::default(),
+        gateway: crate::xds::parts::Parts::default(),
         changed: BTreeSet::new(),
     };
     publish(content, None, filter_wasm).unwrap()
@@ -95,7 +95,7 @@ fn what_does_not_differ_keeps_its_version_and_its_bytes() {
         revision: 9,
         edge: Arc::clone(&first.edge.content),
         recent: Arc::clone(recent),
-        gateway: crate::catalog::parts::Parts::default(),
+        gateway: crate::xds::parts::Parts::default(),
         changed: BTreeSet::new(),
     };
     assert!(publish(content(&first.recent.content), Some(&first), "/f.wasm").is_none());

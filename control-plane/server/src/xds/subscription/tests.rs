@@ -7,7 +7,7 @@ use asp_proto::snapshot::{EdgeSnapshot, RecentRevocations};
 use asp_proto::xds::google::rpc::Status;
 
 use super::*;
-use crate::catalog::parts::Parts;
+use crate::xds::parts::Parts;
 use crate::xds::published::Content;
 
 fn xds_state(revision: u64) -> XdsState {

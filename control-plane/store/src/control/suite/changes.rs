@@ -81,8 +81,7 @@ fn sort(state: &mut ControlState) {
 
 /// What one org's write forgets of another one.
 pub(super) async fn of_machines_are_those_of_every_org(store: &dyn ControlStore) {
-    let mut followed = Followed::default();
-    followed.state = store.load().await.unwrap();
+    let mut followed = Followed { state: store.load().await.unwrap() };
     let key = |id: &str, org: &str, expires_at: u64| crate::control::MachineKeyRecord {
         id: id.into(),
         org: org.into(),

@@ -8,7 +8,8 @@ use asp_proto::snapshot::{
     BasePart, EdgeServer, ExposureException, OrgPart, RecentRevocations, RevokedPart, ServerPart,
 };
 
-use crate::{Dependency, Snapshot, VirtualServer};
+use super::Snapshot;
+use crate::server::{Dependency, VirtualServer};
 
 /// Shares with the snapshot before whatever is not replaced.
 pub(super) struct Changing<'a> {

@@ -1,0 +1,334 @@
+//! Servers and what they list, indexed once.
+
+use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hasher};
+use std::sync::{Arc, OnceLock};
+
+use asp_proto::snapshot::runtime::Mode;
+use asp_proto::snapshot::{
+    AuthScheme, Builtin, Definition, EdgeServer, Kind, Listing, Mutation, Primitive, Protocol, Runtime,
+    Server, ServerPart, Sessions, service_auth,
+};
+use asp_registry::uri_template::UriTemplate;
+use prost::Message as _;
+use serde_json::{Map, Value, json};
+
+use crate::artifact;
+use crate::mcp_revision::Revision;
+use crate::param_headers::ParamHeaders;
+use crate::schema::Schema;
+use crate::search::SearchIndex;
+
+/// An elicitation or a delegate, which primitives depend on and nobody calls.
+pub struct Dependency {
+    pub kind: Kind,
+    /// The constant part of what it asks (`Primitive.question`).
+    pub question: Map<String, Value>,
+    /// The primitive with its schemas; no server lists it.
+    pub entry: ListedPrimitive,
+}
+
+/// One server as its callers see it, before policy.
+pub struct VirtualServer {
+    pub message: Server,
+    pub edge: EdgeServer,
+    /// In list order.
+    pub entries: Vec<Arc<ListedPrimitive>>,
+    /// Something of it is called with a token that the caller's issuer gives for the caller's own.
+    pub exchanges: bool,
+    /// What its primitives may ask.
+    pub(crate) dependencies: Vec<Arc<Dependency>>,
+    tools: HashMap<String, Arc<ListedPrimitive>>,
+    /// By their names over REST.
+    rest_tools: HashMap<String, Arc<ListedPrimitive>>,
+    prompts: HashMap<String, Arc<ListedPrimitive>>,
+    resources: HashMap<String, Arc<ListedPrimitive>>,
+    /// Tried in list order after the exact URIs.
+    templates: Vec<Arc<ListedPrimitive>>,
+    /// What reads artifacts; listed nowhere.
+    artifact: Arc<ListedPrimitive>,
+    /// Made when somebody first searches.
+    search: OnceLock<SearchIndex>,
+}
+
+/// A primitive as one server lists it.
+pub struct ListedPrimitive {
+    pub primitive: Primitive,
+    pub listing: Listing,
+    pub input: Option<Schema>,
+    pub output: Option<Schema>,
+    /// Of the list of artifacts a task emits.
+    pub artifacts: Option<Schema>,
+    pub template: Option<UriTemplate>,
+    pub param_headers: ParamHeaders,
+    /// Of the whole primitive: while it is the same, so is what a read of it gives, as far as a spec decides that.
+    pub digest: u64,
+    /// Ascending by the revision from which each holds; dates compare as text.
+    definitions: Vec<Since>,
+}
+
+/// A definition, and the revision from which it holds.
+struct Since {
+    revision: String,
+    definition: Map<String, Value>,
+    /// Of the definition and of the name under which it is listed.
+    digest: u64,
+}
+
+impl VirtualServer {
+    pub(crate) fn build(part: ServerPart) -> Result<VirtualServer, String> {
+        let server = part.server.ok_or("it has no server")?;
+        let edge = part.edge.filter(|edge| edge.name == server.name).ok_or("not at the edge")?;
+        let primitives: HashMap<(&str, &str), &Primitive> =
+            part.primitives.iter().map(|p| ((p.id.as_str(), p.version.as_str()), p)).collect();
+        let mut view = VirtualServer {
+            dependencies: dependencies(&part.primitives)?,
+            message: Server::default(),
+            edge,
+            entries: Vec::new(),
+            exchanges: false,
+            tools: HashMap::new(),
+            rest_tools: HashMap::new(),
+            prompts: HashMap::new(),
+            resources: HashMap::new(),
+            templates: Vec::new(),
+            artifact: Arc::new(ListedPrimitive::artifact()?),
+            search: OnceLock::new(),
+        };
+        for listing in &server.listings {
+            let primitive =
+                primitives.get(&(listing.id.as_str(), listing.version.as_str())).ok_or_else(|| {
+                    format!("primitive {}@{} is not in the snapshot", listing.id, listing.version)
+                })?;
+            let entry = ListedPrimitive::build(primitive, listing)
+                .map_err(|e| format!("primitive {}: {e}", listing.id))?;
+            view.add(Arc::new(entry));
+        }
+        view.message = server;
+        Ok(view)
+    }
+
+    fn add(&mut self, entry: Arc<ListedPrimitive>) {
+        let name = entry.listing.mcp_name.clone();
+        if !name.is_empty() {
+            match entry.primitive.kind() {
+                Kind::Tool | Kind::Task => drop(self.tools.insert(name, entry.clone())),
+                Kind::Prompt => drop(self.prompts.insert(name, entry.clone())),
+                Kind::Resource => drop(self.resources.insert(name, entry.clone())),
+                Kind::ResourceTemplate => self.templates.push(entry.clone()),
+                Kind::Elicitation | Kind::Delegate | Kind::Unspecified => {}
+            }
+        }
+        if !entry.listing.rest_name.is_empty() && matches!(entry.primitive.kind(), Kind::Tool | Kind::Task) {
+            self.rest_tools.insert(entry.listing.rest_name.clone(), entry.clone());
+        }
+        let auth = entry.primitive.service_auth.as_ref().and_then(|auth| auth.kind.as_ref());
+        self.exchanges |= matches!(auth, Some(service_auth::Kind::Exchange(_)));
+        self.entries.push(entry);
+    }
+
+    /// The words of its entries.
+    pub fn search_index(&self) -> &SearchIndex {
+        self.search.get_or_init(|| {
+            let entries = self.entries.iter();
+            SearchIndex::of(entries.map(|entry| (&entry.primitive, entry.listing.mcp_name.as_str())))
+        })
+    }
+
+    /// The tool or task with this id, whatever a client calls it.
+    pub fn tool_by_id(&self, id: &str) -> Option<&Arc<ListedPrimitive>> {
+        self.entries.iter().find(|entry| {
+            entry.primitive.id == id && matches!(entry.primitive.kind(), Kind::Tool | Kind::Task)
+        })
+    }
+
+    /// The tool or task a client calls by this name.
+    pub fn tool(&self, name: &str) -> Option<&Arc<ListedPrimitive>> {
+        self.tools.get(name)
+    }
+
+    /// The tool or task a client of REST calls by this name.
+    pub fn rest_tool(&self, name: &str) -> Option<&Arc<ListedPrimitive>> {
+        self.rest_tools.get(name)
+    }
+
+    pub fn prompt(&self, name: &str) -> Option<&Arc<ListedPrimitive>> {
+        self.prompts.get(name)
+    }
+
+    /// The resource with exactly this URI, else the first template that matches, with its variables. Artifacts
+    /// have a scheme of their own.
+    pub fn resource(&self, uri: &str) -> Option<(Arc<ListedPrimitive>, Map<String, Value>)> {
+        if uri.starts_with(artifact::SCHEME) {
+            return Some((self.artifact.clone(), Map::new()));
+        }
+        if let Some(entry) = self.resources.get(uri) {
+            return Some((entry.clone(), Map::new()));
+        }
+        self.templates.iter().find_map(|entry| {
+            let variables = entry.template.as_ref()?.matches(uri)?;
+            Some((entry.clone(), variables))
+        })
+    }
+
+    /// The template of this very text whose plugin lists the resources behind it.
+    pub fn listing_template(&self, text: &str) -> Option<&Arc<ListedPrimitive>> {
+        let mut lists = self.templates.iter().filter(|entry| entry.primitive.listed_by_runtime);
+        lists.find(|entry| entry.listing.mcp_name == text)
+    }
+
+    pub fn accepts(&self, scheme: AuthScheme) -> bool {
+        self.edge.schemes().any(|accepted| accepted == scheme)
+    }
+
+    pub fn speaks(&self, protocol: Protocol) -> bool {
+        self.edge.protocols().any(|spoken| spoken == protocol)
+    }
+
+    /// How legacy requests without a session id are treated.
+    pub fn sessions(&self) -> Sessions {
+        match self.edge.sessions() {
+            Sessions::Unspecified => Sessions::Stateful,
+            stated => stated,
+        }
+    }
+}
+
+impl ListedPrimitive {
+    pub fn build(primitive: &Primitive, listing: &Listing) -> Result<ListedPrimitive, String> {
+        let schema = |text: &str, what: &str| match text {
+            "" => Ok(None),
+            text => Schema::compile(text).map(Some).map_err(|e| format!("{what}: {e}")),
+        };
+        let template = match primitive.kind() {
+            Kind::ResourceTemplate => Some(
+                UriTemplate::parse_matching(&listing.mcp_name)
+                    .map_err(|fault| format!("the URI template: {fault}"))?,
+            ),
+            _ => None,
+        };
+        let definition = |message| definition(message, listing);
+        let definitions = primitive.mcp.iter().map(definition).collect::<Result<Vec<_>, String>>()?;
+        let input = match primitive.kind() {
+            Kind::Prompt => schema(&prompt_schema(&definitions), "prompt arguments")?,
+            _ => schema(&primitive.input_schema, "input schema")?,
+        };
+        Ok(ListedPrimitive {
+            input,
+            output: schema(&primitive.output_schema, "output schema")?,
+            artifacts: schema(&primitive.artifact_schema, "artifact schema")?,
+            param_headers: ParamHeaders::of(&primitive.input_schema),
+            template,
+            digest: digest(&[&primitive.encode_to_vec()]),
+            definitions,
+            primitive: primitive.clone(),
+            listing: listing.clone(),
+        })
+    }
+
+    /// The resource behind every artifact's URI.
+    fn artifact() -> Result<ListedPrimitive, String> {
+        let builtin = Builtin { entrypoint: artifact::ENTRYPOINT.into() };
+        let primitive = Primitive {
+            id: artifact::PRIMITIVE_ID.into(),
+            kind: Kind::Resource.into(),
+            mutation: Mutation::ReadOnly.into(),
+            runtime: Some(Runtime { mode: Some(Mode::Builtin(builtin)) }),
+            ..Primitive::default()
+        };
+        ListedPrimitive::build(&primitive, &Listing::default())
+    }
+
+    /// Whether a call of it may make resources that only its caller can read.
+    pub fn may_leave_artifacts(&self) -> bool {
+        let mode = self.primitive.runtime.as_ref().and_then(|runtime| runtime.mode.as_ref());
+        matches!(self.primitive.kind(), Kind::Tool | Kind::Task)
+            && matches!(mode, Some(Mode::Plugin(_) | Mode::McpStdio(_)))
+    }
+
+    /// Whether a prompt has this argument, a template this variable.
+    pub fn is_argument(&self, name: &str) -> bool {
+        match &self.template {
+            Some(template) => template.variables().any(|variable| variable == name),
+            None => prompt_arguments(&self.definitions)
+                .any(|argument| argument.get("name").and_then(Value::as_str) == Some(name)),
+        }
+    }
+
+    /// The MCP definition that `revision` lists, under the name this server exposes.
+    pub fn definition(&self, revision: Revision) -> Option<Value> {
+        let mut definition = self.since(revision)?.definition.clone();
+        let key = match self.primitive.kind() {
+            Kind::Resource => "uri",
+            Kind::ResourceTemplate => "uriTemplate",
+            _ => "name",
+        };
+        definition.insert(key.into(), Value::String(self.listing.mcp_name.clone()));
+        Some(Value::Object(definition))
+    }
+
+    /// Changes with what `revision` lists of it; `None` where that is nothing.
+    pub fn listed_digest(&self, revision: Revision) -> Option<u64> {
+        Some(self.since(revision)?.digest)
+    }
+
+    fn since(&self, revision: Revision) -> Option<&Since> {
+        self.definitions.iter().rev().find(|since| since.revision.as_str() <= revision.as_str())
+    }
+}
+
+fn dependencies(primitives: &[Primitive]) -> Result<Vec<Arc<Dependency>>, String> {
+    let mut found = Vec::new();
+    for primitive in primitives.iter().filter(|p| matches!(p.kind(), Kind::Elicitation | Kind::Delegate)) {
+        let question = match primitive.question.as_str() {
+            "" => Map::new(),
+            text => serde_json::from_str(text)
+                .map_err(|e| format!("primitive {}: question: {e}", primitive.id))?,
+        };
+        let entry = ListedPrimitive::build(primitive, &Listing::default())
+            .map_err(|e| format!("primitive {}: {e}", primitive.id))?;
+        found.push(Arc::new(Dependency { kind: primitive.kind(), question, entry }));
+    }
+    Ok(found)
+}
+
+fn prompt_arguments(definitions: &[Since]) -> impl Iterator<Item = &Value> {
+    let arguments = definitions.last().and_then(|since| since.definition.get("arguments")?.as_array());
+    arguments.into_iter().flatten()
+}
+
+/// The schema of a prompt's arguments: strings, of which some are required (MCP `PromptArgument`).
+fn prompt_schema(definitions: &[Since]) -> String {
+    let mut properties = Map::new();
+    let mut required = Vec::new();
+    for argument in prompt_arguments(definitions) {
+        let Some(name) = argument.get("name").and_then(Value::as_str) else { continue };
+        properties.insert(name.into(), json!({"type": "string"}));
+        if argument.get("required") == Some(&Value::Bool(true)) {
+            required.push(name);
+        }
+    }
+    json!({"type": "object", "properties": properties, "required": required}).to_string()
+}
+
+fn definition(message: &Definition, listing: &Listing) -> Result<Since, String> {
+    match serde_json::from_str(&message.json) {
+        Ok(Value::Object(definition)) => Ok(Since {
+            digest: digest(&[message.json.as_bytes(), listing.mcp_name.as_bytes()]),
+            revision: message.since.clone(),
+            definition,
+        }),
+        _ => Err(format!("definition since {}: not a JSON object", message.since)),
+    }
+}
+
+/// Tells versions of one thing apart within this process, nothing else: whoever writes a spec that collides with its
+/// own former one keeps a notification from its clients, no more.
+fn digest(parts: &[&[u8]]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    for part in parts {
+        hasher.write_usize(part.len());
+        hasher.write(part);
+    }
+    hasher.finish()
+}
