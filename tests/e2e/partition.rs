@@ -100,7 +100,8 @@ async fn restored() -> Result<()> {
         let snapshot = cluster.admin("/api/snapshot").await.ok()?;
         let served = snapshot["endpoints"]["gateway"].as_array().is_some_and(|served| served.len() == 1);
         let subscribers = snapshot["subscribers"].as_array()?.clone();
-        let told = ["edge", "gateway"].iter().all(|kind| {
+        // What else edges have did not change meanwhile.
+        let told = ["revocations", "gateway"].iter().all(|kind| {
             subscribers.iter().any(|subscriber| {
                 let reason = subscriber["lastNack"]["reason"].as_str().unwrap_or_default();
                 let behind = subscriber["behind"].as_u64().unwrap_or_default();
@@ -112,7 +113,7 @@ async fn restored() -> Result<()> {
         });
         (told && served).then_some(())
     };
-    let what = "both subscribers show it, and the gateway serves on its last snapshot";
+    let what = "the subscribers show it, and the gateway serves on its last snapshot";
     if let Err(error) = wait::until(what, wait::START, seen).await {
         let shown = cluster.admin("/api/snapshot").await?;
         return Err(error.context(format!("{shown}\n{}", cluster.control.tail())));
@@ -134,7 +135,7 @@ async fn synchronous(cluster: &Cluster) -> Result<()> {
             let mut of_kind = subscribers.iter().filter(|subscriber| subscriber["kind"] == kind).peekable();
             of_kind.peek().is_some() && of_kind.all(|subscriber| subscriber["behind"] == 0)
         };
-        (has("edge") && has("gateway")).then_some(())
+        (has("edge") && has("revocations") && has("gateway")).then_some(())
     };
     wait::until("edge and gateway have it", wait::START, same).await
 }

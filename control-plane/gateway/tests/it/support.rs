@@ -226,6 +226,14 @@ impl Answer {
             .collect()
     }
 
+    /// The answer itself, alone or after the other messages of a stream.
+    pub(crate) fn last(&self) -> Value {
+        match self.headers.get("content-type").is_some_and(|is| is == "text/event-stream") {
+            true => self.events().pop().unwrap(),
+            false => self.json(),
+        }
+    }
+
     pub(crate) fn reason(&self) -> String {
         self.json()["error"]["data"]["reason"].as_str().unwrap_or_default().to_owned()
     }

@@ -84,7 +84,11 @@ enum Told {
 
 impl Members {
     fn told(&self, key: &Key) -> Told {
-        match (self.known.get(key), self.elsewhere.get(key)) {
+        Members::told_of(self.known.get(key), self.elsewhere.get(key))
+    }
+
+    fn told_of(here: Option<&Member>, there: Option<&Elsewhere>) -> Told {
+        match (here, there) {
             (_, Some(Elsewhere::Left(since))) if since.elapsed() < DRAINING => Told::Draining,
             (_, Some(Elsewhere::Left(_))) => Told::Nothing,
             (Some(Member::Heard(..)), _) | (_, Some(Elsewhere::Heard)) => Told::Serving,
@@ -230,14 +234,22 @@ impl Endpoints {
     fn publish(&self, members: &Members) {
         let mut clusters: BTreeMap<String, BTreeSet<SocketAddr>> = BTreeMap::new();
         let mut draining: BTreeMap<String, BTreeSet<SocketAddr>> = BTreeMap::new();
-        for key in members.known.keys().chain(members.elsewhere.keys()) {
-            let (cluster, address) = key;
-            let told = match members.told(key) {
+        let here = members.known.iter().map(|(key, member)| {
+            let there = if members.elsewhere.is_empty() { None } else { members.elsewhere.get(key) };
+            (key, Members::told_of(Some(member), there))
+        });
+        let elsewhere = members.elsewhere.iter().filter(|(key, _)| !members.known.contains_key(*key));
+        let elsewhere = elsewhere.map(|(key, state)| (key, Members::told_of(None, Some(state))));
+        for ((cluster, address), told) in here.chain(elsewhere) {
+            let told = match told {
                 Told::Serving => &mut clusters,
                 Told::Draining => &mut draining,
                 Told::Nothing => continue,
             };
-            told.entry(cluster.clone()).or_default().insert(*address);
+            match told.get_mut(cluster) {
+                Some(known) => drop(known.insert(*address)),
+                None => drop(told.insert(cluster.clone(), BTreeSet::from([*address]))),
+            }
         }
         self.set.send_if_modified(|set| {
             let same = set.clusters == clusters && set.draining == draining;

@@ -209,7 +209,8 @@ impl Runtime {
             if link.state == RuntimeState::Unreachable {
                 tracing::info!(runtime = %self.url, "a plugin runtime answers again; calls go to it");
             }
-            let answered_at = Some(Instant::now());
+            // What it refuses at once, as one that does not know this gateway, is no sign that it comes back.
+            let answered_at = if fault.is_none() { Some(Instant::now()) } else { link.answered_at };
             *link = Link { state: RuntimeState::Ready, failures: 0, retry_at: None, answered_at };
             return;
         }
@@ -288,9 +289,9 @@ mod tests {
         assert!(runtime.client().is_none());
         tokio::time::advance(LONGEST_BACKOFF).await;
         assert!(runtime.client().is_some());
-        assert!(!runtime.is_just_lost(), "it has never answered");
         runtime.heard(Some(&Status::not_found("an answer all the same")));
-        assert!(runtime.client().is_some());
+        assert!(runtime.client().is_some() && !runtime.is_just_lost(), "it has done nothing yet");
+        runtime.heard(None);
         runtime.heard(Some(&Status::unavailable("gone")));
         assert!(runtime.is_just_lost());
         tokio::time::advance(JUST_LOST).await;
