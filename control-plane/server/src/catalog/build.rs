@@ -137,12 +137,12 @@ impl Builder {
 
     /// Takes what changed in the store, and builds what is to be published then. `raise`: all of it gets that revision.
     pub fn build(&mut self, since: Since, raise: bool) -> anyhow::Result<Built> {
-        let touched = self.held.take(since);
+        let has_new_servers = self.held.take(since);
         self.held.forget_ended(clock::now_ms());
         // First: servers are evaluated beside the issuers.
         let out_of_force = self.take_trust();
         let is_other_base = self.take_base();
-        self.settle(touched.servers || is_other_base);
+        self.settle(has_new_servers || is_other_base);
         let unknown = self.revoke();
         let mut fitted = self.fit(&BTreeMap::new());
         self.edge_is_stale |= self.differs_at_the_edge(&fitted.orgs);

@@ -44,10 +44,7 @@ impl OrgForm {
         if !unreadable.is_empty() {
             faults.push(unreadable_records(&state.org, &unreadable));
         }
-        let machines = Machines {
-            keys: machine_keys(state, &mut faults),
-            certificates: machine_certificates(state, &mut faults),
-        };
+        let machines = Machines::of(state, &mut faults);
         OrgForm { faults, ..OrgForm::from_policy(&state.org, policy, machines) }
     }
 
@@ -126,6 +123,37 @@ struct Machines {
     certificates: Vec<MachineCertificate>,
 }
 
+impl Machines {
+    /// Those that have not ended. None is ever kept in a last form: what was deleted opens nothing.
+    fn of(state: &OrgState, faults: &mut Vec<Fault>) -> Machines {
+        let now = clock::now_ms();
+        let mut machines = Machines::default();
+        for record in state.machine_keys.iter().filter(|record| record.expires_at > now) {
+            match policy::machine_key(record) {
+                Ok(key) => machines.keys.push(key),
+                Err(error) => faults.push(org_fault(
+                    &record.org,
+                    error.to_string(),
+                    "the key opens nothing",
+                    "delete the key, and make another one",
+                )),
+            }
+        }
+        for record in state.machine_certificates.iter().filter(|record| record.expires_at > now) {
+            match policy::machine_certificate(record) {
+                Ok(certificate) => machines.certificates.push(certificate),
+                Err(error) => faults.push(org_fault(
+                    &record.org,
+                    error.to_string(),
+                    "the certificate opens nothing",
+                    "delete the certificate, and register it anew",
+                )),
+            }
+        }
+        machines
+    }
+}
+
 /// What the store holds.
 #[derive(Default)]
 pub(super) struct Held {
@@ -138,26 +166,24 @@ pub(super) struct Held {
     pub(super) issuer_keys: Vec<IssuerKeysRecord>,
 }
 
-/// What was read anew.
-#[derive(Debug, Default)]
-pub(super) struct Touched {
-    pub(super) servers: bool,
-    pub(super) orgs: BTreeSet<String>,
-}
-
 impl Held {
-    /// Brings it up to date.
-    pub(super) fn take(&mut self, since: Since) -> Touched {
+    /// Brings it up to date. Returns whether servers were read anew.
+    pub(super) fn take(&mut self, since: Since) -> bool {
         match since {
             Since::Changed(changed) => self.take_changed(changed),
-            Since::All(state) => self.take_all(state),
+            Since::All(state) => {
+                self.take_all(state);
+                true
+            }
         }
     }
 
-    fn take_changed(&mut self, changed: Changed) -> Touched {
+    fn take_changed(&mut self, changed: Changed) -> bool {
         let Changed { revision, servers, orgs, machines, revocations, issuers, issuer_keys } = changed;
-        (self.revision, self.issuers, self.issuer_keys) = (revision, issuers, issuer_keys);
-        let mut touched = Touched { servers: !servers.is_empty(), orgs: BTreeSet::new() };
+        self.revision = revision;
+        self.issuers = issuers;
+        self.issuer_keys = issuer_keys;
+        let has_servers = !servers.is_empty();
         for (name, record) in servers {
             match (self.servers.binary_search_by(|known| known.name.cmp(&name)), record) {
                 (Ok(place), Some(record)) => {
@@ -170,15 +196,16 @@ impl Held {
                 (Err(_), None) => {}
             }
         }
+        let mut taken = BTreeSet::new();
         for state in orgs {
             self.take_org(&state);
-            touched.orgs.insert(state.org);
+            taken.insert(state.org);
         }
         if let Some(machines) = machines {
-            self.take_machines(machines, &touched.orgs);
+            self.take_machines(machines, &taken);
         }
         self.revocations.take(revocations);
-        touched
+        has_servers
     }
 
     /// Those of the orgs that were not taken whole: what has ended is another org's to have from now on.
@@ -195,11 +222,8 @@ impl Held {
         for org in had.into_iter().filter(|org| !taken.contains(org)) {
             let state = by_org.remove(&org).unwrap_or_default();
             let mut faults = Vec::new();
-            let now = Machines {
-                keys: machine_keys(&state, &mut faults),
-                certificates: machine_certificates(&state, &mut faults),
-            };
-            if let Some(form) = self.orgs.get(&org).map(|form| form.with_machines(&org, now)) {
+            let machines = Machines::of(&state, &mut faults);
+            if let Some(form) = self.orgs.get(&org).map(|form| form.with_machines(&org, machines)) {
                 self.put(org, form);
             }
         }
@@ -214,19 +238,20 @@ impl Held {
         ended.into_iter().for_each(|(org, form)| self.put(org, form));
     }
 
-    fn take_all(&mut self, mut state: ControlState) -> Touched {
+    fn take_all(&mut self, mut state: ControlState) {
         let mut orgs = by_org(&mut state);
         let gone: Vec<String> = self.orgs.keys().filter(|org| !orgs.contains_key(*org)).cloned().collect();
         orgs.extend(gone.into_iter().map(|org| (org.clone(), OrgState { org, ..OrgState::default() })));
         let mut servers = state.servers;
         servers.sort_by(|a, b| a.name.cmp(&b.name));
         self.servers = servers;
-        (self.revision, self.issuers, self.issuer_keys) = (state.revision, state.issuers, state.issuer_keys);
+        self.revision = state.revision;
+        self.issuers = state.issuers;
+        self.issuer_keys = state.issuer_keys;
         for state in orgs.values() {
             self.take_org(state);
         }
         self.revocations.take(asp_store::control::ChangedRevocations::All(state.revocations));
-        Touched { servers: true, orgs: orgs.into_keys().collect() }
     }
 
     fn take_org(&mut self, state: &OrgState) {
@@ -269,51 +294,16 @@ fn of<'o>(orgs: &'o mut BTreeMap<String, OrgState>, org: &str) -> &'o mut OrgSta
     orgs.entry(org.to_owned()).or_insert_with(|| OrgState { org: org.to_owned(), ..OrgState::default() })
 }
 
-/// The keys that have not ended. A key is never kept in a last form: what was deleted opens nothing.
-fn machine_keys(state: &OrgState, faults: &mut Vec<Fault>) -> Vec<MachineKey> {
-    let now = clock::now_ms();
-    let mut keys = Vec::new();
-    for record in state.machine_keys.iter().filter(|record| record.expires_at > now) {
-        match policy::machine_key(record) {
-            Ok(key) => keys.push(key),
-            Err(error) => faults.push(Fault {
-                part: Place::Org,
-                name: record.org.clone(),
-                fault: error.to_string(),
-                in_force: "the key opens nothing",
-                way_out: "delete the key, and make another one",
-            }),
-        }
-    }
-    keys
-}
-
-/// The certificates whose registration has not ended; likewise.
-fn machine_certificates(state: &OrgState, faults: &mut Vec<Fault>) -> Vec<MachineCertificate> {
-    let now = clock::now_ms();
-    let mut certificates = Vec::new();
-    for record in state.machine_certificates.iter().filter(|record| record.expires_at > now) {
-        match policy::machine_certificate(record) {
-            Ok(certificate) => certificates.push(certificate),
-            Err(error) => faults.push(Fault {
-                part: Place::Org,
-                name: record.org.clone(),
-                fault: error.to_string(),
-                in_force: "the certificate opens nothing",
-                way_out: "delete the certificate, and register it anew",
-            }),
-        }
-    }
-    certificates
-}
-
 fn unreadable_records(org: &str, unreadable: &[String]) -> Fault {
     let shown: Vec<&str> = unreadable.iter().take(SHOWN).map(String::as_str).collect();
-    Fault {
-        part: Place::Org,
-        name: org.to_owned(),
-        fault: format!("{} entries mean nothing to this version: {}", unreadable.len(), shown.join("; ")),
-        in_force: "what they deny or limit is denied, what they allow is left out",
-        way_out: ORG_WAY_OUT,
-    }
+    org_fault(
+        org,
+        format!("{} entries mean nothing to this version: {}", unreadable.len(), shown.join("; ")),
+        "what they deny or limit is denied, what they allow is left out",
+        ORG_WAY_OUT,
+    )
+}
+
+fn org_fault(org: &str, fault: String, in_force: &'static str, way_out: &'static str) -> Fault {
+    Fault { part: Place::Org, name: org.to_owned(), fault, in_force, way_out }
 }
