@@ -5,7 +5,7 @@ use asp_proto::snapshot::RecentRevocations;
 use super::listed::Listed;
 use crate::error::SnapshotError;
 
-/// Entries of a list that is accepted: above, its maker no longer folds it into the base.
+/// Entries of a list that is accepted: more than there can be revocations of both kinds, all of them made lately.
 const MAX_ENTRIES: usize = 262_144;
 /// Entries of two lists joined: what bridges a moment must not grow with every list that comes before its base.
 const MAX_JOINED: usize = 20_000;
@@ -31,11 +31,11 @@ impl Recent {
         Recent::from_message(message)
     }
 
-    /// Checks a decoded list. Refused: entries cut short or out of order, and more than 65,536 of them.
+    /// Checks a decoded list. Refused: entries cut short or out of order, and more than 262,144 of them.
     pub fn from_message(message: RecentRevocations) -> Result<Recent, SnapshotError> {
         let listed = Listed::new(message.revoked, &message.revoked_before)?;
         if listed.len().max(message.revoked_before.len()) > MAX_ENTRIES {
-            return Err(SnapshotError::invalid("revoked".to_owned(), "has more than 65536 entries"));
+            return Err(SnapshotError::invalid("revoked".to_owned(), "has more than 262144 entries"));
         }
         Ok(Recent { revision: message.revision, since: message.since, until: message.until, listed })
     }
