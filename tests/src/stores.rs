@@ -19,6 +19,11 @@ use crate::{tool, wait};
 /// Database superuser and database of a [`Postgres`].
 const OWNER: &str = "asp";
 
+/// The database that clients use.
+const DATABASE: &str = "postgres";
+/// A database that nobody uses.
+const UNUSED: &str = "template1";
+
 /// What PostgreSQL keeps, below its directory.
 const DATA: &str = "data";
 
@@ -26,26 +31,38 @@ const DATA: &str = "data";
 pub struct Redis {
     pub process: Process,
     pub socket: PathBuf,
-    /// Of one that is a Cluster: the address that it tells its clients.
-    cluster: Option<Ipv4Addr>,
+    listens: Listens,
     directory: TempDir,
 }
 
-/// The ports of a node of a Cluster, for clients and for other nodes. Each has a loopback address of its own, so none of
-/// them is in another's way.
+/// Where a Redis server listens beside its socket. An address of its own, so that none is in another's way.
+enum Listens {
+    Nowhere,
+    /// One that is a Cluster; the address is what it tells its clients.
+    AsCluster(Ipv4Addr),
+    WithTls(Ipv4Addr, ServerCertificate),
+}
+
+/// Files of a certificate and its key, in PEM.
+pub struct ServerCertificate {
+    pub chain: PathBuf,
+    pub key: PathBuf,
+}
+
+/// The ports of a node of a Cluster, for clients and for other nodes.
 const CLUSTER_PORTS: [&str; 2] = ["6379", "16379"];
+const TLS_PORT: &str = "6380";
 
 impl Redis {
     /// Starts a server and waits until it answers.
     pub async fn start() -> Result<Redis> {
-        Redis::of(None).await
+        Redis::of(Listens::Nowhere).await
     }
 
     /// Starts a node that has all slots of a Cluster, and waits until it serves them. It refuses what is not in one slot, as
     /// larger ones do.
     pub async fn start_cluster() -> Result<Redis> {
-        let [a, b, c] = rand::random();
-        let redis = Redis::of(Some(Ipv4Addr::new(127, a, b, c.clamp(1, 254)))).await?;
+        let redis = Redis::of(Listens::AsCluster(loopback())).await?;
         redis.ask("CLUSTER ADDSLOTSRANGE 0 16383").await?;
         let serves = wait::until("the Cluster serves its slots", wait::START, || async {
             redis.ask("GET nothing").await.ok().filter(|answer| answer == "$-1")
@@ -54,27 +71,36 @@ impl Redis {
         Ok(redis)
     }
 
-    async fn of(cluster: Option<Ipv4Addr>) -> Result<Redis> {
+    /// Starts a server that takes connections over TLS, with a certificate for the address that it is given.
+    pub async fn start_with_tls(
+        certificate: impl FnOnce(Ipv4Addr) -> Result<ServerCertificate>,
+    ) -> Result<Redis> {
+        let address = loopback();
+        Redis::of(Listens::WithTls(address, certificate(address)?)).await
+    }
+
+    async fn of(listens: Listens) -> Result<Redis> {
         let directory = tempfile::tempdir()?;
         let socket = directory.path().join("redis.sock");
-        let process = Process::start("redis", serve_redis(directory.path(), &socket, cluster)?)?;
-        let redis = Redis { process, socket, cluster, directory };
+        let process = Process::start("redis", serve_redis(directory.path(), &socket, &listens)?)?;
+        let redis = Redis { process, socket, listens, directory };
         redis.answers().await?;
         Ok(redis)
     }
 
     /// Starts it once more, with nothing in it, after its process has ended.
     pub async fn start_again(&mut self) -> Result<()> {
-        let command = serve_redis(self.directory.path(), &self.socket, self.cluster)?;
+        let command = serve_redis(self.directory.path(), &self.socket, &self.listens)?;
         self.process = Process::start("redis", command)?;
         self.answers().await
     }
 
     /// What a client gives as `ASP_REDIS_URL`.
     pub fn url(&self) -> String {
-        match &self.cluster {
-            Some(address) => format!("redis+cluster://{address}:{}", CLUSTER_PORTS[0]),
-            None => format!("unix://{}", self.socket.display()),
+        match &self.listens {
+            Listens::Nowhere => format!("unix://{}", self.socket.display()),
+            Listens::AsCluster(address) => format!("redis+cluster://{address}:{}", CLUSTER_PORTS[0]),
+            Listens::WithTls(address, _) => format!("rediss://{address}:{TLS_PORT}"),
         }
     }
 
@@ -143,15 +169,23 @@ impl Postgres {
 
     /// What a client gives as `ASP_DATABASE_URL`.
     pub fn url(&self) -> String {
+        self.url_of(DATABASE)
+    }
+
+    fn url_of(&self, database: &str) -> String {
         let host = self.directory.path().display().to_string().replace('/', "%2F");
-        format!("postgres://{OWNER}@{host}/postgres")
+        format!("postgres://{OWNER}@{host}/{database}")
     }
 
     /// Runs one statement with `psql` and returns its bare output.
     pub async fn ask(&self, statement: &str) -> Result<String> {
+        self.psql(DATABASE, &["-A", "-t", "-c", statement]).await
+    }
+
+    async fn psql(&self, database: &str, arguments: &[&str]) -> Result<String> {
         let mut command = Command::new(tool::postgres()?.join("psql"));
-        command.args(["-X", "-A", "-t", "-d", &self.url(), "-c", statement]).kill_on_drop(true);
-        let output = command.output().await?;
+        command.args(["-X", "-q", "-v", "ON_ERROR_STOP=1", "-d", &self.url_of(database)]).args(arguments);
+        let output = command.kill_on_drop(true).output().await?;
         if !output.status.success() {
             bail!("psql: {}", String::from_utf8_lossy(&output.stderr));
         }
@@ -169,31 +203,44 @@ impl Postgres {
         Ok(output.stdout)
     }
 
-    /// Puts a backup in the place of what there is, while others are connected.
+    /// Puts a backup in the place of what there is, while others are connected, as `docs/operations.md` says.
     pub async fn restore(&self, backup: &[u8]) -> Result<()> {
         let file = self.directory.path().join("backup.sql");
         std::fs::write(&file, backup)?;
-        let mut command = Command::new(tool::postgres()?.join("psql"));
-        command.args(["-X", "-q", "-1", "-v", "ON_ERROR_STOP=1", "-d", &self.url(), "-f"]).arg(&file);
-        let output = command.kill_on_drop(true).output().await?;
-        if !output.status.success() {
-            bail!("psql: {}", String::from_utf8_lossy(&output.stderr));
-        }
-        Ok(())
+        self.psql(UNUSED, &["-c", "CREATE DATABASE restored"]).await?;
+        self.psql("restored", &["-1", "-f", &file.display().to_string()]).await?;
+        let replace = format!(
+            "ALTER DATABASE {DATABASE} ALLOW_CONNECTIONS false;
+             SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{DATABASE}';
+             ALTER DATABASE {DATABASE} RENAME TO replaced;
+             ALTER DATABASE restored RENAME TO {DATABASE};"
+        );
+        std::fs::write(&file, replace)?;
+        self.psql(UNUSED, &["-f", &file.display().to_string()]).await.map(drop)
     }
 }
 
-fn serve_redis(directory: &Path, socket: &Path, cluster: Option<Ipv4Addr>) -> Result<Command> {
+fn loopback() -> Ipv4Addr {
+    let [a, b, c]: [u8; 3] = rand::random();
+    Ipv4Addr::new(127, a, b, c.clamp(1, 254))
+}
+
+fn serve_redis(directory: &Path, socket: &Path, listens: &Listens) -> Result<Command> {
     let mut command = Command::new(tool::redis()?);
     command.args(["--save", "", "--appendonly", "no", "--dir"]).arg(directory);
     command.arg("--unixsocket").arg(socket);
-    match cluster {
-        None => command.args(["--port", "0"]),
-        Some(address) => {
+    match listens {
+        Listens::Nowhere => command.args(["--port", "0"]),
+        Listens::AsCluster(address) => {
             let address = address.to_string();
             let [clients, bus] = CLUSTER_PORTS;
             command.args(["--bind", &address, "--port", clients, "--cluster-port", bus]);
             command.args(["--cluster-enabled", "yes", "--cluster-announce-ip", &address])
+        }
+        Listens::WithTls(address, certificate) => {
+            command.args(["--bind", &address.to_string(), "--port", "0", "--tls-port", TLS_PORT]);
+            command.args(["--tls-auth-clients", "no", "--tls-cert-file"]).arg(&certificate.chain);
+            command.arg("--tls-key-file").arg(&certificate.key)
         }
     };
     Ok(command)

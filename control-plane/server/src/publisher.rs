@@ -138,7 +138,7 @@ impl Publisher {
         let (xds_state, receiver) = watch::channel(XdsState::default());
         let dirty: Arc<Notify> = Arc::default();
         let (standing, watched) = watch::channel(Standing::default());
-        let raised = Arc::new(Raised::new(Arc::clone(&dirty)));
+        let raised: Arc<Raised> = Arc::default();
         let handle = Handle {
             dirty: Arc::clone(&dirty),
             xds_state: receiver,

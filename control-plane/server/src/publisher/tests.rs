@@ -6,6 +6,7 @@ use asp_proto::snapshot::{BasePart, EdgeSnapshot, RecentRevocations, snapshot_pa
 use parking_lot::Mutex;
 
 use super::*;
+use crate::xds::Kind;
 use crate::xds::endpoints::Endpoints;
 use crate::xds::parts::{Changing, Part};
 
@@ -211,8 +212,9 @@ async fn a_subscriber_of_another_control_plane_makes_the_same_be_published_again
     running.handle.changed();
     running.handle.standing().wait_for(|standing| standing.covers == 7).await.unwrap();
     let raised = running.handle.raised();
-    raised.seen(3);
-    raised.seen(9);
+    raised.seen(Kind::Edge, 3);
+    raised.seen(Kind::Gateway, 9);
+    raised.seen(Kind::Gateway, u64::MAX);
     tokio::time::sleep(POLL * 2).await;
     assert_eq!(xds_state.borrow().snapshot.as_ref().unwrap().edge.revision, 3, "9 is not stored here");
     let again = start();
@@ -221,9 +223,32 @@ async fn a_subscriber_of_another_control_plane_makes_the_same_be_published_again
     revision_of(&mut xds_state, 3).await;
     again.fake.notes.store(true, Ordering::SeqCst);
     again.fake.revision.store(7, Ordering::SeqCst);
-    again.handle.raised().seen(5);
-    again.handle.changed();
+    // What is made up hides nothing.
+    (0..100).for_each(|n| again.handle.raised().seen(Kind::Revocations, u64::MAX - n));
+    again.handle.raised().seen(Kind::Revocations, 5);
     revision_of(&mut xds_state, 7).await;
     let published = xds_state.borrow().snapshot.clone().unwrap();
     assert_eq!((published.edge.revision, published.recent.revision, published.gateway.revision), (7, 7, 7));
+}
+
+/// The publisher may or may not look between the restore and the command.
+#[tokio::test(start_paused = true)]
+async fn after_an_older_database_was_restored_all_is_published_once_its_revision_is_raised() {
+    let running = start();
+    running.fake.revision.store(9, Ordering::SeqCst);
+    let mut xds_state = running.handle.xds_state();
+    revision_of(&mut xds_state, 9).await;
+    let raised = running.handle.raised();
+    for kind in [Kind::Edge, Kind::Revocations, Kind::Gateway] {
+        raised.seen(kind, 9);
+    }
+    tokio::time::sleep(POLL * 2).await;
+    running.fake.revision.store(8, Ordering::SeqCst);
+    revision_of(&mut xds_state, 8).await;
+    running.fake.notes.store(true, Ordering::SeqCst);
+    running.fake.revision.store(1_000, Ordering::SeqCst);
+    revision_of(&mut xds_state, 1_000).await;
+    let published = xds_state.borrow().snapshot.clone().unwrap();
+    assert_eq!((published.edge.revision, published.recent.revision), (1_000, 1_000));
+    assert_eq!(published.gateway.revision, 1_000);
 }

@@ -13,10 +13,10 @@ use tonic::Status;
 use super::context::Context;
 use super::endpoints::{Endpoints, Registration};
 use super::peer::Caller;
+use super::raised::Raised;
 use super::subscribers;
 use super::subscription::{Event, Refusal};
 use super::{ADVERTISE, DEFAULT_POOL, Kind};
-use crate::xds::raised::Raised;
 
 /// Member of a node's metadata: the Envoy cluster a gateway belongs to.
 const POOL: &str = "pool";
@@ -66,10 +66,13 @@ impl Participant {
             Event::Subscribed => {
                 let address = metadata(&self.node, ADVERTISE).unwrap_or_default();
                 self.entry.subscribed(kind, &self.node.id, address, in_force);
-                self.raised.seen(in_force);
+                self.raised.seen(kind, in_force);
                 tracing::info!(node = %self.node.id, kind = kind.as_str(), in_force, "subscribed");
             }
-            Event::Acknowledged { revision } => self.entry.acknowledged(kind, revision, version),
+            Event::Acknowledged { revision } => {
+                self.raised.seen(kind, revision);
+                self.entry.acknowledged(kind, revision, version);
+            }
             Event::Rejected { revision, reason } => {
                 tracing::error!(
                     node = %self.node.id, kind = kind.as_str(), revision, %reason,
