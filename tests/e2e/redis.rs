@@ -2,14 +2,16 @@
 
 use std::net::SocketAddr;
 
-use anyhow::{Result, bail, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use asp_e2e::cluster::Cluster;
 use asp_e2e::http1;
-use asp_e2e::stores::Redis;
+use asp_e2e::stores::{Redis, ServerCertificate};
 use asp_e2e::wait;
 use libtest_mimic::Trial;
+use rcgen::SanType;
 use serde_json::{Value, json};
 
+use crate::certificate::Authority;
 use crate::message::{self, modern};
 use crate::trial::Shared;
 
@@ -19,13 +21,15 @@ const LIMIT: usize = 12;
 pub(crate) fn trials(shared: &Shared) -> Vec<Trial> {
     vec![
         shared.trial("redis::a_limit_is_one_for_all_gateways_in_a_cluster_too", |_| one_limit()),
+        shared.trial("redis::over_tls_it_is_used_with_the_authority_that_the_operator_names", |_| over_tls()),
         shared.trial("redis::while_it_is_away_each_gateway_counts_and_no_call_fails", |_| away()),
     ]
 }
 
 /// Two gateways over one Redis, and the limit of each user of an org.
-async fn start(redis: &Redis) -> Result<Cluster> {
-    let cluster = Cluster::start_in(vec![("ASP_REDIS_URL", redis.url())], 2).await?;
+async fn start(redis: &Redis, mut environment: Vec<(&'static str, String)>) -> Result<Cluster> {
+    environment.push(("ASP_REDIS_URL", redis.url()));
+    let cluster = Cluster::start_in(environment, 2).await?;
     let users: Vec<Value> = USERS.iter().map(|user| limit(user)).collect();
     put(&cluster, "/api/ratelimits/orgs/acme", &Value::Array(users)).await?;
     Ok(cluster)
@@ -78,7 +82,7 @@ async fn admitted(gateway: SocketAddr, token: &str, calls: usize) -> Result<usiz
 
 async fn one_limit() -> Result<()> {
     for redis in [Redis::start().await?, Redis::start_cluster().await?] {
-        let cluster = start(&redis).await?;
+        let cluster = start(&redis, Vec::new()).await?;
         let [first, second] = [cluster.gateways[0].address, cluster.gateways[1].address];
         for user in USERS {
             let token = token(&cluster, user).await?;
@@ -93,9 +97,34 @@ async fn one_limit() -> Result<()> {
     Ok(())
 }
 
+async fn over_tls() -> Result<()> {
+    let directory = tempfile::tempdir()?;
+    let authority = Authority::new(directory.path())?;
+    let mut named = None;
+    let redis = Redis::start_with_tls(|address| {
+        let files = authority.sign("redis-", vec![SanType::IpAddress(address.into())])?;
+        named = Some(files.authority);
+        Ok(ServerCertificate { chain: files.chain, key: files.key })
+    })
+    .await?;
+    let named = named.context("the authority's file")?.display().to_string();
+    let cluster = start(&redis, vec![("SSL_CERT_FILE", named)]).await?;
+    let alice = token(&cluster, USERS[0]).await?;
+    ensure!(admitted(cluster.gateways[0].address, &alice, LIMIT).await? == LIMIT);
+    ensure!(admitted(cluster.gateways[1].address, &alice, 1).await? == 0, "the limit is one for both");
+
+    // One that is not of the authority is not believed.
+    let elsewhere = tempfile::tempdir()?;
+    let other = Authority::new(elsewhere.path())?.sign("", Vec::new())?.authority.display().to_string();
+    let cluster = start(&redis, vec![("SSL_CERT_FILE", other)]).await?;
+    let alice = token(&cluster, USERS[0]).await?;
+    ensure!(admitted(cluster.gateways[0].address, &alice, 1).await? == 1, "this gateway counts by itself");
+    cluster.gateways[0].process.logged("limits count for this gateway alone").await
+}
+
 async fn away() -> Result<()> {
     let mut redis = Redis::start().await?;
-    let cluster = start(&redis).await?;
+    let cluster = start(&redis, Vec::new()).await?;
     let gateways = [cluster.gateways[0].address, cluster.gateways[1].address];
     let [alice, bob, carol] = USERS;
     let alice = token(&cluster, alice).await?;

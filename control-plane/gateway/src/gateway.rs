@@ -11,11 +11,12 @@ use asp_edge::{Edge, Role};
 use asp_platform::runtime_health::RuntimeHealth;
 use asp_proto::snapshot::{GatewaySnapshot, Primitive};
 use asp_snapshot::{Changes, Snapshot};
+use asp_store::answers::Answers;
 use asp_store::audit::{AuditLog, MemoryAudit};
 use asp_store::blobs::{Blobs, MemoryBlobs};
 use asp_store::bus::Bus;
 use asp_store::counter::{Counters, MemoryCounters};
-use asp_store::ledger::{Ledger, MemoryLedger};
+use asp_store::ledger::{Ledger, MemoryLedger, WithAnswers};
 use asp_store::outbox::Outbox;
 use asp_store::records::{CallRecords, MemoryRecords, OwnerId};
 use asp_store::sessions::SessionDirectory;
@@ -125,6 +126,8 @@ pub struct Shared {
     pub directory: Arc<dyn SessionDirectory>,
     pub bus: Arc<dyn Bus>,
     pub outbox: Arc<dyn Outbox>,
+    /// Of calls that only read.
+    pub answers: Arc<dyn Answers>,
 }
 
 impl Stores {
@@ -181,6 +184,7 @@ impl Gateway {
         let minter = Arc::new(Minter::new(config.token_keys, config.public_url.clone()));
         let authorizer = Arc::new(authorizer(&minter, &issuers, config.told));
         let registry = Arc::new(CallRegistry::default());
+        let answers = config.stores.shared.as_ref().map(|shared| shared.answers.clone());
         let (replicas, events) = shared(config.stores.shared, &sealer, minter.keys.owner());
         let active = active_table(config.stores.active, &minter, &sealer, &registry, events);
         let delegates = Arc::new(Delegates::new(config.delegates)?);
@@ -195,7 +199,7 @@ impl Gateway {
         let plugins = Plugins::new(runtimes.clone(), metrics.clone(), deps);
         let pipeline = Arc::new(Pipeline {
             limiter: Limiter::new(config.stores.counters),
-            ledgers: ledgers(config.stores.ledger, &active, &sealer),
+            ledgers: ledgers(config.stores.ledger, answers, &active, &sealer),
             executor: Arc::new(Executors::new(
                 plugins,
                 artifacts.clone(),
@@ -384,7 +388,7 @@ fn shared(
     sealer: &Arc<Sealer>,
     this: OwnerId,
 ) -> (Option<Arc<Replicas>>, Option<Arc<SharedEvents>>) {
-    let Some(Shared { directory, bus, outbox }) = shared else { return (None, None) };
+    let Some(Shared { directory, bus, outbox, .. }) = shared else { return (None, None) };
     let replicas = Replicas::new(sealer.clone(), directory, bus, this);
     let events = SharedEvents::new(outbox, sealer.clone(), this);
     (Some(Arc::new(replicas)), Some(Arc::new(events)))
@@ -407,7 +411,15 @@ fn listens(subscriptions: &Arc<Subscriptions>, pipeline: &Pipeline) {
     let _ = pipeline.listener.set(listener);
 }
 
-fn ledgers(durable: Arc<dyn Ledger>, active: &ActiveTable, sealer: &Arc<Sealer>) -> Ledgers {
-    let quick = Arc::new(MemoryLedger::default());
+fn ledgers(
+    durable: Arc<dyn Ledger>,
+    answers: Option<Arc<dyn Answers>>,
+    active: &ActiveTable,
+    sealer: &Arc<Sealer>,
+) -> Ledgers {
+    let quick: Arc<dyn Ledger> = match answers {
+        None => Arc::new(MemoryLedger::default()),
+        Some(answers) => Arc::new(WithAnswers::new(answers)),
+    };
     Ledgers { durable, quick, owner: active.owner(), sealer: sealer.clone() }
 }

@@ -1,7 +1,9 @@
 //! State behind ports: SQL for what must survive, memory or Redis for what must be fast.
 
+pub mod answers;
 pub mod archive;
 pub mod audit;
+mod away;
 pub mod blobs;
 pub mod bus;
 pub mod calls;

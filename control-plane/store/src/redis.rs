@@ -15,11 +15,13 @@ use redis::{Client, Cmd, FromRedisValue, RedisResult, ScriptInvocation};
 
 use crate::clock::milliseconds;
 
+mod answers;
 mod bus;
 mod counters;
 mod outbox;
 mod sessions;
 
+pub use answers::RedisAnswers;
 pub use bus::RedisBus;
 pub use counters::RedisCounters;
 pub use outbox::RedisOutbox;

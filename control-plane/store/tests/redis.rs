@@ -9,11 +9,14 @@ use std::time::Duration;
 
 use asp_e2e::stores::Redis as Server;
 use asp_e2e::wait;
+use asp_store::answers;
 use asp_store::bus::{self, Bus};
 use asp_store::counter::{self, Bucket, Counters, Taken, WithFallback};
 use asp_store::outbox::{self, Appended, Batch, Outbox};
 use asp_store::records::OwnerId;
-use asp_store::redis::{ANSWER_WITHIN, Redis, RedisBus, RedisCounters, RedisDirectory, RedisOutbox};
+use asp_store::redis::{
+    ANSWER_WITHIN, Redis, RedisAnswers, RedisBus, RedisCounters, RedisDirectory, RedisOutbox,
+};
 use asp_store::sessions;
 use bytes::Bytes;
 use tokio::time::Instant;
@@ -124,13 +127,20 @@ async fn a_gateway_starts_while_redis_is_away() {
 }
 
 #[tokio::test]
-async fn the_directory_of_sessions_the_bus_and_the_outbox_do_what_every_backend_must() {
+async fn sessions_the_bus_the_outbox_and_answers_do_what_every_backend_must() {
     for server in [Server::start().await.unwrap(), Server::start_cluster().await.unwrap()] {
         let redis = Redis::open(&server.url()).unwrap();
         sessions::suite::run(&RedisDirectory::new(redis.clone())).await;
         bus::suite::run(&RedisBus::new(redis.clone())).await;
-        outbox::suite::run(&RedisOutbox::new(redis)).await;
+        outbox::suite::run(&RedisOutbox::new(redis.clone())).await;
+        answers::suite::run(&RedisAnswers::new(redis)).await;
+        // Invariant I-4: everything that is kept of answers ends.
+        let forever = "local n = 0 for _, k in ipairs(redis.call('KEYS', 'asp:answer:*')) do if redis.call('TTL', k) < 0 then n = n + 1 end end return n";
+        assert_eq!(number(&server, forever).await, 0);
     }
+    let server = Server::start().await.unwrap();
+    let redis = Redis::open(&server.url()).unwrap();
+    answers::suite::keeps_to_its_budget(&RedisAnswers::with_budget(redis, answers::suite::SMALL)).await;
 }
 
 /// Only `make chaos` has the time, and the machine for itself.
@@ -151,7 +161,8 @@ async fn a_cluster_of_three_nodes_does_what_every_backend_must() {
     counter::suite::run(Arc::new(RedisCounters::new(redis.clone()))).await;
     sessions::suite::run(&RedisDirectory::new(redis.clone())).await;
     bus::suite::run(&RedisBus::new(redis.clone())).await;
-    outbox::suite::run(&RedisOutbox::new(redis)).await;
+    outbox::suite::run(&RedisOutbox::new(redis.clone())).await;
+    answers::suite::run(&RedisAnswers::new(redis)).await;
     for kind in ["asp:session:*", "asp:outbox:*"] {
         let mut kept = Vec::new();
         for node in &nodes {

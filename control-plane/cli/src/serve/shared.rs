@@ -18,13 +18,14 @@ pub(super) fn open(redis: Option<&Secret>) -> anyhow::Result<(Arc<dyn Counters>,
 fn in_redis(url: &Secret) -> anyhow::Result<(Arc<dyn Counters>, Option<Shared>)> {
     use anyhow::Context;
     use asp_store::counter::WithFallback;
-    use asp_store::redis::{Redis, RedisBus, RedisCounters, RedisDirectory, RedisOutbox};
+    use asp_store::redis::{Redis, RedisAnswers, RedisBus, RedisCounters, RedisDirectory, RedisOutbox};
 
     let redis = Redis::open(url.expose()).context("open the Redis that ASP_REDIS_URL names")?;
     let counters = WithFallback::new(Arc::new(RedisCounters::new(redis.clone())));
     let directory = Arc::new(RedisDirectory::new(redis.clone()));
     let outbox = Arc::new(RedisOutbox::new(redis.clone()));
-    let shared = Shared { directory, bus: Arc::new(RedisBus::new(redis)), outbox };
+    let answers = Arc::new(RedisAnswers::new(redis.clone()));
+    let shared = Shared { directory, bus: Arc::new(RedisBus::new(redis)), outbox, answers };
     Ok((Arc::new(counters), Some(shared)))
 }
 

@@ -10,6 +10,7 @@ use std::time::Duration;
 use asp_proto::snapshot::Mutation;
 use asp_store::ledger::{Answer, Claim, Holder, Ledger, LedgerError, LedgerKey, RequestHash};
 use asp_store::records::OwnerId;
+use bytes::Bytes;
 use serde_json::Value;
 use tokio::time::Instant;
 
@@ -151,14 +152,15 @@ async fn claim(
     }
 }
 
-/// The ledgers of one gateway: SQL for mutating calls, a cache for the others (I-6).
+/// The ledgers of one gateway: SQL for mutating calls, a cache for the others (I-6). Where gateways share a Redis, what
+/// was answered at one of them is in the cache of all.
 #[derive(Clone)]
 pub struct Ledgers {
     pub durable: Arc<dyn Ledger>,
     pub quick: Arc<dyn Ledger>,
     /// This run of this gateway.
     pub owner: OwnerId,
-    /// What the durable one holds is sealed.
+    /// What they hold is sealed.
     pub sealer: Arc<Sealer>,
 }
 
@@ -176,7 +178,7 @@ impl Ledgers {
         let held = if claim.mutating {
             ledger.seize(key, claim.hash, holder, lease(call)).await?
         } else {
-            // The quick ledger is one gateway's alone, and what reads may run again.
+            // Keys of the quick ledger are one gateway's alone, and what reads may run again.
             ledger.claim(key, claim.hash, holder, Instant::now(), lease(call)).await?;
             true
         };
@@ -230,7 +232,7 @@ impl Held {
         let short = if mutating { Stored::NotKept.bytes()? } else { Stored::Unread.bytes()? };
         let whole = if whole.len() > MAX_ANSWER { short.clone() } else { whole };
         let keep = if mutating { KEEP_MUTATING } else { KEEP_READING };
-        let sealed = |answer| stored::sealed(&self.sealer, &self.claim, answer);
+        let sealed = |answer: Bytes| stored::sealed(&self.sealer, &self.claim, &answer);
         match self.complete(call, Answer { whole: sealed(whole)?, short: sealed(short)? }, keep).await {
             Ok(true) => Ok(()),
             // What reads only loses its replay.

@@ -4,62 +4,32 @@
 //! While it is away each process counts by itself, so a limit admits at most its value at each of them.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use async_trait::async_trait;
-use parking_lot::Mutex;
-use tokio::time::Instant;
 
 use super::{Bucket, CounterError, Counters, MemoryCounters, Taken};
-
-/// Between two looks at a backend that is away: it is used again within as much of its return.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
+use crate::away::{Asks, Away};
 
 /// Counts in the shared backend, and in this process while that is away.
 pub struct WithFallback {
     shared: Arc<dyn Counters>,
     own: MemoryCounters,
-    /// When the shared backend is to be asked again; `None` while it answers.
-    away: Mutex<Option<Instant>>,
-}
-
-/// Why a call asks the shared backend.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Asks {
-    /// It answers.
-    AsEver,
-    /// It is away: whether it is back.
-    ToLook,
+    away: Away,
 }
 
 impl WithFallback {
     pub fn new(shared: Arc<dyn Counters>) -> WithFallback {
-        WithFallback { shared, own: MemoryCounters::default(), away: Mutex::default() }
+        WithFallback { shared, own: MemoryCounters::default(), away: Away::default() }
     }
 
-    /// Whether this call is to ask the shared backend, and why.
-    fn asks(&self) -> Option<Asks> {
-        let mut away = self.away.lock();
-        match *away {
-            None => Some(Asks::AsEver),
-            Some(until) if until > Instant::now() => None,
-            Some(_) => {
-                // The others do not wait for this one.
-                *away = Some(Instant::now() + LOOK_EVERY);
-                Some(Asks::ToLook)
-            }
-        }
-    }
-
-    /// An answer to what was asked before the backend was away says nothing of whether it is back.
     fn answered(&self, asked: Asks) {
-        if asked == Asks::ToLook && self.away.lock().take().is_some() {
+        if self.away.answered(asked) {
             tracing::info!("limits count for all gateways together again");
         }
     }
 
     fn failed(&self, error: &CounterError) {
-        if self.away.lock().replace(Instant::now() + LOOK_EVERY).is_none() {
+        if self.away.failed() {
             tracing::warn!(
                 %error,
                 "limits count for this gateway alone until the shared counters answer: each gateway admits up to a limit"
@@ -71,7 +41,7 @@ impl WithFallback {
 #[async_trait]
 impl Counters for WithFallback {
     async fn take(&self, tenant: &str, buckets: &[Bucket]) -> Result<Taken, CounterError> {
-        if let Some(asked) = self.asks() {
+        if let Some(asked) = self.away.asks() {
             match self.shared.take(tenant, buckets).await {
                 Ok(taken) => {
                     self.answered(asked);
@@ -89,6 +59,7 @@ mod tests {
     use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
     use super::*;
+    use crate::away::LOOK_EVERY;
 
     /// Grants everything while it is there.
     #[derive(Default)]

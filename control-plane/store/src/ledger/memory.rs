@@ -240,6 +240,11 @@ impl MemoryLedger {
         MemoryLedger { budget, ..MemoryLedger::default() }
     }
 
+    /// Of the request that a key was claimed for.
+    pub(super) fn hash(&self, key: LedgerKey) -> Option<RequestHash> {
+        self.table.lock().keys.get(&key).map(|entry| entry.hash)
+    }
+
     fn look(
         &self,
         key: LedgerKey,

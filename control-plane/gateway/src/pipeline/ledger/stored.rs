@@ -1,7 +1,8 @@
 //! What the ledger keeps of an ended call, and what a retry under its key is told.
 //!
 //! Keeps true: a retry is told what the call's own caller was told, or, where that was too large to be kept, that the
-//! call was completed; the durable ledger holds nothing it could read, and an answer opens under its own key only.
+//! call was completed; no ledger holds anything it could read, and an answer opens under its own key only; of a call that
+//! only reads, an answer that does not open is none.
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
@@ -59,12 +60,9 @@ impl Stored {
     }
 }
 
-/// An answer as the ledger gets it: what reads stays in this process, the rest is sealed.
-pub(super) fn sealed(sealer: &Sealer, claim: &LedgerClaim, answer: Bytes) -> Result<Bytes, Refusal> {
-    if !claim.mutating {
-        return Ok(answer);
-    }
-    let sealed = sealer.seal_bytes(Purpose::Answer, &context(claim), &answer);
+/// An answer as the ledger gets it.
+pub(super) fn sealed(sealer: &Sealer, claim: &LedgerClaim, answer: &[u8]) -> Result<Bytes, Refusal> {
+    let sealed = sealer.seal_bytes(Purpose::Answer, &context(claim), answer);
     let sealed = sealed.map_err(|e| Refusal::Internal(e.to_string()))?;
     Ok([&[SEALED], sealed.as_slice()].concat().into())
 }
@@ -78,6 +76,7 @@ pub(super) fn replay(sealer: &Sealer, claim: &LedgerClaim, bytes: &[u8]) -> Resu
     match bytes.split_first() {
         Some((&SEALED, sealed)) => match sealer.open_bytes(Purpose::Answer, &context(claim), sealed) {
             Some(answer) => read(&answer),
+            None if !claim.mutating => Ok(None),
             None => {
                 tracing::warn!(
                     "the answer of a call cannot be opened: it was sealed with another key or was altered, and a retry is told that the outcome is unknown; gateways that share a store need the same ASP_SEAL_KEY"
@@ -85,6 +84,7 @@ pub(super) fn replay(sealer: &Sealer, claim: &LedgerClaim, bytes: &[u8]) -> Resu
                 Err(Refusal::OutcomeUnknown)
             }
         },
+        _ if !claim.mutating => Ok(None),
         _ => read(bytes),
     }
 }
@@ -118,7 +118,7 @@ mod tests {
     fn an_answer_opens_under_its_own_key_and_nowhere_else() {
         let output = Output::tool_error("text");
         let plain = Stored::Output(output.clone()).bytes().unwrap();
-        let kept = sealed(&sealer(1), &claim(1), plain.clone()).unwrap();
+        let kept = sealed(&sealer(1), &claim(1), &plain).unwrap();
         assert_eq!(replay(&sealer(1), &claim(1), &kept), Ok(Some(output.clone())));
         for (sealer, claim) in [(sealer(2), claim(1)), (sealer(1), claim(2))] {
             assert_eq!(replay(&sealer, &claim, &kept), Err(Refusal::OutcomeUnknown));
@@ -130,9 +130,13 @@ mod tests {
     }
 
     #[test]
-    fn what_only_reads_is_not_sealed() {
-        let plain = Bytes::from_static(b"{}");
+    fn what_only_reads_runs_again_where_its_answer_does_not_open() {
+        let output = Output::tool_error("text");
+        let plain = Stored::Output(output.clone()).bytes().unwrap();
         let reads = LedgerClaim { mutating: false, ..claim(1) };
-        assert_eq!(sealed(&sealer(1), &reads, plain.clone()), Ok(plain));
+        let kept = sealed(&sealer(1), &reads, &plain).unwrap();
+        assert_eq!(replay(&sealer(1), &reads, &kept), Ok(Some(output)));
+        assert_eq!(replay(&sealer(2), &reads, &kept), Ok(None));
+        assert_eq!(replay(&sealer(1), &reads, &plain), Ok(None), "nothing is taken that was not sealed");
     }
 }

@@ -1,0 +1,225 @@
+//! The ledger of calls that only read, at one of several gateways.
+//!
+//! Keeps true: one execution under a key at a time in this process; what was answered at another gateway is answered here
+//! as there, and a key that was used there for another request is a conflict here; while the others' answers cannot be
+//! had, this gateway goes on by itself, and nobody waits for them but one a second.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use tokio::time::Instant;
+
+use super::{Answer, Claim, Holder, Ledger, LedgerError, LedgerKey, MemoryLedger, RequestHash};
+use crate::answers::{Answered, Answers, AnswersError};
+use crate::away::{Asks, Away};
+
+/// This process's own keys, and the answers of all.
+pub struct WithAnswers {
+    own: MemoryLedger,
+    answers: Arc<dyn Answers>,
+    away: Away,
+}
+
+impl WithAnswers {
+    pub fn new(answers: Arc<dyn Answers>) -> WithAnswers {
+        WithAnswers { own: MemoryLedger::default(), answers, away: Away::default() }
+    }
+
+    /// What another gateway answered; nothing while that cannot be known.
+    async fn find(&self, org: [u8; 16], key: LedgerKey) -> Option<Answered> {
+        let asked = self.away.asks()?;
+        let found = self.answers.find(org, key).await;
+        self.noted(asked, found).flatten()
+    }
+
+    /// Best effort: without it, another gateway reads again.
+    async fn tell(&self, org: [u8; 16], key: LedgerKey, answered: Answered, keep: Duration) {
+        if let Some(asked) = self.away.asks() {
+            let kept = self.answers.keep(org, key, answered, keep).await;
+            self.noted(asked, kept);
+        }
+    }
+
+    fn noted<T>(&self, asked: Asks, answer: Result<T, AnswersError>) -> Option<T> {
+        match answer {
+            Ok(answer) => {
+                if self.away.answered(asked) {
+                    tracing::info!("calls that only read are answered from other gateways' answers again");
+                }
+                Some(answer)
+            }
+            Err(error) => {
+                if self.away.failed() {
+                    tracing::warn!(
+                        %error,
+                        "a call that only reads runs again when it is retried at another gateway, until Redis answers"
+                    );
+                }
+                None
+            }
+        }
+    }
+}
+
+#[async_trait]
+impl Ledger for WithAnswers {
+    async fn claim(
+        &self,
+        key: LedgerKey,
+        hash: RequestHash,
+        holder: Holder,
+        wait_until: Instant,
+        lease: Duration,
+    ) -> Result<Claim, LedgerError> {
+        let claim = self.own.claim(key, hash, holder, wait_until, lease).await?;
+        if claim != Claim::New {
+            return Ok(claim);
+        }
+        let Some(found) = self.find(holder.org, key).await else { return Ok(Claim::New) };
+        self.own.release(key, holder).await?;
+        Ok(if found.hash == hash { Claim::Replay(found.answer) } else { Claim::Conflict })
+    }
+
+    async fn seize(
+        &self,
+        key: LedgerKey,
+        hash: RequestHash,
+        holder: Holder,
+        lease: Duration,
+    ) -> Result<bool, LedgerError> {
+        self.own.seize(key, hash, holder, lease).await
+    }
+
+    async fn reclaim(
+        &self,
+        key: LedgerKey,
+        hash: RequestHash,
+        holder: Holder,
+        lease: Duration,
+    ) -> Result<bool, LedgerError> {
+        self.own.reclaim(key, hash, holder, lease).await
+    }
+
+    async fn renew(&self, key: LedgerKey, holder: Holder, lease: Duration) -> Result<bool, LedgerError> {
+        self.own.renew(key, holder, lease).await
+    }
+
+    async fn complete(
+        &self,
+        key: LedgerKey,
+        holder: Holder,
+        answer: Answer,
+        keep: Duration,
+    ) -> Result<bool, LedgerError> {
+        let hash = self.own.hash(key);
+        let whole = answer.whole.clone();
+        let completed = self.own.complete(key, holder, answer, keep).await?;
+        if completed && let Some(hash) = hash {
+            self.tell(holder.org, key, Answered { hash, answer: whole }, keep).await;
+        }
+        Ok(completed)
+    }
+
+    async fn answer(&self, key: LedgerKey, hash: RequestHash) -> Result<Option<Bytes>, LedgerError> {
+        self.own.answer(key, hash).await
+    }
+
+    async fn release(&self, key: LedgerKey, holder: Holder) -> Result<(), LedgerError> {
+        self.own.release(key, holder).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use super::super::suite;
+    use super::*;
+    use crate::answers::MemoryAnswers;
+    use crate::away::LOOK_EVERY;
+
+    const KEY: LedgerKey = LedgerKey([1; 32]);
+    const LEASE: Duration = Duration::from_secs(60);
+
+    fn holder(gateway: u8) -> Holder {
+        Holder { call: [gateway; 16], owner: [gateway; 16], org: [1; 16] }
+    }
+
+    async fn claim(ledger: &WithAnswers, gateway: u8, hash: u8) -> Claim {
+        ledger.claim(KEY, [hash; 32], holder(gateway), Instant::now(), LEASE).await.unwrap()
+    }
+
+    async fn complete(ledger: &WithAnswers, gateway: u8, answer: &'static [u8]) {
+        let answer = Answer::whole(Bytes::from_static(answer));
+        assert!(ledger.complete(KEY, holder(gateway), answer, LEASE).await.unwrap());
+    }
+
+    #[tokio::test]
+    async fn what_one_gateway_answered_is_answered_by_another_and_its_key_is_used() {
+        let answers = Arc::new(MemoryAnswers::default());
+        let [one, other] = [1, 2].map(|_| WithAnswers::new(answers.clone()));
+        assert_eq!(claim(&one, 1, 7).await, Claim::New);
+        assert_eq!(claim(&other, 2, 7).await, Claim::New, "a read may run twice at a time");
+        complete(&one, 1, b"42").await;
+        complete(&other, 2, b"43").await;
+        assert_eq!(claim(&other, 2, 7).await, Claim::Replay(Bytes::from_static(b"43")), "its own");
+        let third = WithAnswers::new(answers);
+        for _ in 0..2 {
+            assert_eq!(claim(&third, 3, 7).await, Claim::Replay(Bytes::from_static(b"42")));
+            assert_eq!(claim(&third, 3, 8).await, Claim::Conflict);
+        }
+    }
+
+    /// Counts who asks, and does not answer.
+    #[derive(Default)]
+    struct Silent {
+        asked: AtomicU32,
+    }
+
+    impl Silent {
+        fn fails<T>(&self) -> Result<T, AnswersError> {
+            self.asked.fetch_add(1, Ordering::Relaxed);
+            Err(AnswersError("connection refused".into()))
+        }
+    }
+
+    #[async_trait]
+    impl Answers for Silent {
+        async fn find(&self, _org: [u8; 16], _key: LedgerKey) -> Result<Option<Answered>, AnswersError> {
+            self.fails()
+        }
+
+        async fn keep(
+            &self,
+            _org: [u8; 16],
+            _key: LedgerKey,
+            _answered: Answered,
+            _keep: Duration,
+        ) -> Result<bool, AnswersError> {
+            self.fails()
+        }
+    }
+
+    /// With nobody else's answers it is a ledger like any other.
+    #[tokio::test]
+    async fn it_does_what_every_ledger_must_while_the_others_answers_are_away() {
+        suite::run(Arc::new(WithAnswers::new(Arc::new(Silent::default())))).await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn while_the_others_answers_are_away_one_a_second_looks() {
+        let silent = Arc::new(Silent::default());
+        let ledger = WithAnswers::new(silent.clone());
+        assert_eq!(claim(&ledger, 1, 7).await, Claim::New);
+        complete(&ledger, 1, b"42").await;
+        assert_eq!(claim(&ledger, 1, 7).await, Claim::Replay(Bytes::from_static(b"42")));
+        assert_eq!(silent.asked.load(Ordering::Relaxed), 1, "only the first one");
+        tokio::time::advance(LOOK_EVERY).await;
+        let claimed =
+            ledger.claim(LedgerKey([2; 32]), [7; 32], holder(1), Instant::now(), LEASE).await.unwrap();
+        assert_eq!(claimed, Claim::New);
+        assert_eq!(silent.asked.load(Ordering::Relaxed), 2);
+    }
+}

@@ -1,0 +1,82 @@
+//! Answers in Redis: a value for each, and what an org keeps in all, in one slot of a Cluster.
+//!
+//! Keeps true: everything of an org ends by itself with its last answer.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use redis::{Cmd, Script};
+
+use super::{Fault, Redis, hex, lifetime};
+use crate::answers::{Answered, Answers, AnswersError, BUDGET};
+use crate::ledger::{Budget, LedgerKey};
+
+/// Bytes of the hash of a request, which a value begins with.
+const HASH: usize = 32;
+
+/// Answers in Redis.
+pub struct RedisAnswers {
+    redis: Redis,
+    keep: Script,
+    budget: Budget,
+}
+
+impl RedisAnswers {
+    pub fn new(redis: Redis) -> RedisAnswers {
+        RedisAnswers::with_budget(redis, BUDGET)
+    }
+
+    /// With another budget for each org.
+    pub fn with_budget(redis: Redis, budget: Budget) -> RedisAnswers {
+        RedisAnswers { redis, keep: Script::new(include_str!("answers/keep.lua")), budget }
+    }
+}
+
+#[async_trait]
+impl Answers for RedisAnswers {
+    async fn find(&self, org: [u8; 16], key: LedgerKey) -> Result<Option<Answered>, AnswersError> {
+        let kept: Option<Bytes> = self.redis.ask(&Cmd::get(place(org, &name(key)))).await?;
+        let Some(mut kept) = kept else { return Ok(None) };
+        if kept.len() < HASH {
+            return Err(unreadable());
+        }
+        let hash = kept.split_to(HASH);
+        Ok(Some(Answered { hash: hash.as_ref().try_into().map_err(|_| unreadable())?, answer: kept }))
+    }
+
+    async fn keep(
+        &self,
+        org: [u8; 16],
+        key: LedgerKey,
+        answered: Answered,
+        keep: Duration,
+    ) -> Result<bool, AnswersError> {
+        let name = name(key);
+        let mut script = self.keep.prepare_invoke();
+        script.key(place(org, &name)).key(place(org, "ends")).key(place(org, "bytes"));
+        script.arg(name).arg(lifetime(keep)).arg(self.budget.keys).arg(self.budget.bytes);
+        script.arg(&answered.hash[..]).arg(answered.answer.as_ref());
+        let kept: u8 = self.redis.run(&script).await?;
+        Ok(kept == 1)
+    }
+}
+
+impl From<Fault> for AnswersError {
+    fn from(fault: Fault) -> AnswersError {
+        AnswersError(fault.to_string())
+    }
+}
+
+fn unreadable() -> AnswersError {
+    AnswersError("Redis holds something else where an answer is kept".into())
+}
+
+/// The org is the tag that says the slot.
+fn place(org: [u8; 16], what: &str) -> String {
+    format!("asp:answer:{{{}}}:{what}", hex(org))
+}
+
+fn name(key: LedgerKey) -> String {
+    key.0.iter().map(|byte| format!("{byte:02x}")).collect()
+}
