@@ -4,7 +4,7 @@
 //! exactly when there is no fault.
 
 use crate::compiled::CompiledServer;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use serde::Serialize;
 
@@ -119,16 +119,31 @@ fn decode<'a>(
             }
             servers.push(Decoded { source: file.source, value, findings });
         } else {
-            let mut value: Option<Spec> = structure::decode(&json, spec_validator(), &mut findings);
-            if let Some(spec) = &mut value {
-                schema_file::complete(spec, file.source.folder(), &mut made, is_built, &mut findings);
-                rules::check_spec(spec, &mut findings);
-            }
+            let value: Option<Spec> = structure::decode(&json, spec_validator(), &mut findings);
             specs.push(Decoded { source: file.source, value, findings });
         }
     }
+    let newest = newest(&specs);
+    for Decoded { source, value, findings } in &mut specs {
+        let Some(spec) = value else { continue };
+        // The code is of the newest version.
+        let is_newest = newest.get(&(source.folder(), spec.id.clone())) == Some(&spec.major());
+        let written = if is_newest { made.as_mut_slice() } else { &mut [] };
+        schema_file::complete(spec, source.folder(), written, is_built, findings);
+        rules::check_spec(spec, findings);
+    }
     faults.extend(made.into_iter().flat_map(|written| written.into_findings().into_list()));
     (servers, specs)
+}
+
+/// The highest major version of each primitive, by its folder and id.
+fn newest<'a>(specs: &[Decoded<'a, Spec>]) -> HashMap<(&'a str, String), u64> {
+    let mut newest = HashMap::new();
+    for (source, spec) in specs.iter().filter_map(|file| Some((file.source, file.value.as_ref()?))) {
+        let major = newest.entry((source.folder(), spec.id.clone())).or_default();
+        *major = spec.major().max(*major);
+    }
+    newest
 }
 
 fn link_and_compile(

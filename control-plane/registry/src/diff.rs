@@ -42,11 +42,15 @@ pub fn compare(old: &CompiledServer, new: &CompiledServer) -> Vec<Change> {
     compare_server(old, new, &mut changes);
     for listing in &old.server.listings {
         let mut found = Found { id: &listing.id, versions: (&listing.version, ""), changes: &mut changes };
-        let successor = new.server.listings.iter().find(|other| other.id == listing.id);
+        let successor = successor(listing, old, new);
         let (Some(successor), Some(before)) = (successor, primitive(old, listing)) else {
             // Nothing else is left to carry a version.
             found.versions = (&old.server.version, &new.server.version);
-            found.push("", "the primitive is gone", true);
+            let message = match lists(new, &listing.id) {
+                true => format!("version {} is gone", listing.version),
+                false => "the primitive is gone".into(),
+            };
+            found.push("", message, true);
             continue;
         };
         found.versions.1 = &successor.version;
@@ -56,13 +60,40 @@ pub fn compare(old: &CompiledServer, new: &CompiledServer) -> Vec<Change> {
         }
     }
     for listing in &new.server.listings {
-        if !old.server.listings.iter().any(|other| other.id == listing.id) {
+        let succeeds = |other: &Listing| successor(other, old, new).is_some_and(|it| is_same(it, listing));
+        if !old.server.listings.iter().any(succeeds) {
             let mut found =
                 Found { id: &listing.id, versions: ("", &listing.version), changes: &mut changes };
-            found.push("", "the primitive is new", false);
+            let message = match lists(old, &listing.id) {
+                true => format!("version {} is new", listing.version),
+                false => "the primitive is new".into(),
+            };
+            found.push("", message, false);
         }
     }
     changes
+}
+
+/// What callers of `listing` get in `new`: the same major version, or else one that was not there before.
+fn successor<'a>(listing: &Listing, old: &CompiledServer, new: &'a CompiledServer) -> Option<&'a Listing> {
+    let same = new.server.listings.iter().find(|other| is_same(other, listing));
+    same.or_else(|| {
+        let was_there = |other: &Listing| old.server.listings.iter().any(|before| is_same(before, other));
+        new.server.listings.iter().find(|other| other.id == listing.id && !was_there(other))
+    })
+}
+
+fn is_same(one: &Listing, other: &Listing) -> bool {
+    one.id == other.id && major(one) == major(other)
+}
+
+fn lists(server: &CompiledServer, id: &str) -> bool {
+    server.server.listings.iter().any(|listing| listing.id == id)
+}
+
+/// 0 of what is no version.
+fn major(listing: &Listing) -> u64 {
+    Version::parse(&listing.version).map_or(0, |version| version.major)
 }
 
 /// Collects the changes of one primitive.

@@ -1,8 +1,10 @@
 //! Rules across files: ids, references, dependencies, exposed names.
 //!
-//! Owns the resolution of `folder/id`. Keeps true: an id is declared once, everything a server lists and
-//! everything that depends on something is there and of the right kind, and a name means one primitive.
+//! Owns the resolution of `folder/id` and `folder/id@major`. Keeps true: an id is declared once for each major version, by
+//! one owner; everything a server lists and everything that depends on something is there and of the right kind, and a
+//! name means one primitive.
 
+use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
 
 use crate::compile::Member;
@@ -25,36 +27,70 @@ pub(crate) struct Declared<'a> {
 
 /// Every declared primitive by folder and id.
 pub(crate) struct Index<'a> {
-    by_place: HashMap<(&'a str, &'a str), &'a Declared<'a>>,
+    /// The highest major version first.
+    by_place: HashMap<(&'a str, &'a str), Vec<&'a Declared<'a>>>,
 }
 
 impl<'a> Index<'a> {
     pub(crate) fn new(declared: &'a [Declared<'a>]) -> Index<'a> {
-        let mut by_place = HashMap::new();
+        let mut by_place: HashMap<_, Vec<&Declared<'_>>> = HashMap::new();
         for item in declared {
-            by_place.entry((item.folder, item.spec.id.as_str())).or_insert(item);
+            by_place.entry((item.folder, item.spec.id.as_str())).or_default().push(item);
+        }
+        for versions in by_place.values_mut() {
+            versions.sort_by_key(|item| Reverse(item.spec.major()));
         }
         Index { by_place }
     }
 
+    /// Of several versions the highest.
     pub(crate) fn resolve(&self, folder: &str, reference: &str) -> Option<&'a Declared<'a>> {
-        let (folder, id) = reference.split_once('/').unwrap_or((folder, reference));
-        self.by_place.get(&(folder, id)).copied()
+        self.versions(folder, reference).first().copied()
+    }
+
+    /// As a server lists it: of several versions the one whose major is named, or else the highest.
+    fn resolve_listed(&self, folder: &str, reference: &str) -> Option<&'a Declared<'a>> {
+        let Some((reference, major)) = reference.rsplit_once('@') else {
+            return self.resolve(folder, reference);
+        };
+        let named = |item: &&&Declared<'_>| item.spec.major().to_string() == major;
+        self.versions(folder, reference).iter().find(named).copied()
+    }
+
+    fn versions<'i>(&'i self, folder: &'i str, reference: &'i str) -> &'i [&'a Declared<'a>] {
+        let place = reference.split_once('/').unwrap_or((folder, reference));
+        self.by_place.get(&place).map_or(&[], Vec::as_slice)
     }
 }
 
-/// The first declaration of an id wins; the others are faults of their files.
+/// The first declaration of an id and major version wins; the others are faults of their files.
 pub(crate) fn check_duplicate_ids(declared: &[Declared<'_>], findings: &mut [Findings<'_>]) {
-    let mut first: HashMap<&str, &str> = HashMap::new();
+    let mut first: HashMap<&str, Vec<&Declared<'_>>> = HashMap::new();
     for (item, findings) in declared.iter().zip(findings) {
-        let Some(earlier) = first.get(item.spec.id.as_str()) else {
-            first.insert(&item.spec.id, item.file);
-            continue;
-        };
-        let message = format!("{earlier} declares the id `{}` as well", item.spec.id);
-        let hint = "policy and limits name a primitive by its id: use another one";
-        findings.add(FaultCode::DuplicateId, "/id", message, hint);
+        let earlier = first.entry(&item.spec.id).or_default();
+        match earlier.iter().find_map(|earlier| twice(earlier, item)) {
+            Some((message, hint)) => findings.add(FaultCode::DuplicateId, "/id", message, hint),
+            None => earlier.push(item),
+        }
     }
+}
+
+/// Why two primitives may not have one id.
+fn twice(earlier: &Declared<'_>, item: &Declared<'_>) -> Option<(String, &'static str)> {
+    let id = &item.spec.id;
+    let file = earlier.file;
+    if earlier.spec.major() == item.spec.major() {
+        let hint = "policy and limits name a primitive by its id: use another one, or another major version in the same folder";
+        return Some((format!("{file} declares the id `{id}` as well"), hint));
+    }
+    let same = earlier.folder == item.folder
+        && earlier.spec.kind == item.spec.kind
+        && earlier.spec.owner == item.spec.owner;
+    if !same || !item.spec.kind.is_exposable() {
+        let hint = "use another id: only what a server lists has several versions, of one owner and type, in one folder";
+        return Some((format!("{file} declares another version of `{id}`"), hint));
+    }
+    None
 }
 
 /// The dependencies of a spec are declared and of the right kind.
@@ -91,9 +127,9 @@ pub(crate) fn members<'a>(
     let mut members = Vec::new();
     for (position, listed) in server.primitives.iter().enumerate() {
         let path = format!("/primitives/{position}/ref");
-        let Some(found) = index.resolve(&server.name, &listed.reference) else {
+        let Some(found) = index.resolve_listed(&server.name, &listed.reference) else {
             let message = format!("no file declares `{}`", listed.reference);
-            let hint = "write folder/id of a declared primitive";
+            let hint = "write folder/id of a declared primitive, or folder/id@1 for its major version 1";
             findings.add(FaultCode::UnresolvedRef, &path, message, hint);
             continue;
         };

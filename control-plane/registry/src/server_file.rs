@@ -176,7 +176,7 @@ pub(crate) struct CardCapabilities {
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Listed {
-    /// `folder/id` of a primitive.
+    /// `folder/id` of a primitive; `folder/id@1` for its major version 1, where there are several.
     #[serde(rename = "ref")]
     pub reference: String,
     /// Another exposed name in this server; not for resources, whose name is their URI.

@@ -101,6 +101,11 @@ pub(crate) enum Kind {
 }
 
 impl Spec {
+    /// 0 of what is no version.
+    pub(crate) fn major(&self) -> u64 {
+        semver::Version::parse(&self.version).map_or(0, |version| version.major)
+    }
+
     /// What a call changes; without a word the worst is assumed of what runs, the best of what is read.
     pub(crate) fn changes(&self) -> Mutation {
         let unstated = if self.kind.is_tool() { Mutation::Destructive } else { Mutation::ReadOnly };

@@ -135,7 +135,7 @@ impl VirtualServer {
         })
     }
 
-    /// The tool or task with this id, whatever a client calls it.
+    /// The tool or task with this id, whatever a client calls it; of several versions the one that is listed first.
     pub fn tool_by_id(&self, id: &str) -> Option<&Arc<ListedPrimitive>> {
         self.entries.iter().find(|entry| {
             entry.primitive.id == id && matches!(entry.primitive.kind(), Kind::Tool | Kind::Task)

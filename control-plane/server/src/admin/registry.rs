@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use asp_proto::snapshot::Primitive;
 use asp_registry::{CompiledServer, Fault, compile_mcp, runtime_manifest};
 use asp_store::control::{Change, Note, Precondition, ServerRecord, SourceFile, StoreError, Written};
 use axum::Json;
@@ -89,11 +90,13 @@ pub async fn compile(
 
 /// The compiled artifacts of one server.
 pub fn compiled(server: &CompiledServer, revision: &str) -> Value {
-    let manifests: Map<String, Value> = server
-        .primitives
-        .iter()
-        .map(|primitive| (primitive.id.clone(), runtime_manifest(primitive)))
-        .collect();
+    let versions = |id: &str| server.primitives.iter().filter(|other| other.id == id).count();
+    let name = |primitive: &Primitive| match versions(&primitive.id) {
+        1 => primitive.id.clone(),
+        _ => format!("{}@{}", primitive.id, primitive.version),
+    };
+    let manifests: Map<String, Value> =
+        server.primitives.iter().map(|primitive| (name(primitive), runtime_manifest(primitive))).collect();
     let card: Value = serde_json::from_str(&server.agent_card).unwrap_or(Value::Null);
     json!({
         "server": server.server.name,
