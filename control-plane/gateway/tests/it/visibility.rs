@@ -79,3 +79,59 @@ async fn a_missing_scope_is_listed_and_answered_with_a_challenge() {
     assert_eq!(answer.status, StatusCode::OK);
     assert_eq!(answer.json()["result"]["isError"], false);
 }
+
+/// Two major versions of `both.echo`, whose arguments differ.
+fn with_two_versions() -> asp_registry::Inputs {
+    let spec = |version: &str, argument: &str| {
+        format!(
+            "id: both.echo\nname: Echo\ntype: tool\nversion: {version}\nowner: both\nsummary: Says it again.\n\
+             mutation: read_only\nprimitiveSchema:\n  input_schema:\n    type: object\n    required: [{argument}]\n    \
+             properties: {{{argument}: {{type: string}}}}\n    additionalProperties: false\n\
+             runtime: {{mode: builtin, entrypoint: echo}}\n"
+        )
+    };
+    let server = "apiVersion: asp/v1\nname: both\ndescription: Two versions.\nprotocols: [mcp]\ndefaultExposure: allow\n\
+                  auth: {schemes: [jwt], issuers: [dev]}\n\
+                  primitives: [{ref: both/both.echo, as: echo}, {ref: both/both.echo@1, as: echo_v1}]\n";
+    let source = |file: &str, text: String| asp_registry::Source { path: format!("both/{file}.yaml"), text };
+    let sources = [
+        source("server", server.into()),
+        source("echo", spec("2.0.0", "message")),
+        source("echo-1", spec("1.3.0", "text")),
+    ];
+    let report = asp_registry::check(&sources);
+    assert!(report.faults.is_empty(), "{:#?}", report.faults);
+    let mut inputs = inputs();
+    inputs.servers.extend(report.catalog.unwrap().servers);
+    inputs
+}
+
+#[tokio::test]
+async fn two_major_versions_have_names_and_arguments_of_their_own_and_one_policy() {
+    let mut inputs = with_two_versions();
+    inputs.bindings.push(Binding {
+        org: "acme".into(),
+        target_kind: TargetKind::User.into(),
+        target: "bob".into(),
+        primitive: "both.echo".into(),
+        protocol: Protocol::Unspecified.into(),
+        allowed: false,
+        ..Binding::default()
+    });
+    let fixture = Fixture::of(assemble(inputs));
+    let client = Legacy::connect(&fixture, "both", "alice", "2025-11-25", json!({})).await;
+    assert_eq!(names(&client.request(2, "tools/list", json!({})).await.json()), ["echo", "echo_v1"]);
+    for (id, name, argument, fits) in [
+        (3, "echo", "message", true),
+        (4, "echo", "text", false),
+        (5, "echo_v1", "text", true),
+        (6, "echo_v1", "message", false),
+    ] {
+        let params = json!({"name": name, "arguments": {argument: "hello"}});
+        let answer = client.request(id, "tools/call", params).await.json();
+        let refused = answer["result"]["isError"] == true || answer.get("error").is_some();
+        assert_eq!(!refused, fits, "{name} {argument}: {answer}");
+    }
+    let bob = Legacy::connect(&fixture, "both", "bob", "2025-11-25", json!({})).await;
+    assert_eq!(names(&bob.request(2, "tools/list", json!({})).await.json()), [""; 0]);
+}
