@@ -16,6 +16,7 @@ pub mod http2;
 pub mod insertion;
 pub mod keycloak;
 pub mod model;
+pub mod object_store;
 pub mod partition;
 pub mod port;
 pub mod process;

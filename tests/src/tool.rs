@@ -74,6 +74,11 @@ pub fn everything_js() -> Result<PathBuf> {
     )
 }
 
+/// The server of an object store.
+pub fn versitygw() -> Result<PathBuf> {
+    installed("ASP_VERSITYGW_BIN", "bin/versitygw")
+}
+
 /// The interpreter with the Python shim.
 pub fn plugin_python() -> Result<PathBuf> {
     installed("ASP_PLUGIN_PYTHON", "plugin-python/bin/python")

@@ -1,12 +1,14 @@
 //! Bytes that calls leave behind: artifacts, readable by their owner until their time ends.
 //!
-//! Owns: the [`Blobs`] port and its backends, a directory and memory. Refuses: judging who may read; it keeps
-//! the owner and the caller compares. Keeps true: a blob appears whole or not at all; one blob and one org's
+//! Owns: the [`Blobs`] port and its backends, a directory and memory; for several machines there is `s3`. Refuses: judging
+//! who may read; it keeps the owner and the caller compares. Keeps true: a blob appears whole or not at all; one blob and one org's
 //! blobs are bounded, empty ones too; what has expired is gone.
 
 use async_trait::async_trait;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
+
+use crate::link::Link;
 
 mod disk;
 mod memory;
@@ -19,6 +21,9 @@ pub const MAX_BLOB: u64 = 64 << 20;
 /// What a blob counts for beside its own bytes: without it an org could fill a disk with empty ones. It is
 /// what the longest description takes on a disk with blocks of 4 KiB.
 pub const EACH: u64 = 8 * 1024;
+
+/// What one org may keep, in bytes.
+pub(crate) const ORG_QUOTA: u64 = 1 << 30;
 
 /// 128 random bits, 32 hex digits in lower case.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -74,6 +79,12 @@ pub trait Blobs: Send + Sync {
 
     /// A blob of an org that has not expired.
     async fn read(&self, org: &str, id: &BlobId) -> Result<Option<(BlobMeta, Bytes)>, BlobError>;
+
+    /// A URL by which whoever has it reads a blob for a while, and the blob's size in bytes, where the operator wants such
+    /// URLs.
+    async fn link(&self, _org: &str, _id: &BlobId) -> Result<Option<(BlobMeta, u64, Link)>, BlobError> {
+        Ok(None)
+    }
 
     /// Deletes what has expired; run from time to time.
     async fn sweep(&self) -> Result<(), BlobError>;

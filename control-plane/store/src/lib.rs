@@ -13,6 +13,7 @@ pub mod control;
 pub mod counter;
 pub mod heard_gateways;
 pub mod ledger;
+pub mod link;
 mod migrations;
 pub mod outbox;
 pub mod packages;
@@ -22,4 +23,6 @@ pub mod published_keys;
 pub mod records;
 #[cfg(feature = "redis")]
 pub mod redis;
+#[cfg(feature = "s3")]
+pub mod s3;
 pub mod sessions;

@@ -1,6 +1,6 @@
 //! Package files of plugins, by the SHA-256 of their bytes: kept until somebody deletes them.
 //!
-//! Owns: the [`Packages`] port and its backend, a directory. Refuses: judging who may read or delete; the caller does.
+//! Owns: the [`Packages`] port and its backend, a directory; for several machines there is `s3`. Refuses: judging who may read or delete; the caller does.
 //! Keeps true: a package appears whole, under the digest its bytes have, or not at all; one package and one
 //! owner's packages are bounded.
 
@@ -8,12 +8,27 @@ use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 use tokio::io::AsyncRead;
 
+use crate::link::Link;
+
 mod disk;
 
-pub use disk::{DiskPackages, Quota};
+pub use disk::DiskPackages;
 
 /// Largest package file in bytes.
 pub const MAX_PACKAGE: u64 = 256 << 20;
+
+/// What one owner may keep.
+#[derive(Clone, Copy, Debug)]
+pub struct Quota {
+    pub bytes: u64,
+    pub count: usize,
+}
+
+impl Default for Quota {
+    fn default() -> Quota {
+        Quota { bytes: 4 << 30, count: 10_000 }
+    }
+}
 
 /// 64 hex digits in lower case: always a safe file name.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -82,11 +97,22 @@ pub trait Packages: Send + Sync {
         found: &PackageMeta,
     ) -> Result<Option<Box<dyn AsyncRead + Send + Unpin>>, PackageError>;
 
+    /// A URL by which whoever has it reads a package that [`Packages::find`] found for a while, where the operator wants
+    /// such URLs.
+    async fn link(&self, _found: &PackageMeta) -> Result<Option<Link>, PackageError> {
+        Ok(None)
+    }
+
     /// The packages of one owner or of all, by name, then digest.
     async fn list(&self, owner: Option<&str>) -> Result<Vec<PackageMeta>, PackageError>;
 
     /// Removes a package of one owner; says whether it was there.
     async fn delete(&self, owner: &str, digest: &Digest) -> Result<bool, PackageError>;
+
+    /// Deletes what crashes and failures left, where that is not done at the start; run from time to time.
+    async fn sweep(&self) -> Result<(), PackageError> {
+        Ok(())
+    }
 }
 
 /// A package that is being written. Dropping it leaves nothing behind.

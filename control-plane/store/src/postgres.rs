@@ -9,6 +9,8 @@ pub(crate) mod audit;
 mod heard;
 mod keys;
 mod ledger;
+#[cfg(feature = "s3")]
+pub(crate) mod objects;
 mod records;
 mod room;
 
@@ -55,10 +57,11 @@ const SWEEP_REST: Duration = Duration::from_millis(20);
 
 /// The migrations of what is the gateways', oldest first, beside those of the control store. A published one is never
 /// edited.
-const MIGRATIONS: [Numbered; 3] = [
+const MIGRATIONS: [Numbered; 4] = [
     (1001, "calls", include_str!("../migrations/postgres/1001_calls.sql")),
     (1002, "keys", include_str!("../migrations/postgres/1002_keys.sql")),
     (1003, "heard gateways", include_str!("../migrations/postgres/1003_heard_gateways.sql")),
+    (1004, "objects", include_str!("../migrations/postgres/1004_objects.sql")),
 ];
 
 /// How long what uses the database waits for it.

@@ -14,12 +14,9 @@ use parking_lot::Mutex;
 use tokio::fs::{self, File};
 use tokio::io::AsyncWriteExt;
 
-use super::{BlobError, BlobId, BlobMeta, Blobs, EACH, MAX_BLOB, Upload};
+use super::{BlobError, BlobId, BlobMeta, Blobs, EACH, MAX_BLOB, ORG_QUOTA, Upload};
 use crate::clock::now_ms;
 use crate::private;
-
-/// What one org may keep, in bytes.
-const ORG_QUOTA: u64 = 1 << 30;
 
 /// Blobs below one directory, which one process uses.
 pub struct DiskBlobs {

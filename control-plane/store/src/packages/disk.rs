@@ -14,21 +14,8 @@ use sha2::Sha256;
 use tokio::fs::{self, File};
 use tokio::io::{AsyncRead, AsyncWriteExt};
 
-use super::{Digest, MAX_PACKAGE, PackageError, PackageMeta, PackageUpload, Packages, Stored};
+use super::{Digest, MAX_PACKAGE, PackageError, PackageMeta, PackageUpload, Packages, Quota, Stored};
 use crate::private;
-
-/// What one owner may keep.
-#[derive(Clone, Copy, Debug)]
-pub struct Quota {
-    pub bytes: u64,
-    pub count: usize,
-}
-
-impl Default for Quota {
-    fn default() -> Quota {
-        Quota { bytes: 4 << 30, count: 10_000 }
-    }
-}
 
 /// Packages below one directory.
 pub struct DiskPackages {

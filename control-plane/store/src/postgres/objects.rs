@@ -1,0 +1,247 @@
+//! The rows of what lies in an object store.
+//!
+//! Owns: who may have how much, what is there, and what is to be deleted. Keeps true: a quota is held by the statement that
+//! takes room, for all processes on this database; bytes in the store have a row before they are there, and until they are
+//! gone; a row that is deleted and its room come back in one statement.
+
+use std::time::Duration;
+
+use sqlx::postgres::PgRow;
+use sqlx::{PgPool, Row};
+
+use super::{Postgres, within};
+use crate::clock::milliseconds;
+use crate::columns::{blob, id};
+
+/// How long one that is written may say nothing: then its writer is gone.
+const PATIENCE: Duration = Duration::from_secs(2 * 3_600);
+/// How long whoever deletes one is waited for.
+const DELETED_WITHIN: Duration = Duration::from_secs(60);
+
+/// What an object is called in the store: random, so that no name is ever used twice.
+pub(crate) type ObjectId = [u8; 16];
+
+/// What kind of objects these are; their numbers are stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Artifact = 1,
+    Package = 2,
+}
+
+/// What one holder may have.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Most {
+    pub bytes: u64,
+    pub objects: u64,
+}
+
+/// The objects of one kind.
+#[derive(Clone)]
+pub(crate) struct Objects {
+    pool: PgPool,
+    longest: Duration,
+    kind: Kind,
+    most: Most,
+}
+
+/// Whether there was room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Room {
+    Taken,
+    Full,
+    /// It is not being written any more.
+    Gone,
+}
+
+/// Whether an object is there now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Shown {
+    There,
+    /// Another one has the name.
+    Known,
+    /// It is not being written any more.
+    Gone,
+}
+
+/// What is known of an object whose bytes are complete.
+#[derive(Clone, Debug)]
+pub(crate) struct Found {
+    pub object: ObjectId,
+    pub size: u64,
+    pub sha256: Vec<u8>,
+    pub description: String,
+}
+
+impl Postgres {
+    pub(crate) fn objects(&self, kind: Kind, most: Most) -> Objects {
+        Objects { pool: self.pool.clone(), longest: self.longest, kind, most }
+    }
+}
+
+impl Objects {
+    pub(crate) fn most(&self) -> Most {
+        self.most
+    }
+
+    /// Begins an object, which counts for so many bytes. `false`: there is no room.
+    pub(crate) async fn begin(
+        &self,
+        object: ObjectId,
+        holder: &str,
+        counted: u64,
+    ) -> Result<bool, sqlx::Error> {
+        if counted > self.most.bytes || self.most.objects == 0 {
+            return Ok(false);
+        }
+        let begun = sqlx::query(
+            "WITH room AS (INSERT INTO object_usage AS u (kind, holder, objects, bytes) VALUES ($2, $3, 1, $4) \
+             ON CONFLICT (kind, holder) DO UPDATE SET objects = u.objects + 1, bytes = u.bytes + excluded.bytes \
+             WHERE u.objects + 1 <= $5 AND u.bytes + excluded.bytes <= $6 RETURNING 1) \
+             INSERT INTO objects (object, kind, holder, state, counted, until_ms) \
+             SELECT $1, $2, $3, 0, $4, now_ms() + $7 FROM room",
+        )
+        .bind(object.to_vec())
+        .bind(self.kind as i64)
+        .bind(holder.to_owned())
+        .bind(signed(counted))
+        .bind(signed(self.most.objects))
+        .bind(signed(self.most.bytes))
+        .bind(milliseconds(PATIENCE));
+        Ok(within(self.longest, begun.execute(&self.pool)).await?.rows_affected() == 1)
+    }
+
+    /// Takes room for more bytes of an object that is being written.
+    pub(crate) async fn take(&self, object: ObjectId, bytes: u64) -> Result<Room, sqlx::Error> {
+        let taken = sqlx::query(
+            "WITH mine AS (SELECT holder FROM objects WHERE object = $1 AND state = 0 FOR UPDATE), \
+             room AS (UPDATE object_usage u SET bytes = u.bytes + $3 FROM mine \
+             WHERE u.kind = $2 AND u.holder = mine.holder AND u.bytes + $3 <= $4 RETURNING 1), \
+             taken AS (UPDATE objects SET counted = counted + $3, until_ms = now_ms() + $5 \
+             WHERE object = $1 AND EXISTS (SELECT 1 FROM room) RETURNING 1) \
+             SELECT EXISTS (SELECT 1 FROM mine) AS mine, EXISTS (SELECT 1 FROM taken) AS taken",
+        )
+        .bind(object.to_vec())
+        .bind(self.kind as i64)
+        .bind(signed(bytes))
+        .bind(signed(self.most.bytes))
+        .bind(milliseconds(PATIENCE));
+        let row = within(self.longest, taken.fetch_one(&self.pool)).await?;
+        Ok(match (row.try_get("mine")?, row.try_get("taken")?) {
+            (_, true) => Room::Taken,
+            (true, false) => Room::Full,
+            (false, false) => Room::Gone,
+        })
+    }
+
+    /// Lets an object be found whose bytes are in the store, until a time.
+    pub(crate) async fn show(&self, name: &str, found: &Found, until_ms: i64) -> Result<Shown, sqlx::Error> {
+        let shown = sqlx::query(
+            "UPDATE objects SET state = 1, name = $2, size = $3, sha256 = $4, description = $5, until_ms = $6 \
+             WHERE object = $1 AND state = 0",
+        )
+        .bind(found.object.to_vec())
+        .bind(name.to_owned())
+        .bind(signed(found.size))
+        .bind(found.sha256.clone())
+        .bind(found.description.clone())
+        .bind(until_ms);
+        match within(self.longest, shown.execute(&self.pool)).await {
+            Ok(done) if done.rows_affected() == 1 => Ok(Shown::There),
+            Ok(_) => Ok(Shown::Gone),
+            Err(sqlx::Error::Database(error)) if error.is_unique_violation() => Ok(Shown::Known),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// One that is there, of one holder or of any.
+    pub(crate) async fn find(&self, holder: Option<&str>, name: &str) -> Result<Option<Found>, sqlx::Error> {
+        let found = sqlx::query(
+            "SELECT object, size, sha256, description FROM objects \
+             WHERE kind = $1 AND name = $2 AND ($3::TEXT IS NULL OR holder = $3) AND state = 1 AND until_ms > now_ms() \
+             ORDER BY holder LIMIT 1",
+        )
+        .bind(self.kind as i64)
+        .bind(name.to_owned())
+        .bind(holder.map(str::to_owned));
+        let row = within(self.longest, found.fetch_optional(&self.pool)).await?;
+        row.as_ref().map(found_in).transpose()
+    }
+
+    /// Descriptions of all that are there, of one holder or of all.
+    pub(crate) async fn list(&self, holder: Option<&str>) -> Result<Vec<String>, sqlx::Error> {
+        let all = sqlx::query_scalar(
+            "SELECT description FROM objects \
+             WHERE kind = $1 AND ($2::TEXT IS NULL OR holder = $2) AND state = 1 AND until_ms > now_ms()",
+        )
+        .bind(self.kind as i64)
+        .bind(holder.map(str::to_owned));
+        within(self.longest, all.fetch_all(&self.pool)).await
+    }
+
+    /// Lets one be found no more; its bytes are the caller's to delete.
+    pub(crate) async fn hide(&self, holder: &str, name: &str) -> Result<Option<ObjectId>, sqlx::Error> {
+        let hidden = sqlx::query(
+            "UPDATE objects SET state = 2, until_ms = now_ms() + $4 \
+             WHERE kind = $1 AND name = $2 AND holder = $3 AND state = 1 RETURNING object",
+        )
+        .bind(self.kind as i64)
+        .bind(name.to_owned())
+        .bind(holder.to_owned())
+        .bind(milliseconds(DELETED_WITHIN));
+        let row = within(self.longest, hidden.fetch_optional(&self.pool)).await?;
+        row.as_ref().map(|row| id(row, "object")).transpose()
+    }
+
+    /// Gives one up that is being written and whose bytes may come into the store yet: a sweep deletes them in a minute.
+    pub(crate) async fn give_up(&self, object: ObjectId) -> Result<(), sqlx::Error> {
+        let given_up = sqlx::query(
+            "UPDATE objects SET state = 2, until_ms = now_ms() + $2 WHERE object = $1 AND state = 0",
+        );
+        let given_up = given_up.bind(object.to_vec()).bind(milliseconds(DELETED_WITHIN));
+        within(self.longest, given_up.execute(&self.pool)).await.map(drop)
+    }
+
+    /// Forgets one whose bytes are not in the store, and gives its room back. One that is there stays.
+    pub(crate) async fn forget(&self, object: ObjectId) -> Result<(), sqlx::Error> {
+        let forgotten = sqlx::query(
+            "WITH gone AS (DELETE FROM objects WHERE object = $1 AND state <> 1 RETURNING kind, holder, counted) \
+             UPDATE object_usage u SET objects = u.objects - 1, bytes = u.bytes - gone.counted FROM gone \
+             WHERE u.kind = gone.kind AND u.holder = gone.holder",
+        );
+        within(self.longest, forgotten.bind(object.to_vec()).execute(&self.pool)).await.map(drop)
+    }
+
+    /// Some of those that are past their time; nobody else is given them for a minute.
+    pub(crate) async fn past(&self, most: i64) -> Result<Vec<ObjectId>, sqlx::Error> {
+        let past = sqlx::query(
+            "UPDATE objects SET state = 2, until_ms = now_ms() + $3 WHERE object IN (SELECT object FROM objects \
+             WHERE kind = $1 AND until_ms <= now_ms() ORDER BY until_ms LIMIT $2 FOR UPDATE SKIP LOCKED) \
+             RETURNING object",
+        )
+        .bind(self.kind as i64)
+        .bind(most)
+        .bind(milliseconds(DELETED_WITHIN));
+        let rows = within(self.longest, past.fetch_all(&self.pool)).await?;
+        rows.iter().map(|row| id(row, "object")).collect()
+    }
+
+    /// Forgets holders that have nothing.
+    pub(crate) async fn forget_holders(&self) -> Result<(), sqlx::Error> {
+        let none = sqlx::query("DELETE FROM object_usage WHERE kind = $1 AND objects <= 0");
+        within(self.longest, none.bind(self.kind as i64).execute(&self.pool)).await.map(drop)
+    }
+}
+
+fn found_in(row: &PgRow) -> Result<Found, sqlx::Error> {
+    let size: i64 = row.try_get("size")?;
+    Ok(Found {
+        object: id(row, "object")?,
+        size: size.unsigned_abs(),
+        sha256: blob(row, "sha256")?.to_vec(),
+        description: row.try_get("description")?,
+    })
+}
+
+fn signed(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}

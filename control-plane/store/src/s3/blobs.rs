@@ -1,0 +1,110 @@
+//! [`Blobs`] whose bytes are in an object store, and what is known of them in PostgreSQL.
+
+use std::path::Path;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+
+use super::client::S3;
+use super::stored::{Error, Stored, Writing};
+use crate::blobs::{BlobError, BlobId, BlobMeta, Blobs, EACH, MAX_BLOB, ORG_QUOTA, Upload};
+use crate::link::Link;
+use crate::postgres::Postgres;
+use crate::postgres::objects::{Found, Kind, Most};
+
+const FOLDER: &str = "artifacts";
+/// Calls have many open at a time: the bytes of each in memory are few.
+const STEP: usize = 64 << 10;
+
+/// Blobs that every process with this database and this store writes and reads.
+pub struct S3Blobs(Stored);
+
+impl S3Blobs {
+    /// Asks nothing. Uploads are files of this machine, in the directory, until they are complete.
+    pub fn open(database: &Postgres, s3: S3, directory: &Path) -> Result<S3Blobs, BlobError> {
+        S3Blobs::with_quota(database, s3, directory, ORG_QUOTA)
+    }
+
+    /// The same with another quota for each org, in bytes.
+    pub fn with_quota(
+        database: &Postgres,
+        s3: S3,
+        directory: &Path,
+        quota: u64,
+    ) -> Result<S3Blobs, BlobError> {
+        // Each counts for some bytes, so that their number is bounded by these.
+        let most = Most { bytes: quota, objects: u64::MAX };
+        let rows = database.objects(Kind::Artifact, most);
+        let stored = Stored { rows, s3, folder: FOLDER, directory: directory.to_owned(), step: STEP };
+        let stored = stored.prepared().map_err(|error| BlobError::Unavailable(error.to_string()))?;
+        Ok(S3Blobs(stored))
+    }
+
+    async fn find(&self, org: &str, id: &BlobId) -> Result<Option<(BlobMeta, Found)>, Error> {
+        let Some(found) = self.0.rows.find(Some(org), id.as_str()).await? else { return Ok(None) };
+        let meta = serde_json::from_str(&found.description).map_err(|_| self.0.other(&found))?;
+        Ok(Some((meta, found)))
+    }
+}
+
+impl From<Error> for BlobError {
+    fn from(error: Error) -> BlobError {
+        match error {
+            Error::Full => BlobError::Quota,
+            error => BlobError::Unavailable(error.to_string()),
+        }
+    }
+}
+
+#[async_trait]
+impl Blobs for S3Blobs {
+    async fn create(&self, id: BlobId, org: &str) -> Result<Box<dyn Upload>, BlobError> {
+        let writing = self.0.begin(org, EACH).await?;
+        Ok(Box::new(BlobWriting { id, writing }))
+    }
+
+    async fn read(&self, org: &str, id: &BlobId) -> Result<Option<(BlobMeta, Bytes)>, BlobError> {
+        let Some((meta, found)) = self.find(org, id).await? else { return Ok(None) };
+        let bytes = self.0.read(&found).await?;
+        Ok(bytes.map(|bytes| (meta, bytes)))
+    }
+
+    async fn link(&self, org: &str, id: &BlobId) -> Result<Option<(BlobMeta, u64, Link)>, BlobError> {
+        if !self.0.s3.gives_links() {
+            return Ok(None);
+        }
+        let Some((meta, found)) = self.find(org, id).await? else { return Ok(None) };
+        let link = self.0.link(&found, &meta.name);
+        Ok(link.map(|link| (meta, found.size, link)))
+    }
+
+    async fn sweep(&self) -> Result<(), BlobError> {
+        Ok(self.0.sweep().await?)
+    }
+}
+
+struct BlobWriting {
+    id: BlobId,
+    writing: Writing,
+}
+
+#[async_trait]
+impl Upload for BlobWriting {
+    async fn write(&mut self, piece: &[u8]) -> Result<(), BlobError> {
+        if self.writing.size() + piece.len() as u64 > MAX_BLOB {
+            return Err(BlobError::TooLarge);
+        }
+        Ok(self.writing.write(piece).await?)
+    }
+
+    async fn finish(mut self: Box<Self>, meta: BlobMeta) -> Result<(), BlobError> {
+        let content = self.writing.complete().await?;
+        let description =
+            serde_json::to_string(&meta).map_err(|error| BlobError::Unavailable(error.to_string()))?;
+        let named = (self.id.as_str(), description);
+        match self.writing.show(&content, named, meta.expires_ms).await? {
+            true => Ok(()),
+            false => Err(BlobError::Unavailable("another blob has this id".into())),
+        }
+    }
+}

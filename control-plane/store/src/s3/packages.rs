@@ -1,0 +1,218 @@
+//! [`Packages`] whose bytes are in an object store, and what is known of them in PostgreSQL.
+
+use std::path::Path;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use futures::stream;
+use reqwest::Response;
+use sha2::Sha256;
+use tokio::io::AsyncRead;
+use tokio_util::io::StreamReader;
+
+use super::client::S3;
+use super::stored::{Error, Stored, Writing, hex, next};
+use crate::link::Link;
+use crate::packages;
+use crate::packages::{Digest, MAX_PACKAGE, PackageError, PackageMeta, PackageUpload, Packages, Quota};
+use crate::postgres::Postgres;
+use crate::postgres::objects::{Found, Kind, Most};
+
+const FOLDER: &str = "packages";
+/// Few are pushed at a time, and each is large.
+const STEP: usize = 1 << 20;
+
+/// Packages that every process with this database and this store writes and reads.
+pub struct S3Packages(Stored);
+
+impl S3Packages {
+    /// Asks nothing. Uploads are files of this machine, in the directory, until they are complete.
+    pub fn open(
+        database: &Postgres,
+        s3: S3,
+        directory: &Path,
+        quota: Quota,
+    ) -> Result<S3Packages, PackageError> {
+        let most = Most { bytes: quota.bytes, objects: quota.count as u64 };
+        let rows = database.objects(Kind::Package, most);
+        let stored = Stored { rows, s3, folder: FOLDER, directory: directory.to_owned(), step: STEP };
+        let stored = stored.prepared().map_err(|error| PackageError::Unavailable(error.to_string()))?;
+        Ok(S3Packages(stored))
+    }
+
+    fn failed(&self, error: Error) -> PackageError {
+        failed(&self.0, error)
+    }
+}
+
+fn failed(stored: &Stored, error: Error) -> PackageError {
+    let most = stored.rows.most();
+    match error {
+        Error::Full => PackageError::Quota {
+            bytes: most.bytes,
+            count: usize::try_from(most.objects).unwrap_or(usize::MAX),
+        },
+        error => PackageError::Unavailable(error.to_string()),
+    }
+}
+
+fn described(description: &str) -> Result<PackageMeta, PackageError> {
+    serde_json::from_str(description).map_err(|error| PackageError::Unavailable(error.to_string()))
+}
+
+#[async_trait]
+impl Packages for S3Packages {
+    async fn create(&self, owner: &str) -> Result<Box<dyn PackageUpload>, PackageError> {
+        let writing = self.0.begin(owner, 0).await.map_err(|error| self.failed(error))?;
+        Ok(Box::new(PackageWriting { stored: self.0.clone(), owner: owner.to_owned(), writing }))
+    }
+
+    async fn find(&self, owner: Option<&str>, digest: &Digest) -> Result<Option<PackageMeta>, PackageError> {
+        let found = self.0.rows.find(owner, digest.as_str()).await;
+        let found = found.map_err(|error| self.failed(error.into()))?;
+        found.map(|found| described(&found.description)).transpose()
+    }
+
+    async fn open(
+        &self,
+        found: &PackageMeta,
+    ) -> Result<Option<Box<dyn AsyncRead + Send + Unpin>>, PackageError> {
+        let row = self.0.rows.find(Some(&found.owner), &found.sha256).await;
+        let Some(row) = row.map_err(|error| self.failed(error.into()))? else { return Ok(None) };
+        let answer = self.0.open(&row).await.map_err(|error| self.failed(error))?;
+        Ok(answer.map(|answer| Box::new(checked(self.0.clone(), row, answer)) as Box<_>))
+    }
+
+    async fn link(&self, found: &PackageMeta) -> Result<Option<Link>, PackageError> {
+        if !self.0.s3.gives_links() {
+            return Ok(None);
+        }
+        let row = self.0.rows.find(Some(&found.owner), &found.sha256).await;
+        let row = row.map_err(|error| self.failed(error.into()))?;
+        Ok(row.and_then(|row| self.0.link(&row, &found.name)))
+    }
+
+    async fn list(&self, owner: Option<&str>) -> Result<Vec<PackageMeta>, PackageError> {
+        let all = self.0.rows.list(owner).await.map_err(|error| self.failed(error.into()))?;
+        let mut found: Vec<PackageMeta> =
+            all.iter().map(|description| described(description)).collect::<Result<_, _>>()?;
+        found.sort_by(|a, b| (&a.name, &a.sha256, &a.owner).cmp(&(&b.name, &b.sha256, &b.owner)));
+        Ok(found)
+    }
+
+    async fn delete(&self, owner: &str, digest: &Digest) -> Result<bool, PackageError> {
+        let hidden = self.0.rows.hide(owner, digest.as_str()).await;
+        let Some(object) = hidden.map_err(|error| self.failed(error.into()))? else { return Ok(false) };
+        // It is gone for everybody; where its bytes are not, it counts until a sweep has deleted them.
+        if let Err(error) = self.0.delete(object).await {
+            tracing::warn!(
+                %error,
+                "the bytes of a deleted package are still in the object store and count until they are deleted, which is \
+                 tried again every minute"
+            );
+        }
+        Ok(true)
+    }
+
+    async fn sweep(&self) -> Result<(), PackageError> {
+        self.0.sweep().await.map_err(|error| self.failed(error))
+    }
+}
+
+/// The bytes as they come. The last of them are handed out when all have the digest that was written.
+fn checked(stored: Stored, found: Found, answer: Response) -> impl AsyncRead + Send + Unpin {
+    struct State {
+        answer: Response,
+        hash: Sha256,
+        size: u64,
+        held: Option<Bytes>,
+        ended: bool,
+    }
+    let state = State { answer, hash: <Sha256 as sha2::Digest>::new(), size: 0, held: None, ended: false };
+    let pieces = stream::try_unfold((stored, found, state), |(stored, found, mut state)| async move {
+        while !state.ended {
+            match next(&mut state.answer).await.map_err(std::io::Error::other)? {
+                Some(piece) => {
+                    sha2::Digest::update(&mut state.hash, &piece);
+                    state.size += piece.len() as u64;
+                    if state.size > found.size {
+                        return Err(std::io::Error::other(stored.other(&found)));
+                    }
+                    if let Some(ready) = state.held.replace(piece) {
+                        return Ok(Some((ready, (stored, found, state))));
+                    }
+                }
+                None => {
+                    state.ended = true;
+                    if sha2::Digest::finalize(state.hash.clone()).as_slice() != found.sha256 {
+                        return Err(std::io::Error::other(stored.other(&found)));
+                    }
+                }
+            }
+        }
+        Ok::<_, std::io::Error>(state.held.take().map(|last| (last, (stored, found, state))))
+    });
+    StreamReader::new(Box::pin(pieces))
+}
+
+struct PackageWriting {
+    stored: Stored,
+    owner: String,
+    writing: Writing,
+}
+
+#[async_trait]
+impl PackageUpload for PackageWriting {
+    async fn write(&mut self, piece: &[u8]) -> Result<(), PackageError> {
+        if self.writing.size() + piece.len() as u64 > MAX_PACKAGE {
+            return Err(PackageError::TooLarge);
+        }
+        self.writing.write(piece).await.map_err(|error| failed(&self.stored, error))
+    }
+
+    async fn finish(
+        self: Box<Self>,
+        digest: &Digest,
+        name: &str,
+        now_ms: u64,
+    ) -> Result<packages::Stored, PackageError> {
+        let PackageWriting { stored, owner, mut writing } = *self;
+        let stored_as = finish(&stored, &owner, &mut writing, (digest, name, now_ms)).await;
+        if !matches!(stored_as, Ok(packages::Stored::New)) {
+            // Before the answer: who is refused may push something else at once.
+            writing.discard().await.map_err(|error| failed(&stored, error))?;
+        }
+        stored_as
+    }
+}
+
+async fn finish(
+    stored: &Stored,
+    owner: &str,
+    writing: &mut Writing,
+    (digest, name, now_ms): (&Digest, &str, u64),
+) -> Result<packages::Stored, PackageError> {
+    let failed = |error: Error| failed(stored, error);
+    let content = writing.complete().await.map_err(failed)?;
+    let found = hex(&content.sha256());
+    if found != digest.as_str() {
+        return Err(PackageError::Mismatch { found });
+    }
+    // Before it is sent: mostly the same is pushed again.
+    let known = stored.rows.find(Some(owner), digest.as_str()).await.map_err(|error| failed(error.into()))?;
+    if known.is_some() {
+        return Ok(packages::Stored::Known);
+    }
+    let meta = PackageMeta {
+        sha256: found,
+        name: name.to_owned(),
+        size: content.size(),
+        owner: owner.to_owned(),
+        created_ms: now_ms,
+    };
+    let description =
+        serde_json::to_string(&meta).map_err(|error| PackageError::Unavailable(error.to_string()))?;
+    // Until somebody deletes it.
+    let shown = writing.show(&content, (digest.as_str(), description), i64::MAX).await.map_err(failed)?;
+    Ok(if shown { packages::Stored::New } else { packages::Stored::Known })
+}

@@ -1,0 +1,124 @@
+//! Bytes on their way to the store: in memory while they are few, then in a file without a name, which ends with its process.
+//!
+//! Keeps true: what is in memory is at most a step and the last piece; each attempt to send reads from the beginning.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures::stream;
+use reqwest::Body;
+use sha2::{Digest, Sha256};
+use tokio::task::spawn_blocking;
+
+/// Bytes that are read from the file at a time.
+const PIECE: usize = 256 << 10;
+
+/// What is complete.
+pub(super) struct Content {
+    bytes: Held,
+    size: u64,
+    sha256: [u8; 32],
+}
+
+enum Held {
+    Memory(Bytes),
+    File(Arc<File>),
+}
+
+/// What comes.
+pub(super) struct Spool {
+    file: Option<Arc<File>>,
+    written: u64,
+    waiting: Vec<u8>,
+    hash: Sha256,
+}
+
+impl Spool {
+    pub(super) fn new() -> Spool {
+        Spool { file: None, written: 0, waiting: Vec::new(), hash: Sha256::new() }
+    }
+
+    pub(super) fn size(&self) -> u64 {
+        self.written + self.waiting.len() as u64
+    }
+
+    /// Bytes that are in memory.
+    pub(super) fn waiting(&self) -> usize {
+        self.waiting.len()
+    }
+
+    pub(super) fn push(&mut self, piece: &[u8]) {
+        self.hash.update(piece);
+        self.waiting.extend_from_slice(piece);
+    }
+
+    /// Writes what is in memory to a file below the directory.
+    pub(super) async fn flush(&mut self, directory: &Path) -> std::io::Result<()> {
+        let bytes = std::mem::take(&mut self.waiting);
+        let (file, at) = (self.file.clone(), self.written);
+        let length = bytes.len() as u64;
+        let directory = directory.to_owned();
+        let written = spawn_blocking(move || -> std::io::Result<Arc<File>> {
+            let file = match file {
+                Some(file) => file,
+                None => Arc::new(tempfile::tempfile_in(directory)?),
+            };
+            file.write_all_at(&bytes, at)?;
+            Ok(file)
+        });
+        self.file = Some(written.await.map_err(std::io::Error::other)??);
+        self.written += length;
+        Ok(())
+    }
+
+    /// All of it. What waits stays in memory only where all of it does.
+    pub(super) async fn finish(mut self, directory: &Path) -> std::io::Result<Content> {
+        if self.file.is_some() && !self.waiting.is_empty() {
+            self.flush(directory).await?;
+        }
+        let size = self.size();
+        let bytes = match self.file {
+            Some(file) => Held::File(file),
+            None => Held::Memory(self.waiting.into()),
+        };
+        Ok(Content { bytes, size, sha256: self.hash.finalize().into() })
+    }
+}
+
+impl Content {
+    pub(super) fn size(&self) -> u64 {
+        self.size
+    }
+
+    pub(super) fn sha256(&self) -> [u8; 32] {
+        self.sha256
+    }
+
+    /// As a request's body, from the beginning.
+    pub(super) fn body(&self) -> Body {
+        let file = match &self.bytes {
+            Held::Memory(bytes) => return bytes.clone().into(),
+            Held::File(file) => file.clone(),
+        };
+        let size = self.size;
+        Body::wrap_stream(stream::try_unfold(0, move |at: u64| {
+            let file = file.clone();
+            async move {
+                if at >= size {
+                    return Ok::<_, std::io::Error>(None);
+                }
+                let length = usize::try_from(size - at).unwrap_or(PIECE).min(PIECE);
+                let read = spawn_blocking(move || -> std::io::Result<Vec<u8>> {
+                    let mut piece = vec![0; length];
+                    file.read_exact_at(&mut piece, at)?;
+                    Ok(piece)
+                });
+                let piece = read.await.map_err(std::io::Error::other)??;
+                Ok(Some((Bytes::from(piece), at + length as u64)))
+            }
+        }))
+    }
+}

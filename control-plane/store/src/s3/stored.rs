@@ -1,0 +1,269 @@
+//! The objects of one port: how one is written, shown, read and deleted, between the database and the store.
+//!
+//! Keeps true: an object's row is there before its bytes and goes after them, so that what a crash leaves is found and deleted;
+//! nothing is found before all of its bytes are in the store.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use futures::{StreamExt, TryStreamExt, stream};
+use reqwest::Response;
+use sha2::{Digest, Sha256};
+use tokio::time::timeout;
+
+use super::client::{Fault, S3, told};
+use super::spool::{Content, Spool};
+use crate::link::Link;
+use crate::postgres::objects::{Found, ObjectId, Objects, Room, Shown};
+use crate::private;
+
+/// The longest that the store says nothing while bytes are read.
+const SILENCE: Duration = Duration::from_secs(10);
+/// Objects of one round of a sweep.
+const SWEPT: i64 = 500;
+/// Of those, deleted at a time.
+const DELETED_AT_ONCE: usize = 8;
+
+/// Why bytes could not be kept, or not be had.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Error {
+    #[error("there is no room")]
+    Full,
+    #[error("the upload was given up, because nothing came for too long")]
+    GivenUp,
+    #[error(
+        "the object {object} has other bytes than were written; it is refused. Delete it, and look who else writes to the bucket"
+    )]
+    Other { object: String },
+    #[error("{0}")]
+    Store(#[from] Fault),
+    #[error("the database: {0}")]
+    Database(#[from] sqlx::Error),
+    #[error("the directory of uploads: {0}")]
+    Directory(#[from] std::io::Error),
+}
+
+/// Objects of one kind, in one folder of the store.
+#[derive(Clone)]
+pub(super) struct Stored {
+    pub(super) rows: Objects,
+    pub(super) s3: S3,
+    pub(super) folder: &'static str,
+    /// Of uploads, on this machine.
+    pub(super) directory: PathBuf,
+    /// Bytes of an upload that are in memory: at each step room is taken, and they go to the disk.
+    pub(super) step: usize,
+}
+
+impl Stored {
+    /// The directory is made where it is not there.
+    pub(super) fn prepared(self) -> Result<Stored, std::io::Error> {
+        private::directory(&self.directory)?;
+        Ok(self)
+    }
+
+    fn key(&self, object: ObjectId) -> String {
+        format!("{}/{}", self.folder, hex(&object))
+    }
+
+    /// Begins an object that counts for so many bytes beside its own.
+    pub(super) async fn begin(&self, holder: &str, each: u64) -> Result<Writing, Error> {
+        let object: ObjectId = rand::random();
+        if !self.rows.begin(object, holder, each).await? {
+            return Err(Error::Full);
+        }
+        Ok(Writing {
+            stored: self.clone(),
+            object,
+            spool: Some(Spool::new()),
+            taken: 0,
+            sent: Sent::No,
+            done: false,
+        })
+    }
+
+    /// The bytes of an object; `None`: they are gone.
+    pub(super) async fn open(&self, found: &Found) -> Result<Option<Response>, Error> {
+        Ok(self.s3.get(&self.key(found.object)).await?)
+    }
+
+    /// All of an object's bytes, checked.
+    pub(super) async fn read(&self, found: &Found) -> Result<Option<Bytes>, Error> {
+        let Some(mut answer) = self.open(found).await? else { return Ok(None) };
+        let other = || Error::Other { object: self.key(found.object) };
+        let size = usize::try_from(found.size).map_err(|_| other())?;
+        let mut bytes = BytesMut::with_capacity(size);
+        while let Some(piece) = next(&mut answer).await? {
+            if bytes.len() + piece.len() > size {
+                return Err(other());
+            }
+            bytes.extend_from_slice(&piece);
+        }
+        match Sha256::digest(&bytes).as_slice() == found.sha256 {
+            true => Ok(Some(bytes.freeze())),
+            false => Err(other()),
+        }
+    }
+
+    /// A URL of an object's bytes, where the operator wants such.
+    pub(super) fn link(&self, found: &Found, name: &str) -> Option<Link> {
+        self.s3.link(&self.key(found.object), name)
+    }
+
+    /// What an object's bytes must be when they are read piece by piece.
+    pub(super) fn other(&self, found: &Found) -> Error {
+        Error::Other { object: self.key(found.object) }
+    }
+
+    /// Deletes an object that nobody finds any more.
+    pub(super) async fn delete(&self, object: ObjectId) -> Result<(), Error> {
+        self.s3.delete(&self.key(object)).await?;
+        Ok(self.rows.forget(object).await?)
+    }
+
+    /// Deletes what is past its time, and what crashes and failures left.
+    pub(super) async fn sweep(&self) -> Result<(), Error> {
+        loop {
+            let past = self.rows.past(SWEPT).await?;
+            let is_last = past.len() < usize::try_from(SWEPT).unwrap_or(usize::MAX);
+            let deletions = stream::iter(past).map(|object| self.delete(object));
+            // The first that fails ends it: the others are tried again in a minute.
+            deletions.buffer_unordered(DELETED_AT_ONCE).try_collect::<()>().await?;
+            if is_last {
+                return Ok(self.rows.forget_holders().await?);
+            }
+        }
+    }
+}
+
+/// The next bytes of an answer.
+pub(super) async fn next(answer: &mut Response) -> Result<Option<Bytes>, Fault> {
+    match timeout(SILENCE, answer.chunk()).await {
+        Ok(piece) => piece.map_err(told),
+        Err(_) => Err(Fault::Silent(format!("no bytes for {} s", SILENCE.as_secs()))),
+    }
+}
+
+/// An object that is being written. Dropping it leaves nothing behind, but for a moment.
+pub(super) struct Writing {
+    stored: Stored,
+    object: ObjectId,
+    /// `None` once it is finished.
+    spool: Option<Spool>,
+    /// Bytes for which room was taken.
+    taken: u64,
+    sent: Sent,
+    done: bool,
+}
+
+/// Whether bytes are in the store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Sent {
+    No,
+    /// They may be, or may come there yet: nothing said that they are.
+    Perhaps,
+    Yes,
+}
+
+impl Writing {
+    pub(super) fn size(&self) -> u64 {
+        self.spool.as_ref().map_or(0, Spool::size)
+    }
+
+    pub(super) async fn write(&mut self, piece: &[u8]) -> Result<(), Error> {
+        let step = self.stored.step;
+        let Some(spool) = &mut self.spool else { return Err(Error::GivenUp) };
+        spool.push(piece);
+        if spool.waiting() < step {
+            return Ok(());
+        }
+        self.take().await?;
+        let directory = self.stored.directory.clone();
+        match &mut self.spool {
+            Some(spool) => Ok(spool.flush(&directory).await?),
+            None => Err(Error::GivenUp),
+        }
+    }
+
+    /// Takes room for what has come.
+    async fn take(&mut self) -> Result<(), Error> {
+        let more = self.size().saturating_sub(self.taken);
+        match self.stored.rows.take(self.object, more).await? {
+            Room::Taken => {
+                self.taken += more;
+                Ok(())
+            }
+            Room::Full => Err(Error::Full),
+            Room::Gone => Err(Error::GivenUp),
+        }
+    }
+
+    /// All that has come; its room is taken.
+    pub(super) async fn complete(&mut self) -> Result<Content, Error> {
+        // Also says that it is still written.
+        self.take().await?;
+        let spool = self.spool.take().ok_or(Error::GivenUp)?;
+        Ok(spool.finish(&self.stored.directory).await?)
+    }
+
+    /// Puts it into the store, and lets it be found under a name until a time. `false`: another one has the name.
+    pub(super) async fn show(
+        &mut self,
+        content: &Content,
+        (name, description): (&str, String),
+        until_ms: i64,
+    ) -> Result<bool, Error> {
+        self.sent = Sent::Perhaps;
+        self.stored.s3.put(&self.stored.key(self.object), content).await?;
+        self.sent = Sent::Yes;
+        let found = Found {
+            object: self.object,
+            size: content.size(),
+            sha256: content.sha256().to_vec(),
+            description,
+        };
+        match self.stored.rows.show(name, &found, until_ms).await? {
+            Shown::There => {
+                self.done = true;
+                Ok(true)
+            }
+            Shown::Known => Ok(false),
+            Shown::Gone => Err(Error::GivenUp),
+        }
+    }
+
+    /// Gives its room back now.
+    pub(super) async fn discard(mut self) -> Result<(), Error> {
+        self.done = true;
+        discard(&self.stored, self.object, self.sent).await
+    }
+}
+
+impl Drop for Writing {
+    fn drop(&mut self) {
+        // Without a runtime the process ends, and a sweep finds it.
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
+        if self.done {
+            return;
+        }
+        let (stored, object, sent) = (self.stored.clone(), self.object, self.sent);
+        runtime.spawn(async move {
+            if let Err(error) = discard(&stored, object, sent).await {
+                tracing::debug!(%error, "an upload that was given up keeps its room until a sweep finds it");
+            }
+        });
+    }
+}
+
+async fn discard(stored: &Stored, object: ObjectId, sent: Sent) -> Result<(), Error> {
+    match sent {
+        Sent::No => Ok(stored.rows.forget(object).await?),
+        Sent::Perhaps => Ok(stored.rows.give_up(object).await?),
+        Sent::Yes => stored.delete(object).await,
+    }
+}
+
+pub(super) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}

@@ -1,0 +1,415 @@
+//! The port suites on a real object store with a real PostgreSQL, and what only a store of several machines has to hold.
+
+// Test code may fail loudly; Clippy sees only the `#[test]`s themselves.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use asp_e2e::object_store::{ACCESS_KEY, ObjectStore, REGION, SECRET_KEY};
+use asp_e2e::stores::Postgres as Server;
+use asp_e2e::{http1, wait};
+use asp_platform::secret::Secret;
+use asp_store::blobs::{self, BlobError, BlobId, BlobMeta, Blobs, EACH};
+use asp_store::packages::{self, PackageError, Packages, Quota};
+use asp_store::postgres::Postgres;
+use asp_store::s3::{Credentials, Links, S3, S3Blobs, S3Packages, Settings, check};
+use tempfile::TempDir;
+use tokio::io::AsyncReadExt;
+
+struct Fresh {
+    store: ObjectStore,
+    server: Server,
+    database: Postgres,
+    directory: TempDir,
+}
+
+fn settings(store: &ObjectStore) -> Settings {
+    Settings {
+        place: check(&store.url()).unwrap(),
+        region: REGION.into(),
+        credentials: Credentials {
+            access_key: ACCESS_KEY.into(),
+            secret_key: Secret::new(SECRET_KEY.into()),
+            session_token: None,
+        },
+        links: None,
+    }
+}
+
+impl Fresh {
+    async fn start() -> Fresh {
+        let server = Server::start().await.unwrap();
+        let database = Postgres::connect(&server.url(), 8).await.unwrap();
+        let store = ObjectStore::start().await.unwrap();
+        Fresh { store, server, database, directory: tempfile::tempdir().unwrap() }
+    }
+
+    fn s3(&self) -> S3 {
+        S3::open(&settings(&self.store)).unwrap()
+    }
+
+    /// One gateway's, with its own connections.
+    fn blobs(&self, quota: u64) -> S3Blobs {
+        S3Blobs::with_quota(&self.database, self.s3(), self.directory.path(), quota).unwrap()
+    }
+
+    fn packages(&self, quota: Quota) -> S3Packages {
+        S3Packages::open(&self.database, self.s3(), self.directory.path(), quota).unwrap()
+    }
+
+    /// As it was at its start.
+    async fn empty(&self) {
+        self.server.ask("TRUNCATE objects, object_usage").await.unwrap();
+        for folder in ["artifacts", "packages"] {
+            for object in self.store.objects(folder).unwrap() {
+                std::fs::remove_file(object).unwrap();
+            }
+        }
+    }
+
+    async fn rows(&self, table: &str) -> u64 {
+        self.server.ask(&format!("SELECT COUNT(*) FROM {table}")).await.unwrap().parse().unwrap()
+    }
+}
+
+fn meta(expires_ms: i64) -> BlobMeta {
+    BlobMeta {
+        org: "acme".into(),
+        owner: b"alice".to_vec(),
+        server: "demo".into(),
+        name: "report.csv".into(),
+        content_type: "text/csv".into(),
+        expires_ms,
+    }
+}
+
+async fn keep(blobs: &dyn Blobs, n: u128, bytes: &[u8]) -> Result<(), BlobError> {
+    let mut upload = blobs.create(BlobId::random(n), "acme").await?;
+    upload.write(bytes).await?;
+    upload.finish(meta(i64::MAX)).await
+}
+
+/// Many times what is in memory, and nothing that repeats.
+fn long() -> Vec<u8> {
+    (0..3_000_000_u32).flat_map(u32::to_le_bytes).collect()
+}
+
+#[tokio::test]
+async fn the_backends_pass_the_suites() {
+    let fresh = Fresh::start().await;
+    blobs_do_what_every_backend_must(&fresh).await;
+    empty_blobs_count_too(&fresh).await;
+    packages_do_what_every_backend_must(&fresh).await;
+}
+
+/// One server after the other, because starting them takes longer than what is tried.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn several_processes_are_as_one() {
+    let fresh = Fresh::start().await;
+    what_one_process_keeps_every_process_reads(&fresh).await;
+    a_quota_is_one_for_all_processes(&fresh).await;
+    what_was_refused_or_given_up_takes_no_room(&fresh).await;
+    a_package_that_is_pushed_while_it_is_deleted_is_there_whole_or_not_at_all(&fresh).await;
+}
+
+#[tokio::test]
+async fn what_others_and_crashes_left_is_found() {
+    let fresh = Fresh::start().await;
+    bytes_that_are_not_what_was_written_are_refused(&fresh).await;
+    a_sweep_deletes_what_crashes_left_in_batches(&fresh).await;
+}
+
+#[tokio::test]
+async fn what_is_signed_says_no_more_than_it_must() {
+    let fresh = Fresh::start().await;
+    a_signed_url_is_good_for_one_object_and_a_while(&fresh).await;
+    a_store_that_refuses_says_why_and_no_secret_is_told(&fresh).await;
+}
+
+async fn blobs_do_what_every_backend_must(fresh: &Fresh) {
+    fresh.empty().await;
+    blobs::suite::run(&fresh.blobs(1 << 30)).await;
+}
+
+async fn empty_blobs_count_too(fresh: &Fresh) {
+    fresh.empty().await;
+    blobs::suite::counts_empty_blobs(&fresh.blobs(blobs::suite::SMALL)).await;
+}
+
+async fn packages_do_what_every_backend_must(fresh: &Fresh) {
+    fresh.empty().await;
+    packages::suite::run(&fresh.packages(Quota::default())).await;
+}
+
+/// I-3: any replica. Each gateway has connections of its own, and what one keeps all have.
+async fn what_one_process_keeps_every_process_reads(fresh: &Fresh) {
+    fresh.empty().await;
+    let (here, there) = (fresh.blobs(1 << 30), fresh.blobs(1 << 30));
+    let long = long();
+    keep(&here, 1, &long).await.unwrap();
+    let (found, bytes) = there.read("acme", &BlobId::random(1)).await.unwrap().unwrap();
+    assert!(found == meta(i64::MAX) && bytes == long);
+
+    let (here, there) = (fresh.packages(Quota::default()), fresh.packages(Quota::default()));
+    let digest = packages::suite::put(&here, "acme", &long).await.unwrap().0;
+    let found = there.find(Some("acme"), &digest).await.unwrap().unwrap();
+    let mut bytes = Vec::new();
+    there.open(&found).await.unwrap().unwrap().read_to_end(&mut bytes).await.unwrap();
+    assert!(bytes == long);
+    assert!(there.delete("acme", &digest).await.unwrap());
+    assert!(here.find(None, &digest).await.unwrap().is_none());
+    // Nothing but the blob is left, in the store and on this machine.
+    assert_eq!(fresh.store.objects("packages").unwrap().len(), 0);
+    assert_eq!(fresh.store.objects("artifacts").unwrap().len(), 1);
+    assert_eq!(std::fs::read_dir(fresh.directory.path()).unwrap().count(), 0);
+}
+
+/// I-4: an org has one quota, however many gateways write at a time.
+async fn a_quota_is_one_for_all_processes(fresh: &Fresh) {
+    const FIT: u64 = 7;
+    fresh.empty().await;
+    let each = EACH + 100_000;
+    let quota = FIT * each + EACH;
+    let gateways = [fresh.blobs(quota), fresh.blobs(quota), fresh.blobs(quota)].map(Arc::new);
+    let writes = (0..20).map(|n| {
+        let gateway = gateways[n as usize % gateways.len()].clone();
+        tokio::spawn(async move { keep(&*gateway, n, &[7; 100_000]).await })
+    });
+    let kept = futures::future::join_all(writes).await;
+    let kept = kept.into_iter().map(Result::unwrap).filter(|kept| match kept {
+        Ok(()) => true,
+        Err(BlobError::Quota) => false,
+        Err(error) => panic!("{error}"),
+    });
+    let kept = kept.count() as u64;
+    // Some of those that were refused had taken room for a moment that another one wanted.
+    assert!((1..=FIT).contains(&kept), "{kept}");
+    settled(fresh, kept).await;
+    for n in 100..100 + u128::from(FIT - kept) {
+        keep(&*gateways[0], n, &[7; 100_000]).await.unwrap();
+    }
+    assert!(matches!(keep(&*gateways[1], 200, &[7; 100_000]).await, Err(BlobError::Quota)));
+}
+
+/// Waits until rows, room and objects are those of so many blobs: what was dropped is forgotten a moment later.
+async fn settled(fresh: &Fresh, blobs: u64) {
+    let settled = || async {
+        let counted = "SELECT COALESCE(SUM(objects), 0) FROM object_usage";
+        let counted: u64 = fresh.server.ask(counted).await.ok()?.parse().ok()?;
+        let there = fresh.store.objects("artifacts").ok()?.len() as u64;
+        (fresh.rows("objects").await == blobs && counted == blobs && there == blobs).then_some(())
+    };
+    wait::until("nothing is left of what was given up", wait::CONVERGE, settled).await.unwrap();
+}
+
+async fn what_was_refused_or_given_up_takes_no_room(fresh: &Fresh) {
+    fresh.empty().await;
+    let packages = fresh.packages(Quota { bytes: 6, count: 3 });
+    for _ in 0..4 {
+        let mut upload = packages.create("acme").await.unwrap();
+        upload.write(b"123456").await.unwrap();
+        let wrong = packages::Digest::parse(&"0".repeat(64)).unwrap();
+        assert!(matches!(upload.finish(&wrong, "a", 1).await, Err(PackageError::Mismatch { .. })));
+    }
+    let digest = packages::suite::put(&packages, "acme", b"123456").await.unwrap().0;
+    assert!(matches!(
+        packages::suite::put(&packages, "acme", b"7").await,
+        Err(PackageError::Quota { bytes: 6, count: 3 })
+    ));
+    packages::suite::put(&packages, "globex", b"theirs").await.unwrap();
+    assert!(packages.delete("acme", &digest).await.unwrap());
+    for bytes in [&b"1"[..], b"2", b""] {
+        packages::suite::put(&packages, "acme", bytes).await.unwrap();
+    }
+    assert!(matches!(packages::suite::put(&packages, "acme", b"3").await, Err(PackageError::Quota { .. })));
+}
+
+/// As a deletion and an upload of the same bytes by two control planes at once.
+async fn a_package_that_is_pushed_while_it_is_deleted_is_there_whole_or_not_at_all(fresh: &Fresh) {
+    fresh.empty().await;
+    let packages = Arc::new(fresh.packages(Quota::default()));
+    let digest = packages::suite::put(&*packages, "acme", b"one").await.unwrap().0;
+    for _ in 0..30 {
+        let [pushing, again, deleting] = [packages.clone(), packages.clone(), packages.clone()];
+        let gone = digest.clone();
+        let pushed = tokio::spawn(async move { packages::suite::put(&*pushing, "acme", b"one").await });
+        let twice = tokio::spawn(async move { packages::suite::put(&*again, "acme", b"one").await });
+        let deleted = tokio::spawn(async move { deleting.delete("acme", &gone).await });
+        pushed.await.unwrap().unwrap();
+        twice.await.unwrap().unwrap();
+        deleted.await.unwrap().unwrap();
+        if let Some(meta) = packages.find(Some("acme"), &digest).await.unwrap() {
+            let mut bytes = Vec::new();
+            packages
+                .open(&meta)
+                .await
+                .unwrap()
+                .expect("described, and without bytes")
+                .read_to_end(&mut bytes)
+                .await
+                .unwrap();
+            assert_eq!(bytes, b"one");
+        }
+    }
+    packages::suite::put(&*packages, "acme", b"one").await.unwrap();
+    assert_eq!(fresh.store.objects("packages").unwrap().len(), 1);
+}
+
+/// Whoever writes to the bucket beside the platform.
+async fn bytes_that_are_not_what_was_written_are_refused(fresh: &Fresh) {
+    fresh.empty().await;
+    let blobs = fresh.blobs(1 << 30);
+    keep(&blobs, 1, b"the salary of May").await.unwrap();
+    let packages = fresh.packages(Quota::default());
+    let long = long();
+    let digest = packages::suite::put(&packages, "", &long).await.unwrap().0;
+    let meta = packages.find(None, &digest).await.unwrap().unwrap();
+    let [artifact, package] =
+        ["artifacts", "packages"].map(|folder| fresh.store.objects(folder).unwrap().remove(0));
+    let other = |file: &std::path::Path| {
+        let mut bytes = std::fs::read(file).unwrap();
+        let last = bytes.last_mut().unwrap();
+        *last ^= 1;
+        std::fs::write(file, bytes).unwrap();
+    };
+    other(&artifact);
+    other(&package);
+    let refused = blobs.read("acme", &BlobId::random(1)).await.unwrap_err();
+    assert!(matches!(&refused, BlobError::Unavailable(why) if why.contains("other bytes")), "{refused}");
+    let mut read = Vec::new();
+    let refused = packages.open(&meta).await.unwrap().unwrap().read_to_end(&mut read).await.unwrap_err();
+    assert!(refused.to_string().contains("other bytes"), "{refused}");
+    assert!(read.len() < long.len(), "nobody gets all of it");
+}
+
+/// What a crash leaves: rows of uploads whose process is gone, and bytes that nobody can find.
+async fn a_sweep_deletes_what_crashes_left_in_batches(fresh: &Fresh) {
+    fresh.empty().await;
+    let blobs = fresh.blobs(1 << 30);
+    keep(&blobs, 1, b"one").await.unwrap();
+    std::mem::forget(blobs.create(BlobId::random(2), "acme").await.unwrap());
+    settled_rows(fresh, 2).await;
+    blobs.sweep().await.unwrap();
+    settled_rows(fresh, 2).await;
+    // Two hours later, with more than one batch of others.
+    let many = "INSERT INTO objects (object, kind, holder, state, counted, until_ms) \
+         SELECT DECODE(MD5(n::TEXT), 'hex'), 1, 'acme', 0, 8192, 0 FROM GENERATE_SERIES(1, 1100) AS n";
+    fresh.server.ask(many).await.unwrap();
+    fresh
+        .server
+        .ask("UPDATE object_usage SET objects = objects + 1100, bytes = bytes + 1100 * 8192")
+        .await
+        .unwrap();
+    fresh.server.ask("UPDATE objects SET until_ms = 0 WHERE state = 0").await.unwrap();
+    blobs.sweep().await.unwrap();
+    settled(fresh, 1).await;
+    assert!(blobs.read("acme", &BlobId::random(1)).await.unwrap().is_some());
+}
+
+async fn settled_rows(fresh: &Fresh, rows: u64) {
+    assert_eq!(fresh.rows("objects").await, rows);
+}
+
+#[tokio::test]
+async fn while_the_store_is_away_that_is_said_and_it_heals() {
+    let mut fresh = Fresh::start().await;
+    let blobs = fresh.blobs(1 << 30);
+    let packages = fresh.packages(Quota::default());
+    keep(&blobs, 1, b"one").await.unwrap();
+    let digest = packages::suite::put(&packages, "", b"one").await.unwrap().0;
+    fresh.store.process.stop().await.unwrap();
+
+    let said = tokio::time::timeout(Duration::from_secs(8), blobs.read("acme", &BlobId::random(1))).await;
+    let said = said.expect("nobody waits for long").unwrap_err().to_string();
+    assert!(said.contains("the object store does not answer") && !said.contains("X-Amz"), "{said}");
+    // What needs no bytes goes on.
+    let meta = packages.find(None, &digest).await.unwrap().unwrap();
+    assert!(packages.open(&meta).await.is_err());
+    assert!(packages.delete("", &digest).await.unwrap());
+    assert!(packages.find(None, &digest).await.unwrap().is_none());
+    for n in 10..14 {
+        assert!(matches!(keep(&blobs, n, b"late").await, Err(BlobError::Unavailable(_))));
+    }
+    let said = blobs.read("acme", &BlobId::random(1)).await.unwrap_err().to_string();
+    assert!(said.contains("again and again"), "it is left alone: {said}");
+
+    fresh.store.start_again().await.unwrap();
+    let heals = || async { blobs.read("acme", &BlobId::random(1)).await.ok().flatten() };
+    let (_, bytes) = wait::until("the store is used again", wait::START, heals).await.unwrap();
+    assert_eq!(&bytes[..], b"one");
+    // As many good answers as it takes until it is trusted again.
+    for n in 20..23 {
+        keep(&blobs, n, b"two").await.unwrap();
+    }
+    // What failed meanwhile is deleted when nobody can be at it any more.
+    fresh.server.ask("UPDATE objects SET until_ms = 0 WHERE state <> 1").await.unwrap();
+    blobs.sweep().await.unwrap();
+    packages.sweep().await.unwrap();
+    settled(&fresh, 4).await;
+    assert_eq!(fresh.store.objects("packages").unwrap().len(), 0);
+}
+
+async fn a_signed_url_is_good_for_one_object_and_a_while(fresh: &Fresh) {
+    fresh.empty().await;
+    let signing = |seconds| {
+        let life = Duration::from_secs(seconds);
+        Settings { links: Some(Links { origin: None, life }), ..settings(&fresh.store) }
+    };
+    let blobs_of = |settings: &Settings| {
+        let s3 = S3::open(settings).unwrap();
+        S3Blobs::open(&fresh.database, s3, fresh.directory.path()).unwrap()
+    };
+    let blobs = blobs_of(&signing(60));
+    keep(&blobs, 1, b"one").await.unwrap();
+    keep(&blobs, 2, b"two").await.unwrap();
+    assert!(
+        fresh.blobs(1 << 30).link("acme", &BlobId::random(1)).await.unwrap().is_none(),
+        "nobody asked for URLs"
+    );
+    assert!(blobs.link("globex", &BlobId::random(1)).await.unwrap().is_none());
+    let (found, size, link) = blobs.link("acme", &BlobId::random(1)).await.unwrap().unwrap();
+    assert_eq!((found.name.as_str(), size), ("report.csv", 3));
+    assert!(!format!("{link:?}").contains("X-Amz"), "a URL is a credential");
+    assert!(!link.url.contains(SECRET_KEY) && !link.url.contains("acme"), "{}", link.url);
+
+    let get = async |url: &str| {
+        let path = url.strip_prefix(&format!("http://{}", fresh.store.address)).unwrap();
+        http1::get(fresh.store.address, path, &[]).await.unwrap()
+    };
+    let answer = get(&link.url).await;
+    assert_eq!((answer.status, answer.text().as_str()), (200, "one"));
+    assert_eq!(answer.header("content-disposition"), Some("attachment; filename=\"report.csv\""));
+    assert_eq!(answer.header("content-type"), Some("application/octet-stream"));
+    // Another object, another file name, another time: each is signed.
+    let two = blobs.link("acme", &BlobId::random(2)).await.unwrap().unwrap().2.url;
+    let path = |url: &str| url.split('?').next().unwrap().to_owned();
+    let query = |url: &str| url.split_once('?').unwrap().1.to_owned();
+    for forged in [
+        format!("{}?{}", path(&two), query(&link.url)),
+        link.url.replace("report.csv", "report.html"),
+        link.url.replace("X-Amz-Expires=60", "X-Amz-Expires=600"),
+        path(&link.url),
+    ] {
+        assert_eq!(get(&forged).await.status, 403, "{forged}");
+    }
+    let short = blobs_of(&signing(1)).link("acme", &BlobId::random(1)).await.unwrap().unwrap().2.url;
+    let expires = || async { (get(&short).await.status == 403).then_some(()) };
+    wait::until("a URL is good for its time", wait::CONVERGE, expires).await.unwrap();
+}
+
+/// As somebody whose key was taken away, or who named a bucket that is not there: told by the store's own word.
+async fn a_store_that_refuses_says_why_and_no_secret_is_told(fresh: &Fresh) {
+    fresh.empty().await;
+    let mut wrong = settings(&fresh.store);
+    wrong.credentials.secret_key = Secret::new("another-secret-key".into());
+    let mut elsewhere = settings(&fresh.store);
+    elsewhere.place = check(&fresh.store.url().replace("asp-files", "no-such-bucket")).unwrap();
+    for (settings, code) in [(wrong, "SignatureDoesNotMatch"), (elsewhere, "NoSuchBucket")] {
+        assert!(!format!("{settings:?}").contains("secret-key\""), "{settings:?}");
+        let s3 = S3::open(&settings).unwrap();
+        let blobs = S3Blobs::open(&fresh.database, s3, fresh.directory.path()).unwrap();
+        let refused = keep(&blobs, 1, b"one").await.unwrap_err().to_string();
+        assert!(refused.contains(code) && !refused.contains("X-Amz"), "{refused}");
+    }
+}
