@@ -30,6 +30,7 @@ mod machines;
 mod main_job;
 mod message;
 mod moved_sessions;
+mod object_store;
 mod on_behalf;
 mod packages;
 mod partition;
@@ -126,6 +127,7 @@ const MODULES: &[fn(&Shared) -> Vec<Trial>] = &[
     tokens::trials,
     machines::trials,
     hosted_calls::trials,
+    object_store::trials,
     on_behalf::trials,
     policy::trials,
     postgres::trials,

@@ -7,6 +7,7 @@ mod announce;
 mod certificates;
 mod control;
 mod gateway;
+mod objects;
 mod ports;
 mod runtimes;
 mod session;
@@ -159,7 +160,7 @@ async fn serve(
         None => None,
     };
     if let Some(listener) = listeners.gateway {
-        let gateway = gateway::start(&process, listener, calls, &drains).await?;
+        let gateway = gateway::start(&process, listener, (&stores, calls), &drains).await?;
         // Err: there is one gateway.
         let _ = process.gateway.set(Arc::downgrade(&gateway));
     }

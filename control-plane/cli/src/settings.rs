@@ -11,6 +11,7 @@ pub mod dev;
 pub mod gateway;
 pub mod listen;
 pub mod runtimes;
+pub mod s3;
 pub mod source;
 pub mod stack;
 pub mod tls;
@@ -23,6 +24,7 @@ use calls::CallSection;
 use database::Database;
 use gateway::GatewaySection;
 use listen::Listen;
+use s3::S3Section;
 use source::{Environment, Fault, Reader, absolute};
 use stack::StackSection;
 use tls::{PeerSection, Tls};
@@ -56,6 +58,8 @@ pub struct Settings {
     pub state_dir: PathBuf,
     pub database: Database,
     pub calls: CallSection,
+    /// Where artifacts and packages are; without one they are files of this machine.
+    pub s3: Option<S3Section>,
     pub filter_wasm: PathBuf,
     /// Envoy's concurrency: the coarse rates are shared by that many workers.
     pub edge_workers: u32,
@@ -92,6 +96,7 @@ impl Settings {
             public_url: reader.origin(ENV_PUBLIC_URL),
             database: database::read(&mut reader, &state_dir),
             calls: calls::read(&mut reader),
+            s3: s3::read(&mut reader),
             state_dir,
             filter_wasm: absolute(reader.path(ENV_FILTER_WASM, DEFAULT_FILTER_WASM)),
             edge_workers: reader.number(ENV_EDGE_WORKERS, 2_u32, 1..=1_024),

@@ -33,6 +33,16 @@ Environment (port 0 takes a free one; ports.json in the state directory says whi
   ASP_REDIS_URL         the Redis that all gateways share, for limits: redis[s]://[<user>:<password>@]<host>[:<port>],
                         redis[s]+cluster://<host>[:<port>],... or unix:///<path>; without one a limit holds at each
                         gateway (docs/databases.md)
+  ASP_S3_URL            the object store that all gateways and control planes share, for artifacts and packages:
+                        http(s)://<host>[:<port>]/<bucket>[/<prefix>], path style; with PostgreSQL. Without one they are
+                        files in the state directory (docs/object-store.md)
+  ASP_S3_ACCESS_KEY_ID, ASP_S3_SECRET_ACCESS_KEY
+                        what signs requests to it (required with ASP_S3_URL)
+  ASP_S3_SESSION_TOKEN  the token of temporary credentials
+  ASP_S3_REGION         its region [us-east-1]
+  ASP_S3_SIGNED_URLS    how long a signed URL can be used, in seconds from 10 to 3600: whoever asks for large bytes is
+                        given one, and fetches them from the store [off]
+  ASP_S3_PUBLIC_ORIGIN  https://<host>[:<port>] under which clients reach the store [that of ASP_S3_URL]
   ASP_FILTER_WASM       the edge filter, as Envoy finds it [target/wasm32-wasip1/wasm/asp_filter.wasm]
   ASP_EDGE_WORKERS      Envoy's concurrency; coarse limits are shared by it [2]
   ASP_SEAL_KEY          seals session ids, at least 32 bytes, the same on every gateway

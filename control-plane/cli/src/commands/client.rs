@@ -96,7 +96,9 @@ impl AdminClient {
         }
         let mut written = tokio::fs::File::create(file).await.context("make a file")?;
         let mut size = 0;
-        while let Some(piece) = response.chunk().await.context("read the answer")? {
+        // It may come from an object store, by a URL that is a credential.
+        let without_url = reqwest::Error::without_url;
+        while let Some(piece) = response.chunk().await.map_err(without_url).context("read the answer")? {
             size += piece.len() as u64;
             if size > bound {
                 return Err(anyhow::anyhow!("{} sends more than {bound} bytes", self.url).into());

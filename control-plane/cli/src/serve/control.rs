@@ -28,7 +28,7 @@ use asp_gateway::minting::TokenKeys;
 use asp_proto::snapshot::Upstream;
 use asp_registry::Catalog;
 use asp_store::control::{Change, ControlStore, Precondition};
-use asp_store::packages::{DiskPackages, Packages, Quota};
+use asp_store::packages::Packages;
 use async_trait::async_trait;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
@@ -37,9 +37,8 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::ports::ControlListeners;
-use super::{Process, runtimes, stores};
+use super::{Process, objects, runtimes, stores};
 use crate::break_glass::BreakGlass;
-use crate::settings::Settings;
 use crate::stack::everything;
 use crate::stack::plugins::NotInstalled;
 use crate::stack::runtime::LocalRuntime;
@@ -48,8 +47,6 @@ use crate::stack::runtime::LocalRuntime;
 /// In milliseconds.
 const HOUR: u64 = 60 * 60 * 1_000;
 const PRUNE_EVERY: Duration = Duration::from_secs(60);
-/// The artifact store, below the state directory.
-const PACKAGES: &str = "packages";
 /// Audit rows kept.
 const KEEP_AUDIT: u64 = 1_000_000;
 
@@ -86,7 +83,8 @@ pub(super) async fn start(
     let wasm = settings.filter_wasm.to_string_lossy().into_owned();
     let (publisher, handle) = Publisher::new(source, wasm, endpoints.subscribe());
     process.tasks.spawn(publisher.run(process.stop_background.clone()));
-    process.tasks.spawn(prune(Arc::clone(&store), process.stop_background.clone()));
+    let packages = objects::packages(settings, stores).await?;
+    process.tasks.spawn(prune(Arc::clone(&store), Arc::clone(&packages), process.stop_background.clone()));
     let keeper = keep_issuers(process, &store, &trust, &handle)?;
     let subscribers = Subscribers::new();
     let xds = XdsContext {
@@ -109,7 +107,7 @@ pub(super) async fn start(
         admission: Admission::new(Arc::clone(&store), compiler.clone(), usage),
         store,
         calls: stores.audit(),
-        packages: open_packages(settings).await?,
+        packages,
         compiler,
         publisher: handle,
         subscribers,
@@ -259,14 +257,8 @@ fn upstreams(process: &Process) -> Vec<Upstream> {
     upstreams
 }
 
-async fn open_packages(settings: &Settings) -> anyhow::Result<Arc<dyn Packages>> {
-    let directory = settings.state_dir.join(PACKAGES);
-    let opened = DiskPackages::open(&directory, Quota::default()).await;
-    Ok(Arc::new(opened.with_context(|| format!("open {}", directory.display()))?))
-}
-
 /// Deletes what no longer matters until `stop` is cancelled. The poll of the publisher sees the revision.
-async fn prune(store: Arc<dyn ControlStore>, stop: CancellationToken) {
+async fn prune(store: Arc<dyn ControlStore>, packages: Arc<dyn Packages>, stop: CancellationToken) {
     loop {
         tokio::select! {
             () = stop.cancelled() => return,
@@ -286,6 +278,13 @@ async fn prune(store: Arc<dyn ControlStore>, stop: CancellationToken) {
                 %error,
                 "expired revocations and old audit rows could not be deleted, tried again soon; check the database"
             ),
+        }
+        if let Err(error) = packages.sweep().await {
+            tracing::warn!(
+                %error,
+                "what is left of packages that were deleted or never complete takes room until it is deleted, which is tried \
+                 again in a minute; check the artifact store"
+            );
         }
     }
 }

@@ -12,18 +12,15 @@ use asp_gateway::issuers::IssuerDeps;
 use asp_gateway::issuers::fresh_keys::AskControl;
 use asp_peer::Role;
 use asp_platform::secret::Secret;
-use asp_store::blobs::DiskBlobs;
 use async_trait::async_trait;
 use secrecy::{SecretSlice, SecretString};
 use tokio_util::task::TaskTracker;
 
 use super::ports::GatewayListeners;
-use super::{Process, ports, runtimes, shared, stores};
+use super::{Process, objects, ports, runtimes, shared, stores};
 use crate::settings::Settings;
 use crate::state_dir;
 
-/// The artifacts of plugin calls, below the state directory.
-const ARTIFACTS: &str = "artifacts";
 /// The generated seal key, below the state directory.
 const SEAL_KEY_FILE: &str = "seal-key";
 /// Bytes of a generated seal key.
@@ -33,7 +30,7 @@ const SEAL_KEY: usize = 32;
 pub(super) async fn start(
     process: &Process,
     listeners: GatewayListeners,
-    calls: Option<stores::Calls>,
+    (stores, calls): (&stores::Stores, Option<stores::Calls>),
     drains: &TaskTracker,
 ) -> anyhow::Result<Arc<Gateway>> {
     let calls = calls.context("a gateway has a store of calls")?;
@@ -49,7 +46,7 @@ pub(super) async fn start(
             ledger: calls.ledger(),
             audit: calls.audit(),
             active: calls.records(),
-            blobs: open_artifacts(settings).await?,
+            blobs: objects::artifacts(settings, stores).await?,
             counters,
             shared,
         },
@@ -126,12 +123,6 @@ fn serve(
         ));
     }
     Ok(())
-}
-
-async fn open_artifacts(settings: &Settings) -> anyhow::Result<Arc<DiskBlobs>> {
-    let directory = settings.state_dir.join(ARTIFACTS);
-    let artifacts = DiskBlobs::open(&directory).await;
-    Ok(Arc::new(artifacts.with_context(|| format!("open {}", directory.display()))?))
 }
 
 /// Where this gateway gets its snapshots, and how it names itself there.

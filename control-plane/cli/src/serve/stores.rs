@@ -69,6 +69,15 @@ impl Stores {
         }
     }
 
+    /// The database of several machines, where there is one.
+    #[cfg(feature = "cluster")]
+    pub(super) fn postgres(&self) -> Option<&Postgres> {
+        match self {
+            Stores::Files { .. } => None,
+            Stores::Postgres { database, .. } => Some(database),
+        }
+    }
+
     /// The control plane's.
     pub(super) async fn control(&self, settings: &Settings) -> anyhow::Result<Arc<dyn ControlStore>> {
         let store = match (self, &settings.database) {

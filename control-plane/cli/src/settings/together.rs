@@ -4,9 +4,11 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use asp_control::issuers;
 
+use super::database::Database;
 use super::gateway::{ENV_SEAL_KEY, ENV_XDS_URL};
 use super::listen::{ENV_ADMIN_BIND, ENV_GATEWAY_BIND, ENV_GATEWAY_MTLS_PORT, ENV_XDS_BIND, Listen};
 use super::runtimes::RuntimeAddress;
+use super::s3::ENV_S3_URL;
 use super::source::Reader;
 use super::tls::{ENV_ADMIN_TLS_CERT, ENV_ADMIN_TLS_KEY, ENV_PEER_CERT};
 use super::{ENV_FILTER_WASM, ENV_ISSUERS, ENV_PUBLIC_URL, Settings};
@@ -52,6 +54,14 @@ impl Settings {
             self.check_mtls_port(reader, args);
         }
         self.check_exposure(reader);
+        if let Some(s3) = &self.s3 {
+            s3.check(reader, (self.dev, self.mesh));
+            if !matches!(self.database, Database::Postgres(_)) {
+                let message =
+                    "needs PostgreSQL in ASP_DATABASE_URL, which says what is there and holds the quotas";
+                reader.fault(ENV_S3_URL, message);
+            }
+        }
         for fault in self.issuers.iter().flat_map(|path| issuers::faults(path, self.dev)) {
             reader.fault(ENV_ISSUERS, fault);
         }

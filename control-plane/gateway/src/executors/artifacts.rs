@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use asp_snapshot::artifact::SCHEME;
 use asp_store::blobs::{BlobError, BlobId, BlobMeta, Blobs, Upload};
+use asp_store::link::Link;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
@@ -15,11 +16,14 @@ use serde_json::{Value, json};
 use crate::call::Call;
 use crate::call::outcome::{Output, Refusal};
 use crate::call::principal::principal;
-use crate::clock::since_epoch;
+use crate::clock::{rfc3339, since_epoch};
 use crate::execution::Execution;
 
 /// How long an artifact can be read.
 const KEEP: Duration = Duration::from_secs(24 * 3600);
+/// Largest artifact whose bytes are in the answer, in bytes, where others are fetched from the store by a signed URL: what is
+/// smaller costs a request of its own more than it saves.
+const INLINE: u64 = 64 << 10;
 /// Longest name in bytes.
 const MAX_NAME: usize = 255;
 
@@ -60,12 +64,20 @@ impl Artifacts {
         let id = uri.strip_prefix(SCHEME).and_then(|rest| BlobId::parse(rest.split('/').next()?));
         let id = id.ok_or_else(unknown)?;
         let call = &execution.call;
-        let found = self.blobs.read(&call.caller.org, &id).await;
-        let (meta, bytes) = found.map_err(|e| Refusal::Internal(e.to_string()))?.ok_or_else(unknown)?;
-        let owns = meta.owner == principal(&call.caller)
-            && meta.server == call.server.message.name
-            && uri == public_uri(&id, &meta.name);
-        if !owns {
+        let owns = |meta: &BlobMeta| {
+            meta.owner == principal(&call.caller)
+                && meta.server == call.server.message.name
+                && uri == public_uri(&id, &meta.name)
+        };
+        let org = &call.caller.org;
+        if let Some((meta, size, link)) = self.blobs.link(org, &id).await.map_err(unavailable)?
+            && size > INLINE
+        {
+            return if owns(&meta) { Ok(linked(uri, &meta, size, &link)) } else { Err(unknown()) };
+        }
+        let found = self.blobs.read(org, &id).await;
+        let (meta, bytes) = found.map_err(unavailable)?.ok_or_else(unknown)?;
+        if !owns(&meta) {
             return Err(unknown());
         }
         let mut content = json!({"uri": uri});
@@ -108,6 +120,24 @@ impl Incoming {
         upload.finish(meta).await?;
         Ok(uri)
     }
+}
+
+/// The store is away, or has other bytes than were written; its words are for the log.
+fn unavailable(error: BlobError) -> Refusal {
+    tracing::warn!(%error, "an artifact could not be read, and its caller was told to ask again; check the artifact store");
+    Refusal::Upstream("artifacts cannot be read at the moment: ask again later".into())
+}
+
+/// Where the bytes are, in their place: a list of one URL (RFC 2483), which whoever has it can use for a while.
+fn linked(uri: &str, meta: &BlobMeta, size: u64, link: &Link) -> Output {
+    let expires = rfc3339(u64::try_from(link.expires_ms).unwrap_or(0));
+    let content = json!({
+        "uri": uri,
+        "mimeType": "text/uri-list",
+        "text": format!("{}\r\n", link.url),
+        "_meta": {"asp/mimeType": meta.content_type, "asp/size": size, "asp/expiresAt": expires},
+    });
+    Output::Contents { contents: vec![content] }
 }
 
 fn public_uri(id: &BlobId, name: &str) -> String {

@@ -15,7 +15,7 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use futures::TryStreamExt;
-use http::{HeaderMap, HeaderValue, StatusCode, header};
+use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio_util::io::ReaderStream;
@@ -75,19 +75,39 @@ pub async fn put(
     Ok((status, Json(shown(&meta))).into_response())
 }
 
-/// The bytes of a package file.
+/// The bytes of a package file; where the operator wants it, by a redirect to a URL of the object store that can be used for
+/// a short while.
 #[utoipa::path(get, path = "/api/artifacts/{sha256}", tag = "artifacts", params(("sha256" = String, Path)),
-    responses((status = 200, body = Vec<u8>, content_type = "application/octet-stream"), (status = 404, body = Problem)))]
+    responses((status = 200, body = Vec<u8>, content_type = "application/octet-stream"),
+        (status = 307, description = "The bytes are at the URL in `Location`."), (status = 404, body = Problem),
+        (status = 503, body = Problem)))]
 pub async fn get(
     AnyAdmin(admin): AnyAdmin,
     State(state): State<Arc<AdminState>>,
     Path(sha256): Path<String>,
+    method: Method,
 ) -> Result<Response, Problem> {
     admin.of_artifacts()?;
     let meta = find(&state, &admin, &sha256).await?;
-    let content = state.packages.open(&meta).await?.ok_or_else(Problem::not_found)?;
     let value = |text: &str| HeaderValue::from_str(text).map_err(|_| Problem::new(Code::Internal, ""));
-    let mut response = Body::from_stream(ReaderStream::new(content)).into_response();
+    // A URL is signed for one method.
+    if method == Method::GET
+        && let Some(link) = state.packages.link(&meta).await?
+    {
+        let mut response = StatusCode::TEMPORARY_REDIRECT.into_response();
+        let headers = response.headers_mut();
+        headers.insert(header::LOCATION, value(&link.url)?);
+        headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        return Ok(response);
+    }
+    let body = match method {
+        Method::HEAD => Body::empty(),
+        _ => {
+            let content = state.packages.open(&meta).await?.ok_or_else(Problem::not_found)?;
+            Body::from_stream(ReaderStream::new(content))
+        }
+    };
+    let mut response = body.into_response();
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(OCTETS));
     headers.insert(header::CONTENT_LENGTH, meta.size.into());
@@ -257,12 +277,15 @@ impl From<PackageError> for Problem {
             PackageError::Quota { .. } => Problem::new(Code::LimitReached, error.to_string()),
             PackageError::Mismatch { .. } => Problem::new(Code::DigestMismatch, error.to_string()),
             PackageError::Unavailable(fault) => {
-                tracing::error!(
+                tracing::warn!(
                     %fault,
-                    "the artifact store failed and an admin's request got an internal error; check the disk of the \
-                     state directory"
+                    "the artifact store failed and an admin's request was refused with 503; check the object store that \
+                     ASP_S3_URL names, or the disk of the state directory"
                 );
-                Problem::new(Code::Internal, "")
+                Problem::new(
+                    Code::StoreUnavailable,
+                    "the artifact store does not answer: send it again later",
+                )
             }
         }
     }

@@ -43,6 +43,7 @@ pub enum Code {
     LimitReached,
     TooManyRequests,
     Overloaded,
+    StoreUnavailable,
     Internal,
 }
 
@@ -73,6 +74,7 @@ impl Code {
             Code::LimitReached => "limit_reached",
             Code::TooManyRequests => "too_many_requests",
             Code::Overloaded => "overloaded",
+            Code::StoreUnavailable => "store_unavailable",
             Code::Internal => "internal",
         }
     }
@@ -97,7 +99,7 @@ impl Code {
             | Code::IssuerGiven
             | Code::BreakingChange => StatusCode::CONFLICT,
             Code::TooManyRequests => StatusCode::TOO_MANY_REQUESTS,
-            Code::Overloaded => StatusCode::SERVICE_UNAVAILABLE,
+            Code::Overloaded | Code::StoreUnavailable => StatusCode::SERVICE_UNAVAILABLE,
             Code::Internal => StatusCode::INTERNAL_SERVER_ERROR,
         }
     }
@@ -128,6 +130,7 @@ impl Code {
             Code::LimitReached => "a limit of the platform is reached",
             Code::TooManyRequests => "too many requests of the org at once",
             Code::Overloaded => "too many requests at once",
+            Code::StoreUnavailable => "a store of the control plane is not available",
             Code::Internal => "the control plane failed",
         }
     }

@@ -1,0 +1,109 @@
+//! Where bytes are kept that calls and teams leave: files of this machine, or an object store of several.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::Context;
+use asp_store::blobs::{Blobs, DiskBlobs};
+use asp_store::packages::{DiskPackages, Packages, Quota};
+
+use super::stores::Stores;
+use crate::settings::Settings;
+use crate::settings::s3::S3Section;
+
+/// The artifacts of plugin calls, below the state directory.
+const ARTIFACTS: &str = "artifacts";
+/// The packages of plugins, below the state directory.
+const PACKAGES: &str = "packages";
+
+/// A gateway's artifacts.
+pub(super) async fn artifacts(settings: &Settings, stores: &Stores) -> anyhow::Result<Arc<dyn Blobs>> {
+    if let Some(section) = &settings.s3 {
+        return shared::artifacts(section, settings, stores);
+    }
+    let directory = settings.state_dir.join(ARTIFACTS);
+    let artifacts = DiskBlobs::open(&directory).await;
+    Ok(Arc::new(artifacts.with_context(|| opening(&directory))?))
+}
+
+/// A control plane's packages.
+pub(super) async fn packages(settings: &Settings, stores: &Stores) -> anyhow::Result<Arc<dyn Packages>> {
+    if let Some(section) = &settings.s3 {
+        return shared::packages(section, settings, stores);
+    }
+    let directory = settings.state_dir.join(PACKAGES);
+    let packages = DiskPackages::open(&directory, Quota::default()).await;
+    Ok(Arc::new(packages.with_context(|| opening(&directory))?))
+}
+
+fn opening(directory: &Path) -> String {
+    format!("open {}", directory.display())
+}
+
+#[cfg(feature = "cluster")]
+mod shared {
+    use std::path::PathBuf;
+
+    use super::{Arc, Blobs, Context, Packages, Quota, S3Section, Settings, Stores, opening};
+    use asp_store::postgres::Postgres;
+    use asp_store::s3::{Credentials, Links, S3, S3Blobs, S3Packages, check};
+
+    pub(super) fn artifacts(
+        section: &S3Section,
+        settings: &Settings,
+        stores: &Stores,
+    ) -> anyhow::Result<Arc<dyn Blobs>> {
+        let directory = uploads(settings);
+        let blobs = S3Blobs::open(database(stores)?, open(section)?, &directory);
+        Ok(Arc::new(blobs.with_context(|| opening(&directory))?))
+    }
+
+    pub(super) fn packages(
+        section: &S3Section,
+        settings: &Settings,
+        stores: &Stores,
+    ) -> anyhow::Result<Arc<dyn Packages>> {
+        let directory = uploads(settings);
+        let packages = S3Packages::open(database(stores)?, open(section)?, &directory, Quota::default());
+        Ok(Arc::new(packages.with_context(|| opening(&directory))?))
+    }
+
+    /// Uploads that are not complete, below the state directory: files without a name, which end with their process.
+    fn uploads(settings: &Settings) -> PathBuf {
+        settings.state_dir.join("uploads")
+    }
+
+    fn database(stores: &Stores) -> anyhow::Result<&Postgres> {
+        stores.postgres().context("ASP_S3_URL needs PostgreSQL")
+    }
+
+    fn open(section: &S3Section) -> anyhow::Result<S3> {
+        let links = section.signed_urls.as_ref();
+        let settings = asp_store::s3::Settings {
+            place: check(&section.url).context("read ASP_S3_URL")?,
+            region: section.region.clone(),
+            credentials: Credentials {
+                access_key: section.access_key.clone(),
+                secret_key: section.secret_key.clone(),
+                session_token: section.session_token.clone(),
+            },
+            links: links.map(|links| Links { origin: links.origin.clone(), life: links.life }),
+        };
+        S3::open(&settings).context("open the object store that ASP_S3_URL names")
+    }
+}
+
+#[cfg(not(feature = "cluster"))]
+mod shared {
+    use super::{Arc, Blobs, Packages, S3Section, Settings, Stores};
+
+    const OTHER_BUILD: &str = "ASP_S3_URL is for programs that were built with the feature `cluster`";
+
+    pub(super) fn artifacts(_: &S3Section, _: &Settings, _: &Stores) -> anyhow::Result<Arc<dyn Blobs>> {
+        anyhow::bail!(OTHER_BUILD)
+    }
+
+    pub(super) fn packages(_: &S3Section, _: &Settings, _: &Stores) -> anyhow::Result<Arc<dyn Packages>> {
+        anyhow::bail!(OTHER_BUILD)
+    }
+}
