@@ -57,7 +57,7 @@ def certificate(folder, name, names, authority=True):
     return {"tls.crt": chain.read_text(), "tls.key": key.read_text(), "ca.crt": (folder / "ca.crt").read_text()}
 
 
-def all_secrets(work, database, redis):
+def all_secrets(work, database, redis, objects):
     folder = work / "certificates"
     folder.mkdir()
     certificate(folder, "ca", "", authority=False)
@@ -69,6 +69,7 @@ def all_secrets(work, database, redis):
         "asp-edge-tls": certificate(folder, "edge-tls", f"IP:{EDGE[0]}"),
         "asp-database": {"url": database},
         "asp-redis": {"url": redis},
+        "asp-s3": objects,
         "asp-seal": {"key": secrets.token_urlsafe(48)},
     }
     for language in LANGUAGES:
@@ -97,7 +98,7 @@ def plugins(work, level):
 
 
 def stores(work):
-    """PostgreSQL and Redis on loopback; what ends them."""
+    """PostgreSQL, Redis and an object store on loopback; what ends them."""
     postgres, folder = TOOLS / "postgres", work / "postgres"
     folder.mkdir()
     shutil.chown(folder, "postgres")
@@ -110,11 +111,18 @@ def stores(work):
     server = subprocess.Popen([TOOLS / "redis-server", "--port", str(redis), "--bind", "127.0.0.1", "--save", "", "--maxmemory-policy",
                                "noeviction", "--dir", str(work)], stdout=subprocess.DEVNULL)
 
+    port, key = free_port(), secrets.token_urlsafe(24)
+    (work / "objects/asp-files").mkdir(parents=True)
+    objects = subprocess.Popen([TOOLS / "bin/versitygw", "--port", f"127.0.0.1:{port}", "--quiet", "posix", work / "objects"],
+                               env=os.environ | {"ROOT_ACCESS_KEY": "asp", "ROOT_SECRET_KEY": key}, stdout=subprocess.DEVNULL)
+    secret = {"url": f"http://127.0.0.1:{port}/asp-files", "access-key-id": "asp", "secret-access-key": key}
+
     def end():
         server.terminate()
+        objects.terminate()
         run(*as_user, postgres / "pg_ctl", "-D", folder / "data", "-m", "immediate", "stop", check=False)
 
-    return f"postgres://asp@127.0.0.1:{database}/postgres?sslmode=disable", f"redis://127.0.0.1:{redis}", end
+    return f"postgres://asp@127.0.0.1:{database}/postgres?sslmode=disable", f"redis://127.0.0.1:{redis}", secret, end
 
 
 def free_port():
@@ -235,10 +243,10 @@ def play(given, work, ending):
     tag_next()
     login = json.loads(run(CLIENT, ROOT / "tests/k8s/issuer.py"))
     token = login["token"]
-    database, redis, end = stores(work)
+    database, redis, objects, end = stores(work)
     ending.append(end)
     documents = rendered(work, given.overlay, "k8s", login["issuers"])
-    cluster = Cluster(work, documents, all_secrets(work, database, redis))
+    cluster = Cluster(work, documents, all_secrets(work, database, redis, objects))
     ending.append(cluster.stop)
     for line in played.NOT_PLAYED:
         print(f"not played by podman: {line}", flush=True)
