@@ -251,6 +251,7 @@ impl Platform {
             let log = process.log();
             ensure!(!log.contains(SECRET_KEY) && !log.contains("X-Amz"), "{}", process.tail());
             ensure!(!log.contains("\"level\":\"ERROR\""), "{}", process.tail());
+            ensure!(!log.contains("cannot be used yet"), "it was there at the start: {}", process.tail());
         }
         Ok(())
     }

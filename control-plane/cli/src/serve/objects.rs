@@ -89,7 +89,20 @@ mod shared {
             },
             links: links.map(|links| Links { origin: links.origin.clone(), life: links.life }),
         };
-        S3::open(&settings).context("open the object store that ASP_S3_URL names")
+        let s3 = S3::open(&settings).context("open the object store that ASP_S3_URL names")?;
+        tokio::spawn(tell_fault(s3.clone()));
+        Ok(s3)
+    }
+
+    /// A store may be away when a process starts. One that refuses is told of before somebody needs it.
+    async fn tell_fault(s3: S3) {
+        if let Err(fault) = s3.check().await {
+            tracing::warn!(
+                %fault,
+                "the object store that ASP_S3_URL names cannot be used yet: artifacts and packages are refused until it can. \
+                 Check that it runs, its bucket, its credentials and their permissions (docs/object-store.md)"
+            );
+        }
     }
 }
 

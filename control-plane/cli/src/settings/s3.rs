@@ -86,14 +86,10 @@ pub(super) fn read(reader: &mut Reader<'_>) -> Option<S3Section> {
     if let Some(token) = &session_token {
         check_key(reader, ENV_S3_SESSION_TOKEN, token.expose());
     }
-    Some(S3Section {
-        url,
-        region,
-        access_key: access_key?,
-        secret_key: secret_key?,
-        session_token,
-        signed_urls,
-    })
+    // Without a key it is a fault already, and what else is wrong is told with it.
+    let access_key = access_key.unwrap_or_default();
+    let secret_key = secret_key.unwrap_or_else(|| Secret::new(String::new()));
+    Some(S3Section { url, region, access_key, secret_key, session_token, signed_urls })
 }
 
 /// A line end from a file is a key that never fits.
@@ -234,6 +230,11 @@ mod tests {
         );
         assert_eq!(faults(&[(ENV_S3_SECRET_ACCESS_KEY, "hunter2\n")], &[]), [ENV_S3_SECRET_ACCESS_KEY]);
         assert_eq!(faults(&[], &[ENV_DATABASE_URL]), [ENV_S3_URL], "a quota is held by PostgreSQL");
+        assert_eq!(
+            faults(&[], &[ENV_DATABASE_URL, ENV_S3_ACCESS_KEY_ID]),
+            [ENV_S3_ACCESS_KEY_ID, ENV_S3_URL],
+            "all of it in one go"
+        );
     }
 
     #[test]

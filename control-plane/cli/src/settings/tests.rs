@@ -256,6 +256,7 @@ fn the_help_names_every_variable() {
         include_str!("gateway.rs"),
         include_str!("listen.rs"),
         include_str!("runtimes.rs"),
+        include_str!("s3.rs"),
         include_str!("stack.rs"),
         include_str!("tls.rs"),
     ]

@@ -125,6 +125,11 @@ impl S3 {
         })))
     }
 
+    /// Whether the store takes these credentials and has the bucket; asks once.
+    pub async fn check(&self) -> Result<(), Fault> {
+        self.get("nothing").await.map(drop)
+    }
+
     /// Puts bytes under a key, whole, or nothing.
     pub(super) async fn put(&self, key: &str, content: &Content) -> Result<(), Fault> {
         let key = self.key(key);
