@@ -290,12 +290,24 @@ impl Running {
             Entered::Held(held) => {
                 call.ownership.claims(held.claim().clone());
                 let result = self.perform(snapshot, entitled, arguments, &grant, Some(&held)).await;
-                if pipeline.active.is_ours(call).await {
-                    held.settle(call, &result).await?;
-                }
+                self.settle(held, &result).await?;
                 Ok((result?, false))
             }
         }
+    }
+
+    /// Stores how the call ended under its key, where that is this gateway's to say.
+    pub(crate) async fn settle(&self, held: Held, result: &Result<Output, Refusal>) -> Result<(), Refusal> {
+        let active = &self.pipeline.active;
+        if !active.is_ours(&self.call).await {
+            return Ok(());
+        }
+        let settled = held.settle(&self.call, result).await;
+        if settled.is_err() {
+            // Another gateway may have taken the call while the store did not answer: that one says how it ended.
+            active.is_ours(&self.call).await;
+        }
+        settled
     }
 
     /// The ledger stage. While a call that was taken over holds the key, this one shows what it does.

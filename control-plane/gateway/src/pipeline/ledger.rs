@@ -38,6 +38,8 @@ const FULL_RETRY_MS: u64 = 60_000;
 const LEASE_SLACK: Duration = Duration::from_secs(5);
 /// How long after its deadline a call that has its result may go on storing it: within its claim.
 const SETTLE_SLACK: Duration = Duration::from_secs(3);
+/// What the caller of a call that may be repeated is told when its answer could not be stored.
+const NOT_SAFE: &str = "the call was done, and its answer could not be stored under its key: call again";
 /// The first pause before a busy store is tried again; it doubles up to the longest.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LAST_PAUSE: Duration = Duration::from_millis(800);
@@ -238,10 +240,10 @@ impl Held {
             // What reads only loses its replay.
             Ok(false) if !mutating => Ok(()),
             // The effect may have happened, but its answer is not safe: do not acknowledge it.
-            Ok(false) => Err(Refusal::OutcomeUnknown),
+            Ok(false) => Err(call.unanswered(Refusal::Upstream(NOT_SAFE.into()))),
             Err(error) => {
-                tracing::error!(call = %call.id, trace = %call.trace, %error, "the answer of a call could not be stored under its idempotency key, so that its caller is told that the outcome is unknown and not the answer; check the store");
-                Err(Refusal::OutcomeUnknown)
+                tracing::error!(call = %call.id, trace = %call.trace, %error, "the answer of a call could not be stored under its idempotency key, so that its caller is not told it, but to call again where that does no harm and else that the outcome is unknown; check the store");
+                Err(call.unanswered(Refusal::Upstream(NOT_SAFE.into())))
             }
         }
     }

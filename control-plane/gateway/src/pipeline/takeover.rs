@@ -315,10 +315,8 @@ impl Running {
         let _ = self.pipeline.audit.record(audit::resumed(&self.call)).await;
         let result = self.again(&snapshot, abandoned).await;
         let settled = match held {
-            Some(held) if self.pipeline.active.is_ours(&self.call).await => {
-                held.settle(&self.call, &result).await
-            }
-            _ => Ok(()),
+            Some(held) => self.settle(held, &result).await,
+            None => Ok(()),
         };
         self.conclude(settled.and(result).map(|output| (output, false))).await;
     }

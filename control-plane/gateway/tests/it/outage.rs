@@ -162,6 +162,20 @@ async fn an_answer_is_stored_in_the_end_where_the_store_is_busy_for_a_while() {
     assert_eq!(second["structuredContent"], first["structuredContent"]);
 }
 
+#[tokio::test(start_paused = true)]
+async fn of_an_answer_that_cannot_be_stored_the_outcome_is_unknown_unless_the_call_may_be_repeated() {
+    for (mutation, told) in
+        [(Mutation::Idempotent, "upstream_unavailable"), (Mutation::NonIdempotent, "outcome_unknown")]
+    {
+        let inner = Arc::new(MemoryLedger::default());
+        let away = Faulty { inner, failures: AtomicUsize::new(usize::MAX), dies: false };
+        let fixture =
+            Fixture::new().with_stores(with_mutation(mutation), |stores| stores.ledger = Arc::new(away));
+        let answer = once().send(&fixture).await.last();
+        assert_eq!(answer["result"]["_meta"]["asp/reason"], told, "{answer}");
+    }
+}
+
 fn order() -> Modern {
     let params = json!({"name": "order", "arguments": {}});
     let mut request = Modern::new("plugins", &token("alice"), "tools/call", params);
