@@ -28,7 +28,6 @@ mod local_replies;
 mod login;
 mod machines;
 mod main_job;
-mod message;
 mod moved_sessions;
 mod object_store;
 mod on_behalf;
@@ -74,7 +73,7 @@ mod wire;
 
 use std::process::ExitCode;
 
-use asp_e2e::wire as recorder;
+use asp_e2e::{message, wire as recorder};
 use libtest_mimic::{Arguments, Trial};
 
 use crate::trial::Shared;

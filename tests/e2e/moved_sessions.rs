@@ -12,7 +12,6 @@ use libtest_mimic::Trial;
 use serde_json::{Value, json};
 
 use crate::message::legacy;
-use crate::redis;
 use crate::trial::Shared;
 
 pub(crate) fn trials(shared: &Shared) -> Vec<Trial> {
@@ -86,7 +85,7 @@ pub(crate) async fn guard(cluster: &Cluster) -> Result<()> {
         "allowed": true, "approval": true, "name": "salaries",
         "when": [{"pointer": "/message", "glob": "*salary*"}],
     });
-    redis::put(cluster, "/api/policy/orgs/acme/bindings", &binding).await
+    cluster.put("/api/policy/orgs/acme/bindings", &binding).await
 }
 
 fn cancelled(id: u64) -> Value {

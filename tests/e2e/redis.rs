@@ -12,7 +12,7 @@ use rcgen::SanType;
 use serde_json::{Value, json};
 
 use crate::certificate::Authority;
-use crate::message::{self, modern};
+use crate::message::modern;
 use crate::trial::Shared;
 
 /// Calls that a user may make; in two hours comes one back.
@@ -31,23 +31,8 @@ async fn start(redis: &Redis, mut environment: Vec<(&'static str, String)>) -> R
     environment.push(("ASP_REDIS_URL", redis.url()));
     let cluster = Cluster::start_in(environment, 2).await?;
     let users: Vec<Value> = USERS.iter().map(|user| limit(user)).collect();
-    put(&cluster, "/api/ratelimits/orgs/acme", &Value::Array(users)).await?;
+    cluster.put("/api/ratelimits/orgs/acme", &Value::Array(users)).await?;
     Ok(cluster)
-}
-
-/// Writes to the admin API, and waits until that is in force at both gateways.
-pub(crate) async fn put(cluster: &Cluster, path: &str, body: &Value) -> Result<()> {
-    let admin = cluster.token(&["--admin", "--user", "root"]).await?;
-    let api = SocketAddr::from(([127, 0, 0, 1], cluster.control_ports.admin));
-    let written = http1::send(api, &message::rest("PUT", path, &admin, body)).await?;
-    ensure!(written.status < 300, "{}", written.text());
-    let applied = || async {
-        let snapshot = cluster.admin("/api/snapshot").await.ok()?;
-        let published = snapshot["coversRevision"] == snapshot["storeRevision"];
-        let mut gateways = snapshot["subscribers"].as_array()?.iter().filter(|one| one["kind"] == "gateway");
-        (published && gateways.clone().count() == 2 && gateways.all(|one| one["behind"] == 0)).then_some(())
-    };
-    wait::until("it is in force at both gateways", wait::CONVERGE, applied).await
 }
 
 const USERS: [&str; 3] = ["alice", "bob", "carol"];

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use tempfile::TempDir;
 use tokio::process::Command;
 
@@ -16,7 +16,8 @@ use crate::envoy::{self, Envoy};
 use crate::port::Reserved;
 use crate::process::Process;
 use crate::stack::{self, Ports};
-use crate::{http1, tool, wait};
+use crate::stores::OWNER;
+use crate::{http1, message, tool, wait};
 
 /// The answer's header that names the replica.
 pub const SERVED_BY: &str = "x-served-by";
@@ -27,6 +28,66 @@ const SECOND_CONTROL: &str = "second-control";
 const DEV_ISSUER: &str = "dev-issuer.json";
 /// All replicas open each other's sessions.
 const SEAL_KEY: &str = "a seal key of the tests, thirty-two bytes and more";
+
+/// What a cluster is made of.
+pub struct Layout {
+    pub gateways: usize,
+    /// Another control plane on the database that the environment names.
+    pub has_second_control: bool,
+    /// What the gateways reach over cables that can be cut.
+    pub cut: Cut,
+    /// What every process has in its environment.
+    pub environment: Vec<(&'static str, String)>,
+    /// A directory of specs.
+    pub primitives: PathBuf,
+}
+
+/// Where there are cables.
+pub enum Cut {
+    Nothing,
+    /// One between all gateways and the control plane.
+    Control,
+    /// Each gateway's own, to the control planes, and to PostgreSQL and Redis at these sockets.
+    Each {
+        postgres: PathBuf,
+        redis: PathBuf,
+    },
+}
+
+/// One gateway's own cables.
+pub struct Cables {
+    pub stores: Vec<Cable>,
+    pub controls: Vec<Cable>,
+}
+
+impl Cables {
+    /// From now on the gateway hears nothing of the stores, and they nothing of it.
+    pub fn cut_stores(&self) {
+        self.stores.iter().for_each(Cable::cut);
+    }
+
+    /// The same of the control planes.
+    pub fn cut_controls(&self) {
+        self.controls.iter().for_each(Cable::cut);
+    }
+
+    pub fn mend(&self) {
+        self.stores.iter().chain(&self.controls).for_each(Cable::mend);
+    }
+}
+
+impl Layout {
+    /// The repository's primitives, and one control plane.
+    pub fn of(gateways: usize) -> Result<Layout> {
+        Ok(Layout {
+            gateways,
+            has_second_control: false,
+            cut: Cut::Nothing,
+            environment: Vec::new(),
+            primitives: tool::root()?.join("primitives"),
+        })
+    }
+}
 
 /// A running cluster; dropping it ends every process.
 pub struct Cluster {
@@ -40,30 +101,30 @@ pub struct Cluster {
     /// Between the gateways and the control plane, where there is one.
     pub cable: Option<Cable>,
     public_url: String,
-    /// What every process of it has in its environment.
-    environment: Vec<(&'static str, String)>,
+    layout: Layout,
 }
 
 /// One replica.
 pub struct Gateway {
     pub process: Process,
     pub address: SocketAddr,
+    pub cables: Option<Cables>,
 }
 
 impl Cluster {
     /// Starts a cluster of `replicas` gateways and waits until Envoy knows all of them.
     pub async fn start(replicas: usize) -> Result<Cluster> {
-        Cluster::start_with(replicas, false, Vec::new()).await
+        Cluster::start_as(Layout::of(replicas)?).await
     }
 
     /// The same; its processes have more in their environment.
     pub async fn start_in(environment: Vec<(&'static str, String)>, replicas: usize) -> Result<Cluster> {
-        Cluster::start_with(replicas, false, environment).await
+        Cluster::start_as(Layout { environment, ..Layout::of(replicas)? }).await
     }
 
     /// The same; the gateways reach the control plane over a cable that can be cut.
     pub async fn start_over_cable(replicas: usize) -> Result<Cluster> {
-        Cluster::start_with(replicas, true, Vec::new()).await
+        Cluster::start_as(Layout { cut: Cut::Control, ..Layout::of(replicas)? }).await
     }
 
     /// The same, with two control planes; the environment names the database that they share.
@@ -71,68 +132,49 @@ impl Cluster {
         environment: Vec<(&'static str, String)>,
         replicas: usize,
     ) -> Result<Cluster> {
-        let directory = tempfile::tempdir()?;
-        let port = Reserved::new()?;
-        let url = format!("http://{}", port.address());
-        let first = start_control(&directory.path().join(CONTROL), &url, "0", &environment).await?;
-        // Both trust what the development issuer of the first has signed.
-        let state = directory.path().join(SECOND_CONTROL);
-        std::fs::create_dir(&state)?;
-        std::fs::copy(directory.path().join(CONTROL).join(DEV_ISSUER), state.join(DEV_ISSUER))?;
-        let second = start_control(&state, &url, "0", &environment).await?;
-        Cluster::around(directory, port, first, Some(second), (replicas, false, environment)).await
+        Cluster::start_as(Layout { has_second_control: true, environment, ..Layout::of(replicas)? }).await
     }
 
     /// The same, over a directory whose `control` is the state of a control plane; no primitives come to it.
     pub async fn start_on(directory: TempDir, replicas: usize) -> Result<Cluster> {
-        Cluster::start_in_directory(directory, replicas, false, Vec::new()).await
+        Cluster::start_in_directory(directory, Layout::of(replicas)?).await
     }
 
-    async fn start_with(
-        replicas: usize,
-        over_cable: bool,
-        environment: Vec<(&'static str, String)>,
-    ) -> Result<Cluster> {
-        Cluster::start_in_directory(tempfile::tempdir()?, replicas, over_cable, environment).await
+    pub async fn start_as(layout: Layout) -> Result<Cluster> {
+        Cluster::start_in_directory(tempfile::tempdir()?, layout).await
     }
 
-    async fn start_in_directory(
-        directory: TempDir,
-        replicas: usize,
-        over_cable: bool,
-        environment: Vec<(&'static str, String)>,
-    ) -> Result<Cluster> {
+    async fn start_in_directory(directory: TempDir, layout: Layout) -> Result<Cluster> {
         let port = Reserved::new()?;
-        let url = format!("http://{}", port.address());
-        let control = start_control(&directory.path().join(CONTROL), &url, "0", &environment).await?;
-        Cluster::around(directory, port, control, None, (replicas, over_cable, environment)).await
-    }
-
-    /// Envoy and gateways around the control planes.
-    async fn around(
-        directory: TempDir,
-        port: Reserved,
-        (control, control_ports): (Process, Ports),
-        second_control: Option<(Process, Ports)>,
-        (replicas, over_cable, environment): (usize, bool, Vec<(&'static str, String)>),
-    ) -> Result<Cluster> {
         let public_url = format!("http://{}", port.address());
+        let state = directory.path().join(CONTROL);
+        let (control, control_ports) = start_control(&state, &public_url, "0", &layout).await?;
+        let second_control = match layout.has_second_control {
+            false => None,
+            true => {
+                // Both trust what the development issuer of the first has signed.
+                let second = directory.path().join(SECOND_CONTROL);
+                std::fs::create_dir(&second)?;
+                std::fs::copy(state.join(DEV_ISSUER), second.join(DEV_ISSUER))?;
+                Some(start_control(&second, &public_url, "0", &layout).await?)
+            }
+        };
         let second_xds = second_control.as_ref().map(|(_, ports)| ports.xds);
-        let template = traced_bootstrap(directory.path(), second_xds)?;
         let settings = envoy::Settings {
             directory: directory.path(),
-            template,
+            template: traced_bootstrap(directory.path(), second_xds)?,
             port,
             xds_port: control_ports.xds,
             tls: None,
             variables: BTreeMap::new(),
         };
         let envoy = Envoy::start(settings).await?;
-        let cable = match over_cable {
-            true => Some(Cable::start(SocketAddr::from(([127, 0, 0, 1], control_ports.xds))).await?),
-            false => None,
+        let cable = match &layout.cut {
+            Cut::Control => Some(Cable::start(SocketAddr::from(([127, 0, 0, 1], control_ports.xds))).await?),
+            Cut::Nothing | Cut::Each { .. } => None,
         };
         let gateways = Vec::new();
+        let replicas = layout.gateways;
         let mut cluster = Cluster {
             envoy,
             control,
@@ -142,7 +184,7 @@ impl Cluster {
             directory,
             cable,
             public_url,
-            environment,
+            layout,
         };
         for _ in 0..replicas {
             cluster.add_gateway().await?;
@@ -153,17 +195,37 @@ impl Cluster {
     /// Starts one more replica and waits until Envoy sends to it. In the place of one that was last and has ended it finds that
     /// one's state.
     pub async fn add_gateway(&mut self) -> Result<()> {
-        let state = self.directory.path().join(format!("gateway-{}", self.gateways.len()));
+        let gateway = self.start_gateway(self.gateways.len()).await?;
+        self.gateways.push(gateway);
+        self.wait_hosts(self.gateways.len()).await
+    }
+
+    /// Starts a replica in the place of one that has ended, over its state. Envoy learns of it a moment later.
+    pub async fn restart_gateway(&mut self, number: usize) -> Result<()> {
+        let gateway = self.start_gateway(number).await?;
+        *self.gateways.get_mut(number).context("a gateway of this number")? = gateway;
+        Ok(())
+    }
+
+    async fn start_gateway(&self, number: usize) -> Result<Gateway> {
+        let state = self.directory.path().join(format!("gateway-{number}"));
         std::fs::create_dir_all(&state)?;
         // Of one that was killed.
         let _ = std::fs::remove_file(state.join("ports.json"));
-        let xds = self.cable.as_ref().map_or(self.control_ports.xds, |cable| cable.address.port());
         let second = self.second_control.as_ref().map(|(_, ports)| ports.xds);
-        let urls: Vec<String> = [Some(xds), second]
-            .into_iter()
-            .flatten()
-            .map(|port| format!("http://127.0.0.1:{port}"))
-            .collect();
+        let mut controls: Vec<u16> = [Some(self.control_ports.xds), second].into_iter().flatten().collect();
+        let mut stores = Vec::new();
+        let cables = self.cables(&controls).await?;
+        if let Some(Cables { stores: to_stores, controls: to_controls }) = &cables {
+            controls = to_controls.iter().map(|cable| cable.address.port()).collect();
+            let at = |number: usize| to_stores.get(number).map(|cable| cable.address).context("a cable");
+            stores.push(("ASP_DATABASE_URL", format!("postgres://{OWNER}@{}/postgres", at(0)?)));
+            stores.push(("ASP_REDIS_URL", format!("redis://{}", at(1)?)));
+        }
+        if let Some(cable) = &self.cable {
+            controls = vec![cable.address.port()];
+        }
+        let urls: Vec<String> = controls.iter().map(|port| format!("http://127.0.0.1:{port}")).collect();
         let mut command = Command::new(tool::asp()?);
         command
             .args(["serve", "--dev", "--roles", "gateway"])
@@ -171,13 +233,24 @@ impl Cluster {
             .env("ASP_PUBLIC_URL", &self.public_url)
             .env("ASP_XDS_URL", urls.join(","))
             .env("ASP_SEAL_KEY", SEAL_KEY)
-            .envs(self.environment.iter().map(|(name, value)| (name, value)))
+            .envs(self.layout.environment.iter().map(|(name, value)| (name, value)))
+            .envs(stores)
             .envs(["ASP_PORT", "ASP_ENVOY_ADMIN_PORT", "ASP_GATEWAY_PORT"].map(|name| (name, "0")));
         let mut process = Process::start("gateway", command)?;
         let ports = stack::ports(&mut process, &state).await?;
         let address = SocketAddr::from(([127, 0, 0, 1], ports.gateway));
-        self.gateways.push(Gateway { process, address });
-        self.wait_hosts(self.gateways.len()).await
+        Ok(Gateway { process, address, cables })
+    }
+
+    /// A gateway's own cables, where it has any.
+    async fn cables(&self, controls: &[u16]) -> Result<Option<Cables>> {
+        let Cut::Each { postgres, redis } = &self.layout.cut else { return Ok(None) };
+        let stores = vec![Cable::to_socket(postgres).await?, Cable::to_socket(redis).await?];
+        let mut cables = Cables { stores, controls: Vec::new() };
+        for port in controls {
+            cables.controls.push(Cable::start(SocketAddr::from(([127, 0, 0, 1], *port))).await?);
+        }
+        Ok(Some(cables))
     }
 
     /// Waits until exactly `count` gateways of Envoy's cluster are healthy. Those that were lost stay known.
@@ -195,9 +268,48 @@ impl Cluster {
     pub async fn restart_control(&mut self) -> Result<()> {
         let port = self.control_ports.xds.to_string();
         let state = self.directory.path().join(CONTROL);
-        let (control, ports) = start_control(&state, &self.public_url, &port, &self.environment).await?;
+        let (control, ports) = start_control(&state, &self.public_url, &port, &self.layout).await?;
         (self.control, self.control_ports) = (control, ports);
         Ok(())
+    }
+
+    /// The same of the second one.
+    pub async fn restart_second_control(&mut self) -> Result<()> {
+        let (_, ports) = self.second_control.as_ref().context("a second control plane")?;
+        let port = ports.xds.to_string();
+        let state = self.directory.path().join(SECOND_CONTROL);
+        self.second_control = Some(start_control(&state, &self.public_url, &port, &self.layout).await?);
+        Ok(())
+    }
+
+    /// The ports of every control plane.
+    pub fn controls(&self) -> Vec<&Ports> {
+        let second = self.second_control.as_ref().map(|(_, ports)| ports);
+        [Some(&self.control_ports), second].into_iter().flatten().collect()
+    }
+
+    /// Where the gateways are.
+    pub fn addresses(&self) -> Vec<SocketAddr> {
+        self.gateways.iter().map(|gateway| gateway.address).collect()
+    }
+
+    /// Writes to the admin API, and waits until that is in force at every gateway.
+    pub async fn put(&self, path: &str, body: &serde_json::Value) -> Result<()> {
+        let admin = self.token(&["--admin", "--user", "root"]).await?;
+        let api = SocketAddr::from(([127, 0, 0, 1], self.control_ports.admin));
+        let written = http1::send(api, &message::rest("PUT", path, &admin, body)).await?;
+        ensure!(written.status < 300, "{}", written.text());
+        let applied = || async {
+            let snapshot = self.admin("/api/snapshot").await.ok()?;
+            let is_published = snapshot.get("coversRevision") == snapshot.get("storeRevision");
+            let subscribers = snapshot.get("subscribers")?.as_array()?;
+            let is =
+                |one: &serde_json::Value, name: &str, value: serde_json::Value| one.get(name) == Some(&value);
+            let mut gateways = subscribers.iter().filter(|one| is(one, "kind", "gateway".into()));
+            let are_all = gateways.clone().count() == self.gateways.len();
+            (is_published && are_all && gateways.all(|one| is(one, "behind", 0.into()))).then_some(())
+        };
+        wait::until("it is in force at every gateway", wait::CONVERGE, applied).await
     }
 
     /// What the control plane says at `path` of its admin API.
@@ -223,7 +335,7 @@ async fn start_control(
     state: &Path,
     public_url: &str,
     xds_port: &str,
-    environment: &[(&'static str, String)],
+    layout: &Layout,
 ) -> Result<(Process, Ports)> {
     // Whose state it was has its servers.
     let is_filled = state.join("asp.db").exists();
@@ -232,14 +344,14 @@ async fn start_control(
     let mut command = Command::new(tool::asp()?);
     command.args(["serve", "--dev", "--roles", "control"]);
     if !is_filled || is_again {
-        command.arg("--primitives").arg(tool::root()?.join("primitives"));
+        command.arg("--primitives").arg(&layout.primitives);
     }
     command
         .env("ASP_STATE_DIR", state)
         .env("ASP_PUBLIC_URL", public_url)
         .env("ASP_FILTER_WASM", tool::filter_wasm()?)
         .env("ASP_XDS_PORT", xds_port)
-        .envs(environment.iter().map(|(name, value)| (name, value)))
+        .envs(layout.environment.iter().map(|(name, value)| (name, value)))
         .envs(["ASP_PORT", "ASP_ENVOY_ADMIN_PORT", "ASP_ADMIN_PORT"].map(|name| (name, "0")));
     let mut control = Process::start("control", command)?;
     let ports = stack::ports(&mut control, state).await?;

@@ -37,6 +37,9 @@ pub struct Envoy {
     pub process: Process,
     pub address: SocketAddr,
     admin: SocketAddr,
+    /// Where its configuration is, and what it says its admin interface's address in.
+    files: [PathBuf; 2],
+    workers: u8,
     _port: Reserved,
 }
 
@@ -69,15 +72,17 @@ impl Envoy {
         let config = settings.directory.join("envoy.yaml");
         fs::write(&config, render(&fs::read_to_string(&settings.template)?, &variables)?)?;
         let admin_file = settings.directory.join("envoy-admin");
-        let mut command = Command::new(tool::envoy()?);
-        command.arg("--config-path").arg(&config).arg("--admin-address-path").arg(&admin_file);
-        // Several Envoys share this machine: no hot restart, so no shared memory to collide on.
-        command.args(["--disable-hot-restart", "--log-level", "warning", "--concurrency"]);
-        command.arg(workers.to_string());
-        let mut process = Process::start("envoy", command)?;
-        let address = settings.port.address();
-        let admin = ready(&mut process, &admin_file).await?;
-        Ok(Envoy { process, address, admin, _port: settings.port })
+        let files = [config, admin_file];
+        let (process, admin) = run(&files, workers).await?;
+        Ok(Envoy { process, address: settings.port.address(), admin, files, workers, _port: settings.port })
+    }
+
+    /// Starts it again as it was, after its process has ended.
+    pub async fn restart(&mut self) -> Result<()> {
+        let [_, admin_file] = &self.files;
+        fs::remove_file(admin_file)?;
+        (self.process, self.admin) = run(&self.files, self.workers).await?;
+        Ok(())
     }
 
     /// The value of a counter or gauge; an absent one is 0.
@@ -121,6 +126,17 @@ pub fn render(template: &str, variables: &BTreeMap<String, String>) -> Result<St
         bail!("the template names an unknown variable: ${{{}", rest.chars().take(40).collect::<String>());
     }
     Ok(text)
+}
+
+async fn run([config, admin_file]: &[PathBuf; 2], workers: u8) -> Result<(Process, SocketAddr)> {
+    let mut command = Command::new(tool::envoy()?);
+    command.arg("--config-path").arg(config).arg("--admin-address-path").arg(admin_file);
+    // Several Envoys share this machine: no hot restart, so no shared memory to collide on.
+    command.args(["--disable-hot-restart", "--log-level", "warning", "--concurrency"]);
+    command.arg(workers.to_string());
+    let mut process = Process::start("envoy", command)?;
+    let admin = ready(&mut process, admin_file).await?;
+    Ok((process, admin))
 }
 
 async fn ready(process: &mut Process, admin_file: &Path) -> Result<SocketAddr> {

@@ -15,6 +15,7 @@ pub mod http1;
 pub mod http2;
 pub mod insertion;
 pub mod keycloak;
+pub mod message;
 pub mod model;
 pub mod object_store;
 pub mod partition;

@@ -17,7 +17,7 @@ use crate::process::Process;
 use crate::{tool, wait};
 
 /// Database superuser and database of a [`Postgres`].
-const OWNER: &str = "asp";
+pub(crate) const OWNER: &str = "asp";
 
 /// The database that clients use.
 const DATABASE: &str = "postgres";
@@ -175,6 +175,11 @@ impl Postgres {
     fn url_of(&self, database: &str) -> String {
         let host = self.directory.path().display().to_string().replace('/', "%2F");
         format!("postgres://{OWNER}@{host}/{database}")
+    }
+
+    /// Where it listens.
+    pub fn socket(&self) -> PathBuf {
+        self.directory.path().join(".s.PGSQL.5432")
     }
 
     /// Runs one statement with `psql` and returns its bare output.

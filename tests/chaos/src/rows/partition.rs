@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use asp_e2e::cluster::Cluster;
+use asp_e2e::message::modern;
 use asp_e2e::{http1, partition, wait};
 use serde_json::json;
 
@@ -16,7 +17,7 @@ const TOKEN: &str = "12h";
 pub(crate) async fn run(length: Duration, sheet: &mut Sheet) -> Result<()> {
     let cluster = Cluster::start_over_cable(2).await?;
     let token = cluster.token(&["--org", "acme", "--user", "alice", "--ttl", TOKEN]).await?;
-    let list = list(&token);
+    let list = modern(&token, "tools/list", json!({}), &[]);
     let edge = cluster.envoy.address;
     let serves = || async { http1::send(edge, &list).await.ok().filter(|answer| answer.status == 200) };
     wait::until("the platform serves", wait::START, serves).await?;
@@ -31,30 +32,4 @@ pub(crate) async fn run(length: Duration, sheet: &mut Sheet) -> Result<()> {
         sheet.fault(failure.clone());
     }
     Ok(())
-}
-
-fn list(token: &str) -> http1::Request {
-    let body = json!({
-        "jsonrpc": "2.0",
-        "id": 1,
-        "method": "tools/list",
-        "params": {"_meta": {
-            "io.modelcontextprotocol/protocolVersion": "2026-07-28",
-            "io.modelcontextprotocol/clientCapabilities": {},
-        }},
-    });
-    let headers = [
-        ("authorization", format!("Bearer {token}")),
-        ("content-type", "application/json".to_owned()),
-        ("accept", "application/json, text/event-stream".to_owned()),
-        ("mcp-protocol-version", "2026-07-28".to_owned()),
-        ("mcp-method", "tools/list".to_owned()),
-    ];
-    let headers = headers.into_iter().map(|(name, value)| (name.to_owned(), value.into_bytes()));
-    http1::Request {
-        method: "POST".into(),
-        target: "/demo/mcp".into(),
-        headers: headers.collect(),
-        body: body.to_string().into_bytes(),
-    }
 }

@@ -6,14 +6,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, ensure};
+use anyhow::Result;
 use asp_e2e::cluster::Cluster;
 use asp_e2e::http1::{self, Request, Response};
+use asp_e2e::message::{modern, rest};
 use asp_e2e::stores::{Postgres, Redis};
 use asp_e2e::wait;
 use parking_lot::Mutex;
 use rustix::process::Signal;
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::task::JoinSet;
 
 use crate::sheet::Sheet;
@@ -93,19 +94,9 @@ pub(crate) async fn run(sheet: &mut Sheet) -> Result<()> {
 
 /// So that Redis is asked about each call.
 async fn limit(cluster: &Cluster) -> Result<()> {
-    let admin = cluster.token(&["--admin", "--user", "root"]).await?;
-    let api = SocketAddr::from(([127, 0, 0, 1], cluster.control_ports.admin));
     let policy =
         json!([{"selector": {"user": "alice"}, "policy": {"capacity": 1_000_000, "refill": "1000/s"}}]);
-    let headers = [("authorization", format!("Bearer {admin}")), ("content-type", "application/json".into())];
-    let request = request("PUT", "/api/ratelimits/orgs/acme", &headers, &policy);
-    let written = http1::send(api, &request).await?;
-    ensure!(written.status < 300, "{}", written.text());
-    let applied = || async {
-        let snapshot = cluster.admin("/api/snapshot").await.ok()?;
-        (snapshot.get("coversRevision") == snapshot.get("storeRevision")).then_some(())
-    };
-    wait::until("the limit is in force", wait::CONVERGE, applied).await
+    cluster.put("/api/ratelimits/orgs/acme", &policy).await
 }
 
 fn judge(sheet: &mut Sheet, calls: usize, failures: &[Failure], (killed, back): (Instant, Instant)) {
@@ -131,33 +122,16 @@ fn judge(sheet: &mut Sheet, calls: usize, failures: &[Failure], (killed, back): 
 
 impl Load {
     async fn reads(self) -> usize {
-        let meta = json!({
-            "io.modelcontextprotocol/protocolVersion": "2026-07-28",
-            "io.modelcontextprotocol/clientCapabilities": {},
-        });
-        let params = json!({"name": "echo", "arguments": {"message": "m"}, "_meta": meta});
-        let body = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params});
-        let headers = [
-            ("authorization", format!("Bearer {}", self.token)),
-            ("content-type", "application/json".into()),
-            ("accept", "application/json, text/event-stream".into()),
-            ("mcp-protocol-version", "2026-07-28".into()),
-            ("mcp-method", "tools/call".into()),
-            ("mcp-name", "echo".into()),
-        ];
-        let request = request("POST", "/demo/mcp", &headers, &body);
+        let params = json!({"name": "echo", "arguments": {"message": "m"}});
+        let request = modern(&self.token, "tools/call", params, &[("mcp-name", "echo")]);
         self.calls(Kind::Reads, |_| request.clone(), |answer| answer.text().contains("\"isError\":false"))
             .await
     }
 
     async fn keeps(self, client: usize) -> usize {
-        let headers = [
-            ("authorization", format!("Bearer {}", self.token)),
-            ("content-type", "application/json".into()),
-        ];
         let put = |number| {
             let path = format!("/demo/rest/tools/clock/calls/{client}-{number}");
-            request("PUT", &path, &headers, &json!({}))
+            rest("PUT", &path, &self.token, &json!({}))
         };
         self.calls(Kind::Kept, put, |answer| answer.status < 300).await
     }
@@ -183,15 +157,5 @@ impl Load {
             tokio::time::sleep(REST).await;
         }
         number
-    }
-}
-
-fn request(method: &str, target: &str, headers: &[(&str, String)], body: &Value) -> Request {
-    let headers = headers.iter().map(|(name, value)| ((*name).to_owned(), value.clone().into_bytes()));
-    Request {
-        method: method.into(),
-        target: target.into(),
-        headers: headers.collect(),
-        body: body.to_string().into_bytes(),
     }
 }
