@@ -16,6 +16,7 @@ pub mod login;
 pub mod mcp;
 pub mod registry;
 pub mod rest;
+pub mod unserved;
 pub mod wellknown;
 
 /// One admitted HTTP request of a known caller.

@@ -20,7 +20,7 @@ use http::{HeaderValue, StatusCode, header, request::Parts};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 
 use crate::clock::unix_ms;
-use crate::faces::{FaceRequest, login, mcp, registry, rest, wellknown};
+use crate::faces::{FaceRequest, login, mcp, registry, rest, unserved, wellknown};
 use crate::gateway::Gateway;
 use crate::pipeline::identity;
 use client_certificate::ClientCertificate;
@@ -104,7 +104,11 @@ async fn entry(State(gateway): State<Arc<Gateway>>, request: Request) -> Respons
         }
         Ok(Evaluated { snapshot, admitted, body }) => {
             let origin = admitted.origin.clone();
-            let mut response = serve(gateway, snapshot, parts, admitted, body).await;
+            let mut response = serve(gateway.clone(), snapshot, parts, admitted, body).await;
+            // Others may reach the store that this gateway does not.
+            if unserved::is_marked(response.extensions()) && gateway.pipeline.active.is_away() {
+                response.headers_mut().insert(unserved::HEADER, HeaderValue::from_static("1"));
+            }
             if let Some(origin) = origin {
                 add_headers(&mut response, reply::response_headers(&origin));
             }

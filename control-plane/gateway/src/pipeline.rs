@@ -316,6 +316,10 @@ impl Running {
         let pipeline = &self.pipeline;
         let entering = ledger::enter(&pipeline.ledgers, call, key, arguments);
         let Some(claim) = ledger::durable_claim(call, key, arguments) else { return entering.await };
+        if pipeline.active.is_away() {
+            // At once, so that another gateway can be asked which reaches the store.
+            return Err(ledger::not_begun());
+        }
         tokio::select! {
             entered = entering => entered,
             never = pipeline.taken_over.relay(call, &claim) => match never {},

@@ -54,6 +54,8 @@ pub struct ActiveTable {
     events: Option<Arc<SharedEvents>>,
     /// Until when nobody else can have taken a row; `None` before the first renewal.
     held_until: Mutex<Option<Instant>>,
+    /// It did not take the last renewal.
+    is_away: AtomicBool,
     /// Rows may have been taken, and not all were looked at since.
     unsure: AtomicBool,
     /// The rows that are being deleted.
@@ -89,7 +91,8 @@ impl ActiveTable {
         let ending = TaskTracker::new();
         let held_until = Mutex::default();
         let unsure = AtomicBool::new(false);
-        ActiveTable { store, sealer, owner, registry, events, held_until, unsure, ending }
+        let is_away = AtomicBool::new(false);
+        ActiveTable { store, sealer, owner, registry, events, held_until, is_away, unsure, ending }
     }
 
     /// What calls say, where there are other gateways.
@@ -192,6 +195,7 @@ impl ActiveTable {
     pub async fn renew(&self) -> Result<(), ActiveFault> {
         let until = Instant::now() + LEASE;
         let renewed = in_time(self.store.renew(self.owner, LEASE)).await;
+        self.is_away.store(renewed.is_err(), Ordering::Release);
         match &renewed {
             Ok(Lease::Held) => {}
             Ok(Lease::Lapsed) => {
@@ -215,6 +219,11 @@ impl ActiveTable {
         }
         *self.held_until.lock() = Some(until);
         Ok(())
+    }
+
+    /// Whether the store did not answer when it was asked last, which is every two seconds.
+    pub fn is_away(&self) -> bool {
+        self.is_away.load(Ordering::Acquire)
     }
 
     /// Whether what becomes of the call is this gateway's to say. Asks the store only after a pause in which

@@ -226,6 +226,9 @@ impl ActiveTable {
 
     /// What the store says of a call to `caller` at `server`; of a foreign one as little as of none.
     pub async fn told(&self, call: Uuid, caller: &Caller, server: &str) -> Result<Option<Told>, ActiveFault> {
+        if self.is_away() {
+            return Err(ActiveFault("the store does not answer".into()));
+        }
         let Some(row) = in_time(self.store.find(*call.as_bytes())).await? else { return Ok(None) };
         // A row of an earlier version names neither; its record does, where it is opened.
         let is_theirs = row.principal == principal(caller) && row.server == server;

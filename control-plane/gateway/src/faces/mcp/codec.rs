@@ -95,6 +95,10 @@ impl Failure {
         self
     }
 
+    pub fn is(&self, reason: Reason) -> bool {
+        self.data.get("reason").is_some_and(|own| own == reason.as_str())
+    }
+
     /// As the whole HTTP response; `id` is JSON text.
     pub fn respond(self, id: Option<&str>, trace: Trace) -> Response {
         let mut response = RpcResponse::failure(id, &self, trace).respond(self.status);

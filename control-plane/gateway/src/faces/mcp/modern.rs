@@ -30,7 +30,7 @@ use crate::call::authority::Attachment;
 use crate::call::event::LogLevel;
 use crate::call::question::Question;
 use crate::call::{Call, ClientAbilities};
-use crate::faces::FaceRequest;
+use crate::faces::{FaceRequest, unserved};
 use crate::pipeline::takeover::Attached;
 use crate::request_state::RequestState;
 
@@ -65,7 +65,14 @@ pub(super) async fn post(request: FaceRequest, envelope: Envelope) -> Response {
     };
     match answer(&request, &message, envelope.meta_version.as_deref()).await {
         Ok(response) => response,
-        Err(failure) => failure.respond(id, trace_of(&request, &message)),
+        Err(failure) => {
+            let is_unserved = failure.is(Reason::UpstreamUnavailable);
+            let mut response = failure.respond(id, trace_of(&request, &message));
+            if is_unserved {
+                unserved::mark(response.extensions_mut());
+            }
+            response
+        }
     }
 }
 

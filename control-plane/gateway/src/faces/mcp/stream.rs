@@ -28,6 +28,7 @@ use crate::call::outcome::{Outcome, Refusal};
 use crate::call::question::Question;
 use crate::clock::wait_until;
 use crate::faces::events::{COMMENT, KEEP_ALIVE, respond as respond_with};
+use crate::faces::unserved;
 
 /// How long a call may stay silent before its response becomes a stream.
 const STREAM_AFTER: Duration = Duration::from_secs(5);
@@ -117,7 +118,12 @@ pub(super) async fn respond(mut view: View) -> Response {
         Some(Frame::Final(response, status)) => {
             following.ended = true;
             following.are_seen(following.place().next_event).await;
-            response.respond(status)
+            let mut response = response.respond(status);
+            let call = following.view.attachment.call();
+            if matches!(call.outcome().as_deref(), Some(Outcome::Refused(Refusal::Upstream(_)))) {
+                unserved::mark(response.extensions_mut());
+            }
+            response
         }
         Some(frame) if following.view.accepts_stream => event_stream(following, Some(frame)),
         Some(_) => only_final(following).await,

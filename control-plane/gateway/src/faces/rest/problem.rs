@@ -11,6 +11,7 @@ use serde_json::{Map, Value};
 
 use crate::call::outcome::Refusal;
 use crate::durable::active::ActiveFault;
+use crate::faces::unserved;
 
 /// Why a request gets nothing else.
 #[derive(Debug)]
@@ -98,6 +99,9 @@ impl Problem {
             document.insert("traceId".into(), trace.to_string().into());
         }
         let mut response = Response::new(Body::from(document.to_string()));
+        if self.reason == Reason::UpstreamUnavailable {
+            unserved::mark(response.extensions_mut());
+        }
         *response.status_mut() = self.status;
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
