@@ -26,6 +26,7 @@ mod hostile_plugins;
 mod istio;
 mod local_replies;
 mod login;
+mod lost_calls;
 mod machines;
 mod main_job;
 mod moved_sessions;
@@ -103,6 +104,7 @@ const MODULES: &[fn(&Shared) -> Vec<Trial>] = &[
     revisions::trials,
     any_order::trials,
     any_replica::trials,
+    lost_calls::trials,
     stdio::trials,
     stdio_packages::trials,
     upstreams::trials,

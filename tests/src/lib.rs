@@ -6,11 +6,14 @@
 //! its own id, every wait has a bound.
 
 pub mod browser;
+pub mod caller;
 pub mod chromium;
 pub mod cluster;
 pub mod connect_proxy;
 pub mod cut;
 pub mod envoy;
+pub mod fleet;
+pub mod history;
 pub mod http1;
 pub mod http2;
 pub mod insertion;
@@ -32,4 +35,5 @@ pub mod tool;
 pub mod trap;
 pub mod wait;
 pub mod wire;
+pub mod works;
 pub mod xds;

@@ -1,0 +1,244 @@
+//! A client of `tests/fixtures/works`, over MCP 2026-07-28 and REST: each of its requests, and what it was told, is in the
+//! history.
+
+use std::net::SocketAddr;
+
+use anyhow::{Context, Result, bail};
+use serde_json::{Value, json};
+
+use crate::history::{Ask, History, Promise};
+use crate::http1::{self, Request, Response};
+use crate::message::{modern_of, rest};
+use crate::wait;
+
+/// What it calls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tool {
+    Once,
+    Again,
+    Hosted,
+}
+
+impl Tool {
+    pub const ALL: [Tool; 3] = [Tool::Once, Tool::Again, Tool::Hosted];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Tool::Once => "once",
+            Tool::Again => "again",
+            Tool::Hosted => "hosted",
+        }
+    }
+
+    pub fn promise(self) -> Promise {
+        match self {
+            Tool::Once => Promise::AtMostOnce,
+            Tool::Again | Tool::Hosted => Promise::ExactlyOnce,
+        }
+    }
+}
+
+/// What is to be done; the thing's name is its key, too.
+#[derive(Clone, Debug)]
+pub struct Work {
+    pub tool: Tool,
+    pub thing: String,
+    pub is_held: bool,
+    pub pause_ms: u64,
+}
+
+impl Work {
+    /// It is done when the service is let go.
+    pub fn held(tool: Tool, thing: impl Into<String>) -> Work {
+        Work { tool, thing: thing.into(), is_held: true, pause_ms: 0 }
+    }
+
+    /// It takes so long.
+    pub fn lasting(tool: Tool, thing: impl Into<String>, pause_ms: u64) -> Work {
+        Work { tool, thing: thing.into(), is_held: false, pause_ms }
+    }
+
+    fn arguments(&self) -> Value {
+        json!({"thing": self.thing, "isHeld": self.is_held, "pauseMs": self.pause_ms})
+    }
+}
+
+/// What a client was told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Came {
+    Told(String),
+    Refused(String),
+    Unknown,
+    Missing,
+    Cancelled,
+    /// It runs; the task, where it became one.
+    Runs(Option<String>),
+    /// Nothing certain.
+    Unanswered(String),
+}
+
+impl Came {
+    fn note(&self, ask: Ask) {
+        match self.clone() {
+            Came::Told(answer) => ask.told(answer),
+            Came::Refused(why) => ask.refused(why),
+            Came::Unknown => ask.unknown(),
+            Came::Missing => ask.missing(),
+            Came::Cancelled => ask.cancelled(),
+            // What becomes of it is asked for by another request.
+            Came::Runs(_) => {}
+            Came::Unanswered(why) => ask.unanswered(why),
+        }
+    }
+
+    /// Whether the same is to be asked again: nobody said how it ended.
+    pub fn is_open(&self) -> bool {
+        matches!(self, Came::Refused(_) | Came::Unanswered(_) | Came::Runs(_))
+    }
+}
+
+/// One user, and where what it is told is recorded.
+#[derive(Clone)]
+pub struct Caller {
+    pub token: String,
+    pub history: History,
+}
+
+impl Caller {
+    /// Calls the tool under its key.
+    pub async fn call(&self, at: SocketAddr, work: &Work) -> Came {
+        self.mcp(at, work, &json!({})).await
+    }
+
+    /// The same, of a client that knows tasks.
+    pub async fn begin(&self, at: SocketAddr, work: &Work) -> Came {
+        self.mcp(at, work, &knows_tasks()).await
+    }
+
+    async fn mcp(&self, at: SocketAddr, work: &Work, abilities: &Value) -> Came {
+        let name = work.tool.name();
+        let meta = json!({"asp/idempotencyKey": work.thing});
+        let params = json!({"name": name, "arguments": work.arguments(), "_meta": meta});
+        let headers = [("mcp-name", name)];
+        self.send(at, work, &modern_of(&self.token, ("tools/call", params), abilities, &headers)).await
+    }
+
+    /// `tasks/get` and `tasks/cancel`.
+    pub async fn task(&self, at: SocketAddr, work: &Work, method: &str, task: &str) -> Came {
+        let params = (method, json!({"taskId": task}));
+        let headers = [("mcp-name", task)];
+        self.send(at, work, &modern_of(&self.token, params, &knows_tasks(), &headers)).await
+    }
+
+    /// Looks at a gateway until the task has ended.
+    pub async fn ended_task(&self, at: SocketAddr, work: &Work, task: &str) -> Result<Came> {
+        let look =
+            || async { Some(self.task(at, work, "tasks/get", task).await).filter(|came| !came.is_open()) };
+        wait::until("the task ends", wait::START, look)
+            .await
+            .with_context(|| format!("{} at {at}", work.thing))
+    }
+
+    /// A call over REST: `PUT` and `GET` of it, and `/cancel`.
+    pub async fn rest(&self, at: SocketAddr, work: &Work, method: &str, part: &str) -> Came {
+        let path = format!("/works/rest/tools/{}/calls/{}{part}", work.tool.name(), work.thing);
+        let body = if method == "PUT" { work.arguments() } else { Value::Null };
+        self.send(at, work, &rest(method, &path, &self.token, &body)).await
+    }
+
+    async fn send(&self, at: SocketAddr, work: &Work, request: &Request) -> Came {
+        let mut request = request.clone();
+        if request.target.ends_with("/mcp") {
+            request.target = "/works/mcp".into();
+        }
+        let ask = self.history.ask(&work.thing, work.tool.promise(), format!("{} {at}", request.method));
+        let came = match http1::send(at, &request).await {
+            Ok(response) => came(&response),
+            Err(error) => Came::Unanswered(format!("{error:#}")),
+        };
+        came.note(ask);
+        came
+    }
+
+    /// Asks again, at one gateway after the other, until somebody says how it ended.
+    pub async fn settle(&self, gateways: &[SocketAddr], work: &Work) -> Result<Came> {
+        for at in gateways.iter().cycle().take(gateways.len() * 4) {
+            let came = self.call(*at, work).await;
+            if !came.is_open() {
+                return Ok(came);
+            }
+        }
+        bail!("nobody says how {} ended", work.thing)
+    }
+}
+
+fn knows_tasks() -> Value {
+    json!({"extensions": {"io.modelcontextprotocol/tasks": {}}})
+}
+
+/// What a response says of the call. Envoy's own refusals, which have no trace, say nothing certain.
+fn came(response: &Response) -> Came {
+    let unsure = || Came::Unanswered(format!("{} {}", response.status, response.text()));
+    let Ok(body) = response.json() else { return unsure() };
+    if let Some(error) = body.get("error").filter(|_| body.get("jsonrpc").is_some()) {
+        return refusal(error.pointer("/data/reason"), error.pointer("/data/traceId"), unsure);
+    }
+    match body.get("result").filter(|_| body.get("jsonrpc").is_some()) {
+        Some(result) => of_result(result, unsure),
+        None if response.status == 404 => Came::Missing,
+        None if response.status >= 400 => refusal(body.get("reason"), body.get("traceId"), unsure),
+        None => of_resource(&body, unsure),
+    }
+}
+
+fn of_result(result: &Value, unsure: impl FnOnce() -> Came) -> Came {
+    let text = |name: &str| result.get(name).and_then(Value::as_str);
+    if let Some(reason) = result.pointer("/_meta/asp~1reason") {
+        return refusal(Some(reason), result.pointer("/_meta/asp~1traceId"), unsure);
+    }
+    if let Some(answer) = result.get("structuredContent") {
+        return Came::Told(answer.to_string());
+    }
+    match (text("taskId"), text("status")) {
+        (Some(_), Some("completed")) => match result.get("result") {
+            Some(result) => of_result(result, unsure),
+            None => unsure(),
+        },
+        (Some(_), Some("cancelled")) => Came::Cancelled,
+        (Some(_), Some("failed")) => {
+            let error = result.get("error");
+            let part = |path| error.and_then(|error| error.pointer(path));
+            refusal(part("/data/reason"), part("/data/traceId"), unsure)
+        }
+        (Some(task), Some(_)) => Came::Runs(Some(task.to_owned())),
+        // What is acknowledged here is looked for with `tasks/get`.
+        _ if text("resultType") == Some("complete") => Came::Runs(None),
+        _ => unsure(),
+    }
+}
+
+/// Of a call over REST.
+fn of_resource(call: &Value, unsure: impl FnOnce() -> Came) -> Came {
+    match call.get("status").and_then(Value::as_str) {
+        Some("success") => match call.pointer("/result/structuredContent") {
+            Some(answer) => Came::Told(answer.to_string()),
+            None => unsure(),
+        },
+        Some("canceled") => Came::Cancelled,
+        Some("failed") => refusal(call.pointer("/error/code"), call.pointer("/error/traceId"), unsure),
+        Some(_) => Came::Runs(None),
+        None => unsure(),
+    }
+}
+
+fn refusal(reason: Option<&Value>, trace: Option<&Value>, unsure: impl FnOnce() -> Came) -> Came {
+    match (reason.and_then(Value::as_str), trace) {
+        (Some("outcome_unknown"), _) => Came::Unknown,
+        // Of what may be repeated, these say that it may; of all else, that nothing was done.
+        (Some(reason @ ("upstream_unavailable" | "rate_limited")), Some(_)) => {
+            Came::Refused(reason.to_owned())
+        }
+        (Some("invalid_params"), Some(_)) => Came::Missing,
+        _ => unsure(),
+    }
+}

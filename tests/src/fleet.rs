@@ -1,0 +1,113 @@
+//! The platform as it is run: gateways and two control planes behind one Envoy, on one PostgreSQL and one Redis, and a service
+//! that remembers what it did.
+
+mod admin;
+pub mod load;
+mod parts;
+mod places;
+
+use std::path::Path;
+
+use anyhow::{Context, Result, ensure};
+use tempfile::TempDir;
+
+pub use self::parts::Part;
+pub use self::places::Places;
+use crate::caller::Caller;
+use crate::cluster::{Cables, Cluster, Cut, Layout};
+use crate::history::History;
+use crate::stores::{Postgres, Redis};
+use crate::tool;
+use crate::works::Works;
+
+const GATEWAYS: usize = 3;
+/// Longer than the longest row of `make chaos`.
+const TOKEN: &str = "2h";
+
+/// A running fleet; dropping it ends every process.
+pub struct Fleet {
+    pub cluster: Cluster,
+    pub redis: Redis,
+    pub postgres: Postgres,
+    pub works: Works,
+    pub history: History,
+    pub caller: Caller,
+    _primitives: TempDir,
+}
+
+impl Fleet {
+    pub async fn start() -> Result<Fleet> {
+        Fleet::start_with(|_, _| Cut::Nothing).await
+    }
+
+    /// The same; each gateway has cables of its own to the stores and to the control planes.
+    pub async fn start_over_cables() -> Result<Fleet> {
+        let each = |postgres: &Postgres, redis: &Redis| Cut::Each {
+            postgres: postgres.socket(),
+            redis: redis.socket.clone(),
+        };
+        Fleet::start_with(each).await
+    }
+
+    async fn start_with(cut: impl Fn(&Postgres, &Redis) -> Cut) -> Result<Fleet> {
+        let postgres = Postgres::start().await?;
+        let redis = Redis::start().await?;
+        let history = History::default();
+        let works = Works::start(&history).await?;
+        let primitives = tempfile::tempdir()?;
+        let root = tool::root()?;
+        copy(&root.join("primitives/demo"), &primitives.path().join("demo"))?;
+        copy(&root.join("tests/fixtures/works/works"), &primitives.path().join("works"))?;
+        let layout = Layout {
+            has_second_control: true,
+            cut: cut(&postgres, &redis),
+            environment: vec![
+                ("ASP_DATABASE_URL", postgres.url()),
+                ("ASP_REDIS_URL", redis.url()),
+                ("ASP_UPSTREAMS", works.upstream()),
+            ],
+            primitives: primitives.path().to_owned(),
+            ..Layout::of(GATEWAYS)?
+        };
+        let cluster = Cluster::start_as(layout).await?;
+        let token = cluster.token(&["--org", "acme", "--user", "alice", "--ttl", TOKEN]).await?;
+        let caller = Caller { token, history: history.clone() };
+        let fleet = Fleet { cluster, redis, postgres, works, history, caller, _primitives: primitives };
+        fleet.is_well().await?;
+        Ok(fleet)
+    }
+
+    /// Another user of the org.
+    pub async fn caller_named(&self, user: &str) -> Result<Caller> {
+        let token = self.cluster.token(&["--org", "acme", "--user", user, "--ttl", TOKEN]).await?;
+        Ok(Caller { token, history: self.history.clone() })
+    }
+
+    /// What was played, which must have come to its end, and its history, which must hold.
+    pub fn judged(&self, played: Result<()>) -> Result<()> {
+        let held = self.history.hold();
+        match played {
+            Ok(()) => held,
+            Err(error) => match held {
+                Ok(()) => Err(error),
+                Err(faults) => Err(error.context(format!("{faults:#}"))),
+            },
+        }
+    }
+
+    /// A gateway's cables.
+    pub fn cables(&self, gateway: usize) -> Result<&Cables> {
+        let gateway = self.cluster.gateways.get(gateway).context("a gateway of this number")?;
+        gateway.cables.as_ref().context("its cables")
+    }
+}
+
+fn copy(from: &Path, to: &Path) -> Result<()> {
+    std::fs::create_dir(to)?;
+    for entry in std::fs::read_dir(from)? {
+        let entry = entry?;
+        ensure!(entry.file_type()?.is_file(), "{} is no file", entry.path().display());
+        std::fs::copy(entry.path(), to.join(entry.file_name()))?;
+    }
+    Ok(())
+}
