@@ -1,6 +1,7 @@
 //! What is run, and how often.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use anyhow::Result;
 use asp_e2e::tool;
@@ -19,6 +20,12 @@ pub(crate) struct Plan {
     /// How long F30 keeps gateways and control plane apart [3600, 60 with --quick]
     #[arg(long, value_name = "N")]
     pub partition_seconds: Option<u64>,
+    /// How long all repeats of F34, and all of F35, go on losing parts of a fleet [600, 60 with --quick]
+    #[arg(long, value_name = "N")]
+    pub fleet_seconds: Option<u64>,
+    /// The seed of F34 and F35, as a run printed it
+    #[arg(long, value_name = "N")]
+    pub seed: Option<u64>,
     /// Only rows whose name begins so, e.g. F9; may be given more than once
     #[arg(long = "only", value_name = "ROW")]
     pub only: Vec<String>,
@@ -34,6 +41,12 @@ impl Plan {
 
     pub(crate) fn partition_seconds(&self) -> u64 {
         self.partition_seconds.unwrap_or(if self.quick { 60 } else { 3_600 })
+    }
+
+    /// Of one repeat.
+    pub(crate) fn fleet_length(&self) -> Duration {
+        let all = self.fleet_seconds.unwrap_or(if self.quick { 60 } else { 600 });
+        Duration::from_secs(all) / u32::try_from(self.repeats()).unwrap_or(u32::MAX)
     }
 
     pub(crate) fn wants(&self, row: &str) -> bool {

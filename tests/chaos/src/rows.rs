@@ -4,6 +4,7 @@ mod bombs;
 mod crash_loop;
 mod death;
 mod fairness;
+mod fleet;
 mod lost_gateways;
 mod memory;
 mod orphans;
@@ -35,6 +36,7 @@ enum Fault {
     Resumption,
     LostGateways,
     Stores,
+    Fleet { loss: fleet::Loss, length: std::time::Duration, seed: Option<u64> },
 }
 
 fn all(plan: &Plan) -> Vec<(String, Fault)> {
@@ -59,6 +61,13 @@ fn all(plan: &Plan) -> Vec<(String, Fault)> {
     rows.push(("F31 streams cut at random points".to_owned(), Fault::Resumption));
     rows.push(("F32 gateways killed amid calls".to_owned(), Fault::LostGateways));
     rows.push(("F33 Redis and PostgreSQL killed under load".to_owned(), Fault::Stores));
+    let length = plan.fleet_length();
+    for (name, loss) in [
+        ("F34 processes of a fleet killed at random", fleet::Loss::Killed),
+        ("F35 gateways of a fleet cut off at random", fleet::Loss::CutOff),
+    ] {
+        rows.push((name.to_owned(), Fault::Fleet { loss, length, seed: plan.seed }));
+    }
     rows
 }
 
@@ -98,5 +107,6 @@ async fn once(fault: Fault, sheet: &mut Sheet) -> Result<()> {
         Fault::Resumption => resumption::run(sheet).await,
         Fault::LostGateways => lost_gateways::run(sheet).await,
         Fault::Stores => stores::run(sheet).await,
+        Fault::Fleet { loss, length, seed } => Box::pin(fleet::run(loss, length, seed, sheet)).await,
     }
 }
