@@ -5,15 +5,15 @@
 use std::net::SocketAddr;
 
 use anyhow::{Context, Result, bail, ensure};
-use asp_e2e::caller::{Came, Tool, Work};
+use asp_e2e::caller::{Came, Tool, Work, agreed};
 use asp_e2e::fleet::{Fleet, Part};
 use asp_e2e::history::What;
-use asp_e2e::message::{modern, rest};
+use asp_e2e::message::{legacy, modern, rest};
 use asp_e2e::{http1, wait};
 use futures::future::join_all;
 use libtest_mimic::Trial;
 use parking_lot::Mutex;
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
 use crate::policy::sha256;
@@ -41,6 +41,8 @@ async fn killed() -> Result<()> {
 async fn play_killed(fleet: &mut Fleet) -> Result<()> {
     let at = fleet.cluster.addresses();
     tasks(fleet, &at).await.context("tasks")?;
+    answered(fleet, &at).await.context("answers")?;
+    let (asking, asked) = asked(fleet, at[0], "left asking").await?;
     let task = Work::held(Tool::Hosted, "left task");
     let id = begun(fleet, at[0], &task).await?;
     fleet.works.was_asked(&task.thing, 1).await?;
@@ -51,6 +53,7 @@ async fn play_killed(fleet: &mut Fleet) -> Result<()> {
         ensure!(matches!(came, Came::Unanswered(_)), "{}: {came:?}", work.thing);
     }
     issued_again(fleet, &at[1..]).await?;
+    agreed_elsewhere(fleet, at[1], &asking, asked).await.context("the answer to what was left")?;
     for gateway in &at[1..] {
         let came = fleet.caller.ended_task(*gateway, &task, &id).await?;
         ensure!(matches!(came, Came::Told(_)), "{came:?}");
@@ -86,6 +89,62 @@ async fn tasks(fleet: &Fleet, at: &[SocketAddr]) -> Result<()> {
     }
     let is_told = || async { fleet.works.is_cancelled(&work.thing).then_some(()) };
     wait::until("the service is told", wait::CONVERGE, is_told).await
+}
+
+/// A call that asks a person at this gateway, and what it asks.
+async fn asked(fleet: &Fleet, at: SocketAddr, thing: &str) -> Result<(Work, Value)> {
+    let work = Work::lasting(Tool::Asking, thing, 0);
+    match fleet.caller.agree(at, &work, None).await {
+        Came::Asks(asked) => Ok((work, asked)),
+        other => bail!("{thing} does not ask: {other:?}"),
+    }
+}
+
+/// One who goes on at another gateway may be asked again there, under another id.
+async fn agreed_elsewhere(fleet: &Fleet, at: SocketAddr, work: &Work, mut asked: Value) -> Result<()> {
+    for _ in 0..3 {
+        match fleet.caller.agree(at, work, Some(&asked)).await {
+            Came::Told(_) => return Ok(()),
+            Came::Asks(again) => asked = again,
+            other => bail!("{}: {other:?}", work.thing),
+        }
+    }
+    bail!("{} asks again and again", work.thing)
+}
+
+/// What the service asks is answered at another gateway, in either era.
+async fn answered(fleet: &Fleet, at: &[SocketAddr]) -> Result<()> {
+    let (work, question) = asked(fleet, at[0], "asked of a modern client").await?;
+    agreed_elsewhere(fleet, at[1], &work, question).await?;
+
+    let token = &fleet.caller.token;
+    let hello = json!({
+        "protocolVersion": "2025-11-25", "capabilities": {"elicitation": {}},
+        "clientInfo": {"name": "wire", "version": "1"},
+    });
+    let to_works = |mut request: http1::Request| {
+        request.target = "/works/mcp".into();
+        request
+    };
+    let hello = http1::send(at[0], &to_works(legacy(token, "initialize", hello, &[]))).await?;
+    let session = hello.header("mcp-session-id").with_context(|| hello.text())?;
+    let headers = [("mcp-session-id", session), ("mcp-protocol-version", "2025-11-25")];
+    let thing = "asked of a legacy client";
+    let ask = fleet.history.ask(thing, Tool::Asking.promise(), at[0]);
+    let call = json!({"name": "asking", "arguments": {"thing": thing}});
+    let call = to_works(legacy(token, "tools/call", call, &headers));
+    let open = http1::open(at[0], &call, "elicitation/create").await?;
+    let (open, question) = open.event_with("elicitation/create").await?;
+    let question: Value = serde_json::from_str(&question)?;
+    let mut answer = to_works(legacy(token, "", Value::Null, &headers));
+    answer.body =
+        json!({"jsonrpc": "2.0", "id": question["id"], "result": agreed()}).to_string().into_bytes();
+    let said = http1::send(at[1], &answer).await?;
+    ensure!(said.status == 202, "{} {}", said.status, said.text());
+    let (_, result) = open.event_with("structuredContent").await?;
+    let result: Value = serde_json::from_str(&result)?;
+    ask.told(result["result"]["structuredContent"].to_string());
+    Ok(())
 }
 
 /// What the gateways leave, or cannot say the end of.

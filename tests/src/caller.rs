@@ -17,9 +17,12 @@ pub enum Tool {
     Once,
     Again,
     Hosted,
+    /// It asks a person first.
+    Asking,
 }
 
 impl Tool {
+    /// Those that ask nobody.
     pub const ALL: [Tool; 3] = [Tool::Once, Tool::Again, Tool::Hosted];
 
     pub fn name(self) -> &'static str {
@@ -27,13 +30,14 @@ impl Tool {
             Tool::Once => "once",
             Tool::Again => "again",
             Tool::Hosted => "hosted",
+            Tool::Asking => "asking",
         }
     }
 
     pub fn promise(self) -> Promise {
         match self {
             Tool::Once => Promise::AtMostOnce,
-            Tool::Again | Tool::Hosted => Promise::ExactlyOnce,
+            Tool::Again | Tool::Hosted | Tool::Asking => Promise::ExactlyOnce,
         }
     }
 }
@@ -73,6 +77,8 @@ pub enum Came {
     Cancelled,
     /// It runs; the task, where it became one.
     Runs(Option<String>),
+    /// A person is asked.
+    Asks(Value),
     /// Nothing certain.
     Unanswered(String),
 }
@@ -86,7 +92,7 @@ impl Came {
             Came::Missing => ask.missing(),
             Came::Cancelled => ask.cancelled(),
             // What becomes of it is asked for by another request.
-            Came::Runs(_) => {}
+            Came::Runs(_) | Came::Asks(_) => {}
             Came::Unanswered(why) => ask.unanswered(why),
         }
     }
@@ -107,18 +113,30 @@ pub struct Caller {
 impl Caller {
     /// Calls the tool under its key.
     pub async fn call(&self, at: SocketAddr, work: &Work) -> Came {
-        self.mcp(at, work, &json!({})).await
+        self.mcp(at, work, &json!({}), None).await
     }
 
     /// The same, of a client that knows tasks.
     pub async fn begin(&self, at: SocketAddr, work: &Work) -> Came {
-        self.mcp(at, work, &knows_tasks()).await
+        self.mcp(at, work, &knows_tasks(), None).await
     }
 
-    async fn mcp(&self, at: SocketAddr, work: &Work, abilities: &Value) -> Came {
+    /// The same, of a client whose user can be asked, and who agrees to what was `asked` before.
+    pub async fn agree(&self, at: SocketAddr, work: &Work, asked: Option<&Value>) -> Came {
+        self.mcp(at, work, &json!({"elicitation": {}}), asked).await
+    }
+
+    async fn mcp(&self, at: SocketAddr, work: &Work, abilities: &Value, asked: Option<&Value>) -> Came {
         let name = work.tool.name();
         let meta = json!({"asp/idempotencyKey": work.thing});
-        let params = json!({"name": name, "arguments": work.arguments(), "_meta": meta});
+        let mut params = json!({"name": name, "arguments": work.arguments(), "_meta": meta});
+        if let (Some(asked), Some(params)) = (asked, params.as_object_mut()) {
+            let questions = asked.get("inputRequests").and_then(Value::as_object);
+            let questions = questions.into_iter().flat_map(|questions| questions.keys().cloned());
+            let answers = questions.map(|id| (id, agreed())).collect();
+            params.insert("inputResponses".into(), Value::Object(answers));
+            params.insert("requestState".into(), asked.get("requestState").cloned().unwrap_or_default());
+        }
         let headers = [("mcp-name", name)];
         self.send(at, work, &modern_of(&self.token, ("tools/call", params), abilities, &headers)).await
     }
@@ -172,6 +190,11 @@ impl Caller {
     }
 }
 
+/// What a user says who agrees.
+pub fn agreed() -> Value {
+    json!({"action": "accept", "content": {"agreed": true}})
+}
+
 fn knows_tasks() -> Value {
     json!({"extensions": {"io.modelcontextprotocol/tasks": {}}})
 }
@@ -198,6 +221,9 @@ fn of_result(result: &Value, unsure: impl FnOnce() -> Came) -> Came {
     }
     if let Some(answer) = result.get("structuredContent") {
         return Came::Told(answer.to_string());
+    }
+    if text("resultType") == Some("input_required") {
+        return Came::Asks(result.clone());
     }
     match (text("taskId"), text("status")) {
         (Some(_), Some("completed")) => match result.get("result") {

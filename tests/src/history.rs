@@ -134,10 +134,17 @@ impl History {
         let entries = self.entries();
         let faults = judge(&entries);
         let Some(first) = faults.first() else { return Ok(()) };
-        let story = entries.iter().filter(|entry| entry.of == first.of || entry.is_of_processes());
+        let told: Vec<String> = faults.iter().take(SHOWN).map(ToString::to_string).collect();
+        bail!("{} faults:\n{}\n{}", faults.len(), told.join("\n"), self.story(&first.of));
+    }
+
+    /// What there is of one call, stream or setting, and which processes were lost meanwhile.
+    pub fn story(&self, of: &str) -> String {
+        let entries = self.entries();
+        let first = entries.iter().position(|entry| entry.of == of).unwrap_or_default();
+        let story = entries.iter().skip(first).filter(|entry| entry.of == of || entry.is_of_processes());
         let story: Vec<String> = story.take(SHOWN).map(ToString::to_string).collect();
-        let faults: Vec<String> = faults.iter().take(SHOWN).map(ToString::to_string).collect();
-        bail!("{} faults:\n{}\n{}:\n{}", faults.len(), faults.join("\n"), first.of, story.join("\n"));
+        format!("{of}:\n{}", story.join("\n"))
     }
 
     /// Adds an entry that knows its place in the order.

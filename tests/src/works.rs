@@ -1,7 +1,7 @@
 //! A service that does things and remembers each: what `tests/fixtures/works` calls, outside of the platform.
 //!
 //! `POST /once` does a thing whenever it is asked. `POST /again` does it once for each key. `/tools/hosted/calls` hosts calls
-//! (`docs/http-calls.md`), each of which does its thing at its end. Keeps true: what was done is in the history before
+//! (`docs/http-calls.md`), each of which does its thing at its end; those of `/tools/asking/calls` ask a person before. Keeps true: what was done is in the history before
 //! anybody is told of it.
 
 use std::collections::BTreeMap;
@@ -113,6 +113,9 @@ impl Drop for Works {
     }
 }
 
+/// The status of a call that waits for a person.
+const ASKS: &str = "awaitingElicitationResult";
+
 /// What is asked for.
 struct Asked {
     thing: String,
@@ -147,6 +150,16 @@ impl State {
         done.number += 1;
         json!({"thing": thing, "number": done.number})
     }
+
+    /// Does the thing of a hosted call.
+    fn ends(&self, done: &mut Done, id: &str) {
+        let Some(thing) = done.hosted.get(id).map(|call| call.thing.clone()) else { return };
+        let result = self.happens(done, &thing);
+        if let Some(call) = done.hosted.get_mut(id) {
+            call.status = "success";
+            call.result = Some(result);
+        }
+    }
 }
 
 async fn serve(state: Arc<State>, request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Infallible> {
@@ -156,11 +169,12 @@ async fn serve(state: Arc<State>, request: Request<Incoming>) -> Result<Response
     let parts: Vec<&str> = path.split('/').collect();
     let answered = match (&head.method, parts.as_slice()) {
         (&Method::POST, ["once" | "again"]) => done(&state, &head.headers, &body, path == "again").await,
-        (&Method::PUT, ["tools", "hosted", "calls", id]) => put(&state, id, &body),
-        (&Method::GET, ["tools", "hosted", "calls", id]) => shown(&state.done.lock(), id),
-        (&Method::POST, ["tools", "hosted", "calls", id, "cancel"]) => {
+        (&Method::PUT, ["tools", tool, "calls", id]) => put(&state, (tool, id), &body),
+        (&Method::GET, ["tools", _, "calls", id]) => shown(&state.done.lock(), id),
+        (&Method::POST, ["tools", _, "calls", id, "advance"]) => advance(&state, id, &body),
+        (&Method::POST, ["tools", _, "calls", id, "cancel"]) => {
             let mut done = state.done.lock();
-            if let Some(call) = done.hosted.get_mut(*id).filter(|call| call.status == "running") {
+            if let Some(call) = done.hosted.get_mut(*id).filter(|call| call.result.is_none()) {
                 call.status = "canceled";
             }
             shown(&done, id)
@@ -193,36 +207,55 @@ async fn done(state: &State, headers: &HeaderMap, body: &[u8], again: bool) -> O
     Some((StatusCode::OK, answer))
 }
 
-fn put(state: &Arc<State>, id: &str, body: &[u8]) -> Option<(StatusCode, Value)> {
+fn put(state: &Arc<State>, (tool, id): (&str, &str), body: &[u8]) -> Option<(StatusCode, Value)> {
     let asked = Asked::of(body)?;
     let mut done = state.done.lock();
     *done.asked.entry(asked.thing.clone()).or_default() += 1;
     if !done.hosted.contains_key(id) {
         let call = Hosted { thing: asked.thing.clone(), status: "running", result: None };
         done.hosted.insert(id.to_owned(), call);
-        tokio::spawn(run(state.clone(), id.to_owned(), asked));
+        tokio::spawn(run(state.clone(), id.to_owned(), asked, tool == "asking"));
     }
     shown(&done, id)
 }
 
-async fn run(state: Arc<State>, id: String, asked: Asked) {
+async fn run(state: Arc<State>, id: String, asked: Asked, asks: bool) {
     asked.wait(&state).await;
     let mut done = state.done.lock();
-    if done.hosted.get(&id).is_none_or(|call| call.status != "running") {
-        return;
+    match done.hosted.get_mut(&id) {
+        Some(call) if call.status == "running" && asks => call.status = ASKS,
+        Some(call) if call.status == "running" => state.ends(&mut done, &id),
+        _ => {}
     }
-    let result = state.happens(&mut done, &asked.thing);
-    if let Some(call) = done.hosted.get_mut(&id) {
-        call.status = "success";
-        call.result = Some(result);
+}
+
+/// The answer of a person, who agrees.
+fn advance(state: &State, id: &str, body: &[u8]) -> Option<(StatusCode, Value)> {
+    let body: Value = serde_json::from_slice(body).ok()?;
+    let mut done = state.done.lock();
+    if done.hosted.get(id)?.status != ASKS {
+        return Some((StatusCode::PRECONDITION_FAILED, json!({})));
     }
+    if body.pointer("/result/content/agreed") == Some(&Value::Bool(true)) {
+        state.ends(&mut done, id);
+    }
+    shown(&done, id)
 }
 
 fn shown(done: &Done, id: &str) -> Option<(StatusCode, Value)> {
     let call = done.hosted.get(id)?;
     let mut shown = json!({"id": id, "status": call.status, "etag": call.status});
-    if let (Some(shown), Some(result)) = (shown.as_object_mut(), &call.result) {
-        shown.insert("result".into(), json!({"structuredContent": result}));
+    let shown_members = shown.as_object_mut()?;
+    if let Some(result) = &call.result {
+        shown_members.insert("result".into(), json!({"structuredContent": result}));
+    }
+    if call.status == ASKS {
+        let schema =
+            json!({"type": "object", "properties": {"agreed": {"type": "boolean"}}, "required": ["agreed"]});
+        let params = json!({"message": "Shall it be done?", "requestedSchema": schema});
+        shown_members
+            .insert("elicitationRequest".into(), json!({"method": "elicitation/create", "params": params}));
+        shown_members.insert("serverData".into(), json!({"question": 1}));
     }
     Some((StatusCode::OK, shown))
 }

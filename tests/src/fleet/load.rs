@@ -106,7 +106,7 @@ async fn read_everywhere(caller: &Caller, begun: &Begun, gateways: &[SocketAddr]
     for at in gateways {
         let read = || async { Some(ask(caller, begun, *at).await).filter(|came| !came.is_open()) };
         let read = wait::until("every gateway says how it ended", wait::START, read).await;
-        read.with_context(|| format!("{:?} at {at}", begun.work))?;
+        read.with_context(|| format!("at {at}, {}", caller.history.story(&begun.work.thing)))?;
     }
     Ok(())
 }
