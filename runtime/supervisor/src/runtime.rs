@@ -135,6 +135,8 @@ impl Runtime {
         self.draining.store(true, Ordering::Relaxed);
         let pools = self.all_pools();
         pools.iter().for_each(Pool::drain);
+        // Gateways choose another runtime from now on, without asking this one first.
+        sampling::now(&pools).into_iter().for_each(|sample| self.machine.metrics.send(sample));
         let idle = || pools.iter().map(|pool| pool.stats()).all(|stats| stats.active + stats.queued == 0);
         if !wind_down(&pools, limit, idle).await {
             tracing::warn!(

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::os::unix::process::ExitStatusExt;
 use std::time::Duration;
 
+use asp_proto::supervisor::MetricsStreamRequest;
+use prost_types::value::Kind;
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use serde_json::json;
 
@@ -117,12 +119,18 @@ async fn no_worker_outlives_a_killed_runtime() {
 }
 
 #[tokio::test]
-async fn sigterm_lets_running_calls_finish_and_exits_cleanly() {
+async fn sigterm_is_told_at_once_lets_running_calls_finish_and_exits_cleanly() {
     let mut stack = start(&[("echo", json!({}))]).await;
     let mut tunnel = stack.tunnel("echo").await;
+    let filter = [("name".to_owned(), "plugin_sample".to_owned())].into();
+    let samples = stack.client.clone().metrics_stream(MetricsStreamRequest { filter }).await;
+    let mut samples = samples.unwrap().into_inner();
     tunnel.invoke("one", &json!({"mode": "slow", "ms": 400})).await;
     tunnel.until_message().await;
     send(stack.child.id(), Signal::TERM);
+    // The next one that is due would come after the end.
+    let draining = Some(Kind::BoolValue(true));
+    while samples.message().await.unwrap().unwrap().fields.unwrap().fields["draining"].kind != draining {}
     assert!(output(&tunnel.rest().await).is_some(), "the call finishes");
     let status = tokio::task::spawn_blocking(move || {
         let status = stack.child.wait().unwrap();
