@@ -1,5 +1,7 @@
 //! How a language runtime does, as a gateway finds it and the control plane tells its admins.
 
+use std::net::IpAddr;
+
 /// What is known of a runtime.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RuntimeState {
@@ -29,7 +31,10 @@ pub struct OffPlugin {
 pub struct RuntimeHealth {
     /// What it is used for, by the configuration.
     pub languages: Vec<String>,
+    /// As it is configured.
     pub url: String,
+    /// Which of the addresses that the URL's name has; `None`: the URL's own.
+    pub address: Option<IpAddr>,
     pub state: RuntimeState,
     /// What it says of itself (runtime/supervisor/README.md, "Watching"); null when it does not answer.
     pub stats: serde_json::Value,

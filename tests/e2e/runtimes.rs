@@ -42,7 +42,6 @@ async fn seen(stack: &Stack) -> Result<()> {
     ensure!(worker["heapUsedBytes"].as_u64() < worker["heapLimitBytes"].as_u64(), "{worker}");
 
     let wanted = [
-        "asp_runtime_up{languages=\"python+node+java+mcp-stdio\"} 1".to_owned(),
         format!("asp_worker_processes{{plugin=\"{SUMMARY}@"),
         format!("asp_worker_heap_used_bytes{{plugin=\"{SUMMARY}@"),
         format!("asp_worker_gc_seconds_total{{plugin=\"{SUMMARY}@"),
@@ -50,7 +49,9 @@ async fn seen(stack: &Stack) -> Result<()> {
     ];
     wait::until("the gateway's metrics have it", wait::START, || async {
         let metrics = http1::get(stack.gateway(), "/metrics", &[]).await.ok()?.text();
-        wanted.iter().all(|line| metrics.contains(line)).then_some(())
+        let up = "asp_runtime_up{languages=\"python+node+java+mcp-stdio\",runtime=\"unix:/";
+        let is_up = metrics.lines().any(|line| line.starts_with(up) && line.ends_with("} 1"));
+        (is_up && wanted.iter().all(|line| metrics.contains(line))).then_some(())
     })
     .await
 }

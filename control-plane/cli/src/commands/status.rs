@@ -106,9 +106,14 @@ fn lines(runtime: &Value) -> Vec<String> {
     let languages = runtime.get("languages").and_then(Value::as_array).into_iter().flatten();
     let languages: Vec<&str> = languages.filter_map(Value::as_str).collect();
     let head = format!("{:<10} {:<28} {}", "runtime", languages.join("+"), text(runtime, "state"));
+    let at = match (text(runtime, "url"), text(runtime, "address")) {
+        ("", _) => String::new(),
+        (url, "") => format!(" at {url}"),
+        (url, address) => format!(" at {url} ({address})"),
+    };
     let off = off(runtime);
     let Some(report) = runtime.get("report").filter(|report| !report.is_null()) else {
-        return std::iter::once(head).chain(off).collect();
+        return std::iter::once(format!("{head}{at}")).chain(off).collect();
     };
     let budget = number(report, "maxWorkers");
     let left = number(report, "workersLeft");
@@ -119,7 +124,7 @@ fn lines(runtime: &Value) -> Vec<String> {
         bounds => format!(" bounds {bounds}"),
     };
     let used = budget.saturating_sub(left);
-    let mut lines = vec![format!("{head} level {level}{bounds} workers {used}/{budget}")];
+    let mut lines = vec![format!("{head} level {level}{bounds} workers {used}/{budget}{at}")];
     for (name, plugin) in report.get("plugins").and_then(Value::as_object).into_iter().flatten() {
         let mut line = format!(
             "{:<10} {name:<28} workers {} active {} queued {} crashes {} rss {} MiB",
@@ -171,8 +176,12 @@ mod tests {
             "{shown:?}"
         );
         assert!(shown[1].contains("crashes 5 rss 3 MiB, quarantined for 300 s"), "{shown:?}");
-        let silent = lines(&json!({ "languages": ["java"], "state": "unreachable", "report": null }));
-        assert!(silent.len() == 1 && silent[0].ends_with("unreachable"), "{silent:?}");
+        let mut silent = json!({ "languages": ["java"], "url": "https://java:1", "address": null,
+            "state": "unreachable", "report": null });
+        let shown = lines(&silent);
+        assert!(shown.len() == 1 && shown[0].ends_with("unreachable at https://java:1"), "{shown:?}");
+        silent["address"] = "10.0.0.7".into();
+        assert!(lines(&silent)[0].ends_with(" at https://java:1 (10.0.0.7)"), "{silent:?}");
         let off = json!([{ "plugin": "b@2", "why": "java is not here", "wayOut": "make run" }]);
         let absent = lines(&json!({ "languages": ["java"], "state": "absent", "report": null, "off": off }));
         let words: Vec<&str> = absent[1].split_whitespace().collect();

@@ -58,14 +58,19 @@ impl port::Runtimes for Health {
         let mut runtimes = self.runtimes.health().await;
         let mut homeless: BTreeMap<String, Vec<OffPlugin>> = BTreeMap::new();
         for plugin in self.off().into_values() {
-            match runtimes.iter_mut().find(|runtime| runtime.languages.contains(&plugin.language)) {
-                Some(runtime) => runtime.off.push(plugin),
-                None => homeless.entry(plugin.language.clone()).or_default().push(plugin),
+            let mut has_home = false;
+            for runtime in runtimes.iter_mut().filter(|it| it.languages.contains(&plugin.language)) {
+                runtime.off.push(plugin.clone());
+                has_home = true;
+            }
+            if !has_home {
+                homeless.entry(plugin.language.clone()).or_default().push(plugin);
             }
         }
         runtimes.extend(homeless.into_iter().map(|(language, off)| RuntimeHealth {
             languages: vec![language],
             url: String::new(),
+            address: None,
             state: RuntimeState::Absent,
             stats: Value::Null,
             off,
@@ -78,6 +83,14 @@ impl port::Runtimes for Health {
 pub(super) fn open(process: &Process) -> anyhow::Result<Runtimes> {
     let settings = &process.settings;
     let own = process.runtime.as_deref().map(LocalRuntime::address);
+    // Only this machine's own has the plugins that were built from the directory.
+    let both =
+        |language: &&String| settings.gateway.runtimes.iter().any(|it| it.languages.contains(language));
+    if let Some(language) = own.iter().flat_map(|own| &own.languages).find(both) {
+        anyhow::bail!(
+            "this process starts a runtime for {language} plugins: leave {language} out of ASP_RUNTIMES"
+        );
+    }
     let mut targets = Vec::new();
     for address in settings.gateway.runtimes.iter().cloned().chain(own) {
         // The gateway proves itself to a runtime as it does to the control plane.

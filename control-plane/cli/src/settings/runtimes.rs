@@ -1,4 +1,8 @@
 //! Where plugins run (`ASP_RUNTIMES`).
+//!
+//! Keeps true: a language may have several runtimes, each once, and no more than a gateway uses.
+
+use asp_gateway::executors::plugin::runtimes::MAX_RUNTIMES;
 
 use super::source::Reader;
 
@@ -7,15 +11,15 @@ pub const ENV_RUNTIMES: &str = "ASP_RUNTIMES";
 /// What a runtime may run.
 pub const LANGUAGES: [&str; 4] = ["python", "node", "java", "mcp-stdio"];
 
-/// Where a language runtime is, and what it runs.
+/// Where a language runtime is, or several of one name, and what they run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RuntimeAddress {
     pub languages: Vec<String>,
-    /// `unix:<path>` or `https://host:port`.
+    /// `unix:<path>` or `https://host:port`; a host that is a name stands for all its addresses.
     pub url: String,
 }
 
-/// `language[+language]=url`, separated by commas.
+/// `language[+language]=url`, separated by commas; one entry more for each further runtime of a language.
 pub(super) fn read(reader: &mut Reader<'_>) -> Vec<RuntimeAddress> {
     let text = reader.optional(ENV_RUNTIMES).unwrap_or_default();
     let mut found: Vec<RuntimeAddress> = Vec::new();
@@ -32,9 +36,14 @@ pub(super) fn read(reader: &mut Reader<'_>) -> Vec<RuntimeAddress> {
             reader.fault(ENV_RUNTIMES, message);
             continue;
         }
-        let taken = |language: &&String| found.iter().any(|other| other.languages.contains(language));
-        if let Some(language) = languages.iter().find(taken) {
-            reader.fault(ENV_RUNTIMES, format!("names {language} twice"));
+        for language in &languages {
+            let of_language = || found.iter().filter(|other| other.languages.contains(language));
+            if of_language().any(|other| other.url == url) {
+                reader.fault(ENV_RUNTIMES, format!("names {url} twice for {language}"));
+            }
+            if of_language().count() == MAX_RUNTIMES {
+                reader.fault(ENV_RUNTIMES, format!("names more than {MAX_RUNTIMES} runtimes for {language}"));
+            }
         }
         found.push(RuntimeAddress { languages, url: url.to_owned() });
     }

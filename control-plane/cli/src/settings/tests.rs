@@ -279,6 +279,13 @@ fn runtimes_are_given_by_language() {
     let runtimes = read("python+node=unix:/run/a.sock,java=unix:/run/b.sock").unwrap();
     assert_eq!(runtimes[0].languages, ["python", "node"]);
     assert_eq!(runtimes[1].url, "unix:/run/b.sock");
+    let runtimes = read("python=unix:/a,python+node=unix:/b").unwrap();
+    assert_eq!(
+        (runtimes.len(), runtimes[1].languages.as_slice()),
+        (2, ["python".into(), "node".into()].as_slice())
+    );
+    let many = |count: usize| (0..count).map(|n| format!("java=unix:/{n}")).collect::<Vec<_>>().join(",");
+    assert!(read(&many(64)).is_ok() && read(&many(65)).is_err());
     for bad in [
         "python",
         "python=",
@@ -286,7 +293,7 @@ fn runtimes_are_given_by_language() {
         "python=unix:a.sock",
         "python=http://127.0.0.1:1",
         "=unix:/a",
-        "python=unix:/a,python=unix:/b",
+        "python=unix:/a,node+python=unix:/a",
         // Needs the certificates.
         "python=https://runtime:1",
     ] {

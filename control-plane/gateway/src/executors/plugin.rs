@@ -1,12 +1,13 @@
-//! Runs calls on plugins: allocates a worker from the language's runtime, carries the call through its tunnel,
+//! Runs calls on plugins: allocates a worker from one of the language's runtimes, carries the call through its tunnel,
 //! and makes the worker's messages events and the result of the call.
 //!
-//! Owns: the life of one plugin call across the workers it needs. Refuses: anything the worker was not
+//! Owns: the life of one plugin call across the workers and runtimes it needs. Refuses: anything the worker was not
 //! declared to ask for; the client's token never goes along (I-8). Keeps true: a call that a worker was given
 //! runs again only when its plugin resumes or repeating it is harmless; otherwise its outcome is unknown.
 
 use std::sync::Arc;
 
+use asp_proto::plugin::Resume;
 use asp_proto::snapshot::{Kind, McpStdio, Plugin, Primitive, RiskClass};
 use asp_proto::supervisor::{PluginRef, RuntimeHints};
 use tokio_util::task::TaskTracker;
@@ -46,10 +47,12 @@ mod recovery;
 mod reference;
 mod relayed;
 pub(super) mod results;
+mod round;
 pub mod runtimes;
 mod saved;
 mod session;
 mod tunnel;
+mod watch;
 
 pub use crate::telemetry::metrics::workers::Stats;
 pub use reference::plugin_language;
@@ -65,9 +68,10 @@ use logs::LogListener;
 use packages::Package;
 use prepare::Preparing;
 use recovery::{AttemptOutcome, Next, Recovery};
-use runtimes::Runtimes;
-use runtimes::watch::{self, Watching};
+use round::Round;
+use runtimes::{Runtime, Runtimes};
 use tunnel::{OpenFault, Opening, Tunnel, Wanted};
+use watch::Watching;
 
 /// Most gateways that go on with a call one after the other without a checkpoint in between.
 const MAX_TAKEN: u32 = 8;
@@ -104,7 +108,8 @@ pub struct PluginDeps {
 impl Plugins {
     pub fn new(runtimes: Arc<Runtimes>, metrics: Arc<Metrics>, deps: PluginDeps) -> Plugins {
         let PluginDeps { saved, artifacts, minter, authorizer, delegates, listener } = deps;
-        let _watching = watch::begin(&runtimes, &metrics.plugins);
+        let preparing = Preparing::default();
+        let _watching = watch::begin(&runtimes, &metrics.plugins, &preparing.known);
         let closing = Closing { tasks: TaskTracker::new(), metrics };
         Plugins {
             runtimes,
@@ -115,7 +120,7 @@ impl Plugins {
             authorizer,
             delegates,
             listener,
-            preparing: Preparing::default(),
+            preparing,
             packages: packages::watches(Arc::default()),
             followings: Followings::default(),
             _watching,
@@ -127,8 +132,8 @@ impl Plugins {
         Plugins { packages: packages::watches(items), ..self }
     }
 
-    /// Whether a runtime may run the primitive, if it needs one: its language has a runtime, and that did not say that
-    /// it cannot.
+    /// Whether a runtime may run the primitive, if it needs one: its language has one, and not all of these that have
+    /// answered said that they cannot.
     pub fn offers(&self, primitive: &Primitive) -> bool {
         let Some(language) = plugin_language(primitive) else { return true };
         let plugin = || run_by(primitive).map(|(plugin, _)| plugin);
@@ -163,10 +168,11 @@ impl Plugins {
             return None;
         }
         let (plugin, hints) = run_by(primitive)?;
-        let runtime = self.runtimes.get(&plugin.language)?.clone();
+        let fleet = self.runtimes.get(&plugin.language)?.clone();
+        let known = self.preparing.known.clone();
         let language = language_name(&plugin.language)?;
         let fresh = primitive.risk_class() == RiskClass::High;
-        let place = Place { runtime, language, hints, fresh, closing: self.closing.clone() };
+        let place = Place { fleet, known, language, hints, fresh, closing: self.closing.clone() };
         let following = self.followings.follow(plugin, place, &subscribed);
         if following.is_none() {
             tracing::warn!(
@@ -188,9 +194,13 @@ impl Plugins {
         let primitive = &execution.call.entry.primitive;
         let (plugin, hints) = stdio_ref(primitive, target);
         let name = pinned::package(primitive, target);
-        if let Some(runtime) = self.runtimes.get(&plugin.language) {
+        if let Some(fleet) = self.runtimes.get(&plugin.language) {
             let upstream = Upstream { name: &name, place: &name, again: false };
-            let look = || Package::of(plugin.clone(), hints.clone(), runtime.clone(), self.closing.clone());
+            let look = || {
+                let (fleet, known) = (fleet.clone(), self.preparing.known.clone());
+                let place = packages::Place { fleet, known, closing: self.closing.clone() };
+                Package::of(plugin.clone(), hints.clone(), place)
+            };
             tokio::select! {
                 () = self.packages.enter(upstream, look) => {}
                 () = execution.call.cancelled() => return Err(Refusal::Cancelled),
@@ -221,8 +231,8 @@ impl Plugins {
         primitive: String,
         package: Option<String>,
     ) -> Result<Output, Refusal> {
-        let runtime = self.runtimes.get(&plugin.language).cloned();
-        let (Some(runtime), Some(language)) = (runtime, language_name(&plugin.language)) else {
+        let fleet = self.runtimes.get(&plugin.language).cloned();
+        let (Some(fleet), Some(language)) = (fleet, language_name(&plugin.language)) else {
             return Err(Refusal::Upstream(format!(
                 "no runtime for {} plugins is configured",
                 plugin.language
@@ -246,7 +256,7 @@ impl Plugins {
             language,
             primitive,
             hints,
-            runtime,
+            fleet,
             minter,
             exchanged,
             lent,
@@ -278,9 +288,11 @@ impl Plugins {
         mut recovery: Recovery,
     ) -> Result<Output, Refusal> {
         let execution = job.execution;
+        // The runtime that the call keeps to while that takes it.
+        let mut own = None;
         loop {
             attempt_state.next_attempt();
-            let ended = match self.attempt(job, attempt_state).await {
+            let ended = match self.attempt(job, attempt_state, &mut own).await {
                 AttemptOutcome::Asked(asked) => {
                     asking::all(job, attempt_state, asked).await?;
                     continue;
@@ -291,13 +303,12 @@ impl Plugins {
                 attempt_state.lost += 1;
                 self.closing.metrics.worker_lost(job.language);
             }
-            self.note(job, &ended);
             match recovery.after(&execution.call, attempt_state, ended) {
                 Next::Done(result) => return result,
                 Next::Again { at } => {
                     tracing::info!(call = %execution.call.id, trace = %execution.call.trace, plugin = %job.plugin.id, lost = attempt_state.lost, "plugin call goes on with another worker");
                     tokio::select! {
-                        () = tokio::time::sleep_until(at.max(job.runtime.retry_at().unwrap_or(at))) => {}
+                        () = tokio::time::sleep_until(at.max(job.fleet.retry_at().unwrap_or(at))) => {}
                         () = execution.call.cancelled() => return Err(Refusal::Cancelled),
                         () = execution.call.ownership.preempted(), if execution.call.ownership.resumes() => {
                             execution.call.ownership.pass_on();
@@ -309,21 +320,24 @@ impl Plugins {
         }
     }
 
-    /// What a refusal says of the plugin, beyond this call.
-    fn note(&self, job: &Job<'_>, ended: &AttemptOutcome) {
-        match ended {
-            AttemptOutcome::Rejected(Rejection::Impossible(reason)) => {
-                self.preparing.refused(&job.plugin, reason);
-            }
-            AttemptOutcome::Rejected(Rejection::Unusable(why)) => {
-                tracing::warn!(call = %job.execution.call.id, trace = %job.execution.call.trace, plugin = %job.plugin.id, version = %job.plugin.version, %why, "a call is refused, because its plugin cannot run as it is installed or configured");
+    /// What a refusal says of the plugin at a runtime, beyond this call.
+    fn note(&self, job: &Job<'_>, runtime: &Runtime, rejection: &Rejection) {
+        match rejection {
+            Rejection::Impossible(reason) => self.preparing.refused(runtime, &job.plugin, reason),
+            Rejection::Unusable(why) | Rejection::Refuses(why) => {
+                tracing::warn!(call = %job.execution.call.id, trace = %job.execution.call.trace, plugin = %job.plugin.id, version = %job.plugin.version, runtime = runtime.name(), %why, "a runtime refuses a call, because its plugin cannot run as it is installed or configured there");
             }
             _ => {}
         }
     }
 
-    /// One worker's part of the call.
-    async fn attempt(&self, job: &Job<'_>, attempt_state: &mut AttemptState) -> AttemptOutcome {
+    /// One worker's part of the call, at the first runtime that takes it: what one refuses has not begun there.
+    async fn attempt(
+        &self,
+        job: &Job<'_>,
+        attempt_state: &mut AttemptState,
+        own: &mut Option<Arc<Runtime>>,
+    ) -> AttemptOutcome {
         let call = &job.execution.call;
         let resume = match attempt_state.succession() {
             None => None,
@@ -335,8 +349,46 @@ impl Plugins {
                 }
             },
         };
+        let had_begun = call.was_handed_over();
+        let mut round = Round::default();
+        loop {
+            let known = &self.preparing.known;
+            let Some(taken) = known.choose(&job.fleet, &job.plugin, own.as_ref(), round.refused()) else {
+                return AttemptOutcome::Rejected(round.rejection());
+            };
+            match self.attempt_at(&taken, job, attempt_state, resume.clone()).await {
+                AttemptOutcome::Rejected(rejection) => {
+                    self.note(job, &taken, &rejection);
+                    // A call whose former execution has not ended there goes on there.
+                    *own = (rejection == Rejection::StillEnding).then(|| Arc::clone(&taken));
+                    // Whatever a runtime says that had the work: nobody else is given it for the first time.
+                    let has_begun = call.was_handed_over() && !had_begun;
+                    if has_begun || !rejection.goes_elsewhere() || !job.fleet.has_several() {
+                        return AttemptOutcome::Rejected(rejection);
+                    }
+                    tracing::debug!(call = %call.id, trace = %call.trace, plugin = %job.plugin.id, runtime = taken.name(), ?rejection, "a runtime does not take a call, which goes to another one");
+                    round.add(Arc::clone(&taken), rejection);
+                }
+                ended => {
+                    let goes_on = matches!(ended, AttemptOutcome::Lost { .. } | AttemptOutcome::Asked(_));
+                    *own = goes_on.then(|| Arc::clone(&taken));
+                    return ended;
+                }
+            }
+        }
+    }
+
+    /// What becomes of the call at one runtime.
+    async fn attempt_at(
+        &self,
+        runtime: &Arc<Runtime>,
+        job: &Job<'_>,
+        attempt_state: &mut AttemptState,
+        resume: Option<Resume>,
+    ) -> AttemptOutcome {
+        let call = &job.execution.call;
         let wanted = Wanted {
-            runtime: job.runtime.clone(),
+            runtime: runtime.clone(),
             language: job.language,
             request: job.allocation(),
             closing: self.closing.clone(),

@@ -51,6 +51,8 @@ mod reads_that_ask;
 mod relayed;
 #[path = "plugin/resume.rs"]
 mod resume;
+#[path = "plugin/several.rs"]
+mod several;
 #[path = "plugin/slow_store.rs"]
 mod slow_store;
 #[path = "plugin/streams.rs"]

@@ -1,6 +1,7 @@
 //! A language runtime that plays a script: the Runtime Supervisor API on a Unix socket, without workers.
 
 use std::collections::HashMap;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -258,18 +259,32 @@ impl Worker {
 pub(crate) struct Runtime {
     pub told: Arc<Told>,
     pub socket: PathBuf,
+    /// What it runs in, where it can be killed.
+    process: Option<tokio::runtime::Runtime>,
     _directory: tempfile::TempDir,
 }
 
 /// A runtime on a port, reached by mutual TLS; returns its URL.
 pub(crate) async fn start_with_tls(script: Script, authority: &Authority, role: &str) -> String {
+    let (address, _) = start_with_tls_at("127.0.0.1:0", script, authority, role).await;
+    format!("https://localhost:{}", address.port())
+}
+
+/// The same at an address; what it is told is seen.
+pub(crate) async fn start_with_tls_at(
+    address: &str,
+    script: Script,
+    authority: &Authority,
+    role: &str,
+) -> (SocketAddr, Arc<Told>) {
     let (certificate, key) = authority.sign(role);
     let tls = ServerTlsConfig::new()
         .identity(Identity::from_pem(certificate, key))
         .client_ca_root(Certificate::from_pem(authority.pem()));
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let port = listener.local_addr().unwrap().port();
-    let service = RuntimeSupervisorServer::new(Scripted { script, told: Arc::default() });
+    let listener = tokio::net::TcpListener::bind(address).await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let told = Arc::new(Told::default());
+    let service = RuntimeSupervisorServer::new(Scripted { script, told: told.clone() });
     tokio::spawn(
         tonic::transport::Server::builder()
             .tls_config(tls)
@@ -277,31 +292,64 @@ pub(crate) async fn start_with_tls(script: Script, authority: &Authority, role: 
             .add_service(service)
             .serve_with_incoming(TcpListenerStream::new(listener)),
     );
-    format!("https://localhost:{port}")
+    (address, told)
 }
 
 impl Runtime {
     pub(crate) fn start(script: Script) -> Runtime {
+        Runtime::start_in(script, &tokio::runtime::Handle::current(), None)
+    }
+
+    /// One that can be killed with all its connections.
+    pub(crate) fn start_apart(script: Script) -> Runtime {
+        let mut process = tokio::runtime::Builder::new_multi_thread();
+        let process = process.worker_threads(1).enable_all().build().unwrap();
+        let handle = process.handle().clone();
+        Runtime::start_in(script, &handle, Some(process))
+    }
+
+    fn start_in(
+        script: Script,
+        handle: &tokio::runtime::Handle,
+        process: Option<tokio::runtime::Runtime>,
+    ) -> Runtime {
         let directory = tempfile::tempdir().unwrap();
         let socket = directory.path().join("runtime.sock");
         let told = Arc::new(Told::default());
+        let _entered = handle.enter();
         let listener = tokio::net::UnixListener::bind(&socket).unwrap();
         let service = RuntimeSupervisorServer::new(Scripted { script, told: told.clone() });
-        tokio::spawn(
+        handle.spawn(
             tonic::transport::Server::builder()
                 .add_service(service)
                 .serve_with_incoming(UnixListenerStream::new(listener)),
         );
-        Runtime { told, socket, _directory: directory }
+        Runtime { told, socket, process, _directory: directory }
     }
 
-    pub(crate) fn runtimes(&self) -> Runtimes {
-        Runtimes::new(vec![RuntimeTarget {
+    /// As by SIGKILL.
+    pub(crate) fn kill(&mut self) {
+        self.process.take().expect("it runs apart").shutdown_background();
+        std::fs::remove_file(&self.socket).unwrap();
+    }
+
+    pub(crate) fn target(&self) -> RuntimeTarget {
+        RuntimeTarget {
             languages: vec![PYTHON.into()],
             url: format!("unix:{}", self.socket.display()),
             peer: None,
-        }])
-        .unwrap()
+        }
+    }
+
+    pub(crate) fn runtimes(&self) -> Runtimes {
+        Runtimes::new(vec![self.target()]).unwrap()
+    }
+}
+
+impl Drop for Runtime {
+    fn drop(&mut self) {
+        // Within a test, waiting for it is not allowed.
+        self.process.take().into_iter().for_each(tokio::runtime::Runtime::shutdown_background);
     }
 }
 

@@ -32,11 +32,14 @@ const MAX_TEXT: usize = 512;
 pub struct RuntimeStatus {
     /// What it is used for, by the configuration.
     languages: Vec<String>,
+    /// As it is configured.
     url: String,
+    /// Which address of those that the URL's name has, each of which is a runtime; null where the URL names the runtime itself.
+    address: Option<String>,
     state: Condition,
     /// Null when it does not answer.
     report: Option<Report>,
-    /// The plugins of its languages that are hidden from callers, because it cannot run them as things stand. Empty
+    /// The plugins of its languages that are hidden from callers, because no runtime can run them as things stand. Empty
     /// where this process is no gateway.
     off: Vec<Off>,
 }
@@ -177,14 +180,15 @@ pub async fn list(
 }
 
 fn status(health: RuntimeHealth) -> RuntimeStatus {
-    let RuntimeHealth { languages, url, state, stats, off } = health;
+    let RuntimeHealth { languages, url, address, state, stats, off } = health;
+    let address = address.map(|address| address.to_string());
     let report = match stats {
         serde_json::Value::Null => None,
         stats => match serde_json::from_value::<Report>(stats) {
             Ok(report) => Some(report.bounded()),
             Err(error) => {
                 tracing::warn!(
-                    runtime = %url, %error,
+                    runtime = %url, address, %error,
                     "a runtime's stats cannot be read, so it is listed without them; its version may differ from \
                      this process's"
                 );
@@ -199,7 +203,7 @@ fn status(health: RuntimeHealth) -> RuntimeStatus {
         RuntimeState::Absent => Condition::Absent,
     };
     let off = off.into_iter().take(MAX_PLUGINS).map(hidden).collect();
-    RuntimeStatus { languages, url, state, report, off }
+    RuntimeStatus { languages, url, address, state, report, off }
 }
 
 fn hidden(plugin: OffPlugin) -> Off {
@@ -262,6 +266,7 @@ mod tests {
         let health = RuntimeHealth {
             languages: vec!["node".into()],
             url: "unix:/s".into(),
+            address: Some("10.0.0.7".parse().unwrap()),
             state: RuntimeState::Ready,
             stats,
             off: vec![OffPlugin {
@@ -281,6 +286,7 @@ mod tests {
         let shown =
             shown(json!({"isolation_level": 3, "bounds": "sampled", "plugins": {"a@1": plugin}, "new": 1}));
         assert_eq!((&shown["state"], &shown["report"]["isolationLevel"]), (&json!("ready"), &json!(3)));
+        assert_eq!((&shown["url"], &shown["address"]), (&json!("unix:/s"), &json!("10.0.0.7")));
         assert_eq!(shown["report"]["bounds"], "sampled");
         let plugin = &shown["report"]["plugins"]["a@1"];
         assert_eq!(plugin["crashCauses"], json!({"oom": 1}));

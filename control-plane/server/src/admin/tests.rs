@@ -97,6 +97,7 @@ impl Runtimes for Nobody {
         vec![RuntimeHealth {
             languages: vec!["node".into()],
             url,
+            address: None,
             state: RuntimeState::Unreachable,
             stats,
             off: Vec::new(),

@@ -64,6 +64,8 @@ pub(super) enum Rejection {
     Impossible(String),
     /// It cannot run as it is installed or configured; for the operator.
     Unusable(String),
+    /// The plugin itself has said, in its worker, that it cannot; for the operator.
+    Refuses(String),
 }
 
 impl Rejection {
@@ -96,8 +98,18 @@ impl Rejection {
     pub(super) fn passes(&self) -> bool {
         !matches!(
             self,
-            Rejection::Impossible(_) | Rejection::Unusable(_) | Rejection::Unhealthy | Rejection::PutOff(_)
+            Rejection::Impossible(_)
+                | Rejection::Unusable(_)
+                | Rejection::Refuses(_)
+                | Rejection::Unhealthy
+                | Rejection::PutOff(_)
         )
+    }
+
+    /// Whether another runtime may take the call: nothing of it began at this one. A tenant that crashes workers is not passed on to
+    /// the next ones, and an execution that still ends is waited for where it does.
+    pub(super) fn goes_elsewhere(&self) -> bool {
+        !matches!(self, Rejection::PutOff(_) | Rejection::StillEnding | Rejection::Refuses(_))
     }
 
     pub(super) fn refusal(self) -> Refusal {
@@ -116,7 +128,9 @@ impl Rejection {
             Rejection::Host(why) => Refusal::Upstream(format!("{why}; try again")),
             // Paths and versions of the runtime's machine are for the log.
             Rejection::Impossible(reason) => Refusal::Upstream(in_public(&reason).into()),
-            Rejection::Unusable(_) => Refusal::Upstream("the plugin cannot run as it is set up".into()),
+            Rejection::Unusable(_) | Rejection::Refuses(_) => {
+                Refusal::Upstream("the plugin cannot run as it is set up".into())
+            }
         }
     }
 }

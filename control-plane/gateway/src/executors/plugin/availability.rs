@@ -1,10 +1,10 @@
-//! Which plugins of the snapshot in force can run, as their runtimes have said.
+//! Which plugins of the snapshot in force can run, as their runtimes have said, each for itself.
 //!
 //! Owns: what was asked of which runtime and what came of it, for the plugins of a snapshot and for those that wait
 //! to be drained. Refuses: a verdict of its own; a plugin that nobody has answered for yet may run. Keeps true: only
-//! what a runtime named as impossible is hidden (I-10), and only until it says otherwise; what one spec asks for in
-//! vain says nothing of what another asks for under the same id; the question costs a call no lock. Bound: the plugins
-//! of two snapshots.
+//! what every runtime that has answered named as impossible is hidden (I-10), and only until one says otherwise; what one spec asks
+//! for in vain says nothing of what another asks for under the same id; the question costs a call no lock, and a call of a language with
+//! several runtimes one that it shares. Bound: the plugins of two snapshots, at each runtime.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -13,74 +13,204 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use asp_proto::supervisor::{PluginRef, RuntimeHints};
-use parking_lot::Mutex;
+use parking_lot::RwLock;
 
-use super::runtimes::Runtime;
+use super::runtimes::{Fleet, Runtime, Suits, Taken};
 use crate::execution::Availability;
 
-/// A plugin of a snapshot and its runtime.
+/// What a snapshot says of a plugin.
 #[derive(Clone)]
-pub(super) struct Known {
-    pub runtime: Arc<Runtime>,
-    pub plugin: PluginRef,
+pub(super) struct Wanted {
     pub hints: RuntimeHints,
     /// How long a call of it may run.
     pub longest: Duration,
-    pub state: Availability,
-    /// In no snapshot any more: its workers go soon.
-    pub gone: bool,
 }
 
-/// What a runtime goes by when it drains: its own address, a plugin's id and version.
-type Installed = (*const Runtime, String, String);
+/// A plugin as one runtime is to be asked for it, or to drain it.
+#[derive(Clone)]
+pub(super) struct Known {
+    pub plugin: PluginRef,
+    pub wanted: Wanted,
+    pub state: Availability,
+}
 
-impl Known {
-    fn installed(&self) -> Installed {
-        (Arc::as_ptr(&self.runtime), self.plugin.id.clone(), self.plugin.version.clone())
+struct Entry {
+    wanted: Wanted,
+    /// In no snapshot any more: its workers go soon.
+    gone: bool,
+    at: Vec<At>,
+}
+
+/// The plugin at one runtime.
+struct At {
+    runtime: Arc<Runtime>,
+    state: Availability,
+    /// The runtime's own figures say that it refuses the plugin's calls.
+    refuses: bool,
+}
+
+impl At {
+    fn new(runtime: &Arc<Runtime>) -> At {
+        At { runtime: runtime.clone(), state: Availability::Unheard, refuses: false }
+    }
+
+    fn suits(&self) -> Suits {
+        match &self.state {
+            Availability::Impossible(_) => Suits::Impossible,
+            Availability::Troubled(_) => Suits::Troubled,
+            _ if self.refuses => Suits::Troubled,
+            Availability::Ready => Suits::Ready,
+            Availability::Unheard => Suits::Unheard,
+        }
     }
 }
+
+impl Entry {
+    fn at(&self, runtime: &Runtime) -> Option<&At> {
+        self.at.iter().find(|at| std::ptr::eq(Arc::as_ptr(&at.runtime), runtime))
+    }
+
+    fn at_mut(&mut self, runtime: &Runtime) -> Option<&mut At> {
+        self.at.iter_mut().find(|at| std::ptr::eq(Arc::as_ptr(&at.runtime), runtime))
+    }
+
+    /// What the runtimes say together: the best of it.
+    fn state(&self) -> Availability {
+        let best =
+            |wanted: fn(&Availability) -> bool| self.at.iter().map(|at| &at.state).find(|it| wanted(it));
+        let best = best(|state| *state == Availability::Ready)
+            .or_else(|| best(|state| matches!(state, Availability::Troubled(_))))
+            .or_else(|| best(|state| matches!(state, Availability::Impossible(_))));
+        best.cloned().unwrap_or(Availability::Unheard)
+    }
+}
+
+type Entries = HashMap<PluginRef, Entry>;
+/// What a runtime goes by when it drains: its own address, a plugin's id and version.
+type Installed = (*const Runtime, String, String);
 
 /// The plugins that runtimes were told of and that were not drained since, by all that a spec says of one: specs may
 /// pin different packages of one id and version, and only one of these is installed.
 #[derive(Default)]
 pub(super) struct KnownPlugins {
-    plugins: Mutex<HashMap<PluginRef, Known>>,
+    plugins: RwLock<Entries>,
     /// Those of them that no runtime can run.
     impossible: ArcSwap<HashSet<PluginRef>>,
     /// How often they changed.
     changes: AtomicU64,
 }
 
+/// What an answer changes.
+#[derive(Debug, PartialEq)]
+pub(super) struct Learnt {
+    /// What this runtime had said before.
+    pub before: Availability,
+    /// Whether a runtime can run it, as far as is known.
+    pub is_offered: bool,
+}
+
 impl KnownPlugins {
     /// A snapshot has these. What was heard of one stays true while the snapshot says the same of it.
-    pub(super) fn replace(&self, wanted: HashMap<PluginRef, Known>) {
-        let mut plugins = self.plugins.lock();
-        // One that is wanted with another pin is not drained: that would end its successor's calls as well.
-        let installed: HashSet<Installed> = wanted.values().map(Known::installed).collect();
-        plugins.retain(|plugin, known| {
-            known.gone = !wanted.contains_key(plugin);
-            !known.gone || !installed.contains(&known.installed())
-        });
-        for (plugin, known) in wanted {
-            match plugins.get_mut(&plugin) {
-                Some(there) => there.longest = known.longest,
-                None => drop(plugins.insert(plugin, known)),
+    pub(super) fn replace(&self, mut wanted: HashMap<PluginRef, Wanted>, runtimes: &[Arc<Runtime>]) {
+        let mut plugins = self.plugins.write();
+        for (plugin, entry) in plugins.iter_mut() {
+            match wanted.remove(plugin) {
+                Some(wanted) => (entry.wanted, entry.gone) = (wanted, false),
+                None => entry.gone = true,
             }
         }
+        let new = wanted.into_iter();
+        plugins.extend(new.map(|(plugin, wanted)| (plugin, Entry { wanted, gone: false, at: Vec::new() })));
+        for (plugin, entry) in plugins.iter_mut().filter(|(_, entry)| !entry.gone) {
+            let running = runtimes.iter().filter(|runtime| runtime.runs(&plugin.language));
+            for runtime in running {
+                if entry.at(runtime).is_none() {
+                    entry.at.push(At::new(runtime));
+                }
+            }
+        }
+        // One that is wanted with another pin is not drained: that would end its successor's calls as well.
+        let there = plugins.iter().filter(|(_, entry)| !entry.gone);
+        let installed: HashSet<Installed> =
+            there.flat_map(|(plugin, entry)| entry.at.iter().map(|at| installed(plugin, at))).collect();
+        for (plugin, entry) in plugins.iter_mut().filter(|(_, entry)| entry.gone) {
+            entry.at.retain(|at| !installed.contains(&self::installed(plugin, at)));
+        }
+        plugins.retain(|_, entry| !entry.gone || !entry.at.is_empty());
         self.publish(&plugins);
     }
 
-    /// Takes note of an answer; what it was before, where it changes something.
-    pub(super) fn learn(&self, plugin: &PluginRef, state: Availability) -> Option<Availability> {
-        let mut plugins = self.plugins.lock();
+    /// There are these runtimes from now on.
+    pub(super) fn members(&self, runtimes: &[Arc<Runtime>]) {
+        let mut plugins = self.plugins.write();
+        for (plugin, entry) in plugins.iter_mut() {
+            entry.at.retain(|at| runtimes.iter().any(|runtime| Arc::ptr_eq(runtime, &at.runtime)));
+            let new = runtimes.iter().filter(|runtime| !entry.gone && runtime.runs(&plugin.language));
+            let new: Vec<At> = new.filter(|runtime| entry.at(runtime).is_none()).map(At::new).collect();
+            entry.at.extend(new);
+        }
+        plugins.retain(|_, entry| !entry.gone || !entry.at.is_empty());
+        self.publish(&plugins);
+    }
+
+    /// Takes note of a runtime's answer; what it changes, where it does.
+    pub(super) fn learn(&self, runtime: &Runtime, plugin: &PluginRef, state: Availability) -> Option<Learnt> {
+        let mut plugins = self.plugins.write();
         // The snapshot may have it no more by now.
-        let known = plugins.get_mut(plugin)?;
-        if known.state == state {
+        let entry = plugins.get_mut(plugin)?;
+        let was_offered = !matches!(entry.state(), Availability::Impossible(_));
+        let at = entry.at_mut(runtime)?;
+        if at.state == state {
             return None;
         }
-        let before = std::mem::replace(&mut known.state, state);
-        self.publish(&plugins);
-        Some(before)
+        let before = std::mem::replace(&mut at.state, state);
+        let is_offered = !matches!(entry.state(), Availability::Impossible(_));
+        if is_offered != was_offered {
+            self.publish(&plugins);
+        }
+        Some(Learnt { before, is_offered })
+    }
+
+    /// The runtime may have been started anew: what was ready there is asked for again.
+    pub(super) fn ask_anew(&self, runtime: &Runtime) {
+        let mut plugins = self.plugins.write();
+        let ready = plugins.values_mut().filter_map(|entry| entry.at_mut(runtime));
+        for at in ready.filter(|at| at.state == Availability::Ready) {
+            at.state = Availability::Unheard;
+        }
+    }
+
+    /// The runtime's figures say whether it refuses the calls of `name`, a plugin's `<id>@<version>`; without a name, that nothing is
+    /// known of any more.
+    pub(super) fn refuses(&self, runtime: &Runtime, name: Option<&str>, refuses: bool) {
+        let mut plugins = self.plugins.write();
+        for (plugin, entry) in plugins.iter_mut() {
+            if name.is_none_or(|name| name.rsplit_once('@') == Some((&plugin.id, &plugin.version)))
+                && let Some(at) = entry.at_mut(runtime)
+            {
+                at.refuses = refuses;
+            }
+        }
+    }
+
+    /// A runtime for a call of the plugin: `own` where that is there and takes calls, none of `refused`.
+    pub(super) fn choose(
+        &self,
+        fleet: &Fleet,
+        plugin: &PluginRef,
+        own: Option<&Arc<Runtime>>,
+        refused: &[Arc<Runtime>],
+    ) -> Option<Taken> {
+        if let Some(only) = fleet.only() {
+            return refused.is_empty().then(|| Taken::of(only));
+        }
+        let plugins = self.plugins.read();
+        let entry = plugins.get(plugin);
+        let suits = |runtime: &Runtime| {
+            let at = entry.and_then(|entry| entry.at(runtime));
+            at.map_or(Suits::Unheard, At::suits)
+        };
+        fleet.choose(own, refused, suits)
     }
 
     /// Whether no runtime can run it. It is named only where there is one that none can run.
@@ -95,28 +225,39 @@ impl KnownPlugins {
     }
 
     pub(super) fn state(&self, plugin: &PluginRef) -> Availability {
-        self.plugins.lock().get(plugin).map_or(Availability::Unheard, |known| known.state.clone())
+        self.plugins.read().get(plugin).map_or(Availability::Unheard, Entry::state)
     }
 
-    /// The plugins of a runtime that are to be asked for.
-    pub(super) fn open(&self, runtime: &Arc<Runtime>) -> Vec<Known> {
-        let plugins = self.plugins.lock();
-        let open = |known: &&Known| !known.gone && known.state != Availability::Ready;
-        plugins.values().filter(|known| Arc::ptr_eq(&known.runtime, runtime)).filter(open).cloned().collect()
+    /// The plugins that a runtime is to be asked for.
+    pub(super) fn open(&self, runtime: &Runtime) -> Vec<Known> {
+        let plugins = self.plugins.read();
+        let there = plugins.iter().filter(|(_, entry)| !entry.gone);
+        let known = there.filter_map(|(plugin, entry)| {
+            let at = entry.at(runtime).filter(|at| at.state != Availability::Ready)?;
+            Some(Known { plugin: plugin.clone(), wanted: entry.wanted.clone(), state: at.state.clone() })
+        });
+        known.collect()
     }
 
     /// Forgets a plugin of a runtime that no snapshot has any more; `None` when there is none left.
-    pub(super) fn take_gone(&self, runtime: &Arc<Runtime>) -> Option<Known> {
-        let mut plugins = self.plugins.lock();
-        let gone = |known: &&Known| known.gone && Arc::ptr_eq(&known.runtime, runtime);
-        let plugin = plugins.values().find(gone).map(|known| known.plugin.clone())?;
-        plugins.remove(&plugin)
+    pub(super) fn take_gone(&self, runtime: &Runtime) -> Option<Known> {
+        let mut plugins = self.plugins.write();
+        let gone = |entry: &Entry| entry.gone && entry.at(runtime).is_some();
+        let plugin = plugins.iter().find(|(_, entry)| gone(entry)).map(|(plugin, _)| plugin.clone())?;
+        let entry = plugins.get_mut(&plugin)?;
+        let state = entry.at(runtime).map_or(Availability::Unheard, |at| at.state.clone());
+        entry.at.retain(|at| !std::ptr::eq(Arc::as_ptr(&at.runtime), runtime));
+        let wanted = entry.wanted.clone();
+        if entry.at.is_empty() {
+            plugins.remove(&plugin);
+        }
+        Some(Known { plugin, wanted, state })
     }
 
-    fn publish(&self, plugins: &HashMap<PluginRef, Known>) {
-        let impossible = plugins
-            .iter()
-            .filter(|(_, known)| !known.gone && matches!(known.state, Availability::Impossible(_)));
+    fn publish(&self, plugins: &Entries) {
+        let is_impossible =
+            |entry: &Entry| !entry.gone && matches!(entry.state(), Availability::Impossible(_));
+        let impossible = plugins.iter().filter(|(_, entry)| is_impossible(entry));
         let impossible: HashSet<PluginRef> = impossible.map(|(plugin, _)| plugin.clone()).collect();
         // Most often none is, and none was.
         if *self.impossible.load_full() != impossible {
@@ -126,46 +267,9 @@ impl KnownPlugins {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::super::runtimes::{RuntimeTarget, Runtimes};
-    use super::*;
-
-    fn wanted(runtime: &Arc<Runtime>, plugins: &[(&str, &str)]) -> HashMap<PluginRef, Known> {
-        let known = |(version, digest): &(&str, &str)| {
-            let plugin = PluginRef {
-                id: "sweep".into(),
-                version: (*version).into(),
-                artifact_sha256: (*digest).into(),
-                ..PluginRef::default()
-            };
-            let known = Known {
-                runtime: Arc::clone(runtime),
-                plugin: plugin.clone(),
-                hints: RuntimeHints::default(),
-                longest: Duration::ZERO,
-                state: Availability::Unheard,
-                gone: false,
-            };
-            (plugin, known)
-        };
-        plugins.iter().map(known).collect()
-    }
-
-    #[tokio::test]
-    async fn a_version_is_drained_when_the_last_spec_of_it_is_gone_and_not_when_its_pin_changes() {
-        let target =
-            RuntimeTarget { languages: vec!["python".into()], url: "unix:/nowhere".into(), peer: None };
-        let runtimes = Runtimes::new(vec![target]).unwrap();
-        let runtime = runtimes.get("python").unwrap();
-        let plugins = KnownPlugins::default();
-        plugins.replace(wanted(runtime, &[("1.0.0", "a"), ("1.0.0", "b")]));
-        plugins.replace(wanted(runtime, &[("1.0.0", "b")]));
-        assert!(plugins.take_gone(runtime).is_none(), "the runtime drains by id and version");
-        plugins.replace(wanted(runtime, &[("1.0.0", "c")]));
-        assert!(plugins.take_gone(runtime).is_none(), "the pin changed");
-        plugins.replace(wanted(runtime, &[("1.1.0", "c")]));
-        assert_eq!(plugins.take_gone(runtime).unwrap().plugin.version, "1.0.0");
-        assert!(plugins.take_gone(runtime).is_none());
-    }
+fn installed(plugin: &PluginRef, at: &At) -> Installed {
+    (Arc::as_ptr(&at.runtime), plugin.id.clone(), plugin.version.clone())
 }
+
+#[cfg(test)]
+mod tests;

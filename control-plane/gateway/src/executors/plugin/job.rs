@@ -17,7 +17,7 @@ use tokio::time::Instant;
 use super::attempt_state::AttemptState;
 use super::lent::Lent;
 use super::logs::{self, LogListener};
-use super::runtimes::Runtime;
+use super::runtimes::Fleet;
 use super::tunnel;
 use crate::call::event::LogLevel;
 use crate::call::{Aim, Call};
@@ -37,7 +37,8 @@ pub(super) struct Job<'a> {
     /// The plugin's own name of what is called.
     pub primitive: String,
     pub hints: RuntimeHints,
-    pub runtime: Arc<Runtime>,
+    /// The runtimes of its language.
+    pub fleet: Arc<Fleet>,
     pub minter: Arc<Minter>,
     /// What the plugin shows to services instead of the platform's token, where its spec wants that.
     pub exchanged: Option<SecretString>,

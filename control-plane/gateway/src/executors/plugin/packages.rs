@@ -14,9 +14,10 @@ use asp_proto::supervisor::{AllocateWorkerRequest, Context, PluginRef, RuntimeHi
 use async_trait::async_trait;
 use serde_json::Value;
 
+use super::availability::KnownPlugins;
 use super::lease::Closing;
 use super::reference::STDIO;
-use super::runtimes::Runtime;
+use super::runtimes::Fleet;
 use super::tunnel::{self, Heard, OpenFault, Opening, Tunnel, Wanted};
 use crate::executors::proxy::mcp::listing::Lists;
 use crate::executors::proxy::mcp::pinned::PinnedItems;
@@ -43,22 +44,25 @@ pub(super) fn watches(items: Arc<PinnedItems>) -> Arc<Watches> {
 pub(super) struct Package {
     plugin: PluginRef,
     hints: RuntimeHints,
-    runtime: Arc<Runtime>,
-    closing: Closing,
+    place: Place,
+}
+
+/// Where it is looked at.
+pub(super) struct Place {
+    pub fleet: Arc<Fleet>,
+    pub known: Arc<KnownPlugins>,
+    pub closing: Closing,
 }
 
 impl Package {
-    pub(super) fn of(
-        plugin: PluginRef,
-        hints: RuntimeHints,
-        runtime: Arc<Runtime>,
-        closing: Closing,
-    ) -> Package {
-        Package { plugin, hints, runtime, closing }
+    pub(super) fn of(plugin: PluginRef, hints: RuntimeHints, place: Place) -> Package {
+        Package { plugin, hints, place }
     }
 
     /// A tunnel to one of its workers, which begins to list.
     async fn open(&self) -> Result<Tunnel, String> {
+        let Place { fleet, known, closing } = &self.place;
+        let taken = known.choose(fleet, &self.plugin, None, &[]).ok_or("no runtime is there")?;
         // Other gateways look at the same workers.
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let request_id = format!("look-{:016x}-{number}", rand::random::<u64>());
@@ -83,8 +87,8 @@ impl Package {
             work: packed(&work),
             call: None,
         };
-        let runtime = self.runtime.clone();
-        let wanted = Wanted { runtime, language: STDIO, request, closing: self.closing.clone() };
+        let runtime = Arc::clone(&taken);
+        let wanted = Wanted { runtime, language: STDIO, request, closing: closing.clone() };
         match Tunnel::open(wanted, opening).await {
             Ok((tunnel, _)) => Ok(tunnel),
             Err(OpenFault::Rejected(rejection)) => Err(format!("no worker: {rejection:?}")),

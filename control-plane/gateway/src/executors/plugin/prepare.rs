@@ -3,7 +3,7 @@
 //!
 //! Keeps true: a later snapshot replaces what an earlier one still asks for; a version is drained after its
 //! successor was answered for and nobody can ask for it any more; no call waits for any of this; a runtime that does
-//! not answer keeps no other from being asked.
+//! not answer keeps no other from being asked; one that is added is asked for all, one that is no more for nothing.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,14 +14,15 @@ use asp_proto::supervisor::{DrainRequest, EnsurePluginRequest, PluginRef};
 use futures::StreamExt;
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
+use tokio::sync::watch;
 use tokio::time::Instant;
-use tokio_util::sync::CancellationToken;
+use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 use tonic::{Code, Status};
 
-use super::availability::{Known, KnownPlugins};
+use super::availability::{Known, KnownPlugins, Learnt, Wanted};
 use super::reason::is_impossible;
-use super::runtimes::{Runtime, Runtimes};
+use super::runtimes::{Members, Runtime, Runtimes};
 use crate::call::bounds::lifetime_bound;
 use crate::execution::Availability;
 use crate::executors::plugin::reference::run_by;
@@ -57,19 +58,17 @@ impl Preparing {
     pub(super) fn begin(&self, runtimes: &Runtimes, tasks: &TaskTracker, primitives: &[Primitive]) {
         let stop = CancellationToken::new();
         std::mem::replace(&mut *self.current.lock(), stop.clone()).cancel();
-        self.known.replace(wanted(runtimes, primitives));
+        let members = runtimes.all();
+        self.known.replace(wanted(runtimes, primitives), &members.borrow());
         let Ok(handle) = Handle::try_current() else { return };
-        for runtime in runtimes.all() {
-            let stop = stop.clone();
-            let converging = converge(Arc::clone(&self.known), Arc::clone(runtime));
-            tasks.spawn_on(async move { stop.run_until_cancelled(converging).await }, &handle);
-        }
+        let converging = converge_all(Arc::clone(&self.known), members, tasks.clone());
+        tasks.spawn_on(async move { stop.run_until_cancelled(converging).await }, &handle);
     }
 
-    /// A runtime has refused a call of the plugin with a reason that makes it impossible: nobody is told of it from
-    /// now on until it can run.
-    pub(super) fn refused(&self, plugin: &PluginRef, reason: &str) {
-        learn(&self.known, plugin, Availability::Impossible(reason.to_owned()));
+    /// A runtime has refused a call of the plugin with a reason that makes it impossible there: where no other can run it, nobody
+    /// is told of it from now on until one can.
+    pub(super) fn refused(&self, runtime: &Runtime, plugin: &PluginRef, reason: &str) {
+        learn(&self.known, runtime, plugin, Availability::Impossible(reason.to_owned()));
     }
 
     pub(super) fn stop(&self) {
@@ -83,6 +82,29 @@ impl Drop for Preparing {
     }
 }
 
+/// Prepares what the runtimes run, whichever there are, until this is dropped.
+async fn converge_all(known: Arc<KnownPlugins>, mut all: watch::Receiver<Members>, tasks: TaskTracker) {
+    let mut converging: Vec<(Arc<Runtime>, DropGuard)> = Vec::new();
+    loop {
+        let members = all.borrow_and_update().clone();
+        known.members(&members);
+        converging.retain(|(runtime, _)| members.iter().any(|member| Arc::ptr_eq(member, runtime)));
+        for runtime in members.iter() {
+            if converging.iter().any(|(known, _)| Arc::ptr_eq(known, runtime)) {
+                continue;
+            }
+            let stop = CancellationToken::new();
+            converging.push((runtime.clone(), stop.clone().drop_guard()));
+            let one = converge(Arc::clone(&known), runtime.clone());
+            tasks.spawn(async move { stop.run_until_cancelled(one).await });
+        }
+        // Err: there will be no others.
+        if all.changed().await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    }
+}
+
 /// Prepares what one runtime runs, for as long as the snapshot is in force.
 async fn converge(known: Arc<KnownPlugins>, runtime: Arc<Runtime>) {
     let answered = CancellationToken::new();
@@ -90,19 +112,19 @@ async fn converge(known: Arc<KnownPlugins>, runtime: Arc<Runtime>) {
         answered.cancelled().await;
         tokio::time::sleep(DRAIN_AFTER).await;
         while let Some(plugin) = known.take_gone(&runtime) {
-            drain(&plugin).await;
+            drain(&runtime, &plugin).await;
         }
     };
     tokio::join!(keep_asking(&known, &runtime, &answered), draining);
 }
 
 /// Asks for every plugin until the runtime has it ready; never ends, because a call may find that one is not any more.
-async fn keep_asking(known: &KnownPlugins, runtime: &Arc<Runtime>, answered: &CancellationToken) {
+async fn keep_asking(known: &KnownPlugins, runtime: &Runtime, answered: &CancellationToken) {
     loop {
         let began = Instant::now();
         let ask = |plugin: Known| async move {
-            if let Some(state) = ensure(&plugin).await {
-                learn(known, &plugin.plugin, state);
+            if let Some(state) = ensure(runtime, &plugin).await {
+                learn(known, runtime, &plugin.plugin, state);
             }
         };
         futures::stream::iter(known.open(runtime)).for_each_concurrent(AT_A_TIME, ask).await;
@@ -121,27 +143,31 @@ fn pause(unheard: bool, took: Duration) -> Duration {
 }
 
 /// Takes note of an answer, and says what it changes.
-fn learn(known: &KnownPlugins, plugin: &PluginRef, state: Availability) {
-    let Some(before) = known.learn(plugin, state.clone()) else { return };
+fn learn(known: &KnownPlugins, runtime: &Runtime, plugin: &PluginRef, state: Availability) {
+    let Some(Learnt { before, is_offered }) = known.learn(runtime, plugin, state.clone()) else { return };
     let PluginRef { id, version, .. } = plugin;
+    let runtime = runtime.name();
     match state {
+        Availability::Impossible(reason) if is_offered => {
+            tracing::warn!(plugin = %id, %version, runtime, %reason, "a plugin cannot run on one of its language's runtimes: its calls go to the others; that one is asked again every few seconds");
+        }
         Availability::Impossible(reason) => {
-            tracing::warn!(plugin = %id, %version, %reason, "a plugin cannot run on its runtime: its primitives are hidden, and unknown to callers, until that is mended; the runtime is asked again every few seconds");
+            tracing::warn!(plugin = %id, %version, runtime, %reason, "a plugin cannot run on its runtime: its primitives are hidden, and unknown to callers, until that is mended; the runtime is asked again every few seconds");
         }
         Availability::Troubled(reason) if !matches!(before, Availability::Troubled(_)) => {
-            tracing::warn!(plugin = %id, %version, %reason, "a plugin is not ready on its runtime: its primitives stay listed, and calls are refused with the reason as long as it lasts");
+            tracing::warn!(plugin = %id, %version, runtime, %reason, "a plugin is not ready on its runtime: its primitives stay listed, and calls are refused with the reason as long as it lasts and no other runtime takes them");
         }
         Availability::Ready if before != Availability::Unheard => {
-            tracing::info!(plugin = %id, %version, "a plugin that could not run can run now; its primitives are listed");
+            tracing::info!(plugin = %id, %version, runtime, "a plugin that could not run can run now; its primitives are listed");
         }
         Availability::Ready | Availability::Troubled(_) | Availability::Unheard => {}
     }
 }
 
 /// Lets the calls of a version end and its workers go.
-async fn drain(known: &Known) {
-    let Some(mut client) = known.runtime.client() else { return };
-    let limit = known.longest + DRAIN_SLACK;
+async fn drain(runtime: &Runtime, known: &Known) {
+    let Some(mut client) = runtime.client() else { return };
+    let limit = known.wanted.longest + DRAIN_SLACK;
     let request = DrainRequest {
         plugin: Some(known.plugin.clone()),
         graceful: true,
@@ -160,27 +186,27 @@ async fn drain(known: &Known) {
     }
 }
 
-/// Each plugin once, with the runtime of its language; one without a runtime is nothing to ask for.
-fn wanted(runtimes: &Runtimes, primitives: &[Primitive]) -> HashMap<PluginRef, Known> {
-    let mut wanted: HashMap<PluginRef, Known> = HashMap::new();
+/// Each plugin once; one of a language without a runtime is nothing to ask for.
+fn wanted(runtimes: &Runtimes, primitives: &[Primitive]) -> HashMap<PluginRef, Wanted> {
+    let mut wanted: HashMap<PluginRef, Wanted> = HashMap::new();
     for primitive in primitives {
         let Some((plugin, hints)) = run_by(primitive) else { continue };
-        let Some(runtime) = runtimes.get(&plugin.language).cloned() else { continue };
+        if runtimes.get(&plugin.language).is_none() {
+            continue;
+        }
         let longest = lifetime_bound(primitive, true);
-        let state = Availability::Unheard;
-        let known = Known { runtime, plugin, hints, longest, state, gone: false };
-        let known = wanted.entry(known.plugin.clone()).or_insert(known);
+        let known = wanted.entry(plugin).or_insert(Wanted { hints, longest });
         known.longest = known.longest.max(longest);
     }
     wanted
 }
 
 /// Asks once; `None` when nothing was heard.
-async fn ensure(known: &Known) -> Option<Availability> {
-    let Known { runtime, plugin, hints, .. } = known;
+async fn ensure(runtime: &Runtime, known: &Known) -> Option<Availability> {
+    let Known { plugin, wanted, .. } = known;
     let request = EnsurePluginRequest {
         plugin: Some(plugin.clone()),
-        hints: Some(hints.clone()),
+        hints: Some(wanted.hints.clone()),
         prewarm: true,
         ..EnsurePluginRequest::default()
     };

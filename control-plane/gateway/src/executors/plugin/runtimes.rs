@@ -1,47 +1,36 @@
-//! The language runtimes a gateway uses: which one runs a language, how to reach it, and whether it answers.
+//! The language runtimes a gateway uses: which ones run a language, by their addresses or by the name that these have.
 //!
-//! Owns: one lazy connection to each runtime. Refuses: plain TCP; a runtime is reached over a Unix socket or
-//! by mutual TLS. Keeps true: a runtime that does not answer is tried again only after a backoff,
-//! so that its absence costs a call nothing; from one that drains the next calls go over a new connection, which leads to
-//! its successor where the address is a Service's, while those that it has go on over the old one.
+//! Refuses: plain TCP; a runtime is reached over a Unix socket or by mutual TLS. Keeps true: every address of a name is a runtime of its
+//! own, and proves the name by its certificate as one alone does; one whose address the name has no more gets no new call and keeps what
+//! it has. Bound: runtimes of a language.
 
+mod choice;
 pub mod figures;
-pub(super) mod watch;
+mod names;
+mod runtime;
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Duration;
 
-use asp_peer::{Peer, Role};
-use asp_platform::runtime_health::{RuntimeHealth, RuntimeState};
-use asp_proto::supervisor::runtime_supervisor_client::RuntimeSupervisorClient;
-use asp_proto::supervisor::{HealthRequest, health_response};
+use asp_peer::Peer;
+use asp_platform::runtime_health::RuntimeHealth;
 use parking_lot::Mutex;
-use tokio::time::Instant;
-use tonic::transport::{Endpoint, Uri};
-use tonic::{Code, Status};
+use tokio::sync::watch;
+use tokio_util::task::AbortOnDropHandle;
 
-use super::multiplexer::{Client, Multiplexer};
+pub(super) use choice::{Fleet, Suits, Taken};
+pub use names::{Resolve, System};
+pub(super) use runtime::Runtime;
 
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
-/// A runtime that vanished silently is noticed after the two together.
-const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
-const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(5);
-/// A PPP message of 4 MiB (plugin.proto) and its envelope.
-const MAX_MESSAGE: usize = (4 << 20) + (64 << 10);
-/// The first wait after a failed connect; it doubles with every further one.
-const FIRST_BACKOFF: Duration = Duration::from_millis(100);
-const LONGEST_BACKOFF: Duration = Duration::from_secs(5);
-const HEALTH_TIMEOUT: Duration = Duration::from_secs(2);
-/// One that answered within this time is being replaced, as far as anybody knows: it is waited for.
-const JUST_LOST: Duration = Duration::from_secs(10);
+/// Most runtimes of one language: a gateway has a connection to each, and asks each for every plugin.
+pub const MAX_RUNTIMES: usize = 64;
 
 /// Where a runtime is and what it runs.
 #[derive(Clone, Debug)]
 pub struct RuntimeTarget {
     /// `python`, `node`, `java`, `mcp-stdio`.
     pub languages: Vec<String>,
-    /// `unix:/path` or `https://host:port`.
+    /// `unix:/path` or `https://host:port`. A host that is a name stands for all its addresses.
     pub url: String,
     /// How the gateway proves itself, and knows the runtime; needed for `https`, refused for `unix`.
     pub peer: Option<Peer>,
@@ -58,203 +47,137 @@ pub enum RuntimesError {
         #[source]
         source: tonic::transport::Error,
     },
-    #[error("language {0} has two runtimes")]
-    Twice(String),
+    #[error("language {language} has {url} twice")]
+    Twice { language: String, url: String },
+    #[error("language {0} has more than {MAX_RUNTIMES} runtimes")]
+    TooMany(String),
 }
 
+/// All runtimes there are, each once.
+pub(super) type Members = Arc<[Arc<Runtime>]>;
+
 /// The runtimes of one gateway, by language.
-#[derive(Default)]
 pub struct Runtimes {
-    all: Vec<Arc<Runtime>>,
-    by_language: HashMap<String, Arc<Runtime>>,
+    shared: Arc<Shared>,
+    _resolving: Vec<AbortOnDropHandle<()>>,
+}
+
+struct Shared {
+    by_language: HashMap<String, Arc<Fleet>>,
+    /// Of each target those that it stands for now.
+    of_targets: Mutex<Vec<Vec<Arc<Runtime>>>>,
+    all: watch::Sender<Members>,
 }
 
 impl Runtimes {
     /// No runtime: every plugin call is refused.
     pub fn none() -> Runtimes {
-        Runtimes::default()
+        Runtimes { shared: Arc::new(Shared::of(HashMap::new(), Vec::new())), _resolving: Vec::new() }
     }
 
     /// Connects to nothing yet; the first call does. Needs a running tokio runtime.
     pub fn new(targets: Vec<RuntimeTarget>) -> Result<Runtimes, RuntimesError> {
-        let mut runtimes = Runtimes::default();
-        for target in targets {
-            let runtime = Arc::new(Runtime::new(target)?);
-            for language in &runtime.languages {
-                if runtimes.by_language.insert(language.clone(), runtime.clone()).is_some() {
-                    return Err(RuntimesError::Twice(language.clone()));
-                }
+        Runtimes::resolved_by(targets, Arc::new(System))
+    }
+
+    /// With names resolved in the caller's own way.
+    pub fn resolved_by(
+        targets: Vec<RuntimeTarget>,
+        resolver: Arc<dyn Resolve>,
+    ) -> Result<Runtimes, RuntimesError> {
+        let targets = merged(targets)?;
+        let mut by_language: HashMap<String, Arc<Fleet>> = HashMap::new();
+        let mut of_targets = Vec::new();
+        for target in &targets {
+            for language in &target.languages {
+                by_language.entry(language.clone()).or_default();
             }
-            runtimes.all.push(runtime);
+            // By its name as long as that is not resolved.
+            of_targets.push(vec![Arc::new(Runtime::new(target, None)?)]);
         }
-        Ok(runtimes)
+        let shared = Arc::new(Shared::of(by_language, of_targets));
+        let mut _resolving = Vec::new();
+        for (place, target) in targets.into_iter().enumerate() {
+            if let Some(name) = names::Name::of(target, place) {
+                let following = name.follow(resolver.clone(), Arc::downgrade(&shared));
+                _resolving.push(AbortOnDropHandle::new(tokio::spawn(following)));
+            }
+        }
+        Ok(Runtimes { shared, _resolving })
     }
 
-    /// Each of them once.
-    pub(super) fn all(&self) -> &[Arc<Runtime>] {
-        &self.all
+    /// Each of them once, now and whenever there are others.
+    pub(super) fn all(&self) -> watch::Receiver<Members> {
+        self.shared.all.subscribe()
     }
 
-    pub(super) fn get(&self, language: &str) -> Option<&Arc<Runtime>> {
-        self.by_language.get(language)
+    pub(super) fn get(&self, language: &str) -> Option<&Arc<Fleet>> {
+        self.shared.by_language.get(language)
     }
 
     /// Asks every runtime how it is.
     pub async fn health(&self) -> Vec<RuntimeHealth> {
-        futures::future::join_all(self.all.iter().map(|runtime| runtime.health())).await
+        let all = self.shared.all.borrow().clone();
+        futures::future::join_all(all.iter().map(|runtime| runtime.health())).await
     }
 }
 
-/// One runtime.
-pub(super) struct Runtime {
-    languages: Vec<String>,
-    url: String,
-    endpoint: Endpoint,
-    /// `None`: the endpoint is a Unix socket.
-    peer: Option<Peer>,
-    client: Mutex<Client>,
-    link: Mutex<Link>,
-    /// The stream that tunnels share; opened when it is needed.
-    multiplexer: tokio::sync::Mutex<Option<Multiplexer>>,
-}
-
-struct Link {
-    state: RuntimeState,
-    /// Connects that failed one after the other.
-    failures: u32,
-    /// Not tried before this moment.
-    retry_at: Option<Instant>,
-    answered_at: Option<Instant>,
-}
-
-impl Runtime {
-    fn new(target: RuntimeTarget) -> Result<Runtime, RuntimesError> {
-        let RuntimeTarget { languages, url, peer } = target;
-        let failed = |source| RuntimesError::Endpoint { url: url.clone(), source };
-        let set_up = |endpoint: Endpoint| {
-            endpoint
-                .connect_timeout(CONNECT_TIMEOUT)
-                .tcp_nodelay(true)
-                .http2_keep_alive_interval(KEEPALIVE_INTERVAL)
-                .keep_alive_timeout(KEEPALIVE_TIMEOUT)
-                .keep_alive_while_idle(true)
+impl Shared {
+    fn of(by_language: HashMap<String, Arc<Fleet>>, of_targets: Vec<Vec<Arc<Runtime>>>) -> Shared {
+        let shared = Shared {
+            by_language,
+            of_targets: Mutex::new(of_targets),
+            all: watch::Sender::new(Arc::from([])),
         };
-        let endpoint = match (&peer, url.parse::<Uri>()) {
-            (None, _) if url.starts_with("unix:") => {
-                set_up(Endpoint::from_shared(url.clone()).map_err(failed)?)
-            }
-            (Some(_), Ok(uri)) if uri.scheme_str() == Some("https") => {
-                set_up(Endpoint::from(asp_peer::endpoint_uri(&uri)))
-            }
-            _ => return Err(RuntimesError::Transport(url)),
-        };
-        let client = Mutex::new(connected(&endpoint, peer.as_ref()));
-        let link = Link { state: RuntimeState::Unused, failures: 0, retry_at: None, answered_at: None };
-        let multiplexer = tokio::sync::Mutex::default();
-        Ok(Runtime { languages, url, endpoint, peer, client, link: Mutex::new(link), multiplexer })
+        shared.publish(&shared.of_targets.lock());
+        shared
     }
 
-    /// It has said over this stream that it drains: the next calls go over a new connection.
-    pub(super) async fn drains(&self, over: &Multiplexer) {
-        let mut multiplexer = self.multiplexer.lock().await;
-        // Another call may have heard it first.
-        if multiplexer.as_ref().is_some_and(|open| open.is_same(over)) {
-            tracing::info!(runtime = %self.url, "a plugin runtime drains: the next calls go over a new connection");
-            *self.client.lock() = connected(&self.endpoint, self.peer.as_ref());
-            *multiplexer = None;
+    /// A target stands for these from now on.
+    fn replace(&self, place: usize, runtimes: Vec<Arc<Runtime>>) {
+        let mut of_targets = self.of_targets.lock();
+        if let Some(of_target) = of_targets.get_mut(place) {
+            *of_target = runtimes;
         }
+        self.publish(&of_targets);
     }
 
-    /// Whether it answered a moment ago, and so may be back in another one.
-    pub(super) fn is_just_lost(&self) -> bool {
-        self.link.lock().answered_at.is_some_and(|at| at.elapsed() < JUST_LOST)
-    }
-
-    /// The stream for a new tunnel. `Unavailable` at once when the runtime is known not to answer.
-    pub(super) async fn multiplexer(self: &Arc<Self>) -> Result<Multiplexer, Status> {
-        let unavailable = || Status::unavailable("the runtime does not answer");
-        let client = self.client().ok_or_else(unavailable)?;
-        // Only one opens it; the others wait, which they would do for their own as well.
-        let mut multiplexer = self.multiplexer.lock().await;
-        if let Some(open) = multiplexer.as_ref().filter(|multiplexer| !multiplexer.is_over()) {
-            return Ok(open.clone());
+    /// Calls are given to those that whoever prepares plugins hears of, and to no other.
+    fn publish(&self, of_targets: &[Vec<Arc<Runtime>>]) {
+        let mut used: Vec<Arc<Runtime>> = Vec::new();
+        for (language, fleet) in &self.by_language {
+            let of_language = of_targets.iter().flatten().filter(|runtime| runtime.runs(language));
+            let members: Vec<_> = of_language.take(MAX_RUNTIMES).cloned().collect();
+            used.extend(members.iter().cloned());
+            fleet.replace(members);
         }
-        let listener = Arc::downgrade(self);
-        let heard = move |fault: Option<&Status>| {
-            if let (Some(runtime), Some(fault)) = (listener.upgrade(), fault) {
-                runtime.heard(Some(fault));
-            }
-        };
-        let opened = Multiplexer::open(client, heard).await;
-        self.heard(opened.as_ref().err());
-        Ok(multiplexer.insert(opened?).clone())
-    }
-
-    /// A client, unless the runtime is known not to answer.
-    pub(super) fn client(&self) -> Option<Client> {
-        let waiting = self.link.lock().retry_at.is_some_and(|at| Instant::now() < at);
-        (!waiting).then(|| self.client.lock().clone())
-    }
-
-    /// When a runtime that did not answer is tried again.
-    pub(super) fn retry_at(&self) -> Option<Instant> {
-        self.link.lock().retry_at
-    }
-
-    /// Learns from an answer: `None` is a good one.
-    pub(super) fn heard(&self, fault: Option<&Status>) {
-        let unreachable = fault.is_some_and(|status| status.code() == Code::Unavailable);
-        let mut link = self.link.lock();
-        if !unreachable {
-            if link.state == RuntimeState::Unreachable {
-                tracing::info!(runtime = %self.url, "a plugin runtime answers again; calls go to it");
-            }
-            // What it refuses at once, as one that does not know this gateway, is no sign that it comes back.
-            let answered_at = if fault.is_none() { Some(Instant::now()) } else { link.answered_at };
-            *link = Link { state: RuntimeState::Ready, failures: 0, retry_at: None, answered_at };
-            return;
-        }
-        if link.state != RuntimeState::Unreachable {
-            tracing::warn!(runtime = %self.url, "a plugin runtime does not answer: calls of its plugins are refused until it does; check that asp-runtime runs and that the certificates fit");
-        }
-        let doubled = FIRST_BACKOFF.saturating_mul(2_u32.saturating_pow(link.failures));
-        let wait = doubled.min(LONGEST_BACKOFF).mul_f64(rand::random_range(0.5..1.0));
-        link.state = RuntimeState::Unreachable;
-        link.failures = link.failures.saturating_add(1);
-        link.retry_at = Some(Instant::now() + wait);
-    }
-
-    async fn health(&self) -> RuntimeHealth {
-        let mut client = self.client.lock().clone();
-        let asked = tokio::time::timeout(HEALTH_TIMEOUT, client.health(HealthRequest {})).await;
-        let (state, stats) = match asked {
-            Ok(Ok(answer)) => {
-                let answer = answer.into_inner();
-                let state = match answer.status() {
-                    health_response::Status::Ok => RuntimeState::Ready,
-                    _ => RuntimeState::Degraded,
-                };
-                (state, answer.runtimes.map(figures::json).unwrap_or_default())
-            }
-            Ok(Err(_)) | Err(_) => (RuntimeState::Unreachable, serde_json::Value::Null),
-        };
-        let off = Vec::new();
-        RuntimeHealth { languages: self.languages.clone(), url: self.url.clone(), state, stats, off }
+        // In the order of the configuration.
+        let all = of_targets.iter().flatten().filter(|runtime| choice::is_among(runtime, &used));
+        let all: Vec<_> = all.cloned().collect();
+        self.all.send_replace(all.into());
     }
 }
 
-/// Connects when it is first used.
-fn connected(endpoint: &Endpoint, peer: Option<&Peer>) -> Client {
-    let channel = match peer {
-        None => endpoint.connect_lazy(),
-        Some(peer) => {
-            let connector = asp_peer::connector(peer.clone(), Role::Runtime, None);
-            endpoint.connect_with_connector_lazy(connector)
+/// One URL is one target, whatever it is named for.
+fn merged(targets: Vec<RuntimeTarget>) -> Result<Vec<RuntimeTarget>, RuntimesError> {
+    let mut merged: Vec<RuntimeTarget> = Vec::new();
+    for target in targets {
+        for language in &target.languages {
+            let mut others = merged.iter().filter(|other| other.languages.contains(language));
+            if others.any(|other| other.url == target.url) {
+                return Err(RuntimesError::Twice { language: language.clone(), url: target.url.clone() });
+            }
+            let others = merged.iter().filter(|other| other.languages.contains(language));
+            if others.count() >= MAX_RUNTIMES {
+                return Err(RuntimesError::TooMany(language.clone()));
+            }
         }
-    };
-    RuntimeSupervisorClient::new(channel)
-        .max_decoding_message_size(MAX_MESSAGE)
-        .max_encoding_message_size(MAX_MESSAGE)
+        match merged.iter_mut().find(|other| other.url == target.url) {
+            Some(same) => same.languages.extend(target.languages),
+            None => merged.push(target),
+        }
+    }
+    Ok(merged)
 }
 
 #[cfg(test)]
@@ -275,26 +198,21 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_language_has_one_runtime() {
-        let targets = vec![target(&["python", "node"], "unix:/a"), target(&["node"], "unix:/b")];
-        assert!(matches!(Runtimes::new(targets), Err(RuntimesError::Twice(language)) if language == "node"));
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_runtime_that_does_not_answer_is_left_alone_for_a_while() {
-        let runtimes = Runtimes::new(vec![target(&["python"], "unix:/a")]).unwrap();
-        let runtime = runtimes.get("python").unwrap();
-        assert!(runtime.client().is_some());
-        runtime.heard(Some(&Status::unavailable("gone")));
-        assert!(runtime.client().is_none());
-        tokio::time::advance(LONGEST_BACKOFF).await;
-        assert!(runtime.client().is_some());
-        runtime.heard(Some(&Status::not_found("an answer all the same")));
-        assert!(runtime.client().is_some() && !runtime.is_just_lost(), "it has done nothing yet");
-        runtime.heard(None);
-        runtime.heard(Some(&Status::unavailable("gone")));
-        assert!(runtime.is_just_lost());
-        tokio::time::advance(JUST_LOST).await;
-        assert!(!runtime.is_just_lost());
+    async fn a_language_has_several_runtimes_each_once_and_not_too_many() {
+        let runtimes =
+            Runtimes::new(vec![target(&["python", "node"], "unix:/a"), target(&["node"], "unix:/b")])
+                .unwrap();
+        let of = |language: &str| runtimes.get(language).unwrap().members().len();
+        assert_eq!((of("python"), of("node"), runtimes.all().borrow().len()), (1, 2, 2));
+        assert!(runtimes.get("python").unwrap().only().is_some() && runtimes.get("java").is_none());
+        let same = Runtimes::new(vec![target(&["python"], "unix:/a"), target(&["node"], "unix:/a")]).unwrap();
+        assert_eq!(same.all().borrow().len(), 1, "one process is one runtime");
+        let twice = vec![target(&["python", "node"], "unix:/a"), target(&["node"], "unix:/a")];
+        assert!(
+            matches!(Runtimes::new(twice), Err(RuntimesError::Twice { language, .. }) if language == "node")
+        );
+        let many = |count: usize| (0..count).map(|n| target(&["node"], &format!("unix:/{n}"))).collect();
+        assert!(Runtimes::new(many(MAX_RUNTIMES)).is_ok());
+        assert!(matches!(Runtimes::new(many(MAX_RUNTIMES + 1)), Err(RuntimesError::TooMany(_))));
     }
 }

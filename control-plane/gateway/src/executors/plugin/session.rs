@@ -201,7 +201,7 @@ impl Session<'_> {
     async fn begun(&mut self, init: InitResponse) -> Step {
         if !init.ok {
             let why = format!("plugin refuses to begin: {}", init.message);
-            return Err(AttemptOutcome::Rejected(Rejection::Unusable(why)));
+            return Err(AttemptOutcome::Rejected(Rejection::Refuses(why)));
         }
         let before = self.attempt_state.checkpoints;
         self.attempt_state.checkpoints |= init.caps.get("checkpoint").is_some_and(|value| value == "true");

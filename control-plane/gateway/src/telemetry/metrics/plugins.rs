@@ -1,11 +1,12 @@
 //! What the language runtimes tell of their plugins' workers, as Prometheus metrics (`asp_worker_*`).
 //!
-//! Owns the newest sample of each plugin version. Refuses a label that is not a plugin's name, and workers' ids
-//! as labels: each worker has a new one. Keeps true: at most `MAX_PLUGINS` are known, and one that was not heard of
-//! for `STALE` is gone. All totals are the runtime's since its start, so every gateway of one runtime tells the
-//! same: take their maximum, not their sum.
+//! Owns the newest sample of each plugin version at each runtime. Refuses a label that is not a plugin's name, and workers' ids
+//! as labels: each worker has a new one. Keeps true: at most `MAX_PLUGINS` are known of a runtime, one that was not heard of
+//! for `STALE` is gone, and so is a runtime that is none any more. All totals are the runtime's since its start, so every gateway of one
+//! runtime tells the same: take their maximum, not their sum.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -41,6 +42,7 @@ pub struct PluginSample {
     pub host_failures: u64,
     pub breaker: String,
     pub quarantined_s: u64,
+    pub draining: bool,
     pub cpu_ms: u64,
     pub rss_bytes: u64,
     pub heap_used_bytes: Option<u64>,
@@ -65,9 +67,16 @@ pub struct PluginMetrics(Mutex<Heard>);
 
 #[derive(Debug, Default)]
 struct Heard {
+    /// By their names. Bounded by the configuration and what its names stand for.
+    runtimes: BTreeMap<String, Told>,
+}
+
+/// What is heard of one runtime.
+#[derive(Debug, Default)]
+struct Told {
+    languages: String,
+    is_heard: bool,
     plugins: BTreeMap<String, Known>,
-    /// Whether a runtime is listened to, by its languages. Bounded by the configuration.
-    runtimes: BTreeMap<String, bool>,
 }
 
 #[derive(Debug)]
@@ -81,6 +90,7 @@ struct Known {
 struct PluginLabels {
     plugin: String,
     language: &'static str,
+    runtime: Arc<str>,
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
@@ -88,6 +98,7 @@ struct StateLabels {
     plugin: String,
     language: &'static str,
     state: &'static str,
+    runtime: Arc<str>,
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
@@ -95,42 +106,74 @@ struct CauseLabels {
     plugin: String,
     language: &'static str,
     cause: &'static str,
+    runtime: Arc<str>,
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct RuntimeLabel {
     languages: String,
+    runtime: String,
 }
 
 impl PluginMetrics {
     /// Takes a runtime's newest sample of a plugin.
-    pub fn hear(&self, plugin: &str, language: &'static str, sample: PluginSample) {
+    pub fn hear(&self, runtime: &str, plugin: &str, language: &'static str, sample: PluginSample) {
         let now = Instant::now();
         if plugin.is_empty() || plugin.len() > MAX_NAME || !plugin.bytes().all(|byte| byte.is_ascii_graphic())
         {
             return;
         }
         let mut heard = self.0.lock();
-        heard.plugins.retain(|_, known| now.saturating_duration_since(known.at) < STALE);
-        if heard.plugins.len() < MAX_PLUGINS || heard.plugins.contains_key(plugin) {
-            heard.plugins.insert(plugin.to_owned(), Known { language, sample, at: now });
+        // One that is no more was heard of a moment ago.
+        let Some(told) = heard.runtimes.get_mut(runtime) else { return };
+        told.plugins.retain(|_, known| now.saturating_duration_since(known.at) < STALE);
+        if told.plugins.len() < MAX_PLUGINS || told.plugins.contains_key(plugin) {
+            told.plugins.insert(plugin.to_owned(), Known { language, sample, at: now });
         }
     }
 
+    /// There is such a runtime from now on.
+    pub fn added(&self, runtime: &str, languages: &[String]) {
+        let told = Told { languages: languages.join("+"), ..Told::default() };
+        self.0.lock().runtimes.insert(runtime.to_owned(), told);
+    }
+
     /// Notes whether a runtime is heard.
-    pub fn listening(&self, languages: &[String], heard: bool) {
-        self.0.lock().runtimes.insert(languages.join("+"), heard);
+    pub fn listening(&self, runtime: &str, is_heard: bool) {
+        if let Some(told) = self.0.lock().runtimes.get_mut(runtime) {
+            told.is_heard = is_heard;
+        }
+    }
+
+    /// There is no such runtime any more.
+    pub fn gone(&self, runtime: &str) {
+        self.0.lock().runtimes.remove(runtime);
     }
 
     fn fresh(&self) -> Vec<(PluginLabels, PluginSample)> {
         let now = Instant::now();
         let heard = self.0.lock();
-        let fresh = heard.plugins.iter().filter(|(_, known)| now.saturating_duration_since(known.at) < STALE);
-        let labels = |plugin: &String, known: &Known| PluginLabels {
-            plugin: plugin.clone(),
-            language: known.language,
-        };
-        fresh.map(|(plugin, known)| (labels(plugin, known), known.sample.clone())).collect()
+        let mut fresh = Vec::new();
+        for (runtime, told) in &heard.runtimes {
+            let runtime: Arc<str> = runtime.as_str().into();
+            let known =
+                told.plugins.iter().filter(|(_, known)| now.saturating_duration_since(known.at) < STALE);
+            fresh.extend(known.map(|(plugin, known)| {
+                let runtime = runtime.clone();
+                let labels = PluginLabels { plugin: plugin.clone(), language: known.language, runtime };
+                (labels, known.sample.clone())
+            }));
+        }
+        fresh
+    }
+
+    fn up(&self) -> Vec<(RuntimeLabel, f64)> {
+        let heard = self.0.lock();
+        let up = heard.runtimes.iter().map(|(runtime, told)| {
+            let label = RuntimeLabel { languages: told.languages.clone(), runtime: runtime.clone() };
+            (label, f64::from(u8::from(told.is_heard)))
+        });
+        up.collect()
     }
 }
 
@@ -142,10 +185,8 @@ type Samples = [(PluginLabels, PluginSample)];
 impl Collector for PluginMetrics {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Encoded {
         let samples = self.fresh();
-        let runtimes = self.0.lock().runtimes.clone();
-        let told =
-            runtimes.into_iter().map(|(languages, up)| (RuntimeLabel { languages }, f64::from(u8::from(up))));
-        gauge(&mut encoder, "asp_runtime_up", "Whether the language runtime tells its figures", told)?;
+        let up = self.up().into_iter();
+        gauge(&mut encoder, "asp_runtime_up", "Whether the language runtime tells its figures", up)?;
         states(&mut encoder, &samples)?;
         memory(&mut encoder, &samples)?;
         totals(&mut encoder, &samples)?;
@@ -156,8 +197,8 @@ impl Collector for PluginMetrics {
 fn states(encoder: &mut DescriptorEncoder<'_>, samples: &Samples) -> Encoded {
     let processes = samples.iter().flat_map(|(labels, sample)| {
         [("ready", sample.workers), ("starting", sample.starting)].map(|(state, count)| {
-            let PluginLabels { plugin, language } = labels.clone();
-            (StateLabels { plugin, language, state }, count as f64)
+            let PluginLabels { plugin, language, runtime } = labels.clone();
+            (StateLabels { plugin, language, state, runtime }, count as f64)
         })
     });
     gauge(encoder, "asp_worker_processes", "Workers by state", processes)?;
@@ -190,8 +231,8 @@ fn totals(encoder: &mut DescriptorEncoder<'_>, samples: &Samples) -> Encoded {
     let crashes = samples.iter().flat_map(|(labels, sample)| {
         CAUSES.into_iter().filter_map(|cause| {
             let count = *sample.crash_causes.get(cause)?;
-            let PluginLabels { plugin, language } = labels.clone();
-            Some((CauseLabels { plugin, language, cause }, count as f64))
+            let PluginLabels { plugin, language, runtime } = labels.clone();
+            Some((CauseLabels { plugin, language, cause, runtime }, count as f64))
         })
     });
     counter(encoder, "asp_worker_crashes", "Workers that failed, by cause", crashes)?;
@@ -265,8 +306,6 @@ fn counter<L: EncodeLabelSet>(
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use prometheus_client::encoding::text::encode;
     use prometheus_client::registry::Registry;
     use serde_json::json;
@@ -295,30 +334,39 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_plugins_figures_are_told_until_they_are_stale() {
         let metrics = Arc::new(PluginMetrics::default());
-        metrics.hear("echo@1.0.0", "node", sample());
-        metrics.listening(&["node".to_owned(), "java".to_owned()], true);
+        let both = ["node".to_owned(), "java".to_owned()];
+        metrics.added("unix:/a", &both);
+        metrics.listening("unix:/a", true);
+        metrics.added("unix:/b", &both[..1]);
+        metrics.hear("unix:/a", "echo@1.0.0", "node", sample());
+        metrics.hear("unix:/b", "echo@1.0.0", "node", PluginSample { queued: 11, ..sample() });
         let told = text(&metrics);
-        let plugin = r#"plugin="echo@1.0.0",language="node""#;
+        let plugin = r#"plugin="echo@1.0.0",language="node",runtime="unix:/a""#;
+        let first = r#"plugin="echo@1.0.0",language="node""#;
         for line in [
-            format!("asp_worker_processes{{{plugin},state=\"ready\"}} 2"),
-            format!("asp_worker_processes{{{plugin},state=\"starting\"}} 1"),
+            format!("asp_worker_processes{{{first},state=\"ready\",runtime=\"unix:/a\"}} 2"),
+            format!("asp_worker_processes{{{first},state=\"starting\",runtime=\"unix:/a\"}} 1"),
             format!("asp_worker_queue_depth{{{plugin}}} 4"),
             format!("asp_worker_breaker_open{{{plugin}}} 1"),
             format!("asp_worker_quarantined{{{plugin}}} 1"),
             format!("asp_worker_heap_used_bytes{{{plugin}}} 500"),
             format!("asp_worker_process_cpu_seconds_total{{{plugin}}} 1.5"),
             format!("asp_worker_gc_seconds_total{{{plugin}}} 0.0125"),
-            format!("asp_worker_crashes_total{{{plugin},cause=\"oom\"}} 6"),
+            format!("asp_worker_crashes_total{{{first},cause=\"oom\",runtime=\"unix:/a\"}} 6"),
             format!("asp_worker_host_failures_total{{{plugin}}} 8"),
             format!("asp_worker_call_duration_seconds_sum{{{plugin}}} 5"),
             format!("asp_worker_call_duration_seconds_count{{{plugin}}} 6"),
             format!("asp_worker_call_duration_seconds_bucket{{le=\"0.01\",{plugin}}} 3"),
             format!("asp_worker_call_duration_seconds_bucket{{le=\"+Inf\",{plugin}}} 6"),
-            "asp_runtime_up{languages=\"node+java\"} 1".to_owned(),
+            format!("asp_worker_queue_depth{{{first},runtime=\"unix:/b\"}} 11"),
+            "asp_runtime_up{languages=\"node+java\",runtime=\"unix:/a\"} 1".to_owned(),
         ] {
             assert!(told.contains(&line), "{line}\n{told}");
         }
         assert!(!told.contains("heap_limit_bytes{") && !told.contains("evil"), "{told}");
+        metrics.gone("unix:/b");
+        metrics.hear("unix:/b", "echo@1.0.0", "node", sample());
+        assert!(!text(&metrics).contains("unix:/b"));
         tokio::time::advance(STALE).await;
         assert!(!text(&metrics).contains("echo"));
     }
@@ -326,12 +374,13 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn names_and_their_number_are_bounded_and_no_histogram_is_better_than_a_wrong_one() {
         let metrics = Arc::new(PluginMetrics::default());
+        metrics.added("unix:/a", &[]);
         for name in ["", "a b", "é@1", &"x".repeat(MAX_NAME + 1)] {
-            metrics.hear(name, "node", sample());
+            metrics.hear("unix:/a", name, "node", sample());
         }
         assert!(metrics.fresh().is_empty());
         for n in 0..=MAX_PLUGINS {
-            metrics.hear(&format!("p{n}@1"), "node", sample());
+            metrics.hear("unix:/a", &format!("p{n}@1"), "node", sample());
         }
         assert_eq!(metrics.fresh().len(), MAX_PLUGINS);
         for (bounds_ms, counts) in [(vec![], vec![1]), (vec![2, 1], vec![0, 0, 0]), (vec![1], vec![1])] {

@@ -18,7 +18,7 @@ use crate::subscriptions::{Stream, TOOLS};
 use crate::support::{Fixture, Legacy, Modern, snapshot, token};
 
 /// Every list of the server `plugins`, by what clients call the entries.
-async fn listed(fixture: &Fixture) -> BTreeSet<String> {
+pub(super) async fn listed(fixture: &Fixture) -> BTreeSet<String> {
     let mut names = BTreeSet::new();
     for (list, member) in [
         ("tools/list", "tools"),
@@ -35,7 +35,7 @@ async fn listed(fixture: &Fixture) -> BTreeSet<String> {
 }
 
 /// Waits until the runtime has answered for every plugin.
-async fn heard(fixture: &Fixture) {
+pub(super) async fn heard(fixture: &Fixture) {
     until("every plugin was answered for", || {
         let servers = fixture.gateway.standing("acme");
         let mut plugins = servers.iter().flat_map(|server| &server.plugins);
@@ -44,7 +44,7 @@ async fn heard(fixture: &Fixture) {
     .await;
 }
 
-fn all() -> BTreeSet<String> {
+pub(super) fn all() -> BTreeSet<String> {
     ["sweep", "order", "book", "purge", "fetch", "page", "advice"].map(str::to_owned).into()
 }
 

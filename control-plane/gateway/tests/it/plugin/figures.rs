@@ -7,7 +7,7 @@ use super::{fixture, until_async};
 use crate::runtime::{Runtime, Script, figures};
 use crate::support::Fixture;
 
-fn sample(plugin: &str, language: &str, members: &[(&str, Kind)]) -> MetricsEvent {
+pub(super) fn sample(plugin: &str, language: &str, members: &[(&str, Kind)]) -> MetricsEvent {
     let labels = [("plugin", plugin), ("language", language)];
     MetricsEvent {
         name: "plugin_sample".into(),
@@ -37,11 +37,14 @@ async fn a_gateway_asks_again_until_its_runtime_tells_and_ignores_nonsense() {
             &[("queued", Kind::NumberValue(7.0)), ("cpu_ms", Kind::NumberValue(1500.0))],
         ),
     ];
-    let queued = r#"asp_worker_queue_depth{plugin="sweep@1.0.0",language="python"} 7"#;
-    until_async("the runtime is heard", async || metrics(&fixture).await.contains(queued)).await;
+    let at = format!(r#"runtime="unix:{}""#, runtime.socket.display());
+    let of = format!(r#"{{plugin="sweep@1.0.0",language="python",{at}}}"#);
+    let queued = format!("asp_worker_queue_depth{of} 7");
+    until_async("the runtime is heard", async || metrics(&fixture).await.contains(&queued)).await;
     let told = metrics(&fixture).await;
-    let cpu = r#"asp_worker_process_cpu_seconds_total{plugin="sweep@1.0.0",language="python"} 1.5"#;
-    assert!(told.contains(cpu) && told.contains(r#"asp_runtime_up{languages="python"} 1"#), "{told}");
+    let cpu = format!("asp_worker_process_cpu_seconds_total{of} 1.5");
+    let up = format!(r#"asp_runtime_up{{languages="python",{at}}} 1"#);
+    assert!(told.contains(&cpu) && told.contains(&up), "{told}");
     for nonsense in ["wrong@", "other@", "call@", "cobol"] {
         assert!(!told.contains(nonsense), "{nonsense}: {told}");
     }

@@ -16,9 +16,10 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 use super::{Followed, InForce, MAX_URI};
 use crate::executors::plugin::admission::Rejection;
+use crate::executors::plugin::availability::KnownPlugins;
 use crate::executors::plugin::lease::Closing;
 use crate::executors::plugin::reads::UNSUPPORTED;
-use crate::executors::plugin::runtimes::Runtime;
+use crate::executors::plugin::runtimes::{Fleet, Taken};
 use crate::executors::plugin::tunnel::{self, Heard, OpenFault, Opening, Tunnel, TunnelFault, Wanted};
 
 /// The pause after a stream, doubled after each that did not last longer than the longest.
@@ -32,7 +33,9 @@ const MAX_CHANGED: usize = 100;
 
 /// Where a plugin runs.
 pub(in super::super) struct Place {
-    pub runtime: Arc<Runtime>,
+    pub fleet: Arc<Fleet>,
+    /// What is known of the plugin there.
+    pub known: Arc<KnownPlugins>,
     pub language: &'static str,
     pub hints: RuntimeHints,
     /// In a process of its own.
@@ -135,7 +138,12 @@ impl Task {
 
     /// One stream, from the request for a place to its end.
     async fn stream(&mut self) -> Over {
-        let (wanted, init, work) = self.request();
+        let Place { fleet, known, .. } = &self.place;
+        // For as long as the stream is open it counts as a call.
+        let Some(taken) = known.choose(fleet, &self.followed.key.plugin, None, &[]) else {
+            return Over::Ended("no runtime is there".into());
+        };
+        let (wanted, init, work) = self.request(&taken);
         let opened = Tunnel::open(wanted, Opening { init, work, call: None }).await;
         let mut tunnel = match opened {
             Ok((tunnel, _)) => tunnel,
@@ -164,7 +172,7 @@ impl Task {
     }
 
     /// What the runtime is asked for, and what its worker gets.
-    fn request(&self) -> (Wanted, prost_types::Any, prost_types::Any) {
+    fn request(&self, taken: &Taken) -> (Wanted, prost_types::Any, prost_types::Any) {
         let key = &self.followed.key;
         let request_id = format!("subscription-{:032x}", rand::random::<u128>());
         let ctx = Context {
@@ -190,7 +198,7 @@ impl Task {
         let primitive = self.followed.primitive.clone();
         let work = SubscribeRequest { ctx: Some(ctx), primitive, uri: key.uri.clone(), request_id };
         let wanted = Wanted {
-            runtime: self.place.runtime.clone(),
+            runtime: Arc::clone(taken),
             language: self.place.language,
             request,
             closing: self.place.closing.clone(),

@@ -1,0 +1,161 @@
+//! Follows what the runtimes tell of their plugins (MetricsStream), for this gateway's own metrics and its choice between them.
+//!
+//! Refuses: any part in a call; a runtime that tells nothing, or nonsense, costs figures and nothing else. Keeps
+//! true: each runtime is listened to by one task, which tries again for ever and is quiet about it: calls tell of
+//! a runtime that does not answer.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+
+use asp_proto::supervisor::{MetricsEvent, MetricsStreamRequest};
+use tokio::sync::watch;
+use tokio::time::sleep;
+use tokio_util::task::AbortOnDropHandle;
+
+use super::availability::KnownPlugins;
+use super::reference::language_name;
+use super::runtimes::figures::json;
+use super::runtimes::{Members, Runtime, Runtimes};
+use crate::telemetry::metrics::plugins::{PluginMetrics, PluginSample};
+
+/// The event that has what the metrics need.
+const EVENT: &str = "plugin_sample";
+/// Between two attempts; the figures are older than that anyway.
+const AGAIN_AFTER: Duration = Duration::from_secs(1);
+/// As many plugins as a runtime knows at a time.
+const MAX_PLUGINS: usize = 512;
+
+/// Listeners to the runtimes; they end with this.
+pub(super) struct Watching {
+    _task: AbortOnDropHandle<()>,
+}
+
+/// Where it goes what is heard.
+#[derive(Clone)]
+struct Hearers {
+    metrics: Arc<PluginMetrics>,
+    known: Arc<KnownPlugins>,
+}
+
+/// Begins to listen. Needs a running tokio runtime.
+pub(super) fn begin(
+    runtimes: &Runtimes,
+    metrics: &Arc<PluginMetrics>,
+    known: &Arc<KnownPlugins>,
+) -> Watching {
+    let hearers = Hearers { metrics: metrics.clone(), known: known.clone() };
+    Watching { _task: AbortOnDropHandle::new(tokio::spawn(follow_all(runtimes.all(), hearers))) }
+}
+
+async fn follow_all(mut all: watch::Receiver<Members>, hearers: Hearers) {
+    let mut following: Vec<(Arc<Runtime>, AbortOnDropHandle<()>)> = Vec::new();
+    loop {
+        let members = all.borrow_and_update().clone();
+        following.retain(|(runtime, _)| {
+            let stays = members.iter().any(|member| Arc::ptr_eq(member, runtime));
+            if !stays {
+                hearers.metrics.gone(runtime.name());
+            }
+            stays
+        });
+        for runtime in members.iter() {
+            if !following.iter().any(|(known, _)| Arc::ptr_eq(known, runtime)) {
+                hearers.metrics.added(runtime.name(), runtime.languages());
+                let follow = tokio::spawn(follow(runtime.clone(), hearers.clone()));
+                following.push((runtime.clone(), AbortOnDropHandle::new(follow)));
+            }
+        }
+        // Err: there will be no others.
+        if all.changed().await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    }
+}
+
+async fn follow(runtime: Arc<Runtime>, hearers: Hearers) {
+    let mut was_heard = false;
+    loop {
+        was_heard |= listen(&runtime, &hearers, was_heard).await;
+        hearers.metrics.listening(runtime.name(), false);
+        // What it said is over; whether it answers its connection tells.
+        hearers.known.refuses(&runtime, None, false);
+        runtime.waiting(0);
+        sleep(AGAIN_AFTER).await;
+    }
+}
+
+/// Listens until the stream ends, however it ends; whether there was one.
+async fn listen(runtime: &Runtime, hearers: &Hearers, was_heard: bool) -> bool {
+    let filter = BTreeMap::from([("name".to_owned(), EVENT.to_owned())]);
+    let asked = runtime.any_client().metrics_stream(MetricsStreamRequest { filter }).await;
+    // That it does not answer whoever needs it finds out.
+    let Ok(answer) = asked else { return false };
+    runtime.lives();
+    if was_heard {
+        // It may be another process, which has no workers yet.
+        hearers.known.ask_anew(runtime);
+    }
+    hearers.metrics.listening(runtime.name(), true);
+    let mut events = answer.into_inner();
+    let mut told = HashMap::new();
+    while let Ok(Some(event)) = events.message().await {
+        runtime.lives();
+        if event.name == EVENT {
+            take(event, runtime, hearers, &mut told);
+        }
+    }
+    true
+}
+
+/// What a runtime has said last of a plugin.
+#[derive(Clone, Copy, Default)]
+struct Said {
+    waiting: u64,
+    refuses: bool,
+}
+
+fn take(event: MetricsEvent, runtime: &Runtime, hearers: &Hearers, told: &mut HashMap<String, Said>) {
+    let label = |name: &str| event.labels.get(name).map(String::as_str).unwrap_or_default();
+    let plugin = label("plugin");
+    let language = label("language");
+    let figures = json(event.fields.clone().unwrap_or_default());
+    match (language_name(language), serde_json::from_value::<PluginSample>(figures)) {
+        (Some(language), Ok(sample)) => {
+            note(plugin, &sample, runtime, hearers, told);
+            hearers.metrics.hear(runtime.name(), plugin, language, sample);
+        }
+        _ => tracing::debug!(
+            plugin,
+            language,
+            runtime = runtime.name(),
+            "a runtime's sample is not understood"
+        ),
+    }
+}
+
+/// What of a sample the choice between runtimes goes by.
+fn note(
+    plugin: &str,
+    sample: &PluginSample,
+    runtime: &Runtime,
+    hearers: &Hearers,
+    told: &mut HashMap<String, Said>,
+) {
+    if told.len() >= MAX_PLUGINS && !told.contains_key(plugin) {
+        told.retain(|_, said| said.refuses || said.waiting > 0);
+        if told.len() >= MAX_PLUGINS {
+            return;
+        }
+    }
+    let refuses = sample.draining || sample.quarantined_s > 0 || sample.breaker == "open";
+    let said = Said { waiting: sample.queued, refuses };
+    let before = told.insert(plugin.to_owned(), said).unwrap_or_default();
+    if before.refuses != refuses {
+        hearers.known.refuses(runtime, Some(plugin), refuses);
+    }
+    if before.waiting != sample.queued {
+        let waiting: u64 = told.values().map(|said| said.waiting).sum();
+        runtime.waiting(usize::try_from(waiting).unwrap_or(usize::MAX));
+    }
+}
