@@ -56,6 +56,7 @@ mod revocations;
 mod runtimes;
 mod scripts;
 mod several_controls;
+mod several_runtimes;
 mod silent;
 mod slow_store;
 mod stalled;
@@ -137,6 +138,7 @@ const MODULES: &[fn(&Shared) -> Vec<Trial>] = &[
     freeze::trials,
     replicas::trials,
     several_controls::trials,
+    several_runtimes::trials,
     resume::trials,
     runtimes::trials,
     peers::trials,

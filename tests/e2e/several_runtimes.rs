@@ -1,0 +1,176 @@
+//! Two runtimes of one language behind one gateway: calls go to both, one is killed and one drained while they do, and a
+//! task goes on at the other one. No call that may be repeated fails, and none that may not runs twice.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use asp_e2e::runtime::{Runtime, World};
+use asp_e2e::stack::{Options, Stack};
+use asp_e2e::tool::Build;
+use asp_e2e::{http1, wait};
+use futures::future::try_join_all;
+use libtest_mimic::Trial;
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+use crate::message::modern;
+use crate::policy::admin;
+use crate::trial::Shared;
+
+/// What gateway and runtimes say of a loss.
+const EXPECTED: &[&str] = &["runtime", "worker", "tunnel"];
+/// Clients that call one after the other: half of them what may be repeated.
+const CLIENTS: usize = 8;
+/// Notes that each runtime must have had before anything happens to it.
+const SERVED: usize = 20;
+const STEPS: u64 = 6;
+
+pub(crate) fn trials(shared: &Shared) -> Vec<Trial> {
+    vec![
+        shared.trial("several_runtimes::one_is_killed_and_one_drained_under_load_and_a_task_goes_on", |_| {
+            lost()
+        }),
+    ]
+}
+
+async fn lost() -> Result<()> {
+    let build = Build::own()?;
+    let primitives = build.root.join("tests/fixtures/several");
+    let mut runtimes = [start(&primitives).await?, start(&primitives).await?];
+    let addresses = runtimes.iter().map(|runtime| format!("python=unix:{}", runtime.socket.display()));
+    let addresses = addresses.collect::<Vec<_>>().join(",");
+    let options =
+        Options { primitives, environment: vec![("ASP_RUNTIMES", addresses)], ..Options::of(build) };
+    let stack = Stack::start(options).await?;
+    let shown = admin(&stack, "GET", "/api/runtimes", "").await?.json()?;
+    let urls: Vec<&str> =
+        shown.as_array().context("a list")?.iter().filter_map(|one| one["url"].as_str()).collect();
+    ensure!(urls.len() == 2 && urls[0] != urls[1], "each is shown: {shown}");
+    under_load(&stack, &mut runtimes).await.with_context(|| stack.asp.tail())?;
+    task(&stack, &mut runtimes).await.with_context(|| stack.asp.tail())?;
+    stack.stop(EXPECTED).await?;
+    for runtime in &mut runtimes {
+        runtime.process.stop().await?;
+    }
+    Ok(())
+}
+
+async fn start(primitives: &Path) -> Result<Runtime> {
+    Runtime::start(primitives, World::default()).await
+}
+
+async fn under_load(stack: &Stack, runtimes: &mut [Runtime; 2]) -> Result<()> {
+    let load =
+        Load { stack, token: stack.alice().await?, next: AtomicU64::new(0), over: AtomicBool::new(false) };
+    let mut noted = Vec::new();
+    let happening = async {
+        let ended = lose_both(runtimes, &mut noted).await;
+        load.over.store(true, Ordering::Relaxed);
+        ended
+    };
+    let (unknown, happened) = tokio::join!(load.run(), happening);
+    happened?;
+    let unknown: u64 = unknown?.into_iter().sum();
+    ensure!(
+        unknown <= (CLIENTS / 2) as u64,
+        "only calls that ran where it was killed have no outcome: {unknown}"
+    );
+    noted.extend(runtimes.iter().flat_map(noted_by));
+    let mut times: BTreeMap<String, usize> = BTreeMap::new();
+    noted.into_iter().for_each(|number| *times.entry(number).or_default() += 1);
+    let twice: Vec<_> = times.iter().filter(|(_, times)| **times > 1).collect();
+    ensure!(twice.is_empty(), "executed more than once: {twice:?}");
+    Ok(())
+}
+
+/// Kills the first and drains the second, each when both have served. `noted` gets what those had noted.
+async fn lose_both(runtimes: &mut [Runtime; 2], noted: &mut Vec<String>) -> Result<()> {
+    for (place, signal) in [(0, Signal::KILL), (1, Signal::TERM)] {
+        wait::until("both serve", wait::START, || async {
+            runtimes.iter().all(|runtime| noted_by(runtime).len() >= SERVED).then_some(())
+        })
+        .await?;
+        let runtime = &mut runtimes[place];
+        runtime.process.signal(signal)?;
+        runtime.process.wait(Duration::from_secs(30)).await?;
+        noted.extend(noted_by(runtime));
+        runtime.restart().await?;
+    }
+    wait::until("the drained one serves again", wait::START, || async {
+        (noted_by(&runtimes[1]).len() >= SERVED).then_some(())
+    })
+    .await
+}
+
+/// The numbers in a runtime's log.
+fn noted_by(runtime: &Runtime) -> Vec<String> {
+    said(runtime, "noted ")
+}
+
+fn said(runtime: &Runtime, word: &str) -> Vec<String> {
+    let number = |line: String| Some(line.split_once(word)?.1.split_once(';')?.0.to_owned());
+    runtime.process.log().lines().into_iter().filter_map(number).collect()
+}
+
+struct Load<'a> {
+    stack: &'a Stack,
+    token: String,
+    next: AtomicU64,
+    over: AtomicBool,
+}
+
+impl Load<'_> {
+    /// How many calls of each client ended without a known outcome.
+    async fn run(&self) -> Result<Vec<u64>> {
+        try_join_all((0..CLIENTS).map(|client| self.client(if client % 2 == 0 { "look" } else { "note" })))
+            .await
+    }
+
+    async fn client(&self, name: &str) -> Result<u64> {
+        let mut unknown = 0;
+        while !self.over.load(Ordering::Relaxed) {
+            let number = self.next.fetch_add(1, Ordering::Relaxed);
+            let answer = call(self.stack, &self.token, name, json!({"number": number})).await?;
+            let result = &answer["result"];
+            if name == "note" && result["_meta"]["asp/reason"] == "outcome_unknown" {
+                unknown += 1;
+                continue;
+            }
+            ensure!(result["structuredContent"]["number"] == number, "{name} {number}: {answer}");
+        }
+        Ok(unknown)
+    }
+}
+
+async fn call(stack: &Stack, token: &str, name: &str, arguments: Value) -> Result<Value> {
+    let params = json!({"name": name, "arguments": arguments});
+    let mut request = modern(token, "tools/call", params, &[("mcp-name", name)]);
+    request.target = "/several/mcp".into();
+    http1::send(stack.edge(), &request).await?.json()
+}
+
+/// A task whose runtime is killed in the midst of it goes on at the other one, from its last checkpoint.
+async fn task(stack: &Stack, runtimes: &mut [Runtime; 2]) -> Result<()> {
+    let token = stack.alice().await?;
+    let calling = call(stack, &token, "steps", json!({"steps": STEPS}));
+    let killing = async {
+        let place = wait::until("it has gone two steps", wait::START, || async {
+            runtimes.iter().position(|runtime| said(runtime, "step ").len() > 2)
+        })
+        .await?;
+        runtimes[place].process.signal(Signal::KILL)?;
+        runtimes[place].process.wait(Duration::from_secs(10)).await?;
+        anyhow::Ok(place)
+    };
+    let (answer, place) = tokio::join!(calling, killing);
+    let (answer, place) = (answer?, place?);
+    let done = &answer["result"]["structuredContent"];
+    ensure!(done["done"] == STEPS && done["attempt"] == 2, "{answer}");
+    let (before, after) = (said(&runtimes[place], "step "), said(&runtimes[1 - place], "step "));
+    let again = after.iter().filter(|step| before.contains(step)).count();
+    ensure!(again <= 1 && before.len() + after.len() - again == STEPS as usize, "{before:?} {after:?}");
+    runtimes[place].restart().await
+}
