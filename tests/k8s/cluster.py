@@ -154,9 +154,10 @@ class Cluster:
         began = time.monotonic()
         grace = pod.template["spec"]["terminationGracePeriodSeconds"]
         for container in pod.containers:
-            before = container.get("lifecycle", {}).get("preStop", {}).get("exec")
-            if before:
-                run(*PODMAN, "exec", pod.container(container["name"]), *before["command"], check=False)
+            before = container.get("lifecycle", {}).get("preStop", {})
+            if "exec" in before:
+                run(*PODMAN, "exec", pod.container(container["name"]), *before["exec"]["command"], check=False)
+            time.sleep(before.get("sleep", {}).get("seconds", 0))
         left = max(1, int(grace - (time.monotonic() - began)))
         if pod.is_unmasked:
             run(*PODMAN, "stop", "-t", str(left), pod.container(pod.containers[0]["name"]))
