@@ -5,12 +5,15 @@
 //! Refuses: any evaluation of what a record means; the caller has validated it.
 //! Bounds: [`MAX_BINDINGS_PER_ORG`] and its siblings hold in every backend.
 
+mod placement;
 pub mod sql;
 #[cfg(any(test, feature = "testing"))]
 pub mod suite;
 
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
+
+pub use placement::{HomeRecord, MAX_HOMES, MAX_REGIONS, MAX_ROUTES, Placement, RegionRecord, RouteRecord};
 
 /// Servers a control plane keeps.
 pub const MAX_SERVERS: usize = 1_000;
@@ -285,6 +288,7 @@ pub struct ControlState {
     pub issuer_keys: Vec<IssuerKeysRecord>,
     pub machine_keys: Vec<MachineKeyRecord>,
     pub machine_certificates: Vec<MachineCertificateRecord>,
+    pub placement: Placement,
 }
 
 /// What one org has, each list in the order of [`ControlState`].
@@ -308,6 +312,8 @@ pub struct Changed {
     /// Those of every org, where one of them was written: what had ended was forgotten, whose ever it was.
     pub machines: Option<Machines>,
     pub revocations: ChangedRevocations,
+    /// All of it, where something of it was written.
+    pub placement: Option<Placement>,
     /// All of them, in every case: the time at which an issuer was asked changes without a revision.
     pub issuers: Vec<IssuerRecord>,
     pub issuer_keys: Vec<IssuerKeysRecord>,
@@ -534,6 +540,18 @@ pub trait ControlStore: Send + Sync {
         change: &Change,
         record: &IssuerKeysRecord,
     ) -> Result<Written, StoreError>;
+
+    async fn routes(&self) -> Result<Versioned<Vec<RouteRecord>>, StoreError>;
+    /// Replaces the whole list; an empty one deletes it.
+    async fn put_routes(&self, change: &Change, list: &[RouteRecord]) -> Result<Written, StoreError>;
+    async fn regions(&self) -> Result<Versioned<Vec<RegionRecord>>, StoreError>;
+    /// Replaces the whole list; an empty one deletes it.
+    async fn put_regions(&self, change: &Change, list: &[RegionRecord]) -> Result<Written, StoreError>;
+    async fn homes(&self) -> Result<Vec<HomeRecord>, StoreError>;
+    async fn home(&self, org: &str) -> Result<Option<Versioned<HomeRecord>>, StoreError>;
+    /// Inserts or replaces by org.
+    async fn put_home(&self, change: &Change, record: &HomeRecord) -> Result<Written, StoreError>;
+    async fn delete_home(&self, change: &Change, org: &str) -> Result<Written, StoreError>;
 
     /// Newest first, at most `limit`, of one org or of all.
     async fn revocations(&self, org: Option<&str>, limit: u32) -> Result<Vec<RevocationRecord>, StoreError>;

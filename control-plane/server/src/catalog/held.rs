@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use asp_proto::snapshot::{ExposureException, Limit, MachineCertificate, MachineKey, OrgPart, snapshot_part};
 use asp_store::control::{
-    Changed, ControlState, IssuerKeysRecord, IssuerRecord, OrgState, ServerRecord, Since,
+    Changed, ControlState, IssuerKeysRecord, IssuerRecord, OrgState, Placement, ServerRecord, Since,
 };
 
 use super::fault::Fault;
@@ -164,6 +164,7 @@ pub(super) struct Held {
     pub(super) revocations: Revocations,
     pub(super) issuers: Vec<IssuerRecord>,
     pub(super) issuer_keys: Vec<IssuerKeysRecord>,
+    pub(super) placement: Placement,
 }
 
 impl Held {
@@ -179,10 +180,14 @@ impl Held {
     }
 
     fn take_changed(&mut self, changed: Changed) -> bool {
-        let Changed { revision, servers, orgs, machines, revocations, issuers, issuer_keys } = changed;
+        let Changed { revision, servers, orgs, machines, revocations, placement, issuers, issuer_keys } =
+            changed;
         self.revision = revision;
         self.issuers = issuers;
         self.issuer_keys = issuer_keys;
+        if let Some(placement) = placement {
+            self.placement = placement;
+        }
         let has_servers = !servers.is_empty();
         for (name, record) in servers {
             match (self.servers.binary_search_by(|known| known.name.cmp(&name)), record) {
@@ -248,6 +253,7 @@ impl Held {
         self.revision = state.revision;
         self.issuers = state.issuers;
         self.issuer_keys = state.issuer_keys;
+        self.placement = state.placement;
         for state in orgs.values() {
             self.take_org(state);
         }

@@ -115,7 +115,7 @@ impl Table {
 }
 
 /// Every table of an archive, in its order.
-pub(super) const TABLES: [Table; 16] = [
+pub(super) const TABLES: [Table; 19] = [
     Table {
         seeded: true,
         ..control("control_revision", 1, &[column("id", Integer), column("revision", Integer)])
@@ -244,6 +244,13 @@ pub(super) const TABLES: [Table; 16] = [
             column("expires_at", Integer),
         ],
     ),
+    control(
+        "routes",
+        3,
+        &[column("server", Text), column("method", Text), column("primitive", Text), column("pool", Text)],
+    ),
+    control("regions", 1, &[column("name", Text), column("cluster", Text)]),
+    control("homes", 1, &[column("org", Text), column("region", Text)]),
     control(
         "audit",
         1,

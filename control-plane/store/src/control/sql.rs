@@ -12,6 +12,7 @@ mod changes;
 mod detail;
 mod issuers;
 mod machines;
+mod placement;
 mod policy;
 mod revocations;
 mod rows;
@@ -27,9 +28,10 @@ use sqlx::sqlite::SqliteConnectOptions;
 use sqlx::{Any, AnyPool, ConnectOptions, Executor, Row, Transaction};
 
 use crate::control::{
-    AuditQuery, AuditRecord, BindingRecord, Change, ControlState, ControlStore, ExposureRecord,
+    AuditQuery, AuditRecord, BindingRecord, Change, ControlState, ControlStore, ExposureRecord, HomeRecord,
     IssuerKeysRecord, IssuerRecord, LimitRecord, MachineCertificateRecord, MachineKeyRecord, Note,
-    RevocationRecord, ServerRecord, ServerVersion, Side, Since, SourceFile, StoreError, Versioned, Written,
+    RegionRecord, RevocationRecord, RouteRecord, ServerRecord, ServerVersion, Side, Since, SourceFile,
+    StoreError, Versioned, Written,
 };
 use crate::migrations::{Numbered, migrator};
 use crate::private;
@@ -45,7 +47,7 @@ const SNAPSHOT: &str = "BEGIN";
 const SNAPSHOT_OF_POSTGRES: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
 
 /// The migrations, oldest first. A published one is never edited.
-pub(crate) const MIGRATIONS: [Numbered; 7] = [
+pub(crate) const MIGRATIONS: [Numbered; 8] = [
     (1, "control", include_str!("../../migrations/0001_control.sql")),
     (2, "revocations of the platform", include_str!("../../migrations/0002_revocations_of_the_platform.sql")),
     (3, "issuers", include_str!("../../migrations/0003_issuers.sql")),
@@ -53,6 +55,7 @@ pub(crate) const MIGRATIONS: [Numbered; 7] = [
     (5, "machine keys", include_str!("../../migrations/0005_machine_keys.sql")),
     (6, "machine certificates", include_str!("../../migrations/0006_machine_certificates.sql")),
     (7, "server versions", include_str!("../../migrations/0007_server_versions.sql")),
+    (8, "placement", include_str!("../../migrations/0008_placement.sql")),
 ];
 
 /// The control store on a SQL database.
@@ -334,6 +337,38 @@ impl ControlStore for SqlStore {
         record: &IssuerKeysRecord,
     ) -> Result<Written, StoreError> {
         issuers::put_keys(self, change, record).await
+    }
+
+    async fn routes(&self) -> Result<Versioned<Vec<RouteRecord>>, StoreError> {
+        placement::routes(self).await
+    }
+
+    async fn put_routes(&self, change: &Change, list: &[RouteRecord]) -> Result<Written, StoreError> {
+        placement::put_routes(self, change, list).await
+    }
+
+    async fn regions(&self) -> Result<Versioned<Vec<RegionRecord>>, StoreError> {
+        placement::regions(self).await
+    }
+
+    async fn put_regions(&self, change: &Change, list: &[RegionRecord]) -> Result<Written, StoreError> {
+        placement::put_regions(self, change, list).await
+    }
+
+    async fn homes(&self) -> Result<Vec<HomeRecord>, StoreError> {
+        placement::homes(self).await
+    }
+
+    async fn home(&self, org: &str) -> Result<Option<Versioned<HomeRecord>>, StoreError> {
+        placement::home(self, org).await
+    }
+
+    async fn put_home(&self, change: &Change, record: &HomeRecord) -> Result<Written, StoreError> {
+        placement::put_home(self, change, record).await
+    }
+
+    async fn delete_home(&self, change: &Change, org: &str) -> Result<Written, StoreError> {
+        placement::delete_home(self, change, org).await
     }
 
     async fn revocations(&self, org: Option<&str>, limit: u32) -> Result<Vec<RevocationRecord>, StoreError> {

@@ -7,6 +7,7 @@
 mod certificates;
 mod changes;
 mod machines;
+mod placement;
 
 use super::{
     AuditQuery, BindingRecord, Change, ControlStore, ExposureRecord, IssuerKeysRecord, KEEP_VERSIONS_OF_GONE,
@@ -47,6 +48,10 @@ pub async fn run(store: &dyn ControlStore) {
     certificates::stay_revoked_as_long_as_they_are_registered(store).await;
     followed.catch_up(store).await;
     issuers_are_kept_with_what_was_fetched_from_them(store).await;
+    followed.catch_up(store).await;
+    placement::routes_and_regions_are_replaced_as_lists(store).await;
+    followed.catch_up(store).await;
+    placement::homes_are_kept_by_org(store).await;
     followed.catch_up(store).await;
     a_change_kept_elsewhere_is_audited(store).await;
     followed.catch_up(store).await;

@@ -8,7 +8,8 @@ use std::collections::BTreeSet;
 use sqlx::{Any, Row, Transaction};
 
 use super::{
-    SqlStore, certificates, current_revision, issuers, machines, policy, revocations, rows, servers,
+    SqlStore, certificates, current_revision, issuers, machines, placement, policy, revocations, rows,
+    servers,
 };
 use crate::control::{Changed, ChangedRevocations, ControlState, Machines, OrgState, Since, StoreError};
 
@@ -31,6 +32,7 @@ pub(super) async fn all(tx: &mut Tx) -> Result<ControlState, StoreError> {
         issuer_keys: issuers::all_keys(&mut **tx).await?,
         machine_keys: machines::all(&mut **tx).await?,
         machine_certificates: certificates::all(&mut **tx).await?,
+        placement: placement::all(tx).await?,
     })
 }
 
@@ -75,6 +77,9 @@ pub(super) async fn since(store: &SqlStore, revision: u64) -> Result<Since, Stor
         let keys = machines::all(&mut *tx).await?;
         changed.machines = Some(Machines { keys, certificates: certificates::all(&mut *tx).await? });
     }
+    if touched.placement {
+        changed.placement = Some(placement::all(&mut tx).await?);
+    }
     changed.revocations = match touched.all_revocations {
         true => ChangedRevocations::All(revocations::all(&mut tx).await?),
         false => {
@@ -95,6 +100,7 @@ struct Touched {
     servers: BTreeSet<String>,
     orgs: BTreeSet<String>,
     machines: bool,
+    placement: bool,
     revocations: BTreeSet<String>,
     all_revocations: bool,
 }
@@ -111,6 +117,7 @@ impl Touched {
                 // A new one makes revocations live longer.
                 self.all_revocations |= !action.ends_with(".delete");
             }
+            placement::ROUTES | placement::REGIONS | placement::HOME => self.placement = true,
             "revocation" if name == "*" => self.all_revocations = true,
             "revocation" => drop(self.revocations.insert(name.to_owned())),
             // Issuers are always read, and a note is of what is kept elsewhere.

@@ -7,17 +7,27 @@ use crate::control::{BindingRecord, LimitRecord};
 /// Longest detail of one audit row, in bytes; what does not fit is counted.
 const MAX_BYTES: usize = 4_000;
 
-/// The difference of two lists of limits, an entry a line: `- ` went, `+ ` came.
+/// The difference of two lists of limits.
 pub(super) fn limits(before: &[LimitRecord], after: &[LimitRecord]) -> String {
+    difference("limits", before, after, shown)
+}
+
+/// The difference of two lists, an entry a line: `- ` went, `+ ` came.
+pub(super) fn difference<T: PartialEq>(
+    what: &str,
+    before: &[T],
+    after: &[T],
+    shown: impl Fn(&T) -> String,
+) -> String {
     let gone =
-        before.iter().filter(|limit| !after.contains(limit)).map(|limit| format!("- {}", shown(limit)));
+        before.iter().filter(|entry| !after.contains(entry)).map(|entry| format!("- {}", shown(entry)));
     let come =
-        after.iter().filter(|limit| !before.contains(limit)).map(|limit| format!("+ {}", shown(limit)));
+        after.iter().filter(|entry| !before.contains(entry)).map(|entry| format!("+ {}", shown(entry)));
     let changed = lines(gone.chain(come));
     match changed.is_empty() {
         // Equal lists are no change at all.
-        true => format!("{} limits in another order", after.len()),
-        false => format!("{} limits\n{changed}", after.len()),
+        true => format!("{} {what} in another order", after.len()),
+        false => format!("{} {what}\n{changed}", after.len()),
     }
 }
 

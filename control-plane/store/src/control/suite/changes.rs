@@ -29,6 +29,9 @@ impl Followed {
                     self.state.machine_keys = machines.keys;
                     self.state.machine_certificates = machines.certificates;
                 }
+                if let Some(placement) = changed.placement {
+                    self.state.placement = placement;
+                }
                 self.revoke(changed.revocations);
             }
         }

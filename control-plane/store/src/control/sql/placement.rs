@@ -1,0 +1,203 @@
+//! Routes, regions and homes.
+
+use sqlx::any::{AnyExecutor, AnyRow};
+use sqlx::{Any, Row, Transaction};
+
+use super::{SqlStore, detail, resource_revision};
+use crate::control::{
+    Change, HomeRecord, MAX_HOMES, MAX_REGIONS, MAX_ROUTES, Placement, RegionRecord, RouteRecord, StoreError,
+    Versioned, Written,
+};
+
+type Tx = Transaction<'static, Any>;
+
+/// The resources of which the two lists are written.
+pub(super) const ROUTES: &str = "routes";
+pub(super) const REGIONS: &str = "regions";
+/// Of a home, with a slash and its org.
+pub(super) const HOME: &str = "home";
+
+pub(super) async fn all(tx: &mut Tx) -> Result<Placement, StoreError> {
+    Ok(Placement {
+        routes: all_routes(&mut **tx).await?,
+        regions: all_regions(&mut **tx).await?,
+        homes: all_homes(&mut **tx).await?,
+    })
+}
+
+/// In the order of bytes, whatever the database's own is.
+fn sorted<T: Ord>(mut list: Vec<T>) -> Vec<T> {
+    list.sort();
+    list
+}
+
+async fn all_routes<'e>(from: impl AnyExecutor<'e>) -> Result<Vec<RouteRecord>, StoreError> {
+    let rows = sqlx::query("SELECT server, method, primitive, pool FROM routes").fetch_all(from).await?;
+    let record = |row: &AnyRow| {
+        Ok(RouteRecord {
+            server: row.try_get("server")?,
+            method: row.try_get("method")?,
+            primitive: row.try_get("primitive")?,
+            pool: row.try_get("pool")?,
+        })
+    };
+    rows.iter().map(record).collect::<Result<_, StoreError>>().map(sorted)
+}
+
+async fn all_regions<'e>(from: impl AnyExecutor<'e>) -> Result<Vec<RegionRecord>, StoreError> {
+    let rows = sqlx::query("SELECT name, cluster FROM regions").fetch_all(from).await?;
+    let record =
+        |row: &AnyRow| Ok(RegionRecord { name: row.try_get("name")?, cluster: row.try_get("cluster")? });
+    rows.iter().map(record).collect::<Result<_, StoreError>>().map(sorted)
+}
+
+async fn all_homes<'e>(from: impl AnyExecutor<'e>) -> Result<Vec<HomeRecord>, StoreError> {
+    let rows = sqlx::query("SELECT org, region FROM homes").fetch_all(from).await?;
+    let record = |row: &AnyRow| Ok(HomeRecord { org: row.try_get("org")?, region: row.try_get("region")? });
+    rows.iter().map(record).collect::<Result<_, StoreError>>().map(sorted)
+}
+
+pub(super) async fn routes(store: &SqlStore) -> Result<Versioned<Vec<RouteRecord>>, StoreError> {
+    let mut tx = store.snapshot().await?;
+    let revision = resource_revision(&mut tx, ROUTES).await?.unwrap_or(0);
+    Ok(Versioned { revision, value: all_routes(&mut *tx).await? })
+}
+
+pub(super) async fn put_routes(
+    store: &SqlStore,
+    change: &Change,
+    list: &[RouteRecord],
+) -> Result<Written, StoreError> {
+    if list.len() > MAX_ROUTES {
+        return Err(StoreError::Full { what: "routes", bound: MAX_ROUTES });
+    }
+    let mut write = store.write(change, ROUTES.to_owned()).await?;
+    let before = all_routes(&mut *write.tx).await?;
+    let after = sorted(list.to_vec());
+    if before == after {
+        return write.unchanged().await;
+    }
+    sqlx::query("DELETE FROM routes").execute(&mut *write.tx).await?;
+    for route in &after {
+        sqlx::query("INSERT INTO routes (server, method, primitive, pool) VALUES ($1, $2, $3, $4)")
+            .bind(&route.server)
+            .bind(&route.method)
+            .bind(&route.primitive)
+            .bind(&route.pool)
+            .execute(&mut *write.tx)
+            .await?;
+    }
+    write.stamp(!after.is_empty()).await?;
+    let action = if after.is_empty() { "routes.delete" } else { "routes.put" };
+    let shown = |route: &RouteRecord| {
+        let RouteRecord { server, method, primitive, pool } = route;
+        format!("server={server} method={method} primitive={primitive} pool={pool}")
+    };
+    write.commit(action, &detail::difference("routes", &before, &after, shown)).await
+}
+
+pub(super) async fn regions(store: &SqlStore) -> Result<Versioned<Vec<RegionRecord>>, StoreError> {
+    let mut tx = store.snapshot().await?;
+    let revision = resource_revision(&mut tx, REGIONS).await?.unwrap_or(0);
+    Ok(Versioned { revision, value: all_regions(&mut *tx).await? })
+}
+
+pub(super) async fn put_regions(
+    store: &SqlStore,
+    change: &Change,
+    list: &[RegionRecord],
+) -> Result<Written, StoreError> {
+    if list.len() > MAX_REGIONS {
+        return Err(StoreError::Full { what: "regions", bound: MAX_REGIONS });
+    }
+    let mut write = store.write(change, REGIONS.to_owned()).await?;
+    let before = all_regions(&mut *write.tx).await?;
+    let after = sorted(list.to_vec());
+    if before == after {
+        return write.unchanged().await;
+    }
+    sqlx::query("DELETE FROM regions").execute(&mut *write.tx).await?;
+    for region in &after {
+        sqlx::query("INSERT INTO regions (name, cluster) VALUES ($1, $2)")
+            .bind(&region.name)
+            .bind(&region.cluster)
+            .execute(&mut *write.tx)
+            .await?;
+    }
+    write.stamp(!after.is_empty()).await?;
+    let action = if after.is_empty() { "regions.delete" } else { "regions.put" };
+    let shown = |region: &RegionRecord| match region.cluster.as_str() {
+        "" => format!("{} here", region.name),
+        cluster => format!("{} cluster={cluster}", region.name),
+    };
+    write.commit(action, &detail::difference("regions", &before, &after, shown)).await
+}
+
+pub(super) async fn homes(store: &SqlStore) -> Result<Vec<HomeRecord>, StoreError> {
+    all_homes(&store.pool).await
+}
+
+pub(super) async fn home(store: &SqlStore, org: &str) -> Result<Option<Versioned<HomeRecord>>, StoreError> {
+    let mut tx = store.snapshot().await?;
+    let revision = resource_revision(&mut tx, &resource(org)).await?.unwrap_or(0);
+    let row =
+        sqlx::query("SELECT region FROM homes WHERE org = $1").bind(org).fetch_optional(&mut *tx).await?;
+    row.map(|row| {
+        let value = HomeRecord { org: org.to_owned(), region: row.try_get("region")? };
+        Ok(Versioned { revision, value })
+    })
+    .transpose()
+}
+
+pub(super) async fn put_home(
+    store: &SqlStore,
+    change: &Change,
+    record: &HomeRecord,
+) -> Result<Written, StoreError> {
+    let mut write = store.write(change, resource(&record.org)).await?;
+    write.org = of_org(&record.org);
+    let stored = sqlx::query("SELECT region FROM homes WHERE org = $1")
+        .bind(&record.org)
+        .fetch_optional(&mut *write.tx)
+        .await?;
+    match stored {
+        Some(row) if row.try_get::<String, _>("region")? == record.region => return write.unchanged().await,
+        Some(_) => {}
+        None => {
+            let others =
+                super::count(&mut write.tx, "SELECT COUNT(*) FROM homes WHERE org <> $1", "").await?;
+            if others >= MAX_HOMES {
+                return Err(StoreError::Full { what: "homes of orgs", bound: MAX_HOMES });
+            }
+        }
+    }
+    sqlx::query(
+        "INSERT INTO homes (org, region) VALUES ($1, $2) ON CONFLICT (org) DO UPDATE SET region = excluded.region",
+    )
+    .bind(&record.org)
+    .bind(&record.region)
+    .execute(&mut *write.tx)
+    .await?;
+    write.stamp(true).await?;
+    write.commit("home.put", &record.region).await
+}
+
+pub(super) async fn delete_home(store: &SqlStore, change: &Change, org: &str) -> Result<Written, StoreError> {
+    let mut write = store.write(change, resource(org)).await?;
+    write.org = of_org(org);
+    let deleted = sqlx::query("DELETE FROM homes WHERE org = $1").bind(org).execute(&mut *write.tx).await?;
+    if deleted.rows_affected() == 0 {
+        return Err(StoreError::NotFound);
+    }
+    write.stamp(false).await?;
+    write.commit("home.delete", "").await
+}
+
+fn resource(org: &str) -> String {
+    format!("{HOME}/{org}")
+}
+
+/// Whose the audit row is; of a pattern the platform's alone.
+fn of_org(org: &str) -> String {
+    if org.ends_with('*') { String::new() } else { org.to_owned() }
+}
