@@ -4,6 +4,7 @@
 //! when it came in. Keeps true: the same inputs give the same bytes.
 
 mod coarse;
+mod routes;
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -15,6 +16,8 @@ use prost::Message as _;
 use sha2::{Digest, Sha256};
 
 use crate::compiled::CompiledServer;
+
+pub use routes::{routes, routes_bytes};
 
 /// How far above the exact limit the edge lets traffic pass when the operator names no multiple.
 pub const DEFAULT_COARSE_MULTIPLE: f64 = 10.0;
@@ -88,7 +91,9 @@ pub struct EdgeInputs<'a> {
     /// The exceptions of each org.
     pub exposure: &'a [(&'a str, &'a [ExposureException])],
     pub limits: &'a [&'a Limit],
+    /// In the order in which they count ([`routes`]).
     pub routes: &'a [Route],
+    pub regions: &'a [Region],
     /// Sorted, as `EdgeSnapshot.revoked`.
     pub revoked: &'a [u8],
     pub revoked_before: &'a [RevokedBefore],
@@ -130,6 +135,7 @@ pub fn edge(inputs: EdgeInputs<'_>) -> EdgeSnapshot {
         }),
         coarse_limits: coarse::limits(&inputs),
         routes: inputs.routes.to_vec(),
+        regions: inputs.regions.to_vec(),
         revoked: inputs.revoked.to_vec(),
         revoked_before: inputs.revoked_before.to_vec(),
         revoked_through: inputs.revoked_through,
@@ -184,6 +190,7 @@ pub fn assemble(inputs: Inputs) -> GatewaySnapshot {
         }),
         coarse_limits,
         routes: inputs.routes,
+        regions: sorted(inputs.regions.clone(), |region| (region.org.clone(), region.region.clone())),
         revoked: sorted_set(inputs.revoked),
         revoked_before: latest(inputs.revoked_before),
         public_url: inputs.public_url,
@@ -219,6 +226,7 @@ fn coarse_limits(inputs: &Inputs) -> Vec<CoarseLimit> {
         exposure: &[],
         limits: &inputs.limits.iter().collect::<Vec<_>>(),
         routes: &[],
+        regions: &[],
         revoked: &[],
         revoked_before: &[],
         revoked_through: 0,

@@ -55,6 +55,9 @@ pub fn compare(old: &CompiledServer, new: &CompiledServer) -> Vec<Change> {
         };
         found.versions.1 = &successor.version;
         compare_names(listing, successor, &mut found);
+        if listing.pool != successor.pool {
+            found.push("/pool", "its requests go to another gateway pool", false);
+        }
         if let Some(after) = primitive(new, successor) {
             compare_primitive(before, after, &mut found);
         }
@@ -144,6 +147,9 @@ fn compare_server(old: &CompiledServer, new: &CompiledServer, changes: &mut Vec<
     }
     if before.default_allow && !after.default_allow {
         found.push("/defaultExposure", "organisations without an exposure lose the server", true);
+    }
+    if old.server.pool != new.server.pool {
+        found.push("/pool", "its requests go to another gateway pool", false);
     }
     if before.sessions != after.sessions {
         found.push("/sessions", "sessions are handled differently", true);

@@ -95,6 +95,8 @@ pub enum FaultCode {
     BadHost,
     /// A value that is no web origin.
     BadOrigin,
+    /// A name that no gateway pool can have.
+    BadPool,
     /// A proxy mapping that names no argument or is no JSON pointer.
     BadMapping,
     /// A request header a spec may not set.
@@ -181,6 +183,7 @@ impl FaultCode {
         FaultCode::BadUrl,
         FaultCode::BadHost,
         FaultCode::BadOrigin,
+        FaultCode::BadPool,
         FaultCode::BadMapping,
         FaultCode::BadHeader,
         FaultCode::BadEntrypoint,
@@ -249,6 +252,7 @@ impl FaultCode {
             FaultCode::BadUrl => "bad_url",
             FaultCode::BadHost => "bad_host",
             FaultCode::BadOrigin => "bad_origin",
+            FaultCode::BadPool => "bad_pool",
             FaultCode::BadMapping => "bad_mapping",
             FaultCode::BadHeader => "bad_header",
             FaultCode::BadEntrypoint => "bad_entrypoint",

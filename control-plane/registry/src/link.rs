@@ -146,7 +146,12 @@ pub(crate) fn members<'a>(
             findings.add(FaultCode::MisplacedKey, &path, "the name of a resource is its URI", hint);
         }
         check_scheme(server, found.spec, &path, findings);
-        members.push(Member { spec: found.spec, alias: listed.alias.as_deref(), file: found.file });
+        members.push(Member {
+            spec: found.spec,
+            alias: listed.alias.as_deref(),
+            pool: listed.pool.as_deref(),
+            file: found.file,
+        });
     }
     names::check(server, &members, findings);
     members
@@ -177,7 +182,7 @@ pub(crate) fn needed<'a>(
             if let Some(found) = index.resolve(folder, id)
                 && seen.insert(found.file)
             {
-                needed.push(Member { spec: found.spec, alias: None, file: found.file });
+                needed.push(Member { spec: found.spec, alias: None, pool: None, file: found.file });
             }
         }
     }

@@ -39,6 +39,9 @@ pub(crate) struct ServerFile {
     /// Values of Host the server answers on; empty: any.
     #[serde(default)]
     pub hosts: Vec<String>,
+    /// The gateway pool that its requests go to (`ASP_POOL`): `[a-z0-9-]{1,63}`; absent: the default one.
+    #[serde(default)]
+    pub pool: Option<String>,
     /// Largest request body in bytes; 1 MiB when absent, at most the 4 MiB that Envoy buffers.
     #[serde(default)]
     #[schemars(range(min = 1024, max = 4194304))]
@@ -182,4 +185,7 @@ pub(crate) struct Listed {
     /// Another exposed name in this server; not for resources, whose name is their URI.
     #[serde(default, rename = "as")]
     pub alias: Option<String>,
+    /// The gateway pool that its requests go to, as for what is risky or heavy; absent: the server's.
+    #[serde(default)]
+    pub pool: Option<String>,
 }

@@ -12,6 +12,7 @@ pub mod clock;
 pub mod issuers;
 pub mod package_format;
 pub mod patterns;
+pub mod placement;
 pub mod policy;
 pub mod publisher;
 pub mod runtimes;

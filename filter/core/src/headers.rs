@@ -5,7 +5,7 @@
 //! another one. Envoy joins some repeated headers with a comma before a filter sees them, so a comma in a
 //! header that has no list form counts as a repetition.
 
-use crate::affinity;
+use crate::{affinity, region};
 
 /// Prefix of the headers that exist only between the edge and the gateway.
 const INTERNAL_PREFIX: &str = "x-asp-";
@@ -32,6 +32,8 @@ pub(crate) struct Headers<'a> {
     pub(crate) affinity_cookie: Option<&'a [u8]>,
     pub(crate) preflight_method: Option<&'a [u8]>,
     pub(crate) preflight_headers: Option<&'a [u8]>,
+    /// Set by the edge of another region that has passed the request on.
+    pub(crate) home_region: Option<&'a [u8]>,
     /// Names of the client's internal headers, to be removed.
     pub(crate) internal: Vec<String>,
     /// Whether a header that may appear once appeared twice.
@@ -75,6 +77,7 @@ impl<'a> Headers<'a> {
             "mcp-name" => &mut self.mcp_name,
             "access-control-request-method" => &mut self.preflight_method,
             "access-control-request-headers" => &mut self.preflight_headers,
+            region::HOME_HEADER => &mut self.home_region,
             _ => return,
         };
         self.repeated |= slot.replace(value).is_some() && !LISTS.contains(&name);

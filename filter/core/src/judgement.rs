@@ -1,4 +1,4 @@
-//! The order of the judgement (ADR 4): path and server, repeated headers, Host, Origin, token, exposure,
+//! The order of the judgement (ADR 4): path and server, repeated headers, Host, Origin, token, home region, exposure,
 //! scopes, coarse limits, body, route and affinity.
 //!
 //! Each rule is a module of its own; this file only says what comes after what, and a step that refuses ends
@@ -16,13 +16,14 @@ use crate::machine;
 use crate::modern;
 use crate::path::{self, Face, Target};
 use crate::reason::{Era, Reason};
+use crate::region::{self, Home};
 use crate::reply::{Reply, Voice, challenge};
-use crate::route;
 use crate::server::{self, Server};
 use crate::snapshot::Snapshot;
 use crate::token::{self, LEEWAY_SECONDS, Offered, Refused, Tokens};
 use crate::trace::Trace;
 use crate::verdict::{Admitted, Changes, Env, Forward, Pending, Role, Step, Verdict};
+use crate::{rest, route};
 
 /// Largest body of a request to a root path; those faces read none.
 const ROOT_MAX_BODY_BYTES: usize = 64 * 1024;
@@ -54,6 +55,12 @@ impl Judgement<'_> {
         let mut admitted = admitted(&target, &voice, server.max_body);
         if target.face != Face::Public {
             self.identify(server, headers, &voice, &mut admitted)?;
+            if let Some(cluster) = self.passed_on(headers, &voice, &admitted)? {
+                return Ok(Step::Decided(pass_on(headers, admitted, cluster)));
+            }
+            if !admitted.unjudged {
+                self.check_access(server, admitted.face, admitted.caller.as_deref(), &voice)?;
+            }
         }
         self.charge(&admitted, Stage::Every, None, &voice)?;
         if declared_length(headers).is_some_and(|length| length > server.max_body as u64) {
@@ -61,7 +68,8 @@ impl Judgement<'_> {
         }
         let changes = self.changes(&target, headers, admitted.caller.as_deref());
         if !target.jsonrpc || headers.method != b"POST" {
-            let cluster = self.route(&admitted, None, None);
+            let (method, name) = rest::named(&target, headers);
+            let cluster = self.route(&admitted, method, name);
             return Ok(Step::Decided(forward(admitted, changes, cluster)));
         }
         if !is_json(headers.content_type) {
@@ -106,7 +114,7 @@ impl Judgement<'_> {
         Ok(forward(admitted, changes, cluster))
     }
 
-    /// Token, exposure and scopes: who is calling, and may they see this server.
+    /// Who is calling.
     fn identify(
         &self,
         server: &Server,
@@ -143,10 +151,27 @@ impl Judgement<'_> {
             Offered::Bearer(_) => return Err(challenged(Reason::TokenInvalid)),
             Offered::Nothing | Offered::Other => return Err(challenged(Reason::TokenMissing)),
         }
-        if admitted.unjudged {
-            return Ok(());
+        Ok(())
+    }
+
+    /// Where a request goes whose org is at home in another region: the cluster that leads there. Whoever cannot pass it on
+    /// refuses it: a gateway, and the edge of a region that it was passed on to by mistake.
+    fn passed_on(
+        &self,
+        headers: &Headers<'_>,
+        voice: &Voice,
+        admitted: &Admitted,
+    ) -> Result<Option<&Home>, Reply> {
+        let Some(home) = self.elsewhere(admitted.caller.as_deref()) else { return Ok(None) };
+        let may_pass_on = self.role == Role::Filter && headers.home_region.is_none();
+        match home {
+            Home::There { .. } if may_pass_on => Ok(Some(home)),
+            _ => Err(not_here(home, voice)),
         }
-        self.check_access(server, admitted.face, admitted.caller.as_deref(), voice)
+    }
+
+    fn elsewhere(&self, caller: Option<&Caller>) -> Option<&Home> {
+        caller.and_then(|caller| self.snapshot.homes().elsewhere(&caller.org))
     }
 
     /// Exposure and scopes: may they see this server.
@@ -192,6 +217,9 @@ impl Judgement<'_> {
         }
         if !self.snapshot.accepts_tokens() {
             return Err(voice.refuse(Reason::UpstreamUnavailable));
+        }
+        if let Some(home) = self.elsewhere(Some(&caller)) {
+            return Err(not_here(home, &voice));
         }
         self.check_access(server, admitted.face, Some(&caller), &voice)?;
         Ok(Admitted { caller: Some(caller), unjudged: false, unknown_key_of: None, ..admitted })
@@ -256,6 +284,35 @@ fn forward(admitted: Admitted, mut changes: Changes, cluster: Option<&str>) -> V
         clear_route: cluster.is_some(),
         admitted,
     }))
+}
+
+/// To another region, which judges the request as if it had come there first: nothing of this one goes along.
+fn pass_on(headers: &Headers<'_>, admitted: Admitted, home: &Home) -> Verdict {
+    let set = match home {
+        Home::There { region, cluster } => {
+            vec![(region::HEADER, cluster.to_string()), (region::HOME_HEADER, region.to_string())]
+        }
+        Home::Here | Home::Unknown { .. } => Vec::new(),
+    };
+    Verdict::Forward(Box::new(Forward {
+        remove: headers.internal.clone(),
+        clear_route: !set.is_empty(),
+        set,
+        admitted,
+    }))
+}
+
+/// The refusal of a request whose org is at home elsewhere.
+fn not_here(home: &Home, voice: &Voice) -> Reply {
+    match home {
+        Home::There { region, .. } => {
+            voice.refuse_with(Reason::WrongRegion, region::HOME_HEADER, region.to_string())
+        }
+        Home::Unknown { region } => {
+            voice.refuse_with(Reason::UnknownRegion, region::HOME_HEADER, region.to_string())
+        }
+        Home::Here => voice.refuse(Reason::Internal),
+    }
 }
 
 /// How refusals of this request look.

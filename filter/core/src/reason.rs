@@ -42,11 +42,15 @@ pub enum Reason {
     Internal,
     /// An inspection of the arguments or of the result; the gateway's alone.
     ContentRefused,
+    /// The caller's org is at home in another region.
+    WrongRegion,
+    /// The caller's org is at home in a region to which nobody here knows a way.
+    UnknownRegion,
 }
 
 impl Reason {
     /// Every reason, in the order of the design's table.
-    pub const ALL: [Reason; 25] = [
+    pub const ALL: [Reason; 27] = [
         Reason::UnknownServer,
         Reason::OriginDenied,
         Reason::HostDenied,
@@ -72,6 +76,8 @@ impl Reason {
         Reason::OutcomeUnknown,
         Reason::Internal,
         Reason::ContentRefused,
+        Reason::WrongRegion,
+        Reason::UnknownRegion,
     ];
 
     /// The stable machine-readable name.
@@ -102,6 +108,8 @@ impl Reason {
             Reason::OutcomeUnknown => "outcome_unknown",
             Reason::Internal => "internal",
             Reason::ContentRefused => "content_refused",
+            Reason::WrongRegion => "wrong_region",
+            Reason::UnknownRegion => "unknown_region",
         }
     }
 
@@ -115,7 +123,9 @@ impl Reason {
             | Reason::TokenInvalid
             | Reason::TokenExpired
             | Reason::TokenRevoked
-            | Reason::InsufficientScope => -32001,
+            | Reason::InsufficientScope
+            | Reason::WrongRegion
+            | Reason::UnknownRegion => -32001,
             Reason::ParseError => -32700,
             Reason::InvalidRequest
             | Reason::BodyTooLarge
@@ -150,6 +160,8 @@ impl Reason {
             | Reason::MissingCapability
             | Reason::UnsupportedVersion => 400,
             Reason::BodyTooLarge => 413,
+            // Misdirected Request (RFC 9110 section 15.5.20): another place answers it.
+            Reason::WrongRegion | Reason::UnknownRegion => 421,
             Reason::UnknownMethod => match era {
                 Era::Modern => 404,
                 Era::Legacy => 200,
@@ -180,6 +192,8 @@ impl Reason {
             Reason::OriginDenied => 4006,
             Reason::HostDenied => 4007,
             Reason::ContentRefused => 4008,
+            Reason::WrongRegion => 4009,
+            Reason::UnknownRegion => 4010,
             Reason::RateLimited => 5001,
             Reason::ParseError => 6001,
             Reason::InvalidRequest => 6002,
@@ -219,6 +233,7 @@ impl Reason {
             Reason::Deadline => "ALLOW_MORE_TIME",
             Reason::OutcomeUnknown => "CHECK_BEFORE_RETRY",
             Reason::ContentRefused => "CHANGE_CONTENT",
+            Reason::WrongRegion | Reason::UnknownRegion => "USE_HOME_REGION",
         }
     }
 
@@ -250,6 +265,10 @@ impl Reason {
             Reason::OutcomeUnknown => "the call may or may not have taken effect",
             Reason::Internal => "internal error",
             Reason::ContentRefused => "an inspection does not allow this content",
+            Reason::WrongRegion => "the organisation is at home in another region",
+            Reason::UnknownRegion => {
+                "the organisation is at home in a region that cannot be reached from here"
+            }
         }
     }
 }

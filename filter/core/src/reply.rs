@@ -11,7 +11,7 @@ use crate::trace::Trace;
 
 /// Response headers that a browser client may read.
 const EXPOSED: &str = "mcp-session-id, mcp-protocol-version, www-authenticate, retry-after, etag, location, preference-applied, \
-    a2a-extensions";
+    a2a-extensions, asp-home-region";
 
 /// A refusal, ready to send.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -3,6 +3,8 @@
 //! Owns the match of the snapshot's routes, first match first. A route is a hint to Envoy, never a decision
 //! about access.
 
+use std::collections::HashMap;
+
 use asp_proto::snapshot::Route;
 
 use crate::error::SnapshotError;
@@ -11,10 +13,14 @@ use crate::pattern::{Pattern, exact_or_any};
 /// Header towards Envoy's router.
 pub(crate) const HEADER: &str = "x-asp-route";
 
-/// Ordered rules.
+/// Ordered rules. A request is compared with those of its own name, and with those that no one name is in.
 #[derive(Default)]
 pub(crate) struct Routes {
     rules: Vec<Rule>,
+    /// Positions of rules by the one primitive that they name, ascending.
+    named: HashMap<Box<str>, Vec<usize>>,
+    /// Positions of the other rules, ascending.
+    open: Vec<usize>,
 }
 
 struct Rule {
@@ -26,29 +32,43 @@ struct Rule {
 
 impl Routes {
     pub(crate) fn index(messages: &[Route]) -> Result<Routes, SnapshotError> {
-        let mut rules = Vec::new();
+        let mut routes = Routes::default();
         for (position, route) in messages.iter().enumerate() {
             // The name becomes a header value.
             if route.cluster.is_empty() || !route.cluster.bytes().all(|byte| byte.is_ascii_graphic()) {
                 let path = format!("routes[{position}].cluster");
                 return Err(SnapshotError::invalid(path, "is not visible ASCII"));
             }
-            rules.push(Rule {
+            let primitive = Pattern::new(&route.primitive);
+            match &primitive {
+                Pattern::Exact(name) => routes.named.entry(name.as_str().into()).or_default().push(position),
+                Pattern::Any | Pattern::Prefix(_) => routes.open.push(position),
+            }
+            routes.rules.push(Rule {
                 server: exact_or_any(&route.server),
                 method: exact_or_any(&route.method),
-                primitive: Pattern::new(&route.primitive),
+                primitive,
                 cluster: route.cluster.clone(),
             });
         }
-        Ok(Routes { rules })
+        Ok(routes)
     }
 
     /// The cluster of the first rule that covers the request.
     pub(crate) fn find(&self, server: &str, method: Option<&str>, primitive: Option<&str>) -> Option<&str> {
-        let covers = |rule: &&Rule| {
-            rule.server.covers(Some(server)) && rule.method.covers(method) && rule.primitive.covers(primitive)
+        if self.rules.is_empty() {
+            return None;
+        }
+        let covers = |position: &&usize| {
+            self.rules.get(**position).is_some_and(|rule| {
+                rule.server.covers(Some(server))
+                    && rule.method.covers(method)
+                    && rule.primitive.covers(primitive)
+            })
         };
-        self.rules.iter().find(covers).map(|rule| rule.cluster.as_str())
+        let named = primitive.and_then(|name| self.named.get(name)).map(Vec::as_slice).unwrap_or_default();
+        let first = [named.iter().find(covers), self.open.iter().find(covers)].into_iter().flatten().min()?;
+        self.rules.get(*first).map(|rule| rule.cluster.as_str())
     }
 }
 
@@ -71,11 +91,13 @@ mod tests {
             route("demo", "tools/call", "heavy.*", "heavy"),
             route("demo", "tools/call", "*", "tools"),
             route("*", "*", "*", "rest"),
+            route("demo", "*", "late", "never"),
         ])
         .unwrap();
         assert_eq!(routes.find("demo", Some("tools/call"), Some("heavy.x")), Some("heavy"));
         assert_eq!(routes.find("demo", Some("tools/call"), None), Some("tools"));
         assert_eq!(routes.find("demo", None, None), Some("rest"));
+        assert_eq!(routes.find("demo", Some("prompts/get"), Some("late")), Some("rest"));
         assert_eq!(Routes::default().find("demo", None, None), None);
     }
 

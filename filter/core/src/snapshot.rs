@@ -15,6 +15,7 @@ use crate::coarse::Limits;
 use crate::error::SnapshotError;
 use crate::exposure::Exceptions;
 use crate::machine::MACHINE_ISSUER;
+use crate::region::Homes;
 use crate::revocation::{Recent, Revocations};
 use crate::route::Routes;
 use crate::server::Server;
@@ -37,6 +38,7 @@ pub struct Snapshot {
     exceptions: Exceptions,
     limits: Arc<Limits>,
     routes: Arc<Routes>,
+    homes: Arc<Homes>,
     revocations: Revocations,
 }
 
@@ -53,6 +55,7 @@ impl Snapshot {
             exceptions: Exceptions::default(),
             limits: Arc::default(),
             routes: Arc::default(),
+            homes: Arc::default(),
             revocations: Revocations::default(),
         }
     }
@@ -70,7 +73,7 @@ impl Snapshot {
     ///
     /// Refused: a public URL that is no origin, server names outside `[a-z0-9-]{1,63}` or given twice, unknown
     /// or repeated issuers, keys that do not fit their algorithm, exceptions of no org, about no server or given twice,
-    /// unsorted revocations.
+    /// unsorted revocations, pools and regions that are no header values, two homes of one org.
     pub fn from_message(mut message: EdgeSnapshot) -> Result<Snapshot, SnapshotError> {
         check_public_url(&message.public_url)?;
         let revocations = Revocations::take(&mut message)?;
@@ -90,6 +93,7 @@ impl Snapshot {
             exceptions: Exceptions::index(&message)?,
             limits: Arc::new(Limits::index(&message.coarse_limits, message.workers)),
             routes: Arc::new(Routes::index(&message.routes)?),
+            homes: Arc::new(Homes::index(&message.regions)?),
             revocations,
             public_url: message.public_url.into(),
             dev: message.dev,
@@ -192,6 +196,10 @@ impl Snapshot {
 
     pub(crate) fn routes(&self) -> &Routes {
         &self.routes
+    }
+
+    pub(crate) fn homes(&self) -> &Homes {
+        &self.homes
     }
 }
 

@@ -6,7 +6,7 @@
 use std::sync::OnceLock;
 
 use asp_edge::{Edge, Env, Header, Role, Snapshot, Step, Verdict};
-use asp_proto::snapshot::{AuthScheme, EdgeServer, EdgeSnapshot, Protocol, Route};
+use asp_proto::snapshot::{AuthScheme, EdgeServer, EdgeSnapshot, Protocol, Region, Route};
 use libfuzzer_sys::fuzz_target;
 
 struct Bench {
@@ -58,6 +58,7 @@ fn bench() -> Bench {
             server("opaque", AuthScheme::Opaque),
         ],
         routes: vec![route],
+        regions: vec![Region { org: "*".into(), region: "r".into(), cluster: "c".into(), here: false }],
         ..EdgeSnapshot::default()
     };
     let snapshot = Snapshot::from_message(message).expect("a good snapshot");

@@ -20,7 +20,7 @@ use names::Names;
 /// Every Envoy worker keeps a bucket for each, and compares each with every request.
 pub(super) const MAX_COARSE_LIMITS: usize = 5_000;
 /// Their encoded size, in bytes: every Envoy worker copies the edge snapshot.
-pub(super) const MAX_COARSE_BYTES: usize = 512 * 1024;
+pub(super) const MAX_COARSE_BYTES: usize = 320 * 1024;
 /// Tag and length of an entry of a repeated field, at most.
 const FRAMING: usize = 4;
 /// How far above the exact rate each single worker lets traffic pass, at least. An HTTP/2 connection sticks to

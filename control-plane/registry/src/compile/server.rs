@@ -18,6 +18,8 @@ use crate::spec::{Exposed, Kind, Spec};
 pub(crate) struct Member<'a> {
     pub(crate) spec: &'a Spec,
     pub(crate) alias: Option<&'a str>,
+    /// The gateway pool given by `pool`.
+    pub(crate) pool: Option<&'a str>,
     pub(crate) file: &'a str,
 }
 
@@ -42,6 +44,7 @@ pub(crate) fn compile_server(
         listings,
         a2a_card: String::new(),
         updated_unix_ms: 0,
+        pool: file.pool.clone().unwrap_or_default(),
     };
     let speaks_a2a = file.protocols.contains(&Protocol::A2a);
     let agent_card = match speaks_a2a {
@@ -83,6 +86,7 @@ pub(crate) fn listing(file: &ServerFile, member: &Member<'_>) -> snapshot::Listi
     let speaks = |protocol| file.protocols.contains(&protocol) && spec.kind.is_exposable();
     let mut listing =
         snapshot::Listing { id: spec.id.clone(), version: spec.version.clone(), ..Default::default() };
+    listing.pool = member.pool.unwrap_or_default().to_string();
     if speaks(Protocol::Mcp) && mcp_enabled(spec) {
         listing.mcp_name = match spec.kind {
             Kind::Resource => spec.schema.uri.clone().unwrap_or_default(),

@@ -25,6 +25,7 @@ pub(crate) fn check_server(file: &ServerFile, folder: &str, findings: &mut Findi
     check_protocols(file, findings);
     check_auth(file, findings);
     check_hosts(file, findings);
+    check_pool(file.pool.as_deref(), "/pool", findings);
     check_card(&file.card, findings);
     check_lists(file, findings);
     let speaks_a2a = file.protocols.contains(&Protocol::A2a);
@@ -114,6 +115,16 @@ fn check_hosts(file: &ServerFile, findings: &mut Findings<'_>) {
     }
 }
 
+/// It becomes a header's value, and `ASP_POOL` of gateways.
+fn check_pool(pool: Option<&str>, path: &str, findings: &mut Findings<'_>) {
+    if let Some(pool) = pool
+        && !name::is_server_name(pool)
+    {
+        let message = format!("`{}` is no name of a gateway pool", name::shown(pool));
+        findings.add(FaultCode::BadPool, path, message, "use 1 to 63 of a-z 0-9 -");
+    }
+}
+
 fn check_card(card: &Card, findings: &mut Findings<'_>) {
     let provider = card.provider.as_ref().map(|provider| &provider.url);
     let urls = [
@@ -172,6 +183,7 @@ fn check_lists(file: &ServerFile, findings: &mut Findings<'_>) {
         }
     }
     for (index, listed) in file.primitives.iter().enumerate() {
+        check_pool(listed.pool.as_deref(), &format!("/primitives/{index}/pool"), findings);
         if let Some(alias) = &listed.alias
             && !name::is_name(alias)
         {

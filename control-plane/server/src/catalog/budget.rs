@@ -12,9 +12,24 @@ pub const EDGE: usize = 4 * MIB;
 /// The whole gateway snapshot, the edge's among it.
 pub const GATEWAY: usize = 144 * MIB;
 /// Compiled servers and their primitives.
-pub const SERVERS: Whole = Whole { what: "servers and their primitives", bytes: 36 * MIB };
+pub const SERVERS: Whole =
+    Whole { what: "servers and their primitives", bytes: 36 * MIB, way_out: FEWER_SERVERS };
 /// The servers' part of the edge snapshot.
-pub const EDGE_SERVERS: Whole = Whole { what: "servers at the edge", bytes: 256 * KIB };
+pub const EDGE_SERVERS: Whole =
+    Whole { what: "servers at the edge", bytes: 256 * KIB, way_out: FEWER_SERVERS };
+const FEWER_SERVERS: &str = "delete a server that is no longer needed, or shorten schemas and texts";
+/// Routes, those of the servers' own files among them.
+pub const ROUTES: Whole = Whole {
+    what: "routes at the edge",
+    bytes: 64 * KIB,
+    way_out: "route whole servers or every primitive (`*`), or leave `pool` to the server",
+};
+/// Homes of orgs.
+pub const HOMES: Whole = Whole {
+    what: "homes of orgs",
+    bytes: 128 * KIB,
+    way_out: "name many orgs by one pattern (`prefix*`, `*`), or delete homes that say no other than the pattern",
+};
 /// The issuers with their keys.
 pub const ISSUERS: usize = crate::issuers::faults::ISSUERS_BYTES;
 /// The keys and certificates of machines, which gateways have.
@@ -29,6 +44,7 @@ pub const FRAMING: usize = 6;
 pub struct Whole {
     pub what: &'static str,
     pub bytes: usize,
+    pub way_out: &'static str,
 }
 
 impl Whole {
@@ -37,7 +53,7 @@ impl Whole {
         if !grows || all <= self.bytes {
             return Ok(());
         }
-        let way_out = "delete a server that is no longer needed, or shorten schemas and texts";
+        let way_out = self.way_out;
         Err(Full::Beyond { what: self.what, scope: "together", bytes: all, bound: self.bytes, way_out })
     }
 }
@@ -180,8 +196,13 @@ mod tests {
 
     #[test]
     fn the_parts_fit_into_the_whole() {
-        const COARSE: usize = 512 * KIB;
-        const { assert!(REVOCATIONS.whole + EXPOSURE.whole + COARSE + EDGE_SERVERS.bytes + ISSUERS <= EDGE) };
+        const COARSE: usize = 320 * KIB;
+        const PLACED: usize = ROUTES.bytes + HOMES.bytes;
+        const {
+            assert!(
+                REVOCATIONS.whole + EXPOSURE.whole + COARSE + EDGE_SERVERS.bytes + ISSUERS + PLACED <= EDGE
+            )
+        };
         const { assert!(SERVERS.bytes + POLICY.whole + EDGE + MACHINE_KEYS + SLACK <= GATEWAY) };
     }
 }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use asp_proto::snapshot::{
-    BasePart, EdgeSnapshot, Limit, RecentRevocations, RevokedBefore, RevokedPart, ServerPart,
+    BasePart, EdgeSnapshot, Limit, RecentRevocations, RevokedBefore, RevokedPart, Route, ServerPart,
     snapshot_part::Part as Says,
 };
 use asp_registry::{CompiledServer, EdgeInputs, Inputs};
@@ -18,7 +18,7 @@ use asp_snapshot::{Snapshot, parts as names};
 use asp_store::control::{ControlState, Since};
 use prost::Message as _;
 
-use super::budget::{self, EDGE, EXPOSURE, GATEWAY, POLICY, SLACK};
+use super::budget::{self, EDGE, EXPOSURE, GATEWAY, POLICY, SLACK, Whole};
 use super::edge_form::{self, SeenServers};
 use super::fault::{Fault, LAST_FORM, NO_TOKENS, ORG_DENIED, Part};
 use super::held::{Held, ORG_WAY_OUT, OrgForm};
@@ -28,6 +28,7 @@ use super::usage::Totals;
 use super::{Compiler, Settled};
 use crate::clock;
 use crate::issuers::trust::NotInForce;
+use crate::placement;
 use crate::xds::parts::{Changing, Part as Encoded, Parts};
 
 /// What is published of one revision, and what of the state it does not say as it is stored.
@@ -62,6 +63,8 @@ pub struct Builder {
     issuers: Vec<String>,
     seen: SeenServers,
     base: BasePart,
+    /// In the order in which they count.
+    routes: Vec<Route>,
     /// As they are published.
     orgs: Orgs,
     gateway: Changing,
@@ -113,6 +116,7 @@ impl Builder {
             issuers: Vec::new(),
             seen: SeenServers::of(&[]),
             base: BasePart::default(),
+            routes: Vec::new(),
             orgs: BTreeMap::new(),
             gateway: Changing::default(),
             edge: Arc::default(),
@@ -141,8 +145,10 @@ impl Builder {
         self.held.forget_ended(clock::now_ms());
         // First: servers are evaluated beside the issuers.
         let out_of_force = self.take_trust();
-        let is_other_base = self.take_base();
+        let mut placed = Vec::new();
+        let is_other_base = self.take_base(&mut placed);
         self.settle(has_new_servers || is_other_base);
+        placed.extend(self.take_routes());
         let unknown = self.revoke();
         let mut fitted = self.fit(&BTreeMap::new());
         self.edge_is_stale |= self.differs_at_the_edge(&fitted.orgs);
@@ -170,6 +176,7 @@ impl Builder {
         anyhow::ensure!(bytes <= GATEWAY, "the gateway snapshot has {bytes} bytes, {GATEWAY} is the limit");
         faults.splice(0..0, self.server_faults.iter().cloned());
         faults.extend(out_of_force.into_iter().map(not_in_force));
+        faults.append(&mut placed);
         Ok(Built {
             revision: self.held.revision,
             edge: Arc::clone(&self.edge),
@@ -192,7 +199,7 @@ impl Builder {
     }
 
     /// What concerns every server and org; says whether it is another one than before.
-    fn take_base(&mut self) -> bool {
+    fn take_base(&mut self, faults: &mut Vec<Fault>) -> bool {
         let inputs = self.compiler.config.inputs();
         let mut base = BasePart {
             public_url: inputs.public_url,
@@ -200,11 +207,17 @@ impl Builder {
             issuers: inputs.issuers,
             issuer_access: inputs.issuer_access,
             upstreams: inputs.upstreams,
+            regions: placement::regions(&self.held.placement),
             ..BasePart::default()
         };
         base.issuers.sort_by(|a, b| a.name.cmp(&b.name));
         base.issuer_access.sort_by(|a, b| a.issuer.cmp(&b.issuer));
         base.upstreams.sort_by(|a, b| (&a.name, &a.url).cmp(&(&b.name, &b.url)));
+        let bytes = placement::regions_bytes(&base.regions);
+        if bytes > budget::HOMES.bytes {
+            base.regions.clone_from(&self.base.regions);
+            faults.push(misplaced("homes", bytes, &budget::HOMES));
+        }
         if base == self.base {
             return false;
         }
@@ -212,6 +225,21 @@ impl Builder {
         self.base = base;
         self.edge_is_stale = true;
         true
+    }
+
+    /// What edges are told of routes; those before, where there are too many.
+    fn take_routes(&mut self) -> Option<Fault> {
+        let servers: Vec<&CompiledServer> = self.servers.iter().map(|server| &**server).collect();
+        let routes = placement::routes(&servers, &self.held.placement.routes);
+        let bytes = asp_registry::routes_bytes(&routes);
+        if bytes > budget::ROUTES.bytes {
+            return Some(misplaced("routes", bytes, &budget::ROUTES));
+        }
+        if routes != self.routes {
+            self.routes = routes;
+            self.edge_is_stale = true;
+        }
+        None
     }
 
     /// Compiles the servers that changed.
@@ -396,7 +424,8 @@ impl Builder {
             issuers: &self.base.issuers,
             exposure: &exposure,
             limits: &limits,
-            routes: &[],
+            routes: &self.routes,
+            regions: &self.base.regions,
             revoked: &revoked,
             revoked_before: &before,
             revoked_through: through,
@@ -452,6 +481,16 @@ fn not_in_force(issuer: NotInForce) -> Fault {
         fault: issuer.fault,
         in_force: NO_TOKENS,
         way_out: "correct or delete the issuer (`PUT` or `DELETE /api/issuers/{side}/{name}`), or make it answer",
+    }
+}
+
+fn misplaced(name: &str, bytes: usize, bound: &Whole) -> Fault {
+    Fault {
+        part: Part::Placement,
+        name: name.to_owned(),
+        fault: format!("they take {bytes} bytes of a snapshot, {} is the bound", bound.bytes),
+        in_force: LAST_FORM,
+        way_out: bound.way_out,
     }
 }
 

@@ -5,25 +5,25 @@ use std::sync::Arc;
 use asp_proto::snapshot::{EdgeServer, EdgeSnapshot, Listing};
 use asp_registry::CompiledServer;
 
-/// What edges see of servers: their own entry, and under which names primitives are limited.
+/// What edges see of servers: their own entry, under which names primitives are limited, and the gateway pools.
 pub(super) struct SeenServers {
-    seen: Vec<(EdgeServer, Vec<Listing>)>,
+    seen: Vec<(EdgeServer, Vec<Listing>, String)>,
 }
 
 impl SeenServers {
     pub(super) fn of(servers: &[Arc<CompiledServer>]) -> SeenServers {
-        let seen = servers.iter().map(|server| (server.edge.clone(), server.server.listings.clone()));
+        let seen = servers
+            .iter()
+            .map(|server| (server.edge.clone(), server.server.listings.clone(), server.server.pool.clone()));
         SeenServers { seen: seen.collect() }
     }
 
     /// Whether edges see no difference.
     pub(super) fn is_same(&self, servers: &[Arc<CompiledServer>]) -> bool {
         self.seen.len() == servers.len()
-            && self
-                .seen
-                .iter()
-                .zip(servers)
-                .all(|((edge, listings), server)| *edge == server.edge && *listings == server.server.listings)
+            && self.seen.iter().zip(servers).all(|((edge, listings, pool), server)| {
+                (edge, listings, pool) == (&server.edge, &server.server.listings, &server.server.pool)
+            })
     }
 }
 

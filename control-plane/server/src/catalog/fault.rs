@@ -15,12 +15,15 @@ pub enum Part {
     Org,
     Revocation,
     Issuer,
+    /// Routes or homes.
+    Placement,
     /// The whole edge snapshot.
     Edge,
 }
 
 impl Part {
-    pub const ALL: [Part; 5] = [Part::Server, Part::Org, Part::Revocation, Part::Issuer, Part::Edge];
+    pub const ALL: [Part; 6] =
+        [Part::Server, Part::Org, Part::Revocation, Part::Issuer, Part::Placement, Part::Edge];
 
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -28,6 +31,7 @@ impl Part {
             Part::Org => "org",
             Part::Revocation => "revocation",
             Part::Issuer => "issuer",
+            Part::Placement => "placement",
             Part::Edge => "edge",
         }
     }
@@ -38,7 +42,7 @@ impl Part {
 #[serde(rename_all = "camelCase")]
 pub struct Fault {
     pub part: Part,
-    /// The server's, org's, revocation's or issuer's name.
+    /// The server's, org's, revocation's or issuer's name; `routes` or `homes`.
     pub name: String,
     /// What is wrong.
     pub fault: String,

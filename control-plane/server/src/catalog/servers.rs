@@ -33,7 +33,8 @@ pub fn admit(existing: &[Arc<CompiledServer>], new: &CompiledServer) -> Result<(
         whole.admit(grows, others().map(|server| bytes(server)).sum::<usize>() + bytes(new))
     };
     check(&budget::SERVERS, server_bytes)?;
-    check(&budget::EDGE_SERVERS, edge_bytes)
+    check(&budget::EDGE_SERVERS, edge_bytes)?;
+    check(&budget::ROUTES, |server| asp_registry::routes_bytes(&asp_registry::routes(&[server], &[])))
 }
 
 /// Of servers that declare the same primitive differently, the one that was stored first stays: an id belongs to

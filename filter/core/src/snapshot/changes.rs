@@ -9,6 +9,7 @@ use asp_proto::snapshot::{BasePart, EdgeServer, ExposureException, RecentRevocat
 
 use super::{Snapshot, check_public_url, given_twice};
 use crate::error::SnapshotError;
+use crate::region::Homes;
 use crate::route::Routes;
 use crate::server::Server;
 use crate::token::issuer::Issuers;
@@ -65,6 +66,7 @@ impl Snapshot {
         self.dev = base.dev;
         self.issuers = Arc::new(Issuers::index(&base.issuers)?);
         self.routes = Arc::new(Routes::index(&base.routes)?);
+        self.homes = Arc::new(Homes::index(&base.regions)?);
         self.servers = Arc::new(HashMap::new());
         Ok(())
     }

@@ -169,6 +169,8 @@ struct SnapshotFile {
     issuers: Vec<IssuerFile>,
     exposure_exceptions: Vec<(String, String, String, bool)>,
     routes: Vec<(String, String, String, String)>,
+    /// Org, region, cluster, and whether it is here.
+    regions: Vec<(String, String, String, bool)>,
     /// `[kind, part, …]`, hashed as snapshot.proto says.
     revoked: Vec<Vec<String>>,
     revoked_before: Vec<(String, String, String)>,
@@ -231,6 +233,11 @@ pub fn load_snapshot(name: &str, setting: &Setting<'_>) -> proto::EdgeSnapshot {
             .routes
             .into_iter()
             .map(|(server, method, primitive, cluster)| proto::Route { server, method, primitive, cluster })
+            .collect(),
+        regions: file
+            .regions
+            .into_iter()
+            .map(|(org, region, cluster, here)| proto::Region { org, region, cluster, here })
             .collect(),
         revoked: marks.concat(),
         revoked_before: file

@@ -1,0 +1,215 @@
+//! The routes of the edge: from rules by primitive id to what an edge reads in a request.
+//!
+//! Owns which rule counts: the more specific one, by primitive, then server, then method; of two that are equally specific
+//! an admin's before a spec's. Edges take the first route that covers a request, so they come in that order. A rule by
+//! primitive becomes a route for each name of each primitive that it names.
+
+use std::cmp::Reverse;
+
+use asp_edge::names;
+use asp_proto::snapshot::Route;
+use prost::Message as _;
+
+use crate::compiled::CompiledServer;
+
+/// Of a rule that names anything.
+const ANY: &str = "*";
+/// Tag and length of an entry of a repeated field, at most.
+const FRAMING: usize = 4;
+
+/// How specific a rule is for what it covers: primitive, server, method, and whether an admin wrote it.
+type Specificity = (usize, bool, bool, bool);
+
+struct Candidate<'a> {
+    specificity: Specificity,
+    method: &'a str,
+    pool: &'a str,
+}
+
+/// The routes of `servers`. `rules` are the admins': as routes whose `primitive` is a pattern of ids.
+pub fn routes(servers: &[&CompiledServer], rules: &[Route]) -> Vec<Route> {
+    let mut named: Vec<Route> = servers.iter().flat_map(|server| of_names(server, rules)).collect();
+    // What a request names exactly before what only its beginning says, and of that the longer.
+    named.sort_by_key(|route| {
+        let is_pattern = route.primitive.ends_with('*');
+        (is_pattern, Reverse(if is_pattern { route.primitive.len() } else { 0 }))
+    });
+    named.extend(of_everything(servers, rules));
+    named
+}
+
+/// Encoded bytes in an edge snapshot.
+pub fn routes_bytes(routes: &[Route]) -> usize {
+    routes.iter().map(|route| route.encoded_len() + FRAMING).sum()
+}
+
+/// Those of the names of one server's primitives.
+fn of_names(server: &CompiledServer, rules: &[Route]) -> Vec<Route> {
+    let name = server.server.name.as_str();
+    let rules: Vec<&Route> =
+        rules.iter().filter(|rule| rule.primitive != ANY && covers(&rule.server, name)).collect();
+    let mut routes = Vec::new();
+    for listing in &server.server.listings {
+        let of_admins = rules.iter().filter_map(|rule| {
+            let by_primitive = names::specificity(&rule.primitive, &listing.id)?;
+            Some(candidate(rule, by_primitive, true))
+        });
+        let mut candidates: Vec<Candidate<'_>> = of_admins.collect();
+        if !listing.pool.is_empty() {
+            let specificity = (usize::MAX, true, false, false);
+            candidates.push(Candidate { specificity, method: ANY, pool: &listing.pool });
+        }
+        candidates.sort_by_key(|candidate| Reverse(candidate.specificity));
+        // Whatever comes after one for every method never counts.
+        let last = candidates.iter().position(|candidate| candidate.method == ANY);
+        candidates.truncate(last.map_or(candidates.len(), |last| last + 1));
+        let mut texts = vec![at_edge(&listing.mcp_name), listing.rest_name.clone()];
+        texts.dedup();
+        for text in texts.iter().filter(|text| !text.is_empty()) {
+            routes.extend(candidates.iter().map(|found| route(name, found.method, text, found.pool)));
+        }
+    }
+    routes
+}
+
+/// Those of everything that a server, or every one of them, is asked.
+fn of_everything(servers: &[&CompiledServer], rules: &[Route]) -> Vec<Route> {
+    let mut found: Vec<(Specificity, Route)> = rules
+        .iter()
+        .filter(|rule| rule.primitive == ANY)
+        .map(|rule| (candidate(rule, 0, true).specificity, rule.clone()))
+        .collect();
+    for server in servers.iter().filter(|server| !server.server.pool.is_empty()) {
+        let route = route(&server.server.name, ANY, ANY, &server.server.pool);
+        found.push(((0, true, false, false), route));
+    }
+    found.sort_by_key(|(specificity, _)| Reverse(*specificity));
+    found.into_iter().map(|(_, route)| route).collect()
+}
+
+fn candidate(rule: &Route, by_primitive: usize, of_admins: bool) -> Candidate<'_> {
+    let specificity = (by_primitive, rule.server != ANY, rule.method != ANY, of_admins);
+    Candidate { specificity, method: &rule.method, pool: &rule.cluster }
+}
+
+fn route(server: &str, method: &str, primitive: &str, pool: &str) -> Route {
+    let [server, method, primitive, cluster] = [server, method, primitive, pool].map(str::to_owned);
+    Route { server, method, primitive, cluster }
+}
+
+fn covers(pattern: &str, name: &str) -> bool {
+    pattern == ANY || pattern == name
+}
+
+/// Of a template the edge reads its fixed start.
+fn at_edge(mcp_name: &str) -> String {
+    match mcp_name.split_once('{') {
+        Some((start, _)) => format!("{start}*"),
+        None => mcp_name.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use asp_proto::snapshot::{Listing, Server};
+
+    use super::*;
+
+    fn server(name: &str, pool: &str, listings: &[(&str, &str, &str, &str)]) -> CompiledServer {
+        let listings = listings.iter().map(|(id, mcp_name, rest_name, pool)| Listing {
+            id: (*id).into(),
+            mcp_name: (*mcp_name).into(),
+            rest_name: (*rest_name).into(),
+            pool: (*pool).into(),
+            ..Listing::default()
+        });
+        let server = Server {
+            name: name.into(),
+            pool: pool.into(),
+            listings: listings.collect(),
+            ..Server::default()
+        };
+        CompiledServer {
+            edge: asp_proto::snapshot::EdgeServer::default(),
+            server,
+            primitives: Vec::new(),
+            agent_card: String::new(),
+            content_hash: String::new(),
+            files: Vec::new(),
+        }
+    }
+
+    fn said(servers: &[CompiledServer], rules: &[[&str; 4]]) -> Vec<String> {
+        let rules: Vec<Route> = rules
+            .iter()
+            .map(|[server, method, primitive, pool]| route(server, method, primitive, pool))
+            .collect();
+        let servers: Vec<&CompiledServer> = servers.iter().collect();
+        let said =
+            |route: Route| format!("{} {} {} {}", route.server, route.method, route.primitive, route.cluster);
+        routes(&servers, &rules).into_iter().map(said).collect()
+    }
+
+    #[test]
+    fn without_rules_and_pools_there_are_no_routes() {
+        assert!(said(&[server("demo", "", &[("echo", "echo", "echo", "")])], &[]).is_empty());
+    }
+
+    #[test]
+    fn the_more_specific_rule_counts_by_primitive_then_server_then_method() {
+        let servers = [server("demo", "", &[("risk.wipe", "wipe", "wipe", ""), ("echo", "echo", "", "")])];
+        let rules = [
+            ["*", "*", "*", "all"],
+            ["*", "tools/call", "*", "calls"],
+            ["demo", "*", "*", "demo"],
+            ["*", "*", "risk.*", "risky"],
+            ["demo", "*", "r*", "wide"],
+            ["*", "tools/call", "risk.wipe", "wipers"],
+        ];
+        assert_eq!(
+            said(&servers, &rules),
+            [
+                "demo tools/call wipe wipers",
+                "demo * wipe risky",
+                "demo * * demo",
+                "* tools/call * calls",
+                "* * * all",
+            ]
+        );
+    }
+
+    #[test]
+    fn a_primitive_is_routed_by_every_name_that_it_has_and_a_template_by_its_start() {
+        let servers = [
+            server("demo", "", &[("item", "demo://items/{id}", "", ""), ("one", "demo://items/1", "", "")]),
+            server("shop", "", &[("item", "buy", "order", ""), ("hidden", "", "", "")]),
+        ];
+        assert_eq!(
+            said(
+                &servers,
+                &[["*", "*", "item", "heavy"], ["*", "*", "one", "light"], ["*", "*", "hidden", "x"]]
+            ),
+            [
+                "demo * demo://items/1 light",
+                "shop * buy heavy",
+                "shop * order heavy",
+                "demo * demo://items/* heavy"
+            ]
+        );
+        let other = said(&servers, &[["shop", "*", "item", "heavy"]]);
+        assert_eq!(other, ["shop * buy heavy", "shop * order heavy"], "another server's is not meant");
+    }
+
+    #[test]
+    fn what_a_spec_says_counts_unless_an_admin_is_as_specific() {
+        let servers =
+            [server("demo", "own", &[("echo", "echo", "", "risky"), ("clock", "clock", "", "risky")])];
+        assert_eq!(said(&servers, &[]), ["demo * echo risky", "demo * clock risky", "demo * * own"]);
+        let rules = [["*", "*", "*", "all"], ["demo", "*", "echo", "gateway"], ["*", "*", "c*", "wide"]];
+        assert_eq!(
+            said(&servers, &rules),
+            ["demo * echo gateway", "demo * clock risky", "demo * * own", "* * * all"]
+        );
+        assert_eq!(said(&servers, &[["demo", "*", "*", "mine"]])[2..], ["demo * * mine", "demo * * own"]);
+    }
+}
