@@ -84,6 +84,7 @@ fn body(method: &str, path: &str) -> Value {
         ("put", path) if path.starts_with("/api/ratelimits") => {
             json!([{ "selector": { "user": "*" }, "policy": { "capacity": 1, "refill": "1/s" } }])
         }
+        ("put", "/api/regions/orgs/{org}") => json!({ "region": "eu" }),
         ("put", "/api/registry/servers/{server}") => json!({ "files": [] }),
         ("post", "/api/registry/servers/{server}/rollback") => json!({ "revision": 1 }),
         ("post", "/api/machines/orgs/{org}/keys") => json!({ "machine": "press-7" }),

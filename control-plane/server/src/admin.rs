@@ -25,8 +25,10 @@ pub mod primitives;
 pub mod problem;
 pub mod ratelimits;
 pub mod refusals;
+pub mod regions;
 pub mod registry;
 pub mod revocations;
+pub mod routes;
 pub mod runtimes;
 pub mod status;
 pub mod turns;
@@ -114,6 +116,19 @@ async fn off_thread<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static
     })
 }
 
+/// Where requests go.
+fn placement() -> Router<Arc<AdminState>> {
+    Router::new()
+        .route("/api/routes", put(routes::put).get(routes::get).delete(routes::delete))
+        .route("/api/pools", get(routes::pools))
+        .route("/api/regions", put(regions::put).get(regions::get).delete(regions::delete))
+        .route("/api/regions/orgs", get(regions::homes))
+        .route(
+            "/api/regions/orgs/{org}",
+            put(regions::put_home).get(regions::get_home).delete(regions::delete_home),
+        )
+}
+
 /// The whole admin port.
 pub fn router(state: Arc<AdminState>) -> Router {
     Router::new()
@@ -160,6 +175,7 @@ pub fn router(state: Arc<AdminState>) -> Router {
         .route("/api/login", get(issuers::login))
         .route("/api/issuers", get(issuers::list))
         .route("/api/issuers/{side}/{name}", put(issuers::put).get(issuers::get).delete(issuers::delete))
+        .merge(placement())
         .route("/api/artifacts", get(artifacts::list))
         .route("/api/artifacts/{sha256}", put(artifacts::put).get(artifacts::get).delete(artifacts::delete))
         .route("/api/snapshot", get(status::snapshot))

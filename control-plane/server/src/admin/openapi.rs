@@ -9,7 +9,7 @@ use utoipa::openapi::{Content, Ref, RefOr, ResponseBuilder};
 
 use super::{
     artifacts, calls, certificates, explain, issuers, machines, policy, primitives, problem, ratelimits,
-    registry, revocations, runtimes, status, versions,
+    regions, registry, revocations, routes, runtimes, status, versions,
 };
 
 #[derive(OpenApi)]
@@ -36,6 +36,17 @@ use super::{
         ratelimits::put,
         ratelimits::get,
         ratelimits::delete,
+        routes::put,
+        routes::get,
+        routes::delete,
+        routes::pools,
+        regions::put,
+        regions::get,
+        regions::delete,
+        regions::homes,
+        regions::put_home,
+        regions::get_home,
+        regions::delete_home,
         artifacts::put,
         artifacts::get,
         artifacts::list,

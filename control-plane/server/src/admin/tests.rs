@@ -9,6 +9,7 @@ mod identity;
 mod issuer_outage;
 mod issuers;
 mod machines;
+mod placement;
 mod policy;
 mod publisher;
 mod publishing;

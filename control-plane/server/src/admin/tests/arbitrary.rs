@@ -19,6 +19,7 @@ const NAMES: [&str; 6] = ["*", "alice", "ünïcode", "a%00b", "x\u{200b}y", "-"]
 const REFILLS: [&str; 9] =
     ["0.001/h", "0.0000000000000000000001/h", "1000000/s", "1/s", "0.5/m", "1000000/h", "0/s", "1e9/s", ""];
 const CAPACITIES: [u64; 6] = [0, 1, 7, 1_000_000_000, u64::MAX, 4_294_967_296];
+const POOLS: [&str; 4] = ["gateway", "heavy", "risky-2", "No Pool"];
 const PROTOCOLS: [&str; 5] = ["mcp", "a2a", "rest", "*", "quic"];
 
 /// A seeded source of choices (splitmix64), so that a run can be had again.
@@ -56,7 +57,7 @@ fn write(dice: &mut Dice, number: usize, samples: &[(&str, Value)]) -> Write {
     let policy = |kind: &str| format!("/api/policy/orgs/{org}/{kind}");
     let limits = format!("/api/ratelimits/orgs/{org}");
     let put = |path: String, body: Value| (Method::PUT, path, Some(body));
-    let (method, path, body) = match dice.below(12) {
+    let (method, path, body) = match dice.below(15) {
         0..=2 => put(limits, rate_limits(dice)),
         3..=4 => put(policy("bindings"), binding(dice)),
         5..=6 => put(policy("exposure"), exposure(dice)),
@@ -73,9 +74,38 @@ fn write(dice: &mut Dice, number: usize, samples: &[(&str, Value)]) -> Write {
             };
         }
         10 => (Method::DELETE, limits, None),
+        12..=14 => return placement(dice, org),
         _ => (Method::DELETE, policy(if dice.often() { "bindings" } else { "exposure" }), None),
     };
     Write { role, method, path, body }
+}
+
+/// Routes, regions and homes: the platform's alone.
+fn placement(dice: &mut Dice, org: &str) -> Write {
+    let (path, body) = match dice.below(3) {
+        0 => {
+            let methods = ["*", "tools/call", "no method"];
+            let routes = (0..dice.below(4)).map(|_| {
+                json!({
+                    "server": dice.pick(&SERVERS), "method": dice.pick(&methods),
+                    "primitive": dice.pick(&PRIMITIVES), "pool": dice.pick(&POOLS),
+                })
+            });
+            ("/api/routes".to_owned(), routes.collect())
+        }
+        1 => {
+            let regions =
+                [json!({ "name": "eu", "here": true }), json!({ "name": "us", "cluster": "us.v2" })];
+            ("/api/regions".to_owned(), regions.into_iter().filter(|_| dice.often()).collect())
+        }
+        _ => {
+            let star = if dice.often() { "%2A" } else { "" };
+            let home = json!({ "region": dice.pick(&["eu", "us", "mars", "e u"]) });
+            (format!("/api/regions/orgs/{org}{star}"), home)
+        }
+    };
+    let (method, body) = if dice.below(4) == 0 { (Method::DELETE, None) } else { (Method::PUT, Some(body)) };
+    Write { role: "platform".into(), method, path, body }
 }
 
 fn rate_limits(dice: &mut Dice) -> Value {

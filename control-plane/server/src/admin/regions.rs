@@ -1,0 +1,212 @@
+//! Regions, and in which of them orgs are at home (docs/regions.md).
+//!
+//! Keeps true: only the platform's admins see and change them. A home may name a region that is not known here: requests
+//! of its orgs are refused then.
+
+use std::sync::Arc;
+
+use asp_store::control::{HomeRecord, MAX_HOMES, Placement, RegionRecord, StoreError};
+use axum::Json;
+use axum::extract::State;
+use axum::response::Response;
+use http::HeaderMap;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use utoipa::ToSchema;
+
+use super::AdminState;
+use super::auth::Admin;
+use super::body::Body;
+use super::etag::{precondition, tagged};
+use super::params::Path;
+use super::problem::Problem;
+use crate::catalog::budget;
+use crate::placement;
+
+/// A region: this one, or one that a cluster of Envoy's leads to.
+#[derive(Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RegionEntry {
+    /// 1 to 63 of `a-z 0-9 -`
+    pub name: String,
+    /// Whether it is this one; one at most is.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub here: bool,
+    /// Envoy's cluster that leads there: 1 to 63 of `a-z 0-9 . _ -`; none where it is this one.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub cluster: String,
+}
+
+/// Where an org is at home.
+#[derive(Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Home {
+    pub region: String,
+}
+
+/// A home as it is listed.
+#[derive(Serialize, ToSchema)]
+pub struct ListedHome {
+    /// An org, `prefix*` or `*`; the most specific entry counts.
+    pub org: String,
+    pub region: String,
+}
+
+/// The regions.
+#[utoipa::path(get, path = "/api/regions", tag = "regions",
+    responses((status = 200, body = Vec<RegionEntry>), (status = 403, body = Problem)))]
+pub async fn get(admin: Admin, State(state): State<Arc<AdminState>>) -> Result<Response, Problem> {
+    admin.platform()?;
+    show(&state).await
+}
+
+/// Replaces the regions.
+#[utoipa::path(put, path = "/api/regions", tag = "regions", request_body = Vec<RegionEntry>,
+    responses((status = 200, body = Vec<RegionEntry>), (status = 409, body = Problem), (status = 412, body = Problem)))]
+pub async fn put(
+    admin: Admin,
+    State(state): State<Arc<AdminState>>,
+    headers: HeaderMap,
+    Body(body): Body<Vec<RegionEntry>>,
+) -> Result<Response, Problem> {
+    admin.platform()?;
+    admin.writer()?;
+    let records = body.into_iter().enumerate().map(record).collect::<Result<Vec<_>, Problem>>()?;
+    let faults = placement::region_faults(&records);
+    if !faults.is_empty() {
+        return Err(Problem::params(faults.join("; ")));
+    }
+    fit(&state, |placed| placed.regions.clone_from(&records)).await?;
+    let change = state.change(&admin, precondition(&headers)?);
+    state.published(state.store.put_regions(&change, &records).await?);
+    show(&state).await
+}
+
+/// Removes all regions. Orgs whose home is one of them are refused from then on, until their homes are removed too.
+#[utoipa::path(delete, path = "/api/regions", tag = "regions",
+    responses((status = 200, body = Object), (status = 412, body = Problem)))]
+pub async fn delete(
+    admin: Admin,
+    State(state): State<Arc<AdminState>>,
+    headers: HeaderMap,
+) -> Result<Json<Value>, Problem> {
+    admin.platform()?;
+    admin.writer()?;
+    let change = state.change(&admin, precondition(&headers)?);
+    let written = state.published(state.store.put_regions(&change, &[]).await?);
+    Ok(Json(json!({ "revision": written.revision, "changed": written.changed })))
+}
+
+/// The homes of orgs.
+#[utoipa::path(get, path = "/api/regions/orgs", tag = "regions",
+    responses((status = 200, body = Vec<ListedHome>), (status = 403, body = Problem)))]
+pub async fn homes(
+    admin: Admin,
+    State(state): State<Arc<AdminState>>,
+) -> Result<Json<Vec<ListedHome>>, Problem> {
+    admin.platform()?;
+    let stored = state.store.homes().await?;
+    let listed = |HomeRecord { org, region }: HomeRecord| ListedHome { org, region };
+    Ok(Json(stored.into_iter().map(listed).collect()))
+}
+
+/// The home of an org, or of a pattern of orgs.
+#[utoipa::path(get, path = "/api/regions/orgs/{org}", tag = "regions", params(("org" = String, Path)),
+    responses((status = 200, body = Home), (status = 404, body = Problem)))]
+pub async fn get_home(
+    admin: Admin,
+    State(state): State<Arc<AdminState>>,
+    Path(org): Path<String>,
+) -> Result<Response, Problem> {
+    of_platform(&admin, &org)?;
+    let found = state.store.home(&org).await?.ok_or_else(Problem::not_found)?;
+    Ok(tagged(found.revision, Home { region: found.value.region }))
+}
+
+/// Says where an org is at home, or all orgs that `prefix*` or `*` names. What it has elsewhere stays there.
+#[utoipa::path(put, path = "/api/regions/orgs/{org}", tag = "regions", request_body = Home,
+    params(("org" = String, Path)),
+    responses((status = 200, body = Object), (status = 409, body = Problem), (status = 412, body = Problem)))]
+pub async fn put_home(
+    admin: Admin,
+    State(state): State<Arc<AdminState>>,
+    Path(org): Path<String>,
+    headers: HeaderMap,
+    Body(body): Body<Home>,
+) -> Result<Json<Value>, Problem> {
+    of_platform(&admin, &org)?;
+    admin.writer()?;
+    let record = HomeRecord { org, region: body.region };
+    if let Some(fault) = placement::home_fault(&record) {
+        return Err(Problem::params(fault));
+    }
+    fit(&state, |placed| {
+        placed.homes.retain(|known| known.org != record.org);
+        placed.homes.push(record.clone());
+    })
+    .await?;
+    let change = state.change(&admin, precondition(&headers)?);
+    let written = state.published(state.store.put_home(&change, &record).await?);
+    Ok(Json(json!({
+        "org": record.org, "region": record.region, "revision": written.revision, "changed": written.changed,
+    })))
+}
+
+/// Removes a home: a less specific one counts then, and where none is left the org is at home here.
+#[utoipa::path(delete, path = "/api/regions/orgs/{org}", tag = "regions", params(("org" = String, Path)),
+    responses((status = 200, body = Object), (status = 404, body = Problem), (status = 412, body = Problem)))]
+pub async fn delete_home(
+    admin: Admin,
+    State(state): State<Arc<AdminState>>,
+    Path(org): Path<String>,
+    headers: HeaderMap,
+) -> Result<Json<Value>, Problem> {
+    of_platform(&admin, &org)?;
+    admin.writer()?;
+    let change = state.change(&admin, precondition(&headers)?);
+    let written = state.published(state.store.delete_home(&change, &org).await?);
+    Ok(Json(json!({ "revision": written.revision, "changed": written.changed })))
+}
+
+/// An org that is not an admin's own is as unknown to him as one that does not exist.
+fn of_platform(admin: &Admin, org: &str) -> Result<(), Problem> {
+    if !admin.role.is_platform() {
+        admin.of_org(org)?;
+    }
+    admin.platform()
+}
+
+/// Whether what is stored fits into a snapshot with this change.
+async fn fit(state: &AdminState, change: impl FnOnce(&mut Placement)) -> Result<(), Problem> {
+    let mut placed = Placement {
+        regions: state.store.regions().await?.value,
+        homes: state.store.homes().await?,
+        ..Default::default()
+    };
+    let bytes = |placed: &Placement| placement::regions_bytes(&placement::regions(placed));
+    let before = bytes(&placed);
+    change(&mut placed);
+    if placed.homes.len() > MAX_HOMES {
+        return Err(StoreError::Full { what: "homes of orgs", bound: MAX_HOMES }.into());
+    }
+    let after = bytes(&placed);
+    Ok(budget::HOMES.admit(after > before, after)?)
+}
+
+async fn show(state: &AdminState) -> Result<Response, Problem> {
+    let stored = state.store.regions().await?;
+    let entry = |RegionRecord { name, cluster }: RegionRecord| RegionEntry {
+        name,
+        here: cluster.is_empty(),
+        cluster,
+    };
+    Ok(tagged(stored.revision, stored.value.into_iter().map(entry).collect::<Vec<_>>()))
+}
+
+fn record((position, region): (usize, RegionEntry)) -> Result<RegionRecord, Problem> {
+    let RegionEntry { name, here, cluster } = region;
+    if here != cluster.is_empty() {
+        return Err(Problem::params(format!("region {position}: say either `here: true` or a cluster")));
+    }
+    Ok(RegionRecord { name, cluster })
+}

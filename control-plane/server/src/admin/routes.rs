@@ -1,0 +1,147 @@
+//! Routes: which gateway pool a kind of request goes to. The list is replaced whole.
+//!
+//! Keeps true: only the platform's admins see and change them; a list that edges would not take is not stored.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use asp_store::control::RouteRecord;
+use axum::Json;
+use axum::extract::State;
+use axum::response::Response;
+use http::HeaderMap;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use utoipa::ToSchema;
+
+use super::AdminState;
+use super::auth::Admin;
+use super::body::Body;
+use super::etag::{precondition, tagged};
+use super::off_thread;
+use super::problem::Problem;
+use crate::catalog::budget;
+use crate::placement;
+
+/// One route; a missing part is `*`. Of several that cover a request the most specific one counts: by primitive, then
+/// server, then method.
+#[derive(Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Route {
+    /// A server's name or `*`
+    #[serde(default = "any")]
+    pub server: String,
+    /// A JSON-RPC method, e.g. `tools/call`, or `*`
+    #[serde(default = "any")]
+    pub method: String,
+    /// Primitive id: exact, `prefix*` or `*`
+    #[serde(default = "any")]
+    pub primitive: String,
+    /// As in `ASP_POOL` of its gateways: 1 to 63 of `a-z 0-9 -`
+    pub pool: String,
+}
+
+fn any() -> String {
+    "*".to_owned()
+}
+
+/// A gateway pool.
+#[derive(Serialize, ToSchema)]
+pub struct Pool {
+    pub pool: String,
+    /// Gateways that Envoy is told of. Without one, requests that are routed to the pool are refused (503).
+    pub gateways: usize,
+    /// Routes that lead to it, as edges have them.
+    pub routes: usize,
+}
+
+/// The routes that admins have written.
+#[utoipa::path(get, path = "/api/routes", tag = "routes",
+    responses((status = 200, body = Vec<Route>), (status = 403, body = Problem)))]
+pub async fn get(admin: Admin, State(state): State<Arc<AdminState>>) -> Result<Response, Problem> {
+    admin.platform()?;
+    show(&state).await
+}
+
+/// Replaces the routes.
+#[utoipa::path(put, path = "/api/routes", tag = "routes", request_body = Vec<Route>,
+    responses((status = 200, body = Vec<Route>), (status = 409, body = Problem), (status = 412, body = Problem)))]
+pub async fn put(
+    admin: Admin,
+    State(state): State<Arc<AdminState>>,
+    headers: HeaderMap,
+    Body(body): Body<Vec<Route>>,
+) -> Result<Response, Problem> {
+    admin.platform()?;
+    admin.writer()?;
+    let records: Vec<RouteRecord> = body.into_iter().map(record).collect();
+    check(&state, &records).await?;
+    let change = state.change(&admin, precondition(&headers)?);
+    state.published(state.store.put_routes(&change, &records).await?);
+    show(&state).await
+}
+
+/// Removes all routes; those of servers' own files stay.
+#[utoipa::path(delete, path = "/api/routes", tag = "routes",
+    responses((status = 200, body = Object), (status = 412, body = Problem)))]
+pub async fn delete(
+    admin: Admin,
+    State(state): State<Arc<AdminState>>,
+    headers: HeaderMap,
+) -> Result<Json<Value>, Problem> {
+    admin.platform()?;
+    admin.writer()?;
+    let change = state.change(&admin, precondition(&headers)?);
+    let written = state.published(state.store.put_routes(&change, &[]).await?);
+    Ok(Json(json!({ "revision": written.revision, "changed": written.changed })))
+}
+
+/// The pools that gateways belong to or routes lead to.
+#[utoipa::path(get, path = "/api/pools", tag = "routes",
+    responses((status = 200, body = Vec<Pool>), (status = 403, body = Problem)))]
+pub async fn pools(admin: Admin, State(state): State<Arc<AdminState>>) -> Result<Json<Vec<Pool>>, Problem> {
+    admin.platform()?;
+    let xds_state = state.publisher.xds_state().borrow().clone();
+    let mut found: BTreeMap<&str, (usize, usize)> = BTreeMap::new();
+    for (pool, gateways) in &xds_state.endpoints.clusters {
+        found.entry(pool).or_default().0 = gateways.len();
+    }
+    for route in xds_state.snapshot.iter().flat_map(|published| &published.edge.content.routes) {
+        found.entry(&route.cluster).or_default().1 += 1;
+    }
+    let pool =
+        |(pool, (gateways, routes)): (&str, (usize, usize))| Pool { pool: pool.to_owned(), gateways, routes };
+    Ok(Json(found.into_iter().map(pool).collect()))
+}
+
+/// Whether edges take it; every fault at once.
+async fn check(state: &AdminState, records: &[RouteRecord]) -> Result<(), Problem> {
+    let faults = placement::route_faults(records);
+    if !faults.is_empty() {
+        return Err(Problem::params(faults.join("; ")));
+    }
+    let servers = state.store.servers().await?.value;
+    let stored = state.store.routes().await?.value;
+    let (compiler, records) = (state.compiler.clone(), records.to_vec());
+    let [before, after] = off_thread(move || {
+        let servers = compiler.compile_all(&servers);
+        let servers: Vec<_> = servers.iter().map(|server| &**server).collect();
+        [stored, records].map(|list| asp_registry::routes_bytes(&placement::routes(&servers, &list)))
+    })
+    .await?;
+    Ok(budget::ROUTES.admit(after > before, after)?)
+}
+
+async fn show(state: &AdminState) -> Result<Response, Problem> {
+    let stored = state.store.routes().await?;
+    let list: Vec<Route> = stored.value.into_iter().map(entry).collect();
+    Ok(tagged(stored.revision, list))
+}
+
+fn record(Route { server, method, primitive, pool }: Route) -> RouteRecord {
+    RouteRecord { server, method, primitive, pool }
+}
+
+fn entry(RouteRecord { server, method, primitive, pool }: RouteRecord) -> Route {
+    Route { server, method, primitive, pool }
+}
