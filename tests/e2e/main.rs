@@ -43,11 +43,13 @@ mod plugin_watches;
 mod plugin_wire;
 mod plugins;
 mod policy;
+mod pools;
 mod postgres;
 mod public_name;
 mod ready_table;
 mod redis;
 mod reference;
+mod regions;
 mod replicas;
 mod rest;
 mod resume;
@@ -106,6 +108,8 @@ const MODULES: &[fn(&Shared) -> Vec<Trial>] = &[
     any_order::trials,
     any_replica::trials,
     lost_calls::trials,
+    pools::trials,
+    regions::trials,
     stdio::trials,
     stdio_packages::trials,
     upstreams::trials,

@@ -77,7 +77,7 @@ struct Bench {
     now: u64,
     public_url: String,
     _xds: XdsServer,
-    _recorder: Recorder,
+    _recorders: [Recorder; 2],
     _directory: TempDir,
 }
 
@@ -114,11 +114,19 @@ impl Bench {
         let xds = XdsServer::start().await?;
         xds.push_edge(edge.encode_to_vec())?;
         xds.push_endpoints(&[recorder.address]);
+        // Of two gateways at one address Envoy takes one.
+        let lists = Recorder::start().await?;
+        xds.push_pools(&[("pool-heavy", recorder.address), ("pool-lists", lists.address)]);
         // The gateway knows the servers, so that what it lets through reaches a face.
         let server = |server: &EdgeServer| Server { name: server.name.clone(), ..Default::default() };
         let servers = edge.servers.iter().map(server).collect();
-        let whole =
-            GatewaySnapshot { revision: edge.revision, servers, edge: Some(edge), ..Default::default() };
+        let whole = GatewaySnapshot {
+            revision: edge.revision,
+            servers,
+            regions: edge.regions.clone(),
+            edge: Some(edge),
+            ..Default::default()
+        };
         let version = xds.push_gateway(whole);
         let (gateway, gateway_address) = start_gateway(&directory, &xds, &public_url).await?;
         wait::until("the gateway takes its snapshot", wait::START, || async {
@@ -141,7 +149,7 @@ impl Bench {
             now,
             public_url,
             _xds: xds,
-            _recorder: recorder,
+            _recorders: [recorder, lists],
             _directory: directory,
         })
     }
@@ -242,7 +250,7 @@ async fn start_gateway(
     Ok((gateway, SocketAddr::from(([127, 0, 0, 1], ports.gateway))))
 }
 
-/// The host's configuration with the pools of the vectors' routes beside the cluster `gateway`.
+/// The host's configuration with the region of the vectors' homes beside the cluster `gateway`.
 async fn start_envoy(
     directory: &TempDir,
     port: Reserved,
@@ -274,9 +282,9 @@ async fn start_envoy(
             recorder.port()
         )
     };
-    let pools = format!("  clusters:\n{}{}", cluster("pool-heavy"), cluster("pool-lists"));
+    let regions = format!("  clusters:\n{}", cluster("region-us"));
     let template = directory.path().join("bootstrap.yaml");
-    std::fs::write(&template, text.replacen("  clusters:\n", &pools, 1))?;
+    std::fs::write(&template, text.replacen("  clusters:\n", &regions, 1))?;
     let tls = None;
     let xds_port = xds.address.port();
     Envoy::start(envoy::Settings { directory: directory.path(), template, port, xds_port, tls, variables })

@@ -40,6 +40,8 @@ pub struct Layout {
     pub environment: Vec<(&'static str, String)>,
     /// A directory of specs.
     pub primitives: PathBuf,
+    /// Clusters of Envoy that lead to other regions' edges.
+    pub regions: Vec<(&'static str, SocketAddr)>,
 }
 
 /// Where there are cables.
@@ -85,6 +87,7 @@ impl Layout {
             cut: Cut::Nothing,
             environment: Vec::new(),
             primitives: tool::root()?.join("primitives"),
+            regions: Vec::new(),
         })
     }
 }
@@ -140,6 +143,23 @@ impl Cluster {
         Cluster::start_in_directory(directory, Layout::of(replicas)?).await
     }
 
+    /// The same, as a region: it trusts what the development issuer of `other` has signed, and its Envoy knows ways to the
+    /// edges of other regions.
+    pub async fn start_region(
+        other: Option<&Cluster>,
+        environment: Vec<(&'static str, String)>,
+        regions: Vec<(&'static str, SocketAddr)>,
+    ) -> Result<Cluster> {
+        let directory = tempfile::tempdir()?;
+        if let Some(other) = other {
+            let state = directory.path().join(CONTROL);
+            std::fs::create_dir(&state)?;
+            std::fs::copy(other.directory.path().join(CONTROL).join(DEV_ISSUER), state.join(DEV_ISSUER))?;
+        }
+        let layout = Layout { environment, regions, ..Layout::of(1)? };
+        Cluster::start_in_directory(directory, layout).await
+    }
+
     pub async fn start_as(layout: Layout) -> Result<Cluster> {
         Cluster::start_in_directory(tempfile::tempdir()?, layout).await
     }
@@ -162,7 +182,7 @@ impl Cluster {
         let second_xds = second_control.as_ref().map(|(_, ports)| ports.xds);
         let settings = envoy::Settings {
             directory: directory.path(),
-            template: traced_bootstrap(directory.path(), second_xds)?,
+            template: traced_bootstrap(directory.path(), second_xds, &layout.regions)?,
             port,
             xds_port: control_ports.xds,
             tls: None,
@@ -195,19 +215,32 @@ impl Cluster {
     /// Starts one more replica and waits until Envoy sends to it. In the place of one that was last and has ended it finds that
     /// one's state.
     pub async fn add_gateway(&mut self) -> Result<()> {
-        let gateway = self.start_gateway(self.gateways.len()).await?;
+        let gateway = self.start_gateway(self.gateways.len(), None).await?;
         self.gateways.push(gateway);
         self.wait_hosts(self.gateways.len()).await
     }
 
+    /// The same for one of a pool of its own.
+    pub async fn add_gateway_of(&mut self, pool: &str) -> Result<()> {
+        let gateway = self.start_gateway(self.gateways.len(), Some(pool)).await?;
+        self.gateways.push(gateway);
+        let (envoy, all) = (&self.envoy, self.gateways.len());
+        wait::until("Envoy knows the gateways of all pools", wait::START, || async move {
+            let healthy = envoy.stat("cluster.gateway-pools.membership_healthy").await.ok()?;
+            (usize::try_from(healthy) == Ok(all)).then_some(())
+        })
+        .await
+        .with_context(|| self.control.tail())
+    }
+
     /// Starts a replica in the place of one that has ended, over its state. Envoy learns of it a moment later.
     pub async fn restart_gateway(&mut self, number: usize) -> Result<()> {
-        let gateway = self.start_gateway(number).await?;
+        let gateway = self.start_gateway(number, None).await?;
         *self.gateways.get_mut(number).context("a gateway of this number")? = gateway;
         Ok(())
     }
 
-    async fn start_gateway(&self, number: usize) -> Result<Gateway> {
+    async fn start_gateway(&self, number: usize, pool: Option<&str>) -> Result<Gateway> {
         let state = self.directory.path().join(format!("gateway-{number}"));
         std::fs::create_dir_all(&state)?;
         // Of one that was killed.
@@ -236,6 +269,9 @@ impl Cluster {
             .envs(self.layout.environment.iter().map(|(name, value)| (name, value)))
             .envs(stores)
             .envs(["ASP_PORT", "ASP_ENVOY_ADMIN_PORT", "ASP_GATEWAY_PORT"].map(|name| (name, "0")));
+        if let Some(pool) = pool {
+            command.env("ASP_POOL", pool);
+        }
         let mut process = Process::start("gateway", command)?;
         let ports = stack::ports(&mut process, &state).await?;
         let address = SocketAddr::from(([127, 0, 0, 1], ports.gateway));
@@ -364,8 +400,13 @@ async fn start_control(
     Ok((control, ports))
 }
 
-/// The shipped bootstrap whose answers name their replica, with a second control plane where there is one.
-fn traced_bootstrap(directory: &Path, second_xds: Option<u16>) -> Result<PathBuf> {
+/// The shipped bootstrap whose answers name their replica, with a second control plane where there is one, and with the
+/// clusters that lead to other regions.
+fn traced_bootstrap(
+    directory: &Path,
+    second_xds: Option<u16>,
+    regions: &[(&'static str, SocketAddr)],
+) -> Result<PathBuf> {
     const CONTROL_ENDPOINT: &str = "        - endpoint: { address: { socket_address: { address: 127.0.0.1, port_value: ${ASP_XDS_PORT} } } }\n";
     const VIRTUAL_HOST: &str = "              domains: [\"*\"]\n";
     let shipped = std::fs::read_to_string(tool::root()?.join("envoy/bootstrap.yaml"))?;
@@ -383,6 +424,18 @@ fn traced_bootstrap(directory: &Path, second_xds: Option<u16>) -> Result<PathBuf
         }
         let second = CONTROL_ENDPOINT.replace("${ASP_XDS_PORT}", &port.to_string());
         template = template.replacen(CONTROL_ENDPOINT, &format!("{CONTROL_ENDPOINT}{second}"), 1);
+    }
+    const CLUSTERS: &str = "  clusters:\n";
+    for (name, address) in regions {
+        if !template.contains(CLUSTERS) {
+            bail!("envoy/bootstrap.yaml has no clusters");
+        }
+        let (ip, port) = (address.ip(), address.port());
+        let region = format!(
+            "  - {{ name: {name}, type: STATIC, connect_timeout: 1s, load_assignment: {{ cluster_name: {name}, endpoints: \
+             [{{ lb_endpoints: [{{ endpoint: {{ address: {{ socket_address: {{ address: {ip}, port_value: {port} }} }} }} }}] }}] }} }}\n"
+        );
+        template = template.replacen(CLUSTERS, &format!("{CLUSTERS}{region}"), 1);
     }
     let path = directory.join("bootstrap.yaml");
     std::fs::write(&path, template)?;

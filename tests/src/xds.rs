@@ -4,7 +4,7 @@
 //! State of the world over ADS, ECDS and EDS streams, and all parts of a snapshot to gateways; versions from one count
 //! for everything.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
@@ -13,7 +13,7 @@ use std::sync::Arc;
 use anyhow::{Context, Result};
 use asp_proto::snapshot::GatewaySnapshot;
 use asp_proto::xds::envoy::config::core::v3::{
-    Address, AsyncDataSource, DataSource, SocketAddress, TypedExtensionConfig,
+    Address, AsyncDataSource, DataSource, Metadata, SocketAddress, TypedExtensionConfig,
 };
 use asp_proto::xds::envoy::config::endpoint::v3::{
     ClusterLoadAssignment, Endpoint, LbEndpoint, LocalityLbEndpoints,
@@ -35,7 +35,8 @@ use asp_proto::xds::envoy::service::extension::v3::extension_config_discovery_se
 use futures::Stream;
 use parking_lot::Mutex;
 use prost::Message;
-use prost_types::Any;
+use prost_types::value::Kind;
+use prost_types::{Any, Struct, Value};
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
@@ -135,9 +136,25 @@ impl XdsServer {
         Ok(self.set((EXTENSION_TYPE, REVOKED_FILTER), resource))
     }
 
-    /// Serves these addresses as the endpoints of the cluster `gateway`.
+    /// Serves these addresses as the endpoints of the cluster `gateway`, and as its pool's in `gateway-pools`.
     pub fn push_endpoints(&self, addresses: &[SocketAddr]) -> String {
-        self.set((ENDPOINT_TYPE, ""), pack(ENDPOINT_TYPE, &endpoints("gateway", addresses)))
+        let of_pool = |address: &SocketAddr| ("gateway", *address);
+        self.push_pools(&addresses.iter().map(of_pool).collect::<Vec<_>>());
+        self.set((ENDPOINT_TYPE, "gateway"), pack(ENDPOINT_TYPE, &endpoints("gateway", addresses)))
+    }
+
+    /// Serves these as the endpoints of `gateway-pools`, each with its pool.
+    pub fn push_pools(&self, gateways: &[(&str, SocketAddr)]) -> String {
+        let addresses: Vec<SocketAddr> = gateways.iter().map(|(_, address)| *address).collect();
+        let mut all = endpoints("gateway-pools", &addresses);
+        let told = all.endpoints.iter_mut().flat_map(|locality| &mut locality.lb_endpoints);
+        for (endpoint, (pool, _)) in told.zip(gateways) {
+            let name = Value { kind: Some(Kind::StringValue((*pool).to_owned())) };
+            let said = Struct { fields: BTreeMap::from([("pool".to_owned(), name)]) };
+            endpoint.metadata =
+                Some(Metadata { filter_metadata: HashMap::from([("envoy.lb".to_owned(), said)]) });
+        }
+        self.set((ENDPOINT_TYPE, "gateway-pools"), pack(ENDPOINT_TYPE, &all))
     }
 
     /// Serves this as the gateways' snapshot.

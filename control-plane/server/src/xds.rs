@@ -47,7 +47,9 @@ const LEAVING: &str = "leaving";
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 /// Reconnects are spread over this range, so that a restarted control plane is not stampeded.
 const BACKOFF_MS: std::ops::Range<u64> = 200..1_000;
-/// The cluster whose endpoints the gateways are.
+/// Envoy's cluster of the gateways of every pool; which of them a request goes to is in its metadata.
+pub const ALL_POOLS: &str = "gateway-pools";
+/// The pool of gateways that name none, and Envoy's cluster of them.
 pub const DEFAULT_POOL: &str = "gateway";
 
 /// A kind of resource.

@@ -61,7 +61,7 @@ Environment (port 0 takes a free one; ports.json in the state directory says whi
   ASP_REGISTRY          `public`: anybody may list the servers that are exposed to all, at /v0.1/servers [off; public with --dev]
   ASP_XDS_URL           the control plane, for a process with the gateway role alone
   ASP_ADVERTISE         <ip>:<port> on which Envoy reaches this gateway [its listener, of mutual TLS where it has one]
-  ASP_POOL              the Envoy cluster this gateway belongs to [gateway]
+  ASP_POOL              the pool this gateway belongs to, by which routes name it (docs/operations.md) [gateway]
   ASP_AUDIT_MAX_BYTES   what the audit log of calls may take on the disk; the oldest events go first, and all
                         after 30 days [1073741824]
   ASP_MAX_CALLS         calls that one gateway runs at a time [8192]

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use asp_control::xds::DEFAULT_POOL;
+use asp_control::xds::{ALL_POOLS, DEFAULT_POOL};
 use asp_gateway::executors::outbound::auth::Told;
 use asp_gateway::issuers::credentials::Named;
 use asp_platform::secret::Secret;
@@ -45,7 +45,7 @@ pub struct TokenKeyFiles {
 pub struct GatewaySection {
     /// `host:port` that Envoy connects to; the listener's own address by default.
     pub advertise: Option<String>,
-    /// The Envoy cluster this replica belongs to.
+    /// The pool this replica belongs to.
     pub pool: String,
     /// The control plane's xDS server; this process's own by default.
     pub xds_urls: Option<Vec<String>>,
@@ -78,7 +78,7 @@ pub(super) fn read(reader: &mut Reader<'_>) -> GatewaySection {
     let previous = seal_key(reader, ENV_SEAL_KEY_PREVIOUS);
     GatewaySection {
         advertise: reader.socket_address(ENV_ADVERTISE),
-        pool: reader.optional(ENV_POOL).unwrap_or_else(|| DEFAULT_POOL.to_owned()),
+        pool: pool(reader),
         xds_urls: reader
             .optional(ENV_XDS_URL)
             .map(|urls| urls.split(',').map(str::trim).map(str::to_owned).collect()),
@@ -91,6 +91,17 @@ pub(super) fn read(reader: &mut Reader<'_>) -> GatewaySection {
         told: told(reader),
         redis: redis(reader),
     }
+}
+
+fn pool(reader: &mut Reader<'_>) -> String {
+    let pool = reader.optional(ENV_POOL).unwrap_or_else(|| DEFAULT_POOL.to_owned());
+    if pool == ALL_POOLS {
+        reader.fault(
+            ENV_POOL,
+            format!("must not be `{ALL_POOLS}`: Envoy's cluster of all pools has that name"),
+        );
+    }
+    pool
 }
 
 fn redis(reader: &mut Reader<'_>) -> Option<Secret> {

@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use super::database::{
     ENV_AUDIT_SPOOL, ENV_DATABASE_LOCK, ENV_DATABASE_POOL, ENV_DATABASE_STATEMENT, ENV_DATABASE_URL, Server,
 };
-use super::gateway::{ENV_ADVERTISE, ENV_REDIS_URL, ENV_SEAL_KEY, ENV_XDS_URL};
+use super::gateway::{ENV_ADVERTISE, ENV_POOL, ENV_REDIS_URL, ENV_SEAL_KEY, ENV_XDS_URL};
 use super::listen::{
     ENV_ADMIN_BIND, ENV_GATEWAY_BIND, ENV_GATEWAY_MTLS_PORT, ENV_PORT, ENV_XDS_BIND, ENV_XDS_PORT,
 };
@@ -51,6 +51,7 @@ fn every_fault_is_reported_at_once() {
         (ENV_SEAL_KEY, "short"),
         (ENV_REDIS_URL, "redis://:hunter2@cache:port"),
         (ENV_ADVERTISE, "gateway-0:8082"),
+        (ENV_POOL, "gateway-pools"),
         (ENV_TLS_CERT, "cert.pem"),
         (ENV_UPSTREAMS, "everything.internal"),
         (ENV_RUNTIMES, "perl=unix:/s"),
@@ -72,6 +73,7 @@ fn every_fault_is_reported_at_once() {
         ENV_SEAL_KEY,
         ENV_REDIS_URL,
         ENV_ADVERTISE,
+        ENV_POOL,
         ENV_TLS_KEY,
         ENV_UPSTREAMS,
         ENV_RUNTIMES,

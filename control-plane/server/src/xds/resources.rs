@@ -1,6 +1,6 @@
 //! Encodes what is pushed: the edge filter with its snapshot, and the endpoints of a cluster.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -9,15 +9,19 @@ use asp_proto::xds::envoy::config::endpoint::v3 as endpoint;
 use asp_proto::xds::envoy::extensions::filters::http::wasm::v3::Wasm;
 use asp_proto::xds::envoy::extensions::wasm::v3 as wasm;
 use prost::Message;
-use prost_types::{Any, Duration};
+use prost_types::value::Kind as Said;
+use prost_types::{Any, Duration, Struct, Value};
 use sha2::{Digest, Sha256};
 
 use super::published::{Content, EdgeResource, GatewayParts, Published};
-use super::{EDGE_FILTER, EDGE_REVOKED, Kind, XdsState};
+use super::{ALL_POOLS, EDGE_FILTER, EDGE_REVOKED, Kind, XdsState};
 use crate::clock;
 
 const WASM_URL: &str = "type.googleapis.com/envoy.extensions.filters.http.wasm.v3.Wasm";
 const BYTES_URL: &str = "type.googleapis.com/google.protobuf.BytesValue";
+/// Where Envoy's load balancer looks for the metadata of an endpoint, and what it finds there.
+const LB: &str = "envoy.lb";
+const POOL: &str = "pool";
 const V8: &str = "envoy.wasm.runtime.v8";
 /// First wait before a crashed VM is made anew.
 const RELOAD_BACKOFF: Duration = Duration { seconds: 0, nanos: 100_000_000 };
@@ -73,11 +77,14 @@ fn wants(names: &[String], name: &str) -> bool {
 
 fn endpoints(xds_state: &XdsState, names: &[String]) -> Vec<Any> {
     let set = &xds_state.endpoints;
-    let none = BTreeSet::new();
     let of = |name: &String| {
-        let serving = set.clusters.get(name).unwrap_or(&none);
-        let assignment = assignment(name, serving, set.draining.get(name).unwrap_or(&none));
-        any(Kind::Endpoints, assignment.encode_to_vec())
+        let told =
+            [(&set.clusters, core::HealthStatus::Unknown), (&set.draining, core::HealthStatus::Draining)];
+        let lb_endpoints = match name.as_str() {
+            ALL_POOLS => told.into_iter().flat_map(|(pools, health)| of_pools(pools, health)).collect(),
+            _ => told.into_iter().flat_map(|(pools, health)| of_pool(pools.get(name), health)).collect(),
+        };
+        any(Kind::Endpoints, assignment(name, lb_endpoints).encode_to_vec())
     };
     names.iter().map(of).collect()
 }
@@ -160,17 +167,36 @@ fn filter(name: &str, configuration: Vec<u8>, filter_wasm: &str) -> core::TypedE
     }
 }
 
-fn assignment(
-    cluster: &str,
-    serving: &BTreeSet<SocketAddr>,
-    draining: &BTreeSet<SocketAddr>,
-) -> endpoint::ClusterLoadAssignment {
-    let serving = serving.iter().map(|address| lb_endpoint(*address, core::HealthStatus::Unknown));
-    let draining = draining.iter().map(|address| lb_endpoint(*address, core::HealthStatus::Draining));
+fn assignment(cluster: &str, lb_endpoints: Vec<endpoint::LbEndpoint>) -> endpoint::ClusterLoadAssignment {
     endpoint::ClusterLoadAssignment {
         cluster_name: cluster.to_owned(),
-        endpoints: vec![endpoint::LocalityLbEndpoints { lb_endpoints: serving.chain(draining).collect() }],
+        endpoints: vec![endpoint::LocalityLbEndpoints { lb_endpoints }],
     }
+}
+
+fn of_pool(
+    addresses: Option<&BTreeSet<SocketAddr>>,
+    health: core::HealthStatus,
+) -> impl Iterator<Item = endpoint::LbEndpoint> {
+    addresses.into_iter().flatten().map(move |address| lb_endpoint(*address, health))
+}
+
+/// Each with the name of its pool. A new pool is known to Envoy without any change of its configuration.
+fn of_pools(
+    pools: &BTreeMap<String, BTreeSet<SocketAddr>>,
+    health: core::HealthStatus,
+) -> impl Iterator<Item = endpoint::LbEndpoint> {
+    pools.iter().flat_map(move |(pool, addresses)| {
+        let metadata = in_pool(pool);
+        of_pool(Some(addresses), health)
+            .map(move |endpoint| endpoint::LbEndpoint { metadata: Some(metadata.clone()), ..endpoint })
+    })
+}
+
+fn in_pool(pool: &str) -> core::Metadata {
+    let name = Value { kind: Some(Said::StringValue(pool.to_owned())) };
+    let said = Struct { fields: BTreeMap::from([(POOL.to_owned(), name)]) };
+    core::Metadata { filter_metadata: HashMap::from([(LB.to_owned(), said)]) }
 }
 
 fn lb_endpoint(address: SocketAddr, health: core::HealthStatus) -> endpoint::LbEndpoint {
@@ -178,6 +204,7 @@ fn lb_endpoint(address: SocketAddr, health: core::HealthStatus) -> endpoint::LbE
     endpoint::LbEndpoint {
         endpoint: Some(endpoint::Endpoint { address: Some(core::Address { socket_address: Some(socket) }) }),
         health_status: health.into(),
+        metadata: None,
     }
 }
 

@@ -3,6 +3,7 @@
 use asp_proto::snapshot::{EdgeSnapshot, RecentRevocations};
 
 use super::*;
+use crate::xds::endpoints::EndpointSet;
 
 /// The edge filter with the snapshot `{revision: 7}`, encoded by protoc from Envoy's API v3.
 const FILTER: &str = "\
@@ -16,6 +17,25 @@ const FILTER: &str = "\
 const ASSIGNMENT: &str = "\
     0a0767617465776179122c12130a110a0f0a0d12093132372e302e302e31180912150a110a0f0a0d12093132372e302e \
     302e3118081003";
+
+/// The cluster `gateway-pools`: 127.0.0.1:9 of the pool `heavy`; as Envoy's API v3 and struct.proto say, written by hand.
+const POOLS: &str = "\
+    0a0d676174657761792d706f6f6c73 1236 1234 \
+    0a11 0a0f0a0d12093132372e302e302e311809 \
+    1a1f 0a1d 0a08656e766f792e6c62 1211 0a0f 0a04706f6f6c 1207 1a056865617679";
+
+fn told(clusters: &[(&str, u16)], draining: &[(&str, u16)], name: &str) -> Vec<u8> {
+    let set = |pools: &[(&str, u16)]| {
+        let one = |(pool, port): &(&str, u16)| {
+            (String::from(*pool), BTreeSet::from([SocketAddr::from(([127, 0, 0, 1], *port))]))
+        };
+        pools.iter().map(one).collect::<BTreeMap<_, _>>()
+    };
+    let endpoints =
+        EndpointSet { clusters: set(clusters), draining: set(draining), ..EndpointSet::default() };
+    let xds_state = XdsState { endpoints: Arc::new(endpoints), ..XdsState::default() };
+    resources(&xds_state, Kind::Endpoints, &[name.to_owned()]).remove(0).value
+}
 
 fn published(edge: EdgeSnapshot, recent: RecentRevocations, filter_wasm: &str) -> Published {
     let content = Content {
@@ -45,9 +65,21 @@ fn the_filter_has_the_bytes_that_envoys_own_definition_gives_it() {
 
 #[test]
 fn endpoints_have_the_bytes_that_envoys_own_definition_gives_them() {
-    let address = |port: u16| BTreeSet::from([SocketAddr::from(([127, 0, 0, 1], port))]);
-    let assignment = assignment("gateway", &address(9), &address(8));
-    assert_eq!(hex(&assignment.encode_to_vec()), without_spaces(ASSIGNMENT));
+    let bytes = told(&[("gateway", 9), ("heavy", 7)], &[("gateway", 8)], "gateway");
+    assert_eq!(hex(&bytes), without_spaces(ASSIGNMENT));
+}
+
+#[test]
+fn the_cluster_of_all_pools_has_every_gateway_with_the_name_of_its_pool() {
+    assert_eq!(hex(&told(&[("heavy", 9)], &[], "gateway-pools")), without_spaces(POOLS));
+    let all = told(&[("gateway", 9), ("heavy", 7)], &[("heavy", 8)], "gateway-pools");
+    let all = endpoint::ClusterLoadAssignment::decode(all.as_slice()).unwrap();
+    let shown = all.endpoints[0].lb_endpoints.iter().map(|endpoint| {
+        let metadata = endpoint.metadata.clone().unwrap();
+        (metadata == in_pool("heavy"), metadata == in_pool("gateway"), endpoint.health_status)
+    });
+    let draining = i32::from(core::HealthStatus::Draining);
+    assert_eq!(shown.collect::<Vec<_>>(), [(false, true, 0), (true, false, 0), (true, false, draining)]);
 }
 
 #[test]
