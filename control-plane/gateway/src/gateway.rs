@@ -11,12 +11,12 @@ use asp_edge::{Edge, Role};
 use asp_platform::runtime_health::RuntimeHealth;
 use asp_proto::snapshot::{GatewaySnapshot, Primitive};
 use asp_snapshot::{Changes, Snapshot};
-use asp_store::answers::Answers;
+use asp_store::answers::{Answers, QuickLedger};
 use asp_store::audit::{AuditLog, MemoryAudit};
 use asp_store::blobs::{Blobs, MemoryBlobs};
 use asp_store::bus::Bus;
 use asp_store::counter::{Counters, MemoryCounters};
-use asp_store::ledger::{Ledger, MemoryLedger, WithAnswers};
+use asp_store::ledger::{Ledger, MemoryLedger};
 use asp_store::outbox::Outbox;
 use asp_store::records::{CallRecords, MemoryRecords, OwnerId};
 use asp_store::sessions::SessionDirectory;
@@ -419,7 +419,7 @@ fn ledgers(
 ) -> Ledgers {
     let quick: Arc<dyn Ledger> = match answers {
         None => Arc::new(MemoryLedger::default()),
-        Some(answers) => Arc::new(WithAnswers::new(answers)),
+        Some(answers) => Arc::new(QuickLedger::new(answers)),
     };
     Ledgers { durable, quick, owner: active.owner(), sealer: sealer.clone() }
 }

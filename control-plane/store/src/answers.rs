@@ -13,10 +13,12 @@ use bytes::Bytes;
 use crate::ledger::{Budget, LedgerKey, RequestHash};
 
 mod memory;
+mod quick_ledger;
 #[cfg(any(test, feature = "testing"))]
 pub mod suite;
 
 pub use memory::MemoryAnswers;
+pub use quick_ledger::QuickLedger;
 
 /// What an org may keep: calls that only read are kept for minutes.
 pub const BUDGET: Budget = Budget { keys: 20_000, bytes: 32 * 1024 * 1024 };

@@ -15,10 +15,8 @@ mod memory;
 pub(crate) mod rules;
 pub(crate) mod shared;
 pub(crate) mod waiters;
-mod with_answers;
 
 pub use memory::MemoryLedger;
-pub use with_answers::WithAnswers;
 
 /// SHA-256 of the scope and the key as the caller gave it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -12,9 +12,12 @@ use crate::ledger::{Budget, LedgerKey};
 
 /// Keeps answers until the process ends.
 pub struct MemoryAnswers {
-    orgs: Mutex<HashMap<[u8; 16], HashMap<LedgerKey, (Answered, Instant)>>>,
+    orgs: Mutex<HashMap<[u8; 16], Kept>>,
     budget: Budget,
 }
+
+/// Of one org, each until its time is over.
+type Kept = HashMap<LedgerKey, (Answered, Instant)>;
 
 impl Default for MemoryAnswers {
     fn default() -> MemoryAnswers {

@@ -241,7 +241,7 @@ impl MemoryLedger {
     }
 
     /// Of the request that a key was claimed for.
-    pub(super) fn hash(&self, key: LedgerKey) -> Option<RequestHash> {
+    pub(crate) fn hash(&self, key: LedgerKey) -> Option<RequestHash> {
         self.table.lock().keys.get(&key).map(|entry| entry.hash)
     }
 

@@ -11,20 +11,20 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use tokio::time::Instant;
 
-use super::{Answer, Claim, Holder, Ledger, LedgerError, LedgerKey, MemoryLedger, RequestHash};
-use crate::answers::{Answered, Answers, AnswersError};
+use super::{Answered, Answers, AnswersError};
 use crate::away::{Asks, Away};
+use crate::ledger::{Answer, Claim, Holder, Ledger, LedgerError, LedgerKey, MemoryLedger, RequestHash};
 
 /// This process's own keys, and the answers of all.
-pub struct WithAnswers {
+pub struct QuickLedger {
     own: MemoryLedger,
     answers: Arc<dyn Answers>,
     away: Away,
 }
 
-impl WithAnswers {
-    pub fn new(answers: Arc<dyn Answers>) -> WithAnswers {
-        WithAnswers { own: MemoryLedger::default(), answers, away: Away::default() }
+impl QuickLedger {
+    pub fn new(answers: Arc<dyn Answers>) -> QuickLedger {
+        QuickLedger { own: MemoryLedger::default(), answers, away: Away::default() }
     }
 
     /// What another gateway answered; nothing while that cannot be known.
@@ -64,7 +64,7 @@ impl WithAnswers {
 }
 
 #[async_trait]
-impl Ledger for WithAnswers {
+impl Ledger for QuickLedger {
     async fn claim(
         &self,
         key: LedgerKey,
@@ -135,10 +135,10 @@ impl Ledger for WithAnswers {
 mod tests {
     use std::sync::atomic::{AtomicU32, Ordering};
 
-    use super::super::suite;
     use super::*;
     use crate::answers::MemoryAnswers;
     use crate::away::LOOK_EVERY;
+    use crate::ledger::suite;
 
     const KEY: LedgerKey = LedgerKey([1; 32]);
     const LEASE: Duration = Duration::from_secs(60);
@@ -147,11 +147,11 @@ mod tests {
         Holder { call: [gateway; 16], owner: [gateway; 16], org: [1; 16] }
     }
 
-    async fn claim(ledger: &WithAnswers, gateway: u8, hash: u8) -> Claim {
+    async fn claim(ledger: &QuickLedger, gateway: u8, hash: u8) -> Claim {
         ledger.claim(KEY, [hash; 32], holder(gateway), Instant::now(), LEASE).await.unwrap()
     }
 
-    async fn complete(ledger: &WithAnswers, gateway: u8, answer: &'static [u8]) {
+    async fn complete(ledger: &QuickLedger, gateway: u8, answer: &'static [u8]) {
         let answer = Answer::whole(Bytes::from_static(answer));
         assert!(ledger.complete(KEY, holder(gateway), answer, LEASE).await.unwrap());
     }
@@ -159,13 +159,13 @@ mod tests {
     #[tokio::test]
     async fn what_one_gateway_answered_is_answered_by_another_and_its_key_is_used() {
         let answers = Arc::new(MemoryAnswers::default());
-        let [one, other] = [1, 2].map(|_| WithAnswers::new(answers.clone()));
+        let [one, other] = [1, 2].map(|_| QuickLedger::new(answers.clone()));
         assert_eq!(claim(&one, 1, 7).await, Claim::New);
         assert_eq!(claim(&other, 2, 7).await, Claim::New, "a read may run twice at a time");
         complete(&one, 1, b"42").await;
         complete(&other, 2, b"43").await;
         assert_eq!(claim(&other, 2, 7).await, Claim::Replay(Bytes::from_static(b"43")), "its own");
-        let third = WithAnswers::new(answers);
+        let third = QuickLedger::new(answers);
         for _ in 0..2 {
             assert_eq!(claim(&third, 3, 7).await, Claim::Replay(Bytes::from_static(b"42")));
             assert_eq!(claim(&third, 3, 8).await, Claim::Conflict);
@@ -205,13 +205,13 @@ mod tests {
     /// With nobody else's answers it is a ledger like any other.
     #[tokio::test]
     async fn it_does_what_every_ledger_must_while_the_others_answers_are_away() {
-        suite::run(Arc::new(WithAnswers::new(Arc::new(Silent::default())))).await;
+        suite::run(Arc::new(QuickLedger::new(Arc::new(Silent::default())))).await;
     }
 
     #[tokio::test(start_paused = true)]
     async fn while_the_others_answers_are_away_one_a_second_looks() {
         let silent = Arc::new(Silent::default());
-        let ledger = WithAnswers::new(silent.clone());
+        let ledger = QuickLedger::new(silent.clone());
         assert_eq!(claim(&ledger, 1, 7).await, Claim::New);
         complete(&ledger, 1, b"42").await;
         assert_eq!(claim(&ledger, 1, 7).await, Claim::Replay(Bytes::from_static(b"42")));
