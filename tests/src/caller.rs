@@ -72,6 +72,8 @@ impl Work {
 pub enum Came {
     Told(String),
     Refused(String),
+    /// The call of this id has ended so, for good.
+    Failed(String),
     Unknown,
     Missing,
     Cancelled,
@@ -87,7 +89,7 @@ impl Came {
     fn note(&self, ask: Ask) {
         match self.clone() {
             Came::Told(answer) => ask.told(answer),
-            Came::Refused(why) => ask.refused(why),
+            Came::Refused(why) | Came::Failed(why) => ask.refused(why),
             Came::Unknown => ask.unknown(),
             Came::Missing => ask.missing(),
             Came::Cancelled => ask.cancelled(),
@@ -251,7 +253,13 @@ fn of_resource(call: &Value, unsure: impl FnOnce() -> Came) -> Came {
             None => unsure(),
         },
         Some("canceled") => Came::Cancelled,
-        Some("failed") => refusal(call.pointer("/error/code"), call.pointer("/error/traceId"), unsure),
+        Some("failed") => {
+            match refusal(call.pointer("/error/code"), call.pointer("/error/traceId"), unsure) {
+                // One id is one call, whatever became of it (docs/rest.md).
+                Came::Refused(why) => Came::Failed(why),
+                came => came,
+            }
+        }
         Some(_) => Came::Runs(None),
         None => unsure(),
     }
