@@ -22,7 +22,7 @@ use super::rules;
 use super::running::ends_with_its_token;
 use crate::call::event::Event;
 use crate::call::outcome::{Outcome, Output, Refusal, after_handover};
-use crate::call::{Call, Invocation, principal};
+use crate::call::{Call, Invocation, State, principal};
 use crate::durable::active::told::{EndedCall, Kept, Seen, Told};
 use crate::durable::active::{AbandonedCall, ActiveFault};
 use crate::durable::record::Record;
@@ -281,6 +281,8 @@ impl Pipeline {
         {
             kept.continue_in(&mut call);
         }
+        // A call that was never begun has no record: its id is not free again.
+        call.enter(State::Working);
         call.finish(outcome);
         let call = Arc::new(call);
         if is_known {

@@ -110,3 +110,26 @@ async fn a_call_that_waits_for_its_user_is_not_begun_again_elsewhere() {
     assert_eq!((elsewhere.status, &elsewhere.json()["status"]), (StatusCode::OK, &json!("running")));
     assert_eq!(runtime.told.allocations.lock().len(), 1);
 }
+
+/// I-3: also of one that may be repeated, whose end says to call again.
+#[tokio::test]
+async fn a_call_whose_gateway_is_gone_has_failed_under_its_id() {
+    let runtime = asking();
+    let fixture = with_plugins(&runtime);
+    fixture.gateway.pipeline.active.renew().await.unwrap();
+    let other = fixture.beside(runtime.runtimes());
+    let call = Rest::at(&fixture, "/plugins/rest/tools/sweep/calls/1");
+    let asks = call.with("prefer", "wait=20").put(&json!({})).await.json();
+    assert_eq!(asks["status"], "awaitingElicitationResult", "{asks}");
+    fixture.gateway.pipeline.active.retire().await;
+    let lost = call.on(&other);
+    for answer in [lost.put(&json!({})).await, lost.get().await, lost.put(&json!({})).await] {
+        assert_eq!(
+            (answer.status, &answer.json()["status"]),
+            (StatusCode::OK, &json!("failed")),
+            "{}",
+            answer.text
+        );
+    }
+    assert_eq!(runtime.told.allocations.lock().len(), 1);
+}
