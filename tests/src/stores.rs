@@ -189,7 +189,7 @@ impl Postgres {
 
     async fn psql(&self, database: &str, arguments: &[&str]) -> Result<String> {
         let mut command = Command::new(tool::postgres()?.join("psql"));
-        command.args(["-X", "-q", "-v", "ON_ERROR_STOP=1", "-d", &self.url_of(database)]).args(arguments);
+        command.args(["-X", "-v", "ON_ERROR_STOP=1", "-d", &self.url_of(database)]).args(arguments);
         let output = command.kill_on_drop(true).output().await?;
         if !output.status.success() {
             bail!("psql: {}", String::from_utf8_lossy(&output.stderr));
