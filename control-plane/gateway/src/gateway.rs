@@ -184,8 +184,7 @@ impl Gateway {
         let minter = Arc::new(Minter::new(config.token_keys, config.public_url.clone()));
         let authorizer = Arc::new(authorizer(&minter, &issuers, config.told));
         let registry = Arc::new(CallRegistry::default());
-        let answers = config.stores.shared.as_ref().map(|shared| shared.answers.clone());
-        let (replicas, events) = shared(config.stores.shared, &sealer, minter.keys.owner());
+        let (replicas, events, answers) = shared(config.stores.shared, &sealer, minter.keys.owner());
         let active = active_table(config.stores.active, &minter, &sealer, &registry, events);
         let delegates = Arc::new(Delegates::new(config.delegates)?);
         let deps = PluginDeps {
@@ -383,16 +382,14 @@ fn authorizer(minter: &Arc<Minter>, issuers: &Issuers, told: Told) -> Authorizer
 }
 
 /// What this gateway has in common with others; nothing where it is alone.
-fn shared(
-    shared: Option<Shared>,
-    sealer: &Arc<Sealer>,
-    this: OwnerId,
-) -> (Option<Arc<Replicas>>, Option<Arc<SharedEvents>>) {
-    let Some(Shared { directory, bus, outbox, .. }) = shared else { return (None, None) };
+fn shared(shared: Option<Shared>, sealer: &Arc<Sealer>, this: OwnerId) -> InCommon {
+    let Some(Shared { directory, bus, outbox, answers }) = shared else { return (None, None, None) };
     let replicas = Replicas::new(sealer.clone(), directory, bus, this);
     let events = SharedEvents::new(outbox, sealer.clone(), this);
-    (Some(Arc::new(replicas)), Some(Arc::new(events)))
+    (Some(Arc::new(replicas)), Some(Arc::new(events)), Some(answers))
 }
+
+type InCommon = (Option<Arc<Replicas>>, Option<Arc<SharedEvents>>, Option<Arc<dyn Answers>>);
 
 /// The rows are of the same run as the keys that are published beside its lease.
 fn active_table(
