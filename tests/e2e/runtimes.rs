@@ -50,7 +50,7 @@ async fn seen(stack: &Stack) -> Result<()> {
     wait::until("the gateway's metrics have it", wait::START, || async {
         let metrics = http1::get(stack.gateway(), "/metrics", &[]).await.ok()?.text();
         let up = "asp_runtime_up{languages=\"python+node+java+mcp-stdio\",runtime=\"unix:/";
-        let is_up = metrics.lines().any(|line| line.starts_with(up) && line.ends_with("} 1"));
+        let is_up = metrics.lines().any(|line| line.starts_with(up) && line.ends_with("} 1.0"));
         (is_up && wanted.iter().all(|line| metrics.contains(line))).then_some(())
     })
     .await
