@@ -135,9 +135,7 @@ impl Client {
             let work = Work::lasting(tool, thing, self.random.random_range(0..LONGEST));
             let way = match (tool, self.random.random_range(0..3)) {
                 (Tool::Hosted, 0 | 1) => self.task(&work).await?,
-                // After the loss of its gateway a call over REST that may be repeated is refused under its id (503), as if it
-                // had not begun, and its id does not get free: it is not asked for here.
-                (Tool::Once | Tool::Hosted, 2) => Way::Rest,
+                (_, 2) => Way::Rest,
                 _ => Way::Call,
             };
             let begun = Begun { work, way };
