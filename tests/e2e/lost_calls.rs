@@ -236,7 +236,7 @@ async fn meanwhile(fleet: &Fleet) -> Result<()> {
             *last.lock() = Some(came.clone());
             Some(came).filter(|came| !came.is_open())
         };
-        let came = wait::until("another one serves it", wait::CONVERGE, put).await;
+        let came = wait::until("another one serves it", wait::START, put).await;
         let came = came.with_context(|| format!("{}: {:?}", work.thing, last.lock()))?;
         ensure!(matches!(came, Came::Told(_)), "{}: {came:?}", work.thing);
     }
