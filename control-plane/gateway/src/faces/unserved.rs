@@ -1,6 +1,7 @@
-//! Responses that say that nothing was done, or nothing that may not be repeated, and that it can be sent again.
+//! Responses that say that nothing was begun, and that it can be sent again.
 //!
-//! Keeps true: only a face marks one, by its reason; nothing that a service or a plugin says does.
+//! Keeps true: only a face marks one, by its reason, of a call that was handed to nobody and that no other gateway has;
+//! nothing that a service or a plugin says does.
 
 use http::{Extensions, HeaderName};
 

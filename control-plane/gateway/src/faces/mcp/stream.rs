@@ -120,7 +120,9 @@ pub(super) async fn respond(mut view: View) -> Response {
             following.are_seen(following.place().next_event).await;
             let mut response = response.respond(status);
             let call = following.view.attachment.call();
-            if matches!(call.outcome().as_deref(), Some(Outcome::Refused(Refusal::Upstream(_)))) {
+            let is_unbegun = !call.was_handed_over() && !call.ownership.is_passed_on();
+            if is_unbegun && matches!(call.outcome().as_deref(), Some(Outcome::Refused(Refusal::Upstream(_))))
+            {
                 unserved::mark(response.extensions_mut());
             }
             response
