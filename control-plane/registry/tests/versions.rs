@@ -19,7 +19,7 @@ fn spec(version: &str, argument: &str) -> String {
 
 fn report(listed: &str, specs: &[(&str, String)]) -> Report {
     let server = format!(
-        "apiVersion: asp/v1\nname: demo\ndescription: D\nprotocols: [mcp, rest]\nauth: {{schemes: [jwt], issuers: [dev]}}\n\
+        "apiVersion: asp/v1\nname: demo\ndescription: D\nprotocols: [mcp, a2a, rest]\nauth: {{schemes: [jwt], issuers: [dev]}}\n\
          defaultExposure: allow\nprimitives: [{listed}]\n"
     );
     let mut sources = vec![Source { path: "demo/server.yaml".into(), text: server }];
@@ -109,4 +109,15 @@ fn a_new_major_beside_the_old_one_breaks_nobody_and_its_end_breaks_those_who_sta
     let replaced = compiled("{ref: demo/echo}", &[second]);
     let changes = compare(&one, &replaced);
     assert!(changes.iter().any(|change| change.breaking) && changes.iter().all(|change| change.versioned));
+}
+
+#[test]
+fn the_agent_card_describes_each_version_by_itself() {
+    let spec =
+        |version: &str| spec(version, "a").replace("summary: s", &format!("summary: Version {version}."));
+    let files = [("a.yaml", spec("1.0.0")), ("b.yaml", spec("2.0.0"))];
+    let server = compiled("{ref: demo/echo}, {ref: demo/echo@1, as: echo_v1}", &files);
+    let place =
+        |text: &str| server.agent_card.find(text).unwrap_or_else(|| panic!("{text}: {}", server.agent_card));
+    assert!(place("Version 2.0.0.") < place("Version 1.0.0."), "{}", server.agent_card);
 }

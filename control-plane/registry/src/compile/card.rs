@@ -104,7 +104,10 @@ fn examples(spec: &Spec) -> Vec<String> {
 fn skills(server: &snapshot::Server, primitives: &[snapshot::Primitive]) -> Vec<Value> {
     let mut skills = Vec::new();
     for listing in server.listings.iter().filter(|listing| !listing.a2a_skill.is_empty()) {
-        let found = primitives.iter().find(|primitive| primitive.id == listing.id);
+        let is_listed = |primitive: &&snapshot::Primitive| {
+            primitive.id == listing.id && primitive.version == listing.version
+        };
+        let found = primitives.iter().find(is_listed);
         let parsed = found.and_then(|primitive| serde_json::from_str::<Value>(&primitive.a2a_skill).ok());
         let Some(Value::Object(mut skill)) = parsed else { continue };
         skill.insert("id".into(), json!(listing.a2a_skill));

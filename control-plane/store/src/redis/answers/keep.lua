@@ -11,6 +11,8 @@ for _, member in ipairs(redis.call('ZRANGEBYSCORE', KEYS[2], '-inf', now, 'LIMIT
   redis.call('ZREM', KEYS[2], member)
   bytes = bytes - tonumber(string.match(member, ':(%d+)$'))
 end
+-- It was lost without its count.
+if redis.call('ZCARD', KEYS[2]) == 0 then bytes = 0 end
 local kept = 0
 local size = #ARGV[6]
 if redis.call('EXISTS', KEYS[1]) == 0 and redis.call('ZCARD', KEYS[2]) < tonumber(ARGV[3])
