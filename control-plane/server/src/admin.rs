@@ -40,9 +40,10 @@ use asp_store::audit::AuditLog;
 use asp_store::control::{Change, ControlStore, Precondition};
 use asp_store::packages::Packages;
 use async_trait::async_trait;
-use axum::Router;
 use axum::extract::DefaultBodyLimit;
 use axum::routing::{delete, get, post, put};
+use axum::{Json, Router};
+use serde_json::{Value, json};
 
 use crate::admission::Admission;
 use crate::catalog::Compiler;
@@ -106,6 +107,11 @@ impl AdminState {
         }
         written
     }
+}
+
+/// What is answered to a write of which there is nothing else to show.
+fn changed(written: asp_store::control::Written) -> Json<Value> {
+    Json(json!({ "revision": written.revision, "changed": written.changed }))
 }
 
 /// Runs work that takes milliseconds (compiling, decoding) off the threads that serve requests.

@@ -7,7 +7,6 @@ use asp_edge::names;
 use asp_proto::snapshot::{Region, Route};
 use asp_registry::CompiledServer;
 use asp_store::control::{HomeRecord, Placement, RegionRecord, RouteRecord};
-use prost::Message as _;
 
 use crate::patterns;
 
@@ -15,8 +14,6 @@ use crate::patterns;
 const MAX_NAME: usize = 63;
 /// Longest JSON-RPC method, in bytes.
 const MAX_METHOD: usize = 64;
-/// Tag and length of an entry of a repeated field, at most.
-const FRAMING: usize = 6;
 /// Of whatever there is.
 const ANY: &str = "*";
 
@@ -100,11 +97,6 @@ pub fn regions(placement: &Placement) -> Vec<Region> {
         }
     };
     placement.homes.iter().map(told).collect()
-}
-
-/// Encoded bytes in a snapshot.
-pub fn regions_bytes(regions: &[Region]) -> usize {
-    regions.iter().map(|region| region.encoded_len() + FRAMING).sum()
 }
 
 /// As of servers: it becomes a header's value.

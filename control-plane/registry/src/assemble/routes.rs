@@ -59,6 +59,10 @@ fn of_names(server: &CompiledServer, rules: &[Route]) -> Vec<Route> {
             let specificity = (usize::MAX, true, false, false);
             candidates.push(Candidate { specificity, method: ANY, pool: &listing.pool });
         }
+        // Of most there are none, and this is looked at with every change.
+        if candidates.is_empty() {
+            continue;
+        }
         candidates.sort_by_key(|candidate| Reverse(candidate.specificity));
         // Whatever comes after one for every method never counts.
         let last = candidates.iter().position(|candidate| candidate.method == ANY);

@@ -11,13 +11,13 @@ use axum::Json;
 use axum::response::Response;
 use http::HeaderMap;
 use serde::Serialize;
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use super::AdminState;
 use super::auth::Admin;
 use super::etag::{precondition, tagged};
 use super::problem::Problem;
 use super::turns::{self, Topic};
+use super::{AdminState, changed};
 use crate::admission::{Admission, Refusal};
 
 /// A list of an org's policy.
@@ -100,7 +100,7 @@ pub async fn delete<L: PolicyList>(call: Call, key: L::Key) -> Result<Json<Value
         Ok::<_, Problem>(state.published(written))
     };
     let written = turns::write(turn, work).await??;
-    Ok(Json(json!({ "revision": written.revision, "changed": written.changed })))
+    Ok(changed(written))
 }
 
 async fn show<L: PolicyList>(state: &AdminState, org: &str) -> Result<Response, Problem> {

@@ -14,12 +14,12 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use utoipa::ToSchema;
 
-use super::AdminState;
 use super::auth::Admin;
 use super::body::Body;
 use super::etag::{precondition, tagged};
 use super::params::Path;
 use super::problem::Problem;
+use super::{AdminState, changed};
 use crate::catalog::budget;
 use crate::placement;
 
@@ -94,7 +94,7 @@ pub async fn delete(
     admin.writer()?;
     let change = state.change(&admin, precondition(&headers)?);
     let written = state.published(state.store.put_regions(&change, &[]).await?);
-    Ok(Json(json!({ "revision": written.revision, "changed": written.changed })))
+    Ok(changed(written))
 }
 
 /// The homes of orgs.
@@ -165,7 +165,7 @@ pub async fn delete_home(
     admin.writer()?;
     let change = state.change(&admin, precondition(&headers)?);
     let written = state.published(state.store.delete_home(&change, &org).await?);
-    Ok(Json(json!({ "revision": written.revision, "changed": written.changed })))
+    Ok(changed(written))
 }
 
 /// An org that is not an admin's own is as unknown to him as one that does not exist.
@@ -183,7 +183,7 @@ async fn fit(state: &AdminState, change: impl FnOnce(&mut Placement)) -> Result<
         homes: state.store.homes().await?,
         ..Default::default()
     };
-    let bytes = |placed: &Placement| placement::regions_bytes(&placement::regions(placed));
+    let bytes = |placed: &Placement| budget::bytes(&placement::regions(placed));
     let before = bytes(&placed);
     change(&mut placed);
     if placed.homes.len() > MAX_HOMES {

@@ -11,15 +11,15 @@ use axum::extract::State;
 use axum::response::Response;
 use http::HeaderMap;
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use serde_json::Value;
 use utoipa::ToSchema;
 
-use super::AdminState;
 use super::auth::Admin;
 use super::body::Body;
 use super::etag::{precondition, tagged};
 use super::off_thread;
 use super::problem::Problem;
+use super::{AdminState, changed};
 use crate::catalog::budget;
 use crate::placement;
 
@@ -93,7 +93,7 @@ pub async fn delete(
     admin.writer()?;
     let change = state.change(&admin, precondition(&headers)?);
     let written = state.published(state.store.put_routes(&change, &[]).await?);
-    Ok(Json(json!({ "revision": written.revision, "changed": written.changed })))
+    Ok(changed(written))
 }
 
 /// The pools that gateways belong to or routes lead to.

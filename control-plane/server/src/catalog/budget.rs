@@ -4,6 +4,8 @@
 //! whole is kept for orgs that have little, and of that a part for the platform's own admins, so that full orgs
 //! take nothing away from the others. What is stored nevertheless is [`super::build`]'s to handle.
 
+use prost::Message;
+
 const KIB: usize = 1024;
 const MIB: usize = 1024 * KIB;
 
@@ -38,6 +40,11 @@ pub const MACHINE_KEYS: usize = asp_store::control::MAX_MACHINE_KEYS * KIB;
 pub const SLACK: usize = MIB;
 /// Tag and length of an entry of a repeated field, at most.
 pub const FRAMING: usize = 6;
+
+/// What the entries of a repeated field take.
+pub fn bytes(messages: &[impl Message]) -> usize {
+    messages.iter().map(|message| message.encoded_len() + FRAMING).sum()
+}
 
 /// What is the platform's own.
 #[derive(Debug)]

@@ -213,7 +213,7 @@ impl Builder {
         base.issuers.sort_by(|a, b| a.name.cmp(&b.name));
         base.issuer_access.sort_by(|a, b| a.issuer.cmp(&b.issuer));
         base.upstreams.sort_by(|a, b| (&a.name, &a.url).cmp(&(&b.name, &b.url)));
-        let bytes = placement::regions_bytes(&base.regions);
+        let bytes = budget::bytes(&base.regions);
         if bytes > budget::HOMES.bytes {
             base.regions.clone_from(&self.base.regions);
             faults.push(misplaced("homes", bytes, &budget::HOMES));

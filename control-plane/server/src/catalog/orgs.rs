@@ -8,9 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use asp_edge::names::Pattern;
 use asp_proto::snapshot::{Binding, ExposureException, Limit, OrgPart, Protocol, TargetKind};
 use asp_store::control::{BindingRecord, ControlState, ExposureRecord, LimitRecord, OrgState};
-use prost::Message;
 
-use super::budget::FRAMING;
+use super::budget::{FRAMING, bytes};
 use crate::policy;
 
 /// What an org has stored.
@@ -187,10 +186,6 @@ fn denial(org: &str, primitive: &str) -> Binding {
         allowed: false,
         ..Binding::default()
     }
-}
-
-fn bytes(messages: &[impl Message]) -> usize {
-    messages.iter().map(|message| message.encoded_len() + FRAMING).sum()
 }
 
 #[cfg(test)]
