@@ -203,7 +203,7 @@ fn check_path(source: &Source) -> Option<Fault> {
     let parts: Vec<&str> = source.path.split('/').collect();
     let fits = match parts.as_slice() {
         [folder, file] => {
-            rules::is_server_name(folder)
+            asp_edge::names::is_label(folder)
                 && Source::is_spec_name(file)
                 && !file.starts_with('.')
                 && file.len() <= 200

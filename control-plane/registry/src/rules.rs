@@ -20,7 +20,6 @@ mod text;
 mod uri;
 mod watched;
 
-pub(crate) use name::is_server_name;
 pub(crate) use server::check_server;
 
 use std::collections::BTreeMap;

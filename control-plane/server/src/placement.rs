@@ -10,8 +10,8 @@ use asp_store::control::{HomeRecord, Placement, RegionRecord, RouteRecord};
 
 use crate::patterns;
 
-/// Longest name of a pool, region or cluster, in bytes.
-const MAX_NAME: usize = 63;
+/// Longest name of a cluster, in bytes.
+const MAX_CLUSTER: usize = 63;
 /// Longest JSON-RPC method, in bytes.
 const MAX_METHOD: usize = 64;
 /// Of whatever there is.
@@ -23,10 +23,10 @@ pub fn route_faults(list: &[RouteRecord]) -> Vec<String> {
     for (position, route) in list.iter().enumerate() {
         let RouteRecord { server, method, primitive, pool } = route;
         let parts = [
-            (is_label(server) || server == ANY, "server must be a server's name or *"),
+            (names::is_label(server) || server == ANY, "server must be a server's name or *"),
             (is_method(method), "method must be a JSON-RPC method or *"),
             (patterns::valid(primitive), "primitive must be the id of a primitive, prefix* or *"),
-            (is_label(pool), "pool must be 1 to 63 of a-z 0-9 -"),
+            (names::is_label(pool), "pool must be 1 to 63 of a-z 0-9 -"),
         ];
         let is_bad = parts.iter().filter(|(is_good, _)| !is_good);
         faults.extend(is_bad.map(|(_, fault)| format!("route {position}: {fault}")));
@@ -44,7 +44,7 @@ pub fn route_faults(list: &[RouteRecord]) -> Vec<String> {
 pub fn region_faults(list: &[RegionRecord]) -> Vec<String> {
     let mut faults = Vec::new();
     for (position, region) in list.iter().enumerate() {
-        if !is_label(&region.name) {
+        if !names::is_label(&region.name) {
             faults.push(format!("region {position}: name must be 1 to 63 of a-z 0-9 -"));
         }
         let cluster = region.cluster.as_str();
@@ -67,7 +67,7 @@ pub fn home_fault(record: &HomeRecord) -> Option<String> {
     if let Some(fault) = names::pattern_fault(&record.org) {
         return Some(format!("the org {fault}; it must be an org, prefix* or *"));
     }
-    (!is_label(&record.region)).then(|| "region must be 1 to 63 of a-z 0-9 -".to_owned())
+    (!names::is_label(&record.region)).then(|| "region must be 1 to 63 of a-z 0-9 -".to_owned())
 }
 
 /// What edges are told of routes, in the order in which they count.
@@ -99,16 +99,10 @@ pub fn regions(placement: &Placement) -> Vec<Region> {
     placement.homes.iter().map(told).collect()
 }
 
-/// As of servers: it becomes a header's value.
-fn is_label(text: &str) -> bool {
-    (1..=MAX_NAME).contains(&text.len())
-        && text.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-')
-}
-
 fn is_cluster(text: &str) -> bool {
     let is_plain =
         |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || matches!(byte, b'-' | b'_' | b'.');
-    (1..=MAX_NAME).contains(&text.len()) && text.bytes().all(is_plain)
+    (1..=MAX_CLUSTER).contains(&text.len()) && text.bytes().all(is_plain)
 }
 
 fn is_method(text: &str) -> bool {

@@ -12,6 +12,7 @@ mod columns;
 pub mod control;
 pub mod counter;
 pub mod heard_gateways;
+mod hex;
 pub mod ledger;
 pub mod link;
 mod migrations;

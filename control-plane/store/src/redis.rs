@@ -173,11 +173,6 @@ async fn in_time<T>(answer: impl Future<Output = RedisResult<T>>) -> Result<T, F
     }
 }
 
-/// An id as keys and channels have it.
-fn hex(id: [u8; 16]) -> String {
-    format!("{:032x}", u128::from_be_bytes(id))
-}
-
 /// Milliseconds until a key expires. What expires at once is not kept.
 fn lifetime(left: Duration) -> i64 {
     milliseconds(left).max(1)

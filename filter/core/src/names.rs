@@ -25,6 +25,16 @@ pub fn fault(name: &str) -> Option<&'static str> {
     body_fault(name)
 }
 
+/// Longest label in bytes.
+const MAX_LABEL: usize = 63;
+
+/// Whether `text` may name a server, a gateway pool or a region, which stand in paths and header values:
+/// `[a-z0-9-]{1,63}`.
+pub fn is_label(text: &str) -> bool {
+    (1..=MAX_LABEL).contains(&text.len())
+        && text.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-')
+}
+
 /// Whether `name` is one.
 pub fn is_name(name: &str) -> bool {
     fault(name).is_none()

@@ -5,6 +5,8 @@
 //! same to every component behind the edge, because there is nothing left to normalise. The one exception are the names
 //! of the MCP registry API, whose slash and plus are escaped.
 
+use crate::names;
+
 /// The part of the platform a path belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Face {
@@ -26,8 +28,6 @@ pub(crate) struct Target<'a> {
     /// Whether the path is exactly `/<server>/mcp` or `/<server>/a2a`, where JSON-RPC is spoken.
     pub(crate) jsonrpc: bool,
 }
-
-const MAX_SERVER_NAME: usize = 63;
 
 /// Reads a `:path` value; the query is allowed and ignored.
 pub(crate) fn parse(path: &[u8]) -> Option<Target<'_>> {
@@ -52,7 +52,7 @@ pub(crate) fn parse(path: &[u8]) -> Option<Target<'_>> {
     if first == ".well-known" {
         return Some(Target { face: Face::Public, server: "", jsonrpc: false });
     }
-    if !is_server_name(first) {
+    if !names::is_label(first) {
         return None;
     }
     let (face, jsonrpc) = match (second, more) {
@@ -72,12 +72,6 @@ pub(crate) fn looks_like_jsonrpc(path: &[u8]) -> bool {
     let mut segments = without_query(path).rsplit(|byte| *byte == b'/');
     let last = segments.next().unwrap_or_default();
     last == b"mcp" || last == b"a2a" || segments.any(|segment| segment == b"a2a")
-}
-
-/// `[a-z0-9-]{1,63}`
-pub(crate) fn is_server_name(name: &str) -> bool {
-    (1..=MAX_SERVER_NAME).contains(&name.len())
-        && name.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-')
 }
 
 fn without_query(path: &[u8]) -> &[u8] {

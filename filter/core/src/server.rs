@@ -7,8 +7,9 @@ use asp_proto::snapshot::{AuthScheme, EdgeServer, Protocol};
 
 use crate::error::SnapshotError;
 use crate::machine::MACHINE_ISSUER;
+use crate::names;
 use crate::origin::{Hosts, Origins};
-use crate::path::{self, Face};
+use crate::path::Face;
 use crate::token::claims::canonical_audience;
 use crate::token::issuer::Issuers;
 
@@ -56,7 +57,7 @@ impl Server {
         let fault = |member: &str, fault: &str| {
             Err(SnapshotError::invalid(format!("servers[{}].{member}", message.name), fault))
         };
-        if !path::is_server_name(&message.name) {
+        if !names::is_label(&message.name) {
             return fault("name", "is not [a-z0-9-]{1,63}");
         }
         if let Some(unknown) = message.issuers.iter().find(|name| !issuers.has_name(name)) {

@@ -197,8 +197,11 @@ impl Plugins {
         if let Some(fleet) = self.runtimes.get(&plugin.language) {
             let upstream = Upstream { name: &name, place: &name, again: false };
             let look = || {
-                let (fleet, known) = (fleet.clone(), self.preparing.known.clone());
-                let place = packages::Place { fleet, known, closing: self.closing.clone() };
+                let place = packages::Place {
+                    fleet: fleet.clone(),
+                    known: self.preparing.known.clone(),
+                    closing: self.closing.clone(),
+                };
                 Package::of(plugin.clone(), hints.clone(), place)
             };
             tokio::select! {

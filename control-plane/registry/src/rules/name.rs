@@ -11,12 +11,6 @@ pub(super) fn is_name(text: &str) -> bool {
         && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.' | b'-'))
 }
 
-/// `[a-z0-9-]{1,63}`: a path segment clients write.
-pub(crate) fn is_server_name(text: &str) -> bool {
-    (1..=63).contains(&text.len())
-        && text.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-')
-}
-
 /// RFC 6749 section 3.3: visible ASCII without `"` and `\`.
 pub(super) fn is_scope(text: &str) -> bool {
     (1..=128).contains(&text.len())

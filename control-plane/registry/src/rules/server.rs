@@ -1,5 +1,7 @@
 //! Rules of `server.yaml`.
 
+use asp_edge::names;
+
 use super::{name, uri};
 use crate::fault::FaultCode;
 use crate::findings::Findings;
@@ -14,7 +16,7 @@ const PUBLIC_URL: &str = "${public_url}";
 
 /// Checks a server that stands in `folder`.
 pub(crate) fn check_server(file: &ServerFile, folder: &str, findings: &mut Findings<'_>) {
-    if !name::is_server_name(&file.name) || file.name != folder {
+    if !names::is_label(&file.name) || file.name != folder {
         let message = format!("the server `{}` stands in the folder `{folder}`", name::shown(&file.name));
         let hint = "use 1 to 63 of a-z 0-9 - and give folder and server the same name";
         findings.add(FaultCode::BadServerName, "/name", message, hint);
@@ -118,7 +120,7 @@ fn check_hosts(file: &ServerFile, findings: &mut Findings<'_>) {
 /// It becomes a header's value, and `ASP_POOL` of gateways.
 fn check_pool(pool: Option<&str>, path: &str, findings: &mut Findings<'_>) {
     if let Some(pool) = pool
-        && !name::is_server_name(pool)
+        && !names::is_label(pool)
     {
         let message = format!("`{}` is no name of a gateway pool", name::shown(pool));
         findings.add(FaultCode::BadPool, path, message, "use 1 to 63 of a-z 0-9 -");

@@ -122,7 +122,8 @@ async fn check(state: &AdminState, records: &[RouteRecord]) -> Result<(), Proble
     }
     let servers = state.store.servers().await?.value;
     let stored = state.store.routes().await?.value;
-    let (compiler, records) = (state.compiler.clone(), records.to_vec());
+    let compiler = state.compiler.clone();
+    let records = records.to_vec();
     let [before, after] = off_thread(move || {
         let servers = compiler.compile_all(&servers);
         let servers: Vec<_> = servers.iter().map(|server| &**server).collect();

@@ -14,6 +14,7 @@ use sha2::{Digest, Sha256};
 
 use super::tables::{Kind, Table};
 use super::{ArchiveError, Summary};
+use crate::hex::hex;
 
 /// Of what archives are, and in which form.
 const FORMAT: &str = "asp-archive/1";
@@ -52,8 +53,7 @@ impl Rows {
     }
 
     pub(super) fn summary(self, table: &Table) -> Summary {
-        let digest = self.digest.finalize();
-        let sha256 = digest.iter().map(|byte| format!("{byte:02x}")).collect();
+        let sha256 = hex(&self.digest.finalize());
         Summary { table: table.name, rows: self.count, sha256 }
     }
 }

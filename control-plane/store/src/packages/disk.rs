@@ -15,6 +15,7 @@ use tokio::fs::{self, File};
 use tokio::io::{AsyncRead, AsyncWriteExt};
 
 use super::{Digest, MAX_PACKAGE, PackageError, PackageMeta, PackageUpload, Packages, Quota, Stored};
+use crate::hex::hex;
 use crate::private;
 
 /// Packages below one directory.
@@ -303,10 +304,6 @@ async fn describe(path: &Path) -> Option<PackageMeta> {
 fn directory_name(owner: &str) -> String {
     let digest = <Sha256 as sha2::Digest>::digest(owner.as_bytes());
     format!("o{}", hex(digest.get(..16).unwrap_or_default()))
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// A name no other upload of this process has; those of earlier ones were removed at its start.

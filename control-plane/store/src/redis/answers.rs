@@ -8,8 +8,9 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use redis::{Cmd, Script};
 
-use super::{Fault, Redis, hex, lifetime};
+use super::{Fault, Redis, lifetime};
 use crate::answers::{Answered, Answers, AnswersError, BUDGET};
+use crate::hex::hex;
 use crate::ledger::{Budget, LedgerKey};
 
 /// Bytes of the hash of a request, which a value begins with.
@@ -74,9 +75,9 @@ fn unreadable() -> AnswersError {
 
 /// The org is the tag that says the slot.
 fn place(org: [u8; 16], what: &str) -> String {
-    format!("asp:answer:{{{}}}:{what}", hex(org))
+    format!("asp:answer:{{{}}}:{what}", hex(&org))
 }
 
 fn name(key: LedgerKey) -> String {
-    key.0.iter().map(|byte| format!("{byte:02x}")).collect()
+    hex(&key.0)
 }

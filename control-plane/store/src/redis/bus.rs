@@ -12,8 +12,9 @@ use futures::stream::BoxStream;
 use redis::Client;
 use tokio::sync::mpsc;
 
-use super::{CONNECT_WITHIN, RECONNECT_EVERY, Redis, hex};
+use super::{CONNECT_WITHIN, RECONNECT_EVERY, Redis};
 use crate::bus::{Bus, BusError, MAX_MESSAGE, MAX_WAITING};
+use crate::hex::hex;
 use crate::records::OwnerId;
 
 /// Between two looks whether the server still answers: a connection whose other end is gone says nothing of it.
@@ -57,7 +58,7 @@ impl Bus for RedisBus {
 }
 
 fn channel(gateway: OwnerId) -> String {
-    format!("asp:bus:{}", hex(gateway.0))
+    format!("asp:bus:{}", hex(&gateway.0))
 }
 
 /// Listens at one node after the other, for ever.

@@ -9,6 +9,7 @@ use sha2::{Digest, Sha256};
 
 use super::Redis;
 use crate::counter::{Bucket, CounterError, Counters, Taken};
+use crate::hex::hex;
 
 /// Bytes of the hash of a tenant: two in one slot share nothing but the slot.
 const TENANT: usize = 8;
@@ -52,5 +53,5 @@ fn place(tenant: &str) -> String {
 
 /// The first bytes of a hash, as hex digits.
 fn hashed<const BYTES: usize>(text: &str) -> String {
-    Sha256::digest(text).iter().take(BYTES).map(|byte| format!("{byte:02x}")).collect()
+    hex(Sha256::digest(text).get(..BYTES).unwrap_or_default())
 }

@@ -8,7 +8,8 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use redis::{Script, ScriptInvocation};
 
-use super::{Fault, Redis, hex, lifetime};
+use super::{Fault, Redis, lifetime};
+use crate::hex::hex;
 use crate::outbox::{
     Appended, Batch, Kept, LogId, MAX_BYTES, MAX_ENTRIES, MAX_NUMBER, Outbox, OutboxError, count,
 };
@@ -54,7 +55,7 @@ impl Outbox for RedisOutbox {
     ) -> Result<Appended, OutboxError> {
         batch.check()?;
         let mut append = on(&self.append, call);
-        append.arg(lifetime(keep)).arg(MAX_ENTRIES).arg(MAX_BYTES).arg(hex(owner.0));
+        append.arg(lifetime(keep)).arg(MAX_ENTRIES).arg(MAX_BYTES).arg(hex(&owner.0));
         append.arg(batch.log).arg(batch.first).arg(u8::from(batch.anew));
         for entry in batch.entries {
             append.arg(entry.as_ref());
@@ -70,7 +71,7 @@ impl Outbox for RedisOutbox {
 
     async fn take(&self, call: CallId, owner: OwnerId, keep: Duration) -> Result<Option<Kept>, OutboxError> {
         let mut take = on(&self.take, call);
-        take.arg(lifetime(keep)).arg(hex(owner.0));
+        take.arg(lifetime(keep)).arg(hex(&owner.0));
         self.kept(&take).await
     }
 
@@ -94,7 +95,7 @@ fn unreadable() -> OutboxError {
 
 /// A script on the two keys of a call.
 fn on(script: &Script, call: CallId) -> ScriptInvocation<'_> {
-    let key = format!("asp:outbox:{{{}}}", hex(call));
+    let key = format!("asp:outbox:{{{}}}", hex(&call));
     let mut invocation = script.prepare_invoke();
     invocation.key(&key).key(format!("{key}:events"));
     invocation

@@ -7,7 +7,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use redis::Script;
 
-use super::{Fault, Redis, hex, lifetime};
+use super::{Fault, Redis, lifetime};
+use crate::hex::hex;
 use crate::records::OwnerId;
 use crate::sessions::{DirectoryError, Entry, MAX_GATEWAYS, Open, SessionDirectory, SessionId};
 
@@ -50,7 +51,7 @@ impl SessionDirectory for RedisDirectory {
         gateway: OwnerId,
         left: Duration,
     ) -> Result<Entry, DirectoryError> {
-        self.change(session, left, (hex(gateway.0), String::new())).await
+        self.change(session, left, (hex(&gateway.0), String::new())).await
     }
 
     async fn set_log_level(
@@ -81,7 +82,7 @@ fn unreadable() -> DirectoryError {
 }
 
 fn key(session: SessionId) -> String {
-    format!("asp:session:{}", hex(session))
+    format!("asp:session:{}", hex(&session))
 }
 
 fn owners(named: &[String]) -> Result<Vec<OwnerId>, DirectoryError> {

@@ -11,7 +11,8 @@ use tokio::io::AsyncRead;
 use tokio_util::io::StreamReader;
 
 use super::client::S3;
-use super::stored::{Error, Stored, Writing, hex, next};
+use super::stored::{Error, Stored, Writing, next};
+use crate::hex::hex;
 use crate::link::Link;
 use crate::packages;
 use crate::packages::{Digest, MAX_PACKAGE, PackageError, PackageMeta, PackageUpload, Packages, Quota};

@@ -58,7 +58,8 @@ impl Spool {
     /// Writes what is in memory to a file below the directory.
     pub(super) async fn flush(&mut self, directory: &Path) -> std::io::Result<()> {
         let bytes = std::mem::take(&mut self.waiting);
-        let (file, at) = (self.file.clone(), self.written);
+        let file = self.file.clone();
+        let at = self.written;
         let length = bytes.len() as u64;
         let directory = directory.to_owned();
         let written = spawn_blocking(move || -> std::io::Result<Arc<File>> {

@@ -14,6 +14,7 @@ use tokio::time::timeout;
 
 use super::client::{Fault, S3, told};
 use super::spool::{Content, Spool};
+use crate::hex::hex;
 use crate::link::Link;
 use crate::postgres::objects::{Found, ObjectId, Objects, Room, Shown};
 use crate::private;
@@ -247,7 +248,9 @@ impl Drop for Writing {
         if self.done {
             return;
         }
-        let (stored, object, sent) = (self.stored.clone(), self.object, self.sent);
+        let stored = self.stored.clone();
+        let object = self.object;
+        let sent = self.sent;
         runtime.spawn(async move {
             if let Err(error) = discard(&stored, object, sent).await {
                 tracing::debug!(%error, "an upload that was given up keeps its room until a sweep finds it");
@@ -262,8 +265,4 @@ async fn discard(stored: &Stored, object: ObjectId, sent: Sent) -> Result<(), Er
         Sent::Perhaps => Ok(stored.rows.give_up(object).await?),
         Sent::Yes => stored.delete(object).await,
     }
-}
-
-pub(super) fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

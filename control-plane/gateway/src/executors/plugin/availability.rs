@@ -15,7 +15,7 @@ use arc_swap::ArcSwap;
 use asp_proto::supervisor::{PluginRef, RuntimeHints};
 use parking_lot::RwLock;
 
-use super::runtimes::{Fleet, Runtime, Suits, Taken};
+use super::runtimes::{Fleet, Runtime, Suits, Taken, is_among};
 use crate::execution::Availability;
 
 /// What a snapshot says of a plugin.
@@ -54,6 +54,10 @@ impl At {
         At { runtime: runtime.clone(), state: Availability::Unheard, refuses: false }
     }
 
+    fn is_of(&self, runtime: &Runtime) -> bool {
+        std::ptr::eq(Arc::as_ptr(&self.runtime), runtime)
+    }
+
     fn suits(&self) -> Suits {
         match &self.state {
             Availability::Impossible(_) => Suits::Impossible,
@@ -67,11 +71,11 @@ impl At {
 
 impl Entry {
     fn at(&self, runtime: &Runtime) -> Option<&At> {
-        self.at.iter().find(|at| std::ptr::eq(Arc::as_ptr(&at.runtime), runtime))
+        self.at.iter().find(|at| at.is_of(runtime))
     }
 
     fn at_mut(&mut self, runtime: &Runtime) -> Option<&mut At> {
-        self.at.iter_mut().find(|at| std::ptr::eq(Arc::as_ptr(&at.runtime), runtime))
+        self.at.iter_mut().find(|at| at.is_of(runtime))
     }
 
     /// What the runtimes say together: the best of it.
@@ -144,7 +148,7 @@ impl KnownPlugins {
     pub(super) fn members(&self, runtimes: &[Arc<Runtime>]) {
         let mut plugins = self.plugins.write();
         for (plugin, entry) in plugins.iter_mut() {
-            entry.at.retain(|at| runtimes.iter().any(|runtime| Arc::ptr_eq(runtime, &at.runtime)));
+            entry.at.retain(|at| is_among(&at.runtime, runtimes));
             let new = runtimes.iter().filter(|runtime| !entry.gone && runtime.runs(&plugin.language));
             let new: Vec<At> = new.filter(|runtime| entry.at(runtime).is_none()).map(At::new).collect();
             entry.at.extend(new);
@@ -246,7 +250,7 @@ impl KnownPlugins {
         let plugin = plugins.iter().find(|(_, entry)| gone(entry)).map(|(plugin, _)| plugin.clone())?;
         let entry = plugins.get_mut(&plugin)?;
         let state = entry.at(runtime).map_or(Availability::Unheard, |at| at.state.clone());
-        entry.at.retain(|at| !std::ptr::eq(Arc::as_ptr(&at.runtime), runtime));
+        entry.at.retain(|at| !at.is_of(runtime));
         let wanted = entry.wanted.clone();
         if entry.at.is_empty() {
             plugins.remove(&plugin);

@@ -16,13 +16,13 @@ use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::time::Instant;
-use tokio_util::sync::{CancellationToken, DropGuard};
+use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tonic::{Code, Status};
 
 use super::availability::{Known, KnownPlugins, Learnt, Wanted};
 use super::reason::is_impossible;
-use super::runtimes::{Members, Runtime, Runtimes};
+use super::runtimes::{Members, Runtime, Runtimes, keep_for_each};
 use crate::call::bounds::lifetime_bound;
 use crate::execution::Availability;
 use crate::executors::plugin::reference::run_by;
@@ -83,26 +83,15 @@ impl Drop for Preparing {
 }
 
 /// Prepares what the runtimes run, whichever there are, until this is dropped.
-async fn converge_all(known: Arc<KnownPlugins>, mut all: watch::Receiver<Members>, tasks: TaskTracker) {
-    let mut converging: Vec<(Arc<Runtime>, DropGuard)> = Vec::new();
-    loop {
-        let members = all.borrow_and_update().clone();
-        known.members(&members);
-        converging.retain(|(runtime, _)| members.iter().any(|member| Arc::ptr_eq(member, runtime)));
-        for runtime in members.iter() {
-            if converging.iter().any(|(known, _)| Arc::ptr_eq(known, runtime)) {
-                continue;
-            }
-            let stop = CancellationToken::new();
-            converging.push((runtime.clone(), stop.clone().drop_guard()));
-            let one = converge(Arc::clone(&known), runtime.clone());
-            tasks.spawn(async move { stop.run_until_cancelled(one).await });
-        }
-        // Err: there will be no others.
-        if all.changed().await.is_err() {
-            std::future::pending::<()>().await;
-        }
-    }
+async fn converge_all(known: Arc<KnownPlugins>, all: watch::Receiver<Members>, tasks: TaskTracker) {
+    let begin = |runtime: &Arc<Runtime>| {
+        let stop = CancellationToken::new();
+        let until = stop.clone().drop_guard();
+        let one = converge(Arc::clone(&known), runtime.clone());
+        tasks.spawn(async move { stop.run_until_cancelled(one).await });
+        until
+    };
+    keep_for_each(all, |members| known.members(members), begin, |_| {}).await;
 }
 
 /// Prepares what one runtime runs, for as long as the snapshot is in force.

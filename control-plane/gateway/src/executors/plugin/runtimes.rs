@@ -5,6 +5,7 @@
 //! it has. Bound: runtimes of a language.
 
 mod choice;
+mod each;
 pub mod figures;
 mod names;
 mod runtime;
@@ -18,7 +19,8 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio_util::task::AbortOnDropHandle;
 
-pub(super) use choice::{Fleet, Suits, Taken};
+pub(super) use choice::{Fleet, Suits, Taken, is_among};
+pub(super) use each::keep_for_each;
 pub use names::{Resolve, System};
 pub(super) use runtime::Runtime;
 
@@ -152,7 +154,7 @@ impl Shared {
             fleet.replace(members);
         }
         // In the order of the configuration.
-        let all = of_targets.iter().flatten().filter(|runtime| choice::is_among(runtime, &used));
+        let all = of_targets.iter().flatten().filter(|runtime| is_among(runtime, &used));
         let all: Vec<_> = all.cloned().collect();
         self.all.send_replace(all.into());
     }

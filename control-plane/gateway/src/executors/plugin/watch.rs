@@ -16,7 +16,7 @@ use tokio_util::task::AbortOnDropHandle;
 use super::availability::KnownPlugins;
 use super::reference::language_name;
 use super::runtimes::figures::json;
-use super::runtimes::{Members, Runtime, Runtimes};
+use super::runtimes::{Members, Runtime, Runtimes, keep_for_each};
 use crate::telemetry::metrics::plugins::{PluginMetrics, PluginSample};
 
 /// The event that has what the metrics need.
@@ -48,29 +48,12 @@ pub(super) fn begin(
     Watching { _task: AbortOnDropHandle::new(tokio::spawn(follow_all(runtimes.all(), hearers))) }
 }
 
-async fn follow_all(mut all: watch::Receiver<Members>, hearers: Hearers) {
-    let mut following: Vec<(Arc<Runtime>, AbortOnDropHandle<()>)> = Vec::new();
-    loop {
-        let members = all.borrow_and_update().clone();
-        following.retain(|(runtime, _)| {
-            let stays = members.iter().any(|member| Arc::ptr_eq(member, runtime));
-            if !stays {
-                hearers.metrics.gone(runtime.name());
-            }
-            stays
-        });
-        for runtime in members.iter() {
-            if !following.iter().any(|(known, _)| Arc::ptr_eq(known, runtime)) {
-                hearers.metrics.added(runtime.name(), runtime.languages());
-                let follow = tokio::spawn(follow(runtime.clone(), hearers.clone()));
-                following.push((runtime.clone(), AbortOnDropHandle::new(follow)));
-            }
-        }
-        // Err: there will be no others.
-        if all.changed().await.is_err() {
-            std::future::pending::<()>().await;
-        }
-    }
+async fn follow_all(all: watch::Receiver<Members>, hearers: Hearers) {
+    let begin = |runtime: &Arc<Runtime>| {
+        hearers.metrics.added(runtime.name(), runtime.languages());
+        AbortOnDropHandle::new(tokio::spawn(follow(runtime.clone(), hearers.clone())))
+    };
+    keep_for_each(all, |_| {}, begin, |runtime| hearers.metrics.gone(runtime.name())).await;
 }
 
 async fn follow(runtime: Arc<Runtime>, hearers: Hearers) {

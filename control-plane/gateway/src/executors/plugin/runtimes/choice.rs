@@ -140,7 +140,8 @@ impl<'a> Drawn<'a> {
     fn less_busy(&self) -> Option<&'a Arc<Runtime>> {
         match self.two {
             [Some(one), Some(other)] => {
-                let (first, second) = (one.load(), other.load());
+                let first = one.load();
+                let second = other.load();
                 let takes_other = second < first || second == first && rand::random();
                 Some(if takes_other { other } else { one })
             }
