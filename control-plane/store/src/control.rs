@@ -7,6 +7,7 @@
 
 mod placement;
 pub mod sql;
+mod state;
 #[cfg(any(test, feature = "testing"))]
 pub mod suite;
 
@@ -14,6 +15,7 @@ use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 
 pub use placement::{HomeRecord, MAX_HOMES, MAX_REGIONS, MAX_ROUTES, Placement, RegionRecord, RouteRecord};
+pub use state::{Changed, ChangedRevocations, ControlState, Machines, OrgState, Since};
 
 /// Servers a control plane keeps.
 pub const MAX_SERVERS: usize = 1_000;
@@ -272,81 +274,6 @@ pub struct IssuerKeysRecord {
     pub content: String,
     /// Unix milliseconds of the last time that the issuer said so.
     pub fetched_at: u64,
-}
-
-/// Everything a snapshot is made of, read at one revision.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ControlState {
-    pub revision: u64,
-    pub servers: Vec<ServerRecord>,
-    pub exposure: Vec<ExposureRecord>,
-    pub bindings: Vec<BindingRecord>,
-    /// With their orgs, in the order of each org's list.
-    pub limits: Vec<(String, LimitRecord)>,
-    pub revocations: Vec<RevocationRecord>,
-    pub issuers: Vec<IssuerRecord>,
-    pub issuer_keys: Vec<IssuerKeysRecord>,
-    pub machine_keys: Vec<MachineKeyRecord>,
-    pub machine_certificates: Vec<MachineCertificateRecord>,
-    pub placement: Placement,
-}
-
-/// What one org has, each list in the order of [`ControlState`].
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct OrgState {
-    pub org: String,
-    pub exposure: Vec<ExposureRecord>,
-    pub bindings: Vec<BindingRecord>,
-    pub limits: Vec<LimitRecord>,
-    pub machine_keys: Vec<MachineKeyRecord>,
-    pub machine_certificates: Vec<MachineCertificateRecord>,
-}
-
-/// What changed after a revision, as it is now.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Changed {
-    pub revision: u64,
-    /// By name; `None`: it is gone.
-    pub servers: Vec<(String, Option<ServerRecord>)>,
-    pub orgs: Vec<OrgState>,
-    /// Those of every org, where one of them was written: what had ended was forgotten, whose ever it was.
-    pub machines: Option<Machines>,
-    pub revocations: ChangedRevocations,
-    /// All of it, where something of it was written.
-    pub placement: Option<Placement>,
-    /// All of them, in every case: the time at which an issuer was asked changes without a revision.
-    pub issuers: Vec<IssuerRecord>,
-    pub issuer_keys: Vec<IssuerKeysRecord>,
-}
-
-/// What machines of every org call with.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Machines {
-    pub keys: Vec<MachineKeyRecord>,
-    pub certificates: Vec<MachineCertificateRecord>,
-}
-
-/// Of revocations.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ChangedRevocations {
-    /// By id; `None`: it is gone.
-    These(Vec<(String, Option<RevocationRecord>)>),
-    /// Too many to tell which.
-    All(Vec<RevocationRecord>),
-}
-
-impl Default for ChangedRevocations {
-    fn default() -> ChangedRevocations {
-        ChangedRevocations::These(Vec::new())
-    }
-}
-
-/// The answer to what changed since a revision.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Since {
-    Changed(Changed),
-    /// Everything: it was too long ago, or the revision is one that this database never had.
-    All(ControlState),
 }
 
 /// What must hold for a write to happen (`If-Match`, `If-None-Match`).

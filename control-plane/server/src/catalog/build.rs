@@ -16,11 +16,10 @@ use asp_proto::snapshot::{
 use asp_registry::{CompiledServer, EdgeInputs, Inputs};
 use asp_snapshot::{Snapshot, parts as names};
 use asp_store::control::{ControlState, Since};
-use prost::Message as _;
 
-use super::budget::{self, EDGE, EXPOSURE, GATEWAY, POLICY, SLACK, Whole};
+use super::budget::{self, EDGE, EXPOSURE, GATEWAY, POLICY, SLACK};
 use super::edge_form::{self, SeenServers};
-use super::fault::{Fault, LAST_FORM, NO_TOKENS, ORG_DENIED, Part};
+use super::fault::{Fault, LAST_FORM, ORG_DENIED, Part};
 use super::held::{Held, ORG_WAY_OUT, OrgForm};
 use super::orgs::{OrgPolicy, Size};
 use super::revoked::{Cut, List, Lists};
@@ -30,6 +29,9 @@ use crate::clock;
 use crate::issuers::trust::NotInForce;
 use crate::placement;
 use crate::xds::parts::{Changing, Part as Encoded, Parts};
+use faults::{misplaced, not_in_force, too_large, unknown_revocation};
+
+mod faults;
 
 /// What is published of one revision, and what of the state it does not say as it is stored.
 #[derive(Debug, Default)]
@@ -453,17 +455,6 @@ fn part_of(server: &CompiledServer) -> Encoded {
     }))
 }
 
-fn too_large(edge: &EdgeSnapshot) -> Option<Fault> {
-    let bytes = edge.encoded_len();
-    (bytes > EDGE).then(|| Fault {
-        part: Part::Edge,
-        name: String::new(),
-        fault: format!("the edge snapshot has {bytes} bytes, it should have at most {EDGE}"),
-        in_force: "it is published: every Envoy worker copies it, and requests wait meanwhile",
-        way_out: "let revocations expire or replace them by fewer ones (`user`, `org`)",
-    })
-}
-
 impl Compiler {
     /// Whether edges and gateways take a snapshot with this policy; else what is wrong with it.
     pub fn evaluate(&self, policy: &OrgPolicy) -> Result<(), String> {
@@ -474,134 +465,5 @@ impl Compiler {
     }
 }
 
-fn not_in_force(issuer: NotInForce) -> Fault {
-    Fault {
-        part: Part::Issuer,
-        name: format!("{}/{}", issuer.side.as_str(), issuer.name),
-        fault: issuer.fault,
-        in_force: NO_TOKENS,
-        way_out: "correct or delete the issuer (`PUT` or `DELETE /api/issuers/{side}/{name}`), or make it answer",
-    }
-}
-
-fn misplaced(name: &str, bytes: usize, bound: &Whole) -> Fault {
-    Fault {
-        part: Part::Placement,
-        name: name.to_owned(),
-        fault: format!("they take {bytes} bytes of a snapshot, {} is the bound", bound.bytes),
-        in_force: LAST_FORM,
-        way_out: bound.way_out,
-    }
-}
-
-fn unknown_revocation(id: &str) -> Fault {
-    Fault {
-        part: Part::Revocation,
-        name: id.to_owned(),
-        fault: "its type is not known to this version".to_owned(),
-        in_force: "every token of its org issued up to its moment is revoked",
-        way_out: "run the version that wrote it, or delete it and revoke anew",
-    }
-}
-
 #[cfg(test)]
-mod tests {
-    use asp_proto::snapshot::GatewaySnapshot;
-    use asp_store::control::{BindingRecord, ExposureRecord};
-
-    use super::super::tests::{config, server};
-    use super::*;
-
-    fn denial(org: &str, target: &str) -> BindingRecord {
-        BindingRecord {
-            org: org.into(),
-            target_type: "user".into(),
-            target: target.into(),
-            primitive: "ping".into(),
-            protocol: "*".into(),
-            allowed: false,
-            ..BindingRecord::default()
-        }
-    }
-
-    /// 1.2 MB of exposure exceptions.
-    fn too_much(org: &str) -> impl Iterator<Item = ExposureRecord> + '_ {
-        (0..3_000).map(move |number| ExposureRecord {
-            org: org.into(),
-            server: format!("{number:0>400}"),
-            protocol: "mcp".into(),
-            enabled: true,
-        })
-    }
-
-    fn built(builder: &mut Builder, state: &ControlState) -> (GatewaySnapshot, Vec<Fault>) {
-        let built = builder.build(Since::All(state.clone()), false).unwrap();
-        (built.whole(), built.faults)
-    }
-
-    fn bindings(whole: &GatewaySnapshot, org: &str) -> Vec<(String, bool)> {
-        let of_org = whole.bindings.iter().filter(|binding| binding.org == org);
-        of_org.map(|binding| (binding.target.clone(), binding.allowed)).collect()
-    }
-
-    #[test]
-    fn an_org_that_no_longer_fits_keeps_its_last_form_and_a_new_one_is_denied() {
-        let mut builder = Builder::new(Compiler::new(config(true)));
-        builder.most.policy = 1024 * 1024;
-        let mut state = ControlState {
-            revision: 1,
-            servers: vec![server("{schemes: [jwt], issuers: [dev]}")],
-            bindings: vec![denial("grown", "alice"), denial("other", "carol")],
-            ..ControlState::default()
-        };
-        let (_, faults) = built(&mut builder, &state);
-        assert_eq!(faults, []);
-        state.revision = 2;
-        state.exposure = too_much("grown").chain(too_much("new")).collect();
-        state.bindings.push(denial("other", "dave"));
-        let (second, faults) = built(&mut builder, &state);
-        let mut named: Vec<(&str, &str)> =
-            faults.iter().map(|fault| (fault.name.as_str(), fault.in_force)).collect();
-        named.sort_unstable();
-        assert_eq!(named, [("grown", LAST_FORM), ("new", ORG_DENIED)]);
-        assert_eq!(bindings(&second, "grown"), [("alice".to_owned(), false)], "its denial is still there");
-        assert_eq!(bindings(&second, "new"), [("*".to_owned(), false)]);
-        assert_eq!(bindings(&second, "other").len(), 2, "the rest is renewed");
-        assert!(edge_form::evaluate(&second.edge.unwrap()).is_ok());
-    }
-
-    #[test]
-    fn a_server_that_no_longer_compiles_keeps_its_last_form() {
-        let mut builder = Builder::new(Compiler::new(config(true)));
-        let good = server("{schemes: [jwt], issuers: [dev]}");
-        let state = ControlState { revision: 1, servers: vec![good.clone()], ..ControlState::default() };
-        let (first, _) = built(&mut builder, &state);
-        let mut bad = good;
-        bad.revision = 2;
-        bad.files[1].text = "id: ping\n".into();
-        let state = ControlState { revision: 2, servers: vec![bad], ..ControlState::default() };
-        let (second, faults) = built(&mut builder, &state);
-        assert_eq!(second.servers, first.servers);
-        assert_eq!((faults.len(), faults[0].in_force), (1, LAST_FORM));
-        let (anew, faults) = built(&mut Builder::new(Compiler::new(config(true))), &state);
-        assert_eq!((anew.servers.len(), faults[0].part), (0, Part::Server));
-    }
-
-    #[test]
-    fn of_two_stored_servers_that_conflict_the_older_one_is_published() {
-        let mut builder = Builder::new(Compiler::new(config(true)));
-        let older = server("{schemes: [jwt], issuers: [dev]}");
-        let mut newer = older.clone();
-        (newer.name, newer.revision) = ("another".into(), 2);
-        for file in &mut newer.files {
-            file.path = file.path.replace("demo/", "another/");
-            file.text = file.text.replace("demo", "another").replace("Pings.", "Pongs.");
-        }
-        let state = ControlState { revision: 2, servers: vec![newer, older], ..ControlState::default() };
-        let (built, faults) = built(&mut builder, &state);
-        let names: Vec<&str> = built.servers.iter().map(|server| server.name.as_str()).collect();
-        assert_eq!(names, ["demo"]);
-        assert_eq!((faults.len(), faults[0].name.as_str()), (1, "another"));
-        assert!(Snapshot::build(built).is_ok());
-    }
-}
+mod tests;

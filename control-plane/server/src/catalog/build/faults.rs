@@ -1,0 +1,49 @@
+//! What is said of the parts that are not published as they are stored.
+
+use asp_proto::snapshot::EdgeSnapshot;
+use prost::Message as _;
+
+use crate::catalog::budget::{EDGE, Whole};
+use crate::catalog::fault::{Fault, LAST_FORM, NO_TOKENS, Part};
+use crate::issuers::trust::NotInForce;
+
+pub(super) fn too_large(edge: &EdgeSnapshot) -> Option<Fault> {
+    let bytes = edge.encoded_len();
+    (bytes > EDGE).then(|| Fault {
+        part: Part::Edge,
+        name: String::new(),
+        fault: format!("the edge snapshot has {bytes} bytes, it should have at most {EDGE}"),
+        in_force: "it is published: every Envoy worker copies it, and requests wait meanwhile",
+        way_out: "let revocations expire or replace them by fewer ones (`user`, `org`)",
+    })
+}
+
+pub(super) fn not_in_force(issuer: NotInForce) -> Fault {
+    Fault {
+        part: Part::Issuer,
+        name: format!("{}/{}", issuer.side.as_str(), issuer.name),
+        fault: issuer.fault,
+        in_force: NO_TOKENS,
+        way_out: "correct or delete the issuer (`PUT` or `DELETE /api/issuers/{side}/{name}`), or make it answer",
+    }
+}
+
+pub(super) fn misplaced(name: &str, bytes: usize, bound: &Whole) -> Fault {
+    Fault {
+        part: Part::Placement,
+        name: name.to_owned(),
+        fault: format!("they take {bytes} bytes of a snapshot, {} is the bound", bound.bytes),
+        in_force: LAST_FORM,
+        way_out: bound.way_out,
+    }
+}
+
+pub(super) fn unknown_revocation(id: &str) -> Fault {
+    Fault {
+        part: Part::Revocation,
+        name: id.to_owned(),
+        fault: "its type is not known to this version".to_owned(),
+        in_force: "every token of its org issued up to its moment is revoked",
+        way_out: "run the version that wrote it, or delete it and revoke anew",
+    }
+}

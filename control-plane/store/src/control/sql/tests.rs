@@ -1,0 +1,101 @@
+//! The control store on SQLite: the suite, and what only a database shows.
+
+use super::*;
+use crate::control::{Precondition, suite};
+
+#[tokio::test]
+async fn the_port_suite_passes_in_memory() {
+    suite::run(&SqlStore::in_memory().await.unwrap()).await;
+}
+
+#[tokio::test]
+async fn the_port_suite_passes_on_a_file() {
+    let dir = tempfile::tempdir().unwrap();
+    suite::run(&SqlStore::file(&dir.path().join("asp.db")).await.unwrap()).await;
+}
+
+/// Invariant I-6: policy and revocations.
+#[tokio::test]
+async fn a_reopened_file_has_everything_it_had() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("asp.db");
+    let store = SqlStore::file(&path).await.unwrap();
+    suite::run(&store).await;
+    let before = store.load().await.unwrap();
+    store.close().await;
+    let again = SqlStore::file(&path).await.unwrap();
+    assert_eq!(again.load().await.unwrap(), before);
+    assert!(before.revision > 0);
+}
+
+#[tokio::test]
+async fn two_processes_on_one_file_see_each_others_revision() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("asp.db");
+    let here = SqlStore::file(&path).await.unwrap();
+    let there = SqlStore::file(&path).await.unwrap();
+    suite::run(&there).await;
+    assert_eq!(here.load().await.unwrap(), there.load().await.unwrap());
+}
+
+#[tokio::test]
+async fn a_raised_revision_goes_on_from_there_and_is_never_lowered() {
+    let store = SqlStore::in_memory().await.unwrap();
+    let change = Change { actor: "ops".into(), at: 1, precondition: Precondition::None, evaluated_at: None };
+    assert_eq!(store.raise_revision(&change, 500).await.unwrap(), Written { revision: 500, changed: true });
+    assert_eq!(store.revision().await.unwrap(), 500);
+    let lower = store.raise_revision(&change, 499).await.unwrap();
+    assert_eq!(lower, Written { revision: 500, changed: false });
+    assert_eq!(store.put_limits(&change, "acme", &[]).await.unwrap().revision, 0, "nothing to change");
+    let record = crate::control::suite::revocation("r", "acme", 9);
+    assert_eq!(store.add_revocation(&change, &record).await.unwrap().revision, 501);
+    assert!(matches!(store.since(499).await.unwrap(), Since::All(_)));
+    assert!(matches!(store.since(500).await.unwrap(), Since::Changed(_)));
+    let audit = store.audit(&AuditQuery { limit: 9, ..AuditQuery::default() }).await.unwrap();
+    assert_eq!(audit.last().map(|row| (row.action.as_str(), row.revision)), Some(("revision.raise", 500)));
+}
+
+#[tokio::test]
+async fn one_orgs_revocations_leave_room_for_the_others() {
+    let store = SqlStore::in_memory().await.unwrap();
+    sqlx::query(
+        "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 20000) \
+         INSERT INTO revocations (id, kind, org, target, issuer, reason, created_at, until_at) SELECT 'r' || i, 'token', 'acme', 't' || i, '', '', 0, 9 FROM n",
+    )
+    .execute(&store.pool)
+    .await
+    .unwrap();
+    let change = Change { actor: "test".into(), at: 1, precondition: Precondition::None, evaluated_at: None };
+    let record = |org: &str| RevocationRecord {
+        id: format!("new-{org}"),
+        kind: "token".into(),
+        org: org.into(),
+        target: "t".into(),
+        issuer: String::new(),
+        reason: String::new(),
+        created_at: 1,
+        until: 9,
+        by_platform: false,
+    };
+    assert!(matches!(
+        store.add_revocation(&change, &record("acme")).await,
+        Err(StoreError::Full { bound: crate::control::MAX_REVOCATIONS_PER_ORG, .. })
+    ));
+    assert!(store.add_revocation(&change, &record("other")).await.unwrap().changed);
+    assert!(store.add_revocation(&change, &record("")).await.unwrap().changed, "the platform's own");
+}
+
+#[tokio::test]
+async fn what_the_platform_had_revoked_before_it_was_noted_is_found_in_the_audit() {
+    let store = SqlStore::in_memory().await.unwrap();
+    for (id, actor) in [("a", "ops@platform"), ("b", "ops@acme")] {
+        let change =
+            Change { actor: actor.into(), at: 1, precondition: Precondition::None, evaluated_at: None };
+        let record = crate::control::suite::revocation(id, "acme", 9);
+        store.add_revocation(&change, &record).await.unwrap();
+    }
+    let (_, update) = MIGRATIONS[1].2.split_once("DEFAULT 0;").unwrap();
+    sqlx::query(update).execute(&store.pool).await.unwrap();
+    let platform = async |id| store.revocation(id).await.unwrap().unwrap().by_platform;
+    assert!(platform("a").await && !platform("b").await);
+}

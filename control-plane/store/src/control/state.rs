@@ -1,0 +1,81 @@
+//! What is read of the store at one revision: everything, or what changed since another one.
+
+use super::{
+    BindingRecord, ExposureRecord, IssuerKeysRecord, IssuerRecord, LimitRecord, MachineCertificateRecord,
+    MachineKeyRecord, Placement, RevocationRecord, ServerRecord,
+};
+
+/// Everything a snapshot is made of, read at one revision.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ControlState {
+    pub revision: u64,
+    pub servers: Vec<ServerRecord>,
+    pub exposure: Vec<ExposureRecord>,
+    pub bindings: Vec<BindingRecord>,
+    /// With their orgs, in the order of each org's list.
+    pub limits: Vec<(String, LimitRecord)>,
+    pub revocations: Vec<RevocationRecord>,
+    pub issuers: Vec<IssuerRecord>,
+    pub issuer_keys: Vec<IssuerKeysRecord>,
+    pub machine_keys: Vec<MachineKeyRecord>,
+    pub machine_certificates: Vec<MachineCertificateRecord>,
+    pub placement: Placement,
+}
+
+/// What one org has, each list in the order of [`ControlState`].
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct OrgState {
+    pub org: String,
+    pub exposure: Vec<ExposureRecord>,
+    pub bindings: Vec<BindingRecord>,
+    pub limits: Vec<LimitRecord>,
+    pub machine_keys: Vec<MachineKeyRecord>,
+    pub machine_certificates: Vec<MachineCertificateRecord>,
+}
+
+/// What changed after a revision, as it is now.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Changed {
+    pub revision: u64,
+    /// By name; `None`: it is gone.
+    pub servers: Vec<(String, Option<ServerRecord>)>,
+    pub orgs: Vec<OrgState>,
+    /// Those of every org, where one of them was written: what had ended was forgotten, whose ever it was.
+    pub machines: Option<Machines>,
+    pub revocations: ChangedRevocations,
+    /// All of it, where something of it was written.
+    pub placement: Option<Placement>,
+    /// All of them, in every case: the time at which an issuer was asked changes without a revision.
+    pub issuers: Vec<IssuerRecord>,
+    pub issuer_keys: Vec<IssuerKeysRecord>,
+}
+
+/// What machines of every org call with.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Machines {
+    pub keys: Vec<MachineKeyRecord>,
+    pub certificates: Vec<MachineCertificateRecord>,
+}
+
+/// Of revocations.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ChangedRevocations {
+    /// By id; `None`: it is gone.
+    These(Vec<(String, Option<RevocationRecord>)>),
+    /// Too many to tell which.
+    All(Vec<RevocationRecord>),
+}
+
+impl Default for ChangedRevocations {
+    fn default() -> ChangedRevocations {
+        ChangedRevocations::These(Vec::new())
+    }
+}
+
+/// The answer to what changed since a revision.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Since {
+    Changed(Changed),
+    /// Everything: it was too long ago, or the revision is one that this database never had.
+    All(ControlState),
+}
