@@ -138,6 +138,9 @@ async fn moved() -> Result<()> {
     ensure!(std::fs::metadata(&archive)?.permissions().mode() & 0o777 == 0o600);
     let again = db(&files, &["export", file]).await?;
     ensure!(!again.status.success() && text(&again).contains("must not be there yet"), "{again:?}");
+    // From a container without a shell.
+    let streamed = db(&files, &["export", "-", "--json"]).await?;
+    ensure!(streamed.stdout == std::fs::read(&archive)?, "the archive alone: {streamed:?}");
     let into_itself = db(&files, &["import", file]).await?;
     ensure!(
         !into_itself.status.success() && text(&into_itself).contains("holds something"),

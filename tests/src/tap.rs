@@ -13,9 +13,10 @@ use asp_proto::supervisor::runtime_supervisor_client::RuntimeSupervisorClient;
 use asp_proto::supervisor::runtime_supervisor_server::{RuntimeSupervisor, RuntimeSupervisorServer};
 use asp_proto::supervisor::{
     AllocateWorkerRequest, AllocateWorkerResponse, CancelAllocationRequest, CancelAllocationResponse,
-    CloseTunnelRequest, CloseTunnelResponse, DrainRequest, DrainResponse, EnsurePluginRequest,
-    EnsurePluginResponse, HealthRequest, HealthResponse, MetricsEvent, MetricsStreamRequest, PppClientFrame,
-    PppServerFrame, admission, ppp_server_frame, tunnel_event,
+    CloseTunnelRequest, CloseTunnelResponse, DrainRequest, DrainResponse, EndExecutionRequest,
+    EndExecutionResponse, EnsurePluginRequest, EnsurePluginResponse, HealthRequest, HealthResponse,
+    MetricsEvent, MetricsStreamRequest, PppClientFrame, PppServerFrame, admission, ppp_server_frame,
+    tunnel_event,
 };
 use futures::{Stream, StreamExt};
 use parking_lot::Mutex;
@@ -159,6 +160,10 @@ impl RuntimeSupervisor for Passing {
 
     async fn drain(&self, request: Request<DrainRequest>) -> Passed<DrainResponse> {
         self.next.clone().drain(request.into_inner()).await
+    }
+
+    async fn end_execution(&self, request: Request<EndExecutionRequest>) -> Passed<EndExecutionResponse> {
+        self.next.clone().end_execution(request.into_inner()).await
     }
 }
 

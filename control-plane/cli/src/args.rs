@@ -339,7 +339,7 @@ pub struct LoginArgs {
 
 #[derive(Clone, Debug, Args)]
 #[command(
-    override_usage = "asp token --org <ORG> --user <USER> [OPTIONS]\n       asp token --admin --user <USER> [--role <ROLE>] [OPTIONS]\n       asp token --break-glass --user <USER> --reason <TEXT> [--ttl <TTL>]",
+    override_usage = "asp token --org <ORG> --user <USER> [OPTIONS]\n       asp token --admin --user <USER> [--role <ROLE>] [OPTIONS]\n       asp token --break-glass --user <USER> --reason <TEXT> [--ttl <TTL>]\n       asp token --break-glass --user <USER> --new-key",
     after_help = "\
 Examples:
   asp token --org acme --user alice --group ops --ttl 15m
@@ -375,9 +375,13 @@ pub struct TokenArgs {
     #[arg(long, requires = "admin", default_value = "platform")]
     pub role: String,
     /// An emergency token for the admin API
-    #[arg(long, requires = "reason", conflicts_with_all = ["admin", "org", "server", "scopes", "groups"])]
+    #[arg(long, conflicts_with_all = ["admin", "org", "server", "scopes", "groups"])]
     pub break_glass: bool,
     /// Why, for the audit
     #[arg(long, value_name = "TEXT", requires = "break_glass")]
     pub reason: Option<String>,
+    /// Replaces the key of emergency tokens instead: the control plane takes the new one, and no token of the old one, once
+    /// it is restarted
+    #[arg(long, requires = "break_glass", conflicts_with_all = ["reason", "ttl"])]
+    pub new_key: bool,
 }

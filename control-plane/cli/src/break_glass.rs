@@ -29,6 +29,11 @@ impl BreakGlass {
         LocalKey::load_or_create(&state_dir.join(FILE)).map(BreakGlass)
     }
 
+    /// Puts a new key in its place.
+    pub fn replace(state_dir: &Path) -> Result<(), LocalKeyError> {
+        LocalKey::replace(&state_dir.join(FILE))
+    }
+
     /// What the admin API verifies with: the public key only.
     pub fn trusted(&self) -> Result<TrustedIssuer, LocalKeyError> {
         let rules = IssuerRules { max_lifetime: MAX_LIFE.as_secs(), ..IssuerRules::of(BREAK_GLASS_ISS) };

@@ -1,7 +1,7 @@
 //! A signing key of this machine's own, in a file of the state directory.
 //!
-//! Keeps true: the private key stays in a 0600 file and prints as `***`; a file that is no such key is refused, never
-//! replaced.
+//! Keeps true: the private key stays in a 0600 file and prints as `***`; a file that is no such key is refused, and replaced
+//! only where somebody asks for a new key.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -75,15 +75,25 @@ impl LocalKey {
             state_dir::create(parent).map_err(io)?;
         }
         if !path.try_exists().map_err(io)? {
-            let LocalKey { kid, jwk, pkcs8 } = LocalKey::generate()?;
-            let fresh = Stored { kid, jwk, pkcs8: pkcs8.expose().to_owned() };
-            let text = serde_json::to_vec_pretty(&fresh).map_err(|e| LocalKeyError::Sign(e.to_string()))?;
-            state_dir::create_once(path, &text).map_err(io)?;
+            state_dir::create_once(path, &LocalKey::fresh()?).map_err(io)?;
         }
         let text = std::fs::read(path).map_err(io)?;
         let stored: Stored = serde_json::from_slice(&text)
             .map_err(|e| LocalKeyError::Malformed { path: path.to_owned(), fault: e.to_string() })?;
         Ok(LocalKey { kid: stored.kid, jwk: stored.jwk, pkcs8: Secret::new(stored.pkcs8) })
+    }
+
+    /// Puts a new key in the place of a file's.
+    pub fn replace(path: &Path) -> Result<(), LocalKeyError> {
+        let replaced = state_dir::replace(path, &LocalKey::fresh()?);
+        replaced.map_err(|source| LocalKeyError::Io { path: path.to_owned(), source })
+    }
+
+    /// The text of a file with a new key.
+    fn fresh() -> Result<Vec<u8>, LocalKeyError> {
+        let LocalKey { kid, jwk, pkcs8 } = LocalKey::generate()?;
+        let fresh = Stored { kid, jwk, pkcs8: pkcs8.expose().to_owned() };
+        serde_json::to_vec_pretty(&fresh).map_err(|error| LocalKeyError::Sign(error.to_string()))
     }
 
     /// What the admin API verifies with: the public key only.

@@ -4,6 +4,7 @@
 //! and its one outcome. Refuses: protocol shapes (the faces) and policy (the stages). Keeps true: a call has
 //! exactly one outcome; after it no event follows; the log and the questions are bounded (I-4).
 
+use std::any::Any;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -76,9 +77,14 @@ pub struct Invocation {
     pub session: String,
     pub trace: Trace,
     pub bytes_in: usize,
+    /// What the request takes of this gateway's memory until the call has ended; `None` where that is little.
+    pub memory: Option<HeldMemory>,
     /// The call that began this one; `None` for a client's own.
     pub parent: Option<Parent>,
 }
+
+/// What was taken of a gateway's memory (`faces/memory.rs`), given back when the last one who holds it lets go.
+pub type HeldMemory = Arc<dyn Any + Send + Sync>;
 
 /// What is wanted of a primitive.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -9,11 +9,13 @@ use http::header::AUTHORIZATION;
 use http::{HeaderMap, Method, Uri};
 use secrecy::SecretString;
 
+use crate::call::HeldMemory;
 use crate::gateway::Gateway;
 
 mod events;
 pub mod login;
 pub mod mcp;
+pub mod memory;
 pub mod registry;
 pub mod rest;
 pub mod unserved;
@@ -30,6 +32,8 @@ pub struct FaceRequest {
     pub uri: Uri,
     pub headers: HeaderMap,
     pub body: Bytes,
+    /// What was taken for it; `None` where that is little.
+    pub memory: Option<HeldMemory>,
 }
 
 impl FaceRequest {

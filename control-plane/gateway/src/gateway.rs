@@ -36,6 +36,7 @@ use crate::executors::outbound::auth::{Authorizer, Told};
 use crate::executors::plugin::logs::LogListener;
 use crate::executors::plugin::runtimes::Runtimes;
 use crate::executors::plugin::{PluginDeps, Plugins, Saved};
+use crate::faces::memory;
 use crate::inspection::Inspections;
 use crate::issuers::{IssuerDeps, Issuers};
 use crate::minting::{self, Minter, TokenKeys};
@@ -97,6 +98,8 @@ pub struct Config {
     pub told: Told,
     /// The most calls at a time.
     pub bounds: Bounds,
+    /// What requests take of memory at most, in bytes.
+    pub memory: Bounds,
     /// The most who wait to be told of changes.
     pub subscriptions: subscriptions::Bounds,
     /// Who looks into arguments and outputs.
@@ -165,6 +168,8 @@ pub struct Gateway {
     pub(crate) issuers: Issuers,
     /// Responses that are held open until something happens.
     pub(crate) waiting: Arc<Admission>,
+    /// What requests take until their calls have ended.
+    pub(crate) memory: Arc<Admission>,
     edge: Edge,
     snapshot: ArcSwapOption<Snapshot>,
     /// Its revision, for those that wait for one.
@@ -228,6 +233,7 @@ impl Gateway {
             runtimes,
             artifacts,
             pipeline,
+            memory: memory::of_gateway(config.memory),
             waiting: Admission::of(WAITING, ["open responses", "open responses of the org"]),
             sealer,
             edge: Edge::new(Role::Gateway),

@@ -350,6 +350,7 @@ async fn serve(
                 uri,
                 headers,
                 body,
+                memory: None,
             })
             .await
         }
@@ -373,6 +374,7 @@ async fn serve(
                 uri,
                 headers,
                 body,
+                memory: None,
             })
             .await
         }

@@ -35,7 +35,7 @@ use tokio::time::Instant;
 use crate::call::bounds::{lifetime_bound, runtime_bound};
 use crate::call::outcome::{Outcome, Output, Refusal, Withdrawal};
 use crate::call::registry::CallRegistry;
-use crate::call::{Aim, Call, IdempotencyKey, Invocation};
+use crate::call::{Aim, Call, HeldMemory, IdempotencyKey, Invocation};
 use crate::durable::active::ActiveTable;
 use crate::durable::active::told::kept_for;
 use crate::durable::record::Record;
@@ -150,8 +150,9 @@ impl Pipeline {
                 Ok(Begun { call, is_new: true })
             }
             Ok((entitled, Ok(place))) => {
-                let running = Running { pipeline: self.clone(), call: call.clone(), _place: Some(place) };
-                let Invocation { arguments, idempotency_key, .. } = invocation;
+                let Invocation { arguments, idempotency_key, memory, .. } = invocation;
+                let places = (Some(place), memory);
+                let running = Running { pipeline: self.clone(), call: call.clone(), _places: places };
                 let lasting = call.clone();
                 let driven = async move {
                     running.drive(snapshot, entitled, arguments, idempotency_key).await;
@@ -198,8 +199,8 @@ fn may_ask(snapshot: &Snapshot, entitled: Entitled, invocation: &Invocation) -> 
 pub(crate) struct Running {
     pub(crate) pipeline: Arc<Pipeline>,
     pub(crate) call: Arc<Call>,
-    /// `None` for a call of another gateway, which is taken over whether there is a place or not.
-    pub(crate) _place: Option<Admitted>,
+    /// Its place and its memory; none for a call of another gateway, which is taken over whether there is a place or not.
+    pub(crate) _places: (Option<Admitted>, Option<HeldMemory>),
 }
 
 impl Drop for Running {

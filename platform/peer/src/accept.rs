@@ -105,6 +105,11 @@ async fn prove(stream: TcpStream, address: SocketAddr, door: &Door) -> Option<Tl
     let (stream, end) = Watched::new(stream);
     let stream = match timeout(HANDSHAKE, TlsAcceptor::from(door.settings()).accept(stream)).await {
         Ok(Ok(stream)) => stream,
+        // Probes of whoever looks only whether the port is open do so every few seconds.
+        Ok(Err(error)) if error.kind() == io::ErrorKind::UnexpectedEof => {
+            tracing::debug!(peer = %address, "connection closed before its TLS handshake");
+            return None;
+        }
         Ok(Err(error)) => {
             let way_out = way_out(&error);
             tracing::info!(peer = %address, %error, "connection refused: {way_out}");

@@ -16,9 +16,9 @@ use asp_proto::supervisor::ensure_plugin_response::State;
 use asp_proto::supervisor::runtime_supervisor_server::RuntimeSupervisor;
 use asp_proto::supervisor::{
     AllocateWorkerRequest, AllocateWorkerResponse, CancelAllocationRequest, CancelAllocationResponse,
-    CloseTunnelRequest, CloseTunnelResponse, DrainRequest, DrainResponse, EnsurePluginRequest,
-    EnsurePluginResponse, HealthRequest, HealthResponse, MetricsEvent, MetricsStreamRequest, PppClientFrame,
-    PppServerFrame,
+    CloseTunnelRequest, CloseTunnelResponse, DrainRequest, DrainResponse, EndExecutionRequest,
+    EndExecutionResponse, EnsurePluginRequest, EnsurePluginResponse, HealthRequest, HealthResponse,
+    MetricsEvent, MetricsStreamRequest, PppClientFrame, PppServerFrame,
 };
 use futures::{Stream, StreamExt};
 use tokio::sync::broadcast::error::RecvError;
@@ -175,6 +175,19 @@ impl RuntimeSupervisor for Api {
         };
         self.0.drain(&plugin, limit).await;
         Ok(Response::new(DrainResponse {}))
+    }
+
+    async fn end_execution(
+        &self,
+        request: Request<EndExecutionRequest>,
+    ) -> Result<Response<EndExecutionResponse>, Status> {
+        Peer::of(&request)?;
+        let request_id = request.into_inner().request_id;
+        if request_id.is_empty() {
+            return Err(Status::invalid_argument("the request names no call"));
+        }
+        self.0.end_execution(&request_id).await.map_err(Status::from)?;
+        Ok(Response::new(EndExecutionResponse {}))
     }
 }
 

@@ -25,6 +25,7 @@ use crate::refusal::Refusal;
 use crate::tunnel::handles::{Handles, Offer, TooMany};
 use crate::tunnel::peer::Peer;
 use crate::worker::call::GRACE;
+use crate::worker::executions::StillRuns;
 use crate::worker::process::Machine;
 
 /// Plugin versions that are known at a time; idle ones give way.
@@ -128,6 +129,15 @@ impl Runtime {
         if !wind_down(&[Arc::clone(&pool)], limit, || pool.is_empty()).await {
             pool.stop();
         }
+    }
+
+    /// Ends the execution of a call, of whatever plugin it is, and returns when it has ended.
+    pub async fn end_execution(&self, request_id: &str) -> Result<(), StillRuns> {
+        // One pool at most has it; one that is being replaced too.
+        for pool in self.all_pools() {
+            pool.plan.executions.succeed(request_id).await?;
+        }
+        Ok(())
     }
 
     /// Drains everything: running calls have `limit`, then the workers go.

@@ -45,7 +45,7 @@ End `asp serve` first: SQLite's files are read one after the other.
 The file holds policy, hashes of keys and the sealed results of calls; only its owner may read it.
 The seal key (ASP_SEAL_KEY, or seal-key in the state directory), artifacts and packages are not in it.")]
 pub struct DbExportArgs {
-    /// A file that is not there yet
+    /// A file that is not there yet; `-` is standard output
     #[arg(value_name = "FILE")]
     pub file: PathBuf,
     /// For programs
@@ -55,7 +55,7 @@ pub struct DbExportArgs {
 
 #[derive(Clone, Debug, Args)]
 pub struct DbImportArgs {
-    /// What `asp db export` of the same version wrote
+    /// What `asp db export` of the same version wrote; `-` is standard input
     #[arg(value_name = "FILE")]
     pub file: PathBuf,
     /// For programs

@@ -1,7 +1,7 @@
 //! `asp db`: the database of `asp serve`, whichever it is.
 
 use std::fs::{File, OpenOptions};
-use std::io::{BufReader, BufWriter};
+use std::io::{BufReader, BufWriter, Read};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
@@ -19,6 +19,8 @@ use crate::settings::database::{Database, ENV_DATABASE_URL, Server};
 use crate::settings::source::ProcessEnvironment;
 use crate::{print, state_dir};
 
+/// Standard output, or standard input: from a container without a shell an archive comes no other way.
+const STREAM: &str = "-";
 /// Enough for one statement after the other.
 const CONNECTIONS: u32 = 2;
 
@@ -102,6 +104,12 @@ async fn raise(open: &Open, args: &DbRaiseArgs) -> Result<(), Failure> {
 
 async fn export(open: &Open, args: &DbExportArgs) -> Result<(), Failure> {
     let path = &args.file;
+    if path == Path::new(STREAM) {
+        let written = archive::export(&open.source, BufWriter::new(std::io::stdout())).await;
+        let written = written.context("export to standard output; what came there is not whole")?;
+        told(path, "exported", &written, args.json, print::note);
+        return Ok(());
+    }
     let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
     let file = file.with_context(|| format!("create {}, which must not be there yet", path.display()))?;
     let written = archive::export(&open.source, BufWriter::new(&file)).await;
@@ -116,22 +124,25 @@ async fn export(open: &Open, args: &DbExportArgs) -> Result<(), Failure> {
             return Err(error.context(format!("export to {}", path.display())).into());
         }
     };
-    told(path, "exported", &written, args.json);
+    told(path, "exported", &written, args.json, print::line);
     Ok(())
 }
 
 async fn import(open: &Open, args: &DbImportArgs) -> Result<(), Failure> {
     let path = &args.file;
-    let file = File::open(path).with_context(|| format!("open {}", path.display()))?;
-    let came = archive::import(&open.source, BufReader::new(file)).await;
+    let archive: Box<dyn Read> = match path == Path::new(STREAM) {
+        true => Box::new(std::io::stdin()),
+        false => Box::new(File::open(path).with_context(|| format!("open {}", path.display()))?),
+    };
+    let came = archive::import(&open.source, BufReader::new(archive)).await;
     let came = came.map_err(|error: ArchiveError| {
         anyhow::Error::from(error).context(format!("import {} into {}", path.display(), open.name))
     })?;
-    told(path, "imported", &came, args.json);
+    told(path, "imported", &came, args.json, print::line);
     Ok(())
 }
 
-fn told(path: &Path, what: &str, tables: &[Summary], as_json: bool) {
+fn told(path: &Path, what: &str, tables: &[Summary], as_json: bool, line: fn(&str)) {
     if as_json {
         let tables: serde_json::Map<String, Value> = tables
             .iter()
@@ -139,12 +150,12 @@ fn told(path: &Path, what: &str, tables: &[Summary], as_json: bool) {
                 ((*table).to_owned(), json!({"rows": rows, "sha256": sha256}))
             })
             .collect();
-        print::json(&json!({"file": path.display().to_string(), "tables": tables}));
+        line(&format!("{:#}", json!({"file": path.display().to_string(), "tables": tables})));
         return;
     }
     for Summary { table, rows, sha256 } in tables {
-        print::line(&format!("  {table:<18} {rows:>10}  {sha256}"));
+        line(&format!("  {table:<18} {rows:>10}  {sha256}"));
     }
     let rows: u64 = tables.iter().map(|summary| summary.rows).sum();
-    print::line(&format!("{what} {rows} rows: {}", path.display()));
+    line(&format!("{what} {rows} rows: {}", path.display()));
 }

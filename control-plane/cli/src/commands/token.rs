@@ -18,6 +18,14 @@ use crate::settings::{DEFAULT_STATE_DIR, ENV_PUBLIC_URL, ENV_STATE_DIR};
 
 /// Mints and prints.
 pub fn run(args: &TokenArgs) -> Result<(), Failure> {
+    if args.new_key {
+        let state_dir = state_dir(&ProcessEnvironment);
+        BreakGlass::replace(&state_dir).context("replace the emergency key")?;
+        print::line(
+            "the emergency key is a new one: restart this control plane, which takes tokens of the old key until then",
+        );
+        return Ok(());
+    }
     let token = mint(args, &ProcessEnvironment)?;
     print::line(token.expose());
     Ok(())
@@ -27,12 +35,11 @@ fn mint(args: &TokenArgs, environment: &dyn Environment) -> Result<Secret, Failu
     let text = args.ttl.as_deref().unwrap_or(if args.break_glass { "15m" } else { "1h" });
     let ttl = parse_ttl(text)
         .ok_or_else(|| Failure::bad("--ttl", format!("`{text}` is no time: write 30s, 15m or 1h")))?;
-    let state_dir = environment.get(ENV_STATE_DIR).unwrap_or_else(|| DEFAULT_STATE_DIR.into());
+    let state_dir = state_dir(environment);
     if args.break_glass {
-        return emergency(args, &PathBuf::from(state_dir), ttl);
+        return emergency(args, &state_dir, ttl);
     }
-    let issuer =
-        DevIssuer::load_or_create(&PathBuf::from(state_dir)).context("read the development issuer")?;
+    let issuer = DevIssuer::load_or_create(&state_dir).context("read the development issuer")?;
     let minted = if args.admin {
         if Role::parse(&args.role).is_none() {
             let message = format!(
@@ -60,6 +67,10 @@ fn mint(args: &TokenArgs, environment: &dyn Environment) -> Result<Secret, Failu
         crate::dev_issuer::IssuerError::Ttl(_) => Failure::bad("--ttl", error.to_string()),
         other => Failure::Other(other.into()),
     })
+}
+
+fn state_dir(environment: &dyn Environment) -> PathBuf {
+    environment.get(ENV_STATE_DIR).unwrap_or_else(|| DEFAULT_STATE_DIR.into()).into()
 }
 
 fn emergency(args: &TokenArgs, state_dir: &Path, life: Duration) -> Result<Secret, Failure> {
@@ -122,6 +133,7 @@ mod tests {
             role: "platform".into(),
             break_glass: false,
             reason: None,
+            new_key: false,
         }
     }
 
@@ -158,6 +170,25 @@ mod tests {
         let minted = claims(&admin, dir.path());
         assert_eq!((&minted["aud"], &minted["role"]), (&"asp-admin".into(), &"org:acme:read".into()));
         assert!(minted.get("org").is_none());
+    }
+
+    #[test]
+    fn a_new_emergency_key_signs_from_then_on() {
+        let dir = tempfile::tempdir().unwrap();
+        crate::dev_issuer::install_crypto();
+        let header = || {
+            let reason = Some("the login is down".into());
+            let args = TokenArgs { break_glass: true, org: None, reason, ..args() };
+            let environment = BTreeMap::from([(ENV_STATE_DIR, dir.path().to_str().unwrap())]);
+            mint(&args, &environment).unwrap().expose().split('.').next().unwrap().to_owned()
+        };
+        let first = header();
+        assert_eq!(header(), first, "the key stays");
+        BreakGlass::replace(dir.path()).unwrap();
+        assert_ne!(header(), first);
+        let without = TokenArgs { break_glass: true, org: None, ..args() };
+        let environment = BTreeMap::from([(ENV_STATE_DIR, dir.path().to_str().unwrap())]);
+        assert!(mint(&without, &environment).unwrap_err().to_string().contains("--reason"));
     }
 
     #[test]

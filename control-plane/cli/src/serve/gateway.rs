@@ -55,6 +55,7 @@ pub(super) async fn start(
         issuers: issuers(process)?,
         told: settings.gateway.told,
         bounds: settings.calls.bounds,
+        memory: settings.calls.memory,
         subscriptions: asp_gateway::subscriptions::Bounds::default(),
         inspections: Inspections::default(),
         listener: process.plugin_logs.clone(),

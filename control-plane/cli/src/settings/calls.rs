@@ -1,5 +1,6 @@
 //! How many calls a gateway runs, and how much of them is recorded.
 
+use asp_gateway::faces::memory::MEMORY;
 use asp_gateway::pipeline::admission::Bounds;
 
 use super::source::Reader;
@@ -7,11 +8,15 @@ use super::source::Reader;
 pub const ENV_AUDIT_MAX_BYTES: &str = "ASP_AUDIT_MAX_BYTES";
 pub const ENV_MAX_CALLS: &str = "ASP_MAX_CALLS";
 pub const ENV_MAX_CALLS_PER_ORG: &str = "ASP_MAX_CALLS_PER_ORG";
+pub const ENV_REQUEST_MEMORY: &str = "ASP_REQUEST_MEMORY_BYTES";
 
 /// Of the audit log in bytes: about three million events.
 const DEFAULT_AUDIT: u64 = 1 << 30;
 const MIN_AUDIT: u64 = 1 << 20;
 const MAX_AUDIT: u64 = 1 << 40;
+/// The least is above what one body of 1 MiB takes at worst.
+const MIN_MEMORY: usize = 512 << 20;
+const MAX_MEMORY: usize = 1 << 40;
 /// More calls than memory holds.
 const MOST: usize = 1_000_000;
 
@@ -20,13 +25,18 @@ const MOST: usize = 1_000_000;
 pub struct CallSection {
     /// The most calls at a time.
     pub bounds: Bounds,
+    /// What requests take of memory at most, in bytes.
+    pub memory: Bounds,
     /// What the audit log may take on the disk, in bytes.
     pub audit_max_bytes: u64,
 }
 
 pub(super) fn read(reader: &mut Reader<'_>) -> CallSection {
     let default = Bounds::default();
+    let memory = reader.number(ENV_REQUEST_MEMORY, MEMORY.whole, MIN_MEMORY..=MAX_MEMORY);
     CallSection {
+        // An org may take half of it.
+        memory: Bounds { whole: memory, per_org: memory / 2 },
         bounds: Bounds {
             whole: reader.number(ENV_MAX_CALLS, default.whole, 1..=MOST),
             per_org: reader.number(ENV_MAX_CALLS_PER_ORG, default.per_org, 1..=MOST),

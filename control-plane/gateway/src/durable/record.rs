@@ -188,6 +188,7 @@ impl Record {
             entry,
             arguments: self.arguments.clone(),
             aim: Aim::Done,
+            memory: None,
             protocol_request_id: self.protocol_request_id.clone(),
             chosen: self.chosen,
             idempotency_key: self.idempotency_key.clone().map(IdempotencyKey::Explicit),

@@ -32,6 +32,7 @@ mod availability;
 mod completion;
 mod ended;
 mod following;
+mod former;
 mod job;
 mod lease;
 mod lent;
@@ -61,6 +62,7 @@ pub use saved::Saved;
 use admission::Rejection;
 use attempt_state::AttemptState;
 use following::{Followings, Place};
+use former::{Former, StillRuns};
 use job::Job;
 use lease::Closing;
 use lent::Lent;
@@ -91,6 +93,14 @@ pub struct Plugins {
     packages: Arc<Watches>,
     followings: Followings,
     _watching: Watching,
+}
+
+/// Which runtimes a call has to do with.
+#[derive(Default)]
+struct Places {
+    /// The one that it keeps to while that takes it.
+    own: Option<Arc<Runtime>>,
+    former: Former,
 }
 
 /// What plugin calls leave behind, and what they are given.
@@ -291,11 +301,13 @@ impl Plugins {
         mut recovery: Recovery,
     ) -> Result<Output, Refusal> {
         let execution = job.execution;
-        // The runtime that the call keeps to while that takes it.
-        let mut own = None;
+        let mut places = Places::default();
+        if execution.resume_state.is_some() {
+            places.former = Former::anywhere(&job.fleet);
+        }
         loop {
             attempt_state.next_attempt();
-            let ended = match self.attempt(job, attempt_state, &mut own).await {
+            let ended = match self.attempt(job, attempt_state, &mut places).await {
                 AttemptOutcome::Asked(asked) => {
                     asking::all(job, attempt_state, asked).await?;
                     continue;
@@ -339,7 +351,7 @@ impl Plugins {
         &self,
         job: &Job<'_>,
         attempt_state: &mut AttemptState,
-        own: &mut Option<Arc<Runtime>>,
+        places: &mut Places,
     ) -> AttemptOutcome {
         let call = &job.execution.call;
         let resume = match attempt_state.succession() {
@@ -356,14 +368,22 @@ impl Plugins {
         let mut round = Round::default();
         loop {
             let known = &self.preparing.known;
-            let Some(taken) = known.choose(&job.fleet, &job.plugin, own.as_ref(), round.refused()) else {
+            let Some(taken) = known.choose(&job.fleet, &job.plugin, places.own.as_ref(), round.refused())
+            else {
                 return AttemptOutcome::Rejected(round.rejection());
             };
+            let ended = tokio::select! {
+                ended = places.former.end(&taken, call) => ended,
+                () = call.cancelled() => return AttemptOutcome::Refused(Refusal::Cancelled),
+            };
+            if let Err(StillRuns) = ended {
+                return AttemptOutcome::Rejected(Rejection::StillEnding);
+            }
             match self.attempt_at(&taken, job, attempt_state, resume.clone()).await {
                 AttemptOutcome::Rejected(rejection) => {
                     self.note(job, &taken, &rejection);
                     // A call whose former execution has not ended there goes on there.
-                    *own = (rejection == Rejection::StillEnding).then(|| Arc::clone(&taken));
+                    places.own = (rejection == Rejection::StillEnding).then(|| Arc::clone(&taken));
                     // Whatever a runtime says that had the work: nobody else is given it for the first time.
                     let has_begun = call.was_handed_over() && !had_begun;
                     if has_begun || !rejection.goes_elsewhere() || !job.fleet.has_several() {
@@ -374,7 +394,10 @@ impl Plugins {
                 }
                 ended => {
                     let goes_on = matches!(ended, AttemptOutcome::Lost { .. } | AttemptOutcome::Asked(_));
-                    *own = goes_on.then(|| Arc::clone(&taken));
+                    places.own = goes_on.then(|| Arc::clone(&taken));
+                    if matches!(ended, AttemptOutcome::Lost { delivered: true, .. }) {
+                        places.former.is_at(&taken);
+                    }
                     return ended;
                 }
             }

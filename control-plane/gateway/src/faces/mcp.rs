@@ -43,10 +43,14 @@ pub async fn serve(request: FaceRequest) -> Response {
     }
 }
 
-async fn post(request: FaceRequest) -> Response {
+async fn post(mut request: FaceRequest) -> Response {
     let Some(envelope) = request.admitted.envelope.clone() else {
         return Failure::of(Reason::InvalidRequest).respond(None, request.admitted.trace);
     };
+    if let Err(unheld) = request.hold() {
+        let failure = Failure::with(unheld.reason(), &unheld.message());
+        return failure.respond(envelope.id.as_deref(), request.admitted.trace);
+    }
     if is_modern(&request, envelope.meta_version.as_deref()) {
         return modern::post(request, envelope).await;
     }

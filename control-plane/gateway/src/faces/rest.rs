@@ -35,8 +35,11 @@ use path::{Part, Resource};
 use problem::Problem;
 
 /// Answers one request.
-pub async fn serve(request: FaceRequest) -> Response {
+pub async fn serve(mut request: FaceRequest) -> Response {
     let trace = request.admitted.trace;
+    if let Err(unheld) = request.hold() {
+        return Problem::of_unheld(&unheld).respond(trace);
+    }
     answer(&request).await.unwrap_or_else(|problem| problem.respond(trace))
 }
 

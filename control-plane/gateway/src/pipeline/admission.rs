@@ -1,4 +1,4 @@
-//! How many calls one gateway runs at a time, as a whole and of each org.
+//! How many calls one gateway runs at a time, as a whole and of each org, and how much else it holds.
 //!
 //! Keeps true: a call holds one place from its beginning to its end, also while it waits for an answer; no org takes
 //! the places of all. Refuses: queueing; whoever finds no place is told when to come again.
@@ -41,10 +41,11 @@ struct Taken {
     orgs: HashMap<String, usize>,
 }
 
-/// A place, given back when this is dropped.
+/// A place, or as much as was taken, given back when this is dropped.
 pub struct Admitted {
     admission: Arc<Admission>,
     org: String,
+    amount: usize,
 }
 
 impl Admission {
@@ -59,16 +60,26 @@ impl Admission {
 
     /// Takes a place for a call of `org`.
     pub fn admit(self: &Arc<Self>, org: &str) -> Result<Admitted, Refusal> {
+        self.take(org, 1)
+    }
+
+    /// What one org may hold at most.
+    pub fn most_of_org(&self) -> usize {
+        self.bounds.per_org.min(self.bounds.whole)
+    }
+
+    /// Takes as much for `org`.
+    pub fn take(self: &Arc<Self>, org: &str, amount: usize) -> Result<Admitted, Refusal> {
         let mut taken = self.taken.lock();
         let own = taken.orgs.get(org).copied().unwrap_or_default();
         let [of_all, of_org] = self.limits;
         let limit = match () {
-            () if taken.whole >= self.bounds.whole => of_all,
-            () if own >= self.bounds.per_org => of_org,
+            () if taken.whole.saturating_add(amount) > self.bounds.whole => of_all,
+            () if own.saturating_add(amount) > self.bounds.per_org => of_org,
             () => {
-                taken.whole += 1;
-                taken.orgs.insert(org.to_owned(), own + 1);
-                return Ok(Admitted { admission: self.clone(), org: org.to_owned() });
+                taken.whole += amount;
+                taken.orgs.insert(org.to_owned(), own + amount);
+                return Ok(Admitted { admission: self.clone(), org: org.to_owned(), amount });
             }
         };
         Err(Refusal::Limited { limit, retry_after_ms: RETRY_AFTER_MS })
@@ -78,9 +89,9 @@ impl Admission {
 impl Drop for Admitted {
     fn drop(&mut self) {
         let mut taken = self.admission.taken.lock();
-        taken.whole = taken.whole.saturating_sub(1);
+        taken.whole = taken.whole.saturating_sub(self.amount);
         match taken.orgs.get_mut(&self.org) {
-            Some(own) if *own > 1 => *own -= 1,
+            Some(own) if *own > self.amount => *own -= self.amount,
             _ => drop(taken.orgs.remove(&self.org)),
         }
     }

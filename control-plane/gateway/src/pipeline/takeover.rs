@@ -157,7 +157,7 @@ impl Pipeline {
         self.registry.promise(&call, deadline + KEEP_ENDED);
         self.active.tell(&call);
         self.taken_over.insert(&call);
-        let running = Running { pipeline: self.clone(), call, _place: None };
+        let running = Running { pipeline: self.clone(), call, _places: (None, None) };
         let lasting = running.call.clone();
         self.calls.spawn(async move {
             tokio::select! {

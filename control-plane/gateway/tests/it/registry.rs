@@ -51,6 +51,7 @@ fn begun(fixture: &Fixture, user: &str, tool: &str, arguments: Value) -> Arc<Cal
         session: String::new(),
         trace: asp_edge::Trace::new([7; 24]),
         bytes_in: 0,
+        memory: None,
         parent: None,
     };
     fixture.gateway.pipeline.begin(snapshot, invocation).unwrap()

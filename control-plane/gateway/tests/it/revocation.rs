@@ -187,6 +187,7 @@ fn begin_counting(fixture: &Fixture, snapshot: &Arc<Snapshot>) -> Result<Arc<Cal
         session: String::new(),
         trace: asp_edge::Trace::new([7; 24]),
         bytes_in: 0,
+        memory: None,
         parent: None,
     };
     fixture.gateway.pipeline.begin(snapshot.clone(), invocation)

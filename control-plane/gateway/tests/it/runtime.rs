@@ -47,6 +47,8 @@ pub(crate) struct Told {
     pub cancelled: Mutex<Vec<CancelAllocationRequest>>,
     pub ensured: Mutex<Vec<EnsurePluginRequest>>,
     pub drained: Mutex<Vec<DrainRequest>>,
+    /// Of which calls an execution was to be ended.
+    pub to_end: Mutex<Vec<String>>,
     /// What the metrics stream tells. A listener is refused as long as it is empty.
     pub events: Mutex<Vec<MetricsEvent>>,
     pub listeners: Mutex<Vec<MetricsStreamRequest>>,
@@ -54,6 +56,7 @@ pub(crate) struct Told {
 
 type Play = Arc<dyn Fn(usize, Worker) -> BoxFuture<'static, ()> + Send + Sync>;
 type Admit = Arc<dyn Fn(usize) -> AllocateWorkerResponse + Send + Sync>;
+type End = Arc<dyn Fn() -> BoxFuture<'static, Result<(), Status>> + Send + Sync>;
 type Ensure = Arc<dyn Fn(PluginRef) -> BoxFuture<'static, Result<(), Status>> + Send + Sync>;
 
 /// The scripts of a runtime: how it admits and what its workers do, by the number of the allocation from 0.
@@ -62,6 +65,8 @@ pub(crate) struct Script {
     pub admit: Admit,
     pub play: Play,
     pub ensure: Ensure,
+    /// What it says of a former execution.
+    pub end: End,
     /// How long an admission takes.
     pub delay: Duration,
     /// What a worker answers at once to work that comes with its request; `None`: such work is not taken.
@@ -77,7 +82,8 @@ impl Script {
     {
         let play: Play = Arc::new(move |n, worker| Box::pin(play(n, worker)));
         let ensure: Ensure = Arc::new(|_| Box::pin(async { Ok(()) }));
-        Script { admit: Arc::new(admitted), play, ensure, delay: Duration::ZERO, at_once: None }
+        let end: End = Arc::new(|| Box::pin(async { Ok(()) }));
+        Script { admit: Arc::new(admitted), play, ensure, end, delay: Duration::ZERO, at_once: None }
     }
 
     /// Plays once, and is told by the sender when it may go on.
@@ -108,6 +114,15 @@ impl Script {
         Ensured: Future<Output = Result<(), Status>> + Send + 'static,
     {
         Script { ensure: Arc::new(move |plugin| Box::pin(ensure(plugin))), ..self }
+    }
+
+    /// What it says where a former execution is to end.
+    pub(crate) fn ending<F, Ended>(self, end: F) -> Script
+    where
+        F: Fn() -> Ended + Send + Sync + 'static,
+        Ended: Future<Output = Result<(), Status>> + Send + 'static,
+    {
+        Script { end: Arc::new(move || Box::pin(end())), ..self }
     }
 
     pub(crate) fn admitting(
@@ -553,5 +568,13 @@ impl RuntimeSupervisor for Scripted {
     async fn drain(&self, request: Request<DrainRequest>) -> Result<Response<DrainResponse>, Status> {
         self.told.drained.lock().push(request.into_inner());
         Ok(Response::new(DrainResponse {}))
+    }
+
+    async fn end_execution(
+        &self,
+        request: Request<EndExecutionRequest>,
+    ) -> Result<Response<EndExecutionResponse>, Status> {
+        self.told.to_end.lock().push(request.into_inner().request_id);
+        (self.script.end)().await.map(|()| Response::new(EndExecutionResponse {}))
     }
 }

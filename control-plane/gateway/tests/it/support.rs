@@ -6,6 +6,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use asp_gateway::executors::delegate::endpoint::Endpoints;
 use asp_gateway::executors::outbound::auth::Told;
 use asp_gateway::executors::plugin::runtimes::Runtimes;
+use asp_gateway::faces::memory::MEMORY;
 use asp_gateway::gateway::{Config, Gateway, SealKeys, Stores};
 use asp_gateway::inspection::Inspections;
 use asp_gateway::issuers::IssuerDeps;
@@ -141,6 +142,7 @@ struct Parts {
     delegates: Endpoints,
     registry: bool,
     bounds: Bounds,
+    memory: Bounds,
     subscriptions: subscriptions::Bounds,
     inspections: Inspections,
     issuers: IssuerDeps,
@@ -170,6 +172,7 @@ impl Parts {
             delegates: Endpoints::default(),
             registry: true,
             bounds: Bounds::default(),
+            memory: MEMORY,
             subscriptions: subscriptions::Bounds::default(),
             inspections: Inspections::default(),
             issuers: IssuerDeps::default(),
@@ -193,6 +196,7 @@ impl Parts {
             runtimes: self.runtimes,
             delegates: self.delegates,
             bounds: self.bounds,
+            memory: self.memory,
             subscriptions: self.subscriptions,
             issuers: self.issuers,
             inspections: self.inspections,
@@ -337,6 +341,12 @@ impl Fixture {
         let mut parts = Parts::new(snapshot);
         change(&mut parts.stores);
         Fixture { gateway: parts.start().gateway, ..self.clone() }
+    }
+
+    /// Another gateway whose requests have as much memory, in bytes; an org half of it.
+    pub(crate) fn remembering(&self, whole: usize) -> Fixture {
+        let memory = Bounds { whole, per_org: whole / 2 };
+        Fixture { gateway: Parts { memory, ..Parts::new(snapshot()) }.start().gateway, ..self.clone() }
     }
 
     /// Another gateway with few places for calls.

@@ -70,7 +70,7 @@ impl Tunnel {
         tokio::select! {
             // First, so that what ends this tunnel is judged with the call where there is no former one.
             biased;
-            former = executions.succeed(&invoke.request_id) => former.map_err(|StillRuns| still_runs())?,
+            former = executions.succeed(&invoke.request_id) => former.map_err(Status::from)?,
             () = self.outbox.reader_gone() => return Err(TunnelError::Quiet),
             () = attached.cancel.cancelled() => return Err(TunnelError::Quiet),
         }
@@ -78,7 +78,7 @@ impl Tunnel {
         let deadline = deadline.or(attached.soft_deadline);
         let call = match worker.session.begin(&invoke.request_id, self.outbox.clone(), deadline) {
             Ok(call) => call,
-            Err(NotBegun::Duplicate) => return Err(still_runs().into()),
+            Err(NotBegun::Duplicate) => return Err(Status::from(StillRuns).into()),
             Err(NotBegun::Dead(cause)) => {
                 self.work =
                     Some(FromGateway::Message(ClientMessage { payload: Some(Payload::Invoke(invoke)) }));
@@ -276,10 +276,6 @@ impl Ending {
         self.unsent_bytes -= next.encoded_len();
         Some(next)
     }
-}
-
-fn still_runs() -> Status {
-    Status::already_exists("a call of this request_id runs and does not end")
 }
 
 /// Gives the worker a message, now or when it has room for one.

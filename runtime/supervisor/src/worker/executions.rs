@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::time::timeout;
+use tonic::Status;
 
 use crate::worker::call::{Call, GRACE, PATIENCE};
 
@@ -30,6 +31,12 @@ pub struct Execution<'a> {
 /// The call's former execution did not end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StillRuns;
+
+impl From<StillRuns> for Status {
+    fn from(_: StillRuns) -> Status {
+        Status::already_exists("a call of this request_id runs and does not end")
+    }
+}
 
 impl Executions {
     /// Tells a former execution of the call to end, and ends when it has. Safe to cancel.

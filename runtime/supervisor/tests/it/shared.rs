@@ -9,8 +9,8 @@ use asp_proto::plugin::{ClientMessage, InvokeRequest, Json, ServerMessage};
 use asp_proto::supervisor::ppp_server_frame::Payload;
 use asp_proto::supervisor::tunnel_event::Type;
 use asp_proto::supervisor::{
-    AllocateWorkerResponse, CloseTunnelRequest, CloseTunnelResponse, PppClientFrame, PppServerFrame,
-    admission,
+    AllocateWorkerResponse, CloseTunnelRequest, CloseTunnelResponse, EndExecutionRequest, PppClientFrame,
+    PppServerFrame, admission,
 };
 use prost::{Message, Name};
 use prost_types::value::Kind;
@@ -314,4 +314,26 @@ async fn a_call_that_is_run_again_waits_for_its_former_execution_to_end() {
     shared.invoke(&id, "one", &json!({"text": "again"})).await;
     assert_eq!(shared.output(&id).await["text"], "again");
     assert_eq!(stack.figure("echo@1.0.0", "crashes").await, 1, "the former execution had ended by then");
+}
+
+#[tokio::test]
+async fn an_execution_is_ended_for_whoever_goes_on_with_its_call_at_another_runtime() {
+    let stack = start(&[("echo", json!({"pool": {"max": 2, "concurrency": 1}}))]).await;
+    stack.call("echo", "warm", &json!({})).await;
+    let mut client = stack.client.clone();
+    let mut end = async |request_id: &str| {
+        let request = EndExecutionRequest { request_id: request_id.into() };
+        client.end_execution(request).await.map(drop).map_err(|status| status.code())
+    };
+    let mut lost = Shared::open(&stack).await;
+    lost.begin("+1", "echo", "one", &json!({"mode": "ignore"})).await;
+    let (id, took) = lost.allocated("+1").await;
+    assert!(took);
+    while !matches!(lost.of(&id).await, Payload::Ppp(_)) {}
+    assert_eq!(end("another").await, Ok(()), "it does not run here");
+    assert_eq!(stack.figure("echo@1.0.0", "crashes").await, 0, "nobody else's call is ended");
+    // Its gateway is there yet, as far as this runtime knows; the worker ignores its cancel and is killed.
+    assert_eq!(end("one").await, Ok(()));
+    assert_eq!(stack.figure("echo@1.0.0", "crashes").await, 1);
+    assert_eq!(end("").await, Err(Code::InvalidArgument));
 }

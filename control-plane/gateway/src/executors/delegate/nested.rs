@@ -46,6 +46,8 @@ pub(super) async fn run(delegation: &Delegation, other: &OtherPrimitive) -> Resu
         protocol: parent.protocol,
         entry,
         bytes_in: delegation.input.to_string().len(),
+        // A plugin's messages are bounded, and so are the delegations of a call.
+        memory: None,
         arguments: delegation.input.clone(),
         aim: Aim::Done,
         chosen: None,

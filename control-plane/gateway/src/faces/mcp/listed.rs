@@ -43,6 +43,7 @@ pub(super) async fn of(
             session: session.to_owned(),
             trace: trace_of(request, message),
             bytes_in: request.body.len(),
+            memory: request.memory.clone(),
             parent: None,
         };
         request.gateway.pipeline.listed(&request.snapshot, invocation)

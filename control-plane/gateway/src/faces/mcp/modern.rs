@@ -29,7 +29,7 @@ use super::{json as json_response, lists};
 use crate::call::authority::Attachment;
 use crate::call::event::LogLevel;
 use crate::call::question::Question;
-use crate::call::{Call, ClientAbilities};
+use crate::call::{Call, ClientAbilities, HeldMemory};
 use crate::faces::{FaceRequest, unserved};
 use crate::pipeline::takeover::Attached;
 use crate::request_state::RequestState;
@@ -281,11 +281,18 @@ struct Modern {
     gateway: Arc<crate::gateway::Gateway>,
     server: Arc<asp_snapshot::VirtualServer>,
     message: Arc<Message>,
+    /// Of the message.
+    _memory: Option<HeldMemory>,
 }
 
 impl Modern {
     fn of(request: &FaceRequest, message: &Arc<Message>) -> Modern {
-        Modern { gateway: request.gateway.clone(), server: request.server.clone(), message: message.clone() }
+        Modern {
+            gateway: request.gateway.clone(),
+            server: request.server.clone(),
+            message: message.clone(),
+            _memory: request.memory.clone(),
+        }
     }
 
     /// The result that says that a call has become a task.

@@ -135,6 +135,7 @@ fn invocation(
         session: context.session.clone(),
         trace: trace_of(request, message),
         bytes_in: request.body.len(),
+        memory: request.memory.clone(),
         parent: None,
     })
 }

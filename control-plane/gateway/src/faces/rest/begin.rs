@@ -131,6 +131,7 @@ fn invocation(request: &FaceRequest, asked: &Asked) -> Invocation {
         session: String::new(),
         trace: request.admitted.trace,
         bytes_in: request.body.len(),
+        memory: request.memory.clone(),
         parent: None,
     }
 }

@@ -11,6 +11,7 @@ use serde_json::{Map, Value};
 
 use crate::call::outcome::Refusal;
 use crate::durable::active::ActiveFault;
+use crate::faces::memory::Unheld;
 use crate::faces::unserved;
 
 /// Why a request gets nothing else.
@@ -56,6 +57,16 @@ impl Problem {
     pub(super) fn elsewhere() -> Problem {
         let detail = "the call runs at another gateway, which does not hear of this: send it again";
         Problem::new(StatusCode::SERVICE_UNAVAILABLE, Reason::UpstreamUnavailable, detail).retry_after(1)
+    }
+
+    pub(super) fn of_unheld(unheld: &Unheld) -> Problem {
+        let reason = unheld.reason();
+        let status = match unheld {
+            Unheld::TooMuch { .. } => StatusCode::PAYLOAD_TOO_LARGE,
+            Unheld::Taken(refusal) => status(refusal),
+        };
+        let problem = Problem::new(status, reason, &unheld.message());
+        if let Unheld::Taken(_) = unheld { problem.retry_after(1) } else { problem }
     }
 
     pub(super) fn of_store(_: ActiveFault) -> Problem {

@@ -17,6 +17,7 @@ use tonic::Status;
 use super::availability::{all, heard, listed};
 use super::figures::sample;
 use super::resume::save;
+use super::takeover::{request, row, send, take_over};
 use super::{call, last_result, until, until_async};
 use crate::runtime::{Authority, PYTHON, Runtime, Script, Told, Worker, rejected, start_with_tls_at};
 use crate::support::{Fixture, snapshot};
@@ -242,6 +243,81 @@ async fn a_call_with_checkpoints_keeps_to_its_runtime_and_goes_on_at_another_aft
     let result = running.await.unwrap();
     assert_eq!(result["structuredContent"]["who"], left, "{result}");
     assert_eq!(*executions.lock(), [(first, 0), (first, 1), (left, 2)]);
+}
+
+#[tokio::test]
+async fn what_goes_on_at_another_runtime_begins_there_when_the_lost_execution_has_ended() {
+    let begun: Arc<Mutex<Vec<(&'static str, String)>>> = Arc::default();
+    let (asked, ended) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+    let cutting = |who: &'static str| {
+        let begun = begun.clone();
+        let (asked, ended, refused) = (asked.clone(), ended.clone(), Arc::new(Mutex::new(false)));
+        let script = Script::of(move |_, mut worker: Worker| {
+            let begun = begun.clone();
+            async move {
+                let invoke = worker.begin(&[]).await;
+                let before = begun.lock().len();
+                begun.lock().push((who, invoke.request_id.clone()));
+                match before {
+                    0 => worker.cut(Status::unavailable("the connection is lost")).await,
+                    _ => worker.complete(&invoke, &json!({"ok": true, "who": who})).await,
+                }
+            }
+        });
+        script.ending(move || {
+            let (asked, ended, refused) = (asked.clone(), ended.clone(), refused.clone());
+            async move {
+                if !std::mem::replace(&mut *refused.lock(), true) {
+                    return Err(Status::already_exists("it does not end in time"));
+                }
+                asked.notify_one();
+                ended.notified().await;
+                Ok(())
+            }
+        })
+    };
+    let both = [Runtime::start(cutting("one")), Runtime::start(cutting("two"))];
+    let fixture = beside(&[&both[0], &both[1]]).await;
+    let running = tokio::spawn(async move { result(&fixture, "sweep").await });
+    asked.notified().await;
+    let (first, id) = begun.lock()[0].clone();
+    assert_eq!(begun.lock().len(), 1, "it has not ended where it was lost");
+    ended.notify_one();
+    let result = running.await.unwrap();
+    let (lost, other) = if first == "one" { (&both[0], "two") } else { (&both[1], "one") };
+    assert_eq!(result["structuredContent"]["who"], other, "{result}");
+    assert_eq!(*lost.told.to_end.lock(), [id.clone(), id], "it was asked again");
+}
+
+#[tokio::test]
+async fn a_call_that_is_taken_over_is_ended_at_all_other_runtimes_first() {
+    let script = || {
+        Script::of(|_, mut worker: Worker| async move {
+            let invoke = worker.begin(&[("checkpoint", "true")]).await;
+            if invoke.resume.is_some() {
+                return worker.complete(&invoke, &json!({"ok": true})).await;
+            }
+            assert_eq!(save(&mut worker, &invoke.request_id, 1, b"one").await, "");
+            while worker.any().await.is_some() {}
+        })
+    };
+    let both = [Runtime::start(script()), Runtime::start(script())];
+    let first = beside(&[&both[0], &both[1]]).await;
+    let _waiting = send(request("order", Some("k")), &first);
+    until("it has begun", || both.iter().any(|runtime| calls(&runtime.told) > 0)).await;
+    let at_first = both.iter().find(|runtime| calls(&runtime.told) > 0).unwrap();
+    row(&first, at_first, |row| row.seq == 1).await;
+    let second = first.beside(Runtimes::new(both.iter().map(Runtime::target).collect()).unwrap());
+    take_over(&second).await;
+    let result = last_result(&request("order", Some("k")).send(&second).await);
+    assert_eq!(result["structuredContent"]["ok"], true, "{result}");
+    let id = at_first.told.allocations.lock()[0].ctx.clone().unwrap().correlation_id;
+    for runtime in &both {
+        let allocations = runtime.told.allocations.lock().len();
+        let went_on_here = allocations == if std::ptr::eq(runtime, at_first) { 2 } else { 1 };
+        let asked = runtime.told.to_end.lock().clone();
+        assert_eq!(asked, if went_on_here { vec![] } else { vec![id.clone()] });
+    }
 }
 
 /// A resolver that a test tells what to say.

@@ -56,6 +56,10 @@ impl Fleet {
         self.members.load().len() > 1
     }
 
+    pub(in super::super) fn all(&self) -> Vec<Arc<Runtime>> {
+        self.members.load().to_vec()
+    }
+
     /// The only one; `None` where there are others, or none.
     pub(in super::super) fn only(&self) -> Option<Arc<Runtime>> {
         match self.members.load().as_slice() {

@@ -1,0 +1,62 @@
+//! The runtimes that may still run an execution of a call which goes on elsewhere.
+//!
+//! Keeps true: no execution begins while one of these says that it has a former one. One that cannot be reached is not
+//! waited for: it is gone, as far as anybody can tell from here.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use asp_proto::supervisor::EndExecutionRequest;
+use futures::stream::{FuturesUnordered, StreamExt};
+use tonic::Code;
+
+use super::runtimes::{Fleet, Runtime};
+use crate::call::Call;
+
+/// Above what a runtime that answers gives an execution to end.
+const END_WITHIN: Duration = Duration::from_secs(25);
+
+/// Those that have not said that they do not run the call.
+#[derive(Default)]
+pub(super) struct Former(Vec<Arc<Runtime>>);
+
+/// One of them runs it, and does not end it in time.
+pub(super) struct StillRuns;
+
+impl Former {
+    /// Where a call may run whose gateway is gone.
+    pub(super) fn anywhere(fleet: &Fleet) -> Former {
+        Former(fleet.all())
+    }
+
+    /// It was lost there.
+    pub(super) fn is_at(&mut self, runtime: &Arc<Runtime>) {
+        if !self.0.iter().any(|known| Arc::ptr_eq(known, runtime)) {
+            self.0.push(Arc::clone(runtime));
+        }
+    }
+
+    /// Ends it wherever it may run, but at `next`, which ends its own before it begins another. Safe to cancel.
+    pub(super) async fn end(&mut self, next: &Arc<Runtime>, call: &Call) -> Result<(), StillRuns> {
+        let others = self.0.iter().filter(|runtime| !Arc::ptr_eq(runtime, next));
+        let asked: FuturesUnordered<_> = others.map(|runtime| end_at(runtime, call)).collect();
+        let running: Vec<Arc<Runtime>> = asked.filter_map(std::future::ready).collect().await;
+        let has_ended = running.is_empty();
+        self.0 = running;
+        if has_ended { Ok(()) } else { Err(StillRuns) }
+    }
+}
+
+/// The runtime, where the call still runs there.
+async fn end_at(runtime: &Arc<Runtime>, call: &Call) -> Option<Arc<Runtime>> {
+    let mut client = runtime.any_client();
+    let request = EndExecutionRequest { request_id: call.id.to_string() };
+    let why = match tokio::time::timeout(END_WITHIN, client.end_execution(request)).await {
+        Ok(Ok(_)) => return None,
+        Ok(Err(status)) if status.code() == Code::AlreadyExists => return Some(Arc::clone(runtime)),
+        Ok(Err(status)) => status.to_string(),
+        Err(late) => late.to_string(),
+    };
+    tracing::info!(call = %call.id, trace = %call.trace, runtime = runtime.name(), %why, "a runtime where a call may still run does not say so; the call goes on at another one");
+    None
+}
