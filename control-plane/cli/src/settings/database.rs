@@ -51,7 +51,7 @@ pub(super) fn read(reader: &mut Reader<'_>, state_dir: &Path) -> Database {
     let connections = reader.number(ENV_DATABASE_CONNECTIONS, CONNECTIONS, 1..=1_000);
     let waits = waits(reader);
     let spool_bytes = reader.number(ENV_AUDIT_SPOOL, SPOOL, LEAST_SPOOL..=MOST_SPOOL);
-    let Some(url) = reader.optional(ENV_DATABASE_URL) else {
+    let Some(url) = reader.shared(ENV_DATABASE_URL) else {
         return Database::Sqlite(state_dir.join("asp.db"));
     };
     if url.starts_with("postgres://") || url.starts_with("postgresql://") {

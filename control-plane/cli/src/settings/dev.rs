@@ -45,7 +45,7 @@ struct OfDeveloper<'a> {
 }
 
 impl Environment for OfDeveloper<'_> {
-    fn get(&self, name: &str) -> Option<String> {
+    fn raw(&self, name: &str) -> Option<String> {
         match name {
             ENV_STATE_DIR => Some(self.state_dir.to_string_lossy().into_owned()),
             ENV_GATEWAY_PORT => self.port.map(|port| port.to_string()).or_else(|| self.environment.get(name)),

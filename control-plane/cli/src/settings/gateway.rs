@@ -105,7 +105,7 @@ fn pool(reader: &mut Reader<'_>) -> String {
 }
 
 fn redis(reader: &mut Reader<'_>) -> Option<Secret> {
-    let url = reader.optional(ENV_REDIS_URL)?;
+    let url = reader.shared(ENV_REDIS_URL)?;
     #[cfg(feature = "cluster")]
     let fault = asp_store::redis::check(&url).err().map(|error| error.to_string());
     #[cfg(not(feature = "cluster"))]

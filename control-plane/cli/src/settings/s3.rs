@@ -53,7 +53,7 @@ pub(super) fn read(reader: &mut Reader<'_>) -> Option<S3Section> {
     let secret_key = reader.optional(ENV_S3_SECRET_ACCESS_KEY).map(Secret::new);
     let session_token = reader.optional(ENV_S3_SESSION_TOKEN).map(Secret::new);
     let signed_urls = signed_urls(reader);
-    let Some(url) = reader.optional(ENV_S3_URL) else {
+    let Some(url) = reader.shared(ENV_S3_URL) else {
         for (name, is_given) in [
             (ENV_S3_REGION, region.is_some()),
             (ENV_S3_ACCESS_KEY_ID, access_key.is_some()),

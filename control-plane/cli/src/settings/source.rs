@@ -9,22 +9,27 @@ use std::str::FromStr;
 
 /// Where settings come from; tests give a map and never touch the process's environment.
 pub trait Environment {
+    /// The value as it is; `None` when it is unset.
+    fn raw(&self, name: &str) -> Option<String>;
+
     /// The value, or `None` when it is unset. An empty value counts as unset.
-    fn get(&self, name: &str) -> Option<String>;
+    fn get(&self, name: &str) -> Option<String> {
+        self.raw(name).filter(|value| !value.is_empty())
+    }
 }
 
 /// The environment of this process.
 pub struct ProcessEnvironment;
 
 impl Environment for ProcessEnvironment {
-    fn get(&self, name: &str) -> Option<String> {
-        std::env::var(name).ok().filter(|value| !value.is_empty())
+    fn raw(&self, name: &str) -> Option<String> {
+        std::env::var(name).ok()
     }
 }
 
 impl Environment for BTreeMap<&str, &str> {
-    fn get(&self, name: &str) -> Option<String> {
-        BTreeMap::get(self, name).map(|value| (*value).to_owned()).filter(|value| !value.is_empty())
+    fn raw(&self, name: &str) -> Option<String> {
+        BTreeMap::get(self, name).map(|value| (*value).to_owned())
     }
 }
 
@@ -63,6 +68,14 @@ impl<'e> Reader<'e> {
 
     pub fn optional(&mut self, name: &str) -> Option<String> {
         self.environment.get(name)
+    }
+
+    /// What a cluster shares. A Secret with an empty value is no wish for a store of this process alone.
+    pub fn shared(&mut self, name: &str) -> Option<String> {
+        if self.environment.raw(name).is_some_and(|value| value.trim().is_empty()) {
+            self.fault(name, "is set and empty: give it a value, or unset it to do without");
+        }
+        self.optional(name)
     }
 
     pub fn path(&mut self, name: &str, default: &str) -> PathBuf {

@@ -11,6 +11,7 @@ use super::listen::{
     ENV_ADMIN_BIND, ENV_GATEWAY_BIND, ENV_GATEWAY_MTLS_PORT, ENV_PORT, ENV_XDS_BIND, ENV_XDS_PORT,
 };
 use super::runtimes::ENV_RUNTIMES;
+use super::s3::ENV_S3_URL;
 use super::stack::ENV_ENVOY_BIN;
 use super::tls::{
     ENV_ADMIN_TLS_CERT, ENV_ADMIN_TLS_KEY, ENV_PEER_CA, ENV_PEER_CERT, ENV_PEER_CRL, ENV_PEER_KEY,
@@ -39,6 +40,7 @@ fn an_empty_environment_gives_the_documented_defaults() {
     assert!(settings.filter_wasm.is_absolute());
     assert_eq!(settings.calls.audit_max_bytes, 1 << 30);
     assert_eq!((settings.calls.bounds.whole, settings.calls.bounds.per_org), (8192, 2048));
+    assert_eq!((settings.calls.memory.whole, settings.calls.memory.per_org), (512 << 20, 256 << 20));
 }
 
 #[test]
@@ -321,5 +323,19 @@ fn a_gateways_door_for_envoys_needs_a_certificate_and_the_role() {
     ] {
         let faults = Settings::read(&args, &environment).unwrap_err();
         assert!(faults.iter().any(|fault| fault.name == named), "{faults:?}");
+    }
+}
+
+#[test]
+fn a_shared_store_that_is_set_and_empty_is_a_fault() {
+    for name in [ENV_DATABASE_URL, ENV_REDIS_URL, ENV_S3_URL] {
+        for empty in ["", " "] {
+            let environment = BTreeMap::from([(name, empty)]);
+            let faults = Settings::read(&dev(), &environment).unwrap_err();
+            assert!(
+                faults.iter().any(|fault| fault.name == name && fault.message.contains("empty")),
+                "{name}"
+            );
+        }
     }
 }
