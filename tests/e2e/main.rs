@@ -145,6 +145,7 @@ const MODULES: &[fn(&Shared) -> Vec<Trial>] = &[
     several_runtimes::trials,
     resume::trials,
     runtimes::trials,
+    same_codes::trials,
     peers::trials,
     doors::trials,
     client_certificates::trials,

@@ -4,6 +4,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
 use asp_e2e::cluster::Cluster;
@@ -211,6 +212,7 @@ async fn restored() -> Result<()> {
         .output()
         .await?;
     ensure!(raised.status.success(), "{}", String::from_utf8_lossy(&raised.stderr));
+    let began = Instant::now();
     let raised: Value = serde_json::from_slice(&raised.stdout)?;
     ensure!(raised["after"].as_u64() > raised["before"].as_u64(), "{raised}");
     controls.is_allowed(false).await?;
@@ -218,6 +220,7 @@ async fn restored() -> Result<()> {
         let covers = controls.is_up_to_date(control).await?;
         ensure!(Some(covers) >= raised["after"].as_u64(), "{covers} of {raised}");
     }
+    println!("the fleet is on the restored revision {} ms after the command", began.elapsed().as_millis());
     // It goes on from there.
     controls.allow(controls.second()?, true).await?;
     controls.is_allowed(true).await

@@ -3,8 +3,8 @@
 use asp_proto::plugin::{Failed, Json};
 use serde_json::{Map, Value};
 
-use crate::call::Call;
 use crate::call::outcome::{Output, Refusal, after_handover};
+use crate::call::{Call, held};
 
 /// Longest text of a failure in bytes.
 pub(crate) const MAX_FAILURE: usize = 2 * 1024;
@@ -41,6 +41,7 @@ pub(crate) fn failed(call: &Call, failed: &Failed) -> Result<Output, Refusal> {
 pub(crate) fn parse(json: Option<&Json>) -> Result<Option<Value>, Refusal> {
     match json.map(|json| json.value.as_slice()) {
         None | Some([]) => Ok(None),
+        Some(text) if held::is_too_much(text) => Err(misfit("the result holds too many JSON values")),
         Some(text) => {
             serde_json::from_slice(text).map(Some).map_err(|_| misfit("the result is no JSON text"))
         }

@@ -9,6 +9,7 @@ use tokio::time::sleep;
 
 use super::outcome;
 use super::service::{Answer, Fault, Service};
+use crate::call::held;
 use crate::call::outcome::{Output, Refusal};
 use crate::execution::Execution;
 use crate::executors::hosted::polling::Pace;
@@ -95,6 +96,9 @@ fn contents(uri: &str, answer: Answer) -> Value {
 }
 
 fn messages(body: &[u8]) -> Option<Output> {
+    if held::is_too_much(body) {
+        return None;
+    }
     let mut result: Map<String, Value> = serde_json::from_slice(body).ok()?;
     let Some(Value::Array(messages)) = result.remove("messages") else { return None };
     let fits = |message: &Value| {

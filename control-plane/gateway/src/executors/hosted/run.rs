@@ -13,9 +13,9 @@ use tokio::time::{Instant, sleep};
 use super::resource::{self, CallResource, Progress, Status};
 use super::service::{self, Answer, Fault, Service};
 use super::{Calls, asking, outcome};
-use crate::call::Call;
 use crate::call::event::Event;
 use crate::call::outcome::{Output, Refusal, after_handover};
+use crate::call::{Call, held};
 use crate::execution::Execution;
 use crate::executors::delegate::Delegates;
 use crate::executors::hosted::cancel::Farewell;
@@ -251,7 +251,11 @@ impl<'a> Hosted<'a> {
 
     /// An answer that should hold the call.
     fn read(&mut self, answer: Answer) -> Result<Known, Refusal> {
-        let resource = resource::parse(&answer.body).map_err(|misfit| {
+        let read = match held::is_too_much(&answer.body) {
+            true => Err(resource::Misfit::TooLarge("result")),
+            false => resource::parse(&answer.body),
+        };
+        let resource = read.map_err(|misfit| {
             tracing::warn!(call = %self.call().id, trace = %self.call().trace, %misfit, "a service's answer is no call resource (docs/http-calls.md), so that its call is given up; tell the service's owner");
             lost(self.call(), "the service's answer is no call")
         })?;

@@ -14,6 +14,7 @@ use serde_json::{Map, Value};
 use tokio_util::sync::CancellationToken;
 
 use super::job::Job;
+use crate::call::held;
 use crate::executors::plugin::reference::STDIO;
 use crate::executors::proxy::mcp::downstream::{Clients, Downstream, RpcError};
 
@@ -81,6 +82,7 @@ impl Relayed {
 
 /// What is no object has no member that a request needs, and is refused for that.
 fn params(json: Option<&Json>) -> Map<String, Value> {
+    let json = json.filter(|json| !held::is_too_much(&json.value));
     json.and_then(|json| serde_json::from_slice(&json.value).ok()).unwrap_or_default()
 }
 

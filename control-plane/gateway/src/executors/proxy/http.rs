@@ -10,8 +10,8 @@ use reqwest::{Method, RequestBuilder, StatusCode, Url};
 use serde_json::{Map, Value, json};
 use tokio::time::Instant;
 
-use crate::call::Call;
 use crate::call::outcome::{Output, Refusal, text_block};
+use crate::call::{Call, held};
 use crate::execution::Execution;
 use crate::executors::outbound::auth::Authorizer;
 use crate::executors::outbound::client;
@@ -190,6 +190,9 @@ fn map(mapping: &ProxyHttp, execution: &Execution, answer: Answer) -> Result<Out
     }
     if !is_json {
         return Ok(shape(call, None, &text, execution));
+    }
+    if held::is_too_much(&body) {
+        return Err(lost(call, "the service's answer holds too many JSON values"));
     }
     let value: Value =
         serde_json::from_slice(&body).map_err(|_| lost(call, "the service's answer is not JSON"))?;

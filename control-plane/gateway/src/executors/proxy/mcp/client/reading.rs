@@ -13,6 +13,7 @@ use serde_json::Value;
 use tokio::time::Instant;
 
 use super::Fault;
+use crate::call::held;
 use crate::executors::outbound::refused::retry_after;
 use crate::executors::proxy::mcp::message::Message;
 
@@ -24,6 +25,7 @@ const MAX_PAGE: usize = 4 << 20;
 const MAX_LISTENED: usize = 256 << 10;
 /// Most bytes of such a stream in a while; it is closed beyond them, and opened again after a pause.
 const LISTENED_IN_A_WHILE: usize = 4 << 20;
+const TOO_MANY_VALUES: &str = "the service's answer holds too many JSON values";
 const WHILE: Duration = Duration::from_secs(60);
 
 /// The messages of one response.
@@ -128,6 +130,9 @@ impl Messages {
             return Ok(());
         };
         for text in frames.push(chunk).map_err(|_| lost("the service's answer is too large"))? {
+            if held::is_too_much(text.as_bytes()) {
+                return Err(lost(TOO_MANY_VALUES));
+            }
             if let Ok(message) = serde_json::from_str(&text) {
                 self.ready.extend(messages(message));
             }
@@ -141,6 +146,9 @@ impl Messages {
             return Ok(());
         }
         let status = self.response.status();
+        if held::is_too_much(&self.body) {
+            return Err(lost(TOO_MANY_VALUES));
+        }
         let found = serde_json::from_slice(&self.body).map(messages).unwrap_or_default();
         let is_answer = |message: &Message| matches!(message, Message::Answer { .. });
         if found.iter().any(is_answer) {
