@@ -62,6 +62,11 @@ pub enum Entered {
     Replay(Output),
 }
 
+/// Whether the durable ledger must remember what the call does.
+pub(super) fn must_be_remembered(call: &Call, key: Option<&IdempotencyKey>) -> bool {
+    key.is_some() && !matches!(call.entry.primitive.mutation(), Mutation::ReadOnly)
+}
+
 /// What a call under an explicit key claims in the durable ledger; `None` where it claims nothing there.
 pub(crate) fn durable_claim(
     call: &Call,
