@@ -2,12 +2,16 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
+use asp_gateway::gateway::Gateway;
 use asp_registry::assemble;
 use asp_store::records::{CallRecords, MemoryRecords, OwnerId, RecordError, RecordKey, Saved, State};
 use async_trait::async_trait;
 use bytes::Bytes;
+use parking_lot::Mutex;
 use serde_json::json;
+use tokio::time::Instant;
 
 use crate::limits::star;
 use crate::support::records::{Faults, FaultyRecords};
@@ -18,6 +22,7 @@ use crate::support::{Fixture, Modern, inputs, token};
 struct Cut {
     inner: MemoryRecords,
     next: AtomicU32,
+    asked: Mutex<Vec<Instant>>,
 }
 
 #[async_trait]
@@ -37,6 +42,7 @@ impl Faults for Cut {
     }
 
     fn renews(&self) -> Result<(), RecordError> {
+        self.asked.lock().push(Instant::now());
         let once = |left: u32| left.checked_sub(1);
         match self.next.fetch_update(Ordering::AcqRel, Ordering::Acquire, once) {
             Ok(_) => Err(RecordError::Unavailable("no connection".into())),
@@ -83,4 +89,41 @@ async fn what_it_refuses_takes_nothing_from_limits() {
     }
     fixture.gateway.pipeline.active.renew().await.unwrap();
     assert!(!refuses(&fixture).await, "the one call that the limit allows was still there");
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_renewal_that_fails_refuses_nothing_and_a_lease_that_ends_does() {
+    let (fixture, records) = gateway();
+    let renew = || fixture.gateway.pipeline.active.renew();
+    let is_away = || fixture.gateway.pipeline.active.is_away();
+    assert!(!is_away(), "it has just started");
+    renew().await.unwrap();
+    for _ in 0..3 {
+        fails(&fixture, &records, 1).await;
+        assert!(!is_away());
+        renew().await.unwrap();
+    }
+    fails(&fixture, &records, 2).await;
+    assert!(is_away() && refuses(&fixture).await, "others are asked while it looks for the store");
+    renew().await.unwrap();
+    assert!(!is_away());
+    // Nothing failed, and nothing was renewed: others may take its calls after 8 s.
+    tokio::time::advance(Duration::from_millis(6_900)).await;
+    assert!(!is_away());
+    tokio::time::advance(Duration::from_millis(200)).await;
+    assert!(is_away() && refuses(&fixture).await);
+    renew().await.unwrap();
+    assert!(!is_away() && !refuses(&fixture).await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_renewal_that_failed_is_tried_again_soon() {
+    let (fixture, records) = gateway();
+    records.0.next.store(1, Ordering::Release);
+    let keeping = tokio::spawn(Gateway::keep_calls(Arc::downgrade(&fixture.gateway)));
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    keeping.abort();
+    let asked = records.0.asked.lock();
+    let pauses: Vec<Duration> = asked.windows(2).map(|pair| pair[1] - pair[0]).collect();
+    assert_eq!(pauses, [Duration::from_millis(500), Duration::from_secs(2)]);
 }
