@@ -431,5 +431,5 @@ fn ledgers(
         None => Arc::new(MemoryLedger::default()),
         Some(answers) => Arc::new(QuickLedger::new(answers)),
     };
-    Ledgers { durable, quick, owner: active.owner(), sealer: sealer.clone() }
+    Ledgers::new(durable, quick, active.owner(), sealer.clone())
 }
