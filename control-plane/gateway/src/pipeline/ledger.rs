@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use asp_proto::snapshot::Mutation;
+use asp_snapshot::artifact;
 use asp_store::ledger::{Answer, Claim, Holder, Ledger, LedgerError, LedgerKey, RequestHash};
 use asp_store::records::OwnerId;
 use bytes::Bytes;
@@ -91,8 +92,10 @@ pub async fn enter(
 ) -> Result<Entered, Refusal> {
     let Some(key) = key else { return Ok(Entered::Keyless) };
     let mutating = !matches!(call.entry.primitive.mutation(), Mutation::ReadOnly);
-    // The hot path: a read without a key of its own may run again, and touches no store (ADR 7).
-    if !mutating && matches!(key, IdempotencyKey::SessionRequest { .. }) {
+    // The hot path: a read without a key of its own may run again, and touches no store (ADR 7). What is read of an
+    // artifact may be a URL that is good for less time than an answer is kept: under a key it is made anew too.
+    let is_artifact = call.entry.primitive.id == artifact::PRIMITIVE_ID;
+    if !mutating && (is_artifact || matches!(key, IdempotencyKey::SessionRequest { .. })) {
         return Ok(Entered::Keyless);
     }
     let ledger = if mutating { &ledgers.durable } else { &ledgers.quick };
