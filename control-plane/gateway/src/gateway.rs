@@ -60,6 +60,9 @@ const SWEEP_EVERY: Duration = Duration::from_secs(60);
 
 /// How often a gateway says that it lives and looks for calls whose gateway does not: a lease outlives several.
 const KEEP_EVERY: Duration = Duration::from_secs(2);
+/// How soon it says so again where the store did not take it: a second attempt, with the two seconds that each may take,
+/// is decided before the lease of 8 s ends.
+const KEEP_AGAIN: Duration = Duration::from_millis(500);
 
 /// Most responses that wait for something to happen to a call of REST, each a stream of events or a long request.
 const WAITING: Bounds = Bounds { whole: 10_000, per_org: 4_000 };
@@ -314,12 +317,22 @@ impl Gateway {
     /// Says that this gateway lives until it is dropped; run it as a task.
     pub async fn keep_calls(gateway: std::sync::Weak<Gateway>) {
         let mut ticks = tokio::time::interval(KEEP_EVERY);
+        let mut is_failing = false;
         loop {
             ticks.tick().await;
             let Some(gateway) = gateway.upgrade() else { return };
             // Before everything else: who comes too late loses its calls.
-            if let Err(error) = gateway.pipeline.active.renew().await {
-                tracing::warn!(%error, "this gateway could not renew its lease in the store; after 8 s without, others take over its calls: check the store");
+            let renewed = gateway.pipeline.active.renew().await;
+            match &renewed {
+                Err(error) if !is_failing => {
+                    tracing::warn!(%error, "this gateway could not renew its lease in the store; after 8 s without, others take over its calls: check the store");
+                }
+                Ok(()) if is_failing => tracing::info!("this gateway's lease in the store is renewed again"),
+                Ok(()) | Err(_) => {}
+            }
+            is_failing = renewed.is_err();
+            if is_failing {
+                ticks.reset_after(KEEP_AGAIN);
             }
             gateway.subscriptions.look();
         }
@@ -424,5 +437,5 @@ fn ledgers(
         None => Arc::new(MemoryLedger::default()),
         Some(answers) => Arc::new(QuickLedger::new(answers)),
     };
-    Ledgers { durable, quick, owner: active.owner(), sealer: sealer.clone() }
+    Ledgers::new(durable, quick, active.owner(), sealer.clone())
 }

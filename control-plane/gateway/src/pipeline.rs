@@ -267,6 +267,11 @@ impl Running {
         let call = &self.call;
         let pipeline = &self.pipeline;
         let metrics = &self.pipeline.metrics;
+        // At once, so that another gateway can be asked which reaches the store; and before the limits, from which each
+        // that was asked would take.
+        if ledger::must_be_remembered(call, key.as_ref()) && pipeline.active.is_away() {
+            return Err(ledger::not_begun());
+        }
         let started = Instant::now();
         let granted = pipeline.limiter.admit(snapshot, &call.server, &call.caller, &call.entry).await;
         metrics.stage(Stage::Limits, started);
@@ -317,10 +322,6 @@ impl Running {
         let pipeline = &self.pipeline;
         let entering = ledger::enter(&pipeline.ledgers, call, key, arguments);
         let Some(claim) = ledger::durable_claim(call, key, arguments) else { return entering.await };
-        if pipeline.active.is_away() {
-            // At once, so that another gateway can be asked which reaches the store.
-            return Err(ledger::not_begun());
-        }
         tokio::select! {
             entered = entering => entered,
             never = pipeline.taken_over.relay(call, &claim) => match never {},

@@ -18,6 +18,8 @@ mod audit;
 mod certificates;
 #[path = "it/completion.rs"]
 mod completion;
+#[path = "it/cut_off.rs"]
+mod cut_off;
 #[path = "it/delegates.rs"]
 mod delegates;
 #[path = "it/edge.rs"]

@@ -18,7 +18,7 @@ use crate::elicitation::requested_schema;
 use crate::rules::{quantity, schema};
 use crate::spec::{
     Body, Completer, HttpProxy, Kind, Mode, Mutation, Offered, OpenaiProxy, Pool, PoolMode, Prefer,
-    RiskClass, Runtime, Sampling, Scheme, Spec, bare_id,
+    RiskClass, Runtime, Sampling, Scheme, Spec, bare_id, versioned,
 };
 
 /// Compiles one primitive.
@@ -213,9 +213,13 @@ fn run(spec: &Spec, written: &Runtime) -> Option<runtime::Mode> {
             }),
             (None, None, None) => runtime::Mode::ProxyOpenai(proxy_openai(written.openai.as_ref()?)),
         },
-        Mode::Primitive => runtime::Mode::Primitive(snapshot::OtherPrimitive {
-            id: bare_id(written.primitive.as_deref()?).to_string(),
-        }),
+        Mode::Primitive => {
+            let (reference, major) = versioned(written.primitive.as_deref()?);
+            runtime::Mode::Primitive(snapshot::OtherPrimitive {
+                id: bare_id(reference).to_string(),
+                major: major.and_then(|major| major.parse().ok()),
+            })
+        }
     })
 }
 

@@ -12,6 +12,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::compiled::CompiledServer;
+use crate::version;
 use schema::Direction;
 
 /// One difference between two versions of a server.
@@ -96,7 +97,7 @@ fn lists(server: &CompiledServer, id: &str) -> bool {
 
 /// 0 of what is no version.
 fn major(listing: &Listing) -> u64 {
-    Version::parse(&listing.version).map_or(0, |version| version.major)
+    version::major(&listing.version)
 }
 
 /// Collects the changes of one primitive.

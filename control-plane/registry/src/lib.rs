@@ -27,6 +27,7 @@ mod source;
 mod spec;
 mod structure;
 pub mod uri_template;
+pub mod version;
 
 pub use assemble::{
     DEFAULT_COARSE_MULTIPLE, EdgeInputs, Inputs, assemble, at_revision, edge, latest, routes, routes_bytes,

@@ -11,7 +11,7 @@ use crate::compile::Member;
 use crate::fault::FaultCode;
 use crate::findings::Findings;
 use crate::server_file::ServerFile;
-use crate::spec::{Dependency, Kind, Scheme, Spec};
+use crate::spec::{Dependency, Kind, Scheme, Spec, versioned};
 
 mod delegate;
 mod names;
@@ -48,9 +48,9 @@ impl<'a> Index<'a> {
         self.versions(folder, reference).first().copied()
     }
 
-    /// As a server lists it: of several versions the one whose major is named, or else the highest.
+    /// As a server lists it, and a delegate names it: of several versions the one whose major is named, or else the highest.
     fn resolve_listed(&self, folder: &str, reference: &str) -> Option<&'a Declared<'a>> {
-        let Some((reference, major)) = reference.rsplit_once('@') else {
+        let (reference, Some(major)) = versioned(reference) else {
             return self.resolve(folder, reference);
         };
         let named = |item: &&&Declared<'_>| item.spec.major().to_string() == major;

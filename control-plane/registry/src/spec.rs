@@ -32,6 +32,8 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
+use crate::version;
+
 /// A primitive: one unit of work or one static element that servers expose over MCP, A2A and REST.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -103,7 +105,7 @@ pub(crate) enum Kind {
 impl Spec {
     /// 0 of what is no version.
     pub(crate) fn major(&self) -> u64 {
-        semver::Version::parse(&self.version).map_or(0, |version| version.major)
+        version::major(&self.version)
     }
 
     /// What a call changes; without a word the worst is assumed of what runs, the best of what is read.
@@ -226,6 +228,11 @@ pub(crate) struct Dependencies {
 pub(crate) struct Dependency {
     /// The id of a primitive in the same folder, or `folder/id`.
     pub id: String,
+}
+
+/// `folder/id@1` → `folder/id`, and what stands for its major version.
+pub(crate) fn versioned(reference: &str) -> (&str, Option<&str>) {
+    reference.rsplit_once('@').map_or((reference, None), |(reference, major)| (reference, Some(major)))
 }
 
 /// `folder/id` → `id`.

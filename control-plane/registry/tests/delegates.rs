@@ -190,6 +190,29 @@ fn a_primitive_that_answers_is_there_callable_listed_and_does_not_come_back() {
         &[server(&["asks"]), asks.clone(), helper("plain"), plain.clone()],
         &[("unresolved_ref", "/primitives"), ("unlisted_primitive", "/id")],
     );
+    let listed = |refs: &str| {
+        let text = format!(
+            "apiVersion: asp/v1\nname: demo\nprotocols: [mcp]\nauth: {{schemes: [jwt], issuers: [dev]}}\nprimitives: [{refs}]\n"
+        );
+        source("demo/server.yaml", text)
+    };
+    let second = source("demo/plain-2.yaml", plain.text.replace("version: 1.0.0", "version: 2.0.0"));
+    let versions = |listing: &str, named: &str| {
+        [listed(listing), asks.clone(), plain.clone(), second.clone(), helper(named)]
+    };
+    let several = "{ref: demo/asks}, {ref: demo/plain}, {ref: demo/plain@1, as: plain_v1}";
+    assert_found("a version", &versions(several, "plain@1"), &[]);
+    assert_found("of a folder", &versions(several, "demo/plain@2"), &[]);
+    assert_found(
+        "no version",
+        &versions(several, "plain@3"),
+        &[("unresolved_dependency", "/runtime/primitive")],
+    );
+    assert_found(
+        "an unlisted version",
+        &versions("{ref: demo/asks}, {ref: demo/plain}", "plain@1"),
+        &[("unresolved_ref", "/primitives"), ("unlisted_primitive", "/id")],
+    );
     assert_found("itself", &[asks.clone(), helper("asks")], &[("delegate_loop", "/runtime/primitive")]);
     let long = [
         tool("one", "{id: to_two}"),

@@ -18,5 +18,6 @@ pub mod search;
 pub mod server;
 pub mod snapshot;
 
+pub use asp_registry::version;
 pub use server::{Dependency, ListedPrimitive, VirtualServer};
 pub use snapshot::{Changes, Snapshot};

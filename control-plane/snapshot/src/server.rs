@@ -10,6 +10,7 @@ use asp_proto::snapshot::{
     Server, ServerPart, Sessions, service_auth,
 };
 use asp_registry::uri_template::UriTemplate;
+use asp_registry::version;
 use prost::Message as _;
 use serde_json::{Map, Value, json};
 
@@ -135,11 +136,16 @@ impl VirtualServer {
         })
     }
 
-    /// The tool or task with this id, whatever a client calls it; of several versions the one that is listed first.
-    pub fn tool_by_id(&self, id: &str) -> Option<&Arc<ListedPrimitive>> {
-        self.entries.iter().find(|entry| {
-            entry.primitive.id == id && matches!(entry.primitive.kind(), Kind::Tool | Kind::Task)
-        })
+    /// The tool or task with this id, whatever a client calls it; of several major versions the one that is named, else
+    /// the highest that is listed.
+    pub fn tool_by_id(&self, id: &str, named: Option<u64>) -> Option<&Arc<ListedPrimitive>> {
+        let major = |entry: &&Arc<ListedPrimitive>| version::major(&entry.primitive.version);
+        let is_it = |entry: &&Arc<ListedPrimitive>| {
+            entry.primitive.id == id
+                && matches!(entry.primitive.kind(), Kind::Tool | Kind::Task)
+                && named.is_none_or(|named| named == major(entry))
+        };
+        self.entries.iter().filter(is_it).max_by_key(major)
     }
 
     /// The tool or task a client calls by this name.

@@ -5,6 +5,7 @@
 //! can be told from everything else.
 
 use asp_edge::Caller;
+use asp_snapshot::version;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use uuid::Uuid;
@@ -19,22 +20,31 @@ pub struct Chosen {
     id: [u8; 16],
     /// Of the arguments, as they were sent.
     arguments: [u8; 32],
+    /// The major version of what it was put to; `None` of a call of a gateway that did not keep it.
+    #[serde(default)]
+    major: Option<u64>,
     /// Unix milliseconds; a chosen id says nothing of the time.
     pub began_ms: u64,
 }
 
 impl Chosen {
-    /// What `caller` calls `name` at `server`, put with `arguments`.
-    pub fn of(caller: &Caller, server: &str, name: &str, arguments: &Value) -> Chosen {
+    /// What `caller` calls `name` at `server`, put to `version` of a primitive with `arguments`.
+    pub fn of(caller: &Caller, (server, name): (&str, &str), version: &str, arguments: &Value) -> Chosen {
         Chosen {
             id: id(caller, server, name).into_bytes(),
             arguments: digest::of_parts(&[&digest::canonical(arguments)]),
+            major: Some(version::major(version)),
             began_ms: unix_ms(),
         }
     }
 
     pub fn id(&self) -> Uuid {
         Uuid::from_bytes(self.id)
+    }
+
+    /// Whether it was put to this version, or to an earlier or later one that its callers do not tell apart.
+    pub fn is_of(&self, version: &str) -> bool {
+        self.major.is_none_or(|major| major == version::major(version))
     }
 
     /// Whether both were put with the same arguments; the order of members does not count.
@@ -89,9 +99,22 @@ mod tests {
 
     #[test]
     fn the_same_arguments_are_the_same_request_whatever_their_order() {
-        let put = |arguments: Value| Chosen::of(&caller("alice", "cli"), "demo", "1", &arguments);
+        let put = |arguments: Value| Chosen::of(&caller("alice", "cli"), ("demo", "1"), "1.0.0", &arguments);
         let first = put(json!({"a": 1, "b": [2]}));
         assert!(first.asks_the_same(&put(json!({"b": [2], "a": 1}))));
         assert!(!first.asks_the_same(&put(json!({"a": 1, "b": [3]}))));
+    }
+
+    #[test]
+    fn a_major_version_is_one_primitive_and_another_one_is_not() {
+        let put = Chosen::of(&caller("alice", "cli"), ("demo", "1"), "1.3.0", &json!({}));
+        assert_eq!(
+            ["1.3.0", "1.12.1", "2.0.0", "0.1.0"].map(|version| put.is_of(version)),
+            [true, true, false, false]
+        );
+        let mut earlier = serde_json::to_value(put).unwrap();
+        earlier.as_object_mut().unwrap().remove("major");
+        let earlier: Chosen = serde_json::from_value(earlier).unwrap();
+        assert!(earlier.is_of("2.0.0"), "an earlier gateway did not say");
     }
 }

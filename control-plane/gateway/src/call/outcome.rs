@@ -163,7 +163,10 @@ pub enum Refusal {
     InvalidArguments { pointer: String, message: String },
     #[error("idempotency key was used for another request")]
     KeyConflict,
-    #[error("a request with this id is still running")]
+    /// It may run at another gateway, or may never have been begun by one that could not tell the store.
+    #[error(
+        "an earlier request with this id may still run, and what became of it is not known here: send it again later"
+    )]
     DuplicateId,
     #[error("the first request with this idempotency key is still running")]
     InFlight,
@@ -261,12 +264,12 @@ impl Refusal {
             Refusal::MissingCapabilities { .. } => Reason::MissingCapability,
             Refusal::Limited { .. } => Reason::RateLimited,
             Refusal::InvalidArguments { .. } | Refusal::KeyConflict => Reason::InvalidParams,
-            Refusal::DuplicateId => Reason::InvalidRequest,
             Refusal::InFlight | Refusal::InputExpired | Refusal::Deadline | Refusal::Cancelled => {
                 Reason::Deadline
             }
             Refusal::Withdrawn(why) => why.reason(),
-            Refusal::Upstream(_)
+            Refusal::DuplicateId
+            | Refusal::Upstream(_)
             | Refusal::Declined(_)
             | Refusal::Relayed { .. }
             | Refusal::PagesFirst { .. } => Reason::UpstreamUnavailable,

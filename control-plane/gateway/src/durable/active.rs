@@ -5,7 +5,7 @@
 //! a row that was made after this gateway had given up waiting for it is told from none, and ends with its call.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use asp_proto::snapshot::Primitive;
@@ -32,6 +32,11 @@ pub mod told;
 const STORE_TIMEOUT: Duration = Duration::from_secs(2);
 /// A gateway that is gone is taken for dead after this long.
 const LEASE: Duration = Duration::from_secs(8);
+/// How long before that nothing is begun any more that the stores must remember: what is begun has told them by then.
+const STOPS_BEFORE: Duration = Duration::from_secs(1);
+/// So many renewals that fail one after the other say that the store is not reached. One alone may have been a connection
+/// that broke, and is tried again with most of the lease left.
+const AWAY_AFTER: u32 = 2;
 
 /// The store did not do it, or holds what does not open.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -54,8 +59,8 @@ pub struct ActiveTable {
     events: Option<Arc<SharedEvents>>,
     /// Until when nobody else can have taken a row; `None` before the first renewal.
     held_until: Mutex<Option<Instant>>,
-    /// It did not take the last renewal.
-    is_away: AtomicBool,
+    /// How many renewals it has not taken since it took one.
+    failed: AtomicU32,
     /// Rows may have been taken, and not all were looked at since.
     unsure: AtomicBool,
     /// The rows that are being deleted.
@@ -91,8 +96,8 @@ impl ActiveTable {
         let ending = TaskTracker::new();
         let held_until = Mutex::default();
         let unsure = AtomicBool::new(false);
-        let is_away = AtomicBool::new(false);
-        ActiveTable { store, sealer, owner, registry, events, held_until, is_away, unsure, ending }
+        let failed = AtomicU32::new(0);
+        ActiveTable { store, sealer, owner, registry, events, held_until, failed, unsure, ending }
     }
 
     /// What calls say, where there are other gateways.
@@ -195,7 +200,9 @@ impl ActiveTable {
     pub async fn renew(&self) -> Result<(), ActiveFault> {
         let until = Instant::now() + LEASE;
         let renewed = in_time(self.store.renew(self.owner, LEASE)).await;
-        self.is_away.store(renewed.is_err(), Ordering::Release);
+        let failed = self.failed.load(Ordering::Acquire);
+        let failed = if renewed.is_err() { failed.saturating_add(1) } else { 0 };
+        self.failed.store(failed, Ordering::Release);
         match &renewed {
             Ok(Lease::Held) => {}
             Ok(Lease::Lapsed) => {
@@ -221,9 +228,17 @@ impl ActiveTable {
         Ok(())
     }
 
-    /// Whether the store did not answer when it was asked last, which is every two seconds.
+    /// Whether this gateway begins nothing that the stores must remember: they did not answer when they were asked last,
+    /// again and again, so that another gateway is asked at once; or its lease is about to end, whatever keeps it from
+    /// its renewal.
+    ///
+    /// Nobody else takes a row of this gateway's before its lease ends in the store, which is not before `held_until`:
+    /// that counts from before the store was asked. So one failure is no reason to stop, and that time is. What was
+    /// begun until then and still runs may be taken; it ends here when it is next about its row or its key
+    /// ([`ActiveTable::is_ours`], `noted`).
     pub fn is_away(&self) -> bool {
-        self.is_away.load(Ordering::Acquire)
+        let ends = |until: Instant| Instant::now() + STOPS_BEFORE >= until;
+        self.failed.load(Ordering::Acquire) >= AWAY_AFTER || self.held_until.lock().is_some_and(ends)
     }
 
     /// Whether what becomes of the call is this gateway's to say. Asks the store only after a pause in which

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use asp_edge::{Caller, Trace};
 use asp_proto::snapshot::{Primitive, Protocol};
-use asp_snapshot::Snapshot;
+use asp_snapshot::{Snapshot, version};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tokio::time::Instant;
@@ -71,6 +71,11 @@ pub struct Put<'a> {
 }
 
 impl<'a> Put<'a> {
+    /// Whether it was put to this primitive: other major versions of one are others.
+    pub fn is_of(&self, primitive: &Primitive) -> bool {
+        self.primitive == primitive.id && self.chosen.is_of(&primitive.version)
+    }
+
     /// The same of a call that is here.
     pub fn of(call: &'a Call) -> Option<Put<'a>> {
         Some(Put {
@@ -169,9 +174,13 @@ impl Record {
         self.asked_of(snapshot, |primitive| primitive.version == self.version)
     }
 
-    /// The same of one that has ended, which is told whatever version is there by now.
+    /// The same of one that has ended, which is told whatever version is there by now, first of its own major one.
     pub fn ended(&self, snapshot: &Snapshot) -> Option<Invocation> {
-        self.invocation(snapshot).or_else(|| self.asked_of(snapshot, |_| true))
+        let is_alike =
+            |primitive: &Primitive| version::major(&primitive.version) == version::major(&self.version);
+        self.invocation(snapshot)
+            .or_else(|| self.asked_of(snapshot, is_alike))
+            .or_else(|| self.asked_of(snapshot, |_| true))
     }
 
     fn asked_of(&self, snapshot: &Snapshot, fits: impl Fn(&Primitive) -> bool) -> Option<Invocation> {

@@ -8,10 +8,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use asp_proto::snapshot::Mutation;
+use asp_snapshot::artifact;
 use asp_store::ledger::{Answer, Claim, Holder, Ledger, LedgerError, LedgerKey, RequestHash};
 use asp_store::records::OwnerId;
 use bytes::Bytes;
 use serde_json::Value;
+use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
 use crate::call::claim::LedgerClaim;
@@ -38,6 +40,9 @@ const FULL_RETRY_MS: u64 = 60_000;
 const LEASE_SLACK: Duration = Duration::from_secs(5);
 /// How long after its deadline a call that has its result may go on storing it: within its claim.
 const SETTLE_SLACK: Duration = Duration::from_secs(3);
+/// Most claims at a time that are given back because the store did not say whether it took them; what is beyond these ends
+/// with its lease. A gateway that finds the store away claims nothing more.
+const MAX_LOST: usize = 256;
 /// What the caller of a call that may be repeated is told when its answer could not be stored.
 const NOT_SAFE: &str = "the call was done, and its answer could not be stored under its key: call again";
 /// The first pause before a busy store is tried again; it doubles up to the longest.
@@ -62,6 +67,11 @@ pub enum Entered {
     Replay(Output),
 }
 
+/// Whether the durable ledger must remember what the call does.
+pub(super) fn must_be_remembered(call: &Call, key: Option<&IdempotencyKey>) -> bool {
+    key.is_some() && !matches!(call.entry.primitive.mutation(), Mutation::ReadOnly)
+}
+
 /// What a call under an explicit key claims in the durable ledger; `None` where it claims nothing there.
 pub(crate) fn durable_claim(
     call: &Call,
@@ -76,24 +86,27 @@ pub(crate) fn durable_claim(
 /// Claims the call's key, waiting for a running twin until the call's deadline.
 pub async fn enter(
     ledgers: &Ledgers,
-    call: &Call,
+    call: &Arc<Call>,
     key: Option<&IdempotencyKey>,
     arguments: &Value,
 ) -> Result<Entered, Refusal> {
     let Some(key) = key else { return Ok(Entered::Keyless) };
     let mutating = !matches!(call.entry.primitive.mutation(), Mutation::ReadOnly);
-    // The hot path: a read without a key of its own may run again, and touches no store (ADR 7).
-    if !mutating && matches!(key, IdempotencyKey::SessionRequest { .. }) {
+    // The hot path: a read without a key of its own may run again, and touches no store (ADR 7). What is read of an
+    // artifact may be a URL that is good for less time than an answer is kept: under a key it is made anew too.
+    let is_artifact = call.entry.primitive.id == artifact::PRIMITIVE_ID;
+    if !mutating && (is_artifact || matches!(key, IdempotencyKey::SessionRequest { .. })) {
         return Ok(Entered::Keyless);
     }
     let ledger = if mutating { &ledgers.durable } else { &ledgers.quick };
     let hashed = scope(call, key);
     let hash = request_hash(call, arguments);
-    // A duplicate JSON-RPC id of a running request is an error of the client, not a retry to wait for.
+    // What a session runs here it refuses before this (ADR 7); what ran elsewhere, or was lost, nobody waits for.
     let until = match key {
         IdempotencyKey::Explicit(_) => call.deadline(),
         IdempotencyKey::SessionRequest { .. } => Instant::now(),
     };
+    let claimed = LedgerClaim { key: hashed.0, hash, mutating };
     let claim = match claim(ledger, call, (hashed, hash, ledgers.holder(call)), until).await {
         // A read may run again; without its ledger it only loses the replay.
         Err(error) if !mutating => {
@@ -108,11 +121,11 @@ pub async fn enter(
         }
         Err(LedgerError::Unavailable(error)) => {
             tracing::debug!(call = %call.id, trace = %call.trace, %error, "a call whose effect must be remembered is refused");
+            ledgers.give_back(call, claimed);
             return Err(not_begun());
         }
         Ok(claim) => claim,
     };
-    let claimed = LedgerClaim { key: hashed.0, hash, mutating };
     match (claim, key) {
         (Claim::New, _) => Ok(Entered::Held(ledgers.held(call, claimed))),
         (Claim::Replay(bytes), _) => {
@@ -164,9 +177,37 @@ pub struct Ledgers {
     pub owner: OwnerId,
     /// What they hold is sealed.
     pub sealer: Arc<Sealer>,
+    /// Places of those who give back what they may have claimed.
+    lost: Arc<Semaphore>,
 }
 
 impl Ledgers {
+    pub fn new(
+        durable: Arc<dyn Ledger>,
+        quick: Arc<dyn Ledger>,
+        owner: OwnerId,
+        sealer: Arc<Sealer>,
+    ) -> Ledgers {
+        Ledgers { durable, quick, owner, sealer, lost: Arc::new(Semaphore::new(MAX_LOST)) }
+    }
+
+    /// The store did not say whether it took a claim. If it did, a retry would find the key held by a call that nobody
+    /// runs: off the path it is given back. One that the store takes later still ends with its lease.
+    fn give_back(&self, call: &Arc<Call>, claim: LedgerClaim) {
+        // Another attempt under an id that its client chose is the same call to the ledger, and would lose its own.
+        if call.chosen.is_some() {
+            return;
+        }
+        let Ok(place) = self.lost.clone().try_acquire_owned() else { return };
+        let held = self.held(call, claim);
+        let call = call.clone();
+        tokio::spawn(async move {
+            // It logs what fails.
+            let _ = held.free(&call).await;
+            drop(place);
+        });
+    }
+
     /// The key that `call` held on a gateway that is gone, held here now; `None` where the call has ended: there is an
     /// answer, or the key was given back, and perhaps another execution has it.
     pub(crate) async fn take_over_claim(

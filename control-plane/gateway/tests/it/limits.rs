@@ -7,7 +7,7 @@ use serde_json::json;
 
 use crate::support::{Fixture, Modern, inputs, token};
 
-fn star(capacity: u64) -> Limit {
+pub(crate) fn star(capacity: u64) -> Limit {
     Limit {
         org: "acme".into(),
         server: "*".into(),

@@ -14,14 +14,18 @@ use http::Method;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
+use crate::plugin::until_some;
 use crate::runtime::{Runtime, Script, Worker};
-use crate::support::{Fixture, Modern, snapshot, token};
+use crate::support::{Fixture, Legacy, Modern, snapshot, token};
 
 /// A ledger whose answers and releases fail for a while, or come to nothing as those of a gateway that dies do.
+#[derive(Default)]
 pub(crate) struct Faulty {
     pub inner: Arc<MemoryLedger>,
     pub failures: AtomicUsize,
     pub dies: bool,
+    /// So many claims are taken, and nobody hears of it.
+    pub unheard: AtomicUsize,
 }
 
 impl Faulty {
@@ -44,7 +48,12 @@ impl Ledger for Faulty {
         wait_until: Instant,
         lease: Duration,
     ) -> Result<Claim, LedgerError> {
-        self.inner.claim(key, hash, holder, wait_until, lease).await
+        let claimed = self.inner.claim(key, hash, holder, wait_until, lease).await;
+        let once = |left: usize| left.checked_sub(1);
+        match self.unheard.fetch_update(Ordering::AcqRel, Ordering::Acquire, once) {
+            Ok(_) => Err(LedgerError::Unavailable("the connection broke".into())),
+            Err(_) => claimed,
+        }
     }
 
     async fn seize(
@@ -131,7 +140,8 @@ async fn result(request: &Modern, fixture: &Fixture) -> Value {
 async fn a_retry_after_its_gateways_death_runs_what_is_idempotent_and_nothing_else() {
     for (mutation, runs) in [(Mutation::Idempotent, true), (Mutation::NonIdempotent, false)] {
         let inner = Arc::new(MemoryLedger::default());
-        let dying = Faulty { inner: inner.clone(), failures: AtomicUsize::new(0), dies: true };
+        let dying =
+            Faulty { inner: inner.clone(), failures: AtomicUsize::new(0), dies: true, ..Faulty::default() };
         let dying =
             Fixture::new().with_stores(with_mutation(mutation), |stores| stores.ledger = Arc::new(dying));
         let first = result(&once(), &dying).await;
@@ -153,7 +163,7 @@ async fn a_retry_after_its_gateways_death_runs_what_is_idempotent_and_nothing_el
 #[tokio::test(start_paused = true)]
 async fn an_answer_is_stored_in_the_end_where_the_store_is_busy_for_a_while() {
     let inner = Arc::new(MemoryLedger::default());
-    let busy = Faulty { inner, failures: AtomicUsize::new(4), dies: false };
+    let busy = Faulty { inner, failures: AtomicUsize::new(4), dies: false, ..Faulty::default() };
     let fixture = Fixture::new().with_stores(snapshot(), |stores| stores.ledger = Arc::new(busy));
     let first = result(&once(), &fixture).await;
     assert_eq!(first["isError"], false, "{first}");
@@ -168,12 +178,46 @@ async fn of_an_answer_that_cannot_be_stored_the_outcome_is_unknown_unless_the_ca
         [(Mutation::Idempotent, "upstream_unavailable"), (Mutation::NonIdempotent, "outcome_unknown")]
     {
         let inner = Arc::new(MemoryLedger::default());
-        let away = Faulty { inner, failures: AtomicUsize::new(usize::MAX), dies: false };
+        let away = Faulty { inner, failures: AtomicUsize::new(usize::MAX), dies: false, ..Faulty::default() };
         let fixture =
             Fixture::new().with_stores(with_mutation(mutation), |stores| stores.ledger = Arc::new(away));
         let answer = once().send(&fixture).await.last();
         assert_eq!(answer["result"]["_meta"]["asp/reason"], told, "{answer}");
     }
+}
+
+/// A session's request whose claim the store takes and nobody hears of, and the same once more.
+async fn claimed_unheard(failures: usize) -> (Value, Value) {
+    let unheard =
+        Faulty { unheard: AtomicUsize::new(1), failures: AtomicUsize::new(failures), ..Faulty::default() };
+    let fixture = Fixture::new().with_stores(snapshot(), |stores| stores.ledger = Arc::new(unheard));
+    let client = Legacy::connect(&fixture, "policy", "alice", "2025-11-25", json!({})).await;
+    let params = json!({"name": "policy.once", "arguments": {"message": "m"}});
+    let send = async || client.request(5, "tools/call", params.clone()).await.json();
+    let first = send().await;
+    let is_open = |said: &Value| said["result"]["_meta"]["asp/reason"] == "upstream_unavailable";
+    // It is given back off the path.
+    let again =
+        until_some("an answer", async || Some(send().await).filter(|again| failures > 0 || !is_open(again)));
+    (first, again.await)
+}
+
+#[tokio::test]
+async fn a_claim_that_nobody_heard_of_is_given_back_and_the_same_request_runs() {
+    let (first, again) = claimed_unheard(0).await;
+    assert_eq!(first["result"]["_meta"]["asp/reason"], "upstream_unavailable", "{first}");
+    assert_eq!(
+        (&again["result"]["isError"], &again["result"]["_meta"]["asp/replayed"]),
+        (&json!(false), &Value::Null),
+        "{again}"
+    );
+}
+
+#[tokio::test]
+async fn while_it_is_not_given_back_the_same_request_is_to_be_sent_again() {
+    let (_, again) = claimed_unheard(usize::MAX).await;
+    assert_eq!(again["result"]["_meta"]["asp/reason"], "upstream_unavailable", "{again}");
+    assert!(again["result"]["content"][0]["text"].as_str().unwrap().contains("send it again"), "{again}");
 }
 
 fn order() -> Modern {

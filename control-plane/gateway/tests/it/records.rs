@@ -309,7 +309,8 @@ async fn a_store_that_does_not_answer_for_a_moment_costs_a_client_one_request() 
     let ledger = fixture.with_stores(snapshot(), |stores| {
         stores.active = fixture.active.clone();
         let inner = fixture.ledger.clone();
-        stores.ledger = Arc::new(Faulty { inner, failures: AtomicUsize::new(1), dies: false });
+        stores.ledger =
+            Arc::new(Faulty { inner, failures: AtomicUsize::new(1), dies: false, ..Faulty::default() });
     });
     for other in [records, ledger] {
         let unanswered = retry.send(&other).await;
@@ -347,7 +348,8 @@ async fn what_a_ledger_does_not_say_when_a_call_is_taken_over_it_says_later() {
     let second = Fixture::with_runtimes_and(runtime.runtimes(), |stores| {
         stores.active = base.active.clone();
         let inner = base.ledger.clone();
-        stores.ledger = Arc::new(Faulty { inner, failures: AtomicUsize::new(1), dies: false });
+        stores.ledger =
+            Arc::new(Faulty { inner, failures: AtomicUsize::new(1), dies: false, ..Faulty::default() });
     });
     second.gateway.pipeline.active.renew().await.unwrap();
     let snapshot = Arc::new(asp_snapshot::Snapshot::build(snapshot()).unwrap());

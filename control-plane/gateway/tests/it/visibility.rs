@@ -80,8 +80,8 @@ async fn a_missing_scope_is_listed_and_answered_with_a_challenge() {
     assert_eq!(answer.json()["result"]["isError"], false);
 }
 
-/// Two major versions of `both.echo`, whose arguments differ.
-fn with_two_versions() -> asp_registry::Inputs {
+/// Two major versions of `both.echo`, whose arguments differ: 2.0.0 and an `older` one, of major version 1.
+pub(crate) fn with_two_versions(older: &str) -> asp_registry::Inputs {
     let spec = |version: &str, argument: &str| {
         format!(
             "id: both.echo\nname: Echo\ntype: tool\nversion: {version}\nowner: both\nsummary: Says it again.\n\
@@ -90,14 +90,14 @@ fn with_two_versions() -> asp_registry::Inputs {
              runtime: {{mode: builtin, entrypoint: echo}}\n"
         )
     };
-    let server = "apiVersion: asp/v1\nname: both\ndescription: Two versions.\nprotocols: [mcp]\ndefaultExposure: allow\n\
+    let server = "apiVersion: asp/v1\nname: both\ndescription: Two versions.\nprotocols: [mcp, rest]\ndefaultExposure: allow\n\
                   auth: {schemes: [jwt], issuers: [dev]}\n\
                   primitives: [{ref: both/both.echo, as: echo}, {ref: both/both.echo@1, as: echo_v1}]\n";
     let source = |file: &str, text: String| asp_registry::Source { path: format!("both/{file}.yaml"), text };
     let sources = [
         source("server", server.into()),
         source("echo", spec("2.0.0", "message")),
-        source("echo-1", spec("1.3.0", "text")),
+        source("echo-1", spec(older, "text")),
     ];
     let report = asp_registry::check(&sources);
     assert!(report.faults.is_empty(), "{:#?}", report.faults);
@@ -108,7 +108,7 @@ fn with_two_versions() -> asp_registry::Inputs {
 
 #[tokio::test]
 async fn two_major_versions_have_names_and_arguments_of_their_own_and_one_policy() {
-    let mut inputs = with_two_versions();
+    let mut inputs = with_two_versions("1.3.0");
     inputs.bindings.push(Binding {
         org: "acme".into(),
         target_kind: TargetKind::User.into(),

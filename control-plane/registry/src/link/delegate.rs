@@ -9,7 +9,7 @@ use super::{Declared, Index};
 use crate::compile::Member;
 use crate::fault::FaultCode;
 use crate::findings::Findings;
-use crate::spec::{Kind, Spec, bare_id};
+use crate::spec::{Kind, Spec, bare_id, versioned};
 
 /// What answers for the delegate, as its spec writes it.
 fn target(spec: &Spec) -> Option<&str> {
@@ -23,7 +23,7 @@ fn target(spec: &Spec) -> Option<&str> {
 pub(crate) fn check_delegate(item: &Declared<'_>, index: &Index<'_>, findings: &mut Findings<'_>) {
     let Some(reference) = target(item.spec) else { return };
     let path = "/runtime/primitive";
-    let problem = match index.resolve(item.folder, reference) {
+    let problem = match index.resolve_listed(item.folder, reference) {
         None => format!("no file declares `{reference}`"),
         Some(found) if !found.spec.kind.is_tool() => {
             format!("`{}` is of type {}", found.spec.id, found.spec.kind.word())
@@ -52,7 +52,8 @@ fn comes_back(delegate: &Declared<'_>, from: &Declared<'_>, index: &Index<'_>) -
                 return true;
             }
             if seen.insert(next.file)
-                && let Some(found) = target(next.spec).and_then(|target| index.resolve(next.folder, target))
+                && let Some(found) =
+                    target(next.spec).and_then(|target| index.resolve_listed(next.folder, target))
             {
                 open.push((found.folder, found.spec));
             }
@@ -65,8 +66,12 @@ fn comes_back(delegate: &Declared<'_>, from: &Declared<'_>, index: &Index<'_>) -
 pub(crate) fn check_listed(members: &[Member<'_>], needed: &[Member<'_>], findings: &mut Findings<'_>) {
     for delegate in needed {
         let Some(target) = target(delegate.spec) else { continue };
-        let id = bare_id(target);
-        if !members.iter().any(|member| member.spec.id == id) {
+        let (reference, major) = versioned(target);
+        let id = bare_id(reference);
+        let answers = |member: &Member<'_>| {
+            member.spec.id == id && major.is_none_or(|major| member.spec.major().to_string() == major)
+        };
+        if !members.iter().any(answers) {
             let message = format!("`{}` answers for the delegate `{}`", id, delegate.spec.id);
             let hint = format!("list `{target}`; it need not be exposed");
             findings.add(FaultCode::UnresolvedRef, "/primitives", message, hint);

@@ -6,7 +6,7 @@
 use super::{name, proxy};
 use crate::fault::FaultCode;
 use crate::findings::Findings;
-use crate::spec::{Kind, Mode, OpenaiProxy, Prefer, Runtime, Spec};
+use crate::spec::{Kind, Mode, OpenaiProxy, Prefer, Runtime, Spec, bare_id, versioned};
 
 /// Longest name of a model, and of an operator's key: shorter than keys are.
 const MAX_MODEL: usize = 200;
@@ -98,10 +98,15 @@ fn check_primitive(spec: &Spec, runtime: &Runtime, findings: &mut Findings<'_>) 
         }
     }
     if let Some(reference) = &runtime.primitive
-        && !name::is_name(reference.rsplit('/').next().unwrap_or(reference))
+        && !name::is_name(bare_id(versioned(reference).0))
     {
         let message = format!("`{}` is no id", name::shown(reference));
-        findings.add(FaultCode::BadId, "/runtime/primitive", message, "write id or folder/id");
+        findings.add(
+            FaultCode::BadId,
+            "/runtime/primitive",
+            message,
+            "write id or folder/id, and @1 after it for its major version 1",
+        );
     }
 }
 

@@ -43,8 +43,8 @@ pub(crate) struct Runtime {
     /// proxy, for a delegate: a model behind an OpenAI-compatible endpoint.
     #[serde(default)]
     pub openai: Option<OpenaiProxy>,
-    /// primitive, for a delegate: the id of a tool or task in the same folder, or `folder/id`. Every server that
-    /// needs the delegate lists it.
+    /// primitive, for a delegate: the id of a tool or task in the same folder, or `folder/id`; `@1` after it for its
+    /// major version 1, else the highest that a server lists. Every server that needs the delegate lists it.
     #[serde(default)]
     pub primitive: Option<String>,
     /// mcp-stdio: the installed package; its command line is pinned there.

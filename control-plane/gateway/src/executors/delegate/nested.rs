@@ -35,7 +35,7 @@ pub(super) async fn run(delegation: &Delegation, other: &OtherPrimitive) -> Resu
         return Err(Fault::Refused);
     }
     // Not listed here: as unknown to this server's callers as a hidden one (I-10).
-    let entry = parent.server.tool_by_id(&other.id).ok_or(Fault::Refused)?.clone();
+    let entry = parent.server.tool_by_id(&other.id, other.major).ok_or(Fault::Refused)?.clone();
     if !delegation.input.is_object() {
         return Err(Fault::InvalidInput);
     }

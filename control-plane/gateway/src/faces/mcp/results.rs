@@ -214,6 +214,7 @@ fn of_refusal(refusal: &Refusal, asked: Asked, revision: Revision) -> Result<Cal
             }
             Refusal::NotApproved(_)
             | Refusal::InputExpired
+            | Refusal::DuplicateId
             | Refusal::Upstream(_)
             | Refusal::Declined(_)
             | Refusal::Barred(_)

@@ -22,7 +22,6 @@ use crate::call::outcome::{Outcome, Refusal};
 use crate::call::{Aim, Call, ClientAbilities, IdempotencyKey, Invocation};
 use crate::clock;
 use crate::durable::active::told::kept_for;
-use crate::durable::record::Put;
 use crate::faces::FaceRequest;
 
 /// Longest idempotency key in characters, as over MCP.
@@ -76,7 +75,8 @@ fn asked(request: &FaceRequest, tool: &str, name: &str) -> Result<Asked, Problem
     let entry = request.tool(tool)?;
     let arguments = Value::Object(request.object()?);
     let deadline = deadline(request)?;
-    let chosen = Chosen::of(&request.caller, &request.server.message.name, name, &arguments);
+    let place = (request.server.message.name.as_str(), name);
+    let chosen = Chosen::of(&request.caller, place, &entry.primitive.version, &arguments);
     let given = request.header("idempotency-key").or_else(|| {
         let argument = entry.primitive.idempotency_argument.as_str();
         if argument.is_empty() { None } else { arguments.get(argument)?.as_str() }
@@ -176,20 +176,14 @@ async fn began(call: &Call) -> Result<(), Problem> {
 async fn joined(request: &FaceRequest, asked: &Asked, known: Place) -> Result<Response, Problem> {
     let taken = || Problem::invalid(StatusCode::CONFLICT, "the id is of another call: choose another one");
     let put = known.put().ok_or_else(taken)?;
-    let own = Put {
-        name: &asked.name,
-        primitive: &asked.entry.primitive.id,
-        key: Some(&asked.key),
-        chosen: &asked.chosen,
-    };
-    if put.primitive != own.primitive {
+    if !put.is_of(&asked.entry.primitive) {
         return Err(taken());
     }
-    if !put.chosen.asks_the_same(own.chosen) {
+    if !put.chosen.asks_the_same(&asked.chosen) {
         let detail = "the id is of a call with other arguments: choose another one";
         return Err(Problem::invalid(StatusCode::UNPROCESSABLE_ENTITY, detail));
     }
-    if put.key != own.key {
+    if put.key != Some(asked.key.as_str()) {
         return Err(taken());
     }
     if let Place::Here(call) = &known {

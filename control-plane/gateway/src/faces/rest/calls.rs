@@ -94,7 +94,7 @@ async fn find(request: &FaceRequest, tool: &str, name: &str) -> Result<(Uuid, Pl
     let entry = request.tool(tool)?;
     let id = chosen::id(&request.caller, &request.server.message.name, name);
     let place = request.find(id).await?;
-    let is_it = |place: &Place| place.put().is_some_and(|put| put.primitive == entry.primitive.id);
+    let is_it = |place: &Place| place.put().is_some_and(|put| put.is_of(&entry.primitive));
     let place = place.filter(is_it).ok_or_else(|| Problem::not_found("no such call"))?;
     Ok((id, place))
 }

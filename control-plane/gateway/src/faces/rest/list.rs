@@ -39,8 +39,7 @@ pub(super) async fn list(request: &FaceRequest, tool: &str) -> Result<Response, 
     let server = &request.server.message.name;
     let active = &request.gateway.pipeline.active;
     let page = active.listed(&request.caller, server, before, limit).await.map_err(Problem::of_store)?;
-    let of_tool =
-        |listed: &&Listed| listed.record.put().is_some_and(|put| put.primitive == entry.primitive.id);
+    let of_tool = |listed: &&Listed| listed.record.put().is_some_and(|put| put.is_of(&entry.primitive));
     let calls: Vec<Value> =
         page.calls.iter().filter(of_tool).filter_map(|listed| call(request, listed)).collect();
     let mut body = json!({"calls": calls});

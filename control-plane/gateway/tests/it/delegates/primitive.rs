@@ -7,7 +7,8 @@ use asp_gateway::executors::delegate::endpoint::Endpoints;
 use asp_proto::plugin::{Completed, InvokeRequest, client_message, server_message::Payload};
 use asp_proto::snapshot::runtime::Mode;
 use asp_proto::snapshot::{
-    Binding, GatewaySnapshot, Mutation, OtherPrimitive, Protocol, Runtime as Runs, TargetKind,
+    Binding, GatewaySnapshot, Listing, Mutation, OtherPrimitive, Primitive, Protocol, Runtime as Runs,
+    TargetKind,
 };
 use parking_lot::Mutex;
 use serde_json::{Value, json};
@@ -18,10 +19,32 @@ use crate::runtime::{Runtime, Script, Worker, json_of};
 use crate::support::Fixture;
 
 fn answered_by(id: &str) -> GatewaySnapshot {
+    answered_by_version(id, None)
+}
+
+fn answered_by_version(id: &str, major: Option<u64>) -> GatewaySnapshot {
     with_delegate(|delegate| {
         delegate.question.clear();
-        delegate.runtime = Some(Runs { mode: Some(Mode::Primitive(OtherPrimitive { id: id.into() })) });
+        let other = OtherPrimitive { id: id.into(), major };
+        delegate.runtime = Some(Runs { mode: Some(Mode::Primitive(other)) });
     })
+}
+
+/// The same, with later major versions of `order` beside the first.
+fn answered_by_one_of_several(major: Option<u64>) -> GatewaySnapshot {
+    let mut snapshot = answered_by_version("order", major);
+    let first = snapshot.primitives.iter().find(|primitive| primitive.id == "order").unwrap().clone();
+    for version in ["10.0.0", "9.2.0"] {
+        snapshot.primitives.push(Primitive { version: version.into(), ..first.clone() });
+        for server in &mut snapshot.servers {
+            let Some(listing) = server.listings.iter().find(|listing| listing.id == "order").cloned() else {
+                continue;
+            };
+            let named = Listing { version: version.into(), mcp_name: format!("order-{version}"), ..listing };
+            server.listings.push(Listing { rest_name: String::new(), ..named });
+        }
+    }
+    snapshot
 }
 
 /// What the worker of the other primitive ends with.
@@ -89,6 +112,19 @@ async fn it_is_called_as_the_same_caller_within_the_time_of_the_delegation() {
     assert_eq!(of("sweep").get("parent"), None);
     let delegated = audited(&fixture, "call.delegation").await;
     assert_eq!((&delegated[0]["by"], &delegated[0]["outcome"]), (&json!("primitive"), &json!("ok")));
+}
+
+#[tokio::test]
+async fn of_several_major_versions_the_one_that_is_named_is_called_and_else_the_highest() {
+    for (named, called) in [(None, "10.0.0"), (Some(1), "1.0.0"), (Some(9), "9.2.0")] {
+        let (heard, fixture, _) = run(answered_by_one_of_several(named), json!({}), well).await;
+        assert!(heard.is_ok(), "{named:?}: {heard:?}");
+        let finished = audited(&fixture, "call.finish").await;
+        let called = json!(format!("order@{called}"));
+        assert!(finished.iter().any(|event| event["primitive"] == called), "{named:?}: {finished:?}");
+    }
+    let (heard, _, _) = run(answered_by_one_of_several(Some(2)), json!({}), well).await;
+    assert_eq!(heard.unwrap_err(), "refused", "none of that version is listed");
 }
 
 #[tokio::test]

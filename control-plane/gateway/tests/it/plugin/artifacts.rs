@@ -1,6 +1,13 @@
 //! Artifacts: sent in pieces, linked in the result, read by their owner.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use asp_proto::plugin::{ArtifactData, ArtifactEmitted, server_message::Payload};
+use asp_store::blobs::{BlobError, BlobId, BlobMeta, Blobs, MemoryBlobs, Upload};
+use asp_store::link::Link;
+use async_trait::async_trait;
+use bytes::Bytes;
 use serde_json::{Value, json};
 
 use super::{call, fixture, sweep};
@@ -88,6 +95,57 @@ async fn an_artifact_is_linked_in_the_result_and_read_by_its_owner_only() {
     let twin = Modern::new("plugins", &twins("alice"), "resources/read", json!({"uri": uri}));
     let error = twin.send(&fixture).await.json()["error"].clone();
     assert_eq!(error.to_string(), missing.to_string().replace("nothing://x", uri), "another issuer's alice");
+}
+
+/// Blobs that are fetched by URLs, each another one.
+#[derive(Default)]
+struct Signed {
+    blobs: MemoryBlobs,
+    signed: AtomicUsize,
+}
+
+#[async_trait]
+impl Blobs for Signed {
+    async fn create(&self, id: BlobId, org: &str) -> Result<Box<dyn Upload>, BlobError> {
+        self.blobs.create(id, org).await
+    }
+
+    async fn read(&self, org: &str, id: &BlobId) -> Result<Option<(BlobMeta, Bytes)>, BlobError> {
+        self.blobs.read(org, id).await
+    }
+
+    async fn link(&self, org: &str, id: &BlobId) -> Result<Option<(BlobMeta, u64, Link)>, BlobError> {
+        let number = self.signed.fetch_add(1, Ordering::AcqRel);
+        let link = Link { url: format!("https://store.example/{number}"), expires_ms: 0 };
+        // Large enough for a URL.
+        Ok(self.blobs.read(org, id).await?.map(|(meta, _)| (meta, 1 << 20, link)))
+    }
+
+    async fn sweep(&self) -> Result<(), BlobError> {
+        self.blobs.sweep().await
+    }
+}
+
+#[tokio::test]
+async fn a_signed_url_is_made_anew_for_a_read_under_the_same_key() {
+    let runtime = Runtime::start(Script::of(|_, mut worker: Worker| async move {
+        let invoke = worker.begin(&[]).await;
+        let uri = "report://T1/rows.csv";
+        worker.say(artifact_data(&invoke.request_id, uri, 0, b"a,b\n")).await;
+        worker.say(Payload::Artifact(artifact(&invoke.request_id, uri, 4))).await;
+        worker.complete(&invoke, &json!({"ok": true, "report": uri})).await;
+    }));
+    let blobs = Arc::new(Signed::default());
+    let fixture = Fixture::with_runtimes_and(runtime.runtimes(), |stores| stores.blobs = blobs);
+    let made = sweep(&fixture).await.json();
+    let uri = made["result"]["structuredContent"]["report"].clone();
+    let mut read = Modern::new("plugins", &token("alice"), "resources/read", json!({"uri": uri}));
+    read.body["params"]["_meta"]["asp/idempotencyKey"] = "k".into();
+    for number in 0..2 {
+        let read = read.send(&fixture).await.json();
+        let text = &read["result"]["contents"][0]["text"];
+        assert_eq!(*text, format!("https://store.example/{number}\r\n"), "{read}");
+    }
 }
 
 #[tokio::test]

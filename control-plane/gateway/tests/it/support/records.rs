@@ -22,6 +22,11 @@ pub(crate) trait Faults: Send + Sync {
         record: Bytes,
     ) -> Result<Saved, RecordError>;
 
+    /// Asked before a lease is renewed.
+    fn renews(&self) -> Result<(), RecordError> {
+        Ok(())
+    }
+
     /// Asked before a record is looked for.
     fn finds(&self) -> Result<(), RecordError> {
         Ok(())
@@ -81,6 +86,7 @@ impl<F: Faults> CallRecords for FaultyRecords<F> {
     }
 
     async fn renew(&self, owner: OwnerId, lease: Duration) -> Result<Lease, RecordError> {
+        self.0.renews()?;
         self.0.store().renew(owner, lease).await
     }
 
