@@ -56,6 +56,7 @@ mod resume;
 mod revisions;
 mod revocations;
 mod runtimes;
+mod same_codes;
 mod scripts;
 mod several_controls;
 mod several_runtimes;

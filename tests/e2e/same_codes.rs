@@ -119,7 +119,8 @@ async fn all() -> Result<()> {
     for (language, file, code) in LANGUAGES {
         plugin(primitives.path(), language, file, code).await?;
     }
-    let options = Options { primitives: primitives.path().to_owned(), plugins: true, ..Options::repository()? };
+    let options =
+        Options { primitives: primitives.path().to_owned(), plugins: true, ..Options::repository()? };
     let stack = Stack::start(options).await?;
     let token = stack.alice().await?;
     for (what, reason) in EVENTS {

@@ -15,7 +15,7 @@ mod revoked;
 pub mod servers;
 pub mod usage;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use asp_proto::snapshot::{AuthScheme, Upstream};
@@ -140,7 +140,8 @@ impl Compiler {
     pub fn settle(&self, records: &[ServerRecord]) -> Settled {
         let issuers = self.config.trust.in_force().names();
         let mut known = self.compiled.lock();
-        known.retain(|name, _| records.iter().any(|record| record.name == *name));
+        let stored: HashSet<&str> = records.iter().map(|record| record.name.as_str()).collect();
+        known.retain(|name, _| stored.contains(name.as_str()));
         let mut good = Vec::with_capacity(records.len());
         let mut faults = Vec::new();
         for record in records {

@@ -44,15 +44,15 @@ pub(crate) fn without_conflicts(
     faults: &mut Vec<Fault>,
 ) -> Vec<Arc<CompiledServer>> {
     servers.sort_by(|(a, one), (b, other)| (a, &one.server.name).cmp(&(b, &other.server.name)));
-    let mut owners: HashMap<&str, &str> = HashMap::new();
-    let mut contents: HashMap<(&str, &str), &Primitive> = HashMap::new();
+    // By id, the versions that are declared: of one owner, and mostly one.
+    let mut declared: HashMap<&str, Vec<&Primitive>> = HashMap::new();
     let mut left_out = HashSet::new();
     for (_, server) in &servers {
         let conflict = server.primitives.iter().find(|primitive| {
-            let of_another =
-                owners.get(primitive.id.as_str()).is_some_and(|owner| **owner != primitive.owner);
-            let other = contents.get(&(primitive.id.as_str(), primitive.version.as_str()));
-            of_another || other.is_some_and(|other| *other != *primitive)
+            let others = declared.get(primitive.id.as_str()).map(Vec::as_slice).unwrap_or_default();
+            others.iter().any(|other| {
+                other.owner != primitive.owner || other.version == primitive.version && *other != *primitive
+            })
         });
         if let Some(primitive) = conflict {
             let fault = format!("an older server has the primitive {} with other content", primitive.id);
@@ -61,8 +61,10 @@ pub(crate) fn without_conflicts(
             continue;
         }
         for primitive in &server.primitives {
-            owners.entry(&primitive.id).or_insert(&primitive.owner);
-            contents.entry((&primitive.id, &primitive.version)).or_insert(primitive);
+            let versions = declared.entry(&primitive.id).or_default();
+            if versions.iter().all(|known| known.version != primitive.version) {
+                versions.push(primitive);
+            }
         }
     }
     let kept = servers.into_iter().map(|(_, server)| server);
@@ -75,10 +77,13 @@ pub(crate) fn that_fit(
     bound: usize,
     faults: &mut Vec<Fault>,
 ) -> Vec<Arc<CompiledServer>> {
-    servers.sort_by_cached_key(|server| server_bytes(server));
+    let sizes: HashMap<String, usize> =
+        servers.iter().map(|server| (server.server.name.clone(), server_bytes(server))).collect();
+    let size = |server: &CompiledServer| sizes.get(&server.server.name).copied().unwrap_or(usize::MAX);
+    servers.sort_by_key(|server| size(server));
     let mut left = bound;
     servers.retain(|server| {
-        let bytes = server_bytes(server);
+        let bytes = size(server);
         let fits = bytes <= left;
         if fits {
             left -= bytes;
