@@ -1,8 +1,11 @@
 """Rules that the manifests of k8s/ keep, and ways to break each that must be found; scripts/check-k8s asks for them."""
 
 import base64
+import os
 import re
+from pathlib import Path
 
+ROOT = Path(__file__).resolve().parent.parent
 WORKLOADS = {"Deployment", "StatefulSet"}
 # What level 3 asks for beyond `restricted`, in the pods of plugins alone (k8s/components/level-3).
 MORE = {("asp-runtime", "procMount", "Unmasked")}
@@ -21,6 +24,7 @@ def faults(documents, production):
             found.append(f"{name}: a secret is in the manifests")
         if document["kind"] == "ConfigMap":
             found += [f"{name}: {key} has a secret in it" for key, text in (document.get("data") or {}).items() if is_secret(text)]
+            found += [f"{name}: {fault}" for fault in envoy_faults((document.get("data") or {}).get("envoy.yaml"))]
         if document["kind"] in WORKLOADS:
             template = document["spec"]["template"]
             found += [f"{name}: {fault}" for fault in pod_faults(template)]
@@ -62,6 +66,22 @@ def is_secret(text):
     return bool(re.search(r"PRIVATE KEY|://[^\s/:@]+:[^\s/@]+@|\b(password|passwd|secret|token)\b\s*[:=]\s*\S", text, re.IGNORECASE))
 
 
+def envoy_faults(text):
+    """Of an Envoy's configuration: what clients hold keeps nobody from its probes and its admin port."""
+    import yaml
+
+    config = yaml.load(text, yaml.CSafeLoader) if text else {}
+    first, *others = config.get("static_resources", {}).get("listeners", [{}])
+    found = []
+    if any("transport_socket_connect_timeout" not in chain for chain in first.get("filter_chains", []) if "transport_socket" in chain):
+        found.append(f"who says nothing to the listener {first['name']} is never let go")
+    if "global_downstream_max_connections" in str(config.get("overload_manager")):
+        exempt = [config["admin"], *others]
+        found += [f"connections of clients close {each.get('name', 'admin')}" for each in exempt if not each.get("ignore_global_conn_limit")]
+        found += [f"little memory closes {each['name']}" for each in others if not each.get("bypass_overload_manager")]
+    return found
+
+
 def pod_faults(template):
     pod, labels = template["spec"], template["metadata"]["labels"]
     found = []
@@ -77,9 +97,36 @@ def pod_faults(template):
     stores = labels["app.kubernetes.io/name"] in ("asp-postgres", "asp-redis")
     if not stores and pod.get("terminationGracePeriodSeconds", 0) < 40:
         found.append("less than 40 s to drain, which processes take up to 25 s of")
+    if labels["app.kubernetes.io/name"] == "asp-edge" and not has_snapshot(pod["containers"][0]):
+        found.append("is let in before it has a snapshot, and refuses everything")
+    for container in pod["containers"]:
+        left = pod.get("terminationGracePeriodSeconds", 30) - before_end(container)
+        if left < 5:
+            found.append(f"container {container['name']} is killed {left} s after its preStop")
+        if container["name"] == "envoy" and before_end(container) < 30:
+            found.append("Envoy ends before balancers have gone elsewhere")
     for container in pod.get("initContainers", []) + pod["containers"]:
         found += [f"container {container['name']} {fault}" for fault in container_faults(container, labels)]
     return found
+
+
+def has_snapshot(container):
+    return container.get("startupProbe", {}).get("exec", {}).get("command") == ["/usr/local/bin/has-snapshot"]
+
+
+def before_end(container):
+    """Seconds of its preStop at most."""
+    before = container.get("lifecycle", {}).get("preStop", {})
+    if "exec" in before:
+        return int(before["exec"]["command"][1])
+    return before.get("sleep", {}).get("seconds", 0)
+
+
+def commands(container):
+    """Programs that the kubelet runs in it."""
+    asked = [container.get(probe, {}) for probe in ("startupProbe", "readinessProbe", "livenessProbe")]
+    asked += [container.get("lifecycle", {}).get("preStop", {})]
+    return [each["exec"]["command"][0] for each in asked if "exec" in each]
 
 
 def container_faults(container, labels):
@@ -98,6 +145,9 @@ def container_faults(container, labels):
     if not {"cpu", "memory"} <= resources.get("requests", {}).keys() or "memory" not in resources.get("limits", {}):
         found.append("has no requests, or no limit of memory")
     found += [f"has no {probe}" for probe in ("readinessProbe", "livenessProbe") if probe not in container]
+    if labels["app.kubernetes.io/name"].startswith("asp-e"):
+        scripts = [ROOT / "k8s/images" / Path(command).name for command in commands(container)]
+        found += [f"runs {script.name}, which no image has" for script in scripts if not os.access(script, os.X_OK)]
     for variable in container.get("env", []):
         secret = re.search(r"KEY$|PASSWORD|TOKEN|SECRET|DATABASE_URL|REDIS_URL", variable["name"])
         path = str(variable.get("value", "")).startswith("/")
@@ -120,6 +170,10 @@ def breaks():
     def pod(documents):
         return first(documents, "Deployment", "asp-edge")["spec"]["template"]["spec"]
 
+    def in_envoy(documents, old, new):
+        (data,) = [each["data"] for each in documents if each["kind"] == "ConfigMap" and each["metadata"]["name"].startswith("asp-edge-")]
+        data["envoy.yaml"] = data["envoy.yaml"].replace(old, new)
+
     def without(kind, name):
         return lambda documents: documents.remove(first(documents, kind, name))
 
@@ -134,6 +188,13 @@ def breaks():
         "the node's files": lambda d: pod(d)["volumes"].append({"name": "node", "hostPath": {"path": "/"}}),
         "no probe": lambda d: container(d).pop("readinessProbe"),
         "no limit": lambda d: container(d)["resources"].pop("limits"),
+        "no snapshot asked for": lambda d: pod(d)["containers"][0].update(startupProbe={"httpGet": {"path": "/ready", "port": "figures"}}),
+        "a probe of no image": lambda d: pod(d)["containers"][0]["livenessProbe"].update(exec={"command": ["/usr/local/bin/nothing"]}),
+        "killed as it drains": lambda d: pod(d)["containers"][0]["lifecycle"]["preStop"]["exec"].update(command=["/usr/local/bin/drain", "45"]),
+        "ends at once": lambda d: pod(d)["containers"][0].pop("lifecycle"),
+        "probes that clients close": lambda d: in_envoy(d, "ignore_global_conn_limit: true", "ignore_global_conn_limit: false"),
+        "probes that memory closes": lambda d: in_envoy(d, "bypass_overload_manager: true", "bypass_overload_manager: false"),
+        "silence for ever": lambda d: in_envoy(d, "transport_socket_connect_timeout: 10s", "continue_on_listener_filters_timeout: true"),
         "no time to drain": lambda d: pod(d).update(terminationGracePeriodSeconds=5),
         "a key in clear": lambda d: container(d)["env"].append({"name": "ASP_SEAL_KEY", "value": "x" * 32}),
         "a password in settings": lambda d: d.append({"kind": "ConfigMap", "metadata": {"name": "x"}, "data": {"url": "postgres://u:p@h/d"}}),

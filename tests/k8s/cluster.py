@@ -65,15 +65,23 @@ class Pod:
         self.workload, self.name, self.address, self.template = workload, name, address, template
         self.labels = template["metadata"]["labels"]
         self.containers = template["spec"]["containers"]
+        # No startupProbe is asked again once it has succeeded.
+        self.has_started = False
         self.is_unmasked = self.containers[0].get("securityContext", {}).get("procMount") == "Unmasked"
 
     def container(self, name):
         return f"{self.name}-{name}"
 
     def is_ready(self):
-        return all(self.probe(container, container["readinessProbe"]) for container in self.containers)
+        if not self.has_started:
+            self.has_started = all(self.probe(each, each["startupProbe"]) for each in self.containers if "startupProbe" in each)
+        return self.has_started and all(self.probe(container, container["readinessProbe"]) for container in self.containers)
 
     def probe(self, container, probe):
+        if "exec" in probe:
+            command = [*PODMAN, "exec", self.container(container["name"]), *probe["exec"]["command"]]
+            done = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=READY_WITHIN, check=False)
+            return done.returncode == 0
         action = probe.get("httpGet") or probe["tcpSocket"]
         ports = {port["name"]: port["containerPort"] for port in container.get("ports", [])}
         port = ports.get(action["port"], action["port"])
