@@ -66,6 +66,26 @@ def is_secret(text):
     return bool(re.search(r"PRIVATE KEY|://[^\s/:@]+:[^\s/@]+@|\b(password|passwd|secret|token)\b\s*[:=]\s*\S", text, re.IGNORECASE))
 
 
+def mesh_faults(documents, manifests):
+    """Of envoy/istio and envoy/gateway, `documents`, beside what prod-mesh renders."""
+    services = {each["metadata"]["name"]: each["spec"] for each in manifests if each["kind"] == "Service"}
+    hosts = []
+    for document in documents:
+        spec = document.get("spec") or {}
+        routes = [each for rule in spec.get("http", []) for each in rule["route"]]
+        hosts += [each["destination"]["host"] for each in routes]
+        hosts += [spec["host"]] if document["kind"] == "DestinationRule" else []
+        hosts += [each["name"] for rule in spec.get("rules", []) for each in rule.get("backendRefs", [])]
+    names = [host.split(".")[0] for host in hosts]
+    found = [f"leads to the Service {name}, which is not there" for name in names if name not in services]
+    found += [f"leads to the Service {name}, and to gateways that are not ready" for name in names
+              if services.get(name, {}).get("publishNotReadyAddresses")]
+    for document in documents:
+        if document["kind"] == "DestinationRule" and "outlierDetection" not in document["spec"]["trafficPolicy"]:
+            found.append("leads to gateways that cannot be reached")
+    return found if names else ["leads to no Service"]
+
+
 def envoy_faults(text):
     """Of an Envoy's configuration: what clients hold keeps nobody from its probes and its admin port."""
     import yaml
