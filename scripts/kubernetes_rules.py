@@ -25,9 +25,13 @@ def faults(documents, production):
         if document["kind"] == "ConfigMap":
             found += [f"{name}: {key} has a secret in it" for key, text in (document.get("data") or {}).items() if is_secret(text)]
             found += [f"{name}: {fault}" for fault in envoy_faults((document.get("data") or {}).get("envoy.yaml"))]
+        if document["kind"] == "Service" and name == "Service asp-admin" and document["spec"].get("publishNotReadyAddresses"):
+            found.append(f"{name}: leads to control planes that are not ready")
         if document["kind"] in WORKLOADS:
             template = document["spec"]["template"]
             found += [f"{name}: {fault}" for fault in pod_faults(template)]
+            if document["kind"] == "StatefulSet" and document["spec"].get("podManagementPolicy") != "Parallel":
+                found.append(f"{name}: a pod that never gets ready is not taken back")
             labels = template["metadata"]["labels"]
             if not any(matches(labels) for matches in policies):
                 found.append(f"{name}: no network policy says who may come")
@@ -123,6 +127,10 @@ def pod_faults(template):
         left = pod.get("terminationGracePeriodSeconds", 30) - before_end(container)
         if left < 5:
             found.append(f"container {container['name']} is killed {left} s after its preStop")
+        if "ASP_DATABASE_URL" in {each["name"] for each in container.get("env", [])} and starts_within(container) < migrated_within():
+            found.append(f"container {container['name']} is ended while tables are brought up to date")
+        if container["name"] == "admin-door" and before_end(container) <= 25:
+            found.append("Envoy ends before the requests that it passed on")
         if container["name"] == "envoy" and before_end(container) < 30:
             found.append("Envoy ends before balancers have gone elsewhere")
     for container in pod.get("initContainers", []) + pod["containers"]:
@@ -132,6 +140,17 @@ def pod_faults(template):
 
 def has_snapshot(container):
     return container.get("startupProbe", {}).get("exec", {}).get("command") == ["/usr/local/bin/has-snapshot"]
+
+
+def migrated_within():
+    """Seconds for which a process waits until another one has brought the tables up to date."""
+    source = (ROOT / "control-plane/store/src/postgres.rs").read_text()
+    return int(re.search(r"MIGRATED_WITHIN: Duration = Duration::from_secs\((\d+)\)", source)[1])
+
+
+def starts_within(container):
+    probe = container.get("startupProbe", {})
+    return probe.get("periodSeconds", 10) * probe.get("failureThreshold", 3)
 
 
 def before_end(container):
@@ -208,6 +227,10 @@ def breaks():
         "the node's files": lambda d: pod(d)["volumes"].append({"name": "node", "hostPath": {"path": "/"}}),
         "no probe": lambda d: container(d).pop("readinessProbe"),
         "no limit": lambda d: container(d)["resources"].pop("limits"),
+        "no way back": lambda d: first(d, "StatefulSet", "asp-control")["spec"].pop("podManagementPolicy"),
+        "ended while it migrates": lambda d: container(d)["startupProbe"].update(failureThreshold=449),
+        "the admin API's door first": lambda d: first(d, "StatefulSet", "asp-control")["spec"]["template"]["spec"]["containers"][1].pop("lifecycle"),
+        "admins sent to who is not ready": lambda d: first(d, "Service", "asp-admin")["spec"].update(publishNotReadyAddresses=True),
         "no snapshot asked for": lambda d: pod(d)["containers"][0].update(startupProbe={"httpGet": {"path": "/ready", "port": "figures"}}),
         "a probe of no image": lambda d: pod(d)["containers"][0]["livenessProbe"].update(exec={"command": ["/usr/local/bin/nothing"]}),
         "killed as it drains": lambda d: pod(d)["containers"][0]["lifecycle"]["preStop"]["exec"].update(command=["/usr/local/bin/drain", "45"]),

@@ -11,6 +11,7 @@ import socket
 import subprocess
 import time
 import urllib.request
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import yaml
@@ -160,21 +161,21 @@ class Cluster:
         del self.pods[pod.name]
         self.write_hosts()
         began = time.monotonic()
-        grace = pod.template["spec"]["terminationGracePeriodSeconds"]
-        for container in pod.containers:
-            before = container.get("lifecycle", {}).get("preStop", {})
-            if "exec" in before:
-                run(*PODMAN, "exec", pod.container(container["name"]), *before["exec"]["command"], check=False)
-            time.sleep(before.get("sleep", {}).get("seconds", 0))
-        left = max(1, int(grace - (time.monotonic() - began)))
-        if pod.is_unmasked:
-            run(*PODMAN, "stop", "-t", str(left), pod.container(pod.containers[0]["name"]))
-        else:
-            run(*PODMAN, "pod", "stop", "-t", str(left), pod.name)
+        ends = began + pod.template["spec"]["terminationGracePeriodSeconds"]
+        # Each container for itself: one is told to end while another still waits.
+        with ThreadPoolExecutor(len(pod.containers)) as each:
+            list(each.map(lambda container: self.end_container(pod, container, ends), pod.containers))
         took = time.monotonic() - began
         (self.logs / f"{pod.name}.log").open("a").write(self.log_of(pod))
         self.remove(pod)
         return took
+
+    def end_container(self, pod, container, ends):
+        before = container.get("lifecycle", {}).get("preStop", {})
+        if "exec" in before:
+            run(*PODMAN, "exec", pod.container(container["name"]), *before["exec"]["command"], check=False)
+        time.sleep(before.get("sleep", {}).get("seconds", 0))
+        run(*PODMAN, "stop", "-t", str(max(1, int(ends - time.monotonic()))), pod.container(container["name"]))
 
     def roll(self, workload, tag):
         """A rolling update to images of another tag; each pod by its kind's own rule."""
