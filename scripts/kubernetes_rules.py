@@ -84,6 +84,12 @@ def mesh_faults(documents, manifests):
     found = [f"leads to the Service {name}, which is not there" for name in names if name not in services]
     found += [f"leads to the Service {name}, and to gateways that are not ready" for name in names
               if services.get(name, {}).get("publishNotReadyAddresses")]
+    (policy,) = [each["spec"] for each in manifests if each["kind"] == "NetworkPolicy" and each["metadata"]["name"] == "asp-ingress-of-a-mesh"]
+    (peer,) = policy["ingress"][0]["from"]
+    (admitted,) = peer["namespaceSelector"]["matchExpressions"]
+    # Of Deployments, and of what an EnvoyProxy's pods mount, whose namespace is that of the ConfigMap.
+    pods = [each["metadata"]["namespace"] for each in documents if each["kind"] in ("Deployment", "ConfigMap", "Gateway")]
+    found += [f"has Envoys in {each}, which the network policy keeps out" for each in pods if each not in admitted["values"]]
     for document in documents:
         if document["kind"] == "DestinationRule" and "outlierDetection" not in document["spec"]["trafficPolicy"]:
             found.append("leads to gateways that cannot be reached")
