@@ -20,6 +20,8 @@ def faults(documents, production):
     scaled = {document["spec"]["scaleTargetRef"]["name"] for document in documents if document["kind"] == "HorizontalPodAutoscaler"}
     for document in documents:
         name = f"{document['kind']} {document['metadata']['name']}"
+        if document["kind"] != "Namespace" and document["metadata"].get("namespace") != "asp":
+            found.append(f"{name}: is put where kubectl happens to be")
         if document["kind"] == "Secret" and (document.get("data") or document.get("stringData")):
             found.append(f"{name}: a secret is in the manifests")
         if document["kind"] == "ConfigMap":
@@ -27,6 +29,8 @@ def faults(documents, production):
             found += [f"{name}: {fault}" for fault in envoy_faults((document.get("data") or {}).get("envoy.yaml"))]
         if document["kind"] == "Service" and name == "Service asp-admin" and document["spec"].get("publishNotReadyAddresses"):
             found.append(f"{name}: leads to control planes that are not ready")
+        if document["kind"] == "PodDisruptionBudget" and document["spec"].get("unhealthyPodEvictionPolicy") != "AlwaysAllow":
+            found.append(f"{name}: a pod that is not ready is in the way of who empties a node")
         if document["kind"] in WORKLOADS:
             template = document["spec"]["template"]
             found += [f"{name}: {fault}" for fault in pod_faults(template)]
@@ -246,11 +250,13 @@ def breaks():
         "silence for ever": lambda d: in_envoy(d, "transport_socket_connect_timeout: 10s", "continue_on_listener_filters_timeout: true"),
         "no time to drain": lambda d: pod(d).update(terminationGracePeriodSeconds=5),
         "a key in clear": lambda d: container(d)["env"].append({"name": "ASP_SEAL_KEY", "value": "x" * 32}),
-        "a password in settings": lambda d: d.append({"kind": "ConfigMap", "metadata": {"name": "x"}, "data": {"url": "postgres://u:p@h/d"}}),
-        "a secret": lambda d: d.append({"kind": "Secret", "metadata": {"name": "x"}, "data": {"key": base64.b64encode(b"k").decode()}}),
+        "a password in settings": lambda d: d.append({"kind": "ConfigMap", "metadata": {"name": "x", "namespace": "asp"}, "data": {"url": "postgres://u:p@h/d"}}),
+        "a secret": lambda d: d.append({"kind": "Secret", "metadata": {"name": "x", "namespace": "asp"}, "data": {"key": base64.b64encode(b"k").decode()}}),
+        "somewhere": lambda d: first(d, "PodDisruptionBudget", "asp-gateway")["metadata"].pop("namespace"),
         "no policy": without("NetworkPolicy", "asp-edge"),
         "nothing denied": without("NetworkPolicy", "asp-nobody"),
         "no budget": without("PodDisruptionBudget", "asp-gateway"),
+        "no way to empty a node": lambda d: first(d, "PodDisruptionBudget", "asp-gateway")["spec"].pop("unhealthyPodEvictionPolicy"),
         "no autoscaler": without("HorizontalPodAutoscaler", "asp-runtime-java"),
         "one control plane": lambda d: first(d, "StatefulSet", "asp-control")["spec"].update(replicas=1),
         "packages on one disk": lambda d: first(d, "StatefulSet", "asp-control")["spec"]["template"]["spec"]["containers"][0].update(env=[]),
