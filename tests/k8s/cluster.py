@@ -26,7 +26,8 @@ NOT_PLAYED = [
     " settings and configuration are changed; so network policies are not enforced",
     "names of Services: a file of hosts in every pod, in place of DNS; the Service of Envoy is a proxy of this test",
     "Secrets, volume claims and emptyDir as volumes: directories of this machine, of the pod's user",
-    "probes, preStop, rolling updates and replicas: carried out by this test as the manifests say them",
+    "startup and readiness probes, preStop, rolling updates and replicas: carried out by this test as the manifests say them; nobody asks"
+    " liveness probes",
     "level 3: `kube play` has neither procMount, localhostProfile nor a writable control group, so such pods are made by `podman"
     " create`, with the same security context, and their control group is given to their user; a user namespace of the pod"
     " (hostUsers: false) is not made",
