@@ -1,6 +1,8 @@
 //! The Istio manifests: what they patch into a proxy is configuration that Envoy accepts, and the filter in
 //! them is the one of the shipped bootstrap.
 
+use std::path::Path;
+
 use anyhow::{Context, Result, bail, ensure};
 use asp_e2e::tool;
 use libtest_mimic::Trial;
@@ -9,6 +11,9 @@ use tokio::process::Command;
 
 use crate::certificate::certificates;
 use crate::trial::Shared;
+
+/// Where module.yaml puts the files that say where the certificate is.
+const MOUNTED: &str = "/var/lib/asp/sds";
 
 pub(crate) fn trials(shared: &Shared) -> Vec<Trial> {
     vec![
@@ -74,11 +79,16 @@ async fn patches() -> Result<()> {
     let mut cluster = patch("CLUSTER")?;
     let directory = tempfile::tempdir()?;
     let files = certificates(directory.path(), "asp-control.asp.svc.cluster.local")?;
-    let context = cluster.pointer_mut("/transport_socket/typed_config/common_tls_context");
-    let context = context.context("subscribes by mutual TLS")?;
-    context["tls_certificates"][0]["certificate_chain"]["filename"] = json!(files.chain);
-    context["tls_certificates"][0]["private_key"]["filename"] = json!(files.key);
-    context["validation_context"]["trusted_ca"]["filename"] = json!(files.authority);
+    for (from, to) in [(&files.authority, "ca.crt"), (&files.chain, "tls.crt"), (&files.key, "tls.key")] {
+        std::fs::copy(from, directory.path().join(to))?;
+    }
+    let mounted = mounted(directory.path())?;
+    ensure!(
+        cluster.to_string().matches(MOUNTED).count() == mounted,
+        "by mutual TLS, with the files of module.yaml"
+    );
+    let here = cluster.to_string().replace(MOUNTED, &directory.path().display().to_string());
+    cluster = serde_json::from_str(&here)?;
     let mut manager = patch("NETWORK_FILTER")?["typed_config"].clone();
     let mut host = patch("VIRTUAL_HOST")?;
     host["name"] = json!("all");
@@ -108,6 +118,20 @@ async fn patches() -> Result<()> {
         bail!("Envoy's validation notices nothing");
     }
     Ok(())
+}
+
+/// Writes what module.yaml mounts beside the certificate, for one in `directory`; how many files.
+fn mounted(directory: &Path) -> Result<usize> {
+    let module = std::fs::read_to_string(tool::root()?.join("envoy/istio/module.yaml"))?;
+    let documents = module.split("\n---").map(serde_saphyr::from_str).collect::<Result<Vec<Value>, _>>()?;
+    let map = documents.iter().find(|document| document["kind"] == "ConfigMap").context("a ConfigMap")?;
+    let files = map["data"].as_object().context("it has files")?;
+    for (name, text) in files {
+        let text =
+            text.as_str().context("text")?.replace("/var/lib/asp/peer", &directory.display().to_string());
+        std::fs::write(directory.join(name), text)?;
+    }
+    Ok(files.len())
 }
 
 async fn validate(config: &Value) -> Result<()> {

@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use asp_e2e::envoy::{self, Envoy};
 use asp_e2e::http1::{self, Request, Response};
 use asp_e2e::port::Reserved;
@@ -17,6 +17,7 @@ use libtest_mimic::Trial;
 use prost::Message;
 use sha2::{Digest, Sha256};
 use tempfile::TempDir;
+use tokio::process::Command;
 
 use crate::trial::Shared;
 
@@ -148,6 +149,14 @@ impl Bench {
         .with_context(|| self.envoy.process.tail())
     }
 
+    /// What the manifests of Kubernetes ask before they let an Envoy in.
+    async fn has_snapshot(&self) -> Result<bool> {
+        let probe = tool::root()?.join("k8s/images/has-snapshot");
+        let mut probe = Command::new(probe);
+        probe.env("ENVOY_ADMIN_PORT", self.envoy.admin_port().to_string());
+        Ok(probe.kill_on_drop(true).status().await?.success())
+    }
+
     async fn reloads(&self) -> Result<u64> {
         Ok(self.envoy.stats("vm_reload_success").await?.values().sum())
     }
@@ -156,6 +165,7 @@ impl Bench {
 async fn after() -> Result<()> {
     for workers in [1, 2] {
         let bench = Bench::start(With::workers(workers)?).await?;
+        ensure!(!bench.has_snapshot().await?, "it is ready, and refuses everything");
         bench.xds.push_edge(bench.snapshot(1, 100, &["of-base"]))?;
         // Known to be dead; what else a token is, nobody knows yet.
         bench.all("of-base", Some("token_revoked")).await?;
@@ -168,10 +178,12 @@ async fn after() -> Result<()> {
             let answer = http1::get(bench.envoy.address, path, &[]).await?;
             assert_eq!(answer.status, status, "{path}: {}", answer.text());
         }
+        ensure!(!bench.has_snapshot().await?, "it refuses tokens");
         bench.xds.push_revocations(list(1, 100, 200, &["dead"]))?;
         bench.all("good", None).await?;
         assert!(bench.now("dead", Some("token_revoked")).await?);
         assert_eq!(bench.reloads().await?, 0);
+        ensure!(bench.has_snapshot().await?, "it serves");
     }
     Ok(())
 }

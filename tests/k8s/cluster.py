@@ -11,6 +11,7 @@ import socket
 import subprocess
 import time
 import urllib.request
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import yaml
@@ -25,7 +26,8 @@ NOT_PLAYED = [
     " settings and configuration are changed; so network policies are not enforced",
     "names of Services: a file of hosts in every pod, in place of DNS; the Service of Envoy is a proxy of this test",
     "Secrets, volume claims and emptyDir as volumes: directories of this machine, of the pod's user",
-    "probes, preStop, rolling updates and replicas: carried out by this test as the manifests say them",
+    "startup and readiness probes, preStop, rolling updates and replicas: carried out by this test as the manifests say them; nobody asks"
+    " liveness probes",
     "level 3: `kube play` has neither procMount, localhostProfile nor a writable control group, so such pods are made by `podman"
     " create`, with the same security context, and their control group is given to their user; a user namespace of the pod"
     " (hostUsers: false) is not made",
@@ -65,15 +67,23 @@ class Pod:
         self.workload, self.name, self.address, self.template = workload, name, address, template
         self.labels = template["metadata"]["labels"]
         self.containers = template["spec"]["containers"]
+        # No startupProbe is asked again once it has succeeded.
+        self.has_started = False
         self.is_unmasked = self.containers[0].get("securityContext", {}).get("procMount") == "Unmasked"
 
     def container(self, name):
         return f"{self.name}-{name}"
 
     def is_ready(self):
-        return all(self.probe(container, container["readinessProbe"]) for container in self.containers)
+        if not self.has_started:
+            self.has_started = all(self.probe(each, each["startupProbe"]) for each in self.containers if "startupProbe" in each)
+        return self.has_started and all(self.probe(container, container["readinessProbe"]) for container in self.containers)
 
     def probe(self, container, probe):
+        if "exec" in probe:
+            command = [*PODMAN, "exec", self.container(container["name"]), *probe["exec"]["command"]]
+            done = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=READY_WITHIN, check=False)
+            return done.returncode == 0
         action = probe.get("httpGet") or probe["tcpSocket"]
         ports = {port["name"]: port["containerPort"] for port in container.get("ports", [])}
         port = ports.get(action["port"], action["port"])
@@ -152,21 +162,21 @@ class Cluster:
         del self.pods[pod.name]
         self.write_hosts()
         began = time.monotonic()
-        grace = pod.template["spec"]["terminationGracePeriodSeconds"]
-        for container in pod.containers:
-            before = container.get("lifecycle", {}).get("preStop", {})
-            if "exec" in before:
-                run(*PODMAN, "exec", pod.container(container["name"]), *before["exec"]["command"], check=False)
-            time.sleep(before.get("sleep", {}).get("seconds", 0))
-        left = max(1, int(grace - (time.monotonic() - began)))
-        if pod.is_unmasked:
-            run(*PODMAN, "stop", "-t", str(left), pod.container(pod.containers[0]["name"]))
-        else:
-            run(*PODMAN, "pod", "stop", "-t", str(left), pod.name)
+        ends = began + pod.template["spec"]["terminationGracePeriodSeconds"]
+        # Each container for itself: one is told to end while another still waits.
+        with ThreadPoolExecutor(len(pod.containers)) as each:
+            list(each.map(lambda container: self.end_container(pod, container, ends), pod.containers))
         took = time.monotonic() - began
         (self.logs / f"{pod.name}.log").open("a").write(self.log_of(pod))
         self.remove(pod)
         return took
+
+    def end_container(self, pod, container, ends):
+        before = container.get("lifecycle", {}).get("preStop", {})
+        if "exec" in before:
+            run(*PODMAN, "exec", pod.container(container["name"]), *before["exec"]["command"], check=False)
+        time.sleep(before.get("sleep", {}).get("seconds", 0))
+        run(*PODMAN, "stop", "-t", str(max(1, int(ends - time.monotonic()))), pod.container(container["name"]))
 
     def roll(self, workload, tag):
         """A rolling update to images of another tag; each pod by its kind's own rule."""

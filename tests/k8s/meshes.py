@@ -216,7 +216,7 @@ def envoy_gateway(config):
 
 def own_files(config, folder):
     """The mounted files, and the control plane's name, as this machine has them."""
-    text = json.dumps(config).replace("/var/lib/asp/peer", str(folder / "peer")).replace("/usr/share/asp/asp_filter.wasm", str(MODULE))
+    text = json.dumps(config).replace("/var/lib/asp/sds", str(folder / "sds")).replace("/var/lib/asp/peer", str(folder / "peer")).replace("/usr/share/asp/asp_filter.wasm", str(MODULE))
     return json.loads(text.replace('"address": "asp-control.asp.svc"', f'"address": "{PLATFORM}"'))
 
 
@@ -308,6 +308,12 @@ def certificates(work):
     certificate(folder, "gateway", f"URI:spiffe://cluster.local/asp/control/asp-control, DNS:asp-control.asp.svc, IP:{PLATFORM}")
     for name, text in certificate(folder, "envoy", "URI:spiffe://cluster.local/asp/envoy/ingress").items():
         (folder / "peer" / name).write_text(text)
+    (folder / "sds").mkdir()
+    mounted = [each["data"] for path in ("envoy/istio/module.yaml", "envoy/gateway/traffic.yaml") for each in documents(path) if each["kind"] == "ConfigMap"]
+    if mounted[0] != mounted[1]:
+        raise RuntimeError("Istio and Envoy Gateway are given other files")
+    for name, text in mounted[0].items():
+        (folder / "sds" / name).write_text(text.replace("/var/lib/asp/peer", str(folder / "peer")))
     return folder
 
 

@@ -63,7 +63,7 @@ def all_secrets(work, database, redis, objects):
     certificate(folder, "ca", "", authority=False)
     spiffe = "URI:spiffe://cluster.local/asp"
     made = {
-        "asp-control-peer": certificate(folder, "asp-control", f"{spiffe}/control/asp-control, DNS:asp-control.asp.svc"),
+        "asp-control-peer": certificate(folder, "asp-control", f"{spiffe}/control/asp-control, DNS:asp-control.asp.svc, DNS:asp-admin.asp.svc"),
         "asp-gateway-peer": certificate(folder, "asp-gateway", f"{spiffe}/gateway/asp-gateway, DNS:asp-gateway.asp.svc"),
         "asp-edge-peer": certificate(folder, "asp-edge", f"{spiffe}/envoy/asp-edge"),
         "asp-edge-tls": certificate(folder, "edge-tls", f"IP:{EDGE[0]}"),
@@ -267,7 +267,7 @@ def play(given, work, ending):
     (one, *_) = [pod for pod in cluster.pods.values() if pod.workload == "asp-gateway"]
     status = cluster.exec(one, "gateway", "/usr/local/bin/asp", "status", settings={
         # An emergency token is for the control plane that minted it: the first one, to which its Service leads here.
-        "ASP_ADMIN_URL": "https://asp-control.asp.svc:8444", "ASP_ADMIN_TOKEN": admin, "SSL_CERT_FILE": "/etc/asp/peer/ca.crt"})
+        "ASP_ADMIN_URL": "https://asp-admin.asp.svc:8444", "ASP_ADMIN_TOKEN": admin, "SSL_CERT_FILE": "/etc/asp/peer/ca.crt"})
     print(f"ok: over TLS the admin API says: {status.splitlines()[0]}", flush=True)
     Door(cluster)
 

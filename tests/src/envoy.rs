@@ -105,6 +105,11 @@ impl Envoy {
         Ok(found)
     }
 
+    /// Where its admin interface listens, on loopback.
+    pub fn admin_port(&self) -> u16 {
+        self.admin.port()
+    }
+
     /// The text of an admin path, e.g. `/config_dump`.
     pub async fn admin(&self, path: &str) -> Result<String> {
         Ok(http1::get(self.admin, path, &[]).await?.text())

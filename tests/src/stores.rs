@@ -16,8 +16,9 @@ use tokio::process::Command;
 use crate::process::Process;
 use crate::{tool, wait};
 
-/// Database superuser and database of a [`Postgres`].
+/// Who owns the database, and may no more than that: the role that the platform has.
 pub(crate) const OWNER: &str = "asp";
+const SUPERUSER: &str = "postgres";
 
 /// The database that clients use.
 const DATABASE: &str = "postgres";
@@ -142,7 +143,7 @@ impl Postgres {
         }
         let data = directory.path().join(DATA);
         let mut make = command("initdb", owner)?;
-        make.args(["--auth=trust", "--no-sync", "--no-locale", "--encoding=UTF8", "--username", OWNER]);
+        make.args(["--auth=trust", "--no-sync", "--no-locale", "--encoding=UTF8", "--username", SUPERUSER]);
         let made = make.arg("-D").arg(&data).kill_on_drop(true).output().await?;
         if !made.status.success() {
             bail!("initdb: {}", String::from_utf8_lossy(&made.stderr));
@@ -150,6 +151,8 @@ impl Postgres {
         let process = Process::start("postgres", serve_postgres(directory.path())?)?;
         let postgres = Postgres { process, directory };
         postgres.answers().await?;
+        let owned = format!("CREATE ROLE {OWNER} LOGIN; ALTER DATABASE {DATABASE} OWNER TO {OWNER}");
+        postgres.ask(&owned).await?;
         Ok(postgres)
     }
 
@@ -169,12 +172,12 @@ impl Postgres {
 
     /// What a client gives as `ASP_DATABASE_URL`.
     pub fn url(&self) -> String {
-        self.url_of(DATABASE)
+        self.url_of(OWNER, DATABASE)
     }
 
-    fn url_of(&self, database: &str) -> String {
+    fn url_of(&self, user: &str, database: &str) -> String {
         let host = self.directory.path().display().to_string().replace('/', "%2F");
-        format!("postgres://{OWNER}@{host}/{database}")
+        format!("postgres://{user}@{host}/{database}")
     }
 
     /// Where it listens.
@@ -182,14 +185,16 @@ impl Postgres {
         self.directory.path().join(".s.PGSQL.5432")
     }
 
-    /// Runs one statement with `psql` and returns its bare output.
+    /// Runs a statement with `psql`, as the superuser, and returns its bare output.
     pub async fn ask(&self, statement: &str) -> Result<String> {
         self.psql(DATABASE, &["-A", "-t", "-c", statement]).await
     }
 
     async fn psql(&self, database: &str, arguments: &[&str]) -> Result<String> {
         let mut command = Command::new(tool::postgres()?.join("psql"));
-        command.args(["-X", "-v", "ON_ERROR_STOP=1", "-d", &self.url_of(database)]).args(arguments);
+        command
+            .args(["-X", "-v", "ON_ERROR_STOP=1", "-d", &self.url_of(SUPERUSER, database)])
+            .args(arguments);
         let output = command.kill_on_drop(true).output().await?;
         if !output.status.success() {
             bail!("psql: {}", String::from_utf8_lossy(&output.stderr));
@@ -200,7 +205,7 @@ impl Postgres {
     /// A backup of all of it, as statements.
     pub async fn dump(&self) -> Result<Vec<u8>> {
         let mut command = Command::new(tool::postgres()?.join("pg_dump"));
-        command.args(["--clean", "--if-exists", "-d", &self.url()]).kill_on_drop(true);
+        command.args(["--clean", "--if-exists", "-d", &self.url_of(SUPERUSER, DATABASE)]).kill_on_drop(true);
         let output = command.output().await?;
         if !output.status.success() {
             bail!("pg_dump: {}", String::from_utf8_lossy(&output.stderr));
@@ -212,7 +217,7 @@ impl Postgres {
     pub async fn restore(&self, backup: &[u8]) -> Result<()> {
         let file = self.directory.path().join("backup.sql");
         std::fs::write(&file, backup)?;
-        self.psql(UNUSED, &["-c", "CREATE DATABASE restored"]).await?;
+        self.psql(UNUSED, &["-c", &format!("CREATE DATABASE restored OWNER {OWNER}")]).await?;
         self.psql("restored", &["-1", "-f", &file.display().to_string()]).await?;
         let replace = format!(
             "ALTER DATABASE {DATABASE} ALLOW_CONNECTIONS false;

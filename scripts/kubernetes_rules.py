@@ -1,0 +1,264 @@
+"""Rules that the manifests of k8s/ keep, and ways to break each that must be found; scripts/check-k8s asks for them."""
+
+import base64
+import os
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+WORKLOADS = {"Deployment", "StatefulSet"}
+# What level 3 asks for beyond `restricted`, in the pods of plugins alone (k8s/components/level-3).
+MORE = {("asp-runtime", "procMount", "Unmasked")}
+
+
+def faults(documents, production):
+    """Every rule that a set of manifests breaks."""
+    found = []
+    policies = [selector(document["spec"]["podSelector"]) for document in documents
+                if document["kind"] == "NetworkPolicy" and admits(document["spec"])]
+    budgets = [selector(document["spec"]["selector"]) for document in documents if document["kind"] == "PodDisruptionBudget"]
+    scaled = {document["spec"]["scaleTargetRef"]["name"] for document in documents if document["kind"] == "HorizontalPodAutoscaler"}
+    for document in documents:
+        name = f"{document['kind']} {document['metadata']['name']}"
+        if document["kind"] != "Namespace" and document["metadata"].get("namespace") != "asp":
+            found.append(f"{name}: is put where kubectl happens to be")
+        if document["kind"] == "Secret" and (document.get("data") or document.get("stringData")):
+            found.append(f"{name}: a secret is in the manifests")
+        if document["kind"] == "ConfigMap":
+            found += [f"{name}: {key} has a secret in it" for key, text in (document.get("data") or {}).items() if is_secret(text)]
+            found += [f"{name}: {fault}" for fault in envoy_faults((document.get("data") or {}).get("envoy.yaml"))]
+        if document["kind"] == "Service" and name == "Service asp-admin" and document["spec"].get("publishNotReadyAddresses"):
+            found.append(f"{name}: leads to control planes that are not ready")
+        if document["kind"] == "PodDisruptionBudget" and document["spec"].get("unhealthyPodEvictionPolicy") != "AlwaysAllow":
+            found.append(f"{name}: a pod that is not ready is in the way of who empties a node")
+        if document["kind"] in WORKLOADS:
+            template = document["spec"]["template"]
+            found += [f"{name}: {fault}" for fault in pod_faults(template)]
+            if document["kind"] == "StatefulSet" and document["spec"].get("podManagementPolicy") != "Parallel":
+                found.append(f"{name}: a pod that never gets ready is not taken back")
+            labels = template["metadata"]["labels"]
+            if not any(matches(labels) for matches in policies):
+                found.append(f"{name}: no network policy says who may come")
+            if production:
+                if not any(matches(labels) for matches in budgets):
+                    found.append(f"{name}: no disruption budget")
+            # A control plane takes part in no call: its number is said, and says that losing one stops no change.
+            if production and document["metadata"]["name"] == "asp-control":
+                if document["spec"].get("replicas", 1) < 2:
+                    found.append(f"{name}: there is one of it")
+                if "ASP_S3_URL" not in {each["name"] for each in template["spec"]["containers"][0].get("env", [])}:
+                    found.append(f"{name}: packages of plugins are on the disk of one of them")
+            elif production:
+                if document["metadata"]["name"] not in scaled or "replicas" in document["spec"]:
+                    found.append(f"{name}: its number is not the autoscaler's")
+    if not any(document["kind"] == "NetworkPolicy" and not document["spec"]["podSelector"] and "ingress" not in document["spec"]
+               and len(document["spec"]["policyTypes"]) == 2 for document in documents):
+        found.append("no policy denies what no other allows")
+    return found
+
+
+def selector(asked):
+    def matches(labels):
+        wanted = asked.get("matchLabels", {}).items() <= labels.items()
+        return wanted and all(labels.get(each["key"]) in each["values"] for each in asked.get("matchExpressions", []))
+
+    return matches
+
+
+def admits(policy):
+    """Whether it lets somebody in, to more than metrics."""
+    return any([port["port"] for port in rule.get("ports", [])] != ["figures"] for rule in policy.get("ingress", []))
+
+
+def is_secret(text):
+    return bool(re.search(r"PRIVATE KEY|://[^\s/:@]+:[^\s/@]+@|\b(password|passwd|secret|token)\b\s*[:=]\s*\S", text, re.IGNORECASE))
+
+
+def mesh_faults(documents, manifests):
+    """Of envoy/istio and envoy/gateway, `documents`, beside what prod-mesh renders."""
+    services = {each["metadata"]["name"]: each["spec"] for each in manifests if each["kind"] == "Service"}
+    hosts = []
+    for document in documents:
+        spec = document.get("spec") or {}
+        routes = [each for rule in spec.get("http", []) for each in rule["route"]]
+        hosts += [each["destination"]["host"] for each in routes]
+        hosts += [spec["host"]] if document["kind"] == "DestinationRule" else []
+        hosts += [each["name"] for rule in spec.get("rules", []) for each in rule.get("backendRefs", [])]
+    names = [host.split(".")[0] for host in hosts]
+    found = [f"leads to the Service {name}, which is not there" for name in names if name not in services]
+    found += [f"leads to the Service {name}, and to gateways that are not ready" for name in names
+              if services.get(name, {}).get("publishNotReadyAddresses")]
+    (policy,) = [each["spec"] for each in manifests if each["kind"] == "NetworkPolicy" and each["metadata"]["name"] == "asp-ingress-of-a-mesh"]
+    (peer,) = policy["ingress"][0]["from"]
+    (admitted,) = peer["namespaceSelector"]["matchExpressions"]
+    # Of Deployments, and of what an EnvoyProxy's pods mount, whose namespace is that of the ConfigMap.
+    pods = [each["metadata"]["namespace"] for each in documents if each["kind"] in ("Deployment", "ConfigMap", "Gateway")]
+    found += [f"has Envoys in {each}, which the network policy keeps out" for each in pods if each not in admitted["values"]]
+    for document in documents:
+        if document["kind"] == "DestinationRule" and "outlierDetection" not in document["spec"]["trafficPolicy"]:
+            found.append("leads to gateways that cannot be reached")
+    return found if names else ["leads to no Service"]
+
+
+def envoy_faults(text):
+    """Of an Envoy's configuration: what clients hold keeps nobody from its probes and its admin port."""
+    import yaml
+
+    config = yaml.load(text, yaml.CSafeLoader) if text else {}
+    first, *others = config.get("static_resources", {}).get("listeners", [{}])
+    found = []
+    if any("transport_socket_connect_timeout" not in chain for chain in first.get("filter_chains", []) if "transport_socket" in chain):
+        found.append(f"who says nothing to the listener {first['name']} is never let go")
+    if "global_downstream_max_connections" in str(config.get("overload_manager")):
+        exempt = [config["admin"], *others]
+        found += [f"connections of clients close {each.get('name', 'admin')}" for each in exempt if not each.get("ignore_global_conn_limit")]
+        found += [f"little memory closes {each['name']}" for each in others if not each.get("bypass_overload_manager")]
+    return found
+
+
+def pod_faults(template):
+    pod, labels = template["spec"], template["metadata"]["labels"]
+    found = []
+    context = pod.get("securityContext", {})
+    if not context.get("runAsNonRoot") or context.get("runAsUser", 0) < 1:
+        found.append("may run as root")
+    if context.get("seccompProfile", {}).get("type") not in ("RuntimeDefault", "Localhost"):
+        found.append("no seccomp profile")
+    if pod.get("automountServiceAccountToken") is not False:
+        found.append("has a token of the API server")
+    found += [f"{key} is the node's" for key in ("hostNetwork", "hostPID", "hostIPC") if pod.get(key)]
+    found += [f"volume {volume['name']} is the node's" for volume in pod.get("volumes", []) if "hostPath" in volume]
+    stores = labels["app.kubernetes.io/name"] in ("asp-postgres", "asp-redis")
+    if not stores and pod.get("terminationGracePeriodSeconds", 0) < 40:
+        found.append("less than 40 s to drain, which processes take up to 25 s of")
+    if labels["app.kubernetes.io/name"] == "asp-edge" and not has_snapshot(pod["containers"][0]):
+        found.append("is let in before it has a snapshot, and refuses everything")
+    for container in pod["containers"]:
+        left = pod.get("terminationGracePeriodSeconds", 30) - before_end(container)
+        if left < 5:
+            found.append(f"container {container['name']} is killed {left} s after its preStop")
+        if "ASP_DATABASE_URL" in {each["name"] for each in container.get("env", [])} and starts_within(container) < migrated_within():
+            found.append(f"container {container['name']} is ended while tables are brought up to date")
+        if container["name"] == "admin-door" and before_end(container) <= 25:
+            found.append("Envoy ends before the requests that it passed on")
+        if container["name"] == "envoy" and before_end(container) < 30:
+            found.append("Envoy ends before balancers have gone elsewhere")
+    for container in pod.get("initContainers", []) + pod["containers"]:
+        found += [f"container {container['name']} {fault}" for fault in container_faults(container, labels)]
+    return found
+
+
+def has_snapshot(container):
+    return container.get("startupProbe", {}).get("exec", {}).get("command") == ["/usr/local/bin/has-snapshot"]
+
+
+def migrated_within():
+    """Seconds for which a process waits until another one has brought the tables up to date."""
+    source = (ROOT / "control-plane/store/src/postgres.rs").read_text()
+    return int(re.search(r"MIGRATED_WITHIN: Duration = Duration::from_secs\((\d+)\)", source)[1])
+
+
+def starts_within(container):
+    probe = container.get("startupProbe", {})
+    return probe.get("periodSeconds", 10) * probe.get("failureThreshold", 3)
+
+
+def before_end(container):
+    """Seconds of its preStop at most."""
+    before = container.get("lifecycle", {}).get("preStop", {})
+    if "exec" in before:
+        return int(before["exec"]["command"][1])
+    return before.get("sleep", {}).get("seconds", 0)
+
+
+def commands(container):
+    """Programs that the kubelet runs in it."""
+    asked = [container.get(probe, {}) for probe in ("startupProbe", "readinessProbe", "livenessProbe")]
+    asked += [container.get("lifecycle", {}).get("preStop", {})]
+    return [each["exec"]["command"][0] for each in asked if "exec" in each]
+
+
+def container_faults(container, labels):
+    found = []
+    context = container.get("securityContext", {})
+    if not context.get("readOnlyRootFilesystem"):
+        found.append("may write its root")
+    if context.get("allowPrivilegeEscalation") is not False:
+        found.append("may gain privileges")
+    if context.get("capabilities") != {"drop": ["ALL"]}:
+        found.append("has capabilities")
+    known = {"readOnlyRootFilesystem", "allowPrivilegeEscalation", "capabilities"}
+    more = {(labels["app.kubernetes.io/name"], key, value) for key, value in context.items() if key not in known}
+    found += [f"has {key}: {value}" for _, key, value in sorted(more - MORE)]
+    resources = container.get("resources", {})
+    if not {"cpu", "memory"} <= resources.get("requests", {}).keys() or "memory" not in resources.get("limits", {}):
+        found.append("has no requests, or no limit of memory")
+    found += [f"has no {probe}" for probe in ("readinessProbe", "livenessProbe") if probe not in container]
+    if labels["app.kubernetes.io/name"].startswith("asp-e"):
+        scripts = [ROOT / "k8s/images" / Path(command).name for command in commands(container)]
+        found += [f"runs {script.name}, which no image has" for script in scripts if not os.access(script, os.X_OK)]
+    for variable in container.get("env", []):
+        secret = re.search(r"KEY$|PASSWORD|TOKEN|SECRET|DATABASE_URL|REDIS_URL", variable["name"])
+        path = str(variable.get("value", "")).startswith("/")
+        if secret and not path and "secretKeyRef" not in variable.get("valueFrom", {}):
+            found.append(f"is given {variable['name']} in clear")
+    return found
+
+
+# === what must be found ===
+
+
+def breaks():
+    """Each is one way to break the manifests of production."""
+    def first(documents, kind, name):
+        return next(document for document in documents if document["kind"] == kind and document["metadata"]["name"] == name)
+
+    def container(documents):
+        return first(documents, "StatefulSet", "asp-gateway")["spec"]["template"]["spec"]["containers"][0]
+
+    def pod(documents):
+        return first(documents, "Deployment", "asp-edge")["spec"]["template"]["spec"]
+
+    def in_envoy(documents, old, new):
+        (data,) = [each["data"] for each in documents if each["kind"] == "ConfigMap" and each["metadata"]["name"].startswith("asp-edge-")]
+        data["envoy.yaml"] = data["envoy.yaml"].replace(old, new)
+
+    def without(kind, name):
+        return lambda documents: documents.remove(first(documents, kind, name))
+
+    return {
+        "runs as root": lambda d: pod(d)["securityContext"].update(runAsUser=0),
+        "writes its root": lambda d: container(d)["securityContext"].update(readOnlyRootFilesystem=False),
+        "keeps a capability": lambda d: container(d)["securityContext"].update(capabilities={"drop": ["ALL"], "add": ["NET_RAW"]}),
+        "is privileged": lambda d: container(d)["securityContext"].update(privileged=True),
+        "unmasks /proc outside of a runtime": lambda d: container(d)["securityContext"].update(procMount="Unmasked"),
+        "no seccomp": lambda d: pod(d)["securityContext"].pop("seccompProfile"),
+        "a token of the API server": lambda d: pod(d).pop("automountServiceAccountToken"),
+        "the node's files": lambda d: pod(d)["volumes"].append({"name": "node", "hostPath": {"path": "/"}}),
+        "no probe": lambda d: container(d).pop("readinessProbe"),
+        "no limit": lambda d: container(d)["resources"].pop("limits"),
+        "no way back": lambda d: first(d, "StatefulSet", "asp-control")["spec"].pop("podManagementPolicy"),
+        "ended while it migrates": lambda d: container(d)["startupProbe"].update(failureThreshold=449),
+        "the admin API's door first": lambda d: first(d, "StatefulSet", "asp-control")["spec"]["template"]["spec"]["containers"][1].pop("lifecycle"),
+        "admins sent to who is not ready": lambda d: first(d, "Service", "asp-admin")["spec"].update(publishNotReadyAddresses=True),
+        "no snapshot asked for": lambda d: pod(d)["containers"][0].update(startupProbe={"httpGet": {"path": "/ready", "port": "figures"}}),
+        "a probe of no image": lambda d: pod(d)["containers"][0]["livenessProbe"].update(exec={"command": ["/usr/local/bin/nothing"]}),
+        "killed as it drains": lambda d: pod(d)["containers"][0]["lifecycle"]["preStop"]["exec"].update(command=["/usr/local/bin/drain", "45"]),
+        "ends at once": lambda d: pod(d)["containers"][0].pop("lifecycle"),
+        "probes that clients close": lambda d: in_envoy(d, "ignore_global_conn_limit: true", "ignore_global_conn_limit: false"),
+        "probes that memory closes": lambda d: in_envoy(d, "bypass_overload_manager: true", "bypass_overload_manager: false"),
+        "silence for ever": lambda d: in_envoy(d, "transport_socket_connect_timeout: 10s", "continue_on_listener_filters_timeout: true"),
+        "no time to drain": lambda d: pod(d).update(terminationGracePeriodSeconds=5),
+        "a key in clear": lambda d: container(d)["env"].append({"name": "ASP_SEAL_KEY", "value": "x" * 32}),
+        "a password in settings": lambda d: d.append({"kind": "ConfigMap", "metadata": {"name": "x", "namespace": "asp"}, "data": {"url": "postgres://u:p@h/d"}}),
+        "a secret": lambda d: d.append({"kind": "Secret", "metadata": {"name": "x", "namespace": "asp"}, "data": {"key": base64.b64encode(b"k").decode()}}),
+        "somewhere": lambda d: first(d, "PodDisruptionBudget", "asp-gateway")["metadata"].pop("namespace"),
+        "no policy": without("NetworkPolicy", "asp-edge"),
+        "nothing denied": without("NetworkPolicy", "asp-nobody"),
+        "no budget": without("PodDisruptionBudget", "asp-gateway"),
+        "no way to empty a node": lambda d: first(d, "PodDisruptionBudget", "asp-gateway")["spec"].pop("unhealthyPodEvictionPolicy"),
+        "no autoscaler": without("HorizontalPodAutoscaler", "asp-runtime-java"),
+        "one control plane": lambda d: first(d, "StatefulSet", "asp-control")["spec"].update(replicas=1),
+        "packages on one disk": lambda d: first(d, "StatefulSet", "asp-control")["spec"]["template"]["spec"]["containers"][0].update(env=[]),
+        "no budget of control planes": without("PodDisruptionBudget", "asp-control"),
+    }
