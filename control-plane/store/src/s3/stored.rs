@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use futures::{StreamExt, TryStreamExt, stream};
+use futures::{StreamExt, stream};
 use reqwest::Response;
 use sha2::{Digest, Sha256};
 use tokio::time::timeout;
@@ -26,6 +26,9 @@ const SWEPT: i64 = 500;
 /// Of those, deleted at a time.
 const DELETED_AT_ONCE: usize = 8;
 
+/// Of objects that could not be deleted, those that are named: a store that takes no deletion has as many as there are.
+const NAMED: usize = 10;
+
 /// Why bytes could not be kept, or not be had.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Error {
@@ -37,6 +40,8 @@ pub(super) enum Error {
         "the object {object} has other bytes than were written; it is refused. Delete it, and look who else writes to the bucket"
     )]
     Other { object: String },
+    #[error("{count} objects could not be deleted and keep their room; {named}")]
+    Undeleted { count: usize, named: String },
     #[error("{0}")]
     Store(#[from] Fault),
     #[error("the database: {0}")]
@@ -123,17 +128,33 @@ impl Stored {
         Ok(self.rows.forget(object).await?)
     }
 
-    /// Deletes what is past its time, and what crashes and failures left.
+    /// Deletes what is past its time, and what crashes and failures left. What cannot be deleted keeps its row and its room,
+    /// is tried again in a minute, and is in nobody's way.
     pub(super) async fn sweep(&self) -> Result<(), Error> {
+        let (mut count, mut named) = (0, Vec::new());
         loop {
             let past = self.rows.past(SWEPT).await?;
-            let is_last = past.len() < usize::try_from(SWEPT).unwrap_or(usize::MAX);
-            let deletions = stream::iter(past).map(|object| self.delete(object));
-            // The first that fails ends it: the others are tried again in a minute.
-            deletions.buffer_unordered(DELETED_AT_ONCE).try_collect::<()>().await?;
-            if is_last {
-                return Ok(self.rows.forget_holders().await?);
+            let tried = past.len();
+            let deletions = stream::iter(past).map(async |object| (object, self.delete(object).await));
+            let mut deletions = deletions.buffer_unordered(DELETED_AT_ONCE);
+            let before = count;
+            while let Some((object, deleted)) = deletions.next().await {
+                let Err(error) = deleted else { continue };
+                count += 1;
+                if named.len() < NAMED {
+                    named.push(format!("{}: {error}", self.key(object)));
+                }
             }
+            let is_last = tried < usize::try_from(SWEPT).unwrap_or(usize::MAX);
+            // None of a round: the next one would do no better now.
+            if is_last || count - before == tried {
+                break;
+            }
+        }
+        self.rows.forget_holders().await?;
+        match count {
+            0 => Ok(()),
+            count => Err(Error::Undeleted { count, named: named.join("; ") }),
         }
     }
 }
