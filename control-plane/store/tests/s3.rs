@@ -483,10 +483,13 @@ async fn a_store_that_refuses_says_why_and_no_secret_is_told(fresh: &Fresh) {
     fresh.empty().await;
     let mut wrong = settings(&fresh.store);
     wrong.credentials.secret_key = Secret::new("another-secret-key".into());
-    wrong.credentials.session_token = Some(Secret::new("a-session-token-of-tests".into()));
+    let mut temporary = wrong.clone();
+    temporary.credentials.session_token = Some(Secret::new("a-session-token-of-tests".into()));
     let mut elsewhere = settings(&fresh.store);
     elsewhere.place = check(&fresh.store.url().replace("asp-files", "no-such-bucket")).unwrap();
-    for (settings, code) in [(wrong, "SignatureDoesNotMatch"), (elsewhere, "NoSuchBucket")] {
+    for (settings, code) in
+        [(wrong, "SignatureDoesNotMatch"), (elsewhere, "NoSuchBucket"), (temporary, "InvalidToken")]
+    {
         assert!(!format!("{settings:?}").contains("secret-key\""), "{settings:?}");
         let s3 = S3::open(&settings).unwrap();
         let blobs = S3Blobs::open(&fresh.database, s3, fresh.directory.path()).unwrap();

@@ -4,28 +4,23 @@
 //! nothing is found before all of its bytes are in the store.
 
 use std::path::PathBuf;
-use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use futures::{StreamExt, stream};
-use reqwest::Response;
 use sha2::{Digest, Sha256};
-use tokio::time::timeout;
 
-use super::client::{Fault, S3, told};
+use super::client::{Fault, S3};
+use super::reading::Reading;
 use super::spool::{Content, Spool};
 use crate::hex::hex;
 use crate::link::Link;
 use crate::postgres::objects::{Found, ObjectId, Objects, Room, Shown};
 use crate::private;
 
-/// The longest that the store says nothing while bytes are read.
-const SILENCE: Duration = Duration::from_secs(10);
 /// Objects of one round of a sweep.
 const SWEPT: i64 = 500;
 /// Of those, deleted at a time.
 const DELETED_AT_ONCE: usize = 8;
-
 /// Of objects that could not be deleted, those that are named: a store that takes no deletion has as many as there are.
 const NAMED: usize = 10;
 
@@ -90,17 +85,18 @@ impl Stored {
     }
 
     /// The bytes of an object; `None`: they are gone.
-    pub(super) async fn open(&self, found: &Found) -> Result<Option<Response>, Error> {
-        Ok(self.s3.get(&self.key(found.object)).await?)
+    pub(super) async fn open(&self, found: &Found) -> Result<Option<Reading>, Error> {
+        let answer = self.s3.get(&self.key(found.object)).await?;
+        Ok(answer.map(|answer| Reading::new(answer, found.size)))
     }
 
     /// All of an object's bytes, checked.
     pub(super) async fn read(&self, found: &Found) -> Result<Option<Bytes>, Error> {
-        let Some(mut answer) = self.open(found).await? else { return Ok(None) };
+        let Some(mut reading) = self.open(found).await? else { return Ok(None) };
         let other = || Error::Other { object: self.key(found.object) };
         let size = usize::try_from(found.size).map_err(|_| other())?;
         let mut bytes = BytesMut::with_capacity(size);
-        while let Some(piece) = next(&mut answer).await? {
+        while let Some(piece) = reading.next().await? {
             if bytes.len() + piece.len() > size {
                 return Err(other());
             }
@@ -156,14 +152,6 @@ impl Stored {
             0 => Ok(()),
             count => Err(Error::Undeleted { count, named: named.join("; ") }),
         }
-    }
-}
-
-/// The next bytes of an answer.
-pub(super) async fn next(answer: &mut Response) -> Result<Option<Bytes>, Fault> {
-    match timeout(SILENCE, answer.chunk()).await {
-        Ok(piece) => piece.map_err(told),
-        Err(_) => Err(Fault::Silent(format!("no bytes for {} s", SILENCE.as_secs()))),
     }
 }
 
