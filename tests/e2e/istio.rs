@@ -54,6 +54,11 @@ fn own() -> Result<()> {
                 let virtual_host = json!({"name": format!("{host}:{port}")});
                 routes["portNumber"] == port && routes["gateway"] == name && routes["vhost"] == virtual_host
             }
+            Some("HTTP_ROUTE") => {
+                let routes = &found["routeConfiguration"];
+                let route = json!({"name": format!("{host}:{port}"), "route": {"name": "gateway"}});
+                routes["portNumber"] == port && routes["gateway"] == name && routes["vhost"] == route
+            }
             _ => false,
         };
         ensure!(own, "{kind} matches more than the platform's own: {found}");
@@ -93,7 +98,10 @@ async fn patches() -> Result<()> {
     let mut host = patch("VIRTUAL_HOST")?;
     host["name"] = json!("all");
     host["domains"] = json!(["*"]);
-    host["routes"] = json!([{"match": {"prefix": "/"}, "route": {"cluster": "asp-control"}}]);
+    let mut route = patch("HTTP_ROUTE")?;
+    route["match"] = json!({"prefix": "/"});
+    route["route"]["cluster"] = json!("asp-control");
+    host["routes"] = json!([route]);
     manager["stat_prefix"] = json!("istio");
     manager["route_config"] = json!({"virtual_hosts": [host]});
     let router = json!({"@type": "type.googleapis.com/envoy.extensions.filters.http.router.v3.Router"});

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::sync::atomic::Ordering;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, bail};
@@ -76,8 +77,8 @@ struct Bench {
     keys: Keys,
     now: u64,
     public_url: String,
-    _xds: XdsServer,
-    _recorders: [Recorder; 2],
+    xds: XdsServer,
+    recorders: [Recorder; 2],
     _directory: TempDir,
 }
 
@@ -92,6 +93,9 @@ async fn replay(snapshot: &str, host: Host) -> Result<()> {
         if let Err(fault) = bench.check(case).await {
             faults.push(format!("{}: {fault:#}", case.name));
         }
+    }
+    if snapshot == "full" {
+        bench.what_a_gateway_does_not_serve_another_one_does(&cases).await?;
     }
     bench.gateway.check_alive()?;
     let reloads = bench.envoy.stats("vm_reload").await?;
@@ -148,8 +152,8 @@ impl Bench {
             keys,
             now,
             public_url,
-            _xds: xds,
-            _recorders: [recorder, lists],
+            xds,
+            recorders: [recorder, lists],
             _directory: directory,
         })
     }
@@ -161,6 +165,55 @@ impl Bench {
         let private = http1::get(self.envoy.address, "/own/private", &[]).await?;
         assert_eq!(private.status, 401, "the owner's jwt_authn still guards: {}", private.text());
         assert_eq!(private.reason(), None, "and answers in its own words");
+        Ok(())
+    }
+
+    /// A gateway that does not reach the store says so to Envoy, which asks another one and tells no client.
+    async fn what_a_gateway_does_not_serve_another_one_does(&self, cases: &[Case]) -> Result<()> {
+        let both = &self.recorders;
+        let at = both.each_ref().map(|recorder| recorder.address);
+        self.xds.push_endpoints(&at);
+        self.xds.push_pools(&at.map(|address| ("pool-heavy", address)));
+        let are_there = || async {
+            let of = async |stat: &str| self.envoy.stat(&format!("cluster.{stat}")).await.ok();
+            let gateways = of("gateway.membership_healthy").await?;
+            // Both are of one pool now.
+            let pools = of("gateway-pools.lb_subsets_active").await?;
+            (gateways == 2 && pools == 1).then_some(())
+        };
+        wait::until("Envoy asks both", wait::CONVERGE, are_there).await?;
+        for route in [None, Some("pool-heavy")] {
+            let goes_there = |case: &&Case| {
+                let expect = case.expected(Role::Filter);
+                let named = |header: &str| expect.set.get(header).and_then(|value| value.as_str());
+                expect.forward
+                    && named("x-asp-route") == route
+                    && named("x-asp-region").is_none()
+                    && case.request.method != "HEAD"
+            };
+            let case = cases.iter().find(goes_there).with_context(|| format!("a case of {route:?}"))?;
+            let request = self.request(case);
+            let send = || http1::send(self.envoy.address, &request);
+            let shows = |answer: &Response| answer.header("x-asp-unserved").is_some();
+            // Of two one is asked first, whichever it is.
+            for one in both {
+                one.unserving.store(true, Ordering::Release);
+                let served = send().await?;
+                assert!(is_recorded(&served) && !shows(&served), "{route:?}: {}", shown(&served));
+                one.unserving.store(false, Ordering::Release);
+            }
+            let asked: usize = both.iter().map(|one| one.unserved.swap(0, Ordering::AcqRel)).sum();
+            assert!(asked > 0, "{route:?}: nobody was asked again");
+            for one in both {
+                one.unserving.store(true, Ordering::Release);
+            }
+            let refused = send().await?;
+            assert!(refused.status == 503 && !shows(&refused), "{route:?}: {:?}", refused.headers);
+            for one in both {
+                one.unserving.store(false, Ordering::Release);
+                one.unserved.store(0, Ordering::Release);
+            }
+        }
         Ok(())
     }
 

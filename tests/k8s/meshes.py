@@ -3,7 +3,7 @@
 
 The listener is as istiod and Envoy Gateway make it, with a filter chain for each host; the patches are applied where their
 matches say, by this program, to all that they match. Held: the other application's answers are the same to the byte with and
-without the patches; the platform's host answers by the platform, its refusals and Envoy's own in its protocol, and a call gets
+without the patches; what a gateway does not serve another one does; the platform's host answers by the platform, its refusals and Envoy's own in its protocol, and a call gets
 through to a gateway by mutual TLS. Needs the built `asp` and filter, Envoy, openssl.
 """
 
@@ -22,6 +22,7 @@ import sys
 import tempfile
 import threading
 import time
+import urllib.request
 from pathlib import Path
 
 import yaml
@@ -80,8 +81,10 @@ def chain(name, host, cluster, folder):
     }
     if host == OWN:
         manager["http_filters"].pop(0)
-        manager["route_config"]["virtual_hosts"][0]["routes"] = [{"match": {"prefix": "/"}, "route": {
-            "cluster": cluster, "timeout": "0s", "hash_policy": [{"header": {"header_name": "x-asp-affinity"}}]}}]
+        service = next(each for each in documents("envoy/istio/traffic.yaml") if each["kind"] == "VirtualService")["spec"]["http"][-1]
+        retries = {"retry_on": service["retries"]["retryOn"], "num_retries": service["retries"]["attempts"]}
+        manager["route_config"]["virtual_hosts"][0]["routes"] = [{"name": "gateway", "match": {"prefix": "/"}, "route": {
+            "cluster": cluster, "timeout": "0s", "retry_policy": retries, "hash_policy": [{"header": {"header_name": "x-asp-affinity"}}]}}]
     files = {"certificate_chain": {"filename": str(folder / f"{host}.crt")}, "private_key": {"filename": str(folder / f"{host}.key")}}
     tls = {"@type": f"{TYPE}.transport_sockets.tls.v3.DownstreamTlsContext", "common_tls_context": {"tls_certificates": [files]}}
     return {
@@ -169,6 +172,13 @@ def istio(config):
                 for host in each["filters"][0]["typed_config"]["route_config"]["virtual_hosts"]:
                     if name in (None, host["name"]):
                         merged(host, what["value"])
+        elif kind == "HTTP_ROUTE":
+            host_name, name = where["routeConfiguration"]["vhost"]["name"], where["routeConfiguration"]["vhost"]["route"]["name"]
+            for each in listener["filter_chains"]:
+                for host in each["filters"][0]["typed_config"]["route_config"]["virtual_hosts"]:
+                    for route in host["routes"]:
+                        if host_name == host["name"] and name == route.get("name"):
+                            merged(route, what["value"])
         else:
             raise RuntimeError(f"a patch of {kind}")
 
@@ -355,7 +365,51 @@ def held(work, folder, port, patched, names, apply, token):
     finally:
         ingress.end()
     print(f"ok: {patched}: a call got through, {len(refusals)} refusals were the platform's own, {len(QUESTIONS)} answers of another application unchanged", flush=True)
+    unserved(work, folder, port, patched, config, question)
     return config, question
+
+
+def gateway_of(place, serves):
+    """A gateway that Envoy itself plays: one that serves, or one that does not reach the store."""
+    answer = {"match": {"prefix": "/"}, "direct_response": {"status": 200 if serves else 503, "body": {"inline_string": "served" if serves else "not served"}}}
+    if not serves:
+        answer["response_headers_to_add"] = [{"header": {"key": "x-asp-unserved", "value": "1"}}]
+    routes = [{"match": {"path": "/readyz"}, "direct_response": {"status": 200}}, answer]
+    return {"name": f"gateway-{place}", "address": {"socket_address": {"address": INGRESS, "port_value": place}}, "filter_chains": [{"filters": [{
+        "name": "envoy.filters.network.http_connection_manager", "typed_config": {
+            "@type": MANAGER, "stat_prefix": f"gateway-{place}", "route_config": {"virtual_hosts": [{"name": "all", "domains": ["*"], "routes": routes}]},
+            "http_filters": [{"name": "envoy.filters.http.router", "typed_config": {"@type": f"{TYPE}.filters.http.router.v3.Router"}}]}}]}]}
+
+
+def unserved(work, folder, port, patched, config, question):
+    """What one of two gateways does not serve the other one does, whichever is asked first, and no client is told."""
+    retried = 0
+    for serve in ((True, False), (False, True), (False, False)):
+        played = copy.deepcopy(config)
+        gateways = [gateway_of(8601 + place, serves) for place, serves in enumerate(serve)]
+        played["static_resources"]["listeners"] += gateways
+        for cluster in played["static_resources"]["clusters"]:
+            if cluster["name"] in ("gateway", "gateways"):
+                for other in ("transport_socket", "eds_cluster_config"):
+                    cluster.pop(other, None)
+                endpoints = [{"endpoint": {"address": each["address"]}} for each in gateways]
+                cluster.update({"type": "STATIC", "load_assignment": {"cluster_name": cluster["name"], "endpoints": [{"lb_endpoints": endpoints}]}})
+        ingress = Ingress(work, played)
+        try:
+            wanted = 200 if any(serve) else 503
+            until("its filter has its snapshot", lambda: ask(port, OWN, *question, authority=folder / "ca.crt")[2] in ("served", "not served"))
+            for _ in range(20):
+                status, kept, body = ask(port, OWN, *question, authority=folder / "ca.crt")
+                if status != wanted or "x-asp-unserved" in kept:
+                    raise RuntimeError(f"{patched}: of gateways that serve {serve}: {status} {kept} {body}")
+            if any(serve):
+                stats = urllib.request.urlopen(f"http://{INGRESS}:9901/stats?filter=upstream_rq_retry$", timeout=10).read().decode()
+                retried += sum(int(line.rpartition(": ")[2]) for line in stats.splitlines())
+        finally:
+            ingress.end()
+    if not retried:
+        raise RuntimeError(f"{patched}: no gateway was asked after another one")
+    print(f"ok: {patched}: what a gateway does not serve another one does ({retried} times), and no client is told", flush=True)
 
 
 def main():

@@ -5,6 +5,8 @@
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use anyhow::Result;
 use bytes::Bytes;
@@ -24,6 +26,10 @@ pub const MARK: &str = "recorded";
 /// A running recorder; it ends when dropped.
 pub struct Recorder {
     pub address: SocketAddr,
+    /// It answers as a gateway does that does not reach the store.
+    pub unserving: Arc<AtomicBool>,
+    /// How many requests it has answered so.
+    pub unserved: Arc<AtomicUsize>,
     task: JoinHandle<()>,
 }
 
@@ -31,16 +37,27 @@ impl Recorder {
     pub async fn start() -> Result<Recorder> {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let address = listener.local_addr()?;
+        let unserving = Arc::new(AtomicBool::new(false));
+        let unserved = Arc::new(AtomicUsize::new(0));
+        let (refuses, refused) = (unserving.clone(), unserved.clone());
         let task = tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
+                let (refuses, refused) = (refuses.clone(), refused.clone());
+                let service = service_fn(move |request: Request<Incoming>| {
+                    let is_refused = refuses.load(Ordering::Acquire) && request.uri().path() != "/readyz";
+                    if is_refused {
+                        refused.fetch_add(1, Ordering::AcqRel);
+                    }
+                    async move { if is_refused { Ok(unserved_answer()) } else { answer(request).await } }
+                });
                 tokio::spawn(async move {
                     let builder = Builder::new(TokioExecutor::new());
                     // A client that goes away ends its connection with an error that concerns nobody.
-                    let _ = builder.serve_connection(TokioIo::new(stream), service_fn(answer)).await;
+                    let _ = builder.serve_connection(TokioIo::new(stream), service).await;
                 });
             }
         });
-        Ok(Recorder { address, task })
+        Ok(Recorder { address, unserving, unserved, task })
     }
 }
 
@@ -48,6 +65,13 @@ impl Drop for Recorder {
     fn drop(&mut self) {
         self.task.abort();
     }
+}
+
+fn unserved_answer() -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::new(Bytes::from("not served")));
+    *response.status_mut() = http::StatusCode::SERVICE_UNAVAILABLE;
+    response.headers_mut().insert("x-asp-unserved", http::HeaderValue::from_static("1"));
+    response
 }
 
 /// `{"recorded": {name: [values]}, "path": …, "bytes": body length, "trailers": bool}`.

@@ -17,7 +17,7 @@ use sha2::{Digest, Sha256};
 
 use crate::compiled::CompiledServer;
 
-pub use routes::{routes, routes_bytes};
+pub use routes::{closed_routes, routes, routes_bytes};
 
 /// How far above the exact limit the edge lets traffic pass when the operator names no multiple.
 pub const DEFAULT_COARSE_MULTIPLE: f64 = 10.0;

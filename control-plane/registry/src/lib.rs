@@ -30,8 +30,8 @@ pub mod uri_template;
 pub mod version;
 
 pub use assemble::{
-    DEFAULT_COARSE_MULTIPLE, EdgeInputs, Inputs, assemble, at_revision, edge, latest, routes, routes_bytes,
-    sorted_set,
+    DEFAULT_COARSE_MULTIPLE, EdgeInputs, Inputs, assemble, at_revision, closed_routes, edge, latest, routes,
+    routes_bytes, sorted_set,
 };
 pub use check::{Catalog, Report, check, check_before_build};
 pub use compile::compile_mcp;

@@ -7,6 +7,7 @@
 
 pub mod artifacts;
 pub mod auth;
+mod beside;
 pub mod body;
 pub mod calls;
 pub mod certificates;

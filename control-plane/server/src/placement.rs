@@ -1,7 +1,8 @@
 //! Routes, regions and homes: what admins may write of them, and what edges and gateways are told.
 //!
 //! Owns the bounds of names and of what all of it takes of a snapshot. Keeps true: an org's home may name a region that
-//! this control plane does not know; its requests are refused then, and served nowhere else.
+//! this control plane does not know; its requests are refused then, and served nowhere else. What routes there is no room to
+//! tell of refuse the requests that they would have led elsewhere.
 
 use asp_edge::names;
 use asp_proto::snapshot::{Region, Route};
@@ -16,6 +17,13 @@ const MAX_CLUSTER: usize = 63;
 const MAX_METHOD: usize = 64;
 /// Of whatever there is.
 const ANY: &str = "*";
+/// No gateway's: the name of a pool has no dot.
+const NO_POOL: &str = "no.pool";
+
+/// Whether a route can name such a pool.
+pub fn is_pool(name: &str) -> bool {
+    names::is_label(name)
+}
 
 /// What is wrong with a list of routes; empty when nothing is.
 pub fn route_faults(list: &[RouteRecord]) -> Vec<String> {
@@ -26,7 +34,7 @@ pub fn route_faults(list: &[RouteRecord]) -> Vec<String> {
             (names::is_label(server) || server == ANY, "server must be a server's name or *"),
             (is_method(method), "method must be a JSON-RPC method or *"),
             (patterns::valid(primitive), "primitive must be the id of a primitive, prefix* or *"),
-            (names::is_label(pool), "pool must be 1 to 63 of a-z 0-9 -"),
+            (is_pool(pool), "pool must be 1 to 63 of a-z 0-9 -"),
         ];
         let is_bad = parts.iter().filter(|(is_good, _)| !is_good);
         faults.extend(is_bad.map(|(_, fault)| format!("route {position}: {fault}")));
@@ -72,7 +80,16 @@ pub fn home_fault(record: &HomeRecord) -> Option<String> {
 
 /// What edges are told of routes, in the order in which they count.
 pub fn routes(servers: &[&CompiledServer], records: &[RouteRecord]) -> Vec<Route> {
-    let rules: Vec<Route> = records
+    asp_registry::routes(servers, &rules(records))
+}
+
+/// Instead of those, where they take more than `bytes`: what one of them might lead away is refused.
+pub fn closed_routes(servers: &[&CompiledServer], records: &[RouteRecord], bytes: usize) -> Vec<Route> {
+    asp_registry::closed_routes(servers, &rules(records), NO_POOL, bytes)
+}
+
+fn rules(records: &[RouteRecord]) -> Vec<Route> {
+    records
         .iter()
         .cloned()
         .map(|RouteRecord { server, method, primitive, pool }| Route {
@@ -81,8 +98,7 @@ pub fn routes(servers: &[&CompiledServer], records: &[RouteRecord]) -> Vec<Route
             primitive,
             cluster: pool,
         })
-        .collect();
-    asp_registry::routes(servers, &rules)
+        .collect()
 }
 
 /// What edges and gateways are told of homes.

@@ -53,8 +53,8 @@ pub enum StoreError {
     /// The precondition (`If-Match`) does not hold; carries the resource's revision, if it exists.
     #[error("the resource is at revision {current:?}")]
     Conflict { current: Option<u64> },
-    /// A server changed after the revision at which this write was evaluated ([`Change::evaluated_at`]).
-    #[error("another server changed meanwhile")]
+    /// What this write must fit beside changed after the revision at which it was evaluated ([`Change::evaluated_at`]).
+    #[error("what it must fit beside changed meanwhile")]
     Moved,
     #[error("no such resource")]
     NotFound,
@@ -297,8 +297,9 @@ pub struct Change {
     /// Unix milliseconds.
     pub at: u64,
     pub precondition: Precondition,
-    /// The revision at which the servers were read that a new one must fit: its write fails if one of them
-    /// changed since. `None`: it need not fit any.
+    /// The revision at which that was read which the write must fit beside: it fails with [`StoreError::Moved`] if any of
+    /// it was written since. A server must fit beside servers and routes, routes beside servers, a home beside homes and
+    /// regions, regions beside homes. `None`: it need not fit.
     pub evaluated_at: Option<u64>,
 }
 

@@ -10,6 +10,7 @@ mod blobs;
 mod client;
 mod packages;
 mod place;
+mod reading;
 mod spool;
 mod stored;
 

@@ -3,6 +3,7 @@
 // Test code may fail loudly; Clippy sees only the `#[test]`s themselves.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,7 +16,8 @@ use asp_store::packages::{self, PackageError, Packages, Quota};
 use asp_store::postgres::Postgres;
 use asp_store::s3::{Credentials, Links, S3, S3Blobs, S3Packages, Settings, check};
 use tempfile::TempDir;
-use tokio::io::AsyncReadExt;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
 
 struct Fresh {
     store: ObjectStore,
@@ -118,6 +120,7 @@ async fn what_others_and_crashes_left_is_found() {
     let fresh = Fresh::start().await;
     bytes_that_are_not_what_was_written_are_refused(&fresh).await;
     a_sweep_deletes_what_crashes_left_in_batches(&fresh).await;
+    what_cannot_be_deleted_is_named_and_is_in_nobodys_way(&fresh).await;
 }
 
 #[tokio::test]
@@ -307,6 +310,73 @@ async fn a_sweep_deletes_what_crashes_left_in_batches(fresh: &Fresh) {
     assert!(blobs.read("acme", &BlobId::random(1)).await.unwrap().is_some());
 }
 
+/// As an object under a legal hold, or in a folder that somebody's policy of the bucket protects.
+async fn what_cannot_be_deleted_is_named_and_is_in_nobodys_way(fresh: &Fresh) {
+    const HELD: &str = "00112233445566778899aabbccddeeff";
+    fresh.empty().await;
+    let door = refusing(fresh.store.address, format!("DELETE /asp-files/artifacts/{HELD}?")).await;
+    let mut by_the_door = settings(&fresh.store);
+    by_the_door.place = check(&format!("http://{door}/asp-files")).unwrap();
+    let s3 = S3::open(&by_the_door).unwrap();
+    let blobs = S3Blobs::open(&fresh.database, s3, fresh.directory.path()).unwrap();
+    keep(&blobs, 1, b"one").await.unwrap();
+    // It is in the first of two batches.
+    let past = format!(
+        "INSERT INTO objects (object, kind, holder, state, counted, until_ms) SELECT DECODE('{HELD}', 'hex'), 1, 'acme', 2, 8192, -1 \
+         UNION ALL SELECT DECODE(MD5(n::TEXT), 'hex'), 1, 'acme', 0, 8192, 0 FROM GENERATE_SERIES(1, 600) AS n"
+    );
+    fresh.server.ask(&past).await.unwrap();
+    let counted = "UPDATE object_usage SET objects = objects + 601, bytes = bytes + 601 * 8192";
+    fresh.server.ask(counted).await.unwrap();
+    let said = blobs.sweep().await.unwrap_err().to_string();
+    assert!(said.contains(&format!("artifacts/{HELD}: ")) && said.contains("AccessDenied"), "{said}");
+    assert!(said.contains("1 objects") && !said.contains("X-Amz"), "{said}");
+    settled_rows(fresh, 2).await;
+    let counted = fresh.server.ask("SELECT objects FROM object_usage").await.unwrap();
+    assert_eq!(counted, "2", "what is there counts");
+    // The hold is over.
+    fresh.server.ask("UPDATE objects SET until_ms = 0 WHERE state = 2").await.unwrap();
+    fresh.blobs(1 << 30).sweep().await.unwrap();
+    settled(fresh, 1).await;
+}
+
+/// A door to the store that refuses requests which begin like this, as S3 does, and lets every other one through.
+async fn refusing(store: SocketAddr, request: String) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let pass = async move |mut client: TcpStream| {
+        let mut head = Vec::new();
+        while !head.windows(4).any(|end| end == b"\r\n\r\n") {
+            if client.read_buf(&mut head).await? == 0 {
+                return Ok(());
+            }
+        }
+        if head.starts_with(request.as_bytes()) {
+            let body = "<Error><Code>AccessDenied</Code></Error>";
+            let size = body.len();
+            let answer = format!(
+                "HTTP/1.1 403 Forbidden\r\nconnection: close\r\ncontent-length: {size}\r\n\r\n{body}"
+            );
+            return client.write_all(answer.as_bytes()).await;
+        }
+        let mut store = TcpStream::connect(store).await?;
+        // One request a connection, so that each is seen.
+        let line = head.iter().position(|byte| *byte == b'\n').unwrap() + 1;
+        store.write_all(&head[..line]).await?;
+        store.write_all(b"connection: close\r\n").await?;
+        store.write_all(&head[line..]).await?;
+        tokio::io::copy_bidirectional(&mut client, &mut store).await.map(drop)
+    };
+    tokio::spawn(async move {
+        while let Ok((client, _)) = listener.accept().await {
+            let pass = pass.clone();
+            // Err: one of both has gone.
+            tokio::spawn(async move { drop(pass(client).await) });
+        }
+    });
+    address
+}
+
 async fn settled_rows(fresh: &Fresh, rows: u64) {
     assert_eq!(fresh.rows("objects").await, rows);
 }
@@ -393,6 +463,16 @@ async fn a_signed_url_is_good_for_one_object_and_a_while(fresh: &Fresh) {
     ] {
         assert_eq!(get(&forged).await.status, 403, "{forged}");
     }
+    // Signature Version 4 has no other place for a session token than the URL.
+    let mut temporary = signing(60);
+    temporary.credentials.session_token = Some(Secret::new("a-session-token-of-tests".into()));
+    let of_a_session = blobs_of(&temporary).link("acme", &BlobId::random(1)).await.unwrap().unwrap().2;
+    assert!(
+        of_a_session.url.contains("X-Amz-Security-Token=a-session-token-of-tests"),
+        "{}",
+        of_a_session.url
+    );
+    assert!(!format!("{of_a_session:?} {temporary:?}").contains("a-session-token"), "no log has it");
     let short = blobs_of(&signing(1)).link("acme", &BlobId::random(1)).await.unwrap().unwrap().2.url;
     let expires = || async { (get(&short).await.status == 403).then_some(()) };
     wait::until("a URL is good for its time", wait::CONVERGE, expires).await.unwrap();
@@ -403,13 +483,18 @@ async fn a_store_that_refuses_says_why_and_no_secret_is_told(fresh: &Fresh) {
     fresh.empty().await;
     let mut wrong = settings(&fresh.store);
     wrong.credentials.secret_key = Secret::new("another-secret-key".into());
+    let mut temporary = wrong.clone();
+    temporary.credentials.session_token = Some(Secret::new("a-session-token-of-tests".into()));
     let mut elsewhere = settings(&fresh.store);
     elsewhere.place = check(&fresh.store.url().replace("asp-files", "no-such-bucket")).unwrap();
-    for (settings, code) in [(wrong, "SignatureDoesNotMatch"), (elsewhere, "NoSuchBucket")] {
+    for (settings, code) in
+        [(wrong, "SignatureDoesNotMatch"), (elsewhere, "NoSuchBucket"), (temporary, "InvalidToken")]
+    {
         assert!(!format!("{settings:?}").contains("secret-key\""), "{settings:?}");
         let s3 = S3::open(&settings).unwrap();
         let blobs = S3Blobs::open(&fresh.database, s3, fresh.directory.path()).unwrap();
         let refused = keep(&blobs, 1, b"one").await.unwrap_err().to_string();
         assert!(refused.contains(code) && !refused.contains("X-Amz"), "{refused}");
+        assert!(!refused.contains("a-session-token"), "{refused}");
     }
 }

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use asp_control::placement;
 use asp_control::xds::{ALL_POOLS, DEFAULT_POOL};
 use asp_gateway::executors::outbound::auth::Told;
 use asp_gateway::issuers::credentials::Named;
@@ -95,6 +96,9 @@ pub(super) fn read(reader: &mut Reader<'_>) -> GatewaySection {
 
 fn pool(reader: &mut Reader<'_>) -> String {
     let pool = reader.optional(ENV_POOL).unwrap_or_else(|| DEFAULT_POOL.to_owned());
+    if !placement::is_pool(&pool) {
+        reader.fault(ENV_POOL, "must be 1 to 63 of a-z 0-9 -: no route can lead to a pool of another name");
+    }
     if pool == ALL_POOLS {
         reader.fault(
             ENV_POOL,

@@ -339,3 +339,16 @@ fn a_shared_store_that_is_set_and_empty_is_a_fault() {
         }
     }
 }
+
+#[test]
+fn a_pool_has_a_name_that_routes_can_say() {
+    let read = |pool: &str| Settings::read(&dev(), &BTreeMap::from([(ENV_POOL, pool)]));
+    for pool in ["gateway", "heavy-2", "0", &"p".repeat(63)] {
+        assert_eq!(read(pool).unwrap().gateway.pool, pool);
+    }
+    for pool in ["Heavy", "a b", "a_b", "no.pool", "*", "gateway-pools", "p\u{e4}", " a", &"p".repeat(64)] {
+        let faults = read(pool).unwrap_err();
+        assert_eq!(faults.len(), 1, "{pool}: {faults:?}");
+        assert_eq!(faults[0].name, ENV_POOL, "{pool}");
+    }
+}

@@ -38,6 +38,19 @@ pub fn routes(servers: &[&CompiledServer], rules: &[Route]) -> Vec<Route> {
     named
 }
 
+/// Instead of [`routes`], where those take too much room: a server of which a primitive has a route leads to `pool` whole,
+/// so that nothing goes where it was routed away from; every server, where that takes more than `bytes` too.
+pub fn closed_routes(servers: &[&CompiledServer], rules: &[Route], pool: &str, bytes: usize) -> Vec<Route> {
+    let closed = |server: &str| route(server, ANY, ANY, pool);
+    let named = servers.iter().filter(|server| !of_names(server, rules).is_empty());
+    let mut found: Vec<Route> = named.map(|server| closed(&server.server.name)).collect();
+    found.extend(of_everything(servers, rules));
+    if routes_bytes(&found) > bytes {
+        found = vec![closed(ANY)];
+    }
+    found
+}
+
 /// Encoded bytes in an edge snapshot.
 pub fn routes_bytes(routes: &[Route]) -> usize {
     routes.iter().map(|route| route.encoded_len() + FRAMING).sum()
@@ -180,6 +193,18 @@ mod tests {
                 "* * * all",
             ]
         );
+    }
+
+    #[test]
+    fn without_room_a_server_with_routed_primitives_leads_to_one_pool_whole() {
+        let servers = [server("demo", "own", &[("echo", "echo", "", "risky")]), server("shop", "", &[])];
+        let servers: Vec<&CompiledServer> = servers.iter().collect();
+        let rules = [route("*", "*", "*", "all")];
+        let closed = |bytes| closed_routes(&servers, &rules, "none", bytes);
+        let every =
+            [route("demo", "*", "*", "none"), route("demo", "*", "*", "own"), route("*", "*", "*", "all")];
+        assert_eq!(closed(1_000), every);
+        assert_eq!(closed(routes_bytes(&every) - 1), [route("*", "*", "*", "none")]);
     }
 
     #[test]

@@ -213,9 +213,10 @@ impl From<StoreError> for Problem {
                 };
                 Problem::new(Code::PreconditionFailed, detail)
             }
-            StoreError::Moved => {
-                Problem::new(Code::PreconditionFailed, "other servers changed meanwhile: send it again")
-            }
+            StoreError::Moved => Problem::new(
+                Code::PreconditionFailed,
+                "what it must fit beside changed meanwhile: send it again",
+            ),
             StoreError::Full { .. } => Problem::new(Code::LimitReached, error.to_string()),
             StoreError::Taken { .. } => Problem::new(Code::CertificateInUse, error.to_string()),
             StoreError::Backend(fault) => {

@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 use utoipa::ToSchema;
 
 use super::auth::Admin;
+use super::beside::Trial;
 use super::body::Body;
 use super::etag::{precondition, tagged};
 use super::params::Path;
@@ -76,9 +77,15 @@ pub async fn put(
     if !faults.is_empty() {
         return Err(Problem::params(faults.join("; ")));
     }
-    fit(&state, |placed| placed.regions.clone_from(&records)).await?;
-    let change = state.change(&admin, precondition(&headers)?);
-    state.published(state.store.put_regions(&change, &records).await?);
+    let mut trial = Trial::of(state.change(&admin, precondition(&headers)?));
+    loop {
+        let change = trial.begin(&state).await?;
+        fit(&state, |placed| placed.regions.clone_from(&records)).await?;
+        let written = state.store.put_regions(change, &records).await;
+        if trial.end(&state, written)?.is_some() {
+            break;
+        }
+    }
     show(&state).await
 }
 
@@ -140,13 +147,19 @@ pub async fn put_home(
     if let Some(fault) = placement::home_fault(&record) {
         return Err(Problem::params(fault));
     }
-    fit(&state, |placed| {
-        placed.homes.retain(|known| known.org != record.org);
-        placed.homes.push(record.clone());
-    })
-    .await?;
-    let change = state.change(&admin, precondition(&headers)?);
-    let written = state.published(state.store.put_home(&change, &record).await?);
+    let mut trial = Trial::of(state.change(&admin, precondition(&headers)?));
+    let written = loop {
+        let change = trial.begin(&state).await?;
+        fit(&state, |placed| {
+            placed.homes.retain(|known| known.org != record.org);
+            placed.homes.push(record.clone());
+        })
+        .await?;
+        let written = state.store.put_home(change, &record).await;
+        if let Some(written) = trial.end(&state, written)? {
+            break written;
+        }
+    };
     Ok(Json(json!({
         "org": record.org, "region": record.region, "revision": written.revision, "changed": written.changed,
     })))

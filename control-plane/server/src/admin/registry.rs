@@ -14,6 +14,7 @@ use serde_json::{Map, Value, json};
 use utoipa::{IntoParams, ToSchema};
 
 use super::auth::{Admin, AnyAdmin};
+use super::beside::MAX_TRIES;
 use super::body::{Body, Text};
 use super::etag::{precondition, tagged};
 use super::params::{Path, Query};
@@ -24,9 +25,6 @@ use crate::catalog::{self, servers};
 
 /// The MCP revision that `compile` shows unless asked otherwise.
 pub const DEFAULT_REVISION: &str = "2026-07-28";
-
-/// How often a server is evaluated anew because others change meanwhile.
-const MAX_TRIES: u32 = 5;
 
 /// Broken changes that the audit names; a whole rewritten server has thousands.
 const MAX_NOTED: usize = 20;
@@ -228,7 +226,9 @@ async fn store_server(
         if !force && changes.iter().any(asp_registry::Change::breaks_callers) {
             return Err(Problem::breaking(changes));
         }
-        servers::admit(&existing, server)?;
+        let rules = state.store.routes().await?.value;
+        let candidate = server.clone();
+        off_thread(move || servers::admit(&existing, &candidate, &rules)).await??;
         let change = Change { evaluated_at: Some(revision), ..change.clone() };
         tries += 1;
         match state.store.put_server(&change, name, files, &server.content_hash).await {

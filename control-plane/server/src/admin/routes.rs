@@ -15,6 +15,7 @@ use serde_json::Value;
 use utoipa::ToSchema;
 
 use super::auth::Admin;
+use super::beside::Trial;
 use super::body::Body;
 use super::etag::{precondition, tagged};
 use super::off_thread;
@@ -75,9 +76,19 @@ pub async fn put(
     admin.platform()?;
     admin.writer()?;
     let records: Vec<RouteRecord> = body.into_iter().map(record).collect();
-    check(&state, &records).await?;
-    let change = state.change(&admin, precondition(&headers)?);
-    state.published(state.store.put_routes(&change, &records).await?);
+    let faults = placement::route_faults(&records);
+    if !faults.is_empty() {
+        return Err(Problem::params(faults.join("; ")));
+    }
+    let mut trial = Trial::of(state.change(&admin, precondition(&headers)?));
+    loop {
+        let change = trial.begin(&state).await?;
+        fit(&state, &records).await?;
+        let written = state.store.put_routes(change, &records).await;
+        if trial.end(&state, written)?.is_some() {
+            break;
+        }
+    }
     show(&state).await
 }
 
@@ -114,12 +125,8 @@ pub async fn pools(admin: Admin, State(state): State<Arc<AdminState>>) -> Result
     Ok(Json(found.into_iter().map(pool).collect()))
 }
 
-/// Whether edges take it; every fault at once.
-async fn check(state: &AdminState, records: &[RouteRecord]) -> Result<(), Problem> {
-    let faults = placement::route_faults(records);
-    if !faults.is_empty() {
-        return Err(Problem::params(faults.join("; ")));
-    }
+/// Whether what edges are told of them is within its budget.
+async fn fit(state: &AdminState, records: &[RouteRecord]) -> Result<(), Problem> {
     let servers = state.store.servers().await?.value;
     let stored = state.store.routes().await?.value;
     let compiler = state.compiler.clone();

@@ -130,16 +130,30 @@ impl Api {
         Api::with(false, Vec::new()).await
     }
 
-    #[allow(clippy::too_many_lines, reason = "all that the handlers share")]
     async fn with(publishes: bool, origins: Vec<String>) -> Api {
         let state_dir = tempfile::tempdir().unwrap();
-        let issuer = TestIssuer::new();
         let store = match origins.is_empty() {
             true => SqlStore::in_memory().await,
             // Where time leaps the store may connect anew, and what is in memory is its connection's.
             false => SqlStore::file(&state_dir.path().join("control.db")).await,
         };
-        let store: Arc<dyn ControlStore> = Arc::new(store.unwrap());
+        Api::of_store(Arc::new(store.unwrap()), state_dir, publishes, origins).await
+    }
+
+    /// Another control plane of the same store.
+    async fn another(&self) -> Api {
+        let store = Arc::clone(&self.store);
+        Api::of_store(store, tempfile::tempdir().unwrap(), true, Vec::new()).await
+    }
+
+    #[allow(clippy::too_many_lines, reason = "all that the handlers share")]
+    async fn of_store(
+        store: Arc<dyn ControlStore>,
+        state_dir: tempfile::TempDir,
+        publishes: bool,
+        origins: Vec<String>,
+    ) -> Api {
+        let issuer = TestIssuer::new();
         let config = StaticConfig {
             public_url: "http://127.0.0.1:8080".into(),
             dev: true,

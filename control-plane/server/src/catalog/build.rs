@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use asp_proto::snapshot::{
-    BasePart, EdgeSnapshot, Limit, RecentRevocations, RevokedBefore, RevokedPart, Route, ServerPart,
+    BasePart, EdgeSnapshot, Limit, RecentRevocations, Region, RevokedBefore, RevokedPart, Route, ServerPart,
     snapshot_part::Part as Says,
 };
 use asp_registry::{CompiledServer, EdgeInputs, Inputs};
@@ -19,7 +19,7 @@ use asp_store::control::{ControlState, Since};
 
 use super::budget::{self, EDGE, EXPOSURE, GATEWAY, POLICY, SLACK};
 use super::edge_form::{self, SeenServers};
-use super::fault::{Fault, LAST_FORM, ORG_DENIED, Part};
+use super::fault::{Fault, HOMES_CUT, LAST_FORM, ORG_DENIED, Part, ROUTES_CLOSED};
 use super::held::{Held, ORG_WAY_OUT, OrgForm};
 use super::orgs::{OrgPolicy, Size};
 use super::revoked::{Cut, List, Lists};
@@ -32,6 +32,7 @@ use crate::xds::parts::{Changing, Part as Encoded, Parts};
 use faults::{misplaced, not_in_force, too_large, unknown_revocation};
 
 mod faults;
+mod homes;
 
 /// What is published of one revision, and what of the state it does not say as it is stored.
 #[derive(Debug, Default)]
@@ -67,6 +68,9 @@ pub struct Builder {
     base: BasePart,
     /// In the order in which they count.
     routes: Vec<Route>,
+    /// Whether the homes in `base`, and `routes`, were all that were stored once.
+    has_all_homes: bool,
+    has_all_routes: bool,
     /// As they are published.
     orgs: Orgs,
     gateway: Changing,
@@ -119,6 +123,8 @@ impl Builder {
             seen: SeenServers::of(&[]),
             base: BasePart::default(),
             routes: Vec::new(),
+            has_all_homes: false,
+            has_all_routes: false,
             orgs: BTreeMap::new(),
             gateway: Changing::default(),
             edge: Arc::default(),
@@ -215,11 +221,7 @@ impl Builder {
         base.issuers.sort_by(|a, b| a.name.cmp(&b.name));
         base.issuer_access.sort_by(|a, b| a.issuer.cmp(&b.issuer));
         base.upstreams.sort_by(|a, b| (&a.name, &a.url).cmp(&(&b.name, &b.url)));
-        let bytes = budget::bytes(&base.regions);
-        if bytes > budget::HOMES.bytes {
-            base.regions.clone_from(&self.base.regions);
-            faults.push(misplaced("homes", bytes, &budget::HOMES));
-        }
+        faults.extend(self.fit_homes(&mut base.regions));
         if base == self.base {
             return false;
         }
@@ -229,19 +231,46 @@ impl Builder {
         true
     }
 
-    /// What edges are told of routes; those before, where there are too many.
+    /// Instead of homes that are too many the ones before, where those were all; else as many as fit.
+    fn fit_homes(&mut self, homes: &mut Vec<Region>) -> Option<Fault> {
+        let bytes = budget::bytes(homes);
+        if bytes <= budget::HOMES.bytes {
+            self.has_all_homes = true;
+            return None;
+        }
+        let in_force = match self.has_all_homes {
+            true => {
+                homes.clone_from(&self.base.regions);
+                LAST_FORM
+            }
+            false => {
+                *homes = homes::that_fit(std::mem::take(homes), budget::HOMES.bytes);
+                HOMES_CUT
+            }
+        };
+        Some(misplaced("homes", bytes, &budget::HOMES, in_force))
+    }
+
+    /// What edges are told of routes; of too many the ones before, where those were all, else what closes.
     fn take_routes(&mut self) -> Option<Fault> {
         let servers: Vec<&CompiledServer> = self.servers.iter().map(|server| &**server).collect();
-        let routes = placement::routes(&servers, &self.held.placement.routes);
+        let stored = &self.held.placement.routes;
+        let mut routes = placement::routes(&servers, stored);
         let bytes = asp_registry::routes_bytes(&routes);
-        if bytes > budget::ROUTES.bytes {
-            return Some(misplaced("routes", bytes, &budget::ROUTES));
+        let mut fault = None;
+        if bytes <= budget::ROUTES.bytes {
+            self.has_all_routes = true;
+        } else if self.has_all_routes {
+            return Some(misplaced("routes", bytes, &budget::ROUTES, LAST_FORM));
+        } else {
+            routes = placement::closed_routes(&servers, stored, budget::ROUTES.bytes);
+            fault = Some(misplaced("routes", bytes, &budget::ROUTES, ROUTES_CLOSED));
         }
         if routes != self.routes {
             self.routes = routes;
             self.edge_is_stale = true;
         }
-        None
+        fault
     }
 
     /// Compiles the servers that changed.

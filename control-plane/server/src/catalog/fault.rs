@@ -59,3 +59,8 @@ pub const NOT_SERVED: &str = "it is not served";
 pub const ORG_DENIED: &str = "every call of the org is denied";
 /// None of its tokens is taken.
 pub const NO_TOKENS: &str = "its tokens are refused";
+/// Of homes that do not fit.
+pub const HOMES_CUT: &str =
+    "the most specific homes that fit; every other org is refused (421, unknown_region)";
+/// Of routes that do not fit.
+pub const ROUTES_CLOSED: &str = "all requests to a server of which a primitive is routed are refused (503)";

@@ -8,10 +8,12 @@ use std::sync::Arc;
 
 use asp_proto::snapshot::Primitive;
 use asp_registry::CompiledServer;
+use asp_store::control::RouteRecord;
 use prost::Message as _;
 
 use super::budget::{self, FRAMING, Full, Whole};
 use super::fault::{Fault, NOT_SERVED, Part};
+use crate::placement;
 
 /// Encoded bytes of a server in a gateway snapshot, its part at the edge among them.
 pub fn server_bytes(server: &CompiledServer) -> usize {
@@ -23,8 +25,12 @@ fn edge_bytes(server: &CompiledServer) -> usize {
     server.edge.encoded_len() + FRAMING
 }
 
-/// Whether `new` fits beside the others (its own former form aside).
-pub fn admit(existing: &[Arc<CompiledServer>], new: &CompiledServer) -> Result<(), Full> {
+/// Whether `new` fits beside the others (its own former form aside) and the admins' routes.
+pub fn admit(
+    existing: &[Arc<CompiledServer>],
+    new: &CompiledServer,
+    routes: &[RouteRecord],
+) -> Result<(), Full> {
     let name = &new.server.name;
     let former = existing.iter().find(|server| server.server.name == *name);
     let others = || existing.iter().filter(|server| server.server.name != *name);
@@ -34,7 +40,23 @@ pub fn admit(existing: &[Arc<CompiledServer>], new: &CompiledServer) -> Result<(
     };
     check(&budget::SERVERS, server_bytes)?;
     check(&budget::EDGE_SERVERS, edge_bytes)?;
-    check(&budget::ROUTES, |server| asp_registry::routes_bytes(&asp_registry::routes(&[server], &[])))
+    // Without the admins' too, so that those can be deleted whatever servers say.
+    admit_routes(existing, new, &[])?;
+    admit_routes(existing, new, routes)
+}
+
+fn admit_routes(
+    existing: &[Arc<CompiledServer>],
+    new: &CompiledServer,
+    routes: &[RouteRecord],
+) -> Result<(), Full> {
+    let bytes = |servers: &[&CompiledServer]| asp_registry::routes_bytes(&placement::routes(servers, routes));
+    let before: Vec<&CompiledServer> = existing.iter().map(|server| &**server).collect();
+    let mut after = before.clone();
+    after.retain(|server| server.server.name != new.server.name);
+    after.push(new);
+    let after = bytes(&after);
+    budget::ROUTES.admit(after > bytes(&before), after)
 }
 
 /// Of servers that declare the same primitive differently, the one that was stored first stays: an id belongs to

@@ -52,6 +52,7 @@ pub async fn run(store: &dyn ControlStore) {
     placement::routes_and_regions_are_replaced_as_lists(store).await;
     followed.catch_up(store).await;
     placement::homes_are_kept_by_org(store).await;
+    placement::what_was_evaluated_beside_others_is_refused_when_they_changed(store).await;
     followed.catch_up(store).await;
     a_change_kept_elsewhere_is_audited(store).await;
     followed.catch_up(store).await;

@@ -30,7 +30,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 const CONNECT_WITHIN: Duration = Duration::from_secs(2);
 /// Until an answer begins, whatever is sent.
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
-/// The slowest that bytes are sent, in bytes a second: what is slower holds its sender for longer than it is worth.
+/// The slowest that bytes are sent or come, in bytes a second: what is slower holds whoever waits for longer than it is worth.
 const SLOWEST: u64 = 1 << 20;
 /// Of a signed request, which is made at once. Clocks may be a few minutes apart.
 const SIGNED_FOR: Duration = Duration::from_secs(900);
@@ -134,8 +134,7 @@ impl S3 {
     pub(super) async fn put(&self, key: &str, content: &Content) -> Result<(), Fault> {
         let key = self.key(key);
         let checksum = STANDARD.encode(content.sha256());
-        let within = ANSWER_WITHIN + Duration::from_secs(content.size() / SLOWEST);
-        let answer = self.ask(within, || {
+        let answer = self.ask(within(content.size()), || {
             let mut put = self.0.bucket.put_object(Some(&self.0.credentials), &key);
             // The store compares what it got.
             put.headers_mut().insert("x-amz-checksum-sha256", checksum.clone());
@@ -256,6 +255,11 @@ impl Drop for Turn<'_> {
     fn drop(&mut self) {
         self.breaker.lock().ended(self.number, self.outcome, Instant::now());
     }
+}
+
+/// In which so many bytes are sent, or have come.
+pub(super) fn within(bytes: u64) -> Duration {
+    ANSWER_WITHIN + Duration::from_secs(bytes / SLOWEST)
 }
 
 async fn answered(within: Duration, request: RequestBuilder) -> Result<Response, Fault> {

@@ -5,13 +5,13 @@ use std::path::Path;
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures::stream;
-use reqwest::Response;
 use sha2::Sha256;
 use tokio::io::AsyncRead;
 use tokio_util::io::StreamReader;
 
 use super::client::S3;
-use super::stored::{Error, Stored, Writing, next};
+use super::reading::Reading;
+use super::stored::{Error, Stored, Writing};
 use crate::hex::hex;
 use crate::link::Link;
 use crate::packages;
@@ -80,8 +80,8 @@ impl Packages for S3Packages {
     ) -> Result<Option<Box<dyn AsyncRead + Send + Unpin>>, PackageError> {
         let row = self.0.rows.find(Some(&found.owner), &found.sha256).await;
         let Some(row) = row.map_err(|error| self.failed(error.into()))? else { return Ok(None) };
-        let answer = self.0.open(&row).await.map_err(|error| self.failed(error))?;
-        Ok(answer.map(|answer| Box::new(checked(self.0.clone(), row, answer)) as Box<_>))
+        let reading = self.0.open(&row).await.map_err(|error| self.failed(error))?;
+        Ok(reading.map(|reading| Box::new(checked(self.0.clone(), row, reading)) as Box<_>))
     }
 
     async fn link(&self, found: &PackageMeta) -> Result<Option<Link>, PackageError> {
@@ -121,18 +121,18 @@ impl Packages for S3Packages {
 }
 
 /// The bytes as they come. The last of them are handed out when all have the digest that was written.
-fn checked(stored: Stored, found: Found, answer: Response) -> impl AsyncRead + Send + Unpin {
+fn checked(stored: Stored, found: Found, reading: Reading) -> impl AsyncRead + Send + Unpin {
     struct State {
-        answer: Response,
+        reading: Reading,
         hash: Sha256,
         size: u64,
         held: Option<Bytes>,
         ended: bool,
     }
-    let state = State { answer, hash: <Sha256 as sha2::Digest>::new(), size: 0, held: None, ended: false };
+    let state = State { reading, hash: <Sha256 as sha2::Digest>::new(), size: 0, held: None, ended: false };
     let pieces = stream::try_unfold((stored, found, state), |(stored, found, mut state)| async move {
         while !state.ended {
-            match next(&mut state.answer).await.map_err(std::io::Error::other)? {
+            match state.reading.next().await.map_err(std::io::Error::other)? {
                 Some(piece) => {
                     sha2::Digest::update(&mut state.hash, &piece);
                     state.size += piece.len() as u64;

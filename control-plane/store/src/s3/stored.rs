@@ -4,27 +4,25 @@
 //! nothing is found before all of its bytes are in the store.
 
 use std::path::PathBuf;
-use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use futures::{StreamExt, TryStreamExt, stream};
-use reqwest::Response;
+use futures::{StreamExt, stream};
 use sha2::{Digest, Sha256};
-use tokio::time::timeout;
 
-use super::client::{Fault, S3, told};
+use super::client::{Fault, S3};
+use super::reading::Reading;
 use super::spool::{Content, Spool};
 use crate::hex::hex;
 use crate::link::Link;
 use crate::postgres::objects::{Found, ObjectId, Objects, Room, Shown};
 use crate::private;
 
-/// The longest that the store says nothing while bytes are read.
-const SILENCE: Duration = Duration::from_secs(10);
 /// Objects of one round of a sweep.
 const SWEPT: i64 = 500;
 /// Of those, deleted at a time.
 const DELETED_AT_ONCE: usize = 8;
+/// Of objects that could not be deleted, those that are named: a store that takes no deletion has as many as there are.
+const NAMED: usize = 10;
 
 /// Why bytes could not be kept, or not be had.
 #[derive(Debug, thiserror::Error)]
@@ -37,6 +35,8 @@ pub(super) enum Error {
         "the object {object} has other bytes than were written; it is refused. Delete it, and look who else writes to the bucket"
     )]
     Other { object: String },
+    #[error("{count} objects could not be deleted and keep their room; {named}")]
+    Undeleted { count: usize, named: String },
     #[error("{0}")]
     Store(#[from] Fault),
     #[error("the database: {0}")]
@@ -85,17 +85,18 @@ impl Stored {
     }
 
     /// The bytes of an object; `None`: they are gone.
-    pub(super) async fn open(&self, found: &Found) -> Result<Option<Response>, Error> {
-        Ok(self.s3.get(&self.key(found.object)).await?)
+    pub(super) async fn open(&self, found: &Found) -> Result<Option<Reading>, Error> {
+        let answer = self.s3.get(&self.key(found.object)).await?;
+        Ok(answer.map(|answer| Reading::new(answer, found.size)))
     }
 
     /// All of an object's bytes, checked.
     pub(super) async fn read(&self, found: &Found) -> Result<Option<Bytes>, Error> {
-        let Some(mut answer) = self.open(found).await? else { return Ok(None) };
+        let Some(mut reading) = self.open(found).await? else { return Ok(None) };
         let other = || Error::Other { object: self.key(found.object) };
         let size = usize::try_from(found.size).map_err(|_| other())?;
         let mut bytes = BytesMut::with_capacity(size);
-        while let Some(piece) = next(&mut answer).await? {
+        while let Some(piece) = reading.next().await? {
             if bytes.len() + piece.len() > size {
                 return Err(other());
             }
@@ -123,26 +124,34 @@ impl Stored {
         Ok(self.rows.forget(object).await?)
     }
 
-    /// Deletes what is past its time, and what crashes and failures left.
+    /// Deletes what is past its time, and what crashes and failures left. What cannot be deleted keeps its row and its room,
+    /// is tried again in a minute, and is in nobody's way.
     pub(super) async fn sweep(&self) -> Result<(), Error> {
+        let (mut count, mut named) = (0, Vec::new());
         loop {
             let past = self.rows.past(SWEPT).await?;
-            let is_last = past.len() < usize::try_from(SWEPT).unwrap_or(usize::MAX);
-            let deletions = stream::iter(past).map(|object| self.delete(object));
-            // The first that fails ends it: the others are tried again in a minute.
-            deletions.buffer_unordered(DELETED_AT_ONCE).try_collect::<()>().await?;
-            if is_last {
-                return Ok(self.rows.forget_holders().await?);
+            let tried = past.len();
+            let deletions = stream::iter(past).map(async |object| (object, self.delete(object).await));
+            let mut deletions = deletions.buffer_unordered(DELETED_AT_ONCE);
+            let before = count;
+            while let Some((object, deleted)) = deletions.next().await {
+                let Err(error) = deleted else { continue };
+                count += 1;
+                if named.len() < NAMED {
+                    named.push(format!("{}: {error}", self.key(object)));
+                }
+            }
+            let is_last = tried < usize::try_from(SWEPT).unwrap_or(usize::MAX);
+            // None of a round: the next one would do no better now.
+            if is_last || count - before == tried {
+                break;
             }
         }
-    }
-}
-
-/// The next bytes of an answer.
-pub(super) async fn next(answer: &mut Response) -> Result<Option<Bytes>, Fault> {
-    match timeout(SILENCE, answer.chunk()).await {
-        Ok(piece) => piece.map_err(told),
-        Err(_) => Err(Fault::Silent(format!("no bytes for {} s", SILENCE.as_secs()))),
+        self.rows.forget_holders().await?;
+        match count {
+            0 => Ok(()),
+            count => Err(Error::Undeleted { count, named: named.join("; ") }),
+        }
     }
 }
 

@@ -12,6 +12,7 @@ use asp_snapshot::ListedPrimitive;
 use axum::response::Response;
 use http::{StatusCode, header};
 use serde_json::Value;
+use tokio::task::{JoinError, JoinHandle};
 use tokio::time::Instant;
 
 use super::calls::told;
@@ -21,6 +22,7 @@ use crate::call::chosen::Chosen;
 use crate::call::outcome::{Outcome, Refusal};
 use crate::call::{Aim, Call, ClientAbilities, IdempotencyKey, Invocation};
 use crate::clock;
+use crate::durable::active::ActiveFault;
 use crate::durable::active::told::kept_for;
 use crate::faces::FaceRequest;
 
@@ -59,13 +61,14 @@ pub(super) async fn put(request: &FaceRequest, tool: &str, name: &str) -> Result
     let call = begun.call;
     let stored = keep(request, &call);
     began(&call).await?;
-    // The store's own time bounds this; where it does not take the call, other gateways do not see it.
-    let _ = stored.await;
+    // The store's own time bounds this.
+    let stored = stored.await;
     if call.ownership.is_passed_on() {
         // Another gateway was faster.
         let known = request.find(asked.chosen.id()).await?.ok_or_else(Problem::elsewhere)?;
         return joined(request, &asked, known).await;
     }
+    acknowledged(stored)?;
     let mut response = told(request, asked.chosen.id(), Place::Here(call), StatusCode::CREATED).await?;
     super::set(&mut response, header::LOCATION, request.uri.path());
     Ok(response)
@@ -136,25 +139,45 @@ fn invocation(request: &FaceRequest, asked: &Asked) -> Invocation {
     }
 }
 
-/// From now on the call is there for whoever comes back for it, whether this client stays or not. What is returned ends
-/// when the store knows of it.
-fn keep(request: &FaceRequest, call: &Arc<Call>) -> tokio::task::JoinHandle<()> {
-    let pipeline = request.gateway.pipeline.clone();
+/// From now on the call is there for whoever comes back for it, whether this client stays or not.
+fn keep(request: &FaceRequest, call: &Arc<Call>) -> JoinHandle<Result<(), ActiveFault>> {
     call.authority.keep();
     call.authority.leave();
-    pipeline.registry.promise(call, Instant::now() + kept_for(&call.entry.primitive));
+    let until = Instant::now() + kept_for(&call.entry.primitive);
+    request.gateway.pipeline.registry.promise(call, until);
+    store(request, call)
+}
+
+/// Ends when the store knows of the call, or has not taken it. A call that has ended tells its client all by its answer.
+fn store(request: &FaceRequest, call: &Arc<Call>) -> JoinHandle<Result<(), ActiveFault>> {
+    let pipeline = request.gateway.pipeline.clone();
     let call = call.clone();
     tokio::spawn(async move {
-        if call.void().is_some() {
-            return;
+        if call.void().is_some() || call.ownership.is_told() {
+            return Ok(());
         }
-        if call.outcome().is_some() {
-            return pipeline.active.tell(&call);
+        if call.outcome().is_none() {
+            match pipeline.active.announce(&call).await {
+                Err(error) if call.outcome().is_none() => {
+                    tracing::warn!(call = %call.id, trace = %call.trace, %error, "the store does not take the record of a call: it runs on here, other gateways do not see it, and its client is told to send it again");
+                    return Err(error);
+                }
+                // It has ended meanwhile.
+                Err(_) => {}
+                Ok(()) => return Ok(()),
+            }
         }
-        if let Err(error) = pipeline.active.announce(&call).await {
-            tracing::warn!(call = %call.id, trace = %call.trace, %error, "the store does not take the record of a call: other gateways do not see it");
-        }
+        pipeline.active.tell(&call);
+        Ok(())
     })
+}
+
+/// No client is told that its call runs which only this gateway knows of.
+fn acknowledged(stored: Result<Result<(), ActiveFault>, JoinError>) -> Result<(), Problem> {
+    match stored {
+        Ok(Ok(())) => Ok(()),
+        Ok(Err(_)) | Err(_) => Err(Problem::unstored()),
+    }
 }
 
 fn unknown() -> Problem {
@@ -189,7 +212,12 @@ async fn joined(request: &FaceRequest, asked: &Asked, known: Place) -> Result<Re
     if let Place::Here(call) = &known {
         request.gateway.pipeline.running.attend(call, &request.caller);
         call.authority.leave();
+        let stored = store(request, call);
         began(call).await?;
+        let stored = stored.await;
+        if !call.ownership.is_passed_on() {
+            acknowledged(stored)?;
+        }
     }
     told(request, asked.chosen.id(), known, StatusCode::OK).await
 }

@@ -22,11 +22,14 @@ pub(super) struct Problem {
     detail: String,
     members: Map<String, Value>,
     headers: Vec<(HeaderName, String)>,
+    /// The call is here: no other gateway is to be asked.
+    begun: bool,
 }
 
 impl Problem {
     pub(super) fn new(status: StatusCode, reason: Reason, detail: &str) -> Problem {
-        Problem { status, reason, detail: detail.into(), members: Map::new(), headers: Vec::new() }
+        let (members, headers) = (Map::new(), Vec::new());
+        Problem { status, reason, detail: detail.into(), members, headers, begun: false }
     }
 
     /// What is not there, and what is hidden from who asks (I-10).
@@ -74,6 +77,13 @@ impl Problem {
         Problem::new(StatusCode::SERVICE_UNAVAILABLE, Reason::UpstreamUnavailable, detail).retry_after(1)
     }
 
+    /// The call was begun here, and nothing but this gateway knows of it.
+    pub(super) fn unstored() -> Problem {
+        let detail = "the store of calls does not take the call, which has begun: send this again";
+        let problem = Problem::new(StatusCode::SERVICE_UNAVAILABLE, Reason::UpstreamUnavailable, detail);
+        Problem { begun: true, ..problem.retry_after(1) }
+    }
+
     /// A call that was refused before it was begun.
     pub(super) fn of(refusal: &Refusal) -> Problem {
         let problem = Problem::new(status(refusal), refusal.reason(), &refusal.public_message());
@@ -110,7 +120,7 @@ impl Problem {
             document.insert("traceId".into(), trace.to_string().into());
         }
         let mut response = Response::new(Body::from(document.to_string()));
-        if self.reason == Reason::UpstreamUnavailable {
+        if self.reason == Reason::UpstreamUnavailable && !self.begun {
             unserved::mark(response.extensions_mut());
         }
         *response.status_mut() = self.status;
@@ -153,5 +163,18 @@ const fn status(refusal: &Refusal) -> StatusCode {
         | Refusal::OutcomeUnknown
         | Refusal::InvalidOutput { .. }
         | Refusal::Internal(_) => StatusCode::INTERNAL_SERVER_ERROR,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_other_gateway_is_asked_to_begin_what_has_begun() {
+        let marked =
+            |problem: Problem| unserved::is_marked(problem.respond(Trace::new([1; 24])).extensions());
+        assert!(marked(Problem::elsewhere()));
+        assert!(!marked(Problem::unstored()));
     }
 }

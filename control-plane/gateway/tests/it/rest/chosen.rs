@@ -1,13 +1,18 @@
 //! One id is one call.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
+use asp_store::records::{CallRecords, MemoryRecords, OwnerId, RecordError, RecordKey, Saved, State};
+use async_trait::async_trait;
+use bytes::Bytes;
 use http::StatusCode;
 use serde_json::json;
 
 use super::{Rest, asking, reason, refused, with_plugins};
 use crate::runtime::{Runtime, Script, Worker};
-use crate::support::{Fixture, token};
+use crate::support::records::{Faults, FaultyRecords};
+use crate::support::{Fixture, snapshot, token};
 
 #[tokio::test]
 async fn the_same_id_is_the_same_call_and_runs_once() {
@@ -132,4 +137,53 @@ async fn a_call_whose_gateway_is_gone_has_failed_under_its_id() {
         );
     }
     assert_eq!(runtime.told.allocations.lock().len(), 1);
+}
+
+/// Records that are not stored while a test says so.
+struct Refusing {
+    inner: Arc<MemoryRecords>,
+    refuses: AtomicBool,
+}
+
+#[async_trait]
+impl Faults for Refusing {
+    fn store(&self) -> &dyn CallRecords {
+        &*self.inner
+    }
+
+    async fn put(
+        &self,
+        key: &RecordKey,
+        owner: OwnerId,
+        state: State,
+        record: Bytes,
+    ) -> Result<Saved, RecordError> {
+        if self.refuses.load(Ordering::Acquire) {
+            return Err(RecordError::Unavailable("the disk is full".into()));
+        }
+        self.inner.put(key, owner, state, record).await
+    }
+}
+
+/// I-3: what its client is told of, every gateway knows.
+#[tokio::test]
+async fn a_call_whose_record_is_not_taken_is_not_acknowledged_until_it_is() {
+    let base = Fixture::new();
+    let records =
+        Arc::new(FaultyRecords(Refusing { inner: base.active.clone(), refuses: AtomicBool::new(true) }));
+    let fixture = base.with_stores(snapshot(), |stores| stores.active = records.clone());
+    fixture.gateway.pipeline.active.renew().await.unwrap();
+    let call = Rest::of(&fixture, "policy.wipe", "1");
+    let arguments = json!({"message": "a"});
+    for _ in 0..2 {
+        let put = call.put(&arguments).await;
+        assert_eq!(reason(&put), refused(503, "upstream_unavailable"), "{}", put.text);
+        assert_eq!(put.headers["retry-after"], "1");
+    }
+    assert_eq!(call.on(&base).get().await.status, StatusCode::NOT_FOUND);
+    records.0.refuses.store(false, Ordering::Release);
+    let put = call.put(&arguments).await;
+    assert_eq!(put.status, StatusCode::OK, "the same call: {}", put.text);
+    let elsewhere = call.on(&base).get().await;
+    assert_eq!(elsewhere.status, StatusCode::OK, "{}", elsewhere.text);
 }

@@ -1,9 +1,12 @@
 //! Routes, regions and homes: who may write them, what is refused, and what is published of them.
 
+use asp_store::control::{Change, HomeRecord, Placement, Precondition};
 use http::{Method, StatusCode};
 use serde_json::{Value, json};
 
 use super::{Api, DEMO, sample};
+use crate::catalog::budget;
+use crate::placement::regions;
 
 const ROUTES: &str = "/api/routes";
 const REGIONS: &str = "/api/regions";
@@ -146,4 +149,47 @@ async fn homes_lead_to_regions_and_one_that_names_an_unknown_region_leads_nowher
     let gone = api.send("platform", Method::DELETE, REGIONS, None, &[]).await;
     assert_eq!(gone.status, StatusCode::OK);
     api.published(|snapshot| told(snapshot) == ["* eu \"\" false", "beta-* mars \"\" false"]).await;
+}
+
+fn home(letter: &str) -> (String, Value) {
+    (format!("/api/regions/orgs/{}", letter.repeat(250)), json!({ "region": "us" }))
+}
+
+#[tokio::test]
+async fn of_two_homes_put_at_two_control_planes_at_once_only_what_fits_is_stored() {
+    let api = Api::start().await;
+    let other = api.another().await;
+    let change = Change { actor: "test".into(), at: 1, precondition: Precondition::None, evaluated_at: None };
+    let record = |org: usize| HomeRecord { org: format!("{org:0>250}"), region: "us".into() };
+    let placed = |homes| Placement { homes, ..Placement::default() };
+    let each = budget::bytes(&regions(&placed(vec![record(0)])));
+    // Room for one more, and for no two.
+    for number in 1..budget::HOMES.bytes / each {
+        api.store.put_home(&change, &record(number)).await.unwrap();
+    }
+    let ((a, body_a), (b, body_b)) = (home("a"), home("b"));
+    let (one, two) = tokio::join!(api.put("platform", &a, body_a), other.put("platform", &b, body_b));
+    let mut said = [one.status, two.status];
+    said.sort_unstable();
+    assert_eq!(said, [StatusCode::OK, StatusCode::CONFLICT], "{} {}", one.body, two.body);
+    let bytes = budget::bytes(&regions(&api.store.load().await.unwrap().placement));
+    assert!(bytes <= budget::HOMES.bytes, "{bytes}");
+}
+
+#[tokio::test]
+async fn a_server_is_refused_whose_primitives_make_too_much_of_the_admins_routes() {
+    let mut api = Api::start().await;
+    let pool = "p".repeat(63);
+    let list: Value = (0..256)
+        .map(|number| json!({ "method": format!("{number:m>64}"), "primitive": "c*", "pool": pool }))
+        .collect();
+    let put = api.put("platform", ROUTES, list.clone()).await;
+    assert_eq!(put.status, StatusCode::OK, "there is no such primitive yet: {}", put.body);
+    let full = api.put("platform", DEMO, sample("demo")).await;
+    assert_eq!((full.status, &full.body["code"]), (StatusCode::CONFLICT, &json!("limit_reached")));
+    assert!(full.body["detail"].as_str().unwrap().contains("routes"), "{}", full.body);
+    api.send("platform", Method::DELETE, ROUTES, None, &[]).await;
+    assert_eq!(api.put("platform", DEMO, sample("demo")).await.status, StatusCode::OK);
+    api.published(|snapshot| snapshot.servers.len() == 1).await;
+    assert_eq!(api.put("platform", ROUTES, list).await.status, StatusCode::CONFLICT);
 }

@@ -4,7 +4,7 @@ use asp_proto::snapshot::EdgeSnapshot;
 use prost::Message as _;
 
 use crate::catalog::budget::{EDGE, Whole};
-use crate::catalog::fault::{Fault, LAST_FORM, NO_TOKENS, Part};
+use crate::catalog::fault::{Fault, NO_TOKENS, Part};
 use crate::issuers::trust::NotInForce;
 
 pub(super) fn too_large(edge: &EdgeSnapshot) -> Option<Fault> {
@@ -28,12 +28,12 @@ pub(super) fn not_in_force(issuer: NotInForce) -> Fault {
     }
 }
 
-pub(super) fn misplaced(name: &str, bytes: usize, bound: &Whole) -> Fault {
+pub(super) fn misplaced(name: &str, bytes: usize, bound: &Whole, in_force: &'static str) -> Fault {
     Fault {
         part: Part::Placement,
         name: name.to_owned(),
         fault: format!("they take {bytes} bytes of a snapshot, {} is the bound", bound.bytes),
-        in_force: LAST_FORM,
+        in_force,
         way_out: bound.way_out,
     }
 }

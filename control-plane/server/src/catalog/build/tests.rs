@@ -1,7 +1,8 @@
 //! What is built of what changed, and what stays as it was.
 
+use asp_edge::names;
 use asp_proto::snapshot::GatewaySnapshot;
-use asp_store::control::{BindingRecord, ExposureRecord};
+use asp_store::control::{BindingRecord, ExposureRecord, HomeRecord, Placement, RegionRecord, RouteRecord};
 
 use super::super::tests::{config, server};
 use super::*;
@@ -97,4 +98,74 @@ fn of_two_stored_servers_that_conflict_the_older_one_is_published() {
     assert_eq!(names, ["demo"]);
     assert_eq!((faults.len(), faults[0].name.as_str()), (1, "another"));
     assert!(Snapshot::build(built).is_ok());
+}
+
+/// Of an org of its own each, beside those of a pattern and of all others.
+fn homes(count: usize) -> Placement {
+    let home = |org: String| HomeRecord { org, region: "us".into() };
+    let homes = (0..count).map(|number| home(format!("{number:0>250}")));
+    Placement {
+        regions: vec![RegionRecord { name: "us".into(), cluster: "region-us".into() }],
+        homes: homes.chain([home("9-*".into())]).collect(),
+        ..Placement::default()
+    }
+}
+
+#[test]
+fn homes_that_do_not_fit_keep_their_last_form_and_at_a_start_refuse_whom_they_leave_out() {
+    let stored =
+        |revision, count| ControlState { revision, placement: homes(count), ..ControlState::default() };
+    let mut builder = Builder::new(Compiler::new(config(true)));
+    let (first, faults) = built(&mut builder, &stored(1, 2));
+    assert_eq!((first.regions.len(), faults.len()), (3, 0));
+    let (second, faults) = built(&mut builder, &stored(2, 600));
+    assert_eq!((&second.regions, faults[0].in_force), (&first.regions, LAST_FORM));
+
+    let mut anew = Builder::new(Compiler::new(config(true)));
+    let (cut, faults) = built(&mut anew, &stored(2, 600));
+    assert_eq!((faults.len(), faults[0].name.as_str(), faults[0].in_force), (1, "homes", HOMES_CUT));
+    assert!(budget::bytes(&cut.regions) <= budget::HOMES.bytes && cut.regions.len() > 400);
+    let (known, last) = cut.regions.split_at(cut.regions.len() - 1);
+    assert!(known.iter().all(|home| home.cluster == "region-us" && !home.org.ends_with('*')));
+    let nowhere = (last[0].org.as_str(), last[0].cluster.as_str(), last[0].here);
+    assert_eq!(nowhere, ("*", "", false), "who might be at home elsewhere is served nowhere");
+    assert!(!names::is_label(&last[0].region), "no region has its name");
+    let edge = cut.edge.unwrap();
+    assert_eq!(edge.regions, cut.regions);
+    assert!(edge_form::evaluate(&edge).is_ok());
+    let mut moved = stored(3, 600);
+    moved.placement.homes[0].region = "eu".into();
+    let (moved, _) = built(&mut anew, &moved);
+    assert_eq!(moved.regions[0].region, "eu", "what was cut is cut anew");
+}
+
+#[test]
+fn routes_that_do_not_fit_keep_their_last_form_and_at_a_start_refuse_what_they_lead_away() {
+    let route = |number: usize| RouteRecord {
+        server: "*".into(),
+        method: format!("{number:m>64}"),
+        primitive: "pi*".into(),
+        pool: "p".repeat(63),
+    };
+    let stored = |revision, count| ControlState {
+        revision,
+        servers: vec![server("{schemes: [jwt], issuers: [dev]}")],
+        placement: Placement { routes: (0..count).map(route).collect(), ..Placement::default() },
+        ..ControlState::default()
+    };
+    let mut builder = Builder::new(Compiler::new(config(true)));
+    let (first, faults) = built(&mut builder, &stored(1, 2));
+    let first = first.edge.unwrap().routes;
+    assert_eq!((first.len(), faults.len()), (2, 0));
+    let (second, faults) = built(&mut builder, &stored(2, 600));
+    assert_eq!((second.edge.unwrap().routes, faults[0].in_force), (first, LAST_FORM));
+
+    let (closed, faults) = built(&mut Builder::new(Compiler::new(config(true))), &stored(2, 600));
+    assert_eq!((faults.len(), faults[0].name.as_str(), faults[0].in_force), (1, "routes", ROUTES_CLOSED));
+    let edge = closed.edge.unwrap();
+    let [only] = edge.routes.as_slice() else { panic!("{:?}", edge.routes) };
+    let Route { server, method, primitive, cluster } = only;
+    assert_eq!([server, method, primitive], ["demo", "*", "*"]);
+    assert!(!names::is_label(cluster), "no pool has its name");
+    assert!(edge_form::evaluate(&edge).is_ok());
 }

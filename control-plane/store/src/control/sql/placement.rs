@@ -16,6 +16,11 @@ pub(super) const ROUTES: &str = "routes";
 pub(super) const REGIONS: &str = "regions";
 /// Of a home, with a slash and its org.
 pub(super) const HOME: &str = "home";
+/// What each must fit beside (`Write::unmoved`).
+const BESIDE_ROUTES: &str = "SELECT name FROM resources WHERE name LIKE 'server/%' AND revision > $1 LIMIT 1";
+const BESIDE_REGIONS: &str = "SELECT name FROM resources WHERE name LIKE 'home/%' AND revision > $1 LIMIT 1";
+const BESIDE_HOME: &str =
+    "SELECT name FROM resources WHERE (name LIKE 'home/%' OR name = 'regions') AND revision > $1 LIMIT 1";
 
 pub(super) async fn all(tx: &mut Tx) -> Result<Placement, StoreError> {
     Ok(Placement {
@@ -72,6 +77,7 @@ pub(super) async fn put_routes(
         return Err(StoreError::Full { what: "routes", bound: MAX_ROUTES });
     }
     let mut write = store.write(change, ROUTES.to_owned()).await?;
+    write.unmoved(BESIDE_ROUTES).await?;
     let before = all_routes(&mut *write.tx).await?;
     let after = sorted(list.to_vec());
     if before == after {
@@ -111,6 +117,7 @@ pub(super) async fn put_regions(
         return Err(StoreError::Full { what: "regions", bound: MAX_REGIONS });
     }
     let mut write = store.write(change, REGIONS.to_owned()).await?;
+    write.unmoved(BESIDE_REGIONS).await?;
     let before = all_regions(&mut *write.tx).await?;
     let after = sorted(list.to_vec());
     if before == after {
@@ -155,6 +162,7 @@ pub(super) async fn put_home(
     record: &HomeRecord,
 ) -> Result<Written, StoreError> {
     let mut write = store.write(change, resource(&record.org)).await?;
+    write.unmoved(BESIDE_HOME).await?;
     write.org = of_org(&record.org);
     let stored = sqlx::query("SELECT region FROM homes WHERE org = $1")
         .bind(&record.org)

@@ -14,6 +14,11 @@ const SELECT_ALL: &str = "SELECT s.name, s.sources, s.content_hash, s.updated_at
 const SELECT_ONE: &str = "SELECT s.name, s.sources, s.content_hash, s.updated_at, r.revision \
      FROM servers s JOIN resources r ON r.name = 'server/' || s.name WHERE s.name = $1";
 
+/// Other servers, because one primitive has one meaning and all of them share a snapshot; and the admins' routes, because
+/// each becomes as many at an edge as servers have primitives that it names.
+const BESIDE: &str =
+    "SELECT name FROM resources WHERE (name LIKE 'server/%' OR name = 'routes') AND revision > $1 LIMIT 1";
+
 pub(super) async fn all(tx: &mut Transaction<'static, Any>) -> Result<Vec<ServerRecord>, StoreError> {
     let rows = sqlx::query(SELECT_ALL).fetch_all(&mut **tx).await?;
     rows.iter().map(record).collect()
@@ -36,9 +41,7 @@ pub(super) async fn put(
 ) -> Result<Written, StoreError> {
     let sources = serde_json::to_string(files).map_err(|e| StoreError::Backend(e.to_string()))?;
     let mut write = store.write(change, format!("server/{name}")).await?;
-    if let Some(evaluated_at) = change.evaluated_at {
-        unmoved(&mut write.tx, evaluated_at).await?;
-    }
+    write.unmoved(BESIDE).await?;
     let stored = sqlx::query("SELECT sources, content_hash FROM servers WHERE name = $1")
         .bind(name)
         .fetch_optional(&mut *write.tx)
@@ -162,16 +165,6 @@ pub(super) async fn prune(store: &SqlStore, now: u64) -> Result<(), StoreError> 
         .execute(&store.pool)
         .await?;
     Ok(())
-}
-
-/// Whether every server is as it was at `revision`; one that is gone makes no new conflict.
-async fn unmoved(tx: &mut Transaction<'static, Any>, revision: u64) -> Result<(), StoreError> {
-    let moved =
-        sqlx::query("SELECT name FROM resources WHERE name LIKE 'server/%' AND revision > $1 LIMIT 1")
-            .bind(rows::signed(revision)?)
-            .fetch_optional(&mut **tx)
-            .await?;
-    if moved.is_some() { Err(StoreError::Moved) } else { Ok(()) }
 }
 
 pub(super) async fn delete(store: &SqlStore, change: &Change, name: &str) -> Result<Written, StoreError> {

@@ -56,6 +56,17 @@ impl Write<'_> {
         Ok(Written { revision: self.current.unwrap_or(0), changed: false })
     }
 
+    /// Whether what the write was evaluated beside is as it was then. `written_since` finds what was written after a
+    /// revision; what is gone since takes no room.
+    pub(super) async fn unmoved(&mut self, written_since: &'static str) -> Result<(), StoreError> {
+        let Some(evaluated_at) = self.change.evaluated_at else { return Ok(()) };
+        let moved = sqlx::query(written_since)
+            .bind(rows::signed(evaluated_at)?)
+            .fetch_optional(&mut *self.tx)
+            .await?;
+        if moved.is_some() { Err(StoreError::Moved) } else { Ok(()) }
+    }
+
     /// Records the resource's new revision, or its absence.
     pub(super) async fn stamp(&mut self, exists: bool) -> Result<(), StoreError> {
         sqlx::query("DELETE FROM resources WHERE name = $1")

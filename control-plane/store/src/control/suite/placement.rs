@@ -1,9 +1,9 @@
 //! Routes, regions and homes.
 
-use super::{change, change_if};
+use super::{change, change_if, files};
 use crate::control::{
-    AuditQuery, ControlStore, HomeRecord, MAX_HOMES, MAX_ROUTES, Precondition, RegionRecord, RouteRecord,
-    StoreError,
+    AuditQuery, Change, ControlStore, HomeRecord, MAX_HOMES, MAX_ROUTES, Precondition, RegionRecord,
+    RouteRecord, StoreError,
 };
 
 fn route(server: &str, primitive: &str, pool: &str) -> RouteRecord {
@@ -62,4 +62,35 @@ pub(super) async fn homes_are_kept_by_org(store: &dyn ControlStore) {
     let rows = store.audit(&of("acme")).await.unwrap();
     assert_eq!((rows[0].action.as_str(), rows[0].detail.as_str()), ("home.put", "us"));
     assert!(store.homes().await.unwrap().len() < MAX_HOMES);
+}
+
+pub(super) async fn what_was_evaluated_beside_others_is_refused_when_they_changed(store: &dyn ControlStore) {
+    let home = |org: &str| HomeRecord { org: org.into(), region: "us".into() };
+    let evaluated = |at| Change { evaluated_at: Some(at), ..change() };
+    let is_moved = |written: Result<crate::control::Written, StoreError>| {
+        assert!(matches!(written, Err(StoreError::Moved)), "{written:?}");
+    };
+    let seen = store.revision().await.unwrap();
+    let first = store.put_home(&evaluated(seen), &home("beside-a")).await.unwrap().revision;
+    is_moved(store.put_home(&evaluated(seen), &home("beside-b")).await);
+    is_moved(store.put_regions(&evaluated(seen), &[region("eu", "beside")]).await);
+    assert_eq!(store.revision().await.unwrap(), first, "a refused write leaves no trace");
+    let regions = store.put_regions(&evaluated(first), &[region("eu", "beside")]).await.unwrap().revision;
+    is_moved(store.put_home(&evaluated(first), &home("beside-b")).await);
+    store.put_home(&evaluated(regions), &home("beside-b")).await.unwrap();
+
+    let seen = store.revision().await.unwrap();
+    let list = [route("beside", "*", "heavy")];
+    let routes = store.put_routes(&evaluated(seen), &list).await.unwrap().revision;
+    is_moved(store.put_server(&evaluated(seen), "beside", &files("b"), "b1").await);
+    let server = store.put_server(&evaluated(routes), "beside", &files("b"), "b1").await.unwrap();
+    is_moved(store.put_routes(&evaluated(routes), &[]).await);
+    store.put_routes(&evaluated(server.revision), &list).await.unwrap();
+
+    store.delete_server(&change(), "beside").await.unwrap();
+    store.put_routes(&change(), &[]).await.unwrap();
+    store.put_regions(&change(), &[]).await.unwrap();
+    for org in ["beside-a", "beside-b"] {
+        store.delete_home(&change(), org).await.unwrap();
+    }
 }

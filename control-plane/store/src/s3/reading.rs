@@ -1,0 +1,90 @@
+//! The bytes of an object as they come from the store.
+//!
+//! Keeps true: waiting for them ends, after some seconds without any and after a time for all of them that goes by the size
+//! that was written, so that a store which sends a byte now and then holds nobody. How long the reader takes with what it
+//! has does not count.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use reqwest::Response;
+use tokio::time::{Instant, timeout};
+
+use super::client::{Fault, told, within};
+
+/// The longest that the store says nothing.
+const SILENCE: Duration = Duration::from_secs(10);
+
+pub(super) struct Reading {
+    answer: Response,
+    /// Of the time in which bytes are waited for.
+    left: Duration,
+}
+
+impl Reading {
+    /// Of so many bytes.
+    pub(super) fn new(answer: Response, size: u64) -> Reading {
+        Reading { answer, left: within(size) }
+    }
+
+    /// The next bytes; `None`: these were all.
+    pub(super) async fn next(&mut self) -> Result<Option<Bytes>, Fault> {
+        let begun = Instant::now();
+        let piece = timeout(SILENCE.min(self.left), self.answer.chunk()).await;
+        self.left = self.left.saturating_sub(begun.elapsed());
+        match piece {
+            Ok(piece) => piece.map_err(told),
+            Err(_) if self.left.is_zero() => Err(Fault::Silent("its bytes come too slowly".into())),
+            Err(_) => Err(Fault::Silent(format!("no bytes for {} s", SILENCE.as_secs()))),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    /// An answer of `size` bytes, one of them every `pace`.
+    async fn dripping(size: u64, pace: Duration) -> Response {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+        let address = listener.local_addr().unwrap();
+        tokio::spawn(async move {
+            let (mut client, _) = listener.accept().await.unwrap();
+            let mut request = [0; 4096];
+            client.read(&mut request).await.unwrap();
+            let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {size}\r\n\r\n");
+            client.write_all(head.as_bytes()).await.unwrap();
+            for _ in 0..size {
+                tokio::time::sleep(pace).await;
+                // The reader has gone.
+                if client.write_all(b"x").await.is_err() {
+                    return;
+                }
+            }
+        });
+        let client = reqwest::Client::builder().no_proxy().build().unwrap();
+        client.get(format!("http://{address}/")).send().await.unwrap()
+    }
+
+    async fn read(reading: &mut Reading) -> Result<usize, Fault> {
+        let mut bytes = 0;
+        while let Some(piece) = reading.next().await? {
+            bytes += piece.len();
+        }
+        Ok(bytes)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_store_that_drips_holds_nobody_for_longer_than_the_size_allows() {
+        let mut reading = Reading::new(dripping(1_000, Duration::from_secs(1)).await, 1_000);
+        let begun = Instant::now();
+        let said = read(&mut reading).await.unwrap_err().to_string();
+        assert!(said.contains("too slowly"), "{said}");
+        assert!(begun.elapsed() < Duration::from_secs(12), "{:?}", begun.elapsed());
+        let mut reading = Reading::new(dripping(9, Duration::from_secs(1)).await, 9);
+        assert_eq!(read(&mut reading).await.unwrap(), 9, "as fast as must be");
+    }
+}
