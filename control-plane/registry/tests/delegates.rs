@@ -206,7 +206,7 @@ fn a_primitive_that_answers_is_there_callable_listed_and_does_not_come_back() {
     assert_found(
         "no version",
         &versions(several, "plain@3"),
-        &[("unresolved_dependency", "/runtime/primitive")],
+        &[("unresolved_dependency", "/runtime/primitive"), ("unresolved_ref", "/primitives")],
     );
     assert_found(
         "an unlisted version",
