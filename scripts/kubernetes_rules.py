@@ -80,7 +80,7 @@ def mesh_faults(documents, manifests):
     hosts = []
     for document in documents:
         spec = document.get("spec") or {}
-        routes = [each for rule in spec.get("http", []) for each in rule["route"]]
+        routes = [each for rule in spec.get("http", []) for each in rule.get("route", [])]
         hosts += [each["destination"]["host"] for each in routes]
         hosts += [spec["host"]] if document["kind"] == "DestinationRule" else []
         hosts += [each["name"] for rule in spec.get("rules", []) for each in rule.get("backendRefs", [])]

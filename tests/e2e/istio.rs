@@ -81,19 +81,8 @@ async fn patches() -> Result<()> {
     ensure!(filters[1]["disabled"] == true, "no request passes through the second");
     let code = "/config_discovery/default_config/config/vm_config/code/local/filename";
     *filters[0].pointer_mut(code).context("the module is a file")? = json!(tool::filter_wasm()?);
-    let mut cluster = patch("CLUSTER")?;
     let directory = tempfile::tempdir()?;
-    let files = certificates(directory.path(), "asp-control.asp.svc.cluster.local")?;
-    for (from, to) in [(&files.authority, "ca.crt"), (&files.chain, "tls.crt"), (&files.key, "tls.key")] {
-        std::fs::copy(from, directory.path().join(to))?;
-    }
-    let mounted = mounted(directory.path())?;
-    ensure!(
-        cluster.to_string().matches(MOUNTED).count() == mounted,
-        "by mutual TLS, with the files of module.yaml"
-    );
-    let here = cluster.to_string().replace(MOUNTED, &directory.path().display().to_string());
-    cluster = serde_json::from_str(&here)?;
+    let cluster = with_files(&patch("CLUSTER")?, directory.path())?;
     let mut manager = patch("NETWORK_FILTER")?["typed_config"].clone();
     let mut host = patch("VIRTUAL_HOST")?;
     host["name"] = json!("all");
@@ -126,6 +115,20 @@ async fn patches() -> Result<()> {
         bail!("Envoy's validation notices nothing");
     }
     Ok(())
+}
+
+/// The control plane's cluster with a certificate, and the files that say where it is, in `directory`.
+fn with_files(cluster: &Value, directory: &Path) -> Result<Value> {
+    let files = certificates(directory, "asp-control.asp.svc.cluster.local")?;
+    for (from, to) in [(&files.authority, "ca.crt"), (&files.chain, "tls.crt"), (&files.key, "tls.key")] {
+        std::fs::copy(from, directory.join(to))?;
+    }
+    let cluster = cluster.to_string();
+    ensure!(
+        cluster.matches(MOUNTED).count() == mounted(directory)?,
+        "by mutual TLS, with the files of module.yaml"
+    );
+    Ok(serde_json::from_str(&cluster.replace(MOUNTED, &directory.display().to_string()))?)
 }
 
 /// Writes what module.yaml mounts beside the certificate, for one in `directory`; how many files.
