@@ -204,16 +204,12 @@ impl Gateway {
             listener: config.listener,
         };
         let plugins = Plugins::new(runtimes.clone(), metrics.clone(), deps);
+        let upstreams = metrics.upstreams.clone();
+        let executors = Executors::new(plugins, artifacts.clone(), delegates, upstreams, authorizer)?;
         let pipeline = Arc::new(Pipeline {
             limiter: Limiter::new(config.stores.counters),
             ledgers: ledgers(config.stores.ledger, answers, &active, &sealer),
-            executor: Arc::new(Executors::new(
-                plugins,
-                artifacts.clone(),
-                delegates,
-                metrics.upstreams.clone(),
-                authorizer,
-            )?),
+            executor: Arc::new(executors),
             audit: Audit::new(config.stores.audit, metrics.audit_lost.clone()),
             inspections: config.inspections,
             metrics,
