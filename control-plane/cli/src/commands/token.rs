@@ -188,7 +188,8 @@ mod tests {
         assert_ne!(header(), first);
         let without = TokenArgs { break_glass: true, org: None, ..args() };
         let environment = BTreeMap::from([(ENV_STATE_DIR, dir.path().to_str().unwrap())]);
-        assert!(mint(&without, &environment).unwrap_err().to_string().contains("--reason"));
+        let refused = mint(&without, &environment).unwrap_err();
+        assert!(matches!(refused, Failure::Configuration(faults) if faults[0].name == "--reason"));
     }
 
     #[test]

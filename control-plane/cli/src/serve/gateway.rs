@@ -26,6 +26,13 @@ const SEAL_KEY_FILE: &str = "seal-key";
 /// Bytes of a generated seal key.
 const SEAL_KEY: usize = 32;
 
+/// What other gateways tell this one, until the process ends.
+fn hear(process: &Process, gateway: &Arc<Gateway>) {
+    let hearing = asp_gateway::faces::mcp::elsewhere::hear(Arc::downgrade(gateway));
+    let background = process.stop_background.clone();
+    process.tasks.spawn(async move { background.run_until_cancelled_owned(hearing).await });
+}
+
 /// Starts the gateway role; returns when it is listening.
 pub(super) async fn start(
     process: &Process,
@@ -70,7 +77,6 @@ pub(super) async fn start(
     let keep = Gateway::keep_calls(Arc::downgrade(&gateway));
     let signing = Gateway::keep_token_keys(Arc::downgrade(&gateway));
     let taking = Gateway::take_over_calls(Arc::downgrade(&gateway));
-    let hearing = asp_gateway::faces::mcp::elsewhere::hear(Arc::downgrade(&gateway));
     let over = process.stop.clone();
     let leaving = Arc::clone(&gateway);
     process.tasks.spawn(async move {
@@ -78,8 +84,7 @@ pub(super) async fn start(
         // Listeners drain once the streams that wait for changes have ended.
         leaving.subscriptions.end_all();
     });
-    let background = process.stop_background.clone();
-    process.tasks.spawn(async move { background.run_until_cancelled_owned(hearing).await });
+    hear(process, &gateway);
     let stop = process.stop_background.clone();
     let ending = Arc::clone(&gateway);
     process.tasks.spawn(async move {

@@ -16,8 +16,8 @@ const OF_OBJECT: usize = ROOM * (VALUE + NODE);
 const OF_NEXT: usize = 2 * VALUE;
 const OF_KEY: usize = 2 * NODE;
 const VALUE: usize = size_of::<Value>();
-/// What somebody else's answer may hold: 64 MiB, above what 16 MiB of text or 400,000 numbers take.
-const MOST_OF_AN_ANSWER: usize = 64 << 20;
+/// What somebody else's answer may hold: above what 16 MiB of text or 600,000 numbers take.
+const MOST_OF_AN_ANSWER: usize = 96 << 20;
 
 /// An upper bound of what a JSON text holds once it is read, in bytes.
 pub(crate) fn once_read(text: &[u8]) -> usize {
@@ -51,7 +51,7 @@ pub(crate) fn is_too_much(answer: &[u8]) -> bool {
 pub(crate) fn of_value(value: &Value) -> usize {
     let held = match value {
         Value::String(text) => text.len(),
-        Value::Array(items) => (items.capacity() - items.len()) * VALUE + of_all(items),
+        Value::Array(items) => spare(items.len()) * VALUE + of_all(items),
         Value::Object(members) => of_members(members),
         Value::Null | Value::Bool(_) | Value::Number(_) => 0,
     };
@@ -65,10 +65,13 @@ pub(crate) fn of_all(values: &[Value]) -> usize {
 
 /// The members of an object.
 pub(super) fn of_members(members: &Map<String, Value>) -> usize {
-    // Its capacity is nowhere said; it doubles.
-    let room = if members.is_empty() { 0 } else { members.len().next_power_of_two().max(ROOM) };
-    let spare = (room - members.len()) * (VALUE + NODE);
+    let spare = spare(members.len()) * (VALUE + NODE);
     spare + members.iter().map(|(name, value)| NODE + name.len() + of_value(value)).sum::<usize>()
+}
+
+/// How many more values a list or object of so many has room for, where these are few.
+fn spare(values: usize) -> usize {
+    if values == 0 { 0 } else { ROOM.saturating_sub(values) }
 }
 
 #[cfg(test)]
@@ -109,7 +112,7 @@ mod tests {
     fn answers_of_much_text_or_many_numbers_are_read_and_those_of_lists_in_lists_are_not() {
         let of = |part: &str, bytes: usize| vec![part; bytes / part.len()].join("");
         assert!(!is_too_much(format!(r#""{}""#, of(r#"a\",[b,"#, 16 << 20)).as_bytes()));
-        assert!(!is_too_much(format!("[{}]", vec!["0.1234"; 400_000].join(",")).as_bytes()));
+        assert!(!is_too_much(format!("[{}]", vec!["0.1234"; 600_000].join(",")).as_bytes()));
         assert!(is_too_much(format!("[{}]", vec!["[0]"; 1 << 18].join(",")).as_bytes()));
     }
 

@@ -5,6 +5,8 @@ use asp_registry::assemble;
 use http::StatusCode;
 use serde_json::json;
 
+use crate::plugin::until_async;
+use crate::rest::Rest;
 use crate::support::{Fixture, Modern, inputs, token};
 
 pub(crate) fn star(capacity: u64) -> Limit {
@@ -86,54 +88,43 @@ async fn other_methods_get_an_error_with_data() {
     assert!(answer["error"]["data"]["retryAfterMs"].as_u64().unwrap() > 0);
 }
 
-/// A call that runs for a while, with as many values where no schema looks.
-fn remembered(user: &str, values: usize) -> Modern {
-    let arguments = json!({"to": 100, "delayMs": 100});
-    let mut call =
-        Modern::new("demo", &token(user), "tools/call", json!({"name": "count", "arguments": arguments}));
+/// A call that runs so long, with as many values where no schema looks.
+fn remembered(values: usize, seconds: u32) -> Modern {
+    let arguments = json!({"to": seconds, "delayMs": 1000});
+    let params = json!({"name": "count", "arguments": arguments});
+    let mut call = Modern::new("demo", &token("alice"), "tools/call", params);
     call.body["params"]["_meta"]["x"] = vec![json!([0]); values].into();
     call
+}
+
+async fn active(fixture: &Fixture, calls: usize) {
+    let is_active = format!("asp_calls_active {calls}\n");
+    let metrics = async || fixture.send(http::Method::GET, "/metrics", &[], "").await.text;
+    until_async("so many calls run", async || metrics().await.contains(&is_active)).await;
 }
 
 #[tokio::test]
 async fn what_calls_take_of_memory_is_bounded_of_an_org_and_given_back() {
     let fixture = Fixture::new().remembering(16 << 20);
-    // Two of these take an org's half.
-    let values = 6_000;
-    let running: Vec<_> = (0..2)
-        .map(|_| {
-            let fixture = fixture.clone();
-            tokio::spawn(async move { remembered("alice", values).send(&fixture).await })
-        })
-        .collect();
-    let refused = loop {
-        let answer = remembered("bob", values).send(&fixture).await;
-        if answer.status != StatusCode::OK {
-            break answer;
-        }
-    };
+    let (running, takes) = (remembered(6_000, 60), fixture.clone());
+    let running = tokio::spawn(async move { running.send(&takes).await });
+    active(&fixture, 1).await;
+    let refused = remembered(6_000, 1).send(&fixture).await;
+    assert_eq!(refused.status, StatusCode::TOO_MANY_REQUESTS, "{}", refused.text);
     assert_eq!(refused.json()["error"]["data"]["reason"], "rate_limited", "{}", refused.text);
-    assert_eq!(refused.json()["id"], 1, "of its own request");
-    let small = Modern::new("demo", &token("bob"), "tools/call", json!({"name": "clock"}));
-    assert_eq!(small.send(&fixture).await.json()["result"]["isError"], false, "little takes nothing");
-    let put = fixture
-        .send(
-            http::Method::PUT,
-            "/demo/api/v1/tools/count/calls/big",
-            &[("authorization", &format!("Bearer {}", token("bob"))), ("content-type", "application/json")],
-            &json!({"to": 1, "x": vec![json!([0]); values]}).to_string(),
-        )
-        .await;
-    assert_eq!((put.status, put.json()["reason"] == "rate_limited"), (StatusCode::TOO_MANY_REQUESTS, true));
-    running.iter().for_each(tokio::task::JoinHandle::abort);
-    loop {
-        let answer = remembered("bob", 4_000).send(&fixture).await;
-        if answer.json()["result"].is_object() {
-            break;
-        }
-    }
+    assert_eq!(refused.json()["id"], 7, "of its own request");
+    let put = Rest::at(&fixture, "/demo/rest/tools/count/calls/1");
+    let put = put.put(&json!({"to": 1, "x": vec![json!([0]); 6_000]})).await;
+    assert_eq!(put.json()["reason"], "rate_limited", "{}", put.text);
+    let little = Modern::new("demo", &token("alice"), "tools/call", json!({"name": "clock"}));
+    assert_eq!(little.send(&fixture).await.json()["result"]["isError"], false, "little takes nothing");
+    // Its client is gone, and so is the call.
+    running.abort();
+    active(&fixture, 0).await;
+    let after = remembered(6_000, 1).send(&fixture).await;
+    assert!(after.json()["result"].is_object(), "{}", after.text);
     // Alone it is more than an org may have: later is no better.
-    let much = remembered("bob", 20_000).send(&fixture).await;
+    let much = remembered(20_000, 1).send(&fixture).await;
     assert_eq!(much.status, StatusCode::PAYLOAD_TOO_LARGE);
     assert_eq!(much.json()["error"]["data"]["reason"], "body_too_large", "{}", much.text);
     assert!(much.json()["error"]["message"].as_str().unwrap().contains("JSON values"), "{}", much.text);
