@@ -15,7 +15,7 @@ use crate::gateway::Gateway;
 mod events;
 pub mod login;
 pub mod mcp;
-pub mod memory;
+mod memory;
 pub mod registry;
 pub mod rest;
 pub mod unserved;

@@ -36,7 +36,6 @@ use crate::executors::outbound::auth::{Authorizer, Told};
 use crate::executors::plugin::logs::LogListener;
 use crate::executors::plugin::runtimes::Runtimes;
 use crate::executors::plugin::{PluginDeps, Plugins, Saved};
-use crate::faces::memory;
 use crate::inspection::Inspections;
 use crate::issuers::{IssuerDeps, Issuers};
 use crate::minting::{self, Minter, TokenKeys};
@@ -232,7 +231,7 @@ impl Gateway {
             runtimes,
             artifacts,
             pipeline,
-            memory: memory::of_gateway(config.memory),
+            memory: Admission::of_memory(config.memory),
             waiting: Admission::of(WAITING, ["open responses", "open responses of the org"]),
             sealer,
             edge: Edge::new(Role::Gateway),

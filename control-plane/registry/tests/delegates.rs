@@ -190,6 +190,30 @@ fn a_primitive_that_answers_is_there_callable_listed_and_does_not_come_back() {
         &[server(&["asks"]), asks.clone(), helper("plain"), plain.clone()],
         &[("unresolved_ref", "/primitives"), ("unlisted_primitive", "/id")],
     );
+    assert_found("itself", &[asks.clone(), helper("asks")], &[("delegate_loop", "/runtime/primitive")]);
+    let long = [
+        tool("one", "{id: to_two}"),
+        answered_by("to_two", "two"),
+        tool("two", "{id: to_three}"),
+        answered_by("to_three", "three"),
+        tool("three", "{id: to_one}"),
+        answered_by("to_one", "one"),
+    ];
+    let loops = [("delegate_loop", "/runtime/primitive"); 3];
+    assert_found("over three", &long, &loops);
+    let sampling = "primitiveSchema: {sampling: {maxTokens: 5}, prefer: client}\nruntime: {mode: primitive, primitive: plain}";
+    assert_found(
+        "for a model",
+        &[spec("helper", "delegate", sampling), plain],
+        &[("misplaced_key", "/primitiveSchema/prefer"), ("misplaced_key", "/primitiveSchema/sampling")],
+    );
+}
+
+#[test]
+fn a_version_of_a_primitive_answers_where_it_is_named_and_listed() {
+    let plain = tool("plain", "");
+    let asks = tool("asks", "{id: helper}");
+    let helper = |primitive: &str| answered_by("helper", primitive);
     let listed = |refs: &str| {
         let text = format!(
             "apiVersion: asp/v1\nname: demo\nprotocols: [mcp]\nauth: {{schemes: [jwt], issuers: [dev]}}\nprimitives: [{refs}]\n"
@@ -212,23 +236,6 @@ fn a_primitive_that_answers_is_there_callable_listed_and_does_not_come_back() {
         "an unlisted version",
         &versions("{ref: demo/asks}, {ref: demo/plain}", "plain@1"),
         &[("unresolved_ref", "/primitives"), ("unlisted_primitive", "/id")],
-    );
-    assert_found("itself", &[asks.clone(), helper("asks")], &[("delegate_loop", "/runtime/primitive")]);
-    let long = [
-        tool("one", "{id: to_two}"),
-        answered_by("to_two", "two"),
-        tool("two", "{id: to_three}"),
-        answered_by("to_three", "three"),
-        tool("three", "{id: to_one}"),
-        answered_by("to_one", "one"),
-    ];
-    let loops = [("delegate_loop", "/runtime/primitive"); 3];
-    assert_found("over three", &long, &loops);
-    let sampling = "primitiveSchema: {sampling: {maxTokens: 5}, prefer: client}\nruntime: {mode: primitive, primitive: plain}";
-    assert_found(
-        "for a model",
-        &[spec("helper", "delegate", sampling), plain],
-        &[("misplaced_key", "/primitiveSchema/prefer"), ("misplaced_key", "/primitiveSchema/sampling")],
     );
 }
 

@@ -1,7 +1,6 @@
 //! How many calls a gateway runs, and how much of them is recorded.
 
-use asp_gateway::faces::memory::MEMORY;
-use asp_gateway::pipeline::admission::Bounds;
+use asp_gateway::pipeline::admission::{Bounds, MEMORY};
 
 use super::source::Reader;
 

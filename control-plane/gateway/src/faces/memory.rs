@@ -10,18 +10,9 @@ use asp_edge::Reason;
 use super::FaceRequest;
 use crate::call::held;
 use crate::call::outcome::Refusal;
-use crate::pipeline::admission::{Admission, Bounds};
 
 /// A body that takes less is not counted: the bound of running calls is enough for these.
 const LITTLE: usize = 16 << 10;
-/// What all requests of a gateway take at most, and those of one org, in bytes.
-pub const MEMORY: Bounds = Bounds { whole: 512 << 20, per_org: 256 << 20 };
-
-/// The memory of one gateway.
-pub(crate) fn of_gateway(bounds: Bounds) -> Arc<Admission> {
-    Admission::of(bounds, ["memory of requests", "memory of the org's requests"])
-}
-
 /// An upper bound of what a body takes, in bytes: itself, its message, and the arguments again for its call.
 fn estimate(body: &[u8]) -> usize {
     held::once_read(body).saturating_mul(2).saturating_add(body.len())

@@ -26,6 +26,9 @@ impl Default for Bounds {
     }
 }
 
+/// What the bodies of all requests take of a gateway's memory at most, and those of one org, in bytes.
+pub const MEMORY: Bounds = Bounds { whole: 512 << 20, per_org: 256 << 20 };
+
 /// The places of one gateway.
 pub struct Admission {
     bounds: Bounds,
@@ -51,6 +54,11 @@ pub struct Admitted {
 impl Admission {
     pub fn new(bounds: Bounds) -> Arc<Admission> {
         Admission::of(bounds, ["running calls", "running calls of the org"])
+    }
+
+    /// The memory of requests.
+    pub fn of_memory(bounds: Bounds) -> Arc<Admission> {
+        Admission::of(bounds, ["memory of requests", "memory of the org's requests"])
     }
 
     /// The same for what else one gateway holds: `limits` names it, as a whole and of one org.

@@ -6,12 +6,12 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use asp_gateway::executors::delegate::endpoint::Endpoints;
 use asp_gateway::executors::outbound::auth::Told;
 use asp_gateway::executors::plugin::runtimes::Runtimes;
-use asp_gateway::faces::memory::MEMORY;
+
 use asp_gateway::gateway::{Config, Gateway, SealKeys, Stores};
 use asp_gateway::inspection::Inspections;
 use asp_gateway::issuers::IssuerDeps;
 use asp_gateway::minting::TokenKeys;
-use asp_gateway::pipeline::admission::Bounds;
+use asp_gateway::pipeline::admission::{Bounds, MEMORY};
 use asp_gateway::subscriptions;
 use asp_proto::snapshot::{ClaimNames, GatewaySnapshot, Issuer, Key};
 use asp_registry::{Inputs, assemble, check};

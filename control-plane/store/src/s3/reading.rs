@@ -54,7 +54,7 @@ mod tests {
         tokio::spawn(async move {
             let (mut client, _) = listener.accept().await.unwrap();
             let mut request = [0; 4096];
-            client.read(&mut request).await.unwrap();
+            assert!(client.read(&mut request).await.unwrap() > 0);
             let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {size}\r\n\r\n");
             client.write_all(head.as_bytes()).await.unwrap();
             for _ in 0..size {
