@@ -66,16 +66,19 @@ async fn shared_calls() -> Result<()> {
     let foreign = cluster.token(&["--org", "acme", "--user", "bob"]).await?;
     let unknown = send(second, ("GET", path), &foreign, &Value::Null).await?;
     ensure!(unknown.status == 404, "{}", unknown.text());
+    let audited = || async {
+        let events = cluster.admin("/api/audit/calls?org=acme").await.ok()?;
+        events.to_string().contains("clock").then_some(())
+    };
+    // What a gateway has not written yet goes with it.
+    wait::until("the audit has the call", wait::CONVERGE, audited).await?;
     cluster.gateways[0].process.signal(Signal::KILL)?;
     cluster.wait_hosts(1).await?;
     let edge = cluster.envoy.address;
     let survived = send(edge, ("GET", path), &token, &Value::Null).await?;
     ensure!(survived.json()?["result"] == ended["result"], "{}", survived.text());
-    let audited = || async {
-        let events = cluster.admin("/api/audit/calls?org=acme").await.ok()?;
-        events.to_string().contains("clock").then_some(())
-    };
-    wait::until("the audit has the call", wait::CONVERGE, audited).await?;
+    let audited = cluster.admin("/api/audit/calls?org=acme").await?;
+    ensure!(audited.to_string().contains("clock"), "{audited}");
     let kept = postgres.ask("SELECT COUNT(*) FROM call_events").await?;
     ensure!(kept.parse::<u64>()? > 0, "{kept}");
     no_files(cluster.directory.path())

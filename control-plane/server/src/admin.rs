@@ -32,6 +32,7 @@ pub mod revocations;
 pub mod routes;
 pub mod runtimes;
 pub mod status;
+pub mod stored_servers;
 pub mod turns;
 pub mod versions;
 
@@ -56,6 +57,7 @@ use auth::{Admin, Verifier};
 use emergency::Emergencies;
 use problem::Problem;
 use refusals::Refusals;
+use stored_servers::StoredServers;
 use turns::Turns;
 
 /// The largest request body: the files of one server.
@@ -71,6 +73,8 @@ pub trait KeySet: Send + Sync {
 /// What the handlers share.
 pub struct AdminState {
     pub store: Arc<dyn ControlStore>,
+    /// What of it was read for the last write of a server.
+    pub servers: StoredServers,
     /// The audit log of calls, as the gateways of this state directory write it.
     pub calls: Arc<dyn AuditLog>,
     /// The artifact store: package files of plugins.

@@ -76,6 +76,8 @@ struct Compiled {
     /// As it is stored or, where that is faulty, as it was before.
     good: Option<Arc<CompiledServer>>,
     fault: Option<String>,
+    /// Of `good`, as [`servers::server_bytes`] counts: a thousand servers are not counted again for each change of one.
+    bytes: usize,
 }
 
 /// The stored servers that are published.
@@ -159,8 +161,18 @@ impl Compiler {
         }
         drop(known);
         let servers = servers::without_conflicts(good, &mut faults);
-        let servers = servers::that_fit(servers, GATEWAY - EDGE - SLACK, &mut faults);
+        let size = |server: &CompiledServer| self.server_bytes(server);
+        let servers = servers::that_fit(servers, GATEWAY - EDGE - SLACK, size, &mut faults);
         Settled { servers, faults }
+    }
+
+    /// [`servers::server_bytes`] of a server, which is known of one that was compiled here.
+    pub fn server_bytes(&self, server: &CompiledServer) -> usize {
+        let known = self.compiled.lock();
+        let is_own = |known: &&Compiled| known.good.as_deref().is_some_and(|good| std::ptr::eq(good, server));
+        let bytes = known.get(&server.server.name).filter(is_own).map(|known| known.bytes);
+        drop(known);
+        bytes.unwrap_or_else(|| servers::server_bytes(server))
     }
 
     fn compile_record(&self, record: &ServerRecord, before: Option<Arc<CompiledServer>>) -> Compiled {
@@ -173,12 +185,14 @@ impl Compiler {
         match evaluated {
             Ok(mut server) => {
                 server.server.updated_unix_ms = record.updated_at;
-                Compiled { revision, issuers: Vec::new(), good: Some(Arc::new(server)), fault: None }
+                let bytes = servers::server_bytes(&server);
+                Compiled { revision, issuers: Vec::new(), good: Some(Arc::new(server)), fault: None, bytes }
             }
             Err(fault) => {
                 // What it was may name an issuer that is gone.
                 let good = before.filter(|server| self.accepts(server).is_ok());
-                Compiled { revision, issuers: Vec::new(), good, fault: Some(fault) }
+                let bytes = good.as_deref().map_or(0, servers::server_bytes);
+                Compiled { revision, issuers: Vec::new(), good, fault: Some(fault), bytes }
             }
         }
     }

@@ -106,6 +106,7 @@ pub(super) async fn start(
     let admin = AdminState {
         admission: Admission::new(Arc::clone(&store), compiler.clone(), usage),
         store,
+        servers: Default::default(),
         calls: stores.audit(),
         packages,
         compiler,

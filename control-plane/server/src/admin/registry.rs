@@ -228,7 +228,9 @@ async fn store_server(
         }
         let rules = state.store.routes().await?.value;
         let candidate = server.clone();
-        off_thread(move || servers::admit(&existing, &candidate, &rules)).await??;
+        let compiler = state.compiler.clone();
+        let size = move |server: &CompiledServer| compiler.server_bytes(server);
+        off_thread(move || servers::admit(&existing, &candidate, &rules, size)).await??;
         let change = Change { evaluated_at: Some(revision), ..change.clone() };
         tries += 1;
         match state.store.put_server(&change, name, files, &server.content_hash).await {
@@ -312,7 +314,7 @@ pub async fn delete_server(
 
 /// The stored servers, compiled, and the revision at which they were read.
 async fn stored_servers(state: &AdminState) -> Result<(u64, Vec<Arc<CompiledServer>>), Problem> {
-    let stored = state.store.servers().await?;
+    let stored = state.servers.read(&*state.store).await?;
     let compiler = state.compiler.clone();
     off_thread(move || (stored.revision, compiler.compile_all(&stored.value))).await
 }

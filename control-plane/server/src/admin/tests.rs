@@ -187,6 +187,7 @@ impl Api {
         let state = AdminState {
             admission: Admission::new(Arc::clone(&store), compiler.clone(), usage),
             store: Arc::clone(&store),
+            servers: super::stored_servers::StoredServers::default(),
             calls: calls.clone(),
             packages: Arc::new(packages),
             compiler,

@@ -299,7 +299,7 @@ impl Builder {
             self.seen = SeenServers::of(&servers);
             self.edge_is_stale = true;
         }
-        self.server_bytes = servers.iter().map(|server| super::servers::server_bytes(server)).sum();
+        self.server_bytes = servers.iter().map(|server| self.compiler.server_bytes(server)).sum();
         (self.servers, self.server_faults) = (servers, faults);
     }
 

@@ -25,21 +25,22 @@ fn edge_bytes(server: &CompiledServer) -> usize {
     server.edge.encoded_len() + FRAMING
 }
 
-/// Whether `new` fits beside the others (its own former form aside) and the admins' routes.
+/// Whether `new` fits beside the others (its own former form aside) and the admins' routes; `size` is [`server_bytes`].
 pub fn admit(
     existing: &[Arc<CompiledServer>],
     new: &CompiledServer,
     routes: &[RouteRecord],
+    size: impl Fn(&CompiledServer) -> usize,
 ) -> Result<(), Full> {
     let name = &new.server.name;
     let former = existing.iter().find(|server| server.server.name == *name);
     let others = || existing.iter().filter(|server| server.server.name != *name);
-    let check = |whole: &Whole, bytes: fn(&CompiledServer) -> usize| {
+    let check = |whole: &Whole, bytes: &dyn Fn(&CompiledServer) -> usize| {
         let grows = former.is_none_or(|former| bytes(new) > bytes(former));
         whole.admit(grows, others().map(|server| bytes(server)).sum::<usize>() + bytes(new))
     };
-    check(&budget::SERVERS, server_bytes)?;
-    check(&budget::EDGE_SERVERS, edge_bytes)?;
+    check(&budget::SERVERS, &size)?;
+    check(&budget::EDGE_SERVERS, &edge_bytes)?;
     // Without the admins' too, so that those can be deleted whatever servers say.
     admit_routes(existing, new, &[])?;
     admit_routes(existing, new, routes)
@@ -93,16 +94,14 @@ pub(crate) fn without_conflicts(
     kept.filter(|server| !left_out.contains(&server.server.name)).collect()
 }
 
-/// The servers that fit into `bound` bytes, the small ones first.
+/// The servers that fit into `bound` bytes, the small ones first; `size` is [`server_bytes`].
 pub(crate) fn that_fit(
     mut servers: Vec<Arc<CompiledServer>>,
     bound: usize,
+    size: impl Fn(&CompiledServer) -> usize,
     faults: &mut Vec<Fault>,
 ) -> Vec<Arc<CompiledServer>> {
-    let sizes: HashMap<String, usize> =
-        servers.iter().map(|server| (server.server.name.clone(), server_bytes(server))).collect();
-    let size = |server: &CompiledServer| sizes.get(&server.server.name).copied().unwrap_or(usize::MAX);
-    servers.sort_by_key(|server| size(server));
+    servers.sort_by_cached_key(|server| size(server));
     let mut left = bound;
     servers.retain(|server| {
         let bytes = size(server);

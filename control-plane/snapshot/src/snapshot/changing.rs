@@ -10,6 +10,7 @@ use asp_proto::snapshot::{
 
 use super::Snapshot;
 use crate::server::{Dependency, VirtualServer};
+use asp_registry::version;
 
 /// Shares with the snapshot before whatever is not replaced.
 pub(super) struct Changing<'a> {
@@ -120,15 +121,17 @@ impl<'a> Changing<'a> {
     }
 }
 
-/// Of several versions of one the last counts.
+/// Of several versions of one the latest counts.
 fn dependencies<'a>(
     servers: impl Iterator<Item = &'a Arc<VirtualServer>>,
 ) -> HashMap<String, Arc<Dependency>> {
     let mut found: HashMap<String, Arc<Dependency>> = HashMap::new();
     for dependency in servers.flat_map(|server| &server.dependencies) {
         let primitive = &dependency.entry.primitive;
-        let is_older = |known: &Arc<Dependency>| known.entry.primitive.version >= primitive.version;
-        if !found.get(&primitive.id).is_some_and(is_older) {
+        let is_no_later = |known: &Arc<Dependency>| {
+            version::compare(&primitive.version, &known.entry.primitive.version).is_le()
+        };
+        if !found.get(&primitive.id).is_some_and(is_no_later) {
             found.insert(primitive.id.clone(), Arc::clone(dependency));
         }
     }

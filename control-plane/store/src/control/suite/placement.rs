@@ -88,8 +88,6 @@ pub(super) async fn what_was_evaluated_beside_others_is_refused_when_they_change
     store.put_routes(&evaluated(server.revision), &list).await.unwrap();
 
     store.delete_server(&change(), "beside").await.unwrap();
-    store.put_routes(&change(), &[]).await.unwrap();
-    store.put_regions(&change(), &[]).await.unwrap();
     for org in ["beside-a", "beside-b"] {
         store.delete_home(&change(), org).await.unwrap();
     }

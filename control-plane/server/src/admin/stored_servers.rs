@@ -1,0 +1,105 @@
+//! The stored servers as they were read last, so that a write reads those that changed since, not all.
+//!
+//! Keeps true: what is given is what is stored at the revision that is given with it.
+
+use std::sync::Arc;
+
+use asp_store::control::{Changed, ControlStore, ServerRecord, Since, StoreError, Versioned};
+use tokio::sync::Mutex;
+
+/// After so many changes of anything all servers are read: what changed may be of thousands of orgs.
+const MOST_BEHIND: u64 = 100;
+
+/// Servers by name.
+type Records = Arc<Vec<ServerRecord>>;
+
+/// What one control plane has read of them.
+#[derive(Default)]
+pub struct StoredServers(Mutex<Option<Versioned<Records>>>);
+
+impl StoredServers {
+    /// All of them, and the revision at which they were read.
+    pub(super) async fn read(&self, store: &dyn ControlStore) -> Result<Versioned<Records>, StoreError> {
+        let mut held = self.0.lock().await;
+        let now = store.revision().await?;
+        let known =
+            held.take().filter(|known| (known.revision..=known.revision + MOST_BEHIND).contains(&now));
+        let read = match known {
+            Some(known) => match store.since(known.revision).await? {
+                Since::Changed(changed) => with(known.value, changed),
+                // Another database was restored.
+                Since::All(_) => whole(store).await?,
+            },
+            None => whole(store).await?,
+        };
+        *held = Some(read.clone());
+        Ok(read)
+    }
+}
+
+async fn whole(store: &dyn ControlStore) -> Result<Versioned<Records>, StoreError> {
+    let Versioned { revision, value: mut records } = store.servers().await?;
+    records.sort_by(|a, b| a.name.cmp(&b.name));
+    Ok(Versioned { revision, value: Arc::new(records) })
+}
+
+fn with(mut records: Records, changed: Changed) -> Versioned<Records> {
+    let Changed { revision, servers, .. } = changed;
+    if !servers.is_empty() {
+        let records = Arc::make_mut(&mut records);
+        for (name, record) in servers {
+            match (records.binary_search_by(|known| known.name.cmp(&name)), record) {
+                (Ok(place), Some(record)) => records.splice(place..=place, [record]).for_each(drop),
+                (Ok(place), None) => drop(records.remove(place)),
+                (Err(place), Some(record)) => records.insert(place, record),
+                (Err(_), None) => {}
+            }
+        }
+    }
+    Versioned { revision, value: records }
+}
+
+#[cfg(test)]
+mod tests {
+    use asp_store::control::sql::SqlStore;
+    use asp_store::control::{Change, Precondition, SourceFile};
+
+    use super::*;
+
+    async fn put(store: &SqlStore, name: &str, text: &str) {
+        let change =
+            Change { actor: "a".into(), at: 1, precondition: Precondition::None, evaluated_at: None };
+        let files = [SourceFile { path: "server.yaml".into(), text: text.into() }];
+        store.put_server(&change, name, &files, text).await.unwrap();
+    }
+
+    /// What is given is what a reader without memory gets.
+    async fn same(servers: &StoredServers, store: &SqlStore) -> Vec<String> {
+        let read = servers.read(store).await.unwrap();
+        let mut stored = store.servers().await.unwrap();
+        stored.value.sort_by(|a, b| a.name.cmp(&b.name));
+        assert_eq!((read.revision, &*read.value), (stored.revision, &stored.value));
+        read.value.iter().map(|record| format!("{} {}", record.name, record.files[0].text)).collect()
+    }
+
+    #[tokio::test]
+    async fn what_was_read_before_is_what_is_stored_whatever_changed_meanwhile() {
+        let store = SqlStore::in_memory().await.unwrap();
+        let servers = StoredServers::default();
+        assert!(same(&servers, &store).await.is_empty());
+        put(&store, "b", "one").await;
+        put(&store, "d", "one").await;
+        assert_eq!(same(&servers, &store).await, ["b one", "d one"]);
+        put(&store, "a", "one").await;
+        put(&store, "b", "two").await;
+        let change =
+            Change { actor: "a".into(), at: 1, precondition: Precondition::None, evaluated_at: None };
+        store.delete_server(&change, "d").await.unwrap();
+        assert_eq!(same(&servers, &store).await, ["a one", "b two"]);
+        assert_eq!(same(&servers, &store).await, ["a one", "b two"], "nothing changed");
+        for number in 0..=MOST_BEHIND {
+            put(&store, "c", &number.to_string()).await;
+        }
+        assert_eq!(same(&servers, &store).await, ["a one", "b two", "c 100"]);
+    }
+}
