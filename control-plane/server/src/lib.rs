@@ -16,6 +16,7 @@ pub mod placement;
 pub mod policy;
 pub mod publisher;
 pub mod runtimes;
+mod server_records;
 #[cfg(test)]
 mod testkit;
 pub mod trusted_issuer;

@@ -21,7 +21,8 @@ const MOST_OF_AN_ANSWER: usize = 96 << 20;
 
 /// An upper bound of what a JSON text holds once it is read, in bytes.
 pub(crate) fn once_read(text: &[u8]) -> usize {
-    let (mut is_string, mut is_escaped) = (false, false);
+    let mut is_string = false;
+    let mut is_escaped = false;
     let values = text.iter().map(|byte| {
         if is_string {
             // As a reader does (RFC 8259 section 7): what is none to it either is refused there.

@@ -6,9 +6,8 @@ use std::time::Duration;
 
 use asp_gateway::gateway::Gateway;
 use asp_registry::assemble;
-use asp_store::records::{CallRecords, MemoryRecords, OwnerId, RecordError, RecordKey, Saved, State};
+use asp_store::records::{CallRecords, MemoryRecords, RecordError};
 use async_trait::async_trait;
-use bytes::Bytes;
 use parking_lot::Mutex;
 use serde_json::json;
 use tokio::time::Instant;
@@ -29,16 +28,6 @@ struct Cut {
 impl Faults for Cut {
     fn store(&self) -> &dyn CallRecords {
         &self.inner
-    }
-
-    async fn put(
-        &self,
-        key: &RecordKey,
-        owner: OwnerId,
-        state: State,
-        record: Bytes,
-    ) -> Result<Saved, RecordError> {
-        self.inner.put(key, owner, state, record).await
     }
 
     fn renews(&self) -> Result<(), RecordError> {

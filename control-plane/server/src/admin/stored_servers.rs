@@ -7,6 +7,8 @@ use std::sync::Arc;
 use asp_store::control::{Changed, ControlStore, ServerRecord, Since, StoreError, Versioned};
 use tokio::sync::Mutex;
 
+use crate::server_records;
+
 /// After so many changes of anything all servers are read: what changed may be of thousands of orgs.
 const MOST_BEHIND: u64 = 100;
 
@@ -46,15 +48,7 @@ async fn whole(store: &dyn ControlStore) -> Result<Versioned<Records>, StoreErro
 fn with(mut records: Records, changed: Changed) -> Versioned<Records> {
     let Changed { revision, servers, .. } = changed;
     if !servers.is_empty() {
-        let records = Arc::make_mut(&mut records);
-        for (name, record) in servers {
-            match (records.binary_search_by(|known| known.name.cmp(&name)), record) {
-                (Ok(place), Some(record)) => records.splice(place..=place, [record]).for_each(drop),
-                (Ok(place), None) => drop(records.remove(place)),
-                (Err(place), Some(record)) => records.insert(place, record),
-                (Err(_), None) => {}
-            }
-        }
+        server_records::change(Arc::make_mut(&mut records), servers);
     }
     Versioned { revision, value: records }
 }

@@ -17,6 +17,7 @@ use super::orgs::{OrgPolicy, Records, Size};
 use super::revoked::Revocations;
 use crate::clock;
 use crate::policy;
+use crate::server_records;
 use crate::xds::parts::Part;
 
 pub(super) const ORG_WAY_OUT: &str =
@@ -189,18 +190,7 @@ impl Held {
             self.placement = placement;
         }
         let has_servers = !servers.is_empty();
-        for (name, record) in servers {
-            match (self.servers.binary_search_by(|known| known.name.cmp(&name)), record) {
-                (Ok(place), Some(record)) => {
-                    if let Some(known) = self.servers.get_mut(place) {
-                        *known = record;
-                    }
-                }
-                (Ok(place), None) => drop(self.servers.remove(place)),
-                (Err(place), Some(record)) => self.servers.insert(place, record),
-                (Err(_), None) => {}
-            }
-        }
+        server_records::change(&mut self.servers, servers);
         let mut taken = BTreeSet::new();
         for state in orgs {
             self.take_org(&state);

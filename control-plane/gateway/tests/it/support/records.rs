@@ -20,7 +20,9 @@ pub(crate) trait Faults: Send + Sync {
         owner: OwnerId,
         state: State,
         record: Bytes,
-    ) -> Result<Saved, RecordError>;
+    ) -> Result<Saved, RecordError> {
+        self.store().put(key, owner, state, record).await
+    }
 
     /// Asked before a lease is renewed.
     fn renews(&self) -> Result<(), RecordError> {
