@@ -32,7 +32,7 @@ pub struct FaceRequest {
     pub uri: Uri,
     pub headers: HeaderMap,
     pub body: Bytes,
-    /// What was taken for it; `None` where that is little.
+    /// What was taken for it, at first for its body alone; `None` where that is little.
     pub memory: Option<HeldMemory>,
 }
 

@@ -2,11 +2,9 @@
 //! request to its face.
 //!
 //! Refuses: trust in anything a header says about identity. Keeps true: every answer is well-formed in the
-//! caller's own protocol (I-11); a slow body does not hold a request open for longer than [`BODY_TIMEOUT`], and
-//! what is revoked, disabled or expires while it comes counts for its request.
+//! caller's own protocol (I-11); what is revoked, disabled or expires while a body comes counts for its request.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use asp_edge::{
     Admitted, Caller, Era, Face, MACHINE_ISSUER, Pending, Reason, Reply, Step, Trace, Verdict, reply,
@@ -17,19 +15,18 @@ use axum::extract::{Request, State};
 use axum::response::Response;
 use axum::routing::get;
 use http::{HeaderValue, StatusCode, header, request::Parts};
-use http_body_util::{BodyExt, LengthLimitError, Limited};
 
+use crate::call::HeldMemory;
 use crate::clock::unix_ms;
 use crate::faces::{FaceRequest, login, mcp, registry, rest, unserved, wellknown};
 use crate::gateway::Gateway;
 use crate::pipeline::identity;
+use body::{Fault, Received};
 use client_certificate::ClientCertificate;
 
+mod body;
 mod client_certificate;
 mod proof;
-
-/// Longest time a client may take to send its body.
-const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Names and values of one request's headers: the 60 KiB that Envoy lets through, and what it adds.
 const MAX_HEADER_BYTES: usize = 64 * 1024;
@@ -158,7 +155,7 @@ impl Offered<'_> {
 struct Evaluated {
     snapshot: Arc<Snapshot>,
     admitted: Admitted,
-    body: Bytes,
+    body: Received,
 }
 
 /// A body that takes long to check: its request leaves its connection's task, on which others wait meanwhile.
@@ -194,29 +191,31 @@ async fn evaluate(
     };
     let pending = match step {
         Step::Decided(verdict) => {
-            let decided = evaluated(snapshot, verdict, Bytes::new())?;
+            let decided = evaluated(snapshot, verdict, Received::default())?;
             let takes_body = matches!(decided.admitted.face, Face::Rest | Face::Public) && !end_of_stream;
             let decided = match takes_body {
-                true => with_body(gateway, headers, decided, body).await?,
+                true => with_body(gateway, headers, decided, caller.as_deref(), body).await?,
                 false => decided,
             };
             return proved(gateway, decided, caller, offered);
         }
         Step::NeedBody(pending) => pending,
     };
-    let body = read_body(gateway, &pending, body).await?;
-    if body.len() > MUCH {
+    let body = read_body(gateway, &pending, caller.as_deref(), body).await?;
+    if body.bytes.len() > MUCH {
         tokio::task::yield_now().await;
     }
     // A client decides how long its body takes: what came into force meanwhile counts, and so does the token's end.
     let since = in_force(gateway, trace)?;
     let stands = Arc::ptr_eq(&snapshot, &since) && !has_expired(&pending.admitted);
     let verdict = match stands {
-        true => gateway.edge().on_body(&snapshot.edge, *pending, &body, &env(trace)),
+        true => gateway.edge().on_body(&snapshot.edge, *pending, &body.bytes, &env(trace)),
         // The token's signature is remembered, and a gateway takes nothing from coarse limits: nothing counts twice.
         false => match gateway.edge().on_headers(&since.edge, headers, false, &env(trace)) {
             Step::Decided(verdict) => verdict,
-            Step::NeedBody(pending) => gateway.edge().on_body(&since.edge, *pending, &body, &env(trace)),
+            Step::NeedBody(pending) => {
+                gateway.edge().on_body(&since.edge, *pending, &body.bytes, &env(trace))
+            }
         },
     };
     proved(gateway, evaluated(since, verdict, body)?, caller, offered)
@@ -248,6 +247,7 @@ async fn with_body(
     gateway: &Gateway,
     headers: &[(&str, &[u8])],
     decided: Evaluated,
+    caller: Option<&Caller>,
     body: Body,
 ) -> Result<Evaluated, Reply> {
     let Evaluated { snapshot, admitted, .. } = decided;
@@ -257,17 +257,8 @@ async fn with_body(
         refusal.headers.extend(admitted.origin.iter().flat_map(|origin| reply::response_headers(origin)));
         refusal
     };
-    let collected = tokio::time::timeout(BODY_TIMEOUT, Limited::new(body, admitted.max_body).collect()).await;
-    let body = match collected {
-        Ok(Ok(collected)) => collected.to_bytes(),
-        Ok(Err(error)) if error.is::<LengthLimitError>() => return Err(refuse(Reason::BodyTooLarge)),
-        Ok(Err(_)) => return Err(refuse(Reason::ParseError)),
-        Err(_) => {
-            let mut refusal = refuse(Reason::Deadline);
-            refusal.status = StatusCode::REQUEST_TIMEOUT.as_u16();
-            return Err(refusal);
-        }
-    };
+    let received = body::receive(&gateway.memory, org(&admitted, caller), admitted.max_body, body).await;
+    let body = received.map_err(|fault| unreceived(&fault, refuse))?;
     // As for a body that the edge's code looks at: what came into force meanwhile counts.
     let since = in_force(gateway, trace)?;
     if Arc::ptr_eq(&snapshot, &since) && !has_expired(&admitted) {
@@ -276,7 +267,7 @@ async fn with_body(
     match gateway.edge().on_headers(&since.edge, headers, false, &env(trace)) {
         Step::Decided(verdict) => evaluated(since, verdict, body),
         Step::NeedBody(pending) => {
-            let verdict = gateway.edge().on_body(&since.edge, *pending, &body, &env(trace));
+            let verdict = gateway.edge().on_body(&since.edge, *pending, &body.bytes, &env(trace));
             evaluated(since, verdict, body)
         }
     }
@@ -296,25 +287,44 @@ fn env(trace: Trace) -> asp_edge::Env {
     asp_edge::Env { now_ms: unix_ms(), random: [0; 8], trace }
 }
 
-fn evaluated(snapshot: Arc<Snapshot>, verdict: Verdict, body: Bytes) -> Result<Evaluated, Reply> {
+fn evaluated(snapshot: Arc<Snapshot>, verdict: Verdict, body: Received) -> Result<Evaluated, Reply> {
     match verdict {
         Verdict::Reply(reply) => Err(reply),
         Verdict::Forward(forward) => Ok(Evaluated { snapshot, admitted: forward.admitted, body }),
     }
 }
 
-async fn read_body(gateway: &Gateway, pending: &Pending, body: Body) -> Result<Bytes, Reply> {
+async fn read_body(
+    gateway: &Gateway,
+    pending: &Pending,
+    caller: Option<&Caller>,
+    body: Body,
+) -> Result<Received, Reply> {
     let Admitted { era, trace, .. } = pending.admitted;
-    let refuse = |reason| asp_edge::refuse(reason, era, None, Some(trace));
-    let collected = tokio::time::timeout(BODY_TIMEOUT, Limited::new(body, pending.max_body).collect()).await;
-    match collected {
-        Ok(Ok(collected)) => Ok(collected.to_bytes()),
-        Ok(Err(error)) if error.is::<LengthLimitError>() => Err(gateway.edge().body_too_large(pending)),
-        Ok(Err(_)) => Err(refuse(Reason::ParseError)),
-        Err(_) => {
-            let mut refusal = refuse(Reason::Deadline);
-            refusal.status = StatusCode::REQUEST_TIMEOUT.as_u16();
-            Err(refusal)
+    let org = org(&pending.admitted, caller);
+    let refuse = |reason| match reason {
+        Reason::BodyTooLarge => gateway.edge().body_too_large(pending),
+        reason => asp_edge::refuse(reason, era, None, Some(trace)),
+    };
+    let received = body::receive(&gateway.memory, org, pending.max_body, body).await;
+    received.map_err(|fault| unreceived(&fault, refuse))
+}
+
+/// Whose request it is; of nobody's where no caller is known.
+fn org<'a>(admitted: &'a Admitted, found: Option<&'a Caller>) -> &'a str {
+    found.or(admitted.caller.as_deref()).map(|caller| caller.org.as_str()).unwrap_or_default()
+}
+
+/// The refusal of a request whose body did not come, or may not.
+fn unreceived(fault: &Fault, refuse: impl Fn(Reason) -> Reply) -> Reply {
+    match fault {
+        Fault::TooLarge => refuse(Reason::BodyTooLarge),
+        Fault::Broken => refuse(Reason::ParseError),
+        Fault::Slow => Reply { status: StatusCode::REQUEST_TIMEOUT.as_u16(), ..refuse(Reason::Deadline) },
+        Fault::Taken(seconds) => {
+            let mut refusal = refuse(Reason::RateLimited);
+            refusal.headers.push(("retry-after", seconds.to_string()));
+            refusal
         }
     }
 }
@@ -324,7 +334,7 @@ async fn serve(
     snapshot: Arc<Snapshot>,
     parts: Parts,
     admitted: Admitted,
-    body: Bytes,
+    Received { bytes: body, held }: Received,
 ) -> Response {
     let trace = Some(admitted.trace);
     let not_found = || reply(asp_edge::refuse(Reason::UnknownServer, Era::Legacy, None, trace));
@@ -350,7 +360,7 @@ async fn serve(
                 uri,
                 headers,
                 body,
-                memory: None,
+                memory: held.map(|held| Arc::new(held) as HeldMemory),
             })
             .await
         }
@@ -374,7 +384,7 @@ async fn serve(
                 uri,
                 headers,
                 body,
-                memory: None,
+                memory: held.map(|held| Arc::new(held) as HeldMemory),
             })
             .await
         }

@@ -1,7 +1,6 @@
-//! The memory that requests take from when their body is read until their call has ended.
+//! The memory that requests take from when their body was received until their call has ended.
 //!
-//! Keeps true: memory is taken before anything is built
-//! of a body, and one org's requests leave some to others. A body of short values takes a hundred times its own size.
+//! Keeps true: memory is taken before anything is built of a body, and one org's requests leave some to others. A body of short values takes a hundred times its own size.
 
 use std::sync::Arc;
 
@@ -45,7 +44,7 @@ impl Unheld {
 }
 
 impl FaceRequest {
-    /// Takes the memory of the request.
+    /// Takes the memory of the whole request.
     pub(super) fn hold(&mut self) -> Result<(), Unheld> {
         let bytes = estimate(&self.body);
         if bytes <= LITTLE {
@@ -56,6 +55,8 @@ impl FaceRequest {
         if bytes > most {
             return Err(Unheld::TooMuch { bytes, most });
         }
+        // What was taken while the body came is part of it.
+        self.memory = None;
         self.memory = Some(Arc::new(memory.take(&self.caller.org, bytes).map_err(Unheld::Taken)?));
         Ok(())
     }

@@ -7,6 +7,7 @@ use serde_json::json;
 
 use crate::plugin::until_async;
 use crate::rest::Rest;
+use crate::revocation::in_two_halves;
 use crate::support::{Fixture, Modern, inputs, token};
 
 pub(crate) fn star(capacity: u64) -> Limit {
@@ -128,4 +129,40 @@ async fn what_calls_take_of_memory_is_bounded_of_an_org_and_given_back() {
     assert_eq!(much.status, StatusCode::PAYLOAD_TOO_LARGE);
     assert_eq!(much.json()["error"]["data"]["reason"], "body_too_large", "{}", much.text);
     assert!(much.json()["error"]["message"].as_str().unwrap().contains("JSON values"), "{}", much.text);
+}
+
+/// A call whose body has as many bytes beside its few values.
+fn long(bytes: usize) -> Modern {
+    let params = json!({"name": "count", "arguments": {"to": 1}, "_meta": {"progressToken": 1}});
+    let mut call = Modern::new("demo", &token("alice"), "tools/call", params);
+    call.body["params"]["_meta"]["x"] = "a".repeat(bytes).into();
+    call
+}
+
+#[tokio::test]
+async fn what_was_received_of_bodies_that_have_not_ended_is_bounded_of_an_org_and_given_back() {
+    let fixture = Fixture::new().remembering(1 << 20);
+    let first = long(160 << 10);
+    let headers: Vec<(&str, &str)> =
+        first.headers.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+    let meanwhile = async || {
+        let refused = long(400 << 10).send(&fixture).await;
+        assert_eq!(refused.status, StatusCode::TOO_MANY_REQUESTS, "{}", refused.text);
+        assert_eq!(refused.headers["retry-after"], "1");
+        assert_eq!(refused.json()["error"]["data"]["reason"], "rate_limited", "{}", refused.text);
+        let put = Rest::at(&fixture, "/demo/rest/tools/count/calls/1");
+        let put = put.put(&json!({"to": 1, "x": "a".repeat(400 << 10)})).await;
+        assert_eq!(put.status, StatusCode::TOO_MANY_REQUESTS, "{}", put.text);
+        assert_eq!(
+            (&put.headers["retry-after"], put.json()["reason"].as_str()),
+            (&"1".parse().unwrap(), Some("rate_limited"))
+        );
+        let little = Modern::new("demo", &token("alice"), "tools/call", json!({"name": "clock"}));
+        assert_eq!(little.send(&fixture).await.json()["result"]["isError"], false, "little takes nothing");
+    };
+    let answer = in_two_halves(&fixture, &headers, &first.body.to_string(), meanwhile).await;
+    assert!(answer.json()["result"].is_object(), "{}", answer.text);
+    // All was given back: now it is refused because it is more than an org may have at all.
+    assert_eq!(long(400 << 10).send(&fixture).await.status, StatusCode::PAYLOAD_TOO_LARGE);
+    assert!(long(160 << 10).send(&fixture).await.json()["result"].is_object());
 }

@@ -247,7 +247,7 @@ async fn a_caller_who_comes_back_with_a_token_that_is_dead_by_then_ends_the_call
 }
 
 /// A request whose body's second half comes when `meanwhile` is done: after its headers were evaluated.
-async fn in_two_halves(
+pub(crate) async fn in_two_halves(
     fixture: &Fixture,
     headers: &[(&str, &str)],
     text: &str,
