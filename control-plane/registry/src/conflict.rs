@@ -3,6 +3,8 @@
 //! Owns the rule that an id means one primitive everywhere: policy, limits and audit name primitives by id,
 //! so whoever could declare another team's id would inherit its permissions.
 
+use std::collections::HashSet;
+
 use asp_proto::snapshot::Primitive;
 
 use crate::compiled::CompiledServer;
@@ -14,8 +16,13 @@ pub fn conflicts<'a>(
     existing: impl IntoIterator<Item = &'a CompiledServer>,
     new: &CompiledServer,
 ) -> Vec<Fault> {
+    let ids: HashSet<&str> = new.primitives.iter().map(|primitive| primitive.id.as_str()).collect();
     let mut faults = Vec::new();
     for other in existing.into_iter().filter(|other| other.server.name != new.server.name) {
+        // A new server is held against thousands, and few have one of its ids.
+        if !other.primitives.iter().any(|known| ids.contains(known.id.as_str())) {
+            continue;
+        }
         for primitive in &new.primitives {
             let Some(problem) = other.primitives.iter().find_map(|known| conflict(known, primitive)) else {
                 continue;

@@ -66,6 +66,25 @@ fn is_open(server: &CompiledServer) -> bool {
 pub struct Compiler {
     config: Arc<StaticConfig>,
     compiled: Arc<Mutex<HashMap<String, Compiled>>>,
+    /// What was asked for last.
+    last: Arc<Mutex<Option<Last>>>,
+}
+
+/// What became of stored servers, of which a write and then what publishes it ask in turn.
+struct Last {
+    issuers: Vec<String>,
+    /// Names and revisions of the servers.
+    of: Vec<(String, u64)>,
+    settled: Settled,
+}
+
+impl Last {
+    fn is_of(&self, records: &[ServerRecord], issuers: &[String]) -> bool {
+        let same = |((name, revision), record): (&(String, u64), &ServerRecord)| {
+            *name == record.name && *revision == record.revision
+        };
+        self.issuers == issuers && self.of.len() == records.len() && self.of.iter().zip(records).all(same)
+    }
 }
 
 /// What became of a stored server at a revision of its sources.
@@ -81,7 +100,7 @@ struct Compiled {
 }
 
 /// The stored servers that are published.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct Settled {
     pub servers: Vec<Arc<CompiledServer>>,
     pub faults: Vec<Fault>,
@@ -89,7 +108,7 @@ pub struct Settled {
 
 impl Compiler {
     pub fn new(config: StaticConfig) -> Compiler {
-        Compiler { config: Arc::new(config), compiled: Arc::default() }
+        Compiler { config: Arc::new(config), compiled: Arc::default(), last: Arc::default() }
     }
 
     /// Whether edges and gateways take a snapshot with this server; else what is wrong with it.
@@ -141,6 +160,17 @@ impl Compiler {
     /// conflict the older one stays; the largest are left out if they do not fit.
     pub fn settle(&self, records: &[ServerRecord]) -> Settled {
         let issuers = self.config.trust.in_force().names();
+        let mut last = self.last.lock();
+        if let Some(last) = last.as_ref().filter(|last| last.is_of(records, &issuers)) {
+            return last.settled.clone();
+        }
+        let settled = self.settle_anew(records, &issuers);
+        let of = records.iter().map(|record| (record.name.clone(), record.revision)).collect();
+        *last = Some(Last { issuers, of, settled: settled.clone() });
+        settled
+    }
+
+    fn settle_anew(&self, records: &[ServerRecord], issuers: &[String]) -> Settled {
         let mut known = self.compiled.lock();
         let stored: HashSet<&str> = records.iter().map(|record| record.name.as_str()).collect();
         known.retain(|name, _| stored.contains(name.as_str()));
@@ -152,7 +182,7 @@ impl Compiler {
             if !known.get(&record.name).is_some_and(is_current) {
                 let before = known.remove(&record.name).and_then(|compiled| compiled.good);
                 let compiled = self.compile_record(record, before);
-                known.insert(record.name.clone(), Compiled { issuers: issuers.clone(), ..compiled });
+                known.insert(record.name.clone(), Compiled { issuers: issuers.to_vec(), ..compiled });
             }
             let Some(compiled) = known.get(&record.name) else { continue };
             let in_force = if compiled.good.is_some() { LAST_FORM } else { NOT_SERVED };

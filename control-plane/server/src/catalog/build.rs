@@ -18,7 +18,7 @@ use asp_snapshot::{Snapshot, parts as names};
 use asp_store::control::{ControlState, Since};
 
 use super::budget::{self, EDGE, EXPOSURE, GATEWAY, POLICY, SLACK};
-use super::edge_form::{self, SeenServers};
+use super::edge_form;
 use super::fault::{Fault, HOMES_CUT, LAST_FORM, ORG_DENIED, Part, ROUTES_CLOSED};
 use super::held::{Held, ORG_WAY_OUT, OrgForm};
 use super::orgs::{OrgPolicy, Size};
@@ -64,7 +64,6 @@ pub struct Builder {
     server_faults: Vec<Fault>,
     /// Servers are evaluated beside them.
     issuers: Vec<String>,
-    seen: SeenServers,
     base: BasePart,
     /// In the order in which they count.
     routes: Vec<Route>,
@@ -120,7 +119,6 @@ impl Builder {
             servers: Vec::new(),
             server_faults: Vec::new(),
             issuers: Vec::new(),
-            seen: SeenServers::of(&[]),
             base: BasePart::default(),
             routes: Vec::new(),
             has_all_homes: false,
@@ -295,10 +293,7 @@ impl Builder {
                 self.gateway.put(&names::of_server(name), None);
             }
         }
-        if !self.seen.is_same(&servers) {
-            self.seen = SeenServers::of(&servers);
-            self.edge_is_stale = true;
-        }
+        self.edge_is_stale |= !edge_form::shows_the_same(&self.servers, &servers);
         self.server_bytes = servers.iter().map(|server| self.compiler.server_bytes(server)).sum();
         (self.servers, self.server_faults) = (servers, faults);
     }

@@ -2,29 +2,24 @@
 
 use std::sync::Arc;
 
-use asp_proto::snapshot::{EdgeServer, EdgeSnapshot, Listing};
+use asp_proto::snapshot::{EdgeSnapshot, Listing};
 use asp_registry::CompiledServer;
 
-/// What edges see of servers: their own entry, under which names primitives are limited, and the gateway pools.
-pub(super) struct SeenServers {
-    seen: Vec<(EdgeServer, Vec<Listing>, String)>,
+/// Whether edges see the same of both: each server's own entry, under which names primitives are limited, and the gateway
+/// pools. A version is none of it.
+pub(super) fn shows_the_same(before: &[Arc<CompiledServer>], servers: &[Arc<CompiledServer>]) -> bool {
+    let is_same = |(one, other): (&Arc<CompiledServer>, &Arc<CompiledServer>)| {
+        Arc::ptr_eq(one, other)
+            || one.edge == other.edge
+                && one.server.pool == other.server.pool
+                && one.server.listings.iter().map(seen).eq(other.server.listings.iter().map(seen))
+    };
+    before.len() == servers.len() && before.iter().zip(servers).all(is_same)
 }
 
-impl SeenServers {
-    pub(super) fn of(servers: &[Arc<CompiledServer>]) -> SeenServers {
-        let seen = servers
-            .iter()
-            .map(|server| (server.edge.clone(), server.server.listings.clone(), server.server.pool.clone()));
-        SeenServers { seen: seen.collect() }
-    }
-
-    /// Whether edges see no difference.
-    pub(super) fn is_same(&self, servers: &[Arc<CompiledServer>]) -> bool {
-        self.seen.len() == servers.len()
-            && self.seen.iter().zip(servers).all(|((edge, listings, pool), server)| {
-                (edge, listings, pool) == (&server.edge, &server.server.listings, &server.server.pool)
-            })
-    }
+fn seen(listing: &Listing) -> [&str; 5] {
+    let Listing { id, version: _, mcp_name, a2a_skill, rest_name, pool } = listing;
+    [id, mcp_name, a2a_skill, rest_name, pool].map(String::as_str)
 }
 
 /// Whether edges take the snapshot; the error says why not.

@@ -67,13 +67,14 @@ pub(crate) fn without_conflicts(
     faults: &mut Vec<Fault>,
 ) -> Vec<Arc<CompiledServer>> {
     servers.sort_by(|(a, one), (b, other)| (a, &one.server.name).cmp(&(b, &other.server.name)));
-    // By id, the versions that are declared: of one owner, and mostly one.
-    let mut declared: HashMap<&str, Vec<&Primitive>> = HashMap::new();
+    // By id, what is declared first and its other versions: of one owner, and mostly none.
+    let all = servers.iter().map(|(_, server)| server.primitives.len()).sum();
+    let mut declared: HashMap<&str, (&Primitive, Vec<&Primitive>)> = HashMap::with_capacity(all);
     let mut left_out = HashSet::new();
     for (_, server) in &servers {
         let conflict = server.primitives.iter().find(|primitive| {
-            let others = declared.get(primitive.id.as_str()).map(Vec::as_slice).unwrap_or_default();
-            others.iter().any(|other| {
+            let Some((first, others)) = declared.get(primitive.id.as_str()) else { return false };
+            std::iter::once(first).chain(others).any(|other| {
                 other.owner != primitive.owner || other.version == primitive.version && *other != *primitive
             })
         });
@@ -84,9 +85,9 @@ pub(crate) fn without_conflicts(
             continue;
         }
         for primitive in &server.primitives {
-            let versions = declared.entry(&primitive.id).or_default();
-            if versions.iter().all(|known| known.version != primitive.version) {
-                versions.push(primitive);
+            let (first, others) = declared.entry(&primitive.id).or_insert((primitive, Vec::new()));
+            if std::iter::once(&*first).chain(&*others).all(|known| known.version != primitive.version) {
+                others.push(primitive);
             }
         }
     }
