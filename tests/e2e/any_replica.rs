@@ -1,6 +1,6 @@
 //! Calls whose client comes back at another gateway than the one that runs them, in each protocol: it is told the same, what it
 //! says gets there, and the loss of a gateway takes nothing along that its client was told. The gateways are asked straight,
-//! because Envoy keeps a client where it is.
+//! because Envoy keeps a client where it is; there are three of them, and two control planes.
 
 use std::net::SocketAddr;
 
@@ -46,13 +46,13 @@ impl Replicas {
         let postgres = Postgres::start().await?;
         let redis = Redis::start().await?;
         let environment = vec![("ASP_DATABASE_URL", postgres.url()), ("ASP_REDIS_URL", redis.url())];
-        let cluster = Cluster::start_in(environment, 2).await?;
+        let cluster = Cluster::start_with_two_controls(environment, 3).await?;
         let token = cluster.token(&["--org", "acme", "--user", "alice"]).await?;
         Ok(Replicas { postgres, redis, cluster, token })
     }
 
-    fn addresses(&self) -> [SocketAddr; 2] {
-        [self.cluster.gateways[0].address, self.cluster.gateways[1].address]
+    fn addresses(&self) -> [SocketAddr; 3] {
+        [0, 1, 2].map(|number| self.cluster.gateways[number].address)
     }
 }
 
@@ -68,13 +68,15 @@ async fn cut() -> Result<()> {
 
 async fn lost() -> Result<()> {
     let replicas = Replicas::start().await?;
-    let [first, second] = replicas.addresses();
+    let [first, others @ ..] = replicas.addresses();
     let seed: u64 = rand::random();
     println!("seed {seed}");
     let begun = (0..LOST).map(|n| resumption::begin(first, &replicas.token, seed.wrapping_add(n)));
     let begun = try_join_all(begun).await?;
     replicas.cluster.gateways[0].process.signal(Signal::KILL)?;
-    let survived = try_join_all(begun.into_iter().map(|loss| loss.survive(second))).await?;
+    let survived =
+        try_join_all(begun.into_iter().zip(others.into_iter().cycle()).map(|(loss, at)| loss.survive(at)))
+            .await?;
     for survived in survived {
         survived.judge().with_context(|| format!("seed {seed}"))?;
     }
@@ -84,7 +86,7 @@ async fn lost() -> Result<()> {
 async fn answered() -> Result<()> {
     let replicas = Replicas::start().await?;
     guard(&replicas.cluster).await?;
-    let [first, second] = replicas.addresses();
+    let [first, second, _] = replicas.addresses();
     retried(&replicas.token, first, second).await.context("2026-07-28")?;
     advanced(&replicas.token, first, second).await.context("REST")?;
     // Without what says where events are, a client is told where its call stands, and nothing is lost unsaid.
@@ -103,7 +105,7 @@ async fn answered() -> Result<()> {
 /// The client comes back under a fresh token, which is revoked alone: its gateway must know that.
 async fn revoked() -> Result<()> {
     let replicas = Replicas::start().await?;
-    let [first, second] = replicas.addresses();
+    let [first, second, _] = replicas.addresses();
     let fresh = replicas.cluster.token(&["--org", "acme", "--user", "alice"]).await?;
     let begun = resumption::begin(first, &replicas.token, rand::random()).await?;
     let stream = http1::open(second, &begun.come_back(&fresh), "notifications/progress").await?;

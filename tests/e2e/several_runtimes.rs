@@ -1,16 +1,21 @@
 //! Two runtimes of one language behind one gateway: calls go to both, one is killed and one drained while they do, and a
-//! task goes on at the other one. No call that may be repeated fails, and none that may not runs twice.
+//! task goes on at the other one. No call that may be repeated fails, and none that may not runs twice. Behind three gateways a
+//! task outlives the gateway that it was asked of, and then its runtime.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use asp_e2e::cluster::{Cluster, Layout};
+use asp_e2e::http1::{self, Request};
 use asp_e2e::runtime::{Runtime, World};
 use asp_e2e::stack::{Options, Stack};
-use asp_e2e::tool::Build;
-use asp_e2e::{http1, wait};
+use asp_e2e::stores::{Postgres, Redis};
+use asp_e2e::tool::{self, Build};
+use asp_e2e::wait;
 use futures::future::try_join_all;
 use libtest_mimic::Trial;
 use rustix::process::Signal;
@@ -27,23 +32,25 @@ const CLIENTS: usize = 8;
 /// Notes that each runtime must have had before anything happens to it.
 const SERVED: usize = 20;
 const STEPS: u64 = 6;
+/// Of a task that is lost twice.
+const MORE_STEPS: u64 = 12;
+const PRIMITIVES: &str = "tests/fixtures/several";
 
 pub(crate) fn trials(shared: &Shared) -> Vec<Trial> {
     vec![
         shared.trial("several_runtimes::one_is_killed_and_one_drained_under_load_and_a_task_goes_on", |_| {
             lost()
         }),
+        shared.trial("several_runtimes::a_task_outlives_its_gateway_and_its_runtime_in_a_fleet", |_| fleet()),
     ]
 }
 
 async fn lost() -> Result<()> {
     let build = Build::own()?;
-    let primitives = build.root.join("tests/fixtures/several");
+    let primitives = build.root.join(PRIMITIVES);
     let mut runtimes = [start(&primitives).await?, start(&primitives).await?];
-    let addresses = runtimes.iter().map(|runtime| format!("python=unix:{}", runtime.socket.display()));
-    let addresses = addresses.collect::<Vec<_>>().join(",");
-    let options =
-        Options { primitives, environment: vec![("ASP_RUNTIMES", addresses)], ..Options::of(build) };
+    let environment = vec![("ASP_RUNTIMES", addresses(&runtimes))];
+    let options = Options { primitives, environment, ..Options::of(build) };
     let stack = Stack::start(options).await?;
     let shown = admin(&stack, "GET", "/api/runtimes", "").await?.json()?;
     let urls: Vec<&str> =
@@ -60,6 +67,12 @@ async fn lost() -> Result<()> {
 
 async fn start(primitives: &Path) -> Result<Runtime> {
     Runtime::start(primitives, World::default()).await
+}
+
+/// As a gateway is told of them.
+fn addresses(runtimes: &[Runtime]) -> String {
+    let address = |runtime: &Runtime| format!("python=unix:{}", runtime.socket.display());
+    runtimes.iter().map(address).collect::<Vec<_>>().join(",")
 }
 
 async fn under_load(stack: &Stack, runtimes: &mut [Runtime; 2]) -> Result<()> {
@@ -147,9 +160,13 @@ impl Load<'_> {
 
 async fn call(stack: &Stack, token: &str, name: &str, arguments: Value) -> Result<Value> {
     let params = json!({"name": name, "arguments": arguments});
+    http1::send(stack.edge(), &message(token, name, params)).await?.json()
+}
+
+fn message(token: &str, name: &str, params: Value) -> Request {
     let mut request = modern(token, "tools/call", params, &[("mcp-name", name)]);
     request.target = "/several/mcp".into();
-    http1::send(stack.edge(), &request).await?.json()
+    request
 }
 
 /// A task whose runtime is killed in the midst of it goes on at the other one, from its last checkpoint.
@@ -173,4 +190,88 @@ async fn task(stack: &Stack, runtimes: &mut [Runtime; 2]) -> Result<()> {
     let again = after.iter().filter(|step| before.contains(step)).count();
     ensure!(again <= 1 && before.len() + after.len() - again == STEPS as usize, "{before:?} {after:?}");
     runtimes[place].restart().await
+}
+
+/// Three gateways and two control planes share PostgreSQL, Redis and both runtimes.
+async fn fleet() -> Result<()> {
+    let primitives = tool::root()?.join(PRIMITIVES);
+    let mut runtimes = [start(&primitives).await?, start(&primitives).await?];
+    let postgres = Postgres::start().await?;
+    let redis = Redis::start().await?;
+    let environment = vec![
+        ("ASP_DATABASE_URL", postgres.url()),
+        ("ASP_REDIS_URL", redis.url()),
+        ("ASP_RUNTIMES", addresses(&runtimes)),
+    ];
+    let layout = Layout { has_second_control: true, environment, primitives, ..Layout::of(3)? };
+    let mut cluster = Cluster::start_as(layout).await?;
+    let played = outlive(&mut cluster, &mut runtimes).await;
+    played
+        .with_context(|| cluster.gateways.iter().map(|gateway| gateway.process.tail()).collect::<String>())?;
+    for runtime in &mut runtimes {
+        runtime.process.stop().await?;
+    }
+    Ok(())
+}
+
+/// It is asked of the first gateway, which is killed; then of both others under its key, at once, and its runtime is killed.
+/// Both are told the same, and no step is taken twice but those that it was lost in.
+async fn outlive(cluster: &mut Cluster, runtimes: &mut [Runtime; 2]) -> Result<()> {
+    let token = cluster.token(&["--org", "acme", "--user", "alice"]).await?;
+    let params = json!({"name": "steps", "arguments": {"steps": MORE_STEPS}, "_meta": {"asp/idempotencyKey": "steps"}});
+    let asking = message(&token, "steps", params);
+    let first = cluster.gateways.remove(0);
+    let asked = tokio::spawn({
+        let (asking, at) = (asking.clone(), first.address);
+        async move { http1::send(at, &asking).await }
+    });
+    let place = goes(runtimes, 2).await?;
+    first.process.signal(Signal::KILL)?;
+    ensure!(asked.await?.is_err(), "the first gateway answered before it was killed");
+
+    let again = cluster.addresses();
+    let again = try_join_all(again.iter().map(|at| told(*at, &asking)));
+    let killing = async {
+        let taken = said(&runtimes[place], "step ").len() + said(&runtimes[1 - place], "step ").len();
+        let place = goes(runtimes, taken + 2).await?;
+        runtimes[place].process.signal(Signal::KILL)?;
+        runtimes[place].process.wait(Duration::from_secs(10)).await?;
+        anyhow::Ok(place)
+    };
+    let (told, killed) = tokio::join!(again, killing);
+    let (told, killed) = (told?, killed?);
+    ensure!(told.iter().all(|answer| answer["structuredContent"]["done"] == MORE_STEPS), "{told:?}");
+    ensure!(told.windows(2).all(|two| two[0] == two[1]), "both are told the same: {told:?}");
+    let mut steps: Vec<String> = runtimes.iter().flat_map(|runtime| said(runtime, "step ")).collect();
+    steps.sort();
+    let taken = steps.len();
+    steps.dedup();
+    ensure!(
+        steps.len() as u64 == MORE_STEPS && taken - steps.len() <= 2,
+        "{taken} steps, of these {steps:?}"
+    );
+    runtimes[killed].restart().await
+}
+
+/// The runtime at which the task goes, once `steps` were begun at all of them.
+async fn goes(runtimes: &[Runtime; 2], steps: usize) -> Result<usize> {
+    let mut seen = [0, 1].map(|place| said(&runtimes[place], "step ").len());
+    wait::until("it goes on", wait::START, || {
+        let now = [0, 1].map(|place| said(&runtimes[place], "step ").len());
+        let moved = (0..2).find(|place| now[*place] > seen[*place]);
+        let place = (now.iter().sum::<usize>() >= steps).then_some(moved).flatten();
+        seen = now;
+        async move { place }
+    })
+    .await
+}
+
+/// What a gateway tells of a call, asked until it does.
+async fn told(at: SocketAddr, asking: &Request) -> Result<Value> {
+    wait::until("the task is done", wait::START, || async {
+        let answer = http1::send(at, asking).await.ok()?.json().ok()?;
+        let result = answer["result"].clone();
+        result["structuredContent"].is_object().then_some(result)
+    })
+    .await
 }

@@ -336,14 +336,21 @@ impl Cluster {
         let written = http1::send(api, &message::rest("PUT", path, &admin, body)).await?;
         ensure!(written.status < 300, "{}", written.text());
         let applied = || async {
-            let snapshot = self.admin("/api/snapshot").await.ok()?;
-            let is_published = snapshot.get("coversRevision") == snapshot.get("storeRevision");
-            let subscribers = snapshot.get("subscribers")?.as_array()?;
-            let is =
-                |one: &serde_json::Value, name: &str, value: serde_json::Value| one.get(name) == Some(&value);
-            let mut gateways = subscribers.iter().filter(|one| is(one, "kind", "gateway".into()));
-            let are_all = gateways.clone().count() == self.gateways.len();
-            (is_published && are_all && gateways.all(|one| is(one, "behind", 0.into()))).then_some(())
+            let mut gateways = 0;
+            // A gateway subscribes to one of them.
+            for control in self.controls() {
+                let snapshot = self.admin_of(control, "/api/snapshot").await.ok()?;
+                let is_published = snapshot.get("coversRevision") == snapshot.get("storeRevision");
+                let subscribers = snapshot.get("subscribers")?.as_array()?;
+                let of_gateways: Vec<_> =
+                    subscribers.iter().filter(|one| one.get("kind") == Some(&"gateway".into())).collect();
+                let is_current = |one: &&serde_json::Value| one.get("behind") == Some(&0.into());
+                if !is_published || !of_gateways.iter().all(is_current) {
+                    return None;
+                }
+                gateways += of_gateways.len();
+            }
+            (gateways == self.gateways.len()).then_some(())
         };
         wait::until("it is in force at every gateway", wait::CONVERGE, applied).await
     }

@@ -1,7 +1,5 @@
-//! F32: a gateway is killed with calls under way whose clients read their events, among two that share PostgreSQL and
-//! Redis. Each client comes back at the other one, has each event once, and is told how its call ended.
-
-use std::net::SocketAddr;
+//! F32: a gateway is killed with calls under way whose clients read their events, among three that share PostgreSQL, Redis
+//! and two control planes. Each client comes back at one of the others, has each event once, and is told how its call ended.
 
 use anyhow::{Context, Result};
 use asp_e2e::cluster::Cluster;
@@ -21,20 +19,21 @@ pub(crate) async fn run(sheet: &mut Sheet) -> Result<()> {
     let postgres = Postgres::start().await?;
     let redis = Redis::start().await?;
     let environment = vec![("ASP_DATABASE_URL", postgres.url()), ("ASP_REDIS_URL", redis.url())];
-    let mut cluster = Cluster::start_in(environment, 2).await?;
+    let mut cluster = Cluster::start_with_two_controls(environment, 3).await?;
     let token = cluster.token(&["--org", "acme", "--user", "alice", "--ttl", "1h"]).await?;
     let seed: u64 = rand::random();
     eprintln!("seed {seed}");
     let mut faults = Vec::new();
     for kill in 0..KILLS {
-        let kept = first(&cluster)?;
-        let mut lost = cluster.gateways.pop().context("two gateways")?;
+        let mut lost = cluster.gateways.pop().context("three gateways")?;
+        let kept = cluster.addresses();
         let seeds = (0..CALLS).map(|call| seed.wrapping_add(kill * CALLS + call));
         let begun = seeds.map(|seed| resumption::begin(lost.address, &token, seed));
         let begun = try_join_all(begun).await?;
         lost.process.signal(Signal::KILL)?;
         lost.process.wait(wait::CONVERGE).await?;
-        let survived = join_all(begun.into_iter().map(|loss| loss.survive(kept))).await;
+        let survived = begun.into_iter().zip(kept.into_iter().cycle()).map(|(loss, at)| loss.survive(at));
+        let survived = join_all(survived).await;
         faults.extend(survived.into_iter().filter_map(|one| one.and_then(|one| one.judge()).err()));
         cluster.add_gateway().await?;
     }
@@ -50,12 +49,9 @@ pub(crate) async fn run(sheet: &mut Sheet) -> Result<()> {
     for fault in faults.iter().take(3) {
         sheet.fault(format!("{fault:#}"));
     }
-    // Whoever looks for the reason finds that the other gateway was there.
-    let there = http1::get(first(&cluster)?, "/demo/mcp", &[]).await?;
+    // Whoever looks for the reason finds that the others were there.
+    let first = *cluster.addresses().first().context("a gateway")?;
+    let there = http1::get(first, "/demo/mcp", &[]).await?;
     sheet.expect("the status of a request without a token", &there.status.to_string(), "401");
     Ok(())
-}
-
-fn first(cluster: &Cluster) -> Result<SocketAddr> {
-    Ok(cluster.gateways.first().context("a gateway")?.address)
 }
