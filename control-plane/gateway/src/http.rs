@@ -254,10 +254,14 @@ async fn with_body(
     let trace = admitted.trace;
     let refuse = |reason| {
         let mut refusal = asp_edge::refuse_problem(reason, Era::Legacy, Some(trace));
-        refusal.headers.extend(admitted.origin.iter().flat_map(|origin| reply::response_headers(origin)));
+        refusal.headers.extend(cors(&admitted));
         refusal
     };
-    let received = body::receive(&gateway.memory, org(&admitted, caller), admitted.max_body, body).await;
+    let memory = match admitted.face {
+        Face::Public => &gateway.memory_of_nobody,
+        _ => &gateway.memory,
+    };
+    let received = body::receive(memory, org(&admitted, caller), admitted.max_body, body).await;
     let body = received.map_err(|fault| unreceived(&fault, refuse))?;
     // As for a body that the edge's code looks at: what came into force meanwhile counts.
     let since = in_force(gateway, trace)?;
@@ -304,10 +308,19 @@ async fn read_body(
     let org = org(&pending.admitted, caller);
     let refuse = |reason| match reason {
         Reason::BodyTooLarge => gateway.edge().body_too_large(pending),
-        reason => asp_edge::refuse(reason, era, None, Some(trace)),
+        reason => {
+            let mut refusal = asp_edge::refuse(reason, era, None, Some(trace));
+            refusal.headers.extend(cors(&pending.admitted));
+            refusal
+        }
     };
     let received = body::receive(&gateway.memory, org, pending.max_body, body).await;
     received.map_err(|fault| unreceived(&fault, refuse))
+}
+
+/// What a browser wants of an answer to an Origin that is allowed.
+fn cors(admitted: &Admitted) -> impl Iterator<Item = (&'static str, String)> {
+    admitted.origin.iter().flat_map(|origin| reply::response_headers(origin))
 }
 
 /// Whose request it is; of nobody's where no caller is known.

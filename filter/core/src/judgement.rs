@@ -25,8 +25,8 @@ use crate::trace::Trace;
 use crate::verdict::{Admitted, Changes, Env, Forward, Pending, Role, Step, Verdict};
 use crate::{rest, route};
 
-/// Largest body of a request to a root path; those faces read none.
-const ROOT_MAX_BODY_BYTES: usize = 64 * 1024;
+/// Largest body of a request to a root path, or to what needs no caller: forms at most are read there.
+const PUBLIC_MAX_BODY_BYTES: usize = 64 * 1024;
 
 /// One request under judgement.
 pub(crate) struct Judgement<'a> {
@@ -52,7 +52,11 @@ impl Judgement<'_> {
         let server = self.snapshot.server(target.server).filter(|server| server.has(target.face));
         let server = server.ok_or_else(|| voice.refuse(Reason::UnknownServer))?;
         check_caller_headers(&target, server, headers, &mut voice)?;
-        let mut admitted = admitted(&target, &voice, server.max_body);
+        let max_body = match target.face {
+            Face::Public => server.max_body.min(PUBLIC_MAX_BODY_BYTES),
+            _ => server.max_body,
+        };
+        let mut admitted = admitted(&target, &voice, max_body);
         if target.face != Face::Public {
             self.identify(server, headers, &voice, &mut admitted)?;
             if let Some(cluster) = self.passed_on(headers, &voice, &admitted)? {
@@ -63,7 +67,7 @@ impl Judgement<'_> {
             }
         }
         self.charge(&admitted, Stage::Every, None, &voice)?;
-        if declared_length(headers).is_some_and(|length| length > server.max_body as u64) {
+        if declared_length(headers).is_some_and(|length| length > max_body as u64) {
             return Err(voice.refuse(Reason::BodyTooLarge));
         }
         let changes = self.changes(&target, headers, admitted.caller.as_deref());
@@ -82,7 +86,7 @@ impl Judgement<'_> {
             return Ok(Step::Decided(forward(admitted, changes, cluster)));
         }
         let batches = batches(&target, headers);
-        let pending = Pending { max_body: server.max_body, admitted, voice, changes, batches };
+        let pending = Pending { max_body, admitted, voice, changes, batches };
         match end_of_stream {
             true => self.body(pending, b"").map(Step::Decided),
             false => Ok(Step::NeedBody(Box::new(pending))),
@@ -368,14 +372,14 @@ fn root(target: &Target<'_>, headers: &Headers<'_>, mut voice: Voice) -> Result<
     }
     voice.origin = headers.origin.and_then(text);
     preflight(headers, voice.origin.as_deref()).map_or(Ok(()), Err)?;
-    if declared_length(headers).is_some_and(|length| length > ROOT_MAX_BODY_BYTES as u64) {
+    if declared_length(headers).is_some_and(|length| length > PUBLIC_MAX_BODY_BYTES as u64) {
         return Err(voice.refuse(Reason::BodyTooLarge));
     }
     Ok(Step::Decided(Verdict::Forward(Box::new(Forward {
         remove: headers.internal.clone(),
         set: Vec::new(),
         clear_route: false,
-        admitted: admitted(target, &voice, ROOT_MAX_BODY_BYTES),
+        admitted: admitted(target, &voice, PUBLIC_MAX_BODY_BYTES),
     }))))
 }
 

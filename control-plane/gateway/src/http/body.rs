@@ -14,8 +14,8 @@ use crate::pipeline::admission::{Admission, Admitted};
 
 /// Longest time a client may take to send its body.
 const TIMEOUT: Duration = Duration::from_secs(30);
-/// A body of which this much came is not counted: a connection takes more.
-const LITTLE: usize = 16 << 10;
+/// A body of which this much came is not counted: the headers of a request take as much.
+const LITTLE: usize = 4 << 10;
 
 /// Until others have sent theirs.
 const RETRY_AFTER_SECONDS: u64 = 1;
@@ -75,6 +75,8 @@ async fn whole(memory: &Arc<Admission>, org: &str, most: usize, mut body: Body) 
         received.extend_from_slice(&std::mem::take(&mut only));
         received.extend_from_slice(&data);
     }
+    // What it had room for is not held until its call ends.
+    received.shrink_to_fit();
     let bytes = if received.is_empty() { only } else { received.into() };
     Ok(Received { bytes, held })
 }

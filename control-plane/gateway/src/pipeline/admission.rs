@@ -29,6 +29,9 @@ impl Default for Bounds {
 /// What the bodies of all requests take of a gateway's memory at most, and those of one org, in bytes.
 pub const MEMORY: Bounds = Bounds { whole: 512 << 20, per_org: 256 << 20 };
 
+/// What the bodies of requests that need no caller take of it, in bytes: forms of logins.
+pub const MEMORY_OF_NOBODY: Bounds = Bounds { whole: 16 << 20, per_org: 16 << 20 };
+
 /// The places of one gateway.
 pub struct Admission {
     bounds: Bounds,

@@ -193,11 +193,18 @@ fn a_declared_length_over_the_limit_is_refused_before_the_body() {
     let bench = Bench::new();
     let snapshot = bench.snapshot();
     let edge = Edge::new(Role::Filter);
-    for (length, refused) in [("1048576", false), ("1048577", true), ("99999999999999999999999", true)] {
-        let headers = bench.post("/demo/mcp", &[("content-length", length)]);
+    for (path, length, refused) in [
+        ("/demo/mcp", "1048576", false),
+        ("/demo/mcp", "1048577", true),
+        ("/demo/mcp", "99999999999999999999999", true),
+        // What needs no caller reads forms at most.
+        ("/demo/oauth/token", "65536", false),
+        ("/demo/oauth/token", "65537", true),
+    ] {
+        let headers = bench.post(path, &[("content-length", length)]);
         let step = edge.on_headers(&snapshot, &headers, false, &env(NOW * 1000));
         let answer = matches!(step, Step::Decided(Verdict::Reply(ref reply)) if reply.status == 413);
-        assert_eq!(answer, refused, "{length}");
+        assert_eq!(answer, refused, "{path} {length}");
     }
     match edge.on_headers(&snapshot, &bench.post("/demo/mcp", &[]), false, &env(NOW * 1000)) {
         Step::NeedBody(pending) => {

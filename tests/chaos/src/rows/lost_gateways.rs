@@ -1,7 +1,7 @@
 //! F32: a gateway is killed with calls under way whose clients read their events, among three that share PostgreSQL, Redis
 //! and two control planes. Each client comes back at one of the others, has each event once, and is told how its call ended.
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use asp_e2e::cluster::Cluster;
 use asp_e2e::resumption;
 use asp_e2e::stores::{Postgres, Redis};
@@ -34,6 +34,7 @@ pub(crate) async fn run(sheet: &mut Sheet) -> Result<()> {
         lost.process.wait(wait::CONVERGE).await?;
         let survived = begun.into_iter().zip(kept.into_iter().cycle()).map(|(loss, at)| loss.survive(at));
         let survived = join_all(survived).await;
+        ensure!(survived.len() as u64 == CALLS, "{} of {CALLS} calls came back", survived.len());
         faults.extend(survived.into_iter().filter_map(|one| one.and_then(|one| one.judge()).err()));
         cluster.add_gateway().await?;
     }
