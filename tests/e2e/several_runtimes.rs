@@ -222,7 +222,8 @@ async fn outlive(cluster: &mut Cluster, runtimes: &mut [Runtime; 2]) -> Result<(
     let asking = message(&token, "steps", params);
     let first = cluster.gateways.remove(0);
     let asked = tokio::spawn({
-        let (asking, at) = (asking.clone(), first.address);
+        let asking = asking.clone();
+        let at = first.address;
         async move { http1::send(at, &asking).await }
     });
     goes(runtimes, 1).await?;
@@ -238,7 +239,8 @@ async fn outlive(cluster: &mut Cluster, runtimes: &mut [Runtime; 2]) -> Result<(
         anyhow::Ok(place)
     };
     let (told, killed) = tokio::join!(again, killing);
-    let (told, killed) = (told?, killed?);
+    let told = told?;
+    let killed = killed?;
     let wanted = json!({"done": MORE_STEPS, "attempt": 3});
     ensure!(told.iter().all(|answer| answer["structuredContent"] == wanted), "{told:?}");
     ensure!(told.windows(2).all(|two| two[0] == two[1]), "both are told the same: {told:?}");

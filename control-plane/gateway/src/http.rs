@@ -350,6 +350,7 @@ async fn serve(
     Received { bytes: body, held }: Received,
 ) -> Response {
     let trace = Some(admitted.trace);
+    let memory = held.map(|held| Arc::new(held) as HeldMemory);
     let not_found = || reply(asp_edge::refuse(Reason::UnknownServer, Era::Legacy, None, trace));
     match admitted.face {
         Face::Health => Response::new(Body::from("ok\n")),
@@ -373,7 +374,7 @@ async fn serve(
                 uri,
                 headers,
                 body,
-                memory: held.map(|held| Arc::new(held) as HeldMemory),
+                memory,
             })
             .await
         }
@@ -397,7 +398,7 @@ async fn serve(
                 uri,
                 headers,
                 body,
-                memory: held.map(|held| Arc::new(held) as HeldMemory),
+                memory,
             })
             .await
         }

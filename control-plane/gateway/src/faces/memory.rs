@@ -1,6 +1,7 @@
 //! The memory that requests take from when their body was received until their call has ended.
 //!
-//! Keeps true: memory is taken before anything is built of a body, and one org's requests leave some to others. A body of short values takes a hundred times its own size.
+//! Keeps true: memory is taken before anything is built of a body, and one org's requests leave some to others. A body of
+//! short values takes a hundred times its own size.
 
 use std::sync::Arc;
 
