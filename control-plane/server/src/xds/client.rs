@@ -5,6 +5,8 @@
 //! a snapshot that it refuses is answered with the reason; one that ends says so.
 
 use std::collections::BTreeMap;
+use std::future::ready;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -146,16 +148,14 @@ impl Subscriber {
         }
         self.next += 1;
         self.staged = Staged::default();
-        let opened = open(&self.target, &self.control, &self.applied, &self.versions);
-        let (requests, mut pushes) = match stop.run_until_cancelled(opened).await {
-            None => return StreamError::Stopped,
-            Some(Err(error)) => return error,
-            Some(Ok(stream)) => stream,
+        let (requests, mut pushes) = match self.open(stop).await {
+            Ok(stream) => stream,
+            Err(error) => return error,
         };
         loop {
             let push = match stop.run_until_cancelled(pushes.message()).await {
                 None => {
-                    self.announce_leave(requests, pushes).await;
+                    self.announce_leave(ready(Ok((requests, pushes)))).await;
                     return StreamError::Stopped;
                 }
                 Some(Ok(Some(push))) => push,
@@ -178,28 +178,40 @@ impl Subscriber {
         }
     }
 
-    /// Tells the control plane that this gateway ends, so that Envoy sends it nothing new from now on.
-    async fn announce_leave(
-        &self,
-        requests: mpsc::Sender<DeltaDiscoveryRequest>,
-        mut pushes: Streaming<DeltaDiscoveryResponse>,
-    ) {
+    /// Opens a stream. The control plane may have its first request, with which this gateway takes part, before it answers:
+    /// one that ends meanwhile says so too.
+    async fn open(&self, stop: &CancellationToken) -> Result<Stream, StreamError> {
+        let mut opened = pin!(open(&self.target, &self.control, &self.applied, &self.versions));
+        if let Some(opened) = stop.run_until_cancelled(opened.as_mut()).await {
+            return opened;
+        }
+        self.announce_leave(opened).await;
+        Err(StreamError::Stopped)
+    }
+
+    /// Tells the control plane on its stream that this gateway ends, so that Envoy sends it nothing new from now on.
+    async fn announce_leave(&self, stream: impl Future<Output = Result<Stream, StreamError>>) {
         let mut node = node(&self.target, &self.applied);
         let leaving = Value { kind: Some(value::Kind::StringValue("true".to_owned())) };
         node.metadata.get_or_insert_default().fields.insert(LEAVING.to_owned(), leaving);
         let last = DeltaDiscoveryRequest { node: Some(node), ..request() };
         let heard = async {
-            if requests.send(last).await.is_ok() {
-                drop(requests);
-                // The control plane ends the stream when it has read all of it.
-                while let Ok(Some(_)) = pushes.message().await {}
-            }
+            let (requests, mut pushes) = stream.await?;
+            requests.send(last).await.map_err(|_| StreamError::Ended)?;
+            drop(requests);
+            // The control plane ends the stream when it has read all of it.
+            while let Ok(Some(_)) = pushes.message().await {}
+            Ok::<(), StreamError>(())
         };
-        if tokio::time::timeout(LEAVE_TIMEOUT, heard).await.is_err() {
-            tracing::warn!(
-                "the control plane did not hear that this gateway ends; Envoy's health checks will"
-            );
-        }
+        let cause = match tokio::time::timeout(LEAVE_TIMEOUT, heard).await {
+            Ok(Ok(())) => return,
+            Ok(Err(error)) => error.to_string(),
+            Err(_) => format!("no answer within {} s", LEAVE_TIMEOUT.as_secs()),
+        };
+        tracing::warn!(
+            %cause, control = %self.control,
+            "the control plane did not hear that this gateway ends; Envoy's health checks will"
+        );
     }
 
     /// Applies what is staged and makes the ACK or NACK.

@@ -10,7 +10,7 @@ use prost_types::{Struct, Value, value};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 
-use crate::support::{Control, GUARD, Gateway, Stream, addresses, first, until_bound};
+use crate::support::{Control, GUARD, Gateway, Stream, Way, addresses, first, until_bound};
 
 #[tokio::test]
 async fn a_gateway_is_an_endpoint_from_its_first_snapshot_until_it_says_that_it_ends() {
@@ -29,6 +29,22 @@ async fn a_gateway_is_an_endpoint_from_its_first_snapshot_until_it_says_that_it_
     envoy.requests.send(answer).await.unwrap();
     gateway.stop.cancel();
     assert_eq!(addresses(&envoy.next().await), 0);
+}
+
+/// With its first request on a new stream it takes part, which it does not know before the answer.
+#[tokio::test]
+async fn a_gateway_that_ends_while_its_stream_opens_says_so() {
+    let control = Control::start().await;
+    let way = Way::start(&control).await;
+    let gateway = Gateway::start_as(way.url(), "127.0.0.1:4711", None);
+    gateway.has(1).await;
+    control.serves(&["127.0.0.1:4711"]).await;
+    way.broken.cancel();
+    // It brings its snapshot along: nothing is pushed, nothing acknowledged.
+    control.subscriber(Kind::Gateway, |again| again.acked_revision == 1 && again.ack_ms.is_none()).await;
+    gateway.stop.cancel();
+    way.mended.cancel();
+    control.serves(&[]).await;
 }
 
 #[tokio::test]

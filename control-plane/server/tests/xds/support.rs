@@ -24,8 +24,10 @@ use asp_proto::xds::google::rpc::Status as RpcStatus;
 use async_trait::async_trait;
 use parking_lot::Mutex;
 use prost::Message;
-use tokio::net::TcpListener;
+use tokio::io::{copy, copy_bidirectional};
+use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
+use tokio::task::JoinSet;
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tonic::Streaming;
@@ -259,6 +261,63 @@ impl Gateway {
 
     pub(crate) async fn has(&self, revision: u64) {
         until(|| (self.applied.lock().last() == Some(&revision)).then_some(())).await;
+    }
+}
+
+/// A way to a control plane whose answers can be kept back.
+pub(crate) struct Way {
+    address: std::net::SocketAddr,
+    /// Ends the connections there are; the answers of those that come later wait.
+    pub(crate) broken: CancellationToken,
+    /// Answers come again.
+    pub(crate) mended: CancellationToken,
+    _task: JoinSet<()>,
+}
+
+impl Way {
+    pub(crate) async fn start(control: &Control) -> Way {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let target = control.address;
+        let broken = CancellationToken::new();
+        let mended = CancellationToken::new();
+        let mut task = JoinSet::new();
+        let (breaks, mends) = (broken.clone(), mended.clone());
+        task.spawn(async move {
+            let mut connections = JoinSet::new();
+            while let Ok((client, _)) = listener.accept().await {
+                let server = TcpStream::connect(target).await.unwrap();
+                connections.spawn(carry(client, server, breaks.clone(), mends.clone()));
+            }
+        });
+        Way { address, broken, mended, _task: task }
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+}
+
+async fn carry(
+    mut client: TcpStream,
+    mut server: TcpStream,
+    broken: CancellationToken,
+    mended: CancellationToken,
+) {
+    if !broken.is_cancelled() {
+        broken.run_until_cancelled(copy_bidirectional(&mut client, &mut server)).await;
+        return;
+    }
+    let (mut from_client, mut to_client) = client.split();
+    let (mut from_server, mut to_server) = server.split();
+    let answers = async {
+        mended.cancelled().await;
+        copy(&mut from_server, &mut to_client).await
+    };
+    // Either side's end is the other's.
+    tokio::select! {
+        _ = copy(&mut from_client, &mut to_server) => {}
+        _ = answers => {}
     }
 }
 
