@@ -341,14 +341,12 @@ impl Cluster {
             for control in self.controls() {
                 let snapshot = self.admin_of(control, "/api/snapshot").await.ok()?;
                 let is_published = snapshot.get("coversRevision") == snapshot.get("storeRevision");
-                let subscribers = snapshot.get("subscribers")?.as_array()?;
-                let of_gateways: Vec<_> =
-                    subscribers.iter().filter(|one| one.get("kind") == Some(&"gateway".into())).collect();
+                let subscribed = subscribed_gateways(&snapshot)?;
                 let is_current = |one: &&serde_json::Value| one.get("behind") == Some(&0.into());
-                if !is_published || !of_gateways.iter().all(is_current) {
+                if !is_published || !subscribed.iter().all(is_current) {
                     return None;
                 }
-                gateways += of_gateways.len();
+                gateways += subscribed.len();
             }
             (gateways == self.gateways.len()).then_some(())
         };
@@ -372,6 +370,12 @@ impl Cluster {
     pub async fn token(&self, arguments: &[&str]) -> Result<String> {
         stack::mint(&self.directory.path().join(CONTROL), arguments).await
     }
+}
+
+/// The gateways among the subscribers that a control plane lists in `/api/snapshot`.
+pub(crate) fn subscribed_gateways(snapshot: &serde_json::Value) -> Option<Vec<&serde_json::Value>> {
+    let subscribers = snapshot.get("subscribers")?.as_array()?;
+    Some(subscribers.iter().filter(|one| one.get("kind") == Some(&"gateway".into())).collect())
 }
 
 async fn start_control(

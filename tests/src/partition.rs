@@ -7,7 +7,7 @@ use anyhow::{Context, Result, ensure};
 use serde::Serialize;
 use tokio::time::{Instant, sleep};
 
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, subscribed_gateways};
 use crate::http1::{self, Request};
 use crate::wait;
 
@@ -64,12 +64,9 @@ async fn send(cluster: &Cluster, request: &Request, figures: &mut Figures) {
 /// The address of the gateway of each subscription.
 async fn gateways(cluster: &Cluster) -> Result<Vec<String>> {
     let snapshot = cluster.admin("/api/snapshot").await?;
-    let subscribers =
-        snapshot.get("subscribers").and_then(|list| list.as_array()).context("a list of subscribers")?;
-    let gateways =
-        subscribers.iter().filter(|subscriber| subscriber.get("kind").is_some_and(|kind| kind == "gateway"));
+    let gateways = subscribed_gateways(&snapshot).context("a list of subscribers")?;
     let address = |subscriber: &serde_json::Value| {
         Some(subscriber.get("address").and_then(|address| address.as_str())?.to_owned())
     };
-    gateways.map(|subscriber| address(subscriber).context("its address")).collect()
+    gateways.into_iter().map(|subscriber| address(subscriber).context("its address")).collect()
 }

@@ -334,9 +334,10 @@ fn unreceived(fault: &Fault, refuse: impl Fn(Reason) -> Reply) -> Reply {
         Fault::TooLarge => refuse(Reason::BodyTooLarge),
         Fault::Broken => refuse(Reason::ParseError),
         Fault::Slow => Reply { status: StatusCode::REQUEST_TIMEOUT.as_u16(), ..refuse(Reason::Deadline) },
-        Fault::Taken(seconds) => {
-            let mut refusal = refuse(Reason::RateLimited);
-            refusal.headers.push(("retry-after", seconds.to_string()));
+        Fault::Taken(why) => {
+            let mut refusal = refuse(why.reason());
+            let after = why.retry_after_seconds();
+            refusal.headers.extend(after.map(|seconds| ("retry-after", seconds.to_string())));
             refusal
         }
     }

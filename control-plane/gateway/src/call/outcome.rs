@@ -279,6 +279,16 @@ impl Refusal {
         }
     }
 
+    /// When the caller may come again, in whole seconds as `Retry-After` has them (RFC 9110, 10.2.3); `None` where later is
+    /// no better.
+    pub(crate) fn retry_after_seconds(&self) -> Option<u64> {
+        match self {
+            Refusal::Limited { retry_after_ms, .. } => Some(retry_after_ms.div_ceil(1000).max(1)),
+            Refusal::Upstream(_) | Refusal::InFlight => Some(1),
+            _ => None,
+        }
+    }
+
     /// What the caller is told. Internal causes stay in the log (I-11).
     pub fn public_message(&self) -> String {
         match self {

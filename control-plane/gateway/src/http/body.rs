@@ -10,15 +10,13 @@ use std::time::Duration;
 use axum::body::{Body, Bytes};
 use http_body_util::BodyExt;
 
+use crate::call::outcome::Refusal;
 use crate::pipeline::admission::{Admission, Admitted};
 
 /// Longest time a client may take to send its body.
 const TIMEOUT: Duration = Duration::from_secs(30);
 /// A body of which this much came is not counted: the headers of a request take as much.
 const LITTLE: usize = 4 << 10;
-
-/// Until others have sent theirs.
-const RETRY_AFTER_SECONDS: u64 = 1;
 
 /// A whole body.
 #[derive(Default)]
@@ -33,8 +31,8 @@ pub(super) enum Fault {
     TooLarge,
     Broken,
     Slow,
-    /// Others take the memory; when to come again, in seconds.
-    Taken(u64),
+    /// Others take the memory.
+    Taken(Refusal),
 }
 
 /// The body of a request of `org`, of at most so many bytes.
@@ -68,7 +66,7 @@ async fn whole(memory: &Arc<Admission>, org: &str, most: usize, mut body: Body) 
             room = length.next_power_of_two().max(LITTLE);
             if room > LITTLE {
                 // What was taken before is given back after this: while it is copied, there are both.
-                held = Some(memory.take(org, room).map_err(|_| Fault::Taken(RETRY_AFTER_SECONDS))?);
+                held = Some(memory.take(org, room).map_err(Fault::Taken)?);
             }
             received.reserve_exact(room - received.len());
         }

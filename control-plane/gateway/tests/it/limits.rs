@@ -1,14 +1,18 @@
 //! Exact limits are one for both eras, and answer in the caller's own protocol (I-2, ADR 10).
 
+use asp_gateway::pipeline::admission::MEMORY_OF_NOBODY;
 use asp_proto::snapshot::Limit;
 use asp_registry::assemble;
-use http::StatusCode;
+use axum::body::{Body, Bytes};
+use futures::{StreamExt, stream};
+use http::{Method, StatusCode};
 use serde_json::json;
+use tokio_util::sync::CancellationToken;
 
 use crate::plugin::until_async;
 use crate::rest::Rest;
 use crate::revocation::in_two_halves;
-use crate::support::{Fixture, Modern, inputs, token};
+use crate::support::{Answer, Fixture, Modern, inputs, token};
 
 pub(crate) fn star(capacity: u64) -> Limit {
     Limit {
@@ -165,4 +169,43 @@ async fn what_was_received_of_bodies_that_have_not_ended_is_bounded_of_an_org_an
     // All was given back: now it is refused because it is more than an org may have at all.
     assert_eq!(long(400 << 10).send(&fixture).await.status, StatusCode::PAYLOAD_TOO_LARGE);
     assert!(long(160 << 10).send(&fixture).await.json()["result"].is_object());
+}
+
+/// A form of a login that has begun to come and ends when `rest` does.
+async fn begun_form(fixture: Fixture, bytes: usize, rest: CancellationToken) -> Answer {
+    let first = stream::iter([Ok::<_, std::io::Error>(Bytes::from("a".repeat(bytes)))]);
+    let rest = stream::once(async move {
+        rest.cancelled().await;
+        Ok(Bytes::from("=b"))
+    });
+    let form = [("content-type", "application/x-www-form-urlencoded")];
+    let body = Body::from_stream(first.chain(rest));
+    fixture.send_body(Method::POST, "/demo/oauth/token", &form, body).await
+}
+
+#[tokio::test]
+async fn what_nobody_sends_takes_of_a_memory_of_its_own_and_gives_it_back() {
+    let fixture = Fixture::new();
+    let bytes: usize = 40 << 10;
+    // Room is made by powers of two.
+    let fit = MEMORY_OF_NOBODY.whole / bytes.next_power_of_two();
+    let rest = CancellationToken::new();
+    let begun = (0..fit).map(|_| tokio::spawn(begun_form(fixture.clone(), bytes, rest.clone())));
+    let begun: Vec<_> = begun.collect();
+    let form = [("content-type", "application/x-www-form-urlencoded")];
+    let another = async || fixture.send(Method::POST, "/demo/oauth/token", &form, &"a".repeat(bytes)).await;
+    until_async("they take all of it", async || another().await.status == StatusCode::TOO_MANY_REQUESTS)
+        .await;
+    let refused = another().await;
+    assert_eq!(refused.headers["retry-after"], "1");
+    assert_eq!(refused.json()["reason"], "rate_limited", "{}", refused.text);
+    let known = long(160 << 10).send(&fixture).await;
+    assert!(known.json()["result"].is_object(), "who is known has other memory: {}", known.text);
+    rest.cancel();
+    for form in begun {
+        assert_eq!(form.await.unwrap().status, StatusCode::NOT_FOUND, "no login is at this server");
+    }
+    assert_eq!(another().await.status, StatusCode::NOT_FOUND, "it was given back");
+    let long = fixture.send(Method::POST, "/demo/oauth/token", &form, &"a".repeat(65 << 10)).await;
+    assert_eq!(long.status, StatusCode::PAYLOAD_TOO_LARGE);
 }

@@ -86,14 +86,15 @@ impl Problem {
 
     /// A call that was refused before it was begun.
     pub(super) fn of(refusal: &Refusal) -> Problem {
-        let problem = Problem::new(status(refusal), refusal.reason(), &refusal.public_message());
+        let mut problem = Problem::new(status(refusal), refusal.reason(), &refusal.public_message());
+        if let Some(seconds) = refusal.retry_after_seconds() {
+            problem = problem.retry_after(seconds);
+        }
         match refusal {
-            Refusal::Limited { limit, retry_after_ms } => problem
-                .retry_after(retry_after_ms.div_ceil(1000).max(1))
-                .member("retryAfterMs", (*retry_after_ms).into())
-                .member("limit", (*limit).into()),
+            Refusal::Limited { limit, retry_after_ms } => {
+                problem.member("retryAfterMs", (*retry_after_ms).into()).member("limit", (*limit).into())
+            }
             Refusal::InvalidArguments { pointer, .. } => problem.member("pointer", pointer.as_str().into()),
-            Refusal::Upstream(_) | Refusal::InFlight => problem.retry_after(1),
             _ => problem,
         }
     }
