@@ -60,7 +60,8 @@ pub struct Target {
 
 #[derive(Debug, thiserror::Error)]
 enum StreamError {
-    #[error("connect: {0}")]
+    // A connect that fails says why only in what caused it.
+    #[error("connect: {}", root_cause(.0))]
     Connect(#[from] tonic::transport::Error),
     #[error("stream: {0}")]
     Status(#[from] tonic::Status),
@@ -80,8 +81,6 @@ pub async fn run(target: Target, apply: Apply, stop: CancellationToken) {
     loop {
         let fault = match subscriber.follow(&stop).await {
             StreamError::Stopped => return,
-            // A connect that fails says why only in what caused it.
-            StreamError::Connect(error) => format!("connect: {}", root_cause(&error)),
             ended => ended.to_string(),
         };
         if fault == told {
@@ -93,7 +92,8 @@ pub async fn run(target: Target, apply: Apply, stop: CancellationToken) {
         }
         let backoff = Duration::from_millis(rand::rng().random_range(BACKOFF_MS));
         if stop.run_until_cancelled(tokio::time::sleep(backoff)).await.is_none() {
-            return;
+            // It may count as one that was lost, which stays an endpoint.
+            return subscriber.announce_leave(ready(Err(StreamError::Ended))).await;
         }
     }
 }
@@ -189,29 +189,45 @@ impl Subscriber {
         Err(StreamError::Stopped)
     }
 
-    /// Tells the control plane on its stream that this gateway ends, so that Envoy sends it nothing new from now on.
+    /// Tells a control plane that this gateway ends, so that Envoy sends it nothing new from now on: on the stream there
+    /// is, or on a new one to any of them. One that never had a snapshot is no endpoint and tells nobody.
     async fn announce_leave(&self, stream: impl Future<Output = Result<Stream, StreamError>>) {
-        let mut node = node(&self.target, &self.applied);
-        let leaving = Value { kind: Some(value::Kind::StringValue("true".to_owned())) };
-        node.metadata.get_or_insert_default().fields.insert(LEAVING.to_owned(), leaving);
-        let last = DeltaDiscoveryRequest { node: Some(node), ..request() };
-        let heard = async {
-            let (requests, mut pushes) = stream.await?;
-            requests.send(last).await.map_err(|_| StreamError::Ended)?;
-            drop(requests);
-            // The control plane ends the stream when it has read all of it.
-            while let Ok(Some(_)) = pushes.message().await {}
-            Ok::<(), StreamError>(())
+        if self.applied.is_empty() {
+            return;
+        }
+        let announced = async {
+            let mut heard = self.leave(stream).await;
+            for uri in self.target.uris.iter().cycle().skip(self.next).take(self.target.uris.len()) {
+                if heard.is_ok() {
+                    break;
+                }
+                heard = self.leave(open(&self.target, uri, &self.applied, &self.versions)).await;
+            }
+            heard
         };
-        let cause = match tokio::time::timeout(LEAVE_TIMEOUT, heard).await {
+        let cause = match tokio::time::timeout(LEAVE_TIMEOUT, announced).await {
             Ok(Ok(())) => return,
             Ok(Err(error)) => error.to_string(),
             Err(_) => format!("no answer within {} s", LEAVE_TIMEOUT.as_secs()),
         };
-        tracing::warn!(
-            %cause, control = %self.control,
-            "the control plane did not hear that this gateway ends; Envoy's health checks will"
-        );
+        tracing::warn!(%cause, "no control plane heard that this gateway ends; Envoy's health checks will");
+    }
+
+    /// Says it on a stream, once that is open.
+    async fn leave(
+        &self,
+        stream: impl Future<Output = Result<Stream, StreamError>>,
+    ) -> Result<(), StreamError> {
+        let mut node = node(&self.target, &self.applied);
+        let leaving = Value { kind: Some(value::Kind::StringValue("true".to_owned())) };
+        node.metadata.get_or_insert_default().fields.insert(LEAVING.to_owned(), leaving);
+        let last = DeltaDiscoveryRequest { node: Some(node), ..request() };
+        let (requests, mut pushes) = stream.await?;
+        requests.send(last).await.map_err(|_| StreamError::Ended)?;
+        drop(requests);
+        // The control plane ends the stream when it has read all of it.
+        while pushes.message().await?.is_some() {}
+        Ok(())
     }
 
     /// Applies what is staged and makes the ACK or NACK.

@@ -7,10 +7,11 @@ use asp_proto::xds::envoy::config::core::v3::Node;
 use asp_proto::xds::envoy::service::discovery::v3::aggregated_discovery_service_client::AggregatedDiscoveryServiceClient;
 use asp_proto::xds::envoy::service::discovery::v3::{DeltaDiscoveryRequest, DiscoveryRequest};
 use prost_types::{Struct, Value, value};
+use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 
-use crate::support::{Control, GUARD, Gateway, Stream, Way, addresses, first, until_bound};
+use crate::support::{Control, GUARD, Gateway, Stream, Way, addresses, first, until, until_bound};
 
 #[tokio::test]
 async fn a_gateway_is_an_endpoint_from_its_first_snapshot_until_it_says_that_it_ends() {
@@ -40,10 +41,28 @@ async fn a_gateway_that_ends_while_its_stream_opens_says_so() {
     gateway.has(1).await;
     control.serves(&["127.0.0.1:4711"]).await;
     way.broken.cancel();
-    // It brings its snapshot along: nothing is pushed, nothing acknowledged.
+    // It brings its snapshot along, and what is pushed to it waits.
     control.subscriber(Kind::Gateway, |again| again.acked_revision == 1 && again.ack_ms.is_none()).await;
     gateway.stop.cancel();
     way.mended.cancel();
+    control.serves(&[]).await;
+}
+
+/// Between two streams it counts as lost, and so as an endpoint. One of the control planes is gone.
+#[tokio::test]
+async fn a_gateway_that_ends_while_it_has_no_stream_says_so_to_whom_it_reaches() {
+    let control = Control::start().await;
+    let way = Way::start(&control).await;
+    let gone = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let controls = [way.url(), format!("http://{}", gone.local_addr().unwrap())];
+    drop(gone);
+    let gateway = Gateway::start_between(&controls, "127.0.0.1:4711", None);
+    gateway.has(1).await;
+    control.serves(&["127.0.0.1:4711"]).await;
+    way.mended.cancel();
+    way.broken.cancel();
+    until(|| control.subscribers.list().is_empty().then_some(())).await;
+    gateway.stop.cancel();
     control.serves(&[]).await;
 }
 

@@ -235,6 +235,10 @@ impl Gateway {
     }
 
     pub(crate) fn start_as(url: String, advertise: &str, peer: Option<Peer>) -> Gateway {
+        Gateway::start_between(&[url], advertise, peer)
+    }
+
+    pub(crate) fn start_between(controls: &[String], advertise: &str, peer: Option<Peer>) -> Gateway {
         let applied = Arc::new(Mutex::new(Vec::new()));
         let refuses = Arc::new(AtomicBool::new(false));
         let list = Arc::clone(&applied);
@@ -247,7 +251,7 @@ impl Gateway {
             Ok(())
         });
         let target = Target {
-            uris: vec![url.parse().unwrap()],
+            uris: controls.iter().map(|url| url.parse().unwrap()).collect(),
             node_id: format!("gateway-{advertise}"),
             advertise: advertise.into(),
             pool: "gateway".into(),

@@ -69,7 +69,10 @@ impl Problem {
             Unheld::Taken(refusal) => status(refusal),
         };
         let problem = Problem::new(status, reason, &unheld.message());
-        if let Unheld::Taken(_) = unheld { problem.retry_after(1) } else { problem }
+        match unheld {
+            Unheld::TooMuch { .. } => problem,
+            Unheld::Taken(refusal) => problem.until_later(refusal),
+        }
     }
 
     pub(super) fn of_store(_: ActiveFault) -> Problem {
@@ -86,10 +89,8 @@ impl Problem {
 
     /// A call that was refused before it was begun.
     pub(super) fn of(refusal: &Refusal) -> Problem {
-        let mut problem = Problem::new(status(refusal), refusal.reason(), &refusal.public_message());
-        if let Some(seconds) = refusal.retry_after_seconds() {
-            problem = problem.retry_after(seconds);
-        }
+        let problem = Problem::new(status(refusal), refusal.reason(), &refusal.public_message());
+        let problem = problem.until_later(refusal);
         match refusal {
             Refusal::Limited { limit, retry_after_ms } => {
                 problem.member("retryAfterMs", (*retry_after_ms).into()).member("limit", (*limit).into())
@@ -106,6 +107,14 @@ impl Problem {
 
     fn retry_after(self, seconds: u64) -> Problem {
         self.header(header::RETRY_AFTER, &seconds.to_string())
+    }
+
+    /// Says when to come again, where that helps.
+    fn until_later(self, refusal: &Refusal) -> Problem {
+        match refusal.retry_after_seconds() {
+            Some(seconds) => self.retry_after(seconds),
+            None => self,
+        }
     }
 
     fn member(mut self, name: &str, value: Value) -> Problem {

@@ -32,9 +32,10 @@ pub fn serve(
     let stop = context.stop.clone();
     tokio::spawn(async move {
         tokio::select! {
-            // Dropping the sender ends the stream; the gateway reconnects.
-            () = stop.cancelled() => {}
-            () = stream.run(inbound, outbound) => {}
+            // The gateway reconnects. An end without an error is for one that has said that it leaves; where a push still
+            // waits there is no room to say more.
+            () = stop.cancelled() => drop(outbound.try_send(Err(Status::unavailable("this control plane ends")))),
+            () = stream.run(inbound, outbound.clone()) => {}
         }
     });
     Ok(receiver)
