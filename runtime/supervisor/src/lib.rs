@@ -24,6 +24,7 @@ use std::process::ExitCode;
 use asp_platform::telemetry::{ENV_LOG, start_queued};
 use clap::Parser;
 use clap::error::ErrorKind;
+use tokio::runtime::Builder;
 
 /// sysexits.h EX_USAGE: a wrong command line or setting.
 pub const EXIT_BAD_CONFIGURATION: u8 = 64;
@@ -70,12 +71,17 @@ pub fn run(arguments: impl Iterator<Item = OsString>) -> ExitCode {
 }
 
 fn serve(settings: settings::Settings) -> anyhow::Result<()> {
-    let executor = |threads, name| {
-        let mut executor = tokio::runtime::Builder::new_multi_thread();
+    let several = |threads, name| {
+        let mut executor = Builder::new_multi_thread();
         executor.worker_threads(threads).thread_name(name).enable_all().build()
     };
-    let calls = executor(settings.threads, "calls")?;
-    let aside = executor(1, "aside")?;
+    let calls = match settings.threads {
+        // It takes what became ready in its order, so that many calls go out in one write. A thread of several carries on at
+        // once whom it woke, which writes for each call.
+        1 => Builder::new_current_thread().enable_all().build(),
+        threads => several(threads, "calls"),
+    }?;
+    let aside = several(1, "aside")?;
     let served = calls.block_on(api::listen::serve(settings, aside.handle().clone()));
     // What workers still write is of no interest; nobody waits for it.
     aside.shutdown_background();

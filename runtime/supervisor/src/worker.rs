@@ -62,7 +62,7 @@ const START_WITHIN: Duration = Duration::from_secs(30);
 const GO_WITHIN: Duration = Duration::from_secs(2);
 /// A worker's messages beyond this are left in its stream for a while. It is twice what one thread carries of calls;
 /// below it workers take turns.
-const MESSAGES_PER_SECOND: u64 = 20_000;
+const MESSAGES_PER_SECOND: u64 = 40_000;
 /// How long a worker that says more is left alone.
 const PAUSE: Duration = Duration::from_millis(5);
 /// How old a reading of its use may be where an exact one costs too much.

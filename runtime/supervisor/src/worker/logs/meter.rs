@@ -154,19 +154,38 @@ impl Rate {
         allowed
     }
 
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        clippy::cast_precision_loss,
+        reason = "a rate in bytes per second, bounded by the rate itself"
+    )]
     fn refill(&mut self, now: Instant) {
         let passed = now.duration_since(self.refilled);
-        #[expect(
-            clippy::cast_possible_truncation,
-            clippy::cast_sign_loss,
-            clippy::cast_precision_loss,
-            reason = "a rate in bytes per second, bounded by the rate itself"
-        )]
-        let earned = (passed.as_secs_f64().min(1.0) * self.rate as f64) as u64;
-        // Small amounts are left to accumulate, or rounding would lose them.
-        if earned > 0 {
-            self.tokens = (self.tokens + earned).min(self.rate);
-            self.refilled = now;
+        let exact = passed.as_secs_f64().min(1.0) * self.rate as f64;
+        let earned = exact as u64;
+        // Less than one is left to accumulate, also what is over: rounding would lose up to half of the rate.
+        if earned == 0 {
+            return;
         }
+        self.tokens = (self.tokens + earned).min(self.rate);
+        let is_full = passed >= Duration::from_secs(1);
+        self.refilled = if is_full { now } else { self.refilled + passed.mul_f64(earned as f64 / exact) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_asks_for_a_little_more_than_its_rate_gets_its_rate() {
+        let begin = Instant::now();
+        let mut rate = Rate::new(20_000, begin);
+        assert_eq!(rate.take(20_000, begin), 20_000, "what it begins with");
+        let times = (1..=50_000).map(|nth| begin + nth * Duration::from_micros(49));
+        let taken: usize = times.map(|now| rate.take(1, now)).sum();
+        // 2.45 seconds.
+        assert!((48_990..=49_000).contains(&taken), "{taken}");
     }
 }
