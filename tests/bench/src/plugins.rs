@@ -14,6 +14,8 @@ mod table;
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
@@ -34,6 +36,8 @@ use crate::plan::Plan;
 /// Calls in flight.
 const ONE: u32 = 1;
 const MANY: u32 = 16;
+/// How many calls a loop with many in flight has for each of one with one: as many would be over in a tenth of a second.
+const MORE: u32 = 10;
 /// Each language, and what only its workers have at the end of an argument.
 const LANGUAGES: [(&str, &str); 3] =
     [("python", "asp_plugin.worker"), ("node", "/worker.mjs"), ("java", "asp.plugin.Worker")];
@@ -121,12 +125,12 @@ impl Bench {
     async fn turn(&mut self, plan: &Plan, run: u32) -> Result<Vec<Loop>> {
         let ways = if run.is_multiple_of(2) { [Way::Runtime, Way::Bare] } else { [Way::Bare, Way::Runtime] };
         let mut taken = Vec::new();
-        for in_flight in [ONE, MANY] {
+        for (in_flight, calls) in [(ONE, plan.calls), (MANY, plan.calls * MORE)] {
             for way in ways {
                 let prefix = format!("run-{run}-{in_flight}");
                 let driven = match way {
-                    Way::Bare => self.drive_bare(&prefix, plan.calls, in_flight).await,
-                    Way::Runtime => self.drive_runtime(&prefix, plan.calls, in_flight).await,
+                    Way::Bare => self.drive_bare(&prefix, calls, in_flight).await,
+                    Way::Runtime => self.drive_runtime(&prefix, calls, in_flight).await,
                 };
                 taken.push(Loop::of(run, way, in_flight, &driven?));
             }
@@ -142,10 +146,11 @@ impl Bench {
 
     async fn drive_runtime(&self, prefix: &str, calls: u32, in_flight: u32) -> Result<Driven> {
         let began = Instant::now();
+        // As with the bare worker the last calls begin together: a caller that a stall held back leaves its share to others.
+        let numbers = Arc::new(AtomicU32::new(0));
         let mut callers = JoinSet::new();
-        for caller in 0..in_flight {
-            let share = calls / in_flight + u32::from(caller < calls % in_flight);
-            callers.spawn(calls_of_one(self.client.clone(), format!("{prefix}-{caller}"), share));
+        for _ in 0..in_flight {
+            callers.spawn(calls_of_one(self.client.clone(), prefix.to_owned(), numbers.clone(), calls));
         }
         let mut latencies = Vec::with_capacity(calls as usize);
         let mut warm = 0;
@@ -175,12 +180,22 @@ impl Bench {
     }
 }
 
-/// A caller's calls, one after the other: their latencies, and how many met a warm worker.
-async fn calls_of_one(client: Client, prefix: String, calls: u32) -> Result<(Vec<Duration>, u64)> {
+/// A caller's calls, one after the other, until all callers have begun `calls`: their latencies, and how many met a warm
+/// worker.
+async fn calls_of_one(
+    client: Client,
+    prefix: String,
+    numbers: Arc<AtomicU32>,
+    calls: u32,
+) -> Result<(Vec<Duration>, u64)> {
     let mut latencies = Vec::with_capacity(calls as usize);
     let mut warm = 0;
     let mut closing = None;
-    for call in 0..calls {
+    loop {
+        let call = numbers.fetch_add(1, Ordering::Relaxed);
+        if call >= calls {
+            break;
+        }
         let answered = client.call(&format!("{prefix}-{call}"), false).await?;
         latencies.push(answered.latency);
         warm += u64::from(answered.warm);
