@@ -291,7 +291,7 @@ impl Running {
         let worker = Worker {
             id: process.id.clone(),
             number,
-            session: Session::new(process.logs(), rules, opened.to_worker, kill_sender),
+            session: Session::new(process.logs(), rules, (opened.to_worker, opened.pings), kill_sender),
             channel: opened.channel,
             readings: opened.readings,
             caps: opened.caps,

@@ -13,7 +13,7 @@ use crate::cause::Cause;
 /// Between two pings.
 pub const PING_EVERY: Duration = Duration::from_secs(1);
 /// Open pings after which the worker counts as wedged.
-const MISSED_PINGS: usize = 3;
+pub const MISSED_PINGS: usize = 3;
 /// Pongs too many that are borne; one is forgotten with each ping.
 const EXTRA_PONGS: u32 = 16;
 

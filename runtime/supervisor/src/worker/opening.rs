@@ -8,6 +8,7 @@ use asp_platform::secret::Secret;
 use asp_proto::plugin::server_message::Payload;
 use asp_proto::plugin::tool_plugin_client::ToolPluginClient;
 use asp_proto::plugin::{ClientMessage, InitRequest, client_message};
+use futures::stream;
 use tokio::process::{ChildStdin, ChildStdout};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
@@ -19,6 +20,7 @@ use tonic::transport::Channel;
 use super::Incoming;
 use crate::cause::Cause;
 use crate::ppp::MAX_MESSAGE;
+use crate::worker::heartbeat::MISSED_PINGS;
 use crate::worker::process::Process;
 use crate::worker::session::TO_WORKER;
 use crate::worker::socket::WorkerSocket;
@@ -37,6 +39,7 @@ pub(super) struct Opened {
     pub(super) caps: BTreeMap<String, String>,
     pub(super) token: MetadataValue<Ascii>,
     pub(super) to_worker: mpsc::Sender<ClientMessage>,
+    pub(super) pings: mpsc::Sender<ClientMessage>,
     pub(super) stream: Incoming,
 }
 
@@ -72,6 +75,7 @@ pub(super) async fn open(endpoint: WorkerEndpoint) -> Result<Opened, Cause> {
                 readings: Some(readings),
                 caps: BTreeMap::from([("shim".to_owned(), "mcp-stdio".to_owned())]),
                 token: MetadataValue::from_static(""),
+                pings: to_worker.clone(),
                 to_worker,
                 stream: Incoming::Stdio { inbox, _bridge: task },
             })
@@ -88,7 +92,8 @@ async fn open_session(socket: &WorkerSocket, token: Secret, uid: u32) -> Result<
     let init = client_message::Payload::Init(InitRequest::default());
     // Before the stream is opened: a server may say nothing until it has read something. There is room.
     let _ = to_worker.try_send(ClientMessage { payload: Some(init) });
-    let mut request = Request::new(ReceiverStream::new(messages));
+    let (pings, due) = mpsc::channel(MISSED_PINGS);
+    let mut request = Request::new(stream::select(ReceiverStream::new(due), ReceiverStream::new(messages)));
     request.metadata_mut().insert("authorization", bearer.clone());
     let mut client = ToolPluginClient::new(channel.clone()).max_decoding_message_size(MAX_MESSAGE);
     let broken = |status: tonic::Status| {
@@ -101,7 +106,15 @@ async fn open_session(socket: &WorkerSocket, token: Secret, uid: u32) -> Result<
             let short = |(name, value): &(String, String)| name.len() + value.len() <= MAX_CAP_BYTES;
             let caps = answer.caps.into_iter().filter(short).take(MAX_CAPS).collect();
             let stream = Incoming::Session(Box::new(stream));
-            Ok(Opened { channel: Some(channel), readings: None, caps, token: bearer, to_worker, stream })
+            Ok(Opened {
+                channel: Some(channel),
+                readings: None,
+                caps,
+                token: bearer,
+                to_worker,
+                pings,
+                stream,
+            })
         }
         Some(Payload::Init(_)) => Err(Cause::Protocol("init was refused")),
         _ => Err(Cause::Protocol("init was not answered first")),

@@ -28,6 +28,8 @@ pub const TO_WORKER: usize = 32;
 pub struct Session {
     rules: Arc<Rules>,
     to_worker: mpsc::Sender<ClientMessage>,
+    /// A way of their own: calls that come in bursts leave no room among them.
+    pings: mpsc::Sender<ClientMessage>,
     kill: mpsc::Sender<Cause>,
     /// The tenant of a call that ignored its cancel while the worker answered.
     culprit: OnceLock<String>,
@@ -59,12 +61,13 @@ impl Session {
     pub fn new(
         logs: Arc<Meter>,
         rules: Arc<Rules>,
-        to_worker: mpsc::Sender<ClientMessage>,
+        (to_worker, pings): (mpsc::Sender<ClientMessage>, mpsc::Sender<ClientMessage>),
         kill: mpsc::Sender<Cause>,
     ) -> Session {
         Session {
             rules,
             to_worker,
+            pings,
             kill,
             culprit: OnceLock::new(),
             calls: Mutex::default(),
@@ -123,7 +126,9 @@ impl Session {
     /// a worker that does not read does not answer either.
     pub fn ping(&self) -> Result<(), Cause> {
         let nonce = self.heart.lock().beat()?;
-        let _ = self.try_send(client_message::Payload::Ping(Ping { nonce }));
+        let payload = Some(client_message::Payload::Ping(Ping { nonce }));
+        // Err: there is no room, or the worker has ended.
+        let _ = self.pings.try_send(ClientMessage { payload });
         Ok(())
     }
 
@@ -230,7 +235,9 @@ fn request_id(payload: &Payload) -> &str {
 
 #[cfg(test)]
 mod tests {
-    use asp_proto::plugin::{CancelResponse, Checkpoint, Completed, Failed, InitResponse, Pong, Progress};
+    use asp_proto::plugin::{
+        CancelRequest, CancelResponse, Checkpoint, Completed, Failed, InitResponse, Pong, Progress,
+    };
     use std::collections::BTreeSet;
     use std::time::Duration;
 
@@ -243,6 +250,7 @@ mod tests {
     struct Rig {
         session: Session,
         _from_session: mpsc::Receiver<ClientMessage>,
+        pings: mpsc::Receiver<ClientMessage>,
         kill: mpsc::Receiver<Cause>,
     }
 
@@ -258,15 +266,17 @@ mod tests {
             is_mcp: false,
         };
         let (to_worker, _from_session) = mpsc::channel(TO_WORKER);
+        let (pings_sender, pings) = mpsc::channel(1);
         let (kill_sender, kill) = mpsc::channel(1);
         Rig {
             session: Session::new(
                 Arc::new(Meter::new("p", "w", 1000)),
                 Arc::new(rules),
-                to_worker,
+                (to_worker, pings_sender),
                 kill_sender,
             ),
             _from_session,
+            pings,
             kill,
         }
     }
@@ -282,6 +292,17 @@ mod tests {
 
     fn completed(id: &str) -> ServerMessage {
         message(Payload::Completed(Completed { request_id: id.into(), ..Default::default() }))
+    }
+
+    #[tokio::test]
+    async fn a_burst_of_calls_holds_up_no_ping() {
+        let mut rig = rig();
+        let cancel = || client_message::Payload::Cancel(CancelRequest::default());
+        (0..TO_WORKER).for_each(|_| assert!(rig.session.try_send(cancel()).is_ok()));
+        assert!(rig.session.try_send(cancel()).is_err(), "there is no room");
+        rig.session.ping().unwrap();
+        let sent = rig.pings.try_recv().unwrap().payload;
+        assert!(matches!(sent, Some(client_message::Payload::Ping(_))), "{sent:?}");
     }
 
     #[tokio::test]
