@@ -32,8 +32,9 @@ use super::{ADVERTISE, BACKOFF_MS, CONNECT_TIMEOUT, EVERY_PART, IN_FORCE, Kind, 
 /// A control plane that vanished silently is noticed after the two together.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
 const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long an end waits for the control plane to have heard of it.
+/// How long an end waits for one control plane to have heard of it, and for any.
 const LEAVE_TIMEOUT: Duration = Duration::from_secs(2);
+const LEAVE_WITHIN: Duration = Duration::from_secs(4);
 /// gRPC status code INVALID_ARGUMENT, in a rejection.
 const INVALID_ARGUMENT: i32 = 3;
 
@@ -69,6 +70,8 @@ enum StreamError {
     Ended,
     #[error("a snapshot of more than {MAX_STAGED} bytes")]
     TooMuch,
+    #[error("no answer within {} s", LEAVE_TIMEOUT.as_secs())]
+    Silent,
     #[error("this process ends")]
     Stopped,
 }
@@ -190,25 +193,26 @@ impl Subscriber {
     }
 
     /// Tells a control plane that this gateway ends, so that Envoy sends it nothing new from now on: on the stream there
-    /// is, or on a new one to any of them. One that never had a snapshot is no endpoint and tells nobody.
+    /// is, or where that is of no use on a new one to any of them. One that never had a snapshot is no endpoint and tells
+    /// nobody.
     async fn announce_leave(&self, stream: impl Future<Output = Result<Stream, StreamError>>) {
         if self.applied.is_empty() {
             return;
         }
         let announced = async {
-            let mut heard = self.leave(stream).await;
+            let mut heard = in_time(self.leave(stream)).await;
             for uri in self.target.uris.iter().cycle().skip(self.next).take(self.target.uris.len()) {
                 if heard.is_ok() {
                     break;
                 }
-                heard = self.leave(open(&self.target, uri, &self.applied, &self.versions)).await;
+                heard = in_time(self.leave_anew(uri)).await;
             }
             heard
         };
-        let cause = match tokio::time::timeout(LEAVE_TIMEOUT, announced).await {
+        let cause = match tokio::time::timeout(LEAVE_WITHIN, announced).await {
             Ok(Ok(())) => return,
             Ok(Err(error)) => error.to_string(),
-            Err(_) => format!("no answer within {} s", LEAVE_TIMEOUT.as_secs()),
+            Err(_) => format!("no answer within {} s", LEAVE_WITHIN.as_secs()),
         };
         tracing::warn!(%cause, "no control plane heard that this gateway ends; Envoy's health checks will");
     }
@@ -218,16 +222,27 @@ impl Subscriber {
         &self,
         stream: impl Future<Output = Result<Stream, StreamError>>,
     ) -> Result<(), StreamError> {
+        let (requests, pushes) = stream.await?;
+        requests.send(self.last_request()).await.map_err(|_| StreamError::Ended)?;
+        drop(requests);
+        ended(pushes).await
+    }
+
+    /// Says it on a new stream, which is for that alone: with it this gateway does not take part again, and somebody who is
+    /// heard at its address by now is another one.
+    async fn leave_anew(&self, control: &Uri) -> Result<(), StreamError> {
+        let channel = connect(&self.target, control).await?;
+        let mut client =
+            AggregatedDiscoveryServiceClient::new(channel).max_decoding_message_size(MAX_MESSAGE);
+        let only = tokio_stream::once(self.last_request());
+        ended(client.delta_aggregated_resources(only).await?.into_inner()).await
+    }
+
+    fn last_request(&self) -> DeltaDiscoveryRequest {
         let mut node = node(&self.target, &self.applied);
         let leaving = Value { kind: Some(value::Kind::StringValue("true".to_owned())) };
         node.metadata.get_or_insert_default().fields.insert(LEAVING.to_owned(), leaving);
-        let last = DeltaDiscoveryRequest { node: Some(node), ..request() };
-        let (requests, mut pushes) = stream.await?;
-        requests.send(last).await.map_err(|_| StreamError::Ended)?;
-        drop(requests);
-        // The control plane ends the stream when it has read all of it.
-        while pushes.message().await?.is_some() {}
-        Ok(())
+        DeltaDiscoveryRequest { node: Some(node), ..request() }
     }
 
     /// Applies what is staged and makes the ACK or NACK.
@@ -260,6 +275,16 @@ impl Subscriber {
         };
         DeltaDiscoveryRequest { response_nonce: nonce, error_detail, ..request() }
     }
+}
+
+async fn in_time(leaves: impl Future<Output = Result<(), StreamError>>) -> Result<(), StreamError> {
+    tokio::time::timeout(LEAVE_TIMEOUT, leaves).await.unwrap_or(Err(StreamError::Silent))
+}
+
+/// The control plane ends the stream when it has read all of it.
+async fn ended(mut pushes: Streaming<DeltaDiscoveryResponse>) -> Result<(), StreamError> {
+    while pushes.message().await?.is_some() {}
+    Ok(())
 }
 
 type Stream = (mpsc::Sender<DeltaDiscoveryRequest>, Streaming<DeltaDiscoveryResponse>);

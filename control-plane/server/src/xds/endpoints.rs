@@ -201,17 +201,34 @@ impl Endpoints {
         };
         streams.retain(|other| *other > id);
         if streams.is_empty() {
-            members.known.insert(key.clone(), Member::Leaving(Instant::now()));
-            if members.elsewhere.contains_key(key) {
-                members.elsewhere.insert(key.clone(), Elsewhere::Left(Instant::now()));
-            }
-            members.left.push((key.clone(), Instant::now()));
-            // Where nobody is told of them.
-            let too_many = members.left.len().saturating_sub(MAX_ENDPOINTS);
-            members.left.drain(..too_many);
-            self.publish(&members);
-            self.news.notify_one();
+            self.withdraw(&mut members, key);
         }
+    }
+
+    /// A process that has lost its stream says on another one that it ends. Whoever is heard at its address is another
+    /// process, and stays.
+    pub(super) fn leave_unheard(&self, key: (String, SocketAddr)) {
+        let mut members = self.members.lock();
+        let here = matches!(members.known.get(&key), Some(Member::Lost(_)));
+        let is_known = here || matches!(members.elsewhere.get(&key), Some(Elsewhere::Silent(_)));
+        let is_heard = matches!(members.known.get(&key), Some(Member::Heard(..)))
+            || matches!(members.elsewhere.get(&key), Some(Elsewhere::Heard));
+        if is_known && !is_heard {
+            self.withdraw(&mut members, &key);
+        }
+    }
+
+    fn withdraw(&self, members: &mut Members, key: &Key) {
+        members.known.insert(key.clone(), Member::Leaving(Instant::now()));
+        if members.elsewhere.contains_key(key) {
+            members.elsewhere.insert(key.clone(), Elsewhere::Left(Instant::now()));
+        }
+        members.left.push((key.clone(), Instant::now()));
+        // Where nobody is told of them.
+        let too_many = members.left.len().saturating_sub(MAX_ENDPOINTS);
+        members.left.drain(..too_many);
+        self.publish(members);
+        self.news.notify_one();
     }
 
     fn lose(&self, key: &Key, id: StreamId) {
@@ -353,6 +370,21 @@ mod tests {
         assert_eq!(served(&set), [2]);
         assert_eq!(set.borrow().clusters["heavy"].len(), 1, "nobody of that cluster is heard");
         drop(heard);
+    }
+
+    #[tokio::test]
+    async fn one_that_has_lost_its_stream_is_withdrawn_by_its_word_and_nobody_who_came_after_it() {
+        let endpoints = Endpoints::new();
+        let set = endpoints.subscribe();
+        endpoints.leave_unheard((POOL.into(), address(1)));
+        assert_eq!(set.borrow().version, 0, "nobody knows it");
+        drop(endpoints.join(POOL.into(), address(1)));
+        assert_eq!(served(&set), [1], "lost");
+        endpoints.leave_unheard((POOL.into(), address(1)));
+        assert!(served(&set).is_empty());
+        let _next = endpoints.join(POOL.into(), address(1));
+        endpoints.leave_unheard((POOL.into(), address(1)));
+        assert_eq!(served(&set), [1], "another process is heard at its address");
     }
 
     #[tokio::test(start_paused = true)]

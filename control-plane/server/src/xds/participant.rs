@@ -135,26 +135,41 @@ impl Participant {
 
     /// A gateway that has a snapshot, this one or an earlier one, takes part in its cluster.
     pub(super) fn join(&mut self) {
-        let address = metadata(&self.node, ADVERTISE).unwrap_or_default();
-        if !matches!(self.presence, Presence::Absent) || address.is_empty() {
-            return;
+        if let (Presence::Absent, Some((pool, address))) = (&self.presence, self.place()) {
+            self.presence = Presence::Serving(self.endpoints.join(pool, address));
         }
+    }
+
+    /// It ends. On a stream that is for that alone it says so of the one it has lost.
+    pub(super) fn leave(&mut self) {
+        match std::mem::replace(&mut self.presence, Presence::Left) {
+            Presence::Serving(registration) => registration.leave(),
+            Presence::Absent => match self.place() {
+                Some((pool, address)) => self.endpoints.leave_unheard((pool, address)),
+                None => return,
+            },
+            Presence::Left => return,
+        }
+        tracing::info!(node = %self.node.id, "gateway ends, withdrawn");
+    }
+
+    pub(super) fn has_left(&self) -> bool {
+        matches!(self.presence, Presence::Left)
+    }
+
+    /// The cluster and the address at which it wants requests, if it wants any.
+    fn place(&self) -> Option<(String, SocketAddr)> {
+        let address = metadata(&self.node, ADVERTISE).filter(|address| !address.is_empty())?;
         let pool = metadata(&self.node, POOL).unwrap_or(DEFAULT_POOL).to_owned();
-        match address.parse::<SocketAddr>() {
-            Ok(address) => self.presence = Presence::Serving(self.endpoints.join(pool, address)),
+        match address.parse() {
+            Ok(address) => Some((pool, address)),
             Err(_) => {
                 tracing::warn!(
                     node = %self.node.id, address,
                     "a gateway advertises no <ip>:<port>: Envoy is not told of it; set its ASP_ADVERTISE"
                 );
+                None
             }
-        }
-    }
-
-    pub(super) fn leave(&mut self) {
-        if let Presence::Serving(registration) = std::mem::replace(&mut self.presence, Presence::Left) {
-            tracing::info!(node = %self.node.id, "gateway ends, withdrawn");
-            registration.leave();
         }
     }
 }

@@ -32,13 +32,19 @@ pub fn serve(
     let stop = context.stop.clone();
     tokio::spawn(async move {
         tokio::select! {
-            // The gateway reconnects. An end without an error is for one that has said that it leaves; where a push still
-            // waits there is no room to say more.
-            () = stop.cancelled() => drop(outbound.try_send(Err(Status::unavailable("this control plane ends")))),
+            biased;
+            () = stop.cancelled() => say_end(&outbound),
             () = stream.run(inbound, outbound.clone()) => {}
         }
     });
     Ok(receiver)
+}
+
+/// Tells a gateway that this control plane ends: it reconnects. An end without an error is for one that has said that it
+/// leaves; where a push still waits there is no room to say more.
+fn say_end(outbound: &mpsc::Sender<Push>) {
+    // Err: the gateway has gone, or there is no room.
+    let _ = outbound.try_send(Err(Status::unavailable("this control plane ends")));
 }
 
 struct DeltaStream {
@@ -62,6 +68,9 @@ impl DeltaStream {
                             let _ = outbound.send(Err(status)).await;
                             return;
                         }
+                        if self.other.has_left() {
+                            return;
+                        }
                     }
                     Ok(None) => return,
                     Err(status) => {
@@ -69,7 +78,7 @@ impl DeltaStream {
                         return;
                     }
                 },
-                changed = self.xds_state.changed() => if changed.is_err() { return },
+                changed = self.xds_state.changed() => if changed.is_err() { return say_end(&outbound) },
             }
         }
     }
@@ -109,6 +118,7 @@ impl DeltaStream {
         }
         if metadata(&self.other.node, LEAVING).is_some() {
             self.other.leave();
+            return Ok(());
         }
         let version = metadata(&self.other.node, IN_FORCE).unwrap_or_default().to_owned();
         let event = self.subscription.on_request(request, &version);
