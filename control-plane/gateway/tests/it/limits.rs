@@ -10,6 +10,7 @@ use http::{Method, StatusCode};
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
+use crate::login::FORM;
 use crate::plugin::until_async;
 use crate::rest::Rest;
 use crate::revocation::in_two_halves;
@@ -179,9 +180,8 @@ async fn begun_form(fixture: Fixture, bytes: usize, rest: CancellationToken) -> 
         rest.cancelled().await;
         Ok(Bytes::from("=b"))
     });
-    let form = [("content-type", "application/x-www-form-urlencoded")];
     let body = Body::from_stream(first.chain(rest));
-    fixture.send_body(Method::POST, "/demo/oauth/token", &form, body).await
+    fixture.send_body(Method::POST, "/demo/oauth/token", &[FORM], body).await
 }
 
 #[tokio::test]
@@ -193,8 +193,7 @@ async fn what_nobody_sends_takes_of_a_memory_of_its_own_and_gives_it_back() {
     let rest = CancellationToken::new();
     let begun = (0..fit).map(|_| tokio::spawn(begun_form(fixture.clone(), bytes, rest.clone())));
     let begun: Vec<_> = begun.collect();
-    let form = [("content-type", "application/x-www-form-urlencoded")];
-    let another = async || fixture.send(Method::POST, "/demo/oauth/token", &form, &"a".repeat(bytes)).await;
+    let another = async || fixture.send(Method::POST, "/demo/oauth/token", &[FORM], &"a".repeat(bytes)).await;
     until_async("they take all of it", async || another().await.status == StatusCode::TOO_MANY_REQUESTS)
         .await;
     let refused = another().await;
@@ -208,6 +207,6 @@ async fn what_nobody_sends_takes_of_a_memory_of_its_own_and_gives_it_back() {
     }
     let again = join_all((0..fit).map(|_| begun_form(fixture.clone(), bytes, rest.clone()))).await;
     assert!(again.iter().all(|form| form.status == StatusCode::NOT_FOUND), "all of it was given back");
-    let long = fixture.send(Method::POST, "/demo/oauth/token", &form, &"a".repeat(65 << 10)).await;
+    let long = fixture.send(Method::POST, "/demo/oauth/token", &[FORM], &"a".repeat(65 << 10)).await;
     assert_eq!(long.status, StatusCode::PAYLOAD_TOO_LARGE);
 }

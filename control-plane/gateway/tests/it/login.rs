@@ -16,7 +16,7 @@ use crate::support::{Answer, Fixture, PUBLIC_URL, inputs};
 
 const REDIRECT: &str = "http://127.0.0.1:4711/callback";
 const CHALLENGE: &str = "E9Melhoa2OwvFrEMTJguCHaoeK1t8URWbuGJSstw-cM";
-const FORM: (&str, &str) = ("content-type", "application/x-www-form-urlencoded");
+pub(crate) const FORM: (&str, &str) = ("content-type", "application/x-www-form-urlencoded");
 
 fn front(redirects: &[&str]) -> GatewaySnapshot {
     front_at("https://login.example.com/token", redirects)

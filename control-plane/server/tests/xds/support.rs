@@ -286,7 +286,8 @@ impl Way {
         let broken = CancellationToken::new();
         let mended = CancellationToken::new();
         let mut task = JoinSet::new();
-        let (breaks, mends) = (broken.clone(), mended.clone());
+        let breaks = broken.clone();
+        let mends = mended.clone();
         task.spawn(async move {
             let mut connections = JoinSet::new();
             while let Ok((client, _)) = listener.accept().await {

@@ -13,8 +13,8 @@ pub(crate) fn render(text: &mut String, found: &Plugins) -> std::fmt::Result {
     writeln!(
         text,
         "The same echo in each language, about 500 bytes each way, {} calls in each loop, with {MANY} in flight \
-         {MORE} times as many, closed loops. `bare` is one Session with a worker that the bench started with the same command line and no sandbox; `runtime` is a place, \
-         a tunnel and the place given back for each call, its worker in a sandbox of level {}. The two take turns; \
+         {MORE} times as many, closed loops. `bare` is one Session with a worker that the bench started with the same \
+         command line and no sandbox; `runtime` is a place, a tunnel and the place given back for each call, its worker in a sandbox of level {}. The two take turns; \
          what is added is the difference within a run.\n",
         found.calls, found.isolation_level
     )?;
