@@ -161,7 +161,7 @@ mod tests {
     #[test]
     fn a_closed_loop_ends_with_its_time() {
         let backend = crate::backend::start().unwrap();
-        let outcome = run(backend, traffic(), Pace::Closed { length: LEAD }, 2).unwrap();
+        let outcome = run(backend, traffic(), Pace::Closed { length: Duration::from_secs(1) }, 2).unwrap();
         assert!(outcome.requests > 0 && outcome.errors == 0);
     }
 

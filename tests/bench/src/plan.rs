@@ -99,8 +99,10 @@ pub(crate) struct Plan {
     pub fraction: f64,
     /// Changes of each kind whose enforcement is timed.
     pub flips: u32,
-    /// Calls of a plugin in a loop.
+    /// Calls of a plugin in a loop, one after the other.
     pub calls: u32,
+    /// Calls of a plugin in a loop with many in flight; as many as above would be over in a tenth of a second.
+    pub crowded_calls: u32,
     /// Calls of a plugin before any that is measured.
     pub settling_calls: u32,
     /// Cold starts of a plugin, of each kind.
@@ -135,6 +137,7 @@ impl Plan {
             fraction: 0.5,
             flips: 50,
             calls: 2000,
+            crowded_calls: 20_000,
             settling_calls: 2000,
             starts: 30,
             streams: 10_000,
@@ -156,6 +159,7 @@ impl Plan {
             fraction: 0.3,
             flips: 3,
             calls: 50,
+            crowded_calls: 100,
             settling_calls: 20,
             starts: 2,
             streams: 400,

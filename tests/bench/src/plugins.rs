@@ -36,8 +36,6 @@ use crate::plan::Plan;
 /// Calls in flight.
 const ONE: u32 = 1;
 const MANY: u32 = 16;
-/// How many calls a loop with many in flight has for each of one with one: as many would be over in a tenth of a second.
-const MORE: u32 = 10;
 /// Each language, and what only its workers have at the end of an argument.
 const LANGUAGES: [(&str, &str); 3] =
     [("python", "asp_plugin.worker"), ("node", "/worker.mjs"), ("java", "asp.plugin.Worker")];
@@ -58,8 +56,13 @@ pub(crate) async fn measure(plan: &Plan) -> Result<Plugins> {
     let sources = tempfile::tempdir()?;
     // Built plugins lie beside their sources: not in the repository.
     copy(&tool::root()?.join("tests/bench/plugins"), sources.path(), MAX_DEPTH)?;
-    let mut found =
-        Plugins { isolation_level: 0, calls: plan.calls, starts: plan.starts, languages: Vec::new() };
+    let mut found = Plugins {
+        isolation_level: 0,
+        calls: plan.calls,
+        crowded_calls: plan.crowded_calls,
+        starts: plan.starts,
+        languages: Vec::new(),
+    };
     for (language, argument) in LANGUAGES {
         // A runtime for each language, so that no other one's worker takes processor time.
         let runtime = Runtime::start(sources.path(), World::default()).await.context("start a runtime")?;
@@ -125,7 +128,7 @@ impl Bench {
     async fn turn(&mut self, plan: &Plan, run: u32) -> Result<Vec<Loop>> {
         let ways = if run.is_multiple_of(2) { [Way::Runtime, Way::Bare] } else { [Way::Bare, Way::Runtime] };
         let mut taken = Vec::new();
-        for (in_flight, calls) in [(ONE, plan.calls), (MANY, plan.calls * MORE)] {
+        for (in_flight, calls) in [(ONE, plan.calls), (MANY, plan.crowded_calls)] {
             for way in ways {
                 let prefix = format!("run-{run}-{in_flight}");
                 let driven = match way {

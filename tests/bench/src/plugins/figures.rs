@@ -12,8 +12,10 @@ use crate::spread::{Spread, percentile};
 pub(crate) struct Plugins {
     /// Level of the sandbox of the runtime's workers; bare workers have none.
     pub isolation_level: u32,
-    /// Calls of each loop.
+    /// Calls of each loop with one in flight.
     pub calls: u32,
+    /// Calls of each loop with many in flight.
+    pub crowded_calls: u32,
     /// Starts of each kind and language.
     pub starts: u32,
     pub languages: Vec<Language>,

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use super::figures::{Language, Loop, Plugins, Way};
 use super::process::Memory;
-use super::{MANY, MORE, ONE};
+use super::{MANY, ONE};
 use crate::spread::{Spread, percentile};
 
 /// The section.
@@ -12,11 +12,11 @@ pub(crate) fn render(text: &mut String, found: &Plugins) -> std::fmt::Result {
     writeln!(text, "\n## The plugin runtime\n")?;
     writeln!(
         text,
-        "The same echo in each language, about 500 bytes each way, {} calls in each loop, with {MANY} in flight \
-         {MORE} times as many, closed loops. `bare` is one Session with a worker that the bench started with the same \
+        "The same echo in each language, about 500 bytes each way, {} calls in each loop with {ONE} in flight and \
+         {} with {MANY}, closed loops. `bare` is one Session with a worker that the bench started with the same \
          command line and no sandbox; `runtime` is a place, a tunnel and the place given back for each call, its worker in a sandbox of level {}. The two take turns; \
          what is added is the difference within a run.\n",
-        found.calls, found.isolation_level
+        found.calls, found.crowded_calls, found.isolation_level
     )?;
     writeln!(
         text,
