@@ -60,6 +60,8 @@ use crate::worker::stdio::{Inbox, Readings};
 const START_WITHIN: Duration = Duration::from_secs(30);
 /// Between SIGTERM and SIGKILL.
 const GO_WITHIN: Duration = Duration::from_secs(2);
+/// To read what a worker said before its end, which is there by then.
+const SAID_WITHIN: Duration = Duration::from_millis(250);
 /// A worker's messages beyond this are left in its stream for a while. It is twice what one thread carries of calls;
 /// below it workers take turns.
 const MESSAGES_PER_SECOND: u64 = 40_000;
@@ -433,7 +435,7 @@ impl Running {
             }
         };
         // Err: something else holds the socket open.
-        let _ = timeout(EXIT_WITHIN, said).await;
+        let _ = timeout(SAID_WITHIN, said).await;
     }
 }
 

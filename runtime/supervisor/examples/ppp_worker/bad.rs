@@ -21,7 +21,14 @@ pub(super) async fn misbehave(
     arguments: &Value,
 ) {
     match mode {
-        "exit" => std::process::exit(i32::try_from(arguments["code"].as_i64().unwrap_or(70)).unwrap_or(70)),
+        "exit" => {
+            if let Some(late) = arguments["late_ms"].as_u64() {
+                raw::shut();
+                // Its own end would follow the connection's.
+                std::thread::sleep(Duration::from_millis(late));
+            }
+            std::process::exit(i32::try_from(arguments["code"].as_i64().unwrap_or(70)).unwrap_or(70))
+        }
         "crash" => {
             say(out, progress(id, 1.0)).await;
             tokio::time::sleep(Duration::from_millis(20)).await;

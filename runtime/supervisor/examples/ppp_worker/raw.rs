@@ -1,6 +1,7 @@
 //! The worker's connection below gRPC: bytes that no library would send.
 
 use std::io::Write;
+use std::net::Shutdown;
 use std::os::unix::net::UnixStream as RawStream;
 use std::sync::Mutex;
 
@@ -12,6 +13,12 @@ static CONNECTION: Mutex<Option<RawStream>> = Mutex::new(None);
 /// Keeps a second handle of an accepted connection.
 pub(super) fn keep(stream: &UnixStream) {
     *CONNECTION.lock().unwrap() = rustix::io::dup(stream).ok().map(RawStream::from);
+}
+
+/// Ends the connection below gRPC, both ways.
+pub(super) fn shut() {
+    // Err: the supervisor has gone.
+    let _ = CONNECTION.lock().unwrap().as_ref().map(|stream| stream.shutdown(Shutdown::Both));
 }
 
 /// Writes what `mode` names, past gRPC; false when it names nothing here.

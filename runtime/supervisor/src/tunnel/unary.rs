@@ -4,6 +4,7 @@
 //! Keeps true: the last thing that a worker gives is told as the call's last, so that one thing alone takes one frame.
 
 use std::collections::BTreeMap;
+use std::error::Error;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -27,11 +28,14 @@ use crate::ppp::outbox::Outbox;
 use crate::ppp::{MAX_MESSAGE, until};
 use crate::worker::Worker;
 use crate::worker::call::Call;
+use crate::worker::process::EXIT_WITHIN;
 use crate::worker::session::NotBegun;
 use crate::worker::stdio::{Listing, Part, Reading, Readings, Work};
 
-/// How long after its streams a worker's process may end.
+/// How long after a failure that the worker told its process may end, where that says more.
 const DEATH_WITHIN: Duration = Duration::from_millis(100);
+/// How long after a stream broke its worker's end may be known: the process has [`EXIT_WITHIN`].
+const BROKEN_WITHIN: Duration = EXIT_WITHIN.saturating_add(DEATH_WITHIN);
 /// What a stdio server says of a read that was not passed on.
 const PARTS: usize = 4;
 /// Of a worker's own words in a failure.
@@ -178,8 +182,10 @@ impl Tunnel {
             return Ok(End::Answered);
         };
         if matches!(status.code(), Code::Unavailable | Code::Unknown | Code::Internal) {
-            // A broken stream may be the first sign of the worker's end, which says more.
-            if let Ok(end) = timeout(DEATH_WITHIN, call.ended()).await {
+            // A broken stream may be the first sign of the worker's end, which says more. What the worker told came as a
+            // status; what its connection came to has a source.
+            let within = if status.source().is_some() { BROKEN_WITHIN } else { DEATH_WITHIN };
+            if let Ok(end) = timeout(within, call.ended()).await {
                 return Ok(end);
             }
         }

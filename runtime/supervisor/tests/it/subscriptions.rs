@@ -143,6 +143,16 @@ async fn a_killed_worker_is_told_to_its_subscriptions() {
 }
 
 #[tokio::test]
+async fn how_a_worker_ended_is_told_though_its_connection_ended_before_it() {
+    let stack = start(&[("echo", json!({"pool": {"max": 1}}))]).await;
+    let mut watching = subscribe(&stack, "echo", "test://stays").await;
+    let said = stack.call("echo", "one", &json!({"mode": "exit", "late_ms": 700})).await;
+    for said in [said, watching.rest().await] {
+        assert_eq!(crash(&said), Some(("exit".to_owned(), true)), "{said:?}");
+    }
+}
+
+#[tokio::test]
 async fn a_drain_waits_for_no_subscription() {
     let stack = start(&[("echo", json!({}))]).await;
     let mut watching = subscribe(&stack, "echo", "test://stays").await;
