@@ -107,10 +107,10 @@ async fn revoked() -> Result<()> {
     let replicas = Replicas::start().await?;
     let [first, second, _] = replicas.addresses();
     let fresh = replicas.cluster.token(&["--org", "acme", "--user", "alice"]).await?;
+    let admin = replicas.cluster.token(&["--admin", "--user", "root"]).await?;
     let begun = resumption::begin(first, &replicas.token, rand::random()).await?;
     let stream = http1::open(second, &begun.come_back(&fresh), "notifications/progress").await?;
     let revocation = json!({"type": "token_hash", "id": sha256(&fresh)});
-    let admin = replicas.cluster.token(&["--admin", "--user", "root"]).await?;
     let api = SocketAddr::from(([127, 0, 0, 1], replicas.cluster.control_ports.admin));
     let written = http1::send(api, &rest("POST", "/api/revocations", &admin, &revocation)).await?;
     ensure!(written.status < 300, "{}", written.text());

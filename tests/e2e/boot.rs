@@ -70,8 +70,10 @@ async fn bad_snapshot() -> Result<()> {
     xds.push_edge(b"\xff\xff no snapshot".to_vec())?;
     counted(&envoy, "update_rejected", 1).await?;
     still_demo(&envoy).await?;
-    let refusals: Vec<_> = xds.reports().into_iter().filter_map(|report| report.nack).collect();
-    assert_eq!(refusals.len(), 1, "the refusal reaches the control plane: {refusals:?}");
+    let refused = wait::until("the refusal reaches the control plane", wait::CONVERGE, || async {
+        Some(xds.reports().iter().filter(|report| report.nack.is_some()).count()).filter(|count| *count > 0)
+    });
+    assert_eq!(refused.await?, 1);
     xds.push_edge(snapshot(8, &["demo", "other"]))?;
     let address = envoy.address;
     wait::until("the next good snapshot takes effect", wait::CONVERGE, || async move {

@@ -25,6 +25,8 @@ use crate::trial::Shared;
 const CLIENTS: usize = 1000;
 /// Hang guard of a whole crowd.
 const ALL: Duration = Duration::from_secs(180);
+/// A hang guard: others do not wait until the streams that nobody reads are given up, after a minute.
+const UNREAD: Duration = Duration::from_secs(20);
 /// How many streams nobody reads.
 const STALLED: usize = 200;
 /// How many of them came before and left. Few: their memory is used again.
@@ -140,7 +142,7 @@ async fn stalled() -> Result<()> {
     let held = stack.asp.resident()?.saturating_sub(before) / STALLED as u64;
     eprintln!("{STALLED} streams that nobody reads: {held} bytes each; others wait {slowest:?} at most");
     ensure!(held <= MOST_HELD, "a stream that nobody reads costs {held} bytes");
-    ensure!(slowest < Duration::from_secs(2), "others wait {slowest:?}");
+    ensure!(slowest < UNREAD, "others wait {slowest:?}");
     drop(silent);
     stack.stop(&[]).await
 }

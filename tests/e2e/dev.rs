@@ -108,23 +108,23 @@ async fn edits() -> Result<()> {
     greets(&block, "greet", "Hello, Ada!").await?;
 
     author.edit("greet/plugins/greet/main.py", "Hello,", "Welcome,")?;
-    dev.logged("applied: the code of greet").await?;
+    said(&dev, "applied: the code of greet").await?;
     greets(&block, "greet", "Welcome, Ada!").await?;
 
     author.edit("greet/greet.yaml", "type: tool", "type: tole")?;
-    dev.logged("fault: greet/greet.yaml:3: ").await?;
-    dev.logged("what was served before stays").await?;
+    said(&dev, "fault: greet/greet.yaml:3: ").await?;
+    said(&dev, "what was served before stays").await?;
     greets(&block, "greet", "Welcome, Ada!").await?;
     author.edit("greet/greet.yaml", "type: tole", "type: tool")?;
-    dev.logged("applied: nothing changed").await?;
+    said(&dev, "applied: nothing changed").await?;
 
     author.server("second").await?;
-    let second = wait::until("the second server is told", wait::CONVERGE, || async {
+    let second = wait::until("the second server is told", wait::START, || async {
         last_block(&dev).filter(|block| block["mcpServers"]["second"].is_object())
     });
     greets(&second.await?, "second", "Hello, Ada!").await?;
     fs::remove_dir_all(author.root.join("second"))?;
-    dev.logged("second is gone").await?;
+    said(&dev, "second is gone").await?;
 
     let descendants = descendants(dev.id().context("it runs")?);
     ensure!(!descendants.is_empty(), "the runtime is a child of it");
@@ -148,7 +148,7 @@ async fn faulty_at_first() -> Result<()> {
     author.server("greet").await?;
     author.edit("greet/greet.yaml", "type: tool", "type: tole")?;
     let mut dev = author.dev(&["--port", "0", "--json"])?;
-    dev.logged("nothing is served until this is mended").await?;
+    said(&dev, "nothing is served until this is mended").await?;
     author.edit("greet/greet.yaml", "type: tole", "type: tool")?;
     ready(&dev).await?;
     let lines = dev.log().lines();
@@ -307,7 +307,7 @@ async fn not_accepted() -> Result<()> {
     refused_times(&dev, 2).await?;
     greets(&block, "greet", "Hello, Ada!").await.context("the code of what is not accepted runs")?;
     author.edit("greet/server.yaml", "issuers: [nobody]", "issuers: [dev]")?;
-    dev.logged("applied: the code of greet").await?;
+    said(&dev, "applied: the code of greet").await?;
     greets(&block, "greet", "Welcome, Ada!").await
 }
 

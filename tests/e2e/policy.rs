@@ -73,16 +73,16 @@ async fn revocation(stack: &Stack) -> Result<()> {
 async fn running(stack: &Stack) -> Result<()> {
     let lost = caller(stack, "overheard").await?;
     let kept = caller(stack, "overheard").await?;
-    // Ten seconds of progress, then a result: who is not ended in time gets that.
-    let params = json!({"name": "count", "arguments": {"to": 100, "delayMs": 100}, "_meta": {}});
-    let call = |token: &str| {
-        let mut request = modern(token, "tools/call", params.clone(), &[("mcp-name", "count")]);
+    // A minute of progress, then a result: who is not ended in time gets that. The other one has it after ten seconds.
+    let call = |token: &str, delay: u64| {
+        let params = json!({"name": "count", "arguments": {"to": 100, "delayMs": delay}, "_meta": {}});
+        let mut request = modern(token, "tools/call", params, &[("mcp-name", "count")]);
         let body = String::from_utf8(request.body).unwrap();
         request.body = body.replace(r#""_meta":{"#, r#""_meta":{"progressToken":1,"#).into_bytes();
         request
     };
-    let dead = http1::open(stack.edge(), &call(&lost), "notifications/progress").await?;
-    let alive = http1::open(stack.edge(), &call(&kept), "notifications/progress").await?;
+    let dead = http1::open(stack.edge(), &call(&lost, 600), "notifications/progress").await?;
+    let alive = http1::open(stack.edge(), &call(&kept, 100), "notifications/progress").await?;
     let revoked = json!({"type": "token_hash", "id": sha256(&lost), "reason": "overheard"});
     admin(stack, "POST", "/api/revocations", &revoked.to_string()).await?;
     let ended = dead.finish().await?;

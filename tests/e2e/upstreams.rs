@@ -2,6 +2,7 @@
 //! OpenAPI document imported and called.
 
 use std::path::Path;
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use asp_e2e::process::Process;
@@ -160,12 +161,15 @@ fn is_listed(found: &Value, expected: &Value) -> bool {
     found == expected
 }
 
+/// Hang guard of a client program.
+const CLIENT: Duration = Duration::from_secs(120);
+
 /// All that a client program sees there.
 pub(crate) async fn sees(program: &str, url: &str, token: &str) -> Result<Value> {
     let program = tool::clients()?.join("node-v1").join(program);
     let mut command = Command::new(tool::node()?);
     command.arg("--preserve-symlinks-main").arg(program).arg(url).env("ASP_TOKEN", token).kill_on_drop(true);
-    let output = tokio::time::timeout(wait::START, command.output()).await.context("the client hangs")??;
+    let output = tokio::time::timeout(CLIENT, command.output()).await.context("the client hangs")??;
     let said = String::from_utf8_lossy(&output.stderr);
     ensure!(output.status.success(), "{said}");
     let text = String::from_utf8(output.stdout)?;

@@ -302,7 +302,8 @@ impl Cluster {
 
     /// Starts the control plane again on its port and state, after it was killed.
     pub async fn restart_control(&mut self) -> Result<()> {
-        let port = self.control_ports.xds.to_string();
+        let kept = Reserved::again(self.control_ports.xds)?;
+        let port = kept.port().to_string();
         let state = self.directory.path().join(CONTROL);
         let (control, ports) = start_control(&state, &self.public_url, &port, &self.layout).await?;
         (self.control, self.control_ports) = (control, ports);
@@ -312,7 +313,8 @@ impl Cluster {
     /// The same of the second one.
     pub async fn restart_second_control(&mut self) -> Result<()> {
         let (_, ports) = self.second_control.as_ref().context("a second control plane")?;
-        let port = ports.xds.to_string();
+        let kept = Reserved::again(ports.xds)?;
+        let port = kept.port().to_string();
         let state = self.directory.path().join(SECOND_CONTROL);
         self.second_control = Some(start_control(&state, &self.public_url, &port, &self.layout).await?);
         Ok(())

@@ -10,6 +10,7 @@ use rustix::process::{Pid, Signal, kill_process_group};
 use serde_json::{Value, json};
 use tokio::process::Command;
 
+use crate::port::Reserved;
 use crate::process::Process;
 use crate::{http1, tool, wait};
 
@@ -40,6 +41,7 @@ impl Keycloak {
 
     /// The same at a port that it had before.
     pub async fn start_at(port: u16, realm: &Value) -> Result<Keycloak> {
+        let _kept = (port != 0).then(|| Reserved::again(port)).transpose()?;
         let mut command = Command::new(tool::keycloak()?.join("bin/kc.sh"));
         command
             .args(["start", "--optimized", "--http-enabled=true", "--hostname-strict=false"])

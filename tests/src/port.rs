@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use tokio::net::TcpSocket;
 
 /// A loopback port that stays ours: the socket is bound with SO_REUSEPORT and never listens, so a program
@@ -18,6 +18,16 @@ impl Reserved {
         socket.set_reuseport(true)?;
         socket.bind(SocketAddr::from(([127, 0, 0, 1], 0)))?;
         let address = socket.local_addr()?;
+        Ok(Reserved { _socket: socket, address })
+    }
+
+    /// A port whose program has ended and starts again: until it listens (with SO_REUSEADDR, which servers set), nobody
+    /// else is given the number.
+    pub fn again(port: u16) -> Result<Reserved> {
+        let socket = TcpSocket::new_v4()?;
+        socket.set_reuseaddr(true)?;
+        let address = SocketAddr::from(([127, 0, 0, 1], port));
+        socket.bind(address).with_context(|| format!("keep port {port}"))?;
         Ok(Reserved { _socket: socket, address })
     }
 

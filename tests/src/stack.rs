@@ -148,8 +148,10 @@ impl Stack {
         fs::remove_file(self.state.path().join(PORTS))?;
         let mut command = serve(&self.options, self.state.path(), &self.public_url, &self.dead)?;
         let Ports { admin, gateway, xds, .. } = self.ports;
+        let mut kept = Vec::new();
         for (name, port) in [("ASP_ADMIN_PORT", admin), ("ASP_GATEWAY_PORT", gateway), ("ASP_XDS_PORT", xds)]
         {
+            kept.push(Reserved::again(port)?);
             command.env(name, port.to_string());
         }
         if let Some(tap) = &self.tap {

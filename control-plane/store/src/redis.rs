@@ -43,6 +43,8 @@ const CLUSTER: &str = "+cluster";
 #[derive(Clone)]
 pub struct Redis {
     link: Link,
+    /// Of an answer.
+    within: Duration,
     /// The server, or some nodes of the Cluster, for connections that wait.
     nodes: Arc<[Client]>,
 }
@@ -57,21 +59,22 @@ enum Link {
 /// client gives up by itself where it is not let in, and stays with a server that is gone or has become a replica.
 struct One {
     client: Client,
+    within: Duration,
     manager: Mutex<ConnectionManager>,
     failing_since: Mutex<Option<Instant>>,
 }
 
 impl One {
-    fn new(client: Client) -> RedisResult<One> {
-        let manager = Mutex::new(One::connect(&client)?);
-        Ok(One { client, manager, failing_since: Mutex::default() })
+    fn new(client: Client, within: Duration) -> RedisResult<One> {
+        let manager = Mutex::new(One::connect(&client, within)?);
+        Ok(One { client, within, manager, failing_since: Mutex::default() })
     }
 
     /// Nothing is asked yet.
-    fn connect(client: &Client) -> RedisResult<ConnectionManager> {
+    fn connect(client: &Client, within: Duration) -> RedisResult<ConnectionManager> {
         let config = ConnectionManagerConfig::new()
             .set_connection_timeout(Some(CONNECT_WITHIN))
-            .set_response_timeout(Some(ANSWER_WITHIN))
+            .set_response_timeout(Some(within))
             .set_max_delay(RECONNECT_EVERY);
         ConnectionManager::new_lazy_with_config(client.clone(), config)
     }
@@ -88,7 +91,7 @@ impl One {
             None => *since = Some(Instant::now()),
             Some(at) if at.elapsed() >= REPLACED_AFTER => {
                 // It could be made before, and nothing is asked.
-                if let Ok(fresh) = One::connect(&self.client) {
+                if let Ok(fresh) = One::connect(&self.client, self.within) {
                     *self.manager.lock() = fresh;
                 }
                 *since = None;
@@ -113,8 +116,8 @@ pub enum BadUrl {
 /// Redis gave no answer, or refused.
 #[derive(Debug, thiserror::Error)]
 pub enum Fault {
-    #[error("Redis does not answer within {} ms", ANSWER_WITHIN.as_millis())]
-    Silent,
+    #[error("Redis does not answer within {} ms", .0.as_millis())]
+    Silent(Duration),
     #[error("Redis: {0}")]
     Redis(#[from] redis::RedisError),
 }
@@ -130,24 +133,32 @@ pub fn check(url: &str) -> Result<(), BadUrl> {
 impl Redis {
     /// Needs a running tokio runtime. Nothing is asked yet.
     pub fn open(url: &str) -> Result<Redis, BadUrl> {
+        Redis::open_within(url, ANSWER_WITHIN)
+    }
+
+    /// The same with another bound on an answer.
+    pub fn open_within(url: &str, within: Duration) -> Result<Redis, BadUrl> {
         let (link, nodes) = match cluster(url)? {
             Some((client, nodes)) => {
                 (Link::Cluster(client.get_pending_async_connection_with_config(ClusterConfig::new())), nodes)
             }
             None => {
                 let client = server(url)?;
-                let one = One::new(client.clone()).map_err(|error| BadUrl::Client(error.to_string()))?;
+                let one =
+                    One::new(client.clone(), within).map_err(|error| BadUrl::Client(error.to_string()))?;
                 (Link::One(Arc::new(one)), vec![client])
             }
         };
-        Ok(Redis { link, nodes: nodes.into() })
+        Ok(Redis { link, within, nodes: nodes.into() })
     }
 
     /// Asks what is of no tenant, or of one key.
     async fn ask<T: FromRedisValue>(&self, command: &Cmd) -> Result<T, Fault> {
         match &self.link {
             Link::One(one) => one_answer(one, command.query_async(&mut one.manager())).await,
-            Link::Cluster(connection) => in_time(command.query_async(&mut connection.clone())).await,
+            Link::Cluster(connection) => {
+                in_time(self.within, command.query_async(&mut connection.clone())).await
+            }
         }
     }
 
@@ -155,21 +166,23 @@ impl Redis {
     async fn run<T: FromRedisValue>(&self, invocation: &ScriptInvocation<'_>) -> Result<T, Fault> {
         match &self.link {
             Link::One(one) => one_answer(one, invocation.invoke_async(&mut one.manager())).await,
-            Link::Cluster(connection) => in_time(invocation.invoke_async(&mut connection.clone())).await,
+            Link::Cluster(connection) => {
+                in_time(self.within, invocation.invoke_async(&mut connection.clone())).await
+            }
         }
     }
 }
 
 async fn one_answer<T>(one: &One, answer: impl Future<Output = RedisResult<T>>) -> Result<T, Fault> {
-    let answer = in_time(answer).await;
+    let answer = in_time(one.within, answer).await;
     one.noted(answer.is_ok());
     answer
 }
 
-async fn in_time<T>(answer: impl Future<Output = RedisResult<T>>) -> Result<T, Fault> {
-    match tokio::time::timeout(ANSWER_WITHIN, answer).await {
+async fn in_time<T>(within: Duration, answer: impl Future<Output = RedisResult<T>>) -> Result<T, Fault> {
+    match tokio::time::timeout(within, answer).await {
         Ok(answer) => Ok(answer?),
-        Err(_) => Err(Fault::Silent),
+        Err(_) => Err(Fault::Silent(within)),
     }
 }
 

@@ -187,7 +187,10 @@ async fn a_connection_whose_machine_is_gone_is_an_error_and_gives_its_place_back
     let waiting = "SELECT COALESCE(MAX(pid), 0)::BIGINT FROM pg_stat_activity WHERE wait_event_type = 'Lock'";
     let process = loop {
         match fresh.number(waiting).await {
-            0 => tokio::task::yield_now().await,
+            0 => {
+                assert!(!claiming.is_finished(), "the claim ended before it was seen to wait");
+                tokio::task::yield_now().await;
+            }
             process => break process,
         }
     };

@@ -24,8 +24,20 @@ use tokio::time::Instant;
 /// All of a Cluster.
 const SLOTS: usize = 16_384;
 
+/// Hang guard of an answer, where it is not how soon it comes that is tried.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+fn patient(server: &Server) -> Redis {
+    Redis::open_within(&server.url(), PATIENCE).unwrap()
+}
+
 /// One gateway's counters.
 fn counters(server: &Server) -> RedisCounters {
+    RedisCounters::new(patient(server))
+}
+
+/// The same, as a gateway has them.
+fn impatient_counters(server: &Server) -> RedisCounters {
     RedisCounters::new(Redis::open(&server.url()).unwrap())
 }
 
@@ -85,8 +97,9 @@ async fn only_buckets_that_are_not_full_are_kept() {
 #[tokio::test]
 async fn while_redis_is_away_a_gateway_counts_by_itself_and_it_is_used_again_when_it_is_back() {
     let mut server = Server::start().await.unwrap();
-    let shared = Arc::new(counters(&server));
-    let gateways = [WithFallback::new(shared.clone()), WithFallback::new(Arc::new(counters(&server)))];
+    let shared = Arc::new(impatient_counters(&server));
+    let gateways =
+        [WithFallback::new(shared.clone()), WithFallback::new(Arc::new(impatient_counters(&server)))];
     for gateway in &gateways {
         take(gateway, bucket("k", 3, 1e-6)).await;
     }
@@ -129,7 +142,7 @@ async fn a_gateway_starts_while_redis_is_away() {
 #[tokio::test]
 async fn sessions_the_bus_the_outbox_and_answers_do_what_every_backend_must() {
     for server in [Server::start().await.unwrap(), Server::start_cluster().await.unwrap()] {
-        let redis = Redis::open(&server.url()).unwrap();
+        let redis = patient(&server);
         sessions::suite::run(&RedisDirectory::new(redis.clone())).await;
         bus::suite::run(&RedisBus::new(redis.clone())).await;
         outbox::suite::run(&RedisOutbox::new(redis.clone())).await;
@@ -139,7 +152,7 @@ async fn sessions_the_bus_the_outbox_and_answers_do_what_every_backend_must() {
         assert_eq!(number(&server, forever).await, 0);
     }
     let server = Server::start().await.unwrap();
-    let redis = Redis::open(&server.url()).unwrap();
+    let redis = patient(&server);
     answers::suite::keeps_to_its_budget(&RedisAnswers::with_budget(redis, answers::suite::SMALL)).await;
 }
 
@@ -157,7 +170,7 @@ async fn a_cluster_of_three_nodes_does_what_every_backend_must() {
     }
     let nodes = start_cluster_of(3).await;
     // It tells of the others.
-    let redis = Redis::open(&nodes[0].url()).unwrap();
+    let redis = patient(&nodes[0]);
     counter::suite::run(Arc::new(RedisCounters::new(redis.clone()))).await;
     sessions::suite::run(&RedisDirectory::new(redis.clone())).await;
     bus::suite::run(&RedisBus::new(redis.clone())).await;
@@ -221,7 +234,7 @@ async fn number(server: &Server, script: &str) -> i64 {
 #[tokio::test]
 async fn what_is_kept_of_a_call_ends_together_and_never_sooner_than_was_said() {
     let server = Server::start().await.unwrap();
-    let outbox = RedisOutbox::new(Redis::open(&server.url()).unwrap());
+    let outbox = RedisOutbox::new(patient(&server));
     let entries = [Bytes::from_static(b"a")];
     let hours = |hours: u64| Duration::from_secs(hours * 3600);
     let anew = Batch { log: 1, first: 0, entries: &entries, anew: true };
@@ -258,7 +271,7 @@ async fn what_is_kept_of_a_call_ends_together_and_never_sooner_than_was_said() {
 #[tokio::test]
 async fn entries_that_are_lost_are_missing() {
     let server = Server::start().await.unwrap();
-    let outbox = RedisOutbox::new(Redis::open(&server.url()).unwrap());
+    let outbox = RedisOutbox::new(patient(&server));
     let entries = [Bytes::from_static(b"a"), Bytes::from_static(b"b")];
     let call = [1; 16];
     let gateway = OwnerId([1; 16]);

@@ -94,10 +94,10 @@ async fn connections_that_bring_no_request_are_closed_in_time_whatever_they_begi
 #[tokio::test]
 async fn a_connection_that_has_asked_once_is_not_closed_for_being_slow_to_answer() {
     let slow = || async {
-        tokio::time::sleep(Duration::from_millis(500)).await;
+        tokio::time::sleep(Duration::from_secs(3)).await;
         "done"
     };
-    let server = start(Router::new().route("/", get(slow)), 100, Duration::from_millis(100)).await;
+    let server = start(Router::new().route("/", get(slow)), 100, Duration::from_secs(2)).await;
     for client in both() {
         assert_eq!(ask(&client, server.address).await, "done");
     }

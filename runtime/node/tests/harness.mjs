@@ -15,7 +15,7 @@ const SHIM = fileURLToPath(new URL('..', import.meta.url));
 const PLUGINS = fileURLToPath(new URL('plugins/', import.meta.url));
 const NODE = process.env.ASP_NODE_BIN ?? process.execPath;
 /** Far above what anything here takes: it only ends a test that hangs. */
-const HANG_MS = 20_000;
+const HANG_MS = 120_000;
 const HEAP_MIB = 192;
 
 /**

@@ -6,6 +6,7 @@
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
+use asp_e2e::wait;
 use parking_lot::Mutex;
 use rmcp::model::{
     CallToolRequest, CallToolRequestParams, ClientCapabilities, ClientConfig, ClientRequest,
@@ -30,6 +31,8 @@ use super::SINCE_ELICITATION;
 use crate::clients::{MODERN, named};
 
 const WATCHED: &str = "test://watched-resource";
+/// Progress notifications of `test_tool_with_progress`.
+const STEPS: usize = 3;
 
 /// Answers what the server asks, and remembers what it says.
 struct Answers {
@@ -131,7 +134,7 @@ pub(super) async fn script(url: &str, revision: &str, traceparent: &str) -> Resu
     let called = call(&client, "test_simple_text", json!({})).await?;
     said.progress.lock().clear();
     call(&client, "test_tool_with_progress", json!({})).await?;
-    let progress = said.progress.lock().clone();
+    let progress = progressed(&said).await?;
     call(&client, "test_tool_with_logging", json!({})).await?;
     let sampled = call(&client, "test_sampling", json!({"prompt": "the capital of France"})).await?;
     let elicited = match revision >= SINCE_ELICITATION {
@@ -192,6 +195,15 @@ async fn call(client: &Client, name: &'static str, arguments: Value) -> Result<V
     call.meta = Some(meta);
     let result = json!(client.call_tool(call).await.context(name)?);
     Ok(result["content"][0]["text"].clone())
+}
+
+/// What a call's progress was, once as many were told as it has. The client handles each in a task of its own, which may
+/// begin after the call's answer is there, and after the next one's: the order on the wire is tried in `conformance`.
+async fn progressed(said: &Said) -> Result<Vec<f64>> {
+    let all = || async { Some(said.progress.lock().clone()).filter(|told| told.len() >= STEPS) };
+    let mut told = wait::until("all progress is told", wait::CONVERGE, all).await?;
+    told.sort_by(f64::total_cmp);
+    Ok(told)
 }
 
 /// Of which resource the client is told that it has changed, in a revision with sessions.

@@ -203,13 +203,16 @@ pub fn runtime_binary() -> Option<PathBuf> {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::{PermissionsExt, symlink};
+    use std::os::unix::fs::symlink;
 
     use super::*;
 
+    /// Another process writes it: what another test starts meanwhile would have a file that is open here, and who runs
+    /// it then is told "Text file busy".
     fn program(path: &Path, script: &str) {
-        std::fs::write(path, format!("#!/bin/sh\n{script}\n")).unwrap();
-        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).unwrap();
+        let write = r#"printf '#!/bin/sh\n%s\n' "$2" > "$1" && chmod 755 "$1""#;
+        let mut shell = std::process::Command::new("sh");
+        assert!(shell.args(["-c", write, "sh"]).arg(path).arg(script).status().unwrap().success());
     }
 
     #[test]

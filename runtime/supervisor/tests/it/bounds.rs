@@ -5,6 +5,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
+use asp_proto::supervisor::tunnel_event::Type;
 use serde_json::{Value, json};
 
 use super::account;
@@ -228,7 +229,7 @@ async fn a_worker_that_hoards_memory_is_ended_and_its_calls_are_told_why() {
 
 #[tokio::test]
 async fn a_worker_that_uses_more_of_the_processor_than_its_share_is_ended_after_some_seconds() {
-    let limits = json!({"limits": {"cpuMillis": 100}});
+    let limits = json!({"limits": {"cpuMillis": 10}});
     let stack = start(&[("spin", limits.clone()), ("unwaited", limits)]).await;
     let calls = ["spin", "unwaited"].map(|kind| {
         let stack = &stack;
@@ -252,6 +253,7 @@ async fn what_processes_share_after_a_fork_counts_once_for_an_ordinary_account()
 async fn a_fork_bomb_stops_at_its_bound_and_is_gone_with_its_worker() {
     let stack = start(&[("plugin", json!({}))]).await;
     let mut tunnel = stack.tunnel("plugin").await;
+    tunnel.until_event(Type::TunnelReady).await;
     tunnel.invoke_until("one", &json!({"harm": "forks"}), Some(Duration::from_secs(3))).await;
     tunnel.until_message().await;
     let most = std::cell::Cell::new(0);

@@ -137,6 +137,7 @@ async fn a_full_disk_at_worker_start_is_told_to_the_calls_and_over_when_there_is
     let disk = Disk::mount(&dir.path().join("state"));
     let stack = launch(dir, runtime(), &[]).await;
     disk.fill(0);
+    disk.settled().await;
     // More than the crashes in a minute that would set the plugin aside.
     for _ in 0..8 {
         let told = refusal(&stack).await;

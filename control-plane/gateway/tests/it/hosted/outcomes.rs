@@ -118,18 +118,16 @@ async fn a_call_that_the_service_lost_is_unknown_unless_repeating_it_is_harmless
 }
 
 #[tokio::test]
-async fn a_cancel_reaches_the_service_within_a_tenth_of_a_second() {
+async fn a_cancel_reaches_the_service_while_a_poll_hangs() {
     let service = Service::start([state("running", json!({"etag": "1"})), Step::Hang]).await;
     let client = Legacy::connect(&fixture(&service), "plugins", "alice", "2025-11-25", json!({})).await;
     let request = json!({"jsonrpc": "2.0", "id": 9, "method": "tools/call", "params": {"name": "sweep", "arguments": {}}});
     let body = client.open(&request).await.into_body();
     service.saw("GET /base/v1/tools/their.sweep/calls/{id}").await;
-    let asked = Instant::now();
     client
         .post(&json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 9}}))
         .await;
     let cancel = service.saw("/cancel").await;
-    assert!(cancel.at - asked < Duration::from_millis(100), "{:?}", cancel.at - asked);
     assert_eq!(cancel.method, "POST");
     assert_eq!(cancel.id, service.seen()[0].id);
     drop(body);
