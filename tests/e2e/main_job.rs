@@ -51,6 +51,10 @@ async fn whole() -> Result<()> {
     assert!(status.success(), "SIGTERM ends it in order: {status}\n{}", running.asp.tail());
     let faults = stack::faults(&[running.asp.log()], &[]);
     assert!(faults.is_empty(), "errors in the log:\n{}", faults.join("\n"));
+    assert!(
+        !running.asp.log().contains("no control plane heard"),
+        "the gateway ends before its control plane"
+    );
     wait::until("every child is gone", wait::CONVERGE, || async {
         (!children.iter().any(|child| Path::new(&format!("/proc/{child}")).exists())).then_some(())
     })
