@@ -17,11 +17,12 @@ const DEADLINE: Duration = Duration::from_millis(1500);
 /// Processes below the runtime when only the good plugin's worker is left, with room for one that is being ended.
 const FEW: usize = 12;
 
+const MEMORY: &str = "memory";
 /// What a plugin does to itself, and how its call may end: by these causes of a crash, or cancelled, or done.
 const HARM: [(&str, &[&str]); 7] = [
     ("exit", &["exit"]),
     ("crash", &["signal"]),
-    ("memory", &["oom"]),
+    (MEMORY, &[]),
     ("busy", &["deadline", "wedged"]),
     ("ignore", &["deadline"]),
     ("forks", &["deadline", "wedged", "cancelled", "oom"]),
@@ -46,14 +47,15 @@ async fn a_java_plugin_harms_nobody_but_itself() {
     stack.log_line("the plugin ended the process; this counts as a crash").await;
 }
 
-/// Without a control group too, where the last look at a worker may be older than its end by its own bound on the heap.
+/// Without a control group too, where the last look at a worker may be older than its end by its own bound on the heap, or
+/// the kernel has refused it memory before the first: its call fails, and it goes on.
 #[tokio::test]
 async fn the_plugins_of_an_ordinary_account_harm_nobody_but_themselves() {
     for language in [Language::Python, Language::Node, Language::Java] {
         let home = account::home();
         account::python(home.path());
         install(language, &home.path().join("plugins"));
-        goes_on_beside_harm(account::start(home, &[], &[]).await).await;
+        goes_on_beside_harm(account::start(home, &[], &[]).await, &["oom", "refused"]).await;
     }
 }
 
@@ -68,10 +70,11 @@ fn install(language: Language, plugins: &Path) {
 
 async fn harms_nobody(language: Language) -> Stack {
     let stack = start(|plugins| install(language, plugins), |command| command).await;
-    goes_on_beside_harm(stack).await
+    goes_on_beside_harm(stack, &["oom"]).await
 }
 
-async fn goes_on_beside_harm(stack: Stack) -> Stack {
+/// `memory` is how the plugin that takes all memory may end.
+async fn goes_on_beside_harm(stack: Stack, memory: &[&str]) -> Stack {
     let names = json!({"names": true});
     assert!(output(&stack.call("good", "first", &names).await).is_some());
     let over = AtomicBool::new(false);
@@ -87,7 +90,10 @@ async fn goes_on_beside_harm(stack: Stack) -> Stack {
     let harm = async {
         // In two rounds: seven processes that start at once are a load of their own.
         for round in HARM.chunks(4) {
-            let calls = round.iter().map(|(harm, ends)| ends_by(&stack, harm, ends));
+            let calls = round.iter().map(|(harm, ends)| {
+                let ends = if *harm == MEMORY { memory } else { *ends };
+                ends_by(&stack, harm, ends)
+            });
             futures::future::join_all(calls).await;
         }
         over.store(true, Ordering::Relaxed);
@@ -103,7 +109,7 @@ async fn goes_on_beside_harm(stack: Stack) -> Stack {
 async fn ends_by(stack: &Stack, harm: &str, ends: &[&str]) {
     let mut tunnel = stack.tunnel(harm).await;
     tunnel.until_event(asp_proto::supervisor::tunnel_event::Type::TunnelReady).await;
-    let ends_itself = ["exit", "crash", "memory"].contains(&harm);
+    let ends_itself = ["exit", "crash", MEMORY].contains(&harm);
     let deadline = (!ends_itself).then_some(DEADLINE);
     tunnel.invoke_until(harm, &json!({ "harm": harm }), deadline).await;
     let said = tunnel.rest().await;
@@ -112,6 +118,7 @@ async fn ends_by(stack: &Stack, harm: &str, ends: &[&str]) {
         Some((cause, _)) => cause,
         None if cancelled => "cancelled".to_owned(),
         None if output(&said).is_some() => "done".to_owned(),
+        None if format!("{said:?}").contains("MemoryError") => "refused".to_owned(),
         None => format!("{said:?}"),
     };
     assert!(ends.contains(&end.as_str()), "{harm}: {end}: {said:?}");
