@@ -14,6 +14,7 @@ pub mod scheduler;
 mod ticket;
 
 use std::collections::HashMap;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -378,7 +379,14 @@ impl Pool {
                 }
                 self.pump();
                 let worker = Arc::clone(&running.worker);
-                let (death, remains) = running.keep().await;
+                let mut keeping = pin!(running.keep());
+                let (death, remains) = tokio::select! {
+                    kept = &mut keeping => kept,
+                    () = worker.lost() => {
+                        self.inner.lock().scheduler.lost(number);
+                        keeping.await
+                    }
+                };
                 self.totals.ended(Used::of(&worker.stats(), &worker.observed.vitals()));
                 self.ended(number, &worker.id, &death, None);
                 // The calls have been told; only the slot waits for the kernel.

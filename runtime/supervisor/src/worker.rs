@@ -101,6 +101,8 @@ pub struct Worker {
     closes: CancellationToken,
     /// Its subscriptions should end.
     unsubscribes: Notify,
+    /// Its stream is gone.
+    lost: CancellationToken,
 }
 
 /// A worker and what only its keeper has: the process and the stream from it.
@@ -195,6 +197,11 @@ impl Worker {
     /// reach nobody.
     pub fn lend(&self, lent: &Arc<Lent>) -> Option<Loan> {
         self.lending.as_ref().map(|lending| lending.lend(lent))
+    }
+
+    /// Waits until its stream is gone, and with it the way for calls. How it ended is known later.
+    pub async fn lost(&self) {
+        self.lost.cancelled().await;
     }
 
     /// Lets the worker go; it has no calls any more, or none that matter.
@@ -308,6 +315,7 @@ impl Running {
             yields: CancellationToken::new(),
             closes: CancellationToken::new(),
             unsubscribes: Notify::new(),
+            lost: CancellationToken::new(),
         };
         Ok(Running { worker: Arc::new(worker), process, stream: opened.stream, kill, born })
     }
@@ -414,6 +422,7 @@ impl Running {
 
     /// The stream is gone: either the process is going too, or it broke the protocol.
     async fn lost(&mut self, fault: &'static str) -> WorkerOutcome {
+        self.worker.lost.cancel();
         match timeout(EXIT_WITHIN, self.process.exited()).await {
             Ok(cause) => WorkerOutcome::Ended(cause),
             Err(_) => {

@@ -252,6 +252,15 @@ impl Scheduler {
         }
     }
 
+    /// Nothing reaches a worker any more. Who comes now has no part in its end.
+    pub fn lost(&mut self, worker: WorkerId) {
+        if let Some(slot) = self.workers.get_mut(&worker)
+            && matches!(slot.phase, Phase::Ready { .. })
+        {
+            slot.phase = Phase::Lost;
+        }
+    }
+
     /// A worker has ended: it takes no more calls, and keeps its slot in the pool until it is [`Scheduler::gone`].
     /// Returns who is set aside because of it.
     pub fn ended(&mut self, worker: WorkerId, end: End, chance: f64, now: Instant) -> SetAside {

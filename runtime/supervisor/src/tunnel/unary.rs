@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::error::Error;
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,7 +18,7 @@ use asp_proto::plugin::{
 };
 use prost_types::Timestamp;
 use tokio::sync::mpsc;
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::time::{Instant, sleep, sleep_until};
 use tonic::transport::Channel;
 use tonic::{Code, Status};
 
@@ -185,8 +186,13 @@ impl Tunnel {
             // A broken stream may be the first sign of the worker's end, which says more. What the worker told came as a
             // status; what its connection came to has a source.
             let within = if status.source().is_some() { BROKEN_WITHIN } else { DEATH_WITHIN };
-            if let Ok(end) = timeout(within, call.ended()).await {
-                return Ok(end);
+            tokio::select! {
+                biased;
+                end = call.ended() => return Ok(end),
+                () = sleep(within) => {}
+                () = sleep_until(call.limit().0) => {}
+                () = self.outbox.reader_gone() => {}
+                () = attached.cancel.cancelled() => {}
             }
         }
         // What the worker answered itself has ended; that a subscription was stopped says nothing, so that others in its
@@ -250,7 +256,11 @@ async fn of_server(readings: Readings, work: Work, call: &Call) -> Result<(), St
         return Err(Status::unimplemented("what could be meant is listed in specs alone"));
     }
     let (parts, mut given) = mpsc::channel(PARTS);
-    let gone = || Status::unavailable("the server has ended");
+    let gone = || {
+        let mut gone = Status::unavailable("the server has ended");
+        gone.set_source(Arc::new(io::Error::from(io::ErrorKind::BrokenPipe)));
+        gone
+    };
     readings.send(Reading { work, parts }).await.map_err(|_| gone())?;
     loop {
         match given.recv().await.ok_or_else(gone)? {

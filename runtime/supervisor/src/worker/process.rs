@@ -46,9 +46,11 @@ use crate::worker::without_groups;
 const EGRESS_PORT: u16 = 3128;
 /// The outermost process, after the others; many processes have 0.6 s.
 const END_WITHIN: Duration = Duration::from_secs(1);
-/// A process that ended its stream is ending itself, or it is broken. On a busy machine its exit takes its time: it comes
-/// by the processes around it, whose group may have used up its share of the processor.
+/// A process that took calls and ended its stream is ending itself, or it is broken. On a busy machine its exit takes its
+/// time: it comes by the processes around it, whose group may have used up its share of the processor.
 pub const EXIT_WITHIN: Duration = Duration::from_secs(2);
+/// The same of one that did not start. It may be well, and wait for what nobody says to it.
+const UNSTARTED_EXIT_WITHIN: Duration = Duration::from_millis(250);
 /// A killed process is gone at once unless the kernel is busy with it.
 const REAP_WITHIN: Duration = Duration::from_secs(5);
 
@@ -335,11 +337,11 @@ impl Process {
     /// Ends the worker that did not start, and says why where its exit does not: `fault` is what was seen of it.
     pub async fn not_started(&mut self, fault: Cause, disk_bytes: u64) -> (Cause, Option<String>) {
         // What broke may be the first sign of its end, which says more.
-        let exit = timeout(EXIT_WITHIN, self.exited()).await;
+        let exit = timeout(UNSTARTED_EXIT_WITHIN, self.exited()).await;
         if exit.is_err() {
             self.kill();
             // Err: the kernel is busy with it. What it holds of the disk without a name goes with it.
-            let _ = timeout(EXIT_WITHIN, self.exited()).await;
+            let _ = timeout(UNSTARTED_EXIT_WITHIN, self.exited()).await;
         }
         match self.report.fault() {
             Some(fault) if fault.host => {

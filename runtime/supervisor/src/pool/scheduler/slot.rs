@@ -12,6 +12,8 @@ pub(super) enum Phase {
     Ready {
         idle_since: Instant,
     },
+    /// Its stream is gone: it takes no more calls, and how it ended is not known yet.
+    Lost,
     /// It takes no more calls.
     Leaving,
 }

@@ -113,6 +113,20 @@ fn a_crashed_worker_is_replaced_after_its_backoff() {
 }
 
 #[test]
+fn nobody_comes_to_a_worker_whose_stream_is_gone_and_nobody_replaces_it_before_its_end() {
+    let mut rig = rig(Policy { max: 1, ..policy() });
+    rig.worker_with(1, 1);
+    rig.scheduler.lost(1);
+    rig.call("other", false).unwrap();
+    assert_eq!(rig.pump(), []);
+    rig.end(1, End::Crashed);
+    assert_eq!(rig.pump(), [Action::Start { worker: 2 }]);
+    rig.scheduler.ready(2, rig.now);
+    let assigned = rig.pump();
+    assert!(matches!(assigned[..], [Action::Assign { worker: 2, .. }]), "{assigned:?}");
+}
+
+#[test]
 fn a_crash_loop_starts_five_workers_in_a_minute_and_then_refuses_everyone() {
     let mut rig = rig(policy());
     rig.call("t", false).unwrap();
