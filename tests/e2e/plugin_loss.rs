@@ -5,7 +5,7 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use asp_e2e::stack::{Options, Stack};
 use libtest_mimic::Trial;
 use rustix::process::Signal;
@@ -83,7 +83,11 @@ async fn lose(client: &Client<'_>, lost: Lost, after: u64) -> Result<Answer> {
     tap.take();
     let arguments = sweep_arguments();
     let script = script();
-    let calling = client.call(COMPLIANCE, SWEEP, &arguments, &script);
+    let calling = async {
+        let answer = client.call(COMPLIANCE, SWEEP, &arguments, &script).await?;
+        ensure!(answer.result.is_some(), "no result: {:?}", answer.error);
+        Ok(answer)
+    };
     let killing = async {
         while (tap.heard() as u64) < after {
             tokio::time::sleep(WATCH_EVERY).await;
@@ -104,9 +108,6 @@ async fn lose(client: &Client<'_>, lost: Lost, after: u64) -> Result<Answer> {
     };
     // A call that fails before so many messages ends the waiting for them.
     let (answer, ()) = tokio::try_join!(calling, killing)?;
-    if answer.result.is_none() {
-        bail!("no result: {:?}", answer.error);
-    }
     Ok(answer)
 }
 

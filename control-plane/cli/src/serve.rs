@@ -103,7 +103,7 @@ impl Process {
         if self.settings.is_direct() { DIRECT_GRACE } else { GRACE }
     }
 
-    /// Lets the listeners drain, then what follows snapshots.
+    /// Lets the listeners drain and the gateway say that it leaves; then the control plane and what runs in the background ends.
     async fn end(&self, drains: &TaskTracker) {
         self.stop.cancel();
         drains.close();

@@ -2,7 +2,7 @@
 //!
 //! Owns: the connection, its address, and how long an answer may take. Refuses: to keep anything whose loss is a fault of
 //! security or money (I-6). Keeps true: opening waits for nobody, so that a gateway starts while Redis is away; whoever asks
-//! gets an answer or an error within [`ANSWER_WITHIN`]; an error never says a password.
+//! gets an answer or an error within a bound, [`ANSWER_WITHIN`]; an error never says a password.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -124,7 +124,7 @@ pub enum Fault {
 
 /// Whether a URL names a Redis. Nothing is asked.
 pub fn check(url: &str) -> Result<(), BadUrl> {
-    match cluster(url)? {
+    match cluster(url, ANSWER_WITHIN)? {
         Some(_) => Ok(()),
         None => server(url).map(drop),
     }
@@ -138,7 +138,7 @@ impl Redis {
 
     /// The same with another bound on an answer.
     pub fn open_within(url: &str, within: Duration) -> Result<Redis, BadUrl> {
-        let (link, nodes) = match cluster(url)? {
+        let (link, nodes) = match cluster(url, within)? {
             Some((client, nodes)) => {
                 (Link::Cluster(client.get_pending_async_connection_with_config(ClusterConfig::new())), nodes)
             }
@@ -198,7 +198,7 @@ fn server(url: &str) -> Result<Client, BadUrl> {
 
 /// The client of a Cluster, where the URL names one: credentials for all nodes, and the addresses of some of them.
 /// Their clients are beside it.
-fn cluster(url: &str) -> Result<Option<(ClusterClient, Vec<Client>)>, BadUrl> {
+fn cluster(url: &str, within: Duration) -> Result<Option<(ClusterClient, Vec<Client>)>, BadUrl> {
     let (scheme, rest) = url.split_once("://").ok_or(BadUrl::Form)?;
     let Some(scheme) = scheme.strip_suffix(CLUSTER) else { return Ok(None) };
     if !matches!(scheme, "redis" | "rediss") {
@@ -212,8 +212,7 @@ fn cluster(url: &str) -> Result<Option<(ClusterClient, Vec<Client>)>, BadUrl> {
     let nodes: Vec<String> = nodes.map(|address| format!("{scheme}://{credentials}{address}")).collect();
     let clients: Result<Vec<Client>, _> = nodes.iter().map(|node| Client::open(node.as_str())).collect();
     let clients = clients.map_err(|_| BadUrl::Form)?;
-    let client =
-        ClusterClient::builder(nodes).connection_timeout(CONNECT_WITHIN).response_timeout(ANSWER_WITHIN);
+    let client = ClusterClient::builder(nodes).connection_timeout(CONNECT_WITHIN).response_timeout(within);
     let client = client.build().map_err(|error| BadUrl::Client(error.to_string()))?;
     Ok(Some((client, clients)))
 }

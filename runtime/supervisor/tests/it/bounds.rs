@@ -90,7 +90,7 @@ HOARD = "import time\nheld = []\nfor _ in range(%d):\n held.append(bytearray(b'x
 
 def harm(what):
     if what == "one":
-        # Not much beyond its bound of 256: the kernel refuses what a process holds beyond a larger one.
+        # A little beyond its bound of 256, so that it is over soon.
         hoard(280)
     if what == "several":
         code = HOARD % 20

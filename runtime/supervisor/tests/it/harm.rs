@@ -18,6 +18,8 @@ const DEADLINE: Duration = Duration::from_millis(1500);
 const FEW: usize = 12;
 
 const MEMORY: &str = "memory";
+/// What a language says to a program that is refused memory.
+const REFUSED: [&str; 2] = ["MemoryError", "allocation failed"];
 /// What a plugin does to itself, and how its call may end: by these causes of a crash, or cancelled, or done.
 const HARM: [(&str, &[&str]); 7] = [
     ("exit", &["exit"]),
@@ -118,7 +120,7 @@ async fn ends_by(stack: &Stack, harm: &str, ends: &[&str]) {
         Some((cause, _)) => cause,
         None if cancelled => "cancelled".to_owned(),
         None if output(&said).is_some() => "done".to_owned(),
-        None if format!("{said:?}").contains("MemoryError") => "refused".to_owned(),
+        None if REFUSED.iter().any(|words| format!("{said:?}").contains(words)) => "refused".to_owned(),
         None => format!("{said:?}"),
     };
     assert!(ends.contains(&end.as_str()), "{harm}: {end}: {said:?}");

@@ -136,8 +136,8 @@ async fn a_full_disk_at_worker_start_is_told_to_the_calls_and_over_when_there_is
     std::fs::write(dir.path().join("plugins/greet/1.0.0/package/greet.py"), PYTHON).unwrap();
     let disk = Disk::mount(&dir.path().join("state"));
     let stack = launch(dir, runtime(), &[]).await;
-    disk.fill(0);
     disk.settled().await;
+    disk.fill(0);
     // More than the crashes in a minute that would set the plugin aside.
     for _ in 0..8 {
         let told = refusal(&stack).await;
