@@ -151,9 +151,9 @@ async fn faulty_at_first() -> Result<()> {
     said(&dev, "nothing is served until this is mended").await?;
     author.edit("greet/greet.yaml", "type: tole", "type: tool")?;
     ready(&dev).await?;
-    let lines = dev.log().lines();
-    let told = lines.iter().find(|line| line.contains("mcpServers")).context("a line for programs")?;
-    let told: Value = serde_json::from_str(told)?;
+    let line = || async { dev.output().lines().into_iter().find(|line| line.contains("mcpServers")) };
+    let told = wait::until("a line for programs", wait::START, line).await.with_context(|| dev.tail())?;
+    let told: Value = serde_json::from_str(&told)?;
     ensure!(told["url"].as_str().is_some_and(|url| url.starts_with("http://127.0.0.1:")), "{told}");
     greets(&told, "greet", "Hello, Ada!").await?;
     // As a terminal that closes.
@@ -373,7 +373,7 @@ fn last_block(dev: &Process) -> Option<Value> {
 fn blocks(dev: &Process) -> Vec<Value> {
     let mut found = Vec::new();
     let mut open: Option<String> = None;
-    for line in dev.log().lines() {
+    for line in dev.output().lines() {
         match (line.as_str(), &mut open) {
             ("{", _) => open = Some(line),
             (rest, Some(text)) => {

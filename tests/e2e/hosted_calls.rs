@@ -39,7 +39,7 @@ async fn start() -> Result<(Process, Stack)> {
     command.arg("-B").arg(tool::root()?.join("tests/services/calls.py"));
     let service = Process::start("calls.py", command)?;
     let port = wait::until("the service listens", wait::START, || async {
-        let lines = service.log().lines();
+        let lines = service.output().lines();
         serde_json::from_str::<Value>(lines.first()?).ok()?["port"].as_u64()
     })
     .await?;

@@ -26,7 +26,7 @@ const STOP: Duration = Duration::from_secs(30);
 /// How long the log of a process that has ended may still come: a child that outlives it holds the pipe open.
 const LAST_WORDS: Duration = Duration::from_secs(2);
 
-/// The last lines a process wrote to stdout and stderr.
+/// The last lines a process wrote.
 #[derive(Clone, Default)]
 pub struct Log(Arc<Mutex<VecDeque<String>>>);
 
@@ -59,7 +59,9 @@ pub struct Process {
     name: String,
     child: Child,
     log: Log,
-    /// They fill the log and end with the pipes.
+    /// What of it came from stdout.
+    output: Log,
+    /// They fill both and end with the pipes.
     collectors: JoinSet<()>,
 }
 
@@ -68,15 +70,15 @@ impl Process {
     pub fn start(name: &str, mut command: Command) -> Result<Process> {
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
         let mut child = command.spawn().with_context(|| format!("start {name}"))?;
-        let log = Log::default();
+        let (log, output) = (Log::default(), Log::default());
         let mut collectors = JoinSet::new();
         if let Some(stdout) = child.stdout.take() {
-            collectors.spawn(collect(stdout, log.clone()));
+            collectors.spawn(collect(stdout, vec![output.clone(), log.clone()]));
         }
         if let Some(stderr) = child.stderr.take() {
-            collectors.spawn(collect(stderr, log.clone()));
+            collectors.spawn(collect(stderr, vec![log.clone()]));
         }
-        Ok(Process { name: name.into(), child, log, collectors })
+        Ok(Process { name: name.into(), child, log, output, collectors })
     }
 
     /// The process id while it runs.
@@ -89,8 +91,15 @@ impl Process {
         resident(self.id().with_context(|| format!("{} has ended", self.name))?)
     }
 
+    /// What it wrote to stdout and stderr. These are two pipes: a line of one may come here before an
+    /// earlier one of the other.
     pub fn log(&self) -> &Log {
         &self.log
+    }
+
+    /// What it wrote to stdout, in its order.
+    pub fn output(&self) -> &Log {
+        &self.output
     }
 
     /// Fails when the process has ended, with the end of its log.
@@ -140,12 +149,13 @@ impl Process {
     }
 }
 
-async fn collect(output: impl AsyncRead + Unpin, log: Log) {
-    let mut reader = BufReader::new(output);
+async fn collect(pipe: impl AsyncRead + Unpin, logs: Vec<Log>) {
+    let mut reader = BufReader::new(pipe);
     let mut line = Vec::new();
     // Bytes, not `lines()`: one invalid byte must not end the collection.
     while matches!(reader.read_until(b'\n', &mut line).await, Ok(count) if count > 0) {
-        log.push(String::from_utf8_lossy(&line).trim_end().to_string());
+        let text = String::from_utf8_lossy(&line).trim_end().to_string();
+        logs.iter().for_each(|log| log.push(text.clone()));
         line.clear();
     }
 }
