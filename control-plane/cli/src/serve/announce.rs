@@ -49,6 +49,7 @@ pub(super) fn urls(process: &Process) -> ready::Urls {
             // Its certificate may be anybody's; Envoy itself says whether its listeners are up.
             Some(_) => format!("http://127.0.0.1:{}/ready", process.ports.envoy_admin),
         },
+        statistics: format!("http://127.0.0.1:{}/stats", process.ports.envoy_admin),
     }
 }
 

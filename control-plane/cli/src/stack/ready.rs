@@ -15,6 +15,9 @@ use crate::state_dir;
 const READY_WITHIN: Duration = Duration::from_secs(120);
 const ASK_EVERY: Duration = Duration::from_millis(100);
 const ASK_TIMEOUT: Duration = Duration::from_secs(2);
+/// The statistics of the edge filter and of the list of revoked tokens, by their names in `envoy/bootstrap.yaml`.
+const TAKEN: &str = "^extension_config_discovery.http_filter.(asp-edge|asp-revoked).config_reload$";
+const FILTERS: usize = 2;
 
 /// Whom the client token in `env` is for.
 pub const ORG: &str = "acme";
@@ -26,9 +29,12 @@ pub struct Urls {
     pub admin: String,
     /// What answers 200 when the edge works.
     pub probe: String,
+    /// Envoy's statistics, of its admin interface.
+    pub statistics: String,
 }
 
-/// Asks `<edge>/healthz` through Envoy until it is 200: listener, filter, snapshot and gateway all work.
+/// Waits until `<edge>/healthz` is 200 through Envoy (listener, filter, snapshot and gateway all work), and Envoy has the
+/// list of revoked tokens, without which it accepts none.
 pub async fn wait(urls: &Urls) -> anyhow::Result<()> {
     let client = reqwest::Client::builder()
         .timeout(ASK_TIMEOUT)
@@ -36,19 +42,38 @@ pub async fn wait(urls: &Urls) -> anyhow::Result<()> {
         .build()
         .context("make the readiness client")?;
     let asked = async {
-        loop {
-            if let Ok(response) = client.get(&urls.probe).send().await
-                && response.status() == reqwest::StatusCode::OK
-            {
-                return;
-            }
+        while ask(&client, &urls.probe).await.is_none() {
             tokio::time::sleep(ASK_EVERY).await;
         }
     };
     if tokio::time::timeout(READY_WITHIN, asked).await.is_err() {
         bail!("{} did not answer 200 within {} s", urls.probe, READY_WITHIN.as_secs());
     }
+    let taken = format!("{}?filter={TAKEN}", urls.statistics);
+    let has_all = async {
+        while ask(&client, &taken).await.is_none_or(|text| configured(&text) < FILTERS) {
+            tokio::time::sleep(ASK_EVERY).await;
+        }
+    };
+    if tokio::time::timeout(READY_WITHIN, has_all).await.is_err() {
+        bail!("Envoy has no list of revoked tokens after {} s; see {taken}", READY_WITHIN.as_secs());
+    }
     Ok(())
+}
+
+/// What is answered with 200.
+async fn ask(client: &reqwest::Client, url: &str) -> Option<String> {
+    let response = client.get(url).send().await.ok()?;
+    if response.status() != reqwest::StatusCode::OK {
+        return None;
+    }
+    response.text().await.ok()
+}
+
+/// How many of the filters that come over xDS have been configured, by Envoy's statistics.
+fn configured(statistics: &str) -> usize {
+    let counts = statistics.lines().filter_map(|line| line.rsplit_once(": "));
+    counts.filter(|(name, count)| name.ends_with(".config_reload") && *count != "0").count()
 }
 
 /// Writes `env` (0600) into the state directory: a shell file that exports the addresses and two tokens.
@@ -117,6 +142,16 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_filter_counts_when_it_has_been_configured() {
+        let of = |name: &str, count: u32| {
+            format!("extension_config_discovery.http_filter.{name}.config_reload: {count}\n")
+        };
+        assert_eq!(configured(""), 0);
+        assert_eq!(configured(&(of("asp-edge", 1) + &of("asp-revoked", 0))), 1);
+        assert_eq!(configured(&(of("asp-edge", 12) + &of("asp-revoked", 1))), FILTERS);
+    }
+
+    #[test]
     fn the_env_file_is_private_and_exports_what_others_source() {
         use std::os::unix::fs::PermissionsExt;
         crate::dev_issuer::install_crypto();
@@ -127,6 +162,7 @@ mod tests {
             edge: "http://127.0.0.1:1".into(),
             admin: "http://127.0.0.1:2".into(),
             probe: String::new(),
+            statistics: String::new(),
         };
         write_env(dir.path(), &urls, &issuer).unwrap();
         let path = dir.path().join("env");
