@@ -135,15 +135,16 @@ impl Open {
             std::mem::take(&mut *all).into_iter().partition(|(chain, _)| is_revoked(verifier, chain));
         *all = good;
         drop(all);
-        if !revoked.is_empty() {
-            tracing::warn!(
-                connections = revoked.len(),
-                "open connections are ended: the certificates of their other sides are revoked"
-            );
-        }
+        let connections = revoked.len();
         for (_, End(end)) in revoked {
             // Err: it is over already.
             let _ = end.send(());
+        }
+        if connections > 0 {
+            tracing::warn!(
+                connections,
+                "open connections are ended: the certificates of their other sides are revoked"
+            );
         }
     }
 }
