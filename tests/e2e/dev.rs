@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
@@ -228,8 +227,7 @@ async fn ends_with_what_it_started(
 ) -> Result<()> {
     let bin = tempfile::tempdir_in(author.work.path())?;
     let file = bin.path().join(program);
-    fs::write(&file, HANGS)?;
-    fs::set_permissions(&file, fs::Permissions::from_mode(0o755))?;
+    tool::write_program(&file, HANGS)?;
     let started = bin.path().join("started");
     asp.args(command.split(' ')).arg(&author.root).env("STARTED", &started);
     asp.env("PATH", format!("{}:{}", bin.path().display(), std::env::var("PATH")?));

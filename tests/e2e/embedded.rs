@@ -2,7 +2,7 @@
 //! beside it. Official clients, both eras.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
 
@@ -70,8 +70,7 @@ impl Desk {
             quoted(&self.at("mine")),
             arguments.join(" "),
         );
-        fs::write(&program, text)?;
-        fs::set_permissions(&program, fs::Permissions::from_mode(0o755))?;
+        tool::write_program(&program, &text)?;
         Ok(program)
     }
 
@@ -82,7 +81,12 @@ impl Desk {
         let mut child = command.spawn()?;
         let mut input = child.stdin.take().context("it has an input")?;
         for line in lines {
-            input.write_all(format!("{line}\n").as_bytes()).await?;
+            let written = input.write_all(format!("{line}\n").as_bytes()).await;
+            // It may have refused and gone; its words and its status are judged.
+            if written.as_ref().is_err_and(|error| error.kind() == ErrorKind::BrokenPipe) {
+                break;
+            }
+            written?;
         }
         let output = tokio::time::timeout(wait::START, async {
             // The answers first: closing is what ends it.

@@ -1,8 +1,6 @@
 //! The compliance sweep over the loss of its gateway: the next one goes on from the last checkpoint, a retry under
 //! the same key gets the same report, and no finished branch is executed again (I-3).
 
-use std::time::Duration;
-
 use anyhow::{Context, Result, ensure};
 use asp_e2e::stack::{Options, Stack};
 use asp_e2e::wait;
@@ -10,7 +8,7 @@ use libtest_mimic::Trial;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::plugin_loss::{report, script, times};
+use crate::plugin_loss::{WATCH_EVERY, report, script, times};
 use crate::plugins::{COMPLIANCE, Client, MODES, SWEEP, sweep_arguments};
 use crate::policy;
 use crate::trial::Shared;
@@ -51,8 +49,14 @@ async fn survive(
     stack.tap.as_ref().context("the stack has a tap")?.take();
     let client = Client { stack, mode, protocol };
     let first = client.command(COMPLIANCE, SWEEP, &sweep_arguments(), &asking).await?.spawn()?;
-    let passed = || async { stack.tap.as_ref().filter(|tap| tap.has(after)).map(drop) };
-    wait::until(after, Duration::from_secs(60), passed).await?;
+    let tap = stack.tap.as_ref().context("the stack has a tap")?;
+    // Often: the sweep waits for nobody, and is to be lost before its end.
+    let passed = async {
+        while !tap.has(after) {
+            tokio::time::sleep(WATCH_EVERY).await;
+        }
+    };
+    tokio::time::timeout(wait::START, passed).await.context(after.to_owned())?;
     stack.restart_asp(Signal::KILL).await?;
     drop(first);
     let client = Client { stack, mode, protocol };

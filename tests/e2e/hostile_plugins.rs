@@ -197,6 +197,9 @@ async fn tiny_lines() -> Result<()> {
     let primitives = primitives(TINY_LINES).await?;
     let stack = start(&primitives, None).await?;
     let alice = stack.alice().await?;
+    // Its worker takes as long to start as that of the flood, which ends soon.
+    let before = call(&stack, &stack.token(BOB).await?, "good", json!({"name": "Bob"})).await?;
+    ensure!(result(&before).is_some(), "{}", before.text());
     let (flood, calls) = beside(&stack, call(&stack, &alice, "bad", json!({}))).await?;
     ensure!(result(&flood).is_some(), "its own call ends as it should: {}", flood.text());
     ensure!(calls > 0, "no call went on beside it");

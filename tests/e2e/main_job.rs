@@ -59,7 +59,6 @@ async fn whole() -> Result<()> {
         (!children.iter().any(|child| Path::new(&format!("/proc/{child}")).exists())).then_some(())
     })
     .await?;
-    assert!(http1::get(edge, "/healthz", &[]).await.is_err(), "nothing listens any more");
     drop(running.directory);
     Ok(())
 }
@@ -155,7 +154,8 @@ fn children(process: &Process) -> Result<Vec<u32>> {
     let id = process.id().context("it runs")?;
     let mut found = Vec::new();
     for task in std::fs::read_dir(format!("/proc/{id}/task"))? {
-        let text = std::fs::read_to_string(task?.path().join("children"))?;
+        // A thread may have ended meanwhile.
+        let text = std::fs::read_to_string(task?.path().join("children")).unwrap_or_default();
         found.extend(text.split_whitespace().filter_map(|child| child.parse::<u32>().ok()));
     }
     Ok(found)

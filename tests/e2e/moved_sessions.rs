@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 
 use anyhow::{Context, Result, ensure};
 use asp_e2e::cluster::Cluster;
-use asp_e2e::http1::{self, Request};
+use asp_e2e::http1::{self, Opened, Request};
 use asp_e2e::stores::Redis;
 use asp_e2e::wait;
 use libtest_mimic::Trial;
@@ -41,7 +41,28 @@ impl Client {
         let answer =
             http1::send(cluster.gateways[0].address, &legacy(&token, "initialize", params, &[])).await?;
         let session = answer.header("mcp-session-id").context("a session")?.to_owned();
-        Ok(Client { cluster, token, session })
+        let client = Client { cluster, token, session };
+        client.listens(2, client.first(), client.second()).await?;
+        client.listens(3, client.second(), client.first()).await?;
+        Ok(client)
+    }
+
+    /// `here` hears what is told at `there` from now on: until it has subscribed, that is lost.
+    async fn listens(&self, id: u64, here: SocketAddr, there: SocketAddr) -> Result<()> {
+        let counting = self.call(id, "count", &json!({"to": 100, "delayMs": 1000}));
+        let call = http1::open(here, &counting, "notifications/progress").await?;
+        self.until_cancelled(call, there, id).await.map(drop)
+    }
+
+    /// Cancels a call at `there` until its stream ends; what came of it.
+    async fn until_cancelled(&self, call: Opened, there: SocketAddr, id: u64) -> Result<String> {
+        let ending = tokio::spawn(call.finish());
+        let told = || async {
+            let said = self.say(there, &cancelled(id)).await.ok()?;
+            (said.0 == 202 && ending.is_finished()).then_some(())
+        };
+        wait::until("the call hears that it is cancelled", wait::CONVERGE, told).await?;
+        Ok(ending.await??.text())
     }
 
     fn first(&self) -> SocketAddr {
@@ -183,13 +204,7 @@ async fn away() -> Result<()> {
 
     redis.start_again().await?;
     // The first listens again by itself; until then what it is told is lost, and said again.
-    let ending = tokio::spawn(call.finish());
-    let told = || async {
-        let said = client.say(second, &cancelled(5)).await.ok()?;
-        (said.0 == 202 && ending.is_finished()).then_some(())
-    };
-    wait::until("the call hears that it is cancelled", wait::CONVERGE, told).await?;
-    let rest = ending.await??.text();
+    let rest = client.until_cancelled(call, second, 5).await?;
     ensure!(!rest.contains("\"result\""), "{rest}");
     Ok(())
 }

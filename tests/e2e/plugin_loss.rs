@@ -17,7 +17,7 @@ use crate::policy;
 use crate::trial::Shared;
 
 const POINTS: &str = "ASP_LOSS_POINTS";
-const WATCH_EVERY: Duration = Duration::from_millis(1);
+pub(crate) const WATCH_EVERY: Duration = Duration::from_millis(1);
 /// What the gateway and the runtime say of a loss.
 const EXPECTED: &[&str] = &["runtime", "worker", "tunnel"];
 

@@ -78,7 +78,7 @@ def bell(ctx):
 @plugin.resource
 async def read(args, ctx):
     if args["name"] == "crash":
-        asyncio.get_running_loop().call_later(0.2, os._exit, 3)
+        asyncio.get_running_loop().call_later(2, os._exit, 3)
     if args["name"] == "ring":
         async with bell(ctx):
             bell(ctx).notify_all()
@@ -100,7 +100,7 @@ const bells = new EventEmitter();
 
 export default resource({
   async read(uri, { name }, ctx) {
-    if (name === 'crash') setTimeout(() => process.exit(3), 200);
+    if (name === 'crash') setTimeout(() => process.exit(3), 2000);
     if (name === 'ring') bells.emit(ctx.caller.tenant);
     return name;
   },
@@ -160,7 +160,7 @@ public final class Main implements Resource {
 
     private static void crash() {
         try {
-            Thread.sleep(200);
+            Thread.sleep(2000);
         } catch (InterruptedException gone) {
             return;
         }

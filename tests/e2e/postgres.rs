@@ -193,6 +193,9 @@ async fn away() -> Result<()> {
     for gateway in gateways {
         echo(gateway, &token, "before").await?;
     }
+    // A batch whose end nobody could tell would be written once more.
+    let written = || async { audited(&postgres).await.ok().filter(|counts| counts == "2|2").map(drop) };
+    wait::until("they are in the audit", wait::CONVERGE, written).await?;
     postgres.process.signal(Signal::QUIT)?;
     postgres.process.wait(wait::START).await?;
     for gateway in gateways {

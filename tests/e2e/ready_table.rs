@@ -3,7 +3,6 @@
 
 use std::fs;
 use std::net::SocketAddr;
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
@@ -211,11 +210,10 @@ async fn no_runtime() -> Result<()> {
         fs::copy(&path, demo.join(path.file_name().context("a name")?))?;
     }
     let runtime = primitives.path().join("asp-runtime");
-    fs::write(
+    tool::write_program(
         &runtime,
         "#!/bin/sh\necho '{\"level\":\"WARN\",\"error\":\"no sandbox level holds\"}' >&2\nexit 1\n",
     )?;
-    fs::set_permissions(&runtime, fs::Permissions::from_mode(0o755))?;
     let mut running = start(&primitives, &runtime).await?;
     let demo = line(&running, "demo").await?;
     ensure!(demo.ends_with("/demo/mcp on"), "{demo}");

@@ -31,9 +31,10 @@ const EXPECTED: &[&str] = &["runtime", "worker", "tunnel"];
 const CLIENTS: usize = 8;
 /// Notes that each runtime must have had before anything happens to it.
 const SERVED: usize = 20;
-const STEPS: u64 = 6;
+/// Five a second: far more than are gone before a loss.
+const STEPS: u64 = 30;
 /// Of a task that is lost twice.
-const MORE_STEPS: u64 = 12;
+const MORE_STEPS: u64 = 60;
 const PRIMITIVES: &str = "tests/fixtures/several";
 
 pub(crate) fn trials(shared: &Shared) -> Vec<Trial> {
@@ -186,9 +187,12 @@ async fn task(stack: &Stack, runtimes: &mut [Runtime; 2]) -> Result<()> {
     let (answer, place) = (answer?, place?);
     let done = &answer["result"]["structuredContent"];
     ensure!(done["done"] == STEPS && done["attempt"] == 2, "{answer}");
+    last_step(runtimes, STEPS).await?;
     let (before, after) = (said(&runtimes[place], "step "), said(&runtimes[1 - place], "step "));
     let again = after.iter().filter(|step| before.contains(step)).count();
-    ensure!(again <= 1 && before.len() + after.len() - again == STEPS as usize, "{before:?} {after:?}");
+    // The last words of what is killed may be lost with it.
+    let seen = (before.len() + after.len() - again) as u64;
+    ensure!(again <= 1 && (STEPS - 1..=STEPS).contains(&seen), "{before:?} {after:?}");
     runtimes[place].restart().await
 }
 
@@ -244,15 +248,25 @@ async fn outlive(cluster: &mut Cluster, runtimes: &mut [Runtime; 2]) -> Result<(
     let wanted = json!({"done": MORE_STEPS, "attempt": 3});
     ensure!(told.iter().all(|answer| answer["structuredContent"] == wanted), "{told:?}");
     ensure!(told.windows(2).all(|two| two[0] == two[1]), "both are told the same: {told:?}");
+    last_step(runtimes, MORE_STEPS).await?;
     let mut steps: Vec<String> = runtimes.iter().flat_map(|runtime| said(runtime, "step ")).collect();
     steps.sort();
     let taken = steps.len();
     steps.dedup();
+    // As above: of both that were lost.
     ensure!(
-        steps.len() as u64 == MORE_STEPS && taken - steps.len() <= 2,
+        (MORE_STEPS - 2..=MORE_STEPS).contains(&(steps.len() as u64)) && taken - steps.len() <= 2,
         "{taken} steps, of these {steps:?}"
     );
     runtimes[killed].restart().await
+}
+
+/// Waits for the last step in a runtime's log, which comes by another way than the answer.
+async fn last_step(runtimes: &[Runtime; 2], steps: u64) -> Result<()> {
+    let last = (steps - 1).to_string();
+    let is_there =
+        || async { runtimes.iter().any(|runtime| said(runtime, "step ").contains(&last)).then_some(()) };
+    wait::until("the last step is in a log", wait::CONVERGE, is_there).await
 }
 
 /// The runtime at which this attempt goes, once it has gone two steps.

@@ -21,13 +21,13 @@ impl Reserved {
         Ok(Reserved { _socket: socket, address })
     }
 
-    /// A port whose program has ended and starts again: until it listens (with SO_REUSEADDR, which servers set), nobody
-    /// else is given the number.
+    /// The same for programs that listen with SO_REUSEADDR, which servers set: the port of one that has ended and starts
+    /// again, or any (0).
     pub fn again(port: u16) -> Result<Reserved> {
         let socket = TcpSocket::new_v4()?;
         socket.set_reuseaddr(true)?;
-        let address = SocketAddr::from(([127, 0, 0, 1], port));
-        socket.bind(address).with_context(|| format!("keep port {port}"))?;
+        socket.bind(SocketAddr::from(([127, 0, 0, 1], port))).with_context(|| format!("keep port {port}"))?;
+        let address = socket.local_addr()?;
         Ok(Reserved { _socket: socket, address })
     }
 

@@ -24,7 +24,7 @@ const TO: u64 = 40;
 /// Between two numbers, in milliseconds.
 const DELAY: u64 = 3;
 /// The same, where the call is to be under way for long.
-const SLOW_DELAY: u64 = 100;
+const SLOW_DELAY: u64 = 500;
 /// Most bytes of a connection's stream before it breaks.
 const LONGEST: usize = 2_000;
 

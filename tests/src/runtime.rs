@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, getegid, geteuid, kill_process};
 use tempfile::TempDir;
 use tokio::net::UnixStream;
 use tokio::process::Command;
@@ -189,7 +189,17 @@ fn command(state: &Path, plugins: &Path, socket: &Path, world: &World) -> Result
         Some(hosts) => {
             let mut around = Command::new("unshare");
             let program = r#"mount --bind "$0" /etc/hosts && exec "$@""#;
-            around.args(["--mount", "--", "sh", "-c", program]).arg(hosts).arg(tool::runtime()?);
+            let mount = ["--mount", "--", "sh", "-c", program];
+            let (user, group) = (geteuid(), getegid());
+            if user.is_root() {
+                around.args(mount).arg(hosts);
+            } else {
+                // Somebody else may mount in a user namespace as its root; in one below it the runtime is itself again.
+                around.args(["--user", "--map-root-user"]).args(mount).arg(hosts).args(["unshare", "--user"]);
+                around.arg(format!("--map-user={}", user.as_raw()));
+                around.arg(format!("--map-group={}", group.as_raw())).arg("--");
+            }
+            around.arg(tool::runtime()?);
             around
         }
     };

@@ -215,7 +215,8 @@ impl Stack {
         Ok(())
     }
 
-    /// Ready is what a client sees; behind TLS, that Envoy has its gateway and its snapshot.
+    /// Ready is what a client sees (behind TLS, that Envoy has its gateway), and that Envoy has its snapshot and the list of
+    /// revoked tokens, without which it accepts none.
     async fn wait_ready(&mut self, tls: bool) -> Result<()> {
         let edge = self.edge();
         let gateway = self.gateway();
@@ -223,13 +224,13 @@ impl Stack {
         let healthy = wait::until("the edge serves", wait::START, || async move {
             // A gateway is alive (`/healthz`) before it has its snapshot.
             http1::get(gateway, "/readyz", &[]).await.ok().filter(|answer| answer.status == 200)?;
+            for filter in ["asp-edge", "asp-revoked"] {
+                let taken = format!("extension_config_discovery.http_filter.{filter}.config_reload");
+                envoy.stat(&taken).await.ok().filter(|count| *count > 0)?;
+            }
             if tls {
                 let gateways = envoy.stat("cluster.gateway.membership_healthy").await.ok()?;
-                let pushed = envoy
-                    .stat("extension_config_discovery.http_filter.asp-edge.update_success")
-                    .await
-                    .ok()?;
-                (gateways > 0 && pushed > 0).then_some(())
+                (gateways > 0).then_some(())
             } else {
                 http1::get(edge, "/healthz", &[]).await.ok().filter(|answer| answer.status == 200).map(drop)
             }

@@ -2,8 +2,9 @@
 
 use std::env;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 
 /// The repository's root.
 pub fn root() -> Result<PathBuf> {
@@ -155,4 +156,13 @@ fn existing(path: PathBuf, command: &str) -> Result<PathBuf> {
         bail!("{} is missing; `{command}` makes it", path.display());
     }
     Ok(path)
+}
+
+/// Writes a program that can be executed at once. A shell writes it: while a file is open for writing in this process,
+/// a process that another test starts inherits that, and whoever executes the file is told "Text file busy".
+pub fn write_program(path: &Path, text: &str) -> Result<()> {
+    let write = r#"printf %s "$2" > "$1" && chmod 755 "$1""#;
+    let written = Command::new("sh").args(["-c", write, "sh"]).arg(path).arg(text).status()?;
+    ensure!(written.success(), "{} is not written", path.display());
+    Ok(())
 }

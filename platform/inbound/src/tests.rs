@@ -308,8 +308,8 @@ async fn of_a_response_that_nobody_reads_little_waits_and_it_is_reset_and_its_ne
     let url = |path: &str| format!("http://{}{path}", server.address);
     let quiet = client.get(url("/quiet")).send().await.unwrap();
     let mut slow = client.get(url("/steady")).send().await.unwrap();
-    let mut silent = client.get(url("/fast")).send().await.unwrap();
     let began = tokio::time::Instant::now();
+    let mut silent = client.get(url("/fast")).send().await.unwrap();
     let given_up = tokio::time::timeout(GUARD, drops.recv());
     let reads = async {
         loop {

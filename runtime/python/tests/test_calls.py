@@ -333,30 +333,33 @@ def test_prints_are_captured_line_by_line():
     run(test())
 
 
-def test_a_log_line_after_the_end_is_no_message_of_the_call():
+def test_a_log_line_after_the_end_is_no_message_of_the_call(tmp_path):
     source = """
-        import asyncio, logging
+        import asyncio, logging, pathlib
         from asp_plugin import plugin
+
+        kept = []
 
         @plugin.tool
         async def main(args, ctx):
             async def later():
-                while not ended:
-                    await asyncio.sleep(0)
+                while not ended.exists():
+                    await asyncio.sleep(0.001)
                 logging.getLogger("late").warning("too late")
                 await ctx.progress(99)
-            ended = []
-            task = asyncio.get_running_loop().create_task(later())
-            asyncio.get_running_loop().call_later(0.05, ended.append, task)
+            ended = pathlib.Path(args["ended"])
+            kept.append(asyncio.get_running_loop().create_task(later()))
     """
 
     async def test():
         async with worker(source) as started:
             await started.ready()
             async with started.session() as stream:
-                await stream.invoke()
+                ended = tmp_path / "ended"
+                await stream.invoke({"ended": str(ended)})
                 events, _ = await stream.end()
                 assert kinds(events) == ["completed"]
+                ended.touch()
                 line = await asyncio.wait_for(started.process.stderr.readline(), 10)
                 assert line == b"late: too late\n"
                 await stream.send(ping=wire.Ping(nonce="n"))

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use asp_e2e::browser::{Browser, Person};
+use asp_e2e::port::Reserved;
 use asp_e2e::tool;
 use futures::future::join_all;
 use serde_json::Value;
@@ -113,8 +114,8 @@ async fn client(company: &Company, run: Run) -> Result<Value> {
 async fn inspect(url: &str) -> Result<()> {
     let home = tempfile::tempdir()?;
     // It wants to be told a port, and its registration stays with that.
-    let port = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
-    let back = format!("http://127.0.0.1:{port}/oauth/callback");
+    let port = Reserved::again(0)?;
+    let back = format!("http://{}/oauth/callback", port.address());
     let launcher = "inspector/node_modules/@modelcontextprotocol/inspector/clients/launcher/build/index.js";
     for (more, wanted) in [(None, 1), (Some("--stored-auth-only"), 0)] {
         let mut command = node_program(launcher)?;

@@ -25,7 +25,7 @@ use async_trait::async_trait;
 use parking_lot::Mutex;
 use prost::Message;
 use tokio::io::{copy, copy_bidirectional};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio_stream::wrappers::ReceiverStream;
@@ -332,13 +332,18 @@ pub(crate) fn addresses(push: &DiscoveryResponse) -> usize {
     endpoints.filter(|endpoint| endpoint.health_status() == HealthStatus::Unknown).count()
 }
 
-/// The old listener's port is free as soon as its task has ended.
+/// The old listener's port is free as soon as its task has ended; nobody else gets it until the new one listens.
 pub(crate) async fn until_bound(address: &str) -> Control {
-    let bound = async {
-        while TcpListener::bind(address).await.is_err() {
-            tokio::time::sleep(Duration::from_millis(10)).await;
+    let free = async {
+        loop {
+            let socket = TcpSocket::new_v4().unwrap();
+            socket.set_reuseaddr(true).unwrap();
+            if socket.bind(address.parse().unwrap()).is_ok() {
+                break socket;
+            }
+            tokio::task::yield_now().await;
         }
     };
-    tokio::time::timeout(GUARD, bound).await.unwrap();
+    let _kept = tokio::time::timeout(GUARD, free).await.unwrap();
     Control::start_at(address, None).await
 }

@@ -6,7 +6,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use asp_launcher::{Cgroups, EXIT_SETUP, Level};
 use nix::sys::signal::{Signal, kill};
@@ -14,6 +14,8 @@ use nix::unistd::Pid;
 
 use crate::harness::{Cell, SCRATCH_VARIABLE, scratch, stderr, stdout, within};
 
+/// For what the kernel does at once; how soon is measured by `make chaos`.
+const GUARD: Duration = Duration::from_secs(30);
 const LEVELS: [Level; 3] = [Level::L1, Level::L2, Level::L3];
 /// Set for the process that plays the supervisor: the level of its worker.
 const SUPERVISOR_VARIABLE: &str = "ASP_TEST_SUPERVISOR_OF";
@@ -270,14 +272,10 @@ fn what_the_worker_leaves_running_dies_with_it() {
         cell.sandbox.env.insert("MARK".to_owned(), mark.clone());
         let mut worker = cell.command().stdin(Stdio::piped()).spawn().unwrap();
         worker.stdout.as_mut().unwrap().read_exact(&mut [0; 5]).unwrap();
-        assert!(within(Duration::from_secs(2), || marked(&mark).len() == 2), "{:?}", marked(&mark));
+        assert!(within(GUARD, || marked(&mark).len() == 2), "{:?}", marked(&mark));
         worker.stdin.take().unwrap().write_all(b"go\n").unwrap();
         assert!(worker.wait().unwrap().success());
-        assert!(
-            within(Duration::from_secs(2), || marked(&mark).is_empty()),
-            "{level:?}: {:?}",
-            marked(&mark)
-        );
+        assert!(within(GUARD, || marked(&mark).is_empty()), "{level:?}: {:?}", marked(&mark));
     }
 }
 
@@ -294,11 +292,7 @@ fn sighup_kills_the_worker_and_all_it_started() {
         let _open = worker.stdin.take();
         kill(pid_of(&worker), Signal::SIGHUP).unwrap();
         assert_eq!(worker.wait().unwrap().signal(), Some(9), "{level:?}");
-        assert!(
-            within(Duration::from_secs(2), || marked(&mark).is_empty()),
-            "{level:?}: {:?}",
-            marked(&mark)
-        );
+        assert!(within(GUARD, || marked(&mark).is_empty()), "{level:?}: {:?}", marked(&mark));
     }
 }
 
@@ -311,22 +305,22 @@ fn a_killed_watcher_takes_the_whole_level_3_sandbox_with_it() {
     let mut worker = cell.command().stdin(Stdio::piped()).spawn().unwrap();
     worker.stdout.as_mut().unwrap().read_exact(&mut [0; 5]).unwrap();
     let _open = worker.stdin.take();
-    assert!(within(Duration::from_secs(2), || marked(&mark).len() == 2), "{:?}", marked(&mark));
+    assert!(within(GUARD, || marked(&mark).len() == 2), "{:?}", marked(&mark));
     worker.kill().unwrap();
     worker.wait().unwrap();
-    assert!(within(Duration::from_secs(2), || marked(&mark).is_empty()), "{:?}", marked(&mark));
+    assert!(within(GUARD, || marked(&mark).is_empty()), "{:?}", marked(&mark));
 }
 
 /// The test runs itself once more for each level, as the supervisor that is killed.
 #[test]
-fn a_killed_supervisor_leaves_no_orphan_after_two_seconds() {
+fn a_killed_supervisor_leaves_no_orphan() {
     if let Ok(number) = std::env::var(SUPERVISOR_VARIABLE) {
         return wait_to_be_killed(&number);
     }
     for level in LEVELS {
         let scratch = scratch();
         let mark = scratch.path().join("mark").display().to_string();
-        let test = "lifecycle::a_killed_supervisor_leaves_no_orphan_after_two_seconds";
+        let test = "lifecycle::a_killed_supervisor_leaves_no_orphan";
         let mut supervisor = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", test, "--nocapture"])
             .env(SUPERVISOR_VARIABLE, level.number().to_string())
@@ -338,20 +332,10 @@ fn a_killed_supervisor_leaves_no_orphan_after_two_seconds() {
         let mut lines = BufReader::new(supervisor.stdout.take().unwrap()).lines();
         assert!(lines.any(|line| line.unwrap().contains("worker is ready")));
         // The worker and its child; one that is becoming another program shows no environment for a moment.
-        assert!(
-            within(Duration::from_secs(2), || marked(&mark).len() >= 2),
-            "{level:?}: {:?}",
-            marked(&mark)
-        );
+        assert!(within(GUARD, || marked(&mark).len() >= 2), "{level:?}: {:?}", marked(&mark));
         kill(pid_of(&supervisor), Signal::SIGKILL).unwrap();
         supervisor.wait().unwrap();
-        let killed = Instant::now();
-        assert!(
-            within(Duration::from_secs(2), || marked(&mark).is_empty()),
-            "{level:?}: {:?}",
-            marked(&mark)
-        );
-        assert!(killed.elapsed() < Duration::from_secs(2));
+        assert!(within(GUARD, || marked(&mark).is_empty()), "{level:?}: {:?}", marked(&mark));
     }
     // Sweeps the groups the killed ones left.
     drop(Cgroups::open().unwrap());

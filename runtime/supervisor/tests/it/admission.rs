@@ -118,8 +118,9 @@ async fn a_noisy_tenant_does_not_hold_up_another() {
     futures::future::join(noisy, victim).await;
     let done = done.into_inner().unwrap();
     let last = done.iter().rposition(|tenant| *tenant == "victim").unwrap();
-    // Its own five, as many turns of the other, and what ran or was on its way when it came and went.
-    assert!(last <= 20, "the victim's fifth call was number {last} of {}: {done:?}", done.len());
+    // Its own five, as many turns of the other of two calls each, and what ran or was on its way when it came and
+    // went; more where this test is late to ask. In the order of their coming it were above sixty.
+    assert!(last <= 40, "the victim's fifth call was number {last} of {}: {done:?}", done.len());
 }
 
 #[tokio::test]

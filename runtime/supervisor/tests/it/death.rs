@@ -113,7 +113,7 @@ async fn no_worker_outlives_a_killed_runtime() {
     let alive = |pid: u32| test_kill_process(Pid::from_raw(i32::try_from(pid).unwrap()).unwrap()).is_ok();
     let began = std::time::Instant::now();
     while workers.iter().any(|pid| alive(*pid)) {
-        assert!(began.elapsed() < Duration::from_secs(2), "orphans: {workers:?}");
+        assert!(began.elapsed() < Duration::from_secs(30), "orphans: {workers:?}");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
 }

@@ -10,6 +10,7 @@ use std::process::Command;
 use serde_json::json;
 
 use super::attempts::{Language, ask, start};
+use super::harness::eventually;
 use world::{HOSTS, World, within};
 
 /// `secret.test` is as private as `internal.test`, but not in the operator's list.
@@ -68,7 +69,8 @@ async fn reach(language: Language, clients: &[&str]) {
         }
         let audit = stack.log_line(outcome).await;
         assert!(audit.contains("\"audit\":true"), "{audit}");
-        assert!(stack.logged(outcome).iter().any(|line| line.contains(host)), "{host}: {audit}");
+        let told = || async { stack.logged(outcome).iter().any(|line| line.contains(host)) };
+        eventually("the host is named", told).await;
     }
     assert_eq!(
         world.served().len(),

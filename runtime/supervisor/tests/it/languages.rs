@@ -146,6 +146,8 @@ def call(request):
         for _ in range(5):
             pings.get()
     if arguments.get("mode") == "slow":
+        write({"method": "notifications/progress",
+               "params": {"progressToken": meta["progressToken"], "progress": 0, "message": "begun"}})
         time.sleep(60)
     asked = ask(arguments["asks"]) if "asks" in arguments else None
     write({"method": "notifications/progress",
@@ -254,6 +256,7 @@ async fn what_a_stdio_server_says_and_asks_is_its_only_calls() {
     // With a second call beside it, nothing says whose a request is.
     let mut slow = stack.tunnel("stdio").await;
     slow.invoke("three", &json!({"mode": "slow"})).await;
+    slow.until_message().await;
     let said = stack.call("stdio", "four", &json!({"asks": "roots/list"})).await;
     assert_eq!(output(&said).unwrap()["asked"]["error"]["code"], -32000);
     slow.cancel("three").await;

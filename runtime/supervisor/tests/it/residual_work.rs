@@ -1,7 +1,5 @@
 //! What a call started ends with it, or its worker does.
 
-use std::time::{Duration, Instant};
-
 use serde_json::{Value, json};
 
 use super::account::{PIVOT_ROOT, start_stand_ins};
@@ -34,12 +32,9 @@ async fn stopped(stack: &Stack, arguments: &Value) {
 async fn a_stopped_call_that_left_a_thread_or_a_process_ends_with_its_worker() {
     let stack = start(&[("echo", json!({"pool": {"max": 1}}))]).await;
     for (what, told) in [("thread", "computation"), ("process", "processes")] {
-        let began = Instant::now();
         stopped(&stack, &json!({"mode": "leave", "what": what, "until_cancelled": true})).await;
         stack.log_line(&format!("a call left {told} behind in the worker")).await;
         eventually("everything of it is gone", || async { running(&stack, "sleep") == 0 }).await;
-        // The bound is a few seconds; the machine of a test may be slow.
-        assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
         let said = stack.call("echo", "next", &json!({"text": "served"})).await;
         assert_eq!(output(&said).unwrap()["text"], "served");
     }

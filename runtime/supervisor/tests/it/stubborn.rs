@@ -12,7 +12,7 @@ use super::harness::{Said, Stack, Tunnel, crash, eventually, output, start, want
 /// A worker has 2 s after a cancel; the rest is for a busy machine. Far below the harness's own patience.
 const SOON: Duration = Duration::from_secs(20);
 /// Longest a neighbour's call may take: a hang guard.
-const NEIGHBOUR: Duration = Duration::from_secs(5);
+const NEIGHBOUR: Duration = SOON;
 
 /// A call whose worker has shut the window of its stream and sends pongs all the same.
 async fn deaf(stack: &Stack, id: &str, end: Option<Duration>) -> Tunnel {

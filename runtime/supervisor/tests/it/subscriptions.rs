@@ -146,7 +146,7 @@ async fn a_killed_worker_is_told_to_its_subscriptions() {
 async fn how_a_worker_ended_is_told_though_its_connection_ended_before_it() {
     let stack = start(&[("echo", json!({"pool": {"max": 1}}))]).await;
     let mut watching = subscribe(&stack, "echo", "test://stays").await;
-    let said = stack.call("echo", "one", &json!({"mode": "exit", "late_ms": 700})).await;
+    let said = stack.call("echo", "one", &json!({"mode": "exit", "late_ms": 300})).await;
     for said in [said, watching.rest().await] {
         assert_eq!(crash(&said), Some(("exit".to_owned(), true)), "{said:?}");
     }

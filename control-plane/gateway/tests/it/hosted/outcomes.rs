@@ -155,7 +155,7 @@ async fn a_deadline_cancels_the_call_at_the_service() {
         let service = Service::start([state("running", json!({"etag": "1"}))]).await;
         let fixture = fixture_with(&service.url, |primitive| {
             primitive.set_mutation(mutation);
-            primitive.max_runtime_seconds = 1;
+            primitive.max_runtime_seconds = 5;
         });
         assert_eq!(error(&sweep(&fixture).await).1, expected);
         service.saw("/cancel").await;

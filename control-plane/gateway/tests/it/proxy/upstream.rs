@@ -78,7 +78,8 @@ fn fixture(address: SocketAddr, mutation: Mutation) -> Fixture {
     for primitive in snapshot.primitives.iter_mut().filter(|primitive| primitive.id == "echo") {
         primitive.set_mutation(mutation);
         primitive.output_schema.clear();
-        primitive.max_runtime_seconds = 1;
+        // The connection and its initialize are a part of it.
+        primitive.max_runtime_seconds = 5;
     }
     Fixture::of(snapshot)
 }

@@ -69,7 +69,7 @@ class LifeTest {
                                 .list(ListPromptsRequest.getDefaultInstance())));
                 var end = new LinkedBlockingQueue<String>();
                 WorkerProcess.open(channel, new LinkedBlockingQueue<>(), end);
-                assertEquals("UNAUTHENTICATED", end.poll(20, TimeUnit.SECONDS));
+                assertEquals("UNAUTHENTICATED", end.poll(WorkerProcess.GUARD_SECONDS, TimeUnit.SECONDS));
             }
             worker.greet();
             assertEquals("still here", text(worker.call("a", Map.of("act", "echo", "text", "still here"))));
@@ -82,7 +82,7 @@ class LifeTest {
             var end = new LinkedBlockingQueue<String>();
             var second = WorkerProcess.open(worker.channel(WorkerProcess.TOKEN), new LinkedBlockingQueue<>(), end);
             second.onNext(ClientMessage.newBuilder().setInit(InitRequest.getDefaultInstance()).build());
-            assertEquals("FAILED_PRECONDITION", end.poll(20, TimeUnit.SECONDS));
+            assertEquals("FAILED_PRECONDITION", end.poll(WorkerProcess.GUARD_SECONDS, TimeUnit.SECONDS));
             assertEquals("first", text(worker.call("a", Map.of("act", "echo", "text", "first"))));
         }
     }
@@ -93,7 +93,7 @@ class LifeTest {
             var end = new LinkedBlockingQueue<String>();
             var session = WorkerProcess.open(worker.channel(WorkerProcess.TOKEN), new LinkedBlockingQueue<>(), end);
             session.onNext(ClientMessage.newBuilder().setPing(Ping.getDefaultInstance()).build());
-            assertEquals("INVALID_ARGUMENT", end.poll(20, TimeUnit.SECONDS));
+            assertEquals("INVALID_ARGUMENT", end.poll(WorkerProcess.GUARD_SECONDS, TimeUnit.SECONDS));
             assertEquals(0, worker.exitCode());
         }
     }

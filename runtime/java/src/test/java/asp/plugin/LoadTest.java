@@ -58,7 +58,7 @@ class LoadTest {
             reader.readTo(3);
             assertTrue(worker.isAlive());
             reader.readTo(Integer.MAX_VALUE);
-            assertTrue(reader.ended.await(20, TimeUnit.SECONDS), worker.errors());
+            assertTrue(reader.ended.await(WorkerProcess.GUARD_SECONDS, TimeUnit.SECONDS), worker.errors());
             assertEquals(200, reader.chunks.get());
             assertEquals("sent 200", text(List.of(reader.end)));
         }
