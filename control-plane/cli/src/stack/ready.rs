@@ -15,9 +15,11 @@ use crate::state_dir;
 const READY_WITHIN: Duration = Duration::from_secs(120);
 const ASK_EVERY: Duration = Duration::from_millis(100);
 const ASK_TIMEOUT: Duration = Duration::from_secs(2);
-/// The statistics of the edge filter and of the list of revoked tokens, by their names in `envoy/bootstrap.yaml`.
-const TAKEN: &str = "^extension_config_discovery.http_filter.(asp-edge|asp-revoked).config_reload$";
-const FILTERS: usize = 2;
+/// What must not be zero of Envoy's statistics, by the names in `envoy/bootstrap.yaml`: the snapshot and the list of revoked
+/// tokens have configured their filters, and a gateway is healthy.
+const NEEDED: &str = "^(extension_config_discovery.http_filter.(asp-edge|asp-revoked).config_reload\
+    |cluster.gateway.membership_healthy)$";
+const NEEDED_COUNT: usize = 3;
 
 /// Whom the client token in `env` is for.
 pub const ORG: &str = "acme";
@@ -33,30 +35,29 @@ pub struct Urls {
     pub statistics: String,
 }
 
-/// Waits until `<edge>/healthz` is 200 through Envoy (listener, filter, snapshot and gateway all work), and Envoy has the
-/// list of revoked tokens, without which it accepts none.
+/// Waits until the edge works: listener, filter and gateway answer `probe` through Envoy, and Envoy has taken a snapshot, the
+/// list of revoked tokens, without which it accepts none, and a gateway.
 pub async fn wait(urls: &Urls) -> anyhow::Result<()> {
     let client = reqwest::Client::builder()
         .timeout(ASK_TIMEOUT)
         .no_proxy()
         .build()
         .context("make the readiness client")?;
+    let statistics = format!("{}?filter={NEEDED}", urls.statistics);
+    let mut lacks = format!("{} does not answer 200", urls.probe);
     let asked = async {
         while ask(&client, &urls.probe).await.is_none() {
             tokio::time::sleep(ASK_EVERY).await;
         }
-    };
-    if tokio::time::timeout(READY_WITHIN, asked).await.is_err() {
-        bail!("{} did not answer 200 within {} s", urls.probe, READY_WITHIN.as_secs());
-    }
-    let taken = format!("{}?filter={TAKEN}", urls.statistics);
-    let has_all = async {
-        while ask(&client, &taken).await.is_none_or(|text| configured(&text) < FILTERS) {
+        lacks = format!(
+            "Envoy has not taken the snapshot, the list of revoked tokens and a gateway; see {statistics}"
+        );
+        while ask(&client, &statistics).await.is_none_or(|text| nonzero(&text) < NEEDED_COUNT) {
             tokio::time::sleep(ASK_EVERY).await;
         }
     };
-    if tokio::time::timeout(READY_WITHIN, has_all).await.is_err() {
-        bail!("Envoy has no list of revoked tokens after {} s; see {taken}", READY_WITHIN.as_secs());
+    if tokio::time::timeout(READY_WITHIN, asked).await.is_err() {
+        bail!("after {} s {lacks}", READY_WITHIN.as_secs());
     }
     Ok(())
 }
@@ -70,10 +71,10 @@ async fn ask(client: &reqwest::Client, url: &str) -> Option<String> {
     response.text().await.ok()
 }
 
-/// How many of the filters that come over xDS have been configured, by Envoy's statistics.
-fn configured(statistics: &str) -> usize {
+/// How many of Envoy's statistics are not zero.
+fn nonzero(statistics: &str) -> usize {
     let counts = statistics.lines().filter_map(|line| line.rsplit_once(": "));
-    counts.filter(|(name, count)| name.ends_with(".config_reload") && *count != "0").count()
+    counts.filter(|(_, count)| *count != "0").count()
 }
 
 /// Writes `env` (0600) into the state directory: a shell file that exports the addresses and two tokens.
@@ -139,16 +140,57 @@ pub fn announce(state_dir: &Path, urls: &Urls) {
 
 #[cfg(test)]
 mod tests {
+    use std::net::SocketAddr;
+    use std::sync::Arc;
+
+    use parking_lot::Mutex;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpListener;
+
     use super::*;
 
-    #[test]
-    fn a_filter_counts_when_it_has_been_configured() {
-        let of = |name: &str, count: u32| {
-            format!("extension_config_discovery.http_filter.{name}.config_reload: {count}\n")
+    /// Answers each request with the next of these, and the last again and again; what it was asked for.
+    async fn says(answers: &'static [&'static str]) -> (SocketAddr, Arc<Mutex<Vec<String>>>) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let asked = Arc::new(Mutex::new(Vec::new()));
+        let heard = Arc::clone(&asked);
+        tokio::spawn(async move {
+            for number in 0.. {
+                let (mut client, _) = listener.accept().await.unwrap();
+                let mut request = [0; 4096];
+                let count = client.read(&mut request).await.unwrap();
+                heard
+                    .lock()
+                    .push(String::from_utf8_lossy(&request[..count]).lines().next().unwrap().to_owned());
+                let body = answers[answers.len().min(number + 1) - 1];
+                let head = "HTTP/1.1 200 OK\r\nconnection: close\r\n";
+                let answer = format!("{head}content-length: {}\r\n\r\n{body}", body.len());
+                client.write_all(answer.as_bytes()).await.unwrap();
+            }
+        });
+        (address, asked)
+    }
+
+    #[tokio::test]
+    async fn it_is_ready_when_envoy_has_the_list_of_revoked_tokens_too() {
+        let (address, asked) = says(&[
+            "ok",
+            "",
+            "x.asp-edge.config_reload: 1\nx.asp-revoked.config_reload: 0\ncluster.gateway.membership_healthy: 1\n",
+            "x.asp-edge.config_reload: 1\nx.asp-revoked.config_reload: 12\ncluster.gateway.membership_healthy: 1\n",
+        ])
+        .await;
+        let urls = Urls {
+            edge: String::new(),
+            admin: String::new(),
+            probe: format!("http://{address}/healthz"),
+            statistics: format!("http://{address}/stats"),
         };
-        assert_eq!(configured(""), 0);
-        assert_eq!(configured(&(of("asp-edge", 1) + &of("asp-revoked", 0))), 1);
-        assert_eq!(configured(&(of("asp-edge", 12) + &of("asp-revoked", 1))), FILTERS);
+        wait(&urls).await.unwrap();
+        let asked = asked.lock();
+        assert_eq!((asked.len(), asked[0].as_str()), (4, "GET /healthz HTTP/1.1"));
+        assert!(asked[3].starts_with("GET /stats?filter=^(extension_config_discovery."), "{}", asked[3]);
     }
 
     #[test]
