@@ -47,6 +47,7 @@ async fn whole() -> Result<()> {
     assert_eq!(snapshot.status, 200, "{}", snapshot.text());
     let children = children(&running.asp)?;
     assert!(children.len() >= 2, "Envoy and the reference server are its children: {children:?}");
+    assert!(is_named(running.directory.path())?, "Envoy is told its files");
     let status = running.asp.stop().await?;
     assert!(status.success(), "SIGTERM ends it in order: {status}\n{}", running.asp.tail());
     let faults = stack::faults(&[running.asp.log()], &[]);
@@ -55,8 +56,9 @@ async fn whole() -> Result<()> {
         !running.asp.log().contains("no control plane heard"),
         "the gateway ends before its control plane"
     );
-    wait::until("every child is gone", wait::CONVERGE, || async {
-        (!children.iter().any(|child| Path::new(&format!("/proc/{child}")).exists())).then_some(())
+    wait::until("every child is gone, and any that was started later", wait::CONVERGE, || async {
+        let is_there = |child: &u32| Path::new(&format!("/proc/{child}")).exists();
+        (!children.iter().any(is_there) && !is_named(running.directory.path()).ok()?).then_some(())
     })
     .await?;
     drop(running.directory);
@@ -147,6 +149,19 @@ pub(crate) fn address(running: &Running, name: &str) -> Result<SocketAddr> {
         .with_context(|| format!("{url} has a scheme"))?
         .parse()
         .context("host and port")
+}
+
+/// Whether a process has this path in its command line.
+fn is_named(path: &Path) -> Result<bool> {
+    let path = path.display().to_string();
+    for process in std::fs::read_dir("/proc")? {
+        // What is no process has none; one may have ended meanwhile.
+        let line = std::fs::read(process?.path().join("cmdline")).unwrap_or_default();
+        if String::from_utf8_lossy(&line).contains(&path) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// The direct children of a process, from /proc.

@@ -34,17 +34,8 @@ impl Client {
     async fn start(redis: &Redis) -> Result<Client> {
         let cluster = Cluster::start_in(vec![("ASP_REDIS_URL", redis.url())], 2).await?;
         let token = cluster.token(&["--org", "acme", "--user", "alice"]).await?;
-        let params = json!({
-            "protocolVersion": "2025-11-25", "capabilities": {"elicitation": {}},
-            "clientInfo": {"name": "wire", "version": "1"},
-        });
-        let answer =
-            http1::send(cluster.gateways[0].address, &legacy(&token, "initialize", params, &[])).await?;
-        let session = answer.header("mcp-session-id").context("a session")?.to_owned();
-        let client = Client { cluster, token, session };
-        client.listens(2, client.first(), client.second()).await?;
-        client.listens(3, client.second(), client.first()).await?;
-        Ok(client)
+        let session = initialized(cluster.gateways[0].address, &token).await?;
+        Ok(Client { cluster, token, session })
     }
 
     /// `here` hears what is told at `there` from now on: until it has subscribed, that is lost.
@@ -98,6 +89,16 @@ impl Client {
     }
 }
 
+/// A session that a gateway has made.
+async fn initialized(gateway: SocketAddr, token: &str) -> Result<String> {
+    let params = json!({
+        "protocolVersion": "2025-11-25", "capabilities": {"elicitation": {}},
+        "clientInfo": {"name": "wire", "version": "1"},
+    });
+    let answer = http1::send(gateway, &legacy(token, "initialize", params, &[])).await?;
+    Ok(answer.header("mcp-session-id").context("a session")?.to_owned())
+}
+
 /// From now on a person approves what `echo` says of salaries, at both gateways and over every protocol.
 pub(crate) async fn guard(cluster: &Cluster) -> Result<()> {
     let binding = json!({
@@ -115,8 +116,14 @@ fn cancelled(id: u64) -> Value {
 
 async fn said() -> Result<()> {
     for redis in [Redis::start().await?, Redis::start_cluster().await?] {
-        let client = Client::start(&redis).await?;
+        let mut client = Client::start(&redis).await?;
         guard(&client.cluster).await?;
+        // By another session: this one has been at the first alone.
+        let another = initialized(client.first(), &client.token).await?;
+        let own = std::mem::replace(&mut client.session, another);
+        client.listens(2, client.first(), client.second()).await?;
+        client.listens(3, client.second(), client.first()).await?;
+        client.session = own;
         // From one to the other, and back: the session was made by the first.
         for (id, here, there) in
             [(10, client.first(), client.second()), (20, client.second(), client.first())]
@@ -163,6 +170,7 @@ async fn ended() -> Result<()> {
     let kept = redis.ask(&format!("EVAL \"{level}\" 0")).await?;
     ensure!(kept == ":0", "{kept}");
 
+    client.listens(2, first, second).await?;
     // A call of the session and its own stream run at the first.
     let counting = client.call(5, "count", &json!({"to": 100, "delayMs": 1000}));
     let call = http1::open(first, &counting, "notifications/progress").await?;

@@ -289,10 +289,12 @@ impl Cluster {
         Ok(Some(cables))
     }
 
-    /// Waits until exactly `count` gateways of Envoy's cluster are healthy. Those that were lost stay known.
+    /// Waits until exactly `count` gateways of Envoy's cluster are healthy, and it has its snapshot. Those that were lost stay
+    /// known.
     pub async fn wait_hosts(&self, count: usize) -> Result<()> {
         let envoy = &self.envoy;
         wait::until("Envoy knows its gateways", wait::START, || async move {
+            envoy.has_snapshot().await.ok().filter(|has| *has)?;
             let healthy = envoy.stat("cluster.gateway.membership_healthy").await.ok()?;
             (usize::try_from(healthy) == Ok(count)).then_some(())
         })

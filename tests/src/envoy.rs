@@ -105,6 +105,14 @@ impl Envoy {
         Ok(found)
     }
 
+    /// Whether it has what it judges requests by: the snapshot, and the list of revoked tokens, without which it accepts none.
+    pub async fn has_snapshot(&self) -> Result<bool> {
+        let taken = self.stats(".config_reload").await?;
+        let has =
+            |filter| taken.get(&format!("extension_config_discovery.http_filter.{filter}.config_reload"));
+        Ok(["asp-edge", "asp-revoked"].into_iter().all(|filter| has(filter).is_some_and(|count| *count > 0)))
+    }
+
     /// Where its admin interface listens, on loopback.
     pub fn admin_port(&self) -> u16 {
         self.admin.port()

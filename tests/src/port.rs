@@ -21,8 +21,12 @@ impl Reserved {
         Ok(Reserved { _socket: socket, address })
     }
 
-    /// The same for programs that listen with SO_REUSEADDR, which servers set: the port of one that has ended and starts
-    /// again, or any (0).
+    /// The same for programs that listen with SO_REUSEADDR, which servers set.
+    pub fn of_server() -> Result<Reserved> {
+        Reserved::again(0)
+    }
+
+    /// The port of such a program that has ended and starts again.
     pub fn again(port: u16) -> Result<Reserved> {
         let socket = TcpSocket::new_v4()?;
         socket.set_reuseaddr(true)?;

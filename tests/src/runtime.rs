@@ -20,7 +20,7 @@ const LANGUAGES: &str = "python+node+java+mcp-stdio";
 pub struct World {
     /// Mount options of a small disk of its own for its state, which only root can mount.
     pub disk: Option<&'static str>,
-    /// What it has as `/etc/hosts`, which only root can mount.
+    /// What it has as `/etc/hosts`.
     pub hosts: Option<PathBuf>,
     /// More of its environment.
     pub environment: Vec<(&'static str, String)>,

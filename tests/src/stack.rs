@@ -92,7 +92,7 @@ pub struct Ports {
 }
 
 impl Stack {
-    /// Starts everything and waits until the gateway is ready and Envoy answers `/healthz` with what it says.
+    /// Starts everything and waits until the gateway is ready, and Envoy with all that it judges requests by.
     pub async fn start(mut options: Options) -> Result<Stack> {
         let state = tempfile::tempdir()?;
         let port = Reserved::new()?;
@@ -224,10 +224,7 @@ impl Stack {
         let healthy = wait::until("the edge serves", wait::START, || async move {
             // A gateway is alive (`/healthz`) before it has its snapshot.
             http1::get(gateway, "/readyz", &[]).await.ok().filter(|answer| answer.status == 200)?;
-            for filter in ["asp-edge", "asp-revoked"] {
-                let taken = format!("extension_config_discovery.http_filter.{filter}.config_reload");
-                envoy.stat(&taken).await.ok().filter(|count| *count > 0)?;
-            }
+            envoy.has_snapshot().await.ok().filter(|has| *has)?;
             if tls {
                 let gateways = envoy.stat("cluster.gateway.membership_healthy").await.ok()?;
                 (gateways > 0).then_some(())

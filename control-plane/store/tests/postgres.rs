@@ -171,7 +171,7 @@ impl Drop for Frozen {
 async fn a_connection_whose_machine_is_gone_is_an_error_and_gives_its_place_back() {
     let server = Server::start().await.unwrap();
     let second = Duration::from_secs(1);
-    let waits = Waits { statement: 5 * second, lock: 60 * second, idle: second, acquire: 10 * second };
+    let waits = Waits { statement: 5 * second, lock: 5 * second, idle: second, acquire: 5 * second };
     let database = Postgres::connect_with(&server.url(), 1, waits).await.unwrap();
     let calls = Arc::new(database.calls(Budget::default(), Bounds::default()));
     let claim = |calls: Arc<PostgresCalls>| async move {

@@ -136,6 +136,7 @@ impl Open {
         *all = good;
         drop(all);
         let connections = revoked.len();
+        // Whoever carries one hears of it next.
         for (_, End(end)) in revoked {
             // Err: it is over already.
             let _ = end.send(());

@@ -114,7 +114,7 @@ async fn client(company: &Company, run: Run) -> Result<Value> {
 async fn inspect(url: &str) -> Result<()> {
     let home = tempfile::tempdir()?;
     // It wants to be told a port, and its registration stays with that.
-    let port = Reserved::again(0)?;
+    let port = Reserved::of_server()?;
     let back = format!("http://{}/oauth/callback", port.address());
     let launcher = "inspector/node_modules/@modelcontextprotocol/inspector/clients/launcher/build/index.js";
     for (more, wanted) in [(None, 1), (Some("--stored-auth-only"), 0)] {

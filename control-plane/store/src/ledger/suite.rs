@@ -118,6 +118,7 @@ async fn refuses_another_request(ledger: &dyn Ledger) {
 async fn waits_for_the_running_one(ledger: &Arc<dyn Ledger>) {
     assert_eq!(hold(&**ledger, 4).await, Claim::New);
     assert_eq!(claim(&**ledger, 4, HASH, NOW).await, Claim::InFlight);
+    assert_eq!(claim(&**ledger, 4, HASH, Duration::from_millis(50)).await, Claim::InFlight);
     let waiting = tokio::spawn({
         let ledger = ledger.clone();
         async move { claim(&*ledger, 4, HASH, LONG).await }

@@ -88,8 +88,11 @@ fn what_a_killed_supervisor_left_is_swept() {
     let left: Vec<PathBuf> = own.iter().map(|dir| dir.join("asp-99999999-0")).collect();
     for dir in &left {
         // Another test's groups may sweep it before it has a worker.
-        while fs::create_dir_all(dir.join("worker")).is_err_and(|error| error.kind() == ErrorKind::NotFound) {
-        }
+        let made = within(Duration::from_secs(30), || match fs::create_dir_all(dir.join("worker")) {
+            Err(error) if error.kind() == ErrorKind::NotFound => false,
+            made => made.map(|()| true).unwrap(),
+        });
+        assert!(made, "{}", dir.display());
     }
     let kept: Vec<PathBuf> = own.iter().map(|dir| dir.join("asp-other")).collect();
     for dir in &kept {

@@ -110,9 +110,15 @@ async fn a_worker_that_fills_the_disk_itself_is_no_trouble_of_the_machine() {
     let stack = account::start(dir, &[PIVOT_ROOT], &["--min-level", "1"]).await;
     disk.settled().await;
     // What a worker left is cleared beside the next start, which may find the disk full for a moment.
-    let quarantined = || async { refusal(&stack).await.contains("quarantined: ") };
+    let quarantined = || async {
+        let told = refusal(&stack).await;
+        assert!(told.contains("quarantined: ") || told.contains("no space is left"), "{told}");
+        told.contains("quarantined: ")
+    };
     eventually("its plugin is blamed", quarantined).await;
     stack.log_line("bound on disk space").await;
+    let of_the_machine = stack.figure("greet@1.0.0", "host_failures").await;
+    assert!(of_the_machine < stack.figure("greet@1.0.0", "crashes").await, "{of_the_machine}");
     assert!(stack.figure("greet@1.0.0", "crashes").await >= 5);
 }
 

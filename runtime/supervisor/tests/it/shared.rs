@@ -1,7 +1,7 @@
 //! Many tunnels on one ProxyPpp stream.
 
 use std::collections::HashMap;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use asp_proto::plugin::client_message::Payload as In;
 use asp_proto::plugin::server_message::Payload as Out;
@@ -21,6 +21,9 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Code, Status, Streaming};
 
 use super::harness::{PATIENCE, Stack, eventually, start, wanted};
+
+/// What a worker has to end a call that was cancelled; then it is killed.
+const GRACE: Duration = Duration::from_secs(2);
 
 /// A gateway's end of a shared stream.
 pub(super) struct Shared {
@@ -305,6 +308,7 @@ async fn a_call_that_is_run_again_waits_for_its_former_execution_to_end() {
     assert!(took);
     // It has begun.
     while !matches!(lost.of(&id).await, Payload::Ppp(_)) {}
+    let began = Instant::now();
     drop(lost);
     // At once, on another worker: the former execution ignores its cancel and is killed first.
     let mut shared = Shared::open(&stack).await;
@@ -313,6 +317,7 @@ async fn a_call_that_is_run_again_waits_for_its_former_execution_to_end() {
     shared.until_event(&id, Type::TunnelReady).await;
     shared.invoke(&id, "one", &json!({"text": "again"})).await;
     assert_eq!(shared.output(&id).await["text"], "again");
+    assert!(began.elapsed() >= GRACE, "the former execution had ended by then: {:?}", began.elapsed());
     // A worker's calls hear of its end first.
     let counted = || async { stack.figure("echo@1.0.0", "crashes").await == 1 };
     eventually("the former execution ended with its worker", counted).await;
@@ -335,7 +340,9 @@ async fn an_execution_is_ended_for_whoever_goes_on_with_its_call_at_another_runt
     assert_eq!(end("another").await, Ok(()), "it does not run here");
     assert_eq!(stack.figure("echo@1.0.0", "crashes").await, 0, "nobody else's call is ended");
     // Its gateway is there yet, as far as this runtime knows; the worker ignores its cancel and is killed.
+    let began = Instant::now();
     assert_eq!(end("one").await, Ok(()));
+    assert!(began.elapsed() >= GRACE, "it has ended: {:?}", began.elapsed());
     let counted = || async { stack.figure("echo@1.0.0", "crashes").await == 1 };
     eventually("the worker's end is counted", counted).await;
     assert_eq!(end("").await, Err(Code::InvalidArgument));

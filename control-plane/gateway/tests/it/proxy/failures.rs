@@ -138,7 +138,7 @@ async fn hangs(calls: usize, headers: &[(&str, String)]) -> (Fixture, Vec<Value>
     let mut snapshot =
         with_runtime("echo", Mode::ProxyHttp(http_mapping("/")), Mutation::ReadOnly, &upstream);
     for primitive in snapshot.primitives.iter_mut().filter(|primitive| primitive.id == "echo") {
-        primitive.max_runtime_seconds = 5;
+        primitive.max_runtime_seconds = 2;
     }
     let fixture = Fixture::of(snapshot);
     let params = json!({"name": "echo", "arguments": {"message": "m"}});

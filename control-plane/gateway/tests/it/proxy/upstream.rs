@@ -79,7 +79,7 @@ fn fixture(address: SocketAddr, mutation: Mutation) -> Fixture {
         primitive.set_mutation(mutation);
         primitive.output_schema.clear();
         // The connection and its initialize are a part of it.
-        primitive.max_runtime_seconds = 5;
+        primitive.max_runtime_seconds = 2;
     }
     Fixture::of(snapshot)
 }

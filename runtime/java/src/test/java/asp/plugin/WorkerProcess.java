@@ -127,7 +127,7 @@ final class WorkerProcess implements AutoCloseable {
                 probe.connect(UnixDomainSocketAddress.of(socket));
                 return;
             } catch (IOException notYet) {
-                // Not a spin: the worker needs the processor.
+                // The worker needs the processor.
                 Thread.yield();
             }
         }
