@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
-use rustix::process::{Pid, Signal, getegid, geteuid, kill_process};
+use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 use tokio::net::UnixStream;
 use tokio::process::Command;
@@ -20,7 +20,7 @@ const LANGUAGES: &str = "python+node+java+mcp-stdio";
 pub struct World {
     /// Mount options of a small disk of its own for its state, which only root can mount.
     pub disk: Option<&'static str>,
-    /// What it has as `/etc/hosts`.
+    /// What it has as `/etc/hosts`, which only root can mount.
     pub hosts: Option<PathBuf>,
     /// More of its environment.
     pub environment: Vec<(&'static str, String)>,
@@ -189,17 +189,7 @@ fn command(state: &Path, plugins: &Path, socket: &Path, world: &World) -> Result
         Some(hosts) => {
             let mut around = Command::new("unshare");
             let program = r#"mount --bind "$0" /etc/hosts && exec "$@""#;
-            let mount = ["--mount", "--", "sh", "-c", program];
-            let (user, group) = (geteuid(), getegid());
-            if user.is_root() {
-                around.args(mount).arg(hosts);
-            } else {
-                // Somebody else may mount in a user namespace as its root; in one below it the runtime is itself again.
-                around.args(["--user", "--map-root-user"]).args(mount).arg(hosts).args(["unshare", "--user"]);
-                around.arg(format!("--map-user={}", user.as_raw()));
-                around.arg(format!("--map-group={}", group.as_raw())).arg("--");
-            }
-            around.arg(tool::runtime()?);
+            around.args(["--mount", "--", "sh", "-c", program]).arg(hosts).arg(tool::runtime()?);
             around
         }
     };

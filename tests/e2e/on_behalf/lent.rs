@@ -118,6 +118,7 @@ pub(super) async fn whole() -> Result<()> {
 async fn ask(client: &Client<'_>, plugin: &str, arguments: &Value) -> Result<Value> {
     let answer = client.call("lent", plugin, arguments, &json!({})).await?;
     let result = answer.result.with_context(|| format!("{plugin}: {:?}", answer.error))?;
+    ensure!(result["structuredContent"].is_object(), "{plugin}: {result}\n{}", client.stack.asp.tail());
     Ok(result["structuredContent"].clone())
 }
 
