@@ -14,16 +14,18 @@ mod table;
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use asp_e2e::runtime::{Runtime, World};
 use asp_e2e::tool;
+use tokio::task::JoinSet;
 
 use bare::{Bare, Recipe};
 use client::{Client, VERSION};
 use figures::{Driven, Language, Loop, Way};
-use link::Link;
 
 pub(crate) use figures::Plugins;
 pub(crate) use goals::judge;
@@ -43,7 +45,6 @@ const MAX_DEPTH: u32 = 4;
 /// One language's two workers.
 struct Bench {
     client: Client,
-    link: Link,
     bare: Bare,
     recipe: Recipe,
     /// The runtime's worker.
@@ -87,8 +88,7 @@ async fn measure_language(
     let (worker, argv) = process::find(root, argument)?;
     let unused = process::memory(worker)?;
     let recipe = Recipe { plugin: client.plugin().to_owned(), argv, installed: installed(runtime, &client)? };
-    let (bare, link) = (Bare::start(&recipe).await?, Link::open(&client).await?);
-    let mut bench = Bench { client, link, bare, recipe, worker };
+    let mut bench = Bench { bare: Bare::start(&recipe).await?, client, recipe, worker };
     bench.settle(plan).await?;
     let mut loops = Vec::new();
     for run in 1..=plan.runs {
@@ -147,30 +147,69 @@ impl Bench {
         Ok(Driven { warm: latencies.len() as u64, latencies, elapsed: began.elapsed() })
     }
 
-    async fn drive_runtime(&mut self, prefix: &str, calls: u32, in_flight: u32) -> Result<Driven> {
+    async fn drive_runtime(&self, prefix: &str, calls: u32, in_flight: u32) -> Result<Driven> {
         let began = Instant::now();
-        let answered = self.link.drive(prefix, (calls, in_flight), false).await.context("a runtime")?;
-        let elapsed = began.elapsed();
-        let warm = answered.iter().filter(|answered| answered.warm).count() as u64;
-        Ok(Driven { latencies: answered.iter().map(|answered| answered.latency).collect(), warm, elapsed })
+        // As with the bare worker the last calls begin together: a caller that a stall held back leaves its share to others.
+        let numbers = Arc::new(AtomicU32::new(0));
+        let mut callers = JoinSet::new();
+        for _ in 0..in_flight {
+            callers.spawn(calls_of_one(self.client.clone(), prefix.to_owned(), numbers.clone(), calls));
+        }
+        let mut latencies = Vec::with_capacity(calls as usize);
+        let mut warm = 0;
+        while let Some(done) = callers.join_next().await {
+            let (taken, hits) = done??;
+            latencies.extend(taken);
+            warm += hits;
+        }
+        Ok(Driven { latencies, warm, elapsed: began.elapsed() })
     }
 
     /// Fresh processes, by turns through the runtime and bare.
-    async fn starts(&mut self, plan: &Plan, figures: &mut Language) -> Result<()> {
+    async fn starts(&self, plan: &Plan, figures: &mut Language) -> Result<()> {
         let milliseconds = |duration: Duration| duration.as_secs_f64() * 1e3;
         for start in 0..plan.starts {
             // The last one's end takes processor time, and its place.
             self.client.one_worker().await?;
-            for answered in self.link.drive(&format!("fresh-{start}"), (1, ONE), true).await? {
-                anyhow::ensure!(!answered.warm, "a fresh process is no warm one");
-                figures.cold_ready_ms.push(milliseconds(answered.ready));
-                figures.cold_answer_ms.push(milliseconds(answered.latency));
-            }
+            let answered = self.client.call(&format!("fresh-{start}"), true).await?;
+            anyhow::ensure!(!answered.warm, "a fresh process is no warm one");
+            answered.closing.closed().await?;
+            figures.cold_ready_ms.push(milliseconds(answered.ready));
+            figures.cold_answer_ms.push(milliseconds(answered.latency));
             let bare = bare::first_answer(&self.recipe, &format!("bare-{start}")).await?;
             figures.cold_bare_ms.push(milliseconds(bare));
         }
         Ok(())
     }
+}
+
+/// A caller's calls, one after the other, until all callers have begun `calls`: their latencies, and how many met a warm
+/// worker.
+async fn calls_of_one(
+    client: Client,
+    prefix: String,
+    numbers: Arc<AtomicU32>,
+    calls: u32,
+) -> Result<(Vec<Duration>, u64)> {
+    let mut latencies = Vec::with_capacity(calls as usize);
+    let mut warm = 0;
+    let mut closing = None;
+    loop {
+        let call = numbers.fetch_add(1, Ordering::Relaxed);
+        if call >= calls {
+            break;
+        }
+        let answered = client.call(&format!("{prefix}-{call}"), false).await?;
+        latencies.push(answered.latency);
+        warm += u64::from(answered.warm);
+        if let Some(closing) = closing.replace(answered.closing) {
+            closing.closed().await?;
+        }
+    }
+    if let Some(closing) = closing {
+        closing.closed().await?;
+    }
+    Ok((latencies, warm))
 }
 
 fn copy(from: &Path, to: &Path, depth: u32) -> Result<()> {

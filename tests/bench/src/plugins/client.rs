@@ -1,17 +1,30 @@
-//! What the bench asks a runtime for, and its calls as they are said to any worker.
+//! What a gateway does to call a plugin: a place, a tunnel, the call, the place given back, all as messages on one
+//! stream.
+//!
+//! Keeps true: latency runs from the request for a place to the result; the place is given back off that path,
+//! as the gateway does it, and before the loop's next but one call.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context, Result, bail};
-use asp_proto::plugin::{InvokeRequest, Json, ServerMessage, client_message, server_message};
+use asp_proto::envelope::packed;
+use asp_proto::plugin::{
+    ClientMessage, InitRequest, InvokeRequest, Json, ServerMessage, client_message, server_message,
+};
 use asp_proto::supervisor::runtime_supervisor_client::RuntimeSupervisorClient;
 use asp_proto::supervisor::{
-    AllocateWorkerRequest, Context as Caller, EnsurePluginRequest, HealthRequest, PluginRef,
+    AllocateWorkerRequest, AllocateWorkerResponse, Context as Caller, EnsurePluginRequest, HealthRequest,
+    PluginRef, admission, tunnel_event,
 };
+use prost::Message;
 use prost_types::value::Kind;
 use serde_json::{Value, json};
-use tokio::time::sleep;
+use tokio::sync::OnceCell;
+use tokio::time::{sleep, timeout};
 use tonic::transport::{Channel, Endpoint};
+
+use super::link::{CallStream, Heard, Link};
 
 pub(super) const VERSION: &str = "1.0.0";
 /// Hang guard of one call.
@@ -24,7 +37,21 @@ const TEXT: usize = 500;
 #[derive(Clone)]
 pub(super) struct Client {
     supervisor: RuntimeSupervisorClient<Channel>,
+    /// Opened by the first call.
+    link: Arc<OnceCell<Link>>,
     plugin: String,
+}
+
+/// A call that was answered.
+pub(super) struct Answered {
+    /// From the request for a place to the result.
+    pub latency: Duration,
+    /// To the runtime's word that a worker is there.
+    pub ready: Duration,
+    /// Whether it met a worker that ran already and had a place.
+    pub warm: bool,
+    /// Its place is being given back.
+    pub closing: CallStream,
 }
 
 /// The endpoint of a Unix socket.
@@ -75,15 +102,11 @@ impl Client {
     /// Of one plugin; the connection is made when it is first used.
     pub(super) fn new(socket: &std::path::Path, plugin: &str) -> Result<Client> {
         let supervisor = RuntimeSupervisorClient::new(endpoint(socket)?.connect_lazy());
-        Ok(Client { supervisor, plugin: plugin.to_owned() })
+        Ok(Client { supervisor, link: Arc::default(), plugin: plugin.to_owned() })
     }
 
     pub(super) fn plugin(&self) -> &str {
         &self.plugin
-    }
-
-    pub(super) fn supervisor(&self) -> RuntimeSupervisorClient<Channel> {
-        self.supervisor.clone()
     }
 
     fn reference(&self) -> PluginRef {
@@ -127,8 +150,58 @@ impl Client {
         Ok(())
     }
 
-    /// A request for a place; `fresh` asks for a process of its own.
-    pub(super) fn request(&self, fresh: bool) -> Result<AllocateWorkerRequest> {
+    /// One call; `fresh` asks for a process of its own.
+    pub(super) async fn call(&self, request_id: &str, fresh: bool) -> Result<Answered> {
+        let called = timeout(PATIENCE, self.call_unguarded(request_id, fresh)).await;
+        called.with_context(|| format!("{request_id} hangs"))?.with_context(|| format!("call {request_id}"))
+    }
+
+    async fn call_unguarded(&self, request_id: &str, fresh: bool) -> Result<Answered> {
+        let work = [client_message::Payload::Init(InitRequest::default()), invoke(&self.plugin, request_id)]
+            .map(|payload| packed(&ClientMessage { payload: Some(payload) }));
+        let link = self.link.get_or_try_init(|| Link::open(self.supervisor.clone())).await?;
+        let began = Instant::now();
+        let mut request = self.request(fresh)?;
+        // A process that has not started takes nothing: its work follows.
+        request.work = work.last().filter(|_| !fresh).cloned();
+        let mut stream = link.begin(request).await?;
+        let mut warm = !fresh;
+        let mut ready = None;
+        loop {
+            match stream.next().await? {
+                Heard::Allocated(answer) => {
+                    warm = answer.took;
+                    stream.name(&handle(answer)?);
+                }
+                Heard::Event(event) => match event.r#type() {
+                    tunnel_event::Type::TunnelReady => {
+                        ready = Some(began.elapsed());
+                        if !warm {
+                            for message in &work {
+                                stream.send(message.clone()).await?;
+                            }
+                        }
+                    }
+                    tunnel_event::Type::AllocationStarted | tunnel_event::Type::AllocationQueued => {}
+                    other => bail!("{}: {}", other.as_str_name(), event.message),
+                },
+                Heard::Worker(message, _) => {
+                    let message = ServerMessage::decode(message.as_slice()).context("read the worker")?;
+                    let Some((ended, output)) = end(message)? else { continue };
+                    let latency = began.elapsed();
+                    anyhow::ensure!(ended == request_id, "{request_id} got the end of {ended}");
+                    check(request_id, &output)?;
+                    // One that is answered at once is not told of.
+                    let ready = ready.unwrap_or(latency);
+                    stream.close();
+                    return Ok(Answered { latency, ready, warm, closing: stream });
+                }
+                Heard::Closed => bail!("closed before it was answered"),
+            }
+        }
+    }
+
+    fn request(&self, fresh: bool) -> Result<AllocateWorkerRequest> {
         Ok(AllocateWorkerRequest {
             plugin: Some(self.reference()),
             ctx: Some(Caller { tenant_id: "bench".into(), ..Caller::default() }),
@@ -137,4 +210,14 @@ impl Client {
             ..AllocateWorkerRequest::default()
         })
     }
+}
+
+/// The handle of a place.
+fn handle(answer: AllocateWorkerResponse) -> Result<String> {
+    let admission = answer.admission.unwrap_or_default();
+    if admission.status() == admission::Status::Rejected {
+        bail!("refused: {}", admission.reason);
+    }
+    let handle = answer.handle.context("the runtime gave no handle")?;
+    Ok(handle.tunnel_id)
 }
