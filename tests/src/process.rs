@@ -70,7 +70,8 @@ impl Process {
     pub fn start(name: &str, mut command: Command) -> Result<Process> {
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
         let mut child = command.spawn().with_context(|| format!("start {name}"))?;
-        let (log, output) = (Log::default(), Log::default());
+        let log = Log::default();
+        let output = Log::default();
         let mut collectors = JoinSet::new();
         if let Some(stdout) = child.stdout.take() {
             collectors.spawn(collect(stdout, vec![output.clone(), log.clone()]));

@@ -89,8 +89,8 @@ pub(crate) async fn measure(path: &Path, flips: u32) -> Result<Vec<Enforcement>>
         at_edge.time(&admin, flips).await?,
         of_exposure("call refused at the gateway", stack.gateway(), &call).time(&admin, flips).await?,
     ];
-    // The switches of the last one were awaited at the gateway alone, and the edge may hear of them later: it has once it
-    // has heard of one more.
+    // The switches of the last one were awaited at the gateway alone, and the edge may hear of them later: here it is asked
+    // until it has heard of one more.
     for (switched, off) in [(&at_edge.off, true), (&at_edge.on, false)] {
         admin.put(at_edge.path, switched).await?;
         at_edge.until_settled(off, Instant::now()).await?;
