@@ -1,6 +1,6 @@
 //! How the servers of a development machine do, as gateway and runtime say.
 //!
-//! Keeps true: whoever asks waits a few seconds at most for what the runtime says.
+//! Keeps true: whoever asks waits half a minute at most for what the runtime says.
 
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::stack::ready;
 use crate::stack::table::Machine;
 
 /// For the runtime to start and to say of each plugin whether it can run, or to die for good.
-const HEARD_WITHIN: Duration = Duration::from_secs(15);
+const HEARD_WITHIN: Duration = Duration::from_secs(30);
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// Why the runtime that was started is given up; set once.

@@ -40,7 +40,7 @@ import sun.misc.Unsafe;
  * "denied: why" under each name. The same class run as a program is the control: java Attempts {arguments}.
  */
 public final class Attempts implements Tool {
-    private static final int WITHIN_MILLIS = 2_000;
+    private static final int WITHIN_MILLIS = 20_000;
     private static final int MIB = 1 << 20;
     private static final Duration FETCH_WITHIN = Duration.ofSeconds(10);
 

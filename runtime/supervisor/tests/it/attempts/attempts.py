@@ -14,7 +14,7 @@ import time
 
 from asp_plugin import plugin
 
-WITHIN_S = 2.0
+WITHIN_S = 20.0
 MIB = 1 << 20
 
 
