@@ -100,7 +100,7 @@ impl Session {
         let mut client = Client::of(&self.readers);
         let mut watch = Watch::new(self.directory.clone());
         if let Some(runtime) = &served.runtime {
-            runtime.listens().await;
+            runtime.listens(|| served.died.get().is_some()).await;
         }
         let mut made = Made::default();
         loop {

@@ -4,8 +4,9 @@
 //! SIGKILL after [`TERM_GRACE`]; more than [`MAX_DEATHS`] deaths within [`DEATH_WINDOW`] end the stack.
 
 use std::collections::VecDeque;
+use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,12 +14,12 @@ use anyhow::{Context, bail};
 use rand::Rng;
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader};
-use tokio::process::{Child, Command};
+use tokio::process::Child;
 use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::parent_death::die_with_parent;
+use crate::parent_death::Starter;
 
 /// Between SIGTERM and SIGKILL.
 pub const TERM_GRACE: Duration = Duration::from_secs(5);
@@ -49,8 +50,9 @@ pub struct Program {
 pub async fn supervise(program: Program, stop: CancellationToken) -> anyhow::Result<()> {
     let mut deaths: VecDeque<Instant> = VecDeque::with_capacity(MAX_DEATHS);
     let last_words = LastWords::default();
+    let starter = Starter::new().context("start a thread")?;
     loop {
-        let mut child = spawn(&program, &last_words)?;
+        let mut child = spawn(&program, &starter, &last_words).await?;
         tracing::info!(child = program.name, pid = child.id(), "started");
         let status = tokio::select! {
             () = stop.cancelled() => {
@@ -96,7 +98,7 @@ fn backoff(deaths: usize) -> Duration {
     doubled / 2 + doubled.mul_f64(rand::rng().random_range(0.0..0.5))
 }
 
-fn spawn(program: &Program, last_words: &LastWords) -> anyhow::Result<Child> {
+async fn spawn(program: &Program, starter: &Starter, last_words: &LastWords) -> anyhow::Result<Child> {
     let mut command = Command::new(&program.path);
     command
         .args(&program.arguments)
@@ -111,11 +113,10 @@ fn spawn(program: &Program, last_words: &LastWords) -> anyhow::Result<Child> {
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         // A Ctrl-C at the terminal reaches this process, which then stops its children in order.
-        .process_group(0)
-        .kill_on_drop(true);
-    die_with_parent(command.as_std_mut());
+        .process_group(0);
+    let started = starter.start(command).await;
     let mut child =
-        command.spawn().with_context(|| format!("start {} ({})", program.name, program.path.display()))?;
+        started.with_context(|| format!("start {} ({})", program.name, program.path.display()))?;
     if let Some(stdout) = child.stdout.take() {
         tokio::spawn(log_lines(program.clone(), stdout, LastWords::default()));
     }

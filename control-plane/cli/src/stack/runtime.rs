@@ -23,8 +23,9 @@ use crate::settings::Settings;
 use crate::settings::runtimes::RuntimeAddress;
 use crate::settings::stack::StackSection;
 
-/// A runtime starts in well under a second.
-const START: Duration = Duration::from_secs(10);
+/// A runtime starts in well under a second; on a loaded machine that takes longer.
+const START: Duration = Duration::from_secs(120);
+const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// The runtime answers at once: it starts workers afterwards.
 const TAKE_UP: Duration = Duration::from_secs(10);
 
@@ -141,10 +142,20 @@ impl LocalRuntime {
         })
     }
 
-    /// Waits until the program listens, for at most [`START`]: one that does not is told by who keeps it running.
-    pub async fn listens(&self) {
-        // Err: as above.
-        let _ = tokio::time::timeout(START, runtime::listens(&self.socket())).await;
+    /// Waits until the program listens or `is_given_up`, for at most [`START`]: one that does not is told by who keeps it
+    /// running.
+    pub async fn listens(&self, is_given_up: impl Fn() -> bool) {
+        let socket = self.socket();
+        let given_up = async {
+            while !is_given_up() {
+                tokio::time::sleep(LOOK_EVERY).await;
+            }
+        };
+        tokio::select! {
+            () = given_up => {}
+            // Err: as above.
+            _ = tokio::time::timeout(START, runtime::listens(&socket)) => {}
+        }
     }
 
     fn socket(&self) -> PathBuf {

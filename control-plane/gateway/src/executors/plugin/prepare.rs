@@ -125,10 +125,13 @@ async fn keep_asking(known: &KnownPlugins, runtime: &Runtime, answered: &Cancell
     }
 }
 
-/// How long nothing is asked after questions that took so long.
+/// How long nothing is asked after questions that took so long. A runtime that has not answered for a plugin is asked soon:
+/// whoever started it waits for that.
 fn pause(unheard: bool, took: Duration) -> Duration {
-    let least = if unheard { RETRY_AFTER } else { ASK_AGAIN };
-    least.max(took.saturating_mul(SPARING).min(LONGEST_PAUSE))
+    match unheard {
+        true => took.clamp(RETRY_AFTER, ASK_AGAIN),
+        false => ASK_AGAIN.max(took.saturating_mul(SPARING).min(LONGEST_PAUSE)),
+    }
 }
 
 /// Takes note of an answer, and says what it changes.
@@ -239,7 +242,7 @@ mod tests {
         let seconds = Duration::from_secs;
         assert_eq!((pause(true, seconds(0)), pause(false, seconds(0))), (RETRY_AFTER, ASK_AGAIN));
         assert_eq!(pause(false, seconds(2)), seconds(18));
-        assert_eq!(pause(true, TIMEOUT), LONGEST_PAUSE);
+        assert_eq!((pause(true, TIMEOUT), pause(false, TIMEOUT)), (ASK_AGAIN, LONGEST_PAUSE));
     }
 
     #[test]

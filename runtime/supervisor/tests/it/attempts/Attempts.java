@@ -13,7 +13,6 @@ import java.lang.reflect.Field;
 import java.net.DatagramPacket;
 import java.net.DatagramSocket;
 import java.net.HttpURLConnection;
-import java.net.InetAddress;
 import java.net.InetSocketAddress;
 import java.net.Socket;
 import java.net.URI;
@@ -130,8 +129,9 @@ public final class Attempts implements Tool {
         }
         try (DatagramSocket socket = new DatagramSocket()) {
             socket.setSoTimeout(WITHIN_MILLIS);
-            InetAddress host = InetAddress.getByName(want.string("host"));
-            socket.send(new DatagramPacket(sent.array(), numbers.length, host, (int) want.integer("port")));
+            // Connected, so that a port nobody listens at answers with an error.
+            socket.connect(new InetSocketAddress(want.string("host"), (int) want.integer("port")));
+            socket.send(new DatagramPacket(sent.array(), numbers.length));
             DatagramPacket answer = new DatagramPacket(new byte[512], 512);
             socket.receive(answer);
             expect(answer.getData()[0] == sent.get(0), "another answer");

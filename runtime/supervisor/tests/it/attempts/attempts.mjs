@@ -45,7 +45,8 @@ function udp({ host, port, bytes }) {
     };
     socket.once('error', (error) => end(reject, error));
     socket.once('message', (answer) => end(answer[0] === bytes[0] ? resolve : reject, new Error('another answer')));
-    socket.send(Buffer.from(bytes), port, host, (error) => error && end(reject, error));
+    // Connected, so that a port nobody listens at answers with an error.
+    socket.connect(port, host, () => socket.send(Buffer.from(bytes), (error) => error && end(reject, error)));
   });
 }
 
