@@ -174,8 +174,7 @@ impl Bench {
     async fn what_a_gateway_does_not_serve_another_one_does(&self, cases: &[Case]) -> Result<()> {
         let both = &self.recorders;
         let at = both.each_ref().map(|recorder| recorder.address);
-        self.xds.push_endpoints(&at);
-        self.xds.push_pools(&at.map(|address| ("pool-heavy", address)));
+        self.xds.push_placed(&at.map(|address| ("pool-heavy", address)));
         let are_there = || async {
             let of = async |stat: &str| self.envoy.stat(&format!("cluster.{stat}")).await.ok();
             let gateways = of("gateway.membership_healthy").await?;

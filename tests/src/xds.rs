@@ -138,23 +138,24 @@ impl XdsServer {
 
     /// Serves these addresses as the endpoints of the cluster `gateway`, and as its pool's in `gateway-pools`.
     pub fn push_endpoints(&self, addresses: &[SocketAddr]) -> String {
-        let of_pool = |address: &SocketAddr| ("gateway", *address);
-        self.push_pools(&addresses.iter().map(of_pool).collect::<Vec<_>>());
-        self.set((ENDPOINT_TYPE, "gateway"), pack(ENDPOINT_TYPE, &endpoints("gateway", addresses)))
+        self.push_placed(&addresses.iter().map(|address| ("gateway", *address)).collect::<Vec<_>>())
+    }
+
+    /// Serves these as the endpoints of `gateway`, and of `gateway-pools`, each with its pool: in one step, so that no
+    /// Envoy sees one without the other.
+    pub fn push_placed(&self, gateways: &[(&str, SocketAddr)]) -> String {
+        let addresses: Vec<SocketAddr> = gateways.iter().map(|(_, address)| *address).collect();
+        let all = pack(ENDPOINT_TYPE, &endpoints("gateway", &addresses));
+        let pools = pack(ENDPOINT_TYPE, &of_pools(gateways));
+        self.change(|world| {
+            world.resources.insert((ENDPOINT_TYPE, "gateway"), (world.version, all));
+            world.resources.insert((ENDPOINT_TYPE, "gateway-pools"), (world.version, pools));
+        })
     }
 
     /// Serves these as the endpoints of `gateway-pools`, each with its pool.
     pub fn push_pools(&self, gateways: &[(&str, SocketAddr)]) -> String {
-        let addresses: Vec<SocketAddr> = gateways.iter().map(|(_, address)| *address).collect();
-        let mut all = endpoints("gateway-pools", &addresses);
-        let told = all.endpoints.iter_mut().flat_map(|locality| &mut locality.lb_endpoints);
-        for (endpoint, (pool, _)) in told.zip(gateways) {
-            let name = Value { kind: Some(Kind::StringValue((*pool).to_owned())) };
-            let said = Struct { fields: BTreeMap::from([("pool".to_owned(), name)]) };
-            endpoint.metadata =
-                Some(Metadata { filter_metadata: HashMap::from([("envoy.lb".to_owned(), said)]) });
-        }
-        self.set((ENDPOINT_TYPE, "gateway-pools"), pack(ENDPOINT_TYPE, &all))
+        self.set((ENDPOINT_TYPE, "gateway-pools"), pack(ENDPOINT_TYPE, &of_pools(gateways)))
     }
 
     /// Serves this as the gateways' snapshot.
@@ -193,6 +194,20 @@ impl XdsServer {
         });
         version.to_string()
     }
+}
+
+/// The endpoints of `gateway-pools`, each with its pool.
+fn of_pools(gateways: &[(&str, SocketAddr)]) -> ClusterLoadAssignment {
+    let addresses: Vec<SocketAddr> = gateways.iter().map(|(_, address)| *address).collect();
+    let mut all = endpoints("gateway-pools", &addresses);
+    let told = all.endpoints.iter_mut().flat_map(|locality| &mut locality.lb_endpoints);
+    for (endpoint, (pool, _)) in told.zip(gateways) {
+        let name = Value { kind: Some(Kind::StringValue((*pool).to_owned())) };
+        let said = Struct { fields: BTreeMap::from([("pool".to_owned(), name)]) };
+        endpoint.metadata =
+            Some(Metadata { filter_metadata: HashMap::from([("envoy.lb".to_owned(), said)]) });
+    }
+    all
 }
 
 impl Drop for XdsServer {
