@@ -1,7 +1,10 @@
-//! One SHA-256 over several texts, and the one text of a JSON value.
+//! One SHA-256 over several texts, the one text of a JSON value, and keys by which others are told apart.
 
 use serde_json::Value;
 use sha2::{Digest, Sha256};
+
+/// Key of a client's network in budgets of work that is done before the client has proved anything.
+pub(crate) type PeerKey = [u8; 16];
 
 /// Each part is preceded by its length, so that no two lists of parts hash alike.
 pub(crate) fn of_parts(parts: &[&str]) -> [u8; 32] {

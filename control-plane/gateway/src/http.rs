@@ -18,6 +18,7 @@ use http::{HeaderValue, StatusCode, header, request::Parts};
 
 use crate::call::HeldMemory;
 use crate::clock::unix_ms;
+use crate::digest::PeerKey;
 use crate::faces::{FaceRequest, login, mcp, registry, rest, unserved, wellknown};
 use crate::gateway::Gateway;
 use crate::pipeline::identity;
@@ -26,6 +27,7 @@ use client_certificate::ClientCertificate;
 
 mod body;
 mod client_certificate;
+mod peer;
 mod proof;
 
 /// Names and values of one request's headers: the 60 KiB that Envoy lets through, and what it adds.
@@ -85,7 +87,8 @@ async fn entry(State(gateway): State<Arc<Gateway>>, request: Request) -> Respons
     if let Some(refusal) = headers_too_large(&parts, trace) {
         return reply(refusal);
     }
-    let offered = Offered { headers: &headers, certificate: shown };
+    let peer = peer::key(&parts);
+    let offered = Offered { headers: &headers, certificate: shown, peer };
     match evaluate(&gateway, &offered, body, trace).await {
         Err(refusal) => {
             if let Some(cause) = refusal.cause {
@@ -101,7 +104,7 @@ async fn entry(State(gateway): State<Arc<Gateway>>, request: Request) -> Respons
         }
         Ok(Evaluated { snapshot, admitted, body }) => {
             let origin = admitted.origin.clone();
-            let mut response = serve(gateway.clone(), snapshot, parts, admitted, body).await;
+            let mut response = serve(gateway.clone(), snapshot, (parts, peer), admitted, body).await;
             // Others may reach the store that this gateway does not.
             if unserved::is_marked(response.extensions()) && gateway.pipeline.active.is_away() {
                 response.headers_mut().insert(unserved::HEADER, HeaderValue::from_static("1"));
@@ -139,6 +142,7 @@ struct Offered<'a> {
     headers: &'a [(&'a str, &'a [u8])],
     /// The certificate that the client has shown to an Envoy of the platform.
     certificate: Option<ClientCertificate>,
+    peer: PeerKey,
 }
 
 impl Offered<'_> {
@@ -346,7 +350,7 @@ fn unreceived(fault: &Fault, refuse: impl Fn(Reason) -> Reply) -> Reply {
 async fn serve(
     gateway: Arc<Gateway>,
     snapshot: Arc<Snapshot>,
-    parts: Parts,
+    (parts, peer): (Parts, PeerKey),
     admitted: Admitted,
     Received { bytes: body, held }: Received,
 ) -> Response {
@@ -355,7 +359,7 @@ async fn serve(
     let not_found = || reply(asp_edge::refuse(Reason::UnknownServer, Era::Legacy, None, trace));
     match admitted.face {
         Face::Health => Response::new(Body::from("ok\n")),
-        Face::Public => public(&gateway, &snapshot, &parts, &body)
+        Face::Public => public(&gateway, &snapshot, (&parts, &body, &peer))
             .await
             .unwrap_or_else(|| rest::refuse(Reason::UnknownServer, admitted.trace)),
         Face::Mcp => {
@@ -409,8 +413,12 @@ async fn serve(
 }
 
 /// What needs no caller.
-async fn public(gateway: &Gateway, snapshot: &Snapshot, parts: &Parts, body: &Bytes) -> Option<Response> {
-    if let Some(response) = login::serve(gateway, snapshot, parts, body).await {
+async fn public(
+    gateway: &Gateway,
+    snapshot: &Snapshot,
+    (parts, body, peer): (&Parts, &Bytes, &PeerKey),
+) -> Option<Response> {
+    if let Some(response) = login::serve(gateway, snapshot, (parts, body, peer)).await {
         return Some(response);
     }
     if let Some(response) = registry::serve(gateway, snapshot, &parts.method, &parts.uri) {

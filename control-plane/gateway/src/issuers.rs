@@ -7,21 +7,18 @@ pub mod credentials;
 pub(crate) mod exchange;
 pub mod fresh_keys;
 pub mod introspection;
+mod logins;
 pub mod token_endpoint;
 
 use std::sync::Arc;
 
 use asp_outbound::{Outbound, OutboundError};
 
-use tokio::sync::Semaphore;
-
 use credentials::{Credentials, Named};
 use exchange::Exchanges;
 use fresh_keys::{AskControl, FreshKeys};
 use introspection::Introspections;
-
-/// Logins of clients at a time: exchanges of codes and refresh tokens.
-const LOGINS: usize = 32;
+use logins::Logins;
 
 /// What a gateway is started with.
 #[derive(Default)]
@@ -40,8 +37,7 @@ pub struct Issuers {
     pub(crate) exchanges: Arc<Exchanges>,
     pub(crate) fresh_keys: FreshKeys,
     pub(crate) introspections: Introspections,
-    /// Who asks an issuer for tokens of clients.
-    pub(crate) logins: Semaphore,
+    pub(crate) logins: Logins,
     pub(crate) outbound: Arc<Outbound>,
     pub(crate) origins: Vec<String>,
 }
@@ -56,7 +52,7 @@ impl Issuers {
             introspections: Introspections::new(outbound.clone(), deps.origins.clone(), credentials.clone()),
             credentials,
             exchanges: Arc::new(exchanges),
-            logins: Semaphore::new(LOGINS),
+            logins: Logins::default(),
             outbound,
             origins: deps.origins,
         })

@@ -1,11 +1,14 @@
 //! Sealing of state that travels through clients (session ids, cursors, request states) or rests in a store
 //! (what plugins saved).
 //!
-//! Owns: the AEAD keys (`ASP_SEAL_KEY`, current and previous). Refuses: meaning; callers choose the purpose
-//! and the plaintext. Keeps true: a text sealed for one purpose or context opens for no other, and text that
-//! was altered, truncated or sealed by someone else does not open at all.
+//! Owns: the AEAD keys, one for each purpose, derived from `ASP_SEAL_KEY` (current and previous). Refuses: meaning; callers
+//! choose the purpose and the plaintext. Keeps true: a text sealed for one purpose or context opens for no other, and text
+//! that was altered, truncated or sealed by someone else does not open at all. AES-256-GCM-SIV (RFC 8452) takes random
+//! nonces for more messages than all gateways seal in the life of a key; what was sealed with AES-256-GCM by earlier
+//! versions, under one key for all purposes, still opens.
 
-use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
+use aws_lc_rs::aead::{AES_256_GCM, AES_256_GCM_SIV, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
+use aws_lc_rs::hkdf::{HKDF_SHA256, Salt};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use sha2::{Digest, Sha256};
@@ -35,6 +38,8 @@ pub enum Purpose {
     Answer,
     /// The id of a client that registered itself.
     Client,
+    /// The authorization code of a login, for its client.
+    Code,
     /// A login under way: what its user is asked, and what comes back from the issuer.
     Login,
     /// What one gateway tells another.
@@ -44,6 +49,25 @@ pub enum Purpose {
 }
 
 impl Purpose {
+    /// All of them.
+    const ALL: [Purpose; 15] = [
+        Purpose::Session,
+        Purpose::Cursor,
+        Purpose::RequestState,
+        Purpose::Event,
+        Purpose::Capsule,
+        Purpose::Answers,
+        Purpose::Record,
+        Purpose::Told,
+        Purpose::Outcome,
+        Purpose::Answer,
+        Purpose::Client,
+        Purpose::Code,
+        Purpose::Login,
+        Purpose::Bus,
+        Purpose::CallEvent,
+    ];
+
     const fn label(self) -> &'static [u8] {
         match self {
             Purpose::Session => b"asp/session/1\0",
@@ -57,6 +81,7 @@ impl Purpose {
             Purpose::Outcome => b"asp/outcome/1\0",
             Purpose::Answer => b"asp/answer/1\0",
             Purpose::Client => b"asp/client/1\0",
+            Purpose::Code => b"asp/code/1\0",
             Purpose::Login => b"asp/login/1\0",
             Purpose::Bus => b"asp/bus/1\0",
             Purpose::CallEvent => b"asp/call-event/1\0",
@@ -75,8 +100,40 @@ pub enum SealError {
 
 /// Seals with the current key, opens with the current and the previous one.
 pub struct Sealer {
-    current: LessSafeKey,
-    previous: Option<LessSafeKey>,
+    current: Keys,
+    previous: Option<Keys>,
+}
+
+/// The keys of one secret.
+struct Keys {
+    /// One key for each of [`Purpose::ALL`].
+    by_purpose: Vec<(Purpose, LessSafeKey)>,
+    /// Key of all purposes in versions before 0.1: opens, never seals.
+    legacy: LessSafeKey,
+}
+
+impl Keys {
+    fn new(secret: &[u8]) -> Result<Keys, SealError> {
+        if secret.len() < 32 {
+            return Err(SealError::ShortKey(secret.len()));
+        }
+        let extracted = Salt::new(HKDF_SHA256, b"asp/seal/2").extract(secret);
+        let mut by_purpose = Vec::with_capacity(Purpose::ALL.len());
+        for purpose in Purpose::ALL {
+            let mut bytes = [0_u8; 32];
+            let info = [purpose.label()];
+            let expanded = extracted.expand(&info, HKDF_SHA256).map_err(|_| SealError::Crypto)?;
+            expanded.fill(&mut bytes).map_err(|_| SealError::Crypto)?;
+            let key = UnboundKey::new(&AES_256_GCM_SIV, &bytes).map_err(|_| SealError::Crypto)?;
+            by_purpose.push((purpose, LessSafeKey::new(key)));
+        }
+        let legacy = UnboundKey::new(&AES_256_GCM, &Sha256::digest(secret)).map_err(|_| SealError::Crypto)?;
+        Ok(Keys { by_purpose, legacy: LessSafeKey::new(legacy) })
+    }
+
+    fn of(&self, purpose: Purpose) -> Option<&LessSafeKey> {
+        self.by_purpose.iter().find(|(of, _)| *of == purpose).map(|(_, key)| key)
+    }
 }
 
 impl std::fmt::Debug for Sealer {
@@ -86,9 +143,9 @@ impl std::fmt::Debug for Sealer {
 }
 
 impl Sealer {
-    /// `current` and `previous` are secrets of at least 32 bytes; each is hashed to an AES-256 key.
+    /// `current` and `previous` are secrets of at least 32 bytes, from which each purpose gets a key (RFC 5869).
     pub fn new(current: &[u8], previous: Option<&[u8]>) -> Result<Sealer, SealError> {
-        Ok(Sealer { current: key(current)?, previous: previous.map(key).transpose()? })
+        Ok(Sealer { current: Keys::new(current)?, previous: previous.map(Keys::new).transpose()? })
     }
 
     /// Seals `plaintext` as unpadded base64url, bound to `purpose` and `context`.
@@ -106,13 +163,13 @@ impl Sealer {
         let mut nonce = [0_u8; NONCE_LEN];
         aws_lc_rs::rand::fill(&mut nonce).map_err(|_| SealError::Crypto)?;
         let mut sealed = plaintext.to_vec();
-        self.current
-            .seal_in_place_append_tag(
-                Nonce::assume_unique_for_key(nonce),
-                Aad::from(associated(purpose, context)),
-                &mut sealed,
-            )
-            .map_err(|_| SealError::Crypto)?;
+        let key = self.current.of(purpose).ok_or(SealError::Crypto)?;
+        key.seal_in_place_append_tag(
+            Nonce::assume_unique_for_key(nonce),
+            Aad::from(associated(purpose, context)),
+            &mut sealed,
+        )
+        .map_err(|_| SealError::Crypto)?;
         let mut message = nonce.to_vec();
         message.append(&mut sealed);
         Ok(message)
@@ -130,22 +187,15 @@ impl Sealer {
     pub fn open_bytes(&self, purpose: Purpose, context: &[u8], message: &[u8]) -> Option<Vec<u8>> {
         let (nonce, sealed) = message.split_at_checked(NONCE_LEN)?;
         let aad = associated(purpose, context);
-        [Some(&self.current), self.previous.as_ref()].into_iter().flatten().find_map(|key| {
+        let secrets = [Some(&self.current), self.previous.as_ref()];
+        let keys = secrets.into_iter().flatten().flat_map(|keys| [keys.of(purpose), Some(&keys.legacy)]);
+        keys.flatten().find_map(|key| {
             let nonce = Nonce::try_assume_unique_for_key(nonce).ok()?;
             let mut buffer = sealed.to_vec();
             let plaintext = key.open_in_place(nonce, Aad::from(&aad), &mut buffer).ok()?;
             Some(plaintext.to_vec())
         })
     }
-}
-
-fn key(secret: &[u8]) -> Result<LessSafeKey, SealError> {
-    if secret.len() < 32 {
-        return Err(SealError::ShortKey(secret.len()));
-    }
-    let digest = Sha256::digest(secret);
-    let unbound = UnboundKey::new(&AES_256_GCM, &digest).map_err(|_| SealError::Crypto)?;
-    Ok(LessSafeKey::new(unbound))
 }
 
 fn associated(purpose: Purpose, context: &[u8]) -> Vec<u8> {
@@ -187,6 +237,35 @@ mod tests {
         let text = Sealer::new(KEY, None).unwrap().seal(Purpose::Cursor, b"", b"x").unwrap();
         let rotated = Sealer::new(OTHER, Some(KEY)).unwrap();
         assert_eq!(rotated.open(Purpose::Cursor, b"", &text).as_deref(), Some(&b"x"[..]));
+    }
+
+    #[test]
+    fn what_an_earlier_version_sealed_opens_before_and_after_a_rotation() {
+        // Nonce and AES-256-GCM under SHA-256 of the secret, as versions before keys by purpose wrote them.
+        let nonce = [7_u8; NONCE_LEN];
+        let key = UnboundKey::new(&AES_256_GCM, &Sha256::digest(KEY)).unwrap();
+        let mut sealed = b"hello".to_vec();
+        let aad = Aad::from(associated(Purpose::Capsule, b"k"));
+        let key = LessSafeKey::new(key);
+        key.seal_in_place_append_tag(Nonce::assume_unique_for_key(nonce), aad, &mut sealed).unwrap();
+        let message = [nonce.to_vec(), sealed].concat();
+        for sealer in [Sealer::new(KEY, None).unwrap(), Sealer::new(OTHER, Some(KEY)).unwrap()] {
+            assert_eq!(sealer.open_bytes(Purpose::Capsule, b"k", &message).as_deref(), Some(&b"hello"[..]));
+            assert_eq!(sealer.open_bytes(Purpose::Answers, b"k", &message), None);
+        }
+    }
+
+    #[test]
+    fn each_purpose_has_a_key_of_its_own() {
+        let keys = Keys::new(KEY).unwrap();
+        let sealed = |purpose| {
+            let mut bytes = b"x".to_vec();
+            let nonce = Nonce::assume_unique_for_key([0; NONCE_LEN]);
+            keys.of(purpose).unwrap().seal_in_place_append_tag(nonce, Aad::empty(), &mut bytes).unwrap();
+            bytes
+        };
+        let all: std::collections::HashSet<Vec<u8>> = Purpose::ALL.into_iter().map(sealed).collect();
+        assert_eq!(all.len(), Purpose::ALL.len());
     }
 
     #[test]

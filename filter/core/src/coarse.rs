@@ -131,8 +131,19 @@ impl Buckets {
         now_ms: u64,
     ) -> Result<(), u64> {
         let covers = limits.rules.iter().filter(|rule| rule.covers(subject, stage));
-        let rules: Vec<(&Rule, u64)> = covers.map(|rule| (rule, self.key(rule, subject.org))).collect();
-        if rules.is_empty() {
+        let taken: Vec<Draw> = covers
+            .map(|rule| Draw {
+                key: self.key((&rule.identity, subject.org)),
+                interval: rule.interval,
+                tolerance: rule.tolerance,
+            })
+            .collect();
+        self.take_all(&taken, now_ms)
+    }
+
+    /// Takes one request from each bucket, or from none of them.
+    fn take_all(&self, taken: &[Draw], now_ms: u64) -> Result<(), u64> {
+        if taken.is_empty() {
             return Ok(());
         }
         // Exact up to 2^53 microseconds, two centuries from now.
@@ -142,25 +153,61 @@ impl Buckets {
             sets.resize(SETS, [Bucket::default(); WAYS]);
         }
         let mut wait: f64 = 0.0;
-        for (rule, key) in &rules {
+        for Draw { key, tolerance, .. } in taken {
             let arrival = bucket(&mut sets, *key, now).map_or(now, |bucket| bucket.arrival);
-            wait = wait.max(arrival - now - rule.tolerance);
+            wait = wait.max(arrival - now - tolerance);
         }
         if wait > 0.0 {
             return Err((wait / MICROS).ceil().max(1.0) as u64);
         }
-        for (rule, key) in &rules {
+        for Draw { key, interval, .. } in taken {
             if let Some(bucket) = bucket(&mut sets, *key, now) {
-                bucket.arrival = bucket.arrival.max(now) + rule.interval;
+                bucket.arrival = bucket.arrival.max(now) + interval;
             }
         }
         Ok(())
     }
 
-    fn key(&self, rule: &Rule, org: &str) -> u64 {
+    fn key(&self, of: impl Hash) -> u64 {
         let mut hasher = self.state.build_hasher();
-        (&rule.identity, org).hash(&mut hasher);
+        of.hash(&mut hasher);
         std::hash::Hasher::finish(&hasher).max(1)
+    }
+}
+
+/// One request's share of one bucket.
+struct Draw {
+    key: u64,
+    /// Microseconds between two requests at the full rate.
+    interval: f64,
+    /// Microseconds the bucket may run ahead.
+    tolerance: f64,
+}
+
+/// Rate for each key (a peer's address, a client's id) in memory of fixed size. As with coarse limits, a flood of keys
+/// makes it laxer, never stricter.
+pub struct Budget {
+    buckets: Buckets,
+    interval: f64,
+    tolerance: f64,
+}
+
+impl Budget {
+    /// `burst` requests at once, then `per_second` of each key.
+    pub fn new(per_second: u32, burst: u32) -> Budget {
+        let interval = MICROS / f64::from(per_second.max(1));
+        Budget {
+            buckets: Buckets::default(),
+            interval,
+            tolerance: interval * (f64::from(burst.max(1)) - 1.0),
+        }
+    }
+
+    /// Takes one request of `key` at `now_ms` (Unix milliseconds); the error is the number of seconds to wait, at least 1.
+    pub fn take(&self, key: &[u8], now_ms: u64) -> Result<(), u64> {
+        let Budget { buckets, interval, tolerance } = self;
+        let taken = Draw { key: buckets.key(key), interval: *interval, tolerance: *tolerance };
+        buckets.take_all(&[taken], now_ms)
     }
 }
 

@@ -9,6 +9,8 @@ use crate::{affinity, region};
 
 /// Prefix of the headers that exist only between the edge and the gateway.
 const INTERNAL_PREFIX: &str = "x-asp-";
+/// The client's address as its Envoy sees it, `ip:port`: a hint for budgets, on requests whose caller the edge does not know.
+pub const PEER_HEADER: &str = "x-asp-peer";
 
 /// Headers whose grammar has no comma.
 const WITHOUT_COMMA: [&str; 4] = ["host", "origin", "authorization", "content-type"];

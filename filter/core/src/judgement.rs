@@ -14,6 +14,7 @@ use crate::envelope::{self, Batches, EnvelopeKind};
 use crate::headers::Headers;
 use crate::machine;
 use crate::modern;
+use crate::origin::Hosts;
 use crate::path::{self, Face, Target};
 use crate::reason::{Era, Reason};
 use crate::region::{self, Home};
@@ -47,7 +48,7 @@ impl Judgement<'_> {
         }
         let target = target.ok_or_else(|| voice.refuse(Reason::UnknownServer))?;
         if target.server.is_empty() {
-            return root(&target, headers, voice);
+            return root(&target, &self.snapshot.root_hosts(), headers, voice);
         }
         let server = self.snapshot.server(target.server).filter(|server| server.has(target.face));
         let server = server.ok_or_else(|| voice.refuse(Reason::UnknownServer))?;
@@ -365,10 +366,14 @@ fn check_caller_headers(
     preflight(headers, voice.origin.as_deref()).map_or(Ok(()), Err)
 }
 
-/// Root documents and health: public, not any server's.
-fn root(target: &Target<'_>, headers: &Headers<'_>, mut voice: Voice) -> Result<Step, Reply> {
+/// Root documents and health: public, not any server's. `hosts` are the names under which a page may read documents.
+fn root(target: &Target<'_>, hosts: &Hosts, headers: &Headers<'_>, mut voice: Voice) -> Result<Step, Reply> {
     if headers.repeated {
         return Err(voice.refuse(Reason::InvalidRequest));
+    }
+    // Every browser names a host.
+    if target.face != Face::Health && headers.host.is_some() && !hosts.allow(headers.host) {
+        return Err(voice.refuse(Reason::HostDenied));
     }
     voice.origin = headers.origin.and_then(text);
     preflight(headers, voice.origin.as_deref()).map_or(Ok(()), Err)?;

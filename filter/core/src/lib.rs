@@ -40,15 +40,17 @@ mod trace;
 mod verdict;
 
 pub use caller::Caller;
+pub use coarse::Budget;
 pub use edge::Edge;
 pub use envelope::{Envelope, EnvelopeKind};
 pub use error::SnapshotError;
+pub use headers::PEER_HEADER;
 pub use machine::{KEY_PREFIX, MACHINE_ISSUER};
 pub use path::Face;
 pub use reason::{Era, Reason};
 pub use reply::{Reply, refuse, refuse_problem};
 pub use revocation::Recent;
 pub use snapshot::{Changes, Snapshot};
-pub use token::{Cause, LEEWAY_SECONDS, MAX_LISTED};
+pub use token::{Cause, LEEWAY_SECONDS, MAX_LISTED, check_use};
 pub use trace::Trace;
 pub use verdict::{Admitted, Env, Forward, Header, Pending, Role, Step, Verdict};

@@ -15,6 +15,7 @@ use crate::coarse::Limits;
 use crate::error::SnapshotError;
 use crate::exposure::Exceptions;
 use crate::machine::MACHINE_ISSUER;
+use crate::origin::Hosts;
 use crate::region::Homes;
 use crate::revocation::{Recent, Revocations};
 use crate::route::Routes;
@@ -98,6 +99,12 @@ impl Snapshot {
             public_url: message.public_url.into(),
             dev: message.dev,
         })
+    }
+
+    /// Host names of requests for root documents: any in production, where they are public; in development the public URL's
+    /// and loopback, so that a page on a rebound name reads none (DNS rebinding).
+    pub(crate) fn root_hosts(&self) -> Hosts {
+        if self.dev { Hosts::new(&[], &self.public_url, true) } else { Hosts::default() }
     }
 
     /// The same with this list of recent revocations. An older one than the one held is left out; one that leaves out what

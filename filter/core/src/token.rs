@@ -26,7 +26,7 @@ use claims::Claims;
 use issuer::{Issuer, Issuers};
 use verified::Verified;
 
-pub use claims::MAX_LISTED;
+pub use claims::{MAX_LISTED, check_use};
 pub use refused::Cause;
 pub(crate) use refused::Refused;
 

@@ -265,6 +265,11 @@ impl Host for Envoy {
         now.duration_since(UNIX_EPOCH).map(|elapsed| elapsed.as_millis() as u64).unwrap_or_default()
     }
 
+    fn peer(&self) -> Option<String> {
+        let address = hostcalls::get_property(vec!["source", "address"]).ok().flatten()?;
+        String::from_utf8(address).ok()
+    }
+
     fn count(&self, counted: Counted) {
         if let Some(id) = METRICS.with(|metrics| metrics.id(counted)) {
             let _ = hostcalls::increment_metric(id, 1);

@@ -18,6 +18,8 @@ pub trait Host {
     fn warn(&self, text: &str);
     /// Unix milliseconds.
     fn now_ms(&self) -> u64;
+    /// Address of the client as Envoy sees it, `ip:port`; `None`: this stream has none.
+    fn peer(&self) -> Option<String>;
     /// Counts a verdict: `None` for a request let through or answered, else the reason of its refusal.
     fn count(&self, verdict: Counted);
 }

@@ -6,7 +6,7 @@
 
 use std::rc::Rc;
 
-use asp_edge::{Env, Forward, Pending, Reply, Snapshot, Step, Trace, Verdict};
+use asp_edge::{Env, Forward, PEER_HEADER, Pending, Reply, Snapshot, Step, Trace, Verdict};
 
 use crate::host::{Counted, Host};
 use crate::map;
@@ -107,6 +107,12 @@ fn pass(host: &impl Host, forward: &Forward) {
     }
     for (name, value) in &forward.set {
         host.set_header(name, value);
+    }
+    // Known callers have limits of their own.
+    if forward.admitted.caller.is_none()
+        && let Some(peer) = host.peer()
+    {
+        host.set_header(PEER_HEADER, &peer);
     }
     if forward.clear_route {
         host.clear_route_cache();

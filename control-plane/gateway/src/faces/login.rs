@@ -10,6 +10,7 @@
 mod authorize;
 mod callback;
 mod client;
+mod code;
 mod page;
 mod redirect;
 mod token;
@@ -22,6 +23,7 @@ use http::request::Parts;
 use http::{HeaderValue, Method, StatusCode, header};
 use serde_json::{Value, json};
 
+use crate::digest::PeerKey;
 use crate::gateway::Gateway;
 
 const METADATA: &str = "/.well-known/oauth-authorization-server/";
@@ -102,16 +104,26 @@ struct Asked<'a> {
     front: Front<'a>,
     parts: &'a Parts,
     body: &'a Bytes,
+    peer: &'a PeerKey,
 }
 
 /// Answers what is below a server's `/oauth/` and the metadata of it; `None`: it is something else, or there is no such
 /// front.
-pub async fn serve(gateway: &Gateway, snapshot: &Snapshot, parts: &Parts, body: &Bytes) -> Option<Response> {
+pub(crate) async fn serve(
+    gateway: &Gateway,
+    snapshot: &Snapshot,
+    (parts, body, peer): (&Parts, &Bytes, &PeerKey),
+) -> Option<Response> {
     let path = parts.uri.path();
     let (server, endpoint) = place(path)?;
     let server = snapshot.server(server)?;
     let front = Front::of(&gateway.config.public_url, snapshot, server)?;
-    let asked = Asked { gateway, front, parts, body };
+    let asked = Asked { gateway, front, parts, body, peer };
+    if endpoint != "metadata"
+        && let Err(seconds) = gateway.issuers.logins.charge(peer)
+    {
+        return Some(too_many(seconds));
+    }
     Some(match (endpoint, &parts.method) {
         ("metadata", &Method::GET) => answer(StatusCode::OK, &asked.front.metadata()),
         ("register", &Method::POST) => client::register(&asked),
@@ -149,6 +161,14 @@ fn answer(status: StatusCode, body: &Value) -> Response {
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
     // RFC 6749 section 5.1.
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response
+}
+
+/// RFC 6585 section 4.
+fn too_many(seconds: u64) -> Response {
+    let mut response =
+        error(StatusCode::TOO_MANY_REQUESTS, "temporarily_unavailable", "too many requests: try again later");
+    response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
     response
 }
 

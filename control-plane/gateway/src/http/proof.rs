@@ -108,15 +108,21 @@ pub(super) async fn caller(
     if !server.accepts(AuthScheme::Opaque) {
         return Ok(None);
     }
-    match gateway.issuers.introspections.caller(snapshot, server, token).await {
+    match gateway.issuers.introspections.caller(snapshot, server, token, &offered.peer).await {
         Ok(caller) => Ok(Some(caller)),
         Err(NoCaller::Invalid) => Ok(None),
-        Err(NoCaller::Unavailable) => Err(unavailable(admitted)),
+        Err(NoCaller::Unavailable) => Err(refused(admitted, Reason::UpstreamUnavailable)),
+        Err(NoCaller::TooMany(seconds)) => {
+            let mut refusal = refused(admitted, Reason::RateLimited);
+            refusal.headers.push(("retry-after", seconds.to_string()));
+            Err(refusal)
+        }
     }
 }
 
-fn unavailable(admitted: &Admitted) -> Reply {
-    let (reason, era, trace) = (Reason::UpstreamUnavailable, admitted.era, Some(admitted.trace));
+fn refused(admitted: &Admitted, reason: Reason) -> Reply {
+    let era = admitted.era;
+    let trace = Some(admitted.trace);
     match admitted.face {
         Face::Mcp | Face::A2a => asp_edge::refuse(reason, era, None, trace),
         Face::Rest | Face::Public | Face::Health => asp_edge::refuse_problem(reason, era, trace),

@@ -1,35 +1,38 @@
 //! Who an opaque token belongs to, by asking its issuer (RFC 7662).
 //!
-//! Keeps true: what an issuer said serves for at most [`KEEP`], and never longer than the token; about one token it is asked
-//! once at a time, and at most [`AT_ONCE`] questions are open there, whatever tokens come; an opaque token is shown to one
-//! issuer only; an issuer that does not answer proves nobody. Revocation by the platform is
-//! evaluated for each request, from the snapshot.
+//! Keeps true: an answer serves for at most [`KEEP`], and never longer than the token; each token is asked about once at a
+//! time, by a task of its own that no client can abandon; an opaque token is shown to one issuer only; an issuer that does
+//! not answer proves nobody. Unknown tokens are bounded by peer, by issuer and in all, apart from those that were good
+//! lately: a flood of them delays no known caller. Revocation by the platform is evaluated for each request, from the
+//! snapshot.
 
-use std::collections::HashMap;
+mod known;
+
 use std::sync::Arc;
 use std::time::Duration;
 
-use asp_edge::Caller;
+use asp_edge::{Budget, Caller};
 use asp_outbound::{Outbound, body};
 use asp_proto::snapshot::{Introspection, IssuerAccess};
 use asp_snapshot::{Snapshot, VirtualServer};
 use parking_lot::Mutex;
 use serde_json::{Map, Value};
 use sha2::{Digest as _, Sha256};
-use tokio::sync::{OnceCell, Semaphore};
+use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
 use super::credentials::{Credentials, User};
-use crate::clock::unix_seconds;
+use crate::clock::{unix_ms, unix_seconds};
+use crate::digest::PeerKey;
+use known::{Answering, Kept, Known, Next};
 
 /// How long an answer serves.
 pub const KEEP: Duration = Duration::from_secs(30);
 /// Longest time for an answer.
 pub const WITHIN: Duration = Duration::from_secs(5);
-/// Questions to one issuer at a time; others wait their turn.
-const AT_ONCE: usize = 32;
-/// Answers that are kept of tokens that are good, and of those that are not: one kind never takes the other's room.
-const MAX_KEPT: usize = 5_000;
+/// Unknown tokens that one peer may have asked about: at once, and a second.
+const UNKNOWN_BURST: u32 = 200;
+const UNKNOWN_PER_SECOND: u32 = 20;
 /// Largest answer, in bytes.
 const MAX_BODY: usize = 16 * 1024;
 /// Longest token, in bytes, as for signed ones.
@@ -42,47 +45,24 @@ pub enum NoCaller {
     Invalid,
     /// Nobody could be asked: the request may be tried again.
     Unavailable,
+    /// The peer has shown too many unknown tokens; seconds to wait.
+    TooMany(u64),
 }
-
-type Key = ([u8; 32], String);
 
 /// `None`: the issuer says that it is none of its tokens, or a dead one.
 type Said = Option<Arc<Map<String, Value>>>;
 
-struct Kept {
-    until: Instant,
-    said: Said,
-}
-
-/// Somebody asks; whoever comes meanwhile waits for the same answer.
-type Question = Arc<OnceCell<Result<Said, String>>>;
-
-#[derive(Default)]
-struct Known {
-    good: HashMap<Key, Kept>,
-    bad: HashMap<Key, Kept>,
-    /// As many as there are requests that wait.
-    open: HashMap<Key, Question>,
-    /// By issuer.
-    turns: HashMap<String, Arc<Semaphore>>,
-}
-
-impl Known {
-    fn keep(&mut self, key: Key, kept: Kept, now: Instant) {
-        let map = if kept.said.is_some() { &mut self.good } else { &mut self.bad };
-        if map.len() >= MAX_KEPT {
-            map.retain(|_, kept| kept.until > now);
-            // All of them are in use: begin anew rather than grow.
-            if map.len() >= MAX_KEPT {
-                map.clear();
-            }
-        }
-        map.insert(key, kept);
-    }
-}
+/// Result of one question; the error is for the operator.
+type Answer = Result<Said, String>;
 
 /// Asks and keeps.
 pub struct Introspections {
+    asking: Arc<Asking>,
+    unknown: Budget,
+}
+
+/// State shared with the tasks that ask; it outlives the requests that wait.
+struct Asking {
     outbound: Arc<Outbound>,
     origins: Vec<String>,
     credentials: Arc<Credentials>,
@@ -95,15 +75,18 @@ impl Introspections {
         origins: Vec<String>,
         credentials: Arc<Credentials>,
     ) -> Introspections {
-        Introspections { outbound, origins, credentials, known: Mutex::default() }
+        let asking = Asking { outbound, origins, credentials, known: Mutex::default() };
+        Introspections { asking: Arc::new(asking), unknown: Budget::new(UNKNOWN_PER_SECOND, UNKNOWN_BURST) }
     }
 
-    /// The caller whose token it is, by the first of the server's issuers that knows it.
+    /// The caller whose token it is, by the first of the server's issuers that knows it. `peer` is whose budget an unknown
+    /// token counts against.
     pub(crate) async fn caller(
         &self,
         snapshot: &Snapshot,
         server: &VirtualServer,
         token: &str,
+        peer: &PeerKey,
     ) -> Result<Arc<Caller>, NoCaller> {
         // RFC 6750 section 2.1.
         let is_token = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~+/=".contains(&byte);
@@ -119,7 +102,7 @@ impl Introspections {
             // The control plane compiles no such server.
             (Some(_), Some(_)) => return Err(NoCaller::Invalid),
         };
-        match self.said(access, introspection, (token, digest)).await {
+        match self.said(access, introspection, (token, digest), peer).await? {
             Ok(Some(said)) => {
                 let names = (server.message.name.as_str(), access.issuer.as_str());
                 let read = snapshot.edge.introspected(
@@ -149,39 +132,62 @@ impl Introspections {
         access: &IssuerAccess,
         introspection: &Introspection,
         (token, digest): (&str, [u8; 32]),
-    ) -> Result<Said, String> {
-        let key = (digest, format!("{}\n{}", access.issuer, introspection.url));
-        let (question, turns) = {
-            let now = Instant::now();
-            let mut known = self.known.lock();
-            let kept = known.good.get(&key).or_else(|| known.bad.get(&key));
-            if let Some(kept) = kept.filter(|kept| kept.until > now) {
-                return Ok(kept.said.clone());
+        peer: &PeerKey,
+    ) -> Result<Answer, NoCaller> {
+        let issuer = access.issuer.as_str();
+        let id = known::id(&digest, issuer, &introspection.url);
+        let next = self.asking.known.lock().next(id, issuer, Instant::now(), || {
+            self.unknown.take(peer, unix_ms()).map_err(NoCaller::TooMany)
+        })?;
+        let mut answer = match next {
+            Next::Kept(said) => return Ok(Ok(said)),
+            Next::Join(answer) => answer,
+            Next::Ask { answering, answer, turns } => {
+                let question = Question {
+                    at: introspection.clone(),
+                    issuer: issuer.to_owned(),
+                    token: token.to_owned(),
+                    peer: *peer,
+                    answering,
+                };
+                tokio::spawn(Arc::clone(&self.asking).run(question, turns));
+                answer
             }
-            let turns = known.turns.entry(access.issuer.clone());
-            let turns = turns.or_insert_with(|| Arc::new(Semaphore::new(AT_ONCE))).clone();
-            (known.open.entry(key.clone()).or_default().clone(), turns)
         };
+        let said = answer.wait_for(Option::is_some).await.ok().and_then(|said| said.clone());
+        Ok(said.unwrap_or_else(|| Err("the question was dropped".to_owned())))
+    }
+}
+
+/// One token to ask about, and where the answer goes.
+struct Question {
+    at: Introspection,
+    issuer: String,
+    token: String,
+    peer: PeerKey,
+    answering: Answering,
+}
+
+impl Asking {
+    /// Asks and reports to all who wait. Dropping the question takes it back.
+    async fn run(self: Arc<Self>, question: Question, turns: Arc<Semaphore>) {
         let late = || "it did not answer in time".to_owned();
-        let asking = async {
+        let asked = async {
             let _turn = turns.acquire().await.map_err(|_| late())?;
-            self.ask(introspection, token).await.map(|said| said.map(Arc::new))
+            self.ask(&question.at, &question.token).await.map(|said| said.map(Arc::new))
         };
-        let within = async { tokio::time::timeout(WITHIN, asking).await.unwrap_or_else(|_| Err(late())) };
-        let said = question.get_or_init(|| within).await.clone();
-        let now = Instant::now();
+        let answer = tokio::time::timeout(WITHIN, asked).await.unwrap_or_else(|_| Err(late()));
         let mut known = self.known.lock();
-        // Whoever asks after this asks anew, or finds what is kept.
-        if known.open.get(&key).is_some_and(|open| Arc::ptr_eq(open, &question)) {
-            known.open.remove(&key);
-            if let Ok(said) = &said {
-                let end = said.as_ref().and_then(|said| said.get("exp")).and_then(Value::as_u64);
-                let left = end.map(|end| Duration::from_secs(end.saturating_sub(unix_seconds())));
-                let until = now + left.map_or(KEEP, |left| left.min(KEEP));
-                known.keep(key, Kept { until, said: said.clone() }, now);
-            }
+        known.close(&question.answering);
+        if let Ok(said) = &answer {
+            let end = said.as_ref().and_then(|said| said.get("exp")).and_then(Value::as_u64);
+            let left = end.map(|end| Duration::from_secs(end.saturating_sub(unix_seconds())));
+            let until = Instant::now() + left.map_or(KEEP, |left| left.min(KEEP));
+            let kept = Kept { until, said: said.clone() };
+            known.keep(question.answering.id, &question.issuer, &question.peer, kept);
         }
-        said
+        drop(known);
+        question.answering.report(answer);
     }
 
     async fn ask(&self, at: &Introspection, token: &str) -> Result<Option<Map<String, Value>>, String> {

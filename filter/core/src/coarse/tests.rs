@@ -143,3 +143,16 @@ fn the_slowest_rate_still_lets_its_burst_through() {
         );
     }
 }
+
+#[test]
+fn a_budget_holds_for_each_key_by_itself_and_refills() {
+    let budget = Budget::new(2, 3);
+    let at = |key: &[u8], ms| budget.take(key, ms);
+    for _ in 0..3 {
+        assert_eq!(at(b"10.0.0.1", 1_000), Ok(()));
+    }
+    assert_eq!(at(b"10.0.0.1", 1_000), Err(1));
+    assert_eq!(at(b"10.0.0.2", 1_000), Ok(()));
+    assert_eq!(at(b"10.0.0.1", 1_500), Ok(()), "two a second");
+    assert_eq!(at(b"10.0.0.1", 1_500), Err(1));
+}

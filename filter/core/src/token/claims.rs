@@ -40,7 +40,7 @@ pub(crate) struct Claims {
 const OF_THE_CLIENT: [&str; 5] = ["nonce", "at_hash", "c_hash", "s_hash", "events"];
 
 /// Refuses what the issuer signed for another use than calling: its header does not tell.
-pub(crate) fn check_use(claims: &Map<String, Value>) -> Result<(), Cause> {
+pub fn check_use(claims: &Map<String, Value>) -> Result<(), Cause> {
     let fault = "says that it is no access token";
     if OF_THE_CLIENT.iter().any(|name| claims.contains_key(*name)) {
         return Err(Cause { claim: "nonce, at_hash, c_hash, s_hash or events", fault });

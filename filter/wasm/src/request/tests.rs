@@ -49,6 +49,9 @@ impl Host for Recorder {
     fn now_ms(&self) -> u64 {
         2_000_000_000_000
     }
+    fn peer(&self) -> Option<String> {
+        Some("192.0.2.7:4711".to_owned())
+    }
     fn count(&self, counted: Counted) {
         self.counted.borrow_mut().push(counted);
     }
@@ -100,6 +103,7 @@ fn a_request_without_body_is_decided_at_once() {
     assert_eq!(request.on_headers(&vm, &host, true), Flow::Continue);
     assert_eq!(*host.removed.borrow(), ["x-asp-route"]);
     assert_eq!(host.set.borrow()[0].0, "x-asp-affinity");
+    assert_eq!(host.set.borrow()[1], ("x-asp-peer".into(), "192.0.2.7:4711".into()));
     assert_eq!(*host.counted.borrow(), [Counted::Forward]);
 }
 

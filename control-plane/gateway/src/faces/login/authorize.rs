@@ -10,7 +10,7 @@ use http::{HeaderValue, StatusCode, header};
 use reqwest::Url;
 use serde::{Deserialize, Serialize};
 
-use super::{Asked, client, form, page, parameters, redirect};
+use super::{Asked, client, code, form, page, parameters, redirect};
 use crate::clock::unix_seconds;
 use crate::gateway::Gateway;
 use crate::seal::Purpose;
@@ -30,7 +30,10 @@ pub(super) struct Ticket {
     #[serde(rename = "s", default, skip_serializing_if = "Option::is_none")]
     pub(super) state: Option<String>,
     #[serde(rename = "c")]
-    challenge: String,
+    pub(super) challenge: String,
+    /// Hash of the client's id.
+    #[serde(rename = "u")]
+    pub(super) client: String,
     #[serde(rename = "p")]
     scope: String,
     /// What the browser that began it has in a cookie.
@@ -136,6 +139,7 @@ pub(super) fn ask(asked: &Asked<'_>) -> Response {
         redirect: redirect.to_owned(),
         state: given.get("state").cloned(),
         challenge: text("code_challenge").to_owned(),
+        client: code::hash(text("client_id")),
         scope: scope(asked, text("scope")),
         // Two logins of one browser at a time are two tickets for it.
         browser: cookie(asked)

@@ -3,7 +3,7 @@
 use axum::response::Response;
 
 use super::authorize::Ticket;
-use super::{Asked, page, parameters};
+use super::{Asked, code, page, parameters};
 
 /// Longest code, in bytes.
 const MAX_CODE: usize = 4_096;
@@ -28,8 +28,10 @@ pub(super) fn returned(asked: &Asked<'_>) -> Response {
             plain(given.get("error_description").map(String::as_str).unwrap_or_default());
         return ticket.back(asked, &[("error", &code), ("error_description", &description)]);
     }
-    match given.get("code").filter(|code| code.len() <= MAX_CODE) {
-        Some(code) => ticket.back(asked, &[("code", code)]),
+    let of_issuer = given.get("code").filter(|code| code.len() <= MAX_CODE);
+    let begun = (ticket.client.as_str(), ticket.challenge.as_str(), ticket.redirect.as_str());
+    match of_issuer.and_then(|of_issuer| code::seal(asked, of_issuer, begun)) {
+        Some(code) => ticket.back(asked, &[("code", &code)]),
         None => {
             ticket.back(asked, &[("error", "server_error"), ("error_description", "the issuer sent no code")])
         }

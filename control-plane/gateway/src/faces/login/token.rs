@@ -1,5 +1,6 @@
 //! The token endpoint (RFC 6749 sections 4.1.3 and 6): what a client asks is asked of the issuer, as its own client.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::time::Duration;
 
@@ -8,12 +9,16 @@ use axum::response::Response;
 use http::StatusCode;
 use serde_json::{Map, Value};
 
-use super::{Asked, answer, client, error, form, redirect};
+use super::code::{self, Redemption};
+use super::{Asked, answer, client, error, form, redirect, too_many};
 
 /// Longest time for an answer.
 const WITHIN: Duration = Duration::from_secs(10);
 /// Largest answer, in bytes.
 const MAX_BODY: usize = 256 * 1024;
+/// Parameters of the request to the issuer.
+type Parameters<'a> = Vec<(&'static str, Cow<'a, str>)>;
+
 /// Longest code, verifier or refresh token, in bytes.
 const MAX_VALUE: usize = 8 * 1024;
 
@@ -26,8 +31,14 @@ pub(super) async fn exchange(asked: &Asked<'_>) -> Response {
         Ok(sent) => sent,
         Err(refusal) => return *refusal,
     };
-    // Anybody may come here: an issuer is asked by a few at a time, and the others wait their turn.
-    let turn = tokio::time::timeout(WITHIN, asked.gateway.issuers.logins.acquire()).await;
+    let logins = &asked.gateway.issuers.logins;
+    let client_id = given.get("client_id").map(String::as_str).unwrap_or_default();
+    if let Err(seconds) = logins.charge_token(asked.peer, client_id) {
+        return too_many(seconds);
+    }
+    // Anybody may come here: each issuer is asked by a few at a time, and the others wait their turn.
+    let turns = logins.turns(&asked.front.upstream.name);
+    let turn = tokio::time::timeout(WITHIN, turns.acquire()).await;
     let Ok(Ok(_turn)) = turn else {
         return error(
             StatusCode::SERVICE_UNAVAILABLE,
@@ -61,7 +72,7 @@ fn request<'a>(
     asked: &'a Asked<'_>,
     given: &'a HashMap<String, String>,
     callback: &'a str,
-) -> Result<Vec<(&'static str, &'a str)>, Box<Response>> {
+) -> Result<Parameters<'a>, Box<Response>> {
     let no = |code, description| Box::new(refuse(code, description));
     if given.values().any(|value| value.len() > MAX_VALUE) {
         return Err(no("invalid_request", "a parameter is too long"));
@@ -71,7 +82,7 @@ fn request<'a>(
     let unknown =
         || error(StatusCode::UNAUTHORIZED, "invalid_client", "this server does not know the client");
     let client = client.ok_or_else(|| Box::new(unknown()))?;
-    let mut sent = vec![("client_id", asked.front.login.client_id.as_str())];
+    let mut sent: Parameters<'a> = vec![("client_id", asked.front.login.client_id.as_str().into())];
     match text("grant_type") {
         Some("authorization_code") => {
             let (Some(code), Some(verifier)) = (text("code"), text("code_verifier")) else {
@@ -81,18 +92,22 @@ fn request<'a>(
             if !text("redirect_uri").is_none_or(is_its) {
                 return Err(no("invalid_grant", "redirect_uri is none of the client's"));
             }
+            let client_id = text("client_id").unwrap_or_default();
+            let shown = Redemption { code, verifier, client_id, redirect: text("redirect_uri") };
+            let of_issuer =
+                code::redeem(asked, &shown).map_err(|description| no("invalid_grant", description))?;
             sent.extend([
-                ("grant_type", "authorization_code"),
-                ("code", code),
-                ("code_verifier", verifier),
-                ("redirect_uri", callback),
+                ("grant_type", "authorization_code".into()),
+                ("code", of_issuer.into()),
+                ("code_verifier", verifier.into()),
+                ("redirect_uri", callback.into()),
             ]);
         }
         Some("refresh_token") => {
             let token =
                 text("refresh_token").ok_or_else(|| no("invalid_request", "refresh_token is needed"))?;
-            sent.extend([("grant_type", "refresh_token"), ("refresh_token", token)]);
-            sent.extend(text("scope").map(|scope| ("scope", scope)));
+            sent.extend([("grant_type", "refresh_token".into()), ("refresh_token", token.into())]);
+            sent.extend(text("scope").map(|scope| ("scope", scope.into())));
         }
         _ => {
             let description = "grant_type must be authorization_code or refresh_token";
@@ -102,7 +117,7 @@ fn request<'a>(
     Ok(sent)
 }
 
-async fn ask(asked: &Asked<'_>, sent: &[(&str, &str)]) -> Result<(StatusCode, Map<String, Value>), String> {
+async fn ask(asked: &Asked<'_>, sent: &Parameters<'_>) -> Result<(StatusCode, Map<String, Value>), String> {
     let issuers = &asked.gateway.issuers;
     let url = &asked.front.login.token_endpoint;
     let destination =

@@ -28,6 +28,8 @@ struct Issuer {
     asked: AtomicUsize,
     /// Whoever asks without it is refused.
     password: &'static str,
+    /// Set: answers wait until it is notified.
+    held: Option<tokio::sync::Notify>,
 }
 
 async fn introspect(
@@ -46,6 +48,9 @@ async fn introspect(
     let form: HashMap<String, String> = form_urlencoded::parse(body.as_bytes()).into_owned().collect();
     // Many come meanwhile.
     tokio::task::yield_now().await;
+    if let Some(held) = &issuer.held {
+        held.notified().await;
+    }
     let said = issuer.said.lock().get(&form["token"]).cloned();
     match said {
         Some(Value::Number(status)) => {
@@ -65,7 +70,11 @@ struct World {
 
 impl World {
     async fn start(schemes: &[AuthScheme]) -> World {
-        let issuer = Arc::new(Issuer { password: "s3cret", ..Issuer::default() });
+        World::of(schemes, Issuer::default()).await
+    }
+
+    async fn of(schemes: &[AuthScheme], issuer: Issuer) -> World {
+        let issuer = Arc::new(Issuer { password: "s3cret", ..issuer });
         let router = Router::new().route("/introspect", post(introspect)).with_state(issuer.clone());
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let origin = format!("http://{}", listener.local_addr().unwrap());
@@ -150,6 +159,42 @@ async fn an_opaque_token_is_asked_about_once_whoever_waits_and_for_half_a_minute
         );
     }
     assert_eq!(world.asked(), 2, "a bad one is remembered too");
+}
+
+#[tokio::test]
+async fn a_client_that_goes_away_leaves_no_open_question_behind() {
+    let held = Some(tokio::sync::Notify::new());
+    let world = World::of(&[AuthScheme::Opaque], Issuer { held, ..Issuer::default() }).await;
+    world.says("t-1", alice());
+    {
+        let gone = world.list("t-1");
+        tokio::pin!(gone);
+        while world.asked() == 0 {
+            let soon = tokio::time::timeout(std::time::Duration::from_millis(1), &mut gone).await;
+            assert!(soon.is_err(), "the issuer has not answered");
+        }
+    }
+    world.issuer.held.as_ref().unwrap().notify_one();
+    assert_eq!(world.list("t-1").await.status, StatusCode::OK);
+    assert_eq!(world.asked(), 1, "the question of the client that went away has found its answer");
+}
+
+#[tokio::test]
+async fn a_flood_of_unknown_tokens_is_refused_and_known_callers_are_served() {
+    let world = World::start(&[AuthScheme::Opaque]).await;
+    world.says("t-1", alice());
+    assert_eq!(world.list("t-1").await.status, StatusCode::OK);
+    let tokens: Vec<String> = (0..600).map(|at| format!("unknown-{at}")).collect();
+    let flood = futures::future::join_all(tokens.iter().map(|token| world.list(token))).await;
+    let refused: Vec<_> =
+        flood.iter().filter(|answer| answer.status == StatusCode::TOO_MANY_REQUESTS).collect();
+    assert!(!refused.is_empty(), "one peer asks about every token it makes up");
+    let (first, reason) = (refused[0], refused[0].reason());
+    assert_eq!(reason, "rate_limited", "{}", first.text);
+    let after: u64 = first.headers["retry-after"].to_str().unwrap().parse().unwrap();
+    assert!((1..=60).contains(&after), "{after}");
+    assert!(world.asked() < tokens.len(), "what is refused does not reach the issuer");
+    assert_eq!(world.list("t-1").await.status, StatusCode::OK);
 }
 
 #[tokio::test]

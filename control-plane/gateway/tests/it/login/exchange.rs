@@ -16,7 +16,7 @@ use http::{Method, StatusCode};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
-use super::{FORM, REDIRECT, ask, client, front_at, query};
+use super::{FORM, REDIRECT, VERIFIER, ask, client, code, front_at, query};
 use crate::support::{Answer, Fixture};
 
 /// What the issuer's token endpoint does.
@@ -92,14 +92,22 @@ impl World {
         self.issuer.forms.lock().len()
     }
 
-    async fn exchange(&self, code: &str) -> Answer {
-        let pairs = [
+    /// Logs in, and redeems the code.
+    async fn exchange(&self, of_issuer: &str) -> Answer {
+        let code = code(&self.fixture, &self.client, of_issuer).await;
+        self.redeem(&code, &[]).await
+    }
+
+    async fn redeem(&self, code: &str, change: &[(&str, &str)]) -> Answer {
+        let mut pairs = HashMap::from([
             ("client_id", self.client.as_str()),
             ("grant_type", "authorization_code"),
             ("code", code),
-            ("code_verifier", "a-verifier"),
+            ("code_verifier", VERIFIER),
             ("redirect_uri", REDIRECT),
-        ];
+        ]);
+        pairs.extend(change.iter().copied());
+        let pairs: Vec<(&str, &str)> = pairs.into_iter().collect();
         ask(&self.fixture, Method::POST, "/demo/oauth/token", &[FORM], &query(&pairs)).await
     }
 
@@ -142,7 +150,7 @@ async fn the_issuers_answer_passes_through_and_so_does_its_refusal() {
     let form = world.issuer.forms.lock()[0].clone();
     let sent = json!({
         "client_id": "the-one-client", "grant_type": "authorization_code", "code": "the-code",
-        "code_verifier": "a-verifier", "redirect_uri": "https://mcp.example.com/demo/oauth/callback",
+        "code_verifier": VERIFIER, "redirect_uri": "https://mcp.example.com/demo/oauth/callback",
     });
     assert_eq!(json!(form), sent);
     let refusal = json!({ "error": "invalid_grant", "error_description": "used before" });
@@ -203,10 +211,32 @@ async fn an_issuer_is_asked_by_a_bounded_number_at_a_time() {
 #[tokio::test]
 async fn what_is_too_long_reaches_no_issuer() {
     let world = World::start(Does::Says(200, "{}".into())).await;
-    let long = world.exchange(&"c".repeat(8 * 1024 + 1)).await;
+    let long = world.redeem(&"c".repeat(8 * 1024 + 1), &[]).await;
     assert_eq!((long.status, &long.json()["error"]), (StatusCode::BAD_REQUEST, &json!("invalid_request")));
-    let longer = world.exchange(&"c".repeat(20 << 20)).await;
+    let longer = world.redeem(&"c".repeat(20 << 20), &[]).await;
     assert!(longer.status.is_client_error(), "{}", longer.status);
     assert_eq!(world.asked(), 0);
-    assert_eq!(world.exchange(&"c".repeat(8 * 1024)).await.status, StatusCode::OK);
+    assert_eq!(world.exchange(&"c".repeat(4 * 1024)).await.status, StatusCode::OK);
+}
+
+#[tokio::test]
+async fn a_code_is_redeemed_by_its_client_with_its_verifier_whether_or_not_the_issuer_checks() {
+    let tokens = json!({ "access_token": "t" });
+    let world = World::start(Does::Says(200, tokens.to_string())).await;
+    let own = code(&world.fixture, &world.client, "the-code").await;
+    let other_client = client(&world.fixture).await;
+    let of_other = code(&world.fixture, &other_client, "the-code").await;
+    for (code, change) in [
+        (own.as_str(), ("code_verifier", "a-guessed-verifier-of-43-characters-or-more")),
+        (own.as_str(), ("client_id", other_client.as_str())),
+        (own.as_str(), ("redirect_uri", "http://127.0.0.1:9/callback")),
+        (of_other.as_str(), ("code_verifier", VERIFIER)),
+        ("the-code", ("code_verifier", VERIFIER)),
+    ] {
+        let refused = world.redeem(code, &[change]).await;
+        let told = (refused.status, refused.json()["error"].clone());
+        assert_eq!(told, (StatusCode::BAD_REQUEST, json!("invalid_grant")), "{change:?}");
+    }
+    assert_eq!(world.asked(), 0, "the issuer sees none of them");
+    assert_eq!(world.redeem(&own, &[]).await.json(), tokens);
 }
