@@ -246,7 +246,9 @@ pub fn sources(files: &[SourceFile]) -> Vec<asp_registry::Source> {
 /// One line for a person: where, what, and what to do.
 pub fn describe(fault: &asp_registry::Fault) -> String {
     let hint = if fault.hint.is_empty() { String::new() } else { format!(" ({})", fault.hint) };
-    format!("{}:{}: {}: {}{hint}", fault.file, fault.line, fault.code.as_str(), fault.message)
+    let text = format!("{}:{}: {}: {}{hint}", fault.file, fault.line, fault.code.as_str(), fault.message);
+    // Words of a spec begin no line: programs that read the output obey some of those (workflow commands).
+    text.replace('\r', " ").replace('\n', "\n  | ")
 }
 
 /// A directory of primitives, split into the servers that `asp apply` sends one by one.

@@ -21,6 +21,7 @@ use asp_control::publisher::stored::StoreSource;
 use asp_control::publisher::{Handle, Publisher};
 use asp_control::xds::context::Context as XdsContext;
 use asp_control::xds::endpoints::Endpoints;
+use asp_control::xds::peer::Proof;
 use asp_control::xds::service;
 use asp_control::xds::subscribers::Subscribers;
 use asp_control::{apply, clock};
@@ -59,6 +60,15 @@ pub(super) struct Control {
     pub(super) not_installed: Vec<NotInstalled>,
 }
 
+/// Returns how gateways and Envoys prove their identity to the control plane.
+fn proof(process: &Process) -> Proof {
+    match (&process.certificates.peer, process.settings.mesh) {
+        (Some(peer), _) => Proof::Certificate(peer.clone()),
+        (None, true) => Proof::Mesh,
+        (None, false) => Proof::None,
+    }
+}
+
 /// Starts the control role; returns when it is listening.
 pub(super) async fn start(
     process: &Process,
@@ -92,7 +102,7 @@ pub(super) async fn start(
         subscribers: Arc::clone(&subscribers),
         endpoints,
         raised: handle.raised(),
-        peer: process.certificates.peer.clone(),
+        proof: proof(process),
         keys: keeper.clone(),
         stop: process.stop_background.clone(),
     };

@@ -129,7 +129,16 @@ async fn check(state: &AdminState, side: Side, document: &Document) -> Result<()
     }
     let stored = state.store.issuers().await?;
     let own = stored.iter().find(|record| record.side == side && record.name == *name);
-    let is_its_own = own.is_some_and(|record| iss_of(record).as_ref() == Some(&document.iss));
+    let own_iss = own.and_then(iss_of);
+    let is_its_own = own_iss.as_ref() == Some(&document.iss);
+    if let Some(iss) = own_iss.filter(|_| !is_its_own) {
+        // Users, their stored answers and their bindings are kept by the name.
+        found.push(format!(
+            "iss: {name} is {iss}; under the same name another provider's users would be taken for its users: store {} under \
+             another name",
+            document.iss
+        ));
+    }
     if !is_its_own && trust.has_iss(side, &document.iss) {
         found.push(format!("iss: another issuer has {}", document.iss));
     }

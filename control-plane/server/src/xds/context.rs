@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use asp_peer::Peer;
 use tokio_util::sync::CancellationToken;
 
 use super::XdsStateReceiver;
 use super::endpoints::Endpoints;
 use super::keys::RefreshKeys;
+use super::peer::Proof;
 use super::raised::Raised;
 use super::subscribers::Subscribers;
 
@@ -19,8 +19,7 @@ pub struct Context {
     pub endpoints: Arc<Endpoints>,
     /// Told of the revisions that subscribers come with.
     pub raised: Arc<Raised>,
-    /// This process's own certificate, where subscribers have to show one.
-    pub peer: Option<Peer>,
+    pub proof: Proof,
     /// Fetches the keys that gateways ask for.
     pub keys: Arc<dyn RefreshKeys>,
     pub stop: CancellationToken,

@@ -5,7 +5,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use asp_peer::Peer;
 use asp_proto::control::issuer_keys_client::IssuerKeysClient;
 use asp_proto::control::issuer_keys_server::{IssuerKeys, IssuerKeysServer};
 use asp_proto::control::{RefreshRequest, RefreshResponse};
@@ -16,7 +15,7 @@ use tonic::{Request, Response, Status};
 
 use super::Kind;
 use super::client::{Target, connect};
-use super::peer::Caller;
+use super::peer::{Caller, Proof};
 
 /// A request names one issuer.
 const MAX_REQUEST: usize = 4 * 1024;
@@ -32,19 +31,19 @@ pub trait RefreshKeys: Send + Sync {
 }
 
 /// The control plane's end.
-pub(super) fn service(keys: Arc<dyn RefreshKeys>, peer: Option<Peer>) -> IssuerKeysServer<impl IssuerKeys> {
-    IssuerKeysServer::new(Service { keys, peer }).max_decoding_message_size(MAX_REQUEST)
+pub(super) fn service(keys: Arc<dyn RefreshKeys>, proof: Proof) -> IssuerKeysServer<impl IssuerKeys> {
+    IssuerKeysServer::new(Service { keys, proof }).max_decoding_message_size(MAX_REQUEST)
 }
 
 struct Service {
     keys: Arc<dyn RefreshKeys>,
-    peer: Option<Peer>,
+    proof: Proof,
 }
 
 #[tonic::async_trait]
 impl IssuerKeys for Service {
     async fn refresh(&self, request: Request<RefreshRequest>) -> Result<Response<RefreshResponse>, Status> {
-        let caller = Caller::of(&request, self.peer.as_ref())?;
+        let caller = Caller::of(&request, &self.proof)?;
         caller.may_subscribe(Kind::Gateway).map_err(Status::permission_denied)?;
         let revision = self.keys.refresh(&request.into_inner().issuer).await;
         Ok(Response::new(RefreshResponse { revision }))

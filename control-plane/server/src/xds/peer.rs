@@ -2,8 +2,8 @@
 //!
 //! A gateway subscriber learns every policy and is sent clients' requests with their tokens; an Envoy learns what
 //! the edge must know. Keeps true: a certificate of another role, stolen from an Envoy or a runtime, gets neither,
-//! and nobody is sent requests at an address that is not in its certificate. Without certificates (one machine,
-//! or within a mesh) whoever reaches the port is believed.
+//! and nobody is sent requests at an address that is not in its certificate. Without certificates whoever
+//! reaches the port may subscribe; on one machine it advertises loopback addresses only, in a mesh any.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -20,19 +20,44 @@ const RESOLVE: Duration = Duration::from_secs(2);
 /// Names of one certificate that are looked up.
 const MAX_NAMES: usize = 8;
 
+/// Proof of identity that subscribers must give.
+#[derive(Clone)]
+pub enum Proof {
+    /// Certificate; this process's own side of the connection.
+    Certificate(Peer),
+    /// None: the port is reachable from this machine only.
+    None,
+    /// Left to the mesh that the port is in.
+    Mesh,
+}
+
+impl Proof {
+    /// This process's side where certificates are in use.
+    pub fn peer(&self) -> Option<&Peer> {
+        match self {
+            Proof::Certificate(peer) => Some(peer),
+            Proof::None | Proof::Mesh => None,
+        }
+    }
+}
+
 /// The other end of a stream.
 #[derive(Clone, Debug)]
 pub enum Caller {
-    /// Certificates are not in use.
+    /// Certificates are not in use: any process of this machine.
     Unproved,
+    /// Certificates are the mesh's: whoever it lets through.
+    InMesh,
     Proved(Box<Identity>),
 }
 
 impl Caller {
-    /// Who sent `request`; `peer` is this process's own side where certificates are in use.
-    pub fn of<T>(request: &Request<T>, peer: Option<&Peer>) -> Result<Caller, Status> {
-        let Some(peer) = peer else {
-            return Ok(Caller::Unproved);
+    /// Identifies the sender of `request`.
+    pub fn of<T>(request: &Request<T>, proof: &Proof) -> Result<Caller, Status> {
+        let peer = match proof {
+            Proof::Certificate(peer) => peer,
+            Proof::None => return Ok(Caller::Unproved),
+            Proof::Mesh => return Ok(Caller::InMesh),
         };
         let certificates = request.peer_certs();
         let own = certificates.as_ref().and_then(|chain| chain.first());
@@ -59,8 +84,17 @@ impl Caller {
 
     /// Whether clients' requests may be sent to `address` on behalf of the caller.
     pub async fn may_advertise(&self, address: SocketAddr) -> Result<(), String> {
-        let Caller::Proved(identity) = self else {
-            return Ok(());
+        let identity = match self {
+            Caller::Proved(identity) => identity,
+            Caller::InMesh => return Ok(()),
+            // Any local account can open a stream; none may lead clients' tokens away from this machine.
+            Caller::Unproved if address.ip().to_canonical().is_loopback() => return Ok(()),
+            Caller::Unproved => {
+                return Err(format!(
+                    "a subscriber without a certificate advertises {address}, and may advertise loopback addresses only: \
+                     give the gateway a certificate (ASP_PEER_*), or set ASP_PEER_PLAINTEXT=mesh where a mesh encrypts and authenticates"
+                ));
+            }
         };
         if identity.has_address(address.ip()) {
             return Ok(());
@@ -86,6 +120,7 @@ impl std::fmt::Display for Caller {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Caller::Unproved => f.write_str("unproved"),
+            Caller::InMesh => f.write_str("in the mesh"),
             Caller::Proved(identity) => identity.fmt(f),
         }
     }

@@ -42,14 +42,14 @@ type Pushes = ReceiverStream<Result<DiscoveryResponse, Status>>;
 /// subscribers that prove themselves only.
 pub async fn run(listener: TcpListener, context: Context) -> Result<(), tonic::transport::Error> {
     let stop = context.stop.clone();
-    let peer = context.peer.clone();
+    let proof = context.proof.clone();
     let address: Option<SocketAddr> = listener.local_addr().ok();
-    tracing::info!(?address, proved = peer.is_some(), "xds server listens");
+    tracing::info!(?address, proved = proof.peer().is_some(), "xds server listens");
     let ads = AggregatedDiscoveryServiceServer::new(Ads(context.clone()))
         .max_decoding_message_size(MAX_GATEWAY_REQUEST);
     let ecds = ExtensionConfigDiscoveryServiceServer::new(Ecds(context.clone()))
         .max_decoding_message_size(MAX_REQUEST);
-    let keys = super::keys::service(Arc::clone(&context.keys), peer.clone());
+    let keys = super::keys::service(Arc::clone(&context.keys), proof.clone());
     let eds = EndpointDiscoveryServiceServer::new(Eds(context)).max_decoding_message_size(MAX_REQUEST);
     let router = tonic::transport::Server::builder()
         .tcp_nodelay(true)
@@ -60,10 +60,10 @@ pub async fn run(listener: TcpListener, context: Context) -> Result<(), tonic::t
         .add_service(eds)
         .add_service(keys);
     let stopped = stop.cancelled_owned();
-    match peer {
+    match proof.peer() {
         None => router.serve_with_incoming_shutdown(TcpListenerStream::new(listener), stopped).await,
         Some(peer) => {
-            let proved = asp_peer::incoming(listener, peer, SUBSCRIBERS);
+            let proved = asp_peer::incoming(listener, peer.clone(), SUBSCRIBERS);
             router.serve_with_incoming_shutdown(proved, stopped).await
         }
     }
@@ -78,7 +78,7 @@ fn open(
     request: Request<Streaming<DiscoveryRequest>>,
     kind: Option<Kind>,
 ) -> Result<Response<Pushes>, Status> {
-    let caller = Caller::of(&request, context.peer.as_ref())?;
+    let caller = Caller::of(&request, &context.proof)?;
     let pushes = serve(context, request.into_inner(), kind, caller)?;
     Ok(Response::new(ReceiverStream::new(pushes)))
 }
@@ -100,7 +100,7 @@ impl AggregatedDiscoveryService for Ads {
         &self,
         request: Request<Streaming<DeltaDiscoveryRequest>>,
     ) -> Result<Response<Self::DeltaAggregatedResourcesStream>, Status> {
-        let caller = Caller::of(&request, self.0.peer.as_ref())?;
+        let caller = Caller::of(&request, &self.0.proof)?;
         let pushes = super::delta::stream::serve(&self.0, request.into_inner(), caller)?;
         Ok(Response::new(ReceiverStream::new(pushes)))
     }

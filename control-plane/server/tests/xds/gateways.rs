@@ -188,3 +188,23 @@ async fn a_stream_keeps_the_address_that_its_first_request_was_authorised_for() 
     assert_eq!(ended.unwrap_err().code(), tonic::Code::PermissionDenied);
     control.serves(&["127.0.0.1:4711"]).await;
 }
+
+#[tokio::test]
+async fn without_a_certificate_a_gateway_leads_no_requests_away_from_this_machine() {
+    let control = Control::start().await;
+    let strangers = ["203.0.113.9:80", "10.1.2.3:4711", "[2001:db8::1]:80", "0.0.0.0:4711"]
+        .map(|address| Gateway::start(&control, address));
+    let own = [Gateway::start(&control, "127.0.0.1:4711"), Gateway::start(&control, "[::1]:4712")];
+    for gateway in &own {
+        gateway.has(1).await;
+    }
+    control.serves(&["127.0.0.1:4711", "[::1]:4712"]).await;
+    control.publish(2);
+    for gateway in &own {
+        gateway.has(2).await;
+    }
+    for stranger in &strangers {
+        assert!(stranger.applied.lock().is_empty(), "it gets no policy either");
+    }
+    control.serves(&["127.0.0.1:4711", "[::1]:4712"]).await;
+}

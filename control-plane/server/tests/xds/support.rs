@@ -11,6 +11,7 @@ use asp_control::xds::context::Context;
 use asp_control::xds::endpoints::Endpoints;
 use asp_control::xds::keys::RefreshKeys;
 use asp_control::xds::parts::{Changing, Part};
+use asp_control::xds::peer::Proof;
 use asp_control::xds::subscribers::{Subscriber, Subscribers};
 use asp_control::xds::{EDGE_FILTER, Kind, service};
 use asp_peer::Peer;
@@ -100,7 +101,7 @@ impl Control {
             subscribers: Arc::clone(&subscribers),
             endpoints: Arc::clone(&endpoints),
             raised: handle.raised(),
-            peer,
+            proof: peer.map_or(Proof::None, Proof::Certificate),
             keys: Arc::new(NoKeys),
             stop: stop.clone(),
         };
