@@ -9,6 +9,7 @@ mod bridge;
 pub mod commands;
 pub mod dev_issuer;
 pub mod failure;
+mod http_client;
 pub mod local_key;
 pub mod packaging;
 mod parent_death;

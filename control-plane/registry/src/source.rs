@@ -37,6 +37,8 @@ pub enum ReadError {
     TooLarge { path: String },
     #[error("{path} is not UTF-8 text")]
     NotText { path: String },
+    #[error("{path}: the name holds a control character")]
+    Name { path: String },
     #[error("more than {MAX_FILES} files")]
     TooMany,
 }
@@ -94,6 +96,10 @@ fn collect(root: &Path, folder: &Path, level: usize, found: &mut Vec<PathBuf>) -
         let Some(name) = path.file_name().and_then(|name| name.to_str()) else {
             return Err(ReadError::NotText { path: path.display().to_string() });
         };
+        // A line end in a name would forge lines wherever the name is shown.
+        if name.chars().any(char::is_control) {
+            return Err(ReadError::Name { path: shown(root, &path).escape_debug().to_string() });
+        }
         if name.starts_with('.') || (level == 1 && SKIPPED.contains(&name)) {
             continue;
         }

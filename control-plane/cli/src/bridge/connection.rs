@@ -8,10 +8,12 @@ use anyhow::Context;
 use asp_platform::event_stream::Frames;
 use asp_platform::secret::Secret;
 use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderValue};
-use reqwest::{Client, Method, Response, StatusCode, Url};
+use reqwest::{Client, Method, Response, StatusCode, Url, redirect};
 use serde_json::Value;
 
 use super::Bridge;
+use crate::http_client;
+use crate::settings::source::ProcessEnvironment;
 
 const CONNECT: Duration = Duration::from_secs(10);
 /// The largest answer that is no stream, in bytes.
@@ -89,11 +91,11 @@ impl Fault {
 
 impl Connection {
     pub(super) fn new(place: Place) -> anyhow::Result<Connection> {
-        let mut client = Client::builder().connect_timeout(CONNECT);
-        if matches!(place.credential, Credential::Minted(_)) {
-            // To this very process.
-            client = client.no_proxy();
-        }
+        let client = match place.credential {
+            Credential::None => Client::builder().redirect(redirect::Policy::none()),
+            _ => http_client::builder(place.url.as_str(), &ProcessEnvironment)?,
+        };
+        let client = client.connect_timeout(CONNECT);
         let client = client.build().context("make the HTTP client")?;
         Ok(Connection { client, place })
     }

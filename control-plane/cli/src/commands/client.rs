@@ -6,14 +6,15 @@ use std::time::Duration;
 use anyhow::Context;
 use asp_platform::secret::Secret;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
-use reqwest::header::{CONTENT_LENGTH, CONTENT_TYPE};
+use reqwest::header::{CONTENT_LENGTH, CONTENT_TYPE, LOCATION};
 use reqwest::{Client, Method, RequestBuilder, Response, StatusCode};
 use serde_json::Value;
 use tokio::io::AsyncWriteExt;
 
 use super::kept_login;
 use crate::failure::Failure;
-use crate::settings::source::Environment;
+use crate::http_client;
+use crate::settings::source::{Environment, ProcessEnvironment};
 
 pub const ENV_ADMIN_TOKEN: &str = "ASP_ADMIN_TOKEN";
 /// Compiling a large server takes seconds on a small machine.
@@ -53,7 +54,8 @@ impl AdminClient {
                 "is required: `asp login` gets one, in development `asp token --admin --user NAME` mints one",
             ));
         };
-        let client = Client::builder().timeout(TIMEOUT).build().context("make the HTTP client")?;
+        let client = http_client::builder(&url, environment)?;
+        let client = client.timeout(TIMEOUT).build().context("make the HTTP client")?;
         Ok(AdminClient { client, url, token })
     }
 
@@ -88,6 +90,9 @@ impl AdminClient {
     pub async fn download(&self, path: &str, file: &Path, bound: u64) -> Result<Option<()>, Failure> {
         let request = self.request(Method::GET, path).timeout(TRANSFER);
         let mut response = request.send().await.map_err(|error| self.unanswered(&error))?;
+        if response.status() == StatusCode::TEMPORARY_REDIRECT {
+            response = self.elsewhere(&response).await?;
+        }
         if response.status() == StatusCode::NOT_FOUND {
             return Ok(None);
         }
@@ -107,6 +112,17 @@ impl AdminClient {
         }
         written.flush().await.context("write a file")?;
         Ok(Some(()))
+    }
+
+    /// Gets what the API names in its place: a signed URL of the object store, which gets no token.
+    async fn elsewhere(&self, answer: &Response) -> Result<Response, Failure> {
+        let location = answer.headers().get(LOCATION).and_then(|value| value.to_str().ok());
+        let location = location.context("the API redirects to no URL")?;
+        let client = http_client::builder(location, &ProcessEnvironment)?;
+        let client = client.timeout(TRANSFER).build().context("make the HTTP client")?;
+        let got = client.get(location).send().await;
+        // The URL is a credential.
+        Ok(got.map_err(reqwest::Error::without_url).context("get the file from the object store")?)
     }
 
     fn request(&self, method: Method, path: &str) -> RequestBuilder {

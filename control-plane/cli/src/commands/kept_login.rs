@@ -14,6 +14,7 @@ use asp_platform::secret::Secret;
 use reqwest::Client;
 use serde::{Deserialize, Serialize};
 
+use crate::http_client;
 use crate::settings::listen::DEFAULT_ADMIN_PORT;
 use crate::settings::source::Environment;
 use crate::state_dir;
@@ -61,12 +62,13 @@ pub(super) fn token(environment: &dyn Environment, url: &str) -> anyhow::Result<
     }
     let over = || anyhow::anyhow!("the login at {url} is over: `asp login`");
     let refresh = kept.refresh_token.clone().ok_or_else(over)?;
+    let client = http_client::builder(&kept.token_endpoint, environment)?;
+    let client = client.timeout(TIMEOUT).build().context("make the HTTP client")?;
     // A thread of its own: whoever asks may stand in a runtime.
     let asked = kept.clone();
     let refreshed = std::thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         runtime.block_on(async move {
-            let client = Client::builder().timeout(TIMEOUT).build()?;
             let form = [
                 ("grant_type", "refresh_token"),
                 ("refresh_token", refresh.as_str()),

@@ -11,6 +11,7 @@ use super::client::block_on;
 use super::kept_login::{Given, Kept, SOON, TIMEOUT, admin_url, ask, file, keep, now};
 use crate::args::LoginArgs;
 use crate::failure::Failure;
+use crate::http_client;
 use crate::print;
 use crate::settings::source::ProcessEnvironment;
 
@@ -49,13 +50,19 @@ pub fn run(args: &LoginArgs) -> Result<(), Failure> {
     let url = admin_url(&environment);
     let file = file(&environment).context("find the file of logins: set HOME or XDG_CONFIG_HOME")?;
     block_on(async {
-        let client = Client::builder().timeout(TIMEOUT).build().context("make the HTTP client")?;
-        let way = way(&client, &url, args.issuer.as_deref()).await?;
-        let kept = log_in(&client, &way).await?;
+        let way = way(&client(&url, &environment)?, &url, args.issuer.as_deref()).await?;
+        // Both get the device code, and the control plane has named them.
+        let device = client(&way.device_authorization_endpoint, &environment)?;
+        let token = client(&way.token_endpoint, &environment)?;
+        let kept = log_in((&device, &token), &way).await?;
         keep(&file, &url, kept)?;
         print::line(&format!("logged in at {} for {url}", way.name));
         Ok(())
     })
+}
+
+fn client(url: &str, environment: &ProcessEnvironment) -> anyhow::Result<Client> {
+    http_client::builder(url, environment)?.timeout(TIMEOUT).build().context("make the HTTP client")
 }
 
 async fn way(client: &Client, url: &str, name: Option<&str>) -> anyhow::Result<Way> {
@@ -79,13 +86,13 @@ async fn way(client: &Client, url: &str, name: Option<&str>) -> anyhow::Result<W
     }
 }
 
-async fn log_in(client: &Client, way: &Way) -> anyhow::Result<Kept> {
+async fn log_in((for_device, for_token): (&Client, &Client), way: &Way) -> anyhow::Result<Kept> {
     let scopes = way.scopes.join(" ");
     let mut form = vec![("client_id", way.client_id.as_str())];
     if !scopes.is_empty() {
         form.push(("scope", scopes.as_str()));
     }
-    let device: Device = ask(client, &way.device_authorization_endpoint, &form).await?;
+    let device: Device = ask(for_device, &way.device_authorization_endpoint, &form).await?;
     match &device.verification_uri_complete {
         Some(url) => print::line(&format!("open {url}\nand see that it shows {}", device.user_code)),
         None => print::line(&format!("open {}\nand enter {}", device.verification_uri, device.user_code)),
@@ -99,7 +106,7 @@ async fn log_in(client: &Client, way: &Way) -> anyhow::Result<Kept> {
             ("device_code", device.device_code.as_str()),
             ("client_id", way.client_id.as_str()),
         ];
-        let given: Given = ask(client, &way.token_endpoint, &form).await?;
+        let given: Given = ask(for_token, &way.token_endpoint, &form).await?;
         match (given.access_token, given.error.as_deref()) {
             (Some(access_token), _) => {
                 return Ok(Kept {

@@ -1,0 +1,94 @@
+//! The HTTP client of commands that send credentials: tokens, refresh tokens, device codes.
+//!
+//! Keeps true: no redirect is followed, so that a credential goes only where it was meant to; requests to this machine use
+//! no proxy of the environment; beyond this machine credentials are sent over TLS, or within a mesh that encrypts.
+
+use std::time::Duration;
+
+use anyhow::bail;
+use reqwest::{Client, ClientBuilder, Url, redirect};
+
+use crate::settings::source::Environment;
+use crate::settings::tls::ENV_PEER_PLAINTEXT;
+
+/// Longest time until a connection stands.
+const CONNECT: Duration = Duration::from_secs(10);
+
+/// Settings of a client for `url`; fails where credentials would be sent in clear.
+pub(crate) fn builder(url: &str, environment: &dyn Environment) -> anyhow::Result<ClientBuilder> {
+    let url = check(url, environment)?;
+    let builder = Client::builder().redirect(redirect::Policy::none()).connect_timeout(CONNECT);
+    // A proxy would see the credential, and could answer in the place of this machine.
+    Ok(if is_loopback(&url) { builder.no_proxy() } else { builder })
+}
+
+/// Refuses a URL to which credentials would be sent in clear.
+fn check(url: &str, environment: &dyn Environment) -> anyhow::Result<Url> {
+    let parsed = Url::parse(url).ok().filter(Url::has_host);
+    let Some(parsed) = parsed else { bail!("`{url}` is not an http or https URL") };
+    let in_mesh = environment.get(ENV_PEER_PLAINTEXT).is_some_and(|value| value == "mesh");
+    match parsed.scheme() {
+        "https" => Ok(parsed),
+        "http" if is_loopback(&parsed) || in_mesh => Ok(parsed),
+        "http" => bail!(
+            "{url}: credentials are not sent in clear beyond this machine: use https, a tunnel to a loopback address, or \
+             {ENV_PEER_PLAINTEXT}=mesh where a mesh encrypts"
+        ),
+        _ => bail!("`{url}` is not an http or https URL"),
+    }
+}
+
+fn is_loopback(url: &Url) -> bool {
+    let host = url.host_str().unwrap_or_default();
+    let address = host.trim_start_matches('[').trim_end_matches(']').parse::<std::net::IpAddr>();
+    host.eq_ignore_ascii_case("localhost")
+        || address.is_ok_and(|address| address.to_canonical().is_loopback())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    #[test]
+    fn credentials_leave_this_machine_over_tls_or_within_a_mesh() {
+        let none = BTreeMap::<&str, &str>::new();
+        let mesh = BTreeMap::from([(ENV_PEER_PLAINTEXT, "mesh")]);
+        for url in
+            ["https://asp.example.com", "http://127.0.0.1:8081", "http://[::1]:1", "http://localhost/x"]
+        {
+            assert!(check(url, &none).is_ok(), "{url}");
+        }
+        for url in ["http://asp.example.com", "http://10.0.0.1:8081", "http://localhost.evil.example"] {
+            let fault = check(url, &none).unwrap_err().to_string();
+            assert!(fault.contains(url) && fault.contains("https"), "{fault}");
+            assert!(check(url, &mesh).is_ok(), "{url}");
+        }
+        for url in ["", "asp.example.com", "ftp://127.0.0.1/", "file:///etc/passwd"] {
+            assert!(check(url, &mesh).is_err(), "{url}");
+        }
+    }
+
+    #[tokio::test]
+    async fn no_redirect_is_followed_and_no_proxy_sees_what_is_for_this_machine() {
+        use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}/a", listener.local_addr().unwrap());
+        let served = tokio::spawn(async move {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let mut bytes = [0; 4096];
+            let read = stream.read(&mut bytes).await.unwrap();
+            let answer = "HTTP/1.1 307 x\r\nlocation: http://127.0.0.1:1/b\r\ncontent-length: 0\r\n\r\n";
+            stream.write_all(answer.as_bytes()).await.unwrap();
+            String::from_utf8_lossy(&bytes[..read]).into_owned()
+        });
+        let client = builder(&url, &BTreeMap::<&str, &str>::new()).unwrap().build().unwrap();
+        let answer = client.post(&url).body("code").send().await.unwrap();
+        assert_eq!(answer.status(), 307);
+        assert!(
+            served.await.unwrap().starts_with("POST /a HTTP/1.1"),
+            "a proxy would be asked by the whole URL"
+        );
+    }
+}
