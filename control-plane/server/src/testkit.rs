@@ -84,6 +84,13 @@ impl TestIssuer {
         self.sign_as(iss, kid, claims, MAX_TTL.as_secs())
     }
 
+    /// A token of a workload that the issuer `iss` describes by claims.
+    pub(crate) fn workload(&self, iss: &str, mut claims: Value) -> String {
+        claims["sub"] = json!("repo:acme/billing");
+        claims["aud"] = json!(ADMIN_AUDIENCE);
+        self.sign_as(iss, KID, claims, MAX_TTL.as_secs())
+    }
+
     /// A token of a client of the platform.
     pub(crate) fn client(&self, org: &str, user: &str, audience: &str) -> String {
         self.sign(json!({ "sub": user, "aud": audience, "org": org }), MAX_TTL.as_secs())

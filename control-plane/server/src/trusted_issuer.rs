@@ -46,10 +46,19 @@ pub struct IssuerRules {
     pub groups_claim: String,
     /// The roles that groups give, where the token names no role itself.
     pub roles: Vec<(String, Role)>,
+    /// The roles that several claims give together.
+    pub grants: Vec<RoleGrant>,
     /// Longest accepted `exp - iat` in seconds; a revocation lasts as long.
     pub max_lifetime: u64,
     /// The orgs its admins may have a role in, as patterns; empty: any, and the platform.
     pub orgs: Vec<String>,
+}
+
+/// A role for tokens with all of these claims.
+pub struct RoleGrant {
+    pub role: Role,
+    /// Names or JSON Pointers of claims, each with its value as text.
+    pub claims: Vec<(String, String)>,
 }
 
 impl IssuerRules {
@@ -63,6 +72,7 @@ impl IssuerRules {
             role_claim: "role".to_owned(),
             groups_claim: "groups".to_owned(),
             roles: Vec::new(),
+            grants: Vec::new(),
             max_lifetime: MAX_TTL.as_secs(),
             orgs: Vec::new(),
         }
@@ -85,11 +95,18 @@ impl IssuerRules {
             }
     }
 
-    /// The role that these groups give: the one that reaches furthest.
-    pub(crate) fn role_of<'a>(&self, groups: impl Iterator<Item = &'a str> + Clone) -> Option<Role> {
-        let given = self.roles.iter().filter(|(group, _)| groups.clone().any(|own| own == group));
-        given
+    /// The role that these groups, or the claims that `has` knows, give: the one that reaches furthest.
+    pub(crate) fn role_of<'a>(
+        &self,
+        groups: impl Iterator<Item = &'a str> + Clone,
+        has: impl Fn(&str, &str) -> bool,
+    ) -> Option<Role> {
+        let by_group = self.roles.iter().filter(|(group, _)| groups.clone().any(|own| own == group));
+        let has_all = |grant: &&RoleGrant| grant.claims.iter().all(|(claim, value)| has(claim, value));
+        let by_claims = self.grants.iter().filter(has_all).map(|grant| &grant.role);
+        by_group
             .map(|(_, role)| role)
+            .chain(by_claims)
             .filter(|role| self.accepts_role(role))
             .max_by_key(|role| role.rank())
             .cloned()

@@ -65,18 +65,31 @@ impl Claims {
         self.find(path).and_then(Value::as_str)
     }
 
-    /// The role that the token names, else the one that its groups give.
+    /// Whether a claim is this text, number or boolean.
+    fn is(&self, path: &str, value: &str) -> bool {
+        match self.find(path) {
+            Some(Value::String(text)) => text == value,
+            Some(Value::Number(number)) => {
+                let text = number.to_string();
+                text == value
+            }
+            Some(Value::Bool(flag)) => value == if *flag { "true" } else { "false" },
+            _ => false,
+        }
+    }
+
+    /// The role that the token names, else the one that its groups or its claims together give.
     fn role(&self, issuer: &IssuerRules) -> Option<Role> {
         let named = if issuer.role_claim.is_empty() { None } else { self.text(&issuer.role_claim) };
         if let Some(role) = named.and_then(Role::parse) {
             return Some(role);
         }
-        let groups: Vec<&str> = match self.find(&issuer.groups_claim)? {
-            Value::String(one) => vec![one.as_str()],
-            Value::Array(many) => many.iter().take(MAX_GROUPS).filter_map(Value::as_str).collect(),
-            _ => return None,
+        let groups: Vec<&str> = match self.find(&issuer.groups_claim) {
+            Some(Value::String(one)) => vec![one.as_str()],
+            Some(Value::Array(many)) => many.iter().take(MAX_GROUPS).filter_map(Value::as_str).collect(),
+            _ => Vec::new(),
         };
-        issuer.role_of(groups.iter().copied())
+        issuer.role_of(groups.iter().copied(), |path, value| self.is(path, value))
     }
 }
 

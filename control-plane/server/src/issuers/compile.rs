@@ -5,22 +5,24 @@ use std::sync::Arc;
 use asp_edge::names;
 use asp_proto::snapshot;
 
-use super::document::{Document, Exchange, Introspection, Login};
+use super::document::{Document, Exchange, Grant, Introspection, Login};
 use super::fetched::Fetched;
 use super::keys::{ALGS, Key};
 use super::trust::AdminLogin;
 use crate::admin_role::Role;
-use crate::trusted_issuer::{BREAK_GLASS_ISS, IssuerRules, MAX_TTL, TrustedIssuer};
+use crate::trusted_issuer::{BREAK_GLASS_ISS, IssuerRules, MAX_TTL, RoleGrant, TrustedIssuer};
 
 /// Longest URL of a document, in bytes.
 const MAX_URL: usize = 2_048;
 /// Entries of one of its lists.
 const MAX_LIST: usize = 256;
+/// Claims that give a role together.
+const MAX_GRANT_CLAIMS: usize = 16;
 
 /// A client issuer with these keys; none: its tokens are for the gateway to ask about.
 pub(super) fn client(document: &Document, keys: &[Key]) -> Result<snapshot::Issuer, String> {
-    if !document.claims.role.is_empty() || !document.roles.is_empty() {
-        return Err("claims.role and roles are for admin issuers".into());
+    if !document.claims.role.is_empty() || !document.roles.is_empty() || !document.grants.is_empty() {
+        return Err("claims.role, roles and grants are for admin issuers".into());
     }
     check(document)?;
     let (claims, defaults) = (&document.claims, &document.defaults);
@@ -131,7 +133,8 @@ pub(super) fn admin(document: &Document, keys: &[Key]) -> Result<Vec<TrustedIssu
     rules.audiences.extend(document.audiences.iter().cloned());
     rules.user_claim = or(&claims.user, rules.user_claim);
     // Where groups give roles a claim gives one only if the operator says which: users may set others of their own.
-    let role_claim = if document.roles.is_empty() { rules.role_claim } else { String::new() };
+    let is_given = !document.roles.is_empty() || !document.grants.is_empty();
+    let role_claim = if is_given { String::new() } else { rules.role_claim };
     rules.role_claim = or(&claims.role, role_claim);
     rules.groups_claim = or(&claims.groups, rules.groups_claim);
     rules.max_lifetime = lifetime(document)?;
@@ -139,6 +142,9 @@ pub(super) fn admin(document: &Document, keys: &[Key]) -> Result<Vec<TrustedIssu
     for (group, role) in &document.roles {
         let parsed = Role::parse(role).ok_or_else(|| format!("roles: `{role}` of {group:?} is no role"))?;
         rules.roles.push((group.clone(), parsed));
+    }
+    for grant in &document.grants {
+        rules.grants.push(self::grant(grant)?);
     }
     let rules = Arc::new(rules);
     let trusted = |key: &Key| TrustedIssuer {
@@ -148,6 +154,22 @@ pub(super) fn admin(document: &Document, keys: &[Key]) -> Result<Vec<TrustedIssu
         rules: Arc::clone(&rules),
     };
     Ok(keys.iter().map(trusted).collect())
+}
+
+fn grant(grant: &Grant) -> Result<RoleGrant, String> {
+    let Grant { role, claims } = grant;
+    let parsed = Role::parse(role).ok_or_else(|| format!("grants: `{role}` is no role"))?;
+    if claims.is_empty() || claims.len() > MAX_GRANT_CLAIMS {
+        return Err(format!("grants: {role} needs 1 to {MAX_GRANT_CLAIMS} claims"));
+    }
+    let is_plain =
+        |text: &String| !text.is_empty() && text.len() <= 256 && !text.chars().any(char::is_control);
+    if let Some((claim, _)) = claims.iter().find(|(claim, value)| !is_plain(claim) || !is_plain(value)) {
+        return Err(format!(
+            "grants: claim {claim:?} of {role} and its value need 1 to 256 bytes without control characters"
+        ));
+    }
+    Ok(RoleGrant { role: parsed, claims: claims.clone().into_iter().collect() })
 }
 
 /// How admins log in there, once discovery has said where; `None`: they do not.
@@ -195,7 +217,10 @@ fn check(document: &Document) -> Result<(), String> {
     }
     let defaults = &document.defaults;
     let lists = [&document.typ, &document.audiences, &document.orgs, &defaults.groups, &defaults.scopes];
-    if lists.iter().any(|list| list.len() > MAX_LIST) || document.roles.len() > MAX_LIST {
+    if lists.iter().any(|list| list.len() > MAX_LIST)
+        || document.roles.len() > MAX_LIST
+        || document.grants.len() > MAX_LIST
+    {
         return Err(format!("a list has more than {MAX_LIST} entries"));
     }
     if let Some(group) = defaults.groups.iter().find(|group| !names::is_name(group)) {

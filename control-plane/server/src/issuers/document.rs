@@ -44,6 +44,9 @@ pub struct Document {
     /// Of an admin issuer: the role that a group gives.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub roles: BTreeMap<String, String>,
+    /// Roles that several claims of a token give together. For admin issuers.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub grants: Vec<Grant>,
     /// Of a client issuer: how gateways ask about opaque tokens.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub introspection: Option<Introspection>,
@@ -53,6 +56,16 @@ pub struct Document {
     /// Of a client issuer: how gateways ask for tokens for services, on behalf of whoever calls (RFC 8693).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exchange: Option<Exchange>,
+}
+
+/// A role for every token that has all of these claims with these values.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, ToSchema, PartialEq, Eq)]
+#[serde(deny_unknown_fields)]
+pub struct Grant {
+    /// `platform`, `org:<id>`, `server:<name>` or `installer`, each with `:read` behind it or not.
+    pub role: String,
+    /// 1 to 16 names of claims, or JSON Pointers, each with the text, number or boolean that it must be.
+    pub claims: BTreeMap<String, String>,
 }
 
 /// A key set (RFC 7517 section 5).

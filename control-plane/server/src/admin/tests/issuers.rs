@@ -280,3 +280,54 @@ async fn discovery_names_no_private_origin_but_its_own() {
     }
     assert_eq!(other.asked("/keys"), 0);
 }
+
+#[tokio::test]
+async fn a_workload_has_a_role_only_with_every_claim_that_the_grant_names() {
+    const CI: &str = "https://ci.example.com";
+    let api = Api::start().await;
+    let document = json!({
+        "iss": CI, "jwks": { "keys": [api.issuer.jwk()] }, "algs": ["ES256"],
+        "grants": [
+            { "role": "server:demo:read", "claims": { "repository_id": "7" } },
+            { "role": "server:demo", "claims": { "repository_id": "7", "/job/protected": "true" } },
+        ],
+    });
+    let put = async |document: Value| api.put("platform", "/api/issuers/admins/ci", document).await;
+    let with = |grant: Value| {
+        let mut document = document.clone();
+        document["grants"] = json!([grant]);
+        document
+    };
+    for (grant, told) in [
+        (json!({ "role": "root", "claims": { "a": "b" } }), "is no role"),
+        (json!({ "role": "platform", "claims": {} }), "1 to 16 claims"),
+        (json!({ "role": "platform", "claims": { "a": "" } }), "1 to 256 bytes"),
+    ] {
+        let refused = put(with(grant)).await;
+        assert!(refused.body["detail"].as_str().unwrap_or_default().contains(told), "{}", refused.body);
+    }
+    assert!(put(document.clone()).await.status.is_success());
+    let applies = async |claims: Value| {
+        let request = http::Request::builder()
+            .method(Method::PUT)
+            .uri(super::DEMO)
+            .header("host", "127.0.0.1:8081")
+            .header("content-type", "application/json")
+            .header("authorization", format!("Bearer {}", api.issuer.workload(CI, claims)));
+        let body = super::sample("demo").to_string();
+        let answer = super::read(api.raw(request.body(axum::body::Body::from(body)).unwrap()).await).await;
+        answer.status
+    };
+    let job = |protected: Value| json!({ "repository_id": "7", "job": { "protected": protected } });
+    assert!(applies(job(json!(true))).await.is_success());
+    assert!(applies(job(json!("true"))).await.is_success());
+    for (claims, status) in [
+        (job(json!(false)), StatusCode::FORBIDDEN),
+        (json!({ "repository_id": "7" }), StatusCode::FORBIDDEN),
+        (json!({ "repository_id": "8", "job": { "protected": true } }), StatusCode::UNAUTHORIZED),
+        (json!({ "repository_id": ["7"], "job": { "protected": true } }), StatusCode::UNAUTHORIZED),
+        (json!({ "repository": "7", "role": "platform" }), StatusCode::UNAUTHORIZED),
+    ] {
+        assert_eq!(applies(claims.clone()).await, status, "{claims}");
+    }
+}
