@@ -126,13 +126,21 @@ pub struct ExplainArgs {
 
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "\
-Example of a file: [{selector: {user: \"*\"}, policy: {capacity: 20, refill: 5/s}}]")]
+Example of a file:
+  - {selector: {user: each}, policy: {capacity: 20, refill: 5/s}}                 20 at once and 5 a second for each user
+  - {selector: {primitive: cc.pay, user: \"*\"}, policy: {capacity: 100, refill: 1/s}}  one bucket for all users together
+
+A selector has server, primitive, user and wcit (a token's id); what is missing is `*`. As user or wcit `each` has one
+bucket for each user or token.")]
 pub struct LimitsArgs {
     #[arg(value_name = "ORG")]
     pub org: String,
     /// Replaces all limits of the org by those of a file, YAML or JSON; - is standard input
     #[arg(long, value_name = "FILE")]
     pub put: Option<PathBuf>,
+    /// Stores names that no org, server or primitive has
+    #[arg(long, requires = "put")]
+    pub force: bool,
     /// For programs
     #[arg(long)]
     pub json: bool,
@@ -143,7 +151,10 @@ pub struct LimitsArgs {
 Examples:
   asp revoke --org acme --user bob --reason left   every token of bob issued until now
   asp revoke --token JTI
-  asp revoke --org acme                            every token of the org issued until now")]
+  asp revoke --org acme                            every token of the org issued until now
+
+A token issued later works at once. To keep bob out deny him everything, as the answer shows:
+  asp policy acme --deny '*' --user bob")]
 pub struct RevokeArgs {
     #[arg(long)]
     pub org: Option<String>,

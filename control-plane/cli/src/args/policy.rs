@@ -12,6 +12,7 @@ Examples:
   asp policy acme --expose demo              the server is there for the org
   asp policy acme --deny echo --user bob     a binding; --allow for the contrary
   asp policy acme --deny cc.pay --when /currency in USD EUR --when /amount range 1000.. --name large
+  asp policy newcomer --hide demo --force    for an org that has not called yet
   asp policy acme --approval cc.pay --group clerks --when /note glob '*urgent*' --observe
 
 A test of --when is one of
@@ -57,6 +58,9 @@ pub struct PolicyArgs {
     /// Tells bindings of one target and primitive apart
     #[arg(long, value_name = "NAME", requires = "binding")]
     pub name: Option<String>,
+    /// Stores names that no org, server or primitive has
+    #[arg(long)]
+    pub force: bool,
     /// For programs
     #[arg(long)]
     pub json: bool,

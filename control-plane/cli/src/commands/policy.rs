@@ -6,6 +6,7 @@ use std::io::Read;
 use std::path::Path;
 
 use anyhow::Context;
+use asp_platform::time::rfc3339;
 use serde_json::{Value, json};
 
 use super::client::{AdminClient, api_path, block_on};
@@ -24,7 +25,7 @@ pub fn policy(args: &PolicyArgs) -> Result<(), Failure> {
     block_on(async {
         if let Some((part, body)) = &change {
             let path = if *part == Part::Exposure { &exposure } else { &bindings };
-            let answer = api.put(path, body).await?.accepted()?;
+            let answer = api.put(&forced(path, args.force), body).await?.accepted()?;
             return show(&answer, args.json, &format!("{}: stored", args.org));
         }
         let exposure = api.get(&exposure).await?.accepted()?;
@@ -32,6 +33,11 @@ pub fn policy(args: &PolicyArgs) -> Result<(), Failure> {
         print::json(&json!({ "exposure": exposure, "bindings": bindings }));
         Ok(())
     })
+}
+
+/// A path whose write may name what the platform has no record of.
+fn forced(path: &str, force: bool) -> String {
+    if force { format!("{path}?force=true") } else { path.to_owned() }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -114,7 +120,7 @@ pub fn limits(args: &LimitsArgs) -> Result<(), Failure> {
             print::json(&api.get(&path).await?.accepted()?);
             return Ok(());
         };
-        let answer = api.put(&path, list).await?.accepted()?;
+        let answer = api.put(&forced(&path, args.force), list).await?.accepted()?;
         show(
             &answer,
             args.json,
@@ -141,8 +147,36 @@ pub fn revoke(args: &RevokeArgs) -> Result<(), Failure> {
     let body = revocation(args)?;
     let api = AdminClient::new(&ProcessEnvironment)?;
     let answer = block_on(async { api.post("/api/revocations", &body).await?.accepted() })?;
-    let id = answer.get("revocation").and_then(Value::as_str).unwrap_or_default();
-    show(&answer, args.json, &format!("revoked ({id}); edges and gateways have it within a second"))
+    show(&answer, args.json, &revoked(&answer))
+}
+
+/// The answer in words: what is revoked, until when that holds, and what keeps a new token out.
+fn revoked(answer: &Value) -> String {
+    let text = |key: &str| answer.get(key).and_then(Value::as_str).unwrap_or_default();
+    let number = |key: &str| answer.get(key).and_then(Value::as_u64);
+    let mut lines =
+        format!("revoked ({}); edges and gateways enforce it within a second", text("revocation"));
+    if let Some(seconds) = number("issuedUntil") {
+        let until = rfc3339(seconds.saturating_mul(1_000));
+        lines.push_str(&format!("\nit ends tokens issued until {until}; a token issued later works at once"));
+    } else {
+        lines.push_str("\nit ends this token; a new one works at once");
+    }
+    if let Some(until) = number("until") {
+        lines.push_str(&format!(
+            "\nit is kept until {}, when the last of these tokens has expired",
+            rfc3339(until)
+        ));
+    }
+    let commands = answer.get("keepOut").and_then(Value::as_array).into_iter().flatten();
+    let mut commands = commands.filter_map(Value::as_str).peekable();
+    if commands.peek().is_some() {
+        lines.push_str(&format!("\nto keep {} out, new tokens included:", text("id")));
+    }
+    for command in commands {
+        lines.push_str(&format!("\n  {command}"));
+    }
+    lines
 }
 
 fn revocation(args: &RevokeArgs) -> Result<Value, Failure> {
@@ -261,6 +295,28 @@ mod tests {
             assert!(matches!(of(words), Err(Failure::Configuration(_))), "{words:?}");
         }
         assert_eq!(of(&["/a", "equals", "[1]"]).unwrap()["equals"], json!("[1]"), "an array is a text");
+    }
+
+    #[test]
+    fn a_revocation_is_shown_with_its_end_and_with_what_keeps_a_new_token_out() {
+        let answer = json!({
+            "revocation": "r1", "id": "bob", "issuedUntil": 60, "until": 86_460_000, "newTokensWork": true,
+            "keepOut": ["asp policy acme --deny '*' --user bob"],
+        });
+        assert_eq!(
+            revoked(&answer),
+            "revoked (r1); edges and gateways enforce it within a second\n\
+             it ends tokens issued until 1970-01-01T00:01:00.000Z; a token issued later works at once\n\
+             it is kept until 1970-01-02T00:01:00.000Z, when the last of these tokens has expired\n\
+             to keep bob out, new tokens included:\n  asp policy acme --deny '*' --user bob"
+        );
+        let token = json!({ "revocation": "r2", "id": "j1", "until": 1_000, "keepOut": [] });
+        assert_eq!(
+            revoked(&token),
+            "revoked (r2); edges and gateways enforce it within a second\n\
+             it ends this token; a new one works at once\n\
+             it is kept until 1970-01-01T00:00:01.000Z, when the last of these tokens has expired"
+        );
     }
 
     #[test]

@@ -1,9 +1,11 @@
 //! Revocations: durable before the answer, at the edges within a second.
 
+mod lasting;
+
 use std::sync::Arc;
 
 use asp_edge::names;
-use asp_store::control::{MAX_REVOCATIONS, Precondition, RevocationRecord};
+use asp_store::control::{ControlStore, MAX_REVOCATIONS, Precondition, RevocationRecord};
 use axum::Json;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
@@ -19,6 +21,7 @@ use super::problem::{Code, Problem};
 use super::turns::{self, Topic};
 use crate::admission::Refusal;
 use crate::clock;
+use crate::policy;
 use crate::trusted_issuer::MAX_TTL;
 
 /// Added to the longest life of a token: clocks differ.
@@ -78,9 +81,39 @@ impl From<RevocationRecord> for Revocation {
     }
 }
 
-/// Revokes.
+/// A revocation that was made, and what it does not do.
+#[derive(Serialize, ToSchema)]
+pub struct MadeRevocation {
+    #[serde(flatten)]
+    pub revocation: Revocation,
+    /// Unix seconds, for a user or an org: tokens issued up to it are revoked, later ones are not.
+    #[serde(rename = "issuedUntil", skip_serializing_if = "Option::is_none")]
+    pub issued_until: Option<u64>,
+    /// Whether a token issued from now on works at once: always true, a revocation ends tokens and denies nobody.
+    #[serde(rename = "newTokensWork")]
+    pub new_tokens_work: bool,
+    /// Commands that deny every call of the user or the org, also with new tokens, until somebody takes them back. At most 20;
+    /// empty for a single token and for admins of the platform.
+    #[serde(rename = "keepOut")]
+    pub keep_out: Vec<String>,
+}
+
+impl MadeRevocation {
+    async fn of(store: &dyn ControlStore, record: RevocationRecord) -> Result<MadeRevocation, Problem> {
+        let keep_out = lasting::commands(store, &record).await?;
+        let before = policy::revoked([&record], &[], record.created_at).before;
+        Ok(MadeRevocation {
+            issued_until: before.first().map(|before| before.not_after_iat),
+            new_tokens_work: true,
+            keep_out,
+            revocation: record.into(),
+        })
+    }
+}
+
+/// Revokes tokens: one, or every token of a user or an org that was issued until now.
 #[utoipa::path(post, path = "/api/revocations", tag = "revocations", request_body = NewRevocation,
-    responses((status = 201, body = Revocation), (status = 400, body = Problem)))]
+    responses((status = 201, body = MadeRevocation), (status = 400, body = Problem)))]
 pub async fn add(
     admin: Admin,
     State(state): State<Arc<AdminState>>,
@@ -102,7 +135,8 @@ pub async fn add(
     // It may be kept longer than was asked for (`MachineKeyRecord`).
     let record = state.store.revocation(&record.id).await?.unwrap_or(record);
     let location = HeaderValue::from_str(&format!("/api/revocations/{}", record.id));
-    let mut response = (StatusCode::CREATED, Json(Revocation::from(record))).into_response();
+    let revoked = MadeRevocation::of(state.store.as_ref(), record).await?;
+    let mut response = (StatusCode::CREATED, Json(revoked)).into_response();
     if let Ok(location) = location {
         response.headers_mut().insert(header::LOCATION, location);
     }

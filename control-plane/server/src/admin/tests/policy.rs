@@ -249,6 +249,38 @@ async fn a_revocation_is_listed_published_and_taken_back() {
 }
 
 #[tokio::test]
+async fn a_revocation_says_that_new_tokens_work_and_which_commands_keep_a_user_out() {
+    let api = Api::start().await;
+    let allow = json!({ "target": { "type": "group", "idOrPattern": "ops" }, "primitive": { "name": "echo" },
+        "allowed": true });
+    assert_eq!(
+        api.put("platform", "/api/policy/orgs/acme/bindings?force=true", allow).await.status,
+        StatusCode::OK
+    );
+    let revoke = async |body: Value| {
+        let answer = api.send("platform", Method::POST, "/api/revocations", Some(body), &[]).await;
+        assert_eq!((answer.status, &answer.body["newTokensWork"]), (StatusCode::CREATED, &json!(true)));
+        answer.body
+    };
+    let user = revoke(json!({ "type": "user", "org": "acme", "id": "bob b" })).await;
+    let keep_out =
+        ["asp policy acme --deny '*' --user 'bob b'", "asp policy acme --deny echo --user 'bob b'"];
+    assert_eq!(user["keepOut"], json!(keep_out));
+    assert_eq!(user["issuedUntil"], user["createdAt"].as_u64().unwrap() / 1_000);
+    assert_eq!(
+        revoke(json!({ "type": "org", "id": "other" })).await["keepOut"],
+        json!(["asp policy other --deny '*'"])
+    );
+    for body in [json!({ "type": "token", "id": "j1" }), json!({ "type": "user", "org": "", "id": "ops" })] {
+        let answer = revoke(body).await;
+        assert_eq!(
+            (&answer["keepOut"], answer["issuedUntil"].is_u64()),
+            (&json!([]), answer["type"] == "user")
+        );
+    }
+}
+
+#[tokio::test]
 async fn a_revocation_that_names_nothing_is_refused() {
     let api = Api::start().await;
     for body in [
