@@ -52,7 +52,7 @@ async fn idle() -> Result<()> {
         "primitive": {"name": "clock", "protocol": "mcp"},
         "allowed": false,
     });
-    admin(&stack, "PUT", "/api/policy/orgs/waiting/bindings", &deny.to_string()).await?;
+    admin(&stack, "PUT", "/api/policy/orgs/waiting/bindings?force=true", &deny.to_string()).await?;
     for stream in quiet {
         stream.until(CHANGED).await.context("told of the change")?;
     }

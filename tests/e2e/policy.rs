@@ -42,7 +42,7 @@ async fn exposure(stack: &Stack) -> Result<()> {
     let ours = stack.alice().await?;
     let list = |token: &str| modern(token, "tools/list", json!({}), &[]);
     assert_eq!(http1::send(stack.edge(), &list(&theirs)).await?.status, 200);
-    let path = "/api/policy/orgs/switched-off/exposure";
+    let path = "/api/policy/orgs/switched-off/exposure?force=true";
     let off = json!({"server": "demo", "protocol": "mcp", "enabled": false});
     admin(stack, "PUT", path, &off.to_string()).await?;
     for address in [stack.edge(), stack.gateway()] {
@@ -104,7 +104,7 @@ async fn binding(stack: &Stack) -> Result<()> {
         "primitive": {"name": id, "protocol": "mcp"},
         "allowed": false,
     });
-    admin(stack, "PUT", "/api/policy/orgs/narrow/bindings", &deny.to_string()).await?;
+    admin(stack, "PUT", "/api/policy/orgs/narrow/bindings?force=true", &deny.to_string()).await?;
     wait::until("the tool is gone from the list", wait::CONVERGE, || async {
         let listed = http1::send(stack.edge(), &list).await.ok()?.text();
         (!listed.contains("\"clock\"") && listed.contains("\"echo\"")).then_some(())
@@ -153,7 +153,7 @@ async fn rule(stack: &Stack) -> Result<()> {
     let token = caller(stack, "ruled").await?;
     let when = json!([{"pointer": "/message", "glob": "*payroll*"}]);
     let deny = denial(&json!({"when": when, "name": "payroll"}))?;
-    admin(stack, "PUT", "/api/policy/orgs/ruled/bindings", &deny).await?;
+    admin(stack, "PUT", "/api/policy/orgs/ruled/bindings?force=true", &deny).await?;
     for address in [stack.edge(), stack.gateway()] {
         wait::until("the call is refused for its argument", wait::CONVERGE, || async {
             let answer = http1::send(address, &echo(&token, "the payroll of May")).await.ok()?.json().ok()?;
@@ -181,7 +181,7 @@ async fn rule(stack: &Stack) -> Result<()> {
 async fn observed(stack: &Stack) -> Result<()> {
     let token = caller(stack, "trying").await?;
     let deny = denial(&json!({"observe": true, "name": "trial"}))?;
-    admin(stack, "PUT", "/api/policy/orgs/trying/bindings", &deny).await?;
+    admin(stack, "PUT", "/api/policy/orgs/trying/bindings?force=true", &deny).await?;
     let counted = async || -> Option<u64> {
         let get = Request { method: "GET".into(), target: "/metrics".into(), headers: vec![], body: vec![] };
         let text = http1::send(stack.gateway(), &get).await.ok()?.text();
@@ -225,7 +225,7 @@ pub(crate) async fn caller(stack: &Stack, org: &str) -> Result<String> {
 /// Shows a server to an org, and waits until the edge lets its tokens in.
 pub(crate) async fn expose(stack: &Stack, org: &str, server: &str) -> Result<()> {
     let on = json!({"server": server, "protocol": "mcp", "enabled": true});
-    admin(stack, "PUT", &format!("/api/policy/orgs/{org}/exposure"), &on.to_string()).await?;
+    admin(stack, "PUT", &format!("/api/policy/orgs/{org}/exposure?force=true"), &on.to_string()).await?;
     let token = caller(stack, org).await?;
     let mut list = modern(&token, "tools/list", json!({}), &[]);
     list.target = format!("/{server}/mcp");

@@ -328,7 +328,8 @@ async fn changes() -> Result<()> {
         ("greeting", "notifications/prompts/list_changed"),
         ("item", "notifications/resources/list_changed"),
     ] {
-        admin(&stack, "PUT", "/api/policy/orgs/revisions/bindings", &hidden(name).to_string()).await?;
+        admin(&stack, "PUT", "/api/policy/orgs/revisions/bindings?force=true", &hidden(name).to_string())
+            .await?;
         streams = all_told(streams, told).await?;
     }
     let mut files = Vec::new();

@@ -17,6 +17,7 @@ pub mod explain;
 pub mod gate;
 pub mod inline;
 pub mod issuers;
+pub mod known;
 pub mod lists;
 pub mod machines;
 pub mod openapi;

@@ -151,6 +151,11 @@ impl Compiler {
         &self.config.trust
     }
 
+    /// The servers of the last settlement: what is stored, but for a write of this moment.
+    pub fn last_compiled(&self) -> Vec<Arc<CompiledServer>> {
+        self.last.lock().as_ref().map(|last| last.settled.servers.clone()).unwrap_or_default()
+    }
+
     /// Every server that is published.
     pub fn compile_all(&self, records: &[ServerRecord]) -> Vec<Arc<CompiledServer>> {
         self.settle(records).servers

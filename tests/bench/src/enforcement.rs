@@ -50,8 +50,8 @@ pub(crate) async fn measure(path: &Path, flips: u32) -> Result<Vec<Enforcement>>
     let admin = Admin::of(stack).await?;
     let call = modern(&token, "tools/call", Some("clock"), json!({"name": "clock", "arguments": {}}));
     let list = modern(&token, "tools/list", None, json!({}));
-    let exposure = format!("/api/policy/orgs/{ORG}/exposure");
-    let bindings = format!("/api/policy/orgs/{ORG}/bindings");
+    let exposure = format!("/api/policy/orgs/{ORG}/exposure?force=true");
+    let bindings = format!("/api/policy/orgs/{ORG}/bindings?force=true");
     let switch = |enabled| json!({"server": "demo", "protocol": "mcp", "enabled": enabled});
     let binding = |allowed| {
         json!({

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use asp_store::audit::{AuditQuery, StoredEvent};
+use asp_store::audit::{AuditError, AuditQuery, StoredEvent};
 use axum::Json;
 use axum::extract::State;
 use serde::{Deserialize, Serialize};
@@ -58,15 +58,16 @@ pub async fn list(
     }
     let org = params.org.or_else(|| admin.role.org().map(str::to_owned));
     let query = AuditQuery { org, before: params.before, limit: params.limit.unwrap_or(PAGE) };
-    let page = state.calls.page(&query).await.map_err(|error| {
-        tracing::error!(
-            %error,
-            "the audit log of calls cannot be read and an admin was told so; calls go on. Check the audit file and \
-             its disk"
-        );
-        Problem::new(Code::Internal, "the audit log cannot be read at the moment")
-    })?;
+    let page = state.calls.page(&query).await.map_err(|error| unreadable(&error))?;
     Ok(Json(page.into_iter().map(CallRecord::of).collect()))
+}
+
+pub(super) fn unreadable(error: &AuditError) -> Problem {
+    tracing::error!(
+        %error,
+        "the audit log of calls cannot be read and an admin was told so; calls go on. Check the audit file and its disk"
+    );
+    Problem::new(Code::Internal, "the audit log cannot be read at the moment")
 }
 
 impl CallRecord {

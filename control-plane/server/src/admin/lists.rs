@@ -15,6 +15,7 @@ use serde_json::Value;
 
 use super::auth::Admin;
 use super::etag::{precondition, tagged};
+use super::known::{self, ForceQuery, Mention};
 use super::problem::Problem;
 use super::turns::{self, Topic};
 use super::{AdminState, changed};
@@ -31,6 +32,9 @@ pub trait PolicyList {
     type Key: Send + 'static;
     /// An entry as admins see it.
     type Entry: Serialize;
+
+    /// The servers and primitives that a record names.
+    fn names(record: &Self::Record) -> Vec<Mention>;
 
     /// What a body says, or what is wrong with it.
     fn record(org: &str, body: Self::Body) -> Result<Self::Record, Problem>;
@@ -61,14 +65,21 @@ pub struct Call {
     pub headers: HeaderMap,
 }
 
-/// Puts an entry, or the whole list, and answers with the list.
-pub async fn put<L: PolicyList>(call: Call, body: L::Body) -> Result<Response, Problem> {
+/// Puts an entry, or the whole list, and answers with the list. What names nothing known is refused unless forced.
+pub async fn put<L: PolicyList>(
+    call: Call,
+    ForceQuery { force }: ForceQuery,
+    body: L::Body,
+) -> Result<Response, Problem> {
     let Call { admin, state, org, headers } = call;
     admin.of_org(&org)?;
     admin.writer()?;
     let record = L::record(&org, body)?;
     let change = state.change(&admin, precondition(&headers)?);
     let turn = state.turns.to_write(Topic::Policy, &admin).await?;
+    if !force {
+        known::check(&state, &admin, &org, L::names(&record)).await?;
+    }
     let platform = admin.role.is_platform();
     let work = {
         let state = Arc::clone(&state);

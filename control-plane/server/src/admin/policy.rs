@@ -17,6 +17,7 @@ use utoipa::{IntoParams, ToSchema};
 use super::AdminState;
 use super::auth::Admin;
 use super::body::Body;
+use super::known::{ForceQuery, Mention};
 use super::lists::{self, Call, PolicyList};
 use super::params::{Path, Query};
 use super::problem::Problem;
@@ -93,15 +94,16 @@ fn any() -> String {
 
 /// Sets one exception, by server and protocol.
 #[utoipa::path(put, path = "/api/policy/orgs/{org}/exposure", tag = "policy", request_body = Exposure,
-    params(("org" = String, Path)), responses((status = 200, body = Vec<Exposure>), (status = 412, body = Problem)))]
+    params(("org" = String, Path), ForceQuery), responses((status = 200, body = Vec<Exposure>), (status = 412, body = Problem), (status = 422, body = Problem)))]
 pub async fn put_exposure(
     admin: Admin,
     State(state): State<Arc<AdminState>>,
     Path(org): Path<String>,
+    Query(forced): Query<ForceQuery>,
     headers: HeaderMap,
     Body(body): Body<Exposure>,
 ) -> Result<Response, Problem> {
-    lists::put::<Exposures>(Call { admin, state, org, headers }, body).await
+    lists::put::<Exposures>(Call { admin, state, org, headers }, forced, body).await
 }
 
 /// The org's exceptions.
@@ -147,6 +149,10 @@ impl PolicyList for Exposures {
     type Record = ExposureRecord;
     type Key = ExposureKey;
     type Entry = Exposure;
+
+    fn names(record: &ExposureRecord) -> Vec<Mention> {
+        vec![Mention::server(&record.server)]
+    }
 
     fn record(org: &str, body: Exposure) -> Result<ExposureRecord, Problem> {
         let Exposure { server, protocol, enabled } = body;
@@ -198,15 +204,16 @@ impl PolicyList for Exposures {
 
 /// Sets one binding, by target, primitive, protocol and name.
 #[utoipa::path(put, path = "/api/policy/orgs/{org}/bindings", tag = "policy", request_body = Binding,
-    params(("org" = String, Path)), responses((status = 200, body = Vec<Binding>), (status = 412, body = Problem)))]
+    params(("org" = String, Path), ForceQuery), responses((status = 200, body = Vec<Binding>), (status = 412, body = Problem), (status = 422, body = Problem)))]
 pub async fn put_binding(
     admin: Admin,
     State(state): State<Arc<AdminState>>,
     Path(org): Path<String>,
+    Query(forced): Query<ForceQuery>,
     headers: HeaderMap,
     Body(body): Body<Binding>,
 ) -> Result<Response, Problem> {
-    lists::put::<Bindings>(Call { admin, state, org, headers }, body).await
+    lists::put::<Bindings>(Call { admin, state, org, headers }, forced, body).await
 }
 
 /// The org's bindings.
@@ -260,6 +267,10 @@ impl PolicyList for Bindings {
     type Record = BindingRecord;
     type Key = BindingKey;
     type Entry = Binding;
+
+    fn names(record: &BindingRecord) -> Vec<Mention> {
+        vec![Mention::primitive(&record.primitive)]
+    }
 
     fn record(org: &str, body: Binding) -> Result<BindingRecord, Problem> {
         let Binding { target, primitive, allowed, when, approval, observe, name } = body;

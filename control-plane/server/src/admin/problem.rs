@@ -44,6 +44,8 @@ pub enum Code {
     TooManyRequests,
     Overloaded,
     StoreUnavailable,
+    /// A policy names what the platform has no record of.
+    UnknownName,
     Internal,
 }
 
@@ -75,6 +77,7 @@ impl Code {
             Code::TooManyRequests => "too_many_requests",
             Code::Overloaded => "overloaded",
             Code::StoreUnavailable => "store_unavailable",
+            Code::UnknownName => "unknown_name",
             Code::Internal => "internal",
         }
     }
@@ -90,7 +93,9 @@ impl Code {
             Code::InvalidBody | Code::InvalidParams => StatusCode::BAD_REQUEST,
             Code::BodyTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
             Code::UnsupportedMediaType => StatusCode::UNSUPPORTED_MEDIA_TYPE,
-            Code::InvalidPrimitives | Code::DigestMismatch => StatusCode::UNPROCESSABLE_ENTITY,
+            Code::InvalidPrimitives | Code::DigestMismatch | Code::UnknownName => {
+                StatusCode::UNPROCESSABLE_ENTITY
+            }
             Code::PreconditionFailed => StatusCode::PRECONDITION_FAILED,
             Code::LimitReached
             | Code::ArtifactInUse
@@ -131,6 +136,7 @@ impl Code {
             Code::TooManyRequests => "too many requests of the org at once",
             Code::Overloaded => "too many requests at once",
             Code::StoreUnavailable => "a store of the control plane is not available",
+            Code::UnknownName => "it names something that is not known here",
             Code::Internal => "the control plane failed",
         }
     }

@@ -15,8 +15,9 @@ use utoipa::ToSchema;
 use super::AdminState;
 use super::auth::Admin;
 use super::body::Body;
+use super::known::{ForceQuery, Mention};
 use super::lists::{self, Call, PolicyList};
-use super::params::Path;
+use super::params::{Path, Query};
 use super::problem::Problem;
 use crate::admission::{Admission, Refusal};
 use crate::patterns;
@@ -44,8 +45,10 @@ pub struct Selector {
     /// Primitive id: exact, `prefix*` or `*`
     #[serde(default = "any")]
     pub primitive: String,
+    /// A user's name; `*`: one bucket for all users together; `each`: one bucket for each user
     #[serde(default = "any")]
     pub user: String,
+    /// A token's id (`jti`); `*`: one bucket for all tokens together; `each`: one bucket for each token
     #[serde(default = "any")]
     pub wcit: String,
 }
@@ -72,16 +75,17 @@ fn token_bucket() -> String {
 
 /// Replaces the org's limits.
 #[utoipa::path(put, path = "/api/ratelimits/orgs/{org}", tag = "limits", request_body = Vec<RateLimit>,
-    params(("org" = String, Path)),
-    responses((status = 200, body = Vec<RateLimit>), (status = 412, body = Problem)))]
+    params(("org" = String, Path), ForceQuery),
+    responses((status = 200, body = Vec<RateLimit>), (status = 412, body = Problem), (status = 422, body = Problem)))]
 pub async fn put(
     admin: Admin,
     State(state): State<Arc<AdminState>>,
     Path(org): Path<String>,
+    Query(forced): Query<ForceQuery>,
     headers: HeaderMap,
     Body(body): Body<Vec<RateLimit>>,
 ) -> Result<Response, Problem> {
-    lists::put::<Limits>(Call { admin, state, org, headers }, body).await
+    lists::put::<Limits>(Call { admin, state, org, headers }, forced, body).await
 }
 
 /// The org's limits.
@@ -115,6 +119,13 @@ impl PolicyList for Limits {
     type Record = Vec<LimitRecord>;
     type Key = ();
     type Entry = RateLimit;
+
+    fn names(record: &Vec<LimitRecord>) -> Vec<Mention> {
+        record
+            .iter()
+            .map(|limit| Mention { server: limit.server.clone(), primitive: limit.primitive.clone() })
+            .collect()
+    }
 
     fn record(_org: &str, body: Vec<RateLimit>) -> Result<Vec<LimitRecord>, Problem> {
         body.into_iter().enumerate().map(record).collect()
@@ -159,7 +170,7 @@ fn record((position, limit): (usize, RateLimit)) -> Result<LimitRecord, Problem>
     }
     let exact = [&selector.server, &selector.user, &selector.wcit];
     if !exact.iter().all(|text| patterns::valid_exact_or_any(text)) {
-        return bad("server, user and wcit must be exact or *");
+        return bad("server must be exact or *, user and wcit exact, each or *");
     }
     if !patterns::valid(&selector.primitive) {
         return bad("primitive must be exact, prefix* or *");

@@ -8,6 +8,7 @@ mod hostile_issuers;
 mod identity;
 mod issuer_outage;
 mod issuers;
+mod known;
 mod machines;
 mod placement;
 mod policy;
@@ -262,8 +263,12 @@ impl Api {
         self.send(role, Method::GET, path, None, &[]).await
     }
 
+    /// Puts a body; policy may name what no test has stored.
     async fn put(&self, role: &str, path: &str, body: Value) -> Answer {
-        self.send(role, Method::PUT, path, Some(body), &[]).await
+        let is_policy = path.starts_with("/api/policy/") || path.starts_with("/api/ratelimits/");
+        let path =
+            if is_policy && !path.contains('?') { format!("{path}?force=true") } else { path.to_owned() };
+        self.send(role, Method::PUT, &path, Some(body), &[]).await
     }
 
     async fn published(&mut self, wanted: impl Fn(&asp_proto::snapshot::GatewaySnapshot) -> bool) {

@@ -222,7 +222,7 @@ async fn a_refused_write_is_in_the_audit_with_who_tried_what() {
     api.put("org:acme:read", "/api/policy/orgs/acme/exposure", off.clone()).await;
     api.put("org:acme", DEMO, sample("demo")).await;
     let stale = [("if-match", "\"999\"")];
-    api.send("org:acme", Method::PUT, "/api/policy/orgs/acme/exposure", Some(off), &stale).await;
+    api.send("org:acme", Method::PUT, "/api/policy/orgs/acme/exposure?force=true", Some(off), &stale).await;
     api.put("org:acme", "/api/policy/orgs/acme/exposure", json!({ "server": 1 })).await;
     let rows = api.get("org:acme", "/api/audit").await.body;
     let told: Vec<(&str, &str)> = rows

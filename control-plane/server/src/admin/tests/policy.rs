@@ -32,7 +32,7 @@ async fn policy_bodies_are_taken_as_json_and_as_yaml() {
         .send(
             "platform",
             Method::PUT,
-            "/api/ratelimits/orgs/acme",
+            "/api/ratelimits/orgs/acme?force=true",
             Some(json!(yaml)),
             &[("content-type", "application/yaml")],
         )
@@ -79,7 +79,8 @@ async fn bindings_with_conditions_stand_beside_plain_ones_and_are_deleted_by_the
     let yaml = "target: {type: user, idOrPattern: '*'}\nprimitive: {name: echo}\nallowed: false\nname: yaml\n\
                 when: [{pointer: /n, in: [1, 'a', true, null]}]\n";
     let headers = [("content-type", "application/yaml")];
-    let answer = api.send("org:acme", Method::PUT, path, Some(json!(yaml)), &headers).await;
+    let forced = format!("{path}?force=true");
+    let answer = api.send("org:acme", Method::PUT, &forced, Some(json!(yaml)), &headers).await;
     assert_eq!(answer.body[3]["when"], json!([{ "pointer": "/n", "in": [1, "a", true, null] }]));
     let one = format!("{path}?targetType=user&idOrPattern=*&primitive=echo");
     for (name, status) in [("&name=large", 200), ("&name=large", 404), ("", 200), ("&name=trial", 200)] {

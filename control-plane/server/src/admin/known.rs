@@ -1,0 +1,248 @@
+//! Names in policy and limits: an org, server or primitive that the platform has no record of is refused unless forced.
+//!
+//! Users, groups and tokens are whatever an issuer says, so they are not checked. Keeps true: an admin of an org is
+//! answered alike for a name that nothing has and for one of a server that the org cannot reach.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use asp_edge::names;
+use asp_registry::CompiledServer;
+use asp_snapshot::parts;
+use asp_store::audit::AuditQuery;
+use asp_store::control::ExposureRecord;
+use serde::Deserialize;
+use utoipa::IntoParams;
+
+use super::AdminState;
+use super::auth::Admin;
+use super::problem::{Code, Problem};
+use super::{calls, off_thread};
+use suggestion::nearest;
+
+mod suggestion;
+
+/// Unknown names of one write that are shown.
+const MAX_SHOWN: usize = 5;
+/// Names of one write up to which every primitive is compared with each.
+const FEW: usize = 16;
+const FORCE: &str = "--force (API: ?force=true) stores it all the same";
+
+/// Whether names that the platform has no record of are stored.
+#[derive(Clone, Copy, Default, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+#[serde(deny_unknown_fields)]
+pub struct ForceQuery {
+    /// Stores a name that no org, server or primitive has.
+    #[serde(default)]
+    pub force: bool,
+}
+
+/// A pair of names that one entry of a policy has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mention {
+    /// A server's name, or `*`.
+    pub server: String,
+    /// A primitive's id, `prefix*` or `*`.
+    pub primitive: String,
+}
+
+impl Mention {
+    pub fn server(name: &str) -> Mention {
+        Mention { server: name.to_owned(), primitive: "*".to_owned() }
+    }
+
+    pub fn primitive(pattern: &str) -> Mention {
+        Mention { server: "*".to_owned(), primitive: pattern.to_owned() }
+    }
+}
+
+/// Refuses a write of `org` that names what the platform has no record of.
+pub(super) async fn check(
+    state: &AdminState,
+    admin: &Admin,
+    org: &str,
+    names: Vec<Mention>,
+) -> Result<(), Problem> {
+    if !knows_org(state, admin, org).await? {
+        return Err(Problem::new(Code::UnknownName, unknown_org(state, org)));
+    }
+    let reach = match admin.role.is_platform() {
+        true => Reach::All,
+        false => Reach::Org(state.store.exposure(org).await?.value),
+    };
+    // What was compiled last is what is stored, but for a server of this moment.
+    let compiled = state.compiler.last_compiled();
+    let (reach, names, found) = off_thread(move || {
+        let unknown = unknown(&compiled, &BTreeSet::new(), &reach, &names);
+        (reach, names, unknown)
+    })
+    .await?;
+    if found.is_empty() {
+        return Ok(());
+    }
+    let stored = state.servers.read(state.store.as_ref()).await?.value;
+    let compiler = state.compiler.clone();
+    let found = off_thread(move || {
+        let names_of_all = match reach {
+            Reach::All => stored.iter().map(|record| record.name.clone()).collect(),
+            Reach::Org(_) => BTreeSet::new(),
+        };
+        unknown(&compiler.compile_all(&stored), &names_of_all, &reach, &names)
+    })
+    .await?;
+    if found.is_empty() { Ok(()) } else { Err(Problem::new(Code::UnknownName, in_words(&found))) }
+}
+
+fn in_words(unknown: &[String]) -> String {
+    let more = unknown.len().saturating_sub(MAX_SHOWN);
+    let shown = unknown.iter().take(MAX_SHOWN).cloned().collect::<Vec<_>>().join("; ");
+    let more = if more == 0 { String::new() } else { format!("; and {more} more") };
+    format!("{shown}{more}. {FORCE}")
+}
+
+// === orgs ===
+
+/// Whether anything speaks of the org: its own admin, an issuer, its policy, a machine, a home or a call.
+async fn knows_org(state: &AdminState, admin: &Admin, org: &str) -> Result<bool, Problem> {
+    if admin.role.org() == Some(org) || listed_orgs(state).contains(org) {
+        return Ok(true);
+    }
+    let published = state.publisher.xds_state().borrow().snapshot.clone();
+    if published.is_some_and(|published| published.gateway.parts.get(&parts::of_org(org)).is_some()) {
+        return Ok(true);
+    }
+    let store = state.store.as_ref();
+    if !store.exposure(org).await?.value.is_empty()
+        || !store.bindings(org).await?.value.is_empty()
+        || !store.limits(org).await?.value.is_empty()
+        || !store.machine_keys(org).await?.is_empty()
+        || !store.machine_certificates(org).await?.is_empty()
+        || store.home(org).await?.is_some()
+    {
+        return Ok(true);
+    }
+    let query = AuditQuery { org: Some(org.to_owned()), before: None, limit: 1 };
+    let called = state.calls.page(&query).await.map_err(|error| calls::unreadable(&error))?;
+    Ok(!called.is_empty())
+}
+
+/// The orgs that issuers name exactly.
+fn listed_orgs(state: &AdminState) -> BTreeSet<String> {
+    let in_force = state.compiler.trust().in_force();
+    let clients = in_force.clients.iter();
+    let of_clients = clients
+        .flat_map(|issuer| issuer.orgs.iter().chain(issuer.claims.iter().map(|claims| &claims.org_default)));
+    let admins = in_force.admins.iter().map(|issuer| &issuer.rules);
+    let of_admins = admins.flat_map(|rules| {
+        let by_group = rules.roles.iter().map(|(_, role)| role);
+        let roles =
+            by_group.chain(rules.grants.iter().map(|grant| &grant.role)).filter_map(|role| role.org());
+        rules.orgs.iter().map(String::as_str).chain(roles)
+    });
+    let all = of_clients.map(String::as_str).chain(of_admins);
+    all.filter(|org| !org.is_empty() && !org.ends_with('*')).map(str::to_owned).collect()
+}
+
+fn unknown_org(state: &AdminState, org: &str) -> String {
+    let mut known = listed_orgs(state);
+    if let Some(published) = state.publisher.xds_state().borrow().snapshot.as_ref() {
+        let names = published.gateway.parts.iter().filter_map(|(name, _)| parts::Name::read(name));
+        known.extend(names.filter_map(|name| match name {
+            parts::Name::Org(org) => Some(org.to_owned()),
+            _ => None,
+        }));
+    }
+    let why = "it has no policy, machine, home or call, and no issuer names it";
+    format!(
+        "no org is called {org}{}: {why}. If it has yet to call, {FORCE}",
+        question(nearest(org, known.iter().map(String::as_str)))
+    )
+}
+
+// === servers and primitives ===
+
+/// The servers that an admin may know of.
+enum Reach {
+    All,
+    /// Those that an org reaches by default, or has an exposure of.
+    Org(Vec<ExposureRecord>),
+}
+
+impl Reach {
+    fn covers(&self, server: &CompiledServer) -> bool {
+        match self {
+            Reach::All => true,
+            Reach::Org(exposure) => {
+                server.edge.default_allow || exposure.iter().any(|record| record.server == server.server.name)
+            }
+        }
+    }
+}
+
+/// Lists the names that no server and no primitive has, each as a sentence. `stored` are servers that may not compile.
+fn unknown(
+    servers: &[Arc<CompiledServer>],
+    stored: &BTreeSet<String>,
+    reach: &Reach,
+    names: &[Mention],
+) -> Vec<String> {
+    let servers: Vec<&CompiledServer> =
+        servers.iter().map(Arc::as_ref).filter(|server| reach.covers(server)).collect();
+    // A lookup in all of them costs less than an index, where there are few.
+    let index: Option<BTreeSet<&str>> =
+        (names.len() > FEW).then(|| servers.iter().flat_map(|server| ids_of(server)).collect());
+    let exists = |pattern: &str| match &index {
+        Some(ids) => has(ids, pattern),
+        None => servers.iter().flat_map(|server| ids_of(server)).any(|id| names::matches(pattern, id)),
+    };
+    let mut faults = BTreeSet::new();
+    for Mention { server, primitive } in names {
+        let named = servers.iter().find(|known| known.server.name == *server);
+        if server != "*" && named.is_none() && !stored.contains(server) {
+            let near = nearest(server, servers.iter().map(|known| known.server.name.as_str()));
+            faults.insert(format!("no server is called {server}{}", question(near)));
+        } else if primitive == "*" {
+            continue;
+        } else if !exists(primitive) {
+            faults.insert(unknown_primitive(&servers, primitive));
+        } else if named.is_some_and(|named| !ids_of(named).any(|id| names::matches(primitive, id))) {
+            faults.insert(format!("{server} lists no primitive called {primitive}"));
+        }
+    }
+    faults.into_iter().collect()
+}
+
+fn ids_of(server: &CompiledServer) -> impl Iterator<Item = &str> {
+    server.primitives.iter().map(|primitive| primitive.id.as_str())
+}
+
+/// Whether a pattern names one of the ids.
+fn has(ids: &BTreeSet<&str>, pattern: &str) -> bool {
+    match pattern.strip_suffix('*') {
+        None => ids.contains(pattern),
+        Some(prefix) => ids.range(prefix..).next().is_some_and(|id| id.starts_with(prefix)),
+    }
+}
+
+fn unknown_primitive(servers: &[&CompiledServer], pattern: &str) -> String {
+    let ids = || servers.iter().flat_map(|server| ids_of(server));
+    if let Some(prefix) = pattern.strip_suffix('*') {
+        // The part of an id that a prefix of this length would be compared with.
+        let heads = ids().filter_map(|id| id.get(..prefix.len()));
+        let near = nearest(prefix, heads).map(|head| format!("{head}*"));
+        return format!("no primitive's id begins with {prefix}{}", question(near.as_deref()));
+    }
+    let mut listings = servers.iter().flat_map(|server| server.server.listings.iter());
+    let exposed = listings.find(|listing| {
+        [&listing.mcp_name, &listing.rest_name, &listing.a2a_skill].into_iter().any(|name| name == pattern)
+    });
+    if let Some(listing) = exposed {
+        return format!("{pattern} is the exposed name of {}: policy names primitives by id", listing.id);
+    }
+    format!("no primitive is called {pattern}{}", question(nearest(pattern, ids())))
+}
+
+fn question(near: Option<&str>) -> String {
+    near.map(|near| format!(": did you mean {near}?")).unwrap_or_default()
+}

@@ -1,0 +1,128 @@
+//! Names that the platform has no record of, in exposure, bindings and limits.
+
+use asp_store::audit::{AuditLog, CallEvent};
+use http::{Method, StatusCode};
+use serde_json::{Value, json};
+
+use super::{Answer, Api, DEMO, sample};
+
+const ACME: &str = "/api/policy/orgs/acme";
+
+async fn put(api: &Api, role: &str, path: &str, body: &Value) -> Answer {
+    api.send(role, Method::PUT, path, Some(body.clone()), &[]).await
+}
+
+async fn refused(api: &Api, role: &str, path: &str, body: Value) -> String {
+    let answer = put(api, role, path, &body).await;
+    assert_eq!(
+        (answer.status, &answer.body["code"]),
+        (StatusCode::UNPROCESSABLE_ENTITY, &json!("unknown_name")),
+        "{body}: {}",
+        answer.body
+    );
+    let forced = put(api, role, &format!("{path}?force=true"), &body).await;
+    assert_eq!(forced.status, StatusCode::OK, "{body}: {}", forced.body);
+    answer.body["detail"].as_str().unwrap().to_owned()
+}
+
+async fn stored(api: &Api, role: &str, path: &str, body: Value) {
+    let answer = put(api, role, path, &body).await;
+    assert_eq!(answer.status, StatusCode::OK, "{path} {body}: {}", answer.body);
+}
+
+fn binding(primitive: &str) -> Value {
+    json!({ "target": { "type": "user", "idOrPattern": "bobb" }, "primitive": { "name": primitive }, "allowed": false })
+}
+
+fn exposure(server: &str) -> Value {
+    json!({ "server": server, "protocol": "mcp", "enabled": true })
+}
+
+fn limits(selectors: &[Value]) -> Value {
+    let policy = json!({ "capacity": 1, "refill": "1/s" });
+    selectors.iter().map(|selector| json!({ "selector": selector, "policy": policy })).collect()
+}
+
+/// A platform with the server `demo` and a call of acme.
+async fn start() -> Api {
+    let api = Api::start().await;
+    assert!(api.put("platform", DEMO, sample("demo")).await.status.is_success());
+    let call = CallEvent { at_ms: 1, org: "acme".into(), event: "{}".into() };
+    api.calls.append(&[call]).await.unwrap();
+    api
+}
+
+#[tokio::test]
+async fn a_mistyped_primitive_server_or_pattern_is_refused_with_the_one_that_was_meant() {
+    let api = start().await;
+    let bindings = format!("{ACME}/bindings");
+    let detail = refused(&api, "platform", &bindings, binding("ecko")).await;
+    assert!(detail.starts_with("no primitive is called ecko: did you mean echo?"), "{detail}");
+    assert!(detail.ends_with("--force (API: ?force=true) stores it all the same"), "{detail}");
+    let detail = refused(&api, "org:acme", &bindings, binding("ecko*")).await;
+    assert!(detail.starts_with("no primitive's id begins with ecko: did you mean echo*?"), "{detail}");
+    let detail = refused(&api, "platform", &format!("{ACME}/exposure"), exposure("demoo")).await;
+    assert!(detail.starts_with("no server is called demoo: did you mean demo?"), "{detail}");
+    let list =
+        limits(&[json!({ "user": "bobb" }), json!({ "server": "dem" }), json!({ "primitive": "ehco" })]);
+    let detail = refused(&api, "platform", "/api/ratelimits/orgs/acme", list).await;
+    assert!(detail.contains("called dem: did you mean demo?"), "{detail}");
+    assert!(detail.contains("called ehco: did you mean echo?"), "{detail}");
+    let many: Vec<Value> = (0..9).map(|number| json!({ "primitive": format!("none.{number}") })).collect();
+    let detail = refused(&api, "platform", "/api/ratelimits/orgs/acme", limits(&many)).await;
+    assert!(detail.contains("; and 4 more. "), "{detail}");
+
+    stored(&api, "platform", &bindings, binding("echo")).await;
+    stored(&api, "org:acme", &bindings, binding("ec*")).await;
+    stored(&api, "platform", &bindings, binding("*")).await;
+    stored(&api, "platform", &format!("{ACME}/exposure"), exposure("demo")).await;
+    let list = limits(&[json!({}), json!({ "server": "demo", "primitive": "echo" })]);
+    stored(&api, "org:acme", "/api/ratelimits/orgs/acme", list).await;
+}
+
+#[tokio::test]
+async fn an_org_is_known_by_its_calls_its_records_its_issuers_or_its_own_admin_and_by_no_refusal() {
+    let api = start().await;
+    let bindings = |org: &str| format!("/api/policy/orgs/{org}/bindings");
+    stored(&api, "platform", &bindings("acme"), binding("echo")).await;
+    let detail = refused(&api, "platform", &bindings("acmee"), binding("echo")).await;
+    assert!(detail.starts_with("no org is called acmee"), "{detail}");
+    stored(&api, "platform", &bindings("acmee"), binding("echo*")).await;
+    stored(&api, "org:other", &bindings("other"), binding("echo")).await;
+    let key = json!({ "machine": "press-7" });
+    let made = api.send("platform", Method::POST, "/api/machines/orgs/factory/keys", Some(key), &[]).await;
+    assert!(made.status.is_success(), "{}", made.body);
+    stored(&api, "platform", &bindings("factory"), binding("echo")).await;
+    for _ in 0..2 {
+        let again = put(&api, "platform", &bindings("nobody"), &binding("echo")).await;
+        assert_eq!(again.body["code"], "unknown_name", "a refused write leaves no trace that makes it good");
+    }
+}
+
+#[tokio::test]
+async fn an_admin_of_an_org_is_answered_alike_for_a_hidden_server_and_for_none() {
+    let api = start().await;
+    let mut hidden = sample("demo");
+    for file in hidden["files"].as_array_mut().unwrap() {
+        let text = file["text"].as_str().unwrap();
+        let text = text
+            .replace("defaultExposure: allow", "defaultExposure: deny")
+            .replace("name: demo\n", "name: secret\n");
+        file["text"] = json!(text);
+        file["path"] =
+            json!(file["path"].as_str().unwrap().replace("demo/server.yaml", "secret/server.yaml"));
+    }
+    let made = api.put("platform", "/api/registry/servers/secret", hidden).await;
+    assert!(made.status.is_success(), "{}", made.body);
+    let exposures = format!("{ACME}/exposure");
+    let says = async |name: &str| {
+        let detail = put(&api, "org:acme", &exposures, &exposure(name)).await.body["detail"].clone();
+        detail.as_str().unwrap().replace(name, "NAME")
+    };
+    assert_eq!(says("secret").await, says("absent").await);
+    assert!(!says("secre").await.contains("did you mean"));
+    let detail = refused(&api, "platform", &exposures, exposure("secre")).await;
+    assert!(detail.contains("did you mean secret?"), "{detail}");
+    stored(&api, "platform", &exposures, exposure("secret")).await;
+    stored(&api, "org:acme", &exposures, exposure("secret")).await;
+}
