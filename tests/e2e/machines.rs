@@ -28,6 +28,8 @@ pub(crate) fn trials(shared: &Shared) -> Vec<Trial> {
 }
 
 async fn make(stack: &Stack) -> Result<(String, String)> {
+    let bound = json!({"groups": ["robots"]}).to_string();
+    admin(stack, "PUT", "/api/machines/orgs/acme/bound", &bound).await?;
     let body = json!({"machine": "press", "groups": ["robots"], "ttlSeconds": 3600}).to_string();
     let made: Value = admin(stack, "POST", KEYS, &body).await?.json()?;
     let text = |name: &str| made[name].as_str().map(str::to_owned).with_context(|| format!("no {name}"));

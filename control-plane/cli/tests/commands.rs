@@ -349,6 +349,11 @@ impl Admin {
 #[tokio::test]
 async fn keys_of_machines_are_made_rotated_and_revoked_by_commands() {
     let admin = Admin::start().await;
+    let refused = admin.run(&["machines", "keys", "create", "acme", "press", "--group", "robots"]);
+    assert!(text(&refused.stderr).contains("asp machines bound acme --allow-group robots"), "{refused:?}");
+    admin.good(&["machines", "bound", "acme", "--allow-group", "robots", "--allow-group", "old"]);
+    let shown = admin.good(&["machines", "bound", "acme", "--withdraw-group", "old"]);
+    assert_eq!(shown, "groups: robots\nscopes: none\nbeyond the bound, opens nothing: none\n");
     let made =
         admin.good(&["machines", "keys", "create", "acme", "press", "--group", "robots", "--ttl", "1h"]);
     let is_key = |made: &str| made.starts_with("asp_psk_") && made.lines().count() == 1;

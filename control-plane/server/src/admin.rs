@@ -9,6 +9,7 @@ pub mod artifacts;
 pub mod auth;
 mod beside;
 pub mod body;
+pub mod bounds;
 pub mod calls;
 pub mod certificates;
 pub mod emergency;
@@ -179,6 +180,7 @@ pub fn router(state: Arc<AdminState>) -> Router {
             "/api/revocations",
             post(revocations::add).get(revocations::list).delete(revocations::delete_matching),
         )
+        .route("/api/machines/orgs/{org}/bound", put(bounds::put).get(bounds::get).delete(bounds::delete))
         .route("/api/machines/orgs/{org}/keys", post(machines::add).get(machines::list))
         .route("/api/machines/orgs/{org}/keys/{id}", delete(machines::delete))
         .route("/api/machines/orgs/{org}/certificates", post(certificates::register).get(certificates::list))

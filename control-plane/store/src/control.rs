@@ -11,6 +11,8 @@ mod state;
 #[cfg(any(test, feature = "testing"))]
 pub mod suite;
 
+use std::collections::BTreeSet;
+
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 
@@ -201,6 +203,23 @@ pub struct MachineKeyRecord {
     pub created_at: u64,
     /// Unix milliseconds.
     pub expires_at: u64,
+}
+
+/// Groups and scopes that machines of an org may have, at most.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct MachineBound {
+    pub groups: BTreeSet<String>,
+    pub scopes: BTreeSet<String>,
+}
+
+impl MachineBound {
+    /// The first group or scope that is beyond the bound, with the word for what it is.
+    pub fn beyond<'a>(&self, groups: &'a [String], scopes: &'a [String]) -> Option<(&'static str, &'a str)> {
+        let group = groups.iter().find(|group| !self.groups.contains(*group));
+        let scope = || scopes.iter().find(|scope| !self.scopes.contains(*scope));
+        let group = group.map(|group| ("group", group.as_str()));
+        group.or_else(|| scope().map(|scope| ("scope", scope.as_str())))
+    }
 }
 
 /// By what a machine's certificate is known.
@@ -419,6 +438,16 @@ pub trait ControlStore: Send + Sync {
         list: &[LimitRecord],
     ) -> Result<Written, StoreError>;
     async fn delete_limits(&self, change: &Change, org: &str) -> Result<Written, StoreError>;
+
+    /// Reads the bound of an org's machines; an empty one where nobody wrote one.
+    async fn machine_bound(&self, org: &str) -> Result<Versioned<MachineBound>, StoreError>;
+    /// Replaces an org's bound; an empty one deletes it.
+    async fn put_machine_bound(
+        &self,
+        change: &Change,
+        org: &str,
+        bound: &MachineBound,
+    ) -> Result<Written, StoreError>;
 
     /// Those of an org, the oldest first, expired ones among them until the next one is added.
     async fn machine_keys(&self, org: &str) -> Result<Vec<MachineKeyRecord>, StoreError>;

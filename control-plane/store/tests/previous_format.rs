@@ -234,3 +234,63 @@ async fn the_bindings_of_an_earlier_version_are_kept_as_they_were() {
     assert_eq!(store.bindings("acme").await.unwrap().value, [binding("alice", true), binding("bob", false)]);
     assert_eq!(store.load().await.unwrap().machine_keys, []);
 }
+
+/// `control.db` as it was before machines had bounds.
+async fn earlier_control(path: &Path) -> SqlitePool {
+    let options = SqliteConnectOptions::new().filename(path).create_if_missing(true);
+    let pool = SqlitePool::connect_with(options).await.unwrap();
+    let migrations = [
+        (1, "control", include_str!("../migrations/0001_control.sql")),
+        (
+            2,
+            "revocations of the platform",
+            include_str!("../migrations/0002_revocations_of_the_platform.sql"),
+        ),
+        (3, "issuers", include_str!("../migrations/0003_issuers.sql")),
+        (4, "rules", include_str!("../migrations/0004_rules.sql")),
+        (5, "machine keys", include_str!("../migrations/0005_machine_keys.sql")),
+        (6, "machine certificates", include_str!("../migrations/0006_machine_certificates.sql")),
+        (7, "server versions", include_str!("../migrations/0007_server_versions.sql")),
+        (8, "placement", include_str!("../migrations/0008_placement.sql")),
+    ];
+    let migrations = migrations.into_iter().map(|(number, name, sql)| {
+        Migration::new(number, name.into(), MigrationType::Simple, sql.into_sql_str(), false)
+    });
+    Migrator::with_migrations(migrations.collect()).run(&pool).await.unwrap();
+    pool
+}
+
+#[tokio::test]
+async fn what_stored_machines_have_is_what_machines_of_their_org_may_have() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("control.db");
+    let before = earlier_control(&path).await;
+    for (id, org, groups, scopes) in [
+        ("k1", "acme", r#"["robots"]"#, r#"["a","b"]"#),
+        ("k2", "acme", r#"["robots"]"#, r#"["a","b"]"#),
+        ("k3", "globex", "[]", "[]"),
+    ] {
+        sqlx::query("INSERT INTO machine_keys VALUES ($1, $2, 'press', 'h', $3, $4, 1, $5)")
+            .bind(id)
+            .bind(org)
+            .bind(groups)
+            .bind(scopes)
+            .bind(far())
+            .execute(&before)
+            .await
+            .unwrap();
+    }
+    sqlx::query("INSERT INTO machine_certificates VALUES ('c1', 'acme', 'arm', 'uri', 'urn:a', '[\"arms\"]', '[\"c\"]', 1, 2)")
+        .execute(&before)
+        .await
+        .unwrap();
+    before.close().await;
+    let store = SqlStore::file(&path).await.unwrap();
+    let of = async |org: &str| {
+        let bound = store.machine_bound(org).await.unwrap().value;
+        [bound.groups, bound.scopes].map(|set| set.into_iter().collect::<Vec<_>>().join(","))
+    };
+    assert_eq!(of("acme").await, ["arms,robots", "a,b,c"]);
+    assert_eq!((of("globex").await, of("other").await), (of("none").await, of("none").await));
+    assert_eq!(store.load().await.unwrap().machine_bounds.len(), 2);
+}

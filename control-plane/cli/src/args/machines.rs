@@ -9,6 +9,13 @@ pub enum MachinesCommand {
     /// Keys, which machines send as bearer tokens (`psk`)
     #[command(subcommand)]
     Keys(KeysCommand),
+    /// Shows the groups and scopes that machines of an org may have, or changes them
+    #[command(after_help = "\
+Examples:
+  asp machines bound acme                                        what is allowed, and what is beyond it
+  asp machines bound acme --allow-group robots --allow-scope orders:read   for admins of the platform
+  asp machines bound acme --withdraw-scope orders:write          keys and certificates with it open nothing")]
+    Bound(BoundArgs),
     /// Certificates, which machines show to Envoy (`mtls`)
     #[command(subcommand)]
     Certificates(CertificatesCommand),
@@ -53,6 +60,27 @@ pub struct OrgArgs {
     #[arg(value_name = "ORG")]
     pub org: String,
     /// For programs
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Clone, Debug, Default, Args)]
+pub struct BoundArgs {
+    #[arg(value_name = "ORG")]
+    pub org: String,
+    /// Group that machines of the org may have; repeat for more
+    #[arg(long, value_name = "GROUP")]
+    pub allow_group: Vec<String>,
+    /// Scope that machines of the org may have; repeat for more
+    #[arg(long, value_name = "SCOPE")]
+    pub allow_scope: Vec<String>,
+    /// Group that they may have no longer; repeat for more
+    #[arg(long, value_name = "GROUP")]
+    pub withdraw_group: Vec<String>,
+    /// Scope that they may have no longer; repeat for more
+    #[arg(long, value_name = "SCOPE")]
+    pub withdraw_scope: Vec<String>,
+    /// Prints JSON
     #[arg(long)]
     pub json: bool,
 }

@@ -3,6 +3,7 @@
 //! Keeps true: a key stands alone on standard output, once, so that it goes into a file and into nothing else. Refuses
 //! judgement of its own: the API decides, and its refusal is shown.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use anyhow::{Context, anyhow};
@@ -14,8 +15,8 @@ use sha2::{Digest, Sha256};
 use super::client::{AdminClient, api_path, block_on};
 use super::token::parse_ttl;
 use crate::args::machines::{
-    CertificatesCommand, CreateKeyArgs, IdArgs, KeysCommand, MachinesCommand, OrgArgs, RegisterArgs,
-    RotateKeyArgs, TermsArgs,
+    BoundArgs, CertificatesCommand, CreateKeyArgs, IdArgs, KeysCommand, MachinesCommand, OrgArgs,
+    RegisterArgs, RotateKeyArgs, TermsArgs,
 };
 use crate::failure::Failure;
 use crate::print;
@@ -34,6 +35,7 @@ pub fn run(command: &MachinesCommand) -> Result<(), Failure> {
         MachinesCommand::Keys(KeysCommand::Create(args)) => create(args),
         MachinesCommand::Keys(KeysCommand::Rotate(args)) => rotate(args),
         MachinesCommand::Keys(KeysCommand::Revoke(args)) => revoke(args, KEYS),
+        MachinesCommand::Bound(args) => bound(args),
         MachinesCommand::Certificates(CertificatesCommand::List(args)) => list(args, CERTIFICATES),
         MachinesCommand::Certificates(CertificatesCommand::Register(args)) => register(args),
         MachinesCommand::Certificates(CertificatesCommand::Revoke(args)) => revoke(args, CERTIFICATES),
@@ -42,6 +44,54 @@ pub fn run(command: &MachinesCommand) -> Result<(), Failure> {
 
 fn path(org: &str, kind: &str) -> String {
     api_path(&["api", "machines", "orgs", org, kind])
+}
+
+/// Shows what machines of an org may have, once it is changed as asked.
+fn bound(args: &BoundArgs) -> Result<(), Failure> {
+    let api = AdminClient::new(&ProcessEnvironment)?;
+    let path = path(&args.org, "bound");
+    let answer = block_on(async {
+        let stored = api.get(&path).await?.accepted()?;
+        match changed_bound(args, &stored) {
+            Some(wanted) => api.put(&path, &wanted).await?.accepted(),
+            None => Ok(stored),
+        }
+    })?;
+    if args.json {
+        print::json(&answer);
+        return Ok(());
+    }
+    for (key, what) in
+        [("groups", "groups"), ("scopes", "scopes"), ("beyond", "beyond the bound, opens nothing")]
+    {
+        let names: Vec<String> = listed(&answer, key).into_iter().collect();
+        print::line(&format!(
+            "{what}: {}",
+            if names.is_empty() { "none".to_owned() } else { names.join(" ") }
+        ));
+    }
+    Ok(())
+}
+
+/// The bound with what is allowed and without what is withdrawn; `None` where nothing is asked for.
+fn changed_bound(args: &BoundArgs, stored: &Value) -> Option<Value> {
+    let BoundArgs { allow_group, allow_scope, withdraw_group, withdraw_scope, .. } = args;
+    let is_asked =
+        [allow_group, allow_scope, withdraw_group, withdraw_scope].iter().any(|list| !list.is_empty());
+    let with = |key: &str, allowed: &[String], withdrawn: &[String]| {
+        let mut all = listed(stored, key);
+        all.extend(allowed.iter().cloned());
+        all.retain(|name| !withdrawn.contains(name));
+        all
+    };
+    let groups = with("groups", allow_group, withdraw_group);
+    let scopes = with("scopes", allow_scope, withdraw_scope);
+    is_asked.then(|| json!({ "groups": groups, "scopes": scopes }))
+}
+
+fn listed(answer: &Value, key: &str) -> BTreeSet<String> {
+    let list = answer.get(key).and_then(Value::as_array).into_iter().flatten();
+    list.filter_map(Value::as_str).map(str::to_owned).collect()
 }
 
 fn list(args: &OrgArgs, kind: &str) -> Result<(), Failure> {

@@ -18,6 +18,7 @@ use utoipa::ToSchema;
 use super::AdminState;
 use super::auth::Admin;
 use super::body::Body;
+use super::bounds;
 use super::machines::Terms;
 use super::problem::{Code, Problem};
 use super::turns::{self, Topic};
@@ -100,6 +101,7 @@ pub async fn register(
         return Err(Problem::new(Code::Forbidden, detail));
     }
     let record = record(&org, body, clock::now_ms())?;
+    bounds::check(&state, &org, &record.groups, &record.scopes).await?;
     let change = state.change(&admin, Precondition::None);
     let turn = state.turns.to_write(Topic::Policy, &admin).await?;
     let work = {

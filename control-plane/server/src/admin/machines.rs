@@ -19,6 +19,7 @@ use utoipa::ToSchema;
 use super::AdminState;
 use super::auth::Admin;
 use super::body::Body;
+use super::bounds;
 use super::problem::Problem;
 use super::turns::{self, Topic};
 use crate::clock;
@@ -26,8 +27,6 @@ use crate::policy::KEY_ID_BYTES;
 
 /// Most groups, and most scopes, of a key.
 const MAX_LISTED: usize = 16;
-/// Longest scope, as in a spec.
-const MAX_SCOPE: usize = 128;
 /// How long a key lives where nothing is said: 90 days.
 const TTL_SECONDS: u64 = 90 * DAY;
 /// A key that nobody changes is found some day: a year and a day.
@@ -96,6 +95,7 @@ pub async fn add(
     admin.of_org(&org)?;
     admin.writer()?;
     let (record, key) = make(&org, body, clock::now_ms())?;
+    bounds::check(&state, &org, &record.groups, &record.scopes).await?;
     let change = state.change(&admin, Precondition::None);
     let turn = state.turns.to_write(Topic::Policy, &admin).await?;
     let work = {
@@ -183,12 +183,7 @@ impl Terms<'_> {
                 )));
             }
         }
-        // RFC 6749 section 3.3.
-        let is_scope = |scope: &String| {
-            (1..=MAX_SCOPE).contains(&scope.len())
-                && scope.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'"' && byte != b'\\')
-        };
-        if !scopes.iter().all(is_scope) {
+        if !scopes.iter().all(|scope| bounds::is_scope(scope)) {
             return Err(Problem::params(
                 "scopes: visible ASCII without quotes and backslashes, at most 128 each",
             ));

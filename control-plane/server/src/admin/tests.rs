@@ -3,6 +3,7 @@
 mod access;
 mod arbitrary;
 mod artifacts;
+mod bounds;
 mod certificates;
 mod hostile_issuers;
 mod identity;
@@ -269,6 +270,13 @@ impl Api {
         let path =
             if is_policy && !path.contains('?') { format!("{path}?force=true") } else { path.to_owned() };
         self.send(role, Method::PUT, &path, Some(body), &[]).await
+    }
+
+    /// Lets machines of acme have these groups and scopes.
+    async fn allow_machines(&self, groups: &[&str], scopes: &[&str]) {
+        let bound = json!({ "groups": groups, "scopes": scopes });
+        let answer = self.put("platform", "/api/machines/orgs/acme/bound", bound).await;
+        assert_eq!(answer.status, StatusCode::OK, "{}", answer.body);
     }
 
     async fn published(&mut self, wanted: impl Fn(&asp_proto::snapshot::GatewaySnapshot) -> bool) {

@@ -8,7 +8,8 @@ use std::sync::Arc;
 
 use asp_proto::snapshot::{ExposureException, Limit, MachineCertificate, MachineKey, OrgPart, snapshot_part};
 use asp_store::control::{
-    Changed, ControlState, IssuerKeysRecord, IssuerRecord, OrgState, Placement, ServerRecord, Since,
+    Changed, ControlState, IssuerKeysRecord, IssuerRecord, MachineBound, OrgState, Placement, ServerRecord,
+    Since,
 };
 
 use super::fault::Fault;
@@ -130,6 +131,10 @@ impl Machines {
         let now = clock::now_ms();
         let mut machines = Machines::default();
         for record in state.machine_keys.iter().filter(|record| record.expires_at > now) {
+            if let Some(fault) = beyond(&state.machine_bound, &record.groups, &record.scopes) {
+                faults.push(beyond_fault(&record.org, "key", &record.id, &fault));
+                continue;
+            }
             match policy::machine_key(record) {
                 Ok(key) => machines.keys.push(key),
                 Err(error) => faults.push(org_fault(
@@ -141,6 +146,10 @@ impl Machines {
             }
         }
         for record in state.machine_certificates.iter().filter(|record| record.expires_at > now) {
+            if let Some(fault) = beyond(&state.machine_bound, &record.groups, &record.scopes) {
+                faults.push(beyond_fault(&record.org, "certificate", &record.id, &fault));
+                continue;
+            }
             match policy::machine_certificate(record) {
                 Ok(certificate) => machines.certificates.push(certificate),
                 Err(error) => faults.push(org_fault(
@@ -211,6 +220,9 @@ impl Held {
         }
         for record in machines.certificates {
             of(&mut by_org, &record.org).machine_certificates.push(record);
+        }
+        for (org, bound) in machines.bounds {
+            of(&mut by_org, &org).machine_bound = bound;
         }
         let had = self.orgs.iter().filter(|(_, form)| form.machines_until.is_some());
         let had: Vec<String> = had.map(|(org, _)| org.clone()).collect();
@@ -283,6 +295,9 @@ fn by_org(state: &mut ControlState) -> BTreeMap<String, OrgState> {
     for record in std::mem::take(&mut state.machine_certificates) {
         of(&mut orgs, &record.org).machine_certificates.push(record);
     }
+    for (org, bound) in std::mem::take(&mut state.machine_bounds) {
+        of(&mut orgs, &org).machine_bound = bound;
+    }
     orgs
 }
 
@@ -297,6 +312,21 @@ fn unreadable_records(org: &str, unreadable: &[String]) -> Fault {
         format!("{} entries mean nothing to this version: {}", unreadable.len(), shown.join("; ")),
         "what they deny or limit is denied, what they allow is left out",
         ORG_WAY_OUT,
+    )
+}
+
+/// Names the first group or scope of a machine that its org's bound does not have.
+fn beyond(bound: &MachineBound, groups: &[String], scopes: &[String]) -> Option<String> {
+    bound.beyond(groups, scopes).map(|(kind, name)| format!("{kind} {name}"))
+}
+
+/// The whole key or certificate is left out: without a group it could escape a denial of that group.
+fn beyond_fault(org: &str, what: &str, id: &str, beyond: &str) -> Fault {
+    org_fault(
+        org,
+        format!("{what} {id} has the {beyond}, which machines of the org may not have"),
+        "it opens nothing",
+        "make another one without it, or have an admin of the platform widen the org's bound (asp machines bound)",
     )
 }
 

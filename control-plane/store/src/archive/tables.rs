@@ -115,7 +115,7 @@ impl Table {
 }
 
 /// Every table of an archive, in its order.
-pub(super) const TABLES: [Table; 19] = [
+pub(super) const TABLES: [Table; 20] = [
     Table {
         seeded: true,
         ..control("control_revision", 1, &[column("id", Integer), column("revision", Integer)])
@@ -244,6 +244,7 @@ pub(super) const TABLES: [Table; 19] = [
             column("expires_at", Integer),
         ],
     ),
+    control("machine_bounds", 3, &[column("org", Text), column("groups", Text), column("scopes", Text)]),
     control(
         "routes",
         3,

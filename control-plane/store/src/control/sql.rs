@@ -7,6 +7,7 @@
 //! one picture.
 
 mod audit;
+mod bounds;
 mod certificates;
 mod changes;
 mod detail;
@@ -29,8 +30,8 @@ use sqlx::{Any, AnyPool, ConnectOptions, Executor, Row, Transaction};
 
 use crate::control::{
     AuditQuery, AuditRecord, BindingRecord, Change, ControlState, ControlStore, ExposureRecord, HomeRecord,
-    IssuerKeysRecord, IssuerRecord, LimitRecord, MachineCertificateRecord, MachineKeyRecord, Note,
-    RegionRecord, RevocationRecord, RouteRecord, ServerRecord, ServerVersion, Side, Since, SourceFile,
+    IssuerKeysRecord, IssuerRecord, LimitRecord, MachineBound, MachineCertificateRecord, MachineKeyRecord,
+    Note, RegionRecord, RevocationRecord, RouteRecord, ServerRecord, ServerVersion, Side, Since, SourceFile,
     StoreError, Versioned, Written,
 };
 use crate::migrations::{Numbered, migrator};
@@ -47,7 +48,7 @@ const SNAPSHOT: &str = "BEGIN";
 const SNAPSHOT_OF_POSTGRES: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
 
 /// The migrations, oldest first. A published one is never edited.
-pub(crate) const MIGRATIONS: [Numbered; 8] = [
+pub(crate) const MIGRATIONS: [Numbered; 9] = [
     (1, "control", include_str!("../../migrations/0001_control.sql")),
     (2, "revocations of the platform", include_str!("../../migrations/0002_revocations_of_the_platform.sql")),
     (3, "issuers", include_str!("../../migrations/0003_issuers.sql")),
@@ -56,6 +57,7 @@ pub(crate) const MIGRATIONS: [Numbered; 8] = [
     (6, "machine certificates", include_str!("../../migrations/0006_machine_certificates.sql")),
     (7, "server versions", include_str!("../../migrations/0007_server_versions.sql")),
     (8, "placement", include_str!("../../migrations/0008_placement.sql")),
+    (11, "bounds of machines", include_str!("../../migrations/0011_machine_bounds.sql")),
 ];
 
 /// The control store on a SQL database.
@@ -266,6 +268,19 @@ impl ControlStore for SqlStore {
 
     async fn delete_limits(&self, change: &Change, org: &str) -> Result<Written, StoreError> {
         policy::put_limits(self, change, org, &[]).await
+    }
+
+    async fn machine_bound(&self, org: &str) -> Result<Versioned<MachineBound>, StoreError> {
+        bounds::get(self, org).await
+    }
+
+    async fn put_machine_bound(
+        &self,
+        change: &Change,
+        org: &str,
+        bound: &MachineBound,
+    ) -> Result<Written, StoreError> {
+        bounds::put(self, change, org, bound).await
     }
 
     async fn machine_keys(&self, org: &str) -> Result<Vec<MachineKeyRecord>, StoreError> {

@@ -1,8 +1,10 @@
 //! What is read of the store at one revision: everything, or what changed since another one.
 
+use std::collections::BTreeMap;
+
 use super::{
-    BindingRecord, ExposureRecord, IssuerKeysRecord, IssuerRecord, LimitRecord, MachineCertificateRecord,
-    MachineKeyRecord, Placement, RevocationRecord, ServerRecord,
+    BindingRecord, ExposureRecord, IssuerKeysRecord, IssuerRecord, LimitRecord, MachineBound,
+    MachineCertificateRecord, MachineKeyRecord, Placement, RevocationRecord, ServerRecord,
 };
 
 /// Everything a snapshot is made of, read at one revision.
@@ -19,6 +21,8 @@ pub struct ControlState {
     pub issuer_keys: Vec<IssuerKeysRecord>,
     pub machine_keys: Vec<MachineKeyRecord>,
     pub machine_certificates: Vec<MachineCertificateRecord>,
+    /// The key is the org.
+    pub machine_bounds: BTreeMap<String, MachineBound>,
     pub placement: Placement,
 }
 
@@ -31,6 +35,7 @@ pub struct OrgState {
     pub limits: Vec<LimitRecord>,
     pub machine_keys: Vec<MachineKeyRecord>,
     pub machine_certificates: Vec<MachineCertificateRecord>,
+    pub machine_bound: MachineBound,
 }
 
 /// What changed after a revision, as it is now.
@@ -55,6 +60,8 @@ pub struct Changed {
 pub struct Machines {
     pub keys: Vec<MachineKeyRecord>,
     pub certificates: Vec<MachineCertificateRecord>,
+    /// The key is the org.
+    pub bounds: BTreeMap<String, MachineBound>,
 }
 
 /// Of revocations.

@@ -27,6 +27,7 @@ fn hash(digit: char) -> String {
 #[tokio::test]
 async fn a_certificate_is_published_to_gateways_alone_and_gone_when_it_is_forgotten() {
     let mut api = Api::start().await;
+    api.allow_machines(&["robots"], &["x:read"]).await;
     let shown = hash('A')
         .as_bytes()
         .chunks(2)

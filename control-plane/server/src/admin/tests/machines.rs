@@ -23,6 +23,7 @@ fn text(value: &Value) -> String {
 #[tokio::test]
 async fn a_key_is_shown_once_published_as_a_hash_and_gone_when_it_is_deleted() {
     let mut api = Api::start().await;
+    api.allow_machines(&["robots"], &["x:read"]).await;
     let asked = json!({ "machine": "press", "groups": ["robots"], "scopes": ["x:read"], "ttlSeconds": 3600 });
     let made = make(&api, "org:acme", KEYS, asked).await;
     assert_eq!(made.status, StatusCode::CREATED, "{}", made.body);

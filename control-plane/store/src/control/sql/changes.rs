@@ -8,8 +8,8 @@ use std::collections::BTreeSet;
 use sqlx::{Any, Row, Transaction};
 
 use super::{
-    SqlStore, certificates, current_revision, issuers, machines, placement, policy, revocations, rows,
-    servers,
+    SqlStore, bounds, certificates, current_revision, issuers, machines, placement, policy, revocations,
+    rows, servers,
 };
 use crate::control::{Changed, ChangedRevocations, ControlState, Machines, OrgState, Since, StoreError};
 
@@ -32,6 +32,7 @@ pub(super) async fn all(tx: &mut Tx) -> Result<ControlState, StoreError> {
         issuer_keys: issuers::all_keys(&mut **tx).await?,
         machine_keys: machines::all(&mut **tx).await?,
         machine_certificates: certificates::all(&mut **tx).await?,
+        machine_bounds: bounds::all(tx).await?,
         placement: placement::all(tx).await?,
     })
 }
@@ -75,7 +76,8 @@ pub(super) async fn since(store: &SqlStore, revision: u64) -> Result<Since, Stor
     }
     if touched.machines {
         let keys = machines::all(&mut *tx).await?;
-        changed.machines = Some(Machines { keys, certificates: certificates::all(&mut *tx).await? });
+        let certificates = certificates::all(&mut *tx).await?;
+        changed.machines = Some(Machines { keys, certificates, bounds: bounds::all(&mut tx).await? });
     }
     if touched.placement {
         changed.placement = Some(placement::all(&mut tx).await?);
@@ -110,7 +112,7 @@ impl Touched {
         let (kind, name) = resource.split_once('/').unwrap_or((resource, ""));
         match kind {
             "server" => drop(self.servers.insert(name.to_owned())),
-            "exposure" | "bindings" | "limits" => drop(self.orgs.insert(name.to_owned())),
+            "exposure" | "bindings" | "limits" | bounds::KIND => drop(self.orgs.insert(name.to_owned())),
             "machine_key" | "machine_certificate" => {
                 self.orgs.insert(org);
                 self.machines = true;
@@ -133,6 +135,7 @@ async fn of_org(tx: &mut Tx, org: String) -> Result<OrgState, StoreError> {
         limits: policy::limits_of(tx, &org).await?,
         machine_keys: machines::of_org(&mut **tx, &org).await?,
         machine_certificates: certificates::of_org(&mut **tx, &org).await?,
+        machine_bound: bounds::of_org(tx, &org).await?,
         org,
     })
 }

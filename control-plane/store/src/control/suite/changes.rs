@@ -1,6 +1,6 @@
 //! What changed adds up to what there is.
 
-use crate::control::{ChangedRevocations, ControlState, ControlStore, OrgState, Since};
+use crate::control::{ChangedRevocations, ControlState, ControlStore, MachineBound, OrgState, Since};
 
 /// A state that is kept up to date by what changed.
 #[derive(Default)]
@@ -28,6 +28,7 @@ impl Followed {
                 if let Some(machines) = changed.machines {
                     self.state.machine_keys = machines.keys;
                     self.state.machine_certificates = machines.certificates;
+                    self.state.machine_bounds = machines.bounds;
                 }
                 if let Some(placement) = changed.placement {
                     self.state.placement = placement;
@@ -43,7 +44,8 @@ impl Followed {
     }
 
     fn replace(&mut self, new: OrgState) {
-        let OrgState { org, exposure, bindings, limits, machine_keys, machine_certificates } = new;
+        let OrgState { org, exposure, bindings, limits, machine_keys, machine_certificates, machine_bound } =
+            new;
         let state = &mut self.state;
         state.exposure.retain(|record| record.org != org);
         state.exposure.extend(exposure);
@@ -55,6 +57,10 @@ impl Followed {
         state.machine_keys.extend(machine_keys);
         state.machine_certificates.retain(|record| record.org != org);
         state.machine_certificates.extend(machine_certificates);
+        state.machine_bounds.remove(&org);
+        if machine_bound != MachineBound::default() {
+            state.machine_bounds.insert(org, machine_bound);
+        }
     }
 
     fn revoke(&mut self, changed: ChangedRevocations) {
@@ -96,6 +102,15 @@ pub(super) async fn of_machines_are_those_of_every_org(store: &dyn ControlStore)
         expires_at,
     };
     let at = |at| crate::control::Change { at, ..super::change() };
+    let bound = MachineBound { scopes: ["x:read".to_owned()].into(), ..MachineBound::default() };
+    let written = store.put_machine_bound(&at(5), "other", &bound).await.unwrap();
+    followed.catch_up(store).await;
+    assert!(!store.put_machine_bound(&at(6), "other", &bound).await.unwrap().changed, "the same again");
+    let stored = store.machine_bound("other").await.unwrap();
+    assert_eq!((stored.revision, &stored.value), (written.revision, &bound));
+    assert_eq!(bound.beyond(&["g".into()], &[]), Some(("group", "g")));
+    assert_eq!(bound.beyond(&[], &["x:read".into(), "x".into()]), Some(("scope", "x")));
+    assert_eq!(bound.beyond(&[], &["x:read".into()]), None);
     store.add_machine_key(&at(10), &key("aaaaaaaaaaaaaaaa", "ended", 20)).await.unwrap();
     followed.catch_up(store).await;
     store.add_machine_key(&at(30), &key("bbbbbbbbbbbbbbbb", "other", 90_000)).await.unwrap();
@@ -103,6 +118,9 @@ pub(super) async fn of_machines_are_those_of_every_org(store: &dyn ControlStore)
     assert!(followed.state.machine_keys.iter().all(|key| key.org != "ended"), "it was forgotten");
     store.delete_machine_key(&at(40), "other", "bbbbbbbbbbbbbbbb").await.unwrap();
     followed.catch_up(store).await;
+    store.put_machine_bound(&at(50), "other", &MachineBound::default()).await.unwrap();
+    followed.catch_up(store).await;
+    assert!(followed.state.machine_bounds.is_empty(), "an empty one is none");
 }
 
 pub(super) async fn of_an_unknown_revision_are_everything(store: &dyn ControlStore) {

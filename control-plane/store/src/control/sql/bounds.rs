@@ -1,0 +1,79 @@
+//! Groups and scopes that machines of an org may have.
+
+use std::collections::BTreeMap;
+
+use sqlx::any::AnyRow;
+use sqlx::{Any, Row, Transaction};
+
+use super::machines::texts;
+use super::{SqlStore, resource_revision, rows};
+use crate::control::{Change, MachineBound, StoreError, Versioned, Written};
+
+type Tx = Transaction<'static, Any>;
+
+/// First part of the name of an org's resource.
+pub(super) const KIND: &str = "machine_bound";
+
+/// Those of every org that has one.
+pub(super) async fn all(tx: &mut Tx) -> Result<BTreeMap<String, MachineBound>, StoreError> {
+    let rows = sqlx::query("SELECT org, groups, scopes FROM machine_bounds").fetch_all(&mut **tx).await?;
+    let mut all: BTreeMap<String, MachineBound> = BTreeMap::new();
+    for row in &rows {
+        add(all.entry(row.try_get("org")?).or_default(), row)?;
+    }
+    Ok(all)
+}
+
+pub(super) async fn of_org(tx: &mut Tx, org: &str) -> Result<MachineBound, StoreError> {
+    let rows = sqlx::query("SELECT groups, scopes FROM machine_bounds WHERE org = $1")
+        .bind(org)
+        .fetch_all(&mut **tx)
+        .await?;
+    let mut bound = MachineBound::default();
+    for row in &rows {
+        add(&mut bound, row)?;
+    }
+    Ok(bound)
+}
+
+pub(super) async fn get(store: &SqlStore, org: &str) -> Result<Versioned<MachineBound>, StoreError> {
+    let mut tx = store.snapshot().await?;
+    let revision = resource_revision(&mut tx, &format!("{KIND}/{org}")).await?.unwrap_or(0);
+    Ok(Versioned { revision, value: of_org(&mut tx, org).await? })
+}
+
+/// Replaces the org's bound; an empty one deletes it.
+pub(super) async fn put(
+    store: &SqlStore,
+    change: &Change,
+    org: &str,
+    bound: &MachineBound,
+) -> Result<Written, StoreError> {
+    let mut write = store.write(change, format!("{KIND}/{org}")).await?;
+    write.org = org.to_owned();
+    if of_org(&mut write.tx, org).await? == *bound {
+        return write.unchanged().await;
+    }
+    sqlx::query("DELETE FROM machine_bounds WHERE org = $1").bind(org).execute(&mut *write.tx).await?;
+    let MachineBound { groups, scopes } = bound;
+    let list = |set: &std::collections::BTreeSet<String>| set.iter().cloned().collect::<Vec<_>>();
+    let (groups, scopes) = (list(groups), list(scopes));
+    let is_empty = groups.is_empty() && scopes.is_empty();
+    if !is_empty {
+        sqlx::query("INSERT INTO machine_bounds (org, groups, scopes) VALUES ($1, $2, $3)")
+            .bind(org)
+            .bind(texts(&groups)?)
+            .bind(texts(&scopes)?)
+            .execute(&mut *write.tx)
+            .await?;
+    }
+    write.stamp(!is_empty).await?;
+    let detail = format!("groups={} scopes={}", groups.join(","), scopes.join(","));
+    write.commit(if is_empty { "machine_bound.delete" } else { "machine_bound.put" }, &detail).await
+}
+
+fn add(bound: &mut MachineBound, row: &AnyRow) -> Result<(), StoreError> {
+    bound.groups.extend(rows::texts(row, "groups")?);
+    bound.scopes.extend(rows::texts(row, "scopes")?);
+    Ok(())
+}
