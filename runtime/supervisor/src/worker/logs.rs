@@ -20,7 +20,7 @@ pub const MAX_LINE: usize = 16 << 10;
 /// What a pipe holds, unless somebody enlarged it.
 const READ_SIZE: usize = 64 << 10;
 /// After a full pipe was read, or more than the rate. The writer is asleep meanwhile, not this process.
-const PAUSE: Duration = Duration::from_millis(2);
+pub const PAUSE: Duration = Duration::from_millis(2);
 
 /// Logs what `pipe` brings until it is closed, as far as `meter` lets it. Returns the bytes dropped.
 pub async fn follow(mut pipe: impl AsyncRead + Unpin, stream: &'static str, meter: Arc<Meter>) -> u64 {
@@ -40,6 +40,16 @@ pub async fn follow(mut pipe: impl AsyncRead + Unpin, stream: &'static str, mete
     }
     lines.finish(Instant::now(), |line| meter.write(stream, line));
     lines.dropped
+}
+
+/// Logs a line that a server printed among its messages, as far as `meter` lets it; whether all of it was logged.
+pub fn printed(meter: &Arc<Meter>, line: &[u8]) -> bool {
+    let mut lines = Lines::new(Arc::clone(meter));
+    let now = Instant::now();
+    let log = |line: &str| meter.write("stdout", line);
+    lines.take(line, now, log);
+    lines.finish(now, log);
+    lines.dropped == 0
 }
 
 /// Splits bytes into lines and holds them to a rate.

@@ -3,6 +3,7 @@
 //! Keeps true: a worker takes calls only once its `init` was answered; what it says of itself is bounded.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use asp_platform::secret::Secret;
 use asp_proto::plugin::server_message::Payload;
@@ -21,6 +22,7 @@ use super::Incoming;
 use crate::cause::Cause;
 use crate::ppp::MAX_MESSAGE;
 use crate::worker::heartbeat::MISSED_PINGS;
+use crate::worker::logs::Meter;
 use crate::worker::process::Process;
 use crate::worker::session::TO_WORKER;
 use crate::worker::socket::WorkerSocket;
@@ -46,13 +48,13 @@ pub(super) struct Opened {
 /// Where a worker is spoken to.
 pub(super) enum WorkerEndpoint {
     Socket { socket: WorkerSocket, token: Secret, uid: u32 },
-    Pipes(ChildStdin, ChildStdout),
+    Pipes((ChildStdin, ChildStdout), Arc<Meter>),
 }
 
 impl WorkerEndpoint {
     pub(super) fn of(process: &mut Process) -> WorkerEndpoint {
         match process.pipes.take() {
-            Some((stdin, stdout)) => WorkerEndpoint::Pipes(stdin, stdout),
+            Some(pipes) => WorkerEndpoint::Pipes(pipes, process.logs()),
             None => {
                 let socket = process.socket.clone();
                 let token = process.token.clone();
@@ -66,8 +68,8 @@ impl WorkerEndpoint {
 pub(super) async fn open(endpoint: WorkerEndpoint) -> Result<Opened, Cause> {
     match endpoint {
         WorkerEndpoint::Socket { socket, token, uid } => open_session(&socket, token, uid).await,
-        WorkerEndpoint::Pipes(stdin, stdout) => {
-            let (bridge, inbox, readings) = stdio::open(stdin, stdout).await?;
+        WorkerEndpoint::Pipes(pipes, logs) => {
+            let (bridge, inbox, readings) = stdio::open(pipes, logs).await?;
             let (to_worker, messages) = mpsc::channel(TO_WORKER);
             let task = AbortOnDropHandle::new(tokio::spawn(bridge.run(messages)));
             Ok(Opened {

@@ -4,12 +4,13 @@
 //! cancel is `notifications/cancelled`, a ping is a ping. What the server asks of its client (elicitation, sampling,
 //! roots) is a question of its only call. Refuses what it asks while no call or several run: nothing says whose it is.
 //! That its lists have changed is said to every call that runs then, else to the next one, where its gateway wants to hear.
-//! Keeps true: a line that is no JSON-RPC message or is too long is a protocol fault; nobody waits for a
-//! cancelled call, since MCP servers do not answer one; each request of the server is answered, once.
+//! Keeps true: what a server writes never ends the process, which other calls share (`lines`); nobody waits for a cancelled
+//! call, since MCP servers do not answer one; each request of the server is answered, once.
 //! Source: Model Context Protocol 2025-11-25, basic/transports (stdio), basic/lifecycle, server, client.
 
 mod asked;
 mod handshake;
+mod lines;
 mod listing;
 mod reading;
 mod said;
@@ -22,19 +23,19 @@ use asp_proto::plugin::client_message::Payload as In;
 use asp_proto::plugin::server_message::Payload as Out;
 use asp_proto::plugin::{ClientMessage, InvokeRequest, McpListsChanged, Pong, ServerMessage};
 use serde_json::{Value, json};
-use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
-use tokio::process::{ChildStdin, ChildStdout};
+use tokio::io::AsyncWriteExt;
+use tokio::process::ChildStdin;
 use tokio::sync::mpsc;
+use tonic::{Code, Status};
 
 use crate::cause::Cause;
-use crate::ppp::MAX_MESSAGE;
 use asked::Asked;
 pub use handshake::open;
 pub use listing::Listing;
 use reading::Given;
 pub use reading::{Part, Reading, Work};
 use said::{completed, failed, notified};
-use wire::{Answer, Message, parse};
+use wire::{Answer, Incoming, Message};
 
 /// Messages from the server that the runtime has not taken.
 const FROM_SERVER: usize = 16;
@@ -50,6 +51,24 @@ const METHODS_OF_LISTS: [&str; 3] = [
     "notifications/prompts/list_changed",
 ];
 
+/// A reason that an answer cannot be used, as its call gets it.
+struct Unusable {
+    code: &'static str,
+    status: Code,
+    message: &'static str,
+}
+
+const TOO_LARGE: Unusable = Unusable {
+    code: "TOO_LARGE",
+    status: Code::ResourceExhausted,
+    message: "the server's answer has more than 16 MiB (16777216 bytes)",
+};
+const MALFORMED: Unusable = Unusable {
+    code: "INTERNAL",
+    status: Code::Internal,
+    message: "the server's answer is not a JSON-RPC result or error",
+};
+
 /// What the runtime reads instead of a session stream.
 pub type Inbox = mpsc::Receiver<Result<ServerMessage, Cause>>;
 /// Where reads and prompts go, which have no place in a session stream.
@@ -58,7 +77,7 @@ pub type Readings = mpsc::Sender<Reading>;
 /// A server that has answered `initialize`.
 pub struct Bridge {
     stdin: ChildStdin,
-    lines: mpsc::Receiver<Result<Message, Cause>>,
+    lines: mpsc::Receiver<Incoming>,
     readings: mpsc::Receiver<Reading>,
     next_id: u64,
     /// By the id of their request to the server. Bounded by the pool's slots.
@@ -94,8 +113,9 @@ impl Bridge {
                 },
                 Some(reading) = self.readings.recv() => self.read(reading).await,
                 line = self.lines.recv() => match line {
-                    Some(Ok(message)) => self.receive(message).await,
-                    Some(Err(cause)) => Err(cause),
+                    Some(Incoming::Message(message)) => self.receive(message).await,
+                    Some(Incoming::TooLarge { id }) => self.unanswered(id, &TOO_LARGE).await,
+                    Some(Incoming::Malformed { id }) => self.unanswered(id, &MALFORMED).await,
                     // The process is ending, and says why by itself.
                     None => return,
                 },
@@ -246,7 +266,8 @@ impl Bridge {
             return Ok(());
         }
         let Some(call) = self.calls.remove(&id) else {
-            return Err(Cause::Protocol("an answer to an unknown request"));
+            tracing::debug!(id, "a stdio server answered a request that is not open");
+            return Ok(());
         };
         self.close_asked(id).await?;
         if let Some((work, parts)) = call.reading {
@@ -268,6 +289,25 @@ impl Bridge {
             Answer::Error { message, .. } => failed(&request_id, "INTERNAL", &message),
         };
         self.say(payload).await;
+        Ok(())
+    }
+
+    /// Ends a call whose answer cannot be used; the process and its other calls go on.
+    async fn unanswered(&mut self, id: u64, fault: &Unusable) -> Result<(), Cause> {
+        if let Some(nonce) = self.pings.remove(&id) {
+            self.say(Out::Pong(Pong { nonce })).await;
+            return Ok(());
+        }
+        self.unheeded.remove(&id);
+        let Some(call) = self.calls.remove(&id) else { return Ok(()) };
+        self.close_asked(id).await?;
+        match call.reading {
+            // Err: nobody waits for it any more.
+            Some((_, parts)) => {
+                drop(parts.send(Part::Failed(Status::new(fault.status, fault.message))).await);
+            }
+            None => self.say(failed(&call.request_id, fault.code, fault.message)).await,
+        }
         Ok(())
     }
 
@@ -335,25 +375,5 @@ impl Bridge {
         let line = format!("{message}\n");
         let written = self.stdin.write_all(line.as_bytes()).await;
         written.map_err(|_| Cause::Protocol("standard input was closed"))
-    }
-}
-
-/// Reads the server's lines until it closes its output or breaks a rule.
-async fn read(stdout: ChildStdout, lines: mpsc::Sender<Result<Message, Cause>>) {
-    let mut reader = BufReader::new(stdout);
-    let mut line = Vec::new();
-    loop {
-        line.clear();
-        let read = (&mut reader).take(MAX_MESSAGE as u64).read_until(b'\n', &mut line).await;
-        let message = match read {
-            Ok(0) | Err(_) => return,
-            Ok(_) if line.last() != Some(&b'\n') => Err(Cause::Protocol("an oversize or broken message")),
-            Ok(_) if line.iter().all(u8::is_ascii_whitespace) => continue,
-            Ok(_) => parse(&line),
-        };
-        let end = message.is_err();
-        if lines.send(message).await.is_err() || end {
-            return;
-        }
     }
 }

@@ -162,7 +162,7 @@ async fn connect(socket: &Path, log: &Arc<Mutex<Vec<String>>>) -> Client {
     loop {
         let endpoint = Endpoint::try_from(format!("unix://{}", socket.display())).unwrap();
         if let Ok(channel) = endpoint.connect().await {
-            return RuntimeSupervisorClient::new(channel).max_decoding_message_size(5 << 20);
+            return RuntimeSupervisorClient::new(channel).max_decoding_message_size(17 << 20);
         }
         assert!(began.elapsed() < PATIENCE, "{:#?}", log.lock().unwrap());
         tokio::time::sleep(Duration::from_millis(5)).await;

@@ -141,6 +141,13 @@ def call(request):
     arguments, meta = request["params"]["arguments"], request["params"]["_meta"]
     if arguments.get("mode") == "garbage":
         print("Server started!", flush=True)
+        print("[1, 2]", flush=True)
+    if arguments.get("mode") == "cut":
+        return print('{"id": %d, "result": {"content": [], "structuredContent": {"text": "cut \\ud83d"}}}' % request["id"], flush=True)
+    if arguments.get("mode") == "malformed":
+        return print('{"id": %d, "result": oops}' % request["id"], flush=True)
+    if arguments.get("mode") == "large":
+        return write({"id": request["id"], "result": {"content": [], "structuredContent": {"text": "x" * arguments["bytes"]}}})
     if arguments.get("mode") == "pings":
         # More than a silent worker is allowed to miss.
         for _ in range(5):
@@ -220,8 +227,30 @@ async fn a_stdio_mcp_server_is_a_worker_like_any_other() {
     assert!(slow.rest().await.iter().any(|said| said.failed() == Some("CANCELLED")));
     assert_eq!(stack.figure("stdio@1.0.0", "crashes").await, 0);
 
-    let said = stack.call("stdio", "three", &json!({"mode": "garbage"})).await;
-    assert_eq!(crash(&said), Some(("protocol".to_owned(), true)));
+    let said = stack.call("stdio", "three", &json!({"mode": "garbage", "name": "Eve"})).await;
+    assert_eq!(output(&said).unwrap()["text"], "Hello, Eve!");
+    stack.log_line("Server started!").await;
+    assert_eq!(stack.figure("stdio@1.0.0", "crashes").await, 0);
+}
+
+#[tokio::test]
+async fn an_answer_that_cannot_be_used_fails_its_call_alone() {
+    let stack = stdio_server().await;
+    let mut slow = stack.tunnel("stdio").await;
+    slow.invoke("slow", &json!({"mode": "slow"})).await;
+    for (request, mode, bytes, code) in
+        [("one", "malformed", 0, "INTERNAL"), ("two", "large", 17 << 20, "TOO_LARGE")]
+    {
+        let said = stack.call("stdio", request, &json!({"mode": mode, "bytes": bytes})).await;
+        assert!(said.iter().any(|said| said.failed() == Some(code)), "{mode}");
+    }
+    let large = stack.call("stdio", "three", &json!({"mode": "large", "bytes": 15 << 20})).await;
+    assert_eq!(output(&large).unwrap()["text"].as_str().unwrap().len(), 15 << 20);
+    let cut = stack.call("stdio", "four", &json!({"mode": "cut"})).await;
+    assert_eq!(output(&cut).unwrap()["text"], "cut \u{fffd}");
+    slow.cancel("slow").await;
+    assert!(slow.rest().await.iter().any(|said| said.failed() == Some("CANCELLED")), "it still ran");
+    assert_eq!(stack.figure("stdio@1.0.0", "crashes").await, 0);
 }
 
 #[tokio::test]

@@ -4,23 +4,29 @@
 //! can is known only with the request.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use serde_json::{Value, json};
 use tokio::process::{ChildStdin, ChildStdout};
 use tokio::sync::mpsc;
 
-use super::wire::{Answer, Message};
-use super::{Asked, Bridge, FROM_SERVER, Inbox, READINGS, Readings, read};
+use super::lines::read;
+use super::wire::{Answer, Incoming, Message};
+use super::{Asked, Bridge, FROM_SERVER, Inbox, READINGS, Readings};
 use crate::cause::Cause;
+use crate::worker::logs::Meter;
 
 const PROTOCOL_VERSION: &str = "2025-11-25";
 /// The gateway leaves out what the client of a call did not ask for.
 const LOG_LEVEL: &str = "debug";
 
 /// Speaks the handshake. Returns the bridge, which is to be run, what it will say, and where reads and prompts go.
-pub async fn open(stdin: ChildStdin, stdout: ChildStdout) -> Result<(Bridge, Inbox, Readings), Cause> {
+pub async fn open(
+    (stdin, stdout): (ChildStdin, ChildStdout),
+    logs: Arc<Meter>,
+) -> Result<(Bridge, Inbox, Readings), Cause> {
     let (sender, lines) = mpsc::channel(FROM_SERVER);
-    tokio::spawn(read(stdout, sender));
+    tokio::spawn(read(stdout, logs, sender));
     let (out, inbox) = mpsc::channel(FROM_SERVER);
     let (readings, to_read) = mpsc::channel(READINGS);
     let mut bridge = Bridge {
@@ -44,7 +50,11 @@ pub async fn open(stdin: ChildStdin, stdout: ChildStdout) -> Result<(Bridge, Inb
         json!({"protocolVersion": PROTOCOL_VERSION, "capabilities": capabilities, "clientInfo": client});
     let id = bridge.request("initialize", &params).await?;
     let server = loop {
-        match bridge.lines.recv().await.unwrap_or(Err(Cause::Protocol("standard output was closed")))? {
+        let incoming = bridge.lines.recv().await.ok_or(Cause::Protocol("standard output was closed"))?;
+        let Incoming::Message(message) = incoming else {
+            return Err(Cause::Protocol("initialize was answered by what is no result"));
+        };
+        match message {
             Message::Response { id: answered, answer: Answer::Result(result) } if answered == id => {
                 break result;
             }

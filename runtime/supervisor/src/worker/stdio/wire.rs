@@ -1,12 +1,15 @@
 //! JSON-RPC 2.0 as an MCP server writes it: one message a line.
+//!
+//! Keeps true: text that JSON's grammar allows and UTF-8 does not (half of a surrogate pair, RFC 8259 section 8.2) is read
+//! with U+FFFD in its place.
 
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::cause::Cause;
-
 /// Longest id of a server's own request in bytes; those of SDKs are numbers or UUIDs.
 const MAX_ID: usize = 256;
+/// Longest key and number of an [`Envelope`] that matter.
+const MAX_TOKEN: usize = 24;
 
 /// A server's message. Batches do not exist in MCP since 2025-06-18.
 #[derive(Debug, PartialEq)]
@@ -14,6 +17,20 @@ pub(super) enum Message {
     Response { id: u64, answer: Answer },
     Request { id: Value, method: String, params: Value },
     Notification { method: String, params: Value },
+}
+
+/// A line that is for somebody.
+#[derive(Debug, PartialEq)]
+pub(super) enum Incoming {
+    Message(Message),
+    /// An answer above the bound.
+    TooLarge {
+        id: u64,
+    },
+    /// An answer that is not one of JSON-RPC.
+    Malformed {
+        id: u64,
+    },
 }
 
 #[derive(Debug, PartialEq)]
@@ -38,22 +55,44 @@ struct ErrorObject {
     message: String,
 }
 
-pub(super) fn parse(line: &[u8]) -> Result<Message, Cause> {
-    let line: Line = serde_json::from_slice(line)
-        .map_err(|_| Cause::Protocol("a line on standard output is no JSON-RPC message"))?;
-    match line {
+/// Reads a line; `None` if it is not a message, such as a line of log.
+pub(super) fn parse(line: &[u8]) -> Option<Incoming> {
+    // A derived structure is read from an array too, which is a batch here.
+    if line.trim_ascii_start().first() != Some(&b'{') {
+        return None;
+    }
+    let parsed = serde_json::from_slice::<Line>(line);
+    let parsed = parsed.or_else(|_| serde_json::from_slice::<Line>(&repaired(line)));
+    let message = parsed.ok().and_then(message);
+    message.map(Incoming::Message).or_else(|| {
+        let mut envelope = Envelope::default();
+        envelope.read(line);
+        envelope.answered().map(|id| Incoming::Malformed { id })
+    })
+}
+
+fn message(line: Line) -> Option<Message> {
+    Some(match line {
         Line { id: Some(id), method: Some(method), params, .. } if is_id(&id) => {
-            Ok(Message::Request { id, method, params: params.unwrap_or(Value::Null) })
+            Message::Request { id, method, params: params.unwrap_or(Value::Null) }
         }
         Line { id: None, method: Some(method), params, .. } => {
-            Ok(Message::Notification { method, params: params.unwrap_or(Value::Null) })
+            Message::Notification { method, params: params.unwrap_or(Value::Null) }
         }
-        Line { id: Some(id), result: Some(result), error: None, .. } => response(&id, Answer::Result(result)),
-        Line { id: Some(id), result: None, error: Some(ErrorObject { code, message }), .. } => {
-            response(&id, Answer::Error { code, message })
+        Line { id: Some(id), method: None, result: Some(result), error: None, .. } => {
+            Message::Response { id: own_id(&id)?, answer: Answer::Result(result) }
         }
-        _ => Err(Cause::Protocol("a JSON-RPC message is neither request, notification nor response")),
-    }
+        Line { id: Some(id), method: None, result: None, error: Some(error), .. } => {
+            let ErrorObject { code, message } = error;
+            Message::Response { id: own_id(&id)?, answer: Answer::Error { code, message } }
+        }
+        _ => return None,
+    })
+}
+
+/// Our own ids are whole numbers; some servers give them back as text.
+fn own_id(id: &Value) -> Option<u64> {
+    id.as_u64().or_else(|| id.as_str()?.parse().ok())
 }
 
 /// A number or a short text: those of open requests are kept.
@@ -61,10 +100,112 @@ fn is_id(id: &Value) -> bool {
     id.is_number() || id.as_str().is_some_and(|text| text.len() <= MAX_ID)
 }
 
-/// Our own ids are whole numbers.
-fn response(id: &Value, answer: Answer) -> Result<Message, Cause> {
-    let id = id.as_u64().ok_or(Cause::Protocol("an answer to an unknown request"))?;
-    Ok(Message::Response { id, answer })
+/// The line with U+FFFD in place of bytes that are not UTF-8 and of escapes that are half of a surrogate pair.
+fn repaired(line: &[u8]) -> Vec<u8> {
+    let text = String::from_utf8_lossy(line);
+    let mut repaired = String::with_capacity(text.len());
+    let mut rest = text.as_ref();
+    while let Some(at) = rest.find('\\') {
+        let (before, escape) = rest.split_at(at);
+        repaired.push_str(before);
+        let length = match (surrogate(escape), surrogate(escape.get(6..).unwrap_or_default())) {
+            (Some(0xd800..0xdc00), Some(0xdc00..0xe000)) => 12,
+            (Some(_), _) => {
+                repaired.push_str("\\ufffd");
+                rest = escape.get(6..).unwrap_or_default();
+                continue;
+            }
+            // The escaped character goes with it: it may be a backslash.
+            (None, _) => 1 + escape.chars().nth(1).map_or(0, char::len_utf8),
+        };
+        let (escape, after) = escape.split_at(length.min(escape.len()));
+        repaired.push_str(escape);
+        rest = after;
+    }
+    repaired.push_str(rest);
+    repaired.into_bytes()
+}
+
+/// The code unit of an escape `\uXXXX` that begins `text` and is half of a pair.
+fn surrogate(text: &str) -> Option<u32> {
+    let digits = text.strip_prefix("\\u")?.get(..4)?;
+    let unit = u32::from_str_radix(digits, 16).ok()?;
+    (0xd800..0xe000).contains(&unit).then_some(unit)
+}
+
+/// The outermost members of a message that is not decoded: its id, and whether it is an answer.
+#[derive(Debug, Default)]
+pub(super) struct Envelope {
+    depth: usize,
+    in_string: bool,
+    escaped: bool,
+    /// The text or number that is being read, and the last key.
+    token: Vec<u8>,
+    key: Vec<u8>,
+    id: Option<u64>,
+    has_method: bool,
+}
+
+impl Envelope {
+    /// Reads on; memory is constant.
+    pub(super) fn read(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|byte| self.take(*byte));
+    }
+
+    /// The id of the request that this answers.
+    pub(super) fn answered(&self) -> Option<u64> {
+        self.id.filter(|_| !self.has_method)
+    }
+
+    fn take(&mut self, byte: u8) {
+        if self.in_string {
+            match byte {
+                _ if self.escaped => self.escaped = false,
+                b'\\' => self.escaped = true,
+                b'"' => self.in_string = false,
+                _ => self.keep(byte),
+            }
+            return;
+        }
+        match byte {
+            b'"' => {
+                self.in_string = true;
+                self.token.clear();
+            }
+            b'{' | b'[' => {
+                self.depth += 1;
+                self.token.clear();
+            }
+            b'}' | b']' => {
+                self.end_member();
+                self.depth = self.depth.saturating_sub(1);
+            }
+            b':' if self.depth == 1 => {
+                std::mem::swap(&mut self.key, &mut self.token);
+                self.token.clear();
+                self.has_method |= self.key == b"method";
+            }
+            b',' => self.end_member(),
+            b' ' | b'\t' | b'\r' | b'\n' => {}
+            _ => self.keep(byte),
+        }
+    }
+
+    fn keep(&mut self, byte: u8) {
+        if self.depth == 1 && self.token.len() < MAX_TOKEN {
+            self.token.push(byte);
+        }
+    }
+
+    fn end_member(&mut self) {
+        if self.depth == 1 && self.key == b"id" {
+            self.id = std::str::from_utf8(&self.token).ok().and_then(|number| number.parse().ok());
+        }
+        if self.depth == 1 {
+            self.key.clear();
+        }
+        self.token.clear();
+    }
 }
 
 #[cfg(test)]
@@ -73,30 +214,67 @@ mod tests {
 
     use super::*;
 
+    fn read(text: &str) -> Option<Incoming> {
+        parse(text.as_bytes())
+    }
+
     #[test]
     fn each_kind_of_message_is_told_apart() {
-        let parse = |text: &str| parse(text.as_bytes());
-        let result = Message::Response { id: 7, answer: Answer::Result(json!({"a": 1})) };
-        assert_eq!(parse(r#"{"jsonrpc":"2.0","id":7,"result":{"a":1}}"#), Ok(result));
+        let response = |answer| Some(Incoming::Message(Message::Response { id: 7, answer }));
+        let result = response(Answer::Result(json!({"a": 1})));
+        assert_eq!(read(r#"{"jsonrpc":"2.0","id":7,"result":{"a":1}}"#), result);
+        assert_eq!(read(r#"{"id":"7","result":{"a":1}}"#), result);
         let error = Answer::Error { code: -1, message: "no".into() };
-        assert_eq!(
-            parse(r#"{"id":7,"error":{"code":-1,"message":"no"}}"#),
-            Ok(Message::Response { id: 7, answer: error })
-        );
-        assert!(matches!(parse(r#"{"id":"x","method":"ping"}"#), Ok(Message::Request { .. })));
-        assert!(matches!(parse(r#"{"method":"m"}"#), Ok(Message::Notification { .. })));
-        for bad in [
+        assert_eq!(read(r#"{"id":7,"error":{"code":-1,"message":"no"}}"#), response(error));
+        let request = read(r#"{"id":"x","method":"ping"}"#);
+        assert!(matches!(request, Some(Incoming::Message(Message::Request { .. }))));
+        let notification = read(r#"{"method":"m"}"#);
+        assert!(matches!(notification, Some(Incoming::Message(Message::Notification { .. }))));
+    }
+
+    #[test]
+    fn what_is_no_message_is_nobodys_and_a_malformed_answer_is_its_calls() {
+        for nobodys in [
             "hello",
             "[]",
+            r#"["x",null]"#,
             "{}",
-            r#"{"id":7}"#,
-            r#"{"id":"7","result":1}"#,
-            r#"{"id":7,"result":1,"error":{"code":1}}"#,
-            r#"{"id":{},"method":"m"}"#,
+            r#"{"id":"seven","result":1}"#,
             r#"{"id":-7,"result":1}"#,
+            r#"{"id":{},"method":"m"}"#,
+            r#"{"level":30,"msg":"started","id":}"#,
             &format!(r#"{{"id":"{}","method":"m"}}"#, "x".repeat(MAX_ID + 1)),
         ] {
-            assert!(matches!(parse(bad), Err(Cause::Protocol(_))), "{bad}");
+            assert_eq!(read(nobodys), None, "{nobodys}");
         }
+        let deep = format!(r#"{{"id":7,"result":{}1{}}}"#, "[".repeat(1000), "]".repeat(1000));
+        for malformed in [
+            r#"{"id":7}"#,
+            r#"{"id":7,"result":1,"error":{"code":1}}"#,
+            r#"{"jsonrpc":"2.0","id":7,"error":{"message":"no code"}}"#,
+            r#"{"id":7,"result":nonsense}"#,
+            &deep,
+        ] {
+            assert_eq!(read(malformed), Some(Incoming::Malformed { id: 7 }), "{malformed}");
+        }
+    }
+
+    #[test]
+    fn half_a_surrogate_pair_and_broken_utf8_become_the_replacement_character() {
+        let text = |line: &[u8]| match parse(line) {
+            Some(Incoming::Message(Message::Response { answer: Answer::Result(value), .. })) => value,
+            other => panic!("{other:?}"),
+        };
+        for (escaped, expected) in [
+            (r"cut \ud83d", "cut \u{fffd}"),
+            (r"\ude00\ud83d", "\u{fffd}\u{fffd}"),
+            (r"\ud83d\ud83d\ude00 \ud83d\ude00", "\u{fffd}\u{1f600} \u{1f600}"),
+            (r"\\ud83d \ud83d", "\\ud83d \u{fffd}"),
+            (r#"\"\uDBFF\n"#, "\"\u{fffd}\n"),
+        ] {
+            let line = format!(r#"{{"id":7,"result":"{escaped}"}}"#);
+            assert_eq!(text(line.as_bytes()), json!(expected), "{escaped}");
+        }
+        assert_eq!(text(b"{\"id\":7,\"result\":\"a\xff\"}"), json!("a\u{fffd}"));
     }
 }

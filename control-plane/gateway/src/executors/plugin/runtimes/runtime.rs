@@ -27,8 +27,9 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 /// A runtime that vanished silently is noticed after the two together.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
 const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(5);
-/// A PPP message of 4 MiB (plugin.proto) and its envelope.
-const MAX_MESSAGE: usize = (4 << 20) + (64 << 10);
+/// The answer of a stdio server, which may be as large as that of an upstream over HTTP, and its envelope. A PPP message of
+/// a plugin has at most 4 MiB (plugin.proto), which the runtime holds it to.
+const MAX_MESSAGE: usize = (16 << 20) + (64 << 10);
 /// The first wait after a failed connect; it doubles with every further one.
 const FIRST_BACKOFF: Duration = Duration::from_millis(100);
 const LONGEST_BACKOFF: Duration = Duration::from_secs(5);
