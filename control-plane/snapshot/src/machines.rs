@@ -99,10 +99,11 @@ impl Machines {
         })
     }
 
-    /// Whose certificate it is: by its own hash, else by the URI in it. As [`Machines::caller`].
+    /// Finds the machine of a certificate: by the URI in it, which the platform registered, else by its own hash, which anybody who
+    /// saw the certificate can write down. As [`Machines::caller`].
     pub fn caller_with(&self, fingerprint: [u8; 32], uri: Option<&str>) -> Option<Caller> {
-        let by_uri = || uri.and_then(|uri| self.by_uri.get(uri));
-        let id = self.by_fingerprint.get(&fingerprint).or_else(by_uri)?;
+        let by_uri = uri.and_then(|uri| self.by_uri.get(uri));
+        let id = by_uri.or_else(|| self.by_fingerprint.get(&fingerprint))?;
         let known = self.certificates.get(id)?;
         let MachineCertificate { org, user, groups, scopes, issued_at, expires_at, .. } = known;
         Some(Caller {
@@ -232,7 +233,8 @@ mod tests {
             machines.caller_with([fingerprint; 32], uri).map(|caller| caller.wcit)
         };
         assert_eq!(of(1, None).as_deref(), Some("c1"));
-        assert_eq!(of(1, Some(uri)).as_deref(), Some("c1"), "what says more comes first");
+        assert_eq!(of(1, Some(uri)).as_deref(), Some("c2"), "a registered URI comes first");
+        assert_eq!(of(1, Some("spiffe://example.org/other")).as_deref(), Some("c1"));
         assert_eq!(of(2, Some(uri)).as_deref(), Some("c2"));
         for other in [
             "",
