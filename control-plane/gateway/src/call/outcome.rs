@@ -247,6 +247,8 @@ pub enum Disapproval {
     CannotAsk,
     #[error("was declined")]
     Declined,
+    #[error("only a person can give, and a machine calls")]
+    ByMachine,
 }
 
 impl Refusal {

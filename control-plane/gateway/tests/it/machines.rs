@@ -269,3 +269,27 @@ async fn a_snapshot_with_a_key_that_cannot_be_compared_is_refused_whole() {
     assert!(fixture.gateway.apply(snapshot).is_err());
     assert!(done(&call(&secret('a'), "policy.open").send(&fixture).await), "what was in force stays");
 }
+
+#[tokio::test]
+async fn a_machine_approves_nothing_in_any_protocol() {
+    let fixture = of(vec![key('a', "acme")]);
+    let refused = |answer: &serde_json::Value| {
+        let result = &answer["result"];
+        assert_eq!(result["_meta"]["asp/reason"], "insufficient_scope", "{answer}");
+        let text = result["content"][0]["text"].as_str().unwrap();
+        assert!(text.contains("an approval that only a person can give"), "{text}");
+    };
+    let wipe = |key: &str| call(key, "policy.wipe").capabilities(json!({"elicitation": {}}));
+    refused(&wipe(&secret('a')).send(&fixture).await.json());
+    let asked = wipe(&token("alice")).send(&fixture).await.json();
+    assert!(asked["result"]["requestState"].is_string(), "a person is asked: {asked}");
+
+    let machine = [("authorization", format!("Bearer {}", secret('a')))];
+    let rest = Rest::of(&fixture, "policy.wipe", "1").with(machine[0].0, &machine[0].1);
+    let put = rest.put(&json!({"message": "gone"})).await;
+    assert_eq!(reason(&put), (403, "insufficient_scope".into()), "{}", put.text);
+    let client =
+        Legacy::connect_as(&fixture, "policy", secret('a'), "2025-11-25", json!({"elicitation": {}})).await;
+    let params = json!({"name": "policy.wipe", "arguments": {"message": "gone"}});
+    refused(&client.request(2, "tools/call", params).await.json());
+}
