@@ -9,6 +9,7 @@ use std::sync::{Mutex, PoisonError};
 
 use asp_proto::snapshot::CoarseLimit;
 
+use crate::names;
 use crate::pattern::{Pattern, exact_or_any};
 
 /// Sets of the table; 16,384 buckets in all, 256 KiB.
@@ -22,6 +23,8 @@ const MIN_RATE: f64 = 0.000_01;
 pub(crate) struct Subject<'a> {
     pub(crate) server: &'a str,
     pub(crate) org: &'a str,
+    /// Tells users of one name apart.
+    pub(crate) issuer: &'a str,
     pub(crate) user: &'a str,
     pub(crate) wcit: &'a str,
     pub(crate) primitive: Option<&'a str>,
@@ -48,7 +51,11 @@ struct Rule {
     server: Pattern,
     org: Pattern,
     user: Pattern,
+    /// A bucket for each user.
+    each_user: bool,
     wcit: Pattern,
+    /// A bucket for each token.
+    each_wcit: bool,
     primitive: Pattern,
     /// Microseconds between two requests at the full rate of one worker.
     interval: f64,
@@ -73,8 +80,10 @@ impl Limits {
                 identity: identity(limit),
                 server: exact_or_any(&limit.server),
                 org: exact_or_any(&limit.org),
-                user: exact_or_any(&limit.user),
-                wcit: exact_or_any(&limit.wcit),
+                user: one_or_each(&limit.user),
+                each_user: limit.user == names::EACH,
+                wcit: one_or_each(&limit.wcit),
+                each_wcit: limit.wcit == names::EACH,
                 primitive: Pattern::new(&limit.primitive),
                 interval,
                 tolerance: interval * (burst - 1.0),
@@ -84,11 +93,23 @@ impl Limits {
     }
 }
 
+/// Exact, or whoever it is: `*` and `each` cover the same callers and count them in other buckets.
+fn one_or_each(text: &str) -> Pattern {
+    if text == names::EACH { Pattern::Any } else { exact_or_any(text) }
+}
+
 fn identity(limit: &CoarseLimit) -> String {
     [&limit.server, &limit.org, &limit.user, &limit.wcit, &limit.primitive].map(String::as_str).join("\0")
 }
 
 impl Rule {
+    /// Names the bucket that a request takes from.
+    fn bucket_of<'a>(&'a self, subject: &Subject<'a>) -> impl Hash + use<'a> {
+        let user = self.each_user.then_some((subject.issuer, subject.user));
+        let wcit = self.each_wcit.then_some(subject.wcit);
+        (&self.identity, subject.org, user, wcit)
+    }
+
     fn covers(&self, subject: &Subject<'_>, stage: Stage) -> bool {
         let every = self.primitive == Pattern::Any;
         every == (stage == Stage::Every)
@@ -133,7 +154,7 @@ impl Buckets {
         let covers = limits.rules.iter().filter(|rule| rule.covers(subject, stage));
         let taken: Vec<Draw> = covers
             .map(|rule| Draw {
-                key: self.key((&rule.identity, subject.org)),
+                key: self.key(rule.bucket_of(subject)),
                 interval: rule.interval,
                 tolerance: rule.tolerance,
             })

@@ -254,6 +254,7 @@ impl Judgement<'_> {
         let subject = Subject {
             server: &admitted.server,
             org: caller.map(|caller| caller.org.as_str()).unwrap_or_default(),
+            issuer: caller.map(|caller| caller.issuer.as_str()).unwrap_or_default(),
             user: caller.map(|caller| caller.user.as_str()).unwrap_or_default(),
             wcit: caller.map(|caller| caller.wcit.as_str()).unwrap_or_default(),
             primitive,

@@ -7,6 +7,9 @@
 /// Longest name in bytes.
 pub const MAX_BYTES: usize = 512;
 
+/// Selector of a limit that has one bucket for each user, or for each token, where `*` has one for all of them.
+pub const EACH: &str = "each";
+
 /// What is wrong with a name; `None` when it is one.
 ///
 /// A name has 1 to [`MAX_BYTES`] bytes of any script, spaces inside it included. It has no control characters or

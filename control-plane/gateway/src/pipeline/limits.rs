@@ -133,7 +133,7 @@ impl Limiter {
 }
 
 /// The buckets of a call, most specific level first. One bucket per (org, selector), so that one selector is one
-/// count whoever matches it; the spec's own limit is one bucket per (org, primitive).
+/// count whoever matches it, and with `each` one per user or token; the spec's own limit is one bucket per (org, primitive).
 fn buckets(
     snapshot: &Snapshot,
     server: &VirtualServer,
@@ -153,7 +153,7 @@ fn buckets(
     }
     for limit in snapshot.limits(&caller.org) {
         if applies(limit, server, caller, primitive) {
-            found.push((level(limit), bucket(limit)));
+            found.push((level(limit), bucket(limit, caller)));
         }
     }
     found.sort_by_key(|(level, _)| *level);
@@ -163,8 +163,8 @@ fn buckets(
 fn applies(limit: &Limit, server: &VirtualServer, caller: &Caller, primitive: &Primitive) -> bool {
     names::matches(&limit.server, &server.message.name)
         && names::matches(&limit.primitive, &primitive.id)
-        && names::matches(&limit.user, &caller.user)
-        && names::matches(&limit.wcit, &caller.wcit)
+        && (limit.user == names::EACH || names::matches(&limit.user, &caller.user))
+        && (limit.wcit == names::EACH || names::matches(&limit.wcit, &caller.wcit))
 }
 
 fn level(limit: &Limit) -> Level {
@@ -179,12 +179,15 @@ fn level(limit: &Limit) -> Level {
     }
 }
 
-fn bucket(limit: &Limit) -> Bucket {
-    Bucket {
-        key: [&limit.org, &limit.server, &limit.primitive, &limit.user, &limit.wcit]
-            .map(String::as_str)
-            .join("\u{0}"),
-        capacity: limit.capacity.max(1),
-        refill_per_second: limit.refill_per_second,
+fn bucket(limit: &Limit, caller: &Caller) -> Bucket {
+    let selector = [&limit.org, &limit.server, &limit.primitive, &limit.user, &limit.wcit];
+    let mut key = selector.map(String::as_str).join("\u{0}");
+    // Names have no control characters. The same user of two issuers is two principals.
+    if limit.user == names::EACH {
+        key = [&key, "user", &caller.issuer, &caller.user].join("\u{0}");
     }
+    if limit.wcit == names::EACH {
+        key = [&key, "wcit", &caller.wcit].join("\u{0}");
+    }
+    Bucket { key, capacity: limit.capacity.max(1), refill_per_second: limit.refill_per_second }
 }

@@ -83,6 +83,36 @@ async fn the_tenants_limit_counts_everything_of_the_org_and_others_not() {
 }
 
 #[tokio::test]
+async fn each_user_and_each_token_has_a_limit_of_its_own() {
+    let granted = async |limit: Limit, tokens: &[String]| {
+        let mut inputs = inputs();
+        inputs.limits.push(limit);
+        let fixture = Fixture::of(assemble(inputs));
+        let mut granted = Vec::new();
+        for token in tokens {
+            let call = Modern::new("demo", token, "tools/call", json!({"name": "clock"}));
+            let answer = call.send(&fixture).await.json();
+            let passed = answer["result"]["isError"] == false;
+            assert!(passed || answer["result"]["_meta"]["asp/limit"] == "user", "{answer}");
+            granted.push(passed);
+        }
+        granted
+    };
+    let tokens = ["alice", "alice", "alice", "bob", "bob", "bob", "each"].map(token);
+    let each_user = Limit { user: "each".into(), ..star(2) };
+    assert_eq!(granted(each_user, &tokens).await, [true, true, false, true, true, false, true]);
+
+    let of_alice = |jti: &str| {
+        let mut claims = crate::support::claims("alice");
+        claims["jti"] = jti.into();
+        crate::support::sign(&claims)
+    };
+    let tokens = ["j1", "j1", "j2", "j1", "j2", "j2"].map(of_alice);
+    let each_token = Limit { wcit: "each".into(), ..star(2) };
+    assert_eq!(granted(each_token, &tokens).await, [true, true, true, false, true, false]);
+}
+
+#[tokio::test]
 async fn other_methods_get_an_error_with_data() {
     let mut inputs = inputs();
     inputs.limits.push(star(1));

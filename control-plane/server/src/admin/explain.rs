@@ -2,6 +2,8 @@
 //!
 //! Answers from the published snapshot: what is enforced, not what was written a moment ago.
 
+mod limits;
+
 use std::sync::Arc;
 
 use asp_edge::Caller;
@@ -71,6 +73,11 @@ pub struct Explanation {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Object>)]
     pub observed: Option<Value>,
+    /// The org's rate limits that the call would draw from, at most 20, each with its `buckets`: `one`, or one for each user,
+    /// token or both
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schema(value_type = Vec<Object>)]
+    pub limits: Vec<Value>,
     /// Revision of the snapshot that was asked.
     pub revision: u64,
 }
@@ -95,7 +102,12 @@ pub async fn explain(
     };
     let asked = Arc::clone(&published);
     let turn = state.turns.to_ask(&admin).await?;
-    let decided = turn.work(move || decide(&asked, &question, protocol)).await??;
+    let (decided, limits) = turn
+        .work(move || {
+            let limits = limits::of(&asked.org(&question.org), &subject(&question));
+            decide(&asked, &question, protocol).map(|decided| (decided, limits))
+        })
+        .await??;
     let Decided { outcome, by: decided_by, rules, observed } = decided;
     Ok(Json(Explanation {
         allowed: matches!(outcome, "allowed" | "needs_approval"),
@@ -103,8 +115,14 @@ pub async fn explain(
         decided_by,
         rules,
         observed,
+        limits,
         revision: published.revision,
     }))
+}
+
+fn subject(question: &Question) -> limits::Subject<'_> {
+    let Question { server, primitive, user, wcit, .. } = question;
+    limits::Subject { server, primitive, user, wcit }
 }
 
 struct Decided {

@@ -138,7 +138,7 @@ curl -s -H \"$auth\" -X PUT $ASP_ADMIN_URL/api/policy/orgs/acme/bindings --json 
 curl -s -H \"$auth\" $ASP_ADMIN_URL/api/policy/explain --json \\
   '{\"org\": \"acme\", \"user\": \"bob\", \"server\": \"demo\", \"primitive\": \"echo\", \"protocol\": \"mcp\"}'
 curl -s -H \"$auth\" -X PUT $ASP_ADMIN_URL/api/ratelimits/orgs/acme --json \\
-  '[{\"selector\": {\"user\": \"*\"}, \"policy\": {\"capacity\": 20, \"refill\": \"5/s\"}}]'
+  '[{\"selector\": {\"user\": \"each\"}, \"policy\": {\"capacity\": 20, \"refill\": \"5/s\"}}]'
 curl -s -H \"$auth\" $ASP_ADMIN_URL/api/revocations --json '{\"type\": \"user\", \"org\": \"acme\", \"id\": \"bob\"}'
 ";
 

@@ -15,7 +15,7 @@ fn limit(org: &str, user: &str, primitive: &str, rate_per_second: f64, burst: u3
 }
 
 fn subject<'a>(org: &'a str, user: &'a str, primitive: Option<&'a str>) -> Subject<'a> {
-    Subject { server: "demo", org, user, wcit: "w", primitive }
+    Subject { server: "demo", org, issuer: "dev", user, wcit: "w", primitive }
 }
 
 /// How many of `tries` requests at one moment pass.
@@ -155,4 +155,27 @@ fn a_budget_holds_for_each_key_by_itself_and_refills() {
     assert_eq!(at(b"10.0.0.2", 1_000), Ok(()));
     assert_eq!(at(b"10.0.0.1", 1_500), Ok(()), "two a second");
     assert_eq!(at(b"10.0.0.1", 1_500), Err(1));
+}
+
+#[test]
+fn each_user_and_each_token_has_a_bucket_of_its_own() {
+    let each = limit("acme", "each", "*", 1.0, 2);
+    let limits = Limits::index(std::slice::from_ref(&each), 1);
+    let buckets = Buckets::default();
+    for user in ["alice", "bob", "each"] {
+        assert_eq!(
+            passed(&buckets, &limits, &subject("acme", user, None), Stage::Every, 1_000, 5),
+            2,
+            "{user}"
+        );
+    }
+    let other_issuer = Subject { issuer: "other", ..subject("acme", "alice", None) };
+    assert_eq!(passed(&buckets, &limits, &other_issuer, Stage::Every, 1_000, 5), 2, "another alice");
+    assert_eq!(passed(&buckets, &limits, &subject("globex", "alice", None), Stage::Every, 1_000, 5), 5);
+
+    let limits = Limits::index(&[CoarseLimit { user: "*".into(), wcit: "each".into(), ..each }], 1);
+    for wcit in ["t1", "t2"] {
+        let token = Subject { wcit, ..subject("acme", "alice", None) };
+        assert_eq!(passed(&buckets, &limits, &token, Stage::Every, 1_000, 5), 2, "{wcit}");
+    }
 }

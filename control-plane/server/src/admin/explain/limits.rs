@@ -1,0 +1,70 @@
+//! Rate limits of an org that a call would draw from.
+
+use asp_edge::names;
+use asp_proto::snapshot::{Limit, OrgPart};
+use serde_json::{Value, json};
+
+/// Most limits of one answer: an org has up to 1,000.
+const MAX_SHOWN: usize = 20;
+
+/// A call, by what selectors name.
+pub(super) struct Subject<'a> {
+    pub(super) server: &'a str,
+    pub(super) primitive: &'a str,
+    pub(super) user: &'a str,
+    pub(super) wcit: &'a str,
+}
+
+/// The limits that the call would draw from, each with the buckets that it has.
+pub(super) fn of(org: &OrgPart, call: &Subject<'_>) -> Vec<Value> {
+    org.limits.iter().filter(|limit| applies(limit, call)).take(MAX_SHOWN).map(shown).collect()
+}
+
+fn applies(limit: &Limit, call: &Subject<'_>) -> bool {
+    let one_of = |selector: &str, name: &str| selector == names::EACH || names::matches(selector, name);
+    names::matches(&limit.server, call.server)
+        && names::matches(&limit.primitive, call.primitive)
+        && one_of(&limit.user, call.user)
+        && one_of(&limit.wcit, call.wcit)
+}
+
+fn shown(limit: &Limit) -> Value {
+    let buckets = match (limit.user == names::EACH, limit.wcit == names::EACH) {
+        (false, false) => "one",
+        (true, false) => "one for each user",
+        (false, true) => "one for each token",
+        (true, true) => "one for each user and token",
+    };
+    let Limit { server, primitive, user, wcit, capacity, refill_per_second, .. } = limit;
+    json!({
+        "selector": { "server": server, "primitive": primitive, "user": user, "wcit": wcit },
+        "capacity": capacity,
+        "refillPerSecond": refill_per_second,
+        "buckets": buckets,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_limit_is_shown_with_its_buckets_if_it_is_about_the_call() {
+        let limit = |user: &str, primitive: &str| Limit {
+            org: "acme".into(),
+            server: "*".into(),
+            primitive: primitive.into(),
+            user: user.into(),
+            wcit: "*".into(),
+            capacity: 2,
+            refill_per_second: 1.0,
+        };
+        let limits = vec![limit("each", "cc.*"), limit("*", "*"), limit("bob", "*"), limit("each", "other")];
+        let org = OrgPart { limits, ..OrgPart::default() };
+        let call = Subject { server: "demo", primitive: "cc.pay", user: "alice", wcit: "" };
+        let shown = of(&org, &call);
+        let said: Vec<_> =
+            shown.iter().map(|limit| (&limit["selector"]["user"], &limit["buckets"])).collect();
+        assert_eq!(said, [(&json!("each"), &json!("one for each user")), (&json!("*"), &json!("one"))]);
+    }
+}
