@@ -8,6 +8,7 @@
 pub mod address;
 pub mod breaker;
 pub mod event_stream;
+pub mod operator_list;
 pub mod runtime_health;
 pub mod secret;
 pub mod telemetry;

@@ -38,7 +38,7 @@ use crate::executors::plugin::runtimes::Runtimes;
 use crate::executors::plugin::{PluginDeps, Plugins, Saved};
 use crate::inspection::Inspections;
 use crate::issuers::{IssuerDeps, Issuers};
-use crate::minting::{self, Minter, TokenKeys};
+use crate::minting::{self, Minter, TokenAudiences, TokenKeys};
 use crate::pipeline::Pipeline;
 use crate::pipeline::admission::{Admission, Bounds, MEMORY_OF_NOBODY};
 use crate::pipeline::calls::Calls;
@@ -90,6 +90,8 @@ pub struct Config {
     pub stores: Stores,
     /// What signs the platform's tokens. Their owner is this run of the gateway.
     pub token_keys: Arc<TokenKeys>,
+    /// The audiences of these tokens, and the primitives that get them.
+    pub token_audiences: TokenAudiences,
     /// What runs plugins; [`Runtimes::none`] where nothing does.
     pub runtimes: Runtimes,
     /// The models of the platform, for delegations.
@@ -190,7 +192,8 @@ impl Gateway {
         let runtimes = Arc::new(config.runtimes);
         let artifacts = Artifacts::new(config.stores.blobs);
         let issuers = Issuers::new(config.issuers)?;
-        let minter = Arc::new(Minter::new(config.token_keys, config.public_url.clone()));
+        let minter =
+            Arc::new(Minter::new(config.token_keys, config.public_url.clone(), config.token_audiences));
         let authorizer = Arc::new(authorizer(&minter, &issuers, config.told));
         let registry = Arc::new(CallRegistry::default());
         let (replicas, events, answers) = shared(config.stores.shared, &sealer, minter.keys.owner());

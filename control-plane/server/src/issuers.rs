@@ -59,7 +59,10 @@ pub struct File {
 /// Every fault of the file; `dev`: the development issuer is trusted beside it.
 pub fn faults(path: &Path, dev: bool) -> Vec<String> {
     match file(path) {
-        Ok(file) => faults::of(&file, dev),
+        Ok(file) => {
+            let lists = if dev { Vec::new() } else { faults::without_for(&file) };
+            faults::of(&file, dev).into_iter().chain(lists).collect()
+        }
         Err(error) => vec![error.to_string()],
     }
 }
@@ -140,6 +143,46 @@ mod tests {
         assert_eq!((client.max_lifetime_seconds, client.keys[0].alg.as_str()), (3_600, "ES256"));
         assert_eq!(client.claims.as_ref().unwrap().org, "tenant");
         assert_eq!(issuers.admins[0].rules.iss, "https://login.example.com");
+    }
+
+    #[test]
+    fn an_audience_names_the_primitives_that_get_its_tokens() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("issuers.json");
+        let write = |audience: Value| {
+            let mut entry = entry();
+            entry["exchange"] = json!({
+                "credential": "kc", "url": "https://login.example.com/token", "audiences": { "crm": audience } });
+            std::fs::write(&path, json!({ "clients": [entry] }).to_string()).unwrap();
+        };
+        let primitives = |dev: bool| {
+            let trust = Trust::new(Given { file: read(&path).unwrap(), dev, ..Given::default() });
+            let access = trust.in_force().access[0].clone();
+            access.exchange.unwrap().audiences[0].primitives.clone()
+        };
+        let origins = json!(["https://crm.example.com"]);
+        for silent in [origins.clone(), json!({ "origins": origins })] {
+            write(silent);
+            let found = faults(&path, false);
+            let line = found.first().map(String::as_str).unwrap_or_default();
+            assert!(
+                line.contains(r#""crm":{"for":["SERVER/PRIMITIVE"],"origins":["https://crm.example.com"]}"#),
+                "{line}"
+            );
+            assert_eq!((found.len(), faults(&path, true)), (1, Vec::new()));
+            assert_eq!((primitives(false), primitives(true)), (Vec::new(), vec!["*".to_owned()]));
+        }
+        write(json!({ "origins": origins, "for": ["crm/*"] }));
+        assert_eq!(
+            (faults(&path, false), primitives(false), primitives(true)),
+            (Vec::new(), vec!["crm/*".to_owned()], vec!["crm/*".to_owned()],)
+        );
+        for bad in
+            [json!({ "origins": origins, "for": ["crm"] }), json!({ "origins": ["crm"], "for": ["*"] })]
+        {
+            write(bad.clone());
+            assert_eq!(faults(&path, true).len(), 1, "{bad}");
+        }
     }
 
     #[test]

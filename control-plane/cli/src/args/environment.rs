@@ -57,7 +57,10 @@ Environment (port 0 takes a free one; ports.json in the state directory says whi
   ASP_TELL_SERVICES     what services are told of calls: some of trace, org, user, or none (trace)
   ASP_BREAK_GLASS       off: no emergency token (asp token --break-glass) opens the admin API
   ASP_ISSUER_ORIGINS    origins of issuers that may be plain http or private: http(s)://host[:port],...
-  ASP_UPSTREAMS         name=http(s)://host[:port],... private hosts that proxied specs may name
+  ASP_UPSTREAMS         name=http(s)://host[:port][/path];for=server/*,... private hosts that specs of these
+                        primitives may name (docs/operator-lists.md)
+  ASP_TOKEN_AUDIENCES   http(s)://host[:port];for=server/*,... audiences of the platform's token, and the
+                        primitives that get it
   ASP_REGISTRY          `public`: anybody may list the servers that are exposed to all, at /v0.1/servers [off; public with --dev]
   ASP_XDS_URL           the control plane, for a process with the gateway role alone
   ASP_ADVERTISE         <ip>:<port> on which Envoy reaches this gateway [its listener, of mutual TLS where it has one]
@@ -77,7 +80,8 @@ Environment (port 0 takes a free one; ports.json in the state directory says whi
   ASP_DELEGATE_API_KEY  its key
   ASP_DELEGATE_JSON_SCHEMA
                         true: it takes JSON Schemas as response_format [false]
-  ASP_DELEGATE_KEYS     name=http(s)://host[:port]=file,... keys that specs may name, and where each may go
+  ASP_DELEGATE_KEYS     name=http(s)://host[:port]=file;for=server/*,... keys that delegates may name, and where each
+                        may go
   ASP_PEER_CERT, ASP_PEER_KEY, ASP_PEER_CA
                         PEM files: mutual TLS between control plane, gateways and Envoys
   ASP_PEER_CRL          PEM file: that authority's list of revoked certificates [none is revoked]

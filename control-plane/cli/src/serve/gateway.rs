@@ -46,6 +46,7 @@ pub(super) async fn start(
     let gateway = Gateway::new(asp_gateway::gateway::Config {
         seal_keys: seal_keys(settings)?,
         token_keys: process.token_keys.clone().context("a gateway has a token key")?,
+        token_audiences: settings.gateway.token_audiences.clone(),
         public_url: process.public_url.clone(),
         dev: settings.dev,
         registry: settings.dev || settings.gateway.registry,
@@ -198,7 +199,11 @@ fn delegates(settings: &Settings) -> Endpoints {
         json_schema: endpoint.json_schema,
     });
     let keys = section.keys.iter().map(|key| {
-        let endpoint_key = EndpointKey { origin: key.origin.clone(), key: secret(&key.key) };
+        let endpoint_key = EndpointKey {
+            origin: key.origin.clone(),
+            key: secret(&key.key),
+            primitives: key.primitives.clone(),
+        };
         (key.name.clone(), endpoint_key)
     });
     Endpoints { default, keys: keys.collect() }

@@ -257,6 +257,7 @@ impl Plugins {
             Some(_) => execution.call.unanswered(unproved.refusal),
             None => unproved.refusal,
         };
+        self.authorizer.check_plugin_token(&execution.call).map_err(unproved)?;
         let exchanged = self.authorizer.exchanged(&execution.call, &execution.snapshot).await;
         let exchanged = exchanged.map_err(unproved)?;
         let lent = Lent::of(&self.authorizer, &execution.call).await.map_err(unproved)?;

@@ -34,6 +34,8 @@ mod failures;
 mod modern;
 #[path = "proxy/modern_changes.rs"]
 mod modern_changes;
+#[path = "proxy/operator_lists.rs"]
+mod operator_lists;
 #[path = "proxy/relayed.rs"]
 mod relayed;
 #[path = "proxy/service_auth.rs"]
@@ -61,7 +63,11 @@ fn with_runtime(name: &str, mode: Mode, mutation: Mutation, upstream: &str) -> G
             primitive.set_mutation(mutation);
         }
     }
-    snapshot.upstreams.push(Upstream { name: "service.internal".into(), url: upstream.into() });
+    snapshot.upstreams.push(Upstream {
+        name: "service.internal".into(),
+        url: upstream.into(),
+        primitives: vec!["*".into()],
+    });
     snapshot
 }
 
@@ -314,7 +320,11 @@ fn via_mcp(names: &[&str], address: SocketAddr) -> GatewaySnapshot {
             primitive.runtime = Some(Runtime { mode: Some(Mode::ProxyMcp(target)) });
         }
     }
-    snapshot.upstreams.push(Upstream { name: "service.internal".into(), url: format!("http://{address}") });
+    snapshot.upstreams.push(Upstream {
+        name: "service.internal".into(),
+        url: format!("http://{address}"),
+        primitives: vec!["*".into()],
+    });
     snapshot
 }
 

@@ -124,6 +124,9 @@ async fn check(state: &AdminState, side: Side, document: &Document) -> Result<()
         return Err(Problem::new(Code::IssuerGiven, detail));
     }
     let mut found = faults::of_document(side, document);
+    if !trust.is_development() {
+        found.extend(faults::of_lists(document));
+    }
     if side == Side::Clients && document.orgs.is_empty() {
         found.push("orgs: say for which orgs it speaks (`*` for every one)".into());
     }

@@ -151,9 +151,44 @@ pub struct Exchange {
     pub url: Option<String>,
     /// The name of the operator's credential by which gateways prove themselves there.
     pub credential: String,
-    /// The services for which tokens may be asked, as the issuer names them, and the origins that these may be sent to
-    /// (`scheme://host[:port]`).
-    pub audiences: BTreeMap<String, Vec<String>>,
+    /// The services for which tokens may be asked, as the issuer names them.
+    pub audiences: BTreeMap<String, ExchangeAudience>,
+}
+
+/// The origins (`scheme://host[:port]`) that tokens for a service may be sent to, and the primitives that get them.
+#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
+#[serde(untagged)]
+pub enum ExchangeAudience {
+    /// The former form. It serves nobody, or in development everybody.
+    Origins(Vec<String>),
+    Listed(ListedAudience),
+}
+
+/// An audience that says which primitives get its tokens.
+#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub struct ListedAudience {
+    pub origins: Vec<String>,
+    /// `server/primitive`, `server/prefix*` or `*`; empty: nobody.
+    #[serde(rename = "for", default, skip_serializing_if = "Option::is_none")]
+    pub primitives: Option<Vec<String>>,
+}
+
+impl ExchangeAudience {
+    pub fn origins(&self) -> &[String] {
+        match self {
+            ExchangeAudience::Origins(origins) => origins,
+            ExchangeAudience::Listed(listed) => &listed.origins,
+        }
+    }
+
+    /// `None`: it does not say.
+    pub fn primitives(&self) -> Option<&[String]> {
+        match self {
+            ExchangeAudience::Origins(_) => None,
+            ExchangeAudience::Listed(listed) => listed.primitives.as_deref(),
+        }
+    }
 }
 
 /// Login of clients as one public client that is registered at the issuer.

@@ -34,6 +34,8 @@ pub struct Given {
     /// The development issuer.
     pub clients: Vec<snapshot::Issuer>,
     pub admins: Vec<TrustedIssuer>,
+    /// Whether an audience of token exchange without `for` serves every primitive.
+    pub dev: bool,
 }
 
 /// An issuer that something is fetched from.
@@ -131,6 +133,11 @@ impl Trust {
             || (side == Side::Clients && self.given.clients.iter().any(|issuer| issuer.name == name))
     }
 
+    /// Whether an audience of token exchange without `for` serves every primitive.
+    pub fn is_development(&self) -> bool {
+        self.given.dev
+    }
+
     /// Whether another issuer of this side has this `iss`.
     pub fn has_iss(&self, side: Side, iss: &str) -> bool {
         match side {
@@ -150,6 +157,7 @@ impl Trust {
         let mut making = Making {
             state,
             now,
+            dev: self.given.dev,
             in_force: InForce {
                 revision: state.revision,
                 clients: self.given.clients.clone(),
@@ -185,6 +193,8 @@ struct Making<'a> {
     state: &'a ControlState,
     now: u64,
     in_force: InForce,
+    /// The value of [`Given::dev`].
+    dev: bool,
     names: HashSet<(Side, String)>,
     isses: HashSet<(Side, String)>,
     faults: Vec<NotInForce>,
@@ -247,7 +257,7 @@ impl Making<'_> {
                 self.in_force.clients.push(issuer);
                 // Before discovery has answered nobody can log in.
                 if document.jwks.is_some() || fetched.is_some() {
-                    self.in_force.access.extend(compile::access(document, fetched.as_ref())?);
+                    self.in_force.access.extend(compile::access(document, fetched.as_ref(), self.dev)?);
                 }
             }
             Side::Admins => {

@@ -24,7 +24,7 @@ use crate::executors::outbound::auth::{Authorizer, Unproved};
 use crate::executors::outbound::breaker::{Breakers, patience};
 use crate::executors::outbound::client;
 use crate::executors::outbound::refused::retry_after;
-use crate::executors::outbound::upstream::{deadline_ms, idempotency_key, origin};
+use crate::executors::outbound::upstream::{deadline_ms, idempotency_key, origin, requested_by};
 
 /// Largest accepted response body in bytes.
 const MAX_RESPONSE: usize = 10 << 20;
@@ -79,7 +79,7 @@ impl Service {
     pub(super) fn new(calls: &Calls, target: &ProxyCalls, execution: &Execution) -> Result<Service, Refusal> {
         let destination = calls
             .outbound
-            .destination(&target.url, &execution.snapshot.upstreams)
+            .destination(&target.url, &execution.snapshot.upstreams, requested_by(&execution.call))
             .map_err(|error| Refusal::Upstream(error.to_string()))?;
         Ok(Service {
             client: destination.client.clone(),

@@ -18,7 +18,7 @@ use crate::executors::outbound::client;
 use crate::executors::outbound::client::Outbound;
 use crate::executors::outbound::refused::{by_status, is_no_result, retry_after};
 use crate::executors::outbound::said::shown;
-use crate::executors::outbound::upstream::{deadline_ms, idempotency_key, lost, refusal_of};
+use crate::executors::outbound::upstream::{deadline_ms, idempotency_key, lost, refusal_of, requested_by};
 
 /// Largest accepted response body in bytes.
 const MAX_RESPONSE: usize = 10 << 20;
@@ -146,7 +146,8 @@ fn destination<'a>(
         pointer: String::new(),
         message: "an argument of the service's URL is missing".into(),
     })?;
-    let destination = outbound.destination(&url, &execution.snapshot.upstreams);
+    let destination =
+        outbound.destination(&url, &execution.snapshot.upstreams, requested_by(&execution.call));
     destination.map_err(|error| Refusal::Upstream(error.to_string()))
 }
 

@@ -19,7 +19,7 @@ use crate::call::outcome::{Output, Refusal};
 use crate::call::page::{self, Visit};
 use crate::execution::{Execution, Following, SessionNote, Subscribed};
 use crate::executors::outbound::auth::{self, Authorizer, Unproved};
-use crate::executors::outbound::client::{Outbound, OutboundError};
+use crate::executors::outbound::client::{Outbound, OutboundError, RequestedBy};
 use crate::executors::outbound::refused::{Meaning, by_status};
 use crate::executors::outbound::upstream::lost;
 use crate::telemetry::metrics::upstreams::UpstreamMetrics;
@@ -123,7 +123,7 @@ impl McpUpstreams {
         let call = &execution.call;
         let primitive = &call.entry.primitive;
         let client = self
-            .client(&target.url, &execution.snapshot, primitive)
+            .client(&target.url, &execution.snapshot, (&call.server.message.name, primitive))
             .map_err(|error| Unproved { refusal: Refusal::Upstream(error.to_string()), passes: false })?;
         let mut headers = self.authorizer.headers(call, &execution.snapshot, &client.url).await?;
         // What a session sends is of several calls; `_meta` says of which a request is.
@@ -188,8 +188,14 @@ impl McpUpstreams {
         Err(Refusal::Upstream("the service does not keep its sessions".into()))
     }
 
-    fn client(&self, url: &str, snapshot: &Snapshot, primitive: &Primitive) -> Result<Client, OutboundError> {
-        let destination = self.outbound.destination(url, &snapshot.upstreams)?;
+    fn client(
+        &self,
+        url: &str,
+        snapshot: &Snapshot,
+        (server, primitive): (&str, &Primitive),
+    ) -> Result<Client, OutboundError> {
+        let by = RequestedBy { server, primitive: &primitive.id };
+        let destination = self.outbound.destination(url, &snapshot.upstreams, by)?;
         Ok(Client {
             http: destination.client.clone(),
             url: destination.url,
@@ -210,7 +216,7 @@ impl McpUpstreams {
     pub(super) fn follow(&self, target: &ProxyMcp, subscribed: Subscribed<'_>) -> Option<Following> {
         let Subscribed { primitive, server, snapshot, .. } = subscribed;
         let auth = primitive.service_auth.as_ref();
-        let client = self.client(&target.url, snapshot, primitive).ok()?;
+        let client = self.client(&target.url, snapshot, (server, primitive)).ok()?;
         if !self.authorizer.stands((server, &primitive.id), auth, &client.url) {
             tracing::debug!(
                 primitive = primitive.id,
