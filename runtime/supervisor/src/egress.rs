@@ -33,7 +33,7 @@ pub use names::Lookups;
 use names::Names;
 pub use proved::Trust;
 use rate_limit::RateLimit;
-pub use rules::Rules;
+pub use rules::{PrivateRoute, Rules};
 
 const MAX_CONNECTIONS: usize = 64;
 const ESTABLISHED: &[u8] = b"HTTP/1.1 200 Connection Established\r\n\r\n";
@@ -217,7 +217,7 @@ impl Proxy {
         let resolved = timeout(CONNECT_WITHIN, self.names.look_up(lookup)).await;
         let Ok(Some(Ok(addresses))) = resolved else { return Err(Denied::Unreachable) };
         // A name that leads to an allowed and a refused address at once is refused whole.
-        if !addresses.iter().all(|address| self.rules.allow_address(address.ip())) {
+        if !addresses.iter().all(|address| self.rules.allow_address(host, address.ip())) {
             return Err(Denied::Address);
         }
         for address in addresses {

@@ -123,11 +123,11 @@ impl Runtime {
     /// the rest is ended. Shortly before, calls that save their state are asked to yield, and then all are told
     /// to end.
     pub async fn drain(&self, plugin: &PluginRef, limit: Duration) {
-        let key = PluginKey::from(plugin);
-        let Some(pool) = self.pools.lock().get(&key).cloned() else { return };
-        pool.drain();
-        if !wind_down(&[Arc::clone(&pool)], limit, || pool.is_empty()).await {
-            pool.stop();
+        let mut pools: Vec<Arc<Pool>> = self.pools.lock().values().cloned().collect();
+        pools.retain(|pool| pool.key.is_of(plugin));
+        pools.iter().for_each(Pool::drain);
+        if !wind_down(&pools, limit, || pools.iter().all(|pool| pool.is_empty())).await {
+            pools.iter().for_each(Pool::stop);
         }
     }
 
@@ -250,7 +250,8 @@ impl Runtime {
         if self.draining.load(Ordering::Relaxed) {
             return Err(Refusal::Draining);
         }
-        let key = PluginKey::from(wanted);
+        let routes = &self.machine.settings.egress_allow_private;
+        let key = PluginKey::of(wanted, routes);
         let known = self.pools.lock().get(&key).cloned();
         if let Some(pool) = known {
             pool.touch();
@@ -260,7 +261,8 @@ impl Runtime {
         let plugins = self.machine.settings.plugins.clone();
         let asked = wanted.clone();
         let loaded = tokio::task::spawn_blocking(move || Plugin::load(&plugins, &asked)).await;
-        let plugin = loaded.map_err(|_| Refusal::NotInstalled("it could not be read".to_owned()))??;
+        let mut plugin = loaded.map_err(|_| Refusal::NotInstalled("it could not be read".to_owned()))??;
+        plugin.private = key.routes.iter().filter_map(|number| routes.get(*number)).cloned().collect();
         let pool = Pool::new(&self.machine, key.clone(), plugin, self.tasks.clone())?;
         let mut pools = self.pools.lock();
         if pools.len() >= MAX_POOLS {

@@ -63,7 +63,10 @@ impl Recording {
     fn options(&self) -> Result<Options> {
         let file = |name: &str| self.dir.path().join(name);
         let environment = vec![
-            ("ASP_RUNTIME_EGRESS_ALLOW_PRIVATE", "127.0.0.0/8".into()),
+            (
+                "ASP_RUNTIME_EGRESS_ALLOW_PRIVATE",
+                format!("{HOST}=127.0.0.0/8;for=lent/*, other.test=127.0.0.0/8;for=lent/*"),
+            ),
             ("SSL_CERT_FILE", self.authority.display().to_string()),
             ("ASP_LOG", "debug".into()),
         ];

@@ -212,7 +212,8 @@ impl Plugins {
                     known: self.preparing.known.clone(),
                     closing: self.closing.clone(),
                 };
-                Package::of(plugin.clone(), hints.clone(), place)
+                let called_as = (execution.call.server.message.name.clone(), primitive.id.clone());
+                Package::of((plugin.clone(), hints.clone()), place, called_as)
             };
             tokio::select! {
                 () = self.packages.enter(upstream, look) => {}

@@ -6,8 +6,6 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::crypto::aws_lc_rs;
 use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
-use asp_platform::address::Network;
-
 use super::*;
 
 fn proxy_of(rules: Rules) -> Proxy {
@@ -52,14 +50,18 @@ async fn a_listed_name_that_leads_inside_is_refused() {
 #[tokio::test]
 async fn a_private_address_is_reached_where_the_operator_lists_its_network() {
     // 127.0.0.1 and, where the machine has it, ::1: nothing listens at their port, which the proxy has to find out.
-    let listed: Vec<Network> = ["127.0.0.0/8", "::1"].map(|network| network.parse().unwrap()).into();
-    let rules = |networks: &[Network]| Rules::new(&["localhost".to_owned()]).with_private(networks);
+    let routes = |listed: &[&str]| -> Vec<PrivateRoute> {
+        listed.iter().map(|text| PrivateRoute::parse(text, vec!["*".into()]).unwrap()).collect()
+    };
+    let listed = routes(&["localhost=127.0.0.0/8", "localhost=::1"]);
+    let rules = |routes: &[PrivateRoute]| Rules::new(&["localhost".to_owned()]).with_private(routes);
     let request = "CONNECT localhost:443 HTTP/1.1\r\n\r\n";
     let answer = ask_by(rules(&listed), request).await;
     assert!(!answer.ends_with("address not allowed"), "{answer}");
-    let other: Vec<Network> = vec!["10.0.0.0/8".parse().unwrap()];
-    let answer = ask_by(rules(&other), request).await;
-    assert!(answer.ends_with("address not allowed"), "{answer}");
+    for other in [&["localhost=10.0.0.0/8"][..], &["other.test=127.0.0.0/8", "other.test=::1"]] {
+        let answer = ask_by(rules(&routes(other)), request).await;
+        assert!(answer.ends_with("address not allowed"), "{answer}");
+    }
 }
 
 #[tokio::test]

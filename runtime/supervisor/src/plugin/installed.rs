@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use asp_proto::supervisor::PluginRef;
 
+use crate::egress::PrivateRoute;
 use crate::plugin::manifest::{Language, MAX_BYTES, Manifest, Mode, is_name};
 use crate::refusal::Refusal;
 
@@ -20,25 +21,42 @@ const MAX_CREDENTIAL: usize = 63;
 #[derive(Debug)]
 pub struct Plugin {
     pub manifest: Manifest,
+    /// The private networks that this pool's calls may reach.
+    pub private: Vec<PrivateRoute>,
     /// The version's directory, without links in its path.
     pub directory: PathBuf,
     /// `plugin.json`, to see whether the plugin was installed anew.
     text: String,
 }
 
-/// Which pool a call belongs to: workers serve specs of one credential alone, or of none.
+/// The pool that a call belongs to: workers serve specs of one credential alone, or of none, and primitives that may reach the
+/// same private networks.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PluginKey {
     pub id: String,
     pub version: String,
     /// The operator's name of it; empty: none.
     pub credential: String,
+    /// Numbers of the operator's routes into private networks that serve the primitive.
+    pub routes: Vec<usize>,
 }
 
-impl From<&PluginRef> for PluginKey {
-    fn from(wanted: &PluginRef) -> PluginKey {
-        let PluginRef { id, version, credential, .. } = wanted;
-        PluginKey { id: id.clone(), version: version.clone(), credential: credential.clone() }
+impl PluginKey {
+    /// The key of a call, where the operator lists these routes.
+    pub fn of(wanted: &PluginRef, routes: &[PrivateRoute]) -> PluginKey {
+        let PluginRef { id, version, credential, called_as, .. } = wanted;
+        let serving = routes.iter().enumerate().filter(|(_, route)| route.serves(called_as));
+        PluginKey {
+            id: id.clone(),
+            version: version.clone(),
+            credential: credential.clone(),
+            routes: serving.map(|(number, _)| number).collect(),
+        }
+    }
+
+    /// Whether it is of this plugin version and credential, whatever networks its calls may reach.
+    pub fn is_of(&self, wanted: &PluginRef) -> bool {
+        self.id == wanted.id && self.version == wanted.version && self.credential == wanted.credential
     }
 }
 
@@ -70,7 +88,7 @@ impl Plugin {
         let text = read(&directory.join("plugin.json")).map_err(Refusal::NotInstalled)?;
         let manifest = Manifest::parse(&text)
             .map_err(|error| Refusal::NotInstalled(format!("plugin.json is wrong: {error}")))?;
-        let plugin = Plugin { manifest, directory, text };
+        let plugin = Plugin { manifest, private: Vec::new(), directory, text };
         plugin.check_reference(wanted)?;
         plugin.check_package().map_err(Refusal::NotInstalled)?;
         Ok(plugin)

@@ -301,8 +301,7 @@ impl Machine {
         let listener = UnixListener::bind(&socket)?;
         std::fs::set_permissions(&socket, std::fs::Permissions::from_mode(0o600))?;
         own(&socket, home.uid)?;
-        let rules = egress::Rules::new(&plugin.manifest.allowed_domains)
-            .with_private(&self.settings.egress_allow_private);
+        let rules = egress::Rules::new(&plugin.manifest.allowed_domains).with_private(&plugin.private);
         let proxy = egress::Proxy::new(rules, plugin.name(), home.id.clone(), &self.egress);
         let lending = proxy.lending();
         let _proxy = AbortOnDropHandle::new(self.aside.spawn(egress::serve(listener, proxy)));

@@ -247,7 +247,12 @@ pub(super) fn wanted(id: &str, tenant: &str) -> AllocateWorkerRequest {
 }
 
 pub(super) fn reference(id: &str) -> PluginRef {
-    PluginRef { id: id.into(), version: "1.0.0".into(), ..PluginRef::default() }
+    PluginRef {
+        id: id.into(),
+        version: "1.0.0".into(),
+        called_as: format!("tests/{id}"),
+        ..PluginRef::default()
+    }
 }
 
 pub(super) fn reason(response: &AllocateWorkerResponse) -> String {

@@ -142,7 +142,10 @@ impl Worker {
 
     pub(super) fn with(service: &Service, domains: &[&str], trust: Trust) -> Worker {
         let domains: Vec<String> = domains.iter().map(|domain| (*domain).to_owned()).collect();
-        let private = ["127.0.0.0/8", "::1"].map(|network| network.parse().unwrap());
+        let routes =
+            domains.iter().flat_map(|domain| ["127.0.0.0/8", "::1"].map(|to| format!("{domain}={to}")));
+        let private: Vec<PrivateRoute> =
+            routes.map(|route| PrivateRoute::parse(&route, vec!["*".into()]).unwrap()).collect();
         let rules = Rules::new(&domains).with_private(&private);
         let shared = Shared { trust, ..Shared::default() };
         let proxy = Proxy::new(rules, "p@1".into(), "w".into(), &shared);
