@@ -20,6 +20,8 @@ mod together;
 
 use std::path::PathBuf;
 
+use asp_control::admin::turns::WriteRate;
+
 use crate::args::ServeArgs;
 use calls::CallSection;
 use database::Database;
@@ -59,6 +61,7 @@ pub struct Settings {
     pub state_dir: PathBuf,
     pub database: Database,
     pub calls: CallSection,
+    pub admin_writes: WriteRate,
     /// Where artifacts and packages are; without one they are files of this machine.
     pub s3: Option<S3Section>,
     pub filter_wasm: PathBuf,
@@ -99,6 +102,7 @@ impl Settings {
             public_url: reader.origin(ENV_PUBLIC_URL),
             database: database::read(&mut reader, &state_dir),
             calls: calls::read(&mut reader),
+            admin_writes: calls::writes(&mut reader),
             s3: s3::read(&mut reader),
             state_dir,
             filter_wasm: absolute(reader.path(ENV_FILTER_WASM, DEFAULT_FILTER_WASM)),

@@ -69,6 +69,9 @@ Environment (port 0 takes a free one; ports.json in the state directory says whi
                         after 30 days [1073741824]
   ASP_MAX_CALLS         calls that one gateway runs at a time [8192]
   ASP_MAX_CALLS_PER_ORG of them of one org [2048]
+  ASP_ADMIN_WRITES_PER_SECOND
+                        changes of policy a second by the admins of one org, revocations ten times as many; 0: no bound [1]
+  ASP_ADMIN_WRITE_BURST changes at once before that counts, revocations ten times as many [30]
   ASP_REQUEST_MEMORY_BYTES  what the bodies of requests take of one gateway's memory, one org's half of it [536870912]
   ASP_RUNTIMES          language[+language]=url,... where plugins run: python, node, java, mcp-stdio;
                         unix:<path>, or https://host:port with ASP_PEER_CERT, ASP_PEER_KEY, ASP_PEER_CA. Several

@@ -130,7 +130,7 @@ pub(super) async fn start(
         emergencies: Emergencies::default(),
         keeper,
         refusals: Refusals::default(),
-        turns: Turns::new(),
+        turns: Turns::limited(settings.admin_writes),
         jwks: Arc::new(Keys::of(process)),
         dev: settings.dev,
     };

@@ -161,9 +161,18 @@ pub struct Problem {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schema(value_type = Vec<Object>)]
     changes: Vec<asp_registry::Change>,
+    /// When to come back, in seconds, if that is not at once.
+    #[serde(skip)]
+    retry_after: Option<u32>,
 }
 
 impl Problem {
+    /// Too many requests, to be sent again after so many seconds.
+    pub fn too_many(detail: impl Into<String>, seconds: f64) -> Problem {
+        let retry_after = Some(seconds.clamp(1.0, 3_600.0) as u32);
+        Problem { retry_after, ..Problem::new(Code::TooManyRequests, detail) }
+    }
+
     pub fn new(code: Code, detail: impl Into<String>) -> Problem {
         Problem {
             kind: format!("urn:asp:reason:{}", code.as_str()),
@@ -173,6 +182,7 @@ impl Problem {
             detail: detail.into(),
             errors: Vec::new(),
             changes: Vec::new(),
+            retry_after: None,
         }
     }
 
@@ -256,13 +266,14 @@ impl IntoResponse for Problem {
     fn into_response(self) -> Response {
         let code = self.code;
         let status = code.status();
+        let retry_after = self.retry_after.map(HeaderValue::from);
         let mut response = (status, Json(self)).into_response();
         // For the audit of refused writes.
         response.extensions_mut().insert(code);
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
         if matches!(code, Code::TooManyRequests | Code::Overloaded) {
-            headers.insert(header::RETRY_AFTER, HeaderValue::from_static(RETRY_AFTER));
+            headers.insert(header::RETRY_AFTER, retry_after.unwrap_or(HeaderValue::from_static(RETRY_AFTER)));
         }
         if status == StatusCode::UNAUTHORIZED {
             headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
