@@ -304,12 +304,21 @@ impl Call {
     /// chose is free again. What may have had an effect under the same key was begun by another
     /// call; whose time was over before it began is told so by the call.
     pub fn void(&self) -> Option<Arc<Outcome>> {
-        let outcome =
-            self.outcome().filter(|_| self.chosen.is_some() && self.unbegun.load(Ordering::Acquire))?;
+        self.outcome().filter(|outcome| self.unbegun.load(Ordering::Acquire) && self.leaves_id_free(outcome))
+    }
+
+    /// Whether it comes to be so by ending with `outcome`.
+    pub(crate) fn is_void_by(&self, outcome: &Outcome) -> bool {
+        let is_unbegun =
+            self.state() == State::Submitted && matches!(outcome.state(), State::Rejected | State::Failed);
+        is_unbegun && self.leaves_id_free(outcome)
+    }
+
+    fn leaves_id_free(&self, outcome: &Outcome) -> bool {
         let lasts = |refusal: &Refusal| {
             matches!(refusal, Refusal::OutcomeUnknown | Refusal::Deadline | Refusal::Withdrawn(_))
         };
-        matches!(&*outcome, Outcome::Refused(refusal) if !lasts(refusal)).then_some(outcome)
+        self.chosen.is_some() && matches!(outcome, Outcome::Refused(refusal) if !lasts(refusal))
     }
 
     /// When it came to be in its state, in Unix milliseconds.

@@ -27,6 +27,7 @@ use tokio::sync::watch;
 use crate::call::registry::CallRegistry;
 use crate::durable::active::ActiveTable;
 use crate::durable::shared_events::SharedEvents;
+use crate::durable::skipped::SkippedCalls;
 use crate::durable::taken_over::TakenOverCalls;
 use crate::executors::Executors;
 use crate::executors::artifacts::Artifacts;
@@ -62,6 +63,10 @@ const KEEP_EVERY: Duration = Duration::from_secs(2);
 /// How soon it says so again where the store did not take it: a second attempt, with the two seconds that each may take,
 /// is decided before the lease of 8 s ends.
 const KEEP_AGAIN: Duration = Duration::from_millis(500);
+
+/// Time that a flush waits for a store that does not take the ends of calls; the last one at a shutdown waits longer.
+const FLUSH: Duration = Duration::from_secs(3);
+const LAST_ENDS: Duration = Duration::from_secs(8);
 
 /// Most responses that wait for something to happen to a call of REST, each a stream of events or a long request.
 const WAITING: Bounds = Bounds { whole: 10_000, per_org: 4_000 };
@@ -223,6 +228,7 @@ impl Gateway {
             active,
             replicas: replicas.clone(),
             taken_over: TakenOverCalls::default(),
+            skipped: SkippedCalls::default(),
             listings: Listings::default(),
             listener: OnceLock::new(),
         });
@@ -370,8 +376,12 @@ impl Gateway {
 
     /// Returns when the audit events of every ended call are durable and its worker's place is given back.
     pub async fn flush(&self) {
+        self.flush_within(FLUSH).await;
+    }
+
+    async fn flush_within(&self, longest: Duration) {
         self.pipeline.executor.drained().await;
-        self.pipeline.active.drained().await;
+        self.pipeline.active.drained(longest).await;
         self.pipeline.audit.flush().await;
     }
 
@@ -379,7 +389,7 @@ impl Gateway {
     pub async fn stop(&self) {
         self.pipeline.hand_on().await;
         self.pipeline.calls.end().await;
-        self.flush().await;
+        self.flush_within(LAST_ENDS).await;
         self.pipeline.active.retire().await;
         self.minter.keys.withdraw().await;
     }

@@ -39,6 +39,7 @@ use crate::call::{Aim, Call, HeldMemory, IdempotencyKey, Invocation};
 use crate::durable::active::ActiveTable;
 use crate::durable::active::told::kept_for;
 use crate::durable::record::Record;
+use crate::durable::skipped::SkippedCalls;
 use crate::durable::taken_over::TakenOverCalls;
 use crate::execution::{Execution, Executor, Platform, ResourceListener, ResumeState};
 use crate::inspection::Inspections;
@@ -74,6 +75,8 @@ pub struct Pipeline {
     pub replicas: Option<Arc<Replicas>>,
     /// The calls that were taken over from other gateways.
     pub taken_over: TakenOverCalls,
+    /// The calls of gateways that are gone which cannot run here.
+    pub skipped: SkippedCalls,
     /// What plugins list themselves.
     pub listings: Listings,
     /// Who is told of resources that changed; set once, when the gateway is wired.
@@ -195,6 +198,11 @@ fn may_ask(snapshot: &Snapshot, entitled: Entitled, invocation: &Invocation) -> 
     entitled.needs_approval || snapshot.policy.may_ask(caller, &entry.primitive, *protocol)
 }
 
+/// The outcome of a call here that another gateway goes on with.
+fn passed_on() -> Outcome {
+    Outcome::Refused(Refusal::Upstream("another gateway goes on with this call".into()))
+}
+
 /// A call whose task is running. Dropping it without an outcome (a panic, a shutdown) ends it as lost.
 pub(crate) struct Running {
     pub(crate) pipeline: Arc<Pipeline>,
@@ -233,10 +241,8 @@ impl Running {
 
     /// Gives the call its outcome.
     pub(crate) async fn conclude(&self, result: Result<(Output, bool), Refusal>) {
-        let outcome = match result {
-            _ if self.call.ownership.is_passed_on() => {
-                Outcome::Refused(Refusal::Upstream("another gateway goes on with this call".into()))
-            }
+        let mut outcome = match result {
+            _ if self.call.ownership.is_passed_on() => passed_on(),
             result => match (self.call.withdrawal(), result) {
                 // What came of it is in the ledger, if it had a key; this caller does not get it.
                 (Some(why), _) => Outcome::Refused(Refusal::Withdrawn(why)),
@@ -247,8 +253,11 @@ impl Running {
         if let Outcome::Refused(refusal @ (Refusal::Internal(_) | Refusal::InvalidOutput { .. })) = &outcome {
             tracing::error!(call = %self.call.id, trace = %self.call.trace, primitive = %self.call.entry.primitive.id, error = %refusal, "a call failed by a fault of this gateway or of the primitive's spec; its caller was told an internal error");
         }
+        // Before anybody is told: who asks another gateway is told the same.
+        if !self.pipeline.active.end(&self.call, &outcome).await {
+            outcome = passed_on();
+        }
         let waiting = self.pipeline.audit.offer(audit::finished(&self.call, &outcome));
-        self.pipeline.active.end(&self.call);
         self.pipeline.close(&self.call, outcome);
         if let Some(event) = waiting {
             // The caller has its answer. Only this call's place waits, so that new calls come as slowly as the log
@@ -322,9 +331,16 @@ impl Running {
         let pipeline = &self.pipeline;
         let entering = ledger::enter(&pipeline.ledgers, call, key, arguments);
         let Some(claim) = ledger::durable_claim(call, key, arguments) else { return entering.await };
+        call.ownership.intends(claim.clone());
         tokio::select! {
+            biased;
             entered = entering => entered,
             never = pipeline.taken_over.relay(call, &claim) => match never {},
+            () = call.cancelled() => {
+                // The claim may have been taken in this moment.
+                pipeline.ledgers.give_back_of_cancelled(call, claim);
+                Err(Refusal::Cancelled)
+            }
         }
     }
 

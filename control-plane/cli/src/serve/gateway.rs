@@ -90,15 +90,20 @@ pub(super) async fn start(
     let stop = process.stop_background.clone();
     let ending = Arc::clone(&gateway);
     process.tasks.spawn(async move {
+        tokio::pin!(keep);
         tokio::select! {
             () = stop.cancelled() => {}
             () = sweep => {}
-            () = keep => {}
+            () = &mut keep => {}
             () = signing => {}
             () = calls.keep() => {}
         }
-        // The listeners have drained by now: what still runs waits for nobody.
-        ending.stop().await;
+        // The listeners have drained by now: what still runs waits for nobody. Until its last results are stored nobody else
+        // takes its calls.
+        tokio::select! {
+            () = ending.stop() => {}
+            () = keep => {}
+        }
     });
     serve(process, listeners, &gateway, drains)?;
     Ok(gateway)

@@ -198,6 +198,12 @@ impl Ledgers {
         if call.chosen.is_some() {
             return;
         }
+        self.give_back_of_cancelled(call, claim);
+    }
+
+    /// The same of a call that was cancelled while it waited for its key. Nobody else claims under its id: it has ended, and
+    /// not as if it had never been.
+    pub(super) fn give_back_of_cancelled(&self, call: &Arc<Call>, claim: LedgerClaim) {
         let Ok(place) = self.lost.clone().try_acquire_owned() else { return };
         let held = self.held(call, claim);
         let call = call.clone();
@@ -233,15 +239,15 @@ impl Ledgers {
         Held { ledger: ledger.clone(), sealer: self.sealer.clone(), claim, holder: self.holder(call) }
     }
 
-    /// How the call ended that held this key.
-    pub(crate) async fn outcome(&self, claim: &LedgerClaim) -> Result<Outcome, LedgerError> {
-        // Where there is none, the key was given back, or its time has ended.
+    /// Returns the outcome of the call that held this key. `None` if the key has no answer: it was given back, its time has ended, or
+    /// the call still holds it.
+    pub(crate) async fn outcome(&self, claim: &LedgerClaim) -> Result<Option<Outcome>, LedgerError> {
         let answer = self.durable.answer(LedgerKey(claim.key), claim.hash).await?;
         let replayed = answer.map(|answer| stored::replay(&self.sealer, claim, &answer)).transpose();
         Ok(match replayed {
-            Ok(Some(Some(output))) => Outcome::Done { output, replayed: true },
-            Ok(Some(None) | None) => Outcome::lost(),
-            Err(refusal) => Outcome::Refused(refusal),
+            Ok(Some(Some(output))) => Some(Outcome::Done { output, replayed: true }),
+            Ok(Some(None) | None) => None,
+            Err(refusal) => Some(Outcome::Refused(refusal)),
         })
     }
 

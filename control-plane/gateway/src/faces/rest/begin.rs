@@ -167,8 +167,8 @@ fn store(request: &FaceRequest, call: &Arc<Call>) -> JoinHandle<Result<(), Activ
                 Ok(()) => return Ok(()),
             }
         }
-        pipeline.active.tell(&call);
-        Ok(())
+        // Whoever puts it again, at whichever gateway, is told the same.
+        pipeline.active.tell_end(&call).await
     })
 }
 

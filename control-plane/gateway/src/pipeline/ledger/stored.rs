@@ -90,7 +90,10 @@ pub(super) fn replay(sealer: &Sealer, claim: &LedgerClaim, bytes: &[u8]) -> Resu
 }
 
 fn read(answer: &[u8]) -> Result<Option<Output>, Refusal> {
-    match serde_json::from_slice(answer).map_err(|e| Refusal::Internal(format!("stored answer: {e}")))? {
+    // It was done, and is told by a gateway of the version that stored it.
+    let newer =
+        |_| Refusal::Upstream("the call's answer was stored by a newer version of asp: ask again".into());
+    match serde_json::from_slice(answer).map_err(newer)? {
         Stored::Output(output) => Ok(Some(output)),
         Stored::OutcomeUnknown => Err(Refusal::OutcomeUnknown),
         Stored::InvalidArguments { pointer, message } => Err(Refusal::InvalidArguments { pointer, message }),

@@ -38,7 +38,7 @@ pub(super) async fn all(tx: &mut Tx) -> Result<ControlState, StoreError> {
 }
 
 pub(super) async fn since(store: &SqlStore, revision: u64) -> Result<Since, StoreError> {
-    let mut tx = store.snapshot().await?;
+    let mut tx = store.published_snapshot().await?;
     let current = current_revision(&mut tx).await?;
     let wanted = current.checked_sub(revision).filter(|wanted| *wanted <= MAX_CHANGES);
     let Some(wanted) = wanted else {

@@ -322,21 +322,26 @@ pub(super) async fn put_limits(
         return write.unchanged().await;
     }
     sqlx::query("DELETE FROM limits WHERE org = $1").bind(org).execute(&mut *write.tx).await?;
-    for (position, limit) in (0_i64..).zip(list) {
-        sqlx::query(
-            "INSERT INTO limits (org, position, server, primitive, user_id, wcit, capacity, refill) \
-             VALUES ($1, $2, $3, $4, $5, $6, $7, $8)",
-        )
-        .bind(org)
-        .bind(position)
-        .bind(&limit.server)
-        .bind(&limit.primitive)
-        .bind(&limit.user)
-        .bind(&limit.wcit)
-        .bind(rows::signed(limit.capacity)?)
-        .bind(&limit.refill)
-        .execute(&mut *write.tx)
-        .await?;
+    // One statement for all: every write of the platform waits for this one.
+    let numbered: Vec<(i64, &LimitRecord)> = (0..).zip(list).collect();
+    for some in numbered.chunks(rows::MAX_ROWS) {
+        let statement = format!(
+            "INSERT INTO limits (org, position, server, primitive, user_id, wcit, capacity, refill) {}",
+            rows::values(some.len(), 8)
+        );
+        let mut insert = sqlx::query(sqlx::AssertSqlSafe(statement));
+        for (position, limit) in some {
+            insert = insert
+                .bind(org)
+                .bind(position)
+                .bind(&limit.server)
+                .bind(&limit.primitive)
+                .bind(&limit.user)
+                .bind(&limit.wcit)
+                .bind(rows::signed(limit.capacity)?)
+                .bind(&limit.refill);
+        }
+        insert.execute(&mut *write.tx).await?;
     }
     write.stamp(!list.is_empty()).await?;
     let action = if list.is_empty() { "limits.delete" } else { "limits.put" };
