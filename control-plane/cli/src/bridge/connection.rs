@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
+use asp_gateway::media_type::MediaType;
 use asp_platform::event_stream::Frames;
 use asp_platform::secret::Secret;
 use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderValue};
@@ -171,8 +172,7 @@ impl Connection {
 }
 
 pub(super) fn is_stream(response: &Response) -> bool {
-    let kind = response.headers().get(CONTENT_TYPE).map(HeaderValue::as_bytes).unwrap_or_default();
-    kind.starts_with(b"text/event-stream")
+    MediaType::of(response.headers()).is("text/event-stream")
 }
 
 impl Bridge {

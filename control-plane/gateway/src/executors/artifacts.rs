@@ -18,6 +18,7 @@ use crate::call::outcome::{Output, Refusal};
 use crate::call::principal::principal;
 use crate::clock::{rfc3339, since_epoch};
 use crate::execution::Execution;
+use crate::media_type::MediaType;
 
 /// How long an artifact can be read.
 const KEEP: Duration = Duration::from_secs(24 * 3600);
@@ -153,11 +154,7 @@ fn safe_name(name: &str) -> String {
 
 /// Whether a client reads this content type as text.
 fn is_text(content_type: &str) -> bool {
-    let kind = content_type.split(';').next().unwrap_or_default().trim();
-    kind.starts_with("text/")
-        || matches!(kind, "application/json" | "application/xml" | "application/yaml")
-        || kind.ends_with("+json")
-        || kind.ends_with("+xml")
+    MediaType::parse(content_type).is_text()
 }
 
 #[cfg(test)]
@@ -179,7 +176,7 @@ mod tests {
 
     #[test]
     fn text_is_told_by_its_type() {
-        for text in ["text/csv", "text/plain; charset=utf-8", "application/json", "application/ld+json"] {
+        for text in ["text/csv", "Text/Plain; charset=utf-8", "application/json", "application/ld+json"] {
             assert!(is_text(text), "{text}");
         }
         for bytes in ["application/pdf", "image/png", ""] {

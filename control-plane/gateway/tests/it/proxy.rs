@@ -20,6 +20,8 @@ use crate::support::{Fixture, Legacy, Modern, inputs, snapshot, token};
 
 #[path = "proxy/asking.rs"]
 mod asking;
+#[path = "proxy/bodies.rs"]
+mod bodies;
 #[path = "proxy/bounds.rs"]
 mod bounds;
 #[path = "proxy/completing.rs"]

@@ -15,6 +15,7 @@ use crate::execution::Execution;
 use crate::executors::hosted::polling::Pace;
 use crate::executors::outbound::auth::Unproved;
 use crate::executors::outbound::refused::may_pass;
+use crate::media_type::MediaType;
 
 /// Most messages of one prompt.
 const MAX_MESSAGES: usize = 1024;
@@ -86,12 +87,10 @@ async fn settled(pace: &mut Pace, answered: Result<Answer, Fault>) -> Result<Opt
 /// MCP resource contents: text where the type says so and the bytes are, else base64.
 fn contents(uri: &str, answer: Answer) -> Value {
     let kind = answer.content_type.unwrap_or_else(|| ANY_TYPE.to_owned());
-    let bare = kind.split(';').next().unwrap_or_default().trim();
-    let is_text = bare.starts_with("text/") || bare.ends_with("json") || bare.ends_with("xml");
-    match String::from_utf8(answer.body) {
-        Ok(text) if is_text => json!({"uri": uri, "mimeType": kind, "text": text}),
-        Ok(text) => json!({"uri": uri, "mimeType": kind, "blob": STANDARD.encode(text)}),
-        Err(bytes) => json!({"uri": uri, "mimeType": kind, "blob": STANDARD.encode(bytes.as_bytes())}),
+    let media_type = MediaType::parse(&kind);
+    match media_type.decode(&answer.body).filter(|_| media_type.is_text()) {
+        Some(text) => json!({"uri": uri, "mimeType": kind, "text": text}),
+        None => json!({"uri": uri, "mimeType": kind, "blob": STANDARD.encode(&answer.body)}),
     }
 }
 

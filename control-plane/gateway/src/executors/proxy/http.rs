@@ -7,11 +7,10 @@ use asp_proto::snapshot::{Kind, ProxyHttp};
 use asp_registry::uri_template::{self, ExpandFault, UriTemplate};
 use reqwest::header::HeaderMap;
 use reqwest::{Method, RequestBuilder, StatusCode, Url};
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 use tokio::time::Instant;
 
-use crate::call::outcome::{Output, Refusal, text_block};
-use crate::call::{Call, held};
+use crate::call::outcome::{Output, Refusal};
 use crate::execution::Execution;
 use crate::executors::outbound::auth::Authorizer;
 use crate::executors::outbound::client;
@@ -19,6 +18,9 @@ use crate::executors::outbound::client::Outbound;
 use crate::executors::outbound::refused::{by_status, is_no_result, retry_after};
 use crate::executors::outbound::said::shown;
 use crate::executors::outbound::upstream::{deadline_ms, idempotency_key, lost, refusal_of, requested_by};
+use crate::media_type::MediaType;
+
+mod answer;
 
 /// Largest accepted response body in bytes.
 const MAX_RESPONSE: usize = 10 << 20;
@@ -56,7 +58,7 @@ pub(super) async fn run(
 struct Answer {
     status: StatusCode,
     headers: HeaderMap,
-    is_json: bool,
+    media_type: MediaType,
     body: Vec<u8>,
 }
 
@@ -83,15 +85,12 @@ async fn once(
         authorizer.refused(call, &execution.snapshot).await;
     }
     let headers = response.headers().clone();
-    let is_json = headers
-        .get(reqwest::header::CONTENT_TYPE)
-        .and_then(|value| value.to_str().ok())
-        .is_some_and(|value| value.split(';').next().is_some_and(|kind| kind.trim().ends_with("json")));
+    let media_type = MediaType::of(&headers);
     let body = tokio::select! {
         body = client::body(response, MAX_RESPONSE) => body.map_err(|why| lost(call, why))?,
         () = call.cancelled() => return Err(Refusal::Cancelled),
     };
-    Ok(Answer { status, headers, is_json, body })
+    Ok(Answer { status, headers, media_type, body })
 }
 
 fn request(
@@ -114,7 +113,7 @@ fn request(
         }
     }
     request = request
-        .header("accept", "application/json")
+        .header("accept", "application/json, */*;q=0.5")
         .header("x-deadline-ms", deadline_ms(&execution.call))
         .header("idempotency-key", idempotency_key(&execution.call));
     if mapping.timeout_ms > 0 {
@@ -183,25 +182,12 @@ fn expanded(template: &str, arguments: &Map<String, Value>) -> Result<Option<Str
 }
 
 fn map(mapping: &ProxyHttp, execution: &Execution, answer: Answer) -> Result<Output, Refusal> {
-    let call = &execution.call;
-    let Answer { status, headers, is_json, body } = answer;
-    let text = String::from_utf8_lossy(&body);
+    let Answer { status, headers, media_type, body } = answer;
     if !status.is_success() {
-        return failed(execution, &headers, status, &shown(&text));
+        let said = media_type.decode(&body).unwrap_or_default();
+        return failed(execution, &headers, status, &shown(&said));
     }
-    if !is_json {
-        return Ok(shape(call, None, &text, execution));
-    }
-    if held::is_too_much(&body) {
-        return Err(lost(call, "the service's answer holds too many JSON values"));
-    }
-    let value: Value =
-        serde_json::from_slice(&body).map_err(|_| lost(call, "the service's answer is not JSON"))?;
-    let value = value
-        .pointer(&mapping.result)
-        .cloned()
-        .ok_or_else(|| lost(call, "the service's answer lacks the mapped result"))?;
-    Ok(shape(call, Some(value), &text, execution))
+    answer::output(mapping, execution, (&media_type, &body))
 }
 
 /// The model of a tool's caller sees what the service says. A resource or a prompt has no result to say it in.
@@ -223,32 +209,5 @@ fn failed(
             Err(by_status(status, retry_after(headers), String::new()).of(&execution.call))
         }
         _ => Ok(Output::tool_error(&format!("the service answered {}: {said}", status.as_u16()))),
-    }
-}
-
-fn shape(call: &Call, value: Option<Value>, text: &str, execution: &Execution) -> Output {
-    let text = value.as_ref().map_or_else(|| text.to_owned(), Value::to_string);
-    match call.entry.primitive.kind() {
-        Kind::Resource | Kind::ResourceTemplate => {
-            let uri = execution.arguments.get("uri").cloned().unwrap_or(Value::Null);
-            let mime = if value.is_some() { "application/json" } else { "text/plain" };
-            Output::Contents { contents: vec![json!({"uri": uri, "mimeType": mime, "text": text})] }
-        }
-        Kind::Prompt => Output::Messages {
-            description: None,
-            messages: match value.as_ref().and_then(|value| value.get("messages")).and_then(Value::as_array) {
-                Some(messages) => messages.clone(),
-                None => vec![json!({"role": "user", "content": text_block(&text)})],
-            },
-        },
-        _ => match value {
-            Some(value) => Output::structured(value),
-            None => Output::Tool {
-                content: vec![text_block(&text)],
-                structured: None,
-                is_error: false,
-                meta: Map::new(),
-            },
-        },
     }
 }

@@ -33,6 +33,7 @@ use crate::call::{Call, ClientAbilities};
 use crate::execution::SessionNote;
 use crate::faces::FaceRequest;
 use crate::gateway::Gateway;
+use crate::media_type;
 use crate::sessions::{Profile, Session};
 
 /// A single message.
@@ -353,12 +354,7 @@ fn dispatch(request: &FaceRequest, session: &Session, message: &Message, context
 }
 
 fn accepts_stream(request: &FaceRequest) -> bool {
-    request
-        .headers
-        .get_all(header::ACCEPT)
-        .iter()
-        .filter_map(|value| value.to_str().ok())
-        .any(|value| value.contains("text/event-stream") || value.contains("*/*"))
+    media_type::accepts(&request.headers, "text/event-stream")
 }
 
 /// What a client says without waiting for an answer: at the gateway where its session has what this is about.

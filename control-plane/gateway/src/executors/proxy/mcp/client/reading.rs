@@ -7,7 +7,6 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use asp_platform::event_stream::Frames;
-use reqwest::header::CONTENT_TYPE;
 use reqwest::{Response, StatusCode};
 use serde_json::Value;
 use tokio::time::Instant;
@@ -16,6 +15,7 @@ use super::Fault;
 use crate::call::held;
 use crate::executors::outbound::refused::retry_after;
 use crate::executors::proxy::mcp::message::Message;
+use crate::media_type::MediaType;
 
 /// Largest JSON body, and most bytes of a stream that answers a request.
 const MAX_RESPONSE: usize = 16 << 20;
@@ -57,10 +57,7 @@ impl Messages {
     }
 
     fn of(response: Response, left: usize, frames: Frames) -> Messages {
-        let is_stream = response
-            .headers()
-            .get(CONTENT_TYPE)
-            .is_some_and(|value| value.as_bytes().starts_with(b"text/event-stream"));
+        let is_stream = MediaType::of(response.headers()).is("text/event-stream");
         Messages {
             response,
             frames: is_stream.then_some(frames),
