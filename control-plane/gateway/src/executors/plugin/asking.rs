@@ -129,7 +129,7 @@ fn of_user(job: &Job<'_>, requested: &ElicitationRequested) -> Option<Ask> {
         None => constant.get("requestedSchema")?.clone(),
     };
     form::check(&schema).ok()?;
-    Some(Ask::Form { message, requested_schema: schema })
+    Some(Ask::Form { message, requested_schema: schema, relayed: false })
 }
 
 fn fields_schema(requested: &ElicitationRequested) -> Value {

@@ -203,7 +203,7 @@ impl Asks {
 
 const fn refused(message: &'static str) -> Result<Value, RpcError> {
     // JSON-RPC 2.0: implementation-defined server errors.
-    Err(RpcError { code: -32000, message })
+    Err(RpcError { code: -32000, message: std::borrow::Cow::Borrowed(message) })
 }
 
 async fn reply(client: &Client, at: &At, id: &Value, answer: Result<Value, RpcError>) {
