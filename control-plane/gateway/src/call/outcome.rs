@@ -168,6 +168,9 @@ pub enum Refusal {
         "an earlier request with this id may still run, and what became of it is not known here: send it again later"
     )]
     DuplicateId,
+    /// JSON-RPC ids are unique in a session (MCP 2025-11-25, base protocol): what the client means is another call.
+    #[error("this id was used in this session: send the request with an id that was not")]
+    IdUsed,
     #[error("the first request with this idempotency key is still running")]
     InFlight,
     #[error("the call needs an approval that {0}")]
@@ -189,7 +192,12 @@ pub enum Refusal {
     Declined(String),
     /// An upstream's own protocol error.
     #[error("{message}")]
-    Relayed { code: i64, message: String },
+    Relayed {
+        code: i64,
+        message: String,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        data: Option<Value>,
+    },
     /// The service did nothing, and does it once its user has visited these pages (MCP 2025-11-25, URL elicitation
     /// required).
     #[error(
@@ -209,6 +217,18 @@ pub enum Refusal {
     InvalidOutput { pointer: String, message: String },
     #[error("{0}")]
     Internal(String),
+}
+
+/// The reason for an upstream's own error, by its JSON-RPC code (JSON-RPC 2.0, section 5.1; MCP 2025-11-25 has -32002 for
+/// a resource that is not there).
+const fn relayed(code: i64) -> Reason {
+    match code {
+        -32602 => Reason::InvalidParams,
+        -32601 => Reason::UnknownMethod,
+        -32600 | -32700 => Reason::InvalidRequest,
+        -32002 => Reason::UnknownPrimitive,
+        _ => Reason::UpstreamUnavailable,
+    }
 }
 
 /// What is left of a limit's name in a store.
@@ -266,6 +286,7 @@ impl Refusal {
             Refusal::MissingCapabilities { .. } => Reason::MissingCapability,
             Refusal::Limited { .. } => Reason::RateLimited,
             Refusal::InvalidArguments { .. } | Refusal::KeyConflict => Reason::InvalidParams,
+            Refusal::IdUsed => Reason::InvalidRequest,
             Refusal::InFlight | Refusal::InputExpired | Refusal::Deadline | Refusal::Cancelled => {
                 Reason::Deadline
             }
@@ -273,8 +294,8 @@ impl Refusal {
             Refusal::DuplicateId
             | Refusal::Upstream(_)
             | Refusal::Declined(_)
-            | Refusal::Relayed { .. }
             | Refusal::PagesFirst { .. } => Reason::UpstreamUnavailable,
+            Refusal::Relayed { code, .. } => relayed(*code),
             Refusal::Barred(_) | Refusal::Withheld(_) => Reason::ContentRefused,
             Refusal::OutcomeUnknown => Reason::OutcomeUnknown,
             Refusal::InvalidOutput { .. } | Refusal::Internal(_) => Reason::Internal,
@@ -311,6 +332,7 @@ impl Refusal {
             | Refusal::InvalidArguments { .. }
             | Refusal::KeyConflict
             | Refusal::DuplicateId
+            | Refusal::IdUsed
             | Refusal::InFlight
             | Refusal::NotApproved(_)
             | Refusal::Barred(_) => State::Rejected,

@@ -127,6 +127,8 @@ pub async fn enter(
         Ok(claim) => claim,
     };
     match (claim, key) {
+        // Nobody gave the call a key: an answer from the past would be none of what the client asks now.
+        (Claim::Replay(_) | Claim::Conflict, IdempotencyKey::SessionRequest { .. }) => Err(Refusal::IdUsed),
         (Claim::New, _) => Ok(Entered::Held(ledgers.held(call, claimed))),
         (Claim::Replay(bytes), _) => {
             let replayed = stored::replay(&ledgers.sealer, &claimed, &bytes)?;

@@ -40,6 +40,8 @@ mod modern;
 mod modern_changes;
 #[path = "proxy/operator_lists.rs"]
 mod operator_lists;
+#[path = "proxy/refused_sessions.rs"]
+mod refused_sessions;
 #[path = "proxy/relayed.rs"]
 mod relayed;
 #[path = "proxy/service_auth.rs"]

@@ -177,7 +177,13 @@ impl McpUpstreams {
             };
             match client.request(&session, exchange).await {
                 Err(Fault::SessionEnded) if attempt == 0 => forget(&slot, &session).await,
+                Err(Fault::SessionRefused { did_nothing, .. })
+                    if attempt == 0 && (did_nothing || call.may_repeat()) =>
+                {
+                    forget(&slot, &session).await;
+                }
                 Err(fault) => {
+                    let fault = fault.of_request();
                     self.judged(execution, &fault).await;
                     return Err(refusal(call, &target.pages, fault));
                 }
@@ -252,7 +258,7 @@ impl McpUpstreams {
         // Nothing of the call is delivered yet, whatever goes wrong here.
         let opened = client.initialize(id, declared.clone()).await;
         let mut session = opened.map_err(|fault| match fault {
-            Fault::Refused { status, wait } => match by_status_alone(status, wait) {
+            Fault::Refused { status, wait, .. } => match by_status_alone(status, wait) {
                 Meaning::Refused(refusal) => refusal,
                 Meaning::Open(why) => Refusal::Upstream(format!("handshake: {why}")),
             },
@@ -268,9 +274,10 @@ impl McpUpstreams {
 fn refusal(call: &Call, pages: &[String], fault: Fault) -> Refusal {
     match fault {
         Fault::Error { visits, .. } if !visits.is_empty() => pages_first(call, pages, visits),
-        Fault::Error { code, message, .. } => Refusal::Relayed { code, message },
+        Fault::Error { code, message, data, .. } => Refusal::Relayed { code, message, data },
         Fault::NotDelivered | Fault::SessionEnded | Fault::Busy => Refusal::Upstream(fault.to_string()),
-        Fault::Refused { status, wait } => by_status_alone(status, wait).of(call),
+        Fault::SessionRefused { fault, .. } => refusal(call, pages, *fault),
+        Fault::Refused { status, wait, .. } => by_status_alone(status, wait).of(call),
         Fault::Lost(why) => lost(call, &why),
         Fault::Cancelled => Refusal::Cancelled,
     }

@@ -226,9 +226,7 @@ fn of_refusal(refusal: &Refusal, asked: Asked, revision: Revision) -> Result<Cal
     }
     let mut failure = Failure::with(refusal.reason(), &message).in_call();
     match refusal {
-        // Codes that this protocol gives a meaning of their own stay ours.
-        Refusal::Relayed { code: code @ (-32603..=-32601), .. } => failure.code = *code as i32,
-        Refusal::Relayed { .. } => failure.code = Reason::Internal.jsonrpc_code(),
+        Refusal::Relayed { code, data, .. } => failure = relayed(failure, *code, data.as_ref()),
         Refusal::PagesFirst { pages } if revision == Revision::V2025_11_25 => {
             failure.code = URL_ELICITATION_REQUIRED;
             failure = failure.data("elicitations", pages.iter().map(elicitation).collect());
@@ -243,6 +241,23 @@ fn of_refusal(refusal: &Refusal, asked: Asked, revision: Revision) -> Result<Cal
         _ => {}
     }
     Err(failure)
+}
+
+/// The upstream's own error beside what the platform says of it. Codes that this protocol gives a meaning of their own
+/// stay ours, and nobody is advised to repeat what the upstream may refuse for good.
+fn relayed(mut failure: Failure, code: i64, data: Option<&Value>) -> Failure {
+    failure.code = match (code, i32::try_from(code)) {
+        (-32768..-32603 | -32600..=-32000, _) | (_, Err(_)) => Reason::Internal.jsonrpc_code(),
+        (_, Ok(code)) => code,
+    };
+    if failure.is(Reason::UpstreamUnavailable) {
+        failure = failure.data("recovery_hint", Reason::OutcomeUnknown.recovery_hint().into());
+    }
+    let mut upstream = json!({"code": code});
+    if let (Some(data), Some(upstream)) = (data, upstream.as_object_mut()) {
+        upstream.insert("data".into(), data.clone());
+    }
+    failure.data("upstream", upstream)
 }
 
 /// MCP 2025-11-25 `ElicitRequestURLParams`. The id is the upstream's: what it says of the visit later has that.

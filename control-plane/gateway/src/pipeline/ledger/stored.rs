@@ -6,6 +6,7 @@
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use crate::call::claim::LedgerClaim;
 use crate::call::outcome::{Output, Refusal};
@@ -30,6 +31,8 @@ pub(super) enum Stored {
     Relayed {
         code: i64,
         message: String,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        data: Option<Value>,
     },
     /// It was completed, and its answer was too large.
     NotKept,
@@ -49,7 +52,7 @@ impl Stored {
                 Some(Stored::InvalidArguments { pointer, message })
             }
             Refusal::InvalidOutput { pointer, message } => Some(Stored::InvalidOutput { pointer, message }),
-            Refusal::Relayed { code, message } => Some(Stored::Relayed { code, message }),
+            Refusal::Relayed { code, message, data } => Some(Stored::Relayed { code, message, data }),
             Refusal::Withheld(why) => Some(Stored::Withheld { why }),
             _ => None,
         }
@@ -98,7 +101,7 @@ fn read(answer: &[u8]) -> Result<Option<Output>, Refusal> {
         Stored::OutcomeUnknown => Err(Refusal::OutcomeUnknown),
         Stored::InvalidArguments { pointer, message } => Err(Refusal::InvalidArguments { pointer, message }),
         Stored::InvalidOutput { pointer, message } => Err(Refusal::InvalidOutput { pointer, message }),
-        Stored::Relayed { code, message } => Err(Refusal::Relayed { code, message }),
+        Stored::Relayed { code, message, data } => Err(Refusal::Relayed { code, message, data }),
         Stored::Withheld { why } => Err(Refusal::Withheld(why)),
         Stored::NotKept => Ok(Some(Output::not_kept())),
         Stored::Unread => Ok(None),

@@ -74,10 +74,14 @@ pub enum Fault {
     SessionEnded,
     /// The upstream's own JSON-RPC error.
     #[error("{message} ({code})")]
-    Error { code: i64, message: String, visits: Vec<Visit> },
+    Error { code: i64, message: String, visits: Vec<Visit>, data: Option<Value> },
     /// The answer is a status of HTTP without a word of JSON-RPC.
     #[error("the service answered {}", status.as_u16())]
-    Refused { status: StatusCode, wait: Option<Duration> },
+    Refused { status: StatusCode, wait: Option<Duration>, names_session: bool },
+    /// As the fault, which may be of the session and not of the request. `did_nothing`: the status says that the request
+    /// was refused, so that it may be sent again in another session.
+    #[error("{fault}")]
+    SessionRefused { fault: Box<Fault>, did_nothing: bool },
     /// The request was certainly not delivered.
     #[error("the service could not be reached")]
     NotDelivered,
@@ -92,9 +96,41 @@ pub enum Fault {
 }
 
 impl From<Failure> for Fault {
-    fn from(Failure { code, message, visits }: Failure) -> Fault {
-        Fault::Error { code, message, visits }
+    fn from(Failure { code, message, visits, data }: Failure) -> Fault {
+        Fault::Error { code, message, visits, data }
     }
+}
+
+impl Fault {
+    /// MCP has 404 for a session that the server does not know; many servers answer 400, or an error that names the
+    /// session. The answer to the request's own parameters is -32602, whatever its status.
+    fn of_session(self, status: StatusCode) -> Fault {
+        let is_refused = status.is_client_error();
+        let may_be = match &self {
+            Fault::Refused { names_session, .. } => {
+                status == StatusCode::BAD_REQUEST || (is_refused && *names_session)
+            }
+            Fault::Error { code, message, .. } => {
+                matches!(code, -32099..=-32000 | -32600) && names_session(message)
+            }
+            _ => false,
+        };
+        if may_be { Fault::SessionRefused { fault: Box::new(self), did_nothing: is_refused } } else { self }
+    }
+
+    /// The fault of the request, where the session was not it.
+    pub(super) fn of_request(self) -> Fault {
+        match self {
+            Fault::SessionRefused { fault, .. } => *fault,
+            fault => fault,
+        }
+    }
+}
+
+/// Whether a server speaks of its session, or of one that was never begun.
+pub(super) fn names_session(said: &str) -> bool {
+    let said = said.to_ascii_lowercase();
+    said.contains("session") || said.contains("not initialized")
 }
 
 impl Client {
@@ -188,13 +224,19 @@ impl Client {
         let _running = session.running.enter(exchange.id, exchange.downstream.clone());
         let answered = async {
             let response = self.post(&session.at, &exchange.message()).await?;
+            let status = response.status();
             let messages = Messages::answering(response, exchange.method);
-            exchange::answered(self, &session.at, messages, &exchange).await
+            let answered = exchange::answered(self, &session.at, messages, &exchange).await;
+            answered.map_err(|fault| if session.at.id.is_some() { fault.of_session(status) } else { fault })
         };
         tokio::select! {
             result = answered => {
                 let is_over = match &result {
                     Err(Fault::SessionEnded) => true,
+                    Err(Fault::SessionRefused { .. }) => {
+                        session.ended_at_its_server();
+                        return result;
+                    }
                     // It has come to speak the next era alone: whoever greets it anew finds that out.
                     Err(Fault::Error { code, .. }) => *code == modern::UNSUPPORTED_VERSION,
                     _ => false,
@@ -267,9 +309,9 @@ async fn answer_of(request: reqwest::RequestBuilder, at: &At) -> Result<Response
         false => silent(),
     })?;
     match response.status() {
-        StatusCode::NOT_FOUND if at.id.is_some() => Err(Fault::SessionEnded),
+        StatusCode::NOT_FOUND | StatusCode::GONE if at.id.is_some() => Err(Fault::SessionEnded),
         status if status.is_server_error() => {
-            Err(Fault::Refused { status, wait: retry_after(response.headers()) })
+            Err(Fault::Refused { status, wait: retry_after(response.headers()), names_session: false })
         }
         _ => Ok(response),
     }

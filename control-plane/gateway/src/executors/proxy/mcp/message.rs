@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value};
 
 use crate::call::event::{Event, LogLevel};
+use crate::call::held;
 use crate::call::page::Visit;
 use crate::executors::outbound::said::shown;
 
@@ -35,6 +36,8 @@ pub(super) struct Failure {
     pub message: String,
     /// The pages that the user has to visit first, wherever they are.
     pub visits: Vec<Visit>,
+    /// More about it, in the upstream's own form.
+    pub data: Option<Value>,
 }
 
 /// MCP 2025-11-25, URL elicitation required.
@@ -42,6 +45,8 @@ const URL_ELICITATION_REQUIRED: i64 = -32042;
 /// Most pages of one error, and the longest name of one in bytes.
 const MAX_VISITS: usize = 16;
 const MAX_NAME: usize = 512;
+/// Most that the data of one error takes in memory, in bytes; more is left out.
+const MAX_DATA: usize = 64 << 10;
 
 impl Message {
     /// `None` for what is no message: it is skipped, as other clients do.
@@ -81,6 +86,7 @@ fn failure(error: &Value) -> Failure {
         code,
         message: said.unwrap_or_else(|| "the service answered with an error".into()),
         visits: if code == URL_ELICITATION_REQUIRED { visits(error) } else { Vec::new() },
+        data: error.get("data").filter(|data| held::of_value(data) <= MAX_DATA).cloned(),
     }
 }
 
@@ -165,11 +171,15 @@ mod tests {
             is(json!({"jsonrpc": "2.0", "id": 3, "result": {"a": 1}})),
             Message::Answer { id: 3, outcome: Ok(json!({"a": 1}).as_object().unwrap().clone()) }
         );
-        let error = json!({"code": -5, "message": "no\nsecond line"});
-        let failed = Failure { code: -5, message: "no".into(), visits: vec![] };
+        let error = json!({"code": -5, "message": "no\nsecond line", "data": {"n": 1}});
+        let failed = Failure { code: -5, message: "no".into(), visits: vec![], data: Some(json!({"n": 1})) };
         assert_eq!(is(json!({"id": 3, "error": error})), Message::Answer { id: 3, outcome: Err(failed) });
-        let plain =
-            Failure { code: -32603, message: "the service answered with an error".into(), visits: vec![] };
+        let plain = Failure {
+            code: -32603,
+            message: "the service answered with an error".into(),
+            visits: vec![],
+            data: None,
+        };
         assert_eq!(is(json!({"id": 3, "error": 0})), Message::Answer { id: 3, outcome: Err(plain) });
         for id in [json!("a"), json!(1), json!(-1)] {
             let method = "ping".to_owned();

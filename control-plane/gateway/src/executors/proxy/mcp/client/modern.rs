@@ -281,6 +281,7 @@ async fn answer(
     let answered = answered.map_err(|error| Fault::Error {
         code: INTERNAL,
         visits: Vec::new(),
+        data: None,
         message: format!("the service asked for what it did not get: {}", error.message),
     })?;
     Ok((key, answered))

@@ -154,7 +154,9 @@ impl Messages {
         }
         // A redirect is not followed.
         if !status.is_success() {
-            return Err(Fault::Refused { status, wait: retry_after(self.response.headers()) });
+            let names_session = super::names_session(&String::from_utf8_lossy(&self.body));
+            let wait = retry_after(self.response.headers());
+            return Err(Fault::Refused { status, wait, names_session });
         }
         match status {
             StatusCode::ACCEPTED => Ok(()),
