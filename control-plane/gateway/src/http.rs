@@ -34,7 +34,7 @@ mod proof;
 const MAX_HEADER_BYTES: usize = 64 * 1024;
 /// Likewise, 100 of the client's.
 const MAX_HEADERS: usize = 120;
-/// What is wrong with a request as HTTP, as Envoy says it (`envoy/bootstrap.yaml`).
+/// Faults of a request as HTTP, in Envoy's words (`envoy/bootstrap.yaml`).
 const LONG_HEADERS: &str = "the headers are larger than this server accepts";
 const TRANSFER_CODING: &str = "a body comes with Content-Length or in chunks, in no other transfer coding";
 

@@ -44,10 +44,8 @@ fn of_field(field: &mut Value, definitions: &Map<String, Value>) {
     if !members.contains_key("type") && has_texts(members) {
         members.insert("type".into(), "string".into());
     }
-    if let Some(items) = members.get_mut("items") {
-        if let Value::Object(members) = items {
-            step(members, definitions);
-        }
+    if let Some(Value::Object(items)) = members.get_mut("items") {
+        step(items, definitions);
     }
 }
 
@@ -96,7 +94,7 @@ fn is_null(choice: &Value) -> bool {
     choice.get("type").is_some_and(|kind| kind == "null") || choice.get("const").is_some_and(Value::is_null)
 }
 
-/// What the field says itself counts.
+/// Adds members; those that the field has itself count.
 fn merge(members: &mut Map<String, Value>, more: Map<String, Value>) {
     for (name, value) in more {
         members.entry(name).or_insert(value);

@@ -1,4 +1,4 @@
-//! What the body of a service's 2xx answer becomes, whatever its type: never an unknown outcome, never other bytes.
+//! Bodies of a service's 2xx answers, whatever their type: never an unknown outcome, never other bytes.
 
 use std::sync::Arc;
 

@@ -5,7 +5,7 @@ use axum::response::{IntoResponse, Response};
 
 use super::*;
 
-/// Answers a call in the first session; `None` in its place: as in every other one.
+/// Status and body of the answer to a call in the first session.
 type Refusal = (u16, Value);
 
 /// An upstream that refuses the calls of its first session, and the number of calls that it got.

@@ -17,7 +17,7 @@ use crate::media_type::MediaType;
 /// Type of bytes of which nothing is known (RFC 9110 section 8.3).
 const OCTETS: &str = "application/octet-stream";
 
-/// What a body is.
+/// A body by its kind.
 enum Body<'a> {
     Empty,
     Json(Value),

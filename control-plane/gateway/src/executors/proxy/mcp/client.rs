@@ -78,8 +78,8 @@ pub enum Fault {
     /// The answer is a status of HTTP without a word of JSON-RPC.
     #[error("the service answered {}", status.as_u16())]
     Refused { status: StatusCode, wait: Option<Duration>, names_session: bool },
-    /// As the fault, which may be of the session and not of the request. `did_nothing`: the status says that the request
-    /// was refused, so that it may be sent again in another session.
+    /// A fault that may be of the session and not of the request. `did_nothing`: the status says that the request was
+    /// refused, so that it may be sent again in another session.
     #[error("{fault}")]
     SessionRefused { fault: Box<Fault>, did_nothing: bool },
     /// The request was certainly not delivered.

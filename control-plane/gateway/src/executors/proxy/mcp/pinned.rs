@@ -77,18 +77,18 @@ pub(in crate::executors) struct PinnedItems {
 
 #[derive(Default)]
 struct Known {
-    items: HashMap<Item, Accepted>,
+    items: HashMap<Item, ItemPin>,
     /// With the number of the snapshot that was in force when the look began.
     listed: HashMap<String, (u64, Listed)>,
     /// Number of the snapshot in force.
     snapshot: u64,
 }
 
-/// What was accepted of an item.
-struct Accepted {
-    /// As JSON text.
+/// The accepted state of an item.
+struct ItemPin {
+    /// JSON text.
     schemas: Schemas<String>,
-    /// How it stood last.
+    /// Last result of the comparison.
     standing: Standing,
     /// Number of the first snapshot that has it: no look that began before compares with it.
     since: u64,
@@ -111,7 +111,7 @@ impl PinnedItems {
                 .map_or((Standing::Same, known.snapshot), |before| (before.standing, before.since));
             let schemas =
                 Schemas { input: primitive.input_schema.clone(), output: primitive.output_schema.clone() };
-            known.items.insert(item, Accepted { schemas, standing, since });
+            known.items.insert(item, ItemPin { schemas, standing, since });
         }
         let Known { items, listed, .. } = &mut *known;
         let upstreams: HashSet<String> = items.keys().map(|item| item.upstream.clone()).collect();
