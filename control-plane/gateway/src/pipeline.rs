@@ -27,6 +27,7 @@ pub mod takeover;
 
 use std::sync::{Arc, OnceLock, Weak};
 
+use asp_json::Json;
 use asp_proto::snapshot::{Kind, Mutation};
 use asp_snapshot::{ListedPrimitive, Snapshot};
 use serde_json::Value;
@@ -224,7 +225,7 @@ impl Running {
         self,
         snapshot: Arc<Snapshot>,
         entitled: Entitled,
-        arguments: Value,
+        arguments: Json,
         key: Option<IdempotencyKey>,
     ) {
         let recorded = self.pipeline.audit.record(audit::started(&self.call)).await;
@@ -270,7 +271,7 @@ impl Running {
         &self,
         snapshot: &Arc<Snapshot>,
         mut entitled: Entitled,
-        mut arguments: Value,
+        mut arguments: Json,
         key: Option<IdempotencyKey>,
     ) -> Result<(Output, bool), Refusal> {
         let call = &self.call;
@@ -326,7 +327,7 @@ impl Running {
     }
 
     /// The ledger stage. While a call that was taken over holds the key, this one shows what it does.
-    async fn enter(&self, key: Option<&IdempotencyKey>, arguments: &Value) -> Result<Entered, Refusal> {
+    async fn enter(&self, key: Option<&IdempotencyKey>, arguments: &Json) -> Result<Entered, Refusal> {
         let call = &self.call;
         let pipeline = &self.pipeline;
         let entering = ledger::enter(&pipeline.ledgers, call, key, arguments);
@@ -346,7 +347,7 @@ impl Running {
 
     /// Makes the row by which another gateway can go on with a call that has an explicit key. Nothing else needs
     /// one before its executor saves something: nobody could ask for it.
-    async fn keep(&self, arguments: &Value, grant: &Grant, handed_over: bool) -> Result<(), Refusal> {
+    async fn keep(&self, arguments: &Json, grant: &Grant, handed_over: bool) -> Result<(), Refusal> {
         let call = &self.call;
         let keyed =
             call.idempotency_key.is_some() && call.ownership.claim().is_some_and(|claim| claim.mutating);
@@ -373,7 +374,7 @@ impl Running {
     fn execution(
         &self,
         snapshot: &Arc<Snapshot>,
-        arguments: Value,
+        arguments: Json,
         budget: Option<u64>,
         resume_state: Option<ResumeState>,
     ) -> Execution {
@@ -392,7 +393,7 @@ impl Running {
         &self,
         snapshot: &Arc<Snapshot>,
         mut entitled: Entitled,
-        arguments: Value,
+        arguments: Json,
         grant: &Grant,
         held: Option<&Held>,
     ) -> Result<Output, Refusal> {
@@ -450,8 +451,9 @@ impl Running {
     }
 
     /// What was executed, once it fits the schema and nobody objects.
-    async fn checked(&self, output: Output) -> Result<Output, Refusal> {
+    async fn checked(&self, mut output: Output) -> Result<Output, Refusal> {
         let started = Instant::now();
+        output::settle(&self.call.entry, &mut output);
         let checked = output::check(&self.call.entry, &output);
         self.pipeline.metrics.stage(Stage::Output, started);
         checked?;

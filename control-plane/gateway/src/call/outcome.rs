@@ -1,13 +1,16 @@
 //! How a call ends: with an output or with a refusal, each independent of any protocol.
 
 use asp_edge::Reason;
+use asp_json::{Json, Members};
 use asp_registry::uri_template::ExpandFault;
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use super::page::{self, Visit};
 use super::{State, held};
 use crate::call::Call;
+
+mod stored;
 
 /// The one end of a call.
 #[derive(Debug)]
@@ -38,42 +41,49 @@ impl Outcome {
 /// `_meta` member of an answer that stands for one that was not kept.
 const NOT_KEPT: &str = "asp/answerNotKept";
 
-/// What an executor produced.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case", tag = "kind")]
+/// The output of an executor. JSON of a service or plugin keeps its text (I-14).
+#[derive(Clone, Debug, PartialEq)]
 pub enum Output {
     /// Of a tool or task: MCP content blocks and, where the primitive has an output schema, a value.
-    Tool {
-        content: Vec<Value>,
-        #[serde(default)]
-        structured: Option<Value>,
-        #[serde(default)]
-        is_error: bool,
-        #[serde(default)]
-        meta: Map<String, Value>,
-    },
+    Tool { content: Vec<Json>, structured: Option<Json>, is_error: bool, meta: Members },
     /// Of a resource: MCP resource contents.
-    Contents { contents: Vec<Value> },
+    Contents { contents: Vec<Json> },
     /// Of a prompt: MCP prompt messages.
-    Messages { description: Option<String>, messages: Vec<Value> },
+    Messages { description: Option<String>, messages: Vec<Json> },
     /// Of an argument that is completed: what could be meant, best first, and how many there are where that is known.
     Completion { values: Vec<String>, total: Option<u32>, has_more: bool },
 }
 
 impl Output {
     /// A structured result, with its JSON text as the content older clients read.
-    pub fn structured(value: Value) -> Output {
+    pub fn structured(value: impl Into<Json>) -> Output {
+        let value = value.into();
         Output::Tool {
-            content: vec![text_block(&value.to_string())],
+            content: vec![text_block(value.text()).into()],
             structured: Some(value),
             is_error: false,
-            meta: Map::new(),
+            meta: Members::default(),
+        }
+    }
+
+    /// Text for the model.
+    pub fn text(text: &str) -> Output {
+        Output::Tool {
+            content: vec![text_block(text).into()],
+            structured: None,
+            is_error: false,
+            meta: Members::default(),
         }
     }
 
     /// An error the model should see, e.g. a failed upstream call.
     pub fn tool_error(text: &str) -> Output {
-        Output::Tool { content: vec![text_block(text)], structured: None, is_error: true, meta: Map::new() }
+        Output::Tool {
+            content: vec![text_block(text).into()],
+            structured: None,
+            is_error: true,
+            meta: Members::default(),
+        }
     }
 
     /// Stands for an answer that is gone. An error, because the result that the tool's schema promises is missing.
@@ -83,7 +93,7 @@ impl Output {
              that it cannot be given again. Do not repeat the call under another key; read its effect instead.",
         );
         if let Output::Tool { meta, .. } = &mut output {
-            meta.insert(NOT_KEPT.into(), true.into());
+            meta.insert(NOT_KEPT, true);
         }
         output
     }
@@ -97,12 +107,13 @@ impl Output {
     pub(super) fn held_bytes(&self) -> usize {
         match self {
             Output::Tool { content, structured, meta, .. } => {
-                let structured = structured.as_ref().map_or(0, held::of_value);
-                held::of_all(content) + structured + held::of_members(meta)
+                let structured = structured.as_ref().map_or(0, held::of_json);
+                let meta: usize = meta.iter().map(|(name, value)| name.len() + held::of_json(value)).sum();
+                held::of_all_json(content) + structured + meta
             }
-            Output::Contents { contents } => held::of_all(contents),
+            Output::Contents { contents } => held::of_all_json(contents),
             Output::Messages { description, messages } => {
-                description.as_ref().map_or(0, String::len) + held::of_all(messages)
+                description.as_ref().map_or(0, String::len) + held::of_all_json(messages)
             }
             Output::Completion { values, .. } => values.iter().map(String::len).sum(),
         }
@@ -159,7 +170,7 @@ pub enum Refusal {
         limit: &'static str,
         retry_after_ms: u64,
     },
-    #[error("argument {pointer}: {message}")]
+    #[error("{}", misfit(pointer, message))]
     InvalidArguments { pointer: String, message: String },
     #[error("idempotency key was used for another request")]
     KeyConflict,
@@ -228,6 +239,17 @@ const fn relayed(code: i64) -> Reason {
         -32600 | -32700 => Reason::InvalidRequest,
         -32002 => Reason::UnknownPrimitive,
         _ => Reason::UpstreamUnavailable,
+    }
+}
+
+/// A misfit as a sentence; one that says what the place is needs no colon.
+fn misfit(pointer: &str, message: &str) -> String {
+    let says_what_it_is = ["is ", "has ", "fits "].iter().any(|verb| message.starts_with(verb));
+    match (pointer, says_what_it_is) {
+        ("", true) => format!("the argument object {message}"),
+        ("", false) => format!("arguments: {message}"),
+        (_, true) => format!("argument {pointer} {message}"),
+        (_, false) => format!("argument {pointer}: {message}"),
     }
 }
 

@@ -7,12 +7,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use asp_json::Json;
 use asp_proto::snapshot::Mutation;
 use asp_snapshot::artifact;
 use asp_store::ledger::{Answer, Claim, Holder, Ledger, LedgerError, LedgerKey, RequestHash};
 use asp_store::records::OwnerId;
 use bytes::Bytes;
-use serde_json::Value;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
@@ -76,7 +76,7 @@ pub(super) fn must_be_remembered(call: &Call, key: Option<&IdempotencyKey>) -> b
 pub(crate) fn durable_claim(
     call: &Call,
     key: Option<&IdempotencyKey>,
-    arguments: &Value,
+    arguments: &Json,
 ) -> Option<LedgerClaim> {
     let mutating = !matches!(call.entry.primitive.mutation(), Mutation::ReadOnly);
     let key = key.filter(|key| mutating && matches!(key, IdempotencyKey::Explicit(_)))?;
@@ -88,7 +88,7 @@ pub async fn enter(
     ledgers: &Ledgers,
     call: &Arc<Call>,
     key: Option<&IdempotencyKey>,
-    arguments: &Value,
+    arguments: &Json,
 ) -> Result<Entered, Refusal> {
     let Some(key) = key else { return Ok(Entered::Keyless) };
     let mutating = !matches!(call.entry.primitive.mutation(), Mutation::ReadOnly);
@@ -402,7 +402,7 @@ fn scope(call: &Call, key: &IdempotencyKey) -> LedgerKey {
     LedgerKey(digest::of_parts(&parts))
 }
 
-fn request_hash(call: &Call, arguments: &Value) -> RequestHash {
+fn request_hash(call: &Call, arguments: &Json) -> RequestHash {
     let primitive = &call.entry.primitive;
-    digest::of_parts(&[primitive.id.as_str(), primitive.version.as_str(), &digest::canonical(arguments)])
+    digest::of_request(&[primitive.id.as_str(), primitive.version.as_str()], arguments)
 }

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use asp_edge::Caller;
 use asp_snapshot::Snapshot;
+use serde_json::Value;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
@@ -17,6 +18,7 @@ use uuid::Uuid;
 use super::approve;
 use super::entitlement;
 use super::execute;
+use super::input;
 use super::ledger::Held;
 use super::rules;
 use super::running::ends_with_its_token;
@@ -361,7 +363,9 @@ impl Running {
 
     async fn again(&self, snapshot: &Arc<Snapshot>, abandoned: AbandonedCall) -> Result<Output, Refusal> {
         let call = &self.call;
-        let AbandonedCall { record, seq, state, .. } = abandoned;
+        let AbandonedCall { mut record, seq, state, .. } = abandoned;
+        // A store keeps the text alone.
+        input::complete(&call.entry, &mut record.arguments);
         let Some(needs_approval) = self.is_still_allowed(snapshot, &record.arguments) else {
             tracing::warn!(call = %call.id, trace = %call.trace, "a call is not taken over, because its caller was revoked or it is not allowed any more; its outcome is unknown");
             return Err(Refusal::OutcomeUnknown);
@@ -380,7 +384,7 @@ impl Running {
 
     /// Whether the call may go on by what is in force now, and if so whether a person must approve it; `None` where it may
     /// not.
-    fn is_still_allowed(&self, snapshot: &Snapshot, arguments: &serde_json::Value) -> Option<bool> {
+    fn is_still_allowed(&self, snapshot: &Snapshot, arguments: &Value) -> Option<bool> {
         let call = &self.call;
         if snapshot.revoked(&call.caller) {
             return None;

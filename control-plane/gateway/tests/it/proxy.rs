@@ -32,6 +32,8 @@ mod drift;
 mod eras;
 #[path = "proxy/failures.rs"]
 mod failures;
+#[path = "proxy/faithful.rs"]
+mod faithful;
 #[path = "proxy/forms.rs"]
 mod forms;
 #[path = "proxy/modern.rs"]

@@ -17,7 +17,9 @@ mod said;
 mod wire;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Display;
 
+use asp_json::{Json, Members};
 use asp_proto::envelope::MCP_LISTS;
 use asp_proto::plugin::client_message::Payload as In;
 use asp_proto::plugin::server_message::Payload as Out;
@@ -137,7 +139,7 @@ impl Bridge {
                 None => Ok(()),
             },
             In::Ping(ping) => {
-                let id = self.request("ping", &json!({})).await?;
+                let id = self.request("ping", &json!({}).into()).await?;
                 self.pings.insert(id, ping.nonce);
                 // A server that answers none is killed after a few.
                 while self.pings.len() > 16 {
@@ -152,10 +154,14 @@ impl Bridge {
 
     async fn call(&mut self, invoke: InvokeRequest) -> Result<(), Cause> {
         let bytes = invoke.arguments.map(|arguments| arguments.value).unwrap_or_default();
-        let arguments: Value = serde_json::from_slice(&bytes).unwrap_or_else(|_| json!({}));
+        let arguments = Json::parse(&bytes).unwrap_or_else(|_| json!({}).into());
         let meta = reading::meta(&invoke.request_id, &invoke.attrs);
-        let params = json!({"name": invoke.primitive, "arguments": arguments, "_meta": meta});
-        let id = self.request("tools/call", &params).await?;
+        let params = Members::from_iter([
+            ("name", Json::from(invoke.primitive)),
+            ("arguments", arguments),
+            ("_meta", Json::from(Value::Object(meta))),
+        ]);
+        let id = self.request("tools/call", &params.to_json()).await?;
         let hears_of_lists = invoke.attrs.contains_key(MCP_LISTS);
         self.calls.insert(id, Running { request_id: invoke.request_id, hears_of_lists, reading: None });
         self.tell_of_lists().await;
@@ -181,7 +187,7 @@ impl Bridge {
 
     async fn ask_for(&mut self, work: Work, parts: mpsc::Sender<Part>) -> Result<(), Cause> {
         let Some((method, params)) = work.request() else { return Ok(()) };
-        let id = self.request(method, &params).await?;
+        let id = self.request(method, &params.into()).await?;
         let request_id = work.request_id().to_owned();
         let hears_of_lists = work.hears_of_lists();
         self.calls.insert(id, Running { request_id, hears_of_lists, reading: Some((work, parts)) });
@@ -364,14 +370,15 @@ impl Bridge {
         let _ = self.out.send(Ok(ServerMessage { payload: Some(payload) })).await;
     }
 
-    async fn request(&mut self, method: &str, params: &Value) -> Result<u64, Cause> {
+    async fn request(&mut self, method: &str, params: &Json) -> Result<u64, Cause> {
         let id = self.next_id;
         self.next_id += 1;
-        self.write(&json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params})).await?;
+        let method = Value::from(method);
+        self.write(&format!(r#"{{"jsonrpc":"2.0","id":{id},"method":{method},"params":{params}}}"#)).await?;
         Ok(id)
     }
 
-    async fn write(&mut self, message: &Value) -> Result<(), Cause> {
+    async fn write(&mut self, message: &impl Display) -> Result<(), Cause> {
         let line = format!("{message}\n");
         let written = self.stdin.write_all(line.as_bytes()).await;
         written.map_err(|_| Cause::Protocol("standard input was closed"))

@@ -186,7 +186,7 @@ impl ActiveTable {
 
     /// The record of a call without what was asked.
     pub(super) fn telling(&self, call: &Call) -> Result<Bytes, ActiveFault> {
-        let mut record = Record::of(call, &Value::Null, None, true);
+        let mut record = Record::of(call, &Value::Null.into(), None, true);
         // If this gateway is lost, the ledger is asked how the call ended.
         record.claim = call.ownership.key().cloned();
         let text = serde_json::to_vec(&record).map_err(|e| ActiveFault(e.to_string()))?;

@@ -1,10 +1,11 @@
 //! Resources and prompts of a service that hosts calls: one request each, repeated while the service fails.
 
+use asp_json::Json;
 use asp_proto::snapshot::Kind;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use reqwest::StatusCode;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use tokio::time::sleep;
 
 use super::outcome;
@@ -46,7 +47,7 @@ pub(super) async fn resource(service: &Service, execution: &Execution) -> Result
     if !answer.status.is_success() {
         return outcome::refused(&execution.call, &answer);
     }
-    Ok(Output::Contents { contents: vec![contents(uri, answer)] })
+    Ok(Output::Contents { contents: vec![contents(uri, answer).into()] })
 }
 
 /// `POST {url}/prompts/{tool}` with the arguments; the body is MCP's `GetPromptResult`.
@@ -98,9 +99,9 @@ fn messages(body: &[u8]) -> Option<Output> {
     if held::is_too_much(body) {
         return None;
     }
-    let mut result: Map<String, Value> = serde_json::from_slice(body).ok()?;
-    let Some(Value::Array(messages)) = result.remove("messages") else { return None };
-    let fits = |message: &Value| {
+    let result = Json::parse(body).ok()?;
+    let messages = result.member("messages")?.elements()?;
+    let fits = |message: &Json| {
         matches!(message.get("role").and_then(Value::as_str), Some("user" | "assistant"))
             && message.get("content").is_some_and(Value::is_object)
     };

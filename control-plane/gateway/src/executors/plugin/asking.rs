@@ -124,7 +124,7 @@ fn of_user(job: &Job<'_>, requested: &ElicitationRequested) -> Option<Ask> {
         return None;
     }
     let schema = match parse(requested.requested_schema.as_ref()).ok()? {
-        Some(schema) => schema,
+        Some(schema) => schema.view().clone(),
         None if !requested.fields.is_empty() => fields_schema(requested),
         None => constant.get("requestedSchema")?.clone(),
     };

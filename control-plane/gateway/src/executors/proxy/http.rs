@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use asp_json::{Json, Members};
 use asp_proto::snapshot::{Kind, ProxyHttp};
 use asp_registry::uri_template::{self, ExpandFault, UriTemplate};
 use reqwest::header::HeaderMap;
@@ -21,6 +22,10 @@ use crate::executors::outbound::upstream::{deadline_ms, idempotency_key, lost, r
 use crate::media_type::MediaType;
 
 mod answer;
+
+mod arguments;
+
+use arguments::Arguments;
 
 /// Largest accepted response body in bytes.
 const MAX_RESPONSE: usize = 10 << 20;
@@ -64,9 +69,7 @@ struct Answer {
 
 /// Where the request goes.
 pub(super) fn url(outbound: &Outbound, mapping: &ProxyHttp, execution: &Execution) -> Result<Url, Refusal> {
-    let no_arguments = Map::new();
-    let arguments = execution.arguments.as_object().unwrap_or(&no_arguments);
-    Ok(destination(outbound, mapping, (execution, arguments))?.url)
+    Ok(destination(outbound, mapping, execution)?.url)
 }
 
 async fn once(
@@ -98,10 +101,9 @@ fn request(
     mapping: &ProxyHttp,
     execution: &Execution,
 ) -> Result<RequestBuilder, Refusal> {
-    let no_arguments = Map::new();
-    let arguments = execution.arguments.as_object().unwrap_or(&no_arguments);
+    let arguments = &Arguments::as_sent(&execution.arguments);
     let invalid = |what: &str| Refusal::Internal(format!("proxy mapping: {what}"));
-    let destination = destination(outbound, mapping, (execution, arguments))?;
+    let destination = destination(outbound, mapping, execution)?;
     let mut url = destination.url;
     add_query(&mut url, mapping, arguments)?;
     let method = Method::from_bytes(mapping.method.as_bytes()).map_err(|_| invalid("method"))?;
@@ -121,17 +123,17 @@ fn request(
     }
     match mapping.body.as_str() {
         "" => Ok(request),
-        "args" => Ok(request.json(&execution.arguments)),
+        "args" => Ok(request.json(execution.arguments.raw())),
         pointers => {
             let pointers: Map<String, Value> = serde_json::from_str(pointers).map_err(|_| invalid("body"))?;
-            let mut body = Map::new();
+            let mut body = Members::default();
             for (name, pointer) in pointers {
-                if let Some(value) = pointer.as_str().and_then(|pointer| execution.arguments.pointer(pointer))
+                if let Some(value) = pointer.as_str().and_then(|pointer| execution.arguments.pointed(pointer))
                 {
-                    body.insert(name, value.clone());
+                    body.insert(&name, value);
                 }
             }
-            Ok(request.json(&Value::Object(body)))
+            Ok(request.json(body.to_json().raw()))
         }
     }
 }
@@ -139,11 +141,13 @@ fn request(
 fn destination<'a>(
     outbound: &'a Outbound,
     mapping: &ProxyHttp,
-    (execution, arguments): (&Execution, &Map<String, Value>),
+    execution: &Execution,
 ) -> Result<client::Destination<'a>, Refusal> {
-    let url = expanded(&mapping.url, arguments)?.ok_or_else(|| Refusal::InvalidArguments {
-        pointer: String::new(),
-        message: "an argument of the service's URL is missing".into(),
+    let url = expanded(&mapping.url, &Arguments::with_defaults(&execution.arguments))?.ok_or_else(|| {
+        Refusal::InvalidArguments {
+            pointer: String::new(),
+            message: "an argument of the service's URL is missing".into(),
+        }
     })?;
     let destination =
         outbound.destination(&url, &execution.snapshot.upstreams, requested_by(&execution.call));
@@ -151,7 +155,7 @@ fn destination<'a>(
 }
 
 /// A parameter whose argument is absent is left out.
-fn add_query(url: &mut Url, mapping: &ProxyHttp, arguments: &Map<String, Value>) -> Result<(), Refusal> {
+fn add_query(url: &mut Url, mapping: &ProxyHttp, arguments: &Arguments) -> Result<(), Refusal> {
     let mut written = String::new();
     for (name, template) in &mapping.query {
         if let Some(value) = expanded(template, arguments)? {
@@ -171,10 +175,10 @@ fn add_query(url: &mut Url, mapping: &ProxyHttp, arguments: &Map<String, Value>)
 }
 
 /// The template filled with the arguments; `None` where one of them is absent.
-fn expanded(template: &str, arguments: &Map<String, Value>) -> Result<Option<String>, Refusal> {
+fn expanded(template: &str, arguments: &Arguments) -> Result<Option<String>, Refusal> {
     let template =
         UriTemplate::parse(template).map_err(|fault| Refusal::Internal(format!("proxy mapping: {fault}")))?;
-    match template.expand(arguments) {
+    match template.expand(arguments.written()) {
         Ok(text) => Ok(Some(text)),
         Err(ExpandFault::Missing(_)) => Ok(None),
         Err(fault) => Err(Refusal::misplaced(&fault)),

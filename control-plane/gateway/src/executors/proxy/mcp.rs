@@ -14,7 +14,6 @@ use reqwest::StatusCode;
 use serde_json::{Map, Value};
 
 use crate::call::Call;
-use crate::call::content::own_meta;
 use crate::call::outcome::{Output, Refusal};
 use crate::call::page::{self, Visit};
 use crate::execution::{Execution, Following, SessionNote, Subscribed};
@@ -32,6 +31,7 @@ pub mod listing;
 mod looking;
 mod message;
 pub(in crate::executors) mod pinned;
+mod results;
 mod sessions;
 pub(in crate::executors) mod watching;
 
@@ -39,11 +39,12 @@ use client::modern::{Eras, mirrored};
 use client::proof::Proof;
 use client::session::Session;
 use client::tasks::ClientTasks;
-use client::{Client, Exchange, Fault};
+use client::{Client, ClientParams, Exchange, Fault};
 use downstream::{Clients, capabilities};
 use following::Followings;
 use looking::OverHttp;
 use pinned::PinnedItems;
+use results::output;
 use sessions::{Sessions, Slot};
 use watching::{Upstream, Watches};
 
@@ -171,6 +172,7 @@ impl McpUpstreams {
                 id,
                 method,
                 params: Value::Object(params),
+                sent: sent(execution),
                 headers: mirrored(call.entry.param_headers.mirror(&execution.arguments)),
                 downstream: downstream.clone(),
                 cancelled: &call.cancellation(),
@@ -187,8 +189,8 @@ impl McpUpstreams {
                     self.judged(execution, &fault).await;
                     return Err(refusal(call, &target.pages, fault));
                 }
-                Ok(result) if method == completion::METHOD => return Ok(completion::output(result)),
-                Ok(result) => return Ok(output(call.entry.primitive.kind(), result)),
+                Ok(result) if method == completion::METHOD => return Ok(completion::output(&result)),
+                Ok(result) => return Ok(output(call.entry.primitive.kind(), &result.sent)),
             }
         }
         Err(Refusal::Upstream("the service does not keep its sessions".into()))
@@ -332,32 +334,17 @@ fn request(target: &ProxyMcp, execution: &Execution) -> (&'static str, Map<Strin
         }
         kind => {
             params.insert("name".into(), target.tool.clone().into());
-            params.insert("arguments".into(), execution.arguments.clone());
             (if kind == Kind::Prompt { "prompts/get" } else { "tools/call" }, params)
         }
     }
 }
 
-fn output(kind: Kind, mut result: Map<String, Value>) -> Output {
-    let mut list = |name: &str| match result.remove(name) {
-        Some(Value::Array(items)) => items,
-        _ => Vec::new(),
-    };
-    match kind {
-        Kind::Resource | Kind::ResourceTemplate => Output::Contents { contents: list("contents") },
-        Kind::Prompt => {
-            let messages = list("messages");
-            let description = result.get("description").and_then(Value::as_str).map(str::to_owned);
-            Output::Messages { description, messages }
-        }
-        _ => {
-            let content = list("content");
-            Output::Tool {
-                content,
-                is_error: result.get("isError") == Some(&Value::Bool(true)),
-                structured: result.remove("structuredContent"),
-                meta: own_meta(result.remove("_meta")),
-            }
-        }
+/// The parameters of a call that are the client's own; a completion has none.
+fn sent(execution: &Execution) -> ClientParams {
+    let call = &execution.call;
+    if call.aim.completing().is_some() {
+        return ClientParams::default();
     }
+    let has_arguments = !matches!(call.entry.primitive.kind(), Kind::Resource | Kind::ResourceTemplate);
+    ClientParams { arguments: has_arguments.then(|| execution.arguments.clone()), meta: call.meta.clone() }
 }

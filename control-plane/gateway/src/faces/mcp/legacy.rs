@@ -38,7 +38,7 @@ use crate::sessions::{Profile, Session};
 
 /// A single message.
 pub(super) async fn post(request: FaceRequest, envelope: Envelope) -> Response {
-    let message: Message = match serde_json::from_slice(&request.body) {
+    let message = match Message::read(&request.body) {
         Ok(message) => message,
         Err(_) => {
             return Failure::of(Reason::InvalidRequest)
@@ -72,7 +72,7 @@ pub(super) async fn batch(request: FaceRequest) -> Response {
         }
         Err(failure) => return failure.respond(None, trace),
     };
-    let messages: Vec<Message> = match serde_json::from_slice(&request.body) {
+    let messages = match Message::read_all(&request.body) {
         Ok(messages) => messages,
         Err(_) => return Failure::of(Reason::InvalidRequest).respond(None, trace),
     };
@@ -389,7 +389,7 @@ fn answered(session: &Session, message: &Message) -> bool {
     let answer = message.result.as_ref().and_then(|result| questions::answer(&question, result));
     if !answer.is_some_and(|answer| call.questions.answer(&question.id, answer)) {
         // Nothing else will come: this request has had its response.
-        call.questions.answer(&question.id, questions::no_answer(&question, message.error.as_ref()));
+        call.questions.answer(&question.id, questions::no_answer(&question, message.error.as_deref()));
     }
     true
 }

@@ -48,7 +48,7 @@ pub async fn open(
     let capabilities = json!({"elicitation": {}, "sampling": {"tools": {}}, "roots": {}});
     let params =
         json!({"protocolVersion": PROTOCOL_VERSION, "capabilities": capabilities, "clientInfo": client});
-    let id = bridge.request("initialize", &params).await?;
+    let id = bridge.request("initialize", &params.into()).await?;
     let server = loop {
         let incoming = bridge.lines.recv().await.ok_or(Cause::Protocol("standard output was closed"))?;
         let Incoming::Message(message) = incoming else {
@@ -56,7 +56,7 @@ pub async fn open(
         };
         match message {
             Message::Response { id: answered, answer: Answer::Result(result) } if answered == id => {
-                break result;
+                break result.view().clone();
             }
             Message::Response { .. } => return Err(Cause::Protocol("initialize was refused")),
             request @ Message::Request { .. } => bridge.receive(request).await?,
@@ -73,7 +73,7 @@ pub async fn open(
     bridge.tells_of_changes = ["tools", "prompts", "resources"].into_iter().all(tells);
     let logs = has.and_then(|has| has.get("logging"));
     if logs.is_some_and(Value::is_object) {
-        let id = bridge.request("logging/setLevel", &json!({"level": LOG_LEVEL})).await?;
+        let id = bridge.request("logging/setLevel", &json!({"level": LOG_LEVEL}).into()).await?;
         bridge.ignore(id);
     }
     Ok((bridge, inbox, readings))

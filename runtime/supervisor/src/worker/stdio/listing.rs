@@ -68,7 +68,7 @@ impl Listing {
             Answer::Error { code, message } => {
                 return Err(Status::internal(format!("{method}: {code}: {message}")));
             }
-            Answer::Result(result) => result,
+            Answer::Result(result) => result.view().clone(),
         };
         let given = result.get_mut(*member).map(Value::take);
         if let Some(Value::Array(items)) = given {
@@ -109,11 +109,11 @@ mod tests {
         let mut listing = listing();
         let mut asked = Vec::new();
         for answer in [
-            Answer::Result(json!({"tools": [{"name": "a"}], "nextCursor": "2"})),
-            Answer::Result(json!({"tools": [{"name": "b"}]})),
+            Answer::Result(json!({"tools": [{"name": "a"}], "nextCursor": "2"}).into()),
+            Answer::Result(json!({"tools": [{"name": "b"}]}).into()),
             Answer::Error { code: METHOD_NOT_FOUND, message: "no".into() },
-            Answer::Result(json!({"resources": "none"})),
-            Answer::Result(json!({"resourceTemplates": [{"uriTemplate": "a:{b}"}], "nextCursor": 7})),
+            Answer::Result(json!({"resources": "none"}).into()),
+            Answer::Result(json!({"resourceTemplates": [{"uriTemplate": "a:{b}"}], "nextCursor": 7}).into()),
         ] {
             asked.push(listing.next().unwrap());
             listing.take(answer).unwrap();
@@ -131,13 +131,13 @@ mod tests {
 
     #[test]
     fn a_listing_ends_at_its_bounds_and_at_an_error() {
-        let endless = || Answer::Result(json!({"tools": [], "nextCursor": "again"}));
+        let endless = || Answer::Result(json!({"tools": [], "nextCursor": "again"}).into());
         let mut pages = listing();
         assert!((0..MAX_PAGES).all(|_| pages.take(endless()).is_ok()));
         assert!(pages.take(endless()).is_err());
         for answer in [
-            Answer::Result(json!({"tools": vec![json!({}); MAX_ITEMS + 1]})),
-            Answer::Result(json!({"tools": [{"name": "x".repeat(MAX_BYTES)}]})),
+            Answer::Result(json!({"tools": vec![json!({}); MAX_ITEMS + 1]}).into()),
+            Answer::Result(json!({"tools": [{"name": "x".repeat(MAX_BYTES)}]}).into()),
             Answer::Error { code: -32603, message: "broken".into() },
         ] {
             assert!(listing().take(answer).is_err());

@@ -107,7 +107,8 @@ impl Work {
             }
             Work::Prompt(request) => {
                 let bytes = request.arguments.as_ref().map(|json| json.value.as_slice()).unwrap_or_default();
-                let arguments: Map<String, Value> = serde_json::from_slice(bytes).unwrap_or_default();
+                let arguments = std::str::from_utf8(bytes).ok().and_then(|text| asp_json::decode(text).ok());
+                let arguments = arguments.filter(Value::is_object).unwrap_or_else(|| json!({}));
                 let meta = meta(&request.request_id, &request.attrs);
                 ("prompts/get", json!({"name": request.name, "arguments": arguments, "_meta": meta}))
             }

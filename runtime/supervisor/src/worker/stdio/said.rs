@@ -9,13 +9,18 @@ pub(super) fn json(value: &Value) -> Json {
     Json { value: value.to_string().into_bytes() }
 }
 
-pub(super) fn completed(request_id: &str, result: &Value) -> Out {
+/// A result as the server wrote it.
+pub(super) fn completed(request_id: &str, result: &asp_json::Json) -> Out {
+    let member = |name: &str| {
+        let member = result.member(name).filter(|member| !member.is_null())?;
+        Some(Json { value: member.text().as_bytes().to_vec() })
+    };
     Out::Completed(Completed {
         request_id: request_id.to_owned(),
-        output: result.get("structuredContent").map(json),
-        content: result.get("content").map(json),
+        output: member("structuredContent"),
+        content: member("content"),
         is_error: result.get("isError").and_then(Value::as_bool).unwrap_or(false),
-        meta: result.get("_meta").map(json),
+        meta: member("_meta"),
         ..Completed::default()
     })
 }

@@ -1,8 +1,9 @@
 //! JSON-RPC 2.0 as an MCP server writes it: one message a line.
 //!
-//! Keeps true: text that JSON's grammar allows and UTF-8 does not (half of a surrogate pair, RFC 8259 section 8.2) is read
-//! with U+FFFD in its place.
+//! Keeps true: a result keeps its text; half of a surrogate pair (RFC 8259 section 8.2) passes as the escape that it is, and
+//! bytes that are not UTF-8 become U+FFFD.
 
+use asp_json::Json;
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -35,7 +36,7 @@ pub(super) enum Incoming {
 
 #[derive(Debug, PartialEq)]
 pub(super) enum Answer {
-    Result(Value),
+    Result(Json),
     Error { code: i64, message: String },
 }
 
@@ -44,7 +45,6 @@ struct Line {
     id: Option<Value>,
     method: Option<String>,
     params: Option<Value>,
-    result: Option<Value>,
     error: Option<ErrorObject>,
 }
 
@@ -61,9 +61,7 @@ pub(super) fn parse(line: &[u8]) -> Option<Incoming> {
     if line.trim_ascii_start().first() != Some(&b'{') {
         return None;
     }
-    let parsed = serde_json::from_slice::<Line>(line);
-    let parsed = parsed.or_else(|_| serde_json::from_slice::<Line>(&repaired(line)));
-    let message = parsed.ok().and_then(message);
+    let message = Json::parse(String::from_utf8_lossy(line).as_bytes()).ok().and_then(|json| message(&json));
     message.map(Incoming::Message).or_else(|| {
         let mut envelope = Envelope::default();
         envelope.read(line);
@@ -71,7 +69,10 @@ pub(super) fn parse(line: &[u8]) -> Option<Incoming> {
     })
 }
 
-fn message(line: Line) -> Option<Message> {
+fn message(json: &Json) -> Option<Message> {
+    let line = Line::deserialize(json.view()).ok()?;
+    // With its text: it is passed on.
+    let result = json.member("result").filter(|result| !result.is_null());
     Some(match line {
         Line { id: Some(id), method: Some(method), params, .. } if is_id(&id) => {
             Message::Request { id, method, params: params.unwrap_or(Value::Null) }
@@ -79,10 +80,10 @@ fn message(line: Line) -> Option<Message> {
         Line { id: None, method: Some(method), params, .. } => {
             Message::Notification { method, params: params.unwrap_or(Value::Null) }
         }
-        Line { id: Some(id), method: None, result: Some(result), error: None, .. } => {
-            Message::Response { id: own_id(&id)?, answer: Answer::Result(result) }
+        Line { id: Some(id), method: None, error: None, .. } => {
+            Message::Response { id: own_id(&id)?, answer: Answer::Result(result?) }
         }
-        Line { id: Some(id), method: None, result: None, error: Some(error), .. } => {
+        Line { id: Some(id), method: None, error: Some(error), .. } if result.is_none() => {
             let ErrorObject { code, message } = error;
             Message::Response { id: own_id(&id)?, answer: Answer::Error { code, message } }
         }
@@ -98,39 +99,6 @@ fn own_id(id: &Value) -> Option<u64> {
 /// A number or a short text: those of open requests are kept.
 fn is_id(id: &Value) -> bool {
     id.is_number() || id.as_str().is_some_and(|text| text.len() <= MAX_ID)
-}
-
-/// The line with U+FFFD in place of bytes that are not UTF-8 and of escapes that are half of a surrogate pair.
-fn repaired(line: &[u8]) -> Vec<u8> {
-    let text = String::from_utf8_lossy(line);
-    let mut repaired = String::with_capacity(text.len());
-    let mut rest = text.as_ref();
-    while let Some(at) = rest.find('\\') {
-        let (before, escape) = rest.split_at(at);
-        repaired.push_str(before);
-        let length = match (surrogate(escape), surrogate(escape.get(6..).unwrap_or_default())) {
-            (Some(0xd800..0xdc00), Some(0xdc00..0xe000)) => 12,
-            (Some(_), _) => {
-                repaired.push_str("\\ufffd");
-                rest = escape.get(6..).unwrap_or_default();
-                continue;
-            }
-            // The escaped character goes with it: it may be a backslash.
-            (None, _) => 1 + escape.chars().nth(1).map_or(0, char::len_utf8),
-        };
-        let (escape, after) = escape.split_at(length.min(escape.len()));
-        repaired.push_str(escape);
-        rest = after;
-    }
-    repaired.push_str(rest);
-    repaired.into_bytes()
-}
-
-/// The code unit of an escape `\uXXXX` that begins `text` and is half of a pair.
-fn surrogate(text: &str) -> Option<u32> {
-    let digits = text.strip_prefix("\\u")?.get(..4)?;
-    let unit = u32::from_str_radix(digits, 16).ok()?;
-    (0xd800..0xe000).contains(&unit).then_some(unit)
 }
 
 /// The outermost members of a message that is not decoded: its id, and whether it is an answer.
@@ -221,7 +189,7 @@ mod tests {
     #[test]
     fn each_kind_of_message_is_told_apart() {
         let response = |answer| Some(Incoming::Message(Message::Response { id: 7, answer }));
-        let result = response(Answer::Result(json!({"a": 1})));
+        let result = response(Answer::Result(json!({"a": 1}).into()));
         assert_eq!(read(r#"{"jsonrpc":"2.0","id":7,"result":{"a":1}}"#), result);
         assert_eq!(read(r#"{"id":"7","result":{"a":1}}"#), result);
         let error = Answer::Error { code: -1, message: "no".into() };
@@ -262,7 +230,7 @@ mod tests {
     #[test]
     fn half_a_surrogate_pair_and_broken_utf8_become_the_replacement_character() {
         let text = |line: &[u8]| match parse(line) {
-            Some(Incoming::Message(Message::Response { answer: Answer::Result(value), .. })) => value,
+            Some(Incoming::Message(Message::Response { answer: Answer::Result(value), .. })) => value.view().clone(),
             other => panic!("{other:?}"),
         };
         for (escaped, expected) in [

@@ -3,10 +3,11 @@
 //! Keeps true: the service has said that the call was done, so that no body makes the outcome unknown; what is JSON is
 //! structured, what is text is text, images and audio are MCP content, and other bytes arrive as they came.
 
+use asp_json::{Json, Members};
 use asp_proto::snapshot::{Kind, ProxyHttp};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use crate::call::held;
 use crate::call::outcome::{Output, Refusal, text_block};
@@ -20,7 +21,7 @@ const OCTETS: &str = "application/octet-stream";
 /// A body by its kind.
 enum Body<'a> {
     Empty,
-    Json(Value),
+    Json(Json),
     Text(String),
     Bytes(&'a [u8]),
 }
@@ -32,8 +33,8 @@ pub(super) fn output(
     (media_type, bytes): (&MediaType, &[u8]),
 ) -> Result<Output, Refusal> {
     let body = match read(media_type, bytes) {
-        Body::Json(value) => match value.pointer(&mapping.result) {
-            Some(mapped) => Body::Json(mapped.clone()),
+        Body::Json(value) => match value.pointed(&mapping.result) {
+            Some(mapped) => Body::Json(mapped),
             None => return unmapped(mapping, execution),
         },
         body => body,
@@ -58,7 +59,7 @@ fn read<'a>(media_type: &MediaType, bytes: &'a [u8]) -> Body<'a> {
     let may_be_json = media_type.is_json() || !is_named && text.trim_start().starts_with(['{', '[']);
     if may_be_json
         && !held::is_too_much(text.as_bytes())
-        && let Ok(value) = serde_json::from_str(&text)
+        && let Ok(value) = Json::parse(text.as_bytes())
     {
         return Body::Json(value);
     }
@@ -81,13 +82,13 @@ fn tool(execution: &Execution, media_type: &MediaType, body: Body<'_>) -> Output
     let content = match body {
         Body::Json(value) => return Output::structured(value),
         Body::Empty => Vec::new(),
-        Body::Text(text) => vec![text_block(&text)],
+        Body::Text(text) => vec![text_block(&text).into()],
         Body::Bytes(bytes) => {
             let uri = format!("urn:asp:call:{}", execution.call.id);
-            vec![block(media_type, bytes, &uri)]
+            vec![block(media_type, bytes, &uri).into()]
         }
     };
-    Output::Tool { content, structured: None, is_error: false, meta: Map::new() }
+    Output::Tool { content, structured: None, is_error: false, meta: Members::default() }
 }
 
 /// MCP image and audio content, and an embedded resource for everything else.
@@ -111,22 +112,22 @@ fn resource(execution: &Execution, media_type: &MediaType, body: Body<'_>) -> Ou
         essence => essence,
     };
     let contents = match body {
-        Body::Json(value) => json!({"uri": uri, "mimeType": "application/json", "text": value.to_string()}),
+        Body::Json(value) => json!({"uri": uri, "mimeType": "application/json", "text": value.text()}),
         Body::Empty => json!({"uri": uri, "mimeType": essence, "text": ""}),
         Body::Text(text) => json!({"uri": uri, "mimeType": essence, "text": text}),
         Body::Bytes(bytes) => {
             json!({"uri": uri, "mimeType": named(&media_type.essence), "blob": STANDARD.encode(bytes)})
         }
     };
-    Output::Contents { contents: vec![contents] }
+    Output::Contents { contents: vec![contents.into()] }
 }
 
 fn prompt(media_type: &MediaType, body: Body<'_>) -> Output {
-    let said = |content: Value| vec![json!({"role": "user", "content": content})];
+    let said = |content: Value| vec![Json::from(json!({"role": "user", "content": content}))];
     let messages = match body {
-        Body::Json(value) => match value.get("messages").and_then(Value::as_array) {
-            Some(messages) => messages.clone(),
-            None => said(text_block(&value.to_string())),
+        Body::Json(value) => match value.member("messages").and_then(|messages| messages.elements()) {
+            Some(messages) => messages,
+            None => said(text_block(value.text())),
         },
         Body::Empty => Vec::new(),
         Body::Text(text) => said(text_block(&text)),

@@ -6,15 +6,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use asp_json::{Json, Members};
 use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderValue};
 use reqwest::{Response, StatusCode, Url};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
 use super::downstream::{Downstream, Nobody};
-use super::message::Failure;
+use super::message::{Failure, UpstreamResult};
 use crate::call::page::Visit;
 use crate::executors::outbound::refused::retry_after;
 
@@ -58,12 +59,22 @@ pub struct Exchange<'a> {
     pub id: u64,
     pub method: &'a str,
     pub params: Value,
+    /// The parameters that are the client's own.
+    pub sent: ClientParams,
     /// The arguments that go into headers too, where the upstream speaks 2026-07-28.
     pub headers: HeaderMap,
     /// Gets the progress and the logs of this request, and answers what the upstream asks within it.
     pub downstream: Arc<dyn Downstream>,
     /// Cancels the request upstream.
     pub cancelled: &'a CancellationToken,
+}
+
+/// The client's own parameters of a call, as it sent them.
+#[derive(Clone, Default)]
+pub struct ClientParams {
+    pub arguments: Option<Json>,
+    /// Members of `_meta`; those of this client count before them.
+    pub meta: Members,
 }
 
 /// Why a request got no result.
@@ -168,11 +179,12 @@ impl Client {
             id,
             method: "initialize",
             params,
+            sent: ClientParams::default(),
             headers: HeaderMap::new(),
             downstream: Arc::new(Nobody),
             cancelled: &CancellationToken::new(),
         };
-        let response = self.post(&new, &exchange.message()).await?;
+        let response = self.post_text(&new, exchange.message()).await?;
         let status = response.status();
         // From here on it is ended again, whatever comes.
         let at = At { id: response.headers().get(SESSION_ID).cloned(), ..new };
@@ -213,17 +225,13 @@ impl Client {
     }
 
     /// Sends a request and waits for its result; a cancel of the call is passed on.
-    pub async fn request(
-        &self,
-        session: &Session,
-        exchange: Exchange<'_>,
-    ) -> Result<Map<String, Value>, Fault> {
+    pub async fn request(&self, session: &Session, exchange: Exchange<'_>) -> Result<UpstreamResult, Fault> {
         if session.modern.is_some() {
             return modern::request(self, session, &exchange).await;
         }
         let _running = session.running.enter(exchange.id, exchange.downstream.clone());
         let answered = async {
-            let response = self.post(&session.at, &exchange.message()).await?;
+            let response = self.post_text(&session.at, exchange.message()).await?;
             let status = response.status();
             let messages = Messages::answering(response, exchange.method);
             let answered = exchange::answered(self, &session.at, messages, &exchange).await;
@@ -282,11 +290,15 @@ impl Client {
 
     /// Sends one message; its answer's head.
     pub(super) async fn post(&self, at: &At, message: &Value) -> Result<Response, Fault> {
+        self.post_text(at, message.to_string()).await
+    }
+
+    async fn post_text(&self, at: &At, message: String) -> Result<Response, Fault> {
         let mut headers = at.headers();
         headers.insert(ACCEPT, HeaderValue::from_static("application/json, text/event-stream"));
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         let request = self.http.post(self.url.clone()).headers(self.proof.headers()).headers(headers);
-        answer_of(request.json(message), at).await
+        answer_of(request.body(message), at).await
     }
 
     /// Opens a stream of what the server says by itself, or goes on with one after the event with this id.
@@ -323,8 +335,26 @@ async fn given_up(sender: &mut oneshot::Sender<Result<Session, Fault>>) {
     tokio::time::sleep(FAREWELL).await;
 }
 
+impl ClientParams {
+    /// A request with these and the client's own parameters.
+    fn request(&self, id: u64, method: &str, params: &Value) -> String {
+        let mut members = Members::of(&params.clone().into());
+        if let Some(arguments) = &self.arguments {
+            members.insert("arguments", arguments.clone());
+        }
+        if !self.meta.is_empty() {
+            let mut meta = self.meta.clone();
+            let own = members.get("_meta").map(Members::of).unwrap_or_default();
+            own.iter().for_each(|(name, value)| meta.insert(name, value.clone()));
+            members.insert("_meta", meta.to_json());
+        }
+        let params = members.to_json();
+        format!(r#"{{"jsonrpc":"2.0","id":{id},"method":{},"params":{params}}}"#, Value::from(method))
+    }
+}
+
 impl Exchange<'_> {
-    fn message(&self) -> Value {
-        json!({"jsonrpc": "2.0", "id": self.id, "method": self.method, "params": self.params})
+    fn message(&self) -> String {
+        self.sent.request(self.id, self.method, &self.params)
     }
 }

@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 use tokio_util::sync::CancellationToken;
 
 use super::client::session::Session;
-use super::client::{Client, Exchange, Fault};
+use super::client::{Client, ClientParams, Exchange, Fault};
 use super::downstream::Nobody;
 use crate::call::held;
 
@@ -67,6 +67,7 @@ async fn pages(
             id: next_id(),
             method,
             params: Value::Object(params),
+            sent: ClientParams::default(),
             headers: HeaderMap::new(),
             downstream: Arc::new(Nobody),
             cancelled: &CancellationToken::new(),

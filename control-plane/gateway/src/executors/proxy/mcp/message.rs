@@ -1,7 +1,9 @@
 //! What one JSON-RPC message of an upstream is: an answer, a request, a notification, or nothing that MCP knows.
 
 use std::collections::BTreeMap;
+use std::ops::{Deref, DerefMut};
 
+use asp_json::Json;
 use serde_json::{Map, Value};
 
 use crate::call::event::{Event, LogLevel};
@@ -15,7 +17,7 @@ pub(super) enum Message {
     /// To our request with this number.
     Answer {
         id: u64,
-        outcome: Result<Map<String, Value>, Failure>,
+        outcome: Result<UpstreamResult, Failure>,
     },
     /// To be answered under this id, a text or a number.
     Request {
@@ -27,6 +29,27 @@ pub(super) enum Message {
         method: String,
         params: Map<String, Value>,
     },
+}
+
+/// The result of a request: its members, and as it was sent.
+#[derive(Debug, PartialEq)]
+pub struct UpstreamResult {
+    members: Map<String, Value>,
+    pub sent: Json,
+}
+
+impl Deref for UpstreamResult {
+    type Target = Map<String, Value>;
+
+    fn deref(&self) -> &Map<String, Value> {
+        &self.members
+    }
+}
+
+impl DerefMut for UpstreamResult {
+    fn deref_mut(&mut self) -> &mut Map<String, Value> {
+        &mut self.members
+    }
 }
 
 /// The upstream's own JSON-RPC error, fit to be shown.
@@ -50,14 +73,17 @@ const MAX_DATA: usize = 64 << 10;
 
 impl Message {
     /// `None` for what is no message: it is skipped, as other clients do.
-    pub(super) fn of(message: Value) -> Option<Message> {
-        let Value::Object(mut members) = message else { return None };
+    pub(super) fn of(message: &Json) -> Option<Message> {
+        let Value::Object(mut members) = message.view().clone() else { return None };
         let id = members.remove("id").filter(|id| !id.is_null());
         let Some(method) = members.remove("method") else {
             // Nobody else's answer comes here.
             let id = id.as_ref().and_then(Value::as_u64)?;
             let outcome = match (members.remove("result"), members.remove("error")) {
-                (Some(Value::Object(result)), None) => Ok(result),
+                (Some(Value::Object(members)), None) => {
+                    let sent = message.member("result")?;
+                    Ok(UpstreamResult { members, sent })
+                }
                 (_, Some(error)) => Err(failure(&error)),
                 _ => return None,
             };
@@ -160,16 +186,22 @@ mod tests {
             json!({"method": "m", "id": 1.5}),
             json!({"method": "m", "id": true}),
         ] {
-            assert_eq!(Message::of(bad.clone()), None, "{bad}");
+            assert_eq!(Message::of(&bad.clone().into()), None, "{bad}");
         }
     }
 
     #[test]
     fn messages_are_told_apart() {
-        let is = |message: Value| Message::of(message).unwrap();
+        let is = |message: Value| Message::of(&message.into()).unwrap();
         assert_eq!(
             is(json!({"jsonrpc": "2.0", "id": 3, "result": {"a": 1}})),
-            Message::Answer { id: 3, outcome: Ok(json!({"a": 1}).as_object().unwrap().clone()) }
+            Message::Answer {
+                id: 3,
+                outcome: Ok(UpstreamResult {
+                    members: json!({"a": 1}).as_object().unwrap().clone(),
+                    sent: json!({"a": 1}).into()
+                })
+            }
         );
         let error = json!({"code": -5, "message": "no\nsecond line", "data": {"n": 1}});
         let failed = Failure { code: -5, message: "no".into(), visits: vec![], data: Some(json!({"n": 1})) };

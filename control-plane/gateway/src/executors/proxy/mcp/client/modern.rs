@@ -18,9 +18,9 @@ use tokio_util::sync::CancellationToken;
 
 use super::reading::{Messages, lost};
 use super::session::{At, Offers, Session};
-use super::{Client, Exchange, Fault, SILENCE, answer_of};
+use super::{Client, ClientParams, Exchange, Fault, SILENCE, answer_of};
 use crate::executors::proxy::mcp::downstream::{Downstream, Nobody};
-use crate::executors::proxy::mcp::message::{self, Message};
+use crate::executors::proxy::mcp::message::{self, Message, UpstreamResult};
 
 pub(super) const REVISION: &str = "2026-07-28";
 const VERSION: &str = "io.modelcontextprotocol/protocolVersion";
@@ -97,6 +97,7 @@ pub(super) async fn discover(client: &Client, id: u64, capabilities: Value) -> O
         id,
         method: "server/discover",
         params: json!({}),
+        sent: ClientParams::default(),
         headers: HeaderMap::new(),
         downstream: Arc::new(Nobody),
         cancelled: &CancellationToken::new(),
@@ -116,7 +117,7 @@ pub(super) async fn request(
     client: &Client,
     session: &Session,
     exchange: &Exchange<'_>,
-) -> Result<Map<String, Value>, Fault> {
+) -> Result<UpstreamResult, Fault> {
     let rounds = async {
         let mut said = Map::new();
         for round in 0..MAX_ROUNDS {
@@ -140,15 +141,15 @@ async fn send(
     session: &Session,
     exchange: &Exchange<'_>,
     (round, said): (u64, Map<String, Value>),
-) -> Result<Map<String, Value>, Fault> {
+) -> Result<UpstreamResult, Fault> {
     let id = exchange.id + (round << ROUND);
     let capabilities = session.modern.clone().unwrap_or_else(|| json!({}));
     let mut params = params(&exchange.params, capabilities);
     params.extend(said);
     let headers = headers(&session.at, exchange)?;
-    let message = json!({"jsonrpc": "2.0", "id": id, "method": exchange.method, "params": params});
+    let message = exchange.sent.request(id, exchange.method, &Value::Object(params));
     let request = client.http.post(client.url.clone()).headers(client.proof.headers()).headers(headers);
-    let response = answer_of(request.json(&message), &session.at).await?;
+    let response = answer_of(request.body(message), &session.at).await?;
     let status = response.status();
     let answered = answered(response, id, exchange).await;
     let speaks_no_more = match &answered {
@@ -212,7 +213,7 @@ pub fn mirrored(pairs: Vec<(&str, String)>) -> HeaderMap {
 }
 
 /// Reads one response to its answer.
-async fn answered(response: Response, id: u64, exchange: &Exchange<'_>) -> Result<Map<String, Value>, Fault> {
+async fn answered(response: Response, id: u64, exchange: &Exchange<'_>) -> Result<UpstreamResult, Fault> {
     let mut messages = Messages::answering(response, exchange.method);
     loop {
         let silent_at = messages.heard() + SILENCE;
@@ -242,10 +243,7 @@ async fn answered(response: Response, id: u64, exchange: &Exchange<'_>) -> Resul
 }
 
 /// Asks the call's client all that the server needs to know; what is added to the request that is sent again.
-async fn answers(
-    exchange: &Exchange<'_>,
-    mut result: Map<String, Value>,
-) -> Result<Map<String, Value>, Fault> {
+async fn answers(exchange: &Exchange<'_>, mut result: UpstreamResult) -> Result<Map<String, Value>, Fault> {
     let mut said = Map::new();
     if let Some(state) = result.remove("requestState") {
         said.insert("requestState".into(), state);

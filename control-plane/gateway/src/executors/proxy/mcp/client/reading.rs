@@ -6,9 +6,9 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use asp_json::Json;
 use asp_platform::event_stream::Frames;
 use reqwest::{Response, StatusCode};
-use serde_json::Value;
 use tokio::time::Instant;
 
 use super::Fault;
@@ -130,8 +130,8 @@ impl Messages {
             if held::is_too_much(text.as_bytes()) {
                 return Err(lost(TOO_MANY_VALUES));
             }
-            if let Ok(message) = serde_json::from_str(&text) {
-                self.ready.extend(messages(message));
+            if let Ok(message) = Json::parse(text.as_bytes()) {
+                self.ready.extend(messages(&message));
             }
         }
         Ok(())
@@ -146,7 +146,7 @@ impl Messages {
         if held::is_too_much(&self.body) {
             return Err(lost(TOO_MANY_VALUES));
         }
-        let found = serde_json::from_slice(&self.body).map(messages).unwrap_or_default();
+        let found = Json::parse(&self.body).map(|body| messages(&body)).unwrap_or_default();
         let is_answer = |message: &Message| matches!(message, Message::Answer { .. });
         if found.iter().any(is_answer) {
             self.ready.extend(found);
@@ -166,10 +166,10 @@ impl Messages {
 }
 
 /// One message, or those of a batch (MCP 2025-03-26).
-fn messages(value: Value) -> Vec<Message> {
-    match value {
-        Value::Array(batch) => batch.into_iter().filter_map(Message::of).collect(),
-        one => Message::of(one).into_iter().collect(),
+fn messages(json: &Json) -> Vec<Message> {
+    match json.elements() {
+        Some(batch) => batch.iter().filter_map(Message::of).collect(),
+        None => Message::of(json).into_iter().collect(),
     }
 }
 

@@ -1,0 +1,34 @@
+//! The text of a changed value, of which every unchanged part has its text as it was.
+
+use serde_json::Value;
+
+use super::{elements, members};
+
+/// The text of `after`, which was made of `before`, the view of `text`. No deeper than the view.
+pub(crate) fn patched(text: &str, before: &Value, after: &Value) -> String {
+    match (before, after) {
+        (before, after) if before == after => text.to_owned(),
+        (Value::Object(before), Value::Object(after)) => {
+            let known = members(text).unwrap_or_default();
+            let written: Vec<String> = after
+                .iter()
+                .map(|(name, after)| {
+                    let old = known.iter().rev().find(|(key, _)| key == name).zip(before.get(name));
+                    let value = old.map(|((_, text), before)| patched(text, before, after));
+                    format!("{}:{}", Value::from(name.as_str()), value.unwrap_or_else(|| after.to_string()))
+                })
+                .collect();
+            format!("{{{}}}", written.join(","))
+        }
+        (Value::Array(before), Value::Array(after)) if before.len() == after.len() => {
+            let known = elements(text).unwrap_or_default();
+            let written: Vec<String> = known
+                .iter()
+                .zip(before.iter().zip(after))
+                .map(|(text, (before, after))| patched(text, before, after))
+                .collect();
+            format!("[{}]", written.join(","))
+        }
+        (_, after) => after.to_string(),
+    }
+}

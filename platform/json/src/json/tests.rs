@@ -1,0 +1,75 @@
+//! Texts with what views cannot hold, and random ones.
+
+use serde_json::{Value, json};
+
+use super::*;
+use crate::generator::Generator;
+
+const ODD: &str = r#"{"n":340282366920938463463374607431768211455,"d":0.123456789012345678901234567890,"e":1e3,"s":"cut \ud83d","\u006e":1,"k":[{"a":1.50}]}"#;
+
+#[test]
+fn a_text_stays_as_it_was_written_but_for_its_line_breaks() {
+    assert_eq!(Json::parse(ODD.as_bytes()).unwrap().text(), ODD);
+    let lines = Json::parse(b" {\r\n \"a\": [1,\n2]}\n").unwrap();
+    assert_eq!(lines.text(), "{   \"a\": [1, 2]}");
+    assert_eq!(lines.view(), &json!({"a": [1, 2]}));
+}
+
+#[test]
+fn parts_have_their_texts() {
+    let json = Json::parse(ODD.as_bytes()).unwrap();
+    assert_eq!(json.member("d").unwrap().text(), "0.123456789012345678901234567890");
+    assert_eq!(json.member("n").unwrap().text(), "1");
+    assert_eq!(json.pointed("/k/0/a").unwrap().text(), "1.50");
+    assert_eq!(json.pointed("").unwrap().text(), ODD);
+    for nowhere in ["/k/00", "/k/+0", "/x", "/k/1", "k", "/e/0"] {
+        assert!(json.pointed(nowhere).is_none(), "{nowhere}");
+    }
+    assert_eq!(json.member("k").unwrap().elements().unwrap().len(), 1);
+}
+
+#[test]
+fn a_change_leaves_the_text_of_everything_else() {
+    let json = Json::parse(ODD.as_bytes()).unwrap();
+    let mut value = json.view().clone();
+    value["added"] = json!(true);
+    value["k"][0]["b"] = json!(null);
+    let changed = json.changed_to(value.clone());
+    assert_eq!(
+        changed.text(),
+        r#"{"n":1,"d":0.123456789012345678901234567890,"e":1e3,"s":"cut \ud83d","k":[{"a":1.50,"b":null}],"added":true}"#
+    );
+    assert_eq!(changed.view(), &value);
+    assert_eq!(json.changed_to(json.view().clone()).text(), ODD);
+}
+
+#[test]
+fn every_text_comes_back_from_its_parts() {
+    let mut generator = Generator::new(7);
+    let mut objects = 0;
+    for _ in 0..5_000 {
+        let text = generator.value(5);
+        let json = Json::parse(text.as_bytes()).unwrap();
+        assert_eq!(json.view(), &crate::decode(json.text()).unwrap());
+        assert_eq!(json.text(), text.trim().replace(['\n', '\r'], " "));
+        let Some(members) = members(json.text()) else { continue };
+        objects += 1;
+        for (name, part) in members {
+            assert!(json.text().contains(part));
+            assert!(json.get(name.as_ref()).is_some());
+        }
+        let mut value = json.view().clone();
+        value["added"] = json!(1);
+        let changed = json.changed_to(value.clone());
+        assert_eq!(crate::decode(changed.text()).unwrap(), value, "{text}");
+    }
+    assert!(objects > 1_000);
+}
+
+#[test]
+fn a_value_made_here_has_its_text() {
+    assert_eq!(Json::from(json!({"a": [1]})).text(), r#"{"a":[1]}"#);
+    assert_eq!(Json::part("no json").view(), &Value::Null);
+    let read: Json = serde_json::from_str(r#"{"x": "\ud83d"}"#).unwrap();
+    assert_eq!(read.text(), r#"{"x": "\ud83d"}"#);
+}
