@@ -54,7 +54,8 @@ fn document(gateway: &Gateway, snapshot: &Snapshot, path: &str) -> Option<String
     (!card.is_empty()).then(|| card.replace("${public_url}", &gateway.config.public_url))
 }
 
-/// RFC 9728 section 2. An issuer that is no URL (the development issuer) is named by the public URL.
+/// RFC 9728 section 2. An issuer that is not a URL, such as the development issuer, has no metadata and logs nobody in:
+/// it is left out. Without any other the optional member `authorization_servers` is absent.
 fn resource_metadata(gateway: &Gateway, snapshot: &Snapshot, server: Option<&VirtualServer>) -> Value {
     let public_url = &gateway.config.public_url;
     let resource = match server {
@@ -66,8 +67,8 @@ fn resource_metadata(gateway: &Gateway, snapshot: &Snapshot, server: Option<&Vir
     let mut issuers: Vec<String> = snapshot
         .issuers
         .iter()
-        .filter(|issuer| accepted(&issuer.name))
-        .map(|issuer| if issuer.iss.starts_with("http") { issuer.iss.clone() } else { public_url.clone() })
+        .filter(|issuer| accepted(&issuer.name) && is_url(&issuer.iss))
+        .map(|issuer| issuer.iss.clone())
         .collect();
     issuers.dedup();
     if let Some(front) = server.and_then(|server| login::Front::of(public_url, snapshot, server)) {
@@ -78,9 +79,13 @@ fn resource_metadata(gateway: &Gateway, snapshot: &Snapshot, server: Option<&Vir
     }
     let mut metadata = json!({
         "resource": resource,
-        "authorization_servers": issuers,
         "bearer_methods_supported": ["header"],
     });
+    if let Some(object) = metadata.as_object_mut()
+        && !issuers.is_empty()
+    {
+        object.insert("authorization_servers".into(), json!(issuers));
+    }
     if let (Some(object), Some(server)) = (metadata.as_object_mut(), server) {
         // Those that everybody needs; a client asks for more when it is told what a primitive wants (MCP 2025-11-25,
         // "Scope Selection Strategy").
@@ -90,4 +95,8 @@ fn resource_metadata(gateway: &Gateway, snapshot: &Snapshot, server: Option<&Vir
         }
     }
     metadata
+}
+
+fn is_url(iss: &str) -> bool {
+    iss.starts_with("https://") || iss.starts_with("http://")
 }
