@@ -330,6 +330,9 @@ pub struct ServeArgs {
     /// Starts Envoy and the sample MCP server too (with --dev)
     #[arg(long)]
     pub stack: bool,
+    /// Lets plugins reach private addresses, on any port, by the names that their specs list (with --stack)
+    #[arg(long, requires = "stack")]
+    pub allow_private: bool,
     /// Applies this directory of primitives at start
     #[arg(long, value_name = "DIR")]
     pub primitives: Option<PathBuf>,

@@ -113,7 +113,7 @@ impl Settings {
             issuer_origins: issuer_origins(&mut reader),
             upstreams: upstreams(&mut reader),
             gateway: gateway::read(&mut reader),
-            stack: if args.stack { stack::read(&mut reader) } else { None },
+            stack: if args.stack { stack::read(&mut reader, args.allow_private) } else { None },
             tls: tls::edge(&mut reader),
             admin_tls: tls::admin(&mut reader),
             peer: tls::peer(&mut reader),

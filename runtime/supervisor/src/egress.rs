@@ -37,6 +37,8 @@ pub use rules::{PrivateRoute, Rules};
 
 const MAX_CONNECTIONS: usize = 64;
 const ESTABLISHED: &[u8] = b"HTTP/1.1 200 Connection Established\r\n\r\n";
+/// The type of the record that begins a TLS connection (RFC 8446 section 5.1).
+const TLS_HANDSHAKE: u8 = 22;
 const HEAD_WITHIN: Duration = Duration::from_secs(10);
 /// Of a name; what it has beyond is not tried.
 const MAX_ADDRESSES: usize = 16;
@@ -49,6 +51,8 @@ const TUNNEL_WITHIN: Duration = Duration::from_secs(3600);
 enum Denied {
     Malformed,
     Name,
+    /// The name is listed, but not for this port.
+    Port,
     Address,
     Unreachable,
     /// It cannot be proved: its answer would repeat it, or its body has no clear end.
@@ -190,6 +194,7 @@ impl Proxy {
             None => "allowed",
             Some(Denied::Malformed) => "malformed",
             Some(Denied::Name) => "name_denied",
+            Some(Denied::Port) => "port_denied",
             Some(Denied::Address) => "address_denied",
             Some(Denied::Unreachable) => "unreachable",
             Some(Denied::Unprovable) => "not_proved",
@@ -201,8 +206,11 @@ impl Proxy {
     }
 
     async fn connect(&self, head: &Head) -> Result<TcpStream, Denied> {
-        if !self.rules.allow(&head.host, head.port, head.is_connect()) {
+        if !self.rules.allow_host(&head.host) {
             return Err(Denied::Name);
+        }
+        if !self.rules.allow_port(head.port, head.is_connect()) {
+            return Err(Denied::Port);
         }
         self.reach(&head.host, head.port).await
     }
@@ -239,24 +247,41 @@ async fn in_tunnel(stream: &mut UnixStream, to: &Head, rest: Vec<u8>) -> Option<
 
 /// Tells the client that it is connected, and returns the first it says to a server called `host`.
 ///
-/// On the port of plain HTTP (some clients tunnel that too) this is one request for that host, on the other a TLS hello.
+/// On the port of plain HTTP (some clients tunnel that too) this is one request for that host, on that of TLS a TLS hello.
+/// On other ports, which development alone has, the first byte decides.
 async fn tunnelled(
     stream: &mut UnixStream,
     (host, port): (&str, u16),
-    rest: Vec<u8>,
+    mut rest: Vec<u8>,
 ) -> Result<Vec<u8>, Denied> {
     let answered = stream.write_all(ESTABLISHED).await;
     answered.map_err(|_| Denied::ServerName)?;
-    if port == rules::PLAIN {
+    let is_plain = match port {
+        rules::PLAIN => true,
+        rules::TLS => false,
+        _ => {
+            let first = timeout(HEAD_WITHIN, first_byte(stream, &mut rest)).await;
+            first.ok().flatten().ok_or(Denied::ServerName)? != TLS_HANDSHAKE
+        }
+    };
+    if is_plain {
         let read = timeout(HEAD_WITHIN, read_head(stream, rest)).await;
         let Ok(Some((head, rest))) = read else { return Err(Denied::ServerName) };
-        let request = Head::within_tunnel(&head, host).ok_or(Denied::ServerName)?;
+        let request = Head::within_tunnel(&head, host, port).ok_or(Denied::ServerName)?;
         return Ok([request, rest].concat());
     }
     match timeout(HEAD_WITHIN, Hello::read(stream, rest)).await {
         Ok(Some(hello)) if hello.is_for(host) => Ok(hello.bytes),
         _ => Err(Denied::ServerName),
     }
+}
+
+/// The first byte of what the client says, which is left in `read`.
+async fn first_byte(stream: &mut UnixStream, read: &mut Vec<u8>) -> Option<u8> {
+    if read.is_empty() {
+        stream.read_buf(read).await.ok()?;
+    }
+    read.first().copied()
 }
 
 /// A head with its final empty line, and what came after it.
@@ -279,6 +304,7 @@ async fn refuse(stream: &mut UnixStream, denied: Denied) {
     let (status, word) = match denied {
         Denied::Malformed => ("400 Bad Request", "malformed"),
         Denied::Name | Denied::ServerName => ("403 Forbidden", "name not allowed"),
+        Denied::Port => ("403 Forbidden", "port not allowed: 80, or 443 by TLS"),
         Denied::Address => ("403 Forbidden", "address not allowed"),
         Denied::Unreachable => ("502 Bad Gateway", "unreachable"),
         Denied::Unprovable => ("400 Bad Request", "such a request is not sent with a credential"),

@@ -75,6 +75,9 @@ pub struct Arguments {
     /// comma-separated
     #[arg(long, env = "ASP_RUNTIME_EGRESS_ALLOW_PRIVATE", value_name = "NAME=CIDR;for=..,..")]
     pub egress_allow_private: Vec<String>,
+    /// Development only: plugins reach private addresses, on any port, by the names they list
+    #[arg(long)]
+    pub egress_development: bool,
     /// Python interpreter whose environment has the package asp-plugin
     #[arg(long, env = "ASP_PLUGIN_PYTHON", value_name = "PATH")]
     pub python: Option<PathBuf>,
@@ -136,6 +139,7 @@ pub struct Settings {
     pub queue: usize,
     pub uid_base: u32,
     pub egress_allow_private: Vec<PrivateRoute>,
+    pub egress_development: bool,
     pub languages: Languages,
 }
 
@@ -192,6 +196,7 @@ impl Settings {
             queue: arguments.queue,
             uid_base: arguments.uid_base,
             egress_allow_private,
+            egress_development: arguments.egress_development,
             languages,
         })
     }

@@ -31,6 +31,8 @@ use super::answers::Answers;
 use super::languages::{Languages, runtime_binary};
 use super::runtime::{self, Places};
 use super::{Existing, Installed, Unit, install, output};
+use crate::settings::source::{Fault, ProcessEnvironment, Reader};
+use crate::settings::stack::allow_private_of;
 
 /// A runtime starts in well under a second.
 const START: Duration = Duration::from_secs(20);
@@ -116,7 +118,8 @@ impl Local {
         let socket = directory.path().join("api.sock");
         let log = directory.path().join("runtime.log");
         let output = std::fs::File::create(&log).context("make the log")?;
-        let places = Places { plugins: &plugins, state: directory.path(), socket: &socket };
+        let allow_private = allow_private()?;
+        let places = Places { plugins: &plugins, state: directory.path(), socket: &socket, allow_private };
         let mut command = Command::new(&binary);
         for name in &languages.unset {
             command.env_remove(name);
@@ -278,6 +281,13 @@ impl Local {
         }
         Ok(answer.handle.context("the runtime gave no handle")?.tunnel_id)
     }
+}
+
+fn allow_private() -> anyhow::Result<bool> {
+    let mut reader = Reader::new(&ProcessEnvironment);
+    let allow_private = allow_private_of(&mut reader);
+    let faults = |faults: Vec<Fault>| faults.iter().map(Fault::to_string).collect::<Vec<_>>().join("; ");
+    reader.finish(allow_private).map_err(|found| anyhow!(faults(found)))
 }
 
 fn callable(units: &[Unit], installed: &[Installed]) -> Vec<Callable> {

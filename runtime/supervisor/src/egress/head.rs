@@ -70,10 +70,10 @@ impl Head {
         })
     }
 
-    /// The first request in a tunnel to `host` and the port of plain HTTP, as the server gets it. `None`: it is none, or for
-    /// another host.
-    pub(super) fn within_tunnel(bytes: &[u8], host: &str) -> Option<Vec<u8>> {
-        Head::in_tunnel(bytes, host, 80)?.forward
+    /// The first plain request in a tunnel to `host` and `port`, as the server gets it. `None`: it is none, or for another
+    /// host.
+    pub(super) fn within_tunnel(bytes: &[u8], host: &str, port: u16) -> Option<Vec<u8>> {
+        Head::in_tunnel(bytes, host, port)?.forward
     }
 
     /// The first request in a tunnel to `host` and `port`, as if it had been sent to the proxy.
@@ -218,7 +218,7 @@ mod tests {
             assert_eq!(Head::parse(head.as_bytes()), None, "{line:?}");
             let inner =
                 head.replacen("http://a.example", "", 1).replacen("\r\n", "\r\nHost: a.example\r\n", 1);
-            assert_eq!(Head::within_tunnel(inner.as_bytes(), "a.example"), None, "{line:?}");
+            assert_eq!(Head::within_tunnel(inner.as_bytes(), "a.example", 80), None, "{line:?}");
         }
     }
 
@@ -242,7 +242,7 @@ mod tests {
 
     #[test]
     fn a_tunnel_without_tls_carries_one_request_for_its_host() {
-        let asked = |text: &str| Head::within_tunnel(text.as_bytes(), "a.example");
+        let asked = |text: &str| Head::within_tunnel(text.as_bytes(), "a.example", 80);
         let good = asked("GET /p HTTP/1.1\r\nhost: A.example:80\r\nAccept: */*\r\n\r\n").unwrap();
         let expected = "GET /p HTTP/1.1\r\nHost: A.example\r\nAccept: */*\r\nConnection: close\r\n\r\n";
         assert_eq!(String::from_utf8(good).unwrap(), expected);

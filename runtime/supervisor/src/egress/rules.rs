@@ -3,12 +3,16 @@
 
 use std::net::IpAddr;
 
-use asp_platform::address::{Network, is_public};
+use asp_platform::address::{Network, may_reach};
 use asp_platform::operator_list;
 
 /// Other ports are other protocols, which a list of domains does not speak of.
 pub(super) const PLAIN: u16 = 80;
 pub(super) const TLS: u16 = 443;
+
+/// Networks of a developer's machine and company; never link-local ones, where clouds serve credentials.
+const DEVELOPMENT: [&str; 7] =
+    ["127.0.0.0/8", "::1", "10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10", "fc00::/7"];
 
 #[derive(Clone, Debug)]
 pub struct Rules {
@@ -16,6 +20,8 @@ pub struct Rules {
     /// With their leading dot.
     suffixes: Vec<String>,
     private: Vec<PrivateRoute>,
+    /// Open for every name, on any port; empty but for development.
+    development: Vec<Network>,
 }
 
 /// A private network that one name may lead to, and the primitives whose plugins may go there.
@@ -64,7 +70,7 @@ impl Rules {
                 None => exact.push(domain.clone()),
             }
         }
-        Rules { exact, suffixes, private: Vec::new() }
+        Rules { exact, suffixes, private: Vec::new(), development: Vec::new() }
     }
 
     /// The same names; those of `private` may lie in its networks too.
@@ -73,19 +79,25 @@ impl Rules {
         Rules { private: private.to_vec(), ..self }
     }
 
+    /// The same names on any port, at any private address: for one developer's machine.
+    #[must_use]
+    pub fn for_development(self) -> Rules {
+        Rules { development: DEVELOPMENT.iter().filter_map(|network| network.parse().ok()).collect(), ..self }
+    }
+
     /// Whether a request may go to an address that `host` led to.
     pub(super) fn allow_address(&self, host: &str, address: IpAddr) -> bool {
         let host = plain(host);
-        is_public(address) || self.private.iter().any(|route| route.leads(&host, address))
+        may_reach(address, &self.development) || self.private.iter().any(|route| route.leads(&host, address))
     }
 
-    /// Whether a request may go to `host`, which is a name and never a bare address unless listed so. TLS needs a
-    /// `tunnel` (CONNECT).
-    pub fn allow(&self, host: &str, port: u16, tunnel: bool) -> bool {
-        (port == PLAIN || (port == TLS && tunnel)) && self.allow_host(host)
+    /// Whether a request may go to this port. TLS needs a `tunnel` (CONNECT).
+    pub(super) fn allow_port(&self, port: u16, tunnel: bool) -> bool {
+        !self.development.is_empty() || port == PLAIN || (port == TLS && tunnel)
     }
 
-    /// Whether the host is listed. Of the origin of a credential the operator says the port.
+    /// Whether `host`, a name and never a bare address unless listed so, is listed. Of the origin of a credential the
+    /// operator says the port.
     pub(super) fn allow_host(&self, host: &str) -> bool {
         let host = plain(host);
         let under = |suffix: &String| host.len() > suffix.len() && host.ends_with(suffix.as_str());
@@ -178,9 +190,30 @@ mod tests {
             ("127.0.0.1", 443, false),
             ("", 443, false),
         ] {
-            assert_eq!(rules.allow(host, port, true), allowed, "{host}:{port}");
+            assert_eq!(rules.allow_host(host) && rules.allow_port(port, true), allowed, "{host}:{port}");
         }
-        assert!(rules.allow("api.example.com", 80, false));
-        assert!(!rules.allow("api.example.com", 443, false));
+        assert!(rules.allow_port(80, false));
+        assert!(!rules.allow_port(443, false));
+    }
+
+    #[test]
+    fn in_development_private_addresses_and_any_port_are_allowed_for_listed_names_alone() {
+        let rules = Rules::new(&["localhost".into()]).for_development();
+        assert_eq!(rules.development.len(), DEVELOPMENT.len());
+        assert!(rules.allow_port(28_900, false) && rules.allow_port(5432, true));
+        for (address, allowed) in [
+            ("127.0.0.1", true),
+            ("::1", true),
+            ("10.1.2.3", true),
+            ("fd00::1", true),
+            ("8.8.8.8", true),
+            ("169.254.169.254", false),
+            ("100.100.100.200", false),
+            ("fd00:ec2::254", false),
+            ("0.0.0.0", false),
+        ] {
+            assert_eq!(rules.allow_address("localhost", address.parse().unwrap()), allowed, "{address}");
+        }
+        assert!(!rules.allow_host("other.example"));
     }
 }

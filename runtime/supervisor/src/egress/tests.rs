@@ -64,6 +64,55 @@ async fn a_private_address_is_reached_where_the_operator_lists_its_network() {
     }
 }
 
+/// An HTTP service that answers `found` to everything, once.
+async fn service() -> u16 {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    tokio::spawn(async move {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let mut head = [0_u8; 1024];
+        let length = stream.read(&mut head).await.unwrap();
+        let host = format!("Host: 127.0.0.1:{port}\r\n");
+        let right = String::from_utf8_lossy(&head[..length]).contains(&host);
+        let body = if right { "found" } else { "wrong host" };
+        let answer = format!("HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n{body}");
+        stream.write_all(answer.as_bytes()).await.unwrap();
+    });
+    port
+}
+
+#[tokio::test]
+async fn in_development_a_listed_name_is_reached_on_any_port_in_both_forms_of_a_proxy_request() {
+    let rules = || Rules::new(&["127.0.0.1".to_owned()]).for_development();
+    for tunnelled in [false, true] {
+        let port = service().await;
+        let request = match tunnelled {
+            false => format!("GET http://127.0.0.1:{port}/x HTTP/1.1\r\n\r\n"),
+            true => format!(
+                "CONNECT 127.0.0.1:{port} HTTP/1.1\r\n\r\nGET /x HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n\r\n"
+            ),
+        };
+        let answer = ask_by(rules(), &request).await;
+        assert!(answer.ends_with("found"), "{tunnelled}: {answer}");
+    }
+    let other = ask_by(rules(), "GET http://localhost:8000/ HTTP/1.1\r\n\r\n").await;
+    assert!(other.ends_with("name not allowed"), "{other}");
+    let metadata = Rules::new(&["169.254.169.254".to_owned()]).for_development();
+    let refused = ask_by(metadata, "GET http://169.254.169.254/ HTTP/1.1\r\n\r\n").await;
+    assert!(refused.ends_with("address not allowed"), "{refused}");
+}
+
+#[tokio::test]
+async fn a_port_that_is_not_allowed_is_the_reason_for_a_listed_name() {
+    for request in ["GET http://a.example:8080/ HTTP/1.1\r\n\r\n", "CONNECT a.example:5432 HTTP/1.1\r\n\r\n"]
+    {
+        let answer = ask(&["a.example"], request).await;
+        assert!(answer.starts_with("HTTP/1.1 403 ") && answer.contains("port not allowed"), "{answer}");
+        let unlisted = ask(&["b.example"], request).await;
+        assert!(unlisted.ends_with("name not allowed"), "{unlisted}");
+    }
+}
+
 #[tokio::test]
 async fn what_is_no_proxy_request_is_malformed() {
     assert!(ask(&["a.example"], "GET / HTTP/1.1\r\n\r\n").await.starts_with("HTTP/1.1 400 "));

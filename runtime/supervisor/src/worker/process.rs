@@ -302,6 +302,7 @@ impl Machine {
         std::fs::set_permissions(&socket, std::fs::Permissions::from_mode(0o600))?;
         own(&socket, home.uid)?;
         let rules = egress::Rules::new(&plugin.manifest.allowed_domains).with_private(&plugin.private);
+        let rules = if self.settings.egress_development { rules.for_development() } else { rules };
         let proxy = egress::Proxy::new(rules, plugin.name(), home.id.clone(), &self.egress);
         let lending = proxy.lending();
         let _proxy = AbortOnDropHandle::new(self.aside.spawn(egress::serve(listener, proxy)));

@@ -147,7 +147,7 @@ async fn other_places_tunnels_and_other_times_have_no_credential() {
     ] {
         let answer = worker.ask(&request).await;
         assert!(
-            answer.starts_with("HTTP/1.1 403 ") && answer.ends_with("name not allowed"),
+            answer.starts_with("HTTP/1.1 403 ") && answer.contains(" not allowed"),
             "{request}: {answer}"
         );
     }
@@ -156,7 +156,7 @@ async fn other_places_tunnels_and_other_times_have_no_credential() {
     assert!(service.heard().await.contains(KEY));
     drop(worker.loan.take());
     let answer = worker.ask(&own).await;
-    assert!(answer.ends_with("name not allowed"), "the call has ended: {answer}");
+    assert!(answer.contains("port not allowed"), "the call has ended: {answer}");
     let _next = worker.lending.lend(&worker.lent);
     assert!(worker.ask(&own).await.ends_with("hello"));
 }
