@@ -11,6 +11,7 @@ use asp_platform::operator_list::{self, ListEntry};
 use clap::Parser;
 
 use crate::egress::PrivateRoute;
+use crate::secrets::Secrets;
 
 /// `sun_path` has 108 bytes; a worker's socket adds this much to the state directory's path.
 const MAX_STATE_PATH: usize = 107 - "/w/0123456789abcdef/s/s".len();
@@ -78,6 +79,9 @@ pub struct Arguments {
     /// Development only: plugins reach private addresses, on any port, by the names they list
     #[arg(long)]
     pub egress_development: bool,
+    /// JSON file of the named secrets that stdio servers may be given, each with the list of its users [none]
+    #[arg(long, env = "ASP_SECRETS", value_name = "FILE")]
+    pub secrets: Option<PathBuf>,
     /// Python interpreter whose environment has the package asp-plugin
     #[arg(long, env = "ASP_PLUGIN_PYTHON", value_name = "PATH")]
     pub python: Option<PathBuf>,
@@ -140,6 +144,7 @@ pub struct Settings {
     pub uid_base: u32,
     pub egress_allow_private: Vec<PrivateRoute>,
     pub egress_development: bool,
+    pub secrets: Secrets,
     pub languages: Languages,
 }
 
@@ -178,6 +183,7 @@ impl Settings {
             faults.push(format!("--uid-base is {}, not 1 to 2000000000", arguments.uid_base));
         }
         let egress_allow_private = private_routes(&arguments.egress_allow_private, &mut faults);
+        let secrets = secrets(arguments.secrets.as_deref(), &mut faults);
         let languages = languages(&arguments, &mut faults);
         if !faults.is_empty() {
             return Err(faults);
@@ -197,6 +203,7 @@ impl Settings {
             uid_base: arguments.uid_base,
             egress_allow_private,
             egress_development: arguments.egress_development,
+            secrets,
             languages,
         })
     }
@@ -274,6 +281,15 @@ fn worker_init(given: Option<&Path>, faults: &mut Vec<String>) -> PathBuf {
             PathBuf::new()
         }
     }
+}
+
+fn secrets(path: Option<&Path>, faults: &mut Vec<String>) -> Secrets {
+    // An empty variable names no file.
+    let read = path.filter(|path| !path.as_os_str().is_empty()).map(Secrets::read);
+    read.unwrap_or_else(|| Ok(Secrets::default())).unwrap_or_else(|found| {
+        faults.extend(found.into_iter().map(|fault| format!("--secrets {fault}")));
+        Secrets::default()
+    })
 }
 
 /// The operator's list of private networks. An entry without `for` is a fault that ends with the setting to paste.

@@ -25,6 +25,7 @@ Environment:
                       what plugins run in [without ASP_PLUGIN_NODE or _JAVA: the first on the PATH]
   ASP_UPSTREAMS, ASP_CREDENTIALS, ASP_DELEGATE_*
                       as `asp serve --help` says
+  ASP_SECRETS         JSON file of the named secrets that stdio servers may be given (docs/upstreams.md) [none]
   ASP_ALLOW_PRIVATE   true: as --allow-private [false]
   SSL_CERT_FILE, SSL_CERT_DIR
                       authorities to trust when calling services [those of the system]
@@ -35,7 +36,7 @@ pub struct DevArgs {
     /// The directory of primitives: one folder for each server
     #[arg(value_name = "DIR", default_value = ".")]
     pub directory: PathBuf,
-    /// Where clients reach it; 0 takes a free one [default: ASP_GATEWAY_PORT, else 8082 or a free one]
+    /// Port for clients; 0 takes a free one [default: ASP_GATEWAY_PORT, else 8082 or a free one]
     #[arg(long, value_name = "PORT")]
     pub port: Option<u16>,
     /// Lets plugins reach private addresses, on any port, by the names that their specs list

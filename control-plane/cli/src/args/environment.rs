@@ -93,6 +93,8 @@ Environment (port 0 takes a free one; ports.json in the state directory says whi
   ASP_TLS_CERT, ASP_TLS_KEY             certificate chain and key of the edge, for --stack
   ASP_ENVOY_BIN                         the envoy binary, for --stack
   ASP_RUNTIME_BIN                       the language runtime, for --stack [asp-runtime beside asp]
+  ASP_SECRETS                           JSON file of the named secrets that stdio servers may be given, for --stack;
+                                        else of asp-runtime (docs/upstreams.md) [none]
   ASP_ALLOW_PRIVATE                     true: as --allow-private, for --stack [false]
   SSL_CERT_FILE, SSL_CERT_DIR           authorities that gateways and, with --stack, plugins' credentials trust [those
                                         of the system]

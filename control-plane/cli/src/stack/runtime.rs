@@ -41,8 +41,9 @@ pub struct LocalRuntime {
     allow_private: bool,
 }
 
-/// Variables that name the authorities whose certificates the egress proxy trusts.
-const CERTIFICATES: [&str; 2] = ["SSL_CERT_FILE", "SSL_CERT_DIR"];
+/// Variables that the runtime reads itself: the authorities whose certificates its egress proxy trusts, and the file of
+/// named secrets.
+const PASSED_ON: [&str; 3] = ["SSL_CERT_FILE", "SSL_CERT_DIR", "ASP_SECRETS"];
 
 impl LocalRuntime {
     /// `None` where there is no runtime or no language, and why is logged.
@@ -62,7 +63,7 @@ impl LocalRuntime {
             return None;
         }
         let set = |name: &str| Some((name.to_owned(), ProcessEnvironment.get(name)?));
-        environment.extend(CERTIFICATES.into_iter().filter_map(set));
+        environment.extend(PASSED_ON.into_iter().filter_map(set));
         Some(LocalRuntime {
             program,
             plugins: settings.state_dir.join("plugins"),

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use asp_proto::supervisor::PluginRef;
 
 use crate::egress::PrivateRoute;
-use crate::plugin::manifest::{Language, MAX_BYTES, Manifest, Mode, is_name};
+use crate::plugin::manifest::{Language, MAX_BYTES, Manifest, Mode, Variable, is_name};
 use crate::refusal::Refusal;
 
 /// Files and directories of one package; node_modules have the most.
@@ -29,8 +29,8 @@ pub struct Plugin {
     text: String,
 }
 
-/// The pool that a call belongs to: workers serve specs of one credential alone, or of none, and primitives that may reach the
-/// same private networks.
+/// Identity of a pool: its workers serve specs of one credential alone, or of none, primitives that may reach the same
+/// private networks, and users of the same secrets.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PluginKey {
     pub id: String,
@@ -39,6 +39,8 @@ pub struct PluginKey {
     pub credential: String,
     /// Numbers of the operator's routes into private networks that serve the primitive.
     pub routes: Vec<usize>,
+    /// Names of the secrets that its workers are given, sorted; last, so that pools of a plugin lie side by side.
+    pub secrets: Vec<String>,
 }
 
 impl PluginKey {
@@ -51,7 +53,14 @@ impl PluginKey {
             version: version.clone(),
             credential: credential.clone(),
             routes: serving.map(|(number, _)| number).collect(),
+            secrets: Vec::new(),
         }
+    }
+
+    /// Whether both differ by their secrets at most.
+    pub fn is_beside(&self, other: &PluginKey) -> bool {
+        (&self.id, &self.version, &self.credential, &self.routes)
+            == (&other.id, &other.version, &other.credential, &other.routes)
     }
 
     /// Whether it is of this plugin version and credential, whatever networks its calls may reach.
@@ -63,10 +72,10 @@ impl PluginKey {
 impl std::fmt::Display for PluginKey {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}@{}", self.id, self.version)?;
-        match self.credential.is_empty() {
-            true => Ok(()),
-            false => write!(f, "#{}", self.credential),
+        if !self.credential.is_empty() {
+            write!(f, "#{}", self.credential)?;
         }
+        self.secrets.iter().try_for_each(|name| write!(f, "${name}"))
     }
 }
 
@@ -102,6 +111,14 @@ impl Plugin {
     /// `id@version`, in logs.
     pub fn name(&self) -> String {
         format!("{}@{}", self.manifest.id, self.manifest.version)
+    }
+
+    /// Names of the secrets that it wants.
+    pub fn secrets(&self) -> impl Iterator<Item = &str> {
+        self.manifest.env.values().filter_map(|variable| match variable {
+            Variable::Secret(name) => Some(name.as_str()),
+            Variable::Value(_) | Variable::Paths(_) => None,
+        })
     }
 
     pub fn manifest_path(&self) -> PathBuf {

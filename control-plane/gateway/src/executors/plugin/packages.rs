@@ -45,7 +45,7 @@ pub(super) struct Package {
     plugin: PluginRef,
     hints: RuntimeHints,
     place: Place,
-    /// The server and the primitive of the call that looks first.
+    /// Server and primitive of the first call, by whose networks and secrets it is looked at.
     called_as: (String, String),
 }
 
