@@ -18,6 +18,7 @@ pub mod policy;
 pub mod sarif;
 pub mod servers;
 mod specs;
+pub mod standing;
 pub mod status;
 pub mod token;
 

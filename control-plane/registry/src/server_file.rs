@@ -32,6 +32,11 @@ pub(crate) struct ServerFile {
     pub sessions: Sessions,
     #[serde(default)]
     pub default_exposure: DefaultExposure,
+    /// Organisations that the server is offered to; each switches it on for itself. Not beside `defaultExposure: allow`,
+    /// which offers it to all.
+    #[serde(default)]
+    #[schemars(length(max = 1000), extend("uniqueItems" = true))]
+    pub offered_to: Vec<String>,
     pub auth: ServerAuth,
     /// Web origins that may call; empty: the public URL's only.
     #[serde(default)]
@@ -109,8 +114,10 @@ pub(crate) enum Sessions {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum DefaultExposure {
+    /// Offered to nobody but the organisations that are named.
     #[default]
     Deny,
+    /// Offered to every organisation, and on.
     Allow,
 }
 

@@ -21,6 +21,7 @@ pub mod issuers;
 pub mod known;
 pub mod lists;
 pub mod machines;
+pub mod offers;
 pub mod openapi;
 pub mod params;
 pub mod policy;
@@ -162,6 +163,12 @@ pub fn router(state: Arc<AdminState>) -> Router {
         .route("/api/registry/servers/{server}/versions", get(versions::list))
         .route("/api/registry/servers/{server}/versions/{revision}", get(versions::get))
         .route("/api/registry/servers/{server}/rollback", post(versions::rollback))
+        .route("/api/registry/servers/{server}/offers", get(offers::list))
+        .route(
+            "/api/registry/servers/{server}/offers/{org}",
+            put(offers::put).get(offers::get).delete(offers::delete),
+        )
+        .route("/api/registry/orgs/{org}/servers/{server}", get(offers::standing))
         .route("/api/registry/orgs/{org}/primitives", get(primitives::org_primitives))
         .route(
             "/api/policy/orgs/{org}/exposure",

@@ -10,6 +10,7 @@ pub mod build;
 mod edge_form;
 pub mod fault;
 pub mod held;
+pub mod offers;
 pub mod orgs;
 mod revoked;
 pub mod servers;
@@ -199,6 +200,17 @@ impl Compiler {
         let size = |server: &CompiledServer| self.server_bytes(server);
         let servers = servers::that_fit(servers, GATEWAY - EDGE - SLACK, size, &mut faults);
         Settled { servers, faults }
+    }
+
+    /// A stored server by itself: as it is published where that is of this revision, else as it compiles.
+    pub fn compile_one(&self, record: &ServerRecord) -> Option<Arc<CompiledServer>> {
+        let known = self.compiled.lock();
+        let current = known.get(&record.name).filter(|compiled| compiled.revision == record.revision);
+        if let Some(current) = current {
+            return current.good.clone();
+        }
+        drop(known);
+        compile(&record.name, &record.files).ok().map(Arc::new)
     }
 
     /// [`servers::server_bytes`] of a server, which is known of one that was compiled here.

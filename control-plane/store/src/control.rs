@@ -5,6 +5,7 @@
 //! Refuses: any evaluation of what a record means; the caller has validated it.
 //! Bounds: [`MAX_BINDINGS_PER_ORG`] and its siblings hold in every backend.
 
+mod audited;
 mod placement;
 pub mod sql;
 mod state;
@@ -16,6 +17,7 @@ use std::collections::BTreeSet;
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 
+pub use audited::{AuditQuery, AuditRecord, Note};
 pub use placement::{HomeRecord, MAX_HOMES, MAX_REGIONS, MAX_ROUTES, Placement, RegionRecord, RouteRecord};
 pub use state::{Changed, ChangedRevocations, ControlState, Machines, OrgState, Since};
 
@@ -25,6 +27,8 @@ pub const MAX_SERVERS: usize = 1_000;
 pub const MAX_VERSIONS: u32 = 20;
 /// How long those of a server are kept that was deleted, in milliseconds: 30 days.
 pub const KEEP_VERSIONS_OF_GONE: u64 = 30 * 24 * 60 * 60 * 1000;
+/// Offers of servers to orgs, of all together: each is two names in memory.
+pub const MAX_OFFERS: usize = 50_000;
 /// Exposure exceptions of one org: every server over every protocol, at most.
 pub const MAX_EXPOSURE_PER_ORG: usize = 3_000;
 /// Bindings of one org.
@@ -101,6 +105,13 @@ pub struct ServerVersion {
     pub stored_at: u64,
     /// Who stored it; empty where nobody knows any more.
     pub actor: String,
+}
+
+/// A server is offered to an org, which may switch it on. Its own files may say so too; this is beside them.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct OfferRecord {
+    pub server: String,
+    pub org: String,
 }
 
 /// An exception from a server's default exposure. The key is (org, server, protocol).
@@ -338,44 +349,6 @@ pub struct Versioned<T> {
     pub value: T,
 }
 
-/// One change that happened.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct AuditRecord {
-    pub revision: u64,
-    /// Unix milliseconds.
-    pub at: u64,
-    pub actor: String,
-    /// e.g. `server.put`
-    pub action: String,
-    /// e.g. `server/demo`
-    pub resource: String,
-    /// Empty for changes that belong to no org.
-    pub org: String,
-    pub detail: String,
-}
-
-/// A change of something kept elsewhere, for the audit.
-#[derive(Clone, Copy, Debug)]
-pub struct Note<'a> {
-    /// e.g. `artifact.put`
-    pub action: &'a str,
-    /// e.g. `artifact/<digest>`
-    pub resource: &'a str,
-    /// Empty for changes that belong to no org.
-    pub org: &'a str,
-    pub detail: &'a str,
-}
-
-/// Which audit records to list, newest first.
-#[derive(Clone, Debug, Default)]
-pub struct AuditQuery {
-    pub org: Option<String>,
-    /// Only records of a lower revision: the page after this one.
-    pub before: Option<u64>,
-    /// 1 to 1000.
-    pub limit: u32,
-}
-
 /// The port. Every write is atomic, audited and bumps the revision by one, unless it changes nothing.
 #[async_trait]
 pub trait ControlStore: Send + Sync {
@@ -411,7 +384,17 @@ pub trait ControlStore: Send + Sync {
         files: &[SourceFile],
         content_hash: &str,
     ) -> Result<Written, StoreError>;
+    /// Removes the server and its offers.
     async fn delete_server(&self, change: &Change, name: &str) -> Result<Written, StoreError>;
+
+    /// Those of a server, by org.
+    async fn offers(&self, server: &str) -> Result<Versioned<Vec<OfferRecord>>, StoreError>;
+    /// Those to an org, by server.
+    async fn offers_to(&self, org: &str) -> Result<Vec<OfferRecord>, StoreError>;
+    /// [`StoreError::NotFound`] where there is no such server.
+    async fn put_offer(&self, change: &Change, record: &OfferRecord) -> Result<Written, StoreError>;
+    /// [`StoreError::NotFound`] where there is no such offer.
+    async fn delete_offer(&self, change: &Change, record: &OfferRecord) -> Result<Written, StoreError>;
 
     async fn exposure(&self, org: &str) -> Result<Versioned<Vec<ExposureRecord>>, StoreError>;
     /// Inserts or replaces by key.

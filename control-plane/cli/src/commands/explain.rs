@@ -4,6 +4,7 @@ use asp_control::admin::explain::Question;
 use serde_json::Value;
 
 use super::client::{AdminClient, api_path, block_on};
+use super::standing::{self, Standing};
 use crate::args::ExplainArgs;
 use crate::failure::Failure;
 use crate::print;
@@ -29,6 +30,9 @@ pub fn run(args: &ExplainArgs) -> Result<(), Failure> {
         print::json(&answer);
     } else {
         print::line(&in_words(&question, &answer));
+        if let Some(line) = standing_of(&question, &answer) {
+            print::line(&line);
+        }
         for line in beside(&question, &answer) {
             print::line(&line);
         }
@@ -37,6 +41,19 @@ pub fn run(args: &ExplainArgs) -> Result<(), Failure> {
         Some(true) => Ok(()),
         _ => Err(Failure::Refused),
     }
+}
+
+/// Which of the three that a call needs is the first that fails, and who changes it.
+fn standing_of(question: &Question, answer: &Value) -> Option<String> {
+    let (offered, on, allowed) = match answer.get("outcome").and_then(Value::as_str)? {
+        "not_offered" => (false, false, None),
+        "not_exposed" => (true, false, None),
+        "denied" => (true, true, Some(false)),
+        "allowed" | "needs_approval" => (true, true, Some(true)),
+        _ => return None,
+    };
+    let (server, org) = (question.server.as_str(), question.org.as_str());
+    Some(standing::line(&Standing { server, org, offered, on, allowed }))
 }
 
 fn arguments(text: &str) -> Result<Value, Failure> {
@@ -114,6 +131,10 @@ fn in_words(question: &Question, answer: &Value) -> String {
             let place = answer.pointer("/decidedBy/pointer").and_then(Value::as_str).unwrap_or_default();
             format!("denied: the arguments do not fit the schema at `{place}`: {rule}.")
         }
+        ("not_offered", _) => format!(
+            "denied: {org} is offered no server {server} with the id {primitive}. `asp servers show {server} --org \
+             {org}` says more to whom it may be said; ids are not the exposed names."
+        ),
         ("unknown_server", _) => {
             format!("denied: no server is called {server}. `asp apply` registers one; `asp diff` lists them.")
         }

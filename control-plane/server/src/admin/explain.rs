@@ -57,8 +57,9 @@ pub struct Question {
 pub struct Explanation {
     /// Whether the call would reach the limits.
     pub allowed: bool,
-    /// `allowed`, `needs_approval`, `not_served`, `unknown_server`, `unknown_primitive`, `not_exposed`, `denied`,
-    /// `insufficient_scope` or `invalid_arguments`
+    /// `allowed`, `needs_approval`, `not_served`, `unknown_server`, `unknown_primitive`, `not_offered`, `not_exposed`,
+    /// `denied`, `insufficient_scope` or `invalid_arguments`. An admin of an org is answered `not_offered` for what is
+    /// unknown too: it does not exist for the org
     pub outcome: String,
     /// The stage and the rule that decided.
     #[serde(rename = "decidedBy")]
@@ -100,12 +101,16 @@ pub async fn explain(
     let Some(published) = xds_state.snapshot else {
         return Err(Problem::new(Code::Internal, "no snapshot is published yet"));
     };
+    let is_offered = state.admission.offered(&question.server, &question.org).await?.is_some();
+    let of_org = admin.role.org().is_some();
     let asked = Arc::clone(&published);
     let turn = state.turns.to_ask(&admin).await?;
     let (decided, limits) = turn
         .work(move || {
             let limits = limits::of(&asked.org(&question.org), &subject(&question));
-            decide(&asked, &question, protocol).map(|decided| (decided, limits))
+            let decided = decide(&asked, &question, protocol, is_offered)?;
+            let hides = of_org && matches!(decided.outcome, "unknown_server" | "unknown_primitive");
+            Ok::<_, Problem>((if hides { not_offered() } else { decided }, limits))
         })
         .await??;
     let Decided { outcome, by: decided_by, rules, observed } = decided;
@@ -138,7 +143,17 @@ impl From<(&'static str, Value)> for Decided {
     }
 }
 
-fn decide(published: &Published, question: &Question, protocol: Protocol) -> Result<Decided, Problem> {
+/// One answer to an org, whether there is something that it is not offered or nothing at all.
+fn not_offered() -> Decided {
+    ("not_offered", json!({ "stage": "offer", "rule": "no such primitive is offered to the org" })).into()
+}
+
+fn decide(
+    published: &Published,
+    question: &Question,
+    protocol: Protocol,
+    is_offered: bool,
+) -> Result<Decided, Problem> {
     if !asp_registry::is_served(protocol) {
         let rule =
             format!("{} is not served yet; clients reach servers over mcp and rest", question.protocol);
@@ -159,6 +174,9 @@ fn decide(published: &Published, question: &Question, protocol: Protocol) -> Res
     let Some((primitive, listing)) = primitive else {
         return Ok(("unknown_primitive", json!({ "stage": "resolve" })).into());
     };
+    if !is_offered {
+        return Ok(not_offered());
+    }
     let of_org = published.org(&question.org);
     let Evaluator { edge, policy } = published.evaluator(&part, &of_org).map_err(|fault| {
         tracing::error!(%fault, "what is published cannot be read, so explain cannot answer");

@@ -8,8 +8,8 @@ use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
 use utoipa::openapi::{Content, Ref, RefOr, ResponseBuilder};
 
 use super::{
-    artifacts, calls, certificates, explain, issuers, machines, policy, primitives, problem, ratelimits,
-    regions, registry, revocations, routes, runtimes, status, versions,
+    artifacts, calls, certificates, explain, issuers, machines, offers, policy, primitives, problem,
+    ratelimits, regions, registry, revocations, routes, runtimes, status, versions,
 };
 
 #[derive(OpenApi)]
@@ -25,6 +25,11 @@ use super::{
         versions::list,
         versions::get,
         versions::rollback,
+        offers::list,
+        offers::get,
+        offers::put,
+        offers::delete,
+        offers::standing,
         primitives::org_primitives,
         explain::explain,
         policy::put_exposure,

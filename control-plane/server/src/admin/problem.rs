@@ -38,6 +38,7 @@ pub enum Code {
     IssuerInUse,
     CertificateInUse,
     IssuerGiven,
+    OfferedByServer,
     BreakingChange,
     PreconditionFailed,
     LimitReached,
@@ -71,6 +72,7 @@ impl Code {
             Code::IssuerInUse => "issuer_in_use",
             Code::CertificateInUse => "certificate_in_use",
             Code::IssuerGiven => "issuer_given",
+            Code::OfferedByServer => "offered_by_server",
             Code::BreakingChange => "breaking_change",
             Code::PreconditionFailed => "precondition_failed",
             Code::LimitReached => "limit_reached",
@@ -102,6 +104,7 @@ impl Code {
             | Code::IssuerInUse
             | Code::CertificateInUse
             | Code::IssuerGiven
+            | Code::OfferedByServer
             | Code::BreakingChange => StatusCode::CONFLICT,
             Code::TooManyRequests => StatusCode::TOO_MANY_REQUESTS,
             Code::Overloaded | Code::StoreUnavailable => StatusCode::SERVICE_UNAVAILABLE,
@@ -130,6 +133,7 @@ impl Code {
             Code::IssuerInUse => "servers accept the issuer's tokens",
             Code::CertificateInUse => "the certificate is registered for another machine",
             Code::IssuerGiven => "the issuer is given by the operator's file",
+            Code::OfferedByServer => "the server's own file offers it",
             Code::BreakingChange => "the change breaks callers without a new major version",
             Code::PreconditionFailed => "the resource has changed since",
             Code::LimitReached => "a limit of the platform is reached",
@@ -251,6 +255,7 @@ impl From<Refusal> for Problem {
         match refusal {
             Refusal::Full(full) => Problem::from(full),
             Refusal::Unpublishable(_) => Problem::params(refusal.to_string()),
+            Refusal::NotOffered => Problem::not_found(),
             Refusal::Store(error) => Problem::from(error),
         }
     }

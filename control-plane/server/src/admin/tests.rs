@@ -11,6 +11,7 @@ mod issuer_outage;
 mod issuers;
 mod known;
 mod machines;
+mod offers;
 mod placement;
 mod policy;
 mod publisher;

@@ -144,6 +144,7 @@ pub(super) const TABLES: [Table; 20] = [
             column("gone_at", Integer),
         ],
     ),
+    control("offers", 2, &[column("server", Text), column("org", Text)]),
     control(
         "exposure",
         3,

@@ -13,6 +13,7 @@ mod changes;
 mod detail;
 mod issuers;
 mod machines;
+mod offers;
 mod placement;
 mod policy;
 mod revocations;
@@ -33,8 +34,8 @@ use tokio::time::timeout;
 use crate::control::{
     AuditQuery, AuditRecord, BindingRecord, Change, ControlState, ControlStore, ExposureRecord, HomeRecord,
     IssuerKeysRecord, IssuerRecord, LimitRecord, MachineBound, MachineCertificateRecord, MachineKeyRecord,
-    Note, RegionRecord, RevocationRecord, RouteRecord, ServerRecord, ServerVersion, Side, Since, SourceFile,
-    StoreError, Versioned, Written,
+    Note, OfferRecord, RegionRecord, RevocationRecord, RouteRecord, ServerRecord, ServerVersion, Side, Since,
+    SourceFile, StoreError, Versioned, Written,
 };
 use crate::migrations::{Numbered, migrator};
 use crate::private;
@@ -50,7 +51,7 @@ const SNAPSHOT: &str = "BEGIN";
 const SNAPSHOT_OF_POSTGRES: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
 
 /// The migrations, oldest first. A published one is never edited.
-pub(crate) const MIGRATIONS: [Numbered; 10] = [
+pub(crate) const MIGRATIONS: [Numbered; 11] = [
     (1, "control", include_str!("../../migrations/0001_control.sql")),
     (2, "revocations of the platform", include_str!("../../migrations/0002_revocations_of_the_platform.sql")),
     (3, "issuers", include_str!("../../migrations/0003_issuers.sql")),
@@ -59,6 +60,7 @@ pub(crate) const MIGRATIONS: [Numbered; 10] = [
     (6, "machine certificates", include_str!("../../migrations/0006_machine_certificates.sql")),
     (7, "server versions", include_str!("../../migrations/0007_server_versions.sql")),
     (8, "placement", include_str!("../../migrations/0008_placement.sql")),
+    (9, "offers", include_str!("../../migrations/0009_offers.sql")),
     (11, "bounds of machines", include_str!("../../migrations/0011_machine_bounds.sql")),
     (14, "revocations of an org", include_str!("../../migrations/0014_revocations_of_an_org.sql")),
 ];
@@ -282,6 +284,22 @@ impl ControlStore for SqlStore {
 
     async fn delete_server(&self, change: &Change, name: &str) -> Result<Written, StoreError> {
         self.within(servers::delete(self, change, name)).await
+    }
+
+    async fn offers(&self, server: &str) -> Result<Versioned<Vec<OfferRecord>>, StoreError> {
+        self.within(offers::of_server(self, server)).await
+    }
+
+    async fn offers_to(&self, org: &str) -> Result<Vec<OfferRecord>, StoreError> {
+        self.within(offers::to_org(self, org)).await
+    }
+
+    async fn put_offer(&self, change: &Change, record: &OfferRecord) -> Result<Written, StoreError> {
+        self.within(offers::put(self, change, record)).await
+    }
+
+    async fn delete_offer(&self, change: &Change, record: &OfferRecord) -> Result<Written, StoreError> {
+        self.within(offers::delete(self, change, record)).await
     }
 
     async fn exposure(&self, org: &str) -> Result<Versioned<Vec<ExposureRecord>>, StoreError> {

@@ -7,6 +7,7 @@
 mod certificates;
 mod changes;
 mod machines;
+mod offers;
 mod placement;
 
 use super::{
@@ -26,6 +27,8 @@ pub async fn run(store: &dyn ControlStore) {
     preconditions_hold_or_refuse(store).await;
     followed.catch_up(store).await;
     a_server_that_was_evaluated_beside_others_is_refused_when_they_changed(store).await;
+    followed.catch_up(store).await;
+    offers::are_of_a_server_and_go_with_it(store).await;
     followed.catch_up(store).await;
     exposure_is_upserted_by_key(store).await;
     followed.catch_up(store).await;

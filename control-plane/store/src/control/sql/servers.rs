@@ -9,6 +9,8 @@ use crate::control::{
     StoreError, Written,
 };
 
+/// The action of a deletion, by which its offers are known to have gone.
+pub(super) const DELETED: &str = "server.delete";
 const SELECT_ALL: &str = "SELECT s.name, s.sources, s.content_hash, s.updated_at, r.revision \
      FROM servers s JOIN resources r ON r.name = 'server/' || s.name ORDER BY s.name";
 const SELECT_ONE: &str = "SELECT s.name, s.sources, s.content_hash, s.updated_at, r.revision \
@@ -176,8 +178,9 @@ pub(super) async fn delete(store: &SqlStore, change: &Change, name: &str) -> Res
     }
     let now = write.change.at;
     gone(&mut write, name, now).await?;
+    super::offers::go_with(&mut write, name).await?;
     write.stamp(false).await?;
-    write.commit("server.delete", "").await
+    write.commit(DELETED, "").await
 }
 
 fn record(row: &AnyRow) -> Result<ServerRecord, StoreError> {

@@ -33,6 +33,9 @@ impl Followed {
                 if let Some(placement) = changed.placement {
                     self.state.placement = placement;
                 }
+                if let Some(offers) = changed.offers {
+                    self.state.offers = offers;
+                }
                 self.revoke(changed.revocations);
             }
         }
