@@ -76,8 +76,8 @@ async fn no_http(shared: &Shared) -> Result<()> {
     let rows = [
         ("HTTP/1.0", framed.clone(), body, 200, ""),
         ("HTTP/1.1", framed.clone(), body, 200, ""),
-        ("HTTP/1.1", "transfer-encoding: gzip, chunked\r\n".to_owned(), &chunked, 501, coding),
-        ("HTTP/1.1", "Transfer-Encoding: Chunked\r\n".to_owned(), &chunked, 200, ""),
+        ("HTTP/1.1", "transfer-encoding: gzip, chunked\r\n".to_owned(), chunked.as_str(), 501, coding),
+        ("HTTP/1.1", "Transfer-Encoding: Chunked\r\n".to_owned(), chunked.as_str(), 200, ""),
     ];
     for (version, framing, body, status, words) in rows {
         for address in [stack.edge(), stack.gateway()] {
