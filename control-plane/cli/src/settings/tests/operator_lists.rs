@@ -74,7 +74,8 @@ fn bad_entries_are_refused_in_development_too() {
 #[test]
 fn asp_dev_takes_an_upstream_without_for() {
     let environment = BTreeMap::from([(ENV_UPSTREAMS, "case=http://127.0.0.1:3001")]);
-    let settings = dev::read(Some(0), std::path::Path::new("/tmp/state"), &environment).unwrap();
+    let flags = dev::Flags { port: Some(0), ..dev::Flags::default() };
+    let settings = dev::read(flags, std::path::Path::new("/tmp/state"), &environment).unwrap();
     assert_eq!(settings.upstreams[0].primitives, ["*"]);
     assert_eq!(settings.list_notes[0].served, Coverage::Every);
 }
