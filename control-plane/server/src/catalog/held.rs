@@ -10,8 +10,7 @@ use asp_proto::snapshot::{ExposureException, Limit, MachineCertificate, MachineK
 use asp_registry::CompiledServer;
 use asp_store::control::{
     Changed, ControlState, IssuerKeysRecord, IssuerRecord, MachineBound, OfferRecord, OrgState, Placement,
-    ServerRecord,
-    Since,
+    ServerRecord, Since,
 };
 
 use super::fault::Fault;

@@ -91,7 +91,7 @@ impl PostgresCalls {
         let room = Room { pool: self.pool.clone(), bounds: self.bounds, longest: self.longest };
         let (user, org) = (key.user.to_vec(), key.org.clone());
         self.making_room.spawn(async move {
-            if let Err(error) = within(room.longest, room.make(&user, &org)).await {
+            if let Err(error) = within(room.longest, Box::pin(room.make(&user, &org))).await {
                 // The next call that ends makes it.
                 tracing::debug!(%error, "records of ended calls beyond the bounds stay for now");
             }

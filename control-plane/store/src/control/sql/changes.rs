@@ -8,8 +8,8 @@ use std::collections::BTreeSet;
 use sqlx::{Any, Row, Transaction};
 
 use super::{
-    SqlStore, bounds, certificates, current_revision, issuers, machines, offers, placement, policy, revocations,
-    rows, servers,
+    SqlStore, bounds, certificates, current_revision, issuers, machines, offers, placement, policy,
+    revocations, rows, servers,
 };
 use crate::control::{Changed, ChangedRevocations, ControlState, Machines, OrgState, Since, StoreError};
 

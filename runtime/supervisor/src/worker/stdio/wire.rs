@@ -230,7 +230,9 @@ mod tests {
     #[test]
     fn half_a_surrogate_pair_and_broken_utf8_become_the_replacement_character() {
         let text = |line: &[u8]| match parse(line) {
-            Some(Incoming::Message(Message::Response { answer: Answer::Result(value), .. })) => value.view().clone(),
+            Some(Incoming::Message(Message::Response { answer: Answer::Result(value), .. })) => {
+                value.view().clone()
+            }
             other => panic!("{other:?}"),
         };
         for (escaped, expected) in [
