@@ -101,19 +101,17 @@ impl ActiveTable {
         registry: Arc<CallRegistry>,
         events: Option<Arc<SharedEvents>>,
     ) -> ActiveTable {
-        let (held_until, steady_since) = (Mutex::default(), Mutex::default());
-        let retired = AtomicBool::new(false);
-        let unsure = AtomicBool::new(false);
-        let failed = AtomicU32::new(0);
         ActiveTable {
             store,
             sealer,
             owner,
             registry,
             events,
-            held_until,
-            failed,
-            unsure,
+            held_until: Mutex::default(),
+            steady_since: Mutex::default(),
+            retired: AtomicBool::new(false),
+            failed: AtomicU32::new(0),
+            unsure: AtomicBool::new(false),
             endings: Endings::default(),
         }
     }
@@ -273,11 +271,13 @@ impl ActiveTable {
             return true;
         }
         match in_time(self.store.find(*call.id.as_bytes())).await {
-            Ok(row) if self.is_taken(call, row.map(|row| row.owner)) => {
-                lost(call);
-                false
+            Ok(row) => {
+                let is_taken = self.is_taken(call, row.map(|row| row.owner));
+                if is_taken {
+                    lost(call);
+                }
+                !is_taken
             }
-            Ok(_) => true,
             // The ledger is kept where the rows are: it decides.
             Err(_) => true,
         }

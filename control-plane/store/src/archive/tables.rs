@@ -115,7 +115,7 @@ impl Table {
 }
 
 /// Every table of an archive, in its order.
-pub(super) const TABLES: [Table; 20] = [
+pub(super) const TABLES: [Table; 21] = [
     Table {
         seeded: true,
         ..control("control_revision", 1, &[column("id", Integer), column("revision", Integer)])

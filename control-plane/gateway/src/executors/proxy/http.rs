@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use asp_json::{Json, Members};
+use asp_json::Members;
 use asp_proto::snapshot::{Kind, ProxyHttp};
 use asp_registry::uri_template::{self, ExpandFault, UriTemplate};
 use reqwest::header::HeaderMap;

@@ -93,7 +93,7 @@ mod tests {
     }
 
     fn response(id: u64) -> Incoming {
-        Incoming::Message(Message::Response { id, answer: Answer::Result(json!({})) })
+        Incoming::Message(Message::Response { id, answer: Answer::Result(json!({}).into()) })
     }
 
     #[tokio::test]

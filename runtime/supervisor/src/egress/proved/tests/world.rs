@@ -11,7 +11,7 @@ use tokio_rustls::rustls::pki_types::PrivateKeyDer;
 use tokio_rustls::rustls::{RootCertStore, ServerConfig};
 
 use super::super::*;
-use crate::egress::{Lending, Loan, Proxy, Rules, Shared};
+use crate::egress::{Lending, Loan, PrivateRoute, Proxy, Rules, Shared};
 
 pub(super) const KEY: &str = "hunter2-hunter2-hunter2";
 pub(super) const OK: &str = "HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello";
