@@ -10,7 +10,7 @@ use asp_edge::names;
 use asp_registry::CompiledServer;
 use asp_snapshot::parts;
 use asp_store::audit::AuditQuery;
-use asp_store::control::ExposureRecord;
+use asp_store::control::OfferRecord;
 use serde::Deserialize;
 use utoipa::IntoParams;
 
@@ -18,6 +18,7 @@ use super::AdminState;
 use super::auth::Admin;
 use super::problem::{Code, Problem};
 use super::{calls, off_thread};
+use crate::catalog::offers;
 use suggestion::nearest;
 
 mod suggestion;
@@ -63,13 +64,14 @@ pub(super) async fn check(
     admin: &Admin,
     org: &str,
     names: Vec<Mention>,
+    code: Code,
 ) -> Result<(), Problem> {
     if !knows_org(state, admin, org).await? {
         return Err(Problem::new(Code::UnknownName, unknown_org(state, org)));
     }
     let reach = match admin.role.is_platform() {
         true => Reach::All,
-        false => Reach::Org(state.store.exposure(org).await?.value),
+        false => Reach::Org(org.to_owned(), state.store.offers_to(org).await?),
     };
     // What was compiled last is what is stored, but for a server of this moment.
     let compiled = state.compiler.last_compiled();
@@ -86,12 +88,12 @@ pub(super) async fn check(
     let found = off_thread(move || {
         let names_of_all = match reach {
             Reach::All => stored.iter().map(|record| record.name.clone()).collect(),
-            Reach::Org(_) => BTreeSet::new(),
+            Reach::Org(..) => BTreeSet::new(),
         };
         unknown(&compiler.compile_all(&stored), &names_of_all, &reach, &names)
     })
     .await?;
-    if found.is_empty() { Ok(()) } else { Err(Problem::new(Code::UnknownName, in_words(&found))) }
+    if found.is_empty() { Ok(()) } else { Err(Problem::new(code, in_words(&found))) }
 }
 
 fn in_words(unknown: &[String]) -> String {
@@ -103,7 +105,7 @@ fn in_words(unknown: &[String]) -> String {
 
 // === orgs ===
 
-/// Whether anything speaks of the org: its own admin, an issuer, its policy, a machine, a home or a call.
+/// Whether anything speaks of the org: its own admin, an issuer, its policy, an offer, a machine, a home or a call.
 async fn knows_org(state: &AdminState, admin: &Admin, org: &str) -> Result<bool, Problem> {
     if admin.role.org() == Some(org) || listed_orgs(state).contains(org) {
         return Ok(true);
@@ -119,6 +121,8 @@ async fn knows_org(state: &AdminState, admin: &Admin, org: &str) -> Result<bool,
         || !store.machine_keys(org).await?.is_empty()
         || !store.machine_certificates(org).await?.is_empty()
         || store.home(org).await?.is_some()
+        || !store.offers_to(org).await?.is_empty()
+        || state.compiler.last_compiled().iter().any(|server| server.offered_to.iter().any(|to| to == org))
     {
         return Ok(true);
     }
@@ -153,7 +157,7 @@ fn unknown_org(state: &AdminState, org: &str) -> String {
             _ => None,
         }));
     }
-    let why = "it has no policy, machine, home or call, and no issuer names it";
+    let why = "it has no policy, offer, machine, home or call, and no issuer names it";
     format!(
         "no org is called {org}{}: {why}. If it has yet to call, {FORCE}",
         question(nearest(org, known.iter().map(String::as_str)))
@@ -165,16 +169,17 @@ fn unknown_org(state: &AdminState, org: &str) -> String {
 /// The servers that an admin may know of.
 enum Reach {
     All,
-    /// Those that an org reaches by default, or has an exposure of.
-    Org(Vec<ExposureRecord>),
+    /// Those that an org is offered, some of them by these records.
+    Org(String, Vec<OfferRecord>),
 }
 
 impl Reach {
     fn covers(&self, server: &CompiledServer) -> bool {
         match self {
             Reach::All => true,
-            Reach::Org(exposure) => {
-                server.edge.default_allow || exposure.iter().any(|record| record.server == server.server.name)
+            Reach::Org(org, stored) => {
+                let is_stored = stored.iter().any(|offer| offer.server == server.server.name);
+                offers::source(server, org, is_stored).is_some()
             }
         }
     }

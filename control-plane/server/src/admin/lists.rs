@@ -16,7 +16,7 @@ use serde_json::Value;
 use super::auth::Admin;
 use super::etag::{precondition, tagged};
 use super::known::{self, ForceQuery, Mention};
-use super::problem::Problem;
+use super::problem::{Code, Problem};
 use super::turns::{self, Topic};
 use super::{AdminState, changed};
 use crate::admission::{Admission, Refusal};
@@ -32,6 +32,11 @@ pub trait PolicyList {
     type Key: Send + 'static;
     /// An entry as admins see it.
     type Entry: Serialize;
+
+    /// Code of the refusal of a record that names something unknown.
+    fn unknown_code(_platform: bool) -> Code {
+        Code::UnknownName
+    }
 
     /// The servers and primitives that a record names.
     fn names(record: &Self::Record) -> Vec<Mention>;
@@ -78,7 +83,8 @@ pub async fn put<L: PolicyList>(
     let change = state.change(&admin, precondition(&headers)?);
     let turn = state.turns.to_write(Topic::Policy, &admin).await?;
     if !force {
-        known::check(&state, &admin, &org, L::names(&record)).await?;
+        let code = L::unknown_code(admin.role.is_platform());
+        known::check(&state, &admin, &org, L::names(&record), code).await?;
     }
     let platform = admin.role.is_platform();
     let work = {

@@ -20,7 +20,7 @@ use super::body::Body;
 use super::known::{ForceQuery, Mention};
 use super::lists::{self, Call, PolicyList};
 use super::params::{Path, Query};
-use super::problem::Problem;
+use super::problem::{Code, Problem};
 use crate::admission::{Admission, Refusal};
 use crate::patterns;
 use crate::policy;
@@ -149,6 +149,11 @@ impl PolicyList for Exposures {
     type Record = ExposureRecord;
     type Key = ExposureKey;
     type Entry = Exposure;
+
+    /// A server that an org is not offered does not exist for its admins.
+    fn unknown_code(platform: bool) -> Code {
+        if platform { Code::UnknownName } else { Code::NotFound }
+    }
 
     fn names(record: &ExposureRecord) -> Vec<Mention> {
         vec![Mention::server(&record.server)]

@@ -120,9 +120,11 @@ async fn an_admin_of_an_org_is_answered_alike_for_a_hidden_server_and_for_none()
         detail.as_str().unwrap().replace(name, "NAME")
     };
     assert_eq!(says("secret").await, says("absent").await);
+    assert_eq!(put(&api, "org:acme", &exposures, &exposure("secret")).await.status, StatusCode::NOT_FOUND);
     assert!(!says("secre").await.contains("did you mean"));
     let detail = refused(&api, "platform", &exposures, exposure("secre")).await;
     assert!(detail.contains("did you mean secret?"), "{detail}");
-    stored(&api, "platform", &exposures, exposure("secret")).await;
+    let offer = "/api/registry/servers/secret/offers/acme";
+    assert_eq!(api.send("platform", Method::PUT, offer, None, &[]).await.status, StatusCode::OK);
     stored(&api, "org:acme", &exposures, exposure("secret")).await;
 }
