@@ -38,6 +38,10 @@ pub(crate) struct ServerFile {
     #[schemars(length(max = 1000), extend("uniqueItems" = true))]
     pub offered_to: Vec<String>,
     pub auth: ServerAuth,
+    /// Whether anybody may read its public documents: who issues its tokens, which scopes it wants, its agent card. Its name
+    /// is public whatever stands here.
+    #[serde(default = "yes")]
+    pub discovery: bool,
     /// Web origins that may call; empty: the public URL's only.
     #[serde(default)]
     pub origins: Vec<String>,
@@ -56,6 +60,10 @@ pub(crate) struct ServerFile {
     /// In list order.
     #[serde(default)]
     pub primitives: Vec<Listed>,
+}
+
+fn yes() -> bool {
+    true
 }
 
 #[derive(Clone, Copy, Debug, Deserialize, JsonSchema)]

@@ -45,25 +45,38 @@ fn document(gateway: &Gateway, snapshot: &Snapshot, path: &str) -> Option<String
     if let Some(rest) = path.strip_prefix(RESOURCE) {
         let server = match rest {
             "" | "/" => None,
-            rest => Some(snapshot.server(rest.strip_prefix('/')?.strip_suffix("/mcp")?)?),
+            rest => Some(discovered(snapshot, rest.strip_prefix('/')?.strip_suffix("/mcp")?)?),
         };
-        return Some(resource_metadata(gateway, snapshot, server.map(|server| &**server)).to_string());
+        return Some(resource_metadata(gateway, snapshot, server).to_string());
     }
     let server = path.strip_suffix(CARD)?.strip_prefix('/')?;
-    let card = &snapshot.server(server)?.message.a2a_card;
+    let card = &discovered(snapshot, server)?.message.a2a_card;
     (!card.is_empty()).then(|| card.replace("${public_url}", &gateway.config.public_url))
+}
+
+/// A server whose documents anybody may read.
+fn discovered<'s>(snapshot: &'s Snapshot, name: &str) -> Option<&'s VirtualServer> {
+    snapshot.server(name).map(|server| &**server).filter(|server| !server.message.undiscovered)
 }
 
 /// RFC 9728 section 2. An issuer that is not a URL, such as the development issuer, has no metadata and logs nobody in:
 /// it is left out. Without any other the optional member `authorization_servers` is absent.
+///
+/// The document of the whole platform names the issuers of servers that are open to every org: those of the others would tell
+/// who the tenants are.
 fn resource_metadata(gateway: &Gateway, snapshot: &Snapshot, server: Option<&VirtualServer>) -> Value {
     let public_url = &gateway.config.public_url;
     let resource = match server {
         Some(server) => format!("{public_url}/{}/mcp", server.message.name),
         None => public_url.clone(),
     };
-    let accepted =
-        |name: &str| server.is_none_or(|server| server.edge.issuers.iter().any(|issuer| issuer == name));
+    let accepts =
+        |server: &VirtualServer, name: &str| server.edge.issuers.iter().any(|issuer| issuer == name);
+    let is_open = |server: &VirtualServer| server.edge.default_allow && !server.message.undiscovered;
+    let accepted = |name: &str| match server {
+        Some(server) => accepts(server, name),
+        None => snapshot.servers().any(|server| is_open(server) && accepts(server, name)),
+    };
     let mut issuers: Vec<String> = snapshot
         .issuers
         .iter()

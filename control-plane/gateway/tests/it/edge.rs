@@ -110,6 +110,33 @@ async fn protected_resource_metadata_is_public_and_names_the_server() {
 }
 
 #[tokio::test]
+async fn the_root_document_names_the_issuers_of_open_servers_and_a_server_may_hide_its_own() {
+    let mut snapshot = crate::support::snapshot();
+    let edge = snapshot.edge.as_mut().unwrap();
+    let tenant = asp_proto::snapshot::Issuer {
+        name: "tenant".into(),
+        iss: "https://login.globex.example".into(),
+        ..edge.issuers[0].clone()
+    };
+    edge.issuers.push(tenant);
+    let hidden = edge.servers.iter_mut().find(|server| server.name == "policy").unwrap();
+    (hidden.default_allow, hidden.issuers) = (false, vec!["tenant".into()]);
+    let of_policy = "/.well-known/oauth-protected-resource/policy/mcp";
+    let named = async |snapshot: asp_proto::snapshot::GatewaySnapshot, path: &str| {
+        let answer = Fixture::of(snapshot).send(Method::GET, path, &[], "").await;
+        (answer.status, answer.text)
+    };
+    let (status, root) = named(snapshot.clone(), "/.well-known/oauth-protected-resource").await;
+    assert!(status == StatusCode::OK && !root.contains("globex") && root.contains("https://"), "{root}");
+    let (_, own) = named(snapshot.clone(), of_policy).await;
+    assert!(own.contains("globex"), "who knows the name may log in: {own}");
+    let policy = snapshot.servers.iter_mut().find(|server| server.name == "policy").unwrap();
+    policy.undiscovered = true;
+    let unknown = named(snapshot.clone(), "/.well-known/oauth-protected-resource/nope/mcp").await;
+    assert_eq!(named(snapshot, of_policy).await, unknown);
+}
+
+#[tokio::test]
 async fn an_older_snapshot_is_refused_and_the_newer_one_stays() {
     let fixture = Fixture::new();
     let mut older = crate::support::snapshot();

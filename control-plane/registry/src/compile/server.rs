@@ -44,6 +44,7 @@ pub(crate) fn compile_server(
         listings,
         a2a_card: String::new(),
         updated_unix_ms: 0,
+        undiscovered: !file.discovery,
         pool: file.pool.clone().unwrap_or_default(),
     };
     let speaks_a2a = file.protocols.contains(&Protocol::A2a);
