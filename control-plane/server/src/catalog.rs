@@ -25,6 +25,7 @@ use asp_snapshot::Snapshot;
 use asp_store::control::{ServerRecord, SourceFile};
 use parking_lot::Mutex;
 
+use crate::issuers::document::Document;
 use crate::issuers::trust::Trust;
 use budget::{EDGE, GATEWAY, SLACK};
 use fault::{Fault, LAST_FORM, NOT_SERVED};
@@ -117,7 +118,7 @@ impl Compiler {
         if !self.config.dev && is_open(server) {
             return Err("auth.schemes: `none` is for development".into());
         }
-        if let Some(fault) = self.opaque_fault(server) {
+        if let Some(fault) = self.opaque_fault(server).or_else(|| self.audience_fault(server)) {
             return Err(fault);
         }
         let alone = Inputs { revision: 1, servers: vec![server.clone()], ..self.config.inputs() };
@@ -140,6 +141,28 @@ impl Compiler {
                 "auth.issuers: opaque tokens would be shown to several issuers ({}): name one of them",
                 asked.join(", ")
             )
+        })
+    }
+
+    /// Refuses audiences that an issuer does not list for the server: a team that receives users' tokens for another service
+    /// could otherwise act as those users here.
+    fn audience_fault(&self, server: &CompiledServer) -> Option<String> {
+        let name = &server.server.name;
+        let own = format!("{}/{name}", self.config.public_url);
+        let is_own = |audience: &str| {
+            audience == self.config.public_url
+                || audience.strip_prefix(&own).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        };
+        let in_force = self.config.trust.in_force();
+        server.edge.audiences.iter().filter(|audience| !is_own(audience)).find_map(|audience| {
+            let of_server = |document: &&Document| server.edge.issuers.contains(&document.name);
+            let mut refusing = in_force.documents.iter().filter(of_server);
+            let refusing = refusing.find(|document| !document.lets_accept(name, audience))?;
+            Some(format!(
+                "auth.audiences: the issuer `{}` does not list `{audience}` for this server: an admin of the platform adds \
+                 `serverAudiences: {{\"{name}\": [\"{audience}\"]}}` to the issuer",
+                refusing.name
+            ))
         })
     }
 
@@ -347,6 +370,57 @@ mod tests {
         let published = published(&state, &compiler);
         let names: Vec<&str> = published.servers.iter().map(|server| server.name.as_str()).collect();
         assert_eq!(names, ["demo"]);
+    }
+
+    #[test]
+    fn a_server_accepts_audiences_that_its_issuers_list_for_it_and_its_own() {
+        let issuer = TestIssuer::new();
+        let corporate = |lists: serde_json::Value| -> crate::issuers::document::Document {
+            serde_json::from_value(serde_json::json!({
+                "name": "corporate", "iss": "https://login.example", "jwks": {"keys": [issuer.jwk()]},
+                "algs": ["ES256"], "orgs": ["*"], "audiences": ["everywhere"], "serverAudiences": lists,
+            }))
+            .unwrap()
+        };
+        let compiler = |lists: serde_json::Value| {
+            let file = crate::issuers::File { clients: vec![corporate(lists)], ..Default::default() };
+            let given = crate::issuers::trust::Given { file, ..Default::default() };
+            Compiler::new(StaticConfig { trust: Trust::new(given), ..config(false) })
+        };
+        let accepts = |lists: serde_json::Value, audience: &str| {
+            let auth = format!("{{schemes: [jwt], issuers: [corporate], audiences: [\"{audience}\"]}}");
+            compiler(lists).accepts(&compile("demo", &server(&auth).files).unwrap())
+        };
+        let none = serde_json::json!({});
+        for own in ["http://127.0.0.1:8080", "http://127.0.0.1:8080/demo/mcp", "everywhere"] {
+            assert_eq!(accepts(none.clone(), own), Ok(()), "{own}");
+        }
+        for other in ["shop", "http://127.0.0.1:8080/other/mcp", "http://127.0.0.1:8080/demo2"] {
+            let fault = accepts(none.clone(), other).unwrap_err();
+            assert!(fault.contains("`corporate` does not list") && fault.contains(other), "{fault}");
+        }
+        assert_eq!(accepts(serde_json::json!({"demo": ["shop"]}), "shop"), Ok(()));
+        assert_eq!(accepts(serde_json::json!({"de*": ["https://eu/{server}"]}), "https://eu/demo"), Ok(()));
+        assert!(accepts(serde_json::json!({"other": ["shop"]}), "shop").is_err());
+        assert!(accepts(serde_json::json!({"*": ["https://eu/{server}"]}), "https://eu/other").is_err());
+    }
+
+    #[test]
+    fn an_audience_that_is_listed_no_more_takes_its_server_out_and_is_named() {
+        let issuer = TestIssuer::new();
+        let document = serde_json::json!({
+            "name": "corporate", "iss": "https://login.example", "jwks": {"keys": [issuer.jwk()]},
+            "algs": ["ES256"], "orgs": ["*"],
+        });
+        let file = crate::issuers::File {
+            clients: vec![serde_json::from_value(document).unwrap()],
+            ..Default::default()
+        };
+        let given = crate::issuers::trust::Given { file, ..Default::default() };
+        let compiler = Compiler::new(StaticConfig { trust: Trust::new(given), ..config(false) });
+        let stored = server("{schemes: [jwt], issuers: [corporate], audiences: [shop]}");
+        let Settled { servers, faults } = compiler.settle(&[stored]);
+        assert!(servers.is_empty() && faults[0].fault.contains("serverAudiences"), "{faults:?}");
     }
 
     #[test]

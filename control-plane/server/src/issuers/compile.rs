@@ -11,6 +11,7 @@ use super::fetched::Fetched;
 use super::keys::{ALGS, Key};
 use super::trust::AdminLogin;
 use crate::admin_role::Role;
+use crate::patterns;
 use crate::trusted_issuer::{BREAK_GLASS_ISS, IssuerRules, MAX_TTL, RoleGrant, TrustedIssuer};
 
 /// Longest URL of a document, in bytes.
@@ -122,6 +123,7 @@ pub(super) fn admin(document: &Document, keys: &[Key]) -> Result<Vec<TrustedIssu
     let claims = &document.claims;
     if [&claims.org, &claims.scopes, &claims.client].iter().any(|name| !name.is_empty())
         || !document.defaults.is_empty()
+        || !document.server_audiences.is_empty()
         || document.introspection.is_some()
         || document.exchange.is_some()
     {
@@ -223,6 +225,17 @@ fn check(document: &Document) -> Result<(), String> {
         return Err(format!("defaults.org: `{org}` {fault}"));
     }
     let defaults = &document.defaults;
+    for (server, audiences) in &document.server_audiences {
+        if !patterns::valid(server) || audiences.iter().any(String::is_empty) {
+            return Err(format!(
+                "serverAudiences: `{server}` is a server's name, prefix* or *, with audiences"
+            ));
+        }
+    }
+    let in_lists = document.server_audiences.values().map(Vec::len).sum::<usize>();
+    if document.server_audiences.len() > MAX_LIST || in_lists > MAX_LIST {
+        return Err(format!("serverAudiences has more than {MAX_LIST} entries"));
+    }
     let lists = [&document.typ, &document.audiences, &document.orgs, &defaults.groups, &defaults.scopes];
     if lists.iter().any(|list| list.len() > MAX_LIST)
         || document.roles.len() > MAX_LIST

@@ -8,6 +8,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
 
+use crate::patterns;
+
 /// An issuer. Without `jwks` and `jwksUri` its keys are found by discovery (OpenID Connect Discovery 1.0, RFC 8414).
 #[derive(Clone, Debug, Default, Deserialize, Serialize, ToSchema)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
@@ -31,6 +33,10 @@ pub struct Document {
     pub typ: Vec<String>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub audiences: Vec<String>,
+    /// Audiences of a client issuer that servers may name in `auth.audiences`, by server (a name, `prefix*` or `*`). `{server}` stands for
+    /// the server's name. Every server may name the public URL, its own URL and what is below.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub server_audiences: BTreeMap<String, Vec<String>>,
     #[serde(default, skip_serializing_if = "Claims::is_empty")]
     pub claims: Claims,
     /// What a token without the claim gets.
@@ -233,6 +239,15 @@ pub enum Source {
 }
 
 impl Document {
+    /// Whether a server may take tokens of this issuer that are for this audience.
+    pub fn lets_accept(&self, server: &str, audience: &str) -> bool {
+        let is_listed = |(pattern, list): (&String, &Vec<String>)| {
+            patterns::matches(pattern, server)
+                && list.iter().any(|listed| listed.replace("{server}", server) == audience)
+        };
+        self.audiences.iter().any(|listed| listed == audience) || self.server_audiences.iter().any(is_listed)
+    }
+
     pub fn source(&self) -> Source {
         match (&self.jwks, &self.jwks_uri) {
             (Some(_), _) => Source::Written,

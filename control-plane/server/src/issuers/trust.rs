@@ -78,6 +78,8 @@ pub struct InForce {
     revision: u64,
     pub clients: Vec<snapshot::Issuer>,
     pub access: Vec<snapshot::IssuerAccess>,
+    /// The documents of client issuers, by which servers accept audiences; the development issuer has none.
+    pub documents: Vec<Document>,
     pub admins: Vec<TrustedIssuer>,
     pub logins: Vec<AdminLogin>,
     pub wanted: Vec<Wanted>,
@@ -92,12 +94,16 @@ impl InForce {
         all.into_iter().cloned().collect()
     }
 
-    /// The names by which servers know client issuers, and which of them are asked about opaque tokens: servers are
-    /// evaluated beside both.
+    /// The names by which servers know client issuers, which of them are asked about opaque tokens, and which audiences they
+    /// list: servers are evaluated beside all of it.
     pub fn names(&self) -> Vec<String> {
         let asked = self.access.iter().filter(|access| access.introspection.is_some());
         let asked = asked.map(|access| format!("{} is asked", access.issuer));
-        self.clients.iter().map(|issuer| issuer.name.clone()).chain(asked).collect()
+        let lists = self.documents.iter().filter(|document| !document.server_audiences.is_empty());
+        let lists = lists.map(|document| {
+            format!("{} lists {:?} {:?}", document.name, document.audiences, document.server_audiences)
+        });
+        self.clients.iter().map(|issuer| issuer.name.clone()).chain(asked).chain(lists).collect()
     }
 }
 
@@ -255,6 +261,7 @@ impl Making<'_> {
                 }
                 self.bytes += bytes;
                 self.in_force.clients.push(issuer);
+                self.in_force.documents.push(Document { jwks: None, ..document.clone() });
                 // Before discovery has answered nobody can log in.
                 if document.jwks.is_some() || fetched.is_some() {
                     self.in_force.access.extend(compile::access(document, fetched.as_ref(), self.dev)?);
