@@ -140,8 +140,10 @@ impl Minter {
         if !self.audiences.allows(audience, audiences::requested_by(call)) {
             return Err(not_served(call, audience));
         }
+        // Of two servers that list the same id each is another actor.
+        let server = &call.server.message.name;
         let audiences = vec![audience.to_owned()];
-        let claims = self.claims_of(call, format!("primitive:{id}@{version}"), audiences);
+        let claims = self.claims_of(call, format!("primitive:{server}/{id}@{version}"), audiences);
         let mut claims = claims.ok_or(NoToken::Unproved)?;
         claims.exp = claims.exp.max(claims.iat + least.min(MAX_LIFE).as_secs());
         claims.scope = scopes(call);

@@ -16,6 +16,7 @@ pub mod emergency;
 pub mod etag;
 pub mod explain;
 pub mod gate;
+pub mod ids;
 pub mod inline;
 pub mod issuers;
 pub mod known;
@@ -169,6 +170,8 @@ pub fn router(state: Arc<AdminState>) -> Router {
             put(offers::put).get(offers::get).delete(offers::delete),
         )
         .route("/api/registry/orgs/{org}/servers/{server}", get(offers::standing))
+        .route("/api/registry/primitives/{id}/servers", get(ids::list))
+        .route("/api/registry/primitives/{id}/servers/{server}", put(ids::grant).delete(ids::withdraw))
         .route("/api/registry/orgs/{org}/primitives", get(primitives::org_primitives))
         .route(
             "/api/policy/orgs/{org}/exposure",

@@ -114,6 +114,15 @@ pub struct OfferRecord {
     pub org: String,
 }
 
+/// A server that may have a primitive under an id.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct PrimitiveServer {
+    pub id: String,
+    pub server: String,
+    /// It stored the id first; any other one is granted it.
+    pub first: bool,
+}
+
 /// An exception from a server's default exposure. The key is (org, server, protocol).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExposureRecord {
@@ -377,12 +386,40 @@ pub trait ControlStore: Send + Sync {
     async fn server_versions(&self, name: &str) -> Result<Vec<ServerVersion>, StoreError>;
     /// The server as the write with this revision stored it.
     async fn server_version(&self, name: &str, revision: u64) -> Result<Option<ServerRecord>, StoreError>;
+    /// Stores a server that has primitives of these ids: each is its own from now on, unless another one stored it first.
+    async fn register_server(
+        &self,
+        change: &Change,
+        name: &str,
+        files: &[SourceFile],
+        content_hash: &str,
+        ids: &[&str],
+    ) -> Result<Written, StoreError>;
+    /// [`ControlStore::register_server`] of one that has none.
     async fn put_server(
         &self,
         change: &Change,
         name: &str,
         files: &[SourceFile],
         content_hash: &str,
+    ) -> Result<Written, StoreError> {
+        self.register_server(change, name, files, content_hash, &[]).await
+    }
+    /// The servers that may have a primitive under this id.
+    async fn primitive_servers(&self, id: &str) -> Result<Versioned<Vec<PrimitiveServer>>, StoreError>;
+    /// Those of these ids that another server stored first and this one may not have, with that server.
+    async fn primitives_of_others(
+        &self,
+        server: &str,
+        ids: &[&str],
+    ) -> Result<Vec<PrimitiveServer>, StoreError>;
+    async fn grant_primitive(&self, change: &Change, id: &str, server: &str) -> Result<Written, StoreError>;
+    /// [`StoreError::NotFound`] where the server may not have the id.
+    async fn withdraw_primitive(
+        &self,
+        change: &Change,
+        id: &str,
+        server: &str,
     ) -> Result<Written, StoreError>;
     /// Removes the server and its offers.
     async fn delete_server(&self, change: &Change, name: &str) -> Result<Written, StoreError>;

@@ -8,7 +8,7 @@ use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
 use utoipa::openapi::{Content, Ref, RefOr, ResponseBuilder};
 
 use super::{
-    artifacts, calls, certificates, explain, issuers, machines, offers, policy, primitives, problem,
+    artifacts, calls, certificates, explain, ids, issuers, machines, offers, policy, primitives, problem,
     ratelimits, regions, registry, revocations, routes, runtimes, status, versions,
 };
 
@@ -30,6 +30,9 @@ use super::{
         offers::put,
         offers::delete,
         offers::standing,
+        ids::list,
+        ids::grant,
+        ids::withdraw,
         primitives::org_primitives,
         explain::explain,
         policy::put_exposure,

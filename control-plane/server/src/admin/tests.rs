@@ -7,6 +7,7 @@ mod bounds;
 mod certificates;
 mod hostile_issuers;
 mod identity;
+mod ids;
 mod issuer_outage;
 mod issuers;
 mod known;

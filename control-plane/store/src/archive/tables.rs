@@ -115,7 +115,7 @@ impl Table {
 }
 
 /// Every table of an archive, in its order.
-pub(super) const TABLES: [Table; 21] = [
+pub(super) const TABLES: [Table; 22] = [
     Table {
         seeded: true,
         ..control("control_revision", 1, &[column("id", Integer), column("revision", Integer)])
@@ -144,6 +144,7 @@ pub(super) const TABLES: [Table; 21] = [
             column("gone_at", Integer),
         ],
     ),
+    control("primitive_servers", 2, &[column("id", Text), column("server", Text), column("first", Integer)]),
     control("offers", 2, &[column("server", Text), column("org", Text)]),
     control(
         "exposure",

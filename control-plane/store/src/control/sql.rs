@@ -16,6 +16,7 @@ mod machines;
 mod offers;
 mod placement;
 mod policy;
+mod primitives;
 mod revocations;
 mod rows;
 mod servers;
@@ -34,8 +35,8 @@ use tokio::time::timeout;
 use crate::control::{
     AuditQuery, AuditRecord, BindingRecord, Change, ControlState, ControlStore, ExposureRecord, HomeRecord,
     IssuerKeysRecord, IssuerRecord, LimitRecord, MachineBound, MachineCertificateRecord, MachineKeyRecord,
-    Note, OfferRecord, RegionRecord, RevocationRecord, RouteRecord, ServerRecord, ServerVersion, Side, Since,
-    SourceFile, StoreError, Versioned, Written,
+    Note, OfferRecord, PrimitiveServer, RegionRecord, RevocationRecord, RouteRecord, ServerRecord,
+    ServerVersion, Side, Since, SourceFile, StoreError, Versioned, Written,
 };
 use crate::migrations::{Numbered, migrator};
 use crate::private;
@@ -51,7 +52,7 @@ const SNAPSHOT: &str = "BEGIN";
 const SNAPSHOT_OF_POSTGRES: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
 
 /// The migrations, oldest first. A published one is never edited.
-pub(crate) const MIGRATIONS: [Numbered; 11] = [
+pub(crate) const MIGRATIONS: [Numbered; 12] = [
     (1, "control", include_str!("../../migrations/0001_control.sql")),
     (2, "revocations of the platform", include_str!("../../migrations/0002_revocations_of_the_platform.sql")),
     (3, "issuers", include_str!("../../migrations/0003_issuers.sql")),
@@ -61,6 +62,7 @@ pub(crate) const MIGRATIONS: [Numbered; 11] = [
     (7, "server versions", include_str!("../../migrations/0007_server_versions.sql")),
     (8, "placement", include_str!("../../migrations/0008_placement.sql")),
     (9, "offers", include_str!("../../migrations/0009_offers.sql")),
+    (10, "servers of primitives", include_str!("../../migrations/0010_primitive_servers.sql")),
     (11, "bounds of machines", include_str!("../../migrations/0011_machine_bounds.sql")),
     (14, "revocations of an org", include_str!("../../migrations/0014_revocations_of_an_org.sql")),
 ];
@@ -272,18 +274,44 @@ impl ControlStore for SqlStore {
         self.within(servers::version(self, name, revision)).await
     }
 
-    async fn put_server(
+    async fn register_server(
         &self,
         change: &Change,
         name: &str,
         files: &[SourceFile],
         content_hash: &str,
+        ids: &[&str],
     ) -> Result<Written, StoreError> {
-        self.within(servers::put(self, change, name, files, content_hash)).await
+        self.within(servers::put(self, change, name, (files, ids), content_hash)).await
     }
 
     async fn delete_server(&self, change: &Change, name: &str) -> Result<Written, StoreError> {
         self.within(servers::delete(self, change, name)).await
+    }
+
+    async fn primitive_servers(&self, id: &str) -> Result<Versioned<Vec<PrimitiveServer>>, StoreError> {
+        self.within(primitives::of_id(self, id)).await
+    }
+
+    async fn primitives_of_others(
+        &self,
+        server: &str,
+        ids: &[&str],
+    ) -> Result<Vec<PrimitiveServer>, StoreError> {
+        self.within(primitives::of_others(self, server, ids)).await
+    }
+
+    async fn grant_primitive(&self, change: &Change, id: &str, server: &str) -> Result<Written, StoreError> {
+        self.within(primitives::grant(self, change, id, server)).await
+    }
+
+    async fn withdraw_primitive(
+        &self,
+        change: &Change,
+        id: &str,
+        server: &str,
+    ) -> Result<Written, StoreError> {
+        self.within(primitives::withdraw(self, change, id, server)).await
     }
 
     async fn offers(&self, server: &str) -> Result<Versioned<Vec<OfferRecord>>, StoreError> {

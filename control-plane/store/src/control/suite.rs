@@ -9,6 +9,7 @@ mod changes;
 mod machines;
 mod offers;
 mod placement;
+mod primitives;
 
 use super::{
     AuditQuery, BindingRecord, Change, ControlStore, ExposureRecord, IssuerKeysRecord, KEEP_VERSIONS_OF_GONE,
@@ -29,6 +30,8 @@ pub async fn run(store: &dyn ControlStore) {
     a_server_that_was_evaluated_beside_others_is_refused_when_they_changed(store).await;
     followed.catch_up(store).await;
     offers::are_of_a_server_and_go_with_it(store).await;
+    followed.catch_up(store).await;
+    primitives::stay_with_the_server_that_stored_them_first(store).await;
     followed.catch_up(store).await;
     exposure_is_upserted_by_key(store).await;
     followed.catch_up(store).await;

@@ -192,7 +192,7 @@ async fn the_platforms_own_token_says_who_calls_and_lives_no_longer_than_the_cal
     assert_eq!(claims["aud"], json!(["https://crm.example.com"]));
     assert_eq!((&claims["sub"], &claims["org"]), (&json!("alice"), &json!("acme")));
     assert_eq!((&claims["iss"], &claims["caller_issuer"]), (&json!(PUBLIC_URL), &json!("dev")));
-    assert_eq!(claims["act"]["sub"], "primitive:echo@1.0.0");
+    assert_eq!(claims["act"]["sub"], "primitive:demo/echo@1.0.0");
     let life = claims["exp"].as_u64().unwrap() - now();
     assert!(life <= 60, "{claims}");
 }

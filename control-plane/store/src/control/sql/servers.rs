@@ -38,7 +38,7 @@ pub(super) async fn put(
     store: &SqlStore,
     change: &Change,
     name: &str,
-    files: &[SourceFile],
+    (files, ids): (&[SourceFile], &[&str]),
     content_hash: &str,
 ) -> Result<Written, StoreError> {
     let sources = serde_json::to_string(files).map_err(|e| StoreError::Backend(e.to_string()))?;
@@ -77,6 +77,7 @@ pub(super) async fn put(
     .execute(&mut *write.tx)
     .await?;
     keep_version(&mut write, name, &sources, content_hash).await?;
+    super::primitives::take(&mut write, name, ids).await?;
     write.stamp(true).await?;
     write.commit("server.put", content_hash).await
 }
