@@ -204,7 +204,8 @@ pub(crate) struct HttpProxy {
     pub query: BTreeMap<String, String>,
     #[serde(default)]
     pub headers: BTreeMap<String, String>,
-    /// `args`: the arguments are the body; a mapping builds an object of JSON pointers into the arguments.
+    /// `args`: the arguments are the body; a JSON pointer such as `/body`: the value of that argument is the body, and
+    /// there is none where it is absent; a mapping builds an object of JSON pointers into the arguments.
     #[serde(default)]
     pub body: Option<Body>,
     /// JSON pointer into the response, all of it when absent.

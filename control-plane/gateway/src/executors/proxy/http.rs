@@ -124,6 +124,10 @@ fn request(
     match mapping.body.as_str() {
         "" => Ok(request),
         "args" => Ok(request.json(execution.arguments.raw())),
+        pointer if pointer.starts_with('/') => match execution.arguments.pointed(pointer) {
+            Some(value) => Ok(request.json(value.raw())),
+            None => Ok(request),
+        },
         pointers => {
             let pointers: Map<String, Value> = serde_json::from_str(pointers).map_err(|_| invalid("body"))?;
             let mut body = Members::default();
