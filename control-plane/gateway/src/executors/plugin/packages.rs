@@ -155,6 +155,7 @@ fn read(said: McpLists) -> Result<Looked, String> {
         resources: list(resources)?,
         templates: list(templates)?,
         completions: false,
+        instructions: None,
     };
     Ok(Looked { lists, tells_of_changes })
 }

@@ -202,6 +202,7 @@ impl Client {
             known.ok_or_else(|| Fault::Lost("the service speaks no revision of MCP known here".into()))?;
         session.at.revision = Some(HeaderValue::from_static(known));
         session.offers = Offers::of(&result);
+        session.instructions = session::instructions(&result);
         let initialized = json!({"jsonrpc": "2.0", "method": "notifications/initialized"});
         self.post(&session.at, &initialized).await?;
         if result.get("capabilities").is_some_and(|can| can.get("logging").is_some()) {

@@ -30,6 +30,8 @@ pub struct Lists {
     pub templates: Vec<Value>,
     /// Whether it offers values for arguments of prompts and templates.
     pub completions: bool,
+    /// What a model should know before it uses the server.
+    pub instructions: Option<String>,
 }
 
 /// Lists everything; `next_id` numbers the requests of the session.
@@ -47,6 +49,7 @@ pub async fn list(
         resources: pages("resources/list", "resources").await?,
         templates: pages("resources/templates/list", "resourceTemplates").await?,
         completions: session.offers.completions,
+        instructions: session.instructions.clone(),
     })
 }
 

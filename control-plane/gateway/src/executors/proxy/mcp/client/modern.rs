@@ -108,6 +108,7 @@ pub(super) async fn discover(client: &Client, id: u64, capabilities: Value) -> O
         return None;
     }
     session.offers = Offers::of(&said);
+    session.instructions = super::session::instructions(&said);
     client.eras.remember(&client.url, session.offers);
     Some(session)
 }
