@@ -80,6 +80,7 @@ fn read(said: McpLists) -> anyhow::Result<Lists> {
         resources: list(said.resources)?,
         templates: list(said.templates)?,
         completions: false,
+        instructions: None,
     })
 }
 
