@@ -144,16 +144,9 @@ fn placement() -> Router<Arc<AdminState>> {
         )
 }
 
-/// The whole admin port.
-pub fn router(state: Arc<AdminState>) -> Router {
+/// Servers, their versions and offers, and what orgs see of them.
+fn registry_routes() -> Router<Arc<AdminState>> {
     Router::new()
-        .route("/", get(openapi::root))
-        .route("/healthz", get(status::health))
-        .route("/readyz", get(status::ready))
-        .route("/metrics", get(status::metrics))
-        .route("/.well-known/jwks.json", get(status::jwks))
-        .route("/api/openapi.json", get(openapi::document))
-        .route("/api/docs", get(openapi::page))
         .route("/api/registry/validate", post(registry::validate))
         .route("/api/registry/compile", post(registry::compile))
         .route(
@@ -173,6 +166,19 @@ pub fn router(state: Arc<AdminState>) -> Router {
         .route("/api/registry/primitives/{id}/servers", get(ids::list))
         .route("/api/registry/primitives/{id}/servers/{server}", put(ids::grant).delete(ids::withdraw))
         .route("/api/registry/orgs/{org}/primitives", get(primitives::org_primitives))
+}
+
+/// The whole admin port.
+pub fn router(state: Arc<AdminState>) -> Router {
+    Router::new()
+        .route("/", get(openapi::root))
+        .route("/healthz", get(status::health))
+        .route("/readyz", get(status::ready))
+        .route("/metrics", get(status::metrics))
+        .route("/.well-known/jwks.json", get(status::jwks))
+        .route("/api/openapi.json", get(openapi::document))
+        .route("/api/docs", get(openapi::page))
+        .merge(registry_routes())
         .route(
             "/api/policy/orgs/{org}/exposure",
             put(policy::put_exposure).get(policy::get_exposure).delete(policy::delete_exposure),
