@@ -30,7 +30,7 @@ struct Code {
     expires: u64,
 }
 
-/// What a client shows to redeem a code.
+/// Parameters of a token request that redeem a code.
 pub(super) struct Redemption<'a> {
     pub(super) code: &'a str,
     pub(super) verifier: &'a str,

@@ -74,7 +74,7 @@ impl Answering {
     }
 }
 
-/// What to do about a token.
+/// Decision about a token.
 pub(super) enum Next {
     Kept(Said),
     Join(watch::Receiver<Option<Answer>>),
@@ -90,7 +90,7 @@ pub(super) struct Known {
     good: Shares<Kept>,
     bad: Shares<Kept>,
     open: HashMap<Id, watch::Receiver<Option<Answer>>>,
-    /// Of the open ones, how many are about unknown tokens.
+    /// Number of open questions about unknown tokens.
     unknown: usize,
     by_issuer: HashMap<String, Turns>,
 }
