@@ -230,6 +230,16 @@ impl Budget {
         let taken = Draw { key: buckets.key(key), interval: *interval, tolerance: *tolerance };
         buckets.take_all(&[taken], now_ms)
     }
+
+    /// Gives one request of `key` back, which turned out not to count.
+    pub fn give_back(&self, key: &[u8]) {
+        let key = self.buckets.key(key);
+        let mut sets = self.buckets.sets.lock().unwrap_or_else(PoisonError::into_inner);
+        let set = usize::try_from(key % SETS as u64).ok().and_then(|at| sets.get_mut(at));
+        if let Some(bucket) = set.and_then(|set| set.iter_mut().find(|bucket| bucket.key == key)) {
+            bucket.arrival -= self.interval;
+        }
+    }
 }
 
 /// The bucket of `key`; a new one takes the place of the bucket of its set that is nearest to empty.

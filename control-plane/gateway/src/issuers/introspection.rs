@@ -30,7 +30,7 @@ use known::{Answering, Kept, Known, Next};
 pub const KEEP: Duration = Duration::from_secs(30);
 /// Longest time for an answer.
 pub const WITHIN: Duration = Duration::from_secs(5);
-/// Unknown tokens that one peer may have asked about: at once, and a second.
+/// Tokens of one peer that no issuer knows: at once, and a second.
 const UNKNOWN_BURST: u32 = 200;
 const UNKNOWN_PER_SECOND: u32 = 20;
 /// Largest answer, in bytes.
@@ -58,7 +58,6 @@ type Answer = Result<Said, String>;
 /// Asks and keeps.
 pub struct Introspections {
     asking: Arc<Asking>,
-    unknown: Budget,
 }
 
 /// State shared with the tasks that ask; it outlives the requests that wait.
@@ -67,6 +66,8 @@ struct Asking {
     origins: Vec<String>,
     credentials: Arc<Credentials>,
     known: Mutex<Known>,
+    /// Budget of each peer for tokens that no issuer knows. What a good one took is given back.
+    unknown: Budget,
 }
 
 impl Introspections {
@@ -75,8 +76,9 @@ impl Introspections {
         origins: Vec<String>,
         credentials: Arc<Credentials>,
     ) -> Introspections {
-        let asking = Asking { outbound, origins, credentials, known: Mutex::default() };
-        Introspections { asking: Arc::new(asking), unknown: Budget::new(UNKNOWN_PER_SECOND, UNKNOWN_BURST) }
+        let unknown = Budget::new(UNKNOWN_PER_SECOND, UNKNOWN_BURST);
+        let asking = Asking { outbound, origins, credentials, known: Mutex::default(), unknown };
+        Introspections { asking: Arc::new(asking) }
     }
 
     /// The caller whose token it is, by the first of the server's issuers that knows it. `peer` is whose budget an unknown
@@ -137,7 +139,7 @@ impl Introspections {
         let issuer = access.issuer.as_str();
         let id = known::id(&digest, issuer, &introspection.url);
         let next = self.asking.known.lock().next(id, issuer, Instant::now(), || {
-            self.unknown.take(peer, unix_ms()).map_err(NoCaller::TooMany)
+            self.asking.unknown.take(peer, unix_ms()).map_err(NoCaller::TooMany)
         })?;
         let mut answer = match next {
             Next::Kept(said) => return Ok(Ok(said)),
@@ -177,6 +179,9 @@ impl Asking {
             self.ask(&question.at, &question.token).await.map(|said| said.map(Arc::new))
         };
         let answer = tokio::time::timeout(WITHIN, asked).await.unwrap_or_else(|_| Err(late()));
+        if question.answering.is_unknown && matches!(answer, Ok(Some(_))) {
+            self.unknown.give_back(&question.peer);
+        }
         let mut known = self.known.lock();
         known.close(&question.answering);
         if let Ok(said) = &answer {

@@ -155,6 +155,10 @@ fn a_budget_holds_for_each_key_by_itself_and_refills() {
     assert_eq!(at(b"10.0.0.2", 1_000), Ok(()));
     assert_eq!(at(b"10.0.0.1", 1_500), Ok(()), "two a second");
     assert_eq!(at(b"10.0.0.1", 1_500), Err(1));
+    budget.give_back(b"10.0.0.1");
+    assert_eq!(at(b"10.0.0.1", 1_500), Ok(()));
+    assert_eq!(at(b"10.0.0.1", 1_500), Err(1));
+    budget.give_back(b"10.0.0.9");
 }
 
 #[test]

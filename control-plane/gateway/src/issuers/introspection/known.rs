@@ -63,7 +63,7 @@ pub(super) struct Kept {
 /// The side of a question that asks. Dropped without a report, whoever waits gets an error.
 pub(super) struct Answering {
     pub(super) id: Id,
-    is_unknown: bool,
+    pub(super) is_unknown: bool,
     sender: watch::Sender<Option<Answer>>,
 }
 

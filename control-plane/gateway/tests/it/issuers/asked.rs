@@ -198,6 +198,17 @@ async fn a_flood_of_unknown_tokens_is_refused_and_known_callers_are_served() {
 }
 
 #[tokio::test]
+async fn good_tokens_of_one_peer_take_nothing_from_its_budget() {
+    let world = World::start(&[AuthScheme::Opaque]).await;
+    for at in 0..600 {
+        let token = format!("of-a-large-office-{at}");
+        world.says(&token, alice());
+        assert_eq!(world.list(&token).await.status, StatusCode::OK, "{at}");
+    }
+    assert_eq!(world.asked(), 600);
+}
+
+#[tokio::test]
 async fn what_an_issuer_says_wrongly_proves_nobody() {
     let world = World::start(&[AuthScheme::Opaque]).await;
     let with = |member: &str, value: Value| {
