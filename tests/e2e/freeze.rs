@@ -83,7 +83,7 @@ async fn the_others_go_on(stack: &Stack) -> Result<()> {
 }
 
 async fn put_limits(stack: &Stack, org: &str, limits: &Value) -> Result<Response> {
-    put(stack, org, &format!("/api/ratelimits/orgs/{org}"), limits).await
+    put(stack, org, &format!("/api/ratelimits/orgs/{org}?force=true"), limits).await
 }
 
 /// Sends a change as an admin of the org.
