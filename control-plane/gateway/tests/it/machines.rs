@@ -245,8 +245,6 @@ async fn two_keys_of_a_machine_are_one_principal_so_that_one_is_changed_for_the_
 #[tokio::test]
 async fn the_running_calls_of_a_key_that_is_deleted_end() {
     let fixture = of(vec![key('a', "acme")]);
-    let asking = call(&secret('a'), "policy.wipe").capabilities(json!({"elicitation": {}}));
-    assert_eq!(asking.send(&fixture).await.json()["result"]["resultType"], "input_required");
     let mut counting = Modern::new(
         "demo",
         &secret('a'),
