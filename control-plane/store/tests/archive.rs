@@ -14,7 +14,7 @@ use asp_store::audit::{AuditLog, AuditQuery, CallEvent};
 use asp_store::calls::SqliteCalls;
 use asp_store::control::sql::SqlStore;
 use asp_store::control::{
-    self, CertificateName, Change, ControlStore, IssuerKeysRecord, MachineCertificateRecord,
+    self, CertificateName, Change, ControlStore, IssuerKeysRecord, MachineBound, MachineCertificateRecord,
     MachineKeyRecord, Precondition, Side,
 };
 use asp_store::ledger::{self, Budget};
@@ -66,6 +66,8 @@ async fn full() -> TempDir {
         expires_at: 2,
     };
     control.put_machine_certificate(&change, &certificate).await.unwrap();
+    let bound = MachineBound { groups: ["robots".to_owned()].into(), scopes: ["print".to_owned()].into() };
+    control.put_machine_bound(&change, "acme", &bound).await.unwrap();
     let calls = Arc::new(SqliteCalls::open(&at("calls.db")).await.unwrap());
     ledger::suite::run(Arc::clone(&calls) as Arc<_>).await;
     records::suite::run(calls.as_ref()).await;
