@@ -8,11 +8,12 @@ use sha2::{Digest, Sha256};
 pub(crate) type PeerKey = [u8; 16];
 
 /// Each part is preceded by its length, so that no two lists of parts hash alike.
-pub(crate) fn of_parts(parts: &[&str]) -> [u8; 32] {
+pub(crate) fn of_parts(parts: &[impl AsRef<[u8]>]) -> [u8; 32] {
     let mut hasher = Sha256::new();
     for part in parts {
+        let part = part.as_ref();
         hasher.update((part.len() as u64).to_be_bytes());
-        hasher.update(part.as_bytes());
+        hasher.update(part);
     }
     hasher.finalize().into()
 }
@@ -54,7 +55,7 @@ pub(crate) fn canonical(value: &Value) -> String {
 }
 
 /// The first half of [`of_parts`], which names something well enough.
-pub(crate) fn shortened(parts: &[&str]) -> [u8; 16] {
+pub(crate) fn shortened(parts: &[impl AsRef<[u8]>]) -> [u8; 16] {
     let digest = of_parts(parts);
     let mut first = [0; 16];
     first.copy_from_slice(digest.split_at(16).0);

@@ -8,6 +8,7 @@ pub(crate) mod exchange;
 pub mod fresh_keys;
 pub mod introspection;
 mod logins;
+mod permits;
 pub mod token_endpoint;
 
 use std::sync::Arc;

@@ -6,6 +6,7 @@
 //! snapshot before ([`Snapshot::changed`]).
 
 pub mod artifact;
+pub mod limits;
 mod machine_parts;
 pub mod machines;
 pub mod mcp_revision;

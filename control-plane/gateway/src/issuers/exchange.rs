@@ -6,7 +6,6 @@
 //! cannot be asked gives nothing; at most [`AT_ONCE`] questions are open at one issuer. What is kept is bounded for each user
 //! and org.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,6 +21,7 @@ use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
 use super::credentials::Credentials;
+use super::permits::Permits;
 use super::token_endpoint::{self, Granted, KeptToken, NoToken};
 use crate::call::principal::user;
 use crate::clock::unix_seconds;
@@ -74,8 +74,7 @@ pub(crate) struct Subject<'a> {
 
 struct Known {
     tokens: Shares<Arc<KeptToken>>,
-    /// By issuer.
-    turns: HashMap<String, Arc<Semaphore>>,
+    turns: Permits,
 }
 
 /// Asks and keeps.
@@ -92,7 +91,7 @@ impl Exchanges {
         origins: Vec<String>,
         credentials: Arc<Credentials>,
     ) -> Exchanges {
-        let known = Known { tokens: Shares::new(BOUNDS), turns: HashMap::new() };
+        let known = Known { tokens: Shares::new(BOUNDS), turns: Permits::new(AT_ONCE) };
         Exchanges { outbound, origins, credentials, known: Mutex::new(known) }
     }
 
@@ -162,9 +161,7 @@ impl Exchanges {
                 kept
             }
         };
-        // As many as there are issuers.
-        let turns = known.turns.entry(caller.issuer.clone());
-        (kept, turns.or_insert_with(|| Arc::new(Semaphore::new(AT_ONCE))).clone())
+        (kept, known.turns.of(&caller.issuer))
     }
 
     async fn ask(

@@ -24,7 +24,7 @@ use tokio::time::Instant;
 use super::credentials::{Credentials, User};
 use crate::clock::{unix_ms, unix_seconds};
 use crate::digest::PeerKey;
-use known::{Answering, Kept, Known, Next};
+use known::{AnswerCache, Answering, CachedAnswer, Next};
 
 /// How long an answer serves.
 pub const KEEP: Duration = Duration::from_secs(30);
@@ -65,7 +65,7 @@ struct Asking {
     outbound: Arc<Outbound>,
     origins: Vec<String>,
     credentials: Arc<Credentials>,
-    known: Mutex<Known>,
+    known: Mutex<AnswerCache>,
     /// Budget of each peer for tokens that no issuer knows. What a good one took is given back.
     unknown: Budget,
 }
@@ -188,7 +188,7 @@ impl Asking {
             let end = said.as_ref().and_then(|said| said.get("exp")).and_then(Value::as_u64);
             let left = end.map(|end| Duration::from_secs(end.saturating_sub(unix_seconds())));
             let until = Instant::now() + left.map_or(KEEP, |left| left.min(KEEP));
-            let kept = Kept { until, said: said.clone() };
+            let kept = CachedAnswer { until, said: said.clone() };
             known.keep(question.answering.id, &question.issuer, &question.peer, kept);
         }
         drop(known);

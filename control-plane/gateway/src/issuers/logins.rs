@@ -3,20 +3,18 @@
 //! Keeps true: a peer or a registered client that asks without end is refused by itself; an issuer that is slow holds up
 //! its own logins only.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use asp_edge::Budget;
 use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 
+use super::permits::Permits;
 use crate::clock::unix_ms;
 use crate::digest::PeerKey;
 
 /// Exchanges of codes and refresh tokens at one issuer at a time.
 const AT_ONCE: usize = 32;
-/// Issuers with permits; beyond them those that nobody uses go first.
-const MAX_ISSUERS: usize = 1_024;
 
 pub(crate) struct Logins {
     /// All requests of a peer.
@@ -24,7 +22,7 @@ pub(crate) struct Logins {
     /// Requests for tokens, which reach the issuer: of a peer, and of a registered client.
     tokens: Budget,
     clients: Budget,
-    turns: Mutex<HashMap<String, Arc<Semaphore>>>,
+    turns: Mutex<Permits>,
 }
 
 impl Default for Logins {
@@ -33,7 +31,7 @@ impl Default for Logins {
             peers: Budget::new(50, 500),
             tokens: Budget::new(10, 100),
             clients: Budget::new(10, 100),
-            turns: Mutex::default(),
+            turns: Mutex::new(Permits::new(AT_ONCE)),
         }
     }
 }
@@ -52,11 +50,7 @@ impl Logins {
 
     /// Permits to ask the issuer of this name.
     pub(crate) fn turns(&self, issuer: &str) -> Arc<Semaphore> {
-        let mut turns = self.turns.lock();
-        if turns.len() >= MAX_ISSUERS && !turns.contains_key(issuer) {
-            turns.retain(|_, turns| Arc::strong_count(turns) > 1);
-        }
-        Arc::clone(turns.entry(issuer.to_owned()).or_insert_with(|| Arc::new(Semaphore::new(AT_ONCE))))
+        self.turns.lock().of(issuer)
     }
 }
 

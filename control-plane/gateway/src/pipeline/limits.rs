@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use asp_edge::{Caller, names};
 use asp_proto::snapshot::{Limit, Primitive};
+use asp_snapshot::limits::{self, LimitedCall};
 use asp_snapshot::{ListedPrimitive, Snapshot, VirtualServer};
 use asp_store::counter::{Bucket, Counters, Taken};
 use parking_lot::Mutex;
@@ -151,20 +152,19 @@ fn buckets(
         };
         found.push((Level::Primitive, bucket));
     }
+    let call = LimitedCall {
+        server: &server.message.name,
+        primitive: &primitive.id,
+        user: &caller.user,
+        wcit: &caller.wcit,
+    };
     for limit in snapshot.limits(&caller.org) {
-        if applies(limit, server, caller, primitive) {
+        if limits::applies(limit, call) {
             found.push((level(limit), bucket(limit, caller)));
         }
     }
     found.sort_by_key(|(level, _)| *level);
     found.into_iter().unzip()
-}
-
-fn applies(limit: &Limit, server: &VirtualServer, caller: &Caller, primitive: &Primitive) -> bool {
-    names::matches(&limit.server, &server.message.name)
-        && names::matches(&limit.primitive, &primitive.id)
-        && (limit.user == names::EACH || names::matches(&limit.user, &caller.user))
-        && (limit.wcit == names::EACH || names::matches(&limit.wcit, &caller.wcit))
 }
 
 fn level(limit: &Limit) -> Level {

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use asp_edge::Caller;
 use asp_proto::snapshot::{Binding, Listing, OrgPart, Primitive, Protocol};
 use asp_snapshot::ListedPrimitive;
+use asp_snapshot::limits::LimitedCall;
 use asp_snapshot::policy::{Decision, Effect, Policy, Rule, Ruling, protocol_word, target_word};
 use axum::Json;
 use axum::extract::State;
@@ -107,7 +108,7 @@ pub async fn explain(
     let turn = state.turns.to_ask(&admin).await?;
     let (decided, limits) = turn
         .work(move || {
-            let limits = limits::of(&asked.org(&question.org), &subject(&question));
+            let limits = limits::of(&asked.org(&question.org), call_of(&question));
             let decided = decide(&asked, &question, protocol, is_offered)?;
             let hides = of_org && matches!(decided.outcome, "unknown_server" | "unknown_primitive");
             Ok::<_, Problem>((if hides { not_offered() } else { decided }, limits))
@@ -125,9 +126,9 @@ pub async fn explain(
     }))
 }
 
-fn subject(question: &Question) -> limits::Subject<'_> {
+fn call_of(question: &Question) -> LimitedCall<'_> {
     let Question { server, primitive, user, wcit, .. } = question;
-    limits::Subject { server, primitive, user, wcit }
+    LimitedCall { server, primitive, user, wcit }
 }
 
 struct Decided {

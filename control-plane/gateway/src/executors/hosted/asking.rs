@@ -77,7 +77,7 @@ pub(super) async fn ask(
 /// the one the former gateway had open, and a late answer to an earlier one must not fit.
 fn question_id(id: &str, resource: &CallResource, params: &Map<String, Value>) -> String {
     let [a, b, c, d, ..] = digest::of_parts(&[
-        &Value::Object(params.clone()).to_string(),
+        Value::Object(params.clone()).to_string().as_str(),
         resource.server_data.as_deref().map_or("", RawValue::get),
         resource.etag.as_deref().unwrap_or_default(),
     ]);

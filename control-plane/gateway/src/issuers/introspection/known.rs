@@ -8,12 +8,12 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use sha2::{Digest as _, Sha256};
 use tokio::sync::{Semaphore, watch};
 use tokio::time::Instant;
 
+use super::super::permits::Permits;
 use super::{Answer, NoCaller, Said};
-use crate::digest::PeerKey;
+use crate::digest::{self, PeerKey};
 use crate::shares::{Bounds, Owner, Share, Shares};
 
 /// Questions to one issuer at a time about tokens that were good lately, and about unknown ones.
@@ -23,8 +23,6 @@ const UNKNOWN_AT_ONCE: usize = 16;
 const MAX_UNKNOWN: usize = 1_024;
 /// Time without a use after which a token no longer counts as good lately.
 const LATELY: Duration = Duration::from_secs(3_600);
-/// Issuers with permits; beyond them those without an open question go first.
-const MAX_ISSUERS: usize = 1_024;
 
 /// Good answers: tokens in all, and of one issuer. An answer has at most 16 KiB.
 const GOOD: Bounds = Bounds {
@@ -39,23 +37,11 @@ const BAD: Bounds = Bounds { whole: Share::of(20_000), of_org: Share::of(10_000)
 pub(super) type Id = [u8; 16];
 
 pub(super) fn id(token: &[u8; 32], issuer: &str, url: &str) -> Id {
-    short(&[token, issuer.as_bytes(), url.as_bytes()])
-}
-
-/// The first 16 bytes of SHA-256 over the parts, each after its length.
-fn short(parts: &[&[u8]]) -> Id {
-    let mut digest = Sha256::new();
-    for part in parts {
-        digest.update((part.len() as u64).to_be_bytes());
-        digest.update(part);
-    }
-    let mut id = Id::default();
-    id.iter_mut().zip(digest.finalize()).for_each(|(slot, byte)| *slot = byte);
-    id
+    digest::shortened(&[token.as_slice(), issuer.as_bytes(), url.as_bytes()])
 }
 
 /// An answer and until when it serves. A good one stays beyond that, as the mark of a token that was good lately.
-pub(super) struct Kept {
+pub(super) struct CachedAnswer {
     pub(super) until: Instant,
     pub(super) said: Said,
 }
@@ -81,33 +67,30 @@ pub(super) enum Next {
     Ask { answering: Answering, answer: watch::Receiver<Option<Answer>>, turns: Arc<Semaphore> },
 }
 
-struct Turns {
-    known: Arc<Semaphore>,
-    unknown: Arc<Semaphore>,
-}
-
-pub(super) struct Known {
-    good: Shares<Kept>,
-    bad: Shares<Kept>,
+pub(super) struct AnswerCache {
+    good: Shares<CachedAnswer>,
+    bad: Shares<CachedAnswer>,
     open: HashMap<Id, watch::Receiver<Option<Answer>>>,
     /// Number of open questions about unknown tokens.
     unknown: usize,
-    by_issuer: HashMap<String, Turns>,
+    permits: Permits,
+    unknown_permits: Permits,
 }
 
-impl Default for Known {
-    fn default() -> Known {
-        Known {
+impl Default for AnswerCache {
+    fn default() -> AnswerCache {
+        AnswerCache {
             good: Shares::new(GOOD),
             bad: Shares::new(BAD),
             open: HashMap::new(),
             unknown: 0,
-            by_issuer: HashMap::new(),
+            permits: Permits::new(AT_ONCE),
+            unknown_permits: Permits::new(UNKNOWN_AT_ONCE),
         }
     }
 }
 
-impl Known {
+impl AnswerCache {
     /// Decides about one request; `charge` is asked before a question about an unknown token is opened.
     pub(super) fn next(
         &mut self,
@@ -132,23 +115,12 @@ impl Known {
                 return Err(NoCaller::Unavailable);
             }
         }
-        let turns = self.turns(issuer, is_unknown);
+        let permits = if is_unknown { &mut self.unknown_permits } else { &mut self.permits };
+        let turns = permits.of(issuer);
         let (sender, answer) = watch::channel(None);
         self.open.insert(id, answer.clone());
         self.unknown += usize::from(is_unknown);
         Ok(Next::Ask { answering: Answering { id, is_unknown, sender }, answer, turns })
-    }
-
-    fn turns(&mut self, issuer: &str, is_unknown: bool) -> Arc<Semaphore> {
-        if self.by_issuer.len() >= MAX_ISSUERS && !self.by_issuer.contains_key(issuer) {
-            let is_used = |turns: &Arc<Semaphore>| Arc::strong_count(turns) > 1;
-            self.by_issuer.retain(|_, turns| is_used(&turns.known) || is_used(&turns.unknown));
-        }
-        let turns = self.by_issuer.entry(issuer.to_owned()).or_insert_with(|| Turns {
-            known: Arc::new(Semaphore::new(AT_ONCE)),
-            unknown: Arc::new(Semaphore::new(UNKNOWN_AT_ONCE)),
-        });
-        Arc::clone(if is_unknown { &turns.unknown } else { &turns.known })
     }
 
     /// The question is no longer open: the next request asks again, or finds what is kept.
@@ -157,18 +129,27 @@ impl Known {
         self.unknown -= usize::from(answering.is_unknown);
     }
 
-    pub(super) fn keep(&mut self, id: Id, issuer: &str, peer: &PeerKey, kept: Kept) {
-        let org = short(&[b"issuer", issuer.as_bytes()]);
+    pub(super) fn keep(&mut self, id: Id, issuer: &str, peer: &PeerKey, kept: CachedAnswer) {
+        let org = digest::shortened(&["issuer", issuer]);
         match &kept.said {
             Some(said) => {
                 let bytes = said.iter().map(|(name, value)| name.len() + value.to_string().len()).sum();
                 self.bad.remove(&id);
                 self.good.forget_idle(LATELY);
-                self.good.replace_sized(id, Owner { user: short(&[b"token", &id]), org }, kept, bytes);
+                self.good.replace_sized(
+                    id,
+                    Owner { user: digest::shortened(&[b"token".as_slice(), &id]), org },
+                    kept,
+                    bytes,
+                );
             }
             None => {
                 self.good.remove(&id);
-                self.bad.replace(id, Owner { user: short(&[b"peer", peer]), org }, kept);
+                self.bad.replace(
+                    id,
+                    Owner { user: digest::shortened(&[b"peer".as_slice(), peer]), org },
+                    kept,
+                );
             }
         }
     }
@@ -179,7 +160,7 @@ mod tests {
     use super::super::{KEEP, UNKNOWN_BURST};
     use super::*;
 
-    fn ask(known: &mut Known, token: u8, now: Instant) -> (Answering, Arc<Semaphore>) {
+    fn ask(known: &mut AnswerCache, token: u8, now: Instant) -> (Answering, Arc<Semaphore>) {
         match known.next([token; 16], "kc", now, || Ok(())) {
             Ok(Next::Ask { answering, turns, .. }) => (answering, turns),
             _ => panic!("the token {token} is not asked about"),
@@ -192,11 +173,11 @@ mod tests {
 
     #[tokio::test]
     async fn a_token_that_was_good_lately_does_not_queue_behind_unknown_ones() {
-        let mut known = Known::default();
+        let mut known = AnswerCache::default();
         let now = Instant::now();
         let (answering, _) = ask(&mut known, 1, now);
         known.close(&answering);
-        known.keep([1; 16], "kc", &[9; 16], Kept { until: now + KEEP, said: good() });
+        known.keep([1; 16], "kc", &[9; 16], CachedAnswer { until: now + KEEP, said: good() });
         assert!(matches!(known.next([1; 16], "kc", now, || Ok(())), Ok(Next::Kept(Some(_)))));
         let (_open, turns) = ask(&mut known, 2, now);
         let _taken: Vec<_> = (0..UNKNOWN_AT_ONCE).map(|_| turns.try_acquire().unwrap()).collect();
@@ -211,9 +192,9 @@ mod tests {
 
     #[tokio::test]
     async fn open_questions_about_unknown_tokens_are_bounded_and_closed_ones_make_room() {
-        let mut known = Known::default();
+        let mut known = AnswerCache::default();
         let now = Instant::now();
-        let open = |known: &mut Known, token: usize| {
+        let open = |known: &mut AnswerCache, token: usize| {
             known.next(id(&[0; 32], &token.to_string(), ""), "kc", now, || Ok(()))
         };
         let mut held = Vec::new();
@@ -232,13 +213,13 @@ mod tests {
 
     #[test]
     fn bad_tokens_of_one_peer_evict_neither_good_ones_nor_those_of_another() {
-        let mut known = Known::default();
+        let mut known = AnswerCache::default();
         let until = Instant::now() + KEEP;
-        known.keep([1; 16], "kc", &[1; 16], Kept { until, said: good() });
-        known.keep([2; 16], "kc", &[2; 16], Kept { until, said: None });
+        known.keep([1; 16], "kc", &[1; 16], CachedAnswer { until, said: good() });
+        known.keep([2; 16], "kc", &[2; 16], CachedAnswer { until, said: None });
         for token in 0..2_000_u32 {
             let id = id(&[0; 32], &token.to_string(), "");
-            known.keep(id, "kc", &[1; 16], Kept { until, said: None });
+            known.keep(id, "kc", &[1; 16], CachedAnswer { until, said: None });
         }
         assert!(known.good.contains(&[1; 16]) && known.bad.contains(&[2; 16]));
         assert_eq!(known.bad.len(), BAD.of_user.entries + 1);

@@ -2,30 +2,15 @@
 
 use asp_edge::names;
 use asp_proto::snapshot::{Limit, OrgPart};
+use asp_snapshot::limits::{self, LimitedCall};
 use serde_json::{Value, json};
 
 /// Most limits of one answer: an org has up to 1,000.
 const MAX_SHOWN: usize = 20;
 
-/// A call, by what selectors name.
-pub(super) struct Subject<'a> {
-    pub(super) server: &'a str,
-    pub(super) primitive: &'a str,
-    pub(super) user: &'a str,
-    pub(super) wcit: &'a str,
-}
-
 /// The limits that the call would draw from, each with the buckets that it has.
-pub(super) fn of(org: &OrgPart, call: &Subject<'_>) -> Vec<Value> {
-    org.limits.iter().filter(|limit| applies(limit, call)).take(MAX_SHOWN).map(shown).collect()
-}
-
-fn applies(limit: &Limit, call: &Subject<'_>) -> bool {
-    let one_of = |selector: &str, name: &str| selector == names::EACH || names::matches(selector, name);
-    names::matches(&limit.server, call.server)
-        && names::matches(&limit.primitive, call.primitive)
-        && one_of(&limit.user, call.user)
-        && one_of(&limit.wcit, call.wcit)
+pub(super) fn of(org: &OrgPart, call: LimitedCall<'_>) -> Vec<Value> {
+    org.limits.iter().filter(|limit| limits::applies(limit, call)).take(MAX_SHOWN).map(shown).collect()
 }
 
 fn shown(limit: &Limit) -> Value {
@@ -61,8 +46,8 @@ mod tests {
         };
         let limits = vec![limit("each", "cc.*"), limit("*", "*"), limit("bob", "*"), limit("each", "other")];
         let org = OrgPart { limits, ..OrgPart::default() };
-        let call = Subject { server: "demo", primitive: "cc.pay", user: "alice", wcit: "" };
-        let shown = of(&org, &call);
+        let call = LimitedCall { server: "demo", primitive: "cc.pay", user: "alice", wcit: "" };
+        let shown = of(&org, call);
         let said: Vec<_> =
             shown.iter().map(|limit| (&limit["selector"]["user"], &limit["buckets"])).collect();
         assert_eq!(said, [(&json!("each"), &json!("one for each user")), (&json!("*"), &json!("one"))]);

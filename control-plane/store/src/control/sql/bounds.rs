@@ -57,7 +57,8 @@ pub(super) async fn put(
     sqlx::query("DELETE FROM machine_bounds WHERE org = $1").bind(org).execute(&mut *write.tx).await?;
     let MachineBound { groups, scopes } = bound;
     let list = |set: &std::collections::BTreeSet<String>| set.iter().cloned().collect::<Vec<_>>();
-    let (groups, scopes) = (list(groups), list(scopes));
+    let groups = list(groups);
+    let scopes = list(scopes);
     let is_empty = groups.is_empty() && scopes.is_empty();
     if !is_empty {
         sqlx::query("INSERT INTO machine_bounds (org, groups, scopes) VALUES ($1, $2, $3)")
