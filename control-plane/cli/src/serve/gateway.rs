@@ -33,6 +33,18 @@ fn hear(process: &Process, gateway: &Arc<Gateway>) {
     process.tasks.spawn(async move { background.run_until_cancelled_owned(hearing).await });
 }
 
+/// Takes over calls that gateways left behind, until this process stops taking work.
+fn take_over(process: &Process, gateway: &Arc<Gateway>) {
+    let taking = Gateway::take_over_calls(Arc::downgrade(gateway));
+    let stop = process.stop.clone();
+    let gateway = Arc::clone(gateway);
+    process.tasks.spawn(async move {
+        stop.run_until_cancelled(taking).await;
+        // Listeners drain once the streams that wait for changes have ended.
+        gateway.subscriptions.end_all();
+    });
+}
+
 /// Starts the gateway role; returns when it is listening.
 pub(super) async fn start(
     process: &Process,
@@ -78,14 +90,7 @@ pub(super) async fn start(
     let sweep = Gateway::sweep(Arc::downgrade(&gateway));
     let keep = Gateway::keep_calls(Arc::downgrade(&gateway));
     let signing = Gateway::keep_token_keys(Arc::downgrade(&gateway));
-    let taking = Gateway::take_over_calls(Arc::downgrade(&gateway));
-    let over = process.stop.clone();
-    let leaving = Arc::clone(&gateway);
-    process.tasks.spawn(async move {
-        over.run_until_cancelled(taking).await;
-        // Listeners drain once the streams that wait for changes have ended.
-        leaving.subscriptions.end_all();
-    });
+    take_over(process, &gateway);
     hear(process, &gateway);
     let stop = process.stop_background.clone();
     let ending = Arc::clone(&gateway);

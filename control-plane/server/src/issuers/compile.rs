@@ -225,17 +225,7 @@ fn check(document: &Document) -> Result<(), String> {
         return Err(format!("defaults.org: `{org}` {fault}"));
     }
     let defaults = &document.defaults;
-    for (server, audiences) in &document.server_audiences {
-        if !patterns::valid(server) || audiences.iter().any(String::is_empty) {
-            return Err(format!(
-                "serverAudiences: `{server}` is a server's name, prefix* or *, with audiences"
-            ));
-        }
-    }
-    let in_lists = document.server_audiences.values().map(Vec::len).sum::<usize>();
-    if document.server_audiences.len() > MAX_LIST || in_lists > MAX_LIST {
-        return Err(format!("serverAudiences has more than {MAX_LIST} entries"));
-    }
+    check_server_audiences(document)?;
     let lists = [&document.typ, &document.audiences, &document.orgs, &defaults.groups, &defaults.scopes];
     if lists.iter().any(|list| list.len() > MAX_LIST)
         || document.roles.len() > MAX_LIST
@@ -258,6 +248,21 @@ fn check(document: &Document) -> Result<(), String> {
         return Err("introspection.credential must name a credential of the operator".into());
     }
     document.exchange.as_ref().map_or(Ok(()), check_exchange)?;
+    Ok(())
+}
+
+fn check_server_audiences(document: &Document) -> Result<(), String> {
+    for (server, audiences) in &document.server_audiences {
+        if !patterns::valid(server) || audiences.iter().any(String::is_empty) {
+            return Err(format!(
+                "serverAudiences: `{server}` is a server's name, prefix* or *, with audiences"
+            ));
+        }
+    }
+    let in_lists = document.server_audiences.values().map(Vec::len).sum::<usize>();
+    if document.server_audiences.len() > MAX_LIST || in_lists > MAX_LIST {
+        return Err(format!("serverAudiences has more than {MAX_LIST} entries"));
+    }
     Ok(())
 }
 

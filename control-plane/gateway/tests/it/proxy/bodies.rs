@@ -80,7 +80,7 @@ async fn json_is_read_by_its_type_in_any_letters_with_a_mark_and_without_a_type(
     for (kind, body) in [
         (Some("application/json"), &b"\xef\xbb\xbf{\"a\":1}"[..]),
         (Some("Application/Problem+JSON; charset=UTF-8"), b"{\"a\":1}"),
-        (Some("application/json; charset=utf-16le"), b"{\0\"\0a\0\"\0:\01\0}\0"),
+        (Some("application/json; charset=utf-16le"), b"{\0\"\0a\0\"\0:\x001\0}\0"),
         (None, b"{\"a\":1}"),
     ] {
         let result = result_of(Mutation::NonIdempotent, "", (200, kind, body)).await;
