@@ -203,9 +203,8 @@ pub struct UpstreamEntry {
 /// `name=http://host:port[/path];for=…`, separated by commas. A name has one origin, and may have several paths.
 fn upstreams(reader: &mut Reader<'_>) -> Vec<UpstreamEntry> {
     let mut upstreams: Vec<UpstreamEntry> = Vec::new();
-    for (entry, primitives) in reader.operator_list(ENV_UPSTREAMS) {
-        let parts = entry.split_once('=').filter(|(name, url)| !name.is_empty() && is_origin_with_path(url));
-        let Some((name, url)) = parts else {
+    for (entry, primitives) in reader.operator_list(ENV_UPSTREAMS, |entry| upstream(entry).is_some()) {
+        let Some((name, url)) = upstream(&entry) else {
             let message = format!("must be name=http(s)://host[:port][/path];for=…, not `{entry}`");
             reader.fault(ENV_UPSTREAMS, message);
             continue;
@@ -217,6 +216,11 @@ fn upstreams(reader: &mut Reader<'_>) -> Vec<UpstreamEntry> {
         upstreams.push(UpstreamEntry { name: name.to_owned(), url: url.to_owned(), primitives });
     }
     upstreams
+}
+
+/// The parts of `name=url`.
+fn upstream(entry: &str) -> Option<(&str, &str)> {
+    entry.split_once('=').filter(|(name, url)| !name.is_empty() && is_origin_with_path(url))
 }
 
 /// The text before the path.

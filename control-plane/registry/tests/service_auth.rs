@@ -123,7 +123,7 @@ fn a_tokens_audience_is_the_services_origin_and_the_scopes_are_the_primitives_un
 
 #[test]
 fn a_plugins_token_names_one_service_that_it_reaches() {
-    let security = ", allowedDomains: [crm.example.com, '*.files.example']";
+    let security = ", allowedDomains: [crm.example.com, a.files.example]";
     for (token, expected) in [
         ("{}", Some("missing_key")),
         ("{audience: crm}", Some("bad_value")),

@@ -166,7 +166,7 @@ mod tests {
             let found = faults(&path, false);
             let line = found.first().map(String::as_str).unwrap_or_default();
             assert!(
-                line.contains(r#""crm":{"for":["SERVER/PRIMITIVE"],"origins":["https://crm.example.com"]}"#),
+                line.contains(r#""crm":{"origins":["https://crm.example.com"],"for":["SERVER/PRIMITIVE"]}"#),
                 "{line}"
             );
             assert_eq!((found.len(), faults(&path, true)), (1, Vec::new()));

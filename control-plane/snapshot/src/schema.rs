@@ -51,7 +51,7 @@ impl Schema {
         }
         match self.validator.iter_errors(value).next() {
             None => Ok(()),
-            Some(error) => Err(Misfit::of(&error)),
+            Some(error) => Err(Misfit::of(&error, value)),
         }
     }
 

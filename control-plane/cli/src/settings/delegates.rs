@@ -90,34 +90,34 @@ fn endpoint(reader: &mut Reader<'_>) -> Option<DelegateEndpoint> {
 /// `name=origin=file;for=…`, separated by commas.
 fn keys(reader: &mut Reader<'_>) -> Vec<DelegateKey> {
     let mut keys: Vec<DelegateKey> = Vec::new();
-    for (entry, primitives) in reader.operator_list(ENV_DELEGATE_KEYS) {
-        let parts: Vec<&str> = entry.splitn(3, '=').collect();
-        let [name, origin, file] = parts.as_slice() else {
-            reader.fault(ENV_DELEGATE_KEYS, "must be name=http(s)://host[:port]=file;for=…");
+    for (entry, primitives) in reader.operator_list(ENV_DELEGATE_KEYS, |entry| key_entry(entry).is_some()) {
+        let Some((name, origin, file)) = key_entry(&entry) else {
+            let message = "must be name=http(s)://host[:port]=file;for=… with a name of a-z 0-9 - _";
+            reader.fault(ENV_DELEGATE_KEYS, message);
             continue;
         };
-        let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-_".contains(&byte);
-        if name.is_empty() || !name.bytes().all(plain) || !is_origin(origin) {
-            reader.fault(
-                ENV_DELEGATE_KEYS,
-                "must be name=http(s)://host[:port]=file;for=… with a name of a-z 0-9 - _",
-            );
-            continue;
-        }
-        if keys.iter().any(|other| other.name == *name) {
+        if keys.iter().any(|other| other.name == name) {
             reader.fault(ENV_DELEGATE_KEYS, format!("names {name} twice"));
             continue;
         }
         match key_of_file(Path::new(file)) {
             Ok(key) => {
                 let key = checked(reader, ENV_DELEGATE_KEYS, key);
-                let (name, origin) = ((*name).to_owned(), (*origin).to_owned());
+                let (name, origin) = (name.to_owned(), origin.to_owned());
                 keys.push(DelegateKey { name, origin, key, primitives });
             }
             Err(why) => reader.fault(ENV_DELEGATE_KEYS, format!("the file of {name}: {why}")),
         }
     }
     keys
+}
+
+/// The parts of `name=origin=file`.
+fn key_entry(entry: &str) -> Option<(&str, &str, &str)> {
+    let (name, rest) = entry.split_once('=')?;
+    let (origin, file) = rest.split_once('=')?;
+    let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-_".contains(&byte);
+    (!name.is_empty() && name.bytes().all(plain) && is_origin(origin)).then_some((name, origin, file))
 }
 
 fn key_of_file(file: &Path) -> Result<String, String> {

@@ -105,7 +105,7 @@ fn token_audiences(reader: &mut Reader<'_>) -> TokenAudiences {
         return TokenAudiences::Every;
     }
     let mut listed = Vec::new();
-    for (origin, primitives) in reader.operator_list(ENV_TOKEN_AUDIENCES) {
+    for (origin, primitives) in reader.operator_list(ENV_TOKEN_AUDIENCES, is_origin) {
         if !is_origin(&origin) {
             let message = format!("must be http(s)://host[:port];for=…, not `{origin}`");
             reader.fault(ENV_TOKEN_AUDIENCES, message);

@@ -96,8 +96,12 @@ impl<'e> Reader<'e> {
     }
 
     /// The entries of an operator list with the primitives each serves. Outside of development an entry without `for` is a
-    /// fault that ends with the setting to paste.
-    pub fn operator_list(&mut self, name: &'static str) -> Vec<(String, Vec<String>)> {
+    /// fault that ends with the setting to paste, unless one is no entry by `is_entry`: that may be a secret.
+    pub fn operator_list(
+        &mut self,
+        name: &'static str,
+        is_entry: fn(&str) -> bool,
+    ) -> Vec<(String, Vec<String>)> {
         let text = self.optional(name).unwrap_or_default();
         let entries = match operator_list::parse(&text) {
             Ok(entries) => entries,
@@ -106,7 +110,8 @@ impl<'e> Reader<'e> {
                 return Vec::new();
             }
         };
-        if !self.dev && entries.iter().any(|entry| entry.patterns.is_none()) {
+        let may_be_shown = entries.iter().all(|entry| is_entry(&entry.value));
+        if !self.dev && may_be_shown && entries.iter().any(|entry| entry.patterns.is_none()) {
             let message = format!(
                 "has entries that do not name the primitives they serve; complete and paste (docs/operator-lists.md):\n  {}",
                 operator_list::completed(name, &entries)

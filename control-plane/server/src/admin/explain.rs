@@ -5,6 +5,7 @@
 mod limits;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use asp_edge::Caller;
 use asp_proto::snapshot::{Binding, Listing, OrgPart, Primitive, Protocol};
@@ -28,6 +29,9 @@ use crate::xds::published::{Evaluator, Published};
 
 /// Most groups, and most scopes, of one question: no token has more.
 const MAX_GROUPS: usize = asp_edge::MAX_LISTED;
+
+/// A change is published within milliseconds; a control plane that lags longer answers by what it has.
+const PUBLISHED_WITHIN: Duration = Duration::from_secs(1);
 
 /// A call that might be made.
 #[derive(Serialize, Deserialize, ToSchema)]
@@ -98,10 +102,7 @@ pub async fn explain(
     }
     let protocol =
         policy::protocol(&question.protocol).map_err(|error| Problem::params(error.to_string()))?;
-    let xds_state = state.publisher.xds_state().borrow().clone();
-    let Some(published) = xds_state.snapshot else {
-        return Err(Problem::new(Code::Internal, "no snapshot is published yet"));
-    };
+    let published = newest(&state).await?;
     let is_offered = state.admission.offered(&question.server, &question.org).await?.is_some();
     let of_org = admin.role.org().is_some();
     let asked = Arc::clone(&published);
@@ -124,6 +125,17 @@ pub async fn explain(
         limits,
         revision: published.revision,
     }))
+}
+
+/// What is published, once it has what an admin wrote last, or as it is after [`PUBLISHED_WITHIN`].
+async fn newest(state: &AdminState) -> Result<Arc<Published>, Problem> {
+    let written = state.store.revision().await?;
+    let mut published = state.publisher.xds_state();
+    let is_in = published.wait_for(|state| state.snapshot.as_ref().is_some_and(|s| s.revision >= written));
+    // Err: what is published lags; the answer says which revision it is of.
+    let _ = tokio::time::timeout(PUBLISHED_WITHIN, is_in).await;
+    let snapshot = published.borrow().snapshot.clone();
+    snapshot.ok_or_else(|| Problem::new(Code::Internal, "no snapshot is published yet"))
 }
 
 fn call_of(question: &Question) -> LimitedCall<'_> {

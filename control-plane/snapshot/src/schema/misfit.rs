@@ -19,14 +19,15 @@ pub struct Misfit {
 }
 
 impl Misfit {
-    pub(super) fn of(error: &ValidationError<'_>) -> Misfit {
+    /// Describes an error of `value`, the whole that was checked.
+    pub(super) fn of(error: &ValidationError<'_>, value: &Value) -> Misfit {
         let pointer = error.instance_path().to_string();
         match error.kind() {
             ValidationErrorKind::AdditionalProperties { unexpected }
             | ValidationErrorKind::UnevaluatedProperties { unexpected } => {
                 unknown(&pointer, unexpected.first())
             }
-            ValidationErrorKind::FalseSchema => refused(error, pointer),
+            ValidationErrorKind::FalseSchema => refused(error, value, pointer),
             ValidationErrorKind::Required { property } => {
                 let name = property.as_str().unwrap_or_default();
                 Misfit { pointer: below(&pointer, name), message: "is missing".into() }
@@ -36,7 +37,7 @@ impl Misfit {
                 Misfit { pointer: below(&pointer, name), message: "has a name that is not allowed".into() }
             }
             ValidationErrorKind::AnyOf { context } | ValidationErrorKind::OneOfNotValid { context } => {
-                Misfit { message: alternatives(&pointer, context), pointer }
+                Misfit { message: alternatives(&pointer, context, value), pointer }
             }
             ValidationErrorKind::OneOfMultipleValid { .. } => Misfit {
                 pointer,
@@ -48,14 +49,13 @@ impl Misfit {
 }
 
 /// A schema of `false`: of a member, or of all members that have no schema of their own.
-fn refused(error: &ValidationError<'_>, pointer: String) -> Misfit {
+fn refused(error: &ValidationError<'_>, value: &Value, pointer: String) -> Misfit {
     let keyword = error.schema_path().to_string();
     let is_of_members =
         ["additionalProperties", "unevaluatedProperties"].iter().any(|word| keyword.ends_with(word));
-    let first = match error.instance().as_ref() {
-        Value::Object(members) if is_of_members => members.keys().next().cloned(),
-        _ => None,
-    };
+    // The error holds the first member's value, without its name.
+    let members = value.pointer(&pointer).and_then(Value::as_object).filter(|_| is_of_members);
+    let first = members.and_then(|members| members.keys().next().cloned());
     match first {
         Some(name) => unknown(&pointer, Some(&name)),
         None if pointer.is_empty() => Misfit { pointer, message: "no value is allowed".into() },
@@ -70,9 +70,9 @@ fn unknown(pointer: &str, name: Option<&String>) -> Misfit {
 }
 
 /// Describes what each alternative expects.
-fn alternatives(pointer: &str, context: &[Vec<ValidationError<'_>>]) -> String {
+fn alternatives(pointer: &str, context: &[Vec<ValidationError<'_>>], value: &Value) -> String {
     let described = context.iter().take(MAX_ALTERNATIVES).filter_map(|errors| {
-        let misfit = Misfit::of(errors.first()?);
+        let misfit = Misfit::of(errors.first()?, value);
         Some(match misfit.pointer.strip_prefix(pointer) {
             Some("") | None => misfit.message,
             Some(place) => format!("{place} {}", misfit.message),
