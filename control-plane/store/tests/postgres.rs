@@ -220,7 +220,7 @@ async fn the_records_pass_the_suite_and_end_with_their_time() {
     let past = End { state: State::Failed, record: "r".into(), outcome: "o".into(), keep: Duration::ZERO };
     let key = |n: u8, expires_ms| RecordKey { expires_ms, ..records::suite::key(n) };
     let [gone, living] = [OwnerId([70; 16]), OwnerId([72; 16])];
-    calls.renew(living, Duration::from_secs(60)).await.unwrap();
+    CallRecords::renew(&calls, living, Duration::from_secs(60)).await.unwrap();
     calls.put(&key(72, 1), living, State::Working, Bytes::from_static(b"x")).await.unwrap();
     calls.put(&key(70, 1), gone, State::Working, Bytes::from_static(b"x")).await.unwrap();
     calls.finish(&key(71, i64::MAX), OwnerId([1; 16]), past).await.unwrap();

@@ -293,6 +293,16 @@ impl Said {
         }
     }
 
+    /// The JSON text of the output of a `completed`.
+    pub(super) fn output_text(&self) -> Option<String> {
+        match self {
+            Said::Message(Out::Completed(done)) => {
+                Some(String::from_utf8(done.output.as_ref()?.value.to_vec()).unwrap())
+            }
+            _ => None,
+        }
+    }
+
     /// The output of a `completed`.
     pub(super) fn output(&self) -> Option<Value> {
         match self {

@@ -247,7 +247,8 @@ async fn an_answer_that_cannot_be_used_fails_its_call_alone() {
     let large = stack.call("stdio", "three", &json!({"mode": "large", "bytes": 15 << 20})).await;
     assert_eq!(output(&large).unwrap()["text"].as_str().unwrap().len(), 15 << 20);
     let cut = stack.call("stdio", "four", &json!({"mode": "cut"})).await;
-    assert_eq!(output(&cut).unwrap()["text"], "cut \u{fffd}");
+    let written = cut.iter().find_map(Said::output_text).unwrap();
+    assert!(written.contains(r#""cut \ud83d""#), "half of a pair passes as it was written: {written}");
     slow.cancel("slow").await;
     assert!(slow.rest().await.iter().any(|said| said.failed() == Some("CANCELLED")), "it still ran");
     assert_eq!(stack.figure("stdio@1.0.0", "crashes").await, 0);
