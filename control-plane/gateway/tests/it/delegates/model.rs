@@ -163,7 +163,7 @@ async fn a_specs_endpoint_has_its_own_model_headers_and_key() {
 async fn a_key_serves_the_delegates_that_the_operator_names() {
     let model = Model::saying("hi").await;
     for (pattern, served) in
-        [("demo/plugins.label", true), ("demo/*", true), ("other/*", false), ("demo/other", false)]
+        [("plugins/plugins.label", true), ("plugins/*", true), ("other/*", false), ("plugins/other", false)]
     {
         let snapshot =
             with_openai(&model, ProxyOpenai { api_key_name: "corp".into(), ..ProxyOpenai::default() });
