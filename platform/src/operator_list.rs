@@ -69,7 +69,7 @@ pub fn check(patterns: &[String]) -> Result<(), String> {
     }
 }
 
-/// What is wrong with a pattern; `None` for `server/primitive`, `server/prefix*` and `*`.
+/// The fault of a pattern; `None` for `server/primitive`, `server/prefix*` and `*`.
 fn pattern_fault(pattern: &str) -> Option<&'static str> {
     if pattern == EVERY_PRIMITIVE {
         return None;

@@ -22,7 +22,7 @@ pub(super) fn is_below(path: &str, prefix: &str) -> bool {
         && starts_with(&slashed, prefix.as_bytes())
 }
 
-/// At the end of a segment.
+/// Whether `path` begins with `prefix`, which ends where a segment ends.
 fn starts_with(path: &[u8], prefix: &[u8]) -> bool {
     path.strip_prefix(prefix).is_some_and(|rest| matches!(rest.first(), None | Some(b'/')))
 }

@@ -27,7 +27,7 @@ pub struct ServersListArgs {
 pub struct ServersShowArgs {
     #[arg(value_name = "SERVER")]
     pub server: String,
-    /// Of this organisation
+    /// This organisation
     #[arg(long, value_name = "ORG")]
     pub org: Option<String>,
     /// For programs

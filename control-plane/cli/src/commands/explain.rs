@@ -43,7 +43,7 @@ pub fn run(args: &ExplainArgs) -> Result<(), Failure> {
     }
 }
 
-/// Which of the three that a call needs is the first that fails, and who changes it.
+/// The first that fails of the three that a call needs, and who changes it.
 fn standing_of(question: &Question, answer: &Value) -> Option<String> {
     let (offered, on, allowed) = match answer.get("outcome").and_then(Value::as_str)? {
         "not_offered" => (false, false, None),

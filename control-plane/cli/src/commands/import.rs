@@ -37,7 +37,7 @@ struct Imported {
     said: String,
     /// What a spec cannot say, a line each.
     dropped: Vec<String>,
-    /// What has another name here, a line each.
+    /// Names that differ from the upstream's, a line each.
     renamed: Vec<String>,
 }
 
@@ -116,7 +116,7 @@ fn bring(args: &ImportArgs, imported: Imported) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What can be served of an import, with the server's file, and how many primitives cannot. `kept` is the server's file
+/// The part of an import that can be served, with the server's file, and how many primitives cannot. `kept` is the server's file
 /// as it is, and `before` what it compiled to.
 fn settled(
     args: &ImportArgs,
@@ -133,7 +133,7 @@ fn settled(
         imported.ids.iter().filter(|id| !left_out.contains(*id)).cloned().collect::<Vec<_>>()
     };
     let listed = |left_out: &BTreeSet<String>| relisted(&listing, &args.server, &left(left_out));
-    let served::Served { mut files, lines, left_out } =
+    let served::Selection { mut files, lines, left_out } =
         served::served(new, others, |left_out| (server_file.clone(), listed(left_out)));
     for line in imported.renamed.iter().chain(&lines) {
         print::line(line);

@@ -9,7 +9,7 @@ use asp_store::records::CallId;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-/// How long such a call is not looked at again: a runtime may come.
+/// The time for which such a call is not looked at again: a runtime may come.
 const FOR: Duration = Duration::from_secs(10);
 /// Most calls that are remembered.
 const MAX: usize = 4_096;

@@ -17,7 +17,7 @@ const TITLES: &str = "2025-06-18";
 const STRUCTURED_OUTPUT: &str = "2025-06-18";
 const META: &str = "2025-06-18";
 const ICONS: &str = "2025-11-25";
-/// From here on `outputSchema` may describe any JSON value, before only an object.
+/// The first revision whose `outputSchema` may describe any JSON value, not an object alone.
 const ANY_OUTPUT: &str = "2026-07-28";
 
 /// What a server lists at one revision: `{tools, resources, resourceTemplates, prompts}` in list order.

@@ -60,7 +60,7 @@ fn admit_routes(
     budget::ROUTES.admit(after > bytes(&before), after)
 }
 
-/// Of servers that declare the same primitive differently, the one that was stored first stays.
+/// The servers without conflicts: if several declare a primitive differently, the one that was stored first stays.
 pub(crate) fn without_conflicts(
     mut servers: Vec<(u64, Arc<CompiledServer>)>,
     faults: &mut Vec<Fault>,

@@ -42,7 +42,7 @@ fn served(tools: Vec<Value>) -> BTreeMap<String, Value> {
     import(root.path(), &Lists { tools, ..Lists::default() })
 }
 
-/// What an upstream's schema holds, and what is left of it under `properties.a`.
+/// A table of what upstreams write under `properties.a`, and what is served of it.
 #[test]
 fn keywords_that_cannot_be_asserted_are_taken_out_and_the_tool_is_served() {
     let table = [
@@ -68,6 +68,27 @@ fn keywords_that_cannot_be_asserted_are_taken_out_and_the_tool_is_served() {
         let found = served(vec![tool("t", input), tool("other", json!({"type": "object"}))]);
         assert_eq!(found["up.t"]["properties"]["a"], expected, "{written}");
         assert!(found.contains_key("up.other"));
+    }
+}
+
+#[test]
+fn the_name_of_a_dialect_stays_where_it_means_the_same() {
+    let draft = |number: &str| {
+        json!({"$schema": format!("http://json-schema.org/draft-{number}/schema#"),
+        "type": "object", "properties": {"a": {"type": "string"}}})
+    };
+    let without = json!({"type": "object", "properties": {"a": {"type": "string"}}});
+    let mut tuple = draft("07");
+    tuple["properties"]["a"] = json!({"dependencies": {"b": ["c"]}});
+    let mut described = draft("07");
+    described["properties"]["a"] = json!({"$ref": "#/definitions/n", "description": "d"});
+    described["definitions"] = json!({"n": {"type": "string"}});
+    for (written, expected) in [(draft("07"), draft("07")), (draft("04"), without)] {
+        assert_eq!(served(vec![tool("t", written)])["up.t"], expected);
+    }
+    for changed in [tuple, described] {
+        let found = served(vec![tool("t", changed)]);
+        assert_eq!(found["up.t"].get("$schema"), None, "{found:?}");
     }
 }
 

@@ -22,7 +22,10 @@ const ONE: [&str; 11] = [
 const LIST: [&str; 4] = ["allOf", "anyOf", "oneOf", "prefixItems"];
 pub(super) const MAP: [&str; 5] =
     ["properties", "patternProperties", "$defs", "definitions", "dependentSchemas"];
-/// What a `$ref` of draft-07 and older leaves in force beside it.
+/// Dialects that a served schema may name, without the `#` at the end, where it means the same in both.
+const SERVED: [&str; 2] =
+    ["https://json-schema.org/draft/2020-12/schema", "http://json-schema.org/draft-07/schema"];
+/// The keywords that a `$ref` of draft-07 and older leaves in force beside it.
 const BESIDE_REF: [&str; 6] = ["$ref", "title", "description", "default", "definitions", "$defs"];
 
 /// The schema of a tool's arguments: an object, whatever little the upstream writes.
@@ -49,11 +52,24 @@ pub(super) fn arguments(written: Option<&Value>) -> Value {
     schema
 }
 
-/// The schema in 2020-12.
+/// The schema in 2020-12; as it was written where that means the same.
 pub(super) fn modern(written: &Value) -> Value {
     let dialect = written.get("$schema").and_then(Value::as_str).unwrap_or_default();
     let is_old = ["draft-03", "draft-04", "draft-06", "draft-07"].iter().any(|old| dialect.contains(old));
-    translated(written, is_old, true)
+    let schema = translated(written, is_old, true);
+    let is_kept =
+        SERVED.contains(&dialect.trim_end_matches('#')) && is_same_without_dialect(&schema, written);
+    if is_kept { written.clone() } else { schema }
+}
+
+/// Whether the translation only took out the name of the dialect. Not with a `$ref`, whose neighbours draft-07 ignores.
+fn is_same_without_dialect(translated: &Value, written: &Value) -> bool {
+    if translated.to_string().contains("\"$ref\"") {
+        return false;
+    }
+    let mut written = written.clone();
+    written.as_object_mut().map(|members| members.shift_remove("$schema"));
+    *translated == written
 }
 
 fn translated(written: &Value, is_old: bool, is_root: bool) -> Value {

@@ -1,4 +1,4 @@
-//! Which imported specs can be served, and as what.
+//! Imported specs as they can be served.
 //!
 //! Owns: the answer to each fault of a spec that somebody else's server made. A keyword of its schemas that the platform
 //! cannot assert is taken out, since the upstream judges its arguments itself; with any other fault the one primitive is
@@ -18,8 +18,8 @@ const MAX_ROUNDS: usize = 64;
 const TURNING: [&str; 8] =
     ["not", "if", "then", "else", "oneOf", "contains", "prefixItems", "dependentSchemas"];
 
-/// What can be served of the new specs.
-pub(super) struct Served {
+/// The new specs as they can be served.
+pub(super) struct Selection {
     pub(super) files: BTreeMap<String, String>,
     /// A line for each keyword that was taken out and each primitive that was left out.
     pub(super) lines: Vec<String>,
@@ -31,7 +31,7 @@ pub(super) fn served(
     mut files: BTreeMap<String, String>,
     others: &[Source],
     server: impl Fn(&BTreeSet<String>) -> (String, String),
-) -> Served {
+) -> Selection {
     let mut lines = Vec::new();
     let mut left_out = BTreeSet::new();
     for _ in 0..MAX_ROUNDS {
@@ -60,7 +60,7 @@ pub(super) fn served(
             }
         }
     }
-    Served { files, lines, left_out }
+    Selection { files, lines, left_out }
 }
 
 /// The spec without the keywords that have faults; `None` where another part of it has one.

@@ -82,7 +82,7 @@ struct Import<'a> {
     ids: Vec<String>,
     /// What a spec cannot say, a line each.
     dropped: Vec<String>,
-    /// What has another name here, a line each.
+    /// Names that differ from the upstream's, a line each.
     renamed: Vec<String>,
     /// The exposed names that are taken.
     exposed: BTreeSet<String>,

@@ -75,7 +75,7 @@ async fn an_upstream_is_reached_at_the_paths_that_its_entry_opens() {
     }
 }
 
-/// What a template becomes with a caller's arguments is judged, and as the service may decode it.
+/// A template is judged as it is filled in with a caller's arguments, and as the service may decode it.
 #[tokio::test]
 async fn an_argument_leads_to_no_other_path() {
     for (message, reached) in [

@@ -82,7 +82,7 @@ impl Document {
         is_whole.then_some(url)
     }
 
-    /// What proves calls of operations that say nothing of their own.
+    /// The security of operations that name none of their own.
     pub(super) fn security(&self) -> Option<&Value> {
         self.root.get("security")
     }

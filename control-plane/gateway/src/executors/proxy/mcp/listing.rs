@@ -30,7 +30,7 @@ pub struct Lists {
     pub templates: Vec<Value>,
     /// Whether it offers values for arguments of prompts and templates.
     pub completions: bool,
-    /// What a model should know before it uses the server.
+    /// The server's text for models: what to know before using it.
     pub instructions: Option<String>,
 }
 

@@ -43,7 +43,7 @@ pub struct Session {
     pub(super) modern: Option<Value>,
     /// What the server says that it can.
     pub(in crate::executors::proxy::mcp) offers: Offers,
-    /// What a model should know before it uses the server, as the handshake has it.
+    /// The handshake's text for models: what to know before using the server.
     pub(in crate::executors::proxy::mcp) instructions: Option<String>,
     /// The server ended it first.
     is_over: AtomicBool,
