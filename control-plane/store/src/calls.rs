@@ -28,6 +28,7 @@ use crate::ledger::rules::KEEP_ABANDONED;
 use crate::ledger::waiters::Waiters;
 use crate::migrations::Numbered;
 use crate::records::Bounds;
+use crate::records::KEEP_PAST;
 use file::Opening;
 use leases::Leases;
 
@@ -113,6 +114,13 @@ impl SqliteCalls {
              (SELECT call_id FROM active_calls WHERE expires_ms < $1 \
              AND (owner IS NULL OR owner NOT IN (SELECT owner FROM living WHERE lease_ms > $1)) LIMIT $2)",
             now,
+        )
+        .await?;
+        // Whatever kept the gateway that ran it from storing its end.
+        self.delete(
+            "DELETE FROM active_calls WHERE call_id IN \
+             (SELECT call_id FROM active_calls WHERE expires_ms < $1 LIMIT $2)",
+            now - milliseconds(KEEP_PAST),
         )
         .await?;
         // An owner without a lease owns nothing it needs to know of: what it left was taken or has ended.

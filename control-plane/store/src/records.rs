@@ -34,6 +34,9 @@ pub const BELIEVED: Duration = Duration::from_secs(5);
 /// the store was away all leases have lapsed, and in this time those that live renew theirs.
 pub const STEADY: Duration = Duration::from_secs(8);
 
+/// Time after which a row goes that is past its own time and whose gateway still lives.
+pub(crate) const KEEP_PAST: Duration = Duration::from_secs(3600);
+
 /// One run of one gateway.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct OwnerId(pub [u8; 16]);

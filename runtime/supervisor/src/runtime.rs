@@ -90,7 +90,8 @@ impl Runtime {
     pub async fn ensure(&self, plugin: &PluginRef, prewarm: bool) -> Result<(), Refusal> {
         self.retire_replaced(plugin).await;
         let pool = self.pool(plugin).await?;
-        self.pools_of(&pool.key).iter().for_each(|pool| pool.undrain());
+        // What a drain took: the pools of all networks and secrets.
+        self.pools.lock().values().filter(|pool| pool.key.is_of(plugin)).for_each(|pool| pool.undrain());
         // Without its secrets such a server may not even start, and who will use it is not known yet.
         if pool.plan.plugin.secrets().next().is_some() {
             return Ok(());

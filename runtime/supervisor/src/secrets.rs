@@ -10,12 +10,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
+use asp_platform::operator_list;
 use asp_platform::secret::Secret;
 use serde::Deserialize;
 
-/// Secrets of one file, users of one secret, bytes of the file and of one secret.
+/// Secrets of one file, bytes of the file and of one secret.
 const MAX_SECRETS: usize = 1_000;
-const MAX_USERS: usize = 256;
 const MAX_FILE: u64 = 4 << 20;
 const MAX_SECRET: u64 = 16 << 10;
 const MAX_NAME: usize = 63;
@@ -70,7 +70,8 @@ impl Secrets {
     /// Returns those of the wanted secrets that `user` (`server/primitive`) may use, sorted.
     pub fn granted<'a>(&self, user: &str, wanted: impl Iterator<Item = &'a str>) -> Vec<String> {
         let may_use = |name: &&str| {
-            self.0.get(*name).is_some_and(|secret| secret.users.iter().any(|pattern| covers(pattern, user)))
+            let called = user.split_once('/').zip(self.0.get(*name));
+            called.is_some_and(|((server, id), secret)| operator_list::allows(&secret.users, server, id))
         };
         let names: BTreeSet<&str> = wanted.filter(may_use).collect();
         names.into_iter().map(str::to_owned).collect()
@@ -92,12 +93,7 @@ fn grant(name: &str, entry: Entry, directory: &Path) -> Result<Grant, String> {
     if !is_secret_name(name) {
         return Err(format!("a name has 1 to {MAX_NAME} letters, digits, `-`, `_` and `.`"));
     }
-    if users.len() > MAX_USERS {
-        return Err(format!("`for` has more than {MAX_USERS} entries"));
-    }
-    if let Some(pattern) = users.iter().find(|pattern| !is_pattern(pattern)) {
-        return Err(format!("for: `{pattern}` is not server/primitive, server/prefix* or *"));
-    }
+    operator_list::check(&users)?;
     let value = match (value, file) {
         (Some(value), None) if value.len() as u64 <= MAX_SECRET => value,
         (Some(_), None) => return Err(format!("a secret has at most {MAX_SECRET} bytes")),
@@ -120,25 +116,6 @@ fn bounded(path: &Path, most: u64) -> Result<String, String> {
         return Err(at(&format!("more than {most} bytes")));
     }
     std::fs::read_to_string(path).map_err(|error| at(&error))
-}
-
-/// `server/primitive`, `server/prefix*` or `*`.
-fn is_pattern(pattern: &str) -> bool {
-    let plain = |part: &str| !part.contains(|c: char| c == '*' || c.is_control() || c.is_whitespace());
-    match pattern.split_once('/') {
-        Some((server, id)) => {
-            let id = id.strip_suffix('*').unwrap_or(id);
-            !server.is_empty() && plain(server) && plain(id) && !pattern.ends_with('/')
-        }
-        None => pattern == "*",
-    }
-}
-
-fn covers(pattern: &str, user: &str) -> bool {
-    match pattern.strip_suffix('*') {
-        Some(prefix) => user.starts_with(prefix),
-        None => pattern == user,
-    }
 }
 
 #[cfg(test)]
@@ -167,9 +144,10 @@ mod tests {
         let granted = |user: &str| secrets.granted(user, ["nobodys", "crm", "all", "absent"].into_iter());
         assert_eq!(granted("crm/find"), ["all", "crm"]);
         assert_eq!(granted("crm/list_all"), ["all", "crm"]);
-        for other in ["crm/finder", "crm/fin", "other/find", "crm2/find", ""] {
+        for other in ["crm/finder", "crm/fin", "other/find", "crm2/find"] {
             assert_eq!(granted(other), ["all"], "{other}");
         }
+        assert!(granted("").is_empty(), "a gateway that names no primitive gets none");
         assert_eq!(secrets.granted("crm/find", ["crm"].into_iter()), ["crm"], "what it wants and no more");
         assert_eq!(secrets.get("crm").unwrap().expose(), "from a file");
         let shown = format!("{secrets:?}");
@@ -189,9 +167,10 @@ mod tests {
             "pattern": {"value": "hunter2", "for": ["crm"]},
             "star": {"value": "hunter2", "for": ["c*/find"]},
             "slash": {"value": "hunter2", "for": ["crm/"]},
+            "capital": {"value": "hunter2", "for": ["CRM/find"]},
         }))
         .unwrap_err();
-        assert_eq!(faults.len(), 10, "{faults:?}");
+        assert_eq!(faults.len(), 11, "{faults:?}");
         for odd in [json!({"a": "hunter2"}), json!(["hunter2"]), json!({"a": {"value": "x", "hunter2": 1}})] {
             let faults = read(&odd).unwrap_err();
             assert!(faults[0].contains("line 1") && !faults[0].contains("hunter2"), "{faults:?}");

@@ -71,6 +71,8 @@ pub struct ActiveTable {
     failed: AtomicU32,
     /// Rows may have been taken, and not all were looked at since.
     unsure: AtomicBool,
+    /// The lease lapsed, and what was taken meanwhile was not looked at since.
+    lapsed: AtomicBool,
     /// The ends that are being stored.
     endings: Endings,
 }
@@ -112,6 +114,7 @@ impl ActiveTable {
             retired: AtomicBool::new(false),
             failed: AtomicU32::new(0),
             unsure: AtomicBool::new(false),
+            lapsed: AtomicBool::new(false),
             endings: Endings::default(),
         }
     }
@@ -192,12 +195,17 @@ impl ActiveTable {
         let had_held = self.held_until.lock().is_none_or(|until| sent < until);
         match &renewed {
             // No lease ends before `held_until`: nobody can have taken anything, whatever became of the attempts before.
-            Ok(Lease::Held) if had_held => self.unsure.store(false, Ordering::Release),
-            Ok(Lease::Held) => {}
+            Ok(Lease::Held) if had_held => {
+                // A lapse that was not looked at yet stays.
+                self.unsure.store(self.lapsed.load(Ordering::Acquire), Ordering::Release);
+            }
+            // An attempt before this one may have found the lapse, and its answer was lost.
+            Ok(Lease::Held) => self.lapsed.store(self.unsure.load(Ordering::Acquire), Ordering::Release),
             Ok(Lease::Lapsed) => {
                 tracing::warn!(
                     "this gateway's lease lapsed before it was renewed: other gateways may have taken over calls that run here, and those end here; check the store's response times"
                 );
+                self.lapsed.store(true, Ordering::Release);
                 self.unsure.store(true, Ordering::Release);
             }
             // It may have come through, and the lapse is told once.
@@ -214,7 +222,10 @@ impl ActiveTable {
         self.endings.renewed.notify_waiters();
         if self.unsure.load(Ordering::Acquire) {
             match self.pass_on_what_was_taken().await {
-                Ok(()) => self.unsure.store(false, Ordering::Release),
+                Ok(()) => {
+                    self.lapsed.store(false, Ordering::Release);
+                    self.unsure.store(false, Ordering::Release);
+                }
                 // The next renewal looks again; until then each call asks for itself.
                 Err(error) => tracing::debug!(%error, "which calls were taken over is not known yet"),
             }

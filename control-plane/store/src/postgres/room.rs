@@ -11,14 +11,14 @@ use sqlx::PgPool;
 use super::{PostgresCalls, SWEEP_REST, SWEEP_ROWS, has_turn, within};
 use crate::clock::milliseconds;
 use crate::ledger::rules::KEEP_ABANDONED;
-use crate::records::{Bounds, RecordKey, Share};
+use crate::records::{Bounds, KEEP_PAST, RecordKey, Share};
 
 /// How long no other process sweeps after one began.
 const TURN: Duration = Duration::from_secs(60);
 /// Distinguishes the locks of this purpose from others of the database.
 const ROOM_LOCK: i64 = 0x61_73_70;
 /// What is deleted how long after its time: at most $1 rows, $2 ms after it.
-const PAST: [(&str, Duration); 4] = [
+const PAST: [(&str, Duration); 5] = [
     (
         "DELETE FROM ledger WHERE claim_key IN (SELECT claim_key FROM ledger \
          WHERE expires_ms < now_ms() - $2 AND state = 1 LIMIT $1 FOR UPDATE SKIP LOCKED)",
@@ -35,6 +35,12 @@ const PAST: [(&str, Duration); 4] = [
          (SELECT 1 FROM gateways g WHERE g.owner = call_records.owner AND g.lease_ms > now_ms())) \
          LIMIT $1 FOR UPDATE SKIP LOCKED)",
         Duration::ZERO,
+    ),
+    // Whatever kept the gateway that ran it from storing its end.
+    (
+        "DELETE FROM call_records WHERE call_id IN (SELECT call_id FROM call_records \
+         WHERE expires_ms < now_ms() - $2 LIMIT $1 FOR UPDATE SKIP LOCKED)",
+        KEEP_PAST,
     ),
     // An owner without a lease owns nothing it needs to know of: what it left was taken or has ended.
     (

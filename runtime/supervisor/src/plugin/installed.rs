@@ -75,6 +75,7 @@ impl std::fmt::Display for PluginKey {
         if !self.credential.is_empty() {
             write!(f, "#{}", self.credential)?;
         }
+        self.routes.iter().try_for_each(|number| write!(f, "+{number}"))?;
         self.secrets.iter().try_for_each(|name| write!(f, "${name}"))
     }
 }
