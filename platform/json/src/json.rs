@@ -15,7 +15,7 @@ use crate::cursor::{Cursor, Syntax, decode};
 mod members;
 mod patch;
 
-pub use members::{Members, elements, members};
+pub use members::{Members, elements, first_elements, members, named};
 use patch::patched;
 
 /// A JSON value that passes through. Its text is what is passed on; reading it as a [`Value`] reads its view, which is
@@ -85,8 +85,8 @@ impl Json {
 
     /// A member of an object with its text; of equal keys the last.
     pub fn member(&self, name: &str) -> Option<Json> {
-        let found = members(self.text())?.into_iter().rev().find(|(key, _)| key == name)?;
-        Some(Json::part(found.1))
+        let [found] = named(self.text(), [name])?;
+        found.map(Json::part)
     }
 
     /// The elements of an array with their texts.
@@ -102,8 +102,8 @@ impl Json {
         let mut at = self.text();
         for token in pointer.strip_prefix('/')?.split('/') {
             let token = token.replace("~1", "/").replace("~0", "~");
-            at = match members(at) {
-                Some(members) => members.into_iter().rev().find(|(key, _)| *key == token)?.1,
+            at = match named(at, [token.as_str()]) {
+                Some([member]) => member?,
                 None => index(&token).and_then(|index| elements(at)?.get(index).copied())?,
             };
         }

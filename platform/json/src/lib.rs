@@ -17,5 +17,5 @@ mod losses;
 
 pub use cursor::{Cursor, MAX_DEPTH, Syntax, Text, Value, decode};
 pub use integers::integers;
-pub use json::{Json, Members, elements, members, raw_values};
+pub use json::{Json, Members, elements, first_elements, members, named, raw_values};
 pub use losses::losses;

@@ -20,6 +20,45 @@ pub fn members(text: &str) -> Option<Vec<(Cow<'_, str>, &str)>> {
     read.ok().map(|()| found)
 }
 
+/// Returns the texts of these members, in the order of `names`; `None` for a text that is no object. The last of equal keys
+/// counts. Memory does not grow with the number of members.
+pub fn named<'a, const N: usize>(text: &'a str, names: [&str; N]) -> Option<[Option<&'a str>; N]> {
+    let mut found = [None; N];
+    let mut read = || {
+        let mut cursor = Cursor::new(text.as_bytes())?;
+        cursor.object_with_keys(|cursor, key| {
+            let value = cursor.text()?;
+            let key = key.unescape();
+            let wanted = found.iter_mut().zip(names).filter(|(_, name)| *name == key);
+            wanted.for_each(|(slot, _)| *slot = Some(value));
+            Ok(())
+        })?;
+        cursor.end()
+    };
+    let read: Result<(), Syntax> = read();
+    read.ok().map(|()| found)
+}
+
+/// Returns the texts of an array's first elements, at most `limit`; `None` for a text that is no array. What follows them
+/// is not read.
+pub fn first_elements(text: &str, limit: usize) -> Option<Vec<&str>> {
+    let mut found = Vec::new();
+    let mut read = || {
+        let mut cursor = Cursor::new(text.as_bytes())?;
+        cursor.array(|cursor| {
+            // Err: ends the reading.
+            if found.len() == limit {
+                return Err(Syntax);
+            }
+            found.push(cursor.text()?);
+            Ok(())
+        })?;
+        cursor.end()
+    };
+    let read: Result<(), Syntax> = read();
+    (read.is_ok() || (limit > 0 && found.len() == limit)).then_some(found)
+}
+
 /// The elements of an array, each with its text; `None` for a text that is none.
 pub fn elements(text: &str) -> Option<Vec<&str>> {
     let mut found = Vec::new();

@@ -29,6 +29,25 @@ fn parts_have_their_texts() {
 }
 
 #[test]
+fn members_are_found_by_name_and_elements_up_to_a_limit() {
+    let found = named(ODD, ["n", "s", "x"]).unwrap();
+    assert_eq!(
+        found,
+        [Some("1"), Some(r#""cut \ud83d""#), None],
+        "the last of equal keys, also when escaped"
+    );
+    for none in ["[1]", "1", r#"{"a":1"#, r#"{"a":1} 2"#, ""] {
+        assert_eq!(named(none, ["a"]), None, "{none}");
+    }
+    assert_eq!(first_elements("[1, [2], {}]", 9), Some(vec!["1", "[2]", "{}"]));
+    assert_eq!(first_elements("[1, [2], {}]", 2), Some(vec!["1", "[2]"]));
+    assert_eq!(first_elements("[]", 2), Some(Vec::new()));
+    for none in ["{}", "1", "[1", "[1,]", ""] {
+        assert_eq!(first_elements(none, 9), None, "{none}");
+    }
+}
+
+#[test]
 fn a_change_leaves_the_text_of_everything_else() {
     let json = Json::parse(ODD.as_bytes()).unwrap();
     let mut value = json.view().clone();

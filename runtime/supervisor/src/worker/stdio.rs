@@ -39,8 +39,8 @@ pub use reading::{Part, Reading, Work};
 use said::{completed, failed, notified};
 use wire::{Answer, Incoming, Message};
 
-/// Messages from the server that the runtime has not taken.
-const FROM_SERVER: usize = 16;
+/// Messages from the server that the runtime has not taken. Each may be large, so they are few.
+const FROM_SERVER: usize = 4;
 /// Reads and prompts that the server was not given yet; each comes with a slot of the pool.
 const READINGS: usize = 16;
 /// Requests whose late answers are dropped; older ones were forgotten by any server.
@@ -139,7 +139,7 @@ impl Bridge {
                 None => Ok(()),
             },
             In::Ping(ping) => {
-                let id = self.request("ping", &json!({}).into()).await?;
+                let id = self.request("ping", &Json::part("{}")).await?;
                 self.pings.insert(id, ping.nonce);
                 // A server that answers none is killed after a few.
                 while self.pings.len() > 16 {
@@ -159,7 +159,7 @@ impl Bridge {
         let params = Members::from_iter([
             ("name", Json::from(invoke.primitive)),
             ("arguments", arguments),
-            ("_meta", Json::from(Value::Object(meta))),
+            ("_meta", meta),
         ]);
         let id = self.request("tools/call", &params.to_json()).await?;
         let hears_of_lists = invoke.attrs.contains_key(MCP_LISTS);
@@ -187,7 +187,7 @@ impl Bridge {
 
     async fn ask_for(&mut self, work: Work, parts: mpsc::Sender<Part>) -> Result<(), Cause> {
         let Some((method, params)) = work.request() else { return Ok(()) };
-        let id = self.request(method, &params.into()).await?;
+        let id = self.request(method, &params).await?;
         let request_id = work.request_id().to_owned();
         let hears_of_lists = work.hears_of_lists();
         self.calls.insert(id, Running { request_id, hears_of_lists, reading: Some((work, parts)) });
@@ -222,7 +222,7 @@ impl Bridge {
         match message {
             Message::Response { id, answer } => self.answered(id, answer).await,
             Message::Request { id, method, .. } if method == "ping" => {
-                self.write(&json!({"jsonrpc": "2.0", "id": id, "result": {}})).await
+                self.write(&format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{}}}}"#)).await
             }
             Message::Request { id, method, params } => {
                 // Who lists asks nobody anything.
@@ -240,7 +240,7 @@ impl Bridge {
         }
     }
 
-    async fn notified(&mut self, method: &str, params: &Value) {
+    async fn notified(&mut self, method: &str, params: &Json) {
         if method == "notifications/cancelled" {
             if let Some((call, taken_back)) = self.asked.take_back(params) {
                 self.tell(call, Out::McpRequested(taken_back)).await;
