@@ -1,11 +1,13 @@
 //! The egress proxy of one worker: the only way out of its sandbox, for the names its plugin lists.
 //!
 //! Owns `rules` (which names are allowed, and which private addresses), `names` (how many lookups run), `rate_limit`
-//! (how fast requests are taken), `lent` (credentials that calls bring) and `proved` (requests that they prove).
+//! (how fast requests are taken), `lent` (credentials that calls bring) and `proved` (plain requests, which the proxy sends
+//! itself, with a credential or without).
 //! Keeps true: a name is resolved once, judged after resolution by its address, and the connection goes to the very
-//! address that was judged; behind CONNECT is TLS that asks for the name that was judged, and plain HTTP is sent with
-//! that name as its host; a credential is added to plain requests for its own origin alone, never to TLS that
-//! passes a tunnel; every request leaves one audit line.
+//! address that was judged; behind CONNECT is TLS that asks for the name that was judged, or one plain request for it; a
+//! connection of a worker carries one plain request, whose head was judged and whose end is clear, and nothing after it; a
+//! credential is added to plain requests for its own origin alone, never to TLS that passes a tunnel; every request leaves
+//! one audit line. Within TLS nothing is seen: such a tunnel is judged by its authority alone.
 //! Source: RFC 9110 sections 7.1 (absolute form) and 9.3.6 (CONNECT), RFC 6066 section 3 (server name).
 
 mod head;
@@ -126,58 +128,85 @@ impl Proxy {
         let parsed = read.and_then(|(bytes, rest)| Some((Head::parse(&bytes)?, bytes, rest)));
         let Some((head, bytes, rest)) = parsed else { return refuse(&mut stream, Denied::Malformed).await };
         self.rate_limit.acquire().await;
-        // What passes a tunnel to the port of TLS is not seen here.
-        let is_seen = !(head.is_connect() && head.port == rules::TLS);
-        let lent = is_seen.then(|| self.lending.find(&head.host, head.port)).flatten();
-        if let Some(lent) = lent {
-            return self.prove(stream, head, (bytes, rest), &lent).await;
-        }
-        let mut upstream = match self.connect(&head).await {
-            Ok(upstream) => upstream,
-            Err(denied) => {
-                self.audit(&head, "", Some(denied));
-                return refuse(&mut stream, denied).await;
-            }
-        };
-        let first = match head.forwarded() {
-            Some(request) => Ok([request.as_slice(), &rest].concat()),
-            None => tunnelled(&mut stream, (&head.host, head.port), rest).await,
-        };
-        self.audit(&head, "", first.as_ref().err().copied());
-        // Without a word: the client was told that it is connected.
-        let Ok(first) = first else { return };
-        if upstream.write_all(&first).await.is_ok() {
-            // Err: one side broke off, which ends the other.
-            let _ = timeout(TUNNEL_WITHIN, copy_bidirectional(&mut stream, &mut upstream)).await;
+        match head.is_connect() {
+            true => self.tunnel(stream, head, rest).await,
+            false => self.pass(stream, head, [bytes, rest].concat(), None).await,
         }
     }
 
-    /// Passes on a request for the origin of a credential, by which it is proved. Some clients tunnel plain HTTP too.
-    async fn prove(&self, mut stream: UnixStream, head: Head, read: (Vec<u8>, Vec<u8>), lent: &Lent) {
-        let (head, read) = match head.is_connect() {
-            false => (head, [read.0, read.1].concat()),
-            true => match in_tunnel(&mut stream, &head, read.1).await {
-                Some(asked) => asked,
-                // Without a word: the client was told that it is connected.
-                None => return self.audit(&head, &lent.name, Some(Denied::ServerName)),
+    /// Carries what comes behind CONNECT: TLS for the host that was judged, or one plain request, which some clients tunnel
+    /// too. To the origin of a credential outside of the port of TLS, only a plain request.
+    async fn tunnel(&self, mut stream: UnixStream, head: Head, rest: Vec<u8>) {
+        let lent = (head.port != rules::TLS).then(|| self.lending.find(&head.host, head.port)).flatten();
+        let upstream = match lent.is_none().then(|| self.connect(&head)) {
+            None => None,
+            Some(connecting) => match connecting.await {
+                Ok(upstream) => Some(upstream),
+                Err(denied) => {
+                    self.audit(&head, "", Some(denied));
+                    return refuse(&mut stream, denied).await;
+                }
             },
         };
-        let service = match self.connect_to_prove(&head, lent).await {
+        let credential = lent.as_ref().map(|lent| lent.name.as_str()).unwrap_or_default();
+        // Without a word, where it is refused: the client was told that it is connected.
+        match tunnelled(&mut stream, &head, rest, lent.is_some()).await {
+            Err(denied) => self.audit(&head, credential, Some(denied)),
+            Ok(TunnelContent::Request(head, read)) => Box::pin(self.pass(stream, head, read, upstream)).await,
+            Ok(TunnelContent::Tls(hello)) => {
+                self.audit(&head, "", None);
+                let Some(mut upstream) = upstream else { return };
+                if upstream.write_all(&hello).await.is_ok() {
+                    // Err: one side broke off, which ends the other.
+                    let _ = timeout(TUNNEL_WITHIN, copy_bidirectional(&mut stream, &mut upstream)).await;
+                }
+            }
+        }
+    }
+
+    /// Sends one plain request, and proves it where a call brought a credential for its origin. `upstream` is a connection
+    /// to where it is for.
+    async fn pass(&self, mut stream: UnixStream, head: Head, read: Vec<u8>, upstream: Option<TcpStream>) {
+        // Also where a tunnel was opened for it: the call that brought it may have ended since.
+        let lent = self.lending.find(&head.host, head.port);
+        let credential = lent.as_ref().map(|lent| lent.name.clone()).unwrap_or_default();
+        let connected = match &lent {
+            Some(lent) => self.connect_to_prove(&head, lent).await,
+            None => self.connect_plain(&head, upstream).await,
+        };
+        let service = match connected {
             Ok(service) => service,
             Err(denied) => {
-                self.audit(&head, &lent.name, Some(denied));
+                self.audit(&head, &credential, Some(denied));
                 return refuse(&mut stream, denied).await;
             }
         };
-        self.audit(&head, &lent.name, None);
-        let asked = proved::Asked { path: head.path, read };
-        let exchange = proved::exchange(stream, asked, service, lent);
+        self.audit(&head, &credential, None);
+        let proof = lent.map(|lent| proved::Proof { lending: self.lending(), lent });
+        let Ok(authority) = head.authority.parse() else { return };
+        let asked = proved::Asked { path: head.path, authority, read, proof };
+        let exchange = proved::exchange(stream, asked, service);
         // Err: as a tunnel's.
         let _ = timeout(TUNNEL_WITHIN, Box::pin(exchange)).await;
     }
 
+    async fn connect_plain(
+        &self,
+        head: &Head,
+        upstream: Option<TcpStream>,
+    ) -> Result<Box<dyn proved::Stream>, Denied> {
+        if !proved::is_clear(head) {
+            return Err(Denied::Malformed);
+        }
+        let stream = match upstream {
+            Some(stream) => stream,
+            None => self.connect(head).await?,
+        };
+        Ok(Box::new(stream))
+    }
+
     async fn connect_to_prove(&self, head: &Head, lent: &Lent) -> Result<Box<dyn proved::Stream>, Denied> {
-        if !proved::may_be(head) {
+        if !proved::is_clear(head) || proved::is_repeated(head) {
             return Err(Denied::Unprovable);
         }
         let origin = lent.origin();
@@ -237,28 +266,31 @@ impl Proxy {
     }
 }
 
-/// Tells the client that it is connected, and reads the plain request that it sends to where it is. With all that was read.
-async fn in_tunnel(stream: &mut UnixStream, to: &Head, rest: Vec<u8>) -> Option<(Head, Vec<u8>)> {
-    stream.write_all(ESTABLISHED).await.ok()?;
-    let (bytes, rest) = timeout(HEAD_WITHIN, read_head(stream, rest)).await.ok().flatten()?;
-    let head = Head::in_tunnel(&bytes, &to.host, to.port)?;
-    Some((head, [bytes, rest].concat()))
+/// The first that comes behind CONNECT.
+#[derive(Debug, PartialEq, Eq)]
+enum TunnelContent {
+    /// A TLS hello for the host of the tunnel.
+    Tls(Vec<u8>),
+    /// A plain request for it, as if it had been sent to the proxy, and all that was read.
+    Request(Head, Vec<u8>),
 }
 
-/// Tells the client that it is connected, and returns the first it says to a server called `host`.
+/// Tells the client that it is connected, and reads the first that it sends to where it is.
 ///
 /// On the port of plain HTTP (some clients tunnel that too) this is one request for that host, on that of TLS a TLS hello.
-/// On other ports, which development alone has, the first byte decides.
+/// On other ports, which development and credentials have, the first byte decides, unless it has to be plain.
 async fn tunnelled(
     stream: &mut UnixStream,
-    (host, port): (&str, u16),
+    to: &Head,
     mut rest: Vec<u8>,
-) -> Result<Vec<u8>, Denied> {
+    must_be_plain: bool,
+) -> Result<TunnelContent, Denied> {
     let answered = stream.write_all(ESTABLISHED).await;
     answered.map_err(|_| Denied::ServerName)?;
-    let is_plain = match port {
+    let is_plain = match to.port {
         rules::PLAIN => true,
         rules::TLS => false,
+        _ if must_be_plain => true,
         _ => {
             let first = timeout(HEAD_WITHIN, first_byte(stream, &mut rest)).await;
             first.ok().flatten().ok_or(Denied::ServerName)? != TLS_HANDSHAKE
@@ -266,12 +298,12 @@ async fn tunnelled(
     };
     if is_plain {
         let read = timeout(HEAD_WITHIN, read_head(stream, rest)).await;
-        let Ok(Some((head, rest))) = read else { return Err(Denied::ServerName) };
-        let request = Head::within_tunnel(&head, host, port).ok_or(Denied::ServerName)?;
-        return Ok([request, rest].concat());
+        let Ok(Some((bytes, rest))) = read else { return Err(Denied::ServerName) };
+        let head = Head::in_tunnel(&bytes, &to.host, to.port).ok_or(Denied::ServerName)?;
+        return Ok(TunnelContent::Request(head, [bytes, rest].concat()));
     }
     match timeout(HEAD_WITHIN, Hello::read(stream, rest)).await {
-        Ok(Some(hello)) if hello.is_for(host) => Ok(hello.bytes),
+        Ok(Some(hello)) if hello.is_for(&to.host) => Ok(TunnelContent::Tls(hello.bytes)),
         _ => Err(Denied::ServerName),
     }
 }

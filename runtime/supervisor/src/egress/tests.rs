@@ -72,10 +72,12 @@ async fn service() -> u16 {
         let (mut stream, _) = listener.accept().await.unwrap();
         let mut head = [0_u8; 1024];
         let length = stream.read(&mut head).await.unwrap();
-        let host = format!("Host: 127.0.0.1:{port}\r\n");
-        let right = String::from_utf8_lossy(&head[..length]).contains(&host);
+        let host = format!("host: 127.0.0.1:{port}\r\n");
+        let right = String::from_utf8_lossy(&head[..length]).to_lowercase().contains(&host);
         let body = if right { "found" } else { "wrong host" };
-        let answer = format!("HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n{body}");
+        let length = body.len();
+        let answer =
+            format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}");
         stream.write_all(answer.as_bytes()).await.unwrap();
     });
     port
@@ -138,10 +140,13 @@ async fn client_hello(name: &str) -> Vec<u8> {
 
 /// What `tunnelled` says of a TLS client for `host` that sends these pieces.
 async fn behind_connect(host: &str, pieces: Vec<Vec<u8>>) -> Result<Vec<u8>, Denied> {
-    behind_connect_to((host, 443), pieces).await
+    match behind_connect_to((host, 443), pieces).await? {
+        TunnelContent::Tls(hello) => Ok(hello),
+        TunnelContent::Request(head, _) => panic!("{head:?}"),
+    }
 }
 
-async fn behind_connect_to(target: (&str, u16), pieces: Vec<Vec<u8>>) -> Result<Vec<u8>, Denied> {
+async fn behind_connect_to((host, port): (&str, u16), pieces: Vec<Vec<u8>>) -> Result<TunnelContent, Denied> {
     let (mut client, mut proxy) = UnixStream::pair().unwrap();
     let client = tokio::spawn(async move {
         let mut established = [0; 39];
@@ -152,7 +157,8 @@ async fn behind_connect_to(target: (&str, u16), pieces: Vec<Vec<u8>>) -> Result<
             tokio::task::yield_now().await;
         }
     });
-    let found = tunnelled(&mut proxy, target, Vec::new()).await;
+    let to = Head::parse(format!("CONNECT {host}:{port} HTTP/1.1\r\n\r\n").as_bytes()).unwrap();
+    let found = tunnelled(&mut proxy, &to, Vec::new(), false).await;
     // A client that still sends is refused by this.
     drop(proxy);
     client.await.unwrap();
@@ -204,8 +210,13 @@ async fn a_tunnel_to_the_port_of_plain_http_carries_a_request_for_the_host_that_
 {
     let asked = |host: &str| format!("GET /p HTTP/1.1\r\nHost: {host}\r\n\r\n").into_bytes();
     let target = ("api.example.com", 80);
-    let passed = behind_connect_to(target, vec![asked("api.example.com")]).await.unwrap();
-    assert!(passed.starts_with(b"GET /p HTTP/1.1\r\nHost: api.example.com\r\n"), "{passed:?}");
+    let Ok(TunnelContent::Request(head, read)) =
+        behind_connect_to(target, vec![asked("api.example.com")]).await
+    else {
+        panic!("it is no request")
+    };
+    assert_eq!((head.authority.as_str(), head.path.as_str()), ("api.example.com", "/p"));
+    assert_eq!(read, asked("api.example.com"));
     for first in [
         asked("evil.example.com"),
         client_hello("api.example.com").await,

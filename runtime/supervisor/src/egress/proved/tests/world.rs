@@ -146,7 +146,18 @@ impl Worker {
             domains.iter().flat_map(|domain| ["127.0.0.0/8", "::1"].map(|to| format!("{domain}={to}")));
         let private: Vec<PrivateRoute> =
             routes.map(|route| PrivateRoute::parse(&route, vec!["*".into()]).unwrap()).collect();
-        let rules = Rules::new(&domains).with_private(&private);
+        Worker::by(Rules::new(&domains).with_private(&private), service, trust)
+    }
+
+    /// The proxy of a worker without a credential, which reaches this machine on any port.
+    pub(super) fn plain(service: &Service) -> Worker {
+        let rules = Rules::new(&["localhost".to_owned()]).for_development();
+        let mut worker = Worker::by(rules, service, service.trust.clone());
+        worker.loan = None;
+        worker
+    }
+
+    fn by(rules: Rules, service: &Service, trust: Trust) -> Worker {
         let shared = Shared { trust, ..Shared::default() };
         let proxy = Proxy::new(rules, "p@1".into(), "w".into(), &shared);
         let lending = proxy.lending();
