@@ -1,6 +1,7 @@
 //! The parts of an object or an array, each with its text.
 
 use std::borrow::Cow;
+use std::collections::HashMap;
 
 use super::Json;
 use crate::cursor::{Cursor, Syntax};
@@ -81,11 +82,8 @@ pub struct Members(Vec<(String, Json)>);
 impl Members {
     /// The members of an object; none for anything else. The last of equal keys counts.
     pub fn of(json: &Json) -> Members {
-        let mut found = Members::default();
-        for (name, text) in members(json.text()).unwrap_or_default() {
-            found.insert(&name, Json::part(text));
-        }
-        found
+        let read = members(json.text()).unwrap_or_default();
+        read.into_iter().map(|(name, text)| (name, Json::part(text))).collect()
     }
 
     /// Sets a member.
@@ -135,8 +133,19 @@ impl Members {
 
 impl<N: Into<String>, V: Into<Json>> FromIterator<(N, V)> for Members {
     fn from_iter<I: IntoIterator<Item = (N, V)>>(items: I) -> Members {
-        let mut members = Members::default();
-        items.into_iter().for_each(|(name, value)| members.insert(&name.into(), value));
-        members
+        let mut members: Vec<(String, Json)> = Vec::new();
+        let mut positions: HashMap<String, usize> = HashMap::new();
+        for (name, value) in items {
+            let (name, value) = (name.into(), value.into());
+            let known = positions.get(&name).copied();
+            match known.and_then(|at| members.get_mut(at)) {
+                Some((_, own)) => *own = value,
+                None => {
+                    positions.insert(name.clone(), members.len());
+                    members.push((name, value));
+                }
+            }
+        }
+        Members(members)
     }
 }

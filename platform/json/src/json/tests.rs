@@ -86,6 +86,27 @@ fn every_text_comes_back_from_its_parts() {
 }
 
 #[test]
+fn members_keep_the_place_of_the_first_of_equal_keys_and_the_value_of_the_last() {
+    let json = Json::parse(br#"{"a":1,"b":1.50,"\u0061":[2],"c":"\ud83d","b":3}"#).unwrap();
+    let members = Members::of(&json);
+    assert_eq!(members.to_json().text(), r#"{"a":[2],"b":3,"c":"\ud83d"}"#);
+    let mut inserted = Members::default();
+    for (name, value) in [("a", "1"), ("b", "1.50"), ("a", "[2]"), ("c", r#""\ud83d""#), ("b", "3")] {
+        inserted.insert(name, Json::part(value));
+    }
+    assert_eq!(members, inserted);
+    assert!(Members::of(&Json::part("[1]")).is_empty());
+}
+
+#[test]
+fn an_object_of_many_members_is_read_in_one_pass() {
+    let text: Vec<String> = (0..300_000).map(|n| format!(r#""k{}":{n}"#, n % 299_999)).collect();
+    let members = Members::of(&Json::part(&format!("{{{}}}", text.join(","))));
+    assert_eq!(members.iter().count(), 299_999);
+    assert_eq!(members.get("k0").unwrap().text(), "299999");
+}
+
+#[test]
 fn a_value_made_here_has_its_text() {
     assert_eq!(Json::from(json!({"a": [1]})).text(), r#"{"a":[1]}"#);
     assert_eq!(Json::part("no json").view(), &Value::Null);
