@@ -69,7 +69,7 @@ pub struct Cursor<'a> {
 }
 
 /// Few keys are sorted, which is cheaper; a sort of many reads long ones again and again, a hash each once.
-fn has_repeated(mut keys: Vec<Cow<'_, str>>) -> bool {
+pub(crate) fn has_repeated(mut keys: Vec<Cow<'_, str>>) -> bool {
     if keys.len() > SORTED_MEMBERS {
         let mut seen = HashSet::with_capacity(keys.len());
         return !keys.into_iter().all(|key| seen.insert(key));
@@ -147,9 +147,19 @@ impl<'a> Cursor<'a> {
 
     /// The text of the value that is read to its end.
     pub fn text(&mut self) -> Result<&'a str, Syntax> {
-        self.peek();
-        let start = self.position;
+        let start = self.start();
         self.value()?;
+        self.text_since(start)
+    }
+
+    /// The position of the next value.
+    pub(crate) fn start(&mut self) -> usize {
+        self.peek();
+        self.position
+    }
+
+    /// The text from a position that was passed to here.
+    pub(crate) fn text_since(&self, start: usize) -> Result<&'a str, Syntax> {
         self.text.get(start..self.position).ok_or(Syntax)
     }
 

@@ -3,44 +3,60 @@
 use std::borrow::Cow;
 
 use crate::cursor::decode::{escape_length, is_lone_surrogate};
-use crate::cursor::{Cursor, Syntax, Value};
-use crate::json::{elements, members};
+use crate::cursor::{Cursor, Syntax, Value, has_repeated};
 
 /// The parts of a text that its view holds otherwise, as they are written and in their order: numbers that are rounded,
-/// strings with a lone surrogate, objects with equal keys. None for most texts.
+/// strings with a lone surrogate, objects with equal keys. None for most texts. Reads the text once.
 pub fn losses(text: &str) -> Vec<&str> {
     let mut found = Vec::new();
-    let mut open = vec![text];
-    while let Some(text) = open.pop() {
-        if let Some(members) = members(text) {
-            if has_equal_keys(&members) {
-                found.push(text);
-                continue;
-            }
-            open.extend(members.into_iter().rev().map(|(_, text)| text));
-        } else if let Some(elements) = elements(text) {
-            open.extend(elements.into_iter().rev());
-        } else if is_lost(text) {
-            found.push(text);
+    let mut read = || {
+        let mut cursor = Cursor::new(text.as_bytes())?;
+        of_value(&mut cursor, &mut found)?;
+        cursor.end()
+    };
+    let read: Result<(), Syntax> = read();
+    read.map_or_else(|Syntax| Vec::new(), |()| found)
+}
+
+/// Adds the losses of the next value. A cursor nests no deeper than its bound, so this does not either.
+fn of_value<'a>(cursor: &mut Cursor<'a>, found: &mut Vec<&'a str>) -> Result<(), Syntax> {
+    match cursor.peek() {
+        Some(b'{') => of_object(cursor, found),
+        Some(b'[') => cursor.array(|cursor| of_value(cursor, found)),
+        _ => {
+            found.extend(lost(cursor.value()?));
+            Ok(())
         }
     }
-    found
 }
 
-fn has_equal_keys(members: &[(Cow<'_, str>, &str)]) -> bool {
-    let mut keys: Vec<&str> = members.iter().map(|(key, _)| key.as_ref()).collect();
-    keys.sort_unstable();
+fn of_object<'a>(cursor: &mut Cursor<'a>, found: &mut Vec<&'a str>) -> Result<(), Syntax> {
+    let start = cursor.start();
+    let before = found.len();
+    let mut keys: Vec<Cow<'a, str>> = Vec::new();
+    cursor.object_with_keys(|cursor, key| {
+        keys.push(key.unescape());
+        of_value(cursor, found)
+    })?;
+    if are_other_in_view(keys) {
+        // The whole object counts, with the losses in it.
+        found.truncate(before);
+        found.push(cursor.text_since(start)?);
+    }
+    Ok(())
+}
+
+fn are_other_in_view(keys: Vec<Cow<'_, str>>) -> bool {
     // A key with a lone surrogate is another key in the view.
-    keys.windows(2).any(|pair| matches!(pair, [one, next] if one == next))
-        || keys.iter().any(|key| key.contains('\u{fffd}'))
+    keys.iter().any(|key| key.contains('\u{fffd}')) || has_repeated(keys)
 }
 
-fn is_lost(text: &str) -> bool {
-    let scalar = Cursor::new(text.as_bytes()).and_then(|mut cursor| cursor.value());
+/// A scalar that its view holds otherwise.
+fn lost(scalar: Value<'_>) -> Option<&str> {
     match scalar {
-        Ok(Value::Number(number)) => is_rounded(number),
-        Ok(Value::String(string)) => has_lone_surrogate(string.literal),
-        Ok(_) | Err(Syntax) => false,
+        Value::Number(number) => is_rounded(number).then_some(number),
+        Value::String(string) => has_lone_surrogate(string.literal).then_some(string.literal),
+        _ => None,
     }
 }
 
@@ -82,8 +98,26 @@ mod tests {
             ("1e-400", "1e-400"),
             (r#"{"a":"x\ud83d"}"#, r#""x\ud83d""#),
             (r#"[{"a":1,"\u0061":2}]"#, r#"{"a":1,"\u0061":2}"#),
+            (r#"[ {"a":[1e400],"b":{"c":1,"c":2},"a":1} ]"#, r#"{"a":[1e400],"b":{"c":1,"c":2},"a":1}"#),
         ] {
             assert_eq!(losses(text), [lost], "{text}");
+        }
+    }
+
+    #[test]
+    fn losses_come_in_their_order_and_a_text_that_is_no_json_has_none() {
+        let text = r#"{"a":[1e400,{"b":1,"b":1e401}],"c":"\ud83d","d":{"e":1e-400}}"#;
+        assert_eq!(losses(text), ["1e400", r#"{"b":1,"b":1e401}"#, r#""\ud83d""#, "1e-400"]);
+        assert!(losses("[1e400").is_empty());
+        assert!(losses("[1e400] 1").is_empty());
+    }
+
+    #[test]
+    fn a_deep_text_is_read_once() {
+        let long = format!(r#"["{}",1e400]"#, "x".repeat(8 << 20));
+        let text = format!("{}{long}{}", "[".repeat(126), "]".repeat(126));
+        for _ in 0..16 {
+            assert_eq!(losses(&text), ["1e400"]);
         }
     }
 }

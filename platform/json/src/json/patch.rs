@@ -1,5 +1,8 @@
 //! The text of a changed value, of which every unchanged part has its text as it was.
 
+use std::borrow::Cow;
+use std::collections::HashMap;
+
 use serde_json::Value;
 
 use super::{elements, members};
@@ -9,12 +12,13 @@ pub(crate) fn patched(text: &str, before: &Value, after: &Value) -> String {
     match (before, after) {
         (before, after) if before == after => text.to_owned(),
         (Value::Object(before), Value::Object(after)) => {
-            let known = members(text).unwrap_or_default();
+            // Of equal keys the last, as in the view.
+            let known: HashMap<Cow<'_, str>, &str> = members(text).unwrap_or_default().into_iter().collect();
             let written: Vec<String> = after
                 .iter()
                 .map(|(name, after)| {
-                    let old = known.iter().rev().find(|(key, _)| key == name).zip(before.get(name));
-                    let value = old.map(|((_, text), before)| patched(text, before, after));
+                    let old = known.get(name.as_str()).zip(before.get(name));
+                    let value = old.map(|(text, before)| patched(text, before, after));
                     format!("{}:{}", Value::from(name.as_str()), value.unwrap_or_else(|| after.to_string()))
                 })
                 .collect();

@@ -107,6 +107,18 @@ fn an_object_of_many_members_is_read_in_one_pass() {
 }
 
 #[test]
+fn an_object_of_many_members_is_changed_in_one_pass() {
+    let text: Vec<String> = (0..300_000).map(|n| format!(r#""k{n}":1.50"#)).collect();
+    let json = Json::part(&format!(r#"{{"k0":0,{}}}"#, text.join(",")));
+    let mut value = json.view().clone();
+    value["k1"] = json!(2);
+    let changed = json.changed_to(value);
+    assert_eq!(changed.member("k0").unwrap().text(), "1.50");
+    assert_eq!(changed.member("k1").unwrap().text(), "2");
+    assert_eq!(changed.member("k299999").unwrap().text(), "1.50");
+}
+
+#[test]
 fn a_value_made_here_has_its_text() {
     assert_eq!(Json::from(json!({"a": [1]})).text(), r#"{"a":[1]}"#);
     assert_eq!(Json::part("no json").view(), &Value::Null);
