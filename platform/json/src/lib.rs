@@ -14,8 +14,10 @@ pub mod generator;
 mod integers;
 mod json;
 mod losses;
+mod repeated;
 
 pub use cursor::{Cursor, MAX_DEPTH, Syntax, Text, Value, decode};
 pub use integers::integers;
 pub use json::{Json, Members, elements, first_elements, members, named, raw_values};
 pub use losses::losses;
+pub use repeated::repeated;
