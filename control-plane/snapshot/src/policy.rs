@@ -137,6 +137,11 @@ impl Policy {
         self.rules(caller).is_some_and(|rules| rules.may_ask(caller, &primitive.id, protocol))
     }
 
+    /// Whether an enforced binding asks about the arguments of such a call.
+    pub fn asks_about(&self, caller: &Caller, primitive: &Primitive, protocol: Protocol) -> bool {
+        self.rules(caller).is_some_and(|rules| rules.asks_about(caller, &primitive.id, protocol))
+    }
+
     /// Decides about a call with these arguments, which have their defaults.
     pub fn decide(
         &self,

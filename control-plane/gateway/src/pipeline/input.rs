@@ -32,6 +32,17 @@ pub fn check(call: &Call, arguments: &mut Json) -> Result<(), Refusal> {
         .map_err(|misfit| Refusal::InvalidArguments { pointer: misfit.pointer, message: misfit.message })
 }
 
+/// Refuses equal keys, for whoever judges arguments: the last of them is judged, and their reader may take the first.
+pub fn check_keys(arguments: &Json) -> Result<(), Refusal> {
+    match asp_json::repeated(arguments.text()) {
+        Some(pointer) => {
+            let message = "is there twice, and these arguments are checked before the call; send it once";
+            Err(Refusal::InvalidArguments { pointer, message: message.into() })
+        }
+        None => Ok(()),
+    }
+}
+
 /// Fills in the defaults: in the view of all, because policy reads them, and in the text for what was written for them. A
 /// service of somebody else has its own (JSON Schema 2020-12 validation, section 9.2).
 pub fn complete(entry: &ListedPrimitive, arguments: &mut Json) {

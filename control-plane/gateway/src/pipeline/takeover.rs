@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use asp_edge::Caller;
+use asp_json::Json;
 use asp_snapshot::Snapshot;
-use serde_json::Value;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
@@ -384,7 +384,7 @@ impl Running {
 
     /// Whether the call may go on by what is in force now, and if so whether a person must approve it; `None` where it may
     /// not.
-    fn is_still_allowed(&self, snapshot: &Snapshot, arguments: &Value) -> Option<bool> {
+    fn is_still_allowed(&self, snapshot: &Snapshot, arguments: &Json) -> Option<bool> {
         let call = &self.call;
         if snapshot.revoked(&call.caller) {
             return None;

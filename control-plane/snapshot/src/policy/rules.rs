@@ -131,6 +131,13 @@ impl Rules {
         })
     }
 
+    /// Whether an enforced binding asks about the arguments of such a call. Each enforced one here has conditions.
+    pub(super) fn asks_about(&self, caller: &Caller, primitive: &str, protocol: Protocol) -> bool {
+        self.enforced
+            .iter()
+            .any(|rule| rank(&rule.binding, protocol).is_some() && rule.concerns(caller, primitive))
+    }
+
     /// The most specific of the enforced ones whose conditions hold.
     pub(super) fn enforced(&self, asked: &Asked<'_>) -> Option<(Rank, &Arc<Binding>)> {
         first(&self.enforced, asked, |_| true)

@@ -1,10 +1,16 @@
 //! I-14: JSON that the platform does not judge passes as it was written, in both eras and over HTTP.
 
+use std::time::Duration;
+
+use asp_gateway::inspection::{Finding, Inspection, Inspections, OnFailure};
+use asp_proto::snapshot::condition::Test;
+use asp_proto::snapshot::{Binding, Condition, Protocol, TargetKind};
 use axum::body::to_bytes;
 use axum::response::{IntoResponse, Response};
 use http::Method;
 
 use super::*;
+use crate::inspection::{Does, Scripted};
 
 /// JSON that a decoder of doubles and Unicode strings changes or refuses.
 const ODD: &str = r#"{"n":340282366920938463463374607431768211455,"d":0.123456789012345678901234567890,"e":1e3,"s":"cut \ud83d","u":"\u00e4","a":1,"\u0061":[{"x":-0.0}]}"#;
@@ -155,4 +161,89 @@ async fn an_http_service_gets_and_gives_json_as_it_was_written() {
     let sent = seen.lock().pop().unwrap();
     let expected = format!("/items/7?limit=100&n=340282366920938463463374607431768211455 {arguments}");
     assert_eq!(sent, expected);
+}
+
+/// `echo` at an upstream, with a binding that denies calls for their path.
+fn denying_paths(address: SocketAddr, is_observed: bool) -> GatewaySnapshot {
+    let path = Condition { pointer: "/path".into(), test: Some(Test::Glob("/etc/*".into())) };
+    let binding = Binding {
+        org: "acme".into(),
+        target_kind: TargetKind::User.into(),
+        target: "*".into(),
+        primitive: "echo".into(),
+        protocol: Protocol::Unspecified.into(),
+        allowed: false,
+        name: "paths".into(),
+        when: vec![path],
+        ..Binding::default()
+    };
+    let (bindings, observed) = if is_observed { (vec![], vec![binding]) } else { (vec![binding], vec![]) };
+    let mut snapshot = via_mcp(&["echo"], address);
+    snapshot.bindings.extend(bindings);
+    snapshot.observed_bindings.extend(observed);
+    open_echo(&mut snapshot, &json!({"type": "object"}));
+    snapshot
+}
+
+const DONE: &str = r#"{"content":[{"type":"text","text":"done"}]}"#;
+
+/// Arguments that mean something else to whoever takes the first of equal keys, and the pointer of the key.
+const AMBIGUOUS: [(&str, &str); 4] = [
+    (r#"{"path":"/etc/shadow","path":"/srv/ok"}"#, "/path"),
+    (r#"{"path":"/etc/shadow","p\u0061th":"/srv/ok"}"#, "/path"),
+    (r#"{"path":"/srv/ok","in":[{"a":1,"a":2}]}"#, "/in/0/a"),
+    (r#"{"path":"/srv/ok","\ud83d":1,"\ud83e":2}"#, "/\u{fffd}"),
+];
+
+#[tokio::test]
+async fn equal_keys_are_refused_where_a_rule_asks_about_arguments() {
+    let (address, seen) = upstream(DONE.into()).await;
+    let fixture = Fixture::of(denying_paths(address, false));
+    for (arguments, pointer) in AMBIGUOUS {
+        let answer = call(&fixture, true, arguments, r#""a/b":1"#).await;
+        let answer: Value = serde_json::from_str(&answer).unwrap();
+        let result = &answer["result"];
+        assert_eq!(result["_meta"]["asp/reason"], "invalid_params", "{arguments}: {answer}");
+        let text = result["content"][0]["text"].as_str().unwrap();
+        assert!(text.contains(&format!("{pointer} is there twice")), "{arguments}: {text}");
+    }
+    assert_eq!(*seen.lock(), Vec::<String>::new());
+    let answer = call(&fixture, true, r#"{"path":"/srv/ok","in":[{"a":1},{"a":2}]}"#, r#""a/b":1"#).await;
+    assert!(answer.contains("done"), "{answer}");
+}
+
+#[tokio::test]
+async fn equal_keys_pass_where_no_rule_is_enforced() {
+    let (address, seen) = upstream(DONE.into()).await;
+    for is_observed in [false, true] {
+        let mut snapshot = denying_paths(address, is_observed);
+        // One that is about another primitive does not count.
+        snapshot.bindings.iter_mut().for_each(|binding| binding.primitive = "echo.other".into());
+        let fixture = Fixture::of(snapshot);
+        for (arguments, _) in AMBIGUOUS {
+            let answer = call(&fixture, true, arguments, r#""a/b":1"#).await;
+            assert!(answer.contains("done"), "{arguments}: {answer}");
+            let sent = seen.lock().pop().unwrap();
+            assert!(sent.contains(&format!(r#""arguments":{arguments}"#)), "{sent}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn equal_keys_are_refused_before_an_inspector_sees_one_of_the_values() {
+    let (address, seen) = upstream(DONE.into()).await;
+    let inspector = Arc::new(Scripted { does: Does::<Value>::Says(Finding::Pass), seen: Arc::default() });
+    let shown = inspector.seen.clone();
+    let within = Duration::from_millis(500);
+    let input = Some(Inspection { inspector, within, max_bytes: 200, on_failure: OnFailure::Closed });
+    let fixture = Fixture::inspected(Inspections { input, output: None });
+    let mut snapshot = via_mcp(&["echo"], address);
+    open_echo(&mut snapshot, &json!({"type": "object"}));
+    fixture.gateway.apply(GatewaySnapshot { revision: 2, ..snapshot }).unwrap();
+    let (arguments, _) = AMBIGUOUS[0];
+    let answer = call(&fixture, true, arguments, r#""a/b":1"#).await;
+    assert!(answer.contains("/path is there twice"), "{answer}");
+    assert!(shown.lock().is_empty() && seen.lock().is_empty());
+    let answer = call(&fixture, true, r#"{"path":"/srv/ok"}"#, r#""a/b":1"#).await;
+    assert!(answer.contains("done"), "{answer}");
 }
