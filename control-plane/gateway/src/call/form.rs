@@ -20,6 +20,8 @@ pub enum FormError {
     Shape,
     #[error("the form has more than {MAX_FIELDS} fields")]
     TooMany,
+    #[error("the form is too large with what its references name")]
+    TooLarge,
     #[error("field {0} is of no type a form can ask for")]
     Type(String),
 }

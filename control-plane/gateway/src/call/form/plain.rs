@@ -4,31 +4,55 @@
 
 use serde_json::{Map, Value};
 
+use super::{FormError, MAX_FIELDS};
+use crate::call::outcome::written_size;
+
 /// Most steps in which one field becomes plain, so that a reference to itself ends.
 const MAX_STEPS: usize = 8;
 
 /// The form with its type, its properties, and each field by one type: a field that may be null is an optional one of its
 /// other type, and what a local reference names stands in its place.
-pub fn plain(schema: Value) -> Value {
-    let Value::Object(mut form) = schema else { return schema };
-    let mut definitions = Map::new();
+/// What the references name has at most `most` bytes, counted at each of them.
+pub fn plain(schema: Value, most: usize) -> Result<Value, FormError> {
+    let Value::Object(mut form) = schema else { return Ok(schema) };
+    let mut definitions = Definitions { named: Map::new(), left: most };
     for name in ["$defs", "definitions"] {
         if let Some(Value::Object(named)) = form.shift_remove(name) {
-            definitions.extend(named);
+            definitions.named.extend(named);
         }
     }
     form.entry("type").or_insert_with(|| "object".into());
     let properties = form.entry("properties").or_insert_with(|| Value::Object(Map::new()));
-    for field in properties.as_object_mut().into_iter().flat_map(Map::values_mut) {
-        of_field(field, &definitions);
+    if properties.as_object().is_some_and(|properties| properties.len() > MAX_FIELDS) {
+        return Err(FormError::TooMany);
     }
-    Value::Object(form)
+    for field in properties.as_object_mut().into_iter().flat_map(Map::values_mut) {
+        of_field(field, &mut definitions)?;
+    }
+    Ok(Value::Object(form))
 }
 
-fn of_field(field: &mut Value, definitions: &Map<String, Value>) {
-    let Value::Object(members) = field else { return };
+/// The definitions of a form.
+struct Definitions {
+    named: Map<String, Value>,
+    /// Bytes that references may still bring into the form.
+    left: usize,
+}
+
+impl Definitions {
+    /// A copy of what a local reference names; `None` for another reference.
+    fn copied(&mut self, reference: &str) -> Result<Option<Map<String, Value>>, FormError> {
+        let local = reference.strip_prefix("#/$defs/").or_else(|| reference.strip_prefix("#/definitions/"));
+        let Some(Value::Object(named)) = local.and_then(|name| self.named.get(name)) else { return Ok(None) };
+        self.left = self.left.checked_sub(written_size(named)).ok_or(FormError::TooLarge)?;
+        Ok(Some(named.clone()))
+    }
+}
+
+fn of_field(field: &mut Value, definitions: &mut Definitions) -> Result<(), FormError> {
+    let Value::Object(members) = field else { return Ok(()) };
     for _ in 0..MAX_STEPS {
-        if !step(members, definitions) {
+        if !step(members, definitions)? {
             break;
         }
     }
@@ -45,8 +69,9 @@ fn of_field(field: &mut Value, definitions: &Map<String, Value>) {
         members.insert("type".into(), "string".into());
     }
     if let Some(Value::Object(items)) = members.get_mut("items") {
-        step(items, definitions);
+        step(items, definitions)?;
     }
+    Ok(())
 }
 
 /// Whether the field is a choice of texts.
@@ -60,15 +85,15 @@ fn has_texts(members: &Map<String, Value>) -> bool {
 }
 
 /// Resolves a reference, or what says that the field may be null; false where nothing is left to do.
-fn step(members: &mut Map<String, Value>, definitions: &Map<String, Value>) -> bool {
-    let named = members.get("$ref").and_then(Value::as_str).and_then(|reference| {
-        let name = reference.strip_prefix("#/$defs/").or_else(|| reference.strip_prefix("#/definitions/"))?;
-        definitions.get(name)?.as_object()
-    });
+fn step(members: &mut Map<String, Value>, definitions: &mut Definitions) -> Result<bool, FormError> {
+    let named = match members.get("$ref").and_then(Value::as_str) {
+        Some(reference) => definitions.copied(reference)?,
+        None => None,
+    };
     if let Some(named) = named {
         members.shift_remove("$ref");
-        merge(members, named.clone());
-        return true;
+        merge(members, named);
+        return Ok(true);
     }
     for (name, merges_one) in [("anyOf", false), ("oneOf", false), ("allOf", true)] {
         let Some(Value::Array(choices)) = members.get_mut(name) else { continue };
@@ -78,7 +103,7 @@ fn step(members: &mut Map<String, Value>, definitions: &Map<String, Value>) -> b
         if is_one && let Some(Value::Object(only)) = choices.pop() {
             members.shift_remove(name);
             merge(members, only);
-            return true;
+            return Ok(true);
         }
     }
     if let Some(Value::Array(types)) = members.get_mut("type") {
@@ -87,7 +112,7 @@ fn step(members: &mut Map<String, Value>, definitions: &Map<String, Value>) -> b
             members.insert("type".into(), only);
         }
     }
-    false
+    Ok(false)
 }
 
 fn is_null(choice: &Value) -> bool {
@@ -106,6 +131,31 @@ mod tests {
     use super::*;
     use crate::call::form::check;
     use serde_json::json;
+
+    /// Enough for every form here but the hostile ones.
+    const MOST: usize = 64 << 10;
+
+    fn plain(schema: Value) -> Value {
+        super::plain(schema, MOST).unwrap()
+    }
+
+    #[test]
+    fn a_form_does_not_grow_by_its_references_without_bound() {
+        let large = json!({"type": "string", "enum": ["x".repeat(30 << 10)]});
+        let reference = json!({"$ref": "#/$defs/Large"});
+        let items = json!({"type": "array", "items": reference});
+        for field in [&reference, &items, &json!({"allOf": [reference]})] {
+            let form = |fields: usize| {
+                let properties: Map<String, Value> =
+                    (0..fields).map(|n| (n.to_string(), field.clone())).collect();
+                super::plain(json!({"properties": properties, "$defs": {"Large": large}}), MOST)
+            };
+            assert!(form(2).is_ok(), "{field}");
+            assert_eq!(form(3), Err(FormError::TooLarge), "{field}");
+            assert_eq!(form(MAX_FIELDS), Err(FormError::TooLarge), "{field}");
+            assert_eq!(form(MAX_FIELDS + 1), Err(FormError::TooMany), "{field}");
+        }
+    }
 
     #[test]
     fn fields_that_may_be_null_are_optional_ones_of_their_other_type() {

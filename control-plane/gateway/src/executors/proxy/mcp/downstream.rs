@@ -214,9 +214,9 @@ fn user_form(mut params: Map<String, Value>) -> Result<Ask, RpcError> {
     if message.len() + asked.to_string().len() > MAX_FORM {
         return Err(invalid("the form is too large"));
     }
-    let requested_schema = form::plain(asked);
-    form::check(&requested_schema)
-        .map_err(|fault| RpcError { code: INVALID_PARAMS, message: fault.to_string().into() })?;
+    let fault = |fault: form::FormError| RpcError { code: INVALID_PARAMS, message: fault.to_string().into() };
+    let requested_schema = form::plain(asked, MAX_FORM).map_err(fault)?;
+    form::check(&requested_schema).map_err(fault)?;
     Ok(Ask::Form { message, requested_schema, relayed: true })
 }
 
@@ -263,11 +263,16 @@ mod tests {
         let message = json!({"role": "user", "content": {"type": "text", "text": "x"}});
         let form = json!({"type": "object", "properties": {"a": {"type": "string"}}});
         let nested = json!({"type": "object", "properties": {"a": {"type": "object"}}});
+        let fields: Map<String, Value> =
+            (0..60).map(|n| (n.to_string(), json!({"$ref": "#/$defs/Large"}))).collect();
+        let large = json!({"type": "string", "enum": ["x".repeat(MAX_FORM / 2)]});
+        let growing = json!({"type": "object", "properties": fields, "$defs": {"Large": large}});
         for (method, params, code) in [
             ("elicitation/create", json!({}), INVALID_PARAMS),
             ("elicitation/create", json!({"message": 1, "requestedSchema": form}), INVALID_PARAMS),
             ("elicitation/create", json!({"message": "m", "requestedSchema": nested}), INVALID_PARAMS),
             ("elicitation/create", json!({"message": "m", "requestedSchema": 7}), INVALID_PARAMS),
+            ("elicitation/create", json!({"message": "m", "requestedSchema": growing}), INVALID_PARAMS),
             (
                 "elicitation/create",
                 json!({"mode": "url", "message": "m", "url": "https://a"}),
