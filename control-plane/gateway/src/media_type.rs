@@ -23,6 +23,10 @@ const TEXTS: [&str; 12] = [
     "application/x-www-form-urlencoded",
 ];
 
+/// Types below `application/` whose bytes are never taken for text.
+const BYTES: [&str; 4] =
+    ["application/octet-stream", "application/pdf", "application/zip", "application/gzip"];
+
 /// The media type of a message.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MediaType {
@@ -52,8 +56,11 @@ impl MediaType {
         self.essence == essence
     }
 
+    /// Whether its subtype has the word `json` (`json`, `problem+json`, `x-amz-json-1.1`). A sequence is several texts.
     pub fn is_json(&self) -> bool {
-        matches!(self.essence.as_str(), "application/json" | "text/json") || self.essence.ends_with("+json")
+        let subtype = self.essence.split_once('/').map_or("", |(_, subtype)| subtype);
+        let mut words = subtype.split(|c: char| !c.is_ascii_alphanumeric());
+        words.any(|word| word == "json") && subtype != "json-seq"
     }
 
     /// Whether its bytes are to be read as text.
@@ -63,6 +70,18 @@ impl MediaType {
             || self.essence.ends_with("+xml") && !self.essence.starts_with("image/")
             || self.essence.ends_with("+yaml")
             || TEXTS.contains(&self.essence.as_str())
+    }
+
+    /// The bytes as text, if the type says that they are text. Those of a type below `application/` that is not known here
+    /// are text if they are UTF-8 without control characters.
+    pub fn text(&self, bytes: &[u8]) -> Option<String> {
+        if self.is_text() {
+            return self.decode(bytes);
+        }
+        let may_be_text = self.essence.starts_with("application/") && !BYTES.contains(&self.essence.as_str());
+        let text = std::str::from_utf8(bytes).ok().filter(|_| may_be_text)?;
+        let is_control = |c: char| c.is_control() && !matches!(c, '\t' | '\n' | '\r');
+        (!text.contains(is_control)).then(|| text.to_owned())
     }
 
     /// The bytes as text; `None` where they are none in the charset that was named, or, without one, in UTF-8.
@@ -118,6 +137,15 @@ mod tests {
             ("image/svg+xml", false, false),
             ("image/png", false, false),
             ("application/notjson", false, false),
+            ("application/x-amz-json-1.1", true, true),
+            ("application/x-json", true, true),
+            ("application/vnd.example.json; v=2", true, true),
+            ("text/x-json", true, true),
+            ("application/json-seq", false, true),
+            ("application/jsonl", false, true),
+            ("application/json5", false, false),
+            ("json", false, false),
+            ("application/toml", false, false),
             ("", false, false),
         ] {
             let kind = MediaType::parse(text);
@@ -142,6 +170,26 @@ mod tests {
             ("text/plain; charset=utf-8", b"\x89PNG", None),
         ] {
             assert_eq!(MediaType::parse(kind).decode(bytes).as_deref(), text, "{kind} {bytes:?}");
+        }
+    }
+
+    #[test]
+    fn bytes_of_an_unknown_application_type_are_text_where_they_are_plain() {
+        for (kind, bytes, is_text) in [
+            ("application/toml", &b"a = \"gr\xc3\xbc\xc3\x9fe\"\r\n\tb = 1\n"[..], true),
+            ("application/x-javascript", b"go();", true),
+            ("application/vnd.example", b"words", true),
+            ("application/toml", b"gr\xfc\xdfe", false),
+            ("application/toml", b"a\x00", false),
+            ("application/toml", b"\x1b[1m", false),
+            ("application/toml", b"\xc2\x85", false),
+            ("application/octet-stream", b"words", false),
+            ("application/pdf", b"%PDF-1.7", false),
+            ("font/woff2", b"words", false),
+            ("image/svg+xml", b"<svg/>", false),
+            ("text/plain; charset=iso-8859-1", b"gr\xfc\xdfe", true),
+        ] {
+            assert_eq!(MediaType::parse(kind).text(bytes).is_some(), is_text, "{kind} {bytes:?}");
         }
     }
 

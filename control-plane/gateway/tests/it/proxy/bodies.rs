@@ -67,6 +67,8 @@ async fn text_of_any_type_and_charset_arrives_as_it_was_meant() {
         (Some("Text/HTML; Charset=\"windows-1252\""), b"\x80 5", "€ 5"),
         (Some("text/csv; charset=utf-16le"), b"a\0,\0b\0", "a,b"),
         (Some("application/xml"), b"<a/>", "<a/>"),
+        (Some("application/toml"), b"a = 1\n", "a = 1\n"),
+        (Some("application/x-javascript"), b"go();", "go();"),
         (None, b"plain words", "plain words"),
     ] {
         let result = result_of(Mutation::NonIdempotent, "", (200, kind, body)).await;
@@ -81,6 +83,8 @@ async fn json_is_read_by_its_type_in_any_letters_with_a_mark_and_without_a_type(
         (Some("application/json"), &b"\xef\xbb\xbf{\"a\":1}"[..]),
         (Some("Application/Problem+JSON; charset=UTF-8"), b"{\"a\":1}"),
         (Some("application/json; charset=utf-16le"), b"{\0\"\0a\0\"\0:\x001\0}\0"),
+        (Some("application/x-amz-json-1.1"), b"{\"a\":1}"),
+        (Some("application/x-json"), b"{\"a\":1}"),
         (None, b"{\"a\":1}"),
     ] {
         let result = result_of(Mutation::NonIdempotent, "", (200, kind, body)).await;
@@ -99,6 +103,7 @@ async fn bytes_arrive_as_mcp_content_and_unchanged() {
         (Some("application/pdf"), "/resource", "application/pdf"),
         (Some("font/woff2"), "/resource", "font/woff2"),
         (Some("application/octet-stream"), "/resource", "application/octet-stream"),
+        (Some("application/toml"), "/resource", "application/toml"),
         (Some("text/plain; charset=utf-8"), "/resource", "text/plain"),
         (Some("application/json"), "/resource", "application/json"),
         (None, "/resource", "application/octet-stream"),

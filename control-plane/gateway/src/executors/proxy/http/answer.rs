@@ -48,10 +48,11 @@ pub(super) fn output(
 
 fn read<'a>(media_type: &MediaType, bytes: &'a [u8]) -> Body<'a> {
     let is_named = !media_type.essence.is_empty();
-    if is_named && !media_type.is_text() && !bytes.is_empty() {
-        return Body::Bytes(bytes);
-    }
-    let Some(text) = media_type.decode(bytes) else { return Body::Bytes(bytes) };
+    let text = match is_named && !bytes.is_empty() {
+        true => media_type.text(bytes),
+        false => media_type.decode(bytes),
+    };
+    let Some(text) = text else { return Body::Bytes(bytes) };
     if text.trim().is_empty() {
         return Body::Empty;
     }
