@@ -53,7 +53,9 @@ fn read<'a>(media_type: &MediaType, bytes: &'a [u8]) -> Body<'a> {
         false => media_type.decode(bytes),
     };
     let Some(text) = text else { return Body::Bytes(bytes) };
-    if text.trim().is_empty() {
+    // White space is nothing where a document is expected, and content of any other text.
+    let may_be_document = media_type.is_json() || !is_named;
+    if text.is_empty() || may_be_document && text.trim().is_empty() {
         return Body::Empty;
     }
     // Without a type, what begins like a document of JSON may be one.
