@@ -231,12 +231,12 @@ pub enum Refusal {
 }
 
 /// The reason for an upstream's own error, by its JSON-RPC code (JSON-RPC 2.0, section 5.1; MCP 2025-11-25 has -32002 for
-/// a resource that is not there).
+/// a resource that is not there). A message that cannot be parsed (-32700) or is no request (-32600) was written here: the
+/// caller cannot mend it.
 const fn relayed(code: i64) -> Reason {
     match code {
         -32602 => Reason::InvalidParams,
         -32601 => Reason::UnknownMethod,
-        -32600 | -32700 => Reason::InvalidRequest,
         -32002 => Reason::UnknownPrimitive,
         _ => Reason::UpstreamUnavailable,
     }

@@ -116,7 +116,8 @@ async fn an_upstreams_own_error_keeps_its_code_and_data_and_has_the_right_advice
     for (code, shown, reason, hint) in [
         (-32602, -32602, "invalid_params", "FIX_REQUEST"),
         (-32601, -32601, "unknown_method", "USE_SUPPORTED_METHOD"),
-        (-32600, -32603, "invalid_request", "FIX_REQUEST"),
+        (-32600, -32603, "upstream_unavailable", "CHECK_BEFORE_RETRY"),
+        (-32700, -32603, "upstream_unavailable", "CHECK_BEFORE_RETRY"),
         (-32603, -32603, "upstream_unavailable", "CHECK_BEFORE_RETRY"),
         (-32000, -32603, "upstream_unavailable", "CHECK_BEFORE_RETRY"),
         (-32001, -32603, "upstream_unavailable", "CHECK_BEFORE_RETRY"),
