@@ -155,45 +155,101 @@ impl McpUpstreams {
             return Err(Refusal::Unknown);
         }
         let downstream = Arc::new(Clients::of(call.clone(), &target.pages));
-        let (method, params) = request(target, execution);
-        for attempt in 0..2 {
-            let session = self.open(client, &slot, &declared).await?;
-            session.proves_as(client);
-            if method == completion::METHOD && !session.offers.completions {
-                return Ok(completion::none());
+        let asking = Asking { client, target, execution, downstream, declared: &declared, slot: &slot };
+        let session = self.open(client, &slot, &declared).await?;
+        match self.ask(&asking, &session).await {
+            Ok(output) => Ok(output),
+            Err(fault) => Box::pin(self.ask_anew(&asking, &session, fault)).await,
+        }
+    }
+
+    /// Asks once more where this fault was the session's and the call may go on, else refuses the call.
+    async fn ask_anew(
+        &self,
+        asking: &Asking<'_>,
+        session: &Arc<Session>,
+        fault: Fault,
+    ) -> Result<Output, Refusal> {
+        let Asking { client, target, execution, slot, declared, .. } = asking;
+        let may_repeat = execution.call.may_repeat();
+        let is_lost = match &fault {
+            Fault::SessionEnded => true,
+            Fault::SessionRefused { did_nothing, is_named: true, .. } => *did_nothing || may_repeat,
+            _ => false,
+        };
+        let answered = match fault {
+            _ if is_lost => {
+                forget(slot, session).await;
+                let next = self.open(client, slot, declared).await?;
+                self.ask(asking, &next).await
             }
-            let id = self.next_id.fetch_add(1, Ordering::Relaxed);
-            let mut params = params.clone();
-            let traceparent = self.authorizer.tells_trace().then(|| call.trace.traceparent());
-            let mut meta = Map::from_iter([("progressToken".to_owned(), id.into())]);
-            meta.extend(traceparent.map(|trace| ("traceparent".to_owned(), trace.into())));
-            params.insert("_meta".into(), meta.into());
-            let exchange = Exchange {
-                id,
-                method,
-                params: Value::Object(params),
-                sent: sent(execution),
-                headers: mirrored(call.entry.param_headers.mirror(&execution.arguments)),
-                downstream: downstream.clone(),
-                cancelled: &call.cancellation(),
-            };
-            match client.request(&session, exchange).await {
-                Err(Fault::SessionEnded) if attempt == 0 => forget(&slot, &session).await,
-                Err(Fault::SessionRefused { did_nothing, .. })
-                    if attempt == 0 && (did_nothing || call.may_repeat()) =>
-                {
-                    forget(&slot, &session).await;
-                }
-                Err(fault) => {
-                    let fault = fault.of_request();
-                    self.judged(execution, &fault).await;
-                    return Err(refusal(call, &target.pages, fault));
-                }
-                Ok(result) if method == completion::METHOD => return Ok(completion::output(&result)),
-                Ok(result) => return Ok(output(call.entry.primitive.kind(), &result.sent)),
+            Fault::SessionRefused { fault, is_named: false, .. } => {
+                self.ask_apart(asking, session, *fault).await
+            }
+            fault => Err(fault),
+        };
+        match answered {
+            Ok(output) => Ok(output),
+            Err(fault) => {
+                let fault = fault.of_request();
+                self.judged(execution, &fault).await;
+                Err(refusal(&execution.call, &target.pages, fault))
             }
         }
-        Err(Refusal::Upstream("the service does not keep its sessions".into()))
+    }
+
+    /// Asks in a new session after a refusal without a word of the session. If the new one gets an answer, it takes the place
+    /// of the session before; else that one stays, with what the user has in it. The session that is given up is ended at its
+    /// server.
+    async fn ask_apart(
+        &self,
+        asking: &Asking<'_>,
+        before: &Arc<Session>,
+        refused: Fault,
+    ) -> Result<Output, Fault> {
+        let Ok(session) = self.begin(asking.client, asking.declared).await else { return Err(refused) };
+        let answered = self.ask(asking, &session).await;
+        match answered {
+            Err(Fault::SessionRefused { .. }) => return Err(refused),
+            Ok(_) | Err(Fault::Error { .. }) => {
+                let mut held = asking.slot.lock().await;
+                if held.as_ref().is_some_and(|held| Arc::ptr_eq(held, before)) {
+                    *held = Some(session);
+                }
+            }
+            Err(_) => {}
+        }
+        answered
+    }
+
+    /// Puts the call's request in this session.
+    async fn ask(&self, asking: &Asking<'_>, session: &Session) -> Result<Output, Fault> {
+        let Asking { client, target, execution, .. } = asking;
+        let call = &execution.call;
+        session.proves_as(client);
+        let (method, mut params) = request(target, execution);
+        if method == completion::METHOD && !session.offers.completions {
+            return Ok(completion::none());
+        }
+        let id = self.next_id.fetch_add(1, Ordering::Relaxed);
+        let traceparent = self.authorizer.tells_trace().then(|| call.trace.traceparent());
+        let mut meta = Map::from_iter([("progressToken".to_owned(), id.into())]);
+        meta.extend(traceparent.map(|trace| ("traceparent".to_owned(), trace.into())));
+        params.insert("_meta".into(), meta.into());
+        let exchange = Exchange {
+            id,
+            method,
+            params: Value::Object(params),
+            sent: sent(execution),
+            headers: mirrored(call.entry.param_headers.mirror(&execution.arguments)),
+            downstream: asking.downstream.clone(),
+            cancelled: &call.cancellation(),
+        };
+        let result = client.request(session, exchange).await?;
+        Ok(match method {
+            completion::METHOD => completion::output(&result),
+            _ => output(call.entry.primitive.kind(), &result.sent),
+        })
     }
 
     fn client(
@@ -256,21 +312,38 @@ impl McpUpstreams {
         if let Some(session) = &*held {
             return Ok(session.clone());
         }
-        let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         // Nothing of the call is delivered yet, whatever goes wrong here.
-        let opened = client.initialize(id, declared.clone()).await;
-        let mut session = opened.map_err(|fault| match fault {
+        let begun = self.begin(client, declared).await;
+        let session = begun.map_err(|fault| match fault {
             Fault::Refused { status, wait, .. } => match by_status_alone(status, wait) {
                 Meaning::Refused(refusal) => refusal,
                 Meaning::Open(why) => Refusal::Upstream(format!("handshake: {why}")),
             },
             fault => Refusal::Upstream(format!("handshake: {fault}")),
         })?;
-        session.listen().await;
-        let session = Arc::new(session);
         *held = Some(session.clone());
         Ok(session)
     }
+
+    /// Opens a session, and listens to what its server says in it.
+    async fn begin(&self, client: &Client, declared: &Value) -> Result<Arc<Session>, Fault> {
+        let id = self.next_id.fetch_add(1, Ordering::Relaxed);
+        let mut session = client.initialize(id, declared.clone()).await?;
+        session.listen().await;
+        Ok(Arc::new(session))
+    }
+}
+
+/// One call, and where it is put.
+struct Asking<'a> {
+    client: &'a Client,
+    target: &'a ProxyMcp,
+    execution: &'a Execution,
+    downstream: Arc<Clients>,
+    /// The capabilities that its sessions are declared with.
+    declared: &'a Value,
+    /// The place of its session.
+    slot: &'a Slot,
 }
 
 fn refusal(call: &Call, pages: &[String], fault: Fault) -> Refusal {

@@ -4,6 +4,7 @@ use axum::body::to_bytes;
 use axum::response::{IntoResponse, Response};
 
 use super::*;
+use crate::plugin::until;
 
 /// Status and body of the answer to a call in the first session.
 type Refusal = (u16, Value);
@@ -133,4 +134,73 @@ async fn an_upstreams_own_error_keeps_its_code_and_data_and_has_the_right_advice
         assert_eq!((&data["reason"], &data["recovery_hint"]), (&json!(reason), &json!(hint)), "{code}");
         assert_eq!(data["upstream"], json!({"code": code, "data": {"issues": [1]}}), "{code}");
     }
+}
+
+/// An upstream that answers a call with its session, and one with the message `bad` in any session with a bare 400; a call in
+/// the session that it forgot too. Returns what it got: the session of each call, and `end` with that of each that was ended.
+async fn strict_upstream(forgets: &'static str) -> (SocketAddr, Arc<Mutex<Vec<String>>>) {
+    let seen: Arc<Mutex<Vec<String>>> = Arc::default();
+    let record = seen.clone();
+    let sessions = Arc::new(Mutex::new(0));
+    let router = axum::Router::new().fallback(async move |request: Request| {
+        let session = request.headers().get("mcp-session-id").map(|id| id.to_str().unwrap().to_owned());
+        let session = session.unwrap_or_default();
+        if request.method() == http::Method::DELETE {
+            record.lock().push(format!("end {session}"));
+            return StatusCode::OK.into_response();
+        }
+        let body = to_bytes(request.into_body(), 1 << 20).await.unwrap();
+        let message: Value = serde_json::from_slice(&body).unwrap_or_default();
+        let result = |result: Value| {
+            axum::Json(json!({"jsonrpc": "2.0", "id": message["id"], "result": result})).into_response()
+        };
+        match message["method"].as_str() {
+            Some("initialize") => {
+                *sessions.lock() += 1;
+                let greeting = json!({"protocolVersion": "2025-11-25", "capabilities": {}, "serverInfo": {}});
+                ([("mcp-session-id", format!("s{}", sessions.lock()))], result(greeting)).into_response()
+            }
+            Some("tools/call") => {
+                record.lock().push(session.clone());
+                match message["params"]["arguments"]["message"] == "bad" || session == forgets {
+                    true => StatusCode::BAD_REQUEST.into_response(),
+                    false => result(json!({"content": [{"type": "text", "text": session}]})),
+                }
+            }
+            _ => StatusCode::ACCEPTED.into_response(),
+        }
+    });
+    (serve(router).await, seen)
+}
+
+fn strict_fixture(address: SocketAddr) -> Fixture {
+    let mut snapshot = via_mcp(&["echo"], address);
+    for primitive in snapshot.primitives.iter_mut().filter(|primitive| primitive.id == "echo") {
+        primitive.set_mutation(Mutation::NonIdempotent);
+        primitive.output_schema.clear();
+    }
+    Fixture::of(snapshot)
+}
+
+#[tokio::test]
+async fn a_bare_400_that_a_new_session_gets_too_leaves_the_users_session() {
+    let (address, seen) = strict_upstream("none").await;
+    let fixture = strict_fixture(address);
+    assert_eq!(echo(&fixture, "m").await["result"]["content"][0]["text"], "s1");
+    let bad = echo(&fixture, "bad").await;
+    assert_eq!(bad["result"]["isError"], true, "{bad}");
+    assert!(bad["result"]["content"][0]["text"].as_str().unwrap().contains("400"), "{bad}");
+    until("the second session is ended", || seen.lock().contains(&"end s2".to_owned())).await;
+    assert_eq!(echo(&fixture, "m").await["result"]["content"][0]["text"], "s1");
+    assert_eq!(*seen.lock(), ["s1", "s1", "s2", "end s2", "s1"]);
+}
+
+#[tokio::test]
+async fn a_bare_400_that_a_new_session_does_not_get_ends_the_session_before() {
+    let (address, seen) = strict_upstream("s1").await;
+    let fixture = strict_fixture(address);
+    assert_eq!(echo(&fixture, "m").await["result"]["content"][0]["text"], "s2");
+    until("the first session is ended", || seen.lock().contains(&"end s1".to_owned())).await;
+    assert_eq!(echo(&fixture, "m").await["result"]["content"][0]["text"], "s2");
+    assert_eq!(*seen.lock(), ["s1", "s2", "end s1", "s2"]);
 }

@@ -90,9 +90,10 @@ pub enum Fault {
     #[error("the service answered {}", status.as_u16())]
     Refused { status: StatusCode, wait: Option<Duration>, names_session: bool },
     /// A fault that may be of the session and not of the request. `did_nothing`: the status says that the request was
-    /// refused, so that it may be sent again in another session.
+    /// refused, so that it may be sent again in another session. `is_named`: the server speaks of the session; without a
+    /// word of it, another session shows which of both it was.
     #[error("{fault}")]
-    SessionRefused { fault: Box<Fault>, did_nothing: bool },
+    SessionRefused { fault: Box<Fault>, did_nothing: bool, is_named: bool },
     /// The request was certainly not delivered.
     #[error("the service could not be reached")]
     NotDelivered,
@@ -116,17 +117,22 @@ impl Fault {
     /// MCP has 404 for a session that the server does not know; many servers answer 400, or an error that names the
     /// session. The answer to the request's own parameters is -32602, whatever its status.
     fn of_session(self, status: StatusCode) -> Fault {
-        let is_refused = status.is_client_error();
-        let may_be = match &self {
+        let did_nothing = status.is_client_error();
+        let (may_be, is_named) = match &self {
             Fault::Refused { names_session, .. } => {
-                status == StatusCode::BAD_REQUEST || (is_refused && *names_session)
+                let is_named = did_nothing && *names_session;
+                (is_named || status == StatusCode::BAD_REQUEST, is_named)
             }
             Fault::Error { code, message, .. } => {
-                matches!(code, -32099..=-32000 | -32600) && names_session(message)
+                let is_named = matches!(code, -32099..=-32000 | -32600) && names_session(message);
+                (is_named, is_named)
             }
-            _ => false,
+            _ => (false, false),
         };
-        if may_be { Fault::SessionRefused { fault: Box::new(self), did_nothing: is_refused } } else { self }
+        match may_be {
+            true => Fault::SessionRefused { fault: Box::new(self), did_nothing, is_named },
+            false => self,
+        }
     }
 
     /// The fault of the request, where the session was not it.
@@ -242,10 +248,6 @@ impl Client {
             result = answered => {
                 let is_over = match &result {
                     Err(Fault::SessionEnded) => true,
-                    Err(Fault::SessionRefused { .. }) => {
-                        session.ended_at_its_server();
-                        return result;
-                    }
                     // It has come to speak the next era alone: whoever greets it anew finds that out.
                     Err(Fault::Error { code, .. }) => *code == modern::UNSUPPORTED_VERSION,
                     _ => false,
