@@ -92,6 +92,8 @@ pub struct Config {
     pub dev: bool,
     /// Whether everybody may list the servers that are exposed to all.
     pub registry: bool,
+    /// Whether a mesh encrypts and authenticates connections, and so says who may connect.
+    pub in_mesh: bool,
     pub stores: Stores,
     /// What signs the platform's tokens. Their owner is this run of the gateway.
     pub token_keys: Arc<TokenKeys>,
@@ -156,11 +158,19 @@ impl Stores {
     }
 }
 
+impl Config {
+    fn settings(&self) -> Settings {
+        let Config { public_url, dev, registry, in_mesh, .. } = self;
+        Settings { public_url: public_url.clone(), dev: *dev, registry: *registry, in_mesh: *in_mesh }
+    }
+}
+
 /// The public part of the configuration.
 pub struct Settings {
     pub public_url: String,
     pub dev: bool,
     pub registry: bool,
+    pub in_mesh: bool,
 }
 
 /// One replica.
@@ -192,13 +202,13 @@ pub struct Gateway {
 impl Gateway {
     /// A gateway without a snapshot. Needs a running tokio runtime, for the audit writer.
     pub fn new(config: Config) -> anyhow::Result<Arc<Gateway>> {
+        let settings = config.settings();
         let sealer = Arc::new(config.seal_keys.sealer()?);
         let metrics = Arc::new(Metrics::default());
         let runtimes = Arc::new(config.runtimes);
         let artifacts = Artifacts::new(config.stores.blobs);
         let issuers = Issuers::new(config.issuers)?;
-        let minter =
-            Arc::new(Minter::new(config.token_keys, config.public_url.clone(), config.token_audiences));
+        let minter = Arc::new(Minter::new(config.token_keys, config.public_url, config.token_audiences));
         let authorizer = Arc::new(authorizer(&minter, &issuers, config.told));
         let registry = Arc::new(CallRegistry::default());
         let (replicas, events, answers) = shared(config.stores.shared, &sealer, minter.keys.owner());
@@ -235,7 +245,7 @@ impl Gateway {
         let subscriptions = Subscriptions::new(pipeline.clone(), config.subscriptions);
         listens(&subscriptions, &pipeline);
         Ok(Arc::new(Gateway {
-            config: Settings { public_url: config.public_url, dev: config.dev, registry: config.registry },
+            config: settings,
             sessions: Sessions::new(sealer.clone(), replicas),
             subscriptions,
             minter,

@@ -90,7 +90,7 @@ async fn entry(State(gateway): State<Arc<Gateway>>, request: Request) -> Respons
     if let Some(refusal) = refused_as_http(&parts, trace) {
         return reply(refusal);
     }
-    let peer = peer::key(&parts);
+    let peer = peer::key(&parts, gateway.config.in_mesh);
     let offered = Offered { headers: &headers, certificate: shown, peer };
     match evaluate(&gateway, &offered, body, trace).await {
         Err(refusal) => {

@@ -62,6 +62,7 @@ pub(super) async fn start(
         public_url: process.public_url.clone(),
         dev: settings.dev,
         registry: settings.dev || settings.gateway.registry,
+        in_mesh: settings.mesh,
         stores: Stores {
             ledger: calls.ledger(),
             audit: calls.audit(),

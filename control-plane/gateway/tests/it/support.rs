@@ -195,6 +195,7 @@ impl Parts {
             public_url: PUBLIC_URL.into(),
             dev: true,
             registry: self.registry,
+            in_mesh: false,
             stores: self.stores,
             runtimes: self.runtimes,
             delegates: self.delegates,
