@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use asp_proto::snapshot::{ExposureException, Limit, MachineCertificate, MachineKey, OrgPart, snapshot_part};
 use asp_registry::CompiledServer;
+use asp_snapshot::machines::RESERVED;
 use asp_store::control::{
     Changed, ControlState, IssuerKeysRecord, IssuerRecord, MachineBound, OfferRecord, OrgState, Placement,
     ServerRecord, Since,
@@ -41,6 +42,7 @@ pub(super) struct OrgForm {
     pub(super) part: Option<Part>,
     /// When the first of its machines' keys and certificates ends, in Unix seconds.
     machines_until: Option<u64>,
+    has_machines: bool,
 }
 
 impl OrgForm {
@@ -79,7 +81,7 @@ impl OrgForm {
         self.machines_until.filter(|until| *until <= now)?;
         let Machines { mut keys, mut certificates } = self.machines();
         keys.retain(|key| key.expires_at > now);
-        certificates.retain(|known| known.expires_at > now);
+        certificates = certificates.into_iter().filter_map(|known| in_force(known, now)).collect();
         Some(self.with_machines(org, Machines { keys, certificates }, offered))
     }
 
@@ -93,8 +95,9 @@ impl OrgForm {
         let size = policy.size();
         let exposure = offered.narrow(&policy.exposure);
         let keys = machines.keys.iter().map(|key| key.expires_at);
-        let ends = keys.chain(machines.certificates.iter().map(|known| known.expires_at));
-        let machines_until = ends.min();
+        let certificates = machines.certificates.iter().filter(|known| known.expires_at != RESERVED);
+        let machines_until = keys.chain(certificates.map(|known| known.expires_at)).min();
+        let has_machines = !machines.keys.is_empty() || !machines.certificates.is_empty();
         let mut part = OrgPart {
             org: org.to_owned(),
             bindings: policy.bindings,
@@ -114,6 +117,7 @@ impl OrgForm {
             limits: policy.limits,
             part: (!says_nothing).then(|| Part::of(snapshot_part::Part::Org(part))),
             machines_until,
+            has_machines,
         }
     }
 
@@ -143,7 +147,7 @@ struct Machines {
 }
 
 impl Machines {
-    /// Those that have not ended. None is ever kept in a last form: what was deleted opens nothing.
+    /// Those that have not ended, and the URIs of others. None is ever kept in a last form: what was deleted opens nothing.
     fn of(state: &OrgState, faults: &mut Vec<Fault>) -> Machines {
         let now = clock::now_ms();
         let mut machines = Machines::default();
@@ -162,13 +166,19 @@ impl Machines {
                 )),
             }
         }
-        for record in state.machine_certificates.iter().filter(|record| record.expires_at > now) {
-            if let Some(fault) = beyond(&state.machine_bound, &record.groups, &record.scopes) {
-                faults.push(beyond_fault(&record.org, "certificate", &record.id, &fault));
-                continue;
-            }
+        for record in &state.machine_certificates {
             match policy::machine_certificate(record) {
-                Ok(certificate) => machines.certificates.push(certificate),
+                Ok(certificate) if record.expires_at <= now => {
+                    machines.certificates.extend(reservation(certificate));
+                }
+                Ok(certificate) => match beyond(&state.machine_bound, &record.groups, &record.scopes) {
+                    None => machines.certificates.push(certificate),
+                    Some(fault) => {
+                        faults.push(beyond_fault(&record.org, "certificate", &record.id, &fault));
+                        machines.certificates.extend(reservation(certificate));
+                    }
+                },
+                Err(_) if record.expires_at <= now => {}
                 Err(error) => faults.push(org_fault(
                     &record.org,
                     error.to_string(),
@@ -179,6 +189,26 @@ impl Machines {
         }
         machines
     }
+}
+
+/// The certificate as it is from `now` on, in Unix seconds.
+fn in_force(certificate: MachineCertificate, now: u64) -> Option<MachineCertificate> {
+    if certificate.expires_at > now { Some(certificate) } else { reservation(certificate) }
+}
+
+/// Keeps a URI whose registration opens nothing from being another org's by fingerprint; `None` for a fingerprint.
+/// Its id is another one, so that what runs with the registration ends.
+fn reservation(certificate: MachineCertificate) -> Option<MachineCertificate> {
+    if certificate.expires_at == RESERVED {
+        return Some(certificate);
+    }
+    if certificate.uri.is_empty() {
+        return None;
+    }
+    let MachineCertificate { id, uri, org, user, issued_at, .. } = certificate;
+    let id = format!("{id} reserved");
+    let expires_at = RESERVED;
+    Some(MachineCertificate { id, uri, org, user, issued_at, expires_at, ..MachineCertificate::default() })
 }
 
 /// What the store holds.
@@ -245,7 +275,7 @@ impl Held {
         for (org, bound) in machines.bounds {
             of(&mut by_org, &org).machine_bound = bound;
         }
-        let had = self.orgs.iter().filter(|(_, form)| form.machines_until.is_some());
+        let had = self.orgs.iter().filter(|(_, form)| form.has_machines);
         let had: Vec<String> = had.map(|(org, _)| org.clone()).collect();
         for org in had.into_iter().filter(|org| !taken.contains(org)) {
             let state = by_org.remove(&org).unwrap_or_default();

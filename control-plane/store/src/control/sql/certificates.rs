@@ -1,6 +1,7 @@
 //! Certificates of machines.
 //!
-//! Keeps true: a name is one machine's; a revocation that hits a certificate is there as long as its registration, as for
+//! Keeps true: a name is one machine's; a URI stays its org's after the registration has ended, until somebody deletes it or
+//! it is registered again, so that no other org has the certificate by its hash; a revocation that hits a certificate is there as long as its registration, as for
 //! keys ([`super::machines`]). Which certificates have a URI is not known here: while one is registered, the revocation of
 //! any certificate by its hash may be of one of them.
 
@@ -42,7 +43,13 @@ pub(super) async fn put(
     machines::forget_ended(&mut write).await?;
     let (kind, name) = columns(&new.name);
     let known = sqlx::query(SELECT_NAMED).bind(kind).bind(name).fetch_optional(&mut *write.tx).await?;
-    let known = known.as_ref().map(record).transpose()?;
+    let known = match known.as_ref().map(record).transpose()? {
+        Some(ended) if ended.expires_at <= change.at => {
+            forget(&mut write, &ended).await?;
+            None
+        }
+        known => known,
+    };
     let id = match &known {
         Some(known) if (&known.org, &known.machine) == (&new.org, &new.machine) => known.id.clone(),
         Some(_) => return Err(StoreError::Taken { what: "the certificate" }),
@@ -76,6 +83,14 @@ pub(super) async fn put(
     write.stamp(true).await?;
     let action = if known.is_some() { "machine_certificate.renew" } else { "machine_certificate.add" };
     Ok((id, write.commit(action, &detail(new)).await?))
+}
+
+async fn forget(write: &mut Write<'_>, ended: &MachineCertificateRecord) -> Result<(), StoreError> {
+    let sql = "DELETE FROM resources WHERE name = $1";
+    sqlx::query(sql).bind(resource(&ended.id)).execute(&mut *write.tx).await?;
+    let sql = "DELETE FROM machine_certificates WHERE id = $1";
+    sqlx::query(sql).bind(&ended.id).execute(&mut *write.tx).await?;
+    Ok(())
 }
 
 pub(super) async fn delete(

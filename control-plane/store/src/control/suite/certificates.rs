@@ -100,6 +100,25 @@ pub(super) async fn are_one_machines_until_they_end(store: &dyn ControlStore) {
     store.delete_machine_certificate(&at(EXPIRES), "robots", "later").await.unwrap();
 }
 
+/// A URI that has ended would else be anybody's who knows the hash of its certificate.
+pub(super) async fn keep_their_uri_after_they_have_ended(store: &dyn ControlStore) {
+    let named = certificate("u1", "press", uri());
+    put(store, CREATED, &named).await;
+    put(store, CREATED, &certificate("u2", "press", hash(1))).await;
+    let other = MachineCertificateRecord { expires_at: 2 * EXPIRES, ..certificate("u3", "arm", hash(2)) };
+    put(store, EXPIRES, &other).await;
+    assert_eq!(store.machine_certificates("robots").await.unwrap(), [named, other]);
+    let others = MachineCertificateRecord {
+        org: "others".into(),
+        expires_at: 2 * EXPIRES,
+        ..certificate("u4", "press", uri())
+    };
+    assert_eq!(put(store, EXPIRES, &others).await, "u4", "whom it belongs to may be said again");
+    assert_eq!(store.machine_certificates("robots").await.unwrap().len(), 1);
+    store.delete_machine_certificate(&at(EXPIRES), "robots", "u3").await.unwrap();
+    store.delete_machine_certificate(&at(EXPIRES), "others", "u4").await.unwrap();
+}
+
 /// A certificate would be good again when its revocation is forgotten after a day, as tokens need it.
 pub(super) async fn stay_revoked_as_long_as_they_are_registered(store: &dyn ControlStore) {
     let of = |id: &str, kind: &str, org: &str, target: &str| RevocationRecord {
