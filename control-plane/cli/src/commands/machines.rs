@@ -51,9 +51,12 @@ fn bound(args: &BoundArgs) -> Result<(), Failure> {
     let api = AdminClient::new(&ProcessEnvironment)?;
     let path = path(&args.org, "bound");
     let answer = block_on(async {
-        let stored = api.get(&path).await?.accepted()?;
+        let read = api.get(&path).await?;
+        let etag = read.etag.clone();
+        let stored = read.accepted()?;
         match changed_bound(args, &stored) {
-            Some(wanted) => api.put(&path, &wanted).await?.accepted(),
+            // Another admin's change since then stays: the API refuses this one.
+            Some(wanted) => api.put_over(&path, &wanted, etag.as_deref()).await?.accepted(),
             None => Ok(stored),
         }
     })?;
