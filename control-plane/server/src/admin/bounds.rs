@@ -93,7 +93,8 @@ pub async fn put(
 
 /// Leaves machines of the org no group and no scope.
 #[utoipa::path(delete, path = "/api/machines/orgs/{org}/bound", tag = "machines",
-    params(("org" = String, Path)), responses((status = 200, body = Object), (status = 403, body = Problem)))]
+    params(("org" = String, Path)), responses((status = 200, body = Object), (status = 403, body = Problem), (status = 404, body = Problem),
+        (status = 412, body = Problem)))]
 pub async fn delete(
     admin: Admin,
     State(state): State<Arc<AdminState>>,

@@ -8,8 +8,8 @@ use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
 use utoipa::openapi::{Content, Ref, RefOr, ResponseBuilder};
 
 use super::{
-    artifacts, calls, certificates, explain, ids, issuers, machines, offers, policy, primitives, problem,
-    ratelimits, regions, registry, revocations, routes, runtimes, status, versions,
+    artifacts, bounds, calls, certificates, explain, ids, issuers, machines, offers, policy, primitives,
+    problem, ratelimits, regions, registry, revocations, routes, runtimes, status, versions,
 };
 
 #[derive(OpenApi)]
@@ -67,6 +67,9 @@ use super::{
         machines::add,
         machines::list,
         machines::delete,
+        bounds::get,
+        bounds::put,
+        bounds::delete,
         certificates::register,
         certificates::list,
         certificates::delete,
