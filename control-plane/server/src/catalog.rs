@@ -287,8 +287,16 @@ pub fn sources(files: &[SourceFile]) -> Vec<asp_registry::Source> {
 pub fn describe(fault: &asp_registry::Fault) -> String {
     let hint = if fault.hint.is_empty() { String::new() } else { format!(" ({})", fault.hint) };
     let text = format!("{}:{}: {}: {}{hint}", fault.file, fault.line, fault.code.as_str(), fault.message);
-    // Words of a spec begin no line: programs that read the output obey some of those (workflow commands).
-    text.replace('\r', " ").replace('\n', "\n  | ")
+    without_commands(&text)
+}
+
+/// Words of a spec without what a CI obeys in a job's output: a command at the beginning of a line (`::error::` of GitHub
+/// Actions, `##teamcity[`), or anywhere in it (`##[command]` of GitHub Actions, `##vso[command]` of Azure Pipelines).
+pub fn without_commands(text: &str) -> String {
+    let text = text.replace('\r', " ").replace('\n', "\n  | ");
+    // As in JSON, and as `asp` writes control characters.
+    let text = text.replace("##", "#\\u0023");
+    if text.trim_start().starts_with("::") { format!("| {text}") } else { text }
 }
 
 /// A directory of primitives, split into the servers that `asp apply` sends one by one.
@@ -321,6 +329,31 @@ mod tests {
 
     use super::*;
     use crate::testkit::TestIssuer;
+
+    #[test]
+    fn a_described_fault_holds_no_command_of_a_ci() {
+        let fault = |file: &str, message: &str| asp_registry::Fault {
+            code: asp_registry::FaultCode::Syntax,
+            file: file.into(),
+            line: 1,
+            path: String::new(),
+            message: message.into(),
+            hint: String::new(),
+        };
+        for (file, message, expected) in [
+            ("a/x.yaml", "bad # word", "a/x.yaml:1: syntax: bad # word"),
+            (
+                "a/##[error]x.yaml",
+                "###vso[task.setvariable x]\n::error::x",
+                "a/#\\u0023[error]x.yaml:1: syntax: #\\u0023#vso[task.setvariable x]\n  | ::error::x",
+            ),
+            (" ::add-mask::a.yaml", "b", "|  ::add-mask::a.yaml:1: syntax: b"),
+        ] {
+            let described = describe(&fault(file, message));
+            assert_eq!(described, expected);
+            assert!(!described.contains("##"), "{described}");
+        }
+    }
 
     fn published(state: &ControlState, compiler: &Compiler) -> GatewaySnapshot {
         build::Builder::new(compiler.clone()).build(Since::All(state.clone()), false).unwrap().whole()

@@ -204,7 +204,8 @@ impl Answer {
         for fault in self.body.get("errors").and_then(Value::as_array).into_iter().flatten() {
             let field = |key: &str| fault.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
             let at = fault.get("line").and_then(Value::as_u64).unwrap_or(0);
-            line = format!("{line}\n  {}:{at}: {}: {}", field("file"), field("code"), field("message"));
+            let said = format!("{}:{at}: {}: {}", field("file"), field("code"), field("message"));
+            line = format!("{line}\n  {}", without_commands(&said));
         }
         for change in self.body.get("changes").and_then(Value::as_array).into_iter().flatten() {
             line = format!("{line}\n  {}", change_in_words(change));
@@ -222,7 +223,7 @@ pub fn change_in_words(change: &Value) -> String {
         (true, false) => "BREAKING without a new major version",
         (false, _) => "compatible",
     };
-    format!("{}{}: {} ({weight})", text("primitive"), text("path"), text("message"))
+    without_commands(&format!("{}{}: {} ({weight})", text("primitive"), text("path"), text("message")))
 }
 
 /// A path of the API. Each segment is one, whatever characters a name in it has (RFC 3986 section 3.3).
