@@ -507,8 +507,10 @@ pub trait ControlStore: Send + Sync {
         name: &str,
         document: &str,
     ) -> Result<Written, StoreError>;
-    /// Removes the issuer, and what was fetched from it.
+    /// Removes the issuer, and what was fetched from it. Its `iss` is kept ([`ControlStore::former_iss`]).
     async fn delete_issuer(&self, change: &Change, side: Side, name: &str) -> Result<Written, StoreError>;
+    /// The `iss` of the issuer of this name that was deleted last; of 1,000 names at most.
+    async fn former_iss(&self, side: Side, name: &str) -> Result<Option<String>, StoreError>;
     async fn issuer_keys(&self) -> Result<Vec<IssuerKeysRecord>, StoreError>;
     /// Keeps what was fetched. The same content from the same source is no change: only its time is kept. One that an
     /// issuer said later than this stays.

@@ -115,7 +115,7 @@ impl Table {
 }
 
 /// Every table of an archive, in its order.
-pub(super) const TABLES: [Table; 22] = [
+pub(super) const TABLES: [Table; 23] = [
     Table {
         seeded: true,
         ..control("control_revision", 1, &[column("id", Integer), column("revision", Integer)])
@@ -205,6 +205,11 @@ pub(super) const TABLES: [Table; 22] = [
             column("document", Text),
             column("updated_at", Integer),
         ],
+    ),
+    control(
+        "former_issuers",
+        2,
+        &[column("side", Text), column("name", Text), column("iss", Text), column("deleted_at", Integer)],
     ),
     control(
         "issuer_keys",

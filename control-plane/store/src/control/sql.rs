@@ -52,7 +52,7 @@ const SNAPSHOT: &str = "BEGIN";
 const SNAPSHOT_OF_POSTGRES: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
 
 /// The migrations, oldest first. A published one is never edited.
-pub(crate) const MIGRATIONS: [Numbered; 12] = [
+pub(crate) const MIGRATIONS: [Numbered; 13] = [
     (1, "control", include_str!("../../migrations/0001_control.sql")),
     (2, "revocations of the platform", include_str!("../../migrations/0002_revocations_of_the_platform.sql")),
     (3, "issuers", include_str!("../../migrations/0003_issuers.sql")),
@@ -65,6 +65,7 @@ pub(crate) const MIGRATIONS: [Numbered; 12] = [
     (10, "servers of primitives", include_str!("../../migrations/0010_primitive_servers.sql")),
     (11, "bounds of machines", include_str!("../../migrations/0011_machine_bounds.sql")),
     (14, "revocations of an org", include_str!("../../migrations/0014_revocations_of_an_org.sql")),
+    (15, "former issuers", include_str!("../../migrations/0015_former_issuers.sql")),
 ];
 
 /// The control store on a SQL database.
@@ -449,6 +450,10 @@ impl ControlStore for SqlStore {
 
     async fn delete_issuer(&self, change: &Change, side: Side, name: &str) -> Result<Written, StoreError> {
         self.within(issuers::delete(self, change, side, name)).await
+    }
+
+    async fn former_iss(&self, side: Side, name: &str) -> Result<Option<String>, StoreError> {
+        self.within(issuers::former_iss(self, side, name)).await
     }
 
     async fn issuer_keys(&self) -> Result<Vec<IssuerKeysRecord>, StoreError> {

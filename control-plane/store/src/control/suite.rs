@@ -122,6 +122,15 @@ async fn issuers_are_kept_with_what_was_fetched_from_them(store: &dyn ControlSto
     let again = store.delete_issuer(&change(), Side::Clients, "login").await;
     assert!(matches!(again, Err(StoreError::NotFound)));
     assert_eq!(store.load().await.unwrap().issuers.len(), 1);
+    for iss in ["https://one.example", "https://two.example"] {
+        assert_ne!(store.former_iss(Side::Clients, "staff").await.unwrap().as_deref(), Some(iss));
+        let document = format!("{{\"iss\":\"{iss}\"}}");
+        store.put_issuer(&change(), Side::Clients, "staff", &document).await.unwrap();
+        store.delete_issuer(&change(), Side::Clients, "staff").await.unwrap();
+        assert_eq!(store.former_iss(Side::Clients, "staff").await.unwrap().as_deref(), Some(iss));
+    }
+    assert_eq!(store.former_iss(Side::Admins, "staff").await.unwrap(), None);
+    assert_eq!(store.former_iss(Side::Clients, "login").await.unwrap(), None, "its document says none");
 }
 
 async fn servers_are_idempotent_by_content(store: &dyn ControlStore) {
