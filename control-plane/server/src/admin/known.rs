@@ -93,14 +93,33 @@ pub(super) async fn check(
         unknown(&compiler.compile_all(&stored), &names_of_all, &reach, &names)
     })
     .await?;
-    if found.is_empty() { Ok(()) } else { Err(Problem::new(code, in_words(&found))) }
+    if found.is_empty() {
+        return Ok(());
+    }
+    // What an org is not offered it cannot switch, by force neither.
+    let remedy = if code == Code::NotFound { String::new() } else { format!(". {FORCE}") };
+    Err(Problem::new(code, format!("{}{remedy}", in_words(&found))))
+}
+
+/// Whether a binding of `org` on these primitives is refused unless it is forced.
+pub(super) async fn needs_force(
+    state: &AdminState,
+    admin: &Admin,
+    org: &str,
+    primitives: impl IntoIterator<Item = &str>,
+) -> Result<bool, Problem> {
+    let names = primitives.into_iter().map(Mention::primitive).collect();
+    match check(state, admin, org, names, Code::UnknownName).await {
+        Err(problem) if problem.code() == Code::UnknownName => Ok(true),
+        checked => checked.map(|()| false),
+    }
 }
 
 fn in_words(unknown: &[String]) -> String {
     let more = unknown.len().saturating_sub(MAX_SHOWN);
     let shown = unknown.iter().take(MAX_SHOWN).cloned().collect::<Vec<_>>().join("; ");
     let more = if more == 0 { String::new() } else { format!("; and {more} more") };
-    format!("{shown}{more}. {FORCE}")
+    format!("{shown}{more}")
 }
 
 // === orgs ===
