@@ -11,5 +11,6 @@ pub mod event_stream;
 pub mod operator_list;
 pub mod runtime_health;
 pub mod secret;
+pub mod shell;
 pub mod telemetry;
 pub mod time;

@@ -153,8 +153,8 @@ Examples:
   asp revoke --token JTI
   asp revoke --org acme                            every token of the org issued until now
 
-A token issued later works at once. To keep bob out deny him everything, as the answer shows:
-  asp policy acme --deny '*' --user bob")]
+A token issued later works at once. The answer has the commands that keep bob out: a denial of everything, and one of
+each binding that would still allow him something.")]
 pub struct RevokeArgs {
     #[arg(long)]
     pub org: Option<String>,

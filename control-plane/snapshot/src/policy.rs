@@ -241,6 +241,14 @@ fn decided<'a>(
     }
 }
 
+/// Whether `one` decides instead of `other` about every call that both name: it is for the same primitives, at least as
+/// specific, and at equal specificity does not allow more.
+pub fn overrules(one: &Binding, other: &Binding) -> bool {
+    let protocols = [Protocol::Mcp, Protocol::A2a, Protocol::Rest];
+    let outranks = |protocol: Protocol| rules::rank(one, protocol) >= rules::rank(other, protocol);
+    one.primitive == other.primitive && protocols.into_iter().all(outranks)
+}
+
 /// A binding in the words of logs and audit: whom it is about, what, over which protocol, and its name.
 pub fn in_words(binding: &Binding) -> String {
     let kind = target_word(binding);

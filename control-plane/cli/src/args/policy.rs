@@ -50,6 +50,9 @@ pub struct PolicyArgs {
     /// A token's id instead of a user
     #[arg(long)]
     pub wcit: Option<String>,
+    /// Protocol the binding is about: mcp, a2a or rest [default: every protocol]
+    #[arg(long, value_name = "PROTOCOL", requires = "binding")]
+    pub protocol: Option<String>,
     #[command(flatten)]
     pub when: Conditions,
     /// Counts and shows what the binding would do, and does not enforce it

@@ -66,7 +66,7 @@ fn change(args: &PolicyArgs) -> Result<Option<(Part, Value)>, Failure> {
     let when = args.when.0.iter().map(|words| condition(words)).collect::<Result<Vec<_>, _>>()?;
     let binding = json!({
         "target": { "type": kind, "idOrPattern": target },
-        "primitive": { "name": primitive, "protocol": "*" },
+        "primitive": { "name": primitive, "protocol": args.protocol.as_deref().unwrap_or("*") },
         "allowed": allowed,
         "when": when,
         "approval": approval,
@@ -176,6 +176,13 @@ fn revoked(answer: &Value) -> String {
     for command in commands {
         lines.push_str(&format!("\n  {command}"));
     }
+    if let Some(omitted) = number("keepOutOmitted").filter(|omitted| *omitted > 0) {
+        let bindings =
+            if omitted == 1 { "1 more binding allows" } else { &format!("{omitted} more bindings allow") };
+        lines.push_str(&format!(
+            "\n{bindings} calls in spite of these commands: run them, then this `asp revoke` again for the next ones"
+        ));
+    }
     lines
 }
 
@@ -222,6 +229,10 @@ mod tests {
         let hide = PolicyArgs { org: "acme".into(), hide: Some("demo".into()), ..PolicyArgs::default() };
         let off = json!({ "server": "demo", "protocol": "mcp", "enabled": false });
         assert_eq!(change(&hide).unwrap(), Some((Part::Exposure, off)));
+        let printed = parsed(&["--deny=-p", "--user=-u", "--protocol", "mcp", "--force"]);
+        let (_, body) = change(&printed).unwrap().unwrap();
+        assert_eq!(body["target"], json!({ "type": "user", "idOrPattern": "-u" }));
+        assert_eq!(body["primitive"], json!({ "name": "-p", "protocol": "mcp" }));
         let shows = PolicyArgs { org: "acme".into(), ..PolicyArgs::default() };
         assert_eq!(change(&shows).unwrap(), None);
     }
@@ -310,6 +321,13 @@ mod tests {
              it is kept until 1970-01-02T00:01:00.000Z, when the last of these tokens has expired\n\
              to keep bob out, new tokens included:\n  asp policy acme --deny '*' --user bob"
         );
+        let mut many = answer.clone();
+        many["keepOutOmitted"] = json!(31);
+        let shown = revoked(&many);
+        assert!(shown.ends_with(
+            "--user bob\n31 more bindings allow calls in spite of these commands: run them, then this `asp revoke` again for \
+             the next ones"
+        ), "{shown}");
         let token = json!({ "revocation": "r2", "id": "j1", "until": 1_000, "keepOut": [] });
         assert_eq!(
             revoked(&token),

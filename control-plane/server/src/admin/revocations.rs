@@ -5,7 +5,7 @@ mod lasting;
 use std::sync::Arc;
 
 use asp_edge::names;
-use asp_store::control::{ControlStore, MAX_REVOCATIONS, Precondition, RevocationRecord};
+use asp_store::control::{MAX_REVOCATIONS, Precondition, RevocationRecord};
 use axum::Json;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
@@ -96,16 +96,25 @@ pub struct MadeRevocation {
     /// empty for a single token and for admins of the platform.
     #[serde(rename = "keepOut")]
     pub keep_out: Vec<String>,
+    /// Bindings that allow calls in spite of `keepOut`, because they need more than 20 commands. Once those are stored, the
+    /// answer to another revocation has the next ones.
+    #[serde(rename = "keepOutOmitted")]
+    pub keep_out_omitted: usize,
 }
 
 impl MadeRevocation {
-    async fn of(store: &dyn ControlStore, record: RevocationRecord) -> Result<MadeRevocation, Problem> {
-        let keep_out = lasting::commands(store, &record).await?;
+    async fn of(
+        state: &AdminState,
+        admin: &Admin,
+        record: RevocationRecord,
+    ) -> Result<MadeRevocation, Problem> {
+        let keep_out = lasting::keep_out(state, admin, &record).await?;
         let before = policy::revoked([&record], &[], record.created_at).before;
         Ok(MadeRevocation {
             issued_until: before.first().map(|before| before.not_after_iat),
             new_tokens_work: true,
-            keep_out,
+            keep_out: keep_out.commands,
+            keep_out_omitted: keep_out.omitted,
             revocation: record.into(),
         })
     }
@@ -135,7 +144,7 @@ pub async fn add(
     // It may be kept longer than was asked for (`MachineKeyRecord`).
     let record = state.store.revocation(&record.id).await?.unwrap_or(record);
     let location = HeaderValue::from_str(&format!("/api/revocations/{}", record.id));
-    let revoked = MadeRevocation::of(state.store.as_ref(), record).await?;
+    let revoked = MadeRevocation::of(&state, &admin, record).await?;
     let mut response = (StatusCode::CREATED, Json(revoked)).into_response();
     if let Ok(location) = location {
         response.headers_mut().insert(header::LOCATION, location);
