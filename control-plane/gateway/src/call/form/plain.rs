@@ -5,14 +5,12 @@
 use serde_json::{Map, Value};
 
 use super::{FormError, MAX_FIELDS};
-use crate::call::outcome::written_size;
 
 /// Most steps in which one field becomes plain, so that a reference to itself ends.
 const MAX_STEPS: usize = 8;
 
 /// The form with its type, its properties, and each field by one type: a field that may be null is an optional one of its
-/// other type, and what a local reference names stands in its place.
-/// What the references name has at most `most` bytes, counted at each of them.
+/// other type, and what a local reference names stands in its place: `most` bytes at most, counted at each reference.
 pub fn plain(schema: Value, most: usize) -> Result<Value, FormError> {
     let Value::Object(mut form) = schema else { return Ok(schema) };
     let mut definitions = Definitions { named: Map::new(), left: most };
@@ -44,7 +42,8 @@ impl Definitions {
     fn copied(&mut self, reference: &str) -> Result<Option<Map<String, Value>>, FormError> {
         let local = reference.strip_prefix("#/$defs/").or_else(|| reference.strip_prefix("#/definitions/"));
         let Some(Value::Object(named)) = local.and_then(|name| self.named.get(name)) else { return Ok(None) };
-        self.left = self.left.checked_sub(written_size(named)).ok_or(FormError::TooLarge)?;
+        let size = serde_json::to_string(named).map_or(usize::MAX, |text| text.len());
+        self.left = self.left.checked_sub(size).ok_or(FormError::TooLarge)?;
         Ok(Some(named.clone()))
     }
 }
