@@ -6,7 +6,7 @@ use std::ops::Deref;
 use std::sync::{Arc, OnceLock};
 
 use serde::de::{Deserialize, Deserializer, Error};
-use serde::ser::{SerializeSeq, Serializer};
+use serde::ser::{Serialize, SerializeSeq, Serializer};
 use serde_json::Value;
 use serde_json::value::{RawValue, to_raw_value};
 
@@ -133,6 +133,11 @@ pub fn raw_values<S: Serializer>(values: &[Json], serializer: S) -> Result<S::Ok
         array.serialize_element(value.raw())?;
     }
     array.end()
+}
+
+/// Writes a value as its text, and none as null.
+pub fn raw_option<S: Serializer>(value: &Option<Json>, serializer: S) -> Result<S::Ok, S::Error> {
+    value.as_ref().map(Json::raw).serialize(serializer)
 }
 
 impl Deref for Json {

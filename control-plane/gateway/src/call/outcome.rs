@@ -206,8 +206,8 @@ pub enum Refusal {
     Relayed {
         code: i64,
         message: String,
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        data: Option<Value>,
+        #[serde(default, skip_serializing_if = "Option::is_none", serialize_with = "asp_json::raw_option")]
+        data: Option<Json>,
     },
     /// The service did nothing, and does it once its user has visited these pages (MCP 2025-11-25, URL elicitation
     /// required).

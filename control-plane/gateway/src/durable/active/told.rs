@@ -275,7 +275,11 @@ mod tests {
             Refusal::Withdrawn(Withdrawal::TokenExpired),
             Refusal::NotApproved(Disapproval::Declined),
             Refusal::InvalidArguments { pointer: "/a".into(), message: "m".into() },
-            Refusal::Relayed { code: -7, message: "m".into(), data: Some(serde_json::json!({"n": 1})) },
+            Refusal::Relayed {
+                code: -7,
+                message: "m".into(),
+                data: Some(serde_json::json!({"n": 1}).into()),
+            },
             Refusal::PagesFirst {
                 pages: vec![Visit { id: "v".into(), message: "m".into(), url: "https://a.example".into() }],
             },

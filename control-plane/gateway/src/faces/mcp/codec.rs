@@ -3,7 +3,7 @@
 //! Messages are plain JSON: unknown members pass through. The envelope itself was checked by the edge's scan.
 
 use asp_edge::{Reason, Trace, reason::Era};
-use asp_json::{Json, Syntax};
+use asp_json::{Json, Members, Syntax};
 use axum::body::Body;
 use axum::response::Response;
 use http::{HeaderMap, HeaderValue, StatusCode, header};
@@ -97,6 +97,8 @@ pub struct Failure {
     pub code: i32,
     pub message: String,
     pub data: Map<String, Value>,
+    /// An upstream's own error, a member of `data` as it was written.
+    pub upstream: Option<Json>,
     pub status: StatusCode,
     /// `WWW-Authenticate`, for a missing scope.
     pub challenge: Option<String>,
@@ -118,6 +120,7 @@ impl Failure {
             code: reason.jsonrpc_code(),
             message: message.into(),
             data,
+            upstream: None,
             status: StatusCode::from_u16(reason.http_status(Era::Legacy)).unwrap_or(StatusCode::OK),
             challenge: None,
         }
@@ -191,10 +194,19 @@ impl RpcResponse {
 }
 
 /// The `error` member of a response.
-pub fn error_object(failure: &Failure, trace: Option<Trace>) -> Value {
-    let mut data = failure.data.clone();
-    data.extend(trace.map(|trace| ("traceId".to_owned(), trace.to_string().into())));
-    json!({"code": failure.code, "message": failure.message, "data": data})
+pub fn error_object(failure: &Failure, trace: Option<Trace>) -> Json {
+    let mut data: Members = failure.data.iter().map(|(name, value)| (name.as_str(), value.clone())).collect();
+    if let Some(upstream) = &failure.upstream {
+        data.insert("upstream", upstream.clone());
+    }
+    if let Some(trace) = trace {
+        data.insert("traceId", trace.to_string());
+    }
+    let mut error = Members::default();
+    error.insert("code", Value::from(failure.code));
+    error.insert("message", failure.message.as_str());
+    error.insert("data", data.to_json());
+    error.to_json()
 }
 
 /// The answer to an accepted notification or response.

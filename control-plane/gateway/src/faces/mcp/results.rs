@@ -265,7 +265,7 @@ fn of_refusal(refusal: &Refusal, asked: Asked, revision: Revision) -> Result<Cal
 
 /// The upstream's own error beside what the platform says of it. Codes that this protocol gives a meaning of their own
 /// stay ours, and nobody is advised to repeat what the upstream may refuse for good.
-fn relayed(mut failure: Failure, code: i64, data: Option<&Value>) -> Failure {
+fn relayed(mut failure: Failure, code: i64, data: Option<&Json>) -> Failure {
     failure.code = match (code, i32::try_from(code)) {
         (-32768..-32603 | -32600..=-32000, _) | (_, Err(_)) => Reason::Internal.jsonrpc_code(),
         (_, Ok(code)) => code,
@@ -273,11 +273,13 @@ fn relayed(mut failure: Failure, code: i64, data: Option<&Value>) -> Failure {
     if failure.is(Reason::UpstreamUnavailable) {
         failure = failure.data("recovery_hint", Reason::OutcomeUnknown.recovery_hint().into());
     }
-    let mut upstream = json!({"code": code});
-    if let (Some(data), Some(upstream)) = (data, upstream.as_object_mut()) {
-        upstream.insert("data".into(), data.clone());
+    let mut upstream = Members::default();
+    upstream.insert("code", Value::from(code));
+    if let Some(data) = data {
+        upstream.insert("data", data.clone());
     }
-    failure.data("upstream", upstream)
+    failure.upstream = Some(upstream.to_json());
+    failure
 }
 
 /// MCP 2025-11-25 `ElicitRequestURLParams`. The id is the upstream's: what it says of the visit later has that.

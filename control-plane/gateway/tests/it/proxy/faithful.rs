@@ -19,6 +19,11 @@ type Seen = Arc<Mutex<Vec<String>>>;
 
 /// An upstream that answers each call with `result`, as text.
 async fn upstream(result: String) -> (SocketAddr, Seen) {
+    answering(format!(r#""result":{result}"#)).await
+}
+
+/// An upstream whose answer to each call has this member, as text.
+async fn answering(member: String) -> (SocketAddr, Seen) {
     let seen = Seen::default();
     let record = seen.clone();
     let router = axum::Router::new().fallback(async move |request: Request| -> Response {
@@ -34,7 +39,7 @@ async fn upstream(result: String) -> (SocketAddr, Seen) {
         }
         if text.contains(r#""tools/call""#) {
             record.lock().push(text);
-            return json(format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{result}}}"#));
+            return json(format!(r#"{{"jsonrpc":"2.0","id":{id},{member}}}"#));
         }
         StatusCode::ACCEPTED.into_response()
     });
@@ -133,6 +138,20 @@ async fn a_malformed_answer_is_named_and_an_errors_data_passes() {
         open_echo(&mut snapshot, &json!({"type": "object"}));
         let answer = call(&Fixture::of(snapshot), true, "{}", r#""a/b":1"#).await;
         assert!(answer.contains(has) && answer.contains(r#""isError":true"#), "{result}: {answer}");
+    }
+}
+
+#[tokio::test]
+async fn the_data_of_an_error_passes_as_it_was_written() {
+    let error = format!(r#""error":{{"code":-32099,"message":"no","data":{ODD}}}"#);
+    let (address, _) = answering(error).await;
+    let mut snapshot = via_mcp(&["echo"], address);
+    open_echo(&mut snapshot, &json!({"type": "object"}));
+    let fixture = Fixture::of(snapshot);
+    for is_modern in [true, false] {
+        let answer = call(&fixture, is_modern, "{}", r#""a/b":1"#).await;
+        let expected = format!(r#""upstream":{{"code":-32099,"data":{ODD}}}"#);
+        assert!(answer.contains(&expected), "{is_modern}: {answer}");
     }
 }
 

@@ -85,7 +85,7 @@ pub enum Fault {
     SessionEnded,
     /// The upstream's own JSON-RPC error.
     #[error("{message} ({code})")]
-    Error { code: i64, message: String, visits: Vec<Visit>, data: Option<Value> },
+    Error { code: i64, message: String, visits: Vec<Visit>, data: Option<Json> },
     /// The answer is a status of HTTP without a word of JSON-RPC.
     #[error("the service answered {}", status.as_u16())]
     Refused { status: StatusCode, wait: Option<Duration>, names_session: bool },

@@ -59,8 +59,8 @@ pub(super) struct Failure {
     pub message: String,
     /// The pages that the user has to visit first, wherever they are.
     pub visits: Vec<Visit>,
-    /// More about it, in the upstream's own form.
-    pub data: Option<Value>,
+    /// More about it, as the upstream wrote it.
+    pub data: Option<Json>,
 }
 
 /// MCP 2025-11-25, URL elicitation required.
@@ -84,7 +84,10 @@ impl Message {
                     let sent = message.member("result")?;
                     Ok(UpstreamResult { members, sent })
                 }
-                (_, Some(error)) => Err(failure(&error)),
+                (_, Some(error)) => {
+                    let data = message.member("error").and_then(|error| error.member("data"));
+                    Err(failure(&error, data))
+                }
                 _ => return None,
             };
             return Some(Message::Answer { id, outcome });
@@ -105,14 +108,14 @@ impl Message {
     }
 }
 
-fn failure(error: &Value) -> Failure {
+fn failure(error: &Value, data: Option<Json>) -> Failure {
     let said = error.get("message").and_then(Value::as_str).map(shown).filter(|said| !said.is_empty());
     let code = error.get("code").and_then(Value::as_i64).unwrap_or(-32603);
     Failure {
         code,
         message: said.unwrap_or_else(|| "the service answered with an error".into()),
         visits: if code == URL_ELICITATION_REQUIRED { visits(error) } else { Vec::new() },
-        data: error.get("data").filter(|data| held::of_value(data) <= MAX_DATA).cloned(),
+        data: data.filter(|data| held::of_value(data.view()) <= MAX_DATA),
     }
 }
 
@@ -204,7 +207,8 @@ mod tests {
             }
         );
         let error = json!({"code": -5, "message": "no\nsecond line", "data": {"n": 1}});
-        let failed = Failure { code: -5, message: "no".into(), visits: vec![], data: Some(json!({"n": 1})) };
+        let failed =
+            Failure { code: -5, message: "no".into(), visits: vec![], data: Some(json!({"n": 1}).into()) };
         assert_eq!(is(json!({"id": 3, "error": error})), Message::Answer { id: 3, outcome: Err(failed) });
         let plain = Failure {
             code: -32603,
