@@ -339,9 +339,10 @@ async fn given_up(sender: &mut oneshot::Sender<Result<Session, Fault>>) {
 }
 
 impl ClientParams {
-    /// A request with these and the client's own parameters.
-    fn request(&self, id: u64, method: &str, params: &Value) -> String {
+    /// A request with these, with more parameters as they are written, and with the client's own.
+    fn request(&self, id: u64, method: &str, params: &Value, more: &Members) -> String {
         let mut members = Members::of(&params.clone().into());
+        more.iter().for_each(|(name, value)| members.insert(name, value.clone()));
         if let Some(arguments) = &self.arguments {
             members.insert("arguments", arguments.clone());
         }
@@ -358,6 +359,6 @@ impl ClientParams {
 
 impl Exchange<'_> {
     fn message(&self) -> String {
-        self.sent.request(self.id, self.method, &self.params)
+        self.sent.request(self.id, self.method, &self.params, &Members::default())
     }
 }
