@@ -178,6 +178,7 @@ mod tests {
             format!("Hash={HASH};URI={URI};URI="),
         ] {
             assert_eq!(read(&text), Ok(None), "{text}");
+            assert!(parse(text.as_bytes()).unwrap().all_uris.contains(&URI.to_owned()), "{text}");
         }
     }
 

@@ -1,7 +1,7 @@
 //! What is built of what changed, and what stays as it was.
 
 use asp_edge::names;
-use asp_proto::snapshot::GatewaySnapshot;
+use asp_proto::snapshot::{GatewaySnapshot, snapshot_part};
 use asp_snapshot::machines::RESERVED;
 use asp_store::control::{
     BindingRecord, CertificateName, ExposureRecord, HomeRecord, MachineCertificateRecord, Placement,
@@ -10,6 +10,7 @@ use asp_store::control::{
 
 use super::super::tests::{config, server};
 use super::*;
+use crate::xds::parts::Part as PublishedPart;
 
 fn denial(org: &str, target: &str) -> BindingRecord {
     BindingRecord {
@@ -212,7 +213,9 @@ fn a_uri_whose_registration_opens_nothing_is_published_as_reserved_and_a_fingerp
     assert_eq!(faults.len(), 1, "the one beyond the bound");
     builder.held.forget_ended(now + 120_000);
     let org = builder.held.orgs.get("acme").unwrap();
-    let Some(snapshot_part::Part::Org(part)) = org.part.as_ref().and_then(Part::read) else { panic!() };
+    let Some(snapshot_part::Part::Org(part)) = org.part.as_ref().and_then(PublishedPart::read) else {
+        panic!()
+    };
     assert!(part.machine_certificates.iter().all(|known| known.expires_at == RESERVED), "live has ended");
     assert_eq!(part.machine_certificates.len(), 3);
 }
