@@ -2,6 +2,7 @@
 
 mod lasting;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use asp_edge::names;
@@ -16,6 +17,7 @@ use utoipa::{IntoParams, ToSchema};
 use super::AdminState;
 use super::auth::Admin;
 use super::body::Body;
+use super::known;
 use super::params::{Path, Query};
 use super::problem::{Code, Problem};
 use super::turns::{self, Topic};
@@ -23,6 +25,7 @@ use crate::admission::Refusal;
 use crate::clock;
 use crate::policy;
 use crate::trusted_issuer::MAX_TTL;
+use lasting::Lockout;
 
 /// Added to the longest life of a token: clocks differ.
 const LEEWAY_MS: u64 = 60_000;
@@ -108,16 +111,53 @@ impl MadeRevocation {
         admin: &Admin,
         record: RevocationRecord,
     ) -> Result<MadeRevocation, Problem> {
-        let keep_out = lasting::keep_out(state, admin, &record).await?;
+        let (commands, omitted) = keep_out(state, admin, &record).await?;
         let before = policy::revoked([&record], &[], record.created_at).before;
         Ok(MadeRevocation {
             issued_until: before.first().map(|before| before.not_after_iat),
             new_tokens_work: true,
-            keep_out: keep_out.commands,
-            keep_out_omitted: keep_out.omitted,
+            keep_out: commands,
+            keep_out_omitted: omitted,
             revocation: record.into(),
         })
     }
+}
+
+/// Finds the commands that keep a revoked user or org out, and the number of allows that they leave; none for a single token
+/// and for admins of the platform, whom no policy names.
+async fn keep_out(
+    state: &AdminState,
+    admin: &Admin,
+    record: &RevocationRecord,
+) -> Result<(Vec<String>, usize), Problem> {
+    let (org, user) = match record.kind.as_str() {
+        "user" if !record.org.is_empty() => (record.org.as_str(), Some(record.target.as_str())),
+        "org" => (record.target.as_str(), None),
+        _ => return Ok((Vec::new(), 0)),
+    };
+    let others = match user {
+        Some(user) => other_machines(state, org, user).await?,
+        None => BTreeSet::new(),
+    };
+    let bindings = state.store.bindings(org).await?.value;
+    let (denials, omitted) = Lockout { org, user, others }.denials(&bindings);
+    let patterns = denials.iter().map(|denial| denial.primitive.as_str());
+    let is_any_unknown = known::needs_force(state, admin, org, patterns).await?;
+    let mut commands = Vec::with_capacity(denials.len());
+    for denial in &denials {
+        let pattern = std::iter::once(denial.primitive.as_str());
+        let is_forced = is_any_unknown && known::needs_force(state, admin, org, pattern).await?;
+        commands.push(lasting::command(denial, is_forced));
+    }
+    Ok((commands, omitted))
+}
+
+/// Ids of keys and certificates of an org's machines, but for those of one.
+async fn other_machines(state: &AdminState, org: &str, name: &str) -> Result<BTreeSet<String>, Problem> {
+    let keys = state.store.machine_keys(org).await?.into_iter().map(|key| (key.id, key.machine));
+    let certificates = state.store.machine_certificates(org).await?;
+    let certificates = certificates.into_iter().map(|known| (known.id, known.machine));
+    Ok(keys.chain(certificates).filter(|(_, machine)| machine != name).map(|(id, _)| id).collect())
 }
 
 /// Revokes tokens: one, or every token of a user or an org that was issued until now.

@@ -10,12 +10,8 @@ use asp_platform::shell;
 use asp_proto::snapshot::{Binding, Protocol, TargetKind};
 use asp_snapshot::policy as snapshot_policy;
 use asp_snapshot::policy::{protocol_word, target_word};
-use asp_store::control::{BindingRecord, RevocationRecord};
+use asp_store::control::BindingRecord;
 
-use super::super::AdminState;
-use super::super::auth::Admin;
-use super::super::known;
-use super::super::problem::Problem;
 use crate::policy;
 
 /// Most commands of one answer: an org has up to 10,000 bindings, and each may need a denial of its own.
@@ -23,63 +19,19 @@ const MAX_COMMANDS: usize = 20;
 /// The pattern that names everything.
 const ANY: &str = "*";
 
-/// What denies a revoked user or org every call.
-#[derive(Default)]
-pub(super) struct KeepOut {
-    /// Commands of `asp policy`.
-    pub commands: Vec<String>,
-    /// Bindings that still allow calls after the commands.
-    pub omitted: usize,
-}
-
-/// Finds what keeps the revoked user or org out; nothing for a single token and for admins of the platform, whom no policy
-/// names.
-pub(super) async fn keep_out(
-    state: &AdminState,
-    admin: &Admin,
-    record: &RevocationRecord,
-) -> Result<KeepOut, Problem> {
-    let (org, user) = match record.kind.as_str() {
-        "user" if !record.org.is_empty() => (record.org.as_str(), Some(record.target.as_str())),
-        "org" => (record.target.as_str(), None),
-        _ => return Ok(KeepOut::default()),
-    };
-    let store = state.store.as_ref();
-    let bindings = store.bindings(org).await?.value;
-    let others = match user {
-        Some(user) => {
-            let keys = store.machine_keys(org).await?.into_iter().map(|key| (key.id, key.machine));
-            let certificates = store.machine_certificates(org).await?;
-            let certificates = certificates.into_iter().map(|known| (known.id, known.machine));
-            keys.chain(certificates).filter(|(_, machine)| machine != user).map(|(id, _)| id).collect()
-        }
-        None => BTreeSet::new(),
-    };
-    let (denials, omitted) = Revoked { org, user, others }.denials(&bindings);
-    let patterns = || denials.iter().map(|denial| denial.primitive.as_str());
-    let is_any_unknown = known::needs_force(state, admin, org, patterns()).await?;
-    let mut commands = Vec::with_capacity(denials.len());
-    for denial in &denials {
-        let is_forced = is_any_unknown
-            && known::needs_force(state, admin, org, std::iter::once(denial.primitive.as_str())).await?;
-        commands.push(command(denial, is_forced));
-    }
-    Ok(KeepOut { commands, omitted })
-}
-
-/// A user or an org whose tokens were revoked.
-struct Revoked<'a> {
-    org: &'a str,
+/// A user or an org to keep out.
+pub(super) struct Lockout<'a> {
+    pub org: &'a str,
     /// `None`: everybody of the org.
-    user: Option<&'a str>,
+    pub user: Option<&'a str>,
     /// Ids of keys and certificates of other machines than the user.
-    others: BTreeSet<String>,
+    pub others: BTreeSet<String>,
 }
 
-impl Revoked<'_> {
+impl Lockout<'_> {
     /// The denials to add to an org's bindings, and how many allows they leave. Everything is denied, and by a binding of its
     /// own each allow that overrules what is denied already.
-    fn denials(&self, stored: &[BindingRecord]) -> (Vec<Binding>, usize) {
+    pub(super) fn denials(&self, stored: &[BindingRecord]) -> (Vec<Binding>, usize) {
         let enforced = stored.iter().filter(|record| !record.observed);
         // A record that this version cannot read allows nothing.
         let bindings: Vec<Binding> = enforced.filter_map(|record| policy::binding(record).ok()).collect();
@@ -173,7 +125,8 @@ fn key(binding: &Binding) -> (String, i32, String) {
     (binding.primitive.clone(), binding.target_kind, binding.target.clone())
 }
 
-fn command(denial: &Binding, is_forced: bool) -> String {
+/// The command of `asp policy` that stores a denial.
+pub(super) fn command(denial: &Binding, is_forced: bool) -> String {
     let mut options = option("deny", &denial.primitive);
     if (target_word(denial), denial.target.as_str()) != ("user", ANY) {
         options.push_str(&option(target_word(denial), &denial.target));

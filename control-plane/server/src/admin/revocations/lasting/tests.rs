@@ -120,8 +120,8 @@ fn open(records: &[BindingRecord], callers: &[Caller]) -> Vec<String> {
     open
 }
 
-fn revoked(user: Option<&str>) -> Revoked<'_> {
-    Revoked { org: "acme", user, others: ["m-1".to_owned()].into() }
+fn lockout(user: Option<&str>) -> Lockout<'_> {
+    Lockout { org: "acme", user, others: ["m-1".to_owned()].into() }
 }
 
 #[test]
@@ -130,14 +130,14 @@ fn with_the_denials_of_an_answer_no_call_of_a_user_is_allowed_whatever_is_stored
     let mut opened = 0;
     for state in 0..STATES {
         let stored = some_bindings(&mut dice);
-        let (denials, omitted) = revoked(Some("bob")).denials(&stored);
+        let (denials, omitted) = lockout(Some("bob")).denials(&stored);
         assert_eq!(omitted, 0);
         let left = open(&with(&stored, &denials), &callers("bob"));
         assert_eq!(left, Vec::<String>::new(), "{state}: {stored:?}\n{denials:?}");
         // What the answer had before: a denial of everything, and of each pattern that a binding allows.
         let before: Vec<Binding> = std::iter::once("*")
             .chain(stored.iter().filter(|one| one.allowed && !one.observed).map(|one| one.primitive.as_str()))
-            .map(|primitive| revoked(Some("bob")).denial(primitive, Protocol::Unspecified))
+            .map(|primitive| lockout(Some("bob")).denial(primitive, Protocol::Unspecified))
             .collect();
         opened += usize::from(!open(&with(&stored, &before), &callers("bob")).is_empty());
     }
@@ -150,7 +150,7 @@ fn with_the_denials_of_an_answer_no_call_of_an_org_is_allowed_whatever_is_stored
     let all: Vec<Caller> = ["bob", "alice", "zoe"].iter().flat_map(|user| callers(user)).collect();
     for state in 0..STATES {
         let stored = some_bindings(&mut dice);
-        let (denials, omitted) = revoked(None).denials(&stored);
+        let (denials, omitted) = lockout(None).denials(&stored);
         assert_eq!(omitted, 0);
         let left = open(&with(&stored, &denials), &all);
         assert_eq!(left, Vec::<String>::new(), "{state}: {stored:?}\n{denials:?}");
@@ -162,7 +162,7 @@ fn a_denial_of_a_user_takes_nothing_from_others_but_a_token_that_a_binding_names
     let mut dice = Dice(13);
     for _ in 0..STATES {
         let stored = some_bindings(&mut dice);
-        let (denials, _) = revoked(Some("bob")).denials(&stored);
+        let (denials, _) = lockout(Some("bob")).denials(&stored);
         let others: Vec<Caller> = ["m-1", "t-2"].iter().map(|wcit| caller("alice", &["ops"], wcit)).collect();
         assert_eq!(open(&with(&stored, &denials), &others), open(&stored, &others), "{stored:?}");
     }
@@ -185,7 +185,7 @@ fn each_allow_that_would_win_has_a_denial_and_no_other_one() {
         ),
     ];
     for (stored, expected) in rows {
-        let (denials, omitted) = revoked(Some("bob")).denials(stored);
+        let (denials, omitted) = lockout(Some("bob")).denials(stored);
         let commands: Vec<String> = denials.iter().map(|denial| command(denial, false)).collect();
         let mut wanted = vec!["asp policy acme --deny '*' --user bob".to_owned()];
         wanted.extend(expected.iter().map(|rest| format!("asp policy acme {rest}")));
@@ -197,9 +197,9 @@ fn each_allow_that_would_win_has_a_denial_and_no_other_one() {
 fn beyond_the_bound_allows_are_counted_and_the_next_answer_has_them() {
     let stored: Vec<BindingRecord> =
         (0..50).map(|number| record(("group", "ops"), &format!("p{number}"), "*", true)).collect();
-    let (first, omitted) = revoked(Some("bob")).denials(&stored);
+    let (first, omitted) = lockout(Some("bob")).denials(&stored);
     assert_eq!((first.len(), omitted), (MAX_COMMANDS, 31));
-    let (second, omitted) = revoked(Some("bob")).denials(&with(&stored, &first));
+    let (second, omitted) = lockout(Some("bob")).denials(&with(&stored, &first));
     assert_eq!((second.len(), omitted), (MAX_COMMANDS, 12));
 }
 
