@@ -6,7 +6,7 @@
 use std::fmt;
 
 /// Most patterns of one entry, and bytes of one pattern.
-const MAX_PATTERNS: usize = 256;
+pub const MAX_PATTERNS: usize = 256;
 const MAX_PATTERN: usize = 576;
 /// Longest server name in bytes.
 const MAX_SERVER: usize = 63;

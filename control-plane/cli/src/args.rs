@@ -8,6 +8,7 @@ pub mod mcp;
 pub mod plugin;
 pub mod policy;
 pub mod servers;
+pub mod upgrade;
 
 use std::path::PathBuf;
 
@@ -77,6 +78,9 @@ pub enum Command {
     /// Shows the stored servers and their versions, and goes back to one (ASP_ADMIN_URL, ASP_ADMIN_TOKEN)
     #[command(subcommand)]
     Servers(servers::ServersCommand),
+    /// Prints what an upgrade to this version needs (ASP_ADMIN_URL, ASP_ADMIN_TOKEN)
+    #[command(subcommand)]
+    Upgrade(upgrade::UpgradeCommand),
     /// Shows, moves and backs up the database of `asp serve` (ASP_DATABASE_URL)
     #[command(subcommand)]
     Db(db::DbCommand),

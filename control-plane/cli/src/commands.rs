@@ -21,6 +21,7 @@ mod specs;
 pub mod standing;
 pub mod status;
 pub mod token;
+pub mod upgrade;
 
 use std::process::ExitCode;
 
@@ -57,6 +58,7 @@ pub fn run(command: Command) -> ExitCode {
         Command::Plugin(command) => plugin::run(&command),
         Command::Servers(command) => servers::run(&command),
         Command::Status(args) => status::run(&args),
+        Command::Upgrade(command) => upgrade::run(&command),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

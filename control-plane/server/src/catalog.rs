@@ -148,13 +148,8 @@ impl Compiler {
     /// could otherwise act as those users here.
     fn audience_fault(&self, server: &CompiledServer) -> Option<String> {
         let name = &server.server.name;
-        let own = format!("{}/{name}", self.config.public_url);
-        let is_own = |audience: &str| {
-            audience == self.config.public_url
-                || audience.strip_prefix(&own).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
-        };
         let in_force = self.config.trust.in_force();
-        server.edge.audiences.iter().filter(|audience| !is_own(audience)).find_map(|audience| {
+        foreign_audiences(server, &self.config.public_url).into_iter().find_map(|audience| {
             let of_server = |document: &&Document| server.edge.issuers.contains(&document.name);
             let mut refusing = in_force.documents.iter().filter(of_server);
             let refusing = refusing.find(|document| !document.lets_accept(name, audience))?;
@@ -273,6 +268,16 @@ pub fn compile(name: &str, files: &[SourceFile]) -> Result<CompiledServer, Vec<a
     let report = asp_registry::check(&sources(files));
     let found = report.catalog.map(|catalog| catalog.servers).unwrap_or_default();
     found.into_iter().find(|server| server.server.name == name).ok_or(report.faults)
+}
+
+/// The audiences that a server accepts beyond the public URL, its own URL and what is below that.
+pub fn foreign_audiences<'a>(server: &'a CompiledServer, public_url: &str) -> Vec<&'a str> {
+    let own = format!("{public_url}/{}", server.server.name);
+    let is_own = |audience: &&str| {
+        *audience == public_url
+            || audience.strip_prefix(&own).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    };
+    server.edge.audiences.iter().map(String::as_str).filter(|audience| !is_own(audience)).collect()
 }
 
 /// The registry's view of stored files.

@@ -67,7 +67,8 @@ pub fn faults(path: &Path, dev: bool) -> Vec<String> {
     }
 }
 
-fn file(path: &Path) -> Result<File, IssuersError> {
+/// Reads the file, whatever is wrong with its issuers.
+pub fn file(path: &Path) -> Result<File, IssuersError> {
     let shown = path.display().to_string();
     let text =
         std::fs::read_to_string(path).map_err(|source| IssuersError::Io { path: shown.clone(), source })?;

@@ -113,7 +113,8 @@ impl<'e> Reader<'e> {
         let may_be_shown = entries.iter().all(|entry| is_entry(&entry.value));
         if !self.dev && may_be_shown && entries.iter().any(|entry| entry.patterns.is_none()) {
             let message = format!(
-                "has entries that do not name the primitives they serve; complete and paste (docs/operator-lists.md):\n  {}",
+                "has entries that do not name the primitives they serve; complete and paste (docs/operator-lists.md), or have \
+                 `asp upgrade check` complete it from what is stored:\n  {}",
                 operator_list::completed(name, &entries)
             );
             self.fault(name, message);

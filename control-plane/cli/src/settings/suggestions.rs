@@ -3,10 +3,12 @@
 //! Computed from the primitives that are served; for commands that prepare an upgrade. Keeps true: nothing is suggested that
 //! no served primitive uses, and an entry that has a `for` stays as it is.
 
-use asp_platform::operator_list::{self, ListEntry};
-use asp_proto::snapshot::Primitive;
+use std::collections::BTreeSet;
+
+use asp_platform::operator_list::{self, ListEntry, MAX_PATTERNS};
 use asp_proto::snapshot::runtime::Mode;
 use asp_proto::snapshot::service_auth::Kind;
+use asp_proto::snapshot::{Mutation, Primitive};
 
 use super::ENV_UPSTREAMS;
 use super::delegates::ENV_DELEGATE_KEYS;
@@ -29,6 +31,8 @@ pub struct Suggestion {
     pub list: &'static str,
     /// `NAME='…'`.
     pub line: String,
+    /// Uses that the line allows and its operator may not have meant.
+    pub marks: Vec<String>,
 }
 
 /// The lists that have entries without `for`, or lack an audience that served primitives use.
@@ -40,11 +44,14 @@ pub fn suggestions(environment: &dyn Environment, served: &[ServedPrimitive<'_>]
         if entries.iter().all(|entry| entry.patterns.is_some()) {
             continue;
         }
+        let mut marks = Vec::new();
         for entry in entries.iter_mut().filter(|entry| entry.patterns.is_none()) {
             let name = entry.value.split('=').next().unwrap_or_default().to_owned();
-            entry.patterns = Some(patterns(served, |primitive| uses(&name, primitive)));
+            let users = users(served, |primitive| uses(&name, primitive));
+            marks.extend(widenings(&name, &users));
+            entry.patterns = Some(patterns(&users));
         }
-        found.push(Suggestion { list, line: operator_list::completed(list, &entries) });
+        found.push(Suggestion { list, line: operator_list::completed(list, &entries), marks });
     }
     found.extend(audiences(environment, served));
     found
@@ -57,31 +64,74 @@ fn audiences(environment: &dyn Environment, served: &[ServedPrimitive<'_>]) -> O
     let mut origins: Vec<&str> = served.iter().filter_map(|one| audience(one.primitive)).collect();
     origins.sort_unstable();
     origins.dedup();
+    let mut marks = Vec::new();
     for origin in origins {
-        let uses = |primitive: &Primitive| audience(primitive) == Some(origin);
-        match entries.iter_mut().find(|entry| entry.value == origin) {
-            Some(entry) if entry.patterns.is_some() => {}
-            Some(entry) => entry.patterns = Some(patterns(served, uses)),
-            None => {
-                entries.push(ListEntry { value: origin.to_owned(), patterns: Some(patterns(served, uses)) })
-            }
+        let users = users(served, |primitive| audience(primitive) == Some(origin));
+        let found = entries.iter_mut().find(|entry| entry.value == origin);
+        if found.as_ref().is_some_and(|entry| entry.patterns.is_some()) {
+            continue;
+        }
+        marks.extend(widenings(origin, &users));
+        let patterns = Some(patterns(&users));
+        match found {
+            Some(entry) => entry.patterns = patterns,
+            None => entries.push(ListEntry { value: origin.to_owned(), patterns }),
         }
     }
+    // One that nothing uses serves nobody.
+    for entry in entries.iter_mut().filter(|entry| entry.patterns.is_none()) {
+        entry.patterns = Some(Vec::new());
+    }
     let line = operator_list::completed(list, &entries);
-    (entries != before).then_some(Suggestion { list, line })
+    (entries != before).then_some(Suggestion { list, line, marks })
 }
 
 fn entries(environment: &dyn Environment, list: &str) -> Vec<ListEntry> {
     operator_list::parse(&environment.get(list).unwrap_or_default()).unwrap_or_default()
 }
 
-fn patterns(served: &[ServedPrimitive<'_>], uses: impl Fn(&Primitive) -> bool) -> Vec<String> {
-    let using = served.iter().filter(|one| uses(one.primitive));
-    let mut patterns: Vec<String> =
-        using.map(|ServedPrimitive { server, primitive }| format!("{server}/{}", primitive.id)).collect();
-    patterns.sort_unstable();
-    patterns.dedup();
-    patterns
+fn users<'a>(served: &[ServedPrimitive<'a>], uses: impl Fn(&Primitive) -> bool) -> Vec<ServedPrimitive<'a>> {
+    served.iter().copied().filter(|one| uses(one.primitive)).collect()
+}
+
+/// The users by name; where they are more than an entry may name, their servers whole.
+fn patterns(users: &[ServedPrimitive<'_>]) -> Vec<String> {
+    let named =
+        users.iter().map(|ServedPrimitive { server, primitive }| format!("{server}/{}", primitive.id));
+    let named: BTreeSet<String> = named.collect();
+    if named.len() <= MAX_PATTERNS {
+        return named.into_iter().collect();
+    }
+    users.iter().map(|one| format!("{}/*", one.server)).collect::<BTreeSet<String>>().into_iter().collect()
+}
+
+/// Users of an entry that its owner may not have meant: an entry was for every spec, also of another team.
+fn widenings(entry: &str, users: &[ServedPrimitive<'_>]) -> Vec<String> {
+    let servers: BTreeSet<&str> = users.iter().map(|one| one.server).collect();
+    let mut marks = Vec::new();
+    if servers.len() > 1 {
+        let all = servers.into_iter().collect::<Vec<_>>().join(", ");
+        marks.push(format!("{entry} is used by the servers {all}: keep those that its owner means"));
+    }
+    if users.len() > MAX_PATTERNS {
+        marks.push(format!(
+            "{entry} is used by more primitives than it may name: it gets their servers whole"
+        ));
+    }
+    for ServedPrimitive { server, primitive } in users {
+        if let Some(method) = writes_as_a_read(primitive) {
+            let id = &primitive.id;
+            marks.push(format!("{server}/{id} says that it reads only, and sends {method} to {entry}"));
+        }
+    }
+    marks
+}
+
+/// The method of a primitive that is listed as reading only and sends another one than reads have.
+fn writes_as_a_read(primitive: &Primitive) -> Option<&str> {
+    let Some(Mode::ProxyHttp(target)) = primitive.runtime.as_ref()?.mode.as_ref() else { return None };
+    let is_read = matches!(target.method.as_str(), "" | "GET" | "HEAD");
+    (primitive.mutation() == Mutation::ReadOnly && !is_read).then_some(&target.method)
 }
 
 fn uses_upstream(name: &str, primitive: &Primitive) -> bool {
@@ -144,8 +194,16 @@ mod tests {
             (ENV_UPSTREAMS, "crm.internal=http://10.0.0.5,old=http://10.0.0.6,erp=http://10.0.0.7;for=erp/*"),
             (ENV_DELEGATE_KEYS, "llm=https://llm.internal=/run/llm"),
         ]);
-        let lines: Vec<String> =
-            suggestions(&environment, &served).into_iter().map(|found| found.line).collect();
+        let found = suggestions(&environment, &served);
+        let marks: Vec<&str> = found.iter().flat_map(|one| &one.marks).map(String::as_str).collect();
+        assert_eq!(
+            marks,
+            [
+                "crm.internal is used by the servers crm, sales: keep those that its owner means",
+                "http://crm.internal is used by the servers crm, sales: keep those that its owner means",
+            ]
+        );
+        let lines: Vec<String> = found.into_iter().map(|found| found.line).collect();
         assert_eq!(
             lines,
             [
@@ -154,6 +212,20 @@ mod tests {
                 "ASP_DELEGATE_KEYS='llm=https://llm.internal=/run/llm;for=crm/label'",
                 "ASP_TOKEN_AUDIENCES='http://crm.internal;for=crm/find sales/find'",
             ]
+        );
+        let deletes = ProxyHttp {
+            method: "DELETE".into(),
+            url: "http://crm.internal/x".into(),
+            ..ProxyHttp::default()
+        };
+        let forecast = Primitive {
+            mutation: Mutation::ReadOnly.into(),
+            ..primitive("forecast", Mode::ProxyHttp(deletes), None)
+        };
+        let found = suggestions(&environment, &[ServedPrimitive { server: "weather", primitive: &forecast }]);
+        assert_eq!(
+            found[0].marks,
+            ["weather/forecast says that it reads only, and sends DELETE to crm.internal"]
         );
         // With these lines nothing is left to suggest.
         let pasted: Vec<(&str, &str)> = lines
