@@ -103,6 +103,12 @@ pub struct ExplainArgs {
     pub org: String,
     #[arg(long)]
     pub user: Option<String>,
+    /// A machine instead of a user
+    #[arg(long, conflicts_with_all = ["user", "issuer"])]
+    pub machine: Option<String>,
+    /// Issuer of the user [default: the server's, where one alone speaks for the org]
+    #[arg(long, value_name = "NAME")]
+    pub issuer: Option<String>,
     /// A group of the user; repeat for more
     #[arg(long = "group", value_name = "GROUP")]
     pub groups: Vec<String>,
@@ -134,15 +140,18 @@ Example of a file:
   - {selector: {user: each}, policy: {capacity: 20, refill: 5/s}}                 20 at once and 5 a second for each user
   - {selector: {primitive: cc.pay, user: \"*\"}, policy: {capacity: 100, refill: 1/s}}  one bucket for all users together
 
-A selector has server, primitive, user and wcit (a token's id); what is missing is `*`. As user or wcit `each` has one
-bucket for each user or token.")]
+  - {selector: {machine: each}, policy: {capacity: 5, refill: 1/s}}               for each machine; no `user` is ever one
+  - {selector: {user: bob, issuer: login}, policy: {capacity: 5, refill: 1/s}}    bob of that issuer, and no other bob
+
+A selector has server, primitive, user, machine, wcit (a token's id) and issuer; what is missing is `*`. As user, machine or
+wcit `each` has one bucket for each. The same user or token of two issuers is two.")]
 pub struct LimitsArgs {
     #[arg(value_name = "ORG")]
     pub org: String,
     /// Replaces all limits of the org by those of a file, YAML or JSON; - is standard input
     #[arg(long, value_name = "FILE")]
     pub put: Option<PathBuf>,
-    /// Stores names that no org, server or primitive has
+    /// Stores names that no org, server, primitive or issuer has
     #[arg(long, requires = "put")]
     pub force: bool,
     /// For programs

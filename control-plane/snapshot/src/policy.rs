@@ -9,7 +9,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use asp_edge::Caller;
+use asp_edge::{Caller, MACHINE_ISSUER};
 use asp_proto::snapshot::{Binding, Mutation, Primitive, Protocol, RiskClass, TargetKind};
 use serde_json::Value;
 
@@ -254,6 +254,10 @@ pub fn in_words(binding: &Binding) -> String {
     let kind = target_word(binding);
     let protocol = protocol_word(binding);
     let Binding { target, primitive, name, .. } = binding;
+    let target = match target_issuer(binding) {
+        "" => target.clone(),
+        issuer => format!("{issuer}/{target}"),
+    };
     match name.as_str() {
         "" => format!("{kind}:{target} {primitive} {protocol}"),
         name => format!("{kind}:{target} {primitive} {protocol} {name}"),
@@ -263,11 +267,17 @@ pub fn in_words(binding: &Binding) -> String {
 /// What its target is, in the word of the admin API.
 pub fn target_word(binding: &Binding) -> &'static str {
     match binding.target_kind() {
+        TargetKind::User if binding.issuer == MACHINE_ISSUER => "machine",
         TargetKind::User => "user",
         TargetKind::Wcit => "wcit",
         TargetKind::Group => "group",
         TargetKind::Unspecified => "unknown",
     }
+}
+
+/// The issuer that its target names, as in the admin API; empty for none.
+pub fn target_issuer(binding: &Binding) -> &str {
+    if binding.issuer == MACHINE_ISSUER { "" } else { &binding.issuer }
 }
 
 /// The protocol it is about, in the word of the admin API; `*`: every one.

@@ -133,13 +133,16 @@ pub struct ExposureRecord {
     pub enabled: bool,
 }
 
-/// Who may call what. The key is org, target, primitive, protocol and name.
+/// A rule on who may call what. The key is org, target with its issuer, primitive, protocol and name.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BindingRecord {
     pub org: String,
-    /// `user`, `wcit` or `group`.
+    /// `user`, `machine`, `wcit` or `group`.
     pub target_type: String,
     pub target: String,
+    /// Issuer whose users, tokens or groups are meant; empty for every issuer.
+    #[serde(default)]
+    pub issuer: String,
     /// Primitive id: exact, `prefix*` or `*`.
     pub primitive: String,
     /// `mcp`, `a2a`, `rest` or `*`.
@@ -163,8 +166,8 @@ impl BindingRecord {
     /// Whether both are the same binding, whatever they say.
     pub fn same_key(&self, other: &BindingRecord) -> bool {
         let key = |record: &BindingRecord| {
-            let BindingRecord { org, target_type, target, primitive, protocol, name, .. } = record;
-            [org, target_type, target, primitive, protocol, name].map(String::clone)
+            let BindingRecord { org, target_type, target, issuer, primitive, protocol, name, .. } = record;
+            [org, target_type, target, issuer, primitive, protocol, name].map(String::clone)
         };
         key(self) == key(other)
     }
@@ -182,9 +185,18 @@ pub struct LimitRecord {
     pub primitive: String,
     pub user: String,
     pub wcit: String,
+    #[serde(default = "any")]
+    pub issuer: String,
+    /// With a name or `each` only machines are meant.
+    #[serde(default = "any")]
+    pub machine: String,
     pub capacity: u64,
     /// As the admin wrote it, e.g. `100/s`.
     pub refill: String,
+}
+
+fn any() -> String {
+    "*".to_owned()
 }
 
 /// A revocation. The id is the caller's (a UUID).

@@ -97,7 +97,7 @@ pub struct IdArgs {
 pub struct CreateKeyArgs {
     #[arg(value_name = "ORG")]
     pub org: String,
-    /// The machine's name: policy, limits, revocations and audit know it as a user of the org
+    /// Name of the machine: policy and limits know it as a machine, revocations and audit as a user of the org
     #[arg(value_name = "MACHINE")]
     pub machine: String,
     #[command(flatten)]
@@ -127,7 +127,7 @@ pub struct RotateKeyArgs {
 pub struct RegisterArgs {
     #[arg(value_name = "ORG")]
     pub org: String,
-    /// The machine's name: policy, limits, revocations and audit know it as a user of the org
+    /// Name of the machine: policy and limits know it as a machine, revocations and audit as a user of the org
     #[arg(value_name = "MACHINE")]
     pub machine: String,
     /// A file with the certificate, PEM or DER; of several the first

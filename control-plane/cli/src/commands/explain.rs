@@ -16,6 +16,8 @@ pub fn run(args: &ExplainArgs) -> Result<(), Failure> {
     let question = Question {
         org: args.org.clone(),
         user: args.user.clone().unwrap_or_default(),
+        machine: args.machine.clone().unwrap_or_default(),
+        issuer: args.issuer.clone().unwrap_or_default(),
         groups: args.groups.clone(),
         wcit: args.wcit.clone().unwrap_or_default(),
         scopes: args.scopes.clone(),
@@ -67,6 +69,11 @@ fn arguments(text: &str) -> Result<Value, Failure> {
 /// What the bindings say that ask about arguments or are observed.
 fn beside(question: &Question, answer: &Value) -> Vec<String> {
     let mut lines = Vec::new();
+    if let Some(issuers) = answer.get("issuers").map(list) {
+        lines.push(format!(
+            "several issuers may be meant ({issuers}), so bindings and limits of one issuer were left out: name one with --issuer"
+        ));
+    }
     for rule in answer.get("rules").and_then(Value::as_array).into_iter().flatten() {
         let Some(binding) = rule.get("binding") else { continue };
         let holds = match rule.get("holds").and_then(Value::as_bool) {
@@ -161,8 +168,12 @@ fn binding_in_words(org: &str, binding: &Value) -> String {
         "*" => "every protocol",
         protocol => protocol,
     };
+    let issuer = match text("/target/issuer") {
+        "" => String::new(),
+        issuer => format!(" of {issuer}"),
+    };
     format!(
-        "{observed}{} of {org} {verb} the {} {} to call {} over {protocol}{when}",
+        "{observed}{} of {org} {verb} the {} {}{issuer} to call {} over {protocol}{when}",
         named.unwrap_or_default(),
         text("/target/type"),
         text("/target/idOrPattern"),

@@ -1,5 +1,6 @@
 //! Machines that call with certificates (`mtls`): whom a gateway believes what a client has shown, and what that is worth.
 
+use asp_edge::MACHINE_ISSUER;
 use asp_proto::snapshot::{
     AuthScheme, Binding, GatewaySnapshot, Limit, MachineCertificate, MachineKey, Protocol, RevokedBefore,
     TargetKind,
@@ -172,17 +173,21 @@ async fn a_certificate_beside_another_credential_is_not_looked_at() {
     assert!(fixture.audit.events().iter().all(|event| !event.event.contains("press")), "it was alice");
 }
 
-#[tokio::test]
-async fn policy_limits_scopes_and_revocations_bound_a_machine_as_they_bound_users() {
-    let deny = |kind: TargetKind, target: &str| Binding {
+fn deny(kind: TargetKind, target: &str) -> Binding {
+    Binding {
         org: "acme".into(),
         target_kind: kind.into(),
         target: target.into(),
+        issuer: if kind == TargetKind::User { MACHINE_ISSUER } else { "" }.into(),
         primitive: "policy.open".into(),
         protocol: Protocol::Unspecified.into(),
         allowed: false,
         ..Binding::default()
-    };
+    }
+}
+
+#[tokio::test]
+async fn policy_limits_scopes_and_revocations_bound_a_machine_as_they_bound_users() {
     for (kind, target) in
         [(TargetKind::User, "press"), (TargetKind::Group, "robots"), (TargetKind::Wcit, "c1")]
     {
@@ -198,6 +203,7 @@ async fn policy_limits_scopes_and_revocations_bound_a_machine_as_they_bound_user
         primitive: "policy.open".into(),
         user: "press".into(),
         wcit: "*".into(),
+        issuer: MACHINE_ISSUER.into(),
         capacity: 1,
         refill_per_second: 0.001,
     });

@@ -33,7 +33,7 @@ const MAX_URI: usize = 512;
 #[serde(deny_unknown_fields)]
 #[serde(rename_all = "camelCase")]
 pub struct NewCertificate {
-    /// The machine's name: policy, limits, revocations and audit know it as a user of the org
+    /// The machine's name: policy and limits know it as a machine, revocations and audit as a user of the org
     machine: String,
     /// SHA-256 of the certificate in DER, in hex with or without colons. This or `uri`
     fingerprint: Option<String>,

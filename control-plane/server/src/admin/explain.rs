@@ -7,11 +7,13 @@ mod limits;
 use std::sync::Arc;
 use std::time::Duration;
 
-use asp_edge::Caller;
+use asp_edge::{Caller, MACHINE_ISSUER};
 use asp_proto::snapshot::{Binding, Listing, OrgPart, Primitive, Protocol};
 use asp_snapshot::ListedPrimitive;
 use asp_snapshot::limits::LimitedCall;
-use asp_snapshot::policy::{Decision, Effect, Policy, Rule, Ruling, protocol_word, target_word};
+use asp_snapshot::policy::{
+    Decision, Effect, Policy, Rule, Ruling, protocol_word, target_issuer, target_word,
+};
 use axum::Json;
 use axum::extract::State;
 use serde::{Deserialize, Serialize};
@@ -21,6 +23,7 @@ use utoipa::ToSchema;
 use super::AdminState;
 use super::auth::Admin;
 use super::body::Body;
+use super::known;
 use super::policy::{PrimitiveSelector, Target};
 use super::problem::{Code, Problem};
 use crate::policy;
@@ -38,8 +41,15 @@ const PUBLISHED_WITHIN: Duration = Duration::from_secs(1);
 #[serde(deny_unknown_fields)]
 pub struct Question {
     pub org: String,
+    /// A user's name. This or `machine`
     #[serde(default)]
     pub user: String,
+    /// A machine's name. This or `user`
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub machine: String,
+    /// Name of the user's issuer; when missing the only one of the server that speaks for the org
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub issuer: String,
     #[serde(default)]
     pub groups: Vec<String>,
     #[serde(default)]
@@ -84,6 +94,10 @@ pub struct Explanation {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(value_type = Vec<Object>)]
     pub limits: Vec<Value>,
+    /// The issuers that may be meant, where none was named and the server has several that speak for the org: what names
+    /// one of them counted for nobody
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub issuers: Vec<String>,
     /// Revision of the snapshot that was asked.
     pub revision: u64,
 }
@@ -94,15 +108,20 @@ pub struct Explanation {
 pub async fn explain(
     admin: Admin,
     State(state): State<Arc<AdminState>>,
-    Body(question): Body<Question>,
+    Body(mut question): Body<Question>,
 ) -> Result<Json<Explanation>, Problem> {
     admin.of_org(&question.org)?;
     if question.groups.len() > MAX_GROUPS || question.scopes.len() > MAX_GROUPS {
         return Err(Problem::params(format!("groups and scopes: at most {MAX_GROUPS} each")));
     }
+    let names_user = !question.user.is_empty() || !question.issuer.is_empty();
+    if !question.machine.is_empty() && names_user {
+        return Err(Problem::params("machine goes with neither user nor issuer"));
+    }
     let protocol =
         policy::protocol(&question.protocol).map_err(|error| Problem::params(error.to_string()))?;
     let published = newest(&state).await?;
+    let issuers = complete(&state, &published, &mut question);
     let is_offered = state.admission.offered(&question.server, &question.org).await?.is_some();
     let of_org = admin.role.org().is_some();
     let asked = Arc::clone(&published);
@@ -123,6 +142,7 @@ pub async fn explain(
         rules,
         observed,
         limits,
+        issuers,
         revision: published.revision,
     }))
 }
@@ -138,9 +158,32 @@ async fn newest(state: &AdminState) -> Result<Arc<Published>, Problem> {
     snapshot.ok_or_else(|| Problem::new(Code::Internal, "no snapshot is published yet"))
 }
 
+/// Fills in the issuer of the question; returns those that it may be, where that is open.
+fn complete(state: &AdminState, published: &Published, question: &mut Question) -> Vec<String> {
+    if !question.machine.is_empty() {
+        question.user = std::mem::take(&mut question.machine);
+        question.issuer = MACHINE_ISSUER.to_owned();
+    }
+    if !question.issuer.is_empty() {
+        return Vec::new();
+    }
+    let part = published.server(&question.server);
+    let accepted = part.as_ref().and_then(|part| part.edge.as_ref()).map(|edge| edge.issuers.as_slice());
+    let accepted = accepted.unwrap_or_default();
+    let mut found = known::issuers_of(state, &question.org);
+    found.retain(|name| accepted.contains(name));
+    match found.as_mut_slice() {
+        [only] => {
+            question.issuer = std::mem::take(only);
+            Vec::new()
+        }
+        _ => found,
+    }
+}
+
 fn call_of(question: &Question) -> LimitedCall<'_> {
-    let Question { server, primitive, user, wcit, .. } = question;
-    LimitedCall { server, primitive, user, wcit }
+    let Question { server, primitive, user, wcit, issuer, .. } = question;
+    LimitedCall { server, primitive, user, wcit, issuer }
 }
 
 struct Decided {
@@ -308,7 +351,11 @@ fn binding_rule(rule: &Rule) -> Value {
 
 /// A binding as the admin wrote it.
 fn body(binding: &Binding, observe: bool) -> Value {
-    let target = Target { kind: target_word(binding).to_owned(), id_or_pattern: binding.target.clone() };
+    let target = Target {
+        kind: target_word(binding).to_owned(),
+        id_or_pattern: binding.target.clone(),
+        issuer: target_issuer(binding).to_owned(),
+    };
     let protocol = protocol_word(binding).to_owned();
     let written = super::policy::Binding {
         target,
@@ -332,7 +379,7 @@ fn caller(question: &Question) -> Caller {
         client: String::new(),
         wcit: question.wcit.clone(),
         digest: [0; 32],
-        issuer: String::new(),
+        issuer: question.issuer.clone(),
         issued_at: 0,
         expires_at: u64::MAX,
     }

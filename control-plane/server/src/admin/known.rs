@@ -1,4 +1,4 @@
-//! Names in policy and limits: an org, server or primitive that the platform has no record of is refused unless forced.
+//! Names in policy and limits: an org, server, primitive or issuer that the platform has no record of is refused unless forced.
 //!
 //! Users, groups and tokens are whatever an issuer says, so they are not checked. Keeps true: an admin of an org is
 //! answered alike for a name that nothing has and for one of a server that the org cannot reach.
@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use asp_edge::names;
+use asp_proto::snapshot::Issuer;
 use asp_registry::CompiledServer;
 use asp_snapshot::parts;
 use asp_store::audit::AuditQuery;
@@ -120,6 +121,34 @@ fn in_words(unknown: &[String]) -> String {
     let shown = unknown.iter().take(MAX_SHOWN).cloned().collect::<Vec<_>>().join("; ");
     let more = if more == 0 { String::new() } else { format!("; and {more} more") };
     format!("{shown}{more}")
+}
+
+// === issuers ===
+
+/// Refuses an issuer that does not speak for `org`.
+pub(super) fn check_issuers(state: &AdminState, org: &str, named: &[&str]) -> Result<(), Problem> {
+    if named.is_empty() {
+        return Ok(());
+    }
+    let known = issuers_of(state, org);
+    let unknown = named.iter().filter(|name| !known.iter().any(|known| known == *name));
+    let faults: BTreeSet<String> = unknown
+        .map(|name| {
+            let near = nearest(name, known.iter().map(String::as_str));
+            format!("no issuer called {name} speaks for {org}{}", question(near))
+        })
+        .collect();
+    let faults: Vec<String> = faults.into_iter().collect();
+    if faults.is_empty() { Ok(()) } else { Err(Problem::new(Code::UnknownName, in_words(&faults))) }
+}
+
+/// Names of the issuers whose tokens may be of the org.
+pub(super) fn issuers_of(state: &AdminState, org: &str) -> Vec<String> {
+    let clients = &state.compiler.trust().in_force().clients;
+    let speaks = |issuer: &&Issuer| {
+        issuer.orgs.is_empty() || issuer.orgs.iter().any(|pattern| names::matches(pattern, org))
+    };
+    clients.iter().filter(speaks).map(|issuer| issuer.name.clone()).collect()
 }
 
 // === orgs ===

@@ -41,6 +41,11 @@ pub trait PolicyList {
     /// The servers and primitives that a record names.
     fn names(record: &Self::Record) -> Vec<Mention>;
 
+    /// The issuers that a record names.
+    fn issuers(_record: &Self::Record) -> Vec<&str> {
+        Vec::new()
+    }
+
     /// What a body says, or what is wrong with it.
     fn record(org: &str, body: Self::Body) -> Result<Self::Record, Problem>;
 
@@ -85,6 +90,7 @@ pub async fn put<L: PolicyList>(
     if !force {
         let code = L::unknown_code(admin.role.is_platform());
         known::check(&state, &admin, &org, L::names(&record), code).await?;
+        known::check_issuers(&state, &org, &L::issuers(&record))?;
     }
     let platform = admin.role.is_platform();
     let work = {

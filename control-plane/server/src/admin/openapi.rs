@@ -146,10 +146,13 @@ curl -s -H \"$auth\" $ASP_ADMIN_URL/api/registry/servers
 curl -s -H \"$auth\" $ASP_ADMIN_URL/api/registry/orgs/acme/primitives
 curl -s -H \"$auth\" -X PUT $ASP_ADMIN_URL/api/policy/orgs/acme/bindings --json \\
   '{\"target\": {\"type\": \"user\", \"idOrPattern\": \"bob\"}, \"primitive\": {\"name\": \"echo\"}, \"allowed\": false}'
+curl -s -H \"$auth\" -X PUT $ASP_ADMIN_URL/api/policy/orgs/acme/bindings --json \\
+  '{\"target\": {\"type\": \"machine\", \"idOrPattern\": \"*\"}, \"primitive\": {\"name\": \"echo\"}, \"allowed\": false}'
 curl -s -H \"$auth\" $ASP_ADMIN_URL/api/policy/explain --json \\
   '{\"org\": \"acme\", \"user\": \"bob\", \"server\": \"demo\", \"primitive\": \"echo\", \"protocol\": \"mcp\"}'
 curl -s -H \"$auth\" -X PUT $ASP_ADMIN_URL/api/ratelimits/orgs/acme --json \\
-  '[{\"selector\": {\"user\": \"each\"}, \"policy\": {\"capacity\": 20, \"refill\": \"5/s\"}}]'
+  '[{\"selector\": {\"user\": \"each\"}, \"policy\": {\"capacity\": 20, \"refill\": \"5/s\"}},
+    {\"selector\": {\"machine\": \"each\"}, \"policy\": {\"capacity\": 5, \"refill\": \"1/s\"}}]'
 curl -s -H \"$auth\" $ASP_ADMIN_URL/api/revocations --json '{\"type\": \"user\", \"org\": \"acme\", \"id\": \"bob\"}'
 ";
 

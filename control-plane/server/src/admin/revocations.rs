@@ -95,8 +95,8 @@ pub struct MadeRevocation {
     /// Whether a token issued from now on works at once: always true, a revocation ends tokens and denies nobody.
     #[serde(rename = "newTokensWork")]
     pub new_tokens_work: bool,
-    /// Commands that deny every call of the user or the org, also with new tokens, until somebody takes them back. At most 20;
-    /// empty for a single token and for admins of the platform.
+    /// Commands that deny every call of the user or the org, also with new tokens, until somebody takes them back. At most 20, and
+    /// 20 more for a machine of the user's name; empty for a single token and for admins of the platform.
     #[serde(rename = "keepOut")]
     pub keep_out: Vec<String>,
     /// Bindings that allow calls in spite of `keepOut`, because they need more than 20 commands. Once those are stored, the
@@ -139,8 +139,19 @@ async fn keep_out(
         Some(user) => other_machines(state, org, user).await?,
         None => BTreeSet::new(),
     };
+    let is_also_machine = match user {
+        Some(user) => is_machine(state, org, user).await?,
+        None => false,
+    };
     let bindings = state.store.bindings(org).await?.value;
-    let (denials, omitted) = Lockout { org, user, others }.denials(&bindings);
+    let lockout = Lockout { org, user, is_machine: false, others };
+    let (mut denials, mut omitted) = lockout.denials(&bindings);
+    // A user's revocation ends the keys of a machine of that name too, and no binding of users is about it.
+    if is_also_machine {
+        let (more, beyond) = Lockout { is_machine: true, ..lockout }.denials(&bindings);
+        denials.extend(more.into_iter().filter(|denial| !denials.contains(denial)).collect::<Vec<_>>());
+        omitted += beyond;
+    }
     let patterns = denials.iter().map(|denial| denial.primitive.as_str());
     let is_any_unknown = known::needs_force(state, admin, org, patterns).await?;
     let mut commands = Vec::with_capacity(denials.len());
@@ -150,6 +161,11 @@ async fn keep_out(
         commands.push(lasting::command(denial, is_forced));
     }
     Ok((commands, omitted))
+}
+
+async fn is_machine(state: &AdminState, org: &str, name: &str) -> Result<bool, Problem> {
+    let has_key = state.store.machine_keys(org).await?.iter().any(|key| key.machine == name);
+    Ok(has_key || state.store.machine_certificates(org).await?.iter().any(|known| known.machine == name))
 }
 
 /// Ids of keys and certificates of an org's machines, but for those of one.

@@ -18,6 +18,7 @@ mod policy;
 mod publisher;
 mod publishing;
 mod registry;
+mod targets;
 mod turns;
 
 use std::path::Path as FilePath;

@@ -153,11 +153,12 @@ pub(super) const TABLES: [Table; 23] = [
     ),
     control(
         "bindings",
-        6,
+        7,
         &[
             column("org", Text),
             column("target_type", Text),
             column("target", Text),
+            column("issuer", Text),
             column("primitive", Text),
             column("protocol", Text),
             column("name", Text),
@@ -177,6 +178,8 @@ pub(super) const TABLES: [Table; 23] = [
             column("primitive", Text),
             column("user_id", Text),
             column("wcit", Text),
+            column("issuer", Text),
+            column("machine", Text),
             column("capacity", Integer),
             column("refill", Text),
         ],

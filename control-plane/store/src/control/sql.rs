@@ -66,6 +66,7 @@ pub(crate) const MIGRATIONS: [Numbered; 13] = [
     (11, "bounds of machines", include_str!("../../migrations/0011_machine_bounds.sql")),
     (14, "revocations of an org", include_str!("../../migrations/0014_revocations_of_an_org.sql")),
     (15, "former issuers", include_str!("../../migrations/0015_former_issuers.sql")),
+    (16, "targets", include_str!("../../migrations/0016_targets.sql")),
 ];
 
 /// The control store on a SQL database.

@@ -344,6 +344,8 @@ fn limit(primitive: &str, capacity: u64) -> LimitRecord {
         primitive: primitive.into(),
         user: "*".into(),
         wcit: "*".into(),
+        issuer: "*".into(),
+        machine: "*".into(),
         capacity,
         refill: "100/s".into(),
     }

@@ -1,11 +1,12 @@
 //! Commands that keep a revoked user or org out: a revocation ends tokens, and only policy denies the next one.
 //!
 //! Keeps true: once the denials of an answer that omits none are stored, no call of the user or the org is allowed. A more
-//! specific binding overrules a denial (ADR 10), so each allow that may name the user gets a denial that overrules it.
+//! specific binding overrules a denial (ADR 10), so each allow that may name the user gets a denial that overrules it. A command
+//! that names nobody is stored for all users and all machines.
 
 use std::collections::{BTreeSet, HashMap};
 
-use asp_edge::names;
+use asp_edge::{MACHINE_ISSUER, names};
 use asp_platform::shell;
 use asp_proto::snapshot::{Binding, Protocol, TargetKind};
 use asp_snapshot::policy as snapshot_policy;
@@ -24,6 +25,8 @@ pub(super) struct Lockout<'a> {
     pub org: &'a str,
     /// `None`: everybody of the org.
     pub user: Option<&'a str>,
+    /// The user is a machine.
+    pub is_machine: bool,
     /// Ids of keys and certificates of other machines than the user.
     pub others: BTreeSet<String>,
 }
@@ -39,9 +42,9 @@ impl Lockout<'_> {
             bindings.into_iter().partition(|binding| binding.allowed && binding.when.is_empty());
         let mut known = Denials::default();
         let is_denial = |binding: &Binding| binding.when.is_empty() && !binding.approval;
-        rest.into_iter().filter(is_denial).for_each(|denial| known.add(denial, self.user));
+        rest.into_iter().filter(is_denial).for_each(|denial| known.add(denial, self));
         let everything = self.denial(ANY, Protocol::Unspecified);
-        known.add(everything.clone(), self.user);
+        known.add(everything.clone(), self);
         let mut denials = vec![everything];
         let mut omitted = 0;
         for allow in allows.iter().filter(|allow| self.may_name(allow)) {
@@ -53,7 +56,7 @@ impl Lockout<'_> {
                 continue;
             }
             let denial = self.against(allow);
-            known.add(denial.clone(), self.user);
+            known.add(denial.clone(), self);
             denials.push(denial);
         }
         (denials, omitted)
@@ -63,7 +66,8 @@ impl Lockout<'_> {
     fn may_name(&self, binding: &Binding) -> bool {
         let Some(user) = self.user else { return true };
         match target_word(binding) {
-            "user" => names::matches(&binding.target, user),
+            "user" => !self.is_machine && names::matches(&binding.target, user),
+            "machine" => self.is_machine && names::matches(&binding.target, user),
             "wcit" => !self.others.contains(&binding.target),
             _ => true,
         }
@@ -78,11 +82,17 @@ impl Lockout<'_> {
         [wide, over_protocol].into_iter().find(overrules).unwrap_or(same)
     }
 
+    /// The issuer that a denial names; empty: every issuer of users.
+    fn issuer(&self) -> &'static str {
+        if self.is_machine { MACHINE_ISSUER } else { "" }
+    }
+
     fn denial(&self, primitive: &str, protocol: Protocol) -> Binding {
         Binding {
             org: self.org.to_owned(),
             target_kind: TargetKind::User.into(),
             target: self.user.unwrap_or(ANY).to_owned(),
+            issuer: self.issuer().to_owned(),
             primitive: primitive.to_owned(),
             protocol: protocol.into(),
             ..Binding::default()
@@ -96,13 +106,14 @@ struct Denials {
     /// Those that name the revoked user or everybody, by primitive.
     of_revoked: HashMap<String, Vec<Binding>>,
     /// All others, by primitive and target.
-    of_target: HashMap<(String, i32, String), Vec<Binding>>,
+    of_target: HashMap<TargetKey, Vec<Binding>>,
 }
 
 impl Denials {
-    fn add(&mut self, denial: Binding, user: Option<&str>) {
-        let names_revoked = target_word(&denial) == "user"
-            && match user {
+    fn add(&mut self, denial: Binding, lockout: &Lockout<'_>) {
+        let names_revoked = denial.target_kind() == TargetKind::User
+            && denial.issuer == lockout.issuer()
+            && match lockout.user {
                 Some(user) => names::matches(&denial.target, user),
                 None => denial.target == ANY,
             };
@@ -121,15 +132,21 @@ impl Denials {
     }
 }
 
-fn key(binding: &Binding) -> (String, i32, String) {
-    (binding.primitive.clone(), binding.target_kind, binding.target.clone())
+/// A binding's primitive, and the kind, name and issuer of its target.
+type TargetKey = (String, i32, String, String);
+
+fn key(binding: &Binding) -> TargetKey {
+    (binding.primitive.clone(), binding.target_kind, binding.target.clone(), binding.issuer.clone())
 }
 
 /// The command of `asp policy` that stores a denial.
 pub(super) fn command(denial: &Binding, is_forced: bool) -> String {
     let mut options = option("deny", &denial.primitive);
-    if (target_word(denial), denial.target.as_str()) != ("user", ANY) {
+    if (target_word(denial), denial.target.as_str(), denial.issuer.as_str()) != ("user", ANY, "") {
         options.push_str(&option(target_word(denial), &denial.target));
+    }
+    if !matches!(denial.issuer.as_str(), "" | MACHINE_ISSUER) {
+        options.push_str(&option("issuer", &denial.issuer));
     }
     if denial.protocol() != Protocol::Unspecified {
         options.push_str(&option("protocol", protocol_word(denial)));

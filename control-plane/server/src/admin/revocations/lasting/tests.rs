@@ -8,8 +8,9 @@ use super::*;
 
 const PRIMITIVES: [&str; 4] = ["cc.pay", "cc.pays", "cc.search", "echo"];
 const PATTERNS: [&str; 6] = ["*", "cc.*", "cc.p*", "cc.pay", "echo", "gone.*"];
-const TARGETS: [(&str, &[&str]); 3] = [
+const TARGETS: [(&str, &[&str]); 4] = [
     ("user", &["*", "bo*", "bob", "alice"]),
+    ("machine", &["*", "bo*", "bob", "press"]),
     ("group", &["*", "op*", "ops", "dev"]),
     ("wcit", &["*", "t-*", "t-1", "m-1"]),
 ];
@@ -74,6 +75,12 @@ fn caller(user: &str, groups: &[&str], wcit: &str) -> Caller {
     }
 }
 
+/// The machine of this name, by any of its keys.
+fn machines(name: &str) -> Vec<Caller> {
+    let is_machine = |caller: Caller| Caller { issuer: MACHINE_ISSUER.into(), ..caller };
+    callers(name).into_iter().map(is_machine).collect()
+}
+
 /// Everybody with this name, whatever else the issuer says of him.
 fn callers(user: &str) -> Vec<Caller> {
     let groups: [&[&str]; 4] = [&[], &["ops"], &["dev"], &["ops", "dev"]];
@@ -89,9 +96,12 @@ fn with(stored: &[BindingRecord], denials: &[Binding]) -> Vec<BindingRecord> {
     let mut all = stored.to_vec();
     for denial in denials {
         let target = (target_word(denial), denial.target.as_str());
-        let denial = record(target, &denial.primitive, protocol_word(denial), false);
-        all.retain(|known| !known.same_key(&denial));
-        all.push(denial);
+        let kinds = if target == ("user", "*") { vec![target, ("machine", "*")] } else { vec![target] };
+        for target in kinds {
+            let denial = record(target, &denial.primitive, protocol_word(denial), false);
+            all.retain(|known| !known.same_key(&denial));
+            all.push(denial);
+        }
     }
     all
 }
@@ -121,7 +131,7 @@ fn open(records: &[BindingRecord], callers: &[Caller]) -> Vec<String> {
 }
 
 fn lockout(user: Option<&str>) -> Lockout<'_> {
-    Lockout { org: "acme", user, others: ["m-1".to_owned()].into() }
+    Lockout { org: "acme", user, is_machine: false, others: ["m-1".to_owned()].into() }
 }
 
 #[test]
@@ -145,9 +155,22 @@ fn with_the_denials_of_an_answer_no_call_of_a_user_is_allowed_whatever_is_stored
 }
 
 #[test]
+fn with_the_denials_of_an_answer_no_call_of_a_machine_is_allowed_whatever_is_stored() {
+    let mut dice = Dice(17);
+    for state in 0..STATES {
+        let stored = some_bindings(&mut dice);
+        let (denials, omitted) = Lockout { is_machine: true, ..lockout(Some("press")) }.denials(&stored);
+        assert_eq!(omitted, 0);
+        let left = open(&with(&stored, &denials), &machines("press"));
+        assert_eq!(left, Vec::<String>::new(), "{state}: {stored:?}\n{denials:?}");
+    }
+}
+
+#[test]
 fn with_the_denials_of_an_answer_no_call_of_an_org_is_allowed_whatever_is_stored() {
     let mut dice = Dice(11);
-    let all: Vec<Caller> = ["bob", "alice", "zoe"].iter().flat_map(|user| callers(user)).collect();
+    let mut all: Vec<Caller> = ["bob", "alice", "zoe"].iter().flat_map(|user| callers(user)).collect();
+    all.extend(machines("press"));
     for state in 0..STATES {
         let stored = some_bindings(&mut dice);
         let (denials, omitted) = lockout(None).denials(&stored);
