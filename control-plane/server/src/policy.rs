@@ -141,6 +141,7 @@ pub fn machine_certificate(record: &MachineCertificateRecord) -> Result<MachineC
         id: record.id.clone(),
         fingerprint,
         uri,
+        proved: record.proved,
         org: record.org.clone(),
         user: record.machine.clone(),
         groups: record.groups.clone(),

@@ -114,7 +114,7 @@ impl Machines {
 
     /// Finds the machine of a certificate: by the URI in it, which the platform registered, else by its own hash, which
     /// anybody who saw the certificate can write down. The hash names no machine of another org than any of the
-    /// certificate's `all_uris`. As [`Machines::caller`].
+    /// certificate's `all_uris`; one that nobody proved names none where any of them is registered. As [`Machines::caller`].
     pub fn caller_with(
         &self,
         fingerprint: [u8; 32],
@@ -125,7 +125,7 @@ impl Machines {
         let id = by_uri.or_else(|| self.by_fingerprint.get(&fingerprint))?;
         let known = self.certificates.get(id)?;
         let mut orgs = all_uris.iter().filter_map(|uri| self.uri_orgs.get(uri));
-        if by_uri.is_none() && orgs.any(|org| *org != known.org) {
+        if by_uri.is_none() && orgs.any(|org| !known.proved || *org != known.org) {
             return None;
         }
         let MachineCertificate { org, user, groups, scopes, issued_at, expires_at, .. } = known;
@@ -238,6 +238,7 @@ mod tests {
             id: id.into(),
             fingerprint: fingerprint.map(|byte| vec![byte; 32]).unwrap_or_default(),
             uri: uri.into(),
+            proved: true,
             org: "acme".into(),
             user: "press".into(),
             groups: vec!["robots".into()],
@@ -289,6 +290,8 @@ mod tests {
         assert_eq!(found(reserved("globex"), Some("urn://a"), &["urn://a"]), None);
         assert_eq!(found(reserved("acme"), Some("urn://a"), &["urn://a"]).as_deref(), Some("c1"));
         assert_eq!(found(reserved("globex"), None, &[]).as_deref(), Some("c1"), "without the URI");
+        let unproved = vec![of_uri(RESERVED), MachineCertificate { proved: false, ..of_hash("acme") }];
+        assert_eq!(found(unproved, Some("urn://a"), &["urn://a"]), None, "it loses to any URI");
         let live = vec![of_uri(9), of_hash("globex")];
         assert_eq!(found(live, None, &["urn://b", "urn://a"]), None, "one of several URIs");
         let caller =

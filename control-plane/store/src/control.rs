@@ -268,9 +268,11 @@ pub enum CertificateName {
 pub struct MachineCertificateRecord {
     pub id: String,
     pub org: String,
-    /// The name by which policy, limits and audit know the machine: a user's.
+    /// The name by which policy, limits and audit know the machine.
     pub machine: String,
     pub name: CertificateName,
+    /// Whoever registered it holds the certificate's key; of a URI the platform has said whose it is.
+    pub proved: bool,
     pub groups: Vec<String>,
     pub scopes: Vec<String>,
     /// Unix milliseconds.
@@ -494,6 +496,12 @@ pub trait ControlStore: Send + Sync {
 
     /// Those of an org, the oldest first, expired ones among them until the next one is registered.
     async fn machine_certificates(&self, org: &str) -> Result<Vec<MachineCertificateRecord>, StoreError>;
+
+    /// Finds the registration of this name, also one that has ended.
+    async fn machine_certificate_named(
+        &self,
+        name: &CertificateName,
+    ) -> Result<Option<MachineCertificateRecord>, StoreError>;
     /// Registers a certificate, or renews the registration that the machine has under this name. The answer has the id
     /// that it is known by, which a renewed one keeps. [`StoreError::Taken`] where the name is another machine's. Revocations that hit it are
     /// kept as long as it lives; so are those that come later.

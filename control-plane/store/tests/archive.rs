@@ -60,6 +60,7 @@ async fn full() -> TempDir {
         org: "acme".into(),
         machine: "press".into(),
         name: CertificateName::Uri("spiffe://example.org/press".into()),
+        proved: true,
         groups: vec![],
         scopes: vec![],
         created_at: 1,

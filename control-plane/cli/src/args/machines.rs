@@ -48,7 +48,7 @@ pub enum CertificatesCommand {
     /// Says which machine a certificate is; one that the machine has already is renewed
     #[command(after_help = "\
 Examples:
-  asp machines certificates register acme press-7 --certificate press-7.crt --group robots
+  asp machines certificates register acme press-7 --certificate press-7.crt --key press-7.key --group robots
   asp machines certificates register acme press-7 --uri spiffe://factory.example/press-7   for admins of the platform")]
     Register(RegisterArgs),
     /// Forgets a certificate: within a second it opens nothing, and its running calls end
@@ -133,7 +133,11 @@ pub struct RegisterArgs {
     /// A file with the certificate, PEM or DER; of several the first
     #[arg(long, value_name = "FILE")]
     pub certificate: Option<PathBuf>,
-    /// SHA-256 of the certificate, in hex with or without colons
+    /// File with the certificate's private key, PEM: it signs the registration here, and goes nowhere. Without it the
+    /// certificate is registered by its hash alone, which is for admins of the platform
+    #[arg(long, value_name = "FILE", requires = "certificate")]
+    pub key: Option<PathBuf>,
+    /// SHA-256 of the certificate, in hex with or without colons; for admins of the platform
     #[arg(long, value_name = "HEX")]
     pub fingerprint: Option<String>,
     /// Every certificate with this URI that Envoy takes

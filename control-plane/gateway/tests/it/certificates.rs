@@ -23,6 +23,7 @@ fn certificate(id: &str, hash: Option<u8>, uri: &str) -> MachineCertificate {
         id: id.into(),
         fingerprint: hash.map(|byte| vec![byte; 32]).unwrap_or_default(),
         uri: uri.into(),
+        proved: true,
         org: "acme".into(),
         user: "press".into(),
         groups: vec!["robots".into()],
@@ -295,6 +296,24 @@ async fn a_snapshot_with_a_certificate_of_two_machines_is_refused_whole() {
     let snapshot = GatewaySnapshot { revision: 2, ..assemble(with([known(), vec![both]].concat())) };
     assert!(fixture.gateway.apply(snapshot).is_err());
     assert!(done(&call(&shown(0x11, ""), "policy.open").send(&fixture).await), "what was in force stays");
+}
+
+#[tokio::test]
+async fn a_uri_of_one_org_keeps_anothers_fingerprint_from_the_certificate() {
+    let of = |uri_org: &str, expires_at: u64, proved: bool| {
+        let uri = MachineCertificate { org: uri_org.into(), expires_at, ..certificate("c2", None, URI) };
+        let hash = MachineCertificate { proved, ..certificate("c1", Some(0x11), "") };
+        through_envoy(with(vec![uri, hash]))
+    };
+    // The first of two URIs names nobody, and is looked at all the same; an end of 0 is a registration that opens nothing.
+    for uri in [URI.to_owned(), format!("{URI};URI=spiffe://example.org/b")] {
+        let answer = async |fixture: Fixture| call(&shown(0x11, &uri), "policy.open").send(&fixture).await;
+        refused(&answer(of("globex", 0, true)).await, "token_invalid");
+        assert!(done(&answer(of("acme", 0, true)).await), "the org's own");
+        refused(&answer(of("acme", 0, false)).await, "token_invalid");
+    }
+    let fixture = of("globex", 0, true);
+    assert!(done(&call(&shown(0x11, ""), "policy.open").send(&fixture).await), "without the URI");
 }
 
 #[tokio::test]

@@ -248,6 +248,7 @@ pub(super) const TABLES: [Table; 23] = [
             column("machine", Text),
             column("kind", Text),
             column("name", Text),
+            column("proved", Integer),
             column("groups", Text),
             column("scopes", Text),
             column("created_at", Integer),

@@ -33,10 +33,11 @@ use sqlx::{Any, AnyPool, ConnectOptions, Executor, Row, Transaction};
 use tokio::time::timeout;
 
 use crate::control::{
-    AuditQuery, AuditRecord, BindingRecord, Change, ControlState, ControlStore, ExposureRecord, HomeRecord,
-    IssuerKeysRecord, IssuerRecord, LimitRecord, MachineBound, MachineCertificateRecord, MachineKeyRecord,
-    Note, OfferRecord, PrimitiveServer, RegionRecord, RevocationRecord, RouteRecord, ServerRecord,
-    ServerVersion, Side, Since, SourceFile, StoreError, Versioned, Written,
+    AuditQuery, AuditRecord, BindingRecord, CertificateName, Change, ControlState, ControlStore,
+    ExposureRecord, HomeRecord, IssuerKeysRecord, IssuerRecord, LimitRecord, MachineBound,
+    MachineCertificateRecord, MachineKeyRecord, Note, OfferRecord, PrimitiveServer, RegionRecord,
+    RevocationRecord, RouteRecord, ServerRecord, ServerVersion, Side, Since, SourceFile, StoreError,
+    Versioned, Written,
 };
 use crate::migrations::{Numbered, migrator};
 use crate::private;
@@ -52,7 +53,7 @@ const SNAPSHOT: &str = "BEGIN";
 const SNAPSHOT_OF_POSTGRES: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
 
 /// The migrations, oldest first. A published one is never edited.
-pub(crate) const MIGRATIONS: [Numbered; 13] = [
+pub(crate) const MIGRATIONS: [Numbered; 14] = [
     (1, "control", include_str!("../../migrations/0001_control.sql")),
     (2, "revocations of the platform", include_str!("../../migrations/0002_revocations_of_the_platform.sql")),
     (3, "issuers", include_str!("../../migrations/0003_issuers.sql")),
@@ -67,6 +68,7 @@ pub(crate) const MIGRATIONS: [Numbered; 13] = [
     (14, "revocations of an org", include_str!("../../migrations/0014_revocations_of_an_org.sql")),
     (15, "former issuers", include_str!("../../migrations/0015_former_issuers.sql")),
     (16, "targets", include_str!("../../migrations/0016_targets.sql")),
+    (17, "proofs", include_str!("../../migrations/0017_proofs.sql")),
 ];
 
 /// The control store on a SQL database.
@@ -412,6 +414,13 @@ impl ControlStore for SqlStore {
 
     async fn machine_certificates(&self, org: &str) -> Result<Vec<MachineCertificateRecord>, StoreError> {
         self.within(certificates::of_org(&self.pool, org)).await
+    }
+
+    async fn machine_certificate_named(
+        &self,
+        name: &CertificateName,
+    ) -> Result<Option<MachineCertificateRecord>, StoreError> {
+        self.within(certificates::named(&self.pool, name)).await
     }
 
     async fn put_machine_certificate(

@@ -51,6 +51,7 @@ pub async fn run(store: &dyn ControlStore) {
     followed.catch_up(store).await;
     certificates::are_one_machines_until_they_end(store).await;
     certificates::keep_their_uri_after_they_have_ended(store).await;
+    certificates::are_whose_who_proves_to_hold_the_key(store).await;
     followed.catch_up(store).await;
     certificates::stay_revoked_as_long_as_they_are_registered(store).await;
     followed.catch_up(store).await;

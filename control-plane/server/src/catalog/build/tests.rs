@@ -183,6 +183,7 @@ fn a_uri_whose_registration_opens_nothing_is_published_as_reserved_and_a_fingerp
         org: "acme".into(),
         machine: "press".into(),
         name,
+        proved: true,
         groups: Vec::new(),
         scopes: Vec::new(),
         created_at: 0,

@@ -17,6 +17,7 @@ fn certificate(id: &str, machine: &str, name: CertificateName) -> MachineCertifi
         org: "robots".into(),
         machine: machine.into(),
         name,
+        proved: false,
         groups: vec!["robots".into()],
         scopes: vec![],
         created_at: CREATED,
@@ -164,4 +165,26 @@ pub(super) async fn stay_revoked_as_long_as_they_are_registered(store: &dyn Cont
     for id in ["m1", "m2", "m3", "m4", "m5", "m6", "m7", "m8"] {
         store.delete_revocation(&at(CREATED), id).await.unwrap();
     }
+}
+
+/// A hash may be written down by anybody who saw the certificate.
+pub(super) async fn are_whose_who_proves_to_hold_the_key(store: &dyn ControlStore) {
+    put(store, CREATED, &certificate("w1", "press", hash(7))).await;
+    let written = MachineCertificateRecord { org: "others".into(), ..certificate("w2", "press", hash(7)) };
+    let taken = store.put_machine_certificate(&at(CREATED), &written).await;
+    assert!(matches!(taken, Err(StoreError::Taken { .. })), "first come, first served");
+    let holder = MachineCertificateRecord { proved: true, ..written };
+    assert_eq!(put(store, CREATED, &holder).await, "w2");
+    assert_eq!(store.machine_certificates("robots").await.unwrap(), []);
+    assert_eq!(store.machine_certificate_named(&hash(7)).await.unwrap(), Some(holder.clone()));
+    // Renewed without a proof it keeps the one that it has, and nobody else takes it.
+    let renewed = MachineCertificateRecord { id: "w3".into(), proved: false, ..holder.clone() };
+    assert_eq!(put(store, CREATED, &renewed).await, "w2");
+    assert!(store.machine_certificate_named(&hash(7)).await.unwrap().unwrap().proved);
+    for proved in [false, true] {
+        let other = MachineCertificateRecord { proved, ..certificate("w4", "press", hash(7)) };
+        let taken = store.put_machine_certificate(&at(CREATED), &other).await;
+        assert!(matches!(taken, Err(StoreError::Taken { .. })), "{proved}");
+    }
+    store.delete_machine_certificate(&at(CREATED), "others", "w2").await.unwrap();
 }
