@@ -147,7 +147,7 @@ pub async fn explain(
     }))
 }
 
-/// What is published, once it has what an admin wrote last, or as it is after [`PUBLISHED_WITHIN`].
+/// The published snapshot, once it has what an admin wrote last, or as it is after [`PUBLISHED_WITHIN`].
 async fn newest(state: &AdminState) -> Result<Arc<Published>, Problem> {
     let written = state.store.revision().await?;
     let mut published = state.publisher.xds_state();

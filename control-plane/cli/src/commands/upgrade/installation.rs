@@ -43,7 +43,7 @@ pub(super) struct StoredServer {
     pub(super) offered: BTreeSet<String>,
 }
 
-/// What an org has.
+/// An org: its policy, its machines and their bound.
 #[derive(Default)]
 pub(super) struct Org {
     pub(super) name: String,
@@ -52,7 +52,7 @@ pub(super) struct Org {
     pub(super) bindings: Vec<Binding>,
     pub(super) keys: Vec<Machine>,
     pub(super) certificates: Vec<Machine>,
-    /// What its machines may have; `None` where its version bounds nothing.
+    /// Groups and scopes that its machines may have; `None` where its version bounds nothing.
     pub(super) bound: Option<Bound>,
 }
 

@@ -1,4 +1,4 @@
-//! What an operator looks at in an upgrade: servers that this version refuses, and what it keeps of machines.
+//! Notes for the operator of an upgrade: servers that this version refuses, and what it keeps of machines.
 
 use std::collections::BTreeSet;
 
@@ -34,7 +34,7 @@ pub(super) fn plugin_tokens(installation: &Installation) -> Vec<String> {
     plugins.map(note).collect()
 }
 
-/// What machines may have, certificates without a proof, and bindings that name a machine as a user.
+/// Lines on bounds of machines, certificates without a proof, and bindings that name a machine as a user.
 pub(super) fn machines(installation: &Installation) -> Vec<String> {
     installation.orgs.iter().flat_map(of_org).collect()
 }

@@ -10,7 +10,7 @@ use super::report::Item;
 pub(super) struct MissingOffer {
     pub(super) server: String,
     pub(super) org: String,
-    /// Why the offer may be more than the platform ever meant.
+    /// The reason why the offer may be more than the platform ever meant.
     pub(super) mark: Option<String>,
 }
 
@@ -27,7 +27,7 @@ impl MissingOffer {
     }
 }
 
-/// What is switched on for an org, and offered neither by the server's file nor by a stored offer.
+/// Servers that are switched on for an org, and offered neither by the server's file nor by a stored offer.
 pub(super) fn missing(installation: &Installation) -> Vec<MissingOffer> {
     let mut missing = Vec::new();
     for org in &installation.orgs {

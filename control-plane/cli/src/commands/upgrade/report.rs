@@ -2,7 +2,7 @@
 
 use crate::print;
 
-/// What a line is for.
+/// The purpose of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Section {
     Servers,
@@ -30,7 +30,7 @@ impl Section {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Item {
     pub(super) line: String,
-    /// What the line may let somebody do that nobody meant.
+    /// Ways in which the line may let somebody do more than was meant.
     pub(super) marks: Vec<String>,
 }
 
