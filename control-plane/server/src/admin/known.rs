@@ -70,10 +70,7 @@ pub(super) async fn check(
     if !knows_org(state, admin, org).await? {
         return Err(Problem::new(Code::UnknownName, unknown_org(state, org)));
     }
-    let reach = match admin.role.is_platform() {
-        true => Reach::All,
-        false => Reach::Org(org.to_owned(), state.store.offers_to(org).await?),
-    };
+    let reach = reach(state, admin, org).await?;
     // What was compiled last is what is stored, but for a server of this moment.
     let compiled = state.compiler.last_compiled();
     let (reach, names, found) = off_thread(move || {
@@ -102,18 +99,34 @@ pub(super) async fn check(
     Err(Problem::new(code, format!("{}{remedy}", in_words(&found))))
 }
 
-/// Whether a binding of `org` on these primitives is refused unless it is forced.
-pub(super) async fn needs_force(
-    state: &AdminState,
-    admin: &Admin,
-    org: &str,
-    primitives: impl IntoIterator<Item = &str>,
-) -> Result<bool, Problem> {
-    let names = primitives.into_iter().map(Mention::primitive).collect();
-    match check(state, admin, org, names, Code::UnknownName).await {
-        Err(problem) if problem.code() == Code::UnknownName => Ok(true),
-        checked => checked.map(|()| false),
+/// The names that an admin may write of an org without force, as they were compiled last.
+pub(super) struct KnownNames {
+    knows_org: bool,
+    servers: Vec<Arc<CompiledServer>>,
+}
+
+impl KnownNames {
+    /// Reads them. Waits for no compiler: a revocation asks.
+    pub(super) async fn read(state: &AdminState, admin: &Admin, org: &str) -> Result<KnownNames, Problem> {
+        let reach = reach(state, admin, org).await?;
+        let mut servers = state.compiler.last_compiled();
+        servers.retain(|server| reach.covers(server));
+        Ok(KnownNames { knows_org: knows_org(state, admin, org).await?, servers })
     }
+
+    /// Whether a binding on these primitives is refused unless it is forced; a server that was stored a moment ago is unknown.
+    pub(super) fn need_force(&self, primitive: &str) -> bool {
+        let mut ids = self.servers.iter().flat_map(|server| ids_of(server));
+        !self.knows_org || (primitive != "*" && !ids.any(|id| names::matches(primitive, id)))
+    }
+}
+
+/// The servers that the admin may know of.
+async fn reach(state: &AdminState, admin: &Admin, org: &str) -> Result<Reach, Problem> {
+    Ok(match admin.role.is_platform() {
+        true => Reach::All,
+        false => Reach::Org(org.to_owned(), state.store.offers_to(org).await?),
+    })
 }
 
 fn in_words(unknown: &[String]) -> String {

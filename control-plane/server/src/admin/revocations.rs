@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use asp_edge::names;
+use asp_proto::snapshot::Binding;
 use asp_store::control::{MAX_REVOCATIONS, Precondition, RevocationRecord};
 use axum::Json;
 use axum::extract::State;
@@ -17,7 +18,7 @@ use utoipa::{IntoParams, ToSchema};
 use super::AdminState;
 use super::auth::Admin;
 use super::body::Body;
-use super::known;
+use super::known::KnownNames;
 use super::params::{Path, Query};
 use super::problem::{Code, Problem};
 use super::turns::{self, Topic};
@@ -152,15 +153,9 @@ async fn keep_out(
         denials.extend(more.into_iter().filter(|denial| !denials.contains(denial)).collect::<Vec<_>>());
         omitted += beyond;
     }
-    let patterns = denials.iter().map(|denial| denial.primitive.as_str());
-    let is_any_unknown = known::needs_force(state, admin, org, patterns).await?;
-    let mut commands = Vec::with_capacity(denials.len());
-    for denial in &denials {
-        let pattern = std::iter::once(denial.primitive.as_str());
-        let is_forced = is_any_unknown && known::needs_force(state, admin, org, pattern).await?;
-        commands.push(lasting::command(denial, is_forced));
-    }
-    Ok((commands, omitted))
+    let known = KnownNames::read(state, admin, org).await?;
+    let command = |denial: &Binding| lasting::command(denial, known.need_force(&denial.primitive));
+    Ok((denials.iter().map(command).collect(), omitted))
 }
 
 async fn is_machine(state: &AdminState, org: &str, name: &str) -> Result<bool, Problem> {

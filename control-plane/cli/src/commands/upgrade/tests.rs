@@ -183,7 +183,7 @@ fn issuers_get_primitives_of_exchange_and_audiences_of_servers() {
 #[test]
 fn a_private_network_is_opened_to_the_names_that_lead_into_it() {
     let plugin = "mutation: read_only\nsecurity: {allowedDomains: [erp.corp.example, api.example.com, \
-                  \"*.corp.example\"]}\nruntime: {mode: plugin, language: python, entrypoint: sync.py}";
+                  crm.corp.example]}\nruntime: {mode: plugin, language: python, entrypoint: sync.py}";
     let installation = Installation {
         servers: vec![server("mine", HIDDEN, "sync", plugin)],
         has_offers: true,
@@ -193,7 +193,7 @@ fn a_private_network_is_opened_to_the_names_that_lead_into_it() {
     let line = format!("{PRIVATE}='erp.corp.example=10.20.0.0/16;for=mine/sync'");
     assert!(lines.contains(&line), "{lines:#?}");
     for mark in [
-        "# check: if hosts of *.corp.example are in 10.20.0.0/16, add *.corp.example=10.20.0.0/16;for=mine/sync",
+        "# check: crm.corp.example is not found from here; if it is in 10.20.0.0/16, add crm.corp.example=10.20.0.0/16;for=mine/sync",
         "# check: no plugin's domain leads into 10.30.0.0/16 from here: the entry is left out",
     ] {
         assert!(lines.iter().any(|line| line == mark), "{mark}\n{lines:#?}");
