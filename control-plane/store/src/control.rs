@@ -271,7 +271,7 @@ pub struct MachineCertificateRecord {
     /// The name by which policy, limits and audit know the machine.
     pub machine: String,
     pub name: CertificateName,
-    /// Whoever registered it holds the certificate's key; of a URI the platform has said whose it is.
+    /// True if the one who registered it holds the certificate's key; of a URI the platform has said whose it is.
     pub proved: bool,
     pub groups: Vec<String>,
     pub scopes: Vec<String>,

@@ -22,7 +22,7 @@ const SCHEMES: [SignatureScheme; 5] = [
     SignatureScheme::RSA_PKCS1_SHA256,
 ];
 
-/// What the holder of the key signs. `fingerprint` is SHA-256 of the certificate's DER in lower-case hex, `at` Unix seconds.
+/// The text that the holder of the key signs. `fingerprint` is SHA-256 of the certificate's DER in lower-case hex, `at` Unix seconds.
 pub fn statement(org: &str, machine: &str, fingerprint: &str, at: u64) -> String {
     format!("asp machine certificate\norg={org}\nmachine={machine}\nsha256={fingerprint}\nat={at}\n")
 }

@@ -44,7 +44,7 @@ pub struct NewCertificate {
     machine: String,
     /// The certificate in PEM, at most 16 KiB, with `proof`. This, `fingerprint` or `uri`
     certificate: Option<String>,
-    /// That the certificate's key is here
+    /// Proof that the sender holds the certificate's key
     proof: Option<Proof>,
     /// SHA-256 of the certificate in DER, in hex with or without colons, without a proof: for admins of the platform only
     fingerprint: Option<String>,
@@ -83,7 +83,7 @@ pub struct Certificate {
     pub fingerprint: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub uri: Option<String>,
-    /// Whoever registered it has proved to hold its key; of a `uri` the platform has said whose it is. Without a proof it
+    /// True if the one who registered it has proved to hold its key; of a `uri` the platform has said whose it is. Without a proof it
     /// names nobody where a URI of the certificate is registered
     pub proved: bool,
     pub groups: Vec<String>,
