@@ -61,7 +61,7 @@ fn of_org(org: &Org) -> Vec<String> {
             machines.iter().copied().filter(|machine| patterns::matches(user, machine)).collect();
         if !named.is_empty() {
             notes.push(format!(
-                "{}: bindings of the user {user} are for the machines {} too, and for a person of that name",
+                "{}: bindings of the user {user} are for the machines {} too: the upgrade stores them for both kinds",
                 org.name,
                 named.join(", ")
             ));
