@@ -59,7 +59,8 @@ async fn the_sqlite_records_pass_the_suite_and_end_with_their_time() {
     let past = End { state: State::Failed, record: "r".into(), outcome: "o".into(), keep: Duration::ZERO };
     let [gone, living] = [OwnerId([70; 16]), OwnerId([72; 16])];
     CallRecords::renew(&calls, living, Duration::from_secs(60)).await.unwrap();
-    calls.put(&row(72, 1), living, State::Working, Bytes::from_static(b"x")).await.unwrap();
+    let late = now_ms() - 60_000;
+    calls.put(&row(72, late), living, State::Working, Bytes::from_static(b"x")).await.unwrap();
     calls.put(&row(70, 1), gone, State::Working, Bytes::from_static(b"x")).await.unwrap();
     calls.finish(&row(71, i64::MAX), OwnerId([1; 16]), past).await.unwrap();
     while calls.find([71; 16]).await.unwrap().is_some() {
