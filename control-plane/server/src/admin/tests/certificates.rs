@@ -174,7 +174,7 @@ async fn another_orgs_certificates_do_not_exist_and_a_reader_registers_none() {
 }
 
 /// A certificate with these URIs, and its key; both PEM.
-fn issued(uris: &[&str]) -> (String, String) {
+pub(super) fn issued(uris: &[&str]) -> (String, String) {
     let key = KeyPair::generate().unwrap();
     let mut params = CertificateParams::default();
     params.subject_alt_names = uris.iter().map(|uri| SanType::URI((*uri).try_into().unwrap())).collect();
@@ -182,7 +182,7 @@ fn issued(uris: &[&str]) -> (String, String) {
 }
 
 /// The body of a registration of `machine` that `key` signs for `org`.
-fn proved(org: &str, machine: &str, (certificate, key): (&str, &str), at: u64) -> Value {
+pub(super) fn proved(org: &str, machine: &str, (certificate, key): (&str, &str), at: u64) -> Value {
     let der = SentCertificate::from_pem(certificate).unwrap().der;
     let hash: String = Sha256::digest(der).iter().map(|byte| format!("{byte:02x}")).collect();
     let statement = asp_peer::statement(org, machine, &hash, at);
