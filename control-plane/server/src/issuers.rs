@@ -136,6 +136,24 @@ mod tests {
     }
 
     #[test]
+    fn servers_are_judged_again_when_an_issuer_lists_other_audiences() {
+        let trust = Trust::new(Given::default());
+        let names = |revision: u64, member: &str, audiences: Value| {
+            let mut document = json!({ "iss": "https://login.example.com", "orgs": ["acme"] });
+            document[member] = audiences;
+            let (name, document) = ("login".to_owned(), document.to_string());
+            let record = IssuerRecord { side: Side::Clients, name, document, revision, updated_at: 0 };
+            let issuers = vec![record];
+            trust.take(&ControlState { revision, issuers, ..ControlState::default() }, 0);
+            trust.in_force().names()
+        };
+        let listed = names(1, "audiences", json!(["shop"]));
+        assert_ne!(names(2, "audiences", json!(["shop", "till"])), listed);
+        assert_ne!(names(3, "audiences", json!([])), listed);
+        assert_ne!(names(4, "serverAudiences", json!({ "shop": ["shop"] })), listed);
+    }
+
+    #[test]
     fn clients_and_admins_have_issuers_of_their_own() {
         let mut ops = entry();
         ops["claims"] = json!({});

@@ -99,7 +99,9 @@ impl InForce {
     pub fn names(&self) -> Vec<String> {
         let asked = self.access.iter().filter(|access| access.introspection.is_some());
         let asked = asked.map(|access| format!("{} is asked", access.issuer));
-        let lists = self.documents.iter().map(|document| {
+        let lists_some =
+            |document: &&Document| !document.audiences.is_empty() || !document.server_audiences.is_empty();
+        let lists = self.documents.iter().filter(lists_some).map(|document| {
             format!("{} lists {:?} {:?}", document.name, document.audiences, document.server_audiences)
         });
         self.clients.iter().map(|issuer| issuer.name.clone()).chain(asked).chain(lists).collect()
