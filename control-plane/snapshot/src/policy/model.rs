@@ -387,23 +387,26 @@ fn binding(random: &mut Random) -> Binding {
     }
 }
 
+fn some_bindings(random: &mut Random) -> Vec<Binding> {
+    let mut list: Vec<Binding> = (0..random.below(6)).map(|_| binding(random)).collect();
+    if let Some(first) = list.first().cloned().filter(|_| random.below(2) == 0) {
+        list.push(nearly(&first, random));
+    }
+    list
+}
+
+/// A binding that is as specific as another, or nearly so, and may decide otherwise.
+fn nearly(first: &Binding, random: &mut Random) -> Binding {
+    let other = binding(random);
+    let issuer = random.of(&[first.issuer.clone(), other.issuer.clone()]);
+    let protocol = random.of(&[first.protocol, other.protocol]);
+    let when = random.of(&[first.when.clone(), other.when.clone()]);
+    let is_positive = other.allowed || other.approval;
+    let (allowed, approval) = (is_positive && when.is_empty(), is_positive && !when.is_empty());
+    Binding { allowed, approval, when, issuer, protocol, ..first.clone() }
+}
+
 fn triple(random: &mut Random) -> Triple {
-    let some = |random: &mut Random| {
-        let mut list: Vec<Binding> = (0..random.below(6)).map(|_| binding(random)).collect();
-        // One that is as specific as another, or nearly so, and decides otherwise.
-        if let Some(first) = list.first().cloned().filter(|_| random.below(2) == 0) {
-            let Binding { allowed, approval, when, issuer, protocol, .. } = binding(random);
-            let issuer = random.of(&[first.issuer.clone(), issuer]);
-            let protocol = random.of(&[first.protocol, protocol]);
-            let when = random.of(&[first.when.clone(), when]);
-            let (allowed, approval) = match allowed || approval {
-                true => (when.is_empty(), !when.is_empty()),
-                false => (false, false),
-            };
-            list.push(Binding { allowed, approval, when, issuer, protocol, ..first });
-        }
-        list
-    };
     let values = [
         json!(1),
         json!(1.0),
@@ -439,8 +442,8 @@ fn triple(random: &mut Random) -> Triple {
         primitive.set_mutation(Mutation::Destructive);
     }
     Triple {
-        enforced: some(random),
-        observed: some(random),
+        enforced: some_bindings(random),
+        observed: some_bindings(random),
         caller: Caller {
             org: "acme".into(),
             user: random.of(&["name", "nape", "x"]).into(),

@@ -1,4 +1,4 @@
-//! What a running installation has stored, read through its admin API.
+//! The state that a running installation has stored, read through its admin API.
 //!
 //! Keeps true: the API of the version before has every operation that is required here; what it lacks is `None`.
 
