@@ -8,7 +8,9 @@
 pub mod address;
 pub mod breaker;
 pub mod event_stream;
+pub mod operator_list;
 pub mod runtime_health;
 pub mod secret;
+pub mod shell;
 pub mod telemetry;
 pub mod time;

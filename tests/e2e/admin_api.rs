@@ -87,6 +87,9 @@ fn body(method: &str, path: &str) -> Value {
         ("put", "/api/regions/orgs/{org}") => json!({ "region": "eu" }),
         ("put", "/api/registry/servers/{server}") => json!({ "files": [] }),
         ("post", "/api/registry/servers/{server}/rollback") => json!({ "revision": 1 }),
+        ("put", "/api/machines/orgs/{org}/bound") => {
+            json!({ "groups": ["robots"], "scopes": ["orders:read"] })
+        }
         ("post", "/api/machines/orgs/{org}/keys") => json!({ "machine": "press-7" }),
         ("post", "/api/machines/orgs/{org}/certificates") => {
             json!({ "machine": "press-7", "fingerprint": "ab".repeat(32) })

@@ -17,6 +17,10 @@ pub(crate) fn trials(shared: &Shared) -> Vec<Trial> {
         shared.trial("policy::a_server_switched_off_for_an_org_is_gone_for_it_alone", |shared| async move {
             exposure(shared.stack().await?).await
         }),
+        shared
+            .trial("policy::an_org_reaches_a_hidden_server_while_it_is_offered_to_it", |shared| async move {
+                offered(shared.stack().await?).await
+            }),
         shared.trial(
             "policy::a_revoked_token_is_refused_at_the_edge_and_at_the_gateway",
             |shared| async move { revocation(shared.stack().await?).await },
@@ -52,6 +56,44 @@ async fn exposure(stack: &Stack) -> Result<()> {
     let on = json!({"server": "demo", "protocol": "mcp", "enabled": true});
     admin(stack, "PUT", path, &on.to_string()).await?;
     becomes(stack.edge(), list(&theirs), 200, None).await
+}
+
+/// Its own admin opens nothing to an org that the platform or the server's team has not offered.
+async fn offered(stack: &Stack) -> Result<()> {
+    const HIDDEN: &str = "webex-compliance";
+    let token = caller(stack, "intruder").await?;
+    let mut list = modern(&token, "tools/list", json!({}), &[]);
+    list.target = format!("/{HIDDEN}/mcp");
+    let switch = async |server: &str| {
+        let on = json!({"server": server, "protocol": "mcp", "enabled": true}).to_string();
+        as_role(stack, "org:intruder", "PUT", "/api/policy/orgs/intruder/exposure", &on).await
+    };
+    let (hidden, unknown) = (switch(HIDDEN).await?, switch("nowhere").await?);
+    assert_eq!(
+        (hidden.status, hidden.text().replace(HIDDEN, "SERVER")),
+        (404, unknown.text().replace("nowhere", "SERVER"))
+    );
+    let offer = format!("/api/registry/servers/{HIDDEN}/offers/intruder");
+    let own = as_role(stack, "org:intruder", "PUT", &offer, "").await?;
+    assert_eq!(own.status, 403, "nobody offers to himself");
+    for address in [stack.edge(), stack.gateway()] {
+        becomes(address, list.clone(), 404, Some("unknown_server")).await?;
+    }
+
+    let by_team = as_role(stack, &format!("server:{HIDDEN}"), "PUT", &offer, "").await?;
+    assert_eq!(by_team.status, 200, "{}", by_team.text());
+    assert_eq!(switch(HIDDEN).await?.status, 200, "the same request");
+    for address in [stack.edge(), stack.gateway()] {
+        becomes(address, list.clone(), 200, None).await?;
+    }
+    let withdrawn = std::time::Instant::now();
+    admin(stack, "DELETE", &offer, "").await?;
+    for address in [stack.edge(), stack.gateway()] {
+        becomes(address, list.clone(), 404, Some("unknown_server")).await?;
+    }
+    println!("withdrawn at edge and gateway after {:?}", withdrawn.elapsed());
+    assert_eq!(switch(HIDDEN).await?.status, 404);
+    Ok(())
 }
 
 async fn revocation(stack: &Stack) -> Result<()> {
@@ -238,16 +280,20 @@ pub(crate) async fn expose(stack: &Stack, org: &str, server: &str) -> Result<()>
 }
 
 pub(crate) async fn admin(stack: &Stack, method: &str, path: &str, body: &str) -> Result<Response> {
-    let token = stack.token(&["--admin", "--user", "root"]).await?;
+    let answer = as_role(stack, "platform", method, path, body).await?;
+    assert!((200..300).contains(&answer.status), "{method} {path}: {} {}", answer.status, answer.text());
+    Ok(answer)
+}
+
+async fn as_role(stack: &Stack, role: &str, method: &str, path: &str, body: &str) -> Result<Response> {
+    let token = stack.token(&["--admin", "--user", "root", "--role", role]).await?;
     let headers = vec![
         ("authorization".to_string(), format!("Bearer {token}").into_bytes()),
         ("content-type".to_string(), b"application/json".to_vec()),
     ];
     let request =
         Request { method: method.into(), target: path.into(), headers, body: body.as_bytes().to_vec() };
-    let answer = http1::send(stack.admin(), &request).await?;
-    assert!((200..300).contains(&answer.status), "{method} {path}: {} {}", answer.status, answer.text());
-    Ok(answer)
+    http1::send(stack.admin(), &request).await
 }
 
 pub(crate) async fn becomes(

@@ -8,6 +8,7 @@ pub mod mcp;
 pub mod plugin;
 pub mod policy;
 pub mod servers;
+pub mod upgrade;
 
 use std::path::PathBuf;
 
@@ -77,6 +78,9 @@ pub enum Command {
     /// Shows the stored servers and their versions, and goes back to one (ASP_ADMIN_URL, ASP_ADMIN_TOKEN)
     #[command(subcommand)]
     Servers(servers::ServersCommand),
+    /// Prints what an upgrade to this version needs (ASP_ADMIN_URL, ASP_ADMIN_TOKEN)
+    #[command(subcommand)]
+    Upgrade(upgrade::UpgradeCommand),
     /// Shows, moves and backs up the database of `asp serve` (ASP_DATABASE_URL)
     #[command(subcommand)]
     Db(db::DbCommand),
@@ -99,6 +103,12 @@ pub struct ExplainArgs {
     pub org: String,
     #[arg(long)]
     pub user: Option<String>,
+    /// A machine instead of a user
+    #[arg(long, conflicts_with_all = ["user", "issuer"])]
+    pub machine: Option<String>,
+    /// Issuer of the user [default: the server's, where one alone speaks for the org]
+    #[arg(long, value_name = "NAME")]
+    pub issuer: Option<String>,
     /// A group of the user; repeat for more
     #[arg(long = "group", value_name = "GROUP")]
     pub groups: Vec<String>,
@@ -130,15 +140,18 @@ Example of a file:
   - {selector: {user: each}, policy: {capacity: 20, refill: 5/s}}                 20 at once and 5 a second for each user
   - {selector: {primitive: cc.pay, user: \"*\"}, policy: {capacity: 100, refill: 1/s}}  one bucket for all users together
 
-A selector has server, primitive, user and wcit (a token's id); what is missing is `*`. As user or wcit `each` has one
-bucket for each user or token.")]
+  - {selector: {machine: each}, policy: {capacity: 5, refill: 1/s}}               for each machine; no `user` is ever one
+  - {selector: {user: bob, issuer: login}, policy: {capacity: 5, refill: 1/s}}    bob of that issuer, and no other bob
+
+A selector has server, primitive, user, machine, wcit (a token's id) and issuer; what is missing is `*`. As user, machine or
+wcit `each` has one bucket for each. The same user or token of two issuers is two.")]
 pub struct LimitsArgs {
     #[arg(value_name = "ORG")]
     pub org: String,
     /// Replaces all limits of the org by those of a file, YAML or JSON; - is standard input
     #[arg(long, value_name = "FILE")]
     pub put: Option<PathBuf>,
-    /// Stores names that no org, server or primitive has
+    /// Stores names that no org, server, primitive or issuer has
     #[arg(long, requires = "put")]
     pub force: bool,
     /// For programs
@@ -153,8 +166,8 @@ Examples:
   asp revoke --token JTI
   asp revoke --org acme                            every token of the org issued until now
 
-A token issued later works at once. To keep bob out deny him everything, as the answer shows:
-  asp policy acme --deny '*' --user bob")]
+A token issued later works at once. The answer has the commands that keep bob out: a denial of everything, and one of
+each binding that would still allow him something.")]
 pub struct RevokeArgs {
     #[arg(long)]
     pub org: Option<String>,
@@ -330,6 +343,9 @@ pub struct ServeArgs {
     /// Starts Envoy and the sample MCP server too (with --dev)
     #[arg(long)]
     pub stack: bool,
+    /// Lets plugins reach private addresses, on any port, by the names that their specs list (with --stack)
+    #[arg(long, requires = "stack")]
+    pub allow_private: bool,
     /// Applies this directory of primitives at start
     #[arg(long, value_name = "DIR")]
     pub primitives: Option<PathBuf>,

@@ -24,6 +24,11 @@ pub const MAX_REASON: usize = 200;
 pub struct BreakGlass(LocalKey);
 
 impl BreakGlass {
+    /// Whether the state directory has the key of a control plane.
+    pub fn is_in(state_dir: &Path) -> std::io::Result<bool> {
+        state_dir.join(FILE).try_exists()
+    }
+
     /// Reads it, creating it when there is none.
     pub fn load_or_create(state_dir: &Path) -> Result<BreakGlass, LocalKeyError> {
         LocalKey::load_or_create(&state_dir.join(FILE)).map(BreakGlass)

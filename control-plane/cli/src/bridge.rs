@@ -15,6 +15,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use asp_json::Json;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
@@ -82,7 +83,7 @@ pub(crate) async fn run(place: Place, stopped: impl Future<Output = ()>) -> anyh
 
 /// One message of the client.
 async fn take(bridge: &Arc<Bridge>, line: String) {
-    let Ok(message) = serde_json::from_str::<Value>(&line) else {
+    let Ok(message) = Json::parse(line.as_bytes()) else {
         return bridge.refuse(&Value::Null, PARSE_ERROR, "a line is no JSON", "invalid_request").await;
     };
     let method = message.get("method").and_then(Value::as_str).map(str::to_owned);
@@ -108,7 +109,7 @@ async fn take(bridge: &Arc<Bridge>, line: String) {
 }
 
 /// Sends a request, and brings its answer in its own time.
-fn start(bridge: &Arc<Bridge>, message: Value) {
+fn start(bridge: &Arc<Bridge>, message: Json) {
     let id = message.get("id").cloned().unwrap_or_default();
     let key = id.to_string();
     let cancelled = bridge.stop.child_token();

@@ -18,8 +18,10 @@ pub mod policy;
 pub mod sarif;
 pub mod servers;
 mod specs;
+pub mod standing;
 pub mod status;
 pub mod token;
+pub mod upgrade;
 
 use std::process::ExitCode;
 
@@ -56,6 +58,7 @@ pub fn run(command: Command) -> ExitCode {
         Command::Plugin(command) => plugin::run(&command),
         Command::Servers(command) => servers::run(&command),
         Command::Status(args) => status::run(&args),
+        Command::Upgrade(command) => upgrade::run(&command),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

@@ -109,7 +109,21 @@ impl DevIssuer {
             let fresh = stored(&LocalKey::generate()?, "")?;
             state_dir::create_once(&path, &fresh).map_err(io)?;
         }
-        let text = std::fs::read(&path).map_err(io)?;
+        DevIssuer::read(path)
+    }
+
+    /// Reads the issuer of a state directory; `None` if there is none.
+    pub fn load(state_dir: &Path) -> Result<Option<DevIssuer>, IssuerError> {
+        let path = state_dir.join(FILE);
+        match path.try_exists() {
+            Ok(true) => DevIssuer::read(path).map(Some),
+            Ok(false) => Ok(None),
+            Err(source) => Err(IssuerError::Io { path, source }),
+        }
+    }
+
+    fn read(path: PathBuf) -> Result<DevIssuer, IssuerError> {
+        let text = std::fs::read(&path).map_err(|source| IssuerError::Io { path: path.clone(), source })?;
         let malformed = |fault: String| IssuerError::Malformed { path: path.clone(), fault };
         let stored: Stored = serde_json::from_slice(&text).map_err(|e| malformed(e.to_string()))?;
         if (stored.name.as_str(), stored.iss.as_str(), stored.alg.as_str())

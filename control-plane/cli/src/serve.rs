@@ -36,7 +36,7 @@ use crate::failure::Failure;
 use crate::packaging::languages::Languages;
 use crate::packaging::tool;
 use crate::settings::Settings;
-use crate::settings::source::{Environment, ProcessEnvironment};
+use crate::settings::source::{Coverage, Environment, ListNote, ProcessEnvironment};
 use crate::stack::runtime::LocalRuntime;
 use crate::{state_dir, token_keys};
 use certificates::Certificates;
@@ -125,6 +125,7 @@ async fn serve(
     let (ports, listeners) = ports::bind(&settings).await?;
     let public_url = settings.public_url.clone().unwrap_or_else(|| own_url(&settings, ports.edge));
     warn_of_exposure(&settings, &public_url);
+    log_operator_lists(&settings);
     let dev_issuer = if settings.dev { Some(dev_issuer(&settings, &public_url)?) } else { None };
     let (stores, calls, token_keys) = open_stores(&settings).await?;
     let mut signalled = std::pin::pin!(stop::signalled());
@@ -220,6 +221,24 @@ fn warn_of_exposure(settings: &Settings, public_url: &str) {
             "development mode behind a public name: whoever reads the state directory mints tokens for anybody, and \
              servers with the scheme none are open to all; start without --dev and name issuers (ASP_ISSUERS)"
         );
+    }
+}
+
+/// Logs the entries of operator lists that serve every primitive, because development takes them so, or none.
+fn log_operator_lists(settings: &Settings) {
+    for ListNote { list, entry, served } in &settings.list_notes {
+        match served {
+            Coverage::Every => tracing::warn!(
+                list,
+                entry,
+                "an operator's entry without `for` serves every local spec, because this is development"
+            ),
+            Coverage::None => tracing::warn!(
+                list,
+                entry,
+                "an operator's entry serves nobody: its `for` is empty; name primitives or remove the entry"
+            ),
+        }
     }
 }
 

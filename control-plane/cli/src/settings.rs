@@ -14,10 +14,13 @@ pub mod runtimes;
 pub mod s3;
 pub mod source;
 pub mod stack;
+pub mod suggestions;
 pub mod tls;
 mod together;
 
 use std::path::PathBuf;
+
+use asp_control::admin::turns::WriteRate;
 
 use crate::args::ServeArgs;
 use calls::CallSection;
@@ -25,7 +28,7 @@ use database::Database;
 use gateway::GatewaySection;
 use listen::Listen;
 use s3::S3Section;
-use source::{Environment, Fault, Reader, absolute};
+use source::{Environment, Fault, ListNote, Reader, absolute};
 use stack::StackSection;
 use tls::{PeerSection, Tls};
 
@@ -58,14 +61,17 @@ pub struct Settings {
     pub state_dir: PathBuf,
     pub database: Database,
     pub calls: CallSection,
+    pub admin_writes: WriteRate,
     /// Where artifacts and packages are; without one they are files of this machine.
     pub s3: Option<S3Section>,
     pub filter_wasm: PathBuf,
     /// Envoy's concurrency: the coarse rates are shared by that many workers.
     pub edge_workers: u32,
     pub primitives: Option<PathBuf>,
-    /// Private or plain-http hosts that the proxy executor may reach: name and origin.
-    pub upstreams: Vec<(String, String)>,
+    /// Private or plain-http hosts that requests of some primitives may reach.
+    pub upstreams: Vec<UpstreamEntry>,
+    /// Entries of operator lists that serve everything or nothing.
+    pub list_notes: Vec<ListNote>,
     /// Issuers other than the development one, see [`asp_control::issuers`].
     pub issuers: Option<PathBuf>,
     /// Whether emergency tokens open the admin API.
@@ -85,17 +91,18 @@ pub struct Settings {
 impl Settings {
     /// Reads everything, or returns every fault.
     pub fn read(args: &ServeArgs, environment: &dyn Environment) -> Result<Settings, Vec<Fault>> {
-        let mut reader = Reader::new(environment);
-        let roles = roles(&mut reader, args.roles.as_deref());
         let dev = args.dev;
+        let mut reader = Reader::of_development(environment, dev);
+        let roles = roles(&mut reader, args.roles.as_deref());
         let state_dir = reader.path(ENV_STATE_DIR, DEFAULT_STATE_DIR);
-        let settings = Settings {
+        let mut settings = Settings {
             roles,
             dev,
             listen: listen::read(&mut reader, args.bind.as_deref()),
             public_url: reader.origin(ENV_PUBLIC_URL),
             database: database::read(&mut reader, &state_dir),
             calls: calls::read(&mut reader),
+            admin_writes: calls::writes(&mut reader),
             s3: s3::read(&mut reader),
             state_dir,
             filter_wasm: absolute(reader.path(ENV_FILTER_WASM, DEFAULT_FILTER_WASM)),
@@ -106,12 +113,14 @@ impl Settings {
             issuer_origins: issuer_origins(&mut reader),
             upstreams: upstreams(&mut reader),
             gateway: gateway::read(&mut reader),
-            stack: if args.stack { stack::read(&mut reader) } else { None },
+            stack: if args.stack { stack::read(&mut reader, args.allow_private) } else { None },
             tls: tls::edge(&mut reader),
             admin_tls: tls::admin(&mut reader),
             peer: tls::peer(&mut reader),
             mesh: tls::mesh(&mut reader),
+            list_notes: Vec::new(),
         };
+        settings.list_notes = reader.take_notes();
         settings.check_together(&mut reader, args);
         reader.finish(settings)
     }
@@ -180,19 +189,52 @@ fn issuer_origins(reader: &mut Reader<'_>) -> Vec<String> {
     origins
 }
 
-/// `name=http://host:port`, separated by commas.
-fn upstreams(reader: &mut Reader<'_>) -> Vec<(String, String)> {
-    let text = reader.optional(ENV_UPSTREAMS).unwrap_or_default();
-    let mut upstreams = Vec::new();
-    for entry in text.split(',').filter(|entry| !entry.is_empty()) {
-        match entry.split_once('=') {
-            Some((name, origin)) if !name.is_empty() && source::is_origin(origin) => {
-                upstreams.push((name.to_owned(), origin.to_owned()));
-            }
-            _ => reader.fault(ENV_UPSTREAMS, format!("must be name=http(s)://host[:port],…, not `{entry}`")),
+/// One entry of `ASP_UPSTREAMS`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UpstreamEntry {
+    /// The host that specs write.
+    pub name: String,
+    /// The origin that requests go to, and the path that they stay below.
+    pub url: String,
+    /// The primitives it serves.
+    pub primitives: Vec<String>,
+}
+
+/// `name=http://host:port[/path];for=…`, separated by commas. A name has one origin, and may have several paths.
+fn upstreams(reader: &mut Reader<'_>) -> Vec<UpstreamEntry> {
+    let mut upstreams: Vec<UpstreamEntry> = Vec::new();
+    for (entry, primitives) in reader.operator_list(ENV_UPSTREAMS, |entry| upstream(entry).is_some()) {
+        let Some((name, url)) = upstream(&entry) else {
+            let message = format!("must be name=http(s)://host[:port][/path];for=…, not `{entry}`");
+            reader.fault(ENV_UPSTREAMS, message);
+            continue;
+        };
+        let known = upstreams.iter().find(|known| known.name == name);
+        if known.is_some_and(|known| origin_of(&known.url) != origin_of(url)) {
+            reader.fault(ENV_UPSTREAMS, format!("gives {name} two origins"));
         }
+        upstreams.push(UpstreamEntry { name: name.to_owned(), url: url.to_owned(), primitives });
     }
     upstreams
+}
+
+/// The parts of `name=url`.
+fn upstream(entry: &str) -> Option<(&str, &str)> {
+    entry.split_once('=').filter(|(name, url)| !name.is_empty() && is_origin_with_path(url))
+}
+
+/// The text before the path.
+fn origin_of(url: &str) -> &str {
+    url.match_indices('/').nth(2).map_or(url, |(at, _)| url.get(..at).unwrap_or(url))
+}
+
+/// An origin, and a path of plain characters without dot segments.
+fn is_origin_with_path(url: &str) -> bool {
+    let origin = origin_of(url);
+    let path = url.get(origin.len()..).unwrap_or_default();
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/-._~".contains(&byte);
+    let dots = |segment: &str| matches!(segment, "." | "..");
+    source::is_origin(origin) && path.bytes().all(plain) && !path.split('/').any(dots)
 }
 
 #[cfg(test)]

@@ -65,7 +65,13 @@ fn help_lists_what_there_is_and_every_command_has_its_own() {
 #[test]
 fn a_token_is_printed_alone() {
     let state = tempfile::tempdir().unwrap();
-    let output = run(asp(state.path()).args(["token", "--org", "acme", "--user", "alice"]));
+    let mint = || run(asp(state.path()).args(["token", "--org", "acme", "--user", "alice"]));
+    let refused = mint();
+    let said = text(&refused.stderr);
+    assert_eq!((refused.status.code(), text(&refused.stdout)), (Some(64), String::new()), "{said}");
+    assert!(said.contains("ASP_STATE_DIR") && said.contains(&state.path().display().to_string()), "{said}");
+    ::asp::dev_issuer::DevIssuer::load_or_create(state.path()).unwrap();
+    let output = mint();
     assert!(output.status.success(), "{}", text(&output.stderr));
     let token = text(&output.stdout);
     assert_eq!(token.trim_end().split('.').count(), 3);

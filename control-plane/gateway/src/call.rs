@@ -10,12 +10,12 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use asp_edge::{Caller, Trace};
+use asp_json::{Json, Members};
 use asp_proto::snapshot::{Mutation, Protocol};
 use asp_snapshot::{ListedPrimitive, VirtualServer};
 pub use asp_store::records::State;
 use parking_lot::Mutex;
 use secrecy::SecretString;
-use serde_json::Value;
 use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -62,7 +62,10 @@ pub struct Invocation {
     pub server: Arc<VirtualServer>,
     pub protocol: Protocol,
     pub entry: Arc<ListedPrimitive>,
-    pub arguments: Value,
+    /// The arguments as they were sent; schemas and policy read their view.
+    pub arguments: Json,
+    /// `_meta` of the request that a service behind the primitive gets too.
+    pub meta: Members,
     pub aim: Aim,
     /// Where the client chose the call's id.
     pub chosen: Option<Chosen>,
@@ -152,6 +155,8 @@ pub struct Call {
     pub entry: Arc<ListedPrimitive>,
     pub protocol: Protocol,
     pub protocol_request_id: String,
+    /// `_meta` of the request, for the service behind the primitive.
+    pub meta: Members,
     pub session: String,
     /// The key the caller gave, for executors that are idempotent by it.
     pub idempotency_key: Option<String>,
@@ -219,6 +224,7 @@ impl Call {
             entry: invocation.entry.clone(),
             protocol: invocation.protocol,
             protocol_request_id: invocation.protocol_request_id.clone(),
+            meta: invocation.meta.clone(),
             session: invocation.session.clone(),
             idempotency_key: match &invocation.idempotency_key {
                 Some(IdempotencyKey::Explicit(key)) => Some(key.clone()),
@@ -304,12 +310,21 @@ impl Call {
     /// chose is free again. What may have had an effect under the same key was begun by another
     /// call; whose time was over before it began is told so by the call.
     pub fn void(&self) -> Option<Arc<Outcome>> {
-        let outcome =
-            self.outcome().filter(|_| self.chosen.is_some() && self.unbegun.load(Ordering::Acquire))?;
+        self.outcome().filter(|outcome| self.unbegun.load(Ordering::Acquire) && self.leaves_id_free(outcome))
+    }
+
+    /// Whether it comes to be so by ending with `outcome`.
+    pub(crate) fn is_void_by(&self, outcome: &Outcome) -> bool {
+        let is_unbegun =
+            self.state() == State::Submitted && matches!(outcome.state(), State::Rejected | State::Failed);
+        is_unbegun && self.leaves_id_free(outcome)
+    }
+
+    fn leaves_id_free(&self, outcome: &Outcome) -> bool {
         let lasts = |refusal: &Refusal| {
             matches!(refusal, Refusal::OutcomeUnknown | Refusal::Deadline | Refusal::Withdrawn(_))
         };
-        matches!(&*outcome, Outcome::Refused(refusal) if !lasts(refusal)).then_some(outcome)
+        self.chosen.is_some() && matches!(outcome, Outcome::Refused(refusal) if !lasts(refusal))
     }
 
     /// When it came to be in its state, in Unix milliseconds.

@@ -1,5 +1,6 @@
 //! One SHA-256 over several texts, the one text of a JSON value, and keys by which others are told apart.
 
+use asp_json::Json;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
@@ -15,6 +16,15 @@ pub(crate) fn of_parts(parts: &[impl AsRef<[u8]>]) -> [u8; 32] {
         hasher.update(part);
     }
     hasher.finalize().into()
+}
+
+/// The digest of a request with these arguments. What their view does not hold counts as it is written, so that no answer
+/// is that of a request with another number.
+pub(crate) fn of_request(parts: &[&str], arguments: &Json) -> [u8; 32] {
+    let canonical = canonical(arguments);
+    let lost = asp_json::losses(arguments.text());
+    let all: Vec<&str> = parts.iter().copied().chain([canonical.as_str()]).chain(lost).collect();
+    of_parts(&all)
 }
 
 /// The first half of the digest of one text, where nobody gains by a collision.
@@ -65,6 +75,15 @@ mod tests {
         );
         assert_ne!(canonical(&json!([1, 2])), canonical(&json!([2, 1])));
         assert_ne!(canonical(&json!({"a": "1"})), canonical(&json!({"a": 1})));
+    }
+
+    #[test]
+    fn requests_with_other_numbers_differ_and_those_of_an_earlier_version_are_the_same() {
+        let of = |text: &str| of_request(&["id"], &Json::parse(text.as_bytes()).unwrap());
+        assert_eq!(of(r#"{"b": 1.5, "a":"x"}"#), of_parts(&["id", r#"{"a":"x","b":1.5}"#]));
+        assert_ne!(of("[123456789012345678901]"), of("[123456789012345678902]"));
+        assert_ne!(of(r#"["\ud83d"]"#), of(r#"["\ud83e"]"#));
+        assert_eq!(of("[123456789012345678901]"), of("[ 123456789012345678901 ]"));
     }
 
     #[test]

@@ -3,4 +3,5 @@ pub mod active;
 mod event_share;
 pub mod record;
 pub mod shared_events;
+pub mod skipped;
 pub mod taken_over;

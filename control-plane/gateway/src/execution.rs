@@ -5,10 +5,10 @@
 
 use std::sync::{Arc, Weak};
 
+use asp_json::Json;
 use asp_proto::snapshot::Primitive;
 use asp_snapshot::{ListedPrimitive, Snapshot};
 use async_trait::async_trait;
-use serde_json::Value;
 
 use crate::call::outcome::{Output, Refusal};
 use crate::call::{Call, Invocation};
@@ -17,8 +17,9 @@ use crate::telemetry::audit::Delegated;
 /// One execution of a call.
 pub struct Execution {
     pub call: Arc<Call>,
-    /// Complete with defaults and checked against the input schema.
-    pub arguments: Value,
+    /// Checked against the input schema. Their view is complete with its defaults; their text is for authored primitives, and
+    /// is as it was sent for those of other services.
+    pub arguments: Json,
     /// Calls left in the tightest rate limit; `None` without one.
     pub budget: Option<u64>,
     /// The snapshot it runs in, with the private hosts that may be reached and what primitives may ask.

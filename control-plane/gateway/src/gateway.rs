@@ -27,6 +27,7 @@ use tokio::sync::watch;
 use crate::call::registry::CallRegistry;
 use crate::durable::active::ActiveTable;
 use crate::durable::shared_events::SharedEvents;
+use crate::durable::skipped::SkippedCalls;
 use crate::durable::taken_over::TakenOverCalls;
 use crate::executors::Executors;
 use crate::executors::artifacts::Artifacts;
@@ -38,7 +39,7 @@ use crate::executors::plugin::runtimes::Runtimes;
 use crate::executors::plugin::{PluginDeps, Plugins, Saved};
 use crate::inspection::Inspections;
 use crate::issuers::{IssuerDeps, Issuers};
-use crate::minting::{self, Minter, TokenKeys};
+use crate::minting::{self, Minter, TokenAudiences, TokenKeys};
 use crate::pipeline::Pipeline;
 use crate::pipeline::admission::{Admission, Bounds, MEMORY_OF_NOBODY};
 use crate::pipeline::calls::Calls;
@@ -62,6 +63,10 @@ const KEEP_EVERY: Duration = Duration::from_secs(2);
 /// How soon it says so again where the store did not take it: a second attempt, with the two seconds that each may take,
 /// is decided before the lease of 8 s ends.
 const KEEP_AGAIN: Duration = Duration::from_millis(500);
+
+/// Time that a flush waits for a store that does not take the ends of calls; the last one at a shutdown waits longer.
+const FLUSH: Duration = Duration::from_secs(3);
+const LAST_ENDS: Duration = Duration::from_secs(8);
 
 /// Most responses that wait for something to happen to a call of REST, each a stream of events or a long request.
 const WAITING: Bounds = Bounds { whole: 10_000, per_org: 4_000 };
@@ -87,9 +92,13 @@ pub struct Config {
     pub dev: bool,
     /// Whether everybody may list the servers that are exposed to all.
     pub registry: bool,
+    /// Whether a mesh encrypts and authenticates connections, and so says who may connect.
+    pub in_mesh: bool,
     pub stores: Stores,
     /// What signs the platform's tokens. Their owner is this run of the gateway.
     pub token_keys: Arc<TokenKeys>,
+    /// The audiences of these tokens, and the primitives that get them.
+    pub token_audiences: TokenAudiences,
     /// What runs plugins; [`Runtimes::none`] where nothing does.
     pub runtimes: Runtimes,
     /// The models of the platform, for delegations.
@@ -149,11 +158,19 @@ impl Stores {
     }
 }
 
+impl Config {
+    fn settings(&self) -> Settings {
+        let Config { public_url, dev, registry, in_mesh, .. } = self;
+        Settings { public_url: public_url.clone(), dev: *dev, registry: *registry, in_mesh: *in_mesh }
+    }
+}
+
 /// The public part of the configuration.
 pub struct Settings {
     pub public_url: String,
     pub dev: bool,
     pub registry: bool,
+    pub in_mesh: bool,
 }
 
 /// One replica.
@@ -185,12 +202,13 @@ pub struct Gateway {
 impl Gateway {
     /// A gateway without a snapshot. Needs a running tokio runtime, for the audit writer.
     pub fn new(config: Config) -> anyhow::Result<Arc<Gateway>> {
+        let settings = config.settings();
         let sealer = Arc::new(config.seal_keys.sealer()?);
         let metrics = Arc::new(Metrics::default());
         let runtimes = Arc::new(config.runtimes);
         let artifacts = Artifacts::new(config.stores.blobs);
         let issuers = Issuers::new(config.issuers)?;
-        let minter = Arc::new(Minter::new(config.token_keys, config.public_url.clone()));
+        let minter = Arc::new(Minter::new(config.token_keys, config.public_url, config.token_audiences));
         let authorizer = Arc::new(authorizer(&minter, &issuers, config.told));
         let registry = Arc::new(CallRegistry::default());
         let (replicas, events, answers) = shared(config.stores.shared, &sealer, minter.keys.owner());
@@ -220,13 +238,14 @@ impl Gateway {
             active,
             replicas: replicas.clone(),
             taken_over: TakenOverCalls::default(),
+            skipped: SkippedCalls::default(),
             listings: Listings::default(),
             listener: OnceLock::new(),
         });
         let subscriptions = Subscriptions::new(pipeline.clone(), config.subscriptions);
         listens(&subscriptions, &pipeline);
         Ok(Arc::new(Gateway {
-            config: Settings { public_url: config.public_url, dev: config.dev, registry: config.registry },
+            config: settings,
             sessions: Sessions::new(sealer.clone(), replicas),
             subscriptions,
             minter,
@@ -367,8 +386,12 @@ impl Gateway {
 
     /// Returns when the audit events of every ended call are durable and its worker's place is given back.
     pub async fn flush(&self) {
+        self.flush_within(FLUSH).await;
+    }
+
+    async fn flush_within(&self, longest: Duration) {
         self.pipeline.executor.drained().await;
-        self.pipeline.active.drained().await;
+        self.pipeline.active.drained(longest).await;
         self.pipeline.audit.flush().await;
     }
 
@@ -376,7 +399,7 @@ impl Gateway {
     pub async fn stop(&self) {
         self.pipeline.hand_on().await;
         self.pipeline.calls.end().await;
-        self.flush().await;
+        self.flush_within(LAST_ENDS).await;
         self.pipeline.active.retire().await;
         self.minter.keys.withdraw().await;
     }

@@ -34,6 +34,9 @@ mod proof;
 const MAX_HEADER_BYTES: usize = 64 * 1024;
 /// Likewise, 100 of the client's.
 const MAX_HEADERS: usize = 120;
+/// Faults of a request as HTTP, in Envoy's words (`envoy/bootstrap.yaml`).
+const LONG_HEADERS: &str = "the headers are larger than this server accepts";
+const TRANSFER_CODING: &str = "a body comes with Content-Length or in chunks, in no other transfer coding";
 
 /// The whole gateway port, `/healthz`, `/readyz` and `/metrics` included.
 pub fn router(gateway: Arc<Gateway>) -> axum::Router {
@@ -84,10 +87,10 @@ async fn entry(State(gateway): State<Arc<Gateway>>, request: Request) -> Respons
     let shown = proof::client_certificate(&mut parts);
     let headers = edge_headers(&parts);
     let trace = Trace::of(&headers, rand::random());
-    if let Some(refusal) = headers_too_large(&parts, trace) {
+    if let Some(refusal) = refused_as_http(&parts, trace) {
         return reply(refusal);
     }
-    let peer = peer::key(&parts);
+    let peer = peer::key(&parts, gateway.config.in_mesh);
     let offered = Offered { headers: &headers, certificate: shown, peer };
     match evaluate(&gateway, &offered, body, trace).await {
         Err(refusal) => {
@@ -118,20 +121,26 @@ async fn entry(State(gateway): State<Arc<Gateway>>, request: Request) -> Respons
 }
 
 /// Refuses as Envoy does what Envoy would not have let through: JSON-RPC on the paths of its faces, a problem
-/// document elsewhere (RFC 6585 section 5).
-fn headers_too_large(parts: &Parts, trace: Trace) -> Option<Reply> {
+/// document elsewhere (RFC 6585 section 5; RFC 9112 section 6.1 for a transfer coding that nobody decodes).
+fn refused_as_http(parts: &Parts, trace: Trace) -> Option<Reply> {
     let bytes: usize = parts.headers.iter().map(|(name, value)| name.as_str().len() + value.len()).sum();
-    if bytes <= MAX_HEADER_BYTES && parts.headers.len() <= MAX_HEADERS {
+    let mut codings = parts.headers.get_all(header::TRANSFER_ENCODING).iter();
+    let (status, words) = if bytes > MAX_HEADER_BYTES || parts.headers.len() > MAX_HEADERS {
+        (StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, LONG_HEADERS)
+    } else if codings.any(|coding| !coding.as_bytes().trim_ascii().eq_ignore_ascii_case(b"chunked")) {
+        (StatusCode::NOT_IMPLEMENTED, TRANSFER_CODING)
+    } else {
         return None;
-    }
+    };
     let face = parts.uri.path().split('/').nth(2);
     let mut refusal = match face {
         Some("mcp" | "a2a") => asp_edge::refuse(Reason::InvalidRequest, Era::Legacy, None, Some(trace)),
         _ => asp_edge::refuse_problem(Reason::InvalidRequest, Era::Legacy, Some(trace)),
     };
     // A problem document repeats the status.
-    let status = StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE;
-    let text = String::from_utf8_lossy(&refusal.body).replace("\"status\":400", "\"status\":431");
+    let text = String::from_utf8_lossy(&refusal.body)
+        .replace("\"status\":400", &format!("\"status\":{}", status.as_u16()))
+        .replace(Reason::InvalidRequest.message(), words);
     refusal.status = status.as_u16();
     refusal.body = text.into_bytes();
     Some(refusal)

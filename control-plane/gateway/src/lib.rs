@@ -16,6 +16,7 @@ pub mod gateway;
 pub mod http;
 pub mod inspection;
 pub mod issuers;
+pub mod media_type;
 pub mod minting;
 pub mod pipeline;
 pub mod request_state;

@@ -3,9 +3,10 @@
 //!
 //! Owns: the signing keys, the claims, the published key set, to which every gateway adds its own keys. Refuses: a plugin that may call nobody, and a
 //! caller that nobody proved. Keeps true: a token says no more than its caller may and its primitive declares,
-//! it is for the primitive's `allowedDomains` or for its service only, and it lives no longer than 15 minutes or the call; no
+//! it has one audience, which the operator's list opens to the primitive, and it lives no longer than 15 minutes or the call; no
 //! issuer of client tokens has this key, so the platform itself takes none of these (RFC 9068, RFC 8693).
 
+mod audiences;
 mod key_set;
 mod keys;
 mod token_keys;
@@ -13,6 +14,7 @@ mod token_keys;
 use std::sync::Arc;
 use std::time::Duration;
 
+use asp_outbound::RequestedBy;
 use asp_proto::snapshot::Primitive;
 use secrecy::SecretString;
 use serde::Serialize;
@@ -22,6 +24,7 @@ use tokio::time::Instant;
 use crate::call::Call;
 use crate::clock::{unix_ms, unix_seconds};
 
+pub use audiences::{TokenAudience, TokenAudiences};
 pub use key_set::FRESH;
 pub use keys::{KeyError, PublicKey, SigningKey};
 pub use token_keys::{KEEP_EVERY, StartError, TokenKeys};
@@ -48,6 +51,8 @@ pub(crate) enum NoToken {
     Unproved,
     /// It could not be signed.
     Unsigned,
+    /// The operator's list does not open the audience to the primitive.
+    NotServed,
 }
 
 /// Mints the tokens of one gateway's calls.
@@ -55,6 +60,7 @@ pub struct Minter {
     pub(crate) keys: Arc<TokenKeys>,
     /// The `iss` claim: the public URL, below which the key set is served.
     issuer: String,
+    audiences: TokenAudiences,
 }
 
 /// For whom a token is minted: one execution of a call on a plugin.
@@ -102,12 +108,20 @@ struct Succession {
 }
 
 impl Minter {
-    pub fn new(keys: Arc<TokenKeys>, issuer: String) -> Minter {
-        Minter { keys, issuer }
+    pub fn new(keys: Arc<TokenKeys>, issuer: String, audiences: TokenAudiences) -> Minter {
+        Minter { keys, issuer, audiences }
     }
 
-    /// What the plugin shows to the services it may call; `None` when it may call none, or when nobody proved
-    /// who the caller is.
+    /// Refuses a call of a plugin whose spec names an audience that the plugin may get no token for.
+    pub(crate) fn check_plugin(&self, call: &Call) -> Result<(), NoToken> {
+        match audiences::named(call) {
+            Some(named) if self.audiences.of_plugin(call).is_none() => Err(not_served(call, named)),
+            Some(_) | None => Ok(()),
+        }
+    }
+
+    /// The token that the plugin shows to its service; `None` when there is no one audience that the operator opens to it,
+    /// or when nobody proved who the caller is.
     pub(crate) fn access(&self, execution: Execution<'_>) -> Option<SecretString> {
         let mut claims = self.claims(execution)?;
         claims.scope = scopes(execution.call);
@@ -123,15 +137,20 @@ impl Minter {
         least: Duration,
     ) -> Result<SecretString, NoToken> {
         let Primitive { id, version, .. } = &call.entry.primitive;
+        if !self.audiences.allows(audience, audiences::requested_by(call)) {
+            return Err(not_served(call, audience));
+        }
+        // Of two servers that list the same id each is another actor.
+        let server = &call.server.message.name;
         let audiences = vec![audience.to_owned()];
-        let claims = self.claims_of(call, format!("primitive:{id}@{version}"), audiences);
+        let claims = self.claims_of(call, format!("primitive:{server}/{id}@{version}"), audiences);
         let mut claims = claims.ok_or(NoToken::Unproved)?;
         claims.exp = claims.exp.max(claims.iat + least.min(MAX_LIFE).as_secs());
         claims.scope = scopes(call);
         self.sign(ACCESS, &claims).ok_or(NoToken::Unsigned)
     }
 
-    /// The proof for the same services that execution number `attempt` has replaced number `replaces`.
+    /// The proof for the same service that execution number `attempt` has replaced number `replaces`.
     pub(crate) fn succession(
         &self,
         execution: Execution<'_>,
@@ -145,12 +164,8 @@ impl Minter {
 
     fn claims<'a>(&'a self, execution: Execution<'a>) -> Option<Claims<'a>> {
         let Execution { call, plugin } = execution;
-        let domains = &call.entry.primitive.allowed_domains;
-        if domains.is_empty() {
-            return None;
-        }
-        let audiences = domains.iter().map(|domain| format!("https://{domain}")).collect();
-        self.claims_of(call, format!("plugin:{plugin}"), audiences)
+        let audience = self.audiences.of_plugin(call)?;
+        self.claims_of(call, format!("plugin:{plugin}"), vec![audience])
     }
 
     fn claims_of<'a>(&'a self, call: &'a Call, actor: String, aud: Vec<String>) -> Option<Claims<'a>> {
@@ -197,6 +212,19 @@ impl Minter {
             }
         }
     }
+}
+
+fn not_served(call: &Call, audience: &str) -> NoToken {
+    let RequestedBy { server, primitive } = audiences::requested_by(call);
+    tracing::warn!(
+        list = "ASP_TOKEN_AUDIENCES",
+        entry = audience,
+        primitive = format!("{server}/{primitive}"),
+        call = %call.id,
+        trace = %call.trace,
+        "request refused by an operator list: no entry for this audience names the primitive"
+    );
+    NoToken::NotServed
 }
 
 /// What the caller may and the primitive declares.

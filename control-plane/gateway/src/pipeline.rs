@@ -27,6 +27,7 @@ pub mod takeover;
 
 use std::sync::{Arc, OnceLock, Weak};
 
+use asp_json::Json;
 use asp_proto::snapshot::{Kind, Mutation};
 use asp_snapshot::{ListedPrimitive, Snapshot};
 use serde_json::Value;
@@ -39,6 +40,7 @@ use crate::call::{Aim, Call, HeldMemory, IdempotencyKey, Invocation};
 use crate::durable::active::ActiveTable;
 use crate::durable::active::told::kept_for;
 use crate::durable::record::Record;
+use crate::durable::skipped::SkippedCalls;
 use crate::durable::taken_over::TakenOverCalls;
 use crate::execution::{Execution, Executor, Platform, ResourceListener, ResumeState};
 use crate::inspection::Inspections;
@@ -74,6 +76,8 @@ pub struct Pipeline {
     pub replicas: Option<Arc<Replicas>>,
     /// The calls that were taken over from other gateways.
     pub taken_over: TakenOverCalls,
+    /// The calls of gateways that are gone which cannot run here.
+    pub skipped: SkippedCalls,
     /// What plugins list themselves.
     pub listings: Listings,
     /// Who is told of resources that changed; set once, when the gateway is wired.
@@ -195,6 +199,11 @@ fn may_ask(snapshot: &Snapshot, entitled: Entitled, invocation: &Invocation) -> 
     entitled.needs_approval || snapshot.policy.may_ask(caller, &entry.primitive, *protocol)
 }
 
+/// The outcome of a call here that another gateway goes on with.
+fn passed_on() -> Outcome {
+    Outcome::Refused(Refusal::Upstream("another gateway goes on with this call".into()))
+}
+
 /// A call whose task is running. Dropping it without an outcome (a panic, a shutdown) ends it as lost.
 pub(crate) struct Running {
     pub(crate) pipeline: Arc<Pipeline>,
@@ -216,7 +225,7 @@ impl Running {
         self,
         snapshot: Arc<Snapshot>,
         entitled: Entitled,
-        arguments: Value,
+        arguments: Json,
         key: Option<IdempotencyKey>,
     ) {
         let recorded = self.pipeline.audit.record(audit::started(&self.call)).await;
@@ -233,10 +242,8 @@ impl Running {
 
     /// Gives the call its outcome.
     pub(crate) async fn conclude(&self, result: Result<(Output, bool), Refusal>) {
-        let outcome = match result {
-            _ if self.call.ownership.is_passed_on() => {
-                Outcome::Refused(Refusal::Upstream("another gateway goes on with this call".into()))
-            }
+        let mut outcome = match result {
+            _ if self.call.ownership.is_passed_on() => passed_on(),
             result => match (self.call.withdrawal(), result) {
                 // What came of it is in the ledger, if it had a key; this caller does not get it.
                 (Some(why), _) => Outcome::Refused(Refusal::Withdrawn(why)),
@@ -247,8 +254,11 @@ impl Running {
         if let Outcome::Refused(refusal @ (Refusal::Internal(_) | Refusal::InvalidOutput { .. })) = &outcome {
             tracing::error!(call = %self.call.id, trace = %self.call.trace, primitive = %self.call.entry.primitive.id, error = %refusal, "a call failed by a fault of this gateway or of the primitive's spec; its caller was told an internal error");
         }
+        // Before anybody is told: who asks another gateway is told the same.
+        if !self.pipeline.active.end(&self.call, &outcome).await {
+            outcome = passed_on();
+        }
         let waiting = self.pipeline.audit.offer(audit::finished(&self.call, &outcome));
-        self.pipeline.active.end(&self.call);
         self.pipeline.close(&self.call, outcome);
         if let Some(event) = waiting {
             // The caller has its answer. Only this call's place waits, so that new calls come as slowly as the log
@@ -261,7 +271,7 @@ impl Running {
         &self,
         snapshot: &Arc<Snapshot>,
         mut entitled: Entitled,
-        mut arguments: Value,
+        mut arguments: Json,
         key: Option<IdempotencyKey>,
     ) -> Result<(Output, bool), Refusal> {
         let call = &self.call;
@@ -317,20 +327,27 @@ impl Running {
     }
 
     /// The ledger stage. While a call that was taken over holds the key, this one shows what it does.
-    async fn enter(&self, key: Option<&IdempotencyKey>, arguments: &Value) -> Result<Entered, Refusal> {
+    async fn enter(&self, key: Option<&IdempotencyKey>, arguments: &Json) -> Result<Entered, Refusal> {
         let call = &self.call;
         let pipeline = &self.pipeline;
         let entering = ledger::enter(&pipeline.ledgers, call, key, arguments);
         let Some(claim) = ledger::durable_claim(call, key, arguments) else { return entering.await };
+        call.ownership.intends(claim.clone());
         tokio::select! {
+            biased;
             entered = entering => entered,
             never = pipeline.taken_over.relay(call, &claim) => match never {},
+            () = call.cancelled() => {
+                // The claim may have been taken in this moment.
+                pipeline.ledgers.give_back_of_cancelled(call, claim);
+                Err(Refusal::Cancelled)
+            }
         }
     }
 
     /// Makes the row by which another gateway can go on with a call that has an explicit key. Nothing else needs
     /// one before its executor saves something: nobody could ask for it.
-    async fn keep(&self, arguments: &Value, grant: &Grant, handed_over: bool) -> Result<(), Refusal> {
+    async fn keep(&self, arguments: &Json, grant: &Grant, handed_over: bool) -> Result<(), Refusal> {
         let call = &self.call;
         let keyed =
             call.idempotency_key.is_some() && call.ownership.claim().is_some_and(|claim| claim.mutating);
@@ -357,7 +374,7 @@ impl Running {
     fn execution(
         &self,
         snapshot: &Arc<Snapshot>,
-        arguments: Value,
+        arguments: Json,
         budget: Option<u64>,
         resume_state: Option<ResumeState>,
     ) -> Execution {
@@ -376,7 +393,7 @@ impl Running {
         &self,
         snapshot: &Arc<Snapshot>,
         mut entitled: Entitled,
-        arguments: Value,
+        arguments: Json,
         grant: &Grant,
         held: Option<&Held>,
     ) -> Result<Output, Refusal> {
@@ -434,8 +451,9 @@ impl Running {
     }
 
     /// What was executed, once it fits the schema and nobody objects.
-    async fn checked(&self, output: Output) -> Result<Output, Refusal> {
+    async fn checked(&self, mut output: Output) -> Result<Output, Refusal> {
         let started = Instant::now();
+        output::settle(&self.call.entry, &mut output);
         let checked = output::check(&self.call.entry, &output);
         self.pipeline.metrics.stage(Stage::Output, started);
         checked?;

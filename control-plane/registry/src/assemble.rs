@@ -240,9 +240,9 @@ fn coarse_limits(inputs: &Inputs) -> Vec<CoarseLimit> {
 
 /// Compared by reference: an org may have ten thousand of them.
 fn bindings(mut list: Vec<Binding>) -> Vec<Binding> {
-    fn key(binding: &Binding) -> (&str, i32, &str, &str, i32, &str) {
-        let Binding { org, target_kind, target, primitive, protocol, name, .. } = binding;
-        (org, *target_kind, target, primitive, *protocol, name)
+    fn key(binding: &Binding) -> (&str, i32, &str, &str, &str, i32, &str) {
+        let Binding { org, target_kind, target, issuer, primitive, protocol, name, .. } = binding;
+        (org, *target_kind, target, issuer, primitive, *protocol, name)
     }
     list.sort_by(|a, b| key(a).cmp(&key(b)));
     list
@@ -259,8 +259,9 @@ pub fn latest(list: Vec<RevokedBefore>) -> Vec<RevokedBefore> {
     latest.into_values().collect()
 }
 
-fn limit_key(limit: &Limit) -> [String; 5] {
-    [&limit.org, &limit.server, &limit.primitive, &limit.user, &limit.wcit].map(String::clone)
+fn limit_key(limit: &Limit) -> [String; 6] {
+    let Limit { org, server, primitive, user, wcit, issuer, .. } = limit;
+    [org, server, primitive, user, wcit, issuer].map(String::clone)
 }
 
 fn sorted<T, K: Ord>(mut list: Vec<T>, key: impl Fn(&T) -> K) -> Vec<T> {

@@ -154,8 +154,9 @@ fn service_auth(spec: &Spec) -> Option<snapshot::ServiceAuth> {
     let mcp = runtime.mcp.as_ref().map(|mcp| &mcp.url);
     let url = http.or(mcp).or(runtime.calls.as_ref().map(|calls| &calls.url));
     let kind = match (&auth.token, &auth.exchange, &auth.credential) {
-        (Some(_), _, _) => {
-            Kind::Token(snapshot::MintedToken { audience: url.map(|url| origin_of(url).to_owned())? })
+        (Some(token), _, _) => {
+            let audience = url.map(|url| origin_of(url).to_owned()).or_else(|| token.audience.clone());
+            Kind::Token(snapshot::MintedToken { audience: audience? })
         }
         (None, Some(exchange), _) => Kind::Exchange(snapshot::ExchangedToken {
             audience: exchange.audience.clone(),

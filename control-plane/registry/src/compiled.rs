@@ -9,6 +9,8 @@ pub struct CompiledServer {
     pub server: snapshot::Server,
     /// What it lists and the elicitations and delegates those depend on, sorted by id.
     pub primitives: Vec<snapshot::Primitive>,
+    /// Orgs that it is offered to by its own file, sorted; `edge.default_allow` is all of them.
+    pub offered_to: Vec<String>,
     /// What A2A clients would get, as JSON; empty when the server does not list a2a. It is for the server's
     /// author: while no face serves A2A, the snapshot has no card.
     pub agent_card: String,

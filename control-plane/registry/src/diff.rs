@@ -149,6 +149,9 @@ fn compare_server(old: &CompiledServer, new: &CompiledServer, changes: &mut Vec<
     if before.default_allow && !after.default_allow {
         found.push("/defaultExposure", "organisations without an exposure lose the server", true);
     }
+    if !after.default_allow && gone(&old.offered_to, &new.offered_to) {
+        found.push("/offeredTo", "an organisation is no longer offered the server", true);
+    }
     if old.server.pool != new.server.pool {
         found.push("/pool", "its requests go to another gateway pool", false);
     }

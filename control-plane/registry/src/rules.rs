@@ -51,7 +51,9 @@ pub(crate) fn check_spec(spec: &Spec, findings: &mut Findings<'_>) {
     check_media_types(spec, findings);
     let input = check_input(spec, findings);
     let output = spec.schema.output_schema.as_ref().and_then(|written| {
-        let rules = schema::Rules { object_root: spec.kind.is_tool(), header_annotations: false };
+        // MCP 2026-07-28 lets a tool return any JSON value, so an upstream's may.
+        let object_root = spec.kind.is_tool() && !spec.is_upstream();
+        let rules = schema::Rules { object_root, header_annotations: false };
         schema::check(written, "/primitiveSchema/output_schema", rules, findings)
     });
     if let Some(artifacts) = &spec.schema.artifacts {

@@ -32,7 +32,16 @@ pub(crate) struct ServerFile {
     pub sessions: Sessions,
     #[serde(default)]
     pub default_exposure: DefaultExposure,
+    /// Organisations that the server is offered to; each switches it on for itself. Not beside `defaultExposure: allow`,
+    /// which offers it to all.
+    #[serde(default)]
+    #[schemars(length(max = 1000), extend("uniqueItems" = true))]
+    pub offered_to: Vec<String>,
     pub auth: ServerAuth,
+    /// Whether anybody may read its public documents: who issues its tokens, which scopes it wants, its agent card. Its name
+    /// is public whatever stands here.
+    #[serde(default = "yes")]
+    pub discovery: bool,
     /// Web origins that may call; empty: the public URL's only.
     #[serde(default)]
     pub origins: Vec<String>,
@@ -51,6 +60,10 @@ pub(crate) struct ServerFile {
     /// In list order.
     #[serde(default)]
     pub primitives: Vec<Listed>,
+}
+
+fn yes() -> bool {
+    true
 }
 
 #[derive(Clone, Copy, Debug, Deserialize, JsonSchema)]
@@ -109,8 +122,10 @@ pub(crate) enum Sessions {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum DefaultExposure {
+    /// Offered to nobody but the organisations that are named.
     #[default]
     Deny,
+    /// Offered to every organisation, and on.
     Allow,
 }
 

@@ -114,6 +114,11 @@ impl Spec {
         self.mutation.unwrap_or(unstated)
     }
 
+    /// Whether another MCP server describes and runs it.
+    pub(crate) fn is_upstream(&self) -> bool {
+        self.runtime.as_ref().is_some_and(|runtime| runtime.mcp.is_some() || runtime.mode == Mode::McpStdio)
+    }
+
     /// Whether code may say its schemas: a tool or task that a plugin runs.
     pub(crate) fn has_code(&self) -> bool {
         let is_plugin = self.runtime.as_ref().is_some_and(|runtime| runtime.mode == Mode::Plugin);

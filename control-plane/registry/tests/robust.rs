@@ -83,7 +83,7 @@ fn the_same_sources_compile_to_the_same_hashes() {
 }
 
 #[test]
-fn an_id_belongs_to_one_owner_and_one_content() {
+fn an_id_has_one_content_of_a_version_whatever_its_owner_is_called() {
     let spec = |owner: &str, version: &str, summary: &str| {
         format!(
             "id: pay\nname: Pay\ntype: tool\nversion: {version}\nowner: {owner}\nsummary: {summary}\nmutation: destructive\n\
@@ -108,6 +108,10 @@ fn an_id_belongs_to_one_owner_and_one_content() {
     assert_eq!(clash(server("two", spec("team-a", "1.0.0", "Pays."))), 0, "the same primitive");
     assert_eq!(clash(server("two", spec("team-a", "1.1.0", "Pays more."))), 0, "a new version of its owner");
     assert_eq!(clash(server("two", spec("team-a", "1.0.0", "Steals."))), 1, "other content");
-    assert_eq!(clash(server("two", spec("team-b", "2.0.0", "Pays."))), 1, "another owner");
+    assert_eq!(
+        clash(server("two", spec("team-b", "2.0.0", "Pays."))),
+        0,
+        "what it says of its owner is shown alone"
+    );
     assert_eq!(clash(server("one", spec("team-b", "1.0.0", "Steals."))), 0, "its own former version");
 }

@@ -48,7 +48,11 @@ fn one_way_is_written_for_what_has_a_service_and_no_secret_is() {
         (HTTP, "{password: x}", ("unknown_key", "/runtime/auth/password")),
         (HTTP, "{token: {}, credential: crm}", ("misplaced_key", "/runtime/auth/credential")),
         (HTTP, "{exchange: {audience: a}, token: {}}", ("misplaced_key", "/runtime/auth/exchange")),
-        (HTTP, "{token: {audience: \"https://crm.example.com\"}}", ("bad_value", "/runtime/auth/token")),
+        (
+            HTTP,
+            "{token: {audience: \"https://crm.example.com\"}}",
+            ("misplaced_key", "/runtime/auth/token/audience"),
+        ),
         (HTTP, "{exchange: {}}", ("missing_key", "/runtime/auth/exchange/audience")),
         (HTTP, "{exchange: {audience: \"\"}}", ("bad_value", "/runtime/auth/exchange/audience")),
         (HTTP, "{exchange: {audience: \"é\"}}", ("bad_value", "/runtime/auth/exchange/audience")),
@@ -71,7 +75,11 @@ fn one_way_is_written_for_what_has_a_service_and_no_secret_is() {
         (HTTP, "{credential: \"\"}", ("bad_value", "/runtime/auth/credential")),
         (HTTP, "{credential: \"a/b\"}", ("bad_value", "/runtime/auth/credential")),
         (HTTP, "{credential: [a]}", ("wrong_type", "/runtime/auth/credential")),
-        (PLUGIN, "{token: {}}", ("misplaced_key", "/runtime/auth/token")),
+        (
+            PLUGIN,
+            "{token: {audience: \"https://crm.example.com\"}}",
+            ("missing_key", "/security/allowedDomains"),
+        ),
         (PLUGIN, "{credential: crm}", ("missing_key", "/security/allowedDomains")),
         (PLUGIN, "{exchange: {audience: a}}", ("missing_key", "/security/allowedDomains")),
         ("mode: builtin, entrypoint: echo", "{token: {}}", ("misplaced_key", "/runtime/auth")),
@@ -111,6 +119,32 @@ fn a_tokens_audience_is_the_services_origin_and_the_scopes_are_the_primitives_un
     let credential = compiled(&format!("{CALLS}, auth: {{credential: crm.key}}"));
     assert_eq!(credential, Some(Kind::Credential("crm.key".into())));
     assert_eq!(compiled(HTTP), None);
+}
+
+#[test]
+fn a_plugins_token_names_one_service_that_it_reaches() {
+    let security = ", allowedDomains: [crm.example.com, a.files.example]";
+    for (token, expected) in [
+        ("{}", Some("missing_key")),
+        ("{audience: crm}", Some("bad_value")),
+        ("{audience: 'https://crm.example.com/x'}", Some("bad_value")),
+        ("{audience: 'https://crm.example.com@evil.example'}", Some("bad_value")),
+        ("{audience: 'https://erp.example.com'}", Some("bad_value")),
+        ("{audience: 'https://files.example'}", Some("bad_value")),
+        ("{audience: 'https://crm.example.com'}", None),
+        ("{audience: 'http://crm.example.com:8443'}", None),
+        ("{audience: 'https://a.files.example'}", None),
+    ] {
+        let report = report_of(&format!("{PLUGIN}, auth: {{token: {token}}}"), security);
+        let found = report.faults.iter().find(|fault| fault.path == "/runtime/auth/token/audience");
+        assert_eq!(found.map(|fault| fault.code.as_str()), expected, "{token} {:?}", report.faults);
+        if expected.is_none() {
+            assert!(
+                matches!(compiled_of(&report), Some(Kind::Token(token)) if !token.audience.is_empty()),
+                "{token}"
+            );
+        }
+    }
 }
 
 #[test]

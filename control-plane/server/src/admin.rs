@@ -16,11 +16,13 @@ pub mod emergency;
 pub mod etag;
 pub mod explain;
 pub mod gate;
+pub mod ids;
 pub mod inline;
 pub mod issuers;
 pub mod known;
 pub mod lists;
 pub mod machines;
+pub mod offers;
 pub mod openapi;
 pub mod params;
 pub mod policy;
@@ -142,16 +144,9 @@ fn placement() -> Router<Arc<AdminState>> {
         )
 }
 
-/// The whole admin port.
-pub fn router(state: Arc<AdminState>) -> Router {
+/// Servers, their versions and offers, and what orgs see of them.
+fn registry_routes() -> Router<Arc<AdminState>> {
     Router::new()
-        .route("/", get(openapi::root))
-        .route("/healthz", get(status::health))
-        .route("/readyz", get(status::ready))
-        .route("/metrics", get(status::metrics))
-        .route("/.well-known/jwks.json", get(status::jwks))
-        .route("/api/openapi.json", get(openapi::document))
-        .route("/api/docs", get(openapi::page))
         .route("/api/registry/validate", post(registry::validate))
         .route("/api/registry/compile", post(registry::compile))
         .route(
@@ -162,7 +157,28 @@ pub fn router(state: Arc<AdminState>) -> Router {
         .route("/api/registry/servers/{server}/versions", get(versions::list))
         .route("/api/registry/servers/{server}/versions/{revision}", get(versions::get))
         .route("/api/registry/servers/{server}/rollback", post(versions::rollback))
+        .route("/api/registry/servers/{server}/offers", get(offers::list))
+        .route(
+            "/api/registry/servers/{server}/offers/{org}",
+            put(offers::put).get(offers::get).delete(offers::delete),
+        )
+        .route("/api/registry/orgs/{org}/servers/{server}", get(offers::standing))
+        .route("/api/registry/primitives/{id}/servers", get(ids::list))
+        .route("/api/registry/primitives/{id}/servers/{server}", put(ids::grant).delete(ids::withdraw))
         .route("/api/registry/orgs/{org}/primitives", get(primitives::org_primitives))
+}
+
+/// The whole admin port.
+pub fn router(state: Arc<AdminState>) -> Router {
+    Router::new()
+        .route("/", get(openapi::root))
+        .route("/healthz", get(status::health))
+        .route("/readyz", get(status::ready))
+        .route("/metrics", get(status::metrics))
+        .route("/.well-known/jwks.json", get(status::jwks))
+        .route("/api/openapi.json", get(openapi::document))
+        .route("/api/docs", get(openapi::page))
+        .merge(registry_routes())
         .route(
             "/api/policy/orgs/{org}/exposure",
             put(policy::put_exposure).get(policy::get_exposure).delete(policy::delete_exposure),

@@ -7,11 +7,13 @@
 use std::sync::Arc;
 
 use asp_store::control::{
-    BindingRecord, Change, ControlStore, ExposureRecord, LimitRecord, RevocationRecord, StoreError, Written,
+    BindingRecord, Change, ControlStore, ExposureRecord, LimitRecord, OfferRecord, Precondition,
+    RevocationRecord, StoreError, Written,
 };
 
 use crate::catalog::Compiler;
 use crate::catalog::budget::Full;
+use crate::catalog::offers::{self, Source};
 use crate::catalog::orgs::{OrgPolicy, Records};
 use crate::catalog::usage::{Part, Totals, Usage, revocation_bytes, size};
 
@@ -20,6 +22,9 @@ use crate::catalog::usage::{Part, Totals, Usage, revocation_bytes, size};
 pub enum Refusal {
     #[error(transparent)]
     Full(#[from] Full),
+    /// For the org there is no such server.
+    #[error("the server is not offered to the org")]
+    NotOffered,
     /// Edges or gateways would not take it.
     #[error("it cannot be published: {0}")]
     Unpublishable(String),
@@ -40,7 +45,20 @@ impl Admission {
         Admission { store, compiler, usage }
     }
 
-    /// Sets an exposure exception. `platform`: an admin of the platform writes.
+    /// Finds why a server is offered to an org; `None`: it is not, or there is no such server.
+    pub async fn offered(&self, server: &str, org: &str) -> Result<Option<Source>, StoreError> {
+        let Some(record) = self.store.server(server).await? else { return Ok(None) };
+        let stored = self.store.offers_to(org).await?.iter().any(|offer| offer.server == server);
+        let compiler = self.compiler.clone();
+        let compiled = tokio::task::spawn_blocking(move || compiler.compile_one(&record)).await;
+        let compiled = compiled.map_err(|error| StoreError::Backend(error.to_string()))?;
+        // One that is faulty has no form; the offer stands all the same.
+        let Some(compiled) = compiled else { return Ok(stored.then_some(Source::Offer)) };
+        Ok(offers::source(&compiled, org, stored))
+    }
+
+    /// Sets an exposure exception. An org narrows what it is offered; where an admin of the platform (`platform`) switches
+    /// a server on for an org, that offers it too.
     pub async fn put_exposure(
         &self,
         platform: bool,
@@ -48,6 +66,10 @@ impl Admission {
         record: &ExposureRecord,
     ) -> Result<Written, Refusal> {
         let org = record.org.as_str();
+        let offered = self.offered(&record.server, org).await?;
+        if offered.is_none() && !platform {
+            return Err(Refusal::NotOffered);
+        }
         self.evaluate(org, &Records { exposure: vec![record], ..Records::default() }).await?;
         let mut list = self.store.exposure(org).await?.value;
         let bytes = |list: &[ExposureRecord]| {
@@ -63,7 +85,18 @@ impl Admission {
         let at_gateways = grown(before.named_exposure, after.named_exposure);
         let at_gateways = usage.begin(Part::Policy, org, at_gateways, platform)?;
         let written = self.store.put_exposure(change, record).await?;
-        Ok(at_gateways.done(at_edges.done(written)))
+        let written = at_gateways.done(at_edges.done(written));
+        if offered.is_some() || !record.enabled {
+            return Ok(written);
+        }
+        let offer = OfferRecord { server: record.server.clone(), org: org.to_owned() };
+        let change = Change { precondition: Precondition::None, ..change.clone() };
+        match self.store.put_offer(&change, &offer).await {
+            Ok(offer) => Ok(Written { changed: written.changed || offer.changed, ..written }),
+            // It is switched on for the day it comes; whether it is offered then, its file or an offer says.
+            Err(StoreError::NotFound) => Ok(written),
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// Sets a binding.

@@ -2,6 +2,7 @@
 //!
 //! Keeps true: a directory with any fault is applied not at all, and every fault is reported.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use anyhow::{Context, anyhow, bail};
@@ -73,8 +74,10 @@ pub async fn servers(
     };
     for bundle in bundles {
         let name = &bundle.server.server.name;
+        let ids: BTreeSet<&str> = bundle.server.primitives.iter().map(|known| known.id.as_str()).collect();
+        let ids: Vec<&str> = ids.into_iter().collect();
         let written = store
-            .put_server(&change(revision), name, &bundle.files, &bundle.server.content_hash)
+            .register_server(&change(revision), name, &bundle.files, &bundle.server.content_hash, &ids)
             .await
             .with_context(|| format!("store server {name}"))?;
         revision = revision.max(written.revision);

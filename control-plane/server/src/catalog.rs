@@ -10,6 +10,7 @@ pub mod build;
 mod edge_form;
 pub mod fault;
 pub mod held;
+pub mod offers;
 pub mod orgs;
 mod revoked;
 pub mod servers;
@@ -24,6 +25,7 @@ use asp_snapshot::Snapshot;
 use asp_store::control::{ServerRecord, SourceFile};
 use parking_lot::Mutex;
 
+use crate::issuers::document::Document;
 use crate::issuers::trust::Trust;
 use budget::{EDGE, GATEWAY, SLACK};
 use fault::{Fault, LAST_FORM, NOT_SERVED};
@@ -116,7 +118,7 @@ impl Compiler {
         if !self.config.dev && is_open(server) {
             return Err("auth.schemes: `none` is for development".into());
         }
-        if let Some(fault) = self.opaque_fault(server) {
+        if let Some(fault) = self.opaque_fault(server).or_else(|| self.audience_fault(server)) {
             return Err(fault);
         }
         let alone = Inputs { revision: 1, servers: vec![server.clone()], ..self.config.inputs() };
@@ -139,6 +141,23 @@ impl Compiler {
                 "auth.issuers: opaque tokens would be shown to several issuers ({}): name one of them",
                 asked.join(", ")
             )
+        })
+    }
+
+    /// Refuses audiences that an issuer does not list for the server: a team that receives users' tokens for another service
+    /// could otherwise act as those users here.
+    fn audience_fault(&self, server: &CompiledServer) -> Option<String> {
+        let name = &server.server.name;
+        let in_force = self.config.trust.in_force();
+        foreign_audiences(server, &self.config.public_url).into_iter().find_map(|audience| {
+            let of_server = |document: &&Document| server.edge.issuers.contains(&document.name);
+            let mut refusing = in_force.documents.iter().filter(of_server);
+            let refusing = refusing.find(|document| !document.lets_accept(name, audience))?;
+            Some(format!(
+                "auth.audiences: the issuer `{}` does not list `{audience}` for this server: an admin of the platform adds \
+                 `serverAudiences: {{\"{name}\": [\"{audience}\"]}}` to the issuer",
+                refusing.name
+            ))
         })
     }
 
@@ -201,6 +220,17 @@ impl Compiler {
         Settled { servers, faults }
     }
 
+    /// A stored server by itself: as it is published where that is of this revision, else as it compiles.
+    pub fn compile_one(&self, record: &ServerRecord) -> Option<Arc<CompiledServer>> {
+        let known = self.compiled.lock();
+        let current = known.get(&record.name).filter(|compiled| compiled.revision == record.revision);
+        if let Some(current) = current {
+            return current.good.clone();
+        }
+        drop(known);
+        compile(&record.name, &record.files).ok().map(Arc::new)
+    }
+
     /// [`servers::server_bytes`] of a server, which is known of one that was compiled here.
     pub fn server_bytes(&self, server: &CompiledServer) -> usize {
         let known = self.compiled.lock();
@@ -240,6 +270,16 @@ pub fn compile(name: &str, files: &[SourceFile]) -> Result<CompiledServer, Vec<a
     found.into_iter().find(|server| server.server.name == name).ok_or(report.faults)
 }
 
+/// The audiences that a server accepts beyond the public URL, its own URL and what is below that.
+pub fn foreign_audiences<'a>(server: &'a CompiledServer, public_url: &str) -> Vec<&'a str> {
+    let own = format!("{public_url}/{}", server.server.name);
+    let is_own = |audience: &&str| {
+        *audience == public_url
+            || audience.strip_prefix(&own).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    };
+    server.edge.audiences.iter().map(String::as_str).filter(|audience| !is_own(audience)).collect()
+}
+
 /// The registry's view of stored files.
 pub fn sources(files: &[SourceFile]) -> Vec<asp_registry::Source> {
     files
@@ -252,8 +292,16 @@ pub fn sources(files: &[SourceFile]) -> Vec<asp_registry::Source> {
 pub fn describe(fault: &asp_registry::Fault) -> String {
     let hint = if fault.hint.is_empty() { String::new() } else { format!(" ({})", fault.hint) };
     let text = format!("{}:{}: {}: {}{hint}", fault.file, fault.line, fault.code.as_str(), fault.message);
-    // Words of a spec begin no line: programs that read the output obey some of those (workflow commands).
-    text.replace('\r', " ").replace('\n', "\n  | ")
+    without_commands(&text)
+}
+
+/// Words of a spec without what a CI obeys in a job's output: a command at the beginning of a line (`::error::` of GitHub
+/// Actions, `##teamcity[`), or anywhere in it (`##[command]` of GitHub Actions, `##vso[command]` of Azure Pipelines).
+pub fn without_commands(text: &str) -> String {
+    let text = text.replace('\r', " ").replace('\n', "\n  | ");
+    // As in JSON, and as `asp` writes control characters.
+    let text = text.replace("##", "#\\u0023");
+    if text.trim_start().starts_with("::") { format!("| {text}") } else { text }
 }
 
 /// A directory of primitives, split into the servers that `asp apply` sends one by one.
@@ -286,6 +334,31 @@ mod tests {
 
     use super::*;
     use crate::testkit::TestIssuer;
+
+    #[test]
+    fn a_described_fault_holds_no_command_of_a_ci() {
+        let fault = |file: &str, message: &str| asp_registry::Fault {
+            code: asp_registry::FaultCode::Syntax,
+            file: file.into(),
+            line: 1,
+            path: String::new(),
+            message: message.into(),
+            hint: String::new(),
+        };
+        for (file, message, expected) in [
+            ("a/x.yaml", "bad # word", "a/x.yaml:1: syntax: bad # word"),
+            (
+                "a/##[error]x.yaml",
+                "###vso[task.setvariable x]\n::error::x",
+                "a/#\\u0023[error]x.yaml:1: syntax: #\\u0023#vso[task.setvariable x]\n  | ::error::x",
+            ),
+            (" ::add-mask::a.yaml", "b", "|  ::add-mask::a.yaml:1: syntax: b"),
+        ] {
+            let described = describe(&fault(file, message));
+            assert_eq!(described, expected);
+            assert!(!described.contains("##"), "{described}");
+        }
+    }
 
     fn published(state: &ControlState, compiler: &Compiler) -> GatewaySnapshot {
         build::Builder::new(compiler.clone()).build(Since::All(state.clone()), false).unwrap().whole()
@@ -335,6 +408,57 @@ mod tests {
         let published = published(&state, &compiler);
         let names: Vec<&str> = published.servers.iter().map(|server| server.name.as_str()).collect();
         assert_eq!(names, ["demo"]);
+    }
+
+    #[test]
+    fn a_server_accepts_audiences_that_its_issuers_list_for_it_and_its_own() {
+        let issuer = TestIssuer::new();
+        let corporate = |lists: serde_json::Value| -> crate::issuers::document::Document {
+            serde_json::from_value(serde_json::json!({
+                "name": "corporate", "iss": "https://login.example", "jwks": {"keys": [issuer.jwk()]},
+                "algs": ["ES256"], "orgs": ["*"], "audiences": ["everywhere"], "serverAudiences": lists,
+            }))
+            .unwrap()
+        };
+        let compiler = |lists: serde_json::Value| {
+            let file = crate::issuers::File { clients: vec![corporate(lists)], ..Default::default() };
+            let given = crate::issuers::trust::Given { file, ..Default::default() };
+            Compiler::new(StaticConfig { trust: Trust::new(given), ..config(false) })
+        };
+        let accepts = |lists: serde_json::Value, audience: &str| {
+            let auth = format!("{{schemes: [jwt], issuers: [corporate], audiences: [\"{audience}\"]}}");
+            compiler(lists).accepts(&compile("demo", &server(&auth).files).unwrap())
+        };
+        let none = serde_json::json!({});
+        for own in ["http://127.0.0.1:8080", "http://127.0.0.1:8080/demo/mcp", "everywhere"] {
+            assert_eq!(accepts(none.clone(), own), Ok(()), "{own}");
+        }
+        for other in ["shop", "http://127.0.0.1:8080/other/mcp", "http://127.0.0.1:8080/demo2"] {
+            let fault = accepts(none.clone(), other).unwrap_err();
+            assert!(fault.contains("`corporate` does not list") && fault.contains(other), "{fault}");
+        }
+        assert_eq!(accepts(serde_json::json!({"demo": ["shop"]}), "shop"), Ok(()));
+        assert_eq!(accepts(serde_json::json!({"de*": ["https://eu/{server}"]}), "https://eu/demo"), Ok(()));
+        assert!(accepts(serde_json::json!({"other": ["shop"]}), "shop").is_err());
+        assert!(accepts(serde_json::json!({"*": ["https://eu/{server}"]}), "https://eu/other").is_err());
+    }
+
+    #[test]
+    fn an_audience_that_is_listed_no_more_takes_its_server_out_and_is_named() {
+        let issuer = TestIssuer::new();
+        let document = serde_json::json!({
+            "name": "corporate", "iss": "https://login.example", "jwks": {"keys": [issuer.jwk()]},
+            "algs": ["ES256"], "orgs": ["*"],
+        });
+        let file = crate::issuers::File {
+            clients: vec![serde_json::from_value(document).unwrap()],
+            ..Default::default()
+        };
+        let given = crate::issuers::trust::Given { file, ..Default::default() };
+        let compiler = Compiler::new(StaticConfig { trust: Trust::new(given), ..config(false) });
+        let stored = server("{schemes: [jwt], issuers: [corporate], audiences: [shop]}");
+        let Settled { servers, faults } = compiler.settle(&[stored]);
+        assert!(servers.is_empty() && faults[0].fault.contains("serverAudiences"), "{faults:?}");
     }
 
     #[test]

@@ -59,12 +59,16 @@ pub struct File {
 /// Every fault of the file; `dev`: the development issuer is trusted beside it.
 pub fn faults(path: &Path, dev: bool) -> Vec<String> {
     match file(path) {
-        Ok(file) => faults::of(&file, dev),
+        Ok(file) => {
+            let lists = if dev { Vec::new() } else { faults::without_for(&file) };
+            faults::of(&file, dev).into_iter().chain(lists).collect()
+        }
         Err(error) => vec![error.to_string()],
     }
 }
 
-fn file(path: &Path) -> Result<File, IssuersError> {
+/// Reads the file, whatever is wrong with its issuers.
+pub fn file(path: &Path) -> Result<File, IssuersError> {
     let shown = path.display().to_string();
     let text =
         std::fs::read_to_string(path).map_err(|source| IssuersError::Io { path: shown.clone(), source })?;
@@ -132,6 +136,24 @@ mod tests {
     }
 
     #[test]
+    fn servers_are_judged_again_when_an_issuer_lists_other_audiences() {
+        let trust = Trust::new(Given::default());
+        let names = |revision: u64, member: &str, audiences: Value| {
+            let mut document = json!({ "iss": "https://login.example.com", "orgs": ["acme"] });
+            document[member] = audiences;
+            let (name, document) = ("login".to_owned(), document.to_string());
+            let record = IssuerRecord { side: Side::Clients, name, document, revision, updated_at: 0 };
+            let issuers = vec![record];
+            trust.take(&ControlState { revision, issuers, ..ControlState::default() }, 0);
+            trust.in_force().names()
+        };
+        let listed = names(1, "audiences", json!(["shop"]));
+        assert_ne!(names(2, "audiences", json!(["shop", "till"])), listed);
+        assert_ne!(names(3, "audiences", json!([])), listed);
+        assert_ne!(names(4, "serverAudiences", json!({ "shop": ["shop"] })), listed);
+    }
+
+    #[test]
     fn clients_and_admins_have_issuers_of_their_own() {
         let mut ops = entry();
         ops["claims"] = json!({});
@@ -140,6 +162,46 @@ mod tests {
         assert_eq!((client.max_lifetime_seconds, client.keys[0].alg.as_str()), (3_600, "ES256"));
         assert_eq!(client.claims.as_ref().unwrap().org, "tenant");
         assert_eq!(issuers.admins[0].rules.iss, "https://login.example.com");
+    }
+
+    #[test]
+    fn an_audience_names_the_primitives_that_get_its_tokens() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("issuers.json");
+        let write = |audience: Value| {
+            let mut entry = entry();
+            entry["exchange"] = json!({
+                "credential": "kc", "url": "https://login.example.com/token", "audiences": { "crm": audience } });
+            std::fs::write(&path, json!({ "clients": [entry] }).to_string()).unwrap();
+        };
+        let primitives = |dev: bool| {
+            let trust = Trust::new(Given { file: read(&path).unwrap(), dev, ..Given::default() });
+            let access = trust.in_force().access[0].clone();
+            access.exchange.unwrap().audiences[0].primitives.clone()
+        };
+        let origins = json!(["https://crm.example.com"]);
+        for silent in [origins.clone(), json!({ "origins": origins })] {
+            write(silent);
+            let found = faults(&path, false);
+            let line = found.first().map(String::as_str).unwrap_or_default();
+            assert!(
+                line.contains(r#""crm":{"origins":["https://crm.example.com"],"for":["SERVER/PRIMITIVE"]}"#),
+                "{line}"
+            );
+            assert_eq!((found.len(), faults(&path, true)), (1, Vec::new()));
+            assert_eq!((primitives(false), primitives(true)), (Vec::new(), vec!["*".to_owned()]));
+        }
+        write(json!({ "origins": origins, "for": ["crm/*"] }));
+        assert_eq!(
+            (faults(&path, false), primitives(false), primitives(true)),
+            (Vec::new(), vec!["crm/*".to_owned()], vec!["crm/*".to_owned()],)
+        );
+        for bad in
+            [json!({ "origins": origins, "for": ["crm"] }), json!({ "origins": ["crm"], "for": ["*"] })]
+        {
+            write(bad.clone());
+            assert_eq!(faults(&path, true).len(), 1, "{bad}");
+        }
     }
 
     #[test]

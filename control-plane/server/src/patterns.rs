@@ -13,6 +13,11 @@ pub fn valid_exact_or_any(text: &str) -> bool {
     text == "*" || names::is_name(text)
 }
 
+/// Whether the text may be the name of an issuer; the machines' is none.
+pub fn is_issuer(text: &str) -> bool {
+    names::is_name(text) && !text.contains(['*', ':'])
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

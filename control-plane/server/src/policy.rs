@@ -17,6 +17,8 @@ use sha2::{Digest, Sha256};
 pub mod refill;
 pub mod when;
 
+/// The type of a target that is a machine.
+pub const MACHINE: &str = "machine";
 /// Random bytes of the id of a machine's key or certificate, which is twice as many hex digits.
 pub const KEY_ID_BYTES: usize = 8;
 
@@ -47,10 +49,10 @@ pub fn protocol_or_any(text: &str) -> Result<Protocol, Unknown> {
     if text == "*" { Ok(Protocol::Unspecified) } else { protocol(text) }
 }
 
-/// `user`, `wcit` or `group`.
+/// `user`, `machine`, `wcit` or `group`; a machine is a user of the machines' issuer.
 pub fn target_kind(text: &str) -> Result<TargetKind, Unknown> {
     match text {
-        "user" => Ok(TargetKind::User),
+        "user" | MACHINE => Ok(TargetKind::User),
         "wcit" => Ok(TargetKind::Wcit),
         "group" => Ok(TargetKind::Group),
         other => unknown("target type", other),
@@ -69,6 +71,11 @@ pub fn exposure(record: &ExposureRecord) -> Result<ExposureException, Unknown> {
 /// A condition denies in the eyes of a reader that does not know it, whatever it asks for (`snapshot.proto`).
 pub fn binding(record: &BindingRecord) -> Result<Binding, Unknown> {
     let Ok(when) = when::stored(&record.when) else { return unknown("condition", &record.when) };
+    let issuer = match (record.target_type.as_str(), record.issuer.as_str()) {
+        (MACHINE, "") => MACHINE_ISSUER,
+        (MACHINE, issuer) => return unknown("issuer of a machine", issuer),
+        (_, issuer) => issuer,
+    };
     Ok(Binding {
         org: record.org.clone(),
         target_kind: target_kind(&record.target_type)?.into(),
@@ -79,6 +86,7 @@ pub fn binding(record: &BindingRecord) -> Result<Binding, Unknown> {
         when,
         approval: record.approval,
         name: record.name.clone(),
+        issuer: issuer.to_owned(),
     })
 }
 
@@ -86,11 +94,19 @@ pub fn limit(org: &str, record: &LimitRecord) -> Result<Limit, Unknown> {
     let Ok(refill_per_second) = refill::parse(&record.refill) else {
         return unknown("refill", &record.refill);
     };
+    let LimitRecord { user, issuer, machine, .. } = record;
+    let (user, issuer) = match (machine.as_str(), user.as_str(), issuer.as_str()) {
+        ("*", user, "*") => (user, ""),
+        ("*", user, issuer) => (user, issuer),
+        (machine, "*", "*") => (machine, MACHINE_ISSUER),
+        (machine, ..) => return unknown("limit of a user and the machine", machine),
+    };
     Ok(Limit {
         org: org.to_owned(),
         server: record.server.clone(),
         primitive: record.primitive.clone(),
-        user: record.user.clone(),
+        user: user.to_owned(),
+        issuer: issuer.to_owned(),
         wcit: record.wcit.clone(),
         capacity: record.capacity,
         refill_per_second,
@@ -125,6 +141,7 @@ pub fn machine_certificate(record: &MachineCertificateRecord) -> Result<MachineC
         id: record.id.clone(),
         fingerprint,
         uri,
+        proved: record.proved,
         org: record.org.clone(),
         user: record.machine.clone(),
         groups: record.groups.clone(),
@@ -400,6 +417,8 @@ mod tests {
             primitive: "cc.compliance.search".into(),
             user: "*".into(),
             wcit: "*".into(),
+            issuer: "*".into(),
+            machine: "*".into(),
             capacity: 20,
             refill: "1/s".into(),
         };

@@ -2,7 +2,8 @@
 //!
 //! Keeps true: the first change goes out at once, those of the next [`COALESCE`] together at its end; a
 //! snapshot that cannot be built leaves the last good one in place, is reported, and is tried again when
-//! something changes or after [`RETRY`]; a change made by another process on the same store is found within
+//! something changes or after [`RETRY`]; a store that could not be read is read again at the next poll, and costs no revision its
+//! turn; a change made by another process on the same store is found within
 //! [`POLL`]; a revision that changes nothing of the snapshot is not pushed, and of the others only what changed; each
 //! hour it is built anew, because revocations move with the time.
 
@@ -11,7 +12,9 @@ pub mod stored;
 use std::sync::Arc;
 use std::time::Duration;
 
+use asp_store::control::StoreError;
 use async_trait::async_trait;
+use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -33,6 +36,12 @@ pub const POLL: Duration = Duration::from_millis(500);
 const HOUR: u64 = 60 * 60 * 1_000;
 /// How long a revision that could not be built waits for another try: building costs as much as publishing.
 pub const RETRY: Duration = Duration::from_secs(30);
+/// Longest pause before a revision is read again that the store could not read. The first time there is none, for a
+/// connection that broke; what fails again and again may be costly to read.
+const READ_AGAIN: Duration = Duration::from_secs(4);
+/// Age of the last completed look at the store from which on the publisher counts as stuck. Building everything takes several
+/// seconds.
+pub const SILENT: Duration = Duration::from_secs(15);
 
 /// Where snapshots come from.
 #[async_trait]
@@ -70,6 +79,7 @@ pub struct Handle {
     dirty: Arc<Notify>,
     xds_state: XdsStateReceiver,
     standing: watch::Receiver<Standing>,
+    looked: Arc<Mutex<Instant>>,
     raised: Arc<Raised>,
 }
 
@@ -93,9 +103,14 @@ impl Handle {
         self.standing.clone()
     }
 
-    /// Whether the newest revision cannot be published at all.
+    /// Whether the newest revision cannot be published at all, or is not known: the store was not read for [`SILENT`].
     pub fn is_stuck(&self) -> bool {
-        self.standing.borrow().fault.is_some()
+        self.standing.borrow().fault.is_some() || self.silent_for() >= SILENT
+    }
+
+    /// Time since the store was read to the end.
+    pub fn silent_for(&self) -> Duration {
+        self.looked.lock().elapsed()
     }
 }
 
@@ -112,9 +127,34 @@ pub struct Publisher {
     tried: Option<u64>,
     /// When the tried revision is tried again; `None`: it was built.
     retry_at: Option<Instant>,
+    /// The last failure of the store.
+    unread: Option<Unread>,
+    /// When the store was read to the end last.
+    looked: Arc<Mutex<Instant>>,
     /// The hour since 1970 in which it was tried.
     hour: u64,
     raised: Arc<Raised>,
+}
+
+/// A revision that the store could not read.
+#[derive(Clone, Copy)]
+struct Unread {
+    revision: u64,
+    pause: Duration,
+    again_at: Instant,
+}
+
+impl Unread {
+    /// The next failure, of `revision`.
+    fn after(last: Option<Unread>, revision: u64) -> Unread {
+        let last = last.filter(|last| last.revision == revision);
+        let pause = last.map_or(Duration::ZERO, |last| (last.pause * 2).max(POLL).min(READ_AGAIN));
+        Unread { revision, pause, again_at: Instant::now() + pause }
+    }
+
+    fn waits(&self, revision: u64) -> bool {
+        self.revision == revision && Instant::now() < self.again_at
+    }
 }
 
 /// What a look at the store led to.
@@ -139,10 +179,12 @@ impl Publisher {
         let dirty: Arc<Notify> = Arc::default();
         let (standing, watched) = watch::channel(Standing::default());
         let raised: Arc<Raised> = Arc::default();
+        let looked = Arc::new(Mutex::new(Instant::now()));
         let handle = Handle {
             dirty: Arc::clone(&dirty),
             xds_state: receiver,
             standing: watched,
+            looked: Arc::clone(&looked),
             raised: Arc::clone(&raised),
         };
         let publisher = Publisher {
@@ -154,6 +196,8 @@ impl Publisher {
             standing,
             tried: None,
             retry_at: None,
+            unread: None,
+            looked,
             hour: 0,
             raised: Arc::clone(&raised),
         };
@@ -184,10 +228,14 @@ impl Publisher {
     async fn refresh(&mut self) {
         let endpoints = Arc::clone(&self.endpoints.borrow_and_update());
         let mut news = None;
-        let snapshot = match self.rebuild().await {
+        let rebuilt = self.rebuild().await;
+        if rebuilt.is_ok() && self.unread.is_none() {
+            *self.looked.lock() = Instant::now();
+        }
+        let snapshot = match rebuilt {
             Ok(Rebuilt::Nothing) => {
-                // A revision that cannot be built stands until it is tried again.
-                if self.retry_at.is_none() {
+                // A revision that cannot be built, or read, stands until it is tried again.
+                if self.retry_at.is_none() && self.unread.is_none() {
                     self.recovered();
                 }
                 None
@@ -233,11 +281,21 @@ impl Publisher {
         let raise =
             self.retry_at.is_none() && last.as_deref().is_some_and(|last| self.raised.concerns(last, covers));
         if self.tried == Some(revision) && hour == self.hour && !due && !raise {
+            self.unread = None;
             return Ok(Rebuilt::Nothing);
         }
-        (self.tried, self.hour) = (Some(revision), hour);
+        if self.unread.is_some_and(|unread| unread.waits(revision)) {
+            return Ok(Rebuilt::Nothing);
+        }
+        let built = self.source.build(raise).await;
+        if built.as_ref().is_err_and(|error| error.is::<StoreError>()) {
+            // It was not tried: nothing is known of it.
+            self.unread = Some(Unread::after(self.unread, revision));
+            return built.map(|_| Rebuilt::Nothing);
+        }
+        (self.unread, self.tried, self.hour) = (None, Some(revision), hour);
         self.retry_at = Some(Instant::now() + RETRY);
-        let Built { revision, edge, recent, gateway, changed, faults } = self.source.build(raise).await?;
+        let Built { revision, edge, recent, gateway, changed, faults } = built?;
         let content = Content { revision, edge, recent, gateway, changed };
         let published = resources::publish(content, last.as_deref(), &self.filter_wasm);
         self.tried = Some(revision);

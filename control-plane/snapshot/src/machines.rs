@@ -3,7 +3,7 @@
 //! Owns: the answer for one of them. Refuses: whatever else a request needs, which the edge's code evaluates for the caller
 //! (`asp_edge::Edge::found`): end, revocation, exposure, scopes; and whether a certificate was shown at all, which the
 //! gateway's HTTP entry knows. Keeps true: no secret is here, and a comparison takes as long wherever two hashes differ; one
-//! name is one machine's. One round of SHA-256 is enough for what is kept: a key has 256 random bits, so that nobody can
+//! name is one machine's, and a certificate with a URI of one org is never another org's by its hash. One round of SHA-256 is enough for what is kept: a key has 256 random bits, so that nobody can
 //! try the likely ones, which slow hashes are for.
 
 use std::collections::HashMap;
@@ -12,6 +12,8 @@ use asp_edge::{Caller, KEY_PREFIX, MACHINE_ISSUER};
 use asp_proto::snapshot::{MachineCertificate, MachineKey};
 use sha2::{Digest, Sha256};
 
+/// End of a registration by URI that only keeps other orgs from certificates with that URI (`snapshot.proto`).
+pub const RESERVED: u64 = 0;
 /// Longest key that is looked at, in bytes; the ones that are made have 68.
 const MAX_KEY: usize = 128;
 
@@ -23,6 +25,8 @@ pub struct Machines {
     /// Ids of certificates.
     by_fingerprint: HashMap<[u8; 32], String>,
     by_uri: HashMap<String, String>,
+    /// The org of each URI that stands for a machine, or once did and opens nothing now.
+    uri_orgs: HashMap<String, String>,
 }
 
 struct Known {
@@ -57,6 +61,15 @@ impl Machines {
         let fingerprint = certificate.fingerprint.as_slice();
         if certificate.org.is_empty() || certificate.user.is_empty() {
             return Err((id, "it belongs to nobody"));
+        }
+        if fingerprint.is_empty() && !certificate.uri.is_empty() {
+            let known = self.uri_orgs.insert(certificate.uri.clone(), certificate.org.clone());
+            if known.is_some() {
+                return Err((id, "it is there twice"));
+            }
+            if certificate.expires_at == RESERVED {
+                return Ok(());
+            }
         }
         let known = match (fingerprint.try_into(), certificate.uri.as_str()) {
             (Ok(fingerprint), "") => self.by_fingerprint.insert(fingerprint, id.clone()),
@@ -99,12 +112,22 @@ impl Machines {
         })
     }
 
-    /// Finds the machine of a certificate: by the URI in it, which the platform registered, else by its own hash, which anybody who
-    /// saw the certificate can write down. As [`Machines::caller`].
-    pub fn caller_with(&self, fingerprint: [u8; 32], uri: Option<&str>) -> Option<Caller> {
+    /// Finds the machine of a certificate: by the URI in it, which the platform registered, else by its own hash, which
+    /// anybody who saw the certificate can write down. The hash names no machine of another org than any of the
+    /// certificate's `all_uris`; one that nobody proved names none where any of them is registered. As [`Machines::caller`].
+    pub fn caller_with(
+        &self,
+        fingerprint: [u8; 32],
+        uri: Option<&str>,
+        all_uris: &[String],
+    ) -> Option<Caller> {
         let by_uri = uri.and_then(|uri| self.by_uri.get(uri));
         let id = by_uri.or_else(|| self.by_fingerprint.get(&fingerprint))?;
         let known = self.certificates.get(id)?;
+        let mut orgs = all_uris.iter().filter_map(|uri| self.uri_orgs.get(uri));
+        if by_uri.is_none() && orgs.any(|org| !known.proved || *org != known.org) {
+            return None;
+        }
         let MachineCertificate { org, user, groups, scopes, issued_at, expires_at, .. } = known;
         Some(Caller {
             org: org.clone(),
@@ -215,6 +238,7 @@ mod tests {
             id: id.into(),
             fingerprint: fingerprint.map(|byte| vec![byte; 32]).unwrap_or_default(),
             uri: uri.into(),
+            proved: true,
             org: "acme".into(),
             user: "press".into(),
             groups: vec!["robots".into()],
@@ -230,7 +254,8 @@ mod tests {
         let known = vec![certificate("c1", Some(1), ""), certificate("c2", None, uri)];
         let machines = Machines::new(vec![key("0a1b")], known).unwrap();
         let of = |fingerprint: u8, uri: Option<&str>| {
-            machines.caller_with([fingerprint; 32], uri).map(|caller| caller.wcit)
+            let all: Vec<String> = uri.into_iter().map(str::to_owned).collect();
+            machines.caller_with([fingerprint; 32], uri, &all).map(|caller| caller.wcit)
         };
         assert_eq!(of(1, None).as_deref(), Some("c1"));
         assert_eq!(of(1, Some(uri)).as_deref(), Some("c2"), "a registered URI comes first");
@@ -245,11 +270,34 @@ mod tests {
             assert_eq!(of(2, Some(other)), None, "{other}");
         }
         assert_eq!((of(2, None), of(0, None)), (None, None));
-        let caller = machines.caller_with([2; 32], Some(uri)).unwrap();
+        let caller = machines.caller_with([2; 32], Some(uri), &[]).unwrap();
         assert_eq!((caller.org.as_str(), caller.user.as_str(), caller.digest), ("acme", "press", [2; 32]));
         assert!(machines.has(&caller) && !Machines::default().has(&caller));
-        let shown = machines.caller_with([1; 32], None).unwrap();
+        let shown = machines.caller_with([1; 32], None, &[]).unwrap();
         assert!(machines.has(&shown) && !machines.has(&Caller { digest: [2; 32], ..shown }));
+    }
+
+    #[test]
+    fn a_uri_of_one_org_keeps_anothers_fingerprint_from_the_certificate_also_when_it_opens_nothing() {
+        let of_uri = |expires_at| MachineCertificate { expires_at, ..certificate("c2", None, "urn://a") };
+        let of_hash = |org: &str| MachineCertificate { org: org.into(), ..certificate("c1", Some(1), "") };
+        let found = |known: Vec<MachineCertificate>, uri: Option<&str>, all: &[&str]| {
+            let all: Vec<String> = all.iter().map(|uri| (*uri).to_owned()).collect();
+            let machines = Machines::new(vec![], known).unwrap();
+            machines.caller_with([1; 32], uri, &all).map(|caller| caller.wcit)
+        };
+        let reserved = |org| vec![of_uri(RESERVED), of_hash(org)];
+        assert_eq!(found(reserved("globex"), Some("urn://a"), &["urn://a"]), None);
+        assert_eq!(found(reserved("acme"), Some("urn://a"), &["urn://a"]).as_deref(), Some("c1"));
+        assert_eq!(found(reserved("globex"), None, &[]).as_deref(), Some("c1"), "without the URI");
+        let unproved = vec![of_uri(RESERVED), MachineCertificate { proved: false, ..of_hash("acme") }];
+        assert_eq!(found(unproved, Some("urn://a"), &["urn://a"]), None, "it loses to any URI");
+        let live = vec![of_uri(9), of_hash("globex")];
+        assert_eq!(found(live, None, &["urn://b", "urn://a"]), None, "one of several URIs");
+        let caller =
+            Machines::new(vec![], vec![of_uri(9)]).unwrap().caller_with([1; 32], Some("urn://a"), &[]);
+        let since = Machines::new(vec![], vec![of_uri(RESERVED)]).unwrap();
+        assert!(!since.has(&caller.unwrap()), "what runs ends");
     }
 
     #[test]

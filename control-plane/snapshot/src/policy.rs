@@ -9,7 +9,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use asp_edge::Caller;
+use asp_edge::{Caller, MACHINE_ISSUER};
 use asp_proto::snapshot::{Binding, Mutation, Primitive, Protocol, RiskClass, TargetKind};
 use serde_json::Value;
 
@@ -137,6 +137,11 @@ impl Policy {
         self.rules(caller).is_some_and(|rules| rules.may_ask(caller, &primitive.id, protocol))
     }
 
+    /// Whether an enforced binding asks about the arguments of such a call.
+    pub fn asks_about(&self, caller: &Caller, primitive: &Primitive, protocol: Protocol) -> bool {
+        self.rules(caller).is_some_and(|rules| rules.asks_about(caller, &primitive.id, protocol))
+    }
+
     /// Decides about a call with these arguments, which have their defaults.
     pub fn decide(
         &self,
@@ -236,11 +241,23 @@ fn decided<'a>(
     }
 }
 
+/// Whether `one` decides instead of `other` about every call that both name: it is for the same primitives, at least as
+/// specific, and at equal specificity does not allow more.
+pub fn overrules(one: &Binding, other: &Binding) -> bool {
+    let protocols = [Protocol::Mcp, Protocol::A2a, Protocol::Rest];
+    let outranks = |protocol: Protocol| rules::rank(one, protocol) >= rules::rank(other, protocol);
+    one.primitive == other.primitive && protocols.into_iter().all(outranks)
+}
+
 /// A binding in the words of logs and audit: whom it is about, what, over which protocol, and its name.
 pub fn in_words(binding: &Binding) -> String {
     let kind = target_word(binding);
     let protocol = protocol_word(binding);
     let Binding { target, primitive, name, .. } = binding;
+    let target = match target_issuer(binding) {
+        "" => target.clone(),
+        issuer => format!("{issuer}/{target}"),
+    };
     match name.as_str() {
         "" => format!("{kind}:{target} {primitive} {protocol}"),
         name => format!("{kind}:{target} {primitive} {protocol} {name}"),
@@ -250,11 +267,17 @@ pub fn in_words(binding: &Binding) -> String {
 /// What its target is, in the word of the admin API.
 pub fn target_word(binding: &Binding) -> &'static str {
     match binding.target_kind() {
+        TargetKind::User if binding.issuer == MACHINE_ISSUER => "machine",
         TargetKind::User => "user",
         TargetKind::Wcit => "wcit",
         TargetKind::Group => "group",
         TargetKind::Unspecified => "unknown",
     }
+}
+
+/// The issuer that its target names, as in the admin API; empty for none.
+pub fn target_issuer(binding: &Binding) -> &str {
+    if binding.issuer == MACHINE_ISSUER { "" } else { &binding.issuer }
 }
 
 /// The protocol it is about, in the word of the admin API; `*`: every one.

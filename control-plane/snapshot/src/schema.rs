@@ -6,34 +6,42 @@
 use jsonschema::{Draft, PatternOptions, Validator};
 use serde_json::Value;
 
+mod misfit;
+
+pub use misfit::Misfit;
+
 /// Largest compiled pattern in bytes.
 const PATTERN_SIZE_LIMIT: usize = 1 << 20;
-
-/// Why a value does not fit: the place as a JSON Pointer and what is wrong with it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Misfit {
-    pub pointer: String,
-    pub message: String,
-}
 
 /// A compiled schema.
 pub struct Schema {
     validator: Validator,
     /// The schema itself, for its defaults.
     source: Value,
+    has_defaults: bool,
 }
 
 impl Schema {
     /// Compiles schema text; `Err` says what is wrong with it.
     pub fn compile(text: &str) -> Result<Schema, String> {
+        Schema::with_formats(text, true)
+    }
+
+    /// The same of a service's own schema, whose `format` is an annotation: the service and its clients need not assert it
+    /// (JSON Schema 2020-12 validation, section 7.2.1).
+    pub fn compile_lenient(text: &str) -> Result<Schema, String> {
+        Schema::with_formats(text, false)
+    }
+
+    fn with_formats(text: &str, asserted: bool) -> Result<Schema, String> {
         let source: Value = serde_json::from_str(text).map_err(|e| e.to_string())?;
         let validator = jsonschema::options()
             .with_draft(Draft::Draft202012)
-            .should_validate_formats(true)
+            .should_validate_formats(asserted)
             .with_pattern_options(PatternOptions::regex().size_limit(PATTERN_SIZE_LIMIT))
             .build(&source)
             .map_err(|e| e.to_string())?;
-        Ok(Schema { validator, source })
+        Ok(Schema { validator, has_defaults: names_default(&source), source })
     }
 
     /// Returns the first misfit of `value`.
@@ -43,12 +51,13 @@ impl Schema {
         }
         match self.validator.iter_errors(value).next() {
             None => Ok(()),
-            Some(error) => Err(Misfit {
-                pointer: error.instance_path().to_string(),
-                // Masked: an error that quotes the value would copy a caller's secret into logs.
-                message: error.masked().to_string(),
-            }),
+            Some(error) => Err(Misfit::of(&error, value)),
         }
+    }
+
+    /// Whether there are any defaults.
+    pub fn has_defaults(&self) -> bool {
+        self.has_defaults
     }
 
     /// Fills in the defaults of missing properties, at every depth reached by `properties`.
@@ -59,6 +68,14 @@ impl Schema {
 
 /// Schemas nest at most this deep (the registry refuses deeper ones).
 const MAX_DEPTH: usize = 64;
+
+fn names_default(schema: &Value) -> bool {
+    let properties = schema.get("properties").and_then(Value::as_object);
+    properties
+        .into_iter()
+        .flat_map(serde_json::Map::values)
+        .any(|property| property.get("default").is_some() || names_default(property))
+}
 
 fn apply_defaults(schema: &Value, value: &mut Value, depth: usize) {
     let (Some(properties), Some(object)) =
@@ -99,6 +116,14 @@ mod tests {
         assert_eq!(misfit.pointer, "/a/1");
         assert!(!misfit.message.contains("s3cret"), "{}", misfit.message);
         assert!(misfit.message.contains("integer"), "{}", misfit.message);
+    }
+
+    #[test]
+    fn a_format_of_a_service_is_an_annotation() {
+        let text = json!({"type": "string", "format": "date-time"}).to_string();
+        let schema = Schema::compile_lenient(&text).unwrap();
+        assert!(schema.check(&json!("2025-01-02T03:04:05")).is_ok());
+        assert!(schema.check(&json!(5)).is_err());
     }
 
     #[test]

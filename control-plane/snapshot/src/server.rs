@@ -202,10 +202,16 @@ impl VirtualServer {
 
 impl ListedPrimitive {
     pub fn build(primitive: &Primitive, listing: &Listing) -> Result<ListedPrimitive, String> {
-        let schema = |text: &str, what: &str| match text {
+        let compiled = |text: &str, what: &str, compile: fn(&str) -> Result<Schema, String>| match text {
             "" => Ok(None),
-            text => Schema::compile(text).map(Some).map_err(|e| format!("{what}: {e}")),
+            text => compile(text).map(Some).map_err(|e| format!("{what}: {e}")),
         };
+        let schema = |text: &str, what: &str| compiled(text, what, Schema::compile);
+        // What another MCP server takes and gives is for it and its clients to judge; what an HTTP service gives, too.
+        let lenient = |text: &str, what: &str| compiled(text, what, Schema::compile_lenient);
+        let mode = primitive.runtime.as_ref().and_then(|runtime| runtime.mode.as_ref());
+        let is_mcp = matches!(mode, Some(Mode::ProxyMcp(_) | Mode::McpStdio(_)));
+        let is_of_service = is_mcp || matches!(mode, Some(Mode::ProxyHttp(_)));
         let template = match primitive.kind() {
             Kind::ResourceTemplate => Some(
                 UriTemplate::parse_matching(&listing.mcp_name)
@@ -217,11 +223,15 @@ impl ListedPrimitive {
         let definitions = primitive.mcp.iter().map(definition).collect::<Result<Vec<_>, String>>()?;
         let input = match primitive.kind() {
             Kind::Prompt => schema(&prompt_schema(&definitions), "prompt arguments")?,
+            _ if is_mcp => lenient(&primitive.input_schema, "input schema")?,
             _ => schema(&primitive.input_schema, "input schema")?,
         };
         Ok(ListedPrimitive {
             input,
-            output: schema(&primitive.output_schema, "output schema")?,
+            output: match is_of_service {
+                true => lenient(&primitive.output_schema, "output schema")?,
+                false => schema(&primitive.output_schema, "output schema")?,
+            },
             artifacts: schema(&primitive.artifact_schema, "artifact schema")?,
             param_headers: ParamHeaders::of(&primitive.input_schema),
             template,

@@ -28,6 +28,7 @@ use crate::ledger::rules::KEEP_ABANDONED;
 use crate::ledger::waiters::Waiters;
 use crate::migrations::Numbered;
 use crate::records::Bounds;
+use crate::records::KEEP_PAST;
 use file::Opening;
 use leases::Leases;
 
@@ -38,7 +39,7 @@ const SWEEP_ROWS: i64 = 200;
 /// How long a sweep leaves the writer to others between two statements.
 const SWEEP_REST: Duration = Duration::from_millis(20);
 /// The migrations, oldest first. A published one is never edited.
-const MIGRATIONS: [Numbered; 7] = [
+const MIGRATIONS: [Numbered; 8] = [
     (1, "calls", include_str!("../migrations/calls/0001_calls.sql")),
     (2, "active", include_str!("../migrations/calls/0002_active.sql")),
     (3, "owners", include_str!("../migrations/calls/0003_owners.sql")),
@@ -46,6 +47,7 @@ const MIGRATIONS: [Numbered; 7] = [
     (5, "budgets", include_str!("../migrations/calls/0005_budgets.sql")),
     (6, "records", include_str!("../migrations/calls/0006_records.sql")),
     (7, "listed", include_str!("../migrations/calls/0007_listed.sql")),
+    (8, "of owner", include_str!("../migrations/calls/0008_of_owner.sql")),
 ];
 
 /// Ledger and records of calls in one SQLite file, leases and published keys in another.
@@ -109,8 +111,16 @@ impl SqliteCalls {
         .await?;
         self.delete(
             "DELETE FROM active_calls WHERE call_id IN \
-             (SELECT call_id FROM active_calls WHERE expires_ms < $1 LIMIT $2)",
+             (SELECT call_id FROM active_calls WHERE expires_ms < $1 \
+             AND (owner IS NULL OR owner NOT IN (SELECT owner FROM living WHERE lease_ms > $1)) LIMIT $2)",
             now,
+        )
+        .await?;
+        // Whatever kept the gateway that ran it from storing its end.
+        self.delete(
+            "DELETE FROM active_calls WHERE call_id IN \
+             (SELECT call_id FROM active_calls WHERE expires_ms < $1 LIMIT $2)",
+            now - milliseconds(KEEP_PAST),
         )
         .await?;
         // An owner without a lease owns nothing it needs to know of: what it left was taken or has ended.

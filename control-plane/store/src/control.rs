@@ -5,6 +5,7 @@
 //! Refuses: any evaluation of what a record means; the caller has validated it.
 //! Bounds: [`MAX_BINDINGS_PER_ORG`] and its siblings hold in every backend.
 
+mod audited;
 mod placement;
 pub mod sql;
 mod state;
@@ -16,6 +17,7 @@ use std::collections::BTreeSet;
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 
+pub use audited::{AuditQuery, AuditRecord, Note};
 pub use placement::{HomeRecord, MAX_HOMES, MAX_REGIONS, MAX_ROUTES, Placement, RegionRecord, RouteRecord};
 pub use state::{Changed, ChangedRevocations, ControlState, Machines, OrgState, Since};
 
@@ -25,6 +27,8 @@ pub const MAX_SERVERS: usize = 1_000;
 pub const MAX_VERSIONS: u32 = 20;
 /// How long those of a server are kept that was deleted, in milliseconds: 30 days.
 pub const KEEP_VERSIONS_OF_GONE: u64 = 30 * 24 * 60 * 60 * 1000;
+/// Offers of servers to orgs, of all together: each is two names in memory.
+pub const MAX_OFFERS: usize = 50_000;
 /// Exposure exceptions of one org: every server over every protocol, at most.
 pub const MAX_EXPOSURE_PER_ORG: usize = 3_000;
 /// Bindings of one org.
@@ -103,6 +107,22 @@ pub struct ServerVersion {
     pub actor: String,
 }
 
+/// A server is offered to an org, which may switch it on. Its own files may say so too; this is beside them.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct OfferRecord {
+    pub server: String,
+    pub org: String,
+}
+
+/// A server that may have a primitive under an id.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct PrimitiveServer {
+    pub id: String,
+    pub server: String,
+    /// It stored the id first; any other one is granted it.
+    pub first: bool,
+}
+
 /// An exception from a server's default exposure. The key is (org, server, protocol).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExposureRecord {
@@ -113,13 +133,16 @@ pub struct ExposureRecord {
     pub enabled: bool,
 }
 
-/// Who may call what. The key is org, target, primitive, protocol and name.
+/// A rule on who may call what. The key is org, target with its issuer, primitive, protocol and name.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BindingRecord {
     pub org: String,
-    /// `user`, `wcit` or `group`.
+    /// `user`, `machine`, `wcit` or `group`.
     pub target_type: String,
     pub target: String,
+    /// Issuer whose users, tokens or groups are meant; empty for every issuer.
+    #[serde(default)]
+    pub issuer: String,
     /// Primitive id: exact, `prefix*` or `*`.
     pub primitive: String,
     /// `mcp`, `a2a`, `rest` or `*`.
@@ -143,8 +166,8 @@ impl BindingRecord {
     /// Whether both are the same binding, whatever they say.
     pub fn same_key(&self, other: &BindingRecord) -> bool {
         let key = |record: &BindingRecord| {
-            let BindingRecord { org, target_type, target, primitive, protocol, name, .. } = record;
-            [org, target_type, target, primitive, protocol, name].map(String::clone)
+            let BindingRecord { org, target_type, target, issuer, primitive, protocol, name, .. } = record;
+            [org, target_type, target, issuer, primitive, protocol, name].map(String::clone)
         };
         key(self) == key(other)
     }
@@ -162,9 +185,18 @@ pub struct LimitRecord {
     pub primitive: String,
     pub user: String,
     pub wcit: String,
+    #[serde(default = "any")]
+    pub issuer: String,
+    /// With a name or `each` only machines are meant.
+    #[serde(default = "any")]
+    pub machine: String,
     pub capacity: u64,
     /// As the admin wrote it, e.g. `100/s`.
     pub refill: String,
+}
+
+fn any() -> String {
+    "*".to_owned()
 }
 
 /// A revocation. The id is the caller's (a UUID).
@@ -236,9 +268,11 @@ pub enum CertificateName {
 pub struct MachineCertificateRecord {
     pub id: String,
     pub org: String,
-    /// The name by which policy, limits and audit know the machine: a user's.
+    /// The name by which policy, limits and audit know the machine.
     pub machine: String,
     pub name: CertificateName,
+    /// True if the one who registered it holds the certificate's key; of a URI the platform has said whose it is.
+    pub proved: bool,
     pub groups: Vec<String>,
     pub scopes: Vec<String>,
     /// Unix milliseconds.
@@ -338,44 +372,6 @@ pub struct Versioned<T> {
     pub value: T,
 }
 
-/// One change that happened.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct AuditRecord {
-    pub revision: u64,
-    /// Unix milliseconds.
-    pub at: u64,
-    pub actor: String,
-    /// e.g. `server.put`
-    pub action: String,
-    /// e.g. `server/demo`
-    pub resource: String,
-    /// Empty for changes that belong to no org.
-    pub org: String,
-    pub detail: String,
-}
-
-/// A change of something kept elsewhere, for the audit.
-#[derive(Clone, Copy, Debug)]
-pub struct Note<'a> {
-    /// e.g. `artifact.put`
-    pub action: &'a str,
-    /// e.g. `artifact/<digest>`
-    pub resource: &'a str,
-    /// Empty for changes that belong to no org.
-    pub org: &'a str,
-    pub detail: &'a str,
-}
-
-/// Which audit records to list, newest first.
-#[derive(Clone, Debug, Default)]
-pub struct AuditQuery {
-    pub org: Option<String>,
-    /// Only records of a lower revision: the page after this one.
-    pub before: Option<u64>,
-    /// 1 to 1000.
-    pub limit: u32,
-}
-
 /// The port. Every write is atomic, audited and bumps the revision by one, unless it changes nothing.
 #[async_trait]
 pub trait ControlStore: Send + Sync {
@@ -404,14 +400,52 @@ pub trait ControlStore: Send + Sync {
     async fn server_versions(&self, name: &str) -> Result<Vec<ServerVersion>, StoreError>;
     /// The server as the write with this revision stored it.
     async fn server_version(&self, name: &str, revision: u64) -> Result<Option<ServerRecord>, StoreError>;
+    /// Stores a server that has primitives of these ids: each is its own from now on, unless another one stored it first.
+    async fn register_server(
+        &self,
+        change: &Change,
+        name: &str,
+        files: &[SourceFile],
+        content_hash: &str,
+        ids: &[&str],
+    ) -> Result<Written, StoreError>;
+    /// [`ControlStore::register_server`] of one that has none.
     async fn put_server(
         &self,
         change: &Change,
         name: &str,
         files: &[SourceFile],
         content_hash: &str,
+    ) -> Result<Written, StoreError> {
+        self.register_server(change, name, files, content_hash, &[]).await
+    }
+    /// The servers that may have a primitive under this id.
+    async fn primitive_servers(&self, id: &str) -> Result<Versioned<Vec<PrimitiveServer>>, StoreError>;
+    /// Those of these ids that another server stored first and this one may not have, with that server.
+    async fn primitives_of_others(
+        &self,
+        server: &str,
+        ids: &[&str],
+    ) -> Result<Vec<PrimitiveServer>, StoreError>;
+    async fn grant_primitive(&self, change: &Change, id: &str, server: &str) -> Result<Written, StoreError>;
+    /// [`StoreError::NotFound`] where the server may not have the id.
+    async fn withdraw_primitive(
+        &self,
+        change: &Change,
+        id: &str,
+        server: &str,
     ) -> Result<Written, StoreError>;
+    /// Removes the server and its offers.
     async fn delete_server(&self, change: &Change, name: &str) -> Result<Written, StoreError>;
+
+    /// Those of a server, by org.
+    async fn offers(&self, server: &str) -> Result<Versioned<Vec<OfferRecord>>, StoreError>;
+    /// Those to an org, by server.
+    async fn offers_to(&self, org: &str) -> Result<Vec<OfferRecord>, StoreError>;
+    /// [`StoreError::NotFound`] where there is no such server.
+    async fn put_offer(&self, change: &Change, record: &OfferRecord) -> Result<Written, StoreError>;
+    /// [`StoreError::NotFound`] where there is no such offer.
+    async fn delete_offer(&self, change: &Change, record: &OfferRecord) -> Result<Written, StoreError>;
 
     async fn exposure(&self, org: &str) -> Result<Versioned<Vec<ExposureRecord>>, StoreError>;
     /// Inserts or replaces by key.
@@ -462,6 +496,12 @@ pub trait ControlStore: Send + Sync {
 
     /// Those of an org, the oldest first, expired ones among them until the next one is registered.
     async fn machine_certificates(&self, org: &str) -> Result<Vec<MachineCertificateRecord>, StoreError>;
+
+    /// Finds the registration of this name, also one that has ended.
+    async fn machine_certificate_named(
+        &self,
+        name: &CertificateName,
+    ) -> Result<Option<MachineCertificateRecord>, StoreError>;
     /// Registers a certificate, or renews the registration that the machine has under this name. The answer has the id
     /// that it is known by, which a renewed one keeps. [`StoreError::Taken`] where the name is another machine's. Revocations that hit it are
     /// kept as long as it lives; so are those that come later.
@@ -487,8 +527,10 @@ pub trait ControlStore: Send + Sync {
         name: &str,
         document: &str,
     ) -> Result<Written, StoreError>;
-    /// Removes the issuer, and what was fetched from it.
+    /// Removes the issuer, and what was fetched from it. Its `iss` is kept ([`ControlStore::former_iss`]).
     async fn delete_issuer(&self, change: &Change, side: Side, name: &str) -> Result<Written, StoreError>;
+    /// The `iss` of the issuer of this name that was deleted last; of 1,000 names at most.
+    async fn former_iss(&self, side: Side, name: &str) -> Result<Option<String>, StoreError>;
     async fn issuer_keys(&self) -> Result<Vec<IssuerKeysRecord>, StoreError>;
     /// Keeps what was fetched. The same content from the same source is no change: only its time is kept. One that an
     /// issuer said later than this stays.

@@ -20,12 +20,13 @@ use std::time::Duration;
 use sqlx::any::{AnyConnectOptions, AnyPoolOptions};
 use sqlx::migrate::MigrateError;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
-use sqlx::{AnyPool, Connection, Executor, PgConnection, PgPool};
+use sqlx::{AnyPool, Connection, Executor, PgPool};
 use tokio::time::timeout;
+use tokio_util::task::TaskTracker;
 
 use crate::clock::milliseconds;
 use crate::control::StoreError;
-use crate::control::sql::{self, SqlStore};
+use crate::control::sql::{self, Longest, Pools, SqlStore};
 use crate::ledger::Budget;
 use crate::ledger::waiters::Waiters;
 use crate::migrations::{Numbered, migrator};
@@ -36,11 +37,13 @@ pub use heard::PostgresHeard;
 
 /// How long the control plane's sessions wait: it reads all that there is and writes one change after the other.
 const CONTROL: Waits = Waits {
-    statement: Duration::from_secs(60),
+    statement: Duration::from_secs(15),
     lock: Duration::from_secs(5),
-    idle: Duration::from_secs(60),
-    acquire: Duration::from_secs(5),
+    idle: Duration::from_secs(3),
+    acquire: Duration::from_secs(3),
 };
+/// Time limits of the control plane's operations, which have several statements.
+const CONTROL_LONGEST: Longest = Longest { look: Duration::from_secs(5), operation: Duration::from_secs(30) };
 /// A connection is made anew after this long, so that a database behind a changed name is found.
 const LIFETIME: Duration = Duration::from_secs(1800);
 /// How long a connection that is given back may take to answer. Where its machine is gone the kernel waits for a quarter of an
@@ -48,8 +51,13 @@ const LIFETIME: Duration = Duration::from_secs(1800);
 const GIVEN_BACK_WITHIN: Duration = Duration::from_secs(5);
 /// Beyond what the database itself lets a statement take, and what a connection is waited for.
 const SLACK: Duration = Duration::from_secs(1);
-/// Of the control plane.
+/// Connections of the control plane. Publishing and revocations have connections of their own, so that they do not wait for other
+/// writes and reads; two each, because one may lead to a machine that is gone.
 const CONTROL_CONNECTIONS: u32 = 4;
+const PUBLISHING_CONNECTIONS: u32 = 2;
+const REVOKING_CONNECTIONS: u32 = 2;
+/// Connections for the lease of one gateway and for calls of gateways that are gone.
+const LEASE_CONNECTIONS: u32 = 2;
 /// Most rows that one statement of a sweep deletes.
 const SWEEP_ROWS: i64 = 500;
 /// How long a sweep leaves the database to others between two statements.
@@ -57,11 +65,12 @@ const SWEEP_REST: Duration = Duration::from_millis(20);
 
 /// The migrations of what is the gateways', oldest first, beside those of the control store. A published one is never
 /// edited.
-const MIGRATIONS: [Numbered; 4] = [
+const MIGRATIONS: [Numbered; 5] = [
     (1001, "calls", include_str!("../migrations/postgres/1001_calls.sql")),
     (1002, "keys", include_str!("../migrations/postgres/1002_keys.sql")),
     (1003, "heard gateways", include_str!("../migrations/postgres/1003_heard_gateways.sql")),
     (1004, "objects", include_str!("../migrations/postgres/1004_objects.sql")),
+    (1005, "leases", include_str!("../migrations/postgres/1005_leases.sql")),
 ];
 
 /// How long what uses the database waits for it.
@@ -83,7 +92,7 @@ impl Default for Waits {
         Waits {
             statement: Duration::from_secs(5),
             lock: Duration::from_millis(1500),
-            idle: Duration::from_secs(10),
+            idle: Duration::from_secs(2),
             acquire: Duration::from_secs(5),
         }
     }
@@ -123,6 +132,8 @@ const MIGRATED_WITHIN: Duration = Duration::from_secs(900);
 #[derive(Clone)]
 pub struct Postgres {
     pool: PgPool,
+    /// For the leases of gateways alone.
+    leases: PgPool,
     /// How connections for portable statements are made.
     portable: AnyConnectOptions,
     /// How long a statement of a call is waited for: longer than the database lets it run.
@@ -146,16 +157,21 @@ impl Postgres {
         let options = options.application_name("asp");
         migrate(&options).await?;
         let options = options.options(waits.session());
-        let pool = PgPoolOptions::new()
-            .max_connections(connections)
-            .acquire_timeout(waits.acquire)
-            .max_lifetime(LIFETIME)
-            .after_release(|connection, _| Box::pin(answers(connection)))
+        let pool = |connections: u32| {
+            PgPoolOptions::new()
+                .max_connections(connections)
+                .acquire_timeout(waits.acquire)
+                .max_lifetime(LIFETIME)
+                .after_release(|connection, _| Box::pin(answers(connection)))
+        };
+        // Only those that renew leases open any of these.
+        let leases = pool(LEASE_CONNECTIONS).connect_lazy_with(options.clone());
+        let pool = pool(connections)
             .connect_with(options)
             .await
             .map_err(|error| ConnectError::Unreachable(error.to_string()))?;
         let longest = waits.acquire + waits.lock.max(waits.statement) + SLACK;
-        Ok(Postgres { pool, portable, longest })
+        Ok(Postgres { pool, leases, portable, longest })
     }
 
     /// Connections for the control plane, whose statements every database takes.
@@ -165,6 +181,7 @@ impl Postgres {
             .max_connections(connections)
             .acquire_timeout(CONTROL.acquire)
             .max_lifetime(LIFETIME)
+            .after_release(|connection, _| Box::pin(answers(connection)))
             .after_connect(|connection, _| {
                 Box::pin(async move {
                     for (name, value) in CONTROL.session() {
@@ -180,13 +197,26 @@ impl Postgres {
 
     /// The control plane's store.
     pub async fn control(&self) -> Result<SqlStore, StoreError> {
-        Ok(SqlStore::of_postgres(self.portable(CONTROL_CONNECTIONS).await?))
+        let pools = Pools {
+            all_else: self.portable(CONTROL_CONNECTIONS).await?,
+            publishing: self.portable(PUBLISHING_CONNECTIONS).await?,
+            revoking: self.portable(REVOKING_CONNECTIONS).await?,
+        };
+        Ok(SqlStore::of_postgres(pools, CONTROL_LONGEST))
     }
 
     /// Ledger and records of calls, with these bounds of what they keep.
     pub fn calls(&self, budget: Budget, bounds: Bounds) -> PostgresCalls {
         let waiters = Waiters::default();
-        PostgresCalls { pool: self.pool.clone(), waiters, budget, bounds, longest: self.longest }
+        PostgresCalls {
+            pool: self.pool.clone(),
+            leases: self.leases.clone(),
+            waiters,
+            budget,
+            bounds,
+            longest: self.longest,
+            making_room: TaskTracker::new(),
+        }
     }
 
     /// The audit log of calls, whose events may take about `max_bytes`.
@@ -201,6 +231,7 @@ impl Postgres {
 
     /// Ends the connections; statements under way finish first.
     pub async fn close(&self) {
+        self.leases.close().await;
         self.pool.close().await;
     }
 }
@@ -258,12 +289,15 @@ fn known_parameters(url: &str) -> Result<(), ConnectError> {
 /// Ledger and records of calls, and of the gateways their leases and published keys.
 pub struct PostgresCalls {
     pool: PgPool,
+    leases: PgPool,
     /// Those of this process who wait for a key.
     waiters: Waiters,
     budget: Budget,
     /// Of the records of ended calls.
     bounds: Bounds,
     longest: Duration,
+    /// Deletions of what is over the bounds.
+    making_room: TaskTracker,
 }
 
 impl PostgresCalls {
@@ -287,7 +321,7 @@ async fn within<T>(
 }
 
 /// Whether a connection that is given back can be used again; one that cannot is closed without a word.
-async fn answers(connection: &mut PgConnection) -> Result<bool, sqlx::Error> {
+async fn answers<C: Connection>(connection: &mut C) -> Result<bool, sqlx::Error> {
     within(GIVEN_BACK_WITHIN, connection.ping()).await.map(|()| true)
 }
 

@@ -30,6 +30,13 @@ pub const MAX_KEEP: Duration = Duration::from_secs(24 * 3600);
 /// only waited for a slow store renews its lease in this time. What can be taken over is, at once.
 pub const BELIEVED: Duration = Duration::from_secs(5);
 
+/// Time for which the lease of a gateway must have held without a gap before it takes what gateways with lapsed leases left. When
+/// the store was away all leases have lapsed, and in this time those that live renew theirs.
+pub const STEADY: Duration = Duration::from_secs(8);
+
+/// Time after which a row goes that is past its own time and whose gateway still lives.
+pub(crate) const KEEP_PAST: Duration = Duration::from_secs(3600);
+
 /// One run of one gateway.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct OwnerId(pub [u8; 16]);
@@ -74,6 +81,8 @@ pub struct CallRecord {
     pub owner: Option<OwnerId>,
     /// Whether that gateway is gone: it has given up its lease, or has had none for [`BELIEVED`].
     pub is_left: bool,
+    /// Whether it has given up its lease, or never had one: it is gone for certain.
+    pub is_retired: bool,
     pub resumes: bool,
     /// Sealed; what the call was asked for.
     pub record: Bytes,
@@ -208,15 +217,28 @@ pub trait CallRecords: Send + Sync {
     /// Keeps the owner's records its own for another `lease`.
     async fn renew(&self, owner: OwnerId, lease: Duration) -> Result<Lease, RecordError>;
 
-    /// The owner runs no calls any more: those it leaves are orphans at once.
+    /// Those of the calls that have a record, with its owner. One read for all of them.
+    async fn owners(&self, calls: &[CallId]) -> Result<Vec<(CallId, Option<OwnerId>)>, RecordError> {
+        let mut owners = Vec::with_capacity(calls.len());
+        for call in calls {
+            owners.extend(self.find(*call).await?.map(|record| (*call, record.owner)));
+        }
+        Ok(owners)
+    }
+
+    /// The owner runs no calls any more: those it leaves are orphans at once, and its lease is not renewed again.
     async fn retire(&self, owner: OwnerId) -> Result<(), RecordError>;
 
     /// At most `limit` records that another gateway can go on with, whose time has not ended and whose owner has no
     /// lease.
     async fn orphans(&self, limit: u32) -> Result<Vec<Orphan>, RecordError>;
 
-    /// Makes an orphan the record of `owner`; false when it is none any more.
+    /// Makes an orphan the record of `owner`; false when it is none any more. An owner with a lease of its own takes what has a
+    /// lapsed one only once its own has held for [`STEADY`].
     async fn take(&self, orphan: &Orphan, owner: OwnerId) -> Result<bool, RecordError>;
+
+    /// Waits until what is over the bounds is deleted, which no call waits for.
+    async fn room_made(&self) {}
 }
 
 /// The port's conformance suite; every backend passes it.

@@ -15,7 +15,7 @@ use asp_store::calls::SqliteCalls;
 use asp_store::control::sql::SqlStore;
 use asp_store::control::{
     self, CertificateName, Change, ControlStore, IssuerKeysRecord, MachineBound, MachineCertificateRecord,
-    MachineKeyRecord, Precondition, Side,
+    MachineKeyRecord, OfferRecord, Precondition, Side,
 };
 use asp_store::ledger::{self, Budget};
 use asp_store::postgres::Postgres;
@@ -60,6 +60,7 @@ async fn full() -> TempDir {
         org: "acme".into(),
         machine: "press".into(),
         name: CertificateName::Uri("spiffe://example.org/press".into()),
+        proved: true,
         groups: vec![],
         scopes: vec![],
         created_at: 1,
@@ -68,6 +69,8 @@ async fn full() -> TempDir {
     control.put_machine_certificate(&change, &certificate).await.unwrap();
     let bound = MachineBound { groups: ["robots".to_owned()].into(), scopes: ["print".to_owned()].into() };
     control.put_machine_bound(&change, "acme", &bound).await.unwrap();
+    let offer = OfferRecord { server: "demo".into(), org: "acme".into() };
+    control.put_offer(&change, &offer).await.unwrap();
     let calls = Arc::new(SqliteCalls::open(&at("calls.db")).await.unwrap());
     ledger::suite::run(Arc::clone(&calls) as Arc<_>).await;
     records::suite::run(calls.as_ref()).await;

@@ -57,12 +57,17 @@ async fn the_sqlite_records_pass_the_suite_and_end_with_their_time() {
     let calls = SqliteCalls::open(&directory.path().join("calls.db")).await.unwrap();
     records::suite::run(&calls).await;
     let past = End { state: State::Failed, record: "r".into(), outcome: "o".into(), keep: Duration::ZERO };
-    calls.put(&row(70, 1), OwnerId([1; 16]), State::Working, Bytes::from_static(b"x")).await.unwrap();
+    let [gone, living] = [OwnerId([70; 16]), OwnerId([72; 16])];
+    CallRecords::renew(&calls, living, Duration::from_secs(60)).await.unwrap();
+    let late = now_ms() - 60_000;
+    calls.put(&row(72, late), living, State::Working, Bytes::from_static(b"x")).await.unwrap();
+    calls.put(&row(70, 1), gone, State::Working, Bytes::from_static(b"x")).await.unwrap();
     calls.finish(&row(71, i64::MAX), OwnerId([1; 16]), past).await.unwrap();
     while calls.find([71; 16]).await.unwrap().is_some() {
         calls.sweep().await.unwrap();
     }
     assert_eq!(calls.find([70; 16]).await.unwrap(), None);
+    assert!(calls.find([72; 16]).await.unwrap().is_some(), "a gateway still runs it");
     assert!(calls.find([2; 16]).await.unwrap().is_some());
 }
 
@@ -195,7 +200,11 @@ async fn a_key_whose_gateway_is_gone_is_abandoned_before_the_calls_own_time_unle
     }
     // Another gateway can go on with the third.
     calls.put(&row(3, i64::MAX), gone, State::Working, Bytes::from_static(b"x")).await.unwrap();
-    let retry = holder(9, living);
+    // A gateway whose own lease has just begun judges nobody.
+    let early =
+        calls.claim(LedgerKey([1; 32]), hash, holder(9, living), Instant::now(), lease).await.unwrap();
+    assert_eq!(early, Claim::InFlight);
+    let retry = holder(9, OwnerId([9; 16]));
     for (n, expected) in [(1, Claim::Abandoned), (2, Claim::InFlight), (3, Claim::InFlight)] {
         let claim = calls.claim(LedgerKey([n; 32]), hash, retry, Instant::now(), lease).await.unwrap();
         assert_eq!(claim, expected, "{n}");

@@ -5,7 +5,7 @@
 
 use std::process::Command;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 
 use asp_e2e::stores::Postgres as Server;
 use asp_store::audit::{AuditLog, AuditQuery, CallEvent};
@@ -219,12 +219,17 @@ async fn the_records_pass_the_suite_and_end_with_their_time() {
     records::suite::run(&calls).await;
     let past = End { state: State::Failed, record: "r".into(), outcome: "o".into(), keep: Duration::ZERO };
     let key = |n: u8, expires_ms| RecordKey { expires_ms, ..records::suite::key(n) };
-    calls.put(&key(70, 1), OwnerId([1; 16]), State::Working, Bytes::from_static(b"x")).await.unwrap();
+    let [gone, living] = [OwnerId([70; 16]), OwnerId([72; 16])];
+    CallRecords::renew(&calls, living, Duration::from_secs(60)).await.unwrap();
+    let late = i64::try_from(UNIX_EPOCH.elapsed().unwrap().as_millis()).unwrap() - 60_000;
+    calls.put(&key(72, late), living, State::Working, Bytes::from_static(b"x")).await.unwrap();
+    calls.put(&key(70, 1), gone, State::Working, Bytes::from_static(b"x")).await.unwrap();
     calls.finish(&key(71, i64::MAX), OwnerId([1; 16]), past).await.unwrap();
     assert!(calls.find([71; 16]).await.unwrap().is_some());
     calls.sweep().await.unwrap();
     assert_eq!(calls.find([71; 16]).await.unwrap(), None);
     assert_eq!(calls.find([70; 16]).await.unwrap(), None);
+    assert!(calls.find([72; 16]).await.unwrap().is_some(), "a gateway still runs it");
     assert!(calls.find([2; 16]).await.unwrap().is_some());
 }
 

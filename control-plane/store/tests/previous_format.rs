@@ -235,6 +235,62 @@ async fn the_bindings_of_an_earlier_version_are_kept_as_they_were() {
     assert_eq!(store.load().await.unwrap().machine_keys, []);
 }
 
+#[tokio::test]
+async fn what_was_written_for_users_and_named_a_machine_still_does() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("control.db");
+    let before = earlier_control(&path).await;
+    sqlx::query("INSERT INTO machine_keys VALUES ('k1', 'acme', 'press-7', 'h', '[]', '[]', 1, $1)")
+        .bind(far())
+        .execute(&before)
+        .await
+        .unwrap();
+    for (org, target, allowed) in [
+        ("acme", "press-7", 1),
+        ("acme", "pre*", 1),
+        ("acme", "press-77", 1),
+        ("acme", "alice", 0),
+        ("acme", "al*", 1),
+        ("globex", "*", 1),
+        ("globex", "press-7", 0),
+        ("initech", "*", 0),
+    ] {
+        sqlx::query("INSERT INTO bindings VALUES ($1, 'user', $2, 'cc.*', '*', '', $3, 0, 0, '')")
+            .bind(org)
+            .bind(target)
+            .bind(allowed)
+            .execute(&before)
+            .await
+            .unwrap();
+    }
+    for (position, user) in [(0, "press-7"), (1, "alice"), (2, "*"), (3, "each")] {
+        sqlx::query("INSERT INTO limits VALUES ('acme', $1, '*', '*', $2, '*', 5, '1/s')")
+            .bind(position)
+            .bind(user)
+            .execute(&before)
+            .await
+            .unwrap();
+    }
+    before.close().await;
+    let store = SqlStore::file(&path).await.unwrap();
+    let machines = async |org: &str| {
+        let bindings = store.bindings(org).await.unwrap().value;
+        let users = bindings.iter().filter(|binding| binding.target_type == "user").count();
+        let machines = bindings.into_iter().filter(|binding| binding.target_type == "machine");
+        (users, machines.map(|binding| (binding.target, binding.allowed)).collect::<Vec<_>>())
+    };
+    let known = [("pre*".to_owned(), true), ("press-7".to_owned(), true)];
+    assert_eq!(machines("acme").await, (5, known.to_vec()));
+    assert_eq!(machines("globex").await, (2, vec![]), "an allow waits for nobody to come");
+    let denied = ("*".to_owned(), false);
+    assert_eq!(machines("initech").await, (1, vec![denied]), "a machine that comes later does not escape it");
+    let limits = store.limits("acme").await.unwrap().value;
+    let said: Vec<(&str, &str)> =
+        limits.iter().map(|limit| (limit.user.as_str(), limit.machine.as_str())).collect();
+    let users = [("press-7", "*"), ("alice", "*"), ("*", "*"), ("each", "*")];
+    assert_eq!(said, [users.as_slice(), &[("*", "press-7"), ("*", "each")]].concat());
+}
+
 /// `control.db` as it was before machines had bounds.
 async fn earlier_control(path: &Path) -> SqlitePool {
     let options = SqliteConnectOptions::new().filename(path).create_if_missing(true);

@@ -9,6 +9,7 @@ use std::sync::{Mutex, PoisonError};
 
 use asp_proto::snapshot::CoarseLimit;
 
+use crate::machine::covers_issuer;
 use crate::names;
 use crate::pattern::{Pattern, exact_or_any};
 
@@ -53,6 +54,10 @@ struct Rule {
     user: Pattern,
     /// A bucket for each user.
     each_user: bool,
+    /// Whether it names a user, or each.
+    names_user: bool,
+    /// Empty: every issuer.
+    issuer: String,
     wcit: Pattern,
     /// A bucket for each token.
     each_wcit: bool,
@@ -82,6 +87,8 @@ impl Limits {
                 org: exact_or_any(&limit.org),
                 user: one_or_each(&limit.user),
                 each_user: limit.user == names::EACH,
+                names_user: limit.user != "*",
+                issuer: limit.issuer.clone(),
                 wcit: one_or_each(&limit.wcit),
                 each_wcit: limit.wcit == names::EACH,
                 primitive: Pattern::new(&limit.primitive),
@@ -99,15 +106,19 @@ fn one_or_each(text: &str) -> Pattern {
 }
 
 fn identity(limit: &CoarseLimit) -> String {
-    [&limit.server, &limit.org, &limit.user, &limit.wcit, &limit.primitive].map(String::as_str).join("\0")
+    let CoarseLimit { server, org, user, wcit, primitive, issuer, .. } = limit;
+    [server, org, user, wcit, primitive, issuer].map(String::as_str).join("\0")
 }
 
 impl Rule {
     /// Names the bucket that a request takes from.
     fn bucket_of<'a>(&'a self, subject: &Subject<'a>) -> impl Hash + use<'a> {
-        let user = self.each_user.then_some((subject.issuer, subject.user));
+        // The same user or token of two issuers is two.
+        let names_caller = self.names_user || self.each_wcit || self.wcit != Pattern::Any;
+        let issuer = names_caller.then_some(subject.issuer);
+        let user = self.each_user.then_some(subject.user);
         let wcit = self.each_wcit.then_some(subject.wcit);
-        (&self.identity, subject.org, user, wcit)
+        (&self.identity, subject.org, issuer, user, wcit)
     }
 
     fn covers(&self, subject: &Subject<'_>, stage: Stage) -> bool {
@@ -115,6 +126,7 @@ impl Rule {
         every == (stage == Stage::Every)
             && self.server.covers(Some(subject.server))
             && self.org.covers(Some(subject.org))
+            && covers_issuer(&self.issuer, self.names_user, subject.issuer)
             && self.user.covers(Some(subject.user))
             && self.wcit.covers(Some(subject.wcit))
             && self.primitive.covers(subject.primitive)

@@ -1,6 +1,6 @@
 //! The bounded scan of a JSON-RPC body: which message it is, and for which primitive.
 //!
-//! Owns the JSON-RPC 2.0 envelope rules and MCP's batch rule; `json` below owns syntax. No DOM is built and
+//! Owns the JSON-RPC 2.0 envelope rules and MCP's batch rule; `asp_json` owns syntax. No DOM is built and
 //! unknown members are passed over. A syntax fault anywhere wins over an envelope fault, so that the answer
 //! does not depend on where reading stopped.
 
@@ -8,11 +8,7 @@ use std::borrow::Cow;
 
 use crate::reason::Reason;
 
-#[cfg(test)]
-mod generator;
-mod json;
-
-use json::{Cursor, Syntax, Value};
+use asp_json::{Cursor, Syntax, Value};
 
 /// Most messages in a 2025-03-26 batch.
 pub const MAX_BATCH: usize = 50;
@@ -82,6 +78,10 @@ fn scan_text(body: &[u8]) -> Result<Option<Envelope>, Syntax> {
         }
     };
     cursor.end()?;
+    // No language that a plugin is written in would get the number that was sent.
+    if cursor.beyond_double {
+        return Err(Syntax);
+    }
     Ok(envelope.filter(|_| !cursor.repeated_key))
 }
 

@@ -1,14 +1,18 @@
 //! Outgoing HTTP: two clients, one that reaches public addresses only and one for allow-listed upstreams.
 //!
-//! An allow-list entry `{name, url}` lets specs write `http(s)://name/…`: the request goes to the entry's
-//! scheme, host and port, with the spec's path. Keeps true: no redirects, no proxies of the environment, no
-//! cookies; a name is resolved once per connection and every address is checked.
+//! An allow-list entry `{name, url, primitives}` lets the specs that it serves write `http(s)://name/…`: the request goes to
+//! the entry's scheme, host and port, with the spec's path, which stays at or below the entry's. Keeps true: a listed name
+//! serves the primitives that its entry names and is never looked up as a public one; no redirects, no proxies of the
+//! environment, no cookies; a name is resolved once per connection and every address is checked.
+
+mod path;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use asp_platform::address::is_public;
+use asp_platform::operator_list;
 use asp_proto::snapshot::Upstream;
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use reqwest::{Client, Response, Url, redirect};
@@ -28,6 +32,18 @@ pub enum OutboundError {
     Url,
     #[error("the service's address is not allowed")]
     Denied,
+    /// Text for clients; the log names the entry and the primitive.
+    #[error("the platform's operator does not let this primitive use the service")]
+    NotServed,
+    #[error("the platform's operator does not let this primitive use that path of the service")]
+    Path,
+}
+
+/// The primitive a request is sent for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RequestedBy<'a> {
+    pub server: &'a str,
+    pub primitive: &'a str,
 }
 
 /// The two clients.
@@ -70,18 +86,48 @@ impl Outbound {
         Ok(Destination { client: &self.listed, url: Url::parse(url).map_err(|_| OutboundError::Url)? })
     }
 
-    /// Checks `url`, or sends it to the allow-list entry that its host names.
-    pub fn destination(&self, url: &str, upstreams: &[Upstream]) -> Result<Destination<'_>, OutboundError> {
+    /// Checks `url`, or sends it to the allow-list entry that its host names, if that serves the primitive.
+    pub fn destination(
+        &self,
+        url: &str,
+        upstreams: &[Upstream],
+        by: RequestedBy<'_>,
+    ) -> Result<Destination<'_>, OutboundError> {
         let mut url = Url::parse(url).map_err(|_| OutboundError::Url)?;
         let host = url.host_str().ok_or(OutboundError::Url)?.to_owned();
-        if let Some(upstream) = upstreams.iter().find(|upstream| upstream.name == host) {
+        let mut named = upstreams.iter().filter(|upstream| upstream.name == host).peekable();
+        if named.peek().is_none() {
+            return self.public(url);
+        }
+        let RequestedBy { server, primitive } = by;
+        let mut denied = OutboundError::NotServed;
+        for upstream in named {
+            if !operator_list::allows(&upstream.primitives, server, primitive) {
+                continue;
+            }
             let target = Url::parse(&upstream.url).map_err(|_| OutboundError::Url)?;
+            if !path::is_below(url.path(), target.path()) {
+                denied = OutboundError::Path;
+                continue;
+            }
             url.set_scheme(target.scheme()).map_err(|()| OutboundError::Url)?;
             url.set_host(target.host_str()).map_err(|_| OutboundError::Url)?;
             url.set_port(target.port()).map_err(|()| OutboundError::Url)?;
             return Ok(Destination { client: &self.listed, url });
         }
-        self.public(url)
+        let primitive = format!("{server}/{primitive}");
+        let why = match denied {
+            OutboundError::Path => "the path is not below the entry's",
+            _ => "the entry's `for` does not name the primitive",
+        };
+        tracing::warn!(
+            list = "ASP_UPSTREAMS",
+            entry = host,
+            primitive,
+            why,
+            "request refused by an operator list"
+        );
+        Err(denied)
     }
 
     /// A public https URL, or one below an origin that the operator lists (`scheme://host[:port]`), which may be plain
@@ -144,6 +190,8 @@ impl Resolve for PublicOnly {
 mod tests {
     use super::*;
 
+    const BY: RequestedBy<'static> = RequestedBy { server: "crm", primitive: "find" };
+
     #[test]
     fn a_listed_origin_may_be_private_and_only_that_origin() {
         let outbound = Outbound::new().unwrap();
@@ -191,29 +239,66 @@ mod tests {
             "not a url",
             "",
         ] {
-            assert!(outbound.destination(url, &[]).is_err(), "{url}");
+            assert!(outbound.destination(url, &[], BY).is_err(), "{url}");
         }
-        assert!(outbound.destination("https://example.com/x", &[]).is_ok());
+        assert!(outbound.destination("https://example.com/x", &[], BY).is_ok());
+    }
+
+    fn upstream(url: &str, primitives: &[&str]) -> Upstream {
+        let primitives = primitives.iter().map(|pattern| (*pattern).to_owned()).collect();
+        Upstream { name: "crm.internal".into(), url: url.into(), primitives }
     }
 
     #[test]
     fn an_allow_listed_name_goes_to_its_entry_and_only_that_name() {
         let outbound = Outbound::new().unwrap();
-        let upstreams =
-            [Upstream { name: "everything.internal".into(), url: "http://127.0.0.1:3001".into() }];
-        let destination = outbound.destination("http://everything.internal/mcp?x=1", &upstreams).unwrap();
+        let upstreams = [upstream("http://127.0.0.1:3001", &["*"])];
+        let destination = outbound.destination("http://crm.internal/mcp?x=1", &upstreams, BY).unwrap();
         assert_eq!(destination.url.as_str(), "http://127.0.0.1:3001/mcp?x=1");
-        for other in
-            ["http://127.0.0.1:3001/mcp", "http://internal/mcp", "http://everything.internal.example.com/"]
+        for other in ["http://127.0.0.1:3001/mcp", "http://internal/mcp", "http://crm.internal.example.com/"]
         {
-            assert!(outbound.destination(other, &upstreams).is_err(), "{other}");
+            assert!(outbound.destination(other, &upstreams, BY).is_err(), "{other}");
+        }
+    }
+
+    #[test]
+    fn an_entry_serves_the_primitives_it_names() {
+        let outbound = Outbound::new().unwrap();
+        for (patterns, served) in [
+            (&["crm/find"][..], true),
+            (&["crm/*"][..], true),
+            (&["crm/fi*"][..], true),
+            (&["*"][..], true),
+            (&["other/*", "crm/find-all"][..], false),
+            // Nobody, and as little as ever by its address or over TLS as a public name.
+            (&[][..], false),
+        ] {
+            let upstreams = [upstream("http://127.0.0.1:3001", patterns)];
+            for url in ["http://crm.internal/x", "https://crm.internal/x", "http://CRM.internal:81/x"] {
+                let found = outbound.destination(url, &upstreams, BY);
+                assert_eq!(found.is_ok(), served, "{patterns:?} {url}");
+            }
+            assert!(outbound.destination("http://127.0.0.1:3001/x", &upstreams, BY).is_err());
+        }
+    }
+
+    #[test]
+    fn each_entry_of_a_name_opens_its_own_paths() {
+        let outbound = Outbound::new().unwrap();
+        let upstreams =
+            [upstream("http://127.0.0.1:1/all", &["ops/*"]), upstream("http://127.0.0.1:1/v1/", &["crm/*"])];
+        for (path, served) in
+            [("/v1/x", true), ("/v1", true), ("/all/x", false), ("/v1/../all/x", false), ("/", false)]
+        {
+            let found = outbound.destination(&format!("http://crm.internal{path}"), &upstreams, BY);
+            assert_eq!(found.is_ok(), served, "{path}");
         }
     }
 
     #[tokio::test]
     async fn a_name_that_resolves_to_loopback_is_refused_after_resolution() {
         let outbound = Outbound::new().unwrap();
-        let destination = outbound.destination("https://localhost:1/", &[]).unwrap();
+        let destination = outbound.destination("https://localhost:1/", &[], BY).unwrap();
         let error = destination.client.get(destination.url).send().await.unwrap_err();
         let mut cause: Option<&dyn std::error::Error> = Some(&error);
         let mut denied = false;

@@ -2,7 +2,8 @@
 //! that names what its holder is.
 //!
 //! Owns: reading certificates and their renewal, what is revoked, the handshake on both sides, the rule which roles
-//! are taken; also the certificate that is shown to people, who have none.
+//! are taken; also the certificate that is shown to people, who have none, and the proof that somebody holds a certificate's
+//! key.
 //! Refuses: a certificate of the same authority that names another trust domain, another role or none. Keeps
 //! true: a certificate that was stolen from one kind of process is good for nothing that another kind may do.
 
@@ -12,6 +13,7 @@ mod files;
 mod identity;
 mod open;
 mod peer;
+mod possession;
 mod revoked;
 mod shown;
 
@@ -21,5 +23,6 @@ pub use files::PeerError;
 pub use identity::{Identity, IdentityError, Role};
 pub use open::Watched;
 pub use peer::{Peer, PeerFiles};
+pub use possession::{PROOF_LEEWAY, SentCertificate, sign, statement};
 pub use shown::Shown;
 pub use tokio_rustls::server::TlsStream;

@@ -1,11 +1,13 @@
 //! The egress proxy of one worker: the only way out of its sandbox, for the names its plugin lists.
 //!
 //! Owns `rules` (which names are allowed, and which private addresses), `names` (how many lookups run), `rate_limit`
-//! (how fast requests are taken), `lent` (credentials that calls bring) and `proved` (requests that they prove).
+//! (how fast requests are taken), `lent` (credentials that calls bring) and `proved` (plain requests, which the proxy sends
+//! itself, with a credential or without).
 //! Keeps true: a name is resolved once, judged after resolution by its address, and the connection goes to the very
-//! address that was judged; behind CONNECT is TLS that asks for the name that was judged, and plain HTTP is sent with
-//! that name as its host; a credential is added to plain requests for its own origin alone, never to TLS that
-//! passes a tunnel; every request leaves one audit line.
+//! address that was judged; behind CONNECT is TLS that asks for the name that was judged, or one plain request for it; a
+//! connection of a worker carries one plain request, whose head was judged and whose end is clear, and nothing after it; a
+//! credential is added to plain requests for its own origin alone, never to TLS that passes a tunnel; every request leaves
+//! one audit line. Within TLS nothing is seen: such a tunnel is judged by its authority alone.
 //! Source: RFC 9110 sections 7.1 (absolute form) and 9.3.6 (CONNECT), RFC 6066 section 3 (server name).
 
 mod head;
@@ -33,10 +35,12 @@ pub use names::Lookups;
 use names::Names;
 pub use proved::Trust;
 use rate_limit::RateLimit;
-pub use rules::Rules;
+pub use rules::{PrivateRoute, Rules};
 
 const MAX_CONNECTIONS: usize = 64;
 const ESTABLISHED: &[u8] = b"HTTP/1.1 200 Connection Established\r\n\r\n";
+/// The type of the record that begins a TLS connection (RFC 8446 section 5.1).
+const TLS_HANDSHAKE: u8 = 22;
 const HEAD_WITHIN: Duration = Duration::from_secs(10);
 /// Of a name; what it has beyond is not tried.
 const MAX_ADDRESSES: usize = 16;
@@ -49,6 +53,8 @@ const TUNNEL_WITHIN: Duration = Duration::from_secs(3600);
 enum Denied {
     Malformed,
     Name,
+    /// The name is listed, but not for this port.
+    Port,
     Address,
     Unreachable,
     /// It cannot be proved: its answer would repeat it, or its body has no clear end.
@@ -122,58 +128,85 @@ impl Proxy {
         let parsed = read.and_then(|(bytes, rest)| Some((Head::parse(&bytes)?, bytes, rest)));
         let Some((head, bytes, rest)) = parsed else { return refuse(&mut stream, Denied::Malformed).await };
         self.rate_limit.acquire().await;
-        // What passes a tunnel to the port of TLS is not seen here.
-        let is_seen = !(head.is_connect() && head.port == rules::TLS);
-        let lent = is_seen.then(|| self.lending.find(&head.host, head.port)).flatten();
-        if let Some(lent) = lent {
-            return self.prove(stream, head, (bytes, rest), &lent).await;
-        }
-        let mut upstream = match self.connect(&head).await {
-            Ok(upstream) => upstream,
-            Err(denied) => {
-                self.audit(&head, "", Some(denied));
-                return refuse(&mut stream, denied).await;
-            }
-        };
-        let first = match head.forwarded() {
-            Some(request) => Ok([request.as_slice(), &rest].concat()),
-            None => tunnelled(&mut stream, (&head.host, head.port), rest).await,
-        };
-        self.audit(&head, "", first.as_ref().err().copied());
-        // Without a word: the client was told that it is connected.
-        let Ok(first) = first else { return };
-        if upstream.write_all(&first).await.is_ok() {
-            // Err: one side broke off, which ends the other.
-            let _ = timeout(TUNNEL_WITHIN, copy_bidirectional(&mut stream, &mut upstream)).await;
+        match head.is_connect() {
+            true => self.tunnel(stream, head, rest).await,
+            false => self.pass(stream, head, [bytes, rest].concat(), None).await,
         }
     }
 
-    /// Passes on a request for the origin of a credential, by which it is proved. Some clients tunnel plain HTTP too.
-    async fn prove(&self, mut stream: UnixStream, head: Head, read: (Vec<u8>, Vec<u8>), lent: &Lent) {
-        let (head, read) = match head.is_connect() {
-            false => (head, [read.0, read.1].concat()),
-            true => match in_tunnel(&mut stream, &head, read.1).await {
-                Some(asked) => asked,
-                // Without a word: the client was told that it is connected.
-                None => return self.audit(&head, &lent.name, Some(Denied::ServerName)),
+    /// Carries what comes behind CONNECT: TLS for the host that was judged, or one plain request, which some clients tunnel
+    /// too. To the origin of a credential outside of the port of TLS, only a plain request.
+    async fn tunnel(&self, mut stream: UnixStream, head: Head, rest: Vec<u8>) {
+        let lent = (head.port != rules::TLS).then(|| self.lending.find(&head.host, head.port)).flatten();
+        let upstream = match lent.is_none().then(|| self.connect(&head)) {
+            None => None,
+            Some(connecting) => match connecting.await {
+                Ok(upstream) => Some(upstream),
+                Err(denied) => {
+                    self.audit(&head, "", Some(denied));
+                    return refuse(&mut stream, denied).await;
+                }
             },
         };
-        let service = match self.connect_to_prove(&head, lent).await {
+        let credential = lent.as_ref().map(|lent| lent.name.as_str()).unwrap_or_default();
+        // Without a word, where it is refused: the client was told that it is connected.
+        match tunnelled(&mut stream, &head, rest, lent.is_some()).await {
+            Err(denied) => self.audit(&head, credential, Some(denied)),
+            Ok(TunnelContent::Request(head, read)) => Box::pin(self.pass(stream, head, read, upstream)).await,
+            Ok(TunnelContent::Tls(hello)) => {
+                self.audit(&head, "", None);
+                let Some(mut upstream) = upstream else { return };
+                if upstream.write_all(&hello).await.is_ok() {
+                    // Err: one side broke off, which ends the other.
+                    let _ = timeout(TUNNEL_WITHIN, copy_bidirectional(&mut stream, &mut upstream)).await;
+                }
+            }
+        }
+    }
+
+    /// Sends one plain request, and proves it where a call brought a credential for its origin. `upstream` is a connection
+    /// to where it is for.
+    async fn pass(&self, mut stream: UnixStream, head: Head, read: Vec<u8>, upstream: Option<TcpStream>) {
+        // Also where a tunnel was opened for it: the call that brought it may have ended since.
+        let lent = self.lending.find(&head.host, head.port);
+        let credential = lent.as_ref().map(|lent| lent.name.clone()).unwrap_or_default();
+        let connected = match &lent {
+            Some(lent) => self.connect_to_prove(&head, lent).await,
+            None => self.connect_plain(&head, upstream).await,
+        };
+        let service = match connected {
             Ok(service) => service,
             Err(denied) => {
-                self.audit(&head, &lent.name, Some(denied));
+                self.audit(&head, &credential, Some(denied));
                 return refuse(&mut stream, denied).await;
             }
         };
-        self.audit(&head, &lent.name, None);
-        let asked = proved::Asked { path: head.path, read };
-        let exchange = proved::exchange(stream, asked, service, lent);
+        self.audit(&head, &credential, None);
+        let proof = lent.map(|lent| proved::Proof { lending: self.lending(), lent });
+        let Ok(authority) = head.authority.parse() else { return };
+        let asked = proved::Asked { path: head.path, authority, read, proof };
+        let exchange = proved::exchange(stream, asked, service);
         // Err: as a tunnel's.
         let _ = timeout(TUNNEL_WITHIN, Box::pin(exchange)).await;
     }
 
+    async fn connect_plain(
+        &self,
+        head: &Head,
+        upstream: Option<TcpStream>,
+    ) -> Result<Box<dyn proved::Stream>, Denied> {
+        if !proved::is_clear(head) {
+            return Err(Denied::Malformed);
+        }
+        let stream = match upstream {
+            Some(stream) => stream,
+            None => self.connect(head).await?,
+        };
+        Ok(Box::new(stream))
+    }
+
     async fn connect_to_prove(&self, head: &Head, lent: &Lent) -> Result<Box<dyn proved::Stream>, Denied> {
-        if !proved::may_be(head) {
+        if !proved::is_clear(head) || proved::is_repeated(head) {
             return Err(Denied::Unprovable);
         }
         let origin = lent.origin();
@@ -190,6 +223,7 @@ impl Proxy {
             None => "allowed",
             Some(Denied::Malformed) => "malformed",
             Some(Denied::Name) => "name_denied",
+            Some(Denied::Port) => "port_denied",
             Some(Denied::Address) => "address_denied",
             Some(Denied::Unreachable) => "unreachable",
             Some(Denied::Unprovable) => "not_proved",
@@ -201,8 +235,11 @@ impl Proxy {
     }
 
     async fn connect(&self, head: &Head) -> Result<TcpStream, Denied> {
-        if !self.rules.allow(&head.host, head.port, head.is_connect()) {
+        if !self.rules.allow_host(&head.host) {
             return Err(Denied::Name);
+        }
+        if !self.rules.allow_port(head.port, head.is_connect()) {
+            return Err(Denied::Port);
         }
         self.reach(&head.host, head.port).await
     }
@@ -217,7 +254,7 @@ impl Proxy {
         let resolved = timeout(CONNECT_WITHIN, self.names.look_up(lookup)).await;
         let Ok(Some(Ok(addresses))) = resolved else { return Err(Denied::Unreachable) };
         // A name that leads to an allowed and a refused address at once is refused whole.
-        if !addresses.iter().all(|address| self.rules.allow_address(address.ip())) {
+        if !addresses.iter().all(|address| self.rules.allow_address(host, address.ip())) {
             return Err(Denied::Address);
         }
         for address in addresses {
@@ -229,34 +266,54 @@ impl Proxy {
     }
 }
 
-/// Tells the client that it is connected, and reads the plain request that it sends to where it is. With all that was read.
-async fn in_tunnel(stream: &mut UnixStream, to: &Head, rest: Vec<u8>) -> Option<(Head, Vec<u8>)> {
-    stream.write_all(ESTABLISHED).await.ok()?;
-    let (bytes, rest) = timeout(HEAD_WITHIN, read_head(stream, rest)).await.ok().flatten()?;
-    let head = Head::in_tunnel(&bytes, &to.host, to.port)?;
-    Some((head, [bytes, rest].concat()))
+/// The first that comes behind CONNECT.
+#[derive(Debug, PartialEq, Eq)]
+enum TunnelContent {
+    /// A TLS hello for the host of the tunnel.
+    Tls(Vec<u8>),
+    /// A plain request for it, as if it had been sent to the proxy, and all that was read.
+    Request(Head, Vec<u8>),
 }
 
-/// Tells the client that it is connected, and returns the first it says to a server called `host`.
+/// Tells the client that it is connected, and reads the first that it sends to where it is.
 ///
-/// On the port of plain HTTP (some clients tunnel that too) this is one request for that host, on the other a TLS hello.
+/// On the port of plain HTTP (some clients tunnel that too) this is one request for that host, on that of TLS a TLS hello.
+/// On other ports, which development and credentials have, the first byte decides, unless it has to be plain.
 async fn tunnelled(
     stream: &mut UnixStream,
-    (host, port): (&str, u16),
-    rest: Vec<u8>,
-) -> Result<Vec<u8>, Denied> {
+    to: &Head,
+    mut rest: Vec<u8>,
+    must_be_plain: bool,
+) -> Result<TunnelContent, Denied> {
     let answered = stream.write_all(ESTABLISHED).await;
     answered.map_err(|_| Denied::ServerName)?;
-    if port == rules::PLAIN {
+    let is_plain = match to.port {
+        rules::PLAIN => true,
+        rules::TLS => false,
+        _ if must_be_plain => true,
+        _ => {
+            let first = timeout(HEAD_WITHIN, first_byte(stream, &mut rest)).await;
+            first.ok().flatten().ok_or(Denied::ServerName)? != TLS_HANDSHAKE
+        }
+    };
+    if is_plain {
         let read = timeout(HEAD_WITHIN, read_head(stream, rest)).await;
-        let Ok(Some((head, rest))) = read else { return Err(Denied::ServerName) };
-        let request = Head::within_tunnel(&head, host).ok_or(Denied::ServerName)?;
-        return Ok([request, rest].concat());
+        let Ok(Some((bytes, rest))) = read else { return Err(Denied::ServerName) };
+        let head = Head::in_tunnel(&bytes, &to.host, to.port).ok_or(Denied::ServerName)?;
+        return Ok(TunnelContent::Request(head, [bytes, rest].concat()));
     }
     match timeout(HEAD_WITHIN, Hello::read(stream, rest)).await {
-        Ok(Some(hello)) if hello.is_for(host) => Ok(hello.bytes),
+        Ok(Some(hello)) if hello.is_for(&to.host) => Ok(TunnelContent::Tls(hello.bytes)),
         _ => Err(Denied::ServerName),
     }
+}
+
+/// The first byte of what the client says, which is left in `read`.
+async fn first_byte(stream: &mut UnixStream, read: &mut Vec<u8>) -> Option<u8> {
+    if read.is_empty() {
+        stream.read_buf(read).await.ok()?;
+    }
+    read.first().copied()
 }
 
 /// A head with its final empty line, and what came after it.
@@ -279,6 +336,7 @@ async fn refuse(stream: &mut UnixStream, denied: Denied) {
     let (status, word) = match denied {
         Denied::Malformed => ("400 Bad Request", "malformed"),
         Denied::Name | Denied::ServerName => ("403 Forbidden", "name not allowed"),
+        Denied::Port => ("403 Forbidden", "port not allowed: 80, or 443 by TLS"),
         Denied::Address => ("403 Forbidden", "address not allowed"),
         Denied::Unreachable => ("502 Bad Gateway", "unreachable"),
         Denied::Unprovable => ("400 Bad Request", "such a request is not sent with a credential"),

@@ -13,6 +13,7 @@ pub mod pool;
 pub mod ppp;
 pub mod refusal;
 pub mod runtime;
+pub mod secrets;
 pub mod settings;
 pub mod telemetry;
 pub mod tunnel;

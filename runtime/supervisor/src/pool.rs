@@ -110,7 +110,8 @@ impl Pool {
         plugin: Plugin,
         tasks: TaskTracker,
     ) -> Result<Arc<Pool>, Refusal> {
-        let command = language::command(&machine.settings.languages, &plugin)?;
+        let mut command = language::command(&machine.settings.languages, &plugin)?;
+        command.secrets.clone_from(&key.secrets);
         let manifest = &plugin.manifest;
         let mut wanted = manifest.isolation.min_level.max(machine.settings.min_level.number());
         if !manifest.allowed_domains.is_empty() {

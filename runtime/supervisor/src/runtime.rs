@@ -90,7 +90,12 @@ impl Runtime {
     pub async fn ensure(&self, plugin: &PluginRef, prewarm: bool) -> Result<(), Refusal> {
         self.retire_replaced(plugin).await;
         let pool = self.pool(plugin).await?;
-        pool.undrain();
+        // What a drain took: the pools of all networks and secrets.
+        self.pools.lock().values().filter(|pool| pool.key.is_of(plugin)).for_each(|pool| pool.undrain());
+        // Without its secrets such a server may not even start, and who will use it is not known yet.
+        if pool.plan.plugin.secrets().next().is_some() {
+            return Ok(());
+        }
         if prewarm || pool.plan.plugin.manifest.pool.min > 0 {
             pool.prewarm();
         }
@@ -123,11 +128,11 @@ impl Runtime {
     /// the rest is ended. Shortly before, calls that save their state are asked to yield, and then all are told
     /// to end.
     pub async fn drain(&self, plugin: &PluginRef, limit: Duration) {
-        let key = PluginKey::from(plugin);
-        let Some(pool) = self.pools.lock().get(&key).cloned() else { return };
-        pool.drain();
-        if !wind_down(&[Arc::clone(&pool)], limit, || pool.is_empty()).await {
-            pool.stop();
+        let mut pools: Vec<Arc<Pool>> = self.pools.lock().values().cloned().collect();
+        pools.retain(|pool| pool.key.is_of(plugin));
+        pools.iter().for_each(Pool::drain);
+        if !wind_down(&pools, limit, || pools.iter().all(|pool| pool.is_empty())).await {
+            pools.iter().for_each(Pool::stop);
         }
     }
 
@@ -245,14 +250,27 @@ impl Runtime {
         pools
     }
 
-    /// The pool of an installed plugin, made when there is none.
+    /// The pools of a plugin, whatever secrets their workers have.
+    fn pools_of(&self, key: &PluginKey) -> Vec<Arc<Pool>> {
+        let key = &PluginKey { secrets: Vec::new(), ..key.clone() };
+        let pools = self.pools.lock();
+        let beside = pools.range(key.clone()..).take_while(|(other, _)| other.is_beside(key));
+        beside.map(|(_, pool)| Arc::clone(pool)).collect()
+    }
+
+    /// The pool of an installed plugin whose workers have the networks and secrets of what it is called for, made when there
+    /// is none.
     async fn pool(&self, wanted: &PluginRef) -> Result<Arc<Pool>, Refusal> {
         if self.draining.load(Ordering::Relaxed) {
             return Err(Refusal::Draining);
         }
-        let key = PluginKey::from(wanted);
-        let known = self.pools.lock().get(&key).cloned();
-        if let Some(pool) = known {
+        let routes = &self.machine.settings.egress_allow_private;
+        let mut key = PluginKey::of(wanted, routes);
+        let beside = self.pools_of(&key);
+        if let Some(pool) = beside.first() {
+            key.secrets = self.machine.granted(&pool.plan.plugin, &wanted.called_as);
+        }
+        if let Some(pool) = beside.into_iter().find(|pool| pool.key == key) {
             pool.touch();
             pool.plan.plugin.check_reference(wanted)?;
             return Ok(pool);
@@ -260,7 +278,9 @@ impl Runtime {
         let plugins = self.machine.settings.plugins.clone();
         let asked = wanted.clone();
         let loaded = tokio::task::spawn_blocking(move || Plugin::load(&plugins, &asked)).await;
-        let plugin = loaded.map_err(|_| Refusal::NotInstalled("it could not be read".to_owned()))??;
+        let mut plugin = loaded.map_err(|_| Refusal::NotInstalled("it could not be read".to_owned()))??;
+        plugin.private = key.routes.iter().filter_map(|number| routes.get(*number)).cloned().collect();
+        key.secrets = self.machine.granted(&plugin, &wanted.called_as);
         let pool = Pool::new(&self.machine, key.clone(), plugin, self.tasks.clone())?;
         let mut pools = self.pools.lock();
         if pools.len() >= MAX_POOLS {

@@ -7,8 +7,11 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use asp_launcher::{Bounds, Level};
-use asp_platform::address::Network;
+use asp_platform::operator_list::{self, ListEntry};
 use clap::Parser;
+
+use crate::egress::PrivateRoute;
+use crate::secrets::Secrets;
 
 /// `sun_path` has 108 bytes; a worker's socket adds this much to the state directory's path.
 const MAX_STATE_PATH: usize = 107 - "/w/0123456789abcdef/s/s".len();
@@ -69,9 +72,16 @@ pub struct Arguments {
     /// First of the user ids for workers, one each; only where this process is root
     #[arg(long, env = "ASP_RUNTIME_UID_BASE", value_name = "UID", default_value_t = 58_000)]
     pub uid_base: u32,
-    /// Private networks that plugins may reach by the names they list: ADDRESS/PREFIX, comma-separated
-    #[arg(long, env = "ASP_RUNTIME_EGRESS_ALLOW_PRIVATE", value_name = "CIDR,..", value_delimiter = ',')]
+    /// Private networks that the plugins of some primitives may reach by one name: NAME=ADDRESS/PREFIX;for=SERVER/PRIMITIVE,
+    /// comma-separated
+    #[arg(long, env = "ASP_RUNTIME_EGRESS_ALLOW_PRIVATE", value_name = "NAME=CIDR;for=..,..")]
     pub egress_allow_private: Vec<String>,
+    /// Development only: plugins reach private addresses, on any port, by the names they list
+    #[arg(long)]
+    pub egress_development: bool,
+    /// JSON file of the named secrets that stdio servers may be given, each with the list of its users [none]
+    #[arg(long, env = "ASP_SECRETS", value_name = "FILE")]
+    pub secrets: Option<PathBuf>,
     /// Python interpreter whose environment has the package asp-plugin
     #[arg(long, env = "ASP_PLUGIN_PYTHON", value_name = "PATH")]
     pub python: Option<PathBuf>,
@@ -132,7 +142,9 @@ pub struct Settings {
     pub memory_budget: u64,
     pub queue: usize,
     pub uid_base: u32,
-    pub egress_allow_private: Vec<Network>,
+    pub egress_allow_private: Vec<PrivateRoute>,
+    pub egress_development: bool,
+    pub secrets: Secrets,
     pub languages: Languages,
 }
 
@@ -170,7 +182,8 @@ impl Settings {
         if arguments.uid_base == 0 || arguments.uid_base > 2_000_000_000 {
             faults.push(format!("--uid-base is {}, not 1 to 2000000000", arguments.uid_base));
         }
-        let egress_allow_private = networks(&arguments.egress_allow_private, &mut faults);
+        let egress_allow_private = private_routes(&arguments.egress_allow_private, &mut faults);
+        let secrets = secrets(arguments.secrets.as_deref(), &mut faults);
         let languages = languages(&arguments, &mut faults);
         if !faults.is_empty() {
             return Err(faults);
@@ -189,6 +202,8 @@ impl Settings {
             queue: arguments.queue,
             uid_base: arguments.uid_base,
             egress_allow_private,
+            egress_development: arguments.egress_development,
+            secrets,
             languages,
         })
     }
@@ -268,16 +283,52 @@ fn worker_init(given: Option<&Path>, faults: &mut Vec<String>) -> PathBuf {
     }
 }
 
-fn networks(listed: &[String], faults: &mut Vec<String>) -> Vec<Network> {
-    let mut networks = Vec::new();
-    // An empty variable lists nothing.
-    for text in listed.iter().map(|text| text.trim()).filter(|text| !text.is_empty()) {
-        match text.parse() {
-            Ok(network) => networks.push(network),
-            Err(error) => faults.push(format!("--egress-allow-private {text} {error}")),
+fn secrets(path: Option<&Path>, faults: &mut Vec<String>) -> Secrets {
+    // An empty variable names no file.
+    let read = path.filter(|path| !path.as_os_str().is_empty()).map(Secrets::read);
+    read.unwrap_or_else(|| Ok(Secrets::default())).unwrap_or_else(|found| {
+        faults.extend(found.into_iter().map(|fault| format!("--secrets {fault}")));
+        Secrets::default()
+    })
+}
+
+/// The operator's list of private networks. An entry without `for` is a fault that ends with the setting to paste.
+fn private_routes(listed: &[String], faults: &mut Vec<String>) -> Vec<PrivateRoute> {
+    const FLAG: &str = "--egress-allow-private";
+    let mut entries = match operator_list::parse(&listed.join(",")) {
+        Ok(entries) => entries,
+        Err(found) => {
+            faults.extend(found.into_iter().map(|fault| format!("{FLAG} {fault}")));
+            return Vec::new();
+        }
+    };
+    if entries.iter().any(|entry| entry.patterns.is_none() || !entry.value.contains('=')) {
+        for entry in entries.iter_mut().filter(|entry| !entry.value.contains('=')) {
+            entry.value = format!("NAME={}", entry.value);
+        }
+        let line = operator_list::completed("ASP_RUNTIME_EGRESS_ALLOW_PRIVATE", &entries);
+        faults.push(format!(
+            "{FLAG} has entries that do not name a host and the primitives they serve; complete and paste \
+             (docs/operator-lists.md):\n  {line}"
+        ));
+        return Vec::new();
+    }
+    let mut routes = Vec::new();
+    for ListEntry { value, patterns } in entries {
+        let patterns = patterns.unwrap_or_default();
+        if patterns.is_empty() {
+            tracing::warn!(
+                list = "ASP_RUNTIME_EGRESS_ALLOW_PRIVATE",
+                entry = value,
+                "an operator's entry serves nobody: its `for` is empty; name primitives or remove the entry"
+            );
+        }
+        match PrivateRoute::parse(&value, patterns) {
+            Ok(route) => routes.push(route),
+            Err(fault) => faults.push(format!("{FLAG} {value}: {fault}")),
         }
     }
-    networks
+    routes
 }
 
 fn languages(arguments: &Arguments, faults: &mut Vec<String>) -> Languages {
@@ -382,7 +433,7 @@ mod tests {
             "--memory-budget",
             "1",
             "--egress-allow-private",
-            "10.0.0.0/8,0.0.0.0/0",
+            "crm.internal=10.0.0.0/8;for=crm/*,a.internal=0.0.0.0/0;for=*",
         ])
         .unwrap_err();
         for wanted in [
@@ -399,10 +450,31 @@ mod tests {
             "ASP_PLUGIN_PYTHON",
             "ASP_PLUGIN_JAVA_SHIM",
             "--memory-budget",
-            "--egress-allow-private 0.0.0.0/0",
+            "--egress-allow-private a.internal=0.0.0.0/0",
         ] {
             assert!(faults.iter().any(|fault| fault.contains(wanted)), "{wanted}: {faults:?}");
         }
+    }
+
+    #[test]
+    fn private_networks_without_a_name_or_for_are_refused_with_the_line_to_paste() {
+        let routes = |text: &str| {
+            let mut faults = Vec::new();
+            let routes = private_routes(&[text.to_owned()], &mut faults);
+            if faults.is_empty() { Ok(routes) } else { Err(faults) }
+        };
+        let faults =
+            routes("10.20.0.0/16,crm.internal=fd00:20::/48,erp.internal=10.9.0.0/16;for=erp/*").unwrap_err();
+        let line = "ASP_RUNTIME_EGRESS_ALLOW_PRIVATE='NAME=10.20.0.0/16;for=SERVER/PRIMITIVE,\
+                    crm.internal=fd00:20::/48;for=SERVER/PRIMITIVE,erp.internal=10.9.0.0/16;for=erp/*'";
+        assert!(faults.len() == 1 && faults[0].contains(line), "{faults:?}");
+        assert!(routes("10.20.0.0/16;for=*").is_err());
+        assert!(routes("crm.internal=10.20.0.0/16;for=crm").is_err());
+        assert_eq!(routes("").unwrap(), []);
+        let listed =
+            routes("crm.internal=10.20.0.0/16;for=crm/* ops/find,b.internal=10.0.0.0/8;for=").unwrap();
+        let serves: Vec<bool> = listed.iter().map(|route| route.serves("ops/find")).collect();
+        assert_eq!(serves, [true, false]);
     }
 
     #[test]

@@ -35,6 +35,7 @@ mod it {
     mod residual_work;
     mod rootless;
     mod same_codes;
+    mod secrets;
     mod shared;
     mod stalls;
     mod stats;

@@ -181,6 +181,7 @@ fn snapshot(policy: &Policy<'_>) -> Vec<u8> {
         primitive: any(),
         rate_per_second: RATE.into(),
         burst: RATE,
+        issuer: String::new(),
     };
     let mut snapshot = EdgeSnapshot {
         revision: 1,

@@ -55,7 +55,7 @@ pub(super) fn issuer(keycloak: &Keycloak, port: u64) -> Value {
         "iss": keycloak.issuer(), "orgs": ["acme"], "typ": ["JWT"], "audiences": ["asp"],
         "claims": { "user": "preferred_username" }, "defaults": { "org": "acme" },
         "exchange": { "credential": "kc", "audiences": {
-            "crm": [own], "other": [own], "bank": ["https://bank.example.com"],
+            "crm": { "origins": [own], "for": ["crm/*"] }, "other": [own], "bank": ["https://bank.example.com"],
         } },
     })
 }

@@ -57,7 +57,10 @@ Environment (port 0 takes a free one; ports.json in the state directory says whi
   ASP_TELL_SERVICES     what services are told of calls: some of trace, org, user, or none (trace)
   ASP_BREAK_GLASS       off: no emergency token (asp token --break-glass) opens the admin API
   ASP_ISSUER_ORIGINS    origins of issuers that may be plain http or private: http(s)://host[:port],...
-  ASP_UPSTREAMS         name=http(s)://host[:port],... private hosts that proxied specs may name
+  ASP_UPSTREAMS         name=http(s)://host[:port][/path];for=server/*,... private hosts that specs of these
+                        primitives may name (docs/operator-lists.md)
+  ASP_TOKEN_AUDIENCES   http(s)://host[:port];for=server/*,... audiences of the platform's token, and the
+                        primitives that get it
   ASP_REGISTRY          `public`: anybody may list the servers that are exposed to all, at /v0.1/servers [off; public with --dev]
   ASP_XDS_URL           the control plane, for a process with the gateway role alone
   ASP_ADVERTISE         <ip>:<port> on which Envoy reaches this gateway [its listener, of mutual TLS where it has one]
@@ -66,6 +69,9 @@ Environment (port 0 takes a free one; ports.json in the state directory says whi
                         after 30 days [1073741824]
   ASP_MAX_CALLS         calls that one gateway runs at a time [8192]
   ASP_MAX_CALLS_PER_ORG of them of one org [2048]
+  ASP_ADMIN_WRITES_PER_SECOND
+                        changes of policy a second by the admins of one org, revocations ten times as many; 0: no bound [1]
+  ASP_ADMIN_WRITE_BURST changes at once before that counts, revocations ten times as many [30]
   ASP_REQUEST_MEMORY_BYTES  what the bodies of requests take of one gateway's memory, one org's half of it [536870912]
   ASP_RUNTIMES          language[+language]=url,... where plugins run: python, node, java, mcp-stdio;
                         unix:<path>, or https://host:port with ASP_PEER_CERT, ASP_PEER_KEY, ASP_PEER_CA. Several
@@ -77,7 +83,8 @@ Environment (port 0 takes a free one; ports.json in the state directory says whi
   ASP_DELEGATE_API_KEY  its key
   ASP_DELEGATE_JSON_SCHEMA
                         true: it takes JSON Schemas as response_format [false]
-  ASP_DELEGATE_KEYS     name=http(s)://host[:port]=file,... keys that specs may name, and where each may go
+  ASP_DELEGATE_KEYS     name=http(s)://host[:port]=file;for=server/*,... keys that delegates may name, and where each
+                        may go
   ASP_PEER_CERT, ASP_PEER_KEY, ASP_PEER_CA
                         PEM files: mutual TLS between control plane, gateways and Envoys
   ASP_PEER_CRL          PEM file: that authority's list of revoked certificates [none is revoked]
@@ -86,6 +93,11 @@ Environment (port 0 takes a free one; ports.json in the state directory says whi
   ASP_TLS_CERT, ASP_TLS_KEY             certificate chain and key of the edge, for --stack
   ASP_ENVOY_BIN                         the envoy binary, for --stack
   ASP_RUNTIME_BIN                       the language runtime, for --stack [asp-runtime beside asp]
+  ASP_SECRETS                           JSON file of the named secrets that stdio servers may be given, for --stack;
+                                        else of asp-runtime (docs/upstreams.md) [none]
+  ASP_ALLOW_PRIVATE                     true: as --allow-private, for --stack [false]
+  SSL_CERT_FILE, SSL_CERT_DIR           authorities that gateways and, with --stack, plugins' credentials trust [those
+                                        of the system]
   ASP_NODE_BIN, ASP_EVERYTHING_JS,
   ASP_EVERYTHING_PORT                   the sample MCP server, for --stack
   ASP_LOG                               levels, e.g. info,asp=debug [info]";

@@ -48,7 +48,7 @@ pub enum CertificatesCommand {
     /// Says which machine a certificate is; one that the machine has already is renewed
     #[command(after_help = "\
 Examples:
-  asp machines certificates register acme press-7 --certificate press-7.crt --group robots
+  asp machines certificates register acme press-7 --certificate press-7.crt --key press-7.key --group robots
   asp machines certificates register acme press-7 --uri spiffe://factory.example/press-7   for admins of the platform")]
     Register(RegisterArgs),
     /// Forgets a certificate: within a second it opens nothing, and its running calls end
@@ -97,7 +97,7 @@ pub struct IdArgs {
 pub struct CreateKeyArgs {
     #[arg(value_name = "ORG")]
     pub org: String,
-    /// The machine's name: policy, limits, revocations and audit know it as a user of the org
+    /// Name of the machine: policy and limits know it as a machine, revocations and audit as a user of the org
     #[arg(value_name = "MACHINE")]
     pub machine: String,
     #[command(flatten)]
@@ -127,13 +127,17 @@ pub struct RotateKeyArgs {
 pub struct RegisterArgs {
     #[arg(value_name = "ORG")]
     pub org: String,
-    /// The machine's name: policy, limits, revocations and audit know it as a user of the org
+    /// Name of the machine: policy and limits know it as a machine, revocations and audit as a user of the org
     #[arg(value_name = "MACHINE")]
     pub machine: String,
     /// A file with the certificate, PEM or DER; of several the first
     #[arg(long, value_name = "FILE")]
     pub certificate: Option<PathBuf>,
-    /// SHA-256 of the certificate, in hex with or without colons
+    /// File with the certificate's private key, PEM: it signs the registration here, and goes nowhere. Without it the
+    /// certificate is registered by its hash alone, which is for admins of the platform
+    #[arg(long, value_name = "FILE", requires = "certificate")]
+    pub key: Option<PathBuf>,
+    /// SHA-256 of the certificate, in hex with or without colons; for admins of the platform
     #[arg(long, value_name = "HEX")]
     pub fingerprint: Option<String>,
     /// Every certificate with this URI that Envoy takes

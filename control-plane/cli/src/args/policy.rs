@@ -11,6 +11,8 @@ Examples:
   asp policy acme                            all of it, as JSON
   asp policy acme --expose demo              the server is there for the org
   asp policy acme --deny echo --user bob     a binding; --allow for the contrary
+  asp policy acme --allow cc.pay --user bob --issuer login      bob of that issuer, and no other bob
+  asp policy acme --allow cc.pay --machine press-7              a machine; no --user is ever one
   asp policy acme --deny cc.pay --when /currency in USD EUR --when /amount range 1000.. --name large
   asp policy newcomer --hide demo --force    for an org that has not called yet
   asp policy acme --approval cc.pay --group clerks --when /note glob '*urgent*' --observe
@@ -41,15 +43,24 @@ pub struct PolicyArgs {
     /// Has a person approve the calls of a primitive that --when is about: an id, `prefix*` or `*`
     #[arg(long, value_name = "ID", requires = "when")]
     pub approval: Option<String>,
-    /// Whom --allow, --deny and --approval are about; everybody when nobody is named
-    #[arg(long, conflicts_with_all = ["group", "wcit"])]
+    /// User --allow, --deny and --approval are about [default: all users and all machines]
+    #[arg(long, conflicts_with_all = ["machine", "group", "wcit"])]
     pub user: Option<String>,
+    /// A machine instead of a user
+    #[arg(long, conflicts_with_all = ["group", "wcit", "issuer"])]
+    pub machine: Option<String>,
     /// A group instead of a user
     #[arg(long, conflicts_with = "wcit")]
     pub group: Option<String>,
     /// A token's id instead of a user
     #[arg(long)]
     pub wcit: Option<String>,
+    /// Protocol the binding is about: mcp, a2a or rest [default: every protocol]
+    #[arg(long, value_name = "PROTOCOL", requires = "binding")]
+    pub protocol: Option<String>,
+    /// Issuer of the user, group or token [default: every issuer]
+    #[arg(long, value_name = "NAME", requires = "binding")]
+    pub issuer: Option<String>,
     #[command(flatten)]
     pub when: Conditions,
     /// Counts and shows what the binding would do, and does not enforce it
@@ -58,7 +69,7 @@ pub struct PolicyArgs {
     /// Tells bindings of one target and primitive apart
     #[arg(long, value_name = "NAME", requires = "binding")]
     pub name: Option<String>,
-    /// Stores names that no org, server or primitive has
+    /// Stores names that no org, server, primitive or issuer has
     #[arg(long)]
     pub force: bool,
     /// For programs

@@ -6,6 +6,10 @@ use clap::{Args, Subcommand};
 pub enum ServersCommand {
     /// Shows the stored servers
     List(ServersListArgs),
+    /// Shows who a server is offered to or, with --org, whether an organisation has it
+    Show(ServersShowArgs),
+    /// Offers a server to an organisation, which may switch it on (`asp policy ORG --expose SERVER`)
+    Offer(ServersOfferArgs),
     /// Shows what a server was before: its last versions, the newest first
     Versions(ServersVersionsArgs),
     /// Makes a server again what it was at one of its versions, one that was deleted too
@@ -14,6 +18,36 @@ pub enum ServersCommand {
 
 #[derive(Clone, Debug, Args)]
 pub struct ServersListArgs {
+    /// For programs
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Clone, Debug, Args)]
+pub struct ServersShowArgs {
+    #[arg(value_name = "SERVER")]
+    pub server: String,
+    /// This organisation
+    #[arg(long, value_name = "ORG")]
+    pub org: Option<String>,
+    /// For programs
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Clone, Debug, Args)]
+#[command(after_help = "\
+Admins of the platform and of the server may offer it. What `defaultExposure: allow` or `offeredTo` in its server.yaml offers is
+withdrawn there.")]
+pub struct ServersOfferArgs {
+    #[arg(value_name = "SERVER")]
+    pub server: String,
+    /// The organisation; repeat for more
+    #[arg(long, value_name = "ORG", required = true)]
+    pub to: Vec<String>,
+    /// Takes the offer back: within a second the organisation does not have the server any more
+    #[arg(long)]
+    pub withdraw: bool,
     /// For programs
     #[arg(long)]
     pub json: bool,

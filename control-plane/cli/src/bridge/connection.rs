@@ -1,10 +1,12 @@
 //! Requests to the server's URL, and what comes of them.
 
+use asp_json::{Json, Members};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
+use asp_gateway::media_type::MediaType;
 use asp_platform::event_stream::Frames;
 use asp_platform::secret::Secret;
 use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderValue};
@@ -104,7 +106,7 @@ impl Connection {
         Fault::Lost { url: self.place.url.clone() }
     }
 
-    pub(super) async fn post(&self, headers: &HeaderMap, message: &Value) -> Result<Response, Fault> {
+    pub(super) async fn post(&self, headers: &HeaderMap, message: &Json) -> Result<Response, Fault> {
         self.send(Method::POST, headers, Some(message)).await
     }
 
@@ -113,7 +115,7 @@ impl Connection {
         &self,
         method: Method,
         headers: &HeaderMap,
-        message: Option<&Value>,
+        message: Option<&Json>,
     ) -> Result<Response, Fault> {
         let mut pause = FIRST_PAUSE;
         for attempt in 1.. {
@@ -121,7 +123,7 @@ impl Connection {
                 self.client.request(method.clone(), self.place.url.clone()).headers(headers.clone());
             request = request.header(ACCEPT, "application/json, text/event-stream");
             if let Some(message) = message {
-                request = request.header(CONTENT_TYPE, "application/json").body(message.to_string());
+                request = request.header(CONTENT_TYPE, "application/json").body(message.text().to_owned());
             }
             if let Some(token) = self.token().await? {
                 request = request.bearer_auth(token.expose());
@@ -171,8 +173,7 @@ impl Connection {
 }
 
 pub(super) fn is_stream(response: &Response) -> bool {
-    let kind = response.headers().get(CONTENT_TYPE).map(HeaderValue::as_bytes).unwrap_or_default();
-    kind.starts_with(b"text/event-stream")
+    MediaType::of(response.headers()).is("text/event-stream")
 }
 
 impl Bridge {
@@ -188,19 +189,18 @@ impl Bridge {
         let status = response.status();
         if !is_stream(&response) {
             let body = connection.body(response).await?;
-            let mut message: Value =
-                serde_json::from_slice(&body).map_err(|_| connection.no_message(status))?;
+            let mut message = Json::parse(&body).map_err(|_| connection.no_message(status))?;
             if !message.is_array() && message.get("jsonrpc").is_none() {
                 return Err(connection.no_message(status));
             }
             // A refusal before the message was read has no id.
-            if let Some(members) = message.as_object_mut()
-                && members.get("id").is_none_or(Value::is_null)
-            {
-                members.insert("id".to_owned(), request.clone());
+            if message.is_object() && message.get("id").is_none_or(Value::is_null) {
+                let mut members = Members::of(&message);
+                members.insert("id", request.clone());
+                message = members.to_json();
             }
             seen(&message);
-            self.send(message.to_string()).await;
+            self.send(message.text().to_owned()).await;
             return Ok(());
         }
         match self.pass_on(response, request, &seen, &mut Reached::default()).await? {
@@ -263,7 +263,7 @@ impl Bridge {
         while let Ok(Some(chunk)) = response.chunk().await {
             let events = frames.push(&chunk).map_err(|_| self.connection.no_message(status))?;
             for event in events {
-                let Ok(message) = serde_json::from_str::<Value>(&event) else { continue };
+                let Ok(message) = Json::parse(event.as_bytes()) else { continue };
                 let is_answer = message.is_array()
                     || (message.get("id") == Some(request) && message.get("method").is_none());
                 if is_answer {

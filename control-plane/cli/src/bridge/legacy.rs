@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use asp_json::Json;
 use parking_lot::Mutex;
 use reqwest::header::{HeaderMap, HeaderValue};
 use reqwest::{Method, Response, StatusCode};
@@ -67,10 +68,10 @@ impl Legacy {
         }
     }
 
-    pub(super) async fn request(&self, bridge: &Bridge, message: &Value) -> Result<(), Fault> {
+    pub(super) async fn request(&self, bridge: &Bridge, message: &Json) -> Result<(), Fault> {
         let id = message.get("id").cloned().unwrap_or_default();
         if method(message) == "initialize" {
-            self.wanted.lock().initialize = Some(message.clone());
+            self.wanted.lock().initialize = Some(message.view().clone());
             let response = bridge.connection.post(&HeaderMap::new(), message).await?;
             let session = response.headers().get(SESSION_ID).cloned();
             return bridge.relay(response, &id, |answer| self.opened(session.clone(), answer)).await;
@@ -88,7 +89,7 @@ impl Legacy {
     }
 
     /// A notification, or an answer to the server.
-    pub(super) async fn tell(&self, bridge: &Arc<Bridge>, message: &Value) -> Result<(), Fault> {
+    pub(super) async fn tell(&self, bridge: &Arc<Bridge>, message: &Json) -> Result<(), Fault> {
         let response = self.post(bridge, message).await?;
         if !response.status().is_success() {
             return Err(bridge.connection.no_message(response.status()));
@@ -104,7 +105,7 @@ impl Legacy {
     }
 
     /// In the session; in a new one, where that is gone: then the server took nothing.
-    async fn post(&self, bridge: &Bridge, message: &Value) -> Result<Response, Fault> {
+    async fn post(&self, bridge: &Bridge, message: &Json) -> Result<Response, Fault> {
         let at = self.at.lock().clone();
         let response = bridge.connection.post(&at.headers(), message).await?;
         if response.status() != StatusCode::NOT_FOUND || at.id.is_none() {
@@ -124,13 +125,13 @@ impl Legacy {
         };
         set_id(&mut initialize, "asp-mcp-initialize");
         let connection = &bridge.connection;
-        let response = connection.post(&HeaderMap::new(), &initialize).await?;
+        let response = connection.post(&HeaderMap::new(), &initialize.into()).await?;
         let session = response.headers().get(SESSION_ID).cloned();
         let answer = answer(connection, response).await?;
         self.opened(session, &answer);
         let headers = self.at.lock().headers();
         let initialized = json!({"jsonrpc": "2.0", "method": "notifications/initialized"});
-        connection.post(&headers, &initialized).await?;
+        connection.post(&headers, &initialized.into()).await?;
         let repeated = self.wanted.lock().repeated();
         for mut message in repeated {
             set_id(&mut message, "asp-mcp-again");
@@ -222,15 +223,17 @@ async fn answer(connection: &Connection, response: Response) -> Result<Value, Fa
     let streamed = is_stream(&response);
     let body = connection.body(response).await?;
     if !streamed {
-        return serde_json::from_slice(&body).map_err(|_| connection.no_message(status));
+        return Json::parse(&body)
+            .map(|answer| answer.view().clone())
+            .map_err(|_| connection.no_message(status));
     }
     let events = asp_platform::event_stream::Frames::default().push(&body).unwrap_or_default();
-    let last = events.iter().rev().find_map(|event| serde_json::from_str(event).ok());
+    let last = events.iter().rev().find_map(|event| asp_json::decode(event).ok());
     last.ok_or_else(|| connection.no_message(status))
 }
 
 async fn answer_of(connection: &Connection, headers: &HeaderMap, message: &Value) -> Result<Value, Fault> {
-    answer(connection, connection.post(headers, message).await?).await
+    answer(connection, connection.post(headers, &message.clone().into()).await?).await
 }
 
 fn set_id(message: &mut Value, id: &str) {

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use asp_json::Json;
 use asp_snapshot::param_headers::{ParamHeaders, encode};
 use parking_lot::Mutex;
 use reqwest::StatusCode;
@@ -31,12 +32,7 @@ pub(super) fn revision(message: &Value) -> Option<&str> {
 }
 
 impl Modern {
-    pub(super) async fn request(
-        &self,
-        bridge: &Bridge,
-        revision: &str,
-        message: &Value,
-    ) -> Result<(), Fault> {
+    pub(super) async fn request(&self, bridge: &Bridge, revision: &str, message: &Json) -> Result<(), Fault> {
         let method = text(message, "/method");
         if method == "tools/call" && !self.knows(text(message, "/params/name")) {
             self.learn(bridge, revision, message).await?;
@@ -45,7 +41,7 @@ impl Modern {
         let mut response = bridge.connection.post(&headers, message).await?;
         if method == "tools/call" && response.status() == StatusCode::BAD_REQUEST {
             let body = bridge.connection.body(response).await?;
-            let said: Value = serde_json::from_slice(&body).unwrap_or_default();
+            let said = Json::parse(&body).unwrap_or_else(|_| Value::Null.into());
             if said.pointer("/error/code").and_then(Value::as_i64) != Some(HEADER_MISMATCH) {
                 bridge.send(String::from_utf8_lossy(&body).into_owned()).await;
                 return Ok(());
@@ -76,12 +72,12 @@ impl Modern {
             };
             let id = format!("asp-mcp-tools-{page}");
             let list = json!({"jsonrpc": "2.0", "id": id, "method": "tools/list", "params": params});
-            let response = bridge.connection.post(&self.headers(revision, &list)?, &list).await?;
+            let response = bridge.connection.post(&self.headers(revision, &list)?, &list.into()).await?;
             if is_stream(&response) || !response.status().is_success() {
                 return Ok(());
             }
             let answer = bridge.connection.body(response).await?;
-            let answer: Value = serde_json::from_slice(&answer).unwrap_or_default();
+            let answer = Json::parse(&answer).unwrap_or_else(|_| Value::Null.into());
             self.read_tools(&answer);
             cursor = answer.pointer("/result/nextCursor").cloned().unwrap_or_default();
             if cursor.is_null() {

@@ -4,9 +4,10 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Context;
+use asp_control::catalog::without_commands;
 use asp_platform::secret::Secret;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
-use reqwest::header::{CONTENT_LENGTH, CONTENT_TYPE, LOCATION};
+use reqwest::header::{CONTENT_LENGTH, CONTENT_TYPE, ETAG, IF_MATCH, IF_NONE_MATCH, LOCATION};
 use reqwest::{Client, Method, RequestBuilder, Response, StatusCode};
 use serde_json::Value;
 use tokio::io::AsyncWriteExt;
@@ -33,6 +34,8 @@ pub struct AdminClient {
 pub struct Answer {
     pub status: StatusCode,
     pub body: Value,
+    /// The revision of the resource, as `If-Match` takes it; `None` where it was never written.
+    pub etag: Option<String>,
 }
 
 impl AdminClient {
@@ -65,6 +68,16 @@ impl AdminClient {
 
     pub async fn put(&self, path: &str, body: &Value) -> Result<Answer, Failure> {
         self.send(self.request(Method::PUT, path).json(body)).await
+    }
+
+    /// Replaces what was read with this ETag; refused (412) where it was written since.
+    pub async fn put_over(&self, path: &str, body: &Value, read: Option<&str>) -> Result<Answer, Failure> {
+        let request = self.request(Method::PUT, path).json(body);
+        let request = match read {
+            Some(etag) => request.header(IF_MATCH, etag),
+            None => request.header(IF_NONE_MATCH, "*"),
+        };
+        self.send(request).await
     }
 
     pub async fn post(&self, path: &str, body: &Value) -> Result<Answer, Failure> {
@@ -166,9 +179,10 @@ fn is_about_a_certificate(error: &reqwest::Error) -> bool {
 
 async fn read(response: Response) -> Result<Answer, Failure> {
     let status = response.status();
+    let etag = response.headers().get(ETAG).and_then(|value| value.to_str().ok()).map(str::to_owned);
     let text = response.text().await.context("read the answer")?;
     let body = serde_json::from_str(&text).unwrap_or(Value::String(text));
-    Ok(Answer { status, body })
+    Ok(Answer { status, body, etag })
 }
 
 impl Answer {
@@ -190,7 +204,8 @@ impl Answer {
         for fault in self.body.get("errors").and_then(Value::as_array).into_iter().flatten() {
             let field = |key: &str| fault.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
             let at = fault.get("line").and_then(Value::as_u64).unwrap_or(0);
-            line = format!("{line}\n  {}:{at}: {}: {}", field("file"), field("code"), field("message"));
+            let said = format!("{}:{at}: {}: {}", field("file"), field("code"), field("message"));
+            line = format!("{line}\n  {}", without_commands(&said));
         }
         for change in self.body.get("changes").and_then(Value::as_array).into_iter().flatten() {
             line = format!("{line}\n  {}", change_in_words(change));
@@ -208,7 +223,7 @@ pub fn change_in_words(change: &Value) -> String {
         (true, false) => "BREAKING without a new major version",
         (false, _) => "compatible",
     };
-    format!("{}{}: {} ({weight})", text("primitive"), text("path"), text("message"))
+    without_commands(&format!("{}{}: {} ({weight})", text("primitive"), text("path"), text("message")))
 }
 
 /// A path of the API. Each segment is one, whatever characters a name in it has (RFC 3986 section 3.3).

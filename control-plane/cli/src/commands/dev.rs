@@ -16,8 +16,8 @@ use crate::args::dev::DevArgs;
 use crate::failure::Failure;
 use crate::print;
 use crate::serve::{self, Readers, Session};
-use crate::settings;
 use crate::settings::source::{Environment, ProcessEnvironment};
+use crate::settings::{self, dev::Flags};
 
 /// A person reads along: what goes well needs no line.
 const LOG: &str = "warn";
@@ -28,8 +28,8 @@ pub fn run(args: &DevArgs) -> Result<(), Failure> {
     telemetry::start(Some(&environment.get(telemetry::ENV_LOG).unwrap_or_else(|| LOG.to_owned())));
     let directory = directory(&args.directory)?;
     let state = State::open(settings::dev::state_dir(&environment))?;
-    let settings =
-        settings::dev::read(args.port, state.path(), &environment).map_err(Failure::Configuration)?;
+    let flags = Flags { port: args.port, allow_private: args.allow_private };
+    let settings = settings::dev::read(flags, state.path(), &environment).map_err(Failure::Configuration)?;
     let readers = if args.json { Readers::Programs } else { Readers::Person };
     serve::run_with(settings, Some(Session::new(directory, readers)))
 }
@@ -41,8 +41,8 @@ pub(super) fn embedded(directory: &Path, server: Option<String>) -> Result<(), F
     telemetry::start(Some(&environment.get(telemetry::ENV_LOG).unwrap_or_else(|| LOG.to_owned())));
     let directory = self::directory(directory)?;
     let state = State::open(None)?;
-    let settings =
-        settings::dev::read(Some(0), state.path(), &environment).map_err(Failure::Configuration)?;
+    let flags = Flags { port: Some(0), ..Flags::default() };
+    let settings = settings::dev::read(flags, state.path(), &environment).map_err(Failure::Configuration)?;
     serve::run_with(settings, Some(Session::new(directory, Readers::Client { server })))
 }
 

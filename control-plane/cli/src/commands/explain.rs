@@ -4,6 +4,7 @@ use asp_control::admin::explain::Question;
 use serde_json::Value;
 
 use super::client::{AdminClient, api_path, block_on};
+use super::standing::{self, Standing};
 use crate::args::ExplainArgs;
 use crate::failure::Failure;
 use crate::print;
@@ -15,6 +16,8 @@ pub fn run(args: &ExplainArgs) -> Result<(), Failure> {
     let question = Question {
         org: args.org.clone(),
         user: args.user.clone().unwrap_or_default(),
+        machine: args.machine.clone().unwrap_or_default(),
+        issuer: args.issuer.clone().unwrap_or_default(),
         groups: args.groups.clone(),
         wcit: args.wcit.clone().unwrap_or_default(),
         scopes: args.scopes.clone(),
@@ -29,6 +32,9 @@ pub fn run(args: &ExplainArgs) -> Result<(), Failure> {
         print::json(&answer);
     } else {
         print::line(&in_words(&question, &answer));
+        if let Some(line) = standing_of(&question, &answer) {
+            print::line(&line);
+        }
         for line in beside(&question, &answer) {
             print::line(&line);
         }
@@ -37,6 +43,19 @@ pub fn run(args: &ExplainArgs) -> Result<(), Failure> {
         Some(true) => Ok(()),
         _ => Err(Failure::Refused),
     }
+}
+
+/// The first that fails of the three that a call needs, and who changes it.
+fn standing_of(question: &Question, answer: &Value) -> Option<String> {
+    let (offered, on, allowed) = match answer.get("outcome").and_then(Value::as_str)? {
+        "not_offered" => (false, false, None),
+        "not_exposed" => (true, false, None),
+        "denied" => (true, true, Some(false)),
+        "allowed" | "needs_approval" => (true, true, Some(true)),
+        _ => return None,
+    };
+    let (server, org) = (question.server.as_str(), question.org.as_str());
+    Some(standing::line(&Standing { server, org, offered, on, allowed }))
 }
 
 fn arguments(text: &str) -> Result<Value, Failure> {
@@ -50,6 +69,11 @@ fn arguments(text: &str) -> Result<Value, Failure> {
 /// What the bindings say that ask about arguments or are observed.
 fn beside(question: &Question, answer: &Value) -> Vec<String> {
     let mut lines = Vec::new();
+    if let Some(issuers) = answer.get("issuers").map(list) {
+        lines.push(format!(
+            "several issuers may be meant ({issuers}), so bindings and limits of one issuer were left out: name one with --issuer"
+        ));
+    }
     for rule in answer.get("rules").and_then(Value::as_array).into_iter().flatten() {
         let Some(binding) = rule.get("binding") else { continue };
         let holds = match rule.get("holds").and_then(Value::as_bool) {
@@ -114,6 +138,10 @@ fn in_words(question: &Question, answer: &Value) -> String {
             let place = answer.pointer("/decidedBy/pointer").and_then(Value::as_str).unwrap_or_default();
             format!("denied: the arguments do not fit the schema at `{place}`: {rule}.")
         }
+        ("not_offered", _) => format!(
+            "denied: {org} is offered no server {server} with the id {primitive}. `asp servers show {server} --org \
+             {org}` says more to whom it may be said; ids are not the exposed names."
+        ),
         ("unknown_server", _) => {
             format!("denied: no server is called {server}. `asp apply` registers one; `asp diff` lists them.")
         }
@@ -140,8 +168,12 @@ fn binding_in_words(org: &str, binding: &Value) -> String {
         "*" => "every protocol",
         protocol => protocol,
     };
+    let issuer = match text("/target/issuer") {
+        "" => String::new(),
+        issuer => format!(" of {issuer}"),
+    };
     format!(
-        "{observed}{} of {org} {verb} the {} {} to call {} over {protocol}{when}",
+        "{observed}{} of {org} {verb} the {} {}{issuer} to call {} over {protocol}{when}",
         named.unwrap_or_default(),
         text("/target/type"),
         text("/target/idOrPattern"),

@@ -1,15 +1,18 @@
 //! `asp import`: brings what an upstream MCP server lists, over HTTP or in a sandbox here, or what an OpenAPI document describes, into a directory of
 //! primitives.
 //!
-//! Refuses to write anything when one of the new specs has a fault: what comes from outside is checked as
-//! strictly as what people write (hidden text, schemas over budget). Keeps true: what was imported before and is
-//! described otherwise by now is told, and written only where somebody accepts it; an existing `server.yaml` keeps
-//! all but its list of what was imported.
+//! Leaves out what cannot be served, names it with the member and the rule, and imports the rest: what comes from outside
+//! is checked for hidden text and schemas over budget as what people write is. Keeps true: what was imported before and
+//! is described otherwise by now is told, and written only where somebody accepts it, under a new major version where it
+//! breaks callers; an existing `server.yaml` keeps all but its list of what was imported.
 
+mod dialect;
 mod openapi;
 mod package;
+mod served;
 mod specs;
 mod upstream;
+mod versions;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -34,6 +37,8 @@ struct Imported {
     said: String,
     /// What a spec cannot say, a line each.
     dropped: Vec<String>,
+    /// Names that differ from the upstream's, a line each.
+    renamed: Vec<String>,
 }
 
 /// Reads, converts, checks, and writes.
@@ -80,14 +85,14 @@ fn bring(args: &ImportArgs, imported: Imported) -> Result<(), Failure> {
         .filter(|source| source.path.starts_with(&prefix) && source.path != server_file)
         .map(|source| source.path.clone())
         .collect();
-    let mut new = imported.files;
-    if let Some(kept) = sources.iter().find(|source| source.path == server_file) {
-        let listed = relisted(&kept.text, &args.server, &imported.ids);
-        new.insert(server_file.clone(), listed);
-    }
+    let kept = sources.iter().find(|source| source.path == server_file).map(|source| source.text.clone());
     sources.retain(|source| !stale.contains(&source.path) && source.path != server_file);
-    sources.extend(new.iter().map(|(path, text)| Source { path: path.clone(), text: text.clone() }));
-    check(&sources, &prefix)?;
+    let (mut new, left_out) = settled(args, &imported, (kept, before.as_ref()), &sources)?;
+    check(&whole(&sources, &new), &prefix)?;
+    if let (Some(before), Some(after)) = (&before, compiled(&whole(&sources, &new), &args.server)) {
+        versions::raise(&mut new, before, &after);
+    }
+    let sources = whole(&sources, &new);
     match (&before, compiled(&sources, &args.server)) {
         (Some(before), Some(after)) if !accepted(args, before, &after) => return Err(Failure::Refused),
         (None, _) if !stale.is_empty() && !args.accept => {
@@ -103,8 +108,65 @@ fn bring(args: &ImportArgs, imported: Imported) -> Result<(), Failure> {
     for line in &imported.dropped {
         print::line(&format!("dropped: {line}"));
     }
-    print::line(&format!("{} in {}", imported.said, args.out.join(&args.server).display()));
+    let left_out = if left_out > 0 { format!(" ({left_out} left out)") } else { String::new() };
+    print::line(&format!("{}{left_out} in {}", imported.said, args.out.join(&args.server).display()));
+    if let Some(line) = approvals(&new) {
+        print::line(&line);
+    }
     Ok(())
+}
+
+/// The part of an import that can be served, with the server's file, and how many primitives cannot. `kept` is the server's file
+/// as it is, and `before` what it compiled to.
+fn settled(
+    args: &ImportArgs,
+    imported: &Imported,
+    (kept, before): (Option<String>, Option<&CompiledServer>),
+    others: &[Source],
+) -> Result<(BTreeMap<String, String>, usize), Failure> {
+    let server_file = format!("{}/server.yaml", args.server);
+    let mut new = imported.files.clone();
+    let fresh = new.remove(&server_file).unwrap_or_default();
+    let listing = kept.unwrap_or(fresh);
+    versions::keep(&mut new, before);
+    let left = |left_out: &BTreeSet<String>| {
+        imported.ids.iter().filter(|id| !left_out.contains(*id)).cloned().collect::<Vec<_>>()
+    };
+    let listed = |left_out: &BTreeSet<String>| relisted(&listing, &args.server, &left(left_out));
+    let served::Selection { mut files, lines, left_out } =
+        served::served(new, others, |left_out| (server_file.clone(), listed(left_out)));
+    for line in imported.renamed.iter().chain(&lines) {
+        print::line(line);
+    }
+    if left(&left_out).is_empty() && !imported.ids.is_empty() {
+        print::error("nothing was written: none of it can be served");
+        return Err(Failure::Refused);
+    }
+    files.insert(server_file.clone(), listed(&left_out));
+    Ok((files, left_out.len()))
+}
+
+/// The sources that stay and the new files.
+fn whole(others: &[Source], new: &BTreeMap<String, String>) -> Vec<Source> {
+    let files = new.iter().map(|(path, text)| Source { path: path.clone(), text: text.clone() });
+    others.iter().cloned().chain(files).collect()
+}
+
+/// The tools whose calls need an approval, and both ways out.
+fn approvals(files: &BTreeMap<String, String>) -> Option<String> {
+    let specs = files.values().filter_map(|text| serde_json::from_str::<Value>(text).ok());
+    let marked = specs.filter(|spec| spec.get("mutation").is_some_and(|word| word == "destructive"));
+    let ids: Vec<String> =
+        marked.filter_map(|spec| spec.get("id").and_then(Value::as_str).map(str::to_owned)).collect();
+    let shown = ids.iter().take(20).cloned().collect::<Vec<_>>().join(", ");
+    let more = if ids.len() > 20 { format!(" and {} more", ids.len() - 20) } else { String::new() };
+    (!ids.is_empty()).then(|| {
+        format!(
+            "needs approval: each call of {shown}{more}. If a tool destroys nothing, write its `mutation` \
+             (read_only, idempotent or non_idempotent) into its spec; to allow it without asking, run \
+             `asp policy ORG --allow ID`"
+        )
+    })
 }
 
 /// The server as its specs describe it; `None` where there is none, or it has a fault.
@@ -202,12 +264,35 @@ fn server_file(server: &str, description: &str, ids: &[String]) -> String {
     yaml
 }
 
+/// A new `server.yaml` with the upstream's instructions, where they are text that the platform serves.
+fn instructed(file: &str, instructions: Option<&str>) -> String {
+    let Some(instructions) = instructions else { return file.to_owned() };
+    // JSON text is YAML in double quotes.
+    let line = format!("\ninstructions: {}\nversion: ", Value::from(instructions));
+    let text = file.replacen("\nversion: ", &line, 1);
+    let Some(name) = file.lines().find_map(|line| line.strip_prefix("name: ")) else { return text };
+    let source = Source { path: format!("{name}/server.yaml"), text: text.clone() };
+    let report = asp_registry::check(&[source]);
+    match report.faults.iter().find(|fault| fault.path == "/instructions") {
+        None => text,
+        Some(fault) => {
+            print::line(&format!("dropped: the server's instructions: {}", fault.message));
+            file.to_owned()
+        }
+    }
+}
+
 /// `<server>.<name>` with what ids may hold, made unique by a number.
 fn free_id(server: &str, name: &str, taken: &mut BTreeSet<String>) -> String {
     let plain: String =
         name.chars().map(|c| if c.is_ascii_alphanumeric() || "_.-".contains(c) { c } else { '-' }).collect();
     let mut slug = plain.split('-').filter(|part| !part.is_empty()).collect::<Vec<_>>().join("-");
     slug.truncate(100);
+    if slug.trim_matches('.').is_empty() {
+        // Of a name in another script nothing is left.
+        slug = "item".to_owned();
+    }
+    let slug = slug.trim_start_matches('.');
     let base = format!("{server}.{slug}");
     let mut id = base.clone();
     let mut next = 2;
@@ -223,6 +308,10 @@ fn spec_path(server: &str, id: &str) -> String {
     let file = id.strip_prefix(&format!("{server}.")).unwrap_or(id);
     format!("{server}/{file}.json")
 }
+
+#[cfg(test)]
+#[path = "import/cases.rs"]
+mod cases;
 
 #[cfg(test)]
 mod tests {

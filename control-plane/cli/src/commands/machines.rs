@@ -5,6 +5,7 @@
 
 use std::collections::BTreeSet;
 use std::path::Path;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, anyhow};
 use base64::Engine;
@@ -51,9 +52,12 @@ fn bound(args: &BoundArgs) -> Result<(), Failure> {
     let api = AdminClient::new(&ProcessEnvironment)?;
     let path = path(&args.org, "bound");
     let answer = block_on(async {
-        let stored = api.get(&path).await?.accepted()?;
+        let read = api.get(&path).await?;
+        let etag = read.etag.clone();
+        let stored = read.accepted()?;
         match changed_bound(args, &stored) {
-            Some(wanted) => api.put(&path, &wanted).await?.accepted(),
+            // Another admin's change since then stays: the API refuses this one.
+            Some(wanted) => api.put_over(&path, &wanted, etag.as_deref()).await?.accepted(),
             None => Ok(stored),
         }
     })?;
@@ -119,6 +123,9 @@ fn line(one: &Value) -> String {
     for key in ["fingerprint", "uri"] {
         line.extend(text(key).map(|name| format!(" {key}={name}")));
     }
+    if text("fingerprint").is_some() && one.get("proved") != Some(&json!(true)) {
+        line.push_str(" without proof of its key");
+    }
     for key in ["groups", "scopes"] {
         line.extend(
             Some(words(key)).filter(|words| !words.is_empty()).map(|words| format!(" {key}={words}")),
@@ -180,13 +187,24 @@ fn show_key(made: &Value, as_json: bool) -> Result<(), Failure> {
 
 fn register(args: &RegisterArgs) -> Result<(), Failure> {
     let mut body = terms(&args.machine, &args.terms)?;
-    let (name, value) = match (&args.certificate, &args.fingerprint, &args.uri) {
-        (Some(file), ..) => ("fingerprint", fingerprint(file)?),
-        (_, Some(fingerprint), _) => ("fingerprint", fingerprint.clone()),
-        (_, _, Some(uri)) => ("uri", uri.clone()),
+    let mut say = |name: &str, value: Value| body.insert(name.to_owned(), value);
+    match (&args.certificate, &args.key, &args.fingerprint, &args.uri) {
+        (Some(file), Some(key), ..) => {
+            let der = certificate(file)?;
+            say("proof", proof(args, key, &der)?);
+            say("certificate", format!("{BEGIN}\n{}\n{END}\n", STANDARD.encode(der)).into());
+        }
+        (Some(file), None, ..) => {
+            say("fingerprint", fingerprint(&certificate(file)?).into());
+        }
+        (_, _, Some(fingerprint), _) => {
+            say("fingerprint", fingerprint.as_str().into());
+        }
+        (_, _, _, Some(uri)) => {
+            say("uri", uri.as_str().into());
+        }
         _ => return Err(Failure::bad("asp machines", "name a --certificate, --fingerprint or --uri")),
-    };
-    body.insert(name.to_owned(), value.into());
+    }
     let api = AdminClient::new(&ProcessEnvironment)?;
     let path = path(&args.org, CERTIFICATES);
     let known = block_on(async { api.post(&path, &Value::Object(body)).await?.accepted() })?;
@@ -221,11 +239,25 @@ fn seconds(text: &str) -> Result<u64, Failure> {
     parse_ttl(text).map(|ttl| ttl.as_secs()).ok_or_else(bad)
 }
 
-/// SHA-256 of the file's first certificate.
-fn fingerprint(file: &Path) -> Result<String, Failure> {
+/// A signature by the certificate's key, made now.
+fn proof(args: &RegisterArgs, key: &Path, der: &[u8]) -> Result<Value, Failure> {
+    let pem = std::fs::read(key).with_context(|| format!("read {}", key.display()))?;
+    let at = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+    let statement = asp_peer::statement(&args.org, &args.machine, &fingerprint(der), at);
+    let signature = asp_peer::sign(&pem, &statement)
+        .map_err(|fault| Failure::bad("--key", format!("{}: {fault}", key.display())))?;
+    Ok(json!({ "at": at, "signature": STANDARD.encode(signature) }))
+}
+
+fn fingerprint(der: &[u8]) -> String {
+    Sha256::digest(der).iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// The file's first certificate in DER.
+fn certificate(file: &Path) -> Result<Vec<u8>, Failure> {
     let bytes = std::fs::read(file).with_context(|| format!("read {}", file.display()))?;
     let bad = |fault: &str| Failure::bad("--certificate", format!("{}: {fault}", file.display()));
-    let der = match std::str::from_utf8(&bytes) {
+    Ok(match std::str::from_utf8(&bytes) {
         // DER (X.690) of a certificate begins with a byte that no text has so: a sequence of more than 127 bytes.
         Err(_) => bytes,
         Ok(text) => {
@@ -234,8 +266,7 @@ fn fingerprint(file: &Path) -> Result<String, Failure> {
             let body: String = body.split_whitespace().collect();
             STANDARD.decode(body).map_err(|error| bad(&error.to_string()))?
         }
-    };
-    Ok(Sha256::digest(der).iter().map(|byte| format!("{byte:02x}")).collect())
+    })
 }
 
 #[cfg(test)]
@@ -255,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn a_certificate_has_one_fingerprint_in_either_form_and_a_key_has_none() {
+    fn a_certificate_is_the_same_in_either_form_and_a_key_is_none() {
         let directory = tempfile::tempdir().unwrap();
         let file = |name: &str, bytes: &[u8]| {
             let path = directory.path().join(name);
@@ -264,13 +295,12 @@ mod tests {
         };
         let der = [0x30, 0x82, 0xff, 0xfe];
         let pem = format!("about it\n{BEGIN}\n{}\n{END}\n{BEGIN}\nAAAA\n{END}\n", STANDARD.encode(der));
-        let hash: String = Sha256::digest(der).iter().map(|byte| format!("{byte:02x}")).collect();
-        assert_eq!(fingerprint(&file("der", &der)).unwrap(), hash);
-        assert_eq!(fingerprint(&file("pem", pem.as_bytes())).unwrap(), hash);
+        assert_eq!(certificate(&file("der", &der)).unwrap(), der);
+        assert_eq!(certificate(&file("pem", pem.as_bytes())).unwrap(), der);
         let key = "-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n";
         for bad in [key.to_owned(), String::new(), format!("{BEGIN}\n%%\n{END}"), BEGIN.to_owned()] {
             assert!(
-                matches!(fingerprint(&file("bad", bad.as_bytes())), Err(Failure::Configuration(_))),
+                matches!(certificate(&file("bad", bad.as_bytes())), Err(Failure::Configuration(_))),
                 "{bad}"
             );
         }
@@ -281,5 +311,12 @@ mod tests {
         let one = json!({ "id": "a", "machine": "press", "uri": "urn:a", "groups": ["g", "h"], "scopes": [],
             "expiresAt": 9_000 });
         assert_eq!(line(&one), "a press until 9 uri=urn:a groups=g,h");
+        let by_hash = |proved: bool| {
+            line(
+                &json!({ "id": "a", "machine": "press", "fingerprint": "ab", "proved": proved, "expiresAt": 9_000 }),
+            )
+        };
+        assert_eq!(by_hash(true), "a press until 9 fingerprint=ab");
+        assert_eq!(by_hash(false), "a press until 9 fingerprint=ab without proof of its key");
     }
 }

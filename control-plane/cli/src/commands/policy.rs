@@ -23,9 +23,12 @@ pub fn policy(args: &PolicyArgs) -> Result<(), Failure> {
     let bindings = api_path(&["api", "policy", "orgs", &args.org, "bindings"]);
     let change = change(args)?;
     block_on(async {
-        if let Some((part, body)) = &change {
+        if let Some((part, bodies)) = &change {
             let path = if *part == Part::Exposure { &exposure } else { &bindings };
-            let answer = api.put(&forced(path, args.force), body).await?.accepted()?;
+            let mut answer = Value::Null;
+            for body in bodies {
+                answer = api.put(&forced(path, args.force), body).await?.accepted()?;
+            }
             return show(&answer, args.json, &format!("{}: stored", args.org));
         }
         let exposure = api.get(&exposure).await?.accepted()?;
@@ -46,34 +49,45 @@ enum Part {
     Bindings,
 }
 
-fn change(args: &PolicyArgs) -> Result<Option<(Part, Value)>, Failure> {
+/// The bodies that are put one after the other, and where.
+fn change(args: &PolicyArgs) -> Result<Option<(Part, Vec<Value>)>, Failure> {
     let server = args.expose.as_ref().or(args.hide.as_ref());
     let enabled = args.expose.is_some();
     if let Some(server) = server {
         let body = json!({ "server": server, "protocol": "mcp", "enabled": enabled });
-        return Ok(Some((Part::Exposure, body)));
+        return Ok(Some((Part::Exposure, vec![body])));
     }
     let Some(primitive) = args.allow.as_ref().or(args.deny.as_ref()).or(args.approval.as_ref()) else {
         return Ok(None);
     };
     let (allowed, approval) = (args.deny.is_none(), args.approval.is_some());
-    let (kind, target) = match (&args.user, &args.group, &args.wcit) {
-        (Some(user), ..) => ("user", user.as_str()),
-        (_, Some(group), _) => ("group", group.as_str()),
-        (_, _, Some(token)) => ("wcit", token.as_str()),
-        _ => ("user", "*"),
-    };
     let when = args.when.0.iter().map(|words| condition(words)).collect::<Result<Vec<_>, _>>()?;
-    let binding = json!({
-        "target": { "type": kind, "idOrPattern": target },
-        "primitive": { "name": primitive, "protocol": "*" },
-        "allowed": allowed,
-        "when": when,
-        "approval": approval,
-        "observe": args.observe,
-        "name": args.name.as_deref().unwrap_or_default(),
-    });
-    Ok(Some((Part::Bindings, binding)))
+    let binding = |target: Value| {
+        json!({
+            "target": target,
+            "primitive": { "name": primitive, "protocol": args.protocol.as_deref().unwrap_or("*") },
+            "allowed": allowed,
+            "when": when,
+            "approval": approval,
+            "observe": args.observe,
+            "name": args.name.as_deref().unwrap_or_default(),
+        })
+    };
+    Ok(Some((Part::Bindings, targets(args).into_iter().map(binding).collect())))
+}
+
+/// Targets of the binding. If nobody is named these are all users and all machines: a machine is no user.
+fn targets(args: &PolicyArgs) -> Vec<Value> {
+    let named =
+        [("user", &args.user), ("machine", &args.machine), ("group", &args.group), ("wcit", &args.wcit)];
+    let named = named.into_iter().find_map(|(kind, name)| Some((kind, name.as_deref()?)));
+    let issuer = args.issuer.as_deref().unwrap_or_default();
+    let target = |kind: &str, name: &str| json!({ "type": kind, "idOrPattern": name, "issuer": issuer });
+    match named {
+        Some((kind, name)) => vec![target(kind, name)],
+        None if args.issuer.is_some() => vec![target("user", "*")],
+        None => vec![target("user", "*"), target("machine", "*")],
+    }
 }
 
 /// `POINTER TEST VALUE…` as the API has it.
@@ -176,6 +190,13 @@ fn revoked(answer: &Value) -> String {
     for command in commands {
         lines.push_str(&format!("\n  {command}"));
     }
+    if let Some(omitted) = number("keepOutOmitted").filter(|omitted| *omitted > 0) {
+        let bindings =
+            if omitted == 1 { "1 more binding allows" } else { &format!("{omitted} more bindings allow") };
+        lines.push_str(&format!(
+            "\n{bindings} calls in spite of these commands: run them, then this `asp revoke` again for the next ones"
+        ));
+    }
     lines
 }
 
@@ -214,14 +235,19 @@ mod tests {
             group: Some("ops".into()),
             ..PolicyArgs::default()
         };
-        let (part, body) = change(&deny).unwrap().unwrap();
+        let (part, bodies) = change(&deny).unwrap().unwrap();
+        let body = &bodies[0];
         assert_eq!(
             (part, &body["target"]["type"], &body["allowed"]),
             (Part::Bindings, &json!("group"), &json!(false))
         );
         let hide = PolicyArgs { org: "acme".into(), hide: Some("demo".into()), ..PolicyArgs::default() };
         let off = json!({ "server": "demo", "protocol": "mcp", "enabled": false });
-        assert_eq!(change(&hide).unwrap(), Some((Part::Exposure, off)));
+        assert_eq!(change(&hide).unwrap(), Some((Part::Exposure, vec![off])));
+        let printed = parsed(&["--deny=-p", "--user=-u", "--protocol", "mcp", "--force"]);
+        let (_, bodies) = change(&printed).unwrap().unwrap();
+        assert_eq!(bodies[0]["target"], json!({ "type": "user", "idOrPattern": "-u", "issuer": "" }));
+        assert_eq!(bodies[0]["primitive"], json!({ "name": "-p", "protocol": "mcp" }));
         let shows = PolicyArgs { org: "acme".into(), ..PolicyArgs::default() };
         assert_eq!(change(&shows).unwrap(), None);
     }
@@ -234,6 +260,22 @@ mod tests {
         }
         let line = ["asp", "acme"].iter().chain(words);
         <Line as clap::Parser>::try_parse_from(line).unwrap().args
+    }
+
+    #[test]
+    fn a_binding_names_one_target_and_all_users_and_machines_where_nobody_is_named() {
+        let targets = |words: &[&str]| {
+            let (_, bodies) = change(&parsed(words)).unwrap().unwrap();
+            bodies.into_iter().map(|mut body| body["target"].take()).collect::<Vec<_>>()
+        };
+        let all = |kind: &str| json!({ "type": kind, "idOrPattern": "*", "issuer": "" });
+        assert_eq!(targets(&["--deny", "x"]), [all("user"), all("machine")]);
+        let of_login = json!({ "type": "user", "idOrPattern": "*", "issuer": "login" });
+        assert_eq!(targets(&["--deny", "x", "--issuer", "login"]), [of_login]);
+        let bob = json!({ "type": "user", "idOrPattern": "bob", "issuer": "login" });
+        assert_eq!(targets(&["--allow", "x", "--user", "bob", "--issuer", "login"]), [bob]);
+        let press = json!({ "type": "machine", "idOrPattern": "press", "issuer": "" });
+        assert_eq!(targets(&["--allow", "x", "--machine", "press"]), [press]);
     }
 
     #[test]
@@ -263,7 +305,8 @@ mod tests {
             "large",
             "--observe",
         ]);
-        let (_, body) = change(&args).unwrap().unwrap();
+        let (_, bodies) = change(&args).unwrap().unwrap();
+        let body = &bodies[0];
         let when = json!([
             { "pointer": "/currency", "in": ["USD", 5, "5"] },
             { "pointer": "/amount", "range": { "min": -1.5, "max": 10 } },
@@ -272,8 +315,9 @@ mod tests {
         ]);
         assert_eq!((&body["when"], &body["name"], &body["allowed"]), (&when, &json!("large"), &json!(false)));
         assert_eq!((&body["observe"], &body["approval"]), (&json!(true), &json!(false)));
-        let (_, body) =
+        let (_, bodies) =
             change(&parsed(&["--approval", "a", "--when", "/n", "range", "..3"])).unwrap().unwrap();
+        let body = &bodies[0];
         assert_eq!((&body["allowed"], &body["approval"]), (&json!(true), &json!(true)));
         assert_eq!(body["when"], json!([{ "pointer": "/n", "range": { "max": 3 } }]));
     }
@@ -310,6 +354,13 @@ mod tests {
              it is kept until 1970-01-02T00:01:00.000Z, when the last of these tokens has expired\n\
              to keep bob out, new tokens included:\n  asp policy acme --deny '*' --user bob"
         );
+        let mut many = answer.clone();
+        many["keepOutOmitted"] = json!(31);
+        let shown = revoked(&many);
+        assert!(shown.ends_with(
+            "--user bob\n31 more bindings allow calls in spite of these commands: run them, then this `asp revoke` again for \
+             the next ones"
+        ), "{shown}");
         let token = json!({ "revocation": "r2", "id": "j1", "until": 1_000, "keepOut": [] });
         assert_eq!(
             revoked(&token),

@@ -1,9 +1,11 @@
 //! `asp servers`: what servers are stored, what they were before, and the way back.
 
+use reqwest::StatusCode;
 use serde_json::{Value, json};
 
 use super::client::{AdminClient, api_path, block_on};
-use crate::args::servers::ServersCommand;
+use super::standing::{self, Standing};
+use crate::args::servers::{ServersCommand, ServersOfferArgs, ServersShowArgs};
 use crate::failure::Failure;
 use crate::print;
 use crate::settings::source::ProcessEnvironment;
@@ -24,6 +26,8 @@ pub fn run(command: &ServersCommand) -> Result<(), Failure> {
                     )
                 });
             }
+            ServersCommand::Show(args) => show(&api, args).await?,
+            ServersCommand::Offer(args) => offer(&api, args).await?,
             ServersCommand::Versions(args) => {
                 let versions = api.get(&of(&args.server, "versions")).await?.accepted()?;
                 rows(&versions, args.json, |version| {
@@ -50,6 +54,76 @@ pub fn run(command: &ServersCommand) -> Result<(), Failure> {
         }
         Ok(())
     })
+}
+
+/// Prints the orgs that a server is offered to, or its state for one org.
+async fn show(api: &AdminClient, args: &ServersShowArgs) -> Result<(), Failure> {
+    let Some(org) = &args.org else {
+        let answer = api.get(&api_path(&["api", "registry", "servers", &args.server, "offers"])).await?;
+        let offers = answer.accepted()?;
+        if args.json {
+            print::json(&offers);
+        } else {
+            print::line(&offered(&args.server, &offers));
+        }
+        return Ok(());
+    };
+    let answer = api.get(&api_path(&["api", "registry", "orgs", org, "servers", &args.server])).await?;
+    if answer.status == StatusCode::NOT_FOUND && !args.json {
+        // To an org what it is not offered and what there is not are the same.
+        let standing = Standing { server: &args.server, org, offered: false, on: false, allowed: None };
+        print::line(&standing::line(&standing));
+        return Err(Failure::Refused);
+    }
+    let answer = answer.accepted()?;
+    if args.json {
+        print::json(&answer);
+        return Ok(());
+    }
+    let switches = answer.get("on").and_then(Value::as_array).into_iter().flatten();
+    let on = switches.filter(|switch| switch.get("on") == Some(&Value::Bool(true)));
+    let on: Vec<&str> = on.map(|switch| text(switch, "protocol")).collect();
+    let offered = answer.get("offered") == Some(&Value::Bool(true));
+    let standing =
+        Standing { server: &args.server, org, offered, on: offered && !on.is_empty(), allowed: None };
+    let over = if standing.on { format!(" (over {})", on.join(", ")) } else { String::new() };
+    print::line(&format!("{}{over}", standing::line(&standing)));
+    Ok(())
+}
+
+fn offered(server: &str, offers: &Value) -> String {
+    if offers.get("everyOrg") == Some(&Value::Bool(true)) {
+        return format!("{server} is offered to every organisation, and on, by `defaultExposure: allow`");
+    }
+    let one = |offer: &Value| match text(offer, "by") {
+        "server.yaml" => format!("{} (server.yaml)", text(offer, "org")),
+        _ => text(offer, "org").to_owned(),
+    };
+    let list = offers.get("offers").and_then(Value::as_array).into_iter().flatten();
+    let all: Vec<String> = list.map(one).collect();
+    match all.is_empty() {
+        true => format!("{server} is offered to nobody: `asp servers offer {server} --to ORG`"),
+        false => format!("{server} is offered to {}", all.join(", ")),
+    }
+}
+
+async fn offer(api: &AdminClient, args: &ServersOfferArgs) -> Result<(), Failure> {
+    let server = &args.server;
+    for org in &args.to {
+        let path = api_path(&["api", "registry", "servers", server, "offers", org]);
+        let answer = match args.withdraw {
+            true => api.delete(&path).await?.accepted()?,
+            false => api.put(&path, &Value::Null).await?.accepted()?,
+        };
+        match (args.json, args.withdraw) {
+            (true, _) => print::json(&answer),
+            (false, true) => print::line(&format!("{server} is not offered to {org} any more")),
+            (false, false) => print::line(&format!(
+                "{server} is offered to {org}; its admin switches it on: `asp policy {org} --expose {server}`"
+            )),
+        }
+    }
+    Ok(())
 }
 
 fn rows(list: &Value, as_json: bool, row: impl Fn(&Value) -> String) {

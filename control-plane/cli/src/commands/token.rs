@@ -20,6 +20,7 @@ use crate::settings::{DEFAULT_STATE_DIR, ENV_PUBLIC_URL, ENV_STATE_DIR};
 pub fn run(args: &TokenArgs) -> Result<(), Failure> {
     if args.new_key {
         let state_dir = state_dir(&ProcessEnvironment);
+        require_emergency_key(&state_dir)?;
         BreakGlass::replace(&state_dir).context("replace the emergency key")?;
         print::line(
             "the emergency key is a new one: restart this control plane, which takes tokens of the old key until then",
@@ -39,7 +40,8 @@ fn mint(args: &TokenArgs, environment: &dyn Environment) -> Result<Secret, Failu
     if args.break_glass {
         return emergency(args, &state_dir, ttl);
     }
-    let issuer = DevIssuer::load_or_create(&state_dir).context("read the development issuer")?;
+    let issuer = DevIssuer::load(&state_dir).context("read the development issuer")?;
+    let issuer = issuer.ok_or_else(|| no_state(&state_dir, "development issuer", "asp serve --dev"))?;
     let minted = if args.admin {
         if Role::parse(&args.role).is_none() {
             let message = format!(
@@ -73,6 +75,22 @@ fn state_dir(environment: &dyn Environment) -> PathBuf {
     environment.get(ENV_STATE_DIR).unwrap_or_else(|| DEFAULT_STATE_DIR.into()).into()
 }
 
+/// A key that no platform has read signs tokens that no platform accepts.
+fn require_emergency_key(state_dir: &Path) -> Result<(), Failure> {
+    let found = BreakGlass::is_in(state_dir).context("read the emergency key")?;
+    if found { Ok(()) } else { Err(no_state(state_dir, "emergency key", "a control plane")) }
+}
+
+fn no_state(state_dir: &Path, what: &str, platform: &str) -> Failure {
+    let shown = std::path::absolute(state_dir).unwrap_or_else(|_| state_dir.to_owned());
+    let message = format!(
+        "must be the state directory of {platform}: {} has no {what}; run this where the platform was started, or set \
+         {ENV_STATE_DIR}",
+        shown.display()
+    );
+    Failure::bad(ENV_STATE_DIR, message)
+}
+
 fn emergency(args: &TokenArgs, state_dir: &Path, life: Duration) -> Result<Secret, Failure> {
     let reason = args.reason.as_deref().unwrap_or_default().trim();
     if reason.is_empty() || reason.len() > MAX_REASON || reason.chars().any(char::is_control) {
@@ -84,6 +102,7 @@ fn emergency(args: &TokenArgs, state_dir: &Path, life: Duration) -> Result<Secre
             format!("an emergency token lives 1 s to {} s", MAX_LIFE.as_secs()),
         ));
     }
+    require_emergency_key(state_dir)?;
     let key = BreakGlass::load_or_create(state_dir).context("read the emergency key")?;
     Ok(key.mint(&args.user, reason, life).context("mint an emergency token")?)
 }
@@ -139,6 +158,7 @@ mod tests {
 
     fn claims(args: &TokenArgs, dir: &std::path::Path) -> serde_json::Value {
         crate::dev_issuer::install_crypto();
+        DevIssuer::load_or_create(dir).unwrap();
         let environment = BTreeMap::from([(ENV_STATE_DIR, dir.to_str().unwrap()), (ENV_PORT, "8090")]);
         let token = mint(args, &environment).unwrap();
         let payload = token.expose().split('.').nth(1).unwrap().to_owned();
@@ -164,6 +184,25 @@ mod tests {
     }
 
     #[test]
+    fn without_a_platforms_state_nothing_is_minted_and_no_key_is_made() {
+        let dir = tempfile::tempdir().unwrap();
+        crate::dev_issuer::install_crypto();
+        let state = dir.path().join("absent");
+        let environment = BTreeMap::from([(ENV_STATE_DIR, state.to_str().unwrap())]);
+        let admin = TokenArgs { admin: true, org: None, ..args() };
+        let reason = Some("the login is down".into());
+        let emergency = TokenArgs { break_glass: true, org: None, reason, ..args() };
+        for args in [args(), admin, emergency] {
+            let refused = mint(&args, &environment).unwrap_err();
+            let Failure::Configuration(faults) = refused else { panic!("{refused}") };
+            assert_eq!(faults[0].name, ENV_STATE_DIR);
+            assert!(faults[0].message.contains(state.to_str().unwrap()), "{faults:?}");
+        }
+        assert!(matches!(require_emergency_key(&state), Err(Failure::Configuration(_))));
+        assert!(!state.exists(), "nothing was written");
+    }
+
+    #[test]
     fn an_admin_token_has_its_own_audience_and_a_role() {
         let dir = tempfile::tempdir().unwrap();
         let admin = TokenArgs { admin: true, role: "org:acme:read".into(), ..args() };
@@ -182,6 +221,7 @@ mod tests {
             let environment = BTreeMap::from([(ENV_STATE_DIR, dir.path().to_str().unwrap())]);
             mint(&args, &environment).unwrap().expose().split('.').next().unwrap().to_owned()
         };
+        BreakGlass::load_or_create(dir.path()).unwrap();
         let first = header();
         assert_eq!(header(), first, "the key stays");
         BreakGlass::replace(dir.path()).unwrap();
@@ -196,6 +236,7 @@ mod tests {
     fn a_ttl_or_role_that_makes_no_sense_is_bad_configuration() {
         let dir = tempfile::tempdir().unwrap();
         let environment = BTreeMap::from([(ENV_STATE_DIR, dir.path().to_str().unwrap())]);
+        DevIssuer::load_or_create(dir.path()).unwrap();
         for bad in [
             TokenArgs { ttl: Some("soon".into()), ..args() },
             TokenArgs { ttl: Some("25h".into()), ..args() },

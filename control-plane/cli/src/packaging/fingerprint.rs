@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256};
 
-use super::folder::{MAX_BYTES, MAX_DEPTH, MAX_FILES, is_left_out};
+use super::folder::{DevLinks, MAX_BYTES, MAX_DEPTH, MAX_FILES, is_left_out};
 use super::{build, maven, pack};
 
 /// The digest for the code in `folder`; `None` where it cannot be read, is larger than a package may be, or is not all
@@ -32,7 +32,12 @@ pub fn of(folder: &Path, language: &str) -> Option<[u8; 32]> {
     let skips = |name: &str| is_left_out(name) && (language != "java" || name == ".git");
     collect(folder, 0, &skips, &mut files).ok()?;
     files.sort();
+    let dev_links = DevLinks::of(folder);
     for path in files {
+        let relative = path.strip_prefix(folder).ok()?.to_str();
+        if path.is_symlink() && relative.is_some_and(|relative| dev_links.has(relative)) {
+            continue;
+        }
         part(&mut digest, path.strip_prefix(folder).ok()?.as_os_str().as_bytes());
         add(&mut digest, &path).ok()?;
     }

@@ -3,8 +3,11 @@
 //! Of a Maven project it is what Maven made: its jar, and the jars it depends on in `lib/`. Of the other folders
 //! it is the folder itself, without what editors, tests and build tools leave behind.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
+
+use serde_json::Value;
 
 pub const MAX_FILES: usize = 20_000;
 /// Of all files together.
@@ -14,6 +17,8 @@ pub const MAX_DEPTH: usize = 32;
 /// Names that are no part of a package, wherever they are. `.bin` holds npm's links to what is there anyway.
 const LEFT_OUT: [&str; 8] =
     [".git", ".venv", ".pytest_cache", "__pycache__", ".DS_Store", "plugin.json", "tests", ".bin"];
+/// Provided by the runtime; authors install it for their editor's types, which npm does by a link.
+const NODE_SHIM: &str = "@asp/plugin";
 /// Marks Maven's folder.
 const MAVEN: &str = "pom.xml";
 
@@ -39,7 +44,8 @@ pub enum FolderError {
     NotBuilt(PathBuf),
     #[error("{}: Maven's folder has several jars; run `mvn clean package` there", .0.display())]
     SeveralJars(PathBuf),
-    #[error("{} is neither a file nor a folder; links and devices are no part of a package", .0.display())]
+    #[error("{} is neither a file nor a folder; a package has no links and no devices, except npm's links to \
+             @asp/plugin and to devDependencies of package.json, which are left out", .0.display())]
     Special(PathBuf),
     #[error("a file name is not UTF-8: {}", .0.display())]
     Name(PathBuf),
@@ -53,12 +59,32 @@ pub enum FolderError {
 struct Walk {
     files: Vec<File>,
     room: u64,
+    dev_links: DevLinks,
+}
+
+/// The links below `node_modules` that are no part of a package: to the shim, and to what `package.json` lists as needed
+/// for development alone.
+pub struct DevLinks(BTreeSet<String>);
+
+impl DevLinks {
+    pub fn of(folder: &Path) -> DevLinks {
+        let text = fs::read(folder.join("package.json")).unwrap_or_default();
+        let package: Value = serde_json::from_slice(&text).unwrap_or_default();
+        let listed = package.get("devDependencies").and_then(Value::as_object);
+        let names = listed.into_iter().flatten().map(|(name, _)| name.clone());
+        DevLinks(names.chain([NODE_SHIM.to_owned()]).collect())
+    }
+
+    /// Whether a link at this path relative to the plugin's folder is one of them.
+    pub fn has(&self, relative: &str) -> bool {
+        relative.strip_prefix("node_modules/").is_some_and(|name| self.0.contains(name))
+    }
 }
 
 impl Folder {
     /// Reads which files a plugin's folder has.
     pub fn read(folder: &Path) -> Result<Folder, FolderError> {
-        let mut walk = Walk { files: Vec::new(), room: MAX_BYTES };
+        let mut walk = Walk { files: Vec::new(), room: MAX_BYTES, dev_links: DevLinks::of(folder) };
         if is_maven(folder) {
             jars(folder, &mut walk)?;
         } else {
@@ -120,7 +146,7 @@ fn collect(folder: &Path, prefix: &str, depth: usize, walk: &mut Walk) -> Result
             collect(&path, &relative, depth + 1, walk)?;
         } else if kind.is_file() {
             walk.add(&path, relative)?;
-        } else {
+        } else if !(kind.is_symlink() && walk.dev_links.has(&relative)) {
             return Err(FolderError::Special(path));
         }
     }

@@ -271,10 +271,11 @@ fn check_pins(unit: &Unit, package: &PackageFile) -> Result<(), InstallError> {
 /// The text of `plugin.json`.
 fn manifest(unit: &Unit, code: &Path, sha256: &str) -> Result<String, InstallError> {
     if unit.language == MCP_STDIO {
-        let command =
-            stdio::command(code).map_err(|source| InstallError::Command { id: unit.id.clone(), source })?;
+        let launch =
+            stdio::launch(code).map_err(|source| InstallError::Command { id: unit.id.clone(), source })?;
         let primitives: Vec<_> = unit.primitives.iter().collect();
-        return Ok(stdio_manifest((&unit.id, &unit.version), &primitives, &command, sha256).to_string());
+        let (named, launch) = ((unit.id.as_str(), unit.version.as_str()), (&*launch.command, &launch.env));
+        return Ok(stdio_manifest(named, &primitives, launch, sha256).to_string());
     }
     let made = unit.primitives.first().and_then(|primitive| plugin_manifest(primitive, sha256));
     Ok(made.map(|manifest| manifest.to_string()).unwrap_or_default())

@@ -29,7 +29,7 @@ use tonic::transport::Channel;
 
 use super::answers::Answers;
 use super::languages::{Languages, runtime_binary};
-use super::runtime::{self, Places};
+use super::runtime::{self, ENV_ALLOW_PRIVATE, Places};
 use super::{Existing, Installed, Unit, install, output};
 
 /// A runtime starts in well under a second.
@@ -60,6 +60,8 @@ pub struct Callable {
     pub id: String,
     /// What it is called by: a stdio server has its own names.
     name: String,
+    /// The server that lists it.
+    server: String,
     /// How long a call of it may take.
     max_runtime: Option<Duration>,
     installed: Installed,
@@ -116,7 +118,10 @@ impl Local {
         let socket = directory.path().join("api.sock");
         let log = directory.path().join("runtime.log");
         let output = std::fs::File::create(&log).context("make the log")?;
-        let places = Places { plugins: &plugins, state: directory.path(), socket: &socket };
+        let asked = std::env::var(ENV_ALLOW_PRIVATE).ok();
+        let allow_private = runtime::allow_private(asked.as_deref())
+            .map_err(|fault| anyhow!("{ENV_ALLOW_PRIVATE} {fault}"))?;
+        let places = Places { plugins: &plugins, state: directory.path(), socket: &socket, allow_private };
         let mut command = Command::new(&binary);
         for name in &languages.unset {
             command.env_remove(name);
@@ -191,7 +196,7 @@ impl Local {
         answers: &Answers,
         heard: &mut (dyn FnMut(&server_message::Payload) + Send),
     ) -> anyhow::Result<Ended> {
-        let tunnel = self.allocate(&plugin.installed, &plugin.name, timeout).await?;
+        let tunnel = self.allocate(&plugin.installed, (&plugin.server, &plugin.id), timeout).await?;
         let (frames, outgoing) = mpsc::channel(OUTGOING);
         let sender = Sender { frames, tunnel };
         sender.send(client_message::Payload::Init(plugin::InitRequest::default())).await?;
@@ -216,9 +221,9 @@ impl Local {
         bail!("the tunnel ended without a result")
     }
 
-    /// All that a stdio server lists.
-    pub async fn lists(&mut self, plugin: &Installed) -> anyhow::Result<McpLists> {
-        let tunnel = self.allocate(plugin, "", DESCRIBE).await?;
+    /// All that a stdio server lists, run as one of `server`.
+    pub async fn lists(&mut self, plugin: &Installed, server: &str) -> anyhow::Result<McpLists> {
+        let tunnel = self.allocate(plugin, (server, ""), DESCRIBE).await?;
         let (frames, outgoing) = mpsc::channel(OUTGOING);
         let sender = Sender { frames, tunnel };
         sender.send(client_message::Payload::Init(plugin::InitRequest::default())).await?;
@@ -251,7 +256,7 @@ impl Local {
     async fn allocate(
         &mut self,
         plugin: &Installed,
-        primitive: &str,
+        (server, primitive): (&str, &str),
         timeout: Duration,
     ) -> anyhow::Result<String> {
         let request = AllocateWorkerRequest {
@@ -261,6 +266,7 @@ impl Local {
                 language: plugin.language.clone(),
                 entrypoint: String::new(),
                 artifact_sha256: plugin.artifact_sha256.clone(),
+                called_as: format!("{server}/{primitive}"),
                 ..PluginRef::default()
             }),
             ctx: Some(Caller {
@@ -284,7 +290,10 @@ fn callable(units: &[Unit], installed: &[Installed]) -> Vec<Callable> {
     let mut found = Vec::new();
     for installed in installed {
         let is_it = |unit: &&Unit| unit.id == installed.id && unit.version == installed.version;
-        for primitive in units.iter().find(is_it).into_iter().flat_map(|unit| &unit.primitives) {
+        let of_it = units.iter().find(is_it);
+        for (unit, primitive) in
+            of_it.into_iter().flat_map(|unit| unit.primitives.iter().map(move |one| (unit, one)))
+        {
             let name = match primitive.runtime.as_ref().and_then(|runtime| runtime.mode.as_ref()) {
                 Some(Mode::McpStdio(stdio)) => stdio.tool.clone(),
                 _ => primitive.id.clone(),
@@ -293,6 +302,7 @@ fn callable(units: &[Unit], installed: &[Installed]) -> Vec<Callable> {
             found.push(Callable {
                 id: primitive.id.clone(),
                 name,
+                server: unit.server.clone(),
                 max_runtime: (seconds > 0).then(|| Duration::from_secs(seconds)),
                 installed: installed.clone(),
             });

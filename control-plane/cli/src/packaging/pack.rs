@@ -97,7 +97,7 @@ pub fn pack(unit: &Unit, folder: &Path, out: &Path) -> Result<PackageFile, PackE
         Format::Npm => npm::write(file, entries(files), id, version)?,
         Format::Jar => jar::write(file, files, folder)?,
         Format::Bundle => {
-            super::stdio::command(folder)?;
+            super::stdio::launch(folder)?;
             zip::write(file, entries(files))?;
         }
     }

@@ -8,7 +8,21 @@ use asp_proto::supervisor::runtime_supervisor_client::RuntimeSupervisorClient;
 use tokio::net::UnixStream;
 use tonic::transport::{Channel, Endpoint};
 
+/// The largest answer of a stdio server and its envelope.
+const MAX_MESSAGE: usize = (16 << 20) + (64 << 10);
 const CONNECT_EVERY: Duration = Duration::from_millis(20);
+
+/// `true`: as `--allow-private`.
+pub const ENV_ALLOW_PRIVATE: &str = "ASP_ALLOW_PRIVATE";
+
+/// Reads the value of `ASP_ALLOW_PRIVATE`.
+pub fn allow_private(text: Option<&str>) -> Result<bool, String> {
+    match text {
+        Some("true") => Ok(true),
+        None | Some("" | "false") => Ok(false),
+        Some(other) => Err(format!("must be `true` or `false`, not `{other}`")),
+    }
+}
 
 /// Where it finds what.
 #[derive(Clone, Copy, Debug)]
@@ -18,6 +32,8 @@ pub struct Places<'a> {
     /// Its own directory.
     pub state: &'a Path,
     pub socket: &'a Path,
+    /// Lets plugins reach the private services that their specs list.
+    pub allow_private: bool,
 }
 
 impl Places<'_> {
@@ -26,7 +42,8 @@ impl Places<'_> {
         let places = [("--plugins", self.plugins), ("--state", self.state), ("--socket", self.socket)];
         let places = places.into_iter().flat_map(|(name, path)| [name.to_owned(), text(path)]);
         // The plugins are the author's own.
-        places.chain(["--bounds".to_owned(), "sampled".to_owned()]).collect()
+        let development = self.allow_private.then(|| "--egress-development".to_owned());
+        places.chain(["--bounds".to_owned(), "sampled".to_owned()]).chain(development).collect()
     }
 }
 
@@ -40,5 +57,6 @@ pub async fn listens(socket: &Path) {
 /// Connects with the first request.
 pub fn client(socket: &Path) -> anyhow::Result<RuntimeSupervisorClient<Channel>> {
     let endpoint = Endpoint::from_shared(format!("unix:{}", socket.display()));
-    Ok(RuntimeSupervisorClient::new(endpoint.context("name the runtime's socket")?.connect_lazy()))
+    let channel = endpoint.context("name the runtime's socket")?.connect_lazy();
+    Ok(RuntimeSupervisorClient::new(channel).max_decoding_message_size(MAX_MESSAGE))
 }

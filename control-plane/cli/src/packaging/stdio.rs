@@ -1,20 +1,28 @@
-//! The command line of a stdio MCP server, from the `manifest.json` of its package (MCP bundle, `server.mcp_config`).
+//! The command line and the variables of a stdio MCP server, from the `manifest.json` of its package (MCP bundle,
+//! `server.mcp_config`).
 //!
-//! Keeps true: the command comes from the installed package and from nowhere else. What a bundle may want beyond a
-//! program and its arguments (an environment, a user's settings) is refused rather than left out.
+//! Keeps true: the command comes from the installed package and from nowhere else. A variable is a constant, a list of paths
+//! of the package, or the name of one of the operator's secrets; anything else that a bundle may want is refused rather
+//! than left out.
 
 use std::fs;
 use std::io::Read;
 use std::path::Path;
 
 use serde::Deserialize;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 const MANIFEST: &str = "manifest.json";
 const MAX_BYTES: u64 = 1 << 20;
 const MAX_WORDS: usize = 64;
 /// How a bundle names the folder it is unpacked to.
 const HERE: &str = "${__dirname}/";
+const PACKAGE: &str = "${__dirname}";
+/// Prefixes of a value that names a secret: our own, and the one by which published bundles ask their user.
+const SECRETS: [&str; 2] = ["${secret:", "${user_config."];
+/// Set by the runtime, as `runtime/README.md` lists them; each also in lower case.
+const OWN: [&str; 9] =
+    ["HOME", "TMPDIR", "PATH", "LANG", "TZ", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "GLIBC_TUNABLES"];
 
 #[derive(Debug, thiserror::Error)]
 pub enum CommandError {
@@ -45,17 +53,68 @@ struct Config {
     env: Map<String, Value>,
 }
 
-/// The words of the command: a language's interpreter or a program of the package, and its arguments; files of
-/// the package are relative to it.
-pub fn command(package: &Path) -> Result<Vec<String>, CommandError> {
+/// Command line and variables of a package.
+#[derive(Debug)]
+pub struct Launch {
+    /// A language's interpreter or a program of the package, and its arguments; files of the package are relative to it.
+    pub command: Vec<String>,
+    /// Variables as `plugin.json` has them.
+    pub env: Map<String, Value>,
+}
+
+/// Reads the `manifest.json` of a package.
+pub fn launch(package: &Path) -> Result<Launch, CommandError> {
     let mut text = String::new();
     fs::File::open(package.join(MANIFEST))?.take(MAX_BYTES).read_to_string(&mut text)?;
     let bundle: Bundle = serde_json::from_str(&text)?;
-    let config = bundle.server.mcp_config;
-    if !config.env.is_empty() {
-        return Err(CommandError::Value("server.mcp_config.env: a worker's environment is fixed".into()));
+    let Config { command, args, env } = bundle.server.mcp_config;
+    let env = env.into_iter().map(|(name, value)| {
+        let set = variable(&name, &value)
+            .map_err(|fault| CommandError::Value(format!("server.mcp_config.env.{name}: {fault}")))?;
+        Ok((name, set))
+    });
+    let env = env.collect::<Result<Map<_, _>, CommandError>>()?;
+    Ok(Launch { command: words(command, args)?, env })
+}
+
+fn variable(name: &str, value: &Value) -> Result<Value, &'static str> {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
+    let upper = name.to_ascii_uppercase();
+    if name.is_empty() || !name.bytes().all(plain) || name.starts_with(|first: char| first.is_ascii_digit()) {
+        return Err("a variable has a name of letters, digits and `_`");
     }
-    let words: Vec<String> = [config.command].into_iter().chain(config.args).map(relative).collect();
+    if OWN.contains(&upper.as_str()) || upper.starts_with("ASP_") || upper.starts_with("LD_") {
+        return Err("the runtime sets this variable");
+    }
+    let text = value.as_str().ok_or("a variable is a text")?;
+    let named = SECRETS.iter().find_map(|prefix| text.strip_prefix(prefix)?.strip_suffix('}'));
+    if let Some(secret) = named {
+        let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+        let fits = (1..=63).contains(&secret.len()) && secret.bytes().all(plain);
+        return if fits {
+            Ok(json!({ "secret": secret }))
+        } else {
+            Err("a secret has a name of letters, digits, `-`, `_` and `.`")
+        };
+    }
+    if text.contains(PACKAGE) {
+        let below = |part: &str| match part.strip_prefix(HERE) {
+            Some(path) => Some(path.trim_end_matches('/').to_owned()),
+            None => (part == PACKAGE).then(|| ".".to_owned()),
+        };
+        let paths: Option<Vec<String>> = text.split(':').map(below).collect();
+        return paths
+            .map(|paths| json!({ "paths": paths }))
+            .ok_or("paths are below ${__dirname}, separated by `:`");
+    }
+    if text.contains("${") {
+        return Err("only ${__dirname}, ${secret:NAME} and ${user_config.NAME} have a meaning here");
+    }
+    Ok(json!({ "value": text }))
+}
+
+fn words(command: String, args: Vec<String>) -> Result<Vec<String>, CommandError> {
+    let words: Vec<String> = [command].into_iter().chain(args).map(relative).collect();
     let unknown = words.iter().find(|word| word.contains("${"));
     if let Some(word) = unknown {
         return Err(CommandError::Value(format!("server.mcp_config: `{word}` has no meaning here")));
@@ -80,7 +139,7 @@ mod tests {
     fn read(manifest: &str) -> Result<Vec<String>, String> {
         let package = tempfile::tempdir().unwrap();
         fs::write(package.path().join(MANIFEST), manifest).unwrap();
-        command(package.path()).map_err(|error| error.to_string())
+        launch(package.path()).map(|launch| launch.command).map_err(|error| error.to_string())
     }
 
     #[test]
@@ -93,12 +152,32 @@ mod tests {
     }
 
     #[test]
+    fn a_variable_is_a_constant_paths_of_the_package_or_the_name_of_a_secret() {
+        let package = tempfile::tempdir().unwrap();
+        let env = json!({"PYTHONPATH": "${__dirname}/server/lib/:${__dirname}", "API_KEY": "${user_config.crm_key}",
+            "TOKEN": "${secret:crm.token}", "NODE_ENV": "production"});
+        let bundle = json!({"server": {"mcp_config": {"command": "python", "args": ["s.py"], "env": env}}});
+        fs::write(package.path().join(MANIFEST), bundle.to_string()).unwrap();
+        let expected = json!({"PYTHONPATH": {"paths": ["server/lib", "."]}, "API_KEY": {"secret": "crm_key"},
+            "TOKEN": {"secret": "crm.token"}, "NODE_ENV": {"value": "production"}});
+        assert_eq!(Value::Object(launch(package.path()).unwrap().env), expected);
+    }
+
+    #[test]
     fn what_a_worker_cannot_have_is_refused() {
         for wrong in [
             "",
             "{}",
             r#"{"server": {"mcp_config": {"command": ""}}}"#,
-            r#"{"server": {"mcp_config": {"command": "node", "env": {"KEY": "x"}}}}"#,
+            r#"{"server": {"mcp_config": {"command": "node", "env": {"KEY": 1}}}}"#,
+            r#"{"server": {"mcp_config": {"command": "node", "env": {"KEY": "a${secret:b}"}}}}"#,
+            r#"{"server": {"mcp_config": {"command": "node", "env": {"KEY": "${secret:}"}}}}"#,
+            r#"{"server": {"mcp_config": {"command": "node", "env": {"KEY": "${HOME}"}}}}"#,
+            r#"{"server": {"mcp_config": {"command": "node", "env": {"P": "${__dirname}/a:/etc"}}}}"#,
+            r#"{"server": {"mcp_config": {"command": "node", "env": {"LD_PRELOAD": "${__dirname}/x.so"}}}}"#,
+            r#"{"server": {"mcp_config": {"command": "node", "env": {"https_proxy": "http://x"}}}}"#,
+            r#"{"server": {"mcp_config": {"command": "node", "env": {"A=B": "x"}}}}"#,
+            r#"{"server": {"mcp_config": {"command": "node", "args": ["${secret:key}"]}}}"#,
             r#"{"server": {"mcp_config": {"command": "node", "args": ["${user_config.dir}"]}}}"#,
             r#"{"server": {"mcp_config": {"command": "node", "args": [1]}}}"#,
             r#"{"server": {"mcp_config": {"command": "a\u0000b"}}}"#,

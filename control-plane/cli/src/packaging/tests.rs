@@ -160,6 +160,29 @@ fn a_link_is_no_part_of_a_package() {
 }
 
 #[test]
+fn npms_links_to_the_shim_and_to_development_dependencies_are_left_out() {
+    let fixture = fixture(SPEC);
+    let package = r#"{"devDependencies": {"our-types": "file:../types"}, "dependencies": {"our-code": "file:../code"}}"#;
+    fs::write(fixture.code().join("package.json"), package).unwrap();
+    let before = fixture.digest();
+    let mark = fingerprint::of(&fixture.code(), "node");
+    let modules = fixture.code().join("node_modules");
+    fs::create_dir_all(modules.join("@asp")).unwrap();
+    symlink("../../../../../shim", modules.join("@asp/plugin")).unwrap();
+    symlink("../../../types", modules.join("our-types")).unwrap();
+    assert_eq!(fixture.digest(), before);
+    assert_eq!(fingerprint::of(&fixture.code(), "node"), mark);
+    assert!(mark.is_some());
+    symlink("../../../code", modules.join("our-code")).unwrap();
+    let refused = fixture.install(Existing::Keep).unwrap_err().to_string();
+    assert!(refused.contains("our-code"), "{refused}");
+    fs::remove_file(modules.join("our-code")).unwrap();
+    fs::create_dir(fixture.code().join("src")).unwrap();
+    symlink("/etc/passwd", fixture.code().join("src/our-types")).unwrap();
+    assert!(fixture.install(Existing::Keep).is_err(), "a link elsewhere is refused");
+}
+
+#[test]
 fn what_tools_leave_behind_does_not_change_the_digest() {
     let fixture = fixture(SPEC);
     let before = fixture.digest();

@@ -20,6 +20,8 @@ pub struct Unit {
     /// The primitive's id, or the package's name.
     pub id: String,
     pub version: String,
+    /// The server that lists it, the first of several.
+    pub server: String,
     /// `python`, `node`, `java` or `mcp-stdio`.
     pub language: String,
     /// SHA-256 of the package file, as the specs pin it; several where they disagree.
@@ -42,6 +44,7 @@ pub fn units(servers: &[CompiledServer], root: Option<&Path>) -> Vec<Unit> {
                 folder: root.and_then(|root| code_folder(root, server, &key.0)),
                 id: key.0,
                 version: key.1,
+                server: server.server.name.clone(),
                 language,
                 pins: BTreeSet::new(),
                 primitives: Vec::new(),

@@ -14,6 +14,7 @@ use asp_control::admission::Admission;
 use asp_control::catalog::usage::Usage;
 use asp_control::catalog::{Compiler, StaticConfig};
 use asp_control::issuers;
+use asp_control::issuers::document::Document;
 use asp_control::issuers::fetch::Fetcher;
 use asp_control::issuers::refresh::Keeper;
 use asp_control::issuers::trust::{Given, Trust};
@@ -26,9 +27,10 @@ use asp_control::xds::service;
 use asp_control::xds::subscribers::Subscribers;
 use asp_control::{apply, clock};
 use asp_gateway::minting::TokenKeys;
+use asp_platform::operator_list::EVERY_PRIMITIVE;
 use asp_proto::snapshot::Upstream;
 use asp_registry::Catalog;
-use asp_store::control::{Change, ControlStore, Precondition};
+use asp_store::control::{Change, ControlState, ControlStore, Precondition, Side};
 use asp_store::packages::Packages;
 use async_trait::async_trait;
 use serde_json::{Value, json};
@@ -40,6 +42,7 @@ use tokio_util::task::TaskTracker;
 use super::ports::ControlListeners;
 use super::{Process, objects, runtimes, stores};
 use crate::break_glass::BreakGlass;
+use crate::settings::UpstreamEntry;
 use crate::stack::everything;
 use crate::stack::plugins::NotInstalled;
 use crate::stack::runtime::LocalRuntime;
@@ -127,7 +130,7 @@ pub(super) async fn start(
         emergencies: Emergencies::default(),
         keeper,
         refusals: Refusals::default(),
-        turns: Turns::new(),
+        turns: Turns::limited(settings.admin_writes),
         jwks: Arc::new(Keys::of(process)),
         dev: settings.dev,
     };
@@ -158,9 +161,23 @@ fn serve_admin(process: &Process, listener: TcpListener, state: AdminState, drai
 /// The issuers that are given, and those of the store: servers of a directory name either.
 async fn trust(process: &Process, store: &dyn ControlStore) -> anyhow::Result<Trust> {
     let trust = Trust::new(given(process)?);
+    let stored = store.issuers_of_now().await.context("read the issuers of the store")?;
+    if !process.settings.dev {
+        warn_of_lists(&stored);
+    }
     // What is not in force is told with the first snapshot.
-    trust.take(&store.issuers_of_now().await.context("read the issuers of the store")?, clock::now_ms());
+    trust.take(&stored, clock::now_ms());
     Ok(trust)
+}
+
+/// Logs the stored audiences of token exchange that serve nobody, because they do not name primitives.
+fn warn_of_lists(stored: &ControlState) {
+    for record in stored.issuers.iter().filter(|record| record.side == Side::Clients) {
+        let Ok(document) = serde_json::from_str::<Document>(&record.document) else { continue };
+        for fault in issuers::faults::of_lists(&document) {
+            tracing::warn!(issuer = record.name, %fault, "an issuer's audience serves nobody; write the issuer again");
+        }
+    }
 }
 
 /// Fetches the keys of issuers from now on.
@@ -240,7 +257,7 @@ impl KeySet for Keys {
 /// Whose tokens are taken whatever the store has: those of the operator's file, and in development the development
 /// issuer's.
 fn given(process: &Process) -> anyhow::Result<Given> {
-    let mut given = Given::default();
+    let mut given = Given { dev: process.settings.dev, ..Given::default() };
     if let Some(path) = &process.settings.issuers {
         given.file = issuers::read(path).context("read the issuers")?;
     }
@@ -258,12 +275,13 @@ fn given(process: &Process) -> anyhow::Result<Given> {
 
 /// The operator's entries, and the sample MCP server of `--stack`.
 fn upstreams(process: &Process) -> Vec<Upstream> {
-    let configured = process.settings.upstreams.iter();
-    let mut upstreams: Vec<Upstream> =
-        configured.map(|(name, url)| Upstream { name: name.clone(), url: url.clone() }).collect();
+    let configured = process.settings.upstreams.iter().cloned();
+    let message = |UpstreamEntry { name, url, primitives }| Upstream { name, url, primitives };
+    let mut upstreams: Vec<Upstream> = configured.map(message).collect();
     if process.ports.everything != 0 {
         let url = format!("http://127.0.0.1:{}", process.ports.everything);
-        upstreams.push(Upstream { name: everything::HOST.into(), url });
+        let primitives = vec![EVERY_PRIMITIVE.to_owned()];
+        upstreams.push(Upstream { name: everything::HOST.into(), url, primitives });
     }
     upstreams
 }

@@ -33,6 +33,18 @@ fn hear(process: &Process, gateway: &Arc<Gateway>) {
     process.tasks.spawn(async move { background.run_until_cancelled_owned(hearing).await });
 }
 
+/// Takes over calls that gateways left behind, until this process stops taking work.
+fn take_over(process: &Process, gateway: &Arc<Gateway>) {
+    let taking = Gateway::take_over_calls(Arc::downgrade(gateway));
+    let stop = process.stop.clone();
+    let gateway = Arc::clone(gateway);
+    process.tasks.spawn(async move {
+        stop.run_until_cancelled(taking).await;
+        // Listeners drain once the streams that wait for changes have ended.
+        gateway.subscriptions.end_all();
+    });
+}
+
 /// Starts the gateway role; returns when it is listening.
 pub(super) async fn start(
     process: &Process,
@@ -46,9 +58,11 @@ pub(super) async fn start(
     let gateway = Gateway::new(asp_gateway::gateway::Config {
         seal_keys: seal_keys(settings)?,
         token_keys: process.token_keys.clone().context("a gateway has a token key")?,
+        token_audiences: settings.gateway.token_audiences.clone(),
         public_url: process.public_url.clone(),
         dev: settings.dev,
         registry: settings.dev || settings.gateway.registry,
+        in_mesh: settings.mesh,
         stores: Stores {
             ledger: calls.ledger(),
             audit: calls.audit(),
@@ -77,27 +91,25 @@ pub(super) async fn start(
     let sweep = Gateway::sweep(Arc::downgrade(&gateway));
     let keep = Gateway::keep_calls(Arc::downgrade(&gateway));
     let signing = Gateway::keep_token_keys(Arc::downgrade(&gateway));
-    let taking = Gateway::take_over_calls(Arc::downgrade(&gateway));
-    let over = process.stop.clone();
-    let leaving = Arc::clone(&gateway);
-    process.tasks.spawn(async move {
-        over.run_until_cancelled(taking).await;
-        // Listeners drain once the streams that wait for changes have ended.
-        leaving.subscriptions.end_all();
-    });
+    take_over(process, &gateway);
     hear(process, &gateway);
     let stop = process.stop_background.clone();
     let ending = Arc::clone(&gateway);
     process.tasks.spawn(async move {
+        tokio::pin!(keep);
         tokio::select! {
             () = stop.cancelled() => {}
             () = sweep => {}
-            () = keep => {}
+            () = &mut keep => {}
             () = signing => {}
             () = calls.keep() => {}
         }
-        // The listeners have drained by now: what still runs waits for nobody.
-        ending.stop().await;
+        // The listeners have drained by now: what still runs waits for nobody. Until its last results are stored nobody else
+        // takes its calls.
+        tokio::select! {
+            () = ending.stop() => {}
+            () = keep => {}
+        }
     });
     serve(process, listeners, &gateway, drains)?;
     Ok(gateway)
@@ -198,7 +210,11 @@ fn delegates(settings: &Settings) -> Endpoints {
         json_schema: endpoint.json_schema,
     });
     let keys = section.keys.iter().map(|key| {
-        let endpoint_key = EndpointKey { origin: key.origin.clone(), key: secret(&key.key) };
+        let endpoint_key = EndpointKey {
+            origin: key.origin.clone(),
+            key: secret(&key.key),
+            primitives: key.primitives.clone(),
+        };
         (key.name.clone(), endpoint_key)
     });
     Endpoints { default, keys: keys.collect() }

@@ -9,7 +9,7 @@ use tokio::net::{TcpListener, TcpSocket};
 
 use super::Process;
 use crate::settings::Settings;
-use crate::state_dir;
+use crate::{print, state_dir};
 
 /// Where this process listens; 0 for a role it does not have.
 #[derive(Clone, Copy, Debug, Serialize)]
@@ -65,8 +65,7 @@ pub(super) async fn bind(settings: &Settings) -> anyhow::Result<(Ports, Listener
         listeners.control = Some(ControlListeners { admin, xds });
     }
     if settings.roles.gateway {
-        let bound = asp_inbound::bind(listen.gateway, listen.gateway_port, "gateway").await;
-        let (plain, address) = bound.map_err(|error| way_out(error, settings))?;
+        let (plain, address) = gateway(settings).await?;
         ports.gateway = address.port();
         let mut mtls = None;
         if let Some(port) = listen.gateway_mtls_port {
@@ -82,10 +81,29 @@ pub(super) async fn bind(settings: &Settings) -> anyhow::Result<(Ports, Listener
     Ok((ports, listeners))
 }
 
+async fn gateway(settings: &Settings) -> anyhow::Result<(TcpListener, SocketAddr)> {
+    let listen = &settings.listen;
+    match asp_inbound::bind(listen.gateway, listen.gateway_port, "gateway").await {
+        Err(error) if listen.gateway_port_yields && is_in_use(&error) => {
+            let (listener, address) = asp_inbound::bind(listen.gateway, 0, "gateway").await?;
+            print::note(&format!(
+                "port {} is in use by another process; serving on port {} instead (--port chooses one)",
+                listen.gateway_port,
+                address.port()
+            ));
+            Ok((listener, address))
+        }
+        bound => bound.map_err(|error| way_out(error, settings)),
+    }
+}
+
+fn is_in_use(error: &anyhow::Error) -> bool {
+    error.downcast_ref::<io::Error>().map(io::Error::kind) == Some(io::ErrorKind::AddrInUse)
+}
+
 /// Says what a developer does about a port that another process has.
 fn way_out(error: anyhow::Error, settings: &Settings) -> anyhow::Error {
-    let cause = error.downcast_ref::<io::Error>().map(io::Error::kind);
-    if !settings.is_direct() || cause != Some(io::ErrorKind::AddrInUse) {
+    if !settings.is_direct() || !is_in_use(&error) {
         return error;
     }
     anyhow!(
@@ -134,7 +152,30 @@ pub(super) fn local(bound: IpAddr, port: u16) -> SocketAddr {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+    use std::path::Path;
+
     use super::*;
+    use crate::settings::dev::{self, Flags};
+
+    #[tokio::test]
+    async fn a_default_port_in_use_gives_way_to_a_free_one_and_a_chosen_port_is_refused() {
+        let taken = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = taken.local_addr().unwrap().port();
+        let environment = BTreeMap::<&str, &str>::new();
+        let read = |port| {
+            let flags = Flags { port, ..Flags::default() };
+            dev::read(flags, Path::new("/nonexistent"), &environment).unwrap()
+        };
+        let mut default = read(None);
+        default.listen.gateway_port = port;
+        let (ports, listeners) = bind(&default).await.unwrap();
+        assert_ne!(ports.gateway, port);
+        let bound = listeners.gateway.unwrap().plain.local_addr().unwrap().port();
+        assert_eq!((ports.edge, ports.gateway), (bound, bound));
+        let refused = bind(&read(Some(port))).await.err().unwrap().to_string();
+        assert!(refused.contains(&port.to_string()) && refused.contains("--port 0"), "{refused}");
+    }
 
     #[tokio::test]
     async fn a_port_that_was_chosen_is_given_to_nobody_else_and_a_child_can_bind_it() {

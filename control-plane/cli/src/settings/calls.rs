@@ -1,5 +1,6 @@
 //! How many calls a gateway runs, and how much of them is recorded.
 
+use asp_control::admin::turns::WriteRate;
 use asp_gateway::pipeline::admission::{Bounds, MEMORY};
 
 use super::source::Reader;
@@ -7,6 +8,8 @@ use super::source::Reader;
 pub const ENV_AUDIT_MAX_BYTES: &str = "ASP_AUDIT_MAX_BYTES";
 pub const ENV_MAX_CALLS: &str = "ASP_MAX_CALLS";
 pub const ENV_MAX_CALLS_PER_ORG: &str = "ASP_MAX_CALLS_PER_ORG";
+pub const ENV_ADMIN_WRITES: &str = "ASP_ADMIN_WRITES_PER_SECOND";
+pub const ENV_ADMIN_BURST: &str = "ASP_ADMIN_WRITE_BURST";
 pub const ENV_REQUEST_MEMORY: &str = "ASP_REQUEST_MEMORY_BYTES";
 
 /// Of the audit log in bytes: about three million events.
@@ -18,6 +21,15 @@ const MIN_MEMORY: usize = 512 << 20;
 const MAX_MEMORY: usize = 1 << 40;
 /// More calls than memory holds.
 const MOST: usize = 1_000_000;
+
+/// Reads the rate of writes by the admins of an org.
+pub(super) fn writes(reader: &mut Reader<'_>) -> WriteRate {
+    let default = WriteRate::default();
+    WriteRate {
+        burst: reader.number(ENV_ADMIN_BURST, default.burst, 1..=100_000),
+        per_second: reader.number(ENV_ADMIN_WRITES, default.per_second, 0..=100_000),
+    }
+}
 
 /// The bounds of calls.
 #[derive(Clone, Copy, Debug)]

@@ -3,9 +3,9 @@
 //! ```json
 //! {"kc": {"origin": "https://login.example.com", "basic": {"user": "gateway", "passwordFile": "/run/secrets/kc"}},
 //!  "crm": {"origin": "https://crm.example.com", "bearerFile": "/run/secrets/crm"},
-//!  "maps": {"origin": "https://maps.example.com", "primitives": ["maps/*"],
+//!  "maps": {"origin": "https://maps.example.com", "for": ["maps/*"],
 //!           "header": {"name": "x-api-key", "valueFile": "/run/secrets/maps"}},
-//!  "erp": {"origin": "https://erp.example.com", "primitives": ["*"], "oauthClient": {"clientId": "gateway",
+//!  "erp": {"origin": "https://erp.example.com", "for": ["*"], "oauthClient": {"clientId": "gateway",
 //!          "clientSecretFile": "/run/secrets/erp", "tokenUrl": "https://login.example.com/token", "scopes": ["orders"]}}}
 //! ```
 //!
@@ -49,8 +49,9 @@ struct Entry {
     basic: Option<Basic>,
     header: Option<Header>,
     oauth_client: Option<Client>,
-    #[serde(default)]
-    primitives: Vec<String>,
+    /// The primitives that may use it; `primitives` is its former name.
+    #[serde(rename = "for", alias = "primitives")]
+    patterns: Option<Vec<String>>,
 }
 
 #[derive(Deserialize)]
@@ -103,8 +104,12 @@ pub(super) fn read(reader: &mut Reader<'_>) -> Named {
     };
     let mut named = Named::new();
     for (name, entry) in entries {
+        let patterns = entry.patterns.clone();
         match credential(entry) {
-            Ok(credential) => drop(named.insert(name, credential)),
+            Ok(mut credential) => {
+                credential.primitives = reader.served(ENV_CREDENTIALS, &name, patterns);
+                named.insert(name, credential);
+            }
             Err(fault) => reader.fault(ENV_CREDENTIALS, format!("{path}: {name}: {fault}")),
         }
     }
@@ -112,12 +117,13 @@ pub(super) fn read(reader: &mut Reader<'_>) -> Named {
 }
 
 fn credential(entry: Entry) -> Result<Credential, String> {
-    let Entry { origin, bearer_file, basic, header, oauth_client, primitives } = entry;
+    let Entry { origin, bearer_file, basic, header, oauth_client, patterns } = entry;
+    let primitives = patterns.unwrap_or_default();
     if !is_origin(&origin) {
         return Err(format!("origin must be http(s)://host[:port], not `{origin}`"));
     }
     if primitives.len() > MAX_LIST {
-        return Err(format!("primitives has more than {MAX_LIST} entries"));
+        return Err(format!("for has more than {MAX_LIST} entries"));
     }
     let kind = match (bearer_file, basic, header, oauth_client) {
         (Some(file), None, None, None) => Kind::Bearer(secret(&file)?),
@@ -195,6 +201,11 @@ mod tests {
         let entry = |value: serde_json::Value| credential(serde_json::from_value(value).unwrap());
         let good = entry(serde_json::json!({ "origin": "https://a.example", "bearerFile": path })).unwrap();
         assert!(!format!("{good:?}").contains("s3cret"));
+        for key in ["for", "primitives"] {
+            let listed =
+                serde_json::json!({ "origin": "https://a.example", "bearerFile": path, key: ["a/x*"] });
+            assert_eq!(entry(listed).unwrap().primitives, ["a/x*"], "{key}");
+        }
         assert!(entry(oauth_client("https://login.example/token", &path)).is_ok());
         std::fs::write(&path, "s3cret\nmore").unwrap();
         let fault =
@@ -211,6 +222,7 @@ mod tests {
             serde_json::json!({ "origin": "https://a.example", "bearerFile": path, "primitives": ["a/x*b"] }),
             serde_json::json!({ "origin": "https://a.example", "bearerFile": path, "primitives": ["notes.read"] }),
             serde_json::json!({ "origin": "https://a.example", "bearerFile": path, "primitives": ["a*/b"] }),
+            serde_json::json!({ "origin": "https://a.example", "bearerFile": path, "for": ["a*/b"] }),
             oauth_client("ftp://login.example/token", &path),
             oauth_client("https://u:p@login.example/token", &path),
             oauth_client("token", &path),

@@ -43,6 +43,8 @@ pub struct DelegateKey {
     /// Scheme, host and port as specs write them.
     pub origin: String,
     pub key: Secret,
+    /// The delegates that may use it.
+    pub primitives: Vec<String>,
 }
 
 pub(super) fn read(reader: &mut Reader<'_>) -> DelegateSection {
@@ -85,37 +87,37 @@ fn endpoint(reader: &mut Reader<'_>) -> Option<DelegateEndpoint> {
     Some(DelegateEndpoint { url, model: model?, key, json_schema })
 }
 
-/// `name=origin=file`, separated by commas.
+/// `name=origin=file;for=…`, separated by commas.
 fn keys(reader: &mut Reader<'_>) -> Vec<DelegateKey> {
-    let text = reader.optional(ENV_DELEGATE_KEYS).unwrap_or_default();
     let mut keys: Vec<DelegateKey> = Vec::new();
-    for entry in text.split(',').filter(|entry| !entry.is_empty()) {
-        let parts: Vec<&str> = entry.splitn(3, '=').collect();
-        let [name, origin, file] = parts.as_slice() else {
-            reader.fault(ENV_DELEGATE_KEYS, "must be name=http(s)://host[:port]=file,…");
+    for (entry, primitives) in reader.operator_list(ENV_DELEGATE_KEYS, |entry| key_entry(entry).is_some()) {
+        let Some((name, origin, file)) = key_entry(&entry) else {
+            let message = "must be name=http(s)://host[:port]=file;for=… with a name of a-z 0-9 - _";
+            reader.fault(ENV_DELEGATE_KEYS, message);
             continue;
         };
-        let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-_".contains(&byte);
-        if name.is_empty() || !name.bytes().all(plain) || !is_origin(origin) {
-            reader.fault(
-                ENV_DELEGATE_KEYS,
-                "must be name=http(s)://host[:port]=file,… with a name of a-z 0-9 - _",
-            );
-            continue;
-        }
-        if keys.iter().any(|other| other.name == *name) {
+        if keys.iter().any(|other| other.name == name) {
             reader.fault(ENV_DELEGATE_KEYS, format!("names {name} twice"));
             continue;
         }
         match key_of_file(Path::new(file)) {
             Ok(key) => {
                 let key = checked(reader, ENV_DELEGATE_KEYS, key);
-                keys.push(DelegateKey { name: (*name).to_owned(), origin: (*origin).to_owned(), key });
+                let (name, origin) = (name.to_owned(), origin.to_owned());
+                keys.push(DelegateKey { name, origin, key, primitives });
             }
             Err(why) => reader.fault(ENV_DELEGATE_KEYS, format!("the file of {name}: {why}")),
         }
     }
     keys
+}
+
+/// The parts of `name=origin=file`.
+fn key_entry(entry: &str) -> Option<(&str, &str, &str)> {
+    let (name, rest) = entry.split_once('=')?;
+    let (origin, file) = rest.split_once('=')?;
+    let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-_".contains(&byte);
+    (!name.is_empty() && name.bytes().all(plain) && is_origin(origin)).then_some((name, origin, file))
 }
 
 fn key_of_file(file: &Path) -> Result<String, String> {
@@ -163,7 +165,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("key");
         std::fs::write(&file, "sk-from-file\n").unwrap();
-        let keys = format!("llm=https://llm.internal={}", file.display());
+        let keys = format!("llm=https://llm.internal={};for=crm/* ops/ask", file.display());
         let section = settings(&[
             (ENV_DELEGATE_URL, "http://127.0.0.1:11434/v1"),
             (ENV_DELEGATE_MODEL, "small"),
@@ -180,12 +182,13 @@ mod tests {
         assert_eq!(default.key.unwrap().expose(), "sk-from-env");
         assert_eq!(section.keys[0].key.expose(), "sk-from-file");
         assert_eq!(section.keys[0].origin, "https://llm.internal");
+        assert_eq!(section.keys[0].primitives, ["crm/*", "ops/ask"]);
         assert!(settings(&[]).unwrap().default.is_none());
     }
 
     #[test]
     fn what_is_wrong_is_said_without_the_secret() {
-        let rows: [(&[(&'static str, &str)], &str); 12] = [
+        let rows: [(&[(&'static str, &str)], &str); 13] = [
             (&[(ENV_DELEGATE_URL, "https://llm.internal/v1")], ENV_DELEGATE_MODEL),
             (&[(ENV_DELEGATE_MODEL, "m")], ENV_DELEGATE_MODEL),
             (&[(ENV_DELEGATE_API_KEY, "s3cret")], ENV_DELEGATE_API_KEY),
@@ -203,7 +206,8 @@ mod tests {
                 ENV_DELEGATE_API_KEY,
             ),
             (&[(ENV_DELEGATE_KEYS, "s3cret")], ENV_DELEGATE_KEYS),
-            (&[(ENV_DELEGATE_KEYS, "llm=https://h/path=/dev/null")], ENV_DELEGATE_KEYS),
+            (&[(ENV_DELEGATE_KEYS, "llm=https://h/path=/dev/null;for=*")], ENV_DELEGATE_KEYS),
+            (&[(ENV_DELEGATE_KEYS, "llm=https://h=/nonexistent;for=*")], ENV_DELEGATE_KEYS),
             (&[(ENV_DELEGATE_KEYS, "llm=https://h=/nonexistent")], ENV_DELEGATE_KEYS),
         ];
         for (environment, name) in rows {

@@ -5,12 +5,13 @@
 
 use std::path::{Path, PathBuf};
 
+use super::credentials::ENV_CREDENTIALS;
 use super::gateway::ENV_SEAL_KEY;
 use super::listen::{
     ENV_ADMIN_PORT, ENV_BIND, ENV_ENVOY_ADMIN_PORT, ENV_GATEWAY_PORT, ENV_PORT, ENV_XDS_PORT,
 };
 use super::source::{Environment, Fault, Reader};
-use super::stack::{self, ENV_RUNTIME_BIN};
+use super::stack::{self, ENV_ALLOW_PRIVATE, ENV_RUNTIME_BIN};
 use super::{ENV_STATE_DIR, ENV_UPSTREAMS, Settings};
 use crate::args::ServeArgs;
 
@@ -25,17 +26,23 @@ pub fn state_dir(environment: &dyn Environment) -> Option<PathBuf> {
     environment.get(ENV_STATE_DIR).map(|named| Path::new(&named).join(STATE))
 }
 
-/// Reads everything, or returns every fault. `port` wins over the environment.
-pub fn read(
-    port: Option<u16>,
-    state_dir: &Path,
-    environment: &dyn Environment,
-) -> Result<Settings, Vec<Fault>> {
-    let environment = OfDeveloper { port, state_dir, environment };
+/// Options of the command line, which win over the environment.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Flags {
+    pub port: Option<u16>,
+    pub allow_private: bool,
+}
+
+/// Reads everything, or returns every fault.
+pub fn read(flags: Flags, state_dir: &Path, environment: &dyn Environment) -> Result<Settings, Vec<Fault>> {
+    let port_is_chosen = flags.port.is_some() || environment.get(ENV_GATEWAY_PORT).is_some();
+    let environment = OfDeveloper { port: flags.port, state_dir, environment };
     let args = ServeArgs { dev: true, ..ServeArgs::default() };
     let mut settings = Settings::read(&args, &environment)?;
-    settings.stack = Some(stack::without_envoy(&mut Reader::new(&environment)));
-    Ok(settings)
+    settings.listen.gateway_port_yields = !port_is_chosen;
+    let mut reader = Reader::new(&environment);
+    settings.stack = Some(stack::without_envoy(&mut reader, flags.allow_private));
+    reader.finish(settings)
 }
 
 struct OfDeveloper<'a> {
@@ -50,7 +57,8 @@ impl Environment for OfDeveloper<'_> {
             ENV_STATE_DIR => Some(self.state_dir.to_string_lossy().into_owned()),
             ENV_GATEWAY_PORT => self.port.map(|port| port.to_string()).or_else(|| self.environment.get(name)),
             ENV_PORT | ENV_ADMIN_PORT | ENV_XDS_PORT | ENV_ENVOY_ADMIN_PORT => Some("0".into()),
-            ENV_BIND | ENV_RUNTIME_BIN | ENV_UPSTREAMS | ENV_SEAL_KEY => self.environment.get(name),
+            ENV_BIND | ENV_RUNTIME_BIN | ENV_UPSTREAMS | ENV_SEAL_KEY | ENV_CREDENTIALS
+            | ENV_ALLOW_PRIVATE => self.environment.get(name),
             _ if name.starts_with(DELEGATES) => self.environment.get(name),
             _ => None,
         }
@@ -68,7 +76,7 @@ mod tests {
         environment: &[(&'static str, &'static str)],
     ) -> Result<Settings, Vec<Fault>> {
         let environment: BTreeMap<&str, &str> = environment.iter().copied().collect();
-        read(port, Path::new("/tmp/state"), &environment)
+        read(Flags { port, ..Flags::default() }, Path::new("/tmp/state"), &environment)
     }
 
     #[test]
@@ -92,8 +100,50 @@ mod tests {
         assert_eq!(serve.state_dir, Path::new("/srv/asp"));
         let own = state_dir(&named).unwrap();
         assert_eq!(own, Path::new("/srv/asp/dev"));
-        assert_eq!(read(None, &own, &named).unwrap().state_dir, own);
+        assert_eq!(read(Flags::default(), &own, &named).unwrap().state_dir, own);
         assert_eq!(state_dir(&BTreeMap::<&str, &str>::new()), None);
+    }
+
+    #[test]
+    fn a_port_that_nobody_chose_yields_to_another_process() {
+        let yields = |port, environment: &[(&'static str, &'static str)]| {
+            settings(port, environment).unwrap().listen.gateway_port_yields
+        };
+        assert!(yields(None, &[]));
+        assert!(!yields(Some(8082), &[]));
+        assert!(!yields(None, &[(ENV_GATEWAY_PORT, "8082")]));
+    }
+
+    #[test]
+    fn credentials_are_read_as_asp_serve_reads_them() {
+        let dir = tempfile::tempdir().unwrap();
+        let secret = dir.path().join("secret");
+        std::fs::write(&secret, "s3cret").unwrap();
+        let file = dir.path().join("credentials.json");
+        let text = serde_json::json!({ "crm": { "origin": "https://crm.example", "bearerFile": secret } });
+        std::fs::write(&file, text.to_string()).unwrap();
+        let named = BTreeMap::from([(ENV_CREDENTIALS, file.to_str().unwrap())]);
+        let read = read(Flags::default(), Path::new("/tmp/state"), &named).unwrap();
+        assert!(read.gateway.credentials.contains_key("crm"));
+        let faults = settings(None, &[(ENV_CREDENTIALS, "/nonexistent")]).unwrap_err();
+        assert!(faults.iter().any(|fault| fault.name == ENV_CREDENTIALS), "{faults:?}");
+    }
+
+    #[test]
+    fn private_services_are_reached_by_one_switch() {
+        let allows = |allow_private, environment: &[(&'static str, &'static str)]| {
+            let environment: BTreeMap<&str, &str> = environment.iter().copied().collect();
+            let flags = Flags { allow_private, ..Flags::default() };
+            let read = read(flags, Path::new("/tmp/state"), &environment)?;
+            Ok::<_, Vec<Fault>>(read.stack.is_some_and(|stack| stack.allow_private))
+        };
+        assert!(!allows(false, &[]).unwrap());
+        assert!(allows(true, &[]).unwrap());
+        assert!(allows(false, &[(ENV_ALLOW_PRIVATE, "true")]).unwrap());
+        assert_eq!(
+            allows(false, &[(ENV_ALLOW_PRIVATE, "10.0.0.0/8")]).unwrap_err()[0].name,
+            ENV_ALLOW_PRIVATE
+        );
     }
 
     #[test]

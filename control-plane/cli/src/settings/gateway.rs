@@ -6,15 +6,17 @@ use asp_control::placement;
 use asp_control::xds::{ALL_POOLS, DEFAULT_POOL};
 use asp_gateway::executors::outbound::auth::Told;
 use asp_gateway::issuers::credentials::Named;
+use asp_gateway::minting::{TokenAudience, TokenAudiences};
 use asp_platform::secret::Secret;
 
 use super::credentials;
 use super::delegates::{self, DelegateSection};
 use super::runtimes::{self, RuntimeAddress};
-use super::source::Reader;
+use super::source::{Reader, is_origin};
 
 pub const ENV_SEAL_KEY: &str = "ASP_SEAL_KEY";
 pub const ENV_SEAL_KEY_PREVIOUS: &str = "ASP_SEAL_KEY_PREVIOUS";
+pub const ENV_TOKEN_AUDIENCES: &str = "ASP_TOKEN_AUDIENCES";
 pub const ENV_TOKEN_KEY: &str = "ASP_TOKEN_KEY";
 pub const ENV_TOKEN_KEY_PREVIOUS: &str = "ASP_TOKEN_KEY_PREVIOUS";
 pub const ENV_ADVERTISE: &str = "ASP_ADVERTISE";
@@ -56,6 +58,8 @@ pub struct GatewaySection {
     pub seal: Option<SealKeys>,
     /// The file of the key that signs the platform's tokens; `None`: each gateway makes its own.
     pub token_key: Option<TokenKeyFiles>,
+    /// The audiences of these tokens.
+    pub token_audiences: TokenAudiences,
     pub runtimes: Vec<RuntimeAddress>,
     /// The models of the platform, for delegations.
     pub delegates: DelegateSection,
@@ -86,12 +90,29 @@ pub(super) fn read(reader: &mut Reader<'_>) -> GatewaySection {
         registry: registry(reader),
         seal: current.map(|current| SealKeys { current, previous }),
         token_key: token_key(reader),
+        token_audiences: token_audiences(reader),
         runtimes: runtimes::read(reader),
         delegates: delegates::read(reader),
         credentials: credentials::read(reader),
         told: told(reader),
         redis: redis(reader),
     }
+}
+
+/// `http(s)://host[:port];for=…`, separated by commas.
+fn token_audiences(reader: &mut Reader<'_>) -> TokenAudiences {
+    if reader.is_development() && reader.optional(ENV_TOKEN_AUDIENCES).is_none() {
+        return TokenAudiences::Every;
+    }
+    let mut listed = Vec::new();
+    for (origin, primitives) in reader.operator_list(ENV_TOKEN_AUDIENCES, is_origin) {
+        if !is_origin(&origin) {
+            let message = format!("must be http(s)://host[:port];for=…, not `{origin}`");
+            reader.fault(ENV_TOKEN_AUDIENCES, message);
+        }
+        listed.push(TokenAudience { origin, primitives });
+    }
+    TokenAudiences::Listed(listed)
 }
 
 fn pool(reader: &mut Reader<'_>) -> String {

@@ -31,6 +31,8 @@ pub struct Listen {
     pub edge_port: u16,
     pub admin_port: u16,
     pub gateway_port: u16,
+    /// Takes a free port if another process listens on `gateway_port`.
+    pub gateway_port_yields: bool,
     /// Where Envoys reach the gateway by mutual TLS; `None`: nowhere.
     pub gateway_mtls_port: Option<u16>,
     pub xds_port: u16,
@@ -53,6 +55,7 @@ pub(super) fn read(reader: &mut Reader<'_>, bind_flag: Option<&str>) -> Listen {
         edge_port: reader.number(ENV_PORT, DEFAULT_PORT, any.clone()),
         admin_port: reader.number(ENV_ADMIN_PORT, DEFAULT_ADMIN_PORT, any.clone()),
         gateway_port: reader.number(ENV_GATEWAY_PORT, DEFAULT_GATEWAY_PORT, any.clone()),
+        gateway_port_yields: false,
         gateway_mtls_port: mtls_port(reader),
         xds_port: reader.number(ENV_XDS_PORT, DEFAULT_XDS_PORT, any.clone()),
         envoy_admin_port: reader.number(ENV_ENVOY_ADMIN_PORT, DEFAULT_ENVOY_ADMIN_PORT, any),

@@ -7,6 +7,8 @@ use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::str::FromStr;
 
+use asp_platform::operator_list::{self, EVERY_PRIMITIVE, ListEntry};
+
 /// Where settings come from; tests give a map and never touch the process's environment.
 pub trait Environment {
     /// The value as it is; `None` when it is unset.
@@ -46,15 +48,96 @@ impl Display for Fault {
     }
 }
 
+/// An entry of an operator list whose `for` deserves a line in the log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ListNote {
+    pub list: &'static str,
+    /// The text before `;for=`, or the entry's name in a file.
+    pub entry: String,
+    pub served: Coverage,
+}
+
+/// The primitives that a noted entry serves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Coverage {
+    /// Every one, because development reads an entry without `for` so.
+    Every,
+    /// None: its `for` is empty.
+    None,
+}
+
 /// Reads values and remembers faults.
 pub struct Reader<'e> {
     environment: &'e dyn Environment,
     faults: Vec<Fault>,
+    /// Whether an entry of an operator list without `for` serves every primitive.
+    dev: bool,
+    notes: Vec<ListNote>,
 }
 
 impl<'e> Reader<'e> {
     pub fn new(environment: &'e dyn Environment) -> Reader<'e> {
-        Reader { environment, faults: Vec::new() }
+        Reader { environment, faults: Vec::new(), dev: false, notes: Vec::new() }
+    }
+
+    /// The same, where an entry of an operator list without `for` serves every primitive if `dev`.
+    pub fn of_development(environment: &'e dyn Environment, dev: bool) -> Reader<'e> {
+        Reader { dev, ..Reader::new(environment) }
+    }
+
+    /// Whether an entry of an operator list without `for` serves every primitive.
+    pub fn is_development(&self) -> bool {
+        self.dev
+    }
+
+    /// Takes what is to be logged about operator lists.
+    pub fn take_notes(&mut self) -> Vec<ListNote> {
+        std::mem::take(&mut self.notes)
+    }
+
+    /// The entries of an operator list with the primitives each serves. Outside of development an entry without `for` is a
+    /// fault that ends with the setting to paste, unless one is no entry by `is_entry`: that may be a secret.
+    pub fn operator_list(
+        &mut self,
+        name: &'static str,
+        is_entry: fn(&str) -> bool,
+    ) -> Vec<(String, Vec<String>)> {
+        let text = self.optional(name).unwrap_or_default();
+        let entries = match operator_list::parse(&text) {
+            Ok(entries) => entries,
+            Err(faults) => {
+                faults.into_iter().for_each(|fault| self.fault(name, fault));
+                return Vec::new();
+            }
+        };
+        let may_be_shown = entries.iter().all(|entry| is_entry(&entry.value));
+        if !self.dev && may_be_shown && entries.iter().any(|entry| entry.patterns.is_none()) {
+            let message = format!(
+                "has entries that do not name the primitives they serve; complete and paste (docs/operator-lists.md), or have \
+                 `asp upgrade check` complete it from what is stored:\n  {}",
+                operator_list::completed(name, &entries)
+            );
+            self.fault(name, message);
+        }
+        let mut served = |ListEntry { value, patterns }: ListEntry| {
+            let patterns = self.served(name, &value, patterns);
+            (value, patterns)
+        };
+        entries.into_iter().map(&mut served).collect()
+    }
+
+    /// The primitives that an entry serves, noted where that is everything or nothing.
+    pub fn served(&mut self, list: &'static str, entry: &str, patterns: Option<Vec<String>>) -> Vec<String> {
+        let served = match &patterns {
+            None if self.dev => Coverage::Every,
+            Some(some) if some.is_empty() => Coverage::None,
+            None | Some(_) => return patterns.unwrap_or_default(),
+        };
+        self.notes.push(ListNote { list, entry: entry.to_owned(), served });
+        match served {
+            Coverage::Every => vec![EVERY_PRIMITIVE.to_owned()],
+            Coverage::None => Vec::new(),
+        }
     }
 
     pub fn fault(&mut self, name: &str, message: impl Into<String>) {

@@ -3,7 +3,9 @@
 use std::path::PathBuf;
 
 use super::source::Reader;
+use crate::packaging;
 use crate::packaging::languages::runtime_binary;
+pub use crate::packaging::runtime::ENV_ALLOW_PRIVATE;
 
 pub const ENV_ENVOY_BIN: &str = "ASP_ENVOY_BIN";
 pub const ENV_NODE_BIN: &str = "ASP_NODE_BIN";
@@ -22,9 +24,11 @@ pub struct StackSection {
     pub everything_port: u16,
     /// The language runtime; plugins are off where it is missing.
     pub runtime: Option<PathBuf>,
+    /// Lets plugins reach the private services that their specs list, on any port.
+    pub allow_private: bool,
 }
 
-pub(super) fn read(reader: &mut Reader<'_>) -> Option<StackSection> {
+pub(super) fn read(reader: &mut Reader<'_>, allow_private: bool) -> Option<StackSection> {
     let envoy = reader.optional(ENV_ENVOY_BIN);
     if envoy.is_none() {
         reader.fault(ENV_ENVOY_BIN, "is required with --stack: the path of the envoy binary");
@@ -40,7 +44,17 @@ pub(super) fn read(reader: &mut Reader<'_>) -> Option<StackSection> {
         everything,
         everything_port: reader.number(ENV_EVERYTHING_PORT, 0_u16, 0..=u16::MAX),
         runtime: runtime(reader),
+        allow_private: self::allow_private(reader, allow_private),
     })
+}
+
+/// Whether the environment or the command line (`flag`) opens private services.
+fn allow_private(reader: &mut Reader<'_>, flag: bool) -> bool {
+    let asked = reader.optional(ENV_ALLOW_PRIVATE);
+    packaging::runtime::allow_private(asked.as_deref()).unwrap_or_else(|fault| {
+        reader.fault(ENV_ALLOW_PRIVATE, fault);
+        false
+    }) || flag
 }
 
 fn runtime(reader: &mut Reader<'_>) -> Option<PathBuf> {
@@ -48,6 +62,13 @@ fn runtime(reader: &mut Reader<'_>) -> Option<PathBuf> {
 }
 
 /// Those of `asp dev`: a language runtime.
-pub(super) fn without_envoy(reader: &mut Reader<'_>) -> StackSection {
-    StackSection { envoy: None, node: None, everything: None, everything_port: 0, runtime: runtime(reader) }
+pub(super) fn without_envoy(reader: &mut Reader<'_>, allow_private: bool) -> StackSection {
+    StackSection {
+        envoy: None,
+        node: None,
+        everything: None,
+        everything_port: 0,
+        runtime: runtime(reader),
+        allow_private: self::allow_private(reader, allow_private),
+    }
 }

@@ -1,5 +1,7 @@
 //! Bad configuration is reported whole; good configuration means what it says.
 
+mod operator_lists;
+
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
 

@@ -21,6 +21,7 @@ use crate::packaging::runtime::{self, Places};
 use crate::packaging::{Installed, MCP_STDIO, Unit};
 use crate::settings::Settings;
 use crate::settings::runtimes::RuntimeAddress;
+use crate::settings::source::{Environment, ProcessEnvironment};
 use crate::settings::stack::StackSection;
 
 /// A runtime starts in well under a second; on a loaded machine that takes longer.
@@ -37,7 +38,12 @@ pub struct LocalRuntime {
     /// Name and value of every variable the runtime needs.
     environment: Vec<(String, String)>,
     languages: Vec<&'static str>,
+    allow_private: bool,
 }
+
+/// Variables that the runtime reads itself: the authorities whose certificates its egress proxy trusts, and the file of
+/// named secrets.
+const PASSED_ON: [&str; 3] = ["SSL_CERT_FILE", "SSL_CERT_DIR", "ASP_SECRETS"];
 
 impl LocalRuntime {
     /// `None` where there is no runtime or no language, and why is logged.
@@ -46,7 +52,7 @@ impl LocalRuntime {
             tracing::warn!("plugins are off: there is no asp-runtime beside asp (ASP_RUNTIME_BIN)");
             return None;
         };
-        let Languages { present: languages, environment, absent, notes, .. } = languages;
+        let Languages { present: languages, mut environment, absent, notes, .. } = languages;
         for (language, missing) in absent {
             tracing::warn!(language, missing, "plugins of this language are off");
         }
@@ -56,12 +62,15 @@ impl LocalRuntime {
         if languages.is_empty() {
             return None;
         }
+        let set = |name: &str| Some((name.to_owned(), ProcessEnvironment.get(name)?));
+        environment.extend(PASSED_ON.into_iter().filter_map(set));
         Some(LocalRuntime {
             program,
             plugins: settings.state_dir.join("plugins"),
             directory: place::of(&settings.state_dir, &std::env::temp_dir()),
             environment,
             languages,
+            allow_private: stack.allow_private,
         })
     }
 
@@ -132,7 +141,8 @@ impl LocalRuntime {
         place::make(&self.directory)?;
         let plugins = absolute(&self.plugins);
         let socket = self.socket();
-        let places = Places { plugins: &plugins, state: &self.directory, socket: &socket };
+        let allow_private = self.allow_private;
+        let places = Places { plugins: &plugins, state: &self.directory, socket: &socket, allow_private };
         Ok(Program {
             name: "asp-runtime",
             path: self.program.clone(),

@@ -98,7 +98,7 @@ fuzz_target!(|bytes: &[u8]| {
 
 fn asked() -> Vec<Question> {
     let asks = [
-        ("form", Ask::Form { message: "?".into(), requested_schema: FORM.clone() }),
+        ("form", Ask::Form { message: "?".into(), requested_schema: FORM.clone(), relayed: false }),
         ("page", Ask::Page { message: "?".into(), url: "https://pay.example.com/".into() }),
         ("model", Ask::Sampling(Map::new())),
         ("roots", Ask::Roots),

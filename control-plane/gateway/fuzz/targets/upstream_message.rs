@@ -5,8 +5,9 @@
 // The type of addresses, by the name of the crate that gives it to the gateway.
 extern crate url as reqwest;
 
+use asp_json::Json;
 use libfuzzer_sys::fuzz_target;
-use serde_json::{Value, json};
+use serde_json::json;
 
 #[allow(dead_code)]
 #[path = "../../../../platform/src/event_stream.rs"]
@@ -71,35 +72,35 @@ use message::Message;
 const MAX_SAID: usize = 512;
 
 fuzz_target!(|bytes: &[u8]| {
-    if let Ok(body) = serde_json::from_slice(bytes) {
-        each(body);
+    if let Ok(body) = Json::parse(bytes) {
+        each(&body);
     }
     let Ok(events) = event_stream::Frames::bounded(256 << 10).push(bytes) else { return };
     for event in events {
-        if let Ok(said) = serde_json::from_str(&event) {
-            each(said);
+        if let Ok(said) = Json::parse(event.as_bytes()) {
+            each(&said);
         }
     }
 });
 
-fn each(said: Value) {
-    match said {
-        Value::Array(batch) => batch.into_iter().for_each(one),
-        single => one(single),
+fn each(said: &Json) {
+    match said.elements() {
+        Some(batch) => batch.iter().for_each(one),
+        None => one(said),
     }
 }
 
-fn one(said: Value) {
+fn one(said: &Json) {
     let Some(message) = Message::of(said) else { return };
     let again = match &message {
-        Message::Answer { id, outcome: Ok(result) } => json!({"id": id, "result": result}),
+        Message::Answer { id, outcome: Ok(result) } => json!({"id": id, "result": **result}),
         Message::Answer { id, outcome: Err(failure) } => {
             let said = &failure.message;
             assert!((1..=MAX_SAID).contains(&said.len()) && !said.contains(char::is_control), "{said:?}");
             // Hiding what was hidden hides no more than the line.
             let error = json!({"code": failure.code, "message": "x"});
             assert!(matches!(
-                Message::of(json!({"id": id, "error": error})),
+                Message::of(&json!({"id": id, "error": error}).into()),
                 Some(Message::Answer { id: of, outcome: Err(same) }) if of == *id && same.code == failure.code
             ));
             return;
@@ -112,5 +113,5 @@ fn one(said: Value) {
             json!({"method": method, "params": params})
         }
     };
-    assert_eq!(Message::of(again), Some(message));
+    assert_eq!(Message::of(&again.into()), Some(message));
 }

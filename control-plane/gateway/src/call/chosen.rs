@@ -5,9 +5,9 @@
 //! can be told from everything else.
 
 use asp_edge::Caller;
+use asp_json::Json;
 use asp_snapshot::version;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 use uuid::Uuid;
 
 use super::principal::principal;
@@ -29,10 +29,10 @@ pub struct Chosen {
 
 impl Chosen {
     /// What `caller` calls `name` at `server`, put to `version` of a primitive with `arguments`.
-    pub fn of(caller: &Caller, (server, name): (&str, &str), version: &str, arguments: &Value) -> Chosen {
+    pub fn of(caller: &Caller, (server, name): (&str, &str), version: &str, arguments: &Json) -> Chosen {
         Chosen {
             id: id(caller, server, name).into_bytes(),
-            arguments: digest::of_parts(&[&digest::canonical(arguments)]),
+            arguments: digest::of_request(&[], arguments),
             major: Some(version::major(version)),
             began_ms: unix_ms(),
         }
@@ -99,7 +99,9 @@ mod tests {
 
     #[test]
     fn the_same_arguments_are_the_same_request_whatever_their_order() {
-        let put = |arguments: Value| Chosen::of(&caller("alice", "cli"), ("demo", "1"), "1.0.0", &arguments);
+        let put = |arguments: serde_json::Value| {
+            Chosen::of(&caller("alice", "cli"), ("demo", "1"), "1.0.0", &arguments.into())
+        };
         let first = put(json!({"a": 1, "b": [2]}));
         assert!(first.asks_the_same(&put(json!({"b": [2], "a": 1}))));
         assert!(!first.asks_the_same(&put(json!({"a": 1, "b": [3]}))));
@@ -107,7 +109,7 @@ mod tests {
 
     #[test]
     fn a_major_version_is_one_primitive_and_another_one_is_not() {
-        let put = Chosen::of(&caller("alice", "cli"), ("demo", "1"), "1.3.0", &json!({}));
+        let put = Chosen::of(&caller("alice", "cli"), ("demo", "1"), "1.3.0", &json!({}).into());
         assert_eq!(
             ["1.3.0", "1.12.1", "2.0.0", "0.1.0"].map(|version| put.is_of(version)),
             [true, true, false, false]

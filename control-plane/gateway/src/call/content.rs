@@ -1,7 +1,8 @@
 //! What a worker or a service says in its result, read with bounds: content blocks, JSON, and why it failed.
 
-use asp_proto::plugin::{Failed, Json};
-use serde_json::{Map, Value};
+use asp_json::{Json, Members};
+use asp_proto::plugin::{Failed, Json as Sent};
+use serde_json::Value;
 
 use crate::call::outcome::{Output, Refusal, after_handover};
 use crate::call::{Call, held};
@@ -31,20 +32,18 @@ pub(crate) fn failed(call: &Call, failed: &Failed) -> Result<Output, Refusal> {
             let Output::Tool { content, structured, is_error, mut meta } = Output::tool_error(text) else {
                 return Err(Refusal::Internal("a tool error is an output of a tool".into()));
             };
-            meta.insert(META_CODE.into(), readable(code).into());
+            meta.insert(META_CODE, readable(code));
             Ok(Output::Tool { content, structured, is_error, meta })
         }
     }
 }
 
 /// JSON from a worker; `None` where there is none.
-pub(crate) fn parse(json: Option<&Json>) -> Result<Option<Value>, Refusal> {
+pub(crate) fn parse(json: Option<&Sent>) -> Result<Option<Json>, Refusal> {
     match json.map(|json| json.value.as_slice()) {
         None | Some([]) => Ok(None),
         Some(text) if held::is_too_much(text) => Err(misfit("the result holds too many JSON values")),
-        Some(text) => {
-            serde_json::from_slice(text).map(Some).map_err(|_| misfit("the result is no JSON text"))
-        }
+        Some(text) => Json::parse(text).map(Some).map_err(|_| misfit("the result is no JSON text")),
     }
 }
 
@@ -53,9 +52,9 @@ pub(crate) fn misfit(message: &str) -> Refusal {
 }
 
 /// What somebody else says of a result in `_meta`, without what only the platform says.
-pub(crate) fn own_meta(said: Option<Value>) -> Map<String, Value> {
-    let Some(Value::Object(mut meta)) = said else { return Map::new() };
-    meta.retain(|name, _| !name.starts_with("asp/"));
+pub(crate) fn own_meta(said: Option<&Json>) -> Members {
+    let mut meta = said.map(Members::of).unwrap_or_default();
+    meta.retain(|name| !name.starts_with("asp/"));
     meta
 }
 

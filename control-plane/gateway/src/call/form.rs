@@ -6,6 +6,10 @@
 
 use serde_json::{Map, Value};
 
+mod plain;
+
+pub use plain::plain;
+
 /// Most fields of one form.
 const MAX_FIELDS: usize = 64;
 
@@ -16,6 +20,8 @@ pub enum FormError {
     Shape,
     #[error("the form has more than {MAX_FIELDS} fields")]
     TooMany,
+    #[error("the form is too large with what its references name")]
+    TooLarge,
     #[error("field {0} is of no type a form can ask for")]
     Type(String),
 }
@@ -51,12 +57,14 @@ pub fn filled(schema: &Value, content: Value) -> Option<Value> {
         Value::Null => Map::new(),
         _ => return None,
     };
-    let required = schema.get("required").and_then(Value::as_array).into_iter().flatten();
-    if required.filter_map(Value::as_str).any(|name| !content.contains_key(name)) {
+    if required(schema).any(|name| !content.contains_key(name)) {
         return None;
     }
     let mut kept = Map::new();
     for (name, value) in content {
+        if is_left_empty(schema, &name, &value) {
+            continue;
+        }
         // What was not asked for is no answer.
         let Some(field) = properties.get(&name) else { continue };
         if !fits(field, &value) {
@@ -65,6 +73,27 @@ pub fn filled(schema: &Value, content: Value) -> Option<Value> {
         kept.insert(name, value);
     }
     Some(Value::Object(kept))
+}
+
+/// The answer to a form of somebody who checks it: as it came, without the fields that a client wrote as null because its
+/// user left them empty.
+pub fn given(schema: &Value, content: Value) -> Value {
+    match content {
+        Value::Object(mut content) => {
+            content.retain(|name, value| !is_left_empty(schema, name, value));
+            Value::Object(content)
+        }
+        Value::Null => Value::Object(Map::new()),
+        other => other,
+    }
+}
+
+fn required(schema: &Value) -> impl Iterator<Item = &str> {
+    schema.get("required").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str)
+}
+
+fn is_left_empty(schema: &Value, name: &str, value: &Value) -> bool {
+    value.is_null() && !required(schema).any(|required| required == name)
 }
 
 fn fits(field: &Value, value: &Value) -> bool {
@@ -127,6 +156,13 @@ mod tests {
         let full = json!({"id": "abc", "n": 2, "share": 0.5, "yes": true, "colour": "red", "size": "s", "tags": ["b"]});
         assert_eq!(filled(&form(), full.clone()), Some(full));
         assert_eq!(filled(&form(), json!({"id": "a", "other": 1})), Some(json!({"id": "a"})));
+        assert_eq!(filled(&form(), json!({"id": "a", "n": null})), Some(json!({"id": "a"})));
+        assert_eq!(filled(&form(), json!({"id": null})), None);
+        let given = |content: Value| super::given(&form(), content);
+        let odd = json!({"id": null, "n": "7", "other": 1});
+        assert_eq!(given(odd.clone()), odd);
+        assert_eq!(given(json!({"id": "a", "n": null})), json!({"id": "a"}));
+        assert_eq!(given(Value::Null), json!({}));
     }
 
     #[test]

@@ -3,6 +3,7 @@
 //! Keeps true: a value is counted as it lies in memory, because a text of `[[0],[0],…]` takes there a hundred times what it
 //! takes on the wire; nothing is written to be counted, and nothing is built to be estimated.
 
+use asp_json::Json;
 use serde_json::{Map, Value};
 
 /// What a member of a map takes beside its name's text and its value: the name, its hash and its place in the table.
@@ -57,6 +58,16 @@ pub(crate) fn of_value(value: &Value) -> usize {
         Value::Null | Value::Bool(_) | Value::Number(_) => 0,
     };
     size_of::<Value>() + held
+}
+
+/// A text, and its view where it was read.
+pub(crate) fn of_json(json: &Json) -> usize {
+    NODE + json.text().len() + json.read_view().map_or(0, of_value)
+}
+
+/// Several of them.
+pub(crate) fn of_all_json(all: &[Json]) -> usize {
+    all.iter().map(of_json).sum()
 }
 
 /// Several values.

@@ -1,13 +1,16 @@
 //! How a call ends: with an output or with a refusal, each independent of any protocol.
 
 use asp_edge::Reason;
+use asp_json::{Json, Members};
 use asp_registry::uri_template::ExpandFault;
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use super::page::{self, Visit};
 use super::{State, held};
 use crate::call::Call;
+
+mod stored;
 
 /// The one end of a call.
 #[derive(Debug)]
@@ -38,42 +41,49 @@ impl Outcome {
 /// `_meta` member of an answer that stands for one that was not kept.
 const NOT_KEPT: &str = "asp/answerNotKept";
 
-/// What an executor produced.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case", tag = "kind")]
+/// The output of an executor. JSON of a service or plugin keeps its text (I-14).
+#[derive(Clone, Debug, PartialEq)]
 pub enum Output {
     /// Of a tool or task: MCP content blocks and, where the primitive has an output schema, a value.
-    Tool {
-        content: Vec<Value>,
-        #[serde(default)]
-        structured: Option<Value>,
-        #[serde(default)]
-        is_error: bool,
-        #[serde(default)]
-        meta: Map<String, Value>,
-    },
+    Tool { content: Vec<Json>, structured: Option<Json>, is_error: bool, meta: Members },
     /// Of a resource: MCP resource contents.
-    Contents { contents: Vec<Value> },
+    Contents { contents: Vec<Json> },
     /// Of a prompt: MCP prompt messages.
-    Messages { description: Option<String>, messages: Vec<Value> },
+    Messages { description: Option<String>, messages: Vec<Json> },
     /// Of an argument that is completed: what could be meant, best first, and how many there are where that is known.
     Completion { values: Vec<String>, total: Option<u32>, has_more: bool },
 }
 
 impl Output {
     /// A structured result, with its JSON text as the content older clients read.
-    pub fn structured(value: Value) -> Output {
+    pub fn structured(value: impl Into<Json>) -> Output {
+        let value = value.into();
         Output::Tool {
-            content: vec![text_block(&value.to_string())],
+            content: vec![text_block(value.text()).into()],
             structured: Some(value),
             is_error: false,
-            meta: Map::new(),
+            meta: Members::default(),
+        }
+    }
+
+    /// Text for the model.
+    pub fn text(text: &str) -> Output {
+        Output::Tool {
+            content: vec![text_block(text).into()],
+            structured: None,
+            is_error: false,
+            meta: Members::default(),
         }
     }
 
     /// An error the model should see, e.g. a failed upstream call.
     pub fn tool_error(text: &str) -> Output {
-        Output::Tool { content: vec![text_block(text)], structured: None, is_error: true, meta: Map::new() }
+        Output::Tool {
+            content: vec![text_block(text).into()],
+            structured: None,
+            is_error: true,
+            meta: Members::default(),
+        }
     }
 
     /// Stands for an answer that is gone. An error, because the result that the tool's schema promises is missing.
@@ -83,7 +93,7 @@ impl Output {
              that it cannot be given again. Do not repeat the call under another key; read its effect instead.",
         );
         if let Output::Tool { meta, .. } = &mut output {
-            meta.insert(NOT_KEPT.into(), true.into());
+            meta.insert(NOT_KEPT, true);
         }
         output
     }
@@ -97,12 +107,13 @@ impl Output {
     pub(super) fn held_bytes(&self) -> usize {
         match self {
             Output::Tool { content, structured, meta, .. } => {
-                let structured = structured.as_ref().map_or(0, held::of_value);
-                held::of_all(content) + structured + held::of_members(meta)
+                let structured = structured.as_ref().map_or(0, held::of_json);
+                let meta: usize = meta.iter().map(|(name, value)| name.len() + held::of_json(value)).sum();
+                held::of_all_json(content) + structured + meta
             }
-            Output::Contents { contents } => held::of_all(contents),
+            Output::Contents { contents } => held::of_all_json(contents),
             Output::Messages { description, messages } => {
-                description.as_ref().map_or(0, String::len) + held::of_all(messages)
+                description.as_ref().map_or(0, String::len) + held::of_all_json(messages)
             }
             Output::Completion { values, .. } => values.iter().map(String::len).sum(),
         }
@@ -159,7 +170,7 @@ pub enum Refusal {
         limit: &'static str,
         retry_after_ms: u64,
     },
-    #[error("argument {pointer}: {message}")]
+    #[error("{}", misfit(pointer, message))]
     InvalidArguments { pointer: String, message: String },
     #[error("idempotency key was used for another request")]
     KeyConflict,
@@ -168,6 +179,9 @@ pub enum Refusal {
         "an earlier request with this id may still run, and what became of it is not known here: send it again later"
     )]
     DuplicateId,
+    /// JSON-RPC ids are unique in a session (MCP 2025-11-25, base protocol): what the client means is another call.
+    #[error("this id was used in this session: send the request with an id that was not")]
+    IdUsed,
     #[error("the first request with this idempotency key is still running")]
     InFlight,
     #[error("the call needs an approval that {0}")]
@@ -189,7 +203,12 @@ pub enum Refusal {
     Declined(String),
     /// An upstream's own protocol error.
     #[error("{message}")]
-    Relayed { code: i64, message: String },
+    Relayed {
+        code: i64,
+        message: String,
+        #[serde(default, skip_serializing_if = "Option::is_none", serialize_with = "asp_json::raw_option")]
+        data: Option<Json>,
+    },
     /// The service did nothing, and does it once its user has visited these pages (MCP 2025-11-25, URL elicitation
     /// required).
     #[error(
@@ -209,6 +228,29 @@ pub enum Refusal {
     InvalidOutput { pointer: String, message: String },
     #[error("{0}")]
     Internal(String),
+}
+
+/// The reason for an upstream's own error, by its JSON-RPC code (JSON-RPC 2.0, section 5.1; MCP 2025-11-25 has -32002 for
+/// a resource that is not there). A message that cannot be parsed (-32700) or is no request (-32600) was written here: the
+/// caller cannot mend it.
+const fn relayed(code: i64) -> Reason {
+    match code {
+        -32602 => Reason::InvalidParams,
+        -32601 => Reason::UnknownMethod,
+        -32002 => Reason::UnknownPrimitive,
+        _ => Reason::UpstreamUnavailable,
+    }
+}
+
+/// A misfit as a sentence; one that says what the place is needs no colon.
+fn misfit(pointer: &str, message: &str) -> String {
+    let says_what_it_is = ["is ", "has ", "fits "].iter().any(|verb| message.starts_with(verb));
+    match (pointer, says_what_it_is) {
+        ("", true) => format!("the argument object {message}"),
+        ("", false) => format!("arguments: {message}"),
+        (_, true) => format!("argument {pointer} {message}"),
+        (_, false) => format!("argument {pointer}: {message}"),
+    }
 }
 
 /// What is left of a limit's name in a store.
@@ -266,6 +308,7 @@ impl Refusal {
             Refusal::MissingCapabilities { .. } => Reason::MissingCapability,
             Refusal::Limited { .. } => Reason::RateLimited,
             Refusal::InvalidArguments { .. } | Refusal::KeyConflict => Reason::InvalidParams,
+            Refusal::IdUsed => Reason::InvalidRequest,
             Refusal::InFlight | Refusal::InputExpired | Refusal::Deadline | Refusal::Cancelled => {
                 Reason::Deadline
             }
@@ -273,8 +316,8 @@ impl Refusal {
             Refusal::DuplicateId
             | Refusal::Upstream(_)
             | Refusal::Declined(_)
-            | Refusal::Relayed { .. }
             | Refusal::PagesFirst { .. } => Reason::UpstreamUnavailable,
+            Refusal::Relayed { code, .. } => relayed(*code),
             Refusal::Barred(_) | Refusal::Withheld(_) => Reason::ContentRefused,
             Refusal::OutcomeUnknown => Reason::OutcomeUnknown,
             Refusal::InvalidOutput { .. } | Refusal::Internal(_) => Reason::Internal,
@@ -311,6 +354,7 @@ impl Refusal {
             | Refusal::InvalidArguments { .. }
             | Refusal::KeyConflict
             | Refusal::DuplicateId
+            | Refusal::IdUsed
             | Refusal::InFlight
             | Refusal::NotApproved(_)
             | Refusal::Barred(_) => State::Rejected,

@@ -12,14 +12,20 @@ use crate::call::written::Written;
 #[derive(Default)]
 pub struct Ownership {
     claim: OnceLock<LedgerClaim>,
+    /// The key that it is about to claim.
+    intended: OnceLock<LedgerClaim>,
     /// The store has a row of the call.
     kept: AtomicBool,
     /// It was asked to make one: a statement that was given up may still be done.
     asked: AtomicBool,
     /// Somebody was told of the call, and may come back for it.
     told: AtomicBool,
+    /// The store has acknowledged a record by which other gateways find the call, and its client relies on it.
+    announced: AtomicBool,
     /// The call has ended, and its row is being deleted.
     given_up: AtomicBool,
+    /// Its end is being stored.
+    ending: AtomicBool,
     /// What is stored is enough for another gateway to go on with it.
     resumes: AtomicBool,
     /// Another gateway goes on with it: neither its row nor its ledger key is ours to touch.
@@ -39,6 +45,17 @@ impl Ownership {
     pub(crate) fn claims(&self, claim: LedgerClaim) {
         // The ledger stage runs once in a call.
         let _ = self.claim.set(claim);
+    }
+
+    /// The call is about to claim this key.
+    pub(crate) fn intends(&self, claim: LedgerClaim) {
+        // The ledger stage runs once in a call.
+        let _ = self.intended.set(claim);
+    }
+
+    /// The key under which the ledger may have the call's answer.
+    pub(crate) fn key(&self) -> Option<&LedgerClaim> {
+        self.claim().or_else(|| self.intended.get())
     }
 
     pub fn is_kept(&self) -> bool {
@@ -77,6 +94,19 @@ impl Ownership {
     /// sees the other.
     pub(crate) fn tells(&self) -> bool {
         !self.told.swap(true, Ordering::SeqCst)
+    }
+
+    pub(crate) fn announced(&self) {
+        self.announced.store(true, Ordering::Release);
+    }
+
+    pub fn is_announced(&self) -> bool {
+        self.announced.load(Ordering::Acquire)
+    }
+
+    /// Its end is to be stored; true for the first.
+    pub(crate) fn begins_end(&self) -> bool {
+        !self.ending.swap(true, Ordering::SeqCst)
     }
 
     /// What it says is written from this event on; what was said of that first counts.

@@ -223,7 +223,7 @@ mod tests {
 
     fn question(id: &str) -> Question {
         let requested_schema = json!({"type": "object", "properties": {"n": {"type": "integer"}}});
-        Question { id: id.into(), ask: Ask::Form { message: "?".into(), requested_schema } }
+        Question { id: id.into(), ask: Ask::Form { message: "?".into(), requested_schema, relayed: false } }
     }
 
     #[tokio::test]

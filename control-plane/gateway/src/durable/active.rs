@@ -4,19 +4,20 @@
 //! store holds nothing it could read; a call whose row another gateway has taken is passed on, and touches nothing more;
 //! a row that was made after this gateway had given up waiting for it is told from none, and ends with its call.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use asp_proto::snapshot::Primitive;
 use asp_store::ledger::LedgerError;
-use asp_store::records::{CallId, CallRecord, CallRecords, Lease, Orphan, OwnerId, RecordKey, Saved};
+use asp_store::records::{CallId, CallRecord, CallRecords, Lease, Orphan, OwnerId, RecordKey, STEADY, Saved};
 use async_trait::async_trait;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use tokio::time::Instant;
-use tokio_util::task::TaskTracker;
 
+use self::ending::Endings;
 use super::record::{self, Record};
 use super::shared_events::{Rows, SharedEvents};
 use crate::call::Call;
@@ -25,11 +26,14 @@ use crate::call::registry::CallRegistry;
 use crate::digest;
 use crate::seal::{Purpose, Sealer};
 
+mod ending;
 pub mod listed;
 pub mod told;
 
 /// How long the store may take, so that a stuck one does not stop a call.
 const STORE_TIMEOUT: Duration = Duration::from_secs(2);
+/// Time limit of taking a call over. A call that is taken after the limit runs nowhere until this gateway's lease ends.
+const TAKE_TIMEOUT: Duration = Duration::from_secs(20);
 /// A gateway that is gone is taken for dead after this long.
 const LEASE: Duration = Duration::from_secs(8);
 /// How long before that nothing is begun any more that the stores must remember: what is begun has told them by then.
@@ -59,12 +63,18 @@ pub struct ActiveTable {
     events: Option<Arc<SharedEvents>>,
     /// Until when nobody else can have taken a row; `None` before the first renewal.
     held_until: Mutex<Option<Instant>>,
+    /// Since when the lease has held without a gap.
+    steady_since: Mutex<Option<Instant>>,
+    /// The lease was given back.
+    retired: AtomicBool,
     /// How many renewals it has not taken since it took one.
     failed: AtomicU32,
     /// Rows may have been taken, and not all were looked at since.
     unsure: AtomicBool,
-    /// The rows that are being deleted.
-    ending: TaskTracker,
+    /// The lease lapsed, and what was taken meanwhile was not looked at since.
+    lapsed: AtomicBool,
+    /// The ends that are being stored.
+    endings: Endings,
 }
 
 /// A call whose gateway is gone.
@@ -93,11 +103,20 @@ impl ActiveTable {
         registry: Arc<CallRegistry>,
         events: Option<Arc<SharedEvents>>,
     ) -> ActiveTable {
-        let ending = TaskTracker::new();
-        let held_until = Mutex::default();
-        let unsure = AtomicBool::new(false);
-        let failed = AtomicU32::new(0);
-        ActiveTable { store, sealer, owner, registry, events, held_until, failed, unsure, ending }
+        ActiveTable {
+            store,
+            sealer,
+            owner,
+            registry,
+            events,
+            held_until: Mutex::default(),
+            steady_since: Mutex::default(),
+            retired: AtomicBool::new(false),
+            failed: AtomicU32::new(0),
+            unsure: AtomicBool::new(false),
+            lapsed: AtomicBool::new(false),
+            endings: Endings::default(),
+        }
     }
 
     /// What calls say, where there are other gateways.
@@ -155,39 +174,6 @@ impl ActiveTable {
         opened.map(|capsule| (row.seq, capsule)).ok_or_else(|| ActiveFault("a capsule was altered".into()))
     }
 
-    /// The call is about to have its outcome, or is another gateway's. Off its path its row comes to say how it ended,
-    /// or is deleted where nobody was told of it: a retry under its key asks the ledger.
-    pub fn end(self: &Arc<Self>, call: &Arc<Call>) {
-        let ownership = &call.ownership;
-        ownership.gives_row_up();
-        if ownership.is_passed_on() || !(ownership.may_be_kept() || ownership.is_told()) {
-            return;
-        }
-        let table = self.clone();
-        let call = call.clone();
-        self.ending.spawn(async move {
-            let ended = match call.ownership.is_told() {
-                true => table.finish(&call).await,
-                false => table.forget(&call).await,
-            };
-            if let Err(error) = ended {
-                // The row's own time ends it.
-                tracing::debug!(call = %call.id, trace = %call.trace, %error, "row of an ended call stays");
-            }
-        });
-    }
-
-    async fn forget(&self, call: &Call) -> Result<(), ActiveFault> {
-        in_time(self.store.drop_record(*call.id.as_bytes(), self.owner)).await
-    }
-
-    /// Returns when the rows of ended calls are deleted.
-    pub async fn drained(&self) {
-        self.ending.close();
-        self.ending.wait().await;
-        self.ending.reopen();
-    }
-
     /// The running calls that have a row, or may come to have one.
     pub fn kept(&self) -> Vec<Arc<Call>> {
         let mut calls = self.registry.running();
@@ -198,34 +184,78 @@ impl ActiveTable {
     /// Says that this gateway lives. After a pause that was too long, the calls that were taken meanwhile are
     /// passed on.
     pub async fn renew(&self) -> Result<(), ActiveFault> {
-        let until = Instant::now() + LEASE;
+        if self.retired.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let sent = Instant::now();
         let renewed = in_time(self.store.renew(self.owner, LEASE)).await;
         let failed = self.failed.load(Ordering::Acquire);
         let failed = if renewed.is_err() { failed.saturating_add(1) } else { 0 };
         self.failed.store(failed, Ordering::Release);
+        let had_held = self.held_until.lock().is_none_or(|until| sent < until);
         match &renewed {
-            Ok(Lease::Held) => {}
+            // No lease ends before `held_until`: nobody can have taken anything, whatever became of the attempts before.
+            Ok(Lease::Held) if had_held => {
+                // A lapse that was not looked at yet stays.
+                self.unsure.store(self.lapsed.load(Ordering::Acquire), Ordering::Release);
+            }
+            // An attempt before this one may have found the lapse, and its answer was lost.
+            Ok(Lease::Held) => self.lapsed.store(self.unsure.load(Ordering::Acquire), Ordering::Release),
             Ok(Lease::Lapsed) => {
                 tracing::warn!(
                     "this gateway's lease lapsed before it was renewed: other gateways may have taken over calls that run here, and those end here; check the store's response times"
                 );
+                self.lapsed.store(true, Ordering::Release);
                 self.unsure.store(true, Ordering::Release);
             }
             // It may have come through, and the lapse is told once.
             Err(_) => self.unsure.store(true, Ordering::Release),
         }
-        renewed?;
-        if self.unsure.load(Ordering::Acquire) {
-            for call in self.kept() {
-                let row = in_time(self.store.find(*call.id.as_bytes())).await?;
-                if self.is_taken(&call, row.as_ref()) {
-                    lost(&call);
-                }
-            }
-            self.unsure.store(false, Ordering::Release);
+        let lease = renewed?;
+        // At once: what is looked at below does not cost the lease.
+        *self.held_until.lock() = Some(sent + LEASE);
+        {
+            let mut steady_since = self.steady_since.lock();
+            let holds = lease == Lease::Held && had_held;
+            *steady_since = steady_since.filter(|_| holds).or(Some(sent));
         }
-        *self.held_until.lock() = Some(until);
+        self.endings.renewed.notify_waiters();
+        if self.unsure.load(Ordering::Acquire) {
+            match self.pass_on_what_was_taken().await {
+                Ok(()) => {
+                    self.lapsed.store(false, Ordering::Release);
+                    self.unsure.store(false, Ordering::Release);
+                }
+                // The next renewal looks again; until then each call asks for itself.
+                Err(error) => tracing::debug!(%error, "which calls were taken over is not known yet"),
+            }
+        }
         Ok(())
+    }
+
+    async fn pass_on_what_was_taken(&self) -> Result<(), ActiveFault> {
+        let calls = self.kept();
+        let ids: Vec<CallId> = calls.iter().map(|call| *call.id.as_bytes()).collect();
+        if ids.is_empty() {
+            return Ok(());
+        }
+        let owners: HashMap<CallId, Option<OwnerId>> =
+            in_time(self.store.owners(&ids)).await?.into_iter().collect();
+        for call in calls {
+            if self.is_taken(&call, owners.get(call.id.as_bytes()).copied()) {
+                lost(&call);
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether this gateway may judge that another one is gone whose lease has lapsed: its own has held for long enough. After a
+    /// pause of the store all leases have lapsed, and those that live renew theirs. A gateway without a lease is a test's, or
+    /// alone.
+    pub fn is_steady(&self) -> bool {
+        let lasts = |since: Instant| since.elapsed() >= STEADY;
+        let holds = |until: Instant| Instant::now() < until;
+        self.steady_since.lock().is_none_or(lasts) && self.held_until.lock().is_none_or(holds)
     }
 
     /// Whether this gateway begins nothing that the stores must remember: they did not answer when they were asked last,
@@ -247,15 +277,18 @@ impl ActiveTable {
         if call.ownership.is_passed_on() || !call.ownership.may_be_kept() {
             return !call.ownership.is_passed_on();
         }
-        if self.held_until.lock().is_some_and(|until| Instant::now() < until) {
+        let holds = self.held_until.lock().is_some_and(|until| Instant::now() < until);
+        if holds && !self.unsure.load(Ordering::Acquire) {
             return true;
         }
         match in_time(self.store.find(*call.id.as_bytes())).await {
-            Ok(row) if self.is_taken(call, row.as_ref()) => {
-                lost(call);
-                false
+            Ok(row) => {
+                let is_taken = self.is_taken(call, row.map(|row| row.owner));
+                if is_taken {
+                    lost(call);
+                }
+                !is_taken
             }
-            Ok(_) => true,
             // The ledger is kept where the rows are: it decides.
             Err(_) => true,
         }
@@ -263,18 +296,19 @@ impl ActiveTable {
 
     /// A row that was there, is gone before its time and was not ended by this gateway has ended elsewhere. One that
     /// this gateway has given up says nothing: it has no owner, or is gone.
-    fn is_taken(&self, call: &Call, row: Option<&CallRecord>) -> bool {
+    fn is_taken(&self, call: &Call, row: Option<Option<OwnerId>>) -> bool {
         if call.ownership.has_given_row_up() {
             return false;
         }
         match row {
-            Some(row) => row.owner != Some(self.owner),
+            Some(owner) => owner != Some(self.owner),
             None => call.ownership.is_kept() && Instant::now() < call.deadline(),
         }
     }
 
     /// This gateway ends: what it leaves may be taken at once.
     pub async fn retire(&self) {
+        self.retired.store(true, Ordering::Release);
         if let Err(error) = in_time(self.store.retire(self.owner)).await {
             tracing::debug!(%error, "the lease of this gateway ends by itself");
         }
@@ -291,17 +325,17 @@ impl ActiveTable {
     /// An abandoned call; `None` when it is there no more, or does not open with this gateway's keys.
     pub async fn open_abandoned(&self, orphan: Orphan) -> Result<Option<AbandonedCall>, ActiveFault> {
         let Some(row) = in_time(self.store.find(orphan.call)).await? else { return Ok(None) };
-        let abandoned = self.open(orphan, &row);
-        if abandoned.is_none() {
-            tracing::warn!(call = %uuid::Uuid::from_bytes(orphan.call), plugin = %row.plugin, "the record of a call whose gateway is gone cannot be opened: it was sealed with another key, and its outcome will be unknown; gateways that share a store need the same ASP_SEAL_KEY");
-        }
-        Ok(abandoned)
+        Ok(self.open(orphan, &row))
     }
 
     /// Makes an abandoned call this gateway's; false when another one was faster. No call waits for this, so
     /// that it takes as long as the store does: a row that was taken after it was given up would be nobody's.
     pub async fn take(&self, abandoned: &AbandonedCall) -> Result<bool, ActiveFault> {
-        self.store.take(&abandoned.orphan, self.owner).await.map_err(|e| ActiveFault(e.to_string()))
+        let taking = self.store.take(&abandoned.orphan, self.owner);
+        // Longer than the store's own time: a loss without a word ends no more than this one.
+        let taken = tokio::time::timeout(TAKE_TIMEOUT, taking).await;
+        let taken = taken.map_err(|_| ActiveFault("the store did not answer in time".into()))?;
+        taken.map_err(|e| ActiveFault(e.to_string()))
     }
 
     fn open(&self, orphan: Orphan, row: &CallRecord) -> Option<AbandonedCall> {

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use asp_edge::{Caller, Trace};
+use asp_json::{Json, Members};
 use asp_proto::snapshot::{Primitive, Protocol};
 use asp_snapshot::{Snapshot, version};
-use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde::{Deserialize, Serialize, Serializer};
 use tokio::time::Instant;
 use uuid::Uuid;
 
@@ -47,8 +47,11 @@ pub struct Record {
     parent: Option<([u8; 16], u8)>,
     /// Unix milliseconds.
     deadline_ms: u64,
-    /// Complete with defaults and checked.
-    pub arguments: Value,
+    /// Checked; complete with defaults where those are for what is called.
+    #[serde(serialize_with = "as_sent")]
+    pub arguments: Json,
+    #[serde(default = "no_meta", serialize_with = "as_sent")]
+    meta: Json,
     pub budget: Option<u64>,
     /// The key in the ledger that the call holds.
     pub claim: Option<LedgerClaim>,
@@ -57,6 +60,15 @@ pub struct Record {
     /// Whether a person has approved the call.
     #[serde(default)]
     pub approved: bool,
+}
+
+fn as_sent<S: Serializer>(json: &Json, serializer: S) -> Result<S::Ok, S::Error> {
+    json.raw().serialize(serializer)
+}
+
+/// The `_meta` of a record of an earlier version.
+fn no_meta() -> Json {
+    Members::default().to_json()
 }
 
 /// A request that made a call under an id that its client chose.
@@ -119,7 +131,7 @@ impl Who {
 
 impl Record {
     /// The record of a call whose arguments are complete.
-    pub fn of(call: &Call, arguments: &Value, budget: Option<u64>, handed_over: bool) -> Record {
+    pub fn of(call: &Call, arguments: &Json, budget: Option<u64>, handed_over: bool) -> Record {
         Record {
             caller: Who::of(&call.caller),
             server: call.server.message.name.clone(),
@@ -141,6 +153,7 @@ impl Record {
             parent: call.parent.map(|parent| (parent.call.into_bytes(), parent.depth)),
             deadline_ms: deadline_ms(call),
             arguments: arguments.clone(),
+            meta: call.meta.to_json(),
             budget,
             claim: call.ownership.claim().cloned(),
             handed_over,
@@ -196,6 +209,7 @@ impl Record {
             protocol: Protocol::try_from(self.protocol).ok()?,
             entry,
             arguments: self.arguments.clone(),
+            meta: Members::of(&self.meta),
             aim: Aim::Done,
             memory: None,
             protocol_request_id: self.protocol_request_id.clone(),

@@ -18,6 +18,7 @@ use crate::call::outcome::{Output, Refusal};
 use crate::call::principal::principal;
 use crate::clock::{rfc3339, since_epoch};
 use crate::execution::Execution;
+use crate::media_type::MediaType;
 
 /// How long an artifact can be read.
 const KEEP: Duration = Duration::from_secs(24 * 3600);
@@ -90,7 +91,7 @@ impl Artifacts {
                 _ => object.insert("blob".into(), STANDARD.encode(&bytes).into()),
             };
         }
-        Ok(Output::Contents { contents: vec![content] })
+        Ok(Output::Contents { contents: vec![content.into()] })
     }
 
     /// Deletes what has expired.
@@ -137,7 +138,7 @@ fn linked(uri: &str, meta: &BlobMeta, size: u64, link: &Link) -> Output {
         "text": format!("{}\r\n", link.url),
         "_meta": {"asp/mimeType": meta.content_type, "asp/size": size, "asp/expiresAt": expires},
     });
-    Output::Contents { contents: vec![content] }
+    Output::Contents { contents: vec![content.into()] }
 }
 
 fn public_uri(id: &BlobId, name: &str) -> String {
@@ -153,11 +154,7 @@ fn safe_name(name: &str) -> String {
 
 /// Whether a client reads this content type as text.
 fn is_text(content_type: &str) -> bool {
-    let kind = content_type.split(';').next().unwrap_or_default().trim();
-    kind.starts_with("text/")
-        || matches!(kind, "application/json" | "application/xml" | "application/yaml")
-        || kind.ends_with("+json")
-        || kind.ends_with("+xml")
+    MediaType::parse(content_type).is_text()
 }
 
 #[cfg(test)]
@@ -179,7 +176,7 @@ mod tests {
 
     #[test]
     fn text_is_told_by_its_type() {
-        for text in ["text/csv", "text/plain; charset=utf-8", "application/json", "application/ld+json"] {
+        for text in ["text/csv", "Text/Plain; charset=utf-8", "application/json", "application/ld+json"] {
             assert!(is_text(text), "{text}");
         }
         for bytes in ["application/pdf", "image/png", ""] {

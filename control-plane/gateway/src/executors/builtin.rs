@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use asp_json::{Members, integers};
 use asp_proto::snapshot::Primitive;
 use serde_json::{Value, json};
 
 use crate::call::event::Event;
-use crate::call::outcome::{Output, Refusal};
+use crate::call::outcome::{Output, Refusal, text_block};
 use crate::clock::rfc3339;
 use crate::execution::Execution;
 
@@ -60,13 +61,13 @@ pub const ENTRYPOINTS: [&str; 7] = [
 ];
 
 fn echo(execution: &Execution) -> Output {
-    let message = execution.arguments.get("message").cloned().unwrap_or(Value::Null);
+    let message = execution.arguments.member("message").unwrap_or_else(|| Value::Null.into());
     let text = message.as_str().map_or_else(|| message.to_string(), str::to_owned);
     Output::Tool {
-        content: vec![crate::call::outcome::text_block(&text)],
-        structured: Some(json!({"message": message})),
+        content: vec![text_block(&text).into()],
+        structured: Some(Members::from_iter([("message", message)]).to_json()),
         is_error: false,
-        meta: serde_json::Map::new(),
+        meta: Members::default(),
     }
 }
 
@@ -80,7 +81,9 @@ fn clock() -> Result<Output, Refusal> {
 
 /// Counts to `to`, one every `delayMs`, reporting progress.
 async fn count(execution: &Execution) -> Result<Output, Refusal> {
-    let number = |name: &str| execution.arguments.get(name).and_then(Value::as_u64).unwrap_or_default();
+    let mut arguments = execution.arguments.view().clone();
+    integers(&mut arguments);
+    let number = |name: &str| arguments.get(name).and_then(Value::as_u64).unwrap_or_default();
     let to = number("to");
     let delay = Duration::from_millis(number("delayMs"));
     for n in 1..=to {
@@ -103,7 +106,9 @@ fn item(execution: &Execution) -> Output {
     let text = |name: &str| execution.arguments.get(name).and_then(Value::as_str).unwrap_or_default();
     let body = json!({"id": text("id"), "title": format!("Item {}", text("id"))});
     Output::Contents {
-        contents: vec![json!({"uri": text("uri"), "mimeType": "application/json", "text": body.to_string()})],
+        contents: vec![
+            json!({"uri": text("uri"), "mimeType": "application/json", "text": body.to_string()}).into(),
+        ],
     }
 }
 

@@ -14,7 +14,7 @@ use crate::call::sampling::needs_tools;
 use crate::call::{Call, ClientAbilities};
 use crate::executors::delegate::delegation::{Delegation, Fault, Way};
 use crate::executors::outbound::breaker::Breakers;
-use crate::executors::outbound::client::{Outbound, OutboundError};
+use crate::executors::outbound::client::{Outbound, OutboundError, RequestedBy};
 
 pub mod answer;
 mod blocks;
@@ -100,11 +100,16 @@ impl Delegates {
     }
 
     async fn model(&self, delegation: &Delegation, delegate: &Dependency) -> Result<Answered, Fault> {
-        let endpoint = self.endpoints.of(openai(delegate)).ok_or(Fault::Unsupported)?;
+        let by = RequestedBy {
+            server: &delegation.call.server.message.name,
+            primitive: &delegate.entry.primitive.id,
+        };
+        let endpoint = self.endpoints.of(openai(delegate), by).ok_or(Fault::Unsupported)?;
         let asked = exchange::Asked {
             endpoint: &endpoint,
             body: chat::body(&endpoint, &delegation.sampling, &delegate.entry),
             upstreams: &delegation.snapshot.upstreams,
+            by,
             until: endpoint
                 .timeout
                 .map_or(delegation.until, |most| delegation.until.min(delegation.began + most)),

@@ -212,7 +212,8 @@ impl Plugins {
                     known: self.preparing.known.clone(),
                     closing: self.closing.clone(),
                 };
-                Package::of(plugin.clone(), hints.clone(), place)
+                let called_as = (execution.call.server.message.name.clone(), primitive.id.clone());
+                Package::of((plugin.clone(), hints.clone()), place, called_as)
             };
             tokio::select! {
                 () = self.packages.enter(upstream, look) => {}
@@ -257,6 +258,7 @@ impl Plugins {
             Some(_) => execution.call.unanswered(unproved.refusal),
             None => unproved.refusal,
         };
+        self.authorizer.check_plugin_token(&execution.call).map_err(unproved)?;
         let exchanged = self.authorizer.exchanged(&execution.call, &execution.snapshot).await;
         let exchanged = exchanged.map_err(unproved)?;
         let lent = Lent::of(&self.authorizer, &execution.call).await.map_err(unproved)?;

@@ -1,5 +1,6 @@
 //! Static content: a prompt's messages and a resource's contents, as the spec writes them.
 
+use asp_json::Json;
 use asp_proto::snapshot::Kind;
 use serde_json::Value;
 
@@ -14,13 +15,13 @@ pub fn run(content: &str, execution: &Execution) -> Result<Output, Refusal> {
     Ok(match primitive.kind() {
         Kind::Prompt => Output::Messages {
             description: (!primitive.summary.is_empty()).then(|| primitive.summary.clone()),
-            messages: items.into_iter().map(|item| fill(item, &execution.arguments)).collect(),
+            messages: items.into_iter().map(|item| fill(item, &execution.arguments).into()).collect(),
         },
-        _ => Output::Contents { contents: items },
+        _ => Output::Contents { contents: items.into_iter().map(Json::from).collect() },
     })
 }
 
-fn fill(item: Value, arguments: &Value) -> Value {
+fn fill(item: Value, arguments: &Json) -> Value {
     match item {
         Value::String(text) => Value::String(fill_text(&text, arguments)),
         Value::Array(items) => Value::Array(items.into_iter().map(|item| fill(item, arguments)).collect()),
@@ -32,17 +33,18 @@ fn fill(item: Value, arguments: &Value) -> Value {
 }
 
 /// One pass from left to right: an argument that contains `{{…}}` is not filled again.
-fn fill_text(text: &str, arguments: &Value) -> String {
+fn fill_text(text: &str, arguments: &Json) -> String {
     let mut filled = String::with_capacity(text.len());
     let mut rest = text;
     while let Some((before, after)) = rest.split_once("{{") {
         filled.push_str(before);
         match after.split_once("}}") {
             Some((name, tail)) => {
-                match arguments.get(name.trim()) {
-                    Some(Value::String(value)) => filled.push_str(value),
-                    Some(Value::Null) | None => {}
-                    Some(other) => filled.push_str(&other.to_string()),
+                match arguments.member(name.trim()) {
+                    Some(value) if value.is_string() => filled.push_str(value.as_str().unwrap_or_default()),
+                    None => {}
+                    Some(value) if value.is_null() => {}
+                    Some(other) => filled.push_str(other.text()),
                 }
                 rest = tail;
             }
@@ -63,7 +65,7 @@ mod tests {
 
     #[test]
     fn arguments_fill_texts_once_and_missing_ones_leave_nothing() {
-        let arguments = json!({"name": "{{other}}", "n": 3, "other": "x"});
+        let arguments = Json::from(json!({"name": "{{other}}", "n": 3, "other": "x"}));
         let rows = [
             ("Hello {{name}}!", "Hello {{other}}!"),
             ("{{ n }}{{n}}", "33"),

@@ -125,6 +125,7 @@ pub(crate) async fn serve(
         return Some(too_many(seconds));
     }
     Some(match (endpoint, &parts.method) {
+        ("metadata", _) if asked.front.server.message.undiscovered => return None,
         ("metadata", &Method::GET) => answer(StatusCode::OK, &asked.front.metadata()),
         ("register", &Method::POST) => client::register(&asked),
         ("authorize", &Method::GET) => authorize::ask(&asked),

@@ -178,7 +178,9 @@ impl Registry<'_> {
 }
 
 fn is_listed(server: &VirtualServer) -> bool {
-    server.edge.default_allow && server.edge.protocols().any(|protocol| protocol == Protocol::Mcp)
+    server.edge.default_allow
+        && !server.message.undiscovered
+        && server.edge.protocols().any(|protocol| protocol == Protocol::Mcp)
 }
 
 fn has_version(server: &VirtualServer, version: &str) -> bool {

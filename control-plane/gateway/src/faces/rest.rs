@@ -7,6 +7,7 @@
 use std::sync::Arc;
 
 use asp_edge::Reason;
+use asp_json::Json;
 use asp_proto::snapshot::Protocol;
 use asp_snapshot::ListedPrimitive;
 use axum::body::Body;
@@ -133,17 +134,17 @@ impl FaceRequest {
     }
 
     /// The body as a JSON object; none at all is an empty one.
-    fn object(&self) -> Result<Map<String, Value>, Problem> {
+    fn object(&self) -> Result<Json, Problem> {
         if self.body.is_empty() {
-            return Ok(Map::new());
+            return Ok(Value::Object(Map::new()).into());
         }
         let media_type = self.header("content-type").and_then(|value| value.split(';').next());
         if !media_type.is_some_and(|media_type| media_type.trim().eq_ignore_ascii_case("application/json")) {
             let detail = "a body is application/json";
             return Err(Problem::unreadable(StatusCode::UNSUPPORTED_MEDIA_TYPE, detail));
         }
-        match serde_json::from_slice(&self.body) {
-            Ok(Value::Object(object)) => Ok(object),
+        match Json::parse(&self.body) {
+            Ok(object) if object.is_object() => Ok(object),
             Ok(_) => Err(Problem::unreadable(StatusCode::BAD_REQUEST, "the body must be a JSON object")),
             Err(_) => {
                 Err(Problem::new(StatusCode::BAD_REQUEST, Reason::ParseError, "the body is not valid JSON"))
@@ -183,7 +184,7 @@ impl FaceRequest {
 }
 
 /// An answer as JSON, which nobody may keep.
-fn json(status: StatusCode, body: &Value) -> Response {
+fn json(status: StatusCode, body: &impl ToString) -> Response {
     let mut response = Response::new(Body::from(body.to_string()));
     *response.status_mut() = status;
     let headers = response.headers_mut();

@@ -45,29 +45,43 @@ fn document(gateway: &Gateway, snapshot: &Snapshot, path: &str) -> Option<String
     if let Some(rest) = path.strip_prefix(RESOURCE) {
         let server = match rest {
             "" | "/" => None,
-            rest => Some(snapshot.server(rest.strip_prefix('/')?.strip_suffix("/mcp")?)?),
+            rest => Some(discovered(snapshot, rest.strip_prefix('/')?.strip_suffix("/mcp")?)?),
         };
-        return Some(resource_metadata(gateway, snapshot, server.map(|server| &**server)).to_string());
+        return Some(resource_metadata(gateway, snapshot, server).to_string());
     }
     let server = path.strip_suffix(CARD)?.strip_prefix('/')?;
-    let card = &snapshot.server(server)?.message.a2a_card;
+    let card = &discovered(snapshot, server)?.message.a2a_card;
     (!card.is_empty()).then(|| card.replace("${public_url}", &gateway.config.public_url))
 }
 
-/// RFC 9728 section 2. An issuer that is no URL (the development issuer) is named by the public URL.
+/// A server whose documents anybody may read.
+fn discovered<'s>(snapshot: &'s Snapshot, name: &str) -> Option<&'s VirtualServer> {
+    snapshot.server(name).map(|server| &**server).filter(|server| !server.message.undiscovered)
+}
+
+/// RFC 9728 section 2. An issuer that is not a URL, such as the development issuer, has no metadata and logs nobody in:
+/// it is left out. Without any other the optional member `authorization_servers` is absent.
+///
+/// The document of the whole platform names the issuers of servers that are open to every org: those of the others would tell
+/// who the tenants are.
 fn resource_metadata(gateway: &Gateway, snapshot: &Snapshot, server: Option<&VirtualServer>) -> Value {
     let public_url = &gateway.config.public_url;
     let resource = match server {
         Some(server) => format!("{public_url}/{}/mcp", server.message.name),
         None => public_url.clone(),
     };
-    let accepted =
-        |name: &str| server.is_none_or(|server| server.edge.issuers.iter().any(|issuer| issuer == name));
+    let accepts =
+        |server: &VirtualServer, name: &str| server.edge.issuers.iter().any(|issuer| issuer == name);
+    let is_open = |server: &VirtualServer| server.edge.default_allow && !server.message.undiscovered;
+    let accepted = |name: &str| match server {
+        Some(server) => accepts(server, name),
+        None => snapshot.servers().any(|server| is_open(server) && accepts(server, name)),
+    };
     let mut issuers: Vec<String> = snapshot
         .issuers
         .iter()
-        .filter(|issuer| accepted(&issuer.name))
-        .map(|issuer| if issuer.iss.starts_with("http") { issuer.iss.clone() } else { public_url.clone() })
+        .filter(|issuer| accepted(&issuer.name) && is_url(&issuer.iss))
+        .map(|issuer| issuer.iss.clone())
         .collect();
     issuers.dedup();
     if let Some(front) = server.and_then(|server| login::Front::of(public_url, snapshot, server)) {
@@ -78,9 +92,13 @@ fn resource_metadata(gateway: &Gateway, snapshot: &Snapshot, server: Option<&Vir
     }
     let mut metadata = json!({
         "resource": resource,
-        "authorization_servers": issuers,
         "bearer_methods_supported": ["header"],
     });
+    if let Some(object) = metadata.as_object_mut()
+        && !issuers.is_empty()
+    {
+        object.insert("authorization_servers".into(), json!(issuers));
+    }
     if let (Some(object), Some(server)) = (metadata.as_object_mut(), server) {
         // Those that everybody needs; a client asks for more when it is told what a primitive wants (MCP 2025-11-25,
         // "Scope Selection Strategy").
@@ -90,4 +108,8 @@ fn resource_metadata(gateway: &Gateway, snapshot: &Snapshot, server: Option<&Vir
         }
     }
     metadata
+}
+
+fn is_url(iss: &str) -> bool {
+    iss.starts_with("https://") || iss.starts_with("http://")
 }

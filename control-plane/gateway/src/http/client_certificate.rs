@@ -21,6 +21,8 @@ pub(crate) struct ClientCertificate {
     pub(crate) fingerprint: [u8; 32],
     /// Its URI, where it has exactly one and nothing was written after it.
     pub(crate) uri: Option<String>,
+    /// All that reads as a URI of it: it names nobody, and may only keep others from the certificate.
+    pub(crate) all_uris: Vec<String>,
 }
 
 /// What is wrong with a header.
@@ -70,7 +72,8 @@ pub(crate) fn parse(value: &[u8]) -> Result<ClientCertificate, Malformed> {
                 ([uri], "URI") if !uri.is_empty() => Some((*uri).to_owned()),
                 _ => None,
             };
-            return Ok(ClientCertificate { fingerprint: hash.ok_or(Malformed::Hash)?, uri });
+            let all_uris = uris.into_iter().map(str::to_owned).collect();
+            return Ok(ClientCertificate { fingerprint: hash.ok_or(Malformed::Hash)?, uri, all_uris });
         };
         rest = after;
     }
@@ -175,6 +178,7 @@ mod tests {
             format!("Hash={HASH};URI={URI};URI="),
         ] {
             assert_eq!(read(&text), Ok(None), "{text}");
+            assert!(parse(text.as_bytes()).unwrap().all_uris.contains(&URI.to_owned()), "{text}");
         }
     }
 

@@ -96,8 +96,9 @@ pub(super) async fn caller(
     let Some(server) = snapshot.server(&admitted.server) else { return Ok(None) };
     let Some(authorization) = authorization(offered.headers) else {
         let shown = offered.certificate.as_ref().filter(|_| server.accepts(AuthScheme::Mtls));
-        let caller =
-            shown.and_then(|shown| snapshot.machines.caller_with(shown.fingerprint, shown.uri.as_deref()));
+        let caller = shown.and_then(|shown| {
+            snapshot.machines.caller_with(shown.fingerprint, shown.uri.as_deref(), &shown.all_uris)
+        });
         return Ok(caller.map(Arc::new));
     };
     let Some(token) = bearer(authorization) else { return Ok(None) };

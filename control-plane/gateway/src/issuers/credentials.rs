@@ -6,8 +6,8 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use asp_edge::names;
 use asp_outbound::Outbound;
+use asp_platform::operator_list;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use reqwest::Url;
@@ -22,8 +22,7 @@ use super::token_endpoint::{self, Granted, KeptToken, NoToken};
 pub struct Credential {
     /// The only origin it goes to: `scheme://host[:port]`.
     pub origin: String,
-    /// What may be called with it: `server/primitive`, `server/prefix*`, or `*`. Without any the platform alone uses it. Ids
-    /// of primitives alone are no boundary: another team's server may have the same.
+    /// The primitives that may use it, as `for` of an operator list names them. If it is empty, the platform alone uses it.
     pub primitives: Vec<String>,
     pub kind: Kind,
 }
@@ -55,21 +54,7 @@ pub struct OauthClient {
 impl Credential {
     /// Whether its patterns are some.
     pub fn check(&self) -> Result<(), String> {
-        for pattern in &self.primitives {
-            let Some((server, id)) = pattern.split_once('/') else {
-                if pattern == "*" {
-                    continue;
-                }
-                return Err(format!("primitives: `{pattern}` is not server/primitive, server/prefix* or *"));
-            };
-            if server.is_empty() || server.contains('*') {
-                return Err(format!("primitives: `{pattern}` names no server"));
-            }
-            if let Some(fault) = names::pattern_fault(id) {
-                return Err(format!("primitives: `{pattern}` {fault}"));
-            }
-        }
-        Ok(())
+        operator_list::check(&self.primitives)
     }
 }
 
@@ -113,7 +98,8 @@ pub enum CredentialError {
     #[error("the credential {0:?} is for another origin")]
     Origin(String),
     #[error(
-        "the credential {0:?} may not be used by {1}: add that to `primitives` of the credential if it shall"
+        "the credential {0:?} may not be used by {1}: add that to its `for` in the file that \
+         ASP_CREDENTIALS names if it shall"
     )]
     Primitive(String, String),
     #[error(
@@ -144,11 +130,10 @@ impl Credentials {
         if own.ok() != Some(url.origin()) {
             return Err(CredentialError::Origin(name.to_owned()));
         }
-        if let User::Primitive(server, id) = user {
-            let called = format!("{server}/{id}");
-            if !held.credential.primitives.iter().any(|pattern| names::matches(pattern, &called)) {
-                return Err(CredentialError::Primitive(name.to_owned(), called));
-            }
+        if let User::Primitive(server, id) = user
+            && !operator_list::allows(&held.credential.primitives, server, id)
+        {
+            return Err(CredentialError::Primitive(name.to_owned(), format!("{server}/{id}")));
         }
         Ok(held)
     }
@@ -196,7 +181,10 @@ impl Credentials {
         let url = Url::parse(&held.credential.origin).map_err(other)?;
         self.check(name, user, &url)?;
         let origin = url.origin().ascii_serialization();
-        if !url.host_str().is_some_and(|host| domains.iter().any(|domain| reaches(domain, host))) {
+        if !url
+            .host_str()
+            .is_some_and(|host| domains.iter().any(|domain| operator_list::names_host(domain, host)))
+        {
             return Err(CredentialError::Domain { name: name.to_owned(), origin });
         }
         let (header, value) = self.header(name, user, &url).await?;
@@ -248,14 +236,6 @@ impl Credentials {
             form.push(("audience", audience));
         }
         token_endpoint::ask(request, &form).await
-    }
-}
-
-/// Whether an entry of `allowedDomains`, a host or `*.suffix`, names this host.
-fn reaches(domain: &str, host: &str) -> bool {
-    match domain.strip_prefix('*') {
-        Some(suffix) => host.len() > suffix.len() && host.ends_with(suffix),
-        None => domain == host,
     }
 }
 

@@ -10,7 +10,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use asp_edge::Caller;
-use asp_outbound::Outbound;
+use asp_outbound::{Outbound, RequestedBy};
+use asp_platform::operator_list;
 use asp_proto::snapshot::{ExchangedToken, TokenExchange};
 use asp_snapshot::Snapshot;
 use parking_lot::Mutex;
@@ -48,6 +49,11 @@ pub(crate) enum NoExchange {
          if they shall"
     )]
     Audience { issuer: String, audience: String, to: String },
+    #[error(
+        "{primitive} may get no token for {audience:?}: add it to `for` of that service in `exchange.audiences` of the issuer \
+         {issuer:?} if it shall"
+    )]
+    NotServed { issuer: String, audience: String, primitive: String },
     /// Scopes only narrow (I-8).
     #[error("the caller's token lacks scopes that the spec asks for: {}", .0.join(" "))]
     Scopes(Vec<String>),
@@ -94,12 +100,13 @@ impl Exchanges {
         &self,
         snapshot: &Snapshot,
         subject: Subject<'_>,
-        (wanted, to): (&ExchangedToken, &[String]),
+        (wanted, to, by): (&ExchangedToken, &[String], RequestedBy<'_>),
     ) -> Result<SecretString, NoExchange> {
         let caller = subject.caller;
         let issuer = &caller.issuer;
         let at = exchange_of(snapshot, caller)?;
         check_audience(at, issuer, wanted, to)?;
+        check_primitive(at, issuer, wanted, by)?;
         let lacks = |scope: &&String| !caller.scopes.contains(scope);
         let lacking: Vec<String> = wanted.scopes.iter().filter(lacks).cloned().collect();
         if !lacking.is_empty() {
@@ -214,6 +221,25 @@ fn check_audience(
         None if to.is_empty() => elsewhere("nobody"),
         None => Ok(()),
     }
+}
+
+/// Whether the operator lets this primitive have tokens for the service.
+fn check_primitive(
+    at: &TokenExchange,
+    issuer: &str,
+    wanted: &ExchangedToken,
+    by: RequestedBy<'_>,
+) -> Result<(), NoExchange> {
+    let RequestedBy { server, primitive } = by;
+    let listed = at.audiences.iter().find(|listed| listed.name == wanted.audience);
+    if listed.is_some_and(|listed| operator_list::allows(&listed.primitives, server, primitive)) {
+        return Ok(());
+    }
+    Err(NoExchange::NotServed {
+        issuer: issuer.to_owned(),
+        audience: wanted.audience.clone(),
+        primitive: format!("{server}/{primitive}"),
+    })
 }
 
 /// When the caller's token ends.

@@ -2,7 +2,7 @@
 //!
 //! Keeps true: an answer serves for at most [`KEEP`], and never longer than the token; each token is asked about once at a
 //! time, by a task of its own that no client can abandon; an opaque token is shown to one issuer only; an issuer that does
-//! not answer proves nobody. Unknown tokens are bounded by peer, by issuer and in all, apart from those that were good
+//! not answer proves nobody. Unknown tokens are bounded by peer and by issuer, apart from those that were good
 //! lately: a flood of them delays no known caller. Revocation by the platform is evaluated for each request, from the
 //! snapshot.
 
@@ -24,7 +24,7 @@ use tokio::time::Instant;
 use super::credentials::{Credentials, User};
 use crate::clock::{unix_ms, unix_seconds};
 use crate::digest::PeerKey;
-use known::{AnswerCache, Answering, CachedAnswer, Next};
+use known::{AnswerCache, CachedAnswer, Next, OpenQuestion};
 
 /// How long an answer serves.
 pub const KEEP: Duration = Duration::from_secs(30);
@@ -65,7 +65,7 @@ struct Asking {
     outbound: Arc<Outbound>,
     origins: Vec<String>,
     credentials: Arc<Credentials>,
-    known: Mutex<AnswerCache>,
+    known: Arc<Mutex<AnswerCache>>,
     /// Budget of each peer for tokens that no issuer knows. What a good one took is given back.
     unknown: Budget,
 }
@@ -77,7 +77,7 @@ impl Introspections {
         credentials: Arc<Credentials>,
     ) -> Introspections {
         let unknown = Budget::new(UNKNOWN_PER_SECOND, UNKNOWN_BURST);
-        let asking = Asking { outbound, origins, credentials, known: Mutex::default(), unknown };
+        let asking = Asking { outbound, origins, credentials, known: Arc::default(), unknown };
         Introspections { asking: Arc::new(asking) }
     }
 
@@ -145,13 +145,9 @@ impl Introspections {
             Next::Kept(said) => return Ok(Ok(said)),
             Next::Join(answer) => answer,
             Next::Ask { answering, answer, turns } => {
-                let question = Question {
-                    at: introspection.clone(),
-                    issuer: issuer.to_owned(),
-                    token: token.to_owned(),
-                    peer: *peer,
-                    answering,
-                };
+                let open = OpenQuestion::new(Arc::clone(&self.asking.known), answering);
+                let (at, token) = (introspection.clone(), token.to_owned());
+                let question = Question { at, token, peer: *peer, open };
                 tokio::spawn(Arc::clone(&self.asking).run(question, turns));
                 answer
             }
@@ -164,14 +160,13 @@ impl Introspections {
 /// One token to ask about, and where the answer goes.
 struct Question {
     at: Introspection,
-    issuer: String,
     token: String,
     peer: PeerKey,
-    answering: Answering,
+    open: OpenQuestion,
 }
 
 impl Asking {
-    /// Asks and reports to all who wait. Dropping the question takes it back.
+    /// Asks and reports to all who wait. Where this ends before its answer, the question is closed as well.
     async fn run(self: Arc<Self>, question: Question, turns: Arc<Semaphore>) {
         let late = || "it did not answer in time".to_owned();
         let asked = async {
@@ -179,20 +174,17 @@ impl Asking {
             self.ask(&question.at, &question.token).await.map(|said| said.map(Arc::new))
         };
         let answer = tokio::time::timeout(WITHIN, asked).await.unwrap_or_else(|_| Err(late()));
-        if question.answering.is_unknown && matches!(answer, Ok(Some(_))) {
-            self.unknown.give_back(&question.peer);
+        let Question { peer, open, .. } = question;
+        if open.is_unknown() && matches!(answer, Ok(Some(_))) {
+            self.unknown.give_back(&peer);
         }
-        let mut known = self.known.lock();
-        known.close(&question.answering);
         if let Ok(said) = &answer {
             let end = said.as_ref().and_then(|said| said.get("exp")).and_then(Value::as_u64);
             let left = end.map(|end| Duration::from_secs(end.saturating_sub(unix_seconds())));
             let until = Instant::now() + left.map_or(KEEP, |left| left.min(KEEP));
-            let kept = CachedAnswer { until, said: said.clone() };
-            known.keep(question.answering.id, &question.issuer, &question.peer, kept);
+            open.keep(&peer, CachedAnswer { until, said: said.clone() });
         }
-        drop(known);
-        question.answering.report(answer);
+        open.report(answer);
     }
 
     async fn ask(&self, at: &Introspection, token: &str) -> Result<Option<Map<String, Value>>, String> {

@@ -1,7 +1,7 @@
 //! Budgets and permits of logins, whose endpoints anybody may ask.
 //!
-//! Keeps true: a peer or a registered client that asks without end is refused by itself; an issuer that is slow holds up
-//! its own logins only.
+//! Keeps true: a peer that asks without end is refused by itself, whichever registered client it names, and a client of
+//! a peer without the peer's others; an issuer that is slow holds up its own logins only.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use tokio::sync::Semaphore;
 
 use super::permits::Permits;
 use crate::clock::unix_ms;
-use crate::digest::PeerKey;
+use crate::digest::{self, PeerKey};
 
 /// Exchanges of codes and refresh tokens at one issuer at a time.
 const AT_ONCE: usize = 32;
@@ -19,8 +19,10 @@ const AT_ONCE: usize = 32;
 pub(crate) struct Logins {
     /// All requests of a peer.
     peers: Budget,
-    /// Requests for tokens, which reach the issuer: of a peer, and of a registered client.
+    /// Requests for tokens, which reach the issuer: of a peer.
     tokens: Budget,
+    /// The same of one registered client at one peer: the id of a public client is no secret, and whoever names it
+    /// elsewhere takes nothing from it here.
     clients: Budget,
     turns: Mutex<Permits>,
 }
@@ -30,7 +32,7 @@ impl Default for Logins {
         Logins {
             peers: Budget::new(50, 500),
             tokens: Budget::new(10, 100),
-            clients: Budget::new(10, 100),
+            clients: Budget::new(5, 50),
             turns: Mutex::new(Permits::new(AT_ONCE)),
         }
     }
@@ -45,7 +47,8 @@ impl Logins {
     /// Takes one request for a token.
     pub(crate) fn charge_token(&self, peer: &PeerKey, client_id: &str) -> Result<(), u64> {
         self.tokens.take(peer, unix_ms())?;
-        self.clients.take(client_id.as_bytes(), unix_ms())
+        let client = digest::shortened(&[client_id.as_bytes(), peer]);
+        self.clients.take(&client, unix_ms())
     }
 
     /// Permits to ask the issuer of this name.
@@ -68,11 +71,12 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_and_a_client_have_budgets_of_their_own() {
+    fn a_peer_and_a_client_of_it_have_budgets_of_their_own() {
         let logins = Logins::default();
         let refused = |peer: u8, client: &str| logins.charge_token(&[peer; 16], client).is_err();
-        assert!((0..200).any(|_| refused(1, "a")), "a client without end");
-        assert!(!refused(2, "b"), "another peer's other client");
+        assert!((0..80).any(|_| refused(1, "a")), "a client without end");
+        assert!(!refused(1, "b"), "the peer's other client");
+        assert!(!refused(2, "a"), "the same client at another peer");
         assert!((0..200).any(|turn| refused(3, &format!("c{turn}"))), "a peer with many clients");
     }
 }

@@ -31,6 +31,7 @@ pub async fn approve(call: &Call) -> Result<(), Refusal> {
                 "properties": {FIELD: {"type": "boolean", "title": "Approve", "default": false}},
                 "required": [FIELD],
             }),
+            relayed: false,
         },
     };
     match ask(call, question).await? {

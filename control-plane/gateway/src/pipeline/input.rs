@@ -2,7 +2,11 @@
 //! resource template is held to the rules of their places, whoever reads the resource. What somebody types is no argument
 //! yet: of that, only what the primitive declares is handed on, no longer than its bound.
 
+use asp_json::Json;
+use asp_proto::snapshot::runtime::Mode;
 use serde_json::Value;
+
+use asp_snapshot::ListedPrimitive;
 
 use crate::call::outcome::Refusal;
 use crate::call::{Aim, Call};
@@ -11,7 +15,7 @@ use crate::call::{Aim, Call};
 const MAX_TYPED: usize = 4096;
 
 /// Completes and checks `arguments`; a misfit names the field.
-pub fn check(call: &Call, arguments: &mut Value) -> Result<(), Refusal> {
+pub fn check(call: &Call, arguments: &mut Json) -> Result<(), Refusal> {
     match call.aim {
         Aim::Done => {}
         Aim::Completed(_) => return typed(call, arguments),
@@ -22,15 +26,45 @@ pub fn check(call: &Call, arguments: &mut Value) -> Result<(), Refusal> {
         template.expand(variables).map_err(|fault| Refusal::misplaced(&fault))?;
     }
     let Some(schema) = &entry.input else { return Ok(()) };
-    schema.apply_defaults(arguments);
+    complete(&call.entry, arguments);
     schema
         .check(arguments)
         .map_err(|misfit| Refusal::InvalidArguments { pointer: misfit.pointer, message: misfit.message })
 }
 
+/// Refuses equal keys, for whoever judges arguments: the last of them is judged, and their reader may take the first.
+pub fn check_keys(arguments: &Json) -> Result<(), Refusal> {
+    match asp_json::repeated(arguments.text()) {
+        Some(pointer) => {
+            let message = "is there twice, and these arguments are checked before the call; send it once";
+            Err(Refusal::InvalidArguments { pointer, message: message.into() })
+        }
+        None => Ok(()),
+    }
+}
+
+/// Fills in the defaults: in the view of all, because policy reads them, and in the text for what was written for them. A
+/// service of somebody else has its own (JSON Schema 2020-12 validation, section 9.2).
+pub fn complete(entry: &ListedPrimitive, arguments: &mut Json) {
+    let Some(schema) = &entry.input else { return };
+    if !schema.has_defaults() {
+        return;
+    }
+    let mut completed = arguments.view().clone();
+    schema.apply_defaults(&mut completed);
+    let is_passed_on = matches!(
+        entry.primitive.runtime.as_ref().and_then(|runtime| runtime.mode.as_ref()),
+        Some(Mode::ProxyMcp(_) | Mode::McpStdio(_) | Mode::ProxyHttp(_))
+    );
+    *arguments = match is_passed_on {
+        true => arguments.viewed_as(completed),
+        false => arguments.changed_to(completed),
+    };
+}
+
 /// A client names what it knows of the other arguments as it likes; the plugin gets what it declares.
-fn typed(call: &Call, arguments: &mut Value) -> Result<(), Refusal> {
-    let Some(known) = arguments.as_object_mut() else { return Ok(()) };
+fn typed(call: &Call, arguments: &mut Json) -> Result<(), Refusal> {
+    let Value::Object(mut known) = arguments.view().clone() else { return Ok(()) };
     known.retain(|name, _| call.entry.is_argument(name));
     let is_long = |value: &Value| value.as_str().is_some_and(|text| text.len() > MAX_TYPED);
     match known.iter().find(|(_, value)| is_long(value)) {
@@ -38,6 +72,9 @@ fn typed(call: &Call, arguments: &mut Value) -> Result<(), Refusal> {
             pointer: format!("/{name}"),
             message: format!("at most {MAX_TYPED} bytes are completed"),
         }),
-        None => Ok(()),
+        None => {
+            *arguments = arguments.changed_to(Value::Object(known));
+            Ok(())
+        }
     }
 }

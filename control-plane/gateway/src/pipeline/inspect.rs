@@ -1,9 +1,12 @@
 //! The inspection points: the arguments before anything is done by them, the output before anybody gets it or it is
 //! stored under a key. Without an inspector both are one comparison.
 //!
-//! Keeps true: what an inspector replaces is held against the schema again; a misfit is a fault, and never the original
-//! instead; an output that nobody could look into is withheld for good only where the call cannot be repeated. What is replayed from the ledger was inspected when it was made.
+//! Keeps true: arguments with equal keys are refused before an inspector sees one of the values; what an inspector
+//! replaces is held against the schema again; a misfit is a fault, and never the original instead; an output that nobody
+//! could look into is withheld for good only where the call cannot be repeated. What is replayed from the ledger was
+//! inspected when it was made.
 
+use asp_json::Json;
 use serde_json::Value;
 
 use super::{input, output};
@@ -15,12 +18,14 @@ use crate::inspection::{Inspected, Inspection};
 pub async fn input(
     inspection: Option<&Inspection<Value>>,
     call: &Call,
-    arguments: Value,
-) -> Result<Value, Refusal> {
+    arguments: Json,
+) -> Result<Json, Refusal> {
     let Some(inspection) = inspection else { return Ok(arguments) };
-    match inspection.ask(call, "arguments", &arguments).await {
+    input::check_keys(&arguments)?;
+    match inspection.ask(call, "arguments", arguments.view()).await {
         Inspected::Passed => Ok(arguments),
-        Inspected::Replaced(mut other) => {
+        Inspected::Replaced(other) => {
+            let mut other = arguments.changed_to(other);
             input::check(call, &mut other).map_err(|misfit| {
                 Refusal::Internal(format!(
                     "an inspector replaced the arguments by something that does not fit the schema: {misfit}"

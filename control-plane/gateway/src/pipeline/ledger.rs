@@ -7,12 +7,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use asp_json::Json;
 use asp_proto::snapshot::Mutation;
 use asp_snapshot::artifact;
 use asp_store::ledger::{Answer, Claim, Holder, Ledger, LedgerError, LedgerKey, RequestHash};
 use asp_store::records::OwnerId;
 use bytes::Bytes;
-use serde_json::Value;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
@@ -76,7 +76,7 @@ pub(super) fn must_be_remembered(call: &Call, key: Option<&IdempotencyKey>) -> b
 pub(crate) fn durable_claim(
     call: &Call,
     key: Option<&IdempotencyKey>,
-    arguments: &Value,
+    arguments: &Json,
 ) -> Option<LedgerClaim> {
     let mutating = !matches!(call.entry.primitive.mutation(), Mutation::ReadOnly);
     let key = key.filter(|key| mutating && matches!(key, IdempotencyKey::Explicit(_)))?;
@@ -88,7 +88,7 @@ pub async fn enter(
     ledgers: &Ledgers,
     call: &Arc<Call>,
     key: Option<&IdempotencyKey>,
-    arguments: &Value,
+    arguments: &Json,
 ) -> Result<Entered, Refusal> {
     let Some(key) = key else { return Ok(Entered::Keyless) };
     let mutating = !matches!(call.entry.primitive.mutation(), Mutation::ReadOnly);
@@ -127,6 +127,8 @@ pub async fn enter(
         Ok(claim) => claim,
     };
     match (claim, key) {
+        // Nobody gave the call a key: an answer from the past would be none of what the client asks now.
+        (Claim::Replay(_) | Claim::Conflict, IdempotencyKey::SessionRequest { .. }) => Err(Refusal::IdUsed),
         (Claim::New, _) => Ok(Entered::Held(ledgers.held(call, claimed))),
         (Claim::Replay(bytes), _) => {
             let replayed = stored::replay(&ledgers.sealer, &claimed, &bytes)?;
@@ -198,6 +200,12 @@ impl Ledgers {
         if call.chosen.is_some() {
             return;
         }
+        self.give_back_of_cancelled(call, claim);
+    }
+
+    /// The same of a call that was cancelled while it waited for its key. Nobody else claims under its id: it has ended, and
+    /// not as if it had never been.
+    pub(super) fn give_back_of_cancelled(&self, call: &Arc<Call>, claim: LedgerClaim) {
         let Ok(place) = self.lost.clone().try_acquire_owned() else { return };
         let held = self.held(call, claim);
         let call = call.clone();
@@ -233,15 +241,15 @@ impl Ledgers {
         Held { ledger: ledger.clone(), sealer: self.sealer.clone(), claim, holder: self.holder(call) }
     }
 
-    /// How the call ended that held this key.
-    pub(crate) async fn outcome(&self, claim: &LedgerClaim) -> Result<Outcome, LedgerError> {
-        // Where there is none, the key was given back, or its time has ended.
+    /// Returns the outcome of the call that held this key. `None` if the key has no answer: it was given back, its time has ended, or
+    /// the call still holds it.
+    pub(crate) async fn outcome(&self, claim: &LedgerClaim) -> Result<Option<Outcome>, LedgerError> {
         let answer = self.durable.answer(LedgerKey(claim.key), claim.hash).await?;
         let replayed = answer.map(|answer| stored::replay(&self.sealer, claim, &answer)).transpose();
         Ok(match replayed {
-            Ok(Some(Some(output))) => Outcome::Done { output, replayed: true },
-            Ok(Some(None) | None) => Outcome::lost(),
-            Err(refusal) => Outcome::Refused(refusal),
+            Ok(Some(Some(output))) => Some(Outcome::Done { output, replayed: true }),
+            Ok(Some(None) | None) => None,
+            Err(refusal) => Some(Outcome::Refused(refusal)),
         })
     }
 
@@ -394,7 +402,7 @@ fn scope(call: &Call, key: &IdempotencyKey) -> LedgerKey {
     LedgerKey(digest::of_parts(&parts))
 }
 
-fn request_hash(call: &Call, arguments: &Value) -> RequestHash {
+fn request_hash(call: &Call, arguments: &Json) -> RequestHash {
     let primitive = &call.entry.primitive;
-    digest::of_parts(&[primitive.id.as_str(), primitive.version.as_str(), &digest::canonical(arguments)])
+    digest::of_request(&[primitive.id.as_str(), primitive.version.as_str()], arguments)
 }

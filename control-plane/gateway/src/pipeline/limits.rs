@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use asp_edge::{Caller, names};
+use asp_edge::Caller;
 use asp_proto::snapshot::{Limit, Primitive};
 use asp_snapshot::limits::{self, LimitedCall};
 use asp_snapshot::{ListedPrimitive, Snapshot, VirtualServer};
@@ -133,8 +133,7 @@ impl Limiter {
     }
 }
 
-/// The buckets of a call, most specific level first. One bucket per (org, selector), so that one selector is one
-/// count whoever matches it, and with `each` one per user or token; the spec's own limit is one bucket per (org, primitive).
+/// The buckets of a call, most specific level first; the spec's own limit is one bucket per (org, primitive).
 fn buckets(
     snapshot: &Snapshot,
     server: &VirtualServer,
@@ -157,10 +156,11 @@ fn buckets(
         primitive: &primitive.id,
         user: &caller.user,
         wcit: &caller.wcit,
+        issuer: &caller.issuer,
     };
     for limit in snapshot.limits(&caller.org) {
         if limits::applies(limit, call) {
-            found.push((level(limit), bucket(limit, caller)));
+            found.push((level(limit), bucket(limit, call)));
         }
     }
     found.sort_by_key(|(level, _)| *level);
@@ -179,15 +179,7 @@ fn level(limit: &Limit) -> Level {
     }
 }
 
-fn bucket(limit: &Limit, caller: &Caller) -> Bucket {
-    let selector = [&limit.org, &limit.server, &limit.primitive, &limit.user, &limit.wcit];
-    let mut key = selector.map(String::as_str).join("\u{0}");
-    // Names have no control characters. The same user of two issuers is two principals.
-    if limit.user == names::EACH {
-        key = [&key, "user", &caller.issuer, &caller.user].join("\u{0}");
-    }
-    if limit.wcit == names::EACH {
-        key = [&key, "wcit", &caller.wcit].join("\u{0}");
-    }
+fn bucket(limit: &Limit, call: LimitedCall<'_>) -> Bucket {
+    let key = limits::bucket_key(limit, call);
     Bucket { key, capacity: limit.capacity.max(1), refill_per_second: limit.refill_per_second }
 }

@@ -94,7 +94,9 @@ impl Pipeline {
 async fn listed(asking: Asking) -> Option<Vec<Value>> {
     let outcome = asking.0.finished().await;
     match outcome.as_ref() {
-        Outcome::Done { output: Output::Contents { contents }, .. } => Some(contents.clone()),
+        Outcome::Done { output: Output::Contents { contents }, .. } => {
+            Some(contents.iter().map(|resource| resource.view().clone()).collect())
+        }
         _ => {
             let Asking(call) = &asking;
             tracing::warn!(call = %call.id, trace = %call.trace, primitive = %call.entry.primitive.id, "a plugin does not list its resources: clients see what it listed before, for a minute");

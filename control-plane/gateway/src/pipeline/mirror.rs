@@ -81,6 +81,9 @@ impl Pipeline {
         call.ownership.tells();
         call.hand_over();
         call.enter(seen.state);
+        if let Some(claim) = seen.record.as_ref().and_then(|record| record.claim.clone()) {
+            call.ownership.claims(claim);
+        }
         // The token by which it is asked for counts, not the one with which it was begun.
         call.authority.present(&Arc::new(caller.clone()));
         call.authority.leave();
@@ -219,16 +222,20 @@ impl Mirror {
         let outcome = match stands {
             // Its gateway could not say how it ended, or the store cannot.
             Ok(Some(Stands::Runs(_))) | Err(_) if call.deadline() + LATE < Instant::now() => {
-                Outcome::Refused(call.unanswered(Refusal::Upstream(UNSAID.into())))
+                let known = self.pipeline.last_known(&call, call.ownership.claim(), UNSAID).await;
+                known.unwrap_or_else(|_| Outcome::Refused(call.unanswered(Refusal::Upstream(UNSAID.into()))))
             }
             Ok(Some(Stands::Runs(_))) | Err(_) => return false,
             Ok(Some(Stands::Ended(ended))) => {
-                match self.pipeline.outcome_elsewhere(&call, ended.kept).await {
+                match self.pipeline.outcome_elsewhere(&call, ended.kept, ended.record.claim.as_ref()).await {
                     Ok(outcome) => outcome,
                     Err(_) => return false,
                 }
             }
-            Ok(None) => Outcome::Refused(call.unanswered(Refusal::Upstream(GONE.into()))),
+            Ok(None) => match self.pipeline.last_known(&call, call.ownership.claim(), GONE).await {
+                Ok(outcome) => outcome,
+                Err(_) => return false,
+            },
         };
         // Whatever it said before.
         self.look().await;

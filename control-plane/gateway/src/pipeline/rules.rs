@@ -6,21 +6,22 @@
 //! is no call yet. Who decides is asked when a call begins, and when another gateway goes on with it: a rule that comes into
 //! force while it runs does not end it.
 
+use asp_json::Json;
 use asp_snapshot::Snapshot;
 use asp_snapshot::policy::{Decision, Effect, Observed, in_words};
 use serde_json::Value;
 
+use super::input;
 use crate::call::Call;
 use crate::call::outcome::Refusal;
 use crate::telemetry::metrics::Metrics;
 
-/// Whether a person must approve the call for its arguments.
-pub fn check(
-    snapshot: &Snapshot,
-    metrics: &Metrics,
-    call: &Call,
-    arguments: &Value,
-) -> Result<bool, Refusal> {
+/// Whether a person must approve the call for its arguments. Equal keys are refused where an enforced binding asks about
+/// them.
+pub fn check(snapshot: &Snapshot, metrics: &Metrics, call: &Call, arguments: &Json) -> Result<bool, Refusal> {
+    if call.aim.is_done() && snapshot.policy.asks_about(&call.caller, &call.entry.primitive, call.protocol) {
+        input::check_keys(arguments)?;
+    }
     let Some(Decision { effect, by, observed }) = decision(snapshot, call, arguments) else {
         return Ok(false);
     };

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use asp_edge::Caller;
+use asp_json::Json;
 use asp_snapshot::Snapshot;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -17,9 +18,11 @@ use uuid::Uuid;
 use super::approve;
 use super::entitlement;
 use super::execute;
+use super::input;
 use super::ledger::Held;
 use super::rules;
 use super::running::ends_with_its_token;
+use crate::call::claim::LedgerClaim;
 use crate::call::event::Event;
 use crate::call::outcome::{Outcome, Output, Refusal, after_handover};
 use crate::call::{Call, Invocation, State, principal};
@@ -31,7 +34,7 @@ use crate::pipeline::{Pipeline, Running};
 use crate::telemetry::audit;
 
 /// Most calls that are taken at a time: a gateway that starts has its own to serve.
-const AT_A_TIME: usize = 8;
+const AT_A_TIME: usize = 32;
 /// Most rows that are looked at for those: what this gateway cannot run does not hide what it can.
 const LOOKS: u32 = 256;
 /// How long a retry waits for its call to be taken over: the lease of the gateway that is gone, and the time
@@ -74,17 +77,34 @@ impl Pipeline {
         if room == 0 {
             return Ok(());
         }
-        for orphan in self.active.abandoned(LOOKS).await? {
+        let skipped = u32::try_from(self.skipped.begin(snapshot.revision)).unwrap_or(u32::MAX);
+        let mut orphans = self.active.abandoned(LOOKS.saturating_add(skipped)).await?;
+        orphans.retain(|orphan| !self.skipped.skips(&orphan.call));
+        // All gateways find the same ones: each begins elsewhere.
+        orphans.sort_by_cached_key(|_| rand::random::<u64>());
+        for orphan in orphans {
             // What is taken while this gateway ends would be cancelled.
             if room == 0 || self.calls.are_left() {
                 break;
             }
-            let Some(abandoned) = self.active.open_abandoned(orphan).await? else { continue };
+            let Some(abandoned) = self.active.open_abandoned(orphan).await? else {
+                if self.skipped.add(orphan.call) {
+                    tracing::warn!(call = %Uuid::from_bytes(orphan.call), "the record of a call whose gateway is gone cannot be opened, unless another gateway was faster: it was sealed with another key, and its outcome will be unknown; gateways that share a store need the same ASP_SEAL_KEY");
+                }
+                continue;
+            };
             let Some(invocation) = abandoned.record.invocation(snapshot) else {
+                if !self.skipped.add(orphan.call) {
+                    continue;
+                }
                 tracing::warn!(call = %Uuid::from_bytes(abandoned.call), trace = %abandoned.record.trace(), "a call whose gateway is gone cannot be taken over here: its server or primitive is not in this gateway's snapshot");
                 continue;
             };
-            if self.executor.runs(&invocation.entry.primitive) && self.active.take(&abandoned).await? {
+            if !self.executor.runs(&invocation.entry.primitive) {
+                self.skipped.add(orphan.call);
+                continue;
+            }
+            if self.active.take(&abandoned).await? {
                 // What it had come to until it was taken; where that cannot be read, it may have begun.
                 let abandoned = match self.active.open_abandoned(orphan).await {
                     Ok(Some(taken)) => taken,
@@ -128,21 +148,22 @@ impl Pipeline {
                     if let Err(error) = claimed.release().await {
                         tracing::warn!(call = %call.id, trace = %call.trace, %error, "the idempotency key of a call that had not begun could not be freed; retries under it wait until its lease is over");
                     }
-                    return self.let_go(&call, Outcome::Refused(Refusal::Upstream(NOT_BEGUN.into())));
+                    return self.let_go(&call, Outcome::Refused(Refusal::Upstream(NOT_BEGUN.into()))).await;
                 }
                 Ok(None) => {
                     tracing::info!(call = %call.id, trace = %call.trace, "a call whose gateway is gone had ended already; its answer is in the ledger");
                     let outcome = self.ledgers.outcome(claim).await.unwrap_or_else(|error| {
                         // Who comes back later is told what the ledger says then.
                         tracing::debug!(call = %call.id, trace = %call.trace, %error, "the ledger does not say how a call ended");
-                        Outcome::lost()
+                        None
                     });
-                    return self.let_go(&call, outcome);
+                    let outcome = outcome.unwrap_or_else(Outcome::lost);
+                    return self.let_go(&call, outcome).await;
                 }
                 Err(error) => {
                     // It may have its answer. Without one, its key says in time that the outcome is unknown.
                     tracing::warn!(call = %call.id, trace = %call.trace, %error, "a call whose gateway is gone is not taken over, because the ledger did not answer; a retry learns in time that its outcome is unknown");
-                    return self.let_go(&call, Outcome::lost());
+                    return self.let_go(&call, Outcome::lost()).await;
                 }
             }
         }
@@ -177,9 +198,10 @@ impl Pipeline {
 
     /// A call that was taken does not go on; whoever has attached to it meanwhile is told its outcome, and so is whoever
     /// the gateway that is gone had told of it.
-    fn let_go(&self, call: &Arc<Call>, outcome: Outcome) {
+    async fn let_go(&self, call: &Arc<Call>, outcome: Outcome) {
         call.ownership.tells();
-        self.active.end(call);
+        // Whoever has taken it since says the same.
+        let _ = self.active.end(call, &outcome).await;
         call.finish(outcome);
         self.registry.end(call);
     }
@@ -275,7 +297,7 @@ impl Pipeline {
         let mut call = Call::new(&invocation, now, now, CancellationToken::new());
         call.id = id;
         let is_known = ended.kept.is_some();
-        let outcome = self.outcome_elsewhere(&call, ended.kept).await?;
+        let outcome = self.outcome_elsewhere(&call, ended.kept, ended.record.claim.as_ref()).await?;
         if let Some(events) = self.active.events()
             && let Some(kept) = events.read(id, 0).await
         {
@@ -296,18 +318,34 @@ impl Pipeline {
         &self,
         call: &Call,
         kept: Option<Kept>,
+        claim: Option<&LedgerClaim>,
     ) -> Result<Outcome, ActiveFault> {
         Ok(match kept {
             Some(Kept::Done(output)) => Outcome::Done { output, replayed: false },
             Some(Kept::Refused(refusal)) => Outcome::Refused(refusal),
             // A ledger that does not answer says nothing of how it ended.
-            Some(Kept::InLedger(claim)) => self.ledgers.outcome(&claim).await?,
+            Some(Kept::InLedger(claim)) => self.ledgers.outcome(&claim).await?.unwrap_or_else(Outcome::lost),
             Some(Kept::TooLarge) if call.may_repeat() => {
                 Outcome::Refused(Refusal::Upstream(TOO_LARGE.into()))
             }
             Some(Kept::TooLarge) => Outcome::Done { output: Output::not_kept(), replayed: true },
-            None => Outcome::Refused(call.unanswered(Refusal::Upstream(GONE.into()))),
+            None => self.last_known(call, claim, GONE).await?,
         })
+    }
+
+    /// The outcome of a call whose gateway is gone: what the ledger has under its key, if it has an answer.
+    pub(super) async fn last_known(
+        &self,
+        call: &Call,
+        claim: Option<&LedgerClaim>,
+        gone: &str,
+    ) -> Result<Outcome, ActiveFault> {
+        if let Some(claim) = claim.filter(|claim| claim.mutating)
+            && let Some(outcome) = self.ledgers.outcome(claim).await?
+        {
+            return Ok(outcome);
+        }
+        Ok(Outcome::Refused(call.unanswered(Refusal::Upstream(gone.into()))))
     }
 }
 
@@ -325,7 +363,9 @@ impl Running {
 
     async fn again(&self, snapshot: &Arc<Snapshot>, abandoned: AbandonedCall) -> Result<Output, Refusal> {
         let call = &self.call;
-        let AbandonedCall { record, seq, state, .. } = abandoned;
+        let AbandonedCall { mut record, seq, state, .. } = abandoned;
+        // A store keeps the text alone.
+        input::complete(&call.entry, &mut record.arguments);
         let Some(needs_approval) = self.is_still_allowed(snapshot, &record.arguments) else {
             tracing::warn!(call = %call.id, trace = %call.trace, "a call is not taken over, because its caller was revoked or it is not allowed any more; its outcome is unknown");
             return Err(Refusal::OutcomeUnknown);
@@ -344,7 +384,7 @@ impl Running {
 
     /// Whether the call may go on by what is in force now, and if so whether a person must approve it; `None` where it may
     /// not.
-    fn is_still_allowed(&self, snapshot: &Snapshot, arguments: &serde_json::Value) -> Option<bool> {
+    fn is_still_allowed(&self, snapshot: &Snapshot, arguments: &Json) -> Option<bool> {
         let call = &self.call;
         if snapshot.revoked(&call.caller) {
             return None;

@@ -1,5 +1,6 @@
 //! Machines that call with certificates (`mtls`): whom a gateway believes what a client has shown, and what that is worth.
 
+use asp_edge::MACHINE_ISSUER;
 use asp_proto::snapshot::{
     AuthScheme, Binding, GatewaySnapshot, Limit, MachineCertificate, MachineKey, Protocol, RevokedBefore,
     TargetKind,
@@ -22,6 +23,7 @@ fn certificate(id: &str, hash: Option<u8>, uri: &str) -> MachineCertificate {
         id: id.into(),
         fingerprint: hash.map(|byte| vec![byte; 32]).unwrap_or_default(),
         uri: uri.into(),
+        proved: true,
         org: "acme".into(),
         user: "press".into(),
         groups: vec!["robots".into()],
@@ -172,17 +174,21 @@ async fn a_certificate_beside_another_credential_is_not_looked_at() {
     assert!(fixture.audit.events().iter().all(|event| !event.event.contains("press")), "it was alice");
 }
 
-#[tokio::test]
-async fn policy_limits_scopes_and_revocations_bound_a_machine_as_they_bound_users() {
-    let deny = |kind: TargetKind, target: &str| Binding {
+fn deny(kind: TargetKind, target: &str) -> Binding {
+    Binding {
         org: "acme".into(),
         target_kind: kind.into(),
         target: target.into(),
+        issuer: if kind == TargetKind::User { MACHINE_ISSUER } else { "" }.into(),
         primitive: "policy.open".into(),
         protocol: Protocol::Unspecified.into(),
         allowed: false,
         ..Binding::default()
-    };
+    }
+}
+
+#[tokio::test]
+async fn policy_limits_scopes_and_revocations_bound_a_machine_as_they_bound_users() {
     for (kind, target) in
         [(TargetKind::User, "press"), (TargetKind::Group, "robots"), (TargetKind::Wcit, "c1")]
     {
@@ -198,6 +204,7 @@ async fn policy_limits_scopes_and_revocations_bound_a_machine_as_they_bound_user
         primitive: "policy.open".into(),
         user: "press".into(),
         wcit: "*".into(),
+        issuer: MACHINE_ISSUER.into(),
         capacity: 1,
         refill_per_second: 0.001,
     });
@@ -289,6 +296,24 @@ async fn a_snapshot_with_a_certificate_of_two_machines_is_refused_whole() {
     let snapshot = GatewaySnapshot { revision: 2, ..assemble(with([known(), vec![both]].concat())) };
     assert!(fixture.gateway.apply(snapshot).is_err());
     assert!(done(&call(&shown(0x11, ""), "policy.open").send(&fixture).await), "what was in force stays");
+}
+
+#[tokio::test]
+async fn a_uri_of_one_org_keeps_anothers_fingerprint_from_the_certificate() {
+    let of = |uri_org: &str, expires_at: u64, proved: bool| {
+        let uri = MachineCertificate { org: uri_org.into(), expires_at, ..certificate("c2", None, URI) };
+        let hash = MachineCertificate { proved, ..certificate("c1", Some(0x11), "") };
+        through_envoy(with(vec![uri, hash]))
+    };
+    // The first of two URIs names nobody, and is looked at all the same; an end of 0 is a registration that opens nothing.
+    for uri in [URI.to_owned(), format!("{URI};URI=spiffe://example.org/b")] {
+        let answer = async |fixture: Fixture| call(&shown(0x11, &uri), "policy.open").send(&fixture).await;
+        refused(&answer(of("globex", 0, true)).await, "token_invalid");
+        assert!(done(&answer(of("acme", 0, true)).await), "the org's own");
+        refused(&answer(of("acme", 0, false)).await, "token_invalid");
+    }
+    let fixture = of("globex", 0, true);
+    assert!(done(&call(&shown(0x11, ""), "policy.open").send(&fixture).await), "without the URI");
 }
 
 #[tokio::test]

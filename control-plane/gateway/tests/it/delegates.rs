@@ -106,7 +106,7 @@ fn with_openai(model: &Model, openai: ProxyOpenai) -> GatewaySnapshot {
         delegate.runtime = Some(Runs { mode: Some(Mode::ProxyOpenai(openai)) });
     });
     let url = format!("http://{}", model.address);
-    snapshot.upstreams.push(Upstream { name: "llm.internal".into(), url });
+    snapshot.upstreams.push(Upstream { name: "llm.internal".into(), url, primitives: vec!["*".into()] });
     snapshot
 }
 

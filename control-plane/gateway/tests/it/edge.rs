@@ -100,9 +100,42 @@ async fn protected_resource_metadata_is_public_and_names_the_server() {
     let answer = fixture.send(Method::GET, "/.well-known/oauth-protected-resource/demo/mcp", &[], "").await;
     assert_eq!(answer.status, StatusCode::OK, "{}", answer.text);
     assert_eq!(answer.json()["resource"], "https://mcp.example.com/demo/mcp");
-    assert!(!answer.json()["authorization_servers"].as_array().unwrap().is_empty());
+    // The fixture's issuer is not a URL: no authorization server stands behind it.
+    assert_eq!(answer.json().get("authorization_servers"), None);
+    let platform = fixture.send(Method::GET, "/.well-known/oauth-protected-resource", &[], "").await;
+    assert_eq!(platform.json()["resource"], "https://mcp.example.com");
+    assert_eq!(platform.json().get("authorization_servers"), None);
     let unknown = fixture.send(Method::GET, "/.well-known/oauth-protected-resource/nope/mcp", &[], "").await;
     assert_eq!(unknown.status, StatusCode::NOT_FOUND);
+}
+
+#[tokio::test]
+async fn the_root_document_names_the_issuers_of_open_servers_and_a_server_may_hide_its_own() {
+    let mut snapshot = crate::support::snapshot();
+    let edge = snapshot.edge.as_mut().unwrap();
+    let tenant = asp_proto::snapshot::Issuer {
+        name: "tenant".into(),
+        iss: "https://login.globex.example".into(),
+        ..edge.issuers[0].clone()
+    };
+    edge.issuers.push(tenant);
+    let hidden = edge.servers.iter_mut().find(|server| server.name == "policy").unwrap();
+    (hidden.default_allow, hidden.issuers) = (false, vec!["tenant".into()]);
+    let of_policy = "/.well-known/oauth-protected-resource/policy/mcp";
+    let named = async |snapshot: asp_proto::snapshot::GatewaySnapshot, path: &str| {
+        let answer = Fixture::of(snapshot).send(Method::GET, path, &[], "").await;
+        // Each answer has a trace of its own.
+        let without_trace: Vec<_> = answer.text.split(",\"traceId\"").take(1).map(str::to_owned).collect();
+        (answer.status, without_trace.concat())
+    };
+    let (status, root) = named(snapshot.clone(), "/.well-known/oauth-protected-resource").await;
+    assert!(status == StatusCode::OK && !root.contains("globex") && root.contains("https://"), "{root}");
+    let (_, own) = named(snapshot.clone(), of_policy).await;
+    assert!(own.contains("globex"), "who knows the name may log in: {own}");
+    let policy = snapshot.servers.iter_mut().find(|server| server.name == "policy").unwrap();
+    policy.undiscovered = true;
+    let unknown = named(snapshot.clone(), "/.well-known/oauth-protected-resource/nope/mcp").await;
+    assert_eq!(named(snapshot, of_policy).await, unknown);
 }
 
 #[tokio::test]

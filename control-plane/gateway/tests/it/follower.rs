@@ -18,7 +18,7 @@ const MANY: usize = 300;
 
 fn question(id: &str) -> Question {
     let requested_schema = json!({"type": "object", "properties": {}});
-    Question { id: id.into(), ask: Ask::Form { message: "?".into(), requested_schema } }
+    Question { id: id.into(), ask: Ask::Form { message: "?".into(), requested_schema, relayed: false } }
 }
 
 fn goes_on(call: &Call) {

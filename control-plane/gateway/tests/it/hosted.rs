@@ -203,7 +203,11 @@ fn hosted(url: &str, change: impl Fn(&mut Primitive)) -> GatewaySnapshot {
             change(primitive);
         }
     }
-    snapshot.upstreams.push(Upstream { name: "service.internal".into(), url: url.into() });
+    snapshot.upstreams.push(Upstream {
+        name: "service.internal".into(),
+        url: url.into(),
+        primitives: vec!["*".into()],
+    });
     snapshot
 }
 

@@ -53,16 +53,24 @@ async fn another_user_or_no_key_executes_and_another_request_is_refused() {
 }
 
 #[tokio::test]
-async fn a_legacy_request_id_sent_twice_is_executed_once() {
+async fn a_legacy_request_id_that_was_used_is_refused_and_nothing_runs_twice() {
     let client = Legacy::connect(&Fixture::new(), "policy", "alice", "2025-11-25", json!({})).await;
     let params = json!({"name": "policy.once", "arguments": {"message": "m"}});
     let first = client.request(5, "tools/call", params.clone()).await.json();
     let second = client.request(5, "tools/call", params).await.json();
-    assert_eq!(first["result"]["content"], second["result"]["content"]);
-    assert_eq!(second["result"]["_meta"]["asp/replayed"], true);
+    assert_eq!(first["result"]["isError"], false, "{first}");
     let other = json!({"name": "policy.once", "arguments": {"message": "other"}});
-    let answer = client.request(5, "tools/call", other).await;
-    assert_eq!((answer.status, answer.json()["error"]["code"].clone()), (StatusCode::OK, json!(-32602)));
+    let third = client.request(5, "tools/call", other.clone()).await;
+    assert_eq!(third.status, StatusCode::OK);
+    for answer in [second, third.json()] {
+        assert!(answer.get("result").is_none(), "{answer}");
+        assert_eq!(answer["error"]["code"], -32600, "{answer}");
+        assert_eq!(answer["error"]["data"]["reason"], "invalid_request", "{answer}");
+        let message = answer["error"]["message"].as_str().unwrap();
+        assert!(message.starts_with("this id was used in this session"), "{message}");
+    }
+    let next = client.request(6, "tools/call", other).await.json();
+    assert_eq!(next["result"]["isError"], false, "another id is another call: {next}");
 }
 
 #[tokio::test]

@@ -23,6 +23,7 @@ pub(crate) fn star(capacity: u64) -> Limit {
         primitive: "*".into(),
         user: "*".into(),
         wcit: "*".into(),
+        issuer: String::new(),
         capacity,
         refill_per_second: 0.001,
     }

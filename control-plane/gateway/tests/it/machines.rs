@@ -1,5 +1,6 @@
 //! Machines that call with keys (`psk`): what a key is worth where, and for how long.
 
+use asp_edge::MACHINE_ISSUER;
 use asp_proto::snapshot::{
     AuthScheme, Binding, ExposureException, GatewaySnapshot, Limit, MachineKey, Protocol, RevokedBefore,
     TargetKind,
@@ -10,6 +11,7 @@ use http_body_util::BodyExt;
 use serde_json::json;
 use sha2::{Digest, Sha256};
 
+use crate::limits::star;
 use crate::rest::{Rest, reason};
 use crate::support::{Answer, Fixture, Legacy, Modern, inputs, now, token};
 
@@ -121,22 +123,24 @@ async fn what_is_no_key_in_force_is_refused_as_any_bad_token() {
 
 #[tokio::test]
 async fn policy_limits_and_scopes_bound_a_machine_as_they_bound_users() {
-    let deny = |kind: TargetKind, target: &str, primitive: &str| Binding {
+    let deny = |kind: TargetKind, target: &str, issuer: &str, primitive: &str| Binding {
         org: "acme".into(),
         target_kind: kind.into(),
         target: target.into(),
+        issuer: issuer.into(),
         primitive: primitive.into(),
         protocol: Protocol::Unspecified.into(),
         allowed: false,
         ..Binding::default()
     };
-    for (kind, target) in [
-        (TargetKind::User, "press".to_owned()),
-        (TargetKind::Group, "robots".to_owned()),
-        (TargetKind::Wcit, id('a')),
+    for (kind, target, issuer) in [
+        (TargetKind::User, "press".to_owned(), MACHINE_ISSUER),
+        (TargetKind::User, "*".to_owned(), MACHINE_ISSUER),
+        (TargetKind::Group, "robots".to_owned(), ""),
+        (TargetKind::Wcit, id('a'), ""),
     ] {
         let mut inputs = with(vec![key('a', "acme")]);
-        inputs.bindings.push(deny(kind, &target, "policy.open"));
+        inputs.bindings.push(deny(kind, &target, issuer, "policy.open"));
         let fixture = Fixture::of(assemble(inputs));
         assert_eq!(call(&secret('a'), "policy.open").send(&fixture).await.reason(), "unknown_primitive");
         let listed = Modern::new("policy", &secret('a'), "tools/list", json!({})).send(&fixture).await;
@@ -154,6 +158,7 @@ async fn policy_limits_and_scopes_bound_a_machine_as_they_bound_users() {
         primitive: "policy.open".into(),
         user: "press".into(),
         wcit: "*".into(),
+        issuer: MACHINE_ISSUER.into(),
         capacity: 1,
         refill_per_second: 0.001,
     });
@@ -169,6 +174,43 @@ async fn policy_limits_and_scopes_bound_a_machine_as_they_bound_users() {
     let scoped = call(&secret('b'), "policy.scoped").send(&fixture).await;
     assert_eq!((scoped.status, scoped.reason().as_str()), (StatusCode::FORBIDDEN, "insufficient_scope"));
     assert_eq!(call(&secret('c'), "policy.scoped").send(&fixture).await.status, StatusCode::OK);
+}
+
+#[tokio::test]
+async fn what_names_a_user_is_about_no_machine_of_that_name() {
+    let binding = |target: &str, issuer: &str, primitive: &str, allowed: bool| Binding {
+        org: "acme".into(),
+        target_kind: TargetKind::User.into(),
+        target: target.into(),
+        issuer: issuer.into(),
+        primitive: primitive.into(),
+        allowed,
+        ..Binding::default()
+    };
+    // Destructive, so that only a binding that allows it lets a machine call it.
+    for (target, issuer, lets) in [
+        ("press", "", false),
+        ("*", "", false),
+        ("press", "dev", false),
+        ("press", MACHINE_ISSUER, true),
+        ("*", MACHINE_ISSUER, true),
+        ("arm", MACHINE_ISSUER, false),
+    ] {
+        let mut inputs = with(vec![key('a', "acme")]);
+        inputs.bindings.push(binding(target, issuer, "policy.wipe", true));
+        let answer = call(&secret('a'), "policy.wipe").send(&Fixture::of(assemble(inputs))).await;
+        assert_eq!(answer.json()["result"]["isError"] == false, lets, "{issuer} {target}: {}", answer.text);
+    }
+    let mut inputs = with(vec![key('a', "acme")]);
+    inputs.bindings.push(binding("press", "", "policy.open", false));
+    inputs.limits.push(Limit { user: "press".into(), primitive: "policy.open".into(), ..star(1) });
+    inputs.limits.push(Limit { user: "each".into(), ..star(1) });
+    let fixture = Fixture::of(assemble(inputs));
+    for _ in 0..3 {
+        assert!(done(&call(&secret('a'), "policy.open").send(&fixture).await), "it is about the user");
+    }
+    let user = call(&token("press"), "policy.open").send(&fixture).await;
+    assert_eq!(user.reason(), "unknown_primitive");
 }
 
 #[tokio::test]

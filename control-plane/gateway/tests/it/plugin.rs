@@ -55,6 +55,8 @@ mod resume;
 mod several;
 #[path = "plugin/slow_store.rs"]
 mod slow_store;
+#[path = "plugin/stored_first.rs"]
+mod stored_first;
 #[path = "plugin/streams.rs"]
 mod streams;
 #[path = "plugin/takeover.rs"]

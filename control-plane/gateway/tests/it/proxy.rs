@@ -20,6 +20,8 @@ use crate::support::{Fixture, Legacy, Modern, inputs, snapshot, token};
 
 #[path = "proxy/asking.rs"]
 mod asking;
+#[path = "proxy/bodies.rs"]
+mod bodies;
 #[path = "proxy/bounds.rs"]
 mod bounds;
 #[path = "proxy/completing.rs"]
@@ -30,10 +32,18 @@ mod drift;
 mod eras;
 #[path = "proxy/failures.rs"]
 mod failures;
+#[path = "proxy/faithful.rs"]
+mod faithful;
+#[path = "proxy/forms.rs"]
+mod forms;
 #[path = "proxy/modern.rs"]
 mod modern;
 #[path = "proxy/modern_changes.rs"]
 mod modern_changes;
+#[path = "proxy/operator_lists.rs"]
+mod operator_lists;
+#[path = "proxy/refused_sessions.rs"]
+mod refused_sessions;
 #[path = "proxy/relayed.rs"]
 mod relayed;
 #[path = "proxy/service_auth.rs"]
@@ -61,7 +71,11 @@ fn with_runtime(name: &str, mode: Mode, mutation: Mutation, upstream: &str) -> G
             primitive.set_mutation(mutation);
         }
     }
-    snapshot.upstreams.push(Upstream { name: "service.internal".into(), url: upstream.into() });
+    snapshot.upstreams.push(Upstream {
+        name: "service.internal".into(),
+        url: upstream.into(),
+        primitives: vec!["*".into()],
+    });
     snapshot
 }
 
@@ -314,7 +328,11 @@ fn via_mcp(names: &[&str], address: SocketAddr) -> GatewaySnapshot {
             primitive.runtime = Some(Runtime { mode: Some(Mode::ProxyMcp(target)) });
         }
     }
-    snapshot.upstreams.push(Upstream { name: "service.internal".into(), url: format!("http://{address}") });
+    snapshot.upstreams.push(Upstream {
+        name: "service.internal".into(),
+        url: format!("http://{address}"),
+        primitives: vec!["*".into()],
+    });
     snapshot
 }
 

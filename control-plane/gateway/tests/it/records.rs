@@ -397,3 +397,29 @@ async fn a_state_that_was_not_stored_does_not_keep_the_next_from_it() {
     go.send(()).unwrap();
     assert_eq!(last_result(&answering.await.unwrap())["structuredContent"], json!({"ok": true}));
 }
+
+#[tokio::test]
+async fn the_ledger_says_how_a_call_ended_whose_gateway_could_not() {
+    let base = Fixture::new();
+    let dying = Flaky { inner: base.active.clone(), failures: AtomicUsize::new(0), learns_ends: false };
+    let first = base.with_stores(snapshot(), |stores| {
+        stores.active = Arc::new(FaultyRecords(dying));
+        stores.ledger = base.ledger.clone();
+    });
+    let active = &first.gateway.pipeline.active;
+    active.renew().await.unwrap();
+    let asked = keyed(wipe("gone", &json!({})), Some("k")).send(&first).await.json()["result"].clone();
+    record(&base, State::InputRequired).await;
+    let answer = json!({"asp.approve": {"action": "accept", "content": {"approve": true}}});
+    let retry = json!({"requestState": asked["requestState"], "inputResponses": answer});
+    let retry = keyed(wipe("gone", &retry), Some("k"));
+    let told = retry.send(&first).await.json()["result"].clone();
+    assert_eq!(told["structuredContent"], json!({"message": "gone"}), "{told}");
+    active.retire().await;
+    let second = base.with_stores(snapshot(), |stores| {
+        stores.active = base.active.clone();
+        stores.ledger = base.ledger.clone();
+    });
+    let again = retry.send(&second).await.json()["result"].clone();
+    assert_eq!(again["structuredContent"], json!({"message": "gone"}), "{again}");
+}

@@ -10,7 +10,7 @@ use asp_gateway::executors::plugin::runtimes::Runtimes;
 use asp_gateway::gateway::{Config, Gateway, SealKeys, Stores};
 use asp_gateway::inspection::Inspections;
 use asp_gateway::issuers::IssuerDeps;
-use asp_gateway::minting::TokenKeys;
+use asp_gateway::minting::{TokenAudiences, TokenKeys};
 use asp_gateway::pipeline::admission::{Bounds, MEMORY};
 use asp_gateway::subscriptions;
 use asp_proto::snapshot::{ClaimNames, GatewaySnapshot, Issuer, Key};
@@ -148,6 +148,7 @@ struct Parts {
     issuers: IssuerDeps,
     told: Told,
     token_keys: TokenKeys,
+    token_audiences: TokenAudiences,
     audit: Arc<MemoryAudit>,
     active: Arc<MemoryRecords>,
     ledger: Arc<MemoryLedger>,
@@ -178,6 +179,7 @@ impl Parts {
             issuers: IssuerDeps::default(),
             told: Told::default(),
             token_keys: TokenKeys::alone().unwrap(),
+            token_audiences: TokenAudiences::Every,
             audit,
             active,
             ledger,
@@ -187,11 +189,13 @@ impl Parts {
     fn start(self) -> Fixture {
         let gateway = Gateway::new(Config {
             token_keys: Arc::new(self.token_keys),
+            token_audiences: self.token_audiences,
             told: self.told,
             seal_keys: SealKeys { current: vec![self.key; 32].into(), previous: None },
             public_url: PUBLIC_URL.into(),
             dev: true,
             registry: self.registry,
+            in_mesh: false,
             stores: self.stores,
             runtimes: self.runtimes,
             delegates: self.delegates,
@@ -291,6 +295,15 @@ impl Fixture {
 
     pub(crate) fn inspected_with(runtimes: Runtimes, inspections: Inspections) -> Fixture {
         Parts { runtimes, inspections, ..Parts::new(snapshot()) }.start()
+    }
+
+    /// A gateway that mints its tokens for these audiences.
+    pub(crate) fn minting(
+        snapshot: GatewaySnapshot,
+        runtimes: Runtimes,
+        audiences: TokenAudiences,
+    ) -> Fixture {
+        Parts { runtimes, token_audiences: audiences, ..Parts::new(snapshot) }.start()
     }
 
     /// A gateway that asks issuers, and the control plane about them.

@@ -36,8 +36,8 @@ struct Room {
     bytes: usize,
 }
 
-/// What tells two coarse limits of an org apart at the edge: server, primitive, user, wcit.
-type Identity = [String; 4];
+/// Key of a coarse limit of an org at the edge: server, primitive, user, wcit, issuer.
+type Identity = [String; 5];
 
 /// The coarse limits of every org, the broad ones first.
 pub(super) fn limits(inputs: &EdgeInputs<'_>) -> Vec<CoarseLimit> {
@@ -45,7 +45,10 @@ pub(super) fn limits(inputs: &EdgeInputs<'_>) -> Vec<CoarseLimit> {
     // `max` also replaces a multiple that is no number.
     let multiple = inputs.coarse_multiple.max(LEAST_PER_WORKER * workers);
     let mut orgs: BTreeMap<&str, Vec<&Limit>> = BTreeMap::new();
-    for limit in inputs.limits.iter().copied().filter(|limit| limit.refill_per_second.is_finite()) {
+    // Machines are no callers that an edge knows.
+    let is_enforced =
+        |limit: &&Limit| limit.refill_per_second.is_finite() && limit.issuer != asp_edge::MACHINE_ISSUER;
+    for limit in inputs.limits.iter().copied().filter(is_enforced) {
         orgs.entry(&limit.org).or_default().push(limit);
     }
     let names = Names::index(inputs.servers);
@@ -67,8 +70,9 @@ pub(super) fn limits(inputs: &EdgeInputs<'_>) -> Vec<CoarseLimit> {
     all
 }
 
-fn order(limit: &CoarseLimit) -> (bool, &str, &str, &str, &str, &str) {
-    (limit.primitive != "*", &limit.org, &limit.server, &limit.primitive, &limit.user, &limit.wcit)
+fn order(limit: &CoarseLimit) -> (bool, [&str; 6]) {
+    let CoarseLimit { org, server, primitive, user, wcit, issuer, .. } = limit;
+    (primitive != "*", [org, server, primitive, user, wcit, issuer])
 }
 
 fn size(limit: &CoarseLimit) -> usize {
@@ -104,7 +108,8 @@ fn keep(found: &mut BTreeMap<Identity, CoarseLimit>, room: &mut Room, limit: Coa
     }
     room.entries -= 1;
     room.bytes -= bytes;
-    let identity = [&limit.server, &limit.primitive, &limit.user, &limit.wcit].map(String::clone);
+    let CoarseLimit { server, primitive, user, wcit, issuer, .. } = &limit;
+    let identity = [server, primitive, user, wcit, issuer].map(String::clone);
     match found.entry(identity) {
         Entry::Occupied(mut known) => {
             let known = known.get_mut();
@@ -125,6 +130,7 @@ fn scaled(limit: &Limit, server: &str, primitive: &str, multiple: f64) -> Coarse
         server: server.to_string(),
         user: limit.user.clone(),
         wcit: limit.wcit.clone(),
+        issuer: limit.issuer.clone(),
         primitive: primitive.to_string(),
         rate_per_second: (limit.refill_per_second * multiple).max(MIN_RATE),
         // Saturating: a float beyond the range casts to the largest integer.

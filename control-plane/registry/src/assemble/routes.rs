@@ -150,6 +150,7 @@ mod tests {
             edge: asp_proto::snapshot::EdgeServer::default(),
             server,
             primitives: Vec::new(),
+            offered_to: Vec::new(),
             agent_card: String::new(),
             content_hash: String::new(),
             files: Vec::new(),

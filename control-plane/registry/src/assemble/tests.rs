@@ -23,6 +23,7 @@ fn server(name: &str, scheme: AuthScheme, listings: &[(&str, &str)]) -> Compiled
         edge: EdgeServer { name: name.into(), schemes: vec![scheme.into()], ..Default::default() },
         server: Server { name: name.into(), listings, ..Default::default() },
         primitives,
+        offered_to: Vec::new(),
         agent_card: String::new(),
         content_hash: String::new(),
         files: Vec::new(),
@@ -38,6 +39,7 @@ fn limit(server: &str, primitive: &str, capacity: u64, refill_per_second: f64) -
         wcit: "*".into(),
         capacity,
         refill_per_second,
+        issuer: String::new(),
     }
 }
 

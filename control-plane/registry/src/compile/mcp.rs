@@ -17,6 +17,8 @@ const TITLES: &str = "2025-06-18";
 const STRUCTURED_OUTPUT: &str = "2025-06-18";
 const META: &str = "2025-06-18";
 const ICONS: &str = "2025-11-25";
+/// The first revision whose `outputSchema` may describe any JSON value, not an object alone.
+const ANY_OUTPUT: &str = "2026-07-28";
 
 /// What a server lists at one revision: `{tools, resources, resourceTemplates, prompts}` in list order.
 /// A revision older than all is answered as the oldest one.
@@ -140,6 +142,7 @@ fn tool(
     object.insert("inputSchema".into(), input.cloned().unwrap_or_else(|| json!({"type": "object"})));
     if let Some(output) = output
         && revision >= STRUCTURED_OUTPUT
+        && (revision >= ANY_OUTPUT || output.get("type").and_then(Value::as_str) == Some("object"))
     {
         object.insert("outputSchema".into(), output.clone());
     }

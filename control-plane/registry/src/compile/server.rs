@@ -44,6 +44,7 @@ pub(crate) fn compile_server(
         listings,
         a2a_card: String::new(),
         updated_unix_ms: 0,
+        undiscovered: !file.discovery,
         pool: file.pool.clone().unwrap_or_default(),
     };
     let speaks_a2a = file.protocols.contains(&Protocol::A2a);
@@ -56,13 +57,16 @@ pub(crate) fn compile_server(
     }
     server.listings.iter_mut().for_each(hide_unserved);
     let edge = edge_server(file);
-    let content_hash = content_hash(&edge, &server, &primitives, &agent_card);
+    let mut offered_to = file.offered_to.clone();
+    offered_to.sort_unstable();
+    let content_hash = content_hash((&edge, &server), &primitives, &agent_card, &offered_to);
     let mut files = BTreeSet::from([path.to_string()]);
     for member in members.iter().chain(needed) {
         files.insert(member.file.to_string());
         files.extend(member.spec.schema_file.clone());
     }
-    CompiledServer { edge, server, primitives, agent_card, content_hash, files: files.into_iter().collect() }
+    let files = files.into_iter().collect();
+    CompiledServer { edge, server, primitives, offered_to, agent_card, content_hash, files }
 }
 
 /// A name over a protocol without a face would be a promise that ends in 404.
@@ -142,12 +146,12 @@ fn edge_server(file: &ServerFile) -> snapshot::EdgeServer {
     }
 }
 
-/// Lower-case hex SHA-256 over the encoded messages, each after its length, and the agent card.
+/// Lower-case hex SHA-256 over the encoded messages, each after its length, the agent card and the orgs it is offered to.
 fn content_hash(
-    edge: &snapshot::EdgeServer,
-    server: &snapshot::Server,
+    (edge, server): (&snapshot::EdgeServer, &snapshot::Server),
     primitives: &[snapshot::Primitive],
     agent_card: &str,
+    offered_to: &[String],
 ) -> String {
     let mut hash = Sha256::new();
     hash.update(edge.encode_length_delimited_to_vec());
@@ -156,5 +160,9 @@ fn content_hash(
         hash.update(primitive.encode_length_delimited_to_vec());
     }
     hash.update(agent_card);
+    for org in offered_to {
+        hash.update([0]);
+        hash.update(org);
+    }
     hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
 }

@@ -28,11 +28,12 @@ pub fn stdio_package(target: &McpStdio, primitive_version: &str) -> (String, Str
     (name.replace('/', "__"), version.to_owned())
 }
 
-/// The `plugin.json` of a stdio server, as `runtime/README.md` defines it. `primitives` are those it serves.
+/// The `plugin.json` of a stdio server, as `runtime/README.md` defines it. `primitives` are those it serves; the command and
+/// the variables are those of its package.
 pub fn stdio_manifest(
     (id, version): (&str, &str),
     primitives: &[&Primitive],
-    command: &[String],
+    (command, env): (&[String], &Map<String, Value>),
     artifact_sha256: &str,
 ) -> Value {
     let mut limits = Map::new();
@@ -80,10 +81,12 @@ pub fn stdio_manifest(
         "supportsCancellation": primitives.iter().any(|primitive| primitive.supports_cancellation),
         "allowedDomains": domains,
     });
-    if isolation > 0
-        && let Some(object) = manifest.as_object_mut()
-    {
+    let Some(object) = manifest.as_object_mut() else { return manifest };
+    if isolation > 0 {
         object.insert("isolation".into(), json!({ "minLevel": isolation }));
+    }
+    if !env.is_empty() {
+        object.insert("env".into(), json!(env));
     }
     manifest
 }
@@ -136,7 +139,8 @@ mod tests {
         second.risk_class = RiskClass::High.into();
         second.allowed_domains = vec!["a.example".into()];
         let command = ["node".to_owned(), "server.js".to_owned()];
-        let manifest = stdio_manifest(("s", "2.0.0"), &[&first, &second], &command, "ab");
+        let manifest = stdio_manifest(("s", "2.0.0"), &[&first, &second], (&command, &Map::new()), "ab");
+        assert_eq!(manifest.get("env"), None);
         assert_eq!((&manifest["id"], &manifest["version"]), (&json!("s"), &json!("2.0.0")));
         assert_eq!(manifest["command"], json!(command));
         assert_eq!((&manifest["limits"]["memoryBytes"], &manifest["limits"]["pids"]), (&json!(5), &json!(9)));

@@ -112,9 +112,17 @@ fn check_http(spec: &Spec, http: &HttpProxy, findings: &mut Findings<'_>) {
         check_template(template, &path, &arguments, findings);
     }
     match &http.body {
+        Some(Body::Word(pointer)) if pointer.starts_with('/') => {
+            check_pointer(pointer, "/runtime/http/body", Some(&arguments), findings);
+        }
         Some(Body::Word(word)) if word != "args" => {
             let message = format!("`{}` is no body", name::shown(word));
-            findings.add(FaultCode::BadMapping, "/runtime/http/body", message, "write `args` or a mapping");
+            findings.add(
+                FaultCode::BadMapping,
+                "/runtime/http/body",
+                message,
+                "write `args`, a pointer such as /body, or a mapping",
+            );
         }
         Some(Body::Pointers(pointers)) => {
             for (key, pointer) in pointers {

@@ -5,12 +5,13 @@ use asp_edge::names;
 use super::{name, uri};
 use crate::fault::FaultCode;
 use crate::findings::Findings;
-use crate::server_file::{Card, Protocol, ServerFile};
+use crate::server_file::{Card, DefaultExposure, Protocol, ServerFile};
 use crate::spec::Scheme;
 
 /// Every list call sends all of them; beyond this a server should be split.
 const MAX_PRIMITIVES: usize = 1_000;
 const MAX_LIST: usize = 256;
+const MAX_OFFERED: usize = 1_000;
 /// What the gateway writes in place of the platform's public URL.
 const PUBLIC_URL: &str = "${public_url}";
 
@@ -26,6 +27,7 @@ pub(crate) fn check_server(file: &ServerFile, folder: &str, findings: &mut Findi
     }
     check_protocols(file, findings);
     check_auth(file, findings);
+    check_offers(file, findings);
     check_hosts(file, findings);
     check_pool(file.pool.as_deref(), "/pool", findings);
     check_card(&file.card, findings);
@@ -96,6 +98,22 @@ fn check_auth(file: &ServerFile, findings: &mut Findings<'_>) {
             let path = format!("/auth/audiences/{index}");
             let hint = "write the exact `aud` value, 1 to 512 visible ASCII characters";
             findings.add(FaultCode::BadValue, &path, "this is no audience", hint);
+        }
+    }
+}
+
+/// Patterns are refused: who is offered a server is named.
+fn check_offers(file: &ServerFile, findings: &mut Findings<'_>) {
+    if file.default_exposure == DefaultExposure::Allow && !file.offered_to.is_empty() {
+        let message = "`defaultExposure: allow` offers the server to every organisation";
+        let hint = "remove `offeredTo`, or write `defaultExposure: deny` to offer it to these alone";
+        findings.add(FaultCode::BadValue, "/offeredTo", message, hint);
+    }
+    for (index, org) in file.offered_to.iter().enumerate() {
+        if !names::is_name(org) || org.contains('*') {
+            let path = format!("/offeredTo/{index}");
+            let message = format!("`{}` is no organisation", name::shown(org));
+            findings.add(FaultCode::BadValue, &path, message, "write its name as tokens have it, no pattern");
         }
     }
 }
@@ -174,6 +192,7 @@ fn check_lists(file: &ServerFile, findings: &mut Findings<'_>) {
         ("/primitives", file.primitives.len(), MAX_PRIMITIVES),
         ("/origins", file.origins.len(), MAX_LIST),
         ("/hosts", file.hosts.len(), MAX_LIST),
+        ("/offeredTo", file.offered_to.len(), MAX_OFFERED),
         ("/auth/issuers", file.auth.issuers.len(), MAX_LIST),
         ("/auth/scopes", file.auth.scopes.len(), MAX_LIST),
         ("/auth/audiences", file.auth.audiences.len(), MAX_LIST),

@@ -3,6 +3,8 @@
 //! Keeps true: exactly one way is written, for a way of running that has a service behind it; no secret stands in a
 //! spec, only the name by which the operator keeps one.
 
+use asp_platform::operator_list;
+
 use super::name;
 use crate::fault::FaultCode;
 use crate::findings::Findings;
@@ -23,6 +25,7 @@ pub(super) fn check(spec: &Spec, findings: &mut Findings<'_>) {
     }
     check_ways(auth, findings);
     check_plugin(spec, runtime, auth, findings);
+    check_token(spec, runtime, auth, findings);
     if let Some(exchange) = &auth.exchange {
         check_audience(&exchange.audience, "/runtime/auth/exchange/audience", findings);
         let path = "/runtime/auth/exchange/scopes";
@@ -60,27 +63,72 @@ fn check_ways(auth: &ServiceAuth, findings: &mut Findings<'_>) {
     }
 }
 
-/// A plugin has the platform's token for its domains in any case, and no one URL. The operator's secret stays outside of its
-/// sandbox: whether its origin is among the domains is known where the secret is, at the gateway.
+/// A plugin has no one URL: its token's audience is written out. The operator's secret stays outside of its sandbox: whether its
+/// origin is among the domains is known where the secret is, at the gateway.
 fn check_plugin(spec: &Spec, runtime: &Runtime, auth: &ServiceAuth, findings: &mut Findings<'_>) {
     if runtime.mode != Mode::Plugin {
         return;
     }
-    if auth.token.is_some() {
-        let hint = "remove it: the token is for the plugin's `allowedDomains`";
-        let message = "a plugin gets the platform's token in any case";
-        findings.add(FaultCode::MisplacedKey, "/runtime/auth/token", message, hint);
-    }
-    let shown = match (&auth.exchange, &auth.credential) {
-        (Some(_), _) => "the token",
-        (None, Some(_)) => "the credential",
-        (None, None) => return,
+    let shown = match (&auth.token, &auth.exchange, &auth.credential) {
+        (Some(_), _, _) | (None, Some(_), _) => "the token",
+        (None, None, Some(_)) => "the credential",
+        (None, None, None) => return,
     };
     if spec.security.allowed_domains.is_empty() {
         let hint = "list the hosts of the service in `security.allowedDomains`";
         let message = format!("the plugin may reach nobody to whom {shown} could be shown");
         findings.add(FaultCode::MissingKey, "/security/allowedDomains", message, hint);
     }
+}
+
+/// Checks the audience: a plugin names the origin of one service; for a proxied primitive its URL says it.
+fn check_token(spec: &Spec, runtime: &Runtime, auth: &ServiceAuth, findings: &mut Findings<'_>) {
+    let Some(token) = &auth.token else { return };
+    let path = "/runtime/auth/token/audience";
+    match (&token.audience, runtime.mode == Mode::Plugin) {
+        (Some(audience), true) if !is_origin(audience) => {
+            let message = format!("`{}` is no origin", name::shown(audience));
+            findings.add(
+                FaultCode::BadValue,
+                path,
+                message,
+                "write http(s)://host[:port] of the one service",
+            );
+        }
+        (None, true) => {
+            let hint = "write the origin of the one service, or remove `token`: a plugin gets one if there is only one";
+            findings.add(FaultCode::MissingKey, path, "a plugin's token is for one service", hint);
+        }
+        (Some(_), false) => {
+            let hint = "remove it: the audience is the origin of the service's URL";
+            findings.add(FaultCode::MisplacedKey, path, "the service's URL says the audience", hint);
+        }
+        (Some(audience), true) if !reaches(&spec.security.allowed_domains, audience) => {
+            let hint = "list its host in `security.allowedDomains`";
+            findings.add(
+                FaultCode::BadValue,
+                path,
+                "the plugin may not reach the service of its token",
+                hint,
+            );
+        }
+        (Some(_), true) | (None, false) => {}
+    }
+}
+
+/// Whether an entry of `allowedDomains`, a host or `*.suffix`, names the host of an origin. None at all is a finding of its own.
+fn reaches(domains: &[String], origin: &str) -> bool {
+    let authority = origin.split_once("://").map_or(origin, |(_, authority)| authority);
+    let host = authority.rsplit_once(':').filter(|(host, _)| !host.contains(':') || host.ends_with(']'));
+    let host = host.map_or(authority, |(host, _)| host);
+    domains.is_empty() || domains.iter().any(|domain| operator_list::names_host(domain, host))
+}
+
+fn is_origin(text: &str) -> bool {
+    let host = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://")).unwrap_or_default();
+    let plain =
+        |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '.' | '-' | ':' | '[' | ']');
+    !host.is_empty() && host.len() <= MAX_AUDIENCE && host.chars().all(plain)
 }
 
 fn check_audience(audience: &str, path: &str, findings: &mut Findings<'_>) {

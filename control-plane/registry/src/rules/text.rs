@@ -31,21 +31,74 @@ pub(super) fn check(document: &Document, findings: &mut Findings<'_>) {
     }
 }
 
-/// A variation selector that picks the emoji or text form of the symbol before it is what people write;
-/// anywhere else, and two in a row, it hides data.
 fn first_deceptive(text: &str) -> Option<char> {
-    let mut before = 'a';
-    for c in text.chars() {
-        let picks_a_form = matches!(c, '\u{FE0E}' | '\u{FE0F}')
-            && !before.is_ascii()
-            && !before.is_alphanumeric()
-            && !is_deceptive(before);
-        if is_deceptive(c) && !picks_a_form {
-            return Some(c);
+    let characters: Vec<char> = text.chars().collect();
+    let bad = |(at, c): (usize, &char)| is_deceptive(*c) && !is_written(&characters, at);
+    characters.iter().enumerate().position(bad).and_then(|at| characters.get(at).copied())
+}
+
+/// Whether the invisible character at `at` belongs to visible text. A variation selector picks the emoji or text form of
+/// the symbol before it. A joiner connects pictographs, or shapes a letter of a script that joins. Tag characters
+/// spell a flag (Unicode TR 51, ED-14a). Anywhere else, and two in a row, they hide data.
+fn is_written(characters: &[char], at: usize) -> bool {
+    let Some(c) = characters.get(at).copied() else { return false };
+    let before = characters.get(..at).unwrap_or_default();
+    let last = before.last().copied().unwrap_or('a');
+    let next = characters.get(at + 1).copied();
+    match c {
+        '\u{FE0E}' | '\u{FE0F}' => {
+            let is_keycap = next == Some('\u{20E3}') && matches!(last, '0'..='9' | '#' | '*');
+            is_keycap || (!last.is_ascii() && !last.is_alphanumeric() && !is_deceptive(last))
         }
-        before = c;
+        '\u{200C}' | '\u{200D}' if is_joining(last) => !next.is_some_and(is_deceptive),
+        '\u{200D}' => {
+            let symbol = before.iter().rev().find(|c| **c != '\u{FE0F}').copied();
+            symbol.is_some_and(is_pictograph) && next.is_some_and(is_pictograph)
+        }
+        '\u{E0020}'..='\u{E007F}' => is_flag_tag(before, characters.get(at..).unwrap_or_default()),
+        _ => false,
     }
-    None
+}
+
+/// Whether the tags around a place follow a black flag and end with the cancel tag, within the longest region's length.
+fn is_flag_tag(before: &[char], rest: &[char]) -> bool {
+    const MAX_REGION: usize = 6;
+    let is_tag = |c: &&char| matches!(**c, '\u{E0030}'..='\u{E0039}' | '\u{E0061}'..='\u{E007A}');
+    let earlier = before.iter().rev().take_while(is_tag).count();
+    let later = rest.iter().take_while(is_tag).count();
+    let flag = before.iter().rev().nth(earlier);
+    (1..=MAX_REGION).contains(&(earlier + later))
+        && flag == Some(&'\u{1F3F4}')
+        && rest.get(later) == Some(&'\u{E007F}')
+}
+
+/// Letters of scripts whose orthography uses joiners: Arabic and its relatives, the Indic scripts, Tibetan, Myanmar,
+/// Khmer and Mongolian.
+fn is_joining(c: char) -> bool {
+    let of_script = matches!(
+        c,
+        '\u{600}'..='\u{8FF}'
+            | '\u{900}'..='\u{DFF}'
+            | '\u{F00}'..='\u{109F}'
+            | '\u{1780}'..='\u{18AF}'
+            | '\u{A8E0}'..='\u{A8FF}'
+            | '\u{FB50}'..='\u{FDFF}'
+            | '\u{FE70}'..='\u{FEFC}'
+    );
+    of_script && !is_deceptive(c)
+}
+
+/// Symbols that emoji sequences are made of.
+fn is_pictograph(c: char) -> bool {
+    matches!(
+        c,
+        '\u{2190}'..='\u{21FF}'
+            | '\u{2300}'..='\u{23FF}'
+            | '\u{25A0}'..='\u{27BF}'
+            | '\u{2900}'..='\u{297F}'
+            | '\u{2B00}'..='\u{2BFF}'
+            | '\u{1F000}'..='\u{1FAFF}'
+    )
 }
 
 /// Zero-width, blank, direction, tag, variation and control characters. Line feed and tab are text.
@@ -73,4 +126,38 @@ fn is_deceptive(c: char) -> bool {
             | '\u{1D173}'..='\u{1D17A}'
             | '\u{E0000}'..='\u{E0FFF}'
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::first_deceptive;
+
+    #[test]
+    fn an_invisible_character_is_text_where_its_script_or_emoji_needs_it() {
+        for text in [
+            "\u{645}\u{6CC}\u{200C}\u{62E}\u{648}\u{627}\u{647}\u{645}",
+            "\u{915}\u{94D}\u{200D}\u{937}",
+            "\u{1F469}\u{200D}\u{1F4BB} for developers",
+            "\u{1F3F3}\u{FE0F}\u{200D}\u{1F308}",
+            "\u{1F469}\u{1F3FD}\u{200D}\u{2764}\u{FE0F}\u{200D}\u{1F469}",
+            "\u{1F3F4}\u{E0067}\u{E0062}\u{E0065}\u{E006E}\u{E0067}\u{E007F}",
+            "1\u{FE0F}\u{20E3}",
+        ] {
+            assert_eq!(first_deceptive(text), None, "{}", text.escape_unicode());
+        }
+        for text in [
+            "a\u{200D}b",
+            "a\u{200C}b",
+            "\u{1F469}\u{200D}a",
+            "\u{645}\u{200C}\u{200C}\u{62E}",
+            "\u{200C}\u{62E}",
+            "a\u{E0067}\u{E007F}",
+            "\u{1F3F4}\u{E0067}\u{E0062}",
+            "\u{1F3F4}\u{E0067}\u{E0067}\u{E0067}\u{E0067}\u{E0067}\u{E0067}\u{E0067}\u{E007F}",
+            "1\u{FE0F}2",
+            "\u{1F469}\u{200B}",
+        ] {
+            assert!(first_deceptive(text).is_some(), "{}", text.escape_unicode());
+        }
+    }
 }

@@ -58,7 +58,7 @@ pub(crate) struct Runtime {
     #[serde(default)]
     pub pin: Option<String>,
     /// proxy, plugin: by what a call proves itself to the service behind it; a proxied one by nothing where this is
-    /// left out, a plugin by the platform's token for its `allowedDomains`.
+    /// left out, a plugin by the platform's token if the operator opens exactly one audience to it.
     #[serde(default)]
     pub auth: Option<ServiceAuth>,
 }
@@ -67,7 +67,8 @@ pub(crate) struct Runtime {
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ServiceAuth {
-    /// proxy: the platform's own token, which says who calls and lives no longer than the call.
+    /// The platform's own token, which says who calls and lives no longer than the call. The operator says which primitives
+    /// get it for which audience.
     #[serde(default)]
     pub token: Option<MintedToken>,
     /// A token that the caller's issuer gives for the caller's own (RFC 8693).
@@ -79,10 +80,14 @@ pub(crate) struct ServiceAuth {
     pub credential: Option<String>,
 }
 
-/// Its `aud` is the origin of the service's URL: a token for another service is in nobody's reach.
+/// Its `aud` is one origin: of a proxied primitive that of the service's URL.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct MintedToken {}
+pub(crate) struct MintedToken {
+    /// plugin: the origin (`https://host[:port]`) of the one service that the token is for, whose host `allowedDomains` lists.
+    #[serde(default)]
+    pub audience: Option<String>,
+}
 
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -199,7 +204,8 @@ pub(crate) struct HttpProxy {
     pub query: BTreeMap<String, String>,
     #[serde(default)]
     pub headers: BTreeMap<String, String>,
-    /// `args`: the arguments are the body; a mapping builds an object of JSON pointers into the arguments.
+    /// `args`: the arguments are the body; a JSON pointer such as `/body`: the value of that argument is the body, and
+    /// there is none where it is absent; a mapping builds an object of JSON pointers into the arguments.
     #[serde(default)]
     pub body: Option<Body>,
     /// JSON pointer into the response, all of it when absent.

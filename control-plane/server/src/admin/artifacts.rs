@@ -200,7 +200,9 @@ fn check_name(name: &str) -> Result<(), Problem> {
 }
 
 fn check_headers(headers: &HeaderMap) -> Result<(), Problem> {
-    if headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()) != Some(OCTETS) {
+    let sent = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let essence = sent.split(';').next().unwrap_or_default().trim();
+    if !essence.eq_ignore_ascii_case(OCTETS) {
         return Err(Problem::new(Code::UnsupportedMediaType, format!("send {OCTETS}")));
     }
     let length =

@@ -43,8 +43,10 @@ pub struct Bound {
 /// A bound as it is in force, and whom it shuts out.
 #[derive(Serialize, ToSchema)]
 pub struct ShownBound {
-    #[serde(flatten)]
-    pub bound: Bound,
+    /// Exact names, at most 256
+    pub groups: BTreeSet<String>,
+    /// Exact scopes, at most 256
+    pub scopes: BTreeSet<String>,
     /// Keys and certificates by id that have more than the bound, and so open nothing
     pub beyond: Vec<String>,
 }
@@ -93,7 +95,8 @@ pub async fn put(
 
 /// Leaves machines of the org no group and no scope.
 #[utoipa::path(delete, path = "/api/machines/orgs/{org}/bound", tag = "machines",
-    params(("org" = String, Path)), responses((status = 200, body = Object), (status = 403, body = Problem)))]
+    params(("org" = String, Path)), responses((status = 200, body = Object), (status = 403, body = Problem), (status = 404, body = Problem),
+        (status = 412, body = Problem)))]
 pub async fn delete(
     admin: Admin,
     State(state): State<Arc<AdminState>>,
@@ -149,5 +152,5 @@ async fn show(state: &AdminState, org: &str) -> Result<Response, Problem> {
         .map(|(id, ..)| id)
         .collect();
     let MachineBound { groups, scopes } = bound;
-    Ok(tagged(revision, ShownBound { bound: Bound { groups, scopes }, beyond }))
+    Ok(tagged(revision, ShownBound { groups, scopes, beyond }))
 }

@@ -1,18 +1,23 @@
 //! Certificates with which machines of an org call (`mtls`): which machine of which org each is.
 //!
 //! Keeps true: a certificate is one machine's; the next one of a machine is good before the first one goes. An org's
-//! admins register single certificates, by their hash. A URI stands for every certificate with it, and to write one down
-//! proves nothing: which org a URI belongs to is the platform's to say, as it says whose authorities Envoy trusts.
+//! admins register single certificates, and prove that they hold the key: anybody who saw a certificate can write its hash
+//! down. A URI stands for every certificate with it, and to write one down proves nothing either: which org a URI belongs to
+//! is the platform's to say, as it says whose authorities Envoy trusts.
 
 use std::sync::Arc;
 
+use asp_peer::{PROOF_LEEWAY, SentCertificate};
 use asp_platform::secret::random_hex;
-use asp_store::control::{CertificateName, MachineCertificateRecord, Precondition};
+use asp_store::control::{CertificateName, MachineCertificateRecord, Precondition, StoreError};
 use axum::Json;
 use axum::extract::{Path, State};
 use axum::response::{IntoResponse, Response};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use http::StatusCode;
 use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
 use utoipa::ToSchema;
 
 use super::AdminState;
@@ -27,18 +32,24 @@ use crate::policy::KEY_ID_BYTES;
 
 /// Longest URI.
 const MAX_URI: usize = 512;
+/// Longest certificate in PEM, and longest signature in Base64.
+const MAX_CERTIFICATE: usize = 16 * 1024;
 
 /// A certificate to register.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[serde(rename_all = "camelCase")]
 pub struct NewCertificate {
-    /// The machine's name: policy, limits, revocations and audit know it as a user of the org
+    /// The machine's name: policy and limits know it as a machine, revocations and audit as a user of the org
     machine: String,
-    /// SHA-256 of the certificate in DER, in hex with or without colons. This or `uri`
+    /// The certificate in PEM, at most 16 KiB, with `proof`. This, `fingerprint` or `uri`
+    certificate: Option<String>,
+    /// Proof that the sender holds the certificate's key
+    proof: Option<Proof>,
+    /// SHA-256 of the certificate in DER, in hex with or without colons, without a proof: for admins of the platform only
     fingerprint: Option<String>,
     /// The URI among its subject alternative names, at most 512 bytes: every certificate with it that Envoy takes. For
-    /// admins of the platform only. This or `fingerprint`
+    /// admins of the platform only
     uri: Option<String>,
     /// At most 16
     #[serde(default)]
@@ -48,6 +59,17 @@ pub struct NewCertificate {
     scopes: Vec<String>,
     /// 60 to 31,622,400 (366 days); 90 days when missing
     ttl_seconds: Option<u64>,
+}
+
+/// A signature by the certificate's key, as `asp machines certificates register --key` makes it.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Proof {
+    /// Unix seconds, at most 300 from now
+    at: u64,
+    /// Base64 of the signature (RSA, ECDSA in DER, Ed25519) of these lines, each ended by a line feed:
+    /// `asp machine certificate`, `org=…`, `machine=…`, `sha256=…` (of the certificate in DER, lower-case hex), `at=…`
+    signature: String,
 }
 
 /// A certificate as it is registered.
@@ -61,6 +83,9 @@ pub struct Certificate {
     pub fingerprint: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub uri: Option<String>,
+    /// True if the one who registered it has proved to hold its key; of a `uri` the platform has said whose it is. Without a proof it
+    /// names nobody where a URI of the certificate is registered
+    pub proved: bool,
     pub groups: Vec<String>,
     pub scopes: Vec<String>,
     /// Unix milliseconds
@@ -71,13 +96,22 @@ pub struct Certificate {
 
 impl From<MachineCertificateRecord> for Certificate {
     fn from(record: MachineCertificateRecord) -> Certificate {
-        let MachineCertificateRecord { id, machine, name, groups, scopes, created_at, expires_at, .. } =
-            record;
+        let MachineCertificateRecord {
+            id,
+            machine,
+            name,
+            proved,
+            groups,
+            scopes,
+            created_at,
+            expires_at,
+            ..
+        } = record;
         let (fingerprint, uri) = match name {
             CertificateName::Fingerprint(fingerprint) => (Some(fingerprint), None),
             CertificateName::Uri(uri) => (None, Some(uri)),
         };
-        Certificate { id, machine, fingerprint, uri, groups, scopes, created_at, expires_at }
+        Certificate { id, machine, fingerprint, uri, proved, groups, scopes, created_at, expires_at }
     }
 }
 
@@ -95,12 +129,18 @@ pub async fn register(
 ) -> Result<Response, Problem> {
     admin.of_org(&org)?;
     admin.writer()?;
-    if body.uri.is_some() && !admin.role.is_platform() {
-        let detail =
-            "uri: an admin of the platform says whose it is; register single certificates by fingerprint";
+    let is_platform = admin.role.is_platform();
+    if body.uri.is_some() && !is_platform {
+        let detail = "uri: an admin of the platform says whose it is; register single certificates, with a proof of their keys";
         return Err(Problem::new(Code::Forbidden, detail));
     }
-    let record = record(&org, body, clock::now_ms())?;
+    if body.fingerprint.is_some() && !is_platform {
+        let detail = "fingerprint: anybody who saw a certificate can write it down; send the certificate with a proof of its \
+                      key (asp machines certificates register --certificate FILE --key FILE)";
+        return Err(Problem::new(Code::Forbidden, detail));
+    }
+    let (record, uris) = record(&org, body, clock::now_ms())?;
+    refuse_foreign(&state, &org, uris).await?;
     bounds::check(&state, &org, &record.groups, &record.scopes).await?;
     let change = state.change(&admin, Precondition::None);
     let turn = state.turns.to_write(Topic::Policy, &admin).await?;
@@ -149,21 +189,79 @@ pub async fn delete(
     Ok(StatusCode::NO_CONTENT)
 }
 
-fn record(org: &str, body: NewCertificate, now_ms: u64) -> Result<MachineCertificateRecord, Problem> {
-    let NewCertificate { machine, fingerprint, uri, groups, scopes, ttl_seconds } = body;
-    let name = name(fingerprint.as_deref(), uri.as_deref())?;
+/// Refuses a certificate that another org has by one of its URIs, also where that registration has ended.
+async fn refuse_foreign(state: &AdminState, org: &str, uris: Vec<String>) -> Result<(), Problem> {
+    for uri in uris {
+        let known = state.store.machine_certificate_named(&CertificateName::Uri(uri)).await?;
+        if known.is_some_and(|known| known.org != org) {
+            return Err(StoreError::Taken { what: "the certificate" }.into());
+        }
+    }
+    Ok(())
+}
+
+/// The record, and the URIs of a certificate that came whole.
+fn record(
+    org: &str,
+    body: NewCertificate,
+    now_ms: u64,
+) -> Result<(MachineCertificateRecord, Vec<String>), Problem> {
+    let NewCertificate { machine, certificate, proof, fingerprint, uri, groups, scopes, ttl_seconds } = body;
     let terms = Terms { org, machine: &machine, groups: &groups, scopes: &scopes, ttl_seconds };
     let lives_ms = terms.check(uri.as_deref().map_or(0, str::len))?;
-    Ok(MachineCertificateRecord {
+    let (name, proved, uris) = match (certificate, proof, fingerprint, uri) {
+        (Some(certificate), Some(proof), None, None) => {
+            let (name, uris) = proved_name((org, &machine), &certificate, &proof, now_ms / 1_000)?;
+            (name, true, uris)
+        }
+        (None, None, fingerprint, uri) => {
+            (name(fingerprint.as_deref(), uri.as_deref())?, uri.is_some(), Vec::new())
+        }
+        _ => {
+            return Err(Problem::params("certificate goes with proof, and with neither fingerprint nor uri"));
+        }
+    };
+    let record = MachineCertificateRecord {
         id: random_hex::<KEY_ID_BYTES>(),
         org: org.to_owned(),
         machine,
         name,
+        proved,
         groups,
         scopes,
         created_at: now_ms,
         expires_at: now_ms.saturating_add(lives_ms),
-    })
+    };
+    Ok((record, uris))
+}
+
+/// The name of a certificate whose key has signed for this machine a moment ago, and its URIs.
+fn proved_name(
+    (org, machine): (&str, &str),
+    certificate: &str,
+    proof: &Proof,
+    now: u64,
+) -> Result<(CertificateName, Vec<String>), Problem> {
+    if certificate.len() > MAX_CERTIFICATE || proof.signature.len() > MAX_CERTIFICATE {
+        return Err(Problem::params(format!(
+            "certificate and proof.signature: at most {MAX_CERTIFICATE} bytes"
+        )));
+    }
+    let sent = SentCertificate::from_pem(certificate)
+        .map_err(|fault| Problem::params(format!("certificate: {fault}")))?;
+    if proof.at.abs_diff(now) > PROOF_LEEWAY {
+        return Err(Problem::params(format!("proof.at: must be within {PROOF_LEEWAY} seconds of {now}")));
+    }
+    let fingerprint: String = Sha256::digest(&sent.der).iter().map(|byte| format!("{byte:02x}")).collect();
+    let signature = STANDARD
+        .decode(&proof.signature)
+        .map_err(|error| Problem::params(format!("proof.signature: {error}")))?;
+    let statement = asp_peer::statement(org, machine, &fingerprint, proof.at);
+    if !sent.has_signed(&statement, &signature) {
+        let detail = "proof.signature: the certificate's key did not sign for this org, machine and moment";
+        return Err(Problem::params(detail));
+    }
+    Ok((CertificateName::Fingerprint(fingerprint), sent.uris))
 }
 
 fn name(fingerprint: Option<&str>, uri: Option<&str>) -> Result<CertificateName, Problem> {
@@ -179,7 +277,9 @@ fn name(fingerprint: Option<&str>, uri: Option<&str>) -> Result<CertificateName,
             let detail = "uri: scheme://… in visible ASCII without quotes, backslashes, commas and semicolons, at most";
             Err(Problem::params(format!("{detail} {MAX_URI} bytes")))
         }
-        _ => Err(Problem::params("fingerprint or uri: one of them says which certificate it is")),
+        _ => {
+            Err(Problem::params("certificate, fingerprint or uri: one of them says which certificate it is"))
+        }
     }
 }
 

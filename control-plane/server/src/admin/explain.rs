@@ -5,12 +5,15 @@
 mod limits;
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use asp_edge::Caller;
+use asp_edge::{Caller, MACHINE_ISSUER};
 use asp_proto::snapshot::{Binding, Listing, OrgPart, Primitive, Protocol};
 use asp_snapshot::ListedPrimitive;
 use asp_snapshot::limits::LimitedCall;
-use asp_snapshot::policy::{Decision, Effect, Policy, Rule, Ruling, protocol_word, target_word};
+use asp_snapshot::policy::{
+    Decision, Effect, Policy, Rule, Ruling, protocol_word, target_issuer, target_word,
+};
 use axum::Json;
 use axum::extract::State;
 use serde::{Deserialize, Serialize};
@@ -20,6 +23,7 @@ use utoipa::ToSchema;
 use super::AdminState;
 use super::auth::Admin;
 use super::body::Body;
+use super::known;
 use super::policy::{PrimitiveSelector, Target};
 use super::problem::{Code, Problem};
 use crate::policy;
@@ -29,13 +33,23 @@ use crate::xds::published::{Evaluator, Published};
 /// Most groups, and most scopes, of one question: no token has more.
 const MAX_GROUPS: usize = asp_edge::MAX_LISTED;
 
+/// A change is published within milliseconds; a control plane that lags longer answers by what it has.
+const PUBLISHED_WITHIN: Duration = Duration::from_secs(1);
+
 /// A call that might be made.
 #[derive(Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Question {
     pub org: String,
+    /// A user's name. This or `machine`
     #[serde(default)]
     pub user: String,
+    /// A machine's name. This or `user`
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub machine: String,
+    /// Name of the user's issuer; when missing the only one of the server that speaks for the org
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub issuer: String,
     #[serde(default)]
     pub groups: Vec<String>,
     #[serde(default)]
@@ -58,8 +72,9 @@ pub struct Question {
 pub struct Explanation {
     /// Whether the call would reach the limits.
     pub allowed: bool,
-    /// `allowed`, `needs_approval`, `not_served`, `unknown_server`, `unknown_primitive`, `not_exposed`, `denied`,
-    /// `insufficient_scope` or `invalid_arguments`
+    /// `allowed`, `needs_approval`, `not_served`, `unknown_server`, `unknown_primitive`, `not_offered`, `not_exposed`,
+    /// `denied`, `insufficient_scope` or `invalid_arguments`. An admin of an org is answered `not_offered` for what is
+    /// unknown too: it does not exist for the org
     pub outcome: String,
     /// The stage and the rule that decided.
     #[serde(rename = "decidedBy")]
@@ -79,6 +94,10 @@ pub struct Explanation {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(value_type = Vec<Object>)]
     pub limits: Vec<Value>,
+    /// The issuers that may be meant, where none was named and the server has several that speak for the org: what names
+    /// one of them counted for nobody
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub issuers: Vec<String>,
     /// Revision of the snapshot that was asked.
     pub revision: u64,
 }
@@ -89,24 +108,30 @@ pub struct Explanation {
 pub async fn explain(
     admin: Admin,
     State(state): State<Arc<AdminState>>,
-    Body(question): Body<Question>,
+    Body(mut question): Body<Question>,
 ) -> Result<Json<Explanation>, Problem> {
     admin.of_org(&question.org)?;
     if question.groups.len() > MAX_GROUPS || question.scopes.len() > MAX_GROUPS {
         return Err(Problem::params(format!("groups and scopes: at most {MAX_GROUPS} each")));
     }
+    let names_user = !question.user.is_empty() || !question.issuer.is_empty();
+    if !question.machine.is_empty() && names_user {
+        return Err(Problem::params("machine goes with neither user nor issuer"));
+    }
     let protocol =
         policy::protocol(&question.protocol).map_err(|error| Problem::params(error.to_string()))?;
-    let xds_state = state.publisher.xds_state().borrow().clone();
-    let Some(published) = xds_state.snapshot else {
-        return Err(Problem::new(Code::Internal, "no snapshot is published yet"));
-    };
+    let published = newest(&state).await?;
+    let issuers = complete(&state, &published, &mut question);
+    let is_offered = state.admission.offered(&question.server, &question.org).await?.is_some();
+    let of_org = admin.role.org().is_some();
     let asked = Arc::clone(&published);
     let turn = state.turns.to_ask(&admin).await?;
     let (decided, limits) = turn
         .work(move || {
             let limits = limits::of(&asked.org(&question.org), call_of(&question));
-            decide(&asked, &question, protocol).map(|decided| (decided, limits))
+            let decided = decide(&asked, &question, protocol, is_offered)?;
+            let hides = of_org && matches!(decided.outcome, "unknown_server" | "unknown_primitive");
+            Ok::<_, Problem>((if hides { not_offered() } else { decided }, limits))
         })
         .await??;
     let Decided { outcome, by: decided_by, rules, observed } = decided;
@@ -117,13 +142,48 @@ pub async fn explain(
         rules,
         observed,
         limits,
+        issuers,
         revision: published.revision,
     }))
 }
 
+/// The published snapshot, once it has what an admin wrote last, or as it is after [`PUBLISHED_WITHIN`].
+async fn newest(state: &AdminState) -> Result<Arc<Published>, Problem> {
+    let written = state.store.revision().await?;
+    let mut published = state.publisher.xds_state();
+    let is_in = published.wait_for(|state| state.snapshot.as_ref().is_some_and(|s| s.revision >= written));
+    // Err: what is published lags; the answer says which revision it is of.
+    let _ = tokio::time::timeout(PUBLISHED_WITHIN, is_in).await;
+    let snapshot = published.borrow().snapshot.clone();
+    snapshot.ok_or_else(|| Problem::new(Code::Internal, "no snapshot is published yet"))
+}
+
+/// Fills in the issuer of the question; returns those that it may be, where that is open.
+fn complete(state: &AdminState, published: &Published, question: &mut Question) -> Vec<String> {
+    if !question.machine.is_empty() {
+        question.user = std::mem::take(&mut question.machine);
+        question.issuer = MACHINE_ISSUER.to_owned();
+    }
+    if !question.issuer.is_empty() {
+        return Vec::new();
+    }
+    let part = published.server(&question.server);
+    let accepted = part.as_ref().and_then(|part| part.edge.as_ref()).map(|edge| edge.issuers.as_slice());
+    let accepted = accepted.unwrap_or_default();
+    let mut found = known::issuers_of(state, &question.org);
+    found.retain(|name| accepted.contains(name));
+    match found.as_mut_slice() {
+        [only] => {
+            question.issuer = std::mem::take(only);
+            Vec::new()
+        }
+        _ => found,
+    }
+}
+
 fn call_of(question: &Question) -> LimitedCall<'_> {
-    let Question { server, primitive, user, wcit, .. } = question;
-    LimitedCall { server, primitive, user, wcit }
+    let Question { server, primitive, user, wcit, issuer, .. } = question;
+    LimitedCall { server, primitive, user, wcit, issuer }
 }
 
 struct Decided {
@@ -139,7 +199,17 @@ impl From<(&'static str, Value)> for Decided {
     }
 }
 
-fn decide(published: &Published, question: &Question, protocol: Protocol) -> Result<Decided, Problem> {
+/// One answer to an org, whether there is something that it is not offered or nothing at all.
+fn not_offered() -> Decided {
+    ("not_offered", json!({ "stage": "offer", "rule": "no such primitive is offered to the org" })).into()
+}
+
+fn decide(
+    published: &Published,
+    question: &Question,
+    protocol: Protocol,
+    is_offered: bool,
+) -> Result<Decided, Problem> {
     if !asp_registry::is_served(protocol) {
         let rule =
             format!("{} is not served yet; clients reach servers over mcp and rest", question.protocol);
@@ -160,6 +230,9 @@ fn decide(published: &Published, question: &Question, protocol: Protocol) -> Res
     let Some((primitive, listing)) = primitive else {
         return Ok(("unknown_primitive", json!({ "stage": "resolve" })).into());
     };
+    if !is_offered {
+        return Ok(not_offered());
+    }
     let of_org = published.org(&question.org);
     let Evaluator { edge, policy } = published.evaluator(&part, &of_org).map_err(|fault| {
         tracing::error!(%fault, "what is published cannot be read, so explain cannot answer");
@@ -278,7 +351,11 @@ fn binding_rule(rule: &Rule) -> Value {
 
 /// A binding as the admin wrote it.
 fn body(binding: &Binding, observe: bool) -> Value {
-    let target = Target { kind: target_word(binding).to_owned(), id_or_pattern: binding.target.clone() };
+    let target = Target {
+        kind: target_word(binding).to_owned(),
+        id_or_pattern: binding.target.clone(),
+        issuer: target_issuer(binding).to_owned(),
+    };
     let protocol = protocol_word(binding).to_owned();
     let written = super::policy::Binding {
         target,
@@ -302,7 +379,7 @@ fn caller(question: &Question) -> Caller {
         client: String::new(),
         wcit: question.wcit.clone(),
         digest: [0; 32],
-        issuer: String::new(),
+        issuer: question.issuer.clone(),
         issued_at: 0,
         expires_at: u64::MAX,
     }

@@ -11,14 +11,16 @@ use axum::Json;
 use axum::extract::State;
 use axum::response::Response;
 use http::HeaderMap;
+use serde::Deserialize;
 use serde_json::{Value, json};
+use utoipa::IntoParams;
 
 use super::AdminState;
 use super::auth::Admin;
 use super::body::Body;
 use super::etag::{precondition, tagged};
 use super::off_thread;
-use super::params::Path;
+use super::params::{Path, Query};
 use super::problem::{Code, Problem};
 use crate::issuers::document::{Document, Source};
 use crate::issuers::faults;
@@ -48,15 +50,26 @@ pub async fn get(
     Ok(tagged(record.revision, shown(&state, &record)?))
 }
 
+/// Whether an issuer under a deleted one's name may have another `iss`.
+#[derive(Clone, Copy, Default, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub struct TakeOverQuery {
+    /// The users of the deleted issuer are this one's: bindings, stored answers and revocations stay theirs by name.
+    #[serde(default)]
+    pub take_over: bool,
+}
+
 /// Adds or replaces an issuer; in force with the next snapshot, a moment later. Its keys are fetched at once.
 #[utoipa::path(put, path = "/api/issuers/{side}/{name}", tag = "issuers", request_body = Document,
-    params(("side" = String, Path), ("name" = String, Path)),
+    params(("side" = String, Path), ("name" = String, Path), TakeOverQuery),
     responses((status = 200, body = Object), (status = 409, body = Problem), (status = 412, body = Problem),
         (status = 422, body = Problem)))]
 pub async fn put(
     admin: Admin,
     State(state): State<Arc<AdminState>>,
     Path((side, name)): Path<(String, String)>,
+    Query(TakeOverQuery { take_over }): Query<TakeOverQuery>,
     headers: HeaderMap,
     Body(document): Body<Document>,
 ) -> Result<Json<Value>, Problem> {
@@ -67,7 +80,7 @@ pub async fn put(
         return Err(Problem::params("the name in the document is not the one in the path"));
     }
     let document = Document { name: name.clone(), ..document };
-    check(&state, side, &document).await?;
+    check(&state, side, &document, take_over).await?;
     let change = state.change(&admin, precondition(&headers)?);
     let text = serde_json::to_string(&document).map_err(|error| Problem::params(error.to_string()))?;
     let written = state.published(state.store.put_issuer(&change, side, &name, &text).await?);
@@ -116,7 +129,7 @@ fn side_of(text: &str) -> Result<Side, Problem> {
 }
 
 /// Whether it can be in force; every fault at once.
-async fn check(state: &AdminState, side: Side, document: &Document) -> Result<(), Problem> {
+async fn check(state: &AdminState, side: Side, document: &Document, take_over: bool) -> Result<(), Problem> {
     let name = &document.name;
     let trust = state.compiler.trust();
     if trust.is_given(side, name) {
@@ -124,6 +137,9 @@ async fn check(state: &AdminState, side: Side, document: &Document) -> Result<()
         return Err(Problem::new(Code::IssuerGiven, detail));
     }
     let mut found = faults::of_document(side, document);
+    if !trust.is_development() {
+        found.extend(faults::of_lists(document));
+    }
     if side == Side::Clients && document.orgs.is_empty() {
         found.push("orgs: say for which orgs it speaks (`*` for every one)".into());
     }
@@ -131,14 +147,11 @@ async fn check(state: &AdminState, side: Side, document: &Document) -> Result<()
     let own = stored.iter().find(|record| record.side == side && record.name == *name);
     let own_iss = own.and_then(iss_of);
     let is_its_own = own_iss.as_ref() == Some(&document.iss);
-    if let Some(iss) = own_iss.filter(|_| !is_its_own) {
-        // Users, their stored answers and their bindings are kept by the name.
-        found.push(format!(
-            "iss: {name} is {iss}; under the same name another provider's users would be taken for its users: store {} under \
-             another name",
-            document.iss
-        ));
-    }
+    let former = match &own_iss {
+        None if !take_over => state.store.former_iss(side, name).await?,
+        _ => None,
+    };
+    found.extend(identity_fault(document, own_iss.as_deref(), former.as_deref()));
     if !is_its_own && trust.has_iss(side, &document.iss) {
         found.push(format!("iss: another issuer has {}", document.iss));
     }
@@ -154,6 +167,23 @@ async fn check(state: &AdminState, side: Side, document: &Document) -> Result<()
         return Ok(());
     }
     Err(Problem::params(found.join("; ")))
+}
+
+/// A change of `iss` under one name, for which the issuer of that name or the one deleted last stands. Users, their stored
+/// answers and their bindings are kept by the name.
+fn identity_fault(document: &Document, own: Option<&str>, former: Option<&str>) -> Option<String> {
+    let Document { name, iss, .. } = document;
+    let why = "under the same name another provider's users would be taken for its users";
+    match (own, former) {
+        (Some(own), _) if own != iss => {
+            Some(format!("iss: {name} is {own}; {why}: store {iss} under another name"))
+        }
+        (None, Some(former)) if former != iss => Some(format!(
+            "iss: {name} was {former} until it was deleted; {why}: store {iss} under another name, or send ?takeOver=true \
+             where they are the same people"
+        )),
+        _ => None,
+    }
 }
 
 fn iss_of(record: &IssuerRecord) -> Option<String> {

@@ -1,4 +1,4 @@
-//! Names in policy and limits: an org, server or primitive that the platform has no record of is refused unless forced.
+//! Names in policy and limits: an org, server, primitive or issuer that the platform has no record of is refused unless forced.
 //!
 //! Users, groups and tokens are whatever an issuer says, so they are not checked. Keeps true: an admin of an org is
 //! answered alike for a name that nothing has and for one of a server that the org cannot reach.
@@ -7,10 +7,11 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use asp_edge::names;
+use asp_proto::snapshot::Issuer;
 use asp_registry::CompiledServer;
 use asp_snapshot::parts;
 use asp_store::audit::AuditQuery;
-use asp_store::control::ExposureRecord;
+use asp_store::control::OfferRecord;
 use serde::Deserialize;
 use utoipa::IntoParams;
 
@@ -18,6 +19,7 @@ use super::AdminState;
 use super::auth::Admin;
 use super::problem::{Code, Problem};
 use super::{calls, off_thread};
+use crate::catalog::offers;
 use suggestion::nearest;
 
 mod suggestion;
@@ -63,14 +65,12 @@ pub(super) async fn check(
     admin: &Admin,
     org: &str,
     names: Vec<Mention>,
+    code: Code,
 ) -> Result<(), Problem> {
     if !knows_org(state, admin, org).await? {
         return Err(Problem::new(Code::UnknownName, unknown_org(state, org)));
     }
-    let reach = match admin.role.is_platform() {
-        true => Reach::All,
-        false => Reach::Org(state.store.exposure(org).await?.value),
-    };
+    let reach = reach(state, admin, org).await?;
     // What was compiled last is what is stored, but for a server of this moment.
     let compiled = state.compiler.last_compiled();
     let (reach, names, found) = off_thread(move || {
@@ -86,24 +86,87 @@ pub(super) async fn check(
     let found = off_thread(move || {
         let names_of_all = match reach {
             Reach::All => stored.iter().map(|record| record.name.clone()).collect(),
-            Reach::Org(_) => BTreeSet::new(),
+            Reach::Org(..) => BTreeSet::new(),
         };
         unknown(&compiler.compile_all(&stored), &names_of_all, &reach, &names)
     })
     .await?;
-    if found.is_empty() { Ok(()) } else { Err(Problem::new(Code::UnknownName, in_words(&found))) }
+    if found.is_empty() {
+        return Ok(());
+    }
+    // What an org is not offered it cannot switch, by force neither.
+    let remedy = if code == Code::NotFound { String::new() } else { format!(". {FORCE}") };
+    Err(Problem::new(code, format!("{}{remedy}", in_words(&found))))
+}
+
+/// The names that an admin may write of an org without force, as they were compiled last.
+pub(super) struct KnownNames {
+    knows_org: bool,
+    servers: Vec<Arc<CompiledServer>>,
+}
+
+impl KnownNames {
+    /// Reads them. Waits for no compiler: a revocation asks.
+    pub(super) async fn read(state: &AdminState, admin: &Admin, org: &str) -> Result<KnownNames, Problem> {
+        let reach = reach(state, admin, org).await?;
+        let mut servers = state.compiler.last_compiled();
+        servers.retain(|server| reach.covers(server));
+        Ok(KnownNames { knows_org: knows_org(state, admin, org).await?, servers })
+    }
+
+    /// Whether a binding on these primitives is refused unless it is forced; a server that was stored a moment ago is unknown.
+    pub(super) fn need_force(&self, primitive: &str) -> bool {
+        let mut ids = self.servers.iter().flat_map(|server| ids_of(server));
+        !self.knows_org || (primitive != "*" && !ids.any(|id| names::matches(primitive, id)))
+    }
+}
+
+/// The servers that the admin may know of.
+async fn reach(state: &AdminState, admin: &Admin, org: &str) -> Result<Reach, Problem> {
+    Ok(match admin.role.is_platform() {
+        true => Reach::All,
+        false => Reach::Org(org.to_owned(), state.store.offers_to(org).await?),
+    })
 }
 
 fn in_words(unknown: &[String]) -> String {
     let more = unknown.len().saturating_sub(MAX_SHOWN);
     let shown = unknown.iter().take(MAX_SHOWN).cloned().collect::<Vec<_>>().join("; ");
     let more = if more == 0 { String::new() } else { format!("; and {more} more") };
-    format!("{shown}{more}. {FORCE}")
+    format!("{shown}{more}")
+}
+
+// === issuers ===
+
+/// Refuses an issuer that does not speak for `org`.
+pub(super) fn check_issuers(state: &AdminState, org: &str, named: &[&str]) -> Result<(), Problem> {
+    if named.is_empty() {
+        return Ok(());
+    }
+    let known = issuers_of(state, org);
+    let unknown = named.iter().filter(|name| !known.iter().any(|known| known == *name));
+    let faults: BTreeSet<String> = unknown
+        .map(|name| {
+            let near = nearest(name, known.iter().map(String::as_str));
+            format!("no issuer called {name} speaks for {org}{}", question(near))
+        })
+        .collect();
+    let faults: Vec<String> = faults.into_iter().collect();
+    if faults.is_empty() { Ok(()) } else { Err(Problem::new(Code::UnknownName, in_words(&faults))) }
+}
+
+/// Names of the issuers whose tokens may be of the org.
+pub(super) fn issuers_of(state: &AdminState, org: &str) -> Vec<String> {
+    let clients = &state.compiler.trust().in_force().clients;
+    let speaks = |issuer: &&Issuer| {
+        issuer.orgs.is_empty() || issuer.orgs.iter().any(|pattern| names::matches(pattern, org))
+    };
+    clients.iter().filter(speaks).map(|issuer| issuer.name.clone()).collect()
 }
 
 // === orgs ===
 
-/// Whether anything speaks of the org: its own admin, an issuer, its policy, a machine, a home or a call.
+/// Whether anything speaks of the org: its own admin, an issuer, its policy, an offer, a machine, a home or a call.
 async fn knows_org(state: &AdminState, admin: &Admin, org: &str) -> Result<bool, Problem> {
     if admin.role.org() == Some(org) || listed_orgs(state).contains(org) {
         return Ok(true);
@@ -119,6 +182,8 @@ async fn knows_org(state: &AdminState, admin: &Admin, org: &str) -> Result<bool,
         || !store.machine_keys(org).await?.is_empty()
         || !store.machine_certificates(org).await?.is_empty()
         || store.home(org).await?.is_some()
+        || !store.offers_to(org).await?.is_empty()
+        || state.compiler.last_compiled().iter().any(|server| server.offered_to.iter().any(|to| to == org))
     {
         return Ok(true);
     }
@@ -153,7 +218,7 @@ fn unknown_org(state: &AdminState, org: &str) -> String {
             _ => None,
         }));
     }
-    let why = "it has no policy, machine, home or call, and no issuer names it";
+    let why = "it has no policy, offer, machine, home or call, and no issuer names it";
     format!(
         "no org is called {org}{}: {why}. If it has yet to call, {FORCE}",
         question(nearest(org, known.iter().map(String::as_str)))
@@ -165,16 +230,17 @@ fn unknown_org(state: &AdminState, org: &str) -> String {
 /// The servers that an admin may know of.
 enum Reach {
     All,
-    /// Those that an org reaches by default, or has an exposure of.
-    Org(Vec<ExposureRecord>),
+    /// Those that an org is offered, some of them by these records.
+    Org(String, Vec<OfferRecord>),
 }
 
 impl Reach {
     fn covers(&self, server: &CompiledServer) -> bool {
         match self {
             Reach::All => true,
-            Reach::Org(exposure) => {
-                server.edge.default_allow || exposure.iter().any(|record| record.server == server.server.name)
+            Reach::Org(org, stored) => {
+                let is_stored = stored.iter().any(|offer| offer.server == server.server.name);
+                offers::source(server, org, is_stored).is_some()
             }
         }
     }

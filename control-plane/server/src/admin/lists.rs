@@ -16,7 +16,7 @@ use serde_json::Value;
 use super::auth::Admin;
 use super::etag::{precondition, tagged};
 use super::known::{self, ForceQuery, Mention};
-use super::problem::Problem;
+use super::problem::{Code, Problem};
 use super::turns::{self, Topic};
 use super::{AdminState, changed};
 use crate::admission::{Admission, Refusal};
@@ -33,8 +33,18 @@ pub trait PolicyList {
     /// An entry as admins see it.
     type Entry: Serialize;
 
+    /// Code of the refusal of a record that names something unknown.
+    fn unknown_code(_platform: bool) -> Code {
+        Code::UnknownName
+    }
+
     /// The servers and primitives that a record names.
     fn names(record: &Self::Record) -> Vec<Mention>;
+
+    /// The issuers that a record names.
+    fn issuers(_record: &Self::Record) -> Vec<&str> {
+        Vec::new()
+    }
 
     /// What a body says, or what is wrong with it.
     fn record(org: &str, body: Self::Body) -> Result<Self::Record, Problem>;
@@ -78,7 +88,9 @@ pub async fn put<L: PolicyList>(
     let change = state.change(&admin, precondition(&headers)?);
     let turn = state.turns.to_write(Topic::Policy, &admin).await?;
     if !force {
-        known::check(&state, &admin, &org, L::names(&record)).await?;
+        let code = L::unknown_code(admin.role.is_platform());
+        known::check(&state, &admin, &org, L::names(&record), code).await?;
+        known::check_issuers(&state, &org, &L::issuers(&record))?;
     }
     let platform = admin.role.is_platform();
     let work = {

@@ -39,7 +39,7 @@ const DAY: u64 = 24 * 60 * 60;
 #[serde(deny_unknown_fields)]
 #[serde(rename_all = "camelCase")]
 pub struct NewKey {
-    /// The machine's name: policy, limits, revocations and audit know it as a user of the org
+    /// The machine's name: policy and limits know it as a machine, revocations and audit as a user of the org
     machine: String,
     /// At most 16
     #[serde(default)]

@@ -8,8 +8,8 @@ use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
 use utoipa::openapi::{Content, Ref, RefOr, ResponseBuilder};
 
 use super::{
-    artifacts, calls, certificates, explain, issuers, machines, policy, primitives, problem, ratelimits,
-    regions, registry, revocations, routes, runtimes, status, versions,
+    artifacts, bounds, calls, certificates, explain, ids, issuers, machines, offers, policy, primitives,
+    problem, ratelimits, regions, registry, revocations, routes, runtimes, status, versions,
 };
 
 #[derive(OpenApi)]
@@ -25,6 +25,14 @@ use super::{
         versions::list,
         versions::get,
         versions::rollback,
+        offers::list,
+        offers::get,
+        offers::put,
+        offers::delete,
+        offers::standing,
+        ids::list,
+        ids::grant,
+        ids::withdraw,
         primitives::org_primitives,
         explain::explain,
         policy::put_exposure,
@@ -59,6 +67,9 @@ use super::{
         machines::add,
         machines::list,
         machines::delete,
+        bounds::get,
+        bounds::put,
+        bounds::delete,
         certificates::register,
         certificates::list,
         certificates::delete,
@@ -135,10 +146,13 @@ curl -s -H \"$auth\" $ASP_ADMIN_URL/api/registry/servers
 curl -s -H \"$auth\" $ASP_ADMIN_URL/api/registry/orgs/acme/primitives
 curl -s -H \"$auth\" -X PUT $ASP_ADMIN_URL/api/policy/orgs/acme/bindings --json \\
   '{\"target\": {\"type\": \"user\", \"idOrPattern\": \"bob\"}, \"primitive\": {\"name\": \"echo\"}, \"allowed\": false}'
+curl -s -H \"$auth\" -X PUT $ASP_ADMIN_URL/api/policy/orgs/acme/bindings --json \\
+  '{\"target\": {\"type\": \"machine\", \"idOrPattern\": \"*\"}, \"primitive\": {\"name\": \"echo\"}, \"allowed\": false}'
 curl -s -H \"$auth\" $ASP_ADMIN_URL/api/policy/explain --json \\
   '{\"org\": \"acme\", \"user\": \"bob\", \"server\": \"demo\", \"primitive\": \"echo\", \"protocol\": \"mcp\"}'
 curl -s -H \"$auth\" -X PUT $ASP_ADMIN_URL/api/ratelimits/orgs/acme --json \\
-  '[{\"selector\": {\"user\": \"each\"}, \"policy\": {\"capacity\": 20, \"refill\": \"5/s\"}}]'
+  '[{\"selector\": {\"user\": \"each\"}, \"policy\": {\"capacity\": 20, \"refill\": \"5/s\"}},
+    {\"selector\": {\"machine\": \"each\"}, \"policy\": {\"capacity\": 5, \"refill\": \"1/s\"}}]'
 curl -s -H \"$auth\" $ASP_ADMIN_URL/api/revocations --json '{\"type\": \"user\", \"org\": \"acme\", \"id\": \"bob\"}'
 ";
 

@@ -20,7 +20,7 @@ use super::body::Body;
 use super::known::{ForceQuery, Mention};
 use super::lists::{self, Call, PolicyList};
 use super::params::{Path, Query};
-use super::problem::Problem;
+use super::problem::{Code, Problem};
 use crate::admission::{Admission, Refusal};
 use crate::patterns;
 use crate::policy;
@@ -39,7 +39,7 @@ pub struct Exposure {
     pub enabled: bool,
 }
 
-/// Whether a user, token or group may call a primitive.
+/// Whether a user, machine, token or group may call a primitive.
 #[derive(Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Binding {
@@ -64,12 +64,15 @@ pub struct Binding {
 #[derive(Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Target {
-    /// `user`, `wcit` or `group`
+    /// `user`, `machine`, `wcit` or `group`. A machine is no user: `*` of `user` names none
     #[serde(rename = "type")]
     pub kind: String,
     /// exact, `prefix*` or `*`
     #[serde(rename = "idOrPattern")]
     pub id_or_pattern: String,
+    /// Name of an issuer, whose users, tokens or groups alone are meant; those of every issuer when missing. A machine has none
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub issuer: String,
 }
 
 #[derive(Serialize, Deserialize, ToSchema)]
@@ -150,6 +153,11 @@ impl PolicyList for Exposures {
     type Key = ExposureKey;
     type Entry = Exposure;
 
+    /// A server that an org is not offered does not exist for its admins.
+    fn unknown_code(platform: bool) -> Code {
+        if platform { Code::UnknownName } else { Code::NotFound }
+    }
+
     fn names(record: &ExposureRecord) -> Vec<Mention> {
         vec![Mention::server(&record.server)]
     }
@@ -202,7 +210,7 @@ impl PolicyList for Exposures {
 
 // === bindings ===
 
-/// Sets one binding, by target, primitive, protocol and name.
+/// Sets one binding, by target with its issuer, primitive, protocol and name.
 #[utoipa::path(put, path = "/api/policy/orgs/{org}/bindings", tag = "policy", request_body = Binding,
     params(("org" = String, Path), ForceQuery), responses((status = 200, body = Vec<Binding>), (status = 412, body = Problem), (status = 422, body = Problem)))]
 pub async fn put_binding(
@@ -233,10 +241,12 @@ pub async fn get_bindings(
 #[serde(deny_unknown_fields)]
 #[serde(rename_all = "camelCase")]
 pub struct BindingKey {
-    /// `user`, `wcit` or `group`
+    /// `user`, `machine`, `wcit` or `group`
     target_type: Option<String>,
     /// As it was put: a pattern removes the binding of that pattern and no other
     id_or_pattern: Option<String>,
+    /// Issuer as it was put; none when missing
+    issuer: Option<String>,
     primitive: Option<String>,
     /// As it was put; `*` when missing, as in the body of a put
     protocol: Option<String>,
@@ -244,7 +254,7 @@ pub struct BindingKey {
     name: Option<String>,
 }
 
-/// Removes one of the org's bindings, named by its target, primitive, protocol and name, or all of them. The others stay in
+/// Removes one of the org's bindings, named by its target with its issuer, primitive, protocol and name, or all of them. The others stay in
 /// force meanwhile.
 #[utoipa::path(delete, path = "/api/policy/orgs/{org}/bindings", tag = "policy",
     params(("org" = String, Path), BindingKey),
@@ -272,9 +282,18 @@ impl PolicyList for Bindings {
         vec![Mention::primitive(&record.primitive)]
     }
 
+    fn issuers(record: &BindingRecord) -> Vec<&str> {
+        if record.issuer.is_empty() { Vec::new() } else { vec![&record.issuer] }
+    }
+
     fn record(org: &str, body: Binding) -> Result<BindingRecord, Problem> {
         let Binding { target, primitive, allowed, when, approval, observe, name } = body;
         policy::target_kind(&target.kind).map_err(|error| Problem::params(error.to_string()))?;
+        if !target.issuer.is_empty()
+            && (target.kind == policy::MACHINE || !patterns::is_issuer(&target.issuer))
+        {
+            return Err(Problem::params("target.issuer must be an issuer's name, and a machine has none"));
+        }
         policy::protocol_or_any(&primitive.protocol).map_err(|error| Problem::params(error.to_string()))?;
         for (name, pattern) in
             [("target.idOrPattern", &target.id_or_pattern), ("primitive.name", &primitive.name)]
@@ -302,6 +321,7 @@ impl PolicyList for Bindings {
             org: org.to_owned(),
             target_type: target.kind,
             target: target.id_or_pattern,
+            issuer: target.issuer,
             primitive: primitive.name,
             protocol: primitive.protocol,
             name,
@@ -328,13 +348,22 @@ impl PolicyList for Bindings {
         org: &str,
         key: BindingKey,
     ) -> Result<Written, Problem> {
-        match (key.target_type, key.id_or_pattern, key.primitive, key.protocol, key.name) {
-            (None, None, None, None, None) => Ok(store.delete_bindings(change, org).await?),
-            (Some(target_type), Some(target), Some(primitive), protocol, name) => {
-                let (protocol, name) = (protocol.unwrap_or_else(any), name.unwrap_or_default());
-                let org = org.to_owned();
-                let rest = BindingRecord::default();
-                let key = BindingRecord { org, target_type, target, primitive, protocol, name, ..rest };
+        let BindingKey { target_type, id_or_pattern, issuer, primitive, protocol, name } = key;
+        match (target_type, id_or_pattern, primitive) {
+            (None, None, None) if issuer.is_none() && protocol.is_none() && name.is_none() => {
+                Ok(store.delete_bindings(change, org).await?)
+            }
+            (Some(target_type), Some(target), Some(primitive)) => {
+                let key = BindingRecord {
+                    org: org.to_owned(),
+                    target_type,
+                    target,
+                    issuer: issuer.unwrap_or_default(),
+                    primitive,
+                    protocol: protocol.unwrap_or_else(any),
+                    name: name.unwrap_or_default(),
+                    ..BindingRecord::default()
+                };
                 Ok(store.delete_binding(change, &key).await?)
             }
             _ => {
@@ -352,7 +381,11 @@ impl PolicyList for Bindings {
 /// A binding as the admin wrote it.
 pub fn binding_body(record: &BindingRecord) -> Binding {
     Binding {
-        target: Target { kind: record.target_type.clone(), id_or_pattern: record.target.clone() },
+        target: Target {
+            kind: record.target_type.clone(),
+            id_or_pattern: record.target.clone(),
+            issuer: record.issuer.clone(),
+        },
         primitive: PrimitiveSelector { name: record.primitive.clone(), protocol: record.protocol.clone() },
         allowed: record.allowed,
         // What this version cannot read denies, and the standing says so; here it is only left out.

@@ -1,4 +1,4 @@
-//! What an org has: every primitive of every server, how it is exposed to the org and which bindings speak of it.
+//! Lists what an org has: every primitive of every server that it is offered, how it is exposed to the org and which bindings speak of it.
 //!
 //! Keeps true: the work grows with the primitives and with the bindings, not with both together.
 
@@ -18,11 +18,12 @@ use super::auth::Admin;
 use super::params::Path;
 use super::policy::{Binding, binding_body};
 use super::problem::Problem;
+use crate::catalog::offers::OfferTable;
 
 /// Most bindings shown with one primitive: an org has up to 10,000, and each may concern all of its primitives.
 const MOST_BINDINGS: usize = 20;
 
-/// What an org has: every primitive of every server, how it is exposed and which bindings speak of it.
+/// Lists every primitive of every server that the org is offered, how it is exposed and which bindings speak of it.
 #[utoipa::path(get, path = "/api/registry/orgs/{org}/primitives", tag = "registry",
     params(("org" = String, Path)), responses((status = 200, body = Vec<Object>), (status = 404, body = Problem)))]
 pub async fn org_primitives(
@@ -33,13 +34,16 @@ pub async fn org_primitives(
     admin.of_org(&org)?;
     let turn = state.turns.to_ask(&admin).await?;
     let stored = state.store.servers().await?.value;
+    let offers = state.store.offers_to(&org).await?;
     let exposure = state.store.exposure(&org).await?.value;
     let bindings = state.store.bindings(&org).await?.value;
     let compiler = state.compiler.clone();
     turn.work(move || {
         let servers = compiler.compile_all(&stored);
+        let offered = OfferTable::of(&servers, &offers);
         let policy = OrgView::of(&exposure, &bindings);
-        Json(servers.iter().flat_map(|server| policy.listed(server)).collect())
+        let servers = servers.iter().filter(|server| offered.includes(&server.server.name, &org));
+        Json(servers.flat_map(|server| policy.listed(server)).collect())
     })
     .await
 }

@@ -38,6 +38,7 @@ pub enum Code {
     IssuerInUse,
     CertificateInUse,
     IssuerGiven,
+    OfferedByServer,
     BreakingChange,
     PreconditionFailed,
     LimitReached,
@@ -71,6 +72,7 @@ impl Code {
             Code::IssuerInUse => "issuer_in_use",
             Code::CertificateInUse => "certificate_in_use",
             Code::IssuerGiven => "issuer_given",
+            Code::OfferedByServer => "offered_by_server",
             Code::BreakingChange => "breaking_change",
             Code::PreconditionFailed => "precondition_failed",
             Code::LimitReached => "limit_reached",
@@ -102,6 +104,7 @@ impl Code {
             | Code::IssuerInUse
             | Code::CertificateInUse
             | Code::IssuerGiven
+            | Code::OfferedByServer
             | Code::BreakingChange => StatusCode::CONFLICT,
             Code::TooManyRequests => StatusCode::TOO_MANY_REQUESTS,
             Code::Overloaded | Code::StoreUnavailable => StatusCode::SERVICE_UNAVAILABLE,
@@ -130,6 +133,7 @@ impl Code {
             Code::IssuerInUse => "servers accept the issuer's tokens",
             Code::CertificateInUse => "the certificate is registered for another machine",
             Code::IssuerGiven => "the issuer is given by the operator's file",
+            Code::OfferedByServer => "the server's own file offers it",
             Code::BreakingChange => "the change breaks callers without a new major version",
             Code::PreconditionFailed => "the resource has changed since",
             Code::LimitReached => "a limit of the platform is reached",
@@ -161,9 +165,18 @@ pub struct Problem {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schema(value_type = Vec<Object>)]
     changes: Vec<asp_registry::Change>,
+    /// When to come back, in seconds, if that is not at once.
+    #[serde(skip)]
+    retry_after: Option<u32>,
 }
 
 impl Problem {
+    /// Too many requests, to be sent again after so many seconds.
+    pub fn too_many(detail: impl Into<String>, seconds: f64) -> Problem {
+        let retry_after = Some(seconds.clamp(1.0, 3_600.0) as u32);
+        Problem { retry_after, ..Problem::new(Code::TooManyRequests, detail) }
+    }
+
     pub fn new(code: Code, detail: impl Into<String>) -> Problem {
         Problem {
             kind: format!("urn:asp:reason:{}", code.as_str()),
@@ -173,6 +186,7 @@ impl Problem {
             detail: detail.into(),
             errors: Vec::new(),
             changes: Vec::new(),
+            retry_after: None,
         }
     }
 
@@ -241,6 +255,7 @@ impl From<Refusal> for Problem {
         match refusal {
             Refusal::Full(full) => Problem::from(full),
             Refusal::Unpublishable(_) => Problem::params(refusal.to_string()),
+            Refusal::NotOffered => Problem::not_found(),
             Refusal::Store(error) => Problem::from(error),
         }
     }
@@ -256,13 +271,14 @@ impl IntoResponse for Problem {
     fn into_response(self) -> Response {
         let code = self.code;
         let status = code.status();
+        let retry_after = self.retry_after.map(HeaderValue::from);
         let mut response = (status, Json(self)).into_response();
         // For the audit of refused writes.
         response.extensions_mut().insert(code);
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
         if matches!(code, Code::TooManyRequests | Code::Overloaded) {
-            headers.insert(header::RETRY_AFTER, HeaderValue::from_static(RETRY_AFTER));
+            headers.insert(header::RETRY_AFTER, retry_after.unwrap_or(HeaderValue::from_static(RETRY_AFTER)));
         }
         if status == StatusCode::UNAUTHORIZED {
             headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));

@@ -36,7 +36,7 @@ pub struct RateLimit {
     pub policy: Policy,
 }
 
-/// What it counts; a missing part is `*`.
+/// Calls that it counts; a missing part is `*`. It names a user or a machine, not both.
 #[derive(Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Selector {
@@ -45,12 +45,19 @@ pub struct Selector {
     /// Primitive id: exact, `prefix*` or `*`
     #[serde(default = "any")]
     pub primitive: String,
-    /// A user's name; `*`: one bucket for all users together; `each`: one bucket for each user
+    /// A user's name; `*`: one bucket for all users and machines together; `each`: one bucket for each user. The same name of
+    /// two issuers is two users, and no machine
     #[serde(default = "any")]
     pub user: String,
     /// A token's id (`jti`); `*`: one bucket for all tokens together; `each`: one bucket for each token
     #[serde(default = "any")]
     pub wcit: String,
+    /// An issuer's name: its users and tokens alone are counted; `*`: those of every issuer
+    #[serde(default = "any", skip_serializing_if = "is_any")]
+    pub issuer: String,
+    /// A machine's name; `each`: one bucket for each machine; `*`: the limit is not about machines alone
+    #[serde(default = "any", skip_serializing_if = "is_any")]
+    pub machine: String,
 }
 
 /// How much it lets pass.
@@ -67,6 +74,10 @@ pub struct Policy {
 
 fn any() -> String {
     "*".to_owned()
+}
+
+fn is_any(text: &str) -> bool {
+    text == "*"
 }
 
 fn token_bucket() -> String {
@@ -127,6 +138,10 @@ impl PolicyList for Limits {
             .collect()
     }
 
+    fn issuers(record: &Vec<LimitRecord>) -> Vec<&str> {
+        record.iter().map(|limit| limit.issuer.as_str()).filter(|issuer| *issuer != "*").collect()
+    }
+
     fn record(_org: &str, body: Vec<RateLimit>) -> Result<Vec<LimitRecord>, Problem> {
         body.into_iter().enumerate().map(record).collect()
     }
@@ -168,9 +183,15 @@ fn record((position, limit): (usize, RateLimit)) -> Result<LimitRecord, Problem>
     if let Err(error) = refill::parse(&policy.refill) {
         return bad(&format!("policy.refill: {error}"));
     }
-    let exact = [&selector.server, &selector.user, &selector.wcit];
+    let exact = [&selector.server, &selector.user, &selector.wcit, &selector.machine];
     if !exact.iter().all(|text| patterns::valid_exact_or_any(text)) {
-        return bad("server must be exact or *, user and wcit exact, each or *");
+        return bad("server must be exact or *, user, wcit and machine exact, each or *");
+    }
+    if selector.issuer != "*" && !patterns::is_issuer(&selector.issuer) {
+        return bad("issuer must be an issuer's name or *");
+    }
+    if selector.machine != "*" && (selector.user != "*" || selector.issuer != "*") {
+        return bad("machine goes with neither user nor issuer: a machine is no user and has no issuer");
     }
     if !patterns::valid(&selector.primitive) {
         return bad("primitive must be exact, prefix* or *");
@@ -180,15 +201,17 @@ fn record((position, limit): (usize, RateLimit)) -> Result<LimitRecord, Problem>
         primitive: selector.primitive,
         user: selector.user,
         wcit: selector.wcit,
+        issuer: selector.issuer,
+        machine: selector.machine,
         capacity: policy.capacity,
         refill: policy.refill,
     })
 }
 
 fn entry(limit: LimitRecord) -> RateLimit {
-    let LimitRecord { server, primitive, user, wcit, capacity, refill } = limit;
+    let LimitRecord { server, primitive, user, wcit, issuer, machine, capacity, refill } = limit;
     RateLimit {
-        selector: Selector { server, primitive, user, wcit },
+        selector: Selector { server, primitive, user, wcit, issuer, machine },
         policy: Policy { kind: token_bucket(), capacity, refill },
     }
 }

@@ -19,7 +19,7 @@ use super::body::{Body, Text};
 use super::etag::{precondition, tagged};
 use super::params::{Path, Query};
 use super::problem::{Code, Problem};
-use super::{AdminState, off_thread};
+use super::{AdminState, ids, off_thread};
 use crate::admin::inline::{self, Files};
 use crate::catalog::{self, servers};
 
@@ -129,7 +129,7 @@ pub async fn put_server(
     admin.of_server(&name)?;
     admin.writer()?;
     let change = state.change(&admin, precondition(&headers)?);
-    let stored = store_files(&state, &change, (&name, &body.files), query.force).await?;
+    let stored = store_files(&state, (&admin, &change), (&name, &body.files), query.force).await?;
     if stored.changes.iter().any(asp_registry::Change::breaks_callers) {
         note_force(&state, &admin, &name, &stored.changes).await?;
     }
@@ -163,7 +163,7 @@ impl Stored {
 /// Checks the files of the server `name` and stores it.
 pub(super) async fn store_files(
     state: &AdminState,
-    change: &Change,
+    (admin, change): (&Admin, &Change),
     (name, files): (&str, &[SourceFile]),
     force: bool,
 ) -> Result<Stored, Problem> {
@@ -183,7 +183,7 @@ pub(super) async fn store_files(
     if let Err(fault) = off_thread(move || compiler.accepts(&candidate)).await? {
         return Err(Problem::new(Code::InvalidPrimitives, fault));
     }
-    let (written, changes) = store_server(state, change, server, files, force).await?;
+    let (written, changes) = store_server(state, (admin, change), server, files, force).await?;
     Ok(Stored { written, content_hash: server.content_hash.clone(), warnings: report.warnings, changes })
 }
 
@@ -208,7 +208,7 @@ async fn note_force(
 /// Stores a server that fits beside the others. It is evaluated again when one of them changes meanwhile.
 async fn store_server(
     state: &AdminState,
-    change: &Change,
+    (admin, change): (&Admin, &Change),
     server: &CompiledServer,
     files: &[SourceFile],
     force: bool,
@@ -219,7 +219,10 @@ async fn store_server(
         let (revision, existing) = stored_servers(state).await?;
         let before = existing.iter().find(|known| known.server.name == *name);
         let changes = before.map(|before| asp_registry::compare(before, server)).unwrap_or_default();
-        let conflicts = asp_registry::conflicts(existing.iter().map(Arc::as_ref), server);
+        let mut conflicts = asp_registry::conflicts(existing.iter().map(Arc::as_ref), server);
+        if !admin.role.is_platform() {
+            conflicts.extend(ids::taken(state, &existing, server).await?);
+        }
         if !conflicts.is_empty() {
             return Err(Problem::primitives(conflicts));
         }
@@ -233,7 +236,9 @@ async fn store_server(
         off_thread(move || servers::admit(&existing, &candidate, &rules, size)).await??;
         let change = Change { evaluated_at: Some(revision), ..change.clone() };
         tries += 1;
-        match state.store.put_server(&change, name, files, &server.content_hash).await {
+        let of_server: Vec<&str> = ids::ids(server).collect();
+        let hash = &server.content_hash;
+        match state.store.register_server(&change, name, files, hash, &of_server).await {
             Err(StoreError::Moved) if tries < MAX_TRIES => {}
             written => return Ok((state.published(written?), changes)),
         }

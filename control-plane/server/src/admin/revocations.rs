@@ -2,10 +2,12 @@
 
 mod lasting;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use asp_edge::names;
-use asp_store::control::{ControlStore, MAX_REVOCATIONS, Precondition, RevocationRecord};
+use asp_proto::snapshot::Binding;
+use asp_store::control::{MAX_REVOCATIONS, Precondition, RevocationRecord};
 use axum::Json;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
@@ -16,6 +18,7 @@ use utoipa::{IntoParams, ToSchema};
 use super::AdminState;
 use super::auth::Admin;
 use super::body::Body;
+use super::known::KnownNames;
 use super::params::{Path, Query};
 use super::problem::{Code, Problem};
 use super::turns::{self, Topic};
@@ -23,6 +26,7 @@ use crate::admission::Refusal;
 use crate::clock;
 use crate::policy;
 use crate::trusted_issuer::MAX_TTL;
+use lasting::Lockout;
 
 /// Added to the longest life of a token: clocks differ.
 const LEEWAY_MS: u64 = 60_000;
@@ -92,23 +96,79 @@ pub struct MadeRevocation {
     /// Whether a token issued from now on works at once: always true, a revocation ends tokens and denies nobody.
     #[serde(rename = "newTokensWork")]
     pub new_tokens_work: bool,
-    /// Commands that deny every call of the user or the org, also with new tokens, until somebody takes them back. At most 20;
-    /// empty for a single token and for admins of the platform.
+    /// Commands that deny every call of the user or the org, also with new tokens, until somebody takes them back. At most 20, and
+    /// 20 more for a machine of the user's name; empty for a single token and for admins of the platform.
     #[serde(rename = "keepOut")]
     pub keep_out: Vec<String>,
+    /// Bindings that allow calls in spite of `keepOut`, because they need more than 20 commands. Once those are stored, the
+    /// answer to another revocation has the next ones.
+    #[serde(rename = "keepOutOmitted")]
+    pub keep_out_omitted: usize,
 }
 
 impl MadeRevocation {
-    async fn of(store: &dyn ControlStore, record: RevocationRecord) -> Result<MadeRevocation, Problem> {
-        let keep_out = lasting::commands(store, &record).await?;
+    async fn of(
+        state: &AdminState,
+        admin: &Admin,
+        record: RevocationRecord,
+    ) -> Result<MadeRevocation, Problem> {
+        let (commands, omitted) = keep_out(state, admin, &record).await?;
         let before = policy::revoked([&record], &[], record.created_at).before;
         Ok(MadeRevocation {
             issued_until: before.first().map(|before| before.not_after_iat),
             new_tokens_work: true,
-            keep_out,
+            keep_out: commands,
+            keep_out_omitted: omitted,
             revocation: record.into(),
         })
     }
+}
+
+/// Finds the commands that keep a revoked user or org out, and the number of allows that they leave; none for a single token
+/// and for admins of the platform, whom no policy names.
+async fn keep_out(
+    state: &AdminState,
+    admin: &Admin,
+    record: &RevocationRecord,
+) -> Result<(Vec<String>, usize), Problem> {
+    let (org, user) = match record.kind.as_str() {
+        "user" if !record.org.is_empty() => (record.org.as_str(), Some(record.target.as_str())),
+        "org" => (record.target.as_str(), None),
+        _ => return Ok((Vec::new(), 0)),
+    };
+    let others = match user {
+        Some(user) => other_machines(state, org, user).await?,
+        None => BTreeSet::new(),
+    };
+    let is_also_machine = match user {
+        Some(user) => is_machine(state, org, user).await?,
+        None => false,
+    };
+    let bindings = state.store.bindings(org).await?.value;
+    let lockout = Lockout { org, user, is_machine: false, others };
+    let (mut denials, mut omitted) = lockout.denials(&bindings);
+    // A user's revocation ends the keys of a machine of that name too, and no binding of users is about it.
+    if is_also_machine {
+        let (more, beyond) = Lockout { is_machine: true, ..lockout }.denials(&bindings);
+        denials.extend(more.into_iter().filter(|denial| !denials.contains(denial)).collect::<Vec<_>>());
+        omitted += beyond;
+    }
+    let known = KnownNames::read(state, admin, org).await?;
+    let command = |denial: &Binding| lasting::command(denial, known.need_force(&denial.primitive));
+    Ok((denials.iter().map(command).collect(), omitted))
+}
+
+async fn is_machine(state: &AdminState, org: &str, name: &str) -> Result<bool, Problem> {
+    let has_key = state.store.machine_keys(org).await?.iter().any(|key| key.machine == name);
+    Ok(has_key || state.store.machine_certificates(org).await?.iter().any(|known| known.machine == name))
+}
+
+/// Ids of keys and certificates of an org's machines, but for those of one.
+async fn other_machines(state: &AdminState, org: &str, name: &str) -> Result<BTreeSet<String>, Problem> {
+    let keys = state.store.machine_keys(org).await?.into_iter().map(|key| (key.id, key.machine));
+    let certificates = state.store.machine_certificates(org).await?;
+    let certificates = certificates.into_iter().map(|known| (known.id, known.machine));
+    Ok(keys.chain(certificates).filter(|(_, machine)| machine != name).map(|(id, _)| id).collect())
 }
 
 /// Revokes tokens: one, or every token of a user or an org that was issued until now.
@@ -135,7 +195,7 @@ pub async fn add(
     // It may be kept longer than was asked for (`MachineKeyRecord`).
     let record = state.store.revocation(&record.id).await?.unwrap_or(record);
     let location = HeaderValue::from_str(&format!("/api/revocations/{}", record.id));
-    let revoked = MadeRevocation::of(state.store.as_ref(), record).await?;
+    let revoked = MadeRevocation::of(&state, &admin, record).await?;
     let mut response = (StatusCode::CREATED, Json(revoked)).into_response();
     if let Ok(location) = location {
         response.headers_mut().insert(header::LOCATION, location);

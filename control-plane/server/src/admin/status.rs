@@ -22,7 +22,7 @@ use super::auth::Admin;
 use super::params::Query;
 use super::problem::{Code, Problem};
 use crate::catalog::fault::{Fault, MAX_LISTED, Part};
-use crate::publisher::Standing;
+use crate::publisher::Handle;
 use crate::xds::Kind;
 use crate::xds::subscribers::Subscriber;
 
@@ -178,6 +178,10 @@ pub async fn ready(State(state): State<Arc<AdminState>>) -> (StatusCode, String)
             "not ready: nothing newer than the last good snapshot is published; `asp status` says why\n";
         return (StatusCode::SERVICE_UNAVAILABLE, text.to_owned());
     }
+    if state.publisher.is_stuck() {
+        let text = "not ready: the store has not been read for some time, so that changes are not published; check the database\n";
+        return (StatusCode::SERVICE_UNAVAILABLE, text.to_owned());
+    }
     match standing.parts.len() {
         0 => (StatusCode::OK, "ready\n".to_owned()),
         count => {
@@ -203,8 +207,10 @@ fn gauge(value: u64) -> i64 {
 }
 
 /// Whether what is stored is published.
-fn register_standing(registry: &mut Registry, standing: &Standing) {
+fn register_standing(registry: &mut Registry, publisher: &Handle) {
+    let standing = publisher.standing().borrow().clone();
     let stuck: Gauge = Gauge::default();
+    let age: Gauge = Gauge::default();
     let faults = Family::<PartLabel, Gauge>::default();
     registry.register(
         "asp_snapshot_publish_failing",
@@ -216,7 +222,13 @@ fn register_standing(registry: &mut Registry, standing: &Standing) {
         "Parts of the stored state that are not published as they are stored",
         faults.clone(),
     );
-    stuck.set(i64::from(standing.fault.is_some()));
+    registry.register(
+        "asp_snapshot_store_age_seconds",
+        "Seconds since the store was read to the end; changes made since then are not published",
+        age.clone(),
+    );
+    stuck.set(i64::from(publisher.is_stuck()));
+    age.set(gauge(publisher.silent_for().as_secs()));
     for part in Part::ALL {
         let count = standing.parts.iter().filter(|fault| fault.part == part).count();
         faults.get_or_create(&PartLabel { part: part.as_str() }).set(gauge(count as u64));
@@ -236,7 +248,7 @@ pub async fn metrics(State(state): State<Arc<AdminState>>) -> Result<Response, P
     );
     registry.register("asp_snapshot_subscribers", "Open subscriptions by kind", streams.clone());
     registry.register("asp_snapshot_published_revision", "Published revision", published.clone());
-    register_standing(&mut registry, &state.publisher.standing().borrow());
+    register_standing(&mut registry, &state.publisher);
     let xds_state = state.publisher.xds_state().borrow().clone();
     published.set(gauge(xds_state.snapshot.as_ref().map_or(0, |published| published.revision)));
     let subscribers = state.subscribers.list();

@@ -7,15 +7,18 @@ mod bounds;
 mod certificates;
 mod hostile_issuers;
 mod identity;
+mod ids;
 mod issuer_outage;
 mod issuers;
 mod known;
 mod machines;
+mod offers;
 mod placement;
 mod policy;
 mod publisher;
 mod publishing;
 mod registry;
+mod targets;
 mod turns;
 
 use std::path::Path as FilePath;

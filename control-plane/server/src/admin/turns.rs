@@ -2,7 +2,8 @@
 //!
 //! Keeps true: an org that asks all the time has one request at the store or the compiler, and a bounded number that
 //! wait for theirs; whatever is beyond is refused at once and told when to come back. Policy, revocations and
-//! questions have turns of their own, so that none of them waits for another. The platform's admins write without a
+//! questions have turns of their own, so that none of them waits for another. How often an org writes is bounded too, because
+//! each of its writes reaches every gateway and every Envoy. The platform's admins write without a
 //! turn: what they do is to be done, and they are few.
 
 use std::collections::HashMap;
@@ -10,6 +11,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::Instant;
 
 use super::auth::Admin;
 use super::off_thread;
@@ -19,6 +21,38 @@ use super::problem::{Code, Problem};
 pub const MAX_OF_ORG: usize = 16;
 /// Questions of all orgs together: each holds a body of up to [`super::MAX_BODY`].
 pub const MAX_QUESTIONS: usize = 64;
+
+/// Rate of policy writes by the admins of one org. Revocations may be ten times as many.
+#[derive(Clone, Copy, Debug)]
+pub struct WriteRate {
+    /// Writes at once.
+    pub burst: u32,
+    /// After these, writes a second; 0 for no bound.
+    pub per_second: u32,
+}
+
+impl Default for WriteRate {
+    fn default() -> WriteRate {
+        WriteRate { burst: 30, per_second: 1 }
+    }
+}
+
+impl WriteRate {
+    /// Writes at once, and a second after these.
+    fn of(self, topic: Topic) -> (f64, f64) {
+        let times = if topic == Topic::Revocations { 10.0 } else { 1.0 };
+        (f64::from(self.burst) * times, f64::from(self.per_second) * times)
+    }
+}
+
+/// Number of buckets from which on full ones are removed.
+const MAX_BUCKETS: usize = 1_024;
+
+/// The remaining writes of an org.
+struct WriteBucket {
+    writes: f64,
+    at: Instant,
+}
 
 /// What is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -35,6 +69,8 @@ type Key = (Topic, String);
 pub struct Turns {
     /// Those that have or wait for a turn; an entry goes with its last request.
     queues: Mutex<HashMap<Key, Queue>>,
+    rate: WriteRate,
+    buckets: Mutex<HashMap<Key, WriteBucket>>,
     /// Threads that answer questions.
     answering: Arc<Semaphore>,
 }
@@ -93,10 +129,15 @@ struct Place {
 
 impl Turns {
     pub fn new() -> Arc<Turns> {
+        Turns::limited(WriteRate::default())
+    }
+
+    /// The same at another rate of writes.
+    pub fn limited(rate: WriteRate) -> Arc<Turns> {
         // The other half stays with whoever publishes and serves.
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let answering = Arc::new(Semaphore::new((cores / 2).max(1)));
-        Arc::new(Turns { queues: Mutex::default(), answering })
+        Arc::new(Turns { queues: Mutex::default(), rate, buckets: Mutex::default(), answering })
     }
 
     /// Waits for the turn of an admin's org to write; `None`: the platform's admins need none.
@@ -104,8 +145,41 @@ impl Turns {
         match admin.role.org() {
             // A team of one server writes no policy.
             None => Ok(None),
-            Some(org) => self.take(topic, org).await.map(Some),
+            Some(org) => {
+                self.spend(topic, org)?;
+                self.take(topic, org).await.map(Some)
+            }
         }
+    }
+
+    /// Takes one of the org's writes.
+    fn spend(&self, topic: Topic, org: &str) -> Result<(), Problem> {
+        if self.rate.per_second == 0 {
+            return Ok(());
+        }
+        let now = Instant::now();
+        let filled = |topic, bucket: &WriteBucket| {
+            let (burst, per_second) = self.rate.of(topic);
+            (bucket.writes + (now - bucket.at).as_secs_f64() * per_second).min(burst)
+        };
+        let mut buckets = self.buckets.lock();
+        if buckets.len() >= MAX_BUCKETS {
+            buckets.retain(|(topic, _), bucket| filled(*topic, bucket) < self.rate.of(*topic).0);
+        }
+        let (burst, per_second) = self.rate.of(topic);
+        let key = (topic, org.to_owned());
+        let writes = buckets.get(&key).map_or(burst, |bucket| filled(topic, bucket));
+        if writes < 1.0 {
+            let wait = ((1.0 - writes) / per_second).ceil();
+            return Err(Problem::too_many(
+                format!(
+                    "the org writes too often: at most {burst} at once and {per_second} a second after these"
+                ),
+                wait,
+            ));
+        }
+        buckets.insert(key, WriteBucket { writes: writes - 1.0, at: now });
+        Ok(())
     }
 
     /// Waits for the turn of an admin's org, or of the platform, to have a question answered.
@@ -198,6 +272,33 @@ mod tests {
         assert!(futures::poll!(&mut waiting[0]).is_ready(), "in the order in which they came");
         drop(waiting);
         assert!(turns.queues.lock().is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_org_writes_so_often_and_takes_nothing_from_others() {
+        let turns = Turns::limited(WriteRate { burst: 2, per_second: 1 });
+        let acme = admin("org:acme");
+        let write = async |topic, admin: &Admin| turns.to_write(topic, admin).await.map(drop);
+        for _ in 0..2 {
+            write(Topic::Policy, &acme).await.ok().unwrap();
+        }
+        let refused = write(Topic::Policy, &acme).await.err().unwrap();
+        assert_eq!(refused.code(), Code::TooManyRequests);
+        for _ in 0..20 {
+            write(Topic::Revocations, &acme).await.ok().unwrap();
+        }
+        assert!(write(Topic::Revocations, &acme).await.is_err());
+        assert!(write(Topic::Policy, &admin("org:other")).await.is_ok());
+        for _ in 0..100 {
+            write(Topic::Policy, &admin("platform")).await.ok().unwrap();
+        }
+        tokio::time::advance(std::time::Duration::from_secs(1)).await;
+        assert!(write(Topic::Policy, &acme).await.is_ok());
+        assert!(write(Topic::Policy, &acme).await.is_err());
+        let unbounded = Turns::limited(WriteRate { burst: 1, per_second: 0 });
+        for _ in 0..100 {
+            unbounded.to_write(Topic::Policy, &acme).await.map(drop).ok().unwrap();
+        }
     }
 
     #[tokio::test]

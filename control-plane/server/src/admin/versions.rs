@@ -89,7 +89,7 @@ pub async fn rollback(
         return Err(Problem::not_found());
     };
     let change = state.change(&admin, precondition(&headers)?);
-    let stored = registry::store_files(&state, &change, (&name, &version.files), true).await?;
+    let stored = registry::store_files(&state, (&admin, &change), (&name, &version.files), true).await?;
     let resource = format!("server/{name}");
     let detail = format!("to the version of revision {}", wanted.revision);
     let note = Note { action: "server.rollback", resource: &resource, org: "", detail: &detail };

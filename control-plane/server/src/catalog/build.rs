@@ -296,6 +296,7 @@ impl Builder {
         self.edge_is_stale |= !edge_form::shows_the_same(&self.servers, &servers);
         self.server_bytes = servers.iter().map(|server| self.compiler.server_bytes(server)).sum();
         (self.servers, self.server_faults) = (servers, faults);
+        self.held.offer(&self.servers);
     }
 
     /// Both lists of revocations; gives the ids of those that this version does not know.
@@ -422,7 +423,7 @@ impl Builder {
                 true => (last, LAST_FORM),
                 false => (OrgPolicy::denied(org), ORG_DENIED),
             };
-        let instead = form.instead(org, policy);
+        let instead = form.instead(org, policy, &self.held.offered);
         match self.orgs.get(org).filter(|last| last.part == instead.part) {
             Some(last) => (Arc::clone(last), in_force),
             None => (Arc::new(instead), in_force),

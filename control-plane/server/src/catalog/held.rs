@@ -7,13 +7,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use asp_proto::snapshot::{ExposureException, Limit, MachineCertificate, MachineKey, OrgPart, snapshot_part};
+use asp_registry::CompiledServer;
+use asp_snapshot::machines::RESERVED;
 use asp_store::control::{
-    Changed, ControlState, IssuerKeysRecord, IssuerRecord, MachineBound, OrgState, Placement, ServerRecord,
-    Since,
+    Changed, ControlState, IssuerKeysRecord, IssuerRecord, MachineBound, OfferRecord, OrgState, Placement,
+    ServerRecord, Since,
 };
 
 use super::fault::Fault;
 use super::fault::Part as Place;
+use super::offers::OfferTable;
 use super::orgs::{OrgPolicy, Records, Size};
 use super::revoked::Revocations;
 use crate::clock;
@@ -32,57 +35,69 @@ pub(super) struct OrgForm {
     pub(super) faults: Vec<Fault>,
     /// What edges have of it.
     pub(super) exposure: Vec<ExposureException>,
+    /// Its exposure as it was written, where that is more than it is offered.
+    wanted: Option<Vec<ExposureException>>,
     pub(super) limits: Vec<Limit>,
     /// What gateways have of it; `None`: it has said nothing.
     pub(super) part: Option<Part>,
     /// When the first of its machines' keys and certificates ends, in Unix seconds.
     machines_until: Option<u64>,
+    has_machines: bool,
 }
 
 impl OrgForm {
-    pub(super) fn of(state: &OrgState) -> OrgForm {
+    pub(super) fn of(state: &OrgState, offered: &OfferTable) -> OrgForm {
         let (policy, unreadable) = OrgPolicy::compile(&state.org, &Records::of(state));
         let mut faults = Vec::new();
         if !unreadable.is_empty() {
             faults.push(unreadable_records(&state.org, &unreadable));
         }
         let machines = Machines::of(state, &mut faults);
-        OrgForm { faults, ..OrgForm::from_policy(&state.org, policy, machines) }
+        OrgForm { faults, ..OrgForm::from_policy(&state.org, policy, machines, offered) }
     }
 
     /// The same org with other machines.
-    fn with_machines(&self, org: &str, machines: Machines) -> OrgForm {
-        OrgForm { faults: self.faults.clone(), ..OrgForm::from_policy(org, self.policy(), machines) }
+    fn with_machines(&self, org: &str, machines: Machines, offered: &OfferTable) -> OrgForm {
+        OrgForm { faults: self.faults.clone(), ..OrgForm::from_policy(org, self.policy(), machines, offered) }
     }
 
-    /// The same org without what has ended by now, in Unix seconds; `None`: nothing has.
-    fn without_ended(&self, org: &str, now: u64) -> Option<OrgForm> {
-        self.machines_until.filter(|until| *until <= now)?;
-        let Some(snapshot_part::Part::Org(part)) = self.part.as_ref().and_then(Part::read) else {
-            return None;
-        };
-        let keys = part.machine_keys.into_iter().filter(|key| key.expires_at > now).collect();
-        let certificates = part.machine_certificates.into_iter().filter(|known| known.expires_at > now);
-        Some(self.with_machines(org, Machines { keys, certificates: certificates.collect() }))
+    /// The same org where other servers are offered to it; `None`: to it that makes no difference.
+    fn offered(&self, org: &str, offered: &OfferTable) -> Option<OrgForm> {
+        let wanted = self.wanted.as_ref().unwrap_or(&self.exposure);
+        (offered.narrow(wanted) != self.exposure).then(|| self.with_machines(org, self.machines(), offered))
     }
 
-    /// The same org with another policy.
-    pub(super) fn instead(&self, org: &str, policy: OrgPolicy) -> OrgForm {
-        let part = self.part.as_ref().and_then(Part::read);
-        let machines = match part {
+    fn machines(&self) -> Machines {
+        match self.part.as_ref().and_then(Part::read) {
             Some(snapshot_part::Part::Org(part)) => {
                 Machines { keys: part.machine_keys, certificates: part.machine_certificates }
             }
             _ => Machines::default(),
-        };
-        OrgForm::from_policy(org, policy, machines)
+        }
     }
 
-    fn from_policy(org: &str, policy: OrgPolicy, machines: Machines) -> OrgForm {
+    /// The same org without what has ended by now, in Unix seconds; `None`: nothing has.
+    fn without_ended(&self, org: &str, now: u64, offered: &OfferTable) -> Option<OrgForm> {
+        self.machines_until.filter(|until| *until <= now)?;
+        let Machines { mut keys, mut certificates } = self.machines();
+        keys.retain(|key| key.expires_at > now);
+        certificates = certificates.into_iter().filter_map(|known| in_force(known, now)).collect();
+        Some(self.with_machines(org, Machines { keys, certificates }, offered))
+    }
+
+    /// The same org with another policy.
+    pub(super) fn instead(&self, org: &str, policy: OrgPolicy, offered: &OfferTable) -> OrgForm {
+        OrgForm::from_policy(org, policy, self.machines(), offered)
+    }
+
+    /// Its size is that of all that the org wrote: an offer makes nothing grow beyond what was admitted.
+    fn from_policy(org: &str, policy: OrgPolicy, machines: Machines, offered: &OfferTable) -> OrgForm {
         let size = policy.size();
+        let exposure = offered.narrow(&policy.exposure);
         let keys = machines.keys.iter().map(|key| key.expires_at);
-        let ends = keys.chain(machines.certificates.iter().map(|known| known.expires_at));
-        let machines_until = ends.min();
+        let certificates = machines.certificates.iter().filter(|known| known.expires_at != RESERVED);
+        let machines_until = keys.chain(certificates.map(|known| known.expires_at)).min();
+        let has_machines = !machines.keys.is_empty() || !machines.certificates.is_empty();
         let mut part = OrgPart {
             org: org.to_owned(),
             bindings: policy.bindings,
@@ -91,25 +106,31 @@ impl OrgForm {
             machine_certificates: machines.certificates,
             ..OrgPart::default()
         };
-        part.exposure.clone_from(&policy.exposure);
+        part.exposure.clone_from(&exposure);
         part.limits.clone_from(&policy.limits);
         let says_nothing = part == OrgPart { org: org.to_owned(), ..OrgPart::default() };
         OrgForm {
             size,
             faults: Vec::new(),
-            exposure: policy.exposure,
+            wanted: (exposure.len() < policy.exposure.len()).then_some(policy.exposure),
+            exposure,
             limits: policy.limits,
             part: (!says_nothing).then(|| Part::of(snapshot_part::Part::Org(part))),
             machines_until,
+            has_machines,
         }
     }
 
-    /// What it says, without its machines.
+    /// Its policy as it was written, switches of servers that it is not offered among it.
     pub(super) fn policy(&self) -> OrgPolicy {
-        match self.part.as_ref().and_then(Part::read) {
+        let mut policy = match self.part.as_ref().and_then(Part::read) {
             Some(snapshot_part::Part::Org(part)) => OrgPolicy::published(part),
             _ => OrgPolicy::default(),
+        };
+        if let Some(wanted) = &self.wanted {
+            policy.exposure.clone_from(wanted);
         }
+        policy
     }
 
     /// Whether edges see no difference.
@@ -126,7 +147,7 @@ struct Machines {
 }
 
 impl Machines {
-    /// Those that have not ended. None is ever kept in a last form: what was deleted opens nothing.
+    /// Those that have not ended, and the URIs of others. None is ever kept in a last form: what was deleted opens nothing.
     fn of(state: &OrgState, faults: &mut Vec<Fault>) -> Machines {
         let now = clock::now_ms();
         let mut machines = Machines::default();
@@ -145,13 +166,19 @@ impl Machines {
                 )),
             }
         }
-        for record in state.machine_certificates.iter().filter(|record| record.expires_at > now) {
-            if let Some(fault) = beyond(&state.machine_bound, &record.groups, &record.scopes) {
-                faults.push(beyond_fault(&record.org, "certificate", &record.id, &fault));
-                continue;
-            }
+        for record in &state.machine_certificates {
             match policy::machine_certificate(record) {
-                Ok(certificate) => machines.certificates.push(certificate),
+                Ok(certificate) if record.expires_at <= now => {
+                    machines.certificates.extend(reservation(certificate));
+                }
+                Ok(certificate) => match beyond(&state.machine_bound, &record.groups, &record.scopes) {
+                    None => machines.certificates.push(certificate),
+                    Some(fault) => {
+                        faults.push(beyond_fault(&record.org, "certificate", &record.id, &fault));
+                        machines.certificates.extend(reservation(certificate));
+                    }
+                },
+                Err(_) if record.expires_at <= now => {}
                 Err(error) => faults.push(org_fault(
                     &record.org,
                     error.to_string(),
@@ -164,6 +191,26 @@ impl Machines {
     }
 }
 
+/// The certificate as it is from `now` on, in Unix seconds.
+fn in_force(certificate: MachineCertificate, now: u64) -> Option<MachineCertificate> {
+    if certificate.expires_at > now { Some(certificate) } else { reservation(certificate) }
+}
+
+/// Keeps a URI whose registration opens nothing from being another org's by fingerprint; `None` for a fingerprint.
+/// Its id is another one, so that what runs with the registration ends.
+fn reservation(certificate: MachineCertificate) -> Option<MachineCertificate> {
+    if certificate.expires_at == RESERVED {
+        return Some(certificate);
+    }
+    if certificate.uri.is_empty() {
+        return None;
+    }
+    let MachineCertificate { id, uri, org, user, issued_at, .. } = certificate;
+    let id = format!("{id} reserved");
+    let expires_at = RESERVED;
+    Some(MachineCertificate { id, uri, org, user, issued_at, expires_at, ..MachineCertificate::default() })
+}
+
 /// What the store holds.
 #[derive(Default)]
 pub(super) struct Held {
@@ -171,6 +218,9 @@ pub(super) struct Held {
     /// By name.
     pub(super) servers: Vec<ServerRecord>,
     pub(super) orgs: BTreeMap<String, Arc<OrgForm>>,
+    offers: Vec<OfferRecord>,
+    /// The offers of the servers that are published; the orgs' forms are narrowed by them.
+    pub(super) offered: OfferTable,
     pub(super) revocations: Revocations,
     pub(super) issuers: Vec<IssuerRecord>,
     pub(super) issuer_keys: Vec<IssuerKeysRecord>,
@@ -178,7 +228,7 @@ pub(super) struct Held {
 }
 
 impl Held {
-    /// Brings it up to date. Returns whether servers were read anew.
+    /// Brings it up to date. Returns whether servers, or offers of them, were read anew.
     pub(super) fn take(&mut self, since: Since) -> bool {
         match since {
             Since::Changed(changed) => self.take_changed(changed),
@@ -190,11 +240,12 @@ impl Held {
     }
 
     fn take_changed(&mut self, changed: Changed) -> bool {
-        let Changed { revision, servers, orgs, machines, revocations, placement, issuers, issuer_keys } =
-            changed;
+        let Changed { revision, servers, orgs, machines, offers, revocations, placement, .. } = changed;
         self.revision = revision;
-        self.issuers = issuers;
-        self.issuer_keys = issuer_keys;
+        self.issuers = changed.issuers;
+        self.issuer_keys = changed.issuer_keys;
+        let has_offers = offers.is_some();
+        self.offers = offers.unwrap_or_else(|| std::mem::take(&mut self.offers));
         if let Some(placement) = placement {
             self.placement = placement;
         }
@@ -209,7 +260,7 @@ impl Held {
             self.take_machines(machines, &taken);
         }
         self.revocations.take(revocations);
-        has_servers
+        has_servers || has_offers
     }
 
     /// Those of the orgs that were not taken whole: what has ended is another org's to have from now on.
@@ -224,13 +275,14 @@ impl Held {
         for (org, bound) in machines.bounds {
             of(&mut by_org, &org).machine_bound = bound;
         }
-        let had = self.orgs.iter().filter(|(_, form)| form.machines_until.is_some());
+        let had = self.orgs.iter().filter(|(_, form)| form.has_machines);
         let had: Vec<String> = had.map(|(org, _)| org.clone()).collect();
         for org in had.into_iter().filter(|org| !taken.contains(org)) {
             let state = by_org.remove(&org).unwrap_or_default();
             let mut faults = Vec::new();
             let machines = Machines::of(&state, &mut faults);
-            if let Some(form) = self.orgs.get(&org).map(|form| form.with_machines(&org, machines)) {
+            let form = self.orgs.get(&org).map(|form| form.with_machines(&org, machines, &self.offered));
+            if let Some(form) = form {
                 self.put(org, form);
             }
         }
@@ -239,7 +291,7 @@ impl Held {
     /// Leaves out what has ended by now, in Unix milliseconds.
     pub(super) fn forget_ended(&mut self, now: u64) {
         let ended = |(org, form): (&String, &Arc<OrgForm>)| {
-            Some((org.clone(), form.without_ended(org, now / 1_000)?))
+            Some((org.clone(), form.without_ended(org, now / 1_000, &self.offered)?))
         };
         let ended: Vec<(String, OrgForm)> = self.orgs.iter().filter_map(ended).collect();
         ended.into_iter().for_each(|(org, form)| self.put(org, form));
@@ -256,6 +308,7 @@ impl Held {
         self.issuers = state.issuers;
         self.issuer_keys = state.issuer_keys;
         self.placement = state.placement;
+        self.offers = state.offers;
         for state in orgs.values() {
             self.take_org(state);
         }
@@ -263,17 +316,31 @@ impl Held {
     }
 
     fn take_org(&mut self, state: &OrgState) {
-        self.put(state.org.clone(), OrgForm::of(state));
+        self.put(state.org.clone(), OrgForm::of(state, &self.offered));
     }
 
     fn put(&mut self, org: String, form: OrgForm) {
         // What is the same stays, so that it is not published again.
-        let is_same = |known: &Arc<OrgForm>| known.part == form.part && known.faults == form.faults;
-        if form.part.is_none() && form.faults.is_empty() {
+        let is_same = |known: &Arc<OrgForm>| {
+            known.part == form.part && known.faults == form.faults && known.wanted == form.wanted
+        };
+        if form.part.is_none() && form.faults.is_empty() && form.wanted.is_none() {
             self.orgs.remove(&org);
         } else if !self.orgs.get(&org).is_some_and(is_same) {
             self.orgs.insert(org, Arc::new(form));
         }
+    }
+
+    /// Takes the servers that are published from now on: what an org has switched on counts while it is offered.
+    pub(super) fn offer(&mut self, servers: &[Arc<CompiledServer>]) {
+        let offered = OfferTable::of(servers, &self.offers);
+        if offered == self.offered {
+            return;
+        }
+        let other = |(org, form): (&String, &Arc<OrgForm>)| Some((org.clone(), form.offered(org, &offered)?));
+        let others: Vec<(String, OrgForm)> = self.orgs.iter().filter_map(other).collect();
+        self.offered = offered;
+        others.into_iter().for_each(|(org, form)| self.put(org, form));
     }
 }
 

@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use asp_edge::MACHINE_ISSUER;
 use asp_edge::names::Pattern;
 use asp_proto::snapshot::{Binding, ExposureException, Limit, OrgPart, Protocol, TargetKind};
 use asp_store::control::{BindingRecord, ControlState, ExposureRecord, LimitRecord, OrgState};
@@ -111,7 +112,7 @@ impl OrgPolicy {
             binding.allowed && denied.iter().any(|denied| Pattern::read(denied).covers(names))
         };
         compiled.bindings.retain(|binding| !beats(binding));
-        compiled.bindings.extend(denied.iter().map(|primitive| denial(org, primitive)));
+        compiled.bindings.extend(denied.iter().flat_map(|primitive| denials(org, primitive)));
         for record in &records.exposure {
             match policy::exposure(record) {
                 Ok(exception) => compiled.exposure.push(exception),
@@ -128,7 +129,7 @@ impl OrgPolicy {
 
     /// Denies an org everything.
     pub fn denied(org: &str) -> OrgPolicy {
-        OrgPolicy { bindings: vec![denial(org, "*")], ..OrgPolicy::default() }
+        OrgPolicy { bindings: denials(org, "*").into(), ..OrgPolicy::default() }
     }
 
     /// What a published part says of its org.
@@ -176,16 +177,17 @@ impl OrgPolicy {
 }
 
 /// No caller of the org may call what the pattern names.
-fn denial(org: &str, primitive: &str) -> Binding {
-    Binding {
+fn denials(org: &str, primitive: &str) -> [Binding; 2] {
+    ["", MACHINE_ISSUER].map(|issuer| Binding {
         org: org.to_owned(),
         target_kind: TargetKind::User.into(),
         target: "*".to_owned(),
+        issuer: issuer.to_owned(),
         primitive: primitive.to_owned(),
         protocol: Protocol::Unspecified.into(),
         allowed: false,
         ..Binding::default()
-    }
+    })
 }
 
 #[cfg(test)]
@@ -214,6 +216,8 @@ mod tests {
             primitive: primitive.into(),
             user: "bob".into(),
             wcit: "*".into(),
+            issuer: "*".into(),
+            machine: "*".into(),
             capacity: 1,
             refill: refill.into(),
         }
@@ -324,5 +328,7 @@ mod tests {
     fn a_denied_org_may_call_nothing() {
         let denied = OrgPolicy::denied("acme");
         assert!(!allows(&denied, "cc.search") && !allows(&denied, ""));
+        let for_machines = |binding: &Binding| binding.issuer == MACHINE_ISSUER && !binding.allowed;
+        assert!(denied.bindings.iter().any(for_machines), "a machine is no user");
     }
 }

@@ -60,23 +60,22 @@ fn admit_routes(
     budget::ROUTES.admit(after > bytes(&before), after)
 }
 
-/// Of servers that declare the same primitive differently, the one that was stored first stays: an id belongs to
-/// its first owner.
+/// The servers without conflicts: if several declare a primitive differently, the one that was stored first stays.
 pub(crate) fn without_conflicts(
     mut servers: Vec<(u64, Arc<CompiledServer>)>,
     faults: &mut Vec<Fault>,
 ) -> Vec<Arc<CompiledServer>> {
     servers.sort_by(|(a, one), (b, other)| (a, &one.server.name).cmp(&(b, &other.server.name)));
-    // By id, what is declared first and its other versions: of one owner, and mostly none.
+    // By id, what is declared first and its other versions: mostly none.
     let all = servers.iter().map(|(_, server)| server.primitives.len()).sum();
     let mut declared: HashMap<&str, (&Primitive, Vec<&Primitive>)> = HashMap::with_capacity(all);
     let mut left_out = HashSet::new();
     for (_, server) in &servers {
         let conflict = server.primitives.iter().find(|primitive| {
             let Some((first, others)) = declared.get(primitive.id.as_str()) else { return false };
-            std::iter::once(first).chain(others).any(|other| {
-                other.owner != primitive.owner || other.version == primitive.version && *other != *primitive
-            })
+            std::iter::once(first)
+                .chain(others)
+                .any(|other| other.version == primitive.version && *other != *primitive)
         });
         if let Some(primitive) = conflict {
             let fault = format!("an older server has the primitive {} with other content", primitive.id);

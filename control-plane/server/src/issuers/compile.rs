@@ -3,13 +3,15 @@
 use std::sync::Arc;
 
 use asp_edge::names;
+use asp_platform::operator_list::{self, EVERY_PRIMITIVE};
 use asp_proto::snapshot;
 
-use super::document::{Document, Exchange, Grant, Introspection, Login};
+use super::document::{Document, Exchange, ExchangeAudience, Grant, Introspection, Login};
 use super::fetched::Fetched;
 use super::keys::{ALGS, Key};
 use super::trust::AdminLogin;
 use crate::admin_role::Role;
+use crate::patterns;
 use crate::trusted_issuer::{BREAK_GLASS_ISS, IssuerRules, MAX_TTL, RoleGrant, TrustedIssuer};
 
 /// Longest URL of a document, in bytes.
@@ -52,6 +54,7 @@ pub(super) fn client(document: &Document, keys: &[Key]) -> Result<snapshot::Issu
 pub(super) fn access(
     document: &Document,
     fetched: Option<&Fetched>,
+    serves_all: bool,
 ) -> Result<Option<snapshot::IssuerAccess>, String> {
     let said = |own: &Option<String>, found: fn(&Fetched) -> Option<&String>, what: &str| {
         let found = own.as_ref().or_else(|| fetched.and_then(found));
@@ -89,9 +92,14 @@ pub(super) fn access(
     let exchange = |given: &Exchange| -> Result<_, String> {
         let url = said(&given.url, |fetched| fetched.token_endpoint.as_ref(), "token_endpoint")?;
         let audiences = given.audiences.iter();
-        let audiences = audiences.map(|(name, origins)| snapshot::ServiceAudience {
+        let audiences = audiences.map(|(name, audience)| snapshot::ServiceAudience {
             name: name.clone(),
-            origins: origins.clone(),
+            origins: audience.origins().to_vec(),
+            primitives: match audience.primitives() {
+                Some(patterns) => patterns.to_vec(),
+                None if serves_all => vec![EVERY_PRIMITIVE.to_owned()],
+                None => Vec::new(),
+            },
         });
         Ok(snapshot::TokenExchange {
             url,
@@ -115,6 +123,7 @@ pub(super) fn admin(document: &Document, keys: &[Key]) -> Result<Vec<TrustedIssu
     let claims = &document.claims;
     if [&claims.org, &claims.scopes, &claims.client].iter().any(|name| !name.is_empty())
         || !document.defaults.is_empty()
+        || !document.server_audiences.is_empty()
         || document.introspection.is_some()
         || document.exchange.is_some()
     {
@@ -216,6 +225,7 @@ fn check(document: &Document) -> Result<(), String> {
         return Err(format!("defaults.org: `{org}` {fault}"));
     }
     let defaults = &document.defaults;
+    check_server_audiences(document)?;
     let lists = [&document.typ, &document.audiences, &document.orgs, &defaults.groups, &defaults.scopes];
     if lists.iter().any(|list| list.len() > MAX_LIST)
         || document.roles.len() > MAX_LIST
@@ -241,11 +251,26 @@ fn check(document: &Document) -> Result<(), String> {
     Ok(())
 }
 
+fn check_server_audiences(document: &Document) -> Result<(), String> {
+    for (server, audiences) in &document.server_audiences {
+        if !patterns::valid(server) || audiences.iter().any(String::is_empty) {
+            return Err(format!(
+                "serverAudiences: `{server}` is a server's name, prefix* or *, with audiences"
+            ));
+        }
+    }
+    let in_lists = document.server_audiences.values().map(Vec::len).sum::<usize>();
+    if document.server_audiences.len() > MAX_LIST || in_lists > MAX_LIST {
+        return Err(format!("serverAudiences has more than {MAX_LIST} entries"));
+    }
+    Ok(())
+}
+
 fn check_exchange(given: &Exchange) -> Result<(), String> {
     if given.credential.is_empty() {
         return Err("exchange.credential must name a credential of the operator".into());
     }
-    let lists = given.audiences.values();
+    let lists = given.audiences.values().map(ExchangeAudience::origins);
     if given.audiences.is_empty()
         || given.audiences.len() > MAX_LIST
         || lists.clone().any(|list| list.len() > MAX_LIST)
@@ -272,10 +297,11 @@ fn check_exchange(given: &Exchange) -> Result<(), String> {
                     && uri.query().is_none()
             })
     };
-    match lists.flatten().find(|origin| !is_origin(origin)) {
-        Some(origin) => Err(format!("exchange.audiences: {origin:?} is no origin http(s)://host[:port]")),
-        None => Ok(()),
+    if let Some(origin) = lists.flatten().find(|origin| !is_origin(origin)) {
+        return Err(format!("exchange.audiences: {origin:?} is no origin http(s)://host[:port]"));
     }
+    let mut patterns = given.audiences.values().filter_map(ExchangeAudience::primitives);
+    patterns.try_for_each(operator_list::check).map_err(|fault| format!("exchange.audiences: {fault}"))
 }
 
 /// Whether they are URLs. Whether they may be reached is found when they are.

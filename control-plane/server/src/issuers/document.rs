@@ -8,6 +8,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
 
+use crate::patterns;
+
 /// An issuer. Without `jwks` and `jwksUri` its keys are found by discovery (OpenID Connect Discovery 1.0, RFC 8414).
 #[derive(Clone, Debug, Default, Deserialize, Serialize, ToSchema)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
@@ -31,6 +33,10 @@ pub struct Document {
     pub typ: Vec<String>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub audiences: Vec<String>,
+    /// Audiences of a client issuer that servers may name in `auth.audiences`, by server (a name, `prefix*` or `*`). `{server}` stands for
+    /// the server's name. Every server may name the public URL, its own URL and what is below.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub server_audiences: BTreeMap<String, Vec<String>>,
     #[serde(default, skip_serializing_if = "Claims::is_empty")]
     pub claims: Claims,
     /// What a token without the claim gets.
@@ -151,9 +157,44 @@ pub struct Exchange {
     pub url: Option<String>,
     /// The name of the operator's credential by which gateways prove themselves there.
     pub credential: String,
-    /// The services for which tokens may be asked, as the issuer names them, and the origins that these may be sent to
-    /// (`scheme://host[:port]`).
-    pub audiences: BTreeMap<String, Vec<String>>,
+    /// The services for which tokens may be asked, as the issuer names them.
+    pub audiences: BTreeMap<String, ExchangeAudience>,
+}
+
+/// The origins (`scheme://host[:port]`) that tokens for a service may be sent to, and the primitives that get them.
+#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
+#[serde(untagged)]
+pub enum ExchangeAudience {
+    /// The former form. It serves nobody, or in development everybody.
+    Origins(Vec<String>),
+    Listed(ListedAudience),
+}
+
+/// An audience that says which primitives get its tokens.
+#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub struct ListedAudience {
+    pub origins: Vec<String>,
+    /// `server/primitive`, `server/prefix*` or `*`; empty: nobody.
+    #[serde(rename = "for", default, skip_serializing_if = "Option::is_none")]
+    pub primitives: Option<Vec<String>>,
+}
+
+impl ExchangeAudience {
+    pub fn origins(&self) -> &[String] {
+        match self {
+            ExchangeAudience::Origins(origins) => origins,
+            ExchangeAudience::Listed(listed) => &listed.origins,
+        }
+    }
+
+    /// `None`: it does not say.
+    pub fn primitives(&self) -> Option<&[String]> {
+        match self {
+            ExchangeAudience::Origins(_) => None,
+            ExchangeAudience::Listed(listed) => listed.primitives.as_deref(),
+        }
+    }
 }
 
 /// Login of clients as one public client that is registered at the issuer.
@@ -198,6 +239,15 @@ pub enum Source {
 }
 
 impl Document {
+    /// Whether a server may take tokens of this issuer that are for this audience.
+    pub fn lets_accept(&self, server: &str, audience: &str) -> bool {
+        let is_listed = |(pattern, list): (&String, &Vec<String>)| {
+            patterns::matches(pattern, server)
+                && list.iter().any(|listed| listed.replace("{server}", server) == audience)
+        };
+        self.audiences.iter().any(|listed| listed == audience) || self.server_audiences.iter().any(is_listed)
+    }
+
     pub fn source(&self) -> Source {
         match (&self.jwks, &self.jwks_uri) {
             (Some(_), _) => Source::Written,

@@ -5,11 +5,12 @@
 
 use std::collections::HashSet;
 
+use asp_platform::operator_list::PLACEHOLDER;
 use asp_store::control::Side;
 use prost::Message as _;
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use super::document::{Document, KeySet};
+use super::document::{Document, ExchangeAudience, KeySet};
 use super::{File, compile, keys};
 use crate::trusted_issuer::{DEVELOPMENT_ISS, DEVELOPMENT_NAME};
 
@@ -43,6 +44,30 @@ pub(crate) fn of(file: &File, dev: bool) -> Vec<String> {
     let mut seen = HashSet::new();
     found.retain(|fault| seen.insert(fault.clone()));
     found
+}
+
+/// The audiences of token exchange that do not name the primitives they serve, each with the member to paste.
+pub(super) fn without_for(file: &File) -> Vec<String> {
+    let lists = file.clients.iter().flat_map(|document| {
+        let lines = of_lists(document).into_iter();
+        lines.map(|line| format!("client issuer {}: {line}", document.name))
+    });
+    lists.collect()
+}
+
+/// The same of one issuer.
+pub fn of_lists(document: &Document) -> Vec<String> {
+    let audiences = document.exchange.iter().flat_map(|exchange| &exchange.audiences);
+    let silent = audiences.filter(|(_, audience)| audience.primitives().is_none());
+    let line = |(name, audience): (&String, &ExchangeAudience)| {
+        let member = json!({ name: { "origins": audience.origins(), "for": [PLACEHOLDER] } }).to_string();
+        let member = member.trim_start_matches('{').strip_suffix('}').unwrap_or(&member).to_owned();
+        format!(
+            "exchange.audiences.{name} does not name the primitives it serves; complete and paste \
+             (docs/operator-lists.md): {member}"
+        )
+    };
+    silent.map(line).collect()
 }
 
 /// What a client issuer takes of an edge snapshot.

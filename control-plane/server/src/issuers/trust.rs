@@ -34,6 +34,8 @@ pub struct Given {
     /// The development issuer.
     pub clients: Vec<snapshot::Issuer>,
     pub admins: Vec<TrustedIssuer>,
+    /// Whether an audience of token exchange without `for` serves every primitive.
+    pub dev: bool,
 }
 
 /// An issuer that something is fetched from.
@@ -76,6 +78,8 @@ pub struct InForce {
     revision: u64,
     pub clients: Vec<snapshot::Issuer>,
     pub access: Vec<snapshot::IssuerAccess>,
+    /// The documents of client issuers, by which servers accept audiences; the development issuer has none.
+    pub documents: Vec<Document>,
     pub admins: Vec<TrustedIssuer>,
     pub logins: Vec<AdminLogin>,
     pub wanted: Vec<Wanted>,
@@ -90,12 +94,17 @@ impl InForce {
         all.into_iter().cloned().collect()
     }
 
-    /// The names by which servers know client issuers, and which of them are asked about opaque tokens: servers are
-    /// evaluated beside both.
+    /// The names by which servers know client issuers, which of them are asked about opaque tokens, and which audiences they
+    /// list: servers are evaluated beside all of it.
     pub fn names(&self) -> Vec<String> {
         let asked = self.access.iter().filter(|access| access.introspection.is_some());
         let asked = asked.map(|access| format!("{} is asked", access.issuer));
-        self.clients.iter().map(|issuer| issuer.name.clone()).chain(asked).collect()
+        let lists_some =
+            |document: &&Document| !document.audiences.is_empty() || !document.server_audiences.is_empty();
+        let lists = self.documents.iter().filter(lists_some).map(|document| {
+            format!("{} lists {:?} {:?}", document.name, document.audiences, document.server_audiences)
+        });
+        self.clients.iter().map(|issuer| issuer.name.clone()).chain(asked).chain(lists).collect()
     }
 }
 
@@ -131,6 +140,11 @@ impl Trust {
             || (side == Side::Clients && self.given.clients.iter().any(|issuer| issuer.name == name))
     }
 
+    /// Whether an audience of token exchange without `for` serves every primitive.
+    pub fn is_development(&self) -> bool {
+        self.given.dev
+    }
+
     /// Whether another issuer of this side has this `iss`.
     pub fn has_iss(&self, side: Side, iss: &str) -> bool {
         match side {
@@ -150,6 +164,7 @@ impl Trust {
         let mut making = Making {
             state,
             now,
+            dev: self.given.dev,
             in_force: InForce {
                 revision: state.revision,
                 clients: self.given.clients.clone(),
@@ -185,6 +200,8 @@ struct Making<'a> {
     state: &'a ControlState,
     now: u64,
     in_force: InForce,
+    /// The value of [`Given::dev`].
+    dev: bool,
     names: HashSet<(Side, String)>,
     isses: HashSet<(Side, String)>,
     faults: Vec<NotInForce>,
@@ -245,9 +262,10 @@ impl Making<'_> {
                 }
                 self.bytes += bytes;
                 self.in_force.clients.push(issuer);
+                self.in_force.documents.push(Document { jwks: None, ..document.clone() });
                 // Before discovery has answered nobody can log in.
                 if document.jwks.is_some() || fetched.is_some() {
-                    self.in_force.access.extend(compile::access(document, fetched.as_ref())?);
+                    self.in_force.access.extend(compile::access(document, fetched.as_ref(), self.dev)?);
                 }
             }
             Side::Admins => {

@@ -15,6 +15,10 @@ struct Fake {
     revision: AtomicU64,
     builds: AtomicU64,
     broken: AtomicBool,
+    /// Number of reads of the store that still fail.
+    unread: AtomicU64,
+    /// Whether the store does not answer at all.
+    silent: AtomicBool,
     /// Whether new revisions change nothing.
     notes: AtomicBool,
     said: Mutex<Said>,
@@ -31,10 +35,18 @@ struct Said {
 #[async_trait]
 impl Source for Fake {
     async fn revision(&self) -> anyhow::Result<u64> {
+        if self.silent.load(Ordering::SeqCst) {
+            std::future::pending::<()>().await;
+        }
         Ok(self.revision.load(Ordering::SeqCst))
     }
 
     async fn build(&self, raise: bool) -> anyhow::Result<Built> {
+        let failing =
+            self.unread.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1));
+        if failing.is_ok() {
+            return Err(StoreError::Backend("connection reset".into()).into());
+        }
         self.builds.fetch_add(1, Ordering::SeqCst);
         anyhow::ensure!(!self.broken.load(Ordering::SeqCst), "disk on fire");
         let revision = self.revision.load(Ordering::SeqCst);
@@ -251,4 +263,38 @@ async fn after_an_older_database_was_restored_all_is_published_once_its_revision
     let published = xds_state.borrow().snapshot.clone().unwrap();
     assert_eq!((published.edge.revision, published.recent.revision), (1_000, 1_000));
     assert_eq!(published.gateway.revision, 1_000);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_read_that_fails_costs_a_revision_no_more_than_a_poll() {
+    let running = start();
+    let mut xds_state = running.handle.xds_state();
+    revision_of(&mut xds_state, 0).await;
+    running.fake.unread.store(1, Ordering::SeqCst);
+    running.fake.revision.store(4, Ordering::SeqCst);
+    running.handle.changed();
+    let begun = Instant::now();
+    running.handle.standing().wait_for(|standing| standing.fault.is_some()).await.unwrap();
+    assert!(!running.handle.standing().borrow().is_of(4), "nothing is known of it");
+    revision_of(&mut xds_state, 4).await;
+    assert!(begun.elapsed() <= POLL * 2 + COALESCE * 2, "{:?}", begun.elapsed());
+    running.handle.standing().wait_for(|standing| standing.fault.is_none()).await.unwrap();
+    running.fake.unread.store(u64::MAX, Ordering::SeqCst);
+    running.fake.revision.store(5, Ordering::SeqCst);
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    let failed = u64::MAX - running.fake.unread.load(Ordering::SeqCst);
+    assert!((10..30).contains(&failed), "{failed} reads in a minute");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_store_that_says_nothing_is_noticed() {
+    let running = start();
+    let mut xds_state = running.handle.xds_state();
+    revision_of(&mut xds_state, 0).await;
+    tokio::time::sleep(SILENT * 2).await;
+    assert!(!running.handle.is_stuck(), "it looks again and again");
+    running.fake.silent.store(true, Ordering::SeqCst);
+    tokio::time::sleep(SILENT + POLL * 2).await;
+    assert!(running.handle.is_stuck());
+    assert!(running.handle.silent_for() >= SILENT);
 }

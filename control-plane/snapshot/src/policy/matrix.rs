@@ -7,7 +7,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use asp_edge::Caller;
+use asp_edge::{Caller, covers_issuer};
 use asp_proto::snapshot::{Binding, Protocol, TargetKind};
 
 use super::patterns::Patterns;
@@ -19,13 +19,20 @@ type CellId = usize;
 
 #[derive(Default)]
 pub(super) struct Matrix {
-    wcits: Patterns<TargetId>,
-    users: Patterns<TargetId>,
-    groups: Patterns<TargetId>,
+    /// Targets by the issuer that they name; empty: none.
+    by_issuer: HashMap<String, Targets>,
     targets: usize,
     /// By pattern of primitives.
     primitives: Patterns<Cell>,
     cells: usize,
+}
+
+/// Targets that name one issuer, or none.
+#[derive(Default)]
+struct Targets {
+    wcits: Patterns<TargetId>,
+    users: Patterns<TargetId>,
+    groups: Patterns<TargetId>,
 }
 
 /// The bindings of one pattern of primitives.
@@ -48,12 +55,16 @@ pub(super) struct Subject<'a> {
 
 impl Matrix {
     pub(super) fn add(&mut self, binding: Binding) {
-        let patterns = match binding.target_kind() {
-            TargetKind::Wcit => &mut self.wcits,
-            TargetKind::User => &mut self.users,
-            TargetKind::Group => &mut self.groups,
+        let kind = binding.target_kind();
+        if kind == TargetKind::Unspecified {
             // For nobody.
-            TargetKind::Unspecified => return,
+            return;
+        }
+        let of_issuer = self.by_issuer.entry(binding.issuer.clone()).or_default();
+        let patterns = match kind {
+            TargetKind::Wcit => &mut of_issuer.wcits,
+            TargetKind::User => &mut of_issuer.users,
+            TargetKind::Group | TargetKind::Unspecified => &mut of_issuer.groups,
         };
         let target = *patterns.entry(&binding.target, || {
             self.targets += 1;
@@ -73,10 +84,15 @@ impl Matrix {
     }
 
     pub(super) fn subject(&self, caller: &Caller, protocol: Protocol) -> Subject<'_> {
-        let users = self.users.naming(&caller.user);
-        let wcits = self.wcits.naming(&caller.wcit);
-        let groups = caller.groups.iter().flat_map(|group| self.groups.naming(group));
-        let targets = users.chain(wcits).chain(groups).copied().collect();
+        let mut targets = HashSet::new();
+        for issuer in ["", &caller.issuer] {
+            let Some(of_issuer) = self.by_issuer.get(issuer) else { continue };
+            if covers_issuer(issuer, true, &caller.issuer) {
+                targets.extend(of_issuer.users.naming(&caller.user));
+            }
+            targets.extend(of_issuer.wcits.naming(&caller.wcit));
+            targets.extend(caller.groups.iter().flat_map(|group| of_issuer.groups.naming(group)));
+        }
         Subject {
             matrix: self,
             protocol,

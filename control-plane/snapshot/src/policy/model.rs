@@ -11,17 +11,21 @@ use serde_json::json;
 use super::*;
 
 /// Triples of bindings, a caller with a primitive, and arguments.
-const TRIPLES: u64 = 10_000;
+const TRIPLES: u64 = 30_000;
 
 /// What may be turned round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Turned {
     OrgsAreApart,
     TargetsAreOfTheirKind,
+    IssuersAreApart,
+    UsersAreNoMachines,
     OtherProtocolsDoNotCount,
     PrimitivesBeforeTargets,
     TargetsBeforeKinds,
-    KindsBeforeProtocols,
+    KindsBeforeIssuers,
+    IssuersBeforeProtocols,
+    NamedIssuersFirst,
     ExactBeforePrefix,
     LongerPrefixesFirst,
     TokensBeforeUsers,
@@ -48,15 +52,19 @@ enum Turned {
     TextsByteByByte,
 }
 
-const ALL: [Turned; 30] = {
+const ALL: [Turned; 34] = {
     use Turned::*;
     [
         OrgsAreApart,
         TargetsAreOfTheirKind,
+        IssuersAreApart,
+        UsersAreNoMachines,
         OtherProtocolsDoNotCount,
         PrimitivesBeforeTargets,
         TargetsBeforeKinds,
-        KindsBeforeProtocols,
+        KindsBeforeIssuers,
+        IssuersBeforeProtocols,
+        NamedIssuersFirst,
         ExactBeforePrefix,
         LongerPrefixesFirst,
         TokensBeforeUsers,
@@ -139,9 +147,15 @@ impl Triple {
         names.extend(groups.iter().map(|group| (TargetKind::Group, group.as_str())));
         let of_kind = |kind| kind == binding.target_kind() || !is(Turned::TargetsAreOfTheirKind);
         let named = names.iter().any(|(kind, name)| of_kind(*kind) && fits(&binding.target, name));
+        let is_machine = self.caller.issuer == MACHINE_ISSUER;
+        let of_issuer = match binding.issuer.as_str() {
+            "" => binding.target_kind() != TargetKind::User || !is_machine || !is(Turned::UsersAreNoMachines),
+            issuer => issuer == self.caller.issuer || !is(Turned::IssuersAreApart),
+        };
         let protocol = binding.protocol() == Protocol::Unspecified || binding.protocol() == self.protocol;
         (&binding.org == org || !is(Turned::OrgsAreApart))
             && named
+            && of_issuer
             && fits(&binding.primitive, &self.primitive.id)
             && (protocol || !is(Turned::OtherProtocolsDoNotCount))
     }
@@ -223,15 +237,18 @@ impl Triple {
         let by_primitive = pattern(&one.primitive).cmp(&pattern(&other.primitive));
         let by_target = pattern(&one.target).cmp(&pattern(&other.target));
         let by_kind = kind(one).cmp(&kind(other));
+        let issuer = |binding: &Binding| binding.issuer.is_empty() != is(Turned::NamedIssuersFirst);
+        let by_issuer = issuer(one).cmp(&issuer(other));
         let by_protocol = protocol(one).cmp(&protocol(other));
         let names = match is(Turned::PrimitivesBeforeTargets) {
             true if is(Turned::TargetsBeforeKinds) => by_primitive.then(by_target).then(by_kind),
             true => by_primitive.then(by_kind).then(by_target),
             false => by_target.then(by_primitive).then(by_kind),
         };
-        let names = match is(Turned::KindsBeforeProtocols) {
-            true => names.then(by_protocol),
-            false => by_primitive.then(by_target).then(by_protocol).then(by_kind),
+        let names = match (is(Turned::KindsBeforeIssuers), is(Turned::IssuersBeforeProtocols)) {
+            (true, true) => names.then(by_issuer).then(by_protocol),
+            (false, _) => by_primitive.then(by_target).then(by_issuer).then(by_kind).then(by_protocol),
+            (_, false) => names.then(by_protocol).then(by_issuer),
         };
         names.then(severity(one).cmp(&severity(other)))
     }
@@ -366,11 +383,30 @@ fn binding(random: &mut Random) -> Binding {
         approval: !when.is_empty() && verdict,
         when,
         name: String::new(),
+        issuer: random.of(&["", "", "", "", "login", MACHINE_ISSUER]).into(),
     }
 }
 
+fn some_bindings(random: &mut Random) -> Vec<Binding> {
+    let mut list: Vec<Binding> = (0..random.below(6)).map(|_| binding(random)).collect();
+    if let Some(first) = list.first().cloned().filter(|_| random.below(2) == 0) {
+        list.push(nearly(&first, random));
+    }
+    list
+}
+
+/// A binding that is as specific as another, or nearly so, and may decide otherwise.
+fn nearly(first: &Binding, random: &mut Random) -> Binding {
+    let other = binding(random);
+    let issuer = random.of(&[first.issuer.clone(), other.issuer.clone()]);
+    let protocol = random.of(&[first.protocol, other.protocol]);
+    let when = random.of(&[first.when.clone(), other.when.clone()]);
+    let is_positive = other.allowed || other.approval;
+    let (allowed, approval) = (is_positive && when.is_empty(), is_positive && !when.is_empty());
+    Binding { allowed, approval, when, issuer, protocol, ..first.clone() }
+}
+
 fn triple(random: &mut Random) -> Triple {
-    let some = |random: &mut Random| (0..random.below(5)).map(|_| binding(random)).collect::<Vec<_>>();
     let values = [
         json!(1),
         json!(1.0),
@@ -406,8 +442,8 @@ fn triple(random: &mut Random) -> Triple {
         primitive.set_mutation(Mutation::Destructive);
     }
     Triple {
-        enforced: some(random),
-        observed: some(random),
+        enforced: some_bindings(random),
+        observed: some_bindings(random),
         caller: Caller {
             org: "acme".into(),
             user: random.of(&["name", "nape", "x"]).into(),
@@ -416,7 +452,7 @@ fn triple(random: &mut Random) -> Triple {
             client: String::new(),
             wcit: random.of(&["name", "nape", "x"]).into(),
             digest: [0; 32],
-            issuer: String::new(),
+            issuer: random.of(&["login", "login", "other", MACHINE_ISSUER]).into(),
             issued_at: 0,
             expires_at: u64::MAX,
         },
@@ -427,7 +463,7 @@ fn triple(random: &mut Random) -> Triple {
 }
 
 #[test]
-fn ten_thousand_triples_are_decided_as_the_model_does_and_as_none_with_one_rule_turned() {
+fn triples_are_decided_as_the_model_does_and_as_none_with_one_rule_turned() {
     let mut random = Random(0x9e37_79b9_7f4a_7c15);
     let mut differences = [0_u32; ALL.len()];
     let mut effects = [0_u32; 3];

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use asp_edge::{Caller, names};
+use asp_edge::{Caller, covers_issuer, names};
 use asp_proto::snapshot::{Binding, Protocol, TargetKind};
 use serde_json::Value;
 
@@ -40,9 +40,9 @@ impl Effect {
     }
 }
 
-/// How specific a binding is for a call that it names: by primitive, target, kind of target and protocol, then what it
-/// does.
-pub(super) type Rank = (usize, usize, u8, u8, Effect);
+/// Specificity of a binding for a call that it names: by primitive, target, kind of target, issuer and protocol, then what
+/// it does.
+pub(super) type Rank = (usize, usize, u8, bool, u8, Effect);
 
 /// Of a binding that names the caller's target and the primitive; `None` where it is for another protocol. How specific
 /// a pattern is depends on the pattern alone, whoever it names.
@@ -62,7 +62,8 @@ pub(super) fn rank(binding: &Binding, protocol: Protocol) -> Option<Rank> {
         _ => return None,
     };
     let (primitive, target) = (by_pattern(&binding.primitive), by_pattern(&binding.target));
-    Some((primitive, target, by_kind, by_protocol, Effect::of(binding)))
+    let by_issuer = !binding.issuer.is_empty();
+    Some((primitive, target, by_kind, by_issuer, by_protocol, Effect::of(binding)))
 }
 
 /// Bindings with their conditions.
@@ -80,6 +81,10 @@ struct Rule {
 impl Rule {
     fn concerns(&self, caller: &Caller, primitive: &str) -> bool {
         let names = |name: &str| names::matches(&self.binding.target, name);
+        let names_user = self.binding.target_kind() == TargetKind::User;
+        if !covers_issuer(&self.binding.issuer, names_user, &caller.issuer) {
+            return false;
+        }
         let names_caller = match self.binding.target_kind() {
             TargetKind::Wcit => names(&caller.wcit),
             TargetKind::User => names(&caller.user),
@@ -129,6 +134,13 @@ impl Rules {
                 && rank(&rule.binding, protocol).is_some()
                 && rule.concerns(caller, primitive)
         })
+    }
+
+    /// Whether an enforced binding asks about the arguments of such a call. Each enforced one here has conditions.
+    pub(super) fn asks_about(&self, caller: &Caller, primitive: &str, protocol: Protocol) -> bool {
+        self.enforced
+            .iter()
+            .any(|rule| rank(&rule.binding, protocol).is_some() && rule.concerns(caller, primitive))
     }
 
     /// The most specific of the enforced ones whose conditions hold.

@@ -115,7 +115,7 @@ impl Table {
 }
 
 /// Every table of an archive, in its order.
-pub(super) const TABLES: [Table; 20] = [
+pub(super) const TABLES: [Table; 23] = [
     Table {
         seeded: true,
         ..control("control_revision", 1, &[column("id", Integer), column("revision", Integer)])
@@ -144,6 +144,8 @@ pub(super) const TABLES: [Table; 20] = [
             column("gone_at", Integer),
         ],
     ),
+    control("primitive_servers", 2, &[column("id", Text), column("server", Text), column("first", Integer)]),
+    control("offers", 2, &[column("server", Text), column("org", Text)]),
     control(
         "exposure",
         3,
@@ -151,11 +153,12 @@ pub(super) const TABLES: [Table; 20] = [
     ),
     control(
         "bindings",
-        6,
+        7,
         &[
             column("org", Text),
             column("target_type", Text),
             column("target", Text),
+            column("issuer", Text),
             column("primitive", Text),
             column("protocol", Text),
             column("name", Text),
@@ -175,6 +178,8 @@ pub(super) const TABLES: [Table; 20] = [
             column("primitive", Text),
             column("user_id", Text),
             column("wcit", Text),
+            column("issuer", Text),
+            column("machine", Text),
             column("capacity", Integer),
             column("refill", Text),
         ],
@@ -203,6 +208,11 @@ pub(super) const TABLES: [Table; 20] = [
             column("document", Text),
             column("updated_at", Integer),
         ],
+    ),
+    control(
+        "former_issuers",
+        2,
+        &[column("side", Text), column("name", Text), column("iss", Text), column("deleted_at", Integer)],
     ),
     control(
         "issuer_keys",
@@ -238,6 +248,7 @@ pub(super) const TABLES: [Table; 20] = [
             column("machine", Text),
             column("kind", Text),
             column("name", Text),
+            column("proved", Integer),
             column("groups", Text),
             column("scopes", Text),
             column("created_at", Integer),

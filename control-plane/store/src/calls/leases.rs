@@ -16,13 +16,15 @@ use crate::clock::{milliseconds, now_ms};
 use crate::migrations::Numbered;
 use crate::records::{Lease, OwnerId, RecordError};
 
-const MIGRATIONS: [Numbered; 2] = [
+const MIGRATIONS: [Numbered; 3] = [
     (1, "owners", include_str!("../../migrations/leases/0001_owners.sql")),
     (2, "keys", include_str!("../../migrations/leases/0002_keys.sql")),
+    (3, "since", include_str!("../../migrations/leases/0003_since.sql")),
 ];
 /// The owners of both files: gateways of an earlier version renew theirs beside their calls.
 const BOTH: &str = "CREATE TEMP VIEW living AS \
-    SELECT owner, lease_ms FROM main.active_owners UNION ALL SELECT owner, lease_ms FROM leases.owners";
+    SELECT owner, lease_ms, 0 AS since_ms FROM main.active_owners \
+    UNION ALL SELECT owner, lease_ms, since_ms FROM leases.owners";
 
 /// The file of the leases.
 pub(super) struct Leases {
@@ -84,32 +86,37 @@ impl Leases {
             return Ok(Lease::Held);
         }
         let first = sqlx::query(
-            "INSERT INTO owners (owner, lease_ms) VALUES ($1, $2) ON CONFLICT (owner) DO NOTHING",
+            "INSERT INTO owners (owner, lease_ms, since_ms) VALUES ($1, $2, $3) ON CONFLICT (owner) DO NOTHING",
         )
         .bind(owner.0.as_slice())
         .bind(until)
+        .bind(now)
         .execute(&self.pool)
         .await?;
         if first.rows_affected() == 1 {
             return Ok(Lease::Held);
         }
-        sqlx::query("UPDATE owners SET lease_ms = $1 WHERE owner = $2")
+        // One that was given back stays so.
+        sqlx::query("UPDATE owners SET lease_ms = $1, since_ms = $3 WHERE owner = $2 AND lease_ms > 0")
             .bind(until)
             .bind(owner.0.as_slice())
+            .bind(now)
             .execute(&self.pool)
             .await?;
         Ok(Lease::Lapsed)
     }
 
     pub(super) async fn retire(&self, owner: OwnerId) -> Result<(), RecordError> {
-        let retired = sqlx::query("DELETE FROM owners WHERE owner = $1").bind(owner.0.as_slice());
+        // Its row stays for as long as keys may be held by it.
+        let retired = sqlx::query("UPDATE owners SET lease_ms = 0, since_ms = $1 WHERE owner = $2");
+        let retired = retired.bind(now_ms()).bind(owner.0.as_slice());
         let retired = retired.execute(&self.pool).await;
         retired.map(drop).map_err(|e| RecordError::Unavailable(e.to_string()))
     }
 
     /// Forgets the leases that ended before `before`: a row for each start of a gateway within a day.
     pub(super) async fn forget(&self, before: i64) -> Result<(), OpenError> {
-        let forgotten = sqlx::query("DELETE FROM owners WHERE lease_ms < $1").bind(before);
+        let forgotten = sqlx::query("DELETE FROM owners WHERE lease_ms < $1 AND since_ms < $1").bind(before);
         forgotten.execute(&self.pool).await?;
         Ok(())
     }

@@ -12,18 +12,26 @@ use sqlx::{Row, Sqlite};
 use tokio::time::Instant;
 
 use super::SqliteCalls;
+use super::records::steady;
 use crate::clock::{milliseconds, now_ms};
 use crate::ledger::rules::{Change, Found, State};
 use crate::ledger::shared::{self, ANSWERED, Looked, RUNNING, SharedKeys};
 use crate::ledger::waiters::Waiters;
 use crate::ledger::{Answer, Claim, Holder, Ledger, LedgerError, LedgerKey, RequestHash};
 
-/// The gateway that held the key of a row `l` is gone, and left no record by which another one goes on with the call.
-/// $1 is the time. A gateway without a lease says nothing: it may have ended well, and the key's own lease decides.
-const LEFT: &str = "(EXISTS (SELECT 1 FROM living o WHERE o.owner = l.owner) \
-    AND NOT EXISTS (SELECT 1 FROM living o WHERE o.owner = l.owner AND o.lease_ms > $1) \
-    AND NOT EXISTS (SELECT 1 FROM active_calls a WHERE a.call_id = l.call_id \
-    AND a.owner IS NOT NULL AND a.resumable = 1))";
+/// The gateway that held the key of a row `l` is gone, and left no record by which another one goes on with the call: it has
+/// given its lease back, or has none any more by the judgement of the gateway in `asker`. $1 is the time. A gateway that never
+/// had one says nothing: the key's own lease decides.
+fn left(asker: &str) -> String {
+    format!(
+        "(EXISTS (SELECT 1 FROM living o WHERE o.owner = l.owner) \
+         AND NOT EXISTS (SELECT 1 FROM living o WHERE o.owner = l.owner AND o.lease_ms > $1) \
+         AND (NOT EXISTS (SELECT 1 FROM living o WHERE o.owner = l.owner AND o.lease_ms > 0) OR {}) \
+         AND NOT EXISTS (SELECT 1 FROM active_calls a WHERE a.call_id = l.call_id \
+         AND a.owner IS NOT NULL AND a.resumable = 1))",
+        steady(asker, "$1")
+    )
+}
 
 fn unavailable(error: sqlx::Error) -> LedgerError {
     LedgerError::Unavailable(error.to_string())
@@ -49,9 +57,9 @@ impl Ledger for SqliteCalls {
         holder: Holder,
         lease: Duration,
     ) -> Result<bool, LedgerError> {
-        let statement = "UPDATE ledger AS l SET owner = $7, expires_ms = $8";
+        let statement = "UPDATE ledger AS l SET owner = $8, expires_ms = $9";
         self.change(
-            permitted(statement, key, &Change::Seize(hash, holder))
+            permitted(statement, key, &Change::Seize(hash, holder), holder)
                 .bind(holder.owner.to_vec())
                 .bind(now_ms().saturating_add(milliseconds(lease))),
         )
@@ -65,9 +73,9 @@ impl Ledger for SqliteCalls {
         holder: Holder,
         lease: Duration,
     ) -> Result<bool, LedgerError> {
-        let statement = "UPDATE ledger AS l SET call_id = $7, owner = $8, expires_ms = $9";
+        let statement = "UPDATE ledger AS l SET call_id = $8, owner = $9, expires_ms = $10";
         self.change(
-            permitted(statement, key, &Change::Reclaim(hash))
+            permitted(statement, key, &Change::Reclaim(hash), holder)
                 .bind(holder.call.to_vec())
                 .bind(holder.owner.to_vec())
                 .bind(now_ms().saturating_add(milliseconds(lease))),
@@ -76,9 +84,9 @@ impl Ledger for SqliteCalls {
     }
 
     async fn renew(&self, key: LedgerKey, holder: Holder, lease: Duration) -> Result<bool, LedgerError> {
-        let statement = "UPDATE ledger AS l SET expires_ms = $7";
+        let statement = "UPDATE ledger AS l SET expires_ms = $8";
         let until = now_ms().saturating_add(milliseconds(lease));
-        self.change(permitted(statement, key, &Change::Own(holder)).bind(until)).await
+        self.change(permitted(statement, key, &Change::Own(holder), holder).bind(until)).await
     }
 
     async fn complete(
@@ -88,12 +96,12 @@ impl Ledger for SqliteCalls {
         answer: Answer,
         keep: Duration,
     ) -> Result<bool, LedgerError> {
-        let statement = "UPDATE ledger AS l SET state = $7, expires_ms = $8, answer = CASE WHEN \
-               LENGTH($9) + COALESCE((SELECT bytes FROM ledger_usage u WHERE u.org = l.org), 0) <= $10 \
-               THEN $9 ELSE $11 END";
+        let statement = "UPDATE ledger AS l SET state = $8, expires_ms = $9, answer = CASE WHEN \
+               LENGTH($10) + COALESCE((SELECT bytes FROM ledger_usage u WHERE u.org = l.org), 0) <= $11 \
+               THEN $10 ELSE $12 END";
         let stored = self
             .change(
-                permitted(statement, key, &Change::Own(holder))
+                permitted(statement, key, &Change::Own(holder), holder)
                     .bind(ANSWERED)
                     .bind(now_ms().saturating_add(milliseconds(keep)))
                     .bind(answer.whole.as_ref())
@@ -107,30 +115,32 @@ impl Ledger for SqliteCalls {
 
     async fn answer(&self, key: LedgerKey, hash: RequestHash) -> Result<Option<Bytes>, LedgerError> {
         let now = now_ms();
-        let Some(row) = self.row(key, now).await? else { return Ok(None) };
+        let Some(row) = self.row(key, &[], now).await? else { return Ok(None) };
         let (state, same_request, answer) = read(&row, now, &hash).map_err(unavailable)?;
         Ok((state.found(same_request) == Found::Answer).then_some(answer))
     }
 
     async fn release(&self, key: LedgerKey, holder: Holder) -> Result<(), LedgerError> {
         let statement = "DELETE FROM ledger AS l";
-        self.change(permitted(statement, key, &Change::Own(holder))).await?;
+        self.change(permitted(statement, key, &Change::Own(holder), holder)).await?;
         self.waiters.wake(key);
         Ok(())
     }
 }
 
-/// What `statement` does to a key's row `l`, where the rules allow it; its own parameters begin at $7.
+/// Restricts `statement` on a key's row `l` to what the rules allow; its own parameters begin at $8.
 fn permitted<'q>(
     statement: &str,
     key: LedgerKey,
     change: &Change,
+    asker: Holder,
 ) -> sqlx::query::Query<'q, Sqlite, SqliteArguments> {
     let condition = change.condition();
     let statement = format!(
         "{statement} WHERE l.claim_key = $2 AND l.state = {RUNNING} AND ($3 IS NULL OR l.hash = $3) \
          AND ($4 IS NULL OR l.call_id = $4) AND ($5 IS NULL OR l.owner = $5) \
-         AND (NOT $6 OR l.expires_ms <= $1 OR {LEFT})"
+         AND (NOT $6 OR l.expires_ms <= $1 OR {})",
+        left("$7")
     );
     sqlx::query(sqlx::AssertSqlSafe(statement))
         .bind(now_ms())
@@ -139,6 +149,7 @@ fn permitted<'q>(
         .bind(condition.call.map(|call| call.to_vec()))
         .bind(condition.owner.map(|owner| owner.to_vec()))
         .bind(condition.abandoned)
+        .bind(asker.owner.to_vec())
 }
 
 /// A key's row as the rules see it: its state, whether it is of this request, its answer.
@@ -162,13 +173,15 @@ impl SqliteCalls {
         Ok(changed.rows_affected() == 1)
     }
 
-    async fn row(&self, key: LedgerKey, now: i64) -> Result<Option<SqliteRow>, LedgerError> {
+    async fn row(&self, key: LedgerKey, asker: &[u8], now: i64) -> Result<Option<SqliteRow>, LedgerError> {
         let statement = format!(
-            "SELECT l.hash, l.state, l.answer, l.expires_ms, {LEFT} AS has_left FROM ledger l WHERE l.claim_key = $2"
+            "SELECT l.hash, l.state, l.answer, l.expires_ms, {} AS has_left FROM ledger l WHERE l.claim_key = $2",
+            left("$3")
         );
         sqlx::query(sqlx::AssertSqlSafe(statement))
             .bind(now)
             .bind(key.0.as_slice())
+            .bind(asker)
             .fetch_optional(&self.read)
             .await
             .map_err(unavailable)
@@ -192,7 +205,7 @@ impl SharedKeys for SqliteCalls {
 
     async fn look(&self, key: LedgerKey, hash: RequestHash, holder: Holder) -> Result<Looked, LedgerError> {
         let now = now_ms();
-        let Some(row) = self.row(key, now).await? else { return self.has_room(holder).await };
+        let Some(row) = self.row(key, &holder.owner, now).await? else { return self.has_room(holder).await };
         let (state, same_request, answer) = read(&row, now, &hash).map_err(unavailable)?;
         Ok(Looked::at(state, same_request, answer))
     }

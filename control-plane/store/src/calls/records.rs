@@ -12,7 +12,7 @@ use crate::clock::{milliseconds, now_ms};
 use crate::columns::{blob, id};
 use crate::records::{
     BELIEVED, CallId, CallRecord, CallRecords, End, Lease, Listing, MAX_KEEP, Orphan, OwnerId, Principal,
-    RecordError, RecordKey, Saved, State,
+    RecordError, RecordKey, STEADY, Saved, State,
 };
 
 /// $1 is the time.
@@ -20,14 +20,29 @@ fn columns() -> String {
     format!(
         "org, principal, user_digest, server, plugin, context, state, created_ms, updated_ms, expires_ms, owner, \
          owner IS NOT NULL AND owner NOT IN (SELECT owner FROM living WHERE lease_ms + {} > $1) AS is_left, \
+         owner IS NOT NULL AND owner NOT IN (SELECT owner FROM living WHERE lease_ms > 0) AS is_retired, \
          resumable, record, seq, capsule, answers, outcome",
         BELIEVED.as_millis()
     )
 }
 
-/// $1 is the time, $2 the most.
-pub(super) const ORPHANS: &str = "SELECT call_id, owner FROM active_calls WHERE expires_ms > $1 AND owner IS NOT NULL \
-    AND resumable = 1 AND owner NOT IN (SELECT owner FROM living WHERE lease_ms > $1) ORDER BY expires_ms LIMIT $2";
+/// Resumable records of owners without a lease. Reads one index entry per owner, and more only if its lease has ended. $1 is the time, $2 the most.
+pub(super) const ORPHANS: &str = "WITH RECURSIVE owners (owner) AS (\
+    SELECT MIN(owner) FROM active_calls WHERE owner IS NOT NULL AND resumable = 1 \
+    UNION ALL SELECT (SELECT MIN(a.owner) FROM active_calls a WHERE a.owner > o.owner AND a.owner IS NOT NULL \
+    AND a.resumable = 1) FROM owners o WHERE o.owner IS NOT NULL) \
+    SELECT a.call_id, a.owner FROM owners o CROSS JOIN active_calls a ON a.owner = o.owner \
+    WHERE o.owner IS NOT NULL AND a.owner IS NOT NULL AND a.resumable = 1 AND a.expires_ms > $1 \
+    AND o.owner NOT IN (SELECT owner FROM living WHERE lease_ms > $1) ORDER BY a.expires_ms LIMIT $2";
+/// The lease of the owner in `parameter`, if it has one, has held for long enough to judge others; `now` is the parameter of the
+/// time.
+pub(super) fn steady(parameter: &str, now: &str) -> String {
+    format!(
+        "NOT EXISTS (SELECT 1 FROM living me WHERE me.owner = {parameter} \
+         AND (me.lease_ms <= {now} OR me.since_ms > {now} - {}))",
+        STEADY.as_millis()
+    )
+}
 /// A row without both is of before there were owners, and of no use.
 const IS_RECORD: &str = "(owner IS NOT NULL OR outcome IS NOT NULL)";
 
@@ -170,17 +185,20 @@ impl CallRecords for SqliteCalls {
     }
 
     async fn take(&self, orphan: &Orphan, owner: OwnerId) -> Result<bool, RecordError> {
-        let taken = sqlx::query(
+        let statement = format!(
             "UPDATE active_calls SET owner = $1 WHERE call_id = $2 AND owner = $3 AND resumable = 1 \
-             AND owner NOT IN (SELECT owner FROM living WHERE lease_ms > $4)",
-        )
-        .bind(owner.0.as_slice())
-        .bind(orphan.call.as_slice())
-        .bind(orphan.owner.0.as_slice())
-        .bind(now_ms())
-        .execute(&self.write)
-        .await
-        .map_err(unavailable)?;
+             AND owner NOT IN (SELECT owner FROM living WHERE lease_ms > $4) \
+             AND (owner NOT IN (SELECT owner FROM living WHERE lease_ms > 0) OR {})",
+            steady("$1", "$4")
+        );
+        let taken = sqlx::query(sqlx::AssertSqlSafe(statement))
+            .bind(owner.0.as_slice())
+            .bind(orphan.call.as_slice())
+            .bind(orphan.owner.0.as_slice())
+            .bind(now_ms())
+            .execute(&self.write)
+            .await
+            .map_err(unavailable)?;
         Ok(taken.rows_affected() == 1)
     }
 }
@@ -281,6 +299,7 @@ fn read(row: &SqliteRow) -> Result<CallRecord, sqlx::Error> {
     let state: Option<String> = row.try_get("state")?;
     let owner: Option<Vec<u8>> = row.try_get("owner")?;
     let is_left: bool = row.try_get("is_left")?;
+    let is_retired: bool = row.try_get("is_retired")?;
     let named = |column: &str| match row.try_get::<Option<Vec<u8>>, _>(column)? {
         Some(_) => id(row, column),
         None => Ok(Principal::default()),
@@ -300,6 +319,7 @@ fn read(row: &SqliteRow) -> Result<CallRecord, sqlx::Error> {
         expires_ms: number("expires_ms")?,
         owner: owner.map(|_| id(row, "owner").map(OwnerId)).transpose()?,
         is_left,
+        is_retired,
         resumes: resumable != 0,
         record: blob(row, "record")?,
         seq: u64::try_from(seq).unwrap_or_default(),

@@ -13,8 +13,10 @@ mod changes;
 mod detail;
 mod issuers;
 mod machines;
+mod offers;
 mod placement;
 mod policy;
+mod primitives;
 mod revocations;
 mod rows;
 mod servers;
@@ -22,17 +24,20 @@ mod write;
 
 use std::path::Path;
 use std::str::FromStr;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use sqlx::any::{AnyConnectOptions, AnyPoolOptions};
 use sqlx::sqlite::SqliteConnectOptions;
 use sqlx::{Any, AnyPool, ConnectOptions, Executor, Row, Transaction};
+use tokio::time::timeout;
 
 use crate::control::{
-    AuditQuery, AuditRecord, BindingRecord, Change, ControlState, ControlStore, ExposureRecord, HomeRecord,
-    IssuerKeysRecord, IssuerRecord, LimitRecord, MachineBound, MachineCertificateRecord, MachineKeyRecord,
-    Note, RegionRecord, RevocationRecord, RouteRecord, ServerRecord, ServerVersion, Side, Since, SourceFile,
-    StoreError, Versioned, Written,
+    AuditQuery, AuditRecord, BindingRecord, CertificateName, Change, ControlState, ControlStore,
+    ExposureRecord, HomeRecord, IssuerKeysRecord, IssuerRecord, LimitRecord, MachineBound,
+    MachineCertificateRecord, MachineKeyRecord, Note, OfferRecord, PrimitiveServer, RegionRecord,
+    RevocationRecord, RouteRecord, ServerRecord, ServerVersion, Side, Since, SourceFile, StoreError,
+    Versioned, Written,
 };
 use crate::migrations::{Numbered, migrator};
 use crate::private;
@@ -48,7 +53,7 @@ const SNAPSHOT: &str = "BEGIN";
 const SNAPSHOT_OF_POSTGRES: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
 
 /// The migrations, oldest first. A published one is never edited.
-pub(crate) const MIGRATIONS: [Numbered; 9] = [
+pub(crate) const MIGRATIONS: [Numbered; 15] = [
     (1, "control", include_str!("../../migrations/0001_control.sql")),
     (2, "revocations of the platform", include_str!("../../migrations/0002_revocations_of_the_platform.sql")),
     (3, "issuers", include_str!("../../migrations/0003_issuers.sql")),
@@ -57,13 +62,41 @@ pub(crate) const MIGRATIONS: [Numbered; 9] = [
     (6, "machine certificates", include_str!("../../migrations/0006_machine_certificates.sql")),
     (7, "server versions", include_str!("../../migrations/0007_server_versions.sql")),
     (8, "placement", include_str!("../../migrations/0008_placement.sql")),
+    (9, "offers", include_str!("../../migrations/0009_offers.sql")),
+    (10, "servers of primitives", include_str!("../../migrations/0010_primitive_servers.sql")),
     (11, "bounds of machines", include_str!("../../migrations/0011_machine_bounds.sql")),
+    (14, "revocations of an org", include_str!("../../migrations/0014_revocations_of_an_org.sql")),
+    (15, "former issuers", include_str!("../../migrations/0015_former_issuers.sql")),
+    (16, "targets", include_str!("../../migrations/0016_targets.sql")),
+    (17, "proofs", include_str!("../../migrations/0017_proofs.sql")),
 ];
 
 /// The control store on a SQL database.
 pub struct SqlStore {
     pool: AnyPool,
+    /// For what is published.
+    publishing: AnyPool,
+    /// For revocations, so that they wait for no other write's connection.
+    revoking: AnyPool,
     snapshot: &'static str,
+    /// Time limits of operations; `None` for a file, which always answers.
+    longest: Option<Longest>,
+}
+
+/// Time limits of operations in this process. They exceed the database's own limits and end a wait for a database that is gone
+/// without closing its connections.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Longest {
+    /// The look whether there is something new.
+    pub look: Duration,
+    pub operation: Duration,
+}
+
+/// The connections to a database of several machines.
+pub(crate) struct Pools {
+    pub all_else: AnyPool,
+    pub publishing: AnyPool,
+    pub revoking: AnyPool,
 }
 
 impl SqlStore {
@@ -83,8 +116,23 @@ impl SqlStore {
     }
 
     /// The store in a PostgreSQL database whose schema is up to date.
-    pub(crate) fn of_postgres(pool: AnyPool) -> SqlStore {
-        SqlStore { pool, snapshot: SNAPSHOT_OF_POSTGRES }
+    pub(crate) fn of_postgres(pools: Pools, longest: Longest) -> SqlStore {
+        let Pools { all_else, publishing, revoking } = pools;
+        SqlStore {
+            pool: all_else,
+            publishing,
+            revoking,
+            snapshot: SNAPSHOT_OF_POSTGRES,
+            longest: Some(longest),
+        }
+    }
+
+    /// The result of an operation that is given up where the database does not answer.
+    async fn within<T>(
+        &self,
+        operation: impl Future<Output = Result<T, StoreError>>,
+    ) -> Result<T, StoreError> {
+        answered(self.longest.map(|longest| longest.operation), operation).await
     }
 
     async fn sqlite(
@@ -111,7 +159,8 @@ impl SqlStore {
             .await?;
         let migrated = migrator(&MIGRATIONS).run(&pool).await;
         migrated.map_err(|e| StoreError::Backend(format!("migrate: {e}")))?;
-        Ok(SqlStore { pool, snapshot: SNAPSHOT })
+        let (publishing, revoking) = (pool.clone(), pool.clone());
+        Ok(SqlStore { pool, publishing, revoking, snapshot: SNAPSHOT, longest: None })
     }
 
     /// Raises the revision to `to`, if it is lower: what has a later one from before a restore takes nothing earlier. What
@@ -135,10 +184,27 @@ impl SqlStore {
         Ok(self.pool.begin_with(self.snapshot).await?)
     }
 
+    /// The same for what is published.
+    async fn published_snapshot(&self) -> Result<Transaction<'static, Any>, StoreError> {
+        Ok(self.publishing.begin_with(self.snapshot).await?)
+    }
+
     /// Closes the pool; pending writes finish first.
     pub async fn close(&self) {
+        self.publishing.close().await;
+        self.revoking.close().await;
         self.pool.close().await;
     }
+}
+
+async fn answered<T>(
+    longest: Option<Duration>,
+    operation: impl Future<Output = Result<T, StoreError>>,
+) -> Result<T, StoreError> {
+    let Some(longest) = longest else { return operation.await };
+    let late =
+        |_| StoreError::Backend(format!("the database does not answer within {} s", longest.as_secs()));
+    timeout(longest, operation).await.unwrap_or_else(|elapsed| Err(late(elapsed)))
 }
 
 async fn resource_revision(
@@ -176,85 +242,132 @@ impl From<sqlx::Error> for StoreError {
 #[async_trait]
 impl ControlStore for SqlStore {
     async fn revision(&self) -> Result<u64, StoreError> {
-        let row =
-            sqlx::query("SELECT revision FROM control_revision WHERE id = 1").fetch_one(&self.pool).await?;
-        rows::unsigned(&row, "revision")
+        let look = async {
+            let row = sqlx::query("SELECT revision FROM control_revision WHERE id = 1");
+            rows::unsigned(&row.fetch_one(&self.publishing).await?, "revision")
+        };
+        answered(self.longest.map(|longest| longest.look), look).await
     }
 
     async fn load(&self) -> Result<ControlState, StoreError> {
-        changes::all(&mut self.snapshot().await?).await
+        self.within(async { changes::all(&mut self.published_snapshot().await?).await }).await
     }
 
     async fn since(&self, revision: u64) -> Result<Since, StoreError> {
-        changes::since(self, revision).await
+        self.within(changes::since(self, revision)).await
     }
 
     async fn servers(&self) -> Result<Versioned<Vec<ServerRecord>>, StoreError> {
-        let mut tx = self.snapshot().await?;
-        let revision = current_revision(&mut tx).await?;
-        Ok(Versioned { revision, value: servers::all(&mut tx).await? })
+        self.within(async {
+            let mut tx = self.snapshot().await?;
+            let revision = current_revision(&mut tx).await?;
+            Ok(Versioned { revision, value: servers::all(&mut tx).await? })
+        })
+        .await
     }
 
     async fn server(&self, name: &str) -> Result<Option<ServerRecord>, StoreError> {
-        servers::one(&self.pool, name).await
+        self.within(servers::one(&self.pool, name)).await
     }
 
     async fn server_versions(&self, name: &str) -> Result<Vec<ServerVersion>, StoreError> {
-        servers::versions(self, name).await
+        self.within(servers::versions(self, name)).await
     }
 
     async fn server_version(&self, name: &str, revision: u64) -> Result<Option<ServerRecord>, StoreError> {
-        servers::version(self, name, revision).await
+        self.within(servers::version(self, name, revision)).await
     }
 
-    async fn put_server(
+    async fn register_server(
         &self,
         change: &Change,
         name: &str,
         files: &[SourceFile],
         content_hash: &str,
+        ids: &[&str],
     ) -> Result<Written, StoreError> {
-        servers::put(self, change, name, files, content_hash).await
+        self.within(servers::put(self, change, name, (files, ids), content_hash)).await
     }
 
     async fn delete_server(&self, change: &Change, name: &str) -> Result<Written, StoreError> {
-        servers::delete(self, change, name).await
+        self.within(servers::delete(self, change, name)).await
+    }
+
+    async fn primitive_servers(&self, id: &str) -> Result<Versioned<Vec<PrimitiveServer>>, StoreError> {
+        self.within(primitives::of_id(self, id)).await
+    }
+
+    async fn primitives_of_others(
+        &self,
+        server: &str,
+        ids: &[&str],
+    ) -> Result<Vec<PrimitiveServer>, StoreError> {
+        self.within(primitives::of_others(self, server, ids)).await
+    }
+
+    async fn grant_primitive(&self, change: &Change, id: &str, server: &str) -> Result<Written, StoreError> {
+        self.within(primitives::grant(self, change, id, server)).await
+    }
+
+    async fn withdraw_primitive(
+        &self,
+        change: &Change,
+        id: &str,
+        server: &str,
+    ) -> Result<Written, StoreError> {
+        self.within(primitives::withdraw(self, change, id, server)).await
+    }
+
+    async fn offers(&self, server: &str) -> Result<Versioned<Vec<OfferRecord>>, StoreError> {
+        self.within(offers::of_server(self, server)).await
+    }
+
+    async fn offers_to(&self, org: &str) -> Result<Vec<OfferRecord>, StoreError> {
+        self.within(offers::to_org(self, org)).await
+    }
+
+    async fn put_offer(&self, change: &Change, record: &OfferRecord) -> Result<Written, StoreError> {
+        self.within(offers::put(self, change, record)).await
+    }
+
+    async fn delete_offer(&self, change: &Change, record: &OfferRecord) -> Result<Written, StoreError> {
+        self.within(offers::delete(self, change, record)).await
     }
 
     async fn exposure(&self, org: &str) -> Result<Versioned<Vec<ExposureRecord>>, StoreError> {
-        policy::exposure(self, org).await
+        self.within(policy::exposure(self, org)).await
     }
 
     async fn put_exposure(&self, change: &Change, record: &ExposureRecord) -> Result<Written, StoreError> {
-        policy::put_exposure(self, change, record).await
+        self.within(policy::put_exposure(self, change, record)).await
     }
 
     async fn delete_exposure_of(&self, change: &Change, key: &ExposureRecord) -> Result<Written, StoreError> {
-        policy::delete_exposure_of(self, change, key).await
+        self.within(policy::delete_exposure_of(self, change, key)).await
     }
 
     async fn delete_exposure(&self, change: &Change, org: &str) -> Result<Written, StoreError> {
-        policy::delete_exposure(self, change, org).await
+        self.within(policy::delete_exposure(self, change, org)).await
     }
 
     async fn bindings(&self, org: &str) -> Result<Versioned<Vec<BindingRecord>>, StoreError> {
-        policy::bindings(self, org).await
+        self.within(policy::bindings(self, org)).await
     }
 
     async fn put_binding(&self, change: &Change, record: &BindingRecord) -> Result<Written, StoreError> {
-        policy::put_binding(self, change, record).await
+        self.within(policy::put_binding(self, change, record)).await
     }
 
     async fn delete_binding(&self, change: &Change, key: &BindingRecord) -> Result<Written, StoreError> {
-        policy::delete_binding(self, change, key).await
+        self.within(policy::delete_binding(self, change, key)).await
     }
 
     async fn delete_bindings(&self, change: &Change, org: &str) -> Result<Written, StoreError> {
-        policy::delete_bindings(self, change, org).await
+        self.within(policy::delete_bindings(self, change, org)).await
     }
 
     async fn limits(&self, org: &str) -> Result<Versioned<Vec<LimitRecord>>, StoreError> {
-        policy::limits(self, org).await
+        self.within(policy::limits(self, org)).await
     }
 
     async fn put_limits(
@@ -263,15 +376,15 @@ impl ControlStore for SqlStore {
         org: &str,
         list: &[LimitRecord],
     ) -> Result<Written, StoreError> {
-        policy::put_limits(self, change, org, list).await
+        self.within(policy::put_limits(self, change, org, list)).await
     }
 
     async fn delete_limits(&self, change: &Change, org: &str) -> Result<Written, StoreError> {
-        policy::put_limits(self, change, org, &[]).await
+        self.within(policy::put_limits(self, change, org, &[])).await
     }
 
     async fn machine_bound(&self, org: &str) -> Result<Versioned<MachineBound>, StoreError> {
-        bounds::get(self, org).await
+        self.within(bounds::get(self, org)).await
     }
 
     async fn put_machine_bound(
@@ -280,11 +393,11 @@ impl ControlStore for SqlStore {
         org: &str,
         bound: &MachineBound,
     ) -> Result<Written, StoreError> {
-        bounds::put(self, change, org, bound).await
+        self.within(bounds::put(self, change, org, bound)).await
     }
 
     async fn machine_keys(&self, org: &str) -> Result<Vec<MachineKeyRecord>, StoreError> {
-        machines::of_org(&self.pool, org).await
+        self.within(machines::of_org(&self.pool, org)).await
     }
 
     async fn add_machine_key(
@@ -292,15 +405,22 @@ impl ControlStore for SqlStore {
         change: &Change,
         record: &MachineKeyRecord,
     ) -> Result<Written, StoreError> {
-        machines::add(self, change, record).await
+        self.within(machines::add(self, change, record)).await
     }
 
     async fn delete_machine_key(&self, change: &Change, org: &str, id: &str) -> Result<Written, StoreError> {
-        machines::delete(self, change, org, id).await
+        self.within(machines::delete(self, change, org, id)).await
     }
 
     async fn machine_certificates(&self, org: &str) -> Result<Vec<MachineCertificateRecord>, StoreError> {
-        certificates::of_org(&self.pool, org).await
+        self.within(certificates::of_org(&self.pool, org)).await
+    }
+
+    async fn machine_certificate_named(
+        &self,
+        name: &CertificateName,
+    ) -> Result<Option<MachineCertificateRecord>, StoreError> {
+        self.within(certificates::named(&self.pool, name)).await
     }
 
     async fn put_machine_certificate(
@@ -308,7 +428,7 @@ impl ControlStore for SqlStore {
         change: &Change,
         record: &MachineCertificateRecord,
     ) -> Result<(String, Written), StoreError> {
-        certificates::put(self, change, record).await
+        self.within(certificates::put(self, change, record)).await
     }
 
     async fn delete_machine_certificate(
@@ -317,15 +437,15 @@ impl ControlStore for SqlStore {
         org: &str,
         id: &str,
     ) -> Result<Written, StoreError> {
-        certificates::delete(self, change, org, id).await
+        self.within(certificates::delete(self, change, org, id)).await
     }
 
     async fn issuers(&self) -> Result<Vec<IssuerRecord>, StoreError> {
-        issuers::all(&self.pool).await
+        self.within(issuers::all(&self.pool)).await
     }
 
     async fn issuer(&self, side: Side, name: &str) -> Result<Option<IssuerRecord>, StoreError> {
-        issuers::one(self, side, name).await
+        self.within(issuers::one(self, side, name)).await
     }
 
     async fn put_issuer(
@@ -335,15 +455,19 @@ impl ControlStore for SqlStore {
         name: &str,
         document: &str,
     ) -> Result<Written, StoreError> {
-        issuers::put(self, change, (side, name), document).await
+        self.within(issuers::put(self, change, (side, name), document)).await
     }
 
     async fn delete_issuer(&self, change: &Change, side: Side, name: &str) -> Result<Written, StoreError> {
-        issuers::delete(self, change, side, name).await
+        self.within(issuers::delete(self, change, side, name)).await
+    }
+
+    async fn former_iss(&self, side: Side, name: &str) -> Result<Option<String>, StoreError> {
+        self.within(issuers::former_iss(self, side, name)).await
     }
 
     async fn issuer_keys(&self) -> Result<Vec<IssuerKeysRecord>, StoreError> {
-        issuers::all_keys(&self.pool).await
+        self.within(issuers::all_keys(&self.pool)).await
     }
 
     async fn put_issuer_keys(
@@ -351,47 +475,47 @@ impl ControlStore for SqlStore {
         change: &Change,
         record: &IssuerKeysRecord,
     ) -> Result<Written, StoreError> {
-        issuers::put_keys(self, change, record).await
+        self.within(issuers::put_keys(self, change, record)).await
     }
 
     async fn routes(&self) -> Result<Versioned<Vec<RouteRecord>>, StoreError> {
-        placement::routes(self).await
+        self.within(placement::routes(self)).await
     }
 
     async fn put_routes(&self, change: &Change, list: &[RouteRecord]) -> Result<Written, StoreError> {
-        placement::put_routes(self, change, list).await
+        self.within(placement::put_routes(self, change, list)).await
     }
 
     async fn regions(&self) -> Result<Versioned<Vec<RegionRecord>>, StoreError> {
-        placement::regions(self).await
+        self.within(placement::regions(self)).await
     }
 
     async fn put_regions(&self, change: &Change, list: &[RegionRecord]) -> Result<Written, StoreError> {
-        placement::put_regions(self, change, list).await
+        self.within(placement::put_regions(self, change, list)).await
     }
 
     async fn homes(&self) -> Result<Vec<HomeRecord>, StoreError> {
-        placement::homes(self).await
+        self.within(placement::homes(self)).await
     }
 
     async fn home(&self, org: &str) -> Result<Option<Versioned<HomeRecord>>, StoreError> {
-        placement::home(self, org).await
+        self.within(placement::home(self, org)).await
     }
 
     async fn put_home(&self, change: &Change, record: &HomeRecord) -> Result<Written, StoreError> {
-        placement::put_home(self, change, record).await
+        self.within(placement::put_home(self, change, record)).await
     }
 
     async fn delete_home(&self, change: &Change, org: &str) -> Result<Written, StoreError> {
-        placement::delete_home(self, change, org).await
+        self.within(placement::delete_home(self, change, org)).await
     }
 
     async fn revocations(&self, org: Option<&str>, limit: u32) -> Result<Vec<RevocationRecord>, StoreError> {
-        revocations::list(self, org, limit).await
+        self.within(revocations::list(self, org, limit)).await
     }
 
     async fn revocation(&self, id: &str) -> Result<Option<RevocationRecord>, StoreError> {
-        revocations::one(&self.pool, id).await
+        self.within(revocations::one(&self.revoking, id)).await
     }
 
     async fn add_revocation(
@@ -399,27 +523,30 @@ impl ControlStore for SqlStore {
         change: &Change,
         record: &RevocationRecord,
     ) -> Result<Written, StoreError> {
-        revocations::add(self, change, record).await
+        self.within(revocations::add(self, change, record)).await
     }
 
     async fn delete_revocation(&self, change: &Change, id: &str) -> Result<Written, StoreError> {
-        revocations::delete(self, change, id).await
+        self.within(revocations::delete(self, change, id)).await
     }
 
     async fn prune(&self, change: &Change, keep_audit: u64) -> Result<u64, StoreError> {
-        audit::prune(self, keep_audit).await?;
-        servers::prune(self, change.at).await?;
-        revocations::prune(self, change).await
+        self.within(audit::prune(self, keep_audit)).await?;
+        self.within(servers::prune(self, change.at)).await?;
+        self.within(revocations::prune(self, change)).await
     }
 
     async fn note(&self, change: &Change, note: Note<'_>) -> Result<Written, StoreError> {
-        let mut write = self.write(change, note.resource.to_owned()).await?;
-        write.org = note.org.to_owned();
-        write.commit(note.action, note.detail).await
+        self.within(async {
+            let mut write = self.write(change, note.resource.to_owned()).await?;
+            write.org = note.org.to_owned();
+            write.commit(note.action, note.detail).await
+        })
+        .await
     }
 
     async fn audit(&self, query: &AuditQuery) -> Result<Vec<AuditRecord>, StoreError> {
-        audit::list(self, query).await
+        self.within(audit::list(self, query)).await
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::{
     BindingRecord, ExposureRecord, IssuerKeysRecord, IssuerRecord, LimitRecord, MachineBound,
-    MachineCertificateRecord, MachineKeyRecord, Placement, RevocationRecord, ServerRecord,
+    MachineCertificateRecord, MachineKeyRecord, OfferRecord, Placement, RevocationRecord, ServerRecord,
 };
 
 /// Everything a snapshot is made of, read at one revision.
@@ -12,6 +12,7 @@ use super::{
 pub struct ControlState {
     pub revision: u64,
     pub servers: Vec<ServerRecord>,
+    pub offers: Vec<OfferRecord>,
     pub exposure: Vec<ExposureRecord>,
     pub bindings: Vec<BindingRecord>,
     /// With their orgs, in the order of each org's list.
@@ -47,6 +48,8 @@ pub struct Changed {
     pub orgs: Vec<OrgState>,
     /// Those of every org, where one of them was written: what had ended was forgotten, whose ever it was.
     pub machines: Option<Machines>,
+    /// All of them, where one of them was written or went with its server.
+    pub offers: Option<Vec<OfferRecord>>,
     pub revocations: ChangedRevocations,
     /// All of it, where something of it was written.
     pub placement: Option<Placement>,

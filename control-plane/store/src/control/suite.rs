@@ -7,7 +7,9 @@
 mod certificates;
 mod changes;
 mod machines;
+mod offers;
 mod placement;
+mod primitives;
 
 use super::{
     AuditQuery, BindingRecord, Change, ControlStore, ExposureRecord, IssuerKeysRecord, KEEP_VERSIONS_OF_GONE,
@@ -27,6 +29,10 @@ pub async fn run(store: &dyn ControlStore) {
     followed.catch_up(store).await;
     a_server_that_was_evaluated_beside_others_is_refused_when_they_changed(store).await;
     followed.catch_up(store).await;
+    offers::are_of_a_server_and_go_with_it(store).await;
+    followed.catch_up(store).await;
+    primitives::stay_with_the_server_that_stored_them_first(store).await;
+    followed.catch_up(store).await;
     exposure_is_upserted_by_key(store).await;
     followed.catch_up(store).await;
     bindings_are_upserted_by_key(store).await;
@@ -44,6 +50,8 @@ pub async fn run(store: &dyn ControlStore) {
     machines::stay_revoked_as_long_as_they_live(store).await;
     followed.catch_up(store).await;
     certificates::are_one_machines_until_they_end(store).await;
+    certificates::keep_their_uri_after_they_have_ended(store).await;
+    certificates::are_whose_who_proves_to_hold_the_key(store).await;
     followed.catch_up(store).await;
     certificates::stay_revoked_as_long_as_they_are_registered(store).await;
     followed.catch_up(store).await;
@@ -115,6 +123,15 @@ async fn issuers_are_kept_with_what_was_fetched_from_them(store: &dyn ControlSto
     let again = store.delete_issuer(&change(), Side::Clients, "login").await;
     assert!(matches!(again, Err(StoreError::NotFound)));
     assert_eq!(store.load().await.unwrap().issuers.len(), 1);
+    for iss in ["https://one.example", "https://two.example"] {
+        assert_ne!(store.former_iss(Side::Clients, "staff").await.unwrap().as_deref(), Some(iss));
+        let document = format!("{{\"iss\":\"{iss}\"}}");
+        store.put_issuer(&change(), Side::Clients, "staff", &document).await.unwrap();
+        store.delete_issuer(&change(), Side::Clients, "staff").await.unwrap();
+        assert_eq!(store.former_iss(Side::Clients, "staff").await.unwrap().as_deref(), Some(iss));
+    }
+    assert_eq!(store.former_iss(Side::Admins, "staff").await.unwrap(), None);
+    assert_eq!(store.former_iss(Side::Clients, "login").await.unwrap(), None, "its document says none");
 }
 
 async fn servers_are_idempotent_by_content(store: &dyn ControlStore) {
@@ -328,6 +345,8 @@ fn limit(primitive: &str, capacity: u64) -> LimitRecord {
         primitive: primitive.into(),
         user: "*".into(),
         wcit: "*".into(),
+        issuer: "*".into(),
+        machine: "*".into(),
         capacity,
         refill: "100/s".into(),
     }

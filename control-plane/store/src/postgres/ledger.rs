@@ -12,16 +12,24 @@ use sqlx::{Postgres, Row};
 use tokio::time::Instant;
 
 use super::PostgresCalls;
+use super::records::steady;
 use crate::clock::milliseconds;
 use crate::ledger::rules::{Change, Found, State};
 use crate::ledger::shared::{self, ANSWERED, Looked, RUNNING, SharedKeys};
 use crate::ledger::waiters::Waiters;
 use crate::ledger::{Answer, Claim, Holder, Ledger, LedgerError, LedgerKey, RequestHash};
 
-/// The gateway that held the key of a row `l` is gone, and left no record by which another one goes on with the call. A
-/// gateway without a lease says nothing: it may have ended well, and the key's own lease decides.
-const LEFT: &str = "(EXISTS (SELECT 1 FROM gateways g WHERE g.owner = l.owner AND g.lease_ms <= now_ms()) \
-    AND NOT EXISTS (SELECT 1 FROM call_records r WHERE r.call_id = l.call_id AND r.owner IS NOT NULL AND r.resumable))";
+/// The gateway that held the key of a row `l` is gone, and left no record by which another one goes on with the call: it has
+/// given its lease back, or has none any more by the judgement of the gateway in `asker`. A gateway that never had one says
+/// nothing: the key's own lease decides.
+fn left(asker: &str) -> String {
+    format!(
+        "(EXISTS (SELECT 1 FROM gateways g WHERE g.owner = l.owner AND (g.lease_ms = 0 OR \
+         (g.lease_ms <= now_ms() AND {}))) AND NOT EXISTS (SELECT 1 FROM call_records r \
+         WHERE r.call_id = l.call_id AND r.owner IS NOT NULL AND r.resumable))",
+        steady(asker)
+    )
+}
 
 type Query<'q> = sqlx::query::Query<'q, Postgres, PgArguments>;
 
@@ -49,9 +57,9 @@ impl Ledger for PostgresCalls {
         holder: Holder,
         lease: Duration,
     ) -> Result<bool, LedgerError> {
-        let statement = "UPDATE ledger AS l SET owner = $6, expires_ms = now_ms() + $7";
+        let statement = "UPDATE ledger AS l SET owner = $7, expires_ms = now_ms() + $8";
         self.change(
-            permitted(statement, key, &Change::Seize(hash, holder))
+            permitted(statement, key, &Change::Seize(hash, holder), holder)
                 .bind(holder.owner.to_vec())
                 .bind(milliseconds(lease)),
         )
@@ -65,9 +73,9 @@ impl Ledger for PostgresCalls {
         holder: Holder,
         lease: Duration,
     ) -> Result<bool, LedgerError> {
-        let statement = "UPDATE ledger AS l SET call_id = $6, owner = $7, expires_ms = now_ms() + $8";
+        let statement = "UPDATE ledger AS l SET call_id = $7, owner = $8, expires_ms = now_ms() + $9";
         self.change(
-            permitted(statement, key, &Change::Reclaim(hash))
+            permitted(statement, key, &Change::Reclaim(hash), holder)
                 .bind(holder.call.to_vec())
                 .bind(holder.owner.to_vec())
                 .bind(milliseconds(lease)),
@@ -76,8 +84,8 @@ impl Ledger for PostgresCalls {
     }
 
     async fn renew(&self, key: LedgerKey, holder: Holder, lease: Duration) -> Result<bool, LedgerError> {
-        let statement = "UPDATE ledger AS l SET expires_ms = now_ms() + $6";
-        self.change(permitted(statement, key, &Change::Own(holder)).bind(milliseconds(lease))).await
+        let statement = "UPDATE ledger AS l SET expires_ms = now_ms() + $7";
+        self.change(permitted(statement, key, &Change::Own(holder), holder).bind(milliseconds(lease))).await
     }
 
     async fn complete(
@@ -88,12 +96,12 @@ impl Ledger for PostgresCalls {
         keep: Duration,
     ) -> Result<bool, LedgerError> {
         // Answers that are stored at one moment do not see each other: an org may go over its bytes by these.
-        let statement = "UPDATE ledger AS l SET state = $6, expires_ms = now_ms() + $7, answer = CASE WHEN \
-               LENGTH($8) + COALESCE((SELECT SUM(bytes) FROM ledger_usage u WHERE u.org = l.org), 0) <= $9 \
-               THEN $8 ELSE $10 END";
+        let statement = "UPDATE ledger AS l SET state = $7, expires_ms = now_ms() + $8, answer = CASE WHEN \
+               LENGTH($9) + COALESCE((SELECT SUM(bytes) FROM ledger_usage u WHERE u.org = l.org), 0) <= $10 \
+               THEN $9 ELSE $11 END";
         let stored = self
             .change(
-                permitted(statement, key, &Change::Own(holder))
+                permitted(statement, key, &Change::Own(holder), holder)
                     .bind(ANSWERED)
                     .bind(milliseconds(keep))
                     .bind(answer.whole.to_vec())
@@ -106,25 +114,26 @@ impl Ledger for PostgresCalls {
     }
 
     async fn answer(&self, key: LedgerKey, hash: RequestHash) -> Result<Option<Bytes>, LedgerError> {
-        let Some(row) = self.row(key).await? else { return Ok(None) };
+        let Some(row) = self.row(key, &[]).await? else { return Ok(None) };
         let (state, same_request, answer) = read(&row, &hash).map_err(unavailable)?;
         Ok((state.found(same_request) == Found::Answer).then_some(answer))
     }
 
     async fn release(&self, key: LedgerKey, holder: Holder) -> Result<(), LedgerError> {
-        self.change(permitted("DELETE FROM ledger AS l", key, &Change::Own(holder))).await?;
+        self.change(permitted("DELETE FROM ledger AS l", key, &Change::Own(holder), holder)).await?;
         self.waiters.wake(key);
         Ok(())
     }
 }
 
-/// What `statement` does to a key's row `l`, where the rules allow it; its own parameters begin at $6.
-fn permitted<'q>(statement: &str, key: LedgerKey, change: &Change) -> Query<'q> {
+/// Restricts `statement` on a key's row `l` to what the rules allow; its own parameters begin at $7.
+fn permitted<'q>(statement: &str, key: LedgerKey, change: &Change, asker: Holder) -> Query<'q> {
     let condition = change.condition();
     let statement = format!(
         "{statement} WHERE l.claim_key = $1 AND l.state = {RUNNING} AND ($2 IS NULL OR l.hash = $2) \
          AND ($3 IS NULL OR l.call_id = $3) AND ($4 IS NULL OR l.owner = $4) \
-         AND (NOT $5 OR l.expires_ms <= now_ms() OR {LEFT})"
+         AND (NOT $5 OR l.expires_ms <= now_ms() OR {})",
+        left("$6")
     );
     sqlx::query(sqlx::AssertSqlSafe(statement))
         .bind(key.0.to_vec())
@@ -132,6 +141,7 @@ fn permitted<'q>(statement: &str, key: LedgerKey, change: &Change) -> Query<'q> 
         .bind(condition.call.map(|call| call.to_vec()))
         .bind(condition.owner.map(|owner| owner.to_vec()))
         .bind(condition.abandoned)
+        .bind(asker.owner.to_vec())
 }
 
 /// A key's row as the rules see it: its state, whether it is of this request, its answer.
@@ -152,12 +162,13 @@ impl PostgresCalls {
         Ok(changed.rows_affected() == 1)
     }
 
-    async fn row(&self, key: LedgerKey) -> Result<Option<PgRow>, LedgerError> {
+    async fn row(&self, key: LedgerKey, asker: &[u8]) -> Result<Option<PgRow>, LedgerError> {
         let statement = format!(
-            "SELECT l.hash, l.state, l.answer, l.expires_ms <= now_ms() AS has_ended, {LEFT} AS has_left \
-             FROM ledger l WHERE l.claim_key = $1"
+            "SELECT l.hash, l.state, l.answer, l.expires_ms <= now_ms() AS has_ended, {} AS has_left \
+             FROM ledger l WHERE l.claim_key = $1",
+            left("$2")
         );
-        let row = sqlx::query(sqlx::AssertSqlSafe(statement)).bind(key.0.to_vec());
+        let row = sqlx::query(sqlx::AssertSqlSafe(statement)).bind(key.0.to_vec()).bind(asker.to_vec());
         self.in_time(row.fetch_optional(&self.pool)).await.map_err(unavailable)
     }
 
@@ -178,7 +189,7 @@ impl SharedKeys for PostgresCalls {
     }
 
     async fn look(&self, key: LedgerKey, hash: RequestHash, holder: Holder) -> Result<Looked, LedgerError> {
-        let Some(row) = self.row(key).await? else { return self.has_room(holder).await };
+        let Some(row) = self.row(key, &holder.owner).await? else { return self.has_room(holder).await };
         let (state, same_request, answer) = read(&row, &hash).map_err(unavailable)?;
         Ok(Looked::at(state, same_request, answer))
     }

@@ -1,7 +1,8 @@
 //! The [`CallRecords`] on PostgreSQL, and the leases of the gateways.
 //!
 //! Keeps true: whether a lease holds is judged by the database's clock while its row is locked, so that a gateway which is
-//! told that its lease had held has lost no record, whatever the other gateways' clocks say.
+//! told that its lease had held has lost no record, whatever the other gateways' clocks say; leases have connections of their
+//! own, so that no load delays a renewal; a gateway whose own lease has just lapsed takes nothing from others.
 
 use std::time::Duration;
 
@@ -15,7 +16,7 @@ use crate::clock::milliseconds;
 use crate::columns::{blob, id};
 use crate::records::{
     BELIEVED, CallId, CallRecord, CallRecords, End, Lease, Listing, MAX_KEEP, Orphan, OwnerId, RecordError,
-    RecordKey, Saved, State,
+    RecordKey, STEADY, Saved, State,
 };
 
 /// Of a row `r`.
@@ -24,6 +25,8 @@ fn columns() -> String {
         "r.org, r.principal, r.user_digest, r.server, r.plugin, r.context, r.state, r.created_ms, r.updated_ms, \
          r.expires_ms, r.owner, r.owner IS NOT NULL AND NOT EXISTS \
          (SELECT 1 FROM gateways g WHERE g.owner = r.owner AND g.lease_ms + {} > now_ms()) AS is_left, \
+         r.owner IS NOT NULL AND NOT EXISTS \
+         (SELECT 1 FROM gateways g WHERE g.owner = r.owner AND g.lease_ms > 0) AS is_retired, \
          r.resumable, r.record, r.seq, r.capsule, r.memory, r.outcome",
         BELIEVED.as_millis()
     )
@@ -31,8 +34,28 @@ fn columns() -> String {
 
 /// The lease of the owner of a row `r` holds.
 const LIVES: &str = "EXISTS (SELECT 1 FROM gateways g WHERE g.owner = r.owner AND g.lease_ms > now_ms())";
+/// Resumable records of owners without a lease. Reads one index entry per owner, and more only if its lease has ended. $1 is the most.
+const ORPHANS: &str = "WITH RECURSIVE owners AS (\
+    (SELECT owner FROM call_records WHERE owner IS NOT NULL AND resumable ORDER BY owner LIMIT 1) \
+    UNION ALL SELECT (SELECT r.owner FROM call_records r WHERE r.owner > o.owner AND r.resumable \
+    ORDER BY r.owner LIMIT 1) FROM owners o WHERE o.owner IS NOT NULL), \
+    gone AS MATERIALIZED (SELECT o.owner FROM owners o WHERE o.owner IS NOT NULL \
+    AND NOT EXISTS (SELECT 1 FROM gateways g WHERE g.owner = o.owner AND g.lease_ms > now_ms())) \
+    SELECT r.call_id, g.owner FROM gone g CROSS JOIN LATERAL \
+    (SELECT r.call_id, r.expires_ms FROM call_records r WHERE r.owner = g.owner AND r.resumable \
+    AND r.expires_ms > now_ms() ORDER BY r.owner, r.expires_ms LIMIT $1) r \
+    ORDER BY r.expires_ms LIMIT $1";
 /// The time now, not that of the statement's beginning: it may have waited for a lock.
 const CLOCK: &str = "CAST(FLOOR(EXTRACT(EPOCH FROM clock_timestamp()) * 1000) AS BIGINT)";
+
+/// The lease of the owner in `parameter`, if it has one, has held for long enough to judge others.
+pub(super) fn steady(parameter: &str) -> String {
+    format!(
+        "NOT EXISTS (SELECT 1 FROM gateways me WHERE me.owner = {parameter} \
+         AND (me.lease_ms <= now_ms() OR me.since_ms > now_ms() - {}))",
+        STEADY.as_millis()
+    )
+}
 
 type Query<'q> = sqlx::query::Query<'q, Postgres, PgArguments>;
 
@@ -126,7 +149,7 @@ impl CallRecords for PostgresCalls {
         if !stored {
             return Ok(Saved::NotOwner);
         }
-        self.make_room(key).await?;
+        self.make_room_later(key);
         Ok(Saved::Stored)
     }
 
@@ -136,64 +159,71 @@ impl CallRecords for PostgresCalls {
     }
 
     async fn renew(&self, owner: OwnerId, lease: Duration) -> Result<Lease, RecordError> {
-        let mut transaction = self.pool.begin().await.map_err(unavailable)?;
-        // Whoever is taking a record of this owner's holds the row until it has it: the judgement below is after that.
-        let lock = sqlx::query("SELECT 1 FROM gateways WHERE owner = $1 FOR UPDATE").bind(owner.0.to_vec());
-        let known = lock.fetch_optional(&mut *transaction).await.map_err(unavailable)?;
-        let statement = match known {
-            Some(_) => format!(
-                "WITH before AS (SELECT lease_ms > {CLOCK} AS held FROM gateways WHERE owner = $1) \
-                 UPDATE gateways SET lease_ms = {CLOCK} + $2 FROM before WHERE owner = $1 RETURNING before.held"
-            ),
-            None => format!(
-                "INSERT INTO gateways (owner, lease_ms) VALUES ($1, {CLOCK} + $2) RETURNING TRUE AS held"
-            ),
-        };
-        let held: bool = sqlx::query_scalar(sqlx::AssertSqlSafe(statement))
+        // Whoever is taking a record of this owner's holds the row until it has it: the judgement is after that, because the
+        // row is locked before its values are computed.
+        let statement = format!(
+            "INSERT INTO gateways AS g (owner, lease_ms, since_ms, held) VALUES ($1, {CLOCK} + $2, {CLOCK}, TRUE) \
+             ON CONFLICT (owner) DO UPDATE SET lease_ms = {CLOCK} + $2, held = g.lease_ms > {CLOCK}, \
+             since_ms = CASE WHEN g.lease_ms > {CLOCK} THEN g.since_ms ELSE {CLOCK} END \
+             WHERE g.lease_ms > 0 RETURNING g.held"
+        );
+        let renewed = sqlx::query_scalar(sqlx::AssertSqlSafe(statement))
             .bind(owner.0.to_vec())
             .bind(milliseconds(lease))
-            .fetch_one(&mut *transaction)
-            .await
-            .map_err(unavailable)?;
-        transaction.commit().await.map_err(unavailable)?;
-        Ok(if held { Lease::Held } else { Lease::Lapsed })
+            .fetch_optional(&self.leases);
+        let held: Option<bool> = self.in_time(renewed).await.map_err(unavailable)?;
+        Ok(if held == Some(true) { Lease::Held } else { Lease::Lapsed })
+    }
+
+    async fn owners(&self, calls: &[CallId]) -> Result<Vec<(CallId, Option<OwnerId>)>, RecordError> {
+        let ids: Vec<Vec<u8>> = calls.iter().map(|call| call.to_vec()).collect();
+        let found = sqlx::query("SELECT call_id, owner FROM call_records WHERE call_id = ANY($1)").bind(ids);
+        let rows = self.in_time(found.fetch_all(&self.leases)).await.map_err(unavailable)?;
+        let owner = |row: &PgRow| {
+            let owner: Option<Vec<u8>> = row.try_get("owner")?;
+            Ok((id(row, "call_id")?, owner.map(|_| id(row, "owner").map(OwnerId)).transpose()?))
+        };
+        rows.iter().map(owner).collect::<Result<_, sqlx::Error>>().map_err(unavailable)
     }
 
     async fn retire(&self, owner: OwnerId) -> Result<(), RecordError> {
-        let retired = sqlx::query("DELETE FROM gateways WHERE owner = $1").bind(owner.0.to_vec());
-        self.changes(retired).await.map(drop)
+        // Its row stays for as long as keys may be held by it.
+        let statement =
+            format!("UPDATE gateways SET lease_ms = 0, since_ms = {CLOCK}, held = FALSE WHERE owner = $1");
+        let retired = sqlx::query(sqlx::AssertSqlSafe(statement)).bind(owner.0.to_vec());
+        self.in_time(retired.execute(&self.leases)).await.map(drop).map_err(unavailable)
     }
 
     async fn orphans(&self, limit: u32) -> Result<Vec<Orphan>, RecordError> {
-        let statement = format!(
-            "SELECT r.call_id, r.owner FROM call_records r WHERE r.expires_ms > now_ms() AND r.owner IS NOT NULL \
-             AND r.resumable AND NOT {LIVES} ORDER BY r.expires_ms LIMIT $1"
-        );
-        let orphans = sqlx::query(sqlx::AssertSqlSafe(statement)).bind(i64::from(limit));
-        let rows = orphans.fetch_all(&self.pool).await.map_err(unavailable)?;
+        let orphans = sqlx::query(ORPHANS).bind(i64::from(limit));
+        let rows = self.in_time(orphans.fetch_all(&self.leases)).await.map_err(unavailable)?;
         let orphan =
             |row: &PgRow| Ok(Orphan { call: id(row, "call_id")?, owner: OwnerId(id(row, "owner")?) });
         rows.iter().map(orphan).collect::<Result<_, sqlx::Error>>().map_err(unavailable)
     }
 
     async fn take(&self, orphan: &Orphan, owner: OwnerId) -> Result<bool, RecordError> {
-        let mut transaction = self.pool.begin().await.map_err(unavailable)?;
-        // A renewal that is under way ends first, and the next one waits until this has ended.
-        let lock =
-            sqlx::query("SELECT 1 FROM gateways WHERE owner = $1 FOR SHARE").bind(orphan.owner.0.to_vec());
-        lock.fetch_optional(&mut *transaction).await.map_err(unavailable)?;
+        // One statement: whoever freezes in between holds no lock. A renewal that is under way ends first, and the next one
+        // waits until this has ended.
         let statement = format!(
-            "UPDATE call_records AS r SET owner = $1 WHERE r.call_id = $2 AND r.owner = $3 AND r.resumable AND NOT {LIVES}"
+            "WITH former AS MATERIALIZED (SELECT lease_ms FROM gateways WHERE owner = $3 FOR SHARE), \
+             lapsed AS (SELECT COALESCE(MAX(lease_ms), 0) AS lease_ms FROM former) \
+             UPDATE call_records AS r SET owner = $1 FROM lapsed WHERE r.call_id = $2 AND r.owner = $3 \
+             AND r.resumable AND lapsed.lease_ms <= {CLOCK} AND (lapsed.lease_ms = 0 OR {})",
+            steady("$1")
         );
         let taken = sqlx::query(sqlx::AssertSqlSafe(statement))
             .bind(owner.0.to_vec())
             .bind(orphan.call.to_vec())
-            .bind(orphan.owner.0.to_vec())
-            .execute(&mut *transaction)
-            .await
-            .map_err(unavailable)?;
-        transaction.commit().await.map_err(unavailable)?;
+            .bind(orphan.owner.0.to_vec());
+        let taken = self.in_time(taken.execute(&self.leases)).await.map_err(unavailable)?;
         Ok(taken.rows_affected() == 1)
+    }
+
+    async fn room_made(&self) {
+        self.making_room.close();
+        self.making_room.wait().await;
+        self.making_room.reopen();
     }
 }
 
@@ -295,6 +325,7 @@ fn read(row: &PgRow) -> Result<CallRecord, sqlx::Error> {
         expires_ms: row.try_get("expires_ms")?,
         owner: owner.map(|_| id(row, "owner").map(OwnerId)).transpose()?,
         is_left: row.try_get("is_left")?,
+        is_retired: row.try_get("is_retired")?,
         resumes: row.try_get("resumable")?,
         record: blob(row, "record")?,
         seq: u64::try_from(seq).unwrap_or_default(),

@@ -1,19 +1,24 @@
 //! The room that the ledger and the records of calls have, and what becomes of what is past its time.
 //!
-//! Keeps true: at the bounds of a user or an org the first to end go first, and a statement deletes few of them (I-4);
-//! one process sweeps at a time; a deletion waits for no other one, because it passes over rows that are locked.
+//! Keeps true: at the bounds of a user or an org the first to end go first, and no more than is over the bound (I-4): one
+//! transaction at a time deletes of an org, and no call waits for it; one process sweeps at a time; a sweep waits for no other
+//! deletion, because it passes over rows that are locked; it deletes nothing that a gateway with a lease runs.
 
 use std::time::Duration;
 
-use super::{PostgresCalls, SWEEP_REST, SWEEP_ROWS, has_turn};
+use sqlx::PgPool;
+
+use super::{PostgresCalls, SWEEP_REST, SWEEP_ROWS, has_turn, within};
 use crate::clock::milliseconds;
 use crate::ledger::rules::KEEP_ABANDONED;
-use crate::records::{RecordError, RecordKey, Share};
+use crate::records::{Bounds, KEEP_PAST, RecordKey, Share};
 
 /// How long no other process sweeps after one began.
 const TURN: Duration = Duration::from_secs(60);
+/// Distinguishes the locks of this purpose from others of the database.
+const ROOM_LOCK: i64 = 0x61_73_70;
 /// What is deleted how long after its time: at most $1 rows, $2 ms after it.
-const PAST: [(&str, Duration); 4] = [
+const PAST: [(&str, Duration); 5] = [
     (
         "DELETE FROM ledger WHERE claim_key IN (SELECT claim_key FROM ledger \
          WHERE expires_ms < now_ms() - $2 AND state = 1 LIMIT $1 FOR UPDATE SKIP LOCKED)",
@@ -26,13 +31,21 @@ const PAST: [(&str, Duration); 4] = [
     ),
     (
         "DELETE FROM call_records WHERE call_id IN (SELECT call_id FROM call_records \
-         WHERE expires_ms < now_ms() - $2 LIMIT $1 FOR UPDATE SKIP LOCKED)",
+         WHERE expires_ms < now_ms() - $2 AND (owner IS NULL OR NOT EXISTS \
+         (SELECT 1 FROM gateways g WHERE g.owner = call_records.owner AND g.lease_ms > now_ms())) \
+         LIMIT $1 FOR UPDATE SKIP LOCKED)",
         Duration::ZERO,
+    ),
+    // Whatever kept the gateway that ran it from storing its end.
+    (
+        "DELETE FROM call_records WHERE call_id IN (SELECT call_id FROM call_records \
+         WHERE expires_ms < now_ms() - $2 LIMIT $1 FOR UPDATE SKIP LOCKED)",
+        KEEP_PAST,
     ),
     // An owner without a lease owns nothing it needs to know of: what it left was taken or has ended.
     (
         "DELETE FROM gateways WHERE owner IN (SELECT owner FROM gateways \
-         WHERE lease_ms < now_ms() - $2 LIMIT $1 FOR UPDATE SKIP LOCKED)",
+         WHERE lease_ms < now_ms() - $2 AND since_ms < now_ms() - $2 LIMIT $1 FOR UPDATE SKIP LOCKED)",
         KEEP_ABANDONED,
     ),
 ];
@@ -46,7 +59,7 @@ fn deletion((column, holder): (&str, &str)) -> String {
         "DELETE FROM call_records WHERE call_id IN (SELECT call_id FROM (\
          SELECT call_id, ROW_NUMBER() OVER earliest AS place, SUM(bytes) OVER earliest - bytes AS earlier \
          FROM (SELECT call_id, updated_ms, bytes FROM call_records WHERE {column} = $1 AND owner IS NULL \
-         ORDER BY updated_ms, call_id LIMIT $4 FOR UPDATE SKIP LOCKED) AS first_ended \
+         ORDER BY updated_ms, call_id LIMIT $4) AS first_ended \
          WINDOW earliest AS (ORDER BY updated_ms, call_id)) AS placed, \
          (SELECT SUM(records) AS kept, SUM(bytes) AS held FROM record_usage WHERE holder = {holder}($1)) AS usage \
          WHERE place <= kept - $2 OR earlier < held - $3)"
@@ -79,44 +92,90 @@ impl PostgresCalls {
         Ok(())
     }
 
-    /// Deletes what of the ended calls of the record's user and org is over the bounds.
-    pub(super) async fn make_room(&self, key: &RecordKey) -> Result<(), RecordError> {
-        self.keep_to(OF_USER, key.user.to_vec(), self.bounds.of_user).await?;
-        self.keep_to(OF_ORG, key.org.clone(), self.bounds.of_org).await
+    /// Deletes what of the ended calls of the record's user and org is over the bounds, off the path of the call.
+    pub(super) fn make_room_later(&self, key: &RecordKey) {
+        let room = Room { pool: self.pool.clone(), bounds: self.bounds, longest: self.longest };
+        let (user, org) = (key.user.to_vec(), key.org.clone());
+        self.making_room.spawn(async move {
+            if let Err(error) = within(room.longest, Box::pin(room.make(&user, &org))).await {
+                // The next call that ends makes it.
+                tracing::debug!(%error, "records of ended calls beyond the bounds stay for now");
+            }
+        });
     }
+}
 
-    async fn keep_to<H>(&self, of: (&str, &str), holder: H, share: Share) -> Result<(), RecordError>
-    where
-        H: for<'q> sqlx::Encode<'q, sqlx::Postgres>
-            + sqlx::Type<sqlx::Postgres>
-            + Clone
-            + Send
-            + Sync
-            + 'static,
-    {
-        let unavailable = |error: sqlx::Error| RecordError::Unavailable(error.to_string());
+/// Deletes records beyond the bounds.
+struct Room {
+    pool: PgPool,
+    bounds: Bounds,
+    longest: Duration,
+}
+
+impl Room {
+    async fn make(&self, user: &[u8], org: &str) -> Result<(), sqlx::Error> {
         loop {
-            let is_over: bool = sqlx::query_scalar(sqlx::AssertSqlSafe(excess(of)))
-                .bind(holder.clone())
-                .bind(i64::from(share.records))
-                .bind(i64::from(share.bytes))
-                .fetch_one(&self.pool)
-                .await
-                .map_err(unavailable)?;
-            if !is_over {
+            let of_user = is_over(&self.pool, OF_USER, user.to_vec(), self.bounds.of_user).await?;
+            if !of_user && !is_over(&self.pool, OF_ORG, org.to_owned(), self.bounds.of_org).await? {
                 return Ok(());
             }
-            let deleted = sqlx::query(sqlx::AssertSqlSafe(deletion(of)))
-                .bind(holder.clone())
-                .bind(i64::from(share.records))
-                .bind(i64::from(share.bytes))
-                .bind(SWEEP_ROWS)
-                .execute(&self.pool)
-                .await
-                .map_err(unavailable)?;
-            if deleted.rows_affected() == 0 {
+            let mut alone = self.pool.begin().await?;
+            let lock = sqlx::query_scalar("SELECT pg_try_advisory_xact_lock(hashtextextended($1, $2))")
+                .bind(org.to_owned())
+                .bind(ROOM_LOCK);
+            let is_mine: bool = lock.fetch_one(&mut *alone).await?;
+            if !is_mine {
+                // Whoever has it looks again when it is done.
+                return Ok(());
+            }
+            let mut gone = 0;
+            // Judged anew: others may have deleted since.
+            if is_over(&mut *alone, OF_USER, user.to_vec(), self.bounds.of_user).await? {
+                gone += delete(&mut alone, OF_USER, user.to_vec(), self.bounds.of_user).await?;
+            }
+            if is_over(&mut *alone, OF_ORG, org.to_owned(), self.bounds.of_org).await? {
+                gone += delete(&mut alone, OF_ORG, org.to_owned(), self.bounds.of_org).await?;
+            }
+            alone.commit().await?;
+            if gone == 0 {
                 return Ok(());
             }
         }
     }
+}
+
+async fn is_over<'e, H>(
+    database: impl sqlx::PgExecutor<'e>,
+    of: (&str, &str),
+    holder: H,
+    share: Share,
+) -> Result<bool, sqlx::Error>
+where
+    H: for<'q> sqlx::Encode<'q, sqlx::Postgres> + sqlx::Type<sqlx::Postgres> + Send + Sync + 'static,
+{
+    sqlx::query_scalar(sqlx::AssertSqlSafe(excess(of)))
+        .bind(holder)
+        .bind(i64::from(share.records))
+        .bind(i64::from(share.bytes))
+        .fetch_one(database)
+        .await
+}
+
+async fn delete<H>(
+    alone: &mut sqlx::PgConnection,
+    of: (&str, &str),
+    holder: H,
+    share: Share,
+) -> Result<u64, sqlx::Error>
+where
+    H: for<'q> sqlx::Encode<'q, sqlx::Postgres> + sqlx::Type<sqlx::Postgres> + Send + Sync + 'static,
+{
+    let deleted = sqlx::query(sqlx::AssertSqlSafe(deletion(of)))
+        .bind(holder)
+        .bind(i64::from(share.records))
+        .bind(i64::from(share.bytes))
+        .bind(SWEEP_ROWS)
+        .execute(alone)
+        .await?;
+    Ok(deleted.rows_affected())
 }

@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 
 use super::{
     BELIEVED, Bounds, CallId, CallRecord, CallRecords, End, Lease, Listing, MAX_KEEP, Orphan, OwnerId,
-    RecordError, RecordKey, Saved, Share, State,
+    RecordError, RecordKey, STEADY, Saved, Share, State,
 };
 use crate::clock::{milliseconds, now_ms};
 
@@ -26,8 +26,15 @@ pub struct MemoryRecords {
 #[derive(Default)]
 struct Inner {
     records: HashMap<CallId, CallRecord>,
-    /// With the end of each lease in Unix milliseconds; those past it are forgotten.
-    leases: HashMap<OwnerId, i64>,
+    leases: HashMap<OwnerId, HeldLease>,
+}
+
+/// The lease of one owner, in Unix milliseconds.
+#[derive(Clone, Copy)]
+struct HeldLease {
+    until: i64,
+    /// Since when it has held without a gap.
+    since: i64,
 }
 
 impl Inner {
@@ -37,13 +44,20 @@ impl Inner {
 
     fn has_no_lease(&self, record: &CallRecord, now: i64) -> bool {
         let lease = |owner| self.leases.get(&owner);
-        record.owner.is_some_and(|owner| lease(owner).is_none_or(|lease_ms| *lease_ms <= now))
+        record.owner.is_some_and(|owner| lease(owner).is_none_or(|lease| lease.until <= now))
+    }
+
+    /// Whether `owner` may take what `former` has left.
+    fn may_take(&self, former: OwnerId, owner: OwnerId, now: i64) -> bool {
+        let steady = |lease: &HeldLease| lease.until > now && lease.since <= now - milliseconds(STEADY);
+        !self.leases.contains_key(&former) || self.leases.get(&owner).is_none_or(steady)
     }
 
     /// The record as it is now.
     fn told(&self, record: &CallRecord, now: i64) -> CallRecord {
         let is_left = self.has_no_lease(record, now.saturating_sub(milliseconds(BELIEVED)));
-        CallRecord { is_left, ..record.clone() }
+        let is_retired = record.owner.is_some_and(|owner| !self.leases.contains_key(&owner));
+        CallRecord { is_left, is_retired, ..record.clone() }
     }
 
     /// Forgets a record that is not the owner's, whose time is over and that nobody runs.
@@ -123,6 +137,7 @@ fn running(key: &RecordKey, owner: OwnerId, state: State, record: Bytes) -> Call
         expires_ms: key.expires_ms,
         owner: Some(owner),
         is_left: false,
+        is_retired: false,
         resumes: key.resumes,
         record,
         seq: 0,
@@ -241,8 +256,11 @@ impl CallRecords for MemoryRecords {
     async fn renew(&self, owner: OwnerId, lease: Duration) -> Result<Lease, RecordError> {
         let now = now_ms();
         let mut inner = self.inner.lock();
-        let before = inner.leases.insert(owner, now.saturating_add(milliseconds(lease)));
-        Ok(if before.is_some_and(|lease_ms| lease_ms <= now) { Lease::Lapsed } else { Lease::Held })
+        let before = inner.leases.get(&owner).copied();
+        let held = before.filter(|lease| lease.until > now);
+        let until = now.saturating_add(milliseconds(lease));
+        inner.leases.insert(owner, HeldLease { until, since: held.map_or(now, |lease| lease.since) });
+        Ok(if before.is_some() && held.is_none() { Lease::Lapsed } else { Lease::Held })
     }
 
     async fn retire(&self, owner: OwnerId) -> Result<(), RecordError> {
@@ -266,7 +284,11 @@ impl CallRecords for MemoryRecords {
         let now = now_ms();
         let mut inner = self.inner.lock();
         let takes = match inner.records.get(&orphan.call) {
-            Some(record) => record.owner == Some(orphan.owner) && inner.is_orphan(record, now),
+            Some(record) => {
+                record.owner == Some(orphan.owner)
+                    && inner.is_orphan(record, now)
+                    && inner.may_take(orphan.owner, owner, now)
+            }
             None => false,
         };
         if takes && let Some(record) = inner.records.get_mut(&orphan.call) {

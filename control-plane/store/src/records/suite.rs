@@ -58,6 +58,7 @@ pub async fn run(records: &dyn CallRecords) {
     keeps_calls_apart_and_forgets_what_is_dropped(records).await;
     an_orphan_has_exactly_one_taker(records).await;
     an_owner_that_was_away_too_long_is_told(records).await;
+    who_has_just_lapsed_takes_nothing_from_others_that_have(records).await;
     a_record_counts_as_long_as_it_was_said_at_most(records).await;
     what_only_tells_of_a_call_is_no_orphan_and_replaces_nothing(records).await;
     what_has_ended_is_found_and_never_changes_again(records).await;
@@ -179,6 +180,27 @@ async fn an_owner_that_was_away_too_long_is_told(records: &dyn CallRecords) {
     assert_eq!(records.save_memory(key(6).call, away, text("kept")).await.unwrap(), Saved::Stored);
 }
 
+/// After a pause of the store the leases of all have ended, and whoever comes back first is no judge of the others.
+async fn who_has_just_lapsed_takes_nothing_from_others_that_have(records: &dyn CallRecords) {
+    let (slow, quick) = (OwnerId([26; 16]), OwnerId([27; 16]));
+    records.put(&key(26), slow, State::Working, text("asked")).await.unwrap();
+    for owner in [slow, quick] {
+        records.renew(owner, Duration::ZERO).await.unwrap();
+    }
+    assert_eq!(records.renew(quick, LEASE).await.unwrap(), Lease::Lapsed);
+    let orphan = Orphan { call: key(26).call, owner: slow };
+    assert!(records.orphans(99).await.unwrap().contains(&orphan));
+    assert!(!records.take(&orphan, quick).await.unwrap(), "it has only just come back");
+    assert_eq!(records.renew(slow, LEASE).await.unwrap(), Lease::Lapsed);
+    assert_eq!(records.owners(&[key(26).call, [200; 16]]).await.unwrap(), [(key(26).call, Some(slow))]);
+    assert!(!records.find(key(26).call).await.unwrap().unwrap().is_retired);
+    records.retire(slow).await.unwrap();
+    let left = records.find(key(26).call).await.unwrap().unwrap();
+    assert!(left.is_left && left.is_retired);
+    assert!(records.take(&orphan, quick).await.unwrap(), "what was given up is anybody's");
+    records.drop_record(key(26).call, quick).await.unwrap();
+}
+
 async fn what_only_tells_of_a_call_is_no_orphan_and_replaces_nothing(records: &dyn CallRecords) {
     let gone = OwnerId([5; 16]);
     let tells = |n| RecordKey { resumes: false, ..key(n) };
@@ -265,6 +287,7 @@ async fn lists_a_principals_calls_at_a_server_the_latest_first(records: &dyn Cal
 async fn finish_last(records: &dyn CallRecords, key: &RecordKey, end: End) {
     let ended = now_ms();
     assert_eq!(records.finish(key, LIVING, end).await.unwrap(), Saved::Stored);
+    records.room_made().await;
     while now_ms() == ended {
         tokio::task::yield_now().await;
     }

@@ -11,6 +11,7 @@ fn limit(org: &str, user: &str, primitive: &str, rate_per_second: f64, burst: u3
         primitive: primitive.into(),
         rate_per_second,
         burst,
+        issuer: String::new(),
     }
 }
 
@@ -181,5 +182,43 @@ fn each_user_and_each_token_has_a_bucket_of_its_own() {
     for wcit in ["t1", "t2"] {
         let token = Subject { wcit, ..subject("acme", "alice", None) };
         assert_eq!(passed(&buckets, &limits, &token, Stage::Every, 1_000, 5), 2, "{wcit}");
+    }
+}
+
+/// The rows that the gateway's exact limits are held to as well.
+#[test]
+fn who_is_counted_and_in_which_bucket_is_as_the_shared_vectors_have_it() {
+    let rows: Vec<serde_json::Value> =
+        serde_json::from_str(include_str!("../../../../tests/vectors/limits.json")).unwrap();
+    for row in rows {
+        let text = |of: &serde_json::Value, name: &str, missing: &str| {
+            of[name].as_str().unwrap_or(missing).to_owned()
+        };
+        let selector = &row["limit"];
+        let limit = CoarseLimit {
+            user: text(selector, "user", "*"),
+            wcit: text(selector, "wcit", "*"),
+            issuer: text(selector, "issuer", ""),
+            ..limit("acme", "*", "*", 1.0, 1)
+        };
+        let limits = Limits::index(&[limit], 1);
+        let rule = &limits.rules[0];
+        let buckets = Buckets::default();
+        let mut known = std::collections::HashMap::new();
+        for caller in row["callers"].as_array().unwrap() {
+            let [issuer, user, wcit] = ["issuer", "user", "wcit"].map(|name| text(caller, name, "t"));
+            let subject = Subject { issuer: &issuer, wcit: &wcit, ..subject("acme", &user, None) };
+            let bucket = rule.covers(&subject, Stage::Every).then(|| buckets.key(rule.bucket_of(&subject)));
+            assert_eq!(bucket.is_some(), caller["bucket"].is_string(), "{row}: {caller}");
+            if let Some(bucket) = bucket {
+                assert_eq!(
+                    *known.entry(text(caller, "bucket", "")).or_insert(bucket),
+                    bucket,
+                    "{row}: {caller}"
+                );
+            }
+        }
+        let apart: std::collections::HashSet<u64> = known.values().copied().collect();
+        assert_eq!(apart.len(), known.len(), "{row}: one bucket for two");
     }
 }

@@ -226,6 +226,7 @@ fn limit(primitive: &str, burst: u32) -> CoarseLimit {
         primitive: primitive.into(),
         rate_per_second: 0.5,
         burst,
+        issuer: String::new(),
     }
 }
 

@@ -13,7 +13,8 @@ _encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",",
 
 def to_bytes(value: Any) -> bytes:
     """Encodes; ValueError or TypeError when `value` is no JSON value."""
-    return _encode(value).encode("utf-8")
+    # A lone surrogate is written as its escape (RFC 8259 section 8.2): UTF-8 cannot hold it.
+    return _encode(value).encode("utf-8", "backslashreplace")
 
 
 def from_bytes(text: bytes) -> Any:

@@ -46,7 +46,8 @@ pub async fn allocate(
 
 fn wanted(request: AllocateWorkerRequest) -> Result<runtime::Request, Status> {
     let context = request.ctx.unwrap_or_default();
-    if context.tenant_id.len() > MAX_ID || context.mcp_request_id.len() > MAX_ID {
+    let ids = [&context.tenant_id, &context.mcp_request_id];
+    if ids.iter().any(|id| id.len() > MAX_ID) {
         return Err(Status::invalid_argument("an id is too long"));
     }
     let plugin = named(request.plugin)?;

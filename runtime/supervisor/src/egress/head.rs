@@ -8,12 +8,12 @@ pub(super) struct Head {
     pub(super) method: String,
     pub(super) host: String,
     pub(super) port: u16,
+    /// `host[:port]` as it was asked for.
+    pub(super) authority: String,
     /// Path and query; empty for CONNECT.
     pub(super) path: String,
     /// Any two readers find the same end of its body.
     pub(super) is_framed: bool,
-    /// The request as the server gets it; `None` for CONNECT.
-    forward: Option<Vec<u8>>,
 }
 
 impl Head {
@@ -31,8 +31,8 @@ impl Head {
         }
         if method == "CONNECT" {
             let (host, port) = authority(target, None)?;
-            let (path, is_framed) = (String::new(), true);
-            return Some(Head { method: method.to_owned(), host, port, path, is_framed, forward: None });
+            let (method, authority) = (method.to_owned(), target.to_owned());
+            return Some(Head { method, host, port, authority, path: String::new(), is_framed: true });
         }
         // A worker speaks TLS itself, so an absolute URI is always plain HTTP.
         let rest = target.strip_prefix("http://")?;
@@ -43,8 +43,8 @@ impl Head {
         let (host, port) = authority(name, Some(80))?;
         let slash = if path.starts_with('/') { "" } else { "/" };
         let path = format!("{slash}{path}");
-        let mut forward = format!("{method} {path} {version}\r\nHost: {name}\r\n");
         let mut framing = Framing::default();
+        let mut hosts = 0;
         for header in headers.split("\r\n").filter(|header| !header.is_empty()) {
             let (key, value) = header.split_once(':')?;
             // A line that two readers may read differently could bring another host past the one judged here.
@@ -52,31 +52,21 @@ impl Head {
                 return None;
             }
             framing.read(key, value);
-            if !is_own(key) {
-                forward.push_str(header);
-                forward.push_str("\r\n");
+            if key.eq_ignore_ascii_case("host") {
+                hosts += 1;
+                let (named, named_port) = authority(value.trim_matches([' ', '\t']), Some(80))?;
+                if hosts > 1 || !same_host(&named, &host) || named_port != port {
+                    return None;
+                }
             }
         }
-        // One request a connection: the next one may be for another host, and is judged anew.
-        forward.push_str("Connection: close\r\n\r\n");
         let is_framed = framing.is_clear(version);
-        Some(Head {
-            method: method.to_owned(),
-            host,
-            port,
-            path,
-            is_framed,
-            forward: Some(forward.into_bytes()),
-        })
+        let (method, authority) = (method.to_owned(), name.to_owned());
+        Some(Head { method, host, port, authority, path, is_framed })
     }
 
-    /// The first request in a tunnel to `host` and the port of plain HTTP, as the server gets it. `None`: it is none, or for
-    /// another host.
-    pub(super) fn within_tunnel(bytes: &[u8], host: &str) -> Option<Vec<u8>> {
-        Head::in_tunnel(bytes, host, 80)?.forward
-    }
-
-    /// The first request in a tunnel to `host` and `port`, as if it had been sent to the proxy.
+    /// The first plain request in a tunnel to `host` and `port`, as if it had been sent to the proxy. `None`: it is none, or
+    /// for another host.
     pub(super) fn in_tunnel(bytes: &[u8], host: &str, port: u16) -> Option<Head> {
         let text = std::str::from_utf8(bytes).ok().filter(|_| bytes.len() <= MAX_HEAD)?;
         let (line, headers) = text.split_once("\r\n")?;
@@ -96,11 +86,7 @@ impl Head {
     }
 
     pub(super) fn is_connect(&self) -> bool {
-        self.forward.is_none()
-    }
-
-    pub(super) fn forwarded(&self) -> Option<Vec<u8>> {
-        self.forward.clone()
+        self.method == "CONNECT"
     }
 }
 
@@ -143,13 +129,6 @@ fn is_plain(target: &str, version: &str) -> bool {
 fn is_name(key: &str) -> bool {
     let token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
     !key.is_empty() && key.bytes().all(token)
-}
-
-/// Headers that are for this hop (RFC 9110 section 7.6.1) or that this proxy sets itself.
-fn is_own(key: &str) -> bool {
-    ["host", "connection", "proxy-connection", "proxy-authorization", "keep-alive", "te", "upgrade"]
-        .iter()
-        .any(|own| key.eq_ignore_ascii_case(own))
 }
 
 /// Headers that frame a message or belong to one connection: none passes a hop as it came, and none is a credential.
@@ -218,34 +197,52 @@ mod tests {
             assert_eq!(Head::parse(head.as_bytes()), None, "{line:?}");
             let inner =
                 head.replacen("http://a.example", "", 1).replacen("\r\n", "\r\nHost: a.example\r\n", 1);
-            assert_eq!(Head::within_tunnel(inner.as_bytes(), "a.example"), None, "{line:?}");
+            assert_eq!(Head::in_tunnel(inner.as_bytes(), "a.example", 80), None, "{line:?}");
         }
     }
 
     #[test]
     fn connect_and_absolute_requests_are_read() {
         let connect = Head::parse(b"CONNECT api.example.com:443 HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
-        assert_eq!(
-            (connect.host.as_str(), connect.port, connect.forwarded()),
-            ("api.example.com", 443, None)
-        );
-        let get = b"GET http://a.example/p?q=1 HTTP/1.1\r\nHost: other\r\nProxy-Authorization: x\r\nAccept: */*\r\n\r\n";
+        assert!(connect.is_connect());
+        assert_eq!((connect.host.as_str(), connect.port), ("api.example.com", 443));
+        let get = b"GET http://a.example:8080/p?q=1 HTTP/1.1\r\nAccept: */*\r\n\r\n";
         let get = Head::parse(get).unwrap();
-        let forwarded = String::from_utf8(get.forwarded().unwrap()).unwrap();
+        let Head { method, host, port, authority, path, is_framed } = &get;
+        assert_eq!((method.as_str(), host.as_str(), *port, *is_framed), ("GET", "a.example", 8080, true));
         assert_eq!(
-            forwarded,
-            "GET /p?q=1 HTTP/1.1\r\nHost: a.example\r\nAccept: */*\r\nConnection: close\r\n\r\n"
+            (authority.as_str(), path.as_str(), get.is_connect()),
+            ("a.example:8080", "/p?q=1", false)
         );
         let bare = Head::parse(b"GET http://a.example?x HTTP/1.1\r\n\r\n").unwrap();
-        assert!(bare.forwarded().unwrap().starts_with(b"GET /?x "));
+        assert_eq!(bare.path, "/?x");
+    }
+
+    #[test]
+    fn a_host_header_names_the_host_of_the_target() {
+        for (headers, is_same) in [
+            ("", true),
+            ("Host: a.example", true),
+            ("host:A.EXAMPLE.", true),
+            ("Host: a.example:80", true),
+            ("Host: a.example:8080", false),
+            ("Host: evil.example", false),
+            ("Host: user@a.example", false),
+            ("Host:", false),
+            ("Host: a.example\r\nHost: a.example", false),
+            ("Host: a.example\r\nhost: evil.example", false),
+        ] {
+            let head = format!("GET http://a.example/ HTTP/1.1\r\n{headers}\r\n\r\n");
+            let head = head.replace("1.1\r\n\r\n\r\n", "1.1\r\n\r\n");
+            assert_eq!(Head::parse(head.as_bytes()).is_some(), is_same, "{headers:?}");
+        }
     }
 
     #[test]
     fn a_tunnel_without_tls_carries_one_request_for_its_host() {
-        let asked = |text: &str| Head::within_tunnel(text.as_bytes(), "a.example");
+        let asked = |text: &str| Head::in_tunnel(text.as_bytes(), "a.example", 80);
         let good = asked("GET /p HTTP/1.1\r\nhost: A.example:80\r\nAccept: */*\r\n\r\n").unwrap();
-        let expected = "GET /p HTTP/1.1\r\nHost: A.example\r\nAccept: */*\r\nConnection: close\r\n\r\n";
-        assert_eq!(String::from_utf8(good).unwrap(), expected);
+        assert_eq!((good.authority.as_str(), good.path.as_str()), ("A.example", "/p"));
         for bad in [
             "GET / HTTP/1.1\r\nHost: evil.example\r\n\r\n",
             "GET / HTTP/1.1\r\nHost: a.example\r\nHost: evil.example\r\n\r\n",

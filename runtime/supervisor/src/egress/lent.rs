@@ -136,6 +136,13 @@ impl Lending {
         let all = self.0.lock();
         all.iter().rev().find(|lent| lent.origin.is_meant_by(host, port)).cloned()
     }
+
+    /// The credential itself while its call runs, else the newest of another running call for the same origin.
+    pub(super) fn current(&self, lent: &Arc<Lent>) -> Option<Arc<Lent>> {
+        let all = self.0.lock();
+        let own = all.iter().find(|other| Arc::ptr_eq(other, lent));
+        own.or_else(|| all.iter().rev().find(|other| other.origin == lent.origin)).cloned()
+    }
 }
 
 impl Drop for Loan {
@@ -231,7 +238,11 @@ mod tests {
         let _first = lending.lend(&first);
         let loan = lending.lend(&second);
         assert!(Arc::ptr_eq(&lending.find("crm.example.com", 80).unwrap(), &second));
+        let current = |lent| lending.current(lent).unwrap();
+        assert!(Arc::ptr_eq(&current(&first), &first) && Arc::ptr_eq(&current(&second), &second));
         drop(loan);
+        assert!(Arc::ptr_eq(&current(&second), &first));
+        assert!(lending.current(&lent("https://other.example.com")).is_none());
         assert!(Arc::ptr_eq(&lending.find("crm.example.com", 80).unwrap(), &first));
     }
 }

@@ -1,9 +1,10 @@
-//! A request that the proxy proves itself: it speaks with the service, over TLS where the origin says so, and adds the
-//! header that no worker sees.
+//! A plain request that the proxy sends itself. Where a call brought a credential for its origin, it is proved: the proxy speaks
+//! TLS with the service where the origin says so, and adds the header that no worker sees.
 //!
-//! Refuses methods whose answer repeats the request, and bodies whose end two readers may find in two places. Keeps true:
-//! one request goes to the service on a connection of its own; the header, the host and what frames the body are the
-//! proxy's, whatever the worker wrote; nothing of them comes back; no redirect is followed.
+//! Refuses bodies whose end two readers may find in two places and, with a credential, methods whose answer repeats the
+//! request. Keeps true: one request goes to the service on a connection of its own; the host and what frames the body are
+//! the proxy's, whatever the worker wrote, and so is the header, which is added while a call runs that brought it; nothing of
+//! them comes back; no redirect is followed.
 //! Source: RFC 9110 sections 7.6.1 (hop-by-hop) and 9.3.8 (TRACE), RFC 9112 sections 6.3 and 11.2 (smuggling).
 
 use std::convert::Infallible;
@@ -32,7 +33,7 @@ use tokio_rustls::rustls::pki_types::{IpAddr, ServerName};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::head::{Head, hop_by_hop};
-use super::lent::{Lent, Origin};
+use super::lent::{Lending, Lent, Origin};
 
 /// More than any client sends, in a head of at most `MAX_HEAD`.
 const MAX_HEADERS: usize = 256;
@@ -102,11 +103,14 @@ fn of_this_machine() -> Result<ClientConfig, tokio_rustls::rustls::Error> {
     Ok(config.with_no_client_auth())
 }
 
-/// Whether the request may be proved: its answer repeats nothing of it, its body has one end, and its path is one (RFC 3986
-/// section 2).
-pub(super) fn may_be(head: &Head) -> bool {
-    let is_path = head.path.bytes().all(|byte| byte.is_ascii_graphic());
-    head.is_framed && is_path && !ECHOING.contains(&head.method.as_str())
+/// Whether the body has one end, and the path is one (RFC 3986 section 2).
+pub(super) fn is_clear(head: &Head) -> bool {
+    head.is_framed && head.path.bytes().all(|byte| byte.is_ascii_graphic())
+}
+
+/// Whether the answer repeats the request, and with it a credential.
+pub(super) fn is_repeated(head: &Head) -> bool {
+    ECHOING.contains(&head.method.as_str())
 }
 
 /// A connection to the service.
@@ -137,26 +141,35 @@ pub(super) async fn secure(stream: TcpStream, lent: &Lent, trust: &Trust) -> Opt
 pub(super) struct Asked {
     /// Path and query.
     pub(super) path: String,
+    /// The host that was judged, as a request names it.
+    pub(super) authority: HeaderValue,
     /// The request as far as it was read: its head and perhaps some of its body.
     pub(super) read: Vec<u8>,
+    pub(super) proof: Option<Proof>,
 }
 
-/// Passes on one request, proved, and its answer. Ends with the worker's connection.
-pub(super) async fn exchange(worker: UnixStream, asked: Asked, service: Box<dyn Stream>, lent: &Lent) {
-    let Ok((sender, connection)) = hyper::client::conn::http1::handshake(TokioIo::new(service)).await else {
-        return;
-    };
+/// The credential by which a request is proved.
+pub(super) struct Proof {
+    pub(super) lending: Arc<Lending>,
+    pub(super) lent: Arc<Lent>,
+}
+
+/// Passes on one request and its answer. Ends with the worker's connection.
+pub(super) async fn exchange(worker: UnixStream, mut asked: Asked, service: Box<dyn Stream>) {
+    let mut client = hyper::client::conn::http1::Builder::new();
+    client.max_headers(MAX_HEADERS);
+    let Ok((sender, connection)) = client.handshake(TokioIo::new(service)).await else { return };
     let connection = AbortOnDropHandle::new(tokio::spawn(connection));
-    let Asked { path, read } = asked;
+    let read = std::mem::take(&mut asked.read);
     let (unread, answers) = worker.into_split();
     let worker = tokio::io::join(Cursor::new(read).chain(unread), answers);
     let (end, ended) = oneshot::channel();
     // For the one request.
     let once = Mutex::new(Some((sender, end)));
+    let asked = &asked;
     let pass = service_fn(|request| {
         let once = once.lock().take();
-        let path = path.as_str();
-        async move { Ok::<_, Infallible>(answer(request, path, once, lent).await) }
+        async move { Ok::<_, Infallible>(answer(request, asked, once).await) }
     });
     let mut serving = hyper::server::conn::http1::Builder::new();
     serving.keep_alive(false).max_headers(MAX_HEADERS);
@@ -173,15 +186,20 @@ pub(super) async fn exchange(worker: UnixStream, asked: Asked, service: Box<dyn 
 
 async fn answer(
     request: Request<Incoming>,
-    path: &str,
+    asked: &Asked,
     once: Option<(SendRequest<Incoming>, oneshot::Sender<()>)>,
-    lent: &Lent,
 ) -> Response<Body> {
-    let proved = proved(request, path, lent);
-    let Some(((mut sender, end), proved)) = once.zip(proved) else { return refused(StatusCode::BAD_REQUEST) };
-    match sender.send_request(proved).await {
+    // Again: the call that brought the credential may have ended while the service was connected to.
+    let lent = asked.proof.as_ref().map(|proof| proof.lending.current(&proof.lent));
+    if let Some(None) = lent {
+        return refused(StatusCode::FORBIDDEN);
+    }
+    let lent = lent.flatten();
+    let sent = sent(request, asked, lent.as_deref());
+    let Some(((mut sender, end), sent)) = once.zip(sent) else { return refused(StatusCode::BAD_REQUEST) };
+    match sender.send_request(sent).await {
         Ok(response) => {
-            if response.status() == StatusCode::UNAUTHORIZED {
+            if let Some(lent) = lent.filter(|_| response.status() == StatusCode::UNAUTHORIZED) {
                 lent.refuse();
             }
             returned(response, end)
@@ -191,25 +209,28 @@ async fn answer(
 }
 
 /// The request as the service gets it. hyper frames the body anew.
-fn proved(request: Request<Incoming>, path: &str, lent: &Lent) -> Option<Request<Incoming>> {
+fn sent(request: Request<Incoming>, asked: &Asked, lent: Option<&Lent>) -> Option<Request<Incoming>> {
     let (mut parts, body) = request.into_parts();
-    parts.uri = path.parse::<Uri>().ok().filter(|uri| uri.scheme().is_none() && uri.authority().is_none())?;
+    let uri = asked.path.parse::<Uri>().ok();
+    parts.uri = uri.filter(|uri| uri.scheme().is_none() && uri.authority().is_none())?;
     parts.version = Version::HTTP_11;
-    parts.headers = with_proof(&parts.headers, lent);
+    parts.headers = passing(&parts.headers);
+    parts.headers.insert(HOST, asked.authority.clone());
+    parts.headers.insert(CONNECTION, HeaderValue::from_static("close"));
+    if let Some(lent) = lent {
+        prove(&mut parts.headers, lent);
+    }
     Some(Request::from_parts(parts, body))
 }
 
-fn with_proof(asked: &HeaderMap, lent: &Lent) -> HeaderMap {
+fn prove(headers: &mut HeaderMap, lent: &Lent) {
     let (name, value) = lent.header();
-    let mut headers = passing(asked);
     let same: Vec<HeaderName> = headers.keys().filter(|key| is_same(key, &name)).cloned().collect();
     for key in same {
         headers.remove(key);
     }
     headers.insert(HOST, lent.origin().authority.clone());
-    headers.insert(CONNECTION, HeaderValue::from_static("close"));
     headers.insert(name, value);
-    headers
 }
 
 /// Some services read `x_api_key` as `x-api-key` (RFC 3875 section 4.1.18).

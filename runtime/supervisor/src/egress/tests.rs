@@ -6,8 +6,6 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::crypto::aws_lc_rs;
 use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
-use asp_platform::address::Network;
-
 use super::*;
 
 fn proxy_of(rules: Rules) -> Proxy {
@@ -52,14 +50,69 @@ async fn a_listed_name_that_leads_inside_is_refused() {
 #[tokio::test]
 async fn a_private_address_is_reached_where_the_operator_lists_its_network() {
     // 127.0.0.1 and, where the machine has it, ::1: nothing listens at their port, which the proxy has to find out.
-    let listed: Vec<Network> = ["127.0.0.0/8", "::1"].map(|network| network.parse().unwrap()).into();
-    let rules = |networks: &[Network]| Rules::new(&["localhost".to_owned()]).with_private(networks);
+    let routes = |listed: &[&str]| -> Vec<PrivateRoute> {
+        listed.iter().map(|text| PrivateRoute::parse(text, vec!["*".into()]).unwrap()).collect()
+    };
+    let listed = routes(&["localhost=127.0.0.0/8", "localhost=::1"]);
+    let rules = |routes: &[PrivateRoute]| Rules::new(&["localhost".to_owned()]).with_private(routes);
     let request = "CONNECT localhost:443 HTTP/1.1\r\n\r\n";
     let answer = ask_by(rules(&listed), request).await;
     assert!(!answer.ends_with("address not allowed"), "{answer}");
-    let other: Vec<Network> = vec!["10.0.0.0/8".parse().unwrap()];
-    let answer = ask_by(rules(&other), request).await;
-    assert!(answer.ends_with("address not allowed"), "{answer}");
+    for other in [&["localhost=10.0.0.0/8"][..], &["other.test=127.0.0.0/8", "other.test=::1"]] {
+        let answer = ask_by(rules(&routes(other)), request).await;
+        assert!(answer.ends_with("address not allowed"), "{answer}");
+    }
+}
+
+/// An HTTP service that answers `found` to everything, once.
+async fn service() -> u16 {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    tokio::spawn(async move {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let mut head = [0_u8; 1024];
+        let length = stream.read(&mut head).await.unwrap();
+        let host = format!("host: 127.0.0.1:{port}\r\n");
+        let right = String::from_utf8_lossy(&head[..length]).to_lowercase().contains(&host);
+        let body = if right { "found" } else { "wrong host" };
+        let length = body.len();
+        let answer =
+            format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}");
+        stream.write_all(answer.as_bytes()).await.unwrap();
+    });
+    port
+}
+
+#[tokio::test]
+async fn in_development_a_listed_name_is_reached_on_any_port_in_both_forms_of_a_proxy_request() {
+    let rules = || Rules::new(&["127.0.0.1".to_owned()]).for_development();
+    for tunnelled in [false, true] {
+        let port = service().await;
+        let request = match tunnelled {
+            false => format!("GET http://127.0.0.1:{port}/x HTTP/1.1\r\n\r\n"),
+            true => format!(
+                "CONNECT 127.0.0.1:{port} HTTP/1.1\r\n\r\nGET /x HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n\r\n"
+            ),
+        };
+        let answer = ask_by(rules(), &request).await;
+        assert!(answer.ends_with("found"), "{tunnelled}: {answer}");
+    }
+    let other = ask_by(rules(), "GET http://localhost:8000/ HTTP/1.1\r\n\r\n").await;
+    assert!(other.ends_with("name not allowed"), "{other}");
+    let metadata = Rules::new(&["169.254.169.254".to_owned()]).for_development();
+    let refused = ask_by(metadata, "GET http://169.254.169.254/ HTTP/1.1\r\n\r\n").await;
+    assert!(refused.ends_with("address not allowed"), "{refused}");
+}
+
+#[tokio::test]
+async fn a_port_that_is_not_allowed_is_the_reason_for_a_listed_name() {
+    for request in ["GET http://a.example:8080/ HTTP/1.1\r\n\r\n", "CONNECT a.example:5432 HTTP/1.1\r\n\r\n"]
+    {
+        let answer = ask(&["a.example"], request).await;
+        assert!(answer.starts_with("HTTP/1.1 403 ") && answer.contains("port not allowed"), "{answer}");
+        let unlisted = ask(&["b.example"], request).await;
+        assert!(unlisted.ends_with("name not allowed"), "{unlisted}");
+    }
 }
 
 #[tokio::test]
@@ -87,10 +140,13 @@ async fn client_hello(name: &str) -> Vec<u8> {
 
 /// What `tunnelled` says of a TLS client for `host` that sends these pieces.
 async fn behind_connect(host: &str, pieces: Vec<Vec<u8>>) -> Result<Vec<u8>, Denied> {
-    behind_connect_to((host, 443), pieces).await
+    match behind_connect_to((host, 443), pieces).await? {
+        TunnelContent::Tls(hello) => Ok(hello),
+        TunnelContent::Request(head, _) => panic!("{head:?}"),
+    }
 }
 
-async fn behind_connect_to(target: (&str, u16), pieces: Vec<Vec<u8>>) -> Result<Vec<u8>, Denied> {
+async fn behind_connect_to((host, port): (&str, u16), pieces: Vec<Vec<u8>>) -> Result<TunnelContent, Denied> {
     let (mut client, mut proxy) = UnixStream::pair().unwrap();
     let client = tokio::spawn(async move {
         let mut established = [0; 39];
@@ -101,7 +157,8 @@ async fn behind_connect_to(target: (&str, u16), pieces: Vec<Vec<u8>>) -> Result<
             tokio::task::yield_now().await;
         }
     });
-    let found = tunnelled(&mut proxy, target, Vec::new()).await;
+    let to = Head::parse(format!("CONNECT {host}:{port} HTTP/1.1\r\n\r\n").as_bytes()).unwrap();
+    let found = tunnelled(&mut proxy, &to, Vec::new(), false).await;
     // A client that still sends is refused by this.
     drop(proxy);
     client.await.unwrap();
@@ -153,8 +210,13 @@ async fn a_tunnel_to_the_port_of_plain_http_carries_a_request_for_the_host_that_
 {
     let asked = |host: &str| format!("GET /p HTTP/1.1\r\nHost: {host}\r\n\r\n").into_bytes();
     let target = ("api.example.com", 80);
-    let passed = behind_connect_to(target, vec![asked("api.example.com")]).await.unwrap();
-    assert!(passed.starts_with(b"GET /p HTTP/1.1\r\nHost: api.example.com\r\n"), "{passed:?}");
+    let Ok(TunnelContent::Request(head, read)) =
+        behind_connect_to(target, vec![asked("api.example.com")]).await
+    else {
+        panic!("it is no request")
+    };
+    assert_eq!((head.authority.as_str(), head.path.as_str()), ("api.example.com", "/p"));
+    assert_eq!(read, asked("api.example.com"));
     for first in [
         asked("evil.example.com"),
         client_hello("api.example.com").await,

@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 
 use asp_proto::supervisor::PluginRef;
 
-use crate::plugin::manifest::{Language, MAX_BYTES, Manifest, Mode, is_name};
+use crate::egress::PrivateRoute;
+use crate::plugin::manifest::{Language, MAX_BYTES, Manifest, Mode, Variable, is_name};
 use crate::refusal::Refusal;
 
 /// Files and directories of one package; node_modules have the most.
@@ -20,35 +21,62 @@ const MAX_CREDENTIAL: usize = 63;
 #[derive(Debug)]
 pub struct Plugin {
     pub manifest: Manifest,
+    /// The private networks that this pool's calls may reach.
+    pub private: Vec<PrivateRoute>,
     /// The version's directory, without links in its path.
     pub directory: PathBuf,
     /// `plugin.json`, to see whether the plugin was installed anew.
     text: String,
 }
 
-/// Which pool a call belongs to: workers serve specs of one credential alone, or of none.
+/// Identity of a pool: its workers serve specs of one credential alone, or of none, primitives that may reach the same
+/// private networks, and users of the same secrets.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PluginKey {
     pub id: String,
     pub version: String,
     /// The operator's name of it; empty: none.
     pub credential: String,
+    /// Numbers of the operator's routes into private networks that serve the primitive.
+    pub routes: Vec<usize>,
+    /// Names of the secrets that its workers are given, sorted; last, so that pools of a plugin lie side by side.
+    pub secrets: Vec<String>,
 }
 
-impl From<&PluginRef> for PluginKey {
-    fn from(wanted: &PluginRef) -> PluginKey {
-        let PluginRef { id, version, credential, .. } = wanted;
-        PluginKey { id: id.clone(), version: version.clone(), credential: credential.clone() }
+impl PluginKey {
+    /// The key of a call, where the operator lists these routes.
+    pub fn of(wanted: &PluginRef, routes: &[PrivateRoute]) -> PluginKey {
+        let PluginRef { id, version, credential, called_as, .. } = wanted;
+        let serving = routes.iter().enumerate().filter(|(_, route)| route.serves(called_as));
+        PluginKey {
+            id: id.clone(),
+            version: version.clone(),
+            credential: credential.clone(),
+            routes: serving.map(|(number, _)| number).collect(),
+            secrets: Vec::new(),
+        }
+    }
+
+    /// Whether both differ by their secrets at most.
+    pub fn is_beside(&self, other: &PluginKey) -> bool {
+        (&self.id, &self.version, &self.credential, &self.routes)
+            == (&other.id, &other.version, &other.credential, &other.routes)
+    }
+
+    /// Whether it is of this plugin version and credential, whatever networks its calls may reach.
+    pub fn is_of(&self, wanted: &PluginRef) -> bool {
+        self.id == wanted.id && self.version == wanted.version && self.credential == wanted.credential
     }
 }
 
 impl std::fmt::Display for PluginKey {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}@{}", self.id, self.version)?;
-        match self.credential.is_empty() {
-            true => Ok(()),
-            false => write!(f, "#{}", self.credential),
+        if !self.credential.is_empty() {
+            write!(f, "#{}", self.credential)?;
         }
+        self.routes.iter().try_for_each(|number| write!(f, "+{number}"))?;
+        self.secrets.iter().try_for_each(|name| write!(f, "${name}"))
     }
 }
 
@@ -70,7 +98,7 @@ impl Plugin {
         let text = read(&directory.join("plugin.json")).map_err(Refusal::NotInstalled)?;
         let manifest = Manifest::parse(&text)
             .map_err(|error| Refusal::NotInstalled(format!("plugin.json is wrong: {error}")))?;
-        let plugin = Plugin { manifest, directory, text };
+        let plugin = Plugin { manifest, private: Vec::new(), directory, text };
         plugin.check_reference(wanted)?;
         plugin.check_package().map_err(Refusal::NotInstalled)?;
         Ok(plugin)
@@ -84,6 +112,14 @@ impl Plugin {
     /// `id@version`, in logs.
     pub fn name(&self) -> String {
         format!("{}@{}", self.manifest.id, self.manifest.version)
+    }
+
+    /// Names of the secrets that it wants.
+    pub fn secrets(&self) -> impl Iterator<Item = &str> {
+        self.manifest.env.values().filter_map(|variable| match variable {
+            Variable::Secret(name) => Some(name.as_str()),
+            Variable::Value(_) | Variable::Paths(_) => None,
+        })
     }
 
     pub fn manifest_path(&self) -> PathBuf {

@@ -22,6 +22,8 @@ const MEBIBYTE: u64 = 1 << 20;
 pub struct Command {
     pub argv: Vec<String>,
     pub read_only: Vec<PathBuf>,
+    /// Names of the secrets that it is given.
+    pub secrets: Vec<String>,
     /// How it ends when its heap is full.
     pub full_heap: FullHeap,
 }

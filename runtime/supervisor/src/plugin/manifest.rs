@@ -3,8 +3,12 @@
 //! Refuses unknown fields, values out of bounds, and names that could leave the plugin's directory. Nothing
 //! that arrives over the API changes what stands here.
 
+mod environment;
+
 use serde::Deserialize;
 use serde_json::value::RawValue;
+
+pub use environment::{Variable, Variables};
 
 /// Of `plugin.json`; schemas are the largest part.
 pub const MAX_BYTES: u64 = 1 << 20;
@@ -62,6 +66,9 @@ pub struct Manifest {
     pub entrypoint: String,
     #[serde(default)]
     pub command: Vec<String>,
+    /// Variables of a stdio server, added to those of every worker.
+    #[serde(default)]
+    pub env: Variables,
     #[serde(default)]
     pub artifact_sha256: String,
     // The shims and the gateway check arguments and results; the runtime only carries the file.
@@ -191,6 +198,10 @@ impl Manifest {
             return Err("artifactSha256 is not 64 hex digits".into());
         }
         self.check_entry()?;
+        if self.mode == Mode::Plugin && !self.env.is_empty() {
+            return Err("env is for mode mcp-stdio".into());
+        }
+        environment::check(&self.env)?;
         self.limits.check()?;
         self.pool.check()?;
         if !(1..=3).contains(&self.isolation.min_level) {
@@ -330,6 +341,7 @@ mod tests {
             ("entrypoint", serde_json::json!("--eval")),
             ("entrypoint", serde_json::json!("")),
             ("command", serde_json::json!(["sh"])),
+            ("env", serde_json::json!({"A": {"value": "x"}})),
             ("mode", serde_json::json!("mcp-stdio")),
             ("artifactSha256", serde_json::json!("ABC")),
             ("limits", serde_json::json!({"memoryBytes": 1})),

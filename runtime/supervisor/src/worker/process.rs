@@ -3,11 +3,11 @@
 //! Keeps true: the process has a user, a directory and a control group of its own; all of it is gone when the
 //! process is, and nothing but the manifest decides what runs.
 
-use std::collections::BTreeMap;
+mod environment;
+
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
 use std::process::Stdio;
 use std::sync::Arc;
 use std::time::Duration;
@@ -42,8 +42,6 @@ use crate::worker::socket::WorkerSocket;
 use crate::worker::spawner::Spawner;
 use crate::worker::without_groups;
 
-/// Where the forwarder listens inside a sandbox with egress.
-const EGRESS_PORT: u16 = 3128;
 /// The outermost process, after the others; many processes have 0.6 s.
 const END_WITHIN: Duration = Duration::from_secs(1);
 /// A process that took calls and ended its stream is ending itself, or it is broken. On a busy machine its exit takes its
@@ -179,6 +177,12 @@ impl Machine {
                 None
             }
         };
+        if !settings.secrets.is_empty() && !may_hold_secrets(probe.own_user, level) {
+            tracing::warn!(
+                level = level.number(),
+                "no worker is given a named secret, as workers share a user: run asp-runtime as root, or where level 3 works"
+            );
+        }
         Ok(Machine {
             budget: Budget::new(settings.memory_budget, settings.max_workers),
             level,
@@ -197,7 +201,15 @@ impl Machine {
         })
     }
 
-    /// Starts the process of a worker of `plugin`.
+    /// Returns the secrets that a plugin wants and `user` may use.
+    pub fn granted(&self, plugin: &Plugin, user: &str) -> Vec<String> {
+        if !may_hold_secrets(self.own_user, self.level) {
+            return Vec::new();
+        }
+        self.settings.secrets.granted(user, plugin.secrets())
+    }
+
+    /// Starts the process of a worker.
     pub async fn start(
         &self,
         plugin: &Plugin,
@@ -263,7 +275,7 @@ impl Machine {
             bounds: self.bounds(),
             keeps_user: self.keeps_user,
             argv: command.argv.clone(),
-            env: environment(plugin, command, home),
+            env: environment::of((plugin, command), home, &self.settings.secrets),
             work_dir: home.work_dir(),
             run_dir: home.run_dir(),
             read_only: command.read_only.clone(),
@@ -279,7 +291,8 @@ impl Machine {
                 file_bytes: limits.disk_bytes,
                 cpu_seconds: None,
             },
-            egress: egress.then(|| Egress { proxy_socket: home.egress_socket(), port: EGRESS_PORT }),
+            egress: egress
+                .then(|| Egress { proxy_socket: home.egress_socket(), port: environment::EGRESS_PORT }),
             hostname: home.id.clone(),
         }
     }
@@ -301,8 +314,8 @@ impl Machine {
         let listener = UnixListener::bind(&socket)?;
         std::fs::set_permissions(&socket, std::fs::Permissions::from_mode(0o600))?;
         own(&socket, home.uid)?;
-        let rules = egress::Rules::new(&plugin.manifest.allowed_domains)
-            .with_private(&self.settings.egress_allow_private);
+        let rules = egress::Rules::new(&plugin.manifest.allowed_domains).with_private(&plugin.private);
+        let rules = if self.settings.egress_development { rules.for_development() } else { rules };
         let proxy = egress::Proxy::new(rules, plugin.name(), home.id.clone(), &self.egress);
         let lending = proxy.lending();
         let _proxy = AbortOnDropHandle::new(self.aside.spawn(egress::serve(listener, proxy)));
@@ -469,28 +482,7 @@ fn why(missing: &[(Level, String)]) -> String {
     each.collect::<Vec<_>>().join("; ")
 }
 
-/// Exactly what runtime/README.md lists.
-fn environment(plugin: &Plugin, command: &Command, home: &Home) -> BTreeMap<String, String> {
-    let text = |path: &Path| path.to_string_lossy().into_owned();
-    let bin = command.argv.first().and_then(|program| Path::new(program).parent()).map(text);
-    let work = text(&home.work_dir());
-    let mut variables = vec![
-        ("ASP_WORKER_SOCKET", text(&home.socket())),
-        ("ASP_PLUGIN_MANIFEST", text(&plugin.manifest_path())),
-        ("ASP_PLUGIN_CODE", text(&plugin.package())),
-        ("ASP_WORK_DIR", work.clone()),
-        ("HOME", work.clone()),
-        ("TMPDIR", work),
-        ("ASP_WORKER_ID", home.id.clone()),
-        ("PATH", format!("{}:/usr/local/bin:/usr/bin:/bin", bin.unwrap_or_default())),
-        ("LANG", "C.UTF-8".to_owned()),
-        ("TZ", "UTC".to_owned()),
-    ];
-    if !plugin.manifest.allowed_domains.is_empty() {
-        let proxy = format!("http://127.0.0.1:{EGRESS_PORT}");
-        for name in ["HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"] {
-            variables.push((name, proxy.clone()));
-        }
-    }
-    variables.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+/// Below level 3 workers of one user can read each other's environment.
+fn may_hold_secrets(own_user: bool, level: Level) -> bool {
+    own_user || level >= Level::L3
 }

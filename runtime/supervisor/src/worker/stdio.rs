@@ -17,7 +17,9 @@ mod said;
 mod wire;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Display;
 
+use asp_json::{Json, Members};
 use asp_proto::envelope::MCP_LISTS;
 use asp_proto::plugin::client_message::Payload as In;
 use asp_proto::plugin::server_message::Payload as Out;
@@ -37,8 +39,8 @@ pub use reading::{Part, Reading, Work};
 use said::{completed, failed, notified};
 use wire::{Answer, Incoming, Message};
 
-/// Messages from the server that the runtime has not taken.
-const FROM_SERVER: usize = 16;
+/// Messages from the server that the runtime has not taken. Each may be large, so they are few.
+const FROM_SERVER: usize = 4;
 /// Reads and prompts that the server was not given yet; each comes with a slot of the pool.
 const READINGS: usize = 16;
 /// Requests whose late answers are dropped; older ones were forgotten by any server.
@@ -137,7 +139,7 @@ impl Bridge {
                 None => Ok(()),
             },
             In::Ping(ping) => {
-                let id = self.request("ping", &json!({})).await?;
+                let id = self.request("ping", &Json::part("{}")).await?;
                 self.pings.insert(id, ping.nonce);
                 // A server that answers none is killed after a few.
                 while self.pings.len() > 16 {
@@ -152,10 +154,14 @@ impl Bridge {
 
     async fn call(&mut self, invoke: InvokeRequest) -> Result<(), Cause> {
         let bytes = invoke.arguments.map(|arguments| arguments.value).unwrap_or_default();
-        let arguments: Value = serde_json::from_slice(&bytes).unwrap_or_else(|_| json!({}));
+        let arguments = Json::parse(&bytes).unwrap_or_else(|_| json!({}).into());
         let meta = reading::meta(&invoke.request_id, &invoke.attrs);
-        let params = json!({"name": invoke.primitive, "arguments": arguments, "_meta": meta});
-        let id = self.request("tools/call", &params).await?;
+        let params = Members::from_iter([
+            ("name", Json::from(invoke.primitive)),
+            ("arguments", arguments),
+            ("_meta", meta),
+        ]);
+        let id = self.request("tools/call", &params.to_json()).await?;
         let hears_of_lists = invoke.attrs.contains_key(MCP_LISTS);
         self.calls.insert(id, Running { request_id: invoke.request_id, hears_of_lists, reading: None });
         self.tell_of_lists().await;
@@ -216,7 +222,7 @@ impl Bridge {
         match message {
             Message::Response { id, answer } => self.answered(id, answer).await,
             Message::Request { id, method, .. } if method == "ping" => {
-                self.write(&json!({"jsonrpc": "2.0", "id": id, "result": {}})).await
+                self.write(&format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{}}}}"#)).await
             }
             Message::Request { id, method, params } => {
                 // Who lists asks nobody anything.
@@ -234,7 +240,7 @@ impl Bridge {
         }
     }
 
-    async fn notified(&mut self, method: &str, params: &Value) {
+    async fn notified(&mut self, method: &str, params: &Json) {
         if method == "notifications/cancelled" {
             if let Some((call, taken_back)) = self.asked.take_back(params) {
                 self.tell(call, Out::McpRequested(taken_back)).await;
@@ -364,14 +370,15 @@ impl Bridge {
         let _ = self.out.send(Ok(ServerMessage { payload: Some(payload) })).await;
     }
 
-    async fn request(&mut self, method: &str, params: &Value) -> Result<u64, Cause> {
+    async fn request(&mut self, method: &str, params: &Json) -> Result<u64, Cause> {
         let id = self.next_id;
         self.next_id += 1;
-        self.write(&json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params})).await?;
+        let method = Value::from(method);
+        self.write(&format!(r#"{{"jsonrpc":"2.0","id":{id},"method":{method},"params":{params}}}"#)).await?;
         Ok(id)
     }
 
-    async fn write(&mut self, message: &Value) -> Result<(), Cause> {
+    async fn write(&mut self, message: &impl Display) -> Result<(), Cause> {
         let line = format!("{message}\n");
         let written = self.stdin.write_all(line.as_bytes()).await;
         written.map_err(|_| Cause::Protocol("standard input was closed"))

@@ -13,9 +13,9 @@ use super::attempts::{Language, ask, start};
 use super::harness::eventually;
 use world::{HOSTS, World, within};
 
-/// `secret.test` is as private as `internal.test`, but not in the operator's list.
-const ALLOW_PRIVATE: &str = "10.9.0.0/16";
-const LISTED: [&str; 4] = ["service.test", "internal.test", "secret.test", "metadata.test"];
+/// `secret.test` is as private as `internal.test`, but not in the operator's network. `alias.test` is, and is another name.
+const ALLOW_PRIVATE: &str = "internal.test=10.9.0.0/16;for=tests/client, secret.test=10.9.0.0/16;for=*";
+const LISTED: [&str; 5] = ["service.test", "internal.test", "alias.test", "secret.test", "metadata.test"];
 
 #[tokio::test]
 async fn pythons_clients_reach_what_is_allowed() {
@@ -36,6 +36,8 @@ async fn reach(language: Language, clients: &[&str]) {
     let world = World::make();
     let plugins = |plugins: &Path| {
         language.install(plugins, "client", &json!({ "allowedDomains": LISTED }));
+        // Of another team, with the same names.
+        language.install(plugins, "other", &json!({ "allowedDomains": LISTED }));
         if language == Language::Python {
             bring_libraries(&plugins.join("client/1.0.0/package/site-packages"));
         }
@@ -58,8 +60,16 @@ async fn reach(language: Language, clients: &[&str]) {
     }
     assert_eq!(fetch("http://service.test/", clients[0]).await, "hello from service.test");
     assert_eq!(world.served().len(), clients.len() * 2 + 1);
+    let url = "https://internal.test/";
+    let by = if language == Language::Python { "urllib" } else { clients[0] };
+    let found = ask(&stack, "other", &json!({"fetch": {"url": url, "by": by}})).await;
+    assert!(
+        found["text"].as_str().unwrap().starts_with("denied: "),
+        "the operator does not name it: {found}"
+    );
     for (host, outcome) in [
         ("unlisted.test", "name_denied"),
+        ("alias.test", "address_denied"),
         ("secret.test", "address_denied"),
         ("metadata.test", "address_denied"),
     ] {

@@ -247,7 +247,12 @@ pub(super) fn wanted(id: &str, tenant: &str) -> AllocateWorkerRequest {
 }
 
 pub(super) fn reference(id: &str) -> PluginRef {
-    PluginRef { id: id.into(), version: "1.0.0".into(), ..PluginRef::default() }
+    PluginRef {
+        id: id.into(),
+        version: "1.0.0".into(),
+        called_as: format!("tests/{id}"),
+        ..PluginRef::default()
+    }
 }
 
 pub(super) fn reason(response: &AllocateWorkerResponse) -> String {
@@ -284,6 +289,16 @@ impl Said {
     pub(super) fn failed(&self) -> Option<&str> {
         match self {
             Said::Message(Out::Failed(failed)) => Some(&failed.code),
+            _ => None,
+        }
+    }
+
+    /// The JSON text of the output of a `completed`.
+    pub(super) fn output_text(&self) -> Option<String> {
+        match self {
+            Said::Message(Out::Completed(done)) => {
+                Some(String::from_utf8(done.output.as_ref()?.value.to_vec()).unwrap())
+            }
             _ => None,
         }
     }

@@ -142,10 +142,15 @@ def call(request):
     if arguments.get("mode") == "garbage":
         print("Server started!", flush=True)
         print("[1, 2]", flush=True)
+        print('{"id": %d, "level": 30, "result": {"logged": true}}' % request["id"], flush=True)
+        print('{"id": %d, "level": 50, "error": {"code": 1}, "msg": oops}' % request["id"], flush=True)
     if arguments.get("mode") == "cut":
-        return print('{"id": %d, "result": {"content": [], "structuredContent": {"text": "cut \\ud83d"}}}' % request["id"], flush=True)
+        return print('{"jsonrpc": "2.0", "id": %d, "result": {"content": [], "structuredContent": {"text": "cut \\ud83d"}}}' % request["id"], flush=True)
     if arguments.get("mode") == "malformed":
-        return print('{"id": %d, "result": oops}' % request["id"], flush=True)
+        return print('{"jsonrpc": "2.0", "id": %d, "result": oops}' % request["id"], flush=True)
+    if arguments.get("mode") == "many":
+        return print('{"jsonrpc": "2.0", "id": %d, "result": {"structuredContent": {"a": [%s0]}}}' % (
+            request["id"], "0," * arguments["values"]), flush=True)
     if arguments.get("mode") == "large":
         return write({"id": request["id"], "result": {"content": [], "structuredContent": {"text": "x" * arguments["bytes"]}}})
     if arguments.get("mode") == "pings":
@@ -229,7 +234,9 @@ async fn a_stdio_mcp_server_is_a_worker_like_any_other() {
 
     let said = stack.call("stdio", "three", &json!({"mode": "garbage", "name": "Eve"})).await;
     assert_eq!(output(&said).unwrap()["text"], "Hello, Eve!");
-    stack.log_line("Server started!").await;
+    for printed in ["Server started!", "logged", "oops"] {
+        stack.log_line(printed).await;
+    }
     assert_eq!(stack.figure("stdio@1.0.0", "crashes").await, 0);
 }
 
@@ -247,10 +254,34 @@ async fn an_answer_that_cannot_be_used_fails_its_call_alone() {
     let large = stack.call("stdio", "three", &json!({"mode": "large", "bytes": 15 << 20})).await;
     assert_eq!(output(&large).unwrap()["text"].as_str().unwrap().len(), 15 << 20);
     let cut = stack.call("stdio", "four", &json!({"mode": "cut"})).await;
-    assert_eq!(output(&cut).unwrap()["text"], "cut \u{fffd}");
+    let written = cut.iter().find_map(Said::output_text).unwrap();
+    assert!(written.contains(r#""cut \ud83d""#), "half of a pair passes as it was written: {written}");
     slow.cancel("slow").await;
     assert!(slow.rest().await.iter().any(|said| said.failed() == Some("CANCELLED")), "it still ran");
     assert_eq!(stack.figure("stdio@1.0.0", "crashes").await, 0);
+}
+
+/// A decoded value takes 32 bytes and more, however short its text is.
+#[tokio::test]
+async fn the_runtimes_memory_follows_the_length_of_an_answer_and_not_its_values() {
+    const VALUES: usize = 8_000_000;
+    let stack = stdio_server().await;
+    assert!(output(&stack.call("stdio", "warm", &json!({"name": "Ada"})).await).is_some());
+    let memory = |figure: &str| -> usize {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", stack.child.id())).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix(figure)).unwrap();
+        line.trim_end_matches("kB").trim().parse::<usize>().unwrap() << 10
+    };
+    let before = memory("VmRSS:");
+    let said = stack.call("stdio", "many", &json!({"mode": "many", "values": VALUES})).await;
+    let peak = memory("VmHWM:");
+    let done = said.iter().find_map(|said| match said {
+        Said::Message(Out::Completed(done)) => done.output.as_ref(),
+        _ => None,
+    });
+    let line = done.unwrap_or_else(|| panic!("{said:.1000?}")).value.len();
+    assert_eq!(line, r#"{"a": [0]}"#.len() + 2 * VALUES);
+    assert!(peak - before < 8 * line, "{} MiB for {} MiB", (peak - before) >> 20, line >> 20);
 }
 
 #[tokio::test]

@@ -24,6 +24,9 @@ use crate::print;
 /// Largest document in bytes: the largest public ones have 12 MB.
 const MAX_BYTES: usize = 32 << 20;
 
+/// Most bytes of all specs of one import.
+const MAX_SPECS: usize = 64 << 20;
+
 /// What requests to places that the operator names are made with.
 pub(super) fn http() -> Result<reqwest::Client, Failure> {
     let client = reqwest::Client::builder()
@@ -81,6 +84,11 @@ pub(super) fn import(args: &ImportArgs, text: &[u8]) -> Result<Imported, Failure
     let mut left_out = 0;
     for operation in found.iter().filter(|operation| is_wanted(args, operation)) {
         match operation::tool(&document, operation) {
+            Ok(_) if specs.files.values().map(String::len).sum::<usize>() > MAX_SPECS => {
+                left_out += 1;
+                let why = "the specs before it have more bytes than one import may";
+                print::line(&format!("left out: {} {}: {why}", operation.method, operation.path));
+            }
             Ok(tool) => {
                 for note in &tool.notes {
                     print::line(&format!("note: {}: {note}", tool.name));
@@ -100,7 +108,7 @@ pub(super) fn import(args: &ImportArgs, text: &[u8]) -> Result<Imported, Failure
     let description = "What an HTTP service offers, as its OpenAPI document says.";
     files.insert(format!("{}/server.yaml", args.server), server_file(&args.server, description, &ids));
     let said = format!("{} operations ({left_out} left out) from {}", ids.len(), place(args));
-    Ok(Imported { files, ids, said, dropped: Vec::new() })
+    Ok(Imported { files, ids, said, dropped: Vec::new(), renamed: Vec::new() })
 }
 
 fn place(args: &ImportArgs) -> &str {

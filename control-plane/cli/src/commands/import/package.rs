@@ -52,6 +52,7 @@ pub(super) async fn list<'a>(args: &ImportArgs, name: &'a str) -> Result<(Lists,
     let mut unit = known.unwrap_or_else(|| Unit {
         id: id.clone(),
         version: version.clone(),
+        server: args.server.clone(),
         language: MCP_STDIO.to_owned(),
         pins: Default::default(),
         primitives: Vec::new(),
@@ -62,7 +63,7 @@ pub(super) async fn list<'a>(args: &ImportArgs, name: &'a str) -> Result<(Lists,
     unit.pins.clear();
     let mut local = Local::start(&[unit], Languages::found().await).await?;
     let installed = local.installed.first().cloned().context("the package is not installed")?;
-    let lists = local.lists(&installed).await;
+    let lists = local.lists(&installed, &args.server).await;
     let lists =
         lists.with_context(|| format!("list what {name} has:\n{}", local.plugin_output().join("\n")))?;
     Ok((read(lists)?, Package { name, sha256: installed.artifact_sha256 }))
@@ -79,6 +80,7 @@ fn read(said: McpLists) -> anyhow::Result<Lists> {
         resources: list(said.resources)?,
         templates: list(said.templates)?,
         completions: false,
+        instructions: None,
     })
 }
 

@@ -11,6 +11,7 @@ use asp_registry::pin::pin;
 use asp_registry::uri_template::UriTemplate;
 use serde_json::{Map, Value, json};
 
+use super::dialect;
 use super::package::Package;
 use super::{Imported, free_id, proxy, server_file, spec_path};
 use crate::args::ImportArgs;
@@ -32,10 +33,14 @@ pub(super) fn convert(args: &ImportArgs, upstream: &Upstream<'_>, lists: &Lists)
         taken,
         ids: Vec::new(),
         dropped: Vec::new(),
+        renamed: Vec::new(),
+        exposed: BTreeSet::new(),
     };
+    import.exposed = plain_names(&lists.tools);
     for tool in &lists.tools {
         import.tool(tool);
     }
+    import.exposed = plain_names(&lists.prompts);
     for prompt in &lists.prompts {
         import.prompt(prompt);
     }
@@ -45,10 +50,13 @@ pub(super) fn convert(args: &ImportArgs, upstream: &Upstream<'_>, lists: &Lists)
     for template in &lists.templates {
         import.resource(template, "resource_template", "uriTemplate");
     }
-    let Import { mut files, ids, dropped, .. } = import;
+    let Import { mut files, ids, dropped, renamed, .. } = import;
     let server = &args.server;
     let description = "What the upstream MCP server offers.";
-    files.insert(format!("{server}/server.yaml"), server_file(server, description, &ids));
+    files.insert(
+        format!("{server}/server.yaml"),
+        super::instructed(&server_file(server, description, &ids), lists.instructions.as_deref()),
+    );
     let others = lists.prompts.len() + lists.resources.len() + lists.templates.len();
     let tools = ids.len().saturating_sub(others);
     let from = match upstream {
@@ -61,7 +69,7 @@ pub(super) fn convert(args: &ImportArgs, upstream: &Upstream<'_>, lists: &Lists)
         lists.resources.len(),
         lists.templates.len(),
     );
-    Imported { files, ids, said, dropped }
+    Imported { files, ids, said, dropped, renamed }
 }
 
 struct Import<'a> {
@@ -74,6 +82,10 @@ struct Import<'a> {
     ids: Vec<String>,
     /// What a spec cannot say, a line each.
     dropped: Vec<String>,
+    /// Names that differ from the upstream's, a line each.
+    renamed: Vec<String>,
+    /// The exposed names that are taken.
+    exposed: BTreeSet<String>,
 }
 
 impl Import<'_> {
@@ -90,13 +102,14 @@ impl Import<'_> {
             (_, Some(false), _) => "non_idempotent",
             _ => "destructive",
         };
+        if tool.pointer("/execution/taskSupport").is_some_and(|word| word == "required") {
+            self.dropped.push(format!("tool {name:?} is left out: it must be called as a task"));
+            return;
+        }
         let mut schema = Map::new();
-        schema.insert(
-            "input_schema".into(),
-            tool.get("inputSchema").cloned().unwrap_or(json!({"type": "object"})),
-        );
-        if let Some(output) = tool.get("outputSchema") {
-            schema.insert("output_schema".into(), output.clone());
+        schema.insert("input_schema".into(), dialect::arguments(tool.get("inputSchema")));
+        if let Some(output) = tool.get("outputSchema").filter(|output| !output.is_null()) {
+            schema.insert("output_schema".into(), dialect::modern(output));
         }
         let mut spec = self.common(tool, name, "tool");
         spec.insert("mutation".into(), mutation.into());
@@ -106,7 +119,8 @@ impl Import<'_> {
             spec.insert("security".into(), json!({"riskClass": "medium"}));
         }
         spec.insert("primitiveSchema".into(), Value::Object(schema));
-        spec.insert("exposure".into(), json!({"mcp": {"tool": {"enabled": true, "name": name}}}));
+        let exposed = self.exposed_name(name, "tool", &spec);
+        spec.insert("exposure".into(), json!({"mcp": {"tool": {"enabled": true, "name": exposed}}}));
         self.add(spec, name, tool);
     }
 
@@ -116,7 +130,7 @@ impl Import<'_> {
         for argument in prompt.get("arguments").and_then(Value::as_array).into_iter().flatten() {
             let mut kept = Map::new();
             for member in ["name", "title", "description", "required"] {
-                if let Some(value) = argument.get(member) {
+                if let Some(value) = argument.get(member).filter(|value| !value.is_null()) {
                     kept.insert(member.into(), value.clone());
                 }
             }
@@ -128,7 +142,8 @@ impl Import<'_> {
         let names = arguments.iter().filter_map(|argument| text(argument, "name")).collect();
         self.complete(&mut schema, names);
         spec.insert("primitiveSchema".into(), Value::Object(schema));
-        spec.insert("exposure".into(), json!({"mcp": {"prompt": {"enabled": true, "name": name}}}));
+        let exposed = self.exposed_name(name, "prompt", &spec);
+        spec.insert("exposure".into(), json!({"mcp": {"prompt": {"enabled": true, "name": exposed}}}));
         self.add(spec, name, prompt);
     }
 
@@ -144,8 +159,54 @@ impl Import<'_> {
         let names = template.iter().flat_map(UriTemplate::variables).collect();
         self.complete(&mut schema, names);
         let mut spec = self.common(resource, name, kind);
+        let hints = self.hints(resource, uri);
+        if !hints.is_empty() {
+            spec.insert("annotations".into(), Value::Object(hints));
+        }
         spec.insert("primitiveSchema".into(), Value::Object(schema));
         self.add(spec, uri, resource);
+    }
+
+    /// For whom a resource is and how much it matters; what else is said of it is told as dropped.
+    fn hints(&mut self, resource: &Value, uri: &str) -> Map<String, Value> {
+        let mut hints = Map::new();
+        let said = resource.get("annotations").and_then(Value::as_object);
+        for (name, value) in said.into_iter().flatten().filter(|(_, value)| !value.is_null()) {
+            let fits = match name.as_str() {
+                "audience" => value.as_array().is_some_and(|roles| {
+                    roles.iter().all(|role| matches!(role.as_str(), Some("user" | "assistant")))
+                }),
+                "priority" => value.as_f64().is_some_and(|weight| (0.0..=1.0).contains(&weight)),
+                _ => false,
+            };
+            match fits {
+                true => drop(hints.insert(name.clone(), value.clone())),
+                false => {
+                    self.dropped.push(format!("annotations.{name} of {uri:?}: a spec has no place for it"))
+                }
+            }
+        }
+        if resource.get("size").is_some_and(|size| !size.is_null()) {
+            self.dropped.push(format!("size of {uri:?}: a spec has no place for it"));
+        }
+        hints
+    }
+
+    /// The upstream's name where clients can use it, else a plain one, with a line that says so.
+    fn exposed_name(&mut self, name: &str, kind: &str, spec: &Map<String, Value>) -> String {
+        if is_plain(name) {
+            return name.to_owned();
+        }
+        let id = spec.get("id").and_then(Value::as_str).unwrap_or_default();
+        let plain = id.strip_prefix(&format!("{}.", self.args.server)).unwrap_or(id);
+        let mut exposed = plain.to_owned();
+        let mut next = 2;
+        while !self.exposed.insert(exposed.clone()) {
+            exposed = format!("{plain}-{next}");
+            next += 1;
+        }
+        self.renamed.push(format!("renamed: {kind} {name:?} is served as {exposed}"));
+        exposed
     }
 
     /// The upstream is asked what there is for each of these arguments, where it offers that.
@@ -218,6 +279,17 @@ impl Import<'_> {
         }
         proxy("mcp", target, self.args)
     }
+}
+
+/// MCP 2025-11-25, section "Tool Names".
+fn is_plain(name: &str) -> bool {
+    let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"_.-".contains(&byte);
+    (1..=128).contains(&name.len()) && name.bytes().all(fits)
+}
+
+fn plain_names(items: &[Value]) -> BTreeSet<String> {
+    let names = items.iter().filter_map(|item| text(item, "name"));
+    names.filter(|name| is_plain(name)).map(str::to_owned).collect()
 }
 
 /// Text of a member, or nothing.

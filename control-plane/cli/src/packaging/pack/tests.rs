@@ -7,6 +7,7 @@ use super::*;
 
 fn unit(language: &str) -> Unit {
     Unit {
+        server: "s".into(),
         id: "greet_all".into(),
         version: "1.2.0-rc.1".into(),
         language: language.into(),

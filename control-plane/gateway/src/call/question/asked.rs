@@ -18,7 +18,13 @@ pub struct Question {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Ask {
     /// A form for the user (MCP `elicitation/create`); the schema is MCP's restricted one, a flat object.
-    Form { message: String, requested_schema: Value },
+    Form {
+        message: String,
+        requested_schema: Value,
+        /// An upstream asks, which checks what it is answered: the platform passes it on as it came.
+        #[serde(default)]
+        relayed: bool,
+    },
     /// A page the user is to visit (mode `url`): what happens there the client does not see.
     Page { message: String, url: String },
     /// A request to the client's model: the parameters of MCP's `sampling/createMessage`.
@@ -46,6 +52,10 @@ impl Answer {
     /// The answer as the asker gets it; `None` when it is no answer to what was asked.
     pub fn fitting(self, ask: &Ask) -> Option<Answer> {
         match (ask, self) {
+            (Ask::Form { requested_schema, relayed: true, .. }, Answer::Accepted(content)) => {
+                Some(Answer::Accepted(form::given(requested_schema, content)))
+            }
+            (Ask::Form { relayed: true, .. }, answer @ Answer::Failed(_)) => Some(answer),
             (Ask::Form { requested_schema, .. }, Answer::Accepted(content)) => {
                 form::filled(requested_schema, content).map(Answer::Accepted)
             }

@@ -59,7 +59,7 @@ impl History {
 impl Turn {
     fn held_bytes(&self) -> usize {
         let question = match &self.question.ask {
-            Ask::Form { message, requested_schema } => message.len() + held::of_value(requested_schema),
+            Ask::Form { message, requested_schema, .. } => message.len() + held::of_value(requested_schema),
             Ask::Page { message, url } => message.len() + url.len(),
             Ask::Sampling(params) => held::of_members(params),
             Ask::Roots => 0,
@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     fn turn(number: u64, text: &str) -> Turn {
-        let ask = Ask::Form { message: "?".into(), requested_schema: json!({}) };
+        let ask = Ask::Form { message: "?".into(), requested_schema: json!({}), relayed: false };
         let question = Question { id: number.to_string(), ask };
         Turn { at_ms: number, question, answer: Answer::Accepted(json!({"text": text})) }
     }

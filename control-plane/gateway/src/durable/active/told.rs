@@ -10,13 +10,14 @@ use std::time::Duration;
 
 use asp_edge::Caller;
 use asp_proto::snapshot::Primitive;
-use asp_store::records::{CallRecord, End, MAX_KEEP, OwnerId, Saved, State};
+use asp_store::records::{CallRecord, MAX_KEEP, OwnerId, Saved, State};
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use tokio::time::Instant;
+use tokio::task::JoinHandle;
 use uuid::Uuid;
 
+use super::ending::Ending;
 use super::{ActiveFault, ActiveTable, context, in_time, key, runs};
 use crate::call::Call;
 use crate::call::bounds::lifetime_bound;
@@ -29,11 +30,6 @@ use crate::seal::Purpose;
 
 /// How long a record is kept after its call has ended.
 pub const KEEP: Duration = Duration::from_secs(3600);
-/// How often a store is asked to take how a call ended, and between two attempts. A shutdown waits for it.
-const FINISH_TRIES: u32 = 3;
-const FINISH_EVERY: Duration = Duration::from_secs(1);
-/// Largest outcome that is kept, in bytes; of a larger one it is kept that the call was completed.
-const MAX_OUTCOME: usize = 8 * 1024 * 1024;
 
 /// How a call ended, as its record says it. Variants are only added: gateways of two versions share records.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -70,7 +66,7 @@ pub struct Seen {
 }
 
 impl Seen {
-    fn of(row: &CallRecord, record: Option<Record>) -> Seen {
+    fn of(row: &CallRecord, is_left: bool, record: Option<Record>) -> Seen {
         let kept = u64::try_from(row.expires_ms.saturating_sub(row.created_ms)).unwrap_or(0);
         Seen {
             state: row.state,
@@ -79,7 +75,7 @@ impl Seen {
             kept_for: Duration::from_millis(kept).clamp(KEEP, MAX_KEEP),
             created_ms: u64::try_from(row.created_ms).unwrap_or(0),
             record: record.map(Box::new),
-            owner: row.owner.filter(|_| !row.is_left),
+            owner: row.owner.filter(|_| !is_left),
             runs: row.plugin.clone(),
         }
     }
@@ -107,31 +103,35 @@ impl ActiveTable {
     /// Somebody is told of the call. From now on its record says at every gateway where it stands, and then how it
     /// ended; a store that does not take that costs other gateways the sight of it.
     pub fn tell(self: &Arc<Self>, call: &Arc<Call>) {
-        self.tell_after(call, None);
+        drop(self.tell_after(call, None));
     }
 
-    /// `stored`: the state that the store has already.
-    fn tell_after(self: &Arc<Self>, call: &Arc<Call>, stored: Option<State>) {
+    /// The same for a call that has ended: returns once the store has its end.
+    pub async fn tell_end(self: &Arc<Self>, call: &Arc<Call>) -> Result<(), ActiveFault> {
+        match self.tell_after(call, None) {
+            Some(ending) => ActiveTable::stored_late(ending).await,
+            None => Ok(()),
+        }
+    }
+
+    /// `stored`: the state that the store has already. Returns the storing of its end if the call has ended.
+    fn tell_after(self: &Arc<Self>, call: &Arc<Call>, stored: Option<State>) -> Option<JoinHandle<Ending>> {
         if !call.ownership.tells() {
-            return;
+            return None;
+        }
+        if call.ownership.has_given_row_up() {
+            return Some(self.end_late(call));
+        }
+        if let Some(events) = &self.events {
+            events.begin(call, self.clone());
         }
         let table = self.clone();
         let call = call.clone();
-        if !call.ownership.has_given_row_up() {
-            if let Some(events) = &self.events {
-                events.begin(&call, self.clone());
-            }
-            tokio::spawn(async move { table.follow(&call, stored).await });
-            return;
-        }
-        self.ending.spawn(async move {
-            if let Err(error) = table.finish(&call).await {
-                tracing::debug!(call = %call.id, trace = %call.trace, %error, "other gateways are not told how a call ended");
-            }
-        });
+        tokio::spawn(async move { table.follow(&call, stored).await });
+        None
     }
 
-    /// The same, and the store has the call's record when this returns.
+    /// The same, and the store has the call's record when this returns, or its end if it has ended.
     pub async fn announce(self: &Arc<Self>, call: &Arc<Call>) -> Result<(), ActiveFault> {
         if call.ownership.is_passed_on() {
             // Its gateway has announced it.
@@ -142,9 +142,12 @@ impl ActiveTable {
         let state = call.state();
         let saved = self.put_state(call, state).await?;
         self.noted(call, saved)?;
+        call.ownership.announced();
         // Its end comes after what was stored here, and is stored because the call is told.
-        self.tell_after(call, Some(state));
-        Ok(())
+        match self.tell_after(call, Some(state)) {
+            Some(ending) => ActiveTable::stored_late(ending).await,
+            None => Ok(()),
+        }
     }
 
     /// Stores each state of the call until it ends. Where the store does not take one, it is asked again at the next.
@@ -181,44 +184,11 @@ impl ActiveTable {
         in_time(self.store.put(&key(call, false), self.owner, state, record)).await
     }
 
-    /// The row comes to say how the call ended.
-    pub(super) async fn finish(&self, call: &Call) -> Result<(), ActiveFault> {
-        let outcome = call.finished().await;
-        if let Some(written) = call.ownership.written() {
-            // Whoever finds that it has ended finds all that it said.
-            written.seen_whole().await;
-        }
-        if call.ownership.is_passed_on() {
-            return Ok(());
-        }
-        if call.void().is_some() {
-            return self.forget(call).await;
-        }
-        let text = |kept: &Kept| serde_json::to_vec(kept).map_err(|e| ActiveFault(e.to_string()));
-        let mut plain = text(&Kept::of(call, &outcome))?;
-        if plain.len() > MAX_OUTCOME {
-            plain = text(&Kept::TooLarge)?;
-        }
-        let key = key(call, false);
-        let at = context(&key.call, &key.org, &key.plugin, 0);
-        let outcome = self.seal(Purpose::Outcome, &at, &plain)?;
-        let keep = (call.started + kept_for(&call.entry.primitive)).saturating_duration_since(Instant::now());
-        let keep = keep.clamp(KEEP, MAX_KEEP);
-        let end = End { state: call.state(), record: self.telling(call)?, outcome, keep };
-        let mut tried = 1;
-        loop {
-            match in_time(self.store.finish(&key, self.owner, end.clone())).await {
-                // Whoever follows it elsewhere learns its end by this alone.
-                Err(_) if tried < FINISH_TRIES => tried += 1,
-                finished => return finished.map(drop),
-            }
-            tokio::time::sleep(FINISH_EVERY).await;
-        }
-    }
-
     /// The record of a call without what was asked.
-    fn telling(&self, call: &Call) -> Result<Bytes, ActiveFault> {
-        let record = Record::of(call, &Value::Null, None, true);
+    pub(super) fn telling(&self, call: &Call) -> Result<Bytes, ActiveFault> {
+        let mut record = Record::of(call, &Value::Null.into(), None, true);
+        // If this gateway is lost, the ledger is asked how the call ended.
+        record.claim = call.ownership.key().cloned();
         let text = serde_json::to_vec(&record).map_err(|e| ActiveFault(e.to_string()))?;
         let key = key(call, false);
         self.seal(Purpose::Told, &context(&key.call, &key.org, &key.plugin, 0), &text)
@@ -235,14 +205,16 @@ impl ActiveTable {
         if !is_theirs && !row.server.is_empty() {
             return Ok(None);
         }
-        let ended = || self.ended(call, &row).map(Box::new);
-        let runs = || Told::Runs(Seen::of(&row, self.opened(&call, &row)));
+        // A lease that has lapsed says nothing while all may have: the store was away.
+        let is_left = row.is_retired || (row.is_left && self.is_steady());
+        let ended = || self.ended(call, &row).map(|ended| ended.map(Box::new));
+        let runs = || Told::Runs(Seen::of(&row, is_left, self.opened(&call, &row)));
         Ok(match row.owner {
-            None => ended().map(Told::Ended),
-            Some(_) if !row.is_left => Some(runs()),
-            Some(_) if !row.resumes => ended().map(Told::Ended),
+            None => ended()?.map(Told::Ended),
+            Some(_) if !is_left => Some(runs()),
+            Some(_) if !row.resumes => ended()?.map(Told::Ended),
             // With what is past its time nobody goes on.
-            Some(_) => match ended() {
+            Some(_) => match ended()? {
                 Some(ended) if ended.record.is_past() => Some(Told::Ended(ended)),
                 _ => left(&row).map(|_| runs()),
             },
@@ -256,15 +228,18 @@ impl ActiveTable {
         serde_json::from_slice(&self.sealer.open_bytes(purpose, &at, &row.record)?).ok()
     }
 
-    fn ended(&self, call: Uuid, row: &CallRecord) -> Option<EndedCall> {
-        let left = left(row)?;
-        let record = self.opened(&call, row)?;
+    /// `None` if the record's time is over, or it does not open with this gateway's keys.
+    fn ended(&self, call: Uuid, row: &CallRecord) -> Result<Option<EndedCall>, ActiveFault> {
+        let Some((left, record)) = left(row).zip(self.opened(&call, row)) else { return Ok(None) };
         if row.owner.is_some() {
-            return Some(EndedCall { record, kept: None, left });
+            return Ok(Some(EndedCall { record, kept: None, left }));
         }
         let at = context(call.as_bytes(), &row.org, &row.plugin, 0);
-        let kept = self.sealer.open_bytes(Purpose::Outcome, &at, &row.outcome)?;
-        Some(EndedCall { record, kept: Some(serde_json::from_slice(&kept).ok()?), left })
+        let Some(kept) = self.sealer.open_bytes(Purpose::Outcome, &at, &row.outcome) else { return Ok(None) };
+        // It is there, and is told by a gateway of the version that stored it.
+        let kept = serde_json::from_slice(&kept)
+            .map_err(|_| ActiveFault("the outcome was stored by a newer version of asp".into()))?;
+        Ok(Some(EndedCall { record, kept: Some(kept), left }))
     }
 }
 
@@ -275,7 +250,7 @@ fn left(row: &CallRecord) -> Option<Duration> {
 
 impl Kept {
     /// What the ledger knows, or may come to know, it alone tells.
-    fn of(call: &Call, outcome: &Outcome) -> Kept {
+    pub(super) fn of(call: &Call, outcome: &Outcome) -> Kept {
         match (outcome, call.ownership.claim()) {
             (Outcome::Done { .. } | Outcome::Refused(Refusal::OutcomeUnknown), Some(claim))
                 if claim.mutating =>
@@ -300,7 +275,11 @@ mod tests {
             Refusal::Withdrawn(Withdrawal::TokenExpired),
             Refusal::NotApproved(Disapproval::Declined),
             Refusal::InvalidArguments { pointer: "/a".into(), message: "m".into() },
-            Refusal::Relayed { code: -7, message: "m".into() },
+            Refusal::Relayed {
+                code: -7,
+                message: "m".into(),
+                data: Some(serde_json::json!({"n": 1}).into()),
+            },
             Refusal::PagesFirst {
                 pages: vec![Visit { id: "v".into(), message: "m".into(), url: "https://a.example".into() }],
             },

@@ -27,7 +27,8 @@ const SHORT: usize = 200;
 /// Arguments: `query`, and `limit` and `tokenBudget` where they are there.
 pub(super) fn run(execution: &Execution) -> Result<Output, Refusal> {
     let call = &execution.call;
-    let arguments = &execution.arguments;
+    let mut arguments = execution.arguments.view().clone();
+    asp_json::integers(&mut arguments);
     let query = arguments.get("query").and_then(Value::as_str).unwrap_or_default();
     let number = |name: &str, usual: u64, most: u64| {
         let asked = arguments.get(name).and_then(Value::as_u64).unwrap_or(usual).clamp(1, most);

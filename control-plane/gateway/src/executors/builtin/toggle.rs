@@ -6,9 +6,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use serde_json::Map;
-
-use crate::call::outcome::{Output, text_block};
+use crate::call::outcome::Output;
 use crate::execution::Execution;
 
 /// What the two hide, by their ids.
@@ -49,6 +47,6 @@ impl Toggles {
         self.changes.fetch_add(1, Ordering::AcqRel);
         execution.platform.offers_changed();
         let text = if was_hidden { "It is listed again." } else { "It is listed no more." };
-        Output::Tool { content: vec![text_block(text)], structured: None, is_error: false, meta: Map::new() }
+        Output::text(text)
     }
 }

@@ -157,7 +157,8 @@ mod tests {
             "modelPreferences": {"hints": [{"name": "big"}]},
             "messages": [{"role": "user", "content": {"type": "text", "text": "hello"}}]});
         let endpoints = endpoints(true);
-        let endpoint = endpoints.of(None).unwrap();
+        let by = asp_outbound::RequestedBy { server: "demo", primitive: "ask" };
+        let endpoint = endpoints.of(None, by).unwrap();
         let expected = json!({
             "model": "small", "max_tokens": 64, "temperature": 0.5, "stop": ["END"],
             "messages": [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "hello"}],

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use asp_json::Json;
 use asp_snapshot::{Dependency, Snapshot};
 use serde_json::Map;
 use serde_json::Value;
@@ -95,7 +96,7 @@ pub struct Delegation {
     pub id: String,
     /// Unique within the call.
     pub correlation: String,
-    pub input: Value,
+    pub input: Json,
     /// The parameters of MCP's `sampling/createMessage`.
     pub sampling: Map<String, Value>,
     /// The messages are the code's own, in place of an input: only a client's model is told them.

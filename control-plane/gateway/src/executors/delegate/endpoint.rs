@@ -6,6 +6,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use asp_outbound::RequestedBy;
+use asp_platform::operator_list;
 use asp_proto::snapshot::ProxyOpenai;
 use secrecy::SecretString;
 
@@ -37,6 +39,8 @@ pub struct EndpointKey {
     /// Scheme and authority as specs write them, e.g. `https://llm.internal`.
     pub origin: String,
     pub key: SecretString,
+    /// The delegates that may use it, as `for` of an operator list names them.
+    pub primitives: Vec<String>,
 }
 
 /// One endpoint, ready to be asked.
@@ -45,7 +49,9 @@ pub(super) struct Endpoint<'a> {
     pub url: &'a str,
     pub model: &'a str,
     pub key: Option<&'a SecretString>,
-    /// The spec names a key that the operator has not, or not for this origin.
+    /// Name of the key in the spec; empty: none.
+    pub key_name: &'a str,
+    /// The operator has no such key, or not for this origin or delegate.
     pub lacks_key: bool,
     pub temperature: Option<f64>,
     pub max_tokens: Option<u32>,
@@ -58,13 +64,18 @@ pub(super) struct Endpoint<'a> {
 
 impl Endpoints {
     /// The endpoint that the spec names, else the operator's.
-    pub(super) fn of<'a>(&'a self, written: Option<&'a ProxyOpenai>) -> Option<Endpoint<'a>> {
+    pub(super) fn of<'a>(
+        &'a self,
+        written: Option<&'a ProxyOpenai>,
+        by: RequestedBy<'_>,
+    ) -> Option<Endpoint<'a>> {
         match written {
-            Some(written) => Some(self.of_spec(written)),
+            Some(written) => Some(self.of_spec(written, by)),
             None => self.default.as_ref().map(|own| Endpoint {
                 url: &own.url,
                 model: &own.model,
                 key: own.key.as_ref(),
+                key_name: "",
                 lacks_key: false,
                 temperature: None,
                 max_tokens: None,
@@ -76,13 +87,17 @@ impl Endpoints {
         }
     }
 
-    fn of_spec<'a>(&'a self, written: &'a ProxyOpenai) -> Endpoint<'a> {
+    fn of_spec<'a>(&'a self, written: &'a ProxyOpenai, by: RequestedBy<'_>) -> Endpoint<'a> {
         let named = self.keys.get(&written.api_key_name);
-        let key = named.filter(|named| named.origin.eq_ignore_ascii_case(&origin(&written.url)));
+        let key = named.filter(|named| {
+            named.origin.eq_ignore_ascii_case(&origin(&written.url))
+                && operator_list::allows(&named.primitives, by.server, by.primitive)
+        });
         Endpoint {
             url: &written.url,
             model: &written.model,
             key: key.map(|named| &named.key),
+            key_name: &written.api_key_name,
             lacks_key: key.is_none() && !written.api_key_name.is_empty(),
             temperature: written.temperature,
             max_tokens: (written.max_tokens > 0).then_some(written.max_tokens),
@@ -100,7 +115,9 @@ mod tests {
 
     #[test]
     fn a_key_goes_only_to_the_origin_of_its_entry() {
-        let key = EndpointKey { origin: "https://llm.internal".into(), key: "s3cret".into() };
+        let primitives = vec!["crm/ask*".to_owned()];
+        let key = EndpointKey { origin: "https://llm.internal".into(), key: "s3cret".into(), primitives };
+        let by = RequestedBy { server: "crm", primitive: "ask" };
         let endpoints = Endpoints { keys: BTreeMap::from([("llm".to_owned(), key)]), default: None };
         let rows = [
             ("https://llm.internal/v1", "llm", true),
@@ -115,10 +132,22 @@ mod tests {
         for (url, name, has_key) in rows {
             let written =
                 ProxyOpenai { url: url.into(), api_key_name: name.into(), ..ProxyOpenai::default() };
-            let endpoint = endpoints.of(Some(&written)).unwrap();
+            let endpoint = endpoints.of(Some(&written), by).unwrap();
             assert_eq!((endpoint.key.is_some(), endpoint.lacks_key), (has_key, !has_key), "{url} {name}");
         }
+        let url = "https://llm.internal/v1".to_owned();
+        let written = ProxyOpenai { url, api_key_name: "llm".into(), ..ProxyOpenai::default() };
+        for (server, primitive, has_key) in
+            [("crm", "ask-more", true), ("crm", "other", false), ("evil", "ask", false), ("crm", "as", false)]
+        {
+            let endpoint = endpoints.of(Some(&written), RequestedBy { server, primitive }).unwrap();
+            assert_eq!(
+                (endpoint.key.is_some(), endpoint.lacks_key),
+                (has_key, !has_key),
+                "{server}/{primitive}"
+            );
+        }
         assert!(!format!("{endpoints:?}").contains("s3cret"));
-        assert!(endpoints.of(None).is_none());
+        assert!(endpoints.of(None, by).is_none());
     }
 }

@@ -21,7 +21,7 @@ use super::endpoint::Endpoint;
 use crate::executors::delegate::delegation::Fault;
 use crate::executors::outbound::breaker::{Breakers, FAIR_TIME};
 use crate::executors::outbound::client;
-use crate::executors::outbound::client::{Destination, Outbound, OutboundError};
+use crate::executors::outbound::client::{Destination, Outbound, OutboundError, RequestedBy};
 use crate::executors::outbound::refused::{may_pass, retry_after};
 use crate::executors::outbound::upstream::origin;
 
@@ -37,6 +37,7 @@ pub(super) struct Asked<'a> {
     pub endpoint: &'a Endpoint<'a>,
     pub body: Value,
     pub upstreams: &'a [Upstream],
+    pub by: RequestedBy<'a>,
     pub until: Instant,
 }
 
@@ -48,9 +49,13 @@ pub(super) async fn ask(
 ) -> Result<Answered, Fault> {
     let endpoint = asked.endpoint;
     if endpoint.lacks_key {
+        let RequestedBy { server, primitive } = asked.by;
         tracing::warn!(
+            list = "ASP_DELEGATE_KEYS",
+            entry = endpoint.key_name,
+            primitive = format!("{server}/{primitive}"),
             url = endpoint.url,
-            "a delegate's endpoint is not asked, because its spec names a key that is not configured, or not for this address"
+            "request refused by an operator list: no entry of this name is for this address and this primitive"
         );
         return Err(Fault::Unavailable);
     }
@@ -105,7 +110,7 @@ async fn send(outbound: &Outbound, asked: &Asked<'_>) -> Result<Response, Fault>
     let destination = if asked.endpoint.is_operators {
         outbound.trusted(url)
     } else {
-        outbound.destination(url, asked.upstreams)
+        outbound.destination(url, asked.upstreams, asked.by)
     };
     let Destination { client, mut url } = destination.map_err(denied)?;
     url.path_segments_mut().map_err(|()| Fault::Unavailable)?.pop_if_empty().extend(["chat", "completions"]);

@@ -5,8 +5,9 @@
 
 use std::sync::Arc;
 
+use asp_json::{Json, Members};
 use asp_proto::snapshot::OtherPrimitive;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::answer::Answered;
 use crate::call::event::cut_text;
@@ -49,6 +50,7 @@ pub(super) async fn run(delegation: &Delegation, other: &OtherPrimitive) -> Resu
         // A plugin's messages are bounded, and so are the delegations of a call.
         memory: None,
         arguments: delegation.input.clone(),
+        meta: Members::default(),
         aim: Aim::Done,
         chosen: None,
         protocol_request_id: parent.protocol_request_id.clone(),
@@ -83,7 +85,7 @@ fn said(output: &Output) -> Result<Answered, Fault> {
         let line = texts.first().and_then(|text| text.lines().next()).unwrap_or_default();
         return Err(Fault::Failed(cut_text(line.to_owned())));
     }
-    let text = structured.as_ref().map_or_else(|| texts.join("\n"), Value::to_string);
+    let text = structured.as_ref().map_or_else(|| texts.join("\n"), Json::to_string);
     let said = json!({"role": "assistant", "content": {"type": "text", "text": text}});
     Ok(Answered { said, usage: Usage::default() })
 }

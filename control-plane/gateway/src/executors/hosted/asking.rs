@@ -169,7 +169,7 @@ fn of_user(found: &Dependency, params: &Map<String, Value>, id: &str) -> Option<
     }
     let schema = params.get("requestedSchema").or_else(|| found.question.get("requestedSchema"))?;
     form::check(schema).ok()?;
-    Some(Ask::Form { message, requested_schema: schema.clone() })
+    Some(Ask::Form { message, requested_schema: schema.clone(), relayed: false })
 }
 
 #[cfg(test)]

@@ -64,7 +64,7 @@ fn begin(asking: Asking<'_>) -> Result<PendingDelegation, Fault> {
         platform: execution.platform.clone(),
         id: id.to_owned(),
         correlation: question.clone(),
-        input: input(&sampling),
+        input: input(&sampling).into(),
         sampling,
         is_conversation,
         began,

@@ -3,12 +3,14 @@
 //! Keeps true: a service's words reach the caller as one clean line of bounded length, and only where they
 //! tell of the call itself; a status alone says nothing of the service's inside (I-11).
 
+use asp_json::{Json, Members};
 use asp_proto::plugin::Failed;
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use super::resource::{CallResource, ServiceError, Status, parse_error};
 use super::service::Answer;
 use crate::call::Call;
+use crate::call::content::is_content_block;
 use crate::call::outcome::{Output, Refusal, text_block};
 use crate::executors::outbound::refused::by_status;
 use crate::executors::outbound::said::shown;
@@ -17,7 +19,7 @@ use crate::executors::outbound::upstream::lost;
 /// The outcome of a call whose status is final.
 pub(super) fn ended(call: &Call, resource: CallResource, expired: bool) -> Result<Output, Refusal> {
     match resource.status {
-        Status::Success => completed(resource.result.unwrap_or_default()),
+        Status::Success => completed(&resource.result.unwrap_or_else(|| Value::Null.into())),
         // What failed after nobody answered failed for that reason, as with a plugin.
         Status::Failed if expired => Err(Refusal::InputExpired),
         Status::Failed => failed(call, resource.error.unwrap_or_default()),
@@ -27,21 +29,28 @@ pub(super) fn ended(call: &Call, resource: CallResource, expired: bool) -> Resul
 }
 
 /// An MCP tool result (`CallToolResult`).
-fn completed(mut result: Map<String, Value>) -> Result<Output, Refusal> {
-    let structured = result.remove("structuredContent").filter(|value| !value.is_null());
+fn completed(result: &Json) -> Result<Output, Refusal> {
+    let structured = result.member("structuredContent").filter(|value| !value.is_null());
     let is_error = result.get("isError") == Some(&Value::Bool(true));
-    let content = match (result.remove("content"), &structured) {
-        (Some(Value::Array(blocks)), _) if blocks.iter().all(crate::call::content::is_content_block) => {
-            blocks
-        }
+    let content = match (result.member("content"), &structured) {
+        (Some(blocks), _) if is_content(&blocks) => blocks.elements().unwrap_or_default(),
         // A caller that does not read structured content gets its text (MCP tools, structured content).
-        (None, Some(value)) => vec![text_block(&value.to_string())],
+        (None, Some(value)) => vec![text_block(value.text()).into()],
         _ => {
             let message = "the result is no MCP tool result".to_owned();
             return Err(Refusal::InvalidOutput { pointer: String::new(), message });
         }
     };
-    Ok(Output::Tool { content, structured: structured.filter(|_| !is_error), is_error, meta: Map::new() })
+    Ok(Output::Tool {
+        content,
+        structured: structured.filter(|_| !is_error),
+        is_error,
+        meta: Members::default(),
+    })
+}
+
+fn is_content(blocks: &Json) -> bool {
+    blocks.as_array().is_some_and(|blocks| blocks.iter().all(is_content_block))
 }
 
 /// A failure has the codes of a plugin's.
@@ -64,7 +73,7 @@ mod tests {
     use serde_json::json;
 
     fn result(value: Value) -> Result<Output, Refusal> {
-        completed(value.as_object().unwrap().clone())
+        completed(&value.into())
     }
 
     #[test]
@@ -74,10 +83,10 @@ mod tests {
         assert_eq!(
             output.unwrap(),
             Output::Tool {
-                content: blocks.as_array().unwrap().clone(),
-                structured: Some(json!({"n": 1})),
+                content: vec![blocks[0].clone().into()],
+                structured: Some(json!({"n": 1}).into()),
                 is_error: false,
-                meta: Map::new()
+                meta: Members::default()
             }
         );
         let Ok(Output::Tool { content, .. }) = result(json!({"structuredContent": {"n": 1}})) else {

@@ -1,10 +1,11 @@
 //! Resources and prompts of a service that hosts calls: one request each, repeated while the service fails.
 
+use asp_json::Json;
 use asp_proto::snapshot::Kind;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use reqwest::StatusCode;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use tokio::time::sleep;
 
 use super::outcome;
@@ -15,6 +16,7 @@ use crate::execution::Execution;
 use crate::executors::hosted::polling::Pace;
 use crate::executors::outbound::auth::Unproved;
 use crate::executors::outbound::refused::may_pass;
+use crate::media_type::MediaType;
 
 /// Most messages of one prompt.
 const MAX_MESSAGES: usize = 1024;
@@ -45,7 +47,7 @@ pub(super) async fn resource(service: &Service, execution: &Execution) -> Result
     if !answer.status.is_success() {
         return outcome::refused(&execution.call, &answer);
     }
-    Ok(Output::Contents { contents: vec![contents(uri, answer)] })
+    Ok(Output::Contents { contents: vec![contents(uri, answer).into()] })
 }
 
 /// `POST {url}/prompts/{tool}` with the arguments; the body is MCP's `GetPromptResult`.
@@ -86,12 +88,10 @@ async fn settled(pace: &mut Pace, answered: Result<Answer, Fault>) -> Result<Opt
 /// MCP resource contents: text where the type says so and the bytes are, else base64.
 fn contents(uri: &str, answer: Answer) -> Value {
     let kind = answer.content_type.unwrap_or_else(|| ANY_TYPE.to_owned());
-    let bare = kind.split(';').next().unwrap_or_default().trim();
-    let is_text = bare.starts_with("text/") || bare.ends_with("json") || bare.ends_with("xml");
-    match String::from_utf8(answer.body) {
-        Ok(text) if is_text => json!({"uri": uri, "mimeType": kind, "text": text}),
-        Ok(text) => json!({"uri": uri, "mimeType": kind, "blob": STANDARD.encode(text)}),
-        Err(bytes) => json!({"uri": uri, "mimeType": kind, "blob": STANDARD.encode(bytes.as_bytes())}),
+    let media_type = MediaType::parse(&kind);
+    match media_type.decode(&answer.body).filter(|_| media_type.is_text()) {
+        Some(text) => json!({"uri": uri, "mimeType": kind, "text": text}),
+        None => json!({"uri": uri, "mimeType": kind, "blob": STANDARD.encode(&answer.body)}),
     }
 }
 
@@ -99,9 +99,9 @@ fn messages(body: &[u8]) -> Option<Output> {
     if held::is_too_much(body) {
         return None;
     }
-    let mut result: Map<String, Value> = serde_json::from_slice(body).ok()?;
-    let Some(Value::Array(messages)) = result.remove("messages") else { return None };
-    let fits = |message: &Value| {
+    let result = Json::parse(body).ok()?;
+    let messages = result.member("messages")?.elements()?;
+    let fits = |message: &Json| {
         matches!(message.get("role").and_then(Value::as_str), Some("user" | "assistant"))
             && message.get("content").is_some_and(Value::is_object)
     };

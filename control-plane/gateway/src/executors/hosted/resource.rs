@@ -4,6 +4,7 @@
 //! every part above its bound. Keeps true: what only travels back to the service (`serverData`) is kept as it
 //! was written. Uses nothing else of this crate, so that it can be fuzzed alone.
 
+use asp_json::Json;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
@@ -40,7 +41,7 @@ pub struct CallResource {
     pub asked: Option<Map<String, Value>>,
     pub server_data: Option<Box<RawValue>>,
     /// An MCP result; there when the status is `success`.
-    pub result: Option<Map<String, Value>>,
+    pub result: Option<Json>,
     pub error: Option<ServiceError>,
 }
 
@@ -89,7 +90,7 @@ struct Written<'a> {
     #[serde(default)]
     server_data: Option<Box<RawValue>>,
     #[serde(default)]
-    result: Option<Map<String, Value>>,
+    result: Option<Json>,
     #[serde(default)]
     error: Option<ServiceError>,
 }
@@ -106,6 +107,9 @@ pub fn parse(bytes: &[u8]) -> Result<CallResource, Misfit> {
         }
         _ => None,
     };
+    if written.result.as_ref().is_some_and(|result| !result.is_object()) {
+        return Err(Misfit::Shape);
+    }
     if written.status == Status::Success && written.result.is_none() {
         return Err(Misfit::Missing("result"));
     }

@@ -6,6 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use asp_json::Json;
 use asp_platform::breaker::Outcome;
 use asp_proto::snapshot::ProxyCalls;
 use asp_snapshot::Snapshot;
@@ -13,7 +14,6 @@ use reqwest::header::{
     ACCEPT, CONTENT_TYPE, ETAG, HeaderMap, HeaderName, HeaderValue, IF_MATCH, IF_NONE_MATCH,
 };
 use reqwest::{Client, Method, RequestBuilder, StatusCode, Url};
-use serde_json::Value;
 use tokio::time::Instant;
 
 use super::Calls;
@@ -24,7 +24,7 @@ use crate::executors::outbound::auth::{Authorizer, Unproved};
 use crate::executors::outbound::breaker::{Breakers, patience};
 use crate::executors::outbound::client;
 use crate::executors::outbound::refused::retry_after;
-use crate::executors::outbound::upstream::{deadline_ms, idempotency_key, origin};
+use crate::executors::outbound::upstream::{deadline_ms, idempotency_key, origin, requested_by};
 
 /// Largest accepted response body in bytes.
 const MAX_RESPONSE: usize = 10 << 20;
@@ -79,7 +79,7 @@ impl Service {
     pub(super) fn new(calls: &Calls, target: &ProxyCalls, execution: &Execution) -> Result<Service, Refusal> {
         let destination = calls
             .outbound
-            .destination(&target.url, &execution.snapshot.upstreams)
+            .destination(&target.url, &execution.snapshot.upstreams, requested_by(&execution.call))
             .map_err(|error| Refusal::Upstream(error.to_string()))?;
         Ok(Service {
             client: destination.client.clone(),
@@ -95,9 +95,9 @@ impl Service {
     }
 
     /// Creates the call, or finds it: the id and the key are the same each time.
-    pub(super) async fn put(&self, arguments: &Value) -> Result<Answer, Fault> {
+    pub(super) async fn put(&self, arguments: &Json) -> Result<Answer, Fault> {
         let url = self.call_url(None)?;
-        self.exchange((Method::PUT, url, JSON), |request| request.json(arguments)).await
+        self.exchange((Method::PUT, url, JSON), |request| request.json(arguments.raw())).await
     }
 
     /// Reads the call; `known` is the state that needs not be sent again.
@@ -142,9 +142,9 @@ impl Service {
     }
 
     /// Gets a prompt.
-    pub(super) async fn prompt(&self, arguments: &Value) -> Result<Answer, Fault> {
+    pub(super) async fn prompt(&self, arguments: &Json) -> Result<Answer, Fault> {
         let url = self.url(&["prompts", &self.tool])?;
-        self.exchange((Method::POST, url, JSON), |request| request.json(arguments)).await
+        self.exchange((Method::POST, url, JSON), |request| request.json(arguments.raw())).await
     }
 
     fn call_url(&self, verb: Option<&str>) -> Result<Url, Fault> {

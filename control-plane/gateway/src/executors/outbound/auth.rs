@@ -17,6 +17,7 @@ use secrecy::SecretString;
 
 use crate::call::Call;
 use crate::call::outcome::Refusal;
+use crate::executors::outbound::upstream::requested_by;
 use crate::issuers::credentials::{CredentialError, Credentials, Lent, User, bearer};
 use crate::issuers::exchange::{Exchanges, NoExchange, Subject};
 use crate::issuers::token_endpoint::NoToken;
@@ -164,6 +165,12 @@ impl Authorizer {
         }
     }
 
+    /// Refuses a call of a plugin whose spec names an audience that the operator does not open to it.
+    pub(crate) fn check_plugin_token(&self, call: &Call) -> Result<(), Unproved> {
+        let checked = self.minter.check_plugin(call);
+        checked.map_err(|_| Unproved { refusal: not_served(), passes: false })
+    }
+
     /// By what the proxy of the call's plugin proves requests, where its spec names a credential.
     pub(crate) async fn lent(&self, call: &Call) -> Result<Option<Lent>, Unproved> {
         let Some(Kind::Credential(name)) = kind(call) else { return Ok(None) };
@@ -186,7 +193,7 @@ impl Authorizer {
     ) -> Result<SecretString, Unproved> {
         let subject = call.subject();
         let subject = Subject { caller: &call.caller, token: subject.as_deref() };
-        let token = self.exchanges.token(snapshot, subject, (wanted, to)).await;
+        let token = self.exchanges.token(snapshot, subject, (wanted, to, requested_by(call))).await;
         token.map_err(|fault| not_exchanged(call, fault))
     }
 
@@ -238,6 +245,7 @@ impl Authorizer {
                          without a token"
                             .into(),
                     )),
+                    NotMinted::NotServed => lasting(not_served()),
                     NotMinted::Unsigned => Unproved {
                         refusal: Refusal::Upstream("the platform could not prove itself to the service".into()),
                         passes: true,
@@ -268,6 +276,10 @@ pub(crate) fn name_of(auth: Option<&ServiceAuth>) -> String {
         Some(Kind::Exchange(token)) => format!("exchange {} {}", token.audience, token.scopes.join(" ")),
         Some(Kind::Credential(name)) => format!("credential {name}"),
     }
+}
+
+fn not_served() -> Refusal {
+    Refusal::Declined("the platform's operator lets this primitive have no token for the service".into())
 }
 
 fn unproved(call: &Call, fault: &CredentialError) -> Unproved {
@@ -303,6 +315,9 @@ fn not_exchanged(call: &Call, fault: NoExchange) -> Unproved {
         NoExchange::Audience { .. } => {
             declined("the platform's operator lets no token of your issuer go to this service")
         }
+        NoExchange::NotServed { .. } => declined(
+            "the platform's operator lets this primitive have no token of your issuer for the service",
+        ),
         NoExchange::NoSubject => {
             declined("the call went on at another gateway, where your token is not known: call again")
         }

@@ -102,7 +102,7 @@ mod tests {
     #[test]
     fn a_refusal_repeats_only_what_tells_of_the_arguments() {
         for status in [400, 422] {
-            assert_eq!(refusal(status, None).public_message(), "argument : no such case");
+            assert_eq!(refusal(status, None).public_message(), "arguments: no such case");
         }
         for status in [302, 401, 403, 404, 405, 409, 413, 418] {
             let refusal = refusal(status, None);

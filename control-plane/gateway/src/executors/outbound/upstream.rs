@@ -1,6 +1,7 @@
 //! What every request to a service shares: its origin, its deadline, its idempotency key, and what it means that no
 //! answer came.
 
+use asp_outbound::RequestedBy;
 use tokio::time::Instant;
 
 use crate::call::Call;
@@ -12,6 +13,11 @@ use crate::digest;
 pub(crate) fn origin(url: &str) -> String {
     let end = url.find("://").and_then(|at| Some(at + 3 + url.get(at + 3..)?.find('/')?));
     url.get(..end.unwrap_or(url.len())).unwrap_or(url).to_owned()
+}
+
+/// The primitive that a call's requests are sent for.
+pub(crate) fn requested_by(call: &Call) -> RequestedBy<'_> {
+    RequestedBy { server: &call.server.message.name, primitive: &call.entry.primitive.id }
 }
 
 /// The call's absolute deadline as Unix milliseconds (ADR 6).

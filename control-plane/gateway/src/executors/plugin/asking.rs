@@ -124,12 +124,12 @@ fn of_user(job: &Job<'_>, requested: &ElicitationRequested) -> Option<Ask> {
         return None;
     }
     let schema = match parse(requested.requested_schema.as_ref()).ok()? {
-        Some(schema) => schema,
+        Some(schema) => schema.view().clone(),
         None if !requested.fields.is_empty() => fields_schema(requested),
         None => constant.get("requestedSchema")?.clone(),
     };
     form::check(&schema).ok()?;
-    Some(Ask::Form { message, requested_schema: schema })
+    Some(Ask::Form { message, requested_schema: schema, relayed: false })
 }
 
 fn fields_schema(requested: &ElicitationRequested) -> Value {

@@ -63,8 +63,9 @@ struct Key {
 /// What one stream tells, and whom.
 struct Followed {
     key: Arc<Key>,
-    /// The primitive's id.
+    /// The primitive's id, and the server of its first subscriber, as which the stream is opened.
     primitive: String,
+    server: String,
     /// The servers here whose clients are subscribed, and how many of each.
     servers: Mutex<HashMap<String, usize>>,
     listener: Weak<dyn ResourceListener>,
@@ -112,6 +113,7 @@ impl Followings {
                 let followed = Arc::new(Followed {
                     key: key.clone(),
                     primitive: primitive.id.clone(),
+                    server: server.to_owned(),
                     servers: Mutex::default(),
                     listener: subscribed.listener.clone(),
                 });

@@ -24,7 +24,7 @@ use crate::call::{Aim, Call};
 use crate::clock::since_epoch;
 use crate::execution::Execution;
 use crate::executors::delegate::Delegates;
-use crate::executors::plugin::reference::STDIO;
+use crate::executors::plugin::reference::{STDIO, called_as};
 use crate::executors::proxy::mcp::downstream::Clients;
 use crate::executors::proxy::mcp::watching::Watches;
 use crate::minting::{self, Minter};
@@ -73,7 +73,7 @@ impl Job<'_> {
         let call = self.call();
         let left = call.deadline().saturating_duration_since(Instant::now());
         AllocateWorkerRequest {
-            plugin: Some(self.plugin.clone()),
+            plugin: Some(called_as(&self.plugin, &call.server.message.name, &call.entry.primitive.id)),
             ctx: Some(Context {
                 tenant_id: call.caller.org.clone(),
                 user_id: call.caller.user.clone(),

@@ -5,6 +5,7 @@
 
 use std::collections::HashSet;
 
+use asp_json::Json;
 use asp_proto::plugin::{ListResourcesResponse, ResourceInfo};
 use serde_json::{Map, Value};
 
@@ -35,7 +36,7 @@ pub(super) fn read(call: &Call, said: ListResourcesResponse) -> Output {
             "a plugin lists resources that are not behind its own template, stand there twice or are more than 1000 or 256 KiB: those are left out"
         );
     }
-    Output::Contents { contents }
+    Output::Contents { contents: contents.into_iter().map(Json::from).collect() }
 }
 
 fn resources(said: Vec<ResourceInfo>, leads_back: impl Fn(&str) -> bool) -> Vec<Value> {

@@ -16,7 +16,7 @@ use serde_json::Value;
 
 use super::availability::KnownPlugins;
 use super::lease::Closing;
-use super::reference::STDIO;
+use super::reference::{STDIO, called_as};
 use super::runtimes::Fleet;
 use super::tunnel::{self, Heard, OpenFault, Opening, Tunnel, Wanted};
 use crate::executors::proxy::mcp::listing::Lists;
@@ -45,6 +45,8 @@ pub(super) struct Package {
     plugin: PluginRef,
     hints: RuntimeHints,
     place: Place,
+    /// Server and primitive of the first call, by whose networks and secrets it is looked at.
+    called_as: (String, String),
 }
 
 /// Where it is looked at.
@@ -55,8 +57,12 @@ pub(super) struct Place {
 }
 
 impl Package {
-    pub(super) fn of(plugin: PluginRef, hints: RuntimeHints, place: Place) -> Package {
-        Package { plugin, hints, place }
+    pub(super) fn of(
+        (plugin, hints): (PluginRef, RuntimeHints),
+        place: Place,
+        called_as: (String, String),
+    ) -> Package {
+        Package { plugin, hints, place, called_as }
     }
 
     /// A tunnel to one of its workers, which begins to list.
@@ -73,7 +79,7 @@ impl Package {
             ..Context::default()
         };
         let request = AllocateWorkerRequest {
-            plugin: Some(self.plugin.clone()),
+            plugin: Some(called_as(&self.plugin, &self.called_as.0, &self.called_as.1)),
             ctx: Some(ctx),
             hints: Some(self.hints.clone()),
             soft_deadline: prost_types::Duration::try_from(TIMEOUT).ok(),
@@ -149,6 +155,7 @@ fn read(said: McpLists) -> Result<Looked, String> {
         resources: list(resources)?,
         templates: list(templates)?,
         completions: false,
+        instructions: None,
     };
     Ok(Looked { lists, tells_of_changes })
 }

@@ -1,5 +1,6 @@
 //! One worker's part of a resource read or a prompt: content chunks or messages instead of events.
 
+use asp_json::{Json, Members};
 use asp_proto::plugin::{
     ContentChunk, DeliverMcpAnswer, Failed, GetPromptResponse, client_message, content_chunk,
     server_message::Payload,
@@ -8,7 +9,7 @@ use asp_proto::snapshot::Kind as PrimitiveKind;
 use asp_proto::supervisor::{TunnelEvent, tunnel_event};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use serde_json::{Map, Value, json};
+use serde_json::Value;
 use tonic::Code;
 
 use super::admission::{self, Rejection};
@@ -207,7 +208,7 @@ struct Contents {
 struct Item {
     uri: String,
     mime_type: String,
-    meta: Map<String, Value>,
+    meta: Members,
     data: Data,
 }
 
@@ -239,7 +240,7 @@ impl Contents {
                     Some(content_chunk::Data::Text(text)) => Data::Text(text),
                     None => Data::Text(String::new()),
                 };
-                let meta = own_meta(crate::call::content::parse(meta.as_ref())?);
+                let meta = own_meta(crate::call::content::parse(meta.as_ref())?.as_ref());
                 self.items.push(Item { uri, mime_type, meta, data });
                 Ok(())
             }
@@ -267,21 +268,19 @@ impl Item {
         }
     }
 
-    fn finish(self) -> Value {
-        let mut content = json!({"uri": self.uri});
-        if let Some(object) = content.as_object_mut() {
-            if !self.mime_type.is_empty() {
-                object.insert("mimeType".into(), self.mime_type.into());
-            }
-            if !self.meta.is_empty() {
-                object.insert("_meta".into(), self.meta.into());
-            }
-            match self.data {
-                Data::Text(text) => object.insert("text".into(), text.into()),
-                Data::Blob(bytes) => object.insert("blob".into(), STANDARD.encode(bytes).into()),
-            };
+    fn finish(self) -> Json {
+        let mut content = Members::from_iter([("uri", self.uri)]);
+        if !self.mime_type.is_empty() {
+            content.insert("mimeType", self.mime_type);
         }
-        content
+        if !self.meta.is_empty() {
+            content.insert("_meta", self.meta.to_json());
+        }
+        match self.data {
+            Data::Text(text) => content.insert("text", text),
+            Data::Blob(bytes) => content.insert("blob", STANDARD.encode(bytes)),
+        };
+        content.to_json()
     }
 }
 
@@ -293,8 +292,10 @@ fn messages(prompt: GetPromptResponse) -> Result<Output, Refusal> {
     for message in prompt.messages {
         let content = crate::call::content::parse(message.content.as_ref())?;
         match (message.role.as_str(), content) {
-            (role @ ("user" | "assistant"), Some(content @ Value::Object(_))) => {
-                messages.push(json!({"role": role, "content": content}));
+            (role @ ("user" | "assistant"), Some(content)) if content.is_object() => {
+                let message: Members =
+                    [("role", Json::from(role)), ("content", content)].into_iter().collect();
+                messages.push(message.to_json());
             }
             _ => return Err(misfit("a message of the prompt is no MCP message")),
         }
@@ -309,8 +310,10 @@ fn misfit(message: &str) -> Refusal {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
-    use asp_proto::plugin::{Json, PromptMessage};
+    use asp_proto::plugin::{Json as Sent, PromptMessage};
 
     fn chunk(uri: &str, data: content_chunk::Data) -> ContentChunk {
         ContentChunk {
@@ -348,7 +351,7 @@ mod tests {
     fn a_prompt_has_mcp_messages_or_is_refused() {
         let message = |role: &str, content: &str| PromptMessage {
             role: role.into(),
-            content: Some(Json { value: content.as_bytes().to_vec() }),
+            content: Some(Sent { value: content.as_bytes().to_vec() }),
         };
         let good = GetPromptResponse {
             messages: vec![message("user", r#"{"type":"text","text":"x"}"#)],

@@ -35,8 +35,14 @@ pub(crate) fn plugin_ref(primitive: &Primitive, plugin: &Plugin) -> (PluginRef, 
         entrypoint: plugin.entrypoint.clone(),
         artifact_sha256: plugin.artifact_sha256.clone(),
         credential: credential(primitive).unwrap_or_default().to_owned(),
+        called_as: String::new(),
     };
     (reference, hints(plugin.cpu_millis, plugin.memory_bytes))
+}
+
+/// The same for a call of this primitive: the runtime judges by it what private networks a worker may reach.
+pub(crate) fn called_as(plugin: &PluginRef, server: &str, primitive: &str) -> PluginRef {
+    PluginRef { called_as: format!("{server}/{primitive}"), ..plugin.clone() }
 }
 
 /// The operator's credential that the spec names.

@@ -93,7 +93,7 @@ fn delivery(request_id: String, correlation_id: String, answer: Result<Value, Rp
             DeliverMcpAnswer { result: Some(Json { value: result.to_string().into_bytes() }), ..empty }
         }
         Err(RpcError { code, message }) => {
-            DeliverMcpAnswer { error_code: code, error_message: message.to_owned(), ..empty }
+            DeliverMcpAnswer { error_code: code, error_message: message.into_owned(), ..empty }
         }
     }
 }

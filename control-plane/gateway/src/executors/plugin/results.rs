@@ -5,6 +5,7 @@
 
 use std::collections::HashMap;
 
+use asp_json::Json;
 use asp_proto::plugin::{Completed, ResultChunk};
 use serde_json::Value;
 
@@ -70,12 +71,12 @@ impl Chunks {
         self.dropped = dropped;
     }
 
-    fn block(self) -> Option<Value> {
+    fn block(self) -> Option<Json> {
         let Chunks { mut text, dropped, .. } = self;
         if dropped > 0 {
             text.push_str(&format!("\n[{dropped} bytes left out]"));
         }
-        (!text.is_empty()).then(|| text_block(text.trim_end_matches('\n')))
+        (!text.is_empty()).then(|| text_block(text.trim_end_matches('\n')).into())
     }
 }
 
@@ -92,37 +93,44 @@ pub(super) struct Extras {
 pub(super) fn completed(completed: &Completed, extras: Extras) -> Result<Output, Refusal> {
     let mut structured = parse(completed.output.as_ref())?;
     if let Some(value) = &mut structured {
-        publish(value, &extras.uris);
+        published(value, &extras.uris);
     }
-    let mut content: Vec<Value> = extras.chunks.block().into_iter().collect();
+    let mut content: Vec<Json> = extras.chunks.block().into_iter().collect();
     match parse(completed.content.as_ref())? {
-        Some(Value::Array(blocks)) => {
-            for mut block in blocks {
+        Some(blocks) => {
+            let malformed = || misfit("content is no list of MCP content blocks");
+            for mut block in blocks.elements().ok_or_else(malformed)? {
                 if !is_content_block(&block) {
-                    return Err(misfit("content is no list of MCP content blocks"));
+                    return Err(malformed());
                 }
-                publish(&mut block, &extras.uris);
+                published(&mut block, &extras.uris);
                 content.push(block);
             }
         }
-        Some(_) => return Err(misfit("content is no list of MCP content blocks")),
         // A caller that does not read structured content gets its text (MCP tools, structured content).
-        None => content.extend(structured.as_ref().map(|value| text_block(&value.to_string()))),
+        None => content.extend(structured.as_ref().map(|value| text_block(value.text()).into())),
     }
-    content.extend(extras.links);
+    content.extend(extras.links.into_iter().map(Json::from));
     Ok(Output::Tool {
         content,
         structured: structured.filter(|_| !completed.is_error),
         is_error: completed.is_error,
-        meta: own_meta(parse(completed.meta.as_ref())?),
+        meta: own_meta(parse(completed.meta.as_ref())?.as_ref()),
     })
+}
+
+/// The same JSON with the public URIs of artifacts.
+fn published(json: &mut Json, uris: &HashMap<String, String>) {
+    if uris.is_empty() {
+        return;
+    }
+    let mut value = json.view().clone();
+    publish(&mut value, uris);
+    *json = json.changed_to(value);
 }
 
 /// A plugin's own artifact URIs become those under which its caller can read them.
 fn publish(value: &mut Value, uris: &HashMap<String, String>) {
-    if uris.is_empty() {
-        return;
-    }
     match value {
         Value::String(text) => {
             if let Some(public) = uris.get(text) {
@@ -137,14 +145,14 @@ fn publish(value: &mut Value, uris: &HashMap<String, String>) {
 
 #[cfg(test)]
 mod tests {
-    use asp_proto::plugin::Json;
+    use asp_proto::plugin::Json as Sent;
 
     use super::*;
     use crate::call::content::{MAX_FAILURE, readable};
     use serde_json::json;
 
-    fn json_of(value: &Value) -> Option<Json> {
-        Some(Json { value: value.to_string().into_bytes() })
+    fn json_of(value: &Value) -> Option<Sent> {
+        Some(Sent { value: value.to_string().into_bytes() })
     }
 
     fn extras() -> Extras {
@@ -163,7 +171,7 @@ mod tests {
         let end = Completed { output: json_of(&json!({"report": "report://t/a"})), ..Completed::default() };
         let output = completed(&end, Extras { chunks, links: links.clone(), uris }).unwrap();
         let Output::Tool { content, structured, is_error, .. } = output else { panic!("no tool output") };
-        assert_eq!(structured, Some(json!({"report": "asp-artifact://1/a"})));
+        assert_eq!(structured, Some(json!({"report": "asp-artifact://1/a"}).into()));
         assert!(!is_error);
         assert_eq!(content[0]["text"], "one two\n{\"n\":1}");
         assert_eq!(content[1]["text"], r#"{"report":"asp-artifact://1/a"}"#);
@@ -189,12 +197,13 @@ mod tests {
         let end =
             Completed { content: json_of(&blocks), output: json_of(&json!({})), ..Completed::default() };
         let Output::Tool { content, structured, .. } = completed(&end, extras()).unwrap() else { panic!() };
-        assert_eq!((Value::Array(content), structured), (blocks, Some(json!({}))));
+        assert_eq!(content[0].view(), &blocks[0]);
+        assert_eq!(structured, Some(json!({}).into()));
         for bad in [json!({}), json!([1]), json!([{"type": "text"}]), json!([{"type": "html", "text": ""}])] {
             let end = Completed { content: json_of(&bad), ..Completed::default() };
             assert!(matches!(completed(&end, extras()), Err(Refusal::InvalidOutput { .. })), "{bad}");
         }
-        let end = Completed { output: Some(Json { value: b"{".to_vec() }), ..Completed::default() };
+        let end = Completed { output: Some(Sent { value: b"{".to_vec() }), ..Completed::default() };
         assert!(matches!(completed(&end, extras()), Err(Refusal::InvalidOutput { .. })));
     }
 

@@ -3,22 +3,29 @@
 
 use std::time::Duration;
 
+use asp_json::Members;
 use asp_proto::snapshot::{Kind, ProxyHttp};
 use asp_registry::uri_template::{self, ExpandFault, UriTemplate};
 use reqwest::header::HeaderMap;
 use reqwest::{Method, RequestBuilder, StatusCode, Url};
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 use tokio::time::Instant;
 
-use crate::call::outcome::{Output, Refusal, text_block};
-use crate::call::{Call, held};
+use crate::call::outcome::{Output, Refusal};
 use crate::execution::Execution;
 use crate::executors::outbound::auth::Authorizer;
 use crate::executors::outbound::client;
 use crate::executors::outbound::client::Outbound;
 use crate::executors::outbound::refused::{by_status, is_no_result, retry_after};
 use crate::executors::outbound::said::shown;
-use crate::executors::outbound::upstream::{deadline_ms, idempotency_key, lost, refusal_of};
+use crate::executors::outbound::upstream::{deadline_ms, idempotency_key, lost, refusal_of, requested_by};
+use crate::media_type::MediaType;
+
+mod answer;
+
+mod arguments;
+
+use arguments::Arguments;
 
 /// Largest accepted response body in bytes.
 const MAX_RESPONSE: usize = 10 << 20;
@@ -56,15 +63,13 @@ pub(super) async fn run(
 struct Answer {
     status: StatusCode,
     headers: HeaderMap,
-    is_json: bool,
+    media_type: MediaType,
     body: Vec<u8>,
 }
 
 /// Where the request goes.
 pub(super) fn url(outbound: &Outbound, mapping: &ProxyHttp, execution: &Execution) -> Result<Url, Refusal> {
-    let no_arguments = Map::new();
-    let arguments = execution.arguments.as_object().unwrap_or(&no_arguments);
-    Ok(destination(outbound, mapping, (execution, arguments))?.url)
+    Ok(destination(outbound, mapping, execution)?.url)
 }
 
 async fn once(
@@ -83,15 +88,12 @@ async fn once(
         authorizer.refused(call, &execution.snapshot).await;
     }
     let headers = response.headers().clone();
-    let is_json = headers
-        .get(reqwest::header::CONTENT_TYPE)
-        .and_then(|value| value.to_str().ok())
-        .is_some_and(|value| value.split(';').next().is_some_and(|kind| kind.trim().ends_with("json")));
+    let media_type = MediaType::of(&headers);
     let body = tokio::select! {
         body = client::body(response, MAX_RESPONSE) => body.map_err(|why| lost(call, why))?,
         () = call.cancelled() => return Err(Refusal::Cancelled),
     };
-    Ok(Answer { status, headers, is_json, body })
+    Ok(Answer { status, headers, media_type, body })
 }
 
 fn request(
@@ -99,10 +101,9 @@ fn request(
     mapping: &ProxyHttp,
     execution: &Execution,
 ) -> Result<RequestBuilder, Refusal> {
-    let no_arguments = Map::new();
-    let arguments = execution.arguments.as_object().unwrap_or(&no_arguments);
+    let arguments = &Arguments::as_sent(&execution.arguments);
     let invalid = |what: &str| Refusal::Internal(format!("proxy mapping: {what}"));
-    let destination = destination(outbound, mapping, (execution, arguments))?;
+    let destination = destination(outbound, mapping, execution)?;
     let mut url = destination.url;
     add_query(&mut url, mapping, arguments)?;
     let method = Method::from_bytes(mapping.method.as_bytes()).map_err(|_| invalid("method"))?;
@@ -114,7 +115,7 @@ fn request(
         }
     }
     request = request
-        .header("accept", "application/json")
+        .header("accept", "application/json, */*;q=0.5")
         .header("x-deadline-ms", deadline_ms(&execution.call))
         .header("idempotency-key", idempotency_key(&execution.call));
     if mapping.timeout_ms > 0 {
@@ -122,17 +123,21 @@ fn request(
     }
     match mapping.body.as_str() {
         "" => Ok(request),
-        "args" => Ok(request.json(&execution.arguments)),
+        "args" => Ok(request.json(execution.arguments.raw())),
+        pointer if pointer.starts_with('/') => match execution.arguments.pointed(pointer) {
+            Some(value) => Ok(request.json(value.raw())),
+            None => Ok(request),
+        },
         pointers => {
             let pointers: Map<String, Value> = serde_json::from_str(pointers).map_err(|_| invalid("body"))?;
-            let mut body = Map::new();
+            let mut body = Members::default();
             for (name, pointer) in pointers {
-                if let Some(value) = pointer.as_str().and_then(|pointer| execution.arguments.pointer(pointer))
+                if let Some(value) = pointer.as_str().and_then(|pointer| execution.arguments.pointed(pointer))
                 {
-                    body.insert(name, value.clone());
+                    body.insert(&name, value);
                 }
             }
-            Ok(request.json(&Value::Object(body)))
+            Ok(request.json(body.to_json().raw()))
         }
     }
 }
@@ -140,18 +145,21 @@ fn request(
 fn destination<'a>(
     outbound: &'a Outbound,
     mapping: &ProxyHttp,
-    (execution, arguments): (&Execution, &Map<String, Value>),
+    execution: &Execution,
 ) -> Result<client::Destination<'a>, Refusal> {
-    let url = expanded(&mapping.url, arguments)?.ok_or_else(|| Refusal::InvalidArguments {
-        pointer: String::new(),
-        message: "an argument of the service's URL is missing".into(),
+    let url = expanded(&mapping.url, &Arguments::with_defaults(&execution.arguments))?.ok_or_else(|| {
+        Refusal::InvalidArguments {
+            pointer: String::new(),
+            message: "an argument of the service's URL is missing".into(),
+        }
     })?;
-    let destination = outbound.destination(&url, &execution.snapshot.upstreams);
+    let destination =
+        outbound.destination(&url, &execution.snapshot.upstreams, requested_by(&execution.call));
     destination.map_err(|error| Refusal::Upstream(error.to_string()))
 }
 
 /// A parameter whose argument is absent is left out.
-fn add_query(url: &mut Url, mapping: &ProxyHttp, arguments: &Map<String, Value>) -> Result<(), Refusal> {
+fn add_query(url: &mut Url, mapping: &ProxyHttp, arguments: &Arguments) -> Result<(), Refusal> {
     let mut written = String::new();
     for (name, template) in &mapping.query {
         if let Some(value) = expanded(template, arguments)? {
@@ -171,10 +179,10 @@ fn add_query(url: &mut Url, mapping: &ProxyHttp, arguments: &Map<String, Value>)
 }
 
 /// The template filled with the arguments; `None` where one of them is absent.
-fn expanded(template: &str, arguments: &Map<String, Value>) -> Result<Option<String>, Refusal> {
+fn expanded(template: &str, arguments: &Arguments) -> Result<Option<String>, Refusal> {
     let template =
         UriTemplate::parse(template).map_err(|fault| Refusal::Internal(format!("proxy mapping: {fault}")))?;
-    match template.expand(arguments) {
+    match template.expand(arguments.written()) {
         Ok(text) => Ok(Some(text)),
         Err(ExpandFault::Missing(_)) => Ok(None),
         Err(fault) => Err(Refusal::misplaced(&fault)),
@@ -182,25 +190,12 @@ fn expanded(template: &str, arguments: &Map<String, Value>) -> Result<Option<Str
 }
 
 fn map(mapping: &ProxyHttp, execution: &Execution, answer: Answer) -> Result<Output, Refusal> {
-    let call = &execution.call;
-    let Answer { status, headers, is_json, body } = answer;
-    let text = String::from_utf8_lossy(&body);
+    let Answer { status, headers, media_type, body } = answer;
     if !status.is_success() {
-        return failed(execution, &headers, status, &shown(&text));
+        let said = media_type.decode(&body).unwrap_or_default();
+        return failed(execution, &headers, status, &shown(&said));
     }
-    if !is_json {
-        return Ok(shape(call, None, &text, execution));
-    }
-    if held::is_too_much(&body) {
-        return Err(lost(call, "the service's answer holds too many JSON values"));
-    }
-    let value: Value =
-        serde_json::from_slice(&body).map_err(|_| lost(call, "the service's answer is not JSON"))?;
-    let value = value
-        .pointer(&mapping.result)
-        .cloned()
-        .ok_or_else(|| lost(call, "the service's answer lacks the mapped result"))?;
-    Ok(shape(call, Some(value), &text, execution))
+    answer::output(mapping, execution, (&media_type, &body))
 }
 
 /// The model of a tool's caller sees what the service says. A resource or a prompt has no result to say it in.
@@ -222,32 +217,5 @@ fn failed(
             Err(by_status(status, retry_after(headers), String::new()).of(&execution.call))
         }
         _ => Ok(Output::tool_error(&format!("the service answered {}: {said}", status.as_u16()))),
-    }
-}
-
-fn shape(call: &Call, value: Option<Value>, text: &str, execution: &Execution) -> Output {
-    let text = value.as_ref().map_or_else(|| text.to_owned(), Value::to_string);
-    match call.entry.primitive.kind() {
-        Kind::Resource | Kind::ResourceTemplate => {
-            let uri = execution.arguments.get("uri").cloned().unwrap_or(Value::Null);
-            let mime = if value.is_some() { "application/json" } else { "text/plain" };
-            Output::Contents { contents: vec![json!({"uri": uri, "mimeType": mime, "text": text})] }
-        }
-        Kind::Prompt => Output::Messages {
-            description: None,
-            messages: match value.as_ref().and_then(|value| value.get("messages")).and_then(Value::as_array) {
-                Some(messages) => messages.clone(),
-                None => vec![json!({"role": "user", "content": text_block(&text)})],
-            },
-        },
-        _ => match value {
-            Some(value) => Output::structured(value),
-            None => Output::Tool {
-                content: vec![text_block(&text)],
-                structured: None,
-                is_error: false,
-                meta: Map::new(),
-            },
-        },
     }
 }

@@ -14,12 +14,11 @@ use reqwest::StatusCode;
 use serde_json::{Map, Value};
 
 use crate::call::Call;
-use crate::call::content::own_meta;
 use crate::call::outcome::{Output, Refusal};
 use crate::call::page::{self, Visit};
 use crate::execution::{Execution, Following, SessionNote, Subscribed};
 use crate::executors::outbound::auth::{self, Authorizer, Unproved};
-use crate::executors::outbound::client::{Outbound, OutboundError};
+use crate::executors::outbound::client::{Outbound, OutboundError, RequestedBy};
 use crate::executors::outbound::refused::{Meaning, by_status};
 use crate::executors::outbound::upstream::lost;
 use crate::telemetry::metrics::upstreams::UpstreamMetrics;
@@ -32,6 +31,7 @@ pub mod listing;
 mod looking;
 mod message;
 pub(in crate::executors) mod pinned;
+mod results;
 mod sessions;
 pub(in crate::executors) mod watching;
 
@@ -39,11 +39,12 @@ use client::modern::{Eras, mirrored};
 use client::proof::Proof;
 use client::session::Session;
 use client::tasks::ClientTasks;
-use client::{Client, Exchange, Fault};
+use client::{Client, ClientParams, Exchange, Fault};
 use downstream::{Clients, capabilities};
 use following::Followings;
 use looking::OverHttp;
 use pinned::PinnedItems;
+use results::output;
 use sessions::{Sessions, Slot};
 use watching::{Upstream, Watches};
 
@@ -123,7 +124,7 @@ impl McpUpstreams {
         let call = &execution.call;
         let primitive = &call.entry.primitive;
         let client = self
-            .client(&target.url, &execution.snapshot, primitive)
+            .client(&target.url, &execution.snapshot, (&call.server.message.name, primitive))
             .map_err(|error| Unproved { refusal: Refusal::Upstream(error.to_string()), passes: false })?;
         let mut headers = self.authorizer.headers(call, &execution.snapshot, &client.url).await?;
         // What a session sends is of several calls; `_meta` says of which a request is.
@@ -154,42 +155,111 @@ impl McpUpstreams {
             return Err(Refusal::Unknown);
         }
         let downstream = Arc::new(Clients::of(call.clone(), &target.pages));
-        let (method, params) = request(target, execution);
-        for attempt in 0..2 {
-            let session = self.open(client, &slot, &declared).await?;
-            session.proves_as(client);
-            if method == completion::METHOD && !session.offers.completions {
-                return Ok(completion::none());
-            }
-            let id = self.next_id.fetch_add(1, Ordering::Relaxed);
-            let mut params = params.clone();
-            let traceparent = self.authorizer.tells_trace().then(|| call.trace.traceparent());
-            let mut meta = Map::from_iter([("progressToken".to_owned(), id.into())]);
-            meta.extend(traceparent.map(|trace| ("traceparent".to_owned(), trace.into())));
-            params.insert("_meta".into(), meta.into());
-            let exchange = Exchange {
-                id,
-                method,
-                params: Value::Object(params),
-                headers: mirrored(call.entry.param_headers.mirror(&execution.arguments)),
-                downstream: downstream.clone(),
-                cancelled: &call.cancellation(),
-            };
-            match client.request(&session, exchange).await {
-                Err(Fault::SessionEnded) if attempt == 0 => forget(&slot, &session).await,
-                Err(fault) => {
-                    self.judged(execution, &fault).await;
-                    return Err(refusal(call, &target.pages, fault));
-                }
-                Ok(result) if method == completion::METHOD => return Ok(completion::output(result)),
-                Ok(result) => return Ok(output(call.entry.primitive.kind(), result)),
-            }
+        let asking = Asking { client, target, execution, downstream, declared: &declared, slot: &slot };
+        let session = self.open(client, &slot, &declared).await?;
+        match self.ask(&asking, &session).await {
+            Ok(output) => Ok(output),
+            Err(fault) => Box::pin(self.ask_anew(&asking, &session, fault)).await,
         }
-        Err(Refusal::Upstream("the service does not keep its sessions".into()))
     }
 
-    fn client(&self, url: &str, snapshot: &Snapshot, primitive: &Primitive) -> Result<Client, OutboundError> {
-        let destination = self.outbound.destination(url, &snapshot.upstreams)?;
+    /// Asks once more where this fault was the session's and the call may go on, else refuses the call.
+    async fn ask_anew(
+        &self,
+        asking: &Asking<'_>,
+        session: &Arc<Session>,
+        fault: Fault,
+    ) -> Result<Output, Refusal> {
+        let Asking { client, target, execution, slot, declared, .. } = asking;
+        let may_repeat = execution.call.may_repeat();
+        let is_lost = match &fault {
+            Fault::SessionEnded => true,
+            Fault::SessionRefused { did_nothing, is_named: true, .. } => *did_nothing || may_repeat,
+            _ => false,
+        };
+        let answered = match fault {
+            _ if is_lost => {
+                forget(slot, session).await;
+                let next = self.open(client, slot, declared).await?;
+                self.ask(asking, &next).await
+            }
+            Fault::SessionRefused { fault, is_named: false, .. } => {
+                self.ask_apart(asking, session, *fault).await
+            }
+            fault => Err(fault),
+        };
+        match answered {
+            Ok(output) => Ok(output),
+            Err(fault) => {
+                let fault = fault.of_request();
+                self.judged(execution, &fault).await;
+                Err(refusal(&execution.call, &target.pages, fault))
+            }
+        }
+    }
+
+    /// Asks in a new session after a refusal without a word of the session. If the new one gets an answer, it takes the place
+    /// of the session before; else that one stays, with what the user has in it. The session that is given up is ended at its
+    /// server.
+    async fn ask_apart(
+        &self,
+        asking: &Asking<'_>,
+        before: &Arc<Session>,
+        refused: Fault,
+    ) -> Result<Output, Fault> {
+        let Ok(session) = self.begin(asking.client, asking.declared).await else { return Err(refused) };
+        let answered = self.ask(asking, &session).await;
+        match answered {
+            Err(Fault::SessionRefused { .. }) => return Err(refused),
+            Ok(_) | Err(Fault::Error { .. }) => {
+                let mut held = asking.slot.lock().await;
+                if held.as_ref().is_some_and(|held| Arc::ptr_eq(held, before)) {
+                    *held = Some(session);
+                }
+            }
+            Err(_) => {}
+        }
+        answered
+    }
+
+    /// Puts the call's request in this session.
+    async fn ask(&self, asking: &Asking<'_>, session: &Session) -> Result<Output, Fault> {
+        let Asking { client, target, execution, .. } = asking;
+        let call = &execution.call;
+        session.proves_as(client);
+        let (method, mut params) = request(target, execution);
+        if method == completion::METHOD && !session.offers.completions {
+            return Ok(completion::none());
+        }
+        let id = self.next_id.fetch_add(1, Ordering::Relaxed);
+        let traceparent = self.authorizer.tells_trace().then(|| call.trace.traceparent());
+        let mut meta = Map::from_iter([("progressToken".to_owned(), id.into())]);
+        meta.extend(traceparent.map(|trace| ("traceparent".to_owned(), trace.into())));
+        params.insert("_meta".into(), meta.into());
+        let exchange = Exchange {
+            id,
+            method,
+            params: Value::Object(params),
+            sent: sent(execution),
+            headers: mirrored(call.entry.param_headers.mirror(&execution.arguments)),
+            downstream: asking.downstream.clone(),
+            cancelled: &call.cancellation(),
+        };
+        let result = client.request(session, exchange).await?;
+        Ok(match method {
+            completion::METHOD => completion::output(&result),
+            _ => output(call.entry.primitive.kind(), &result.sent),
+        })
+    }
+
+    fn client(
+        &self,
+        url: &str,
+        snapshot: &Snapshot,
+        (server, primitive): (&str, &Primitive),
+    ) -> Result<Client, OutboundError> {
+        let by = RequestedBy { server, primitive: &primitive.id };
+        let destination = self.outbound.destination(url, &snapshot.upstreams, by)?;
         Ok(Client {
             http: destination.client.clone(),
             url: destination.url,
@@ -210,7 +280,7 @@ impl McpUpstreams {
     pub(super) fn follow(&self, target: &ProxyMcp, subscribed: Subscribed<'_>) -> Option<Following> {
         let Subscribed { primitive, server, snapshot, .. } = subscribed;
         let auth = primitive.service_auth.as_ref();
-        let client = self.client(&target.url, snapshot, primitive).ok()?;
+        let client = self.client(&target.url, snapshot, (server, primitive)).ok()?;
         if !self.authorizer.stands((server, &primitive.id), auth, &client.url) {
             tracing::debug!(
                 primitive = primitive.id,
@@ -242,29 +312,47 @@ impl McpUpstreams {
         if let Some(session) = &*held {
             return Ok(session.clone());
         }
-        let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         // Nothing of the call is delivered yet, whatever goes wrong here.
-        let opened = client.initialize(id, declared.clone()).await;
-        let mut session = opened.map_err(|fault| match fault {
-            Fault::Refused { status, wait } => match by_status_alone(status, wait) {
+        let begun = self.begin(client, declared).await;
+        let session = begun.map_err(|fault| match fault {
+            Fault::Refused { status, wait, .. } => match by_status_alone(status, wait) {
                 Meaning::Refused(refusal) => refusal,
                 Meaning::Open(why) => Refusal::Upstream(format!("handshake: {why}")),
             },
             fault => Refusal::Upstream(format!("handshake: {fault}")),
         })?;
-        session.listen().await;
-        let session = Arc::new(session);
         *held = Some(session.clone());
         Ok(session)
     }
+
+    /// Opens a session, and listens to what its server says in it.
+    async fn begin(&self, client: &Client, declared: &Value) -> Result<Arc<Session>, Fault> {
+        let id = self.next_id.fetch_add(1, Ordering::Relaxed);
+        let mut session = client.initialize(id, declared.clone()).await?;
+        session.listen().await;
+        Ok(Arc::new(session))
+    }
+}
+
+/// One call, and where it is put.
+struct Asking<'a> {
+    client: &'a Client,
+    target: &'a ProxyMcp,
+    execution: &'a Execution,
+    downstream: Arc<Clients>,
+    /// The capabilities that its sessions are declared with.
+    declared: &'a Value,
+    /// The place of its session.
+    slot: &'a Slot,
 }
 
 fn refusal(call: &Call, pages: &[String], fault: Fault) -> Refusal {
     match fault {
         Fault::Error { visits, .. } if !visits.is_empty() => pages_first(call, pages, visits),
-        Fault::Error { code, message, .. } => Refusal::Relayed { code, message },
+        Fault::Error { code, message, data, .. } => Refusal::Relayed { code, message, data },
         Fault::NotDelivered | Fault::SessionEnded | Fault::Busy => Refusal::Upstream(fault.to_string()),
-        Fault::Refused { status, wait } => by_status_alone(status, wait).of(call),
+        Fault::SessionRefused { fault, .. } => refusal(call, pages, *fault),
+        Fault::Refused { status, wait, .. } => by_status_alone(status, wait).of(call),
         Fault::Lost(why) => lost(call, &why),
         Fault::Cancelled => Refusal::Cancelled,
     }
@@ -319,32 +407,17 @@ fn request(target: &ProxyMcp, execution: &Execution) -> (&'static str, Map<Strin
         }
         kind => {
             params.insert("name".into(), target.tool.clone().into());
-            params.insert("arguments".into(), execution.arguments.clone());
             (if kind == Kind::Prompt { "prompts/get" } else { "tools/call" }, params)
         }
     }
 }
 
-fn output(kind: Kind, mut result: Map<String, Value>) -> Output {
-    let mut list = |name: &str| match result.remove(name) {
-        Some(Value::Array(items)) => items,
-        _ => Vec::new(),
-    };
-    match kind {
-        Kind::Resource | Kind::ResourceTemplate => Output::Contents { contents: list("contents") },
-        Kind::Prompt => {
-            let messages = list("messages");
-            let description = result.get("description").and_then(Value::as_str).map(str::to_owned);
-            Output::Messages { description, messages }
-        }
-        _ => {
-            let content = list("content");
-            Output::Tool {
-                content,
-                is_error: result.get("isError") == Some(&Value::Bool(true)),
-                structured: result.remove("structuredContent"),
-                meta: own_meta(result.remove("_meta")),
-            }
-        }
+/// The parameters of a call that are the client's own; a completion has none.
+fn sent(execution: &Execution) -> ClientParams {
+    let call = &execution.call;
+    if call.aim.completing().is_some() {
+        return ClientParams::default();
     }
+    let has_arguments = !matches!(call.entry.primitive.kind(), Kind::Resource | Kind::ResourceTemplate);
+    ClientParams { arguments: has_arguments.then(|| execution.arguments.clone()), meta: call.meta.clone() }
 }

@@ -3,32 +3,76 @@
 //! Messages are plain JSON: unknown members pass through. The envelope itself was checked by the edge's scan.
 
 use asp_edge::{Reason, Trace, reason::Era};
+use asp_json::{Json, Members, Syntax};
 use axum::body::Body;
 use axum::response::Response;
 use http::{HeaderMap, HeaderValue, StatusCode, header};
-use serde::{Deserialize, Serialize};
+use serde::{Serialize, Serializer};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
 /// One incoming message.
-#[derive(Debug, Deserialize, Serialize)]
+#[derive(Debug, Default, Serialize)]
 pub struct Message {
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub id: Option<Box<RawValue>>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub method: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub params: Option<Value>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub result: Option<Value>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub error: Option<Value>,
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "as_sent")]
+    pub params: Option<Json>,
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "as_sent")]
+    pub result: Option<Json>,
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "as_sent")]
+    pub error: Option<Json>,
+}
+
+fn as_sent<S: Serializer>(json: &Option<Json>, serializer: S) -> Result<S::Ok, S::Error> {
+    json.as_ref().map(Json::raw).serialize(serializer)
 }
 
 impl Message {
+    /// Reads one message. The envelope was checked: each of its names is there once.
+    pub fn read(text: &[u8]) -> Result<Message, Syntax> {
+        let text = std::str::from_utf8(text).map_err(|_| Syntax)?;
+        Message::of(text)
+    }
+
+    /// Reads the messages of a batch.
+    pub fn read_all(text: &[u8]) -> Result<Vec<Message>, Syntax> {
+        let text = std::str::from_utf8(text).map_err(|_| Syntax)?;
+        asp_json::elements(text).ok_or(Syntax)?.into_iter().map(Message::of).collect()
+    }
+
+    fn of(text: &str) -> Result<Message, Syntax> {
+        let mut message = Message::default();
+        for (name, text) in asp_json::members(text).ok_or(Syntax)? {
+            // Null stands for an absent member (as serde reads an `Option`).
+            let part = (text != "null").then(|| Json::part(text));
+            match name.as_ref() {
+                "id" => message.id = part.map(|id| id.raw().to_owned()),
+                "method" => {
+                    message.method = match part {
+                        Some(method) => Some(method.as_str().ok_or(Syntax)?.to_owned()),
+                        None => None,
+                    };
+                }
+                "params" => message.params = part,
+                "result" => message.result = part,
+                "error" => message.error = part,
+                _ => {}
+            }
+        }
+        Ok(message)
+    }
+
     /// A member of `params`.
     pub fn param(&self, name: &str) -> Option<&Value> {
         self.params.as_ref()?.get(name)
+    }
+
+    /// The text of a member of `params`.
+    pub fn sent_param(&self, name: &str) -> Option<Json> {
+        self.params.as_ref()?.member(name)
     }
 
     /// A string member of `params`.
@@ -53,6 +97,8 @@ pub struct Failure {
     pub code: i32,
     pub message: String,
     pub data: Map<String, Value>,
+    /// An upstream's own error, a member of `data` as it was written.
+    pub upstream: Option<Json>,
     pub status: StatusCode,
     /// `WWW-Authenticate`, for a missing scope.
     pub challenge: Option<String>,
@@ -74,6 +120,7 @@ impl Failure {
             code: reason.jsonrpc_code(),
             message: message.into(),
             data,
+            upstream: None,
             status: StatusCode::from_u16(reason.http_status(Era::Legacy)).unwrap_or(StatusCode::OK),
             challenge: None,
         }
@@ -147,10 +194,19 @@ impl RpcResponse {
 }
 
 /// The `error` member of a response.
-pub fn error_object(failure: &Failure, trace: Option<Trace>) -> Value {
-    let mut data = failure.data.clone();
-    data.extend(trace.map(|trace| ("traceId".to_owned(), trace.to_string().into())));
-    json!({"code": failure.code, "message": failure.message, "data": data})
+pub fn error_object(failure: &Failure, trace: Option<Trace>) -> Json {
+    let mut data: Members = failure.data.iter().map(|(name, value)| (name.as_str(), value.clone())).collect();
+    if let Some(upstream) = &failure.upstream {
+        data.insert("upstream", upstream.clone());
+    }
+    if let Some(trace) = trace {
+        data.insert("traceId", trace.to_string());
+    }
+    let mut error = Members::default();
+    error.insert("code", Value::from(failure.code));
+    error.insert("message", failure.message.as_str());
+    error.insert("data", data.to_json());
+    error.to_json()
 }
 
 /// The answer to an accepted notification or response.
@@ -178,8 +234,8 @@ pub fn header<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
 }
 
 /// A JSON-RPC notification as text.
-pub fn notification(method: &str, params: Value) -> String {
-    json!({"jsonrpc": "2.0", "method": method, "params": params}).to_string()
+pub fn notification(method: &str, params: impl Into<Json>) -> String {
+    format!(r#"{{"jsonrpc":"2.0","method":{},"params":{}}}"#, Value::from(method), params.into())
 }
 
 /// A JSON-RPC request of the server as text.

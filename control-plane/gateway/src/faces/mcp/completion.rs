@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use asp_edge::Reason;
+use asp_json::Members;
 use asp_proto::snapshot::{Kind, Protocol};
 use asp_snapshot::ListedPrimitive;
 use serde_json::{Map, Value, json};
@@ -87,7 +88,8 @@ fn invocation(
         server: request.server.clone(),
         protocol: Protocol::Mcp,
         entry: entry.clone(),
-        arguments: Value::Object(arguments),
+        arguments: Value::Object(arguments).into(),
+        meta: Members::default(),
         aim: Aim::Completed(argument.into()),
         chosen: None,
         protocol_request_id: message.id_text().unwrap_or_default().into(),

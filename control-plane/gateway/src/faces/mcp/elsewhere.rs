@@ -48,7 +48,7 @@ fn heard(gateway: &Gateway, told: Told) {
         }
         Told::Sent { session, message } => {
             let session = gateway.sessions.told_of(&session);
-            if let (Some(session), Ok(message)) = (session, serde_json::from_str(message.get())) {
+            if let (Some(session), Ok(message)) = (session, Message::read(message.get().as_bytes())) {
                 // What is of nothing here either is of nothing any more.
                 legacy::told(gateway, &session, &message);
             }

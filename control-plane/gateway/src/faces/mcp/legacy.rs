@@ -33,11 +33,12 @@ use crate::call::{Call, ClientAbilities};
 use crate::execution::SessionNote;
 use crate::faces::FaceRequest;
 use crate::gateway::Gateway;
+use crate::media_type;
 use crate::sessions::{Profile, Session};
 
 /// A single message.
 pub(super) async fn post(request: FaceRequest, envelope: Envelope) -> Response {
-    let message: Message = match serde_json::from_slice(&request.body) {
+    let message = match Message::read(&request.body) {
         Ok(message) => message,
         Err(_) => {
             return Failure::of(Reason::InvalidRequest)
@@ -71,7 +72,7 @@ pub(super) async fn batch(request: FaceRequest) -> Response {
         }
         Err(failure) => return failure.respond(None, trace),
     };
-    let messages: Vec<Message> = match serde_json::from_slice(&request.body) {
+    let messages = match Message::read_all(&request.body) {
         Ok(messages) => messages,
         Err(_) => return Failure::of(Reason::InvalidRequest).respond(None, trace),
     };
@@ -353,12 +354,7 @@ fn dispatch(request: &FaceRequest, session: &Session, message: &Message, context
 }
 
 fn accepts_stream(request: &FaceRequest) -> bool {
-    request
-        .headers
-        .get_all(header::ACCEPT)
-        .iter()
-        .filter_map(|value| value.to_str().ok())
-        .any(|value| value.contains("text/event-stream") || value.contains("*/*"))
+    media_type::accepts(&request.headers, "text/event-stream")
 }
 
 /// What a client says without waiting for an answer: at the gateway where its session has what this is about.
@@ -393,7 +389,7 @@ fn answered(session: &Session, message: &Message) -> bool {
     let answer = message.result.as_ref().and_then(|result| questions::answer(&question, result));
     if !answer.is_some_and(|answer| call.questions.answer(&question.id, answer)) {
         // Nothing else will come: this request has had its response.
-        call.questions.answer(&question.id, questions::no_answer(&question, message.error.as_ref()));
+        call.questions.answer(&question.id, questions::no_answer(&question, message.error.as_deref()));
     }
     true
 }

@@ -3,6 +3,7 @@
 //! Keeps true: nobody is told what is behind a template that they cannot see (I-10); what a plugin lists is of the request's
 //! own revision.
 
+use asp_json::Members;
 use asp_proto::snapshot::Protocol;
 use asp_snapshot::mcp_revision::Revision;
 use futures::future::join_all;
@@ -33,7 +34,8 @@ pub(super) async fn of(
             server: request.server.clone(),
             protocol: Protocol::Mcp,
             entry: entry.clone(),
-            arguments: Value::Object(Map::new()),
+            arguments: Value::Object(Map::new()).into(),
+            meta: Members::default(),
             aim: Aim::Listed,
             chosen: None,
             protocol_request_id: message.id_text().unwrap_or_default().into(),

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use asp_edge::{Envelope, EnvelopeKind, Reason};
+use asp_json::{Json, Members};
 use asp_proto::snapshot::Kind;
 use asp_snapshot::mcp_revision::Revision;
 use asp_snapshot::param_headers::decode;
@@ -59,7 +60,7 @@ pub(super) async fn post(request: FaceRequest, envelope: Envelope) -> Response {
             .respond(id, trace);
         }
     }
-    let message: Arc<Message> = match serde_json::from_slice(&request.body) {
+    let message = match Message::read(&request.body) {
         Ok(message) => Arc::new(message),
         Err(_) => return Failure::of(Reason::InvalidRequest).respond(id, trace),
     };
@@ -87,10 +88,10 @@ async fn answer(
     let id = message.id_text().ok_or_else(|| Failure::of(Reason::InvalidRequest))?;
     let finished = |result, caching| {
         let result = Modern::of(request, message).finish(result, caching);
-        json_response(RpcResponse::result(id, &result))
+        json_response(RpcResponse::result(id, &result.raw()))
     };
     if message.method.as_deref() == Some("server/discover") {
-        return Ok(finished(discover(request), Caching::Public));
+        return Ok(finished(Members::from_iter(discover(request)), Caching::Public));
     }
     if let Some(answered) = tasks::answer(request, message, abilities).await {
         return Ok(finished(answered?, Caching::None));
@@ -110,14 +111,14 @@ async fn answer(
     match answer {
         None => Err(Failure::of(Reason::UnknownMethod).status(StatusCode::NOT_FOUND)),
         Some(Err(failure)) => Err(failure),
-        Some(Ok(Answer::Page(page))) => Ok(finished(page, Caching::Private)),
-        Some(Ok(Answer::Completion(result))) => Ok(finished(result, Caching::None)),
+        Some(Ok(Answer::Page(page))) => Ok(finished(Members::from_iter(page), Caching::Private)),
+        Some(Ok(Answer::Completion(result))) => Ok(finished(Members::from_iter(result), Caching::None)),
         Some(Ok(Answer::Call(call, asked))) => {
             let attachment = match tasks::is_due(&call, abilities, again) {
                 true => match tasks::create(request, &call, abilities).await {
                     Ok(task) => {
                         let result = Modern::of(request, message).begun(task);
-                        return Ok(json_response(RpcResponse::result(id, &result)));
+                        return Ok(json_response(RpcResponse::result(id, &result.raw())));
                     }
                     Err(attachment) => attachment,
                 },
@@ -235,7 +236,7 @@ async fn resumed(request: &FaceRequest, message: &Message) -> Result<Option<Resu
         return Ok(None);
     }
     let state = state.as_str().ok_or_else(invalid)?;
-    let key = RequestState::digest(method, message.params.as_ref());
+    let key = RequestState::digest(method, message.params.as_deref());
     let gateway = &request.gateway;
     let server = &request.server.message.name;
     let opened = RequestState::open(&gateway.sealer, state, &request.caller, server, key);
@@ -296,17 +297,16 @@ impl Modern {
     }
 
     /// The result that says that a call has become a task.
-    fn begun(&self, mut task: Map<String, Value>) -> Value {
-        task.insert("resultType".into(), "task".into());
+    fn begun(&self, mut task: Members) -> Json {
+        task.insert("resultType", "task");
         set_meta(&mut task, SERVER_INFO, server_info(&self.server, REVISION));
-        Value::Object(task)
+        task.to_json()
     }
 
-    fn finish(&self, mut result: Map<String, Value>, caching: Caching) -> Value {
-        let members = completing(caching).into_iter();
-        result.extend(members.map(|(name, value)| (name.into(), value)));
+    fn finish(&self, mut result: Members, caching: Caching) -> Json {
+        completing(caching).into_iter().for_each(|(name, value)| result.insert(name, value));
         set_meta(&mut result, SERVER_INFO, server_info(&self.server, REVISION));
-        Value::Object(result)
+        result.to_json()
     }
 }
 
@@ -342,16 +342,16 @@ impl Era for Modern {
     fn suspend(&self, call: &Arc<Call>, questions: Vec<Question>, next_event: u64) -> Option<Value> {
         // A retry must repeat the parameters that are not its own.
         let method = self.message.method.as_deref().unwrap_or_default();
-        let digest = RequestState::digest(method, self.message.params.as_ref());
+        let digest = RequestState::digest(method, self.message.params.as_deref());
         let registry = &self.gateway.pipeline.registry;
         let state = RequestState::issue(&self.gateway.sealer, registry, call, digest, next_event)?;
         self.gateway.pipeline.active.tell(call);
-        let mut result = Map::new();
-        result.insert("resultType".into(), "input_required".into());
-        result.insert("inputRequests".into(), questions::requests(&questions));
-        result.insert("requestState".into(), state.into());
+        let mut result = Members::default();
+        result.insert("resultType", "input_required");
+        result.insert("inputRequests", questions::requests(&questions));
+        result.insert("requestState", state);
         set_meta(&mut result, SERVER_INFO, server_info(&self.server, REVISION));
-        Some(Value::Object(result))
+        Some(result.to_json().view().clone())
     }
 
     /// The client cancels by closing the response: one that is open is another request's, such as a retry's, and

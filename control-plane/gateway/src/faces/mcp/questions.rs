@@ -23,7 +23,7 @@ pub(in crate::faces) fn request(question: &Question, id: Option<&str>) -> (&'sta
             }
             ("elicitation/create", params)
         }
-        Ask::Form { message, requested_schema } => {
+        Ask::Form { message, requested_schema, .. } => {
             ("elicitation/create", json!({"message": message, "requestedSchema": requested_schema}))
         }
         Ask::Sampling(params) => ("sampling/createMessage", Value::Object(params.clone())),
@@ -75,8 +75,9 @@ pub(super) fn requests(asked: &[Question]) -> Value {
 /// What stands for an answer when the client gave an error or nothing that can be read.
 pub(in crate::faces) fn no_answer(question: &Question, error: Option<&Value>) -> Answer {
     match &question.ask {
-        Ask::Form { .. } | Ask::Page { .. } => Answer::Cancelled,
-        Ask::Sampling(_) | Ask::Roots => {
+        Ask::Form { relayed: false, .. } | Ask::Page { .. } => Answer::Cancelled,
+        // An upstream is not told a decision that no user made.
+        Ask::Form { relayed: true, .. } | Ask::Sampling(_) | Ask::Roots => {
             let said = error.and_then(|error| error.get("message")?.as_str());
             Answer::Failed(said.unwrap_or("the client gave no answer").to_owned())
         }
@@ -109,7 +110,10 @@ mod tests {
     use super::*;
 
     fn form() -> Question {
-        Question { id: "f".into(), ask: Ask::Form { message: "?".into(), requested_schema: json!({}) } }
+        Question {
+            id: "f".into(),
+            ask: Ask::Form { message: "?".into(), requested_schema: json!({}), relayed: false },
+        }
     }
 
     fn sampling() -> Question {

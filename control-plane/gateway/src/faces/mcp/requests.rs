@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use asp_edge::Reason;
+use asp_json::{Json, Members};
 use asp_proto::snapshot::Protocol;
 use asp_snapshot::ListedPrimitive;
 use serde_json::{Map, Value};
@@ -98,18 +99,19 @@ fn invocation(
     named: Named<'_>,
 ) -> Result<Invocation, Failure> {
     let Named { what, name, entry, variables } = named;
-    let mut arguments = match message.param("arguments") {
-        None | Some(Value::Null) => Map::new(),
-        Some(Value::Object(arguments)) => arguments.clone(),
+    let mut arguments = match message.sent_param("arguments") {
+        None => Json::from(Value::Object(Map::new())),
+        Some(arguments) if arguments.is_null() => Json::from(Value::Object(Map::new())),
+        Some(arguments) if arguments.is_object() => arguments,
         Some(_) => {
             return Err(Failure::with(Reason::InvalidParams, "params.arguments must be an object").in_call());
         }
     };
     if what == "resource" {
-        arguments = variables;
-        arguments.insert("uri".into(), name.into());
+        let mut variables = variables;
+        variables.insert("uri".into(), name.into());
+        arguments = Value::Object(variables).into();
     }
-    let arguments = Value::Object(arguments);
     if context.revision.is_modern() {
         check_param_headers(request, entry, &arguments)?;
     }
@@ -127,6 +129,7 @@ fn invocation(
         )?,
         entry: entry.clone(),
         arguments,
+        meta: passed_meta(message),
         aim: Aim::Done,
         chosen: None,
         protocol_request_id: message.id_text().unwrap_or_default().into(),
@@ -138,6 +141,18 @@ fn invocation(
         memory: request.memory.clone(),
         parent: None,
     })
+}
+
+/// `_meta` of a request as the service behind the primitive gets it: what this protocol or this platform reads itself is
+/// between each client and its own server.
+fn passed_meta(message: &Message) -> Members {
+    let mut meta = message.sent_param("_meta").as_ref().map(Members::of).unwrap_or_default();
+    meta.retain(|name| {
+        !name.starts_with("io.modelcontextprotocol/")
+            && !name.starts_with("asp/")
+            && !matches!(name, "progressToken" | "traceparent" | "tracestate")
+    });
+    meta
 }
 
 /// `Mcp-Param-*` must mirror the arguments that the tool marks (SEP-2243).

@@ -1,12 +1,15 @@
 //! A call's outcome as MCP shows it, per revision.
 
+use std::borrow::Cow;
+
 use asp_edge::Reason;
+use asp_json::{Json, Members, raw_values};
 use asp_proto::snapshot::Kind;
 use asp_snapshot::VirtualServer;
 use asp_snapshot::mcp_revision::Revision;
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::codec::Failure;
 use crate::call::Call;
@@ -41,7 +44,7 @@ impl Asked {
 #[derive(Default)]
 pub(super) struct CallResult<'a> {
     members: Vec<(&'static str, Member<'a>)>,
-    meta: Option<&'a Map<String, Value>>,
+    meta: Option<&'a Members>,
     /// Members of `_meta` that count before those of `meta`.
     own_meta: Vec<(&'static str, Value)>,
 }
@@ -50,15 +53,30 @@ pub(super) struct CallResult<'a> {
 #[serde(untagged)]
 enum Member<'a> {
     Own(Value),
-    Value(&'a Value),
-    Values(&'a [Value]),
+    #[serde(serialize_with = "as_sent")]
+    Sent(&'a Json),
+    #[serde(serialize_with = "all_as_sent")]
+    All(Cow<'a, [Json]>),
     Text(&'a str),
+}
+
+fn as_sent<S: Serializer>(json: &Json, serializer: S) -> Result<S::Ok, S::Error> {
+    json.raw().serialize(serializer)
+}
+
+fn all_as_sent<S: Serializer>(all: &[Json], serializer: S) -> Result<S::Ok, S::Error> {
+    raw_values(all, serializer)
 }
 
 impl<'a> CallResult<'a> {
     /// Adds a member; no name comes twice.
     pub(super) fn put(&mut self, name: &'static str, value: Value) {
         self.members.push((name, Member::Own(value)));
+    }
+
+    /// Returns the result as one value; JSON that passes through keeps its text.
+    pub(super) fn to_json(&self) -> Json {
+        Json::part(&serde_json::to_string(self).unwrap_or_default())
     }
 
     /// Sets a member of `_meta`.
@@ -87,8 +105,9 @@ impl Serialize for Meta<'_> {
         let own = &self.0.own_meta;
         let is_own = |name: &str| own.iter().any(|(own, _)| *own == name);
         let mut object = serializer.serialize_map(None)?;
-        for (name, value) in self.0.meta.into_iter().flatten().filter(|(name, _)| !is_own(name)) {
-            object.serialize_entry(name, value)?;
+        for (name, value) in self.0.meta.iter().flat_map(|meta| meta.iter()).filter(|(name, _)| !is_own(name))
+        {
+            object.serialize_entry(name, value.raw())?;
         }
         for (name, value) in own {
             object.serialize_entry(name, value)?;
@@ -133,12 +152,12 @@ fn of_output(output: &Output, revision: Revision) -> CallResult<'_> {
     let members = &mut result.members;
     match output {
         Output::Tool { content, structured, is_error, meta } => {
-            let structured = structured.as_ref().filter(|_| !is_error);
+            let structured = structured.as_ref();
             let shown = structured.filter(|value| takes_structured(value, revision));
-            members.extend(shown.map(|value| ("structuredContent", Member::Value(value))));
+            members.extend(shown.map(|value| ("structuredContent", Member::Sent(value))));
             let content = match structured {
                 Some(value) if shown.is_none() && content.is_empty() => {
-                    Member::Own(json!([text_block(&value.to_string())]))
+                    Member::Own(json!([text_block(value.text())]))
                 }
                 _ => known_blocks(content, revision),
             };
@@ -149,7 +168,7 @@ fn of_output(output: &Output, revision: Revision) -> CallResult<'_> {
         Output::Contents { contents } => members.push(("contents", known_contents(contents, revision))),
         Output::Messages { description, messages } => {
             members.extend(description.as_deref().map(|text| ("description", Member::Text(text))));
-            members.push(("messages", Member::Values(messages)));
+            members.push(("messages", Member::All(messages.into())));
         }
         Output::Completion { values, total, has_more } => {
             let mut completion = json!({"values": values, "hasMore": has_more});
@@ -168,29 +187,30 @@ fn takes_structured(value: &Value, revision: Revision) -> bool {
 }
 
 /// Contents have a `_meta` since 2025-06-18.
-fn known_contents(contents: &[Value], revision: Revision) -> Member<'_> {
+fn known_contents(contents: &[Json], revision: Revision) -> Member<'_> {
     if revision >= Revision::V2025_06_18 {
-        return Member::Values(contents);
+        return Member::All(contents.into());
     }
-    let known = contents.iter().cloned().map(|mut content| {
-        if let Some(members) = content.as_object_mut() {
-            members.shift_remove("_meta");
-        }
-        content
+    let known = contents.iter().map(|content| {
+        let mut members = Members::of(content);
+        members.remove("_meta");
+        members.to_json()
     });
-    Member::Own(known.collect())
+    Member::All(known.collect())
 }
 
 /// 2025-03-26 knows no resource links: a client of that revision would refuse the whole result.
-fn known_blocks(content: &[Value], revision: Revision) -> Member<'_> {
+fn known_blocks(content: &[Json], revision: Revision) -> Member<'_> {
     if revision >= Revision::V2025_06_18 {
-        return Member::Values(content);
+        return Member::All(content.into());
     }
     let known = content.iter().map(|block| match block.get("type").and_then(Value::as_str) {
-        Some("resource_link") => text_block(block.get("uri").and_then(Value::as_str).unwrap_or_default()),
+        Some("resource_link") => {
+            text_block(block.get("uri").and_then(Value::as_str).unwrap_or_default()).into()
+        }
         _ => block.clone(),
     });
-    Member::Own(known.collect())
+    Member::All(known.collect())
 }
 
 /// A refusal inside a tool call is a tool error where the model can act on it, else a JSON-RPC error.
@@ -226,9 +246,7 @@ fn of_refusal(refusal: &Refusal, asked: Asked, revision: Revision) -> Result<Cal
     }
     let mut failure = Failure::with(refusal.reason(), &message).in_call();
     match refusal {
-        // Codes that this protocol gives a meaning of their own stay ours.
-        Refusal::Relayed { code: code @ (-32603..=-32601), .. } => failure.code = *code as i32,
-        Refusal::Relayed { .. } => failure.code = Reason::Internal.jsonrpc_code(),
+        Refusal::Relayed { code, data, .. } => failure = relayed(failure, *code, data.as_ref()),
         Refusal::PagesFirst { pages } if revision == Revision::V2025_11_25 => {
             failure.code = URL_ELICITATION_REQUIRED;
             failure = failure.data("elicitations", pages.iter().map(elicitation).collect());
@@ -243,6 +261,25 @@ fn of_refusal(refusal: &Refusal, asked: Asked, revision: Revision) -> Result<Cal
         _ => {}
     }
     Err(failure)
+}
+
+/// The upstream's own error beside what the platform says of it. Codes that this protocol gives a meaning of their own
+/// stay ours, and nobody is advised to repeat what the upstream may refuse for good.
+fn relayed(mut failure: Failure, code: i64, data: Option<&Json>) -> Failure {
+    failure.code = match (code, i32::try_from(code)) {
+        (-32768..-32603 | -32600..=-32000, _) | (_, Err(_)) => Reason::Internal.jsonrpc_code(),
+        (_, Ok(code)) => code,
+    };
+    if failure.is(Reason::UpstreamUnavailable) {
+        failure = failure.data("recovery_hint", Reason::OutcomeUnknown.recovery_hint().into());
+    }
+    let mut upstream = Members::default();
+    upstream.insert("code", Value::from(code));
+    if let Some(data) = data {
+        upstream.insert("data", data.clone());
+    }
+    failure.upstream = Some(upstream.to_json());
+    failure
 }
 
 /// MCP 2025-11-25 `ElicitRequestURLParams`. The id is the upstream's: what it says of the visit later has that.
@@ -260,11 +297,10 @@ fn tool_error(text: &str, refusal: &Refusal) -> CallResult<'static> {
 }
 
 /// Sets a member of the result's `_meta`.
-pub(super) fn set_meta(result: &mut Map<String, Value>, name: &str, value: Value) {
-    match result.get_mut("_meta") {
-        Some(Value::Object(meta)) => drop(meta.insert(name.into(), value)),
-        _ => drop(result.insert("_meta".into(), json!({name: value}))),
-    }
+pub(super) fn set_meta(result: &mut Members, name: &str, value: Value) {
+    let mut meta = result.get("_meta").map(Members::of).unwrap_or_default();
+    meta.insert(name, value);
+    result.insert("_meta", meta.to_json());
 }
 
 /// Unknown names are answered alike whether they are hidden or do not exist (I-10). A resource that is not

@@ -385,14 +385,14 @@ impl Following {
                 if !gauges.is_empty() {
                     params.insert("_meta".into(), json!({GAUGES: gauges}));
                 }
-                Some(notification("notifications/progress", params.into()))
+                Some(notification("notifications/progress", Value::Object(params)))
             }
             Event::Status { phase, message } => {
                 // MCP has no status of its own; progress must grow, so a phase counts as the least step.
                 let mut params = self.progress(self.last_progress.map_or(0.0, next_phase))?;
                 params.insert("message".into(), message.unwrap_or_else(|| phase.clone()).into());
                 params.insert("_meta".into(), json!({PHASE: phase}));
-                Some(notification("notifications/progress", params.into()))
+                Some(notification("notifications/progress", Value::Object(params)))
             }
             Event::Log { level, logger, data } => {
                 if level < self.view.log_level? {

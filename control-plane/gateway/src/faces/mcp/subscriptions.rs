@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use asp_edge::Reason;
+use asp_json::Members;
 use asp_proto::snapshot::Protocol;
 use asp_snapshot::artifact;
 use asp_snapshot::mcp_revision::Revision;
@@ -262,7 +263,7 @@ impl Telling {
                 }
             },
             Some(task) = self.tasks.next(), if !self.tasks.is_empty() => {
-                Some(events::message(&tagged("notifications/tasks", task.into(), self.tag.as_ref()), None))
+                Some(events::message(&tagged("notifications/tasks", task, self.tag.as_ref()), None))
             }
             () = wait_until(self.ping) => {
                 self.ping = Some(Instant::now() + PING_EVERY);
@@ -330,15 +331,15 @@ fn readable(request: &FaceRequest, revision: Revision, uri: &str) -> Result<u64,
 
 fn told(notice: &Notice, tag: Option<&Value>) -> String {
     let (method, params) = message(notice);
-    tagged(method, params, tag)
+    tagged(method, Members::of(&params.into()), tag)
 }
 
 /// A notification with the id of its subscription.
-fn tagged(method: &str, mut params: Value, tag: Option<&Value>) -> String {
-    if let (Some(params), Some(tag)) = (params.as_object_mut(), tag) {
-        params.insert("_meta".into(), json!({SUBSCRIPTION_ID: tag}));
+fn tagged(method: &str, mut params: Members, tag: Option<&Value>) -> String {
+    if let Some(tag) = tag {
+        params.insert("_meta", json!({SUBSCRIPTION_ID: tag}));
     }
-    notification(method, params)
+    notification(method, params.to_json())
 }
 
 fn message(notice: &Notice) -> (&'static str, Value) {

@@ -8,10 +8,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use asp_edge::Reason;
+use asp_json::Members;
 use asp_proto::snapshot::Kind;
 use asp_snapshot::mcp_revision::Revision;
 use futures::stream::{self, BoxStream, StreamExt};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use tokio::time::Instant;
 use uuid::Uuid;
 
@@ -74,7 +75,7 @@ pub(super) async fn create(
     request: &FaceRequest,
     call: &Arc<Call>,
     abilities: ClientAbilities,
-) -> Result<Map<String, Value>, Attachment> {
+) -> Result<Members, Attachment> {
     let pipeline = &request.gateway.pipeline;
     let _announcing = Announcing(Attachment::to(call.clone(), abilities));
     if let Err(error) = pipeline.active.announce(call).await {
@@ -88,7 +89,7 @@ pub(super) async fn create(
 }
 
 /// How a task stands, and again whenever that changes, to its end.
-pub(super) type Changes = BoxStream<'static, Map<String, Value>>;
+pub(super) type Changes = BoxStream<'static, Members>;
 
 /// The changes of the caller's task with this id that this gateway has; of every other one none.
 pub(super) fn changes(request: &FaceRequest, id: &str, abilities: ClientAbilities) -> Option<Changes> {
@@ -112,12 +113,12 @@ struct Following {
 }
 
 impl Following {
-    async fn next(mut self) -> Option<(Map<String, Value>, Following)> {
+    async fn next(mut self) -> Option<(Members, Following)> {
         loop {
             let task = detailed(&self.call, self.abilities);
-            let asked = task.get("inputRequests").and_then(Value::as_object);
+            let asked = task.get("inputRequests").and_then(|asked| asked.as_object());
             let asked = asked.into_iter().flat_map(|asked| asked.keys().cloned()).collect();
-            let stands = (task.get("status").cloned().unwrap_or_default(), asked);
+            let stands = (task.get("status").map(|status| status.view().clone()).unwrap_or_default(), asked);
             if self.told.as_ref() != Some(&stands) {
                 self.told = Some(stands);
                 return Some((task, self));
@@ -136,7 +137,7 @@ pub(super) async fn answer(
     request: &FaceRequest,
     message: &Message,
     abilities: ClientAbilities,
-) -> Option<Result<Map<String, Value>, Failure>> {
+) -> Option<Result<Members, Failure>> {
     match message.method.as_deref()? {
         method @ ("tasks/get" | "tasks/update" | "tasks/cancel") => {
             Some(of_task(request, message, abilities, method).await)
@@ -150,7 +151,7 @@ async fn of_task(
     message: &Message,
     abilities: ClientAbilities,
     method: &str,
-) -> Result<Map<String, Value>, Failure> {
+) -> Result<Members, Failure> {
     if !abilities.tasks {
         return Err(incapable(&[TASKS.to_owned()], REVISION));
     }
@@ -186,21 +187,21 @@ async fn of_task(
             questions::deliver(&call.questions, results);
         }
     }
-    Ok(Map::new())
+    Ok(Members::default())
 }
 
 /// A task as one who asks for it sees it.
-fn detailed(call: &Call, abilities: ClientAbilities) -> Map<String, Value> {
+fn detailed(call: &Call, abilities: ClientAbilities) -> Members {
     let Standing { state, shown, questions: mut asked, outcome, .. } = Standing::of(call);
     asked.retain(|question| abilities.answers(&question.ask));
     let Some(outcome) = outcome else {
         let status = if asked.is_empty() { "working" } else { "input_required" };
         let mut task = described(call, status);
         if let Some(said) = last_status(&shown) {
-            task.insert("statusMessage".into(), said.into());
+            task.insert("statusMessage", said);
         }
         if !asked.is_empty() {
-            task.insert("inputRequests".into(), questions::requests(&asked));
+            task.insert("inputRequests", questions::requests(&asked));
         }
         return task;
     };
@@ -212,13 +213,13 @@ fn detailed(call: &Call, abilities: ClientAbilities) -> Map<String, Value> {
         Ok(mut result) => {
             result.put("resultType", "complete".into());
             let mut task = described(call, "completed");
-            task.insert("result".into(), json!(result));
+            task.insert("result", result.to_json());
             task
         }
         Err(failure) => {
             let mut task = described(call, "failed");
-            task.insert("statusMessage".into(), failure.message.clone().into());
-            task.insert("error".into(), error_object(&failure, Some(call.trace)));
+            task.insert("statusMessage", failure.message.clone());
+            task.insert("error", error_object(&failure, Some(call.trace)));
             task
         }
     }
@@ -232,7 +233,7 @@ fn last_status(shown: &[Logged]) -> Option<&str> {
     })
 }
 
-fn described(call: &Call, status: &str) -> Map<String, Value> {
+fn described(call: &Call, status: &str) -> Members {
     of_times(call.id, status, call.changed_ms(), kept_for(&call.entry.primitive))
 }
 
@@ -243,24 +244,24 @@ fn is_task(request: &FaceRequest, seen: &Seen) -> bool {
 }
 
 /// One that this gateway does not have, as far as the store tells: where it stands, and not what it asks.
-fn elsewhere(id: Uuid, seen: &Seen) -> Map<String, Value> {
+fn elsewhere(id: Uuid, seen: &Seen) -> Members {
     if seen.state != State::InputRequired {
         return of_times(id, "working", seen.updated_ms, seen.kept_for);
     }
     let mut task = of_times(id, "input_required", seen.updated_ms, seen.kept_for);
-    task.insert("inputRequests".into(), json!({}));
-    task.insert("statusMessage".into(), ASKS_ELSEWHERE.into());
+    task.insert("inputRequests", json!({}));
+    task.insert("statusMessage", ASKS_ELSEWHERE);
     task
 }
 
-fn of_times(id: Uuid, status: &str, changed_ms: u64, ttl: Duration) -> Map<String, Value> {
+fn of_times(id: Uuid, status: &str, changed_ms: u64, ttl: Duration) -> Members {
     let milliseconds = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
-    let mut task = Map::new();
-    task.insert("taskId".into(), id.to_string().into());
-    task.insert("status".into(), status.into());
-    task.insert("createdAt".into(), rfc3339(call::began_ms(id)).into());
-    task.insert("lastUpdatedAt".into(), rfc3339(changed_ms).into());
-    task.insert("ttlMs".into(), milliseconds(ttl).into());
-    task.insert("pollIntervalMs".into(), milliseconds(POLL).into());
+    let mut task = Members::default();
+    task.insert("taskId", id.to_string());
+    task.insert("status", status);
+    task.insert("createdAt", rfc3339(call::began_ms(id)));
+    task.insert("lastUpdatedAt", rfc3339(changed_ms));
+    task.insert("ttlMs", milliseconds(ttl));
+    task.insert("pollIntervalMs", milliseconds(POLL));
     task
 }

@@ -7,11 +7,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use asp_json::{Json, Members};
 use asp_proto::snapshot::Protocol;
 use asp_snapshot::ListedPrimitive;
 use axum::response::Response;
 use http::{StatusCode, header};
-use serde_json::Value;
 use tokio::task::{JoinError, JoinHandle};
 use tokio::time::Instant;
 
@@ -36,7 +36,7 @@ struct Asked {
     entry: Arc<ListedPrimitive>,
     name: String,
     key: String,
-    arguments: Value,
+    arguments: Json,
     chosen: Chosen,
     deadline: Option<Instant>,
 }
@@ -76,7 +76,7 @@ pub(super) async fn put(request: &FaceRequest, tool: &str, name: &str) -> Result
 
 fn asked(request: &FaceRequest, tool: &str, name: &str) -> Result<Asked, Problem> {
     let entry = request.tool(tool)?;
-    let arguments = Value::Object(request.object()?);
+    let arguments = request.object()?;
     let deadline = deadline(request)?;
     let place = (request.server.message.name.as_str(), name);
     let chosen = Chosen::of(&request.caller, place, &entry.primitive.version, &arguments);
@@ -116,6 +116,7 @@ fn invocation(request: &FaceRequest, asked: &Asked) -> Invocation {
         protocol: Protocol::Rest,
         entry: asked.entry.clone(),
         arguments: asked.arguments.clone(),
+        meta: Members::default(),
         aim: Aim::Done,
         chosen: Some(asked.chosen),
         protocol_request_id: asked.name.clone(),
@@ -167,8 +168,8 @@ fn store(request: &FaceRequest, call: &Arc<Call>) -> JoinHandle<Result<(), Activ
                 Ok(()) => return Ok(()),
             }
         }
-        pipeline.active.tell(&call);
-        Ok(())
+        // Whoever puts it again, at whichever gateway, is told the same.
+        pipeline.active.tell_end(&call).await
     })
 }
 

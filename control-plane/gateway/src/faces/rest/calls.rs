@@ -47,7 +47,7 @@ pub(super) async fn advance(request: &FaceRequest, tool: &str, name: &str) -> Re
     if !["result", "error"].into_iter().all(|name| body.get(name).is_none_or(Value::is_object)) {
         return Err(misfit("`result` and `error` are objects"));
     }
-    if !body.contains_key("result") && !body.contains_key("error") {
+    if body.get("result").is_none() && body.get("error").is_none() {
         return Err(misfit("the answer has a `result`, or an `error`"));
     }
     // After what is wrong in any state of the call (RFC 9110, 13.2.1).
@@ -58,7 +58,7 @@ pub(super) async fn advance(request: &FaceRequest, tool: &str, name: &str) -> Re
     }
     let waits_not =
         || Problem::invalid(StatusCode::CONFLICT, "the call does not wait for this answer: get it again");
-    let shown = view.members.get("serverData").and_then(Value::as_str);
+    let shown = view.members.get("serverData").and_then(|shown| shown.as_str());
     let asked = match body.get("serverData") {
         None | Some(Value::Null) => shown,
         Some(asked) => asked.as_str(),

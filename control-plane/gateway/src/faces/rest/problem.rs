@@ -161,14 +161,16 @@ const fn status(refusal: &Refusal) -> StatusCode {
         Refusal::MissingScopes { .. } | Refusal::NotApproved(_) | Refusal::Barred(_) => StatusCode::FORBIDDEN,
         Refusal::MissingCapabilities { .. } => StatusCode::BAD_REQUEST,
         Refusal::Limited { .. } => StatusCode::TOO_MANY_REQUESTS,
-        Refusal::InvalidArguments { .. } | Refusal::KeyConflict => StatusCode::UNPROCESSABLE_ENTITY,
-        Refusal::DuplicateId | Refusal::InFlight => StatusCode::CONFLICT,
+        Refusal::InvalidArguments { .. } | Refusal::KeyConflict | Refusal::Relayed { code: -32602, .. } => {
+            StatusCode::UNPROCESSABLE_ENTITY
+        }
+        Refusal::Relayed { .. } => StatusCode::BAD_GATEWAY,
+        Refusal::DuplicateId | Refusal::IdUsed | Refusal::InFlight => StatusCode::CONFLICT,
         Refusal::InputExpired | Refusal::Deadline => StatusCode::REQUEST_TIMEOUT,
         Refusal::Cancelled | Refusal::Withdrawn(_) => StatusCode::CONFLICT,
-        Refusal::Upstream(_)
-        | Refusal::Declined(_)
-        | Refusal::Relayed { .. }
-        | Refusal::PagesFirst { .. } => StatusCode::SERVICE_UNAVAILABLE,
+        Refusal::Upstream(_) | Refusal::Declined(_) | Refusal::PagesFirst { .. } => {
+            StatusCode::SERVICE_UNAVAILABLE
+        }
         Refusal::Withheld(_)
         | Refusal::OutcomeUnknown
         | Refusal::InvalidOutput { .. }

@@ -4,7 +4,8 @@
 //! Keeps true: of one state there is one entity tag, and another one of every other; one question is shown at a time, the
 //! one that was asked first.
 
-use serde_json::{Map, Value, json};
+use asp_json::{Json, Members};
+use serde_json::{Value, json};
 
 use crate::call::event::Event;
 use crate::call::event::log::Logged;
@@ -28,7 +29,7 @@ pub(super) struct View {
     /// Without quotes.
     pub etag: String,
     pub status: &'static str,
-    pub members: Map<String, Value>,
+    pub members: Members,
 }
 
 impl View {
@@ -42,9 +43,9 @@ impl View {
     }
 
     /// As the members of an object; `path` is the call's.
-    pub(super) fn body(mut self, path: &str) -> Value {
-        self.members.insert("links".into(), json!({"self": path, "events": format!("{path}/events")}));
-        Value::Object(self.members)
+    pub(super) fn body(mut self, path: &str) -> Json {
+        self.members.insert("links", json!({"self": path, "events": format!("{path}/events")}));
+        self.members.to_json()
     }
 }
 
@@ -76,11 +77,11 @@ pub(super) fn of(call: &Call) -> View {
             view.answered(&history);
             let partial = call.events.partial(MAX_PARTIAL);
             if !partial.is_empty() {
-                view.put("partial", partial.into());
+                view.put("partial", partial);
             }
             if let Some((question, asked)) = asked {
                 view.put(asked.member, asked.request);
-                view.put("serverData", question.id.as_str().into());
+                view.put("serverData", question.id.as_str());
             }
         }
     }
@@ -140,20 +141,20 @@ impl View {
         let id = id.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
         let tag = digest::shortened(&[&id, status, at]);
         let etag: String = tag.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
-        let mut view = View { etag: etag.clone(), status, members: Map::new() };
-        view.put("id", name.into());
-        view.put("etag", etag.into());
-        view.put("status", status.into());
+        let mut view = View { etag: etag.clone(), status, members: Members::default() };
+        view.put("id", name);
+        view.put("etag", etag);
+        view.put("status", status);
         view
     }
 
-    fn put(&mut self, name: &str, value: Value) {
-        self.members.insert(name.into(), value);
+    fn put(&mut self, name: &str, value: impl Into<Json>) {
+        self.members.insert(name, value);
     }
 
     fn times(&mut self, began_ms: u64, changed_ms: u64) {
-        self.put("createdAt", rfc3339(began_ms).into());
-        self.put("updatedAt", rfc3339(changed_ms).into());
+        self.put("createdAt", rfc3339(began_ms));
+        self.put("updatedAt", rfc3339(changed_ms));
     }
 
     fn progress(&mut self, shown: &[Logged]) {
@@ -166,10 +167,10 @@ impl View {
     fn answered(&mut self, history: &History) {
         let turns: Vec<Value> = history.turns().filter_map(turn).collect();
         if !turns.is_empty() {
-            self.put("history", turns.into());
+            self.put("history", Value::from(turns));
         }
         if history.gone() > 0 {
-            self.put("historyGone", history.gone().into());
+            self.put("historyGone", Value::from(history.gone()));
         }
     }
 
@@ -221,21 +222,25 @@ fn number(value: f64) -> Value {
 }
 
 /// An MCP `CallToolResult`, as services that host calls give it.
-fn result(output: &Output, replayed: bool) -> Value {
-    let Output::Tool { content, structured, is_error, meta } = output else { return json!(output) };
-    let mut result = json!({"content": content, "isError": is_error});
+fn result(output: &Output, replayed: bool) -> Json {
+    let Output::Tool { content, structured, is_error, meta } = output else {
+        return Json::part(&serde_json::to_string(output).unwrap_or_default());
+    };
+    let blocks: Vec<&str> = content.iter().map(Json::text).collect();
+    let mut result = Members::default();
+    result.insert("content", Json::part(&format!("[{}]", blocks.join(","))));
+    result.insert("isError", *is_error);
+    if let Some(structured) = structured {
+        result.insert("structuredContent", structured.clone());
+    }
     let mut meta = meta.clone();
     if replayed {
-        meta.insert("asp/replayed".into(), true.into());
+        meta.insert("asp/replayed", true);
     }
-    if let Some(result) = result.as_object_mut() {
-        let structured = structured.clone().filter(|_| !is_error);
-        result.extend(structured.map(|structured| ("structuredContent".to_owned(), structured)));
-        if !meta.is_empty() {
-            result.insert("_meta".into(), meta.into());
-        }
+    if !meta.is_empty() {
+        result.insert("_meta", meta.to_json());
     }
-    result
+    result.to_json()
 }
 
 fn error(call: &Call, refusal: &Refusal) -> Value {

@@ -1,13 +1,14 @@
 //! Answers of issuers about opaque tokens, and the questions that are open, within bounds.
 //!
 //! Keeps true: a bad token never evicts a good one, nor one peer's bad tokens another's; of open questions about unknown
-//! tokens there are at most [`MAX_UNKNOWN`]; a token that was good lately is asked about with permits that no unknown
+//! tokens each issuer has at most [`MAX_UNKNOWN`]; a token that was good lately is asked about with permits that no unknown
 //! token can hold.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::sync::{Semaphore, watch};
 use tokio::time::Instant;
 
@@ -19,7 +20,7 @@ use crate::shares::{Bounds, Owner, Share, Shares};
 /// Questions to one issuer at a time about tokens that were good lately, and about unknown ones.
 const AT_ONCE: usize = 32;
 const UNKNOWN_AT_ONCE: usize = 16;
-/// Open questions about unknown tokens, at all issuers together.
+/// Open questions about unknown tokens, at one issuer. How many issuers there are the snapshot bounds.
 const MAX_UNKNOWN: usize = 1_024;
 /// Time without a use after which a token no longer counts as good lately.
 const LATELY: Duration = Duration::from_secs(3_600);
@@ -46,17 +47,43 @@ pub(super) struct CachedAnswer {
     pub(super) said: Said,
 }
 
-/// The side of a question that asks. Dropped without a report, whoever waits gets an error.
+/// The side of a question that asks.
 pub(super) struct Answering {
-    pub(super) id: Id,
-    pub(super) is_unknown: bool,
+    id: Id,
+    issuer: String,
+    is_unknown: bool,
     sender: watch::Sender<Option<Answer>>,
 }
 
-impl Answering {
+/// An open question. Dropping it closes the question: the next request asks again, or finds what is kept, and whoever
+/// waits without a report gets an error.
+pub(super) struct OpenQuestion {
+    cache: Arc<Mutex<AnswerCache>>,
+    answering: Answering,
+}
+
+impl OpenQuestion {
+    pub(super) fn new(cache: Arc<Mutex<AnswerCache>>, answering: Answering) -> OpenQuestion {
+        OpenQuestion { cache, answering }
+    }
+
+    pub(super) fn is_unknown(&self) -> bool {
+        self.answering.is_unknown
+    }
+
+    /// Keeps an answer for later requests.
+    pub(super) fn keep(&self, peer: &PeerKey, kept: CachedAnswer) {
+        self.cache.lock().keep(self.answering.id, &self.answering.issuer, peer, kept);
+    }
+
     pub(super) fn report(self, answer: Answer) {
-        // Nobody may wait any more.
-        let _ = self.sender.send(Some(answer));
+        self.answering.sender.send_replace(Some(answer));
+    }
+}
+
+impl Drop for OpenQuestion {
+    fn drop(&mut self) {
+        self.cache.lock().close(&self.answering);
     }
 }
 
@@ -71,8 +98,8 @@ pub(super) struct AnswerCache {
     good: Shares<CachedAnswer>,
     bad: Shares<CachedAnswer>,
     open: HashMap<Id, watch::Receiver<Option<Answer>>>,
-    /// Number of open questions about unknown tokens.
-    unknown: usize,
+    /// Numbers of open questions about unknown tokens, by issuer; none is 0.
+    unknown: HashMap<String, usize>,
     permits: Permits,
     unknown_permits: Permits,
 }
@@ -83,7 +110,7 @@ impl Default for AnswerCache {
             good: Shares::new(GOOD),
             bad: Shares::new(BAD),
             open: HashMap::new(),
-            unknown: 0,
+            unknown: HashMap::new(),
             permits: Permits::new(AT_ONCE),
             unknown_permits: Permits::new(UNKNOWN_AT_ONCE),
         }
@@ -111,7 +138,7 @@ impl AnswerCache {
         }
         if is_unknown {
             charge()?;
-            if self.unknown >= MAX_UNKNOWN {
+            if self.unknown.get(issuer).is_some_and(|open| *open >= MAX_UNKNOWN) {
                 return Err(NoCaller::Unavailable);
             }
         }
@@ -119,17 +146,27 @@ impl AnswerCache {
         let turns = permits.of(issuer);
         let (sender, answer) = watch::channel(None);
         self.open.insert(id, answer.clone());
-        self.unknown += usize::from(is_unknown);
-        Ok(Next::Ask { answering: Answering { id, is_unknown, sender }, answer, turns })
+        if is_unknown {
+            *self.unknown.entry(issuer.to_owned()).or_default() += 1;
+        }
+        let answering = Answering { id, issuer: issuer.to_owned(), is_unknown, sender };
+        Ok(Next::Ask { answering, answer, turns })
     }
 
-    /// The question is no longer open: the next request asks again, or finds what is kept.
-    pub(super) fn close(&mut self, answering: &Answering) {
+    fn close(&mut self, answering: &Answering) {
         self.open.remove(&answering.id);
-        self.unknown -= usize::from(answering.is_unknown);
+        if !answering.is_unknown {
+            return;
+        }
+        if let Some(open) = self.unknown.get_mut(&answering.issuer) {
+            *open -= 1;
+            if *open == 0 {
+                self.unknown.remove(&answering.issuer);
+            }
+        }
     }
 
-    pub(super) fn keep(&mut self, id: Id, issuer: &str, peer: &PeerKey, kept: CachedAnswer) {
+    fn keep(&mut self, id: Id, issuer: &str, peer: &PeerKey, kept: CachedAnswer) {
         let org = digest::shortened(&["issuer", issuer]);
         match &kept.said {
             Some(said) => {
@@ -198,6 +235,7 @@ mod tests {
             known.next(id(&[0; 32], &token.to_string(), ""), "kc", now, || Ok(()))
         };
         let mut held = Vec::new();
+        let elsewhere = |known: &mut AnswerCache| known.next([7; 16], "other", now, || Ok(()));
         for token in 0..MAX_UNKNOWN {
             match open(&mut known, token) {
                 Ok(Next::Ask { answering, .. }) => held.push(answering),
@@ -206,9 +244,29 @@ mod tests {
         }
         assert!(matches!(open(&mut known, MAX_UNKNOWN), Err(NoCaller::Unavailable)));
         assert!(matches!(open(&mut known, 0), Ok(Next::Join(_))), "an open one is joined");
+        assert!(matches!(elsewhere(&mut known), Ok(Next::Ask { .. })), "another issuer has its own bound");
         known.close(&held.pop().unwrap());
         assert!(matches!(open(&mut known, MAX_UNKNOWN), Ok(Next::Ask { .. })));
         assert!(MAX_UNKNOWN > UNKNOWN_BURST as usize, "one peer cannot fill it");
+    }
+
+    #[tokio::test]
+    async fn a_dropped_question_is_no_longer_open() {
+        let cache = Arc::new(Mutex::new(AnswerCache::default()));
+        let now = Instant::now();
+        let Ok(Next::Ask { answering, mut answer, .. }) = cache.lock().next([1; 16], "kc", now, || Ok(()))
+        else {
+            panic!("nothing is known")
+        };
+        let question = OpenQuestion::new(Arc::clone(&cache), answering);
+        let task = tokio::spawn(async move {
+            let _question = question;
+            std::future::pending::<()>().await;
+        });
+        task.abort();
+        assert!(answer.wait_for(Option::is_some).await.is_err(), "whoever waits gets an error");
+        assert!(cache.lock().unknown.is_empty());
+        assert!(matches!(cache.lock().next([1; 16], "kc", now, || Ok(())), Ok(Next::Ask { .. })));
     }
 
     #[test]

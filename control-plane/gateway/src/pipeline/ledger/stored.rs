@@ -4,6 +4,7 @@
 //! call was completed; no ledger holds anything it could read, and an answer opens under its own key only; of a call that
 //! only reads, an answer that does not open is none.
 
+use asp_json::Json;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
@@ -30,6 +31,8 @@ pub(super) enum Stored {
     Relayed {
         code: i64,
         message: String,
+        #[serde(default, skip_serializing_if = "Option::is_none", serialize_with = "asp_json::raw_option")]
+        data: Option<Json>,
     },
     /// It was completed, and its answer was too large.
     NotKept,
@@ -49,7 +52,7 @@ impl Stored {
                 Some(Stored::InvalidArguments { pointer, message })
             }
             Refusal::InvalidOutput { pointer, message } => Some(Stored::InvalidOutput { pointer, message }),
-            Refusal::Relayed { code, message } => Some(Stored::Relayed { code, message }),
+            Refusal::Relayed { code, message, data } => Some(Stored::Relayed { code, message, data }),
             Refusal::Withheld(why) => Some(Stored::Withheld { why }),
             _ => None,
         }
@@ -90,12 +93,15 @@ pub(super) fn replay(sealer: &Sealer, claim: &LedgerClaim, bytes: &[u8]) -> Resu
 }
 
 fn read(answer: &[u8]) -> Result<Option<Output>, Refusal> {
-    match serde_json::from_slice(answer).map_err(|e| Refusal::Internal(format!("stored answer: {e}")))? {
+    // It was done, and is told by a gateway of the version that stored it.
+    let newer =
+        |_| Refusal::Upstream("the call's answer was stored by a newer version of asp: ask again".into());
+    match serde_json::from_slice(answer).map_err(newer)? {
         Stored::Output(output) => Ok(Some(output)),
         Stored::OutcomeUnknown => Err(Refusal::OutcomeUnknown),
         Stored::InvalidArguments { pointer, message } => Err(Refusal::InvalidArguments { pointer, message }),
         Stored::InvalidOutput { pointer, message } => Err(Refusal::InvalidOutput { pointer, message }),
-        Stored::Relayed { code, message } => Err(Refusal::Relayed { code, message }),
+        Stored::Relayed { code, message, data } => Err(Refusal::Relayed { code, message, data }),
         Stored::Withheld { why } => Err(Refusal::Withheld(why)),
         Stored::NotKept => Ok(Some(Output::not_kept())),
         Stored::Unread => Ok(None),
@@ -112,6 +118,23 @@ mod tests {
 
     fn claim(key: u8) -> LedgerClaim {
         LedgerClaim { key: [key; 32], hash: [2; 32], mutating: true }
+    }
+
+    #[test]
+    fn the_data_of_an_error_is_kept_as_it_was_written() {
+        let data = r#"{"n":340282366920938463463374607431768211455,"s":"\ud83d","a":1,"a":2}"#;
+        let json = Json::parse(data.as_bytes()).unwrap();
+        let relayed = Refusal::Relayed { code: -5, message: "no".into(), data: Some(json) };
+        let plain = Stored::of_refusal(&relayed).unwrap().bytes().unwrap();
+        let kept = sealed(&sealer(1), &claim(1), &plain).unwrap();
+        let read = replay(&sealer(1), &claim(1), &kept);
+        let Err(Refusal::Relayed { data: Some(read), .. }) = read else { panic!("{read:?}") };
+        assert_eq!(read.text(), data);
+        let text = serde_json::to_string(&relayed).unwrap();
+        let Refusal::Relayed { data: Some(read), .. } = serde_json::from_str(&text).unwrap() else {
+            panic!("{text}")
+        };
+        assert_eq!(read.text(), data);
     }
 
     #[test]

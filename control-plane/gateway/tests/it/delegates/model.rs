@@ -135,7 +135,11 @@ async fn a_specs_endpoint_has_its_own_model_headers_and_key() {
     let mut snapshot = with_openai(&model, openai);
     let schema = r#"{"type":"string"}"#;
     snapshot.primitives.iter_mut().find(|p| p.id == super::DELEGATE).unwrap().output_schema = schema.into();
-    let key = EndpointKey { origin: "http://llm.internal".into(), key: "c0rp".into() };
+    let key = EndpointKey {
+        origin: "http://llm.internal".into(),
+        key: "c0rp".into(),
+        primitives: vec!["*".into()],
+    };
     let endpoints = Endpoints { keys: BTreeMap::from([("corp".to_owned(), key)]), ..Endpoints::default() };
     let (answer, _) = Once::of(snapshot, endpoints).run().await;
     assert_eq!(answer.unwrap()["text"], "hi");
@@ -156,6 +160,27 @@ async fn a_specs_endpoint_has_its_own_model_headers_and_key() {
 }
 
 #[tokio::test]
+async fn a_key_serves_the_delegates_that_the_operator_names() {
+    let model = Model::saying("hi").await;
+    for (pattern, served) in
+        [("plugins/plugins.label", true), ("plugins/*", true), ("other/*", false), ("plugins/other", false)]
+    {
+        let snapshot =
+            with_openai(&model, ProxyOpenai { api_key_name: "corp".into(), ..ProxyOpenai::default() });
+        let key = EndpointKey {
+            origin: "http://llm.internal".into(),
+            key: "c0rp".into(),
+            primitives: vec![pattern.into()],
+        };
+        let endpoints =
+            Endpoints { keys: BTreeMap::from([("corp".to_owned(), key)]), ..Endpoints::default() };
+        let asked = model.requests();
+        let (answer, _) = Once::of(snapshot, endpoints).run().await;
+        assert_eq!((answer.is_ok(), model.requests() - asked), (served, usize::from(served)), "{pattern}");
+    }
+}
+
+#[tokio::test]
 async fn a_key_is_not_sent_beyond_its_origin() {
     let model = Model::saying("hi").await;
     for (origin, name) in
@@ -163,7 +188,7 @@ async fn a_key_is_not_sent_beyond_its_origin() {
     {
         let snapshot =
             with_openai(&model, ProxyOpenai { api_key_name: "corp".into(), ..ProxyOpenai::default() });
-        let key = EndpointKey { origin: origin.into(), key: "c0rp".into() };
+        let key = EndpointKey { origin: origin.into(), key: "c0rp".into(), primitives: vec!["*".into()] };
         let endpoints = Endpoints { keys: BTreeMap::from([(name.to_owned(), key)]), ..Endpoints::default() };
         let (answer, _) = Once::of(snapshot, endpoints).run().await;
         assert_eq!(answer.unwrap_err(), "unavailable", "{origin}");

@@ -1,8 +1,6 @@
 //! What policy says by now of a call that another gateway left behind, its arguments included: whether it may go on, and
 //! whether a person must approve it first.
 
-use std::time::Duration;
-
 use asp_proto::snapshot::condition::Test;
 use asp_proto::snapshot::{Binding, Condition, GatewaySnapshot, Protocol, Scalars, TargetKind};
 use asp_registry::{Inputs, assemble};
@@ -123,7 +121,7 @@ async fn an_approval_that_is_wanted_by_now_is_asked_for_once_before_a_call_goes_
     let living = Runtime::start(finishes());
     let third = first.beside(living.runtimes());
     third.gateway.apply(ruled(2, true)).unwrap();
-    first.active.renew(owner, Duration::ZERO).await.unwrap();
+    first.active.retire(owner).await.unwrap();
     take_over(&third).await;
     let told = last_result(&request("order", Some("k")).send(&third).await);
     assert_eq!(told["structuredContent"], json!({"ok": true}), "{told}");

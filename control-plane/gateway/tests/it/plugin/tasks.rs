@@ -31,7 +31,7 @@ fn sweep_as(extra: &Value) -> Modern {
 }
 
 /// The task that a call of `sweep` has become.
-async fn begun(fixture: &Fixture) -> Value {
+pub(super) async fn begun(fixture: &Fixture) -> Value {
     let task = sweep_as(&json!({})).send(fixture).await.json()["result"].clone();
     assert_eq!((&task["resultType"], &task["status"]), (&json!("task"), &json!("working")), "{task}");
     task
@@ -48,12 +48,12 @@ fn of_users_task(user: &str, server: &str, method: &str, (task, extra): (&Value,
     Modern::new(server, &token(user), method, params).with("mcp-name", id).capabilities(can())
 }
 
-async fn get(fixture: &Fixture, task: &Value) -> Value {
+pub(super) async fn get(fixture: &Fixture, task: &Value) -> Value {
     of_task("tasks/get", task, &json!({})).send(fixture).await.json()["result"].clone()
 }
 
 /// The task, once it has the status.
-async fn until(fixture: &Fixture, task: &Value, status: &str) -> Value {
+pub(super) async fn until(fixture: &Fixture, task: &Value, status: &str) -> Value {
     let look = async || Some(get(fixture, task).await).filter(|found| found["status"] == status);
     until_some(&format!("never {status}"), look).await
 }

@@ -3,6 +3,9 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use asp_gateway::minting::{TokenAudience, TokenAudiences};
+use asp_proto::snapshot::service_auth::Kind;
+use asp_proto::snapshot::{MintedToken, ServiceAuth};
 use http::{Method, StatusCode};
 use jsonwebtoken::jwk::JwkSet;
 use jsonwebtoken::{Algorithm, DecodingKey, Header, Validation};
@@ -10,7 +13,7 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use super::resume::save;
-use super::{call, fixture, modern};
+use super::{call, modern, snapshot};
 use crate::runtime::{Runtime, Script, Worker};
 use crate::support::{Fixture, Modern, PUBLIC_URL, now, token_with_scopes};
 
@@ -40,7 +43,7 @@ fn fetch(scopes: &str) -> Modern {
 }
 
 #[tokio::test]
-async fn a_plugin_with_allowed_domains_gets_a_token_for_them_that_only_narrows() {
+async fn a_plugin_gets_a_token_for_the_one_audience_that_the_operator_opens_to_it() {
     let given = Arc::new(Mutex::new(Vec::new()));
     let seen = given.clone();
     let runtime = Runtime::start(Script::of(move |_, mut worker: Worker| {
@@ -62,7 +65,7 @@ async fn a_plugin_with_allowed_domains_gets_a_token_for_them_that_only_narrows()
     assert_eq!(header.typ.as_deref(), Some("at+jwt"));
     assert_eq!((&claims["sub"], &claims["org"]), (&json!("alice"), &json!("acme")));
     assert_eq!(claims["act"], json!({"sub": "plugin:fetch@1.0.0"}));
-    assert_eq!(claims["aud"], json!([SERVICE, "https://files.example.org"]));
+    assert_eq!(claims["aud"], json!([SERVICE]), "and none of the other host that it may reach");
     assert_eq!(claims["scope"], "x:read", "the caller's and the primitive's");
     let iat = claims["iat"].as_u64().unwrap();
     let exp = claims["exp"].as_u64().unwrap();
@@ -73,6 +76,94 @@ async fn a_plugin_with_allowed_domains_gets_a_token_for_them_that_only_narrows()
     let (_, other) = verified(&fixture, &second, SERVICE).await;
     assert!(other["exp"].as_u64().unwrap() - other["iat"].as_u64().unwrap() <= 900);
     assert_ne!(other["jti"], claims["jti"]);
+}
+
+const FILES: &str = "https://files.example.org";
+
+fn listed(entries: &[(&str, &str)]) -> TokenAudiences {
+    let entry = |(origin, pattern): &(&str, &str)| TokenAudience {
+        origin: (*origin).into(),
+        primitives: vec![(*pattern).into()],
+    };
+    TokenAudiences::Listed(entries.iter().map(entry).collect())
+}
+
+/// The service that `api.example.com` is for `fetch`.
+fn fixture(runtime: &Runtime) -> Fixture {
+    minting(runtime, listed(&[(SERVICE, "plugins/fetch")]), None)
+}
+
+/// A gateway with this list, whose `fetch` names this audience.
+fn minting(runtime: &Runtime, audiences: TokenAudiences, named: Option<&str>) -> Fixture {
+    let mut snapshot = snapshot();
+    for primitive in snapshot.primitives.iter_mut().filter(|primitive| primitive.id == "fetch") {
+        let token = |audience: &str| Kind::Token(MintedToken { audience: audience.into() });
+        primitive.service_auth = named.map(|audience| ServiceAuth { kind: Some(token(audience)) });
+    }
+    Fixture::minting(snapshot, runtime.runtimes(), audiences)
+}
+
+/// Two hosts are in its reach, so that a token for both would let one of them act as the caller at the other.
+#[tokio::test]
+async fn a_plugins_token_has_one_audience_or_there_is_none() {
+    let both = [(SERVICE, "plugins/*"), (FILES, "plugins/fetch")];
+    for (audiences, named, audience) in [
+        (listed(&both[..1]), None, Some(SERVICE)),
+        (listed(&both[1..]), None, Some(FILES)),
+        (listed(&both), Some(FILES), Some(FILES)),
+        (listed(&both), Some(SERVICE), Some(SERVICE)),
+        (TokenAudiences::Every, Some(SERVICE), Some(SERVICE)),
+        (listed(&both), None, None),
+        (TokenAudiences::Every, None, None),
+        (listed(&[]), None, None),
+        (listed(&[(SERVICE, "other/*"), (SERVICE, "plugins/order")]), None, None),
+        (listed(&[("https://elsewhere.example", "*")]), None, None),
+    ] {
+        let given = Arc::new(Mutex::new(Vec::new()));
+        let seen = given.clone();
+        let runtime = Runtime::start(Script::of(move |_, mut worker: Worker| {
+            let seen = seen.clone();
+            async move {
+                let invoke = worker.begin(&[]).await;
+                seen.lock().push(invoke.access_token.clone());
+                worker.complete(&invoke, &json!({"ok": true})).await;
+            }
+        }));
+        let fixture = minting(&runtime, audiences.clone(), named);
+        fetch("x:read").send(&fixture).await;
+        let token = given.lock()[0].clone();
+        match audience {
+            Some(audience) => {
+                let (_, claims) = verified(&fixture, &token, audience).await;
+                assert_eq!(claims["aud"], json!([audience]));
+            }
+            None => assert_eq!(token, "", "{audiences:?} {named:?}"),
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_spec_that_names_an_audience_that_is_not_its_own_is_not_run() {
+    for (audiences, named) in [
+        (listed(&[(SERVICE, "other/*")]), SERVICE),
+        (listed(&[]), SERVICE),
+        (listed(&[("https://elsewhere.example", "*")]), "https://elsewhere.example"),
+        (TokenAudiences::Every, "https://elsewhere.example"),
+    ] {
+        let begun = Arc::new(Mutex::new(0));
+        let seen = begun.clone();
+        let runtime = Runtime::start(Script::of(move |_, mut worker: Worker| {
+            let seen = seen.clone();
+            async move {
+                let invoke = worker.begin(&[]).await;
+                *seen.lock() += 1;
+                worker.complete(&invoke, &json!({"ok": true})).await;
+            }
+        }));
+        let answer = fetch("x:read").send(&minting(&runtime, audiences, Some(named))).await;
+        assert!(answer.text.contains("lets this primitive have no token"), "{}", answer.text);
+        assert_eq!(*begun.lock(), 0);
+    }
 }
 
 #[tokio::test]

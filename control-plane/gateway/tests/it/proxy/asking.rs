@@ -294,7 +294,8 @@ async fn what_an_upstream_asks_is_asked_of_the_calls_client_and_the_answer_broug
         };
         client.post(&json!({"jsonrpc": "2.0", "id": message["id"], "result": answer})).await;
     };
-    let form = json!({"action": "accept", "content": {"name": "Ada"}});
+    // The upstream judges what its form does not name.
+    let form = json!({"action": "accept", "content": {"name": "Ada", "more": 1}});
     assert_eq!(result["result"]["structuredContent"]["told"], json!([{}, form, roots, sampled]), "{result}");
     assert_eq!((progressed, &result["result"]["_meta"]["a"]), (1, &json!(1)));
     assert!(result["result"]["_meta"].get("asp/reason").is_none(), "{result}");

@@ -155,6 +155,7 @@ async fn an_answer_has_sixteen_mebibytes_and_no_more() {
             id: 2,
             method: "tools/call",
             params: json!({}),
+            sent: Default::default(),
             headers: HeaderMap::new(),
             downstream: Arc::new(Nobody),
             cancelled: &CancellationToken::new(),

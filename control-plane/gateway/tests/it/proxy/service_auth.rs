@@ -79,6 +79,12 @@ impl World {
     }
 
     async fn telling(auth: Option<Way>, told: Told) -> World {
+        World::serving(auth, told, &["*"]).await
+    }
+
+    /// One whose lists of audiences name these primitives.
+    async fn serving(auth: Option<Way>, told: Told, patterns: &[&str]) -> World {
+        let every = || patterns.iter().map(|pattern| (*pattern).to_owned()).collect();
         let heard = Arc::<Heard>::default();
         let router = axum::Router::new().route("/do", post(service)).route("/token", post(issuer));
         let origin = format!("http://{}", serve(router.with_state(heard.clone())).await);
@@ -88,8 +94,12 @@ impl World {
             primitive.service_auth = Some(ServiceAuth { kind: auth.clone() });
         }
         let audiences = vec![
-            ServiceAudience { name: "crm".into(), origins: vec![origin.clone()] },
-            ServiceAudience { name: "elsewhere".into(), origins: vec!["https://crm.example.com".into()] },
+            ServiceAudience { name: "crm".into(), origins: vec![origin.clone()], primitives: every() },
+            ServiceAudience {
+                name: "elsewhere".into(),
+                origins: vec!["https://crm.example.com".into()],
+                primitives: every(),
+            },
         ];
         let exchange = TokenExchange { url: format!("{origin}/token"), credential: "own".into(), audiences };
         snapshot.issuer_access.push(IssuerAccess {
@@ -182,7 +192,7 @@ async fn the_platforms_own_token_says_who_calls_and_lives_no_longer_than_the_cal
     assert_eq!(claims["aud"], json!(["https://crm.example.com"]));
     assert_eq!((&claims["sub"], &claims["org"]), (&json!("alice"), &json!("acme")));
     assert_eq!((&claims["iss"], &claims["caller_issuer"]), (&json!(PUBLIC_URL), &json!("dev")));
-    assert_eq!(claims["act"]["sub"], "primitive:echo@1.0.0");
+    assert_eq!(claims["act"]["sub"], "primitive:demo/echo@1.0.0");
     let life = claims["exp"].as_u64().unwrap() - now();
     assert!(life <= 60, "{claims}");
 }
@@ -255,6 +265,24 @@ async fn no_token_for_one_service_goes_to_another() {
         let answer = world.call(&token_with_scopes("alice", READ)).await;
         assert!(text(&answer).contains("lets no token of your issuer go"), "{answer}");
         assert_eq!((world.forms(), world.calls()), (0, 0), "{audience}");
+    }
+}
+
+/// The operator names the primitives that get tokens for a service.
+#[tokio::test]
+async fn a_token_is_exchanged_for_the_primitives_that_the_operator_names() {
+    for (patterns, exchanged_) in [
+        (&["demo/echo"][..], true),
+        (&["demo/ec*"][..], true),
+        (&["other/echo", "demo/add"][..], false),
+        (&[][..], false),
+    ] {
+        let world = World::serving(exchanged(), Told::default(), patterns).await;
+        let answer = world.call(&token_with_scopes("alice", READ)).await;
+        assert_eq!(is_done(&answer), exchanged_, "{patterns:?} {answer}");
+        let sent = usize::from(exchanged_);
+        assert_eq!((world.forms(), world.calls()), (sent, sent), "{patterns:?}");
+        assert!(exchanged_ || text(&answer).contains("lets this primitive have no token"), "{answer}");
     }
 }
 

@@ -22,7 +22,7 @@ pub(crate) fn shows_exchanged(primitive: &mut Primitive) {
 
 /// Tokens of the issuer at `url` may go to these origins.
 pub(crate) fn let_exchange(snapshot: &mut GatewaySnapshot, url: &str, origins: Vec<String>) {
-    let audiences = vec![ServiceAudience { name: AUDIENCE.into(), origins }];
+    let audiences = vec![ServiceAudience { name: AUDIENCE.into(), origins, primitives: vec!["*".into()] }];
     let exchange = TokenExchange { url: format!("{url}/token"), credential: OWN.into(), audiences };
     snapshot.issuer_access.push(IssuerAccess {
         issuer: "dev".into(),

@@ -329,11 +329,12 @@ fn resolve(
     let Some(fragment) = text.strip_prefix('#') else {
         return Err((FaultCode::SchemaRef, format!("`{shown}` leaves the schema")));
     };
-    // Percent escapes would allow two spellings of one place.
-    let place = if fragment.is_empty() || fragment.starts_with('/') {
-        places.get(fragment)
-    } else {
-        anchors.get(fragment)
+    // A URI fragment is percent-decoded before it is read as a pointer (RFC 6901 section 6).
+    let decoded = percent_encoding::percent_decode_str(fragment).decode_utf8();
+    let place = match &decoded {
+        Ok(pointer) if pointer.is_empty() || pointer.starts_with('/') => places.get(pointer.as_ref()),
+        Ok(anchor) => anchors.get(anchor.as_ref()),
+        Err(_) => None,
     };
     place.copied().ok_or_else(|| (FaultCode::BadSchema, format!("`{shown}` leads to no subschema")))
 }

@@ -36,6 +36,7 @@ fn ordinary_schemas_are_accepted() {
         ),
         tool(json!({"a": {"$ref": "#/properties/b"}, "b": {"type": "string", "pattern": "^(a+)+$"}})),
         json!({"type": "object", "properties": {"a": {"$ref": "#item"}}, "$defs": {"i": {"$anchor": "item", "type": "string"}}}),
+        tool(json!({"a": {"$ref": "#/properties/List%3CString%3E"}, "List<String>": {"type": "string"}})),
         // A tree: every inner value is judged once.
         json!({"type": "object", "properties": {"left": {"$ref": "#"}, "right": {"$ref": "#"}, "items": {"type": "array", "items": {"$ref": "#"}}}}),
         json!({"type": "object", "properties": {"a": {"$ref": "#"}}, "additionalProperties": {"$ref": "#"}}),
@@ -120,7 +121,9 @@ fn hostile_schemas_are_refused_quickly_with_their_code() {
         ("a relative reference", tool(json!({"a": {"$ref": "other.json#/a"}})), FaultCode::SchemaRef),
         ("a dangling reference", tool(json!({"a": {"$ref": "#/$defs/none"}})), FaultCode::BadSchema),
         ("a reference to no schema", tool(json!({"a": {"$ref": "#/type"}})), FaultCode::BadSchema),
-        ("an escaped reference", tool(json!({"a": {"$ref": "#/properties/%61"}})), FaultCode::BadSchema),
+        ("an escaped loop", tool(json!({"a": {"$ref": "#/properties/%61"}})), FaultCode::SchemaLoop),
+        ("a dangling escape", tool(json!({"a": {"$ref": "#/properties/%62"}})), FaultCode::BadSchema),
+        ("half an escape", tool(json!({"a": {"$ref": "#/properties/%6"}})), FaultCode::BadSchema),
         ("a back-reference", tool(json!({"a": {"pattern": "(a)\\1"}})), FaultCode::SchemaPattern),
         ("a look-behind", tool(json!({"a": {"pattern": "(?<=a)b"}})), FaultCode::SchemaPattern),
         (

@@ -1,6 +1,6 @@
 //! Rate limits of an org that a call would draw from.
 
-use asp_edge::names;
+use asp_edge::{MACHINE_ISSUER, names};
 use asp_proto::snapshot::{Limit, OrgPart};
 use asp_snapshot::limits::{self, LimitedCall};
 use serde_json::{Value, json};
@@ -14,15 +14,27 @@ pub(super) fn of(org: &OrgPart, call: LimitedCall<'_>) -> Vec<Value> {
 }
 
 fn shown(limit: &Limit) -> Value {
+    let is_of_machines = limit.issuer == MACHINE_ISSUER;
     let buckets = match (limit.user == names::EACH, limit.wcit == names::EACH) {
         (false, false) => "one",
+        (true, false) if is_of_machines => "one for each machine",
         (true, false) => "one for each user",
         (false, true) => "one for each token",
+        (true, true) if is_of_machines => "one for each machine and key",
         (true, true) => "one for each user and token",
     };
-    let Limit { server, primitive, user, wcit, capacity, refill_per_second, .. } = limit;
+    let Limit { server, primitive, user, wcit, issuer, capacity, refill_per_second, .. } = limit;
+    let selector = match (is_of_machines, issuer.as_str()) {
+        (true, _) => {
+            json!({ "server": server, "primitive": primitive, "user": "*", "machine": user, "wcit": wcit })
+        }
+        (false, "") => json!({ "server": server, "primitive": primitive, "user": user, "wcit": wcit }),
+        (false, issuer) => {
+            json!({ "server": server, "primitive": primitive, "user": user, "wcit": wcit, "issuer": issuer })
+        }
+    };
     json!({
-        "selector": { "server": server, "primitive": primitive, "user": user, "wcit": wcit },
+        "selector": selector,
         "capacity": capacity,
         "refillPerSecond": refill_per_second,
         "buckets": buckets,
@@ -43,10 +55,12 @@ mod tests {
             wcit: "*".into(),
             capacity: 2,
             refill_per_second: 1.0,
+            issuer: String::new(),
         };
         let limits = vec![limit("each", "cc.*"), limit("*", "*"), limit("bob", "*"), limit("each", "other")];
         let org = OrgPart { limits, ..OrgPart::default() };
-        let call = LimitedCall { server: "demo", primitive: "cc.pay", user: "alice", wcit: "" };
+        let call =
+            LimitedCall { server: "demo", primitive: "cc.pay", user: "alice", wcit: "", issuer: "login" };
         let shown = of(&org, call);
         let said: Vec<_> =
             shown.iter().map(|limit| (&limit["selector"]["user"], &limit["buckets"])).collect();

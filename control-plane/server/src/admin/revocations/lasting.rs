@@ -1,76 +1,170 @@
 //! Commands that keep a revoked user or org out: a revocation ends tokens, and only policy denies the next one.
+//!
+//! Keeps true: once the denials of an answer that omits none are stored, no call of the user or the org is allowed. A more
+//! specific binding overrules a denial (ADR 10), so each allow that may name the user gets a denial that overrules it. A command
+//! that names nobody is stored for all users and all machines.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 
-use asp_store::control::{BindingRecord, ControlStore, RevocationRecord, StoreError};
+use asp_edge::{MACHINE_ISSUER, names};
+use asp_platform::shell;
+use asp_proto::snapshot::{Binding, Protocol, TargetKind};
+use asp_snapshot::policy as snapshot_policy;
+use asp_snapshot::policy::{protocol_word, target_word};
+use asp_store::control::BindingRecord;
 
-/// Most commands of one answer: an org has up to 10,000 bindings, and each may allow another primitive.
+use crate::policy;
+
+/// Most commands of one answer: an org has up to 10,000 bindings, and each may need a denial of its own.
 const MAX_COMMANDS: usize = 20;
+/// The pattern that names everything.
+const ANY: &str = "*";
 
-/// Commands of `asp policy` that deny every call of the revoked user or org; none for a single token and for admins of
-/// the platform, whom no policy names.
-pub(super) async fn commands(
-    store: &dyn ControlStore,
-    record: &RevocationRecord,
-) -> Result<Vec<String>, StoreError> {
-    let (org, user) = match record.kind.as_str() {
-        "user" if !record.org.is_empty() => (record.org.as_str(), Some(record.target.as_str())),
-        "org" => (record.target.as_str(), None),
-        _ => return Ok(Vec::new()),
-    };
-    let bindings = store.bindings(org).await?.value;
-    Ok(denials(&bindings).into_iter().map(|primitive| command(org, user, primitive)).collect())
+/// A user or an org to keep out.
+pub(super) struct Lockout<'a> {
+    pub org: &'a str,
+    /// `None`: everybody of the org.
+    pub user: Option<&'a str>,
+    /// The user is a machine.
+    pub is_machine: bool,
+    /// Ids of keys and certificates of other machines than the user.
+    pub others: BTreeSet<String>,
 }
 
-/// Patterns to deny: everything, and each pattern that a binding allows, because a binding that names a primitive more
-/// exactly overrides the denial of `*` (ADR 10).
-fn denials(bindings: &[BindingRecord]) -> Vec<&str> {
-    let allows = bindings.iter().filter(|binding| binding.allowed && !binding.observed);
-    let exact: BTreeSet<&str> = allows.map(|binding| binding.primitive.as_str()).collect();
-    let others = exact.into_iter().filter(|primitive| *primitive != "*");
-    std::iter::once("*").chain(others).take(MAX_COMMANDS).collect()
-}
+impl Lockout<'_> {
+    /// The denials to add to an org's bindings, and how many allows they leave. Everything is denied, and by a binding of its
+    /// own each allow that overrules what is denied already.
+    pub(super) fn denials(&self, stored: &[BindingRecord]) -> (Vec<Binding>, usize) {
+        let enforced = stored.iter().filter(|record| !record.observed);
+        // A record that this version cannot read allows nothing.
+        let bindings: Vec<Binding> = enforced.filter_map(|record| policy::binding(record).ok()).collect();
+        let (allows, rest): (Vec<Binding>, Vec<Binding>) =
+            bindings.into_iter().partition(|binding| binding.allowed && binding.when.is_empty());
+        let mut known = Denials::default();
+        let is_denial = |binding: &Binding| binding.when.is_empty() && !binding.approval;
+        rest.into_iter().filter(is_denial).for_each(|denial| known.add(denial, self));
+        let everything = self.denial(ANY, Protocol::Unspecified);
+        known.add(everything.clone(), self);
+        let mut denials = vec![everything];
+        let mut omitted = 0;
+        for allow in allows.iter().filter(|allow| self.may_name(allow)) {
+            if known.overrule(allow) {
+                continue;
+            }
+            if denials.len() == MAX_COMMANDS {
+                omitted += 1;
+                continue;
+            }
+            let denial = self.against(allow);
+            known.add(denial.clone(), self);
+            denials.push(denial);
+        }
+        (denials, omitted)
+    }
 
-fn command(org: &str, user: Option<&str>, primitive: &str) -> String {
-    let denial = format!("asp policy {} --deny {}", quoted(org), quoted(primitive));
-    match user {
-        Some(user) => format!("{denial} --user {}", quoted(user)),
-        None => denial,
+    /// Whether a binding may be about the user. Groups and tokens are whatever the issuer says.
+    fn may_name(&self, binding: &Binding) -> bool {
+        let Some(user) = self.user else { return true };
+        match target_word(binding) {
+            "user" => !self.is_machine && names::matches(&binding.target, user),
+            "machine" => self.is_machine && names::matches(&binding.target, user),
+            "wcit" => !self.others.contains(&binding.target),
+            _ => true,
+        }
+    }
+
+    /// The broadest denial that overrules an allow.
+    fn against(&self, allow: &Binding) -> Binding {
+        let wide = self.denial(&allow.primitive, Protocol::Unspecified);
+        let over_protocol = self.denial(&allow.primitive, allow.protocol());
+        let same = Binding { allowed: false, approval: false, name: String::new(), ..allow.clone() };
+        let overrules = |denial: &Binding| snapshot_policy::overrules(denial, allow);
+        [wide, over_protocol].into_iter().find(overrules).unwrap_or(same)
+    }
+
+    /// The issuer that a denial names; empty: every issuer of users.
+    fn issuer(&self) -> &'static str {
+        if self.is_machine { MACHINE_ISSUER } else { "" }
+    }
+
+    fn denial(&self, primitive: &str, protocol: Protocol) -> Binding {
+        Binding {
+            org: self.org.to_owned(),
+            target_kind: TargetKind::User.into(),
+            target: self.user.unwrap_or(ANY).to_owned(),
+            issuer: self.issuer().to_owned(),
+            primitive: primitive.to_owned(),
+            protocol: protocol.into(),
+            ..Binding::default()
+        }
     }
 }
 
-/// One word of a POSIX shell.
-fn quoted(text: &str) -> String {
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || "._-/:@+,".contains(c);
-    if !text.starts_with('-') && text.chars().all(is_plain) {
-        return text.to_owned();
+/// Denials that are in force, by what they are about.
+#[derive(Default)]
+struct Denials {
+    /// Those that name the revoked user or everybody, by primitive.
+    of_revoked: HashMap<String, Vec<Binding>>,
+    /// All others, by primitive and target.
+    of_target: HashMap<TargetKey, Vec<Binding>>,
+}
+
+impl Denials {
+    fn add(&mut self, denial: Binding, lockout: &Lockout<'_>) {
+        let names_revoked = denial.target_kind() == TargetKind::User
+            && denial.issuer == lockout.issuer()
+            && match lockout.user {
+                Some(user) => names::matches(&denial.target, user),
+                None => denial.target == ANY,
+            };
+        if names_revoked {
+            self.of_revoked.entry(denial.primitive.clone()).or_default().push(denial);
+        } else {
+            self.of_target.entry(key(&denial)).or_default().push(denial);
+        }
     }
-    format!("'{}'", text.replace('\'', r"'\''"))
+
+    /// Whether one of them decides about every call that an allow names.
+    fn overrule(&self, allow: &Binding) -> bool {
+        let of_revoked = self.of_revoked.get(&allow.primitive).into_iter().flatten();
+        let of_target = self.of_target.get(&key(allow)).into_iter().flatten();
+        of_revoked.chain(of_target).any(|denial| snapshot_policy::overrules(denial, allow))
+    }
+}
+
+/// A binding's primitive, and the kind, name and issuer of its target.
+type TargetKey = (String, i32, String, String);
+
+fn key(binding: &Binding) -> TargetKey {
+    (binding.primitive.clone(), binding.target_kind, binding.target.clone(), binding.issuer.clone())
+}
+
+/// The command of `asp policy` that stores a denial.
+pub(super) fn command(denial: &Binding, is_forced: bool) -> String {
+    let mut options = option("deny", &denial.primitive);
+    if (target_word(denial), denial.target.as_str(), denial.issuer.as_str()) != ("user", ANY, "") {
+        options.push_str(&option(target_word(denial), &denial.target));
+    }
+    if !matches!(denial.issuer.as_str(), "" | MACHINE_ISSUER) {
+        options.push_str(&option("issuer", &denial.issuer));
+    }
+    if denial.protocol() != Protocol::Unspecified {
+        options.push_str(&option("protocol", protocol_word(denial)));
+    }
+    if is_forced {
+        options.push_str(" --force");
+    }
+    match denial.org.starts_with('-') {
+        true => format!("asp policy{options} -- {}", shell::word(&denial.org)),
+        false => format!("asp policy {}{options}", shell::word(&denial.org)),
+    }
+}
+
+/// An option with its value, which may begin with a dash.
+fn option(name: &str, value: &str) -> String {
+    let between = if value.starts_with('-') { '=' } else { ' ' };
+    format!(" --{name}{between}{}", shell::word(value))
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn allow(primitive: &str) -> BindingRecord {
-        BindingRecord { primitive: primitive.into(), allowed: true, ..BindingRecord::default() }
-    }
-
-    #[test]
-    fn everything_is_denied_and_each_pattern_that_a_binding_allows() {
-        let denied = BindingRecord { allowed: false, ..allow("x") };
-        let observed = BindingRecord { observed: true, ..allow("y") };
-        let bindings = [allow("cc.pay"), allow("cc.*"), allow("cc.pay"), allow("*"), denied, observed];
-        assert_eq!(denials(&bindings), ["*", "cc.*", "cc.pay"]);
-        assert_eq!(denials(&[]), ["*"]);
-        let many: Vec<BindingRecord> = (0..100).map(|number| allow(&format!("p{number}"))).collect();
-        assert_eq!(denials(&many).len(), MAX_COMMANDS);
-    }
-
-    #[test]
-    fn a_command_is_safe_to_paste() {
-        assert_eq!(command("acme", Some("bob"), "*"), "asp policy acme --deny '*' --user bob");
-        assert_eq!(command("Acme Ltd", None, "cc.pay"), "asp policy 'Acme Ltd' --deny cc.pay");
-        assert_eq!(quoted("o'neil; rm"), r"'o'\''neil; rm'");
-    }
-}
+mod tests;

@@ -15,6 +15,7 @@ use super::{Answer, Api, DEMO, MAX_BODY, openapi, read, sample};
 #[tokio::test]
 async fn an_org_admin_sees_and_changes_its_own_org_only() {
     let api = Api::start().await;
+    api.put("platform", DEMO, sample("demo")).await;
     let body = json!({ "server": "demo", "protocol": "mcp", "enabled": true });
     assert_eq!(
         api.put("org:acme", "/api/policy/orgs/acme/exposure", body.clone()).await.status,
@@ -61,13 +62,14 @@ async fn runtimes_are_for_platform_admins_and_listed_even_when_they_do_not_answe
 #[tokio::test]
 async fn every_change_is_in_the_audit_with_its_actor() {
     let api = Api::start().await;
+    api.put("platform", DEMO, sample("demo")).await;
     let body = json!({ "server": "demo", "protocol": "mcp", "enabled": true });
     api.put("org:acme", "/api/policy/orgs/acme/exposure", body.clone()).await;
     api.put("platform", "/api/policy/orgs/other/exposure", body).await;
     let all = api.get("platform", "/api/audit").await.body;
     let actors: Vec<&str> =
         all.as_array().unwrap().iter().map(|row| row["actor"].as_str().unwrap()).collect();
-    assert_eq!(actors, ["ops@platform", "ops@acme"]);
+    assert_eq!(actors, ["ops@platform", "ops@acme", "ops@platform"]);
     let own = api.get("org:acme", "/api/audit").await.body;
     assert_eq!((own.as_array().unwrap().len(), &own[0]["action"]), (1, &json!("exposure.put")));
 }
@@ -178,7 +180,7 @@ async fn every_operation_of_the_document_exists_and_wants_a_token() {
             operations += 1;
         }
     }
-    assert_eq!(operations, 57);
+    assert_eq!(operations, 68);
 }
 
 #[tokio::test]

@@ -3,6 +3,7 @@
 use http::{Method, StatusCode};
 use serde_json::{Value, json};
 
+use super::certificates::{issued, proved};
 use super::{Answer, Api};
 
 const BOUND: &str = "/api/machines/orgs/acme/bound";
@@ -17,7 +18,9 @@ async fn post(api: &Api, path: &str, body: Value) -> Answer {
 async fn an_orgs_admin_gives_machines_no_group_and_no_scope_that_the_platform_does_not_allow() {
     let api = Api::start().await;
     let admin = json!({ "machine": "x", "scopes": ["payments:admin"] });
-    let finance = json!({ "machine": "x", "groups": ["finance"], "fingerprint": "ab".repeat(32) });
+    let (certificate, key) = issued(&[]);
+    let mut finance = proved("acme", "x", (&certificate, &key), crate::clock::now_ms() / 1_000);
+    finance["groups"] = json!(["finance"]);
     for (path, body, beyond) in
         [(KEYS, &admin, "scope payments:admin"), (CERTIFICATES, &finance, "group finance")]
     {

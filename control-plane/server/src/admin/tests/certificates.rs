@@ -1,7 +1,12 @@
 //! Certificates of machines: registered for one machine, renewed, listed and forgotten.
 
+use asp_peer::SentCertificate;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use http::{Method, StatusCode};
+use rcgen::{CertificateParams, KeyPair, SanType};
 use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
 
 use super::{Answer, Api};
 
@@ -35,7 +40,7 @@ async fn a_certificate_is_published_to_gateways_alone_and_gone_when_it_is_forgot
         .collect::<Vec<_>>();
     let asked = json!({ "machine": "press", "fingerprint": shown.join(":"), "groups": ["robots"], "scopes": ["x:read"],
         "ttlSeconds": 3600 });
-    let made = register(&api, "org:acme", PATH, asked).await;
+    let made = register(&api, "platform", PATH, asked).await;
     assert_eq!(made.status, StatusCode::CREATED, "{}", made.body);
     assert_eq!((text(&made.body["fingerprint"]), made.body.get("uri")), (hash('a'), None));
     let lives = made.body["expiresAt"].as_u64().unwrap() - made.body["createdAt"].as_u64().unwrap();
@@ -69,10 +74,10 @@ async fn a_certificate_is_published_to_gateways_alone_and_gone_when_it_is_forgot
 async fn a_certificate_is_one_machines_which_alone_renews_it() {
     let api = Api::start().await;
     let body = |machine: &str| json!({ "machine": machine, "fingerprint": hash('1') });
-    let first = register(&api, "org:acme", PATH, body("press")).await;
+    let first = register(&api, "platform", PATH, body("press")).await;
     let mut longer = body("press");
     longer["ttlSeconds"] = json!(366 * 24 * 3600);
-    let again = register(&api, "org:acme", PATH, longer).await;
+    let again = register(&api, "platform", PATH, longer).await;
     assert_eq!((again.status, &again.body["id"]), (StatusCode::OK, &first.body["id"]), "{}", again.body);
     assert!(again.body["expiresAt"].as_u64() > first.body["expiresAt"].as_u64());
     let other = "/api/machines/orgs/other/certificates";
@@ -108,8 +113,8 @@ async fn a_certificate_that_makes_no_sense_is_refused() {
     let uri = |uri: &str| json!({ "machine": "press", "uri": uri });
     let long = "x".repeat(400);
     for (body, said) in [
-        (json!({ "machine": "press" }), "fingerprint or uri"),
-        (with("uri", json!(URI)), "fingerprint or uri"),
+        (json!({ "machine": "press" }), "certificate, fingerprint or uri"),
+        (with("uri", json!(URI)), "certificate, fingerprint or uri"),
         (with("fingerprint", json!("")), "64 hex digits"),
         (with("fingerprint", json!(&hash('1')[1..])), "64 hex digits"),
         (with("fingerprint", json!(format!("{}1", hash('1')))), "64 hex digits"),
@@ -140,7 +145,7 @@ async fn a_certificate_that_makes_no_sense_is_refused() {
         );
         assert!(text(&answer.body["detail"]).contains(said), "{said}: {}", answer.body);
     }
-    for body in [json!({}), with("certificate", json!("x")), with("fingerprint", json!(1))] {
+    for body in [json!({}), with("subject", json!("x")), with("fingerprint", json!(1))] {
         assert_eq!(register(&api, "platform", PATH, body).await.body["code"], "invalid_body");
     }
     assert_eq!(api.get("platform", PATH).await.body, json!([]));
@@ -166,4 +171,71 @@ async fn another_orgs_certificates_do_not_exist_and_a_reader_registers_none() {
         StatusCode::NOT_FOUND
     );
     assert_eq!(api.get("org:acme", PATH).await.body.as_array().unwrap().len(), 1);
+}
+
+/// A certificate with these URIs, and its key; both PEM.
+pub(super) fn issued(uris: &[&str]) -> (String, String) {
+    let key = KeyPair::generate().unwrap();
+    let mut params = CertificateParams::default();
+    params.subject_alt_names = uris.iter().map(|uri| SanType::URI((*uri).try_into().unwrap())).collect();
+    (params.self_signed(&key).unwrap().pem(), key.serialize_pem())
+}
+
+/// The body of a registration of `machine` that `key` signs for `org`.
+pub(super) fn proved(org: &str, machine: &str, (certificate, key): (&str, &str), at: u64) -> Value {
+    let der = SentCertificate::from_pem(certificate).unwrap().der;
+    let hash: String = Sha256::digest(der).iter().map(|byte| format!("{byte:02x}")).collect();
+    let statement = asp_peer::statement(org, machine, &hash, at);
+    let signature = STANDARD.encode(asp_peer::sign(key.as_bytes(), &statement).unwrap());
+    json!({ "machine": machine, "certificate": certificate, "proof": { "at": at, "signature": signature } })
+}
+
+#[tokio::test]
+async fn an_org_registers_certificates_whose_keys_it_proves_to_hold() {
+    let api = Api::start().await;
+    let now = crate::clock::now_ms() / 1_000;
+    let (certificate, key) = issued(&[]);
+    let own = (certificate.as_str(), key.as_str());
+    let unproved = json!({ "machine": "press", "fingerprint": hash('1') });
+    let refused = register(&api, "org:acme", PATH, unproved).await;
+    assert_eq!((refused.status, &refused.body["code"]), (StatusCode::FORBIDDEN, &json!("forbidden")));
+    assert!(text(&refused.body["detail"]).contains("--key"), "{}", refused.body);
+    let (_, other_key) = issued(&[]);
+    let mut bare = proved("acme", "press", own, now);
+    bare["proof"].take();
+    for (body, said) in [
+        (proved("acme", "press", (own.0, &other_key), now), "did not sign"),
+        (proved("globex", "press", own, now), "did not sign"),
+        (proved("acme", "press", own, now - 301), "proof.at"),
+        (proved("acme", "press", own, now + 400), "proof.at"),
+        (bare, "goes with proof"),
+    ] {
+        let refused = register(&api, "org:acme", PATH, body).await;
+        assert_eq!(refused.body["code"], "invalid_params", "{said}: {}", refused.body);
+        assert!(text(&refused.body["detail"]).contains(said), "{said}: {}", refused.body);
+    }
+    let made = register(&api, "org:acme", PATH, proved("acme", "press", own, now)).await;
+    assert_eq!((made.status, &made.body["proved"]), (StatusCode::CREATED, &json!(true)), "{}", made.body);
+    let again = register(&api, "org:acme", PATH, proved("acme", "press", own, now)).await;
+    assert_eq!((again.status, &again.body["id"]), (StatusCode::OK, &made.body["id"]));
+}
+
+#[tokio::test]
+async fn a_proof_wins_over_a_written_hash_and_never_over_another_orgs_uri() {
+    let api = Api::start().await;
+    let now = crate::clock::now_ms() / 1_000;
+    let (certificate, key) = issued(&["spiffe://factory.example/press-8"]);
+    let body = proved("acme", "press", (&certificate, &key), now);
+    let der = SentCertificate::from_pem(&certificate).unwrap().der;
+    let hash: String = Sha256::digest(der).iter().map(|byte| format!("{byte:02x}")).collect();
+    let other = "/api/machines/orgs/other/certificates";
+    let written = json!({ "machine": "spy", "fingerprint": hash });
+    let written = register(&api, "platform", other, written).await;
+    assert_eq!((written.status, &written.body["proved"]), (StatusCode::CREATED, &json!(false)));
+    assert_eq!(register(&api, "org:acme", PATH, body.clone()).await.status, StatusCode::CREATED);
+    assert_eq!(api.get("org:other", other).await.body, json!([]), "it was the holder's");
+    let uri = json!({ "machine": "press-8", "uri": "spiffe://factory.example/press-8" });
+    assert_eq!(register(&api, "platform", other, uri).await.status, StatusCode::CREATED);
+    let refused = register(&api, "org:acme", PATH, body).await;
+    assert_eq!((refused.status, &refused.body["code"]), (StatusCode::CONFLICT, &json!("certificate_in_use")));
 }

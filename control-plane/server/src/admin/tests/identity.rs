@@ -110,6 +110,7 @@ async fn one_binding_is_removed_and_the_other_denials_stay_in_force() {
 async fn one_exception_is_removed_by_server_and_protocol() {
     let api = Api::start().await;
     let path = "/api/policy/orgs/acme/exposure";
+    api.put("platform", DEMO, sample("demo")).await;
     for protocol in ["mcp", "a2a"] {
         let off = json!({ "server": "demo", "protocol": protocol, "enabled": false });
         api.put("org:acme", path, off).await;
@@ -217,6 +218,7 @@ async fn an_admin_token_obeys_every_rule_of_its_issuer() {
 #[tokio::test]
 async fn a_refused_write_is_in_the_audit_with_who_tried_what() {
     let api = Api::start().await;
+    api.put("platform", DEMO, sample("demo")).await;
     let off = json!({ "server": "demo", "protocol": "mcp", "enabled": false });
     api.put("org:acme", "/api/policy/orgs/globex/exposure", off.clone()).await;
     api.put("org:acme:read", "/api/policy/orgs/acme/exposure", off.clone()).await;

@@ -48,6 +48,31 @@ async fn an_issuer_is_added_changed_and_removed_without_a_restart() {
     assert_eq!(gone.status, StatusCode::OK);
     api.published(|snapshot| login(snapshot).is_none()).await;
     assert_eq!(api.get("platform", LOGIN).await.status, StatusCode::NOT_FOUND);
+    assert_eq!(
+        api.put("platform", LOGIN, publisher.document()).await.status,
+        StatusCode::OK,
+        "the same again"
+    );
+}
+
+/// Users are known by the issuer's name.
+#[tokio::test]
+async fn the_name_of_a_deleted_issuer_takes_another_iss_only_where_its_users_are_taken_over() {
+    let (one, other) = (Publisher::start().await, Publisher::start().await);
+    let api = Api::with_issuers(vec![one.origin.clone(), other.origin.clone()]).await;
+    assert_eq!(api.put("platform", LOGIN, one.document()).await.status, StatusCode::OK);
+    let taking_over = format!("{LOGIN}?takeOver=true");
+    let changed = api.put("platform", &taking_over, other.document()).await;
+    assert!(!changed.status.is_success(), "one that is there keeps its iss: {}", changed.body);
+    assert_eq!(api.send("platform", Method::DELETE, LOGIN, None, &[]).await.status, StatusCode::OK);
+    let refused = api.put("platform", LOGIN, other.document()).await;
+    let detail = refused.body["detail"].as_str().unwrap_or_default();
+    assert!(!refused.status.is_success() && detail.contains("until it was deleted"), "{}", refused.body);
+    let elsewhere = api.put("platform", "/api/issuers/clients/second", other.document()).await;
+    assert_eq!(elsewhere.status, StatusCode::OK, "{}", elsewhere.body);
+    let second = "/api/issuers/clients/second";
+    assert_eq!(api.send("platform", Method::DELETE, second, None, &[]).await.status, StatusCode::OK);
+    assert_eq!(api.put("platform", &taking_over, other.document()).await.status, StatusCode::OK);
 }
 
 #[tokio::test]

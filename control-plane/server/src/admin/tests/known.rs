@@ -120,9 +120,27 @@ async fn an_admin_of_an_org_is_answered_alike_for_a_hidden_server_and_for_none()
         detail.as_str().unwrap().replace(name, "NAME")
     };
     assert_eq!(says("secret").await, says("absent").await);
-    assert!(!says("secre").await.contains("did you mean"));
+    assert_eq!(put(&api, "org:acme", &exposures, &exposure("secret")).await.status, StatusCode::NOT_FOUND);
+    assert!(!says("secre").await.contains("did you mean") && !says("absent").await.contains("--force"));
+    // Nor does an answer to a forced write tell them apart.
+    let forced = async |path: &str, body: Value, name: &str| {
+        let answer = put(&api, "org:acme", &format!("{path}?force=true"), &body).await;
+        (answer.status, answer.body.to_string().replace(name, "NAME"))
+    };
+    let on_server =
+        |name: &str| limits(&[json!({ "server": name }), json!({ "server": name, "primitive": "echo" })]);
+    for (path, of) in [
+        (exposures.as_str(), exposure as fn(&str) -> Value),
+        ("/api/ratelimits/orgs/acme", on_server),
+        ("/api/ratelimits/orgs/acme", |name| limits(&[json!({ "primitive": name })])),
+    ] {
+        let hidden = forced(path, of("secret"), "secret").await;
+        assert_eq!(hidden, forced(path, of("absent"), "absent").await, "{path}");
+        assert_eq!(hidden.0.is_success(), path != exposures, "{path}");
+    }
     let detail = refused(&api, "platform", &exposures, exposure("secre")).await;
     assert!(detail.contains("did you mean secret?"), "{detail}");
-    stored(&api, "platform", &exposures, exposure("secret")).await;
+    let offer = "/api/registry/servers/secret/offers/acme";
+    assert_eq!(api.send("platform", Method::PUT, offer, None, &[]).await.status, StatusCode::OK);
     stored(&api, "org:acme", &exposures, exposure("secret")).await;
 }

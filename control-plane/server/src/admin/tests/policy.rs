@@ -265,12 +265,13 @@ async fn a_revocation_says_that_new_tokens_work_and_which_commands_keep_a_user_o
     };
     let user = revoke(json!({ "type": "user", "org": "acme", "id": "bob b" })).await;
     let keep_out =
-        ["asp policy acme --deny '*' --user 'bob b'", "asp policy acme --deny echo --user 'bob b'"];
+        ["asp policy acme --deny '*' --user 'bob b'", "asp policy acme --deny echo --user 'bob b' --force"];
     assert_eq!(user["keepOut"], json!(keep_out));
+    assert_eq!(user["keepOutOmitted"], 0);
     assert_eq!(user["issuedUntil"], user["createdAt"].as_u64().unwrap() / 1_000);
     assert_eq!(
         revoke(json!({ "type": "org", "id": "other" })).await["keepOut"],
-        json!(["asp policy other --deny '*'"])
+        json!(["asp policy other --deny '*' --force"])
     );
     for body in [json!({ "type": "token", "id": "j1" }), json!({ "type": "user", "org": "", "id": "ops" })] {
         let answer = revoke(body).await;
@@ -336,8 +337,9 @@ async fn explain_names_the_rule_that_decides() {
         (&hidden["outcome"], &hidden["decidedBy"]["rule"]),
         (&json!("not_exposed"), &json!("the org's exception"))
     );
-    assert_eq!(ask("nowhere", "echo", "mcp", json!([])).await["outcome"], "unknown_server");
-    assert_eq!(ask("demo", "nothing", "mcp", json!([])).await["outcome"], "unknown_primitive");
+    for (server, primitive) in [("nowhere", "echo"), ("demo", "nothing")] {
+        assert_eq!(ask(server, primitive, "mcp", json!([])).await["outcome"], "not_offered");
+    }
     let foreign = json!({ "org": "other", "server": "demo", "primitive": "echo", "protocol": "mcp" });
     let answer = api.send("org:acme", Method::POST, "/api/policy/explain", Some(foreign), &[]).await;
     assert_eq!(answer.status, StatusCode::NOT_FOUND);

@@ -183,6 +183,7 @@ async fn what_is_stored_beyond_the_whole_stops_no_other_write() {
         api.store.put_binding(&change(), &record).await.unwrap();
     }
     covers(&mut api).await;
+    api.put("platform", DEMO, sample("demo")).await;
     let on = json!({ "server": "demo", "protocol": "mcp", "enabled": true });
     let answer = api.put("org:other", "/api/policy/orgs/other/exposure", on).await;
     assert_eq!(answer.status, StatusCode::OK, "{}", answer.body);

@@ -1,11 +1,16 @@
 //! What is built of what changed, and what stays as it was.
 
 use asp_edge::names;
-use asp_proto::snapshot::GatewaySnapshot;
-use asp_store::control::{BindingRecord, ExposureRecord, HomeRecord, Placement, RegionRecord, RouteRecord};
+use asp_proto::snapshot::{GatewaySnapshot, snapshot_part};
+use asp_snapshot::machines::RESERVED;
+use asp_store::control::{
+    BindingRecord, CertificateName, ExposureRecord, HomeRecord, MachineCertificateRecord, Placement,
+    RegionRecord, RouteRecord,
+};
 
 use super::super::tests::{config, server};
 use super::*;
+use crate::xds::parts::Part as PublishedPart;
 
 fn denial(org: &str, target: &str) -> BindingRecord {
     BindingRecord {
@@ -60,7 +65,7 @@ fn an_org_that_no_longer_fits_keeps_its_last_form_and_a_new_one_is_denied() {
     named.sort_unstable();
     assert_eq!(named, [("grown", LAST_FORM), ("new", ORG_DENIED)]);
     assert_eq!(bindings(&second, "grown"), [("alice".to_owned(), false)], "its denial is still there");
-    assert_eq!(bindings(&second, "new"), [("*".to_owned(), false)]);
+    assert_eq!(bindings(&second, "new"), vec![("*".to_owned(), false); 2], "users, and machines");
     assert_eq!(bindings(&second, "other").len(), 2, "the rest is renewed");
     assert!(edge_form::evaluate(&second.edge.unwrap()).is_ok());
 }
@@ -168,4 +173,50 @@ fn routes_that_do_not_fit_keep_their_last_form_and_at_a_start_refuse_what_they_l
     assert_eq!([server, method, primitive], ["demo", "*", "*"]);
     assert!(!names::is_label(cluster), "no pool has its name");
     assert!(edge_form::evaluate(&edge).is_ok());
+}
+
+#[test]
+fn a_uri_whose_registration_opens_nothing_is_published_as_reserved_and_a_fingerprint_is_not() {
+    let now = clock::now_ms();
+    let of = |id: &str, name: CertificateName, expires_at: u64| MachineCertificateRecord {
+        id: id.into(),
+        org: "acme".into(),
+        machine: "press".into(),
+        name,
+        proved: true,
+        groups: Vec::new(),
+        scopes: Vec::new(),
+        created_at: 0,
+        expires_at,
+    };
+    let uri = |name: &str| CertificateName::Uri(format!("urn://{name}"));
+    let mut beyond = of("beyond", uri("beyond"), now + 60_000);
+    beyond.groups = vec!["no-such".into()];
+    let state = ControlState {
+        revision: 1,
+        machine_certificates: vec![
+            of("live", uri("live"), now + 60_000),
+            of("ended", uri("ended"), now),
+            of("gone", CertificateName::Fingerprint("a".repeat(64)), now),
+            beyond,
+        ],
+        ..ControlState::default()
+    };
+    let mut builder = Builder::new(Compiler::new(config(true)));
+    let (whole, faults) = built(&mut builder, &state);
+    let mut said: Vec<(&str, bool)> = whole
+        .machine_certificates
+        .iter()
+        .map(|known| (known.uri.as_str(), known.expires_at == RESERVED))
+        .collect();
+    said.sort_unstable();
+    assert_eq!(said, [("urn://beyond", true), ("urn://ended", true), ("urn://live", false)]);
+    assert_eq!(faults.len(), 1, "the one beyond the bound");
+    builder.held.forget_ended(now + 120_000);
+    let org = builder.held.orgs.get("acme").unwrap();
+    let Some(snapshot_part::Part::Org(part)) = org.part.as_ref().and_then(PublishedPart::read) else {
+        panic!()
+    };
+    assert!(part.machine_certificates.iter().all(|known| known.expires_at == RESERVED), "live has ended");
+    assert_eq!(part.machine_certificates.len(), 3);
 }

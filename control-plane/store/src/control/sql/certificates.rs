@@ -1,6 +1,7 @@
 //! Certificates of machines.
 //!
-//! Keeps true: a name is one machine's; a revocation that hits a certificate is there as long as its registration, as for
+//! Keeps true: a name is one machine's, and a fingerprint that of whoever proved it; a URI stays its org's after the registration has ended, until somebody deletes it or
+//! it is registered again, so that no other org has the certificate by its hash; a revocation that hits a certificate is there as long as its registration, as for
 //! keys ([`super::machines`]). Which certificates have a URI is not known here: while one is registered, the revocation of
 //! any certificate by its hash may be of one of them.
 
@@ -14,11 +15,11 @@ use crate::control::{
     StoreError, Written,
 };
 
-const SELECT_ALL: &str = "SELECT id, org, machine, kind, name, groups, scopes, created_at, expires_at \
+const SELECT_ALL: &str = "SELECT id, org, machine, kind, name, proved, groups, scopes, created_at, expires_at \
      FROM machine_certificates ORDER BY org, created_at, id";
-const SELECT_OF_ORG: &str = "SELECT id, org, machine, kind, name, groups, scopes, created_at, expires_at \
+const SELECT_OF_ORG: &str = "SELECT id, org, machine, kind, name, proved, groups, scopes, created_at, expires_at \
      FROM machine_certificates WHERE org = $1 ORDER BY created_at, id";
-const SELECT_NAMED: &str = "SELECT id, org, machine, kind, name, groups, scopes, created_at, expires_at \
+const SELECT_NAMED: &str = "SELECT id, org, machine, kind, name, proved, groups, scopes, created_at, expires_at \
      FROM machine_certificates WHERE kind = $1 AND name = $2";
 
 pub(super) async fn all<'e>(from: impl AnyExecutor<'e>) -> Result<Vec<MachineCertificateRecord>, StoreError> {
@@ -42,27 +43,41 @@ pub(super) async fn put(
     machines::forget_ended(&mut write).await?;
     let (kind, name) = columns(&new.name);
     let known = sqlx::query(SELECT_NAMED).bind(kind).bind(name).fetch_optional(&mut *write.tx).await?;
-    let known = known.as_ref().map(record).transpose()?;
+    let known = match known.as_ref().map(record).transpose()? {
+        // Whoever holds the key has the certificate, whoever wrote its hash down before.
+        Some(former)
+            if former.expires_at <= change.at
+                || (new.proved && !former.proved && !is_same_machine(&former, new)) =>
+        {
+            forget(&mut write, &former).await?;
+            None
+        }
+        known => known,
+    };
     let id = match &known {
-        Some(known) if (&known.org, &known.machine) == (&new.org, &new.machine) => known.id.clone(),
+        Some(known) if is_same_machine(known, new) => known.id.clone(),
         Some(_) => return Err(StoreError::Taken { what: "the certificate" }),
         None => new.id.clone(),
     };
+    // What was proved once stays so.
+    let is_proved = new.proved || known.as_ref().is_some_and(|known| known.proved);
     write.resource = resource(&id);
     if known.is_none() {
         has_room(&mut write, new).await?;
     }
     let (created, expires) = (rows::signed(new.created_at)?, rows::signed(new.expires_at)?);
     sqlx::query(
-        "INSERT INTO machine_certificates (id, org, machine, kind, name, groups, scopes, created_at, expires_at) \
-         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9) \
-         ON CONFLICT (id) DO UPDATE SET groups = $6, scopes = $7, created_at = $8, expires_at = $9",
+        "INSERT INTO machine_certificates (id, org, machine, kind, name, proved, groups, scopes, created_at, expires_at) \
+         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) \
+         ON CONFLICT (id) DO UPDATE SET proved = excluded.proved, groups = excluded.groups, \
+         scopes = excluded.scopes, created_at = excluded.created_at, expires_at = excluded.expires_at",
     )
     .bind(&id)
     .bind(&new.org)
     .bind(&new.machine)
     .bind(kind)
     .bind(name)
+    .bind(i64::from(is_proved))
     .bind(texts(&new.groups)?)
     .bind(texts(&new.scopes)?)
     .bind(created)
@@ -78,6 +93,28 @@ pub(super) async fn put(
     Ok((id, write.commit(action, &detail(new)).await?))
 }
 
+pub(super) async fn named<'e>(
+    from: impl AnyExecutor<'e>,
+    name: &CertificateName,
+) -> Result<Option<MachineCertificateRecord>, StoreError> {
+    let (kind, name) = columns(name);
+    let row =
+        sqlx::query(SELECT_NAMED).bind(kind.to_owned()).bind(name.to_owned()).fetch_optional(from).await?;
+    row.as_ref().map(record).transpose()
+}
+
+fn is_same_machine(known: &MachineCertificateRecord, new: &MachineCertificateRecord) -> bool {
+    (&known.org, &known.machine) == (&new.org, &new.machine)
+}
+
+async fn forget(write: &mut Write<'_>, ended: &MachineCertificateRecord) -> Result<(), StoreError> {
+    let sql = "DELETE FROM resources WHERE name = $1";
+    sqlx::query(sql).bind(resource(&ended.id)).execute(&mut *write.tx).await?;
+    let sql = "DELETE FROM machine_certificates WHERE id = $1";
+    sqlx::query(sql).bind(&ended.id).execute(&mut *write.tx).await?;
+    Ok(())
+}
+
 pub(super) async fn delete(
     store: &SqlStore,
     change: &Change,
@@ -88,7 +125,7 @@ pub(super) async fn delete(
     write.org = org.to_owned();
     let gone = sqlx::query(
         "DELETE FROM machine_certificates WHERE org = $1 AND id = $2 \
-         RETURNING id, org, machine, kind, name, groups, scopes, created_at, expires_at",
+         RETURNING id, org, machine, kind, name, proved, groups, scopes, created_at, expires_at",
     )
     .bind(org)
     .bind(id)
@@ -178,6 +215,7 @@ fn record(row: &AnyRow) -> Result<MachineCertificateRecord, StoreError> {
         org: row.try_get("org")?,
         machine: row.try_get("machine")?,
         name,
+        proved: rows::flag(row, "proved")?,
         groups: rows::texts(row, "groups")?,
         scopes: rows::texts(row, "scopes")?,
         created_at: rows::unsigned(row, "created_at")?,

@@ -8,8 +8,8 @@ use std::collections::BTreeSet;
 use sqlx::{Any, Row, Transaction};
 
 use super::{
-    SqlStore, bounds, certificates, current_revision, issuers, machines, placement, policy, revocations,
-    rows, servers,
+    SqlStore, bounds, certificates, current_revision, issuers, machines, offers, placement, policy,
+    revocations, rows, servers,
 };
 use crate::control::{Changed, ChangedRevocations, ControlState, Machines, OrgState, Since, StoreError};
 
@@ -24,6 +24,7 @@ pub(super) async fn all(tx: &mut Tx) -> Result<ControlState, StoreError> {
     Ok(ControlState {
         revision: current_revision(tx).await?,
         servers: servers::all(tx).await?,
+        offers: offers::all(&mut **tx).await?,
         exposure: policy::all_exposure(tx).await?,
         bindings: policy::all_bindings(tx).await?,
         limits: policy::all_limits(tx).await?,
@@ -38,7 +39,7 @@ pub(super) async fn all(tx: &mut Tx) -> Result<ControlState, StoreError> {
 }
 
 pub(super) async fn since(store: &SqlStore, revision: u64) -> Result<Since, StoreError> {
-    let mut tx = store.snapshot().await?;
+    let mut tx = store.published_snapshot().await?;
     let current = current_revision(&mut tx).await?;
     let wanted = current.checked_sub(revision).filter(|wanted| *wanted <= MAX_CHANGES);
     let Some(wanted) = wanted else {
@@ -79,6 +80,9 @@ pub(super) async fn since(store: &SqlStore, revision: u64) -> Result<Since, Stor
         let certificates = certificates::all(&mut *tx).await?;
         changed.machines = Some(Machines { keys, certificates, bounds: bounds::all(&mut tx).await? });
     }
+    if touched.offers {
+        changed.offers = Some(offers::all(&mut *tx).await?);
+    }
     if touched.placement {
         changed.placement = Some(placement::all(&mut tx).await?);
     }
@@ -103,6 +107,7 @@ struct Touched {
     orgs: BTreeSet<String>,
     machines: bool,
     placement: bool,
+    offers: bool,
     revocations: BTreeSet<String>,
     all_revocations: bool,
 }
@@ -111,7 +116,12 @@ impl Touched {
     fn add(&mut self, resource: &str, org: String, action: &str) {
         let (kind, name) = resource.split_once('/').unwrap_or((resource, ""));
         match kind {
-            "server" => drop(self.servers.insert(name.to_owned())),
+            "server" => {
+                self.servers.insert(name.to_owned());
+                // Its offers went with it.
+                self.offers |= action == servers::DELETED;
+            }
+            offers::OFFERS => self.offers = true,
             "exposure" | "bindings" | "limits" | bounds::KIND => drop(self.orgs.insert(name.to_owned())),
             "machine_key" | "machine_certificate" => {
                 self.orgs.insert(org);

@@ -34,6 +34,10 @@ pub(super) fn difference<T: PartialEq>(
 /// A binding as a row names it.
 pub(super) fn binding(record: &BindingRecord) -> String {
     let BindingRecord { target_type, target, primitive, protocol, name, allowed, .. } = record;
+    let target = match record.issuer.as_str() {
+        "" => target.clone(),
+        issuer => format!("{issuer}/{target}"),
+    };
     let mut text = format!("{target_type}:{target} {primitive} {protocol} allowed={allowed}");
     if !name.is_empty() {
         text.push_str(&format!(" name={name}"));
@@ -53,10 +57,14 @@ pub(super) fn bindings_gone(gone: &[BindingRecord]) -> String {
 }
 
 fn shown(limit: &LimitRecord) -> String {
-    let LimitRecord { server, primitive, user, wcit, capacity, refill } = limit;
-    format!(
-        "server={server} primitive={primitive} user={user} wcit={wcit} capacity={capacity} refill={refill}"
-    )
+    let LimitRecord { server, primitive, user, wcit, issuer, machine, capacity, refill } = limit;
+    let mut text = format!("server={server} primitive={primitive} user={user} wcit={wcit}");
+    for (name, value) in [("issuer", issuer), ("machine", machine)] {
+        if value != "*" {
+            text.push_str(&format!(" {name}={value}"));
+        }
+    }
+    format!("{text} capacity={capacity} refill={refill}")
 }
 
 fn lines(entries: impl Iterator<Item = String>) -> String {
@@ -89,6 +97,8 @@ mod tests {
             primitive: primitive.into(),
             user: "*".into(),
             wcit: "*".into(),
+            issuer: "*".into(),
+            machine: "*".into(),
             capacity,
             refill: "1/s".into(),
         }

@@ -3,13 +3,15 @@
 use sqlx::Row;
 use sqlx::any::{AnyExecutor, AnyRow};
 
-use super::{SqlStore, rows};
+use super::{SqlStore, Write, rows};
 use crate::control::{Change, IssuerKeysRecord, IssuerRecord, MAX_ISSUERS, Side, StoreError, Written};
 
 const SELECT_ALL: &str = "SELECT i.side, i.name, i.document, i.updated_at, r.revision FROM issuers i \
      JOIN resources r ON r.name = 'issuer/' || i.side || '/' || i.name ORDER BY i.side, i.name";
 const SELECT_ONE: &str = "SELECT i.side, i.name, i.document, i.updated_at, r.revision FROM issuers i \
      JOIN resources r ON r.name = 'issuer/' || i.side || '/' || i.name WHERE i.side = $1 AND i.name = $2";
+/// Names of deleted issuers whose `iss` is kept: the latest ones.
+const MAX_FORMER: i64 = 1_000;
 const SELECT_KEYS: &str =
     "SELECT side, name, source, content, fetched_at FROM issuer_keys ORDER BY side, name";
 
@@ -70,14 +72,14 @@ pub(super) async fn delete(
     name: &str,
 ) -> Result<Written, StoreError> {
     let mut write = store.write(change, resource(side, name)).await?;
-    let deleted = sqlx::query("DELETE FROM issuers WHERE side = $1 AND name = $2")
+    let deleted = sqlx::query("DELETE FROM issuers WHERE side = $1 AND name = $2 RETURNING document")
         .bind(side.as_str())
         .bind(name)
-        .execute(&mut *write.tx)
+        .fetch_optional(&mut *write.tx)
         .await?;
-    if deleted.rows_affected() == 0 {
-        return Err(StoreError::NotFound);
-    }
+    let Some(deleted) = deleted else { return Err(StoreError::NotFound) };
+    let document: String = deleted.try_get("document")?;
+    keep_iss(&mut write, (side, name), &document).await?;
     sqlx::query("DELETE FROM issuer_keys WHERE side = $1 AND name = $2")
         .bind(side.as_str())
         .bind(name)
@@ -85,6 +87,48 @@ pub(super) async fn delete(
         .await?;
     write.stamp(false).await?;
     write.commit("issuer.delete", "").await
+}
+
+/// Keeps the `iss` of a deleted issuer, in place of the name's former one. A document that cannot be read was in force
+/// nowhere.
+async fn keep_iss(
+    write: &mut Write<'_>,
+    (side, name): (Side, &str),
+    document: &str,
+) -> Result<(), StoreError> {
+    let document: serde_json::Value = serde_json::from_str(document).unwrap_or_default();
+    let Some(iss) = document.get("iss").and_then(serde_json::Value::as_str) else { return Ok(()) };
+    sqlx::query(
+        "INSERT INTO former_issuers (side, name, iss, deleted_at) VALUES ($1, $2, $3, $4) \
+         ON CONFLICT (side, name) DO UPDATE SET iss = excluded.iss, deleted_at = excluded.deleted_at",
+    )
+    .bind(side.as_str())
+    .bind(name)
+    .bind(iss)
+    .bind(rows::signed(write.change.at)?)
+    .execute(&mut *write.tx)
+    .await?;
+    sqlx::query(
+        "DELETE FROM former_issuers WHERE (side, name) NOT IN (SELECT side, name FROM former_issuers \
+         ORDER BY deleted_at DESC, side, name LIMIT $1)",
+    )
+    .bind(MAX_FORMER)
+    .execute(&mut *write.tx)
+    .await?;
+    Ok(())
+}
+
+pub(super) async fn former_iss(
+    store: &SqlStore,
+    side: Side,
+    name: &str,
+) -> Result<Option<String>, StoreError> {
+    let row = sqlx::query("SELECT iss FROM former_issuers WHERE side = $1 AND name = $2")
+        .bind(side.as_str())
+        .bind(name)
+        .fetch_optional(&store.pool)
+        .await?;
+    row.map(|row| row.try_get("iss")).transpose().map_err(StoreError::from)
 }
 
 pub(super) async fn all_keys<'e>(from: impl AnyExecutor<'e>) -> Result<Vec<IssuerKeysRecord>, StoreError> {

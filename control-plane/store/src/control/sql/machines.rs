@@ -105,9 +105,9 @@ pub(super) async fn hit_until(
 pub(super) async fn forget_ended(write: &mut Write<'_>) -> Result<(), StoreError> {
     for sql in [
         "DELETE FROM resources WHERE name IN (SELECT 'machine_key/' || id FROM machine_keys WHERE expires_at <= $1 \
-         UNION SELECT 'machine_certificate/' || id FROM machine_certificates WHERE expires_at <= $1)",
+         UNION SELECT 'machine_certificate/' || id FROM machine_certificates WHERE kind <> 'uri' AND expires_at <= $1)",
         "DELETE FROM machine_keys WHERE expires_at <= $1",
-        "DELETE FROM machine_certificates WHERE expires_at <= $1",
+        "DELETE FROM machine_certificates WHERE kind <> 'uri' AND expires_at <= $1",
     ] {
         sqlx::query(sql).bind(rows::signed(write.change.at)?).execute(&mut *write.tx).await?;
     }

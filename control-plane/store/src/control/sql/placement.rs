@@ -3,7 +3,7 @@
 use sqlx::any::{AnyExecutor, AnyRow};
 use sqlx::{Any, Row, Transaction};
 
-use super::{SqlStore, detail, resource_revision};
+use super::{SqlStore, detail, resource_revision, rows};
 use crate::control::{
     Change, HomeRecord, MAX_HOMES, MAX_REGIONS, MAX_ROUTES, Placement, RegionRecord, RouteRecord, StoreError,
     Versioned, Written,
@@ -84,14 +84,15 @@ pub(super) async fn put_routes(
         return write.unchanged().await;
     }
     sqlx::query("DELETE FROM routes").execute(&mut *write.tx).await?;
-    for route in &after {
-        sqlx::query("INSERT INTO routes (server, method, primitive, pool) VALUES ($1, $2, $3, $4)")
-            .bind(&route.server)
-            .bind(&route.method)
-            .bind(&route.primitive)
-            .bind(&route.pool)
-            .execute(&mut *write.tx)
-            .await?;
+    for some in after.chunks(rows::MAX_ROWS) {
+        let values = rows::values(some.len(), 4);
+        let statement = format!("INSERT INTO routes (server, method, primitive, pool) {values}");
+        let mut insert = sqlx::query(sqlx::AssertSqlSafe(statement));
+        for route in some {
+            let RouteRecord { server, method, primitive, pool } = route;
+            insert = insert.bind(server).bind(method).bind(primitive).bind(pool);
+        }
+        insert.execute(&mut *write.tx).await?;
     }
     write.stamp(!after.is_empty()).await?;
     let action = if after.is_empty() { "routes.delete" } else { "routes.put" };
@@ -124,12 +125,14 @@ pub(super) async fn put_regions(
         return write.unchanged().await;
     }
     sqlx::query("DELETE FROM regions").execute(&mut *write.tx).await?;
-    for region in &after {
-        sqlx::query("INSERT INTO regions (name, cluster) VALUES ($1, $2)")
-            .bind(&region.name)
-            .bind(&region.cluster)
-            .execute(&mut *write.tx)
-            .await?;
+    for some in after.chunks(rows::MAX_ROWS) {
+        let values = rows::values(some.len(), 2);
+        let mut insert =
+            sqlx::query(sqlx::AssertSqlSafe(format!("INSERT INTO regions (name, cluster) {values}")));
+        for region in some {
+            insert = insert.bind(&region.name).bind(&region.cluster);
+        }
+        insert.execute(&mut *write.tx).await?;
     }
     write.stamp(!after.is_empty()).await?;
     let action = if after.is_empty() { "regions.delete" } else { "regions.put" };

@@ -134,8 +134,8 @@ fn exposure_record(row: &AnyRow) -> Result<ExposureRecord, StoreError> {
 
 pub(super) async fn all_bindings(tx: &mut Tx) -> Result<Vec<BindingRecord>, StoreError> {
     let rows = sqlx::query(
-        "SELECT org, target_type, target, primitive, protocol, name, allowed, observed, approval, conditions \
-         FROM bindings ORDER BY org, target_type, target, primitive, protocol, name",
+        "SELECT org, target_type, target, issuer, primitive, protocol, name, allowed, observed, approval, conditions \
+         FROM bindings ORDER BY org, target_type, target, issuer, primitive, protocol, name",
     )
     .fetch_all(&mut **tx)
     .await?;
@@ -153,8 +153,8 @@ pub(super) async fn bindings(
 
 pub(super) async fn bindings_of(tx: &mut Tx, org: &str) -> Result<Vec<BindingRecord>, StoreError> {
     let rows = sqlx::query(
-        "SELECT org, target_type, target, primitive, protocol, name, allowed, observed, approval, conditions \
-         FROM bindings WHERE org = $1 ORDER BY target_type, target, primitive, protocol, name",
+        "SELECT org, target_type, target, issuer, primitive, protocol, name, allowed, observed, approval, conditions \
+         FROM bindings WHERE org = $1 ORDER BY target_type, target, issuer, primitive, protocol, name",
     )
     .bind(org)
     .fetch_all(&mut **tx)
@@ -170,13 +170,14 @@ pub(super) async fn put_binding(
     let mut write = store.write(change, format!("bindings/{}", record.org)).await?;
     write.org = record.org.clone();
     let stored = sqlx::query(
-        "SELECT org, target_type, target, primitive, protocol, name, allowed, observed, approval, conditions \
+        "SELECT org, target_type, target, issuer, primitive, protocol, name, allowed, observed, approval, conditions \
          FROM bindings WHERE org = $1 AND target_type = $2 AND target = $3 \
-         AND primitive = $4 AND protocol = $5 AND name = $6",
+         AND issuer = $4 AND primitive = $5 AND protocol = $6 AND name = $7",
     )
     .bind(&record.org)
     .bind(&record.target_type)
     .bind(&record.target)
+    .bind(&record.issuer)
     .bind(&record.primitive)
     .bind(&record.protocol)
     .bind(&record.name)
@@ -202,15 +203,16 @@ pub(super) async fn put_binding(
     }
     sqlx::query(
         "INSERT INTO bindings \
-         (org, target_type, target, primitive, protocol, name, allowed, observed, approval, conditions) \
-         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) \
-         ON CONFLICT (org, target_type, target, primitive, protocol, name) DO UPDATE SET \
+         (org, target_type, target, issuer, primitive, protocol, name, allowed, observed, approval, conditions) \
+         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11) \
+         ON CONFLICT (org, target_type, target, issuer, primitive, protocol, name) DO UPDATE SET \
          allowed = excluded.allowed, observed = excluded.observed, approval = excluded.approval, \
          conditions = excluded.conditions",
     )
     .bind(&record.org)
     .bind(&record.target_type)
     .bind(&record.target)
+    .bind(&record.issuer)
     .bind(&record.primitive)
     .bind(&record.protocol)
     .bind(&record.name)
@@ -233,12 +235,13 @@ pub(super) async fn delete_binding(
     write.org = key.org.clone();
     let deleted = sqlx::query(
         "DELETE FROM bindings WHERE org = $1 AND target_type = $2 AND target = $3 \
-         AND primitive = $4 AND protocol = $5 AND name = $6 \
-         RETURNING org, target_type, target, primitive, protocol, name, allowed, observed, approval, conditions",
+         AND issuer = $4 AND primitive = $5 AND protocol = $6 AND name = $7 \
+         RETURNING org, target_type, target, issuer, primitive, protocol, name, allowed, observed, approval, conditions",
     )
     .bind(&key.org)
     .bind(&key.target_type)
     .bind(&key.target)
+    .bind(&key.issuer)
     .bind(&key.primitive)
     .bind(&key.protocol)
     .bind(&key.name)
@@ -260,7 +263,7 @@ pub(super) async fn delete_bindings(
     write.org = org.to_owned();
     let deleted = sqlx::query(
         "DELETE FROM bindings WHERE org = $1 \
-         RETURNING org, target_type, target, primitive, protocol, name, allowed, observed, approval, conditions",
+         RETURNING org, target_type, target, issuer, primitive, protocol, name, allowed, observed, approval, conditions",
     )
     .bind(org)
     .fetch_all(&mut *write.tx)
@@ -278,6 +281,7 @@ fn binding_record(row: &AnyRow) -> Result<BindingRecord, StoreError> {
         org: row.try_get("org")?,
         target_type: row.try_get("target_type")?,
         target: row.try_get("target")?,
+        issuer: row.try_get("issuer")?,
         primitive: row.try_get("primitive")?,
         protocol: row.try_get("protocol")?,
         name: row.try_get("name")?,
@@ -292,7 +296,7 @@ fn binding_record(row: &AnyRow) -> Result<BindingRecord, StoreError> {
 
 pub(super) async fn all_limits(tx: &mut Tx) -> Result<Vec<(String, LimitRecord)>, StoreError> {
     let rows = sqlx::query(
-        "SELECT org, server, primitive, user_id, wcit, capacity, refill FROM limits ORDER BY org, position",
+        "SELECT org, server, primitive, user_id, wcit, issuer, machine, capacity, refill FROM limits ORDER BY org, position",
     )
     .fetch_all(&mut **tx)
     .await?;
@@ -322,21 +326,28 @@ pub(super) async fn put_limits(
         return write.unchanged().await;
     }
     sqlx::query("DELETE FROM limits WHERE org = $1").bind(org).execute(&mut *write.tx).await?;
-    for (position, limit) in (0_i64..).zip(list) {
-        sqlx::query(
-            "INSERT INTO limits (org, position, server, primitive, user_id, wcit, capacity, refill) \
-             VALUES ($1, $2, $3, $4, $5, $6, $7, $8)",
-        )
-        .bind(org)
-        .bind(position)
-        .bind(&limit.server)
-        .bind(&limit.primitive)
-        .bind(&limit.user)
-        .bind(&limit.wcit)
-        .bind(rows::signed(limit.capacity)?)
-        .bind(&limit.refill)
-        .execute(&mut *write.tx)
-        .await?;
+    // One statement for all: every write of the platform waits for this one.
+    let numbered: Vec<(i64, &LimitRecord)> = (0..).zip(list).collect();
+    for some in numbered.chunks(rows::MAX_ROWS) {
+        let statement = format!(
+            "INSERT INTO limits (org, position, server, primitive, user_id, wcit, issuer, machine, capacity, refill) {}",
+            rows::values(some.len(), 10)
+        );
+        let mut insert = sqlx::query(sqlx::AssertSqlSafe(statement));
+        for (position, limit) in some {
+            insert = insert
+                .bind(org)
+                .bind(position)
+                .bind(&limit.server)
+                .bind(&limit.primitive)
+                .bind(&limit.user)
+                .bind(&limit.wcit)
+                .bind(&limit.issuer)
+                .bind(&limit.machine)
+                .bind(rows::signed(limit.capacity)?)
+                .bind(&limit.refill);
+        }
+        insert.execute(&mut *write.tx).await?;
     }
     write.stamp(!list.is_empty()).await?;
     let action = if list.is_empty() { "limits.delete" } else { "limits.put" };
@@ -345,7 +356,7 @@ pub(super) async fn put_limits(
 
 pub(super) async fn limits_of(tx: &mut Tx, org: &str) -> Result<Vec<LimitRecord>, StoreError> {
     let rows = sqlx::query(
-        "SELECT server, primitive, user_id, wcit, capacity, refill FROM limits WHERE org = $1 ORDER BY position",
+        "SELECT server, primitive, user_id, wcit, issuer, machine, capacity, refill FROM limits WHERE org = $1 ORDER BY position",
     )
     .bind(org)
     .fetch_all(&mut **tx)
@@ -359,6 +370,8 @@ fn limit_record(row: &AnyRow) -> Result<LimitRecord, StoreError> {
         primitive: row.try_get("primitive")?,
         user: row.try_get("user_id")?,
         wcit: row.try_get("wcit")?,
+        issuer: row.try_get("issuer")?,
+        machine: row.try_get("machine")?,
         capacity: rows::unsigned(row, "capacity")?,
         refill: row.try_get("refill")?,
     })

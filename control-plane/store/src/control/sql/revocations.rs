@@ -28,7 +28,7 @@ pub(super) async fn list(
     let rows = sqlx::query(SELECT_PAGE)
         .bind(org.unwrap_or(""))
         .bind(i64::from(limit))
-        .fetch_all(&store.pool)
+        .fetch_all(&store.revoking)
         .await?;
     rows.iter().map(record).collect()
 }
@@ -46,20 +46,15 @@ pub(super) async fn add(
     change: &Change,
     new: &RevocationRecord,
 ) -> Result<Written, StoreError> {
-    let mut write = store.write(change, format!("revocation/{}", new.id)).await?;
+    // Counted before the lock of all writes: those that are added at one moment may go over a bound, by their number.
+    let full = full(store, new).await?;
+    let mut write = store.write_by(&store.revoking, change, format!("revocation/{}", new.id)).await?;
     write.org = new.org.clone();
     if write.current.is_some() {
         return write.unchanged().await;
     }
-    let live =
-        super::count(&mut write.tx, "SELECT COUNT(*) FROM revocations WHERE id <> $1", &new.id).await?;
-    if live >= MAX_REVOCATIONS {
-        return Err(StoreError::Full { what: "live revocations", bound: MAX_REVOCATIONS });
-    }
-    let of_org =
-        super::count(&mut write.tx, "SELECT COUNT(*) FROM revocations WHERE org = $1", &new.org).await?;
-    if !new.org.is_empty() && of_org >= MAX_REVOCATIONS_PER_ORG {
-        return Err(StoreError::Full { what: "live revocations of an org", bound: MAX_REVOCATIONS_PER_ORG });
+    if let Some(full) = full {
+        return Err(full);
     }
     let keys = super::machines::hit_until(&mut write.tx, new).await?;
     let certificates = super::certificates::hit_until(&mut write.tx, new).await?;
@@ -83,8 +78,26 @@ pub(super) async fn add(
     write.commit("revocation.add", &format!("{} {}", new.kind, new.target)).await
 }
 
+/// Returns the bound that leaves no room for another revocation, if any.
+async fn full(store: &SqlStore, new: &RevocationRecord) -> Result<Option<StoreError>, StoreError> {
+    let live = "SELECT COUNT(*) FROM revocations WHERE id <> $1";
+    let of_org = "SELECT COUNT(*) FROM revocations WHERE org = $1";
+    let count = async |sql: &'static str, key: &str| {
+        let counted: i64 = sqlx::query(sql).bind(key).fetch_one(&store.revoking).await?.try_get(0)?;
+        Ok::<usize, StoreError>(usize::try_from(counted).unwrap_or(usize::MAX))
+    };
+    if count(live, &new.id).await? >= MAX_REVOCATIONS {
+        return Ok(Some(StoreError::Full { what: "live revocations", bound: MAX_REVOCATIONS }));
+    }
+    if !new.org.is_empty() && count(of_org, &new.org).await? >= MAX_REVOCATIONS_PER_ORG {
+        let what = "live revocations of an org";
+        return Ok(Some(StoreError::Full { what, bound: MAX_REVOCATIONS_PER_ORG }));
+    }
+    Ok(None)
+}
+
 pub(super) async fn delete(store: &SqlStore, change: &Change, id: &str) -> Result<Written, StoreError> {
-    let mut write = store.write(change, format!("revocation/{id}")).await?;
+    let mut write = store.write_by(&store.revoking, change, format!("revocation/{id}")).await?;
     let row = sqlx::query(SELECT_ONE).bind(id).fetch_optional(&mut *write.tx).await?;
     let Some(row) = row else {
         return Err(StoreError::NotFound);
@@ -101,13 +114,13 @@ pub(super) async fn prune(store: &SqlStore, change: &Change) -> Result<u64, Stor
     // A look without the write lock first: most runs find nothing.
     let due = sqlx::query("SELECT COUNT(*) FROM revocations WHERE until_at <= $1")
         .bind(now)
-        .fetch_one(&store.pool)
+        .fetch_one(&store.revoking)
         .await?;
     if due.try_get::<i64, _>(0)? == 0 {
         return Ok(0);
     }
     let change = Change { precondition: Precondition::None, ..change.clone() };
-    let mut write = store.write(&change, "revocation/*".to_owned()).await?;
+    let mut write = store.write_by(&store.revoking, &change, "revocation/*".to_owned()).await?;
     sqlx::query("DELETE FROM resources WHERE name IN (SELECT 'revocation/' || id FROM revocations WHERE until_at <= $1)")
         .bind(now)
         .execute(&mut *write.tx)

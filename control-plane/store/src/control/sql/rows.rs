@@ -27,3 +27,17 @@ pub(super) fn texts(row: &AnyRow, column: &'static str) -> Result<Vec<String>, S
     let text: String = row.try_get(column)?;
     serde_json::from_str(&text).map_err(|error| StoreError::Backend(format!("column {column}: {error}")))
 }
+
+/// Most rows of one statement: SQLite takes 32,766 parameters.
+pub(super) const MAX_ROWS: usize = 1_000;
+
+/// `VALUES ($1, $2), ($3, $4)` for so many rows.
+pub(super) fn values(rows: usize, columns: usize) -> String {
+    let row = |row: usize| {
+        let parameters: Vec<String> =
+            (1..=columns).map(|column| format!("${}", row * columns + column)).collect();
+        format!("({})", parameters.join(", "))
+    };
+    let rows: Vec<String> = (0..rows).map(row).collect();
+    format!("VALUES {}", rows.join(", "))
+}

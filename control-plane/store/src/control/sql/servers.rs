@@ -9,6 +9,8 @@ use crate::control::{
     StoreError, Written,
 };
 
+/// The action of a deletion, by which its offers are known to have gone.
+pub(super) const DELETED: &str = "server.delete";
 const SELECT_ALL: &str = "SELECT s.name, s.sources, s.content_hash, s.updated_at, r.revision \
      FROM servers s JOIN resources r ON r.name = 'server/' || s.name ORDER BY s.name";
 const SELECT_ONE: &str = "SELECT s.name, s.sources, s.content_hash, s.updated_at, r.revision \
@@ -36,7 +38,7 @@ pub(super) async fn put(
     store: &SqlStore,
     change: &Change,
     name: &str,
-    files: &[SourceFile],
+    (files, ids): (&[SourceFile], &[&str]),
     content_hash: &str,
 ) -> Result<Written, StoreError> {
     let sources = serde_json::to_string(files).map_err(|e| StoreError::Backend(e.to_string()))?;
@@ -75,6 +77,7 @@ pub(super) async fn put(
     .execute(&mut *write.tx)
     .await?;
     keep_version(&mut write, name, &sources, content_hash).await?;
+    super::primitives::take(&mut write, name, ids).await?;
     write.stamp(true).await?;
     write.commit("server.put", content_hash).await
 }
@@ -176,8 +179,9 @@ pub(super) async fn delete(store: &SqlStore, change: &Change, name: &str) -> Res
     }
     let now = write.change.at;
     gone(&mut write, name, now).await?;
+    super::offers::go_with(&mut write, name).await?;
     write.stamp(false).await?;
-    write.commit("server.delete", "").await
+    write.commit(DELETED, "").await
 }
 
 fn record(row: &AnyRow) -> Result<ServerRecord, StoreError> {

@@ -3,7 +3,7 @@
 //! Keeps true: the first statement bumps the revision, so that writers queue on that row; a write that is dropped has
 //! changed nothing, and one that is committed is audited in the same transaction (I-5, I-6).
 
-use sqlx::{Any, Transaction};
+use sqlx::{Any, AnyPool, Transaction};
 
 use super::{SqlStore, resource_revision, rows};
 use crate::control::{Change, Precondition, StoreError, Written};
@@ -15,7 +15,17 @@ impl SqlStore {
         change: &'c Change,
         resource: String,
     ) -> Result<Write<'c>, StoreError> {
-        let mut tx = self.pool.begin().await?;
+        self.write_by(&self.pool, change, resource).await
+    }
+
+    /// The same over connections of one kind.
+    pub(super) async fn write_by<'c>(
+        &self,
+        pool: &AnyPool,
+        change: &'c Change,
+        resource: String,
+    ) -> Result<Write<'c>, StoreError> {
+        let mut tx = pool.begin().await?;
         let row = sqlx::query(
             "UPDATE control_revision SET revision = revision + 1 WHERE id = 1 RETURNING revision",
         )

@@ -17,6 +17,7 @@ fn certificate(id: &str, machine: &str, name: CertificateName) -> MachineCertifi
         org: "robots".into(),
         machine: machine.into(),
         name,
+        proved: false,
         groups: vec!["robots".into()],
         scopes: vec![],
         created_at: CREATED,
@@ -100,6 +101,25 @@ pub(super) async fn are_one_machines_until_they_end(store: &dyn ControlStore) {
     store.delete_machine_certificate(&at(EXPIRES), "robots", "later").await.unwrap();
 }
 
+/// A URI that has ended would else be anybody's who knows the hash of its certificate.
+pub(super) async fn keep_their_uri_after_they_have_ended(store: &dyn ControlStore) {
+    let named = certificate("u1", "press", uri());
+    put(store, CREATED, &named).await;
+    put(store, CREATED, &certificate("u2", "press", hash(1))).await;
+    let other = MachineCertificateRecord { expires_at: 2 * EXPIRES, ..certificate("u3", "arm", hash(2)) };
+    put(store, EXPIRES, &other).await;
+    assert_eq!(store.machine_certificates("robots").await.unwrap(), [named, other]);
+    let others = MachineCertificateRecord {
+        org: "others".into(),
+        expires_at: 2 * EXPIRES,
+        ..certificate("u4", "press", uri())
+    };
+    assert_eq!(put(store, EXPIRES, &others).await, "u4", "whom it belongs to may be said again");
+    assert_eq!(store.machine_certificates("robots").await.unwrap().len(), 1);
+    store.delete_machine_certificate(&at(EXPIRES), "robots", "u3").await.unwrap();
+    store.delete_machine_certificate(&at(EXPIRES), "others", "u4").await.unwrap();
+}
+
 /// A certificate would be good again when its revocation is forgotten after a day, as tokens need it.
 pub(super) async fn stay_revoked_as_long_as_they_are_registered(store: &dyn ControlStore) {
     let of = |id: &str, kind: &str, org: &str, target: &str| RevocationRecord {
@@ -145,4 +165,26 @@ pub(super) async fn stay_revoked_as_long_as_they_are_registered(store: &dyn Cont
     for id in ["m1", "m2", "m3", "m4", "m5", "m6", "m7", "m8"] {
         store.delete_revocation(&at(CREATED), id).await.unwrap();
     }
+}
+
+/// A hash may be written down by anybody who saw the certificate.
+pub(super) async fn are_whose_who_proves_to_hold_the_key(store: &dyn ControlStore) {
+    put(store, CREATED, &certificate("w1", "press", hash(7))).await;
+    let written = MachineCertificateRecord { org: "others".into(), ..certificate("w2", "press", hash(7)) };
+    let taken = store.put_machine_certificate(&at(CREATED), &written).await;
+    assert!(matches!(taken, Err(StoreError::Taken { .. })), "first come, first served");
+    let holder = MachineCertificateRecord { proved: true, ..written };
+    assert_eq!(put(store, CREATED, &holder).await, "w2");
+    assert_eq!(store.machine_certificates("robots").await.unwrap(), []);
+    assert_eq!(store.machine_certificate_named(&hash(7)).await.unwrap(), Some(holder.clone()));
+    // Renewed without a proof it keeps the one that it has, and nobody else takes it.
+    let renewed = MachineCertificateRecord { id: "w3".into(), proved: false, ..holder.clone() };
+    assert_eq!(put(store, CREATED, &renewed).await, "w2");
+    assert!(store.machine_certificate_named(&hash(7)).await.unwrap().unwrap().proved);
+    for proved in [false, true] {
+        let other = MachineCertificateRecord { proved, ..certificate("w4", "press", hash(7)) };
+        let taken = store.put_machine_certificate(&at(CREATED), &other).await;
+        assert!(matches!(taken, Err(StoreError::Taken { .. })), "{proved}");
+    }
+    store.delete_machine_certificate(&at(CREATED), "others", "w2").await.unwrap();
 }

@@ -33,6 +33,9 @@ impl Followed {
                 if let Some(placement) = changed.placement {
                     self.state.placement = placement;
                 }
+                if let Some(offers) = changed.offers {
+                    self.state.offers = offers;
+                }
                 self.revoke(changed.revocations);
             }
         }
@@ -108,6 +111,14 @@ pub(super) async fn of_machines_are_those_of_every_org(store: &dyn ControlStore)
     assert!(!store.put_machine_bound(&at(6), "other", &bound).await.unwrap().changed, "the same again");
     let stored = store.machine_bound("other").await.unwrap();
     assert_eq!((stored.revision, &stored.value), (written.revision, &bound));
+    // As long as the API takes them, and of a form that no index compresses.
+    let long =
+        |kind: &str| (0..256).map(|n: u64| format!("{kind}{:0>120x}", u128::from(n + 1).pow(9))).collect();
+    let longest = MachineBound { groups: long("g"), scopes: long("s") };
+    store.put_machine_bound(&at(6), "other", &longest).await.unwrap();
+    assert_eq!(store.machine_bound("other").await.unwrap().value, longest);
+    store.put_machine_bound(&at(7), "other", &bound).await.unwrap();
+    followed.catch_up(store).await;
     assert_eq!(bound.beyond(&["g".into()], &[]), Some(("group", "g")));
     assert_eq!(bound.beyond(&[], &["x:read".into(), "x".into()]), Some(("scope", "x")));
     assert_eq!(bound.beyond(&[], &["x:read".into()]), None);

@@ -1,6 +1,7 @@
 //! Requests that the proxy proves, and what a service hears of them (I-8).
 
 mod odd;
+mod plain;
 mod world;
 
 use std::time::Duration;
@@ -15,7 +16,7 @@ async fn a_request_for_the_origin_is_proved_over_tls_and_without() {
         let port = service.port;
         let answer = worker
             .ask(format!(
-                "GET http://LOCALHOST:{port}/items?id=7 HTTP/1.1\r\nHost: evil.example\r\nAccept: x\r\n\r\n"
+                "GET http://LOCALHOST:{port}/items?id=7 HTTP/1.1\r\nHost: localhost:{port}\r\nAccept: x\r\n\r\n"
             ))
             .await;
         assert!(answer.starts_with("HTTP/1.1 200 ") && answer.ends_with("hello"), "{answer}");
@@ -48,7 +49,6 @@ async fn whatever_a_worker_writes_the_header_is_the_platforms() {
         "Connection: close, X-API-Key\r\nx-api-key: mine",
         "Proxy-Connection: x-api-key",
         "Trailer: x-api-key",
-        "Host: mine",
         "Proxy-Authorization: mine",
         "TE: trailers\r\nConnection: te",
         "Upgrade: h2c\r\nHTTP2-Settings: mine\r\nConnection: Upgrade, HTTP2-Settings",
@@ -87,6 +87,7 @@ async fn what_has_no_clear_end_or_would_be_repeated_reaches_no_service() {
         "GET http://HOST/\u{e9} HTTP/1.1\r\n\r\n",
         "GET https://HOST/ HTTP/1.1\r\n\r\n",
         "GET http://HOST/ HTTP/2.0\r\n\r\n",
+        "GET http://HOST/ HTTP/1.1\r\nHost: evil.example\r\n\r\n",
     ] {
         let worker = Worker::of(&service);
         let answer = worker.ask(request.replace("HOST", &format!("localhost:{port}"))).await;
@@ -103,7 +104,7 @@ async fn what_has_no_clear_end_or_would_be_repeated_reaches_no_service() {
 async fn nothing_follows_the_one_request() {
     let mut service = Service::start(true, OK).await;
     let port = service.port;
-    let second = format!("GET http://localhost:{port}/second HTTP/1.1\r\nHost: x\r\nx-api-key: mine\r\n\r\n");
+    let second = format!("GET http://localhost:{port}/second HTTP/1.1\r\nx-api-key: mine\r\n\r\n");
     for (request, body) in [
         (format!("GET http://localhost:{port}/ HTTP/1.1\r\n\r\n"), ""),
         (format!("POST http://localhost:{port}/ HTTP/1.1\r\nContent-Length: 5\r\n\r\nhello"), "hello"),
@@ -142,12 +143,12 @@ async fn other_places_tunnels_and_other_times_have_no_credential() {
         format!("GET http://localhost:{}/ HTTP/1.1\r\n\r\n", other.port),
         format!("GET http://localhost.evil.example:{port}/ HTTP/1.1\r\n\r\n"),
         format!("GET http://127.0.0.1:{port}/ HTTP/1.1\r\n\r\n"),
-        format!("GET http://evil.example/ HTTP/1.1\r\nHost: localhost:{port}\r\n\r\n"),
+        "GET http://evil.example/ HTTP/1.1\r\n\r\n".to_owned(),
         format!("CONNECT localhost:{} HTTP/1.1\r\n\r\n", other.port),
     ] {
         let answer = worker.ask(&request).await;
         assert!(
-            answer.starts_with("HTTP/1.1 403 ") && answer.ends_with("name not allowed"),
+            answer.starts_with("HTTP/1.1 403 ") && answer.contains(" not allowed"),
             "{request}: {answer}"
         );
     }
@@ -156,7 +157,7 @@ async fn other_places_tunnels_and_other_times_have_no_credential() {
     assert!(service.heard().await.contains(KEY));
     drop(worker.loan.take());
     let answer = worker.ask(&own).await;
-    assert!(answer.ends_with("name not allowed"), "the call has ended: {answer}");
+    assert!(answer.contains("port not allowed"), "the call has ended: {answer}");
     let _next = worker.lending.lend(&worker.lent);
     assert!(worker.ask(&own).await.ends_with("hello"));
 }

@@ -44,7 +44,7 @@ pub(super) fn command(java: &Path, shim: &Path, memory: u64) -> Command {
     argv.extend(["-cp".to_owned(), text(&shim.join(JAR)), MAIN_CLASS.to_owned()]);
     let mut read_only = prefixes(java);
     read_only.push(shim.to_path_buf());
-    Command { argv, read_only, full_heap: FullHeap::Exit(OOM_EXIT) }
+    Command { secrets: Vec::new(), argv, read_only, full_heap: FullHeap::Exit(OOM_EXIT) }
 }
 
 #[cfg(test)]

@@ -21,7 +21,7 @@ pub(super) fn command(node: &Node, plugin: &Path, memory: u64, egress: bool) -> 
     argv.push(text(&node.shim.join("worker.mjs")));
     let mut read_only = prefixes(&node.binary);
     read_only.push(node.shim.clone());
-    Command { argv, read_only, full_heap: full_heap(heap) }
+    Command { secrets: Vec::new(), argv, read_only, full_heap: full_heap(heap) }
 }
 
 /// V8 aborts near its bound, which the last collection may have left a little below it. `heap` is the flag's

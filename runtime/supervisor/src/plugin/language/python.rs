@@ -13,7 +13,7 @@ pub(super) fn command(interpreter: &Path) -> Command {
         [&text(interpreter), "-I", "-B", "-X", "faulthandler", "-m", MODULE].map(str::to_owned).to_vec();
     let mut read_only = prefixes(interpreter);
     read_only.extend(base(interpreter));
-    Command { argv, read_only, full_heap: FullHeap::Unknown }
+    Command { secrets: Vec::new(), argv, read_only, full_heap: FullHeap::Unknown }
 }
 
 /// The installation a virtual environment was made from (`home` in its pyvenv.cfg).

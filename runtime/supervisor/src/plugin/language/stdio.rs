@@ -41,7 +41,12 @@ pub(super) fn command(
                 return Err(Refusal::NotInstalled(format!("the package has no program {own}")));
             }
             let argv = [text(&path)].into_iter().chain(rest.iter().map(|word| located(word, package)));
-            return Ok(Command { argv: argv.collect(), read_only: Vec::new(), full_heap });
+            return Ok(Command {
+                secrets: Vec::new(),
+                argv: argv.collect(),
+                read_only: Vec::new(),
+                full_heap,
+            });
         }
     };
     let argv = [text(interpreter), flag].into_iter().chain(rest.iter().map(|word| located(word, package)));
@@ -49,7 +54,7 @@ pub(super) fn command(
     if program.starts_with("python") {
         read_only = super::python::command(interpreter).read_only;
     }
-    Ok(Command { argv: argv.collect(), read_only, full_heap })
+    Ok(Command { secrets: Vec::new(), argv: argv.collect(), read_only, full_heap })
 }
 
 fn located(word: &str, package: &Path) -> String {

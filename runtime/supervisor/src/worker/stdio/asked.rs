@@ -5,8 +5,11 @@
 
 use std::collections::BTreeMap;
 
-use asp_proto::plugin::{DeliverMcpAnswer, Json, McpRequested};
-use serde_json::{Value, json};
+use asp_json::Json;
+use asp_proto::plugin::{DeliverMcpAnswer, Json as JsonText, McpRequested};
+use serde_json::Value;
+
+use super::wire::server_id;
 
 /// Requests that a client may answer.
 const METHODS: [&str; 3] = ["elicitation/create", "sampling/createMessage", "roots/list"];
@@ -31,7 +34,7 @@ struct Open {
     call: u64,
     request_id: String,
     /// The server's own id.
-    id: Value,
+    id: Json,
 }
 
 impl Asked {
@@ -39,10 +42,10 @@ impl Asked {
     pub(super) fn begin(
         &mut self,
         only: Option<(u64, String)>,
-        id: Value,
+        id: Json,
         method: String,
-        params: &Value,
-    ) -> Result<(u64, McpRequested), Value> {
+        params: &Json,
+    ) -> Result<(u64, McpRequested), String> {
         if !METHODS.contains(&method.as_str()) {
             return Err(error(&id, METHOD_NOT_FOUND, "this client does not do that"));
         }
@@ -54,8 +57,7 @@ impl Asked {
         if self.open.len() >= MAX_OPEN {
             return Err(error(&id, REFUSED, "too many requests are open: wait for an answer first"));
         }
-        let params = if params.is_null() { "{}".to_owned() } else { params.to_string() };
-        if params.len() > MAX_PARAMS {
+        if params.text().len() > MAX_PARAMS {
             return Err(error(&id, INVALID_PARAMS, "the request is too large: send at most 1 MiB"));
         }
         self.next += 1;
@@ -63,7 +65,7 @@ impl Asked {
             request_id: request_id.clone(),
             correlation_id: self.next.to_string(),
             method,
-            params: Some(Json { value: params.into_bytes() }),
+            params: Some(JsonText { value: params.text().as_bytes().to_vec() }),
             withdrawn: false,
         };
         self.open.insert(self.next, Open { call, request_id, id });
@@ -71,23 +73,23 @@ impl Asked {
     }
 
     /// The line that answers the server; `None` where it waits no longer.
-    pub(super) fn answer(&mut self, answer: DeliverMcpAnswer) -> Option<Value> {
+    pub(super) fn answer(&mut self, answer: DeliverMcpAnswer) -> Option<String> {
         let number: u64 = answer.correlation_id.parse().ok()?;
         if self.open.get(&number)?.request_id != answer.request_id {
             return None;
         }
         let open = self.open.remove(&number)?;
-        let result = answer.result.and_then(|json| serde_json::from_slice::<Value>(&json.value).ok());
+        let result = answer.result.and_then(|json| Json::parse(&json.value).ok());
         Some(match result {
-            Some(result) => json!({"jsonrpc": "2.0", "id": open.id, "result": result}),
+            Some(result) => format!(r#"{{"jsonrpc":"2.0","id":{},"result":{result}}}"#, open.id),
             None => error(&open.id, answer.error_code, &answer.error_message),
         })
     }
 
     /// The server takes a request of its own back; what to say of it, and to which call.
-    pub(super) fn take_back(&mut self, params: &Value) -> Option<(u64, McpRequested)> {
-        let id = params.get("requestId")?;
-        let number = self.open.iter().find(|(_, open)| open.id == *id).map(|(number, _)| *number)?;
+    pub(super) fn take_back(&mut self, params: &Json) -> Option<(u64, McpRequested)> {
+        let id = server_id(params.member("requestId")?.text())?;
+        let number = self.open.iter().find(|(_, open)| open.id == id).map(|(number, _)| *number)?;
         let open = self.open.remove(&number)?;
         let taken_back = McpRequested {
             request_id: open.request_id,
@@ -99,40 +101,43 @@ impl Asked {
     }
 
     /// The lines that answer what was asked within a call that has ended.
-    pub(super) fn close(&mut self, call: u64) -> Vec<Value> {
+    pub(super) fn close(&mut self, call: u64) -> Vec<String> {
         let ended = self.open.extract_if(.., |_, open| open.call == call);
         ended.map(|(_, open)| error(&open.id, REFUSED, "the call that this belongs to has ended")).collect()
     }
 }
 
-fn error(id: &Value, code: i64, message: &str) -> Value {
-    json!({"jsonrpc": "2.0", "id": id, "error": {"code": code, "message": message}})
+fn error(id: &Json, code: i64, message: &str) -> String {
+    let message = Value::from(message);
+    format!(r#"{{"jsonrpc":"2.0","id":{id},"error":{{"code":{code},"message":{message}}}}}"#)
 }
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
-    fn code(line: &Value) -> Option<i64> {
-        line["error"]["code"].as_i64()
+    fn code(line: &str) -> Option<i64> {
+        serde_json::from_str::<Value>(line).unwrap()["error"]["code"].as_i64()
     }
 
-    fn roots(asked: &mut Asked, id: u64) -> Result<(u64, McpRequested), Value> {
-        asked.begin(Some((3, "r".into())), json!(id), "roots/list".into(), &Value::Null)
+    fn roots(asked: &mut Asked, id: u64) -> Result<(u64, McpRequested), String> {
+        asked.begin(Some((3, "r".into())), id.into(), "roots/list".into(), &Json::part("{}"))
     }
 
     #[test]
     fn what_nobody_can_answer_is_refused_at_once() {
         let mut asked = Asked::default();
-        let mut refused = |only: Option<(u64, &str)>, method: &str, params: &Value| {
+        let mut refused = |only: Option<(u64, &str)>, method: &str, params: Value| {
             let only = only.map(|(id, call)| (id, call.to_owned()));
-            asked.begin(only, json!(1), method.into(), params).map_err(|line| code(&line)).err()
+            asked.begin(only, 1.into(), method.into(), &params.into()).map_err(|line| code(&line)).err()
         };
         let call = Some((3, "r"));
-        assert_eq!(refused(call, "tools/call", &Value::Null), Some(Some(METHOD_NOT_FOUND)));
-        assert_eq!(refused(None, "roots/list", &Value::Null), Some(Some(REFUSED)));
+        assert_eq!(refused(call, "tools/call", json!({})), Some(Some(METHOD_NOT_FOUND)));
+        assert_eq!(refused(None, "roots/list", json!({})), Some(Some(REFUSED)));
         let large = json!({"x": "x".repeat(MAX_PARAMS)});
-        assert_eq!(refused(call, "sampling/createMessage", &large), Some(Some(INVALID_PARAMS)));
+        assert_eq!(refused(call, "sampling/createMessage", large), Some(Some(INVALID_PARAMS)));
         for id in 0..MAX_OPEN as u64 {
             assert!(roots(&mut asked, id).is_ok());
         }
@@ -146,18 +151,18 @@ mod tests {
         let answer = |id: &str, call: &str| DeliverMcpAnswer {
             request_id: call.into(),
             correlation_id: id.into(),
-            result: Some(Json { value: b"{\"roots\":[]}".to_vec() }),
+            result: Some(JsonText { value: b"{\"roots\": [1e400]}".to_vec() }),
             ..DeliverMcpAnswer::default()
         };
         assert_eq!(asked.answer(answer(&ids[0], "another")), None, "an answer of another call");
         let line = asked.answer(answer(&ids[0], "r")).unwrap();
-        assert_eq!(line, json!({"jsonrpc": "2.0", "id": 0, "result": {"roots": []}}));
+        assert_eq!(line, r#"{"jsonrpc":"2.0","id":0,"result":{"roots": [1e400]}}"#);
         assert_eq!(asked.answer(answer(&ids[0], "r")), None);
-        let (call, taken_back) = asked.take_back(&json!({"requestId": 1})).unwrap();
+        let (call, taken_back) = asked.take_back(&json!({"requestId": 1}).into()).unwrap();
         assert_eq!((call, taken_back.withdrawn, taken_back.correlation_id), (3, true, ids[1].clone()));
         assert!(asked.close(4).is_empty());
         let closed = asked.close(3);
-        assert_eq!(closed.iter().map(code).collect::<Vec<_>>(), [Some(REFUSED)]);
+        assert_eq!(closed.iter().map(|line| code(line)).collect::<Vec<_>>(), [Some(REFUSED)]);
         assert_eq!(asked.answer(answer(&ids[2], "r")), None);
     }
 }

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::process::{ChildStdin, ChildStdout};
 use tokio::sync::mpsc;
 
@@ -48,7 +48,7 @@ pub async fn open(
     let capabilities = json!({"elicitation": {}, "sampling": {"tools": {}}, "roots": {}});
     let params =
         json!({"protocolVersion": PROTOCOL_VERSION, "capabilities": capabilities, "clientInfo": client});
-    let id = bridge.request("initialize", &params).await?;
+    let id = bridge.request("initialize", &params.into()).await?;
     let server = loop {
         let incoming = bridge.lines.recv().await.ok_or(Cause::Protocol("standard output was closed"))?;
         let Incoming::Message(message) = incoming else {
@@ -64,16 +64,15 @@ pub async fn open(
         }
     };
     bridge.write(&json!({"jsonrpc": "2.0", "method": "notifications/initialized"})).await?;
-    let has = server.get("capabilities");
+    let has = |pointer: &str| server.pointed(&format!("/capabilities/{pointer}"));
     // Of every list that it has.
     let tells = |list: &str| {
-        let can = has.and_then(|has| has.get(list));
-        can.is_none_or(|can| can.get("listChanged") == Some(&Value::Bool(true)))
+        has(list).is_none()
+            || has(&format!("{list}/listChanged")).is_some_and(|changes| changes.text() == "true")
     };
     bridge.tells_of_changes = ["tools", "prompts", "resources"].into_iter().all(tells);
-    let logs = has.and_then(|has| has.get("logging"));
-    if logs.is_some_and(Value::is_object) {
-        let id = bridge.request("logging/setLevel", &json!({"level": LOG_LEVEL})).await?;
+    if has("logging").is_some_and(|logs| logs.text().starts_with('{')) {
+        let id = bridge.request("logging/setLevel", &json!({"level": LOG_LEVEL}).into()).await?;
         bridge.ignore(id);
     }
     Ok((bridge, inbox, readings))

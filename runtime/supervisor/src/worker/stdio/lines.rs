@@ -2,21 +2,23 @@
 //!
 //! Keeps true: no line ends the process, which other calls share. A line that is not a JSON-RPC message is skipped and
 //! logged as the worker's output, within its rate; an answer that is too large or malformed fails its own call; memory is
-//! bounded by `MAX_LINE`.
+//! bounded by `MAX_LINE`; whatever a server writes, it is read no faster than at a rate that costs its neighbours little.
 
 use std::sync::Arc;
 
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, BufReader};
 use tokio::sync::mpsc;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
-use super::wire::{Envelope, Incoming, parse};
-use crate::worker::logs::{self, Meter, PAUSE};
+use super::wire::{Envelope, Incoming, MAX_LINE, parse};
+use crate::worker::logs::{self, Meter, PAUSE, Rate};
 
-/// Largest message in bytes: what the answer of an upstream over HTTP may have.
-const MAX_LINE: usize = 16 << 20;
 /// A buffer that a large message left is not kept.
 const KEPT_BUFFER: usize = 1 << 20;
+/// Rate and burst at which output is read: about that of workers' logs, and two answers of the largest size at once.
+const BYTES_PER_SECOND: u64 = 2 * MAX_LINE as u64;
+/// Bytes that a line counts in addition to its length: the time to handle a short one.
+const LINE_COST: usize = 4 << 10;
 
 /// Reads messages until the server closes its output.
 pub(super) async fn read(
@@ -25,6 +27,7 @@ pub(super) async fn read(
     messages: mpsc::Sender<Incoming>,
 ) {
     let mut reader = BufReader::new(stdout);
+    let mut pace = Pace::new();
     let mut line = Vec::new();
     loop {
         line.clear();
@@ -34,9 +37,7 @@ pub(super) async fn read(
             Ok(_) => {}
         }
         let incoming = if line.len() == MAX_LINE && line.last() != Some(&b'\n') {
-            too_large(&mut reader, &line).await
-        } else if line.iter().all(u8::is_ascii_whitespace) {
-            continue;
+            too_large(&mut reader, &line, &mut pace).await
         } else {
             parse(&line)
         };
@@ -46,15 +47,20 @@ pub(super) async fn read(
                     return;
                 }
             }
-            None if logs::printed(&meter, &line) => {}
+            None if line.iter().all(u8::is_ascii_whitespace) || logs::printed(&meter, &line) => {}
             // As everywhere, a flood is read slowly.
             None => sleep(PAUSE).await,
         }
+        pace.keep(line.len() + LINE_COST).await;
     }
 }
 
 /// Reads to the end of a line that began with `head`, and keeps of it whose message it is.
-async fn too_large<R: AsyncRead + Unpin>(reader: &mut BufReader<R>, head: &[u8]) -> Option<Incoming> {
+async fn too_large<R: AsyncRead + Unpin>(
+    reader: &mut BufReader<R>,
+    head: &[u8],
+    pace: &mut Pace,
+) -> Option<Incoming> {
     let mut envelope = Envelope::default();
     envelope.read(head);
     loop {
@@ -71,8 +77,27 @@ async fn too_large<R: AsyncRead + Unpin>(reader: &mut BufReader<R>, head: &[u8])
         if end.is_some() {
             break;
         }
+        pace.keep(length).await;
     }
     envelope.answered().map(|id| Incoming::TooLarge { id })
+}
+
+/// A limit on how fast a server's output is read.
+struct Pace(Rate);
+
+impl Pace {
+    fn new() -> Pace {
+        Pace(Rate::new(BYTES_PER_SECOND, Instant::now()))
+    }
+
+    /// Waits until so many bytes were due. The writer is asleep meanwhile, not this process.
+    async fn keep(&mut self, bytes: usize) {
+        let mut ahead = bytes - self.0.take(bytes, Instant::now());
+        while ahead > 0 {
+            sleep(PAUSE).await;
+            ahead -= self.0.take(ahead, Instant::now());
+        }
+    }
 }
 
 #[cfg(test)]
@@ -83,7 +108,7 @@ mod tests {
     use super::*;
 
     async fn all(output: Vec<u8>) -> Vec<Incoming> {
-        let (sender, mut messages) = mpsc::channel(64);
+        let (sender, mut messages) = mpsc::channel(1 << 14);
         read(output.as_slice(), Arc::new(Meter::new("p", "w", 1 << 20)), sender).await;
         let mut found = Vec::new();
         while let Some(message) = messages.recv().await {
@@ -93,14 +118,15 @@ mod tests {
     }
 
     fn response(id: u64) -> Incoming {
-        Incoming::Message(Message::Response { id, answer: Answer::Result(json!({})) })
+        Incoming::Message(Message::Response { id, answer: Answer::Result(json!({}).into()) })
     }
 
     #[tokio::test]
     async fn what_a_server_prints_among_its_messages_is_skipped() {
         let output =
             b"[dotenv] injecting env\nINFO calling\n\xff\xfe\n[1]\n{\"level\":30,\"msg\":\"pino\"}\n\
-                       {\"id\":1,\"result\":{}}\n\nnull\n\"text\"\n{\"id\":2,\"result\":{}}\nlast words";
+                       {\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{}}\n\nnull\n\"text\"\n\
+                       {\"id\":2,\"result\":{}}\n{\"jsonrpc\":\"2.0\",\"id\":2,\"result\":{}}\nlast words";
         assert_eq!(all(output.to_vec()).await, [response(1), response(2)]);
     }
 
@@ -110,8 +136,10 @@ mod tests {
         let text = format!(
             "{{\"jsonrpc\":\"2.0\",\"id\":7,\"result\":\"{filling}\"}}\n\
              {{\"result\":{{\"id\":9,\"a\":\"\\\"{filling}\"}},\"jsonrpc\":\"2.0\",\"id\": 8}}\n\
-             {{\"method\":\"notifications/x\",\"params\":\"{filling}\"}}\n\
-             {filling}\n{{\"id\":1,\"result\":{{}}}}\n"
+             {{\"id\":9,\"result\":\"{filling}\"}}\n\
+             DEBUG {{\"jsonrpc\":\"2.0\",\"id\":9,\"result\":\"{filling}\"}}\n\
+             {{\"jsonrpc\":\"2.0\",\"id\":9,\"method\":\"notifications/x\",\"params\":\"{filling}\"}}\n\
+             {filling}\n{{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{{}}}}\n"
         );
         let expected = [Incoming::TooLarge { id: 7 }, Incoming::TooLarge { id: 8 }, response(1)];
         assert_eq!(all(text.into_bytes()).await, expected);
@@ -120,8 +148,44 @@ mod tests {
     #[tokio::test]
     async fn a_message_at_the_bound_of_http_passes() {
         let filling = "x".repeat(MAX_LINE - 100);
-        let text = format!("{{\"id\":7,\"result\":{{\"t\":\"{filling}\"}}}}\n");
-        let found = all(text.into_bytes()).await;
+        let line = |filling: &[u8]| {
+            let begin = br#"{"jsonrpc":"2.0","id":7,"result":{"t":""#;
+            [begin.as_slice(), filling, b"\"}}\n"].concat()
+        };
+        let found = all(line(filling.as_bytes())).await;
         assert!(matches!(&found[..], [Incoming::Message(Message::Response { id: 7, .. })]));
+        // Each of these bytes becomes three.
+        let found = all(line(&vec![0xff; MAX_LINE / 2])).await;
+        assert_eq!(found, [Incoming::TooLarge { id: 7 }]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn no_flood_is_read_faster_than_at_the_rate() {
+        let malformed = br#"{"jsonrpc":"2.0","id":7,"result":oops}"#;
+        let unknown = br#"{"jsonrpc":"2.0","id":7,"result":{}}"#;
+        let lines = |line: &[u8]| [line, b"\n"].concat().repeat(12_000);
+        // Without a log line, which has a rate of its own.
+        for (flood, seconds) in [
+            (lines(b""), 0.4),
+            (lines(malformed), 0.4),
+            (lines(unknown), 0.4),
+            (vec![b'x'; 3 * MAX_LINE], 0.4),
+            ([unknown, b"\n".as_slice()].concat(), 0.0),
+            (
+                [
+                    br#"{"jsonrpc":"2.0","id":7,"result":{"t":""#,
+                    "x".repeat(MAX_LINE - 100).as_bytes(),
+                    b"\"}}\n",
+                ]
+                .concat(),
+                0.0,
+            ),
+        ] {
+            let shown = String::from_utf8_lossy(&flood[..flood.len().min(40)]).into_owned();
+            let began = Instant::now();
+            all(flood).await;
+            let took = began.elapsed().as_secs_f64();
+            assert!(took >= seconds && took <= 2.0 && (seconds > 0.0 || took == 0.0), "{shown}: {took} s");
+        }
     }
 }

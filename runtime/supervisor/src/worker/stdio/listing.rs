@@ -4,8 +4,8 @@
 //! as it wrote it.
 //! Source: Model Context Protocol 2025-11-25, server/utilities/pagination.
 
+use asp_json::{Json, Members, first_elements, named};
 use asp_proto::plugin::{ListResourcesRequest, ListResourcesResponse, McpLists};
-use serde_json::{Value, json};
 use tonic::Status;
 
 use super::said;
@@ -28,10 +28,11 @@ const METHOD_NOT_FOUND: i64 = -32601;
 /// A listing under way.
 pub struct Listing {
     pub(super) request: ListResourcesRequest,
-    found: [Vec<Value>; LISTS.len()],
+    /// The texts of the items.
+    found: [Vec<String>; LISTS.len()],
     /// The list that is being read, and where in it.
     list: usize,
-    cursor: Option<Value>,
+    cursor: Option<Json>,
     pages: usize,
     items: usize,
     bytes: usize,
@@ -44,13 +45,10 @@ impl Listing {
     }
 
     /// The next request to the server; `None` when all is read.
-    pub(super) fn next(&self) -> Option<(&'static str, Value)> {
+    pub(super) fn next(&self) -> Option<(&'static str, Json)> {
         let (method, _) = LISTS.get(self.list)?;
-        let params = match &self.cursor {
-            Some(cursor) => json!({"cursor": cursor}),
-            None => json!({}),
-        };
-        Some((method, params))
+        let cursor = self.cursor.iter().map(|cursor| ("cursor", cursor.clone()));
+        Some((method, Members::from_iter(cursor).to_json()))
     }
 
     /// Takes the answer to it.
@@ -60,7 +58,7 @@ impl Listing {
             return Err(Status::internal("an answer that was not asked for"));
         };
         let is_first = self.cursor.is_none();
-        let mut result = match answer {
+        let result = match answer {
             Answer::Error { code: METHOD_NOT_FOUND, .. } if is_first => {
                 self.list += 1;
                 return Ok(());
@@ -70,18 +68,18 @@ impl Listing {
             }
             Answer::Result(result) => result,
         };
-        let given = result.get_mut(*member).map(Value::take);
-        if let Some(Value::Array(items)) = given {
-            self.items += items.len();
-            self.bytes += items.iter().map(|item| item.to_string().len()).sum::<usize>();
-            found.extend(items);
-        }
+        let [given, cursor] = named(result.text(), [*member, "nextCursor"]).unwrap_or_default();
+        // One more than there may be.
+        let items = given.and_then(|given| first_elements(given, MAX_ITEMS + 1)).unwrap_or_default();
+        self.items += items.len();
+        self.bytes += items.iter().map(|item| item.len()).sum::<usize>();
         self.pages += 1;
         if self.items > MAX_ITEMS || self.bytes > MAX_BYTES || self.pages > MAX_PAGES {
             let why = format!("the server lists more than {MAX_ITEMS} items, {MAX_PAGES} pages or 3 MiB");
             return Err(Status::internal(why));
         }
-        self.cursor = result.get_mut("nextCursor").map(Value::take).filter(Value::is_string);
+        found.extend(items.into_iter().map(str::to_owned));
+        self.cursor = cursor.filter(|cursor| cursor.starts_with('"')).map(Json::part);
         if self.cursor.is_none() {
             self.list += 1;
         }
@@ -90,7 +88,7 @@ impl Listing {
 
     pub(super) fn finish(self, tells_of_changes: bool) -> ListResourcesResponse {
         let [tools, prompts, resources, templates] =
-            self.found.map(|items| Some(said::json(&Value::Array(items))));
+            self.found.map(|items| Some(said::json(&format!("[{}]", items.join(",")))));
         let mcp = McpLists { tools, prompts, resources, templates, tells_of_changes };
         ListResourcesResponse { mcp: Some(mcp), ..ListResourcesResponse::default() }
     }
@@ -98,6 +96,8 @@ impl Listing {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     fn listing() -> Listing {
@@ -109,18 +109,18 @@ mod tests {
         let mut listing = listing();
         let mut asked = Vec::new();
         for answer in [
-            Answer::Result(json!({"tools": [{"name": "a"}], "nextCursor": "2"})),
-            Answer::Result(json!({"tools": [{"name": "b"}]})),
+            Answer::Result(json!({"tools": [{"name": "a"}], "nextCursor": "2"}).into()),
+            Answer::Result(json!({"tools": [{"name": "b"}]}).into()),
             Answer::Error { code: METHOD_NOT_FOUND, message: "no".into() },
-            Answer::Result(json!({"resources": "none"})),
-            Answer::Result(json!({"resourceTemplates": [{"uriTemplate": "a:{b}"}], "nextCursor": 7})),
+            Answer::Result(json!({"resources": "none"}).into()),
+            Answer::Result(json!({"resourceTemplates": [{"uriTemplate": "a:{b}"}], "nextCursor": 7}).into()),
         ] {
             asked.push(listing.next().unwrap());
             listing.take(answer).unwrap();
         }
         assert!(listing.next().is_none());
-        assert_eq!(asked[1], ("tools/list", json!({"cursor": "2"})));
-        assert_eq!(asked[4], ("resources/templates/list", json!({})));
+        assert_eq!(asked[1], ("tools/list", json!({"cursor": "2"}).into()));
+        assert_eq!(asked[4], ("resources/templates/list", json!({}).into()));
         let mcp = listing.finish(true).mcp.unwrap();
         let text = |json: Option<asp_proto::plugin::Json>| String::from_utf8(json.unwrap().value).unwrap();
         assert_eq!(text(mcp.tools), r#"[{"name":"a"},{"name":"b"}]"#);
@@ -131,13 +131,13 @@ mod tests {
 
     #[test]
     fn a_listing_ends_at_its_bounds_and_at_an_error() {
-        let endless = || Answer::Result(json!({"tools": [], "nextCursor": "again"}));
+        let endless = || Answer::Result(json!({"tools": [], "nextCursor": "again"}).into());
         let mut pages = listing();
         assert!((0..MAX_PAGES).all(|_| pages.take(endless()).is_ok()));
         assert!(pages.take(endless()).is_err());
         for answer in [
-            Answer::Result(json!({"tools": vec![json!({}); MAX_ITEMS + 1]})),
-            Answer::Result(json!({"tools": [{"name": "x".repeat(MAX_BYTES)}]})),
+            Answer::Result(json!({"tools": vec![json!({}); MAX_ITEMS + 1]}).into()),
+            Answer::Result(json!({"tools": [{"name": "x".repeat(MAX_BYTES)}]}).into()),
             Answer::Error { code: -32603, message: "broken".into() },
         ] {
             assert!(listing().take(answer).is_err());

@@ -1,26 +1,26 @@
 //! Reads of resources and prompts of an MCP server, which a plugin has calls of their own for.
 //!
-//! Owns `resources/read` and `prompts/get`, the lists as reads of several requests, and what their results are in PPP. Refuses to complete what somebody types:
-//! the spec lists the values, or nothing does.
+//! Owns `resources/read` and `prompts/get`, the lists as reads of several requests, and what their results are in PPP. Refuses
+//! to complete what somebody types: the spec lists the values, or nothing does.
 
 use std::collections::BTreeMap;
 
+use asp_json::{Json, Members, first_elements, named};
 use asp_proto::envelope::MCP_LISTS;
 use asp_proto::plugin::server_message::Payload as Out;
 use asp_proto::plugin::{
-    ContentChunk, GetPromptRequest, GetPromptResponse, Json, ListResourcesResponse, PromptMessage,
+    ContentChunk, GetPromptRequest, GetPromptResponse, ListResourcesResponse, PromptMessage,
     ReadResourceRequest, content_chunk,
 };
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use serde_json::{Map, Value, json};
 use tokio::sync::mpsc;
 use tonic::Status;
 
 use super::INVALID_PARAMS;
 use super::listing::Listing;
 use super::said;
-use super::wire::Answer;
+use super::wire::{Answer, string, string_member};
 
 /// MCP 2025-11-25, server/resources, error handling.
 const RESOURCE_NOT_FOUND: i64 = -32002;
@@ -60,10 +60,9 @@ pub(super) enum Given {
 }
 
 /// What goes with each request: the call's own id as the token of its progress, and its trace.
-pub(super) fn meta(request_id: &str, attrs: &BTreeMap<String, String>) -> Map<String, Value> {
+pub(super) fn meta(request_id: &str, attrs: &BTreeMap<String, String>) -> Json {
     let traceparent = attrs.get("traceparent").map(|parent| ("traceparent", parent.as_str()));
-    let members = [("progressToken", request_id)].into_iter().chain(traceparent);
-    members.map(|(name, value)| (name.to_owned(), value.into())).collect()
+    Members::from_iter([("progressToken", request_id)].into_iter().chain(traceparent)).to_json()
 }
 
 impl Work {
@@ -98,18 +97,23 @@ impl Work {
     }
 
     /// The request to the server; `None` when it has said all.
-    pub(super) fn request(&self) -> Option<(&'static str, Value)> {
+    pub(super) fn request(&self) -> Option<(&'static str, Json)> {
         Some(match self {
             Work::Resource(request) => {
                 let uri = if request.uri.is_empty() { &request.primitive } else { &request.uri };
                 let meta = meta(&request.request_id, &request.attrs);
-                ("resources/read", json!({"uri": uri, "_meta": meta}))
+                let params = Members::from_iter([("uri", Json::from(uri.as_str())), ("_meta", meta)]);
+                ("resources/read", params.to_json())
             }
             Work::Prompt(request) => {
                 let bytes = request.arguments.as_ref().map(|json| json.value.as_slice()).unwrap_or_default();
-                let arguments: Map<String, Value> = serde_json::from_slice(bytes).unwrap_or_default();
-                let meta = meta(&request.request_id, &request.attrs);
-                ("prompts/get", json!({"name": request.name, "arguments": arguments, "_meta": meta}))
+                let arguments = Json::parse(bytes).ok().filter(|json| json.text().starts_with('{'));
+                let params = Members::from_iter([
+                    ("name", Json::from(request.name.as_str())),
+                    ("arguments", arguments.unwrap_or_else(|| Json::part("{}"))),
+                    ("_meta", meta(&request.request_id, &request.attrs)),
+                ]);
+                ("prompts/get", params.to_json())
             }
             Work::Lists(listing) => return listing.next(),
         })
@@ -135,48 +139,51 @@ impl Work {
     }
 }
 
-fn items<'a>(result: &'a Value, name: &str) -> impl Iterator<Item = &'a Value> {
-    result.get(name).and_then(Value::as_array).into_iter().flatten().take(MAX_ITEMS)
+fn items<'a>(result: &'a Json, name: &str) -> Vec<&'a str> {
+    let [items] = named(result.text(), [name]).unwrap_or_default();
+    items.and_then(|items| first_elements(items, MAX_ITEMS)).unwrap_or_default()
 }
 
-fn text(item: &Value, name: &str) -> String {
-    item.get(name).and_then(Value::as_str).unwrap_or_default().to_owned()
+fn contents(result: &Json) -> Result<Vec<ContentChunk>, Status> {
+    items(result, "contents").into_iter().map(content).collect()
 }
 
-fn contents(result: &Value) -> Result<Vec<ContentChunk>, Status> {
-    let content = |item: &Value| {
-        let data = match item.get("blob").and_then(Value::as_str) {
-            Some(blob) => {
-                let bytes = STANDARD.decode(blob);
-                content_chunk::Data::Blob(bytes.map_err(|_| Status::internal("a blob is no Base64"))?)
-            }
-            None => content_chunk::Data::Text(text(item, "text")),
-        };
-        Ok(ContentChunk {
-            uri: text(item, "uri"),
-            mime_type: text(item, "mimeType"),
-            data: Some(data),
-            meta: item.get("_meta").map(said::json),
-            ..ContentChunk::default()
-        })
+fn content(item: &str) -> Result<ContentChunk, Status> {
+    let [uri, mime_type, text, blob, meta] =
+        named(item, ["uri", "mimeType", "text", "blob", "_meta"]).unwrap_or_default();
+    let text_of = |member: Option<&str>| member.and_then(string).unwrap_or_default();
+    let data = match blob.and_then(string) {
+        Some(blob) => {
+            let bytes = STANDARD.decode(blob);
+            content_chunk::Data::Blob(bytes.map_err(|_| Status::internal("a blob is no Base64"))?)
+        }
+        None => content_chunk::Data::Text(text_of(text)),
     };
-    items(result, "contents").map(content).collect()
+    Ok(ContentChunk {
+        uri: text_of(uri),
+        mime_type: text_of(mime_type),
+        data: Some(data),
+        meta: meta.map(said::json),
+        ..ContentChunk::default()
+    })
 }
 
-fn prompt(result: &Value) -> GetPromptResponse {
-    let message = |item: &Value| PromptMessage {
-        role: text(item, "role"),
-        content: item.get("content").map(|content| Json { value: content.to_string().into_bytes() }),
+fn prompt(result: &Json) -> GetPromptResponse {
+    let message = |item: &str| {
+        let [role, content] = named(item, ["role", "content"]).unwrap_or_default();
+        PromptMessage { role: role.and_then(string).unwrap_or_default(), content: content.map(said::json) }
     };
     GetPromptResponse {
-        description: text(result, "description"),
-        messages: items(result, "messages").map(message).collect(),
+        description: string_member(result.text(), "description").unwrap_or_default(),
+        messages: items(result, "messages").into_iter().map(message).collect(),
         ..GetPromptResponse::default()
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]
@@ -185,11 +192,11 @@ mod tests {
             {"uri": "a:1", "mimeType": "text/plain", "text": "hi", "_meta": {"x": 1}},
             {"uri": "a:2", "blob": "aGk="},
         ]});
-        let all = contents(&result).unwrap();
+        let all = contents(&result.into()).unwrap();
         assert_eq!(all[0].data, Some(content_chunk::Data::Text("hi".into())));
         assert_eq!(all[0].meta.as_ref().unwrap().value, b"{\"x\":1}");
         assert_eq!(all[1].data, Some(content_chunk::Data::Blob(b"hi".to_vec())));
-        assert!(contents(&json!({"contents": [{"uri": "a", "blob": "!"}]})).is_err());
+        assert!(contents(&json!({"contents": [{"uri": "a", "blob": "!"}]}).into()).is_err());
     }
 
     #[test]

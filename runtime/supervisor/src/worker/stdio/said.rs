@@ -1,21 +1,28 @@
 //! What an MCP server says, in the words of PPP.
 
+use asp_json::{Json, named};
 use asp_proto::plugin::log_line::Level;
 use asp_proto::plugin::server_message::Payload as Out;
-use asp_proto::plugin::{Completed, Failed, Json, LogLine, Progress, ResourceChanged};
-use serde_json::Value;
+use asp_proto::plugin::{Completed, Failed, Json as JsonText, LogLine, Progress, ResourceChanged};
 
-pub(super) fn json(value: &Value) -> Json {
-    Json { value: value.to_string().into_bytes() }
+use super::wire::{string, string_member};
+
+/// A text as PPP carries it.
+pub(super) fn json(text: &str) -> JsonText {
+    JsonText { value: text.as_bytes().to_vec() }
 }
 
-pub(super) fn completed(request_id: &str, result: &Value) -> Out {
+/// A result as the server wrote it.
+pub(super) fn completed(request_id: &str, result: &Json) -> Out {
+    let members = named(result.text(), ["structuredContent", "content", "isError", "_meta"]);
+    let [output, content, is_error, meta] = members.unwrap_or_default();
+    let text = |member: Option<&str>| member.filter(|text| *text != "null").map(json);
     Out::Completed(Completed {
         request_id: request_id.to_owned(),
-        output: result.get("structuredContent").map(json),
-        content: result.get("content").map(json),
-        is_error: result.get("isError").and_then(Value::as_bool).unwrap_or(false),
-        meta: result.get("_meta").map(json),
+        output: text(output),
+        content: text(content),
+        is_error: is_error == Some("true"),
+        meta: text(meta),
         ..Completed::default()
     })
 }
@@ -30,20 +37,18 @@ pub(super) fn failed(request_id: &str, code: &str, message: &str) -> Out {
 }
 
 /// What a notification means, if anything. `only` is the call that runs alone, or empty.
-pub(super) fn notified(method: &str, params: &Value, only: String) -> Option<Out> {
-    let text = |name: &str| params.get(name).and_then(Value::as_str).unwrap_or_default();
+pub(super) fn notified(method: &str, params: &Json, only: String) -> Option<Out> {
+    let text = |name: &str| string_member(params.text(), name).unwrap_or_default();
     match method {
         "notifications/progress" => progress(params),
         "notifications/message" => {
-            let message = params.get("data").map(|data| match data {
-                Value::String(text) => text.clone(),
-                other => other.to_string(),
-            });
-            Some(log(only, text("level"), message.unwrap_or_default()))
+            let data = params.member("data");
+            let message = data.map(|data| string(data.text()).unwrap_or_else(|| data.text().to_owned()));
+            Some(log(only, &text("level"), message.unwrap_or_default()))
         }
         // Outside of any call nobody is there who could be told.
         "notifications/resources/updated" if !only.is_empty() => {
-            Some(Out::ResourceChanged(ResourceChanged { request_id: only, uri: text("uri").to_owned() }))
+            Some(Out::ResourceChanged(ResourceChanged { request_id: only, uri: text("uri") }))
         }
         "notifications/tools/list_changed"
         | "notifications/resources/list_changed"
@@ -56,19 +61,21 @@ pub(super) fn notified(method: &str, params: &Value, only: String) -> Option<Out
     }
 }
 
-fn progress(params: &Value) -> Option<Out> {
-    let number = |name: &str| params.get(name).and_then(Value::as_f64);
-    let text = |name: &str| params.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
-    let amount = number("progress")?;
-    let total = number("total");
+fn progress(params: &Json) -> Option<Out> {
+    let [amount, total, token, message] =
+        named(params.text(), ["progress", "total", "progressToken", "message"])?;
+    let number = |text: &str| text.parse::<f64>().ok().filter(|number| number.is_finite());
+    let text = |member: Option<&str>| member.and_then(string).unwrap_or_default();
+    let amount = number(amount?)?;
+    let total = total.and_then(number);
     let percent = match total {
         Some(total) if total > 0.0 => amount / total * 100.0,
         _ => amount,
     };
     Some(Out::Progress(Progress {
-        request_id: text("progressToken"),
+        request_id: text(token),
         percent: percent.clamp(0.0, 100.0),
-        message: text("message"),
+        message: text(message),
         amount: Some(amount),
         total,
         ..Progress::default()
@@ -101,7 +108,7 @@ mod tests {
             ("notice", Level::Info, "notice"),
             ("loud", Level::Info, "info"),
         ] {
-            let params = json!({"level": level, "data": {"a": 1}});
+            let params = json!({"level": level, "data": {"a": 1}}).into();
             let Some(Out::Log(line)) = notified("notifications/message", &params, "r".into()) else {
                 panic!("no log")
             };
@@ -112,7 +119,8 @@ mod tests {
 
     #[test]
     fn an_update_is_told_within_a_call_and_a_changed_list_to_the_log() {
-        let told = |method: &str, only: &str| notified(method, &json!({"uri": "a:1"}), only.to_owned());
+        let told =
+            |method: &str, only: &str| notified(method, &json!({"uri": "a:1"}).into(), only.to_owned());
         assert!(told("notifications/resources/updated", "").is_none());
         assert!(matches!(
             told("notifications/resources/updated", "r"),

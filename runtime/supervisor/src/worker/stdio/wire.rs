@@ -1,22 +1,28 @@
 //! JSON-RPC 2.0 as an MCP server writes it: one message a line.
 //!
-//! Keeps true: text that JSON's grammar allows and UTF-8 does not (half of a surrogate pair, RFC 8259 section 8.2) is read
-//! with U+FFFD in its place.
+//! Refuses what does not say `"jsonrpc": "2.0"`: a line of log in JSON may have an `id`, a `method` or a `result` too.
+//! Keeps true: what is passed on keeps its text and is not decoded, so that memory follows the length of a line and not the
+//! number of its values; half of a surrogate pair (RFC 8259 section 8.2) passes as the escape that it is, and bytes that are
+//! not UTF-8 become U+FFFD.
 
-use serde::Deserialize;
+mod envelope;
+
+use asp_json::{Json, named};
 use serde_json::Value;
 
+pub(super) use envelope::Envelope;
+
+/// Largest message in bytes: what the answer of an upstream over HTTP may have.
+pub(super) const MAX_LINE: usize = 16 << 20;
 /// Longest id of a server's own request in bytes; those of SDKs are numbers or UUIDs.
 const MAX_ID: usize = 256;
-/// Longest key and number of an [`Envelope`] that matter.
-const MAX_TOKEN: usize = 24;
 
 /// A server's message. Batches do not exist in MCP since 2025-06-18.
 #[derive(Debug, PartialEq)]
 pub(super) enum Message {
     Response { id: u64, answer: Answer },
-    Request { id: Value, method: String, params: Value },
-    Notification { method: String, params: Value },
+    Request { id: Json, method: String, params: Json },
+    Notification { method: String, params: Json },
 }
 
 /// A line that is for somebody.
@@ -33,179 +39,100 @@ pub(super) enum Incoming {
     },
 }
 
+/// The answer to a request of the runtime.
 #[derive(Debug, PartialEq)]
 pub(super) enum Answer {
-    Result(Value),
-    Error { code: i64, message: String },
-}
-
-#[derive(Deserialize)]
-struct Line {
-    id: Option<Value>,
-    method: Option<String>,
-    params: Option<Value>,
-    result: Option<Value>,
-    error: Option<ErrorObject>,
-}
-
-#[derive(Deserialize)]
-struct ErrorObject {
-    code: i64,
-    #[serde(default)]
-    message: String,
+    /// An object, with its text.
+    Result(Json),
+    Error {
+        code: i64,
+        message: String,
+    },
 }
 
 /// Reads a line; `None` if it is not a message, such as a line of log.
 pub(super) fn parse(line: &[u8]) -> Option<Incoming> {
-    // A derived structure is read from an array too, which is a batch here.
-    if line.trim_ascii_start().first() != Some(&b'{') {
-        return None;
+    let text = String::from_utf8_lossy(line);
+    // A replacement character is longer than the byte it replaces.
+    if text.len() > MAX_LINE {
+        return Envelope::of(line).answered().map(|id| Incoming::TooLarge { id });
     }
-    let parsed = serde_json::from_slice::<Line>(line);
-    let parsed = parsed.or_else(|_| serde_json::from_slice::<Line>(&repaired(line)));
-    let message = parsed.ok().and_then(message);
-    message.map(Incoming::Message).or_else(|| {
-        let mut envelope = Envelope::default();
-        envelope.read(line);
-        envelope.answered().map(|id| Incoming::Malformed { id })
+    match named(&text, ["jsonrpc", "id", "method", "params", "result", "error"]) {
+        Some([Some(version), id, method, params, result, error])
+            if string(version).is_some_and(|version| version == "2.0") =>
+        {
+            let id = id.filter(|id| *id != "null");
+            match (method, id) {
+                (Some(method), id) => call(method, id, params).map(Incoming::Message),
+                (None, Some(id)) => answer(own_id(id)?, result, error),
+                (None, None) => None,
+            }
+        }
+        Some(_) => None,
+        None => Envelope::of(line).answered().map(|id| Incoming::Malformed { id }),
+    }
+}
+
+/// A request, or without an id a notification.
+fn call(method: &str, id: Option<&str>, params: Option<&str>) -> Option<Message> {
+    let method = string(method)?;
+    let params = Json::part(params.filter(|params| *params != "null").unwrap_or("{}"));
+    Some(match id {
+        Some(id) => Message::Request { id: server_id(id)?, method, params },
+        None => Message::Notification { method, params },
     })
 }
 
-fn message(line: Line) -> Option<Message> {
-    Some(match line {
-        Line { id: Some(id), method: Some(method), params, .. } if is_id(&id) => {
-            Message::Request { id, method, params: params.unwrap_or(Value::Null) }
-        }
-        Line { id: None, method: Some(method), params, .. } => {
-            Message::Notification { method, params: params.unwrap_or(Value::Null) }
-        }
-        Line { id: Some(id), method: None, result: Some(result), error: None, .. } => {
-            Message::Response { id: own_id(&id)?, answer: Answer::Result(result) }
-        }
-        Line { id: Some(id), method: None, result: None, error: Some(error), .. } => {
-            let ErrorObject { code, message } = error;
-            Message::Response { id: own_id(&id)?, answer: Answer::Error { code, message } }
-        }
-        _ => return None,
+/// `None`: the line answers nothing. Some servers write both members, of which one is null.
+fn answer(id: u64, result: Option<&str>, error: Option<&str>) -> Option<Incoming> {
+    if result.is_none() && error.is_none() {
+        return None;
+    }
+    let [result, error] = [result, error].map(|member| member.filter(|text| *text != "null"));
+    let answer = match (result, error) {
+        // Each result of MCP is an object.
+        (Some(result), None) if result.starts_with('{') => Some(Answer::Result(Json::part(result))),
+        (None, Some(error)) => error_of(error),
+        _ => None,
+    };
+    Some(match answer {
+        Some(answer) => Incoming::Message(Message::Response { id, answer }),
+        None => Incoming::Malformed { id },
     })
+}
+
+fn error_of(text: &str) -> Option<Answer> {
+    let [code, message] = named(text, ["code", "message"])?;
+    let message = message.and_then(string).unwrap_or_default();
+    Some(Answer::Error { code: code?.parse().ok()?, message })
 }
 
 /// Our own ids are whole numbers; some servers give them back as text.
-fn own_id(id: &Value) -> Option<u64> {
-    id.as_u64().or_else(|| id.as_str()?.parse().ok())
+fn own_id(text: &str) -> Option<u64> {
+    text.trim_matches('"').parse().ok()
 }
 
-/// A number or a short text: those of open requests are kept.
-fn is_id(id: &Value) -> bool {
-    id.is_number() || id.as_str().is_some_and(|text| text.len() <= MAX_ID)
+/// The id of a server's own request, a number or a short text: those of open requests are kept.
+pub(super) fn server_id(text: &str) -> Option<Json> {
+    let is_short = text.len() <= MAX_ID + 2;
+    let is_id = text.starts_with(['"', '-']) || text.starts_with(|first: char| first.is_ascii_digit());
+    (is_short && is_id).then(|| Json::part(text))
 }
 
-/// The line with U+FFFD in place of bytes that are not UTF-8 and of escapes that are half of a surrogate pair.
-fn repaired(line: &[u8]) -> Vec<u8> {
-    let text = String::from_utf8_lossy(line);
-    let mut repaired = String::with_capacity(text.len());
-    let mut rest = text.as_ref();
-    while let Some(at) = rest.find('\\') {
-        let (before, escape) = rest.split_at(at);
-        repaired.push_str(before);
-        let length = match (surrogate(escape), surrogate(escape.get(6..).unwrap_or_default())) {
-            (Some(0xd800..0xdc00), Some(0xdc00..0xe000)) => 12,
-            (Some(_), _) => {
-                repaired.push_str("\\ufffd");
-                rest = escape.get(6..).unwrap_or_default();
-                continue;
-            }
-            // The escaped character goes with it: it may be a backslash.
-            (None, _) => 1 + escape.chars().nth(1).map_or(0, char::len_utf8),
-        };
-        let (escape, after) = escape.split_at(length.min(escape.len()));
-        repaired.push_str(escape);
-        rest = after;
+/// The string that a JSON text is.
+pub(super) fn string(text: &str) -> Option<String> {
+    // Nothing else is decoded.
+    let value = text.starts_with('"').then(|| asp_json::decode(text).ok()).flatten()?;
+    match value {
+        Value::String(text) => Some(text),
+        _ => None,
     }
-    repaired.push_str(rest);
-    repaired.into_bytes()
 }
 
-/// The code unit of an escape `\uXXXX` that begins `text` and is half of a pair.
-fn surrogate(text: &str) -> Option<u32> {
-    let digits = text.strip_prefix("\\u")?.get(..4)?;
-    let unit = u32::from_str_radix(digits, 16).ok()?;
-    (0xd800..0xe000).contains(&unit).then_some(unit)
-}
-
-/// The outermost members of a message that is not decoded: its id, and whether it is an answer.
-#[derive(Debug, Default)]
-pub(super) struct Envelope {
-    depth: usize,
-    in_string: bool,
-    escaped: bool,
-    /// The text or number that is being read, and the last key.
-    token: Vec<u8>,
-    key: Vec<u8>,
-    id: Option<u64>,
-    has_method: bool,
-}
-
-impl Envelope {
-    /// Reads on; memory is constant.
-    pub(super) fn read(&mut self, bytes: &[u8]) {
-        bytes.iter().for_each(|byte| self.take(*byte));
-    }
-
-    /// The id of the request that this answers.
-    pub(super) fn answered(&self) -> Option<u64> {
-        self.id.filter(|_| !self.has_method)
-    }
-
-    fn take(&mut self, byte: u8) {
-        if self.in_string {
-            match byte {
-                _ if self.escaped => self.escaped = false,
-                b'\\' => self.escaped = true,
-                b'"' => self.in_string = false,
-                _ => self.keep(byte),
-            }
-            return;
-        }
-        match byte {
-            b'"' => {
-                self.in_string = true;
-                self.token.clear();
-            }
-            b'{' | b'[' => {
-                self.depth += 1;
-                self.token.clear();
-            }
-            b'}' | b']' => {
-                self.end_member();
-                self.depth = self.depth.saturating_sub(1);
-            }
-            b':' if self.depth == 1 => {
-                std::mem::swap(&mut self.key, &mut self.token);
-                self.token.clear();
-                self.has_method |= self.key == b"method";
-            }
-            b',' => self.end_member(),
-            b' ' | b'\t' | b'\r' | b'\n' => {}
-            _ => self.keep(byte),
-        }
-    }
-
-    fn keep(&mut self, byte: u8) {
-        if self.depth == 1 && self.token.len() < MAX_TOKEN {
-            self.token.push(byte);
-        }
-    }
-
-    fn end_member(&mut self) {
-        if self.depth == 1 && self.key == b"id" {
-            self.id = std::str::from_utf8(&self.token).ok().and_then(|number| number.parse().ok());
-        }
-        if self.depth == 1 {
-            self.key.clear();
-        }
-        self.token.clear();
-    }
+/// The member `name` of an object, where it is a string.
+pub(super) fn string_member(object: &str, name: &str) -> Option<String> {
+    let [member] = named(object, [name])?;
+    member.and_then(string)
 }
 
 #[cfg(test)]
@@ -221,38 +148,92 @@ mod tests {
     #[test]
     fn each_kind_of_message_is_told_apart() {
         let response = |answer| Some(Incoming::Message(Message::Response { id: 7, answer }));
-        let result = response(Answer::Result(json!({"a": 1})));
-        assert_eq!(read(r#"{"jsonrpc":"2.0","id":7,"result":{"a":1}}"#), result);
-        assert_eq!(read(r#"{"id":"7","result":{"a":1}}"#), result);
-        let error = Answer::Error { code: -1, message: "no".into() };
-        assert_eq!(read(r#"{"id":7,"error":{"code":-1,"message":"no"}}"#), response(error));
-        let request = read(r#"{"id":"x","method":"ping"}"#);
-        assert!(matches!(request, Some(Incoming::Message(Message::Request { .. }))));
-        let notification = read(r#"{"method":"m"}"#);
-        assert!(matches!(notification, Some(Incoming::Message(Message::Notification { .. }))));
+        let result = response(Answer::Result(json!({"a": 1}).into()));
+        for text in [
+            r#"{"jsonrpc":"2.0","id":7,"result":{"a":1}}"#,
+            r#"{"result":{"a":1},"id":"7","jsonrpc":"2.0"}"#,
+            r#"{"jsonrpc":"2.0","id":7,"result":{"a":1},"error":null}"#,
+            " {\"jsonrpc\" : \"2.0\", \"\\u0069d\": 7, \"result\": {\"a\": 1}, \"x\": []} \r\n",
+        ] {
+            assert_eq!(read(text), result, "{text}");
+        }
+        for (error, message) in [
+            (r#"{"code":-1,"message":"no"}"#, "no"),
+            (r#"{"code":-1}"#, ""),
+            (r#"{"code":-1,"message":null,"data":[1]}"#, ""),
+        ] {
+            let text = format!(r#"{{"jsonrpc":"2.0","id":7,"result":null,"error":{error}}}"#);
+            let answer = Answer::Error { code: -1, message: message.into() };
+            assert_eq!(read(&text), response(answer), "{text}");
+        }
+        for id in ["\"x\"", "7", "-1.5", "123456789012345678901234567890"] {
+            let text = format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"ping"}}"#);
+            let Some(Incoming::Message(Message::Request { id: read, params, .. })) = read(&text) else {
+                panic!("{text}")
+            };
+            assert_eq!((read.text(), params.text()), (id, "{}"));
+        }
+        for text in
+            [r#"{"jsonrpc":"2.0","method":"m"}"#, r#"{"jsonrpc":"2.0","method":"m","id":null,"params":null}"#]
+        {
+            let notification = Message::Notification { method: "m".into(), params: json!({}).into() };
+            assert_eq!(read(text), Some(Incoming::Message(notification)), "{text}");
+        }
     }
 
     #[test]
-    fn what_is_no_message_is_nobodys_and_a_malformed_answer_is_its_calls() {
+    fn no_line_of_log_ends_a_call_or_asks_anything() {
         for nobodys in [
             "hello",
+            "",
+            "7",
             "[]",
             r#"["x",null]"#,
+            r#"[{"jsonrpc":"2.0","id":7,"result":{}}]"#,
             "{}",
-            r#"{"id":"seven","result":1}"#,
-            r#"{"id":-7,"result":1}"#,
-            r#"{"id":{},"method":"m"}"#,
+            r#"{"id":7}"#,
+            r#"{"id":7,"result":{}}"#,
+            r#"{"id":7,"result":{"a":1},"level":30,"msg":"request completed"}"#,
+            r#"{"id":7,"error":{"code":1,"message":"logged"}}"#,
+            r#"{"id":7,"method":"ping"}"#,
+            r#"{"method":"GET","path":"/"}"#,
+            r#"{"id":7,"result":nonsense}"#,
             r#"{"level":30,"msg":"started","id":}"#,
-            &format!(r#"{{"id":"{}","method":"m"}}"#, "x".repeat(MAX_ID + 1)),
+            r#"{"jsonrpc":"1.0","id":7,"result":{}}"#,
+            r#"{"jsonrpc":2.0,"id":7,"result":{}}"#,
+            r#"{"jsonrpc":null,"id":7,"result":{}}"#,
+            r#"{"log":{"jsonrpc":"2.0","id":7,"result":{}}}"#,
+            r#"{"jsonrpc":"2.0","id":7}"#,
+            r#"{"jsonrpc":"2.0","id":7,"params":{}}"#,
+            r#"{"jsonrpc":"2.0","result":{}}"#,
+            r#"{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"parse error"}}"#,
+            r#"{"jsonrpc":"2.0","id":"seven","result":{}}"#,
+            r#"{"jsonrpc":"2.0","id":-7,"result":{}}"#,
+            r#"{"jsonrpc":"2.0","id":[7],"result":{}}"#,
+            r#"{"jsonrpc":"2.0","id":{},"method":"m"}"#,
+            r#"{"jsonrpc":"2.0","id":7,"method":{}}"#,
+            r#"{"jsonrpc":"2.0","id":7,"method":"m","result":nonsense}"#,
+            r#"INFO {"jsonrpc":"2.0","id":7,"result":{}}"#,
+            &format!(r#"{{"jsonrpc":"2.0","id":"{}","method":"m"}}"#, "x".repeat(MAX_ID + 1)),
+            &format!(r#"{{"jsonrpc":"2.0","id":{},"method":"m"}}"#, "1".repeat(MAX_ID + 3)),
         ] {
             assert_eq!(read(nobodys), None, "{nobodys}");
         }
-        let deep = format!(r#"{{"id":7,"result":{}1{}}}"#, "[".repeat(1000), "]".repeat(1000));
+    }
+
+    #[test]
+    fn an_answer_that_is_none_of_json_rpc_fails_its_own_call() {
+        let deep =
+            format!(r#"{{"jsonrpc":"2.0","id":7,"result":{}1{}}}"#, "[".repeat(1000), "]".repeat(1000));
         for malformed in [
-            r#"{"id":7}"#,
-            r#"{"id":7,"result":1,"error":{"code":1}}"#,
+            r#"{"jsonrpc":"2.0","id":7,"result":{},"error":{"code":1}}"#,
             r#"{"jsonrpc":"2.0","id":7,"error":{"message":"no code"}}"#,
-            r#"{"id":7,"result":nonsense}"#,
+            r#"{"jsonrpc":"2.0","id":7,"error":"no object"}"#,
+            r#"{"jsonrpc":"2.0","id":7,"result":null}"#,
+            r#"{"jsonrpc":"2.0","id":7,"result":[1]}"#,
+            r#"{"jsonrpc":"2.0","id":7,"result":nonsense}"#,
+            r#"{"jsonrpc":"2.0","id":7,"result":{"a":"cut"#,
+            r#"{"jsonrpc":"2.0","id":7,"result":{}} and a line of log"#,
             &deep,
         ] {
             assert_eq!(read(malformed), Some(Incoming::Malformed { id: 7 }), "{malformed}");
@@ -262,7 +243,9 @@ mod tests {
     #[test]
     fn half_a_surrogate_pair_and_broken_utf8_become_the_replacement_character() {
         let text = |line: &[u8]| match parse(line) {
-            Some(Incoming::Message(Message::Response { answer: Answer::Result(value), .. })) => value,
+            Some(Incoming::Message(Message::Response { answer: Answer::Result(value), .. })) => {
+                value.view()["t"].clone()
+            }
             other => panic!("{other:?}"),
         };
         for (escaped, expected) in [
@@ -272,9 +255,10 @@ mod tests {
             (r"\\ud83d \ud83d", "\\ud83d \u{fffd}"),
             (r#"\"\uDBFF\n"#, "\"\u{fffd}\n"),
         ] {
-            let line = format!(r#"{{"id":7,"result":"{escaped}"}}"#);
+            let line = format!(r#"{{"jsonrpc":"2.0","id":7,"result":{{"t":"{escaped}"}}}}"#);
             assert_eq!(text(line.as_bytes()), json!(expected), "{escaped}");
         }
-        assert_eq!(text(b"{\"id\":7,\"result\":\"a\xff\"}"), json!("a\u{fffd}"));
+        let broken = b"{\"jsonrpc\":\"2.0\",\"id\":7,\"result\":{\"t\":\"a\xff\"}}";
+        assert_eq!(text(broken), json!("a\u{fffd}"));
     }
 }

@@ -17,10 +17,11 @@ use tokio_rustls::rustls::crypto::aws_lc_rs;
 use tokio_rustls::rustls::pki_types::PrivateKeyDer;
 
 /// Names and where they lead.
-pub(super) const HOSTS: [(&str, &str); 5] = [
+pub(super) const HOSTS: [(&str, &str); 6] = [
     ("service.test", "1.1.1.1"),
     ("unlisted.test", "1.0.0.1"),
     ("internal.test", "10.9.8.7"),
+    ("alias.test", "10.9.8.7"),
     ("secret.test", "10.200.0.1"),
     ("metadata.test", "169.254.169.254"),
 ];
@@ -36,7 +37,8 @@ impl World {
     pub(super) fn make() -> World {
         let dir = tempfile::tempdir().unwrap();
         let path = |name: &str| dir.path().join(name);
-        let addresses: Vec<&str> = HOSTS.iter().map(|(_, address)| *address).collect();
+        let mut addresses: Vec<&str> = HOSTS.iter().map(|(_, address)| *address).collect();
+        addresses.dedup();
         fs::write(path("addresses"), addresses.join("\n")).unwrap();
         let hosts: Vec<String> = HOSTS.iter().map(|(name, address)| format!("{address} {name}\n")).collect();
         fs::write(path("hosts"), format!("127.0.0.1 localhost\n{}", hosts.concat())).unwrap();

@@ -58,6 +58,7 @@ impl Found<'_> {
 
 impl Document {
     pub(super) fn parse(text: &[u8]) -> Result<Document, Fault> {
+        let text = text.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(text);
         // serde_json bounds the depth.
         let root: Value = serde_json::from_slice(text).map_err(|error| Fault::Syntax(error.to_string()))?;
         let Value::Object(root) = root else { return Err(Fault::Version) };
@@ -79,6 +80,11 @@ impl Document {
         let is_whole =
             (url.starts_with("https://") || url.starts_with("http://")) && !url.contains(['{', '}']);
         is_whole.then_some(url)
+    }
+
+    /// The security of operations that name none of their own.
+    pub(super) fn security(&self) -> Option<&Value> {
+        self.root.get("security")
     }
 
     /// Every operation, in the document's order.
@@ -125,8 +131,8 @@ impl Document {
     }
 }
 
-/// A part of a pointer; the escapes of a URI that names of components and paths need.
+/// A part of a pointer, whose URI fragment is percent-decoded first (RFC 6901 section 6).
 fn part(written: &str) -> String {
-    let plain = written.replace("%7B", "{").replace("%7D", "}").replace("%20", " ");
+    let plain = percent_encoding::percent_decode_str(written).decode_utf8_lossy();
     plain.replace("~1", "/").replace("~0", "~")
 }

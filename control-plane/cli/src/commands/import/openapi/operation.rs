@@ -17,7 +17,7 @@ const MAX_NAME: usize = 100;
 /// Most parameters of one operation.
 const MAX_PARAMETERS: usize = 200;
 /// Names of parameters that carry credentials: letters alone, in lower case.
-const SECRETS: [&str; 9] = [
+const SECRETS: [&str; 21] = [
     "apikey",
     "accesstoken",
     "authtoken",
@@ -27,6 +27,35 @@ const SECRETS: [&str; 9] = [
     "clientsecret",
     "password",
     "key",
+    "session",
+    "sessionid",
+    "sid",
+    "jwt",
+    "bearer",
+    "signature",
+    "sig",
+    "otp",
+    "pin",
+    "passwd",
+    "pwd",
+    "passphrase",
+];
+/// Secrets by their whole name only: other words end in them (`shopping`, `monkey`).
+const WHOLE: [&str; 8] = ["key", "session", "sid", "sig", "otp", "pin", "pwd", "signature"];
+/// Words before `token` that name a place in a list (page tokens of public APIs), no credential.
+const PLACES: [&str; 12] = [
+    "page",
+    "next",
+    "nextpage",
+    "prev",
+    "previous",
+    "previouspage",
+    "continuation",
+    "continue",
+    "sync",
+    "cursor",
+    "start",
+    "starting",
 ];
 /// Headers that belong to the request itself or to the platform.
 const FRAMING: [&str; 4] = ["accept", "content-type", "host", "idempotency-key"];
@@ -62,8 +91,8 @@ pub(super) enum Unfit {
     Path(String),
     #[error("its path does not begin with a slash, so that it would be a part of the host's name")]
     NoPath,
-    #[error("its body is not JSON")]
-    Body,
+    #[error("its body is not JSON: {0}")]
+    Body(String),
 }
 
 /// What the operation becomes.
@@ -106,6 +135,11 @@ pub(super) fn tool(document: &Document, found: &Found<'_>) -> Result<Tool, Unfit
     };
     building.parameters(found)?;
     building.body(found)?;
+    if building.schemas.is_cut() {
+        let note = "its schemas are too large to be taken over whole; what lies beyond accepts anything";
+        building.tool.notes.push(note.into());
+    }
+    building.unread(found);
     building.done()
 }
 
@@ -183,7 +217,7 @@ impl<'a> Building<'a> {
         }
         let mut schema = schema;
         if let (Some(text), Value::Object(members)) = (parameter.get("description"), &mut schema) {
-            members.insert("description".into(), text.clone());
+            members.insert("description".into(), cut(text.as_str().unwrap_or_default()).into());
         }
         self.properties.insert(argument.clone(), schema);
         if is_required {
@@ -213,42 +247,63 @@ impl<'a> Building<'a> {
         let body = self.document.resolved(written)?;
         let is_required = body.get("required") == Some(&Value::Bool(true));
         let content = body.get("content").and_then(Value::as_object);
-        let is_json = |kind: &str| kind.split(';').next().is_some_and(|kind| kind.trim().ends_with("json"));
         let json = content.into_iter().flatten().find(|(kind, _)| is_json(kind));
-        let Some(schema) = json.and_then(|(_, media)| media.get("schema")) else {
+        let Some((kind, media)) = json else {
             if is_required || content.is_some_and(|content| !content.is_empty()) {
-                return Err(Unfit::Body);
+                let kinds = content.into_iter().flatten().map(|(kind, _)| one_line(kind));
+                return Err(Unfit::Body(kinds.collect::<Vec<_>>().join(", ")));
             }
             return Ok(());
         };
-        let schema = self.schemas.take(schema)?;
-        let members = schema.get("properties").and_then(Value::as_object);
-        let pointers: Map<String, Value> = members
-            .into_iter()
-            .flatten()
-            .map(|(name, _)| {
-                (name.clone(), format!("/body/{}", name.replace('~', "~0").replace('/', "~1")).into())
-            })
-            .collect();
-        if pointers.is_empty() {
-            // Without members that are known by name only the whole of the arguments can be the body.
-            if !self.properties.is_empty() || schema.get("type") != Some(&json!("object")) {
-                return Err(Unfit::Body);
-            }
-            self.tool.body = Some("args".into());
-            self.tool.input = schema;
-            return Ok(());
-        }
+        let schema = match media.get("schema") {
+            Some(schema) => self.schemas.take(schema)?,
+            None => json!({}),
+        };
+        // A property of a tool is an object (MCP up to 2025-11-25).
+        let schema = if schema.is_object() { schema } else { json!({}) };
         let argument = self.argument("body");
         if argument != "body" {
             return Err(Unfit::Parameter("body".into()));
         }
-        self.tool.body = Some(Value::Object(pointers));
+        self.tool.body = Some("/body".into());
+        let kind = kind.trim();
+        if !kind.eq_ignore_ascii_case("application/json") && !kind.contains(['*', '{', '}']) {
+            self.tool.headers.insert("content-type".into(), kind.into());
+        }
         self.properties.insert(argument.clone(), schema);
         if is_required {
             self.required.push(argument.into());
         }
         Ok(())
+    }
+
+    /// Says what of the operation means nothing here.
+    fn unread(&mut self, found: &Found<'a>) {
+        let is_there = |value: Option<&Value>| {
+            value.is_some_and(|value| {
+                !matches!(value, Value::Null) && value != &json!([]) && value != &json!({})
+            })
+        };
+        if is_there(found.operation.get("security").or(self.document.security())) {
+            let note = "its security is left out: the operator names a credential (`--credential`)";
+            self.tool.notes.push(note.into());
+        }
+        for member in ["callbacks", "servers"] {
+            if is_there(found.operation.get(member)) {
+                self.tool.notes.push(format!("its {member} are left out"));
+            }
+        }
+        let responses = found.operation.get("responses").and_then(Value::as_object);
+        for (status, response) in responses.into_iter().flatten() {
+            let Ok(response) = self.document.resolved(response) else { continue };
+            for member in ["content", "headers", "links"] {
+                if is_there(response.get(member)) {
+                    self.tool
+                        .notes
+                        .push(format!("the {member} of its response {} are left out", one_line(status)));
+                }
+            }
+        }
     }
 
     fn done(mut self) -> Result<Tool, Unfit> {
@@ -262,8 +317,27 @@ impl<'a> Building<'a> {
     }
 }
 
+/// `application/json`, and whatever says `+json` or stands for any type, whatever its case and parameters.
+fn is_json(kind: &str) -> bool {
+    let kind = kind.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+    kind == "application/json"
+        || kind == "text/json"
+        || kind.ends_with("+json")
+        || kind == "*/*"
+        || kind == "application/*"
+}
+
 /// Whether its values are written as one text.
 fn is_scalar(schema: &Value) -> bool {
+    if let Some(choices) = ["anyOf", "oneOf"].iter().find_map(|word| schema.get(*word)?.as_array()) {
+        return !choices.is_empty()
+            && choices.iter().all(|choice| is_scalar(choice) || choice.get("type") == Some(&json!("null")));
+    }
+    if let Some([only]) = schema.get("allOf").and_then(Value::as_array).map(Vec::as_slice)
+        && schema.get("type").is_none()
+    {
+        return is_scalar(only);
+    }
     let scalar = |kind: &Value| matches!(kind.as_str(), Some("string" | "number" | "integer" | "boolean"));
     match schema.get("type") {
         Some(Value::Array(kinds)) => {
@@ -279,8 +353,10 @@ fn is_scalar(schema: &Value) -> bool {
 
 fn is_secret(lower: &str) -> bool {
     let letters: String = lower.chars().filter(char::is_ascii_alphabetic).collect();
-    SECRETS.iter().any(|secret| letters == *secret || letters.ends_with(secret) && *secret != "key")
-        || letters.ends_with("apikey")
+    if letters.strip_suffix("token").is_some_and(|place| PLACES.iter().any(|word| place.ends_with(word))) {
+        return false;
+    }
+    SECRETS.iter().any(|secret| letters == *secret || letters.ends_with(secret) && !WHOLE.contains(secret))
 }
 
 /// Text without line ends and other controls.

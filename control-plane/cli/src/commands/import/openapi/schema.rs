@@ -12,6 +12,8 @@ use super::document::{Document, Fault};
 const MAX_DEPTH: usize = 24;
 /// Most schemas within one operation.
 const MAX_NODES: usize = 2_000;
+/// Most bytes of texts, names and values within one operation.
+const MAX_BYTES: usize = 200 << 10;
 /// Taken over as they are.
 const PLAIN: [&str; 13] = [
     "title",
@@ -35,18 +37,25 @@ const FORMATS: [&str; 6] = ["date-time", "date", "time", "email", "uri", "uuid"]
 pub(super) struct Schemas<'a> {
     document: &'a Document,
     nodes: usize,
+    /// The bytes that may still be taken over.
+    left: usize,
     /// The references that lead to where we are.
     within: Vec<&'a str>,
 }
 
 impl<'a> Schemas<'a> {
     pub(super) fn of(document: &'a Document) -> Schemas<'a> {
-        Schemas { document, nodes: 0, within: Vec::new() }
+        Schemas { document, nodes: 0, left: MAX_BYTES, within: Vec::new() }
     }
 
     /// `schema` by itself.
     pub(super) fn take(&mut self, schema: &'a Value) -> Result<Value, Fault> {
         self.schema(schema, 0)
+    }
+
+    /// Whether something was too large to be taken over.
+    pub(super) fn is_cut(&self) -> bool {
+        self.left == 0 || self.nodes > MAX_NODES
     }
 
     fn schema(&mut self, schema: &'a Value, depth: usize) -> Result<Value, Fault> {
@@ -74,7 +83,9 @@ impl<'a> Schemas<'a> {
     fn members(&mut self, members: &'a Map<String, Value>, depth: usize) -> Result<Value, Fault> {
         let mut taken = Map::new();
         for name in PLAIN {
-            if let Some(value) = members.get(name) {
+            if let Some(value) = members.get(name)
+                && spend(value, &mut self.left)
+            {
                 taken.insert(name.into(), value.clone());
             }
         }
@@ -89,7 +100,7 @@ impl<'a> Schemas<'a> {
             let mut kept = Map::new();
             for (name, property) in properties {
                 // What only the service writes is no argument.
-                if property.get("readOnly") != Some(&Value::Bool(true)) {
+                if property.get("readOnly") != Some(&Value::Bool(true)) && take(name.len(), &mut self.left) {
                     kept.insert(name.clone(), self.schema(property, depth + 1)?);
                 }
             }
@@ -110,6 +121,24 @@ impl<'a> Schemas<'a> {
         }
         Ok(Value::Object(taken))
     }
+}
+
+/// Takes a value's bytes from what is left; false, with nothing left, where it is larger. Stops as soon as that is clear.
+pub(super) fn spend(value: &Value, left: &mut usize) -> bool {
+    match value {
+        Value::String(text) => take(text.len() + 2, left),
+        Value::Array(items) => take(2, left) && items.iter().all(|item| spend(item, left)),
+        Value::Object(members) => {
+            take(2, left) && members.iter().all(|(name, item)| take(name.len(), left) && spend(item, left))
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) => take(8, left),
+    }
+}
+
+fn take(bytes: usize, left: &mut usize) -> bool {
+    let rest = left.checked_sub(bytes);
+    *left = rest.unwrap_or(0);
+    rest.is_some()
 }
 
 /// `type`, and `nullable` of 3.0.

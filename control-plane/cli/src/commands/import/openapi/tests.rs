@@ -84,7 +84,7 @@ fn an_operation_becomes_one_request() {
     );
     assert_eq!(json!(tool.query), json!({"dry-run": "{dry_run}"}));
     assert_eq!(json!(tool.headers), json!({"x-mode": "{X_Mode}"}));
-    assert_eq!(tool.body, Some(json!({"name": "/body/name", "age": "/body/age"})));
+    assert_eq!(tool.body, Some(json!("/body")));
     assert_eq!(
         tool.input,
         json!({"type": "object", "required": ["id", "body"], "properties": {
@@ -120,10 +120,9 @@ fn what_one_request_of_json_cannot_carry_is_no_tool() {
             json!({"parameters": [{"$ref": "#/components/schemas/Ring"}]}),
             Unfit::Document(Fault::Loop("#/components/schemas/Ring".into())),
         ),
-        (json!({"parameters": [id()], "requestBody": body("multipart/form-data", json!({}))}), Unfit::Body),
         (
-            json!({"parameters": [id()], "requestBody": body("application/json", json!({"type": "array"}))}),
-            Unfit::Body,
+            json!({"parameters": [id()], "requestBody": body("multipart/form-data", json!({}))}),
+            Unfit::Body("multipart/form-data".into()),
         ),
         (
             json!({"parameters": std::iter::once(json!({"name": "x", "in": "query"})).chain((0..201).map(|n|
@@ -155,4 +154,140 @@ fn a_schema_that_doubles_at_each_step_stays_small() {
     let document = document(json!({"/x": {"post": {"requestBody": body}}}), json!({"schemas": schemas}));
     let tool = tool(&document, &document.operations().unwrap()[0]).unwrap();
     assert!(tool.input.to_string().len() < 256 << 10, "{}", tool.input.to_string().len());
+}
+
+#[test]
+fn a_body_is_the_whole_of_its_argument_whatever_its_schema() {
+    let base = json!({"type": "object", "properties": {"name": {"type": "string"}}});
+    for schema in [
+        json!({"allOf": [base], "properties": {"extra": {"type": "string"}}}),
+        json!({"type": "object", "properties": {"name": {"type": "string"}}, "additionalProperties": true}),
+        json!({"type": "array", "items": {"type": "string"}}),
+        json!({"type": "object", "additionalProperties": {"type": "integer"}}),
+        json!({"oneOf": [{"type": "array", "items": {}}, base]}),
+        json!({"type": "string"}),
+        json!({}),
+    ] {
+        let body = json!({"required": true, "content": {"application/json": {"schema": schema}}});
+        let tool = only(json!({"parameters": [id()], "requestBody": body})).unwrap();
+        assert_eq!(tool.body, Some(json!("/body")), "{schema}");
+        assert_eq!(tool.input["properties"]["body"], schema);
+        assert_eq!(tool.input["required"], json!(["id", "body"]));
+    }
+}
+
+#[test]
+fn a_body_has_the_media_type_that_the_document_names() {
+    for (kind, expected) in [
+        ("application/vnd.api+json", Some("application/vnd.api+json")),
+        ("Application/Merge-Patch+JSON", Some("Application/Merge-Patch+JSON")),
+        ("application/hal+json; profile=x", Some("application/hal+json; profile=x")),
+        ("application/json", None),
+        ("*/*", None),
+    ] {
+        let body = json!({"content": {kind: {"schema": {"type": "object"}}}});
+        let tool = only(json!({"parameters": [id()], "requestBody": body})).unwrap();
+        assert_eq!(tool.headers.get("content-type").and_then(Value::as_str), expected, "{kind}");
+    }
+}
+
+#[test]
+fn a_parameter_may_be_of_several_scalar_kinds() {
+    let query = |schema: Value| {
+        let operation = json!({"parameters": [id(), {"name": "q", "in": "query", "schema": schema}]});
+        only(operation).unwrap().query.contains_key("q")
+    };
+    for schema in [
+        json!({"anyOf": [{"type": "string"}, {"type": "null"}], "title": "Q"}),
+        json!({"oneOf": [{"type": "integer"}, {"type": "string", "enum": ["all"]}]}),
+        json!({"allOf": [{"type": "string", "enum": ["a"]}]}),
+        json!({"type": ["integer", "null"]}),
+    ] {
+        assert!(query(schema.clone()), "{schema}");
+    }
+    for schema in
+        [json!({"anyOf": [{"type": "string"}, {"type": "array"}]}), json!({"anyOf": [{"type": "object"}]})]
+    {
+        assert!(!query(schema.clone()), "{schema}");
+    }
+}
+
+#[test]
+fn a_place_in_a_list_is_an_argument_and_a_secret_is_none() {
+    let query = |name: &str| {
+        let parameter = json!({"name": name, "in": "query", "schema": {"type": "string"}});
+        only(json!({"parameters": [id(), parameter]})).unwrap().query.contains_key(name)
+    };
+    for name in [
+        "pageToken",
+        "page_token",
+        "nextToken",
+        "continuationToken",
+        "syncToken",
+        "cursorToken",
+        "startToken",
+        "shopping",
+        "monkey",
+    ] {
+        assert!(query(name), "{name}");
+    }
+    for name in [
+        "token",
+        "accessToken",
+        "refresh_token",
+        "csrfToken",
+        "apiKey",
+        "key",
+        "session",
+        "session_id",
+        "sid",
+        "jwt",
+        "bearer",
+        "signature",
+        "otp",
+        "pin",
+        "passwd",
+        "pwd",
+        "password",
+    ] {
+        assert!(!query(name), "{name}");
+    }
+}
+
+#[test]
+fn a_reference_is_percent_decoded() {
+    let schemas = json!({"schemas": {"Page<\u{fc}ser>": {"type": "array"}}});
+    for reference in ["#/components/schemas/Page%3C%C3%BCser%3E", "#/components/schemas/Page<\u{fc}ser>"] {
+        let body = json!({"content": {"application/json": {"schema": {"$ref": reference}}}});
+        let document = document(json!({"/x": {"post": {"requestBody": body}}}), schemas.clone());
+        let tool = tool(&document, &document.operations().unwrap()[0]).unwrap();
+        assert_eq!(tool.input["properties"]["body"], json!({"type": "array"}), "{reference}");
+    }
+}
+
+/// One large value, by reference from many places of an operation.
+#[test]
+fn a_value_that_is_repeated_stays_within_the_budget_of_an_operation() {
+    let large: Vec<String> = (0..20_000).map(|n| format!("value number {n}")).collect();
+    let reference = json!({"$ref": "#/components/schemas/Large"});
+    let properties: serde_json::Map<String, Value> =
+        (0..1_500).map(|n| (format!("p{n}"), reference.clone())).collect();
+    for member in [json!({"enum": large}), json!({"description": "x".repeat(1 << 20)})] {
+        let schemas = json!({"schemas": {"Large": member}});
+        let body = json!({"content": {"application/json": {"schema": {"properties": properties}}}});
+        let document = document(json!({"/x": {"post": {"requestBody": body}}}), schemas);
+        let tool = tool(&document, &document.operations().unwrap()[0]).unwrap();
+        assert!(tool.input.to_string().len() < 256 << 10, "{}", tool.input.to_string().len());
+        assert!(tool.notes.iter().any(|note| note.contains("too large")), "{:?}", tool.notes);
+    }
+}
+
+#[test]
+fn what_of_an_operation_means_nothing_here_is_said() {
+    let operation = json!({"parameters": [id()], "security": [{"key": []}], "callbacks": {"a": {}},
+        "responses": {"200": {"content": {"application/json": {}}, "links": {"next": {}}}}});
+    let notes = only(operation).unwrap().notes.join("\n");
+    for word in ["security", "callbacks", "content of its response 200", "links of its response 200"] {
+        assert!(notes.contains(word), "{notes}");
+    }
 }

@@ -88,7 +88,8 @@ fn begin(
     if attempt_state.open.len() > MAX_OPEN {
         return Err(Fault::Limited);
     }
-    let input = parse(requested.input.as_ref()).map_err(|_| Fault::InvalidInput)?.unwrap_or(Value::Null);
+    let input = parse(requested.input.as_ref()).map_err(|_| Fault::InvalidInput)?;
+    let input = input.unwrap_or_else(|| Value::Null.into());
     let is_conversation = requested.conversation.is_some();
     if !is_conversation && delegate.entry.input.as_ref().is_some_and(|schema| schema.check(&input).is_err()) {
         return Err(Fault::InvalidInput);

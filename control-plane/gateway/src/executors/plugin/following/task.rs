@@ -14,6 +14,7 @@ use asp_proto::supervisor::{AllocateWorkerRequest, Context, RuntimeHints, Tunnel
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until};
 
+use super::super::reference::called_as;
 use super::{Followed, InForce, MAX_URI};
 use crate::executors::plugin::admission::Rejection;
 use crate::executors::plugin::availability::KnownPlugins;
@@ -183,7 +184,7 @@ impl Task {
             ..Context::default()
         };
         let request = AllocateWorkerRequest {
-            plugin: Some(key.plugin.clone()),
+            plugin: Some(called_as(&key.plugin, &self.followed.server, &self.followed.primitive)),
             ctx: Some(ctx),
             hints: Some(self.place.hints.clone()),
             soft_deadline: prost_types::Duration::try_from(LONGEST).ok(),

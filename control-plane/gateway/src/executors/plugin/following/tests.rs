@@ -29,7 +29,13 @@ fn key(org: &str, uri: &str) -> Arc<Key> {
 fn followed(listener: &Arc<Told>, key: Arc<Key>) -> Arc<Followed> {
     let listener: Weak<dyn ResourceListener> =
         Arc::downgrade(&(listener.clone() as Arc<dyn ResourceListener>));
-    Arc::new(Followed { key, primitive: "page".into(), servers: Mutex::default(), listener })
+    Arc::new(Followed {
+        key,
+        server: "demo".into(),
+        primitive: "page".into(),
+        servers: Mutex::default(),
+        listener,
+    })
 }
 
 #[test]

@@ -6,15 +6,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use asp_json::{Json, Members};
 use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderValue};
 use reqwest::{Response, StatusCode, Url};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
 use super::downstream::{Downstream, Nobody};
-use super::message::Failure;
+use super::message::{Failure, UpstreamResult};
 use crate::call::page::Visit;
 use crate::executors::outbound::refused::retry_after;
 
@@ -58,12 +59,22 @@ pub struct Exchange<'a> {
     pub id: u64,
     pub method: &'a str,
     pub params: Value,
+    /// The parameters that are the client's own.
+    pub sent: ClientParams,
     /// The arguments that go into headers too, where the upstream speaks 2026-07-28.
     pub headers: HeaderMap,
     /// Gets the progress and the logs of this request, and answers what the upstream asks within it.
     pub downstream: Arc<dyn Downstream>,
     /// Cancels the request upstream.
     pub cancelled: &'a CancellationToken,
+}
+
+/// The client's own parameters of a call, as it sent them.
+#[derive(Clone, Default)]
+pub struct ClientParams {
+    pub arguments: Option<Json>,
+    /// Members of `_meta`; those of this client count before them.
+    pub meta: Members,
 }
 
 /// Why a request got no result.
@@ -74,10 +85,15 @@ pub enum Fault {
     SessionEnded,
     /// The upstream's own JSON-RPC error.
     #[error("{message} ({code})")]
-    Error { code: i64, message: String, visits: Vec<Visit> },
+    Error { code: i64, message: String, visits: Vec<Visit>, data: Option<Json> },
     /// The answer is a status of HTTP without a word of JSON-RPC.
     #[error("the service answered {}", status.as_u16())]
-    Refused { status: StatusCode, wait: Option<Duration> },
+    Refused { status: StatusCode, wait: Option<Duration>, names_session: bool },
+    /// A fault that may be of the session and not of the request. `did_nothing`: the status says that the request was
+    /// refused, so that it may be sent again in another session. `is_named`: the server speaks of the session; without a
+    /// word of it, another session shows which of both it was.
+    #[error("{fault}")]
+    SessionRefused { fault: Box<Fault>, did_nothing: bool, is_named: bool },
     /// The request was certainly not delivered.
     #[error("the service could not be reached")]
     NotDelivered,
@@ -92,9 +108,46 @@ pub enum Fault {
 }
 
 impl From<Failure> for Fault {
-    fn from(Failure { code, message, visits }: Failure) -> Fault {
-        Fault::Error { code, message, visits }
+    fn from(Failure { code, message, visits, data }: Failure) -> Fault {
+        Fault::Error { code, message, visits, data }
     }
+}
+
+impl Fault {
+    /// MCP has 404 for a session that the server does not know; many servers answer 400, or an error that names the
+    /// session. The answer to the request's own parameters is -32602, whatever its status.
+    fn of_session(self, status: StatusCode) -> Fault {
+        let did_nothing = status.is_client_error();
+        let (may_be, is_named) = match &self {
+            Fault::Refused { names_session, .. } => {
+                let is_named = did_nothing && *names_session;
+                (is_named || status == StatusCode::BAD_REQUEST, is_named)
+            }
+            Fault::Error { code, message, .. } => {
+                let is_named = matches!(code, -32099..=-32000 | -32600) && names_session(message);
+                (is_named, is_named)
+            }
+            _ => (false, false),
+        };
+        match may_be {
+            true => Fault::SessionRefused { fault: Box::new(self), did_nothing, is_named },
+            false => self,
+        }
+    }
+
+    /// The fault of the request, where the session was not it.
+    pub(super) fn of_request(self) -> Fault {
+        match self {
+            Fault::SessionRefused { fault, .. } => *fault,
+            fault => fault,
+        }
+    }
+}
+
+/// Whether a server speaks of its session, or of one that was never begun.
+pub(super) fn names_session(said: &str) -> bool {
+    let said = said.to_ascii_lowercase();
+    said.contains("session") || said.contains("not initialized")
 }
 
 impl Client {
@@ -132,11 +185,12 @@ impl Client {
             id,
             method: "initialize",
             params,
+            sent: ClientParams::default(),
             headers: HeaderMap::new(),
             downstream: Arc::new(Nobody),
             cancelled: &CancellationToken::new(),
         };
-        let response = self.post(&new, &exchange.message()).await?;
+        let response = self.post_text(&new, exchange.message()).await?;
         let status = response.status();
         // From here on it is ended again, whatever comes.
         let at = At { id: response.headers().get(SESSION_ID).cloned(), ..new };
@@ -154,6 +208,7 @@ impl Client {
             known.ok_or_else(|| Fault::Lost("the service speaks no revision of MCP known here".into()))?;
         session.at.revision = Some(HeaderValue::from_static(known));
         session.offers = Offers::of(&result);
+        session.instructions = session::instructions(&result);
         let initialized = json!({"jsonrpc": "2.0", "method": "notifications/initialized"});
         self.post(&session.at, &initialized).await?;
         if result.get("capabilities").is_some_and(|can| can.get("logging").is_some()) {
@@ -177,19 +232,17 @@ impl Client {
     }
 
     /// Sends a request and waits for its result; a cancel of the call is passed on.
-    pub async fn request(
-        &self,
-        session: &Session,
-        exchange: Exchange<'_>,
-    ) -> Result<Map<String, Value>, Fault> {
+    pub async fn request(&self, session: &Session, exchange: Exchange<'_>) -> Result<UpstreamResult, Fault> {
         if session.modern.is_some() {
             return modern::request(self, session, &exchange).await;
         }
         let _running = session.running.enter(exchange.id, exchange.downstream.clone());
         let answered = async {
-            let response = self.post(&session.at, &exchange.message()).await?;
+            let response = self.post_text(&session.at, exchange.message()).await?;
+            let status = response.status();
             let messages = Messages::answering(response, exchange.method);
-            exchange::answered(self, &session.at, messages, &exchange).await
+            let answered = exchange::answered(self, &session.at, messages, &exchange).await;
+            answered.map_err(|fault| if session.at.id.is_some() { fault.of_session(status) } else { fault })
         };
         tokio::select! {
             result = answered => {
@@ -240,11 +293,15 @@ impl Client {
 
     /// Sends one message; its answer's head.
     pub(super) async fn post(&self, at: &At, message: &Value) -> Result<Response, Fault> {
+        self.post_text(at, message.to_string()).await
+    }
+
+    async fn post_text(&self, at: &At, message: String) -> Result<Response, Fault> {
         let mut headers = at.headers();
         headers.insert(ACCEPT, HeaderValue::from_static("application/json, text/event-stream"));
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         let request = self.http.post(self.url.clone()).headers(self.proof.headers()).headers(headers);
-        answer_of(request.json(message), at).await
+        answer_of(request.body(message), at).await
     }
 
     /// Opens a stream of what the server says by itself, or goes on with one after the event with this id.
@@ -267,9 +324,9 @@ async fn answer_of(request: reqwest::RequestBuilder, at: &At) -> Result<Response
         false => silent(),
     })?;
     match response.status() {
-        StatusCode::NOT_FOUND if at.id.is_some() => Err(Fault::SessionEnded),
+        StatusCode::NOT_FOUND | StatusCode::GONE if at.id.is_some() => Err(Fault::SessionEnded),
         status if status.is_server_error() => {
-            Err(Fault::Refused { status, wait: retry_after(response.headers()) })
+            Err(Fault::Refused { status, wait: retry_after(response.headers()), names_session: false })
         }
         _ => Ok(response),
     }
@@ -281,8 +338,27 @@ async fn given_up(sender: &mut oneshot::Sender<Result<Session, Fault>>) {
     tokio::time::sleep(FAREWELL).await;
 }
 
+impl ClientParams {
+    /// A request with these, with more parameters as they are written, and with the client's own.
+    fn request(&self, id: u64, method: &str, params: &Value, more: &Members) -> String {
+        let mut members = Members::of(&params.clone().into());
+        more.iter().for_each(|(name, value)| members.insert(name, value.clone()));
+        if let Some(arguments) = &self.arguments {
+            members.insert("arguments", arguments.clone());
+        }
+        if !self.meta.is_empty() {
+            let mut meta = self.meta.clone();
+            let own = members.get("_meta").map(Members::of).unwrap_or_default();
+            own.iter().for_each(|(name, value)| meta.insert(name, value.clone()));
+            members.insert("_meta", meta.to_json());
+        }
+        let params = members.to_json();
+        format!(r#"{{"jsonrpc":"2.0","id":{id},"method":{},"params":{params}}}"#, Value::from(method))
+    }
+}
+
 impl Exchange<'_> {
-    fn message(&self) -> Value {
-        json!({"jsonrpc": "2.0", "id": self.id, "method": self.method, "params": self.params})
+    fn message(&self) -> String {
+        self.sent.request(self.id, self.method, &self.params, &Members::default())
     }
 }

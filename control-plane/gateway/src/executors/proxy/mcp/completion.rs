@@ -37,8 +37,9 @@ pub(super) fn request(target: &ProxyMcp, execution: &Execution, argument: &str) 
 }
 
 /// The answer as the call's output.
-pub(super) fn output(mut result: Map<String, Value>) -> Output {
-    let Some(Value::Object(mut completion)) = result.remove("completion") else { return none() };
+pub(super) fn output(result: &Map<String, Value>) -> Output {
+    let Some(Value::Object(completion)) = result.get("completion") else { return none() };
+    let mut completion = completion.clone();
     let all = match completion.remove("values") {
         Some(Value::Array(all)) => all,
         _ => Vec::new(),
@@ -63,7 +64,7 @@ mod tests {
 
     #[test]
     fn values_within_their_bounds_are_offered_and_no_others() {
-        let said = |completion: Value| output(Map::from_iter([("completion".to_owned(), completion)]));
+        let said = |completion: Value| output(&Map::from_iter([("completion".to_owned(), completion)]));
         let offered = |values: &[&str], total: Option<u32>, has_more: bool| Output::Completion {
             values: values.iter().map(|value| (*value).to_owned()).collect(),
             total,

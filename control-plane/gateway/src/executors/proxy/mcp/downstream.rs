@@ -4,6 +4,7 @@
 //! client that is attached cannot do, forms beyond MCP's restricted schema, and requests above their size. Keeps true: an
 //! upstream gets an answer or an error to each request; a question that it takes back is open no longer.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -36,7 +37,7 @@ const REJECTED: i64 = -1;
 #[derive(Debug, PartialEq)]
 pub struct RpcError {
     pub code: i64,
-    pub message: &'static str,
+    pub message: Cow<'static, str>,
 }
 
 /// Who hears what an upstream says besides its results, and answers what it asks.
@@ -95,7 +96,7 @@ impl Downstream for Clients {
         let id = format!("upstream.{number}");
         let open = Open { call, id: &id };
         let asked = put(call, Question { id: id.clone(), ask: ask.clone() })
-            .map_err(|_| RpcError { code: INTERNAL, message: "too many requests are open" })?;
+            .map_err(|_| RpcError { code: INTERNAL, message: "too many requests are open".into() })?;
         let answered = asked.answered(call).await;
         drop(open);
         if let (Some(visit), Ok(Answer::Accepted(_))) = (visit, &answered) {
@@ -166,11 +167,11 @@ pub(super) fn capabilities(abilities: ClientAbilities, pages: &[String]) -> Valu
 }
 
 const fn unknown() -> RpcError {
-    RpcError { code: METHOD_NOT_FOUND, message: "the client does not support this" }
+    RpcError { code: METHOD_NOT_FOUND, message: Cow::Borrowed("the client does not support this") }
 }
 
 const fn invalid(message: &'static str) -> RpcError {
-    RpcError { code: INVALID_PARAMS, message }
+    RpcError { code: INVALID_PARAMS, message: Cow::Borrowed(message) }
 }
 
 fn ask(method: &str, mut params: Map<String, Value>, pages: &[String]) -> Result<Ask, RpcError> {
@@ -207,15 +208,16 @@ fn user_form(mut params: Map<String, Value>) -> Result<Ask, RpcError> {
         return Err(invalid("this mode of elicitation was not declared"));
     }
     let message = params.get("message").and_then(Value::as_str).map(str::to_owned);
-    let (Some(message), Some(requested_schema)) = (message, params.remove("requestedSchema")) else {
+    let (Some(message), Some(asked)) = (message, params.remove("requestedSchema")) else {
         return Err(invalid("a form has a message and a requestedSchema"));
     };
-    if message.len() + requested_schema.to_string().len() > MAX_FORM {
+    if message.len() + asked.to_string().len() > MAX_FORM {
         return Err(invalid("the form is too large"));
     }
-    form::check(&requested_schema)
-        .map_err(|_| invalid("the form is not a flat object of strings, numbers, booleans and choices"))?;
-    Ok(Ask::Form { message, requested_schema })
+    let fault = |fault: form::FormError| RpcError { code: INVALID_PARAMS, message: fault.to_string().into() };
+    let requested_schema = form::plain(asked, MAX_FORM).map_err(fault)?;
+    form::check(&requested_schema).map_err(fault)?;
+    Ok(Ask::Form { message, requested_schema, relayed: true })
 }
 
 fn sampling(params: Map<String, Value>) -> Result<Map<String, Value>, RpcError> {
@@ -241,9 +243,9 @@ fn said(answered: Result<Answer, Refusal>, ask: &Ask) -> Result<Value, RpcError>
     match answered {
         Ok(answer) => answer
             .into_result(ask)
-            .map_err(|_| RpcError { code: REJECTED, message: "the client refused the request" }),
+            .map_err(|_| RpcError { code: REJECTED, message: "the client refused the request".into() }),
         Err(_) if matches!(ask, Ask::Form { .. } | Ask::Page { .. }) => Ok(json!({"action": "cancel"})),
-        Err(_) => Err(RpcError { code: REJECTED, message: "the client did not answer" }),
+        Err(_) => Err(RpcError { code: REJECTED, message: "the client did not answer".into() }),
     }
 }
 
@@ -261,11 +263,16 @@ mod tests {
         let message = json!({"role": "user", "content": {"type": "text", "text": "x"}});
         let form = json!({"type": "object", "properties": {"a": {"type": "string"}}});
         let nested = json!({"type": "object", "properties": {"a": {"type": "object"}}});
+        let fields: Map<String, Value> =
+            (0..60).map(|n| (n.to_string(), json!({"$ref": "#/$defs/Large"}))).collect();
+        let large = json!({"type": "string", "enum": ["x".repeat(MAX_FORM / 2)]});
+        let growing = json!({"type": "object", "properties": fields, "$defs": {"Large": large}});
         for (method, params, code) in [
             ("elicitation/create", json!({}), INVALID_PARAMS),
             ("elicitation/create", json!({"message": 1, "requestedSchema": form}), INVALID_PARAMS),
             ("elicitation/create", json!({"message": "m", "requestedSchema": nested}), INVALID_PARAMS),
             ("elicitation/create", json!({"message": "m", "requestedSchema": 7}), INVALID_PARAMS),
+            ("elicitation/create", json!({"message": "m", "requestedSchema": growing}), INVALID_PARAMS),
             (
                 "elicitation/create",
                 json!({"mode": "url", "message": "m", "url": "https://a"}),
@@ -344,7 +351,7 @@ mod tests {
     #[test]
     fn every_answer_has_its_result_or_its_error() {
         let cancelled = json!({"action": "cancel"});
-        let form = Ask::Form { message: "?".into(), requested_schema: json!({}) };
+        let form = Ask::Form { message: "?".into(), requested_schema: json!({}), relayed: true };
         let page = Ask::Page { message: "?".into(), url: "https://pay.example.com".into() };
         let filled = || Ok(Answer::Accepted(json!({"a": 1})));
         for (answered, ask, expected) in [

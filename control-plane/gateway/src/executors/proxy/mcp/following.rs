@@ -19,7 +19,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::client::session::Session;
 use super::client::updates::Updated;
-use super::client::{Client, Exchange, Fault};
+use super::client::{Client, ClientParams, Exchange, Fault};
 use super::downstream::Nobody;
 use crate::execution::{ResourceListener, Subscribed};
 use crate::executors::counts::less;
@@ -303,6 +303,7 @@ impl Task {
             id: self.next_id.fetch_add(1, Ordering::Relaxed),
             method,
             params,
+            sent: ClientParams::default(),
             headers: HeaderMap::new(),
             downstream: Arc::new(Nobody),
             cancelled: &CancellationToken::new(),

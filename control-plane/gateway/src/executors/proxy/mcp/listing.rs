@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 use tokio_util::sync::CancellationToken;
 
 use super::client::session::Session;
-use super::client::{Client, Exchange, Fault};
+use super::client::{Client, ClientParams, Exchange, Fault};
 use super::downstream::Nobody;
 use crate::call::held;
 
@@ -30,6 +30,8 @@ pub struct Lists {
     pub templates: Vec<Value>,
     /// Whether it offers values for arguments of prompts and templates.
     pub completions: bool,
+    /// The server's text for models: what to know before using it.
+    pub instructions: Option<String>,
 }
 
 /// Lists everything; `next_id` numbers the requests of the session.
@@ -47,6 +49,7 @@ pub async fn list(
         resources: pages("resources/list", "resources").await?,
         templates: pages("resources/templates/list", "resourceTemplates").await?,
         completions: session.offers.completions,
+        instructions: session.instructions.clone(),
     })
 }
 
@@ -67,6 +70,7 @@ async fn pages(
             id: next_id(),
             method,
             params: Value::Object(params),
+            sent: ClientParams::default(),
             headers: HeaderMap::new(),
             downstream: Arc::new(Nobody),
             cancelled: &CancellationToken::new(),

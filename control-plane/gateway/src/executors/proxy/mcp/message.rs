@@ -1,10 +1,13 @@
 //! What one JSON-RPC message of an upstream is: an answer, a request, a notification, or nothing that MCP knows.
 
 use std::collections::BTreeMap;
+use std::ops::{Deref, DerefMut};
 
+use asp_json::Json;
 use serde_json::{Map, Value};
 
 use crate::call::event::{Event, LogLevel};
+use crate::call::held;
 use crate::call::page::Visit;
 use crate::executors::outbound::said::shown;
 
@@ -14,7 +17,7 @@ pub(super) enum Message {
     /// To our request with this number.
     Answer {
         id: u64,
-        outcome: Result<Map<String, Value>, Failure>,
+        outcome: Result<UpstreamResult, Failure>,
     },
     /// To be answered under this id, a text or a number.
     Request {
@@ -28,6 +31,27 @@ pub(super) enum Message {
     },
 }
 
+/// The result of a request: its members, and as it was sent.
+#[derive(Debug, PartialEq)]
+pub struct UpstreamResult {
+    members: Map<String, Value>,
+    pub sent: Json,
+}
+
+impl Deref for UpstreamResult {
+    type Target = Map<String, Value>;
+
+    fn deref(&self) -> &Map<String, Value> {
+        &self.members
+    }
+}
+
+impl DerefMut for UpstreamResult {
+    fn deref_mut(&mut self) -> &mut Map<String, Value> {
+        &mut self.members
+    }
+}
+
 /// The upstream's own JSON-RPC error, fit to be shown.
 #[derive(Debug, PartialEq)]
 pub(super) struct Failure {
@@ -35,6 +59,8 @@ pub(super) struct Failure {
     pub message: String,
     /// The pages that the user has to visit first, wherever they are.
     pub visits: Vec<Visit>,
+    /// More about it, as the upstream wrote it.
+    pub data: Option<Json>,
 }
 
 /// MCP 2025-11-25, URL elicitation required.
@@ -42,18 +68,26 @@ const URL_ELICITATION_REQUIRED: i64 = -32042;
 /// Most pages of one error, and the longest name of one in bytes.
 const MAX_VISITS: usize = 16;
 const MAX_NAME: usize = 512;
+/// Most that the data of one error takes in memory, in bytes; more is left out.
+const MAX_DATA: usize = 64 << 10;
 
 impl Message {
     /// `None` for what is no message: it is skipped, as other clients do.
-    pub(super) fn of(message: Value) -> Option<Message> {
-        let Value::Object(mut members) = message else { return None };
+    pub(super) fn of(message: &Json) -> Option<Message> {
+        let Value::Object(mut members) = message.view().clone() else { return None };
         let id = members.remove("id").filter(|id| !id.is_null());
         let Some(method) = members.remove("method") else {
             // Nobody else's answer comes here.
             let id = id.as_ref().and_then(Value::as_u64)?;
             let outcome = match (members.remove("result"), members.remove("error")) {
-                (Some(Value::Object(result)), None) => Ok(result),
-                (_, Some(error)) => Err(failure(&error)),
+                (Some(Value::Object(members)), None) => {
+                    let sent = message.member("result")?;
+                    Ok(UpstreamResult { members, sent })
+                }
+                (_, Some(error)) => {
+                    let data = message.member("error").and_then(|error| error.member("data"));
+                    Err(failure(&error, data))
+                }
                 _ => return None,
             };
             return Some(Message::Answer { id, outcome });
@@ -74,13 +108,14 @@ impl Message {
     }
 }
 
-fn failure(error: &Value) -> Failure {
+fn failure(error: &Value, data: Option<Json>) -> Failure {
     let said = error.get("message").and_then(Value::as_str).map(shown).filter(|said| !said.is_empty());
     let code = error.get("code").and_then(Value::as_i64).unwrap_or(-32603);
     Failure {
         code,
         message: said.unwrap_or_else(|| "the service answered with an error".into()),
         visits: if code == URL_ELICITATION_REQUIRED { visits(error) } else { Vec::new() },
+        data: data.filter(|data| held::of_value(data.view()) <= MAX_DATA),
     }
 }
 
@@ -154,22 +189,33 @@ mod tests {
             json!({"method": "m", "id": 1.5}),
             json!({"method": "m", "id": true}),
         ] {
-            assert_eq!(Message::of(bad.clone()), None, "{bad}");
+            assert_eq!(Message::of(&bad.clone().into()), None, "{bad}");
         }
     }
 
     #[test]
     fn messages_are_told_apart() {
-        let is = |message: Value| Message::of(message).unwrap();
+        let is = |message: Value| Message::of(&message.into()).unwrap();
         assert_eq!(
             is(json!({"jsonrpc": "2.0", "id": 3, "result": {"a": 1}})),
-            Message::Answer { id: 3, outcome: Ok(json!({"a": 1}).as_object().unwrap().clone()) }
+            Message::Answer {
+                id: 3,
+                outcome: Ok(UpstreamResult {
+                    members: json!({"a": 1}).as_object().unwrap().clone(),
+                    sent: json!({"a": 1}).into()
+                })
+            }
         );
-        let error = json!({"code": -5, "message": "no\nsecond line"});
-        let failed = Failure { code: -5, message: "no".into(), visits: vec![] };
+        let error = json!({"code": -5, "message": "no\nsecond line", "data": {"n": 1}});
+        let failed =
+            Failure { code: -5, message: "no".into(), visits: vec![], data: Some(json!({"n": 1}).into()) };
         assert_eq!(is(json!({"id": 3, "error": error})), Message::Answer { id: 3, outcome: Err(failed) });
-        let plain =
-            Failure { code: -32603, message: "the service answered with an error".into(), visits: vec![] };
+        let plain = Failure {
+            code: -32603,
+            message: "the service answered with an error".into(),
+            visits: vec![],
+            data: None,
+        };
         assert_eq!(is(json!({"id": 3, "error": 0})), Message::Answer { id: 3, outcome: Err(plain) });
         for id in [json!("a"), json!(1), json!(-1)] {
             let method = "ping".to_owned();

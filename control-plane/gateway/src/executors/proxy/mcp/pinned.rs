@@ -77,9 +77,21 @@ pub(in crate::executors) struct PinnedItems {
 
 #[derive(Default)]
 struct Known {
-    /// With the accepted schemas, as JSON text, and how it stood last.
-    items: HashMap<Item, (Schemas<String>, Standing)>,
-    listed: HashMap<String, Listed>,
+    items: HashMap<Item, ItemPin>,
+    /// With the number of the snapshot that was in force when the look began.
+    listed: HashMap<String, (u64, Listed)>,
+    /// Number of the snapshot in force.
+    snapshot: u64,
+}
+
+/// The accepted state of an item.
+struct ItemPin {
+    /// JSON text.
+    schemas: Schemas<String>,
+    /// Last result of the comparison.
+    standing: Standing,
+    /// Number of the first snapshot that has it: no look that began before compares with it.
+    since: u64,
 }
 
 impl PinnedItems {
@@ -90,15 +102,18 @@ impl PinnedItems {
     /// A snapshot has these primitives.
     pub(in crate::executors) fn replace(&self, primitives: &[Primitive]) {
         let mut known = self.known.lock();
+        known.snapshot += 1;
         let before = std::mem::take(&mut known.items);
         for primitive in primitives {
             let Some(item) = item(primitive) else { continue };
-            let standing = before.get(&item).map_or(Standing::Same, |(_, standing)| *standing);
-            let accepted =
+            let (standing, since) = before
+                .get(&item)
+                .map_or((Standing::Same, known.snapshot), |before| (before.standing, before.since));
+            let schemas =
                 Schemas { input: primitive.input_schema.clone(), output: primitive.output_schema.clone() };
-            known.items.insert(item, (accepted, standing));
+            known.items.insert(item, ItemPin { schemas, standing, since });
         }
-        let Known { items, listed } = &mut *known;
+        let Known { items, listed, .. } = &mut *known;
         let upstreams: HashSet<String> = items.keys().map(|item| item.upstream.clone()).collect();
         listed.retain(|upstream, _| upstreams.contains(upstream));
         self.upstreams.store(Arc::new(upstreams));
@@ -110,8 +125,13 @@ impl PinnedItems {
         self.upstreams.load().contains(upstream)
     }
 
-    /// The upstream lists this now.
-    pub(in crate::executors) fn learn(&self, upstream: &str, lists: &Lists) {
+    /// Number of the snapshot in force, for [`PinnedItems::learn`].
+    pub(in crate::executors) fn snapshot(&self) -> u64 {
+        self.known.lock().snapshot
+    }
+
+    /// The upstream lists this, as of a look that began while `snapshot` was in force.
+    pub(in crate::executors) fn learn(&self, upstream: &str, lists: &Lists, snapshot: u64) {
         let pinned: HashSet<(List, String)> = {
             let known = self.known.lock();
             let of_it = known.items.keys().filter(|item| item.upstream == upstream);
@@ -134,7 +154,7 @@ impl PinnedItems {
             }
         }
         let mut known = self.known.lock();
-        known.listed.insert(upstream.to_owned(), listed);
+        known.listed.insert(upstream.to_owned(), (snapshot, listed));
         self.evaluate(&mut known, Some(upstream));
     }
 
@@ -151,19 +171,18 @@ impl PinnedItems {
 
     /// Compares the items of one upstream, or of all.
     fn evaluate(&self, known: &mut Known, of: Option<&str>) {
-        let Known { items, listed } = known;
+        let Known { items, listed, .. } = known;
         let mut off = HashSet::new();
         let mut changed = 0;
         let mut incompatible = 0;
         let mut removed = 0;
-        for (item, (accepted, standing)) in items.iter_mut() {
+        for (item, accepted) in items.iter_mut() {
+            let looked = listed.get(&item.upstream).filter(|(snapshot, _)| *snapshot >= accepted.since);
             let now = match of {
-                Some(upstream) if item.upstream != upstream => *standing,
-                _ => listed
-                    .get(&item.upstream)
-                    .map_or(Standing::Same, |listed| compare(item, accepted, listed)),
+                Some(upstream) if item.upstream != upstream => accepted.standing,
+                _ => looked.map_or(Standing::Same, |(_, listed)| compare(item, &accepted.schemas, listed)),
             };
-            if std::mem::replace(standing, now) != now {
+            if std::mem::replace(&mut accepted.standing, now) != now {
                 tell(item, now);
             }
             match now {
@@ -318,15 +337,15 @@ mod tests {
             (vec![with("name", json!("other"))], false, 1),
             (vec![listed.clone()], true, 2),
         ] {
-            items.learn("u", &lists(tools.clone()));
+            items.learn("u", &lists(tools.clone()), items.snapshot());
             assert_eq!((items.offers(&primitive), items.changes()), (offered, changes), "{tools:?}");
         }
         // A schema that is too large to be compared takes nobody's time.
         let huge = with("inputSchema", json!({"type": "object", "required": vec![""; 100_000]}));
-        items.learn("u", &lists(vec![huge]));
+        items.learn("u", &lists(vec![huge]), items.snapshot());
         assert!(!items.offers(&primitive));
         // What is accepted anew is another item.
-        items.learn("u", &lists(vec![]));
+        items.learn("u", &lists(vec![]), items.snapshot());
         let unpinned = tool(&json!({}), "");
         assert!(items.offers(&unpinned) && !items.offers(&primitive));
         items.replace(&[unpinned]);
@@ -355,10 +374,36 @@ mod tests {
         items.replace(&primitives);
         assert!(items.has_pins_of("a__s@1.0.0") && items.has_pins_of("a__s@2.0.0"));
         let offered = || primitives.iter().map(|primitive| items.offers(primitive)).collect::<Vec<_>>();
-        items.learn("a__s@1.0.0", &Lists::default());
+        items.learn("a__s@1.0.0", &Lists::default(), items.snapshot());
         assert_eq!(offered(), [false, true, true, true]);
-        items.learn("a__s@1.0.0", &Lists { tools: vec![listed.clone()], ..Lists::default() });
-        items.learn("a__s@1.0.0 ab", &Lists::default());
+        items.learn(
+            "a__s@1.0.0",
+            &Lists { tools: vec![listed.clone()], ..Lists::default() },
+            items.snapshot(),
+        );
+        items.learn("a__s@1.0.0 ab", &Lists::default(), items.snapshot());
         assert_eq!(offered(), [true, true, false, true]);
+    }
+
+    #[test]
+    fn what_was_accepted_after_a_look_began_is_not_compared_with_it() {
+        let listed = json!({"name": "t", "inputSchema": {"type": "object"}});
+        let lists = |tools: Vec<Value>| Lists { tools, ..Lists::default() };
+        let earlier = tool(&listed["inputSchema"], "another pin");
+        let items = PinnedItems::default();
+        items.replace(std::slice::from_ref(&earlier));
+        items.learn("u", &lists(vec![]), items.snapshot());
+        assert!(!items.offers(&earlier));
+        let began = items.snapshot();
+        let accepted = tool(&listed["inputSchema"], &pin::pin(&listed));
+        items.replace(&[earlier.clone(), accepted.clone()]);
+        assert!(items.offers(&accepted), "by the look before");
+        assert!(!items.offers(&earlier), "that one is judged as it was");
+        items.learn("u", &lists(vec![]), began);
+        assert!(items.offers(&accepted), "by a look that was under way");
+        items.learn("u", &lists(vec![listed]), items.snapshot());
+        assert!(items.offers(&accepted));
+        items.learn("u", &lists(vec![]), items.snapshot());
+        assert!(!items.offers(&accepted), "by one that is newer");
     }
 }

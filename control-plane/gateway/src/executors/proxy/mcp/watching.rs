@@ -171,12 +171,13 @@ impl<L: Looks> Looking<L> {
     async fn run(mut self) {
         loop {
             let next = Instant::now() + BETWEEN;
+            let snapshot = self.items.snapshot();
             let look = tokio::time::timeout(LONGEST, self.looks.look()).await;
             let look = look.unwrap_or_else(|_| Err("it takes too long".into()));
             let Some(watch) = self.watch.upgrade() else { return };
             let failed = match look {
                 Ok(Looked { lists, tells_of_changes }) => {
-                    self.items.learn(&self.name, &lists);
+                    self.items.learn(&self.name, &lists, snapshot);
                     watch.is_mute.store(!tells_of_changes, Ordering::Release);
                     false
                 }

@@ -11,7 +11,7 @@ use tokio_rustls::rustls::pki_types::PrivateKeyDer;
 use tokio_rustls::rustls::{RootCertStore, ServerConfig};
 
 use super::super::*;
-use crate::egress::{Lending, Loan, Proxy, Rules, Shared};
+use crate::egress::{Lending, Loan, PrivateRoute, Proxy, Rules, Shared};
 
 pub(super) const KEY: &str = "hunter2-hunter2-hunter2";
 pub(super) const OK: &str = "HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello";
@@ -142,8 +142,22 @@ impl Worker {
 
     pub(super) fn with(service: &Service, domains: &[&str], trust: Trust) -> Worker {
         let domains: Vec<String> = domains.iter().map(|domain| (*domain).to_owned()).collect();
-        let private = ["127.0.0.0/8", "::1"].map(|network| network.parse().unwrap());
-        let rules = Rules::new(&domains).with_private(&private);
+        let routes =
+            domains.iter().flat_map(|domain| ["127.0.0.0/8", "::1"].map(|to| format!("{domain}={to}")));
+        let private: Vec<PrivateRoute> =
+            routes.map(|route| PrivateRoute::parse(&route, vec!["*".into()]).unwrap()).collect();
+        Worker::by(Rules::new(&domains).with_private(&private), service, trust)
+    }
+
+    /// The proxy of a worker without a credential, which reaches this machine on any port.
+    pub(super) fn plain(service: &Service) -> Worker {
+        let rules = Rules::new(&["localhost".to_owned()]).for_development();
+        let mut worker = Worker::by(rules, service, service.trust.clone());
+        worker.loan = None;
+        worker
+    }
+
+    fn by(rules: Rules, service: &Service, trust: Trust) -> Worker {
         let shared = Shared { trust, ..Shared::default() };
         let proxy = Proxy::new(rules, "p@1".into(), "w".into(), &shared);
         let lending = proxy.lending();

@@ -17,7 +17,7 @@ use tokio_util::task::AbortOnDropHandle;
 use super::modern::{REVISION, headers, params};
 use super::reading::Messages;
 use super::session::{At, LONGEST_PAUSE, PAUSE, Running};
-use super::{Client, Exchange, Fault, SILENCE, answer_of};
+use super::{Client, ClientParams, Exchange, Fault, SILENCE, answer_of};
 use crate::executors::proxy::mcp::downstream::Nobody;
 use crate::executors::proxy::mcp::message::Message;
 
@@ -123,6 +123,7 @@ impl Changes {
             id: number,
             method: METHOD,
             params: json!({"notifications": filter}),
+            sent: ClientParams::default(),
             headers: HeaderMap::new(),
             downstream: Arc::new(Nobody),
             cancelled: &CancellationToken::new(),

@@ -18,7 +18,7 @@ use super::reading::{Messages, lost};
 use super::session::At;
 use super::{Client, Exchange, Fault, SILENCE};
 use crate::executors::proxy::mcp::downstream::{Downstream, RpcError};
-use crate::executors::proxy::mcp::message::{self, Message};
+use crate::executors::proxy::mcp::message::{self, Message, UpstreamResult};
 
 /// Most requests of an upstream that are open in one stream; more are refused.
 const MAX_OPEN: usize = 16;
@@ -39,7 +39,7 @@ pub(super) async fn answered(
     at: &At,
     mut messages: Messages,
     exchange: &Exchange<'_>,
-) -> Result<Map<String, Value>, Fault> {
+) -> Result<UpstreamResult, Fault> {
     let mut asks = Asks::of(client.clone(), at.clone());
     let mut place = None;
     let mut tries = 0;
@@ -71,7 +71,7 @@ async fn until_answered(
     messages: &mut Messages,
     asks: &mut Asks,
     exchange: &Exchange<'_>,
-) -> Result<Option<Result<Map<String, Value>, Fault>>, Fault> {
+) -> Result<Option<Result<UpstreamResult, Fault>>, Fault> {
     let mut waits_since = Instant::now();
     loop {
         let silent_at = messages.heard().max(waits_since) + SILENCE;
@@ -203,7 +203,7 @@ impl Asks {
 
 const fn refused(message: &'static str) -> Result<Value, RpcError> {
     // JSON-RPC 2.0: implementation-defined server errors.
-    Err(RpcError { code: -32000, message })
+    Err(RpcError { code: -32000, message: std::borrow::Cow::Borrowed(message) })
 }
 
 async fn reply(client: &Client, at: &At, id: &Value, answer: Result<Value, RpcError>) {

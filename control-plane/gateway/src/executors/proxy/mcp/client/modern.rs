@@ -8,6 +8,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use asp_json::Members;
 use asp_snapshot::param_headers::encode;
 use futures::future::try_join_all;
 use parking_lot::Mutex;
@@ -18,9 +19,9 @@ use tokio_util::sync::CancellationToken;
 
 use super::reading::{Messages, lost};
 use super::session::{At, Offers, Session};
-use super::{Client, Exchange, Fault, SILENCE, answer_of};
+use super::{Client, ClientParams, Exchange, Fault, SILENCE, answer_of};
 use crate::executors::proxy::mcp::downstream::{Downstream, Nobody};
-use crate::executors::proxy::mcp::message::{self, Message};
+use crate::executors::proxy::mcp::message::{self, Message, UpstreamResult};
 
 pub(super) const REVISION: &str = "2026-07-28";
 const VERSION: &str = "io.modelcontextprotocol/protocolVersion";
@@ -97,6 +98,7 @@ pub(super) async fn discover(client: &Client, id: u64, capabilities: Value) -> O
         id,
         method: "server/discover",
         params: json!({}),
+        sent: ClientParams::default(),
         headers: HeaderMap::new(),
         downstream: Arc::new(Nobody),
         cancelled: &CancellationToken::new(),
@@ -107,6 +109,7 @@ pub(super) async fn discover(client: &Client, id: u64, capabilities: Value) -> O
         return None;
     }
     session.offers = Offers::of(&said);
+    session.instructions = super::session::instructions(&said);
     client.eras.remember(&client.url, session.offers);
     Some(session)
 }
@@ -116,9 +119,9 @@ pub(super) async fn request(
     client: &Client,
     session: &Session,
     exchange: &Exchange<'_>,
-) -> Result<Map<String, Value>, Fault> {
+) -> Result<UpstreamResult, Fault> {
     let rounds = async {
-        let mut said = Map::new();
+        let mut said = Members::default();
         for round in 0..MAX_ROUNDS {
             let result = send(client, session, exchange, (round, said)).await?;
             match result.get("resultType").and_then(Value::as_str).unwrap_or("complete") {
@@ -139,16 +142,15 @@ async fn send(
     client: &Client,
     session: &Session,
     exchange: &Exchange<'_>,
-    (round, said): (u64, Map<String, Value>),
-) -> Result<Map<String, Value>, Fault> {
+    (round, said): (u64, Members),
+) -> Result<UpstreamResult, Fault> {
     let id = exchange.id + (round << ROUND);
     let capabilities = session.modern.clone().unwrap_or_else(|| json!({}));
-    let mut params = params(&exchange.params, capabilities);
-    params.extend(said);
+    let params = Value::Object(params(&exchange.params, capabilities));
     let headers = headers(&session.at, exchange)?;
-    let message = json!({"jsonrpc": "2.0", "id": id, "method": exchange.method, "params": params});
+    let message = exchange.sent.request(id, exchange.method, &params, &said);
     let request = client.http.post(client.url.clone()).headers(client.proof.headers()).headers(headers);
-    let response = answer_of(request.json(&message), &session.at).await?;
+    let response = answer_of(request.body(message), &session.at).await?;
     let status = response.status();
     let answered = answered(response, id, exchange).await;
     let speaks_no_more = match &answered {
@@ -212,7 +214,7 @@ pub fn mirrored(pairs: Vec<(&str, String)>) -> HeaderMap {
 }
 
 /// Reads one response to its answer.
-async fn answered(response: Response, id: u64, exchange: &Exchange<'_>) -> Result<Map<String, Value>, Fault> {
+async fn answered(response: Response, id: u64, exchange: &Exchange<'_>) -> Result<UpstreamResult, Fault> {
     let mut messages = Messages::answering(response, exchange.method);
     loop {
         let silent_at = messages.heard() + SILENCE;
@@ -241,14 +243,12 @@ async fn answered(response: Response, id: u64, exchange: &Exchange<'_>) -> Resul
     }
 }
 
-/// Asks the call's client all that the server needs to know; what is added to the request that is sent again.
-async fn answers(
-    exchange: &Exchange<'_>,
-    mut result: Map<String, Value>,
-) -> Result<Map<String, Value>, Fault> {
-    let mut said = Map::new();
-    if let Some(state) = result.remove("requestState") {
-        said.insert("requestState".into(), state);
+/// Asks the call's client all that the server needs to know; what is added to the request that is sent again. The state is
+/// the server's own and goes back as it was written.
+async fn answers(exchange: &Exchange<'_>, mut result: UpstreamResult) -> Result<Members, Fault> {
+    let mut said = Members::default();
+    if let Some(state) = result.sent.member("requestState") {
+        said.insert("requestState", state);
     }
     match result.remove("inputRequests") {
         Some(Value::Object(asked)) if asked.len() > MAX_ASKED => {
@@ -257,7 +257,7 @@ async fn answers(
         Some(Value::Object(asked)) if !asked.is_empty() => {
             let answers = asked.into_iter().map(|(key, asked)| answer(&exchange.downstream, key, asked));
             let answers: Map<String, Value> = try_join_all(answers).await?.into_iter().collect();
-            said.insert("inputResponses".into(), Value::Object(answers));
+            said.insert("inputResponses", Value::Object(answers));
         }
         _ if said.is_empty() => return Err(lost("the service needs an answer and asks nothing")),
         _ => tokio::time::sleep(PAUSE).await,
@@ -281,7 +281,35 @@ async fn answer(
     let answered = answered.map_err(|error| Fault::Error {
         code: INTERNAL,
         visits: Vec::new(),
+        data: None,
         message: format!("the service asked for what it did not get: {}", error.message),
     })?;
     Ok((key, answered))
+}
+
+#[cfg(test)]
+mod tests {
+    use asp_json::Json;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_request_state_goes_back_as_it_was_written() {
+        let state = r#"{"s":"cut \ud83d","n":1.50,"a":1,"a":2}"#;
+        let text = format!(r#"{{"id":1,"result":{{"resultType":"input_required","requestState":{state}}}}}"#);
+        let message = Message::of(&Json::parse(text.as_bytes()).unwrap());
+        let Some(Message::Answer { outcome: Ok(result), .. }) = message else { panic!("{message:?}") };
+        let exchange = Exchange {
+            id: 1,
+            method: "tools/call",
+            params: json!({"name": "echo"}),
+            sent: ClientParams::default(),
+            headers: HeaderMap::new(),
+            downstream: Arc::new(Nobody),
+            cancelled: &CancellationToken::new(),
+        };
+        let said = answers(&exchange, result).await.unwrap();
+        let request = exchange.sent.request(2, exchange.method, &exchange.params, &said);
+        assert!(request.contains(&format!(r#""name":"echo","requestState":{state}"#)), "{request}");
+    }
 }

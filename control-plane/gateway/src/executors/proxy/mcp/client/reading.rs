@@ -6,16 +6,16 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use asp_json::Json;
 use asp_platform::event_stream::Frames;
-use reqwest::header::CONTENT_TYPE;
 use reqwest::{Response, StatusCode};
-use serde_json::Value;
 use tokio::time::Instant;
 
 use super::Fault;
 use crate::call::held;
 use crate::executors::outbound::refused::retry_after;
 use crate::executors::proxy::mcp::message::Message;
+use crate::media_type::MediaType;
 
 /// Largest JSON body, and most bytes of a stream that answers a request.
 const MAX_RESPONSE: usize = 16 << 20;
@@ -57,10 +57,7 @@ impl Messages {
     }
 
     fn of(response: Response, left: usize, frames: Frames) -> Messages {
-        let is_stream = response
-            .headers()
-            .get(CONTENT_TYPE)
-            .is_some_and(|value| value.as_bytes().starts_with(b"text/event-stream"));
+        let is_stream = MediaType::of(response.headers()).is("text/event-stream");
         Messages {
             response,
             frames: is_stream.then_some(frames),
@@ -133,8 +130,8 @@ impl Messages {
             if held::is_too_much(text.as_bytes()) {
                 return Err(lost(TOO_MANY_VALUES));
             }
-            if let Ok(message) = serde_json::from_str(&text) {
-                self.ready.extend(messages(message));
+            if let Ok(message) = Json::parse(text.as_bytes()) {
+                self.ready.extend(messages(&message));
             }
         }
         Ok(())
@@ -149,7 +146,7 @@ impl Messages {
         if held::is_too_much(&self.body) {
             return Err(lost(TOO_MANY_VALUES));
         }
-        let found = serde_json::from_slice(&self.body).map(messages).unwrap_or_default();
+        let found = Json::parse(&self.body).map(|body| messages(&body)).unwrap_or_default();
         let is_answer = |message: &Message| matches!(message, Message::Answer { .. });
         if found.iter().any(is_answer) {
             self.ready.extend(found);
@@ -157,7 +154,9 @@ impl Messages {
         }
         // A redirect is not followed.
         if !status.is_success() {
-            return Err(Fault::Refused { status, wait: retry_after(self.response.headers()) });
+            let names_session = super::names_session(&String::from_utf8_lossy(&self.body));
+            let wait = retry_after(self.response.headers());
+            return Err(Fault::Refused { status, wait, names_session });
         }
         match status {
             StatusCode::ACCEPTED => Ok(()),
@@ -167,10 +166,10 @@ impl Messages {
 }
 
 /// One message, or those of a batch (MCP 2025-03-26).
-fn messages(value: Value) -> Vec<Message> {
-    match value {
-        Value::Array(batch) => batch.into_iter().filter_map(Message::of).collect(),
-        one => Message::of(one).into_iter().collect(),
+fn messages(json: &Json) -> Vec<Message> {
+    match json.elements() {
+        Some(batch) => batch.iter().filter_map(Message::of).collect(),
+        None => Message::of(json).into_iter().collect(),
     }
 }
 

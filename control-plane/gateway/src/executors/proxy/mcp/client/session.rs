@@ -43,6 +43,8 @@ pub struct Session {
     pub(super) modern: Option<Value>,
     /// What the server says that it can.
     pub(in crate::executors::proxy::mcp) offers: Offers,
+    /// The handshake's text for models: what to know before using the server.
+    pub(in crate::executors::proxy::mcp) instructions: Option<String>,
     /// The server ended it first.
     is_over: AtomicBool,
     pub(in crate::executors::proxy::mcp) running: Arc<Running>,
@@ -58,6 +60,11 @@ pub(in crate::executors::proxy::mcp) struct Offers {
     pub list_changes: bool,
     /// Offers values for arguments.
     pub completions: bool,
+}
+
+/// The `instructions` of a handshake.
+pub(super) fn instructions(result: &Map<String, Value>) -> Option<String> {
+    result.get("instructions").and_then(Value::as_str).filter(|text| !text.is_empty()).map(str::to_owned)
 }
 
 impl Offers {
@@ -104,6 +111,7 @@ impl Session {
             at,
             modern: None,
             offers: Offers::default(),
+            instructions: None,
             is_over: AtomicBool::new(false),
             running: Arc::default(),
             listening: None,

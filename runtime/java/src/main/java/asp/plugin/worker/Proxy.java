@@ -33,6 +33,8 @@ final class Proxy {
         if (uri.getHost() == null || uri.getPort() < 1) {
             throw new Exit.Refusal(Exit.WRONG_ENVIRONMENT, "the proxy has no host or port");
         }
+        // Without it Java goes to localhost itself, which in a sandbox is the sandbox.
+        System.setProperty("http.nonProxyHosts", "");
         System.setProperty(scheme + ".proxyHost", uri.getHost());
         System.setProperty(scheme + ".proxyPort", Integer.toString(uri.getPort()));
     }

@@ -2,13 +2,18 @@
 //!
 //! Owns syntax: one pass over the text, no recursion on input, depth at most [`MAX_DEPTH`], which is where
 //! `serde_json` stops too, so that edge and gateway accept the same texts. Refuses invalid UTF-8, byte order
-//! marks, lone surrogates, control characters in strings and numbers beyond a double.
+//! marks and control characters in strings. Accepts what the grammar accepts: lone surrogates in escapes
+//! (section 8.2), repeated keys (section 4) and numbers of any size (section 6); it reports the last two.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
 
+pub(crate) mod decode;
+
+pub use decode::decode;
+
 /// Deepest nesting accepted; one more level is a syntax error.
-pub(crate) const MAX_DEPTH: usize = 127;
+pub const MAX_DEPTH: usize = 127;
 /// Most members of an object whose keys are compared; the envelope's objects have a handful.
 const MAX_MEMBERS: usize = 1024;
 /// Most members of an object whose keys are compared by sorting them.
@@ -18,11 +23,11 @@ const SURELY_FINITE_DIGITS: usize = 300;
 
 /// The text is not JSON.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Syntax;
+pub struct Syntax;
 
 /// A value that was read to its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Value<'a> {
+pub enum Value<'a> {
     /// A string literal with its quotes.
     String(Text<'a>),
     Number(&'a str),
@@ -34,17 +39,17 @@ pub(crate) enum Value<'a> {
 
 /// A checked string literal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Text<'a> {
+pub struct Text<'a> {
     /// With the quotes.
-    pub(crate) literal: &'a str,
+    pub literal: &'a str,
     escaped: bool,
 }
 
 impl<'a> Text<'a> {
-    /// The value without quotes and escapes.
-    pub(crate) fn unescape(self) -> Cow<'a, str> {
+    /// The value without quotes and escapes; U+FFFD in place of a lone surrogate.
+    pub fn unescape(self) -> Cow<'a, str> {
         if self.escaped {
-            return Cow::Owned(serde_json::from_str(self.literal).unwrap_or_default());
+            return Cow::Owned(decode::string(self.literal));
         }
         let inner = self.literal.strip_prefix('"').and_then(|rest| rest.strip_suffix('"'));
         Cow::Borrowed(inner.unwrap_or_default())
@@ -52,17 +57,19 @@ impl<'a> Text<'a> {
 }
 
 /// A position in a text.
-pub(crate) struct Cursor<'a> {
+pub struct Cursor<'a> {
     text: &'a str,
     position: usize,
     /// Open objects and arrays around the position.
     depth: usize,
     /// Whether an object read by [`Cursor::object`] repeated a key or had too many.
-    pub(crate) repeated_key: bool,
+    pub repeated_key: bool,
+    /// Whether a number was beyond a double.
+    pub beyond_double: bool,
 }
 
 /// Few keys are sorted, which is cheaper; a sort of many reads long ones again and again, a hash each once.
-fn has_repeated(mut keys: Vec<Cow<'_, str>>) -> bool {
+pub(crate) fn has_repeated(mut keys: Vec<Cow<'_, str>>) -> bool {
     if keys.len() > SORTED_MEMBERS {
         let mut seen = HashSet::with_capacity(keys.len());
         return !keys.into_iter().all(|key| seen.insert(key));
@@ -72,13 +79,14 @@ fn has_repeated(mut keys: Vec<Cow<'_, str>>) -> bool {
 }
 
 impl<'a> Cursor<'a> {
-    pub(crate) fn new(body: &'a [u8]) -> Result<Cursor<'a>, Syntax> {
+    /// A cursor at the beginning of `body`, which must be UTF-8.
+    pub fn new(body: &'a [u8]) -> Result<Cursor<'a>, Syntax> {
         let text = std::str::from_utf8(body).map_err(|_| Syntax)?;
-        Ok(Cursor { text, position: 0, depth: 0, repeated_key: false })
+        Ok(Cursor { text, position: 0, depth: 0, repeated_key: false, beyond_double: false })
     }
 
     /// The next byte that is not white space.
-    pub(crate) fn peek(&mut self) -> Option<u8> {
+    pub fn peek(&mut self) -> Option<u8> {
         while let Some(b' ' | b'\t' | b'\n' | b'\r') = self.byte() {
             self.position += 1;
         }
@@ -86,32 +94,46 @@ impl<'a> Cursor<'a> {
     }
 
     /// Refuses anything but white space up to the end.
-    pub(crate) fn end(&mut self) -> Result<(), Syntax> {
+    pub fn end(&mut self) -> Result<(), Syntax> {
         self.peek().map_or(Ok(()), |_| Err(Syntax))
     }
 
     /// Reads an object; `member` must read the value of the key it is given.
-    pub(crate) fn object(
+    pub fn object(
         &mut self,
         mut member: impl FnMut(&mut Cursor<'a>, &str) -> Result<(), Syntax>,
     ) -> Result<(), Syntax> {
         let mut keys: Vec<Cow<'a, str>> = Vec::new();
+        let mut too_many = false;
+        self.object_with_keys(|cursor, key| {
+            let key = key.unescape();
+            member(cursor, &key)?;
+            match keys.len() < MAX_MEMBERS {
+                true => keys.push(key),
+                false => too_many = true,
+            }
+            Ok(())
+        })?;
+        self.repeated_key |= too_many || has_repeated(keys);
+        Ok(())
+    }
+
+    /// Reads an object whose keys are not compared; `member` must read the value of the key it is given.
+    pub fn object_with_keys(
+        &mut self,
+        mut member: impl FnMut(&mut Cursor<'a>, Text<'a>) -> Result<(), Syntax>,
+    ) -> Result<(), Syntax> {
         self.open(b'{')?;
         let mut first = true;
         while self.item(b'}', &mut first)? {
-            let key = self.key()?.unescape();
-            member(self, &key)?;
-            match keys.len() < MAX_MEMBERS {
-                true => keys.push(key),
-                false => self.repeated_key = true,
-            }
+            let key = self.key()?;
+            member(self, key)?;
         }
-        self.repeated_key |= has_repeated(keys);
         Ok(())
     }
 
     /// Reads an array; `element` must read one value.
-    pub(crate) fn array(
+    pub fn array(
         &mut self,
         mut element: impl FnMut(&mut Cursor<'a>) -> Result<(), Syntax>,
     ) -> Result<(), Syntax> {
@@ -123,8 +145,26 @@ impl<'a> Cursor<'a> {
         Ok(())
     }
 
+    /// The text of the value that is read to its end.
+    pub fn text(&mut self) -> Result<&'a str, Syntax> {
+        let start = self.start();
+        self.value()?;
+        self.text_since(start)
+    }
+
+    /// The position of the next value.
+    pub(crate) fn start(&mut self) -> usize {
+        self.peek();
+        self.position
+    }
+
+    /// The text from a position that was passed to here.
+    pub(crate) fn text_since(&self, start: usize) -> Result<&'a str, Syntax> {
+        self.text.get(start..self.position).ok_or(Syntax)
+    }
+
     /// Reads any value to its end.
-    pub(crate) fn value(&mut self) -> Result<Value<'a>, Syntax> {
+    pub fn value(&mut self) -> Result<Value<'a>, Syntax> {
         match self.peek().ok_or(Syntax)? {
             b'{' => self.composite().map(|()| Value::Object),
             b'[' => self.composite().map(|()| Value::Array),
@@ -240,27 +280,19 @@ impl<'a> Cursor<'a> {
         self.position += 1;
         match kind {
             b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't' => Ok(()),
-            b'u' => match self.unit()? {
-                0xd800..=0xdbff => {
-                    self.exactly(b'\\')?;
-                    self.exactly(b'u')?;
-                    if matches!(self.unit()?, 0xdc00..=0xdfff) { Ok(()) } else { Err(Syntax) }
-                }
-                0xdc00..=0xdfff => Err(Syntax),
-                _ => Ok(()),
-            },
+            b'u' => self.unit(),
             _ => Err(Syntax),
         }
     }
 
     /// Four hex digits.
-    fn unit(&mut self) -> Result<u16, Syntax> {
+    fn unit(&mut self) -> Result<(), Syntax> {
         let digits = self.text.get(self.position..self.position + 4).ok_or(Syntax)?;
         if !digits.bytes().all(|digit| digit.is_ascii_hexdigit()) {
             return Err(Syntax);
         }
         self.position += 4;
-        u16::from_str_radix(digits, 16).map_err(|_| Syntax)
+        Ok(())
     }
 
     fn number(&mut self) -> Result<&'a str, Syntax> {
@@ -286,9 +318,9 @@ impl<'a> Cursor<'a> {
             self.digits()?;
         }
         let number = self.text.get(start..self.position).ok_or(Syntax)?;
-        let finite = (!exponent && number.len() <= SURELY_FINITE_DIGITS)
-            || number.parse::<f64>().is_ok_and(f64::is_finite);
-        if finite { Ok(number) } else { Err(Syntax) }
+        self.beyond_double |= !((!exponent && number.len() <= SURELY_FINITE_DIGITS)
+            || number.parse::<f64>().is_ok_and(f64::is_finite));
+        Ok(number)
     }
 
     fn digits(&mut self) -> Result<(), Syntax> {

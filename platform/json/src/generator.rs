@@ -1,7 +1,7 @@
-//! Deterministic random JSON texts for the tests of the scanner.
+//! Deterministic random JSON texts for tests of what reads JSON.
 
 /// A xorshift generator; the same seed gives the same texts.
-pub(super) struct Generator {
+pub struct Generator {
     state: u64,
 }
 
@@ -33,7 +33,9 @@ const PIECES: [&str; 24] = [
 ];
 const KEYS: [&str; 10] =
     ["jsonrpc", "method", "\\u006dethod", "id", "params", "name", "uri", "_meta", "result", "x y"];
-const STRINGS: [&str; 10] = [
+const STRINGS: [&str; 12] = [
+    "\\ud83d",
+    "\\udc00\\uD800x",
     "2.0",
     "tools/call",
     "resources/read",
@@ -45,24 +47,39 @@ const STRINGS: [&str; 10] = [
     "\\/\\\\",
     "\\u0000",
 ];
-const NUMBERS: [&str; 10] =
-    ["0", "-0", "1", "12345678901234567890", "1.5", "-2e-7", "1E3", "1e308", "9007199254740993", "-1"];
+const NUMBERS: [&str; 13] = [
+    "340282366920938463463374607431768211455",
+    "0.123456789012345678901234567890",
+    "1e400",
+    "0",
+    "-0",
+    "1",
+    "12345678901234567890",
+    "1.5",
+    "-2e-7",
+    "1E3",
+    "1e308",
+    "9007199254740993",
+    "-1",
+];
 
 impl Generator {
-    pub(super) fn new(seed: u64) -> Generator {
+    /// A generator that begins with this seed.
+    pub fn new(seed: u64) -> Generator {
         Generator { state: seed | 1 }
     }
 
     /// A number below `bound`.
-    pub(super) fn below(&mut self, bound: usize) -> usize {
+    pub fn below(&mut self, bound: usize) -> usize {
         self.state ^= self.state << 13;
         self.state ^= self.state >> 7;
         self.state ^= self.state << 17;
         (self.state >> 11) as usize % bound
     }
 
-    pub(super) fn pick<'a>(&mut self, list: &[&'a str]) -> &'a str {
-        list[self.below(list.len())]
+    /// One of the list.
+    pub fn pick<'a>(&mut self, list: &[&'a str]) -> &'a str {
+        list.get(self.below(list.len())).copied().unwrap_or_default()
     }
 
     fn space(&mut self) -> &'static str {
@@ -70,7 +87,7 @@ impl Generator {
     }
 
     /// A well-formed value with at most `depth` levels.
-    pub(super) fn value(&mut self, depth: usize) -> String {
+    pub fn value(&mut self, depth: usize) -> String {
         let kinds = if depth == 0 { 4 } else { 8 };
         let text = match self.below(kinds) {
             0 => format!("\"{}\"", self.pick(&STRINGS)),
@@ -96,17 +113,17 @@ impl Generator {
     }
 
     /// Leaves about half of the texts alone; else swaps, drops, doubles or inserts something.
-    pub(super) fn mutate(&mut self, text: &mut Vec<u8>) {
-        for _ in 0..[0, 0, 1, 2][self.below(4)] {
+    pub fn mutate(&mut self, text: &mut Vec<u8>) {
+        for _ in 0..self.below(4).saturating_sub(1) {
             let at = self.below(text.len() + 1);
             match self.below(5) {
                 0 if at < text.len() => drop(text.remove(at)),
-                1 if at < text.len() => text[at] = self.below(256) as u8,
+                1 if at < text.len() => text.splice(at..=at, [self.below(256) as u8]).for_each(drop),
                 2 if at < text.len() => text.truncate(at),
-                3 if at < text.len() => text.insert(at, text[at]),
+                3 if at < text.len() => text.extend_from_within(at..=at),
                 _ => {
                     let piece = self.pick(&PIECES);
-                    text.splice(at..at, piece.bytes());
+                    text.splice(at..at, piece.bytes()).for_each(drop);
                 }
             }
         }

@@ -1,0 +1,201 @@
+//! Other people's servers as they are in the field: what is served of them, and what is said of the rest.
+
+use asp_gateway::executors::proxy::mcp::listing::Lists;
+use serde_json::{Value, json};
+
+use super::specs::{Upstream, convert};
+use super::*;
+
+fn args(out: &Path) -> ImportArgs {
+    ImportArgs {
+        mcp: Some("https://up.example/mcp".into()),
+        stdio: None,
+        openapi: None,
+        tags: Vec::new(),
+        operations: Vec::new(),
+        except: Vec::new(),
+        accept: true,
+        server: "up".into(),
+        proxy_url: None,
+        pages: Vec::new(),
+        credential: None,
+        owner: "team".into(),
+        out: out.to_owned(),
+    }
+}
+
+fn tool(name: &str, input: Value) -> Value {
+    json!({"name": name, "description": "d", "inputSchema": input, "annotations": {"readOnlyHint": true}})
+}
+
+/// Imports, and returns the ids that are served with their input schemas.
+fn import(root: &Path, lists: &Lists) -> BTreeMap<String, Value> {
+    let args = args(root);
+    bring(&args, convert(&args, &Upstream::Url("https://up.example/mcp"), lists)).unwrap();
+    let server = compiled(&asp_registry::read_dir(root).unwrap(), "up").expect("it compiles");
+    let schema = |text: &str| serde_json::from_str(text).unwrap_or_default();
+    server.primitives.iter().map(|one| (one.id.clone(), schema(&one.input_schema))).collect()
+}
+
+fn served(tools: Vec<Value>) -> BTreeMap<String, Value> {
+    let root = tempfile::tempdir().unwrap();
+    import(root.path(), &Lists { tools, ..Lists::default() })
+}
+
+/// A table of what upstreams write under `properties.a`, and what is served of it.
+#[test]
+fn keywords_that_cannot_be_asserted_are_taken_out_and_the_tool_is_served() {
+    let table = [
+        (json!({"type": "string", "default": null}), json!({"type": "string"})),
+        (json!({"type": "string", "pattern": "^(?!x)a$"}), json!({"type": "string"})),
+        (json!({"type": "string", "pattern": "^(a)\\1$"}), json!({"type": "string"})),
+        (
+            json!({"type": "array", "items": [{"type": "number"}], "additionalItems": false}),
+            json!({"type": "array", "prefixItems": [{"type": "number"}], "items": false}),
+        ),
+        (json!({"not": {"pattern": "(?=x)"}}), json!({})),
+        (
+            json!({"patternProperties": {"(?=x)": {}}, "additionalProperties": false}),
+            json!({"patternProperties": {}}),
+        ),
+        (json!({"$ref": "https://up.example/a.json"}), json!({})),
+        (json!({"$ref": "#/$defs/List%3CString%3E"}), json!({"$ref": "#/$defs/List%3CString%3E"})),
+        (json!({"enum": (0..5000).collect::<Vec<_>>()}), json!({})),
+    ];
+    for (written, expected) in table {
+        let input = json!({"type": "object", "properties": {"a": written},
+            "$defs": {"List<String>": {"type": "array"}}});
+        let found = served(vec![tool("t", input), tool("other", json!({"type": "object"}))]);
+        assert_eq!(found["up.t"]["properties"]["a"], expected, "{written}");
+        assert!(found.contains_key("up.other"));
+    }
+}
+
+#[test]
+fn the_name_of_a_dialect_stays_where_it_means_the_same() {
+    let draft = |number: &str| {
+        json!({"$schema": format!("http://json-schema.org/draft-{number}/schema#"),
+        "type": "object", "properties": {"a": {"type": "string"}}})
+    };
+    let without = json!({"type": "object", "properties": {"a": {"type": "string"}}});
+    let mut tuple = draft("07");
+    tuple["properties"]["a"] = json!({"dependencies": {"b": ["c"]}});
+    let mut described = draft("07");
+    described["properties"]["a"] = json!({"$ref": "#/definitions/n", "description": "d"});
+    described["definitions"] = json!({"n": {"type": "string"}});
+    for (written, expected) in [(draft("07"), draft("07")), (draft("04"), without)] {
+        assert_eq!(served(vec![tool("t", written)])["up.t"], expected);
+    }
+    for changed in [tuple, described] {
+        let found = served(vec![tool("t", changed)]);
+        assert_eq!(found["up.t"].get("$schema"), None, "{found:?}");
+    }
+}
+
+#[test]
+fn what_cannot_be_served_is_left_out_alone() {
+    let root = tempfile::tempdir().unwrap();
+    let lists = Lists {
+        tools: vec![
+            tool("scalar", json!({"type": "string"})),
+            tool("hidden\u{200b}", json!({"type": "object"})),
+            json!({"name": "bidi", "description": "a\u{202e}b", "inputSchema": {"type": "object"}}),
+            tool("other", json!({"type": "object"})),
+        ],
+        resources: vec![
+            json!({"uri": "file:///a.txt", "name": "a"}),
+            json!({"uri": "note://x", "name": "x"}),
+        ],
+        templates: vec![json!({"uriTemplate": "res://{category}/{item*}", "name": "w"})],
+        ..Lists::default()
+    };
+    let found: Vec<String> = import(root.path(), &lists).into_keys().collect();
+    assert!(found.contains(&"up.other".to_owned()) && found.contains(&"up.x".to_owned()), "{found:?}");
+    for id in ["up.scalar", "up.bidi", "up.w"] {
+        assert!(!found.contains(&id.to_owned()), "{found:?}");
+    }
+}
+
+#[test]
+fn null_is_no_member() {
+    let root = tempfile::tempdir().unwrap();
+    let null = json!({"name": "x", "inputSchema": null, "outputSchema": null, "annotations": null, "icons": null,
+        "_meta": null, "title": null, "description": null});
+    let prompt = json!({"name": "p", "arguments": [{"name": "a", "required": null}], "description": null});
+    let lists = Lists { tools: vec![null], prompts: vec![prompt], ..Lists::default() };
+    let found = import(root.path(), &lists);
+    assert_eq!(found["up.x"], json!({"type": "object"}));
+    assert!(found.contains_key("up.p"));
+}
+
+#[test]
+fn names_that_clients_cannot_use_become_plain_ones() {
+    let object = || json!({"type": "object"});
+    let names = ["github/git_commit", "github-git_commit", "Create Share", "\u{67e5}\u{8be2}"];
+    let root = tempfile::tempdir().unwrap();
+    let args = args(root.path());
+    let lists = Lists { tools: names.iter().map(|name| tool(name, object())).collect(), ..Lists::default() };
+    let imported = convert(&args, &Upstream::Url("https://up.example/mcp"), &lists);
+    assert_eq!(imported.renamed.len(), 3, "{:?}", imported.renamed);
+    bring(&args, imported).unwrap();
+    let server = compiled(&asp_registry::read_dir(root.path()).unwrap(), "up").unwrap();
+    let exposed: BTreeSet<&str> =
+        server.server.listings.iter().map(|listing| listing.mcp_name.as_str()).collect();
+    assert_eq!(exposed, BTreeSet::from(["github-git_commit", "github-git_commit-2", "Create-Share", "item"]));
+}
+
+#[test]
+fn an_array_is_a_result_and_only_new_clients_see_its_schema() {
+    let mut list = tool("list", json!({"type": "object"}));
+    list["outputSchema"] = json!({"type": "array", "items": {"type": "integer"}});
+    let root = tempfile::tempdir().unwrap();
+    import(root.path(), &Lists { tools: vec![list.clone()], ..Lists::default() });
+    let server = compiled(&asp_registry::read_dir(root.path()).unwrap(), "up").unwrap();
+    for (revision, expected) in [("2025-11-25", None), ("2026-07-28", Some(&list["outputSchema"]))] {
+        let lists = asp_registry::compile_mcp(&server, revision);
+        assert_eq!(lists["tools"][0].get("outputSchema"), expected, "{revision}");
+    }
+}
+
+#[test]
+fn what_a_resource_is_for_is_taken_over_and_the_rest_is_told() {
+    let root = tempfile::tempdir().unwrap();
+    let args = args(root.path());
+    let resource = json!({"uri": "note://x", "name": "x", "size": 5,
+        "annotations": {"audience": ["user"], "priority": 0.5, "lastModified": "2025-01-01T00:00:00Z"}});
+    let mut task = tool("task", json!({"type": "object"}));
+    task["execution"] = json!({"taskSupport": "required"});
+    let lists = Lists { resources: vec![resource], tools: vec![task], ..Lists::default() };
+    let imported = convert(&args, &Upstream::Url("https://up.example/mcp"), &lists);
+    assert_eq!(imported.ids, ["up.x"]);
+    let told = imported.dropped.join("\n");
+    for word in ["size", "lastModified", "task"] {
+        assert!(told.contains(word), "{told}");
+    }
+    let spec: Value = serde_json::from_str(&imported.files["up/x.json"]).unwrap();
+    assert_eq!(spec["annotations"], json!({"audience": ["user"], "priority": 0.5}));
+}
+
+#[test]
+fn a_change_that_breaks_callers_raises_the_major_version() {
+    let root = tempfile::tempdir().unwrap();
+    let version = |input: Value| {
+        import(root.path(), &Lists { tools: vec![tool("t", input)], ..Lists::default() });
+        compiled(&asp_registry::read_dir(root.path()).unwrap(), "up").unwrap().primitives[0].version.clone()
+    };
+    let text = |required: Value| json!({"type": "object", "properties": {"a": {"type": "string"}}, "required": required});
+    assert_eq!(version(text(json!([]))), "1.0.0");
+    assert_eq!(version(text(json!(["a"]))), "2.0.0");
+    assert_eq!(version(text(json!(["a"]))), "2.0.0");
+}
+
+#[test]
+fn instructions_are_the_servers_own() {
+    for (said, expected) in [("Call one() first: \"x\"", "Call one() first: \"x\""), ("a\u{202e}b", "")] {
+        let root = tempfile::tempdir().unwrap();
+        let tools = vec![tool("t", json!({"type": "object"}))];
+        import(root.path(), &Lists { tools, instructions: Some(said.into()), ..Lists::default() });
+        let server = compiled(&asp_registry::read_dir(root.path()).unwrap(), "up").unwrap();
+        assert_eq!(server.server.instructions, expected);
+    }
+}

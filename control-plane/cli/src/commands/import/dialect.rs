@@ -1,0 +1,199 @@
+//! Schemas of other servers in JSON Schema 2020-12.
+//!
+//! Owns: the words of draft-04 to 2019-09 that mean something else in 2020-12, and the shape that MCP wants of a tool's
+//! arguments. Keeps true: a translated schema accepts what the written one does.
+
+use serde_json::{Map, Value, json};
+
+/// Keywords that hold one schema, a list of them, or one under each name.
+const ONE: [&str; 11] = [
+    "not",
+    "if",
+    "then",
+    "else",
+    "items",
+    "additionalProperties",
+    "unevaluatedProperties",
+    "unevaluatedItems",
+    "contains",
+    "propertyNames",
+    "contentSchema",
+];
+const LIST: [&str; 4] = ["allOf", "anyOf", "oneOf", "prefixItems"];
+pub(super) const MAP: [&str; 5] =
+    ["properties", "patternProperties", "$defs", "definitions", "dependentSchemas"];
+/// Dialects that a served schema may name, without the `#` at the end, where it means the same in both.
+const SERVED: [&str; 2] =
+    ["https://json-schema.org/draft/2020-12/schema", "http://json-schema.org/draft-07/schema"];
+/// The keywords that a `$ref` of draft-07 and older leaves in force beside it.
+const BESIDE_REF: [&str; 6] = ["$ref", "title", "description", "default", "definitions", "$defs"];
+
+/// The schema of a tool's arguments: an object, whatever little the upstream writes.
+pub(super) fn arguments(written: Option<&Value>) -> Value {
+    let mut schema = match written {
+        Some(schema @ Value::Object(_)) => modern(schema),
+        _ => json!({}),
+    };
+    if let Some(members) = schema.as_object_mut() {
+        let is_object = match members.get("type") {
+            None | Some(Value::Null) => true,
+            Some(Value::Array(kinds)) => kinds.iter().any(|kind| kind == "object"),
+            Some(_) => false,
+        };
+        if is_object {
+            members.insert("type".into(), "object".into());
+        }
+        if let Some(Value::Object(properties)) = members.get_mut("properties") {
+            for property in properties.values_mut().filter(|property| property.is_boolean()) {
+                *property = if *property == Value::Bool(true) { json!({}) } else { json!({"not": {}}) };
+            }
+        }
+    }
+    schema
+}
+
+/// The schema in 2020-12; as it was written where that means the same.
+pub(super) fn modern(written: &Value) -> Value {
+    let dialect = written.get("$schema").and_then(Value::as_str).unwrap_or_default();
+    let is_old = ["draft-03", "draft-04", "draft-06", "draft-07"].iter().any(|old| dialect.contains(old));
+    let schema = translated(written, is_old, true);
+    let is_kept =
+        SERVED.contains(&dialect.trim_end_matches('#')) && is_same_without_dialect(&schema, written);
+    if is_kept { written.clone() } else { schema }
+}
+
+/// Whether the translation only took out the name of the dialect. Not with a `$ref`, whose neighbours draft-07 ignores.
+fn is_same_without_dialect(translated: &Value, written: &Value) -> bool {
+    if translated.to_string().contains("\"$ref\"") {
+        return false;
+    }
+    let mut written = written.clone();
+    written.as_object_mut().map(|members| members.shift_remove("$schema"));
+    *translated == written
+}
+
+fn translated(written: &Value, is_old: bool, is_root: bool) -> Value {
+    let Value::Object(written) = written else { return written.clone() };
+    let mut members = written.clone();
+    members.shift_remove("$schema");
+    if is_old && !is_root && members.contains_key("$ref") {
+        members.retain(|name, _| BESIDE_REF.contains(&name.as_str()));
+    }
+    tuples(&mut members);
+    dependencies(&mut members);
+    recursion(&mut members);
+    bounds(&mut members);
+    for (name, value) in &mut members {
+        let name = name.as_str();
+        match value {
+            Value::Array(items) if LIST.contains(&name) => {
+                items.iter_mut().for_each(|item| *item = translated(item, is_old, false));
+            }
+            Value::Object(schemas) if MAP.contains(&name) => {
+                schemas.values_mut().for_each(|schema| *schema = translated(schema, is_old, false));
+            }
+            schema @ Value::Object(_) if ONE.contains(&name) => *schema = translated(schema, is_old, false),
+            _ => {}
+        }
+    }
+    Value::Object(members)
+}
+
+/// A list of `items` is `prefixItems` since 2020-12, and `additionalItems` is `items`.
+fn tuples(members: &mut Map<String, Value>) {
+    let rest = members.shift_remove("additionalItems");
+    if let Some(Value::Array(_)) = members.get("items")
+        && let Some(places) = members.shift_remove("items")
+    {
+        if places != json!([]) {
+            members.insert("prefixItems".into(), places);
+        }
+        if let Some(rest) = rest {
+            members.insert("items".into(), rest);
+        }
+    }
+}
+
+/// `dependencies` came apart in 2019-09.
+fn dependencies(members: &mut Map<String, Value>) {
+    let Some(Value::Object(written)) = members.shift_remove("dependencies") else { return };
+    let (names, schemas): (Map<_, _>, Map<_, _>) =
+        written.into_iter().partition(|(_, needs)| needs.is_array() || needs.is_string());
+    let list = |needs: Value| if needs.is_string() { json!([needs]) } else { needs };
+    let names: Map<_, _> = names.into_iter().map(|(name, needs)| (name, list(needs))).collect();
+    for (keyword, needs) in [("dependentRequired", names), ("dependentSchemas", schemas)] {
+        if !needs.is_empty() {
+            members.insert(keyword.into(), Value::Object(needs));
+        }
+    }
+}
+
+/// `$recursiveRef` of 2019-09 leads to the root where nothing else is an anchor.
+fn recursion(members: &mut Map<String, Value>) {
+    members.shift_remove("$recursiveAnchor");
+    if let Some(reference) = members.shift_remove("$recursiveRef")
+        && !members.contains_key("$ref")
+    {
+        members.insert("$ref".into(), reference);
+    }
+}
+
+/// A bound of draft-04 is exclusive by a word beside it.
+fn bounds(members: &mut Map<String, Value>) {
+    for (exclusive, bound) in [("exclusiveMinimum", "minimum"), ("exclusiveMaximum", "maximum")] {
+        let Some(Value::Bool(is_exclusive)) = members.get(exclusive).cloned() else { continue };
+        members.shift_remove(exclusive);
+        if is_exclusive && let Some(value) = members.shift_remove(bound) {
+            members.insert(exclusive.into(), value);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_of_older_dialects_are_translated() {
+        let table = [
+            (
+                json!({"items": [{"type": "number"}, true], "additionalItems": false}),
+                json!({"prefixItems": [{"type": "number"}, true], "items": false}),
+            ),
+            (json!({"items": {"items": [{}]}}), json!({"items": {"prefixItems": [{}]}})),
+            (
+                json!({"dependencies": {"a": ["b"], "c": {"required": ["d"]}}}),
+                json!({"dependentRequired": {"a": ["b"]}, "dependentSchemas": {"c": {"required": ["d"]}}}),
+            ),
+            (json!({"minimum": 0, "exclusiveMinimum": true}), json!({"exclusiveMinimum": 0})),
+            (
+                json!({"$schema": "https://json-schema.org/draft/2019-09/schema", "$recursiveAnchor": true,
+                    "properties": {"a": {"$recursiveRef": "#"}}}),
+                json!({"properties": {"a": {"$ref": "#"}}}),
+            ),
+            (
+                json!({"$schema": "http://json-schema.org/draft-07/schema#",
+                    "properties": {"a": {"$ref": "#/definitions/b", "minLength": 9}}}),
+                json!({"properties": {"a": {"$ref": "#/definitions/b"}}}),
+            ),
+            // Properties that have the names of keywords.
+            (
+                json!({"properties": {"dependencies": {"type": "array"}, "items": {"items": {}}}}),
+                json!({"properties": {"dependencies": {"type": "array"}, "items": {"items": {}}}}),
+            ),
+        ];
+        for (written, expected) in table {
+            assert_eq!(modern(&written), expected, "{written}");
+        }
+    }
+
+    #[test]
+    fn arguments_are_an_object() {
+        for written in [None, Some(json!(null)), Some(json!({})), Some(json!({"type": null}))] {
+            assert_eq!(arguments(written.as_ref()), json!({"type": "object"}), "{written:?}");
+        }
+        let loose = json!({"type": ["object", "null"], "properties": {"a": true}});
+        assert_eq!(arguments(Some(&loose)), json!({"type": "object", "properties": {"a": {}}}));
+        assert_eq!(arguments(Some(&json!({"type": "string"}))), json!({"type": "string"}));
+    }
+}

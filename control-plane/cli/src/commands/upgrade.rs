@@ -1,0 +1,117 @@
+//! `asp upgrade`: what an upgrade of a running installation needs so that today's calls go on.
+//!
+//! Owns the order: read, evaluate, print, store the offers. Keeps true: nothing is written without `--write`, and nothing but
+//! offers with it.
+
+mod given;
+mod installation;
+mod issuers;
+mod notes;
+mod offers;
+mod private_networks;
+mod report;
+mod settings;
+#[cfg(test)]
+mod tests;
+
+use std::net::{IpAddr, ToSocketAddrs as _};
+
+use asp_control::issuers::File;
+use reqwest::StatusCode;
+use serde_json::Value;
+
+use super::client::{AdminClient, api_path, block_on};
+use crate::args::upgrade::{CheckArgs, UpgradeCommand};
+use crate::failure::Failure;
+use crate::print;
+use crate::settings::ENV_ISSUERS;
+use crate::settings::source::{Environment, ProcessEnvironment};
+use given::Given;
+use installation::Installation;
+use offers::MissingOffer;
+use report::{Report, Section};
+
+/// Port by which a name is looked up; any one does.
+const HTTPS: u16 = 443;
+
+/// Runs one of the commands.
+pub fn run(command: &UpgradeCommand) -> Result<(), Failure> {
+    match command {
+        UpgradeCommand::Check(args) => check(args),
+    }
+}
+
+fn check(args: &CheckArgs) -> Result<(), Failure> {
+    let given = Given::read(&args.settings)?;
+    let file = issuers_file(&given)?;
+    let api = AdminClient::new(&ProcessEnvironment)?;
+    block_on(async {
+        let installation = Installation::read(&api).await?;
+        let mut missing = offers::missing(&installation);
+        if args.write {
+            missing = store(&api, &installation, missing, args.all).await?;
+        }
+        let report = report(&given, &file, &installation, &missing, &addresses);
+        report.print();
+        if report.is_done() { Ok(()) } else { Err(Failure::Refused) }
+    })
+}
+
+/// The operator's issuers. Their file may be on another machine only: then it is not checked, and a line says so.
+fn issuers_file(given: &Given) -> Result<File, Failure> {
+    let Some(path) = given.get(ENV_ISSUERS) else { return Ok(File::default()) };
+    asp_control::issuers::file(path.as_ref()).map_err(|error| Failure::bad(ENV_ISSUERS, error.to_string()))
+}
+
+/// Everything that is to be done, and what is worth a look.
+fn report(
+    environment: &dyn Environment,
+    file: &File,
+    installation: &Installation,
+    missing: &[MissingOffer],
+    resolve: &dyn Fn(&str) -> Vec<IpAddr>,
+) -> Report {
+    let mut report = Report::default();
+    report.add(Section::Servers, notes::refused_servers(installation));
+    report.add(Section::Settings, settings::lines(environment, installation));
+    report.add(Section::Settings, private_networks::lines(environment, installation, resolve));
+    report.add(Section::Issuers, issuers::lines(environment, file, installation));
+    report.add(Section::Offers, missing.iter().map(|offer| offer.item(installation.has_offers)).collect());
+    report.note(notes::plugin_tokens(installation));
+    report.note(notes::machines(installation));
+    report
+}
+
+/// The addresses of a host, as this machine finds them.
+fn addresses(host: &str) -> Vec<IpAddr> {
+    let found = (host, HTTPS).to_socket_addrs();
+    found.map(|found| found.map(|address| address.ip()).collect()).unwrap_or_default()
+}
+
+/// Stores offers and returns those that are left.
+async fn store(
+    api: &AdminClient,
+    installation: &Installation,
+    missing: Vec<MissingOffer>,
+    all: bool,
+) -> Result<Vec<MissingOffer>, Failure> {
+    if !installation.has_offers {
+        return Err(Failure::bad("--write", "the control plane that runs knows no offers: upgrade it first"));
+    }
+    let mut left = Vec::new();
+    for offer in missing {
+        if offer.mark.is_some() && !all {
+            left.push(offer);
+            continue;
+        }
+        let path = api_path(&["api", "registry", "servers", &offer.server, "offers", &offer.org]);
+        let answer = api.put(&path, &Value::Null).await?;
+        if answer.status == StatusCode::NOT_FOUND {
+            // It was deleted since.
+            continue;
+        }
+        answer.accepted()?;
+        print::line(&format!("# stored: {} is offered to {}", offer.server, offer.org));
+    }
+    Ok(left)
+}

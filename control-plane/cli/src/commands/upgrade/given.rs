@@ -1,0 +1,78 @@
+//! The settings of an installation: files that its operator names, over this process's environment.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use crate::failure::Failure;
+use crate::settings::source::{Environment, ProcessEnvironment};
+
+const FLAG: &str = "--settings";
+/// Largest file of settings in bytes.
+const MAX_FILE: u64 = 1 << 20;
+
+/// Settings by name.
+#[derive(Debug, Default)]
+pub(super) struct Given {
+    of_files: BTreeMap<String, String>,
+}
+
+impl Given {
+    /// Reads files of `NAME=VALUE` lines, as systemd and Docker have them; the later file wins.
+    pub(super) fn read(files: &[PathBuf]) -> Result<Given, Failure> {
+        let mut given = Given::default();
+        for file in files {
+            let bad = |fault: String| Failure::bad(FLAG, format!("{}: {fault}", file.display()));
+            let text = read(file).map_err(bad)?;
+            given.of_files.extend(parse(&text).map_err(bad)?);
+        }
+        Ok(given)
+    }
+}
+
+impl Environment for Given {
+    fn raw(&self, name: &str) -> Option<String> {
+        self.of_files.get(name).cloned().or_else(|| ProcessEnvironment.raw(name))
+    }
+}
+
+fn read(file: &Path) -> Result<String, String> {
+    let size = std::fs::metadata(file).map_err(|error| error.to_string())?.len();
+    if size > MAX_FILE {
+        return Err(format!("more than {MAX_FILE} bytes"));
+    }
+    std::fs::read_to_string(file).map_err(|error| error.to_string())
+}
+
+/// A value may stand in quotes, which are taken off; no variable is expanded. A line without a setting is named by its number
+/// alone: it may hold a secret.
+fn parse(text: &str) -> Result<BTreeMap<String, String>, String> {
+    let mut found = BTreeMap::new();
+    for (number, line) in text.lines().enumerate() {
+        let line = line.trim();
+        if line.is_empty() || line.starts_with('#') {
+            continue;
+        }
+        let line = line.strip_prefix("export ").unwrap_or(line);
+        let Some((name, value)) = line.split_once('=') else {
+            return Err(format!("line {} is not NAME=VALUE", number + 1));
+        };
+        let value = value.trim();
+        let quoted = ['\'', '"'].into_iter().find_map(|mark| value.strip_prefix(mark)?.strip_suffix(mark));
+        found.insert(name.trim().to_owned(), quoted.unwrap_or(value).to_owned());
+    }
+    Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_settings_with_and_without_quotes() {
+        let text = "# of the gateway\n\nA=1\nexport B='x;for=a/* b/*'\n C = \"y=z\" \nD=\n";
+        let found = parse(text).unwrap();
+        let found: Vec<_> = found.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+        assert_eq!(found, [("A", "1"), ("B", "x;for=a/* b/*"), ("C", "y=z"), ("D", "")]);
+        assert_eq!(parse("A=1\ns3cret").unwrap_err(), "line 2 is not NAME=VALUE");
+    }
+}

@@ -1,0 +1,294 @@
+//! The state that a running installation has stored, read through its admin API.
+//!
+//! Keeps true: the API of the version before has every operation that is required here; what it lacks is `None`.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use anyhow::Context as _;
+use asp_control::catalog;
+use asp_control::issuers::document::Document;
+use asp_registry::{CompiledServer, Fault};
+use asp_store::control::SourceFile;
+use reqwest::StatusCode;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use super::super::client::{AdminClient, api_path};
+use crate::failure::Failure;
+
+/// Rows of one page of the audit, as many as the API gives.
+const PAGE: usize = 1_000;
+/// Pages that are read: ten million changes.
+const MAX_PAGES: usize = 10_000;
+/// End of the actor of a change by an admin of the platform.
+const BY_PLATFORM: &str = "@platform";
+
+/// Servers, orgs and issuers of an installation.
+#[derive(Default)]
+pub(super) struct Installation {
+    pub(super) servers: Vec<StoredServer>,
+    pub(super) orgs: Vec<Org>,
+    /// Client issuers of the store.
+    pub(super) issuers: Vec<Document>,
+    /// Whether its version has offers.
+    pub(super) has_offers: bool,
+}
+
+/// A stored server as this version compiles it.
+pub(super) struct StoredServer {
+    pub(super) name: String,
+    pub(super) form: Result<CompiledServer, Vec<Fault>>,
+    /// Orgs with a stored offer.
+    pub(super) offered: BTreeSet<String>,
+}
+
+/// An org: its policy, its machines and their bound.
+#[derive(Default)]
+pub(super) struct Org {
+    pub(super) name: String,
+    /// Servers that it has switched on over some protocol, each with the admin who did it last, if the audit says so.
+    pub(super) switched_on: BTreeMap<String, Option<String>>,
+    pub(super) bindings: Vec<Binding>,
+    pub(super) keys: Vec<Machine>,
+    pub(super) certificates: Vec<Machine>,
+    /// Groups and scopes that its machines may have; `None` where its version bounds nothing.
+    pub(super) bound: Option<Bound>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+pub(super) struct Binding {
+    pub(super) target: Target,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+pub(super) struct Target {
+    #[serde(rename = "type")]
+    pub(super) kind: String,
+    #[serde(rename = "idOrPattern")]
+    pub(super) pattern: String,
+}
+
+/// A key or a certificate of a machine.
+#[derive(Clone, Debug, Default, Deserialize)]
+pub(super) struct Machine {
+    pub(super) id: String,
+    pub(super) machine: String,
+    #[serde(default)]
+    pub(super) groups: Vec<String>,
+    #[serde(default)]
+    pub(super) scopes: Vec<String>,
+    pub(super) fingerprint: Option<String>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+pub(super) struct Bound {
+    #[serde(default)]
+    pub(super) groups: BTreeSet<String>,
+    #[serde(default)]
+    pub(super) scopes: BTreeSet<String>,
+}
+
+#[derive(Deserialize)]
+struct Exposure {
+    server: String,
+    protocol: String,
+    enabled: bool,
+}
+
+/// A change that the audit has.
+#[derive(Deserialize)]
+struct Change {
+    revision: u64,
+    actor: String,
+    action: String,
+    #[serde(default)]
+    org: String,
+    #[serde(default)]
+    detail: String,
+}
+
+/// The admins who switched servers on last, by org, server and protocol.
+type Switches = BTreeMap<(String, String, String), String>;
+
+impl Org {
+    /// Keys and certificates.
+    pub(super) fn machines(&self) -> impl Iterator<Item = &Machine> {
+        self.keys.iter().chain(&self.certificates)
+    }
+}
+
+impl Installation {
+    /// Reads everything; needs a token of the platform.
+    pub(super) async fn read(api: &AdminClient) -> Result<Installation, Failure> {
+        let mut installation = Installation { has_offers: true, ..Installation::default() };
+        for server in list::<Named>(api, "/api/registry/servers").await? {
+            let (server, has_offers) = read_server(api, &server.server).await?;
+            installation.has_offers &= has_offers;
+            installation.servers.extend(server);
+        }
+        let (orgs, switches) = changes(api).await?;
+        for org in orgs {
+            installation.orgs.push(read_org(api, org, &switches).await?);
+        }
+        installation.issuers = client_issuers(&api.get("/api/issuers").await?.accepted()?);
+        Ok(installation)
+    }
+
+    /// The servers that this version takes.
+    pub(super) fn compiled(&self) -> impl Iterator<Item = &CompiledServer> {
+        self.servers.iter().filter_map(|server| server.form.as_ref().ok())
+    }
+}
+
+#[derive(Deserialize)]
+struct Named {
+    server: String,
+}
+
+async fn list<T: DeserializeOwned>(api: &AdminClient, path: &str) -> Result<Vec<T>, Failure> {
+    parsed(path, api.get(path).await?.accepted()?)
+}
+
+fn parsed<T: DeserializeOwned>(path: &str, value: Value) -> Result<T, Failure> {
+    Ok(serde_json::from_value(value).with_context(|| format!("the answer of {path} is not what is known"))?)
+}
+
+/// The server, unless it was deleted since, and whether there are offers.
+async fn read_server(api: &AdminClient, name: &str) -> Result<(Option<StoredServer>, bool), Failure> {
+    #[derive(Deserialize)]
+    struct Stored {
+        files: Vec<SourceFile>,
+    }
+    #[derive(Deserialize)]
+    struct Offers {
+        offers: Vec<Offer>,
+    }
+    #[derive(Deserialize)]
+    struct Offer {
+        org: String,
+    }
+    let path = api_path(&["api", "registry", "servers", name]);
+    let answer = api.get(&path).await?;
+    if answer.status == StatusCode::NOT_FOUND {
+        return Ok((None, true));
+    }
+    let Stored { files } = parsed(&path, answer.accepted()?)?;
+    let path = format!("{path}/offers");
+    let answer = api.get(&path).await?;
+    let has_offers = answer.status != StatusCode::NOT_FOUND;
+    let offered = match has_offers {
+        true => parsed::<Offers>(&path, answer.accepted()?)?.offers,
+        false => Vec::new(),
+    };
+    let server = StoredServer {
+        name: name.to_owned(),
+        form: catalog::compile(name, &files),
+        offered: offered.into_iter().map(|offer| offer.org).collect(),
+    };
+    Ok((Some(server), has_offers))
+}
+
+/// Every org that an admin ever changed something of, and who switched what on last.
+async fn changes(api: &AdminClient) -> Result<(BTreeSet<String>, Switches), Failure> {
+    let (mut orgs, mut switches) = (BTreeSet::new(), Switches::new());
+    let mut before = String::new();
+    for _ in 0..MAX_PAGES {
+        let page: Vec<Change> = list(api, &format!("/api/audit?limit={PAGE}{before}")).await?;
+        for change in &page {
+            note_change(change, &mut orgs, &mut switches);
+        }
+        let Some(last) = page.last().filter(|_| page.len() == PAGE) else { break };
+        before = format!("&before={}", last.revision);
+    }
+    Ok((orgs, switches))
+}
+
+/// Changes come newest first: the first that is found of a switch is in force.
+fn note_change(change: &Change, orgs: &mut BTreeSet<String>, switches: &mut Switches) {
+    if change.org.is_empty() {
+        return;
+    }
+    orgs.insert(change.org.clone());
+    let mut words = change.detail.split(' ');
+    if change.action == "exposure.put"
+        && let (Some(server), Some(protocol)) = (words.next(), words.next())
+    {
+        let key = (change.org.clone(), server.to_owned(), protocol.to_owned());
+        switches.entry(key).or_insert_with(|| change.actor.clone());
+    }
+}
+
+async fn read_org(api: &AdminClient, name: String, switches: &Switches) -> Result<Org, Failure> {
+    let policy = |part: &str| api_path(&["api", "policy", "orgs", &name, part]);
+    let machines = |part: &str| api_path(&["api", "machines", "orgs", &name, part]);
+    let mut switched_on: BTreeMap<String, Option<String>> = BTreeMap::new();
+    for exposure in list::<Exposure>(api, &policy("exposure")).await?.into_iter().filter(|one| one.enabled) {
+        let Exposure { server, protocol, .. } = exposure;
+        let by = switches.get(&(name.clone(), server.clone(), protocol)).cloned();
+        // Of several protocols the one that the platform did not switch on.
+        let known = switched_on.entry(server).or_insert_with(|| by.clone());
+        if !by.as_deref().is_some_and(|by| is_of_platform(by, &name)) {
+            *known = by;
+        }
+    }
+    let bound = api.get(&machines("bound")).await?;
+    let bound = match bound.status {
+        StatusCode::NOT_FOUND => None,
+        _ => Some(parsed("the bound of machines", bound.accepted()?)?),
+    };
+    Ok(Org {
+        switched_on,
+        bindings: list(api, &policy("bindings")).await?,
+        keys: list(api, &machines("keys")).await?,
+        certificates: list(api, &machines("certificates")).await?,
+        bound,
+        name,
+    })
+}
+
+/// Whether an admin of the platform made a change in an org. An org may be called `platform` too.
+pub(super) fn is_of_platform(actor: &str, org: &str) -> bool {
+    actor.ends_with(BY_PLATFORM) && org != "platform"
+}
+
+/// The client issuers of the store that can be read.
+fn client_issuers(answer: &Value) -> Vec<Document> {
+    let all = answer.get("issuers").and_then(Value::as_array).into_iter().flatten();
+    let clients = all.filter(|issuer| issuer.get("side").and_then(Value::as_str) == Some("clients"));
+    let document = |issuer: &Value| {
+        let name = issuer.get("name")?.as_str()?.to_owned();
+        let document: Document = serde_json::from_value(issuer.get("document")?.clone()).ok()?;
+        Some(Document { name, ..document })
+    };
+    clients.filter_map(document).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_newest_switch_of_a_protocol_counts_and_every_org_is_found() {
+        let change = |org: &str, actor: &str, action: &str, detail: &str| Change {
+            revision: 1,
+            actor: actor.into(),
+            action: action.into(),
+            org: org.into(),
+            detail: detail.into(),
+        };
+        let (mut orgs, mut switches) = (BTreeSet::new(), Switches::new());
+        for change in [
+            change("acme", "eve@acme", "exposure.put", "crm mcp enabled=true"),
+            change("acme", "ops@platform", "exposure.put", "crm mcp enabled=true"),
+            change("globex", "ops@platform", "binding.put", "x"),
+            change("", "ops@platform", "server.put", ""),
+        ] {
+            note_change(&change, &mut orgs, &mut switches);
+        }
+        assert_eq!(orgs.iter().map(String::as_str).collect::<Vec<_>>(), ["acme", "globex"]);
+        assert_eq!(switches.into_values().collect::<Vec<_>>(), ["eve@acme"]);
+        assert!(is_of_platform("ops@platform", "acme") && !is_of_platform("eve@acme", "acme"));
+        assert!(!is_of_platform("eve@platform", "platform"), "an org of that name");
+    }
+}

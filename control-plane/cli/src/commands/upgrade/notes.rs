@@ -1,0 +1,101 @@
+//! Notes for the operator of an upgrade: servers that this version refuses, and what it keeps of machines.
+
+use std::collections::BTreeSet;
+
+use asp_control::catalog;
+use asp_control::patterns;
+
+use super::installation::{Installation, Org};
+use super::report::{Item, comment};
+use super::settings::served;
+
+/// Stored servers whose files this version does not take.
+pub(super) fn refused_servers(installation: &Installation) -> Vec<Item> {
+    let refused =
+        installation.servers.iter().filter_map(|server| Some((server, server.form.as_ref().err()?)));
+    let item = |(server, faults): (&super::installation::StoredServer, &Vec<_>)| {
+        let faults: Vec<String> = faults.iter().map(catalog::describe).collect();
+        let text = format!("{}: this version refuses its files:\n{}", server.name, faults.join("\n"));
+        Item::plain(comment("", &text))
+    };
+    refused.map(item).collect()
+}
+
+/// Plugins that may have sent the platform's token to services that they list: it has one audience now.
+pub(super) fn plugin_tokens(installation: &Installation) -> Vec<String> {
+    let plugins = served(installation).filter(|one| !one.primitive.allowed_domains.is_empty());
+    let note = |one: crate::settings::suggestions::ServedPrimitive<'_>| {
+        let domains = one.primitive.allowed_domains.join(", ");
+        format!(
+            "{}/{} reaches {domains}: if it shows the platform's token there, list that origin for it in ASP_TOKEN_AUDIENCES",
+            one.server, one.primitive.id
+        )
+    };
+    plugins.map(note).collect()
+}
+
+/// Lines on bounds of machines, certificates without a proof, and bindings that name a machine as a user.
+pub(super) fn machines(installation: &Installation) -> Vec<String> {
+    installation.orgs.iter().flat_map(of_org).collect()
+}
+
+fn of_org(org: &Org) -> Vec<String> {
+    let mut notes: Vec<String> = bound(org).into_iter().collect();
+    for certificate in &org.certificates {
+        if let Some(fingerprint) = &certificate.fingerprint {
+            notes.push(format!(
+                "{}: the certificate {} of {} is known by its fingerprint {fingerprint}, and nobody proved to have its key; it \
+                 stays, and a registered URI identifies before it",
+                org.name, certificate.id, certificate.machine
+            ));
+        }
+    }
+    let machines: BTreeSet<&str> = org.machines().map(|machine| machine.machine.as_str()).collect();
+    let targets = org.bindings.iter().map(|binding| &binding.target);
+    let users: BTreeSet<&str> = targets
+        .filter(|target| target.kind == "user" && target.pattern != "*")
+        .map(|target| target.pattern.as_str())
+        .collect();
+    for user in users {
+        let named: Vec<&str> =
+            machines.iter().copied().filter(|machine| patterns::matches(user, machine)).collect();
+        if !named.is_empty() {
+            notes.push(format!(
+                "{}: bindings of the user {user} are for the machines {} too: the upgrade stores them for both kinds",
+                org.name,
+                named.join(", ")
+            ));
+        }
+    }
+    notes
+}
+
+/// The bound that is in force, or that the upgrade makes of what the stored machines have.
+fn bound(org: &Org) -> Option<String> {
+    let had = || {
+        let groups = org.machines().flat_map(|machine| machine.groups.iter().cloned()).collect();
+        let scopes = org.machines().flat_map(|machine| machine.scopes.iter().cloned()).collect();
+        super::installation::Bound { groups, scopes }
+    };
+    let is_kept = org.bound.is_some();
+    let bound = org.bound.clone().unwrap_or_else(had);
+    if bound.groups.is_empty() && bound.scopes.is_empty() {
+        return None;
+    }
+    let words = |set: BTreeSet<String>| match set.is_empty() {
+        true => "none".to_owned(),
+        false => set.into_iter().collect::<Vec<_>>().join(" "),
+    };
+    let when = if is_kept {
+        "its machines may have"
+    } else {
+        "after the upgrade its machines may have what they have now:"
+    };
+    Some(format!(
+        "{}: {when} groups {}; scopes {}. To take one away: asp machines bound {} --withdraw-scope SCOPE",
+        org.name,
+        words(bound.groups),
+        words(bound.scopes),
+        asp_platform::shell::word(&org.name)
+    ))
+}

@@ -1,0 +1,98 @@
+//! The report of a check: lines to paste by what they are for, marks above them, and notes.
+
+use crate::print;
+
+/// The purpose of a line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Section {
+    Servers,
+    Settings,
+    Issuers,
+    Offers,
+}
+
+impl Section {
+    const ALL: [Section; 4] = [Section::Servers, Section::Settings, Section::Issuers, Section::Offers];
+
+    const fn title(self) -> &'static str {
+        match self {
+            Section::Servers => "servers: apply them again without these faults",
+            Section::Settings => "settings: put them in place of the present ones before this version starts",
+            Section::Issuers => "issuers: store or write them before callers need them",
+            Section::Offers => {
+                "offers: store them as soon as this version runs (or `asp upgrade check --write`)"
+            }
+        }
+    }
+}
+
+/// One line to paste, or to act upon where it is a comment.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Item {
+    pub(super) line: String,
+    /// Ways in which the line may let somebody do more than was meant.
+    pub(super) marks: Vec<String>,
+}
+
+impl Item {
+    pub(super) fn plain(line: impl Into<String>) -> Item {
+        Item { line: line.into(), marks: Vec::new() }
+    }
+}
+
+/// All that a check found.
+#[derive(Debug, Default)]
+pub(super) struct Report {
+    items: Vec<(Section, Item)>,
+    notes: Vec<String>,
+}
+
+impl Report {
+    pub(super) fn add(&mut self, section: Section, items: Vec<Item>) {
+        self.items.extend(items.into_iter().map(|item| (section, item)));
+    }
+
+    pub(super) fn note(&mut self, notes: Vec<String>) {
+        self.notes.extend(notes);
+    }
+
+    /// Whether nothing is left to do; notes are for reading.
+    pub(super) fn is_done(&self) -> bool {
+        self.items.is_empty()
+    }
+
+    pub(super) fn print(&self) {
+        self.lines().iter().for_each(|line| print::line(line));
+    }
+
+    /// Everything that is not to be pasted is a comment of a shell.
+    pub(super) fn lines(&self) -> Vec<String> {
+        let mut lines = Vec::new();
+        for section in Section::ALL {
+            let of_section = || self.items.iter().filter(|(of, _)| *of == section).map(|(_, item)| item);
+            if of_section().next().is_none() {
+                continue;
+            }
+            lines.push(format!("# === {}", section.title()));
+            for item in of_section() {
+                lines.extend(item.marks.iter().map(|mark| comment("check: ", mark)));
+                lines.push(item.line.clone());
+            }
+        }
+        if !self.notes.is_empty() {
+            lines.push("# === to review; nothing of it stops a call".to_owned());
+            lines.extend(self.notes.iter().map(|note| comment("", note)));
+        }
+        let marked = self.items.iter().filter(|(_, item)| !item.marks.is_empty()).count();
+        lines.push(match self.items.len() {
+            0 => "# nothing is left to do".to_owned(),
+            count => format!("# {count} to do, {marked} of them to check first"),
+        });
+        lines
+    }
+}
+
+/// A text of one or more lines as a comment: words of specs begin no line.
+pub(super) fn comment(kind: &str, text: &str) -> String {
+    format!("# {kind}{}", text.replace('\r', " ").replace('\n', "\n#   "))
+}

@@ -1,0 +1,257 @@
+//! A check of an installation that is written here, by its lines.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use asp_control::catalog;
+use asp_control::issuers::document::Document;
+use asp_store::control::SourceFile;
+use serde_json::json;
+
+use super::installation::{Binding, Bound, Machine, Org, StoredServer, Target};
+use super::*;
+use crate::settings::{ENV_PUBLIC_URL, ENV_UPSTREAMS};
+
+const PRIVATE: &str = "ASP_RUNTIME_EGRESS_ALLOW_PRIVATE";
+
+/// A server with one primitive; `rest` and `spec` are lines of its files.
+fn server(name: &str, rest: &str, id: &str, spec: &str) -> StoredServer {
+    let of_server = format!(
+        "apiVersion: asp/v1\nname: {name}\ntitle: T\ndescription: D.\nversion: 1.0.0\nprotocols: [mcp]\n{rest}\n\
+         primitives: [{{ref: {name}/{id}}}]\n"
+    );
+    let of_primitive = format!(
+        "id: {id}\nname: N\ntype: tool\nversion: 1.0.0\nowner: team\nsummary: S.\n\
+         primitiveSchema:\n  input_schema: {{type: object, properties: {{}}}}\n{spec}\n"
+    );
+    let file = |path: String, text: String| SourceFile { path, text };
+    let files =
+        [file(format!("{name}/server.yaml"), of_server), file(format!("{name}/{id}.yaml"), of_primitive)];
+    StoredServer { name: name.into(), form: catalog::compile(name, &files), offered: BTreeSet::new() }
+}
+
+const HIDDEN: &str = "defaultExposure: deny\nauth: {schemes: [jwt], issuers: [login]}";
+
+fn http(method: &str, url: &str, auth: &str) -> String {
+    let auth = if auth.is_empty() { String::new() } else { format!(", auth: {{{auth}}}") };
+    format!("mutation: read_only\nruntime: {{mode: proxy, http: {{method: {method}, url: \"{url}\"}}{auth}}}")
+}
+
+fn org(name: &str, on: &[(&str, Option<&str>)]) -> Org {
+    let switched_on = on.iter().map(|(server, by)| ((*server).to_owned(), by.map(str::to_owned)));
+    Org { name: name.into(), switched_on: switched_on.collect(), ..Org::default() }
+}
+
+fn checked(environment: &[(&str, &str)], installation: &Installation) -> Vec<String> {
+    let environment: BTreeMap<&str, &str> = environment.iter().copied().collect();
+    let resolve = |host: &str| match host {
+        "erp.corp.example" => vec!["10.20.0.7".parse().unwrap()],
+        "api.example.com" => vec!["93.184.215.14".parse().unwrap()],
+        _ => Vec::new(),
+    };
+    let missing = offers::missing(installation);
+    report(&environment, &File::default(), installation, &missing, &resolve).lines()
+}
+
+/// Lines without titles.
+fn body(lines: &[String]) -> Vec<&str> {
+    lines.iter().map(String::as_str).filter(|line| !line.starts_with("# ===")).collect()
+}
+
+#[test]
+fn the_samples_of_this_test_compile() {
+    let server = server("crm", HIDDEN, "find", &http("GET", "http://crm.internal/x", "token: {}"));
+    assert!(server.form.is_ok(), "{:?}", server.form.err());
+}
+
+#[test]
+fn lists_get_the_primitives_that_use_them_and_marks_where_that_is_more_than_one_team() {
+    let installation = Installation {
+        servers: vec![
+            server("crm", HIDDEN, "find", &http("GET", "http://crm.internal/x", "token: {}")),
+            server("weather", HIDDEN, "forecast", &http("DELETE", "http://crm.internal/y", "")),
+        ],
+        has_offers: true,
+        ..Installation::default()
+    };
+    let lines = checked(&[(ENV_UPSTREAMS, "crm.internal=http://10.0.0.5:8080")], &installation);
+    assert_eq!(
+        body(&lines),
+        [
+            "# check: crm.internal is used by the servers crm, weather: keep those that its owner means",
+            "# check: weather/forecast says that it reads only, and sends DELETE to crm.internal",
+            "ASP_UPSTREAMS='crm.internal=http://10.0.0.5:8080;for=crm/find weather/forecast'",
+            "ASP_TOKEN_AUDIENCES='http://crm.internal;for=crm/find'",
+            "# 2 to do, 1 of them to check first",
+        ]
+    );
+    let pasted = [
+        (ENV_UPSTREAMS, "crm.internal=http://10.0.0.5:8080;for=crm/find weather/forecast"),
+        ("ASP_TOKEN_AUDIENCES", "http://crm.internal;for=crm/find"),
+    ];
+    assert_eq!(body(&checked(&pasted, &installation)), ["# nothing is left to do"]);
+}
+
+#[test]
+fn what_orgs_have_on_is_offered_and_what_they_switched_on_themselves_is_marked() {
+    let find = http("GET", "https://api.example.com/", "");
+    let open = "defaultExposure: allow\nauth: {schemes: [jwt], issuers: [login]}";
+    let by_file = "defaultExposure: deny\nofferedTo: [acme]\nauth: {schemes: [jwt], issuers: [login]}";
+    let offered =
+        StoredServer { offered: ["acme".to_owned()].into(), ..server("offered", HIDDEN, "a", &find) };
+    let installation = Installation {
+        servers: vec![
+            server("crm", HIDDEN, "find", &find),
+            server("open", open, "b", &find),
+            server("file", by_file, "c", &find),
+            offered,
+        ],
+        orgs: vec![
+            org(
+                "acme",
+                &[
+                    ("crm", Some("ops@platform")),
+                    ("open", Some("eve@acme")),
+                    ("file", Some("eve@acme")),
+                    ("offered", Some("eve@acme")),
+                    ("gone", Some("ops@platform")),
+                ],
+            ),
+            org("Globex Ltd", &[("crm", Some("eve@Globex Ltd"))]),
+            org("other", &[("crm", None)]),
+        ],
+        has_offers: true,
+        ..Installation::default()
+    };
+    let lines = checked(&[], &installation);
+    assert_eq!(
+        body(&lines),
+        [
+            "asp servers offer crm --to acme",
+            "# check: crm was switched on for Globex Ltd by eve@Globex Ltd, an admin of the organisation itself",
+            "asp servers offer crm --to 'Globex Ltd'",
+            "# check: nothing says who switched crm on for other",
+            "asp servers offer crm --to other",
+            "# 3 to do, 2 of them to check first",
+        ]
+    );
+    let before = Installation { has_offers: false, ..installation };
+    let lines = checked(&[], &before);
+    assert!(
+        lines.iter().any(|line| line == "asp servers offer crm --to acme    # after the upgrade"),
+        "{lines:?}"
+    );
+}
+
+#[test]
+fn issuers_get_primitives_of_exchange_and_audiences_of_servers() {
+    let own = "defaultExposure: deny\nauth: {schemes: [jwt], issuers: [login], audiences: \
+               [\"https://mcp.example.com/shop/mcp\", \"https://shop.example.com\"]}";
+    let spec = http("GET", "https://crm.example.com/", "exchange: {audience: crm}");
+    let login: Document = serde_json::from_value(json!({
+        "iss": "https://login.example.com", "orgs": ["acme"],
+        "exchange": { "credential": "kc", "audiences": { "crm": ["https://crm.example.com"] } },
+    }))
+    .unwrap();
+    let installation = Installation {
+        servers: vec![server("shop", own, "find", &spec)],
+        issuers: vec![Document { name: "login".into(), ..login }],
+        has_offers: true,
+        ..Installation::default()
+    };
+    let lines = checked(&[(ENV_PUBLIC_URL, "https://mcp.example.com")], &installation);
+    let (mark, command) = (&lines[1], &lines[2]);
+    assert!(
+        mark.starts_with("# check: shop takes tokens for https://shop.example.com by its own word"),
+        "{mark}"
+    );
+    let (_, text) = command.split_once(" -d '").unwrap();
+    let (text, rest) = text.rsplit_once('\'').unwrap();
+    assert_eq!(rest, "    # after the upgrade");
+    let document: Value = serde_json::from_str(text).unwrap();
+    assert_eq!(
+        document["exchange"]["audiences"]["crm"],
+        json!({ "origins": ["https://crm.example.com"], "for": ["shop/find"] })
+    );
+    assert_eq!(document["serverAudiences"], json!({ "shop": ["https://shop.example.com"] }));
+    // What it prints is what it wants.
+    let stored: Document = serde_json::from_value(document).unwrap();
+    let done = Installation { issuers: vec![Document { name: "login".into(), ..stored }], ..installation };
+    let lines = checked(&[(ENV_PUBLIC_URL, "https://mcp.example.com")], &done);
+    assert_eq!(body(&lines), ["# nothing is left to do"]);
+}
+
+#[test]
+fn a_private_network_is_opened_to_the_names_that_lead_into_it() {
+    let plugin = "mutation: read_only\nsecurity: {allowedDomains: [erp.corp.example, api.example.com, \
+                  crm.corp.example]}\nruntime: {mode: plugin, language: python, entrypoint: sync.py}";
+    let installation = Installation {
+        servers: vec![server("mine", HIDDEN, "sync", plugin)],
+        has_offers: true,
+        ..Installation::default()
+    };
+    let lines = checked(&[(PRIVATE, "10.20.0.0/16,10.30.0.0/16")], &installation);
+    let line = format!("{PRIVATE}='erp.corp.example=10.20.0.0/16;for=mine/sync'");
+    assert!(lines.contains(&line), "{lines:#?}");
+    for mark in [
+        "# check: crm.corp.example is not found from here; if it is in 10.20.0.0/16, add crm.corp.example=10.20.0.0/16;for=mine/sync",
+        "# check: no plugin's domain leads into 10.30.0.0/16 from here: the entry is left out",
+    ] {
+        assert!(lines.iter().any(|line| line == mark), "{mark}\n{lines:#?}");
+    }
+    let pasted = [(PRIVATE, "erp.corp.example=10.20.0.0/16;for=mine/sync")];
+    assert!(!checked(&pasted, &installation).iter().any(|line| line.starts_with(PRIVATE)));
+}
+
+#[test]
+fn what_is_kept_of_machines_is_noted_and_stops_nothing() {
+    let machine = |id: &str, name: &str, fingerprint: Option<&str>| Machine {
+        id: id.into(),
+        machine: name.into(),
+        groups: vec!["robots".into()],
+        scopes: vec!["orders:read".into()],
+        fingerprint: fingerprint.map(str::to_owned),
+    };
+    let user = |pattern: &str| Binding { target: Target { kind: "user".into(), pattern: pattern.into() } };
+    let acme = Org {
+        bindings: vec![user("press-*"), user("alice"), user("*")],
+        keys: vec![machine("k1", "press-7", None)],
+        certificates: vec![machine("c1", "arm", Some("ab12"))],
+        ..org("acme", &[])
+    };
+    let before = Installation { orgs: vec![acme], ..Installation::default() };
+    let lines = checked(&[], &before);
+    let has = |text: &str| lines.iter().any(|line| line.contains(text));
+    assert!(has(
+        "after the upgrade its machines may have what they have now: groups robots; scopes orders:read"
+    ));
+    assert!(has("the certificate c1 of arm is known by its fingerprint ab12"), "{lines:#?}");
+    assert!(has("bindings of the user press-* are for the machines press-7 too"), "{lines:#?}");
+    assert!(
+        !has("alice") && lines.last().is_some_and(|line| line == "# nothing is left to do"),
+        "{lines:#?}"
+    );
+    let mut after = before;
+    after.orgs[0].bound = Some(Bound { groups: ["arms".to_owned()].into(), ..Bound::default() });
+    let lines = checked(&[], &after);
+    assert!(
+        lines.iter().any(|line| line.contains("its machines may have groups arms; scopes none")),
+        "{lines:#?}"
+    );
+}
+
+#[test]
+fn a_server_that_this_version_refuses_is_named_with_its_faults_in_comments() {
+    let installation = Installation {
+        servers: vec![server(
+            "old",
+            HIDDEN,
+            "find",
+            "mutation: read_only\nnonsense: 1\nruntime: {mode: static}",
+        )],
+        has_offers: true,
+        ..Installation::default()
+    };
+    let lines = checked(&[], &installation);
+    assert!(lines[1].starts_with("# old: this version refuses its files:\n#   old/find.yaml"), "{lines:#?}");
+    assert!(lines.iter().flat_map(|line| line.lines()).all(|line| line.starts_with('#')), "{lines:#?}");
+}

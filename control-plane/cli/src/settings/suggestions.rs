@@ -1,0 +1,238 @@
+//! The operator lists of an environment with the `for` that keeps today's calls working.
+//!
+//! Computed from the primitives that are served; for commands that prepare an upgrade. Keeps true: nothing is suggested that
+//! no served primitive uses, and an entry that has a `for` stays as it is.
+
+use std::collections::BTreeSet;
+
+use asp_platform::operator_list::{self, ListEntry, MAX_PATTERNS};
+use asp_proto::snapshot::runtime::Mode;
+use asp_proto::snapshot::service_auth::Kind;
+use asp_proto::snapshot::{Mutation, Primitive};
+
+use super::ENV_UPSTREAMS;
+use super::delegates::ENV_DELEGATE_KEYS;
+use super::gateway::ENV_TOKEN_AUDIENCES;
+use super::source::Environment;
+
+/// A primitive as a server serves it.
+#[derive(Clone, Copy, Debug)]
+pub struct ServedPrimitive<'a> {
+    pub server: &'a str,
+    pub primitive: &'a Primitive,
+}
+
+/// Whether a primitive uses the entry of this name.
+type Uses = fn(&str, &Primitive) -> bool;
+
+/// One setting to paste.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Suggestion {
+    pub list: &'static str,
+    /// `NAME='…'`.
+    pub line: String,
+    /// Uses that the line allows and its operator may not have meant.
+    pub marks: Vec<String>,
+}
+
+/// The lists that have entries without `for`, or lack an audience that served primitives use.
+pub fn suggestions(environment: &dyn Environment, served: &[ServedPrimitive<'_>]) -> Vec<Suggestion> {
+    let lists: [(&'static str, Uses); 2] = [(ENV_UPSTREAMS, uses_upstream), (ENV_DELEGATE_KEYS, uses_key)];
+    let mut found = Vec::new();
+    for (list, uses) in lists {
+        let mut entries = entries(environment, list);
+        if entries.iter().all(|entry| entry.patterns.is_some()) {
+            continue;
+        }
+        let mut marks = Vec::new();
+        for entry in entries.iter_mut().filter(|entry| entry.patterns.is_none()) {
+            let name = entry.value.split('=').next().unwrap_or_default().to_owned();
+            let users = users(served, |primitive| uses(&name, primitive));
+            marks.extend(widenings(&name, &users));
+            entry.patterns = Some(patterns(&users));
+        }
+        found.push(Suggestion { list, line: operator_list::completed(list, &entries), marks });
+    }
+    found.extend(audiences(environment, served));
+    found
+}
+
+fn audiences(environment: &dyn Environment, served: &[ServedPrimitive<'_>]) -> Option<Suggestion> {
+    let list = ENV_TOKEN_AUDIENCES;
+    let mut entries = entries(environment, list);
+    let before = entries.clone();
+    let mut origins: Vec<&str> = served.iter().filter_map(|one| audience(one.primitive)).collect();
+    origins.sort_unstable();
+    origins.dedup();
+    let mut marks = Vec::new();
+    for origin in origins {
+        let users = users(served, |primitive| audience(primitive) == Some(origin));
+        let found = entries.iter_mut().find(|entry| entry.value == origin);
+        if found.as_ref().is_some_and(|entry| entry.patterns.is_some()) {
+            continue;
+        }
+        marks.extend(widenings(origin, &users));
+        let patterns = Some(patterns(&users));
+        match found {
+            Some(entry) => entry.patterns = patterns,
+            None => entries.push(ListEntry { value: origin.to_owned(), patterns }),
+        }
+    }
+    // One that nothing uses serves nobody.
+    for entry in entries.iter_mut().filter(|entry| entry.patterns.is_none()) {
+        entry.patterns = Some(Vec::new());
+    }
+    let line = operator_list::completed(list, &entries);
+    (entries != before).then_some(Suggestion { list, line, marks })
+}
+
+fn entries(environment: &dyn Environment, list: &str) -> Vec<ListEntry> {
+    operator_list::parse(&environment.get(list).unwrap_or_default()).unwrap_or_default()
+}
+
+fn users<'a>(served: &[ServedPrimitive<'a>], uses: impl Fn(&Primitive) -> bool) -> Vec<ServedPrimitive<'a>> {
+    served.iter().copied().filter(|one| uses(one.primitive)).collect()
+}
+
+/// The users by name; where they are more than an entry may name, their servers whole.
+fn patterns(users: &[ServedPrimitive<'_>]) -> Vec<String> {
+    let named =
+        users.iter().map(|ServedPrimitive { server, primitive }| format!("{server}/{}", primitive.id));
+    let named: BTreeSet<String> = named.collect();
+    if named.len() <= MAX_PATTERNS {
+        return named.into_iter().collect();
+    }
+    users.iter().map(|one| format!("{}/*", one.server)).collect::<BTreeSet<String>>().into_iter().collect()
+}
+
+/// Users of an entry that its owner may not have meant: an entry was for every spec, also of another team.
+fn widenings(entry: &str, users: &[ServedPrimitive<'_>]) -> Vec<String> {
+    let servers: BTreeSet<&str> = users.iter().map(|one| one.server).collect();
+    let mut marks = Vec::new();
+    if servers.len() > 1 {
+        let all = servers.into_iter().collect::<Vec<_>>().join(", ");
+        marks.push(format!("{entry} is used by the servers {all}: keep those that its owner means"));
+    }
+    if users.len() > MAX_PATTERNS {
+        marks.push(format!(
+            "{entry} is used by more primitives than it may name: it gets their servers whole"
+        ));
+    }
+    for ServedPrimitive { server, primitive } in users {
+        if let Some(method) = writes_as_a_read(primitive) {
+            let id = &primitive.id;
+            marks.push(format!("{server}/{id} says that it reads only, and sends {method} to {entry}"));
+        }
+    }
+    marks
+}
+
+/// The method of a primitive that is listed as reading only and sends another one than reads have.
+fn writes_as_a_read(primitive: &Primitive) -> Option<&str> {
+    let Some(Mode::ProxyHttp(target)) = primitive.runtime.as_ref()?.mode.as_ref() else { return None };
+    let is_read = matches!(target.method.as_str(), "" | "GET" | "HEAD");
+    (primitive.mutation() == Mutation::ReadOnly && !is_read).then_some(&target.method)
+}
+
+fn uses_upstream(name: &str, primitive: &Primitive) -> bool {
+    let mode = primitive.runtime.as_ref().and_then(|runtime| runtime.mode.as_ref());
+    let url = match mode {
+        Some(Mode::ProxyHttp(target)) => &target.url,
+        Some(Mode::ProxyMcp(target)) => &target.url,
+        Some(Mode::ProxyCalls(target)) => &target.url,
+        Some(Mode::ProxyOpenai(target)) => &target.url,
+        _ => return false,
+    };
+    let authority = url.split_once("://").map_or("", |(_, rest)| rest);
+    authority.split(['/', ':', '?', '#']).next() == Some(name)
+}
+
+fn uses_key(name: &str, primitive: &Primitive) -> bool {
+    let mode = primitive.runtime.as_ref().and_then(|runtime| runtime.mode.as_ref());
+    matches!(mode, Some(Mode::ProxyOpenai(openai)) if openai.api_key_name == name)
+}
+
+fn audience(primitive: &Primitive) -> Option<&str> {
+    match primitive.service_auth.as_ref()?.kind.as_ref()? {
+        Kind::Token(token) => Some(&token.audience),
+        Kind::Exchange(_) | Kind::Credential(_) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use asp_proto::snapshot::{MintedToken, ProxyHttp, ProxyOpenai, Runtime, ServiceAuth};
+
+    use super::*;
+
+    fn primitive(id: &str, mode: Mode, audience: Option<&str>) -> Primitive {
+        let token = |audience: &str| Kind::Token(MintedToken { audience: audience.into() });
+        Primitive {
+            id: id.into(),
+            runtime: Some(Runtime { mode: Some(mode) }),
+            service_auth: audience.map(|audience| ServiceAuth { kind: Some(token(audience)) }),
+            ..Primitive::default()
+        }
+    }
+
+    #[test]
+    fn entries_serve_the_primitives_that_use_them_and_no_others() {
+        let http = |url: &str| Mode::ProxyHttp(ProxyHttp { url: url.into(), ..ProxyHttp::default() });
+        let model = ProxyOpenai {
+            url: "https://llm.internal/v1".into(),
+            api_key_name: "llm".into(),
+            ..ProxyOpenai::default()
+        };
+        let find = primitive("find", http("http://crm.internal/find/{id}"), Some("http://crm.internal"));
+        let other = primitive("other", http("https://example.com/"), None);
+        let label = primitive("label", Mode::ProxyOpenai(model), None);
+        let served = [("crm", &find), ("sales", &find), ("crm", &other), ("crm", &label)];
+        let served = served.map(|(server, primitive)| ServedPrimitive { server, primitive });
+        let environment = BTreeMap::from([
+            (ENV_UPSTREAMS, "crm.internal=http://10.0.0.5,old=http://10.0.0.6,erp=http://10.0.0.7;for=erp/*"),
+            (ENV_DELEGATE_KEYS, "llm=https://llm.internal=/run/llm"),
+        ]);
+        let found = suggestions(&environment, &served);
+        let marks: Vec<&str> = found.iter().flat_map(|one| &one.marks).map(String::as_str).collect();
+        assert_eq!(
+            marks,
+            [
+                "crm.internal is used by the servers crm, sales: keep those that its owner means",
+                "http://crm.internal is used by the servers crm, sales: keep those that its owner means",
+            ]
+        );
+        let lines: Vec<String> = found.into_iter().map(|found| found.line).collect();
+        assert_eq!(
+            lines,
+            [
+                "ASP_UPSTREAMS='crm.internal=http://10.0.0.5;for=crm/find sales/find,old=http://10.0.0.6;for=,\
+                 erp=http://10.0.0.7;for=erp/*'",
+                "ASP_DELEGATE_KEYS='llm=https://llm.internal=/run/llm;for=crm/label'",
+                "ASP_TOKEN_AUDIENCES='http://crm.internal;for=crm/find sales/find'",
+            ]
+        );
+        let deletes = ProxyHttp {
+            method: "DELETE".into(),
+            url: "http://crm.internal/x".into(),
+            ..ProxyHttp::default()
+        };
+        let forecast = Primitive {
+            mutation: Mutation::ReadOnly.into(),
+            ..primitive("forecast", Mode::ProxyHttp(deletes), None)
+        };
+        let found = suggestions(&environment, &[ServedPrimitive { server: "weather", primitive: &forecast }]);
+        assert_eq!(
+            found[0].marks,
+            ["weather/forecast says that it reads only, and sends DELETE to crm.internal"]
+        );
+        // With these lines nothing is left to suggest.
+        let pasted: Vec<(&str, &str)> = lines
+            .iter()
+            .map(|line| line.split_once('=').unwrap())
+            .map(|(name, value)| (name, value.trim_matches('\'')))
+            .collect();
+        assert_eq!(suggestions(&BTreeMap::from_iter(pasted), &served), []);
+    }
+}

@@ -1,0 +1,81 @@
+//! Operator lists name the primitives they serve.
+
+use super::*;
+use crate::settings::source::Coverage;
+
+const PRODUCTION: [(&str, &str); 2] =
+    [(ENV_PUBLIC_URL, "https://mcp.example.com"), (ENV_SEAL_KEY, "0123456789abcdef0123456789abcdef")];
+
+fn upstreams(value: &str, args: &ServeArgs) -> Result<Settings, Vec<Fault>> {
+    let environment: BTreeMap<&str, &str> =
+        PRODUCTION.into_iter().filter(|_| !args.dev).chain([(ENV_UPSTREAMS, value)]).collect();
+    Settings::read(args, &environment)
+}
+
+#[test]
+fn a_list_without_for_is_refused_with_the_lines_to_paste_and_serves_all_in_development() {
+    let value = "crm=http://10.0.0.5:8080/v1,erp=http://10.0.0.6;for=erp/* ops/find";
+    let faults = upstreams(value, &ServeArgs::default()).unwrap_err();
+    assert_eq!(faults.len(), 1, "{faults:?}");
+    let line = "ASP_UPSTREAMS='crm=http://10.0.0.5:8080/v1;for=SERVER/PRIMITIVE,erp=http://10.0.0.6;for=erp/* ops/find'";
+    assert!(faults[0].to_string().contains(line), "{faults:?}");
+
+    // Completed, the line is one that a start takes.
+    let pasted =
+        line.trim_start_matches("ASP_UPSTREAMS=").trim_matches('\'').replace("SERVER/PRIMITIVE", "crm/*");
+    let settings = upstreams(&pasted, &ServeArgs::default()).unwrap();
+    let entry = |name: &str, url: &str, patterns: &[&str]| UpstreamEntry {
+        name: name.into(),
+        url: url.into(),
+        primitives: patterns.iter().map(|pattern| (*pattern).to_owned()).collect(),
+    };
+    let erp = entry("erp", "http://10.0.0.6", &["erp/*", "ops/find"]);
+    assert_eq!(settings.upstreams, [entry("crm", "http://10.0.0.5:8080/v1", &["crm/*"]), erp.clone()]);
+    assert_eq!(settings.list_notes, []);
+
+    let settings = upstreams(value, &dev()).unwrap();
+    assert_eq!(settings.upstreams, [entry("crm", "http://10.0.0.5:8080/v1", &["*"]), erp]);
+    let entry = "crm=http://10.0.0.5:8080/v1".to_owned();
+    assert_eq!(settings.list_notes, [ListNote { list: ENV_UPSTREAMS, entry, served: Coverage::Every }]);
+}
+
+#[test]
+fn an_empty_for_serves_nobody_everywhere_and_is_noted() {
+    for args in [ServeArgs::default(), dev()] {
+        let settings = upstreams("crm=http://10.0.0.5;for=", &args).unwrap();
+        assert_eq!(settings.upstreams[0].primitives, Vec::<String>::new());
+        assert_eq!(settings.list_notes.len(), 1);
+        assert_eq!(settings.list_notes[0].served, Coverage::None);
+    }
+}
+
+#[test]
+fn bad_entries_are_refused_in_development_too() {
+    for bad in [
+        "crm",
+        "=http://h;for=*",
+        "crm=ftp://h;for=*",
+        "crm=http://h/a?b;for=*",
+        "crm=http://h/a/../b;for=*",
+        "crm=http://h/%2e;for=*",
+        "crm=http://u:p@h;for=*",
+        "crm=http://h;for=crm",
+        "crm=http://h;for=*/x",
+        "crm=http://h;to=*",
+        "crm=http://h;for=a/*,crm=http://other;for=b/*",
+    ] {
+        assert!(upstreams(bad, &ServeArgs::default()).is_err(), "{bad}");
+        assert!(upstreams(bad, &dev()).is_err(), "{bad}");
+    }
+    assert!(upstreams("crm=http://h/a;for=a/*,crm=http://h/b;for=b/*", &ServeArgs::default()).is_ok());
+}
+
+/// The setting of developers who start `asp dev` over an imported server.
+#[test]
+fn asp_dev_takes_an_upstream_without_for() {
+    let environment = BTreeMap::from([(ENV_UPSTREAMS, "case=http://127.0.0.1:3001")]);
+    let flags = dev::Flags { port: Some(0), ..dev::Flags::default() };
+    let settings = dev::read(flags, std::path::Path::new("/tmp/state"), &environment).unwrap();
+    assert_eq!(settings.upstreams[0].primitives, ["*"]);
+    assert_eq!(settings.list_notes[0].served, Coverage::Every);
+}

@@ -1,0 +1,71 @@
+//! Arguments as URLs, queries and headers have them: texts and numbers as they were written.
+//!
+//! Keeps true: an integer written as a float (`7.0`, `1e2`) is written as an integer, because a schema takes it for one
+//! (JSON Schema 2020-12 section 4.2.3) and a strict service does not know it otherwise.
+
+use asp_json::{Json, integers, members};
+use serde_json::{Map, Value};
+
+/// The values that a template is filled with.
+pub(super) struct Arguments(Map<String, Value>);
+
+impl Arguments {
+    /// The arguments that the client sent.
+    pub(super) fn as_sent(arguments: &Json) -> Arguments {
+        let mut written = Map::new();
+        for (name, text) in members(arguments.text()).unwrap_or_default() {
+            written.insert(name.into_owned(), value(text));
+        }
+        Arguments(written)
+    }
+
+    /// The same, and the schema's defaults of what it left out: a URL has a place for each.
+    pub(super) fn with_defaults(arguments: &Json) -> Arguments {
+        let Arguments(mut written) = Arguments::as_sent(arguments);
+        for (name, value) in arguments.as_object().into_iter().flatten() {
+            written.entry(name.as_str()).or_insert_with(|| value.clone());
+        }
+        Arguments(written)
+    }
+
+    pub(super) fn written(&self) -> &Map<String, Value> {
+        &self.0
+    }
+}
+
+/// A number as its text, so that its digits stay.
+fn value(text: &str) -> Value {
+    let mut value = asp_json::decode(text).unwrap_or_default();
+    if !value.is_number() {
+        return value;
+    }
+    integers(&mut value);
+    match value.is_f64() {
+        true => Value::from(text),
+        false => Value::from(value.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_keep_their_digits_and_integers_are_written_as_integers() {
+        for (text, written) in [
+            ("7.0", "7"),
+            ("1e2", "100"),
+            ("-0", "0"),
+            ("-0.0", "0"),
+            ("-7.0", "-7"),
+            ("0.10", "0.10"),
+            ("18446744073709551615", "18446744073709551615"),
+            ("340282366920938463463374607431768211455", "340282366920938463463374607431768211455"),
+            ("0.123456789012345678901234567890", "0.123456789012345678901234567890"),
+        ] {
+            assert_eq!(value(text), written, "{text}");
+        }
+        assert_eq!(value("true"), true);
+        assert_eq!(value(r#""2.0""#), "2.0");
+    }
+}

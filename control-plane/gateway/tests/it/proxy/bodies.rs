@@ -1,0 +1,129 @@
+//! Bodies of a service's 2xx answers, whatever their type: never an unknown outcome, never other bytes.
+
+use std::sync::Arc;
+
+use asp_proto::snapshot::{Mutation, runtime::Mode};
+use axum::body::Body;
+use axum::extract::Request;
+use axum::response::Response;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Value, json};
+
+use super::{echo, http_mapping, serve, with_runtime};
+use crate::support::Fixture;
+
+type Answer = (u16, Option<&'static str>, &'static [u8]);
+
+/// The result of a call whose service gives this answer.
+async fn result_of(mutation: Mutation, pointer: &str, answer: Answer) -> Value {
+    let answer = Arc::new(answer);
+    let service = axum::Router::new().fallback(async move |_: Request| {
+        let (status, kind, body) = *answer;
+        let mut response = Response::builder().status(status);
+        if let Some(kind) = kind {
+            response = response.header("content-type", kind);
+        }
+        response.body(Body::from(body)).unwrap()
+    });
+    let upstream = format!("http://{}", serve(service).await);
+    let mapping = asp_proto::snapshot::ProxyHttp { result: pointer.into(), ..http_mapping("/") };
+    let fixture = Fixture::of(with_runtime("echo", Mode::ProxyHttp(mapping), mutation, &upstream));
+    echo(&fixture, "m").await["result"].clone()
+}
+
+#[tokio::test]
+async fn a_2xx_without_a_body_is_an_empty_result_whatever_its_type() {
+    for (status, kind) in [
+        (200, Some("application/json")),
+        (201, Some("application/json")),
+        (202, Some("text/plain")),
+        (204, Some("application/json")),
+        (204, None),
+        (205, Some("application/problem+json")),
+        (200, Some("image/png")),
+        (200, None),
+    ] {
+        for body in [&b""[..], b" \r\n", b"\xef\xbb\xbf"] {
+            let is_content = kind == Some("image/png") || kind == Some("text/plain") && body == b" \r\n";
+            if !body.is_empty() && (matches!(status, 204 | 205) || is_content) {
+                continue;
+            }
+            let result = result_of(Mutation::NonIdempotent, "", (status, kind, body)).await;
+            assert_eq!(result["isError"], false, "{status} {kind:?}: {result}");
+            assert_eq!(result["content"], json!([]), "{status} {kind:?}");
+        }
+    }
+    let result = result_of(Mutation::NonIdempotent, "/data", (204, Some("application/json"), b"")).await;
+    assert_eq!(result["isError"], false, "a mapped result: {result}");
+}
+
+#[tokio::test]
+async fn text_of_any_type_and_charset_arrives_as_it_was_meant() {
+    for (kind, body, text) in [
+        (Some("application/x-ndjson"), &b"{\"a\":1}\n{\"a\":2}\n"[..], "{\"a\":1}\n{\"a\":2}\n"),
+        (Some("application/json"), b"{\"a\":1}\n{\"a\":2}\n", "{\"a\":1}\n{\"a\":2}\n"),
+        (Some("application/json"), b"it is done", "it is done"),
+        (Some("text/plain; charset=iso-8859-1"), b"gr\xfc\xdfe", "grüße"),
+        (Some("Text/HTML; Charset=\"windows-1252\""), b"\x80 5", "€ 5"),
+        (Some("text/csv; charset=utf-16le"), b"a\0,\0b\0", "a,b"),
+        (Some("application/xml"), b"<a/>", "<a/>"),
+        (Some("application/toml"), b"a = 1\n", "a = 1\n"),
+        (Some("application/x-javascript"), b"go();", "go();"),
+        (Some("text/plain"), b" \r\n", " \r\n"),
+        (Some("text/csv"), b"\n", "\n"),
+        (None, b"plain words", "plain words"),
+    ] {
+        let result = result_of(Mutation::NonIdempotent, "", (200, kind, body)).await;
+        assert_eq!(result["isError"], false, "{kind:?}: {result}");
+        assert_eq!(result["content"], json!([{"type": "text", "text": text}]), "{kind:?}");
+    }
+}
+
+#[tokio::test]
+async fn json_is_read_by_its_type_in_any_letters_with_a_mark_and_without_a_type() {
+    for (kind, body) in [
+        (Some("application/json"), &b"\xef\xbb\xbf{\"a\":1}"[..]),
+        (Some("Application/Problem+JSON; charset=UTF-8"), b"{\"a\":1}"),
+        (Some("application/json; charset=utf-16le"), b"{\0\"\0a\0\"\0:\x001\0}\0"),
+        (Some("application/x-amz-json-1.1"), b"{\"a\":1}"),
+        (Some("application/x-json"), b"{\"a\":1}"),
+        (None, b"{\"a\":1}"),
+    ] {
+        let result = result_of(Mutation::NonIdempotent, "", (200, kind, body)).await;
+        assert_eq!(result["structuredContent"], json!({"a": 1}), "{kind:?}: {result}");
+    }
+}
+
+#[tokio::test]
+async fn bytes_arrive_as_mcp_content_and_unchanged() {
+    let bytes = &b"\x89PNG\r\n\x1a\n\x00\xff\xfe"[..];
+    for (kind, place, named) in [
+        (Some("image/png"), "", "image/png"),
+        (Some("Image/PNG; x=1"), "", "image/png"),
+        (Some("image/svg+xml"), "", "image/svg+xml"),
+        (Some("audio/ogg"), "", "audio/ogg"),
+        (Some("application/pdf"), "/resource", "application/pdf"),
+        (Some("font/woff2"), "/resource", "font/woff2"),
+        (Some("application/octet-stream"), "/resource", "application/octet-stream"),
+        (Some("application/toml"), "/resource", "application/toml"),
+        (Some("text/plain; charset=utf-8"), "/resource", "text/plain"),
+        (Some("application/json"), "/resource", "application/json"),
+        (None, "/resource", "application/octet-stream"),
+    ] {
+        let result = result_of(Mutation::NonIdempotent, "", (200, kind, bytes)).await;
+        assert_eq!(result["isError"], false, "{kind:?}: {result}");
+        let block = result["content"][0].pointer(place).unwrap();
+        let data = block[if place.is_empty() { "data" } else { "blob" }].as_str().unwrap();
+        assert_eq!(STANDARD.decode(data).unwrap(), bytes, "{kind:?}");
+        assert_eq!(block["mimeType"], named, "{kind:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_done_call_whose_answer_lacks_the_mapped_result_is_not_unknown() {
+    let result = result_of(Mutation::NonIdempotent, "/data", (200, Some("application/json"), b"{}")).await;
+    let text = result["content"][0]["text"].as_str().unwrap();
+    assert!(text.contains("did what was asked") && text.contains("/data"), "{text}");
+    assert_ne!(result["_meta"]["asp/reason"], "outcome_unknown");
+}

@@ -1,0 +1,268 @@
+//! I-14: JSON that the platform does not judge passes as it was written, in both eras and over HTTP.
+
+use std::time::Duration;
+
+use asp_gateway::inspection::{Finding, Inspection, Inspections, OnFailure};
+use asp_proto::snapshot::condition::Test;
+use asp_proto::snapshot::{Binding, Condition, Protocol, TargetKind};
+use axum::body::to_bytes;
+use axum::response::{IntoResponse, Response};
+use http::Method;
+
+use super::*;
+use crate::inspection::{Does, Scripted};
+
+/// JSON that a decoder of doubles and Unicode strings changes or refuses.
+const ODD: &str = r#"{"n":340282366920938463463374607431768211455,"d":0.123456789012345678901234567890,"e":1e3,"s":"cut \ud83d","u":"\u00e4","a":1,"\u0061":[{"x":-0.0}]}"#;
+
+type Seen = Arc<Mutex<Vec<String>>>;
+
+/// An upstream that answers each call with `result`, as text.
+async fn upstream(result: String) -> (SocketAddr, Seen) {
+    answering(format!(r#""result":{result}"#)).await
+}
+
+/// An upstream whose answer to each call has this member, as text.
+async fn answering(member: String) -> (SocketAddr, Seen) {
+    let seen = Seen::default();
+    let record = seen.clone();
+    let router = axum::Router::new().fallback(async move |request: Request| -> Response {
+        let body = to_bytes(request.into_body(), 8 << 20).await.unwrap();
+        let text = String::from_utf8(body.to_vec()).unwrap();
+        let json = |text: String| {
+            ([("content-type", "application/json"), ("mcp-session-id", "s")], text).into_response()
+        };
+        let id = id_of(&text);
+        if text.contains(r#""initialize""#) {
+            let result = r#"{"protocolVersion":"2025-11-25","capabilities":{},"serverInfo":{}}"#;
+            return json(format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{result}}}"#));
+        }
+        if text.contains(r#""tools/call""#) {
+            record.lock().push(text);
+            return json(format!(r#"{{"jsonrpc":"2.0","id":{id},{member}}}"#));
+        }
+        StatusCode::ACCEPTED.into_response()
+    });
+    (serve(router).await, seen)
+}
+
+fn id_of(text: &str) -> String {
+    let rest = text.split_once(r#""id":"#).map(|(_, rest)| rest).unwrap_or("0,");
+    rest.split([',', '}']).next().unwrap().to_owned()
+}
+
+/// `echo` with any arguments.
+fn open_echo(snapshot: &mut GatewaySnapshot, input: &Value) {
+    for primitive in snapshot.primitives.iter_mut().filter(|primitive| primitive.id == "echo") {
+        primitive.input_schema = input.to_string();
+        primitive.output_schema.clear();
+        primitive.set_mutation(Mutation::ReadOnly);
+    }
+}
+
+/// Calls `echo` with arguments as text, in either era; the answer's text.
+async fn call(fixture: &Fixture, is_modern: bool, arguments: &str, meta: &str) -> String {
+    if is_modern {
+        let params = json!({"name": "echo", "arguments": "@arguments"});
+        let mut request = Modern::new("demo", &token("alice"), "tools/call", params);
+        request.body["params"]["_meta"]["@meta"] = json!(0);
+        let body =
+            request.body.to_string().replace(r#""@arguments""#, arguments).replace(r#""@meta":0"#, meta);
+        let headers: Vec<(&str, &str)> =
+            request.headers.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+        return fixture.send(Method::POST, "/demo/mcp", &headers, &body).await.text;
+    }
+    let client = Legacy::connect(fixture, "demo", "alice", "2025-11-25", json!({})).await;
+    let body = format!(
+        r#"{{"jsonrpc":"2.0","id":9,"method":"tools/call","params":{{"name":"echo","arguments":{arguments},"_meta":{{{meta}}}}}}}"#
+    );
+    let headers = client.headers();
+    let headers: Vec<(&str, &str)> = headers.iter().map(|(name, value)| (*name, value.as_str())).collect();
+    fixture.send(Method::POST, "/demo/mcp", &headers, &body).await.text
+}
+
+#[tokio::test]
+async fn arguments_and_results_pass_an_mcp_upstream_as_they_were_written() {
+    let result = format!(
+        r#"{{"content":[{{"type":"text","text":"cut \ud83d"}}],"structuredContent":{ODD},"_meta":{{"a/b":1.50}}}}"#
+    );
+    let (address, seen) = upstream(result).await;
+    let mut snapshot = via_mcp(&["echo"], address);
+    open_echo(
+        &mut snapshot,
+        &json!({"type": "object", "properties": {
+        "assignee": {"default": null}, "limit": {"type": "integer", "default": 10}}}),
+    );
+    let fixture = Fixture::of(snapshot);
+    for is_modern in [true, false] {
+        let meta = r#""com.example/run":"r-7","asp/x":1"#;
+        let answer = call(&fixture, is_modern, ODD, meta).await;
+        for part in [ODD, r#"{"type":"text","text":"cut \ud83d"}"#, r#""a/b":1.50"#, r#""isError":false"#] {
+            assert!(answer.contains(part), "{is_modern}: {part} of {answer}");
+        }
+        let sent = seen.lock().pop().unwrap();
+        assert!(sent.contains(&format!(r#""arguments":{ODD}"#)), "{sent}");
+        assert!(sent.contains(r#""com.example/run":"r-7""#), "{sent}");
+        for kept in ["assignee", "limit", "asp/x", "clientCapabilities"] {
+            assert!(!sent.contains(kept), "{kept} of {sent}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn long_texts_and_large_results_pass() {
+    let long = "x".repeat(900 << 10);
+    let large = format!(r#"{{"content":[{{"type":"text","text":"{}\ud83d"}}]}}"#, "y".repeat(4 << 20));
+    let (address, seen) = upstream(large).await;
+    let mut snapshot = via_mcp(&["echo"], address);
+    open_echo(&mut snapshot, &json!({"type": "object"}));
+    let fixture = Fixture::of(snapshot);
+    let answer = call(&fixture, true, &format!(r#"{{"s":"{long}\ud83d"}}"#), r#""a/b":1"#).await;
+    assert!(answer.contains(r#"yyy\ud83d"}"#) && answer.len() > 4 << 20, "{} bytes", answer.len());
+    assert!(seen.lock().pop().unwrap().contains(&format!(r#"{long}\ud83d"#)));
+}
+
+#[tokio::test]
+async fn a_malformed_answer_is_named_and_an_errors_data_passes() {
+    for (result, has) in [
+        (r#"{"content":"just text"}"#, "content is no array of content blocks"),
+        (r#"{"content":"just text"}"#, "just text"),
+        (r#"{"content":[],"isError":"true"}"#, "isError is neither true nor false"),
+        (
+            r#"{"content":[{"type":"text","text":"bad"}],"structuredContent":{"line":121},"isError":true}"#,
+            r#"{"line":121}"#,
+        ),
+    ] {
+        let (address, _) = upstream(result.into()).await;
+        let mut snapshot = via_mcp(&["echo"], address);
+        open_echo(&mut snapshot, &json!({"type": "object"}));
+        let answer = call(&Fixture::of(snapshot), true, "{}", r#""a/b":1"#).await;
+        assert!(answer.contains(has) && answer.contains(r#""isError":true"#), "{result}: {answer}");
+    }
+}
+
+#[tokio::test]
+async fn the_data_of_an_error_passes_as_it_was_written() {
+    let error = format!(r#""error":{{"code":-32099,"message":"no","data":{ODD}}}"#);
+    let (address, _) = answering(error).await;
+    let mut snapshot = via_mcp(&["echo"], address);
+    open_echo(&mut snapshot, &json!({"type": "object"}));
+    let fixture = Fixture::of(snapshot);
+    for is_modern in [true, false] {
+        let answer = call(&fixture, is_modern, "{}", r#""a/b":1"#).await;
+        let expected = format!(r#""upstream":{{"code":-32099,"data":{ODD}}}"#);
+        assert!(answer.contains(&expected), "{is_modern}: {answer}");
+    }
+}
+
+#[tokio::test]
+async fn an_http_service_gets_and_gives_json_as_it_was_written() {
+    let seen = Seen::default();
+    let record = seen.clone();
+    let service = axum::Router::new().fallback(async move |request: Request| {
+        let uri = request.uri().to_string();
+        let body = to_bytes(request.into_body(), 1 << 20).await.unwrap();
+        record.lock().push(format!("{uri} {}", String::from_utf8_lossy(&body)));
+        ([("content-type", "application/json")], format!(r#"{{"data":{ODD}}}"#))
+    });
+    let address = serve(service).await;
+    let mapping = ProxyHttp {
+        query: [("limit".to_owned(), "{limit}".to_owned()), ("n".to_owned(), "{n}".to_owned())].into(),
+        result: "/data".into(),
+        ..http_mapping("/items/{item}")
+    };
+    let mode = Mode::ProxyHttp(mapping);
+    let mut snapshot = with_runtime("echo", mode, Mutation::ReadOnly, &format!("http://{address}"));
+    open_echo(&mut snapshot, &json!({"type": "object", "properties": {"page": {"default": 1}}}));
+    let arguments = r#"{"item":7.0,"limit":1e2,"n":340282366920938463463374607431768211455,"s":"\ud83d"}"#;
+    let answer = call(&Fixture::of(snapshot), true, arguments, r#""a/b":1"#).await;
+    assert!(answer.contains(&format!(r#""structuredContent":{ODD}"#)), "{answer}");
+    let sent = seen.lock().pop().unwrap();
+    let expected = format!("/items/7?limit=100&n=340282366920938463463374607431768211455 {arguments}");
+    assert_eq!(sent, expected);
+}
+
+/// `echo` at an upstream, with a binding that denies calls for their path.
+fn denying_paths(address: SocketAddr, is_observed: bool) -> GatewaySnapshot {
+    let path = Condition { pointer: "/path".into(), test: Some(Test::Glob("/etc/*".into())) };
+    let binding = Binding {
+        org: "acme".into(),
+        target_kind: TargetKind::User.into(),
+        target: "*".into(),
+        primitive: "echo".into(),
+        protocol: Protocol::Unspecified.into(),
+        allowed: false,
+        name: "paths".into(),
+        when: vec![path],
+        ..Binding::default()
+    };
+    let (bindings, observed) = if is_observed { (vec![], vec![binding]) } else { (vec![binding], vec![]) };
+    let mut snapshot = via_mcp(&["echo"], address);
+    snapshot.bindings.extend(bindings);
+    snapshot.observed_bindings.extend(observed);
+    open_echo(&mut snapshot, &json!({"type": "object"}));
+    snapshot
+}
+
+const DONE: &str = r#"{"content":[{"type":"text","text":"done"}]}"#;
+
+/// Arguments that mean something else to whoever takes the first of equal keys, and the pointer of the key.
+const AMBIGUOUS: [(&str, &str); 4] = [
+    (r#"{"path":"/etc/shadow","path":"/srv/ok"}"#, "/path"),
+    (r#"{"path":"/etc/shadow","p\u0061th":"/srv/ok"}"#, "/path"),
+    (r#"{"path":"/srv/ok","in":[{"a":1,"a":2}]}"#, "/in/0/a"),
+    (r#"{"path":"/srv/ok","\ud83d":1,"\ud83e":2}"#, "/\u{fffd}"),
+];
+
+#[tokio::test]
+async fn equal_keys_are_refused_where_a_rule_asks_about_arguments() {
+    let (address, seen) = upstream(DONE.into()).await;
+    let fixture = Fixture::of(denying_paths(address, false));
+    for (arguments, pointer) in AMBIGUOUS {
+        let answer = call(&fixture, true, arguments, r#""a/b":1"#).await;
+        let answer: Value = serde_json::from_str(&answer).unwrap();
+        let result = &answer["result"];
+        assert_eq!(result["_meta"]["asp/reason"], "invalid_params", "{arguments}: {answer}");
+        let text = result["content"][0]["text"].as_str().unwrap();
+        assert!(text.contains(&format!("{pointer} is there twice")), "{arguments}: {text}");
+    }
+    assert_eq!(*seen.lock(), Vec::<String>::new());
+    let answer = call(&fixture, true, r#"{"path":"/srv/ok","in":[{"a":1},{"a":2}]}"#, r#""a/b":1"#).await;
+    assert!(answer.contains("done"), "{answer}");
+}
+
+#[tokio::test]
+async fn equal_keys_pass_where_no_rule_is_enforced() {
+    let (address, seen) = upstream(DONE.into()).await;
+    for is_observed in [false, true] {
+        let mut snapshot = denying_paths(address, is_observed);
+        // One that is about another primitive does not count.
+        snapshot.bindings.iter_mut().for_each(|binding| binding.primitive = "echo.other".into());
+        let fixture = Fixture::of(snapshot);
+        for (arguments, _) in AMBIGUOUS {
+            let answer = call(&fixture, true, arguments, r#""a/b":1"#).await;
+            assert!(answer.contains("done"), "{arguments}: {answer}");
+            let sent = seen.lock().pop().unwrap();
+            assert!(sent.contains(&format!(r#""arguments":{arguments}"#)), "{sent}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn equal_keys_are_refused_before_an_inspector_sees_one_of_the_values() {
+    let (address, seen) = upstream(DONE.into()).await;
+    let inspector = Arc::new(Scripted { does: Does::<Value>::Says(Finding::Pass), seen: Arc::default() });
+    let shown = inspector.seen.clone();
+    let within = Duration::from_millis(500);
+    let input = Some(Inspection { inspector, within, max_bytes: 200, on_failure: OnFailure::Closed });
+    let fixture = Fixture::inspected(Inspections { input, output: None });
+    let mut snapshot = via_mcp(&["echo"], address);
+    open_echo(&mut snapshot, &json!({"type": "object"}));
+    fixture.gateway.apply(GatewaySnapshot { revision: 2, ..snapshot }).unwrap();
+    let (arguments, _) = AMBIGUOUS[0];
+    let answer = call(&fixture, true, arguments, r#""a/b":1"#).await;
+    assert!(answer.contains("/path is there twice"), "{answer}");
+    assert!(shown.lock().is_empty() && seen.lock().is_empty());
+    let answer = call(&fixture, true, r#"{"path":"/srv/ok"}"#, r#""a/b":1"#).await;
+    assert!(answer.contains("done"), "{answer}");
+}

@@ -1,0 +1,134 @@
+//! The servers that may have a primitive under an id: policy, limits and services know primitives by it.
+//!
+//! Keeps true: an id belongs to the server that stored it first; the platform alone lets others have it.
+
+use std::sync::Arc;
+
+use asp_registry::{CompiledServer, Fault, FaultCode};
+use asp_store::control::Versioned;
+use axum::Json;
+use axum::extract::State;
+use axum::response::Response;
+use http::HeaderMap;
+use serde::Serialize;
+use serde_json::Value;
+use utoipa::ToSchema;
+
+use super::auth::Admin;
+use super::etag::{precondition, tagged};
+use super::params::Path;
+use super::problem::Problem;
+use super::{AdminState, changed};
+
+/// A server that may have the id.
+#[derive(Serialize, ToSchema)]
+pub struct Holder {
+    pub server: String,
+    /// It stored the id first.
+    pub first: bool,
+}
+
+/// The servers that may have a primitive under this id.
+#[utoipa::path(get, path = "/api/registry/primitives/{id}/servers", tag = "registry",
+    params(("id" = String, Path)), responses((status = 200, body = Vec<Holder>)))]
+pub async fn list(
+    admin: Admin,
+    State(state): State<Arc<AdminState>>,
+    Path(id): Path<String>,
+) -> Result<Response, Problem> {
+    admin.platform()?;
+    show(&state, &id).await
+}
+
+async fn show(state: &AdminState, id: &str) -> Result<Response, Problem> {
+    let Versioned { revision, value } = state.store.primitive_servers(id).await?;
+    let holders = value.into_iter().map(|known| Holder { server: known.server, first: known.first });
+    Ok(tagged(revision, holders.collect::<Vec<_>>()))
+}
+
+/// Lets a server have a primitive under an id that another one stored first.
+#[utoipa::path(put, path = "/api/registry/primitives/{id}/servers/{server}", tag = "registry",
+    params(("id" = String, Path), ("server" = String, Path)),
+    responses((status = 200, body = Vec<Holder>), (status = 412, body = Problem)))]
+pub async fn grant(
+    admin: Admin,
+    State(state): State<Arc<AdminState>>,
+    Path((id, server)): Path<(String, String)>,
+    headers: HeaderMap,
+) -> Result<Response, Problem> {
+    admin.platform()?;
+    admin.writer()?;
+    if !asp_edge::names::is_name(&id) || !asp_edge::names::is_label(&server) {
+        return Err(Problem::params("an id of a primitive and the name of a server are needed"));
+    }
+    let change = state.change(&admin, precondition(&headers)?);
+    state.store.grant_primitive(&change, &id, &server).await?;
+    show(&state, &id).await
+}
+
+/// Takes the id from a server: its next version may not have it. What is stored stays.
+#[utoipa::path(delete, path = "/api/registry/primitives/{id}/servers/{server}", tag = "registry",
+    params(("id" = String, Path), ("server" = String, Path)),
+    responses((status = 200, body = Object), (status = 404, body = Problem), (status = 412, body = Problem)))]
+pub async fn withdraw(
+    admin: Admin,
+    State(state): State<Arc<AdminState>>,
+    Path((id, server)): Path<(String, String)>,
+    headers: HeaderMap,
+) -> Result<Json<Value>, Problem> {
+    admin.platform()?;
+    admin.writer()?;
+    let change = state.change(&admin, precondition(&headers)?);
+    Ok(changed(state.store.withdraw_primitive(&change, &id, &server).await?))
+}
+
+/// The faults of a server that has ids of others. What its stored form has already it keeps: that was before ids had
+/// servers.
+pub(super) async fn taken(
+    state: &AdminState,
+    existing: &[Arc<CompiledServer>],
+    server: &CompiledServer,
+) -> Result<Vec<Fault>, Problem> {
+    let name = &server.server.name;
+    let has = |of: &CompiledServer, id: &str| of.primitives.iter().any(|known| known.id == id);
+    let before = existing.iter().find(|known| known.server.name == *name);
+    let new: Vec<&str> = ids(server).filter(|id| !before.is_some_and(|before| has(before, id))).collect();
+    let mut owners: Vec<(String, String)> = Vec::new();
+    for known in state.store.primitives_of_others(name, &new).await? {
+        owners.push((known.id, known.server));
+    }
+    let others = existing.iter().filter(|other| other.server.name != *name);
+    for other in others.filter(|other| other.primitives.iter().any(|known| new.contains(&known.id.as_str())))
+    {
+        let is_unknown = |id: &&str| has(other, id) && !owners.iter().any(|(known, _)| known == id);
+        let unknown: Vec<&str> = new.iter().copied().filter(is_unknown).collect();
+        for id in unknown {
+            // It is stored from before ids had servers, unless this server may have it.
+            if state.store.primitive_servers(id).await?.value.iter().all(|known| known.server != *name) {
+                owners.push((id.to_owned(), other.server.name.clone()));
+            }
+        }
+    }
+    let fault = |(id, owner): (String, String)| Fault {
+        code: FaultCode::DuplicateId,
+        file: server.files.first().cloned().unwrap_or_default(),
+        line: 0,
+        path: "/primitives".into(),
+        message: format!("the id `{id}` belongs to the server `{owner}`, which stored it first"),
+        hint: format!(
+            "use another id, or have an admin of the platform grant it: PUT /api/registry/primitives/{id}/servers/{name}"
+        ),
+    };
+    Ok(owners.into_iter().map(fault).collect())
+}
+
+/// The ids of a server, each once.
+pub(super) fn ids(server: &CompiledServer) -> impl Iterator<Item = &str> {
+    let mut last = "";
+    // They are sorted.
+    server.primitives.iter().map(|primitive| primitive.id.as_str()).filter(move |id| {
+        let is_new = *id != last;
+        last = *id;
+        is_new
+    })
+}

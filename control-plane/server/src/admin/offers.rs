@@ -1,0 +1,230 @@
+//! The orgs that a server is offered to, and its state for one of them.
+//!
+//! Owns who may ask and say so: the platform, and the admins of the server. An org switches on or off what it is offered
+//! ([`super::policy`]); what it is not offered does not exist for it.
+
+use std::sync::Arc;
+
+use asp_proto::snapshot::Protocol;
+use asp_registry::CompiledServer;
+use asp_store::control::{OfferRecord, Versioned};
+use axum::Json;
+use axum::extract::State;
+use axum::response::Response;
+use http::HeaderMap;
+use serde::Serialize;
+use serde_json::Value;
+use utoipa::ToSchema;
+
+use super::auth::{Admin, AnyAdmin};
+use super::etag::{precondition, tagged};
+use super::params::Path;
+use super::problem::{Code, Problem};
+use super::turns::{self, Topic};
+use super::{AdminState, changed, off_thread};
+use crate::admin_role::valid_org;
+use crate::catalog::offers::{self, Source};
+
+/// An org that a server is offered to.
+#[derive(Serialize, ToSchema)]
+pub struct Offer {
+    pub org: String,
+    /// `server.yaml` or `offer`
+    pub by: &'static str,
+}
+
+/// The orgs that a server is offered to.
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Offers {
+    pub server: String,
+    /// Its file has `defaultExposure: allow`
+    pub every_org: bool,
+    pub offers: Vec<Offer>,
+}
+
+/// The state of a server for an org.
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Standing {
+    pub server: String,
+    pub org: String,
+    pub offered: bool,
+    /// `defaultExposure`, `server.yaml` or `offer`
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub offered_by: Option<&'static str>,
+    /// For each protocol that the server speaks whether the org has it on
+    pub on: Vec<Switch>,
+}
+
+/// A protocol of a server, as an org has it.
+#[derive(Serialize, ToSchema)]
+pub struct Switch {
+    pub protocol: &'static str,
+    pub on: bool,
+}
+
+/// Gives the API's word for the reason of an offer.
+pub fn word(source: Source) -> &'static str {
+    match source {
+        Source::Everybody => "defaultExposure",
+        Source::File => "server.yaml",
+        Source::Offer => "offer",
+    }
+}
+
+/// The server's last good form, if there is such a server.
+async fn compiled(state: &AdminState, name: &str) -> Result<Option<Arc<CompiledServer>>, Problem> {
+    let record = state.store.server(name).await?.ok_or_else(Problem::not_found)?;
+    let compiler = state.compiler.clone();
+    off_thread(move || compiler.compile_one(&record)).await
+}
+
+/// All offers of a server: those of its file, and those that are stored.
+#[utoipa::path(get, path = "/api/registry/servers/{server}/offers", tag = "registry",
+    params(("server" = String, Path)), responses((status = 200, body = Offers), (status = 404, body = Problem)))]
+pub async fn list(
+    AnyAdmin(admin): AnyAdmin,
+    State(state): State<Arc<AdminState>>,
+    Path(name): Path<String>,
+) -> Result<Response, Problem> {
+    admin.of_server(&name)?;
+    show(&state, &name).await
+}
+
+async fn show(state: &AdminState, name: &str) -> Result<Response, Problem> {
+    let server = compiled(state, name).await?;
+    let Versioned { revision, value: stored } = state.store.offers(name).await?;
+    let by_file = server.as_deref().map(|server| server.offered_to.clone()).unwrap_or_default();
+    let stored = stored.into_iter().map(|record| record.org).filter(|org| !by_file.contains(org));
+    let stored = stored.map(|org| Offer { org, by: word(Source::Offer) }).collect::<Vec<_>>();
+    let mut all: Vec<Offer> = by_file.into_iter().map(|org| Offer { org, by: word(Source::File) }).collect();
+    all.extend(stored);
+    all.sort_by(|a, b| a.org.cmp(&b.org));
+    let every_org = server.is_some_and(|server| server.edge.default_allow);
+    Ok(tagged(revision, Offers { server: name.to_owned(), every_org, offers: all }))
+}
+
+/// One offer.
+#[utoipa::path(get, path = "/api/registry/servers/{server}/offers/{org}", tag = "registry",
+    params(("server" = String, Path), ("org" = String, Path)),
+    responses((status = 200, body = Offer), (status = 404, body = Problem)))]
+pub async fn get(
+    AnyAdmin(admin): AnyAdmin,
+    State(state): State<Arc<AdminState>>,
+    Path((name, org)): Path<(String, String)>,
+) -> Result<Response, Problem> {
+    of_offer(&admin, &name, &org)?;
+    let revision = state.store.offers(&name).await?.revision;
+    let by = state.admission.offered(&name, &org).await?.ok_or_else(Problem::not_found)?;
+    Ok(tagged(revision, Offer { org, by: word(by) }))
+}
+
+/// Offers a server to an org, which may switch it on.
+#[utoipa::path(put, path = "/api/registry/servers/{server}/offers/{org}", tag = "registry",
+    params(("server" = String, Path), ("org" = String, Path)),
+    responses((status = 200, body = Offers), (status = 404, body = Problem), (status = 412, body = Problem)))]
+pub async fn put(
+    AnyAdmin(admin): AnyAdmin,
+    State(state): State<Arc<AdminState>>,
+    Path((name, org)): Path<(String, String)>,
+    headers: HeaderMap,
+) -> Result<Response, Problem> {
+    let record = writes(&admin, &name, org)?;
+    let change = state.change(&admin, precondition(&headers)?);
+    let turn = state.turns.to_write(Topic::Policy, &admin).await?;
+    let work = {
+        let state = Arc::clone(&state);
+        async move { Ok::<_, Problem>(state.published(state.store.put_offer(&change, &record).await?)) }
+    };
+    turns::write(turn, work).await??;
+    show(&state, &name).await
+}
+
+/// Withdraws an offer. The org loses the server; what it has switched on is kept, and counts again when it is offered
+/// again.
+#[utoipa::path(delete, path = "/api/registry/servers/{server}/offers/{org}", tag = "registry",
+    params(("server" = String, Path), ("org" = String, Path)),
+    responses((status = 200, body = Object), (status = 404, body = Problem), (status = 409, body = Problem),
+        (status = 412, body = Problem)))]
+pub async fn delete(
+    AnyAdmin(admin): AnyAdmin,
+    State(state): State<Arc<AdminState>>,
+    Path((name, org)): Path<(String, String)>,
+    headers: HeaderMap,
+) -> Result<Json<Value>, Problem> {
+    let record = writes(&admin, &name, org)?;
+    let by_itself =
+        compiled(&state, &name).await?.and_then(|server| offers::source(&server, &record.org, false));
+    let remedy = match by_itself {
+        Some(Source::Everybody) => {
+            "`defaultExposure: allow`: write `deny`, and name in `offeredTo` who keeps it"
+        }
+        Some(_) => "`offeredTo`: take the organisation out of it",
+        None => "",
+    };
+    if !remedy.is_empty() {
+        let detail = format!("{name}/server.yaml offers it, by {remedy}, and apply the server");
+        return Err(Problem::new(Code::OfferedByServer, detail));
+    }
+    let change = state.change(&admin, precondition(&headers)?);
+    let turn = state.turns.to_write(Topic::Policy, &admin).await?;
+    let work =
+        async move { Ok::<_, Problem>(state.published(state.store.delete_offer(&change, &record).await?)) };
+    Ok(changed(turns::write(turn, work).await??))
+}
+
+/// The role must reach the server; another org does not exist for an org's admin.
+fn of_offer(admin: &Admin, name: &str, org: &str) -> Result<(), Problem> {
+    if admin.role.org().is_some() {
+        admin.of_org(org)?;
+    }
+    admin.of_server(name)
+}
+
+fn writes(admin: &Admin, name: &str, org: String) -> Result<OfferRecord, Problem> {
+    of_offer(admin, name, &org)?;
+    admin.writer()?;
+    if !valid_org(&org) || org.contains('*') {
+        return Err(Problem::params("the org is named as tokens name it, without a pattern"));
+    }
+    Ok(OfferRecord { server: name.to_owned(), org })
+}
+
+/// Whether a server is offered to an org, and what of it the org has on.
+#[utoipa::path(get, path = "/api/registry/orgs/{org}/servers/{server}", tag = "registry",
+    params(("org" = String, Path), ("server" = String, Path)),
+    responses((status = 200, body = Standing), (status = 404, body = Problem)))]
+pub async fn standing(
+    AnyAdmin(admin): AnyAdmin,
+    State(state): State<Arc<AdminState>>,
+    Path((org, name)): Path<(String, String)>,
+) -> Result<Json<Standing>, Problem> {
+    let is_own_server = admin.role.server() == Some(name.as_str());
+    if !is_own_server {
+        admin.of_org(&org)?;
+    }
+    let source = state.admission.offered(&name, &org).await?;
+    if source.is_none() && admin.role.org().is_some() {
+        return Err(Problem::not_found());
+    }
+    let server = compiled(&state, &name).await?.ok_or_else(Problem::not_found)?;
+    let exposure = state.store.exposure(&org).await?.value;
+    let on = |protocol: Protocol| {
+        let text = protocol_text(protocol)?;
+        let mut written = exposure.iter().filter(|record| record.server == name && record.protocol == text);
+        let is_on = written.next().map_or(server.edge.default_allow, |record| record.enabled);
+        Some(Switch { protocol: text, on: is_on })
+    };
+    let on = server.edge.protocols().filter_map(on).collect();
+    Ok(Json(Standing { server: name, org, offered: source.is_some(), offered_by: source.map(word), on }))
+}
+
+const fn protocol_text(protocol: Protocol) -> Option<&'static str> {
+    match protocol {
+        Protocol::Mcp => Some("mcp"),
+        Protocol::A2a => Some("a2a"),
+        Protocol::Rest => Some("rest"),
+        Protocol::Unspecified => None,
+    }
+}

@@ -1,0 +1,171 @@
+//! Offers of servers, and the limits of an org's admin.
+
+use asp_store::control::{ExposureRecord, OfferRecord};
+use http::{Method, StatusCode};
+use serde_json::{Value, json};
+
+use super::{Api, sample};
+
+/// Its file has `defaultExposure: deny`.
+const HIDDEN: &str = "webex-compliance";
+const SERVER: &str = "/api/registry/servers/webex-compliance";
+const TO_ACME: &str = "/api/registry/servers/webex-compliance/offers/acme";
+const EXPOSURE: &str = "/api/policy/orgs/acme/exposure";
+
+fn switch(server: &str, enabled: bool) -> Value {
+    json!({ "server": server, "protocol": "mcp", "enabled": enabled })
+}
+
+/// Whether the published edge and gateway snapshots have it open to acme over MCP.
+fn opens(snapshot: &asp_proto::snapshot::GatewaySnapshot) -> bool {
+    let of_acme = |e: &asp_proto::snapshot::ExposureException| {
+        (e.org.as_str(), e.server.as_str(), e.enabled) == ("acme", HIDDEN, true)
+    };
+    snapshot.edge.as_ref().unwrap().exposure_exceptions.iter().any(of_acme)
+}
+
+async fn with_hidden() -> Api {
+    let api = Api::start().await;
+    let stored = api.put("platform", SERVER, sample(HIDDEN)).await;
+    assert_eq!(stored.status, StatusCode::OK, "{}", stored.body);
+    api
+}
+
+async fn explained(api: &Api, role: &str, server: &str, primitive: &str) -> Value {
+    let question = json!({
+        "org": "acme", "user": "alice", "server": server, "primitive": primitive, "protocol": "mcp"
+    });
+    let mut answer = api.send(role, Method::POST, "/api/policy/explain", Some(question), &[]).await.body;
+    answer.as_object_mut().unwrap().remove("revision");
+    answer
+}
+
+#[tokio::test]
+async fn an_org_admin_opens_nothing_that_is_not_offered_and_is_answered_as_for_nothing() {
+    let mut api = with_hidden().await;
+    for enabled in [true, false] {
+        let hidden = api.put("org:acme", EXPOSURE, switch(HIDDEN, enabled)).await;
+        let unknown = api.put("org:acme", EXPOSURE, switch("nowhere", enabled)).await;
+        assert_eq!((hidden.status, unknown.status), (StatusCode::NOT_FOUND, StatusCode::NOT_FOUND));
+        assert_eq!(hidden.body, unknown.body);
+    }
+    let listed = api.get("org:acme", "/api/registry/orgs/acme/primitives").await.body;
+    assert!(!listed.to_string().contains(HIDDEN), "{listed}");
+    api.published(|snapshot| snapshot.servers.iter().any(|server| server.name == HIDDEN)).await;
+    let hidden = explained(&api, "org:acme", HIDDEN, "cc.compliance.search").await;
+    for (server, primitive) in [("nowhere", "x"), (HIDDEN, "nothing")] {
+        assert_eq!(explained(&api, "org:acme", server, primitive).await, hidden);
+    }
+    assert_eq!(explained(&api, "platform", "nowhere", "x").await["outcome"], "unknown_server");
+    let standing = "/api/registry/orgs/acme/servers";
+    for server in [HIDDEN, "nowhere"] {
+        assert_eq!(api.get("org:acme", &format!("{standing}/{server}")).await.status, StatusCode::NOT_FOUND);
+    }
+
+    let offered = api.send("platform", Method::PUT, TO_ACME, None, &[]).await;
+    assert_eq!(offered.status, StatusCode::OK, "{}", offered.body);
+    assert_eq!(offered.body["offers"], json!([{ "org": "acme", "by": "offer" }]));
+    let listed = api.get("org:acme", "/api/registry/orgs/acme/primitives").await.body;
+    let exposure = listed.as_array().unwrap().iter().find(|entry| entry["server"] == HIDDEN).unwrap();
+    assert_eq!(exposure["exposure"]["mcp"], Value::Null, "offered, and off");
+    assert_eq!(api.put("org:acme", EXPOSURE, switch(HIDDEN, true)).await.status, StatusCode::OK);
+    api.published(opens).await;
+    let seen = api.get("org:acme", &format!("{standing}/{HIDDEN}")).await.body;
+    assert_eq!((&seen["offered"], &seen["on"][0]["on"]), (&json!(true), &json!(true)), "{seen}");
+    assert_eq!(
+        api.put("org:other", "/api/policy/orgs/other/exposure", switch(HIDDEN, true)).await.status,
+        404
+    );
+
+    let withdrawn = api.send("platform", Method::DELETE, TO_ACME, None, &[]).await;
+    assert_eq!(withdrawn.status, StatusCode::OK);
+    api.published(|snapshot| !opens(snapshot)).await;
+    assert_eq!(api.put("org:acme", EXPOSURE, switch(HIDDEN, true)).await.status, StatusCode::NOT_FOUND);
+    api.send("platform", Method::PUT, TO_ACME, None, &[]).await;
+    api.published(opens).await;
+}
+
+#[tokio::test]
+async fn a_server_is_offered_by_the_platform_and_its_own_admins_alone() {
+    let api = with_hidden().await;
+    let offer = async |role: &str, method: Method| api.send(role, method, TO_ACME, None, &[]).await.status;
+    for role in ["org:acme", "platform:read", "server:webex-compliance:read"] {
+        assert_eq!(offer(role, Method::PUT).await, StatusCode::FORBIDDEN, "{role}");
+    }
+    for role in ["server:demo", "installer"] {
+        assert_eq!(offer(role, Method::PUT).await, StatusCode::NOT_FOUND, "{role}");
+    }
+    assert_eq!(offer("server:webex-compliance", Method::GET).await, StatusCode::NOT_FOUND);
+    assert_eq!(offer("server:webex-compliance", Method::PUT).await, StatusCode::OK);
+    assert_eq!(offer("server:webex-compliance", Method::GET).await, StatusCode::OK);
+    let audit = api.get("org:acme", "/api/audit").await.body;
+    assert_eq!(
+        (&audit[0]["action"], &audit[0]["actor"]),
+        (&json!("offer.put"), &json!("ops@server:webex-compliance"))
+    );
+    let list = api.get("platform", &format!("{SERVER}/offers")).await;
+    let stale = [("if-match", "\"1\"")];
+    let refused = api.send("platform", Method::DELETE, TO_ACME, None, &stale).await;
+    assert_eq!(refused.status, StatusCode::PRECONDITION_FAILED);
+    let etag = list.etag.unwrap();
+    let fresh = [("if-match", etag.as_str())];
+    assert_eq!(api.send("platform", Method::DELETE, TO_ACME, None, &fresh).await.status, StatusCode::OK);
+    assert_eq!(offer("platform", Method::DELETE).await, StatusCode::NOT_FOUND);
+    let pattern = "/api/registry/servers/webex-compliance/offers/ac*";
+    assert_eq!(api.send("platform", Method::PUT, pattern, None, &[]).await.status, StatusCode::BAD_REQUEST);
+    let unknown = "/api/registry/servers/nowhere/offers/acme";
+    assert_eq!(api.send("platform", Method::PUT, unknown, None, &[]).await.status, StatusCode::NOT_FOUND);
+}
+
+#[tokio::test]
+async fn what_the_file_offers_is_withdrawn_in_the_file_and_what_the_platform_switches_on_is_offered() {
+    let mut api = with_hidden().await;
+    let mut files = sample(HIDDEN);
+    let list = files["files"].as_array_mut().unwrap();
+    let file = list.iter_mut().find(|file| file["path"] == "webex-compliance/server.yaml").unwrap();
+    let text = file["text"].as_str().unwrap().replace("deny\n", "deny\nofferedTo: [globex]\n");
+    file["text"] = json!(text);
+    let stored = api.put("platform", SERVER, files).await;
+    assert_eq!(stored.body["changed"], true, "{}", stored.body);
+    let globex = format!("{SERVER}/offers/globex");
+    let by_file = api.get("platform", &globex).await.body;
+    assert_eq!(by_file["by"], "server.yaml");
+    let refused = api.send("platform", Method::DELETE, &globex, None, &[]).await;
+    assert_eq!((refused.status, &refused.body["code"]), (StatusCode::CONFLICT, &json!("offered_by_server")));
+    let on = api.put("org:globex", "/api/policy/orgs/globex/exposure", switch(HIDDEN, true)).await;
+    assert_eq!(on.status, StatusCode::OK);
+
+    assert_eq!(api.put("platform", EXPOSURE, switch(HIDDEN, true)).await.status, StatusCode::OK);
+    assert_eq!(api.get("platform", TO_ACME).await.body["by"], "offer");
+    api.published(opens).await;
+}
+
+#[tokio::test]
+async fn what_was_switched_on_before_there_were_offers_opens_nothing_and_is_found() {
+    let mut api = with_hidden().await;
+    let record =
+        ExposureRecord { org: "acme".into(), server: HIDDEN.into(), protocol: "mcp".into(), enabled: true };
+    let change = asp_store::control::Change {
+        actor: "before".into(),
+        at: 1,
+        precondition: asp_store::control::Precondition::None,
+        evaluated_at: None,
+    };
+    api.store.put_exposure(&change, &record).await.unwrap();
+    api.send("platform", Method::PUT, "/api/registry/servers/webex-compliance/offers/other", None, &[]).await;
+    api.published(|snapshot| snapshot.revision == 3).await;
+    assert!(!opens(&api.xds_state.borrow().snapshot.clone().unwrap().whole()));
+    let compiler = crate::catalog::Compiler::new(crate::catalog::StaticConfig {
+        public_url: "http://127.0.0.1:8080".into(),
+        dev: true,
+        workers: 1,
+        trust: api.trust.clone(),
+        upstreams: Vec::new(),
+    });
+    let vain =
+        async || crate::catalog::offers::switched_on_in_vain(&compiler, &api.store.load().await.unwrap());
+    assert_eq!(vain().await, [record]);
+    let offer = OfferRecord { server: HIDDEN.into(), org: "acme".into() };
+    api.store.put_offer(&change, &offer).await.unwrap();
+    assert_eq!(vain().await, []);
+}

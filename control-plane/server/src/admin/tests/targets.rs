@@ -1,0 +1,146 @@
+//! Targets of policy and limits: users of one issuer, and machines.
+
+use asp_edge::MACHINE_ISSUER;
+use asp_proto::snapshot::GatewaySnapshot;
+use http::{Method, StatusCode};
+use serde_json::{Value, json};
+
+use super::{Api, DEMO, sample};
+
+const BINDINGS: &str = "/api/policy/orgs/acme/bindings";
+const LIMITS: &str = "/api/ratelimits/orgs/acme";
+
+fn binding(target: Value, allowed: bool) -> Value {
+    json!({ "target": target, "primitive": { "name": "echo", "protocol": "*" }, "allowed": allowed })
+}
+
+fn limit(selector: Value) -> Value {
+    json!([{ "selector": selector, "policy": { "capacity": 1, "refill": "1/s" } }])
+}
+
+fn whole(api: &Api) -> GatewaySnapshot {
+    api.xds_state.borrow().snapshot.clone().unwrap().whole()
+}
+
+async fn with_demo() -> Api {
+    let api = Api::start().await;
+    api.put("platform", DEMO, sample("demo")).await;
+    api
+}
+
+#[tokio::test]
+async fn a_binding_of_one_issuer_or_of_a_machine_is_stored_published_and_deleted_by_its_target() {
+    let mut api = with_demo().await;
+    let alice = binding(json!({ "type": "user", "idOrPattern": "alice" }), true);
+    let of_dev = binding(json!({ "type": "user", "idOrPattern": "alice", "issuer": "dev" }), false);
+    let machine = binding(json!({ "type": "machine", "idOrPattern": "alice" }), false);
+    for body in [&alice, &of_dev, &machine] {
+        let stored = api.put("org:acme", BINDINGS, body.clone()).await;
+        assert_eq!(stored.status, StatusCode::OK, "{}", stored.body);
+    }
+    let listed = api.get("org:acme", BINDINGS).await.body;
+    assert_eq!(listed, json!([machine, alice, of_dev]), "three bindings");
+    api.published(|snapshot| snapshot.bindings.len() == 3).await;
+    let snapshot = whole(&api);
+    let mut issuers: Vec<&str> = snapshot.bindings.iter().map(|binding| binding.issuer.as_str()).collect();
+    issuers.sort_unstable();
+    assert_eq!(issuers, ["", MACHINE_ISSUER, "dev"]);
+    let gone = format!("{BINDINGS}?targetType=user&idOrPattern=alice&primitive=echo&issuer=dev");
+    assert_eq!(api.send("org:acme", Method::DELETE, &gone, None, &[]).await.status, StatusCode::OK);
+    assert_eq!(api.get("org:acme", BINDINGS).await.body, json!([machine, alice]));
+}
+
+#[tokio::test]
+async fn a_target_that_makes_no_sense_or_names_an_unknown_issuer_is_refused() {
+    let api = with_demo().await;
+    for target in [
+        json!({ "type": "machine", "idOrPattern": "press", "issuer": "dev" }),
+        json!({ "type": "user", "idOrPattern": "alice", "issuer": MACHINE_ISSUER }),
+        json!({ "type": "user", "idOrPattern": "alice", "issuer": "d*" }),
+    ] {
+        let refused = api.put("org:acme", BINDINGS, binding(target, true)).await;
+        assert_eq!(refused.body["code"], "invalid_params", "{}", refused.body);
+    }
+    for selector in [
+        json!({ "machine": "press", "user": "alice" }),
+        json!({ "machine": "press", "issuer": "dev" }),
+        json!({ "machine": "p*" }),
+        json!({ "issuer": MACHINE_ISSUER }),
+    ] {
+        let refused = api.put("org:acme", LIMITS, limit(selector)).await;
+        assert_eq!(refused.body["code"], "invalid_params", "{}", refused.body);
+    }
+    let typo = binding(json!({ "type": "user", "idOrPattern": "alice", "issuer": "dex" }), true);
+    let refused = api.put("org:acme", &format!("{BINDINGS}?force=false"), typo.clone()).await;
+    assert_eq!(refused.body["code"], "unknown_name", "{}", refused.body);
+    assert!(refused.body["detail"].as_str().unwrap().contains("did you mean dev?"), "{}", refused.body);
+    let path = format!("{LIMITS}?force=false");
+    let refused = api.put("org:acme", &path, limit(json!({ "issuer": "dex" }))).await;
+    assert_eq!(refused.body["code"], "unknown_name", "{}", refused.body);
+    let forced = api.put("org:acme", &format!("{BINDINGS}?force=true"), typo).await;
+    assert_eq!(forced.status, StatusCode::OK, "{}", forced.body);
+}
+
+#[tokio::test]
+async fn a_limit_of_a_machine_or_an_issuer_is_stored_as_it_was_put() {
+    let mut api = with_demo().await;
+    let list = json!([
+        limit(json!({ "user": "alice", "issuer": "dev" }))[0],
+        limit(json!({ "machine": "each" }))[0],
+        limit(json!({ "user": "each" }))[0],
+    ]);
+    let stored = api.put("org:acme", LIMITS, list).await.body;
+    let selectors: Vec<&Value> = stored.as_array().unwrap().iter().map(|limit| &limit["selector"]).collect();
+    let all = json!({ "server": "*", "primitive": "*", "user": "*", "wcit": "*" });
+    let with = |members: Value| {
+        let mut selector = all.clone();
+        members.as_object().unwrap().iter().for_each(|(name, value)| selector[name] = value.clone());
+        selector
+    };
+    let wanted = [
+        with(json!({ "user": "alice", "issuer": "dev" })),
+        with(json!({ "machine": "each" })),
+        with(json!({ "user": "each" })),
+    ];
+    assert_eq!(selectors, wanted.iter().collect::<Vec<_>>());
+    api.published(|snapshot| snapshot.limits.len() == 3).await;
+    let snapshot = whole(&api);
+    let mut said: Vec<(&str, &str)> =
+        snapshot.limits.iter().map(|limit| (limit.user.as_str(), limit.issuer.as_str())).collect();
+    said.sort_unstable();
+    assert_eq!(said, [("alice", "dev"), ("each", ""), ("each", MACHINE_ISSUER)]);
+    let at_edges = &snapshot.edge.as_ref().unwrap().coarse_limits;
+    assert_eq!(at_edges.len(), 2, "edges know no machines: {at_edges:?}");
+}
+
+#[tokio::test]
+async fn an_explanation_is_about_a_user_of_one_issuer_or_a_machine() {
+    let mut api = with_demo().await;
+    let machine = binding(json!({ "type": "machine", "idOrPattern": "*" }), false);
+    let of_dev = binding(json!({ "type": "user", "idOrPattern": "bob", "issuer": "dev" }), false);
+    api.put("org:acme", BINDINGS, machine.clone()).await;
+    api.put("org:acme", BINDINGS, of_dev.clone()).await;
+    api.put("org:acme", LIMITS, limit(json!({ "machine": "each" }))).await;
+    api.published(|snapshot| snapshot.bindings.len() == 2 && snapshot.limits.len() == 1).await;
+    let ask = async |whose: Value| {
+        let mut question = json!({ "org": "acme", "server": "demo", "primitive": "echo", "protocol": "mcp" });
+        whose.as_object().unwrap().iter().for_each(|(name, value)| question[name] = value.clone());
+        api.send("org:acme", Method::POST, "/api/policy/explain", Some(question), &[]).await.body
+    };
+    let press = ask(json!({ "machine": "press" })).await;
+    assert_eq!((&press["outcome"], &press["decidedBy"]["binding"]), (&json!("denied"), &machine), "{press}");
+    assert_eq!(press["limits"][0]["buckets"], "one for each machine", "{press}");
+    assert_eq!(press["limits"][0]["selector"]["machine"], "each", "{press}");
+    let alice = ask(json!({ "user": "alice" })).await;
+    assert_eq!((&alice["outcome"], alice.get("limits")), (&json!("allowed"), None), "{alice}");
+    for bob in [json!({ "user": "bob" }), json!({ "user": "bob", "issuer": "dev" })] {
+        assert_eq!(
+            ask(bob).await["decidedBy"]["binding"],
+            of_dev,
+            "the only issuer is meant where none is named"
+        );
+    }
+    assert_eq!(ask(json!({ "user": "bob", "issuer": "other" })).await["outcome"], "allowed");
+    let both = ask(json!({ "user": "bob", "machine": "press" })).await;
+    assert_eq!(both["code"], "invalid_params", "{both}");
+}

@@ -1,0 +1,41 @@
+//! Records of changes, and the query for them.
+
+use serde::Serialize;
+
+/// One change that happened.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct AuditRecord {
+    pub revision: u64,
+    /// Unix milliseconds.
+    pub at: u64,
+    pub actor: String,
+    /// e.g. `server.put`
+    pub action: String,
+    /// e.g. `server/demo`
+    pub resource: String,
+    /// Empty for changes that belong to no org.
+    pub org: String,
+    pub detail: String,
+}
+
+/// A change of something kept elsewhere, for the audit.
+#[derive(Clone, Copy, Debug)]
+pub struct Note<'a> {
+    /// e.g. `artifact.put`
+    pub action: &'a str,
+    /// e.g. `artifact/<digest>`
+    pub resource: &'a str,
+    /// Empty for changes that belong to no org.
+    pub org: &'a str,
+    pub detail: &'a str,
+}
+
+/// Selects audit records, newest first.
+#[derive(Clone, Debug, Default)]
+pub struct AuditQuery {
+    pub org: Option<String>,
+    /// Only records of a lower revision: the page after this one.
+    pub before: Option<u64>,
+    /// 1 to 1000.
+    pub limit: u32,
+}

@@ -1,0 +1,118 @@
+//! Stored offers of servers to orgs, beside those of the servers' own files.
+//!
+//! The offers of a server are one resource with one ETag. They go with the server: one that comes later under the same
+//! name is offered to nobody that it was not offered to itself.
+
+use sqlx::any::{AnyExecutor, AnyRow};
+use sqlx::{Any, Row, Transaction};
+
+use super::write::Write;
+use super::{SqlStore, resource_revision};
+use crate::control::{Change, MAX_OFFERS, OfferRecord, StoreError, Versioned, Written};
+
+/// The resource of a server's offers: this, a slash and its name.
+pub(super) const OFFERS: &str = "offers";
+
+pub(super) async fn all<'e>(from: impl AnyExecutor<'e>) -> Result<Vec<OfferRecord>, StoreError> {
+    let rows = sqlx::query("SELECT server, org FROM offers").fetch_all(from).await?;
+    records(&rows)
+}
+
+pub(super) async fn of_server(
+    store: &SqlStore,
+    server: &str,
+) -> Result<Versioned<Vec<OfferRecord>>, StoreError> {
+    let mut tx = store.snapshot().await?;
+    let revision = resource_revision(&mut tx, &resource(server)).await?.unwrap_or(0);
+    let rows = sqlx::query("SELECT server, org FROM offers WHERE server = $1")
+        .bind(server)
+        .fetch_all(&mut *tx)
+        .await?;
+    Ok(Versioned { revision, value: records(&rows)? })
+}
+
+pub(super) async fn to_org(store: &SqlStore, org: &str) -> Result<Vec<OfferRecord>, StoreError> {
+    let rows =
+        sqlx::query("SELECT server, org FROM offers WHERE org = $1").bind(org).fetch_all(&store.pool).await?;
+    records(&rows)
+}
+
+pub(super) async fn put(
+    store: &SqlStore,
+    change: &Change,
+    record: &OfferRecord,
+) -> Result<Written, StoreError> {
+    let mut write = store.write(change, resource(&record.server)).await?;
+    write.org = record.org.clone();
+    // Within the write: a server that is deleted meanwhile takes its offers with it.
+    let sql = "SELECT COUNT(*) FROM servers WHERE name = $1";
+    if super::count(&mut write.tx, sql, &record.server).await? == 0 {
+        return Err(StoreError::NotFound);
+    }
+    if is_stored(&mut write.tx, record).await? {
+        return write.unchanged().await;
+    }
+    if super::count(&mut write.tx, "SELECT COUNT(*) FROM offers WHERE server <> $1", "").await? >= MAX_OFFERS
+    {
+        return Err(StoreError::Full { what: "offers of servers", bound: MAX_OFFERS });
+    }
+    sqlx::query("INSERT INTO offers (server, org) VALUES ($1, $2)")
+        .bind(&record.server)
+        .bind(&record.org)
+        .execute(&mut *write.tx)
+        .await?;
+    write.stamp(true).await?;
+    write.commit("offer.put", &format!("{} to {}", record.server, record.org)).await
+}
+
+pub(super) async fn delete(
+    store: &SqlStore,
+    change: &Change,
+    record: &OfferRecord,
+) -> Result<Written, StoreError> {
+    let mut write = store.write(change, resource(&record.server)).await?;
+    write.org = record.org.clone();
+    let deleted = sqlx::query("DELETE FROM offers WHERE server = $1 AND org = $2")
+        .bind(&record.server)
+        .bind(&record.org)
+        .execute(&mut *write.tx)
+        .await?;
+    if deleted.rows_affected() == 0 {
+        return Err(StoreError::NotFound);
+    }
+    let sql = "SELECT COUNT(*) FROM offers WHERE server = $1";
+    let others = super::count(&mut write.tx, sql, &record.server).await? > 0;
+    write.stamp(others).await?;
+    write.commit("offer.delete", &format!("{} to {}", record.server, record.org)).await
+}
+
+/// Those of a server that is deleted go with it.
+pub(super) async fn go_with(write: &mut Write<'_>, server: &str) -> Result<(), StoreError> {
+    sqlx::query("DELETE FROM offers WHERE server = $1").bind(server).execute(&mut *write.tx).await?;
+    sqlx::query("DELETE FROM resources WHERE name = $1")
+        .bind(resource(server))
+        .execute(&mut *write.tx)
+        .await?;
+    Ok(())
+}
+
+async fn is_stored(tx: &mut Transaction<'static, Any>, record: &OfferRecord) -> Result<bool, StoreError> {
+    let row = sqlx::query("SELECT org FROM offers WHERE server = $1 AND org = $2")
+        .bind(&record.server)
+        .bind(&record.org)
+        .fetch_optional(&mut **tx)
+        .await?;
+    Ok(row.is_some())
+}
+
+/// Reads them, and sorts them by bytes, whatever the database's own order is.
+fn records(rows: &[AnyRow]) -> Result<Vec<OfferRecord>, StoreError> {
+    let record = |row: &AnyRow| Ok(OfferRecord { server: row.try_get("server")?, org: row.try_get("org")? });
+    let mut list = rows.iter().map(record).collect::<Result<Vec<_>, StoreError>>()?;
+    list.sort();
+    Ok(list)
+}
+
+fn resource(server: &str) -> String {
+    format!("{OFFERS}/{server}")
+}

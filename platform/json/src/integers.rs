@@ -1,0 +1,46 @@
+//! Integers that are written as floats.
+
+use serde_json::{Number, Value};
+
+/// Largest integer whose neighbours a double still tells apart (RFC 7493 section 2.2).
+const EXACT: f64 = 9_007_199_254_740_991.0;
+
+/// Makes integers of numbers without a fraction (`2.0`, `1e2`), as JSON Schema 2020-12 counts them (section 4.2.3), at
+/// every depth. Numbers that a double does not hold exactly stay as they are.
+pub fn integers(value: &mut Value) {
+    match value {
+        Value::Number(number) => {
+            if let Some(integer) = integer(number) {
+                *value = Value::from(integer);
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(integers),
+        Value::Object(members) => members.values_mut().for_each(integers),
+        Value::Null | Value::Bool(_) | Value::String(_) => {}
+    }
+}
+
+fn integer(number: &Number) -> Option<i64> {
+    if !number.is_f64() {
+        return None;
+    }
+    number.as_f64().filter(|value| value.fract() == 0.0 && value.abs() <= EXACT).map(|value| value as i64)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_number_without_a_fraction_is_an_integer() {
+        let mut value =
+            json!({"a": [2.0, 1e2, -0.0, 0.5, 1e300, 7, u64::MAX], "b": {"c": 9_007_199_254_740_991.0}});
+        integers(&mut value);
+        assert_eq!(
+            value.to_string(),
+            format!(r#"{{"a":[2,100,0,0.5,1e+300,7,{}],"b":{{"c":9007199254740991}}}}"#, u64::MAX)
+        );
+    }
+}

@@ -1,0 +1,151 @@
+//! The parts of an object or an array, each with its text.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+
+use super::Json;
+use crate::cursor::{Cursor, Syntax};
+
+/// The members of an object in their order, each with its text; `None` for a text that is none. Equal keys are all there.
+pub fn members(text: &str) -> Option<Vec<(Cow<'_, str>, &str)>> {
+    let mut found = Vec::new();
+    let mut read = || {
+        let mut cursor = Cursor::new(text.as_bytes())?;
+        cursor.object_with_keys(|cursor, key| {
+            found.push((key.unescape(), cursor.text()?));
+            Ok(())
+        })?;
+        cursor.end()
+    };
+    let read: Result<(), Syntax> = read();
+    read.ok().map(|()| found)
+}
+
+/// Returns the texts of these members, in the order of `names`; `None` for a text that is no object. The last of equal keys
+/// counts. Memory does not grow with the number of members.
+pub fn named<'a, const N: usize>(text: &'a str, names: [&str; N]) -> Option<[Option<&'a str>; N]> {
+    let mut found = [None; N];
+    let mut read = || {
+        let mut cursor = Cursor::new(text.as_bytes())?;
+        cursor.object_with_keys(|cursor, key| {
+            let value = cursor.text()?;
+            let key = key.unescape();
+            let wanted = found.iter_mut().zip(names).filter(|(_, name)| *name == key);
+            wanted.for_each(|(slot, _)| *slot = Some(value));
+            Ok(())
+        })?;
+        cursor.end()
+    };
+    let read: Result<(), Syntax> = read();
+    read.ok().map(|()| found)
+}
+
+/// Returns the texts of an array's first elements, at most `limit`; `None` for a text that is no array. What follows them
+/// is not read.
+pub fn first_elements(text: &str, limit: usize) -> Option<Vec<&str>> {
+    let mut found = Vec::new();
+    let mut read = || {
+        let mut cursor = Cursor::new(text.as_bytes())?;
+        cursor.array(|cursor| {
+            // Err: ends the reading.
+            if found.len() == limit {
+                return Err(Syntax);
+            }
+            found.push(cursor.text()?);
+            Ok(())
+        })?;
+        cursor.end()
+    };
+    let read: Result<(), Syntax> = read();
+    (read.is_ok() || (limit > 0 && found.len() == limit)).then_some(found)
+}
+
+/// The elements of an array, each with its text; `None` for a text that is none.
+pub fn elements(text: &str) -> Option<Vec<&str>> {
+    let mut found = Vec::new();
+    let mut read = || {
+        let mut cursor = Cursor::new(text.as_bytes())?;
+        cursor.array(|cursor| {
+            found.push(cursor.text()?);
+            Ok(())
+        })?;
+        cursor.end()
+    };
+    let read: Result<(), Syntax> = read();
+    read.ok().map(|()| found)
+}
+
+/// The members of an object that is passed on, such as `_meta`: each name once, in their order.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Members(Vec<(String, Json)>);
+
+impl Members {
+    /// The members of an object; none for anything else. The last of equal keys counts.
+    pub fn of(json: &Json) -> Members {
+        let read = members(json.text()).unwrap_or_default();
+        read.into_iter().map(|(name, text)| (name, Json::part(text))).collect()
+    }
+
+    /// Sets a member.
+    pub fn insert(&mut self, name: &str, value: impl Into<Json>) {
+        let value = value.into();
+        match self.0.iter_mut().find(|(own, _)| own == name) {
+            Some((_, own)) => *own = value,
+            None => self.0.push((name.to_owned(), value)),
+        }
+    }
+
+    /// Takes a member out.
+    pub fn remove(&mut self, name: &str) -> Option<Json> {
+        let at = self.0.iter().position(|(own, _)| own == name)?;
+        Some(self.0.remove(at).1)
+    }
+
+    /// A member.
+    pub fn get(&self, name: &str) -> Option<&Json> {
+        self.iter().find(|(own, _)| *own == name).map(|(_, value)| value)
+    }
+
+    /// Keeps those whose names fit.
+    pub fn retain(&mut self, fits: impl Fn(&str) -> bool) {
+        self.0.retain(|(name, _)| fits(name));
+    }
+
+    /// All, in their order.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &Json)> {
+        self.0.iter().map(|(name, value)| (name.as_str(), value))
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The object that they make.
+    pub fn to_json(&self) -> Json {
+        let written: Vec<String> = self
+            .iter()
+            .map(|(name, value)| format!("{}:{}", serde_json::Value::from(name), value.text()))
+            .collect();
+        Json::part(&format!("{{{}}}", written.join(",")))
+    }
+}
+
+impl<N: Into<String>, V: Into<Json>> FromIterator<(N, V)> for Members {
+    fn from_iter<I: IntoIterator<Item = (N, V)>>(items: I) -> Members {
+        let mut members: Vec<(String, Json)> = Vec::new();
+        let mut positions: HashMap<String, usize> = HashMap::new();
+        for (name, value) in items {
+            let (name, value) = (name.into(), value.into());
+            let known = positions.get(&name).copied();
+            match known.and_then(|at| members.get_mut(at)) {
+                Some((_, own)) => *own = value,
+                None => {
+                    positions.insert(name.clone(), members.len());
+                    members.push((name, value));
+                }
+            }
+        }
+        Members(members)
+    }
+}

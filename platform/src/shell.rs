@@ -1,0 +1,29 @@
+//! Words of a POSIX shell, for commands that somebody pastes.
+
+/// Quotes a text so that a shell reads it as one word.
+pub fn word(text: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "._-/:@+,".contains(c);
+    if !text.is_empty() && text.chars().all(is_plain) {
+        return text.to_owned();
+    }
+    format!("'{}'", text.replace('\'', r"'\''"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_is_one_word_whatever_is_in_it() {
+        for (text, expected) in [
+            ("cc.pay", "cc.pay"),
+            ("*", "'*'"),
+            ("a b", "'a b'"),
+            ("", "''"),
+            ("o'neil; rm", r"'o'\''neil; rm'"),
+            ("$(x)", "'$(x)'"),
+        ] {
+            assert_eq!(word(text), expected);
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! The environment of a worker: exactly what runtime/README.md lists, and of a stdio server what its package asks for.
+//!
+//! Keeps true: a secret is in it if the pool of the worker is for users of that secret, and nowhere else.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use crate::plugin::installed::Plugin;
+use crate::plugin::language::Command;
+use crate::plugin::manifest::{Mode, Variable};
+use crate::secrets::Secrets;
+use crate::worker::home::Home;
+
+/// Port of the forwarder inside a sandbox with egress.
+pub(super) const EGRESS_PORT: u16 = 3128;
+const PYTHON_PATH: &str = "PYTHONPATH";
+/// Folders of Python packages beside the code that uses them.
+const LIBRARIES: [&str; 2] = ["lib", "site-packages"];
+
+/// The variables of a worker.
+pub(super) fn of(
+    (plugin, command): (&Plugin, &Command),
+    home: &Home,
+    secrets: &Secrets,
+) -> BTreeMap<String, String> {
+    let bin = command.argv.first().and_then(|program| Path::new(program).parent()).map(text);
+    let work = text(&home.work_dir());
+    let mut variables = vec![
+        ("ASP_WORKER_SOCKET", text(&home.socket())),
+        ("ASP_PLUGIN_MANIFEST", text(&plugin.manifest_path())),
+        ("ASP_PLUGIN_CODE", text(&plugin.package())),
+        ("ASP_WORK_DIR", work.clone()),
+        ("HOME", work.clone()),
+        ("TMPDIR", work),
+        ("ASP_WORKER_ID", home.id.clone()),
+        ("PATH", format!("{}:/usr/local/bin:/usr/bin:/bin", bin.unwrap_or_default())),
+        ("LANG", "C.UTF-8".to_owned()),
+        ("TZ", "UTC".to_owned()),
+    ];
+    if !plugin.manifest.allowed_domains.is_empty() {
+        let proxy = format!("http://127.0.0.1:{EGRESS_PORT}");
+        for name in ["HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"] {
+            variables.push((name, proxy.clone()));
+        }
+    }
+    let mut variables: BTreeMap<String, String> =
+        variables.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
+    if plugin.manifest.mode == Mode::McpStdio {
+        variables.extend(of_package(plugin, &command.secrets, secrets));
+    }
+    variables
+}
+
+/// Variables that the package of a stdio server asks for. The manifest refuses the names of the runtime's own variables.
+fn of_package(plugin: &Plugin, granted: &[String], secrets: &Secrets) -> BTreeMap<String, String> {
+    let package = plugin.package();
+    let mut variables = BTreeMap::new();
+    for (name, variable) in &plugin.manifest.env {
+        let value = match variable {
+            Variable::Value(value) => Some(value.clone()),
+            Variable::Paths(paths) => Some(joined(paths.iter().map(|path| package.join(path)))),
+            Variable::Secret(secret) if granted.contains(secret) => {
+                secrets.get(secret).map(|secret| secret.expose().to_owned())
+            }
+            Variable::Secret(_) => None,
+        };
+        variables.extend(value.map(|value| (name.clone(), value)));
+    }
+    let libraries = python_libraries(&plugin.manifest.command, &package);
+    if !libraries.is_empty() {
+        let asked = variables.remove(PYTHON_PATH).map(PathBuf::from);
+        variables.insert(PYTHON_PATH.to_owned(), joined(asked.into_iter().chain(libraries)));
+    }
+    variables
+}
+
+/// The folders of libraries beside a Python server and at the top of its package.
+fn python_libraries(command: &[String], package: &Path) -> Vec<PathBuf> {
+    let is_python = command.first().is_some_and(|program| program.starts_with("python"));
+    let script = command
+        .iter()
+        .skip(1)
+        .map(|word| package.join(word))
+        .find(|path| path.starts_with(package) && path.is_file());
+    let beside = script.and_then(|script| Some(script.parent()?.to_owned()));
+    let mut found: Vec<PathBuf> = Vec::new();
+    for folder in beside.into_iter().chain([package.to_owned()]).filter(|_| is_python) {
+        for library in LIBRARIES.map(|name| folder.join(name)) {
+            if library.is_dir() && !found.contains(&library) {
+                found.push(library);
+            }
+        }
+    }
+    found
+}
+
+fn joined(paths: impl Iterator<Item = PathBuf>) -> String {
+    paths.map(|path| text(&path)).collect::<Vec<_>>().join(":")
+}
+
+fn text(path: &Path) -> String {
+    path.to_string_lossy().into_owned()
+}
