@@ -63,6 +63,23 @@ impl Json {
             .map_or_else(|Syntax| Json::from(value.clone()), |raw| Json::of(raw).viewed_as(value.clone()))
     }
 
+    /// The same value without white space between its tokens.
+    pub fn compact(&self) -> Json {
+        let (mut in_string, mut is_escaped) = (false, false);
+        let mut text = self.text().to_owned();
+        text.retain(|c| {
+            let is_kept = in_string || !matches!(c, ' ' | '\t' | '\n' | '\r');
+            match c {
+                _ if is_escaped => is_escaped = false,
+                '\\' => is_escaped = in_string,
+                '"' => in_string = !in_string,
+                _ => {}
+            }
+            is_kept
+        });
+        Json::part(&text)
+    }
+
     /// The text, on one line.
     pub fn text(&self) -> &str {
         self.0.raw.get()

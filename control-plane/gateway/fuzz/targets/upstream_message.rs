@@ -16,6 +16,9 @@ mod event_stream;
 #[path = "../../src/executors/proxy/mcp/message.rs"]
 mod message;
 #[allow(dead_code)]
+#[path = "../../src/call/held.rs"]
+mod held;
+#[allow(dead_code)]
 #[path = "../../src/call/page.rs"]
 mod page;
 #[path = "../../src/executors/outbound/said.rs"]
@@ -29,7 +32,7 @@ mod executors {
 
 /// The events of calls, as far as an upstream tells of them.
 mod call {
-    pub(crate) use crate::page;
+    pub(crate) use crate::{held, page};
 
     pub mod event {
         use std::collections::BTreeMap;

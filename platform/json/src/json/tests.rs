@@ -125,3 +125,16 @@ fn a_value_made_here_has_its_text() {
     let read: Json = serde_json::from_str(r#"{"x": "\ud83d"}"#).unwrap();
     assert_eq!(read.text(), r#"{"x": "\ud83d"}"#);
 }
+
+#[test]
+fn white_space_goes_between_tokens_alone() {
+    for (text, expected) in [
+        (r#"{"x": 1, "y" : [ 1.50,	null ] }"#, r#"{"x":1,"y":[1.50,null]}"#),
+        (r#"" a \" b ""#, r#"" a \" b ""#),
+        (r#"["\\", " "]"#, r#"["\\"," "]"#),
+        (r#"["\ud83d ", { }]"#, r#"["\ud83d ",{}]"#),
+    ] {
+        let value = Json::parse(text.as_bytes()).unwrap();
+        assert_eq!(value.compact().text(), expected, "{text}");
+    }
+}

@@ -59,7 +59,7 @@ pub(super) struct Failure {
     pub message: String,
     /// The pages that the user has to visit first, wherever they are.
     pub visits: Vec<Visit>,
-    /// More about it, as the upstream wrote it.
+    /// More about it, as the upstream wrote it, without white space between its tokens.
     pub data: Option<Json>,
 }
 
@@ -115,7 +115,7 @@ fn failure(error: &Value, data: Option<Json>) -> Failure {
         code,
         message: said.unwrap_or_else(|| "the service answered with an error".into()),
         visits: if code == URL_ELICITATION_REQUIRED { visits(error) } else { Vec::new() },
-        data: data.filter(|data| held::of_value(data.view()) <= MAX_DATA),
+        data: data.filter(|data| held::of_value(data.view()) <= MAX_DATA).map(|data| data.compact()),
     }
 }
 
