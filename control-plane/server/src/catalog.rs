@@ -424,6 +424,40 @@ mod tests {
     }
 
     #[test]
+    fn a_server_comes_and_goes_with_what_its_issuer_lists_while_the_process_runs() {
+        let issuer = TestIssuer::new();
+        let given = crate::issuers::trust::Given::default();
+        let compiler = Compiler::new(StaticConfig { trust: Trust::new(given), ..config(false) });
+        let stored = [server("{schemes: [jwt], issuers: [corporate], audiences: [shop]}")];
+        let mut revision = 0;
+        let mut is_served_where = |lists: serde_json::Value| {
+            revision += 1;
+            let mut document = serde_json::json!({
+                "iss": "https://login.example", "jwks": {"keys": [issuer.jwk()]}, "algs": ["ES256"], "orgs": ["*"],
+            });
+            for (name, list) in lists.as_object().unwrap() {
+                document[name] = list.clone();
+            }
+            let record = asp_store::control::IssuerRecord {
+                side: asp_store::control::Side::Clients,
+                name: "corporate".into(),
+                document: document.to_string(),
+                revision,
+                updated_at: 1,
+            };
+            let state = ControlState { revision, issuers: vec![record], ..ControlState::default() };
+            assert_eq!(compiler.trust().take(&state, 1), []);
+            !compiler.settle(&stored).servers.is_empty()
+        };
+        let json = |text: &str| serde_json::from_str::<serde_json::Value>(text).unwrap();
+        assert!(is_served_where(json(r#"{"audiences": ["shop"]}"#)));
+        assert!(!is_served_where(json(r#"{"audiences": ["other"]}"#)), "it lists it no more");
+        assert!(is_served_where(json(r#"{"audiences": ["shop"]}"#)), "it lists it again");
+        assert!(!is_served_where(json("{}")), "it lists none");
+        assert!(is_served_where(json(r#"{"serverAudiences": {"demo": ["shop"]}}"#)));
+    }
+
+    #[test]
     fn an_open_server_is_for_development() {
         let open = compile("demo", &server("{schemes: [none]}").files).unwrap();
         assert!(Compiler::new(config(true)).accepts(&open).is_ok());

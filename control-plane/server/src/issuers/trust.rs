@@ -99,8 +99,10 @@ impl InForce {
     pub fn names(&self) -> Vec<String> {
         let asked = self.access.iter().filter(|access| access.introspection.is_some());
         let asked = asked.map(|access| format!("{} is asked", access.issuer));
-        let lists = self.documents.iter().filter(|document| !document.server_audiences.is_empty());
-        let lists = lists.map(|document| {
+        // A server may accept what either list has.
+        let has_lists =
+            |document: &&Document| !(document.audiences.is_empty() && document.server_audiences.is_empty());
+        let lists = self.documents.iter().filter(has_lists).map(|document| {
             format!("{} lists {:?} {:?}", document.name, document.audiences, document.server_audiences)
         });
         self.clients.iter().map(|issuer| issuer.name.clone()).chain(asked).chain(lists).collect()
