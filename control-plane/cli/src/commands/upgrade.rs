@@ -26,7 +26,7 @@ use crate::failure::Failure;
 use crate::print;
 use crate::settings::ENV_ISSUERS;
 use crate::settings::source::{Environment, ProcessEnvironment};
-use given::Given;
+use given::GivenSettings;
 use installation::Installation;
 use offers::MissingOffer;
 use report::{Report, Section};
@@ -42,7 +42,7 @@ pub fn run(command: &UpgradeCommand) -> Result<(), Failure> {
 }
 
 fn check(args: &CheckArgs) -> Result<(), Failure> {
-    let given = Given::read(&args.settings)?;
+    let given = GivenSettings::read(&args.settings)?;
     let file = issuers_file(&given)?;
     let api = AdminClient::new(&ProcessEnvironment)?;
     block_on(async {
@@ -58,7 +58,7 @@ fn check(args: &CheckArgs) -> Result<(), Failure> {
 }
 
 /// The operator's issuers. Their file may be on another machine only: then it is not checked, and a line says so.
-fn issuers_file(given: &Given) -> Result<File, Failure> {
+fn issuers_file(given: &GivenSettings) -> Result<File, Failure> {
     let Some(path) = given.get(ENV_ISSUERS) else { return Ok(File::default()) };
     asp_control::issuers::file(path.as_ref()).map_err(|error| Failure::bad(ENV_ISSUERS, error.to_string()))
 }

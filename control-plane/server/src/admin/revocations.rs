@@ -136,19 +136,15 @@ async fn keep_out(
         "org" => (record.target.as_str(), None),
         _ => return Ok((Vec::new(), 0)),
     };
-    let others = match user {
-        Some(user) => other_machines(state, org, user).await?,
-        None => BTreeSet::new(),
-    };
-    let is_also_machine = match user {
-        Some(user) => is_machine(state, org, user).await?,
-        None => false,
+    let (own, others) = match user {
+        Some(user) => credentials_of_machines(state, org, user).await?,
+        None => (BTreeSet::new(), BTreeSet::new()),
     };
     let bindings = state.store.bindings(org).await?.value;
     let lockout = Lockout { org, user, is_machine: false, others };
     let (mut denials, mut omitted) = lockout.denials(&bindings);
     // A user's revocation ends the keys of a machine of that name too, and no binding of users is about it.
-    if is_also_machine {
+    if !own.is_empty() {
         let (more, beyond) = Lockout { is_machine: true, ..lockout }.denials(&bindings);
         denials.extend(more.into_iter().filter(|denial| !denials.contains(denial)).collect::<Vec<_>>());
         omitted += beyond;
@@ -158,17 +154,18 @@ async fn keep_out(
     Ok((denials.iter().map(command).collect(), omitted))
 }
 
-async fn is_machine(state: &AdminState, org: &str, name: &str) -> Result<bool, Problem> {
-    let has_key = state.store.machine_keys(org).await?.iter().any(|key| key.machine == name);
-    Ok(has_key || state.store.machine_certificates(org).await?.iter().any(|known| known.machine == name))
-}
-
-/// Ids of keys and certificates of an org's machines, but for those of one.
-async fn other_machines(state: &AdminState, org: &str, name: &str) -> Result<BTreeSet<String>, Problem> {
+/// Ids of keys and certificates of an org's machines: those of the machine of this name, and those of all others.
+async fn credentials_of_machines(
+    state: &AdminState,
+    org: &str,
+    name: &str,
+) -> Result<(BTreeSet<String>, BTreeSet<String>), Problem> {
     let keys = state.store.machine_keys(org).await?.into_iter().map(|key| (key.id, key.machine));
     let certificates = state.store.machine_certificates(org).await?;
     let certificates = certificates.into_iter().map(|known| (known.id, known.machine));
-    Ok(keys.chain(certificates).filter(|(_, machine)| machine != name).map(|(id, _)| id).collect())
+    let (own, others): (Vec<_>, Vec<_>) = keys.chain(certificates).partition(|(_, machine)| machine == name);
+    let ids = |list: Vec<(String, String)>| list.into_iter().map(|(id, _)| id).collect();
+    Ok((ids(own), ids(others)))
 }
 
 /// Revokes tokens: one, or every token of a user or an org that was issued until now.

@@ -7,21 +7,7 @@ use super::specs::{Upstream, convert};
 use super::*;
 
 fn args(out: &Path) -> ImportArgs {
-    ImportArgs {
-        mcp: Some("https://up.example/mcp".into()),
-        stdio: None,
-        openapi: None,
-        tags: Vec::new(),
-        operations: Vec::new(),
-        except: Vec::new(),
-        accept: true,
-        server: "up".into(),
-        proxy_url: None,
-        pages: Vec::new(),
-        credential: None,
-        owner: "team".into(),
-        out: out.to_owned(),
-    }
+    ImportArgs { accept: true, out: out.to_owned(), ..super::specs::tests::args() }
 }
 
 fn tool(name: &str, input: Value) -> Value {

@@ -298,10 +298,11 @@ fn text<'a>(item: &'a Value, name: &str) -> Option<&'a str> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
 
-    fn args() -> ImportArgs {
+    /// Arguments of an import from an upstream.
+    pub(in super::super) fn args() -> ImportArgs {
         ImportArgs {
             mcp: Some("https://up.example/mcp".into()),
             stdio: None,

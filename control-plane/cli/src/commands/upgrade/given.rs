@@ -12,14 +12,14 @@ const MAX_FILE: u64 = 1 << 20;
 
 /// Settings by name.
 #[derive(Debug, Default)]
-pub(super) struct Given {
+pub(super) struct GivenSettings {
     of_files: BTreeMap<String, String>,
 }
 
-impl Given {
+impl GivenSettings {
     /// Reads files of `NAME=VALUE` lines, as systemd and Docker have them; the later file wins.
-    pub(super) fn read(files: &[PathBuf]) -> Result<Given, Failure> {
-        let mut given = Given::default();
+    pub(super) fn read(files: &[PathBuf]) -> Result<GivenSettings, Failure> {
+        let mut given = GivenSettings::default();
         for file in files {
             let bad = |fault: String| Failure::bad(FLAG, format!("{}: {fault}", file.display()));
             let text = read(file).map_err(bad)?;
@@ -29,7 +29,7 @@ impl Given {
     }
 }
 
-impl Environment for Given {
+impl Environment for GivenSettings {
     fn raw(&self, name: &str) -> Option<String> {
         self.of_files.get(name).cloned().or_else(|| ProcessEnvironment.raw(name))
     }

@@ -122,7 +122,7 @@ impl Installation {
     /// Reads everything; needs a token of the platform.
     pub(super) async fn read(api: &AdminClient) -> Result<Installation, Failure> {
         let mut installation = Installation { has_offers: true, ..Installation::default() };
-        for server in list::<Named>(api, "/api/registry/servers").await? {
+        for server in list::<ServerName>(api, "/api/registry/servers").await? {
             let (server, has_offers) = read_server(api, &server.server).await?;
             installation.has_offers &= has_offers;
             installation.servers.extend(server);
@@ -142,7 +142,7 @@ impl Installation {
 }
 
 #[derive(Deserialize)]
-struct Named {
+struct ServerName {
     server: String,
 }
 
@@ -157,7 +157,7 @@ fn parsed<T: DeserializeOwned>(path: &str, value: Value) -> Result<T, Failure> {
 /// The server, unless it was deleted since, and whether there are offers.
 async fn read_server(api: &AdminClient, name: &str) -> Result<(Option<StoredServer>, bool), Failure> {
     #[derive(Deserialize)]
-    struct Stored {
+    struct ServerFiles {
         files: Vec<SourceFile>,
     }
     #[derive(Deserialize)]
@@ -173,7 +173,7 @@ async fn read_server(api: &AdminClient, name: &str) -> Result<(Option<StoredServ
     if answer.status == StatusCode::NOT_FOUND {
         return Ok((None, true));
     }
-    let Stored { files } = parsed(&path, answer.accepted()?)?;
+    let ServerFiles { files } = parsed(&path, answer.accepted()?)?;
     let path = format!("{path}/offers");
     let answer = api.get(&path).await?;
     let has_offers = answer.status != StatusCode::NOT_FOUND;
