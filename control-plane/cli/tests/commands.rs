@@ -3,35 +3,18 @@
 // A helper of a test fails like the test itself.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
+mod support;
+
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
 use serde_json::Value;
-
-/// A hang guard, far above what any step takes.
-const GUARD: Duration = Duration::from_secs(60);
-
-fn asp(state: &Path) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_asp"));
-    command.env_clear().env("ASP_STATE_DIR", state);
-    for name in ["ASP_PORT", "ASP_ADMIN_PORT", "ASP_GATEWAY_PORT", "ASP_XDS_PORT"] {
-        command.env(name, "0");
-    }
-    command
-}
-
-fn primitives() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../primitives")
-}
+use support::{GUARD, asp, primitives, text};
 
 fn run(command: &mut Command) -> Output {
     command.output().unwrap()
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8(bytes.to_vec()).unwrap()
 }
 
 #[test]

@@ -3,29 +3,15 @@
 // A helper of a test fails like the test itself.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
+mod support;
+
 use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-
-/// A hang guard, far above what any step takes.
-const GUARD: Duration = Duration::from_secs(60);
-
-fn asp(state: &Path) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_asp"));
-    command.env_clear().env("ASP_STATE_DIR", state);
-    for name in ["ASP_PORT", "ASP_ADMIN_PORT", "ASP_GATEWAY_PORT", "ASP_XDS_PORT"] {
-        command.env(name, "0");
-    }
-    command
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8(bytes.to_vec()).unwrap()
-}
+use support::{GUARD, asp, primitives, text};
 
 fn until<T>(mut found: impl FnMut() -> Option<T>) -> T {
     let begun = Instant::now();
@@ -49,9 +35,8 @@ struct Running {
 impl Running {
     fn start() -> Running {
         let state = tempfile::tempdir().unwrap();
-        let samples: PathBuf = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../primitives");
         let mut serve = asp(state.path());
-        serve.args(["serve", "--dev", "--primitives"]).arg(samples);
+        serve.args(["serve", "--dev", "--primitives"]).arg(primitives());
         let child = serve.stderr(Stdio::null()).spawn().unwrap();
         let file = state.path().join("ports.json");
         let ports: Value = until(|| serde_json::from_slice(&std::fs::read(&file).ok()?).ok());

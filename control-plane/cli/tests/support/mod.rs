@@ -1,0 +1,28 @@
+//! The binary as tests start it.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+/// A hang guard, far above what any step takes.
+pub(crate) const GUARD: Duration = Duration::from_secs(60);
+
+/// The binary with a state directory, ports of the system's choice, and nothing of this process's environment.
+pub(crate) fn asp(state: &Path) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_asp"));
+    command.env_clear().env("ASP_STATE_DIR", state);
+    for name in ["ASP_PORT", "ASP_ADMIN_PORT", "ASP_GATEWAY_PORT", "ASP_XDS_PORT"] {
+        command.env(name, "0");
+    }
+    command
+}
+
+/// The samples of the repository.
+pub(crate) fn primitives() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../primitives")
+}
+
+/// Output as text.
+pub(crate) fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
