@@ -57,14 +57,16 @@ pub(super) async fn ask(
             url = endpoint.url,
             "request refused by an operator list: no entry of this name is for this address and this primitive"
         );
-        return Err(Fault::Unavailable);
+        return Err(Fault::Refused);
     }
+    let destination = destination(outbound, asked)?;
     let is_fair = asked.until.saturating_duration_since(Instant::now()) >= FAIR_TIME;
     let permit = breakers
         .enter(&origin(endpoint.url), is_fair.then_some(asked.until))
         .map_err(|_| Fault::Unavailable)?;
-    let answered =
-        tokio::time::timeout_at(asked.until, requests(outbound, asked)).await.map_err(|_| Fault::Expired)?;
+    let answered = tokio::time::timeout_at(asked.until, requests(&destination, asked))
+        .await
+        .map_err(|_| Fault::Expired)?;
     permit.settle(match answered {
         Err(Fault::Unavailable) => Outcome::Failure,
         _ => Outcome::Success,
@@ -72,10 +74,28 @@ pub(super) async fn ask(
     answered
 }
 
-async fn requests(outbound: &Outbound, asked: &Asked<'_>) -> Result<Answered, Fault> {
+/// The endpoint's address, where the operator lets the primitive use it.
+fn destination<'o>(outbound: &'o Outbound, asked: &Asked<'_>) -> Result<Destination<'o>, Fault> {
+    let url = asked.endpoint.url;
+    let found = if asked.endpoint.is_operators {
+        outbound.trusted(url)
+    } else {
+        outbound.destination(url, asked.upstreams, asked.by)
+    };
+    found.map_err(|error| match error {
+        // The log has it from the list. To ask again helps nobody.
+        OutboundError::NotServed | OutboundError::Path => Fault::Refused,
+        OutboundError::Client(_) | OutboundError::Url | OutboundError::Denied => {
+            tracing::warn!(url, %error, "a delegate's endpoint is not asked, because its address is not allowed; the plugin is told that it is unavailable");
+            Fault::Unavailable
+        }
+    })
+}
+
+async fn requests(destination: &Destination<'_>, asked: &Asked<'_>) -> Result<Answered, Fault> {
     let mut pause = FIRST_PAUSE;
     for request in 1..=MAX_REQUESTS {
-        let response = send(outbound, asked).await?;
+        let response = send(destination, asked).await?;
         let status = response.status();
         if status.is_success() {
             let body = client::body(response, MAX_ANSWER).await.map_err(|_| Fault::Unavailable)?;
@@ -101,18 +121,10 @@ async fn requests(outbound: &Outbound, asked: &Asked<'_>) -> Result<Answered, Fa
     Err(Fault::Unavailable)
 }
 
-async fn send(outbound: &Outbound, asked: &Asked<'_>) -> Result<Response, Fault> {
-    let Endpoint { url, key, headers, .. } = *asked.endpoint;
-    let denied = |error: OutboundError| {
-        tracing::warn!(url, error = %error, "a delegate's endpoint is not asked, because its address is not allowed; the plugin is told that it is unavailable");
-        Fault::Unavailable
-    };
-    let destination = if asked.endpoint.is_operators {
-        outbound.trusted(url)
-    } else {
-        outbound.destination(url, asked.upstreams, asked.by)
-    };
-    let Destination { client, mut url } = destination.map_err(denied)?;
+async fn send(destination: &Destination<'_>, asked: &Asked<'_>) -> Result<Response, Fault> {
+    let Endpoint { key, headers, .. } = *asked.endpoint;
+    let Destination { client, url } = destination;
+    let mut url = url.clone();
     url.path_segments_mut().map_err(|()| Fault::Unavailable)?.pop_if_empty().extend(["chat", "completions"]);
     let mut request = client.post(url).header("accept", "application/json").json(&asked.body);
     for (name, value) in headers.into_iter().flatten() {

@@ -176,8 +176,29 @@ async fn a_key_serves_the_delegates_that_the_operator_names() {
             Endpoints { keys: BTreeMap::from([("corp".to_owned(), key)]), ..Endpoints::default() };
         let asked = model.requests();
         let (answer, _) = Once::of(snapshot, endpoints).run().await;
-        assert_eq!((answer.is_ok(), model.requests() - asked), (served, usize::from(served)), "{pattern}");
+        let requests = model.requests() - asked;
+        assert_eq!((answer.is_ok(), requests), (served, usize::from(served)), "{pattern}");
+        if !served {
+            assert_eq!(answer.unwrap_err(), "refused", "{pattern}: to ask again helps nobody");
+        }
     }
+}
+
+#[tokio::test]
+async fn an_upstream_that_does_not_serve_the_delegate_refuses() {
+    let model = Model::saying("hi").await;
+    for (pattern, path) in [("other/*", ""), ("*", "/elsewhere")] {
+        let mut snapshot = with_openai(&model, ProxyOpenai::default());
+        for upstream in &mut snapshot.upstreams {
+            if upstream.name == "llm.internal" {
+                upstream.primitives = vec![pattern.into()];
+                upstream.url.push_str(path);
+            }
+        }
+        let (answer, _) = Once::of(snapshot, Endpoints::default()).run().await;
+        assert_eq!(answer.unwrap_err(), "refused", "{pattern} {path}");
+    }
+    assert_eq!(model.requests(), 0);
 }
 
 #[tokio::test]
@@ -191,7 +212,7 @@ async fn a_key_is_not_sent_beyond_its_origin() {
         let key = EndpointKey { origin: origin.into(), key: "c0rp".into(), primitives: vec!["*".into()] };
         let endpoints = Endpoints { keys: BTreeMap::from([(name.to_owned(), key)]), ..Endpoints::default() };
         let (answer, _) = Once::of(snapshot, endpoints).run().await;
-        assert_eq!(answer.unwrap_err(), "unavailable", "{origin}");
+        assert_eq!(answer.unwrap_err(), "refused", "{origin}");
     }
     assert_eq!(model.requests(), 0);
 }
