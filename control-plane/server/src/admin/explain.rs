@@ -150,8 +150,17 @@ pub async fn explain(
 /// The published snapshot, once it has what an admin wrote last, or as it is after [`PUBLISHED_WITHIN`].
 async fn newest(state: &AdminState) -> Result<Arc<Published>, Problem> {
     let written = state.store.revision().await?;
+    let mut standing = state.publisher.standing();
     let mut published = state.publisher.xds_state();
-    let is_in = published.wait_for(|state| state.snapshot.as_ref().is_some_and(|s| s.revision >= written));
+    if !standing.borrow().is_of(written) {
+        // Another process wrote it, or it is a row of the audit, of which the publisher is not told.
+        state.publisher.changed();
+    }
+    let is_in = async {
+        // What is written may change nothing of the snapshot, whose revision stays then.
+        let _ = standing.wait_for(|standing| standing.is_of(written)).await.map(drop);
+        let _ = published.wait_for(|state| state.snapshot.is_some()).await.map(drop);
+    };
     // Err: what is published lags; the answer says which revision it is of.
     let _ = tokio::time::timeout(PUBLISHED_WITHIN, is_in).await;
     let snapshot = published.borrow().snapshot.clone();
