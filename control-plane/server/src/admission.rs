@@ -71,6 +71,12 @@ impl Admission {
             return Err(Refusal::NotOffered);
         }
         self.evaluate(org, &Records { exposure: vec![record], ..Records::default() }).await?;
+        let offer = OfferRecord { server: record.server.clone(), org: org.to_owned() };
+        let offers = offered.is_none() && record.enabled;
+        if offers {
+            // Before anything is written: without the offer the exposure opens nothing.
+            self.store.offer_fits(&offer).await?;
+        }
         let mut list = self.store.exposure(org).await?.value;
         let bytes = |list: &[ExposureRecord]| {
             size(org, &Records { exposure: list.iter().collect(), ..Records::default() })
@@ -86,10 +92,9 @@ impl Admission {
         let at_gateways = usage.begin(Part::Policy, org, at_gateways, platform)?;
         let written = self.store.put_exposure(change, record).await?;
         let written = at_gateways.done(at_edges.done(written));
-        if offered.is_some() || !record.enabled {
+        if !offers {
             return Ok(written);
         }
-        let offer = OfferRecord { server: record.server.clone(), org: org.to_owned() };
         let change = Change { precondition: Precondition::None, ..change.clone() };
         match self.store.put_offer(&change, &offer).await {
             Ok(offer) => Ok(Written { changed: written.changed || offer.changed, ..written }),

@@ -29,6 +29,8 @@ pub const MAX_VERSIONS: u32 = 20;
 pub const KEEP_VERSIONS_OF_GONE: u64 = 30 * 24 * 60 * 60 * 1000;
 /// Offers of servers to orgs, of all together: each is two names in memory.
 pub const MAX_OFFERS: usize = 50_000;
+/// Offers of one server: as many as its own file may name.
+pub const MAX_OFFERS_PER_SERVER: usize = 1_000;
 /// Exposure exceptions of one org: every server over every protocol, at most.
 pub const MAX_EXPOSURE_PER_ORG: usize = 3_000;
 /// Bindings of one org.
@@ -442,6 +444,8 @@ pub trait ControlStore: Send + Sync {
     async fn offers(&self, server: &str) -> Result<Versioned<Vec<OfferRecord>>, StoreError>;
     /// Those to an org, by server.
     async fn offers_to(&self, org: &str) -> Result<Vec<OfferRecord>, StoreError>;
+    /// [`StoreError::Full`] where [`ControlStore::put_offer`] has no room for it.
+    async fn offer_fits(&self, record: &OfferRecord) -> Result<(), StoreError>;
     /// [`StoreError::NotFound`] where there is no such server.
     async fn put_offer(&self, change: &Change, record: &OfferRecord) -> Result<Written, StoreError>;
     /// [`StoreError::NotFound`] where there is no such offer.

@@ -19,6 +19,7 @@ use super::body::{Body, Text};
 use super::etag::{precondition, tagged};
 use super::params::{Path, Query};
 use super::problem::{Code, Problem};
+use super::turns::Topic;
 use super::{AdminState, ids, off_thread};
 use crate::admin::inline::{self, Files};
 use crate::catalog::{self, servers};
@@ -128,6 +129,7 @@ pub async fn put_server(
 ) -> Result<Response, Problem> {
     admin.of_server(&name)?;
     admin.writer()?;
+    let _turn = state.turns.to_write(Topic::Policy, &admin).await?;
     let change = state.change(&admin, precondition(&headers)?);
     let stored = store_files(&state, (&admin, &change), (&name, &body.files), query.force).await?;
     if stored.changes.iter().any(asp_registry::Change::breaks_callers) {
@@ -312,6 +314,7 @@ pub async fn delete_server(
 ) -> Result<Json<Value>, Problem> {
     admin.of_server(&name)?;
     admin.writer()?;
+    let _turn = state.turns.to_write(Topic::Policy, &admin).await?;
     let change = state.change(&admin, precondition(&headers)?);
     let written = state.published(state.store.delete_server(&change, &name).await?);
     Ok(Json(json!({ "server": name, "revision": written.revision, "changed": written.changed })))

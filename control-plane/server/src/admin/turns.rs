@@ -3,7 +3,7 @@
 //! Keeps true: an org that asks all the time has one request at the store or the compiler, and a bounded number that
 //! wait for theirs; whatever is beyond is refused at once and told when to come back. Policy, revocations and
 //! questions have turns of their own, so that none of them waits for another. How often an org writes is bounded too, because
-//! each of its writes reaches every gateway and every Envoy. The platform's admins write without a
+//! each of its writes reaches every gateway and every Envoy. The team of a server is held to the same. The platform's admins write without a
 //! turn: what they do is to be done, and they are few.
 
 use std::collections::HashMap;
@@ -22,7 +22,7 @@ pub const MAX_OF_ORG: usize = 16;
 /// Questions of all orgs together: each holds a body of up to [`super::MAX_BODY`].
 pub const MAX_QUESTIONS: usize = 64;
 
-/// Rate of policy writes by the admins of one org. Revocations may be ten times as many.
+/// Rate of policy writes by the admins of one org, and of writes by those of one server. Revocations may be ten times as many.
 #[derive(Clone, Copy, Debug)]
 pub struct WriteRate {
     /// Writes at once.
@@ -140,20 +140,19 @@ impl Turns {
         Arc::new(Turns { queues: Mutex::default(), rate, buckets: Mutex::default(), answering })
     }
 
-    /// Waits for the turn of an admin's org to write; `None`: the platform's admins need none.
+    /// Waits for the turn of an admin's org, or of the team of a server, to write; `None`: the platform's admins need none.
     pub async fn to_write(self: &Arc<Self>, topic: Topic, admin: &Admin) -> Result<Option<Turn>, Problem> {
-        match admin.role.org() {
-            // A team of one server writes no policy.
-            None => Ok(None),
-            Some(org) => {
-                self.spend(topic, org)?;
-                self.take(topic, org).await.map(Some)
-            }
-        }
+        let (who, of) = match (admin.role.server(), admin.role.org()) {
+            (Some(server), _) => ("server's team", of_server(server)),
+            (None, Some(org)) => ("org", org.to_owned()),
+            (None, None) => return Ok(None),
+        };
+        self.spend(topic, who, &of)?;
+        self.take(topic, &of).await.map(Some)
     }
 
-    /// Takes one of the org's writes.
-    fn spend(&self, topic: Topic, org: &str) -> Result<(), Problem> {
+    /// Takes one of the writes of an org, or of a server's team.
+    fn spend(&self, topic: Topic, who: &str, of: &str) -> Result<(), Problem> {
         if self.rate.per_second == 0 {
             return Ok(());
         }
@@ -167,13 +166,13 @@ impl Turns {
             buckets.retain(|(topic, _), bucket| filled(*topic, bucket) < self.rate.of(*topic).0);
         }
         let (burst, per_second) = self.rate.of(topic);
-        let key = (topic, org.to_owned());
+        let key = (topic, of.to_owned());
         let writes = buckets.get(&key).map_or(burst, |bucket| filled(topic, bucket));
         if writes < 1.0 {
             let wait = ((1.0 - writes) / per_second).ceil();
             return Err(Problem::too_many(
                 format!(
-                    "the org writes too often: at most {burst} at once and {per_second} a second after these"
+                    "the {who} writes too often: at most {burst} at once and {per_second} a second after these"
                 ),
                 wait,
             ));
@@ -184,9 +183,8 @@ impl Turns {
 
     /// Waits for the turn of an admin's org, or of the platform, to have a question answered.
     pub async fn to_ask(self: &Arc<Self>, admin: &Admin) -> Result<Turn, Problem> {
-        // No org has a name with a control character.
         let of = match admin.role.server() {
-            Some(server) => format!("\0{server}"),
+            Some(server) => of_server(server),
             None => admin.role.org().unwrap_or_default().to_owned(),
         };
         let mut turn = self.take(Topic::Questions, &of).await?;
@@ -224,6 +222,11 @@ impl Turns {
         let one = Arc::clone(&queue.one);
         Ok((Place { turns: Arc::clone(self), key }, one))
     }
+}
+
+/// The key of a server's team among those of orgs: no org has a name with a control character.
+fn of_server(server: &str) -> String {
+    format!("\0{server}")
 }
 
 async fn permit(of: &Arc<Semaphore>) -> Result<OwnedSemaphorePermit, Problem> {
@@ -299,6 +302,22 @@ mod tests {
         for _ in 0..100 {
             unbounded.to_write(Topic::Policy, &acme).await.map(drop).ok().unwrap();
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_team_of_a_server_writes_so_often_too() {
+        let turns = Turns::limited(WriteRate { burst: 2, per_second: 1 });
+        let write = async |role: &str| turns.to_write(Topic::Policy, &admin(role)).await.map(drop);
+        for _ in 0..2 {
+            write("server:pay").await.ok().unwrap();
+        }
+        let refused = write("server:pay").await.err().unwrap();
+        assert_eq!(refused.code(), Code::TooManyRequests);
+        for other in ["server:shop", "org:pay"] {
+            assert!(write(other).await.is_ok(), "{other}");
+        }
+        tokio::time::advance(std::time::Duration::from_secs(1)).await;
+        assert!(write("server:pay").await.is_ok());
     }
 
     #[tokio::test]

@@ -20,6 +20,7 @@ use super::body::Body;
 use super::etag::precondition;
 use super::params::Path;
 use super::problem::Problem;
+use super::turns::Topic;
 use super::{AdminState, registry};
 
 /// The versions that are kept, the newest first; those of a server that was deleted stay for 30 days.
@@ -88,6 +89,7 @@ pub async fn rollback(
     let Some(version) = state.store.server_version(&name, wanted.revision).await? else {
         return Err(Problem::not_found());
     };
+    let _turn = state.turns.to_write(Topic::Policy, &admin).await?;
     let change = state.change(&admin, precondition(&headers)?);
     let stored = registry::store_files(&state, (&admin, &change), (&name, &version.files), true).await?;
     let resource = format!("server/{name}");

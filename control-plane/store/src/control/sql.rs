@@ -326,6 +326,10 @@ impl ControlStore for SqlStore {
         self.within(offers::to_org(self, org)).await
     }
 
+    async fn offer_fits(&self, record: &OfferRecord) -> Result<(), StoreError> {
+        self.within(offers::fits(self, record)).await
+    }
+
     async fn put_offer(&self, change: &Change, record: &OfferRecord) -> Result<Written, StoreError> {
         self.within(offers::put(self, change, record)).await
     }

@@ -1,6 +1,6 @@
 //! Offers of servers, and the limits of an org's admin.
 
-use asp_store::control::{ExposureRecord, OfferRecord};
+use asp_store::control::{Change, ExposureRecord, MAX_OFFERS_PER_SERVER, OfferRecord, Precondition};
 use http::{Method, StatusCode};
 use serde_json::{Value, json};
 
@@ -38,6 +38,22 @@ async fn explained(api: &Api, role: &str, server: &str, primitive: &str) -> Valu
     let mut answer = api.send(role, Method::POST, "/api/policy/explain", Some(question), &[]).await.body;
     answer.as_object_mut().unwrap().remove("revision");
     answer
+}
+
+#[tokio::test]
+async fn what_is_offered_to_too_many_is_switched_on_for_no_more_and_nothing_is_half_written() {
+    let api = with_hidden().await;
+    let change = Change { actor: "ops".into(), at: 1, precondition: Precondition::None, evaluated_at: None };
+    for org in 0..MAX_OFFERS_PER_SERVER {
+        let offer = OfferRecord { server: HIDDEN.into(), org: format!("org-{org}") };
+        api.store.put_offer(&change, &offer).await.unwrap();
+    }
+    let refused = api.put("platform", EXPOSURE, switch(HIDDEN, true)).await;
+    assert_eq!(refused.body["code"], "limit_reached", "{}", refused.body);
+    assert!(refused.body["detail"].as_str().unwrap().contains("offers of one server"), "{}", refused.body);
+    assert_eq!(api.store.exposure("acme").await.unwrap().value, [], "it would count later");
+    let known = "/api/policy/orgs/org-7/exposure";
+    assert_eq!(api.put("platform", known, switch(HIDDEN, true)).await.status, StatusCode::OK);
 }
 
 #[tokio::test]

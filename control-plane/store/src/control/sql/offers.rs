@@ -8,7 +8,9 @@ use sqlx::{Any, Row, Transaction};
 
 use super::write::Write;
 use super::{SqlStore, resource_revision};
-use crate::control::{Change, MAX_OFFERS, OfferRecord, StoreError, Versioned, Written};
+use crate::control::{
+    Change, MAX_OFFERS, MAX_OFFERS_PER_SERVER, OfferRecord, StoreError, Versioned, Written,
+};
 
 /// The resource of a server's offers: this, a slash and its name.
 pub(super) const OFFERS: &str = "offers";
@@ -37,6 +39,27 @@ pub(super) async fn to_org(store: &SqlStore, org: &str) -> Result<Vec<OfferRecor
     records(&rows)
 }
 
+pub(super) async fn fits(store: &SqlStore, record: &OfferRecord) -> Result<(), StoreError> {
+    let mut tx = store.snapshot().await?;
+    if is_stored(&mut tx, record).await? {
+        return Ok(());
+    }
+    has_room(&mut tx, &record.server).await
+}
+
+/// Whether one more offer of a server has room, beside its own and beside those of all.
+async fn has_room(tx: &mut Transaction<'static, Any>, server: &str) -> Result<(), StoreError> {
+    if super::count(tx, "SELECT COUNT(*) FROM offers WHERE server = $1", server).await?
+        >= MAX_OFFERS_PER_SERVER
+    {
+        return Err(StoreError::Full { what: "offers of one server", bound: MAX_OFFERS_PER_SERVER });
+    }
+    if super::count(tx, "SELECT COUNT(*) FROM offers WHERE server <> $1", "").await? >= MAX_OFFERS {
+        return Err(StoreError::Full { what: "offers of servers", bound: MAX_OFFERS });
+    }
+    Ok(())
+}
+
 pub(super) async fn put(
     store: &SqlStore,
     change: &Change,
@@ -52,10 +75,7 @@ pub(super) async fn put(
     if is_stored(&mut write.tx, record).await? {
         return write.unchanged().await;
     }
-    if super::count(&mut write.tx, "SELECT COUNT(*) FROM offers WHERE server <> $1", "").await? >= MAX_OFFERS
-    {
-        return Err(StoreError::Full { what: "offers of servers", bound: MAX_OFFERS });
-    }
+    has_room(&mut write.tx, &record.server).await?;
     sqlx::query("INSERT INTO offers (server, org) VALUES ($1, $2)")
         .bind(&record.server)
         .bind(&record.org)

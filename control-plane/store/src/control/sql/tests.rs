@@ -1,7 +1,7 @@
 //! The control store on SQLite: the suite, and what only a database shows.
 
 use super::*;
-use crate::control::{Precondition, suite};
+use crate::control::{MAX_OFFERS_PER_SERVER, Precondition, suite};
 
 #[tokio::test]
 async fn the_port_suite_passes_in_memory() {
@@ -53,6 +53,29 @@ async fn a_raised_revision_goes_on_from_there_and_is_never_lowered() {
     assert!(matches!(store.since(500).await.unwrap(), Since::Changed(_)));
     let audit = store.audit(&AuditQuery { limit: 9, ..AuditQuery::default() }).await.unwrap();
     assert_eq!(audit.last().map(|row| (row.action.as_str(), row.revision)), Some(("revision.raise", 500)));
+}
+
+#[tokio::test]
+async fn one_servers_offers_leave_room_for_the_others() {
+    let store = SqlStore::in_memory().await.unwrap();
+    let change = Change { actor: "ops".into(), at: 1, precondition: Precondition::None, evaluated_at: None };
+    for server in ["wide", "other"] {
+        store.put_server(&change, server, &[], "h").await.unwrap();
+    }
+    let offer = |server: &str, org: usize| OfferRecord { server: server.into(), org: format!("org-{org}") };
+    for org in 0..MAX_OFFERS_PER_SERVER {
+        store.put_offer(&change, &offer("wide", org)).await.unwrap();
+    }
+    let late = offer("wide", MAX_OFFERS_PER_SERVER);
+    for refused in [store.offer_fits(&late).await, store.put_offer(&change, &late).await.map(drop)] {
+        let said = refused.unwrap_err().to_string();
+        assert_eq!(said, "at most 1000 offers of one server");
+    }
+    let known = offer("wide", 1);
+    store.offer_fits(&known).await.unwrap();
+    assert!(!store.put_offer(&change, &known).await.unwrap().changed, "it is there already");
+    store.offer_fits(&offer("other", 1)).await.unwrap();
+    assert!(store.put_offer(&change, &offer("other", 1)).await.unwrap().changed);
 }
 
 #[tokio::test]
