@@ -11,11 +11,13 @@ mod key_set;
 mod keys;
 mod token_keys;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use asp_outbound::RequestedBy;
 use asp_proto::snapshot::Primitive;
+use parking_lot::Mutex;
 use secrecy::SecretString;
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -24,6 +26,7 @@ use tokio::time::Instant;
 use crate::call::Call;
 use crate::clock::{unix_ms, unix_seconds};
 
+use audiences::NoAudience;
 pub use audiences::{TokenAudience, TokenAudiences};
 pub use key_set::FRESH;
 pub use keys::{KeyError, PublicKey, SigningKey};
@@ -31,6 +34,8 @@ pub use token_keys::{KEEP_EVERY, StartError, TokenKeys};
 
 /// The longest life of a token (ADR 9).
 pub const MAX_LIFE: Duration = Duration::from_secs(15 * 60);
+/// Plugins of which is remembered that the log has why they get no token.
+const MAX_LOGGED: usize = 4_096;
 /// The `typ` of an access token (RFC 9068 section 2.1).
 const ACCESS: &str = "at+jwt";
 /// The `typ` of a proof that an execution replaces a former one.
@@ -61,6 +66,8 @@ pub struct Minter {
     /// The `iss` claim: the public URL, below which the key set is served.
     issuer: String,
     audiences: TokenAudiences,
+    /// Plugins whose lack of a token was logged.
+    logged: Mutex<BTreeSet<String>>,
 }
 
 /// For whom a token is minted: one execution of a call on a plugin.
@@ -109,13 +116,13 @@ struct Succession {
 
 impl Minter {
     pub fn new(keys: Arc<TokenKeys>, issuer: String, audiences: TokenAudiences) -> Minter {
-        Minter { keys, issuer, audiences }
+        Minter { keys, issuer, audiences, logged: Mutex::default() }
     }
 
     /// Refuses a call of a plugin whose spec names an audience that the plugin may get no token for.
     pub(crate) fn check_plugin(&self, call: &Call) -> Result<(), NoToken> {
         match audiences::named(call) {
-            Some(named) if self.audiences.of_plugin(call).is_none() => Err(not_served(call, named)),
+            Some(named) if self.audiences.of_plugin(call).is_err() => Err(not_served(call, named)),
             Some(_) | None => Ok(()),
         }
     }
@@ -164,8 +171,45 @@ impl Minter {
 
     fn claims<'a>(&'a self, execution: Execution<'a>) -> Option<Claims<'a>> {
         let Execution { call, plugin } = execution;
-        let audience = self.audiences.of_plugin(call)?;
-        self.claims_of(call, format!("plugin:{plugin}"), vec![audience])
+        match self.audiences.of_plugin(call) {
+            Ok(audience) => self.claims_of(call, format!("plugin:{plugin}"), vec![audience]),
+            Err(why) => {
+                self.log_lack(call, why);
+                None
+            }
+        }
+    }
+
+    /// Logs once why a plugin gets no token: neither it nor its service can know.
+    fn log_lack(&self, call: &Call, why: NoAudience) {
+        let Primitive { version, allowed_domains, service_auth, .. } = &call.entry.primitive;
+        if service_auth.is_some() {
+            // It proves itself by another way, or its call is refused.
+            return;
+        }
+        let entries = match why {
+            NoAudience::Settled => return,
+            NoAudience::NoEntry => "no entry",
+            NoAudience::Several => "several entries",
+        };
+        let by = audiences::requested_by(call);
+        let primitive = format!("{}/{}@{version}", by.server, by.primitive);
+        let mut logged = self.logged.lock();
+        if logged.len() >= MAX_LOGGED {
+            logged.clear();
+        }
+        // The list stays as long as the process; what the plugin reaches may change.
+        let is_news = logged.insert(format!("{primitive} {allowed_domains:?}"));
+        drop(logged);
+        if is_news {
+            tracing::warn!(
+                primitive,
+                line = self.audiences.completed(why, allowed_domains, by),
+                "a plugin gets no token: {entries} of {} serve it. Where its service wants one, set `line`, or name the \
+                 audience in `runtime.auth.token` of its spec",
+                audiences::LIST
+            );
+        }
     }
 
     fn claims_of<'a>(&'a self, call: &'a Call, actor: String, aud: Vec<String>) -> Option<Claims<'a>> {
@@ -217,7 +261,7 @@ impl Minter {
 fn not_served(call: &Call, audience: &str) -> NoToken {
     let RequestedBy { server, primitive } = audiences::requested_by(call);
     tracing::warn!(
-        list = "ASP_TOKEN_AUDIENCES",
+        list = audiences::LIST,
         entry = audience,
         primitive = format!("{server}/{primitive}"),
         call = %call.id,

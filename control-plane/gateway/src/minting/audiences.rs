@@ -4,11 +4,25 @@
 //! token of a plugin has one audience, because the plugin holds it and its service could show it at the others.
 
 use asp_outbound::RequestedBy;
-use asp_platform::operator_list;
+use asp_platform::operator_list::{self, ListEntry};
 use asp_proto::snapshot::service_auth::Kind;
 use reqwest::Url;
 
 use crate::call::Call;
+
+/// The operator's list, as its setting is called.
+pub(super) const LIST: &str = "ASP_TOKEN_AUDIENCES";
+
+/// The reason that a plugin's token has no audience.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum NoAudience {
+    /// No entry serves the primitive at a host that it may reach.
+    NoEntry,
+    /// Entries of several origins do.
+    Several,
+    /// It reaches nobody, its spec names an audience that it may not have, or there is no list.
+    Settled,
+}
 
 /// The operator's list.
 #[derive(Clone, Debug)]
@@ -45,12 +59,17 @@ impl TokenAudiences {
     }
 
     /// The audience of a plugin's token: the one that its spec names, else the only one there can be.
-    pub(super) fn of_plugin(&self, call: &Call) -> Option<String> {
+    pub(super) fn of_plugin(&self, call: &Call) -> Result<String, NoAudience> {
         let by = requested_by(call);
         let domains = &call.entry.primitive.allowed_domains;
-        if let Some(named) = named(call) {
-            return (is_reached(domains, named) && self.allows(named, by)).then(|| named.to_owned());
+        match named(call) {
+            Some(named) if is_reached(domains, named) && self.allows(named, by) => Ok(named.to_owned()),
+            Some(_) => Err(NoAudience::Settled),
+            None => self.only(domains, by),
         }
+    }
+
+    fn only(&self, domains: &[String], by: RequestedBy<'_>) -> Result<String, NoAudience> {
         let mut candidates: Vec<String> = match self {
             TokenAudiences::Every => {
                 let exact = domains.iter().filter(|domain| !domain.contains('*'));
@@ -62,8 +81,47 @@ impl TokenAudiences {
                 listed.iter().filter(reached).map(|entry| entry.origin.clone()).collect()
             }
         };
-        let only = candidates.pop()?;
-        candidates.iter().all(|other| is_same(other, &only)).then_some(only)
+        let is_settled = matches!(self, TokenAudiences::Every) || domains.is_empty();
+        let Some(only) = candidates.pop() else {
+            return Err(if is_settled { NoAudience::Settled } else { NoAudience::NoEntry });
+        };
+        match candidates.iter().all(|other| is_same(other, &only)) {
+            true => Ok(only),
+            false if is_settled => Err(NoAudience::Settled),
+            false => Err(NoAudience::Several),
+        }
+    }
+
+    /// The setting with one entry that serves the primitive. One that serves others too is not narrowed.
+    pub(super) fn completed(&self, why: NoAudience, domains: &[String], by: RequestedBy<'_>) -> String {
+        let listed: &[TokenAudience] = match self {
+            TokenAudiences::Every => &[],
+            TokenAudiences::Listed(listed) => listed,
+        };
+        let pattern = format!("{}/{}", by.server, by.primitive);
+        let mut entries: Vec<(ListEntry, bool)> = listed
+            .iter()
+            .map(|entry| {
+                let TokenAudience { origin, primitives } = entry.clone();
+                let serves = entry.serves(by) && is_reached(domains, &origin);
+                (ListEntry { value: origin, patterns: Some(primitives) }, serves)
+            })
+            .collect();
+        if why == NoAudience::Several {
+            for (entry, _) in entries.iter_mut().filter(|(_, serves)| *serves).skip(1) {
+                entry.patterns.iter_mut().for_each(|patterns| patterns.retain(|known| *known != pattern));
+            }
+        } else if let Some((entry, _)) =
+            entries.iter_mut().find(|(entry, _)| is_reached(domains, &entry.value))
+        {
+            entry.patterns.get_or_insert_default().push(pattern);
+        } else {
+            let host = domains.iter().find(|domain| !domain.contains('*')).map_or("HOST", String::as_str);
+            entries
+                .push((ListEntry { value: format!("https://{host}"), patterns: Some(vec![pattern]) }, true));
+        }
+        let entries: Vec<ListEntry> = entries.into_iter().map(|(entry, _)| entry).collect();
+        operator_list::completed(LIST, &entries)
     }
 }
 
@@ -130,5 +188,38 @@ mod tests {
         }
         let by = RequestedBy { server: "crm", primitive: "find" };
         assert!(TokenAudiences::Every.allows("https://crm.example.com", by));
+    }
+
+    #[test]
+    fn a_plugin_that_no_entry_or_several_serve_is_told_apart_with_the_line_to_paste() {
+        let listed = |entries: &[(&str, &[&str])]| {
+            let entry = |(origin, patterns): &(&str, &[&str])| TokenAudience {
+                origin: (*origin).into(),
+                primitives: patterns.iter().map(|pattern| (*pattern).to_owned()).collect(),
+            };
+            TokenAudiences::Listed(entries.iter().map(entry).collect())
+        };
+        let by = RequestedBy { server: "crm", primitive: "find" };
+        let domains = ["a.example".to_owned(), "b.example".to_owned()];
+        let (a, b): (&str, &str) = ("https://a.example", "https://b.example");
+        for (list, why, line) in [
+            (listed(&[]), NoAudience::NoEntry, "ASP_TOKEN_AUDIENCES='https://a.example;for=crm/find'"),
+            (
+                listed(&[("https://c.example", &["crm/*"]), (b, &["erp/*"])]),
+                NoAudience::NoEntry,
+                "ASP_TOKEN_AUDIENCES='https://c.example;for=crm/*,https://b.example;for=erp/* crm/find'",
+            ),
+            (
+                listed(&[(a, &["crm/*"]), (b, &["erp/*", "crm/find"])]),
+                NoAudience::Several,
+                "ASP_TOKEN_AUDIENCES='https://a.example;for=crm/*,https://b.example;for=erp/*'",
+            ),
+        ] {
+            assert_eq!(list.only(&domains, by), Err(why), "{list:?}");
+            assert_eq!(list.completed(why, &domains, by), line);
+        }
+        assert_eq!(listed(&[(a, &["crm/*"]), (a, &["*"])]).only(&domains, by), Ok(a.to_owned()));
+        assert_eq!(listed(&[]).only(&[], by), Err(NoAudience::Settled), "it reaches nobody");
+        assert_eq!(TokenAudiences::Every.only(&domains, by), Err(NoAudience::Settled), "there is no list");
     }
 }
