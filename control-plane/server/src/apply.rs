@@ -2,12 +2,11 @@
 //!
 //! Keeps true: a directory with any fault is applied not at all, and every fault is reported.
 
-use std::collections::BTreeSet;
 use std::path::Path;
 
 use anyhow::{Context, anyhow, bail};
 use asp_registry::Catalog;
-use asp_store::control::{Change, ControlStore, Precondition, Versioned};
+use asp_store::control::{Change, ControlStore, Precondition, ServerIds, Versioned};
 
 use crate::catalog::{self, Bundle, Compiler};
 use crate::clock;
@@ -74,10 +73,11 @@ pub async fn servers(
     };
     for bundle in bundles {
         let name = &bundle.server.server.name;
-        let ids: BTreeSet<&str> = bundle.server.primitives.iter().map(|known| known.id.as_str()).collect();
-        let ids: Vec<&str> = ids.into_iter().collect();
+        let ids = catalog::ids::of(&bundle.server);
+        // Who starts the process says what is in its directory.
+        let ids = ServerIds { ids: &ids, by_platform: true };
         let written = store
-            .register_server(&change(revision), name, &bundle.files, &bundle.server.content_hash, &ids)
+            .register_server(&change(revision), name, &bundle.files, &bundle.server.content_hash, ids)
             .await
             .with_context(|| format!("store server {name}"))?;
         revision = revision.max(written.revision);

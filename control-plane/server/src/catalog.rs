@@ -10,6 +10,7 @@ pub mod build;
 mod edge_form;
 pub mod fault;
 pub mod held;
+pub mod ids;
 pub mod offers;
 pub mod orgs;
 mod revoked;

@@ -31,6 +31,8 @@ pub const KEEP_VERSIONS_OF_GONE: u64 = 30 * 24 * 60 * 60 * 1000;
 pub const MAX_OFFERS: usize = 50_000;
 /// Offers of one server: as many as its own file may name.
 pub const MAX_OFFERS_PER_SERVER: usize = 1_000;
+/// Ids of primitives of one server, those that it had and those that it was granted among them: each stays its own.
+pub const MAX_IDS_PER_SERVER: usize = 4_000;
 /// Exposure exceptions of one org: every server over every protocol, at most.
 pub const MAX_EXPOSURE_PER_ORG: usize = 3_000;
 /// Bindings of one org.
@@ -72,6 +74,9 @@ pub enum StoreError {
     /// Somebody else has what can be one's only.
     #[error("{what} is somebody else's")]
     Taken { what: &'static str },
+    /// Primitives under ids that the server may not have.
+    #[error("the server may not have all ids of its primitives")]
+    DeniedIds(Vec<DeniedId>),
     /// The database failed; the text is for the log, never for a client.
     #[error("store: {0}")]
     Backend(String),
@@ -121,8 +126,24 @@ pub struct OfferRecord {
 pub struct PrimitiveServer {
     pub id: String,
     pub server: String,
-    /// It stored the id first; any other one is granted it.
+    /// It stored the id first, or was granted it while it was nobody's; any other one is granted it.
     pub first: bool,
+}
+
+/// An id that a server may not have.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeniedId {
+    pub id: String,
+    /// The server whose it is; `None`: the platform has withdrawn it.
+    pub owner: Option<String>,
+}
+
+/// The ids of a server's primitives, and on whose word it has them.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ServerIds<'a> {
+    pub ids: &'a [&'a str],
+    /// The platform's word gives a server the ids of others too.
+    pub by_platform: bool,
 }
 
 /// An exception from a server's default exposure. The key is (org, server, protocol).
@@ -402,14 +423,15 @@ pub trait ControlStore: Send + Sync {
     async fn server_versions(&self, name: &str) -> Result<Vec<ServerVersion>, StoreError>;
     /// The server as the write with this revision stored it.
     async fn server_version(&self, name: &str, revision: u64) -> Result<Option<ServerRecord>, StoreError>;
-    /// Stores a server that has primitives of these ids: each is its own from now on, unless another one stored it first.
+    /// Stores a server that has primitives of these ids: each is its own from now on, unless it is another one's.
+    /// [`StoreError::DeniedIds`] where it may not have all of them; what was stored before stays then.
     async fn register_server(
         &self,
         change: &Change,
         name: &str,
         files: &[SourceFile],
         content_hash: &str,
-        ids: &[&str],
+        ids: ServerIds<'_>,
     ) -> Result<Written, StoreError>;
     /// [`ControlStore::register_server`] of one that has none.
     async fn put_server(
@@ -419,18 +441,20 @@ pub trait ControlStore: Send + Sync {
         files: &[SourceFile],
         content_hash: &str,
     ) -> Result<Written, StoreError> {
-        self.register_server(change, name, files, content_hash, &[]).await
+        self.register_server(change, name, files, content_hash, ServerIds::default()).await
     }
     /// The servers that may have a primitive under this id.
     async fn primitive_servers(&self, id: &str) -> Result<Versioned<Vec<PrimitiveServer>>, StoreError>;
-    /// Those of these ids that another server stored first and this one may not have, with that server.
-    async fn primitives_of_others(
+    /// Notes ids that a server has stored already: each is its own, or it is granted it where it is another one's. Of those
+    /// that it was granted, and that were withdrawn from it, nothing changes.
+    async fn take_primitives(
         &self,
+        change: &Change,
         server: &str,
         ids: &[&str],
-    ) -> Result<Vec<PrimitiveServer>, StoreError>;
+    ) -> Result<Written, StoreError>;
     async fn grant_primitive(&self, change: &Change, id: &str, server: &str) -> Result<Written, StoreError>;
-    /// [`StoreError::NotFound`] where the server may not have the id.
+    /// Takes the id from the server for the time to come: no team's word gives it back. [`StoreError::NotFound`] where it may not have it.
     async fn withdraw_primitive(
         &self,
         change: &Change,

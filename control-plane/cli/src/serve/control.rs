@@ -12,7 +12,7 @@ use asp_control::admin::turns::Turns;
 use asp_control::admin::{self, AdminState, KeySet};
 use asp_control::admission::Admission;
 use asp_control::catalog::usage::Usage;
-use asp_control::catalog::{Compiler, StaticConfig};
+use asp_control::catalog::{Compiler, StaticConfig, ids};
 use asp_control::issuers;
 use asp_control::issuers::document::Document;
 use asp_control::issuers::fetch::Fetcher;
@@ -81,6 +81,7 @@ pub(super) async fn start(
 ) -> anyhow::Result<Control> {
     let settings = &process.settings;
     let store = stores.control(settings).await?;
+    ids::take_stored(store.as_ref()).await.context("note the ids of the stored servers")?;
     let trust = trust(process, store.as_ref()).await?;
     let compiler = compiler(process, trust.clone());
     let mut not_installed = Vec::new();

@@ -1,11 +1,12 @@
 //! The servers that may have a primitive under an id: policy, limits and services know primitives by it.
 //!
-//! Keeps true: an id belongs to the server that stored it first; the platform alone lets others have it.
+//! Keeps true: an id belongs to the server that stored it first; the platform alone lets others have it, and takes it from
+//! a server. The store judges it, within the write.
 
 use std::sync::Arc;
 
 use asp_registry::{CompiledServer, Fault, FaultCode};
-use asp_store::control::Versioned;
+use asp_store::control::{DeniedId, Versioned};
 use axum::Json;
 use axum::extract::State;
 use axum::response::Response;
@@ -19,6 +20,7 @@ use super::etag::{precondition, tagged};
 use super::params::Path;
 use super::problem::Problem;
 use super::{AdminState, changed};
+use crate::catalog::ids;
 
 /// A server that may have the id.
 #[derive(Serialize, ToSchema)]
@@ -66,7 +68,7 @@ pub async fn grant(
     show(&state, &id).await
 }
 
-/// Takes the id from a server: its next version may not have it. What is stored stays.
+/// Takes the id from a server: its next version may not have it. What is stored stays, and is served.
 #[utoipa::path(delete, path = "/api/registry/primitives/{id}/servers/{server}", tag = "registry",
     params(("id" = String, Path), ("server" = String, Path)),
     responses((status = 200, body = Object), (status = 404, body = Problem), (status = 412, body = Problem)))]
@@ -78,57 +80,26 @@ pub async fn withdraw(
 ) -> Result<Json<Value>, Problem> {
     admin.platform()?;
     admin.writer()?;
+    ids::take_stored_of(&*state.store, &server).await?;
     let change = state.change(&admin, precondition(&headers)?);
     Ok(changed(state.store.withdraw_primitive(&change, &id, &server).await?))
 }
 
-/// The faults of a server that has ids of others. What its stored form has already it keeps: that was before ids had
-/// servers.
-pub(super) async fn taken(
-    state: &AdminState,
-    existing: &[Arc<CompiledServer>],
-    server: &CompiledServer,
-) -> Result<Vec<Fault>, Problem> {
+/// The faults of a server with ids that it may not have.
+pub(super) fn faults(server: &CompiledServer, denied: &[DeniedId]) -> Vec<Fault> {
     let name = &server.server.name;
-    let has = |of: &CompiledServer, id: &str| of.primitives.iter().any(|known| known.id == id);
-    let before = existing.iter().find(|known| known.server.name == *name);
-    let new: Vec<&str> = ids(server).filter(|id| !before.is_some_and(|before| has(before, id))).collect();
-    let mut owners: Vec<(String, String)> = Vec::new();
-    for known in state.store.primitives_of_others(name, &new).await? {
-        owners.push((known.id, known.server));
-    }
-    let others = existing.iter().filter(|other| other.server.name != *name);
-    for other in others.filter(|other| other.primitives.iter().any(|known| new.contains(&known.id.as_str())))
-    {
-        let is_unknown = |id: &&str| has(other, id) && !owners.iter().any(|(known, _)| known == id);
-        let unknown: Vec<&str> = new.iter().copied().filter(is_unknown).collect();
-        for id in unknown {
-            // It is stored from before ids had servers, unless this server may have it.
-            if state.store.primitive_servers(id).await?.value.iter().all(|known| known.server != *name) {
-                owners.push((id.to_owned(), other.server.name.clone()));
-            }
-        }
-    }
-    let fault = |(id, owner): (String, String)| Fault {
+    let fault = |DeniedId { id, owner }: &DeniedId| Fault {
         code: FaultCode::DuplicateId,
         file: server.files.first().cloned().unwrap_or_default(),
         line: 0,
         path: "/primitives".into(),
-        message: format!("the id `{id}` belongs to the server `{owner}`, which stored it first"),
+        message: match owner {
+            Some(owner) => format!("the id `{id}` belongs to the server `{owner}`, which stored it first"),
+            None => format!("an admin of the platform has withdrawn the id `{id}` from this server"),
+        },
         hint: format!(
             "use another id, or have an admin of the platform grant it: PUT /api/registry/primitives/{id}/servers/{name}"
         ),
     };
-    Ok(owners.into_iter().map(fault).collect())
-}
-
-/// The ids of a server, each once.
-pub(super) fn ids(server: &CompiledServer) -> impl Iterator<Item = &str> {
-    let mut last = "";
-    // They are sorted.
-    server.primitives.iter().map(|primitive| primitive.id.as_str()).filter(move |id| {
-        let is_new = *id != last;
-        last = *id;
-        is_new
-    })
+    denied.iter().map(fault).collect()
 }

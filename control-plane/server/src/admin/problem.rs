@@ -239,6 +239,8 @@ impl From<StoreError> for Problem {
             ),
             StoreError::Full { .. } => Problem::new(Code::LimitReached, error.to_string()),
             StoreError::Taken { .. } => Problem::new(Code::CertificateInUse, error.to_string()),
+            // Who stores a server says which ids these are.
+            StoreError::DeniedIds(_) => Problem::new(Code::InvalidPrimitives, error.to_string()),
             StoreError::Backend(fault) => {
                 tracing::error!(
                     %fault,

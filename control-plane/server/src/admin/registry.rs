@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use asp_proto::snapshot::Primitive;
 use asp_registry::{CompiledServer, Fault, compile_mcp, runtime_manifest};
-use asp_store::control::{Change, Note, Precondition, ServerRecord, SourceFile, StoreError, Written};
+use asp_store::control::{
+    Change, Note, Precondition, ServerIds, ServerRecord, SourceFile, StoreError, Written,
+};
 use axum::Json;
 use axum::extract::State;
 use axum::response::Response;
@@ -216,15 +218,23 @@ async fn store_server(
     force: bool,
 ) -> Result<(Written, Vec<asp_registry::Change>), Problem> {
     let name = &server.server.name;
+    catalog::ids::take_stored_of(&*state.store, name).await?;
+    let of_server = catalog::ids::of(server);
+    let has = ServerIds { ids: &of_server, by_platform: admin.role.is_platform() };
     let mut tries = 0;
     loop {
         let (revision, existing) = stored_servers(state).await?;
         let before = existing.iter().find(|known| known.server.name == *name);
         let changes = before.map(|before| asp_registry::compare(before, server)).unwrap_or_default();
-        let mut conflicts = asp_registry::conflicts(existing.iter().map(Arc::as_ref), server);
-        if !admin.role.is_platform() {
-            conflicts.extend(ids::taken(state, &existing, server).await?);
+        let shares = |other: &CompiledServer| {
+            let mut ids = other.primitives.iter().map(|known| known.id.as_str());
+            other.server.name != *name && ids.any(|id| of_server.binary_search(&id).is_ok())
+        };
+        for other in existing.iter().filter(|other| shares(other)) {
+            // A process of an earlier version may have stored it since this one began.
+            catalog::ids::take_stored_of(&*state.store, &other.server.name).await?;
         }
+        let conflicts = asp_registry::conflicts(existing.iter().map(Arc::as_ref), server);
         if !conflicts.is_empty() {
             return Err(Problem::primitives(conflicts));
         }
@@ -238,10 +248,12 @@ async fn store_server(
         off_thread(move || servers::admit(&existing, &candidate, &rules, size)).await??;
         let change = Change { evaluated_at: Some(revision), ..change.clone() };
         tries += 1;
-        let of_server: Vec<&str> = ids::ids(server).collect();
         let hash = &server.content_hash;
-        match state.store.register_server(&change, name, files, hash, &of_server).await {
+        match state.store.register_server(&change, name, files, hash, has).await {
             Err(StoreError::Moved) if tries < MAX_TRIES => {}
+            Err(StoreError::DeniedIds(denied)) => {
+                return Err(Problem::primitives(ids::faults(server, &denied)));
+            }
             written => return Ok((state.published(written?), changes)),
         }
     }
@@ -316,6 +328,8 @@ pub async fn delete_server(
     admin.writer()?;
     let _turn = state.turns.to_write(Topic::Policy, &admin).await?;
     let change = state.change(&admin, precondition(&headers)?);
+    // What is deleted keeps its ids.
+    catalog::ids::take_stored_of(&*state.store, &name).await?;
     let written = state.published(state.store.delete_server(&change, &name).await?);
     Ok(Json(json!({ "server": name, "revision": written.revision, "changed": written.changed })))
 }

@@ -36,7 +36,7 @@ use crate::control::{
     AuditQuery, AuditRecord, BindingRecord, CertificateName, Change, ControlState, ControlStore,
     ExposureRecord, HomeRecord, IssuerKeysRecord, IssuerRecord, LimitRecord, MachineBound,
     MachineCertificateRecord, MachineKeyRecord, Note, OfferRecord, PrimitiveServer, RegionRecord,
-    RevocationRecord, RouteRecord, ServerRecord, ServerVersion, Side, Since, SourceFile, StoreError,
+    RevocationRecord, RouteRecord, ServerIds, ServerRecord, ServerVersion, Side, Since, SourceFile, StoreError,
     Versioned, Written,
 };
 use crate::migrations::{Numbered, migrator};
@@ -284,7 +284,7 @@ impl ControlStore for SqlStore {
         name: &str,
         files: &[SourceFile],
         content_hash: &str,
-        ids: &[&str],
+        ids: ServerIds<'_>,
     ) -> Result<Written, StoreError> {
         self.within(servers::put(self, change, name, (files, ids), content_hash)).await
     }
@@ -297,12 +297,13 @@ impl ControlStore for SqlStore {
         self.within(primitives::of_id(self, id)).await
     }
 
-    async fn primitives_of_others(
+    async fn take_primitives(
         &self,
+        change: &Change,
         server: &str,
         ids: &[&str],
-    ) -> Result<Vec<PrimitiveServer>, StoreError> {
-        self.within(primitives::of_others(self, server, ids)).await
+    ) -> Result<Written, StoreError> {
+        self.within(primitives::take_stored(self, change, server, ids)).await
     }
 
     async fn grant_primitive(&self, change: &Change, id: &str, server: &str) -> Result<Written, StoreError> {

@@ -33,6 +33,8 @@ pub async fn run(store: &dyn ControlStore) {
     followed.catch_up(store).await;
     primitives::stay_with_the_server_that_stored_them_first(store).await;
     followed.catch_up(store).await;
+    primitives::are_bounded_for_each_server(store).await;
+    followed.catch_up(store).await;
     exposure_is_upserted_by_key(store).await;
     followed.catch_up(store).await;
     bindings_are_upserted_by_key(store).await;

@@ -56,8 +56,31 @@ async fn a_server_from_before_ids_had_servers_keeps_them() {
         Change { actor: "before".into(), at: 1, precondition: Precondition::None, evaluated_at: None };
     api.store.put_server(&change, "pay", &server("pay", "1.0.0"), "before").await.unwrap();
     assert_eq!(api.store.primitive_servers("cc.pay").await.unwrap().value, []);
+    // As an earlier version did while this one was running: nothing is noted, and the server goes.
+    let gone = api.send("server:pay", Method::DELETE, "/api/registry/servers/pay", None, &[]).await;
+    assert_eq!(gone.status, StatusCode::OK);
     assert_eq!(put(&api, "server:evil", "evil", "9.0.0").await.0, StatusCode::UNPROCESSABLE_ENTITY);
     assert_eq!(put(&api, "server:pay", "pay", "1.1.0").await.0, StatusCode::OK);
     let held = api.store.primitive_servers("cc.pay").await.unwrap().value;
     assert_eq!((held[0].server.as_str(), held[0].first, held.len()), ("pay", true, 1));
+}
+
+#[tokio::test]
+async fn a_server_from_which_an_id_is_withdrawn_is_served_as_it_is_and_gets_no_next_version() {
+    let mut api = Api::start().await;
+    assert_eq!(put(&api, "server:pay", "pay", "1.0.0").await.0, StatusCode::OK);
+    let of_pay = "/api/registry/primitives/cc.pay/servers/pay";
+    assert_eq!(api.send("server:pay", Method::DELETE, of_pay, None, &[]).await.status, StatusCode::NOT_FOUND);
+    assert_eq!(api.send("platform", Method::DELETE, of_pay, None, &[]).await.status, StatusCode::OK);
+    let again = api.send("platform", Method::DELETE, of_pay, None, &[]).await;
+    assert_eq!(again.status, StatusCode::NOT_FOUND);
+    let (status, body) = put(&api, "server:pay", "pay", "1.1.0").await;
+    assert_eq!((status, &body["code"]), (StatusCode::UNPROCESSABLE_ENTITY, &json!("invalid_primitives")));
+    assert!(body["errors"].to_string().contains("has withdrawn the id `cc.pay`"), "{body}");
+    api.published(|snapshot| snapshot.primitives.iter().any(|known| known.version == "1.0.0")).await;
+
+    assert_eq!(api.send("platform", Method::PUT, of_pay, None, &[]).await.status, StatusCode::OK);
+    assert_eq!(put(&api, "server:pay", "pay", "1.1.0").await.0, StatusCode::OK);
+    let held = api.get("platform", "/api/registry/primitives/cc.pay/servers").await.body;
+    assert_eq!(held, json!([{ "server": "pay", "first": true }]), "it was nobody's");
 }

@@ -1,15 +1,24 @@
 //! The servers that may have a primitive under an id.
 //!
-//! Keeps true: an id stays with the server that stored it first, also when that server is deleted.
+//! Keeps true: an id stays with the server that stored it first, also when that server is deleted, until the platform
+//! withdraws it; whether a server may have its ids is judged within the write that stores it.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
 use sqlx::any::AnyRow;
 use sqlx::{Any, Row, Transaction};
 
 use super::write::Write;
 use super::{SqlStore, resource_revision, rows};
-use crate::control::{Change, PrimitiveServer, StoreError, Versioned, Written};
+use crate::control::{
+    Change, DeniedId, MAX_IDS_PER_SERVER, PrimitiveServer, ServerIds, StoreError, Versioned, Written,
+};
+
+/// States of an id at a server, in the column `first`.
+const FIRST: i64 = 1;
+const GRANTED: i64 = 0;
+/// It may not have it any more. What it has stored stays.
+const WITHDRAWN: i64 = -1;
 
 pub(super) async fn of_id(store: &SqlStore, id: &str) -> Result<Versioned<Vec<PrimitiveServer>>, StoreError> {
     let mut tx = store.snapshot().await?;
@@ -17,29 +26,59 @@ pub(super) async fn of_id(store: &SqlStore, id: &str) -> Result<Versioned<Vec<Pr
     Ok(Versioned { revision, value: read(&mut tx, id).await? })
 }
 
-/// The ids among these that another server stored first and this one is not granted, each with that server.
-pub(super) async fn of_others(
-    store: &SqlStore,
-    server: &str,
-    ids: &[&str],
-) -> Result<Vec<PrimitiveServer>, StoreError> {
-    let mut tx = store.snapshot().await?;
-    let own = ids_of(&mut tx, server).await?;
-    let mut found = Vec::new();
-    for id in ids.iter().filter(|id| !own.contains(**id)) {
-        found.extend(read(&mut tx, id).await?.into_iter().filter(|known| known.first));
+/// Gives a server the ids that it has by a write that is under way, or refuses the write.
+pub(super) async fn take(write: &mut Write<'_>, server: &str, ids: ServerIds<'_>) -> Result<(), StoreError> {
+    let ServerIds { ids, by_platform } = ids;
+    let own = states_of(&mut write.tx, server).await?;
+    let mut denied = Vec::new();
+    let mut new = Vec::new();
+    for id in ids {
+        let owner = match own.get(*id).copied() {
+            Some(WITHDRAWN) if !by_platform => None,
+            Some(_) => continue,
+            None => match first(&mut write.tx, id).await? {
+                Some(owner) if !by_platform => Some(owner),
+                owner => {
+                    new.push((*id, owner.map_or(FIRST, |_| GRANTED)));
+                    continue;
+                }
+            },
+        };
+        denied.push(DeniedId { id: (*id).to_owned(), owner });
     }
-    Ok(found)
-}
-
-/// Notes the ids that a server has by a write that is under way.
-pub(super) async fn take(write: &mut Write<'_>, server: &str, ids: &[&str]) -> Result<(), StoreError> {
-    let own = ids_of(&mut write.tx, server).await?;
-    for id in ids.iter().filter(|id| !own.contains(**id)) {
-        let is_first = read(&mut write.tx, id).await?.iter().all(|known| !known.first);
-        insert(&mut write.tx, id, server, is_first).await?;
+    if !denied.is_empty() {
+        return Err(StoreError::DeniedIds(denied));
+    }
+    let counted = own.values().filter(|state| **state != WITHDRAWN).count();
+    if !new.is_empty() && counted + new.len() > MAX_IDS_PER_SERVER {
+        let what = "ids of primitives that one server has, had and was granted";
+        return Err(StoreError::Full { what, bound: MAX_IDS_PER_SERVER });
+    }
+    for (id, state) in new {
+        insert(&mut write.tx, id, server, state).await?;
     }
     Ok(())
+}
+
+/// Notes the ids of a server that is stored already.
+pub(super) async fn take_stored(
+    store: &SqlStore,
+    change: &Change,
+    server: &str,
+    ids: &[&str],
+) -> Result<Written, StoreError> {
+    let known = states_of(&mut store.snapshot().await?, server).await?;
+    if ids.iter().all(|id| known.contains_key(*id)) {
+        return Ok(Written { revision: 0, changed: false });
+    }
+    let mut write = store.write(change, format!("primitives/{server}")).await?;
+    // Another process may have noted some.
+    let known = states_of(&mut write.tx, server).await?;
+    for id in ids.iter().filter(|id| !known.contains_key(**id)) {
+        let state = first(&mut write.tx, id).await?.map_or(FIRST, |_| GRANTED);
+        insert(&mut write.tx, id, server, state).await?;
+    }
+    write.commit("primitive.take", server).await
 }
 
 pub(super) async fn grant(
@@ -52,7 +91,9 @@ pub(super) async fn grant(
     if read(&mut write.tx, id).await?.iter().any(|known| known.server == server) {
         return write.unchanged().await;
     }
-    insert(&mut write.tx, id, server, false).await?;
+    let state = first(&mut write.tx, id).await?.map_or(FIRST, |_| GRANTED);
+    delete(&mut write.tx, id, server).await?;
+    insert(&mut write.tx, id, server, state).await?;
     write.stamp(true).await?;
     write.commit("primitive.grant", server).await
 }
@@ -64,16 +105,13 @@ pub(super) async fn withdraw(
     server: &str,
 ) -> Result<Written, StoreError> {
     let mut write = store.write(change, resource(id)).await?;
-    let deleted = sqlx::query("DELETE FROM primitive_servers WHERE id = $1 AND server = $2")
-        .bind(id)
-        .bind(server)
-        .execute(&mut *write.tx)
-        .await?;
-    if deleted.rows_affected() == 0 {
+    if read(&mut write.tx, id).await?.iter().all(|known| known.server != server) {
         return Err(StoreError::NotFound);
     }
-    let others = !read(&mut write.tx, id).await?.is_empty();
-    write.stamp(others).await?;
+    delete(&mut write.tx, id, server).await?;
+    // Without it the server, whose stored version has the id, would take it again.
+    insert(&mut write.tx, id, server, WITHDRAWN).await?;
+    write.stamp(true).await?;
     write.commit("primitive.withdraw", server).await
 }
 
@@ -81,27 +119,47 @@ async fn insert(
     tx: &mut Transaction<'static, Any>,
     id: &str,
     server: &str,
-    first: bool,
+    state: i64,
 ) -> Result<(), StoreError> {
     sqlx::query("INSERT INTO primitive_servers (id, server, first) VALUES ($1, $2, $3)")
         .bind(id)
         .bind(server)
-        .bind(i64::from(first))
+        .bind(state)
         .execute(&mut **tx)
         .await?;
     Ok(())
 }
 
-async fn ids_of(tx: &mut Transaction<'static, Any>, server: &str) -> Result<BTreeSet<String>, StoreError> {
-    let rows = sqlx::query("SELECT id FROM primitive_servers WHERE server = $1")
+async fn delete(tx: &mut Transaction<'static, Any>, id: &str, server: &str) -> Result<(), StoreError> {
+    sqlx::query("DELETE FROM primitive_servers WHERE id = $1 AND server = $2")
+        .bind(id)
+        .bind(server)
+        .execute(&mut **tx)
+        .await?;
+    Ok(())
+}
+
+/// The state of each id that is noted of a server.
+async fn states_of(
+    tx: &mut Transaction<'static, Any>,
+    server: &str,
+) -> Result<BTreeMap<String, i64>, StoreError> {
+    let rows = sqlx::query("SELECT id, first FROM primitive_servers WHERE server = $1")
         .bind(server)
         .fetch_all(&mut **tx)
         .await?;
-    rows.iter().map(|row| Ok(row.try_get("id")?)).collect()
+    rows.iter().map(|row| Ok((row.try_get("id")?, row.try_get("first")?))).collect()
 }
 
+/// The server whose the id is.
+async fn first(tx: &mut Transaction<'static, Any>, id: &str) -> Result<Option<String>, StoreError> {
+    let all = read(tx, id).await?;
+    Ok(all.into_iter().find(|known| known.first).map(|known| known.server))
+}
+
+/// The servers that may have an id.
 async fn read(tx: &mut Transaction<'static, Any>, id: &str) -> Result<Vec<PrimitiveServer>, StoreError> {
-    let rows = sqlx::query("SELECT id, server, first FROM primitive_servers WHERE id = $1")
+    let rows = sqlx::query("SELECT id, server, first FROM primitive_servers WHERE id = $1 AND first >= 0")
         .bind(id)
         .fetch_all(&mut **tx)
         .await?;

@@ -5,8 +5,8 @@ use sqlx::{Any, Row, Transaction};
 
 use super::{SqlStore, Write, rows};
 use crate::control::{
-    Change, KEEP_VERSIONS_OF_GONE, MAX_SERVERS, MAX_VERSIONS, ServerRecord, ServerVersion, SourceFile,
-    StoreError, Written,
+    Change, KEEP_VERSIONS_OF_GONE, MAX_SERVERS, MAX_VERSIONS, ServerIds, ServerRecord, ServerVersion,
+    SourceFile, StoreError, Written,
 };
 
 /// The action of a deletion, by which its offers are known to have gone.
@@ -38,7 +38,7 @@ pub(super) async fn put(
     store: &SqlStore,
     change: &Change,
     name: &str,
-    (files, ids): (&[SourceFile], &[&str]),
+    (files, ids): (&[SourceFile], ServerIds<'_>),
     content_hash: &str,
 ) -> Result<Written, StoreError> {
     let sources = serde_json::to_string(files).map_err(|e| StoreError::Backend(e.to_string()))?;

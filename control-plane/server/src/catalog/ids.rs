@@ -1,0 +1,130 @@
+//! The ids of primitives that stored servers have, taken from their files.
+//!
+//! Keeps true: a stored server has its ids whether or not it is published. An audience that its issuer does not list, an
+//! issuer that is gone or a rule that is stricter than it was takes no id away.
+
+use std::collections::BTreeSet;
+
+use asp_registry::CompiledServer;
+use asp_store::control::{Change, ControlStore, Precondition, ServerRecord, StoreError};
+use serde::Deserialize;
+
+use super::compile;
+use crate::clock;
+
+/// The part of a spec that is read.
+#[derive(Deserialize)]
+struct OnlyId {
+    id: String,
+}
+
+/// The ids of a server's primitives, each once.
+pub fn of(server: &CompiledServer) -> Vec<&str> {
+    let ids: BTreeSet<&str> = server.primitives.iter().map(|primitive| primitive.id.as_str()).collect();
+    ids.into_iter().collect()
+}
+
+/// Notes the ids of all stored servers, of those that were stored first before the others: versions before ids had
+/// servers noted none. Where everything is noted it writes nothing.
+pub async fn take_stored(store: &dyn ControlStore) -> Result<(), StoreError> {
+    let mut records = store.servers().await?.value;
+    records.sort_by(|a, b| (a.revision, &a.name).cmp(&(b.revision, &b.name)));
+    for record in records {
+        take(store, record).await?;
+    }
+    Ok(())
+}
+
+/// The same of one server, before it is replaced or deleted: a process of an earlier version may have stored it meanwhile.
+pub async fn take_stored_of(store: &dyn ControlStore, name: &str) -> Result<(), StoreError> {
+    match store.server(name).await? {
+        Some(record) => take(store, record).await,
+        None => Ok(()),
+    }
+}
+
+async fn take(store: &dyn ControlStore, record: ServerRecord) -> Result<(), StoreError> {
+    let name = record.name.clone();
+    let ids = tokio::task::spawn_blocking(move || of_files(&record)).await;
+    let ids = ids.map_err(|error| StoreError::Backend(error.to_string()))?;
+    let ids: Vec<&str> = ids.iter().map(String::as_str).collect();
+    let change = Change {
+        actor: "control plane".into(),
+        at: clock::now_ms(),
+        precondition: Precondition::None,
+        evaluated_at: None,
+    };
+    let written = store.take_primitives(&change, &name, &ids).await?;
+    if written.changed {
+        tracing::info!(server = %name, ids = ids.len(), "the ids of a stored server's primitives are its own from now on");
+    }
+    Ok(())
+}
+
+/// Reads the ids of a server as it compiles; where it does not any more, those that its files say.
+fn of_files(record: &ServerRecord) -> Vec<String> {
+    if let Ok(server) = compile(&record.name, &record.files) {
+        return of(&server).into_iter().map(str::to_owned).collect();
+    }
+    let said = record.files.iter().filter_map(|file| serde_saphyr::from_str::<OnlyId>(&file.text).ok());
+    let ids: BTreeSet<String> = said.map(|spec| spec.id).filter(|id| asp_edge::names::is_name(id)).collect();
+    ids.into_iter().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use asp_store::control::sql::SqlStore;
+    use asp_store::control::{PrimitiveServer, SourceFile};
+
+    use super::*;
+
+    /// A server with one tool of this id, which accepts an audience that no issuer lists.
+    fn files(name: &str, id: &str) -> Vec<SourceFile> {
+        let server = format!(
+            "apiVersion: asp/v1\nname: {name}\nprotocols: [mcp]\n\
+             auth: {{schemes: [jwt], issuers: [gone], audiences: [nobodys]}}\nprimitives: [{{ref: {name}/{id}}}]\n"
+        );
+        let spec = format!(
+            "id: {id}\nname: Pay\ntype: tool\nversion: 1.0.0\nowner: payments@example.com\nsummary: Pays.\n\
+             mutation: destructive\nprimitiveSchema: {{input_schema: {{type: object}}}}\n\
+             runtime: {{mode: builtin, entrypoint: echo}}\n"
+        );
+        let file = |path: String, text: String| SourceFile { path, text };
+        vec![file(format!("{name}/server.yaml"), server), file(format!("{name}/{id}.yaml"), spec)]
+    }
+
+    fn change() -> Change {
+        Change { actor: "before".into(), at: 1, precondition: Precondition::None, evaluated_at: None }
+    }
+
+    async fn holders(store: &SqlStore, id: &str) -> Vec<(String, bool)> {
+        let known = store.primitive_servers(id).await.unwrap().value;
+        known.into_iter().map(|PrimitiveServer { server, first, .. }| (server, first)).collect()
+    }
+
+    #[tokio::test]
+    async fn the_ids_of_servers_from_before_are_theirs_after_a_start() {
+        let store = SqlStore::in_memory().await.unwrap();
+        // As it is after the migration: servers, and nothing noted of their ids.
+        for name in ["zoo", "bank"] {
+            store.put_server(&change(), name, &files(name, "cc.pay"), "before").await.unwrap();
+        }
+        let broken = [SourceFile { path: "old/a.yaml".into(), text: "id: cc.old\nno: longer good\n".into() }];
+        store.put_server(&change(), "old", &broken, "before").await.unwrap();
+        assert!(holders(&store, "cc.pay").await.is_empty());
+        take_stored(&store).await.unwrap();
+        let expected = [("bank".to_owned(), false), ("zoo".to_owned(), true)];
+        assert_eq!(holders(&store, "cc.pay").await, expected, "the one that was stored first has it");
+        assert_eq!(holders(&store, "cc.old").await, [("old".to_owned(), true)]);
+
+        let revision = store.revision().await.unwrap();
+        take_stored(&store).await.unwrap();
+        assert_eq!(store.revision().await.unwrap(), revision, "once is enough");
+        store.delete_server(&change(), "zoo").await.unwrap();
+        assert_eq!(holders(&store, "cc.pay").await, expected);
+
+        store.withdraw_primitive(&change(), "cc.pay", "bank").await.unwrap();
+        take_stored(&store).await.unwrap();
+        assert_eq!(holders(&store, "cc.pay").await, expected[1..], "what was withdrawn stays so");
+    }
+}
