@@ -11,6 +11,7 @@ use asp_control::admin::refusals::Refusals;
 use asp_control::admin::turns::Turns;
 use asp_control::admin::{self, AdminState, KeySet};
 use asp_control::admission::Admission;
+use asp_control::catalog::offers::{self, Lost};
 use asp_control::catalog::usage::Usage;
 use asp_control::catalog::{Compiler, StaticConfig, ids};
 use asp_control::issuers;
@@ -51,6 +52,8 @@ use crate::stack::runtime::LocalRuntime;
 /// In milliseconds.
 const HOUR: u64 = 60 * 60 * 1_000;
 const PRUNE_EVERY: Duration = Duration::from_secs(60);
+/// Most servers that are named at start because orgs have lost them.
+const MOST_LOST: usize = 20;
 /// Audit rows kept.
 const KEEP_AUDIT: u64 = 1_000_000;
 
@@ -97,6 +100,7 @@ pub(super) async fn start(
     let wasm = settings.filter_wasm.to_string_lossy().into_owned();
     let (publisher, handle) = Publisher::new(source, wasm, endpoints.subscribe());
     process.tasks.spawn(publisher.run(process.stop_background.clone()));
+    process.tasks.spawn(tell_lost(process, &store, &compiler, &handle));
     let packages = objects::packages(settings, stores).await?;
     process.tasks.spawn(prune(Arc::clone(&store), Arc::clone(&packages), process.stop_background.clone()));
     let keeper = keep_issuers(process, &store, &trust, &handle)?;
@@ -137,6 +141,48 @@ pub(super) async fn start(
     };
     serve_admin(process, listeners.admin, admin, drains);
     Ok(control)
+}
+
+/// Warns once, when a snapshot is published, of servers that orgs have switched on and are not offered.
+fn tell_lost(
+    process: &Process,
+    store: &Arc<dyn ControlStore>,
+    compiler: &Compiler,
+    publisher: &Handle,
+) -> impl Future<Output = ()> + Send + use<> {
+    let (store, compiler) = (Arc::clone(store), compiler.clone());
+    let (mut published, stop) = (publisher.xds_state(), process.stop_background.clone());
+    let look = async move {
+        published.wait_for(|state| state.snapshot.is_some()).await.context("wait for a snapshot")?;
+        let state = store.load().await?;
+        let lost = spawn_blocking(move || offers::lost(&compiler, &state)).await?;
+        anyhow::Ok(lost)
+    };
+    async move {
+        match stop.run_until_cancelled(look).await {
+            Some(Ok(lost)) => warn_of_lost(&lost),
+            Some(Err(error)) => tracing::warn!(
+                error = format!("{error:#}"),
+                "it is not known which servers orgs have switched on and are not offered; `asp servers show` says it of each"
+            ),
+            None => {}
+        }
+    }
+}
+
+fn warn_of_lost(lost: &[Lost]) {
+    for server in lost.iter().take(MOST_LOST) {
+        tracing::warn!(
+            server = server.server,
+            orgs = server.orgs.len(),
+            command = server.command(),
+            "organisations have switched a server on and do not have it, because it is not offered to them"
+        );
+    }
+    let more = lost.len().saturating_sub(MOST_LOST);
+    if more > 0 {
+        tracing::warn!(more, "more servers that organisations have switched on are not offered to them");
+    }
 }
 
 /// The gateways that this control plane hears, and those that others on its store do.

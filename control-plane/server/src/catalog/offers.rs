@@ -82,5 +82,40 @@ pub fn switched_on_in_vain(compiler: &Compiler, state: &ControlState) -> Vec<Exp
     state.exposure.iter().filter(is_vain).cloned().collect()
 }
 
+/// Servers that orgs have switched on in vain, each with these orgs.
+pub struct Lost {
+    pub server: String,
+    pub orgs: BTreeSet<String>,
+}
+
+impl Lost {
+    /// The command that offers it to them again; of many orgs the first, and how many there are.
+    pub fn command(&self) -> String {
+        let mut command = format!("asp servers offer {}", self.server);
+        for org in self.orgs.iter().take(MOST_ORGS) {
+            command.push_str(" --to ");
+            command.push_str(org);
+        }
+        match self.orgs.len().saturating_sub(MOST_ORGS) {
+            0 => command,
+            more => format!("{command} (and {more} more)"),
+        }
+    }
+}
+
+/// Most orgs that one command names.
+const MOST_ORGS: usize = 100;
+
+/// Finds which of the stored servers orgs have switched on in vain. One that is gone can be offered to nobody.
+pub fn lost(compiler: &Compiler, state: &ControlState) -> Vec<Lost> {
+    let mut lost: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for ExposureRecord { server, org, .. } in switched_on_in_vain(compiler, state) {
+        if state.servers.iter().any(|known| known.name == server) {
+            lost.entry(server).or_default().insert(org);
+        }
+    }
+    lost.into_iter().map(|(server, orgs)| Lost { server, orgs }).collect()
+}
+
 #[cfg(test)]
 mod tests;

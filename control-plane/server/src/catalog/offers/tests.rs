@@ -161,3 +161,34 @@ fn edge_and_gateway_equal_a_plain_model_after_each_of_many_changes() {
     let is_vain = |((org, server), on): &(&(String, String), &bool)| **on && !model.opens(server, org);
     assert_eq!(vain.len(), model.switches.iter().filter(is_vain).count());
 }
+
+#[test]
+fn servers_that_orgs_have_lost_are_named_with_the_command_that_offers_them_again() {
+    let compiler = Compiler::new(config(true));
+    let on = |org: &str, server: &str, protocol: &str, enabled: bool| ExposureRecord {
+        org: org.into(),
+        server: server.into(),
+        protocol: protocol.into(),
+        enabled,
+    };
+    let state = ControlState {
+        revision: 1,
+        servers: vec![File::default().record("one", 1), File::default().record("two", 1)],
+        offers: vec![OfferRecord { server: "one".into(), org: "initech".into() }],
+        exposure: vec![
+            on("globex", "one", "mcp", true),
+            on("acme", "one", "mcp", true),
+            on("acme", "one", "rest", true),
+            on("initech", "one", "mcp", true),
+            on("acme", "two", "mcp", false),
+            on("acme", "gone", "mcp", true),
+        ],
+        ..ControlState::default()
+    };
+    let commands =
+        |state: &ControlState| lost(&compiler, state).iter().map(Lost::command).collect::<Vec<_>>();
+    assert_eq!(commands(&state), ["asp servers offer one --to acme --to globex"]);
+    let many = (0..102).map(|org| on(&format!("org-{org:03}"), "one", "mcp", true)).collect();
+    let said = commands(&ControlState { exposure: many, ..state });
+    assert!(said[0].ends_with("--to org-099 (and 2 more)"), "{said:?}");
+}
