@@ -166,8 +166,8 @@ Examples:
   asp revoke --token JTI
   asp revoke --org acme                            every token of the org issued until now
 
-A token issued later works at once. The answer has the commands that keep bob out: a denial of everything, and one of
-each binding that would still allow him something.")]
+A token issued after the second that the answer says works. The answer has the commands that keep bob out: a denial of
+everything, and one of each binding that would still allow him something.")]
 pub struct RevokeArgs {
     #[arg(long)]
     pub org: Option<String>,

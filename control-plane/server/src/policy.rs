@@ -3,7 +3,7 @@
 //! Pure. Records come from the store and were validated on the way in; what becomes of one that no longer parses
 //! is for the caller to say ([`crate::catalog`]), except of a revocation: it is never left out.
 
-use asp_edge::MACHINE_ISSUER;
+use asp_edge::{LEEWAY_SECONDS, MACHINE_ISSUER};
 use asp_proto::snapshot::{
     Binding, EdgeSnapshot, ExposureException, Limit, MachineCertificate, MachineKey, Protocol,
     RecentRevocations, RevokedBefore, TargetKind,
@@ -123,7 +123,7 @@ pub fn machine_key(record: &MachineKeyRecord) -> Result<MachineKey, Unknown> {
         user: record.machine.clone(),
         groups: record.groups.clone(),
         scopes: record.scopes.clone(),
-        issued_at: record.created_at / 1_000,
+        issued_at: made_at(record.created_at),
         expires_at: record.expires_at / 1_000,
     })
 }
@@ -146,7 +146,7 @@ pub fn machine_certificate(record: &MachineCertificateRecord) -> Result<MachineC
         user: record.machine.clone(),
         groups: record.groups.clone(),
         scopes: record.scopes.clone(),
-        issued_at: record.created_at / 1_000,
+        issued_at: made_at(record.created_at),
         expires_at: record.expires_at / 1_000,
     })
 }
@@ -284,8 +284,16 @@ fn entry(parts: &[&str]) -> [u8; 16] {
     first
 }
 
+/// A token that was there before the revocation may say that it is issued [`LEEWAY_SECONDS`] later, as its issuer's clock does.
 fn before(org: &str, user: &str, created_at_ms: u64) -> RevokedBefore {
-    RevokedBefore { org: org.to_owned(), user: user.to_owned(), not_after_iat: created_at_ms / 1_000 }
+    let not_after_iat = (created_at_ms / 1_000).saturating_add(LEEWAY_SECONDS);
+    RevokedBefore { org: org.to_owned(), user: user.to_owned(), not_after_iat }
+}
+
+/// When a machine's key or certificate was made, as revocations judge it. The platform's own clock says it, so a new one is
+/// good at once.
+fn made_at(created_at_ms: u64) -> u64 {
+    (created_at_ms / 1_000).saturating_add(LEEWAY_SECONDS)
 }
 
 #[cfg(test)]
@@ -380,7 +388,8 @@ mod tests {
         for record in [revocation("user", "acme", "alice"), revocation("org", "acme", "acme")] {
             let edge = edge(&[record]);
             assert!(hits(&edge, &presented("acme")));
-            assert!(!hits(&edge, &Presented { issued_at: 6, ..presented("acme") }));
+            let at = |issued_at| Presented { issued_at, ..presented("acme") };
+            assert!(hits(&edge, &at(5 + LEEWAY_SECONDS)) && !hits(&edge, &at(6 + LEEWAY_SECONDS)));
             assert!(!hits(&edge, &presented("globex")) && !hits(&edge, &presented("")));
         }
         let edge = edge(&[revocation("user", "", "alice")]);
@@ -394,8 +403,8 @@ mod tests {
         assert_eq!(
             revoked.before,
             [
-                RevokedBefore { org: "acme".into(), user: "alice".into(), not_after_iat: 5 },
-                RevokedBefore { org: "evil".into(), user: String::new(), not_after_iat: 5 },
+                RevokedBefore { org: "acme".into(), user: "alice".into(), not_after_iat: 5 + LEEWAY_SECONDS },
+                RevokedBefore { org: "evil".into(), user: String::new(), not_after_iat: 5 + LEEWAY_SECONDS },
             ]
         );
     }

@@ -172,7 +172,7 @@ fn revoked(answer: &Value) -> String {
         format!("revoked ({}); edges and gateways enforce it within a second", text("revocation"));
     if let Some(seconds) = number("issuedUntil") {
         let until = rfc3339(seconds.saturating_mul(1_000));
-        lines.push_str(&format!("\nit ends tokens issued until {until}; a token issued later works at once"));
+        lines.push_str(&format!("\nit ends tokens issued until {until}; a token issued later works"));
     } else {
         lines.push_str("\nit ends this token; a new one works at once");
     }
@@ -350,7 +350,7 @@ mod tests {
         assert_eq!(
             revoked(&answer),
             "revoked (r1); edges and gateways enforce it within a second\n\
-             it ends tokens issued until 1970-01-01T00:01:00.000Z; a token issued later works at once\n\
+             it ends tokens issued until 1970-01-01T00:01:00.000Z; a token issued later works\n\
              it is kept until 1970-01-02T00:01:00.000Z, when the last of these tokens has expired\n\
              to keep bob out, new tokens included:\n  asp policy acme --deny '*' --user bob"
         );

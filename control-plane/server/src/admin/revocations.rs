@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
 use super::AdminState;
-use super::auth::Admin;
+use super::auth::{Admin, MORE_LEEWAY};
 use super::body::Body;
 use super::known::KnownNames;
 use super::params::{Path, Query};
@@ -90,10 +90,11 @@ impl From<RevocationRecord> for Revocation {
 pub struct MadeRevocation {
     #[serde(flatten)]
     pub revocation: Revocation,
-    /// Unix seconds, for a user or an org: tokens issued up to it are revoked, later ones are not.
+    /// Unix seconds, for a user or an org: tokens issued up to it are revoked, later ones are not. It is some seconds ahead,
+    /// because an issuer's clock may be.
     #[serde(rename = "issuedUntil", skip_serializing_if = "Option::is_none")]
     pub issued_until: Option<u64>,
-    /// Whether a token issued from now on works at once: always true, a revocation ends tokens and denies nobody.
+    /// Whether a token issued after that works: always true, a revocation ends tokens and denies nobody.
     #[serde(rename = "newTokensWork")]
     pub new_tokens_work: bool,
     /// Commands that deny every call of the user or the org, also with new tokens, until somebody takes them back. At most 20, and
@@ -114,8 +115,10 @@ impl MadeRevocation {
     ) -> Result<MadeRevocation, Problem> {
         let (commands, omitted) = keep_out(state, admin, &record).await?;
         let before = policy::revoked([&record], &[], record.created_at).before;
+        // Only admins of the platform have no org.
+        let more = if record.org.is_empty() && record.kind == "user" { MORE_LEEWAY } else { 0 };
         Ok(MadeRevocation {
-            issued_until: before.first().map(|before| before.not_after_iat),
+            issued_until: before.first().map(|before| before.not_after_iat + more),
             new_tokens_work: true,
             keep_out: commands,
             keep_out_omitted: omitted,
