@@ -26,6 +26,7 @@ pub(crate) fn trials(shared: &Shared) -> Vec<Trial> {
             .trial("dev::a_plugin_that_does_not_load_stays_what_it_was_and_types_reach_clients", |_| types()),
         shared.trial("dev::what_a_plugin_logs_is_shown_with_its_name_and_commands_no_terminal", |_| logs()),
         shared.trial("dev::an_interrupted_command_leaves_nothing_that_runs", |_| interrupted()),
+        shared.trial("dev::maven_builds_where_somebody_has_said_yes_at_a_terminal", |_| trust()),
         shared.trial("dev::programs_read_json_alone_and_find_how_tokens_are_minted", |_| programs()),
         shared.trial("dev::what_is_not_accepted_changes_no_code", |_| not_accepted()),
         shared.trial("dev::node_from_an_empty_folder_to_a_call_and_an_edit", |_| {
@@ -63,7 +64,10 @@ impl Author {
         let (node, shim) = tool::plugin_node()?;
         command.env("ASP_PLUGIN_NODE", node).env("ASP_PLUGIN_NODE_SHIM", shim);
         let (java, shim) = tool::plugin_java()?;
-        command.env("ASP_PLUGIN_JAVA", java).env("ASP_PLUGIN_JAVA_SHIM", shim);
+        command
+            .env("ASP_PLUGIN_JAVA", java)
+            .env("ASP_PLUGIN_JAVA_SHIM", shim)
+            .env("ASP_TRUST_BUILDS", "true");
         Ok(command)
     }
 
@@ -216,6 +220,65 @@ async fn interrupted() -> Result<()> {
     let mut asp = author.asp()?;
     asp.env_remove("ASP_PLUGIN_NODE");
     ends_with_what_it_started(&author, "node", (asp, "dev"), 0).await
+}
+
+/// Maven runs what a project says, so it runs nowhere before somebody has said yes, and is asked for once.
+async fn trust() -> Result<()> {
+    let author = Author::new()?;
+    author.server_in("java", "greet").await?;
+    fs::write(author.root.join("greet/plugins/greet/pom.xml"), "<project/>")?;
+    let bin = tempfile::tempdir_in(author.work.path())?;
+    let ran = bin.path().join("ran");
+    tool::write_program(&bin.path().join("mvn"), &format!("#!/bin/sh\n: > {}\n", ran.display()))?;
+    // It makes no jar, so the command fails in any case.
+    let build = async |answer: Option<&str>| -> Result<(String, bool)> {
+        let mut asp = author.asp()?;
+        asp.args(["plugin", "build"]).arg(&author.root).current_dir(author.work.path());
+        asp.env_remove("ASP_TRUST_BUILDS").env_remove("XDG_CONFIG_HOME").env("HOME", author.work.path());
+        asp.env("PATH", format!("{}:{}", bin.path().display(), std::env::var("PATH")?));
+        let said = match answer {
+            Some(answer) => at_a_terminal(&asp, answer).await?,
+            None => String::from_utf8_lossy(&asp.output().await?.stderr).into_owned(),
+        };
+        let came = ran.exists();
+        if came {
+            fs::remove_file(&ran)?;
+        }
+        Ok((said, came))
+    };
+    for answer in [None, Some("\n"), Some("no\n")] {
+        let (said, came) = build(answer).await?;
+        ensure!(!came && said.contains("ASP_TRUST_BUILDS=true"), "{answer:?}: {said}");
+        ensure!(answer.is_none() || said.contains("[y/N]"), "{answer:?}: {said}");
+    }
+    for (answer, asked) in [(Some("y\n"), true), (None, false), (Some("no\n"), false)] {
+        let (said, came) = build(answer).await?;
+        ensure!(came && said.contains("[y/N]") == asked, "{answer:?}: {said}");
+    }
+    Ok(())
+}
+
+/// Runs a command with a terminal of its own, at which `answer` is typed; what is then to be read there.
+async fn at_a_terminal(command: &Command, answer: &str) -> Result<String> {
+    let quoted = |part: &std::ffi::OsStr| format!("'{}'", part.to_string_lossy());
+    let command = command.as_std();
+    let line: Vec<String> =
+        std::iter::once(command.get_program()).chain(command.get_args()).map(quoted).collect();
+    let mut script = Command::new("script");
+    script.args(["-q", "-e", "-c", &line.join(" "), "/dev/null"]);
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => script.env(name, value),
+            None => script.env_remove(name),
+        };
+    }
+    script.stdin(std::process::Stdio::piped()).stdout(std::process::Stdio::piped()).kill_on_drop(true);
+    let mut running = script.spawn().context("script(1) gives a terminal")?;
+    let mut stdin = running.stdin.take().context("its input")?;
+    tokio::io::AsyncWriteExt::write_all(&mut stdin, answer.as_bytes()).await?;
+    let output = running.wait_with_output().await?;
+    drop(stdin);
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
 /// Interrupts a command when it waits for a program that hangs: it ends in order, and the program with it.

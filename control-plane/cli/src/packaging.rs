@@ -19,6 +19,7 @@ pub mod scaffold;
 pub mod schemas;
 pub mod stdio;
 pub mod tool;
+pub mod trust;
 mod unit;
 pub mod unpack;
 

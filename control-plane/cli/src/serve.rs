@@ -34,7 +34,7 @@ use crate::args::ServeArgs;
 use crate::dev_issuer::DevIssuer;
 use crate::failure::Failure;
 use crate::packaging::languages::Languages;
-use crate::packaging::tool;
+use crate::packaging::{tool, trust};
 use crate::settings::Settings;
 use crate::settings::source::{Coverage, Environment, ListNote, ProcessEnvironment};
 use crate::stack::runtime::LocalRuntime;
@@ -61,6 +61,9 @@ pub fn run(args: &ServeArgs) -> Result<(), Failure> {
     let environment = ProcessEnvironment;
     telemetry::start(environment.get(telemetry::ENV_LOG).as_deref());
     let settings = Settings::read(args, &environment).map_err(Failure::Configuration)?;
+    if let (Some(_), Some(primitives)) = (&settings.stack, &settings.primitives) {
+        trust::ask(primitives)?;
+    }
     run_with(settings, None)
 }
 

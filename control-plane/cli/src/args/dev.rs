@@ -27,6 +27,7 @@ Environment:
                       as `asp serve --help` says
   ASP_SECRETS         JSON file of the named secrets that stdio servers may be given (docs/upstreams.md) [none]
   ASP_ALLOW_PRIVATE   true: as --allow-private [false]
+  ASP_TRUST_BUILDS    true: Maven builds Java plugins in every directory [asks once for each, at a terminal]
   SSL_CERT_FILE, SSL_CERT_DIR
                       authorities to trust when calling services [those of the system]
   HTTP_PROXY, HTTPS_PROXY

@@ -96,6 +96,7 @@ Environment (port 0 takes a free one; ports.json in the state directory says whi
   ASP_SECRETS                           JSON file of the named secrets that stdio servers may be given, for --stack;
                                         else of asp-runtime (docs/upstreams.md) [none]
   ASP_ALLOW_PRIVATE                     true: as --allow-private, for --stack [false]
+  ASP_TRUST_BUILDS                      true: Maven builds Java plugins without a question, for --stack [false]
   SSL_CERT_FILE, SSL_CERT_DIR           authorities that gateways and, with --stack, plugins' credentials trust [those
                                         of the system]
   ASP_NODE_BIN, ASP_EVERYTHING_JS,

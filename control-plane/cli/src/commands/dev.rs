@@ -14,6 +14,7 @@ use tempfile::TempDir;
 use super::specs::{is_server, refuse_server};
 use crate::args::dev::DevArgs;
 use crate::failure::Failure;
+use crate::packaging::trust;
 use crate::print;
 use crate::serve::{self, Readers, Session};
 use crate::settings::source::{Environment, ProcessEnvironment};
@@ -27,6 +28,7 @@ pub fn run(args: &DevArgs) -> Result<(), Failure> {
     let environment = ProcessEnvironment;
     telemetry::start(Some(&environment.get(telemetry::ENV_LOG).unwrap_or_else(|| LOG.to_owned())));
     let directory = directory(&args.directory)?;
+    trust::ask(&directory)?;
     let state = State::open(settings::dev::state_dir(&environment))?;
     let flags = Flags { port: args.port, allow_private: args.allow_private };
     let settings = settings::dev::read(flags, state.path(), &environment).map_err(Failure::Configuration)?;

@@ -17,7 +17,7 @@ use crate::failure::Failure;
 use crate::packaging::answers::Answers;
 use crate::packaging::languages::Languages;
 use crate::packaging::local::{Ended, Local, Request};
-use crate::packaging::{self, Unit, build, examples, scaffold};
+use crate::packaging::{self, Unit, build, examples, scaffold, trust};
 use crate::print;
 use crate::serve::stop::signalled;
 
@@ -61,6 +61,7 @@ fn new(args: &PluginNewArgs) -> Result<(), Failure> {
 async fn test(args: &PluginTestArgs) -> Result<(), Failure> {
     let (sources, units) = read(&args.directory)?;
     let languages = Languages::found().await;
+    trust::ask(&args.directory)?;
     build::until_dropped(&units, Some(languages.present.clone())).await?;
     let examples = examples::examples(&sources)?;
     let mut local = Local::start(&units, languages).await?;
@@ -175,6 +176,7 @@ async fn call(args: &PluginRunArgs) -> Result<(), Failure> {
         .map_err(|error| Failure::bad("--arguments", format!("must be a JSON object: {error}")))?;
     let (_, units) = read(&args.directory)?;
     let languages = Languages::found().await;
+    trust::ask(&args.directory)?;
     build::until_dropped(&units, Some(languages.present.clone())).await?;
     let mut local = Local::start(&units, languages).await?;
     let Some(plugin) = local.callable.iter().find(|plugin| plugin.id == args.id).cloned() else {

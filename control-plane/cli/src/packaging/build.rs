@@ -13,7 +13,7 @@ use tokio::task::spawn_blocking;
 use tokio_util::sync::CancellationToken;
 
 use super::folder::is_maven;
-use super::{Unit, maven, tool};
+use super::{Unit, maven, tool, trust};
 
 /// Where plain sources are compiled to; the Java shim looks there.
 const CLASSES: &str = "classes";
@@ -88,6 +88,7 @@ fn build(folder: &Path, language: &str, stop: &CancellationToken) -> anyhow::Res
         return Ok(false);
     }
     if is_maven(folder) {
+        trust::check(folder)?;
         tool::run(Command::new("mvn").args(maven::goals()).current_dir(folder), "mvn", BUILD, stop)?;
         return Ok(true);
     }

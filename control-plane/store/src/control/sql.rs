@@ -36,8 +36,8 @@ use crate::control::{
     AuditQuery, AuditRecord, BindingRecord, CertificateName, Change, ControlState, ControlStore,
     ExposureRecord, HomeRecord, IssuerKeysRecord, IssuerRecord, LimitRecord, MachineBound,
     MachineCertificateRecord, MachineKeyRecord, Note, OfferRecord, PrimitiveServer, RegionRecord,
-    RevocationRecord, RouteRecord, ServerIds, ServerRecord, ServerVersion, Side, Since, SourceFile, StoreError,
-    Versioned, Written,
+    RevocationRecord, RouteRecord, ServerIds, ServerRecord, ServerVersion, Side, Since, SourceFile,
+    StoreError, Versioned, Written,
 };
 use crate::migrations::{Numbered, migrator};
 use crate::private;

@@ -1,0 +1,162 @@
+//! Where Maven may build. It runs what a project's `pom.xml` names with the rights of whoever builds, outside of the sandbox.
+//!
+//! Keeps true: Maven runs nothing below a directory before its user has said yes to it, once: at the terminal, which
+//! `asp/builds` below `$XDG_CONFIG_HOME` or `~/.config` remembers, or for every directory by `ASP_TRUST_BUILDS=true`.
+
+use std::io::{self, BufRead, IsTerminal, Write};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail};
+
+use super::folder::is_maven;
+use crate::settings::source::{Environment, ProcessEnvironment};
+use crate::state_dir;
+
+pub const ENV_TRUST_BUILDS: &str = "ASP_TRUST_BUILDS";
+/// Directories that are remembered; the one that was added first is forgotten first.
+const MOST: usize = 1_000;
+/// A longer line is no path.
+const MAX_LINE: u64 = 4_096;
+
+/// Asks whether Maven may build below `root`, where some plugin there needs it, nobody has said so yet, and somebody sits at the
+/// terminal. Whatever the answer, what needs no Maven goes on.
+pub fn ask(root: &Path) -> anyhow::Result<()> {
+    let environment = ProcessEnvironment;
+    let somebody = io::stdin().is_terminal() && io::stderr().is_terminal();
+    let Some(root) = root.canonicalize().ok().filter(|root| somebody && has_maven(root)) else {
+        return Ok(());
+    };
+    if is_trusted(&root, &environment)? {
+        return Ok(());
+    }
+    let shown = root.display();
+    let mut said = String::new();
+    let mut terminal = io::stderr();
+    write!(
+        terminal,
+        "{shown}: Maven runs what its pom.xml files say as you, outside of the sandbox. Build here? [y/N] "
+    )?;
+    terminal.flush()?;
+    io::Read::take(io::stdin().lock(), MAX_LINE).read_line(&mut said).context("read the answer")?;
+    if ["y", "yes"].contains(&said.trim().to_ascii_lowercase().as_str()) {
+        remember(&root, &environment)?;
+    }
+    Ok(())
+}
+
+/// An error that says what to do, where nobody has said that Maven may build in `folder`.
+pub(super) fn check(folder: &Path) -> anyhow::Result<()> {
+    let folder = folder.canonicalize().with_context(|| format!("find {}", folder.display()))?;
+    if is_trusted(&folder, &ProcessEnvironment)? {
+        return Ok(());
+    }
+    bail!(
+        "Maven runs what pom.xml says as you, outside of the sandbox: say yes to `asp plugin build` at a terminal, or set \
+         {ENV_TRUST_BUILDS}=true"
+    )
+}
+
+/// Whether a plugin of a server below `root` is built by Maven.
+fn has_maven(root: &Path) -> bool {
+    let below =
+        |folder: &Path| std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
+    below(root).any(|server| below(&server.join("plugins")).any(|plugin| is_maven(&plugin)))
+}
+
+fn is_trusted(folder: &Path, environment: &dyn Environment) -> anyhow::Result<bool> {
+    match environment.get(ENV_TRUST_BUILDS).as_deref() {
+        None | Some("false") => Ok(remembered(environment)?.iter().any(|root| folder.starts_with(root))),
+        Some("true") => Ok(true),
+        Some(_) => bail!("{ENV_TRUST_BUILDS} must be true or false"),
+    }
+}
+
+fn file(environment: &dyn Environment) -> Option<PathBuf> {
+    let config = environment.get("XDG_CONFIG_HOME").map(PathBuf::from);
+    let config = config.or_else(|| Some(PathBuf::from(environment.get("HOME")?).join(".config")));
+    Some(config?.join("asp/builds"))
+}
+
+/// One directory a line.
+fn remembered(environment: &dyn Environment) -> anyhow::Result<Vec<PathBuf>> {
+    let Some(file) = file(environment) else { return Ok(Vec::new()) };
+    match std::fs::read_to_string(&file) {
+        Ok(text) => Ok(text.lines().map(PathBuf::from).filter(|root| root.is_absolute()).collect()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+        Err(error) => Err(error).with_context(|| format!("read {}", file.display())),
+    }
+}
+
+fn remember(root: &Path, environment: &dyn Environment) -> anyhow::Result<()> {
+    let no_home = || format!("no HOME to remember it in; set {ENV_TRUST_BUILDS}=true");
+    let file = file(environment).with_context(no_home)?;
+    let root = root.to_str().filter(|root| !root.contains('\n'));
+    let root =
+        root.with_context(|| format!("the path is no text of one line; set {ENV_TRUST_BUILDS}=true"))?;
+    let mut roots = remembered(environment)?;
+    roots.push(root.into());
+    let roots = roots.get(roots.len().saturating_sub(MOST)..).unwrap_or_default();
+    let text: String = roots.iter().map(|root| format!("{}\n", root.display())).collect();
+    if let Some(folder) = file.parent() {
+        state_dir::create(folder).with_context(|| format!("create {}", folder.display()))?;
+    }
+    state_dir::replace(&file, text.as_bytes()).with_context(|| format!("write {}", file.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use super::*;
+
+    struct Set(HashMap<&'static str, String>);
+
+    impl Environment for Set {
+        fn raw(&self, name: &str) -> Option<String> {
+            self.0.get(name).cloned()
+        }
+    }
+
+    #[test]
+    fn a_yes_holds_for_the_directory_and_all_below_it_alone() {
+        let home = tempfile::tempdir().unwrap();
+        let set = Set(HashMap::from([("HOME", home.path().display().to_string())]));
+        let trusted = |folder: &str| is_trusted(Path::new(folder), &set).unwrap();
+        assert!(!trusted("/a/mine"));
+        remember(Path::new("/a/mine"), &set).unwrap();
+        remember(Path::new("/b"), &set).unwrap();
+        for folder in ["/a/mine", "/a/mine/greet/plugins/x", "/b/c"] {
+            assert!(trusted(folder), "{folder}");
+        }
+        for folder in ["/a", "/a/mine2", "/a/other", "/"] {
+            assert!(!trusted(folder), "{folder}");
+        }
+    }
+
+    #[test]
+    fn the_setting_stands_for_every_answer_and_a_word_that_it_does_not_know_is_refused() {
+        let of = |value: &str| Set(HashMap::from([(ENV_TRUST_BUILDS, value.to_owned())]));
+        assert!(is_trusted(Path::new("/a"), &of("true")).unwrap());
+        assert!(!is_trusted(Path::new("/a"), &of("false")).unwrap());
+        assert!(is_trusted(Path::new("/a"), &of("yes")).is_err());
+    }
+
+    #[test]
+    fn what_does_not_fit_on_a_line_is_not_remembered() {
+        let home = tempfile::tempdir().unwrap();
+        let set = Set(HashMap::from([("HOME", home.path().display().to_string())]));
+        assert!(remember(Path::new("/a\n/"), &set).is_err());
+        assert!(!is_trusted(Path::new("/etc"), &set).unwrap());
+        assert!(remember(Path::new("/a"), &Set(HashMap::new())).is_err());
+    }
+
+    #[test]
+    fn only_plugins_that_maven_builds_are_asked_about() {
+        let root = tempfile::tempdir().unwrap();
+        let plugin = root.path().join("greet/plugins/greet");
+        std::fs::create_dir_all(&plugin).unwrap();
+        assert!(!has_maven(root.path()));
+        std::fs::write(plugin.join("pom.xml"), "<project/>").unwrap();
+        assert!(has_maven(root.path()));
+    }
+}
