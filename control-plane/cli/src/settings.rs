@@ -84,6 +84,8 @@ pub struct Settings {
     /// TLS of the admin API.
     pub admin_tls: Option<Tls>,
     pub peer: Option<PeerSection>,
+    /// User ids of this machine that may subscribe to xDS without a certificate, besides this process's own and root.
+    pub xds_accounts: Vec<u32>,
     /// Whether a mesh protects what runs between the platform's processes.
     pub mesh: bool,
 }
@@ -117,6 +119,7 @@ impl Settings {
             tls: tls::edge(&mut reader),
             admin_tls: tls::admin(&mut reader),
             peer: tls::peer(&mut reader),
+            xds_accounts: listen::accounts(&mut reader),
             mesh: tls::mesh(&mut reader),
             list_notes: Vec::new(),
         };

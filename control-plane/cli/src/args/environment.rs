@@ -14,6 +14,8 @@ Environment (port 0 takes a free one; ports.json in the state directory says whi
   ASP_GATEWAY_BIND, ASP_XDS_BIND
                         address of that listener alone; beyond loopback the gateway needs ASP_GATEWAY_MTLS_PORT, and
                         ASP_GATEWAY_PORT answers health checks alone, or ASP_PEER_PLAINTEXT=mesh [ASP_BIND]
+  ASP_XDS_ACCOUNTS      user ids that may subscribe to xDS without a certificate, on this machine, besides the own one and
+                        root: of an Envoy or gateway of another account (SECURITY.md) [none]
   ASP_ADMIN_BIND        address of the admin API alone; beyond loopback it needs ASP_ADMIN_TLS_CERT, or
                         ASP_PEER_PLAINTEXT=mesh [ASP_BIND]
   ASP_ADMIN_TLS_CERT, ASP_ADMIN_TLS_KEY

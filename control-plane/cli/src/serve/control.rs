@@ -28,6 +28,7 @@ use asp_control::xds::service;
 use asp_control::xds::subscribers::Subscribers;
 use asp_control::{apply, clock};
 use asp_gateway::minting::TokenKeys;
+use asp_peer::Accounts;
 use asp_platform::operator_list::EVERY_PRIMITIVE;
 use asp_proto::snapshot::Upstream;
 use asp_registry::Catalog;
@@ -71,7 +72,7 @@ fn proof(process: &Process) -> Proof {
     match (&process.certificates.peer, process.settings.mesh) {
         (Some(peer), _) => Proof::Certificate(peer.clone()),
         (None, true) => Proof::Mesh,
-        (None, false) => Proof::None,
+        (None, false) => Proof::Account(Accounts::new(&process.settings.xds_accounts)),
     }
 }
 

@@ -14,6 +14,7 @@ pub const ENV_BIND: &str = "ASP_BIND";
 pub const ENV_ADMIN_BIND: &str = "ASP_ADMIN_BIND";
 pub const ENV_GATEWAY_BIND: &str = "ASP_GATEWAY_BIND";
 pub const ENV_XDS_BIND: &str = "ASP_XDS_BIND";
+pub const ENV_XDS_ACCOUNTS: &str = "ASP_XDS_ACCOUNTS";
 pub const DEFAULT_PORT: u16 = 8080;
 pub const DEFAULT_ADMIN_PORT: u16 = 8081;
 pub const DEFAULT_GATEWAY_PORT: u16 = 8082;
@@ -60,6 +61,21 @@ pub(super) fn read(reader: &mut Reader<'_>, bind_flag: Option<&str>) -> Listen {
         xds_port: reader.number(ENV_XDS_PORT, DEFAULT_XDS_PORT, any.clone()),
         envoy_admin_port: reader.number(ENV_ENVOY_ADMIN_PORT, DEFAULT_ENVOY_ADMIN_PORT, any),
     }
+}
+
+/// User ids, separated by commas.
+pub(super) fn accounts(reader: &mut Reader<'_>) -> Vec<u32> {
+    let text = reader.optional(ENV_XDS_ACCOUNTS).unwrap_or_default();
+    let mut accounts = Vec::new();
+    for id in text.split(',').map(str::trim).filter(|id| !id.is_empty()) {
+        match id.parse() {
+            Ok(id) => accounts.push(id),
+            Err(_) => {
+                reader.fault(ENV_XDS_ACCOUNTS, format!("`{id}` is no user id, as `id -u NAME` prints it"))
+            }
+        }
+    }
+    accounts
 }
 
 fn mtls_port(reader: &mut Reader<'_>) -> Option<u16> {

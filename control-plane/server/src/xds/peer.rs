@@ -2,13 +2,14 @@
 //!
 //! A gateway subscriber learns every policy and is sent clients' requests with their tokens; an Envoy learns what
 //! the edge must know. Keeps true: a certificate of another role, stolen from an Envoy or a runtime, gets neither,
-//! and nobody is sent requests at an address that is not in its certificate. Without certificates whoever
-//! reaches the port may subscribe; on one machine it advertises loopback addresses only, in a mesh any.
+//! and nobody is sent requests at an address that is not in its certificate. Without certificates a
+//! process of this machine must be of an account that is taken, and advertises loopback addresses only; in a mesh whoever
+//! reaches the port may subscribe, with any address.
 
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use asp_peer::{Identity, Peer, Role};
+use asp_peer::{Accounts, Identity, Peer, Role};
 use tonic::{Request, Status};
 
 use super::Kind;
@@ -25,8 +26,8 @@ const MAX_NAMES: usize = 8;
 pub enum Proof {
     /// Certificate; this process's own side of the connection.
     Certificate(Peer),
-    /// None: the port is reachable from this machine only.
-    None,
+    /// The account that their processes run as: the port is reachable from this machine only.
+    Account(Accounts),
     /// Left to the mesh that the port is in.
     Mesh,
 }
@@ -36,7 +37,7 @@ impl Proof {
     pub fn peer(&self) -> Option<&Peer> {
         match self {
             Proof::Certificate(peer) => Some(peer),
-            Proof::None | Proof::Mesh => None,
+            Proof::Account(_) | Proof::Mesh => None,
         }
     }
 }
@@ -44,8 +45,8 @@ impl Proof {
 /// The other end of a stream.
 #[derive(Clone, Debug)]
 pub enum Caller {
-    /// Certificates are not in use: any process of this machine.
-    Unproved,
+    /// A process of this machine, of an account that is taken.
+    Local,
     /// Certificates are the mesh's: whoever it lets through.
     InMesh,
     Proved(Box<Identity>),
@@ -56,7 +57,7 @@ impl Caller {
     pub fn of<T>(request: &Request<T>, proof: &Proof) -> Result<Caller, Status> {
         let peer = match proof {
             Proof::Certificate(peer) => peer,
-            Proof::None => return Ok(Caller::Unproved),
+            Proof::Account(accounts) => return Caller::local(request, accounts),
             Proof::Mesh => return Ok(Caller::InMesh),
         };
         let certificates = request.peer_certs();
@@ -66,6 +67,23 @@ impl Caller {
             Ok(identity) => Ok(Caller::Proved(Box::new(identity))),
             Err(reason) => Err(Status::permission_denied(reason.to_string())),
         }
+    }
+
+    fn local<T>(request: &Request<T>, accounts: &Accounts) -> Result<Caller, Status> {
+        let (Some(remote), Some(own)) = (request.remote_addr(), request.local_addr()) else {
+            return Err(Status::unauthenticated("the connection has no addresses"));
+        };
+        accounts.admit(remote, own).map(|()| Caller::Local).map_err(|whose| {
+            tracing::warn!(
+                %whose,
+                "subscription refused: without certificates only this process's account, root and those in ASP_XDS_ACCOUNTS may \
+                 subscribe"
+            );
+            Status::permission_denied(format!(
+                "{whose}: give it a certificate (ASP_PEER_*), list its user id in ASP_XDS_ACCOUNTS of the control plane, or set \
+                 ASP_PEER_PLAINTEXT=mesh where a mesh encrypts and authenticates"
+            ))
+        })
     }
 
     /// Whether this kind of resource is for the caller; the error says why not.
@@ -87,9 +105,9 @@ impl Caller {
         let identity = match self {
             Caller::Proved(identity) => identity,
             Caller::InMesh => return Ok(()),
-            // Any local account can open a stream; none may lead clients' tokens away from this machine.
-            Caller::Unproved if address.ip().to_canonical().is_loopback() => return Ok(()),
-            Caller::Unproved => {
+            // None may lead clients' tokens away from this machine.
+            Caller::Local if address.ip().to_canonical().is_loopback() => return Ok(()),
+            Caller::Local => {
                 return Err(format!(
                     "a subscriber without a certificate advertises {address}, and may advertise loopback addresses only: \
                      give the gateway a certificate (ASP_PEER_*), or set ASP_PEER_PLAINTEXT=mesh where a mesh encrypts and authenticates"
@@ -119,9 +137,44 @@ impl Caller {
 impl std::fmt::Display for Caller {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Caller::Unproved => f.write_str("unproved"),
+            Caller::Local => f.write_str("a process of this machine"),
             Caller::InMesh => f.write_str("in the mesh"),
             Caller::Proved(identity) => identity.fmt(f),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{TcpListener, TcpStream};
+
+    use tonic::Code;
+    use tonic::transport::server::TcpConnectInfo;
+
+    use super::*;
+
+    fn from(connection: Option<(SocketAddr, SocketAddr)>) -> Request<()> {
+        let mut request = Request::new(());
+        if let Some((remote, own)) = connection {
+            let info = TcpConnectInfo { local_addr: Some(own), remote_addr: Some(remote) };
+            request.extensions_mut().insert(info);
+        }
+        request
+    }
+
+    #[test]
+    fn without_certificates_a_process_of_an_account_that_is_taken_may_subscribe_and_nobody_else() {
+        let proof = Proof::Account(Accounts::new(&[]));
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (server, remote) = listener.accept().unwrap();
+        let own = server.local_addr().unwrap();
+        assert!(matches!(Caller::of(&from(Some((remote, own))), &proof), Ok(Caller::Local)));
+        let elsewhere = SocketAddr::from(([127, 0, 0, 1], 1));
+        let refused = Caller::of(&from(Some((elsewhere, own))), &proof).unwrap_err();
+        assert_eq!(refused.code(), Code::PermissionDenied);
+        assert!(refused.message().contains("ASP_XDS_ACCOUNTS"), "{refused}");
+        assert_eq!(Caller::of(&from(None), &proof).unwrap_err().code(), Code::Unauthenticated);
+        drop(client);
     }
 }

@@ -1,0 +1,131 @@
+//! Accounts of this machine whose processes are taken without a certificate.
+//!
+//! The kernel says whose a socket is (proc_pid_net(5), `tcp` and `tcp6`), whatever its process says of itself. Keeps true: only a
+//! connection that is open at both ends on this machine is somebody's; one that nobody is found for is nobody's.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use procfs::net::{TcpNetEntry, TcpState, tcp, tcp6};
+
+const ROOT: u32 = 0;
+
+/// The account of this process, root, and those that the operator lists.
+#[derive(Clone, Debug)]
+pub struct Accounts(Arc<[u32]>);
+
+impl Accounts {
+    /// `listed`: user ids.
+    pub fn new(listed: &[u32]) -> Accounts {
+        let own = rustix::process::geteuid().as_raw();
+        Accounts([own, ROOT].iter().chain(listed).copied().collect())
+    }
+
+    /// Whether the process that opened this connection is one of theirs; the error says whose it is. Reads the kernel's table of
+    /// sockets whole.
+    pub fn admit(&self, opened_by: SocketAddr, own: SocketAddr) -> Result<(), String> {
+        match owner(opened_by, own) {
+            Ok(Some(user)) if self.0.contains(&user) => Ok(()),
+            Ok(Some(user)) => Err(format!("{opened_by} is a socket of the account with user id {user}")),
+            Ok(None) => Err(format!("{opened_by} is no open socket of this machine")),
+            Err(error) => Err(format!("the kernel does not say whose socket {opened_by} is: {error}")),
+        }
+    }
+}
+
+/// The user id of whoever holds the other end of a connection that came from `remote` to `own`.
+fn owner(remote: SocketAddr, own: SocketAddr) -> procfs::ProcResult<Option<u32>> {
+    let (remote, own) = (canonical(remote), canonical(own));
+    // A socket that is closing counts as root's, whoever had it.
+    let is_it = |entry: &TcpNetEntry| {
+        entry.state == TcpState::Established
+            && canonical(entry.local_address) == remote
+            && canonical(entry.remote_address) == own
+    };
+    let found = tcp()?.into_iter().find(is_it);
+    // A socket of IPv6 may be connected to an address of IPv4; a kernel without IPv6 has no such table.
+    let found = found.or_else(|| tcp6().unwrap_or_default().into_iter().find(is_it));
+    Ok(found.map(|entry| entry.uid))
+}
+
+fn canonical(address: SocketAddr) -> SocketAddr {
+    SocketAddr::new(address.ip().to_canonical(), address.port())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{TcpListener, TcpStream};
+
+    use super::*;
+
+    fn connected(listen: &str, connect: impl Fn(u16) -> String) -> (TcpStream, TcpStream) {
+        let listener = TcpListener::bind(listen).unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let client = TcpStream::connect(connect(port)).unwrap();
+        (client, listener.accept().unwrap().0)
+    }
+
+    fn judged(accounts: &Accounts, server: &TcpStream) -> Result<(), String> {
+        accounts.admit(server.peer_addr().unwrap(), server.local_addr().unwrap())
+    }
+
+    #[test]
+    fn a_connection_of_this_process_is_of_its_account() {
+        let own = rustix::process::geteuid().as_raw();
+        let (client, server) = connected("127.0.0.1:0", |port| format!("127.0.0.1:{port}"));
+        let addresses = (server.peer_addr().unwrap(), server.local_addr().unwrap());
+        assert_eq!(owner(addresses.0, addresses.1).unwrap(), Some(own));
+        assert_eq!(judged(&Accounts::new(&[]), &server), Ok(()));
+        let others = Accounts([own + 1].into());
+        assert!(judged(&others, &server).unwrap_err().ends_with(&format!("user id {own}")));
+        drop(client);
+    }
+
+    /// Only root can take the part of somebody else.
+    #[test]
+    fn another_account_is_refused_unless_it_is_listed() {
+        const NOBODY: u32 = 65_534;
+        if !rustix::process::geteuid().is_root() {
+            println!("left out: another account's connection, which only root can open");
+            return;
+        }
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        // The kernel gives each thread its own account.
+        let other = std::thread::spawn(move || {
+            rustix::thread::set_thread_uid(rustix::process::Uid::from_raw(NOBODY)).unwrap();
+            TcpStream::connect(address).unwrap()
+        });
+        let (server, _) = listener.accept().unwrap();
+        let client = other.join().unwrap();
+        assert!(judged(&Accounts::new(&[]), &server).unwrap_err().ends_with("user id 65534"));
+        assert_eq!(judged(&Accounts::new(&[NOBODY]), &server), Ok(()));
+        drop(client);
+    }
+
+    #[test]
+    fn a_socket_of_ipv6_that_is_connected_to_ipv4_is_found() {
+        if TcpListener::bind("[::1]:0").is_err() {
+            return;
+        }
+        let mapped = |port| format!("[::ffff:127.0.0.1]:{port}");
+        let (client, server) = connected("127.0.0.1:0", mapped);
+        assert_eq!(judged(&Accounts::new(&[]), &server), Ok(()));
+        drop(client);
+        let (client, server) = connected("[::1]:0", |port| format!("[::1]:{port}"));
+        assert_eq!(judged(&Accounts::new(&[]), &server), Ok(()));
+        drop(client);
+    }
+
+    #[test]
+    fn a_socket_that_its_process_has_closed_is_nobodys() {
+        let (client, server) = connected("127.0.0.1:0", |port| format!("127.0.0.1:{port}"));
+        let addresses = (server.peer_addr().unwrap(), server.local_addr().unwrap());
+        drop(client);
+        // The end of the stream says that the other side is closed.
+        let mut rest = Vec::new();
+        std::io::Read::read_to_end(&mut &server, &mut rest).unwrap();
+        assert_eq!(owner(addresses.0, addresses.1).unwrap(), None);
+        assert!(judged(&Accounts::new(&[]), &server).is_err());
+    }
+}
