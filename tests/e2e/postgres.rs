@@ -25,6 +25,9 @@ pub(crate) fn trials(shared: &Shared) -> Vec<Trial> {
         shared.trial("postgres::what_one_replica_did_is_known_to_the_others", |_| shared_calls()),
         shared.trial("postgres::policy_outlives_the_control_plane_and_its_machine", |_| policy_stays()),
         shared.trial("postgres::what_files_hold_moves_to_a_server_by_commands", |_| moved()),
+        shared.trial("postgres::a_failover_that_lost_commits_is_noticed_and_nothing_of_them_stays", |_| {
+            failover()
+        }),
         shared.trial("postgres::while_it_is_away_reads_go_on_and_their_audit_waits_on_disk", |_| away()),
     ]
 }
@@ -115,6 +118,43 @@ async fn policy_stays() -> Result<()> {
     ensure!(written.status < 300, "{}", written.text());
     let served = || async { http1::send(edge, &list).await.ok().filter(|answer| answer.status == 200) };
     wait::until("the server is on again", wait::START, served).await?;
+    no_files(cluster.directory.path())
+}
+
+/// A replica that had not heard of the last commit takes over, and another write gets its number.
+async fn failover() -> Result<()> {
+    let (postgres, cluster) = start(1).await?;
+    let admin = cluster.token(&["--admin", "--user", "root"]).await?;
+    let [lost, made] =
+        [cluster.token(&["--org", "acme", "--user", "a"]), cluster.token(&["--org", "acme", "--user", "b"])];
+    let [lost, made] = [lost.await?, made.await?];
+    let hash = crate::policy::sha256(&lost);
+    let body = json!({"type": "token_hash", "id": hash, "reason": "lost with the primary"});
+    let revoked = send(control(&cluster), ("POST", "/api/revocations"), &admin, &body).await?;
+    ensure!(revoked.status == 201, "{}", revoked.text());
+    let doors = [cluster.envoy.address, cluster.gateways[0].address];
+    let list = |token: &str| modern(token, "tools/list", json!({}), &[]);
+    for door in doors {
+        crate::policy::becomes(door, list(&lost), 401, Some("token_revoked")).await?;
+        ensure!(http1::send(door, &list(&made)).await?.status == 200);
+    }
+    let before = cluster.admin("/api/snapshot").await?["revision"].as_u64().context("a revision")?;
+    let other = crate::policy::sha256(&made);
+    let history = format!(
+        "BEGIN; UPDATE revocations SET target = '{other}' WHERE target = '{hash}'; \
+         UPDATE audit SET stamp = 'another' WHERE revision = (SELECT revision FROM control_revision); \
+         UPDATE control_revision SET stamp = 'another'; COMMIT"
+    );
+    postgres.ask(&history).await?;
+    let since = std::time::Instant::now();
+    for door in doors {
+        crate::policy::becomes(door, list(&made), 401, Some("token_revoked")).await?;
+        crate::policy::becomes(door, list(&lost), 200, None).await?;
+    }
+    println!("another history is in force after {:?}", since.elapsed());
+    let after = cluster.admin("/api/snapshot").await?["revision"].as_u64();
+    ensure!(after > Some(before), "{after:?} after {before}");
+    cluster.control.logged("has lost commits").await?;
     no_files(cluster.directory.path())
 }
 

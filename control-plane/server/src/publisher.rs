@@ -12,7 +12,7 @@ pub mod stored;
 use std::sync::Arc;
 use std::time::Duration;
 
-use asp_store::control::StoreError;
+use asp_store::control::{Position, StoreError};
 use async_trait::async_trait;
 use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
@@ -46,8 +46,8 @@ pub const SILENT: Duration = Duration::from_secs(15);
 /// Where snapshots come from.
 #[async_trait]
 pub trait Source: Send + Sync {
-    /// The revision of the last change.
-    async fn revision(&self) -> anyhow::Result<u64>;
+    /// Where the store is.
+    async fn position(&self) -> anyhow::Result<Position>;
     /// What is to be published of the current state, whatever its revision is by now. `raise`: all of it is to have that
     /// revision, what has not changed too.
     async fn build(&self, raise: bool) -> anyhow::Result<Built>;
@@ -123,8 +123,8 @@ pub struct Publisher {
     xds_state: watch::Sender<XdsState>,
     dirty: Arc<Notify>,
     standing: watch::Sender<Standing>,
-    /// The newest revision that was tried.
-    tried: Option<u64>,
+    /// Where the store was when it was tried last.
+    tried: Option<Position>,
     /// When the tried revision is tried again; `None`: it was built.
     retry_at: Option<Instant>,
     /// The last failure of the store.
@@ -272,7 +272,8 @@ impl Publisher {
 
     /// Builds a snapshot if the revision moved, or if it is time to try it again.
     async fn rebuild(&mut self) -> anyhow::Result<Rebuilt> {
-        let revision = self.source.revision().await?;
+        let position = self.source.position().await?;
+        let revision = position.revision;
         let due = self.retry_at.is_some_and(|at| at <= Instant::now());
         let hour = clock::now_ms() / HOUR;
         let last = self.xds_state.borrow().snapshot.clone();
@@ -280,7 +281,7 @@ impl Publisher {
         // What cannot be built now is tried again in its time.
         let raise =
             self.retry_at.is_none() && last.as_deref().is_some_and(|last| self.raised.concerns(last, covers));
-        if self.tried == Some(revision) && hour == self.hour && !due && !raise {
+        if self.tried.as_ref() == Some(&position) && hour == self.hour && !due && !raise {
             self.unread = None;
             return Ok(Rebuilt::Nothing);
         }
@@ -293,12 +294,13 @@ impl Publisher {
             self.unread = Some(Unread::after(self.unread, revision));
             return built.map(|_| Rebuilt::Nothing);
         }
-        (self.unread, self.tried, self.hour) = (None, Some(revision), hour);
+        (self.unread, self.tried, self.hour) = (None, Some(position), hour);
         self.retry_at = Some(Instant::now() + RETRY);
-        let Built { revision, edge, recent, gateway, changed, faults } = built?;
+        let Built { position, edge, recent, gateway, changed, faults } = built?;
+        let revision = position.revision;
         let content = Content { revision, edge, recent, gateway, changed };
         let published = resources::publish(content, last.as_deref(), &self.filter_wasm);
-        self.tried = Some(revision);
+        self.tried = Some(position);
         self.retry_at = None;
         if let Some(published) = &published {
             tracing::info!(
@@ -340,7 +342,7 @@ impl Publisher {
     /// Logs a fault once, not at every poll.
     fn report(&self, error: &anyhow::Error) {
         let text = format!("{error:#}");
-        let tried = self.tried.unwrap_or_default();
+        let tried = self.tried.as_ref().map_or(0, |tried| tried.revision);
         let mut news = false;
         self.standing.send_if_modified(|standing| {
             news = standing.fault.as_deref() != Some(text.as_str());

@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 
 pub use audited::{AuditQuery, AuditRecord, Note};
 pub use placement::{HomeRecord, MAX_HOMES, MAX_REGIONS, MAX_ROUTES, Placement, RegionRecord, RouteRecord};
-pub use state::{Changed, ChangedRevocations, ControlState, Machines, OrgState, Since};
+pub use state::{Changed, ChangedRevocations, ControlState, Machines, OrgState, Position, Since};
 
 /// Servers a control plane keeps.
 pub const MAX_SERVERS: usize = 1_000;
@@ -400,6 +400,13 @@ pub struct Versioned<T> {
 pub trait ControlStore: Send + Sync {
     /// The revision of the last change; 0 before the first.
     async fn revision(&self) -> Result<u64, StoreError>;
+    /// The same, with what tells it from that of another history.
+    async fn position(&self) -> Result<Position, StoreError>;
+    /// Whether this database's history has that revision, made by the same write.
+    async fn has(&self, known: &Position) -> Result<bool, StoreError>;
+    /// Raises the revision to `to`, if it is lower: what has a later one, from before a restore or a failover, takes nothing
+    /// earlier. What changed since an older revision is everything then.
+    async fn raise_revision(&self, change: &Change, to: u64) -> Result<Written, StoreError>;
     /// Everything a snapshot needs, at one revision; expired revocations are left out by the caller.
     async fn load(&self) -> Result<ControlState, StoreError>;
     /// What changed after `revision`, read at one revision.

@@ -26,6 +26,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use asp_platform::runtime_health::{RuntimeHealth, RuntimeState};
 use asp_store::audit::MemoryAudit;
+use asp_store::control::Position;
 use asp_store::control::sql::SqlStore;
 use asp_store::packages::{DiskPackages, Quota};
 use axum::body::Body;
@@ -73,8 +74,8 @@ struct Failing {
 
 #[async_trait::async_trait]
 impl Source for Failing {
-    async fn revision(&self) -> anyhow::Result<u64> {
-        self.source.revision().await
+    async fn position(&self) -> anyhow::Result<Position> {
+        self.source.position().await
     }
 
     async fn build(&self, raise: bool) -> anyhow::Result<Built> {

@@ -15,7 +15,7 @@ use asp_proto::snapshot::{
 };
 use asp_registry::{CompiledServer, EdgeInputs, Inputs};
 use asp_snapshot::{Snapshot, parts as names};
-use asp_store::control::{ControlState, Since};
+use asp_store::control::{ControlState, Position, Since};
 
 use super::budget::{self, EDGE, EXPOSURE, GATEWAY, POLICY, SLACK};
 use super::edge_form;
@@ -37,7 +37,8 @@ mod homes;
 /// What is published of one revision, and what of the state it does not say as it is stored.
 #[derive(Debug, Default)]
 pub struct Built {
-    pub revision: u64,
+    /// Where the store was.
+    pub position: Position,
     /// The same value as before where edges see no difference.
     pub edge: Arc<EdgeSnapshot>,
     pub recent: Arc<RecentRevocations>,
@@ -51,7 +52,7 @@ pub struct Built {
 impl Built {
     /// All of it as one message.
     pub(crate) fn whole(&self) -> asp_proto::snapshot::GatewaySnapshot {
-        crate::xds::parts::whole(self.revision, &self.edge, &self.gateway)
+        crate::xds::parts::whole(self.position.revision, &self.edge, &self.gateway)
     }
 }
 
@@ -134,9 +135,9 @@ impl Builder {
         }
     }
 
-    /// The revision of the store that it has; 0 at first.
-    pub fn revision(&self) -> u64 {
-        self.held.revision
+    /// Where the store was whose state it has; at revision 0 at first.
+    pub fn position(&self) -> Position {
+        Position { revision: self.held.revision, stamp: self.held.stamp.clone() }
     }
 
     /// How many bytes each org takes.
@@ -184,7 +185,7 @@ impl Builder {
         faults.extend(out_of_force.into_iter().map(not_in_force));
         faults.append(&mut placed);
         Ok(Built {
-            revision: self.held.revision,
+            position: self.position(),
             edge: Arc::clone(&self.edge),
             recent: Arc::clone(&self.recent),
             gateway: self.gateway.parts.clone(),

@@ -215,6 +215,8 @@ fn reservation(certificate: MachineCertificate) -> Option<MachineCertificate> {
 #[derive(Default)]
 pub(super) struct Held {
     pub(super) revision: u64,
+    /// What tells it from that of another history.
+    pub(super) stamp: String,
     /// By name.
     pub(super) servers: Vec<ServerRecord>,
     pub(super) orgs: BTreeMap<String, Arc<OrgForm>>,
@@ -230,6 +232,7 @@ pub(super) struct Held {
 impl Held {
     /// Brings it up to date. Returns whether servers, or offers of them, were read anew.
     pub(super) fn take(&mut self, since: Since) -> bool {
+        self.stamp = since.position().stamp;
         match since {
             Since::Changed(changed) => self.take_changed(changed),
             Since::All(state) => {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use anyhow::Context;
-use asp_store::control::ControlStore;
+use asp_store::control::{Change, ControlStore, Position, Precondition, Since};
 use async_trait::async_trait;
 use parking_lot::Mutex;
 
@@ -11,6 +11,10 @@ use super::Source;
 use crate::catalog::Compiler;
 use crate::catalog::build::{Builder, Built};
 use crate::catalog::usage::Usage;
+use crate::clock;
+
+/// Who raises the revision, in the audit.
+const ACTOR: &str = "control plane";
 
 /// Builds from what changed in the store since it was built last.
 pub struct StoreSource {
@@ -29,15 +33,45 @@ impl StoreSource {
     }
 }
 
+impl StoreSource {
+    /// Raises the store's revision past `known`, which is not of its history: edges and gateways may have it in force.
+    async fn pass(&self, known: &Position) -> anyhow::Result<()> {
+        let to = known.revision.saturating_add(1);
+        let change = Change {
+            actor: ACTOR.to_owned(),
+            at: clock::now_ms(),
+            precondition: Precondition::None,
+            evaluated_at: None,
+        };
+        let raised = self.store.raise_revision(&change, to).await?;
+        tracing::error!(
+            published = known.revision,
+            now = raised.revision,
+            "the database has lost commits that were published, as by a failover or a restore; all is read and published anew, \
+             without them: look through the audit for what is missing, revocations first (docs/databases.md)"
+        );
+        Ok(())
+    }
+}
+
 #[async_trait]
 impl Source for StoreSource {
-    async fn revision(&self) -> anyhow::Result<u64> {
-        Ok(self.store.revision().await?)
+    async fn position(&self) -> anyhow::Result<Position> {
+        Ok(self.store.position().await?)
     }
 
     async fn build(&self, raise: bool) -> anyhow::Result<Built> {
-        let known = self.builder.lock().revision();
-        let since = self.store.since(known).await?;
+        let known = self.builder.lock().position();
+        let is_other_history = !self.store.has(&known).await?;
+        if is_other_history {
+            self.pass(&known).await?;
+        }
+        let since = match is_other_history {
+            true => Since::All(self.store.load().await?),
+            false => self.store.since(known.revision).await?,
+        };
+        // Who has a part of the history that is lost takes nothing that is not newer.
+        let raise = raise || is_other_history;
         let builder = Arc::clone(&self.builder);
         // Compiling and encoding take milliseconds: not on a thread that serves.
         let usage = Arc::clone(&self.usage);

@@ -34,11 +34,11 @@ struct Said {
 
 #[async_trait]
 impl Source for Fake {
-    async fn revision(&self) -> anyhow::Result<u64> {
+    async fn position(&self) -> anyhow::Result<Position> {
         if self.silent.load(Ordering::SeqCst) {
             std::future::pending::<()>().await;
         }
-        Ok(self.revision.load(Ordering::SeqCst))
+        Ok(Position { revision: self.revision.load(Ordering::SeqCst), ..Position::default() })
     }
 
     async fn build(&self, raise: bool) -> anyhow::Result<Built> {
@@ -59,7 +59,7 @@ impl Source for Fake {
         }
         let changed = std::mem::take(&mut said.gateway.changed);
         Ok(Built {
-            revision,
+            position: Position { revision, ..Position::default() },
             edge: Arc::clone(&said.edge),
             recent: Arc::clone(&said.recent),
             gateway: said.gateway.parts.clone(),

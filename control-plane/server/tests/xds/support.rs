@@ -14,7 +14,7 @@ use asp_control::xds::parts::{Changing, Part};
 use asp_control::xds::peer::Proof;
 use asp_control::xds::subscribers::{Subscriber, Subscribers};
 use asp_control::xds::{EDGE_FILTER, Kind, service};
-use asp_peer::Peer;
+use asp_peer::{Accounts, Peer};
 use asp_proto::snapshot::{BasePart, EdgeSnapshot, RecentRevocations, snapshot_part};
 use asp_proto::xds::envoy::config::core::v3::{HealthStatus, Node};
 use asp_proto::xds::envoy::config::endpoint::v3::ClusterLoadAssignment;
@@ -22,6 +22,7 @@ use asp_proto::xds::envoy::service::discovery::v3::{DiscoveryRequest, DiscoveryR
 use asp_proto::xds::envoy::service::endpoint::v3::endpoint_discovery_service_client::EndpointDiscoveryServiceClient;
 use asp_proto::xds::envoy::service::extension::v3::extension_config_discovery_service_client::ExtensionConfigDiscoveryServiceClient;
 use asp_proto::xds::google::rpc::Status as RpcStatus;
+use asp_store::control::Position;
 use async_trait::async_trait;
 use parking_lot::Mutex;
 use prost::Message;
@@ -42,8 +43,8 @@ pub(crate) struct Counter(AtomicU64);
 
 #[async_trait]
 impl Source for Counter {
-    async fn revision(&self) -> anyhow::Result<u64> {
-        Ok(self.0.load(Ordering::SeqCst))
+    async fn position(&self) -> anyhow::Result<Position> {
+        Ok(Position { revision: self.0.load(Ordering::SeqCst), ..Position::default() })
     }
 
     async fn build(&self, _raise: bool) -> anyhow::Result<Built> {
@@ -54,7 +55,7 @@ impl Source for Counter {
         let mut gateway = Changing::default();
         gateway.put("base", Some(Part::of(snapshot_part::Part::Base(base))));
         Ok(Built {
-            revision,
+            position: Position { revision, ..Position::default() },
             edge: Arc::new(edge),
             recent: Arc::new(RecentRevocations { revision, ..RecentRevocations::default() }),
             gateway: gateway.parts,
@@ -101,7 +102,7 @@ impl Control {
             subscribers: Arc::clone(&subscribers),
             endpoints: Arc::clone(&endpoints),
             raised: handle.raised(),
-            proof: peer.map_or(Proof::None, Proof::Certificate),
+            proof: peer.map_or_else(|| Proof::Account(Accounts::new(&[])), Proof::Certificate),
             keys: Arc::new(NoKeys),
             stop: stop.clone(),
         };

@@ -35,7 +35,7 @@ use tokio::time::timeout;
 use crate::control::{
     AuditQuery, AuditRecord, BindingRecord, CertificateName, Change, ControlState, ControlStore,
     ExposureRecord, HomeRecord, IssuerKeysRecord, IssuerRecord, LimitRecord, MachineBound,
-    MachineCertificateRecord, MachineKeyRecord, Note, OfferRecord, PrimitiveServer, RegionRecord,
+    MachineCertificateRecord, MachineKeyRecord, Note, OfferRecord, Position, PrimitiveServer, RegionRecord,
     RevocationRecord, RouteRecord, ServerIds, ServerRecord, ServerVersion, Side, Since, SourceFile,
     StoreError, Versioned, Written,
 };
@@ -163,9 +163,7 @@ impl SqlStore {
         Ok(SqlStore { pool, publishing, revoking, snapshot: SNAPSHOT, longest: None })
     }
 
-    /// Raises the revision to `to`, if it is lower: what has a later one from before a restore takes nothing earlier. What
-    /// changed since an older revision is everything then.
-    pub async fn raise_revision(&self, change: &Change, to: u64) -> Result<Written, StoreError> {
+    async fn raise(&self, change: &Change, to: u64) -> Result<Written, StoreError> {
         let mut write = self.write(change, changes::REVISION.to_owned()).await?;
         if write.revision > to {
             return Ok(Written { revision: write.revision - 1, ..write.unchanged().await? });
@@ -247,6 +245,19 @@ impl ControlStore for SqlStore {
             rows::unsigned(&row.fetch_one(&self.publishing).await?, "revision")
         };
         answered(self.longest.map(|longest| longest.look), look).await
+    }
+
+    async fn position(&self) -> Result<Position, StoreError> {
+        let longest = self.longest.map(|longest| longest.look);
+        answered(longest, changes::position(&self.publishing)).await
+    }
+
+    async fn has(&self, known: &Position) -> Result<bool, StoreError> {
+        self.within(async { changes::has(&mut self.published_snapshot().await?, known).await }).await
+    }
+
+    async fn raise_revision(&self, change: &Change, to: u64) -> Result<Written, StoreError> {
+        self.within(self.raise(change, to)).await
     }
 
     async fn load(&self) -> Result<ControlState, StoreError> {

@@ -7,10 +7,21 @@ use super::{
     MachineCertificateRecord, MachineKeyRecord, OfferRecord, Placement, RevocationRecord, ServerRecord,
 };
 
+/// A revision in the store's history. A database that has lost commits, by a failover or a restore, gives their numbers to other
+/// writes, whose stamps are others.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Position {
+    pub revision: u64,
+    /// Random, of the write that made the revision; "" of one that was made before there were stamps.
+    pub stamp: String,
+}
+
 /// Everything a snapshot is made of, read at one revision.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ControlState {
     pub revision: u64,
+    /// As [`Position::stamp`].
+    pub stamp: String,
     pub servers: Vec<ServerRecord>,
     pub offers: Vec<OfferRecord>,
     pub exposure: Vec<ExposureRecord>,
@@ -43,6 +54,8 @@ pub struct OrgState {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Changed {
     pub revision: u64,
+    /// As [`Position::stamp`].
+    pub stamp: String,
     /// By name; `None`: it is gone.
     pub servers: Vec<(String, Option<ServerRecord>)>,
     pub orgs: Vec<OrgState>,
@@ -88,4 +101,15 @@ pub enum Since {
     Changed(Changed),
     /// Everything: it was too long ago, or the revision is one that this database never had.
     All(ControlState),
+}
+
+impl Since {
+    /// Where the store was when it answered.
+    pub fn position(&self) -> Position {
+        let (revision, stamp) = match self {
+            Since::Changed(Changed { revision, stamp, .. }) => (*revision, stamp),
+            Since::All(ControlState { revision, stamp, .. }) => (*revision, stamp),
+        };
+        Position { revision, stamp: stamp.clone() }
+    }
 }

@@ -5,13 +5,14 @@
 
 use std::collections::BTreeSet;
 
-use sqlx::{Any, Row, Transaction};
+use sqlx::{Any, Executor, Row, Transaction};
 
 use super::{
-    SqlStore, bounds, certificates, current_revision, issuers, machines, offers, placement, policy,
-    revocations, rows, servers,
+    SqlStore, bounds, certificates, issuers, machines, offers, placement, policy, revocations, rows, servers,
 };
-use crate::control::{Changed, ChangedRevocations, ControlState, Machines, OrgState, Since, StoreError};
+use crate::control::{
+    Changed, ChangedRevocations, ControlState, Machines, OrgState, Position, Since, StoreError,
+};
 
 type Tx = Transaction<'static, Any>;
 
@@ -21,8 +22,10 @@ const MAX_CHANGES: u64 = 1_000;
 pub(super) const REVISION: &str = "revision";
 
 pub(super) async fn all(tx: &mut Tx) -> Result<ControlState, StoreError> {
+    let Position { revision, stamp } = position(&mut **tx).await?;
     Ok(ControlState {
-        revision: current_revision(tx).await?,
+        revision,
+        stamp,
         servers: servers::all(tx).await?,
         offers: offers::all(&mut **tx).await?,
         exposure: policy::all_exposure(tx).await?,
@@ -38,9 +41,32 @@ pub(super) async fn all(tx: &mut Tx) -> Result<ControlState, StoreError> {
     })
 }
 
+/// Where the store is now.
+pub(super) async fn position<'e>(
+    executor: impl Executor<'e, Database = Any>,
+) -> Result<Position, StoreError> {
+    let row = sqlx::query("SELECT revision, stamp FROM control_revision WHERE id = 1").fetch_one(executor);
+    let row = row.await?;
+    Ok(Position { revision: rows::unsigned(&row, "revision")?, stamp: row.try_get("stamp")? })
+}
+
+/// Whether this database's history has that revision, made by that write; `true` too where the audit that would say so is
+/// pruned.
+pub(super) async fn has(tx: &mut Tx, known: &Position) -> Result<bool, StoreError> {
+    let current = position(&mut **tx).await?;
+    if known.revision >= current.revision || known.revision == 0 {
+        return Ok(known.revision == 0 || *known == current);
+    }
+    let of = sqlx::query("SELECT stamp FROM audit WHERE revision = $1").bind(rows::signed(known.revision)?);
+    match of.fetch_optional(&mut **tx).await? {
+        Some(row) => Ok(row.try_get::<String, _>("stamp")? == known.stamp),
+        None => Ok(true),
+    }
+}
+
 pub(super) async fn since(store: &SqlStore, revision: u64) -> Result<Since, StoreError> {
     let mut tx = store.published_snapshot().await?;
-    let current = current_revision(&mut tx).await?;
+    let Position { revision: current, stamp } = position(&mut *tx).await?;
     let wanted = current.checked_sub(revision).filter(|wanted| *wanted <= MAX_CHANGES);
     let Some(wanted) = wanted else {
         return Ok(Since::All(all(&mut tx).await?));
@@ -64,6 +90,7 @@ pub(super) async fn since(store: &SqlStore, revision: u64) -> Result<Since, Stor
     }
     let mut changed = Changed {
         revision: current,
+        stamp,
         issuers: issuers::all(&mut *tx).await?,
         issuer_keys: issuers::all_keys(&mut *tx).await?,
         ..Changed::default()

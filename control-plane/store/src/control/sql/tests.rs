@@ -55,6 +55,38 @@ async fn a_raised_revision_goes_on_from_there_and_is_never_lowered() {
     assert_eq!(audit.last().map(|row| (row.action.as_str(), row.revision)), Some(("revision.raise", 500)));
 }
 
+/// A copy of the file stands for a replica that has not heard of the last commits.
+#[tokio::test]
+async fn a_revision_that_another_history_has_too_is_told_apart_by_its_stamp() {
+    let dir = tempfile::tempdir().unwrap();
+    let (path, copy) = (dir.path().join("asp.db"), dir.path().join("replica.db"));
+    let change = Change { actor: "ops".into(), at: 1, precondition: Precondition::None, evaluated_at: None };
+    let revoke = async |store: &SqlStore, id: &str| {
+        store.add_revocation(&change, &suite::revocation(id, "acme", 9)).await.unwrap();
+        store.position().await.unwrap()
+    };
+    let store = SqlStore::file(&path).await.unwrap();
+    let nothing = store.position().await.unwrap();
+    let shared = revoke(&store, "shared").await;
+    store.close().await;
+    std::fs::copy(&path, &copy).unwrap();
+    let (store, replica) = (SqlStore::file(&path).await.unwrap(), SqlStore::file(&copy).await.unwrap());
+    let first = revoke(&store, "lost").await;
+    let lost = revoke(&store, "lost too").await;
+    assert!(!replica.has(&lost).await.unwrap(), "it is not so far");
+    let made = revoke(&replica, "made").await;
+    assert_eq!((made.revision, made.stamp == first.stamp), (first.revision, false));
+    assert!(!replica.has(&first).await.unwrap());
+    revoke(&replica, "made too").await;
+    revoke(&replica, "another").await;
+    for known in [&nothing, &shared, &made] {
+        assert!(replica.has(known).await.unwrap(), "{known:?}");
+    }
+    for known in [&first, &lost] {
+        assert!(!replica.has(known).await.unwrap() && store.has(known).await.unwrap(), "{known:?}");
+    }
+}
+
 #[tokio::test]
 async fn one_servers_offers_leave_room_for_the_others() {
     let store = SqlStore::in_memory().await.unwrap();

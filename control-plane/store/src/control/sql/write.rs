@@ -26,11 +26,10 @@ impl SqlStore {
         resource: String,
     ) -> Result<Write<'c>, StoreError> {
         let mut tx = pool.begin().await?;
-        let row = sqlx::query(
-            "UPDATE control_revision SET revision = revision + 1 WHERE id = 1 RETURNING revision",
-        )
-        .fetch_one(&mut *tx)
-        .await?;
+        let stamp = format!("{:032x}", rand::random::<u128>());
+        let bump =
+            "UPDATE control_revision SET revision = revision + 1, stamp = $1 WHERE id = 1 RETURNING revision";
+        let row = sqlx::query(bump).bind(&stamp).fetch_one(&mut *tx).await?;
         let revision = rows::unsigned(&row, "revision")?;
         let current = resource_revision(&mut tx, &resource).await?;
         let holds = match change.precondition {
@@ -42,7 +41,7 @@ impl SqlStore {
         if !holds {
             return Err(StoreError::Conflict { current });
         }
-        Ok(Write { tx, revision, current, resource, change, org: String::new() })
+        Ok(Write { tx, revision, stamp, current, resource, change, org: String::new() })
     }
 }
 
@@ -51,6 +50,8 @@ pub(super) struct Write<'c> {
     pub(super) tx: Transaction<'static, Any>,
     /// The revision this write makes.
     pub(super) revision: u64,
+    /// As [`crate::control::Position::stamp`].
+    stamp: String,
     /// The resource's revision before.
     pub(super) current: Option<u64>,
     pub(super) resource: String,
@@ -96,8 +97,8 @@ impl Write<'_> {
     /// Audits and commits.
     pub(super) async fn commit(mut self, action: &str, detail: &str) -> Result<Written, StoreError> {
         sqlx::query(
-            "INSERT INTO audit (revision, at, actor, action, resource, org, detail) \
-             VALUES ($1, $2, $3, $4, $5, $6, $7)",
+            "INSERT INTO audit (revision, at, actor, action, resource, org, detail, stamp) \
+             VALUES ($1, $2, $3, $4, $5, $6, $7, $8)",
         )
         .bind(rows::signed(self.revision)?)
         .bind(rows::signed(self.change.at)?)
@@ -106,6 +107,7 @@ impl Write<'_> {
         .bind(&self.resource)
         .bind(&self.org)
         .bind(detail)
+        .bind(&self.stamp)
         .execute(&mut *self.tx)
         .await?;
         self.tx.commit().await?;

@@ -15,7 +15,7 @@ impl Followed {
             Since::All(state) => panic!("everything instead of what changed up to {}", state.revision),
             Since::Changed(changed) => {
                 let state = &mut self.state;
-                state.revision = changed.revision;
+                (state.revision, state.stamp) = (changed.revision, changed.stamp);
                 state.issuers = changed.issuers;
                 state.issuer_keys = changed.issuer_keys;
                 for (name, record) in changed.servers {
