@@ -143,6 +143,7 @@ mod tests {
         list.iter().map(|pattern| (*pattern).to_owned()).collect()
     }
 
+    /// Invariant I-12.
     #[test]
     fn an_entry_serves_what_it_names_and_nothing_else() {
         for (list, primitive, serves) in [

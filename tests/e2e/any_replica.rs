@@ -66,6 +66,7 @@ async fn cut() -> Result<()> {
     Ok(())
 }
 
+/// Invariant I-13.
 async fn lost() -> Result<()> {
     let replicas = Replicas::start().await?;
     let [first, others @ ..] = replicas.addresses();

@@ -1,4 +1,4 @@
-//! Upstream servers whole: the reference server through us as it is directly, what an upstream changes, and a public
+//! Upstream servers whole: the reference server through us as it is directly (I-14), what an upstream changes, and a public
 //! OpenAPI document imported and called.
 
 use std::path::Path;

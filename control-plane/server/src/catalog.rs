@@ -411,6 +411,7 @@ mod tests {
         assert_eq!(names, ["demo"]);
     }
 
+    /// Invariant I-12.
     #[test]
     fn a_server_accepts_audiences_that_its_issuers_list_for_it_and_its_own() {
         let issuer = TestIssuer::new();

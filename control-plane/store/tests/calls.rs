@@ -103,7 +103,7 @@ async fn the_sqlite_published_keys_keep_to_their_bounds() {
     published_keys::suite::keeps_to_its_bounds(&calls).await;
 }
 
-/// Invariant I-6: how a call ended.
+/// Invariants I-6 and I-13: how a call ended.
 #[tokio::test]
 async fn how_a_call_ended_survives_a_restart_and_is_seen_by_another_process() {
     let directory = tempfile::tempdir().unwrap();

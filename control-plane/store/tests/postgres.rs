@@ -64,7 +64,7 @@ async fn renew(
     CallRecords::renew(calls, owner, lease).await
 }
 
-/// Invariant I-6: policy and revocations.
+/// Invariants I-6 and I-13: policy and revocations.
 #[tokio::test]
 async fn the_control_store_passes_the_suite_and_another_process_has_all_of_it() {
     let fresh = Fresh::start().await;

@@ -83,6 +83,7 @@ mod tests {
 
     use super::*;
 
+    /// Invariant I-12.
     #[test]
     fn the_key_of_a_certificate_proves_it_and_no_other_key_or_statement_does() {
         let of = statement("acme", "press", &"ab".repeat(32), 7);

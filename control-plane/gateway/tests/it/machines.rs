@@ -176,6 +176,7 @@ async fn policy_limits_and_scopes_bound_a_machine_as_they_bound_users() {
     assert_eq!(call(&secret('c'), "policy.scoped").send(&fixture).await.status, StatusCode::OK);
 }
 
+/// Invariant I-12.
 #[tokio::test]
 async fn what_names_a_user_is_about_no_machine_of_that_name() {
     let binding = |target: &str, issuer: &str, primitive: &str, allowed: bool| Binding {
@@ -310,6 +311,7 @@ async fn a_snapshot_with_a_key_that_cannot_be_compared_is_refused_whole() {
     assert!(done(&call(&secret('a'), "policy.open").send(&fixture).await), "what was in force stays");
 }
 
+/// Invariant I-12.
 #[tokio::test]
 async fn a_machine_approves_nothing_in_any_protocol() {
     let fixture = of(vec![key('a', "acme")]);

@@ -398,6 +398,7 @@ async fn a_state_that_was_not_stored_does_not_keep_the_next_from_it() {
     assert_eq!(last_result(&answering.await.unwrap())["structuredContent"], json!({"ok": true}));
 }
 
+/// Invariant I-13.
 #[tokio::test]
 async fn the_ledger_says_how_a_call_ended_whose_gateway_could_not() {
     let base = Fixture::new();

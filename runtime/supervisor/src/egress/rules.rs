@@ -142,6 +142,7 @@ mod tests {
         }
     }
 
+    /// Invariant I-12.
     #[test]
     fn a_route_serves_the_primitives_it_names() {
         let crm = route("crm.internal=10.0.0.0/8", "crm/*");

@@ -1,5 +1,5 @@
 //! Named secrets of the operator: who is on a secret's list gets it in the environment of a process of its own, and nobody
-//! else, over the API and the logs neither (I-7, ADR 16).
+//! else, over the API and the logs neither (I-7, I-12, ADR 16).
 
 use asp_proto::supervisor::{AllocateWorkerRequest, PluginRef};
 use serde_json::{Value, json};

@@ -1,4 +1,4 @@
-//! Operator lists name the primitives they serve.
+//! Operator lists name the primitives they serve (I-12).
 
 use super::*;
 use crate::settings::source::Coverage;

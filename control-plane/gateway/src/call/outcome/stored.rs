@@ -1,4 +1,5 @@
-//! An output as stores keep it: an object whose `kind` says which it is; what passes through keeps its text.
+//! An output as stores keep it: an object whose `kind` says which it is; what passes through keeps its text
+//! (I-14).
 
 use asp_json::{Json, Members, raw_values};
 use serde::de::{Deserialize, Deserializer, Error};

@@ -159,6 +159,7 @@ async fn a_specs_endpoint_has_its_own_model_headers_and_key() {
     );
 }
 
+/// Invariant I-12.
 #[tokio::test]
 async fn a_key_serves_the_delegates_that_the_operator_names() {
     let model = Model::saying("hi").await;

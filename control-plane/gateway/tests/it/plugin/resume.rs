@@ -30,6 +30,7 @@ pub(super) async fn save(worker: &mut Worker, request_id: &str, seq: u64, capsul
     }
 }
 
+/// Invariant I-13: answers that a call was given before its checkpoint.
 #[tokio::test]
 async fn a_call_resumes_from_its_checkpoint_with_the_answers_it_was_given() {
     let runtime = Runtime::start(Script::of(|n, mut worker: Worker| async move {

@@ -1,4 +1,4 @@
-//! The end of a call is in the store before anybody is told of it, if its client may ask again (I-3).
+//! The end of a call is in the store before anybody is told of it, if its client may ask again (I-3, I-13).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};

@@ -89,6 +89,7 @@ async fn a_rule_that_denies_by_now_ends_a_call_that_was_left_behind() {
     assert_eq!(told["_meta"]["asp/reason"], "outcome_unknown", "{told}");
 }
 
+/// Invariant I-13.
 #[tokio::test]
 async fn an_approval_that_was_given_counts_at_the_gateway_that_goes_on() {
     let dead = Runtime::start(saves_and_hangs());

@@ -68,6 +68,7 @@ fn asking() -> Runtime {
     }))
 }
 
+/// Invariant I-13.
 #[tokio::test]
 async fn a_task_is_durable_when_it_is_told_asks_is_answered_and_completes() {
     let runtime = asking();

@@ -42,6 +42,7 @@ fn fetch(scopes: &str) -> Modern {
     request.with("authorization", &token)
 }
 
+/// Invariant I-12.
 #[tokio::test]
 async fn a_plugin_gets_a_token_for_the_one_audience_that_the_operator_opens_to_it() {
     let given = Arc::new(Mutex::new(Vec::new()));

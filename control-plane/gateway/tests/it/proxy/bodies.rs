@@ -1,4 +1,4 @@
-//! Bodies of a service's 2xx answers, whatever their type: never an unknown outcome, never other bytes.
+//! Bodies of a service's 2xx answers, of any type (I-14): never an unknown outcome, never other bytes.
 
 use std::sync::Arc;
 

@@ -112,6 +112,7 @@ async fn what_is_no_word_of_a_session_or_may_have_had_an_effect_is_sent_once() {
     assert_eq!((sent, &answer["result"]["content"][0]["text"]), (2, &json!("done")), "{answer}");
 }
 
+/// Invariant I-14.
 #[tokio::test]
 async fn an_upstreams_own_error_keeps_its_code_and_data_and_has_the_right_advice() {
     for (code, shown, reason, hint) in [

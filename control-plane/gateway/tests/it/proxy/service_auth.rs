@@ -268,7 +268,7 @@ async fn no_token_for_one_service_goes_to_another() {
     }
 }
 
-/// The operator names the primitives that get tokens for a service.
+/// The operator names the primitives that get tokens for a service (I-12).
 #[tokio::test]
 async fn a_token_is_exchanged_for_the_primitives_that_the_operator_names() {
     for (patterns, exchanged_) in [

@@ -165,7 +165,7 @@ impl Faults for Refusing {
     }
 }
 
-/// I-3: what its client is told of, every gateway knows.
+/// I-3, I-13: what its client is told of, every gateway knows.
 #[tokio::test]
 async fn a_call_whose_record_is_not_taken_is_not_acknowledged_until_it_is() {
     let base = Fixture::new();

@@ -1,4 +1,4 @@
-//! The bound of an org's machines: groups and scopes that they may have.
+//! The bound of an org's machines: groups and scopes that they may have (I-12).
 
 use http::{Method, StatusCode};
 use serde_json::{Value, json};

@@ -190,6 +190,7 @@ pub(super) fn proved(org: &str, machine: &str, (certificate, key): (&str, &str),
     json!({ "machine": machine, "certificate": certificate, "proof": { "at": at, "signature": signature } })
 }
 
+/// Invariant I-12.
 #[tokio::test]
 async fn an_org_registers_certificates_whose_keys_it_proves_to_hold() {
     let api = Api::start().await;

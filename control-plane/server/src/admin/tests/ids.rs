@@ -1,4 +1,4 @@
-//! An id of a primitive belongs to the server that stored it first.
+//! An id of a primitive belongs to the server that stored it first (I-12).
 
 use asp_store::control::{Change, Precondition, SourceFile};
 use http::{Method, StatusCode};

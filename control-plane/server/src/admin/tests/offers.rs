@@ -1,4 +1,4 @@
-//! Offers of servers, and the limits of an org's admin.
+//! Offers of servers, and the limits of an org's admin (I-12).
 
 use asp_store::control::{Change, ExposureRecord, MAX_OFFERS_PER_SERVER, OfferRecord, Precondition};
 use http::{Method, StatusCode};
