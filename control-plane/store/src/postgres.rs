@@ -20,7 +20,7 @@ use std::time::Duration;
 use sqlx::any::{AnyConnectOptions, AnyPoolOptions};
 use sqlx::migrate::MigrateError;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
-use sqlx::{AnyPool, Connection, Executor, PgPool};
+use sqlx::{AnyPool, Connection, Executor, PgPool, Row};
 use tokio::time::timeout;
 use tokio_util::task::TaskTracker;
 
@@ -203,6 +203,26 @@ impl Postgres {
             revoking: self.portable(REVOKING_CONNECTIONS).await?,
         };
         Ok(SqlStore::of_postgres(pools, CONTROL_LONGEST))
+    }
+
+    /// Why a commit that was acknowledged may be lost, if the server is set up so that one may: by a crash, or by a failover to a
+    /// standby that it does not wait for.
+    pub async fn may_lose_commits(&self) -> Result<Option<&'static str>, StoreError> {
+        let asked = sqlx::query(
+            "SELECT current_setting('synchronous_commit') AS waits, \
+             current_setting('synchronous_standby_names') = '' AS names_none, \
+             EXISTS (SELECT FROM pg_stat_replication) AS streams",
+        );
+        let row = asked.fetch_one(&self.pool).await?;
+        let waits: String = row.try_get("waits")?;
+        let waits_for_none = waits == "local" || row.try_get("names_none")?;
+        Ok(match waits.as_str() {
+            "off" => Some("commits do not wait for the disk: synchronous_commit is off"),
+            _ if waits_for_none && row.try_get("streams")? => {
+                Some("a standby streams that commits do not wait for: set synchronous_standby_names")
+            }
+            _ => None,
+        })
     }
 
     /// Ledger and records of calls, with these bounds of what they keep.

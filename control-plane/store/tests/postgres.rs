@@ -372,6 +372,22 @@ async fn a_lease_ends_by_the_databases_clock_alone() {
 }
 
 #[tokio::test]
+async fn a_server_whose_commits_do_not_wait_is_named() {
+    let fresh = Fresh::start().await;
+    for (value, named) in [("on", false), ("off", true)] {
+        let set = format!("ALTER DATABASE postgres SET synchronous_commit = {value}");
+        fresh.server.ask(&set).await.unwrap();
+        let database = Postgres::connect(&fresh.server.url(), 1).await.unwrap();
+        let why = database.may_lose_commits().await.unwrap();
+        assert_eq!(
+            why.is_some_and(|why| why.contains("synchronous_commit is off")),
+            named,
+            "{value}: {why:?}"
+        );
+    }
+}
+
+#[tokio::test]
 async fn several_processes_may_start_at_once() {
     let server = Server::start().await.unwrap();
     let mut starting = JoinSet::new();

@@ -82,6 +82,13 @@ impl Stores {
     pub(super) async fn control(&self, settings: &Settings) -> anyhow::Result<Arc<dyn ControlStore>> {
         let store = match (self, &settings.database) {
             (Stores::Postgres { database, .. }, _) => {
+                if let Some(why) = database.may_lose_commits().await.context("ask how commits are kept")? {
+                    tracing::warn!(
+                        why,
+                        "a failover or a crash of the database may lose what was acknowledged, revocations and results \
+                         among it (docs/databases.md)"
+                    );
+                }
                 database.control().await.context("open the store in PostgreSQL")?
             }
             (Stores::Files { .. }, Database::Sqlite(path)) => SqlStore::file(path).await?,
