@@ -182,7 +182,10 @@ async fn run(shared: &Shared, suite: &Suite) -> Result<()> {
         eprintln!("{} {:?}: {more:?} pass too and are not listed", suite.package, suite.arguments);
     }
     let missing: Vec<&str> = listed.into_iter().filter(|name| !passed.contains(name)).collect();
-    ensure!(missing.is_empty(), "{missing:?} do not pass:\n{summary}\n{before}");
+    // First what is wrong: a long message is cut.
+    let wrong: Vec<&str> =
+        said.lines().filter(|line| line.contains('✗') || line.contains("FAILURE")).collect();
+    ensure!(missing.is_empty(), "{missing:?} do not pass: {}\n{summary}\n{before}", wrong.join("\n"));
     ensure!(output.status.success(), "the suite ended with {}:\n{summary}\n{before}", output.status);
     Ok(())
 }

@@ -10,7 +10,7 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 /// Hang guard of one exchange.
-const EXCHANGE: Duration = Duration::from_secs(30);
+const EXCHANGE: Duration = Duration::from_secs(90);
 /// Largest response kept.
 const RESPONSE_BYTES: usize = 16 << 20;
 

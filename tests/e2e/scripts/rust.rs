@@ -32,7 +32,7 @@ use crate::clients::{MODERN, named};
 
 const WATCHED: &str = "test://watched-resource";
 /// Progress notifications of `test_tool_with_progress`.
-const STEPS: usize = 3;
+const STEPS: [f64; 3] = [0.0, 50.0, 100.0];
 
 /// Answers what the server asks, and remembers what it says.
 struct Answers {
@@ -197,10 +197,12 @@ async fn call(client: &Client, name: &'static str, arguments: Value) -> Result<V
     Ok(result["content"][0]["text"].clone())
 }
 
-/// What a call's progress was, once as many were told as it has. The client handles each in a task of its own, which may
+/// What a call's progress was, once all its steps were told. The client handles each in a task of its own, which may
 /// begin after the call's answer is there, and after the next one's: the order on the wire is tried in `conformance`.
 async fn progressed(said: &Said) -> Result<Vec<f64>> {
-    let all = || async { Some(said.progress.lock().clone()).filter(|told| told.len() >= STEPS) };
+    let all = || async {
+        Some(said.progress.lock().clone()).filter(|told| STEPS.iter().all(|step| told.contains(step)))
+    };
     let mut told = wait::until("all progress is told", wait::CONVERGE, all).await?;
     told.sort_by(f64::total_cmp);
     Ok(told)
