@@ -1,5 +1,7 @@
 //! Rate limits of an org: the list is replaced whole.
 
+mod overlap;
+
 use std::sync::Arc;
 
 use asp_store::control::{Change, ControlStore, LimitRecord, StoreError, Versioned, Written};
@@ -22,6 +24,8 @@ use super::problem::Problem;
 use crate::admission::{Admission, Refusal};
 use crate::patterns;
 use crate::policy::refill;
+
+use overlap::{Fault, MOST};
 
 /// The only type there is.
 const TOKEN_BUCKET: &str = "token-bucket";
@@ -143,7 +147,17 @@ impl PolicyList for Limits {
     }
 
     fn record(_org: &str, body: Vec<RateLimit>) -> Result<Vec<LimitRecord>, Problem> {
-        body.into_iter().enumerate().map(record).collect()
+        let records: Vec<LimitRecord> = body.into_iter().enumerate().map(record).collect::<Result<_, _>>()?;
+        overlap::check(&records).map_err(|fault| {
+            Problem::params(match fault {
+                Fault::Twice(first, second) => format!("limit {second}: has the selector of limit {first}"),
+                Fault::TooMany(most) => format!(
+                    "one call may draw from {most} of these limits, and from at most {MOST}: name fewer kinds of callers, servers and \
+                     patterns"
+                ),
+            })
+        })?;
+        Ok(records)
     }
 
     async fn put(
