@@ -17,6 +17,7 @@ use super::Offered;
 use super::client_certificate::{self, ClientCertificate};
 use crate::gateway::Gateway;
 use crate::issuers::introspection::NoCaller;
+use crate::pipeline::identity::{self, MachineCredential};
 
 /// How long a request waits for the snapshot that has its key, once the control plane has said which one it is.
 const APPLIED: Duration = Duration::from_secs(5);
@@ -95,16 +96,17 @@ pub(super) async fn caller(
     }
     let Some(server) = snapshot.server(&admitted.server) else { return Ok(None) };
     let Some(authorization) = authorization(offered.headers) else {
-        let shown = offered.certificate.as_ref().filter(|_| server.accepts(AuthScheme::Mtls));
-        let caller = shown.and_then(|shown| {
-            snapshot.machines.caller_with(shown.fingerprint, shown.uri.as_deref(), &shown.all_uris)
+        let shown = offered.certificate.as_ref().map(|shown| MachineCredential::Certificate {
+            fingerprint: shown.fingerprint,
+            uri: shown.uri.as_deref(),
+            all_uris: &shown.all_uris,
         });
+        let caller = shown.and_then(|shown| identity::machine(snapshot, server, shown));
         return Ok(caller.map(Arc::new));
     };
     let Some(token) = bearer(authorization) else { return Ok(None) };
     if token.starts_with(KEY_PREFIX) {
-        let is_taken = server.accepts(AuthScheme::Psk);
-        return Ok(is_taken.then(|| snapshot.machines.caller(token)).flatten().map(Arc::new));
+        return Ok(identity::machine(snapshot, server, MachineCredential::Key(token)).map(Arc::new));
     }
     if !server.accepts(AuthScheme::Opaque) {
         return Ok(None);

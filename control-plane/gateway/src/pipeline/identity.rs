@@ -6,10 +6,41 @@ use std::sync::Arc;
 
 use asp_edge::{Admitted, Caller, Reason};
 use asp_proto::snapshot::AuthScheme;
-use asp_snapshot::VirtualServer;
+use asp_snapshot::{Snapshot, VirtualServer};
 
 /// The user name of callers of a server whose scheme is `none` (development only).
 pub const ANONYMOUS: &str = "anonymous";
+
+/// What a machine proves itself with.
+#[derive(Clone, Copy)]
+pub enum MachineCredential<'a> {
+    /// A key, as it came as a bearer credential.
+    Key(&'a str),
+    /// A certificate that the client has shown to an Envoy of the platform.
+    Certificate {
+        /// SHA-256 of its DER.
+        fingerprint: [u8; 32],
+        /// Its only URI.
+        uri: Option<&'a str>,
+        all_uris: &'a [String],
+    },
+}
+
+/// Returns the machine of a credential, if the server takes credentials of its scheme. The edge's code has yet to evaluate
+/// the machine as the caller of the request ([`asp_edge::Edge::found`]).
+pub fn machine(
+    snapshot: &Snapshot,
+    server: &VirtualServer,
+    credential: MachineCredential<'_>,
+) -> Option<Caller> {
+    match credential {
+        MachineCredential::Key(key) if server.accepts(AuthScheme::Psk) => snapshot.machines.caller(key),
+        MachineCredential::Certificate { fingerprint, uri, all_uris } if server.accepts(AuthScheme::Mtls) => {
+            snapshot.machines.caller_with(fingerprint, uri, all_uris)
+        }
+        MachineCredential::Key(_) | MachineCredential::Certificate { .. } => None,
+    }
+}
 
 /// Returns the caller of an admitted request, or the reason for a 401.
 pub fn identify(admitted: &Admitted, server: &VirtualServer) -> Result<Arc<Caller>, Reason> {
