@@ -13,6 +13,8 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use futures::FutureExt;
 use serde::{Deserialize, Serialize};
+use tokio::sync::Semaphore;
+use tokio::time::Instant;
 use uuid::Uuid;
 
 use crate::call::Call;
@@ -30,8 +32,10 @@ const BATCH: usize = 64;
 const KEEP: Duration = Duration::from_secs(180);
 /// How often a call that says nothing is kept.
 const KEEP_EVERY: Duration = Duration::from_secs(60);
-/// How soon a store that does not answer is asked again.
+/// How soon a store that does not answer is asked again, and as much again at random: what waits for it does not come at once.
 const RETRY: Duration = Duration::from_millis(500);
+/// Calls whose events a gateway writes at once: a store that is back is not buried under all that waited for it.
+const AT_ONCE: usize = 8;
 /// How often it is asked for a call that has ended.
 const RETRIES: u32 = 10;
 
@@ -42,6 +46,7 @@ pub struct SharedEvents {
     owner: OwnerId,
     outage: SaidOnce,
     shares: EventShares,
+    turns: Semaphore,
 }
 
 /// Whose calls are.
@@ -85,6 +90,15 @@ struct Entry {
     question: Option<Question>,
 }
 
+/// What became of a turn to write.
+enum Wrote {
+    Some,
+    /// The org's share is full until then.
+    Paused(Instant),
+    /// The call is another gateway's.
+    NotOurs,
+}
+
 /// What has still to be written of a call.
 struct Writing<'a> {
     call: &'a Call,
@@ -98,7 +112,14 @@ struct Writing<'a> {
 
 impl SharedEvents {
     pub fn new(outbox: Arc<dyn Outbox>, sealer: Arc<Sealer>, owner: OwnerId) -> SharedEvents {
-        SharedEvents { outbox, sealer, owner, outage: SaidOnce::default(), shares: EventShares::within(KEEP) }
+        SharedEvents {
+            outbox,
+            sealer,
+            owner,
+            outage: SaidOnce::default(),
+            shares: EventShares::within(KEEP),
+            turns: Semaphore::new(AT_ONCE),
+        }
     }
 
     /// Writes what the call says, from now on to its end.
@@ -150,8 +171,13 @@ impl SharedEvents {
                 return;
             }
             match self.write_some(&mut writing, rows).await {
-                Ok(true) => failures = 0,
-                Ok(false) => return,
+                Ok(Wrote::Some) => failures = 0,
+                Ok(Wrote::NotOurs) => return,
+                Ok(Wrote::Paused(until)) => {
+                    written.is_away();
+                    tokio::time::sleep_until(until).await;
+                    writing.begin_again();
+                }
                 Err(error) => {
                     failures += 1;
                     self.noted::<()>(Err(error));
@@ -159,14 +185,14 @@ impl SharedEvents {
                     if failures > RETRIES && call.outcome().is_some() {
                         return;
                     }
-                    tokio::time::sleep(RETRY).await;
+                    tokio::time::sleep(RETRY + RETRY.mul_f64(rand::random())).await;
                 }
             }
         }
     }
 
-    /// Writes the first of what is held that are numbered without a gap; false where the call is another gateway's.
-    async fn write_some(&self, writing: &mut Writing<'_>, rows: &dyn Rows) -> Result<bool, OutboxError> {
+    /// Writes the first of what is held that are numbered without a gap.
+    async fn write_some(&self, writing: &mut Writing<'_>, rows: &dyn Rows) -> Result<Wrote, OutboxError> {
         let first = writing.first();
         let count = writing.in_a_row();
         writing.anew |= first != writing.written.next();
@@ -176,25 +202,34 @@ impl SharedEvents {
         if entries.len() != count {
             return Err(OutboxError::Unavailable("an event cannot be sealed".into()));
         }
-        if !self.shares.allows(&writing.call.caller.org, entries.iter().map(Bytes::len).sum()) {
-            tracing::debug!(call = %writing.call.id, trace = %writing.call.trace, org = %writing.call.caller.org, "the calls of an org say more than gateways share for it: what this one says from now on is told by this gateway alone");
-            return Ok(false);
+        let (org, bytes) = (&writing.call.caller.org, entries.iter().map(Bytes::len).sum());
+        if let Err(until) = self.shares.take(org, bytes) {
+            tracing::debug!(call = %writing.call.id, trace = %writing.call.trace, %org, "the calls of an org say more than gateways share for it: what this one says is told by this gateway alone for a while");
+            return Ok(Wrote::Paused(until));
         }
         let batch = Batch { log, first, entries: &entries, anew: writing.anew };
         let id = writing.call.id.into_bytes();
-        let appended = self.outbox.append(id, self.owner, batch, KEEP).await?;
+        let appended = {
+            // Err: closed, which nobody does.
+            let _turn = self.turns.acquire().await;
+            self.outbox.append(id, self.owner, batch, KEEP).await
+        };
+        if !matches!(appended, Ok(Appended::Stored)) {
+            self.shares.give_back(org, bytes);
+        }
+        let appended = appended?;
         self.noted(Ok(()));
         match appended {
             Appended::Stored => writing.has_stored(count),
             Appended::Missing => writing.begin_again(),
-            Appended::NotOwner if !rows.is_ours(writing.call).await => return Ok(false),
+            Appended::NotOwner if !rows.is_ours(writing.call).await => return Ok(Wrote::NotOurs),
             // The store did not answer when the call was taken over, or one that has lost the call came in between.
             Appended::NotOwner => {
                 self.outbox.take(id, self.owner, KEEP).await?;
                 writing.begin_again();
             }
         }
-        Ok(true)
+        Ok(Wrote::Some)
     }
 
     fn entry(&self, call: &Call, log: u32, logged: &Logged) -> Option<Bytes> {
