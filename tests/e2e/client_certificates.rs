@@ -34,7 +34,7 @@ use crate::trial::Shared;
 
 const FORWARDED: &str = "x-forwarded-client-cert";
 const CERTIFICATES: &str = "/api/machines/orgs/acme/certificates";
-const URI: &str = "spiffe://factory.example/press-8";
+pub(crate) const URI: &str = "spiffe://factory.example/press-8";
 
 const SERVER: &str = "apiVersion: asp/v1\nname: press\ntitle: Press\ndescription: For machines.\nversion: 1.0.0\n\
     protocols: [mcp]\nsessions: both\ndefaultExposure: allow\nauth: {schemes: [mtls]}\n\
@@ -55,12 +55,12 @@ pub(crate) fn trials(shared: &Shared) -> Vec<Trial> {
 }
 
 /// Everything beyond one machine: a control plane, a gateway with a door for Envoys, an Envoy with certificates.
-struct World {
-    directory: tempfile::TempDir,
+pub(crate) struct World {
+    pub(crate) directory: tempfile::TempDir,
     platform: Authority,
     factory: Authority,
     control: Process,
-    ports: Ports,
+    pub(crate) ports: Ports,
     gateway: Process,
     gateway_ports: Ports,
     envoy: Envoy,
@@ -71,7 +71,7 @@ struct World {
 }
 
 impl World {
-    async fn start(details: &str) -> Result<World> {
+    pub(crate) async fn start(details: &str) -> Result<World> {
         let directory = tempfile::tempdir()?;
         let place = |name: &str| -> Result<std::path::PathBuf> {
             let path = directory.path().join(name);
@@ -130,7 +130,7 @@ impl World {
     }
 
     /// Sends a change to the admin API, which must take it.
-    async fn tell(&self, method: &str, path: &str, body: &Value) -> Result<Response> {
+    pub(crate) async fn tell(&self, method: &str, path: &str, body: &Value) -> Result<Response> {
         let request = message::rest(method, path, &self.admin, body);
         let answer = http1::send(self.at(self.ports.admin), &request).await?;
         ensure!((200..300).contains(&answer.status), "{method} {path}: {} {}", answer.status, answer.text());
@@ -138,19 +138,19 @@ impl World {
     }
 
     /// Registers a certificate for the machine `press`; its id.
-    async fn register(&self, by: Value) -> Result<String> {
+    pub(crate) async fn register(&self, by: Value) -> Result<String> {
         let mut body = json!({"machine": "press", "ttlSeconds": 3600});
         body.as_object_mut().unwrap().extend(by.as_object().unwrap().clone());
         let made: Value = self.tell("POST", CERTIFICATES, &body).await?.json()?;
         made["id"].as_str().map(str::to_owned).context("an id")
     }
 
-    fn at(&self, port: u16) -> SocketAddr {
+    pub(crate) fn at(&self, port: u16) -> SocketAddr {
         SocketAddr::from(([127, 0, 0, 1], port))
     }
 
     /// A certificate of the machines' authority.
-    fn machine(&self, name: &str, uri: &str) -> Result<Files> {
+    pub(crate) fn machine(&self, name: &str, uri: &str) -> Result<Files> {
         self.factory.sign(name, vec![SanType::URI(uri.try_into()?)])
     }
 
@@ -164,7 +164,7 @@ impl World {
         TlsTunnel::start(server, &self.edge.authority, own).await
     }
 
-    async fn stop(mut self) -> Result<()> {
+    pub(crate) async fn stop(mut self) -> Result<()> {
         self.envoy.process.stop().await?;
         for process in [&mut self.gateway, &mut self.control] {
             ensure!(process.stop().await?.success(), "it ended badly: {}", process.tail());
@@ -274,13 +274,13 @@ fn printed(answer: &Response) -> bool {
     answer.status == 200 && answer.text().contains("done")
 }
 
-fn fingerprint(files: &Files) -> Result<String> {
+pub(crate) fn fingerprint(files: &Files) -> Result<String> {
     let pem = std::fs::read_to_string(&files.chain)?;
     let body: String = pem.lines().filter(|line| !line.starts_with("-----")).collect();
     Ok(Sha256::digest(STANDARD.decode(body)?).iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
-async fn opens(world: &World, own: &Files) -> Result<()> {
+pub(crate) async fn opens(world: &World, own: &Files) -> Result<()> {
     let client = world.client(Some(own)).await?;
     let last = Mutex::new(String::new());
     wait::until("the certificate opens the server", wait::CONVERGE, || async {

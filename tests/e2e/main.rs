@@ -9,6 +9,7 @@ mod advertised;
 mod any_order;
 mod any_replica;
 mod apps;
+mod attacks;
 mod boot;
 mod certificate;
 mod changes;
@@ -137,6 +138,7 @@ const MODULES: &[fn(&Shared) -> Vec<Trial>] = &[
     object_store::trials,
     on_behalf::trials,
     policy::trials,
+    attacks::trials,
     postgres::trials,
     moved_sessions::trials,
     redis::trials,

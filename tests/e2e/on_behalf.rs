@@ -206,10 +206,11 @@ async fn exchanged() -> Result<()> {
     };
     put("/api/issuers/clients/kc", realm::issuer(&keycloak, service.port)).await?;
     put("/api/registry/servers/crm", realm::server()).await?;
+    put("/api/registry/servers/weather", realm::other_team()).await?;
     let token =
         keycloak.token("grant_type=password&client_id=direct&username=alice&password=wonderland").await?;
     let ready = wait::until("the server takes the issuer's tokens", wait::CONVERGE, || async {
-        let answer = call(&stack, &token, "who").await.ok()?;
+        let answer = call(&stack, &token, ("crm", "who")).await.ok()?;
         (answer["result"]["isError"] != json!(true)).then_some(answer)
     });
     let answer = ready.await.with_context(|| stack.asp.tail())?;
@@ -220,16 +221,23 @@ async fn exchanged() -> Result<()> {
     for (tool, why) in
         [("elsewhere", "your issuer gives no token"), ("stolen", "lets no token of your issuer go")]
     {
-        let refused = call(&stack, &token, tool).await?;
+        let refused = call(&stack, &token, ("crm", tool)).await?;
         let said = refused["result"]["content"][0]["text"].as_str().unwrap_or_default();
         ensure!(said.contains(why), "{refused}");
     }
+    // Another team's spec, which would be the caller at the same service.
+    wait::until("the other team's tool gets no token for the service", wait::CONVERGE, || async {
+        let refused = call(&stack, &token, ("weather", "forecast")).await.ok()?;
+        let said = refused["result"]["content"][0]["text"].as_str().unwrap_or_default();
+        said.contains("lets this primitive have no token of your issuer").then_some(())
+    })
+    .await?;
     drop(service);
     stack.stop(&[]).await
 }
 
 /// One call of the next era, whose answer is JSON.
-async fn call(stack: &Stack, token: &str, name: &str) -> Result<Value> {
+async fn call(stack: &Stack, token: &str, (server, name): (&str, &str)) -> Result<Value> {
     let bearer = format!("Bearer {token}");
     let headers = [
         ("authorization", bearer.as_str()),
@@ -246,6 +254,6 @@ async fn call(stack: &Stack, token: &str, name: &str) -> Result<Value> {
     });
     let params = json!({ "name": name, "arguments": {}, "_meta": meta });
     let body = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params });
-    let answer = http1::post(stack.edge(), "/crm/mcp", &headers, &body.to_string()).await?;
+    let answer = http1::post(stack.edge(), &format!("/{server}/mcp"), &headers, &body.to_string()).await?;
     answer.json()
 }

@@ -19,7 +19,7 @@ use asp_proto::xds::envoy::config::core::v3::Node;
 use asp_proto::xds::envoy::service::discovery::v3::aggregated_discovery_service_client::AggregatedDiscoveryServiceClient;
 use asp_proto::xds::envoy::service::discovery::v3::{DeltaDiscoveryRequest, Resource};
 use prost_types::{Struct, Value, value};
-use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity};
+use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
 
 use crate::certificate::{Authority, Files};
 use crate::trial::Shared;
@@ -106,7 +106,7 @@ async fn stolen() -> Result<()> {
     Ok(())
 }
 
-/// Subscribes as a gateway does; the size of the first push, or how it was refused.
+/// Subscribes with a certificate as a gateway that has a snapshot already, and is only back.
 async fn pretend(files: &Files, xds_port: u16, advertised: SocketAddr) -> Result<usize> {
     let identity = Identity::from_pem(std::fs::read(&files.chain)?, std::fs::read(&files.key)?);
     let tls = ClientTlsConfig::new()
@@ -114,14 +114,24 @@ async fn pretend(files: &Files, xds_port: u16, advertised: SocketAddr) -> Result
         .ca_certificate(Certificate::from_pem(std::fs::read(&files.authority)?))
         .domain_name(NAME);
     let endpoint = Endpoint::from_shared(format!("https://127.0.0.1:{xds_port}"))?.tls_config(tls)?;
-    let mut client = AggregatedDiscoveryServiceClient::new(endpoint.connect().await?);
+    subscribe(endpoint.connect().await?, advertised, Some("1-00000000")).await
+}
+
+/// Subscribes as a gateway does that has this version of the snapshot in force; the size of the first push, or how it was
+/// refused.
+pub(crate) async fn subscribe(
+    channel: Channel,
+    advertised: SocketAddr,
+    version: Option<&str>,
+) -> Result<usize> {
+    let mut client = AggregatedDiscoveryServiceClient::new(channel);
     let text = |text: String| Value { kind: Some(value::Kind::StringValue(text)) };
-    // As if it had a snapshot already, and were only back.
-    let fields = [("advertise", advertised.to_string()), ("version", "1-00000000".to_string())];
+    let version = version.map(|version| ("version", version.to_string()));
+    let fields = [("advertise", advertised.to_string())].into_iter().chain(version);
     let fields = fields.map(|(name, value)| (name.to_string(), text(value)));
     let node = Node {
         id: format!("gateway-{advertised}"),
-        metadata: Some(Struct { fields: fields.into() }),
+        metadata: Some(Struct { fields: fields.collect() }),
         ..Node::default()
     };
     let request = DeltaDiscoveryRequest {

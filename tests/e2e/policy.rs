@@ -263,7 +263,6 @@ pub(crate) async fn caller(stack: &Stack, org: &str) -> Result<String> {
     stack.token(&["--org", org, "--user", "carol"]).await
 }
 
-/// Sends a change to the admin API, which must take it.
 /// Shows a server to an org, and waits until the edge lets its tokens in.
 pub(crate) async fn expose(stack: &Stack, org: &str, server: &str) -> Result<()> {
     let on = json!({"server": server, "protocol": "mcp", "enabled": true});
@@ -279,13 +278,21 @@ pub(crate) async fn expose(stack: &Stack, org: &str, server: &str) -> Result<()>
     .await
 }
 
+/// Sends a change to the admin API, which must take it.
 pub(crate) async fn admin(stack: &Stack, method: &str, path: &str, body: &str) -> Result<Response> {
     let answer = as_role(stack, "platform", method, path, body).await?;
     assert!((200..300).contains(&answer.status), "{method} {path}: {} {}", answer.status, answer.text());
     Ok(answer)
 }
 
-async fn as_role(stack: &Stack, role: &str, method: &str, path: &str, body: &str) -> Result<Response> {
+/// Sends a request to the admin API as an admin with this role.
+pub(crate) async fn as_role(
+    stack: &Stack,
+    role: &str,
+    method: &str,
+    path: &str,
+    body: &str,
+) -> Result<Response> {
     let token = stack.token(&["--admin", "--user", "root", "--role", role]).await?;
     let headers = vec![
         ("authorization".to_string(), format!("Bearer {token}").into_bytes()),

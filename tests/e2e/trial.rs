@@ -9,7 +9,7 @@ use libtest_mimic::{Failed, Trial};
 use tokio::runtime::Handle;
 use tokio::sync::OnceCell;
 
-use crate::policy;
+use crate::{attacks, policy};
 
 /// Error lines that the shared tests cause on purpose.
 const EXPECTED: &[&str] = &[];
@@ -20,11 +20,12 @@ pub(crate) struct Shared {
     runtime: Handle,
     stack: Arc<OnceCell<Result<Stack, String>>>,
     plugin_stack: Arc<OnceCell<Result<Stack, String>>>,
+    attacked: Arc<OnceCell<Result<attacks::World, String>>>,
 }
 
 impl Shared {
     pub(crate) fn new(runtime: Handle) -> Shared {
-        Shared { runtime, stack: Arc::default(), plugin_stack: Arc::default() }
+        Shared { runtime, stack: Arc::default(), plugin_stack: Arc::default(), attacked: Arc::default() }
     }
 
     /// A running stack with the repository's primitives, started by the first test that asks. Tests must
@@ -53,6 +54,14 @@ impl Shared {
         stack.as_ref().map_err(|error| anyhow!("the stack with plugins did not start: {error}"))
     }
 
+    /// A running platform of several teams and tenants, which the attacks share.
+    pub(crate) async fn attacked(&self) -> Result<&attacks::World> {
+        let start = || async { Box::pin(attacks::World::start()).await };
+        let world =
+            self.attacked.get_or_init(|| async { start().await.map_err(|error| format!("{error:#}")) }).await;
+        world.as_ref().map_err(|error| anyhow!("the stack of the attacks did not start: {error}"))
+    }
+
     /// A test named by a sentence.
     pub(crate) fn trial<F, T>(&self, name: &str, test: T) -> Trial
     where
@@ -72,6 +81,9 @@ impl Shared {
             if let Some(Ok(stack)) = Arc::get_mut(stack).and_then(OnceCell::take) {
                 stack.stop(EXPECTED).await?;
             }
+        }
+        if let Some(Ok(world)) = Arc::get_mut(&mut self.attacked).and_then(OnceCell::take) {
+            world.stop(EXPECTED).await?;
         }
         Ok(())
     }

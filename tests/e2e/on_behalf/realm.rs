@@ -62,21 +62,33 @@ pub(super) fn issuer(keycloak: &Keycloak, port: u64) -> Value {
 
 /// Three tools: for their service the issuer gives tokens, gives none, and gives some that may not go there.
 pub(super) fn server() -> Value {
-    let file = |path: &str, text: String| json!({ "path": path, "text": text });
-    let tool = |id: &str, audience: &str| {
-        format!(
-            "id: crm.{id}\nname: {id}\ntype: tool\nversion: 1.0.0\nowner: crm@acme.example\nsummary: Says who calls.\n\
+    files("crm", &[("who", "crm"), ("elsewhere", "other"), ("stolen", "bank")])
+}
+
+/// A server of a team that the service does not belong to.
+pub(super) fn other_team() -> Value {
+    files("weather", &[("forecast", "crm")])
+}
+
+/// A server whose tools, each with its audience, call the service `crm` with an exchanged token.
+fn files(server: &str, tools: &[(&str, &str)]) -> Value {
+    let file = |name: &str, text: String| json!({ "path": format!("{server}/{name}.yaml"), "text": text });
+    let tool = |(id, audience): &(&str, &str)| {
+        let text = format!(
+            "id: {server}.{id}\nname: {id}\ntype: tool\nversion: 1.0.0\nowner: crm@acme.example\nsummary: Says who calls.\n\
              mutation: read_only\nexposure: {{mcp: {{tool: {{name: {id}}}}}}}\n\
              primitiveSchema: {{input_schema: {{type: object}}}}\n\
              runtime: {{mode: proxy, http: {{url: \"http://crm.internal/who\"}}, auth: {{exchange: {{audience: {audience}}}}}}}\n"
-        )
+        );
+        file(id, text)
     };
-    json!({ "files": [
-        file("crm/server.yaml", "apiVersion: asp/v1\nname: crm\ndescription: Customers.\nprotocols: [mcp]\nsessions: both\n\
-              defaultExposure: allow\nauth: {schemes: [jwt], issuers: [kc]}\n\
-              primitives: [{ref: crm/crm.who}, {ref: crm/crm.elsewhere}, {ref: crm/crm.stolen}]\n".into()),
-        file("crm/who.yaml", tool("who", "crm")),
-        file("crm/elsewhere.yaml", tool("elsewhere", "other")),
-        file("crm/stolen.yaml", tool("stolen", "bank")),
-    ] })
+    let refs: Vec<String> = tools.iter().map(|(id, _)| format!("{{ref: {server}/{server}.{id}}}")).collect();
+    let text = format!(
+        "apiVersion: asp/v1\nname: {server}\ndescription: Customers.\nprotocols: [mcp]\nsessions: both\n\
+         defaultExposure: allow\nauth: {{schemes: [jwt], issuers: [kc]}}\nprimitives: [{}]\n",
+        refs.join(", ")
+    );
+    let mut files = vec![file("server", text)];
+    files.extend(tools.iter().map(tool));
+    json!({ "files": files })
 }

@@ -1,0 +1,141 @@
+//! Floods of those who have proved nothing, and an issuer that is slow: whoever is known is served beside them.
+
+use std::net::SocketAddr;
+
+use anyhow::{Context, Result, ensure};
+use asp_e2e::http1::{self, Response};
+use asp_e2e::wait;
+use futures::future::try_join_all;
+use serde_json::json;
+use tokio::task::JoinSet;
+
+use super::specs::{self, ECHO};
+use super::{World, jwk};
+
+/// Unknown tokens that are sent at a time, and most of these batches: more than a client address may show, also on a
+/// machine that needs a second for each batch.
+const BATCH: usize = 100;
+const BATCHES: usize = 20;
+/// Logins at one issuer at a time (`control-plane/gateway/src/issuers/logins.rs`).
+const TURNS: usize = 32;
+/// Refreshes of one client: more than it may send at once and in the seconds that they take.
+const REFRESHES: usize = 200;
+const FORM: (&str, &str) = ("content-type", "application/x-www-form-urlencoded");
+
+/// Tokens that nobody has given out, each asked about at its issuer.
+pub(super) async fn unknown(world: &World) -> Result<()> {
+    let introspection = json!({
+        "credential": "sso", "url": format!("{}/introspect", world.issuer.origin()), "audiences": ["asp"],
+    });
+    let document = json!({
+        "iss": "https://sso.example", "orgs": ["acme"], "algs": ["ES256"], "jwks": {"keys": [jwk("other")]},
+        "introspection": introspection,
+    });
+    world.put_issuer("sso", &document).await?;
+    let tools = [specs::tool("opaque.say", "read_only", ECHO)];
+    let server = specs::server("opaque", "{schemes: [opaque], issuers: [sso]}", &tools);
+    world.stored("opaque", &server).await?;
+    let edge = world.stack.edge();
+    let call = |token: &str| specs::call("opaque", "opaque.say", token);
+    world.carried_out(&call("known-alice")).await?;
+
+    let asked = world.issuer.count("/introspect");
+    let mut sent = 0;
+    let mut refused = None;
+    while refused.is_none() && sent < BATCH * BATCHES {
+        let flood = (sent..sent + BATCH).map(|at| call(&format!("made-up-{at}"))).collect::<Vec<_>>();
+        let flood = try_join_all(flood.iter().map(|call| http1::send(edge, call)));
+        let alice = call("known-alice");
+        let (answers, known) = tokio::join!(flood, http1::send(edge, &alice));
+        let known = known?;
+        ensure!(super::is_carried_out(&known), "a known caller: {} {}", known.status, known.text());
+        for answer in answers? {
+            ensure!([401, 429].contains(&answer.status), "{} {}", answer.status, answer.text());
+            refused = refused.or_else(|| Some(answer).filter(|answer| answer.status == 429));
+        }
+        sent += BATCH;
+    }
+    let refused =
+        refused.with_context(|| format!("{sent} unknown tokens of one address were asked about"))?;
+    ensure!(refused.reason().as_deref() == Some("rate_limited"), "{}", refused.text());
+    ensure!(refused.header("retry-after").is_some(), "{:?}", refused.headers);
+    let asked = world.issuer.count("/introspect") - asked;
+    ensure!(asked < sent, "the issuer was asked about all {sent}");
+    world.carried_out(&call("known-alice")).await
+}
+
+/// Logins of one server, whose issuer never answers, and a client that refreshes without end.
+pub(super) async fn logins(world: &World) -> Result<()> {
+    let (slow, quick) = (front(world, "slow", "/slow/token").await?, front(world, "quick", "/token").await?);
+    let edge = world.stack.edge();
+    let mut waiting = JoinSet::new();
+    for _ in 0..TURNS + 8 {
+        let slow = slow.clone();
+        waiting.spawn(async move { slow.refresh(edge).await });
+    }
+    wait::until("the slow issuer holds its logins up", wait::CONVERGE, || async {
+        (world.issuer.count("/slow/token") == TURNS).then_some(())
+    })
+    .await?;
+    let bogus = quick.token(edge, "grant_type=authorization_code&code=bogus&code_verifier=v").await?;
+    ensure!(bogus.status == 400 && bogus.json()?["error"] == "invalid_grant", "{}", bogus.text());
+    ensure!(world.issuer.count("/token") == 0, "a made-up code reaches no issuer");
+    let served = quick.refresh(edge).await?;
+    ensure!(served.status == 200 && served.json()?["access_token"] == "t", "{}", served.text());
+    ensure!(waiting.try_join_next().is_none(), "the others wait still");
+    drop(waiting);
+
+    let flood = try_join_all((0..REFRESHES).map(|_| quick.refresh(edge))).await?;
+    let refused = flood.iter().find(|answer| answer.status == 429).context("refreshes without end")?;
+    ensure!(refused.header("retry-after").is_some(), "{:?}", refused.headers);
+    ensure!(flood.iter().all(|answer| [200, 429].contains(&answer.status)), "served, or told to wait");
+    ensure!(world.issuer.count("/token") < REFRESHES, "what is refused reaches no issuer");
+    Ok(())
+}
+
+/// A client that is registered at a server which stands before its issuer.
+#[derive(Clone)]
+struct Client {
+    server: String,
+    id: String,
+}
+
+/// Stores an issuer and a server that stands before it, and registers a client there.
+async fn front(world: &World, name: &str, token_endpoint: &str) -> Result<Client> {
+    let origin = world.issuer.origin();
+    let login = json!({
+        "clientId": "mcp", "authorizationEndpoint": format!("{origin}/authorize"),
+        "tokenEndpoint": format!("{origin}{token_endpoint}"),
+    });
+    let document = json!({
+        "iss": format!("https://{name}.example"), "orgs": ["acme"], "algs": ["ES256"],
+        "jwks": {"keys": [jwk("other")]}, "login": login,
+    });
+    world.put_issuer(name, &document).await?;
+    let server = format!("{name}-notes");
+    let tools = [specs::tool(&format!("{server}.say"), "read_only", ECHO)];
+    let auth = format!("{{schemes: [jwt], issuers: [{name}]}}");
+    world.stored(&server, &specs::server(&server, &auth, &tools)).await?;
+    let metadata =
+        json!({"client_name": name, "redirect_uris": ["http://127.0.0.1:4711/callback"]}).to_string();
+    let path = format!("/{server}/oauth/register");
+    let edge = world.stack.edge();
+    let registered = wait::until("a client registers", wait::CONVERGE, || async {
+        let answer = http1::post(edge, &path, &[], &metadata).await.ok()?;
+        (answer.status == 201).then_some(answer)
+    });
+    let id = registered.await?.json()?["client_id"].as_str().context("an id")?.to_owned();
+    Ok(Client { server, id })
+}
+
+impl Client {
+    async fn refresh(&self, edge: SocketAddr) -> Result<Response> {
+        self.token(edge, "grant_type=refresh_token&refresh_token=r").await
+    }
+
+    /// Asks the token endpoint; the id of a client is of characters that a form takes as they are.
+    async fn token(&self, edge: SocketAddr, form: &str) -> Result<Response> {
+        let path = format!("/{}/oauth/token", self.server);
+        http1::post(edge, &path, &[FORM], &format!("{form}&client_id={}", self.id)).await
+    }
+}
