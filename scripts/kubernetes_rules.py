@@ -154,7 +154,7 @@ def has_snapshot(container):
 
 def migrated_within():
     """Seconds for which a process waits until another one has brought the tables up to date."""
-    source = (ROOT / "control-plane/store/src/postgres.rs").read_text()
+    source = (ROOT / "control-plane/store/src/postgres/schema.rs").read_text()
     return int(re.search(r"MIGRATED_WITHIN: Duration = Duration::from_secs\((\d+)\)", source)[1])
 
 

@@ -26,7 +26,7 @@ pub use file::OpenError;
 use crate::ledger::Budget;
 use crate::ledger::rules::KEEP_ABANDONED;
 use crate::ledger::waiters::Waiters;
-use crate::migrations::Numbered;
+use crate::migrations;
 use crate::records::Bounds;
 use crate::records::KEEP_PAST;
 use file::Opening;
@@ -38,17 +38,6 @@ const READERS: u32 = 3;
 const SWEEP_ROWS: i64 = 200;
 /// How long a sweep leaves the writer to others between two statements.
 const SWEEP_REST: Duration = Duration::from_millis(20);
-/// The migrations, oldest first. A published one is never edited.
-const MIGRATIONS: [Numbered; 8] = [
-    (1, "calls", include_str!("../migrations/calls/0001_calls.sql")),
-    (2, "active", include_str!("../migrations/calls/0002_active.sql")),
-    (3, "owners", include_str!("../migrations/calls/0003_owners.sql")),
-    (4, "holders", include_str!("../migrations/calls/0004_holders.sql")),
-    (5, "budgets", include_str!("../migrations/calls/0005_budgets.sql")),
-    (6, "records", include_str!("../migrations/calls/0006_records.sql")),
-    (7, "listed", include_str!("../migrations/calls/0007_listed.sql")),
-    (8, "of owner", include_str!("../migrations/calls/0008_of_owner.sql")),
-];
 
 /// Ledger and records of calls in one SQLite file, leases and published keys in another.
 pub struct SqliteCalls {
@@ -79,7 +68,7 @@ impl SqliteCalls {
             busy_timeout: file::BUSY_TIMEOUT,
         };
         let plain = opening.pool(1).connect_with(opening.options()?).await?;
-        file::migrate(&plain, &MIGRATIONS).await?;
+        file::migrate(&plain, &migrations::CALLS).await?;
         plain.close().await;
         let write = leases.beside(opening.pool(1)).connect_with(opening.options()?).await?;
         let read = leases.beside(opening.pool(READERS)).connect_with(opening.options()?).await?;

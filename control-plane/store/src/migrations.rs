@@ -1,15 +1,195 @@
-//! Migrations as the backends carry them: number, name and statements, oldest first. A published one is never edited.
+//! The schemas of the stores: of each its baseline, the path from the tables of commit 03f3e640 to it, and the migrations since.
+//!
+//! Refuses: any other history, before anything is changed. Keeps true: a published migration is never edited; the path and each
+//! migration are one transaction with their row of the history; a process works on newer tables only if every migration that
+//! it does not know names its version, or an older one, as compatible.
 
+#[cfg(test)]
+mod tests;
+
+use std::ops::RangeInclusive;
+
+use sha2::{Digest, Sha256};
 use sqlx::SqlSafeStr;
-use sqlx::migrate::{Migration, MigrationType, Migrator};
+use sqlx::migrate::{AppliedMigration, Migrate, MigrateError, Migration, MigrationType};
 
-/// Number, name, statements.
-pub(crate) type Numbered = (i64, &'static str, &'static str);
+use crate::hex::hex;
 
-/// What brings a schema up to date, and refuses one with a migration that is none of these.
-pub(crate) fn migrator(migrations: &[Numbered]) -> Migrator {
-    let migration = |(version, name, sql): &Numbered| {
-        Migration::new(*version, (*name).into(), MigrationType::Simple, (*sql).into_sql_str(), false)
-    };
-    Migrator::with_migrations(migrations.iter().map(migration).collect())
+/// The table of the history.
+const HISTORY: &str = "_sqlx_migrations";
+/// The version of this process.
+const OWN: &str = env!("CARGO_PKG_VERSION");
+/// The first line of a migration after the baseline, followed by the oldest version that works on its tables.
+const COMPATIBLE: &str = "-- compatible with: ";
+/// Length of the SHA-384 of a migration's statements. In the history, the oldest compatible version follows it, for processes
+/// that do not know the migration.
+const CHECKSUM_BYTES: usize = 48;
+
+/// Number, name and statements of a migration.
+type Numbered = (i64, &'static str, &'static str);
+
+/// The schema of one store.
+#[derive(Clone)]
+pub(crate) struct Schema {
+    /// Name of the store in errors.
+    store: &'static str,
+    /// Numbers of its migrations: in PostgreSQL two stores have one history.
+    numbers: RangeInclusive<i64>,
+    /// Creates all tables of a new database.
+    baseline: Numbered,
+    /// Statements that bring the tables of commit 03f3e640 to the baseline.
+    path: &'static str,
+    /// [`digest`] of the history of commit 03f3e640.
+    previous: &'static str,
+    /// The migrations since the baseline, oldest first.
+    later: &'static [Numbered],
+}
+
+/// On SQLite and PostgreSQL.
+pub(crate) static CONTROL: Schema = Schema {
+    store: "control",
+    numbers: i64::MIN..=999,
+    baseline: (100, "control", include_str!("../migrations/control/0100_control.sql")),
+    path: include_str!("../migrations/control/from_03f3e640.sql"),
+    previous: "453ac4fe7c34ad9ba1373edfa9c1621e9e613176140727fbbd65c8ec00d4541f",
+    later: &[],
+};
+
+/// The audit log of calls, on SQLite.
+pub(crate) static AUDIT: Schema = Schema {
+    store: "audit",
+    numbers: i64::MIN..=i64::MAX,
+    baseline: (100, "audit", include_str!("../migrations/audit/0100_audit.sql")),
+    path: include_str!("../migrations/audit/from_03f3e640.sql"),
+    previous: "2600a01bac0cbfcbc76ffa9a4dface667ecd7fc07bed1244b30f1aa396bab195",
+    later: &[],
+};
+
+/// Ledger and records of calls, on SQLite.
+pub(crate) static CALLS: Schema = Schema {
+    store: "calls",
+    numbers: i64::MIN..=i64::MAX,
+    baseline: (100, "calls", include_str!("../migrations/calls/0100_calls.sql")),
+    path: include_str!("../migrations/calls/from_03f3e640.sql"),
+    previous: "3d556111586c085730f94de09e15c8c726a11c8b85f374e3149292904f661e5f",
+    later: &[],
+};
+
+/// Leases and published keys of gateways, on SQLite.
+pub(crate) static LEASES: Schema = Schema {
+    store: "leases",
+    numbers: i64::MIN..=i64::MAX,
+    baseline: (100, "leases", include_str!("../migrations/leases/0100_leases.sql")),
+    path: include_str!("../migrations/leases/from_03f3e640.sql"),
+    previous: "38c8bd50a447fc5750c42eff4dae0375beb56a837598c18dc03b42ff30d09aab",
+    later: &[],
+};
+
+/// Everything of the gateways on PostgreSQL.
+pub(crate) static POSTGRES: Schema = Schema {
+    store: "PostgreSQL",
+    numbers: 1000..=i64::MAX,
+    baseline: (1100, "gateways", include_str!("../migrations/postgres/1100_postgres.sql")),
+    path: include_str!("../migrations/postgres/from_03f3e640.sql"),
+    previous: "22b91eecbf705474b2e53e567b32f89b5fe73f1daa0752b3bc0877297918557e",
+    later: &[],
+};
+
+/// The tables were not brought up to date.
+#[derive(Debug, thiserror::Error)]
+pub enum SchemaError {
+    #[error(
+        "the tables of the {store} store are of a newer version of asp (migration {number}), which does not allow this one on \
+         them: run that version, or use a database of its own"
+    )]
+    Newer { store: &'static str, number: i64 },
+    #[error(
+        "the tables of the {store} store are of an unreleased version of asp (migration {number}) that cannot be upgraded, and \
+         were not changed: move their content as docs/upgrade.md says under \"Unreleased versions\""
+    )]
+    Unknown { store: &'static str, number: i64 },
+    #[error("the tables cannot be brought up to date: {0}")]
+    Failed(MigrateError),
+}
+
+/// Applies what is missing of the schemas, which together are all of the database. If one of them refuses the history, nothing
+/// is applied.
+pub(crate) async fn bring_up_to_date(
+    connection: &mut (dyn Migrate + Send),
+    schemas: &[&Schema],
+) -> Result<(), SchemaError> {
+    connection.ensure_migrations_table(HISTORY).await.map_err(SchemaError::Failed)?;
+    let history = connection.list_applied_migrations(HISTORY).await.map_err(SchemaError::Failed)?;
+    let mut pending = Vec::new();
+    for schema in schemas {
+        pending.extend(schema.pending(&history)?);
+    }
+    for migration in &pending {
+        connection.apply(HISTORY, migration).await.map_err(SchemaError::Failed)?;
+    }
+    Ok(())
+}
+
+impl Schema {
+    /// The migrations that a database with this history lacks.
+    fn pending(&self, history: &[AppliedMigration]) -> Result<Vec<Migration>, SchemaError> {
+        let applied: Vec<&AppliedMigration> =
+            history.iter().filter(|row| self.numbers.contains(&row.version)).collect();
+        let mut known: Vec<Migration> =
+            std::iter::once(&self.baseline).chain(self.later).map(migration).collect();
+        let Some(last) = applied.last() else { return Ok(known) };
+        let (store, number) = (self.store, last.version);
+        if digest(&applied) == self.previous {
+            // In the history the path is the baseline.
+            if let Some(baseline) = known.first_mut() {
+                baseline.sql = self.path.into_sql_str();
+            }
+            return Ok(known);
+        }
+        let mut both = applied.iter().zip(&known);
+        if !both.all(|(row, known)| row.version == known.version && row.checksum == known.checksum) {
+            return Err(SchemaError::Unknown { store, number });
+        }
+        let newer = applied.get(known.len()..).unwrap_or_default();
+        if !newer.iter().all(|row| is_compatible(&row.checksum)) {
+            return Err(SchemaError::Newer { store, number });
+        }
+        Ok(known.split_off(applied.len().min(known.len())))
+    }
+}
+
+fn migration(&(number, name, sql): &Numbered) -> Migration {
+    let mut migration = Migration::new(number, name.into(), MigrationType::Simple, sql.into_sql_str(), false);
+    if let Some(oldest) = oldest_compatible(sql) {
+        migration.checksum.to_mut().extend_from_slice(oldest.as_bytes());
+    }
+    migration
+}
+
+/// The version that a migration names as compatible.
+fn oldest_compatible(sql: &str) -> Option<&str> {
+    sql.strip_prefix(COMPATIBLE)?.lines().next()
+}
+
+/// Whether this process works on the tables of a migration that it does not know.
+fn is_compatible(checksum: &[u8]) -> bool {
+    let oldest = checksum.get(CHECKSUM_BYTES..).and_then(|version| std::str::from_utf8(version).ok());
+    oldest.and_then(parsed).zip(parsed(OWN)).is_some_and(|(oldest, own)| oldest <= own)
+}
+
+/// Major, minor and patch version.
+fn parsed(version: &str) -> Option<[u32; 3]> {
+    let mut parts = version.split('.').map(|part| part.parse::<u32>().ok());
+    let parsed = [parts.next()??, parts.next()??, parts.next()??];
+    parts.next().is_none().then_some(parsed)
+}
+
+/// SHA-256 of the numbers and checksums of a history, in hex.
+fn digest(history: &[&AppliedMigration]) -> String {
+    let mut digest = Sha256::new();
+    for row in history {
+        digest.update(row.version.to_be_bytes());
+        digest.update(&row.checksum);
+    }
+    hex(&digest.finalize())
 }

@@ -1,9 +1,8 @@
 //! State that several machines share, on PostgreSQL.
 //!
-//! Owns the connections, the migrations and what a statement may take. Keeps true: the schema only goes forward, and one that
-//! a newer version made is refused; time that decides about leases is the database's; no statement and no lock waits for
-//! ever, so a database that hangs is an error and not a gateway that hangs; a connection whose machine is gone without a
-//! word gives its place back.
+//! Owns the connections and what a statement may take; `schema.rs` brings the tables up to date. Keeps true: time that decides
+//! about leases is the database's; no statement and no lock waits for ever, so a database that hangs is an error and not a
+//! gateway that hangs; a connection whose machine is gone without a word gives its place back.
 
 pub(crate) mod audit;
 mod heard;
@@ -13,25 +12,24 @@ mod ledger;
 pub(crate) mod objects;
 mod records;
 mod room;
+mod schema;
 
 use std::str::FromStr;
 use std::time::Duration;
 
 use sqlx::any::{AnyConnectOptions, AnyPoolOptions};
-use sqlx::migrate::MigrateError;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::{AnyPool, Connection, Executor, PgPool, Row};
 use tokio::time::timeout;
 use tokio_util::task::TaskTracker;
 
-use crate::clock::milliseconds;
 use crate::control::StoreError;
-use crate::control::sql::{self, Longest, Pools, SqlStore};
+use crate::control::sql::{Longest, Pools, SqlStore};
 use crate::ledger::Budget;
 use crate::ledger::waiters::Waiters;
-use crate::migrations::{Numbered, migrator};
 use crate::records::Bounds;
 
+pub use crate::migrations::SchemaError;
 pub use audit::PostgresAudit;
 pub use heard::PostgresHeard;
 
@@ -62,16 +60,6 @@ const LEASE_CONNECTIONS: u32 = 2;
 const SWEEP_ROWS: i64 = 500;
 /// How long a sweep leaves the database to others between two statements.
 const SWEEP_REST: Duration = Duration::from_millis(20);
-
-/// The migrations of what is the gateways', oldest first, beside those of the control store. A published one is never
-/// edited.
-const MIGRATIONS: [Numbered; 5] = [
-    (1001, "calls", include_str!("../migrations/postgres/1001_calls.sql")),
-    (1002, "keys", include_str!("../migrations/postgres/1002_keys.sql")),
-    (1003, "heard gateways", include_str!("../migrations/postgres/1003_heard_gateways.sql")),
-    (1004, "objects", include_str!("../migrations/postgres/1004_objects.sql")),
-    (1005, "leases", include_str!("../migrations/postgres/1005_leases.sql")),
-];
 
 /// How long what uses the database waits for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -117,16 +105,14 @@ pub enum ConnectError {
     Url(String),
     #[error("the database cannot be reached: {0}")]
     Unreachable(String),
+    #[error(transparent)]
+    Schema(#[from] SchemaError),
     #[error(
-        "the database's schema is of a newer version of asp than this one: run that version, or a database of its own"
+        "the tables cannot be brought up to date while another session uses them (a backup, a long transaction): wait for it or \
+         end it, and start again"
     )]
-    Newer,
-    #[error("the database's schema cannot be brought up to date: {0}")]
-    Migrate(String),
+    InUse,
 }
-
-/// How long a process waits for another one's migration.
-const MIGRATED_WITHIN: Duration = Duration::from_secs(900);
 
 /// A database.
 #[derive(Clone)]
@@ -155,7 +141,7 @@ impl Postgres {
         let options = PgConnectOptions::from_str(url).map_err(misread)?;
         let portable = AnyConnectOptions::from_str(url).map_err(misread)?;
         let options = options.application_name("asp");
-        migrate(&options).await?;
+        schema::bring_up_to_date(&options).await?;
         let options = options.options(waits.session());
         let pool = |connections: u32| {
             PgPoolOptions::new()
@@ -254,23 +240,6 @@ impl Postgres {
         self.leases.close().await;
         self.pool.close().await;
     }
-}
-
-/// Several processes may start at once: the migrator takes a lock of the database, for which the others wait. On a connection
-/// of its own, because a migration of large tables takes longer than a call may.
-async fn migrate(options: &PgConnectOptions) -> Result<(), ConnectError> {
-    let lock = milliseconds(MIGRATED_WITHIN).to_string();
-    let options = options.clone().options([("statement_timeout", "0"), ("lock_timeout", lock.as_str())]);
-    let pool =
-        PgPoolOptions::new().max_connections(1).acquire_timeout(CONTROL.acquire).connect_with(options).await;
-    let pool = pool.map_err(|error| ConnectError::Unreachable(error.to_string()))?;
-    let all: Vec<Numbered> = sql::MIGRATIONS.iter().chain(&MIGRATIONS).copied().collect();
-    let migrated = migrator(&all).run(&pool).await.map_err(|error| match error {
-        MigrateError::VersionMissing(_) | MigrateError::VersionTooNew(..) => ConnectError::Newer,
-        other => ConnectError::Migrate(other.to_string()),
-    });
-    pool.close().await;
-    migrated
 }
 
 /// Parameters of the URL that the driver knows: it would pass over any other and log it with its value, which may be secret.

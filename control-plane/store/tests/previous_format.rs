@@ -1,4 +1,4 @@
-//! A state directory of an earlier version: nothing of it is lost.
+//! The calls, leases and events in a state directory of commit 03f3e640: nothing of them is lost.
 
 // Test code may fail loudly; Clippy sees only the `#[test]`s themselves.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
@@ -9,36 +9,22 @@ use std::time::Duration;
 use asp_store::audit::sqlite::SqliteAudit;
 use asp_store::audit::{AuditLog, AuditQuery, CallEvent};
 use asp_store::calls::SqliteCalls;
-use asp_store::control::sql::SqlStore;
-use asp_store::control::{BindingRecord, ControlStore};
 use asp_store::ledger::{Claim, Holder, Ledger, LedgerKey};
 use asp_store::records::{CallRecords, OwnerId};
 use bytes::Bytes;
-use sqlx::SqlSafeStr;
 use sqlx::SqlitePool;
-use sqlx::migrate::{Migration, MigrationType, Migrator};
+use sqlx::migrate::Migrator;
 use sqlx::sqlite::SqliteConnectOptions;
 use tokio::time::Instant;
 
 const ROWS: i64 = 1_203;
 
-/// `calls.db` as version 0.1 left it: one file with everything, readable by all.
+/// `calls.db` of commit 03f3e640, readable by all.
 async fn earlier(path: &Path) -> SqlitePool {
     let options = SqliteConnectOptions::new().filename(path).create_if_missing(true);
     let pool = SqlitePool::connect_with(options).await.unwrap();
-    let migrations = [
-        (1, "calls", include_str!("../migrations/calls/0001_calls.sql")),
-        (2, "active", include_str!("../migrations/calls/0002_active.sql")),
-        (3, "owners", include_str!("../migrations/calls/0003_owners.sql")),
-        (4, "holders", include_str!("../migrations/calls/0004_holders.sql")),
-    ];
-    let migrations = migrations
-        .into_iter()
-        .map(|(n, name, sql)| {
-            Migration::new(n, name.into(), MigrationType::Simple, sql.into_sql_str(), false)
-        })
-        .collect();
-    Migrator::with_migrations(migrations).run(&pool).await.unwrap();
+    let migrations = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/03f3e640/calls");
+    Migrator::new(migrations).await.unwrap().run(&pool).await.unwrap();
     pool
 }
 
@@ -191,162 +177,4 @@ async fn an_event_that_was_moved_and_not_deleted_in_a_crash_is_kept_once() {
     write_events(&before, 8..9).await;
     assert_eq!(log.take_over(&calls).await.unwrap(), 1);
     assert_eq!(kept(&log).await, [0, 0, 1, 7, 8]);
-}
-
-#[tokio::test]
-async fn the_bindings_of_an_earlier_version_are_kept_as_they_were() {
-    let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("control.db");
-    let options = SqliteConnectOptions::new().filename(&path).create_if_missing(true);
-    let before = SqlitePool::connect_with(options).await.unwrap();
-    let migrations = [
-        (1, "control", include_str!("../migrations/0001_control.sql")),
-        (
-            2,
-            "revocations of the platform",
-            include_str!("../migrations/0002_revocations_of_the_platform.sql"),
-        ),
-        (3, "issuers", include_str!("../migrations/0003_issuers.sql")),
-    ];
-    let migrations = migrations.map(|(n, name, sql)| {
-        Migration::new(n, name.into(), MigrationType::Simple, sql.into_sql_str(), false)
-    });
-    Migrator::with_migrations(migrations.into()).run(&before).await.unwrap();
-    for (target, allowed) in [("alice", 1), ("bob", 0)] {
-        sqlx::query("INSERT INTO bindings (org, target_type, target, primitive, protocol, allowed) VALUES ('acme', 'user', $1, 'cc.*', '*', $2)")
-            .bind(target)
-            .bind(allowed)
-            .execute(&before)
-            .await
-            .unwrap();
-    }
-    before.close().await;
-    let store = SqlStore::file(&path).await.unwrap();
-    let binding = |target: &str, allowed| BindingRecord {
-        org: "acme".into(),
-        target_type: "user".into(),
-        target: target.into(),
-        primitive: "cc.*".into(),
-        protocol: "*".into(),
-        allowed,
-        ..BindingRecord::default()
-    };
-    assert_eq!(store.bindings("acme").await.unwrap().value, [binding("alice", true), binding("bob", false)]);
-    assert_eq!(store.load().await.unwrap().machine_keys, []);
-}
-
-#[tokio::test]
-async fn what_was_written_for_users_and_named_a_machine_still_does() {
-    let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("control.db");
-    let before = earlier_control(&path).await;
-    sqlx::query("INSERT INTO machine_keys VALUES ('k1', 'acme', 'press-7', 'h', '[]', '[]', 1, $1)")
-        .bind(far())
-        .execute(&before)
-        .await
-        .unwrap();
-    for (org, target, allowed) in [
-        ("acme", "press-7", 1),
-        ("acme", "pre*", 1),
-        ("acme", "press-77", 1),
-        ("acme", "alice", 0),
-        ("acme", "al*", 1),
-        ("globex", "*", 1),
-        ("globex", "press-7", 0),
-        ("initech", "*", 0),
-    ] {
-        sqlx::query("INSERT INTO bindings VALUES ($1, 'user', $2, 'cc.*', '*', '', $3, 0, 0, '')")
-            .bind(org)
-            .bind(target)
-            .bind(allowed)
-            .execute(&before)
-            .await
-            .unwrap();
-    }
-    for (position, user) in [(0, "press-7"), (1, "alice"), (2, "*"), (3, "each")] {
-        sqlx::query("INSERT INTO limits VALUES ('acme', $1, '*', '*', $2, '*', 5, '1/s')")
-            .bind(position)
-            .bind(user)
-            .execute(&before)
-            .await
-            .unwrap();
-    }
-    before.close().await;
-    let store = SqlStore::file(&path).await.unwrap();
-    let machines = async |org: &str| {
-        let bindings = store.bindings(org).await.unwrap().value;
-        let users = bindings.iter().filter(|binding| binding.target_type == "user").count();
-        let machines = bindings.into_iter().filter(|binding| binding.target_type == "machine");
-        (users, machines.map(|binding| (binding.target, binding.allowed)).collect::<Vec<_>>())
-    };
-    let known = [("pre*".to_owned(), true), ("press-7".to_owned(), true)];
-    assert_eq!(machines("acme").await, (5, known.to_vec()));
-    assert_eq!(machines("globex").await, (2, vec![]), "an allow waits for nobody to come");
-    let denied = ("*".to_owned(), false);
-    assert_eq!(machines("initech").await, (1, vec![denied]), "a machine that comes later does not escape it");
-    let limits = store.limits("acme").await.unwrap().value;
-    let said: Vec<(&str, &str)> =
-        limits.iter().map(|limit| (limit.user.as_str(), limit.machine.as_str())).collect();
-    let users = [("press-7", "*"), ("alice", "*"), ("*", "*"), ("each", "*")];
-    assert_eq!(said, [users.as_slice(), &[("*", "press-7"), ("*", "each")]].concat());
-}
-
-/// `control.db` as it was before machines had bounds.
-async fn earlier_control(path: &Path) -> SqlitePool {
-    let options = SqliteConnectOptions::new().filename(path).create_if_missing(true);
-    let pool = SqlitePool::connect_with(options).await.unwrap();
-    let migrations = [
-        (1, "control", include_str!("../migrations/0001_control.sql")),
-        (
-            2,
-            "revocations of the platform",
-            include_str!("../migrations/0002_revocations_of_the_platform.sql"),
-        ),
-        (3, "issuers", include_str!("../migrations/0003_issuers.sql")),
-        (4, "rules", include_str!("../migrations/0004_rules.sql")),
-        (5, "machine keys", include_str!("../migrations/0005_machine_keys.sql")),
-        (6, "machine certificates", include_str!("../migrations/0006_machine_certificates.sql")),
-        (7, "server versions", include_str!("../migrations/0007_server_versions.sql")),
-        (8, "placement", include_str!("../migrations/0008_placement.sql")),
-    ];
-    let migrations = migrations.into_iter().map(|(number, name, sql)| {
-        Migration::new(number, name.into(), MigrationType::Simple, sql.into_sql_str(), false)
-    });
-    Migrator::with_migrations(migrations.collect()).run(&pool).await.unwrap();
-    pool
-}
-
-#[tokio::test]
-async fn what_stored_machines_have_is_what_machines_of_their_org_may_have() {
-    let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("control.db");
-    let before = earlier_control(&path).await;
-    for (id, org, groups, scopes) in [
-        ("k1", "acme", r#"["robots"]"#, r#"["a","b"]"#),
-        ("k2", "acme", r#"["robots"]"#, r#"["a","b"]"#),
-        ("k3", "globex", "[]", "[]"),
-    ] {
-        sqlx::query("INSERT INTO machine_keys VALUES ($1, $2, 'press', 'h', $3, $4, 1, $5)")
-            .bind(id)
-            .bind(org)
-            .bind(groups)
-            .bind(scopes)
-            .bind(far())
-            .execute(&before)
-            .await
-            .unwrap();
-    }
-    sqlx::query("INSERT INTO machine_certificates VALUES ('c1', 'acme', 'arm', 'uri', 'urn:a', '[\"arms\"]', '[\"c\"]', 1, 2)")
-        .execute(&before)
-        .await
-        .unwrap();
-    before.close().await;
-    let store = SqlStore::file(&path).await.unwrap();
-    let of = async |org: &str| {
-        let bound = store.machine_bound(org).await.unwrap().value;
-        [bound.groups, bound.scopes].map(|set| set.into_iter().collect::<Vec<_>>().join(","))
-    };
-    assert_eq!(of("acme").await, ["arms,robots", "a,b,c"]);
-    assert_eq!((of("globex").await, of("other").await), (of("none").await, of("none").await));
-    assert_eq!(store.load().await.unwrap().machine_bounds.len(), 2);
 }

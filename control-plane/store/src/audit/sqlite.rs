@@ -18,7 +18,7 @@ use super::{AuditError, AuditLog, AuditQuery, CallEvent, KEEP_EVENTS, MAX_PAGE, 
 use crate::calls::file::{self, Opening};
 use crate::calls::{OpenError, SqliteCalls};
 use crate::clock::{milliseconds, now_ms};
-use crate::migrations::Numbered;
+use crate::migrations;
 
 /// Whoever reads the log does so beside the one who writes.
 const READERS: u32 = 2;
@@ -35,11 +35,6 @@ const FREE_SHARE: i64 = 8;
 /// The number of the log's next own event, which begin at 1: where only those of the previous format are, SQLite would
 /// count on below zero.
 const NEXT: &str = "(SELECT MAX(COALESCE(MAX(seq), 0), 0) + 1 FROM events)";
-/// The migrations, oldest first. A published one is never edited.
-const MIGRATIONS: [Numbered; 2] = [
-    (1, "events", include_str!("../../migrations/audit/0001_events.sql")),
-    (2, "moved", include_str!("../../migrations/audit/0002_moved.sql")),
-];
 
 /// The audit log in one SQLite file.
 pub struct SqliteAudit {
@@ -66,7 +61,7 @@ impl SqliteAudit {
             busy_timeout: file::PATIENT_TIMEOUT,
         };
         let write = opening.pool(1).connect_with(opening.options()?).await?;
-        file::migrate(&write, &MIGRATIONS).await?;
+        file::migrate(&write, &migrations::AUDIT).await?;
         let read = opening.pool(READERS).connect_with(opening.options()?).await?;
         Ok(SqliteAudit { write, read, max_bytes: i64::try_from(max_bytes).unwrap_or(i64::MAX) })
     }

@@ -8,7 +8,7 @@ use sqlx::sqlite::{
     SqliteAutoVacuum, SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous,
 };
 
-use crate::migrations::{Numbered, migrator};
+use crate::migrations::{self, Schema};
 use crate::private;
 
 /// How long SQLite waits for another process's write. Shorter than gateways wait for a statement
@@ -60,9 +60,10 @@ impl Opening<'_> {
 }
 
 /// Brings a file's schema up to date.
-pub(crate) async fn migrate(pool: &SqlitePool, migrations: &[Numbered]) -> Result<(), OpenError> {
-    let migrated = migrator(migrations).run(pool).await;
-    migrated.map_err(|e| OpenError(format!("migrate: {e}")))
+pub(crate) async fn migrate(pool: &SqlitePool, schema: &Schema) -> Result<(), OpenError> {
+    let mut connection = pool.acquire().await?;
+    let migrated = migrations::bring_up_to_date(&mut *connection, &[schema]).await;
+    migrated.map_err(|e| OpenError(e.to_string()))
 }
 
 /// The file could not be opened or brought up to date.

@@ -13,14 +13,9 @@ use sqlx::{Executor, SqlitePool};
 use super::OpenError;
 use super::file::{self, Opening};
 use crate::clock::{milliseconds, now_ms};
-use crate::migrations::Numbered;
+use crate::migrations;
 use crate::records::{Lease, OwnerId, RecordError};
 
-const MIGRATIONS: [Numbered; 3] = [
-    (1, "owners", include_str!("../../migrations/leases/0001_owners.sql")),
-    (2, "keys", include_str!("../../migrations/leases/0002_keys.sql")),
-    (3, "since", include_str!("../../migrations/leases/0003_since.sql")),
-];
 /// The owners of both files: gateways of an earlier version renew theirs beside their calls.
 const BOTH: &str = "CREATE TEMP VIEW living AS \
     SELECT owner, lease_ms, 0 AS since_ms FROM main.active_owners \
@@ -44,7 +39,7 @@ impl Leases {
             busy_timeout: file::BUSY_TIMEOUT,
         };
         let pool = opening.pool(1).connect_with(opening.options()?).await?;
-        file::migrate(&pool, &MIGRATIONS).await?;
+        file::migrate(&pool, &migrations::LEASES).await?;
         Ok(Leases { path, pool })
     }
 

@@ -1,6 +1,6 @@
 //! The control store on SQL: one SQLite file (WAL) or memory for a single machine, PostgreSQL for several.
 //!
-//! Owns the connections, the migrations and the shape of a write (`Write`). The statements are portable: `$n`
+//! Owns the connections and the shape of a write (`Write`). The statements are portable: `$n`
 //! parameters, TEXT and BIGINT, milliseconds, no functions of one database.
 //! Keeps true: a write's first statement bumps the revision, so that writers queue on that row, each sees what the one
 //! before it wrote, and on SQLite a read lock is never upgraded (which is refused with "busy"); what is read together is
@@ -39,7 +39,7 @@ use crate::control::{
     RevocationRecord, RouteRecord, ServerIds, ServerRecord, ServerVersion, Side, Since, SourceFile,
     StoreError, Versioned, Written,
 };
-use crate::migrations::{Numbered, migrator};
+use crate::migrations;
 use crate::private;
 use write::Write;
 
@@ -51,25 +51,6 @@ const OF_A_FILE: [&str; 2] = ["PRAGMA journal_mode = WAL", "PRAGMA synchronous =
 /// Begins a transaction that sees one picture of what is stored.
 const SNAPSHOT: &str = "BEGIN";
 const SNAPSHOT_OF_POSTGRES: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
-
-/// The migrations, oldest first. A published one is never edited.
-pub(crate) const MIGRATIONS: [Numbered; 15] = [
-    (1, "control", include_str!("../../migrations/0001_control.sql")),
-    (2, "revocations of the platform", include_str!("../../migrations/0002_revocations_of_the_platform.sql")),
-    (3, "issuers", include_str!("../../migrations/0003_issuers.sql")),
-    (4, "rules", include_str!("../../migrations/0004_rules.sql")),
-    (5, "machine keys", include_str!("../../migrations/0005_machine_keys.sql")),
-    (6, "machine certificates", include_str!("../../migrations/0006_machine_certificates.sql")),
-    (7, "server versions", include_str!("../../migrations/0007_server_versions.sql")),
-    (8, "placement", include_str!("../../migrations/0008_placement.sql")),
-    (9, "offers", include_str!("../../migrations/0009_offers.sql")),
-    (10, "servers of primitives", include_str!("../../migrations/0010_primitive_servers.sql")),
-    (11, "bounds of machines", include_str!("../../migrations/0011_machine_bounds.sql")),
-    (14, "revocations of an org", include_str!("../../migrations/0014_revocations_of_an_org.sql")),
-    (15, "former issuers", include_str!("../../migrations/0015_former_issuers.sql")),
-    (16, "targets", include_str!("../../migrations/0016_targets.sql")),
-    (17, "proofs", include_str!("../../migrations/0017_proofs.sql")),
-];
 
 /// The control store on a SQL database.
 pub struct SqlStore {
@@ -157,8 +138,10 @@ impl SqlStore {
             })
             .connect_with(options)
             .await?;
-        let migrated = migrator(&MIGRATIONS).run(&pool).await;
-        migrated.map_err(|e| StoreError::Backend(format!("migrate: {e}")))?;
+        let mut connection = pool.acquire().await?;
+        let migrated = migrations::bring_up_to_date(&mut *connection, &[&migrations::CONTROL]).await;
+        migrated.map_err(|e| StoreError::Backend(e.to_string()))?;
+        drop(connection);
         let (publishing, revoking) = (pool.clone(), pool.clone());
         Ok(SqlStore { pool, publishing, revoking, snapshot: SNAPSHOT, longest: None })
     }

@@ -139,18 +139,3 @@ async fn one_orgs_revocations_leave_room_for_the_others() {
     assert!(store.add_revocation(&change, &record("other")).await.unwrap().changed);
     assert!(store.add_revocation(&change, &record("")).await.unwrap().changed, "the platform's own");
 }
-
-#[tokio::test]
-async fn what_the_platform_had_revoked_before_it_was_noted_is_found_in_the_audit() {
-    let store = SqlStore::in_memory().await.unwrap();
-    for (id, actor) in [("a", "ops@platform"), ("b", "ops@acme")] {
-        let change =
-            Change { actor: actor.into(), at: 1, precondition: Precondition::None, evaluated_at: None };
-        let record = crate::control::suite::revocation(id, "acme", 9);
-        store.add_revocation(&change, &record).await.unwrap();
-    }
-    let (_, update) = MIGRATIONS[1].2.split_once("DEFAULT 0;").unwrap();
-    sqlx::query(update).execute(&store.pool).await.unwrap();
-    let platform = async |id| store.revocation(id).await.unwrap().unwrap().by_platform;
-    assert!(platform("a").await && !platform("b").await);
-}
