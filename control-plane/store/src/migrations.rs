@@ -1,11 +1,8 @@
-//! The schemas of the stores: of each its baseline, the path from the tables of commit 03f3e640 to it, and the migrations since.
+//! Schemas of the stores. Each has a baseline, a path from the tables of commit 03f3e640 to it, and the migrations since.
 //!
 //! Refuses: any other history, before anything is changed. Keeps true: a published migration is never edited; the path and each
 //! migration are one transaction with their row of the history; a process works on newer tables only if every migration that
 //! it does not know names its version, or an older one, as compatible.
-
-#[cfg(test)]
-mod tests;
 
 use std::ops::RangeInclusive;
 
@@ -193,3 +190,6 @@ fn digest(history: &[&AppliedMigration]) -> String {
     }
     hex(&digest.finalize())
 }
+
+#[cfg(test)]
+mod tests;

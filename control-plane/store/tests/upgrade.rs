@@ -140,7 +140,7 @@ async fn shows_what_machines_have(store: &SqlStore) {
     let known = [("arm", true), ("bo*", true), ("pre*", true), ("press-7", true)];
     assert_eq!(machines("acme").await, known.map(|(target, allowed)| (target.to_owned(), allowed)));
     assert_eq!(machines("globex").await, [("*".to_owned(), true)]);
-    assert_eq!(machines("hooli").await, vec![], "an allow waits for nobody to come");
+    assert!(machines("hooli").await.is_empty(), "an allow waits for nobody to come");
     let denied = [("*".to_owned(), false)];
     assert_eq!(machines("initech").await, denied, "a machine that comes later does not escape it");
     let limits = store.limits("acme").await.unwrap().value;
