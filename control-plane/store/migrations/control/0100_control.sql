@@ -4,7 +4,9 @@
 -- One row: the revision of the last change. Every write bumps it first, which also serialises writers.
 CREATE TABLE control_revision (
     id       BIGINT NOT NULL PRIMARY KEY,
-    revision BIGINT NOT NULL
+    revision BIGINT NOT NULL,
+    -- Random, of the write that made the revision: another history has the number, and another stamp.
+    stamp    TEXT   NOT NULL DEFAULT ''
 );
 INSERT INTO control_revision (id, revision) VALUES (1, 0);
 
@@ -239,6 +241,8 @@ CREATE TABLE audit (
     action   TEXT   NOT NULL,
     resource TEXT   NOT NULL,
     org      TEXT   NOT NULL,
-    detail   TEXT   NOT NULL
+    detail   TEXT   NOT NULL,
+    -- As of control_revision.
+    stamp    TEXT   NOT NULL DEFAULT ''
 );
 CREATE INDEX audit_org ON audit (org, revision);

@@ -2,6 +2,9 @@
 -- migration 100 in the same transaction.
 DELETE FROM _sqlx_migrations WHERE version < 100;
 
+ALTER TABLE control_revision ADD COLUMN stamp TEXT NOT NULL DEFAULT '';
+ALTER TABLE audit ADD COLUMN stamp TEXT NOT NULL DEFAULT '';
+
 CREATE TABLE offers (
     server TEXT NOT NULL,
     org    TEXT NOT NULL,
