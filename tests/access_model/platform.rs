@@ -70,7 +70,7 @@ impl Platform {
             let part = built.gateway.get(name).map(|part| SnapshotPart { part: part.read() });
             (name.to_string(), part)
         });
-        self.gateway = self.gateway.changed(built.revision, changes.collect()).unwrap();
+        self.gateway = self.gateway.changed(built.position.revision, changes.collect()).unwrap();
     }
 
     /// Sends a request through the edge, and past it to the gateway.

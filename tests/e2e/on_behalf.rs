@@ -5,7 +5,7 @@ mod keys;
 mod lent;
 mod realm;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 use asp_e2e::keycloak::Keycloak;
@@ -166,17 +166,11 @@ fn only_expected(service: &Guarded) -> Result<()> {
     Ok(())
 }
 
-async fn exchanged() -> Result<()> {
-    let keycloak = Keycloak::start(&realm::acme()).await?;
-    let dir = tempfile::tempdir()?;
-    let service = Guarded::start("python", &dir).await?;
-    service.trusts(&json!({
-        "keys": format!("{}/protocol/openid-connect/certs", keycloak.issuer()), "issuer": keycloak.issuer(),
-        "audience": "crm", "algorithms": ["RS256"], "typ": ["JWT"],
-    }))?;
-    let secret = dir.path().join("secret");
+/// A stack that asks the issuer by the gateway's own secret, and whose operator lists the service.
+async fn exchanging(keycloak: &Keycloak, service: &Guarded, dir: &Path) -> Result<Stack> {
+    let secret = dir.join("secret");
     std::fs::write(&secret, realm::GATEWAY_SECRET)?;
-    let credentials = dir.path().join("credentials.json");
+    let credentials = dir.join("credentials.json");
     let basic = json!({ "user": "gateway", "passwordFile": secret });
     std::fs::write(
         &credentials,
@@ -188,7 +182,18 @@ async fn exchanged() -> Result<()> {
         ("ASP_CREDENTIALS", credentials.display().to_string()),
         ("ASP_UPSTREAMS", format!("crm.internal=http://127.0.0.1:{}", service.port)),
     ];
-    let stack = Stack::start(options).await?;
+    Stack::start(options).await
+}
+
+async fn exchanged() -> Result<()> {
+    let keycloak = Keycloak::start(&realm::acme()).await?;
+    let dir = tempfile::tempdir()?;
+    let service = Guarded::start("python", &dir).await?;
+    service.trusts(&json!({
+        "keys": format!("{}/protocol/openid-connect/certs", keycloak.issuer()), "issuer": keycloak.issuer(),
+        "audience": "crm", "algorithms": ["RS256"], "typ": ["JWT"],
+    }))?;
+    let stack = exchanging(&keycloak, &service, dir.path()).await?;
     let admin = stack.token(&["--admin", "--user", "ops"]).await?;
     let put = async |path: &str, body: Value| -> Result<()> {
         let request = http1::Request {

@@ -38,6 +38,11 @@ async fn start(replicas: usize) -> Result<(Postgres, Cluster)> {
     Ok((postgres, cluster))
 }
 
+/// The admin API's address.
+fn control(cluster: &Cluster) -> SocketAddr {
+    SocketAddr::from(([127, 0, 0, 1], cluster.control_ports.admin))
+}
+
 async fn send(
     address: SocketAddr,
     (method, path): (&str, &str),
@@ -93,7 +98,6 @@ async fn policy_stays() -> Result<()> {
     let admin = cluster.token(&["--admin", "--user", "root"]).await?;
     let path = "/api/policy/orgs/acme/exposure";
     let off = json!({"server": "demo", "protocol": "mcp", "enabled": false});
-    let control = |cluster: &Cluster| SocketAddr::from(([127, 0, 0, 1], cluster.control_ports.admin));
     let written = send(control(&cluster), ("PUT", path), &admin, &off).await?;
     ensure!(written.status < 300, "{}", written.text());
     let edge = cluster.envoy.address;

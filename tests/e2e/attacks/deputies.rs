@@ -63,7 +63,7 @@ pub(super) async fn confused(world: &World) -> Result<()> {
         "weather proves nothing: {heard:?}"
     );
     // The token is for this service alone, and says which primitive of which server acts.
-    let find = of("/v1/find").last().context("the team's own tool")?;
+    let find = of("/v1/find").next_back().context("the team's own tool")?;
     let token = find.authorization.strip_prefix("Bearer ").context("the platform's token")?;
     let keys = world.stack.edge();
     let judged = judge(keys, token, (AUDIENCE, &world.public_url())).await?;

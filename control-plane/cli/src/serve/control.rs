@@ -88,13 +88,7 @@ pub(super) async fn start(
     ids::take_stored(store.as_ref()).await.context("note the ids of the stored servers")?;
     let trust = trust(process, store.as_ref()).await?;
     let compiler = compiler(process, trust.clone());
-    let mut not_installed = Vec::new();
-    if let Some(directory) = &settings.primitives {
-        let catalog = apply::directory(store.as_ref(), &compiler, directory).await?;
-        if let Some(runtime) = &process.runtime {
-            not_installed = install(runtime, catalog, directory).await?;
-        }
-    }
+    let not_installed = apply_directory(process, store.as_ref(), &compiler).await?;
     let endpoints = endpoints(process, stores);
     let usage: Arc<Usage> = Arc::default();
     let source = Arc::new(StoreSource::new(Arc::clone(&store), compiler.clone(), Arc::clone(&usage)));
@@ -142,6 +136,20 @@ pub(super) async fn start(
     };
     serve_admin(process, listeners.admin, admin, drains);
     Ok(control)
+}
+
+/// Stores the servers of the directory that the process was given, and installs their plugins; the plugins that could not be.
+async fn apply_directory(
+    process: &Process,
+    store: &dyn ControlStore,
+    compiler: &Compiler,
+) -> anyhow::Result<Vec<NotInstalled>> {
+    let Some(directory) = &process.settings.primitives else { return Ok(Vec::new()) };
+    let catalog = apply::directory(store, compiler, directory).await?;
+    match &process.runtime {
+        Some(runtime) => install(runtime, catalog, directory).await,
+        None => Ok(Vec::new()),
+    }
 }
 
 /// Warns once, when a snapshot is published, of servers that orgs have switched on and are not offered.

@@ -88,43 +88,48 @@ pub(super) async fn since(store: &SqlStore, revision: u64) -> Result<Since, Stor
         let action: String = row.try_get("action")?;
         touched.add(&resource, row.try_get("org")?, &action);
     }
+    Ok(Since::Changed(changed(&mut tx, Position { revision: current, stamp }, touched).await?))
+}
+
+/// What was touched, as it is at `now`.
+async fn changed(tx: &mut Tx, now: Position, touched: Touched) -> Result<Changed, StoreError> {
     let mut changed = Changed {
-        revision: current,
-        stamp,
-        issuers: issuers::all(&mut *tx).await?,
-        issuer_keys: issuers::all_keys(&mut *tx).await?,
+        revision: now.revision,
+        stamp: now.stamp,
+        issuers: issuers::all(&mut **tx).await?,
+        issuer_keys: issuers::all_keys(&mut **tx).await?,
         ..Changed::default()
     };
     for name in touched.servers {
-        let record = servers::one(&mut *tx, &name).await?;
+        let record = servers::one(&mut **tx, &name).await?;
         changed.servers.push((name, record));
     }
     for org in touched.orgs {
-        changed.orgs.push(of_org(&mut tx, org).await?);
+        changed.orgs.push(of_org(tx, org).await?);
     }
     if touched.machines {
-        let keys = machines::all(&mut *tx).await?;
-        let certificates = certificates::all(&mut *tx).await?;
-        changed.machines = Some(Machines { keys, certificates, bounds: bounds::all(&mut tx).await? });
+        let keys = machines::all(&mut **tx).await?;
+        let certificates = certificates::all(&mut **tx).await?;
+        changed.machines = Some(Machines { keys, certificates, bounds: bounds::all(tx).await? });
     }
     if touched.offers {
-        changed.offers = Some(offers::all(&mut *tx).await?);
+        changed.offers = Some(offers::all(&mut **tx).await?);
     }
     if touched.placement {
-        changed.placement = Some(placement::all(&mut tx).await?);
+        changed.placement = Some(placement::all(tx).await?);
     }
     changed.revocations = match touched.all_revocations {
-        true => ChangedRevocations::All(revocations::all(&mut tx).await?),
+        true => ChangedRevocations::All(revocations::all(tx).await?),
         false => {
             let mut these = Vec::with_capacity(touched.revocations.len());
             for id in touched.revocations {
-                let record = revocations::one(&mut *tx, &id).await?;
+                let record = revocations::one(&mut **tx, &id).await?;
                 these.push((id, record));
             }
             ChangedRevocations::These(these)
         }
     };
-    Ok(Since::Changed(changed))
+    Ok(changed)
 }
 
 /// What was written, by the names of resources.
