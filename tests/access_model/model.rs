@@ -203,8 +203,7 @@ impl Model<'_> {
         let of_server = |of: &str| of == server || !self.is(Turned::OffersAreOfOneServer);
         let withdrawn = self.world.former_offers.iter().filter(|_| !self.is(Turned::WithdrawnOffersEnd));
         let mut stored = self.world.offers.iter().chain(withdrawn);
-        (file.allow && self.is(Turned::AllowOffersToAll))
-            || (self.is(Turned::FilesOffer) && file.offered_to.iter().any(|to| to_org(to)))
+        (self.is(Turned::FilesOffer) && file.offered_to.iter().any(|to| to_org(to)))
             || (self.is(Turned::StoredOffersCount) && stored.any(|(of, to)| of_server(of) && to_org(to)))
     }
 

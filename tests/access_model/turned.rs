@@ -13,7 +13,6 @@ pub(crate) enum Turned {
     OffersAreOfOneOrg,
     OffersAreOfOneServer,
     NamedOffersAreOffAtFirst,
-    AllowOffersToAll,
     AllowIsOn,
     SwitchedOffIsOff,
     ExposureIsOfOneOrg,
@@ -66,7 +65,7 @@ pub(crate) enum Turned {
     DenialsBeforeAllows,
 }
 
-pub(crate) const ALL: [Turned; 55] = {
+pub(crate) const ALL: [Turned; 54] = {
     use Turned::*;
     [
         OfferIsNeeded,
@@ -76,7 +75,6 @@ pub(crate) const ALL: [Turned; 55] = {
         OffersAreOfOneOrg,
         OffersAreOfOneServer,
         NamedOffersAreOffAtFirst,
-        AllowOffersToAll,
         AllowIsOn,
         SwitchedOffIsOff,
         ExposureIsOfOneOrg,

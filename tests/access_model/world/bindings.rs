@@ -14,7 +14,7 @@ const MOST: usize = 6;
 pub(super) fn some(random: &mut Random) -> Vec<BindingRecord> {
     let mut list: Vec<BindingRecord> = (0..random.below(MOST)).map(|_| binding(random)).collect();
     if let Some(first) = list.first().cloned() {
-        for _ in 0..random.below(3) {
+        for _ in 0..random.below(5) {
             list.push(nearly(&first, random));
         }
     }
@@ -59,15 +59,24 @@ fn nearly(first: &BindingRecord, random: &mut Random) -> BindingRecord {
     let mut nearly = first.clone();
     nearly.allowed = !first.allowed;
     nearly.approval = !nearly.when.is_empty() && nearly.allowed;
-    match random.below(7) {
+    match random.below(8) {
         0 => nearly.primitive = other.primitive,
         1 => nearly.protocol = other.protocol,
         2 if !is_machine => nearly.issuer = other.issuer,
-        3 if !is_machine => (nearly.issuer, nearly.protocol) = (other.issuer, other.protocol),
+        // One names an issuer, the other one a protocol.
+        3 if !is_machine => {
+            nearly.issuer = if first.issuer.is_empty() { "login" } else { "" }.into();
+            nearly.protocol = if first.protocol == "*" { "mcp" } else { "*" }.into();
+        }
         4 => nearly.target = other.target,
         5 => {
             (nearly.target_type, nearly.target) = (other.target_type, other.target);
             nearly.issuer = other.issuer;
+        }
+        // Kinds of target that are equally exact, of which one names an issuer or both do not.
+        6 if first.target == "*" && !is_machine => {
+            nearly.target_type = random.of(&["user", "group", "wcit"]).into();
+            nearly.issuer = if first.issuer.is_empty() { random.of(&["", "login"]) } else { "" }.into();
         }
         _ => {}
     }
