@@ -1,6 +1,7 @@
 """Rules that the manifests of k8s/ keep, and ways to break each that must be found; scripts/check-k8s asks for them."""
 
 import base64
+import ipaddress
 import os
 import re
 from pathlib import Path
@@ -9,6 +10,10 @@ ROOT = Path(__file__).resolve().parent.parent
 WORKLOADS = {"Deployment", "StatefulSet"}
 # What level 3 asks for beyond `restricted`, in the pods of plugins alone (k8s/components/level-3).
 MORE = {("asp-runtime", "procMount", "Unmasked")}
+# Where the API server, other teams' databases and the node's own services are (RFC 1918, 3927, 4193, 4291, 6598).
+PRIVATE = [ipaddress.ip_network(each) for each in (
+    "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16", "172.16.0.0/12", "192.168.0.0/16", "::1/128", "fc00::/7", "fe80::/10",
+)]
 
 
 def faults(documents, production):
@@ -31,6 +36,8 @@ def faults(documents, production):
             found.append(f"{name}: leads to control planes that are not ready")
         if document["kind"] == "PodDisruptionBudget" and document["spec"].get("unhealthyPodEvictionPolicy") != "AlwaysAllow":
             found.append(f"{name}: a pod that is not ready is in the way of who empties a node")
+        if document["kind"] == "NetworkPolicy":
+            found += [f"{name}: {fault}" for rule in document["spec"].get("egress", []) for fault in egress_faults(rule)]
         if document["kind"] in WORKLOADS:
             template = document["spec"]["template"]
             found += [f"{name}: {fault}" for fault in pod_faults(template)]
@@ -68,6 +75,21 @@ def selector(asked):
 def admits(policy):
     """Whether it lets somebody in, to more than metrics."""
     return any([port["port"] for port in rule.get("ports", [])] != ["figures"] for rule in policy.get("ingress", []))
+
+
+def egress_faults(rule):
+    """Of a rule that lets pods out: it says where to, and a private network is reached only where it is named."""
+    found = [] if rule.get("to") else ["lets out to every address"]
+    for peer in rule.get("to") or []:
+        if peer.get("namespaceSelector") == {} and not peer.get("podSelector"):
+            found.append("lets out to every pod of the cluster")
+        if "ipBlock" in peer:
+            block = ipaddress.ip_network(peer["ipBlock"]["cidr"])
+            left_out = [ipaddress.ip_network(each) for each in peer["ipBlock"].get("except", [])]
+            within = [each for each in PRIVATE if each.version == block.version and each != block and each.subnet_of(block)]
+            found += [f"lets out to {block}, and so to {each}" for each in within
+                      if not any(each.subnet_of(other) for other in left_out if other.version == each.version)]
+    return found
 
 
 def is_secret(text):
@@ -255,6 +277,12 @@ def breaks():
         "somewhere": lambda d: first(d, "PodDisruptionBudget", "asp-gateway")["metadata"].pop("namespace"),
         "no policy": without("NetworkPolicy", "asp-edge"),
         "nothing denied": without("NetworkPolicy", "asp-nobody"),
+        "out to anywhere": lambda d: first(d, "NetworkPolicy", "asp-gateway")["spec"]["egress"][-1].pop("to"),
+        "out to nothing that is named": lambda d: first(d, "NetworkPolicy", "asp-control")["spec"]["egress"][0].update(to=[]),
+        "out to private networks": lambda d: first(d, "NetworkPolicy", "asp-runtime")["spec"]["egress"][0]["to"][0]["ipBlock"].pop("except"),
+        "out to the node's metadata": lambda d: first(d, "NetworkPolicy", "asp-gateway")["spec"]["egress"][-1]["to"][0]["ipBlock"]["except"].remove("169.254.0.0/16"),
+        "out to private networks of IPv6": lambda d: first(d, "NetworkPolicy", "asp-control")["spec"]["egress"][-1]["to"][1]["ipBlock"].update({"except": ["::1/128"]}),
+        "out to every namespace": lambda d: first(d, "NetworkPolicy", "asp-names")["spec"]["egress"][0].update(to=[{"namespaceSelector": {}}]),
         "no budget": without("PodDisruptionBudget", "asp-gateway"),
         "no way to empty a node": lambda d: first(d, "PodDisruptionBudget", "asp-gateway")["spec"].pop("unhealthyPodEvictionPolicy"),
         "no autoscaler": without("HorizontalPodAutoscaler", "asp-runtime-java"),
