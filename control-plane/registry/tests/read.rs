@@ -83,3 +83,26 @@ fn a_socket_named_like_a_spec_is_refused() {
     let _socket = std::os::unix::net::UnixListener::bind(root.path().join("a/pipe.yaml")).expect("a socket");
     assert!(matches!(read_dir(root.path()), Err(ReadError::NotAFile { path }) if path == "a/pipe.yaml"));
 }
+
+/// A line end would forge lines wherever the name is shown, and the others command a terminal.
+#[cfg(unix)]
+#[test]
+fn a_name_with_a_control_character_is_refused_and_shown_without_it() {
+    for name in [
+        "x\n::error file=a.yaml::forged\n.yaml",
+        "x\r.yaml",
+        "x\u{1b}[2J.yaml",
+        "x\u{85}.yaml",
+        // Not read in any case, and named all the same.
+        "note\n.txt",
+        ".hidden\n",
+    ] {
+        for path in [format!("a/{name}"), format!("{name}/one.yaml")] {
+            let root = tempfile::tempdir().expect("a temporary folder");
+            write(root.path(), &path, b"a: 1\n");
+            let error = read_dir(root.path()).expect_err("the name is refused");
+            assert!(matches!(error, ReadError::Name { .. }), "{error:?}");
+            assert!(!error.to_string().chars().any(char::is_control), "{error}");
+        }
+    }
+}

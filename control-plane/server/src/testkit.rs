@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use asp_proto::snapshot;
+use aws_lc_rs::rand::SystemRandom;
 use aws_lc_rs::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -82,6 +83,24 @@ impl TestIssuer {
     pub(crate) fn admin_of(&self, iss: &str, kid: &str, role: &str) -> String {
         let claims = json!({ "sub": "ops", "aud": ADMIN_AUDIENCE, "role": role });
         self.sign_as(iss, kid, claims, MAX_TTL.as_secs())
+    }
+
+    /// The same of the platform with other members of its header and claims, beside its own or in their place.
+    pub(crate) fn admin_with(&self, header: &Value, claims: &Value) -> String {
+        let now = clock::now_ms() / 1_000;
+        let mut own_header = json!({ "alg": "ES256", "typ": TYP, "kid": KID });
+        let mut own_claims = json!({
+            "iss": ISS, "sub": "ops", "aud": ADMIN_AUDIENCE, "role": "platform",
+            "jti": "j", "iat": now, "exp": now + 60,
+        });
+        for (own, other) in [(&mut own_header, header), (&mut own_claims, claims)] {
+            own.as_object_mut().unwrap().extend(other.as_object().unwrap().clone());
+        }
+        let part = |value: &Value| URL_SAFE_NO_PAD.encode(value.to_string());
+        let text = format!("{}.{}", part(&own_header), part(&own_claims));
+        let pair = EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, &self.pkcs8).unwrap();
+        let signature = pair.sign(&SystemRandom::new(), text.as_bytes()).unwrap();
+        format!("{text}.{}", URL_SAFE_NO_PAD.encode(signature))
     }
 
     /// A token of a workload that the issuer `iss` describes by claims.

@@ -215,6 +215,49 @@ async fn an_admin_token_obeys_every_rule_of_its_issuer() {
     assert_eq!(code(&any, &token("platform")), None);
 }
 
+/// An issuer signs more than access tokens, with the same key and for the same client.
+#[tokio::test]
+async fn what_is_no_access_token_or_asks_for_more_than_is_understood_opens_nothing() {
+    let api = Api::start().await;
+    let code = async |header: Value, claims: Value| {
+        let token = api.issuer.admin_with(&header, &claims);
+        let request = Request::builder()
+            .uri("/api/schemas")
+            .header(header::HOST, "localhost")
+            .header(header::AUTHORIZATION, format!("Bearer {token}"));
+        let answer = read(api.raw(request.body(Body::empty()).unwrap()).await).await;
+        (answer.status, answer.body["code"].as_str().unwrap_or_default().to_owned())
+    };
+    let none = json!({});
+    for claims in [none.clone(), json!({ "typ": "Bearer" })] {
+        assert_eq!(code(none.clone(), claims.clone()).await.0, StatusCode::OK, "{claims}");
+    }
+    let refused = (StatusCode::UNAUTHORIZED, "token_invalid".to_owned());
+    for claims in [
+        json!({ "typ": "ID" }),
+        json!({ "typ": "Refresh" }),
+        json!({ "typ": "Offline" }),
+        json!({ "typ": "Logout" }),
+        json!({ "typ": 1 }),
+        json!({ "nonce": "n" }),
+        json!({ "at_hash": "h" }),
+        json!({ "events": {} }),
+        json!({ "cnf": { "jkt": "k" } }),
+    ] {
+        assert_eq!(code(none.clone(), claims.clone()).await, refused, "claims {claims}");
+    }
+    for header in [
+        json!({ "crit": ["exp"], "exp": 1 }),
+        json!({ "crit": ["b64"], "b64": true }),
+        json!({ "crit": [] }),
+        json!({ "typ": "JWT" }),
+        json!({ "typ": "logout+jwt" }),
+        json!({ "typ": null }),
+    ] {
+        assert_eq!(code(header.clone(), none.clone()).await, refused, "header {header}");
+    }
+}
+
 #[tokio::test]
 async fn a_refused_write_is_in_the_audit_with_who_tried_what() {
     let api = Api::start().await;

@@ -1,8 +1,10 @@
 //! No write stops what is published: budgets, standing faults, and what holds while nothing can be published.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc;
 
+use asp_store::control::sql::SqlStore;
 use asp_store::control::{BindingRecord, Change, ExposureRecord, Precondition, RevocationRecord, SourceFile};
 use axum::body::Body;
 use http::{Method, Request, StatusCode, header};
@@ -13,6 +15,7 @@ use tokio::sync::oneshot;
 
 use super::turns::with_one_compiler;
 use super::{Answer, Api, DEMO, sample};
+use crate::testkit::TestIssuer;
 
 fn change() -> Change {
     Change { actor: "older version".into(), at: 1, precondition: Precondition::None, evaluated_at: None }
@@ -233,6 +236,22 @@ async fn a_revoked_admin_is_refused_while_nothing_newer_is_published() {
     assert_eq!(covers(&mut api).await.fault.as_deref(), Some("told to fail"));
     let refused = ask(&api, &token).await;
     assert_eq!((refused.status, &refused.body["code"]), (StatusCode::UNAUTHORIZED, &json!("token_revoked")));
+}
+
+/// Revocations are many, and read from the store where nothing newer is published.
+#[tokio::test]
+async fn while_nothing_is_published_who_proves_nothing_is_refused_without_the_store() {
+    let state_dir = tempfile::tempdir().unwrap();
+    let store = Arc::new(SqlStore::file(&state_dir.path().join("control.db")).await.unwrap());
+    let api = Api::of_store(store.clone(), state_dir, false, Vec::new()).await;
+    let (own, stranger) = (api.token("platform"), TestIssuer::new().admin("platform", 60));
+    assert_eq!(ask(&api, &own).await.status, StatusCode::OK);
+    // From here on nothing is read there.
+    store.close().await;
+    let refused = ask(&api, &stranger).await;
+    assert_eq!((refused.status, &refused.body["code"]), (StatusCode::UNAUTHORIZED, &json!("token_invalid")));
+    let unknown = ask(&api, &own).await;
+    assert!(unknown.status.is_server_error(), "whether it is revoked is not known: {}", unknown.status);
 }
 
 /// Holds the one thread that compiles, behind what waits for it already; says when it has it.

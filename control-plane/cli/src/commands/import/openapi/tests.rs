@@ -2,8 +2,10 @@
 
 use serde_json::{Value, json};
 
+use super::super::specs;
 use super::document::{Document, Fault};
 use super::operation::{Tool, Unfit, tool};
+use super::{ImportArgs, import};
 
 fn document(paths: Value, components: Value) -> Document {
     let whole = json!({"openapi": "3.0.3", "servers": [{"url": "https://{host}.example/v1",
@@ -280,6 +282,26 @@ fn a_value_that_is_repeated_stays_within_the_budget_of_an_operation() {
         assert!(tool.input.to_string().len() < 256 << 10, "{}", tool.input.to_string().len());
         assert!(tool.notes.iter().any(|note| note.contains("too large")), "{:?}", tool.notes);
     }
+}
+
+/// The same value, by reference from many operations.
+#[test]
+fn operations_beyond_the_bytes_of_one_import_are_left_out_and_counted() {
+    const OPERATIONS: usize = 60;
+    // A few bytes each here, and a line each in a spec.
+    let schemas = json!({"schemas": {"Large": {"enum": vec![""; 100_000]}}});
+    let body = json!({"content": {"application/json": {"schema": {"$ref": "#/components/schemas/Large"}}}});
+    let paths: serde_json::Map<String, Value> =
+        (0..OPERATIONS).map(|n| (format!("/p{n}"), json!({"post": {"requestBody": body}}))).collect();
+    let text = json!({"openapi": "3.0.3", "servers": [{"url": "https://api.example"}], "paths": paths,
+        "components": schemas})
+    .to_string();
+    let args = ImportArgs { mcp: None, openapi: Some("api.json".into()), ..specs::tests::args() };
+    let imported = import(&args, text.as_bytes()).unwrap();
+    let bytes: usize = imported.files.values().map(String::len).sum();
+    assert!((48 << 20..70 << 20).contains(&bytes), "{bytes} bytes of specs from {} of a document", text.len());
+    let left_out = OPERATIONS - imported.ids.len();
+    assert!(left_out > 0 && imported.said.contains(&format!("({left_out} left out)")), "{}", imported.said);
 }
 
 #[test]
