@@ -183,34 +183,10 @@ async fn a_lease_is_renewed_while_another_process_writes_calls() {
 }
 
 #[tokio::test]
-async fn a_key_whose_gateway_is_gone_is_abandoned_before_the_calls_own_time_unless_the_call_goes_on() {
+async fn the_sqlite_ledger_judges_holders_by_their_leases() {
     let directory = tempfile::tempdir().unwrap();
     let calls = SqliteCalls::open(&directory.path().join("calls.db")).await.unwrap();
-    let hash = [2; 32];
-    let lease = Duration::from_secs(3600);
-    let [gone, living] = [OwnerId([5; 16]), OwnerId([6; 16])];
-    let holder = |n: u8, owner: OwnerId| Holder { call: [n; 16], owner: owner.0, org: [1; 16] };
-    // A lease of no time has lapsed at once.
-    CallRecords::renew(&calls, gone, Duration::ZERO).await.unwrap();
-    CallRecords::renew(&calls, living, lease).await.unwrap();
-    for (n, owner) in [(1, gone), (2, living), (3, gone)] {
-        let claim =
-            calls.claim(LedgerKey([n; 32]), hash, holder(n, owner), Instant::now(), lease).await.unwrap();
-        assert_eq!(claim, Claim::New);
-    }
-    // Another gateway can go on with the third.
-    calls.put(&row(3, i64::MAX), gone, State::Working, Bytes::from_static(b"x")).await.unwrap();
-    // A gateway whose own lease has just begun judges nobody.
-    let early =
-        calls.claim(LedgerKey([1; 32]), hash, holder(9, living), Instant::now(), lease).await.unwrap();
-    assert_eq!(early, Claim::InFlight);
-    let retry = holder(9, OwnerId([9; 16]));
-    for (n, expected) in [(1, Claim::Abandoned), (2, Claim::InFlight), (3, Claim::InFlight)] {
-        let claim = calls.claim(LedgerKey([n; 32]), hash, retry, Instant::now(), lease).await.unwrap();
-        assert_eq!(claim, expected, "{n}");
-        let reclaimed = calls.reclaim(LedgerKey([n; 32]), hash, retry, lease).await.unwrap();
-        assert_eq!(reclaimed, expected == Claim::Abandoned, "{n}");
-    }
+    suite::judges_holders_by_their_leases(&calls).await;
 }
 
 #[tokio::test]

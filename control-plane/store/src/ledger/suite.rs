@@ -10,6 +10,7 @@ use bytes::Bytes;
 use tokio::time::Instant;
 
 use super::{Answer, Budget, Claim, Holder, Ledger, LedgerError, LedgerKey};
+use crate::records::{self, CallRecords, Lease, OwnerId, State};
 
 const HASH: [u8; 32] = [2; 32];
 const KEEP: Duration = Duration::from_secs(60);
@@ -53,6 +54,81 @@ pub async fn run(ledger: Arc<dyn Ledger>) {
     is_ended_by_its_holder_alone(&*ledger).await;
     goes_on_with_its_call(&*ledger).await;
     an_abandoned_key_is_reclaimed_by_exactly_one(&*ledger).await;
+}
+
+/// Against an empty ledger in whose store gateways have their leases.
+pub async fn judges_holders_by_their_leases<S: Ledger + CallRecords>(store: &S) {
+    abandons_keys_of_a_gateway_that_is_gone_unless_the_call_goes_on(store).await;
+    abandons_at_once_what_a_gateway_left_that_gave_its_lease_back(store).await;
+    abandons_nothing_by_the_judgement_of_who_has_just_lapsed(store).await;
+}
+
+/// One without a lease judges as one whose lease has held for long.
+const JUDGE: OwnerId = OwnerId([99; 16]);
+
+fn holder_at(n: u8, owner: OwnerId) -> Holder {
+    Holder { call: [n; 16], owner: owner.0, org: [1; 16] }
+}
+
+async fn hold_at<S: Ledger>(store: &S, n: u8, owner: OwnerId) {
+    let claimed = store.claim(key(n), HASH, holder_at(n, owner), Instant::now(), LEASE).await.unwrap();
+    assert_eq!(claimed, Claim::New, "{n}");
+}
+
+async fn lease<S: CallRecords>(store: &S, owner: OwnerId, length: Duration) -> Lease {
+    store.renew(owner, length).await.unwrap()
+}
+
+/// What a retry finds at a gateway, and whether it may run again there.
+async fn retried<S: Ledger>(store: &S, n: u8, at: OwnerId) -> (Claim, bool) {
+    let retry = holder_at(n + 100, at);
+    let claim = store.claim(key(n), HASH, retry, Instant::now(), LEASE).await.unwrap();
+    (claim, store.reclaim(key(n), HASH, retry, LEASE).await.unwrap())
+}
+
+async fn abandons_keys_of_a_gateway_that_is_gone_unless_the_call_goes_on<S: Ledger + CallRecords>(store: &S) {
+    let [gone, living] = [OwnerId([50; 16]), OwnerId([51; 16])];
+    // A lease of no time has lapsed at once.
+    lease(store, gone, NOW).await;
+    lease(store, living, LEASE).await;
+    for (n, owner) in [(60, gone), (61, living), (62, gone)] {
+        hold_at(store, n, owner).await;
+    }
+    // Another gateway can go on with the third.
+    let row = records::suite::key(62);
+    store.put(&row, gone, State::Working, Bytes::from_static(b"x")).await.unwrap();
+    for (n, expected) in
+        [(60, (Claim::Abandoned, true)), (61, (Claim::InFlight, false)), (62, (Claim::InFlight, false))]
+    {
+        assert_eq!(retried(store, n, JUDGE).await, expected, "{n}");
+    }
+}
+
+async fn abandons_at_once_what_a_gateway_left_that_gave_its_lease_back<S: Ledger + CallRecords>(store: &S) {
+    let [ending, new] = [OwnerId([52; 16]), OwnerId([53; 16])];
+    for owner in [ending, new] {
+        assert_eq!(lease(store, owner, LEASE).await, Lease::Held);
+    }
+    hold_at(store, 63, ending).await;
+    assert_eq!(retried(store, 63, new).await, (Claim::InFlight, false), "it runs");
+    store.retire(ending).await.unwrap();
+    assert_eq!(retried(store, 63, new).await, (Claim::Abandoned, true), "nobody has to judge that");
+}
+
+/// When the store was away the leases of all have lapsed, and those that live come back one after the other.
+async fn abandons_nothing_by_the_judgement_of_who_has_just_lapsed<S: Ledger + CallRecords>(store: &S) {
+    let [slow, quick] = [OwnerId([54; 16]), OwnerId([55; 16])];
+    hold_at(store, 64, slow).await;
+    for owner in [slow, quick] {
+        lease(store, owner, NOW).await;
+    }
+    assert_eq!(retried(store, 64, quick).await, (Claim::InFlight, false), "its own lease has lapsed");
+    assert_eq!(lease(store, quick, LEASE).await, Lease::Lapsed);
+    assert_eq!(retried(store, 64, quick).await, (Claim::InFlight, false), "it has only just come back");
+    assert_eq!(lease(store, slow, LEASE).await, Lease::Lapsed);
+    assert!(store.complete(key(64), holder_at(64, slow), text(b"42"), KEEP).await.unwrap());
+    let answer = (Claim::Replay(Bytes::from_static(b"42")), false);
+    assert_eq!(retried(store, 64, quick).await, answer, "nothing ran a second time");
 }
 
 async fn an_abandoned_key_is_reclaimed_by_exactly_one(ledger: &dyn Ledger) {

@@ -299,7 +299,11 @@ fn operations_beyond_the_bytes_of_one_import_are_left_out_and_counted() {
     let args = ImportArgs { mcp: None, openapi: Some("api.json".into()), ..specs::tests::args() };
     let imported = import(&args, text.as_bytes()).unwrap();
     let bytes: usize = imported.files.values().map(String::len).sum();
-    assert!((48 << 20..70 << 20).contains(&bytes), "{bytes} bytes of specs from {} of a document", text.len());
+    assert!(
+        (48 << 20..70 << 20).contains(&bytes),
+        "{bytes} bytes of specs from {} of a document",
+        text.len()
+    );
     let left_out = OPERATIONS - imported.ids.len();
     assert!(left_out > 0 && imported.said.contains(&format!("({left_out} left out)")), "{}", imported.said);
 }

@@ -1,0 +1,314 @@
+//! What gateways are to each other on a real PostgreSQL: who judges whom, what one costs the others while it is busy or
+//! frozen, and what goes first of what many store at once.
+
+// Test code may fail loudly; Clippy sees only the `#[test]`s themselves.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, UNIX_EPOCH};
+
+use asp_e2e::stores::Postgres as Server;
+use asp_e2e::wait;
+use asp_store::ledger::{self, Budget, Claim, Holder, Ledger, LedgerKey};
+use asp_store::postgres::{Postgres, PostgresCalls, Waits};
+use asp_store::published_keys::{self, PublishedKeys};
+use asp_store::records::{self, Bounds, CallRecords, End, Lease, Orphan, OwnerId, Share, State};
+use sqlx::{Connection, PgConnection};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::Notify;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, timeout};
+
+const LEASE: Duration = Duration::from_secs(60);
+/// Of a lease of 8 s, what is left where nobody answers the first statement in time.
+const SOON: Duration = Duration::from_secs(5);
+const HASH: [u8; 32] = [1; 32];
+
+/// Waits that end nothing within a test.
+const PATIENT: Waits = {
+    let long = Duration::from_secs(120);
+    Waits { statement: long, lock: long, idle: long, acquire: long }
+};
+
+fn calls(database: &Postgres) -> PostgresCalls {
+    database.calls(Budget::default(), Bounds::default())
+}
+
+async fn renew(calls: &PostgresCalls, owner: OwnerId, lease: Duration) -> Lease {
+    CallRecords::renew(calls, owner, lease).await.unwrap()
+}
+
+async fn begin(calls: &PostgresCalls, n: u8, owner: OwnerId) -> Orphan {
+    let key = records::suite::key(n);
+    calls.put(&key, owner, State::Working, "asked".into()).await.unwrap();
+    Orphan { call: key.call, owner }
+}
+
+/// The one number that a statement of the superuser's comes to.
+async fn number(server: &Server, statement: &str) -> i64 {
+    server.ask(statement).await.unwrap().parse().unwrap()
+}
+
+#[tokio::test]
+async fn the_ledger_judges_holders_by_their_leases() {
+    let server = Server::start().await.unwrap();
+    let database = Postgres::connect(&server.url(), 4).await.unwrap();
+    ledger::suite::judges_holders_by_their_leases(&calls(&database)).await;
+}
+
+#[tokio::test]
+async fn a_gateway_judges_the_others_again_once_its_lease_has_held_for_a_while() {
+    let server = Server::start().await.unwrap();
+    let database = Postgres::connect(&server.url(), 4).await.unwrap();
+    let calls = calls(&database);
+    let [slow, quick] = [OwnerId([1; 16]), OwnerId([2; 16])];
+    let holder = |n: u8, owner: OwnerId| Holder { call: [n; 16], owner: owner.0, org: [1; 16] };
+    let claim = async |holder: Holder| {
+        calls.claim(LedgerKey([1; 32]), HASH, holder, Instant::now(), LEASE).await.unwrap()
+    };
+    assert_eq!(claim(holder(1, slow)).await, Claim::New);
+    let orphan = begin(&calls, 2, slow).await;
+    // Both were away, and one of them is back.
+    for owner in [slow, quick] {
+        renew(&calls, owner, Duration::ZERO).await;
+    }
+    assert_eq!(renew(&calls, quick, LEASE).await, Lease::Lapsed);
+    assert_eq!(claim(holder(9, quick)).await, Claim::InFlight);
+    assert!(!calls.take(&orphan, quick).await.unwrap());
+    server.ask("UPDATE gateways SET since_ms = since_ms - 9000").await.unwrap();
+    assert_eq!(claim(holder(9, quick)).await, Claim::Abandoned);
+    assert!(calls.take(&orphan, quick).await.unwrap());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lease_and_a_takeover_wait_for_no_connection_of_calls() {
+    let server = Server::start().await.unwrap();
+    let database = Postgres::connect_with(&server.url(), 1, PATIENT).await.unwrap();
+    let calls = Arc::new(calls(&database));
+    let orphan = begin(&calls, 1, OwnerId([2; 16])).await;
+    // One call has the connection and waits for a lock, and others wait for the connection.
+    let mut other = PgConnection::connect(&server.url()).await.unwrap();
+    let mut locked = other.begin().await.unwrap();
+    sqlx::query("LOCK TABLE ledger").execute(&mut *locked).await.unwrap();
+    let mut claims = JoinSet::new();
+    for n in 10..15_u8 {
+        let calls = calls.clone();
+        let holder = Holder { call: [n; 16], owner: [4; 16], org: [1; 16] };
+        claims.spawn(async move {
+            calls.claim(LedgerKey([n; 32]), HASH, holder, Instant::now(), LEASE).await.unwrap()
+        });
+    }
+    let waiting = "SELECT COUNT(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'";
+    let is_waiting = wait::until("a call waits for the lock", wait::CONVERGE, || async {
+        (number(&server, waiting).await == 1).then_some(())
+    });
+    is_waiting.await.unwrap();
+    let [living, taker] = [OwnerId([1; 16]), OwnerId([3; 16])];
+    let leases = async {
+        assert_eq!(renew(&calls, living, LEASE).await, Lease::Held);
+        assert_eq!(calls.orphans(9).await.unwrap(), [orphan]);
+        assert!(calls.take(&orphan, taker).await.unwrap());
+        calls.retire(living).await.unwrap();
+    };
+    timeout(wait::CONVERGE, leases).await.expect("no call delays it");
+    assert!(claims.try_join_next().is_none(), "the calls wait");
+    locked.rollback().await.unwrap();
+    while let Some(claimed) = claims.join_next().await {
+        assert_eq!(claimed.unwrap(), Claim::New);
+    }
+}
+
+#[tokio::test]
+async fn who_looks_for_orphans_does_not_read_the_running_calls_of_the_others() {
+    /// Index entries and rows of the table that all sessions have read, those that go on left out.
+    const READ: &str = "SELECT CAST(SUM(idx_tup_read) + (SELECT seq_tup_read FROM pg_stat_user_tables \
+                        WHERE relname = 'call_records') AS BIGINT) FROM pg_stat_user_indexes WHERE relname = 'call_records'";
+    let server = Server::start().await.unwrap();
+    let database = Postgres::connect(&server.url(), 2).await.unwrap();
+    let calls = calls(&database);
+    renew(&calls, OwnerId([1; 16]), LEASE).await;
+    // Their time ends before the orphan's.
+    let running = "INSERT INTO call_records (call_id, org, principal, user_digest, server, plugin, context, state, created_ms, \
+                   updated_ms, expires_ms, resumable, seq, bytes, owner, record) \
+                   SELECT decode(lpad(to_hex(n), 32, '0'), 'hex'), 'acme', decode('01', 'hex'), decode('01', 'hex'), 'demo', \
+                   'sweep@1.0.0', '', 'working', 1, 1, 9000000000000 + n, TRUE, 0, 0, decode(repeat('01', 16), 'hex'), \
+                   decode('01', 'hex') FROM generate_series(1, 20000) AS n";
+    server.ask(running).await.unwrap();
+    let orphan = begin(&calls, 200, OwnerId([2; 16])).await;
+    server.ask("ANALYZE call_records").await.unwrap();
+    let before = number(&server, READ).await;
+    for _ in 0..3 {
+        assert_eq!(calls.orphans(256).await.unwrap(), [orphan]);
+    }
+    // A session says at its end at the latest what it has read.
+    database.close().await;
+    let sessions = "SELECT COUNT(*) FROM pg_stat_activity WHERE application_name = 'asp'";
+    let ended = wait::until("the sessions end", wait::CONVERGE, || async {
+        (number(&server, sessions).await == 0).then_some(())
+    });
+    ended.await.unwrap();
+    let read = number(&server, READ).await - before;
+    assert!(read < 1_000, "{read} of 20,000 running calls were read for one orphan");
+}
+
+/// What ended last stays, however many end at once.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_first_to_end_go_and_no_more_than_that_where_many_end_at_once() {
+    const AT_ONCE: u8 = 8;
+    const ROUNDS: u8 = 12;
+    // Of two rounds.
+    let share = Share { records: 16, bytes: 1 << 20 };
+    let server = Server::start().await.unwrap();
+    let database = Postgres::connect(&server.url(), 12).await.unwrap();
+    let bounds = Bounds { of_user: share, of_org: share };
+    let calls = Arc::new(database.calls(Budget::default(), bounds));
+    for round in 0..ROUNDS {
+        let mut ending = JoinSet::new();
+        for n in 0..AT_ONCE {
+            let calls = calls.clone();
+            let key = records::suite::key(round * AT_ONCE + n);
+            let end =
+                End { state: State::Completed, record: "r".into(), outcome: "done".into(), keep: LEASE };
+            ending.spawn(async move { calls.finish(&key, OwnerId([1; 16]), end).await.unwrap() });
+        }
+        while let Some(ended) = ending.join_next().await {
+            ended.unwrap();
+        }
+        calls.room_made().await;
+        let mut kept = Vec::new();
+        for n in 0..(round + 1) * AT_ONCE {
+            kept.extend(calls.find([n; 16]).await.unwrap().map(|_| n));
+        }
+        let last_two: Vec<u8> = (round.saturating_sub(1) * AT_ONCE..(round + 1) * AT_ONCE).collect();
+        // A call that ends while room is made may leave its excess to the next one.
+        let excess = kept.len().checked_sub(last_two.len());
+        let is_bounded = excess.is_some_and(|excess| excess < usize::from(AT_ONCE));
+        assert!(is_bounded && kept.ends_with(&last_two), "round {round}: {kept:?}");
+        // The next round ends later: the clock stands in milliseconds.
+        let millisecond = || UNIX_EPOCH.elapsed().unwrap().as_millis();
+        let ended = millisecond();
+        while millisecond() == ended {
+            tokio::task::yield_now().await;
+        }
+    }
+}
+
+/// The way of a client to the database, on which it can freeze: what it sends does not come through any more, and no end
+/// of it either.
+struct Link {
+    directory: tempfile::TempDir,
+    /// How many more messages come through.
+    left: Arc<AtomicUsize>,
+    withheld: Arc<Notify>,
+}
+
+impl Link {
+    fn to(server: &Server) -> Link {
+        let directory = tempfile::tempdir().unwrap();
+        let listener = UnixListener::bind(directory.path().join(".s.PGSQL.5432")).unwrap();
+        let link = Link { directory, left: Arc::new(AtomicUsize::new(usize::MAX)), withheld: Arc::default() };
+        let (socket, left, withheld) = (server.socket(), link.left.clone(), link.withheld.clone());
+        tokio::spawn(async move {
+            while let Ok((client, _)) = listener.accept().await {
+                let database = UnixStream::connect(&socket).await.unwrap();
+                tokio::spawn(carry(client, database, left.clone(), withheld.clone()));
+            }
+        });
+        link
+    }
+
+    fn url(&self) -> String {
+        let host = self.directory.path().display().to_string().replace('/', "%2F");
+        format!("postgres://asp@{host}/postgres")
+    }
+
+    fn freeze_after(&self, messages: u8) {
+        self.left.store(messages.into(), Ordering::Release);
+    }
+
+    /// What is done, or `None` where its client freezes before that.
+    async fn unless_frozen<T>(&self, doing: &mut (impl Future<Output = T> + Unpin)) -> Option<T> {
+        tokio::select! {
+            done = doing => Some(done),
+            () = self.withheld.notified() => None,
+        }
+    }
+}
+
+async fn carry(client: UnixStream, database: UnixStream, left: Arc<AtomicUsize>, withheld: Arc<Notify>) {
+    let (mut from_client, mut to_client) = client.into_split();
+    let (mut from_database, mut to_database) = database.into_split();
+    // Err: one of them has ended.
+    tokio::spawn(async move { tokio::io::copy(&mut from_database, &mut to_client).await });
+    let mut bytes = vec![0; 1 << 16];
+    while let Ok(read @ 1..) = from_client.read(&mut bytes).await {
+        let one_less = |left: usize| left.checked_sub(1);
+        if left.fetch_update(Ordering::AcqRel, Ordering::Acquire, one_less).is_err() {
+            withheld.notify_one();
+            std::future::pending::<()>().await;
+        }
+        if to_database.write_all(&bytes[..read]).await.is_err() {
+            return;
+        }
+    }
+}
+
+/// At whichever moment it freezes.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_gateway_that_freezes_in_a_takeover_keeps_no_owner_from_its_lease() {
+    let server = Server::start().await.unwrap();
+    let database = Postgres::connect(&server.url(), 4).await.unwrap();
+    let calls = calls(&database);
+    let mut frozen = 0;
+    for messages in 0..30_u8 {
+        let owner = OwnerId([100 + messages; 16]);
+        let orphan = begin(&calls, messages, owner).await;
+        renew(&calls, owner, Duration::ZERO).await;
+        let link = Link::to(&server);
+        let its = Postgres::connect_with(&link.url(), 1, PATIENT).await.unwrap();
+        let taker = its.calls(Budget::default(), Bounds::default());
+        // Its connection is there.
+        taker.orphans(1).await.unwrap();
+        link.freeze_after(messages);
+        let mut taking = taker.take(&orphan, OwnerId([99; 16]));
+        let taken = link.unless_frozen(&mut taking).await;
+        // No lock of the frozen one is in its way.
+        let renewed = timeout(wait::CONVERGE, CallRecords::renew(&calls, owner, LEASE)).await;
+        renewed.expect("an answer").unwrap();
+        if let Some(taken) = taken {
+            assert!(taken.unwrap() && frozen > 0, "it froze {frozen} times before");
+            return;
+        }
+        frozen += 1;
+    }
+    panic!("no call was taken over");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_gateway_that_freezes_as_it_publishes_a_key_stops_the_others_for_less_than_a_lease() {
+    let server = Server::start().await.unwrap();
+    let database = Postgres::connect(&server.url(), 4).await.unwrap();
+    let calls = calls(&database);
+    let key = published_keys::suite::key("a");
+    let publish = || async { calls.publish(OwnerId([1; 16]), &key, LEASE).await.ok() };
+    for messages in 0..30_u8 {
+        let link = Link::to(&server);
+        let its = Postgres::connect(&link.url(), 1).await.unwrap();
+        let freezing = its.calls(Budget::default(), Bounds::default());
+        freezing.published().await.unwrap();
+        link.freeze_after(messages);
+        let mut publishing = freezing.publish(OwnerId([2; 16]), &key, LEASE);
+        let published = link.unless_frozen(&mut publishing).await;
+        if publish().await.is_none() {
+            // It froze with a lock.
+            wait::until("the others publish again", SOON, publish).await.unwrap();
+            return;
+        }
+        if let Some(published) = published {
+            return published.unwrap();
+        }
+    }
+    panic!("no key was published");
+}
