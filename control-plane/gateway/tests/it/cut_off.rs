@@ -1,7 +1,7 @@
 //! A gateway that does not reach the store: what it refuses, from when on, and what that costs.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use asp_gateway::gateway::Gateway;
@@ -14,13 +14,14 @@ use tokio::time::Instant;
 
 use crate::limits::star;
 use crate::support::records::{Faults, FaultyRecords};
-use crate::support::{Fixture, Modern, inputs, token};
+use crate::support::{Fixture, Modern, inputs, snapshot, token};
 
-/// Records that take no renewal the next few times.
+/// Records that take no renewal the next few times, or cannot be looked at.
 #[derive(Default)]
 struct Cut {
     inner: MemoryRecords,
     next: AtomicU32,
+    hides: AtomicBool,
     asked: Mutex<Vec<Instant>>,
 }
 
@@ -36,6 +37,13 @@ impl Faults for Cut {
         match self.next.fetch_update(Ordering::AcqRel, Ordering::Acquire, once) {
             Ok(_) => Err(RecordError::Unavailable("no connection".into())),
             Err(_) => Ok(()),
+        }
+    }
+
+    fn finds(&self) -> Result<(), RecordError> {
+        match self.hides.load(Ordering::Acquire) {
+            true => Err(RecordError::Unavailable("it takes too long".into())),
+            false => Ok(()),
         }
     }
 }
@@ -115,4 +123,29 @@ async fn a_renewal_that_failed_is_tried_again_soon() {
     let asked = records.0.asked.lock();
     let pauses: Vec<Duration> = asked.windows(2).map(|pair| pair[1] - pair[0]).collect();
     assert_eq!(pauses, [Duration::from_millis(500), Duration::from_secs(2)]);
+}
+
+/// However many calls have to be looked at.
+#[tokio::test(start_paused = true)]
+async fn a_lease_is_back_before_it_is_known_which_calls_were_taken_without_it() {
+    let records = Arc::new(FaultyRecords(Cut::default()));
+    let store = records.clone();
+    let fixture = Fixture::new().with_stores(snapshot(), |stores| stores.active = store);
+    let pipeline = &fixture.gateway.pipeline;
+    let active = &pipeline.active;
+    active.renew().await.unwrap();
+    let waits = Modern::new("policy", &token("alice"), "tools/call", json!({"name": "policy.wipe"}));
+    waits.capabilities(json!({"elicitation": {"form": {}}})).send(&fixture).await;
+    let call = pipeline.registry.running().pop().unwrap();
+    active.announce(&call).await.unwrap();
+    // A renewal whose answer was lost, and then none for longer than a lease.
+    fails(&fixture, &records, 1).await;
+    tokio::time::advance(Duration::from_secs(9)).await;
+    assert!(active.is_away());
+    records.0.hides.store(true, Ordering::Release);
+    active.renew().await.unwrap();
+    assert!(!active.is_away() && !refuses(&fixture).await);
+    records.0.hides.store(false, Ordering::Release);
+    active.renew().await.unwrap();
+    assert!(active.is_ours(&call).await && call.outcome().is_none(), "nobody has taken it");
 }

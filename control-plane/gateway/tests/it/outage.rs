@@ -14,7 +14,7 @@ use http::Method;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use crate::plugin::until_some;
+use crate::plugin::{until, until_some};
 use crate::runtime::{Runtime, Script, Worker};
 use crate::support::{Fixture, Legacy, Modern, snapshot, token};
 
@@ -26,6 +26,8 @@ pub(crate) struct Faulty {
     pub dies: bool,
     /// So many claims are taken, and nobody hears of it.
     pub unheard: AtomicUsize,
+    /// So many claims are taken, and are not answered.
+    pub unanswered: AtomicUsize,
 }
 
 impl Faulty {
@@ -50,6 +52,9 @@ impl Ledger for Faulty {
     ) -> Result<Claim, LedgerError> {
         let claimed = self.inner.claim(key, hash, holder, wait_until, lease).await;
         let once = |left: usize| left.checked_sub(1);
+        if self.unanswered.fetch_update(Ordering::AcqRel, Ordering::Acquire, once).is_ok() {
+            std::future::pending::<()>().await;
+        }
         match self.unheard.fetch_update(Ordering::AcqRel, Ordering::Acquire, once) {
             Ok(_) => Err(LedgerError::Unavailable("the connection broke".into())),
             Err(_) => claimed,
@@ -321,4 +326,51 @@ async fn a_retry_of_a_call_that_was_cancelled_is_answered() {
     let answer = asking.send(&fixture).await;
     assert_eq!(answer.json()["id"], 7, "{}: {}", answer.status, answer.text);
     assert_eq!(answer.reason(), "deadline", "{}", answer.text);
+}
+
+/// `request`, whose client may go away.
+fn sent(request: Modern, fixture: &Fixture) -> tokio::task::JoinHandle<Value> {
+    let fixture = fixture.clone();
+    tokio::spawn(async move { request.send(&fixture).await.last()["result"].clone() })
+}
+
+#[tokio::test]
+async fn whose_client_goes_away_while_it_waits_for_its_key_takes_no_place_any_more() {
+    let (script, go) = Script::until_told(|mut worker: Worker, went| async move {
+        let invoke = worker.begin(&[]).await;
+        went.await.unwrap();
+        worker.complete(&invoke, &json!({"ok": true})).await;
+    });
+    let runtime = Runtime::start(script);
+    let fixture = Fixture::with(snapshot(), 7, runtime.runtimes());
+    let registry = &fixture.gateway.pipeline.registry;
+    let first = sent(order(), &fixture);
+    until("it runs", || !runtime.told.allocations.lock().is_empty()).await;
+    for _ in 0..3 {
+        let retry = sent(order(), &fixture);
+        until("a retry waits", || registry.len() == 2).await;
+        retry.abort();
+        until("its place is free", || registry.len() == 1).await;
+    }
+    go.send(()).unwrap();
+    assert_eq!(first.await.unwrap()["structuredContent"], json!({"ok": true}), "it was not theirs to end");
+    assert_eq!(result(&order(), &fixture).await["_meta"]["asp/replayed"], true);
+}
+
+#[tokio::test]
+async fn a_key_that_was_claimed_as_its_client_went_away_is_free_again() {
+    let ledger = Arc::new(Faulty { unanswered: AtomicUsize::new(1), ..Faulty::default() });
+    let claims = ledger.clone();
+    let fixture = Fixture::new().with_stores(snapshot(), |stores| stores.ledger = claims);
+    let gone = sent(once(), &fixture);
+    until("the store has the claim", || ledger.unanswered.load(Ordering::Acquire) == 0).await;
+    gone.abort();
+    // A hang guard, below the time that a key is held.
+    let retry = tokio::time::timeout(Duration::from_secs(20), result(&once(), &fixture)).await;
+    let retry = retry.expect("the key is free");
+    assert_eq!(
+        (&retry["isError"], &retry["_meta"]["asp/replayed"]),
+        (&json!(false), &Value::Null),
+        "{retry}"
+    );
 }

@@ -33,6 +33,8 @@ mod exchanged;
 mod figures;
 #[path = "plugin/late_store.rs"]
 mod late_store;
+#[path = "plugin/left_behind.rs"]
+mod left_behind;
 #[path = "plugin/lent.rs"]
 mod lent;
 #[path = "plugin/listed.rs"]

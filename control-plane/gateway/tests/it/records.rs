@@ -274,6 +274,42 @@ async fn a_gateway_that_renews_its_lease_late_is_not_taken_for_gone() {
     assert_eq!(told, first);
 }
 
+/// Records of gateways that have had no lease for long: nobody reached the store.
+struct AllLapsed(Arc<MemoryRecords>);
+
+impl Faults for AllLapsed {
+    fn store(&self) -> &dyn CallRecords {
+        &*self.0
+    }
+
+    fn found(&self, record: CallRecord) -> CallRecord {
+        CallRecord { is_left: true, is_retired: false, ..record }
+    }
+}
+
+#[tokio::test]
+async fn after_an_outage_of_the_store_a_call_is_lost_only_if_its_gateway_does_not_come_back() {
+    let fixture = Fixture::new();
+    asked(&fixture, "gone", None, "accept").await;
+    let (call, _) = record(&fixture, State::InputRequired).await;
+    let lapsed = Arc::new(FaultyRecords(AllLapsed(fixture.active.clone())));
+    let other = fixture.with_stores(snapshot(), |stores| stores.active = lapsed);
+    let pipeline = &other.gateway.pipeline;
+    let is_running = async || {
+        let found = pipeline.find(Uuid::from_bytes(call), &caller("alice"), "policy").await;
+        matches!(found, Ok(Some(Found::Elsewhere(_))))
+    };
+    tokio::time::pause();
+    pipeline.active.renew().await.unwrap();
+    for _ in 0..3 {
+        assert!(is_running().await, "its gateway may be back in a moment");
+        tokio::time::advance(Duration::from_secs(2)).await;
+        pipeline.active.renew().await.unwrap();
+    }
+    tokio::time::advance(Duration::from_secs(2)).await;
+    assert!(!is_running().await, "it had the time");
+}
+
 #[tokio::test]
 async fn what_is_past_its_time_is_waited_for_by_nobody() {
     let fixture = Fixture::new();

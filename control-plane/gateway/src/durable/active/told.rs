@@ -265,9 +265,74 @@ impl Kept {
 
 #[cfg(test)]
 mod tests {
+    use asp_store::records::{CallRecords, End, MemoryRecords, RecordKey};
+
     use super::*;
     use crate::call::outcome::{Disapproval, Withdrawal};
     use crate::call::page::Visit;
+    use crate::call::registry::CallRegistry;
+    use crate::seal::Sealer;
+
+    fn alice() -> Caller {
+        Caller {
+            org: "acme".into(),
+            user: "alice".into(),
+            groups: Vec::new(),
+            scopes: Vec::new(),
+            client: "cli".into(),
+            wcit: "t".into(),
+            digest: [0; 32],
+            issuer: "dev".into(),
+            issued_at: 0,
+            expires_at: 1,
+        }
+    }
+
+    /// What a gateway is told of a call of alice's that ended with this outcome.
+    async fn told_of(outcome: &str) -> Result<Option<Told>, ActiveFault> {
+        let store = Arc::new(MemoryRecords::default());
+        let sealer = Arc::new(Sealer::new(&[1; 32], None).unwrap());
+        let registry = Arc::new(CallRegistry::default());
+        let table = ActiveTable::new(store.clone(), OwnerId([1; 16]), sealer, registry, None);
+        let key = RecordKey {
+            call: [7; 16],
+            org: "acme".into(),
+            principal: principal(&alice()),
+            user: [2; 16],
+            server: "demo".into(),
+            plugin: "echo@1.0.0".into(),
+            context: String::new(),
+            created_ms: 0,
+            expires_ms: i64::MAX,
+            resumes: false,
+        };
+        let record = serde_json::json!({
+            "caller": {"org": "acme", "user": "alice", "groups": [], "scopes": [], "client": "cli", "wcit": "t",
+                       "issuer": "dev", "issued_at": 0, "expires_at": 1},
+            "server": "demo", "primitive": "echo", "version": "1.0.0", "protocol": 1, "protocol_request_id": "7",
+            "session": "", "elicitation": false, "sampling": false, "bytes_in": 0, "deadline_ms": 0,
+            "arguments": {}, "handed_over": true,
+        });
+        let at = context(&key.call, &key.org, &key.plugin, 0);
+        let end = End {
+            state: State::Completed,
+            record: table.seal(Purpose::Told, &at, record.to_string().as_bytes()).unwrap(),
+            outcome: table.seal(Purpose::Outcome, &at, outcome.as_bytes()).unwrap(),
+            keep: KEEP,
+        };
+        store.finish(&key, OwnerId([9; 16]), end).await.unwrap();
+        table.told(Uuid::from_bytes(key.call), &alice(), "demo").await
+    }
+
+    #[tokio::test]
+    async fn a_call_whose_outcome_a_newer_version_stored_is_not_unknown() {
+        let ended = told_of(r#""TooLarge""#).await;
+        assert!(matches!(ended, Ok(Some(Told::Ended(ended))) if ended.kept == Some(Kept::TooLarge)));
+        for newer in [r#""Archived""#, r#"{"Deferred":{"until":7}}"#, r#"{"Refused":{"Postponed":"x"}}"#] {
+            let told = told_of(newer).await;
+            assert!(told.is_err_and(|fault| fault.to_string().contains("newer version")), "{newer}");
+        }
+    }
 
     #[test]
     fn a_refusal_is_told_as_it_was_and_only_a_limit_loses_its_name() {

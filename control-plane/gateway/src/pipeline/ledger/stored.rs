@@ -152,6 +152,16 @@ mod tests {
         assert_eq!(replay(&sealer(1), &claim(1), &plain), Ok(Some(output)), "of an earlier version");
     }
 
+    /// It was done: neither an internal error nor another execution.
+    #[test]
+    fn an_answer_of_a_newer_version_is_to_be_asked_for_again() {
+        for newer in [&br#"{"Deferred":{"until":7}}"#[..], br#""Archived""#] {
+            let kept = sealed(&sealer(1), &claim(1), newer).unwrap();
+            let told = replay(&sealer(1), &claim(1), &kept);
+            assert!(matches!(told, Err(Refusal::Upstream(_))), "{told:?}");
+        }
+    }
+
     #[test]
     fn what_only_reads_runs_again_where_its_answer_does_not_open() {
         let output = Output::tool_error("text");

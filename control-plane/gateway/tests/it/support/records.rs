@@ -34,6 +34,15 @@ pub(crate) trait Faults: Send + Sync {
         Ok(())
     }
 
+    /// What is said of a record that was found.
+    fn found(&self, record: CallRecord) -> CallRecord {
+        record
+    }
+
+    async fn take(&self, orphan: &Orphan, owner: OwnerId) -> Result<bool, RecordError> {
+        self.store().take(orphan, owner).await
+    }
+
     /// Asked before a record is told that its call has ended.
     fn learns_ends(&self) -> Result<(), RecordError> {
         Ok(())
@@ -70,7 +79,7 @@ impl<F: Faults> CallRecords for FaultyRecords<F> {
 
     async fn find(&self, call: CallId) -> Result<Option<CallRecord>, RecordError> {
         self.0.finds()?;
-        self.0.store().find(call).await
+        Ok(self.0.store().find(call).await?.map(|record| self.0.found(record)))
     }
 
     async fn list(&self, listing: &Listing<'_>) -> Result<Vec<(CallId, CallRecord)>, RecordError> {
@@ -101,6 +110,6 @@ impl<F: Faults> CallRecords for FaultyRecords<F> {
     }
 
     async fn take(&self, orphan: &Orphan, owner: OwnerId) -> Result<bool, RecordError> {
-        self.0.store().take(orphan, owner).await
+        self.0.take(orphan, owner).await
     }
 }

@@ -1,0 +1,79 @@
+//! Calls that a gateway leaves behind: how many another one takes at a look, and what one that cannot be taken costs.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use asp_snapshot::Snapshot;
+use asp_store::records::{CallRecords, MemoryRecords, Orphan, OwnerId, RecordError};
+use async_trait::async_trait;
+use serde_json::json;
+
+use super::takeover::{request, row, saves_and_hangs, send};
+use super::{fixture, until_async};
+use crate::runtime::{Runtime, Script, Worker};
+use crate::support::records::{Faults, FaultyRecords};
+use crate::support::{Fixture, snapshot};
+
+fn in_force() -> Arc<Snapshot> {
+    Arc::new(Snapshot::build(snapshot()).unwrap())
+}
+
+fn completes() -> Runtime {
+    Runtime::start(Script::of(|_, mut worker: Worker| async move {
+        let invoke = worker.begin(&[("checkpoint", "true")]).await;
+        worker.complete(&invoke, &json!({"ok": true})).await;
+    }))
+}
+
+#[tokio::test]
+async fn all_that_a_gateway_with_many_calls_leaves_is_taken_within_two_looks() {
+    const CALLS: usize = 40;
+    let dead = Runtime::start(saves_and_hangs());
+    let first = fixture(&dead);
+    let _waiting: Vec<_> =
+        (0..CALLS).map(|n| send(request("order", Some(&format!("k{n}"))), &first)).collect();
+    let gone = first.gateway.pipeline.active.owner();
+    let left = async || {
+        let orphans = first.active.orphans(100).await.unwrap();
+        orphans.iter().filter(|orphan| orphan.owner == gone).count()
+    };
+    until_async("all of them run", async || left().await == CALLS).await;
+    let living = completes();
+    let second = first.beside(living.runtimes());
+    second.gateway.pipeline.active.renew().await.unwrap();
+    for _ in 0..2 {
+        second.gateway.pipeline.take_over(&in_force()).await.unwrap();
+    }
+    assert_eq!(left().await, 0);
+    until_async("they go on", async || living.told.allocations.lock().len() == CALLS).await;
+}
+
+/// Records that never say whether a call was taken.
+struct Silent(Arc<MemoryRecords>);
+
+#[async_trait]
+impl Faults for Silent {
+    fn store(&self) -> &dyn CallRecords {
+        &*self.0
+    }
+
+    async fn take(&self, _orphan: &Orphan, _owner: OwnerId) -> Result<bool, RecordError> {
+        std::future::pending().await
+    }
+}
+
+#[tokio::test]
+async fn a_store_that_does_not_say_whether_a_call_was_taken_ends_one_look_and_not_the_next_ones() {
+    let dead = Runtime::start(saves_and_hangs());
+    let first = fixture(&dead);
+    let _waiting = send(request("order", Some("k")), &first);
+    row(&first, &dead, |row| row.seq == 1).await;
+    let living = completes();
+    let silent = Arc::new(FaultyRecords(Silent(first.active.clone())));
+    let second = Fixture::with_runtimes_and(living.runtimes(), |stores| stores.active = silent);
+    let pipeline = &second.gateway.pipeline;
+    pipeline.active.renew().await.unwrap();
+    tokio::time::pause();
+    let looked = tokio::time::timeout(Duration::from_secs(60), pipeline.take_over(&in_force())).await;
+    assert!(looked.expect("the look ends").is_err());
+}
