@@ -10,6 +10,7 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use asp_e2e::stores::Postgres as Server;
 use asp_e2e::wait;
+use asp_store::audit::{AuditLog, CallEvent};
 use asp_store::ledger::{self, Budget, Claim, Holder, Ledger, LedgerKey};
 use asp_store::postgres::{Postgres, PostgresCalls, Waits};
 use asp_store::published_keys::{self, PublishedKeys};
@@ -18,7 +19,7 @@ use sqlx::{Connection, PgConnection};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::Notify;
-use tokio::task::JoinSet;
+use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Instant, timeout};
 
 const LEASE: Duration = Duration::from_secs(60);
@@ -196,27 +197,29 @@ async fn the_first_to_end_go_and_no_more_than_that_where_many_end_at_once() {
 }
 
 /// The way of a client to the database, on which it can freeze: what it sends does not come through any more, and no end
-/// of it either.
+/// of it either, until this is dropped.
 struct Link {
     directory: tempfile::TempDir,
     /// How many more messages come through.
     left: Arc<AtomicUsize>,
     withheld: Arc<Notify>,
+    carrying: JoinHandle<()>,
 }
 
 impl Link {
     fn to(server: &Server) -> Link {
         let directory = tempfile::tempdir().unwrap();
         let listener = UnixListener::bind(directory.path().join(".s.PGSQL.5432")).unwrap();
-        let link = Link { directory, left: Arc::new(AtomicUsize::new(usize::MAX)), withheld: Arc::default() };
-        let (socket, left, withheld) = (server.socket(), link.left.clone(), link.withheld.clone());
-        tokio::spawn(async move {
+        let (left, withheld) = (Arc::new(AtomicUsize::new(usize::MAX)), Arc::<Notify>::default());
+        let (socket, shared) = (server.socket(), (left.clone(), withheld.clone()));
+        let carrying = tokio::spawn(async move {
+            let mut connections = JoinSet::new();
             while let Ok((client, _)) = listener.accept().await {
                 let database = UnixStream::connect(&socket).await.unwrap();
-                tokio::spawn(carry(client, database, left.clone(), withheld.clone()));
+                connections.spawn(carry(client, database, shared.clone()));
             }
         });
-        link
+        Link { directory, left, withheld, carrying }
     }
 
     fn url(&self) -> String {
@@ -237,7 +240,13 @@ impl Link {
     }
 }
 
-async fn carry(client: UnixStream, database: UnixStream, left: Arc<AtomicUsize>, withheld: Arc<Notify>) {
+impl Drop for Link {
+    fn drop(&mut self) {
+        self.carrying.abort();
+    }
+}
+
+async fn carry(client: UnixStream, database: UnixStream, (left, withheld): (Arc<AtomicUsize>, Arc<Notify>)) {
     let (mut from_client, mut to_client) = client.into_split();
     let (mut from_database, mut to_database) = database.into_split();
     // Err: one of them has ended.
@@ -286,29 +295,53 @@ async fn a_gateway_that_freezes_in_a_takeover_keeps_no_owner_from_its_lease() {
     panic!("no call was taken over");
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_gateway_that_freezes_as_it_publishes_a_key_stops_the_others_for_less_than_a_lease() {
-    let server = Server::start().await.unwrap();
-    let database = Postgres::connect(&server.url(), 4).await.unwrap();
-    let calls = calls(&database);
-    let key = published_keys::suite::key("a");
-    let publish = || async { calls.publish(OwnerId([1; 16]), &key, LEASE).await.ok() };
-    for messages in 0..30_u8 {
-        let link = Link::to(&server);
-        let its = Postgres::connect(&link.url(), 1).await.unwrap();
-        let freezing = its.calls(Budget::default(), Bounds::default());
-        freezing.published().await.unwrap();
-        link.freeze_after(messages);
-        let mut publishing = freezing.publish(OwnerId([2; 16]), &key, LEASE);
-        let published = link.unless_frozen(&mut publishing).await;
-        if publish().await.is_none() {
-            // It froze with a lock.
-            wait::until("the others publish again", SOON, publish).await.unwrap();
-            return;
-        }
-        if let Some(published) = published {
-            return published.unwrap();
+/// What gateways do one after the other.
+#[derive(Clone, Copy, Debug)]
+enum InTurn {
+    PublishesAKey,
+    Audits,
+}
+
+impl InTurn {
+    async fn once(self, database: &Postgres, owner: OwnerId) -> Result<(), String> {
+        match self {
+            InTurn::PublishesAKey => {
+                let key = published_keys::suite::key("a");
+                calls(database).publish(owner, &key, LEASE).await.map_err(|error| error.to_string())
+            }
+            InTurn::Audits => {
+                let event = CallEvent { at_ms: i64::MAX / 2, org: "acme".into(), event: "{}".into() };
+                database.audit(1 << 30).append(&[event]).await.map_err(|error| error.to_string())
+            }
         }
     }
-    panic!("no key was published");
+
+    /// Whether others do it soon where one froze as it did, after `messages`; `None` where it was done before.
+    async fn costs_others(self, server: &Server, others: &Postgres, messages: u8) -> Option<bool> {
+        let link = Link::to(server);
+        let its = Postgres::connect(&link.url(), 1).await.unwrap();
+        link.freeze_after(messages);
+        let done = link.unless_frozen(&mut Box::pin(self.once(&its, OwnerId([2; 16])))).await;
+        let do_it = || async { self.once(others, OwnerId([1; 16])).await.ok() };
+        let is_free = do_it().await.is_some();
+        if !is_free {
+            wait::until("the others go on", SOON, do_it).await.unwrap();
+        }
+        done.is_none().then_some(!is_free)
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_gateways_do_in_turn_goes_on_within_a_lease_of_one_that_freezes() {
+    let server = Server::start().await.unwrap();
+    let database = Postgres::connect(&server.url(), 4).await.unwrap();
+    for work in [InTurn::PublishesAKey, InTurn::Audits] {
+        for messages in 0..=30_u8 {
+            match work.costs_others(&server, &database, messages).await {
+                // It has shown what it had to.
+                Some(true) | None => break,
+                Some(false) => assert!(messages < 30, "{work:?} never ends"),
+            }
+        }
+    }
 }
