@@ -14,6 +14,7 @@ use asp_peer::Role;
 use asp_platform::secret::Secret;
 use async_trait::async_trait;
 use secrecy::{SecretSlice, SecretString};
+use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::ports::GatewayListeners;
@@ -96,23 +97,38 @@ pub(super) async fn start(
     let stop = process.stop_background.clone();
     let ending = Arc::clone(&gateway);
     process.tasks.spawn(async move {
-        tokio::pin!(keep);
-        tokio::select! {
-            () = stop.cancelled() => {}
-            () = sweep => {}
-            () = &mut keep => {}
-            () = signing => {}
-            () = calls.keep() => {}
-        }
-        // The listeners have drained by now: what still runs waits for nobody. Until its last results are stored nobody else
-        // takes its calls.
-        tokio::select! {
-            () = ending.stop() => {}
-            () = keep => {}
-        }
+        let background = async {
+            tokio::select! {
+                () = sweep => {}
+                () = signing => {}
+                () = calls.keep() => {}
+            }
+        };
+        run(&stop, Box::pin(background), keep, Box::pin(ending.stop())).await;
     });
     serve(process, listeners, &gateway, drains)?;
     Ok(gateway)
+}
+
+/// Runs what keeps a gateway going until `stop`, and then its end. Its lease is renewed until that is over: until its last results
+/// are stored nobody else takes its calls.
+async fn run(
+    stop: &CancellationToken,
+    background: impl Future<Output = ()>,
+    keep: impl Future<Output = ()>,
+    end: impl Future<Output = ()>,
+) {
+    tokio::pin!(keep);
+    tokio::select! {
+        () = stop.cancelled() => {}
+        () = background => {}
+        () = &mut keep => {}
+    }
+    // The listeners have drained by now: what still runs waits for nobody.
+    tokio::select! {
+        () = end => {}
+        () = keep => {}
+    }
 }
 
 /// Clients and health checks come in clear on this machine and in a mesh; elsewhere health checks alone do. Envoys that
@@ -233,4 +249,37 @@ fn seal_keys(settings: &Settings) -> anyhow::Result<asp_gateway::gateway::SealKe
         .with_context(|| format!("create {}", path.display()))?;
     let key = std::fs::read(&path).with_context(|| format!("read {}", path.display()))?;
     Ok(asp_gateway::gateway::SealKeys { current: SecretSlice::from(key), previous: None })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering};
+    use std::time::Duration;
+
+    use super::*;
+
+    async fn renews(renewals: &AtomicU32) {
+        let mut ticks = tokio::time::interval(Duration::from_secs(2));
+        loop {
+            ticks.tick().await;
+            renewals.fetch_add(1, Ordering::AcqRel);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_lease_is_renewed_until_the_gateway_has_ended() {
+        let renewals = AtomicU32::new(0);
+        let while_it_ended = AtomicU32::new(0);
+        // As where the store is slow: longer than a lease.
+        let end = async {
+            let before = renewals.load(Ordering::Acquire);
+            tokio::time::sleep(Duration::from_secs(19)).await;
+            while_it_ended.store(renewals.load(Ordering::Acquire) - before, Ordering::Release);
+        };
+        let stop = CancellationToken::new();
+        stop.cancel();
+        run(&stop, std::future::pending(), renews(&renewals), end).await;
+        let renewed = while_it_ended.load(Ordering::Acquire);
+        assert!(renewed >= 9, "{renewed} renewals in 19 s");
+    }
 }

@@ -155,8 +155,8 @@ mod tests {
     /// It was done: neither an internal error nor another execution.
     #[test]
     fn an_answer_of_a_newer_version_is_to_be_asked_for_again() {
-        for newer in [&br#"{"Deferred":{"until":7}}"#[..], br#""Archived""#] {
-            let kept = sealed(&sealer(1), &claim(1), newer).unwrap();
+        for newer in [r#"{"Deferred":{"until":7}}"#, r#""Archived""#] {
+            let kept = sealed(&sealer(1), &claim(1), newer.as_bytes()).unwrap();
             let told = replay(&sealer(1), &claim(1), &kept);
             assert!(matches!(told, Err(Refusal::Upstream(_))), "{told:?}");
         }
