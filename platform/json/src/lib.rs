@@ -13,6 +13,8 @@ mod cursor;
 pub mod generator;
 mod integers;
 mod json;
+#[cfg(feature = "testkit")]
+pub mod kinds;
 mod losses;
 mod repeated;
 

@@ -7,15 +7,29 @@ use asp_proto::snapshot::condition::Test;
 use asp_proto::snapshot::{Binding, Condition, Protocol, TargetKind};
 use axum::body::to_bytes;
 use axum::response::{IntoResponse, Response};
-use http::Method;
+use http::{HeaderValue, Method};
 
 use super::*;
 use crate::inspection::{Does, Scripted};
+
+#[path = "faithful/doors.rs"]
+mod doors;
 
 /// JSON that a decoder of doubles and Unicode strings changes or refuses.
 const ODD: &str = r#"{"n":340282366920938463463374607431768211455,"d":0.123456789012345678901234567890,"e":1e3,"s":"cut \ud83d","u":"\u00e4","a":1,"\u0061":[{"x":-0.0}]}"#;
 
 type Seen = Arc<Mutex<Vec<String>>>;
+
+/// How an upstream speaks MCP.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Speaks {
+    /// 2025-11-25 with a session, by JSON.
+    Json,
+    /// 2025-11-25 with a session, by event streams.
+    Stream,
+    /// 2026-07-28 alone.
+    Modern,
+}
 
 /// An upstream that answers each call with `result`, as text.
 async fn upstream(result: String) -> (SocketAddr, Seen) {
@@ -24,26 +38,63 @@ async fn upstream(result: String) -> (SocketAddr, Seen) {
 
 /// An upstream whose answer to each call has this member, as text.
 async fn answering(member: String) -> (SocketAddr, Seen) {
+    scripted(Speaks::Json, move |_| member.clone()).await
+}
+
+/// An upstream whose answer to each call has the member that `member` makes of the call, both as text.
+async fn scripted(
+    speaks: Speaks,
+    member: impl Fn(&str) -> String + Clone + Send + Sync + 'static,
+) -> (SocketAddr, Seen) {
     let seen = Seen::default();
     let record = seen.clone();
     let router = axum::Router::new().fallback(async move |request: Request| -> Response {
         let body = to_bytes(request.into_body(), 8 << 20).await.unwrap();
         let text = String::from_utf8(body.to_vec()).unwrap();
-        let json = |text: String| {
-            ([("content-type", "application/json"), ("mcp-session-id", "s")], text).into_response()
-        };
         let id = id_of(&text);
-        if text.contains(r#""initialize""#) {
-            let result = r#"{"protocolVersion":"2025-11-25","capabilities":{},"serverInfo":{}}"#;
-            return json(format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{result}}}"#));
+        let (status, member) = match speaks.greeting(&text) {
+            Some((status, member)) => (status, member.to_owned()),
+            None if text.contains(r#""tools/call""#) => {
+                let member = member(&text);
+                record.lock().push(text);
+                (StatusCode::OK, member)
+            }
+            None => return StatusCode::ACCEPTED.into_response(),
+        };
+        let message = format!(r#"{{"jsonrpc":"2.0","id":{id},{member}}}"#);
+        let (kind, body) = match speaks {
+            Speaks::Stream => ("text/event-stream", format!("data: {message}\n\n")),
+            Speaks::Json | Speaks::Modern => ("application/json", message),
+        };
+        let mut response = (status, [("content-type", kind)], body).into_response();
+        if speaks != Speaks::Modern {
+            response.headers_mut().insert("mcp-session-id", HeaderValue::from_static("s"));
         }
-        if text.contains(r#""tools/call""#) {
-            record.lock().push(text);
-            return json(format!(r#"{{"jsonrpc":"2.0","id":{id},{member}}}"#));
-        }
-        StatusCode::ACCEPTED.into_response()
+        response
     });
     (serve(router).await, seen)
+}
+
+impl Speaks {
+    /// The status and the member of the answer to a message of the handshake.
+    fn greeting(self, text: &str) -> Option<(StatusCode, &'static str)> {
+        let is = |method: &str| text.contains(&format!(r#""method":"{method}""#));
+        match self {
+            Speaks::Modern if is("initialize") => {
+                let error = r#""error":{"code":-32022,"message":"unsupported","data":{"supported":["2026-07-28"],"requested":"2025-11-25"}}"#;
+                Some((StatusCode::BAD_REQUEST, error))
+            }
+            Speaks::Modern if is("server/discover") => {
+                let result = r#""result":{"resultType":"complete","supportedVersions":["2026-07-28"],"capabilities":{},"ttlMs":1,"cacheScope":"public"}"#;
+                Some((StatusCode::OK, result))
+            }
+            _ if is("initialize") => {
+                let result = r#""result":{"protocolVersion":"2025-11-25","capabilities":{},"serverInfo":{}}"#;
+                Some((StatusCode::OK, result))
+            }
+            _ => None,
+        }
+    }
 }
 
 fn id_of(text: &str) -> String {
@@ -107,19 +158,6 @@ async fn arguments_and_results_pass_an_mcp_upstream_as_they_were_written() {
             assert!(!sent.contains(kept), "{kept} of {sent}");
         }
     }
-}
-
-#[tokio::test]
-async fn long_texts_and_large_results_pass() {
-    let long = "x".repeat(900 << 10);
-    let large = format!(r#"{{"content":[{{"type":"text","text":"{}\ud83d"}}]}}"#, "y".repeat(4 << 20));
-    let (address, seen) = upstream(large).await;
-    let mut snapshot = via_mcp(&["echo"], address);
-    open_echo(&mut snapshot, &json!({"type": "object"}));
-    let fixture = Fixture::of(snapshot);
-    let answer = call(&fixture, true, &format!(r#"{{"s":"{long}\ud83d"}}"#), r#""a/b":1"#).await;
-    assert!(answer.contains(r#"yyy\ud83d"}"#) && answer.len() > 4 << 20, "{} bytes", answer.len());
-    assert!(seen.lock().pop().unwrap().contains(&format!(r#"{long}\ud83d"#)));
 }
 
 #[tokio::test]
