@@ -26,6 +26,7 @@ mod it {
     mod harm;
     mod harness;
     mod host_trouble;
+    mod kinds;
     mod knobs;
     mod languages;
     mod limits;

@@ -99,6 +99,17 @@ pub(super) async fn start_shims(plugins: &[(&str, Value, &str)]) -> Stack {
     launch(dir, runtime(), &[]).await
 }
 
+/// Compiles the class that [`start_shims`] wrote as the entrypoint of plugin `id`.
+pub(super) fn compile_java(stack: &Stack, id: &str, class: &str) {
+    let package = stack.plugins().join(id).join("1.0.0/package");
+    let source = package.join(format!("{class}.java"));
+    std::fs::rename(package.join(class), &source).unwrap();
+    let shim = PathBuf::from(std::env::var_os("ASP_PLUGIN_JAVA_SHIM").unwrap());
+    let mut javac = Command::new("javac");
+    javac.arg("-cp").arg(shim.join("asp-plugin.jar")).arg("-d").args([&package, &source]);
+    assert!(javac.status().expect("javac is on the PATH").success());
+}
+
 /// Users that no other runtime's workers have: the bound on processes counts a user's everywhere, and a fork bomb
 /// of one test would be another test's.
 fn uid_base() -> u32 {
@@ -197,6 +208,13 @@ impl Stack {
     pub(super) async fn call(&self, id: &str, request_id: &str, arguments: &Value) -> Vec<Said> {
         let mut tunnel = self.tunnel(id).await;
         tunnel.invoke(request_id, arguments).await;
+        tunnel.rest().await
+    }
+
+    /// The same with arguments as text, which a `Value` may not hold.
+    pub(super) async fn call_text(&self, id: &str, request_id: &str, arguments: &str) -> Vec<Said> {
+        let mut tunnel = self.tunnel(id).await;
+        tunnel.invoke_text(request_id, arguments, None).await;
         tunnel.rest().await
     }
 
@@ -343,9 +361,13 @@ impl Tunnel {
     }
 
     pub(super) async fn invoke_until(&self, request_id: &str, arguments: &Value, end: Option<Duration>) {
+        self.invoke_text(request_id, &arguments.to_string(), end).await;
+    }
+
+    async fn invoke_text(&self, request_id: &str, arguments: &str, end: Option<Duration>) {
         let invoke = InvokeRequest {
             request_id: request_id.into(),
-            arguments: Some(Json { value: arguments.to_string().into_bytes() }),
+            arguments: Some(Json { value: arguments.as_bytes().to_vec() }),
             deadline: end.map(|end| (SystemTime::now() + end).into()),
             ..InvokeRequest::default()
         };

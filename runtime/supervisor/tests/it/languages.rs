@@ -11,7 +11,7 @@ use asp_proto::plugin::{
 use asp_proto::supervisor::tunnel_event::Type;
 use serde_json::{Value, json};
 
-use super::harness::{Said, Stack, Tunnel, crash, eventually, merge, output, start_shims};
+use super::harness::{Said, Stack, Tunnel, compile_java, crash, eventually, merge, output, start_shims};
 
 const PYTHON: &str = r#"
 import sys
@@ -39,7 +39,7 @@ export default tool(async (args, ctx) => {
 });
 "#;
 
-fn plugin(language: &str, entrypoint: &str) -> Value {
+pub(super) fn plugin(language: &str, entrypoint: &str) -> Value {
     json!({
         "language": language, "entrypoint": entrypoint,
         "inputSchema": {"type": "object", "properties": {"name": {"type": "string"}}},
@@ -105,17 +105,7 @@ public final class Greet implements Tool {
 #[tokio::test]
 async fn java_serves_a_call_within_its_memory() {
     let stack = start_shims(&[("greet", plugin("java", "Greet"), JAVA)]).await;
-    let package = stack.plugins().join("greet/1.0.0/package");
-    let source = package.join("Greet.java");
-    std::fs::rename(package.join("Greet"), &source).unwrap();
-    let shim = std::path::PathBuf::from(std::env::var_os("ASP_PLUGIN_JAVA_SHIM").unwrap());
-    let built = std::process::Command::new("javac")
-        .arg("-cp")
-        .arg(shim.join("asp-plugin.jar"))
-        .arg("-d")
-        .args([&package, &source])
-        .status();
-    assert!(built.expect("javac is on the PATH").success());
+    compile_java(&stack, "greet", "Greet");
     let flags = greets(&stack, "greet").await["flags"].to_string();
     let told = vitals(&stack, "greet").await;
     assert!(told["heap_used_bytes"].as_f64() <= told["heap_limit_bytes"].as_f64(), "{told}");

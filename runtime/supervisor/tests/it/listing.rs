@@ -3,7 +3,7 @@
 use asp_proto::plugin::{Context, ListResourcesRequest, ListResourcesResponse, ResourceInfo};
 use serde_json::{Value, json};
 
-use super::harness::{Said, Stack, start_shims};
+use super::harness::{Said, Stack, compile_java, start_shims};
 
 const PYTHON: &str = r#"
 from asp_plugin import plugin
@@ -103,13 +103,7 @@ async fn node_lists_resources() {
 #[tokio::test]
 async fn java_lists_resources() {
     let stack = start_shims(&[("pages", plugin("java", "Pages"), JAVA)]).await;
-    let package = stack.plugins().join("pages/1.0.0/package");
-    let source = package.join("Pages.java");
-    std::fs::rename(package.join("Pages"), &source).unwrap();
-    let shim = std::path::PathBuf::from(std::env::var_os("ASP_PLUGIN_JAVA_SHIM").unwrap());
-    let mut javac = std::process::Command::new("javac");
-    javac.arg("-cp").arg(shim.join("asp-plugin.jar")).arg("-d").args([&package, &source]);
-    assert!(javac.status().expect("javac is on the PATH").success());
+    compile_java(&stack, "pages", "Pages");
     lists_the_pages(&stack).await;
 }
 

@@ -9,7 +9,7 @@ use asp_proto::plugin::server_message::Payload as Out;
 use asp_proto::plugin::{DeliverDelegationResult, DeliverUserInput};
 use serde_json::{Value, json};
 
-use super::harness::{Said, Stack, start_shims};
+use super::harness::{Said, Stack, compile_java, start_shims};
 
 const PYTHON: &str = r#"
 import asyncio
@@ -229,12 +229,6 @@ async fn node_ends_calls_as_every_language_does() {
 #[tokio::test]
 async fn java_ends_calls_as_every_language_does() {
     let stack = start_shims(&[("odd", plugin("java", "Odd"), JAVA)]).await;
-    let package = stack.plugins().join("odd/1.0.0/package");
-    let source = package.join("Odd.java");
-    std::fs::rename(package.join("Odd"), &source).unwrap();
-    let shim = std::path::PathBuf::from(std::env::var_os("ASP_PLUGIN_JAVA_SHIM").unwrap());
-    let mut javac = std::process::Command::new("javac");
-    javac.arg("-cp").arg(shim.join("asp-plugin.jar")).arg("-d").args([&package, &source]);
-    assert!(javac.status().expect("javac is on the PATH").success());
+    compile_java(&stack, "odd", "Odd");
     all_end_alike(&stack).await;
 }
