@@ -20,6 +20,7 @@ mod crowd;
 mod dev;
 mod doors;
 mod embedded;
+mod faithful;
 mod freeze;
 mod gateway_loss;
 mod hosted_calls;
@@ -116,6 +117,7 @@ const MODULES: &[fn(&Shared) -> Vec<Trial>] = &[
     stdio_packages::trials,
     upstreams::trials,
     upstreams_live::trials,
+    faithful::trials,
     apps::trials,
     wire::trials,
     plugins::trials,

@@ -28,6 +28,9 @@ use tokio_stream::wrappers::UnixListenerStream;
 use tonic::transport::{Channel, Endpoint, Server};
 use tonic::{Request, Response, Status, Streaming};
 
+/// Largest message that passes: above the answer of a stdio server, of 16 MiB.
+const MESSAGE_BYTES: usize = 17 << 20;
+
 /// What a last frame tells of.
 const COST: &str = "close bytes_in bytes_out cpu_ms duration_ms rss_max";
 /// Lines kept.
@@ -64,8 +67,9 @@ impl Tap {
         let listener = UnixListener::bind(&socket).context("listen on the tap's socket")?;
         let channel = Endpoint::from_shared(format!("unix:{}", runtime.display()))?.connect_lazy();
         let record = Record::default();
-        let passing = Passing { next: RuntimeSupervisorClient::new(channel), record: record.clone() };
-        let served = Server::builder().add_service(RuntimeSupervisorServer::new(passing));
+        let next = RuntimeSupervisorClient::new(channel).max_decoding_message_size(MESSAGE_BYTES);
+        let passing = RuntimeSupervisorServer::new(Passing { next, record: record.clone() });
+        let served = Server::builder().add_service(passing.max_decoding_message_size(MESSAGE_BYTES));
         let server = tokio::spawn(served.serve_with_incoming(UnixListenerStream::new(listener)));
         Ok(Tap { socket, record, server, _directory: directory })
     }
