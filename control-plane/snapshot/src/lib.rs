@@ -1,7 +1,7 @@
 //! The snapshot as the gateway uses it: decoded and indexed once, then read without locks (I-5).
 //!
 //! Owns: the lookup from server and exposed name to a compiled primitive. Refuses: a snapshot in which any
-//! part does not compile; it is refused whole, with the place. Keeps true: list order is the order of
+//! part does not compile, with the place; a gateway leaves out that part alone. Keeps true: list order is the order of
 //! `server.yaml`, and a name that a face cannot find here does not exist; what did not change is shared with the
 //! snapshot before ([`Snapshot::changed`]).
 
@@ -21,4 +21,4 @@ pub mod snapshot;
 
 pub use asp_registry::version;
 pub use server::{Dependency, ListedPrimitive, VirtualServer};
-pub use snapshot::{Changes, Snapshot};
+pub use snapshot::{Changes, PartFault, PartFaults, Snapshot};

@@ -38,6 +38,17 @@ impl MachineParts {
         true
     }
 
+    /// Whether the org has any.
+    pub(super) fn has(&self, org: &str) -> bool {
+        self.by_org.contains_key(org)
+    }
+
+    /// Checks what one org has, whatever others have.
+    pub(super) fn check(&self, org: &str) -> Result<(), String> {
+        let Some(part) = self.by_org.get(org) else { return Ok(()) };
+        Machines::new(part.keys.clone(), part.certificates.clone()).map(drop)
+    }
+
     pub(super) fn index(&self) -> Result<Machines, String> {
         let all = || self.by_org.values();
         let keys = all().flat_map(|part| part.keys.iter().cloned()).collect();

@@ -52,13 +52,25 @@ impl Name<'_> {
     }
 }
 
+/// Names that newer versions may need in a part ([`SnapshotPart::needs`]) and that this version knows.
+const KNOWN_NEEDS: [&str; 0] = [];
+
+/// Returns the first name that the part needs and this version does not know.
+pub fn unknown_need(part: &SnapshotPart) -> Option<&str> {
+    part.needs.iter().map(String::as_str).find(|need| !KNOWN_NEEDS.contains(need))
+}
+
+fn whole(part: Part) -> SnapshotPart {
+    SnapshotPart { part: Some(part), ..SnapshotPart::default() }
+}
+
 /// A whole snapshot in its parts. What only edges have is not among them. A primitive that no server lists is the first
 /// server's.
 pub fn split(mut snapshot: GatewaySnapshot) -> BTreeMap<String, SnapshotPart> {
     let edge = snapshot.edge.take().unwrap_or_default();
     let EdgeSnapshot { servers: edge_servers, exposure_exceptions, .. } = &edge;
     let mut parts = BTreeMap::new();
-    let mut add = |name: String, part: Part| parts.insert(name, SnapshotPart { part: Some(part) });
+    let mut add = |name: String, part: Part| parts.insert(name, whole(part));
     let listed: BTreeSet<(&str, &str)> = snapshot
         .servers
         .iter()

@@ -70,6 +70,20 @@ struct Org {
     rules: Option<Rules>,
 }
 
+/// Denies every caller of the org, machines among them, what the pattern names.
+pub fn denials(org: &str, primitive: &str) -> [Binding; 2] {
+    ["", MACHINE_ISSUER].map(|issuer| Binding {
+        org: org.to_owned(),
+        target_kind: TargetKind::User.into(),
+        target: "*".to_owned(),
+        issuer: issuer.to_owned(),
+        primitive: primitive.to_owned(),
+        protocol: Protocol::Unspecified.into(),
+        allowed: false,
+        ..Binding::default()
+    })
+}
+
 /// The policy as it is for one caller over one protocol, for however many primitives a request asks.
 pub struct Evaluation<'a> {
     /// `None` where the caller's org has no bindings.
@@ -115,6 +129,19 @@ impl Policy {
         }
         self.by_org.insert(org.into(), Arc::new(new));
         Ok(())
+    }
+
+    /// Gives an org back what it has in `before`.
+    pub(crate) fn restore(&mut self, org: &str, before: &Policy) {
+        match before.by_org.get_key_value(org) {
+            Some((name, last)) => drop(self.by_org.insert(Arc::clone(name), Arc::clone(last))),
+            None => drop(self.by_org.remove(org)),
+        }
+    }
+
+    /// Whether the org has bindings.
+    pub(crate) fn has(&self, org: &str) -> bool {
+        self.by_org.contains_key(org)
     }
 
     /// Matches `caller` to the targets of its org's bindings, once.

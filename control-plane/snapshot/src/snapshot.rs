@@ -1,25 +1,28 @@
 //! A snapshot as its parts make it, and the one that comes of other parts.
 //!
-//! Refuses: a part that does not compile, with its place. Keeps true: what did not change is shared with the snapshot
-//! before.
+//! Refuses: a part that does not compile, with its place; or, for a gateway, that part alone ([`Snapshot::applied`]). Keeps
+//! true: what did not change is shared with the snapshot before.
 
 mod changing;
+mod fault;
+mod partly;
+mod says;
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use asp_edge::{Caller, MACHINE_ISSUER};
 use asp_proto::snapshot::{
-    GatewaySnapshot, Issuer, IssuerAccess, Limit, OrgPart, Primitive, SnapshotPart, Upstream,
-    snapshot_part::Part,
+    BasePart, GatewaySnapshot, Issuer, IssuerAccess, Limit, Primitive, SnapshotPart, Upstream,
 };
 
 use crate::machine_parts::MachineParts;
 use crate::machines::Machines;
-use crate::parts::{self, Name};
+use crate::parts;
 use crate::policy::Policy;
 use crate::server::{Dependency, VirtualServer};
 use changing::Changing;
+pub use fault::{PartFault, PartFaults};
 
 /// An indexed, immutable gateway snapshot.
 pub struct Snapshot {
@@ -37,6 +40,11 @@ pub struct Snapshot {
     /// By the issuer's name.
     access: Arc<HashMap<String, IssuerAccess>>,
     machine_parts: MachineParts,
+    /// `None` before the first, and while the one that was sent is denied: no server is served.
+    base: Option<Arc<BasePart>>,
+    /// Servers as they were sent last that the base in force refuses, by name: another base is tried with them.
+    waiting: HashMap<String, Arc<VirtualServer>>,
+    faults: Arc<PartFaults>,
 }
 
 /// Parts of a snapshot by name ([`parts`]); `None`: it is gone.
@@ -64,6 +72,9 @@ impl Snapshot {
             servers: HashMap::new(),
             access: Arc::default(),
             machine_parts: MachineParts::default(),
+            base: None,
+            waiting: HashMap::new(),
+            faults: Arc::default(),
         }
     }
 
@@ -71,40 +82,35 @@ impl Snapshot {
     pub fn changed(&self, revision: u64, changes: Changes) -> Result<Snapshot, String> {
         let mut changing = Changing::of(self, revision);
         for (name, part) in changes {
-            let part = match (part, Name::read(&name)) {
-                (Some(SnapshotPart { part: None }), Some(_)) => {
-                    return Err(format!("{name}: the part is of a newer kind"));
-                }
-                (part, _) => part.and_then(|part| part.part),
-            };
-            match (Name::read(&name), part) {
-                (Some(Name::Org(org)), Some(Part::Org(part))) if org != part.org => {
-                    return Err(format!("{name}: the part is about another org"));
-                }
-                (Some(Name::Server(of)), Some(Part::Server(part)))
-                    if part.server.as_ref().is_none_or(|server| server.name != of) =>
-                {
-                    return Err(format!("{name}: the part is about another server"));
-                }
-                (Some(Name::Base), Some(Part::Base(base))) => changing.base(base),
-                (Some(Name::Server(_)), Some(Part::Server(server))) => {
-                    changing.server(server).map_err(|fault| format!("{name}: {fault}"))?;
-                }
-                (Some(Name::Server(server)), None) => changing.drop_server(server),
-                (Some(Name::Org(_)), Some(Part::Org(org))) => {
-                    changing.org(org).map_err(|fault| format!("{name}: {fault}"))?;
-                }
-                (Some(Name::Org(org)), None) => {
-                    changing.org(OrgPart { org: org.to_owned(), ..OrgPart::default() })?;
-                }
-                (Some(Name::Revoked), Some(Part::Revoked(revoked))) => changing.revoked = Some(revoked),
-                (Some(Name::Recent), Some(Part::Recent(recent))) => changing.recent = Some(recent),
-                // Of a newer version, in which nothing that this one knows depends on it.
-                (None, _) => {}
-                _ => return Err(format!("{name}: the part is of another kind than its name says")),
-            }
+            changing.take(&name, part).map_err(|refused| format!("{name}: {refused}"))?;
         }
         changing.done()
+    }
+
+    /// This snapshot with what can be put in force of other parts; [`Snapshot::faults`] names the rest. A part that is refused
+    /// keeps its last form or is denied, so that nothing opens wider than it was. `Err`: nothing can be put in force, because
+    /// a list of revocations cannot be read or there is no base yet.
+    pub fn applied(&self, revision: u64, changes: Changes) -> Result<Snapshot, String> {
+        let mut changing = Changing::of(self, revision);
+        for (name, part) in changes {
+            if let Err(refused) = changing.take(&name, part) {
+                changing.leave_out(&name, &refused)?;
+            }
+        }
+        changing.done_partly()
+    }
+
+    /// The parts that are not in force as they were sent.
+    pub fn faults(&self) -> &Arc<PartFaults> {
+        &self.faults
+    }
+
+    /// Whether the org has a part.
+    fn has_org(&self, org: &str) -> bool {
+        self.policy.has(org)
+            || self.limits.contains_key(org)
+            || self.machine_parts.has(org)
+            || self.edge.has_exceptions(org)
     }
 
     /// Whether what this caller came with is dead by now: its token, or its machine's key or certificate.

@@ -5,9 +5,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use asp_edge::MACHINE_ISSUER;
 use asp_edge::names::Pattern;
-use asp_proto::snapshot::{Binding, ExposureException, Limit, OrgPart, Protocol, TargetKind};
+use asp_proto::snapshot::{Binding, ExposureException, Limit, OrgPart, Protocol};
+use asp_snapshot::policy::denials;
 use asp_store::control::{BindingRecord, ControlState, ExposureRecord, LimitRecord, OrgState};
 
 use super::budget::{FRAMING, bytes};
@@ -176,23 +176,9 @@ impl OrgPolicy {
     }
 }
 
-/// No caller of the org may call what the pattern names.
-fn denials(org: &str, primitive: &str) -> [Binding; 2] {
-    ["", MACHINE_ISSUER].map(|issuer| Binding {
-        org: org.to_owned(),
-        target_kind: TargetKind::User.into(),
-        target: "*".to_owned(),
-        issuer: issuer.to_owned(),
-        primitive: primitive.to_owned(),
-        protocol: Protocol::Unspecified.into(),
-        allowed: false,
-        ..Binding::default()
-    })
-}
-
 #[cfg(test)]
 mod tests {
-    use asp_edge::Caller;
+    use asp_edge::{Caller, MACHINE_ISSUER};
     use asp_proto::snapshot::Primitive;
     use asp_snapshot::policy::{Policy, Ruling};
 

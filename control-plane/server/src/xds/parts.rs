@@ -18,7 +18,7 @@ pub struct Part {
 
 impl Part {
     pub fn of(part: snapshot_part::Part) -> Part {
-        let bytes = Bytes::from(SnapshotPart { part: Some(part) }.encode_to_vec());
+        let bytes = Bytes::from(SnapshotPart { part: Some(part), ..SnapshotPart::default() }.encode_to_vec());
         let digest: [u8; 32] = Sha256::digest(&bytes).into();
         let [a, b, c, d, e, f, g, h, ..] = digest;
         Part { version: u64::from_be_bytes([a, b, c, d, e, f, g, h]), bytes }

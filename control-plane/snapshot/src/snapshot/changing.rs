@@ -1,28 +1,54 @@
 //! A snapshot on its way from the one before: it begins as that one, takes what changed, and is checked at its end.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
+use std::fmt;
 use std::sync::Arc;
 
 use asp_edge::Changes;
 use asp_proto::snapshot::{
     BasePart, EdgeServer, ExposureException, OrgPart, RecentRevocations, RevokedPart, ServerPart,
+    SnapshotPart,
 };
 
 use super::Snapshot;
+use super::says::{self, Says};
+use crate::parts::{self, Name};
 use crate::server::{Dependency, VirtualServer};
 use asp_registry::version;
 
 /// Shares with the snapshot before whatever is not replaced.
 pub(super) struct Changing<'a> {
-    before: &'a Snapshot,
-    next: Snapshot,
-    base: Option<BasePart>,
-    pub(super) revoked: Option<RevokedPart>,
-    pub(super) recent: Option<RecentRevocations>,
-    servers: Vec<Arc<VirtualServer>>,
-    servers_gone: Vec<String>,
-    exposure: Vec<(String, Vec<ExposureException>)>,
-    machines_changed: bool,
+    pub(super) before: &'a Snapshot,
+    pub(super) next: Snapshot,
+    /// A base that is new.
+    pub(super) base: Option<Arc<BasePart>>,
+    revoked: Option<RevokedPart>,
+    recent: Option<RecentRevocations>,
+    /// Names of those that are new in `next`.
+    pub(super) servers: BTreeSet<String>,
+    pub(super) servers_gone: Vec<String>,
+    pub(super) exposure: Vec<(String, Vec<ExposureException>)>,
+    /// Those of which a part came.
+    pub(super) orgs: BTreeSet<String>,
+    pub(super) machines_changed: bool,
+}
+
+/// Why a part is not taken as it was sent.
+pub(super) enum Refused {
+    Unread(String),
+    /// A name that this version does not know: its last form may be wider than what it says.
+    Needs(String),
+    /// It was read, and does not compile.
+    Faulty(String),
+}
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Refused::Unread(reason) | Refused::Faulty(reason) => f.write_str(reason),
+            Refused::Needs(need) => write!(f, "the part needs `{need}`, which this version does not know"),
+        }
+    }
 }
 
 impl<'a> Changing<'a> {
@@ -40,6 +66,9 @@ impl<'a> Changing<'a> {
             servers: before.servers.clone(),
             access: Arc::clone(&before.access),
             machine_parts: before.machine_parts.clone(),
+            base: before.base.clone(),
+            waiting: before.waiting.clone(),
+            faults: Arc::clone(&before.faults),
         };
         Changing {
             before,
@@ -47,35 +76,71 @@ impl<'a> Changing<'a> {
             base: None,
             revoked: None,
             recent: None,
-            servers: Vec::new(),
+            servers: BTreeSet::new(),
             servers_gone: Vec::new(),
             exposure: Vec::new(),
+            orgs: BTreeSet::new(),
             machines_changed: false,
         }
     }
 
-    pub(super) fn base(&mut self, mut base: BasePart) {
+    /// Takes a part; `None`: it is gone. Of one that is refused nothing is taken but the machines of an org that could be read:
+    /// a key that was deleted opens nothing.
+    pub(super) fn take(&mut self, name: &str, part: Option<SnapshotPart>) -> Result<(), Refused> {
+        self.forget_fault(name);
+        let need = part.as_ref().and_then(parts::unknown_need).map(str::to_owned);
+        let is_revocations = matches!(Name::read(name), Some(Name::Revoked | Name::Recent));
+        if let Some(need) = need.as_ref().filter(|_| !is_revocations) {
+            return Err(Refused::Needs(need.clone()));
+        }
+        match says::read(name, part).map_err(Refused::Unread)? {
+            None => {}
+            Some(Says::Base(base)) => self.take_base(base),
+            Some(Says::Server(server)) => self.server(server).map_err(Refused::Faulty)?,
+            Some(Says::ServerGone(server)) => self.drop_server(server),
+            Some(Says::Org(org)) => self.org(org).map_err(Refused::Faulty)?,
+            Some(Says::Revoked(revoked)) => self.revoked = Some(revoked),
+            Some(Says::Recent(recent)) => self.recent = Some(recent),
+        }
+        need.map_or(Ok(()), |need| Err(Refused::Needs(need)))
+    }
+
+    pub(super) fn forget_fault(&mut self, name: &str) {
+        if self.next.faults.contains_key(name) {
+            Arc::make_mut(&mut self.next.faults).remove(name);
+        }
+    }
+
+    fn take_base(&mut self, mut base: BasePart) {
         self.next.upstreams = Arc::new(std::mem::take(&mut base.upstreams));
-        self.next.issuers = Arc::new(base.issuers.clone());
         let access = std::mem::take(&mut base.issuer_access).into_iter();
         self.next.access = Arc::new(access.map(|access| (access.issuer.clone(), access)).collect());
+        self.put_base(base);
+    }
+
+    pub(super) fn put_base(&mut self, base: BasePart) {
+        self.next.issuers = Arc::new(base.issuers.clone());
+        let base = Arc::new(base);
+        self.next.base = Some(Arc::clone(&base));
         self.base = Some(base);
     }
 
-    pub(super) fn server(&mut self, part: ServerPart) -> Result<(), String> {
+    fn server(&mut self, part: ServerPart) -> Result<(), String> {
         let server = Arc::new(VirtualServer::build(part)?);
-        self.next.servers.insert(server.message.name.clone(), Arc::clone(&server));
-        self.servers.push(server);
+        let name = server.message.name.clone();
+        self.next.waiting.remove(&name);
+        self.next.servers.insert(name.clone(), server);
+        self.servers.insert(name);
         Ok(())
     }
 
     pub(super) fn drop_server(&mut self, name: &str) {
+        self.next.waiting.remove(name);
         self.next.servers.remove(name);
         self.servers_gone.push(name.to_owned());
     }
 
-    /// An org that has said nothing is one that is gone.
-    pub(super) fn org(&mut self, part: OrgPart) -> Result<(), String> {
+    fn org(&mut self, part: OrgPart) -> Result<(), String> {
         let OrgPart {
             org,
             exposure,
@@ -85,39 +150,57 @@ impl<'a> Changing<'a> {
             machine_keys,
             machine_certificates,
         } = part;
+        self.machines_changed |= self.next.machine_parts.replace(&org, machine_keys, machine_certificates);
+        self.orgs.insert(org.clone());
         self.next.policy.replace(&org, bindings, observed_bindings)?;
         match limits.is_empty() {
             true => drop(self.next.limits.remove(org.as_str())),
             false => drop(self.next.limits.insert(org.as_str().into(), limits.into())),
         }
-        self.machines_changed |= self.next.machine_parts.replace(&org, machine_keys, machine_certificates);
         self.exposure.push((org, exposure));
         Ok(())
     }
 
     pub(super) fn done(mut self) -> Result<Snapshot, String> {
+        self.index_machines()?;
+        let edge = self.edge()?;
+        Ok(self.finish(edge))
+    }
+
+    pub(super) fn index_machines(&mut self) -> Result<(), String> {
         if self.machines_changed {
             self.next.machines = Arc::new(self.next.machine_parts.index()?);
         }
-        if !self.servers.is_empty() || !self.servers_gone.is_empty() {
-            self.next.dependencies = Arc::new(dependencies(self.next.servers.values()));
-        }
+        Ok(())
+    }
+
+    /// What the edge's code makes of the changes.
+    pub(super) fn edge(&self) -> Result<asp_edge::Snapshot, String> {
         // Servers are evaluated beside the issuers: where those change, all of them are.
         let servers: Vec<&EdgeServer> = match self.base {
             Some(_) => self.next.servers.values().map(|server| &server.edge).collect(),
-            None => self.servers.iter().map(|server| &server.edge).collect(),
+            None => {
+                let new = self.servers.iter().filter_map(|name| self.next.servers.get(name));
+                new.map(|server| &server.edge).collect()
+            }
         };
         let changes = Changes {
             revision: self.next.revision,
-            base: self.base.as_ref(),
+            base: self.base.as_deref(),
             servers,
             servers_gone: self.servers_gone.iter().map(String::as_str).collect(),
             exposure: self.exposure.iter().map(|(org, list)| (org.as_str(), list.as_slice())).collect(),
-            revoked: self.revoked,
-            recent: self.recent,
+            revoked: self.revoked.clone(),
+            recent: self.recent.clone(),
         };
-        let edge = self.before.edge.changed(changes).map_err(|error| error.to_string())?;
-        Ok(Snapshot { edge, ..self.next })
+        self.before.edge.changed(changes).map_err(|error| error.to_string())
+    }
+
+    pub(super) fn finish(mut self, edge: asp_edge::Snapshot) -> Snapshot {
+        if !self.servers.is_empty() || !self.servers_gone.is_empty() {
+            self.next.dependencies = Arc::new(dependencies(self.next.servers.values()));
+        }
+        Snapshot { edge, ..self.next }
     }
 }
 
@@ -139,16 +222,16 @@ fn dependencies<'a>(
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use asp_proto::snapshot::{
         AuthScheme, Binding, EdgeSnapshot, GatewaySnapshot, Kind, Limit, Listing, MachineKey, Primitive,
-        Protocol, Server, SnapshotPart, TargetKind, snapshot_part::Part,
+        Protocol, Server, TargetKind, snapshot_part::Part,
     };
 
     use super::*;
     use crate::parts;
 
-    fn server(name: &str) -> (EdgeServer, Server, Primitive) {
+    pub(in crate::snapshot) fn server(name: &str) -> (EdgeServer, Server, Primitive) {
         let id = format!("{name}.tool");
         let listing =
             Listing { id: id.clone(), version: "1.0.0".into(), mcp_name: id.clone(), ..Listing::default() };
@@ -164,7 +247,7 @@ mod tests {
         (edge, server, primitive)
     }
 
-    fn binding(org: &str) -> Binding {
+    pub(in crate::snapshot) fn binding(org: &str) -> Binding {
         Binding {
             org: org.into(),
             target_kind: TargetKind::User.into(),
@@ -174,7 +257,7 @@ mod tests {
         }
     }
 
-    fn whole() -> GatewaySnapshot {
+    pub(in crate::snapshot) fn whole() -> GatewaySnapshot {
         let mut whole = GatewaySnapshot { revision: 1, ..GatewaySnapshot::default() };
         let mut edge =
             EdgeSnapshot { revision: 1, public_url: "https://h".into(), ..EdgeSnapshot::default() };
@@ -204,8 +287,8 @@ mod tests {
         GatewaySnapshot { edge: Some(edge), ..whole }
     }
 
-    fn put(name: &str, part: Part) -> (String, Option<SnapshotPart>) {
-        (name.to_owned(), Some(SnapshotPart { part: Some(part) }))
+    pub(in crate::snapshot) fn put(name: &str, part: Part) -> (String, Option<SnapshotPart>) {
+        (name.to_owned(), Some(SnapshotPart { part: Some(part), ..SnapshotPart::default() }))
     }
 
     #[test]

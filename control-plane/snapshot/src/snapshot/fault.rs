@@ -1,0 +1,35 @@
+//! Parts of a snapshot that a gateway could not put in force as they were sent.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+/// The part keeps its last form.
+pub const LAST_FORM: &str = "its last form";
+/// Nothing of the server is served.
+pub const NOT_SERVED: &str = "it is not served";
+/// Every call of the org is refused.
+pub const ORG_DENIED: &str = "every call of the org is denied";
+/// Nobody can call with a key or certificate of the org's machines.
+pub const NO_MACHINES: &str = "keys and certificates of the org's machines open nothing";
+/// No server is served.
+pub const NOTHING_SERVED: &str = "no server is served";
+/// A list of revocations counts as far as this version reads it.
+pub const AS_READ: &str = "what this version reads of it";
+/// A part of a kind that this version does not know.
+pub const LEFT_OUT: &str = "it is left out";
+
+/// Why a part is not in force as it was sent, and what holds instead.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PartFault {
+    pub reason: String,
+    pub in_force: &'static str,
+}
+
+impl fmt::Display for PartFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}; in force: {}", self.reason, self.in_force)
+    }
+}
+
+/// Faults by the name of the part. Bounded as the parts are.
+pub type PartFaults = BTreeMap<String, PartFault>;

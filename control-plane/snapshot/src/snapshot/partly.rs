@@ -1,0 +1,243 @@
+//! What a gateway puts in force of changes of which some are refused.
+//!
+//! Keeps true: lists of revocations and parts that are gone always count; a part that is refused keeps its last form, without
+//! what it may have lost since, or is denied: a server is not served, an org may call nothing. A server that is refused for
+//! the base it stands beside is tried again with the next one.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use asp_edge::Changes;
+use asp_proto::snapshot::{BasePart, EdgeServer};
+
+use super::Snapshot;
+use super::changing::{Changing, Refused};
+use super::fault::{
+    AS_READ, LAST_FORM, LEFT_OUT, NO_MACHINES, NOT_SERVED, NOTHING_SERVED, ORG_DENIED, PartFault,
+};
+use crate::parts::{self, BASE, Name};
+use crate::policy::denials;
+
+impl Changing<'_> {
+    /// Puts what holds instead of a part that was refused. `Err`: nothing can.
+    pub(super) fn leave_out(&mut self, name: &str, refused: &Refused) -> Result<(), String> {
+        let may_keep = !matches!(refused, Refused::Needs(_));
+        let in_force = match Name::read(name) {
+            Some(Name::Base) if self.before.edge.is_boot() => return Err(format!("{name}: {refused}")),
+            Some(Name::Base) if may_keep && self.before.base.is_some() => LAST_FORM,
+            Some(Name::Base) => {
+                self.next.base = None;
+                NOTHING_SERVED
+            }
+            Some(Name::Server(server)) if may_keep && self.before.servers.contains_key(server) => {
+                self.next.waiting.remove(server);
+                LAST_FORM
+            }
+            Some(Name::Server(server)) => {
+                self.drop_server(server);
+                NOT_SERVED
+            }
+            Some(Name::Org(org)) => self.leave_out_org(org, refused)?,
+            Some(Name::Revoked | Name::Recent) if may_keep => return Err(format!("{name}: {refused}")),
+            Some(Name::Revoked | Name::Recent) => AS_READ,
+            None => LEFT_OUT,
+        };
+        self.fault(name.to_owned(), refused.to_string(), in_force);
+        Ok(())
+    }
+
+    fn leave_out_org(&mut self, org: &str, refused: &Refused) -> Result<&'static str, String> {
+        if !matches!(refused, Refused::Faulty(_)) {
+            // What was deleted opens nothing, and which of them that is cannot be read.
+            self.close_machines(org);
+        }
+        match refused {
+            Refused::Needs(_) => self.deny_org(org).map(|()| ORG_DENIED),
+            Refused::Unread(_) | Refused::Faulty(_) => self.restore_org(org),
+        }
+    }
+
+    fn deny_org(&mut self, org: &str) -> Result<(), String> {
+        self.next.limits.remove(org);
+        self.next.policy.replace(org, denials(org, "*").into(), Vec::new())
+    }
+
+    /// Gives an org back its last policy; one that had no part is denied. Its machines stay those of now.
+    fn restore_org(&mut self, org: &str) -> Result<&'static str, String> {
+        if !self.before.has_org(org) {
+            return self.deny_org(org).map(|()| ORG_DENIED);
+        }
+        self.next.policy.restore(org, &self.before.policy);
+        match self.before.limits.get_key_value(org) {
+            Some((name, limits)) => drop(self.next.limits.insert(Arc::clone(name), Arc::clone(limits))),
+            None => drop(self.next.limits.remove(org)),
+        }
+        Ok(LAST_FORM)
+    }
+
+    fn close_machines(&mut self, org: &str) {
+        self.machines_changed |= self.next.machine_parts.replace(org, Vec::new(), Vec::new());
+    }
+
+    fn fault(&mut self, name: String, reason: String, in_force: &'static str) {
+        Arc::make_mut(&mut self.next.faults).insert(name, PartFault { reason, in_force });
+    }
+
+    /// As [`Changing::done`], but that parts which do not compile are left out too.
+    pub(super) fn done_partly(mut self) -> Result<Snapshot, String> {
+        self.retry_waiting();
+        if self.next.base.is_none() && !self.before.edge.is_boot() {
+            self.stop_serving();
+        }
+        self.index_machines_partly()?;
+        if let Ok(edge) = self.edge() {
+            return Ok(self.finish(edge));
+        }
+        self.settle_base()?;
+        let bare = self.bare()?;
+        self.settle_exposure(&bare)?;
+        self.settle_servers(&bare);
+        let edge = self.edge()?;
+        Ok(self.finish(edge))
+    }
+
+    /// A new base may take what the one before refused.
+    fn retry_waiting(&mut self) {
+        if self.base.is_none() {
+            return;
+        }
+        for (name, server) in std::mem::take(&mut self.next.waiting) {
+            self.forget_fault(&parts::of_server(&name));
+            self.next.servers.insert(name.clone(), server);
+            self.servers.insert(name);
+        }
+    }
+
+    /// Without a base nothing is served; servers wait for the next one.
+    fn stop_serving(&mut self) {
+        for (name, server) in std::mem::take(&mut self.next.servers) {
+            self.servers_gone.push(name.clone());
+            // One that waits already is newer.
+            self.next.waiting.entry(name).or_insert(server);
+        }
+        self.servers.clear();
+    }
+
+    fn index_machines_partly(&mut self) -> Result<(), String> {
+        if self.index_machines().is_ok() {
+            return Ok(());
+        }
+        let mut orgs = std::mem::take(&mut self.orgs);
+        orgs.retain(|org| match self.next.machine_parts.check(org) {
+            Ok(()) => true,
+            Err(reason) => {
+                self.refuse_machines(org, reason);
+                false
+            }
+        });
+        if let Err(reason) = self.index_machines() {
+            // One of them has what is another one's.
+            for org in &orgs {
+                self.refuse_machines(org, reason.clone());
+            }
+        }
+        self.index_machines()
+    }
+
+    fn refuse_machines(&mut self, org: &str, reason: String) {
+        self.close_machines(org);
+        let name = parts::of_org(org);
+        if !self.next.faults.contains_key(&name) {
+            self.fault(name, reason, NO_MACHINES);
+        }
+    }
+
+    /// Puts the last base in the place of one that does not compile, without the issuers that the new one does not have.
+    fn settle_base(&mut self) -> Result<(), String> {
+        let Some(base) = self.base.clone() else { return Ok(()) };
+        let alone = Changes { base: Some(&*base), ..Changes::default() };
+        let Err(error) = asp_edge::Snapshot::boot().changed(alone) else { return Ok(()) };
+        if self.before.edge.is_boot() {
+            return Err(format!("{BASE}: {error}"));
+        }
+        self.next.upstreams = Arc::clone(&self.before.upstreams);
+        let in_force = match &self.before.base {
+            Some(last) => {
+                let mut last = BasePart::clone(last);
+                last.issuers.retain(|known| {
+                    base.issuers.iter().any(|new| new.name == known.name && new.iss == known.iss)
+                });
+                let mut access = (*self.before.access).clone();
+                access.retain(|name, _| last.issuers.iter().any(|known| known.name == *name));
+                self.next.access = Arc::new(access);
+                self.put_base(last);
+                LAST_FORM
+            }
+            None => {
+                (self.base, self.next.base) = (None, None);
+                self.stop_serving();
+                NOTHING_SERVED
+            }
+        };
+        self.fault(BASE.to_owned(), error.to_string(), in_force);
+        Ok(())
+    }
+
+    /// The base alone, beside which one part after the other is evaluated.
+    fn bare(&self) -> Result<asp_edge::Snapshot, String> {
+        let Some(base) = self.next.base.as_deref() else { return Ok(self.before.edge.clone()) };
+        let alone = Changes { base: Some(base), ..Changes::default() };
+        asp_edge::Snapshot::boot().changed(alone).map_err(|error| error.to_string())
+    }
+
+    fn settle_exposure(&mut self, bare: &asp_edge::Snapshot) -> Result<(), String> {
+        for (org, list) in std::mem::take(&mut self.exposure) {
+            let alone = Changes { exposure: vec![(org.as_str(), list.as_slice())], ..Changes::default() };
+            match bare.changed(alone) {
+                Ok(_) => self.exposure.push((org, list)),
+                Err(error) => {
+                    let in_force = self.restore_org(&org)?;
+                    self.fault(parts::of_org(&org), error.to_string(), in_force);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn settle_servers(&mut self, bare: &asp_edge::Snapshot) {
+        let new: BTreeSet<String> = match self.base {
+            Some(_) => self.next.servers.keys().cloned().collect(),
+            None => self.servers.clone(),
+        };
+        for name in new {
+            let Some(newest) = self.next.servers.get(&name).cloned() else { continue };
+            let Err(reason) = beside(bare, &newest.edge) else { continue };
+            let last = self
+                .before
+                .servers
+                .get(&name)
+                .filter(|last| !Arc::ptr_eq(last, &newest) && beside(bare, &last.edge).is_ok());
+            let in_force = match last {
+                Some(last) => {
+                    self.next.servers.insert(name.clone(), Arc::clone(last));
+                    LAST_FORM
+                }
+                None => {
+                    self.drop_server(&name);
+                    NOT_SERVED
+                }
+            };
+            self.fault(parts::of_server(&name), reason, in_force);
+            self.next.waiting.insert(name, newest);
+        }
+    }
+}
+
+/// Whether the edge's code takes a server beside the base.
+fn beside(bare: &asp_edge::Snapshot, server: &EdgeServer) -> Result<(), String> {
+    let alone = Changes { servers: vec![server], ..Changes::default() };
+    bare.changed(alone).map(drop).map_err(|error| error.to_string())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,239 @@
+//! What holds of a push of which a part is refused.
+
+use asp_edge::Caller;
+use asp_proto::snapshot::{
+    Binding, Condition, ExposureException, Issuer, MachineKey, OrgPart, Primitive, Protocol,
+    RecentRevocations, ServerPart, SnapshotPart, snapshot_part::Part,
+};
+
+use super::*;
+use crate::policy::Ruling;
+use crate::snapshot::changing::tests::{binding, put, server, whole};
+
+fn part_of(name: &str, change: impl FnOnce(&mut ServerPart)) -> Part {
+    let (edge, server, primitive) = server(name);
+    let mut part = ServerPart { edge: Some(edge), server: Some(server), primitives: vec![primitive] };
+    change(&mut part);
+    Part::Server(part)
+}
+
+fn bad_schema(part: &mut ServerPart) {
+    part.primitives[0].input_schema = "{".into();
+}
+
+fn named_issuer(part: &mut ServerPart) {
+    part.edge.as_mut().unwrap().issuers = vec!["corporate".into()];
+}
+
+fn base(public_url: &str, issuers: &[&str]) -> Part {
+    let issuer = |name: &&str| Issuer {
+        name: (*name).into(),
+        iss: format!("https://{name}.example"),
+        ..Issuer::default()
+    };
+    Part::Base(BasePart {
+        public_url: public_url.into(),
+        issuers: issuers.iter().map(issuer).collect(),
+        ..BasePart::default()
+    })
+}
+
+/// A part with a condition that this version cannot compile.
+fn unknown_condition(org: &str) -> OrgPart {
+    let newer = Binding { when: vec![Condition { pointer: "/x".into(), test: None }], ..binding(org) };
+    OrgPart { org: org.into(), bindings: vec![newer], ..OrgPart::default() }
+}
+
+fn needing(name: &str, part: Part) -> (String, Option<SnapshotPart>) {
+    (name.to_owned(), Some(SnapshotPart { part: Some(part), needs: vec!["quota".into()] }))
+}
+
+fn recent(revision: u64) -> (String, Option<SnapshotPart>) {
+    put(parts::RECENT, Part::Recent(RecentRevocations { revision, ..RecentRevocations::default() }))
+}
+
+fn in_force(snapshot: &Snapshot) -> Vec<(&str, &str)> {
+    snapshot.faults().iter().map(|(name, fault)| (name.as_str(), fault.in_force)).collect()
+}
+
+fn recent_revision(snapshot: &Snapshot) -> u64 {
+    snapshot.edge.recent().unwrap().revision()
+}
+
+fn is_denied(snapshot: &Snapshot, org: &str) -> bool {
+    let caller = Caller {
+        org: org.into(),
+        user: "alice".into(),
+        groups: Vec::new(),
+        scopes: Vec::new(),
+        client: String::new(),
+        wcit: "t".into(),
+        digest: [0; 32],
+        issuer: String::new(),
+        issued_at: 0,
+        expires_at: u64::MAX,
+    };
+    let primitive = Primitive { id: "anything".into(), ..Primitive::default() };
+    matches!(snapshot.policy.rule(&caller, &primitive, Protocol::Mcp), Ruling::Denied(_))
+}
+
+fn serves(snapshot: &Snapshot, name: &str) -> bool {
+    let at_edge = snapshot.edge.exposed(name, "initech", Protocol::Mcp);
+    assert!(!at_edge || snapshot.server(name).is_some(), "an edge's server is a gateway's too");
+    snapshot.server(name).is_some()
+}
+
+#[test]
+fn a_server_that_does_not_compile_holds_up_no_revocation_and_keeps_its_last_form() {
+    let before = Snapshot::build(whole()).unwrap();
+    let changes = vec![
+        put("server/two", part_of("two", bad_schema)),
+        put("server/three", part_of("three", bad_schema)),
+        recent(2),
+        ("server/one".to_owned(), None),
+    ];
+    assert!(before.changed(2, changes.clone()).is_err());
+    let after = before.applied(2, changes).unwrap();
+    assert_eq!((after.revision, recent_revision(&after)), (2, 2));
+    assert_eq!(in_force(&after), [("server/three", NOT_SERVED), ("server/two", LAST_FORM)]);
+    assert!(after.faults()["server/two"].reason.starts_with("primitive two.tool: input schema"));
+    assert!(Arc::ptr_eq(before.server("two").unwrap(), after.server("two").unwrap()));
+    assert!(!serves(&after, "three") && !serves(&after, "one"), "what is gone is gone");
+    // The faults stand until their parts come again.
+    let after = after.applied(3, vec![recent(3)]).unwrap();
+    assert_eq!(in_force(&after).len(), 2);
+    let changes = vec![put("server/three", part_of("three", |_| {})), ("server/two".to_owned(), None)];
+    let after = after.applied(4, changes).unwrap();
+    assert!(in_force(&after).is_empty() && serves(&after, "three") && !serves(&after, "two"));
+}
+
+#[test]
+fn an_org_keeps_its_last_policy_without_its_deleted_keys_and_a_new_one_is_denied() {
+    let before = Snapshot::build(whole()).unwrap();
+    let key = |org: &str| MachineKey {
+        id: format!("k-{org}"),
+        hash: vec![1; 32],
+        org: org.into(),
+        user: "press".into(),
+        ..MachineKey::default()
+    };
+    let unreadable = OrgPart { machine_keys: vec![key("globex")], ..unknown_condition("globex") };
+    let changes = vec![
+        put("org/acme", Part::Org(unknown_condition("acme"))),
+        put("org/globex", Part::Org(unreadable)),
+        put("org/new", Part::Org(unknown_condition("new"))),
+        recent(2),
+    ];
+    let after = before.applied(2, changes).unwrap();
+    let expected = [("org/acme", LAST_FORM), ("org/globex", LAST_FORM), ("org/new", ORG_DENIED)];
+    assert_eq!((in_force(&after), recent_revision(&after)), (expected.to_vec(), 2));
+    assert_eq!(after.limits("acme").len(), 1);
+    assert!(is_denied(&after, "new") && !is_denied(&after, "nobody"));
+    let known: Vec<bool> = ["acme", "globex"].iter().map(|org| after.machine_parts.has(org)).collect();
+    assert_eq!(known, [false, true], "machines are those of now");
+    // A denied org has nothing else to go back to.
+    let after = after.applied(3, vec![put("org/new", Part::Org(unknown_condition("new")))]).unwrap();
+    assert!(is_denied(&after, "new"));
+    let after = after.applied(4, vec![("org/new".to_owned(), None)]).unwrap();
+    assert!(!is_denied(&after, "new") && !after.faults().contains_key("org/new"));
+}
+
+#[test]
+fn exceptions_that_edges_refuse_leave_the_org_its_last_form() {
+    let before = Snapshot::build(whole()).unwrap();
+    let foreign = ExposureException { org: "globex".into(), server: "one".into(), ..Default::default() };
+    let acme = OrgPart { org: "acme".into(), exposure: vec![foreign], ..OrgPart::default() };
+    let after = before.applied(2, vec![put("org/acme", Part::Org(acme)), recent(2)]).unwrap();
+    assert_eq!((in_force(&after), recent_revision(&after)), (vec![("org/acme", LAST_FORM)], 2));
+    assert_eq!(after.limits("acme").len(), 1, "its limits are those that went with its exceptions");
+}
+
+#[test]
+fn one_orgs_machines_that_cannot_be_told_apart_open_nothing_and_others_go_on() {
+    let before = Snapshot::build(whole()).unwrap();
+    let key = |id: &str, org: &str, bytes: usize| MachineKey {
+        id: id.into(),
+        hash: vec![2; bytes],
+        org: org.into(),
+        user: "press".into(),
+        ..MachineKey::default()
+    };
+    let part = |org: &str, key: MachineKey| {
+        put(
+            &parts::of_org(org),
+            Part::Org(OrgPart { org: org.into(), machine_keys: vec![key], ..OrgPart::default() }),
+        )
+    };
+    let changes = vec![part("new", key("n", "new", 7)), part("other", key("o", "other", 32)), recent(2)];
+    let after = before.applied(2, changes).unwrap();
+    assert_eq!((in_force(&after), recent_revision(&after)), (vec![("org/new", NO_MACHINES)], 2));
+    assert!(!after.machine_parts.has("new") && after.machine_parts.has("other"));
+    // The id of another org's key.
+    let after = after.applied(3, vec![part("globex", key("k", "globex", 32))]).unwrap();
+    assert!(after.faults().contains_key("org/globex") && after.machine_parts.has("acme"));
+}
+
+#[test]
+fn a_part_that_needs_what_this_version_does_not_know_is_denied() {
+    let before = Snapshot::build(whole()).unwrap();
+    let globex = OrgPart { org: "globex".into(), ..OrgPart::default() };
+    let mut needy = recent(2);
+    needy.1.as_mut().unwrap().needs = vec!["quota".into()];
+    let changes =
+        vec![needing("server/two", part_of("two", |_| {})), needing("org/globex", Part::Org(globex)), needy];
+    let after = before.applied(2, changes).unwrap();
+    assert!(serves(&after, "one") && !serves(&after, "two") && is_denied(&after, "globex"));
+    assert_eq!(recent_revision(&after), 2, "a revocation counts as far as it is known");
+    assert_eq!(in_force(&after).len(), 3);
+    assert!(after.faults()["server/two"].reason.contains("`quota`"));
+
+    let closed = after.applied(3, vec![needing(BASE, base("https://h", &[])), recent(3)]).unwrap();
+    assert!(!serves(&closed, "one") && recent_revision(&closed) == 3);
+    assert_eq!(closed.faults()[BASE].in_force, NOTHING_SERVED);
+    let closed = closed.applied(4, vec![put("server/four", part_of("four", |_| {}))]).unwrap();
+    assert!(!serves(&closed, "four"), "nothing is served beside a base that is denied");
+    let open = closed.applied(5, vec![put(BASE, base("https://h", &[]))]).unwrap();
+    assert!(serves(&open, "one") && serves(&open, "four") && !serves(&open, "two"));
+}
+
+#[test]
+fn a_base_that_does_not_compile_leaves_the_last_one_without_the_issuers_that_are_gone() {
+    let first = vec![
+        put(BASE, base("https://h", &["corporate", "partner"])),
+        put("server/one", part_of("one", named_issuer)),
+        put("server/two", part_of("two", |_| {})),
+    ];
+    let before = Snapshot::empty().applied(1, first).unwrap();
+    assert!(serves(&before, "one") && serves(&before, "two") && in_force(&before).is_empty());
+    let changes = vec![
+        put(BASE, base("nowhere", &["partner", "new"])),
+        put(
+            "server/three",
+            part_of("three", |part| part.edge.as_mut().unwrap().issuers = vec!["new".into()]),
+        ),
+        recent(2),
+    ];
+    let after = before.applied(2, changes).unwrap();
+    let expected = [(BASE, LAST_FORM), ("server/one", NOT_SERVED), ("server/three", NOT_SERVED)];
+    assert_eq!((in_force(&after), recent_revision(&after)), (expected.to_vec(), 2));
+    let names: Vec<&str> = after.issuers.iter().map(|issuer| issuer.name.as_str()).collect();
+    assert_eq!((names, after.edge.public_url()), (vec!["partner"], "https://h"));
+    assert!(serves(&after, "two") && !serves(&after, "one"));
+    // Another base: what was refused beside the last one is not sent again.
+    let mended = after.applied(3, vec![put(BASE, base("https://h", &["corporate", "new"]))]).unwrap();
+    assert!(in_force(&mended).is_empty(), "{:?}", mended.faults());
+    assert!(["one", "two", "three"].iter().all(|name| serves(&mended, name)));
+}
+
+#[test]
+fn without_any_base_or_with_lists_of_revocations_that_cannot_be_read_nothing_is_taken() {
+    let empty = Snapshot::empty();
+    assert!(empty.applied(1, vec![recent(1)]).is_err());
+    let fault = empty.applied(1, vec![put(BASE, base("nowhere", &[]))]).err().unwrap();
+    assert!(fault.starts_with("base: public_url"), "{fault}");
+    let before = Snapshot::build(whole()).unwrap();
+    let unreadable = (parts::RECENT.to_owned(), Some(SnapshotPart::default()));
+    assert!(before.applied(2, vec![unreadable]).is_err());
+    let unsorted = RecentRevocations { revision: 2, revoked: vec![1; 7], ..Default::default() };
+    assert!(before.applied(2, vec![put(parts::RECENT, Part::Recent(unsorted))]).is_err());
+}
