@@ -67,7 +67,10 @@ impl Platform {
         let edge = asp_edge::Snapshot::from_message((*built.edge).clone()).unwrap();
         self.at_edge = edge.with_recent(&Arc::new(recent));
         let changes = built.changed.iter().map(|name| {
-            let part = built.gateway.get(name).map(|part| SnapshotPart { part: part.read(), ..SnapshotPart::default() });
+            let part = built
+                .gateway
+                .get(name)
+                .map(|part| SnapshotPart { part: part.read(), ..SnapshotPart::default() });
             (name.to_string(), part)
         });
         self.gateway = self.gateway.changed(built.position.revision, changes.collect()).unwrap();

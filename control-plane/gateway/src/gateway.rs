@@ -10,7 +10,7 @@ use arc_swap::ArcSwapOption;
 use asp_edge::{Edge, Role};
 use asp_platform::runtime_health::RuntimeHealth;
 use asp_proto::snapshot::{GatewaySnapshot, Primitive};
-use asp_snapshot::{Changes, Snapshot};
+use asp_snapshot::{Changes, PartFaults, Snapshot};
 use asp_store::answers::{Answers, QuickLedger};
 use asp_store::audit::{AuditLog, MemoryAudit};
 use asp_store::blobs::{Blobs, MemoryBlobs};
@@ -55,6 +55,8 @@ use crate::telemetry::metrics::Metrics;
 
 pub mod standing;
 
+/// Most parts that one push writes a line about; `/api/snapshot` of the control plane names more.
+const MAX_WARNED: usize = 20;
 /// How often idle sessions and ended calls are forgotten.
 const SWEEP_EVERY: Duration = Duration::from_secs(60);
 
@@ -272,13 +274,17 @@ impl Gateway {
         Ok(())
     }
 
-    /// Applies what changed up to a revision, all of it or nothing; as [`Gateway::apply`].
-    pub fn apply_changes(&self, revision: u64, changes: Changes) -> Result<(), String> {
+    /// Applies what can be applied of the changes up to a revision, and returns the parts that are not in force as they were
+    /// sent. `Err` is the reason for the NACK, and what was known stays.
+    pub fn apply_changes(&self, revision: u64, changes: Changes) -> Result<Arc<PartFaults>, String> {
         let _one_at_a_time = self.applying.lock();
         self.is_no_older(revision)?;
         let known = self.snapshot.load_full().unwrap_or_else(|| Arc::new(Snapshot::empty()));
-        self.put_in_force(known.changed(revision, changes)?);
-        Ok(())
+        let next = known.applied(revision, changes)?;
+        let faults = Arc::clone(next.faults());
+        warn_of_faults(known.faults(), &faults);
+        self.put_in_force(next);
+        Ok(faults)
     }
 
     fn is_no_older(&self, offered: u64) -> Result<(), String> {
@@ -414,6 +420,21 @@ impl Gateway {
 
     pub(crate) fn metrics(&self) -> &Metrics {
         &self.pipeline.metrics
+    }
+}
+
+/// Warns once of each part that is not in force as it was sent.
+fn warn_of_faults(known: &PartFaults, faults: &PartFaults) {
+    let new: Vec<_> = faults.iter().filter(|(name, fault)| known.get(*name) != Some(*fault)).collect();
+    for (part, fault) in new.iter().take(MAX_WARNED) {
+        tracing::warn!(
+            part = %part, reason = %fault.reason, in_force = fault.in_force,
+            "part of the snapshot could not be applied; update this gateway, or mend the part"
+        );
+    }
+    if new.len() > MAX_WARNED {
+        let count = new.len() - MAX_WARNED;
+        tracing::warn!(count, "more parts of the snapshot could not be applied");
     }
 }
 

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use asp_edge::Caller;
 use asp_gateway::call::outcome::{Outcome, Refusal, Withdrawal};
 use asp_gateway::call::{Call, ClientAbilities, Invocation};
+use asp_proto::snapshot::snapshot_part::Part;
 use asp_proto::snapshot::{Binding, ExposureException, GatewaySnapshot, Protocol, RevokedBefore, TargetKind};
 use asp_registry::{Inputs, assemble};
 use asp_snapshot::Snapshot;
@@ -207,6 +208,23 @@ async fn a_call_admitted_under_an_older_snapshot_does_not_escape_a_newer_one() {
     let next = changed(|i| i.revoked = vec![mark(&["token", "asp-dev", "t-alice"])]);
     fixture.gateway.apply(next).unwrap();
     is_withdrawn(&counting(&fixture, &old)).await;
+}
+
+/// A gateway of an earlier version may refuse what a newer control plane accepts.
+#[tokio::test]
+async fn a_server_that_a_gateway_cannot_compile_keeps_no_revocation_from_it() {
+    let fixture = Fixture::new();
+    let call = counting(&fixture, &Arc::new(Snapshot::build(snapshot()).unwrap()));
+    let next = changed(|i| i.revoked = vec![mark(&["token", "asp-dev", "t-alice"])]);
+    let mut parts = asp_snapshot::parts::split(next);
+    let demo = parts.get_mut("server/demo").and_then(|part| part.part.as_mut());
+    let Some(Part::Server(demo)) = demo else { panic!() };
+    demo.primitives.iter_mut().for_each(|primitive| primitive.input_schema = "{".into());
+    let changes = parts.into_iter().map(|(name, part)| (name, Some(part))).collect();
+    let faults = fixture.gateway.apply_changes(2, changes).unwrap();
+    let named: Vec<&str> = faults.keys().map(String::as_str).collect();
+    assert_eq!((named, fixture.gateway.revision()), (vec!["server/demo"], 2));
+    is_withdrawn(&call).await;
 }
 
 /// Invariant I-10: nobody is told that what is hidden by now was there a moment ago.

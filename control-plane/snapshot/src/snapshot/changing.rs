@@ -239,6 +239,7 @@ pub(super) mod tests {
             name: name.into(),
             protocols: vec![Protocol::Mcp.into()],
             schemes: vec![AuthScheme::None.into()],
+            default_allow: true,
             ..EdgeServer::default()
         };
         let server = Server { name: name.into(), listings: vec![listing], ..Server::default() };

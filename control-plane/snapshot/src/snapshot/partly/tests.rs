@@ -2,7 +2,7 @@
 
 use asp_edge::Caller;
 use asp_proto::snapshot::{
-    Binding, Condition, ExposureException, Issuer, MachineKey, OrgPart, Primitive, Protocol,
+    Binding, Condition, ExposureException, Issuer, Limit, MachineKey, OrgPart, Primitive, Protocol,
     RecentRevocations, ServerPart, SnapshotPart, snapshot_part::Part,
 };
 
@@ -78,9 +78,13 @@ fn is_denied(snapshot: &Snapshot, org: &str) -> bool {
 }
 
 fn serves(snapshot: &Snapshot, name: &str) -> bool {
-    let at_edge = snapshot.edge.exposed(name, "initech", Protocol::Mcp);
-    assert!(!at_edge || snapshot.server(name).is_some(), "an edge's server is a gateway's too");
-    snapshot.server(name).is_some()
+    let is_served = snapshot.server(name).is_some();
+    assert_eq!(
+        snapshot.edge.exposed(name, "initech", Protocol::Mcp),
+        is_served,
+        "{name}: the two go together"
+    );
+    is_served
 }
 
 #[test]
@@ -175,14 +179,17 @@ fn one_orgs_machines_that_cannot_be_told_apart_open_nothing_and_others_go_on() {
 
 #[test]
 fn a_part_that_needs_what_this_version_does_not_know_is_denied() {
-    let before = Snapshot::build(whole()).unwrap();
-    let globex = OrgPart { org: "globex".into(), ..OrgPart::default() };
+    let part = || {
+        let limits = vec![Limit { org: "hooli".into(), capacity: 1, ..Limit::default() }];
+        Part::Org(OrgPart { org: "hooli".into(), limits, ..OrgPart::default() })
+    };
+    let before = Snapshot::build(whole()).unwrap().applied(1, vec![put("org/hooli", part())]).unwrap();
+    assert!(!is_denied(&before, "hooli"));
     let mut needy = recent(2);
     needy.1.as_mut().unwrap().needs = vec!["quota".into()];
-    let changes =
-        vec![needing("server/two", part_of("two", |_| {})), needing("org/globex", Part::Org(globex)), needy];
+    let changes = vec![needing("server/two", part_of("two", |_| {})), needing("org/hooli", part()), needy];
     let after = before.applied(2, changes).unwrap();
-    assert!(serves(&after, "one") && !serves(&after, "two") && is_denied(&after, "globex"));
+    assert!(serves(&after, "one") && !serves(&after, "two") && is_denied(&after, "hooli"));
     assert_eq!(recent_revision(&after), 2, "a revocation counts as far as it is known");
     assert_eq!(in_force(&after).len(), 3);
     assert!(after.faults()["server/two"].reason.contains("`quota`"));
