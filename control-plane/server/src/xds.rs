@@ -15,6 +15,7 @@ pub mod parts;
 pub mod peer;
 pub mod published;
 pub mod raised;
+pub mod refused_parts;
 pub mod resources;
 pub mod service;
 pub mod stream;

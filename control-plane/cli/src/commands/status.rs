@@ -8,8 +8,8 @@ use crate::failure::Failure;
 use crate::print;
 use crate::settings::source::ProcessEnvironment;
 
-/// Asks `/api/snapshot` and `/api/runtimes`; fails when a subscriber refused the newest snapshot, or when it could
-/// not be built or not in every part. A runtime that does not answer is shown, and is no failure of the snapshot.
+/// Asks `/api/snapshot` and `/api/runtimes`; fails when a subscriber refused the newest snapshot or parts of it, or when it
+/// could not be built or not in every part. A runtime that does not answer is shown, and is no failure of the snapshot.
 pub fn run(args: &StatusArgs) -> Result<(), Failure> {
     let api = AdminClient::new(&ProcessEnvironment)?;
     let (mut status, runtimes) = block_on(async {
@@ -47,8 +47,9 @@ fn healthy(status: &Value) -> bool {
             .get("lastNack")
             .is_some_and(|nack| number(nack, "revision") > number(subscriber, "ackedRevision"))
     };
+    let is_partial = |subscriber: &Value| number(subscriber, "refusedPartsCount") > 0;
     let whole = status.get("fault").is_none_or(Value::is_null) && number(status, "faultsCount") == 0;
-    whole && !subscribers(status).any(refused)
+    whole && !subscribers(status).any(|subscriber| refused(subscriber) || is_partial(subscriber))
 }
 
 fn tell(status: &Value) {
@@ -77,7 +78,20 @@ fn tell(status: &Value) {
             line = format!("{line}, refused {}: {}", number(nack, "revision"), text(nack, "reason"));
         }
         print::line(&line);
+        refused_parts(subscriber).iter().for_each(|line| print::line(line));
     }
+}
+
+/// The parts that a gateway could not put in force as they were sent.
+fn refused_parts(subscriber: &Value) -> Vec<String> {
+    let listed = subscriber.get("refusedParts").and_then(Value::as_array).into_iter().flatten();
+    let mut lines: Vec<String> =
+        listed.map(|part| format!("  refused {}: {}", text(part, "name"), text(part, "reason"))).collect();
+    let more = number(subscriber, "refusedPartsCount").saturating_sub(lines.len() as u64);
+    if more > 0 {
+        lines.push(format!("  and {more} more parts"));
+    }
+    lines
 }
 
 /// The parts that are not published as they are stored: what is wrong, what holds instead, the way out.
@@ -199,6 +213,16 @@ mod tests {
         assert!(!healthy(&json!({ "subscribers": [subscriber(3, json!({ "revision": 4 }))] })));
         assert!(!healthy(&json!({ "fault": "disk on fire", "subscribers": [] })));
         assert!(!healthy(&json!({ "fault": null, "faultsCount": 1, "subscribers": [] })));
+    }
+
+    #[test]
+    fn a_part_that_a_gateway_refused_is_shown_and_not_healthy() {
+        let part = json!({ "name": "server/demo", "reason": "bad schema; in force: its last form" });
+        let subscriber =
+            json!({ "ackedRevision": 3, "lastNack": null, "refusedParts": [part], "refusedPartsCount": 4 });
+        let shown = refused_parts(&subscriber).join("\n");
+        assert_eq!(shown, "  refused server/demo: bad schema; in force: its last form\n  and 3 more parts");
+        assert!(!healthy(&json!({ "subscribers": [subscriber] })));
     }
 
     #[test]

@@ -241,6 +241,12 @@ pub async fn metrics(State(state): State<Arc<AdminState>>) -> Result<Response, P
     let acked = Family::<SubscriberLabel, Gauge>::default();
     let streams = Family::<SubscriberLabel, Gauge>::default();
     let published: Gauge = Gauge::default();
+    let refused: Gauge = Gauge::default();
+    registry.register(
+        "asp_snapshot_refused_parts",
+        "Parts of the snapshot that are not in force at a gateway as they were sent, of all gateways together",
+        refused.clone(),
+    );
     registry.register(
         "asp_snapshot_revision",
         "Lowest acknowledged revision by kind of subscriber",
@@ -252,6 +258,8 @@ pub async fn metrics(State(state): State<Arc<AdminState>>) -> Result<Response, P
     let xds_state = state.publisher.xds_state().borrow().clone();
     published.set(gauge(xds_state.snapshot.as_ref().map_or(0, |published| published.revision)));
     let subscribers = state.subscribers.list();
+    let counts = subscribers.iter().map(|subscriber| subscriber.refused_parts_count);
+    refused.set(gauge(counts.fold(0, u64::saturating_add)));
     for kind in Kind::ALL {
         let label = SubscriberLabel { subscriber: kind.as_str() };
         let of_kind = subscribers.iter().filter(|subscriber| subscriber.kind == kind.as_str());

@@ -2,7 +2,8 @@
 //!
 //! Keeps true: whatever happens to the control plane, the gateway keeps the snapshot it has and says so when it
 //! comes back, so that it is sent no more than what changed meanwhile; the messages of one revision are applied together;
-//! a snapshot that it refuses is answered with the reason; one that ends says so.
+//! a snapshot that it refuses is answered with the reason, and one that it takes with the parts that it could not put in force
+//! as they were sent; one that ends says so.
 
 use std::collections::BTreeMap;
 use std::future::ready;
@@ -16,7 +17,7 @@ use asp_proto::xds::envoy::config::core::v3::Node;
 use asp_proto::xds::envoy::service::discovery::v3::aggregated_discovery_service_client::AggregatedDiscoveryServiceClient;
 use asp_proto::xds::envoy::service::discovery::v3::{DeltaDiscoveryRequest, DeltaDiscoveryResponse};
 use asp_proto::xds::google::rpc;
-use asp_snapshot::Changes;
+use asp_snapshot::{Changes, PartFaults};
 use prost::Message;
 use prost_types::{Struct, Value, value};
 use rand::Rng;
@@ -26,6 +27,7 @@ use tokio_util::sync::CancellationToken;
 use tonic::Streaming;
 use tonic::transport::{Channel, Endpoint, Uri};
 
+use super::refused_parts;
 use super::subscription::revision_in;
 use super::{ADVERTISE, BACKOFF_MS, CONNECT_TIMEOUT, EVERY_PART, IN_FORCE, Kind, LEAVING, MAX_MESSAGE};
 
@@ -38,8 +40,9 @@ const LEAVE_WITHIN: Duration = Duration::from_secs(4);
 /// gRPC status code INVALID_ARGUMENT, in a rejection.
 const INVALID_ARGUMENT: i32 = 3;
 
-/// Takes a revision and what changed up to it, or says why not.
-pub type Apply = Arc<dyn Fn(u64, Changes) -> Result<(), String> + Send + Sync>;
+/// Takes a revision and what changed up to it, and returns the parts that are not in force as they were sent; or says why it
+/// takes nothing.
+pub type Apply = Arc<dyn Fn(u64, Changes) -> Result<Arc<PartFaults>, String> + Send + Sync>;
 /// Most bytes of a revision that is on its way.
 const MAX_STAGED: usize = 512 * 1024 * 1024;
 
@@ -116,8 +119,9 @@ struct Subscriber {
     /// The version in force here; empty before the first. The control plane is told it on every new stream: with
     /// it this gateway takes part again, whatever becomes of the next push.
     applied: String,
-    /// Of the parts in force here, by name.
+    /// Of the parts in force here, by name; "" of one that is not in force as it was sent: a new stream brings it again.
     versions: BTreeMap<String, String>,
+    refused: Arc<PartFaults>,
     staged: Staged,
 }
 
@@ -140,6 +144,7 @@ impl Subscriber {
             apply,
             applied: String::new(),
             versions: BTreeMap::new(),
+            refused: Arc::default(),
             staged: Staged::default(),
         }
     }
@@ -184,7 +189,7 @@ impl Subscriber {
     /// Opens a stream. The control plane may have its first request, with which this gateway takes part, before it answers:
     /// one that ends meanwhile says so too.
     async fn open(&self, stop: &CancellationToken) -> Result<Stream, StreamError> {
-        let mut opened = pin!(open(&self.target, &self.control, &self.applied, &self.versions));
+        let mut opened = pin!(open(&self.target, &self.control, self.node(), &self.versions));
         if let Some(opened) = stop.run_until_cancelled(opened.as_mut()).await {
             return opened;
         }
@@ -238,8 +243,12 @@ impl Subscriber {
         ended(client.delta_aggregated_resources(only).await?.into_inner()).await
     }
 
+    fn node(&self) -> Node {
+        node(&self.target, &self.applied, &self.refused)
+    }
+
     fn last_request(&self) -> DeltaDiscoveryRequest {
-        let mut node = node(&self.target, &self.applied);
+        let mut node = self.node();
         let leaving = Value { kind: Some(value::Kind::StringValue("true".to_owned())) };
         node.metadata.get_or_insert_default().fields.insert(LEAVING.to_owned(), leaving);
         DeltaDiscoveryRequest { node: Some(node), ..request() }
@@ -261,11 +270,14 @@ impl Subscriber {
             Err(format!("apply failed: {error}"))
         });
         let error_detail = match outcome {
-            Ok(Taken { put, removed }) => {
-                tracing::info!(%version, parts = put.len(), removed = removed.len(), "snapshot applied");
+            Ok(Taken { put, removed, refused }) => {
+                let (parts, gone) = (put.len(), removed.len());
+                tracing::info!(%version, parts, removed = gone, refused = refused.len(), "snapshot applied");
                 self.applied = version;
                 self.versions.extend(put);
                 removed.iter().for_each(|name| drop(self.versions.remove(name)));
+                self.versions.extend(refused.keys().map(|name| (name.clone(), String::new())));
+                self.refused = refused;
                 None
             }
             Err(reason) => {
@@ -273,7 +285,9 @@ impl Subscriber {
                 Some(rpc::Status { code: INVALID_ARGUMENT, message: reason })
             }
         };
-        DeltaDiscoveryRequest { response_nonce: nonce, error_detail, ..request() }
+        // With an acknowledgement it says which parts are not in force as they were sent.
+        let node = error_detail.is_none().then(|| self.node());
+        DeltaDiscoveryRequest { node, response_nonce: nonce, error_detail, ..request() }
     }
 }
 
@@ -313,7 +327,7 @@ pub(super) async fn connect(target: &Target, uri: &Uri) -> Result<Channel, tonic
 async fn open(
     target: &Target,
     control: &Uri,
-    applied: &str,
+    node: Node,
     versions: &BTreeMap<String, String>,
 ) -> Result<Stream, StreamError> {
     let channel = connect(target, control).await?;
@@ -321,7 +335,7 @@ async fn open(
     // One request answers one push: no more than one ever waits.
     let (requests, receiver) = mpsc::channel(1);
     let first = DeltaDiscoveryRequest {
-        node: Some(node(target, applied)),
+        node: Some(node),
         resource_names_subscribe: vec![EVERY_PART.into()],
         initial_resource_versions: versions.iter().map(|(name, is)| (name.clone(), is.clone())).collect(),
         ..request()
@@ -338,38 +352,43 @@ fn request() -> DeltaDiscoveryRequest {
     DeltaDiscoveryRequest { type_url: Kind::Gateway.type_url().into(), ..DeltaDiscoveryRequest::default() }
 }
 
-fn node(target: &Target, applied: &str) -> Node {
+fn node(target: &Target, applied: &str, refused: &PartFaults) -> Node {
     let text = |text: &str| Value { kind: Some(value::Kind::StringValue(text.to_owned())) };
     let fields = [(ADVERTISE, target.advertise.as_str()), ("pool", &target.pool), (IN_FORCE, applied)];
     let said = fields.into_iter().filter(|(_, value)| !value.is_empty());
+    let mut fields: BTreeMap<String, Value> =
+        said.map(|(name, value)| (name.to_owned(), text(value))).collect();
+    fields.extend(refused_parts::members(refused));
     Node {
         id: target.node_id.clone(),
         cluster: target.pool.clone(),
-        metadata: Some(Struct { fields: said.map(|(name, value)| (name.to_owned(), text(value))).collect() }),
+        metadata: Some(Struct { fields }),
         user_agent_name: "asp".into(),
     }
 }
 
-/// What was put, by name and version, and what is gone.
+/// What was put, by name and version, what is gone, and what of all parts is not in force as it was sent.
 struct Taken {
     put: Vec<(String, String)>,
     removed: Vec<String>,
+    refused: Arc<PartFaults>,
 }
 
 fn take(messages: &[DeltaDiscoveryResponse], revision: u64, apply: &Apply) -> Result<Taken, String> {
     let mut changes = Changes::new();
-    let mut taken = Taken { put: Vec::new(), removed: Vec::new() };
+    let (mut put, mut removed) = (Vec::new(), Vec::new());
     for resource in messages.iter().flat_map(|message| &message.resources) {
         let name = &resource.name;
         let value = resource.resource.as_ref().map(|any| any.value.as_slice()).unwrap_or_default();
-        let part = SnapshotPart::decode(value).map_err(|error| format!("decode {name}: {error}"))?;
+        // One that says nothing is refused by itself: so is one that cannot be decoded.
+        let part = SnapshotPart::decode(value).unwrap_or_default();
         changes.push((name.clone(), Some(part)));
-        taken.put.push((name.clone(), resource.version.clone()));
+        put.push((name.clone(), resource.version.clone()));
     }
     for name in messages.iter().flat_map(|message| &message.removed_resources) {
         changes.push((name.clone(), None));
-        taken.removed.push(name.clone());
+        removed.push(name.clone());
     }
-    apply(revision, changes)?;
-    Ok(taken)
+    let refused = apply(revision, changes)?;
+    Ok(Taken { put, removed, refused })
 }

@@ -14,6 +14,7 @@ use super::context::Context;
 use super::endpoints::{Endpoints, Registration};
 use super::peer::Caller;
 use super::raised::Raised;
+use super::refused_parts;
 use super::subscribers;
 use super::subscription::{Event, Refusal};
 use super::{ADVERTISE, DEFAULT_POOL, Kind};
@@ -67,11 +68,13 @@ impl Participant {
                 let address = metadata(&self.node, ADVERTISE).unwrap_or_default();
                 self.entry.subscribed(kind, &self.node.id, address, in_force);
                 self.raised.seen(kind, in_force);
+                self.keep_refused_parts(kind);
                 tracing::info!(node = %self.node.id, kind = kind.as_str(), in_force, "subscribed");
             }
             Event::Acknowledged { revision } => {
                 self.raised.seen(kind, revision);
                 self.entry.acknowledged(kind, revision, version);
+                self.keep_refused_parts(kind);
             }
             Event::Rejected { revision, reason } => {
                 tracing::error!(
@@ -84,6 +87,23 @@ impl Participant {
             Event::TooMany => return Err(Status::invalid_argument("too many resource names")),
         }
         Ok(())
+    }
+
+    /// Keeps which parts are not in force at a gateway as they were sent.
+    fn keep_refused_parts(&self, kind: Kind) {
+        if kind != Kind::Gateway {
+            return;
+        }
+        let refused = refused_parts::read(&self.node);
+        let count = refused.count;
+        let parts: Vec<&str> = refused.named.iter().map(|part| part.name.as_str()).collect();
+        let parts = parts.join(", ");
+        if self.entry.refused_parts(kind, refused) && count > 0 {
+            tracing::warn!(
+                node = %self.node.id, count, parts,
+                "a gateway could not apply parts of the snapshot; `asp status` says why: update the gateway, or mend them"
+            );
+        }
     }
 
     /// Keeps that what is published is older than what the other end has.

@@ -7,6 +7,7 @@ use parking_lot::Mutex;
 use serde::Serialize;
 
 use super::Kind;
+use super::refused_parts::{RefusedPart, RefusedParts};
 use crate::clock;
 
 /// Streams this control plane serves at once.
@@ -42,6 +43,10 @@ pub struct Subscriber {
     /// From push to acknowledgement, milliseconds.
     pub ack_ms: Option<u64>,
     pub last_nack: Option<Nack>,
+    /// Parts of what a gateway has acknowledged that are not in force there as they were sent, at most 50 of them.
+    pub refused_parts: Vec<RefusedPart>,
+    /// All of them.
+    pub refused_parts_count: u64,
     /// As `acked_revision`.
     #[serde(skip)]
     pub acked_version: String,
@@ -106,6 +111,8 @@ impl Stream {
             acked_revision: in_force,
             ack_ms: None,
             last_nack: None,
+            refused_parts: Vec::new(),
+            refused_parts_count: 0,
             acked_version: String::new(),
             pushed_at: 0,
         });
@@ -130,6 +137,18 @@ impl Stream {
         self.update(kind, |subscriber| {
             subscriber.last_nack = Some(Nack { revision, reason: reason.to_owned(), at: clock::now_ms() });
         });
+    }
+
+    /// Keeps what the subscriber could not put in force; returns whether it is something else than before.
+    pub fn refused_parts(&self, kind: Kind, refused: RefusedParts) -> bool {
+        let mut is_new = false;
+        self.update(kind, |subscriber| {
+            let RefusedParts { count, named } = refused;
+            is_new = subscriber.refused_parts_count != count || subscriber.refused_parts != named;
+            subscriber.refused_parts_count = count;
+            subscriber.refused_parts = named;
+        });
+        is_new
     }
 
     fn update(&self, kind: Kind, change: impl FnOnce(&mut Subscriber)) {

@@ -186,7 +186,7 @@ pub(super) fn reason(text: String) -> String {
 }
 
 /// Cuts at a character boundary.
-fn shortened(mut text: String, bound: usize) -> String {
+pub(super) fn shortened(mut text: String, bound: usize) -> String {
     if text.len() > bound {
         let end = (0..=bound).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
         text.truncate(end);

@@ -1,11 +1,13 @@
 //! Gateways: endpoints from their first snapshot on, and what they make of a control plane that comes back.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use asp_control::xds::Kind;
 use asp_proto::xds::envoy::config::core::v3::Node;
 use asp_proto::xds::envoy::service::discovery::v3::aggregated_discovery_service_client::AggregatedDiscoveryServiceClient;
 use asp_proto::xds::envoy::service::discovery::v3::{DeltaDiscoveryRequest, DiscoveryRequest};
+use asp_snapshot::PartFault;
 use prost_types::{Struct, Value, value};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
@@ -97,6 +99,32 @@ async fn a_gateway_that_refuses_a_snapshot_keeps_the_last_and_says_why() {
     control.publish(3);
     gateway.has(3).await;
     assert_eq!(*gateway.applied.lock(), [1, 3]);
+}
+
+/// What was acknowledged is in force; what of it is not is known to each control plane that the gateway follows.
+#[tokio::test]
+async fn the_parts_that_a_gateway_could_not_apply_are_shown_until_it_can() {
+    let control = Control::start().await;
+    let gateway = Gateway::start(&control, "127.0.0.1:4711");
+    gateway.has(1).await;
+    let fault = PartFault { reason: "bad schema".into(), in_force: "its last form" };
+    *gateway.refused.lock() = Arc::new([("server/demo".to_owned(), fault)].into());
+    control.publish(2);
+    let shown = control.subscriber(Kind::Gateway, |gateway| gateway.refused_parts_count == 1).await;
+    assert_eq!((shown.acked_revision, shown.last_nack), (2, None));
+    let part = &shown.refused_parts[0];
+    assert_eq!(part.name, "server/demo");
+    assert_eq!(part.reason, "bad schema; in force: its last form");
+    let address = control.address.to_string();
+    control.stop.cancel();
+    drop(control);
+    let again = until_bound(&address).await;
+    let brought = again.subscriber(Kind::Gateway, |gateway| gateway.refused_parts_count == 1).await;
+    assert_eq!((brought.acked_revision, brought.ack_ms), (2, None), "it says so when it comes");
+    *gateway.refused.lock() = Arc::default();
+    again.publish(3);
+    let mended = again.subscriber(Kind::Gateway, |gateway| gateway.acked_revision == 3).await;
+    assert_eq!((mended.refused_parts_count, mended.refused_parts.len()), (0, 0));
 }
 
 #[tokio::test]

@@ -22,6 +22,7 @@ use asp_proto::xds::envoy::service::discovery::v3::{DiscoveryRequest, DiscoveryR
 use asp_proto::xds::envoy::service::endpoint::v3::endpoint_discovery_service_client::EndpointDiscoveryServiceClient;
 use asp_proto::xds::envoy::service::extension::v3::extension_config_discovery_service_client::ExtensionConfigDiscoveryServiceClient;
 use asp_proto::xds::google::rpc::Status as RpcStatus;
+use asp_snapshot::PartFaults;
 use asp_store::control::Position;
 use async_trait::async_trait;
 use parking_lot::Mutex;
@@ -227,6 +228,8 @@ pub(crate) fn first(name: &str) -> DiscoveryRequest {
 pub(crate) struct Gateway {
     pub(crate) applied: Arc<Mutex<Vec<u64>>>,
     pub(crate) refuses: Arc<AtomicBool>,
+    /// The parts that it cannot put in force.
+    pub(crate) refused: Arc<Mutex<Arc<PartFaults>>>,
     pub(crate) stop: CancellationToken,
     _guard: DropGuard,
 }
@@ -245,12 +248,14 @@ impl Gateway {
         let refuses = Arc::new(AtomicBool::new(false));
         let list = Arc::clone(&applied);
         let no = Arc::clone(&refuses);
+        let refused: Arc<Mutex<Arc<PartFaults>>> = Arc::default();
+        let faults = Arc::clone(&refused);
         let apply: Apply = Arc::new(move |revision, _| {
             if no.load(Ordering::SeqCst) {
                 return Err("primitive echo: bad schema".into());
             }
             list.lock().push(revision);
-            Ok(())
+            Ok(faults.lock().clone())
         });
         let target = Target {
             uris: controls.iter().map(|url| url.parse().unwrap()).collect(),
@@ -262,7 +267,7 @@ impl Gateway {
         };
         let stop = CancellationToken::new();
         tokio::spawn(client::run(target, apply, stop.clone()));
-        Gateway { applied, refuses, _guard: stop.clone().drop_guard(), stop }
+        Gateway { applied, refuses, refused, _guard: stop.clone().drop_guard(), stop }
     }
 
     pub(crate) async fn has(&self, revision: u64) {

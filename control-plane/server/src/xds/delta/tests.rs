@@ -109,9 +109,15 @@ fn what_a_gateway_refused_comes_again_with_the_next_version_and_not_before() {
 #[test]
 fn a_gateway_that_comes_back_gets_what_it_has_not() {
     let mut control = Control::default();
-    let state = control.publish(5, &[("base", Some("a")), ("org/acme", Some("b")), ("org/new", Some("n"))]);
+    let parts = [("base", "a"), ("org/acme", "b"), ("org/new", "n"), ("org/refused", "r")];
+    let state = control.publish(5, &parts.map(|(name, said)| (name, Some(said))));
     let version = |name: &str| control.gateway.parts.get(name).unwrap().version_text();
-    let has = [("base", version("base")), ("org/acme", "0123".to_owned()), ("org/gone", "4567".to_owned())];
+    let has = [
+        ("base", version("base")),
+        ("org/acme", "0123".to_owned()),
+        ("org/gone", "4567".to_owned()),
+        ("org/refused", String::new()),
+    ];
     let again = DeltaDiscoveryRequest {
         initial_resource_versions: has.map(|(name, version)| (name.to_owned(), version)).into(),
         ..first()
@@ -122,7 +128,7 @@ fn a_gateway_that_comes_back_gets_what_it_has_not() {
     let (put, removed, _) = said(gateway.next_push(&state).unwrap());
     assert_eq!(
         (put, removed),
-        (vec!["org/acme".to_owned(), "org/new".to_owned()], vec!["org/gone".to_owned()])
+        (["org/acme", "org/new", "org/refused"].map(str::to_owned).to_vec(), vec!["org/gone".to_owned()])
     );
     // As after the restore of an older database.
     let mut ahead = DeltaSubscription::default();
