@@ -89,6 +89,10 @@ impl Members {
 
     fn told_of(here: Option<&Member>, there: Option<&Elsewhere>) -> Told {
         match (here, there) {
+            // Over a stream that was opened later: others may not have read of it yet.
+            (Some(Member::Heard(_, opened)), Some(Elsewhere::Left(since))) if opened >= since => {
+                Told::Serving
+            }
             (_, Some(Elsewhere::Left(since))) if since.elapsed() < DRAINING => Told::Draining,
             (_, Some(Elsewhere::Left(_))) => Told::Nothing,
             (Some(Member::Heard(..)), _) | (_, Some(Elsewhere::Heard)) => Told::Serving,

@@ -63,8 +63,9 @@ impl Endpoints {
         }
         self.members.lock().left.retain(|told| !left.contains(told));
         store.hear(&self.heard_here()).await?;
-        let known = store.known(READ).await?;
+        // Taken before: no answer makes a leave later than it was, and so later than a join that followed it.
         let now = Instant::now();
+        let known = store.known(READ).await?;
         let mut members = self.members.lock();
         let mut elsewhere: BTreeMap<_, _> = known.iter().filter_map(|known| read(known, now)).collect();
         if is_back {
@@ -111,6 +112,7 @@ fn read(known: &Known, now: Instant) -> Option<((String, SocketAddr), Elsewhere)
 #[cfg(test)]
 mod tests {
     use asp_store::heard_gateways::memory::MemoryHeard;
+    use async_trait::async_trait;
     use tokio::sync::watch;
 
     use super::super::{DRAINING, EndpointSet};
@@ -207,6 +209,48 @@ mod tests {
         pass(&[&other, &one], &store, EVERY).await;
         assert_eq!((served(&one.set), served(&other.set)), (vec![1], vec![1]));
         drop(here);
+    }
+
+    /// A store whose answer to what is known is made before something happens here, and comes after it.
+    struct Slow<'a, F> {
+        store: &'a MemoryHeard,
+        meanwhile: F,
+    }
+
+    #[async_trait]
+    impl<F: Fn() + Send + Sync> HeardGateways for Slow<'_, F> {
+        async fn hear(&self, heard: &[Heard]) -> Result<(), Unavailable> {
+            self.store.hear(heard).await
+        }
+
+        async fn leave(&self, pool: &str, address: &str, ago: Duration) -> Result<(), Unavailable> {
+            self.store.leave(pool, address, ago).await
+        }
+
+        async fn known(&self, within: Duration) -> Result<Vec<Known>, Unavailable> {
+            let known = self.store.known(within).await;
+            (self.meanwhile)();
+            known
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_gateway_that_joins_while_others_say_that_the_one_before_it_has_left_is_served() {
+        let store = MemoryHeard::default();
+        let (one, other) = (Control::new(), Control::new());
+        let former = other.endpoints.join(POOL.into(), address(1));
+        pass(&[&one, &other], &store, EVERY).await;
+        former.leave();
+        pass(&[&other, &one], &store, EVERY).await;
+        assert!(one.set.borrow().draining[POOL].contains(&address(1)));
+        let joined = parking_lot::Mutex::new(None);
+        let meanwhile = || *joined.lock() = Some(one.endpoints.join(POOL.into(), address(1)));
+        one.endpoints.exchange(&Slow { store: &store, meanwhile }, false).await.unwrap();
+        assert_eq!(served(&one.set), [1]);
+        assert!(one.set.borrow().draining.is_empty());
+        pass(&[&one, &other], &store, EVERY).await;
+        assert_eq!((served(&one.set), served(&other.set)), (vec![1], vec![1]));
+        drop(joined);
     }
 
     #[tokio::test(start_paused = true)]
