@@ -123,7 +123,8 @@ fn server(name: &str, file: &ServerFile, revision: u64) -> ServerRecord {
         let text = spec(&id, primitive, file.schemes[0]);
         files.push(SourceFile { path: format!("{name}/{id}.yaml"), text });
     }
-    ServerRecord { name: name.to_owned(), files, content_hash: String::new(), revision, updated_at: 0 }
+    let content_hash = String::new();
+    ServerRecord { name: name.to_owned(), files, unreadable: None, content_hash, revision, updated_at: 0 }
 }
 
 fn spec(id: &str, primitive: &PrimitiveFile, scheme: &str) -> String {

@@ -242,10 +242,15 @@ impl Compiler {
     }
 
     fn compile_record(&self, record: &ServerRecord, before: Option<Arc<CompiledServer>>) -> Compiled {
-        let compiled = compile(&record.name, &record.files).map_err(|report| {
-            let faults: Vec<String> = report.iter().map(describe).collect();
-            format!("it does not compile: {}", faults.join("; "))
-        });
+        let compiled = match &record.unreadable {
+            Some(fault) => {
+                Err(format!("this version cannot read it, a newer one may have written it: {fault}"))
+            }
+            None => compile(&record.name, &record.files).map_err(|report| {
+                let faults: Vec<String> = report.iter().map(describe).collect();
+                format!("it does not compile: {}", faults.join("; "))
+            }),
+        };
         let evaluated = compiled.and_then(|server| self.accepts(&server).map(|()| server));
         let revision = record.revision;
         match evaluated {
@@ -387,6 +392,7 @@ mod tests {
         ServerRecord {
             name: "demo".into(),
             files: vec![file("demo/server.yaml", &yaml), file("demo/ping.yaml", spec)],
+            unreadable: None,
             content_hash: String::new(),
             revision: 1,
             updated_at: 0,

@@ -19,7 +19,10 @@ use serde::{Deserialize, Serialize};
 
 pub use audited::{AuditQuery, AuditRecord, Note};
 pub use placement::{HomeRecord, MAX_HOMES, MAX_REGIONS, MAX_ROUTES, Placement, RegionRecord, RouteRecord};
-pub use state::{Changed, ChangedRevocations, ControlState, Machines, OrgState, Position, Since};
+pub use state::{
+    Changed, ChangedRevocations, ControlState, Machines, OrgState, Position, Since, UnreadableIssuer,
+    UnreadableMachine,
+};
 
 /// Servers a control plane keeps.
 pub const MAX_SERVERS: usize = 1_000;
@@ -95,6 +98,8 @@ pub struct SourceFile {
 pub struct ServerRecord {
     pub name: String,
     pub files: Vec<SourceFile>,
+    /// Why this version cannot read the files, of which there are none then: a newer version wrote them.
+    pub unreadable: Option<String>,
     /// The compiler's hash over what the server means; equal hashes make a write a no-op.
     pub content_hash: String,
     /// Revision of its last change.

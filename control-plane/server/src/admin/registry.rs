@@ -276,13 +276,16 @@ pub async fn get_server(
 
 /// A server with its files.
 pub(super) fn shown(record: &ServerRecord) -> Response {
-    let body = json!({
+    let mut body = json!({
         "server": record.name,
         "revision": record.revision,
         "contentHash": record.content_hash,
         "updatedAt": record.updated_at,
         "files": record.files,
     });
+    if let (Some(fault), Some(members)) = (&record.unreadable, body.as_object_mut()) {
+        members.insert("unreadable".to_owned(), fault.as_str().into());
+    }
     tagged(record.revision, body)
 }
 

@@ -29,7 +29,7 @@ use crate::clock;
 use crate::issuers::trust::NotInForce;
 use crate::placement;
 use crate::xds::parts::{Changing, Part as Encoded, Parts};
-use faults::{misplaced, not_in_force, too_large, unknown_revocation};
+use faults::{misplaced, not_in_force, too_large, unknown_revocation, unreadable_issuer};
 
 mod faults;
 mod homes;
@@ -183,6 +183,7 @@ impl Builder {
         anyhow::ensure!(bytes <= GATEWAY, "the gateway snapshot has {bytes} bytes, {GATEWAY} is the limit");
         faults.splice(0..0, self.server_faults.iter().cloned());
         faults.extend(out_of_force.into_iter().map(not_in_force));
+        faults.extend(self.held.unreadable_issuers.iter().map(unreadable_issuer));
         faults.append(&mut placed);
         Ok(Built {
             position: self.position(),

@@ -11,7 +11,7 @@ use asp_registry::CompiledServer;
 use asp_snapshot::machines::RESERVED;
 use asp_store::control::{
     Changed, ControlState, IssuerKeysRecord, IssuerRecord, MachineBound, OfferRecord, OrgState, Placement,
-    ServerRecord, Since,
+    ServerRecord, Since, UnreadableIssuer, UnreadableMachine,
 };
 
 use super::fault::Fault;
@@ -151,6 +151,7 @@ impl Machines {
     fn of(state: &OrgState, faults: &mut Vec<Fault>) -> Machines {
         let now = clock::now_ms();
         let mut machines = Machines::default();
+        faults.extend(state.unreadable_machines.iter().map(unreadable_machine));
         for record in state.machine_keys.iter().filter(|record| record.expires_at > now) {
             if let Some(fault) = beyond(&state.machine_bound, &record.groups, &record.scopes) {
                 faults.push(beyond_fault(&record.org, "key", &record.id, &fault));
@@ -226,6 +227,7 @@ pub(super) struct Held {
     pub(super) revocations: Revocations,
     pub(super) issuers: Vec<IssuerRecord>,
     pub(super) issuer_keys: Vec<IssuerKeysRecord>,
+    pub(super) unreadable_issuers: Vec<UnreadableIssuer>,
     pub(super) placement: Placement,
 }
 
@@ -247,6 +249,7 @@ impl Held {
         self.revision = revision;
         self.issuers = changed.issuers;
         self.issuer_keys = changed.issuer_keys;
+        self.unreadable_issuers = changed.unreadable_issuers;
         let has_offers = offers.is_some();
         self.offers = offers.unwrap_or_else(|| std::mem::take(&mut self.offers));
         if let Some(placement) = placement {
@@ -310,6 +313,7 @@ impl Held {
         self.revision = state.revision;
         self.issuers = state.issuers;
         self.issuer_keys = state.issuer_keys;
+        self.unreadable_issuers = state.unreadable_issuers;
         self.placement = state.placement;
         self.offers = state.offers;
         for state in orgs.values() {
@@ -368,6 +372,9 @@ fn by_org(state: &mut ControlState) -> BTreeMap<String, OrgState> {
     for (org, bound) in std::mem::take(&mut state.machine_bounds) {
         of(&mut orgs, &org).machine_bound = bound;
     }
+    for row in std::mem::take(&mut state.unreadable_machines) {
+        of(&mut orgs, &row.org).unreadable_machines.push(row);
+    }
     orgs
 }
 
@@ -382,6 +389,23 @@ fn unreadable_records(org: &str, unreadable: &[String]) -> Fault {
         format!("{} entries mean nothing to this version: {}", unreadable.len(), shown.join("; ")),
         "what they deny or limit is denied, what they allow is left out",
         ORG_WAY_OUT,
+    )
+}
+
+fn unreadable_machine(row: &UnreadableMachine) -> Fault {
+    let UnreadableMachine { org, kind, id, fault } = row;
+    let what = if id.is_empty() { (*kind).to_owned() } else { format!("{kind} {id}") };
+    let in_force = match *kind {
+        "bound" => "machines of the org may have no group and no scope",
+        _ => "it opens nothing",
+    };
+    org_fault(
+        org,
+        format!(
+            "{what} of its machines cannot be read by this version, a newer one may have written it: {fault}"
+        ),
+        in_force,
+        "run the version that wrote it, or replace it",
     )
 }
 

@@ -396,7 +396,7 @@ impl ControlStore for SqlStore {
     }
 
     async fn machine_keys(&self, org: &str) -> Result<Vec<MachineKeyRecord>, StoreError> {
-        self.within(machines::of_org(&self.pool, org)).await
+        self.within(async { Ok(machines::of_org(&self.pool, org).await?.0) }).await
     }
 
     async fn add_machine_key(
@@ -412,7 +412,7 @@ impl ControlStore for SqlStore {
     }
 
     async fn machine_certificates(&self, org: &str) -> Result<Vec<MachineCertificateRecord>, StoreError> {
-        self.within(certificates::of_org(&self.pool, org)).await
+        self.within(async { Ok(certificates::of_org(&self.pool, org).await?.0) }).await
     }
 
     async fn machine_certificate_named(
@@ -440,7 +440,7 @@ impl ControlStore for SqlStore {
     }
 
     async fn issuers(&self) -> Result<Vec<IssuerRecord>, StoreError> {
-        self.within(issuers::all(&self.pool)).await
+        self.within(async { Ok(issuers::all(&self.pool).await?.0) }).await
     }
 
     async fn issuer(&self, side: Side, name: &str) -> Result<Option<IssuerRecord>, StoreError> {

@@ -31,11 +31,32 @@ pub struct ControlState {
     pub revocations: Vec<RevocationRecord>,
     pub issuers: Vec<IssuerRecord>,
     pub issuer_keys: Vec<IssuerKeysRecord>,
+    pub unreadable_issuers: Vec<UnreadableIssuer>,
     pub machine_keys: Vec<MachineKeyRecord>,
     pub machine_certificates: Vec<MachineCertificateRecord>,
     /// The key is the org.
     pub machine_bounds: BTreeMap<String, MachineBound>,
+    pub unreadable_machines: Vec<UnreadableMachine>,
     pub placement: Placement,
+}
+
+/// A stored issuer of a side that this version does not know.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct UnreadableIssuer {
+    pub side: String,
+    pub name: String,
+}
+
+/// A stored key, certificate or bound of machines that this version cannot read. It opens nothing: a certificate's URI is among
+/// the certificates all the same, as one that has ended, and a bound is as if it were empty.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct UnreadableMachine {
+    pub org: String,
+    /// `key`, `certificate` or `bound`.
+    pub kind: &'static str,
+    /// "" of a bound.
+    pub id: String,
+    pub fault: String,
 }
 
 /// What one org has, each list in the order of [`ControlState`].
@@ -48,6 +69,7 @@ pub struct OrgState {
     pub machine_keys: Vec<MachineKeyRecord>,
     pub machine_certificates: Vec<MachineCertificateRecord>,
     pub machine_bound: MachineBound,
+    pub unreadable_machines: Vec<UnreadableMachine>,
 }
 
 /// What changed after a revision, as it is now.
@@ -69,6 +91,7 @@ pub struct Changed {
     /// All of them, in every case: the time at which an issuer was asked changes without a revision.
     pub issuers: Vec<IssuerRecord>,
     pub issuer_keys: Vec<IssuerKeysRecord>,
+    pub unreadable_issuers: Vec<UnreadableIssuer>,
 }
 
 /// What machines of every org call with.
@@ -78,6 +101,7 @@ pub struct Machines {
     pub certificates: Vec<MachineCertificateRecord>,
     /// The key is the org.
     pub bounds: BTreeMap<String, MachineBound>,
+    pub unreadable: Vec<UnreadableMachine>,
 }
 
 /// Of revocations.

@@ -1,6 +1,7 @@
 //! What is said of the parts that are not published as they are stored.
 
 use asp_proto::snapshot::EdgeSnapshot;
+use asp_store::control::UnreadableIssuer;
 use prost::Message as _;
 
 use crate::catalog::budget::{EDGE, Whole};
@@ -25,6 +26,16 @@ pub(super) fn not_in_force(issuer: NotInForce) -> Fault {
         fault: issuer.fault,
         in_force: NO_TOKENS,
         way_out: "correct or delete the issuer (`PUT` or `DELETE /api/issuers/{side}/{name}`), or make it answer",
+    }
+}
+
+pub(super) fn unreadable_issuer(issuer: &UnreadableIssuer) -> Fault {
+    Fault {
+        part: Part::Issuer,
+        name: format!("{}/{}", issuer.side, issuer.name),
+        fault: format!("`{}` is no side of issuers that this version knows", issuer.side),
+        in_force: NO_TOKENS,
+        way_out: "run the version that wrote it",
     }
 }
 

@@ -5,7 +5,7 @@ use asp_proto::snapshot::{GatewaySnapshot, snapshot_part};
 use asp_snapshot::machines::RESERVED;
 use asp_store::control::{
     BindingRecord, CertificateName, ExposureRecord, HomeRecord, MachineCertificateRecord, Placement,
-    RegionRecord, RouteRecord,
+    RegionRecord, RouteRecord, UnreadableIssuer, UnreadableMachine,
 };
 
 use super::super::tests::{config, server};
@@ -85,6 +85,41 @@ fn a_server_that_no_longer_compiles_keeps_its_last_form() {
     assert_eq!((faults.len(), faults[0].in_force), (1, LAST_FORM));
     let (anew, faults) = built(&mut Builder::new(Compiler::new(config(true))), &state);
     assert_eq!((anew.servers.len(), faults[0].part), (0, Part::Server));
+}
+
+/// Another version may have stored them.
+#[test]
+fn rows_that_this_version_cannot_read_are_named_and_the_rest_is_published() {
+    let mut builder = Builder::new(Compiler::new(config(true)));
+    let mut newer = server("{schemes: [jwt], issuers: [dev]}");
+    let state = ControlState { revision: 1, servers: vec![newer.clone()], ..ControlState::default() };
+    let (first, faults) = built(&mut builder, &state);
+    assert_eq!(faults, []);
+    newer.files.clear();
+    (newer.unreadable, newer.revision) = (Some("unknown field `mode`".into()), 2);
+    let row = |kind, id: &str| UnreadableMachine {
+        org: "acme".into(),
+        kind,
+        id: id.into(),
+        fault: "no list".into(),
+    };
+    let state = ControlState {
+        revision: 2,
+        servers: vec![newer],
+        bindings: vec![denial("acme", "alice")],
+        unreadable_issuers: vec![UnreadableIssuer { side: "partners".into(), name: "third".into() }],
+        unreadable_machines: vec![row("key", "k"), row("bound", "")],
+        ..ControlState::default()
+    };
+    let (second, faults) = built(&mut builder, &state);
+    assert_eq!(second.servers, first.servers);
+    assert_eq!(bindings(&second, "acme"), [("alice".to_owned(), false)]);
+    let named: Vec<(Part, &str)> = faults.iter().map(|fault| (fault.part, fault.name.as_str())).collect();
+    let acme = (Part::Org, "acme");
+    assert_eq!(named, [(Part::Server, "demo"), acme, acme, (Part::Issuer, "partners/third")]);
+    assert_eq!(faults[0].in_force, LAST_FORM);
+    let (anew, faults) = built(&mut Builder::new(Compiler::new(config(true))), &state);
+    assert_eq!((anew.servers.len(), faults[0].in_force), (0, crate::catalog::fault::NOT_SERVED));
 }
 
 #[test]

@@ -7,33 +7,49 @@ use sqlx::{Any, Row, Transaction};
 
 use super::machines::texts;
 use super::{SqlStore, resource_revision, rows};
-use crate::control::{Change, MachineBound, StoreError, Versioned, Written};
+use crate::control::{Change, MachineBound, StoreError, UnreadableMachine, Versioned, Written};
 
 type Tx = Transaction<'static, Any>;
 
 /// First part of the name of an org's resource.
 pub(super) const KIND: &str = "machine_bound";
 
-/// Those of every org that has one.
-pub(super) async fn all(tx: &mut Tx) -> Result<BTreeMap<String, MachineBound>, StoreError> {
-    let rows = sqlx::query("SELECT org, groups, scopes FROM machine_bounds").fetch_all(&mut **tx).await?;
-    let mut all: BTreeMap<String, MachineBound> = BTreeMap::new();
-    for row in &rows {
-        add(all.entry(row.try_get("org")?).or_default(), row)?;
-    }
-    Ok(all)
+/// Bounds by org, and those that this version cannot read.
+type Read = (BTreeMap<String, MachineBound>, Vec<UnreadableMachine>);
+
+/// Those of every org that has one. One that cannot be read is empty: the org's machines may have nothing.
+pub(super) async fn all(tx: &mut Tx) -> Result<Read, StoreError> {
+    read(&sqlx::query("SELECT org, groups, scopes FROM machine_bounds").fetch_all(&mut **tx).await?)
 }
 
-pub(super) async fn of_org(tx: &mut Tx, org: &str) -> Result<MachineBound, StoreError> {
-    let rows = sqlx::query("SELECT groups, scopes FROM machine_bounds WHERE org = $1")
+/// As [`all`], of one org.
+pub(super) async fn published(tx: &mut Tx, org: &str) -> Result<Read, StoreError> {
+    let rows = sqlx::query("SELECT org, groups, scopes FROM machine_bounds WHERE org = $1")
         .bind(org)
         .fetch_all(&mut **tx)
         .await?;
-    let mut bound = MachineBound::default();
-    for row in &rows {
-        add(&mut bound, row)?;
+    read(&rows)
+}
+
+fn read(rows: &[AnyRow]) -> Result<Read, StoreError> {
+    let (mut all, mut unreadable): Read = Default::default();
+    for row in rows {
+        let org: String = row.try_get("org")?;
+        if let Err(error) = add(all.entry(org.clone()).or_default(), row) {
+            unreadable.push(UnreadableMachine {
+                org,
+                kind: "bound",
+                id: String::new(),
+                fault: error.to_string(),
+            });
+        }
     }
-    Ok(bound)
+    Ok((all, unreadable))
+}
+
+pub(super) async fn of_org(tx: &mut Tx, org: &str) -> Result<MachineBound, StoreError> {
+    let (mut bounds, _) = published(tx, org).await?;
+    Ok(bounds.remove(org).unwrap_or_default())
 }
 
 pub(super) async fn get(store: &SqlStore, org: &str) -> Result<Versioned<MachineBound>, StoreError> {
@@ -74,7 +90,8 @@ pub(super) async fn put(
 }
 
 fn add(bound: &mut MachineBound, row: &AnyRow) -> Result<(), StoreError> {
-    bound.groups.extend(rows::texts(row, "groups")?);
-    bound.scopes.extend(rows::texts(row, "scopes")?);
+    let (groups, scopes) = (rows::texts(row, "groups")?, rows::texts(row, "scopes")?);
+    bound.groups.extend(groups);
+    bound.scopes.extend(scopes);
     Ok(())
 }

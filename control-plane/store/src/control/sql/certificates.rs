@@ -12,9 +12,14 @@ use super::machines::{self, texts};
 use super::{SqlStore, Write, rows};
 use crate::control::{
     CertificateName, Change, MAX_MACHINE_CERTIFICATES_PER_ORG, MachineCertificateRecord, RevocationRecord,
-    StoreError, Written,
+    StoreError, UnreadableMachine, Written,
 };
 
+/// Certificates, and those that this version cannot read.
+type Read = (Vec<MachineCertificateRecord>, Vec<UnreadableMachine>);
+
+/// The kind of a registration that is by URI.
+const URI: &str = "uri";
 const SELECT_ALL: &str = "SELECT id, org, machine, kind, name, proved, groups, scopes, created_at, expires_at \
      FROM machine_certificates ORDER BY org, created_at, id";
 const SELECT_OF_ORG: &str = "SELECT id, org, machine, kind, name, proved, groups, scopes, created_at, expires_at \
@@ -22,15 +27,44 @@ const SELECT_OF_ORG: &str = "SELECT id, org, machine, kind, name, proved, groups
 const SELECT_NAMED: &str = "SELECT id, org, machine, kind, name, proved, groups, scopes, created_at, expires_at \
      FROM machine_certificates WHERE kind = $1 AND name = $2";
 
-pub(super) async fn all<'e>(from: impl AnyExecutor<'e>) -> Result<Vec<MachineCertificateRecord>, StoreError> {
-    sqlx::query(SELECT_ALL).fetch_all(from).await?.iter().map(record).collect()
+pub(super) async fn all<'e>(from: impl AnyExecutor<'e>) -> Result<Read, StoreError> {
+    read(&sqlx::query(SELECT_ALL).fetch_all(from).await?)
 }
 
-pub(super) async fn of_org<'e>(
-    from: impl AnyExecutor<'e>,
-    org: &'e str,
-) -> Result<Vec<MachineCertificateRecord>, StoreError> {
-    sqlx::query(SELECT_OF_ORG).bind(org).fetch_all(from).await?.iter().map(record).collect()
+pub(super) async fn of_org<'e>(from: impl AnyExecutor<'e>, org: &'e str) -> Result<Read, StoreError> {
+    read(&sqlx::query(SELECT_OF_ORG).bind(org).fetch_all(from).await?)
+}
+
+fn read(rows: &[AnyRow]) -> Result<Read, StoreError> {
+    let unread = |row: &AnyRow, error: &StoreError| {
+        Ok((rows::unreadable_machine(row, "certificate", error)?, ended(row)?))
+    };
+    let (mut known, unread) = rows::each(rows, record, unread)?;
+    let mut unreadable = Vec::with_capacity(unread.len());
+    for (row, ended) in unread {
+        unreadable.push(row);
+        known.extend(ended);
+    }
+    Ok((known, unreadable))
+}
+
+/// The registration of a URI that cannot be read, as one that has ended: it opens nothing, and the URI stays its org's.
+fn ended(row: &AnyRow) -> Result<Option<MachineCertificateRecord>, StoreError> {
+    let kind: String = row.try_get("kind")?;
+    if kind != URI {
+        return Ok(None);
+    }
+    Ok(Some(MachineCertificateRecord {
+        id: row.try_get("id")?,
+        org: row.try_get("org")?,
+        machine: row.try_get("machine")?,
+        name: CertificateName::Uri(row.try_get("name")?),
+        proved: false,
+        groups: Vec::new(),
+        scopes: Vec::new(),
+        created_at: 0,
+        expires_at: 0,
+    }))
 }
 
 pub(super) async fn put(
@@ -131,9 +165,10 @@ pub(super) async fn delete(
     .bind(id)
     .fetch_optional(&mut *write.tx)
     .await?;
-    let gone = record(&gone.ok_or(StoreError::NotFound)?)?;
+    let gone = record(&gone.ok_or(StoreError::NotFound)?);
     write.stamp(false).await?;
-    write.commit("machine_certificate.delete", &detail(&gone)).await
+    // One that this version cannot read can be deleted too.
+    write.commit("machine_certificate.delete", &gone.map(|gone| detail(&gone)).unwrap_or_default()).await
 }
 
 /// Until when a revocation must be there for the certificates that it hits; 0 where it hits none.
@@ -192,7 +227,7 @@ fn resource(id: &str) -> String {
 fn columns(name: &CertificateName) -> (&'static str, &str) {
     match name {
         CertificateName::Fingerprint(hash) => ("fingerprint", hash),
-        CertificateName::Uri(uri) => ("uri", uri),
+        CertificateName::Uri(uri) => (URI, uri),
     }
 }
 
@@ -207,7 +242,7 @@ fn record(row: &AnyRow) -> Result<MachineCertificateRecord, StoreError> {
     let (kind, name): (String, String) = (row.try_get("kind")?, row.try_get("name")?);
     let name = match kind.as_str() {
         "fingerprint" => CertificateName::Fingerprint(name),
-        "uri" => CertificateName::Uri(name),
+        URI => CertificateName::Uri(name),
         other => return Err(StoreError::Backend(format!("column kind: `{other}` is not known"))),
     };
     Ok(MachineCertificateRecord {

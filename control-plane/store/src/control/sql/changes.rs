@@ -23,6 +23,8 @@ pub(super) const REVISION: &str = "revision";
 
 pub(super) async fn all(tx: &mut Tx) -> Result<ControlState, StoreError> {
     let Position { revision, stamp } = position(&mut **tx).await?;
+    let (issuers, unreadable_issuers) = issuers::all(&mut **tx).await?;
+    let Machines { keys, certificates, bounds, unreadable } = all_machines(tx).await?;
     Ok(ControlState {
         revision,
         stamp,
@@ -32,13 +34,24 @@ pub(super) async fn all(tx: &mut Tx) -> Result<ControlState, StoreError> {
         bindings: policy::all_bindings(tx).await?,
         limits: policy::all_limits(tx).await?,
         revocations: revocations::all(tx).await?,
-        issuers: issuers::all(&mut **tx).await?,
+        issuers,
         issuer_keys: issuers::all_keys(&mut **tx).await?,
-        machine_keys: machines::all(&mut **tx).await?,
-        machine_certificates: certificates::all(&mut **tx).await?,
-        machine_bounds: bounds::all(tx).await?,
+        unreadable_issuers,
+        machine_keys: keys,
+        machine_certificates: certificates,
+        machine_bounds: bounds,
+        unreadable_machines: unreadable,
         placement: placement::all(tx).await?,
     })
+}
+
+async fn all_machines(tx: &mut Tx) -> Result<Machines, StoreError> {
+    let (keys, mut unreadable) = machines::all(&mut **tx).await?;
+    let (certificates, unreadable_certificates) = certificates::all(&mut **tx).await?;
+    let (bounds, unreadable_bounds) = bounds::all(tx).await?;
+    unreadable.extend(unreadable_certificates);
+    unreadable.extend(unreadable_bounds);
+    Ok(Machines { keys, certificates, bounds, unreadable })
 }
 
 /// Where the store is now.
@@ -93,10 +106,12 @@ pub(super) async fn since(store: &SqlStore, revision: u64) -> Result<Since, Stor
 
 /// What was touched, as it is at `now`.
 async fn changed(tx: &mut Tx, now: Position, touched: Touched) -> Result<Changed, StoreError> {
+    let (issuers, unreadable_issuers) = issuers::all(&mut **tx).await?;
     let mut changed = Changed {
         revision: now.revision,
         stamp: now.stamp,
-        issuers: issuers::all(&mut **tx).await?,
+        issuers,
+        unreadable_issuers,
         issuer_keys: issuers::all_keys(&mut **tx).await?,
         ..Changed::default()
     };
@@ -108,9 +123,7 @@ async fn changed(tx: &mut Tx, now: Position, touched: Touched) -> Result<Changed
         changed.orgs.push(of_org(tx, org).await?);
     }
     if touched.machines {
-        let keys = machines::all(&mut **tx).await?;
-        let certificates = certificates::all(&mut **tx).await?;
-        changed.machines = Some(Machines { keys, certificates, bounds: bounds::all(tx).await? });
+        changed.machines = Some(all_machines(tx).await?);
     }
     if touched.offers {
         changed.offers = Some(offers::all(&mut **tx).await?);
@@ -171,13 +184,19 @@ impl Touched {
 }
 
 async fn of_org(tx: &mut Tx, org: String) -> Result<OrgState, StoreError> {
+    let (machine_keys, mut unreadable_machines) = machines::of_org(&mut **tx, &org).await?;
+    let (machine_certificates, unreadable) = certificates::of_org(&mut **tx, &org).await?;
+    unreadable_machines.extend(unreadable);
+    let (mut bounds, unreadable) = bounds::published(tx, &org).await?;
+    unreadable_machines.extend(unreadable);
     Ok(OrgState {
         exposure: policy::exposure_of(tx, &org).await?,
         bindings: policy::bindings_of(tx, &org).await?,
         limits: policy::limits_of(tx, &org).await?,
-        machine_keys: machines::of_org(&mut **tx, &org).await?,
-        machine_certificates: certificates::of_org(&mut **tx, &org).await?,
-        machine_bound: bounds::of_org(tx, &org).await?,
+        machine_keys,
+        machine_certificates,
+        machine_bound: bounds.remove(&org).unwrap_or_default(),
+        unreadable_machines,
         org,
     })
 }

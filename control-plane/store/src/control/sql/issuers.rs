@@ -4,7 +4,9 @@ use sqlx::Row;
 use sqlx::any::{AnyExecutor, AnyRow};
 
 use super::{SqlStore, Write, rows};
-use crate::control::{Change, IssuerKeysRecord, IssuerRecord, MAX_ISSUERS, Side, StoreError, Written};
+use crate::control::{
+    Change, IssuerKeysRecord, IssuerRecord, MAX_ISSUERS, Side, StoreError, UnreadableIssuer, Written,
+};
 
 const SELECT_ALL: &str = "SELECT i.side, i.name, i.document, i.updated_at, r.revision FROM issuers i \
      JOIN resources r ON r.name = 'issuer/' || i.side || '/' || i.name ORDER BY i.side, i.name";
@@ -15,8 +17,13 @@ const MAX_FORMER: i64 = 1_000;
 const SELECT_KEYS: &str =
     "SELECT side, name, source, content, fetched_at FROM issuer_keys ORDER BY side, name";
 
-pub(super) async fn all<'e>(from: impl AnyExecutor<'e>) -> Result<Vec<IssuerRecord>, StoreError> {
-    sqlx::query(SELECT_ALL).fetch_all(from).await?.iter().map(record).collect()
+pub(super) async fn all<'e>(
+    from: impl AnyExecutor<'e>,
+) -> Result<(Vec<IssuerRecord>, Vec<UnreadableIssuer>), StoreError> {
+    let rows = sqlx::query(SELECT_ALL).fetch_all(from).await?;
+    let unread =
+        |row: &AnyRow| Ok(UnreadableIssuer { side: row.try_get("side")?, name: row.try_get("name")? });
+    rows::each(&rows, record, |row, _| unread(row))
 }
 
 pub(super) async fn one(
@@ -133,17 +140,17 @@ pub(super) async fn former_iss(
 
 pub(super) async fn all_keys<'e>(from: impl AnyExecutor<'e>) -> Result<Vec<IssuerKeysRecord>, StoreError> {
     let rows: Vec<AnyRow> = sqlx::query(SELECT_KEYS).fetch_all(from).await?;
-    rows.iter()
-        .map(|row| {
-            Ok(IssuerKeysRecord {
-                side: side(row)?,
-                name: row.try_get("name")?,
-                source: row.try_get("source")?,
-                content: row.try_get("content")?,
-                fetched_at: rows::unsigned(row, "fetched_at")?,
-            })
+    let keys = |row: &AnyRow| {
+        Ok(IssuerKeysRecord {
+            side: side(row)?,
+            name: row.try_get("name")?,
+            source: row.try_get("source")?,
+            content: row.try_get("content")?,
+            fetched_at: rows::unsigned(row, "fetched_at")?,
         })
-        .collect()
+    };
+    // The issuer of keys that cannot be read is named itself.
+    Ok(rows::each(&rows, keys, |_, _| Ok(()))?.0)
 }
 
 pub(super) async fn put_keys(

@@ -9,23 +9,27 @@ use sqlx::{Any, Row, Transaction};
 use super::{SqlStore, Write, rows};
 use crate::control::{
     Change, MAX_MACHINE_KEYS, MAX_MACHINE_KEYS_PER_ORG, MachineKeyRecord, RevocationRecord, StoreError,
-    Written,
+    UnreadableMachine, Written,
 };
+
+/// Keys, and those that this version cannot read.
+type Read = (Vec<MachineKeyRecord>, Vec<UnreadableMachine>);
 
 const SELECT_ALL: &str = "SELECT id, org, machine, hash, groups, scopes, created_at, expires_at FROM machine_keys \
      ORDER BY org, created_at, id";
 const SELECT_OF_ORG: &str = "SELECT id, org, machine, hash, groups, scopes, created_at, expires_at FROM machine_keys \
      WHERE org = $1 ORDER BY created_at, id";
 
-pub(super) async fn all<'e>(from: impl AnyExecutor<'e>) -> Result<Vec<MachineKeyRecord>, StoreError> {
-    sqlx::query(SELECT_ALL).fetch_all(from).await?.iter().map(record).collect()
+pub(super) async fn all<'e>(from: impl AnyExecutor<'e>) -> Result<Read, StoreError> {
+    read(&sqlx::query(SELECT_ALL).fetch_all(from).await?)
 }
 
-pub(super) async fn of_org<'e>(
-    from: impl AnyExecutor<'e>,
-    org: &'e str,
-) -> Result<Vec<MachineKeyRecord>, StoreError> {
-    sqlx::query(SELECT_OF_ORG).bind(org).fetch_all(from).await?.iter().map(record).collect()
+pub(super) async fn of_org<'e>(from: impl AnyExecutor<'e>, org: &'e str) -> Result<Read, StoreError> {
+    read(&sqlx::query(SELECT_OF_ORG).bind(org).fetch_all(from).await?)
+}
+
+fn read(rows: &[AnyRow]) -> Result<Read, StoreError> {
+    rows::each(rows, record, |row, error| rows::unreadable_machine(row, "key", error))
 }
 
 pub(super) async fn add(
@@ -77,9 +81,10 @@ pub(super) async fn delete(
     .bind(id)
     .fetch_optional(&mut *write.tx)
     .await?;
-    let gone = record(&gone.ok_or(StoreError::NotFound)?)?;
+    let gone = record(&gone.ok_or(StoreError::NotFound)?);
     write.stamp(false).await?;
-    write.commit("machine_key.delete", &detail(&gone)).await
+    // One that this version cannot read can be deleted too.
+    write.commit("machine_key.delete", &gone.map(|gone| detail(&gone)).unwrap_or_default()).await
 }
 
 /// Until when a revocation must be there for the keys that it hits; 0 where it hits none.

@@ -186,11 +186,15 @@ pub(super) async fn delete(store: &SqlStore, change: &Change, name: &str) -> Res
 
 fn record(row: &AnyRow) -> Result<ServerRecord, StoreError> {
     let sources: String = row.try_get("sources")?;
-    let files: Vec<SourceFile> = serde_json::from_str(&sources)
-        .map_err(|e| StoreError::Backend(format!("stored sources are not what was written: {e}")))?;
+    // What a newer version wrote is that server's fault alone.
+    let (files, unreadable) = match serde_json::from_str::<Vec<SourceFile>>(&sources) {
+        Ok(files) => (files, None),
+        Err(error) => (Vec::new(), Some(error.to_string())),
+    };
     Ok(ServerRecord {
         name: row.try_get("name")?,
         files,
+        unreadable,
         content_hash: row.try_get("content_hash")?,
         revision: rows::unsigned(row, "revision")?,
         updated_at: rows::unsigned(row, "updated_at")?,

@@ -1,7 +1,7 @@
 //! The control store on SQLite: the suite, and what only a database shows.
 
 use super::*;
-use crate::control::{MAX_OFFERS_PER_SERVER, Precondition, suite};
+use crate::control::{MAX_OFFERS_PER_SERVER, Precondition, UnreadableIssuer, UnreadableMachine, suite};
 
 #[tokio::test]
 async fn the_port_suite_passes_in_memory() {
@@ -138,4 +138,73 @@ async fn one_orgs_revocations_leave_room_for_the_others() {
     ));
     assert!(store.add_revocation(&change, &record("other")).await.unwrap().changed);
     assert!(store.add_revocation(&change, &record("")).await.unwrap().changed, "the platform's own");
+}
+
+/// As of a newer version: a member, a side, lists and a kind that this one does not know.
+const NEWER: [&str; 8] = [
+    "UPDATE servers SET sources = '[{\"path\":\"a\",\"text\":\"b\",\"mode\":\"x\"}]' WHERE name = 'newer'",
+    "INSERT INTO issuers (side, name, document, updated_at) VALUES ('partners', 'third', '{}', 0)",
+    "INSERT INTO resources (name, revision) VALUES ('issuer/partners/third', 1)",
+    "INSERT INTO issuer_keys (side, name, source, content, fetched_at) VALUES ('partners', 'third', '', '', 0)",
+    "INSERT INTO machine_keys (id, org, machine, hash, groups, scopes, created_at, expires_at) \
+     VALUES ('k', 'acme', 'press', 'h', '{}', '[]', 0, 9)",
+    "INSERT INTO machine_certificates (id, org, machine, kind, name, groups, scopes, created_at, expires_at) \
+     VALUES ('u', 'acme', 'press', 'uri', 'urn:press', '{}', '[]', 0, 9)",
+    "INSERT INTO machine_certificates (id, org, machine, kind, name, groups, scopes, created_at, expires_at) \
+     VALUES ('t', 'acme', 'press', 'thumbprint', 'x', '[]', '[]', 0, 9)",
+    "INSERT INTO machine_bounds (org, groups, scopes) VALUES ('acme', '[\"robots\"]', '{}')",
+];
+
+fn unread(rows: &[UnreadableMachine]) -> Vec<(&str, &str)> {
+    let mut named: Vec<(&str, &str)> = rows.iter().map(|row| (row.kind, row.id.as_str())).collect();
+    named.sort_unstable();
+    named
+}
+
+#[tokio::test]
+async fn a_row_that_this_version_cannot_read_keeps_no_other_one_from_being_read() {
+    let store = SqlStore::in_memory().await.unwrap();
+    let change = Change { actor: "ops".into(), at: 1, precondition: Precondition::None, evaluated_at: None };
+    for server in ["known", "newer"] {
+        store.put_server(&change, server, &[], "h").await.unwrap();
+    }
+    let record = MachineKeyRecord {
+        id: "other".into(),
+        org: "acme".into(),
+        machine: "arm".into(),
+        hash: "o".into(),
+        groups: Vec::new(),
+        scopes: Vec::new(),
+        created_at: 1,
+        expires_at: 9,
+    };
+    store.add_machine_key(&change, &record).await.unwrap();
+    for sql in NEWER {
+        sqlx::query(sql).execute(&store.pool).await.unwrap();
+    }
+    let expected = [("bound", ""), ("certificate", "t"), ("certificate", "u"), ("key", "k")];
+    let issuer = UnreadableIssuer { side: "partners".into(), name: "third".into() };
+
+    let all = store.load().await.unwrap();
+    let faults: Vec<bool> = all.servers.iter().map(|server| server.unreadable.is_some()).collect();
+    assert_eq!(faults, [false, true], "known, newer");
+    assert_eq!((all.unreadable_issuers, all.issuer_keys.len()), (vec![issuer.clone()], 0));
+    assert_eq!(unread(&all.unreadable_machines), expected);
+    assert_eq!(all.machine_keys, [record.clone()]);
+    let [ended] = all.machine_certificates.as_slice() else { panic!() };
+    assert_eq!((ended.id.as_str(), ended.expires_at), ("u", 0), "its URI stays its org's");
+    assert_eq!(all.machine_bounds["acme"], MachineBound::default());
+
+    let Since::Changed(changed) = store.since(1).await.unwrap() else { panic!() };
+    let newer = changed.servers.into_iter().find(|(name, _)| name == "newer").unwrap().1;
+    assert!(newer.unwrap().unreadable.is_some());
+    assert_eq!(changed.unreadable_issuers, [issuer]);
+    assert_eq!(unread(&changed.orgs[0].unreadable_machines), expected);
+    assert_eq!(unread(&changed.machines.unwrap().unreadable), expected);
+
+    assert_eq!(store.machine_keys("acme").await.unwrap(), [record]);
+    store.delete_machine_key(&change, "acme", "k").await.unwrap();
+    store.delete_machine_certificate(&change, "acme", "u").await.unwrap();
+    let left = store.load().await.unwrap().unreadable_machines;
+    assert_eq!(unread(&left), [("bound", ""), ("certificate", "t")]);
 }

@@ -47,8 +47,16 @@ impl Followed {
     }
 
     fn replace(&mut self, new: OrgState) {
-        let OrgState { org, exposure, bindings, limits, machine_keys, machine_certificates, machine_bound } =
-            new;
+        let OrgState {
+            org,
+            exposure,
+            bindings,
+            limits,
+            machine_keys,
+            machine_certificates,
+            machine_bound,
+            ..
+        } = new;
         let state = &mut self.state;
         state.exposure.retain(|record| record.org != org);
         state.exposure.extend(exposure);
