@@ -100,7 +100,7 @@ impl Participant {
         let parts = parts.join(", ");
         if self.entry.refused_parts(kind, refused) && count > 0 {
             tracing::warn!(
-                node = %self.node.id, count, parts,
+                node = %self.node.id, count, %parts,
                 "a gateway could not apply parts of the snapshot; `asp status` says why: update the gateway, or mend them"
             );
         }

@@ -96,7 +96,7 @@ impl<'a> Changing<'a> {
         match says::read(name, part).map_err(Refused::Unread)? {
             None => {}
             Some(Says::Base(base)) => self.take_base(base),
-            Some(Says::Server(server)) => self.server(server).map_err(Refused::Faulty)?,
+            Some(Says::Server(server)) => self.server(*server).map_err(Refused::Faulty)?,
             Some(Says::ServerGone(server)) => self.drop_server(server),
             Some(Says::Org(org)) => self.org(org).map_err(Refused::Faulty)?,
             Some(Says::Revoked(revoked)) => self.revoked = Some(revoked),

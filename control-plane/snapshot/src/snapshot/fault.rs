@@ -4,19 +4,19 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 /// The part keeps its last form.
-pub const LAST_FORM: &str = "its last form";
+pub(super) const LAST_FORM: &str = "its last form";
 /// Nothing of the server is served.
-pub const NOT_SERVED: &str = "it is not served";
+pub(super) const NOT_SERVED: &str = "it is not served";
 /// Every call of the org is refused.
-pub const ORG_DENIED: &str = "every call of the org is denied";
+pub(super) const ORG_DENIED: &str = "every call of the org is denied";
 /// Nobody can call with a key or certificate of the org's machines.
-pub const NO_MACHINES: &str = "keys and certificates of the org's machines open nothing";
+pub(super) const NO_MACHINES: &str = "keys and certificates of the org's machines open nothing";
 /// No server is served.
-pub const NOTHING_SERVED: &str = "no server is served";
+pub(super) const NOTHING_SERVED: &str = "no server is served";
 /// A list of revocations counts as far as this version reads it.
-pub const AS_READ: &str = "what this version reads of it";
+pub(super) const AS_READ: &str = "what this version reads of it";
 /// A part of a kind that this version does not know.
-pub const LEFT_OUT: &str = "it is left out";
+pub(super) const LEFT_OUT: &str = "it is left out";
 
 /// Why a part is not in force as it was sent, and what holds instead.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -10,7 +10,7 @@ use crate::parts::Name;
 /// A change that means something to this version.
 pub(super) enum Says<'a> {
     Base(BasePart),
-    Server(ServerPart),
+    Server(Box<ServerPart>),
     ServerGone(&'a str),
     /// An org that is gone has said nothing.
     Org(OrgPart),
@@ -34,7 +34,7 @@ pub(super) fn read(name: &str, part: Option<SnapshotPart>) -> Result<Option<Says
             if server.server.as_ref().is_none_or(|server| server.name != name) {
                 return Err("the part is about another server".to_owned());
             }
-            Says::Server(server)
+            Says::Server(Box::new(server))
         }
         (Some(Name::Org(name)), Part::Org(org)) => {
             if org.org != name {

@@ -1,4 +1,4 @@
-//! What holds of a push of which a part is refused.
+//! What holds of a push of which a part is refused (invariant I-5).
 
 use asp_edge::Caller;
 use asp_proto::snapshot::{
