@@ -8,7 +8,6 @@ use asp_snapshot::PartFaults;
 use prost_types::{Struct, Value, value};
 use serde::Serialize;
 
-use super::participant::metadata;
 use super::subscription::shortened;
 
 /// Parts that are named; more of them are counted.
@@ -50,12 +49,13 @@ pub(super) fn members(faults: &PartFaults) -> Vec<(String, Value)> {
 
 /// Reads what a node says of them.
 pub(super) fn read(node: &Node) -> RefusedParts {
-    let member = node.metadata.as_ref().and_then(|metadata| metadata.fields.get(NAMED));
-    let Some(value::Kind::StructValue(all)) = member.and_then(|member| member.kind.as_ref()) else {
-        return RefusedParts::default();
-    };
+    let member = |name: &str| node.metadata.as_ref()?.fields.get(name)?.kind.as_ref();
+    let Some(value::Kind::StructValue(all)) = member(NAMED) else { return RefusedParts::default() };
     let named: Vec<RefusedPart> = all.fields.iter().take(MAX_NAMED).map(refused_part).collect();
-    let count = metadata(node, COUNT).and_then(|count| count.parse().ok()).unwrap_or(0);
+    let count = match member(COUNT) {
+        Some(value::Kind::StringValue(count)) => count.parse().unwrap_or(0),
+        _ => 0,
+    };
     RefusedParts { count: named.len().max(count) as u64, named }
 }
 
