@@ -4,7 +4,7 @@
 //! one: a control plane of an earlier version ignores them. Keeps true: what is kept of them is bounded; the count is of all.
 
 use asp_proto::xds::envoy::config::core::v3::Node;
-use asp_snapshot::PartFaults;
+use asp_snapshot::{PartFault, PartFaults};
 use prost_types::{Struct, Value, value};
 use serde::Serialize;
 
@@ -14,6 +14,8 @@ use super::subscription::shortened;
 const MAX_NAMED: usize = 50;
 /// Longest name and reason that is kept, in bytes.
 const MAX_TEXT: usize = 256;
+/// Of that, what is sent of a fault itself: what is in force follows it.
+const MAX_FAULT: usize = 160;
 /// Members of the metadata: the reason of each part by its name, and how many there are.
 const NAMED: &str = "refused-parts";
 const COUNT: &str = "refused-parts-count";
@@ -41,7 +43,8 @@ pub(super) fn members(faults: &PartFaults) -> Vec<(String, Value)> {
         return Vec::new();
     }
     let named = faults.iter().take(MAX_NAMED).map(|(name, fault)| {
-        (shortened(name.clone(), MAX_TEXT), text_value(shortened(fault.to_string(), MAX_TEXT)))
+        let short = PartFault { reason: shortened(fault.reason.clone(), MAX_FAULT), ..fault.clone() };
+        (shortened(name.clone(), MAX_TEXT), text_value(short.to_string()))
     });
     let named = Value { kind: Some(value::Kind::StructValue(Struct { fields: named.collect() })) };
     vec![(NAMED.to_owned(), named), (COUNT.to_owned(), text_value(faults.len().to_string()))]
@@ -73,8 +76,6 @@ fn text_value(text: String) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use asp_snapshot::PartFault;
-
     use super::*;
 
     fn node(faults: &PartFaults) -> Node {
