@@ -9,10 +9,13 @@
 
 use aws_lc_rs::aead::{AES_256_GCM, AES_256_GCM_SIV, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 use aws_lc_rs::hkdf::{HKDF_SHA256, Salt};
+use aws_lc_rs::hmac;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use sha2::{Digest, Sha256};
 
+/// Label of the key of tags.
+const TAGS: &[u8] = b"asp/tag/1\0";
 /// Longest sealed text that is even looked at, in bytes.
 const MAX_SEALED_LEN: usize = 8 * 1024;
 
@@ -110,6 +113,7 @@ struct Keys {
     by_purpose: Vec<(Purpose, LessSafeKey)>,
     /// Key of all purposes in versions before 0.1: opens, never seals.
     legacy: LessSafeKey,
+    tags: hmac::Key,
 }
 
 impl Keys {
@@ -118,17 +122,22 @@ impl Keys {
             return Err(SealError::ShortKey(secret.len()));
         }
         let extracted = Salt::new(HKDF_SHA256, b"asp/seal/2").extract(secret);
-        let mut by_purpose = Vec::with_capacity(Purpose::ALL.len());
-        for purpose in Purpose::ALL {
+        let derive = |label: &'static [u8]| {
             let mut bytes = [0_u8; 32];
-            let info = [purpose.label()];
+            let info = [label];
             let expanded = extracted.expand(&info, HKDF_SHA256).map_err(|_| SealError::Crypto)?;
             expanded.fill(&mut bytes).map_err(|_| SealError::Crypto)?;
+            Ok::<[u8; 32], SealError>(bytes)
+        };
+        let mut by_purpose = Vec::with_capacity(Purpose::ALL.len());
+        for purpose in Purpose::ALL {
+            let bytes = derive(purpose.label())?;
             let key = UnboundKey::new(&AES_256_GCM_SIV, &bytes).map_err(|_| SealError::Crypto)?;
             by_purpose.push((purpose, LessSafeKey::new(key)));
         }
         let legacy = UnboundKey::new(&AES_256_GCM, &Sha256::digest(secret)).map_err(|_| SealError::Crypto)?;
-        Ok(Keys { by_purpose, legacy: LessSafeKey::new(legacy) })
+        let tags = hmac::Key::new(hmac::HMAC_SHA256, &derive(TAGS)?);
+        Ok(Keys { by_purpose, legacy: LessSafeKey::new(legacy), tags })
     }
 
     fn of(&self, purpose: Purpose) -> Option<&LessSafeKey> {
@@ -175,6 +184,19 @@ impl Sealer {
         Ok(message)
     }
 
+    /// The tag (HMAC-SHA-256, base64url) by which a text that clients may read is known again as one of a gateway's own.
+    pub fn tag(&self, context: &[u8], text: &str) -> String {
+        URL_SAFE_NO_PAD.encode(hmac::sign(&self.current.tags, &tagged(context, text)))
+    }
+
+    /// Whether [`Sealer::tag`] made this tag for the same context and text.
+    pub fn has_tag(&self, context: &[u8], text: &str, tag: &str) -> bool {
+        let Ok(tag) = URL_SAFE_NO_PAD.decode(tag) else { return false };
+        let tagged = tagged(context, text);
+        let secrets = [Some(&self.current), self.previous.as_ref()];
+        secrets.into_iter().flatten().any(|keys| hmac::verify(&keys.tags, &tagged, &tag).is_ok())
+    }
+
     /// Opens what [`Sealer::seal`] made for the same purpose and context; `None` for anything else.
     pub fn open(&self, purpose: Purpose, context: &[u8], text: &str) -> Option<Vec<u8>> {
         if text.len() > MAX_SEALED_LEN {
@@ -196,6 +218,12 @@ impl Sealer {
             Some(plaintext.to_vec())
         })
     }
+}
+
+/// The length of the context first, so that no two pairs are alike.
+fn tagged(context: &[u8], text: &str) -> Vec<u8> {
+    let length = (context.len() as u64).to_be_bytes();
+    [length.as_slice(), context, text.as_bytes()].concat()
 }
 
 fn associated(purpose: Purpose, context: &[u8]) -> Vec<u8> {
@@ -237,6 +265,22 @@ mod tests {
         let text = Sealer::new(KEY, None).unwrap().seal(Purpose::Cursor, b"", b"x").unwrap();
         let rotated = Sealer::new(OTHER, Some(KEY)).unwrap();
         assert_eq!(rotated.open(Purpose::Cursor, b"", &text).as_deref(), Some(&b"x"[..]));
+    }
+
+    #[test]
+    fn a_tag_is_of_one_context_and_text_and_of_no_other_key() {
+        let sealer = Sealer::new(KEY, None).unwrap();
+        let tag = sealer.tag(b"k", "hello");
+        assert_eq!(tag, sealer.tag(b"k", "hello"), "the same each time");
+        assert!(sealer.has_tag(b"k", "hello", &tag));
+        for (context, text) in [(&b"l"[..], "hello"), (&b"k"[..], "hellp"), (&b"kh"[..], "ello")] {
+            assert!(!sealer.has_tag(context, text, &tag), "{text}");
+        }
+        for other in ["", "A", "not base64url!", &tag[..tag.len() - 1]] {
+            assert!(!sealer.has_tag(b"k", "hello", other), "{other:?}");
+        }
+        assert!(!Sealer::new(OTHER, None).unwrap().has_tag(b"k", "hello", &tag));
+        assert!(Sealer::new(OTHER, Some(KEY)).unwrap().has_tag(b"k", "hello", &tag), "after a rotation");
     }
 
     #[test]

@@ -26,9 +26,12 @@ use crate::digest;
 use crate::seal::{Purpose, SealError, Sealer};
 use crate::shares::{Bounds, Owner, Share, Shares};
 
+mod message_limit;
 pub mod replicas;
 pub mod session;
 
+use message_limit::MessageLimit;
+pub use message_limit::TooManyMessages;
 pub use replicas::{Replicas, Told, Untold};
 pub use session::{Made, Profile, Session};
 
@@ -53,6 +56,7 @@ pub struct Minted {
 pub struct Sessions {
     sealer: Arc<Sealer>,
     table: Mutex<Table>,
+    messages: MessageLimit,
     /// The other gateways, where this one is not alone.
     replicas: Option<Arc<Replicas>>,
 }
@@ -73,7 +77,7 @@ struct Sealed {
 impl Sessions {
     pub fn new(sealer: Arc<Sealer>, replicas: Option<Arc<Replicas>>) -> Sessions {
         let table = Table { kept: Shares::new(BOUNDS), deleted: Shares::new(BOUNDS) };
-        Sessions { sealer, table: Mutex::new(table), replicas }
+        Sessions { sealer, table: Mutex::new(table), messages: MessageLimit::default(), replicas }
     }
 
     pub fn replicas(&self) -> Option<&Replicas> {
@@ -178,6 +182,22 @@ impl Sessions {
         Ok(())
     }
 
+    /// Takes what messages that are no requests cost their user; all of them, or none.
+    pub fn admit_messages(&self, caller: &Caller, messages: usize) -> Result<(), TooManyMessages> {
+        self.messages.take(owner(caller), messages)
+    }
+
+    /// The id of a request to the session's client, by which every gateway knows the answer as one that was asked for.
+    pub(crate) fn request_id(&self, session: &Session, question: &str) -> String {
+        format!("{question}.{}", self.sealer.tag(&session.sid(), question))
+    }
+
+    /// Whether a gateway made this id for a request to the session's client.
+    pub(crate) fn has_asked(&self, session: &Session, request_id: &str) -> bool {
+        let Some((question, tag)) = request_id.rsplit_once('.') else { return false };
+        self.sealer.has_tag(&session.sid(), question, tag)
+    }
+
     /// Passes a client's message that is of nothing here on to the other gateways that have its session.
     pub async fn pass_on(&self, session: &Session, message: Box<RawValue>) -> Result<(), Untold> {
         match &self.replicas {
@@ -209,6 +229,8 @@ impl Sessions {
         let mut table = self.table.lock();
         table.kept.forget_idle(IDLE);
         table.deleted.forget_idle(MAX_LIFE);
+        drop(table);
+        self.messages.sweep();
     }
 
     fn open(&self, token: &str, server: &str, caller: &Caller) -> Option<Sealed> {

@@ -46,6 +46,8 @@ mod listen;
 mod login;
 #[path = "it/machines.rs"]
 mod machines;
+#[path = "it/messages.rs"]
+mod messages;
 #[path = "it/modern.rs"]
 mod modern;
 #[path = "it/one_pipeline.rs"]

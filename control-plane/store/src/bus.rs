@@ -10,6 +10,7 @@ use futures::stream::BoxStream;
 use crate::records::OwnerId;
 
 mod memory;
+pub(crate) mod queue;
 #[cfg(any(test, feature = "testing"))]
 pub mod suite;
 
@@ -17,8 +18,8 @@ pub use memory::MemoryBus;
 
 /// Bytes of one message.
 pub const MAX_MESSAGE: usize = 1 << 20;
-/// Messages that wait for a gateway which does not take them; what comes then is lost.
-pub const MAX_WAITING: usize = 1024;
+/// Bytes of the messages that wait for a gateway which does not take them; what comes then is lost.
+pub const MAX_WAITING_BYTES: usize = 64 << 20;
 
 #[derive(Debug, thiserror::Error)]
 pub enum BusError {

@@ -221,6 +221,25 @@ async fn whoever_has_a_session_is_told_of_its_end() {
 }
 
 #[tokio::test]
+async fn what_one_gateway_asks_a_client_is_known_at_another_and_nothing_else_is() {
+    let (first, second) = two();
+    let alice = caller("alice");
+    let token = first.create(None, "demo", &alice, profile()).unwrap().token;
+    let here = first.find(&token, "demo", &alice).await.unwrap();
+    let there = second.find(&token, "demo", &alice).await.unwrap();
+    let id = first.request_id(&here, "0192.name.first");
+    assert_eq!(id, first.request_id(&here, "0192.name.first"), "put again, it is the same request");
+    assert!(second.has_asked(&there, &id));
+    let other = second.create(None, "demo", &alice, profile()).unwrap().token;
+    let other = second.find(&other, "demo", &alice).await.unwrap();
+    assert!(!second.has_asked(&other, &id), "of another session");
+    let altered = id.replace("0192", "0193");
+    for made_up in ["", ".", "0192.name.first", "ping.0123456789abcdef", &altered, &id[..id.len() - 1]] {
+        assert!(!second.has_asked(&there, made_up), "{made_up}");
+    }
+}
+
+#[tokio::test]
 async fn what_a_session_set_goes_with_it() {
     let (first, second) = two();
     let alice = caller("alice");

@@ -4,18 +4,17 @@ use std::collections::HashMap;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use futures::StreamExt;
 use futures::stream::BoxStream;
 use parking_lot::Mutex;
-use tokio::sync::mpsc;
 
-use super::{Bus, BusError, MAX_MESSAGE, MAX_WAITING};
+use super::queue::{QueueSender, queue};
+use super::{Bus, BusError, MAX_MESSAGE};
 use crate::records::OwnerId;
 
 /// Carries messages within the process.
 #[derive(Default)]
 pub struct MemoryBus {
-    channels: Mutex<HashMap<OwnerId, mpsc::Sender<Bytes>>>,
+    channels: Mutex<HashMap<OwnerId, QueueSender>>,
 }
 
 #[async_trait]
@@ -26,15 +25,15 @@ impl Bus for MemoryBus {
         }
         if let Some(channel) = self.channels.lock().get(&gateway) {
             // Full or closed: it is lost.
-            let _ = channel.try_send(message);
+            let _ = channel.offer(message);
         }
         Ok(())
     }
 
     fn listen(&self, gateway: OwnerId) -> BoxStream<'static, Bytes> {
-        let (sender, mut receiver) = mpsc::channel(MAX_WAITING);
+        let (sender, messages) = queue();
         self.channels.lock().insert(gateway, sender);
-        futures::stream::poll_fn(move |context| receiver.poll_recv(context)).boxed()
+        messages
     }
 }
 

@@ -9,13 +9,15 @@ use bytes::Bytes;
 use futures::StreamExt;
 use futures::stream::BoxStream;
 
-use super::{Bus, BusError, MAX_MESSAGE, MAX_WAITING};
+use super::{Bus, BusError, MAX_MESSAGE};
 use crate::records::OwnerId;
 
 /// Between two attempts to be heard.
 const PAUSE: Duration = Duration::from_millis(20);
 /// A hang guard, not an expectation.
 const LONG: Duration = Duration::from_secs(30);
+/// Messages that nobody takes.
+const UNREAD: usize = 2_048;
 
 fn gateway(number: u8) -> OwnerId {
     OwnerId([number; 16])
@@ -80,7 +82,7 @@ async fn what_is_too_large_is_refused(bus: &dyn Bus) {
 async fn who_does_not_take_it_holds_nobody_up(bus: &dyn Bus) {
     let _sleeps = listening(bus, gateway(5)).await;
     let mut awake = listening(bus, gateway(6)).await;
-    for _ in 0..2 * MAX_WAITING {
+    for _ in 0..UNREAD {
         bus.tell(gateway(5), Bytes::from_static(b"unread")).await.unwrap();
     }
     bus.tell(gateway(6), Bytes::from_static(b"read")).await.unwrap();

@@ -10,10 +10,10 @@ use bytes::Bytes;
 use futures::StreamExt;
 use futures::stream::BoxStream;
 use redis::Client;
-use tokio::sync::mpsc;
 
 use super::{CONNECT_WITHIN, RECONNECT_EVERY, Redis};
-use crate::bus::{Bus, BusError, MAX_MESSAGE, MAX_WAITING};
+use crate::bus::queue::{QueueSender, queue};
+use crate::bus::{Bus, BusError, MAX_MESSAGE};
 use crate::hex::hex;
 use crate::records::OwnerId;
 
@@ -44,7 +44,7 @@ impl Bus for RedisBus {
     }
 
     fn listen(&self, gateway: OwnerId) -> BoxStream<'static, Bytes> {
-        let (sender, mut receiver) = mpsc::channel(MAX_WAITING);
+        let (sender, messages) = queue();
         let nodes = self.redis.nodes.clone();
         let channel = channel(gateway);
         tokio::spawn(async move {
@@ -53,7 +53,7 @@ impl Bus for RedisBus {
                 () = sender.closed() => {}
             }
         });
-        futures::stream::poll_fn(move |context| receiver.poll_recv(context)).boxed()
+        messages
     }
 }
 
@@ -62,7 +62,7 @@ fn channel(gateway: OwnerId) -> String {
 }
 
 /// Listens at one node after the other, for ever.
-async fn listen(nodes: &[Client], channel: &str, sender: &mpsc::Sender<Bytes>) {
+async fn listen(nodes: &[Client], channel: &str, sender: &QueueSender) {
     let mut is_told = false;
     for node in nodes.iter().cycle() {
         match listen_at(node, channel, sender).await {
@@ -79,7 +79,7 @@ async fn listen(nodes: &[Client], channel: &str, sender: &mpsc::Sender<Bytes>) {
 }
 
 /// Returns when the node is gone: an error where it was never there.
-async fn listen_at(node: &Client, channel: &str, sender: &mpsc::Sender<Bytes>) -> redis::RedisResult<()> {
+async fn listen_at(node: &Client, channel: &str, sender: &QueueSender) -> redis::RedisResult<()> {
     let subscribing = async {
         let mut subscribed = node.get_async_pubsub().await?;
         subscribed.subscribe(channel).await?;
@@ -93,7 +93,9 @@ async fn listen_at(node: &Client, channel: &str, sender: &mpsc::Sender<Bytes>) -
         tokio::select! {
             message = messages.next() => match message {
                 // Full: what comes is lost rather than kept here.
-                Some(message) => drop(sender.try_send(Bytes::copy_from_slice(message.get_payload_bytes()))),
+                Some(message) => {
+                    let _ = sender.offer(Bytes::copy_from_slice(message.get_payload_bytes()));
+                }
                 None => return Ok(()),
             },
             _ = ping.tick() => {

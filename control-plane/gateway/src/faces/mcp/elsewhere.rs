@@ -2,12 +2,16 @@
 //! call at another, and their end; of calls what their callers say of them at another gateway.
 //!
 //! A client's messages come to one gateway by its affinity key; to another one after gateways came or went. Keeps true: the
-//! gateway that got a message has looked whose session it is; what comes from another gateway goes no further.
+//! gateway that got a message has looked whose session it is; what comes from another gateway goes no further; of answers
+//! only those to requests that a gateway made are passed on, and of a cancel only which request it names.
 
 use std::sync::Weak;
 
 use asp_edge::Reason;
+use asp_edge::envelope::MAX_ID_BYTES;
 use futures::StreamExt;
+use serde_json::json;
+use serde_json::value::RawValue;
 
 use super::codec::{Failure, Message};
 use super::legacy;
@@ -18,13 +22,28 @@ use crate::sessions::{Session, Told, Untold};
 /// Passes on what is of nothing at this gateway. Who sent it must know when it went nowhere: an answer that is lost leaves
 /// its call waiting.
 pub(super) async fn pass_on(gateway: &Gateway, session: &Session, message: &Message) -> Result<(), Failure> {
-    let raw = serde_json::value::to_raw_value(message).map_err(|_| Failure::of(Reason::InvalidRequest))?;
-    gateway.sessions.pass_on(session, raw).await.map_err(|Untold| {
+    let Some(forwarded) = forwarded(gateway, session, message) else { return Ok(()) };
+    gateway.sessions.pass_on(session, forwarded).await.map_err(|Untold| {
         Failure::with(
             Reason::UpstreamUnavailable,
             "what this is about is at another gateway, which cannot be told now: send it again",
         )
     })
+}
+
+/// The message as other gateways get it; `None` for one that can be of nothing there either.
+fn forwarded(gateway: &Gateway, session: &Session, message: &Message) -> Option<Box<RawValue>> {
+    let Some(method) = &message.method else {
+        let id: String = serde_json::from_str(message.id_text()?).ok()?;
+        let is_asked = gateway.sessions.has_asked(session, &id);
+        return is_asked.then(|| serde_json::value::to_raw_value(message).ok()).flatten();
+    };
+    // The client's own id of its request, as long as the edge lets requests have: nothing else of a cancel is read.
+    let id = message.param("requestId").filter(|id| id.is_string() || id.is_number())?;
+    if id.to_string().len() > MAX_ID_BYTES {
+        return None;
+    }
+    serde_json::value::to_raw_value(&json!({"method": method, "params": {"requestId": id}})).ok()
 }
 
 /// Hears what other gateways tell this one, until it is dropped; run it as a task. Returns at once where there are none.

@@ -34,7 +34,7 @@ use crate::execution::SessionNote;
 use crate::faces::FaceRequest;
 use crate::gateway::Gateway;
 use crate::media_type;
-use crate::sessions::{Profile, Session};
+use crate::sessions::{Profile, Session, TooManyMessages};
 
 /// A single message.
 pub(super) async fn post(request: FaceRequest, envelope: Envelope) -> Response {
@@ -54,6 +54,9 @@ pub(super) async fn post(request: FaceRequest, envelope: Envelope) -> Response {
     };
     if envelope.kind == EnvelopeKind::Request {
         return handle(&request, &session, &message).await;
+    }
+    if let Err(too_many) = admit(&request, std::slice::from_ref(&message)) {
+        return refused(&request, &too_many);
     }
     match said(&request.gateway, &session, &message).await {
         Ok(()) => accepted(),
@@ -76,6 +79,10 @@ pub(super) async fn batch(request: FaceRequest) -> Response {
         Ok(messages) => messages,
         Err(_) => return Failure::of(Reason::InvalidRequest).respond(None, trace),
     };
+    // Before anything of it is begun: the batch can be sent again as it is.
+    if let Err(too_many) = admit(&request, &messages) {
+        return refused(&request, &too_many);
+    }
     let answers = join_all(messages.iter().map(|message| batched(&request, &session, message))).await;
     let texts: Vec<String> = answers.into_iter().flatten().map(|response| response.text).collect();
     if texts.is_empty() {
@@ -357,6 +364,37 @@ fn accepts_stream(request: &FaceRequest) -> bool {
     media_type::accepts(&request.headers, "text/event-stream")
 }
 
+/// Takes what those of the messages cost that are no requests and make work.
+fn admit(request: &FaceRequest, messages: &[Message]) -> Result<(), TooManyMessages> {
+    let count = messages.iter().filter(|message| is_counted(message)).count();
+    request.gateway.sessions.admit_messages(&request.caller, count)
+}
+
+/// Such messages have no answer in the protocol: their refusal is HTTP's, with an error that has no id (2025-03-26
+/// transports, sending messages to the server).
+fn refused(request: &FaceRequest, too_many: &TooManyMessages) -> Response {
+    request.gateway.metrics().refused(Reason::RateLimited.as_str());
+    let failure = Failure::with(
+        Reason::RateLimited,
+        "this user sends too many answers and cancels: nothing was done for this message; send it again later",
+    );
+    let failure =
+        failure.data("retryAfterMs", too_many.retry_after_ms.into()).data("limit", "messages".into());
+    let mut response = failure.respond(None, request.admitted.trace);
+    let seconds = too_many.retry_after_ms.div_ceil(1000);
+    response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+    response
+}
+
+/// Answers, and the notifications that are not merely noted.
+fn is_counted(message: &Message) -> bool {
+    match message.method.as_deref() {
+        None => true,
+        Some("notifications/cancelled" | "notifications/roots/list_changed") => message.id.is_none(),
+        Some(_) => false,
+    }
+}
+
 /// What a client says without waiting for an answer: at the gateway where its session has what this is about.
 async fn said(gateway: &Gateway, session: &Session, message: &Message) -> Result<(), Failure> {
     if told(gateway, session, message) { Ok(()) } else { elsewhere::pass_on(gateway, session, message).await }
@@ -394,7 +432,7 @@ fn answered(session: &Session, message: &Message) -> bool {
     true
 }
 
-/// The id of our request, and of the page where it is one: of one call alone.
+/// The name of a question among those of all calls, and the id of the page where it is one.
 fn question_id(call: &Call, question: &str) -> String {
     format!("{}.{question}", call.id)
 }
@@ -419,9 +457,10 @@ impl Era for Legacy {
     }
 
     fn ask(&self, call: &Arc<Call>, question: &Question) -> Option<String> {
-        let id = question_id(call, &question.id);
+        let name = question_id(call, &question.id);
+        let id = self.gateway.sessions.request_id(&self.session, &name);
         self.session.put_question(&id, call, &question.id);
-        let (method, params) = questions::request(question, Some(&id));
+        let (method, params) = questions::request(question, Some(&name));
         Some(server_request(&id, method, params))
     }
 

@@ -1,0 +1,119 @@
+//! The rate at which a user may send messages that are no requests: answers to questions, cancels, and notes of other roots.
+//!
+//! Each may cost a look into the directory of sessions and a message to every gateway that has the session, and no limit on
+//! calls counts it. Keeps true: one bucket for each user, whatever their clients and sessions are called; messages that
+//! came together are taken together or not at all. The table is bounded; a user who falls out of it has a full bucket
+//! again.
+
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
+use crate::shares::{Bounds, Owner, Share, Shares};
+
+/// Messages of a burst: many more than the questions and requests that one user has open at a time.
+const BURST: f64 = 1_000.0;
+/// Messages a second after that.
+const REFILL: f64 = 100.0;
+/// A bucket that nobody took from for this long is full.
+const FULL_AFTER: Duration = Duration::from_secs(10);
+/// Buckets at most: of all, of one org and of one user.
+const BOUNDS: Bounds = Bounds { whole: Share::of(100_000), of_org: Share::of(25_000), of_user: Share::of(1) };
+
+/// The buckets of one gateway's users.
+pub(super) struct MessageLimit {
+    levels: Mutex<Shares<Level>>,
+}
+
+struct Level {
+    tokens: f64,
+    at: Instant,
+}
+
+/// A user sends more messages than the limit allows.
+#[derive(Debug, PartialEq, Eq)]
+pub struct TooManyMessages {
+    /// Time until as many fit, in milliseconds; at least 1.
+    pub retry_after_ms: u64,
+}
+
+impl Default for MessageLimit {
+    fn default() -> MessageLimit {
+        MessageLimit { levels: Mutex::new(Shares::new(BOUNDS)) }
+    }
+}
+
+impl MessageLimit {
+    /// Takes `messages` from the user's bucket, or nothing. More than a burst never fit.
+    pub(super) fn take(&self, owner: Owner, messages: usize) -> Result<(), TooManyMessages> {
+        if messages == 0 {
+            return Ok(());
+        }
+        let now = Instant::now();
+        let mut levels = self.levels.lock();
+        let tokens = levels.get(&owner.user).map_or(BURST, |level| level.tokens_at(now));
+        let left = tokens - messages as f64;
+        if left < 0.0 {
+            let wait_ms = (-left * 1000.0 / REFILL).ceil() as u64;
+            return Err(TooManyMessages { retry_after_ms: wait_ms.max(1) });
+        }
+        levels.replace(owner.user, owner, Level { tokens: left, at: now });
+        Ok(())
+    }
+
+    /// Forgets full buckets.
+    pub(super) fn sweep(&self) {
+        self.levels.lock().forget_idle(FULL_AFTER);
+    }
+}
+
+impl Level {
+    fn tokens_at(&self, now: Instant) -> f64 {
+        let back = now.saturating_duration_since(self.at).as_secs_f64() * REFILL;
+        (self.tokens + back).min(BURST)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn owner(user: u8) -> Owner {
+        Owner { user: [user; 16], org: [255; 16] }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_user_has_a_burst_and_then_what_comes_back() {
+        let limit = MessageLimit::default();
+        assert_eq!(limit.take(owner(1), 999), Ok(()));
+        assert_eq!(limit.take(owner(1), 1), Ok(()));
+        assert_eq!(limit.take(owner(1), 1), Err(TooManyMessages { retry_after_ms: 10 }));
+        assert_eq!(limit.take(owner(2), 50), Ok(()), "another user has a bucket of their own");
+        tokio::time::advance(Duration::from_millis(500)).await;
+        assert_eq!(limit.take(owner(1), 50), Ok(()));
+        assert!(limit.take(owner(1), 1).is_err());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn messages_that_came_together_are_taken_together_or_not_at_all() {
+        let limit = MessageLimit::default();
+        assert_eq!(limit.take(owner(1), 980), Ok(()));
+        assert_eq!(limit.take(owner(1), 50), Err(TooManyMessages { retry_after_ms: 300 }));
+        assert_eq!(limit.take(owner(1), 20), Ok(()), "the refused ones took nothing");
+    }
+
+    /// Invariant I-4: the table of buckets.
+    #[tokio::test(start_paused = true)]
+    async fn only_full_buckets_are_forgotten() {
+        let limit = MessageLimit::default();
+        assert_eq!(limit.take(owner(1), 1_000), Ok(()));
+        tokio::time::advance(FULL_AFTER - Duration::from_secs(1)).await;
+        limit.sweep();
+        assert!(limit.take(owner(1), 1_000).is_err());
+        tokio::time::advance(Duration::from_secs(1)).await;
+        limit.sweep();
+        assert_eq!(limit.levels.lock().len(), 0);
+        assert_eq!(limit.take(owner(1), 1_000), Ok(()));
+    }
+}
