@@ -19,6 +19,7 @@ pub mod limits;
 pub mod listings;
 mod mirror;
 pub mod output;
+pub(crate) mod passes;
 mod platform;
 pub mod resolve;
 pub mod rules;

@@ -4,7 +4,8 @@
 //! Refuses: delivery; a stream takes what there is when its client reads. Keeps true: a subscriber is told of a list only
 //! where what its own caller sees in it has changed, and of a resource only where the caller can see that; callers whom
 //! policy names alike are evaluated once; a burst of snapshots is one evaluation; who may not see the server any more, or
-//! whose token is revoked, is told nothing more, and their streams end, however their opening and that meet. What a plugin
+//! whose token is revoked, is told nothing more, and their streams end, however their opening and that meet: those of dead
+//! tokens before anybody is evaluated. What a plugin
 //! says of a resource is told in its caller's org alone, what an upstream says of one to all who are subscribed. Bound:
 //! subscribers, what they watch and their streams by user, org and in all (`table`), and each subscriber by its own
 //! (`subscriber`); what plugins and upstreams said by number. What a subscriber is owed is forgotten with its replica, and
@@ -25,6 +26,7 @@ use parking_lot::Mutex;
 use crate::execution::{ResourceListener, Subscribed};
 use crate::pipeline::Pipeline;
 use crate::pipeline::entitlement::View;
+use crate::pipeline::passes::Passes;
 
 pub mod stream;
 pub mod subscriber;
@@ -43,6 +45,8 @@ const MAX_CHANGED: usize = 1024;
 const BETWEEN: Duration = Duration::from_millis(100);
 /// How many subscribers, and resources that they watch, are evaluated before others get the thread.
 const AT_A_TIME: usize = 256;
+/// How many subscribers are looked at for dead tokens before others get the thread.
+const TOKENS_AT_A_TIME: usize = 1024;
 /// A session that has no stream for this long is forgotten here.
 const IDLE: Duration = Duration::from_secs(3600);
 /// A stream whose client takes nothing of what waits for it is closed after this long.
@@ -60,6 +64,8 @@ pub struct Subscriptions {
     snapshot: ArcSwapOption<Snapshot>,
     /// What they were evaluated by last; held while they are.
     evaluated: tokio::sync::Mutex<Option<Evaluated>>,
+    /// Those that end the streams of dead tokens.
+    revocations: Passes,
     /// The replica leaves: nobody subscribes any more.
     left: AtomicBool,
 }
@@ -92,6 +98,7 @@ impl Subscriptions {
             table: Mutex::new(Table::new(bounds)),
             snapshot: ArcSwapOption::empty(),
             evaluated: tokio::sync::Mutex::default(),
+            revocations: Passes::default(),
             left: AtomicBool::new(false),
         })
     }
@@ -192,10 +199,30 @@ impl Subscriptions {
         self.len() == 0
     }
 
-    /// A snapshot is in force: evaluates the subscribers by it, in a task of its own.
+    /// A snapshot is in force: ends the streams of dead tokens and evaluates the subscribers by it, in tasks of their own.
     pub fn apply(self: &Arc<Self>, snapshot: &Arc<Snapshot>) {
         self.snapshot.store(Some(snapshot.clone()));
+        self.end_revoked();
         self.evaluate();
+    }
+
+    /// Ends the streams whose tokens are dead by what is in force. It waits for no evaluation: dead tokens cost least to find
+    /// and most to miss.
+    fn end_revoked(self: &Arc<Self>) {
+        if self.is_empty() {
+            return;
+        }
+        let Some(mut pass) = self.revocations.request() else { return };
+        let hub = self.clone();
+        tokio::spawn(async move {
+            while pass.begin() {
+                let Some(snapshot) = hub.snapshot.load_full() else { continue };
+                for some in hub.all().chunks(TOKENS_AT_A_TIME) {
+                    some.iter().for_each(|subscriber| end_revoked_streams(subscriber, &snapshot));
+                    tokio::task::yield_now().await;
+                }
+            }
+        });
     }
 
     /// Evaluates the subscribers again where what can run here has changed. Waits for nothing: while they are evaluated,
@@ -301,7 +328,7 @@ impl Subscriptions {
         if stamp.revision < subscriber.stamp().revision {
             return 1;
         }
-        subscriber.end_streams_of(|caller| snapshot.revoked(caller));
+        end_revoked_streams(subscriber, snapshot);
         let uris = subscriber.watched();
         match views.seen(&subscriber.profile, &subscriber.caller(), &uris) {
             Some(seen) => {
@@ -311,6 +338,13 @@ impl Subscriptions {
             None => self.end_this(subscriber),
         }
         1 + uris.len()
+    }
+}
+
+/// Ends the subscriber's streams whose own tokens are dead, unless it was shown more than the snapshot says.
+fn end_revoked_streams(subscriber: &Subscriber, snapshot: &Snapshot) {
+    if snapshot.revision >= subscriber.stamp().revision {
+        subscriber.end_streams_of(|caller| snapshot.revoked(caller));
     }
 }
 

@@ -8,9 +8,11 @@ use std::time::Duration;
 
 use asp_proto::snapshot::{GatewaySnapshot, RevokedBefore};
 use asp_snapshot::Snapshot;
+use futures::FutureExt;
+use serde_json::{Value, json};
 
 use super::{PROMPTS, Stream, TOOLS, at, connect, deny};
-use crate::support::{Fixture, now};
+use crate::support::{Fixture, Legacy, now};
 
 /// Puts a snapshot in force for those who are told of changes, and not yet, or no more, for requests.
 async fn evaluate(fixture: &Fixture, snapshot: GatewaySnapshot) {
@@ -35,6 +37,44 @@ async fn a_stream_that_opens_while_its_token_is_revoked_ends() {
     evaluate(&fixture, at(2, |i| i.revoked_before = vec![revoked])).await;
     // Its request was admitted before.
     assert_eq!(Stream::open(&alice).await.next().await, None);
+}
+
+/// Subscriptions of one session: so many that its evaluation is as long as one may be before others get the thread.
+const MANY: usize = 300;
+
+/// A session that subscribed to many resources, and its stream.
+async fn listens(fixture: &Fixture, user: &str) -> Stream {
+    let client = Legacy::connect(fixture, "demo", user, "2025-03-26", json!({})).await;
+    let numbers: Vec<usize> = (0..MANY).collect();
+    for some in numbers.chunks(50) {
+        let subscribe = |number: &usize| {
+            let params = json!({"uri": format!("demo://items/{number}")});
+            json!({"jsonrpc": "2.0", "id": number, "method": "resources/subscribe", "params": params})
+        };
+        let batch: Value = some.iter().map(subscribe).collect();
+        let answer = client.post(&batch).await.json();
+        assert!(answer.as_array().unwrap().iter().all(|one| one["result"] == json!({})), "{answer}");
+    }
+    Stream::open(&client).await
+}
+
+#[tokio::test]
+async fn streams_of_dead_tokens_end_before_anybody_is_evaluated() {
+    let fixture = Fixture::new();
+    let mut streams = Vec::new();
+    for _ in 0..6 {
+        streams.push(listens(&fixture, "alice").await);
+    }
+    let mut bobs = listens(&fixture, "bob").await;
+    settle().await;
+    let revoked = RevokedBefore { org: "acme".into(), user: "alice".into(), not_after_iat: now() };
+    fixture.gateway.apply(at(2, |i| i.revoked_before = vec![revoked])).unwrap();
+    // One turn of each task, in which one session is evaluated.
+    tokio::task::yield_now().await;
+    for stream in &mut streams {
+        assert_eq!(stream.next().now_or_never(), Some(None));
+    }
+    assert_eq!(bobs.next().now_or_never(), None, "whose token is not dead");
 }
 
 #[tokio::test]
