@@ -103,7 +103,7 @@ pub trait Executor: Send + Sync {
     fn availability(&self, primitive: &Primitive) -> Option<Availability>;
 
     /// Prepares what the primitives of a new snapshot run on.
-    fn prepare(&self, primitives: &[Primitive]);
+    fn prepare(&self, primitives: &[&Primitive]);
 
     /// Returns when nothing of an ended call is left to do; the end of a shutdown.
     async fn drained(&self);

@@ -100,7 +100,7 @@ impl Executor for Executors {
         self.plugins.availability(primitive)
     }
 
-    fn prepare(&self, primitives: &[Primitive]) {
+    fn prepare(&self, primitives: &[&Primitive]) {
         self.proxy.prepare(primitives);
         self.plugins.prepare(primitives);
     }

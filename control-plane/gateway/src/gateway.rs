@@ -235,7 +235,7 @@ impl Gateway {
             inspections: config.inspections,
             metrics,
             calls: Calls::new(config.bounds),
-            running: RunningCalls::of(registry.clone()),
+            running: Arc::new(RunningCalls::of(registry.clone())),
             registry,
             active,
             replicas: replicas.clone(),
@@ -297,7 +297,7 @@ impl Gateway {
         let snapshot = Arc::new(snapshot);
         self.snapshot.store(Some(snapshot.clone()));
         self.pipeline.running.evaluate_all(&snapshot);
-        let primitives: Vec<Primitive> = snapshot.primitives().cloned().collect();
+        let primitives: Vec<&Primitive> = snapshot.primitives().collect();
         self.pipeline.executor.prepare(&primitives);
         // After `prepare`: what has a runtime is told apart from what has none.
         self.subscriptions.apply(&snapshot);

@@ -70,7 +70,7 @@ pub struct Pipeline {
     /// Where every call is found, while it runs and as long as somebody may come back for it.
     pub registry: Arc<CallRegistry>,
     /// What ends running calls from outside.
-    pub running: RunningCalls,
+    pub running: Arc<RunningCalls>,
     /// The rows of the running calls that another gateway could go on with.
     pub active: Arc<ActiveTable>,
     /// The other gateways, where this one is not alone.

@@ -166,7 +166,7 @@ impl Plugins {
     }
 
     /// Lets the runtimes prepare the plugins of a new snapshot.
-    pub fn prepare(&self, primitives: &[Primitive]) {
+    pub fn prepare(&self, primitives: &[&Primitive]) {
         self.followings.replace(primitives);
         self.preparing.begin(&self.runtimes, &self.closing.tasks, primitives);
     }

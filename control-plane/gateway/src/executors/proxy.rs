@@ -43,7 +43,7 @@ impl Proxy {
     }
 
     /// A snapshot has these primitives.
-    pub fn prepare(&self, primitives: &[Primitive]) {
+    pub fn prepare(&self, primitives: &[&Primitive]) {
         self.upstreams.prepare(primitives);
     }
 

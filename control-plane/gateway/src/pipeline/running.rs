@@ -2,7 +2,8 @@
 //!
 //! Owns: the evaluation of each running call when a snapshot comes into force, also of those that run at another gateway and
 //! are followed here, and the end of a call with its token.
-//! Keeps true: no call begun under an older snapshot escapes a newer one; a call that nobody is attached to does not end
+//! Keeps true: no call begun under an older snapshot escapes a newer one, and those with dead tokens do not wait until the others
+//! were evaluated; one task evaluates, however fast snapshots come, by the newest; a call that nobody is attached to does not end
 //! with its token's time, because its caller may come back with a fresh one, but does with a revocation.
 
 use std::collections::HashMap;
@@ -16,6 +17,7 @@ use parking_lot::Mutex;
 use uuid::Uuid;
 
 use super::entitlement::{Hidden, View};
+use super::passes::Passes;
 use crate::call::Call;
 use crate::call::outcome::Withdrawal;
 use crate::call::registry::CallRegistry;
@@ -33,11 +35,17 @@ pub struct RunningCalls {
     mirrors: Mutex<HashMap<Uuid, Weak<Call>>>,
     /// What is in force; set before the calls are evaluated by it.
     snapshot: ArcSwapOption<Snapshot>,
+    evaluations: Passes,
 }
 
 impl RunningCalls {
     pub fn of(registry: Arc<CallRegistry>) -> RunningCalls {
-        RunningCalls { registry, mirrors: Mutex::default(), snapshot: ArcSwapOption::empty() }
+        RunningCalls {
+            registry,
+            mirrors: Mutex::default(),
+            snapshot: ArcSwapOption::empty(),
+            evaluations: Passes::default(),
+        }
     }
 
     /// A call begins that was admitted under `evaluated`; why its caller may not have it by what came into force since.
@@ -100,27 +108,52 @@ impl RunningCalls {
         self.snapshot.load_full()
     }
 
-    /// A snapshot is in force: evaluates every running call by it, in a task of its own.
-    pub fn evaluate_all(&self, snapshot: &Arc<Snapshot>) {
+    /// A snapshot is in force: every running call is evaluated by it or by a newer one, in a task of its own.
+    pub fn evaluate_all(self: &Arc<Self>, snapshot: &Arc<Snapshot>) {
         self.snapshot.store(Some(snapshot.clone()));
-        let mut calls = self.registry.running();
-        calls.extend(self.mirrors.lock().values().filter_map(Weak::upgrade));
-        if calls.is_empty() {
+        // Whoever begins from here on is evaluated by it.
+        if self.all().is_empty() {
             return;
         }
-        let snapshot = snapshot.clone();
+        let Some(mut pass) = self.evaluations.request() else { return };
+        let running = self.clone();
         tokio::spawn(async move {
-            // Dead tokens first: they cost least to find and most to miss.
-            for call in &calls {
-                if snapshot.revoked(&call.authority.caller()) {
-                    withdraw(call, Withdrawal::TokenRevoked);
-                }
-            }
-            for some in calls.chunks(AT_A_TIME) {
-                some.iter().for_each(|call| evaluate(call, &snapshot));
-                tokio::task::yield_now().await;
+            while pass.begin() {
+                running.evaluate_each().await;
             }
         });
+    }
+
+    /// Evaluates the calls that run now. One snapshot may follow another while it does: those with dead tokens end at once by
+    /// each, and the calls before are evaluated by it in the pass that was requested with it.
+    async fn evaluate_each(&self) {
+        let calls = self.all();
+        let mut last: Option<Arc<Snapshot>> = None;
+        for some in calls.chunks(AT_A_TIME) {
+            let Some(snapshot) = self.snapshot.load_full() else { return };
+            if last.as_ref().is_none_or(|last| !Arc::ptr_eq(last, &snapshot)) {
+                self.end_revoked(&snapshot);
+            }
+            some.iter().for_each(|call| evaluate(call, &snapshot));
+            last = Some(snapshot);
+            tokio::task::yield_now().await;
+        }
+    }
+
+    /// Dead tokens first: they cost least to find and most to miss.
+    fn end_revoked(&self, snapshot: &Snapshot) {
+        for call in self.all() {
+            if snapshot.revoked(&call.authority.caller()) {
+                withdraw(&call, Withdrawal::TokenRevoked);
+            }
+        }
+    }
+
+    /// The calls that run here and those that are followed.
+    fn all(&self) -> Vec<Arc<Call>> {
+        let mut calls = self.registry.running();
+        calls.extend(self.mirrors.lock().values().filter_map(Weak::upgrade));
+        calls
     }
 }
 

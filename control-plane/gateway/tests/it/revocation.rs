@@ -227,6 +227,32 @@ async fn a_server_that_a_gateway_cannot_compile_keeps_no_revocation_from_it() {
     is_withdrawn(&call).await;
 }
 
+/// Lets the tasks run that can.
+async fn turns(number: usize) {
+    for _ in 0..number {
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test]
+async fn dead_tokens_end_their_calls_while_an_evaluation_is_under_way() {
+    let fixture = Fixture::new();
+    let admitted = Arc::new(Snapshot::build(snapshot()).unwrap());
+    // Many more than are evaluated before others get the thread.
+    let calls: Vec<Arc<Call>> = (0..300).map(|_| counting(&fixture, &admitted)).collect();
+    turns(100).await;
+    fixture.gateway.apply(changed(|_| {})).unwrap();
+    turns(1).await;
+    let next = changed(|i| {
+        i.revision = 3;
+        i.revoked = vec![mark(&["token", "asp-dev", "t-alice"])];
+    });
+    fixture.gateway.apply(next).unwrap();
+    turns(3).await;
+    let ended = calls.iter().filter(|call| call.withdrawal() == Some(Withdrawal::TokenRevoked)).count();
+    assert_eq!(ended, calls.len(), "those that were evaluated before too");
+}
+
 /// Invariant I-10: nobody is told that what is hidden by now was there a moment ago.
 #[tokio::test]
 async fn what_is_hidden_while_a_call_of_it_begins_is_as_unknown_as_what_never_was() {

@@ -81,8 +81,8 @@ pub(super) struct Following {
 
 impl Followings {
     /// A snapshot has these primitives. A plugin that did not watch is asked again.
-    pub(super) fn replace(&self, primitives: &[Primitive]) {
-        let watched = primitives.iter().filter(|primitive| primitive.watched_by_runtime);
+    pub(super) fn replace(&self, primitives: &[&Primitive]) {
+        let watched = primitives.iter().copied().filter(|primitive| primitive.watched_by_runtime);
         let plugins: InForce = watched.filter_map(run_by).map(|(plugin, _)| plugin).collect();
         self.0.in_force.send_replace(Arc::new(plugins));
     }

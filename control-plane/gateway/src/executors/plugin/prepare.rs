@@ -55,7 +55,7 @@ pub(super) struct Preparing {
 
 impl Preparing {
     /// Begins to prepare the plugins of a snapshot, and to drain those that it has no more.
-    pub(super) fn begin(&self, runtimes: &Runtimes, tasks: &TaskTracker, primitives: &[Primitive]) {
+    pub(super) fn begin(&self, runtimes: &Runtimes, tasks: &TaskTracker, primitives: &[&Primitive]) {
         let stop = CancellationToken::new();
         std::mem::replace(&mut *self.current.lock(), stop.clone()).cancel();
         let members = runtimes.all();
@@ -179,7 +179,7 @@ async fn drain(runtime: &Runtime, known: &Known) {
 }
 
 /// Each plugin once; one of a language without a runtime is nothing to ask for.
-fn wanted(runtimes: &Runtimes, primitives: &[Primitive]) -> HashMap<PluginRef, Wanted> {
+fn wanted(runtimes: &Runtimes, primitives: &[&Primitive]) -> HashMap<PluginRef, Wanted> {
     let mut wanted: HashMap<PluginRef, Wanted> = HashMap::new();
     for primitive in primitives {
         let Some((plugin, hints)) = run_by(primitive) else { continue };

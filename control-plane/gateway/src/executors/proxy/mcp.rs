@@ -82,8 +82,8 @@ impl McpUpstreams {
     }
 
     /// A snapshot has these primitives.
-    pub(super) fn prepare(&self, primitives: &[Primitive]) {
-        self.watches.items.replace(primitives);
+    pub(super) fn prepare(&self, primitives: &[&Primitive]) {
+        self.watches.items.replace(primitives.iter().copied());
     }
 
     /// What was accepted of all upstreams, packages among them.

@@ -100,7 +100,7 @@ impl PinnedItems {
     }
 
     /// A snapshot has these primitives.
-    pub(in crate::executors) fn replace(&self, primitives: &[Primitive]) {
+    pub(in crate::executors) fn replace<'a>(&self, primitives: impl IntoIterator<Item = &'a Primitive>) {
         let mut known = self.known.lock();
         known.snapshot += 1;
         let before = std::mem::take(&mut known.items);
