@@ -145,13 +145,11 @@ impl Pipeline {
                 if refusal == Refusal::Unknown {
                     rules::observe_hidden(&snapshot, &self.metrics, &call);
                 }
-                self.audit.record_now(audit::started(&call));
-                self.end(&call, Outcome::Refused(refusal.clone()));
+                self.refuse_unbegun(&call, refusal.clone());
                 Err(refusal)
             }
             Ok((_, Err(full))) => {
-                self.audit.record_now(audit::started(&call));
-                self.end(&call, Outcome::Refused(full));
+                self.refuse_unbegun(&call, full);
                 Ok(Begun { call, is_new: true })
             }
             Ok((entitled, Ok(place))) => {
@@ -179,6 +177,17 @@ impl Pipeline {
     /// whoever asks (I-10).
     pub fn offers(&self, entry: &ListedPrimitive) -> bool {
         self.executor.offers(&entry.primitive)
+    }
+
+    /// A call ends before its task begins: with both of its events, or with neither where its org has no room in the log.
+    fn refuse_unbegun(&self, call: &Call, refusal: Refusal) {
+        let outcome = Outcome::Refused(refusal);
+        if self.audit.has_room(&call.caller.org) {
+            self.audit.record_now(audit::started(call));
+            return self.end(call, outcome);
+        }
+        self.audit.count_missed(2);
+        self.close(call, outcome);
     }
 
     /// Where nothing can wait for the audit queue.
@@ -231,18 +240,43 @@ impl Running {
     ) {
         let recorded = self.pipeline.audit.record(audit::started(&self.call)).await;
         let has_effects = self.call.entry.primitive.mutation() != Mutation::ReadOnly;
-        let result = match recorded {
+        match recorded {
             // What may have effects does not happen unseen; what goes on has its loss counted.
-            Err(Unrecorded) if !self.pipeline.audit.may_miss(has_effects) => {
-                Err(Refusal::Upstream("nothing was done: the audit log takes no events at the moment".into()))
+            Err(Unrecorded) if !self.pipeline.audit.may_miss(has_effects) => self.refuse_unrecorded().await,
+            Ok(()) | Err(Unrecorded) => {
+                let result = self.stages(&snapshot, entitled, arguments, key).await;
+                self.conclude(result).await;
             }
-            Ok(()) | Err(Unrecorded) => self.stages(&snapshot, entitled, arguments, key).await,
-        };
-        self.conclude(result).await;
+        }
+    }
+
+    /// Refuses a call whose begin is not recorded. Neither is its end where its org has no room in the log: refused calls would
+    /// use up what is left for others.
+    async fn refuse_unrecorded(&self) {
+        let refusal =
+            Refusal::Upstream("nothing was done: the audit log takes no events at the moment".into());
+        if self.pipeline.audit.has_room(&self.call.caller.org) {
+            return self.conclude(Err(refusal)).await;
+        }
+        let outcome = self.settled(Err(refusal)).await;
+        self.pipeline.audit.count_missed(1);
+        self.pipeline.close(&self.call, outcome);
     }
 
     /// Gives the call its outcome.
     pub(crate) async fn conclude(&self, result: Result<(Output, bool), Refusal>) {
+        let outcome = self.settled(result).await;
+        let waiting = self.pipeline.audit.offer(audit::finished(&self.call, &outcome));
+        self.pipeline.close(&self.call, outcome);
+        if let Some(event) = waiting {
+            // The caller has its answer. Only this call's place waits, so that new calls come as slowly as the log
+            // takes them; what it does not take in time is counted there.
+            let _ = self.pipeline.audit.record_end(event).await;
+        }
+    }
+
+    /// The outcome of the call, which is stored where other gateways are asked for it.
+    async fn settled(&self, result: Result<(Output, bool), Refusal>) -> Outcome {
         let mut outcome = match result {
             _ if self.call.ownership.is_passed_on() => passed_on(),
             result => match (self.call.withdrawal(), result) {
@@ -259,13 +293,7 @@ impl Running {
         if !self.pipeline.active.end(&self.call, &outcome).await {
             outcome = passed_on();
         }
-        let waiting = self.pipeline.audit.offer(audit::finished(&self.call, &outcome));
-        self.pipeline.close(&self.call, outcome);
-        if let Some(event) = waiting {
-            // The caller has its answer. Only this call's place waits, so that new calls come as slowly as the log
-            // takes them; what it does not take in time is counted there.
-            let _ = self.pipeline.audit.record(event).await;
-        }
+        outcome
     }
 
     async fn stages(

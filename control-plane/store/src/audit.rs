@@ -80,6 +80,11 @@ pub trait AuditLog: Send + Sync {
     fn is_required(&self) -> bool {
         false
     }
+
+    /// Whether something may begin in this org that it has to take: one org's events do not use up the room of others.
+    fn has_room(&self, _org: &str) -> bool {
+        true
+    }
 }
 
 /// An audit log that lives with its process, for tests and for a gateway without a state directory. Keeps

@@ -4,7 +4,8 @@
 //! Where the log is slow or out of order, the queue is full in the end, and then a call that begins waits for at most
 //! [`PATIENCE`]; while the log refuses events it does not wait at all. A call that may have effects and whose start is
 //! not recorded by then is refused before it runs; one that only reads goes on, unless the log is required
-//! ([`AuditLog::is_required`]). What is recorded after the fact
+//! ([`AuditLog::is_required`]). Where the log has no room for an org ([`AuditLog::has_room`]), what begins there is not
+//! recorded, and so refused; what has begun is recorded to its end. What is recorded after the fact
 //! (finish, delegation) never keeps an answer back. Every loss is counted in `asp_audit_events_lost_total` and each
 //! outage is logged once, with its end.
 //!
@@ -46,6 +47,7 @@ const LAST_EVENTS: Duration = Duration::from_secs(5);
 /// The queue to the audit log.
 pub struct Audit {
     queue: mpsc::Sender<Entry>,
+    log: Arc<dyn AuditLog>,
     health: Arc<Health>,
     /// Whether nothing runs unrecorded.
     required: bool,
@@ -80,8 +82,8 @@ impl Audit {
         let (queue, entries) = mpsc::channel(QUEUE);
         let health = Arc::new(Health { lost, ..Health::default() });
         let required = log.is_required();
-        tokio::spawn(write(log, entries, health.clone()));
-        Audit { queue, health, required }
+        tokio::spawn(write(log.clone(), entries, health.clone()));
+        Audit { queue, log, health, required }
     }
 
     /// Whether a call that may have effects, or only reads, may run though its start is not recorded.
@@ -89,9 +91,28 @@ impl Audit {
         !has_effects && !self.required
     }
 
+    /// Whether what begins in this org may be recorded.
+    pub fn has_room(&self, org: &str) -> bool {
+        self.log.has_room(org)
+    }
+
+    /// Counts events that are not recorded because the log has no room for their org, which the log has warned of.
+    pub fn count_missed(&self, events: u64) {
+        self.health.lost.inc_by(events);
+    }
+
+    /// Queues an event of something that begins, if the log has room for its org; else as [`Audit::record_end`].
+    pub async fn record(&self, event: CallEvent) -> Result<(), Unrecorded> {
+        if !self.has_room(&event.org) {
+            self.count_missed(1);
+            return Err(Unrecorded);
+        }
+        self.record_end(event).await
+    }
+
     /// Queues an event. Where the queue is full it waits a while. Where nothing runs unrecorded the queue is for bursts: what a
     /// log does not take is not kept in memory, which a stop would lose.
-    pub async fn record(&self, event: CallEvent) -> Result<(), Unrecorded> {
+    pub async fn record_end(&self, event: CallEvent) -> Result<(), Unrecorded> {
         if self.required && self.health.refuses.load(Ordering::Acquire) {
             self.health.lose();
             return Err(Unrecorded);

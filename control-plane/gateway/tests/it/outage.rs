@@ -11,12 +11,13 @@ use asp_store::ledger::{Answer, Claim, Holder, Ledger, LedgerError, LedgerKey, M
 use async_trait::async_trait;
 use bytes::Bytes;
 use http::Method;
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use crate::plugin::{until, until_some};
 use crate::runtime::{Runtime, Script, Worker};
-use crate::support::{Fixture, Legacy, Modern, snapshot, token};
+use crate::support::{Fixture, Legacy, Modern, claims, sign, snapshot, token};
 
 /// A ledger whose answers and releases fail for a while, or come to nothing as those of a gateway that dies do.
 #[derive(Default)]
@@ -118,6 +119,32 @@ impl AuditLog for Hanging {
 
     async fn page(&self, _query: &AuditQuery) -> Result<Vec<StoredEvent>, AuditError> {
         Ok(Vec::new())
+    }
+}
+
+/// An audit log that takes events, and has no room for more of acme.
+#[derive(Default)]
+struct Crowded {
+    taken: Mutex<Vec<CallEvent>>,
+}
+
+#[async_trait]
+impl AuditLog for Crowded {
+    async fn append(&self, events: &[CallEvent]) -> Result<(), AuditError> {
+        self.taken.lock().extend_from_slice(events);
+        Ok(())
+    }
+
+    async fn page(&self, _query: &AuditQuery) -> Result<Vec<StoredEvent>, AuditError> {
+        Ok(Vec::new())
+    }
+
+    fn is_required(&self) -> bool {
+        true
+    }
+
+    fn has_room(&self, org: &str) -> bool {
+        org != "acme"
     }
 }
 
@@ -288,6 +315,29 @@ async fn an_audit_log_that_hangs_stops_what_has_effects_and_delays_what_reads() 
 }
 
 #[tokio::test]
+async fn an_org_without_room_in_the_audit_log_is_refused_unrecorded_and_others_are_served() {
+    let log = Arc::new(Crowded::default());
+    let fixture = Fixture::new().with_stores(snapshot(), |stores| stores.audit = log.clone());
+    let mut elsewhere = claims("bob");
+    elsewhere["org"] = "globex".into();
+    let call = |token: &str, server: &str, name: &str, arguments: Value| {
+        Modern::new(server, token, "tools/call", json!({"name": name, "arguments": arguments}))
+    };
+    let read = call(&token("alice"), "demo", "echo", json!({"message": "m"}));
+    let refused = result(&read, &fixture).await;
+    assert_eq!(refused["_meta"]["asp/reason"], "upstream_unavailable", "{refused}");
+    // Refused for another reason, before it begins.
+    call(&token("alice"), "policy", "policy.scoped", json!({})).send(&fixture).await;
+    let read = call(&sign(&elsewhere), "demo", "echo", json!({"message": "m"}));
+    assert_eq!(result(&read, &fixture).await["structuredContent"], json!({"message": "m"}));
+    fixture.gateway.flush().await;
+    let orgs: Vec<String> = log.taken.lock().iter().map(|event| event.org.clone()).collect();
+    assert_eq!(orgs, ["globex", "globex"], "what is refused takes no room either");
+    let metrics = fixture.send(Method::GET, "/metrics", &[], "").await.text;
+    assert!(metrics.lines().any(|line| line == "asp_audit_events_lost_total 4"), "two of each refused call");
+}
+
+#[tokio::test]
 async fn a_call_without_a_place_is_told_when_to_come_again_and_leaves_those_of_other_orgs() {
     let bounds = Bounds { whole: 100, per_org: 1 };
     let fixture = Fixture::new().bounded(bounds);
@@ -307,9 +357,9 @@ async fn a_call_without_a_place_is_told_when_to_come_again_and_leaves_those_of_o
         (&json!(-32000), &json!("rate_limited")),
         "{error}"
     );
-    let mut claims = crate::support::claims("carol");
+    let mut claims = claims("carol");
     claims["org"] = "globex".into();
-    let other = result(&echo(&crate::support::sign(&claims)), &fixture).await;
+    let other = result(&echo(&sign(&claims)), &fixture).await;
     assert_eq!(other["structuredContent"], json!({"message": "m"}), "{other}");
     let metrics = fixture.send(Method::GET, "/metrics", &[], "").await.text;
     assert!(metrics.contains("asp_calls_active 1\n"), "{metrics}");

@@ -2,7 +2,8 @@
 //! is brought to it in order once it takes events again.
 //!
 //! Owns the file, which several processes of one machine may share, and which outlives them. Refuses events where the file
-//! is full. Keeps true: what [`AuditLog::append`] took is in the file or in the log; nothing leaves the file before
+//! is full, and says before that of an org which has a tenth of it that nothing more may begin there: what ends is
+//! taken. Keeps true: what [`AuditLog::append`] took is in the file or in the log; nothing leaves the file before
 //! the log has it. An event may be in the log twice where the connection to it broke, or this process ended, between the
 //! log's commit and the file's.
 
@@ -20,6 +21,9 @@ use super::sqlite::SqliteAudit;
 use super::{AuditError, AuditLog, AuditQuery, CallEvent, StoredEvent};
 use crate::calls::OpenError;
 use crate::private;
+use org_bytes::OrgBytes;
+
+mod org_bytes;
 
 /// Longer than the log takes for a batch while it is well. Its own errors come later, where it waits for a connection.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -39,6 +43,7 @@ pub struct SpooledAudit {
     adding: Mutex<()>,
     /// The file has events, or may: later ones wait behind them.
     waiting: AtomicBool,
+    org_bytes: OrgBytes,
     /// How long the log may take for a batch.
     patience: Duration,
 }
@@ -53,8 +58,9 @@ impl SpooledAudit {
     ) -> Result<SpooledAudit, OpenError> {
         let file = SqliteAudit::open(path, max_bytes).await?;
         let waiting = AtomicBool::new(!file.is_empty().await?);
+        let org_bytes = OrgBytes::of(max_bytes, file.by_org().await?);
         let adding = Mutex::new(());
-        Ok(SpooledAudit { log, file, path: path.to_owned(), adding, waiting, patience: PATIENCE })
+        Ok(SpooledAudit { log, file, path: path.to_owned(), adding, waiting, org_bytes, patience: PATIENCE })
     }
 
     /// Brings to the log what waits, whenever it takes events; never ends.
@@ -91,6 +97,7 @@ impl SpooledAudit {
             let Some(last) = batch.last().map(|stored| stored.seq) else {
                 let _adding = self.adding.lock().await;
                 if self.file.is_empty().await? {
+                    self.org_bytes.clear();
                     self.waiting.store(false, Ordering::Release);
                     return Ok(moved);
                 }
@@ -100,6 +107,7 @@ impl SpooledAudit {
             // No call waits for this, and what is given up may be there twice.
             self.hand_over(&events, MOVES * self.patience).await?;
             self.file.remove(last).await?;
+            self.org_bytes.remove(&events);
             moved += events.len() as u64;
         }
     }
@@ -139,6 +147,9 @@ impl AuditLog for SpooledAudit {
         self.file.push(events).await.map_err(|why| {
             AuditError(format!("it is away, and {}, where events wait, {why}", self.path.display()))
         })?;
+        for org in self.org_bytes.add(events) {
+            tracing::warn!(%org, file = %self.path.display(), "an org has a tenth of the file in which events wait for the audit log: its calls are refused until the log took some of them");
+        }
         if !self.waiting.swap(true, Ordering::AcqRel)
             && let Some(error) = away
         {
@@ -153,6 +164,10 @@ impl AuditLog for SpooledAudit {
 
     fn is_required(&self) -> bool {
         true
+    }
+
+    fn has_room(&self, org: &str) -> bool {
+        !self.waiting.load(Ordering::Acquire) || self.org_bytes.has_room(org)
     }
 }
 

@@ -12,6 +12,8 @@ use super::*;
 struct Broken {
     hangs: bool,
     required: bool,
+    /// The org for which it has no room.
+    is_full_for: &'static str,
     repaired: AtomicBool,
     appends: AtomicUsize,
     taken: AtomicUsize,
@@ -37,6 +39,10 @@ impl AuditLog for Broken {
 
     fn is_required(&self) -> bool {
         self.required
+    }
+
+    fn has_room(&self, org: &str) -> bool {
+        org != self.is_full_for
     }
 }
 
@@ -86,6 +92,24 @@ async fn a_log_that_recovers_gets_everything_that_was_queued() {
     audit.flush().await;
     assert!(log.taken.load(Ordering::Acquire) > QUEUE);
     assert_eq!(lost.get(), 1);
+}
+
+#[tokio::test]
+async fn an_org_without_room_begins_nothing_and_what_it_began_is_recorded() {
+    let log = Arc::new(Broken {
+        required: true,
+        is_full_for: "acme",
+        repaired: AtomicBool::new(true),
+        ..Broken::default()
+    });
+    let lost = Counter::default();
+    let audit = Audit::new(log.clone(), lost.clone());
+    assert_eq!(audit.record(event()).await, Err(Unrecorded));
+    assert_eq!(lost.get(), 1);
+    assert_eq!(audit.record(CallEvent { org: "globex".into(), ..event() }).await, Ok(()));
+    assert_eq!(audit.record_end(event()).await, Ok(()));
+    audit.flush().await;
+    assert_eq!(log.taken.load(Ordering::Acquire), 2);
 }
 
 #[tokio::test]

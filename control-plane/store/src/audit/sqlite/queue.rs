@@ -1,5 +1,7 @@
 //! The same file as a queue: what another log did not take yet, oldest first, never removed to make room.
 
+use sqlx::Row;
+
 use super::{SqliteAudit, insert, size};
 use crate::audit::{CallEvent, StoredEvent, stored};
 
@@ -29,6 +31,19 @@ impl SqliteAudit {
         let oldest = sqlx::query("SELECT seq, at_ms, org, event FROM events ORDER BY seq LIMIT $1");
         let rows = oldest.bind(limit).fetch_all(&self.write).await?;
         rows.iter().map(stored).collect()
+    }
+
+    /// Of each org the bytes of its events and their number; reads the whole file.
+    pub(in crate::audit) async fn by_org(&self) -> Result<Vec<(String, u64, u64)>, sqlx::Error> {
+        let statement = "SELECT org, COALESCE(SUM(LENGTH(CAST(event AS BLOB))), 0) AS bytes, COUNT(*) AS events \
+                         FROM events GROUP BY org";
+        let rows = sqlx::query(statement).fetch_all(&self.write).await?;
+        let of_row = |row: &sqlx::sqlite::SqliteRow| {
+            let (bytes, events): (i64, i64) = (row.try_get("bytes")?, row.try_get("events")?);
+            let org: String = row.try_get("org")?;
+            Ok::<_, sqlx::Error>((org, bytes.unsigned_abs(), events.unsigned_abs()))
+        };
+        rows.iter().map(of_row).collect()
     }
 
     /// Whether there is no event.
