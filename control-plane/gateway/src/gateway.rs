@@ -193,6 +193,8 @@ pub struct Gateway {
     pub(crate) memory: Arc<Admission>,
     /// That of what needs no caller: whoever that is takes nothing from those who are known.
     pub(crate) memory_of_nobody: Arc<Admission>,
+    /// What large headers take, by the client's network.
+    pub(crate) memory_of_headers: Arc<Admission>,
     edge: Edge,
     snapshot: ArcSwapOption<Snapshot>,
     /// Its revision, for those that wait for one.
@@ -244,8 +246,7 @@ impl Gateway {
             listings: Listings::default(),
             listener: OnceLock::new(),
         });
-        let subscriptions = Subscriptions::new(pipeline.clone(), config.subscriptions);
-        listens(&subscriptions, &pipeline);
+        let subscriptions = listening(&pipeline, config.subscriptions);
         Ok(Arc::new(Gateway {
             config: settings,
             sessions: Sessions::new(sealer.clone(), replicas),
@@ -256,6 +257,7 @@ impl Gateway {
             pipeline,
             memory: Admission::of_memory(config.memory),
             memory_of_nobody: Admission::of_memory(MEMORY_OF_NOBODY),
+            memory_of_headers: Admission::of_headers(),
             waiting: Admission::of(WAITING, ["open responses", "open responses of the org"]),
             sealer,
             edge: Edge::new(Role::Gateway),
@@ -463,10 +465,13 @@ fn active_table(
     Arc::new(ActiveTable::new(store, minter.keys.owner(), sealer.clone(), registry.clone(), events))
 }
 
-fn listens(subscriptions: &Arc<Subscriptions>, pipeline: &Pipeline) {
-    let listener = Arc::downgrade(subscriptions);
+/// The subscriptions, which hear what the pipeline says of resources.
+fn listening(pipeline: &Arc<Pipeline>, bounds: subscriptions::Bounds) -> Arc<Subscriptions> {
+    let subscriptions = Subscriptions::new(pipeline.clone(), bounds);
+    let listener = Arc::downgrade(&subscriptions);
     // It is set here alone.
     let _ = pipeline.listener.set(listener);
+    subscriptions
 }
 
 fn ledgers(

@@ -27,6 +27,7 @@ use client_certificate::ClientCertificate;
 
 mod body;
 mod client_certificate;
+mod header_memory;
 mod peer;
 mod proof;
 
@@ -91,6 +92,13 @@ async fn entry(State(gateway): State<Arc<Gateway>>, request: Request) -> Respons
         return reply(refusal);
     }
     let peer = peer::key(&parts, gateway.config.in_mesh);
+    let _held_headers = match header_memory::hold(&gateway.memory_of_headers, &parts, &peer, trace) {
+        Ok(held) => held,
+        Err(refusal) => {
+            gateway.metrics().refused(Reason::RateLimited.as_str());
+            return reply(refusal);
+        }
+    };
     let offered = Offered { headers: &headers, certificate: shown, peer };
     match evaluate(&gateway, &offered, body, trace).await {
         Err(refusal) => {
@@ -123,7 +131,7 @@ async fn entry(State(gateway): State<Arc<Gateway>>, request: Request) -> Respons
 /// Refuses as Envoy does what Envoy would not have let through: JSON-RPC on the paths of its faces, a problem
 /// document elsewhere (RFC 6585 section 5; RFC 9112 section 6.1 for a transfer coding that nobody decodes).
 fn refused_as_http(parts: &Parts, trace: Trace) -> Option<Reply> {
-    let bytes: usize = parts.headers.iter().map(|(name, value)| name.as_str().len() + value.len()).sum();
+    let bytes = header_bytes(parts);
     let mut codings = parts.headers.get_all(header::TRANSFER_ENCODING).iter();
     let (status, words) = if bytes > MAX_HEADER_BYTES || parts.headers.len() > MAX_HEADERS {
         (StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, LONG_HEADERS)
@@ -132,11 +140,7 @@ fn refused_as_http(parts: &Parts, trace: Trace) -> Option<Reply> {
     } else {
         return None;
     };
-    let face = parts.uri.path().split('/').nth(2);
-    let mut refusal = match face {
-        Some("mcp" | "a2a") => asp_edge::refuse(Reason::InvalidRequest, Era::Legacy, None, Some(trace)),
-        _ => asp_edge::refuse_problem(Reason::InvalidRequest, Era::Legacy, Some(trace)),
-    };
+    let mut refusal = refuse_in_face(parts, Reason::InvalidRequest, trace);
     // A problem document repeats the status.
     let text = String::from_utf8_lossy(&refusal.body)
         .replace("\"status\":400", &format!("\"status\":{}", status.as_u16()))
@@ -144,6 +148,19 @@ fn refused_as_http(parts: &Parts, trace: Trace) -> Option<Reply> {
     refusal.status = status.as_u16();
     refusal.body = text.into_bytes();
     Some(refusal)
+}
+
+/// JSON-RPC on the paths of its faces, a problem document elsewhere.
+fn refuse_in_face(parts: &Parts, reason: Reason, trace: Trace) -> Reply {
+    match parts.uri.path().split('/').nth(2) {
+        Some("mcp" | "a2a") => asp_edge::refuse(reason, Era::Legacy, None, Some(trace)),
+        _ => asp_edge::refuse_problem(reason, Era::Legacy, Some(trace)),
+    }
+}
+
+/// Names and values together.
+fn header_bytes(parts: &Parts) -> usize {
+    parts.headers.iter().map(|(name, value)| name.as_str().len() + value.len()).sum()
 }
 
 /// By what a request may prove who calls.

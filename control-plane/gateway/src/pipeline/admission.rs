@@ -32,6 +32,9 @@ pub const MEMORY: Bounds = Bounds { whole: 512 << 20, per_org: 256 << 20 };
 /// What the bodies of requests that need no caller take of it, in bytes: forms of logins.
 pub const MEMORY_OF_NOBODY: Bounds = Bounds { whole: 16 << 20, per_org: 16 << 20 };
 
+/// What large headers of open requests take of it, in bytes, and those of one client's network, whoever calls from there.
+const MEMORY_OF_HEADERS: Bounds = Bounds { whole: 256 << 20, per_org: 64 << 20 };
+
 /// The places of one gateway.
 pub struct Admission {
     bounds: Bounds,
@@ -62,6 +65,11 @@ impl Admission {
     /// The memory of requests.
     pub fn of_memory(bounds: Bounds) -> Arc<Admission> {
         Admission::of(bounds, ["memory of requests", "memory of the org's requests"])
+    }
+
+    /// The memory of large headers, with a client's network in the place of an org.
+    pub fn of_headers() -> Arc<Admission> {
+        Admission::of(MEMORY_OF_HEADERS, ["memory of headers", "memory of the network's headers"])
     }
 
     /// The same for what else one gateway holds: `limits` names it, as a whole and of one org.

@@ -1,0 +1,63 @@
+//! The memory that large headers of requests take until their responses begin.
+//!
+//! Taken before anybody has proved who calls, and so counted by the client's network. Keeps true: what all requests hold in
+//! headers is bounded, beyond the little that the bound of open requests is enough for; one network leaves some to others.
+
+use std::sync::Arc;
+
+use asp_edge::{Reply, Trace};
+use http::request::Parts;
+
+use super::{header_bytes, refuse_in_face};
+use crate::digest::PeerKey;
+use crate::pipeline::admission::{Admission, Admitted};
+
+/// Headers that take less are not counted.
+const LITTLE: usize = 8 * 1024;
+
+/// Takes the memory of a request's headers for as long as the result is held. The refusal is in the protocol of the path.
+pub(super) fn hold(
+    memory: &Arc<Admission>,
+    parts: &Parts,
+    peer: &PeerKey,
+    trace: Trace,
+) -> Result<Option<Admitted>, Reply> {
+    let bytes = header_bytes(parts);
+    if bytes <= LITTLE {
+        return Ok(None);
+    }
+    let network = format!("{:032x}", u128::from_be_bytes(*peer));
+    memory.take(&network, bytes).map(Some).map_err(|why| {
+        let mut refusal = refuse_in_face(parts, why.reason(), trace);
+        let after = why.retry_after_seconds();
+        refusal.headers.extend(after.map(|seconds| ("retry-after", seconds.to_string())));
+        refusal
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pipeline::admission::Bounds;
+
+    fn parts(header: usize) -> Parts {
+        let request = http::Request::get("/demo/mcp").header("x-much", "x".repeat(header));
+        request.body(()).unwrap().into_parts().0
+    }
+
+    #[test]
+    fn large_headers_take_memory_that_one_network_does_not_use_up() {
+        let memory = Admission::of(Bounds { whole: 70_000, per_org: 50_000 }, ["headers", "headers"]);
+        let hold = |network: u8, header| hold(&memory, &parts(header), &[network; 16], Trace::new([7; 24]));
+        let first = hold(1, 20_000).ok().flatten();
+        let second = hold(1, 20_000).ok().flatten();
+        assert!(first.is_some() && second.is_some());
+        let refused = hold(1, 20_000).err().unwrap();
+        assert_eq!(refused.status, 429);
+        assert!(refused.headers.iter().any(|(name, value)| *name == "retry-after" && value == "1"));
+        assert!(matches!(hold(1, 1_000), Ok(None)), "usual headers are not counted");
+        assert!(matches!(hold(2, 20_000), Ok(Some(_))), "another network");
+        drop(first);
+        assert!(matches!(hold(1, 20_000), Ok(Some(_))), "until the response began");
+    }
+}
