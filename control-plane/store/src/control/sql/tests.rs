@@ -190,7 +190,7 @@ async fn a_row_that_this_version_cannot_read_keeps_no_other_one_from_being_read(
     assert_eq!(faults, [false, true], "known, newer");
     assert_eq!((all.unreadable_issuers, all.issuer_keys.len()), (vec![issuer.clone()], 0));
     assert_eq!(unread(&all.unreadable_machines), expected);
-    assert_eq!(all.machine_keys, [record.clone()]);
+    assert_eq!(all.machine_keys, std::slice::from_ref(&record));
     let [ended] = all.machine_certificates.as_slice() else { panic!() };
     assert_eq!((ended.id.as_str(), ended.expires_at), ("u", 0), "its URI stays its org's");
     assert_eq!(all.machine_bounds["acme"], MachineBound::default());
