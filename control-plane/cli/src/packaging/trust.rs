@@ -9,7 +9,6 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, bail};
 
 use super::folder::is_maven;
-use crate::settings::source::{Environment, ProcessEnvironment};
 use crate::state_dir;
 
 pub const ENV_TRUST_BUILDS: &str = "ASP_TRUST_BUILDS";
@@ -18,15 +17,21 @@ const MOST: usize = 1_000;
 /// A longer line is no path.
 const MAX_LINE: u64 = 4_096;
 
+/// Reads a variable of an environment.
+type Environment<'a> = &'a dyn Fn(&str) -> Option<String>;
+
+fn of_process(name: &str) -> Option<String> {
+    std::env::var(name).ok().filter(|value| !value.is_empty())
+}
+
 /// Asks whether Maven may build below `root`, where some plugin there needs it, nobody has said so yet, and somebody sits at the
 /// terminal. Whatever the answer, what needs no Maven goes on.
 pub fn ask(root: &Path) -> anyhow::Result<()> {
-    let environment = ProcessEnvironment;
     let somebody = io::stdin().is_terminal() && io::stderr().is_terminal();
     let Some(root) = root.canonicalize().ok().filter(|root| somebody && has_maven(root)) else {
         return Ok(());
     };
-    if is_trusted(&root, &environment)? {
+    if is_trusted(&root, &of_process)? {
         return Ok(());
     }
     let shown = root.display();
@@ -39,7 +44,7 @@ pub fn ask(root: &Path) -> anyhow::Result<()> {
     terminal.flush()?;
     io::Read::take(io::stdin().lock(), MAX_LINE).read_line(&mut said).context("read the answer")?;
     if ["y", "yes"].contains(&said.trim().to_ascii_lowercase().as_str()) {
-        remember(&root, &environment)?;
+        remember(&root, &of_process)?;
     }
     Ok(())
 }
@@ -47,7 +52,7 @@ pub fn ask(root: &Path) -> anyhow::Result<()> {
 /// An error that says what to do, where nobody has said that Maven may build in `folder`.
 pub(super) fn check(folder: &Path) -> anyhow::Result<()> {
     let folder = folder.canonicalize().with_context(|| format!("find {}", folder.display()))?;
-    if is_trusted(&folder, &ProcessEnvironment)? {
+    if is_trusted(&folder, &of_process)? {
         return Ok(());
     }
     bail!(
@@ -63,22 +68,22 @@ fn has_maven(root: &Path) -> bool {
     below(root).any(|server| below(&server.join("plugins")).any(|plugin| is_maven(&plugin)))
 }
 
-fn is_trusted(folder: &Path, environment: &dyn Environment) -> anyhow::Result<bool> {
-    match environment.get(ENV_TRUST_BUILDS).as_deref() {
+fn is_trusted(folder: &Path, environment: Environment<'_>) -> anyhow::Result<bool> {
+    match environment(ENV_TRUST_BUILDS).as_deref() {
         None | Some("false") => Ok(remembered(environment)?.iter().any(|root| folder.starts_with(root))),
         Some("true") => Ok(true),
         Some(_) => bail!("{ENV_TRUST_BUILDS} must be true or false"),
     }
 }
 
-fn file(environment: &dyn Environment) -> Option<PathBuf> {
-    let config = environment.get("XDG_CONFIG_HOME").map(PathBuf::from);
-    let config = config.or_else(|| Some(PathBuf::from(environment.get("HOME")?).join(".config")));
+fn file(environment: Environment<'_>) -> Option<PathBuf> {
+    let config = environment("XDG_CONFIG_HOME").map(PathBuf::from);
+    let config = config.or_else(|| Some(PathBuf::from(environment("HOME")?).join(".config")));
     Some(config?.join("asp/builds"))
 }
 
 /// One directory a line.
-fn remembered(environment: &dyn Environment) -> anyhow::Result<Vec<PathBuf>> {
+fn remembered(environment: Environment<'_>) -> anyhow::Result<Vec<PathBuf>> {
     let Some(file) = file(environment) else { return Ok(Vec::new()) };
     match std::fs::read_to_string(&file) {
         Ok(text) => Ok(text.lines().map(PathBuf::from).filter(|root| root.is_absolute()).collect()),
@@ -87,7 +92,7 @@ fn remembered(environment: &dyn Environment) -> anyhow::Result<Vec<PathBuf>> {
     }
 }
 
-fn remember(root: &Path, environment: &dyn Environment) -> anyhow::Result<()> {
+fn remember(root: &Path, environment: Environment<'_>) -> anyhow::Result<()> {
     let no_home = || format!("no HOME to remember it in; set {ENV_TRUST_BUILDS}=true");
     let file = file(environment).with_context(no_home)?;
     let root = root.to_str().filter(|root| !root.contains('\n'));
@@ -105,22 +110,17 @@ fn remember(root: &Path, environment: &dyn Environment) -> anyhow::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::HashMap;
-
     use super::*;
 
-    struct Set(HashMap<&'static str, String>);
-
-    impl Environment for Set {
-        fn raw(&self, name: &str) -> Option<String> {
-            self.0.get(name).cloned()
-        }
+    /// An environment with one variable.
+    fn with(name: &'static str, value: String) -> impl Fn(&str) -> Option<String> {
+        move |asked| (asked == name).then(|| value.clone())
     }
 
     #[test]
     fn a_yes_holds_for_the_directory_and_all_below_it_alone() {
         let home = tempfile::tempdir().unwrap();
-        let set = Set(HashMap::from([("HOME", home.path().display().to_string())]));
+        let set = with("HOME", home.path().display().to_string());
         let trusted = |folder: &str| is_trusted(Path::new(folder), &set).unwrap();
         assert!(!trusted("/a/mine"));
         remember(Path::new("/a/mine"), &set).unwrap();
@@ -135,7 +135,7 @@ mod tests {
 
     #[test]
     fn the_setting_stands_for_every_answer_and_a_word_that_it_does_not_know_is_refused() {
-        let of = |value: &str| Set(HashMap::from([(ENV_TRUST_BUILDS, value.to_owned())]));
+        let of = |value: &str| with(ENV_TRUST_BUILDS, value.to_owned());
         assert!(is_trusted(Path::new("/a"), &of("true")).unwrap());
         assert!(!is_trusted(Path::new("/a"), &of("false")).unwrap());
         assert!(is_trusted(Path::new("/a"), &of("yes")).is_err());
@@ -144,10 +144,10 @@ mod tests {
     #[test]
     fn what_does_not_fit_on_a_line_is_not_remembered() {
         let home = tempfile::tempdir().unwrap();
-        let set = Set(HashMap::from([("HOME", home.path().display().to_string())]));
+        let set = with("HOME", home.path().display().to_string());
         assert!(remember(Path::new("/a\n/"), &set).is_err());
         assert!(!is_trusted(Path::new("/etc"), &set).unwrap());
-        assert!(remember(Path::new("/a"), &Set(HashMap::new())).is_err());
+        assert!(remember(Path::new("/a"), &|_| None).is_err());
     }
 
     #[test]
