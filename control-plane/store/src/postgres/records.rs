@@ -35,6 +35,7 @@ fn columns() -> String {
 /// The lease of the owner of a row `r` holds.
 const LIVES: &str = "EXISTS (SELECT 1 FROM gateways g WHERE g.owner = r.owner AND g.lease_ms > now_ms())";
 /// Resumable records of owners without a lease. Reads one index entry per owner, and more only if its lease has ended. $1 is the most.
+/// The owner is a range of one: of an equal owner PostgreSQL may read all records by their end instead, in search of his.
 const ORPHANS: &str = "WITH RECURSIVE owners AS (\
     (SELECT owner FROM call_records WHERE owner IS NOT NULL AND resumable ORDER BY owner LIMIT 1) \
     UNION ALL SELECT (SELECT r.owner FROM call_records r WHERE r.owner > o.owner AND r.resumable \
@@ -42,7 +43,7 @@ const ORPHANS: &str = "WITH RECURSIVE owners AS (\
     gone AS MATERIALIZED (SELECT o.owner FROM owners o WHERE o.owner IS NOT NULL \
     AND NOT EXISTS (SELECT 1 FROM gateways g WHERE g.owner = o.owner AND g.lease_ms > now_ms())) \
     SELECT r.call_id, g.owner FROM gone g CROSS JOIN LATERAL \
-    (SELECT r.call_id, r.expires_ms FROM call_records r WHERE r.owner = g.owner AND r.resumable \
+    (SELECT r.call_id, r.expires_ms FROM call_records r WHERE r.owner >= g.owner AND r.owner <= g.owner AND r.resumable \
     AND r.expires_ms > now_ms() ORDER BY r.owner, r.expires_ms LIMIT $1) r \
     ORDER BY r.expires_ms LIMIT $1";
 /// The time now, not that of the statement's beginning: it may have waited for a lock.

@@ -186,9 +186,9 @@ async fn calls(fixture: &Fixture) -> [(Vec<(String, String)>, String); 2] {
     [(headers.collect(), legacy.to_string()), (modern.headers, modern.body.to_string())]
 }
 
-/// The message with `value` and then its own under the last key of this name, which is written with an escape then.
+/// The message with `value` and then its own under the first key of this name, which is written with an escape then.
 fn with_twice(body: &str, name: &str, value: &str) -> String {
-    let (before, after) = body.rsplit_once(&format!(r#""{name}":"#)).unwrap();
+    let (before, after) = body.split_once(&format!(r#""{name}":"#)).unwrap();
     let (first, rest) = name.split_at(1);
     let first = first.bytes().next().unwrap();
     format!(r#"{before}"{name}":{value},"\u{first:04x}{rest}":{after}"#)
