@@ -4,6 +4,8 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 
 target := $(abspath $(or $(CARGO_TARGET_DIR),target))
+# This repository's own plugins are built without a question.
+export ASP_TRUST_BUILDS ?= true
 export ASP_FILTER_WASM ?= $(target)/wasm32-wasip1/wasm/asp_filter.wasm
 
 .PHONY: help setup wasm build filter binaries run package test test-tools test-programs bench chaos fuzz k8s check

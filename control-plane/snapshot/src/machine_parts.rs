@@ -39,6 +39,7 @@ impl MachineParts {
     }
 
     /// Whether the org has any.
+    #[cfg(test)]
     pub(super) fn has(&self, org: &str) -> bool {
         self.by_org.contains_key(org)
     }

@@ -131,19 +131,6 @@ impl Policy {
         Ok(())
     }
 
-    /// Gives an org back what it has in `before`.
-    pub(crate) fn restore(&mut self, org: &str, before: &Policy) {
-        match before.by_org.get_key_value(org) {
-            Some((name, last)) => drop(self.by_org.insert(Arc::clone(name), Arc::clone(last))),
-            None => drop(self.by_org.remove(org)),
-        }
-    }
-
-    /// Whether the org has bindings.
-    pub(crate) fn has(&self, org: &str) -> bool {
-        self.by_org.contains_key(org)
-    }
-
     /// Matches `caller` to the targets of its org's bindings, once.
     pub fn evaluation(&self, caller: &Caller, protocol: Protocol) -> Evaluation<'_> {
         let org = self.by_org.get(caller.org.as_str());

@@ -105,14 +105,6 @@ impl Snapshot {
         &self.faults
     }
 
-    /// Whether the org has a part.
-    fn has_org(&self, org: &str) -> bool {
-        self.policy.has(org)
-            || self.limits.contains_key(org)
-            || self.machine_parts.has(org)
-            || self.edge.has_exceptions(org)
-    }
-
     /// Whether what this caller came with is dead by now: its token, or its machine's key or certificate.
     pub fn revoked(&self, caller: &Caller) -> bool {
         self.edge.revoked(caller) || (caller.issuer == MACHINE_ISSUER && !self.machines.has(caller))

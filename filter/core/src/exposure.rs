@@ -97,11 +97,6 @@ impl Exceptions {
         find(protocol).or_else(|| find(Protocol::Unspecified))
     }
 
-    /// Whether the org has any.
-    pub(crate) fn has(&self, org: &str) -> bool {
-        self.orgs.contains_key(org)
-    }
-
     #[cfg(test)]
     pub(crate) fn shares_all(&self, other: &Exceptions) -> bool {
         Arc::ptr_eq(&self.orgs, &other.orgs) && Arc::ptr_eq(&self.numbers.by_name, &other.numbers.by_name)

@@ -141,11 +141,6 @@ impl Snapshot {
         self.exceptions.of(org, server, protocol).unwrap_or(entry.default_allow)
     }
 
-    /// Whether the org has exceptions from what servers show by default.
-    pub fn has_exceptions(&self, org: &str) -> bool {
-        self.exceptions.has(org)
-    }
-
     /// Whether the token this caller came with is dead by now: revoked, or its issuer is trusted no more or not for
     /// this org. For what outlives its request. A caller without a token has nothing to revoke.
     pub fn revoked(&self, caller: &Caller) -> bool {

@@ -6,6 +6,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use procfs::ProcError;
 use procfs::net::{TcpNetEntry, TcpState, tcp, tcp6};
 
 const ROOT: u32 = 0;
@@ -27,7 +28,9 @@ impl Accounts {
         match owner(opened_by, own) {
             Ok(Some(user)) if self.0.contains(&user) => Ok(()),
             Ok(Some(user)) => Err(format!("{opened_by} is a socket of the account with user id {user}")),
-            Ok(None) => Err(format!("{opened_by} is no open socket of this machine")),
+            Ok(None) => Err(format!(
+                "{opened_by} is no open socket of this machine, but of another one, of a container or behind a proxy"
+            )),
             Err(error) => Err(format!("the kernel does not say whose socket {opened_by} is: {error}")),
         }
     }
@@ -44,7 +47,13 @@ fn owner(remote: SocketAddr, own: SocketAddr) -> procfs::ProcResult<Option<u32>>
     };
     let found = tcp()?.into_iter().find(is_it);
     // A socket of IPv6 may be connected to an address of IPv4; a kernel without IPv6 has no such table.
-    let found = found.or_else(|| tcp6().unwrap_or_default().into_iter().find(is_it));
+    let found = match found {
+        None => match tcp6() {
+            Err(ProcError::NotFound(_)) => None,
+            sockets => sockets?.into_iter().find(is_it),
+        },
+        found => found,
+    };
     Ok(found.map(|entry| entry.uid))
 }
 

@@ -31,7 +31,7 @@ Environment (port 0 takes a free one; ports.json in the state directory says whi
                         the longest that a statement of a call runs, that it waits for another's lock, and that a call
                         waits for a connection [5000, 1500, 5000]
   ASP_AUDIT_SPOOL_BYTES what audit events may take in the state directory while PostgreSQL is away, those of one org a
-                        tenth of it; beyond it calls are refused [67108864]
+                        tenth once it is half full; beyond it calls are refused [67108864]
   ASP_REDIS_URL         the Redis that all gateways share, for limits: redis[s]://[<user>:<password>@]<host>[:<port>],
                         redis[s]+cluster://<host>[:<port>],... or unix:///<path>; without one a limit holds at each
                         gateway (docs/databases.md)

@@ -29,6 +29,13 @@ const MAX_LOG: usize = 20;
 const MAX_SHOWN: usize = 1000;
 
 pub fn run(command: &PluginCommand) -> Result<(), Failure> {
+    // Before anything runs that a signal would have to end.
+    match command {
+        PluginCommand::Build(args) => trust::ask(&args.directory)?,
+        PluginCommand::Test(args) => trust::ask(&args.directory)?,
+        PluginCommand::Run(args) => trust::ask(&args.directory)?,
+        _ => {}
+    }
     match command {
         PluginCommand::New(args) => new(args),
         PluginCommand::Build(args) => block_on(unless_signalled(packages::build(args))),
@@ -61,7 +68,6 @@ fn new(args: &PluginNewArgs) -> Result<(), Failure> {
 async fn test(args: &PluginTestArgs) -> Result<(), Failure> {
     let (sources, units) = read(&args.directory)?;
     let languages = Languages::found().await;
-    trust::ask(&args.directory)?;
     build::until_dropped(&units, Some(languages.present.clone())).await?;
     let examples = examples::examples(&sources)?;
     let mut local = Local::start(&units, languages).await?;
@@ -176,7 +182,6 @@ async fn call(args: &PluginRunArgs) -> Result<(), Failure> {
         .map_err(|error| Failure::bad("--arguments", format!("must be a JSON object: {error}")))?;
     let (_, units) = read(&args.directory)?;
     let languages = Languages::found().await;
-    trust::ask(&args.directory)?;
     build::until_dropped(&units, Some(languages.present.clone())).await?;
     let mut local = Local::start(&units, languages).await?;
     let Some(plugin) = local.callable.iter().find(|plugin| plugin.id == args.id).cloned() else {

@@ -56,8 +56,9 @@ pub(super) fn check(folder: &Path) -> anyhow::Result<()> {
         return Ok(());
     }
     bail!(
-        "Maven runs what pom.xml says as you, outside of the sandbox: say yes to `asp plugin build` at a terminal, or set \
-         {ENV_TRUST_BUILDS}=true"
+        "Maven runs what the pom.xml of {} says as you, outside of the sandbox: say yes to `asp plugin build` at a terminal, or \
+         set {ENV_TRUST_BUILDS}=true",
+        folder.display()
     )
 }
 

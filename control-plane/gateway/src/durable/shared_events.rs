@@ -34,7 +34,9 @@ const KEEP: Duration = Duration::from_secs(180);
 const KEEP_EVERY: Duration = Duration::from_secs(60);
 /// How soon a store that does not answer is asked again, and as much again at random: what waits for it does not come at once.
 const RETRY: Duration = Duration::from_millis(500);
-/// Calls whose events a gateway writes at once: a store that is back is not buried under all that waited for it.
+/// Over how long calls begin again that an org's share had paused.
+const PAUSED: Duration = Duration::from_secs(10);
+/// Calls that write at once after an outage: a store that is back is not buried under all that waited for it.
 const AT_ONCE: usize = 8;
 /// How often it is asked for a call that has ended.
 const RETRIES: u32 = 10;
@@ -170,13 +172,17 @@ impl SharedEvents {
             if is_begun && !writing.gather().await {
                 return;
             }
-            match self.write_some(&mut writing, rows).await {
+            match self.write_some(&mut writing, rows, failures > 0).await {
                 Ok(Wrote::Some) => failures = 0,
                 Ok(Wrote::NotOurs) => return,
                 Ok(Wrote::Paused(until)) => {
                     written.is_away();
-                    tokio::time::sleep_until(until).await;
-                    writing.begin_again();
+                    // Not all at once, and nobody waits for it when the call has ended.
+                    let until = until + PAUSED.mul_f64(rand::random());
+                    tokio::select! {
+                        () = tokio::time::sleep_until(until) => writing.begin_again(),
+                        _ = call.finished() => return,
+                    }
                 }
                 Err(error) => {
                     failures += 1;
@@ -191,8 +197,13 @@ impl SharedEvents {
         }
     }
 
-    /// Writes the first of what is held that are numbered without a gap.
-    async fn write_some(&self, writing: &mut Writing<'_>, rows: &dyn Rows) -> Result<Wrote, OutboxError> {
+    /// Writes the first of what is held that are numbered without a gap; in turn with other calls where the store was away.
+    async fn write_some(
+        &self,
+        writing: &mut Writing<'_>,
+        rows: &dyn Rows,
+        in_turn: bool,
+    ) -> Result<Wrote, OutboxError> {
         let first = writing.first();
         let count = writing.in_a_row();
         writing.anew |= first != writing.written.next();
@@ -211,7 +222,7 @@ impl SharedEvents {
         let id = writing.call.id.into_bytes();
         let appended = {
             // Err: closed, which nobody does.
-            let _turn = self.turns.acquire().await;
+            let _turn = if in_turn { self.turns.acquire().await.ok() } else { None };
             self.outbox.append(id, self.owner, batch, KEEP).await
         };
         if !matches!(appended, Ok(Appended::Stored)) {

@@ -53,6 +53,6 @@ impl Platform for Pipeline {
         let usage = Usage { tokens_in: delegated.tokens_in, tokens_out: delegated.tokens_out };
         self.metrics.delegations.ended(delegated.way, delegated.outcome, delegated.took, usage);
         // It has happened; a loss is counted by the audit itself.
-        let _ = self.audit.record(audit::delegated(call, delegated)).await;
+        let _ = self.audit.record_end(audit::delegated(call, delegated)).await;
     }
 }

@@ -352,7 +352,7 @@ impl Pipeline {
 impl Running {
     async fn go_on(self, snapshot: Arc<Snapshot>, abandoned: AbandonedCall, held: Option<Held>) {
         // It has begun elsewhere: that this is not recorded does not stop it.
-        let _ = self.pipeline.audit.record(audit::resumed(&self.call)).await;
+        let _ = self.pipeline.audit.record_end(audit::resumed(&self.call)).await;
         let result = self.again(&snapshot, abandoned).await;
         let settled = match held {
             Some(held) => self.settle(held, &result).await,

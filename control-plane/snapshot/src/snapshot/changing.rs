@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use asp_edge::Changes;
 use asp_proto::snapshot::{
-    BasePart, EdgeServer, ExposureException, OrgPart, RecentRevocations, RevokedPart, ServerPart,
+    BasePart, Binding, EdgeServer, ExposureException, OrgPart, RecentRevocations, RevokedPart, ServerPart,
     SnapshotPart,
 };
 
@@ -31,6 +31,8 @@ pub(super) struct Changing<'a> {
     /// Those of which a part came.
     pub(super) orgs: BTreeSet<String>,
     pub(super) machines_changed: bool,
+    /// All enforced bindings of an org of which one does not compile, until it is settled what holds.
+    pub(super) faulty_bindings: Vec<Binding>,
 }
 
 /// Why a part is not taken as it was sent.
@@ -81,6 +83,7 @@ impl<'a> Changing<'a> {
             exposure: Vec::new(),
             orgs: BTreeSet::new(),
             machines_changed: false,
+            faulty_bindings: Vec::new(),
         }
     }
 
@@ -152,13 +155,20 @@ impl<'a> Changing<'a> {
         } = part;
         self.machines_changed |= self.next.machine_parts.replace(&org, machine_keys, machine_certificates);
         self.orgs.insert(org.clone());
-        self.next.policy.replace(&org, bindings, observed_bindings)?;
         match limits.is_empty() {
             true => drop(self.next.limits.remove(org.as_str())),
             false => drop(self.next.limits.insert(org.as_str().into(), limits.into())),
         }
-        self.exposure.push((org, exposure));
-        Ok(())
+        self.exposure.push((org.clone(), exposure));
+        // Nothing else can fail.
+        let has_rules =
+            !observed_bindings.is_empty() || bindings.iter().any(|binding| !binding.when.is_empty());
+        let kept = if has_rules { bindings.clone() } else { Vec::new() };
+        let replaced = self.next.policy.replace(&org, bindings, observed_bindings);
+        if replaced.is_err() {
+            self.faulty_bindings = kept;
+        }
+        replaced
     }
 
     pub(super) fn done(mut self) -> Result<Snapshot, String> {

@@ -7,6 +7,8 @@ use std::fmt;
 pub(super) const LAST_FORM: &str = "its last form";
 /// Nothing of the server is served.
 pub(super) const NOT_SERVED: &str = "it is not served";
+/// What the bindings that do not compile are about is denied to the org.
+pub(super) const NARROWED: &str = "the rest of the part; what the faulty bindings are about is denied";
 /// Every call of the org is refused.
 pub(super) const ORG_DENIED: &str = "every call of the org is denied";
 /// Nobody can call with a key or certificate of the org's machines.

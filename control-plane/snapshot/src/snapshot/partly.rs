@@ -1,22 +1,24 @@
 //! What a gateway puts in force of changes of which some are refused.
 //!
 //! Keeps true: lists of revocations and parts that are gone always count; a part that is refused keeps its last form, without
-//! what it may have lost since, or is denied: a server is not served, an org may call nothing. A server that is refused for
+//! what it may have lost since, or is denied: a server is not served, an org may call nothing, or nothing that the bindings
+//! are about which do not compile. A server that is refused for
 //! the base it stands beside is tried again with the next one.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use asp_edge::Changes;
-use asp_proto::snapshot::{BasePart, EdgeServer};
+use asp_edge::names::Pattern;
+use asp_proto::snapshot::{BasePart, Binding, EdgeServer, Issuer};
 
 use super::Snapshot;
 use super::changing::{Changing, Refused};
 use super::fault::{
-    AS_READ, LAST_FORM, LEFT_OUT, NO_MACHINES, NOT_SERVED, NOTHING_SERVED, ORG_DENIED, PartFault,
+    AS_READ, LAST_FORM, LEFT_OUT, NARROWED, NO_MACHINES, NOT_SERVED, NOTHING_SERVED, ORG_DENIED, PartFault,
 };
 use crate::parts::{self, BASE, Name};
-use crate::policy::denials;
+use crate::policy::{Policy, denials};
 
 impl Changing<'_> {
     /// Puts what holds instead of a part that was refused. `Err`: nothing can.
@@ -51,28 +53,31 @@ impl Changing<'_> {
             // What was deleted opens nothing, and which of them that is cannot be read.
             self.close_machines(org);
         }
-        match refused {
-            Refused::Needs(_) => self.deny_org(org).map(|()| ORG_DENIED),
-            Refused::Unread(_) | Refused::Faulty(_) => self.restore_org(org),
+        match std::mem::take(&mut self.faulty_bindings) {
+            bindings if matches!(refused, Refused::Faulty(_)) => self.narrow_org(org, bindings),
+            _ => self.deny_org(org).map(|()| ORG_DENIED),
         }
+    }
+
+    /// Gives an org those of its bindings that compile. Whatever the others are about is denied to everybody: the last policy
+    /// would open what is denied since, and what is served since.
+    fn narrow_org(&mut self, org: &str, bindings: Vec<Binding>) -> Result<&'static str, String> {
+        let compiles = |binding: &Binding| Policy::new(vec![binding.clone()], Vec::new()).is_ok();
+        let (mut compiled, faulty): (Vec<Binding>, Vec<Binding>) = bindings.into_iter().partition(compiles);
+        let denied: BTreeSet<&str> = faulty.iter().map(|binding| binding.primitive.as_str()).collect();
+        // A more exact allow would beat the denial.
+        let beats = |binding: &Binding| {
+            let names = Pattern::read(&binding.primitive);
+            binding.allowed && denied.iter().any(|denied| Pattern::read(denied).covers(names))
+        };
+        compiled.retain(|binding| !beats(binding));
+        compiled.extend(denied.iter().flat_map(|primitive| denials(org, primitive)));
+        self.next.policy.replace(org, compiled, Vec::new()).map(|()| NARROWED)
     }
 
     fn deny_org(&mut self, org: &str) -> Result<(), String> {
         self.next.limits.remove(org);
         self.next.policy.replace(org, denials(org, "*").into(), Vec::new())
-    }
-
-    /// Gives an org back its last policy; one that had no part is denied. Its machines stay those of now.
-    fn restore_org(&mut self, org: &str) -> Result<&'static str, String> {
-        if !self.before.has_org(org) {
-            return self.deny_org(org).map(|()| ORG_DENIED);
-        }
-        self.next.policy.restore(org, &self.before.policy);
-        match self.before.limits.get_key_value(org) {
-            Some((name, limits)) => drop(self.next.limits.insert(Arc::clone(name), Arc::clone(limits))),
-            None => drop(self.next.limits.remove(org)),
-        }
-        Ok(LAST_FORM)
     }
 
     fn close_machines(&mut self, org: &str) {
@@ -164,8 +169,18 @@ impl Changing<'_> {
         let in_force = match &self.before.base {
             Some(last) => {
                 let mut last = BasePart::clone(last);
-                last.issuers.retain(|known| {
-                    base.issuers.iter().any(|new| new.name == known.name && new.iss == known.iss)
+                last.issuers.retain_mut(|known| {
+                    let is_it = |new: &&Issuer| new.name == known.name && new.iss == known.iss;
+                    let Some(new) = base.issuers.iter().find(is_it) else { return false };
+                    // What was withdrawn from it is withdrawn.
+                    known.keys.retain(|key| new.keys.contains(key));
+                    // None named is any.
+                    if known.orgs.is_empty() {
+                        known.orgs.clone_from(&new.orgs);
+                        return true;
+                    }
+                    known.orgs.retain(|org| new.orgs.is_empty() || new.orgs.contains(org));
+                    !known.orgs.is_empty()
                 });
                 let mut access = (*self.before.access).clone();
                 access.retain(|name, _| last.issuers.iter().any(|known| known.name == *name));
@@ -196,8 +211,8 @@ impl Changing<'_> {
             match bare.changed(alone) {
                 Ok(_) => self.exposure.push((org, list)),
                 Err(error) => {
-                    let in_force = self.restore_org(&org)?;
-                    self.fault(parts::of_org(&org), error.to_string(), in_force);
+                    self.deny_org(&org)?;
+                    self.fault(parts::of_org(&org), error.to_string(), ORG_DENIED);
                 }
             }
         }

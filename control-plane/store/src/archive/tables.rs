@@ -118,11 +118,7 @@ impl Table {
 pub(super) const TABLES: [Table; 23] = [
     Table {
         seeded: true,
-        ..control(
-            "control_revision",
-            1,
-            &[column("id", Integer), column("revision", Integer), column("stamp", Text)],
-        )
+        ..control("control_revision", 1, &[column("id", Integer), column("revision", Integer)])
     },
     control("resources", 1, &[column("name", Text), column("revision", Integer)]),
     control(
@@ -278,7 +274,6 @@ pub(super) const TABLES: [Table; 23] = [
             column("resource", Text),
             column("org", Text),
             column("detail", Text),
-            column("stamp", Text),
         ],
     ),
     Table {

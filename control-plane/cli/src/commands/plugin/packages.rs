@@ -19,7 +19,7 @@ use crate::args::plugin::{PluginBuildArgs, PluginInstallArgs, PluginPushArgs};
 use crate::failure::Failure;
 use crate::packaging::pack::{PackageFile, digest, pack};
 use crate::packaging::schemas::{self, Schemas};
-use crate::packaging::{self, Existing, Installed, Outcome, Unit, build as sources, trust};
+use crate::packaging::{self, Existing, Installed, Outcome, Unit, build as sources};
 use crate::print;
 use crate::settings::source::ProcessEnvironment;
 
@@ -37,7 +37,6 @@ struct Built {
 pub(super) async fn build(args: &PluginBuildArgs) -> Result<(), Failure> {
     let (files, found) = specs::before_build(&args.directory)?;
     let units = packaging::units(&found.servers, Some(&args.directory));
-    trust::ask(&args.directory)?;
     sources::until_dropped(&units, None).await?;
     let mut stale = schemas::of_code(&args.directory, &files, &units).await?;
     stale.retain(|schemas| !schemas.is_current());

@@ -61,6 +61,10 @@ fn recent_revision(snapshot: &Snapshot) -> u64 {
 }
 
 fn is_denied(snapshot: &Snapshot, org: &str) -> bool {
+    denies(snapshot, org, "anything")
+}
+
+fn denies(snapshot: &Snapshot, org: &str, primitive: &str) -> bool {
     let caller = Caller {
         org: org.into(),
         user: "alice".into(),
@@ -73,7 +77,7 @@ fn is_denied(snapshot: &Snapshot, org: &str) -> bool {
         issued_at: 0,
         expires_at: u64::MAX,
     };
-    let primitive = Primitive { id: "anything".into(), ..Primitive::default() };
+    let primitive = Primitive { id: primitive.into(), ..Primitive::default() };
     matches!(snapshot.policy.rule(&caller, &primitive, Protocol::Mcp), Ruling::Denied(_))
 }
 
@@ -111,8 +115,28 @@ fn a_server_that_does_not_compile_holds_up_no_revocation_and_keeps_its_last_form
     assert!(in_force(&after).is_empty() && serves(&after, "three") && !serves(&after, "two"));
 }
 
+/// What the last policy would open is denied by now.
 #[test]
-fn an_org_keeps_its_last_policy_without_its_deleted_keys_and_a_new_one_is_denied() {
+fn a_denial_beside_a_condition_that_does_not_compile_is_in_force() {
+    let allow = |primitive: &str| Binding { primitive: primitive.into(), allowed: true, ..binding("acme") };
+    let mut first = whole();
+    first.bindings = vec![allow("*")];
+    let before = Snapshot::build(first).unwrap();
+    let OrgPart { bindings: newer, .. } = unknown_condition("acme");
+    let newer = newer.into_iter().map(|newer| Binding { primitive: "wire*".into(), ..newer });
+    let denial = Binding { primitive: "pay".into(), ..binding("acme") };
+    let bindings: Vec<Binding> = newer.chain([allow("*"), allow("wire.out"), denial]).collect();
+    let part = OrgPart { org: "acme".into(), bindings, ..OrgPart::default() };
+    let after = before.applied(2, vec![put("org/acme", Part::Org(part))]).unwrap();
+    assert_eq!(in_force(&after), [("org/acme", NARROWED)]);
+    for (primitive, denied) in [("pay", true), ("wire", true), ("wire.out", true), ("look", false)] {
+        assert_eq!(denies(&after, "acme", primitive), denied, "{primitive}");
+    }
+    assert!(!denies(&before, "acme", "pay"));
+}
+
+#[test]
+fn an_org_has_what_compiles_without_its_deleted_keys_and_is_denied_the_rest() {
     let before = Snapshot::build(whole()).unwrap();
     let key = |org: &str| MachineKey {
         id: format!("k-{org}"),
@@ -129,9 +153,9 @@ fn an_org_keeps_its_last_policy_without_its_deleted_keys_and_a_new_one_is_denied
         recent(2),
     ];
     let after = before.applied(2, changes).unwrap();
-    let expected = [("org/acme", LAST_FORM), ("org/globex", LAST_FORM), ("org/new", ORG_DENIED)];
+    let expected = [("org/acme", NARROWED), ("org/globex", NARROWED), ("org/new", NARROWED)];
     assert_eq!((in_force(&after), recent_revision(&after)), (expected.to_vec(), 2));
-    assert_eq!(after.limits("acme").len(), 1);
+    assert_eq!(after.limits("acme").len(), 0, "its list is that of now");
     assert!(is_denied(&after, "new") && !is_denied(&after, "nobody"));
     let known: Vec<bool> = ["acme", "globex"].iter().map(|org| after.machine_parts.has(org)).collect();
     assert_eq!(known, [false, true], "machines are those of now");

@@ -9,16 +9,22 @@ use parking_lot::Mutex;
 
 use crate::audit::CallEvent;
 
-/// Of the file's bound, the part that one org may take before nothing more begins in it.
+/// Part of the file's bound that one org may take of a file that is half full, before nothing more begins in it.
 const SHARES: u64 = 10;
 /// Bytes that an event takes in the file besides its texts.
 const ROW_BYTES: u64 = 32;
 
 /// The bytes of each org.
 pub(super) struct OrgBytes {
-    /// Share of one org.
-    share: u64,
-    by_org: Mutex<HashMap<String, u64>>,
+    /// Bound of the file.
+    max_bytes: u64,
+    held: Mutex<Held>,
+}
+
+#[derive(Default)]
+struct Held {
+    by_org: HashMap<String, u64>,
+    whole: u64,
 }
 
 impl OrgBytes {
@@ -28,23 +34,32 @@ impl OrgBytes {
             let of_rows = events.saturating_mul(row_bytes(&org));
             (org, bytes.saturating_add(of_rows))
         });
-        OrgBytes { share: max_bytes / SHARES, by_org: Mutex::new(counted.collect()) }
+        let by_org: HashMap<String, u64> = counted.collect();
+        let whole = by_org.values().sum();
+        OrgBytes { max_bytes, held: Mutex::new(Held { by_org, whole }) }
     }
 
-    /// Whether the org has some of its share left.
+    /// Whether the org has some of its share left, or the others have half of the file free.
     pub(super) fn has_room(&self, org: &str) -> bool {
-        self.by_org.lock().get(org).is_none_or(|bytes| *bytes < self.share)
+        self.has_room_in(&self.held.lock(), org)
     }
 
-    /// Counts events that the file took; returns the orgs whose share these used up.
+    fn has_room_in(&self, held: &Held, org: &str) -> bool {
+        let own = held.by_org.get(org).copied().unwrap_or_default();
+        own < self.max_bytes / SHARES || held.whole < self.max_bytes / 2
+    }
+
+    /// Counts events that the file took; returns the orgs that have no room from now on.
     pub(super) fn add(&self, events: &[CallEvent]) -> Vec<String> {
-        let mut by_org = self.by_org.lock();
+        let mut held = self.held.lock();
         let mut used_up = Vec::new();
         for event in events {
-            let bytes = by_org.entry(event.org.clone()).or_default();
-            let had_room = *bytes < self.share;
-            *bytes = bytes.saturating_add(size(event));
-            if had_room && *bytes >= self.share {
+            let had_room = self.has_room_in(&held, &event.org);
+            let size = size(event);
+            let bytes = held.by_org.entry(event.org.clone()).or_default();
+            *bytes = bytes.saturating_add(size);
+            held.whole = held.whole.saturating_add(size);
+            if had_room && !self.has_room_in(&held, &event.org) {
                 used_up.push(event.org.clone());
             }
         }
@@ -53,20 +68,21 @@ impl OrgBytes {
 
     /// Events have left the file.
     pub(super) fn remove(&self, events: &[CallEvent]) {
-        let mut by_org = self.by_org.lock();
+        let mut held = self.held.lock();
         for event in events {
-            if let Some(bytes) = by_org.get_mut(&event.org) {
-                *bytes = bytes.saturating_sub(size(event));
-                if *bytes == 0 {
-                    by_org.remove(&event.org);
-                }
+            let Some(bytes) = held.by_org.get_mut(&event.org) else { continue };
+            let left = bytes.saturating_sub(size(event));
+            let gone = std::mem::replace(bytes, left) - left;
+            held.whole = held.whole.saturating_sub(gone);
+            if left == 0 {
+                held.by_org.remove(&event.org);
             }
         }
     }
 
     /// The file is empty.
     pub(super) fn clear(&self) {
-        self.by_org.lock().clear();
+        *self.held.lock() = Held::default();
     }
 }
 

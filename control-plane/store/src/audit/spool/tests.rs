@@ -133,27 +133,27 @@ async fn a_full_file_refuses_and_keeps_what_it_has() {
 }
 
 #[tokio::test]
-async fn an_org_has_a_tenth_of_the_file_and_what_ends_is_taken_beyond_it() {
+async fn an_org_has_a_tenth_of_a_file_that_is_half_full_and_what_ends_is_taken_beyond_it() {
     let directory = TempDir::new().unwrap();
     let log = Behind::new(Is::Away);
     let spool = open(&directory, &log, ROOM).await;
-    let few: Vec<CallEvent> = (0..90).map(event).collect();
+    let few: Vec<CallEvent> = (0..450).map(event).collect();
     spool.append(&few).await.unwrap();
-    assert!(spool.has_room("acme"));
-    let more: Vec<CallEvent> = (90..120).map(event).collect();
+    assert!(spool.has_room("acme"), "nobody else needs it");
+    let more: Vec<CallEvent> = (450..600).map(event).collect();
     spool.append(&more).await.unwrap();
-    assert!(!spool.has_room("acme"), "120 of 1 KB each in a file of 1 MiB");
+    assert!(!spool.has_room("acme"), "600 of 1 KB each in a file of 1 MiB");
     assert!(spool.has_room("globex"));
-    spool.append(&[event(120), CallEvent { org: "globex".into(), ..event(121) }]).await.unwrap();
+    spool.append(&[event(600), CallEvent { org: "globex".into(), ..event(601) }]).await.unwrap();
     spool.file.close().await;
     let after = open(&directory, &log, ROOM).await;
     assert!(!after.has_room("acme"), "what an earlier process left counts too");
     assert!(after.has_room("globex"));
     log.becomes(Is::Well);
-    assert_eq!(after.move_waiting().await.unwrap(), 122);
+    assert_eq!(after.move_waiting().await.unwrap(), 602);
     assert!(after.has_room("acme"));
     log.becomes(Is::Away);
-    after.append(&[event(122)]).await.unwrap();
+    after.append(&[event(602)]).await.unwrap();
     assert!(after.has_room("acme"), "what left the file counts no more");
 }
 

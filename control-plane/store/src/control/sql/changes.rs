@@ -64,7 +64,7 @@ pub(super) async fn position<'e>(
 }
 
 /// Whether this database's history has that revision, made by that write; `true` too where the audit that would say so is
-/// pruned.
+/// pruned, or was written by an earlier version.
 pub(super) async fn has(tx: &mut Tx, known: &Position) -> Result<bool, StoreError> {
     let current = position(&mut **tx).await?;
     if known.revision >= current.revision || known.revision == 0 {
@@ -72,7 +72,10 @@ pub(super) async fn has(tx: &mut Tx, known: &Position) -> Result<bool, StoreErro
     }
     let of = sqlx::query("SELECT stamp FROM audit WHERE revision = $1").bind(rows::signed(known.revision)?);
     match of.fetch_optional(&mut **tx).await? {
-        Some(row) => Ok(row.try_get::<String, _>("stamp")? == known.stamp),
+        Some(row) => {
+            let stamp: String = row.try_get("stamp")?;
+            Ok(stamp.is_empty() || stamp == known.stamp)
+        }
         None => Ok(true),
     }
 }
