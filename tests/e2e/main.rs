@@ -77,6 +77,7 @@ mod upstreams;
 mod upstreams_live;
 mod vectors;
 mod wire;
+mod writes;
 
 use std::process::ExitCode;
 
@@ -145,6 +146,7 @@ const MODULES: &[fn(&Shared) -> Vec<Trial>] = &[
     moved_sessions::trials,
     redis::trials,
     freeze::trials,
+    writes::trials,
     replicas::trials,
     several_controls::trials,
     several_runtimes::trials,

@@ -374,6 +374,12 @@ impl Cluster {
     pub async fn token(&self, arguments: &[&str]) -> Result<String> {
         stack::mint(&self.directory.path().join(CONTROL), arguments).await
     }
+
+    /// Mints a token of an admin of this org that outlives the longest row of `make chaos`.
+    pub async fn org_admin(&self, org: &str) -> Result<String> {
+        let role = format!("org:{org}");
+        self.token(&["--admin", "--user", org, "--role", &role, "--ttl", "12h"]).await
+    }
 }
 
 /// The gateways among the subscribers that a control plane lists in `/api/snapshot`.

@@ -111,6 +111,42 @@ pub async fn exchange(address: SocketAddr, bytes: &[u8], no_body: bool) -> Resul
     }
 }
 
+/// A connection for one request after the other. The first request opens it, and so does one after a failure.
+pub struct Connection {
+    address: SocketAddr,
+    stream: Option<TcpStream>,
+}
+
+impl Connection {
+    pub fn to(address: SocketAddr) -> Connection {
+        Connection { address, stream: None }
+    }
+
+    /// Sends a request and reads the response.
+    pub async fn send(&mut self, request: &Request) -> Result<Response> {
+        let address = self.address;
+        let open = self.stream.take();
+        let work = async {
+            let mut stream = match open {
+                Some(stream) => stream,
+                None => TcpStream::connect(address).await.with_context(|| format!("connect to {address}"))?,
+            };
+            // The end of a long request does not wait for an acknowledgement.
+            stream.set_nodelay(true)?;
+            stream.write_all(&encode(address, request)).await.context("send the request")?;
+            let response = read_response(&mut stream, request.method == "HEAD").await?;
+            anyhow::Ok((stream, response))
+        };
+        let Ok(answered) = timeout(EXCHANGE, work).await else {
+            bail!("{address} did not answer within {} s", EXCHANGE.as_secs());
+        };
+        let (stream, response) = answered?;
+        let closes = response.header("connection").is_some_and(|value| value.eq_ignore_ascii_case("close"));
+        self.stream = (!closes).then_some(stream);
+        Ok(response)
+    }
+}
+
 /// A response that is still being sent.
 pub struct Opened {
     stream: TcpStream,

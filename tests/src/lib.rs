@@ -36,4 +36,5 @@ pub mod trap;
 pub mod wait;
 pub mod wire;
 pub mod works;
+pub mod writers;
 pub mod xds;

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
 
 use crate::http1::{self, Request, Response};
 
@@ -67,6 +68,16 @@ pub fn rest(method: &str, path: &str, token: &str, body: &Value) -> Request {
         request.body = body.to_string().into_bytes();
     }
     request
+}
+
+/// A request of the admin API that revokes one token.
+pub fn revocation(admin: &str, token: &str) -> Request {
+    rest("POST", "/api/revocations", admin, &json!({"type": "token_hash", "id": token_hash(token)}))
+}
+
+/// The name of a token in revocations: its SHA-256 in lower-case hex.
+pub fn token_hash(token: &str) -> String {
+    Sha256::digest(token).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 fn request(token: &str, message: Value, headers: &[(&str, &str)]) -> Request {

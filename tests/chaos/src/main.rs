@@ -4,6 +4,7 @@
 
 mod bed;
 mod call;
+mod enforcement;
 mod events;
 mod hostile;
 mod neighbours;

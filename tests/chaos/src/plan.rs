@@ -23,6 +23,9 @@ pub(crate) struct Plan {
     /// How long all repeats of F34, and all of F35, go on losing parts of a fleet [600, 60 with --quick]
     #[arg(long, value_name = "N")]
     pub fleet_seconds: Option<u64>,
+    /// How many tokens F36 revokes in each crowd of writers; their times have a 99th percentile
+    #[arg(long, value_name = "N", default_value_t = 30)]
+    pub revocations: usize,
     /// The seed of F34 and F35, as a run printed it
     #[arg(long, value_name = "N")]
     pub seed: Option<u64>,

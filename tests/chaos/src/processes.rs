@@ -142,6 +142,19 @@ pub(crate) fn cpu_seconds(pid: u32) -> Result<(f64, f64)> {
     Ok((seconds(stat.own), seconds(stat.reaped)))
 }
 
+/// Processor time of a process's threads, counted in nanoseconds, where [`cpu_seconds`] counts ticks. The time of threads that
+/// have ended is missing.
+pub(crate) fn cpu_of_threads(pid: u32) -> Result<Duration> {
+    let mut nanos = 0;
+    for thread in fs::read_dir(format!("/proc/{pid}/task")).with_context(|| format!("process {pid}"))? {
+        // A thread may end between the listing and the reading.
+        let Ok(text) = fs::read_to_string(thread?.path().join("schedstat")) else { continue };
+        let used = text.split_whitespace().next().and_then(|used| used.parse::<u64>().ok());
+        nanos += used.context("schedstat")?;
+    }
+    Ok(Duration::from_nanos(nanos))
+}
+
 pub(crate) fn send(known: Known, signal: Signal) -> Result<()> {
     let pid = Pid::from_raw(i32::try_from(known.pid)?).context("a process id is positive")?;
     kill_process(pid, signal).context("signal a worker")

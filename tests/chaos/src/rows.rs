@@ -5,12 +5,15 @@ mod crash_loop;
 mod death;
 mod fairness;
 mod fleet;
+mod heavy_limits;
 mod lost_gateways;
 mod memory;
+mod org_writers;
 mod orphans;
 mod partition;
 mod resumption;
 mod stores;
+mod toggles;
 mod upgrade;
 mod wedge;
 
@@ -37,6 +40,9 @@ enum Fault {
     LostGateways,
     Stores,
     Fleet { loss: fleet::Loss, length: std::time::Duration, seed: Option<u64> },
+    OrgWriters { setting: org_writers::Setting, revocations: usize },
+    Toggles { is_bounded: bool },
+    HeavyLimits,
 }
 
 fn all(plan: &Plan) -> Vec<(String, Fault)> {
@@ -68,6 +74,22 @@ fn all(plan: &Plan) -> Vec<(String, Fault)> {
     ] {
         rows.push((name.to_owned(), Fault::Fleet { loss, length, seed: plan.seed }));
     }
+    rows.extend(writers(plan));
+    rows
+}
+
+/// The rows in which orgs burden the control plane and the counters that they share.
+fn writers(plan: &Plan) -> Vec<(String, Fault)> {
+    let mut rows = Vec::new();
+    for setting in org_writers::ALL {
+        let fault = Fault::OrgWriters { setting, revocations: plan.revocations };
+        rows.push((format!("F36 org admins write without pause, {}", setting.name()), fault));
+    }
+    for is_bounded in [true, false] {
+        let bound = org_writers::bound_name(is_bounded);
+        rows.push((format!("F37 an org toggles its exposure, {bound}"), Fault::Toggles { is_bounded }));
+    }
+    rows.push(("F38 an org with all its limits calls steadily".to_owned(), Fault::HeavyLimits));
     rows
 }
 
@@ -108,5 +130,10 @@ async fn once(fault: Fault, sheet: &mut Sheet) -> Result<()> {
         Fault::LostGateways => lost_gateways::run(sheet).await,
         Fault::Stores => stores::run(sheet).await,
         Fault::Fleet { loss, length, seed } => Box::pin(fleet::run(loss, length, seed, sheet)).await,
+        Fault::OrgWriters { setting, revocations } => {
+            Box::pin(org_writers::run(setting, revocations, sheet)).await
+        }
+        Fault::Toggles { is_bounded } => Box::pin(toggles::run(is_bounded, sheet)).await,
+        Fault::HeavyLimits => Box::pin(heavy_limits::run(sheet)).await,
     }
 }

@@ -9,14 +9,13 @@ use anyhow::Result;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use serde_json::{Value, json};
-use sha2::{Digest, Sha256};
 use tokio::time::sleep;
 
 use super::Fleet;
 use super::places::Places;
 use crate::history::{History, What};
 use crate::http1;
-use crate::message::{modern, rest};
+use crate::message::{modern, rest, token_hash};
 use crate::wait;
 
 /// Most tokens that are revoked.
@@ -64,7 +63,7 @@ impl Admin {
             if self.random.random_bool(0.1)
                 && let Some(token) = self.tokens.pop()
             {
-                let body = json!({"type": "token_hash", "id": hash(&token)});
+                let body = json!({"type": "token_hash", "id": token_hash(&token)});
                 self.write(at, &name(&token), "revoked", ("POST", "/api/revocations"), &body).await;
                 self.revoked.push(token);
             } else {
@@ -144,9 +143,5 @@ async fn in_force(places: &[SocketAddr], token: &str) -> Result<Vec<(String, Str
 }
 
 fn name(token: &str) -> String {
-    format!("token {}", hash(token))
-}
-
-fn hash(token: &str) -> String {
-    Sha256::digest(token).iter().map(|byte| format!("{byte:02x}")).collect()
+    format!("token {}", token_hash(token))
 }
