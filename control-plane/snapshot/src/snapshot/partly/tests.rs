@@ -167,13 +167,13 @@ fn an_org_has_what_compiles_without_its_deleted_keys_and_is_denied_the_rest() {
 }
 
 #[test]
-fn exceptions_that_edges_refuse_leave_the_org_its_last_form() {
+fn an_org_whose_exceptions_edges_refuse_is_denied() {
     let before = Snapshot::build(whole()).unwrap();
     let foreign = ExposureException { org: "globex".into(), server: "one".into(), ..Default::default() };
     let acme = OrgPart { org: "acme".into(), exposure: vec![foreign], ..OrgPart::default() };
     let after = before.applied(2, vec![put("org/acme", Part::Org(acme)), recent(2)]).unwrap();
-    assert_eq!((in_force(&after), recent_revision(&after)), (vec![("org/acme", LAST_FORM)], 2));
-    assert_eq!(after.limits("acme").len(), 1, "its limits are those that went with its exceptions");
+    assert_eq!((in_force(&after), recent_revision(&after)), (vec![("org/acme", ORG_DENIED)], 2));
+    assert!(is_denied(&after, "acme"), "a server may have been switched off");
 }
 
 #[test]
