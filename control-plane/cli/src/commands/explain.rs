@@ -1,10 +1,11 @@
 //! `asp explain`: which rule decides about a call, and what would change that.
 
 use asp_control::admin::explain::Question;
+use asp_platform::shell;
 use serde_json::Value;
 
 use super::client::{AdminClient, api_path, block_on};
-use super::standing::{self, Standing};
+use super::standing::{self, Allowed, Standing};
 use crate::args::ExplainArgs;
 use crate::failure::Failure;
 use crate::print;
@@ -47,15 +48,36 @@ pub fn run(args: &ExplainArgs) -> Result<(), Failure> {
 
 /// The first that fails of the three that a call needs, and who changes it.
 fn standing_of(question: &Question, answer: &Value) -> Option<String> {
+    let allow = allow(question, answer);
     let (offered, on, allowed) = match answer.get("outcome").and_then(Value::as_str)? {
-        "not_offered" => (false, false, None),
-        "not_exposed" => (true, false, None),
-        "denied" => (true, true, Some(false)),
-        "allowed" | "needs_approval" => (true, true, Some(true)),
+        "not_offered" => (false, false, Allowed::Depends),
+        "not_exposed" => (true, false, Allowed::Depends),
+        "denied" => (true, true, Allowed::No(&allow)),
+        "allowed" | "needs_approval" => (true, true, Allowed::Yes),
         _ => return None,
     };
     let (server, org) = (question.server.as_str(), question.org.as_str());
     Some(standing::line(&Standing { server, org, offered, on, allowed }))
+}
+
+/// The command that allows this caller this primitive, whatever the denial that decided names: it is at least as exact, and
+/// takes the place of one for the same caller.
+fn allow(question: &Question, answer: &Value) -> String {
+    let denial = |pointer: &str| {
+        let text = answer.pointer(&format!("/decidedBy/binding{pointer}")).and_then(Value::as_str);
+        text.filter(|text| !matches!(*text, "" | "*"))
+    };
+    let target = match denial("/target/type") {
+        Some("wcit") => ("wcit", question.wcit.as_str()),
+        _ if question.machine.is_empty() => ("user", question.user.as_str()),
+        _ => ("machine", question.machine.as_str()),
+    };
+    let mut words = vec![("allow", question.primitive.as_str()), target];
+    words.extend(denial("/target/issuer").map(|issuer| ("issuer", issuer)));
+    words.extend(denial("/primitive/protocol").map(|protocol| ("protocol", protocol)));
+    let options: Vec<String> =
+        words.iter().map(|(name, value)| format!(" --{name} {}", shell::word(value))).collect();
+    format!("asp policy {}{}", shell::word(&question.org), options.concat())
 }
 
 fn arguments(text: &str) -> Result<Value, Failure> {
@@ -198,6 +220,29 @@ mod tests {
         });
         let question: Question = serde_json::from_value(question).unwrap();
         in_words(&question, &json!({ "outcome": outcome, "decidedBy": decided_by }))
+    }
+
+    #[test]
+    fn the_command_for_a_denied_caller_is_as_exact_as_the_denial_and_about_nobody_else() {
+        let question = |changes: Value| {
+            let mut question = json!({ "org": "acme", "user": "bob b", "server": "shop", "primitive": "shop.buy", "protocol": "mcp" });
+            question.as_object_mut().unwrap().extend(changes.as_object().unwrap().clone());
+            serde_json::from_value::<Question>(question).unwrap()
+        };
+        let denial = |target: Value, protocol: &str| {
+            let primitive = json!({ "name": "shop.*", "protocol": protocol });
+            json!({ "outcome": "denied", "decidedBy": { "binding": { "target": target, "primitive": primitive } } })
+        };
+        let of_user = denial(json!({ "type": "user", "idOrPattern": "*", "issuer": "login" }), "mcp");
+        let said = standing_of(&question(json!({})), &of_user).unwrap();
+        let command = "`asp policy acme --allow shop.buy --user 'bob b' --issuer login --protocol mcp`";
+        assert!(said.ends_with(command), "{said}");
+        let of_token = denial(json!({ "type": "wcit", "idOrPattern": "t-1" }), "*");
+        let said = standing_of(&question(json!({ "wcit": "t-1" })), &of_token).unwrap();
+        assert!(said.ends_with("`asp policy acme --allow shop.buy --wcit t-1`"), "{said}");
+        let of_group = denial(json!({ "type": "group", "idOrPattern": "ops" }), "*");
+        let said = standing_of(&question(json!({ "user": "", "machine": "press" })), &of_group).unwrap();
+        assert!(said.ends_with("`asp policy acme --allow shop.buy --machine press`"), "{said}");
     }
 
     #[test]

@@ -4,7 +4,7 @@ use reqwest::StatusCode;
 use serde_json::{Value, json};
 
 use super::client::{AdminClient, api_path, block_on};
-use super::standing::{self, Standing};
+use super::standing::{self, Allowed, Standing};
 use crate::args::servers::{ServersCommand, ServersOfferArgs, ServersShowArgs};
 use crate::failure::Failure;
 use crate::print;
@@ -71,7 +71,8 @@ async fn show(api: &AdminClient, args: &ServersShowArgs) -> Result<(), Failure> 
     let answer = api.get(&api_path(&["api", "registry", "orgs", org, "servers", &args.server])).await?;
     if answer.status == StatusCode::NOT_FOUND && !args.json {
         // To an org what it is not offered and what there is not are the same.
-        let standing = Standing { server: &args.server, org, offered: false, on: false, allowed: None };
+        let standing =
+            Standing { server: &args.server, org, offered: false, on: false, allowed: Allowed::Depends };
         print::line(&standing::line(&standing));
         return Err(Failure::Refused);
     }
@@ -84,8 +85,13 @@ async fn show(api: &AdminClient, args: &ServersShowArgs) -> Result<(), Failure> 
     let on = switches.filter(|switch| switch.get("on") == Some(&Value::Bool(true)));
     let on: Vec<&str> = on.map(|switch| text(switch, "protocol")).collect();
     let offered = answer.get("offered") == Some(&Value::Bool(true));
-    let standing =
-        Standing { server: &args.server, org, offered, on: offered && !on.is_empty(), allowed: None };
+    let standing = Standing {
+        server: &args.server,
+        org,
+        offered,
+        on: offered && !on.is_empty(),
+        allowed: Allowed::Depends,
+    };
     let over = if standing.on { format!(" (over {})", on.join(", ")) } else { String::new() };
     print::line(&format!("{}{over}", standing::line(&standing)));
     Ok(())

@@ -8,8 +8,17 @@ pub struct Standing<'a> {
     pub org: &'a str,
     pub offered: bool,
     pub on: bool,
-    /// `None`: it depends on who calls what.
-    pub allowed: Option<bool>,
+    pub allowed: Allowed<'a>,
+}
+
+/// Whether a call is allowed.
+#[derive(Clone, Copy)]
+pub enum Allowed<'a> {
+    Yes,
+    /// A command of the org's admin that allows it.
+    No(&'a str),
+    /// It depends on who calls what.
+    Depends,
 }
 
 /// The line.
@@ -27,11 +36,11 @@ pub fn line(standing: &Standing<'_>) -> String {
         return format!("{said}. An admin of {org} switches it on: `asp policy {org} --expose {server}`");
     }
     match allowed {
-        Some(true) => format!("{said}, allowed yes"),
-        Some(false) => {
-            format!("{said}, allowed no. An admin of {org} allows it: `asp policy {org} --allow PRIMITIVE`")
+        Allowed::Yes => format!("{said}, allowed yes"),
+        Allowed::No(command) => format!("{said}, allowed no. An admin of {org} allows it: `{command}`"),
+        Allowed::Depends => {
+            format!("{said}, allowed: `asp explain` says it of a user and a primitive, to an admin of {org}")
         }
-        None => format!("{said}, allowed: `asp explain` says it of a user and a primitive"),
     }
 }
 
@@ -42,14 +51,17 @@ mod tests {
     #[test]
     fn the_first_that_is_not_so_names_who_changes_it_and_how() {
         let of = |offered, on, allowed| line(&Standing { server: "shop", org: "acme", offered, on, allowed });
-        let not_offered = of(false, false, None);
+        let not_offered = of(false, false, Allowed::Depends);
         assert!(not_offered.starts_with("shop for acme: offered no. An admin of shop or of the platform"));
         assert!(not_offered.ends_with("`asp servers offer shop --to acme`"));
-        let off = of(true, false, None);
+        let off = of(true, false, Allowed::Depends);
         assert!(
             off.contains("offered yes, switched on no") && off.contains("`asp policy acme --expose shop`")
         );
-        assert!(of(true, true, Some(false)).contains("allowed no. An admin of acme"));
-        assert_eq!(of(true, true, Some(true)), "shop for acme: offered yes, switched on yes, allowed yes");
+        let denied = of(true, true, Allowed::No("asp policy acme --allow shop.buy --user bob"));
+        assert!(denied.ends_with(
+            "allowed no. An admin of acme allows it: `asp policy acme --allow shop.buy --user bob`"
+        ));
+        assert_eq!(of(true, true, Allowed::Yes), "shop for acme: offered yes, switched on yes, allowed yes");
     }
 }

@@ -130,7 +130,8 @@ pub async fn explain(
         .work(move || {
             let limits = limits::of(&asked.org(&question.org), call_of(&question));
             let decided = decide(&asked, &question, protocol, is_offered)?;
-            let hides = of_org && matches!(decided.outcome, "unknown_server" | "unknown_primitive");
+            let is_unknown = matches!(decided.outcome, "unknown_server" | "unknown_primitive");
+            let hides = of_org && !is_offered && is_unknown;
             Ok::<_, Problem>((if hides { not_offered() } else { decided }, limits))
         })
         .await??;

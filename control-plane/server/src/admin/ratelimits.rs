@@ -150,7 +150,9 @@ impl PolicyList for Limits {
         let records: Vec<LimitRecord> = body.into_iter().enumerate().map(record).collect::<Result<_, _>>()?;
         overlap::check(&records).map_err(|fault| {
             Problem::params(match fault {
-                Fault::Twice(first, second) => format!("limit {second}: has the selector of limit {first}"),
+                Fault::Twice(first, second) => {
+                    format!("entries {} and {} of the list have the same selector", first + 1, second + 1)
+                }
                 Fault::TooMany(most) => format!(
                     "one call may draw from {most} of these limits, and from at most {MOST}: name fewer kinds of callers, servers and \
                      patterns"
