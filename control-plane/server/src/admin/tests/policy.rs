@@ -340,8 +340,9 @@ async fn explain_names_the_rule_that_decides() {
         (&hidden["outcome"], &hidden["decidedBy"]["rule"]),
         (&json!("not_exposed"), &json!("the org's exception"))
     );
-    for (server, primitive) in [("nowhere", "echo"), ("demo", "nothing")] {
-        assert_eq!(ask(server, primitive, "mcp", json!([])).await["outcome"], "not_offered");
+    // Of a server that the org is offered it is told what there is.
+    for (server, outcome) in [("nowhere", "not_offered"), ("demo", "unknown_primitive")] {
+        assert_eq!(ask(server, "nothing", "mcp", json!([])).await["outcome"], outcome);
     }
     let foreign = json!({ "org": "other", "server": "demo", "primitive": "echo", "protocol": "mcp" });
     let answer = api.send("org:acme", Method::POST, "/api/policy/explain", Some(foreign), &[]).await;
