@@ -9,6 +9,20 @@ pub fn word(text: &str) -> String {
     format!("'{}'", text.replace('\'', r"'\''"))
 }
 
+/// An option with its value, which may begin with a dash, after a space.
+pub fn option(name: &str, value: &str) -> String {
+    let between = if value.starts_with('-') { '=' } else { ' ' };
+    format!(" --{name}{between}{}", word(value))
+}
+
+/// A command with its one argument and its options, each of [`option`]; an argument that begins with a dash comes last.
+pub fn command(program: &str, argument: &str, options: &str) -> String {
+    match argument.starts_with('-') {
+        true => format!("{program}{options} -- {}", word(argument)),
+        false => format!("{program} {}{options}", word(argument)),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

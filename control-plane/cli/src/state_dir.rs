@@ -15,6 +15,14 @@ const STICKY: u32 = 0o1000;
 /// are closed by who opens them.
 const SECRETS: [&str; 5] = ["seal-key", "dev-issuer.json", "break-glass.json", "env", "ports.json"];
 
+/// A file of the user's own: `asp/NAME` below `$XDG_CONFIG_HOME` or `~/.config`; `None` without a home. `variable` reads the
+/// environment, where an empty value is none.
+pub fn of_user(variable: impl Fn(&str) -> Option<String>, name: &str) -> Option<PathBuf> {
+    let config = variable("XDG_CONFIG_HOME").map(PathBuf::from);
+    let config = config.or_else(|| Some(PathBuf::from(variable("HOME")?).join(".config")));
+    Some(config?.join("asp").join(name))
+}
+
 /// Creates the directory (0700), or takes from everybody else what they may do with an existing one and the secrets
 /// in it.
 pub fn create(dir: &Path) -> io::Result<()> {

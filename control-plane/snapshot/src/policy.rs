@@ -6,9 +6,10 @@
 //! does not grow with bindings times groups, nor a list's with its entries times either (`matrix`). What asks about
 //! arguments only ever narrows what the matrix allows, and hides nothing; what is observed changes nothing (`rules`).
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
+use asp_edge::names::Pattern;
 use asp_edge::{Caller, MACHINE_ISSUER};
 use asp_proto::snapshot::{Binding, Mutation, Primitive, Protocol, RiskClass, TargetKind};
 use serde_json::Value;
@@ -82,6 +83,15 @@ pub fn denials(org: &str, primitive: &str) -> [Binding; 2] {
         allowed: false,
         ..Binding::default()
     })
+}
+
+/// Denies everybody of the org what the patterns name. Allows that are as exact or more go, since they would beat the denials.
+pub fn deny_instead(org: &str, patterns: &BTreeSet<&str>, bindings: &mut Vec<Binding>) {
+    bindings.retain(|binding| {
+        let names = Pattern::read(&binding.primitive);
+        !(binding.allowed && patterns.iter().any(|denied| Pattern::read(denied).covers(names)))
+    });
+    bindings.extend(patterns.iter().flat_map(|primitive| denials(org, primitive)));
 }
 
 /// The policy as it is for one caller over one protocol, for however many primitives a request asks.

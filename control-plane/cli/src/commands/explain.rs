@@ -75,9 +75,8 @@ fn allow(question: &Question, answer: &Value) -> String {
     let mut words = vec![("allow", question.primitive.as_str()), target];
     words.extend(denial("/target/issuer").map(|issuer| ("issuer", issuer)));
     words.extend(denial("/primitive/protocol").map(|protocol| ("protocol", protocol)));
-    let options: Vec<String> =
-        words.iter().map(|(name, value)| format!(" --{name} {}", shell::word(value))).collect();
-    format!("asp policy {}{}", shell::word(&question.org), options.concat())
+    let options: String = words.iter().map(|(name, value)| shell::option(name, value)).collect();
+    shell::command("asp policy", &question.org, &options)
 }
 
 fn arguments(text: &str) -> Result<Value, Failure> {

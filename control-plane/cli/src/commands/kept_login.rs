@@ -101,9 +101,7 @@ pub(super) async fn ask<T: serde::de::DeserializeOwned>(
 }
 
 pub(super) fn file(environment: &dyn Environment) -> Option<PathBuf> {
-    let config = environment.get("XDG_CONFIG_HOME").filter(|path| !path.is_empty()).map(PathBuf::from);
-    let config = config.or_else(|| Some(PathBuf::from(environment.get("HOME")?).join(".config")));
-    Some(config?.join("asp/logins.json"))
+    state_dir::of_user(|name| environment.get(name), "logins.json")
 }
 
 fn read(file: &Path) -> anyhow::Result<BTreeMap<String, Kept>> {

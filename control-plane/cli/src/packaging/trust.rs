@@ -11,6 +11,8 @@ use anyhow::{Context, bail};
 use super::folder::is_maven;
 use crate::state_dir;
 
+/// Below what the user keeps of `asp`.
+const FILE: &str = "builds";
 pub const ENV_TRUST_BUILDS: &str = "ASP_TRUST_BUILDS";
 /// Directories that are remembered; the one that was added first is forgotten first.
 const MOST: usize = 1_000;
@@ -77,15 +79,9 @@ fn is_trusted(folder: &Path, environment: Environment<'_>) -> anyhow::Result<boo
     }
 }
 
-fn file(environment: Environment<'_>) -> Option<PathBuf> {
-    let config = environment("XDG_CONFIG_HOME").map(PathBuf::from);
-    let config = config.or_else(|| Some(PathBuf::from(environment("HOME")?).join(".config")));
-    Some(config?.join("asp/builds"))
-}
-
 /// One directory a line.
 fn remembered(environment: Environment<'_>) -> anyhow::Result<Vec<PathBuf>> {
-    let Some(file) = file(environment) else { return Ok(Vec::new()) };
+    let Some(file) = state_dir::of_user(environment, FILE) else { return Ok(Vec::new()) };
     match std::fs::read_to_string(&file) {
         Ok(text) => Ok(text.lines().map(PathBuf::from).filter(|root| root.is_absolute()).collect()),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
@@ -95,7 +91,7 @@ fn remembered(environment: Environment<'_>) -> anyhow::Result<Vec<PathBuf>> {
 
 fn remember(root: &Path, environment: Environment<'_>) -> anyhow::Result<()> {
     let no_home = || format!("no HOME to remember it in; set {ENV_TRUST_BUILDS}=true");
-    let file = file(environment).with_context(no_home)?;
+    let file = state_dir::of_user(environment, FILE).with_context(no_home)?;
     let root = root.to_str().filter(|root| !root.contains('\n'));
     let root =
         root.with_context(|| format!("the path is no text of one line; set {ENV_TRUST_BUILDS}=true"))?;

@@ -5,9 +5,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use asp_edge::names::Pattern;
 use asp_proto::snapshot::{Binding, ExposureException, Limit, OrgPart, Protocol};
-use asp_snapshot::policy::denials;
+use asp_snapshot::policy::{denials, deny_instead};
 use asp_store::control::{BindingRecord, ControlState, ExposureRecord, LimitRecord, OrgState};
 
 use super::budget::{FRAMING, bytes};
@@ -106,13 +105,7 @@ impl OrgPolicy {
                 }
             }
         }
-        // A more exact allow would beat the denial.
-        let beats = |binding: &Binding| {
-            let names = Pattern::read(&binding.primitive);
-            binding.allowed && denied.iter().any(|denied| Pattern::read(denied).covers(names))
-        };
-        compiled.bindings.retain(|binding| !beats(binding));
-        compiled.bindings.extend(denied.iter().flat_map(|primitive| denials(org, primitive)));
+        deny_instead(org, &denied, &mut compiled.bindings);
         for record in &records.exposure {
             match policy::exposure(record) {
                 Ok(exception) => compiled.exposure.push(exception),

@@ -9,7 +9,6 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use asp_edge::Changes;
-use asp_edge::names::Pattern;
 use asp_proto::snapshot::{BasePart, Binding, EdgeServer, Issuer};
 
 use super::Snapshot;
@@ -18,7 +17,7 @@ use super::fault::{
     AS_READ, LAST_FORM, LEFT_OUT, NARROWED, NO_MACHINES, NOT_SERVED, NOTHING_SERVED, ORG_DENIED, PartFault,
 };
 use crate::parts::{self, BASE, Name};
-use crate::policy::{Policy, denials};
+use crate::policy::{Policy, denials, deny_instead};
 
 impl Changing<'_> {
     /// Puts what holds instead of a part that was refused. `Err`: nothing can.
@@ -65,13 +64,7 @@ impl Changing<'_> {
         let compiles = |binding: &Binding| Policy::new(vec![binding.clone()], Vec::new()).is_ok();
         let (mut compiled, faulty): (Vec<Binding>, Vec<Binding>) = bindings.into_iter().partition(compiles);
         let denied: BTreeSet<&str> = faulty.iter().map(|binding| binding.primitive.as_str()).collect();
-        // A more exact allow would beat the denial.
-        let beats = |binding: &Binding| {
-            let names = Pattern::read(&binding.primitive);
-            binding.allowed && denied.iter().any(|denied| Pattern::read(denied).covers(names))
-        };
-        compiled.retain(|binding| !beats(binding));
-        compiled.extend(denied.iter().flat_map(|primitive| denials(org, primitive)));
+        deny_instead(org, &denied, &mut compiled);
         self.next.policy.replace(org, compiled, Vec::new()).map(|()| NARROWED)
     }
 

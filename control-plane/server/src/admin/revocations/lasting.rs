@@ -141,29 +141,20 @@ fn key(binding: &Binding) -> TargetKey {
 
 /// The command of `asp policy` that stores a denial.
 pub(super) fn command(denial: &Binding, is_forced: bool) -> String {
-    let mut options = option("deny", &denial.primitive);
+    let mut options = shell::option("deny", &denial.primitive);
     if (target_word(denial), denial.target.as_str(), denial.issuer.as_str()) != ("user", ANY, "") {
-        options.push_str(&option(target_word(denial), &denial.target));
+        options.push_str(&shell::option(target_word(denial), &denial.target));
     }
     if !matches!(denial.issuer.as_str(), "" | MACHINE_ISSUER) {
-        options.push_str(&option("issuer", &denial.issuer));
+        options.push_str(&shell::option("issuer", &denial.issuer));
     }
     if denial.protocol() != Protocol::Unspecified {
-        options.push_str(&option("protocol", protocol_word(denial)));
+        options.push_str(&shell::option("protocol", protocol_word(denial)));
     }
     if is_forced {
         options.push_str(" --force");
     }
-    match denial.org.starts_with('-') {
-        true => format!("asp policy{options} -- {}", shell::word(&denial.org)),
-        false => format!("asp policy {}{options}", shell::word(&denial.org)),
-    }
-}
-
-/// An option with its value, which may begin with a dash.
-fn option(name: &str, value: &str) -> String {
-    let between = if value.starts_with('-') { '=' } else { ' ' };
-    format!(" --{name}{between}{}", shell::word(value))
+    shell::command("asp policy", &denial.org, &options)
 }
 
 #[cfg(test)]
