@@ -154,6 +154,8 @@ fn store(request: &FaceRequest, call: &Arc<Call>) -> JoinHandle<Result<(), Activ
     let pipeline = request.gateway.pipeline.clone();
     let call = call.clone();
     tokio::spawn(async move {
+        // A call that is refused before it begins leaves no record at which another gateway would find it running.
+        call.begins_or_ends(BEGINS_WITHIN).await;
         if call.void().is_some() || call.ownership.is_told() {
             return Ok(());
         }
