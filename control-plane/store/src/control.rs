@@ -6,18 +6,23 @@
 //! Bounds: [`MAX_BINDINGS_PER_ORG`] and its siblings hold in every backend.
 
 mod audited;
+mod issuers;
+mod machines;
 mod placement;
 pub mod sql;
 mod state;
 #[cfg(any(test, feature = "testing"))]
 pub mod suite;
 
-use std::collections::BTreeSet;
-
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 
 pub use audited::{AuditQuery, AuditRecord, Note};
+pub use issuers::{IssuerKeysRecord, IssuerRecord, MAX_ISSUERS, Side};
+pub use machines::{
+    CertificateName, MAX_MACHINE_CERTIFICATES_PER_ORG, MAX_MACHINE_KEY_BYTES, MAX_MACHINE_KEYS,
+    MAX_MACHINE_KEYS_PER_ORG, MachineBound, MachineCertificateRecord, MachineKeyRecord,
+};
 pub use placement::{HomeRecord, MAX_HOMES, MAX_REGIONS, MAX_ROUTES, Placement, RegionRecord, RouteRecord};
 pub use state::{
     Changed, ChangedRevocations, ControlState, Machines, OrgState, Position, Since, UnreadableIssuer,
@@ -44,17 +49,6 @@ pub const MAX_BINDINGS_PER_ORG: usize = 10_000;
 pub const MAX_RULES_PER_ORG: usize = 256;
 /// Rate limits of one org.
 pub const MAX_LIMITS_PER_ORG: usize = 1_000;
-/// Keys and certificates of machines, of all orgs together: each takes up to 1 KiB of a snapshot.
-pub const MAX_MACHINE_KEYS: usize = 3_000;
-/// Of one org.
-pub const MAX_MACHINE_KEYS_PER_ORG: usize = 100;
-/// Of one org.
-pub const MAX_MACHINE_CERTIFICATES_PER_ORG: usize = 100;
-/// What the caller of [`ControlStore::add_machine_key`] and of [`ControlStore::put_machine_certificate`] holds a record
-/// to, in bytes of all its texts.
-pub const MAX_MACHINE_KEY_BYTES: usize = 800;
-/// Issuers that admins manage.
-pub const MAX_ISSUERS: usize = 100;
 /// Live revocations. The outermost bound: who writes is held to less, by bytes of a snapshot.
 pub const MAX_REVOCATIONS: usize = 150_000;
 /// Of one org, with those that the platform made in it.
@@ -248,115 +242,6 @@ pub struct RevocationRecord {
     pub by_platform: bool,
 }
 
-/// A key with which a machine of an org calls. Its secret is not here.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct MachineKeyRecord {
-    pub id: String,
-    pub org: String,
-    /// The name by which policy, limits and audit know the machine: a user's.
-    pub machine: String,
-    /// SHA-256 of the whole key, lower-case hex.
-    pub hash: String,
-    pub groups: Vec<String>,
-    pub scopes: Vec<String>,
-    /// Unix milliseconds.
-    pub created_at: u64,
-    /// Unix milliseconds.
-    pub expires_at: u64,
-}
-
-/// Groups and scopes that machines of an org may have, at most.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct MachineBound {
-    pub groups: BTreeSet<String>,
-    pub scopes: BTreeSet<String>,
-}
-
-impl MachineBound {
-    /// The first group or scope that is beyond the bound, with the word for what it is.
-    pub fn beyond<'a>(&self, groups: &'a [String], scopes: &'a [String]) -> Option<(&'static str, &'a str)> {
-        let group = groups.iter().find(|group| !self.groups.contains(*group));
-        let scope = || scopes.iter().find(|scope| !self.scopes.contains(*scope));
-        let group = group.map(|group| ("group", group.as_str()));
-        group.or_else(|| scope().map(|scope| ("scope", scope.as_str())))
-    }
-}
-
-/// By what a machine's certificate is known.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum CertificateName {
-    /// One certificate: SHA-256 of its DER, lower-case hex.
-    Fingerprint(String),
-    /// Every certificate with this URI among its subject alternative names.
-    Uri(String),
-}
-
-/// A certificate with which a machine of an org calls. One name is one machine's.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct MachineCertificateRecord {
-    pub id: String,
-    pub org: String,
-    /// The name by which policy, limits and audit know the machine.
-    pub machine: String,
-    pub name: CertificateName,
-    /// True if the one who registered it holds the certificate's key; of a URI the platform has said whose it is.
-    pub proved: bool,
-    pub groups: Vec<String>,
-    pub scopes: Vec<String>,
-    /// Unix milliseconds.
-    pub created_at: u64,
-    /// Unix milliseconds.
-    pub expires_at: u64,
-}
-
-/// Whose tokens an issuer's are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Side {
-    Clients,
-    Admins,
-}
-
-impl Side {
-    pub const ALL: [Side; 2] = [Side::Clients, Side::Admins];
-
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Side::Clients => "clients",
-            Side::Admins => "admins",
-        }
-    }
-
-    pub fn parse(text: &str) -> Option<Side> {
-        Side::ALL.into_iter().find(|side| side.as_str() == text)
-    }
-}
-
-/// An issuer as an admin wrote it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct IssuerRecord {
-    pub side: Side,
-    pub name: String,
-    /// JSON, whose form is the control plane's.
-    pub document: String,
-    /// Revision of its last change.
-    pub revision: u64,
-    /// Unix milliseconds.
-    pub updated_at: u64,
-}
-
-/// What was fetched from an issuer.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct IssuerKeysRecord {
-    pub side: Side,
-    pub name: String,
-    /// Where it was fetched.
-    pub source: String,
-    /// JSON.
-    pub content: String,
-    /// Unix milliseconds of the last time that the issuer said so.
-    pub fetched_at: u64,
-}
-
 /// What must hold for a write to happen (`If-Match`, `If-None-Match`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Precondition {
@@ -404,7 +289,9 @@ pub struct Versioned<T> {
 #[async_trait]
 pub trait ControlStore: Send + Sync {
     /// The revision of the last change; 0 before the first.
-    async fn revision(&self) -> Result<u64, StoreError>;
+    async fn revision(&self) -> Result<u64, StoreError> {
+        Ok(self.position().await?.revision)
+    }
     /// The same, with what tells it from that of another history.
     async fn position(&self) -> Result<Position, StoreError>;
     /// Whether this database's history has that revision, made by the same write.
