@@ -272,7 +272,7 @@ pub struct ImportArgs {
     /// DIR/NAME/plugins, in the folder of its name (a scope `@a/b` is `a__b`), with its manifest.json (MCP bundle)
     #[arg(long, value_name = "PACKAGE[@VERSION]")]
     pub stdio: Option<String>,
-    /// An OpenAPI 3 document in JSON: each of its operations becomes a tool
+    /// An OpenAPI 3 document in JSON or YAML: each of its operations becomes a tool
     #[arg(long, value_name = "FILE|URL")]
     pub openapi: Option<String>,
     /// Of an OpenAPI document, only operations with one of these tags
@@ -281,6 +281,9 @@ pub struct ImportArgs {
     /// Of an OpenAPI document, only these operations, by their operationId
     #[arg(long = "operation", value_name = "ID", requires = "openapi")]
     pub operations: Vec<String>,
+    /// Of an OpenAPI document, a file for a line about each part that is left out
+    #[arg(long, value_name = "FILE", requires = "openapi")]
+    pub report: Option<PathBuf>,
     /// A tool of the upstream, or an operation, that is left out
     #[arg(long, value_name = "NAME")]
     pub except: Vec<String>,

@@ -8,8 +8,8 @@ use crate::findings::Findings;
 use crate::server_file::{Card, DefaultExposure, Protocol, ServerFile};
 use crate::spec::Scheme;
 
-/// Every list call sends all of them; beyond this a server should be split.
-const MAX_PRIMITIVES: usize = 1_000;
+/// Maximum number of primitives of a server: every list call sends all of them, and beyond this a server should be split.
+pub const MAX_PRIMITIVES: usize = 1_000;
 const MAX_LIST: usize = 256;
 const MAX_OFFERED: usize = 1_000;
 /// What the gateway writes in place of the platform's public URL.

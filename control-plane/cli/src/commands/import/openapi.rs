@@ -4,16 +4,19 @@
 //! proxied as it is described is left out and told; the document chooses no host but its own server's.
 
 mod document;
+mod left_out;
 mod operation;
 mod schema;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Context, anyhow};
+use asp_registry::MAX_PRIMITIVES;
 use serde_json::{Map, Value, json};
 
 use document::Document;
 use document::Found;
+use left_out::LeftOut;
 use operation::Tool;
 
 use super::{Imported, free_id, proxy, server_file, spec_path};
@@ -24,7 +27,7 @@ use crate::print;
 /// Largest document in bytes: the largest public ones have 12 MB.
 const MAX_BYTES: usize = 32 << 20;
 
-/// Most bytes of all specs of one import.
+/// Maximum bytes of all specs of one import.
 const MAX_SPECS: usize = 64 << 20;
 
 /// What requests to places that the operator names are made with.
@@ -81,25 +84,29 @@ pub(super) fn import(args: &ImportArgs, text: &[u8]) -> Result<Imported, Failure
     let found = document.operations().map_err(|fault| anyhow!("{}: {fault}", place(args)))?;
     let mut specs = Specs { args, base: base.trim_end_matches('/'), files: BTreeMap::new(), ids: Vec::new() };
     let mut taken = BTreeSet::new();
-    let mut left_out = 0;
+    let mut report = LeftOut::default();
     for operation in found.iter().filter(|operation| is_wanted(args, operation)) {
+        let place = || format!("{} {}", operation.method, operation.path);
         match operation::tool(&document, operation) {
+            Ok(_) if specs.ids.len() >= MAX_PRIMITIVES => {
+                let why = format!("a server has at most {MAX_PRIMITIVES} tools (choose some by --tag)");
+                report.operation(&place(), &why);
+            }
             Ok(_) if specs.files.values().map(String::len).sum::<usize>() > MAX_SPECS => {
-                left_out += 1;
-                let why = "the specs before it have more bytes than one import may";
-                print::line(&format!("left out: {} {}: {why}", operation.method, operation.path));
+                report.operation(&place(), "the specs before it have more bytes than one import may");
             }
             Ok(tool) => {
                 for note in &tool.notes {
-                    print::line(&format!("note: {}: {note}", tool.name));
+                    report.part(&tool.name, note);
                 }
                 specs.add(tool, &mut taken);
             }
-            Err(why) => {
-                left_out += 1;
-                print::line(&format!("left out: {} {}: {why}", operation.method, operation.path));
-            }
+            Err(why) => report.operation(&place(), &why.to_string()),
         }
+    }
+    report.print();
+    if let Some(file) = &args.report {
+        std::fs::write(file, report.lines()).with_context(|| format!("write {}", file.display()))?;
     }
     let Specs { mut files, ids, .. } = specs;
     if ids.is_empty() {
@@ -107,7 +114,7 @@ pub(super) fn import(args: &ImportArgs, text: &[u8]) -> Result<Imported, Failure
     }
     let description = "What an HTTP service offers, as its OpenAPI document says.";
     files.insert(format!("{}/server.yaml", args.server), server_file(&args.server, description, &ids));
-    let said = format!("{} operations ({left_out} left out) from {}", ids.len(), place(args));
+    let said = format!("{} operations ({} left out) from {}", ids.len(), report.operations(), place(args));
     Ok(Imported { files, ids, said, dropped: Vec::new(), renamed: Vec::new() })
 }
 

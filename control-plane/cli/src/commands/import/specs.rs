@@ -309,6 +309,7 @@ pub(super) mod tests {
             openapi: None,
             tags: Vec::new(),
             operations: Vec::new(),
+            report: None,
             except: Vec::new(),
             accept: false,
             server: "up".into(),

@@ -1,4 +1,4 @@
-//! An OpenAPI document as JSON: its server, its operations, and what its references stand for.
+//! An OpenAPI document in JSON or YAML: its server, its operations, and what its references stand for.
 //!
 //! Refuses: other formats and versions, references to elsewhere, and what refers to itself without end. Keeps true: no
 //! reference is followed further than 16 steps; operations are bounded.
@@ -7,6 +7,8 @@ use serde_json::{Map, Value};
 
 /// Most operations of a document.
 const MAX_OPERATIONS: usize = 5_000;
+/// Most keys, values and ends of lists in YAML: several times those of the largest public documents.
+const MAX_EVENTS: usize = 8_000_000;
 /// Most references that stand for one another in turn.
 const MAX_STEPS: usize = 16;
 /// OpenAPI 3.1, Path Item Object; `trace` and `options` are no tools.
@@ -15,9 +17,13 @@ const METHODS: [&str; 6] = ["get", "put", "post", "delete", "patch", "head"];
 /// Why a document is not read, or a part of it has no meaning here.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Fault {
-    #[error("this is no JSON ({0}); an OpenAPI document in YAML has to be converted first")]
-    Syntax(String),
-    #[error("this is no OpenAPI document of version 3.0 or 3.1")]
+    #[error("this is no JSON: {0}")]
+    Json(String),
+    #[error("this is neither JSON nor YAML: {0}")]
+    Yaml(String),
+    #[error(
+        "this is no OpenAPI document of version 3.0, 3.1 or 3.2; one of version 2 (Swagger) has to be converted first"
+    )]
     Version,
     #[error("the document has more than {MAX_OPERATIONS} operations")]
     TooMany,
@@ -59,14 +65,34 @@ impl Found<'_> {
 impl Document {
     pub(super) fn parse(text: &[u8]) -> Result<Document, Fault> {
         let text = text.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(text);
-        // serde_json bounds the depth.
-        let root: Value = serde_json::from_slice(text).map_err(|error| Fault::Syntax(error.to_string()))?;
+        let root: Value = match text.trim_ascii_start().first() {
+            // serde_json bounds the depth.
+            Some(b'{' | b'[') => {
+                serde_json::from_slice(text).map_err(|error| Fault::Json(error.to_string()))?
+            }
+            _ => yaml(text)?,
+        };
         let Value::Object(root) = root else { return Err(Fault::Version) };
-        let version = root.get("openapi").and_then(Value::as_str).unwrap_or_default();
-        if !(version.starts_with("3.0") || version.starts_with("3.1")) {
+        let version = match root.get("openapi") {
+            Some(Value::String(version)) => version.clone(),
+            // `openapi: 3.1` is a number in YAML.
+            Some(Value::Number(version)) => version.to_string(),
+            _ => String::new(),
+        };
+        if !["3.0", "3.1", "3.2"].iter().any(|known| version.starts_with(known)) {
             return Err(Fault::Version);
         }
         Ok(Document { root })
+    }
+
+    /// Whether a security scheme of the document is a key in this parameter (OpenAPI 3.1, Security Scheme Object).
+    pub(super) fn is_key(&self, name: &str, place: &str) -> bool {
+        let schemes = self.root.get("components").and_then(|components| components.get("securitySchemes"));
+        schemes.and_then(Value::as_object).into_iter().flatten().any(|(_, scheme)| {
+            let Ok(scheme) = self.resolved(scheme) else { return false };
+            let says = |member: &str, expected: &str| scheme.get(member).is_some_and(|said| said == expected);
+            says("type", "apiKey") && says("name", name) && says("in", place)
+        })
     }
 
     /// The first server's URL, its variables at their defaults; `None` for one that is relative.
@@ -129,6 +155,22 @@ impl Document {
         }
         Ok(found)
     }
+}
+
+/// YAML 1.2 as OpenAPI documents have it; aliases and depth are bounded.
+fn yaml(text: &[u8]) -> Result<Value, Fault> {
+    let options = serde_saphyr::options! {
+        budget: serde_saphyr::budget! {
+            max_events: MAX_EVENTS,
+            max_nodes: MAX_EVENTS,
+            max_depth: 128,
+        },
+        strict_booleans: true,
+    };
+    serde_saphyr::from_slice_with_options(text, options).map_err(|error| {
+        let said = error.to_string();
+        Fault::Yaml(said.lines().next().unwrap_or_default().to_owned())
+    })
 }
 
 /// A part of a pointer, whose URI fragment is percent-decoded first (RFC 6901 section 6).

@@ -83,8 +83,8 @@ pub(super) struct Tool {
 pub(super) enum Unfit {
     #[error(transparent)]
     Document(#[from] Fault),
-    #[error("parameter {0} cannot be written into a request here")]
-    Parameter(String),
+    #[error("its required parameter {name} {why}")]
+    Parameter { name: String, why: &'static str },
     #[error("it has more than {MAX_PARAMETERS} parameters")]
     TooMany,
     #[error("its path has a place that no parameter fills: {0}")]
@@ -194,18 +194,35 @@ impl<'a> Building<'a> {
             Some(schema) => self.schemas.take(schema)?,
             None => Value::Null,
         };
-        let fits = match place {
-            "path" => is_scalar(&schema) && self.tool.path.contains(&format!("{{{name}}}")),
-            "query" => is_scalar(&schema) && !is_secret(&lower),
-            "header" => is_scalar(&schema) && !is_secret(&lower) && !FRAMING.contains(&lower.as_str()),
-            _ => false,
-        };
-        if !fits || name.is_empty() {
-            let is_own = place == "header" && FRAMING.contains(&lower.as_str());
-            if is_required && !is_own {
-                return Err(Unfit::Parameter(one_line(name)));
+        let misfit = match place {
+            _ if name.is_empty() => Some("has no name"),
+            "path" if !self.tool.path.contains(&format!("{{{name}}}")) => Some("is not in its path"),
+            "query" | "header" if self.document.is_key(name, place) => {
+                let left = format!(
+                    "its {place} parameter {} is left out: it is a key of the document's security, for which the \
+                     operator names a credential (`--credential`)",
+                    one_line(name)
+                );
+                self.tool.notes.push(left);
+                return Ok(());
             }
-            self.tool.notes.push(format!("its {place} parameter {} is left out", one_line(name)));
+            "query" | "header" if is_secret(&lower) => {
+                Some("looks like a credential, which is never an argument")
+            }
+            "header" if FRAMING.contains(&lower.as_str()) => {
+                self.tool.notes.push(format!("its header parameter {} is left out", one_line(name)));
+                return Ok(());
+            }
+            "path" | "query" | "header" if !is_scalar(&schema) => Some("is more than one text or number"),
+            "path" | "query" | "header" => None,
+            "cookie" => Some("is a cookie"),
+            _ => Some("is in no place that is known here"),
+        };
+        if let Some(why) = misfit {
+            if is_required {
+                return Err(Unfit::Parameter { name: one_line(name), why });
+            }
+            self.tool.notes.push(format!("its {place} parameter {} is left out: it {why}", one_line(name)));
             return Ok(());
         }
         let argument = self.argument(name);
@@ -249,7 +266,10 @@ impl<'a> Building<'a> {
         let content = body.get("content").and_then(Value::as_object);
         let json = content.into_iter().flatten().find(|(kind, _)| is_json(kind));
         let Some((kind, media)) = json else {
-            if is_required || content.is_some_and(|content| !content.is_empty()) {
+            if content.is_some_and(|content| content.values().all(|media| self.is_empty(media))) {
+                return Ok(());
+            }
+            if is_required || content.is_some() {
                 let kinds = content.into_iter().flatten().map(|(kind, _)| one_line(kind));
                 return Err(Unfit::Body(kinds.collect::<Vec<_>>().join(", ")));
             }
@@ -263,7 +283,8 @@ impl<'a> Building<'a> {
         let schema = if schema.is_object() { schema } else { json!({}) };
         let argument = self.argument("body");
         if argument != "body" {
-            return Err(Unfit::Parameter("body".into()));
+            let why = "has the name of the argument that its body becomes";
+            return Err(Unfit::Parameter { name: "body".into(), why });
         }
         self.tool.body = Some("/body".into());
         let kind = kind.trim();
@@ -275,6 +296,21 @@ impl<'a> Building<'a> {
             self.required.push(argument.into());
         }
         Ok(())
+    }
+
+    /// Whether a form has no fields, as some documents describe a request without a body.
+    fn is_empty(&self, media: &Value) -> bool {
+        let Some(schema) = media.get("schema").and_then(|schema| self.document.resolved(schema).ok()) else {
+            return false;
+        };
+        let without = |member: &str| schema.get(member).is_none_or(|value| value == &json!({}));
+        schema.get("type").is_some_and(|kind| kind == "object")
+            && without("properties")
+            && schema.as_object().is_some_and(|members| {
+                members
+                    .keys()
+                    .all(|member| ["type", "properties", "description", "title"].contains(&member.as_str()))
+            })
     }
 
     /// Says what of the operation means nothing here.
@@ -294,14 +330,13 @@ impl<'a> Building<'a> {
             }
         }
         let responses = found.operation.get("responses").and_then(Value::as_object);
-        for (status, response) in responses.into_iter().flatten() {
-            let Ok(response) = self.document.resolved(response) else { continue };
-            for member in ["content", "headers", "links"] {
-                if is_there(response.get(member)) {
-                    self.tool
-                        .notes
-                        .push(format!("the {member} of its response {} are left out", one_line(status)));
-                }
+        for (member, are) in [("content", "is"), ("headers", "are"), ("links", "are")] {
+            let has = |response: &Value| {
+                self.document.resolved(response).is_ok_and(|response| is_there(response.get(member)))
+            };
+            if responses.into_iter().flatten().any(|(_, response)| has(response)) {
+                let note = format!("the {member} of its responses {are} left out");
+                self.tool.notes.push(note);
             }
         }
     }

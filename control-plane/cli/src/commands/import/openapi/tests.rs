@@ -30,7 +30,9 @@ fn id() -> Value {
 fn what_is_no_document_of_version_3_is_refused() {
     for text in [
         "",
-        "openapi: 3.0.0",
+        "openapi: 2.0.0",
+        "openapi: [3.0.0",
+        "a: &a [*a]",
         "[]",
         "7",
         "{}",
@@ -39,10 +41,84 @@ fn what_is_no_document_of_version_3_is_refused() {
         r#"{"openapi": "4.0.0"}"#,
     ] {
         let fault = Document::parse(text.as_bytes()).err();
-        assert!(matches!(fault, Some(Fault::Syntax(_) | Fault::Version)), "{text}: {fault:?}");
+        assert!(matches!(fault, Some(Fault::Json(_) | Fault::Yaml(_) | Fault::Version)), "{text}: {fault:?}");
     }
-    let deep = "[".repeat(100_000);
-    assert!(matches!(Document::parse(deep.as_bytes()).err(), Some(Fault::Syntax(_))));
+    for (deep, is_json) in [("[".repeat(100_000), true), (format!("a: {}", "[".repeat(100_000)), false)] {
+        let fault = Document::parse(deep.as_bytes()).err();
+        assert!(
+            matches!((&fault, is_json), (Some(Fault::Json(_)), true) | (Some(Fault::Yaml(_)), false)),
+            "{fault:?}"
+        );
+    }
+    // Each level of it stands for ten of the one before.
+    let mut bomb = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n".to_owned();
+    for level in 1..10 {
+        let before = level - 1;
+        let ten = vec![format!("*a{before}"); 10].join(", ");
+        bomb.push_str(&format!("a{level}: &a{level} [{ten}]\n"));
+    }
+    assert!(matches!(Document::parse(bomb.as_bytes()).err(), Some(Fault::Yaml(_))));
+}
+
+#[test]
+fn a_document_in_yaml_is_the_same_as_in_json() {
+    let yaml = "# A comment.\nopenapi: 3.1\nservers: [{url: 'https://api.example/v1'}]\npaths:\n  /things:\n    get:\n      operationId: list\n      \
+                summary: on\n      parameters:\n        - &page {name: page, in: query, schema: {type: integer}}\n      responses:\n        200: {description: ok}\n  \
+                /others:\n    get: {operationId: others, parameters: [*page]}\n";
+    let json = json!({"openapi": "3.1", "servers": [{"url": "https://api.example/v1"}], "paths": {
+        "/things": {"get": {"operationId": "list", "summary": "on", "responses": {"200": {"description": "ok"}},
+            "parameters": [{"name": "page", "in": "query", "schema": {"type": "integer"}}]}},
+        "/others": {"get": {"operationId": "others",
+            "parameters": [{"name": "page", "in": "query", "schema": {"type": "integer"}}]}}}});
+    let tools = |text: &[u8]| {
+        let document = Document::parse(text).unwrap();
+        let found = document.operations().unwrap();
+        assert_eq!(document.server().as_deref(), Some("https://api.example/v1"));
+        found.iter().map(|one| tool(&document, one).unwrap()).collect::<Vec<_>>()
+    };
+    let of_yaml = tools(yaml.as_bytes());
+    assert_eq!(of_yaml.len(), 2);
+    assert_eq!(of_yaml, tools(json.to_string().as_bytes()));
+}
+
+/// As trello.com and stripe.com describe theirs.
+#[test]
+fn a_key_of_the_documents_security_is_no_argument_and_a_form_without_fields_is_no_body() {
+    let key = json!({"name": "key", "in": "query", "required": true, "schema": {"type": "string"}});
+    let form = json!({"content": {"application/x-www-form-urlencoded": {"schema": {"type": "object", "properties": {}}}}});
+    let paths =
+        json!({"/boards": {"get": {"operationId": "boards", "parameters": [key], "requestBody": form}}});
+    let schemes = json!({"securitySchemes": {"APIKey": {"type": "apiKey", "in": "query", "name": "key"}}});
+    let secured = document(paths.clone(), schemes);
+    let boards = tool(&secured, &secured.operations().unwrap()[0]).unwrap();
+    assert_eq!((boards.body, json!(boards.query)), (None, json!({})));
+    assert!(boards.notes.iter().any(|note| note.contains("names a credential")), "{:?}", boards.notes);
+    // By its name alone it may be what the operation is about, such as the key of a cache.
+    let open = document(paths, json!({}));
+    let refused = tool(&open, &open.operations().unwrap()[0]).unwrap_err();
+    assert_eq!(
+        refused.to_string(),
+        "its required parameter key looks like a credential, which is never an argument"
+    );
+}
+
+#[test]
+fn operations_beyond_those_of_a_server_are_left_out_and_named() {
+    let paths: serde_json::Map<String, Value> =
+        (0..1_003).map(|n| (format!("/p{n}"), json!({"get": {"operationId": format!("p{n}")}}))).collect();
+    let text = json!({"openapi": "3.0.3", "servers": [{"url": "https://api.example"}], "paths": paths});
+    let folder = tempfile::tempdir().unwrap();
+    let report = folder.path().join("report");
+    let args = ImportArgs {
+        mcp: None,
+        openapi: Some("api.json".into()),
+        report: Some(report.clone()),
+        ..specs::tests::args()
+    };
+    let imported = import(&args, text.to_string().as_bytes()).unwrap();
+    assert_eq!(imported.ids.len(), 1_000);
+    let lines = std::fs::read_to_string(report).unwrap();
+    assert!(lines.contains("left out: get /p1002: a server has at most 1000 tools"), "{lines}");
 }
 
 #[test]
@@ -107,8 +183,17 @@ fn what_one_request_of_json_cannot_carry_is_no_tool() {
     let elsewhere = json!({"$ref": "https://evil.example/p.json#/x"});
     let body = |kind: &str, schema: Value| json!({"content": {kind: {"schema": schema}}});
     for (operation, expected) in [
-        (json!({"parameters": [id(), array]}), Unfit::Parameter("a".into())),
-        (json!({"parameters": [id(), secret]}), Unfit::Parameter("access_token".into())),
+        (
+            json!({"parameters": [id(), array]}),
+            Unfit::Parameter { name: "a".into(), why: "is more than one text or number" },
+        ),
+        (
+            json!({"parameters": [id(), secret]}),
+            Unfit::Parameter {
+                name: "access_token".into(),
+                why: "looks like a credential, which is never an argument",
+            },
+        ),
         (json!({}), Unfit::Path("id".into())),
         (
             json!({"parameters": [elsewhere]}),
@@ -313,7 +398,7 @@ fn what_of_an_operation_means_nothing_here_is_said() {
     let operation = json!({"parameters": [id()], "security": [{"key": []}], "callbacks": {"a": {}},
         "responses": {"200": {"content": {"application/json": {}}, "links": {"next": {}}}}});
     let notes = only(operation).unwrap().notes.join("\n");
-    for word in ["security", "callbacks", "content of its response 200", "links of its response 200"] {
+    for word in ["security", "callbacks", "content of its responses is", "links of its responses are"] {
         assert!(notes.contains(word), "{notes}");
     }
 }

@@ -1,0 +1,95 @@
+//! What of a document is left out: whole operations, and parts of those that become tools.
+//!
+//! Keeps true: each one is in the report; what is printed says the same of many operations in one line.
+
+use crate::print;
+
+/// Operations that are named in a printed line; of more it says how many.
+const NAMED: usize = 3;
+
+/// What was left out, in the document's order.
+#[derive(Default)]
+pub(super) struct LeftOut {
+    /// Why, and the operations as `method /path`.
+    operations: Vec<(String, Vec<String>)>,
+    /// What, and the names of the tools.
+    parts: Vec<(String, Vec<String>)>,
+}
+
+impl LeftOut {
+    /// Adds an operation that is no tool.
+    pub(super) fn operation(&mut self, place: &str, why: &str) {
+        add(&mut self.operations, why, place);
+    }
+
+    /// Adds a part of a tool that means nothing here.
+    pub(super) fn part(&mut self, tool: &str, what: &str) {
+        add(&mut self.parts, what, tool);
+    }
+
+    /// The number of operations that are no tools.
+    pub(super) fn operations(&self) -> usize {
+        self.operations.iter().map(|(_, places)| places.len()).sum()
+    }
+
+    /// Everything, a line each.
+    pub(super) fn lines(&self) -> String {
+        let operations = self
+            .operations
+            .iter()
+            .flat_map(|(why, places)| places.iter().map(move |place| format!("left out: {place}: {why}\n")));
+        let parts = self
+            .parts
+            .iter()
+            .flat_map(|(what, tools)| tools.iter().map(move |tool| format!("note: {tool}: {what}\n")));
+        operations.chain(parts).collect()
+    }
+
+    pub(super) fn print(&self) {
+        for (kind, entries) in [("left out", &self.operations), ("note", &self.parts)] {
+            for (text, names) in entries {
+                print::line(&line(kind, text, names));
+            }
+        }
+        if self.operations.iter().chain(&self.parts).any(|(_, names)| names.len() > NAMED) {
+            print::line("`--report FILE` writes each of these with every operation");
+        }
+    }
+}
+
+fn line(kind: &str, text: &str, names: &[String]) -> String {
+    let named = names.iter().take(NAMED).map(String::as_str).collect::<Vec<_>>().join(", ");
+    let more = match names.len().saturating_sub(NAMED) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    format!("{kind}: {named}{more}: {text}")
+}
+
+fn add(entries: &mut Vec<(String, Vec<String>)>, text: &str, name: &str) {
+    match entries.iter_mut().find(|(known, _)| known == text) {
+        Some((_, names)) => names.push(name.to_owned()),
+        None => entries.push((text.to_owned(), vec![name.to_owned()])),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_same_of_many_operations_is_one_line_and_all_of_it_is_in_the_report() {
+        let mut report = LeftOut::default();
+        for n in 1..=5 {
+            report.part(&format!("t{n}"), "its servers are left out");
+        }
+        report.operation("get /a", "it has no end");
+        assert_eq!(
+            line("note", &report.parts[0].0, &report.parts[0].1),
+            "note: t1, t2, t3 and 2 more: its servers are left out"
+        );
+        assert_eq!((report.operations(), report.lines().lines().count()), (1, 6));
+        assert!(report.lines().contains("note: t5: its servers are left out\n"));
+        assert!(report.lines().starts_with("left out: get /a: it has no end\n"));
+    }
+}
