@@ -36,6 +36,8 @@ pub struct Layout {
     pub has_second_control: bool,
     /// What the gateways reach over cables that can be cut.
     pub cut: Cut,
+    /// Socket of PostgreSQL that the first control plane reaches over a cable of its own.
+    pub control_database: Option<PathBuf>,
     /// What every process has in its environment.
     pub environment: Vec<(&'static str, String)>,
     /// A directory of specs.
@@ -85,6 +87,7 @@ impl Layout {
             gateways,
             has_second_control: false,
             cut: Cut::Nothing,
+            control_database: None,
             environment: Vec::new(),
             primitives: tool::root()?.join("primitives"),
             regions: Vec::new(),
@@ -103,6 +106,8 @@ pub struct Cluster {
     pub directory: TempDir,
     /// Between the gateways and the control plane, where there is one.
     pub cable: Option<Cable>,
+    /// Between the first control plane and PostgreSQL, where there is one.
+    pub database_cable: Option<Cable>,
     public_url: String,
     layout: Layout,
 }
@@ -168,7 +173,12 @@ impl Cluster {
         let port = Reserved::new()?;
         let public_url = format!("http://{}", port.address());
         let state = directory.path().join(CONTROL);
-        let (control, control_ports) = start_control(&state, &public_url, "0", &layout).await?;
+        let database_cable = match &layout.control_database {
+            Some(socket) => Some(Cable::to_socket(socket).await?),
+            None => None,
+        };
+        let database = database_cable.as_ref().map(database_over);
+        let (control, control_ports) = start_control(&state, &public_url, "0", &layout, database).await?;
         let second_control = match layout.has_second_control {
             false => None,
             true => {
@@ -176,7 +186,7 @@ impl Cluster {
                 let second = directory.path().join(SECOND_CONTROL);
                 std::fs::create_dir(&second)?;
                 std::fs::copy(state.join(DEV_ISSUER), second.join(DEV_ISSUER))?;
-                Some(start_control(&second, &public_url, "0", &layout).await?)
+                Some(start_control(&second, &public_url, "0", &layout, None).await?)
             }
         };
         let second_xds = second_control.as_ref().map(|(_, ports)| ports.xds);
@@ -203,6 +213,7 @@ impl Cluster {
             gateways,
             directory,
             cable,
+            database_cable,
             public_url,
             layout,
         };
@@ -252,7 +263,7 @@ impl Cluster {
         if let Some(Cables { stores: to_stores, controls: to_controls }) = &cables {
             controls = to_controls.iter().map(|cable| cable.address.port()).collect();
             let at = |number: usize| to_stores.get(number).map(|cable| cable.address).context("a cable");
-            stores.push(("ASP_DATABASE_URL", format!("postgres://{OWNER}@{}/postgres", at(0)?)));
+            stores.push(("ASP_DATABASE_URL", database_at(at(0)?)));
             stores.push(("ASP_REDIS_URL", format!("redis://{}", at(1)?)));
         }
         if let Some(cable) = &self.cable {
@@ -307,7 +318,8 @@ impl Cluster {
         let kept = Reserved::again(self.control_ports.xds)?;
         let port = kept.port().to_string();
         let state = self.directory.path().join(CONTROL);
-        let (control, ports) = start_control(&state, &self.public_url, &port, &self.layout).await?;
+        let database = self.database_cable.as_ref().map(database_over);
+        let (control, ports) = start_control(&state, &self.public_url, &port, &self.layout, database).await?;
         (self.control, self.control_ports) = (control, ports);
         Ok(())
     }
@@ -318,7 +330,7 @@ impl Cluster {
         let kept = Reserved::again(ports.xds)?;
         let port = kept.port().to_string();
         let state = self.directory.path().join(SECOND_CONTROL);
-        self.second_control = Some(start_control(&state, &self.public_url, &port, &self.layout).await?);
+        self.second_control = Some(start_control(&state, &self.public_url, &port, &self.layout, None).await?);
         Ok(())
     }
 
@@ -388,11 +400,22 @@ pub(crate) fn subscribed_gateways(snapshot: &serde_json::Value) -> Option<Vec<&s
     Some(subscribers.iter().filter(|one| one.get("kind") == Some(&"gateway".into())).collect())
 }
 
+/// URL of PostgreSQL behind this cable.
+fn database_over(cable: &Cable) -> String {
+    database_at(cable.address)
+}
+
+fn database_at(address: SocketAddr) -> String {
+    format!("postgres://{OWNER}@{address}/postgres")
+}
+
+/// Starts a control plane. A `database` takes the place of the one that the environment names.
 async fn start_control(
     state: &Path,
     public_url: &str,
     xds_port: &str,
     layout: &Layout,
+    database: Option<String>,
 ) -> Result<(Process, Ports)> {
     // Whose state it was has its servers.
     let is_filled = state.join("asp.db").exists();
@@ -409,6 +432,7 @@ async fn start_control(
         .env("ASP_FILTER_WASM", tool::filter_wasm()?)
         .env("ASP_XDS_PORT", xds_port)
         .envs(layout.environment.iter().map(|(name, value)| (name, value)))
+        .envs(database.map(|url| ("ASP_DATABASE_URL", url)))
         .envs(["ASP_PORT", "ASP_ENVOY_ADMIN_PORT", "ASP_ADMIN_PORT"].map(|name| (name, "0")));
     let mut control = Process::start("control", command)?;
     let ports = stack::ports(&mut control, state).await?;

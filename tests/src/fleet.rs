@@ -23,6 +23,9 @@ use crate::works::Works;
 const GATEWAYS: usize = 3;
 /// Longer than the longest row of `make chaos`.
 const TOKEN: &str = "2h";
+/// The bound of calls in `tests/fixtures/works`, and that of long ones.
+const SHORT: &str = "maxRuntimeSeconds: 45";
+const LONG: &str = "maxRuntimeSeconds: 600";
 
 /// A running fleet; dropping it ends every process.
 pub struct Fleet {
@@ -40,6 +43,12 @@ impl Fleet {
         Fleet::start_with(|_, _| Cut::Nothing).await
     }
 
+    /// The same; its calls may take ten minutes, and the clock of PostgreSQL can be stepped.
+    pub async fn start_for_long_calls() -> Result<Fleet> {
+        let postgres = Postgres::start_with_own_clock().await?;
+        Fleet::start_on(postgres, Some(LONG), |_, _| Cut::Nothing).await
+    }
+
     /// The same; each gateway has cables of its own to the stores and to the control planes.
     pub async fn start_over_cables() -> Result<Fleet> {
         let each = |postgres: &Postgres, redis: &Redis| Cut::Each {
@@ -50,14 +59,26 @@ impl Fleet {
     }
 
     async fn start_with(cut: impl Fn(&Postgres, &Redis) -> Cut) -> Result<Fleet> {
-        let postgres = Postgres::start().await?;
+        Fleet::start_on(Postgres::start().await?, None, cut).await
+    }
+
+    /// Starts it on this database. `runtime` replaces the bound of the calls of `works`.
+    async fn start_on(
+        postgres: Postgres,
+        runtime: Option<&str>,
+        cut: impl Fn(&Postgres, &Redis) -> Cut,
+    ) -> Result<Fleet> {
         let redis = Redis::start().await?;
         let history = History::default();
         let works = Works::start(&history).await?;
         let primitives = tempfile::tempdir()?;
         let root = tool::root()?;
         copy(&root.join("primitives/demo"), &primitives.path().join("demo"))?;
-        copy(&root.join("tests/fixtures/works/works"), &primitives.path().join("works"))?;
+        let of_works = primitives.path().join("works");
+        copy(&root.join("tests/fixtures/works/works"), &of_works)?;
+        if let Some(runtime) = runtime {
+            bound_runtime(&of_works, runtime)?;
+        }
         let layout = Layout {
             has_second_control: true,
             cut: cut(&postgres, &redis),
@@ -100,6 +121,19 @@ impl Fleet {
         let gateway = self.cluster.gateways.get(gateway).context("a gateway of this number")?;
         gateway.cables.as_ref().context("its cables")
     }
+}
+
+/// Replaces the bound of every call whose spec lies here.
+fn bound_runtime(specs: &Path, runtime: &str) -> Result<()> {
+    let mut replaced = 0;
+    for entry in std::fs::read_dir(specs)? {
+        let path = entry?.path();
+        let spec = std::fs::read_to_string(&path)?;
+        replaced += spec.matches(SHORT).count();
+        std::fs::write(path, spec.replace(SHORT, runtime))?;
+    }
+    ensure!(replaced > 0, "no spec in {} has {SHORT}", specs.display());
+    Ok(())
 }
 
 fn copy(from: &Path, to: &Path) -> Result<()> {

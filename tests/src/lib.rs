@@ -28,6 +28,7 @@ pub mod recorder;
 pub mod resumption;
 pub mod runtime;
 pub mod stack;
+mod stepped_clock;
 pub mod stores;
 pub mod tap;
 pub mod tls_tunnel;

@@ -14,6 +14,7 @@ use tokio::net::UnixStream;
 use tokio::process::Command;
 
 use crate::process::Process;
+use crate::stepped_clock::SteppedClock;
 use crate::{tool, wait};
 
 /// Who owns the database, and may no more than that: the role that the platform has.
@@ -130,13 +131,24 @@ impl Redis {
 /// A PostgreSQL server with one empty database.
 pub struct Postgres {
     pub process: Process,
+    clock: Option<SteppedClock>,
     directory: TempDir,
 }
 
 impl Postgres {
     /// Makes a cluster, starts its server and waits until it answers.
     pub async fn start() -> Result<Postgres> {
+        Postgres::start_in(tempfile::tempdir()?, None).await
+    }
+
+    /// The same; its clock can be stepped.
+    pub async fn start_with_own_clock() -> Result<Postgres> {
         let directory = tempfile::tempdir()?;
+        let clock = SteppedClock::make(directory.path()).await?;
+        Postgres::start_in(directory, Some(clock)).await
+    }
+
+    async fn start_in(directory: TempDir, clock: Option<SteppedClock>) -> Result<Postgres> {
         let owner = owner()?;
         if let Some((uid, gid)) = owner {
             chown(directory.path(), Some(uid), Some(gid))?;
@@ -148,8 +160,8 @@ impl Postgres {
         if !made.status.success() {
             bail!("initdb: {}", String::from_utf8_lossy(&made.stderr));
         }
-        let process = Process::start("postgres", serve_postgres(directory.path())?)?;
-        let postgres = Postgres { process, directory };
+        let process = Process::start("postgres", serve_postgres(directory.path(), clock.as_ref())?)?;
+        let postgres = Postgres { process, clock, directory };
         postgres.answers().await?;
         let owned = format!("CREATE ROLE {OWNER} LOGIN; ALTER DATABASE {DATABASE} OWNER TO {OWNER}");
         postgres.ask(&owned).await?;
@@ -158,8 +170,15 @@ impl Postgres {
 
     /// Starts it once more, with what was in it, after its process has ended.
     pub async fn start_again(&mut self) -> Result<()> {
-        self.process = Process::start("postgres", serve_postgres(self.directory.path())?)?;
+        let command = serve_postgres(self.directory.path(), self.clock.as_ref())?;
+        self.process = Process::start("postgres", command)?;
         self.answers().await
+    }
+
+    /// Steps the clock of a server that has one of its own: from now on it is so many seconds ahead of this machine's, or behind
+    /// it where negative.
+    pub fn step_clock(&self, seconds_ahead: i64) -> Result<()> {
+        self.clock.as_ref().context("a server with a clock of its own")?.set(seconds_ahead)
     }
 
     async fn answers(&self) -> Result<()> {
@@ -256,10 +275,11 @@ fn serve_redis(directory: &Path, socket: &Path, listens: &Listens) -> Result<Com
     Ok(command)
 }
 
-fn serve_postgres(directory: &Path) -> Result<Command> {
+fn serve_postgres(directory: &Path, clock: Option<&SteppedClock>) -> Result<Command> {
     let mut serve = command("postgres", owner()?)?;
     serve.args(["-c", "listen_addresses=", "-c", "fsync=off", "-c"]);
     serve.arg(format!("unix_socket_directories={}", directory.display())).arg("-D").arg(directory.join(DATA));
+    serve.envs(clock.into_iter().flat_map(SteppedClock::environment));
     Ok(serve)
 }
 
