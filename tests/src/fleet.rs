@@ -46,7 +46,7 @@ impl Fleet {
     /// The same; its calls may take ten minutes, and the clock of PostgreSQL can be stepped.
     pub async fn start_for_long_calls() -> Result<Fleet> {
         let postgres = Postgres::start_with_own_clock().await?;
-        Fleet::start_on(postgres, Some(LONG), |_, _| Cut::Nothing).await
+        Box::pin(Fleet::start_on(postgres, Some(LONG), |_, _| Cut::Nothing)).await
     }
 
     /// The same; each gateway has cables of its own to the stores and to the control planes.
@@ -59,7 +59,8 @@ impl Fleet {
     }
 
     async fn start_with(cut: impl Fn(&Postgres, &Redis) -> Cut) -> Result<Fleet> {
-        Fleet::start_on(Postgres::start().await?, None, cut).await
+        let postgres = Postgres::start().await?;
+        Box::pin(Fleet::start_on(postgres, None, cut)).await
     }
 
     /// Starts it on this database. `runtime` replaces the bound of the calls of `works`.

@@ -135,7 +135,7 @@ impl Delay {
 }
 
 /// Probes a place until all answers have this status; the arrival of the first of them.
-async fn in_force(place: SocketAddr, probe: &Request, status: u16) -> Result<Instant> {
+pub(crate) async fn in_force(place: SocketAddr, probe: &Request, status: u16) -> Result<Instant> {
     let began = Instant::now();
     let mut first = None;
     let mut streak = 0;

@@ -6,6 +6,7 @@ mod bed;
 mod call;
 mod enforcement;
 mod events;
+mod figures;
 mod hostile;
 mod neighbours;
 mod plan;

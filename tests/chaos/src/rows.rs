@@ -1,17 +1,22 @@
 //! The rows in their order, each repeated, one after the other: nothing else runs meanwhile.
 
+mod absent_database;
 mod bombs;
 mod crash_loop;
+mod cut_control;
 mod death;
 mod fairness;
 mod fleet;
 mod heavy_limits;
+mod keyed_call;
 mod lost_gateways;
 mod memory;
 mod org_writers;
+mod orphan_search;
 mod orphans;
 mod partition;
 mod resumption;
+mod silent_database;
 mod stores;
 mod toggles;
 mod upgrade;
@@ -43,6 +48,11 @@ enum Fault {
     OrgWriters { setting: org_writers::Setting, revocations: usize },
     Toggles { is_bounded: bool },
     HeavyLimits,
+    CutControl,
+    SilentDatabase(silent_database::Connections),
+    AbsentDatabase(absent_database::Disturbance),
+    OrphanSearch,
+    KeyedCall,
 }
 
 fn all(plan: &Plan) -> Vec<(String, Fault)> {
@@ -75,6 +85,7 @@ fn all(plan: &Plan) -> Vec<(String, Fault)> {
         rows.push((name.to_owned(), Fault::Fleet { loss, length, seed: plan.seed }));
     }
     rows.extend(writers(plan));
+    rows.extend(database());
     rows
 }
 
@@ -90,6 +101,22 @@ fn writers(plan: &Plan) -> Vec<(String, Fault)> {
         rows.push((format!("F37 an org toggles its exposure, {bound}"), Fault::Toggles { is_bounded }));
     }
     rows.push(("F38 an org with all its limits calls steadily".to_owned(), Fault::HeavyLimits));
+    rows
+}
+
+/// The rows of what becomes of a database that is away or hard to reach, and of what is asked of it.
+fn database() -> Vec<(String, Fault)> {
+    let mut rows = vec![("F39 control plane cut off from PostgreSQL".to_owned(), Fault::CutControl)];
+    for connections in silent_database::ALL {
+        let name = format!("F40 PostgreSQL silent for 60 s, {}", connections.name());
+        rows.push((name, Fault::SilentDatabase(connections)));
+    }
+    for disturbance in absent_database::ALL {
+        let name = format!("F41 calls and tasks run, {}", disturbance.name());
+        rows.push((name, Fault::AbsentDatabase(disturbance)));
+    }
+    rows.push(("F42 orphan search among running calls".to_owned(), Fault::OrphanSearch));
+    rows.push(("F43 statements of a keyed call".to_owned(), Fault::KeyedCall));
     rows
 }
 
@@ -135,5 +162,10 @@ async fn once(fault: Fault, sheet: &mut Sheet) -> Result<()> {
         }
         Fault::Toggles { is_bounded } => Box::pin(toggles::run(is_bounded, sheet)).await,
         Fault::HeavyLimits => Box::pin(heavy_limits::run(sheet)).await,
+        Fault::CutControl => Box::pin(cut_control::run(sheet)).await,
+        Fault::SilentDatabase(connections) => Box::pin(silent_database::run(connections, sheet)).await,
+        Fault::AbsentDatabase(disturbance) => Box::pin(absent_database::run(disturbance, sheet)).await,
+        Fault::OrphanSearch => Box::pin(orphan_search::run(sheet)).await,
+        Fault::KeyedCall => Box::pin(keyed_call::run(sheet)).await,
     }
 }
