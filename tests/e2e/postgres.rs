@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::Output;
 
 use anyhow::{Context, Result, ensure};
-use asp_e2e::cluster::Cluster;
+use asp_e2e::cluster::{Cluster, Layout};
 use asp_e2e::http1::{self, Response};
 use asp_e2e::stack::{Options, Stack};
 use asp_e2e::stores::Postgres;
@@ -23,7 +23,9 @@ use crate::trial::Shared;
 pub(crate) fn trials(shared: &Shared) -> Vec<Trial> {
     vec![
         shared.trial("postgres::what_one_replica_did_is_known_to_the_others", |_| shared_calls()),
-        shared.trial("postgres::policy_outlives_the_control_plane_and_its_machine", |_| policy_stays()),
+        shared.trial("postgres::policy_outlives_the_control_plane_its_machine_and_its_connections", |_| {
+            policy_stays()
+        }),
         shared.trial("postgres::what_files_hold_moves_to_a_server_by_commands", |_| moved()),
         shared.trial("postgres::a_failover_that_lost_commits_is_noticed_and_nothing_of_them_stays", |_| {
             failover()
@@ -93,7 +95,13 @@ async fn shared_calls() -> Result<()> {
 }
 
 async fn policy_stays() -> Result<()> {
-    let (postgres, mut cluster) = start(1).await?;
+    let postgres = Postgres::start().await?;
+    let layout = Layout {
+        environment: vec![("ASP_DATABASE_URL", postgres.url())],
+        control_database: Some(postgres.socket()),
+        ..Layout::of(1)?
+    };
+    let mut cluster = Cluster::start_as(layout).await?;
     let token = cluster.token(&["--org", "acme", "--user", "alice"]).await?;
     let admin = cluster.token(&["--admin", "--user", "root"]).await?;
     let path = "/api/policy/orgs/acme/exposure";
@@ -122,6 +130,16 @@ async fn policy_stays() -> Result<()> {
     ensure!(written.status < 300, "{}", written.text());
     let served = || async { http1::send(edge, &list).await.ok().filter(|answer| answer.status == 200) };
     wait::until("the server is on again", wait::START, served).await?;
+    // The machine of the database is gone without a word, and another one is in its place.
+    let cable = cluster.database_cable.as_ref().context("a cable to the database")?;
+    cable.cut();
+    cable.replace();
+    let written = || async {
+        let answer = send(control(&cluster), ("PUT", path), &admin, &off).await.ok()?;
+        (answer.status < 300).then_some(())
+    };
+    wait::until("the control plane takes a write", wait::START, written).await?;
+    wait::until("the server is off once more", wait::START, refused).await?;
     no_files(cluster.directory.path())
 }
 

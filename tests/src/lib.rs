@@ -12,6 +12,7 @@ pub mod cluster;
 pub mod connect_proxy;
 pub mod cut;
 pub mod envoy;
+pub mod figures;
 pub mod fleet;
 pub mod history;
 pub mod http1;

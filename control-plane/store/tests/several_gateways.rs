@@ -83,6 +83,46 @@ async fn a_gateway_judges_the_others_again_once_its_lease_has_held_for_a_while()
     assert!(calls.take(&orphan, quick).await.unwrap());
 }
 
+/// By more than a lease, each way.
+#[tokio::test]
+async fn a_step_of_the_databases_clock_costs_no_living_gateway_a_call() {
+    const STEP_SECONDS: i64 = 120;
+    // The time of the call itself is not over.
+    const LONG: Duration = Duration::from_secs(3600);
+    let server = Server::start_with_own_clock().await.unwrap();
+    let database = Postgres::connect(&server.url(), 4).await.unwrap();
+    let calls = calls(&database);
+    let [living, other] = [OwnerId([1; 16]), OwnerId([2; 16])];
+    let claim = async |n: u8, owner: OwnerId| {
+        let holder = Holder { call: [n; 16], owner: owner.0, org: [1; 16] };
+        calls.claim(LedgerKey([1; 32]), HASH, holder, Instant::now(), LONG).await.unwrap()
+    };
+    for owner in [living, other] {
+        assert_eq!(renew(&calls, owner, LEASE).await, Lease::Held);
+    }
+    assert_eq!(claim(1, living).await, Claim::New);
+    let call = begin(&calls, 2, living).await;
+    assert!(calls.orphans(9).await.unwrap().is_empty());
+
+    server.step_clock(STEP_SECONDS).unwrap();
+    // All leases have lapsed by that clock.
+    assert_eq!(calls.orphans(9).await.unwrap(), [call]);
+    assert_eq!(renew(&calls, other, LEASE).await, Lease::Lapsed);
+    assert!(!calls.take(&call, other).await.unwrap());
+    assert_eq!(claim(9, other).await, Claim::InFlight);
+    assert_eq!(renew(&calls, living, LEASE).await, Lease::Lapsed);
+
+    server.step_clock(0).unwrap();
+    for owner in [other, living] {
+        assert!(!calls.take(&call, other).await.unwrap());
+        assert_eq!(claim(9, other).await, Claim::InFlight);
+        assert_eq!(renew(&calls, owner, LEASE).await, Lease::Held);
+    }
+    assert!(calls.orphans(9).await.unwrap().is_empty());
+    let found = calls.find(call.call).await.unwrap();
+    assert_eq!(found.and_then(|record| record.owner), Some(living));
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lease_and_a_takeover_wait_for_no_connection_of_calls() {
     let server = Server::start().await.unwrap();

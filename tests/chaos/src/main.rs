@@ -6,7 +6,6 @@ mod bed;
 mod call;
 mod enforcement;
 mod events;
-mod figures;
 mod hostile;
 mod neighbours;
 mod plan;

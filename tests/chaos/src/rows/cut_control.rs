@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use asp_e2e::cluster::{Cluster, Layout};
+use asp_e2e::figures::gauge;
 use asp_e2e::http1::{self, Request};
 use asp_e2e::message::{modern, revocation};
 use asp_e2e::stack::Ports;
@@ -19,7 +20,6 @@ use serde_json::json;
 use tokio::time::{Instant, sleep};
 
 use crate::enforcement::in_force;
-use crate::figures::gauge;
 use crate::sheet::Sheet;
 
 const GATEWAYS: u8 = 3;

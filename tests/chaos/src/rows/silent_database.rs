@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use asp_e2e::cluster::{Cluster, Layout};
+use asp_e2e::figures::gauge;
 use asp_e2e::http1::{self, Request};
 use asp_e2e::message::{modern, revocation};
 use asp_e2e::stores::Postgres;
@@ -19,7 +20,6 @@ use tokio::time::{Instant, sleep};
 
 use super::org_writers::UNBOUNDED;
 use crate::enforcement::{Endpoints, in_force};
-use crate::figures::gauge;
 use crate::sheet::Sheet;
 
 const SILENCE: Duration = Duration::from_secs(60);

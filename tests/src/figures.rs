@@ -2,11 +2,11 @@
 
 use std::net::SocketAddr;
 
+use crate::http1;
 use anyhow::{Context, Result};
-use asp_e2e::http1;
 
 /// The sum of a gauge over those of its series that have this label (`name="value"`), or over all where it is empty.
-pub(crate) async fn gauge(admin: SocketAddr, name: &str, label: &str) -> Result<f64> {
+pub async fn gauge(admin: SocketAddr, name: &str, label: &str) -> Result<f64> {
     let text = http1::get(admin, "/metrics", &[]).await?.text();
     sum(&text, name, label).with_context(|| format!("{admin} exports no {name} with {label:?}"))
 }
