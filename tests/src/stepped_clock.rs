@@ -81,7 +81,7 @@ impl SteppedClock {
         [("LD_PRELOAD", self.library.as_path()), (AHEAD, self.ahead.as_path())]
     }
 
-    /// From now on the clock is so many seconds ahead of this machine's.
+    /// Steps the clock: it is so many seconds ahead of this machine's then.
     pub(crate) fn set(&self, seconds: i64) -> Result<()> {
         // Written in place: a file that is made shorter takes what processes have mapped away from them.
         let file = OpenOptions::new().write(true).open(&self.ahead)?;

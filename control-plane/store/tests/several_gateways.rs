@@ -83,7 +83,7 @@ async fn a_gateway_judges_the_others_again_once_its_lease_has_held_for_a_while()
     assert!(calls.take(&orphan, quick).await.unwrap());
 }
 
-/// By more than a lease, each way.
+/// Steps of more than a lease, each way.
 #[tokio::test]
 async fn a_step_of_the_databases_clock_costs_no_living_gateway_a_call() {
     const STEP_SECONDS: i64 = 120;

@@ -29,14 +29,14 @@ const CALLS: usize = 300;
 const USERS: usize = 10;
 const TASKS_OF_USER: usize = 100;
 const TASKS: usize = USERS * TASKS_OF_USER;
-/// How long PostgreSQL is away, and by how much its clock is stepped: longer than a lease, which is 8 s.
+/// Length of the outage, and of a step of the clock: longer than a lease, which is 8 s.
 const AWAY: Duration = Duration::from_secs(20);
 const STEP_SECONDS: i64 = 15;
-/// A step is seen a moment later.
+/// Least step that is measured: the clock is read a moment before and after it.
 const LEAST_STEP: f64 = 14.0;
-/// How soon every lease is back, in seconds.
+/// Bound on the time until every lease is back, in seconds.
 const BACK_WITHIN: f64 = 5.0;
-/// How long a gateway with a lapsed lease could still lose its calls: others take nothing for 8 s, and look every 2 s.
+/// Time in which a gateway with a lapsed lease could still lose its calls: others take nothing for 8 s, and look every 2 s.
 const CALM: Duration = Duration::from_secs(12);
 /// Clients that ask for tasks, one after the other, and how long each rests between two of them.
 const READERS: usize = 5;
@@ -44,7 +44,7 @@ const REST: Duration = Duration::from_millis(20);
 /// The longest that a service of the harness takes, in milliseconds.
 const LONGEST_MS: u64 = 10_000;
 
-/// Which records have an owner, and which of them have another one by now.
+/// Statements that remember the owner of every record, and that count the records with another owner by now.
 const REMEMBER: &str = "DROP TABLE IF EXISTS owners_before; \
                         CREATE TABLE owners_before AS SELECT call_id, owner FROM call_records WHERE owner IS NOT NULL";
 const REMEMBERED: &str = "SELECT COUNT(*) FROM owners_before";

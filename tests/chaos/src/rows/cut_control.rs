@@ -23,13 +23,13 @@ use crate::enforcement::in_force;
 use crate::sheet::Sheet;
 
 const GATEWAYS: u8 = 3;
-/// How soon nobody subscribes to the control plane that is cut off any more, in seconds.
+/// Bound on the time until nobody subscribes to the control plane that is cut off, in seconds.
 const LEFT_WITHIN: f64 = 5.0;
-/// How soon a revocation at the other one is in force at every gateway, in seconds from its answer.
+/// Bound on the time until a revocation at the other one is in force at every gateway, in seconds from its answer.
 const IN_FORCE_WITHIN: f64 = 2.0;
 /// The same for one that is written at the moment of the cut: the gateways have to leave first.
 const IN_FORCE_SINCE_CUT_WITHIN: f64 = LEFT_WITHIN + IN_FORCE_WITHIN;
-/// How long the control plane keeps its subscribers before it is cut off: longer than it may keep them afterwards.
+/// Time before the cut in which the control plane must keep its subscribers: longer than it may keep them afterwards.
 const QUIET: Duration = Duration::from_secs(6);
 /// Between two looks at the number of subscribers.
 const POLL: Duration = Duration::from_millis(50);

@@ -23,7 +23,7 @@ const CALLS_OF_CLIENT: usize = 250;
 const CALLS: usize = CLIENTS * CALLS_OF_CLIENT;
 /// Calls of each client before anything is counted.
 const WARM_UP: usize = 20;
-/// What is written of calls after their answers is written by then.
+/// Time in which everything is written that the platform writes after an answer.
 const REST: Duration = Duration::from_secs(3);
 
 const LOAD: &str = "ALTER SYSTEM SET shared_preload_libraries = 'pg_stat_statements'";

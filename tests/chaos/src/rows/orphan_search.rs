@@ -22,7 +22,7 @@ const GATEWAYS: u8 = 50;
 /// Running calls, as many at each gateway.
 const CALLS: u32 = 25_000;
 const LENGTH: Duration = Duration::from_secs(60);
-/// As a gateway has them: between two renewals and looks, the length of its lease, and how many records it looks at.
+/// Settings of a gateway: the time between two renewals, its lease, and the most records that a search returns.
 const TICK: Duration = Duration::from_secs(2);
 const LEASE: Duration = Duration::from_secs(8);
 const LOOKS: u32 = 256;
@@ -31,7 +31,7 @@ const SHARING: usize = 5;
 /// Most that a gateway reads of running calls in a tick.
 const READ: f64 = 100.0;
 
-/// Of `call_records`: rows that were read, and rows with the entries of its indexes, some of which have no row read.
+/// Rows of `call_records` that were read; and the same counted by entries of its indexes, where no row may be read.
 const ROWS: &str = "SELECT COALESCE(seq_tup_read, 0) + COALESCE(idx_tup_fetch, 0) FROM pg_stat_user_tables \
                     WHERE relname = 'call_records'";
 const ENTRIES: &str = "SELECT CAST(SUM(idx_tup_read) + (SELECT seq_tup_read FROM pg_stat_user_tables \
@@ -43,7 +43,7 @@ const LEASES: &str = "SELECT COALESCE(seq_tup_read, 0) + COALESCE(idx_tup_fetch,
 const READ_ALL: &str = "SELECT COUNT(record) FROM call_records";
 const SESSIONS: &str = "SELECT COUNT(*) FROM pg_stat_activity WHERE application_name = 'asp'";
 
-/// What PostgreSQL has read so far.
+/// Reads that PostgreSQL has counted so far.
 struct Reads {
     rows: f64,
     entries: f64,
@@ -116,7 +116,7 @@ fn owner(number: u8) -> OwnerId {
     OwnerId([number; 16])
 }
 
-/// As a gateway does it: milliseconds of every renewal with its look for orphans.
+/// Renews the lease and searches for orphans as a gateway does; milliseconds of every tick.
 async fn live(owner: OwnerId, store: Arc<PostgresCalls>) -> Result<Vec<f64>> {
     let phase = TICK.mul_f64(rand::random());
     let mut ticks = interval_at(Instant::now() + phase, TICK);

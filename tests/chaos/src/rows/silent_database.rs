@@ -23,7 +23,7 @@ use crate::enforcement::{Endpoints, in_force};
 use crate::sheet::Sheet;
 
 const SILENCE: Duration = Duration::from_secs(60);
-/// How soon a change that is written after the silence is in force at a gateway, in seconds from its end.
+/// Bound on the time until a change that is written after the silence is in force, in seconds from its end.
 const IN_FORCE_WITHIN: f64 = 5.0;
 /// Admins of orgs who write: as many as there are connections for their writes, so that each of these is in use.
 const ADMINS: usize = 4;
@@ -32,7 +32,7 @@ const PAUSE: Duration = Duration::from_millis(50);
 /// Longer than the row.
 const TOKEN: &str = "2h";
 
-/// What becomes of the connections of the silence.
+/// The end of the connections that the silence met.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Connections {
     End,
