@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
-use asp_e2e::cluster::Cluster;
+use asp_e2e::cluster::{Cluster, Layout};
+use asp_e2e::figures::gauge;
 use asp_e2e::http1;
 use asp_e2e::stack::Ports;
 use asp_e2e::stores::Postgres;
@@ -44,8 +45,13 @@ struct Controls {
 impl Controls {
     async fn start() -> Result<Controls> {
         let postgres = Postgres::start().await?;
-        let environment = vec![("ASP_DATABASE_URL", postgres.url())];
-        let cluster = Cluster::start_with_two_controls(environment, 2).await?;
+        let layout = Layout {
+            has_second_control: true,
+            environment: vec![("ASP_DATABASE_URL", postgres.url())],
+            control_database: Some(postgres.socket()),
+            ..Layout::of(2)?
+        };
+        let cluster = Cluster::start_as(layout).await?;
         let token = cluster.token(&["--org", "acme", "--user", "alice"]).await?;
         let admin = cluster.token(&["--admin", "--user", "root"]).await?;
         Ok(Controls { postgres, cluster, token, admin })
@@ -102,6 +108,31 @@ impl Controls {
             (self.status(token).await.ok()? == 401).then_some(())
         })
         .await
+    }
+
+    /// Cuts the first control plane off from the database. All leave it, and what is revoked at the other one is in force.
+    async fn cut_off(&self) -> Result<()> {
+        let first = SocketAddr::from(([127, 0, 0, 1], self.first().admin));
+        let subscriptions = || gauge(first, "asp_snapshot_subscribers", "");
+        ensure!(subscriptions().await? > 0.0, "somebody follows the first control plane");
+        let cable = self.cluster.database_cable.as_ref().context("a cable to the database")?;
+        cable.cut();
+        let leaver = self.cluster.token(&["--org", "acme", "--user", "dave"]).await?;
+        self.revoke(self.second()?, &leaver).await?;
+        let list = modern(&leaver, "tools/list", json!({}), &[]);
+        for gateway in &self.cluster.gateways {
+            let refused = || async {
+                let answer = http1::send(gateway.address, &list).await.ok()?;
+                (answer.status == 401).then_some(())
+            };
+            wait::until("a revocation is in force at each gateway", wait::CONVERGE, refused).await?;
+        }
+        let left = || async { (subscriptions().await.ok()? < 1.0).then_some(()) };
+        wait::until("nobody follows a control plane that cannot read its store", wait::CONVERGE, left)
+            .await?;
+        ensure!(self.status(&self.token).await? == 200, "the others' tokens are good");
+        cable.mend();
+        self.is_up_to_date(self.first()).await.map(drop)
     }
 
     /// Waits until this control plane publishes what is stored, and tells Envoy of both gateways.
@@ -194,7 +225,11 @@ async fn lost() -> Result<()> {
     controls.revoke(controls.first(), &another).await?;
     load.stop().await?;
     ensure!(controls.status(&other).await? == 401, "what was revoked before stays so");
-    controls.cluster.wait_hosts(2).await
+    controls.cluster.wait_hosts(2).await?;
+    // All follow the first one by now.
+    controls.cluster.restart_second_control().await?;
+    controls.is_up_to_date(controls.second()?).await?;
+    controls.cut_off().await
 }
 
 async fn restored() -> Result<()> {
