@@ -2,7 +2,8 @@
 //! wait at three gateways. All leases lapse, and no gateway is gone: none of them loses a call, nobody is told that an outcome is
 //! unknown, and every lease is back soon.
 //!
-//! The clock is PostgreSQL's alone: a library gives its processes another time of day than the machine's.
+//! The clock is PostgreSQL's alone: a library gives its processes another time of day than the machine's. All of it takes less
+//! than the minute that a gateway bears the silence of a service, which holds the calls meanwhile.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
