@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 
 use anyhow::{Context, Result, bail, ensure};
 use asp_e2e::caller::{Came, Tool, Work, agreed};
+use asp_e2e::fleet::ends::Ends;
 use asp_e2e::fleet::{Fleet, Part};
 use asp_e2e::history::What;
 use asp_e2e::message::{legacy, modern, rest};
@@ -58,7 +59,11 @@ async fn play_killed(fleet: &mut Fleet) -> Result<()> {
         let came = fleet.caller.ended_task(*gateway, &task, &id).await?;
         ensure!(matches!(came, Came::Told(_)), "{came:?}");
     }
-    Ok(())
+    // F44 of `make chaos`, in short.
+    fleet.start_again(Part::Gateway(0)).await?;
+    fleet.is_well().await?;
+    let mut ends = Ends::start(fleet, 1, SEED).await?;
+    ends.lose(fleet, 2).await.context("calls that end as their gateway is killed")
 }
 
 async fn begun(fleet: &Fleet, at: SocketAddr, work: &Work) -> Result<String> {
@@ -147,6 +152,8 @@ async fn answered(fleet: &Fleet, at: &[SocketAddr]) -> Result<()> {
     Ok(())
 }
 
+/// The order of kills and the lengths of calls.
+const SEED: u64 = 39;
 /// What the gateways leave, or cannot say the end of.
 const LEFT: [(Tool, &str); 3] =
     [(Tool::Once, "left once"), (Tool::Again, "left again"), (Tool::Hosted, "left hosted")];

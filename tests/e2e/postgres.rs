@@ -56,6 +56,8 @@ async fn send(
 
 async fn shared_calls() -> Result<()> {
     let (postgres, cluster) = start(2).await?;
+    // F45 of `make chaos`, in short: as beside a backup.
+    let _backup = postgres.open_snapshot().await?;
     let token = cluster.token(&["--org", "acme", "--user", "alice"]).await?;
     let [first, second] = [cluster.gateways[0].address, cluster.gateways[1].address];
     // The clock is read once, whichever replica is asked, and whichever of them is left.
@@ -91,6 +93,7 @@ async fn shared_calls() -> Result<()> {
     ensure!(audited.to_string().contains("clock"), "{audited}");
     let kept = postgres.ask("SELECT COUNT(*) FROM call_events").await?;
     ensure!(kept.parse::<u64>()? > 0, "{kept}");
+    ensure!(postgres.snapshot_age().await? > 0, "the snapshot is not open any more");
     no_files(cluster.directory.path())
 }
 

@@ -1,4 +1,4 @@
-//! A client of `tests/fixtures/works`, over MCP 2026-07-28 and REST: each of its requests, and what it was told, is in the
+//! A client of `tests/fixtures/works` and `tests/fixtures/saving`, over MCP 2026-07-28 and REST: each of its requests, and what it was told, is in the
 //! history.
 
 use std::net::SocketAddr;
@@ -19,10 +19,14 @@ pub enum Tool {
     Hosted,
     /// It asks a person first.
     Asking,
+    /// It changes nothing, and its answer is always the same.
+    Look,
+    /// A plugin, which saves that it did the thing.
+    Saving,
 }
 
 impl Tool {
-    /// Those that ask nobody.
+    /// Those that ask nobody and whose effects the history has.
     pub const ALL: [Tool; 3] = [Tool::Once, Tool::Again, Tool::Hosted];
 
     pub fn name(self) -> &'static str {
@@ -31,6 +35,8 @@ impl Tool {
             Tool::Again => "again",
             Tool::Hosted => "hosted",
             Tool::Asking => "asking",
+            Tool::Look => "look",
+            Tool::Saving => "saving",
         }
     }
 
@@ -38,28 +44,41 @@ impl Tool {
         match self {
             Tool::Once => Promise::AtMostOnce,
             Tool::Again | Tool::Hosted | Tool::Asking => Promise::ExactlyOnce,
+            Tool::Look | Tool::Saving => Promise::NoneSeen,
         }
+    }
+
+    /// The server that lists it.
+    fn server(self) -> &'static str {
+        if self == Tool::Saving { "saving" } else { "works" }
     }
 }
 
-/// What is to be done; the thing's name is its key, too.
+/// A call; the thing's name is its key, too, where it has one.
 #[derive(Clone, Debug)]
 pub struct Work {
     pub tool: Tool,
     pub thing: String,
     pub is_held: bool,
     pub pause_ms: u64,
+    pub has_key: bool,
 }
 
 impl Work {
     /// It is done when the service is let go.
     pub fn held(tool: Tool, thing: impl Into<String>) -> Work {
-        Work { tool, thing: thing.into(), is_held: true, pause_ms: 0 }
+        Work { tool, thing: thing.into(), is_held: true, pause_ms: 0, has_key: true }
     }
 
     /// It takes so long.
     pub fn lasting(tool: Tool, thing: impl Into<String>, pause_ms: u64) -> Work {
-        Work { tool, thing: thing.into(), is_held: false, pause_ms }
+        Work { tool, thing: thing.into(), is_held: false, pause_ms, has_key: true }
+    }
+
+    /// The same without a key over MCP: called again, it is another call.
+    #[must_use]
+    pub fn without_key(self) -> Work {
+        Work { has_key: false, ..self }
     }
 
     fn arguments(&self) -> Value {
@@ -113,7 +132,7 @@ pub struct Caller {
 }
 
 impl Caller {
-    /// Calls the tool under its key.
+    /// Calls the tool, under its key where it has one.
     pub async fn call(&self, at: SocketAddr, work: &Work) -> Came {
         self.mcp(at, work, &json!({}), None).await
     }
@@ -130,7 +149,7 @@ impl Caller {
 
     async fn mcp(&self, at: SocketAddr, work: &Work, abilities: &Value, asked: Option<&Value>) -> Came {
         let name = work.tool.name();
-        let meta = json!({"asp/idempotencyKey": work.thing});
+        let meta = if work.has_key { json!({"asp/idempotencyKey": work.thing}) } else { json!({}) };
         let mut params = json!({"name": name, "arguments": work.arguments(), "_meta": meta});
         if let (Some(asked), Some(params)) = (asked, params.as_object_mut()) {
             let questions = asked.get("inputRequests").and_then(Value::as_object);
@@ -161,7 +180,8 @@ impl Caller {
 
     /// A call over REST: `PUT` and `GET` of it, and `/cancel`.
     pub async fn rest(&self, at: SocketAddr, work: &Work, method: &str, part: &str) -> Came {
-        let path = format!("/works/rest/tools/{}/calls/{}{part}", work.tool.name(), work.thing);
+        let (server, tool) = (work.tool.server(), work.tool.name());
+        let path = format!("/{server}/rest/tools/{tool}/calls/{}{part}", work.thing);
         let body = if method == "PUT" { work.arguments() } else { Value::Null };
         self.send(at, work, &rest(method, &path, &self.token, &body)).await
     }
@@ -169,7 +189,7 @@ impl Caller {
     async fn send(&self, at: SocketAddr, work: &Work, request: &Request) -> Came {
         let mut request = request.clone();
         if request.target.ends_with("/mcp") {
-            request.target = "/works/mcp".into();
+            request.target = format!("/{}/mcp", work.tool.server());
         }
         let ask = self.history.ask(&work.thing, work.tool.promise(), format!("{} {at}", request.method));
         let came = match http1::send(at, &request).await {

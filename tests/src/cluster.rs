@@ -15,8 +15,10 @@ use crate::cut::Cable;
 use crate::envoy::{self, Envoy};
 use crate::port::Reserved;
 use crate::process::Process;
+use crate::relay::Relay;
 use crate::stack::{self, Ports};
 use crate::stores::OWNER;
+use crate::tool::Build;
 use crate::{http1, message, tool, wait};
 
 /// The answer's header that names the replica.
@@ -31,6 +33,8 @@ const SEAL_KEY: &str = "a seal key of the tests, thirty-two bytes and more";
 
 /// What a cluster is made of.
 pub struct Layout {
+    /// The programs of its processes; this repository's by default.
+    pub build: Build,
     pub gateways: usize,
     /// Another control plane on the database that the environment names.
     pub has_second_control: bool,
@@ -51,6 +55,8 @@ pub enum Cut {
     Nothing,
     /// One between all gateways and the control plane.
     Control,
+    /// None; all gateways reach each control plane over a relay.
+    Relayed,
     /// Each gateway's own, to the control planes, and to PostgreSQL and Redis at these sockets.
     Each {
         postgres: PathBuf,
@@ -83,13 +89,15 @@ impl Cables {
 impl Layout {
     /// The repository's primitives, and one control plane.
     pub fn of(gateways: usize) -> Result<Layout> {
+        let build = Build::own()?;
         Ok(Layout {
+            primitives: build.root.join("primitives"),
+            build,
             gateways,
             has_second_control: false,
             cut: Cut::Nothing,
             control_database: None,
             environment: Vec::new(),
-            primitives: tool::root()?.join("primitives"),
             regions: Vec::new(),
         })
     }
@@ -108,6 +116,8 @@ pub struct Cluster {
     pub cable: Option<Cable>,
     /// Between the first control plane and PostgreSQL, where there is one.
     pub database_cable: Option<Cable>,
+    /// Before each control plane, where there are any.
+    pub relays: Vec<Relay>,
     public_url: String,
     layout: Layout,
 }
@@ -201,8 +211,14 @@ impl Cluster {
         let envoy = Envoy::start(settings).await?;
         let cable = match &layout.cut {
             Cut::Control => Some(Cable::start(SocketAddr::from(([127, 0, 0, 1], control_ports.xds))).await?),
-            Cut::Nothing | Cut::Each { .. } => None,
+            Cut::Nothing | Cut::Relayed | Cut::Each { .. } => None,
         };
+        let mut relays = Vec::new();
+        if matches!(layout.cut, Cut::Relayed) {
+            for port in [Some(control_ports.xds), second_xds].into_iter().flatten() {
+                relays.push(Relay::start(SocketAddr::from(([127, 0, 0, 1], port))).await?);
+            }
+        }
         let gateways = Vec::new();
         let replicas = layout.gateways;
         let mut cluster = Cluster {
@@ -214,6 +230,7 @@ impl Cluster {
             directory,
             cable,
             database_cable,
+            relays,
             public_url,
             layout,
         };
@@ -251,6 +268,11 @@ impl Cluster {
         Ok(())
     }
 
+    /// Lets processes that are started from now on have these programs.
+    pub fn use_build(&mut self, build: Build) {
+        self.layout.build = build;
+    }
+
     async fn start_gateway(&self, number: usize, pool: Option<&str>) -> Result<Gateway> {
         let state = self.directory.path().join(format!("gateway-{number}"));
         std::fs::create_dir_all(&state)?;
@@ -269,8 +291,11 @@ impl Cluster {
         if let Some(cable) = &self.cable {
             controls = vec![cable.address.port()];
         }
+        if !self.relays.is_empty() {
+            controls = self.relays.iter().map(|relay| relay.address.port()).collect();
+        }
         let urls: Vec<String> = controls.iter().map(|port| format!("http://127.0.0.1:{port}")).collect();
-        let mut command = Command::new(tool::asp()?);
+        let mut command = Command::new(&self.layout.build.asp);
         command
             .args(["serve", "--dev", "--roles", "gateway"])
             .env("ASP_STATE_DIR", &state)
@@ -421,7 +446,7 @@ async fn start_control(
     let is_filled = state.join("asp.db").exists();
     std::fs::create_dir_all(state)?;
     let is_again = std::fs::remove_file(state.join("ports.json")).is_ok();
-    let mut command = Command::new(tool::asp()?);
+    let mut command = Command::new(&layout.build.asp);
     command.args(["serve", "--dev", "--roles", "control"]);
     if !is_filled || is_again {
         command.arg("--primitives").arg(&layout.primitives);
@@ -429,7 +454,7 @@ async fn start_control(
     command
         .env("ASP_STATE_DIR", state)
         .env("ASP_PUBLIC_URL", public_url)
-        .env("ASP_FILTER_WASM", tool::filter_wasm()?)
+        .env("ASP_FILTER_WASM", &layout.build.filter_wasm)
         .env("ASP_XDS_PORT", xds_port)
         .envs(layout.environment.iter().map(|(name, value)| (name, value)))
         .envs(database.map(|url| ("ASP_DATABASE_URL", url)))

@@ -2,13 +2,14 @@
 //! that remembers what it did.
 
 mod admin;
+pub mod ends;
 pub mod load;
 mod parts;
 mod places;
 
 use std::path::Path;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use tempfile::TempDir;
 
 pub use self::parts::Part;
@@ -16,11 +17,13 @@ pub use self::places::Places;
 use crate::caller::Caller;
 use crate::cluster::{Cables, Cluster, Cut, Layout};
 use crate::history::History;
+use crate::runtime::{self, Runtime, World};
 use crate::stores::{Postgres, Redis};
 use crate::tool;
 use crate::works::Works;
 
 const GATEWAYS: usize = 3;
+const PLUGINS: &str = "tests/fixtures/saving";
 /// Longer than the longest row of `make chaos`.
 const TOKEN: &str = "2h";
 /// The bound of calls in `tests/fixtures/works`, and that of long ones.
@@ -35,18 +38,28 @@ pub struct Fleet {
     pub works: Works,
     pub history: History,
     pub caller: Caller,
+    /// With the plugin of `tests/fixtures/saving`, where it was asked for.
+    pub runtime: Option<Runtime>,
     _primitives: TempDir,
 }
 
 impl Fleet {
     pub async fn start() -> Result<Fleet> {
-        Fleet::start_with(|_, _| Cut::Nothing).await
+        let postgres = Postgres::start().await?;
+        Box::pin(Fleet::start_on(postgres, None, None, |_, _| Cut::Nothing)).await
+    }
+
+    /// The same, with a runtime and a plugin.
+    pub async fn start_with_plugins() -> Result<Fleet> {
+        let runtime = Runtime::start(&tool::root()?.join(PLUGINS), World::default()).await?;
+        let postgres = Postgres::start().await?;
+        Box::pin(Fleet::start_on(postgres, None, Some(runtime), |_, _| Cut::Nothing)).await
     }
 
     /// The same; its calls may take ten minutes, and the clock of PostgreSQL can be stepped.
     pub async fn start_for_long_calls() -> Result<Fleet> {
         let postgres = Postgres::start_with_own_clock().await?;
-        Box::pin(Fleet::start_on(postgres, Some(LONG), |_, _| Cut::Nothing)).await
+        Box::pin(Fleet::start_on(postgres, Some(LONG), None, |_, _| Cut::Nothing)).await
     }
 
     /// The same; each gateway has cables of its own to the stores and to the control planes.
@@ -55,18 +68,15 @@ impl Fleet {
             postgres: postgres.socket(),
             redis: redis.socket.clone(),
         };
-        Fleet::start_with(each).await
-    }
-
-    async fn start_with(cut: impl Fn(&Postgres, &Redis) -> Cut) -> Result<Fleet> {
         let postgres = Postgres::start().await?;
-        Box::pin(Fleet::start_on(postgres, None, cut)).await
+        Box::pin(Fleet::start_on(postgres, None, None, each)).await
     }
 
-    /// Starts it on this database. `runtime` replaces the bound of the calls of `works`.
+    /// Starts it on this database. `bound` replaces the bound of the calls of `works`.
     async fn start_on(
         postgres: Postgres,
-        runtime: Option<&str>,
+        bound: Option<&str>,
+        runtime: Option<Runtime>,
         cut: impl Fn(&Postgres, &Redis) -> Cut,
     ) -> Result<Fleet> {
         let redis = Redis::start().await?;
@@ -77,24 +87,30 @@ impl Fleet {
         copy(&root.join("primitives/demo"), &primitives.path().join("demo"))?;
         let of_works = primitives.path().join("works");
         copy(&root.join("tests/fixtures/works/works"), &of_works)?;
-        if let Some(runtime) = runtime {
-            bound_runtime(&of_works, runtime)?;
+        if let Some(bound) = bound {
+            bound_runtime(&of_works, bound)?;
+        }
+        let mut environment = vec![
+            ("ASP_DATABASE_URL", postgres.url()),
+            ("ASP_REDIS_URL", redis.url()),
+            ("ASP_UPSTREAMS", works.upstream()),
+        ];
+        if let Some(runtime) = &runtime {
+            copy(&root.join(PLUGINS).join("saving"), &primitives.path().join("saving"))?;
+            environment.push(("ASP_RUNTIMES", runtime::address(&runtime.socket)));
         }
         let layout = Layout {
             has_second_control: true,
             cut: cut(&postgres, &redis),
-            environment: vec![
-                ("ASP_DATABASE_URL", postgres.url()),
-                ("ASP_REDIS_URL", redis.url()),
-                ("ASP_UPSTREAMS", works.upstream()),
-            ],
+            environment,
             primitives: primitives.path().to_owned(),
             ..Layout::of(GATEWAYS)?
         };
         let cluster = Cluster::start_as(layout).await?;
         let token = cluster.token(&["--org", "acme", "--user", "alice", "--ttl", TOKEN]).await?;
         let caller = Caller { token, history: history.clone() };
-        let fleet = Fleet { cluster, redis, postgres, works, history, caller, _primitives: primitives };
+        let fleet =
+            Fleet { cluster, redis, postgres, works, history, caller, runtime, _primitives: primitives };
         fleet.is_well().await?;
         Ok(fleet)
     }
@@ -141,8 +157,12 @@ fn copy(from: &Path, to: &Path) -> Result<()> {
     std::fs::create_dir(to)?;
     for entry in std::fs::read_dir(from)? {
         let entry = entry?;
-        ensure!(entry.file_type()?.is_file(), "{} is no file", entry.path().display());
-        std::fs::copy(entry.path(), to.join(entry.file_name()))?;
+        let (source, target) = (entry.path(), to.join(entry.file_name()));
+        if entry.file_type()?.is_dir() {
+            copy(&source, &target)?;
+        } else {
+            std::fs::copy(&source, &target)?;
+        }
     }
     Ok(())
 }

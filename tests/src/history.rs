@@ -25,6 +25,9 @@ pub enum Promise {
     AtMostOnce,
     /// They have their effect exactly once, whatever is lost: the service knows a repetition, or goes on where it was.
     ExactlyOnce,
+    /// Nothing that the history would have: they change nothing, or their effects are counted elsewhere. What is told of them
+    /// is judged as of [`Promise::AtMostOnce`].
+    NoneSeen,
 }
 
 /// One thing that was seen. `ask` is the number of the request that began it.

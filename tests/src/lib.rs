@@ -26,6 +26,7 @@ pub mod partition;
 pub mod port;
 pub mod process;
 pub mod recorder;
+pub mod relay;
 pub mod resumption;
 pub mod runtime;
 pub mod stack;

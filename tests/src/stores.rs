@@ -26,6 +26,17 @@ const DATABASE: &str = "postgres";
 /// A database that nobody uses.
 const UNUSED: &str = "template1";
 
+/// Reads every table.
+const READ_ALL: &str = "DO $$ DECLARE one RECORD; BEGIN \
+     FOR one IN SELECT tablename FROM pg_tables WHERE schemaname = 'public' LOOP \
+     EXECUTE format('SELECT COUNT(*) FROM public.%I', one.tablename); END LOOP; END $$";
+/// Tells that the statements before have ended.
+const TELL: &str = "DO $$ BEGIN RAISE NOTICE 'the session holds'; END $$";
+/// Lasts longer than any test.
+const LAST: &str = "SELECT pg_sleep(86400)";
+/// Sessions in [`LAST`].
+const HOLDERS: &str = "FROM pg_stat_activity WHERE query LIKE 'SELECT pg_sleep(%'";
+
 /// What PostgreSQL keeps, below its directory.
 const DATA: &str = "data";
 
@@ -207,6 +218,38 @@ impl Postgres {
     /// Runs a statement with `psql`, as the superuser, and returns its bare output.
     pub async fn ask(&self, statement: &str) -> Result<String> {
         self.psql(DATABASE, &["-A", "-t", "-c", statement]).await
+    }
+
+    /// Starts a session that reads every table in one transaction and keeps its snapshot.
+    pub async fn open_snapshot(&self) -> Result<Process> {
+        self.hold(&["BEGIN ISOLATION LEVEL REPEATABLE READ", READ_ALL]).await
+    }
+
+    /// Starts a session that keeps a table locked against any use.
+    pub async fn lock_table(&self, table: &str) -> Result<Process> {
+        self.hold(&["BEGIN", &format!("LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE")]).await
+    }
+
+    /// Number of transactions that began since the oldest snapshot of those sessions; 0 without one.
+    pub async fn snapshot_age(&self) -> Result<u64> {
+        let age = self.ask(&format!("SELECT COALESCE(MAX(age(backend_xmin)), 0) {HOLDERS}")).await?;
+        age.parse().with_context(|| format!("{age:?} is no age"))
+    }
+
+    /// Ends those sessions. PostgreSQL does not notice by itself that their clients are gone.
+    pub async fn end_holders(&self) -> Result<()> {
+        self.ask(&format!("SELECT pg_terminate_backend(pid) {HOLDERS}")).await.map(drop)
+    }
+
+    async fn hold(&self, statements: &[&str]) -> Result<Process> {
+        let mut command = Command::new(tool::postgres()?.join("psql"));
+        command.args(["-X", "-v", "ON_ERROR_STOP=1", "-d", &self.url_of(SUPERUSER, DATABASE)]);
+        for statement in statements.iter().chain(&[TELL, LAST]) {
+            command.args(["-c", *statement]);
+        }
+        let session = Process::start("psql", command)?;
+        session.logged("the session holds").await?;
+        Ok(session)
     }
 
     async fn psql(&self, database: &str, arguments: &[&str]) -> Result<String> {

@@ -1,6 +1,6 @@
 //! A service that does things and remembers each: what `tests/fixtures/works` calls, outside of the platform.
 //!
-//! `POST /once` does a thing whenever it is asked. `POST /again` does it once for each key. `/tools/hosted/calls` hosts calls
+//! `POST /once` does a thing whenever it is asked. `POST /again` does it once for each key. `POST /look` does nothing. `/tools/hosted/calls` hosts calls
 //! (`docs/http-calls.md`), each of which does its thing at its end; those of `/tools/asking/calls` ask a person before. Keeps true: what was done is in the history before
 //! anybody is told of it.
 
@@ -169,6 +169,7 @@ async fn serve(state: Arc<State>, request: Request<Incoming>) -> Result<Response
     let parts: Vec<&str> = path.split('/').collect();
     let answered = match (&head.method, parts.as_slice()) {
         (&Method::POST, ["once" | "again"]) => done(&state, &head.headers, &body, path == "again").await,
+        (&Method::POST, ["look"]) => looked(&state, &body).await,
         (&Method::PUT, ["tools", tool, "calls", id]) => put(&state, (tool, id), &body),
         (&Method::GET, ["tools", _, "calls", id]) => shown(&state.done.lock(), id),
         (&Method::POST, ["tools", _, "calls", id, "advance"]) => advance(&state, id, &body),
@@ -205,6 +206,12 @@ async fn done(state: &State, headers: &HeaderMap, body: &[u8], again: bool) -> O
     };
     asked.wait(state).await;
     Some((StatusCode::OK, answer))
+}
+
+async fn looked(state: &State, body: &[u8]) -> Option<(StatusCode, Value)> {
+    let asked = Asked::of(body)?;
+    asked.wait(state).await;
+    Some((StatusCode::OK, json!({"thing": asked.thing, "number": 0})))
 }
 
 fn put(state: &Arc<State>, (tool, id): (&str, &str), body: &[u8]) -> Option<(StatusCode, Value)> {

@@ -8,6 +8,7 @@ mod enforcement;
 mod events;
 mod hostile;
 mod neighbours;
+mod older;
 mod plan;
 mod plugins;
 mod processes;

@@ -26,7 +26,13 @@ pub(crate) struct Plan {
     /// How many tokens F36 revokes in each crowd of writers; their times have a 99th percentile
     #[arg(long, value_name = "N", default_value_t = 30)]
     pub revocations: usize,
-    /// The seed of F34 and F35, as a run printed it
+    /// Calls of all repeats of F44 together, about whose ends a gateway is killed [2000, 240 with --quick]
+    #[arg(long, value_name = "N")]
+    pub lost_calls: Option<usize>,
+    /// Seconds for which F45 keeps a snapshot of all tables open [1800, 60 with --quick]
+    #[arg(long, value_name = "N")]
+    pub snapshot_seconds: Option<u64>,
+    /// The seed of F34, F35 and F44, as a run printed it
     #[arg(long, value_name = "N")]
     pub seed: Option<u64>,
     /// Only rows whose name begins so, e.g. F9; may be given more than once
@@ -46,10 +52,19 @@ impl Plan {
         self.partition_seconds.unwrap_or(if self.quick { 60 } else { 3_600 })
     }
 
+    pub(crate) fn snapshot_seconds(&self) -> u64 {
+        self.snapshot_seconds.unwrap_or(if self.quick { 60 } else { 1_800 })
+    }
+
     /// Of one repeat.
     pub(crate) fn fleet_length(&self) -> Duration {
         let all = self.fleet_seconds.unwrap_or(if self.quick { 60 } else { 600 });
         Duration::from_secs(all) / u32::try_from(self.repeats()).unwrap_or(u32::MAX)
+    }
+
+    /// Returns the calls of one repeat.
+    pub(crate) fn lost_calls(&self) -> usize {
+        self.lost_calls.unwrap_or(if self.quick { 240 } else { 2_000 }).div_ceil(self.repeats())
     }
 
     pub(crate) fn wants(&self, row: &str) -> bool {

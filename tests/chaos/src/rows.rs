@@ -9,8 +9,10 @@ mod fairness;
 mod fleet;
 mod heavy_limits;
 mod keyed_call;
+mod lost_ends;
 mod lost_gateways;
 mod memory;
+mod open_snapshot;
 mod org_writers;
 mod orphan_search;
 mod orphans;
@@ -20,6 +22,7 @@ mod silent_database;
 mod stores;
 mod toggles;
 mod upgrade;
+mod versions;
 mod wedge;
 
 use anyhow::Result;
@@ -53,6 +56,9 @@ enum Fault {
     AbsentDatabase(absent_database::Disturbance),
     OrphanSearch,
     KeyedCall,
+    LostEnds { calls: usize, seed: Option<u64> },
+    OpenSnapshot(std::time::Duration),
+    Versions(versions::Order),
 }
 
 fn all(plan: &Plan) -> Vec<(String, Fault)> {
@@ -86,6 +92,13 @@ fn all(plan: &Plan) -> Vec<(String, Fault)> {
     }
     rows.extend(writers(plan));
     rows.extend(database());
+    let ends = Fault::LostEnds { calls: plan.lost_calls(), seed: plan.seed };
+    rows.push(("F44 gateways killed as calls end".to_owned(), ends));
+    let length = std::time::Duration::from_secs(plan.snapshot_seconds());
+    rows.push(("F45 a snapshot of all tables is open".to_owned(), Fault::OpenSnapshot(length)));
+    for order in versions::ALL {
+        rows.push((format!("F46 a roll from the oldest version, {}", order.name()), Fault::Versions(order)));
+    }
     rows
 }
 
@@ -167,5 +180,8 @@ async fn once(fault: Fault, sheet: &mut Sheet) -> Result<()> {
         Fault::AbsentDatabase(disturbance) => Box::pin(absent_database::run(disturbance, sheet)).await,
         Fault::OrphanSearch => Box::pin(orphan_search::run(sheet)).await,
         Fault::KeyedCall => Box::pin(keyed_call::run(sheet)).await,
+        Fault::Versions(order) => Box::pin(versions::run(order, sheet)).await,
+        Fault::OpenSnapshot(length) => Box::pin(open_snapshot::run(length, sheet)).await,
+        Fault::LostEnds { calls, seed } => Box::pin(lost_ends::run(calls, seed, sheet)).await,
     }
 }

@@ -113,6 +113,9 @@ impl Part<'_> {
     }
 
     fn effects(&self) -> Vec<Rule> {
+        if self.promise() == Some(Promise::NoneSeen) {
+            return Vec::new();
+        }
         let done = self.places(|what| *what == What::Happened);
         let mut rules = Vec::new();
         if done.len() > 1 {
@@ -141,7 +144,7 @@ impl Part<'_> {
     fn answers(&self, health: &Health) -> Vec<Rule> {
         let mut rules = Vec::new();
         let begun = self.0.first().map_or(0, |(at, _)| *at);
-        let needless = |at: usize| self.promise() != Some(Promise::AtMostOnce) || health.is_well(begun, at);
+        let needless = |at: usize| self.promise() == Some(Promise::ExactlyOnce) || health.is_well(begun, at);
         if self.places(|what| matches!(what, What::Unknown { .. })).into_iter().any(needless) {
             rules.push(Rule::NeedlesslyUnknown);
         }

@@ -46,6 +46,20 @@ fn an_effect_that_comes_twice_is_caught() {
 }
 
 #[test]
+fn of_what_the_history_does_not_see_happen_only_the_answers_are_judged() {
+    let story = |second: &'static str| {
+        told(move |history| {
+            history.ask("k", Promise::NoneSeen, "a").told("1");
+            history.ask("k", Promise::NoneSeen, "b").told(second);
+        })
+    };
+    assert_eq!(story("1"), []);
+    assert_eq!(story("2"), [Rule::Different]);
+    let unknown = |history: &History| history.ask("k", Promise::NoneSeen, "a").unknown();
+    assert_eq!(told(unknown), [Rule::NeedlesslyUnknown]);
+}
+
+#[test]
 fn a_result_of_nothing_is_caught_also_where_it_is_done_later() {
     let story = |history: &History| history.ask("k", EXACTLY, "a").told("1");
     assert_eq!(told(story), [Rule::NeverDone]);
