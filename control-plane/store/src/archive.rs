@@ -24,7 +24,7 @@ use crate::audit::sqlite::SqliteAudit;
 use crate::calls::SqliteCalls;
 use crate::control::sql::SqlStore;
 use crate::control::{Change, ControlStore, Precondition, StoreError};
-use crate::postgres::{Postgres, audit};
+use crate::postgres::{Postgres, former_events};
 
 use lines::{Line, Reader, Rows, Writer};
 use tables::{Dialect, Home, Kind, TABLES, Table};
@@ -263,7 +263,9 @@ impl Open {
     async fn commit(mut self) -> Result<(), ArchiveError> {
         if self.dialect == Dialect::Postgres {
             let [first, ..] = self.parts.as_mut_slice() else { return Ok(()) };
-            sqlx::query(AssertSqlSafe(audit::recount())).execute(&mut **first).await?;
+            for statement in former_events::after_import() {
+                sqlx::query(AssertSqlSafe(statement)).execute(&mut **first).await?;
+            }
         }
         for part in self.parts {
             part.commit().await?;

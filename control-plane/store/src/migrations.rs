@@ -89,7 +89,7 @@ pub(crate) static POSTGRES: Schema = Schema {
     baseline: (1100, "gateways", include_str!("../migrations/postgres/1100_postgres.sql")),
     path: include_str!("../migrations/postgres/from_03f3e640.sql"),
     previous: "22b91eecbf705474b2e53e567b32f89b5fe73f1daa0752b3bc0877297918557e",
-    later: &[],
+    later: &[(1101, "audit partitions", include_str!("../migrations/postgres/1101_audit_partitions.sql"))],
 };
 
 /// The tables were not brought up to date.

@@ -4,12 +4,14 @@
 //! about leases is the database's; no statement and no lock waits for ever, so a database that hangs is an error and not a
 //! gateway that hangs; a connection whose machine is gone without a word gives its place back.
 
-pub(crate) mod audit;
+mod audit;
+pub(crate) mod former_events;
 mod heard;
 mod keys;
 mod ledger;
 #[cfg(feature = "s3")]
 pub(crate) mod objects;
+mod partitions;
 mod records;
 mod room;
 mod schema;

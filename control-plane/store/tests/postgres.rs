@@ -8,7 +8,6 @@ use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
 use asp_e2e::stores::Postgres as Server;
-use asp_store::audit::{AuditLog, AuditQuery, CallEvent};
 use asp_store::control::sql::SqlStore;
 use asp_store::control::{self, Change, ControlStore, ExposureRecord, Precondition};
 use asp_store::heard_gateways;
@@ -21,8 +20,10 @@ use sqlx::{Connection, PgConnection};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
+#[path = "postgres/audit.rs"]
+mod audit;
+
 const LEASE: Duration = Duration::from_secs(60);
-const GIBIBYTE: u64 = 1 << 30;
 
 struct Fresh {
     server: Server,
@@ -441,54 +442,4 @@ async fn a_url_that_is_none_is_refused_without_its_password() {
         let error = Postgres::connect(url, 1).await.map(drop).unwrap_err().to_string();
         assert!(!error.contains("secret"), "{error}");
     }
-}
-
-fn event(org: &str, at_ms: i64, n: i64) -> CallEvent {
-    CallEvent { at_ms, org: org.into(), event: format!("{{\"n\":{n}}}") }
-}
-
-async fn numbers(log: &impl AuditLog, org: Option<&str>, before: Option<i64>, limit: u32) -> Vec<i64> {
-    let query = AuditQuery { org: org.map(str::to_owned), before, limit };
-    log.page(&query).await.unwrap().iter().map(|stored| stored.seq).collect()
-}
-
-#[tokio::test]
-async fn the_audit_log_is_read_page_by_page_and_in_the_order_in_which_it_came() {
-    let fresh = Fresh::start().await;
-    let log = fresh.database.audit(GIBIBYTE);
-    log.append(&[event("acme", 1, 1), event("globex", 2, 2), event("acme", 3, 3)]).await.unwrap();
-    log.append(&[event("acme", 4, 4)]).await.unwrap();
-    log.append(&[]).await.unwrap();
-    assert_eq!(numbers(&log, None, None, 9).await, [4, 3, 2, 1]);
-    assert_eq!(numbers(&log, Some("acme"), None, 2).await, [4, 3]);
-    assert_eq!(numbers(&log, Some("acme"), Some(3), 2).await, [1]);
-    let query = AuditQuery { org: Some("globex".into()), before: None, limit: 1 };
-    assert_eq!(log.page(&query).await.unwrap()[0].event, event("globex", 2, 2));
-}
-
-#[tokio::test]
-async fn the_audit_log_keeps_to_its_bytes_and_forgets_what_is_old() {
-    let fresh = Fresh::start().await;
-    let log = fresh.database.audit(200_000);
-    let batch: Vec<CallEvent> = (0..100).map(|n| event("acme", i64::MAX / 2, n)).collect();
-    for _ in 0..40 {
-        log.append(&batch).await.unwrap();
-    }
-    let counted = fresh.number("SELECT bytes FROM call_log").await;
-    let real = "SELECT CAST(SUM(OCTET_LENGTH(org) + OCTET_LENGTH(event) + 120) AS BIGINT) FROM call_events";
-    assert_eq!(fresh.number(real).await, counted);
-    assert!(counted <= 200_000 + 100 * 140, "{counted}");
-    assert_eq!(numbers(&log, None, None, 1).await, [4000], "the newest are there");
-
-    fresh.run("UPDATE call_events SET at_ms = 1 WHERE seq < 3900").await;
-    log.sweep().await.unwrap();
-    assert_eq!(fresh.number("SELECT MIN(seq) FROM call_events").await, 3900);
-    assert_eq!(fresh.number(real).await, fresh.number("SELECT bytes FROM call_log").await);
-    // For a while nobody else sweeps.
-    fresh.run("UPDATE call_events SET at_ms = 1 WHERE seq < 3950").await;
-    fresh.database.audit(GIBIBYTE).sweep().await.unwrap();
-    assert_eq!(fresh.number("SELECT MIN(seq) FROM call_events").await, 3900);
-    fresh.run("UPDATE turns SET until_ms = 0").await;
-    log.sweep().await.unwrap();
-    assert_eq!(fresh.number("SELECT MIN(seq) FROM call_events").await, 3950);
 }

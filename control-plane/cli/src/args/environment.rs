@@ -68,7 +68,7 @@ Environment (port 0 takes a free one; ports.json in the state directory says whi
   ASP_ADVERTISE         <ip>:<port> on which Envoy reaches this gateway [its listener, of mutual TLS where it has one]
   ASP_POOL              the pool this gateway belongs to, by which routes name it (docs/operations.md) [gateway]
   ASP_AUDIT_MAX_BYTES   what the audit log of calls may take on the disk; the oldest events go first, and all
-                        after 30 days [1073741824]
+                        after 30 days, in PostgreSQL up to a day later [1073741824]
   ASP_MAX_CALLS         calls that one gateway runs at a time [8192]
   ASP_MAX_CALLS_PER_ORG of them of one org [2048]
   ASP_ADMIN_WRITES_PER_SECOND

@@ -167,8 +167,8 @@ impl Calls {
     pub(super) async fn keep(self) {
         match &self {
             Calls::Files(..) => self.keep_sweeping().await,
-            Calls::Postgres { spool, .. } => {
-                tokio::join!(self.keep_sweeping(), spool.keep_moving());
+            Calls::Postgres { audit, spool, .. } => {
+                tokio::join!(self.keep_sweeping(), audit.keep_sweeping(), spool.keep_moving());
             }
         }
     }
@@ -186,15 +186,13 @@ impl Calls {
         }
     }
 
-    async fn sweep(&self) -> [anyhow::Result<()>; 2] {
+    async fn sweep(&self) -> Vec<anyhow::Result<()>> {
         match self {
             Calls::Files(calls, audit) => {
                 take_over(calls, audit).await;
-                [calls.sweep().await.map_err(Into::into), audit.sweep().await.map_err(Into::into)]
+                vec![calls.sweep().await.map_err(Into::into), audit.sweep().await.map_err(Into::into)]
             }
-            Calls::Postgres { calls, audit, .. } => {
-                [calls.sweep().await.map_err(Into::into), audit.sweep().await.map_err(Into::into)]
-            }
+            Calls::Postgres { calls, .. } => vec![calls.sweep().await.map_err(Into::into)],
         }
     }
 }

@@ -48,6 +48,8 @@ pub(super) struct Table {
     pub home: Home,
     /// SQLite's own name.
     sqlite: &'static str,
+    /// PostgreSQL's view of all rows, if the table is not the only place of them.
+    view: Option<&'static str>,
     pub columns: &'static [Column],
     /// How many of the first columns are the key, by which rows are ordered.
     key: usize,
@@ -56,7 +58,7 @@ pub(super) struct Table {
 }
 
 const fn control(name: &'static str, key: usize, columns: &'static [Column]) -> Table {
-    Table { name, home: Home::Control, sqlite: name, columns, key, seeded: false }
+    Table { name, home: Home::Control, sqlite: name, view: None, columns, key, seeded: false }
 }
 
 /// Which of two databases.
@@ -74,6 +76,14 @@ impl Table {
         }
     }
 
+    /// Relation to read from.
+    fn source(&self, dialect: Dialect) -> &'static str {
+        match (dialect, self.view) {
+            (Dialect::Postgres, Some(view)) => view,
+            _ => self.place(dialect),
+        }
+    }
+
     /// All rows, in the order of their keys, which is that of bytes in every database.
     pub(super) fn select(&self, dialect: Dialect) -> String {
         let read = |column: &Column| match (dialect, column.kind) {
@@ -87,7 +97,7 @@ impl Table {
         };
         let columns: Vec<String> = self.columns.iter().map(read).collect();
         let key: Vec<String> = self.columns.iter().take(self.key).map(by).collect();
-        format!("SELECT {} FROM {} ORDER BY {}", columns.join(", "), self.place(dialect), key.join(", "))
+        format!("SELECT {} FROM {} ORDER BY {}", columns.join(", "), self.source(dialect), key.join(", "))
     }
 
     /// One row whose columns are the parameters.
@@ -106,7 +116,7 @@ impl Table {
     }
 
     pub(super) fn count(&self, dialect: Dialect) -> String {
-        format!("SELECT COUNT(*) FROM {}", self.place(dialect))
+        format!("SELECT COUNT(*) FROM {}", self.source(dialect))
     }
 
     pub(super) fn clear(&self, dialect: Dialect) -> String {
@@ -280,6 +290,7 @@ pub(super) const TABLES: [Table; 23] = [
         name: "ledger",
         home: Home::Calls,
         sqlite: "ledger",
+        view: None,
         key: 1,
         seeded: false,
         columns: &[
@@ -297,6 +308,7 @@ pub(super) const TABLES: [Table; 23] = [
         name: "call_records",
         home: Home::Calls,
         sqlite: "active_calls",
+        view: None,
         key: 1,
         seeded: false,
         columns: &[
@@ -325,6 +337,7 @@ pub(super) const TABLES: [Table; 23] = [
         name: "call_events",
         home: Home::Audit,
         sqlite: "events",
+        view: Some("all_call_events"),
         key: 1,
         seeded: false,
         columns: &[

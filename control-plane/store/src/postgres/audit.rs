@@ -1,29 +1,32 @@
-//! The [`AuditLog`] on PostgreSQL.
+//! The [`AuditLog`] on PostgreSQL, in partitions (`migrations/postgres/1101_audit_partitions.sql`).
 //!
-//! Keeps true: events are seen in the order of their numbers, because whoever appends locks the log's one row first; what
-//! is kept never takes more than its bound beyond one batch, because whoever appends removes the oldest events where it is
-//! full; what is too old goes in small batches, by one process.
+//! Keeps true: no append waits for the commit of another one. A reader gets an event only when no append can still write a lower
+//! number. One process at a time drops partitions, each whole. The log exceeds its bound only by the events that arrive between
+//! two sweeps and by the partitions that another session reads.
 
 use std::time::Duration;
 
 use async_trait::async_trait;
-use sqlx::{PgPool, Row};
+use sqlx::PgPool;
 
-use super::{SWEEP_REST, SWEEP_ROWS, has_turn, within};
-use crate::audit::{AuditError, AuditLog, AuditQuery, CallEvent, KEEP_EVENTS, MAX_PAGE, StoredEvent, stored};
-use crate::clock::milliseconds;
+use super::{has_turn, partitions, within};
+use crate::audit::{AuditError, AuditLog, AuditQuery, CallEvent, MAX_PAGE, StoredEvent, stored};
 
-/// How long no other process sweeps after one began.
-const TURN: Duration = Duration::from_secs(60);
-/// What a row and its entries in two indexes take beside its texts, about.
-const EACH: i64 = 120;
+/// Interval between two sweeps of one process.
+const SWEEP_EVERY: Duration = Duration::from_secs(30);
+/// Time after the begin of a sweep in which no other process sweeps. It is shorter than the interval, because that is
+/// measured by another clock.
+const TURN: Duration = Duration::from_secs(20);
+/// SQLSTATE of an insert for which there is no partition (`check_violation`).
+const NO_PARTITION: &str = "23514";
 
 /// The audit log of calls.
 pub struct PostgresAudit {
-    pool: PgPool,
-    max_bytes: i64,
-    /// How long one batch of a sweep may take.
-    longest: Duration,
+    pub(super) pool: PgPool,
+    /// Bound of what is kept.
+    pub(super) max_bytes: i64,
+    /// Time limit of one statement.
+    pub(super) longest: Duration,
 }
 
 impl PostgresAudit {
@@ -31,109 +34,90 @@ impl PostgresAudit {
         PostgresAudit { pool, max_bytes: i64::try_from(max_bytes).unwrap_or(i64::MAX), longest }
     }
 
-    /// Deletes what is past its retention, where no other process does; run from time to time.
-    pub async fn sweep(&self) -> Result<(), sqlx::Error> {
-        if !within(self.longest, has_turn(&self.pool, "audit", TURN)).await? {
-            return Ok(());
+    /// Sweeps from time to time; never ends.
+    pub async fn keep_sweeping(&self) {
+        let mut ticks = tokio::time::interval(SWEEP_EVERY);
+        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let mut is_failing = false;
+        loop {
+            ticks.tick().await;
+            let swept = self.sweep().await;
+            let has_failed = std::mem::replace(&mut is_failing, swept.is_err());
+            if let Err(error) = swept
+                && !has_failed
+            {
+                tracing::warn!(%error, "audit events past their retention could not be dropped");
+            }
         }
-        while within(self.longest, Box::pin(self.remove_old())).await? {
-            tokio::time::sleep(SWEEP_REST).await;
-        }
-        Ok(())
     }
 
-    /// One batch of what is past its retention; false where there is no more.
-    async fn remove_old(&self) -> Result<bool, sqlx::Error> {
-        let mut transaction = self.pool.begin().await?;
-        lock(&mut transaction).await?;
-        // The log is in the order of time but for clocks that were set: an old event behind a newer one waits.
-        let statement = removal("call_events.at_ms < now_ms() - $2");
-        let removed = sqlx::query(sqlx::AssertSqlSafe(statement))
-            .bind(SWEEP_ROWS)
-            .bind(milliseconds(KEEP_EVENTS))
-            .fetch_one(&mut *transaction)
-            .await?;
-        transaction.commit().await?;
-        Ok(removed.try_get::<i64, _>("events")? > 0)
+    /// Begins a new partition if the newest is full and drops what is past the retention or beyond the bound, unless another
+    /// process did so within the last seconds. A partition that another session reads stays until a later sweep.
+    pub async fn sweep(&self) -> Result<(), sqlx::Error> {
+        // Processes of the version before sweep in a turn of another name.
+        if !within(self.longest, has_turn(&self.pool, "audit partitions", TURN)).await? {
+            return Ok(());
+        }
+        let partitions = self.partitions().await?;
+        self.begin_next(&partitions).await?;
+        // The former table has the oldest events, which go first.
+        let bytes = partitions::bytes(&partitions);
+        let former = Box::pin(self.remove_former(self.max_bytes.saturating_sub(bytes))).await?;
+        self.drop_surplus(&partitions, self.max_bytes.saturating_sub(former)).await
     }
 
     async fn add(&self, events: &[CallEvent]) -> Result<(), sqlx::Error> {
-        let mut transaction = self.pool.begin().await?;
-        let (last, held) = lock(&mut transaction).await?;
-        let count = i64::try_from(events.len()).unwrap_or(i64::MAX);
-        let text = |event: &CallEvent| event.org.len().saturating_add(event.event.len());
-        let texts: usize = events.iter().map(text).sum();
-        let came = i64::try_from(texts).unwrap_or(i64::MAX).saturating_add(count.saturating_mul(EACH));
-        sqlx::query(
-            "INSERT INTO call_events (seq, at_ms, org, event) SELECT $1 + place, at_ms, org, event \
-             FROM UNNEST($2::BIGINT[], $3::TEXT[], $4::TEXT[]) WITH ORDINALITY AS came (at_ms, org, event, place)",
-        )
-        .bind(last)
-        .bind(events.iter().map(|event| event.at_ms).collect::<Vec<i64>>())
-        .bind(events.iter().map(|event| event.org.clone()).collect::<Vec<String>>())
-        .bind(events.iter().map(|event| event.event.clone()).collect::<Vec<String>>())
-        .execute(&mut *transaction)
-        .await?;
-        sqlx::query("UPDATE call_log SET last = last + $1, bytes = bytes + $2 WHERE id = 1")
-            .bind(count)
-            .bind(came)
-            .execute(&mut *transaction)
-            .await?;
-        if held.saturating_add(came) > self.max_bytes {
-            // More than came: events differ in size, and a bound that was lowered is reached in time.
-            let rows = count.saturating_mul(2).max(SWEEP_ROWS);
-            let statement = removal("TRUE");
-            sqlx::query(sqlx::AssertSqlSafe(statement)).bind(rows).fetch_one(&mut *transaction).await?;
+        match self.insert(events).await {
+            // A backup may hold a later number than its partitions: of a sequence it has what stood there when it was read.
+            Err(error) if has_code(&error, &[NO_PARTITION]) => {
+                let add = "SELECT add_call_audit_partition(call_audit_next() / call_audit_width())";
+                sqlx::query(add).execute(&self.pool).await?;
+                self.insert(events).await
+            }
+            done => done,
         }
-        transaction.commit().await
+    }
+
+    /// One statement: no lock waits for this process.
+    async fn insert(&self, events: &[CallEvent]) -> Result<(), sqlx::Error> {
+        sqlx::query("SELECT append_call_audit($1, $2, $3)")
+            .bind(events.iter().map(|event| event.at_ms).collect::<Vec<i64>>())
+            .bind(events.iter().map(|event| event.org.clone()).collect::<Vec<String>>())
+            .bind(events.iter().map(|event| event.event.clone()).collect::<Vec<String>>())
+            .execute(&self.pool)
+            .await?;
+        Ok(())
     }
 }
 
-/// Removes those of the $1 oldest of which `condition` holds, and counts them.
-fn removal(condition: &str) -> String {
-    format!(
-        "WITH gone AS (DELETE FROM call_events USING (SELECT seq FROM call_events ORDER BY seq LIMIT $1) AS oldest \
-         WHERE call_events.seq = oldest.seq AND {condition} \
-         RETURNING OCTET_LENGTH(call_events.org) + OCTET_LENGTH(call_events.event) + {EACH} AS bytes), \
-         sums AS (SELECT COUNT(*) AS events, CAST(COALESCE(SUM(bytes), 0) AS BIGINT) AS bytes FROM gone) \
-         UPDATE call_log SET bytes = call_log.bytes - sums.bytes FROM sums WHERE id = 1 RETURNING sums.events"
-    )
-}
-
-/// Counts the log anew, after events were written that did not come one after the other.
-pub(crate) fn recount() -> String {
-    format!(
-        "UPDATE call_log SET last = events.last, bytes = events.bytes FROM (SELECT \
-         CAST(GREATEST(COALESCE(MAX(seq), 0), 0) AS BIGINT) AS last, \
-         CAST(COALESCE(SUM(OCTET_LENGTH(org) + OCTET_LENGTH(event) + {EACH}), 0) AS BIGINT) AS bytes FROM call_events) AS events \
-         WHERE id = 1"
-    )
-}
-
-/// Makes the log this transaction's: its last number, and what it holds.
-async fn lock(connection: &mut sqlx::PgConnection) -> Result<(i64, i64), sqlx::Error> {
-    let log = sqlx::query("SELECT last, bytes FROM call_log WHERE id = 1 FOR UPDATE");
-    let log = log.fetch_one(connection).await?;
-    Ok((log.try_get("last")?, log.try_get("bytes")?))
+/// Whether the database failed with one of these SQLSTATEs.
+pub(super) fn has_code(error: &sqlx::Error, codes: &[&str]) -> bool {
+    let sqlx::Error::Database(error) = error else { return false };
+    error.code().is_some_and(|code| codes.contains(&&*code))
 }
 
 #[async_trait]
 impl AuditLog for PostgresAudit {
     async fn append(&self, events: &[CallEvent]) -> Result<(), AuditError> {
+        if events.is_empty() {
+            return Ok(());
+        }
         Ok(self.add(events).await?)
     }
 
     async fn page(&self, query: &AuditQuery) -> Result<Vec<StoredEvent>, AuditError> {
+        // Before the page, in a statement of its own: what ends between the two is in the page.
+        let horizon: i64 = sqlx::query_scalar("SELECT call_audit_horizon()").fetch_one(&self.pool).await?;
         let statement = match query.org {
             Some(_) => {
-                "SELECT seq, at_ms, org, event FROM call_events WHERE org = $3 AND seq < $1 ORDER BY seq DESC LIMIT $2"
+                "SELECT seq, at_ms, org, event FROM all_call_events WHERE org = $3 AND seq < $1 ORDER BY seq DESC LIMIT $2"
             }
             None => {
-                "SELECT seq, at_ms, org, event FROM call_events WHERE seq < $1 ORDER BY seq DESC LIMIT $2"
+                "SELECT seq, at_ms, org, event FROM all_call_events WHERE seq < $1 ORDER BY seq DESC LIMIT $2"
             }
         };
         let mut statement = sqlx::query(statement)
-            .bind(query.before.unwrap_or(i64::MAX))
+            .bind(query.before.map_or(horizon, |before| before.min(horizon)))
             .bind(i64::from(query.limit.clamp(1, MAX_PAGE)));
         if let Some(org) = &query.org {
             statement = statement.bind(org.clone());
