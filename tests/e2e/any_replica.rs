@@ -54,6 +54,11 @@ impl Replicas {
     fn addresses(&self) -> [SocketAddr; 3] {
         [0, 1, 2].map(|number| self.cluster.gateways[number].address)
     }
+
+    /// Number of keys of answers and cancels that no gateway has applied, as Redis prints it.
+    async fn unapplied(&self) -> Result<String> {
+        self.redis.ask("EVAL \"return #redis.call('KEYS', 'asp:inbox:*')\" 0").await
+    }
 }
 
 async fn cut() -> Result<()> {
@@ -89,7 +94,7 @@ async fn answered() -> Result<()> {
     guard(&replicas.cluster).await?;
     let [first, second, _] = replicas.addresses();
     retried(&replicas.token, first, second).await.context("2026-07-28")?;
-    advanced(&replicas.token, first, second).await.context("REST")?;
+    advanced(&replicas).await.context("REST")?;
     // Without what says where events are, a client is told where its call stands, and nothing is lost unsaid.
     let Replicas { mut redis, cluster, token, postgres: _postgres } = replicas;
     redis.process.stop().await?;
@@ -159,12 +164,15 @@ async fn retried(token: &str, first: SocketAddr, second: SocketAddr) -> Result<(
     Ok(())
 }
 
-async fn advanced(token: &str, first: SocketAddr, second: SocketAddr) -> Result<()> {
+/// Invariant I-13.
+async fn advanced(replicas: &Replicas) -> Result<()> {
+    let [first, second, _] = replicas.addresses();
+    let owner = &replicas.cluster.gateways[0].process;
     let path = |name: &str, part: &str| format!("/demo/rest/tools/echo/calls/{name}{part}");
     let ask = |gateway, method: &'static str, path: String, body: Value| async move {
-        http1::send(gateway, &rest(method, &path, token, &body)).await
+        http1::send(gateway, &rest(method, &path, &replicas.token, &body)).await
     };
-    for name in ["answered", "cancelled"] {
+    for name in ["answered", "cancelled", "frozen"] {
         let put = ask(first, "PUT", path(name, ""), json!({"message": "the salary of May"})).await?;
         ensure!(put.status < 300, "{}", put.text());
         let waits = || async {
@@ -172,16 +180,24 @@ async fn advanced(token: &str, first: SocketAddr, second: SocketAddr) -> Result<
             (seen["status"] == "awaitingElicitationResult" && seen["serverData"].is_string()).then_some(seen)
         };
         let seen = wait::until("the other gateway shows what it asks", wait::CONVERGE, waits).await?;
+        if name == "frozen" {
+            owner.signal(Signal::STOP)?;
+        }
         let said = match name {
-            "answered" => {
+            "cancelled" => ask(second, "POST", path(name, "/cancel"), Value::Null).await?,
+            _ => {
                 let result = json!({"action": "accept", "content": {"approve": true}});
                 let body = json!({"result": result, "serverData": seen["serverData"]});
                 ask(second, "POST", path(name, "/advance"), body).await?
             }
-            _ => ask(second, "POST", path(name, "/cancel"), Value::Null).await?,
         };
         ensure!(said.status < 300, "{}", said.text());
-        let wanted = if name == "answered" { "success" } else { "canceled" };
+        if name == "frozen" {
+            let unapplied = replicas.unapplied().await?;
+            owner.signal(Signal::CONT)?;
+            ensure!(unapplied != ":0", "its gateway has not heard of it, and it is stored nowhere");
+        }
+        let wanted = if name == "cancelled" { "canceled" } else { "success" };
         for gateway in [first, second] {
             let ended = || async {
                 let seen = ask(gateway, "GET", path(name, ""), Value::Null).await.ok()?.json().ok()?;
@@ -190,5 +206,7 @@ async fn advanced(token: &str, first: SocketAddr, second: SocketAddr) -> Result<
             wait::until("both gateways tell how it ended", wait::CONVERGE, ended).await?;
         }
     }
+    let applied = || async { replicas.unapplied().await.ok().filter(|keys| keys == ":0") };
+    wait::until("what was applied is removed", wait::CONVERGE, applied).await?;
     Ok(())
 }

@@ -9,7 +9,7 @@ mod places;
 
 use std::path::Path;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use tempfile::TempDir;
 
 pub use self::parts::Part;

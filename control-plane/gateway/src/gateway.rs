@@ -16,6 +16,7 @@ use asp_store::audit::{AuditLog, MemoryAudit};
 use asp_store::blobs::{Blobs, MemoryBlobs};
 use asp_store::bus::Bus;
 use asp_store::counter::{Counters, MemoryCounters};
+use asp_store::inbox::Inbox;
 use asp_store::ledger::{Ledger, MemoryLedger};
 use asp_store::outbox::Outbox;
 use asp_store::records::{CallRecords, MemoryRecords, OwnerId};
@@ -26,6 +27,7 @@ use tokio::sync::watch;
 
 use crate::call::registry::CallRegistry;
 use crate::durable::active::ActiveTable;
+use crate::durable::inbox::Inboxes;
 use crate::durable::shared_events::SharedEvents;
 use crate::durable::skipped::SkippedCalls;
 use crate::durable::taken_over::TakenOverCalls;
@@ -141,6 +143,8 @@ pub struct Stores {
 pub struct Shared {
     pub directory: Arc<dyn SessionDirectory>,
     pub bus: Arc<dyn Bus>,
+    /// Answers and cancels for calls that another gateway runs.
+    pub inbox: Arc<dyn Inbox>,
     pub outbox: Arc<dyn Outbox>,
     /// Of calls that only read.
     pub answers: Arc<dyn Answers>,
@@ -215,8 +219,8 @@ impl Gateway {
         let minter = Arc::new(Minter::new(config.token_keys, config.public_url, config.token_audiences));
         let authorizer = Arc::new(authorizer(&minter, &issuers, config.told));
         let registry = Arc::new(CallRegistry::default());
-        let (replicas, events, answers) = shared(config.stores.shared, &sealer, minter.keys.owner());
-        let active = active_table(config.stores.active, &minter, &sealer, &registry, events);
+        let (replicas, of_calls, answers) = shared(config.stores.shared, &sealer, minter.keys.owner());
+        let active = active_table(config.stores.active, &minter, &sealer, &registry, of_calls);
         let delegates = Arc::new(Delegates::new(config.delegates)?);
         let deps = PluginDeps {
             saved: Saved { active: active.clone() },
@@ -446,13 +450,18 @@ fn authorizer(minter: &Arc<Minter>, issuers: &Issuers, told: Told) -> Authorizer
 
 /// What this gateway has in common with others; nothing where it is alone.
 fn shared(shared: Option<Shared>, sealer: &Arc<Sealer>, this: OwnerId) -> InCommon {
-    let Some(Shared { directory, bus, outbox, answers }) = shared else { return (None, None, None) };
+    let Some(Shared { directory, bus, inbox, outbox, answers }) = shared else {
+        return (None, (None, None), None);
+    };
     let replicas = Replicas::new(sealer.clone(), directory, bus, this);
     let events = SharedEvents::new(outbox, sealer.clone(), this);
-    (Some(Arc::new(replicas)), Some(Arc::new(events)), Some(answers))
+    let inboxes = Inboxes::new(inbox, sealer.clone());
+    (Some(Arc::new(replicas)), (Some(Arc::new(events)), Some(Arc::new(inboxes))), Some(answers))
 }
 
-type InCommon = (Option<Arc<Replicas>>, Option<Arc<SharedEvents>>, Option<Arc<dyn Answers>>);
+type InCommon = (Option<Arc<Replicas>>, OfCalls, Option<Arc<dyn Answers>>);
+/// Events of calls for all gateways, and input from all gateways for calls.
+type OfCalls = (Option<Arc<SharedEvents>>, Option<Arc<Inboxes>>);
 
 /// The rows are of the same run as the keys that are published beside its lease.
 fn active_table(
@@ -460,9 +469,9 @@ fn active_table(
     minter: &Minter,
     sealer: &Arc<Sealer>,
     registry: &Arc<CallRegistry>,
-    events: Option<Arc<SharedEvents>>,
+    of_calls: OfCalls,
 ) -> Arc<ActiveTable> {
-    Arc::new(ActiveTable::new(store, minter.keys.owner(), sealer.clone(), registry.clone(), events))
+    Arc::new(ActiveTable::new(store, minter.keys.owner(), sealer.clone(), registry.clone(), of_calls))
 }
 
 /// The subscriptions, which hear what the pipeline says of resources.

@@ -49,11 +49,13 @@ pub enum Purpose {
     Bus,
     /// What a call has said, for other gateways.
     CallEvent,
+    /// An answer or a cancel, for the gateway that runs its call.
+    Inbox,
 }
 
 impl Purpose {
     /// All of them.
-    const ALL: [Purpose; 15] = [
+    const ALL: [Purpose; 16] = [
         Purpose::Session,
         Purpose::Cursor,
         Purpose::RequestState,
@@ -69,6 +71,7 @@ impl Purpose {
         Purpose::Login,
         Purpose::Bus,
         Purpose::CallEvent,
+        Purpose::Inbox,
     ];
 
     const fn label(self) -> &'static [u8] {
@@ -88,6 +91,7 @@ impl Purpose {
             Purpose::Login => b"asp/login/1\0",
             Purpose::Bus => b"asp/bus/1\0",
             Purpose::CallEvent => b"asp/call-event/1\0",
+            Purpose::Inbox => b"asp/inbox/1\0",
         }
     }
 }

@@ -29,12 +29,21 @@ pub enum BusError {
     TooLarge,
 }
 
+/// Event of a listener.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum BusEvent<T> {
+    Message(T),
+    /// Messages may have been lost since the event before: the bus was away, or more came than may wait.
+    Gap,
+}
+
 /// Carries messages between gateways.
 #[async_trait]
 pub trait Bus: Send + Sync {
     /// Tells a gateway something. Lost where it does not listen.
     async fn tell(&self, gateway: OwnerId, message: Bytes) -> Result<(), BusError>;
 
-    /// What a gateway is told from about now on; never ends by itself, and goes on by itself after the bus was away.
-    fn listen(&self, gateway: OwnerId) -> BoxStream<'static, Bytes>;
+    /// Returns the messages for a gateway from about now on; never ends by itself, and goes on by itself after the bus was away.
+    /// It may begin with [`BusEvent::Gap`].
+    fn listen(&self, gateway: OwnerId) -> BoxStream<'static, BusEvent<Bytes>>;
 }

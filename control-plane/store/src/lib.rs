@@ -13,6 +13,7 @@ pub mod control;
 pub mod counter;
 pub mod heard_gateways;
 mod hex;
+pub mod inbox;
 pub mod ledger;
 pub mod link;
 mod migrations;

@@ -1,8 +1,9 @@
 //! A Redis server, or a Redis Cluster, that all gateways share: what must be fast and may be lost.
 //!
-//! Owns: the connection, its address, and how long an answer may take. Refuses: to keep anything whose loss is a fault of
+//! Owns: the connections, their address, and how long an answer may take. Refuses: to keep anything whose loss is a fault of
 //! security or money (I-6). Keeps true: opening waits for nobody, so that a gateway starts while Redis is away; whoever asks
-//! gets an answer or an error within a bound, [`ANSWER_WITHIN`]; an error never says a password.
+//! gets an answer or an error within a bound, [`ANSWER_WITHIN`] and where much is on its way [`ROOM_WITHIN`]; what is large
+//! delays nothing of another lane; an error never says a password.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -13,23 +14,29 @@ use redis::cluster::{ClusterClient, ClusterConfig};
 use redis::cluster_async::ClusterConnection;
 use redis::{Client, Cmd, FromRedisValue, RedisResult, ScriptInvocation};
 
+use self::traffic::Traffic;
 use crate::clock::milliseconds;
 
 mod answers;
 mod bus;
 mod counters;
+mod inbox;
 mod outbox;
 mod sessions;
+mod traffic;
 
 pub use answers::RedisAnswers;
 pub use bus::RedisBus;
 pub use counters::RedisCounters;
+pub use inbox::RedisInbox;
 pub use outbox::RedisOutbox;
 pub use sessions::RedisDirectory;
 
 /// The longest that a call waits for Redis, which answers within a millisecond or two where it is well. What waits longer
 /// costs its caller more than what Redis would have said is worth.
 pub const ANSWER_WITHIN: Duration = Duration::from_millis(250);
+/// The longest that a command waits until less is on its way to Redis.
+pub const ROOM_WITHIN: Duration = Duration::from_secs(1);
 /// Of one attempt to connect: several fit into the five seconds in which a Redis that came back is used again.
 const CONNECT_WITHIN: Duration = Duration::from_secs(1);
 /// Between attempts to connect, at most.
@@ -39,10 +46,36 @@ const REPLACED_AFTER: Duration = Duration::from_secs(4);
 /// Between the scheme of one server and the addresses of a Cluster.
 const CLUSTER: &str = "+cluster";
 
-/// A Redis that is connected to when it is first asked, and again whenever the connection was lost.
+/// One gateway's connections to Redis, apart by what they carry: large events delay no limit of anybody, and a lane that is silent
+/// stops no other.
+pub struct Lanes {
+    /// Decisions on limits.
+    pub limits: Redis,
+    /// The directory of sessions, the bus and the inboxes of calls.
+    pub directory: Redis,
+    /// The events of calls, and answers that are kept.
+    pub events: Redis,
+}
+
+impl Lanes {
+    /// Needs a running tokio runtime. Nothing is asked yet.
+    pub fn open(url: &str) -> Result<Lanes, BadUrl> {
+        Lanes::open_within(url, ANSWER_WITHIN)
+    }
+
+    /// The same with another bound on an answer.
+    pub fn open_within(url: &str, within: Duration) -> Result<Lanes, BadUrl> {
+        let lane = || Redis::open_within(url, within);
+        Ok(Lanes { limits: lane()?, directory: lane()?, events: lane()? })
+    }
+}
+
+/// One lane: a Redis that is connected to when it is first asked, and again whenever the connection was lost.
 #[derive(Clone)]
 pub struct Redis {
     link: Link,
+    /// Bytes on their way, and whether they are answered.
+    traffic: Arc<Traffic>,
     /// Of an answer.
     within: Duration,
     /// The server, or some nodes of the Cluster, for connections that wait.
@@ -118,8 +151,23 @@ pub enum BadUrl {
 pub enum Fault {
     #[error("Redis does not answer within {} ms", .0.as_millis())]
     Silent(Duration),
+    #[error("Redis does not answer within its time, and is asked again in a moment")]
+    Away,
+    #[error("more is on its way to Redis than it takes within {} ms", ROOM_WITHIN.as_millis())]
+    Busy,
     #[error("Redis: {0}")]
     Redis(#[from] redis::RedisError),
+}
+
+impl Fault {
+    /// Whether nobody answered; a refusal is an answer.
+    fn is_silence(&self) -> bool {
+        match self {
+            Fault::Silent(_) => true,
+            Fault::Redis(error) => error.is_io_error() || error.is_timeout(),
+            Fault::Away | Fault::Busy => false,
+        }
+    }
 }
 
 /// Whether a URL names a Redis. Nothing is asked.
@@ -149,27 +197,47 @@ impl Redis {
                 (Link::One(Arc::new(one)), vec![client])
             }
         };
-        Ok(Redis { link, within, nodes: nodes.into() })
+        Ok(Redis { link, traffic: Arc::default(), within, nodes: nodes.into() })
     }
 
     /// Asks what is of no tenant, or of one key.
     async fn ask<T: FromRedisValue>(&self, command: &Cmd) -> Result<T, Fault> {
-        match &self.link {
-            Link::One(one) => one_answer(one, command.query_async(&mut one.manager())).await,
-            Link::Cluster(connection) => {
-                in_time(self.within, command.query_async(&mut connection.clone())).await
+        self.ask_large(command, 0).await
+    }
+
+    /// The same with a command of so many bytes.
+    async fn ask_large<T: FromRedisValue>(&self, command: &Cmd, bytes: usize) -> Result<T, Fault> {
+        let asking = async {
+            match &self.link {
+                Link::One(one) => one_answer(one, command.query_async(&mut one.manager())).await,
+                Link::Cluster(connection) => {
+                    in_time(self.within, command.query_async(&mut connection.clone())).await
+                }
             }
-        }
+        };
+        self.traffic.admit(bytes, asking).await
     }
 
     /// Runs a script, all of whose keys are of one tenant.
     async fn run<T: FromRedisValue>(&self, invocation: &ScriptInvocation<'_>) -> Result<T, Fault> {
-        match &self.link {
-            Link::One(one) => one_answer(one, invocation.invoke_async(&mut one.manager())).await,
-            Link::Cluster(connection) => {
-                in_time(self.within, invocation.invoke_async(&mut connection.clone())).await
+        self.run_large(invocation, 0).await
+    }
+
+    /// The same with arguments of so many bytes.
+    async fn run_large<T: FromRedisValue>(
+        &self,
+        invocation: &ScriptInvocation<'_>,
+        bytes: usize,
+    ) -> Result<T, Fault> {
+        let asking = async {
+            match &self.link {
+                Link::One(one) => one_answer(one, invocation.invoke_async(&mut one.manager())).await,
+                Link::Cluster(connection) => {
+                    in_time(self.within, invocation.invoke_async(&mut connection.clone())).await
+                }
             }
-        }
+        };
+        self.traffic.admit(bytes, asking).await
     }
 }
 

@@ -10,13 +10,17 @@ use std::time::Duration;
 use asp_e2e::stores::Redis as Server;
 use asp_e2e::wait;
 use asp_store::answers;
-use asp_store::bus::{self, Bus};
+use asp_store::bus::{self, Bus, BusEvent};
 use asp_store::counter::{self, Bucket, Counters, Taken, WithFallback};
+use asp_store::inbox::{self, Inbox, InboxId, Put};
 use asp_store::outbox::{self, Appended, Batch, Outbox};
 use asp_store::records::OwnerId;
-use asp_store::redis::{Redis, RedisAnswers, RedisBus, RedisCounters, RedisDirectory, RedisOutbox};
-use asp_store::sessions;
+use asp_store::redis::{
+    Lanes, Redis, RedisAnswers, RedisBus, RedisCounters, RedisDirectory, RedisInbox, RedisOutbox,
+};
+use asp_store::sessions::{self, SessionDirectory};
 use bytes::Bytes;
+use futures::StreamExt;
 use tokio::time::Instant;
 
 /// All of a Cluster.
@@ -132,20 +136,70 @@ async fn a_gateway_starts_while_redis_is_away() {
 }
 
 #[tokio::test]
-async fn sessions_the_bus_the_outbox_and_answers_do_what_every_backend_must() {
+async fn sessions_the_bus_both_boxes_and_answers_do_what_every_backend_must() {
     for server in [Server::start().await.unwrap(), Server::start_cluster().await.unwrap()] {
         let redis = patient(&server);
         sessions::suite::run(&RedisDirectory::new(redis.clone())).await;
         bus::suite::run(&RedisBus::new(redis.clone())).await;
         outbox::suite::run(&RedisOutbox::new(redis.clone())).await;
+        inbox::suite::run(&RedisInbox::new(redis.clone())).await;
         answers::suite::run(&RedisAnswers::new(redis)).await;
-        // Invariant I-4: everything that is kept of answers ends.
-        let forever = "local n = 0 for _, k in ipairs(redis.call('KEYS', 'asp:answer:*')) do if redis.call('TTL', k) < 0 then n = n + 1 end end return n";
-        assert_eq!(number(&server, forever).await, 0);
+        // Invariant I-4: everything that is kept of answers and in inboxes ends.
+        for kind in ["answer", "inbox"] {
+            let forever = format!(
+                "local n = 0 for _, k in ipairs(redis.call('KEYS', 'asp:{kind}:*')) do if redis.call('TTL', k) < 0 then n = n + 1 end end return n"
+            );
+            assert_eq!(number(&server, &forever).await, 0, "{kind}");
+        }
     }
     let server = Server::start().await.unwrap();
     let redis = patient(&server);
-    answers::suite::keeps_to_its_budget(&RedisAnswers::with_budget(redis, answers::suite::SMALL)).await;
+    let small = answers::suite::SMALL;
+    answers::suite::keeps_to_its_budget(&RedisAnswers::with_budget(redis.clone(), small)).await;
+    let few = RedisInbox::with_org_bytes(redis, inbox::suite::FEW);
+    inbox::suite::keeps_to_the_bytes_of_an_org(&few).await;
+}
+
+/// The count of an org's bytes does not outlive its last entry.
+#[tokio::test]
+async fn an_inbox_that_was_emptied_leaves_nothing() {
+    let server = Server::start().await.unwrap();
+    let inbox = RedisInbox::new(patient(&server));
+    let id = InboxId { org: [1; 16], call: [2; 16] };
+    for name in [[1; 16], [2; 16]] {
+        let put = inbox.put(id, name, Bytes::from_static(b"entry"), PATIENCE).await.unwrap();
+        assert_eq!(put, Put::Stored);
+    }
+    assert_eq!(server.ask("DBSIZE").await.unwrap(), ":3");
+    inbox.remove(id, &[[1; 16]]).await.unwrap();
+    let counted = format!("return tonumber(redis.call('GET', 'asp:inbox:{{{}}}:bytes'))", "01".repeat(16));
+    assert_eq!(number(&server, &counted).await, 5);
+    inbox.remove(id, &[[1; 16], [2; 16]]).await.unwrap();
+    assert_eq!(server.ask("DBSIZE").await.unwrap(), ":0");
+}
+
+/// On one connection a decision on a limit would wait behind all that was sent before it.
+#[tokio::test]
+async fn limits_the_directory_and_events_have_a_connection_each() {
+    let server = Server::start().await.unwrap();
+    let lanes = Lanes::open_within(&server.url(), PATIENCE).unwrap();
+    let connections = async || {
+        let listed = server.ask("CLIENT LIST").await.unwrap();
+        listed.lines().filter(|line| line.contains("cmd=evalsha")).count()
+    };
+    take(&RedisCounters::new(lanes.limits.clone()), bucket("k", 9, 1.0)).await;
+    assert_eq!(connections().await, 1);
+    let gateway = OwnerId([1; 16]);
+    RedisDirectory::new(lanes.directory.clone()).enter([1; 16], gateway, PATIENCE).await.unwrap();
+    let id = InboxId { org: [1; 16], call: [1; 16] };
+    RedisInbox::new(lanes.directory.clone()).put(id, [1; 16], Bytes::new(), PATIENCE).await.unwrap();
+    assert_eq!(connections().await, 2, "the inbox goes with the directory");
+    let entries = [Bytes::from(vec![b'x'; outbox::MAX_ENTRY])];
+    let large = Batch { log: 1, first: 0, entries: &entries, anew: true };
+    RedisOutbox::new(lanes.events.clone()).append([1; 16], gateway, large, PATIENCE).await.unwrap();
+    assert_eq!(connections().await, 3);
+    take(&RedisCounters::new(lanes.limits), bucket("k", 9, 1.0)).await;
+    assert_eq!(connections().await, 3);
 }
 
 /// Only `make chaos` has the time, and the machine for itself.
@@ -167,8 +221,9 @@ async fn a_cluster_of_three_nodes_does_what_every_backend_must() {
     sessions::suite::run(&RedisDirectory::new(redis.clone())).await;
     bus::suite::run(&RedisBus::new(redis.clone())).await;
     outbox::suite::run(&RedisOutbox::new(redis.clone())).await;
+    inbox::suite::run(&RedisInbox::new(redis.clone())).await;
     answers::suite::run(&RedisAnswers::new(redis)).await;
-    for kind in ["asp:session:*", "asp:outbox:*"] {
+    for kind in ["asp:session:*", "asp:outbox:*", "asp:inbox:*"] {
         let mut kept = Vec::new();
         for node in &nodes {
             kept.push(number(node, &format!("return #redis.call('KEYS', '{kind}')")).await);
@@ -301,6 +356,16 @@ async fn a_gateway_listens_again_when_redis_is_back() {
         }
     };
     assert_eq!(tokio::time::timeout(wait::CONVERGE, again).await.unwrap(), "again");
+}
+
+#[tokio::test]
+async fn a_gateway_that_listens_again_learns_that_it_may_have_missed_something() {
+    let server = Server::start().await.unwrap();
+    let mut heard = RedisBus::new(patient(&server)).listen(OwnerId([1; 16]));
+    let mut next = async || tokio::time::timeout(wait::CONVERGE, heard.next()).await.unwrap();
+    assert_eq!(next().await, Some(BusEvent::Gap), "what was told before it listened");
+    assert_eq!(server.ask("CLIENT KILL TYPE pubsub").await.unwrap(), ":1");
+    assert_eq!(next().await, Some(BusEvent::Gap));
 }
 
 /// Its client gives up by itself where it is not let in, as when passwords change here and there one after the other.

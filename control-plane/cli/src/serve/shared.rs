@@ -18,14 +18,20 @@ pub(super) fn open(redis: Option<&Secret>) -> anyhow::Result<(Arc<dyn Counters>,
 fn in_redis(url: &Secret) -> anyhow::Result<(Arc<dyn Counters>, Option<Shared>)> {
     use anyhow::Context;
     use asp_store::counter::WithFallback;
-    use asp_store::redis::{Redis, RedisAnswers, RedisBus, RedisCounters, RedisDirectory, RedisOutbox};
+    use asp_store::redis::{
+        Lanes, RedisAnswers, RedisBus, RedisCounters, RedisDirectory, RedisInbox, RedisOutbox,
+    };
 
-    let redis = Redis::open(url.expose()).context("open the Redis that ASP_REDIS_URL names")?;
-    let counters = WithFallback::new(Arc::new(RedisCounters::new(redis.clone())));
-    let directory = Arc::new(RedisDirectory::new(redis.clone()));
-    let outbox = Arc::new(RedisOutbox::new(redis.clone()));
-    let answers = Arc::new(RedisAnswers::new(redis.clone()));
-    let shared = Shared { directory, bus: Arc::new(RedisBus::new(redis)), outbox, answers };
+    let Lanes { limits, directory, events } =
+        Lanes::open(url.expose()).context("open the Redis that ASP_REDIS_URL names")?;
+    let counters = WithFallback::new(Arc::new(RedisCounters::new(limits)));
+    let shared = Shared {
+        directory: Arc::new(RedisDirectory::new(directory.clone())),
+        bus: Arc::new(RedisBus::new(directory.clone())),
+        inbox: Arc::new(RedisInbox::new(directory)),
+        outbox: Arc::new(RedisOutbox::new(events.clone())),
+        answers: Arc::new(RedisAnswers::new(events)),
+    };
     Ok((Arc::new(counters), Some(shared)))
 }
 

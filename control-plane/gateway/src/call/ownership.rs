@@ -3,6 +3,7 @@
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use crate::call::claim::LedgerClaim;
@@ -32,6 +33,8 @@ pub struct Ownership {
     passed_on: AtomicBool,
     /// How far other gateways see it, where there are any and somebody may come back for it.
     written: OnceLock<Written>,
+    /// Something may be in its inbox.
+    nudged: Notify,
     /// Asks the call to save and yield.
     preempted: CancellationToken,
 }
@@ -135,6 +138,16 @@ impl Ownership {
     /// From now on the call is another gateway's.
     pub fn pass_on(&self) {
         self.passed_on.store(true, Ordering::Release);
+    }
+
+    /// Something may be in the call's inbox, where other gateways store what its caller sends there.
+    pub(crate) fn nudge(&self) {
+        self.nudged.notify_one();
+    }
+
+    /// Resolves once after each nudge, also one that came before; several may be one.
+    pub(crate) async fn nudged(&self) {
+        self.nudged.notified().await;
     }
 
     /// Asks the call to save a checkpoint and yield, so that another gateway goes on with it.

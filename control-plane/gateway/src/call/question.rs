@@ -188,6 +188,17 @@ impl Questions {
         asked
     }
 
+    /// Whether an open question would take this answer.
+    pub fn takes(&self, id: &str, answer: &Answer) -> bool {
+        let inner = self.inner.lock();
+        inner.open.get(id).is_some_and(|open| answer.clone().fitting(&open.question.ask).is_some())
+    }
+
+    /// Whether a question was answered, as far as the history goes back.
+    pub fn has_answered(&self, id: &str) -> bool {
+        self.inner.lock().history.turns().any(|turn| turn.question.id == id)
+    }
+
     /// Answers one question; false when no such question is open or the answer is none to it. A question
     /// stays open then.
     pub fn answer(&self, id: &str, answer: Answer) -> bool {
@@ -266,9 +277,14 @@ mod tests {
         assert!(!questions.answer("a", Answer::Accepted(json!({"n": "one"}))));
         assert!(!questions.answer("a", Answer::Sampled(json!({}))));
         assert!(!questions.answer("m", Answer::Accepted(json!({}))));
+        assert!(!questions.takes("a", &Answer::Accepted(json!({"n": "one"}))));
+        assert!(questions.takes("a", &Answer::Accepted(json!({"n": 2}))));
+        assert!(!questions.takes("other", &Answer::Declined) && !questions.has_answered("a"));
         assert_eq!(questions.pending().len(), 2);
         assert!(questions.answer("a", Answer::Accepted(json!({"n": 2, "unasked": true}))));
         assert!(questions.answer("m", Answer::Failed("no".into())));
+        assert!(questions.has_answered("a") && !questions.has_answered("other"));
+        assert!(!questions.takes("a", &Answer::Accepted(json!({"n": 2}))), "it has its answer");
         let answered = questions.read(|_, history| history);
         let turns: Vec<_> = answered.turns().map(|turn| (&*turn.question.id, &turn.answer)).collect();
         assert_eq!(

@@ -18,6 +18,7 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use self::ending::Endings;
+use super::inbox::Inboxes;
 use super::record::{self, Record};
 use super::shared_events::{Rows, SharedEvents};
 use crate::call::Call;
@@ -61,6 +62,8 @@ pub struct ActiveTable {
     registry: Arc<CallRegistry>,
     /// What calls say, where there are other gateways.
     events: Option<Arc<SharedEvents>>,
+    /// Answers and cancels that callers send to other gateways, where there are any.
+    inboxes: Option<Arc<Inboxes>>,
     /// Until when nobody else can have taken a row; `None` before the first renewal.
     held_until: Mutex<Option<Instant>>,
     /// Since when the lease has held without a gap.
@@ -101,7 +104,7 @@ impl ActiveTable {
         owner: OwnerId,
         sealer: Arc<Sealer>,
         registry: Arc<CallRegistry>,
-        events: Option<Arc<SharedEvents>>,
+        (events, inboxes): (Option<Arc<SharedEvents>>, Option<Arc<Inboxes>>),
     ) -> ActiveTable {
         ActiveTable {
             store,
@@ -109,6 +112,7 @@ impl ActiveTable {
             owner,
             registry,
             events,
+            inboxes,
             held_until: Mutex::default(),
             steady_since: Mutex::default(),
             retired: AtomicBool::new(false),
@@ -122,6 +126,11 @@ impl ActiveTable {
     /// What calls say, where there are other gateways.
     pub(crate) fn events(&self) -> Option<&Arc<SharedEvents>> {
         self.events.as_ref()
+    }
+
+    /// Answers and cancels that callers send to other gateways, where there are any.
+    pub(crate) fn inboxes(&self) -> Option<&Arc<Inboxes>> {
+        self.inboxes.as_ref()
     }
 
     pub fn owner(&self) -> OwnerId {

@@ -2,8 +2,8 @@
 //!
 //! Keeps true: a mirror is of its caller's own call; it runs nothing, and nothing that it holds in the stores is touched;
 //! events have the numbers they have there; who may not see it any more, or whose token is over, is shown nothing more; an
-//! answer and a cancel go to the gateway that runs the call by then; a mirror that nobody follows is let go; whoever asks
-//! for a call that is followed here gets the same mirror.
+//! answer and a cancel are stored before their caller is told that they were taken (I-13), and go to the gateway that runs the call
+//! by then; a mirror that nobody follows is let go; whoever asks for a call that is followed here gets the same mirror.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,6 +25,7 @@ use crate::call::question::{Answer, Question};
 use crate::call::{Call, State, principal};
 use crate::durable::active::ActiveFault;
 use crate::durable::active::told::{Seen, Told as Stands};
+use crate::durable::inbox::{CallerInput, InboxFault};
 use crate::durable::shared_events::{KeptEvent, KeptEvents};
 use crate::pipeline::Pipeline;
 use crate::sessions::Told;
@@ -98,21 +99,90 @@ impl Pipeline {
         Some(followed)
     }
 
+    /// Answers a question of a call that runs here, or is followed here: then the answer is stored for the gateway that runs it.
+    /// False if no such question is open, or the answer is none to it. After an error the question is open as before.
+    pub(crate) async fn answer(
+        &self,
+        call: &Call,
+        question: &str,
+        answer: Answer,
+    ) -> Result<bool, InboxFault> {
+        if self.running.is_mirror(call) {
+            if !call.questions.takes(question, &answer) {
+                return Ok(false);
+            }
+            let input = CallerInput::Answer { question: question.to_owned(), answer: answer.clone() };
+            self.store(&input, (call.caller.org.as_str(), call.id), call.deadline()).await?;
+        }
+        Ok(call.questions.answer(question, answer))
+    }
+
+    /// The same for several questions; those before one that is not stored have their answers.
+    pub(crate) async fn answer_each(
+        &self,
+        call: &Call,
+        answers: Vec<(String, Answer)>,
+    ) -> Result<(), InboxFault> {
+        for (question, answer) in answers {
+            self.answer(call, &question, answer).await?;
+        }
+        Ok(())
+    }
+
+    /// Asks a call to end that runs here, or is followed here: then that is stored for the gateway that runs it.
+    pub(crate) async fn cancel(&self, call: &Call) -> Result<(), InboxFault> {
+        if self.running.is_mirror(call) && call.outcome().is_none() {
+            self.store(&CallerInput::Cancel, (call.caller.org.as_str(), call.id), call.deadline()).await?;
+        }
+        call.cancel();
+        Ok(())
+    }
+
+    /// The same for a call of `caller` at `server` of which this gateway knows no more than that it runs at another one.
+    pub(crate) async fn cancel_elsewhere(
+        self: &Arc<Self>,
+        id: Uuid,
+        seen: &Seen,
+        (caller, server): (&Arc<Caller>, &Arc<VirtualServer>),
+    ) -> Result<(), InboxFault> {
+        let deadline = Instant::now() + seen.left();
+        self.store(&CallerInput::Cancel, (caller.org.as_str(), id), deadline).await?;
+        let (pipeline, caller, server) = (self.clone(), caller.clone(), server.clone());
+        let telling = Telling { pipeline, id, caller, server, deadline };
+        tokio::spawn(telling.tell(CallerInput::Cancel, true));
+        Ok(())
+    }
+
+    async fn store(
+        &self,
+        input: &CallerInput,
+        of: (&str, Uuid),
+        deadline: Instant,
+    ) -> Result<(), InboxFault> {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let inboxes = self.active.inboxes().ok_or(InboxFault::Unavailable)?;
+        inboxes.put(of, left, input).await
+    }
+
     /// What another gateway tells of a call that runs here.
     pub(crate) fn heard(&self, told: Told) {
-        match told {
-            Told::Answered { call, question, answer } => {
-                if let Some(call) = self.registry.find_running(Uuid::from_bytes(call)) {
-                    // Where it is no answer, or comes too late, the question is asked again or is over.
-                    call.questions.answer(&question, answer);
-                }
-            }
-            Told::Cancelled { call } => {
-                if let Some(call) = self.registry.find_running(Uuid::from_bytes(call)) {
-                    call.cancel();
-                }
-            }
-            Told::Ended { .. } | Told::Sent { .. } => {}
+        let (call, input) = match told {
+            Told::Answered { call, question, answer } => (call, CallerInput::Answer { question, answer }),
+            Told::Cancelled { call } => (call, CallerInput::Cancel),
+            Told::Ended { .. } | Told::Sent { .. } => return,
+        };
+        // One that runs here no more is told by its next gateway's inbox.
+        if let (Some(call), Some(inboxes)) =
+            (self.registry.find_running(Uuid::from_bytes(call)), self.active.inboxes())
+        {
+            inboxes.deliver(&call, &input);
+        }
+    }
+
+    /// Messages of other gateways may have been lost: the calls that run here look into their inboxes.
+    pub(crate) fn look_into_inboxes(&self) {
+        for call in self.registry.running().iter().filter(|call| call.ownership.is_told()) {
+            call.ownership.nudge();
         }
     }
 }
@@ -129,8 +199,8 @@ impl Mirror {
                 biased;
                 () = self.call.cancelled(), if !is_cancelled => {
                     is_cancelled = true;
-                    let told = Told::Cancelled { call: self.call.id.into_bytes() };
-                    tokio::spawn(self.telling().tell(told));
+                    // It may be stored by now; whoever closes a stream waits for nothing.
+                    tokio::spawn(self.telling().tell(CallerInput::Cancel, false));
                 }
                 () = tokio::time::sleep(pause) => {}
             }
@@ -207,10 +277,9 @@ impl Mirror {
         };
         let telling = self.telling();
         tokio::spawn(async move {
-            // Err: nobody has answered it here.
+            // Err: nobody has answered it here. Whoever does stores it first.
             if let Ok(answer) = answered.await {
-                let call = telling.id.into_bytes();
-                telling.tell(Told::Answered { call, question: id, answer }).await;
+                telling.tell(CallerInput::Answer { question: id, answer }, true).await;
             }
         });
     }
@@ -249,6 +318,7 @@ impl Mirror {
             id: self.call.id,
             caller: self.call.caller.clone(),
             server: self.call.server.clone(),
+            deadline: self.call.deadline(),
         }
     }
 }
@@ -259,6 +329,8 @@ struct Telling {
     id: Uuid,
     caller: Arc<Caller>,
     server: Arc<VirtualServer>,
+    /// When the call's time is over.
+    deadline: Instant,
 }
 
 impl Telling {
@@ -267,9 +339,21 @@ impl Telling {
         self.pipeline.active.told(self.id, &self.caller, &self.server.message.name).await
     }
 
-    async fn tell(self, told: Told) {
+    /// Stores the input where it is not yet, and tells the call's gateway of it.
+    async fn tell(self, input: CallerInput, mut is_stored: bool) {
         let until = Instant::now() + TOLD_WITHIN;
+        let call = self.id.into_bytes();
+        let told = match &input {
+            CallerInput::Answer { question, answer } => {
+                Told::Answered { call, question: question.clone(), answer: answer.clone() }
+            }
+            CallerInput::Cancel => Told::Cancelled { call },
+        };
         loop {
+            if !is_stored {
+                let of = (self.caller.org.as_str(), self.id);
+                is_stored = self.pipeline.store(&input, of, self.deadline).await.is_ok();
+            }
             match self.stands().await {
                 Ok(Some(Stands::Runs(seen))) => {
                     if let Some(owner) = seen.owner
@@ -283,7 +367,10 @@ impl Telling {
                 Err(_) => {}
             }
             if Instant::now() >= until {
-                tracing::warn!(call = %self.id, "what a caller said of a call does not reach the gateway that runs it, because the store or the bus does not answer: the call waits for it until its time is over");
+                // What is stored is read by the gateway that takes the call over, or that hears of the others again.
+                if !is_stored {
+                    tracing::warn!(call = %self.id, "what a caller said of a call does not reach the gateway that runs it, because the store or the bus does not answer: the call waits for it until its time is over");
+                }
                 return;
             }
             tokio::time::sleep(TELL_EVERY).await;

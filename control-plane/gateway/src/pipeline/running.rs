@@ -63,6 +63,11 @@ impl RunningCalls {
         self.mirrors.lock().get(&id)?.upgrade()
     }
 
+    /// Whether the call runs at another gateway and is followed here.
+    pub(crate) fn is_mirror(&self, call: &Call) -> bool {
+        self.mirrors.lock().get(&call.id).is_some_and(|mirror| std::ptr::eq(mirror.as_ptr(), call))
+    }
+
     /// A call of another gateway is followed here, by whoever may see it by what is in force. Returns the one that is followed:
     /// another request may have been faster. `None` where too many are.
     pub(crate) fn follow(&self, mirror: Arc<Call>) -> Option<Arc<Call>> {

@@ -177,6 +177,8 @@ impl Pipeline {
         self.running.enter(&call, &snapshot);
         self.registry.promise(&call, deadline + KEEP_ENDED);
         self.active.tell(&call);
+        // What its caller sent while no gateway ran it.
+        call.ownership.nudge();
         self.taken_over.insert(&call);
         let running = Running { pipeline: self.clone(), call, _places: (None, None) };
         let lasting = running.call.clone();

@@ -8,7 +8,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use asp_store::bus::{Bus, BusError};
+use asp_store::bus::{Bus, BusError, BusEvent};
 use asp_store::records::{CallId, OwnerId};
 use asp_store::sessions::{DirectoryError, Entry, SessionDirectory, SessionId};
 use bytes::Bytes;
@@ -115,10 +115,11 @@ impl Replicas {
     }
 
     /// What the others tell this gateway.
-    pub fn listen(&self) -> BoxStream<'static, Told> {
+    pub fn listen(&self) -> BoxStream<'static, BusEvent<Told>> {
         let sealer = self.sealer.clone();
         let this = self.this;
-        let open = move |message: Bytes| {
+        let open = move |heard: BusEvent<Bytes>| {
+            let BusEvent::Message(message) = heard else { return std::future::ready(Some(BusEvent::Gap)) };
             let opened = sealer.open_bytes(Purpose::Bus, &this.0, &message);
             let told = opened.and_then(|plain| serde_json::from_slice(&plain).ok());
             if told.is_none() {
@@ -126,7 +127,7 @@ impl Replicas {
                     "another gateway told something that this one cannot read: it has another ASP_SEAL_KEY, or is of another version, or it was no gateway"
                 );
             }
-            std::future::ready(told)
+            std::future::ready(told.map(BusEvent::Message))
         };
         self.bus.listen(self.this).filter_map(open).boxed()
     }

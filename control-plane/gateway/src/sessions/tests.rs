@@ -1,4 +1,4 @@
-use asp_store::bus::{Bus, MemoryBus};
+use asp_store::bus::{Bus, BusEvent, MemoryBus};
 use asp_store::sessions::MemoryDirectory;
 use bytes::Bytes;
 use futures::{FutureExt, StreamExt};
@@ -214,7 +214,8 @@ async fn whoever_has_a_session_is_told_of_its_end() {
         let mut told = hears.replicas().unwrap().listen();
         assert_eq!(ends.delete(&token, "demo", &alice).await, Ok(()));
         let message = told.next().now_or_never().flatten().unwrap();
-        assert!(matches!(message, Told::Ended { session: ended } if ended == session.sid()), "{message:?}");
+        let BusEvent::Message(Told::Ended { session: ended }) = message else { panic!("{message:?}") };
+        assert_eq!(ended, session.sid());
         assert!(hears.ended_elsewhere(&session.sid()).is_some());
         assert!(told.next().now_or_never().is_none(), "once");
     }
@@ -275,5 +276,6 @@ async fn what_no_gateway_has_sealed_for_this_one_is_not_heard() {
     of(8, 2, &bus).tell(vec![OwnerId([1; 16])], &end(2)).await.unwrap();
     of(7, 2, &bus).tell(vec![OwnerId([1; 16])], &end(3)).await.unwrap();
     let heard = told.next().now_or_never().flatten().unwrap();
-    assert!(matches!(heard, Told::Ended { session } if session == [3; 16]), "{heard:?}");
+    let BusEvent::Message(Told::Ended { session }) = heard else { panic!("{heard:?}") };
+    assert_eq!(session, [3; 16]);
 }

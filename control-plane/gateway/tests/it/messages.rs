@@ -5,7 +5,8 @@ use std::sync::Arc;
 use asp_gateway::faces::mcp::elsewhere;
 use asp_gateway::gateway::Shared;
 use asp_store::answers::MemoryAnswers;
-use asp_store::bus::{Bus, BusError, MemoryBus};
+use asp_store::bus::{Bus, BusError, BusEvent, MemoryBus};
+use asp_store::inbox::MemoryInbox;
 use asp_store::outbox::MemoryOutbox;
 use asp_store::records::OwnerId;
 use asp_store::sessions::MemoryDirectory;
@@ -36,7 +37,7 @@ impl Bus for Recorded {
         self.bus.tell(gateway, message).await
     }
 
-    fn listen(&self, gateway: OwnerId) -> BoxStream<'static, Bytes> {
+    fn listen(&self, gateway: OwnerId) -> BoxStream<'static, BusEvent<Bytes>> {
         self.bus.listen(gateway)
     }
 }
@@ -47,6 +48,7 @@ async fn two() -> (Fixture, Fixture, Arc<Recorded>) {
     let shared = Shared {
         directory: Arc::new(MemoryDirectory::default()),
         bus: bus.clone(),
+        inbox: Arc::new(MemoryInbox::default()),
         outbox: Arc::new(MemoryOutbox::default()),
         answers: Arc::new(MemoryAnswers::default()),
     };

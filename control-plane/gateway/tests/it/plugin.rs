@@ -31,6 +31,8 @@ mod conversations;
 mod exchanged;
 #[path = "plugin/figures.rs"]
 mod figures;
+#[path = "plugin/inbox.rs"]
+mod inbox;
 #[path = "plugin/late_store.rs"]
 mod late_store;
 #[path = "plugin/left_behind.rs"]

@@ -8,7 +8,7 @@ use futures::stream::BoxStream;
 use parking_lot::Mutex;
 
 use super::queue::{QueueSender, queue};
-use super::{Bus, BusError, MAX_MESSAGE};
+use super::{Bus, BusError, BusEvent, MAX_MESSAGE};
 use crate::records::OwnerId;
 
 /// Carries messages within the process.
@@ -24,13 +24,13 @@ impl Bus for MemoryBus {
             return Err(BusError::TooLarge);
         }
         if let Some(channel) = self.channels.lock().get(&gateway) {
-            // Full or closed: it is lost.
+            // Full, which the listener learns, or closed: it is lost.
             let _ = channel.offer(message);
         }
         Ok(())
     }
 
-    fn listen(&self, gateway: OwnerId) -> BoxStream<'static, Bytes> {
+    fn listen(&self, gateway: OwnerId) -> BoxStream<'static, BusEvent<Bytes>> {
         let (sender, messages) = queue();
         self.channels.lock().insert(gateway, sender);
         messages

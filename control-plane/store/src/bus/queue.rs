@@ -1,47 +1,72 @@
 //! The messages that wait for one listener of a [`Bus`](super::Bus).
 //!
-//! Keeps true: bounded in bytes, whatever the number of messages; a message that does not fit is refused and pushes out no
-//! other.
+//! Keeps true: bounded in bytes, whatever the number of messages; a message that does not fit is refused, pushes out no
+//! other, and the listener learns that it missed something.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::Poll;
 
 use bytes::Bytes;
 use futures::StreamExt;
 use futures::stream::BoxStream;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
-use super::MAX_WAITING_BYTES;
+use super::{BusEvent, MAX_WAITING_BYTES};
 
 /// Bytes that a message takes besides its content.
 const ENTRY_BYTES: usize = 256;
 
-type Waiting = (Bytes, OwnedSemaphorePermit);
+type Waiting = (BusEvent<Bytes>, OwnedSemaphorePermit);
 
 /// The end of a queue that takes messages.
 pub(crate) struct QueueSender {
     waiting: mpsc::UnboundedSender<Waiting>,
     /// One permit for each byte that may still wait.
     room: Arc<Semaphore>,
+    /// A message did not fit since the last gap that the listener was told of.
+    has_gap: Arc<AtomicBool>,
 }
 
 /// A queue and the stream of what is put into it.
-pub(crate) fn queue() -> (QueueSender, BoxStream<'static, Bytes>) {
+pub(crate) fn queue() -> (QueueSender, BoxStream<'static, BusEvent<Bytes>>) {
     // Bounded by the permits that its messages hold.
     let (sender, mut receiver) = mpsc::unbounded_channel::<Waiting>();
+    let has_gap = Arc::new(AtomicBool::new(false));
+    let gap = has_gap.clone();
     let messages = futures::stream::poll_fn(move |context| {
-        receiver.poll_recv(context).map(|waiting| waiting.map(|(message, _room)| message))
+        // Set while messages wait, so that whoever is woken for those comes here.
+        if gap.swap(false, Ordering::AcqRel) {
+            return Poll::Ready(Some(BusEvent::Gap));
+        }
+        receiver.poll_recv(context).map(|waiting| waiting.map(|(heard, _room)| heard))
     });
     let room = Arc::new(Semaphore::new(MAX_WAITING_BYTES));
-    (QueueSender { waiting: sender, room }, messages.boxed())
+    (QueueSender { waiting: sender, room, has_gap }, messages.boxed())
 }
 
 impl QueueSender {
     /// Puts a message into the queue; false where it is full or nobody listens any more.
     pub(crate) fn offer(&self, message: Bytes) -> bool {
-        let bytes = u32::try_from(message.len().saturating_add(ENTRY_BYTES)).unwrap_or(u32::MAX);
+        let bytes = message.len();
+        self.enqueue(BusEvent::Message(message), bytes)
+    }
+
+    /// Tells the listener that messages may have been lost.
+    #[cfg(feature = "redis")]
+    pub(crate) fn gap(&self) {
+        // Where it does not fit, the listener learns the same.
+        self.enqueue(BusEvent::Gap, 0);
+    }
+
+    fn enqueue(&self, heard: BusEvent<Bytes>, bytes: usize) -> bool {
+        let bytes = u32::try_from(bytes.saturating_add(ENTRY_BYTES)).unwrap_or(u32::MAX);
         match self.room.clone().try_acquire_many_owned(bytes) {
-            Ok(room) => self.waiting.send((message, room)).is_ok(),
-            Err(_) => false,
+            Ok(room) => self.waiting.send((heard, room)).is_ok(),
+            Err(_) => {
+                self.has_gap.store(true, Ordering::Release);
+                false
+            }
         }
     }
 
@@ -66,7 +91,9 @@ mod tests {
         let largest = Bytes::from(vec![b'x'; MAX_MESSAGE]);
         let fit = (0..).take_while(|_| sender.offer(largest.clone())).count();
         assert_eq!(fit, MAX_WAITING_BYTES / (MAX_MESSAGE + ENTRY_BYTES));
-        assert!(messages.next().now_or_never().flatten().is_some());
+        let mut next = || messages.next().now_or_never().flatten();
+        assert_eq!(next(), Some(BusEvent::Gap), "one did not fit");
+        assert_eq!(next(), Some(BusEvent::Message(largest.clone())), "it pushed out no other");
         assert!(sender.offer(largest.clone()), "what was taken makes room");
         assert!(!sender.offer(largest));
     }

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use futures::StreamExt;
 use futures::stream::BoxStream;
 
-use super::{Bus, BusError, MAX_MESSAGE};
+use super::{Bus, BusError, BusEvent, MAX_MESSAGE};
 use crate::records::OwnerId;
 
 /// Between two attempts to be heard.
@@ -31,7 +31,7 @@ pub async fn run(bus: &dyn Bus) {
 }
 
 /// Listens, and returns when it is heard: before that, what is told may be lost.
-pub async fn listening(bus: &dyn Bus, gateway: OwnerId) -> BoxStream<'static, Bytes> {
+pub async fn listening(bus: &dyn Bus, gateway: OwnerId) -> BoxStream<'static, BusEvent<Bytes>> {
     let mut heard = bus.listen(gateway);
     let first = async {
         loop {
@@ -46,12 +46,12 @@ pub async fn listening(bus: &dyn Bus, gateway: OwnerId) -> BoxStream<'static, By
 }
 
 /// The next message that is no attempt of [`listening`].
-pub async fn next(heard: &mut BoxStream<'static, Bytes>) -> Bytes {
+pub async fn next(heard: &mut BoxStream<'static, BusEvent<Bytes>>) -> Bytes {
     let next = async {
         loop {
-            let message = heard.next().await.expect("it does not end");
-            if message.as_ref() != b"hello" {
-                return message;
+            match heard.next().await.expect("it does not end") {
+                BusEvent::Message(message) if message.as_ref() != b"hello" => return message,
+                BusEvent::Message(_) | BusEvent::Gap => {}
             }
         }
     };

@@ -58,7 +58,7 @@ impl Answers for RedisAnswers {
         script.key(place(org, &name)).key(place(org, "ends")).key(place(org, "bytes"));
         script.arg(name).arg(lifetime(keep)).arg(self.budget.keys).arg(self.budget.bytes);
         script.arg(&answered.hash[..]).arg(answered.answer.as_ref());
-        let kept: u8 = self.redis.run(&script).await?;
+        let kept: u8 = self.redis.run_large(&script, answered.answer.len()).await?;
         Ok(kept == 1)
     }
 }

@@ -1,7 +1,7 @@
 //! The bus in Redis: a channel of its publish and subscribe for each gateway.
 //!
 //! A Cluster carries what is published to all of its nodes, so that one of them is listened to. Keeps true: a listener whose
-//! connection is lost, or silent, listens again, at the next node.
+//! connection is lost, or silent, listens again, at the next node, and learns that it may have missed something.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use redis::Client;
 
 use super::{CONNECT_WITHIN, RECONNECT_EVERY, Redis};
 use crate::bus::queue::{QueueSender, queue};
-use crate::bus::{Bus, BusError, MAX_MESSAGE};
+use crate::bus::{Bus, BusError, BusEvent, MAX_MESSAGE};
 use crate::hex::hex;
 use crate::records::OwnerId;
 
@@ -39,11 +39,11 @@ impl Bus for RedisBus {
         }
         let mut publish = redis::cmd("PUBLISH");
         publish.arg(channel(gateway)).arg(message.as_ref());
-        let told: Result<i64, _> = self.redis.ask(&publish).await;
+        let told: Result<i64, _> = self.redis.ask_large(&publish, message.len()).await;
         told.map(drop).map_err(|fault| BusError::Unavailable(fault.to_string()))
     }
 
-    fn listen(&self, gateway: OwnerId) -> BoxStream<'static, Bytes> {
+    fn listen(&self, gateway: OwnerId) -> BoxStream<'static, BusEvent<Bytes>> {
         let (sender, messages) = queue();
         let nodes = self.redis.nodes.clone();
         let channel = channel(gateway);
@@ -87,6 +87,7 @@ async fn listen_at(node: &Client, channel: &str, sender: &QueueSender) -> redis:
     };
     let silent = || redis::RedisError::from(std::io::Error::from(std::io::ErrorKind::TimedOut));
     let subscribed = tokio::time::timeout(CONNECT_WITHIN, subscribing).await.map_err(|_| silent())??;
+    sender.gap();
     let (mut sink, mut messages) = subscribed.split();
     let mut ping = tokio::time::interval(PING_EVERY);
     loop {

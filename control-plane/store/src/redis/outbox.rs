@@ -60,7 +60,8 @@ impl Outbox for RedisOutbox {
         for entry in batch.entries {
             append.arg(entry.as_ref());
         }
-        let said: String = self.redis.run(&append).await?;
+        let bytes = batch.entries.iter().map(Bytes::len).sum();
+        let said: String = self.redis.run_large(&append, bytes).await?;
         match said.as_str() {
             "stored" => Ok(Appended::Stored),
             "not owner" => Ok(Appended::NotOwner),

@@ -19,5 +19,7 @@ pub fn no_answer(question: &Question, error: Option<&Value>) -> Answer {
 }
 
 pub fn deliver(asked: &Questions, results: &Map<String, Value>) {
-    questions::deliver(asked, results);
+    for (id, answer) in questions::answers(asked, results) {
+        asked.answer(&id, answer);
+    }
 }

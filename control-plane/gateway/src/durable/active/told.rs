@@ -83,6 +83,12 @@ impl Seen {
     pub fn is_of(&self, primitive: &Primitive) -> bool {
         self.runs == runs(primitive)
     }
+
+    /// Time for which it can still be found.
+    pub(crate) fn left(&self) -> Duration {
+        let kept_for = u64::try_from(self.kept_for.as_millis()).unwrap_or(u64::MAX);
+        Duration::from_millis(self.created_ms.saturating_add(kept_for).saturating_sub(unix_ms()))
+    }
 }
 
 /// A call that has ended, perhaps at another gateway.
@@ -124,6 +130,9 @@ impl ActiveTable {
         }
         if let Some(events) = &self.events {
             events.begin(call, self.clone());
+        }
+        if let Some(inboxes) = &self.inboxes {
+            inboxes.begin(call, self.clone());
         }
         let table = self.clone();
         let call = call.clone();
@@ -293,7 +302,7 @@ mod tests {
         let store = Arc::new(MemoryRecords::default());
         let sealer = Arc::new(Sealer::new(&[1; 32], None).unwrap());
         let registry = Arc::new(CallRegistry::default());
-        let table = ActiveTable::new(store.clone(), OwnerId([1; 16]), sealer, registry, None);
+        let table = ActiveTable::new(store.clone(), OwnerId([1; 16]), sealer, registry, (None, None));
         let key = RecordKey {
             call: [7; 16],
             org: "acme".into(),

@@ -11,6 +11,8 @@ use serde::{Serialize, Serializer};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
+use crate::durable::inbox::InboxFault;
+
 /// One incoming message.
 #[derive(Debug, Default, Serialize)]
 pub struct Message {
@@ -124,6 +126,15 @@ impl Failure {
             status: StatusCode::from_u16(reason.http_status(Era::Legacy)).unwrap_or(StatusCode::OK),
             challenge: None,
         }
+    }
+
+    /// An answer or a cancel for a call at another gateway was not stored.
+    pub(super) fn of_inbox_fault(fault: InboxFault) -> Failure {
+        let reason = match fault {
+            InboxFault::Unavailable | InboxFault::Full => Reason::UpstreamUnavailable,
+            InboxFault::TooLarge => Reason::InvalidParams,
+        };
+        Failure::with(reason, &fault.to_string())
     }
 
     /// Inside a call every legacy error is answered with 200: 404 would mean a dead session.

@@ -5,10 +5,11 @@
 //! gateway that got a message has looked whose session it is; what comes from another gateway goes no further; of answers
 //! only those to requests that a gateway made are passed on, and of a cancel only which request it names.
 
-use std::sync::Weak;
+use std::sync::{Arc, Weak};
 
 use asp_edge::Reason;
 use asp_edge::envelope::MAX_ID_BYTES;
+use asp_store::bus::BusEvent;
 use futures::StreamExt;
 use serde_json::json;
 use serde_json::value::RawValue;
@@ -54,11 +55,14 @@ pub async fn hear(gateway: Weak<Gateway>) {
     };
     while let Some(message) = told.next().await {
         let Some(gateway) = gateway.upgrade() else { return };
-        heard(&gateway, message);
+        match message {
+            BusEvent::Message(told) => heard(&gateway, told),
+            BusEvent::Gap => gateway.pipeline.look_into_inboxes(),
+        }
     }
 }
 
-fn heard(gateway: &Gateway, told: Told) {
+fn heard(gateway: &Arc<Gateway>, told: Told) {
     match told {
         Told::Ended { session } => {
             if let Some(session) = gateway.sessions.ended_elsewhere(&session) {
@@ -68,8 +72,12 @@ fn heard(gateway: &Gateway, told: Told) {
         Told::Sent { session, message } => {
             let session = gateway.sessions.told_of(&session);
             if let (Some(session), Ok(message)) = (session, Message::read(message.get().as_bytes())) {
-                // What is of nothing here either is of nothing any more.
-                legacy::told(gateway, &session, &message);
+                let gateway = gateway.clone();
+                // Apart: what is of a call that only is followed here is stored first.
+                tokio::spawn(async move {
+                    // What is of nothing here either is of nothing any more.
+                    let _ = legacy::told(&gateway, &session, &message).await;
+                });
             }
         }
         Told::Answered { .. } | Told::Cancelled { .. } => gateway.pipeline.heard(told),

@@ -2,6 +2,7 @@
 
 use asp_edge::Reason;
 use asp_proto::snapshot::Protocol;
+use asp_snapshot::ListedPrimitive;
 use asp_snapshot::mcp_revision::Revision;
 use http::StatusCode;
 use serde_json::{Map, Value, json};
@@ -32,7 +33,12 @@ pub(super) fn step_up(request: &FaceRequest, required: &[String]) -> Failure {
 
 /// Whoever comes back for a call needs the scopes that it needed; whether they see it is the pipeline's to say.
 pub(super) fn has_scopes(request: &FaceRequest, call: &Call) -> Result<(), Failure> {
-    match entitle(&request.snapshot, &request.server, &request.caller, &call.entry, Protocol::Mcp) {
+    has_scopes_of(request, &call.entry)
+}
+
+/// The same for a call of which only its primitive is known.
+pub(super) fn has_scopes_of(request: &FaceRequest, entry: &ListedPrimitive) -> Result<(), Failure> {
+    match entitle(&request.snapshot, &request.server, &request.caller, entry, Protocol::Mcp) {
         Err(Refusal::MissingScopes { required }) => Err(step_up(request, &required)),
         Ok(_) | Err(_) => Ok(()),
     }

@@ -30,6 +30,7 @@ use crate::call::authority::Attachment;
 use crate::call::event::LogLevel;
 use crate::call::question::Question;
 use crate::call::{Call, ClientAbilities};
+use crate::durable::inbox::InboxFault;
 use crate::execution::SessionNote;
 use crate::faces::FaceRequest;
 use crate::gateway::Gateway;
@@ -397,12 +398,19 @@ fn is_counted(message: &Message) -> bool {
 
 /// What a client says without waiting for an answer: at the gateway where its session has what this is about.
 async fn said(gateway: &Gateway, session: &Session, message: &Message) -> Result<(), Failure> {
-    if told(gateway, session, message) { Ok(()) } else { elsewhere::pass_on(gateway, session, message).await }
+    match told(gateway, session, message).await.map_err(Failure::of_inbox_fault)? {
+        true => Ok(()),
+        false => elsewhere::pass_on(gateway, session, message).await,
+    }
 }
 
 /// False where it is of a call that this gateway does not have.
-pub(super) fn told(gateway: &Gateway, session: &Session, message: &Message) -> bool {
-    match message.method.as_deref() {
+pub(super) async fn told(
+    gateway: &Gateway,
+    session: &Session,
+    message: &Message,
+) -> Result<bool, InboxFault> {
+    Ok(match message.method.as_deref() {
         Some("notifications/cancelled") => {
             let call = message.param("requestId").and_then(|id| session.tracked(&id.to_string()));
             call.iter().for_each(|call| call.cancel());
@@ -413,23 +421,24 @@ pub(super) fn told(gateway: &Gateway, session: &Session, message: &Message) -> b
             true
         }
         Some(_) => true,
-        None => answered(session, message),
-    }
+        None => answered(gateway, session, message).await?,
+    })
 }
 
 /// A client's answer to a request of ours; false where this gateway has not asked it.
-fn answered(session: &Session, message: &Message) -> bool {
+async fn answered(gateway: &Gateway, session: &Session, message: &Message) -> Result<bool, InboxFault> {
     let Some(id) = message.id.as_ref().and_then(|id| serde_json::from_str::<String>(id.get()).ok()) else {
-        return true;
+        return Ok(true);
     };
-    let Some((call, question)) = session.take_question(&id) else { return false };
-    let Some(question) = call.questions.find(&question) else { return true };
+    let Some((call, question)) = session.take_question(&id) else { return Ok(false) };
+    let Some(question) = call.questions.find(&question) else { return Ok(true) };
     let answer = message.result.as_ref().and_then(|result| questions::answer(&question, result));
-    if !answer.is_some_and(|answer| call.questions.answer(&question.id, answer)) {
-        // Nothing else will come: this request has had its response.
-        call.questions.answer(&question.id, questions::no_answer(&question, message.error.as_deref()));
-    }
-    true
+    // Nothing else will come: this request has had its response.
+    let no_answer = || questions::no_answer(&question, message.error.as_deref());
+    let answer = answer.filter(|answer| call.questions.takes(&question.id, answer)).unwrap_or_else(no_answer);
+    let answered = gateway.pipeline.answer(&call, &question.id, answer).await;
+    // After an error its client sends it again.
+    answered.inspect_err(|_| session.put_question(&id, &call, &question.id)).map(|_| true)
 }
 
 /// The name of a question among those of all calls, and the id of the page where it is one.

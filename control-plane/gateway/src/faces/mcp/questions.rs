@@ -52,15 +52,11 @@ pub(in crate::faces) fn answer(question: &Question, result: &Value) -> Option<An
     }
 }
 
-/// Hands over a client's results by the ids of their questions; whatever is no answer leaves its question open.
-pub(super) fn deliver(questions: &Questions, results: &Map<String, Value>) {
-    for (id, result) in results {
-        if let Some(question) = questions.find(id)
-            && let Some(answer) = answer(&question, result)
-        {
-            questions.answer(id, answer);
-        }
-    }
+/// A client's results, by the ids of their questions, as answers; whatever is no answer is left out, and its question stays open.
+pub(super) fn answers(questions: &Questions, results: &Map<String, Value>) -> Vec<(String, Answer)> {
+    let answered =
+        |(id, result): (&String, &Value)| Some((id.clone(), answer(&questions.find(id)?, result)?));
+    results.iter().filter_map(answered).collect()
 }
 
 /// Questions as a client is asked them, by their ids.

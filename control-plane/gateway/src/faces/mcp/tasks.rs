@@ -10,6 +10,7 @@ use std::time::Duration;
 use asp_edge::Reason;
 use asp_json::Members;
 use asp_proto::snapshot::Kind;
+use asp_snapshot::ListedPrimitive;
 use asp_snapshot::mcp_revision::Revision;
 use futures::stream::{self, BoxStream, StreamExt};
 use serde_json::{Value, json};
@@ -17,7 +18,7 @@ use tokio::time::Instant;
 use uuid::Uuid;
 
 use super::codec::{Failure, Message, error_object};
-use super::lacking::{TASKS, TASKS_EXTENSION, has_scopes, incapable};
+use super::lacking::{TASKS, TASKS_EXTENSION, has_scopes, has_scopes_of, incapable};
 use super::questions;
 use super::results::{self, Asked};
 use crate::call::authority::Attachment;
@@ -27,6 +28,7 @@ use crate::call::follower::Standing;
 use crate::call::{self, Call, ClientAbilities, State};
 use crate::clock::rfc3339;
 use crate::durable::active::told::{Seen, kept_for};
+use crate::durable::inbox::InboxFault;
 use crate::faces::FaceRequest;
 use crate::pipeline::takeover::Found;
 
@@ -166,17 +168,15 @@ async fn of_task(
     let call = match found {
         Found::Here(call) if call.entry.primitive.kind() == Kind::Task => call,
         Found::Here(_) => return Err(unknown()),
-        Found::Elsewhere(seen) if !is_task(request, &seen) => return Err(unknown()),
-        Found::Elsewhere(seen) if method == "tasks/get" => return Ok(elsewhere(id, &seen)),
-        Found::Elsewhere(_) => {
-            let message = "the task runs at another gateway, which does not hear of this: try again";
-            return Err(Failure::with(Reason::UpstreamUnavailable, message).in_call());
+        Found::Elsewhere(seen) => {
+            let entry = task_entry(request, &seen).ok_or_else(unknown)?;
+            return of_task_elsewhere(request, method, (id, &seen), entry).await;
         }
     };
     has_scopes(request, &call)?;
     match method {
         "tasks/get" => return Ok(detailed(&call, abilities)),
-        "tasks/cancel" => call.cancel(),
+        "tasks/cancel" => pipeline.cancel(&call).await.map_err(inbox_fault)?,
         _ => {
             let results = message.param("inputResponses").and_then(Value::as_object);
             let results = results.ok_or_else(|| {
@@ -184,10 +184,35 @@ async fn of_task(
             })?;
             pipeline.running.attend(&call, &request.caller);
             call.authority.leave();
-            questions::deliver(&call.questions, results);
+            let answers = questions::answers(&call.questions, results);
+            pipeline.answer_each(&call, answers).await.map_err(inbox_fault)?;
         }
     }
     Ok(Members::default())
+}
+
+/// The same of a task of which this gateway knows only what the store says: it can be cancelled, and what it asks is not known.
+async fn of_task_elsewhere(
+    request: &FaceRequest,
+    method: &str,
+    (id, seen): (Uuid, &Seen),
+    entry: &ListedPrimitive,
+) -> Result<Members, Failure> {
+    match method {
+        "tasks/get" => return Ok(elsewhere(id, seen)),
+        "tasks/cancel" => {
+            has_scopes_of(request, entry)?;
+            let whose = (&request.caller, &request.server);
+            let cancelled = request.gateway.pipeline.cancel_elsewhere(id, seen, whose).await;
+            cancelled.map_err(inbox_fault)?;
+        }
+        _ => return Err(inbox_fault(InboxFault::Unavailable)),
+    }
+    Ok(Members::default())
+}
+
+fn inbox_fault(fault: InboxFault) -> Failure {
+    Failure::of_inbox_fault(fault).in_call()
 }
 
 /// A task as one who asks for it sees it.
@@ -237,10 +262,12 @@ fn described(call: &Call, status: &str) -> Members {
     of_times(call.id, status, call.changed_ms(), kept_for(&call.entry.primitive))
 }
 
-/// Whether a call that runs elsewhere is of a task primitive.
-fn is_task(request: &FaceRequest, seen: &Seen) -> bool {
+/// The task primitive of a call that runs elsewhere.
+fn task_entry<'a>(request: &'a FaceRequest, seen: &Seen) -> Option<&'a ListedPrimitive> {
     let mut entries = request.server.entries.iter();
-    entries.any(|entry| entry.primitive.kind() == Kind::Task && seen.is_of(&entry.primitive))
+    let is_it =
+        |entry: &&Arc<ListedPrimitive>| entry.primitive.kind() == Kind::Task && seen.is_of(&entry.primitive);
+    entries.find(is_it).map(Arc::as_ref)
 }
 
 /// One that this gateway does not have, as far as the store tells: where it stands, and not what it asks.

@@ -71,7 +71,8 @@ pub(super) async fn advance(request: &FaceRequest, tool: &str, name: &str) -> Re
     let answer = answer.ok_or_else(|| misfit("the result is none of what was asked"))?;
     request.gateway.pipeline.running.attend(&call, &request.caller);
     call.authority.leave();
-    if !call.questions.answer(&question.id, answer) {
+    let answered = request.gateway.pipeline.answer(&call, &question.id, answer).await;
+    if !answered.map_err(Problem::of_inbox_fault)? {
         return match call.questions.find(&question.id) {
             Some(_) => Err(misfit("the result does not fit what was asked")),
             None => Err(waits_not()),
@@ -82,11 +83,20 @@ pub(super) async fn advance(request: &FaceRequest, tool: &str, name: &str) -> Re
 
 /// Asks the call to end; one that has ended stays as it is.
 pub(super) async fn cancel(request: &FaceRequest, tool: &str, name: &str) -> Result<Response, Problem> {
-    let (_, call) = here(request, tool, name).await?;
-    call.cancel();
+    let (id, place) = find(request, tool, name).await?;
+    let pipeline = &request.gateway.pipeline;
+    let call = match &place {
+        Place::Here(call) => call,
+        Place::Elsewhere(seen) => {
+            let cancelled = pipeline.cancel_elsewhere(id, seen, (&request.caller, &request.server)).await;
+            cancelled.map_err(Problem::of_inbox_fault)?;
+            return Ok(respond(request, place.view(id), StatusCode::OK));
+        }
+    };
+    pipeline.cancel(call).await.map_err(Problem::of_inbox_fault)?;
     // What takes longer is seen later.
     let _ = tokio::time::timeout(ENDS_WITHIN, call.finished()).await;
-    Ok(respond(request, resource::of(&call), StatusCode::OK))
+    Ok(respond(request, resource::of(call), StatusCode::OK))
 }
 
 /// The caller's call of this tool with this id; a foreign one is as unknown as none (I-10).

@@ -11,6 +11,7 @@ use serde_json::{Map, Value};
 
 use crate::call::outcome::Refusal;
 use crate::durable::active::ActiveFault;
+use crate::durable::inbox::InboxFault;
 use crate::faces::memory::Unheld;
 use crate::faces::unserved;
 
@@ -78,6 +79,18 @@ impl Problem {
     pub(super) fn of_store(_: ActiveFault) -> Problem {
         let detail = "the store of calls does not answer: send this again";
         Problem::new(StatusCode::SERVICE_UNAVAILABLE, Reason::UpstreamUnavailable, detail).retry_after(1)
+    }
+
+    /// An answer or a cancel for a call at another gateway was not stored.
+    pub(super) fn of_inbox_fault(fault: InboxFault) -> Problem {
+        let detail = fault.to_string();
+        match fault {
+            InboxFault::Unavailable | InboxFault::Full => {
+                let status = StatusCode::SERVICE_UNAVAILABLE;
+                Problem::new(status, Reason::UpstreamUnavailable, &detail).retry_after(1)
+            }
+            InboxFault::TooLarge => Problem::invalid(StatusCode::PAYLOAD_TOO_LARGE, &detail),
+        }
     }
 
     /// The call was begun here, and nothing but this gateway knows of it.
@@ -187,6 +200,8 @@ mod tests {
         let marked =
             |problem: Problem| unserved::is_marked(problem.respond(Trace::new([1; 24])).extensions());
         assert!(marked(Problem::elsewhere()));
+        assert!(marked(Problem::of_inbox_fault(InboxFault::Unavailable)));
+        assert!(!marked(Problem::of_inbox_fault(InboxFault::TooLarge)), "no other one takes it either");
         assert!(!marked(Problem::unstored()));
     }
 }

@@ -31,7 +31,7 @@ pub(super) fn send(request: Modern, fixture: &Fixture) -> tokio::task::JoinHandl
 }
 
 /// The retry of a `sweep` that answers what it was asked.
-fn answering(asked: &Value) -> Modern {
+pub(super) fn answering(asked: &Value) -> Modern {
     let answer = json!({"action": "accept", "content": {"name": "Ada"}});
     let ids = asked["inputRequests"].as_object().unwrap().keys();
     let answers: serde_json::Map<_, _> = ids.map(|id| (id.clone(), answer.clone())).collect();

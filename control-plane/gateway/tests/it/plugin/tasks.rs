@@ -37,7 +37,7 @@ pub(super) async fn begun(fixture: &Fixture) -> Value {
     task
 }
 
-fn of_task(method: &str, task: &Value, extra: &Value) -> Modern {
+pub(super) fn of_task(method: &str, task: &Value, extra: &Value) -> Modern {
     of_users_task("alice", "plugins", method, (task, extra))
 }
 

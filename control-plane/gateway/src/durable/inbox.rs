@@ -1,0 +1,221 @@
+//! Answers and cancels that callers send to another gateway than the one that runs their call.
+//!
+//! Owns: sealing and storing them in the inbox of their call, and applying them to the calls that run here. Keeps true: what was
+//! stored is applied by the gateway that runs the call, or by the one that takes it over, as soon as its question is open there
+//! (I-13); an entry is removed once it was applied; a gateway that has lost a call applies and removes nothing of it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use asp_store::bus::MAX_MESSAGE;
+use asp_store::inbox::{EntryName, Inbox, InboxError, InboxId, Put};
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+use tokio::sync::Semaphore;
+use uuid::Uuid;
+
+use super::shared_events::Rows;
+use crate::call::Call;
+use crate::call::event::Event;
+use crate::call::event::log::Logged;
+use crate::call::question::Answer;
+use crate::digest;
+use crate::said_once::SaidOnce;
+use crate::seal::{Purpose, Sealer};
+
+/// Lifetime of an inbox beyond its call's time.
+const KEEP: Duration = Duration::from_secs(60);
+/// Delay before a store that does not answer is asked again; as much again at random.
+const RETRY: Duration = Duration::from_millis(500);
+/// Interval at which each running call's inbox is read, whatever its gateway hears: a message of the bus may be lost unseen.
+const LOOK_EVERY: Duration = Duration::from_secs(60);
+/// Most inboxes that are read at once, when a store or a bus is back.
+const AT_ONCE: usize = 8;
+
+/// The inboxes of calls, where gateways share them.
+pub struct Inboxes {
+    inbox: Arc<dyn Inbox>,
+    sealer: Arc<Sealer>,
+    outage: SaidOnce,
+    turns: Semaphore,
+}
+
+/// An answer or a cancel of a call's caller. Other gateways read it: variants and members are only added.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum CallerInput {
+    Answer { question: String, answer: Answer },
+    Cancel,
+}
+
+/// The reason for which an answer or a cancel was not stored; nothing comes of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum InboxFault {
+    #[error("the call runs at another gateway, which does not hear of this: send it again")]
+    Unavailable,
+    #[error("too many answers wait for the gateway that runs the call: send this again")]
+    Full,
+    #[error(
+        "the call runs at another gateway, to which answers of up to {} KiB can be passed on: send a shorter one",
+        MAX_MESSAGE / 1024
+    )]
+    TooLarge,
+}
+
+/// An entry that was read, and waits for its question.
+struct Waiting {
+    name: EntryName,
+    input: CallerInput,
+}
+
+impl CallerInput {
+    /// One name for each question, and one for all cancels.
+    fn name(&self) -> EntryName {
+        match self {
+            CallerInput::Answer { question, .. } => digest::shortened(&["answer", question.as_str()]),
+            CallerInput::Cancel => digest::shortened(&["cancel"]),
+        }
+    }
+
+    /// Applies it to a call that runs here; false where its question is not open yet.
+    pub(crate) fn apply(&self, call: &Call) -> bool {
+        match self {
+            CallerInput::Answer { question, answer } => {
+                call.questions.answer(question, answer.clone()) || call.questions.has_answered(question)
+            }
+            CallerInput::Cancel => {
+                call.cancel();
+                true
+            }
+        }
+    }
+}
+
+impl Inboxes {
+    pub fn new(inbox: Arc<dyn Inbox>, sealer: Arc<Sealer>) -> Inboxes {
+        Inboxes { inbox, sealer, outage: SaidOnce::default(), turns: Semaphore::new(AT_ONCE) }
+    }
+
+    /// Stores what a caller sends to the call of an org; `left` is the time that the call has left.
+    pub(crate) async fn put(
+        &self,
+        (org, call): (&str, Uuid),
+        left: Duration,
+        input: &CallerInput,
+    ) -> Result<(), InboxFault> {
+        let name = input.name();
+        let plain = serde_json::to_vec(input).map_err(|_| InboxFault::Unavailable)?;
+        // The gateway of the call may hear it over the bus alone, with what names the call.
+        if plain.len() > MAX_MESSAGE - 1024 {
+            return Err(InboxFault::TooLarge);
+        }
+        let sealed = self.sealer.seal_bytes(Purpose::Inbox, &place(call, name), &plain);
+        let sealed = Bytes::from(sealed.map_err(|_| InboxFault::Unavailable)?);
+        let put = self.inbox.put(id(org, call), name, sealed, left.saturating_add(KEEP)).await;
+        match self.noted(put) {
+            Some(Put::Stored) => Ok(()),
+            Some(Put::Full) => Err(InboxFault::Full),
+            None => Err(InboxFault::Unavailable),
+        }
+    }
+
+    /// Applies what is stored for the call, whenever that may have changed, from now on to its end.
+    pub(super) fn begin(self: &Arc<Self>, call: &Arc<Call>, rows: Arc<dyn Rows>) {
+        let inboxes = self.clone();
+        let call = call.clone();
+        tokio::spawn(async move { inboxes.follow(&call, rows.as_ref()).await });
+    }
+
+    /// Applies what another gateway has passed on to a call that runs here.
+    pub(crate) fn deliver(self: &Arc<Self>, call: &Arc<Call>, input: &CallerInput) {
+        if !input.apply(call) {
+            // Its question may be asked yet: the entry stays until then.
+            return call.ownership.nudge();
+        }
+        let (inboxes, call, name) = (self.clone(), call.clone(), input.name());
+        tokio::spawn(async move { inboxes.remove(&call, &[name]).await });
+    }
+
+    async fn follow(&self, call: &Call, rows: &dyn Rows) {
+        let mut events = call.events.reader_from(call.events.next_number());
+        let mut waiting = Vec::new();
+        loop {
+            tokio::select! {
+                () = call.ownership.nudged() => match self.read(call).await {
+                    Some(read) => waiting = read,
+                    None => {
+                        tokio::time::sleep(RETRY + RETRY.mul_f64(rand::random())).await;
+                        call.ownership.nudge();
+                    }
+                },
+                event = events.next(), if !waiting.is_empty() => match event {
+                    Some(Logged { event: Event::Asked { .. }, .. }) => {}
+                    Some(_) => continue,
+                    None => break,
+                },
+                () = tokio::time::sleep(LOOK_EVERY) => call.ownership.nudge(),
+                _ = call.finished() => break,
+            }
+            // If another gateway goes on with the call, the entries are for that one.
+            if !waiting.is_empty() && rows.is_ours(call).await {
+                self.apply(call, &mut waiting).await;
+            }
+        }
+        // Nobody waits for the rest, unless another gateway goes on with the call.
+        if !waiting.is_empty() && rows.is_ours(call).await {
+            let names: Vec<EntryName> = waiting.iter().map(|entry| entry.name).collect();
+            self.remove(call, &names).await;
+        }
+    }
+
+    /// Applies and removes the entries whose questions are open, or had their answers; the others go on waiting.
+    async fn apply(&self, call: &Call, waiting: &mut Vec<Waiting>) {
+        let mut applied = Vec::new();
+        waiting.retain(|entry| {
+            let is_applied = entry.input.apply(call);
+            if is_applied {
+                applied.push(entry.name);
+            }
+            !is_applied
+        });
+        if !applied.is_empty() {
+            self.remove(call, &applied).await;
+        }
+    }
+
+    async fn read(&self, call: &Call) -> Option<Vec<Waiting>> {
+        // Err: closed, which nobody does.
+        let _turn = self.turns.acquire().await.ok();
+        let entries = self.noted(self.inbox.read(id(&call.caller.org, call.id)).await)?;
+        let open = |(name, sealed): (EntryName, Bytes)| {
+            let plain = self.sealer.open_bytes(Purpose::Inbox, &place(call.id, name), &sealed);
+            let input = plain.and_then(|plain| serde_json::from_slice(&plain).ok());
+            if input.is_none() {
+                tracing::warn!(call = %call.id, trace = %call.trace, "an answer or a cancel in the inbox of a call cannot be read: the gateway that stored it has another ASP_SEAL_KEY, or is of another version");
+            }
+            Some(Waiting { name, input: input? })
+        };
+        Some(entries.into_iter().filter_map(open).collect())
+    }
+
+    /// Best effort: what stays is applied to no other question, and ends with the inbox.
+    async fn remove(&self, call: &Call, names: &[EntryName]) {
+        self.noted(self.inbox.remove(id(&call.caller.org, call.id), names).await);
+    }
+
+    /// An answer of the store; that there is none is said once, until there is one again.
+    fn noted<T>(&self, answer: Result<T, InboxError>) -> Option<T> {
+        self.outage.noted(answer, |error| {
+            tracing::warn!(%error, "until they are, callers can answer and cancel a call only at the gateway that runs it, and are told so at others");
+        })
+    }
+}
+
+fn id(org: &str, call: Uuid) -> InboxId {
+    InboxId { org: digest::shortened(&[org]), call: call.into_bytes() }
+}
+
+/// Context of a seal, which opens only in the inbox of its call and under its name.
+fn place(call: Uuid, name: EntryName) -> Vec<u8> {
+    [call.as_bytes().as_slice(), &name].concat()
+}

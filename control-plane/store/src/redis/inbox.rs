@@ -1,0 +1,103 @@
+//! Inboxes in Redis: a hash for each call, and what an org keeps in all, in one slot of a Cluster, so that the script which adds an
+//! entry counts its bytes.
+//!
+//! Keeps true: everything of an org ends by itself with its last entry.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use redis::{Script, ScriptInvocation};
+
+use super::{Fault, Redis, lifetime};
+use crate::hex::hex;
+use crate::inbox::{
+    EntryName, Inbox, InboxError, InboxId, MAX_BYTES, MAX_ENTRIES, MAX_ORG_BYTES, Put, check,
+};
+
+/// Inboxes in Redis.
+pub struct RedisInbox {
+    redis: Redis,
+    put: Script,
+    remove: Script,
+    org_bytes: usize,
+}
+
+impl RedisInbox {
+    pub fn new(redis: Redis) -> RedisInbox {
+        RedisInbox::with_org_bytes(redis, MAX_ORG_BYTES)
+    }
+
+    /// Inboxes with another bound for each org.
+    pub fn with_org_bytes(redis: Redis, org_bytes: usize) -> RedisInbox {
+        RedisInbox {
+            redis,
+            put: Script::new(include_str!("inbox/put.lua")),
+            remove: Script::new(include_str!("inbox/remove.lua")),
+            org_bytes,
+        }
+    }
+}
+
+#[async_trait]
+impl Inbox for RedisInbox {
+    async fn put(
+        &self,
+        inbox: InboxId,
+        name: EntryName,
+        entry: Bytes,
+        keep: Duration,
+    ) -> Result<Put, InboxError> {
+        check(&entry)?;
+        let mut put = on(&self.put, inbox);
+        put.arg(hex(&name)).arg(entry.as_ref()).arg(lifetime(keep));
+        put.arg(MAX_ENTRIES).arg(MAX_BYTES).arg(self.org_bytes);
+        let stored: u8 = self.redis.run_large(&put, entry.len()).await?;
+        Ok(if stored == 1 { Put::Stored } else { Put::Full })
+    }
+
+    async fn read(&self, inbox: InboxId) -> Result<Vec<(EntryName, Bytes)>, InboxError> {
+        let mut read = redis::cmd("HGETALL");
+        read.arg(place(inbox));
+        let entries: HashMap<String, Bytes> = self.redis.ask(&read).await?;
+        let named = |(name, entry): (String, Bytes)| -> Result<_, InboxError> {
+            let name = u128::from_str_radix(&name, 16).map_err(|_| unreadable())?;
+            Ok((name.to_be_bytes(), entry))
+        };
+        entries.into_iter().map(named).collect()
+    }
+
+    async fn remove(&self, inbox: InboxId, names: &[EntryName]) -> Result<(), InboxError> {
+        let mut remove = on(&self.remove, inbox);
+        for name in names {
+            remove.arg(hex(name));
+        }
+        self.redis.run::<u64>(&remove).await?;
+        Ok(())
+    }
+}
+
+impl From<Fault> for InboxError {
+    fn from(fault: Fault) -> InboxError {
+        InboxError::Unavailable(fault.to_string())
+    }
+}
+
+fn unreadable() -> InboxError {
+    InboxError::Unavailable("Redis holds something else where the inbox of a call is kept".into())
+}
+
+/// A script on an inbox and on what its org keeps in all; its first argument is the call.
+fn on(script: &Script, inbox: InboxId) -> ScriptInvocation<'_> {
+    let org = format!("asp:inbox:{{{}}}", hex(&inbox.org));
+    let mut invocation = script.prepare_invoke();
+    invocation.key(place(inbox)).key(format!("{org}:ends")).key(format!("{org}:bytes"));
+    invocation.arg(hex(&inbox.call));
+    invocation
+}
+
+/// The org is the tag that says the slot.
+fn place(inbox: InboxId) -> String {
+    format!("asp:inbox:{{{}}}:{}", hex(&inbox.org), hex(&inbox.call))
+}

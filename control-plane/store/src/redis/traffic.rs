@@ -1,0 +1,110 @@
+//! The traffic of one lane to Redis: bytes on their way, and whether Redis answers.
+//!
+//! Keeps true: bytes on their way are bounded (I-4), and whoever waits for room does so for a bounded time; nobody waits for an
+//! answer in a lane that was silent, but for one a second that looks whether it is answered again.
+
+use tokio::sync::Semaphore;
+use tokio::time::timeout;
+
+use super::{Fault, ROOM_WITHIN};
+use crate::away::Away;
+
+/// Most bytes that are on their way in a lane: Redis takes as many within a fraction of the time that an answer may take.
+const MAX_BYTES: u32 = 8 << 20;
+/// Bytes that a command takes besides what it carries.
+const COMMAND_BYTES: u32 = 256;
+
+/// The traffic of one lane.
+pub(super) struct Traffic {
+    away: Away,
+    /// One permit for each byte that may still be sent.
+    room: Semaphore,
+}
+
+impl Default for Traffic {
+    fn default() -> Traffic {
+        Traffic { away: Away::default(), room: Semaphore::new(MAX_BYTES as usize) }
+    }
+}
+
+impl Traffic {
+    /// Asks once there is room for so many bytes.
+    pub(super) async fn admit<T>(
+        &self,
+        bytes: usize,
+        asking: impl Future<Output = Result<T, Fault>>,
+    ) -> Result<T, Fault> {
+        let bytes = u32::try_from(bytes).unwrap_or(u32::MAX).saturating_add(COMMAND_BYTES).min(MAX_BYTES);
+        let room = timeout(ROOM_WITHIN, self.room.acquire_many(bytes)).await;
+        // The second: closed, which nobody does.
+        let Ok(Ok(_room)) = room else { return Err(Fault::Busy) };
+        let asked = self.away.asks().ok_or(Fault::Away)?;
+        let answer = asking.await;
+        match &answer {
+            Err(fault) if fault.is_silence() => {
+                self.away.failed();
+            }
+            Ok(_) | Err(_) => {
+                self.away.answered(asked);
+            }
+        }
+        answer
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use futures::FutureExt;
+    use tokio::time::advance;
+
+    use super::*;
+    use crate::away::LOOK_EVERY;
+
+    async fn silent() -> Result<(), Fault> {
+        Err(Fault::Silent(Duration::ZERO))
+    }
+
+    async fn answered() -> Result<(), Fault> {
+        Ok(())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_on_its_way_is_bounded_in_bytes_and_delays_no_other_lane() {
+        let lane = Traffic::default();
+        let half = MAX_BYTES as usize / 2 - COMMAND_BYTES as usize;
+        let under_way = || lane.admit(half, std::future::pending::<Result<(), Fault>>());
+        let mut large = [Box::pin(under_way()), Box::pin(under_way())];
+        assert!(large.iter_mut().all(|one| one.now_or_never().is_none()));
+        let mut small = Box::pin(lane.admit(0, answered()));
+        assert!(small.as_mut().now_or_never().is_none(), "it waits behind them");
+        assert!(Traffic::default().admit(0, answered()).now_or_never().is_some(), "another lane has room");
+        drop(large);
+        assert!(small.now_or_never().is_some_and(|answer| answer.is_ok()));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn nobody_waits_for_room_for_long() {
+        let lane = Traffic::default();
+        let mut large = Box::pin(lane.admit(usize::MAX, std::future::pending::<Result<(), Fault>>()));
+        assert!(large.as_mut().now_or_never().is_none());
+        assert!(matches!(lane.admit(0, answered()).await, Err(Fault::Busy)));
+        drop(large);
+        assert!(lane.admit(0, answered()).await.is_ok(), "that says nothing of Redis");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_silent_lane_is_asked_again_after_a_moment_and_by_one() {
+        let lane = Traffic::default();
+        assert!(matches!(lane.admit(0, silent()).await, Err(Fault::Silent(_))));
+        assert!(matches!(lane.admit(0, answered()).await, Err(Fault::Away)), "nobody is asked");
+        advance(LOOK_EVERY).await;
+        let mut looks = Box::pin(lane.admit(0, std::future::pending::<Result<(), Fault>>()));
+        assert!(looks.as_mut().now_or_never().is_none());
+        assert!(matches!(lane.admit(0, answered()).await, Err(Fault::Away)), "another one looks");
+        advance(LOOK_EVERY).await;
+        assert!(lane.admit(0, answered()).await.is_ok());
+        assert!(lane.admit(0, answered()).await.is_ok(), "it is back");
+    }
+}
