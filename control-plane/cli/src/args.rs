@@ -164,6 +164,7 @@ pub struct LimitsArgs {
 Examples:
   asp revoke --org acme --user bob --reason left   every token of bob issued until now
   asp revoke --token JTI
+  asp revoke --tokens leaked.txt                   every token whose id is a line of the file
   asp revoke --org acme                            every token of the org issued until now
 
 A token issued after the second that the answer says works. The answer has the commands that keep bob out: a denial of
@@ -179,6 +180,12 @@ pub struct RevokeArgs {
     /// Lower-case hex SHA-256 of the compact token
     #[arg(long, value_name = "HEX", conflicts_with = "user")]
     pub token_hash: Option<String>,
+    /// Ids of tokens, one a line of a file; - is standard input
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["user", "token", "token_hash", "token_hashes"])]
+    pub tokens: Option<PathBuf>,
+    /// Hashes of tokens, one a line
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["user", "token", "token_hash"])]
+    pub token_hashes: Option<PathBuf>,
     #[arg(long)]
     pub reason: Option<String>,
     /// For programs

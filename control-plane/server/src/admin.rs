@@ -201,6 +201,7 @@ pub fn router(state: Arc<AdminState>) -> Router {
         .route("/api/machines/orgs/{org}/keys/{id}", delete(machines::delete))
         .route("/api/machines/orgs/{org}/certificates", post(certificates::register).get(certificates::list))
         .route("/api/machines/orgs/{org}/certificates/{id}", delete(certificates::delete))
+        .route("/api/revocations/batch", post(revocations::add_several))
         .route("/api/revocations/{id}", delete(revocations::delete).get(revocations::get))
         .route("/api/login", get(issuers::login))
         .route("/api/issuers", get(issuers::list))

@@ -157,6 +157,21 @@ impl Admission {
         Ok(under_way.done(self.store.add_revocation(change, record).await?))
     }
 
+    /// The same with several, of one org.
+    pub async fn add_revocations(
+        &self,
+        platform: bool,
+        change: &Change,
+        records: &[RevocationRecord],
+    ) -> Result<Written, Refusal> {
+        let org = records.first().map_or("", |first| first.org.as_str());
+        let issuers = self.compiler.trusted();
+        let bytes = records.iter().map(|record| revocation_bytes(record, &issuers)).sum();
+        let usage = self.usage().await?;
+        let under_way = usage.begin(Part::Revocations, org, grown(0, bytes), platform)?;
+        Ok(under_way.done(self.store.add_revocations(change, records).await?))
+    }
+
     /// The totals; the publisher keeps them up to date, but a write may come before it has looked at the store.
     async fn usage(&self) -> Result<&Usage, StoreError> {
         if !self.usage.is_known() {

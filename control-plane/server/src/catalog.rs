@@ -7,17 +7,18 @@
 
 pub mod budget;
 pub mod build;
-mod edge_form;
+pub mod edge_form;
 pub mod fault;
 pub mod held;
 pub mod ids;
 pub mod offers;
 pub mod orgs;
-mod revoked;
+mod outcome;
+pub mod revoked;
 pub mod servers;
 pub mod usage;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use asp_proto::snapshot::{AuthScheme, Upstream};
@@ -30,6 +31,7 @@ use crate::issuers::document::Document;
 use crate::issuers::trust::Trust;
 use budget::{EDGE, GATEWAY, SLACK};
 use fault::{Fault, LAST_FORM, NOT_SERVED};
+use outcome::{Outcome, Stale};
 use servers::server_fault;
 
 /// What a snapshot says besides what the store holds.
@@ -68,38 +70,27 @@ fn is_open(server: &CompiledServer) -> bool {
 #[derive(Clone)]
 pub struct Compiler {
     config: Arc<StaticConfig>,
-    compiled: Arc<Mutex<HashMap<String, Compiled>>>,
+    compiled: Arc<Mutex<HashMap<String, Outcome>>>,
     /// What was asked for last.
     last: Arc<Mutex<Option<Last>>>,
 }
 
 /// What became of stored servers, of which a write and then what publishes it ask in turn.
 struct Last {
-    issuers: Vec<String>,
+    /// Result of [`crate::issuers::trust::InForce::names`].
+    issuers: BTreeMap<String, String>,
     /// Names and revisions of the servers.
     of: Vec<(String, u64)>,
     settled: Settled,
 }
 
 impl Last {
-    fn is_of(&self, records: &[ServerRecord], issuers: &[String]) -> bool {
+    fn is_of(&self, records: &[ServerRecord], issuers: &BTreeMap<String, String>) -> bool {
         let same = |((name, revision), record): (&(String, u64), &ServerRecord)| {
             *name == record.name && *revision == record.revision
         };
-        self.issuers == issuers && self.of.len() == records.len() && self.of.iter().zip(records).all(same)
+        self.issuers == *issuers && self.of.len() == records.len() && self.of.iter().zip(records).all(same)
     }
-}
-
-/// What became of a stored server at a revision of its sources.
-struct Compiled {
-    revision: u64,
-    /// Of the client issuers it was evaluated beside.
-    issuers: Vec<String>,
-    /// As it is stored or, where that is faulty, as it was before.
-    good: Option<Arc<CompiledServer>>,
-    fault: Option<String>,
-    /// Of `good`, as [`servers::server_bytes`] counts: a thousand servers are not counted again for each change of one.
-    bytes: usize,
 }
 
 /// The stored servers that are published.
@@ -195,20 +186,23 @@ impl Compiler {
         settled
     }
 
-    fn settle_anew(&self, records: &[ServerRecord], issuers: &[String]) -> Settled {
+    fn settle_anew(&self, records: &[ServerRecord], issuers: &BTreeMap<String, String>) -> Settled {
         let mut known = self.compiled.lock();
         let stored: HashSet<&str> = records.iter().map(|record| record.name.as_str()).collect();
         known.retain(|name, _| stored.contains(name.as_str()));
         let mut good = Vec::with_capacity(records.len());
         let mut faults = Vec::new();
+        let mut stale = Vec::new();
         for record in records {
-            let is_current =
-                |compiled: &Compiled| compiled.revision == record.revision && compiled.issuers == issuers;
-            if !known.get(&record.name).is_some_and(is_current) {
+            if !known.get(&record.name).is_some_and(|compiled| compiled.is_of(record, issuers)) {
                 let before = known.remove(&record.name).and_then(|compiled| compiled.good);
-                let compiled = self.compile_record(record, before);
-                known.insert(record.name.clone(), Compiled { issuers: issuers.to_vec(), ..compiled });
+                stale.push(Stale { record, before });
             }
+        }
+        for (record, compiled) in outcome::anew(self, issuers, stale) {
+            known.insert(record.name.clone(), compiled);
+        }
+        for record in records {
             let Some(compiled) = known.get(&record.name) else { continue };
             let in_force = if compiled.good.is_some() { LAST_FORM } else { NOT_SERVED };
             faults.extend(compiled.fault.iter().map(|fault| server_fault(&record.name, fault, in_force)));
@@ -235,37 +229,10 @@ impl Compiler {
     /// [`servers::server_bytes`] of a server, which is known of one that was compiled here.
     pub fn server_bytes(&self, server: &CompiledServer) -> usize {
         let known = self.compiled.lock();
-        let is_own = |known: &&Compiled| known.good.as_deref().is_some_and(|good| std::ptr::eq(good, server));
+        let is_own = |known: &&Outcome| known.good.as_deref().is_some_and(|good| std::ptr::eq(good, server));
         let bytes = known.get(&server.server.name).filter(is_own).map(|known| known.bytes);
         drop(known);
         bytes.unwrap_or_else(|| servers::server_bytes(server))
-    }
-
-    fn compile_record(&self, record: &ServerRecord, before: Option<Arc<CompiledServer>>) -> Compiled {
-        let compiled = match &record.unreadable {
-            Some(fault) => {
-                Err(format!("this version cannot read it, a newer one may have written it: {fault}"))
-            }
-            None => compile(&record.name, &record.files).map_err(|report| {
-                let faults: Vec<String> = report.iter().map(describe).collect();
-                format!("it does not compile: {}", faults.join("; "))
-            }),
-        };
-        let evaluated = compiled.and_then(|server| self.accepts(&server).map(|()| server));
-        let revision = record.revision;
-        match evaluated {
-            Ok(mut server) => {
-                server.server.updated_unix_ms = record.updated_at;
-                let bytes = servers::server_bytes(&server);
-                Compiled { revision, issuers: Vec::new(), good: Some(Arc::new(server)), fault: None, bytes }
-            }
-            Err(fault) => {
-                // What it was may name an issuer that is gone.
-                let good = before.filter(|server| self.accepts(server).is_ok());
-                let bytes = good.as_deref().map_or(0, servers::server_bytes);
-                Compiled { revision, issuers: Vec::new(), good, fault: Some(fault), bytes }
-            }
-        }
     }
 }
 

@@ -1,17 +1,22 @@
 //! Turns changes into pushes: rebuilds the snapshot when the store's revision moved, and coalesces.
 //!
-//! Keeps true: the first change goes out at once, those of the next [`COALESCE`] together at its end; a
+//! Keeps true: the first change goes out at once, those of the next [`COALESCE`] together at its end, and to edges, where it takes
+//! nothing away, at the end of a time that grows with what they are sent; a
 //! snapshot that cannot be built leaves the last good one in place, is reported, and is tried again when
 //! something changes or after [`RETRY`]; a store that could not be read is read again at the next poll, and costs no revision its
 //! turn; a change made by another process on the same store is found within
 //! [`POLL`]; a revision that changes nothing of the snapshot is not pushed, and of the others only what changed; each
-//! hour it is built anew, because revocations move with the time.
+//! hour it is built anew, because revocations move with the time. While it is built, and where it cannot be, what is revoked is
+//! published all the same.
 
+mod overtaking;
 pub mod stored;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use asp_proto::snapshot::{EdgeSnapshot, RecentRevocations};
 use asp_store::control::{Position, StoreError};
 use async_trait::async_trait;
 use parking_lot::Mutex;
@@ -20,15 +25,23 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::catalog::build::Built;
+use crate::catalog::edge_form;
 use crate::catalog::fault::Fault;
 use crate::clock;
 use crate::xds::endpoints::EndpointSet;
 use crate::xds::published::{Content, Published};
 use crate::xds::raised::Raised;
 use crate::xds::{XdsState, XdsStateReceiver, resources};
+pub use overtaking::Overtaken;
+use overtaking::Overtaking;
 
 /// Shortest time between two pushes.
 pub const COALESCE: Duration = Duration::from_millis(50);
+/// Shortest time between two pushes of the edge snapshot for each MiB that it has, where what changed may wait: it goes whole to
+/// every Envoy, each worker of which reads it anew.
+const EDGE_COALESCE: Duration = Duration::from_secs(1);
+/// The longest of it. The look at the store that ends it comes within [`POLL`].
+const MAX_EDGE_COALESCE: Duration = Duration::from_millis(1_500);
 /// How often the store is asked for a revision made by another process.
 pub const POLL: Duration = Duration::from_millis(500);
 
@@ -42,6 +55,9 @@ const READ_AGAIN: Duration = Duration::from_secs(4);
 /// Age of the last completed look at the store from which on the publisher counts as stuck. Building everything takes several
 /// seconds.
 pub const SILENT: Duration = Duration::from_secs(15);
+/// Builds in a row of which none is published, because revocations of a later revision were during each; none are during the last
+/// one.
+const MAX_BUILDS: u32 = 3;
 
 /// Where snapshots come from.
 #[async_trait]
@@ -51,6 +67,8 @@ pub trait Source: Send + Sync {
     /// What is to be published of the current state, whatever its revision is by now. `raise`: all of it is to have that
     /// revision, what has not changed too.
     async fn build(&self, raise: bool) -> anyhow::Result<Built>;
+    /// Adds to `recent` what was revoked after a revision, also while something is built.
+    async fn overtake(&self, recent: &RecentRevocations, after: u64) -> anyhow::Result<Overtaken>;
 }
 
 /// How what is published stands to what is stored.
@@ -133,6 +151,14 @@ pub struct Publisher {
     looked: Arc<Mutex<Instant>>,
     /// The hour since 1970 in which it was tried.
     hour: u64,
+    /// When edges were told of another snapshot of theirs last.
+    edge_told: Option<Instant>,
+    /// The end of the time for which they are not told of the one that was built last.
+    edge_waits_until: Option<Instant>,
+    /// The revision of the revocations that were published ahead of a build; 0: the last build has them all.
+    overtaken: u64,
+    /// Parts that changed in builds that were not published.
+    changed: BTreeSet<Arc<str>>,
     raised: Arc<Raised>,
 }
 
@@ -199,6 +225,10 @@ impl Publisher {
             unread: None,
             looked,
             hour: 0,
+            edge_told: None,
+            edge_waits_until: None,
+            overtaken: 0,
+            changed: BTreeSet::new(),
             raised: Arc::clone(&raised),
         };
         (publisher, handle)
@@ -281,37 +311,120 @@ impl Publisher {
         // What cannot be built now is tried again in its time.
         let raise =
             self.retry_at.is_none() && last.as_deref().is_some_and(|last| self.raised.concerns(last, covers));
-        if self.tried.as_ref() == Some(&position) && hour == self.hour && !due && !raise {
+        let edge_is_due = self.edge_waits_until.is_some_and(|until| until <= Instant::now());
+        let is_known = self.tried.as_ref() == Some(&position) && hour == self.hour;
+        if is_known && !due && !raise && !edge_is_due {
             self.unread = None;
             return Ok(Rebuilt::Nothing);
         }
         if self.unread.is_some_and(|unread| unread.waits(revision)) {
             return Ok(Rebuilt::Nothing);
         }
-        let built = self.source.build(raise).await;
+        let built = self.build(raise).await;
         if built.as_ref().is_err_and(|error| error.is::<StoreError>()) {
             // It was not tried: nothing is known of it.
             self.unread = Some(Unread::after(self.unread, revision));
             return built.map(|_| Rebuilt::Nothing);
         }
         (self.unread, self.tried, self.hour) = (None, Some(position), hour);
+        self.edge_waits_until = None;
         self.retry_at = Some(Instant::now() + RETRY);
-        let Built { position, edge, recent, gateway, changed, faults } = built?;
+        Ok(self.publish(built?, raise))
+    }
+
+    /// Puts what was built in the place of what is published; edges may hear of theirs later. `raise`: they may not.
+    fn publish(&mut self, built: Built, raise: bool) -> Rebuilt {
+        let Built { position, edge, recent, gateway, changed, faults } = built;
         let revision = position.revision;
+        // Revocations may have been published meanwhile.
+        let last = self.xds_state.borrow().snapshot.clone();
+        let waits = last.as_deref().filter(|_| !raise).and_then(|last| self.edge_waits(last, &edge));
+        let (edge, covers) = match (waits, &last) {
+            // Not everything of this revision is said then.
+            (Some(_), Some(last)) => (Arc::clone(&last.edge.content), self.standing.borrow().covers),
+            _ => (edge, revision),
+        };
+        self.edge_waits_until = waits;
         let content = Content { revision, edge, recent, gateway, changed };
         let published = resources::publish(content, last.as_deref(), &self.filter_wasm);
         self.tried = Some(position);
         self.retry_at = None;
         if let Some(published) = &published {
+            if last.is_none_or(|last| !Arc::ptr_eq(&last.edge, &published.edge)) {
+                self.edge_told = Some(Instant::now());
+            }
             tracing::info!(
-                revision = published.revision,
+                revision,
+                covers,
                 edge = %published.edge.version,
                 gateway = %published.gateway.version,
                 gateway_parts = published.gateway.changed.len(),
                 "snapshot published"
             );
         }
-        Ok(Rebuilt::Built { covers: revision, faults, published: published.map(Box::new) })
+        let published = published.map(|published| Box::new(Published { revision: covers, ..published }));
+        Rebuilt::Built { covers, faults, published }
+    }
+
+    /// The end of the time for which edges, who get all that is theirs anew, keep what they have; `None`: they are told at once.
+    fn edge_waits(&self, last: &Published, edge: &Arc<EdgeSnapshot>) -> Option<Instant> {
+        let bytes = u32::try_from(last.edge.bytes.len()).unwrap_or(u32::MAX);
+        let window = (EDGE_COALESCE * (bytes >> 10) / (1 << 10)).min(MAX_EDGE_COALESCE);
+        let until = self.edge_told? + window;
+        let waits = until > Instant::now()
+            && !Arc::ptr_eq(&last.edge.content, edge)
+            && edge_form::may_wait(&last.edge.content, edge);
+        waits.then_some(until)
+    }
+
+    /// Builds what holds all revocations that are published.
+    async fn build(&mut self, raise: bool) -> anyhow::Result<Built> {
+        let mut raise = raise;
+        let mut builds = 0;
+        loop {
+            builds += 1;
+            let is_last = builds >= MAX_BUILDS;
+            let mut built = match is_last {
+                true => self.source.build(raise).await,
+                false => self.build_overtaken(raise).await,
+            }?;
+            self.changed.append(&mut built.changed);
+            if is_last || built.recent.revision >= self.overtaken {
+                built.changed = std::mem::take(&mut self.changed);
+                self.overtaken = 0;
+                return Ok(built);
+            }
+            // Nobody would take its revocations, which are of an earlier revision.
+            raise = true;
+        }
+    }
+
+    /// Builds, and publishes meanwhile what is revoked.
+    async fn build_overtaken(&mut self, raise: bool) -> anyhow::Result<Built> {
+        let covers = self.standing.borrow().covers;
+        let mut overtaking = Overtaking {
+            source: &*self.source,
+            dirty: &self.dirty,
+            xds_state: &self.xds_state,
+            filter_wasm: &self.filter_wasm,
+            covers,
+            after: covers.max(self.overtaken),
+            published: 0,
+            was_told: false,
+        };
+        let built = tokio::select! {
+            built = self.source.build(raise) => built,
+            never = overtaking.run() => match never {},
+        };
+        if built.as_ref().is_err_and(|error| !error.is::<StoreError>()) {
+            overtaking.look().await;
+        }
+        let Overtaking { published, was_told, .. } = overtaking;
+        self.overtaken = self.overtaken.max(published);
+        if was_told {
+            self.dirty.notify_one();
+        }
+        built
     }
 
     /// Keeps the standing faults, and logs each once.
@@ -353,7 +466,7 @@ impl Publisher {
             news || moved
         });
         if news {
-            tracing::error!(error = %text, "no new snapshot is published, revocations among it; the last good one stays");
+            tracing::error!(error = %text, "no new snapshot is published; the last good one stays, with what is revoked meanwhile where that can be read");
         }
     }
 }

@@ -34,6 +34,8 @@ use published::Published;
 pub const EDGE_FILTER: &str = "asp-edge";
 /// The resource, the HTTP filter and the root of what was revoked lately; it configures the same VM.
 pub const EDGE_REVOKED: &str = "asp-revoked";
+/// Mark in the version of revocations that came ahead of the rest: the revision up to which all is said follows.
+const OVERTAKEN: char = '~';
 /// What gateways subscribe to: every part.
 const EVERY_PART: &str = "*";
 /// The largest message a gateway accepts. Parts come in messages of less, unless one alone is larger.
@@ -117,8 +119,13 @@ impl XdsState {
             kind if kind == Kind::Gateway.as_str() => version == published.gateway.version,
             _ => false,
         };
-        if is_newest { published.revision } else { acked }
+        if is_newest { published.revision } else { acked.min(said_through(version)) }
     }
+}
+
+/// The revision up to which all is in force with a version at most.
+fn said_through(version: &str) -> u64 {
+    version.rsplit_once(OVERTAKEN).and_then(|(_, covers)| covers.parse().ok()).unwrap_or(u64::MAX)
 }
 
 /// How everyone learns of a new [`XdsState`].

@@ -9,6 +9,7 @@ mod audited;
 mod issuers;
 mod machines;
 mod placement;
+mod revocations;
 pub mod sql;
 mod state;
 #[cfg(any(test, feature = "testing"))]
@@ -24,6 +25,9 @@ pub use machines::{
     MAX_MACHINE_KEYS_PER_ORG, MachineBound, MachineCertificateRecord, MachineKeyRecord,
 };
 pub use placement::{HomeRecord, MAX_HOMES, MAX_REGIONS, MAX_ROUTES, Placement, RegionRecord, RouteRecord};
+pub use revocations::{
+    MAX_REVOCATIONS, MAX_REVOCATIONS_AT_ONCE, MAX_REVOCATIONS_PER_ORG, RevocationRecord, RevokedSince,
+};
 pub use state::{
     Changed, ChangedRevocations, ControlState, Machines, OrgState, Position, Since, UnreadableIssuer,
     UnreadableMachine,
@@ -49,10 +53,6 @@ pub const MAX_BINDINGS_PER_ORG: usize = 10_000;
 pub const MAX_RULES_PER_ORG: usize = 256;
 /// Rate limits of one org.
 pub const MAX_LIMITS_PER_ORG: usize = 1_000;
-/// Live revocations. The outermost bound: who writes is held to less, by bytes of a snapshot.
-pub const MAX_REVOCATIONS: usize = 150_000;
-/// Of one org, with those that the platform made in it.
-pub const MAX_REVOCATIONS_PER_ORG: usize = 20_000;
 
 /// Why the store refused or failed.
 #[derive(Debug, thiserror::Error)]
@@ -74,6 +74,9 @@ pub enum StoreError {
     /// Primitives under ids that the server may not have.
     #[error("the server may not have all ids of its primitives")]
     DeniedIds(Vec<DeniedId>),
+    /// Others were in the way for too long, nothing has happened, and it may be tried again; the text is for the log.
+    #[error("store: busy: {0}")]
+    Busy(String),
     /// The database failed; the text is for the log, never for a client.
     #[error("store: {0}")]
     Backend(String),
@@ -219,27 +222,6 @@ pub struct LimitRecord {
 
 fn any() -> String {
     "*".to_owned()
-}
-
-/// A revocation. The id is the caller's (a UUID).
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct RevocationRecord {
-    pub id: String,
-    /// `token`, `token_hash`, `user`, `org` or `linked_token`.
-    pub kind: String,
-    /// Empty where the kind needs none.
-    pub org: String,
-    /// The jti, hash, user or org that is revoked.
-    pub target: String,
-    /// Issuer (`iss`) of a revoked jti; empty for every issuer.
-    pub issuer: String,
-    pub reason: String,
-    /// Unix milliseconds: of user and org, tokens issued up to this second are dead.
-    pub created_at: u64,
-    /// Unix milliseconds after which the record is pruned.
-    pub until: u64,
-    /// Whether an admin of the platform made it, whatever its org.
-    pub by_platform: bool,
 }
 
 /// What must hold for a write to happen (`If-Match`, `If-None-Match`).
@@ -484,6 +466,15 @@ pub trait ControlStore: Send + Sync {
     async fn revocation(&self, id: &str) -> Result<Option<RevocationRecord>, StoreError>;
     async fn add_revocation(&self, change: &Change, record: &RevocationRecord)
     -> Result<Written, StoreError>;
+    /// Adds several by one write, at one revision: all of tokens (`token`, `token_hash`) of one org, made at the moment of the
+    /// change, under ids that are new. [`StoreError::Full`] beyond [`MAX_REVOCATIONS_AT_ONCE`].
+    async fn add_revocations(
+        &self,
+        change: &Change,
+        records: &[RevocationRecord],
+    ) -> Result<Written, StoreError>;
+    /// Those that were added after `revision`, some 2,000 at most, the oldest first.
+    async fn revoked_since(&self, revision: u64) -> Result<RevokedSince, StoreError>;
     async fn delete_revocation(&self, change: &Change, id: &str) -> Result<Written, StoreError>;
     /// Deletes revocations whose `until` has passed, and audit rows beyond `keep_audit`: the oldest of the orgs that
     /// have the most, so that no org's changes push out those of another one.

@@ -9,7 +9,7 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use asp_e2e::stores::Postgres as Server;
 use asp_store::control::sql::SqlStore;
-use asp_store::control::{self, Change, ControlStore, ExposureRecord, Precondition};
+use asp_store::control::{self, ControlStore};
 use asp_store::heard_gateways;
 use asp_store::ledger::{self, Answer, Budget, Claim, Holder, Ledger, LedgerKey};
 use asp_store::postgres::{ConnectError, Postgres, PostgresCalls, SchemaError, Waits};
@@ -76,66 +76,6 @@ async fn the_control_store_passes_the_suite_and_another_process_has_all_of_it() 
     let state = there.load().await.unwrap();
     assert_eq!(state, here.load().await.unwrap());
     assert!(state.revision > 0 && !state.servers.is_empty());
-}
-
-/// Each writer turns the exposure of an org of its own on and off, all of them at once, through two processes.
-#[tokio::test]
-async fn writes_of_several_control_planes_are_one_sequence_and_each_look_is_one_picture() {
-    const WRITERS: u64 = 6;
-    const WRITES: u64 = 20;
-    let fresh = Fresh::start().await;
-    let stores = [Arc::new(fresh.control().await), Arc::new(fresh.control().await)];
-    let mut writers = JoinSet::new();
-    for writer in 0..WRITERS {
-        let store = Arc::clone(&stores[usize::from(writer % 2 == 1)]);
-        writers.spawn(async move {
-            let mut revisions = Vec::new();
-            for write in 0..WRITES {
-                let change = Change {
-                    actor: format!("writer-{writer}"),
-                    at: write,
-                    precondition: Precondition::None,
-                    evaluated_at: None,
-                };
-                let record = ExposureRecord {
-                    org: format!("org-{writer}"),
-                    server: "demo".into(),
-                    protocol: "mcp".into(),
-                    enabled: write % 2 == 0,
-                };
-                let written = store.put_exposure(&change, &record).await.unwrap();
-                assert!(written.changed);
-                revisions.push(written.revision);
-            }
-            revisions
-        });
-    }
-    let (stop, mut stopped) = tokio::sync::watch::channel(false);
-    let looker = Arc::clone(&stores[0]);
-    let looks = tokio::spawn(async move {
-        let mut pictures = Vec::new();
-        while !*stopped.borrow_and_update() {
-            let state = looker.load().await.unwrap();
-            let on = state.exposure.iter().filter(|record| record.enabled).count() as u64;
-            pictures.push((state.revision, state.exposure.len() as u64, on));
-        }
-        pictures
-    });
-    let mut revisions = Vec::new();
-    while let Some(of_one) = writers.join_next().await {
-        let of_one = of_one.unwrap();
-        assert!(of_one.is_sorted());
-        revisions.extend(of_one);
-    }
-    stop.send(true).unwrap();
-    revisions.sort_unstable();
-    assert_eq!(revisions, (1..=WRITERS * WRITES).collect::<Vec<_>>());
-    let pictures = looks.await.unwrap();
-    assert!(pictures.len() > 5, "{pictures:?}");
-    for (revision, orgs, on) in pictures {
-        // An org has been written n times: it is on where n is odd. So many writes are odd in sum as there are orgs on.
-        assert!(orgs <= WRITERS && revision % 2 == on % 2, "revision {revision}: {orgs} orgs, {on} on");
-    }
 }
 
 /// Invariant I-6: records of calls with effects.

@@ -145,23 +145,69 @@ pub fn limits(args: &LimitsArgs) -> Result<(), Failure> {
 
 /// YAML or JSON, from a file or, for `-`, from standard input.
 fn read(path: &Path) -> Result<Value, Failure> {
+    let text = text_of(path)?;
+    let value: Value = serde_saphyr::from_str(&text)
+        .map_err(|error| Failure::bad("--put", format!("{}: {error}", path.display())))?;
+    if value.is_array() { Ok(value) } else { Err(Failure::bad("--put", "the file holds no list of limits")) }
+}
+
+/// Tokens of one request.
+const AT_ONCE: usize = 1_000;
+
+/// Revokes a token, many tokens, a user or an org.
+pub fn revoke(args: &RevokeArgs) -> Result<(), Failure> {
+    let lists = [("token", &args.tokens), ("token_hash", &args.token_hashes)];
+    for (kind, path) in lists {
+        if let Some(path) = path {
+            return revoke_several(args, kind, &text_of(path)?);
+        }
+    }
+    let body = revocation(args)?;
+    let api = AdminClient::new(&ProcessEnvironment)?;
+    let answer = block_on(async { api.post("/api/revocations", &body).await?.accepted() })?;
+    show(&answer, args.json, &revoked(&answer))
+}
+
+/// A file or, for `-`, standard input.
+fn text_of(path: &Path) -> Result<String, Failure> {
     let mut text = String::new();
     if path == Path::new("-") {
         std::io::stdin().read_to_string(&mut text).context("read standard input")?;
     } else {
         text = std::fs::read_to_string(path).with_context(|| format!("read {}", path.display()))?;
     }
-    let value: Value = serde_saphyr::from_str(&text)
-        .map_err(|error| Failure::bad("--put", format!("{}: {error}", path.display())))?;
-    if value.is_array() { Ok(value) } else { Err(Failure::bad("--put", "the file holds no list of limits")) }
+    Ok(text)
 }
 
-/// Revokes a token, a user or an org.
-pub fn revoke(args: &RevokeArgs) -> Result<(), Failure> {
-    let body = revocation(args)?;
+/// Revokes the tokens of a list, as many at once as the API takes; what was revoked before a refusal stays so.
+fn revoke_several(args: &RevokeArgs, kind: &str, list: &str) -> Result<(), Failure> {
+    let requests = several(args, kind, list)?;
     let api = AdminClient::new(&ProcessEnvironment)?;
-    let answer = block_on(async { api.post("/api/revocations", &body).await?.accepted() })?;
-    show(&answer, args.json, &revoked(&answer))
+    let mut revoked = Vec::new();
+    block_on(async {
+        for request in &requests {
+            let answer = api.post("/api/revocations/batch", request).await?.accepted();
+            let answer = answer.inspect_err(|_| {
+                if !revoked.is_empty() {
+                    print::note(&format!("the first {} of the list are revoked", revoked.len()));
+                }
+            })?;
+            revoked.extend(answer.as_array().cloned().unwrap_or_default());
+        }
+        Ok::<_, Failure>(())
+    })?;
+    let words = format!("revoked {} tokens; edges and gateways enforce it within a second", revoked.len());
+    show(&Value::from(revoked), args.json, &words)
+}
+
+/// The requests for a list with one token a line; empty lines are none.
+fn several(args: &RevokeArgs, kind: &str, list: &str) -> Result<Vec<Value>, Failure> {
+    let ids: Vec<&str> = list.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    if ids.is_empty() {
+        return Err(Failure::bad("asp revoke", "the list names no token"));
+    }
+    let of = |ids: &[&str]| json!({ "type": kind, "ids": ids, "org": args.org, "reason": args.reason });
+    Ok(ids.chunks(AT_ONCE).map(of).collect())
 }
 
 /// The answer in words: what is revoked, until when that holds, and what keeps a new token out.
@@ -209,7 +255,12 @@ fn revocation(args: &RevokeArgs) -> Result<Value, Failure> {
             return Err(Failure::bad("--org", "is needed: a user is revoked within its org"));
         }
         (_, _, None, Some(org)) => ("org", org),
-        _ => return Err(Failure::bad("asp revoke", "name a --token, --token-hash, --user or --org")),
+        _ => {
+            return Err(Failure::bad(
+                "asp revoke",
+                "name a --token, --token-hash, --tokens, --token-hashes, --user or --org",
+            ));
+        }
     };
     Ok(json!({ "type": kind, "id": id, "org": args.org, "reason": args.reason }))
 }
@@ -368,6 +419,21 @@ mod tests {
              it ends this token; a new one works at once\n\
              it is kept until 1970-01-01T00:00:01.000Z, when the last of these tokens has expired"
         );
+    }
+
+    #[test]
+    fn a_list_of_tokens_is_revoked_a_thousand_at_a_time() {
+        let args =
+            RevokeArgs { org: Some("acme".into()), reason: Some("leak".into()), ..RevokeArgs::default() };
+        let list: String = (0..1_001).map(|n| format!(" t{n}\r\n\n")).collect();
+        let requests = several(&args, "token", &list).unwrap();
+        let lengths: Vec<usize> = requests.iter().map(|body| body["ids"].as_array().unwrap().len()).collect();
+        assert_eq!(lengths, [1_000, 1]);
+        assert_eq!(
+            requests[1],
+            json!({ "type": "token", "ids": ["t1000"], "org": "acme", "reason": "leak" })
+        );
+        assert!(several(&args, "token", "\n").is_err());
     }
 
     #[test]

@@ -74,6 +74,7 @@ use super::{
         certificates::list,
         certificates::delete,
         revocations::add,
+        revocations::add_several,
         revocations::list,
         revocations::get,
         revocations::delete,

@@ -241,6 +241,14 @@ impl From<StoreError> for Problem {
             StoreError::Taken { .. } => Problem::new(Code::CertificateInUse, error.to_string()),
             // Who stores a server says which ids these are.
             StoreError::DeniedIds(_) => Problem::new(Code::InvalidPrimitives, error.to_string()),
+            StoreError::Busy(fault) => {
+                tracing::warn!(
+                    %fault,
+                    "the control store was busy for too long and an admin's request was sent away with 503; if this goes on, look \
+                     who writes so much, and at the database's locks"
+                );
+                Problem::new(Code::Overloaded, "others keep the store busy: send it again after a moment")
+            }
             StoreError::Backend(fault) => {
                 tracing::error!(
                     %fault,
@@ -286,5 +294,21 @@ impl IntoResponse for Problem {
             headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }
         response
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_finds_the_store_busy_is_told_when_to_come_back() {
+        let busy = Problem::from(StoreError::Busy("database is locked".into()));
+        assert!(!busy.detail.contains("locked"), "what the database said is for the log");
+        let response = busy.into_response();
+        assert_eq!(response.status(), StatusCode::SERVICE_UNAVAILABLE);
+        assert_eq!(response.headers()[header::RETRY_AFTER], RETRY_AFTER);
+        let failed = Problem::from(StoreError::Backend("disk I/O error".into())).into_response();
+        assert_eq!(failed.status(), StatusCode::INTERNAL_SERVER_ERROR);
     }
 }

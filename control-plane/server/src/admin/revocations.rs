@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use asp_edge::names;
 use asp_proto::snapshot::Binding;
-use asp_store::control::{MAX_REVOCATIONS, Precondition, RevocationRecord};
+use asp_store::control::{MAX_REVOCATIONS, MAX_REVOCATIONS_AT_ONCE, Precondition, RevocationRecord};
 use axum::Json;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
@@ -53,6 +53,22 @@ pub struct NewRevocation {
     exp: Option<u64>,
 }
 
+/// Tokens to revoke together.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct NewRevocations {
+    /// `token` or `token_hash`
+    #[serde(rename = "type")]
+    kind: String,
+    /// The same as of one revocation.
+    org: Option<String>,
+    /// 1 to 1,000.
+    ids: Vec<String>,
+    reason: Option<String>,
+    issuer: Option<String>,
+    exp: Option<u64>,
+}
+
 /// A revocation.
 #[derive(Serialize, ToSchema)]
 pub struct Revocation {
@@ -66,7 +82,7 @@ pub struct Revocation {
     /// Unix milliseconds.
     #[serde(rename = "createdAt")]
     pub created_at: u64,
-    /// Unix milliseconds.
+    /// Unix milliseconds. In an answer to several at once, what was asked for: one of a machine's key or certificate is kept longer.
     pub until: u64,
 }
 
@@ -201,6 +217,48 @@ pub async fn add(
         response.headers_mut().insert(header::LOCATION, location);
     }
     Ok(response)
+}
+
+/// Revokes up to 1,000 tokens of one org by one write: all of them or, where one is no token, none.
+#[utoipa::path(post, path = "/api/revocations/batch", tag = "revocations", request_body = NewRevocations,
+    responses((status = 201, body = Vec<Revocation>), (status = 400, body = Problem)))]
+pub async fn add_several(
+    admin: Admin,
+    State(state): State<Arc<AdminState>>,
+    Body(body): Body<NewRevocations>,
+) -> Result<(StatusCode, Json<Vec<Revocation>>), Problem> {
+    let change = state.change(&admin, Precondition::None);
+    let records = records(&admin, body, change.at)?;
+    let platform = admin.role.is_platform();
+    let turn = state.turns.to_write(Topic::Revocations, &admin).await?;
+    let work = {
+        let (state, records) = (Arc::clone(&state), records.clone());
+        async move {
+            let written = state.admission.add_revocations(platform, &change, &records).await?;
+            Ok::<_, Refusal>(state.published(written))
+        }
+    };
+    turns::write(turn, work).await??;
+    Ok((StatusCode::CREATED, Json(records.into_iter().map(Revocation::from).collect())))
+}
+
+/// One record for each token; one that is named twice is revoked once.
+fn records(admin: &Admin, body: NewRevocations, now: u64) -> Result<Vec<RevocationRecord>, Problem> {
+    let NewRevocations { kind, org, ids, reason, issuer, exp } = body;
+    if !matches!(kind.as_str(), "token" | "token_hash") {
+        return Err(Problem::params(
+            "type must be token or token_hash: a user or an org is revoked by one entry",
+        ));
+    }
+    if ids.is_empty() || ids.len() > MAX_REVOCATIONS_AT_ONCE {
+        return Err(Problem::params(format!("ids: 1 to {MAX_REVOCATIONS_AT_ONCE} of them")));
+    }
+    let ids: BTreeSet<String> = ids.into_iter().collect();
+    let of = |id| {
+        let (kind, org, reason, issuer) = (kind.clone(), org.clone(), reason.clone(), issuer.clone());
+        record(admin, NewRevocation { kind, org, id, reason, issuer, exp }, now)
+    };
+    ids.into_iter().map(of).collect()
 }
 
 fn record(admin: &Admin, body: NewRevocation, now: u64) -> Result<RevocationRecord, Problem> {

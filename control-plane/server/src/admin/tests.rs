@@ -25,6 +25,7 @@ use std::path::Path as FilePath;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use asp_platform::runtime_health::{RuntimeHealth, RuntimeState};
+use asp_proto::snapshot::RecentRevocations;
 use asp_store::audit::MemoryAudit;
 use asp_store::control::Position;
 use asp_store::control::sql::SqlStore;
@@ -44,7 +45,7 @@ use crate::issuers::fetch::Fetcher;
 use crate::issuers::refresh::Keeper;
 use crate::issuers::trust::Trust;
 use crate::publisher::stored::StoreSource;
-use crate::publisher::{Publisher, Source};
+use crate::publisher::{Overtaken, Publisher, Source};
 use crate::testkit::TestIssuer;
 use crate::trusted_issuer::MAX_TTL;
 use crate::xds::endpoints::Endpoints;
@@ -81,6 +82,10 @@ impl Source for Failing {
     async fn build(&self, raise: bool) -> anyhow::Result<Built> {
         anyhow::ensure!(!self.fails.load(Ordering::SeqCst), "told to fail");
         self.source.build(raise).await
+    }
+
+    async fn overtake(&self, recent: &RecentRevocations, after: u64) -> anyhow::Result<Overtaken> {
+        self.source.overtake(recent, after).await
     }
 }
 

@@ -64,7 +64,7 @@ pub struct Builder {
     servers: Vec<Arc<CompiledServer>>,
     server_faults: Vec<Fault>,
     /// Servers are evaluated beside them.
-    issuers: Vec<String>,
+    issuers: BTreeMap<String, String>,
     base: BasePart,
     /// In the order in which they count.
     routes: Vec<Route>,
@@ -119,7 +119,7 @@ impl Builder {
             held: Held::default(),
             servers: Vec::new(),
             server_faults: Vec::new(),
-            issuers: Vec::new(),
+            issuers: BTreeMap::new(),
             base: BasePart::default(),
             routes: Vec::new(),
             has_all_homes: false,

@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use asp_proto::snapshot::RevokedBefore;
+use asp_proto::snapshot::{RecentRevocations, RevokedBefore};
 use asp_store::control::{ChangedRevocations, RevocationRecord};
 
 use super::usage::revocation_bytes;
@@ -163,6 +163,27 @@ impl Revocations {
     }
 }
 
+/// Recent revocations with more of them, at another revision and `until`; `None`: they say the same.
+pub fn with(
+    recent: &RecentRevocations,
+    records: &[RevocationRecord],
+    issuers: &[String],
+    (revision, until): (u64, u64),
+) -> Option<RecentRevocations> {
+    let Revoked { mut tokens, mut before, .. } = policy::revoked(records, issuers, until);
+    tokens.extend(recent.revoked.as_chunks::<16>().0);
+    before.extend(recent.revoked_before.iter().cloned());
+    let with = RecentRevocations {
+        revision,
+        since: recent.since,
+        until,
+        revoked: asp_registry::sorted_set(tokens),
+        revoked_before: asp_registry::latest(before),
+    };
+    let is_same = with.revoked == recent.revoked && with.revoked_before == recent.revoked_before;
+    (!is_same).then_some(with)
+}
+
 fn list<'a>(records: impl Iterator<Item = &'a RevocationRecord>, issuers: &[String], now: u64) -> List {
     let Revoked { tokens, before, unknown } = policy::revoked(records, issuers, now);
     List { revoked: asp_registry::sorted_set(tokens), before: asp_registry::latest(before), unknown }
@@ -233,6 +254,22 @@ mod tests {
         let Lists { older, recent, .. } = all.lists(&[], NOW);
         assert_eq!((count(older), count(&recent)), (0, 0));
         assert_eq!(all.bytes().map(|(_, bytes)| bytes).sum::<usize>(), 0);
+    }
+
+    #[test]
+    fn what_is_added_to_the_recent_ones_takes_none_of_them_away() {
+        let user = |created_at| RevocationRecord { kind: "user".into(), ..record(7, created_at) };
+        let recent =
+            with(&RecentRevocations::default(), &[record(1, NOW), user(NOW)], &[], (5, NOW)).unwrap();
+        assert_eq!((recent.revoked.len(), recent.revoked_before.len()), (16, 1));
+        let later = NOW + 60_000;
+        let more = with(&recent, &[record(2, later), record(1, NOW), user(later)], &[], (6, later)).unwrap();
+        assert_eq!((more.revision, more.until, more.revoked.len()), (6, later, 32));
+        assert!(more.revoked_before[0].not_after_iat > recent.revoked_before[0].not_after_iat);
+        let mut both = Revocations::default();
+        both.take(these([record(1, NOW), record(2, later)]));
+        assert_eq!(both.lists(&[], later).recent.revoked, more.revoked, "as the builder says it");
+        assert_eq!(with(&more, &[record(2, later)], &[], (7, later)), None);
     }
 
     #[test]

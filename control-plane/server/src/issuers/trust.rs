@@ -4,7 +4,7 @@
 //! store has of the same name or `iss`; a document that is no good any more is left out and named, the others are in
 //! force; keys that an issuer said too long ago are in force no more; what is in force is never older than it was.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -94,17 +94,21 @@ impl InForce {
         all.into_iter().cloned().collect()
     }
 
-    /// The names by which servers know client issuers, which of them are asked about opaque tokens, and which audiences they
-    /// list: servers are evaluated beside all of it.
-    pub fn names(&self) -> Vec<String> {
-        let asked = self.access.iter().filter(|access| access.introspection.is_some());
-        let asked = asked.map(|access| format!("{} is asked", access.issuer));
+    /// The names by which servers know client issuers, each with what a server that names it is evaluated by: whether it is
+    /// asked about opaque tokens, and which audiences it lists.
+    pub fn names(&self) -> BTreeMap<String, String> {
+        let names = self.clients.iter().map(|issuer| (issuer.name.clone(), String::new()));
+        let mut names: BTreeMap<String, String> = names.collect();
+        for access in self.access.iter().filter(|access| access.introspection.is_some()) {
+            names.entry(access.issuer.clone()).or_default().push_str("is asked ");
+        }
         let lists_some =
             |document: &&Document| !document.audiences.is_empty() || !document.server_audiences.is_empty();
-        let lists = self.documents.iter().filter(lists_some).map(|document| {
-            format!("{} lists {:?} {:?}", document.name, document.audiences, document.server_audiences)
-        });
-        self.clients.iter().map(|issuer| issuer.name.clone()).chain(asked).chain(lists).collect()
+        for document in self.documents.iter().filter(lists_some) {
+            let lists = format!("lists {:?} {:?}", document.audiences, document.server_audiences);
+            names.entry(document.name.clone()).or_default().push_str(&lists);
+        }
+        names
     }
 }
 

@@ -3,13 +3,15 @@
 use std::sync::Arc;
 
 use anyhow::Context;
-use asp_store::control::{Change, ControlStore, Position, Precondition, Since};
+use asp_proto::snapshot::RecentRevocations;
+use asp_store::control::{Change, ControlStore, Position, Precondition, RevokedSince, Since};
 use async_trait::async_trait;
 use parking_lot::Mutex;
 
-use super::Source;
+use super::{Overtaken, Source};
 use crate::catalog::Compiler;
 use crate::catalog::build::{Builder, Built};
+use crate::catalog::revoked;
 use crate::catalog::usage::Usage;
 use crate::clock;
 
@@ -88,5 +90,14 @@ impl Source for StoreSource {
             *self.builder.lock() = Builder::new(self.compiler.clone());
         }
         built.context("build what is published")?
+    }
+
+    async fn overtake(&self, recent: &RecentRevocations, after: u64) -> anyhow::Result<Overtaken> {
+        let now = clock::now_ms();
+        let RevokedSince { through, is_whole, records } = self.store.revoked_since(after).await?;
+        // It holds everything that was revoked before this moment only if there is no more to read.
+        let until = if is_whole { now } else { recent.until };
+        let with = revoked::with(recent, &records, &self.compiler.trusted(), (through, until));
+        Ok(Overtaken { through, recent: with })
     }
 }

@@ -1,8 +1,11 @@
 //! Coalescing, polling and last-known-good, on paused time.
 
+mod overtaking;
+
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use asp_proto::snapshot::{BasePart, EdgeSnapshot, RecentRevocations, snapshot_part};
+use asp_snapshot::parts;
 use parking_lot::Mutex;
 
 use super::*;
@@ -21,6 +24,15 @@ struct Fake {
     silent: AtomicBool,
     /// Whether new revisions change nothing.
     notes: AtomicBool,
+    /// Whether a build that has read the store is held until it is let go.
+    holds: AtomicBool,
+    let_go: Notify,
+    /// Builds that have read the store.
+    read: watch::Sender<u64>,
+    /// The revision that revoked something last; 0: none.
+    revoked: AtomicU64,
+    /// The edge snapshot, but for its revision.
+    edge: Mutex<EdgeSnapshot>,
     said: Mutex<Said>,
 }
 
@@ -50,12 +62,18 @@ impl Source for Fake {
         self.builds.fetch_add(1, Ordering::SeqCst);
         anyhow::ensure!(!self.broken.load(Ordering::SeqCst), "disk on fire");
         let revision = self.revision.load(Ordering::SeqCst);
+        self.read.send_modify(|read| *read += 1);
+        if self.holds.load(Ordering::SeqCst) {
+            self.let_go.notified().await;
+        }
         let mut said = self.said.lock();
         if raise || !self.notes.load(Ordering::SeqCst) {
-            said.edge = Arc::new(EdgeSnapshot { revision, ..EdgeSnapshot::default() });
+            said.edge = Arc::new(EdgeSnapshot { revision, ..self.edge.lock().clone() });
             said.recent = Arc::new(RecentRevocations { revision, ..RecentRevocations::default() });
             let base = BasePart { public_url: revision.to_string(), ..BasePart::default() };
             said.gateway.put("base", Some(Part::of(snapshot_part::Part::Base(base))));
+            let recent = snapshot_part::Part::Recent((*said.recent).clone());
+            said.gateway.put(parts::RECENT, Some(Part::of(recent)));
         }
         let changed = std::mem::take(&mut said.gateway.changed);
         Ok(Built {
@@ -66,6 +84,31 @@ impl Source for Fake {
             changed,
             faults: Vec::new(),
         })
+    }
+
+    async fn overtake(&self, recent: &RecentRevocations, after: u64) -> anyhow::Result<Overtaken> {
+        let revoked = self.revoked.load(Ordering::SeqCst);
+        let with = RecentRevocations { revision: revoked, revoked: vec![1; 16], ..recent.clone() };
+        let through = self.revision.load(Ordering::SeqCst);
+        Ok(Overtaken { through, recent: (revoked > after).then_some(with) })
+    }
+}
+
+impl Fake {
+    /// Something is revoked, which nobody but the store knows of.
+    fn revoke(&self) -> u64 {
+        let revision = self.revision.fetch_add(1, Ordering::SeqCst) + 1;
+        self.revoked.store(revision, Ordering::SeqCst);
+        revision
+    }
+
+    /// Waits until so many builds have read the store.
+    async fn has_read(&self, builds: u64) {
+        self.read.subscribe().wait_for(|read| *read >= builds).await.unwrap();
+    }
+
+    fn reads(&self) -> u64 {
+        *self.read.borrow()
     }
 }
 
@@ -297,4 +340,47 @@ async fn a_store_that_says_nothing_is_noticed() {
     tokio::time::sleep(SILENT + POLL * 2).await;
     assert!(running.handle.is_stuck());
     assert!(running.handle.silent_for() >= SILENT);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_large_edge_snapshot_waits_for_others_unless_it_takes_something_away() {
+    let running = start();
+    let Running { fake, handle, .. } = &running;
+    let mut xds_state = handle.xds_state();
+    revision_of(&mut xds_state, 0).await;
+    fake.edge.lock().public_url = "x".repeat(1 << 20);
+    let write = |revision: u64| {
+        fake.revision.store(revision, Ordering::SeqCst);
+        handle.changed();
+    };
+    let edge_is_at = |revision: u64| {
+        move |state: &XdsState| state.snapshot.as_ref().is_some_and(|s| s.edge.revision == revision)
+    };
+    write(1);
+    xds_state.wait_for(edge_is_at(1)).await.unwrap();
+
+    let begun = Instant::now();
+    write(2);
+    let gateways =
+        xds_state.wait_for(|state| state.snapshot.as_ref().is_some_and(|s| s.gateway.revision == 2));
+    let gateways = gateways.await.unwrap().snapshot.clone().unwrap();
+    assert!(begun.elapsed() <= COALESCE, "gateways do not wait");
+    assert_eq!((gateways.edge.revision, gateways.revision), (1, 1));
+    assert_eq!(handle.standing().borrow().covers, 1, "not all of it is said");
+    let told = xds_state.wait_for(edge_is_at(2)).await.unwrap().snapshot.clone().unwrap();
+    assert!(begun.elapsed() >= EDGE_COALESCE && begun.elapsed() <= EDGE_COALESCE + POLL + COALESCE * 2);
+    assert_eq!((told.revision, told.gateway.revision), (2, 2));
+    handle.standing().wait_for(|standing| standing.covers == 2).await.unwrap();
+
+    let begun = Instant::now();
+    write(3);
+    xds_state
+        .wait_for(|state| state.snapshot.as_ref().is_some_and(|s| s.gateway.revision == 3))
+        .await
+        .unwrap();
+    fake.edge.lock().revoked = vec![1; 16];
+    write(4);
+    xds_state.wait_for(edge_is_at(4)).await.unwrap();
+    assert!(begun.elapsed() <= COALESCE * 3, "{:?}", begun.elapsed());
+    assert_eq!(handle.standing().borrow().covers, 4);
 }

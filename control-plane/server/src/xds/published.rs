@@ -29,7 +29,7 @@ pub struct Content {
 pub struct EdgeResource<T> {
     /// At which it changed last.
     pub revision: u64,
-    /// `<revision>-<8 hex digits of a digest>`
+    /// `<revision>-<8 hex digits of a digest>`; of revocations that came ahead of the rest, `~` and what that is at follow.
     pub version: String,
     pub content: Arc<T>,
     /// The encoded `TypedExtensionConfig`.
@@ -40,7 +40,7 @@ pub struct EdgeResource<T> {
 pub struct GatewayParts {
     /// At which one of them changed last.
     pub revision: u64,
-    /// `<revision>-<8 hex digits of a digest>`
+    /// The same form as [`EdgeResource::version`].
     pub version: String,
     pub parts: Parts,
     /// Counts changes.

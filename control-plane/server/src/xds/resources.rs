@@ -4,17 +4,20 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use asp_proto::snapshot::{RecentRevocations, snapshot_part::Part as Says};
 use asp_proto::xds::envoy::config::core::v3 as core;
 use asp_proto::xds::envoy::config::endpoint::v3 as endpoint;
 use asp_proto::xds::envoy::extensions::filters::http::wasm::v3::Wasm;
 use asp_proto::xds::envoy::extensions::wasm::v3 as wasm;
+use asp_snapshot::parts;
 use prost::Message;
 use prost_types::value::Kind as Said;
 use prost_types::{Any, Duration, Struct, Value};
 use sha2::{Digest, Sha256};
 
+use super::parts::{Changing, Part};
 use super::published::{Content, EdgeResource, GatewayParts, Published};
-use super::{ALL_POOLS, EDGE_FILTER, EDGE_REVOKED, Kind, XdsState};
+use super::{ALL_POOLS, EDGE_FILTER, EDGE_REVOKED, Kind, OVERTAKEN, XdsState};
 use crate::clock;
 
 const WASM_URL: &str = "type.googleapis.com/envoy.extensions.filters.http.wasm.v3.Wasm";
@@ -131,6 +134,37 @@ pub fn publish(content: Content, last: Option<&Published>, filter_wasm: &str) ->
     });
     let published = Published { revision, edge, recent, gateway, published_at: clock::now_ms() };
     (!says_the_same).then_some(published)
+}
+
+/// Makes of what was published last the same with other recent revocations, whose revision is a later one: of everything else `covers` is the
+/// revision up to which it is said, which the versions name.
+pub fn overtaken(last: &Published, recent: RecentRevocations, covers: u64, filter_wasm: &str) -> Published {
+    let revision = recent.revision;
+    let version = |digest: &[u8]| format!("{}{OVERTAKEN}{covers}", version_text(revision, digest));
+    let mut gateway = Changing { parts: last.gateway.parts.clone(), changed: BTreeSet::new() };
+    gateway.put(parts::RECENT, Some(Part::of(Says::Recent(recent.clone()))));
+    let Changing { parts, changed } = gateway;
+    let gateway = GatewayParts {
+        revision,
+        version: version(&parts.digest()),
+        parts,
+        number: last.gateway.number + 1,
+        changed,
+    };
+    let encoded = recent.encode_to_vec();
+    let recent = EdgeResource {
+        revision,
+        version: version(&Sha256::digest(&encoded)),
+        bytes: filter(EDGE_REVOKED, encoded, filter_wasm).encode_to_vec(),
+        content: Arc::new(recent),
+    };
+    Published {
+        revision: last.revision,
+        edge: Arc::clone(&last.edge),
+        recent: Arc::new(recent),
+        gateway: Arc::new(gateway),
+        published_at: clock::now_ms(),
+    }
 }
 
 fn version_text(revision: u64, digest: &[u8]) -> String {

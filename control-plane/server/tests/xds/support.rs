@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use asp_control::catalog::build::Built;
-use asp_control::publisher::{Handle, Publisher, Source};
+use asp_control::publisher::{Handle, Overtaken, Publisher, Source};
 use asp_control::xds::client::{self, Apply, Target};
 use asp_control::xds::context::Context;
 use asp_control::xds::endpoints::Endpoints;
@@ -63,6 +63,10 @@ impl Source for Counter {
             changed: gateway.changed,
             faults: Vec::new(),
         })
+    }
+
+    async fn overtake(&self, _: &RecentRevocations, through: u64) -> anyhow::Result<Overtaken> {
+        Ok(Overtaken { through, recent: None })
     }
 }
 

@@ -2,9 +2,9 @@
 //!
 //! Owns the connections and the shape of a write (`Write`). The statements are portable: `$n`
 //! parameters, TEXT and BIGINT, milliseconds, no functions of one database.
-//! Keeps true: a write's first statement bumps the revision, so that writers queue on that row, each sees what the one
-//! before it wrote, and on SQLite a read lock is never upgraded (which is refused with "busy"); what is read together is
-//! one picture.
+//! Keeps true: writes of this process have their turns one after the other (`queue`) and wait for those without a
+//! connection; each sees what the one before it wrote (`write`), and on SQLite a read lock is never upgraded (which
+//! is refused with "busy"); what is read together is one picture.
 
 mod audit;
 mod bounds;
@@ -18,6 +18,7 @@ mod placement;
 mod policy;
 mod port;
 mod primitives;
+mod queue;
 mod revocations;
 mod rows;
 mod servers;
@@ -25,6 +26,7 @@ mod write;
 
 use std::path::Path;
 use std::str::FromStr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use sqlx::any::{AnyConnectOptions, AnyPoolOptions};
@@ -35,6 +37,7 @@ use tokio::time::timeout;
 use crate::control::{Change, StoreError, Written};
 use crate::migrations;
 use crate::private;
+use queue::WriteQueue;
 use write::Write;
 
 /// Reads run beside the single writer; more connections only cost memory.
@@ -42,6 +45,12 @@ const MAX_CONNECTIONS: u32 = 4;
 /// A file that survives a power loss: revocations and policy must (I-6). SQLite waits 5 s for another process's write,
 /// longer than any takes.
 const OF_A_FILE: [&str; 2] = ["PRAGMA journal_mode = WAL", "PRAGMA synchronous = FULL"];
+/// Begins a write. On SQLite it has the file's lock from the beginning, and waits for another process's.
+const WRITE: &str = "BEGIN IMMEDIATE";
+const WRITE_OF_POSTGRES: &str = "BEGIN";
+/// Writes of this process at a time, of either rank, where several machines write: when the connection of one hangs, another
+/// goes on, and half of the connections are left for reads.
+const WRITES_OF_POSTGRES: usize = 2;
 /// Begins a transaction that sees one picture of what is stored.
 const SNAPSHOT: &str = "BEGIN";
 const SNAPSHOT_OF_POSTGRES: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
@@ -53,6 +62,10 @@ pub struct SqlStore {
     publishing: AnyPool,
     /// For revocations, so that they wait for no other write's connection.
     revoking: AnyPool,
+    /// The queue of revocations, which is that of the other writes where one writes at a time.
+    revokers: Arc<WriteQueue>,
+    writers: Arc<WriteQueue>,
+    writing: &'static str,
     snapshot: &'static str,
     /// Time limits of operations; `None` for a file, which always answers.
     longest: Option<Longest>,
@@ -97,6 +110,9 @@ impl SqlStore {
             pool: all_else,
             publishing,
             revoking,
+            revokers: WriteQueue::new(WRITES_OF_POSTGRES),
+            writers: WriteQueue::new(WRITES_OF_POSTGRES),
+            writing: WRITE_OF_POSTGRES,
             snapshot: SNAPSHOT_OF_POSTGRES,
             longest: Some(longest),
         }
@@ -137,7 +153,18 @@ impl SqlStore {
         migrated.map_err(|e| StoreError::Backend(e.to_string()))?;
         drop(connection);
         let (publishing, revoking) = (pool.clone(), pool.clone());
-        Ok(SqlStore { pool, publishing, revoking, snapshot: SNAPSHOT, longest: None })
+        let writers = WriteQueue::new(1);
+        let revokers = Arc::clone(&writers);
+        Ok(SqlStore {
+            pool,
+            publishing,
+            revoking,
+            revokers,
+            writers,
+            writing: WRITE,
+            snapshot: SNAPSHOT,
+            longest: None,
+        })
     }
 
     async fn raise(&self, change: &Change, to: u64) -> Result<Written, StoreError> {
@@ -203,9 +230,20 @@ async fn count(
     Ok(usize::try_from(count).unwrap_or(usize::MAX))
 }
 
+/// Codes of databases for others in the way: SQLite where another process has the file (SQLITE_BUSY and SQLITE_LOCKED with
+/// their extended codes), PostgreSQL where a lock was not had in time, of two writes that wait for each other, where a statement
+/// or a transaction was ended because it took too long, and where it has no more connections.
+const BUSY: [&str; 12] =
+    ["5", "6", "261", "262", "517", "773", "55P03", "40P01", "40001", "57014", "25P03", "53300"];
+
 impl From<sqlx::Error> for StoreError {
     fn from(error: sqlx::Error) -> StoreError {
-        StoreError::Backend(error.to_string())
+        let is_busy = match &error {
+            sqlx::Error::PoolTimedOut => true,
+            sqlx::Error::Database(said) => said.code().is_some_and(|code| BUSY.contains(&&*code)),
+            _ => false,
+        };
+        if is_busy { StoreError::Busy(error.to_string()) } else { StoreError::Backend(error.to_string()) }
     }
 }
 

@@ -10,6 +10,7 @@ mod machines;
 mod offers;
 mod placement;
 mod primitives;
+mod revocations;
 
 use super::{
     AuditQuery, BindingRecord, Change, ControlStore, ExposureRecord, IssuerKeysRecord, KEEP_VERSIONS_OF_GONE,
@@ -47,6 +48,7 @@ pub async fn run(store: &dyn ControlStore) {
     followed.catch_up(store).await;
     revocations_are_durable_and_pruned(store).await;
     followed.catch_up(store).await;
+    revocations::of_several_tokens_are_one_write(store, &mut followed).await;
     machines::are_kept_by_org_until_they_end(store).await;
     followed.catch_up(store).await;
     machines::stay_revoked_as_long_as_they_live(store).await;

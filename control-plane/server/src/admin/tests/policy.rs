@@ -253,6 +253,38 @@ async fn a_revocation_is_listed_published_and_taken_back() {
 }
 
 #[tokio::test]
+async fn many_tokens_are_revoked_by_one_write() {
+    let mut api = Api::start().await;
+    let batch = async |role: &str, body: Value| {
+        api.send(role, Method::POST, "/api/revocations/batch", Some(body), &[]).await
+    };
+    let ids = ["jti-1", "jti-2", "jti-3", "jti-2"];
+    let made =
+        batch("org:acme", json!({ "type": "token", "ids": ids, "issuer": "i", "reason": "leak" })).await;
+    assert_eq!(made.status, StatusCode::CREATED, "{}", made.body);
+    let made = made.body.as_array().unwrap().clone();
+    let named: Vec<&str> = made.iter().map(|one| one["id"].as_str().unwrap()).collect();
+    assert_eq!(named, ["jti-1", "jti-2", "jti-3"]);
+    assert!(made.iter().all(|one| (&one["org"], &one["reason"]) == (&json!("acme"), &json!("leak"))));
+    for (role, body, status) in [
+        ("platform", json!({ "type": "user", "org": "acme", "ids": ["bob"] }), StatusCode::BAD_REQUEST),
+        ("platform", json!({ "type": "token", "ids": [] }), StatusCode::BAD_REQUEST),
+        ("platform", json!({ "type": "token", "ids": vec!["a"; 1_001] }), StatusCode::BAD_REQUEST),
+        ("platform", json!({ "type": "token", "ids": ["fine", " no name"] }), StatusCode::BAD_REQUEST),
+        ("org:acme", json!({ "type": "token", "org": "other", "ids": ["a"] }), StatusCode::NOT_FOUND),
+    ] {
+        let refused = batch(role, body).await;
+        assert_eq!(refused.status, status, "{}", refused.body);
+    }
+    let audit = api.get("platform", "/api/audit").await.body;
+    let writes = audit.as_array().unwrap().iter().filter(|row| row["action"] == "revocation.add");
+    assert_eq!(writes.count(), 1, "one write, and none of what was refused: {audit}");
+    let listed = api.get("org:acme", "/api/revocations").await;
+    assert_eq!(listed.body.as_array().unwrap().len(), 3);
+    api.published(|snapshot| snapshot.edge.as_ref().unwrap().revoked.len() == 3 * 16).await;
+}
+
+#[tokio::test]
 async fn a_revocation_says_that_new_tokens_work_and_which_commands_keep_a_user_out() {
     let api = Api::start().await;
     let allow = json!({ "target": { "type": "group", "idOrPattern": "ops" }, "primitive": { "name": "echo" },

@@ -3,6 +3,7 @@
 use sqlx::Row;
 use sqlx::any::AnyRow;
 
+use super::queue::Rank;
 use super::{SqlStore, rows};
 use crate::control::{AuditQuery, AuditRecord, StoreError};
 
@@ -36,6 +37,7 @@ pub(super) async fn prune(store: &SqlStore, keep: u64) -> Result<(), StoreError>
     }
     let share = share(counts.iter().map(|(count, _)| *count).collect(), keep);
     for (_, org) in counts.iter().filter(|(count, _)| *count > share) {
+        let _turn = store.writers.turn(Rank::Other).await?;
         sqlx::query(
             "DELETE FROM audit WHERE org = $1 AND revision <= \
              (SELECT revision FROM audit WHERE org = $1 ORDER BY revision DESC LIMIT 1 OFFSET $2)",

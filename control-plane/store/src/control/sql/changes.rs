@@ -87,10 +87,11 @@ pub(super) async fn since(store: &SqlStore, revision: u64) -> Result<Since, Stor
     let Some(wanted) = wanted else {
         return Ok(Since::All(all(&mut tx).await?));
     };
-    let rows = sqlx::query("SELECT resource, org, action FROM audit WHERE revision > $1 ORDER BY revision")
-        .bind(rows::signed(revision)?)
-        .fetch_all(&mut *tx)
-        .await?;
+    let rows =
+        sqlx::query("SELECT resource, org, action, at FROM audit WHERE revision > $1 ORDER BY revision")
+            .bind(rows::signed(revision)?)
+            .fetch_all(&mut *tx)
+            .await?;
     if u64::try_from(rows.len()).ok() != Some(wanted) {
         return Ok(Since::All(all(&mut tx).await?));
     }
@@ -102,6 +103,10 @@ pub(super) async fn since(store: &SqlStore, revision: u64) -> Result<Since, Stor
             return Ok(Since::All(all(&mut tx).await?));
         }
         let action: String = row.try_get("action")?;
+        if resource == revocations::SEVERAL && action == revocations::ADD {
+            touched.moments.insert(row.try_get("at")?);
+            continue;
+        }
         touched.add(&resource, row.try_get("org")?, &action);
     }
     Ok(Since::Changed(changed(&mut tx, Position { revision: current, stamp }, touched).await?))
@@ -142,6 +147,10 @@ async fn changed(tx: &mut Tx, now: Position, touched: Touched) -> Result<Changed
                 let record = revocations::one(&mut **tx, &id).await?;
                 these.push((id, record));
             }
+            for at in touched.moments {
+                let added = revocations::of_moment(tx, at).await?;
+                these.extend(added.into_iter().map(|record| (record.id.clone(), Some(record))));
+            }
             ChangedRevocations::These(these)
         }
     };
@@ -157,6 +166,8 @@ struct Touched {
     placement: bool,
     offers: bool,
     revocations: BTreeSet<String>,
+    /// Moments at which several were added by one write.
+    moments: BTreeSet<i64>,
     all_revocations: bool,
 }
 

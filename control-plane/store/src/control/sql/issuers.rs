@@ -3,6 +3,7 @@
 use sqlx::Row;
 use sqlx::any::{AnyExecutor, AnyRow};
 
+use super::queue::Rank;
 use super::{SqlStore, Write, rows};
 use crate::control::{
     Change, IssuerKeysRecord, IssuerRecord, MAX_ISSUERS, Side, StoreError, UnreadableIssuer, Written,
@@ -159,6 +160,7 @@ pub(super) async fn put_keys(
     record: &IssuerKeysRecord,
 ) -> Result<Written, StoreError> {
     let fetched_at = rows::signed(record.fetched_at)?;
+    let turn = store.writers.turn(Rank::Other).await?;
     // Usually the issuer says what it said before, and nobody needs to be told.
     let seen = sqlx::query(
         "UPDATE issuer_keys SET fetched_at = $5 \
@@ -171,6 +173,7 @@ pub(super) async fn put_keys(
     .bind(fetched_at)
     .execute(&store.pool)
     .await?;
+    drop(turn);
     if seen.rows_affected() > 0 {
         return Ok(Written { revision: 0, changed: false });
     }

@@ -47,7 +47,7 @@ pub(super) async fn put_exposure(
     change: &Change,
     record: &ExposureRecord,
 ) -> Result<Written, StoreError> {
-    let mut write = store.write(change, format!("exposure/{}", record.org)).await?;
+    let mut write = store.write_of_org(change, format!("exposure/{}", record.org)).await?;
     write.org = record.org.clone();
     let stored = sqlx::query("SELECT enabled FROM exposure WHERE org = $1 AND server = $2 AND protocol = $3")
         .bind(&record.org)
@@ -88,7 +88,7 @@ pub(super) async fn delete_exposure_of(
     change: &Change,
     key: &ExposureRecord,
 ) -> Result<Written, StoreError> {
-    let mut write = store.write(change, format!("exposure/{}", key.org)).await?;
+    let mut write = store.write_of_org(change, format!("exposure/{}", key.org)).await?;
     write.org = key.org.clone();
     let sql = "DELETE FROM exposure WHERE org = $1 AND server = $2 AND protocol = $3 RETURNING enabled";
     let deleted = sqlx::query(sql)
@@ -110,7 +110,7 @@ pub(super) async fn delete_exposure(
     change: &Change,
     org: &str,
 ) -> Result<Written, StoreError> {
-    let mut write = store.write(change, format!("exposure/{org}")).await?;
+    let mut write = store.write_of_org(change, format!("exposure/{org}")).await?;
     write.org = org.to_owned();
     let deleted =
         sqlx::query("DELETE FROM exposure WHERE org = $1").bind(org).execute(&mut *write.tx).await?;
@@ -167,7 +167,7 @@ pub(super) async fn put_binding(
     change: &Change,
     record: &BindingRecord,
 ) -> Result<Written, StoreError> {
-    let mut write = store.write(change, format!("bindings/{}", record.org)).await?;
+    let mut write = store.write_of_org(change, format!("bindings/{}", record.org)).await?;
     write.org = record.org.clone();
     let stored = sqlx::query(
         "SELECT org, target_type, target, issuer, primitive, protocol, name, allowed, observed, approval, conditions \
@@ -231,7 +231,7 @@ pub(super) async fn delete_binding(
     change: &Change,
     key: &BindingRecord,
 ) -> Result<Written, StoreError> {
-    let mut write = store.write(change, format!("bindings/{}", key.org)).await?;
+    let mut write = store.write_of_org(change, format!("bindings/{}", key.org)).await?;
     write.org = key.org.clone();
     let deleted = sqlx::query(
         "DELETE FROM bindings WHERE org = $1 AND target_type = $2 AND target = $3 \
@@ -259,7 +259,7 @@ pub(super) async fn delete_bindings(
     change: &Change,
     org: &str,
 ) -> Result<Written, StoreError> {
-    let mut write = store.write(change, format!("bindings/{org}")).await?;
+    let mut write = store.write_of_org(change, format!("bindings/{org}")).await?;
     write.org = org.to_owned();
     let deleted = sqlx::query(
         "DELETE FROM bindings WHERE org = $1 \
@@ -319,7 +319,7 @@ pub(super) async fn put_limits(
     if list.len() > MAX_LIMITS_PER_ORG {
         return Err(StoreError::Full { what: "rate limits of an org", bound: MAX_LIMITS_PER_ORG });
     }
-    let mut write = store.write(change, format!("limits/{org}")).await?;
+    let mut write = store.write_of_org(change, format!("limits/{org}")).await?;
     write.org = org.to_owned();
     let before = limits_of(&mut write.tx, org).await?;
     if before == list {

@@ -10,8 +10,8 @@ use crate::control::{
     AuditQuery, AuditRecord, BindingRecord, CertificateName, Change, ControlState, ControlStore,
     ExposureRecord, HomeRecord, IssuerKeysRecord, IssuerRecord, LimitRecord, MachineBound,
     MachineCertificateRecord, MachineKeyRecord, Note, OfferRecord, Position, PrimitiveServer, RegionRecord,
-    RevocationRecord, RouteRecord, ServerIds, ServerRecord, ServerVersion, Side, Since, SourceFile,
-    StoreError, Versioned, Written,
+    RevocationRecord, RevokedSince, RouteRecord, ServerIds, ServerRecord, ServerVersion, Side, Since,
+    SourceFile, StoreError, Versioned, Written,
 };
 
 #[async_trait]
@@ -309,6 +309,18 @@ impl ControlStore for SqlStore {
         record: &RevocationRecord,
     ) -> Result<Written, StoreError> {
         self.within(revocations::add(self, change, record)).await
+    }
+
+    async fn add_revocations(
+        &self,
+        change: &Change,
+        records: &[RevocationRecord],
+    ) -> Result<Written, StoreError> {
+        self.within(revocations::add_several(self, change, records)).await
+    }
+
+    async fn revoked_since(&self, revision: u64) -> Result<RevokedSince, StoreError> {
+        self.within(revocations::since(self, revision)).await
     }
 
     async fn delete_revocation(&self, change: &Change, id: &str) -> Result<Written, StoreError> {

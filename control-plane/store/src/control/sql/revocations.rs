@@ -1,12 +1,24 @@
 //! Revocations: written durably before anyone is told (invariant I-6).
 
+use std::collections::HashMap;
+
 use sqlx::any::{AnyExecutor, AnyRow};
 use sqlx::{Any, Row, Transaction};
 
+use super::queue::Rank;
+use super::write::Write;
 use super::{SqlStore, rows};
 use crate::control::{
-    Change, MAX_REVOCATIONS, MAX_REVOCATIONS_PER_ORG, Precondition, RevocationRecord, StoreError, Written,
+    Change, MAX_REVOCATIONS, MAX_REVOCATIONS_AT_ONCE, MAX_REVOCATIONS_PER_ORG, Precondition,
+    RevocationRecord, RevokedSince, StoreError, Written,
 };
+
+/// The resource of writes of several revocations.
+pub(super) const SEVERAL: &str = "revocation/*";
+/// The action of a write that adds one or several.
+pub(super) const ADD: &str = "revocation.add";
+/// Most that are read of those added since a revision: more than one write adds, so that there is always a next one.
+const MAX_SINCE: usize = 2 * MAX_REVOCATIONS_AT_ONCE;
 
 const SELECT_ALL: &str = "SELECT id, kind, org, target, issuer, reason, created_at, until_at, by_platform FROM revocations \
      ORDER BY created_at, id";
@@ -14,6 +26,17 @@ const SELECT_PAGE: &str = "SELECT id, kind, org, target, issuer, reason, created
      WHERE $1 = '' OR org = $1 ORDER BY created_at DESC, id DESC LIMIT $2";
 const SELECT_ONE: &str = "SELECT id, kind, org, target, issuer, reason, created_at, until_at, by_platform FROM revocations \
      WHERE id = $1";
+const SELECT_AT: &str = "SELECT id, kind, org, target, issuer, reason, created_at, until_at, by_platform FROM revocations \
+     WHERE created_at = $1";
+/// Those that are there of what the audit says was added: under its name (`revocation/<id>`), or with others at one moment.
+const SELECT_SINCE: &str = "SELECT a.revision AS revision, r.id AS id, r.kind AS kind, r.org AS org, r.target AS target, \
+     r.issuer AS issuer, r.reason AS reason, r.created_at AS created_at, r.until_at AS until_at, r.by_platform AS by_platform \
+     FROM audit a JOIN revocations r ON r.id = SUBSTR(a.resource, 12) \
+     WHERE a.revision > $1 AND a.action = 'revocation.add' AND a.resource <> 'revocation/*' \
+     UNION ALL SELECT a.revision, r.id, r.kind, r.org, r.target, r.issuer, r.reason, r.created_at, r.until_at, r.by_platform \
+     FROM audit a JOIN revocations r ON r.created_at = a.at \
+     WHERE a.revision > $1 AND a.action = 'revocation.add' AND a.resource = 'revocation/*' \
+     ORDER BY 1 LIMIT $2";
 
 pub(super) async fn all(tx: &mut Transaction<'static, Any>) -> Result<Vec<RevocationRecord>, StoreError> {
     let rows = sqlx::query(SELECT_ALL).fetch_all(&mut **tx).await?;
@@ -41,14 +64,42 @@ pub(super) async fn one<'e>(
     row.as_ref().map(record).transpose()
 }
 
+/// Those of one moment: what was added by one write, and perhaps others.
+pub(super) async fn of_moment(
+    tx: &mut Transaction<'static, Any>,
+    at: i64,
+) -> Result<Vec<RevocationRecord>, StoreError> {
+    let rows = sqlx::query(SELECT_AT).bind(at).fetch_all(&mut **tx).await?;
+    rows.iter().map(record).collect()
+}
+
+/// Those that were added after a revision, read beside whatever else is read.
+pub(super) async fn since(store: &SqlStore, revision: u64) -> Result<RevokedSince, StoreError> {
+    let mut tx = store.published_snapshot().await?;
+    let now = super::changes::position(&mut *tx).await?.revision;
+    let rows = sqlx::query(SELECT_SINCE)
+        .bind(rows::signed(revision)?)
+        .bind(i64::try_from(MAX_SINCE).unwrap_or(i64::MAX))
+        .fetch_all(&mut *tx)
+        .await?;
+    let is_whole = rows.len() < MAX_SINCE;
+    let through = match rows.last() {
+        // Of the last one's write some may be missing.
+        Some(last) if !is_whole => rows::unsigned(last, "revision")?.saturating_sub(1),
+        _ => now,
+    };
+    let records = rows.iter().map(record).collect::<Result<Vec<_>, _>>()?;
+    Ok(RevokedSince { through, is_whole, records })
+}
+
 pub(super) async fn add(
     store: &SqlStore,
     change: &Change,
     new: &RevocationRecord,
 ) -> Result<Written, StoreError> {
     // Counted before the lock of all writes: those that are added at one moment may go over a bound, by their number.
-    let full = full(store, new).await?;
-    let mut write = store.write_by(&store.revoking, change, format!("revocation/{}", new.id)).await?;
+    let full = full(store, new, 1).await?;
+    let mut write = store.write_as(Rank::Revocation, change, format!("revocation/{}", new.id)).await?;
     write.org = new.org.clone();
     if write.current.is_some() {
         return write.unchanged().await;
@@ -59,37 +110,133 @@ pub(super) async fn add(
     let keys = super::machines::hit_until(&mut write.tx, new).await?;
     let certificates = super::certificates::hit_until(&mut write.tx, new).await?;
     let until = rows::signed(new.until)?.max(keys).max(certificates);
-    sqlx::query(
-        "INSERT INTO revocations (id, kind, org, target, issuer, reason, created_at, until_at, by_platform) \
-         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)",
-    )
-    .bind(&new.id)
-    .bind(&new.kind)
-    .bind(&new.org)
-    .bind(&new.target)
-    .bind(&new.issuer)
-    .bind(&new.reason)
-    .bind(rows::signed(new.created_at)?)
-    .bind(until)
-    .bind(i64::from(new.by_platform))
-    .execute(&mut *write.tx)
-    .await?;
+    insert(&mut write, &[(new, until)]).await?;
     write.stamp(true).await?;
-    write.commit("revocation.add", &format!("{} {}", new.kind, new.target)).await
+    write.commit(ADD, &format!("{} {}", new.kind, new.target)).await
 }
 
-/// Returns the bound that leaves no room for another revocation, if any.
-async fn full(store: &SqlStore, new: &RevocationRecord) -> Result<Option<StoreError>, StoreError> {
+/// Adds several of tokens, of one org and one moment, at one revision.
+pub(super) async fn add_several(
+    store: &SqlStore,
+    change: &Change,
+    new: &[RevocationRecord],
+) -> Result<Written, StoreError> {
+    let Some(first) = new.first() else { return Ok(Written { revision: 0, changed: false }) };
+    if new.len() > MAX_REVOCATIONS_AT_ONCE {
+        return Err(StoreError::Full { what: "revocations at once", bound: MAX_REVOCATIONS_AT_ONCE });
+    }
+    let is_alike = |record: &RevocationRecord| {
+        record.org == first.org
+            && record.created_at == change.at
+            && matches!(record.kind.as_str(), "token" | "token_hash")
+    };
+    if !new.iter().all(is_alike) {
+        return Err(StoreError::Backend("revocations that do not belong in one write".into()));
+    }
+    if let Some(full) = full(store, first, new.len()).await? {
+        return Err(full);
+    }
+    let mut write = store.write_as(Rank::Revocation, change, SEVERAL.to_owned()).await?;
+    write.org = first.org.clone();
+    let credentials = Credentials::of(&mut write.tx, &first.org).await?;
+    let kept = new.iter().map(|record| {
+        let until = rows::signed(record.until)?.max(credentials.until(record));
+        Ok((record, until))
+    });
+    let kept = kept.collect::<Result<Vec<(&RevocationRecord, i64)>, StoreError>>()?;
+    insert(&mut write, &kept).await?;
+    stamp(&mut write, new).await?;
+    write.commit(ADD, &format!("{} tokens", new.len())).await
+}
+
+/// Inserts records, each with the moment until which it is kept.
+async fn insert(write: &mut Write<'_>, new: &[(&RevocationRecord, i64)]) -> Result<(), StoreError> {
+    let statement = format!(
+        "INSERT INTO revocations (id, kind, org, target, issuer, reason, created_at, until_at, by_platform) {}",
+        rows::values(new.len(), 9)
+    );
+    let mut insert = sqlx::query(sqlx::AssertSqlSafe(statement));
+    for (record, until) in new {
+        insert = insert
+            .bind(&record.id)
+            .bind(&record.kind)
+            .bind(&record.org)
+            .bind(&record.target)
+            .bind(&record.issuer)
+            .bind(&record.reason)
+            .bind(rows::signed(record.created_at)?)
+            .bind(*until)
+            .bind(i64::from(record.by_platform));
+    }
+    insert.execute(&mut *write.tx).await?;
+    Ok(())
+}
+
+/// Records the revision of each.
+async fn stamp(write: &mut Write<'_>, new: &[RevocationRecord]) -> Result<(), StoreError> {
+    let revision = rows::signed(write.revision)?;
+    let statement = format!("INSERT INTO resources (name, revision) {}", rows::values(new.len(), 2));
+    let mut insert = sqlx::query(sqlx::AssertSqlSafe(statement));
+    for record in new {
+        insert = insert.bind(format!("revocation/{}", record.id)).bind(revision);
+    }
+    insert.execute(&mut *write.tx).await?;
+    Ok(())
+}
+
+/// Ends of keys and certificates of an org's machines, by what revocations of tokens name.
+struct Credentials {
+    by_id: HashMap<String, i64>,
+    by_hash: HashMap<String, i64>,
+    /// The latest end of a certificate that is known by its URI: any hash may be of it.
+    of_uris: i64,
+}
+
+impl Credentials {
+    /// Those of an org; of all where it is "".
+    async fn of(tx: &mut Transaction<'static, Any>, org: &str) -> Result<Credentials, StoreError> {
+        let mut credentials = Credentials { by_id: HashMap::new(), by_hash: HashMap::new(), of_uris: 0 };
+        let rows = sqlx::query(
+            "SELECT id, hash AS name, 'key' AS kind, expires_at FROM machine_keys WHERE $1 = '' OR org = $1 \
+             UNION ALL SELECT id, name, kind, expires_at FROM machine_certificates WHERE $1 = '' OR org = $1",
+        )
+        .bind(org)
+        .fetch_all(&mut **tx)
+        .await?;
+        for row in &rows {
+            let until: i64 = row.try_get("expires_at")?;
+            credentials.by_id.insert(row.try_get("id")?, until);
+            match row.try_get::<String, _>("kind")?.as_str() {
+                "uri" => credentials.of_uris = credentials.of_uris.max(until),
+                _ => drop(credentials.by_hash.insert(row.try_get("name")?, until)),
+            }
+        }
+        Ok(credentials)
+    }
+
+    /// The later answer of [`super::machines::hit_until`] and [`super::certificates::hit_until`].
+    fn until(&self, revocation: &RevocationRecord) -> i64 {
+        let of = |map: &HashMap<String, i64>| map.get(&revocation.target).copied().unwrap_or(0);
+        if revocation.kind == "token" { of(&self.by_id) } else { of(&self.by_hash).max(self.of_uris) }
+    }
+}
+
+/// Returns the bound that leaves no room for so many more revocations as `new`, if any.
+async fn full(
+    store: &SqlStore,
+    new: &RevocationRecord,
+    more: usize,
+) -> Result<Option<StoreError>, StoreError> {
     let live = "SELECT COUNT(*) FROM revocations WHERE id <> $1";
     let of_org = "SELECT COUNT(*) FROM revocations WHERE org = $1";
     let count = async |sql: &'static str, key: &str| {
         let counted: i64 = sqlx::query(sql).bind(key).fetch_one(&store.revoking).await?.try_get(0)?;
         Ok::<usize, StoreError>(usize::try_from(counted).unwrap_or(usize::MAX))
     };
-    if count(live, &new.id).await? >= MAX_REVOCATIONS {
+    if count(live, &new.id).await?.saturating_add(more) > MAX_REVOCATIONS {
         return Ok(Some(StoreError::Full { what: "live revocations", bound: MAX_REVOCATIONS }));
     }
-    if !new.org.is_empty() && count(of_org, &new.org).await? >= MAX_REVOCATIONS_PER_ORG {
+    if !new.org.is_empty() && count(of_org, &new.org).await?.saturating_add(more) > MAX_REVOCATIONS_PER_ORG {
         let what = "live revocations of an org";
         return Ok(Some(StoreError::Full { what, bound: MAX_REVOCATIONS_PER_ORG }));
     }
@@ -97,7 +244,7 @@ async fn full(store: &SqlStore, new: &RevocationRecord) -> Result<Option<StoreEr
 }
 
 pub(super) async fn delete(store: &SqlStore, change: &Change, id: &str) -> Result<Written, StoreError> {
-    let mut write = store.write_by(&store.revoking, change, format!("revocation/{id}")).await?;
+    let mut write = store.write_as(Rank::Revocation, change, format!("revocation/{id}")).await?;
     let row = sqlx::query(SELECT_ONE).bind(id).fetch_optional(&mut *write.tx).await?;
     let Some(row) = row else {
         return Err(StoreError::NotFound);
@@ -120,7 +267,7 @@ pub(super) async fn prune(store: &SqlStore, change: &Change) -> Result<u64, Stor
         return Ok(0);
     }
     let change = Change { precondition: Precondition::None, ..change.clone() };
-    let mut write = store.write_by(&store.revoking, &change, "revocation/*".to_owned()).await?;
+    let mut write = store.write_as(Rank::Revocation, &change, SEVERAL.to_owned()).await?;
     sqlx::query("DELETE FROM resources WHERE name IN (SELECT 'revocation/' || id FROM revocations WHERE until_at <= $1)")
         .bind(now)
         .execute(&mut *write.tx)

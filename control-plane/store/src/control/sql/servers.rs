@@ -3,6 +3,7 @@
 use sqlx::any::{AnyExecutor, AnyRow};
 use sqlx::{Any, Row, Transaction};
 
+use super::queue::Rank;
 use super::{SqlStore, Write, rows};
 use crate::control::{
     Change, KEEP_VERSIONS_OF_GONE, MAX_SERVERS, MAX_VERSIONS, ServerIds, ServerRecord, ServerVersion,
@@ -163,6 +164,7 @@ async fn gone(write: &mut Write<'_>, name: &str, since: u64) -> Result<(), Store
 
 /// Forgets the versions of servers that have been gone for long.
 pub(super) async fn prune(store: &SqlStore, now: u64) -> Result<(), StoreError> {
+    let _turn = store.writers.turn(Rank::Other).await?;
     sqlx::query("DELETE FROM server_versions WHERE gone_at > 0 AND gone_at < $1")
         .bind(rows::signed(now.saturating_sub(KEEP_VERSIONS_OF_GONE))?)
         .execute(&store.pool)

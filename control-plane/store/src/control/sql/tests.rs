@@ -1,7 +1,10 @@
 //! The control store on SQLite: the suite, and what only a database shows.
 
 use super::*;
-use crate::control::{MAX_OFFERS_PER_SERVER, Precondition, UnreadableIssuer, UnreadableMachine, suite};
+use crate::control::{
+    AuditQuery, ControlStore, LimitRecord, MAX_OFFERS_PER_SERVER, MachineBound, MachineKeyRecord,
+    OfferRecord, Precondition, RevocationRecord, Since, UnreadableIssuer, UnreadableMachine, suite,
+};
 
 #[tokio::test]
 async fn the_port_suite_passes_in_memory() {
@@ -36,6 +39,76 @@ async fn two_processes_on_one_file_see_each_others_revision() {
     let there = SqlStore::file(&path).await.unwrap();
     suite::run(&there).await;
     assert_eq!(here.load().await.unwrap(), there.load().await.unwrap());
+}
+
+fn limit(capacity: u64) -> LimitRecord {
+    let any = || "*".to_owned();
+    LimitRecord {
+        server: any(),
+        primitive: any(),
+        user: any(),
+        wcit: any(),
+        issuer: any(),
+        machine: any(),
+        capacity,
+        refill: "1/s".into(),
+    }
+}
+
+fn by_ops() -> Change {
+    Change { actor: "ops".into(), at: 1, precondition: Precondition::None, evaluated_at: None }
+}
+
+#[tokio::test]
+async fn all_of_a_queue_of_thirty_are_written_and_a_revocation_before_them() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Arc::new(SqlStore::file(&dir.path().join("asp.db")).await.unwrap());
+    let change = by_ops();
+    let held = store.write(&change, "held".to_owned()).await.unwrap();
+    let mut writers = tokio::task::JoinSet::new();
+    for writer in 0..30_u64 {
+        let store = Arc::clone(&store);
+        writers.spawn(async move {
+            store.put_limits(&by_ops(), &format!("org-{writer}"), &[limit(1)]).await.unwrap().revision
+        });
+    }
+    while store.writers.waiting() < 30 {
+        tokio::task::yield_now().await;
+    }
+    let revoking = tokio::spawn({
+        let store = Arc::clone(&store);
+        async move { store.add_revocation(&by_ops(), &suite::revocation("r", "acme", 9)).await.unwrap() }
+    });
+    while store.writers.waiting() < 31 {
+        tokio::task::yield_now().await;
+    }
+    // Nobody who waits has a connection.
+    assert_eq!(store.limits("org-0").await.unwrap().value, []);
+    held.unchanged().await.unwrap();
+    assert_eq!(revoking.await.unwrap(), Written { revision: 1, changed: true });
+    let mut revisions = writers.join_all().await;
+    revisions.sort_unstable();
+    assert_eq!(revisions, (2..=31).collect::<Vec<_>>());
+}
+
+#[tokio::test]
+async fn a_file_that_another_process_writes_for_too_long_is_busy_and_no_fault() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("asp.db");
+    let (here, there) = (SqlStore::file(&path).await.unwrap(), SqlStore::file(&path).await.unwrap());
+    // The one connection that is open does not wait at all.
+    let mut open = here.pool.acquire().await.unwrap();
+    sqlx::query("PRAGMA busy_timeout = 0").execute(&mut *open).await.unwrap();
+    drop(open);
+    while here.pool.num_idle() == 0 {
+        tokio::task::yield_now().await;
+    }
+    let change = by_ops();
+    let held = there.write(&change, "held".to_owned()).await.unwrap();
+    let refused = here.put_limits(&change, "acme", &[limit(1)]).await;
+    assert!(matches!(refused, Err(StoreError::Busy(_))), "{refused:?}");
+    held.unchanged().await.unwrap();
+    assert!(here.put_limits(&change, "acme", &[limit(1)]).await.unwrap().changed);
 }
 
 #[tokio::test]

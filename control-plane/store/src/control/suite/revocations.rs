@@ -1,0 +1,68 @@
+//! Several revocations by one write, and those since a revision.
+
+use super::changes::Followed;
+use super::{change, revocation};
+use crate::control::{
+    Change, ControlStore, MAX_REVOCATIONS_AT_ONCE, MachineKeyRecord, RevocationRecord, StoreError,
+};
+
+/// Leaves nothing of them.
+pub(super) async fn of_several_tokens_are_one_write(store: &dyn ControlStore, followed: &mut Followed) {
+    let change = Change { at: 7_000, ..change() };
+    let key = MachineKeyRecord {
+        id: "jti-key".into(),
+        org: "acme".into(),
+        machine: "press".into(),
+        hash: "h".into(),
+        groups: Vec::new(),
+        scopes: Vec::new(),
+        created_at: 1,
+        expires_at: 60_000,
+    };
+    store.add_machine_key(&change, &key).await.unwrap();
+    followed.catch_up(store).await;
+    let of = |id: &str| RevocationRecord { created_at: 7_000, ..revocation(id, "acme", 9_000) };
+    let before = store.revision().await.unwrap();
+    let alone = store.add_revocation(&change, &of("alone")).await.unwrap();
+    let list = [of("first"), of("second"), of("key")];
+    let written = store.add_revocations(&change, &list).await.unwrap();
+    assert_eq!((alone.revision, written.revision, written.changed), (before + 1, before + 2, true));
+    assert_eq!(store.revocation("first").await.unwrap(), Some(of("first")));
+    let until = store.revocation("key").await.unwrap().map(|record| record.until);
+    assert_eq!(until, Some(60_000), "as long as the key lives that it names");
+    followed.catch_up(store).await;
+
+    let named = |revision: u64| async move {
+        let since = store.revoked_since(revision).await.unwrap();
+        let mut ids: Vec<String> = since.records.into_iter().map(|record| record.id).collect();
+        ids.sort_unstable();
+        assert!(since.is_whole);
+        (since.through, ids)
+    };
+    let (through, ids) = named(before).await;
+    assert_eq!(through, before + 2);
+    // Those of one moment come with each other.
+    assert_eq!(ids.iter().filter(|id| *id != "alone").collect::<Vec<_>>(), ["first", "key", "second"]);
+    assert!(ids.iter().any(|id| id == "alone"));
+    assert_eq!(named(before + 2).await, (before + 2, Vec::new()));
+    store.delete_revocation(&change, "second").await.unwrap();
+    assert!(named(before + 1).await.1.iter().all(|id| id != "second"), "it was taken back");
+
+    assert!(!store.add_revocations(&change, &[]).await.unwrap().changed);
+    let many = vec![of("many"); MAX_REVOCATIONS_AT_ONCE + 1];
+    let full = store.add_revocations(&change, &many).await;
+    assert!(matches!(full, Err(StoreError::Full { bound: MAX_REVOCATIONS_AT_ONCE, .. })), "{full:?}");
+    for other in [
+        RevocationRecord { org: "other".into(), ..of("stranger") },
+        RevocationRecord { kind: "user".into(), ..of("user") },
+        RevocationRecord { created_at: 7_001, ..of("late") },
+    ] {
+        let refused = store.add_revocations(&change, &[of("more"), other]).await;
+        assert!(matches!(refused, Err(StoreError::Backend(_))), "{refused:?}");
+    }
+    for id in ["alone", "first", "key"] {
+        store.delete_revocation(&change, id).await.unwrap();
+    }
+    store.delete_machine_key(&change, "acme", "jti-key").await.unwrap();
+    followed.catch_up(store).await;
+}

@@ -1,0 +1,139 @@
+//! Writes of several control planes on one PostgreSQL.
+
+// Test code may fail loudly; Clippy sees only the `#[test]`s themselves.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+
+use std::sync::Arc;
+
+use asp_e2e::stores::Postgres as Server;
+use asp_store::control::sql::SqlStore;
+use asp_store::control::{Change, ControlStore, ExposureRecord, LimitRecord, Precondition, StoreError};
+use asp_store::postgres::Postgres;
+use sqlx::{Connection, PgConnection};
+use tokio::task::JoinSet;
+
+/// A fresh database, and the stores of two control planes.
+async fn two() -> (Server, [Arc<SqlStore>; 2]) {
+    let server = Server::start().await.unwrap();
+    let database = Postgres::connect(&server.url(), 1).await.unwrap();
+    let store = async || Arc::new(database.control().await.unwrap());
+    let stores = [store().await, store().await];
+    (server, stores)
+}
+
+/// Each writer turns the exposure of an org of its own on and off, all of them at once, through two processes.
+#[tokio::test]
+async fn writes_of_several_control_planes_are_one_sequence_and_each_look_is_one_picture() {
+    const WRITERS: u64 = 6;
+    const WRITES: u64 = 20;
+    let (_server, stores) = two().await;
+    let mut writers = JoinSet::new();
+    for writer in 0..WRITERS {
+        let store = Arc::clone(&stores[usize::from(writer % 2 == 1)]);
+        writers.spawn(async move {
+            let mut revisions = Vec::new();
+            for write in 0..WRITES {
+                let change = Change {
+                    actor: format!("writer-{writer}"),
+                    at: write,
+                    precondition: Precondition::None,
+                    evaluated_at: None,
+                };
+                let record = ExposureRecord {
+                    org: format!("org-{writer}"),
+                    server: "demo".into(),
+                    protocol: "mcp".into(),
+                    enabled: write % 2 == 0,
+                };
+                let written = store.put_exposure(&change, &record).await.unwrap();
+                assert!(written.changed);
+                revisions.push(written.revision);
+            }
+            revisions
+        });
+    }
+    let (stop, mut stopped) = tokio::sync::watch::channel(false);
+    let looker = Arc::clone(&stores[0]);
+    let looks = tokio::spawn(async move {
+        let mut pictures = Vec::new();
+        while !*stopped.borrow_and_update() {
+            let state = looker.load().await.unwrap();
+            let on = state.exposure.iter().filter(|record| record.enabled).count() as u64;
+            pictures.push((state.revision, state.exposure.len() as u64, on));
+        }
+        pictures
+    });
+    let mut revisions = Vec::new();
+    while let Some(of_one) = writers.join_next().await {
+        let of_one = of_one.unwrap();
+        assert!(of_one.is_sorted());
+        revisions.extend(of_one);
+    }
+    stop.send(true).unwrap();
+    revisions.sort_unstable();
+    assert_eq!(revisions, (1..=WRITERS * WRITES).collect::<Vec<_>>());
+    let pictures = looks.await.unwrap();
+    assert!(pictures.len() > 5, "{pictures:?}");
+    for (revision, orgs, on) in pictures {
+        // An org has been written n times: it is on where n is odd. So many writes are odd in sum as there are orgs on.
+        assert!(orgs <= WRITERS && revision % 2 == on % 2, "revision {revision}: {orgs} orgs, {on} on");
+    }
+}
+
+fn limit(capacity: u64) -> LimitRecord {
+    let any = || "*".to_owned();
+    LimitRecord {
+        server: any(),
+        primitive: any(),
+        user: any(),
+        wcit: any(),
+        issuer: any(),
+        machine: any(),
+        capacity,
+        refill: "1/s".into(),
+    }
+}
+
+fn change(precondition: Precondition) -> Change {
+    Change { actor: "ops".into(), at: 1, precondition, evaluated_at: None }
+}
+
+/// While its rows are written nobody waits for an org's policy; of two that were judged by one revision one is stored.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_policy_takes_its_number_last_and_is_written_by_one_at_a_time() {
+    let (server, stores) = two().await;
+    let mut other = PgConnection::connect(&server.url()).await.unwrap();
+    let mut locked = other.begin().await.unwrap();
+    sqlx::query("SELECT revision FROM control_revision FOR UPDATE").execute(&mut *locked).await.unwrap();
+    let writing = tokio::spawn({
+        let store = Arc::clone(&stores[0]);
+        let list: Vec<LimitRecord> = (0..1_000).map(limit).collect();
+        async move { store.put_limits(&change(Precondition::None), "acme", &list).await }
+    });
+    let mut looking = PgConnection::connect(&server.url()).await.unwrap();
+    let waiting = "SELECT COUNT(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE 'WITH numbered%'";
+    while sqlx::query_scalar::<_, i64>(waiting).fetch_one(&mut looking).await.unwrap() == 0 {
+        assert!(!writing.is_finished(), "it ended before it was seen to wait with its last statement");
+    }
+    locked.rollback().await.unwrap();
+    let mut revision = writing.await.unwrap().unwrap().revision;
+    assert_eq!((revision, stores[1].limits("acme").await.unwrap().value.len()), (1, 1_000));
+    for round in 0..20 {
+        let change = change(Precondition::At(revision));
+        let lists = [[limit(2 * round + 1)], [limit(2 * round + 2)]];
+        let [first, second] = &stores;
+        let (one, two) = tokio::join!(
+            first.put_limits(&change, "acme", &lists[0]),
+            second.put_limits(&change, "acme", &lists[1])
+        );
+        let stored = stores[0].limits("acme").await.unwrap();
+        let (written, list) = match (one, two) {
+            (Ok(written), Err(StoreError::Conflict { .. })) => (written, &lists[0]),
+            (Err(StoreError::Conflict { .. }), Ok(written)) => (written, &lists[1]),
+            both => panic!("{both:?}"),
+        };
+        assert_eq!((stored.revision, &stored.value[..]), (written.revision, &list[..]));
+        revision = written.revision;
+    }
+    assert_eq!(stores[0].revision().await.unwrap(), revision, "none that was refused has taken a number");
+}
