@@ -26,7 +26,7 @@ async fn two() -> (Server, [Arc<SqlStore>; 2]) {
 async fn writes_of_several_control_planes_are_one_sequence_and_each_look_is_one_picture() {
     const WRITERS: u64 = 6;
     const WRITES: u64 = 20;
-    let (_server, stores) = two().await;
+    let (_server, stores) = Box::pin(two()).await;
     let mut writers = JoinSet::new();
     for writer in 0..WRITERS {
         let store = Arc::clone(&stores[usize::from(writer % 2 == 1)]);
@@ -101,7 +101,7 @@ fn change(precondition: Precondition) -> Change {
 /// While its rows are written nobody waits for an org's policy; of two that were judged by one revision one is stored.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_policy_takes_its_number_last_and_is_written_by_one_at_a_time() {
-    let (server, stores) = two().await;
+    let (server, stores) = Box::pin(two()).await;
     let mut other = PgConnection::connect(&server.url()).await.unwrap();
     let mut locked = other.begin().await.unwrap();
     sqlx::query("SELECT revision FROM control_revision FOR UPDATE").execute(&mut *locked).await.unwrap();

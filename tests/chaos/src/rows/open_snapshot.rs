@@ -238,11 +238,9 @@ fn event(number: u64) -> CallEvent {
 
 fn request(token: &str, thing: &str, is_keyed: bool) -> Request {
     let name = if is_keyed { "once" } else { "look" };
-    let mut params =
-        json!({"name": name, "arguments": {"thing": thing, "isHeld": false, "pauseMs": 0}, "_meta": {}});
-    if is_keyed {
-        params["_meta"]["asp/idempotencyKey"] = thing.into();
-    }
+    let meta = if is_keyed { json!({"asp/idempotencyKey": thing}) } else { json!({}) };
+    let arguments = json!({"thing": thing, "isHeld": false, "pauseMs": 0});
+    let params = json!({"name": name, "arguments": arguments, "_meta": meta});
     let mut request = modern(token, "tools/call", params, &[("mcp-name", name)]);
     request.target = "/works/mcp".to_owned();
     request

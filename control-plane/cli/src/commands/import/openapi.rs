@@ -22,7 +22,6 @@ use operation::Tool;
 use super::{Imported, free_id, proxy, server_file, spec_path};
 use crate::args::ImportArgs;
 use crate::failure::Failure;
-use crate::print;
 
 /// Largest document in bytes: the largest public ones have 12 MB.
 const MAX_BYTES: usize = 32 << 20;
