@@ -1,7 +1,8 @@
 //! Compiles the contracts with protox, so that no `protoc` binary is needed.
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    for file in ["snapshot.proto", "plugin.proto", "supervisor.proto", "control.proto", "xds"] {
+    for file in ["snapshot.proto", "plugin.proto", "supervisor.proto", "control.proto", "health.proto", "xds"]
+    {
         println!("cargo:rerun-if-changed={file}");
     }
     // Maps are ordered, so that a snapshot encodes to the same bytes every time (digests depend on it).
@@ -40,7 +41,7 @@ fn xds() -> Result<(), Box<dyn std::error::Error>> {
     let resources = ["xds/endpoint.proto", "xds/wasm_filter.proto"];
     let descriptors = protox::compile(services.into_iter().chain(resources), ["."])?;
     tonic_prost_build::configure().include_file("xds.rs").compile_fds(descriptors)?;
-    let control = protox::compile(["control.proto"], ["."])?;
+    let control = protox::compile(["control.proto", "health.proto"], ["."])?;
     tonic_prost_build::configure().compile_fds(control)?;
     Ok(())
 }

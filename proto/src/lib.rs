@@ -38,6 +38,13 @@ pub mod control {
     include!(concat!(env!("OUT_DIR"), "/asp.control.v1.rs"));
 }
 
+/// The standard health check of gRPC (`health.proto`).
+#[cfg(feature = "xds")]
+pub mod health {
+    #![allow(clippy::all, clippy::too_many_lines, rustdoc::all, unreachable_pub, missing_docs)]
+    include!(concat!(env!("OUT_DIR"), "/grpc.health.v1.rs"));
+}
+
 #[cfg(feature = "grpc")]
 mod credential;
 #[cfg(feature = "grpc")]

@@ -8,7 +8,6 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
 use asp_e2e::cluster::{Cluster, Layout};
-use asp_e2e::figures::gauge;
 use asp_e2e::http1;
 use asp_e2e::stack::Ports;
 use asp_e2e::stores::Postgres;
@@ -29,6 +28,9 @@ pub(crate) fn trials(shared: &Shared) -> Vec<Trial> {
     vec![
         shared.trial("several_controls::any_takes_a_write_and_both_serve_it", |_| writes()),
         shared.trial("several_controls::the_loss_of_one_costs_no_request_and_no_change", |_| lost()),
+        shared.trial("several_controls::one_without_its_database_is_left_and_delays_no_revocation", |_| {
+            cut_off()
+        }),
         shared.trial("several_controls::a_restored_database_is_taken_everywhere_by_one_command", |_| {
             restored()
         }),
@@ -44,11 +46,16 @@ struct Controls {
 
 impl Controls {
     async fn start() -> Result<Controls> {
+        Controls::start_with(false).await
+    }
+
+    /// The same; `over_cable` puts a cable between the first control plane and the database.
+    async fn start_with(over_cable: bool) -> Result<Controls> {
         let postgres = Postgres::start().await?;
         let layout = Layout {
             has_second_control: true,
             environment: vec![("ASP_DATABASE_URL", postgres.url())],
-            control_database: Some(postgres.socket()),
+            control_database: over_cable.then(|| postgres.socket()),
             ..Layout::of(2)?
         };
         let cluster = Cluster::start_as(layout).await?;
@@ -110,29 +117,16 @@ impl Controls {
         .await
     }
 
-    /// Cuts the first control plane off from the database. All leave it, and what is revoked at the other one is in force.
-    async fn cut_off(&self) -> Result<()> {
-        let first = SocketAddr::from(([127, 0, 0, 1], self.first().admin));
-        let subscriptions = || gauge(first, "asp_snapshot_subscribers", "");
-        ensure!(subscriptions().await? > 0.0, "somebody follows the first control plane");
-        let cable = self.cluster.database_cable.as_ref().context("a cable to the database")?;
-        cable.cut();
-        let leaver = self.cluster.token(&["--org", "acme", "--user", "dave"]).await?;
-        self.revoke(self.second()?, &leaver).await?;
-        let list = modern(&leaver, "tools/list", json!({}), &[]);
-        for gateway in &self.cluster.gateways {
-            let refused = || async {
-                let answer = http1::send(gateway.address, &list).await.ok()?;
-                (answer.status == 401).then_some(())
-            };
-            wait::until("a revocation is in force at each gateway", wait::CONVERGE, refused).await?;
-        }
-        let left = || async { (subscriptions().await.ok()? < 1.0).then_some(()) };
-        wait::until("nobody follows a control plane that cannot read its store", wait::CONVERGE, left)
-            .await?;
-        ensure!(self.status(&self.token).await? == 200, "the others' tokens are good");
-        cable.mend();
-        self.is_up_to_date(self.first()).await.map(drop)
+    /// Waits until both gateways and Envoy subscribe at this control plane.
+    async fn is_followed_by_all(&self, control: &Ports) -> Result<()> {
+        wait::until("both gateways and Envoy follow a control plane", wait::CONVERGE, || async {
+            let snapshot = self.cluster.admin_of(control, "/api/snapshot").await.ok()?;
+            let subscribers = snapshot["subscribers"].as_array()?;
+            let count = |kind: &str| subscribers.iter().filter(|one| one["kind"] == kind).count();
+            let is_of_envoy = ["edge", "revocations", "endpoints"].into_iter().all(|kind| count(kind) > 0);
+            (count("gateway") == 2 && is_of_envoy).then_some(())
+        })
+        .await
     }
 
     /// Waits until this control plane publishes what is stored, and tells Envoy of both gateways.
@@ -225,11 +219,46 @@ async fn lost() -> Result<()> {
     controls.revoke(controls.first(), &another).await?;
     load.stop().await?;
     ensure!(controls.status(&other).await? == 401, "what was revoked before stays so");
-    controls.cluster.wait_hosts(2).await?;
-    // All follow the first one by now.
+    controls.cluster.wait_hosts(2).await
+}
+
+/// The database of one control plane is silent, as behind a broken route; nothing else is.
+async fn cut_off() -> Result<()> {
+    let mut controls = Controls::start_with(true).await?;
+    // All come to the one that will be cut off.
+    let (second, _) = controls.cluster.second_control.as_mut().context("a second control plane")?;
+    second.signal(Signal::KILL)?;
+    controls.is_followed_by_all(controls.first()).await?;
     controls.cluster.restart_second_control().await?;
     controls.is_up_to_date(controls.second()?).await?;
-    controls.cut_off().await
+    let other = controls.cluster.token(&["--org", "acme", "--user", "bob"]).await?;
+    let list = modern(&other, "tools/list", json!({}), &[]);
+    for gateway in &controls.cluster.gateways {
+        ensure!(http1::send(gateway.address, &list).await?.status == 200, "it is good before it is revoked");
+    }
+
+    let cable = controls.cluster.database_cable.as_ref().context("a cable")?;
+    cable.cut();
+    let cut = Instant::now();
+    let body = json!({"type": "token_hash", "id": sha256(&other)});
+    controls.write(controls.second()?, ("POST", "/api/revocations"), &body).await?;
+    for gateway in &controls.cluster.gateways {
+        wait::until("a revocation is in force at each gateway", wait::CONVERGE, || async {
+            let answer = http1::send(gateway.address, &list).await.ok()?;
+            (answer.status == 401).then_some(())
+        })
+        .await?;
+    }
+    println!("revoked at every gateway {} ms after the cut", cut.elapsed().as_millis());
+    controls.is_followed_by_all(controls.second()?).await?;
+    println!("a control plane without its database is left {} ms after the cut", cut.elapsed().as_millis());
+    controls.allow(controls.second()?, false).await?;
+    controls.is_allowed(false).await?;
+
+    cable.mend();
+    controls.is_up_to_date(controls.first()).await?;
+    ensure!(controls.status(&other).await? == 401, "what was revoked stays so");
+    Ok(())
 }
 
 async fn restored() -> Result<()> {

@@ -82,7 +82,7 @@ fn of_cluster(directory: &Path, port: u16, figures: u16) -> Result<std::path::Pa
         ("port_value: 9901", "port_value: 0"),
         ("0.0.0.0, port_value: 9902", &format!("127.0.0.1, port_value: {figures}")),
         ("0.0.0.0, port_value: 8443", &format!("127.0.0.1, port_value: {port}")),
-        ("asp-control.asp.svc, port_value: 18000", "127.0.0.1, port_value: 1"),
+        ("asp-control-pods.asp.svc, port_value: 18000", "127.0.0.1, port_value: 1"),
         ("/usr/share/asp/asp_filter.wasm", &wasm),
         ("max_active_downstream_connections: 50000", &format!("max_active_downstream_connections: {ROOM}")),
         ("transport_socket_connect_timeout: 10s", "transport_socket_connect_timeout: 2s"),

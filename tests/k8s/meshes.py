@@ -227,7 +227,7 @@ def envoy_gateway(config):
 def own_files(config, folder):
     """The mounted files, and the control plane's name, as this machine has them."""
     text = json.dumps(config).replace("/var/lib/asp/sds", str(folder / "sds")).replace("/var/lib/asp/peer", str(folder / "peer")).replace("/usr/share/asp/asp_filter.wasm", str(MODULE))
-    return json.loads(text.replace('"address": "asp-control.asp.svc"', f'"address": "{PLATFORM}"'))
+    return json.loads(text.replace('"address": "asp-control-pods.asp.svc"', f'"address": "{PLATFORM}"'))
 
 
 def ask(port, host, method, path, headers=(), body=None, authority=None):

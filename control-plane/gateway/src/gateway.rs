@@ -311,6 +311,11 @@ impl Gateway {
         self.applied.send_replace(offered);
     }
 
+    /// Notes that the control plane that is followed is fresh.
+    pub fn control_is_fresh(&self) {
+        self.pipeline.metrics.control_is_fresh();
+    }
+
     /// The applied revision; 0 before the first.
     pub fn revision(&self) -> u64 {
         self.snapshot.load().as_ref().map_or(0, |snapshot| snapshot.revision)

@@ -13,6 +13,7 @@ mod overtaking;
 pub mod stored;
 
 use std::collections::BTreeSet;
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -29,6 +30,7 @@ use crate::catalog::edge_form;
 use crate::catalog::fault::Fault;
 use crate::clock;
 use crate::xds::endpoints::EndpointSet;
+use crate::xds::freshness::Freshness;
 use crate::xds::published::{Content, Published};
 use crate::xds::raised::Raised;
 use crate::xds::{XdsState, XdsStateReceiver, resources};
@@ -98,6 +100,7 @@ pub struct Handle {
     xds_state: XdsStateReceiver,
     standing: watch::Receiver<Standing>,
     looked: Arc<Mutex<Instant>>,
+    freshness: Freshness,
     raised: Arc<Raised>,
 }
 
@@ -130,6 +133,11 @@ impl Handle {
     pub fn silent_for(&self) -> Duration {
         self.looked.lock().elapsed()
     }
+
+    /// Age of what is published, for subscribers; what is being built does not count, for up to [`SILENT`].
+    pub fn freshness(&self) -> Freshness {
+        self.freshness.clone()
+    }
 }
 
 /// The task that publishes.
@@ -149,6 +157,7 @@ pub struct Publisher {
     unread: Option<Unread>,
     /// When the store was read to the end last.
     looked: Arc<Mutex<Instant>>,
+    freshness: Freshness,
     /// The hour since 1970 in which it was tried.
     hour: u64,
     /// When edges were told of another snapshot of theirs last.
@@ -206,11 +215,13 @@ impl Publisher {
         let (standing, watched) = watch::channel(Standing::default());
         let raised: Arc<Raised> = Arc::default();
         let looked = Arc::new(Mutex::new(Instant::now()));
+        let freshness = Freshness::default();
         let handle = Handle {
             dirty: Arc::clone(&dirty),
             xds_state: receiver,
             standing: watched,
             looked: Arc::clone(&looked),
+            freshness: freshness.clone(),
             raised: Arc::clone(&raised),
         };
         let publisher = Publisher {
@@ -224,6 +235,7 @@ impl Publisher {
             retry_at: None,
             unread: None,
             looked,
+            freshness,
             hour: 0,
             edge_told: None,
             edge_waits_until: None,
@@ -258,9 +270,14 @@ impl Publisher {
     async fn refresh(&mut self) {
         let endpoints = Arc::clone(&self.endpoints.borrow_and_update());
         let mut news = None;
+        let began = Instant::now();
         let rebuilt = self.rebuild().await;
         if rebuilt.is_ok() && self.unread.is_none() {
             *self.looked.lock() = Instant::now();
+            // Of a revision that cannot be built another control plane may know more.
+            if self.retry_at.is_none() {
+                self.freshness.renew(began);
+            }
         }
         let snapshot = match rebuilt {
             Ok(Rebuilt::Nothing) => {
@@ -385,7 +402,7 @@ impl Publisher {
             builds += 1;
             let is_last = builds >= MAX_BUILDS;
             let mut built = match is_last {
-                true => self.source.build(raise).await,
+                true => self.build_beside_beats(raise).await,
                 false => self.build_overtaken(raise).await,
             }?;
             self.changed.append(&mut built.changed);
@@ -413,7 +430,7 @@ impl Publisher {
             was_told: false,
         };
         let built = tokio::select! {
-            built = self.source.build(raise) => built,
+            built = self.build_beside_beats(raise) => built,
             never = overtaking.run() => match never {},
         };
         if built.as_ref().is_err_and(|error| !error.is::<StoreError>()) {
@@ -425,6 +442,28 @@ impl Publisher {
             self.dirty.notify_one();
         }
         built
+    }
+
+    /// Builds, which may take seconds; meanwhile the store is asked whether it still answers.
+    async fn build_beside_beats(&self, raise: bool) -> anyhow::Result<Built> {
+        let is_current = self.retry_at.is_none() && self.unread.is_none();
+        let beats = async {
+            let mut left = if is_current { SILENT.as_millis() / POLL.as_millis() } else { 0 };
+            while left > 0 {
+                left -= 1;
+                tokio::time::sleep(POLL).await;
+                let began = Instant::now();
+                if self.source.position().await.is_ok() {
+                    self.freshness.renew(began);
+                }
+            }
+            std::future::pending::<Infallible>().await
+        };
+        tokio::select! {
+            biased;
+            built = self.source.build(raise) => built,
+            never = beats => match never {},
+        }
     }
 
     /// Keeps the standing faults, and logs each once.

@@ -64,7 +64,8 @@ Environment (port 0 takes a free one; ports.json in the state directory says whi
   ASP_TOKEN_AUDIENCES   http(s)://host[:port];for=server/*,... audiences of the platform's token, and the
                         primitives that get it
   ASP_REGISTRY          `public`: anybody may list the servers that are exposed to all, at /v0.1/servers [off; public with --dev]
-  ASP_XDS_URL           the control plane, for a process with the gateway role alone
+  ASP_XDS_URL           the control planes, separated by commas, for a process with the gateway role alone; each address of a
+                        name is one
   ASP_ADVERTISE         <ip>:<port> on which Envoy reaches this gateway [its listener, of mutual TLS where it has one]
   ASP_POOL              the pool this gateway belongs to, by which routes name it (docs/operations.md) [gateway]
   ASP_AUDIT_MAX_BYTES   what the audit log of calls may take on the disk; the oldest events go first, and all

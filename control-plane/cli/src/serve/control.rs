@@ -102,6 +102,7 @@ pub(super) async fn start(
     let subscribers = Subscribers::new();
     let xds = XdsContext {
         xds_state: handle.xds_state(),
+        freshness: handle.freshness(),
         subscribers: Arc::clone(&subscribers),
         endpoints,
         raised: handle.raised(),

@@ -86,9 +86,11 @@ pub(super) async fn start(
     let target = target(process)?;
     let applying = Arc::clone(&gateway);
     let apply: client::Apply = Arc::new(move |revision, changes| applying.apply_changes(revision, changes));
+    let noting = Arc::clone(&gateway);
+    let note_fresh: client::NoteFresh = Arc::new(move || noting.control_is_fresh());
     // Ends with the first stop: Envoy learns at once that this replica takes no new requests. A control plane in this process
     // hears it, which ends once all has drained.
-    drains.spawn(client::run(target, apply, process.stop.clone()));
+    drains.spawn(client::run(target, apply, note_fresh, process.stop.clone()));
     let sweep = Gateway::sweep(Arc::downgrade(&gateway));
     let keep = Gateway::keep_calls(Arc::downgrade(&gateway));
     let signing = Gateway::keep_token_keys(Arc::downgrade(&gateway));

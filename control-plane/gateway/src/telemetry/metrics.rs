@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicI64, AtomicU64};
 use std::sync::{Arc, OnceLock};
 
 use asp_snapshot::policy::Effect;
+use parking_lot::Mutex;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -114,6 +115,9 @@ pub struct Metrics {
     pub audit_lost: Counter,
     active: Gauge<i64, AtomicI64>,
     revision: Gauge<i64, AtomicI64>,
+    snapshot_age: Gauge<i64, AtomicI64>,
+    /// When the control plane was last known to be fresh.
+    fresh_at: Mutex<Instant>,
 }
 
 /// What nearly every call counts in, once it was used: a look by its labels costs more than to count.
@@ -168,6 +172,8 @@ impl Default for Metrics {
             audit_lost: Counter::default(),
             active: Gauge::default(),
             revision: Gauge::default(),
+            snapshot_age: Gauge::default(),
+            fresh_at: Mutex::new(Instant::now()),
         };
         let registry = &mut metrics.registry;
         metrics.workers.register(registry);
@@ -205,17 +211,23 @@ impl Default for Metrics {
             "Events of calls that the audit log did not take in time",
             metrics.audit_lost.clone(),
         );
-        registry.register("asp_calls_active", "Calls without an outcome yet", metrics.active.clone());
-        registry.register(
-            "asp_snapshot_revision",
-            "Revision of the applied snapshot",
-            metrics.revision.clone(),
-        );
+        metrics.register_gauges();
         metrics
     }
 }
 
 impl Metrics {
+    fn register_gauges(&mut self) {
+        let registry = &mut self.registry;
+        registry.register("asp_calls_active", "Calls without an outcome yet", self.active.clone());
+        registry.register("asp_snapshot_revision", "Revision of the applied snapshot", self.revision.clone());
+        registry.register(
+            "asp_snapshot_age_seconds",
+            "Seconds since the control plane that is followed last said that it was no more than 3 s behind its store",
+            self.snapshot_age.clone(),
+        );
+    }
+
     pub fn call_began(&self) {
         self.active.inc();
     }
@@ -285,8 +297,15 @@ impl Metrics {
         self.revision.set(i64::try_from(revision).unwrap_or(i64::MAX));
     }
 
+    /// The control plane that is followed is fresh.
+    pub fn control_is_fresh(&self) {
+        *self.fresh_at.lock() = Instant::now();
+    }
+
     /// The Prometheus text.
     pub fn encode(&self) -> String {
+        let age = self.fresh_at.lock().elapsed().as_secs();
+        self.snapshot_age.set(i64::try_from(age).unwrap_or(i64::MAX));
         let mut text = String::new();
         match prometheus_client::encoding::text::encode(&mut text, &self.registry) {
             Ok(()) => text,

@@ -211,6 +211,7 @@ fn register_standing(registry: &mut Registry, publisher: &Handle) {
     let standing = publisher.standing().borrow().clone();
     let stuck: Gauge = Gauge::default();
     let age: Gauge = Gauge::default();
+    let stale: Gauge = Gauge::default();
     let faults = Family::<PartLabel, Gauge>::default();
     registry.register(
         "asp_snapshot_publish_failing",
@@ -227,6 +228,12 @@ fn register_standing(registry: &mut Registry, publisher: &Handle) {
         "Seconds since the store was read to the end; changes made since then are not published",
         age.clone(),
     );
+    registry.register(
+        "asp_snapshot_stale",
+        "1 while this control plane may be behind its store, so that subscribers leave it for another one",
+        stale.clone(),
+    );
+    stale.set(i64::from(publisher.freshness().is_stale()));
     stuck.set(i64::from(publisher.is_stuck()));
     age.set(gauge(publisher.silent_for().as_secs()));
     for part in Part::ALL {
@@ -240,6 +247,7 @@ pub async fn metrics(State(state): State<Arc<AdminState>>) -> Result<Response, P
     let mut registry = Registry::default();
     let acked = Family::<SubscriberLabel, Gauge>::default();
     let streams = Family::<SubscriberLabel, Gauge>::default();
+    let overdue = Family::<SubscriberLabel, Gauge>::default();
     let published: Gauge = Gauge::default();
     let refused: Gauge = Gauge::default();
     registry.register(
@@ -253,6 +261,11 @@ pub async fn metrics(State(state): State<Arc<AdminState>>) -> Result<Response, P
         acked.clone(),
     );
     registry.register("asp_snapshot_subscribers", "Open subscriptions by kind", streams.clone());
+    registry.register(
+        "asp_snapshot_overdue",
+        "Subscriptions whose last push has had no answer for 10 s, by kind; they are sent nothing more until it comes",
+        overdue.clone(),
+    );
     registry.register("asp_snapshot_published_revision", "Published revision", published.clone());
     register_standing(&mut registry, &state.publisher);
     let xds_state = state.publisher.xds_state().borrow().clone();
@@ -264,6 +277,8 @@ pub async fn metrics(State(state): State<Arc<AdminState>>) -> Result<Response, P
         let label = SubscriberLabel { subscriber: kind.as_str() };
         let of_kind = subscribers.iter().filter(|subscriber| subscriber.kind == kind.as_str());
         streams.get_or_create(&label).set(gauge(of_kind.clone().count() as u64));
+        let late = of_kind.clone().filter(|subscriber| subscriber.is_overdue()).count();
+        overdue.get_or_create(&label).set(gauge(late as u64));
         if kind != Kind::Endpoints
             && let Some(lowest) =
                 of_kind.map(|one| xds_state.covered(one.kind, one.acked_revision, &one.acked_version)).min()

@@ -11,6 +11,7 @@ use parking_lot::Mutex;
 use super::*;
 use crate::xds::Kind;
 use crate::xds::endpoints::Endpoints;
+use crate::xds::freshness::STALE;
 use crate::xds::parts::{Changing, Part};
 
 #[derive(Default)]
@@ -22,6 +23,8 @@ struct Fake {
     unread: AtomicU64,
     /// Whether the store does not answer at all.
     silent: AtomicBool,
+    /// Seconds that a build takes.
+    building: AtomicU64,
     /// Whether new revisions change nothing.
     notes: AtomicBool,
     /// Whether a build that has read the store is held until it is let go.
@@ -60,6 +63,10 @@ impl Source for Fake {
             return Err(StoreError::Backend("connection reset".into()).into());
         }
         self.builds.fetch_add(1, Ordering::SeqCst);
+        let building = self.building.load(Ordering::SeqCst);
+        if building > 0 {
+            tokio::time::sleep(Duration::from_secs(building)).await;
+        }
         anyhow::ensure!(!self.broken.load(Ordering::SeqCst), "disk on fire");
         let revision = self.revision.load(Ordering::SeqCst);
         self.read.send_modify(|read| *read += 1);
@@ -383,4 +390,41 @@ async fn a_large_edge_snapshot_waits_for_others_unless_it_takes_something_away()
     xds_state.wait_for(edge_is_at(4)).await.unwrap();
     assert!(begun.elapsed() <= COALESCE * 3, "{:?}", begun.elapsed());
     assert_eq!(handle.standing().borrow().covers, 4);
+}
+
+/// A stale control plane loses its subscribers to another one.
+#[tokio::test(start_paused = true)]
+async fn a_publisher_is_stale_while_the_store_is_silent_or_has_what_it_cannot_build_and_not_while_it_builds()
+{
+    let running = start();
+    let freshness = running.handle.freshness();
+    let mut xds_state = running.handle.xds_state();
+    revision_of(&mut xds_state, 0).await;
+    tokio::time::sleep(STALE * 10).await;
+    assert!(!freshness.is_stale(), "it looks again and again");
+
+    running.fake.building.store(STALE.as_secs() * 3, Ordering::SeqCst);
+    running.fake.revision.store(1, Ordering::SeqCst);
+    running.handle.changed();
+    tokio::time::sleep(STALE * 2).await;
+    assert_eq!(xds_state.borrow().covers, 0, "it builds");
+    assert!(!freshness.is_stale(), "the store answers meanwhile");
+    revision_of(&mut xds_state, 1).await;
+    running.fake.building.store(0, Ordering::SeqCst);
+
+    running.fake.broken.store(true, Ordering::SeqCst);
+    running.fake.revision.store(2, Ordering::SeqCst);
+    running.handle.changed();
+    tokio::time::sleep(STALE + POLL).await;
+    assert!(freshness.is_stale(), "another one may be able to build it");
+    running.fake.broken.store(false, Ordering::SeqCst);
+    running.fake.revision.store(3, Ordering::SeqCst);
+    running.handle.changed();
+    revision_of(&mut xds_state, 3).await;
+    tokio::time::sleep(POLL).await;
+    assert!(!freshness.is_stale());
+
+    running.fake.silent.store(true, Ordering::SeqCst);
+    tokio::time::sleep(STALE + POLL).await;
+    assert!(freshness.is_stale());
 }

@@ -3,7 +3,12 @@
 //! Keeps true: whatever happens to the control plane, the gateway keeps the snapshot it has and says so when it
 //! comes back, so that it is sent no more than what changed meanwhile; the messages of one revision are applied together;
 //! a snapshot that it refuses is answered with the reason, and one that it takes with the parts that it could not put in force
-//! as they were sent; one that ends says so.
+//! as they were sent; one that ends says so; it leaves a control plane that is behind its store for one that is not, and for no
+//! other one; and it takes revocations from one more, so that none waits for that.
+
+mod controls;
+mod freshness;
+mod revocations;
 
 use std::collections::BTreeMap;
 use std::future::ready;
@@ -11,13 +16,13 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use asp_peer::{Peer, Role};
-use asp_proto::snapshot::SnapshotPart;
+use asp_peer::Peer;
+use asp_proto::snapshot::{RecentRevocations, SnapshotPart};
 use asp_proto::xds::envoy::config::core::v3::Node;
 use asp_proto::xds::envoy::service::discovery::v3::aggregated_discovery_service_client::AggregatedDiscoveryServiceClient;
 use asp_proto::xds::envoy::service::discovery::v3::{DeltaDiscoveryRequest, DeltaDiscoveryResponse};
 use asp_proto::xds::google::rpc;
-use asp_snapshot::{Changes, PartFaults};
+use asp_snapshot::{Changes, PartFaults, parts};
 use prost::Message;
 use prost_types::{Struct, Value, value};
 use rand::Rng;
@@ -25,15 +30,14 @@ use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
 use tonic::Streaming;
-use tonic::transport::{Channel, Endpoint, Uri};
+use tonic::transport::{Channel, Uri};
 
+use self::controls::{Control, resolve};
+use self::revocations::RevocationLists;
 use super::refused_parts;
 use super::subscription::revision_in;
-use super::{ADVERTISE, BACKOFF_MS, CONNECT_TIMEOUT, EVERY_PART, IN_FORCE, Kind, LEAVING, MAX_MESSAGE};
+use super::{ADVERTISE, BACKOFF_MS, EVERY_PART, IN_FORCE, Kind, LEAVING, MAX_MESSAGE};
 
-/// A control plane that vanished silently is noticed after the two together.
-const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
-const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long an end waits for one control plane to have heard of it, and for any.
 const LEAVE_TIMEOUT: Duration = Duration::from_secs(2);
 const LEAVE_WITHIN: Duration = Duration::from_secs(4);
@@ -43,13 +47,16 @@ const INVALID_ARGUMENT: i32 = 3;
 /// Takes a revision and what changed up to it, and returns the parts that are not in force as they were sent; or says why it
 /// takes nothing.
 pub type Apply = Arc<dyn Fn(u64, Changes) -> Result<Arc<PartFaults>, String> + Send + Sync>;
+/// Called whenever the control plane that is followed has published what its store has.
+pub type NoteFresh = Arc<dyn Fn() + Send + Sync>;
 /// Most bytes of a revision that is on its way.
 const MAX_STAGED: usize = 512 * 1024 * 1024;
 
 /// Who subscribes, and where.
 #[derive(Clone, Debug)]
 pub struct Target {
-    /// The control planes, e.g. `http://127.0.0.1:18000`: all on one store, any of them will do.
+    /// The control planes, e.g. `http://127.0.0.1:18000`: all on one store, any of them will do. A name of several addresses
+    /// stands for all of them.
     pub uris: Vec<Uri>,
     pub node_id: String,
     /// `<ip>:<port>` on which Envoy reaches this gateway.
@@ -71,6 +78,10 @@ enum StreamError {
     Status(#[from] tonic::Status),
     #[error("the control plane ended the stream")]
     Ended,
+    #[error("no control plane is named")]
+    Nobody,
+    #[error("the control plane is behind its store or does not answer, and another one is fresh")]
+    Stale,
     #[error("a snapshot of more than {MAX_STAGED} bytes")]
     TooMuch,
     #[error("no answer within {} s", LEAVE_TIMEOUT.as_secs())]
@@ -80,13 +91,19 @@ enum StreamError {
 }
 
 /// Subscribes until `stop` is cancelled, reconnecting for ever.
-pub async fn run(target: Target, apply: Apply, stop: CancellationToken) {
+pub async fn run(target: Target, apply: Apply, note_fresh: NoteFresh, stop: CancellationToken) {
     // The same fault is told once, not at every attempt.
     let mut told = String::new();
-    let mut subscriber = Subscriber::new(target, apply);
+    let mut subscriber = Subscriber::new(target, apply, note_fresh);
     loop {
         let fault = match subscriber.follow(&stop).await {
             StreamError::Stopped => return,
+            StreamError::Stale => {
+                // Gateways notice it at different moments of a second, so that they do not stampede.
+                let control = subscriber.control.to_string();
+                tracing::warn!(%control, "the control plane is behind its store or does not answer, another one is followed");
+                continue;
+            }
             ended => ended.to_string(),
         };
         if fault == told {
@@ -110,18 +127,22 @@ fn root_cause(error: &dyn std::error::Error) -> String {
 }
 
 struct Subscriber {
-    target: Target,
+    target: Arc<Target>,
     /// The control plane that is followed, or was.
     control: Uri,
     /// Which of the target's is next.
     next: usize,
+    /// The one to follow now, because it is fresh.
+    found: Option<(Control, Channel)>,
     apply: Apply,
+    note_fresh: NoteFresh,
     /// The version in force here; empty before the first. The control plane is told it on every new stream: with
     /// it this gateway takes part again, whatever becomes of the next push.
     applied: String,
     /// Of the parts in force here, by name; "" of one that is not in force as it was sent: a new stream brings it again.
     versions: BTreeMap<String, String>,
     refused: Arc<PartFaults>,
+    revocations: RevocationLists,
     staged: Staged,
 }
 
@@ -133,42 +154,62 @@ struct Staged {
 }
 
 impl Subscriber {
-    fn new(target: Target, apply: Apply) -> Subscriber {
+    fn new(target: Target, apply: Apply, note_fresh: NoteFresh) -> Subscriber {
         let control = target.uris.first().cloned().unwrap_or_default();
-        // Gateways are spread over the control planes.
-        let next = rand::rng().random_range(0..target.uris.len().max(1));
         Subscriber {
-            target,
+            target: Arc::new(target),
             control,
-            next,
+            // Gateways are spread over the control planes.
+            next: usize::from(rand::random::<u8>()),
+            found: None,
             apply,
+            note_fresh,
             applied: String::new(),
             versions: BTreeMap::new(),
             refused: Arc::default(),
+            revocations: RevocationLists::default(),
             staged: Staged::default(),
         }
     }
 
-    /// Follows one stream, of the next control plane, until it breaks or this process ends.
+    /// Follows one stream, of the control plane that was found or of the next, until it breaks, another one is fresher or this
+    /// process ends.
     async fn follow(&mut self, stop: &CancellationToken) -> StreamError {
-        if let Some(uri) = self.target.uris.get(self.next % self.target.uris.len().max(1)) {
-            self.control = uri.clone();
-        }
-        self.next += 1;
+        let (control, channel) = match self.connected(stop).await {
+            Ok(connected) => connected,
+            Err(error) => return error,
+        };
+        self.control = control.uri.clone();
         self.staged = Staged::default();
-        let (requests, mut pushes) = match self.open(stop).await {
+        let (requests, mut pushes) = match self.open(channel.clone(), stop).await {
             Ok(stream) => stream,
             Err(error) => return error,
         };
+        let (target, note_fresh) = (Arc::clone(&self.target), Arc::clone(&self.note_fresh));
+        let (lists, mut other_lists) = mpsc::channel(1);
+        let mut listening = pin!(revocations::listen(Arc::clone(&target), control.clone(), lists));
+        let mut fresher = pin!(freshness::fresher(target, control, channel, note_fresh));
         loop {
-            let push = match stop.run_until_cancelled(pushes.message()).await {
-                None => {
+            let push = tokio::select! {
+                biased;
+                () = stop.cancelled() => {
                     self.announce_leave(ready(Ok((requests, pushes)))).await;
                     return StreamError::Stopped;
                 }
-                Some(Ok(Some(push))) => push,
-                Some(Ok(None)) => return StreamError::Ended,
-                Some(Err(status)) => return StreamError::Status(status),
+                push = pushes.message() => match push {
+                    Ok(Some(push)) => push,
+                    Ok(None) => return StreamError::Ended,
+                    Err(status) => return StreamError::Status(status),
+                },
+                found = &mut fresher => {
+                    self.found = Some(found);
+                    return StreamError::Stale;
+                }
+                Some(list) = other_lists.recv() => {
+                    self.revoke(list).await;
+                    continue;
+                }
+                never = &mut listening => match never {},
             };
             let is_last = !push.system_version_info.is_empty();
             self.staged.bytes += push.encoded_len();
@@ -186,10 +227,41 @@ impl Subscriber {
         }
     }
 
+    /// The connection to the control plane that was found, or to the first that can be reached from the next one on.
+    async fn connected(&mut self, stop: &CancellationToken) -> Result<(Control, Channel), StreamError> {
+        if let Some(found) = self.found.take() {
+            return Ok(found);
+        }
+        if let Some(connected) = stop.run_until_cancelled(self.connect_next()).await {
+            return connected;
+        }
+        // It may count as one that was lost, which stays an endpoint.
+        self.announce_leave(ready(Err(StreamError::Ended))).await;
+        Err(StreamError::Stopped)
+    }
+
+    async fn connect_next(&mut self) -> Result<(Control, Channel), StreamError> {
+        let controls = resolve(&self.target).await;
+        let mut fault = StreamError::Nobody;
+        for _ in 0..controls.len() {
+            let next = self.next % controls.len();
+            self.next = next + 1;
+            let Some(control) = controls.get(next) else { continue };
+            match control.connect(&self.target).await {
+                Ok(channel) => return Ok((control.clone(), channel)),
+                Err(error) => {
+                    self.control = control.uri.clone();
+                    fault = StreamError::Connect(error);
+                }
+            }
+        }
+        Err(fault)
+    }
+
     /// Opens a stream. The control plane may have its first request, with which this gateway takes part, before it answers:
     /// one that ends meanwhile says so too.
-    async fn open(&self, stop: &CancellationToken) -> Result<Stream, StreamError> {
-        let mut opened = pin!(open(&self.target, &self.control, self.node(), &self.versions));
+    async fn open(&self, channel: Channel, stop: &CancellationToken) -> Result<Stream, StreamError> {
+        let mut opened = pin!(open(channel, self.node(), &self.versions));
         if let Some(opened) = stop.run_until_cancelled(opened.as_mut()).await {
             return opened;
         }
@@ -206,7 +278,8 @@ impl Subscriber {
         }
         let announced = async {
             let mut heard = in_time(self.leave(stream)).await;
-            for uri in self.target.uris.iter().cycle().skip(self.next).take(self.target.uris.len()) {
+            let count = self.target.uris.len();
+            for uri in self.target.uris.iter().cycle().skip(self.next % count.max(1)).take(count) {
                 if heard.is_ok() {
                     break;
                 }
@@ -254,6 +327,31 @@ impl Subscriber {
         DeltaDiscoveryRequest { node: Some(node), ..request() }
     }
 
+    /// Puts in force what another control plane has revoked later.
+    async fn revoke(&mut self, list: RecentRevocations) {
+        let (revision, in_force) = (list.revision, revision_in(&self.applied));
+        let Some(part) = self.revocations.take(list, in_force) else { return };
+        let apply = Arc::clone(&self.apply);
+        let changes = vec![(parts::RECENT.to_owned(), Some(part))];
+        match tokio::task::spawn_blocking(move || apply(in_force, changes)).await {
+            Ok(Ok(_)) => {
+                tracing::info!(
+                    revision,
+                    in_force,
+                    "revocations of a newer revision applied, from another control plane"
+                );
+            }
+            Ok(Err(reason)) => {
+                tracing::error!(revision, %reason, "revocations of another control plane were refused");
+            }
+            Err(error) => {
+                // What is in force by now is not known: it is all sent again to the next stream.
+                self.versions.clear();
+                tracing::error!(revision, %error, "revocations of another control plane could not be applied");
+            }
+        }
+    }
+
     /// Applies what is staged and makes the ACK or NACK.
     async fn answer(&mut self) -> DeltaDiscoveryRequest {
         let apply = Arc::clone(&self.apply);
@@ -262,15 +360,17 @@ impl Subscriber {
         let nonce = last.map(|last| last.nonce.clone()).unwrap_or_default();
         let version = last.map(|last| last.system_version_info.clone()).unwrap_or_default();
         let revision = revision_in(&version);
+        let revocations = self.revocations.clone();
         // Compiling schemas takes milliseconds: not on a thread that serves requests.
-        let applied = tokio::task::spawn_blocking(move || take(&messages, revision, &apply)).await;
+        let applied =
+            tokio::task::spawn_blocking(move || take(&messages, revision, &apply, revocations)).await;
         let outcome = applied.unwrap_or_else(|error| {
             // What is in force by now is not known: it is all sent again to the next stream.
             self.versions.clear();
             Err(format!("apply failed: {error}"))
         });
         let error_detail = match outcome {
-            Ok(Taken { put, removed, refused }) => {
+            Ok(Taken { put, removed, refused, revocations }) => {
                 let (parts, gone) = (put.len(), removed.len());
                 tracing::info!(%version, parts, removed = gone, refused = refused.len(), "snapshot applied");
                 self.applied = version;
@@ -278,6 +378,7 @@ impl Subscriber {
                 removed.iter().for_each(|name| drop(self.versions.remove(name)));
                 self.versions.extend(refused.keys().map(|name| (name.clone(), String::new())));
                 self.refused = refused;
+                self.revocations = revocations;
                 None
             }
             Err(reason) => {
@@ -305,32 +406,14 @@ type Stream = (mpsc::Sender<DeltaDiscoveryRequest>, Streaming<DeltaDiscoveryResp
 
 /// Connects to a control plane as whoever the target's peer is.
 pub(super) async fn connect(target: &Target, uri: &Uri) -> Result<Channel, tonic::transport::Error> {
-    let endpoint = match target.peer {
-        None => Endpoint::from(uri.clone()),
-        Some(_) => Endpoint::from(asp_peer::endpoint_uri(uri)),
-    };
-    let endpoint = endpoint
-        .connect_timeout(CONNECT_TIMEOUT)
-        .tcp_nodelay(true)
-        .http2_keep_alive_interval(KEEPALIVE_INTERVAL)
-        .keep_alive_timeout(KEEPALIVE_TIMEOUT)
-        .keep_alive_while_idle(true);
-    match &target.peer {
-        None => endpoint.connect().await,
-        Some(peer) => {
-            let connector = asp_peer::connector(peer.clone(), Role::Control, target.name.clone());
-            endpoint.connect_with_connector(connector).await
-        }
-    }
+    Control::new(target, uri.clone()).connect(target).await
 }
 
 async fn open(
-    target: &Target,
-    control: &Uri,
+    channel: Channel,
     node: Node,
     versions: &BTreeMap<String, String>,
 ) -> Result<Stream, StreamError> {
-    let channel = connect(target, control).await?;
     let mut client = AggregatedDiscoveryServiceClient::new(channel).max_decoding_message_size(MAX_MESSAGE);
     // One request answers one push: no more than one ever waits.
     let (requests, receiver) = mpsc::channel(1);
@@ -367,14 +450,21 @@ fn node(target: &Target, applied: &str, refused: &PartFaults) -> Node {
     }
 }
 
-/// What was put, by name and version, what is gone, and what of all parts is not in force as it was sent.
+/// Result of applying a revision: the parts put, by name and version, those removed, all parts that are not in force as they were
+/// sent, and the lists of revocations.
 struct Taken {
     put: Vec<(String, String)>,
     removed: Vec<String>,
     refused: Arc<PartFaults>,
+    revocations: RevocationLists,
 }
 
-fn take(messages: &[DeltaDiscoveryResponse], revision: u64, apply: &Apply) -> Result<Taken, String> {
+fn take(
+    messages: &[DeltaDiscoveryResponse],
+    revision: u64,
+    apply: &Apply,
+    mut revocations: RevocationLists,
+) -> Result<Taken, String> {
     let mut changes = Changes::new();
     let (mut put, mut removed) = (Vec::new(), Vec::new());
     for resource in messages.iter().flat_map(|message| &message.resources) {
@@ -389,6 +479,7 @@ fn take(messages: &[DeltaDiscoveryResponse], revision: u64, apply: &Apply) -> Re
         changes.push((name.clone(), None));
         removed.push(name.clone());
     }
+    revocations.add_to(revision, &mut changes);
     let refused = apply(revision, changes)?;
-    Ok(Taken { put, removed, refused })
+    Ok(Taken { put, removed, refused, revocations })
 }

@@ -6,6 +6,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::XdsStateReceiver;
 use super::endpoints::Endpoints;
+use super::freshness::Freshness;
 use super::keys::RefreshKeys;
 use super::peer::Proof;
 use super::raised::Raised;
@@ -15,6 +16,7 @@ use super::subscribers::Subscribers;
 #[derive(Clone)]
 pub struct Context {
     pub xds_state: XdsStateReceiver,
+    pub freshness: Freshness,
     pub subscribers: Arc<Subscribers>,
     pub endpoints: Arc<Endpoints>,
     /// Told of the revisions that subscribers come with.

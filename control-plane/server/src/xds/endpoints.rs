@@ -4,7 +4,8 @@
 //! cannot hear a gateway does not know whether Envoy can, and Envoy looks at each one's health itself. Keeps true:
 //! one that says that it ends is withdrawn at once, and who has come after it at its address stays; one that is lost
 //! is forgotten after [`LEASE`], and only while another one of its cluster is heard, for then the loss is not this
-//! control plane's own. Whom another control plane on the same store hears counts as heard ([`shared`]).
+//! control plane's own. Whom another control plane on the same store hears counts as heard ([`shared`]). One that does not
+//! answer what it is sent is shown as draining while another one of its cluster is not behind.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -72,6 +73,8 @@ struct Members {
     elsewhere: BTreeMap<Key, Elsewhere>,
     /// Those that have left here, and when, until the others are told.
     left: Vec<(Key, Instant)>,
+    /// Those of `known` that do not answer what they are sent here.
+    behind: BTreeSet<Key>,
 }
 
 /// What Envoy is told of one.
@@ -127,6 +130,8 @@ impl Members {
             Elsewhere::Silent(since) => !is_over(*since, cluster),
             Elsewhere::Heard | Elsewhere::Left(_) => true,
         });
+        let known = &self.known;
+        self.behind.retain(|key| known.contains_key(key));
     }
 
     /// The clusters of which somebody hears one.
@@ -183,7 +188,9 @@ impl Endpoints {
         if matches!(members.elsewhere.get(&key), Some(Elsewhere::Left(_))) {
             members.elsewhere.remove(&key);
         }
-        if before != Told::Serving {
+        // A process that is stuck opens no stream.
+        let was_behind = members.behind.remove(&key);
+        if before != Told::Serving || was_behind {
             self.publish(&members);
         }
         self.news.notify_one();
@@ -235,6 +242,17 @@ impl Endpoints {
         self.news.notify_one();
     }
 
+    fn set_behind(&self, key: &Key, is_behind: bool) {
+        let mut members = self.members.lock();
+        let is_new = match is_behind {
+            true => members.behind.insert(key.clone()),
+            false => members.behind.remove(key),
+        };
+        if is_new {
+            self.publish(&members);
+        }
+    }
+
     fn lose(&self, key: &Key, id: StreamId) {
         let mut members = self.members.lock();
         let Some(Member::Heard(streams, _)) = members.known.get_mut(key) else {
@@ -270,6 +288,13 @@ impl Endpoints {
             match told.get_mut(cluster) {
                 Some(known) => drop(known.insert(*address)),
                 None => drop(told.insert(cluster.clone(), BTreeSet::from([*address]))),
+            }
+        }
+        for (cluster, address) in &members.behind {
+            let Some(serving) = clusters.get_mut(cluster) else { continue };
+            let is_behind = |other: &SocketAddr| members.behind.contains(&(cluster.clone(), *other));
+            if !serving.iter().all(is_behind) && serving.remove(address) {
+                draining.entry(cluster.clone()).or_default().insert(*address);
             }
         }
         self.set.send_if_modified(|set| {
@@ -312,6 +337,13 @@ impl Registration {
     pub fn leave(mut self) {
         if let Some(key) = self.key.take() {
             self.endpoints.leave(&key, self.id);
+        }
+    }
+
+    /// Notes whether the gateway owes an answer to what it was sent.
+    pub(super) fn set_behind(&self, is_behind: bool) {
+        if let Some(key) = &self.key {
+            self.endpoints.set_behind(key, is_behind);
         }
     }
 }
@@ -374,6 +406,26 @@ mod tests {
         assert_eq!(served(&set), [2]);
         assert_eq!(set.borrow().clusters["heavy"].len(), 1, "nobody of that cluster is heard");
         drop(heard);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_that_does_not_answer_drains_while_another_one_of_its_cluster_is_not_behind() {
+        let endpoints = Endpoints::new();
+        let set = endpoints.subscribe();
+        let first = endpoints.join(POOL.into(), address(1));
+        let second = endpoints.join(POOL.into(), address(2));
+        first.set_behind(true);
+        assert_eq!(served(&set), [2]);
+        assert!(set.borrow().draining[POOL].contains(&address(1)));
+        second.set_behind(true);
+        assert_eq!(served(&set), [1, 2], "both are: requests go to somebody");
+        second.set_behind(false);
+        drop(first);
+        pass(&endpoints, SWEEP_EVERY).await;
+        assert_eq!(served(&set), [2], "without a stream it is no less behind");
+        let again = endpoints.join(POOL.into(), address(1));
+        assert_eq!(served(&set), [1, 2], "it has come back");
+        drop((second, again));
     }
 
     #[tokio::test]

@@ -15,7 +15,7 @@ use super::endpoints::{Endpoints, Registration};
 use super::peer::Caller;
 use super::raised::Raised;
 use super::refused_parts;
-use super::subscribers;
+use super::subscribers::{self, OVERDUE};
 use super::subscription::{Event, Refusal};
 use super::{ADVERTISE, DEFAULT_POOL, Kind};
 
@@ -171,6 +171,24 @@ impl Participant {
             Presence::Left => return,
         }
         tracing::info!(node = %self.node.id, "gateway ends, withdrawn");
+    }
+
+    /// A gateway has not answered a push for [`OVERDUE`].
+    pub(super) fn overdue(&self) {
+        tracing::error!(
+            node = %self.node.id, seconds = OVERDUE.as_secs(),
+            "a gateway has not answered a push: it is sent nothing more until it does, revocations among it. If it stays so, restart it"
+        );
+        if let Presence::Serving(registration) = &self.presence {
+            registration.set_behind(true);
+        }
+    }
+
+    /// It has answered.
+    pub(super) fn answered(&self) {
+        if let Presence::Serving(registration) = &self.presence {
+            registration.set_behind(false);
+        }
     }
 
     pub(super) fn has_left(&self) -> bool {

@@ -49,7 +49,9 @@ pub async fn run(listener: TcpListener, context: Context) -> Result<(), tonic::t
         .max_decoding_message_size(MAX_GATEWAY_REQUEST);
     let ecds = ExtensionConfigDiscoveryServiceServer::new(Ecds(context.clone()))
         .max_decoding_message_size(MAX_REQUEST);
+    let health = super::health::service(context.freshness.clone(), context.xds_state.clone());
     let keys = super::keys::service(Arc::clone(&context.keys), proof.clone());
+    let revocations = super::revocations::service(context.clone());
     let eds = EndpointDiscoveryServiceServer::new(Eds(context)).max_decoding_message_size(MAX_REQUEST);
     let router = tonic::transport::Server::builder()
         .tcp_nodelay(true)
@@ -58,7 +60,9 @@ pub async fn run(listener: TcpListener, context: Context) -> Result<(), tonic::t
         .add_service(ads)
         .add_service(ecds)
         .add_service(eds)
-        .add_service(keys);
+        .add_service(keys)
+        .add_service(health)
+        .add_service(revocations);
     let stopped = stop.cancelled_owned();
     match proof.peer() {
         None => router.serve_with_incoming_shutdown(TcpListenerStream::new(listener), stopped).await,

@@ -45,11 +45,17 @@ pub fn serve(
         subscriptions: BTreeMap::new(),
     };
     let stop = context.stop.clone();
+    let freshness = context.freshness.clone();
     tokio::spawn(async move {
         tokio::select! {
             // Dropping the sender ends the stream; the subscriber reconnects.
             () = stop.cancelled() => {}
-            () = stream.run(inbound, outbound) => {}
+            // Health checks alone do not move an Envoy: it keeps the streams that it has.
+            () = freshness.until_envoys_leave() => {
+                // Err: the Envoy has gone, or there is no room; the stream ends in any case.
+                let _ = outbound.try_send(Err(Status::unavailable("this control plane cannot read its store")));
+            }
+            () = stream.run(inbound, outbound.clone()) => {}
         }
     });
     Ok(receiver)

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use serde::Serialize;
@@ -12,6 +13,8 @@ use crate::clock;
 
 /// Streams this control plane serves at once.
 pub const MAX_STREAMS: usize = 4_096;
+/// Time without an answer after which a push counts as overdue.
+pub const OVERDUE: Duration = Duration::from_secs(10);
 /// Longest node id and address kept.
 const MAX_TEXT: usize = 256;
 
@@ -52,6 +55,17 @@ pub struct Subscriber {
     pub acked_version: String,
     #[serde(skip)]
     pushed_at: u64,
+    /// Whether the last push is not answered.
+    #[serde(skip)]
+    is_waiting: bool,
+}
+
+impl Subscriber {
+    /// Whether the last push has had no answer for [`OVERDUE`].
+    pub fn is_overdue(&self) -> bool {
+        let waited = Duration::from_millis(clock::now_ms().saturating_sub(self.pushed_at));
+        self.is_waiting && waited >= OVERDUE
+    }
 }
 
 type Key = (u64, Kind);
@@ -115,6 +129,7 @@ impl Stream {
             refused_parts_count: 0,
             acked_version: String::new(),
             pushed_at: 0,
+            is_waiting: false,
         });
     }
 
@@ -122,6 +137,7 @@ impl Stream {
         self.update(kind, |subscriber| {
             subscriber.pushed_revision = revision;
             subscriber.pushed_at = clock::now_ms();
+            subscriber.is_waiting = true;
         });
     }
 
@@ -129,12 +145,14 @@ impl Stream {
         self.update(kind, |subscriber| {
             subscriber.acked_revision = revision;
             subscriber.acked_version = version.to_owned();
+            subscriber.is_waiting = false;
             subscriber.ack_ms = Some(clock::now_ms().saturating_sub(subscriber.pushed_at));
         });
     }
 
     pub fn rejected(&self, kind: Kind, revision: u64, reason: &str) {
         self.update(kind, |subscriber| {
+            subscriber.is_waiting = false;
             subscriber.last_nack = Some(Nack { revision, reason: reason.to_owned(), at: clock::now_ms() });
         });
     }

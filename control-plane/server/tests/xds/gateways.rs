@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use asp_control::xds::Kind;
+use asp_control::xds::freshness::STALE;
 use asp_proto::xds::envoy::config::core::v3::Node;
 use asp_proto::xds::envoy::service::discovery::v3::aggregated_discovery_service_client::AggregatedDiscoveryServiceClient;
 use asp_proto::xds::envoy::service::discovery::v3::{DeltaDiscoveryRequest, DiscoveryRequest};
@@ -13,7 +14,7 @@ use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 
-use crate::support::{Control, GUARD, Gateway, Stream, Way, addresses, first, until, until_bound};
+use crate::support::{Control, GUARD, Gateway, Stream, Way, addresses, first, mark, until, until_bound};
 
 #[tokio::test]
 async fn a_gateway_is_an_endpoint_from_its_first_snapshot_until_it_says_that_it_ends() {
@@ -183,6 +184,62 @@ async fn an_older_snapshot_is_not_sent_and_the_subscribers_show_it() {
     gateway.has(10).await;
 }
 
+/// Two control planes, and a gateway that follows the first of them.
+async fn followed_and_other() -> (Control, Control, Gateway) {
+    let (one, other) = (Control::start().await, Control::start().await);
+    for control in [&one, &other] {
+        let xds_state = control.handle.xds_state();
+        until(|| xds_state.borrow().snapshot.is_some().then_some(())).await;
+    }
+    let gateway = Gateway::start_between(&[one.url(), other.url()], "127.0.0.1:4711", None);
+    gateway.has(1).await;
+    match one.is_followed() {
+        true => (one, other, gateway),
+        false => (other, one, gateway),
+    }
+}
+
+#[tokio::test]
+async fn a_gateway_leaves_a_control_plane_that_cannot_read_its_store_for_one_that_can() {
+    let (followed, other, gateway) = followed_and_other().await;
+    followed.serves(&["127.0.0.1:4711"]).await;
+    followed.cut_store(true);
+    other.subscriber(Kind::Gateway, |gateway| gateway.acked_revision == 1).await;
+    until(|| (!followed.is_followed()).then_some(())).await;
+    other.publish(2);
+    gateway.has(2).await;
+    other.serves(&["127.0.0.1:4711"]).await;
+}
+
+/// Each of them has a store of its own here: the followed one does not learn what the other one publishes.
+#[tokio::test]
+async fn a_gateway_takes_revocations_from_a_control_plane_that_it_does_not_follow() {
+    let (followed, other, gateway) = followed_and_other().await;
+    other.publish(2);
+    let both = [mark(1), mark(2)].concat();
+    until(|| (*gateway.revoked.lock() == both).then_some(())).await;
+    assert!(followed.is_followed() && !other.is_followed());
+    followed.publish(3);
+    gateway.has(3).await;
+    assert_eq!(*gateway.revoked.lock(), mark(3), "the followed one has come to it");
+}
+
+#[tokio::test]
+async fn a_gateway_stays_where_no_other_control_plane_is_fresher() {
+    let (followed, other, gateway) = followed_and_other().await;
+    for control in [&other, &followed] {
+        control.cut_store(true);
+        let freshness = control.handle.freshness();
+        until(|| freshness.is_stale().then_some(())).await;
+    }
+    until(|| (followed.handle.freshness().age() >= STALE * 2).then_some(())).await;
+    assert!(followed.is_followed() && !other.is_followed(), "it is served by what it has");
+    followed.cut_store(false);
+    followed.publish(2);
+    gateway.has(2).await;
+    assert!(followed.is_followed() && !other.is_followed());
+}
+
 /// A request of a gateway, as its certificate would let it begin.
 fn of_gateway(advertise: &str) -> DeltaDiscoveryRequest {
     let fields =
@@ -197,6 +254,31 @@ fn of_gateway(advertise: &str) -> DeltaDiscoveryRequest {
 
 fn text_value(text: &str) -> Value {
     Value { kind: Some(value::Kind::StringValue(text.to_owned())) }
+}
+
+/// Its work on a snapshot hangs.
+#[tokio::test]
+async fn a_gateway_that_does_not_answer_gets_no_new_requests_until_it_does() {
+    let control = Control::start().await;
+    let current = Gateway::start(&control, "127.0.0.1:4711");
+    current.has(1).await;
+    let mut client = AggregatedDiscoveryServiceClient::new(control.channel().await);
+    let (requests, receiver) = mpsc::channel(8);
+    let mut first = of_gateway("127.0.0.1:4712");
+    let node = first.node.as_mut().unwrap();
+    node.metadata.as_mut().unwrap().fields.insert("version".into(), text_value("1-00000000"));
+    requests.send(first).await.unwrap();
+    let stream = client.delta_aggregated_resources(ReceiverStream::new(receiver)).await.unwrap();
+    let mut pushes = stream.into_inner();
+    let push = tokio::time::timeout(GUARD, pushes.message()).await.unwrap().unwrap().unwrap();
+    control.serves(&["127.0.0.1:4711", "127.0.0.1:4712"]).await;
+    control.serves(&["127.0.0.1:4711"]).await;
+    let late = control.subscribers.list().into_iter().filter(|subscriber| subscriber.is_overdue()).count();
+    assert_eq!(late, 1);
+    let answer =
+        DeltaDiscoveryRequest { node: None, response_nonce: push.nonce, ..of_gateway("127.0.0.1:4712") };
+    requests.send(answer).await.unwrap();
+    control.serves(&["127.0.0.1:4711", "127.0.0.1:4712"]).await;
 }
 
 #[tokio::test]

@@ -40,25 +40,34 @@ use tonic::transport::{Channel, Endpoint};
 pub(crate) const GUARD: Duration = Duration::from_secs(30);
 
 #[derive(Default)]
-pub(crate) struct Counter(AtomicU64);
+pub(crate) struct Counter {
+    revision: AtomicU64,
+    /// Whether the store does not answer.
+    is_silent: AtomicBool,
+}
 
 #[async_trait]
 impl Source for Counter {
     async fn position(&self) -> anyhow::Result<Position> {
-        Ok(Position { revision: self.0.load(Ordering::SeqCst), ..Position::default() })
+        while self.is_silent.load(Ordering::SeqCst) {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        Ok(Position { revision: self.revision.load(Ordering::SeqCst), ..Position::default() })
     }
 
     async fn build(&self, _raise: bool) -> anyhow::Result<Built> {
-        let revision = self.0.load(Ordering::SeqCst);
+        let revision = self.revision.load(Ordering::SeqCst);
         let edge = EdgeSnapshot { revision, digest: vec![7; 32], ..EdgeSnapshot::default() };
         // What says nothing new is not pushed.
         let base = BasePart { public_url: revision.to_string(), ..BasePart::default() };
         let mut gateway = Changing::default();
         gateway.put("base", Some(Part::of(snapshot_part::Part::Base(base))));
+        let recent = RecentRevocations { revision, revoked: mark(revision), ..RecentRevocations::default() };
+        gateway.put("recent", Some(Part::of(snapshot_part::Part::Recent(recent.clone()))));
         Ok(Built {
             position: Position { revision, ..Position::default() },
             edge: Arc::new(edge),
-            recent: Arc::new(RecentRevocations { revision, ..RecentRevocations::default() }),
+            recent: Arc::new(recent),
             gateway: gateway.parts,
             changed: gateway.changed,
             faults: Vec::new(),
@@ -68,6 +77,11 @@ impl Source for Counter {
     async fn overtake(&self, _: &RecentRevocations, through: u64) -> anyhow::Result<Overtaken> {
         Ok(Overtaken { through, recent: None })
     }
+}
+
+/// The entry of what is revoked at a revision, which is the only one then.
+pub(crate) fn mark(revision: u64) -> Vec<u8> {
+    revision.to_be_bytes().repeat(2)
 }
 
 /// Knows no issuer.
@@ -97,13 +111,14 @@ impl Control {
     pub(crate) async fn start_at(address: &str, peer: Option<Peer>) -> Control {
         let listener = TcpListener::bind(address).await.unwrap();
         let address = listener.local_addr().unwrap();
-        let source = Arc::new(Counter(AtomicU64::new(1)));
+        let source = Arc::new(Counter { revision: AtomicU64::new(1), ..Counter::default() });
         let endpoints = Endpoints::new();
         let (publisher, handle) = Publisher::new(source.clone(), "/f.wasm".into(), endpoints.subscribe());
         let stop = CancellationToken::new();
         let subscribers = Subscribers::new();
         let context = Context {
             xds_state: handle.xds_state(),
+            freshness: handle.freshness(),
             subscribers: Arc::clone(&subscribers),
             endpoints: Arc::clone(&endpoints),
             raised: handle.raised(),
@@ -118,8 +133,18 @@ impl Control {
     }
 
     pub(crate) fn publish(&self, revision: u64) {
-        self.source.0.store(revision, Ordering::SeqCst);
+        self.source.revision.store(revision, Ordering::SeqCst);
         self.handle.changed();
+    }
+
+    /// Makes its store silent, or lets it answer again.
+    pub(crate) fn cut_store(&self, is_cut: bool) {
+        self.source.is_silent.store(is_cut, Ordering::SeqCst);
+    }
+
+    /// Whether a gateway follows it.
+    pub(crate) fn is_followed(&self) -> bool {
+        self.subscribers.list().iter().any(|subscriber| subscriber.kind == Kind::Gateway.as_str())
     }
 
     pub(crate) fn url(&self) -> String {
@@ -231,6 +256,8 @@ pub(crate) fn first(name: &str) -> DiscoveryRequest {
 
 pub(crate) struct Gateway {
     pub(crate) applied: Arc<Mutex<Vec<u64>>>,
+    /// The entries that it was told last.
+    pub(crate) revoked: Arc<Mutex<Vec<u8>>>,
     pub(crate) refuses: Arc<AtomicBool>,
     /// The parts that it cannot put in force.
     pub(crate) refused: Arc<Mutex<Arc<PartFaults>>>,
@@ -254,9 +281,16 @@ impl Gateway {
         let no = Arc::clone(&refuses);
         let refused: Arc<Mutex<Arc<PartFaults>>> = Arc::default();
         let faults = Arc::clone(&refused);
-        let apply: Apply = Arc::new(move |revision, _| {
+        let revoked: Arc<Mutex<Vec<u8>>> = Arc::default();
+        let entries = Arc::clone(&revoked);
+        let apply: Apply = Arc::new(move |revision, changes| {
             if no.load(Ordering::SeqCst) {
                 return Err("primitive echo: bad schema".into());
+            }
+            for part in changes.into_iter().filter_map(|(_, part)| part?.part) {
+                if let snapshot_part::Part::Recent(recent) = part {
+                    *entries.lock() = recent.revoked;
+                }
             }
             list.lock().push(revision);
             Ok(faults.lock().clone())
@@ -270,8 +304,8 @@ impl Gateway {
             peer,
         };
         let stop = CancellationToken::new();
-        tokio::spawn(client::run(target, apply, stop.clone()));
-        Gateway { applied, refuses, refused, _guard: stop.clone().drop_guard(), stop }
+        tokio::spawn(client::run(target, apply, Arc::new(|| {}), stop.clone()));
+        Gateway { applied, revoked, refuses, refused, _guard: stop.clone().drop_guard(), stop }
     }
 
     pub(crate) async fn has(&self, revision: u64) {

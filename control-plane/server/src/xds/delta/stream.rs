@@ -2,12 +2,14 @@
 
 use asp_proto::xds::envoy::service::discovery::v3::{DeltaDiscoveryRequest, DeltaDiscoveryResponse};
 use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep_until};
 use tonic::{Status, Streaming};
 
 use super::DeltaSubscription;
 use crate::xds::context::Context;
 use crate::xds::participant::{Participant, metadata};
 use crate::xds::peer::Caller;
+use crate::xds::subscribers::OVERDUE;
 use crate::xds::subscription::Event;
 use crate::xds::{IN_FORCE, Kind, LEAVING, XdsStateReceiver};
 
@@ -28,6 +30,7 @@ pub fn serve(
         xds_state: context.xds_state.clone(),
         other,
         subscription: DeltaSubscription::default(),
+        overdue_at: None,
     };
     let stop = context.stop.clone();
     tokio::spawn(async move {
@@ -51,6 +54,8 @@ struct DeltaStream {
     xds_state: XdsStateReceiver,
     other: Participant,
     subscription: DeltaSubscription,
+    /// When the push that is not answered becomes overdue; `None`: there is none, or it is.
+    overdue_at: Option<Instant>,
 }
 
 impl DeltaStream {
@@ -60,6 +65,7 @@ impl DeltaStream {
             if !self.push(&outbound).await {
                 return;
             }
+            let overdue_at = self.overdue_at;
             tokio::select! {
                 request = inbound.message() => match request {
                     Ok(Some(request)) => {
@@ -79,6 +85,10 @@ impl DeltaStream {
                     }
                 },
                 changed = self.xds_state.changed() => if changed.is_err() { return say_end(&outbound) },
+                () = sleep_until(overdue_at.unwrap_or_else(Instant::now)), if overdue_at.is_some() => {
+                    self.overdue_at = None;
+                    self.other.overdue();
+                }
             }
         }
     }
@@ -98,6 +108,7 @@ impl DeltaStream {
                 return false;
             }
         }
+        self.overdue_at = Some(Instant::now() + OVERDUE);
         true
     }
 
@@ -122,6 +133,10 @@ impl DeltaStream {
         }
         let version = metadata(&self.other.node, IN_FORCE).unwrap_or_default().to_owned();
         let event = self.subscription.on_request(request, &version);
+        if matches!(event, Event::Acknowledged { .. } | Event::Rejected { .. }) {
+            self.overdue_at = None;
+            self.other.answered();
+        }
         // One that has a snapshot, this one or an earlier one.
         let has_snapshot = matches!(event, Event::Acknowledged { .. }) || !version.is_empty();
         self.other.note(Kind::Gateway, event, (self.subscription.in_force(), self.subscription.version()))?;

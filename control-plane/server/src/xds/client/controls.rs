@@ -1,0 +1,122 @@
+//! The control planes that a gateway may follow: those of its setting, and each address of a name.
+
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use asp_peer::Role;
+use tokio::net::lookup_host;
+use tonic::transport::{Channel, Endpoint, Uri};
+
+use super::Target;
+use crate::xds::CONNECT_TIMEOUT;
+
+/// A control plane that vanished silently is noticed after the two together.
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
+const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(5);
+/// Longest wait for the addresses of a name.
+const RESOLVE_TIMEOUT: Duration = Duration::from_secs(2);
+/// Control planes that a gateway chooses from.
+const MAX_CONTROLS: usize = 16;
+
+/// One control plane.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Control {
+    pub(super) uri: Uri,
+    /// The name in its certificate; its host by default.
+    name: Option<String>,
+}
+
+impl Control {
+    pub(super) fn new(target: &Target, uri: Uri) -> Control {
+        Control { uri, name: target.name.clone() }
+    }
+
+    /// Connects to it as whoever the target's peer is.
+    pub(super) async fn connect(&self, target: &Target) -> Result<Channel, tonic::transport::Error> {
+        let endpoint = match target.peer {
+            None => Endpoint::from(self.uri.clone()),
+            Some(_) => Endpoint::from(asp_peer::endpoint_uri(&self.uri)),
+        };
+        let endpoint = endpoint
+            .connect_timeout(CONNECT_TIMEOUT)
+            .tcp_nodelay(true)
+            .http2_keep_alive_interval(KEEPALIVE_INTERVAL)
+            .keep_alive_timeout(KEEPALIVE_TIMEOUT)
+            .keep_alive_while_idle(true);
+        match &target.peer {
+            None => endpoint.connect().await,
+            Some(peer) => {
+                let connector = asp_peer::connector(peer.clone(), Role::Control, self.name.clone());
+                endpoint.connect_with_connector(connector).await
+            }
+        }
+    }
+}
+
+/// Every control plane of a target, in the order of its setting.
+pub(super) async fn resolve(target: &Target) -> Vec<Control> {
+    let mut controls: Vec<Control> = Vec::new();
+    for uri in &target.uris {
+        for control in resolve_one(target, uri).await {
+            if !controls.contains(&control) && controls.len() < MAX_CONTROLS {
+                controls.push(control);
+            }
+        }
+    }
+    controls
+}
+
+/// Those behind a name of several addresses, which is one of a headless Service; else the URL as it is.
+async fn resolve_one(target: &Target, uri: &Uri) -> Vec<Control> {
+    let as_it_is = || vec![Control::new(target, uri.clone())];
+    let Some(host) = uri.host().map(|host| host.trim_start_matches('[').trim_end_matches(']')) else {
+        return as_it_is();
+    };
+    if host.parse::<IpAddr>().is_ok() {
+        return as_it_is();
+    }
+    let default_port = if uri.scheme_str() == Some("https") { 443 } else { 80 };
+    let port = uri.port_u16().unwrap_or(default_port);
+    let Ok(Ok(found)) = tokio::time::timeout(RESOLVE_TIMEOUT, lookup_host((host, port))).await else {
+        return as_it_is();
+    };
+    let mut addresses: Vec<SocketAddr> = found.collect();
+    addresses.sort_unstable();
+    addresses.dedup();
+    // `localhost` is one process by two addresses, of which it may have one.
+    if addresses.len() < 2 || addresses.iter().all(|address| address.ip().is_loopback()) {
+        return as_it_is();
+    }
+    let name = target.name.clone().unwrap_or_else(|| host.to_owned());
+    let at = |address: SocketAddr| {
+        let scheme = uri.scheme_str().unwrap_or("http");
+        let authority = address.to_string();
+        let uri = Uri::builder().scheme(scheme).authority(authority).path_and_query("/").build().ok()?;
+        Some(Control { uri, name: Some(name.clone()) })
+    };
+    addresses.into_iter().filter_map(at).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn target(urls: &[&str]) -> Target {
+        Target {
+            uris: urls.iter().map(|url| url.parse().unwrap()).collect(),
+            node_id: String::new(),
+            advertise: String::new(),
+            pool: String::new(),
+            peer: None,
+            name: None,
+        }
+    }
+
+    #[tokio::test]
+    async fn addresses_are_taken_as_they_are_each_once() {
+        let urls = ["http://127.0.0.1:1", "http://[::1]:2", "http://localhost:3", "http://127.0.0.1:1"];
+        let found = resolve(&target(&urls)).await;
+        let found: Vec<String> = found.iter().map(|control| control.uri.to_string()).collect();
+        assert_eq!(found, ["http://127.0.0.1:1/", "http://[::1]:2/", "http://localhost:3/"]);
+    }
+}

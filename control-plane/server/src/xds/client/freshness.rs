@@ -1,0 +1,69 @@
+//! Health checks of the control plane that a gateway follows, and the choice of a fresh one.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::MissedTickBehavior;
+use tonic::transport::Channel;
+
+use super::controls::{Control, resolve};
+use super::{NoteFresh, Target};
+use crate::xds::health::{self, Condition};
+
+/// Interval of health checks.
+const EVERY: Duration = Duration::from_secs(1);
+/// Checks without an answer, one after the other, after which a control plane counts as stale.
+const MISSES: u32 = 3;
+
+/// Asks the followed control plane, over the connection of its stream, until it is stale and another one is fresh; returns that
+/// one. Where no other one is fresh the gateway stays: it is served by what it has.
+pub(super) async fn fresher(
+    target: Arc<Target>,
+    followed: Control,
+    channel: Channel,
+    note_fresh: NoteFresh,
+) -> (Control, Channel) {
+    let mut ticks = tokio::time::interval(EVERY);
+    // While a snapshot is applied nothing is asked.
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut misses = 0;
+    let mut is_alone = false;
+    loop {
+        ticks.tick().await;
+        match health::check(channel.clone()).await {
+            Condition::Fresh => {
+                note_fresh();
+                (misses, is_alone) = (0, false);
+            }
+            Condition::Stale => misses = MISSES,
+            Condition::Silent => misses += 1,
+        }
+        if misses < MISSES {
+            continue;
+        }
+        if let Some(found) = find(&target, &followed).await {
+            return found;
+        }
+        if !std::mem::replace(&mut is_alone, true) {
+            tracing::warn!(
+                control = %followed.uri,
+                "the control plane that is followed is behind its store or does not answer, and no other one is fresh: this \
+                 gateway goes on with the last snapshot, and revocations since then are not known here"
+            );
+        }
+    }
+}
+
+/// A fresh control plane, others than the followed one first. Behind one address there may be several, so that a new connection
+/// to it may lead to another one.
+async fn find(target: &Target, followed: &Control) -> Option<(Control, Channel)> {
+    let mut controls = resolve(target).await;
+    controls.sort_by_cached_key(|control| (control == followed, rand::random::<u32>()));
+    for control in controls {
+        let Ok(channel) = control.connect(target).await else { continue };
+        if health::check(channel.clone()).await == Condition::Fresh {
+            return Some((control, channel));
+        }
+    }
+    None
+}

@@ -1,0 +1,68 @@
+//! Both ends of gRPC's health check: whether this control plane has published what its store has.
+//!
+//! Answers whoever reaches the port: it says nothing about anybody. Envoys ask it as their health check, gateways once a second.
+
+use std::time::Duration;
+
+use asp_proto::health::health_check_response::ServingStatus;
+use asp_proto::health::health_client::HealthClient;
+use asp_proto::health::health_server::{Health, HealthServer};
+use asp_proto::health::{HealthCheckRequest, HealthCheckResponse};
+use tonic::transport::Channel;
+use tonic::{Code, Request, Response, Status};
+
+use super::XdsStateReceiver;
+use super::freshness::Freshness;
+
+/// Longest wait for an answer.
+const WITHIN: Duration = Duration::from_secs(1);
+
+/// A control plane as its health check shows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Condition {
+    /// It has published what its store has. One of an earlier version, which has no health check, counts as such.
+    Fresh,
+    /// It cannot read its store, or has no snapshot.
+    Stale,
+    /// It did not answer.
+    Silent,
+}
+
+/// Asks the control plane at the other end.
+pub(super) async fn check(channel: Channel) -> Condition {
+    let mut client = HealthClient::new(channel);
+    match tokio::time::timeout(WITHIN, client.check(HealthCheckRequest::default())).await {
+        Ok(Ok(answer)) if answer.get_ref().status() == ServingStatus::Serving => Condition::Fresh,
+        Ok(Ok(_)) => Condition::Stale,
+        Ok(Err(status)) if status.code() == Code::Unimplemented => Condition::Fresh,
+        Ok(Err(_)) | Err(_) => Condition::Silent,
+    }
+}
+
+/// The control plane's end.
+pub(super) fn service(freshness: Freshness, xds_state: XdsStateReceiver) -> HealthServer<impl Health> {
+    HealthServer::new(Service { freshness, xds_state })
+}
+
+struct Service {
+    freshness: Freshness,
+    xds_state: XdsStateReceiver,
+}
+
+#[tonic::async_trait]
+impl Health for Service {
+    async fn check(
+        &self,
+        request: Request<HealthCheckRequest>,
+    ) -> Result<Response<HealthCheckResponse>, Status> {
+        if !request.get_ref().service.is_empty() {
+            return Err(Status::not_found("no service has a health of its own"));
+        }
+        let has_snapshot = self.xds_state.borrow().snapshot.is_some();
+        let status = match has_snapshot && !self.freshness.is_stale() {
+            true => ServingStatus::Serving,
+            false => ServingStatus::NotServing,
+        };
+        Ok(Response::new(HealthCheckResponse { status: status.into() }))
+    }
+}
