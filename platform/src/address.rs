@@ -22,6 +22,13 @@ pub fn is_public(address: IpAddr) -> bool {
     }
 }
 
+/// Whether the host of a URL is this machine: `localhost` or a loopback address, an IPv6 one with or without brackets.
+pub fn is_this_machine(host: &str) -> bool {
+    let address = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
+    host.eq_ignore_ascii_case("localhost")
+        || address.is_ok_and(|address| address.to_canonical().is_loopback())
+}
+
 /// The IPv4 address that an IPv6 address carries (mapped, NAT64 of RFC 6052, 6to4 of RFC 3056), by which it is judged.
 fn plain(address: IpAddr) -> IpAddr {
     let IpAddr::V6(six) = address else { return address };
@@ -63,6 +70,16 @@ fn is_public_v6(address: Ipv6Addr) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn this_machine_has_a_name_and_loopback_addresses() {
+        for host in ["localhost", "LocalHost", "127.0.0.1", "127.9.9.9", "::1", "[::1]", "::ffff:127.0.0.1"] {
+            assert!(is_this_machine(host), "{host}");
+        }
+        for host in ["", "localhost.example", "127.0.0.1.example", "10.0.0.1", "::2", "0.0.0.0"] {
+            assert!(!is_this_machine(host), "{host}");
+        }
+    }
 
     #[test]
     #[allow(clippy::too_many_lines, reason = "a table of cases")]

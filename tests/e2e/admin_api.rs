@@ -84,6 +84,9 @@ fn body(method: &str, path: &str) -> Value {
         ("put", path) if path.starts_with("/api/ratelimits") => {
             json!([{ "selector": { "user": "*" }, "policy": { "capacity": 1, "refill": "1/s" } }])
         }
+        ("post", "/api/policy/explain") => {
+            json!({ "org": "globex", "server": "everything", "primitive": "echo", "protocol": "mcp" })
+        }
         ("put", "/api/regions/orgs/{org}") => json!({ "region": "eu" }),
         ("put", "/api/registry/servers/{server}") => json!({ "files": [] }),
         ("post", "/api/registry/servers/{server}/rollback") => json!({ "revision": 1 }),

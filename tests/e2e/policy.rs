@@ -73,7 +73,7 @@ async fn offered(stack: &Stack) -> Result<()> {
         (hidden.status, hidden.text().replace(HIDDEN, "SERVER")),
         (404, unknown.text().replace("nowhere", "SERVER"))
     );
-    let offer = format!("/api/registry/servers/{HIDDEN}/offers/intruder");
+    let offer = format!("/api/registry/servers/{HIDDEN}/offers/intruder?force=true");
     let own = as_role(stack, "org:intruder", "PUT", &offer, "").await?;
     assert_eq!(own.status, 403, "nobody offers to himself");
     for address in [stack.edge(), stack.gateway()] {

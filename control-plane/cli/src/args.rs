@@ -97,6 +97,8 @@ Example:
   asp explain --org acme --user alice --group ops --server demo --primitive echo
   asp explain --org acme --user alice --server demo --primitive echo --arguments '{\"message\": \"hi\"}'
 
+The answer is about a caller who has the groups, scopes and the token that are named, and no others. The team of a server may ask
+about its own server, and is told of an org's policy that it denies, not by which rule.
 Ends with 0 when the call would be allowed, 1 when not.")]
 pub struct ExplainArgs {
     #[arg(long)]
@@ -123,7 +125,7 @@ pub struct ExplainArgs {
     /// The primitive's id
     #[arg(long, value_name = "ID")]
     pub primitive: String,
-    /// mcp; a2a and rest are not served yet
+    /// mcp or rest; a2a is not served yet
     #[arg(long, default_value = "mcp")]
     pub protocol: String,
     /// What the call would say, for bindings that ask about arguments
@@ -166,6 +168,7 @@ Examples:
   asp revoke --token JTI
   asp revoke --tokens leaked.txt                   every token whose id is a line of the file
   asp revoke --org acme                            every token of the org issued until now
+  asp revoke --lift ID                             takes a revocation back; its id is in the answer and in `asp explain`
 
 A token issued after the second that the answer says works. The answer has the commands that keep bob out: a denial of
 everything, and one of each binding that would still allow him something.")]
@@ -188,6 +191,9 @@ pub struct RevokeArgs {
     pub token_hashes: Option<PathBuf>,
     #[arg(long)]
     pub reason: Option<String>,
+    /// Takes this revocation back: what it ended is good again
+    #[arg(long, value_name = "ID", conflicts_with_all = ["org", "user", "token", "token_hash", "tokens", "token_hashes", "reason"])]
+    pub lift: Option<String>,
     /// For programs
     #[arg(long)]
     pub json: bool,

@@ -2,6 +2,7 @@
 
 pub mod apply;
 pub mod audit;
+mod binding;
 pub mod client;
 pub mod compile;
 pub mod db;
@@ -72,7 +73,7 @@ pub fn run(command: Command) -> ExitCode {
         Err(Failure::Breaking) => ExitCode::from(EXIT_BREAKING),
         Err(Failure::Signalled(number)) => ExitCode::from(EXIT_SIGNALLED.saturating_add(number)),
         Err(Failure::Other(error)) => {
-            print::error(&format!("{error:#}"));
+            print::error(&print::in_full(&error));
             ExitCode::FAILURE
         }
     }

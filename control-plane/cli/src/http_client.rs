@@ -6,20 +6,21 @@
 use std::time::Duration;
 
 use anyhow::bail;
+use asp_platform::address;
 use reqwest::{Client, ClientBuilder, Url, redirect};
 
 use crate::settings::source::Environment;
 use crate::settings::tls::ENV_PEER_PLAINTEXT;
 
 /// Longest time until a connection stands.
-const CONNECT: Duration = Duration::from_secs(10);
+pub(crate) const CONNECT: Duration = Duration::from_secs(10);
 
 /// Settings of a client for `url`; fails where credentials would be sent in clear.
 pub(crate) fn builder(url: &str, environment: &dyn Environment) -> anyhow::Result<ClientBuilder> {
     let url = check(url, environment)?;
     let builder = Client::builder().redirect(redirect::Policy::none()).connect_timeout(CONNECT);
     // A proxy would see the credential, and could answer in the place of this machine.
-    Ok(if is_loopback(&url) { builder.no_proxy() } else { builder })
+    Ok(if is_here(&url) { builder.no_proxy() } else { builder })
 }
 
 /// Refuses a URL to which credentials would be sent in clear.
@@ -29,7 +30,7 @@ fn check(url: &str, environment: &dyn Environment) -> anyhow::Result<Url> {
     let in_mesh = environment.get(ENV_PEER_PLAINTEXT).is_some_and(|value| value == "mesh");
     match parsed.scheme() {
         "https" => Ok(parsed),
-        "http" if is_loopback(&parsed) || in_mesh => Ok(parsed),
+        "http" if is_here(&parsed) || in_mesh => Ok(parsed),
         "http" => bail!(
             "{url}: credentials are not sent in clear beyond this machine: use https, a tunnel to a loopback address, or \
              {ENV_PEER_PLAINTEXT}=mesh where a mesh encrypts"
@@ -38,11 +39,8 @@ fn check(url: &str, environment: &dyn Environment) -> anyhow::Result<Url> {
     }
 }
 
-fn is_loopback(url: &Url) -> bool {
-    let host = url.host_str().unwrap_or_default();
-    let address = host.trim_start_matches('[').trim_end_matches(']').parse::<std::net::IpAddr>();
-    host.eq_ignore_ascii_case("localhost")
-        || address.is_ok_and(|address| address.to_canonical().is_loopback())
+fn is_here(url: &Url) -> bool {
+    url.host_str().is_some_and(address::is_this_machine)
 }
 
 #[cfg(test)]

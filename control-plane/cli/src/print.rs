@@ -31,6 +31,20 @@ pub fn error(text: &str) {
     let _ = writeln!(std::io::stderr(), "asp: {}", printable(text, &LINES));
 }
 
+/// An error with its causes, each said once: many errors say their cause themselves.
+pub fn in_full(error: &anyhow::Error) -> String {
+    let mut full = String::new();
+    for cause in error.chain().map(|cause| cause.to_string()) {
+        if full.is_empty() {
+            full = cause;
+        } else if !full.contains(&cause) {
+            full.push_str(": ");
+            full.push_str(&cause);
+        }
+    }
+    full
+}
+
 /// Text without what a terminal obeys (ECMA-48), but for what is `kept`: a plugin's output, or a spec's words, neither
 /// forge what is shown nor command the terminal. Written as in JSON (RFC 8259 section 7), so that JSON stays JSON.
 pub fn printable(text: &str, kept: &[char]) -> String {
@@ -47,6 +61,16 @@ pub fn printable(text: &str, kept: &[char]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_cause_that_its_error_says_is_not_said_again() {
+        #[derive(Debug, thiserror::Error)]
+        #[error("manifest.json: {0}")]
+        struct Fault(#[from] std::num::ParseIntError);
+        let cause = "x".parse::<u8>().unwrap_err();
+        let error = anyhow::Error::new(Fault(cause)).context("install it");
+        assert_eq!(in_full(&error), "install it: manifest.json: invalid digit found in string");
+    }
 
     #[test]
     fn text_keeps_its_lines_and_loses_what_a_terminal_obeys() {

@@ -249,8 +249,7 @@ fn log_operator_lists(settings: &Settings) {
 fn is_beyond_this_machine(public_url: &str) -> bool {
     let uri = public_url.parse::<http::Uri>().ok();
     let host = uri.as_ref().and_then(http::Uri::host).unwrap_or_default();
-    let address = host.trim_matches(['[', ']']).parse::<std::net::IpAddr>();
-    !host.eq_ignore_ascii_case("localhost") && !address.is_ok_and(|address| address.is_loopback())
+    !asp_platform::address::is_this_machine(host)
 }
 
 /// Reads or creates the development issuer and tells it the audience of its tokens.

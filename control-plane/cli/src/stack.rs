@@ -8,6 +8,7 @@ pub mod everything;
 pub mod plugins;
 pub mod ready;
 pub mod runtime;
+pub mod secrets;
 pub mod table;
 pub mod template;
 

@@ -1,4 +1,5 @@
-//! The binary itself: exit codes, output, and a whole start and stop on ports of the system's choice.
+//! The binary itself: exit codes, output, and a whole start and stop on ports of the system's choice. More than 500 lines,
+//! because each file of tests links the whole program once more.
 
 // A helper of a test fails like the test itself.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
@@ -224,9 +225,15 @@ async fn answers_200(url: &str) {
 #[tokio::test]
 async fn a_served_directory_reaches_the_gateway_and_a_signal_ends_it_cleanly() {
     let state = tempfile::tempdir().unwrap();
-    let mut serving = Serving::start(state.path()).await;
+    let said = tempfile::NamedTempFile::new().unwrap();
+    let mut command = asp(state.path());
+    command.args(["serve", "--dev", "--primitives"]).arg(primitives()).stdout(said.reopen().unwrap());
+    let mut serving = Serving::run(&mut command, state.path()).await;
     answers_200(&serving.url("gateway", "/readyz")).await;
     answers_200(&serving.url("admin", "/readyz")).await;
+    let (server, admin) = (serving.url("gateway", "/demo/mcp"), serving.url("admin", " (admin)"));
+    let is_whole = |text: &String| [&server, &admin].into_iter().all(|address| text.contains(address));
+    until(|| std::fs::read_to_string(said.path()).ok().filter(is_whole)).await;
 
     let minted = run(asp(state.path()).args(["token", "--admin", "--user", "ops"]));
     let token = text(&minted.stdout).trim().to_owned();
@@ -265,6 +272,13 @@ async fn a_served_directory_reaches_the_gateway_and_a_signal_ends_it_cleanly() {
     assert!(limited.status.success(), "{}", text(&limited.stderr));
     let revoked = run(admin(state.path(), &serving).args(["revoke", "--org", "acme", "--user", "bob"]));
     assert!(text(&revoked.stdout).starts_with("revoked"), "{}", text(&revoked.stderr));
+    let question = [question.as_slice(), &["--user", "bob"]].concat();
+    let explained = text(&run(admin(state.path(), &serving).args(&question)).stdout);
+    let lift = explained.split("`asp revoke --lift ").nth(1).and_then(|rest| rest.split('`').next());
+    let lifted = run(admin(state.path(), &serving).args(["revoke", "--lift", lift.expect(&explained)]));
+    assert!(text(&lifted.stdout).starts_with("lifted ("), "{}", text(&lifted.stderr));
+    let explained = text(&run(admin(state.path(), &serving).args(&question)).stdout);
+    assert!(explained.starts_with("denied: a binding") && !explained.contains("revoked:"), "{explained}");
 
     let pid = rustix::process::Pid::from_child(&serving.child);
     rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
@@ -422,6 +436,14 @@ async fn bindings_with_conditions_are_written_by_commands() {
     ] {
         assert_ne!(admin.run(wrong).status.code(), Some(0), "{wrong:?}");
     }
+    let missing = admin.run(&["policy", "acme", "--remove", "echo"]);
+    let said = text(&missing.stderr);
+    let removes = ["asp policy acme --remove echo --user '*' --name now", "--machine '*' --name now"];
+    assert!(missing.status.code() == Some(1) && removes.iter().all(|wanted| said.contains(wanted)), "{said}");
+    let removed = admin.good(&["policy", "acme", "--remove", "echo", "--name", "now"]);
+    assert_eq!(removed.matches("acme: removed: an observed binding `now`").count(), 2, "{removed}");
+    let policy: Value = serde_json::from_str(&admin.good(&["policy", "acme"])).unwrap();
+    assert_eq!(policy["bindings"], serde_json::json!([]));
     let allows = admin.run(&["policy", "acme", "--allow", "echo", "--when", "/message", "equals", "now"]);
     assert!(text(&allows.stderr).contains("allows nothing"), "{}", text(&allows.stderr));
 }
@@ -441,6 +463,14 @@ async fn a_server_goes_back_to_an_earlier_version_by_commands() {
     let unknown = admin.run(&["servers", "rollback", "demo", "--to", "999999"]);
     assert!(unknown.status.code() == Some(1) && text(&unknown.stderr).contains("not_found"), "{unknown:?}");
     assert_eq!(admin.run(&["servers", "rollback", "demo"]).status.code(), Some(64), "no version is named");
+    for (mistyped, meant) in [
+        (["servers", "show", "demoo", "--org", "acme"], "no server is called demoo: did you mean demo?"),
+        (["servers", "offer", "demo", "--to", "acmee"], "no org is called acmee: did you mean acme?"),
+    ] {
+        let refused = admin.run(&mistyped);
+        assert_eq!((refused.status.code(), text(&refused.stdout)), (Some(1), String::new()), "{mistyped:?}");
+        assert!(text(&refused.stderr).contains(meant), "{}", text(&refused.stderr));
+    }
 }
 
 /// Every file and directory below, the directory itself included, with its mode.

@@ -42,6 +42,8 @@ pub mod question;
 pub mod registry;
 pub mod ruling;
 pub mod sampling;
+#[cfg(test)]
+pub(crate) mod testkit;
 mod watched;
 pub mod written;
 

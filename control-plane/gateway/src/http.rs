@@ -88,11 +88,12 @@ async fn entry(State(gateway): State<Arc<Gateway>>, request: Request) -> Respons
     let shown = proof::client_certificate(&mut parts);
     let headers = edge_headers(&parts);
     let trace = Trace::of(&headers, rand::random());
-    if let Some(refusal) = refused_as_http(&parts, trace) {
+    let size = header_bytes(&parts);
+    if let Some(refusal) = refused_as_http(&parts, size, trace) {
         return reply(refusal);
     }
     let peer = peer::key(&parts, gateway.config.in_mesh);
-    let _held_headers = match header_memory::hold(&gateway.memory_of_headers, &parts, &peer, trace) {
+    let _held_headers = match header_memory::hold(&gateway.memory_of_headers, (&parts, size), &peer, trace) {
         Ok(held) => held,
         Err(refusal) => {
             gateway.metrics().refused(Reason::RateLimited.as_str());
@@ -129,11 +130,11 @@ async fn entry(State(gateway): State<Arc<Gateway>>, request: Request) -> Respons
 }
 
 /// Refuses as Envoy does what Envoy would not have let through: JSON-RPC on the paths of its faces, a problem
-/// document elsewhere (RFC 6585 section 5; RFC 9112 section 6.1 for a transfer coding that nobody decodes).
-fn refused_as_http(parts: &Parts, trace: Trace) -> Option<Reply> {
-    let bytes = header_bytes(parts);
+/// document elsewhere (RFC 6585 section 5; RFC 9112 section 6.1 for a transfer coding that nobody decodes). `size`: bytes
+/// of the headers.
+fn refused_as_http(parts: &Parts, size: usize, trace: Trace) -> Option<Reply> {
     let mut codings = parts.headers.get_all(header::TRANSFER_ENCODING).iter();
-    let (status, words) = if bytes > MAX_HEADER_BYTES || parts.headers.len() > MAX_HEADERS {
+    let (status, words) = if size > MAX_HEADER_BYTES || parts.headers.len() > MAX_HEADERS {
         (StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, LONG_HEADERS)
     } else if codings.any(|coding| !coding.as_bytes().trim_ascii().eq_ignore_ascii_case(b"chunked")) {
         (StatusCode::NOT_IMPLEMENTED, TRANSFER_CODING)

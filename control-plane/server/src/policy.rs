@@ -253,10 +253,25 @@ pub fn is_revoked(lists: &[RevokedList<'_>], token: &Presented<'_>) -> bool {
             && (entry.user == token.user || entry.user.is_empty())
             && token.issued_at <= entry.not_after_iat
     };
-    lists.iter().any(|list| {
-        let (entries, _) = list.tokens.as_chunks::<16>();
-        wanted.iter().any(|entry| entries.binary_search(entry).is_ok()) || list.before.iter().any(too_early)
-    })
+    lists.iter().any(|list| has_any(list, &wanted) || list.before.iter().any(too_early))
+}
+
+/// Whether every token of an org with this id is dead: by its jti, from one of the issuers, or by the hash that the id is.
+pub fn is_token_revoked(lists: &[RevokedList<'_>], issuers: &[String], (org, wcit): (&str, &str)) -> bool {
+    let by_jti = issuers.iter().flat_map(|iss| ["", org].map(|org| token_entry(iss, org, wcit)));
+    let wanted: Vec<[u8; 16]> = by_jti.chain(["", org].map(|org| hash_entry(org, wcit))).collect();
+    lists.iter().any(|list| has_any(list, &wanted))
+}
+
+/// Whether tokens of the user, or of everybody in the org, are dead that were issued until some moment.
+pub fn is_revoked_before(lists: &[RevokedList<'_>], org: &str, user: &str) -> bool {
+    let concerns = |entry: &RevokedBefore| entry.org == org && (entry.user.is_empty() || entry.user == user);
+    lists.iter().any(|list| list.before.iter().any(concerns))
+}
+
+fn has_any(list: &RevokedList<'_>, wanted: &[[u8; 16]]) -> bool {
+    let (entries, _) = list.tokens.as_chunks::<16>();
+    wanted.iter().any(|entry| entries.binary_search(entry).is_ok())
 }
 
 /// `org` "" stands for every org.

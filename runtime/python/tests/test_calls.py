@@ -179,6 +179,32 @@ def test_invalid_arguments_never_reach_the_handler():
     run(test())
 
 
+def test_a_lone_surrogate_is_held_against_the_schema_as_the_replacement_character():
+    source = """
+        from asp_plugin import plugin
+
+        @plugin.tool
+        async def main(args, ctx):
+            return {"text": args["text"]}
+    """
+    text = {"type": "string", "pattern": "^cut", "maxLength": 5}
+    schema = {"type": "object", "properties": {"text": text}}
+
+    async def test():
+        async with worker(source, inputSchema=schema, outputSchema=schema) as started:
+            await started.ready()
+            async with started.session() as stream:
+                await stream.invoke({"text": "cut \ud800"})
+                assert await stream.output() == {"text": "cut \ud800"}
+                for misfit in ("\ud800", "cut \ud800\ud800"):
+                    await stream.invoke({"text": misfit})
+                    failure = await stream.failure()
+                    assert failure.code == "INVALID_ARGUMENT"
+                    assert "/text" in failure.message
+
+    run(test())
+
+
 def test_output_off_the_schema_is_refused_without_repeating_it():
     source = """
         from asp_plugin import Result, plugin

@@ -40,7 +40,7 @@ struct Entry {
 }
 
 impl Secrets {
-    /// Reads the file, or returns every fault. A path in it is relative to the file's own directory.
+    /// Reads the file, or returns every fault; warns of secrets that nobody may use. A path in it is relative to the file's own directory.
     pub fn read(path: &Path) -> Result<Secrets, Vec<String>> {
         let at = |fault: &dyn std::fmt::Display| vec![format!("{}: {fault}", path.display())];
         let text = bounded(path, MAX_FILE).map_err(|fault| at(&fault))?;
@@ -60,7 +60,27 @@ impl Secrets {
                 Err(fault) => faults.extend(at(&format!("{name}: {fault}"))),
             }
         }
-        if faults.is_empty() { Ok(Secrets(found)) } else { Err(faults) }
+        if !faults.is_empty() {
+            return Err(faults);
+        }
+        let secrets = Secrets(found);
+        secrets.log_those_without_users();
+        Ok(secrets)
+    }
+
+    /// Names of the secrets whose `for` is empty.
+    fn without_users(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().filter(|(_, grant)| grant.users.is_empty()).map(|(name, _)| name.as_str())
+    }
+
+    fn log_those_without_users(&self) {
+        for entry in self.without_users() {
+            tracing::warn!(
+                list = "ASP_SECRETS",
+                entry,
+                "an operator's entry serves nobody: its `for` is empty; name primitives or remove the entry"
+            );
+        }
     }
 
     pub fn is_empty(&self) -> bool {
@@ -147,6 +167,7 @@ mod tests {
         for other in ["crm/finder", "crm/fin", "other/find", "crm2/find"] {
             assert_eq!(granted(other), ["all"], "{other}");
         }
+        assert_eq!(secrets.without_users().collect::<Vec<_>>(), ["nobodys"]);
         assert!(granted("").is_empty(), "a gateway that names no primitive gets none");
         assert_eq!(secrets.granted("crm/find", ["crm"].into_iter()), ["crm"], "what it wants and no more");
         assert_eq!(secrets.get("crm").unwrap().expose(), "from a file");

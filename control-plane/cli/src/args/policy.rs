@@ -5,12 +5,13 @@ use clap::{Arg, ArgAction, ArgMatches, Args, Command, Error, FromArgMatches};
 
 #[derive(Clone, Debug, Default, Args)]
 #[command(
-    group = clap::ArgGroup::new("binding").args(["allow", "deny", "approval"]),
+    group = clap::ArgGroup::new("binding").args(["allow", "deny", "approval", "remove"]),
     after_help = "\
 Examples:
   asp policy acme                            all of it, as JSON
   asp policy acme --expose demo              the server is there for the org
   asp policy acme --deny echo --user bob     a binding; --allow for the contrary
+  asp policy acme --remove echo --user bob   takes that binding away, as if it had never been set
   asp policy acme --allow cc.pay --user bob --issuer login      bob of that issuer, and no other bob
   asp policy acme --allow cc.pay --machine press-7              a machine; no --user is ever one
   asp policy acme --deny cc.pay --when /currency in USD EUR --when /amount range 1000.. --name large
@@ -43,7 +44,10 @@ pub struct PolicyArgs {
     /// Has a person approve the calls of a primitive that --when is about: an id, `prefix*` or `*`
     #[arg(long, value_name = "ID", requires = "when")]
     pub approval: Option<String>,
-    /// User --allow, --deny and --approval are about [default: all users and all machines]
+    /// Removes the binding of a primitive that these options set: an id, `prefix*` or `*`
+    #[arg(long, value_name = "ID", conflicts_with_all = ["when", "observe", "force"])]
+    pub remove: Option<String>,
+    /// User --allow, --deny, --approval and --remove are about [default: all users and all machines]
     #[arg(long, conflicts_with_all = ["machine", "group", "wcit"])]
     pub user: Option<String>,
     /// A machine instead of a user

@@ -48,6 +48,9 @@ pub struct ServersOfferArgs {
     /// Takes the offer back: within a second the organisation does not have the server any more
     #[arg(long)]
     pub withdraw: bool,
+    /// Offers it to an organisation that nothing speaks of yet
+    #[arg(long, conflicts_with = "withdraw")]
+    pub force: bool,
     /// For programs
     #[arg(long)]
     pub json: bool,

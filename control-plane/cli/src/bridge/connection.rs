@@ -17,7 +17,6 @@ use super::Bridge;
 use crate::http_client;
 use crate::settings::source::ProcessEnvironment;
 
-const CONNECT: Duration = Duration::from_secs(10);
 /// The largest answer that is no stream, in bytes.
 const MAX_ANSWER: usize = 16 << 20;
 /// While nothing answers there, a request that was certainly not delivered is sent again: so often, with a pause that
@@ -94,10 +93,11 @@ impl Fault {
 impl Connection {
     pub(super) fn new(place: Place) -> anyhow::Result<Connection> {
         let client = match place.credential {
-            Credential::None => Client::builder().redirect(redirect::Policy::none()),
+            Credential::None => {
+                Client::builder().redirect(redirect::Policy::none()).connect_timeout(http_client::CONNECT)
+            }
             _ => http_client::builder(place.url.as_str(), &ProcessEnvironment)?,
         };
-        let client = client.connect_timeout(CONNECT);
         let client = client.build().context("make the HTTP client")?;
         Ok(Connection { client, place })
     }

@@ -84,6 +84,12 @@ impl AdminClient {
         self.send(self.request(Method::POST, path).json(body)).await
     }
 
+    /// Deletes of what was read with this ETag; refused (412) where it was written since.
+    pub async fn delete_over(&self, path: &str, read: Option<&str>) -> Result<Answer, Failure> {
+        let request = self.request(Method::DELETE, path);
+        self.send(read.into_iter().fold(request, |request, etag| request.header(IF_MATCH, etag))).await
+    }
+
     pub async fn delete(&self, path: &str) -> Result<Answer, Failure> {
         self.send(self.request(Method::DELETE, path)).await
     }

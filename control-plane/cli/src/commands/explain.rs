@@ -4,12 +4,15 @@ use asp_control::admin::explain::Question;
 use asp_platform::shell;
 use serde_json::Value;
 
+use super::binding;
 use super::client::{AdminClient, api_path, block_on};
 use super::standing::{self, Allowed, Standing};
 use crate::args::ExplainArgs;
 use crate::failure::Failure;
 use crate::print;
 use crate::settings::source::ProcessEnvironment;
+
+mod caller;
 
 /// Asks and prints; fails when the call would not be allowed.
 pub fn run(args: &ExplainArgs) -> Result<(), Failure> {
@@ -36,7 +39,8 @@ pub fn run(args: &ExplainArgs) -> Result<(), Failure> {
         if let Some(line) = standing_of(&question, &answer) {
             print::line(&line);
         }
-        for line in beside(&question, &answer) {
+        let of_caller = caller::revocations(&question, &answer).into_iter().chain(caller::depends(&answer));
+        for line in of_caller.chain(beside(&question, &answer)) {
             print::line(&line);
         }
     }
@@ -60,6 +64,11 @@ fn standing_of(question: &Question, answer: &Value) -> Option<String> {
     Some(standing::line(&Standing { server, org, offered, on, allowed }))
 }
 
+/// Whether the answer is for the team of the server, to whom what the org's bindings say is not shown.
+fn is_withheld(answer: &Value) -> bool {
+    answer.pointer("/decidedBy/withheld").and_then(Value::as_bool) == Some(true)
+}
+
 /// The command that allows this caller this primitive, whatever the denial that decided names: it is at least as exact, and
 /// takes the place of one for the same caller.
 fn allow(question: &Question, answer: &Value) -> String {
@@ -73,8 +82,15 @@ fn allow(question: &Question, answer: &Value) -> String {
         _ => ("machine", question.machine.as_str()),
     };
     let mut words = vec![("allow", question.primitive.as_str()), target];
-    words.extend(denial("/target/issuer").map(|issuer| ("issuer", issuer)));
-    words.extend(denial("/primitive/protocol").map(|protocol| ("protocol", protocol)));
+    let (issuer, protocol) = match is_withheld(answer) {
+        // As exact as the denial may be.
+        true => {
+            (Some(question.issuer.as_str()).filter(|name| !name.is_empty()), Some(question.protocol.as_str()))
+        }
+        false => (denial("/target/issuer"), denial("/primitive/protocol")),
+    };
+    words.extend(issuer.map(|issuer| ("issuer", issuer)));
+    words.extend(protocol.map(|protocol| ("protocol", protocol)));
     let options: String = words.iter().map(|(name, value)| shell::option(name, value)).collect();
     shell::command("asp policy", &question.org, &options)
 }
@@ -102,11 +118,11 @@ fn beside(question: &Question, answer: &Value) -> Vec<String> {
             Some(false) => "it is not about this call",
             None => "give --arguments to see whether it is about a call",
         };
-        lines.push(format!("- {}: {holds}", binding_in_words(&question.org, binding)));
+        lines.push(format!("- {}: {holds}", binding::in_words(&question.org, binding)));
     }
     if let Some(observed) = answer.get("observed") {
         let outcome = observed.get("outcome").and_then(Value::as_str).unwrap_or_default();
-        let by = observed.get("binding").map(|binding| binding_in_words(&question.org, binding));
+        let by = observed.get("binding").map(|binding| binding::in_words(&question.org, binding));
         lines.push(format!(
             "observed: it would be {}, because {}",
             outcome.replace('_', " "),
@@ -121,9 +137,15 @@ fn in_words(question: &Question, answer: &Value) -> String {
     let Question { org, server, primitive, protocol, .. } = question;
     let outcome = answer.get("outcome").and_then(Value::as_str).unwrap_or_default();
     let rule = answer.pointer("/decidedBy/rule").and_then(Value::as_str).unwrap_or_default();
+    if is_withheld(answer) {
+        return caller::withheld(question, outcome);
+    }
     let bindings = api_path(&["api", "policy", "orgs", org, "bindings"]);
     let exposure = api_path(&["api", "policy", "orgs", org, "exposure"]);
-    let binding = answer.pointer("/decidedBy/binding").map(|binding| binding_in_words(org, binding));
+    let decisive = answer.pointer("/decidedBy/binding");
+    let removal =
+        decisive.map(|binding| format!(" (`{}`)", binding::removal(org, binding))).unwrap_or_default();
+    let binding = decisive.map(|binding| binding::in_words(org, binding));
     match (outcome, binding) {
         ("allowed", Some(binding)) => {
             format!(
@@ -135,25 +157,24 @@ fn in_words(question: &Question, answer: &Value) -> String {
              that denies it would change that ({bindings})."
         ),
         ("needs_approval", Some(binding)) => format!(
-            "allowed once a person approves: {binding}. Deleting that binding, or a more specific one that allows \
-             it, would drop the approval ({bindings})."
+            "allowed once a person approves: {binding}. To drop the approval, remove that binding{removal} or write a more \
+             specific one that allows it."
         ),
         ("needs_approval", None) => format!(
             "allowed once a person approves: {primitive} is {rule}. A binding that allows it would drop the \
              approval ({bindings})."
         ),
         ("denied", binding) => format!(
-            "denied: {}. Deleting that binding, or a more specific one that allows it, would change that \
-             ({bindings}).",
+            "denied: {}. To change that, remove that binding{removal} or write a more specific one that allows it.",
             binding.unwrap_or_else(|| "a binding forbids it".to_owned())
         ),
         ("not_exposed", _) => format!(
             "denied: {server} is not exposed to {org} over {protocol}, by {rule}. An exception that enables it \
              would change that ({exposure})."
         ),
-        ("insufficient_scope", _) => {
-            let required = answer.pointer("/decidedBy/required").map(list).unwrap_or_default();
-            format!("denied: the token lacks a scope. One with {required} would be allowed.")
+        ("insufficient_scope", _) => caller::scope(question, answer),
+        ("token_revoked", _) => {
+            format!("denied: the token {} is revoked; a new one of the same caller works.", question.wcit)
         }
         ("invalid_arguments", _) => {
             let place = answer.pointer("/decidedBy/pointer").and_then(Value::as_str).unwrap_or_default();
@@ -172,34 +193,6 @@ fn in_words(question: &Question, answer: &Value) -> String {
         ),
         _ => format!("denied: {rule}."),
     }
-}
-
-fn binding_in_words(org: &str, binding: &Value) -> String {
-    let text = |pointer: &str| binding.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
-    let flag = |name: &str| binding.get(name).and_then(Value::as_bool).unwrap_or_default();
-    let verb = match (flag("approval"), flag("allowed")) {
-        (true, _) => "wants a person's approval for",
-        (false, true) => "allows",
-        (false, false) => "denies",
-    };
-    let observed = if flag("observe") { "an observed binding" } else { "a binding" };
-    let named = binding.get("name").and_then(Value::as_str).map(|name| format!(" `{name}`"));
-    let when = binding.get("when").map(|when| format!(" when {when}")).unwrap_or_default();
-    let protocol = match text("/primitive/protocol") {
-        "*" => "every protocol",
-        protocol => protocol,
-    };
-    let issuer = match text("/target/issuer") {
-        "" => String::new(),
-        issuer => format!(" of {issuer}"),
-    };
-    format!(
-        "{observed}{} of {org} {verb} the {} {}{issuer} to call {} over {protocol}{when}",
-        named.unwrap_or_default(),
-        text("/target/type"),
-        text("/target/idOrPattern"),
-        text("/primitive/name")
-    )
 }
 
 fn list(values: &Value) -> String {
@@ -239,6 +232,9 @@ mod tests {
         let of_token = denial(json!({ "type": "wcit", "idOrPattern": "t-1" }), "*");
         let said = standing_of(&question(json!({ "wcit": "t-1" })), &of_token).unwrap();
         assert!(said.ends_with("`asp policy acme --allow shop.buy --wcit t-1`"), "{said}");
+        let withheld = json!({ "outcome": "denied", "decidedBy": { "withheld": true } });
+        let said = standing_of(&question(json!({})), &withheld).unwrap();
+        assert!(said.ends_with("`asp policy acme --allow shop.buy --user 'bob b' --protocol mcp`"), "{said}");
         let of_group = denial(json!({ "type": "group", "idOrPattern": "ops" }), "*");
         let said = standing_of(&question(json!({ "user": "", "machine": "press" })), &of_group).unwrap();
         assert!(said.ends_with("`asp policy acme --allow shop.buy --machine press`"), "{said}");
@@ -255,8 +251,9 @@ mod tests {
         };
         assert_eq!(
             told("denied", binding(false)),
-            "denied: a binding of acme denies the group ops to call ec* over every protocol. Deleting that \
-             binding, or a more specific one that allows it, would change that (/api/policy/orgs/acme/bindings)."
+            "denied: a binding of acme denies the group ops to call ec* over every protocol. To change \
+             that, remove that binding (`asp policy acme --remove 'ec*' --group ops`) or write a more specific one that \
+             allows it."
         );
         assert!(
             told("allowed", binding(true)).starts_with("allowed: a binding of acme allows the group ops")
@@ -267,6 +264,8 @@ mod tests {
         assert!(hidden.contains("by the server's default") && hidden.contains("/exposure"), "{hidden}");
         let scopes = told("insufficient_scope", json!({ "required": ["read", "write"] }));
         assert!(scopes.contains("read, write"), "{scopes}");
+        assert!(told("token_revoked", json!({})).contains("is revoked"));
+        assert!(told("denied", json!({ "withheld": true })).starts_with("denied: the policy of acme denies"));
         let unserved = told("not_served", json!({ "rule": "a2a is not served yet" }));
         assert_eq!(unserved, "denied: a2a is not served yet.");
         let rule = json!({

@@ -4,9 +4,11 @@
 //! Leaves out what cannot be served, names it with the member and the rule, and imports the rest: what comes from outside
 //! is checked for hidden text and schemas over budget as what people write is. Keeps true: what was imported before and
 //! is described otherwise by now is told, and written only where somebody accepts it, under a new major version where it
-//! breaks callers; an existing `server.yaml` keeps all but its list of what was imported.
+//! breaks callers; an existing `server.yaml` keeps all but its list of what was imported, and specs keep what somebody has
+//! written into them (`edited`).
 
 mod dialect;
+mod edited;
 mod openapi;
 mod package;
 mod served;
@@ -70,7 +72,7 @@ fn proxy(way: &str, target: Value, args: &ImportArgs) -> Value {
     Value::Object(runtime)
 }
 
-fn bring(args: &ImportArgs, imported: Imported) -> Result<(), Failure> {
+fn bring(args: &ImportArgs, mut imported: Imported) -> Result<(), Failure> {
     let mut sources: Vec<Source> = match asp_registry::read_dir(&args.out) {
         Ok(sources) => sources,
         Err(_) if !args.out.exists() => Vec::new(),
@@ -79,6 +81,9 @@ fn bring(args: &ImportArgs, imported: Imported) -> Result<(), Failure> {
     let prefix = format!("{}/", args.server);
     let server_file = format!("{prefix}server.yaml");
     let before = compiled(&sources, &args.server);
+    if before.is_some() {
+        edited::keep(&mut imported.files, &sources);
+    }
     // What an earlier import wrote is replaced, so that a tool the upstream dropped goes away.
     let stale: Vec<String> = sources
         .iter()
@@ -163,7 +168,7 @@ fn approvals(files: &BTreeMap<String, String>) -> Option<String> {
     (!ids.is_empty()).then(|| {
         format!(
             "needs approval: each call of {shown}{more}. If a tool destroys nothing, write its `mutation` \
-             (read_only, idempotent or non_idempotent) into its spec; to allow it without asking, run \
+             (read_only, idempotent or non_idempotent) into its spec, which later imports keep; to allow it without asking, run \
              `asp policy ORG --allow ID`"
         )
     })

@@ -150,7 +150,7 @@ fn fault(ended: anyhow::Result<Ended>, expected: Option<&Value>) -> Option<Strin
         },
         Ok(Ended::Error(said)) => Some(format!("the tool says: {said}")),
         Ok(Ended::Failed { code, message }) => Some(format!("{code}: {message}{}", way_out(&code))),
-        Err(error) => Some(format!("{error:#}")),
+        Err(error) => Some(print::in_full(&error)),
     }
 }
 

@@ -16,9 +16,14 @@ use crate::failure::Failure;
 use crate::print;
 use crate::settings::source::ProcessEnvironment;
 
+mod removal;
+
 /// Changes one exposure or binding of an org, or shows all of them.
 pub fn policy(args: &PolicyArgs) -> Result<(), Failure> {
     let api = AdminClient::new(&ProcessEnvironment)?;
+    if let Some(primitive) = &args.remove {
+        return block_on(removal::run(&api, args, primitive));
+    }
     let exposure = api_path(&["api", "policy", "orgs", &args.org, "exposure"]);
     let bindings = api_path(&["api", "policy", "orgs", &args.org, "bindings"]);
     let change = change(args)?;
@@ -154,8 +159,14 @@ fn read(path: &Path) -> Result<Value, Failure> {
 /// Tokens of one request.
 const AT_ONCE: usize = 1_000;
 
-/// Revokes a token, many tokens, a user or an org.
+/// Revokes a token, many tokens, a user or an org, or takes a revocation back.
 pub fn revoke(args: &RevokeArgs) -> Result<(), Failure> {
+    if let Some(id) = &args.lift {
+        let api = AdminClient::new(&ProcessEnvironment)?;
+        block_on(async { api.delete(&api_path(&["api", "revocations", id])).await?.accepted() })?;
+        let words = format!("lifted ({id}); within a second what it ended is good again, until it expires");
+        return show(&json!({ "lifted": id }), args.json, &words);
+    }
     let lists = [("token", &args.tokens), ("token_hash", &args.token_hashes)];
     for (kind, path) in lists {
         if let Some(path) = path {
@@ -214,8 +225,10 @@ fn several(args: &RevokeArgs, kind: &str, list: &str) -> Result<Vec<Value>, Fail
 fn revoked(answer: &Value) -> String {
     let text = |key: &str| answer.get(key).and_then(Value::as_str).unwrap_or_default();
     let number = |key: &str| answer.get(key).and_then(Value::as_u64);
-    let mut lines =
-        format!("revoked ({}); edges and gateways enforce it within a second", text("revocation"));
+    let mut lines = format!(
+        "revoked ({0}); edges and gateways enforce it within a second, until `asp revoke --lift {0}`",
+        text("revocation")
+    );
     if let Some(seconds) = number("issuedUntil") {
         let until = rfc3339(seconds.saturating_mul(1_000));
         lines.push_str(&format!("\nit ends tokens issued until {until}; a token issued later works"));
@@ -400,7 +413,7 @@ mod tests {
         });
         assert_eq!(
             revoked(&answer),
-            "revoked (r1); edges and gateways enforce it within a second\n\
+            "revoked (r1); edges and gateways enforce it within a second, until `asp revoke --lift r1`\n\
              it ends tokens issued until 1970-01-01T00:01:00.000Z; a token issued later works\n\
              it is kept until 1970-01-02T00:01:00.000Z, when the last of these tokens has expired\n\
              to keep bob out, new tokens included:\n  asp policy acme --deny '*' --user bob"
@@ -415,7 +428,7 @@ mod tests {
         let token = json!({ "revocation": "r2", "id": "j1", "until": 1_000, "keepOut": [] });
         assert_eq!(
             revoked(&token),
-            "revoked (r2); edges and gateways enforce it within a second\n\
+            "revoked (r2); edges and gateways enforce it within a second, until `asp revoke --lift r2`\n\
              it ends this token; a new one works at once\n\
              it is kept until 1970-01-01T00:00:01.000Z, when the last of these tokens has expired"
         );

@@ -69,8 +69,9 @@ async fn show(api: &AdminClient, args: &ServersShowArgs) -> Result<(), Failure> 
         return Ok(());
     };
     let answer = api.get(&api_path(&["api", "registry", "orgs", org, "servers", &args.server])).await?;
-    if answer.status == StatusCode::NOT_FOUND && !args.json {
-        // To an org what it is not offered and what there is not are the same.
+    let is_unknown = answer.body.get("detail").is_some();
+    if answer.status == StatusCode::NOT_FOUND && !is_unknown && !args.json {
+        // To an org what it is not offered and what there is not are the same. Whoever may see all servers is told more.
         let standing =
             Standing { server: &args.server, org, offered: false, on: false, allowed: Allowed::Depends };
         print::line(&standing::line(&standing));
@@ -119,7 +120,10 @@ async fn offer(api: &AdminClient, args: &ServersOfferArgs) -> Result<(), Failure
         let path = api_path(&["api", "registry", "servers", server, "offers", org]);
         let answer = match args.withdraw {
             true => api.delete(&path).await?.accepted()?,
-            false => api.put(&path, &Value::Null).await?.accepted()?,
+            false => {
+                let path = if args.force { format!("{path}?force=true") } else { path };
+                api.put(&path, &Value::Null).await?.accepted()?
+            }
         };
         match (args.json, args.withdraw) {
             (true, _) => print::json(&answer),

@@ -39,7 +39,10 @@ pub fn line(standing: &Standing<'_>) -> String {
         Allowed::Yes => format!("{said}, allowed yes"),
         Allowed::No(command) => format!("{said}, allowed no. An admin of {org} allows it: `{command}`"),
         Allowed::Depends => {
-            format!("{said}, allowed: `asp explain` says it of a user and a primitive, to an admin of {org}")
+            format!(
+                "{said}, allowed: it depends on who calls what, which `asp explain --org {org} --server {server} --user NAME \
+                 --primitive ID` says to admins of {org} and of {server}"
+            )
         }
     }
 }
@@ -62,6 +65,11 @@ mod tests {
         assert!(denied.ends_with(
             "allowed no. An admin of acme allows it: `asp policy acme --allow shop.buy --user bob`"
         ));
+        let depends = of(true, true, Allowed::Depends);
+        assert!(
+            depends.contains("`asp explain --org acme --server shop --user NAME --primitive ID`"),
+            "{depends}"
+        );
         assert_eq!(of(true, true, Allowed::Yes), "shop for acme: offered yes, switched on yes, allowed yes");
     }
 }

@@ -1,4 +1,4 @@
-//! Tells when the whole path of `--stack` answers, where it is, and what of it works.
+//! Tells when the whole path of `--stack` answers, where it is, and what of it works; without a stack the same of the gateway.
 //!
 //! Keeps true: `ready` waits for no plugin.
 
@@ -8,6 +8,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 
 use super::Process;
+use super::ports;
 use super::standing::{Died, standing};
 use crate::print;
 use crate::stack::plugins::NotInstalled;
@@ -21,12 +22,19 @@ pub(super) fn announce(
     died: Died,
 ) -> impl Future<Output = anyhow::Result<()>> + 'static {
     let urls = urls(process);
+    let is_stack = process.settings.stack.is_some();
     let state_dir = process.settings.state_dir.clone();
     let issuer = process.dev_issuer.clone();
     let gateway = process.gateway.get().cloned().unwrap_or_default();
     let machine = machine(process, not_installed);
     async move {
-        ready::wait(&urls).await?;
+        match ready::wait(&urls).await {
+            Err(error) if !is_stack => {
+                tracing::warn!(%error, "the addresses are not announced: the gateway has no snapshot yet");
+                return Ok(());
+            }
+            waited => waited?,
+        }
         if let Some(issuer) = issuer {
             ready::write_env(&state_dir, &urls, &issuer)?;
         }
@@ -41,22 +49,40 @@ pub(super) fn announce(
 pub(super) fn urls(process: &Process) -> ready::Urls {
     let listen = &process.settings.listen;
     let scheme = if process.certificates.admin.is_some() { "https" } else { "http" };
+    let admin = format!("{scheme}://{}", SocketAddr::new(listen.admin, process.ports.admin));
+    if process.settings.stack.is_none() {
+        // An Envoy of somebody else's is where the public URL says; else there is none.
+        let gateway = format!("http://{}", ports::local(listen.gateway, process.ports.gateway));
+        let probe = format!("{gateway}/readyz");
+        let edge = process.settings.public_url.clone().unwrap_or(gateway);
+        return ready::Urls { edge, admin, probe, statistics: None };
+    }
     ready::Urls {
         edge: process.public_url.clone(),
-        admin: format!("{scheme}://{}", SocketAddr::new(listen.admin, process.ports.admin)),
+        admin,
         probe: match process.settings.tls {
             None => format!("http://{}/healthz", SocketAddr::new(listen.bind, process.ports.edge)),
             // Its certificate may be anybody's; Envoy itself says whether its listeners are up.
             Some(_) => format!("http://127.0.0.1:{}/ready", process.ports.envoy_admin),
         },
-        statistics: format!("http://127.0.0.1:{}/stats", process.ports.envoy_admin),
+        statistics: Some(format!("http://127.0.0.1:{}/stats", process.ports.envoy_admin)),
     }
 }
 
 /// What is known before anything runs.
 pub(super) fn machine(process: &Process, not_installed: Vec<NotInstalled>) -> Machine {
     let stack = process.settings.stack.as_ref();
-    let has_runtime = stack.is_some_and(|stack| stack.runtime.is_some());
+    let without_runtime = match stack {
+        Some(stack) => stack.runtime.is_none().then(|| {
+            Cause::new("there is no asp-runtime beside asp (ASP_RUNTIME_BIN)", "make build, then make run")
+        }),
+        None => process
+            .settings
+            .gateway
+            .runtimes
+            .is_empty()
+            .then(|| Cause::new("no language runtime is named (ASP_RUNTIMES)", "asp serve --dev --stack")),
+    };
     let mut absent_hosts = BTreeMap::new();
     if stack.is_none_or(|stack| everything::program(stack, process.ports.everything).is_none()) {
         absent_hosts.insert(
@@ -65,12 +91,10 @@ pub(super) fn machine(process: &Process, not_installed: Vec<NotInstalled>) -> Ma
         );
     }
     Machine {
-        public_url: process.public_url.clone(),
+        public_url: urls(process).edge,
         org: ready::ORG.into(),
         root: process.settings.primitives.as_deref().unwrap_or(Path::new(".")).display().to_string(),
-        without_runtime: (!has_runtime).then(|| {
-            Cause::new("there is no asp-runtime beside asp (ASP_RUNTIME_BIN)", "make build, then make run")
-        }),
+        without_runtime,
         absent: process.absent.iter().map(|(name, lacks)| ((*name).to_owned(), lacks.clone())).collect(),
         not_installed,
         absent_hosts,

@@ -48,6 +48,7 @@ use crate::settings::UpstreamEntry;
 use crate::stack::everything;
 use crate::stack::plugins::NotInstalled;
 use crate::stack::runtime::LocalRuntime;
+use crate::stack::secrets::{ENV_SECRETS, UnusedSecret};
 
 /// How often expired revocations and old audit rows are looked for.
 /// In milliseconds.
@@ -260,6 +261,16 @@ async fn install(
 ) -> anyhow::Result<Vec<NotInstalled>> {
     let stop = CancellationToken::new();
     let _ends = stop.clone().drop_guard();
+    for UnusedSecret { name, pattern } in runtime.unused_secrets(catalog.servers.iter()) {
+        // The runtime itself logs an empty `for`.
+        let Some(pattern) = pattern else { continue };
+        tracing::warn!(
+            list = ENV_SECRETS,
+            entry = name,
+            pattern,
+            "a pattern of an operator's entry names no primitive that is served here; mend or remove it"
+        );
+    }
     let runtime = Arc::clone(runtime);
     let directory = directory.to_owned();
     let installing = spawn_blocking(move || runtime.install(&catalog, &directory, &stop));

@@ -9,6 +9,7 @@ use tokio_util::sync::CancellationToken;
 use super::Process;
 use super::announce::announce;
 use super::standing::Died;
+use crate::print;
 use crate::stack::child::{Listener, Program, supervise};
 use crate::stack::plugins::NotInstalled;
 use crate::stack::{self, EnvoyPorts, everything};
@@ -21,7 +22,7 @@ pub(super) struct Stack {
 }
 
 impl Stack {
-    /// No stack: never fails, stops at once.
+    /// No stack: stops at once.
     pub(super) fn none() -> Stack {
         Stack { tasks: JoinSet::new(), stop: CancellationToken::new(), died: Died::default() }
     }
@@ -34,6 +35,10 @@ impl Stack {
     ) -> anyhow::Result<Stack> {
         let mut stack = Stack::none();
         let Some(section) = &process.settings.stack else {
+            let settings = &process.settings;
+            if settings.dev && settings.roles.control && settings.roles.gateway {
+                stack.until_stopped(announce(process, not_installed, stack.died()));
+            }
             return Ok(stack);
         };
         if let Some(envoy) = &section.envoy {
@@ -77,7 +82,7 @@ impl Stack {
         let stop = self.stop.clone();
         self.tasks.spawn(async move {
             if let Err(error) = supervise(program, stop).await {
-                let why = format!("{error:#}");
+                let why = print::in_full(&error);
                 tracing::error!(error = why, "{name} is off; the rest goes on");
                 // Err: it is set once.
                 let _ = died.set(why);

@@ -2,7 +2,6 @@
 //!
 //! Keeps true: credentials come by the environment alone, print as `***`, and no fault repeats them.
 
-use std::net::IpAddr;
 use std::time::Duration;
 
 use asp_platform::address;
@@ -132,7 +131,7 @@ impl S3Section {
         if dev {
             return;
         }
-        if is_plain(&self.url) && !is_loopback(&self.url) && !mesh {
+        if is_plain(&self.url) && !address::is_this_machine(host(&self.url)) && !mesh {
             let message =
                 "must be https: what is stored would be in clear on the network (or ASP_PEER_PLAINTEXT=mesh)";
             reader.fault(ENV_S3_URL, message);
@@ -166,17 +165,12 @@ fn host(url: &str) -> &str {
     }
 }
 
-fn is_loopback(url: &str) -> bool {
-    let host = host(url);
-    host == "localhost" || host.parse().is_ok_and(|address: IpAddr| address.is_loopback())
-}
-
 /// `false` for addresses that no client beyond this network reaches. Names are not resolved: that is for their owner.
 fn may_be_public(url: &str) -> bool {
     let host = host(url);
     match host.parse() {
         Ok(address) => address::is_public(address),
-        Err(_) => host != "localhost",
+        Err(_) => !address::is_this_machine(host),
     }
 }
 
@@ -242,7 +236,9 @@ mod tests {
         let plain = (ENV_S3_URL, "http://s3.example.com/asp-files");
         assert_eq!(faults(&[plain], &[]), [ENV_S3_URL]);
         assert!(faults(&[plain, (ENV_PEER_PLAINTEXT, "mesh")], &[]).is_empty());
-        assert!(faults(&[(ENV_S3_URL, "http://127.0.0.1:9000/asp-files")], &[]).is_empty());
+        for here in ["http://127.0.0.1:9000/asp-files", "http://[::ffff:127.0.0.1]:9000/asp-files"] {
+            assert!(faults(&[(ENV_S3_URL, here)], &[]).is_empty(), "{here}");
+        }
     }
 
     #[test]

@@ -13,6 +13,7 @@ use asp_registry::Catalog;
 use tokio_util::sync::CancellationToken;
 
 use crate::packaging::{self, Existing, Installed, Outcome, Staged, Unit, build, fingerprint};
+use crate::print;
 
 /// Bytes of a reason that are shown; all of it is what the command says that is the way out.
 const MAX_REASON: usize = 240;
@@ -212,7 +213,7 @@ fn forget(unit: &Unit, plugins: &Path) {
 
 /// The one line of an error that says most: compilers write many, and the place of the first fault is in one of them.
 fn telling_line(error: &anyhow::Error) -> String {
-    let text = format!("{error:#}");
+    let text = print::in_full(error);
     let lines = || text.lines().map(str::trim).filter(|line| !line.is_empty());
     let names_a_place = |line: &&str| line.contains(".java:");
     let names_an_error = |line: &&str| line.to_ascii_lowercase().contains("error");

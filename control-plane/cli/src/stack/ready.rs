@@ -31,24 +31,25 @@ pub struct Urls {
     pub admin: String,
     /// What answers 200 when the edge works.
     pub probe: String,
-    /// Envoy's statistics, of its admin interface.
-    pub statistics: String,
+    /// Envoy's statistics, of its admin interface; `None` where no Envoy is started.
+    pub statistics: Option<String>,
 }
 
 /// Waits until the edge works: listener, filter and gateway answer `probe` through Envoy, and Envoy has taken a snapshot, the
-/// list of revoked tokens, without which it accepts none, and a gateway.
+/// list of revoked tokens, without which it accepts none, and a gateway. Without an Envoy `probe` is the gateway's.
 pub async fn wait(urls: &Urls) -> anyhow::Result<()> {
     let client = reqwest::Client::builder()
         .timeout(ASK_TIMEOUT)
         .no_proxy()
         .build()
         .context("make the readiness client")?;
-    let statistics = format!("{}?filter={NEEDED}", urls.statistics);
+    let statistics = urls.statistics.as_ref().map(|statistics| format!("{statistics}?filter={NEEDED}"));
     let mut lacks = format!("{} does not answer 200", urls.probe);
     let asked = async {
         while ask(&client, &urls.probe).await.is_none() {
             tokio::time::sleep(ASK_EVERY).await;
         }
+        let Some(statistics) = statistics else { return };
         lacks = format!(
             "Envoy has not taken the snapshot, the list of revoked tokens and a gateway; see {statistics}"
         );
@@ -185,7 +186,7 @@ mod tests {
             edge: String::new(),
             admin: String::new(),
             probe: format!("http://{address}/healthz"),
-            statistics: format!("http://{address}/stats"),
+            statistics: Some(format!("http://{address}/stats")),
         };
         wait(&urls).await.unwrap();
         let asked = asked.lock();
@@ -204,7 +205,7 @@ mod tests {
             edge: "http://127.0.0.1:1".into(),
             admin: "http://127.0.0.1:2".into(),
             probe: String::new(),
-            statistics: String::new(),
+            statistics: None,
         };
         write_env(dir.path(), &urls, &issuer).unwrap();
         let path = dir.path().join("env");

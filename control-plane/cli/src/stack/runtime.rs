@@ -10,12 +10,13 @@ use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail};
 use asp_proto::supervisor::{EnsurePluginRequest, PluginRef};
-use asp_registry::Catalog;
+use asp_registry::{Catalog, CompiledServer};
 use tokio_util::sync::CancellationToken;
 use tonic::Code;
 
 use super::child::Program;
 use super::plugins::{self, Made, NotInstalled, Staging};
+use super::secrets::{self, ENV_SECRETS, UnusedSecret};
 use crate::packaging::languages::Languages;
 use crate::packaging::runtime::{self, Places};
 use crate::packaging::{Installed, MCP_STDIO, Unit};
@@ -43,7 +44,7 @@ pub struct LocalRuntime {
 
 /// Variables that the runtime reads itself: the authorities whose certificates its egress proxy trusts, and the file of
 /// named secrets.
-const PASSED_ON: [&str; 3] = ["SSL_CERT_FILE", "SSL_CERT_DIR", "ASP_SECRETS"];
+const PASSED_ON: [&str; 3] = ["SSL_CERT_FILE", "SSL_CERT_DIR", ENV_SECRETS];
 
 impl LocalRuntime {
     /// `None` where there is no runtime or no language, and why is logged.
@@ -102,6 +103,15 @@ impl LocalRuntime {
         stop: &CancellationToken,
     ) -> Staging {
         plugins::stage(catalog, primitives, (&self.plugins, &self.languages), made, stop)
+    }
+
+    /// Lists the users of its named secrets that there are not.
+    pub fn unused_secrets<'a>(
+        &self,
+        servers: impl Iterator<Item = &'a CompiledServer> + Clone,
+    ) -> Vec<UnusedSecret> {
+        let file = self.environment.iter().find(|(name, _)| name == ENV_SECRETS);
+        file.map(|(_, file)| secrets::unused(Path::new(file), servers)).unwrap_or_default()
     }
 
     pub fn runs(&self, unit: &Unit) -> bool {

@@ -65,31 +65,17 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-
-    fn caller(user: &str, client: &str) -> Caller {
-        Caller {
-            org: "acme".into(),
-            user: user.into(),
-            groups: Vec::new(),
-            scopes: Vec::new(),
-            client: client.into(),
-            wcit: String::new(),
-            digest: [0; 32],
-            issuer: "i".into(),
-            issued_at: 0,
-            expires_at: 0,
-        }
-    }
+    use crate::call::testkit::caller;
 
     #[test]
     fn an_id_belongs_to_one_principal_at_one_server() {
-        let alice = caller("alice", "cli");
+        let alice = caller("alice");
         let own = id(&alice, "demo", "1");
         assert_eq!(own, id(&alice, "demo", "1"));
         assert_eq!(own.get_version_num(), 8);
         for other in [
-            id(&caller("bob", "cli"), "demo", "1"),
-            id(&caller("alice", "app"), "demo", "1"),
+            id(&caller("bob"), "demo", "1"),
+            id(&Caller { client: "app".into(), ..caller("alice") }, "demo", "1"),
             id(&alice, "shop", "1"),
             id(&alice, "demo", "2"),
         ] {
@@ -100,7 +86,7 @@ mod tests {
     #[test]
     fn the_same_arguments_are_the_same_request_whatever_their_order() {
         let put = |arguments: serde_json::Value| {
-            Chosen::of(&caller("alice", "cli"), ("demo", "1"), "1.0.0", &arguments.into())
+            Chosen::of(&caller("alice"), ("demo", "1"), "1.0.0", &arguments.into())
         };
         let first = put(json!({"a": 1, "b": [2]}));
         assert!(first.asks_the_same(&put(json!({"b": [2], "a": 1}))));
@@ -109,7 +95,7 @@ mod tests {
 
     #[test]
     fn a_major_version_is_one_primitive_and_another_one_is_not() {
-        let put = Chosen::of(&caller("alice", "cli"), ("demo", "1"), "1.3.0", &json!({}).into());
+        let put = Chosen::of(&caller("alice"), ("demo", "1"), "1.3.0", &json!({}).into());
         assert_eq!(
             ["1.3.0", "1.12.1", "2.0.0", "0.1.0"].map(|version| put.is_of(version)),
             [true, true, false, false]

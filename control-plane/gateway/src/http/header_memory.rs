@@ -8,26 +8,26 @@ use std::sync::Arc;
 use asp_edge::{Reply, Trace};
 use http::request::Parts;
 
-use super::{header_bytes, refuse_in_face};
+use super::refuse_in_face;
 use crate::digest::PeerKey;
 use crate::pipeline::admission::{Admission, Admitted};
 
 /// Headers that take less are not counted.
 const LITTLE: usize = 8 * 1024;
 
-/// Takes the memory of a request's headers for as long as the result is held. The refusal is in the protocol of the path.
+/// Takes the memory of a request's headers, of so many bytes, for as long as the result is held. The refusal is in the
+/// protocol of the path.
 pub(super) fn hold(
     memory: &Arc<Admission>,
-    parts: &Parts,
+    (parts, size): (&Parts, usize),
     peer: &PeerKey,
     trace: Trace,
 ) -> Result<Option<Admitted>, Reply> {
-    let bytes = header_bytes(parts);
-    if bytes <= LITTLE {
+    if size <= LITTLE {
         return Ok(None);
     }
     let network = format!("{:032x}", u128::from_be_bytes(*peer));
-    memory.take(&network, bytes).map(Some).map_err(|why| {
+    memory.take(&network, size).map(Some).map_err(|why| {
         let mut refusal = refuse_in_face(parts, why.reason(), trace);
         let after = why.retry_after_seconds();
         refusal.headers.extend(after.map(|seconds| ("retry-after", seconds.to_string())));
@@ -38,6 +38,7 @@ pub(super) fn hold(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::http::header_bytes;
     use crate::pipeline::admission::Bounds;
 
     fn parts(header: usize) -> Parts {
@@ -48,7 +49,11 @@ mod tests {
     #[test]
     fn large_headers_take_memory_that_one_network_does_not_use_up() {
         let memory = Admission::of(Bounds { whole: 70_000, per_org: 50_000 }, ["headers", "headers"]);
-        let hold = |network: u8, header| hold(&memory, &parts(header), &[network; 16], Trace::new([7; 24]));
+        let hold = |network: u8, header| {
+            let parts = parts(header);
+            let size = header_bytes(&parts);
+            hold(&memory, (&parts, size), &[network; 16], Trace::new([7; 24]))
+        };
         let first = hold(1, 20_000).ok().flatten();
         let second = hold(1, 20_000).ok().flatten();
         assert!(first.is_some() && second.is_some());

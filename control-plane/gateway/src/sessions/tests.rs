@@ -4,6 +4,7 @@ use bytes::Bytes;
 use futures::{FutureExt, StreamExt};
 
 use super::*;
+use crate::call::testkit::caller;
 
 fn sessions() -> Sessions {
     Sessions::new(Arc::new(Sealer::new(&[7; 32], None).unwrap()), None)
@@ -16,21 +17,6 @@ fn find(sessions: &Sessions, token: &str, server: &str, caller: &Caller) -> Resu
 
 fn delete(sessions: &Sessions, token: &str, server: &str, caller: &Caller) -> Result<(), Reason> {
     sessions.delete(token, server, caller).now_or_never().unwrap()
-}
-
-fn caller(user: &str) -> Caller {
-    Caller {
-        org: "acme".into(),
-        user: user.into(),
-        groups: Vec::new(),
-        scopes: Vec::new(),
-        client: "cli".into(),
-        wcit: "t".into(),
-        digest: [0; 32],
-        issuer: "dev".into(),
-        issued_at: 0,
-        expires_at: 0,
-    }
 }
 
 fn profile() -> Profile {

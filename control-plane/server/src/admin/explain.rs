@@ -1,9 +1,13 @@
 //! Why a caller may or may not call a primitive: the same code that decides, asked without a call.
 //!
-//! Answers from the published snapshot: what is enforced, not what was written a moment ago.
+//! Answers from the published snapshot: what is enforced, not what was written a moment ago. Keeps true: the team of a server
+//! is told how calls of its own server end, and of an org's policy nothing else.
 
+mod depends;
 mod limits;
+mod revoked;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,14 +25,17 @@ use serde_json::{Value, json};
 use utoipa::ToSchema;
 
 use super::AdminState;
-use super::auth::Admin;
+use super::auth::{Admin, AnyAdmin};
 use super::body::Body;
 use super::known;
 use super::policy::{PrimitiveSelector, Target};
 use super::problem::{Code, Problem};
+use crate::admin_role::valid_org;
 use crate::policy;
 use crate::policy::when;
 use crate::xds::published::{Evaluator, Published};
+use depends::Subject;
+use revoked::{Holder, Revocations};
 
 /// Most groups, and most scopes, of one question: no token has more.
 const MAX_GROUPS: usize = asp_edge::MAX_LISTED;
@@ -59,7 +66,7 @@ pub struct Question {
     pub server: String,
     /// The primitive's id.
     pub primitive: String,
-    /// `mcp`; `a2a` and `rest` are not served yet.
+    /// `mcp` or `rest`; `a2a` is not served yet.
     pub protocol: String,
     /// What the call would say, for bindings with `when`; without it nothing is said of how they decide.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -73,10 +80,10 @@ pub struct Explanation {
     /// Whether the call would reach the limits.
     pub allowed: bool,
     /// `allowed`, `needs_approval`, `not_served`, `unknown_server`, `unknown_primitive`, `not_offered`, `not_exposed`,
-    /// `denied`, `insufficient_scope` or `invalid_arguments`. An admin of an org is answered `not_offered` for what is
-    /// unknown too: it does not exist for the org
+    /// `denied`, `insufficient_scope`, `token_revoked` or `invalid_arguments`. An admin of an org is answered `not_offered` for
+    /// what is unknown too: it does not exist for the org
     pub outcome: String,
-    /// The stage and the rule that decided.
+    /// The stage and the rule that decided; for the team of the server `withheld: true` in place of what an org's bindings say
     #[serde(rename = "decidedBy")]
     #[schema(value_type = Object)]
     pub decided_by: Value,
@@ -89,6 +96,17 @@ pub struct Explanation {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Object>)]
     pub observed: Option<Value>,
+    /// Groups and tokens (`group` or `wcit`, as a binding names them) that the question does not name and with which the
+    /// `outcome` would be another one, with `when: true` for some arguments; at most 20
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schema(value_type = Vec<Object>)]
+    pub depends: Vec<Value>,
+    /// Revocations that end tokens of the caller, at most 20: of `type` `user` and `org` those issued up to `issuedUntil` (Unix
+    /// seconds), kept `until` (Unix milliseconds). `by` is `platform` or `org`, `revocation` its id. The team of the server is
+    /// told `type` and `issuedUntil`
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schema(value_type = Vec<Object>)]
+    pub revocations: Vec<Value>,
     /// The org's rate limits that the call would draw from, at most 20, each with its `buckets`: `one`, or one for each user,
     /// token or both
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -102,30 +120,30 @@ pub struct Explanation {
     pub revision: u64,
 }
 
-/// Says which rule decides.
+/// Says which rule decides. The team of a server asks about its own server, without `arguments`.
 #[utoipa::path(post, path = "/api/policy/explain", tag = "policy", request_body = Question,
-    responses((status = 200, body = Explanation), (status = 404, body = Problem)))]
+    responses((status = 200, body = Explanation), (status = 403, body = Problem), (status = 404, body = Problem)))]
 pub async fn explain(
-    admin: Admin,
+    AnyAdmin(admin): AnyAdmin,
     State(state): State<Arc<AdminState>>,
     Body(mut question): Body<Question>,
 ) -> Result<Json<Explanation>, Problem> {
-    admin.of_org(&question.org)?;
-    if question.groups.len() > MAX_GROUPS || question.scopes.len() > MAX_GROUPS {
-        return Err(Problem::params(format!("groups and scopes: at most {MAX_GROUPS} each")));
-    }
-    let names_user = !question.user.is_empty() || !question.issuer.is_empty();
-    if !question.machine.is_empty() && names_user {
-        return Err(Problem::params("machine goes with neither user nor issuer"));
-    }
-    let protocol =
-        policy::protocol(&question.protocol).map_err(|error| Problem::params(error.to_string()))?;
+    let is_team = is_team(&admin, &question)?;
+    let protocol = check(&question, is_team)?;
     let published = newest(&state).await?;
     let issuers = complete(&state, &published, &mut question);
     let is_offered = state.admission.offered(&question.server, &question.org).await?.is_some();
     let of_org = admin.role.org().is_some();
     let asked = Arc::clone(&published);
     let turn = state.turns.to_ask(&admin).await?;
+    // What is not offered has nothing to do with the org's callers, for the server's team.
+    let revoked = match is_team && !is_offered {
+        true => Revocations::default(),
+        false => {
+            let holder = holder(&state, &question);
+            revoked::find(state.store.as_ref(), &published, &holder, admin.role.is_platform()).await?
+        }
+    };
     let (decided, limits) = turn
         .work(move || {
             let limits = limits::of(&asked.org(&question.org), call_of(&question));
@@ -135,17 +153,46 @@ pub async fn explain(
             Ok::<_, Problem>((if hides { not_offered() } else { decided }, limits))
         })
         .await??;
-    let Decided { outcome, by: decided_by, rules, observed } = decided;
+    let decided = if revoked.token { decided.with_dead_token() } else { decided };
+    let (decided, limits) = if is_team { (decided.for_team(), Vec::new()) } else { (decided, limits) };
+    let Decided { outcome, by: decided_by, rules, observed, depends } = decided;
     Ok(Json(Explanation {
         allowed: matches!(outcome, "allowed" | "needs_approval"),
         outcome: outcome.to_owned(),
         decided_by,
         rules,
         observed,
+        depends,
+        revocations: revoked.shown(is_team),
         limits,
         issuers,
         revision: published.revision,
     }))
+}
+
+/// Whether the team of the server asks, about whichever org; others must reach the org.
+fn is_team(admin: &Admin, question: &Question) -> Result<bool, Problem> {
+    let is_own = admin.role.server() == Some(question.server.as_str());
+    if is_own && valid_org(&question.org) {
+        return Ok(true);
+    }
+    admin.of_org(&question.org).map(|()| false)
+}
+
+fn check(question: &Question, is_team: bool) -> Result<Protocol, Problem> {
+    if question.groups.len() > MAX_GROUPS || question.scopes.len() > MAX_GROUPS {
+        return Err(Problem::params(format!("groups and scopes: at most {MAX_GROUPS} each")));
+    }
+    let names_user = !question.user.is_empty() || !question.issuer.is_empty();
+    if !question.machine.is_empty() && names_user {
+        return Err(Problem::params("machine goes with neither user nor issuer"));
+    }
+    if is_team && question.arguments.is_some() {
+        let detail =
+            "which arguments an org's policy refuses is for its own admins to ask: leave `arguments` out";
+        return Err(Problem::new(Code::Forbidden, detail));
+    }
+    policy::protocol(&question.protocol).map_err(|error| Problem::params(error.to_string()))
 }
 
 /// The published snapshot, once it has what an admin wrote last, or as it is after [`PUBLISHED_WITHIN`].
@@ -191,6 +238,20 @@ fn complete(state: &AdminState, published: &Published, question: &mut Question) 
     }
 }
 
+/// The caller, with the `iss` values that its token may have.
+fn holder<'a>(state: &AdminState, question: &'a Question) -> Holder<'a> {
+    let Question { org, user, wcit, issuer, .. } = question;
+    let issuers = match issuer.as_str() {
+        MACHINE_ISSUER => vec![MACHINE_ISSUER.to_owned()],
+        name => {
+            let clients = &state.compiler.trust().in_force().clients;
+            let named = clients.iter().filter(|known| name.is_empty() || known.name == name);
+            named.map(|known| known.iss.clone()).collect()
+        }
+    };
+    Holder { org, user, wcit, issuers }
+}
+
 fn call_of(question: &Question) -> LimitedCall<'_> {
     let Question { server, primitive, user, wcit, issuer, .. } = question;
     LimitedCall { server, primitive, user, wcit, issuer }
@@ -201,11 +262,30 @@ struct Decided {
     by: Value,
     rules: Vec<Value>,
     observed: Option<Value>,
+    depends: Vec<Value>,
+}
+
+impl Decided {
+    /// Replaces the outcome by that of a revoked token: a 401 before anything is asked of the org's policy.
+    fn with_dead_token(self) -> Decided {
+        match self.outcome {
+            "not_served" | "unknown_server" | "unknown_primitive" | "not_offered" => self,
+            _ => ("token_revoked", json!({ "stage": "identity", "rule": "the token is revoked" })).into(),
+        }
+    }
+
+    /// Leaves out what an org's bindings say, which is the org's alone.
+    fn for_team(self) -> Decided {
+        let stage = self.by.get("stage").and_then(Value::as_str);
+        let is_orgs = matches!(stage, Some("bindings" | "arguments"));
+        let by = if is_orgs { json!({ "stage": "bindings", "withheld": true }) } else { self.by };
+        (self.outcome, by).into()
+    }
 }
 
 impl From<(&'static str, Value)> for Decided {
     fn from((outcome, by): (&'static str, Value)) -> Decided {
-        Decided { outcome, by, rules: Vec::new(), observed: None }
+        Decided { outcome, by, rules: Vec::new(), observed: None, depends: Vec::new() }
     }
 }
 
@@ -254,13 +334,14 @@ fn decide(
     }
     let caller = caller(question);
     let required = [edge.required_scopes(&question.server), primitive.scopes.as_slice()].concat();
-    let missing = required.iter().any(|scope| !caller.scopes.contains(scope));
-    let named = Named { policy: &policy, caller: &caller, primitive, listing, protocol };
+    let missing: BTreeSet<&String> = required.iter().filter(|scope| !caller.scopes.contains(scope)).collect();
+    let named = Named { policy: &policy, org: &of_org, caller: &caller, primitive, listing, protocol };
     let ruling = policy.rule(&caller, primitive, protocol);
     Ok(match ruling {
         Ruling::Denied(rule) => named.with_rules(("denied", binding_rule(&rule)), &question.arguments),
-        Ruling::Allowed(_) | Ruling::NeedsApproval if missing => {
-            let by = json!({ "stage": "scopes", "required": required, "given": caller.scopes });
+        Ruling::Allowed(_) | Ruling::NeedsApproval if !missing.is_empty() => {
+            let (scopes, given) = (&required, &caller.scopes);
+            let by = json!({ "stage": "scopes", "required": scopes, "given": given, "missing": missing });
             ("insufficient_scope", by).into()
         }
         Ruling::Allowed(_) | Ruling::NeedsApproval if question.arguments.is_some() => {
@@ -274,6 +355,7 @@ fn decide(
 /// A caller and what it would call.
 struct Named<'a> {
     policy: &'a Policy,
+    org: &'a OrgPart,
     caller: &'a Caller,
     primitive: &'a Primitive,
     listing: &'a Listing,
@@ -313,7 +395,26 @@ impl Named<'_> {
             let holds = (arguments.is_some() || rule.binding.when.is_empty()).then_some(rule.holds);
             rules.push(json!({ "binding": body(rule.binding, rule.observed), "holds": holds }));
         });
-        Decided { rules, ..decided.into() }
+        let outcome = |caller: &Caller| self.outcome(caller, arguments.as_ref());
+        let asked = Subject {
+            caller: self.caller,
+            primitive: &self.primitive.id,
+            has_arguments: arguments.is_some(),
+        };
+        let depends = depends::of(&self.org.bindings, &asked, outcome);
+        Decided { rules, depends, ..decided.into() }
+    }
+
+    /// Returns the outcome for another caller.
+    fn outcome(&self, caller: &Caller, arguments: Option<&Value>) -> &'static str {
+        if let Some(arguments) = arguments {
+            return outcome(self.policy.decide(caller, self.primitive, self.protocol, arguments).effect);
+        }
+        match self.policy.rule(caller, self.primitive, self.protocol) {
+            Ruling::Denied(_) => "denied",
+            Ruling::Allowed(_) => "allowed",
+            Ruling::NeedsApproval => "needs_approval",
+        }
     }
 }
 

@@ -1,4 +1,4 @@
-//! Names in policy and limits: an org, server, primitive or issuer that the platform has no record of is refused unless forced.
+//! Names in policy, limits and offers: an org, server, primitive or issuer that the platform has no record of is refused unless forced.
 //!
 //! Users, groups and tokens are whatever an issuer says, so they are not checked. Keeps true: an admin of an org is
 //! answered alike for a name that nothing has and for one of a server that the org cannot reach.
@@ -11,7 +11,7 @@ use asp_proto::snapshot::Issuer;
 use asp_registry::CompiledServer;
 use asp_snapshot::parts;
 use asp_store::audit::AuditQuery;
-use asp_store::control::OfferRecord;
+use asp_store::control::{OfferRecord, ServerRecord};
 use serde::Deserialize;
 use utoipa::IntoParams;
 
@@ -67,9 +67,7 @@ pub(super) async fn check(
     names: Vec<Mention>,
     code: Code,
 ) -> Result<(), Problem> {
-    if !knows_org(state, admin, org).await? {
-        return Err(Problem::new(Code::UnknownName, unknown_org(state, org)));
-    }
+    check_org(state, admin, org).await?;
     let reach = reach(state, admin, org).await?;
     // What was compiled last is what is stored, but for a server of this moment.
     let compiled = state.compiler.last_compiled();
@@ -166,7 +164,21 @@ pub(super) fn issuers_of(state: &AdminState, org: &str) -> Vec<String> {
 
 // === orgs ===
 
-/// Whether anything speaks of the org: its own admin, an issuer, its policy, an offer, a machine, a home or a call.
+/// Refuses an org that nothing speaks of.
+pub(super) async fn check_org(state: &AdminState, admin: &Admin, org: &str) -> Result<(), Problem> {
+    if knows_org(state, admin, org).await? {
+        return Ok(());
+    }
+    // The team of a server is not told which orgs there are.
+    let near = if admin.role.is_platform() { nearest_org(state, org) } else { None };
+    let why = "it has no policy, machine, home or call, and no issuer names it";
+    let detail =
+        format!("no org is called {org}{}: {why}. If it has yet to call, {FORCE}", question(near.as_deref()));
+    Err(Problem::new(Code::UnknownName, detail))
+}
+
+/// Whether anything speaks of the org: its own admin, an issuer, its policy, a machine, a home or a call. An offer does not:
+/// whoever writes one may name it wrongly.
 async fn knows_org(state: &AdminState, admin: &Admin, org: &str) -> Result<bool, Problem> {
     if admin.role.org() == Some(org) || listed_orgs(state).contains(org) {
         return Ok(true);
@@ -182,8 +194,6 @@ async fn knows_org(state: &AdminState, admin: &Admin, org: &str) -> Result<bool,
         || !store.machine_keys(org).await?.is_empty()
         || !store.machine_certificates(org).await?.is_empty()
         || store.home(org).await?.is_some()
-        || !store.offers_to(org).await?.is_empty()
-        || state.compiler.last_compiled().iter().any(|server| server.offered_to.iter().any(|to| to == org))
     {
         return Ok(true);
     }
@@ -209,7 +219,7 @@ fn listed_orgs(state: &AdminState) -> BTreeSet<String> {
     all.filter(|org| !org.is_empty() && !org.ends_with('*')).map(str::to_owned).collect()
 }
 
-fn unknown_org(state: &AdminState, org: &str) -> String {
+fn nearest_org(state: &AdminState, org: &str) -> Option<String> {
     let mut known = listed_orgs(state);
     if let Some(published) = state.publisher.xds_state().borrow().snapshot.as_ref() {
         let names = published.gateway.parts.iter().filter_map(|(name, _)| parts::Name::read(name));
@@ -218,14 +228,23 @@ fn unknown_org(state: &AdminState, org: &str) -> String {
             _ => None,
         }));
     }
-    let why = "it has no policy, offer, machine, home or call, and no issuer names it";
-    format!(
-        "no org is called {org}{}: {why}. If it has yet to call, {FORCE}",
-        question(nearest(org, known.iter().map(String::as_str)))
-    )
+    nearest(org, known.iter().map(String::as_str)).map(str::to_owned)
 }
 
 // === servers and primitives ===
+
+/// Reads the record of a server. The refusal names the one that was probably meant, to those who may see all servers.
+pub(super) async fn server(state: &AdminState, admin: &Admin, name: &str) -> Result<ServerRecord, Problem> {
+    if let Some(record) = state.store.server(name).await? {
+        return Ok(record);
+    }
+    if !admin.role.is_platform() {
+        return Err(Problem::not_found());
+    }
+    let stored = state.servers.read(state.store.as_ref()).await?.value;
+    let near = nearest(name, stored.iter().map(|record| record.name.as_str()));
+    Err(Problem::new(Code::NotFound, format!("no server is called {name}{}", question(near))))
+}
 
 /// The servers that an admin may know of.
 enum Reach {

@@ -18,7 +18,8 @@ use utoipa::ToSchema;
 
 use super::auth::{Admin, AnyAdmin};
 use super::etag::{precondition, tagged};
-use super::params::Path;
+use super::known::{self, ForceQuery};
+use super::params::{Path, Query};
 use super::problem::{Code, Problem};
 use super::turns::{self, Topic};
 use super::{AdminState, changed, off_thread};
@@ -74,8 +75,12 @@ pub fn word(source: Source) -> &'static str {
 }
 
 /// The server's last good form, if there is such a server.
-async fn compiled(state: &AdminState, name: &str) -> Result<Option<Arc<CompiledServer>>, Problem> {
-    let record = state.store.server(name).await?.ok_or_else(Problem::not_found)?;
+async fn compiled(
+    state: &AdminState,
+    admin: &Admin,
+    name: &str,
+) -> Result<Option<Arc<CompiledServer>>, Problem> {
+    let record = known::server(state, admin, name).await?;
     let compiler = state.compiler.clone();
     off_thread(move || compiler.compile_one(&record)).await
 }
@@ -89,11 +94,11 @@ pub async fn list(
     Path(name): Path<String>,
 ) -> Result<Response, Problem> {
     admin.of_server(&name)?;
-    show(&state, &name).await
+    show(&state, &admin, &name).await
 }
 
-async fn show(state: &AdminState, name: &str) -> Result<Response, Problem> {
-    let server = compiled(state, name).await?;
+async fn show(state: &AdminState, admin: &Admin, name: &str) -> Result<Response, Problem> {
+    let server = compiled(state, admin, name).await?;
     let Versioned { revision, value: stored } = state.store.offers(name).await?;
     let by_file = server.as_deref().map(|server| server.offered_to.clone()).unwrap_or_default();
     let stored = stored.into_iter().map(|record| record.org).filter(|org| !by_file.contains(org));
@@ -120,25 +125,31 @@ pub async fn get(
     Ok(tagged(revision, Offer { org, by: word(by) }))
 }
 
-/// Offers a server to an org, which may switch it on.
+/// Offers a server to an org, which may switch it on. An org that nothing speaks of is refused unless forced.
 #[utoipa::path(put, path = "/api/registry/servers/{server}/offers/{org}", tag = "registry",
-    params(("server" = String, Path), ("org" = String, Path)),
-    responses((status = 200, body = Offers), (status = 404, body = Problem), (status = 412, body = Problem)))]
+    params(("server" = String, Path), ("org" = String, Path), ForceQuery),
+    responses((status = 200, body = Offers), (status = 404, body = Problem), (status = 412, body = Problem),
+        (status = 422, body = Problem)))]
 pub async fn put(
     AnyAdmin(admin): AnyAdmin,
     State(state): State<Arc<AdminState>>,
     Path((name, org)): Path<(String, String)>,
+    Query(ForceQuery { force }): Query<ForceQuery>,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
     let record = writes(&admin, &name, org)?;
     let change = state.change(&admin, precondition(&headers)?);
     let turn = state.turns.to_write(Topic::Policy, &admin).await?;
+    known::server(&state, &admin, &name).await?;
+    if !force {
+        known::check_org(&state, &admin, &record.org).await?;
+    }
     let work = {
         let state = Arc::clone(&state);
         async move { Ok::<_, Problem>(state.published(state.store.put_offer(&change, &record).await?)) }
     };
     turns::write(turn, work).await??;
-    show(&state, &name).await
+    show(&state, &admin, &name).await
 }
 
 /// Withdraws an offer. The org loses the server; what it has switched on is kept, and counts again when it is offered
@@ -155,7 +166,7 @@ pub async fn delete(
 ) -> Result<Json<Value>, Problem> {
     let record = writes(&admin, &name, org)?;
     let by_itself =
-        compiled(&state, &name).await?.and_then(|server| offers::source(&server, &record.org, false));
+        compiled(&state, &admin, &name).await?.and_then(|server| offers::source(&server, &record.org, false));
     let remedy = match by_itself {
         Some(Source::Everybody) => {
             "`defaultExposure: allow`: write `deny`, and name in `offeredTo` who keeps it"
@@ -208,7 +219,7 @@ pub async fn standing(
     if source.is_none() && admin.role.org().is_some() {
         return Err(Problem::not_found());
     }
-    let server = compiled(&state, &name).await?.ok_or_else(Problem::not_found)?;
+    let server = compiled(&state, &admin, &name).await?.ok_or_else(Problem::not_found)?;
     let exposure = state.store.exposure(&org).await?.value;
     let on = |protocol: Protocol| {
         let text = protocol_text(protocol)?;

@@ -5,6 +5,7 @@ mod arbitrary;
 mod artifacts;
 mod bounds;
 mod certificates;
+mod explained;
 mod hostile_issuers;
 mod identity;
 mod ids;

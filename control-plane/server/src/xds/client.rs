@@ -436,11 +436,10 @@ fn request() -> DeltaDiscoveryRequest {
 }
 
 fn node(target: &Target, applied: &str, refused: &PartFaults) -> Node {
-    let text = |text: &str| Value { kind: Some(value::Kind::StringValue(text.to_owned())) };
     let fields = [(ADVERTISE, target.advertise.as_str()), ("pool", &target.pool), (IN_FORCE, applied)];
     let said = fields.into_iter().filter(|(_, value)| !value.is_empty());
     let mut fields: BTreeMap<String, Value> =
-        said.map(|(name, value)| (name.to_owned(), text(value))).collect();
+        said.map(|(name, value)| (name.to_owned(), refused_parts::text_value(value.to_owned()))).collect();
     fields.extend(refused_parts::members(refused));
     Node {
         id: target.node_id.clone(),

@@ -70,7 +70,8 @@ fn refused_part((name, reason): (&String, &Value)) -> RefusedPart {
     RefusedPart { name: shortened(name.clone(), MAX_TEXT), reason }
 }
 
-fn text_value(text: String) -> Value {
+/// A text as a member of a node's metadata.
+pub(super) fn text_value(text: String) -> Value {
     Value { kind: Some(value::Kind::StringValue(text)) }
 }
 

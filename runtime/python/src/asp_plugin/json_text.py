@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -15,6 +16,15 @@ def to_bytes(value: Any) -> bytes:
     """Encodes; ValueError or TypeError when `value` is no JSON value."""
     # A lone surrogate is written as its escape (RFC 8259 section 8.2): UTF-8 cannot hold it.
     return _encode(value).encode("utf-8", "backslashreplace")
+
+
+# What UTF-8 cannot hold: `json` joins pairs, so that these are alone.
+_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+def readable(value: Any) -> Any:
+    """A copy with U+FFFD in the place of each lone surrogate, as the gateway reads such text."""
+    return json.loads(_LONE_SURROGATE.sub("\ufffd", _encode(value)))
 
 
 def from_bytes(text: bytes) -> Any:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from . import json_text
 from .errors import LoadError
 
 TYPE_CHECKING = False
@@ -61,8 +62,18 @@ def _compile(name: str, schema: Any, mask: str | None) -> Any:
 
 
 def _fault(validator: Any, instance: Any) -> Fault | None:
+    if validator is None:
+        return None
+    try:
+        return _first(validator, instance)
+    except UnicodeEncodeError:
+        # The engine takes no text that UTF-8 cannot hold.
+        return _first(validator, json_text.readable(instance))
+
+
+def _first(validator: Any, instance: Any) -> Fault | None:
     # `is_valid` is the fast path: no error object is built.
-    if validator is None or validator.is_valid(instance):
+    if validator.is_valid(instance):
         return None
     error = next(iter(validator.iter_errors(instance)))
     place = "".join(f"/{str(part).replace('~', '~0').replace('/', '~1')}" for part in error.instance_path)

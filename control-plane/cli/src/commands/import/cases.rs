@@ -176,6 +176,54 @@ fn a_change_that_breaks_callers_raises_the_major_version() {
 }
 
 #[test]
+fn an_edited_mutation_stays_until_the_upstream_describes_the_tool_otherwise() {
+    let root = tempfile::tempdir().unwrap();
+    let args = ImportArgs { accept: false, ..args(root.path()) };
+    let again = |described: &str, accept: bool| {
+        let tool = json!({"name": "t", "description": described, "inputSchema": {"type": "object"}});
+        let lists = Lists { tools: vec![tool], ..Lists::default() };
+        let args = ImportArgs { accept, ..args.clone() };
+        bring(&args, convert(&args, &Upstream::Url("https://up.example/mcp"), &lists))
+    };
+    let file = root.path().join("up/t.json");
+    let spec = || serde_json::from_str::<Value>(&std::fs::read_to_string(&file).unwrap()).unwrap();
+    again("d", false).unwrap();
+    let mut edited = spec();
+    assert_eq!(edited["mutation"], "destructive");
+    edited["mutation"] = json!("read_only");
+    edited["summary"] = json!("Lists orders.");
+    edited["security"]["riskClass"] = json!("low");
+    edited["owner"] = json!("nobody");
+    std::fs::write(&file, edited.to_string()).unwrap();
+
+    assert!(again("d", false).is_ok(), "what an operator wrote is no change of the upstream");
+    assert_eq!(
+        (&spec()["mutation"], &spec()["summary"], &spec()["security"]["riskClass"], &spec()["owner"]),
+        (&json!("read_only"), &json!("Lists orders."), &json!("low"), &json!("team"))
+    );
+    assert!(again("other words", false).is_err(), "it is another tool by now: somebody looks at it");
+    assert_eq!(spec()["mutation"], "read_only");
+    again("other words", true).unwrap();
+    assert_eq!((&spec()["mutation"], &spec()["summary"]), (&json!("destructive"), &json!("other words")));
+}
+
+#[test]
+fn an_edited_mutation_of_an_operation_stays_while_its_method_does() {
+    let spec = |method: &str, mutation: &str| {
+        let text =
+            json!({"mutation": mutation, "summary": mutation, "runtime": {"http": {"method": method}}});
+        ("up/t.json".to_owned(), text.to_string())
+    };
+    for (method, expected) in [("DELETE", "idempotent"), ("POST", "destructive")] {
+        let (path, text) = spec("DELETE", "idempotent");
+        let mut files = BTreeMap::from([spec(method, "destructive")]);
+        edited::keep(&mut files, &[Source { path, text }]);
+        let kept: Value = serde_json::from_str(&files["up/t.json"]).unwrap();
+        assert_eq!((&kept["mutation"], &kept["summary"]), (&json!(expected), &json!("destructive")));
+    }
+}
+
+#[test]
 fn instructions_are_the_servers_own() {
     for (said, expected) in [("Call one() first: \"x\"", "Call one() first: \"x\""), ("a\u{202e}b", "")] {
         let root = tempfile::tempdir().unwrap();

@@ -212,7 +212,11 @@ async fn install_from(args: &PluginInstallArgs, url: &str, existing: Existing) -
         loop {
             // Beside a runtime it must outlive a control plane that is away.
             if let Err(failure) = install_once(&api, args, existing).await {
-                print::error(&format!("nothing could be installed: {failure:#}"));
+                let why = match &failure {
+                    Failure::Other(error) => print::in_full(error),
+                    failure => failure.to_string(),
+                };
+                print::error(&format!("nothing could be installed: {why}"));
             }
             tokio::time::sleep(Duration::from_secs(seconds)).await;
         }
@@ -244,7 +248,7 @@ async fn install_once(
             }
             Err(error) => {
                 faults += 1;
-                print::error(&format!("{error:#}"));
+                print::error(&print::in_full(&error));
             }
         }
     }

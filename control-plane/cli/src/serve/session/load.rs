@@ -20,6 +20,7 @@ use tokio_util::sync::CancellationToken;
 use super::Served;
 use super::schemas::{self, Asked};
 use crate::packaging::{self, Installed, Outcome, Unit};
+use crate::print;
 use crate::stack::plugins::{Made, NotInstalled, Staging};
 use crate::stack::ready;
 
@@ -44,6 +45,8 @@ pub(super) struct Loaded {
     pub(super) written: Vec<PathBuf>,
     /// What else is to be told.
     pub(super) notes: Vec<String>,
+    /// Users of named secrets that there are not, a line each.
+    pub(super) unused_secrets: Vec<String>,
 }
 
 /// Brings the directory into force, or says every reason why not. `made` is what earlier loads have built.
@@ -127,7 +130,8 @@ async fn finish(
     for (id, version, error) in &asked.broken {
         staging.refuse(id, version, error);
     }
-    let mut loaded = in_force(served, bundles, staging).await.map_err(|error| vec![format!("{error:#}")])?;
+    let mut loaded =
+        in_force(served, bundles, staging).await.map_err(|error| vec![print::in_full(&error)])?;
     loaded.written = asked.write();
     loaded.notes = asked.notes;
     Ok(loaded)
@@ -142,6 +146,8 @@ async fn in_force(served: &Served, bundles: Vec<Bundle>, mut staging: Staging) -
         (name, packaging::units(from_ref(&bundle.server), None))
     };
     let plugins: Vec<_> = bundles.iter().map(units).collect();
+    let compiled = bundles.iter().map(|bundle| &bundle.server);
+    let unused = served.runtime.as_ref().map(|runtime| runtime.unused_secrets(compiled)).unwrap_or_default();
     // A plugin that was not there is nobody's yet, and the gateway asks for it as soon as it knows it.
     let mut installed = block_in_place(|| staging.place(|plugin| plugin.outcome == Outcome::Installed));
     let revision = apply::servers(served.store.as_ref(), &served.compiler, bundles, TERMS).await?;
@@ -167,6 +173,7 @@ async fn in_force(served: &Served, bundles: Vec<Bundle>, mut staging: Staging) -
         left_out: parts.iter().map(in_words).collect(),
         written: Vec::new(),
         notes: Vec::new(),
+        unused_secrets: unused.iter().map(ToString::to_string).collect(),
     })
 }
 

@@ -10,6 +10,7 @@ use asp_registry::Source;
 
 use crate::packaging::schemas::{Schemas, of_code};
 use crate::packaging::{Unit, output};
+use crate::print;
 
 /// What the code of some plugins says now.
 #[derive(Default)]
@@ -67,7 +68,9 @@ impl Asked {
         let mut written = Vec::new();
         for schemas in std::mem::take(&mut self.stale) {
             let said = schemas.write();
-            self.notes.push(said.unwrap_or_else(|error| format!("fault: {}: {error:#}", schemas.id)));
+            self.notes.push(
+                said.unwrap_or_else(|error| format!("fault: {}: {}", schemas.id, print::in_full(&error))),
+            );
             written.push(schemas.path);
         }
         written

@@ -44,6 +44,8 @@ pub(super) struct Told {
     servers: Vec<String>,
     /// The revision that was told.
     revision: Option<u64>,
+    /// The users of secrets that were told to be none.
+    unused_secrets: Vec<String>,
 }
 
 impl Told {
@@ -58,6 +60,7 @@ impl Told {
             authorization: format!("{SCHEME}{}", token.expose()),
             servers: Vec::new(),
             revision: None,
+            unused_secrets: Vec::new(),
         })
     }
 
@@ -80,6 +83,9 @@ impl Told {
             Some(before) => self.say(&in_words(loaded, &known, before)),
         }
         loaded.notes.iter().for_each(|note| self.say(note));
+        let unused = std::mem::replace(&mut self.unused_secrets, loaded.unused_secrets.clone());
+        let news = loaded.unused_secrets.iter().filter(|secret| !unused.contains(secret));
+        news.for_each(|secret| self.say(&format!("note: {secret}")));
         loaded.left_out.iter().for_each(|fault| self.say(&format!("fault: {fault}")));
         for failed in &loaded.not_installed {
             let runtime = served.runtime.as_ref();

@@ -280,22 +280,8 @@ mod tests {
     use crate::call::outcome::{Disapproval, Withdrawal};
     use crate::call::page::Visit;
     use crate::call::registry::CallRegistry;
+    use crate::call::testkit::caller;
     use crate::seal::Sealer;
-
-    fn alice() -> Caller {
-        Caller {
-            org: "acme".into(),
-            user: "alice".into(),
-            groups: Vec::new(),
-            scopes: Vec::new(),
-            client: "cli".into(),
-            wcit: "t".into(),
-            digest: [0; 32],
-            issuer: "dev".into(),
-            issued_at: 0,
-            expires_at: 1,
-        }
-    }
 
     /// What a gateway is told of a call of alice's that ended with this outcome.
     async fn told_of(outcome: &str) -> Result<Option<Told>, ActiveFault> {
@@ -306,7 +292,7 @@ mod tests {
         let key = RecordKey {
             call: [7; 16],
             org: "acme".into(),
-            principal: principal(&alice()),
+            principal: principal(&caller("alice")),
             user: [2; 16],
             server: "demo".into(),
             plugin: "echo@1.0.0".into(),
@@ -330,7 +316,7 @@ mod tests {
             keep: KEEP,
         };
         store.finish(&key, OwnerId([9; 16]), end).await.unwrap();
-        table.told(Uuid::from_bytes(key.call), &alice(), "demo").await
+        table.told(Uuid::from_bytes(key.call), &caller("alice"), "demo").await
     }
 
     #[tokio::test]

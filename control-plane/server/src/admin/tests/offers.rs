@@ -10,6 +10,8 @@ use super::{Api, sample};
 const HIDDEN: &str = "webex-compliance";
 const SERVER: &str = "/api/registry/servers/webex-compliance";
 const TO_ACME: &str = "/api/registry/servers/webex-compliance/offers/acme";
+/// Nothing speaks of acme yet.
+const OFFER: &str = "/api/registry/servers/webex-compliance/offers/acme?force=true";
 const EXPOSURE: &str = "/api/policy/orgs/acme/exposure";
 
 fn switch(server: &str, enabled: bool) -> Value {
@@ -78,7 +80,7 @@ async fn an_org_admin_opens_nothing_that_is_not_offered_and_is_answered_as_for_n
         assert_eq!(api.get("org:acme", &format!("{standing}/{server}")).await.status, StatusCode::NOT_FOUND);
     }
 
-    let offered = api.send("platform", Method::PUT, TO_ACME, None, &[]).await;
+    let offered = api.send("platform", Method::PUT, OFFER, None, &[]).await;
     assert_eq!(offered.status, StatusCode::OK, "{}", offered.body);
     assert_eq!(offered.body["offers"], json!([{ "org": "acme", "by": "offer" }]));
     let listed = api.get("org:acme", "/api/registry/orgs/acme/primitives").await.body;
@@ -97,14 +99,14 @@ async fn an_org_admin_opens_nothing_that_is_not_offered_and_is_answered_as_for_n
     assert_eq!(withdrawn.status, StatusCode::OK);
     api.published(|snapshot| !opens(snapshot)).await;
     assert_eq!(api.put("org:acme", EXPOSURE, switch(HIDDEN, true)).await.status, StatusCode::NOT_FOUND);
-    api.send("platform", Method::PUT, TO_ACME, None, &[]).await;
+    api.send("platform", Method::PUT, OFFER, None, &[]).await;
     api.published(opens).await;
 }
 
 #[tokio::test]
 async fn a_server_is_offered_by_the_platform_and_its_own_admins_alone() {
     let api = with_hidden().await;
-    let offer = async |role: &str, method: Method| api.send(role, method, TO_ACME, None, &[]).await.status;
+    let offer = async |role: &str, method: Method| api.send(role, method, OFFER, None, &[]).await.status;
     for role in ["org:acme", "platform:read", "server:webex-compliance:read"] {
         assert_eq!(offer(role, Method::PUT).await, StatusCode::FORBIDDEN, "{role}");
     }
@@ -144,9 +146,9 @@ async fn what_the_file_offers_is_withdrawn_in_the_file_and_what_the_platform_swi
     let stored = api.put("platform", SERVER, files).await;
     assert_eq!(stored.body["changed"], true, "{}", stored.body);
     let globex = format!("{SERVER}/offers/globex");
-    let by_file = api.get("platform", &globex).await.body;
+    let by_file = api.get("platform", &mistypedx).await.body;
     assert_eq!(by_file["by"], "server.yaml");
-    let refused = api.send("platform", Method::DELETE, &globex, None, &[]).await;
+    let refused = api.send("platform", Method::DELETE, &mistypedx, None, &[]).await;
     assert_eq!((refused.status, &refused.body["code"]), (StatusCode::CONFLICT, &json!("offered_by_server")));
     let on = api.put("org:globex", "/api/policy/orgs/globex/exposure", switch(HIDDEN, true)).await;
     assert_eq!(on.status, StatusCode::OK);
@@ -168,7 +170,14 @@ async fn what_was_switched_on_before_there_were_offers_opens_nothing_and_is_foun
         evaluated_at: None,
     };
     api.store.put_exposure(&change, &record).await.unwrap();
-    api.send("platform", Method::PUT, "/api/registry/servers/webex-compliance/offers/other", None, &[]).await;
+    api.send(
+        "platform",
+        Method::PUT,
+        "/api/registry/servers/webex-compliance/offers/other?force=true",
+        None,
+        &[],
+    )
+    .await;
     api.published(|snapshot| snapshot.revision == 3).await;
     assert!(!opens(&api.xds_state.borrow().snapshot.clone().unwrap().whole()));
     let compiler = crate::catalog::Compiler::new(crate::catalog::StaticConfig {
@@ -184,4 +193,47 @@ async fn what_was_switched_on_before_there_were_offers_opens_nothing_and_is_foun
     let offer = OfferRecord { server: HIDDEN.into(), org: "acme".into() };
     api.store.put_offer(&change, &offer).await.unwrap();
     assert_eq!(vain().await, []);
+}
+
+#[tokio::test]
+async fn an_offer_to_an_org_that_nothing_speaks_of_is_refused_unless_forced_and_makes_it_no_better_known() {
+    let mut api = with_hidden().await;
+    api.put("platform", EXPOSURE, switch(HIDDEN, true)).await;
+    api.published(opens).await;
+    let mistyped = format!("{SERVER}/offers/acmee");
+    let offered = async |role: &str, path: &str| api.send(role, Method::PUT, path, None, &[]).await;
+    let refused = offered("platform", &mistyped).await;
+    let detail = refused.body["detail"].as_str().unwrap();
+    assert_eq!(
+        (refused.status, &refused.body["code"]),
+        (StatusCode::UNPROCESSABLE_ENTITY, &json!("unknown_name"))
+    );
+    assert!(detail.starts_with("no org is called acmee: did you mean acme?"), "{detail}");
+    let by_team = offered("server:webex-compliance", &mistyped).await;
+    assert_eq!(by_team.body["code"], "unknown_name");
+    assert!(!by_team.body.to_string().contains("did you mean"), "a team is not told which orgs there are");
+    assert_eq!(api.send("platform", Method::GET, &mistyped, None, &[]).await.status, StatusCode::NOT_FOUND);
+
+    assert_eq!(offered("platform", &format!("{mistyped}?force=true")).await.status, StatusCode::OK);
+    let other = offered("platform", &mistyped).await;
+    assert_eq!(other.body["code"], "unknown_name", "an offer does not make an org known");
+    assert_eq!(offered("platform", TO_ACME).await.status, StatusCode::OK, "what it switched on does");
+}
+
+#[tokio::test]
+async fn a_server_that_there_is_not_is_named_to_the_platform_with_the_one_that_was_meant() {
+    let api = with_hidden().await;
+    for path in
+        ["/api/registry/orgs/acme/servers/webex-complianse", "/api/registry/servers/webex-complianse/offers"]
+    {
+        let seen = api.get("platform:read", path).await;
+        assert_eq!((seen.status, &seen.body["code"]), (StatusCode::NOT_FOUND, &json!("not_found")));
+        assert_eq!(
+            seen.body["detail"],
+            "no server is called webex-complianse: did you mean webex-compliance?"
+        );
+    }
+    let hidden = api.get("org:acme", "/api/registry/orgs/acme/servers/webex-compliance").await;
+    let unknown = api.get("org:acme", "/api/registry/orgs/acme/servers/webex-complianse").await;
+    assert_eq!((hidden.status, hidden.body), (StatusCode::NOT_FOUND, unknown.body));
 }

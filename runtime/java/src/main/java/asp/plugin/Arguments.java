@@ -50,8 +50,17 @@ public final class Arguments {
         return has(name) ? string(name) : fallback;
     }
 
+    /** Returns a whole number; {@code 1.0} is one. Throws {@link ArithmeticException} for a fraction and beyond a long. */
     public long integer(String name) {
-        return required(name).longValue();
+        JsonNode value = required(name);
+        if (!value.isNumber()) {
+            return value.longValue();
+        }
+        try {
+            return value.decimalValue().longValueExact();
+        } catch (ArithmeticException | NumberFormatException fault) {
+            throw new ArithmeticException("the argument `" + name + "` is no whole number that a long holds: " + value);
+        }
     }
 
     public long integer(String name, long fallback) {

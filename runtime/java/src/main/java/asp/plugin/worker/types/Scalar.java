@@ -128,7 +128,11 @@ record Scalar(Class<?> type, String word, String format) implements Shape {
             throw Shape.wanted("a number", json);
         }
         if (type == BigDecimal.class) {
-            return json.decimalValue();
+            try {
+                return json.decimalValue();
+            } catch (NumberFormatException infinite) {
+                throw new Misfit("has too large an exponent");
+            }
         }
         double value = type == float.class ? json.floatValue() : json.doubleValue();
         if (Double.isInfinite(value)) {

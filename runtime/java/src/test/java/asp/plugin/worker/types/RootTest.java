@@ -62,6 +62,8 @@ class RootTest {
 
     record Bytes(byte[] data) {}
 
+    record Exact(BigDecimal exact, double twice) {}
+
     record Keys(Map<Integer, String> map) {}
 
     record Raw(@SuppressWarnings("rawtypes") List list) {}
@@ -90,6 +92,8 @@ class RootTest {
     static final class OfNumbers extends Both<Numbers> {}
 
     static final class OfBytes extends Both<Bytes> {}
+
+    static final class OfExact extends Both<Exact> {}
 
     static final class OfKeys extends Both<Keys> {}
 
@@ -148,6 +152,19 @@ class RootTest {
         assertArrayEquals(new int[] {1, 2}, read.counts());
         assertEquals(Instant.parse("2026-01-02T03:04:05Z"), read.at());
         assertEquals(json.toString(), root.write(read).toString());
+    }
+
+    @Test
+    void aBigDecimalIsWhatWasWritten() throws Exception {
+        Root root = root(OfExact.class);
+        for (String exact : List.of("0.1234567890123456789012345", "12345678901234567890.5", "1e400", "1.10")) {
+            Exact read = (Exact) root.read(json("{'exact':" + exact + ",'twice':" + 0.1 + "}"));
+            assertEquals(new BigDecimal(exact), read.exact());
+            assertEquals(0.1, read.twice());
+            assertEquals(0, new BigDecimal(exact).compareTo(root.write(read).get("exact").decimalValue()));
+        }
+        Misfit misfit = assertThrows(Misfit.class, () -> root.read(json("{'exact':1e5000,'twice':1}")));
+        assertEquals("/exact", misfit.pointer());
     }
 
     @Test

@@ -1,0 +1,47 @@
+//! Edits of operators in imported specs, which a later import keeps.
+//!
+//! Keeps true: it is kept only as long as the upstream says of the primitive what it said when it was imported (its pin), or
+//! the operation of a document has the same method. What has changed there is derived again, and shown as a change.
+
+use std::collections::BTreeMap;
+
+use asp_registry::Source;
+use serde_json::Value;
+
+/// Members that an import derives from what a pin covers, and that an operator may know better.
+const OF_PINNED: [&str; 5] = ["name", "summary", "tags", "security", "mutation"];
+/// The same of an operation, whose words no pin covers.
+const OF_OPERATION: [&str; 2] = ["security", "mutation"];
+
+/// Writes what the specs `before` say into the new specs of the same paths.
+pub(super) fn keep(files: &mut BTreeMap<String, String>, before: &[Source]) {
+    for source in before {
+        let Some(text) = files.get_mut(&source.path) else { continue };
+        // The server's file is no JSON, and neither is what no import wrote.
+        let read = |text: &str| serde_json::from_str::<Value>(text).ok();
+        let (Some(former), Some(mut spec)) = (read(&source.text), read(text)) else { continue };
+        let kept = kept(&former, &spec);
+        let Some(members) = spec.as_object_mut() else { continue };
+        for name in kept {
+            if let Some(value) = former.get(name) {
+                members.insert((*name).to_owned(), value.clone());
+            }
+        }
+        *text = serde_json::to_string_pretty(&spec).unwrap_or_default() + "\n";
+    }
+}
+
+/// The members that stay.
+fn kept(former: &Value, new: &Value) -> &'static [&'static str] {
+    let same =
+        |pointer: &str| new.pointer(pointer).is_some_and(|value| former.pointer(pointer) == Some(value));
+    if (same("/runtime/mcp/pin") && same("/runtime/mcp/tool"))
+        || (same("/runtime/pin") && same("/runtime/tool"))
+    {
+        &OF_PINNED
+    } else if same("/runtime/http/method") {
+        &OF_OPERATION
+    } else {
+        &[]
+    }
+}

@@ -1,0 +1,121 @@
+//! `asp policy ORG --remove ID`: takes bindings away, each named as it was set.
+//!
+//! Keeps true: what is removed is what was read just before. If somebody changed the org's bindings in between, nothing is
+//! removed (412).
+
+use anyhow::{Context, anyhow};
+use reqwest::Url;
+use serde_json::{Value, json};
+
+use super::targets;
+use crate::args::policy::PolicyArgs;
+use crate::commands::binding;
+use crate::commands::client::{AdminClient, api_path};
+use crate::failure::Failure;
+use crate::print;
+
+/// Bindings of the same primitive that are named where there is none of the one that was meant.
+const MAX_NAMED: usize = 10;
+
+/// Removes the binding of `primitive` for the target that the arguments name; without one that for all users and that for all
+/// machines.
+pub(super) async fn run(api: &AdminClient, args: &PolicyArgs, primitive: &str) -> Result<(), Failure> {
+    let path = api_path(&["api", "policy", "orgs", &args.org, "bindings"]);
+    let mut removed = Vec::new();
+    let mut bindings = Vec::new();
+    for target in targets(args) {
+        let key = key(args, primitive, &target);
+        let read = api.get(&path).await?;
+        let etag = read.etag.clone();
+        bindings = read.accepted()?.as_array().cloned().unwrap_or_default();
+        let Some(found) = bindings.iter().find(|binding| key_of(binding) == key) else { continue };
+        api.delete_over(&query(&path, &key)?, etag.as_deref()).await?.accepted()?;
+        removed.push(found.clone());
+    }
+    if removed.is_empty() {
+        return Err(Failure::Other(anyhow!(none(&args.org, primitive, &bindings))));
+    }
+    if args.json {
+        print::json(&json!({ "removed": removed }));
+        return Ok(());
+    }
+    for one in &removed {
+        print::line(&format!("{}: removed: {}", args.org, binding::in_words(&args.org, one)));
+    }
+    Ok(())
+}
+
+/// The parts that a binding is known by, as the API's query names them.
+type Key = [(&'static str, String); 6];
+
+fn key(args: &PolicyArgs, primitive: &str, target: &Value) -> Key {
+    let binding = json!({
+        "target": target,
+        "primitive": { "name": primitive, "protocol": args.protocol.as_deref().unwrap_or("*") },
+        "name": args.name.as_deref().unwrap_or_default(),
+    });
+    key_of(&binding)
+}
+
+fn key_of(binding: &Value) -> Key {
+    let pointers = [
+        ("targetType", "/target/type"),
+        ("idOrPattern", "/target/idOrPattern"),
+        ("issuer", "/target/issuer"),
+        ("primitive", "/primitive/name"),
+        ("protocol", "/primitive/protocol"),
+        ("name", "/name"),
+    ];
+    let text =
+        |pointer: &str| binding.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
+    pointers.map(|(name, pointer)| (name, text(pointer)))
+}
+
+fn query(path: &str, key: &Key) -> Result<String, Failure> {
+    // Only its query is used: names are escaped there.
+    let url = Url::parse_with_params("http://localhost/", key).context("write the query")?;
+    Ok(format!("{path}?{}", url.query().unwrap_or_default()))
+}
+
+/// The refusal where there is no such binding, with those of the same primitive.
+fn none(org: &str, primitive: &str, bindings: &[Value]) -> String {
+    let same = bindings.iter().filter(|binding| {
+        binding.pointer("/primitive/name").and_then(Value::as_str).is_some_and(|name| name == primitive)
+    });
+    let commands: Vec<String> =
+        same.map(|binding| format!("\n  {}", binding::removal(org, binding))).collect();
+    if commands.is_empty() {
+        return format!("{org} has no binding of {primitive}: `asp policy {org}` lists what there is");
+    }
+    let more = match commands.len().saturating_sub(MAX_NAMED) {
+        0 => String::new(),
+        more => format!("\n  and {more} more"),
+    };
+    let shown: String = commands.into_iter().take(MAX_NAMED).collect();
+    format!("{org} has no such binding of {primitive}. Those that it has are removed by{shown}{more}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_binding_is_found_by_what_it_was_set_by_whatever_the_api_leaves_out() {
+        let args = PolicyArgs { org: "acme".into(), user: Some("bob b".into()), ..PolicyArgs::default() };
+        let target = targets(&args).remove(0);
+        let stored = json!({ "target": { "type": "user", "idOrPattern": "bob b" },
+            "primitive": { "name": "shop.*", "protocol": "*" }, "allowed": false });
+        let key = key(&args, "shop.*", &target);
+        assert_eq!(key, key_of(&stored));
+        assert_eq!(
+            query("/b", &key).unwrap(),
+            "/b?targetType=user&idOrPattern=bob+b&issuer=&primitive=shop.*&protocol=*&name="
+        );
+        let mut other = stored.clone();
+        other["target"]["issuer"] = json!("login");
+        assert_ne!(key, key_of(&other));
+        let said = none("acme", "shop.*", &[other]);
+        assert!(said.ends_with("asp policy acme --remove 'shop.*' --user 'bob b' --issuer login"), "{said}");
+        assert!(none("acme", "shop.buy", &[stored]).contains("`asp policy acme`"));
+    }
+}

@@ -1,0 +1,102 @@
+//! Revocations that end a caller's tokens.
+//!
+//! Found in what is published, which is what is enforced; the store is read only where there is one, for who made it and why.
+//! An admin of an org is told of a token that the platform revoked in all orgs that it is dead, and no more.
+
+use asp_store::control::{ControlStore, MAX_REVOCATIONS_PER_ORG, RevocationRecord, StoreError};
+use serde_json::{Value, json};
+
+use crate::clock;
+use crate::policy::{self, RevokedList};
+use crate::xds::published::Published;
+
+/// Most revocations of one answer, the newest.
+const MAX_SHOWN: usize = 20;
+/// Most that are read: all of an org, and so many of the platform's.
+const MAX_READ: u32 = MAX_REVOCATIONS_PER_ORG as u32;
+
+/// A caller whose tokens may be revoked.
+pub(super) struct Holder<'a> {
+    pub(super) org: &'a str,
+    /// A user or a machine.
+    pub(super) user: &'a str,
+    /// Id of the token; empty for none in particular.
+    pub(super) wcit: &'a str,
+    /// The `iss` values that its tokens may have.
+    pub(super) issuers: Vec<String>,
+}
+
+/// Revocations that end tokens of one caller.
+#[derive(Default)]
+pub(super) struct Revocations {
+    /// Whether the token that was named is dead.
+    pub(super) token: bool,
+    /// The newest first.
+    records: Vec<RevocationRecord>,
+}
+
+/// Finds them; `of_all` says whether those are looked for that the platform made for every org.
+pub(super) async fn find(
+    store: &dyn ControlStore,
+    published: &Published,
+    holder: &Holder<'_>,
+    of_all: bool,
+) -> Result<Revocations, StoreError> {
+    let Holder { org, user, wcit, ref issuers } = *holder;
+    let (token, before) = {
+        let lists: [RevokedList<'_>; 2] =
+            [(&*published.edge.content).into(), (&*published.recent.content).into()];
+        let token = !wcit.is_empty() && policy::is_token_revoked(&lists, issuers, (org, wcit));
+        (token, policy::is_revoked_before(&lists, org, user))
+    };
+    if !token && !before {
+        return Ok(Revocations::default());
+    }
+    let now = clock::now_ms();
+    let counts = |record: &RevocationRecord| record.until > now && hits(record, holder);
+    let mut records = store.revocations(Some(org), MAX_READ).await?;
+    records.retain(counts);
+    if token && of_all {
+        let mut all = store.revocations(None, MAX_READ).await?;
+        all.retain(|record| record.org.is_empty() && counts(record));
+        records.extend(all);
+    }
+    Ok(Revocations { token, records })
+}
+
+fn hits(record: &RevocationRecord, holder: &Holder<'_>) -> bool {
+    let is_token = !holder.wcit.is_empty() && record.target == holder.wcit;
+    match record.kind.as_str() {
+        "org" => record.target == holder.org,
+        "user" => record.target == holder.user,
+        "token" => is_token && (record.issuer.is_empty() || holder.issuers.contains(&record.issuer)),
+        "token_hash" => is_token,
+        // Nothing enforces one.
+        "linked_token" => false,
+        // Of a later version: every token of the org is dead instead.
+        _ => true,
+    }
+}
+
+impl Revocations {
+    /// Describes them for an answer. The team of a server is told what they hit, and not why.
+    pub(super) fn shown(&self, is_team: bool) -> Vec<Value> {
+        let shown = |record: &RevocationRecord| {
+            let before = policy::revoked([record], &[], record.created_at).before;
+            let issued_until = before.first().map(|before| before.not_after_iat);
+            if is_team {
+                return json!({ "type": record.kind, "issuedUntil": issued_until });
+            }
+            json!({
+                "revocation": record.id,
+                "type": record.kind,
+                "id": record.target,
+                "reason": record.reason,
+                "by": if record.by_platform { "platform" } else { "org" },
+                "issuedUntil": issued_until,
+                "until": record.until,
+            })
+        };
+        self.records.iter().take(MAX_SHOWN).map(shown).collect()
+    }
+}
