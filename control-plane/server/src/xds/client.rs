@@ -96,7 +96,7 @@ pub async fn run(target: Target, apply: Apply, note_fresh: NoteFresh, stop: Canc
     let mut told = String::new();
     let mut subscriber = Subscriber::new(target, apply, note_fresh);
     loop {
-        let fault = match subscriber.follow(&stop).await {
+        let fault = match Box::pin(subscriber.follow(&stop)).await {
             StreamError::Stopped => return,
             StreamError::Stale => {
                 // Gateways notice it at different moments of a second, so that they do not stampede.

@@ -146,9 +146,9 @@ async fn what_the_file_offers_is_withdrawn_in_the_file_and_what_the_platform_swi
     let stored = api.put("platform", SERVER, files).await;
     assert_eq!(stored.body["changed"], true, "{}", stored.body);
     let globex = format!("{SERVER}/offers/globex");
-    let by_file = api.get("platform", &mistypedx).await.body;
+    let by_file = api.get("platform", &globex).await.body;
     assert_eq!(by_file["by"], "server.yaml");
-    let refused = api.send("platform", Method::DELETE, &mistypedx, None, &[]).await;
+    let refused = api.send("platform", Method::DELETE, &globex, None, &[]).await;
     assert_eq!((refused.status, &refused.body["code"]), (StatusCode::CONFLICT, &json!("offered_by_server")));
     let on = api.put("org:globex", "/api/policy/orgs/globex/exposure", switch(HIDDEN, true)).await;
     assert_eq!(on.status, StatusCode::OK);
