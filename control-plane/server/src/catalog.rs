@@ -9,6 +9,7 @@ pub mod budget;
 pub mod build;
 pub mod edge_form;
 pub mod fault;
+mod form;
 pub mod held;
 pub mod ids;
 pub mod offers;
@@ -172,7 +173,7 @@ impl Compiler {
         self.settle(records).servers
     }
 
-    /// Compiles what changed. A server that is faulty keeps its last good form, else is left out; of two that
+    /// Compiles what changed. A server that is faulty keeps its last published form, else is left out; of two that
     /// conflict the older one stays; the largest are left out if they do not fit.
     pub fn settle(&self, records: &[ServerRecord]) -> Settled {
         let issuers = self.config.trust.in_force().names();
@@ -195,7 +196,9 @@ impl Compiler {
         let mut stale = Vec::new();
         for record in records {
             if !known.get(&record.name).is_some_and(|compiled| compiled.is_of(record, issuers)) {
-                let before = known.remove(&record.name).and_then(|compiled| compiled.good);
+                let before = known
+                    .remove(&record.name)
+                    .and_then(|compiled| compiled.good.map(|good| (compiled.good_at, good)));
                 stale.push(Stale { record, before });
             }
         }

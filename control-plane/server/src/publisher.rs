@@ -9,6 +9,7 @@
 //! hour it is built anew, because revocations move with the time. While it is built, and where it cannot be, what is revoked is
 //! published all the same.
 
+mod forms;
 mod overtaking;
 pub mod stored;
 
@@ -71,6 +72,8 @@ pub trait Source: Send + Sync {
     async fn build(&self, raise: bool) -> anyhow::Result<Built>;
     /// Adds to `recent` what was revoked after a revision, also while something is built.
     async fn overtake(&self, recent: &RecentRevocations, after: u64) -> anyhow::Result<Overtaken>;
+    /// Hears that what it built last is published: what it built and does not hear this of was built once more.
+    fn published(&self) {}
 }
 
 /// How what is published stands to what is stored.
@@ -312,6 +315,7 @@ impl Publisher {
             true
         });
         if let Some((covers, faults)) = news {
+            self.source.published();
             self.recovered();
             self.stand(covers, faults);
         }
@@ -351,7 +355,7 @@ impl Publisher {
 
     /// Puts what was built in the place of what is published; edges may hear of theirs later. `raise`: they may not.
     fn publish(&mut self, built: Built, raise: bool) -> Rebuilt {
-        let Built { position, edge, recent, gateway, changed, faults } = built;
+        let Built { position, edge, recent, gateway, changed, faults, lacks_forms } = built;
         let revision = position.revision;
         // Revocations may have been published meanwhile.
         let last = self.xds_state.borrow().snapshot.clone();
@@ -365,7 +369,7 @@ impl Publisher {
         let content = Content { revision, edge, recent, gateway, changed };
         let published = resources::publish(content, last.as_deref(), &self.filter_wasm);
         self.tried = Some(position);
-        self.retry_at = None;
+        self.retry_at = lacks_forms.then(|| Instant::now() + RETRY);
         if let Some(published) = &published {
             if last.is_none_or(|last| !Arc::ptr_eq(&last.edge, &published.edge)) {
                 self.edge_told = Some(Instant::now());

@@ -6,9 +6,11 @@
 //! Bounds: [`MAX_BINDINGS_PER_ORG`] and its siblings hold in every backend.
 
 mod audited;
+mod forms;
 mod issuers;
 mod machines;
 mod placement;
+mod primitives;
 mod revocations;
 pub mod sql;
 mod state;
@@ -19,12 +21,14 @@ use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 
 pub use audited::{AuditQuery, AuditRecord, Note};
+pub use forms::{MAX_FORM_BYTES, PublishedForm};
 pub use issuers::{IssuerKeysRecord, IssuerRecord, MAX_ISSUERS, Side};
 pub use machines::{
     CertificateName, MAX_MACHINE_CERTIFICATES_PER_ORG, MAX_MACHINE_KEY_BYTES, MAX_MACHINE_KEYS,
     MAX_MACHINE_KEYS_PER_ORG, MachineBound, MachineCertificateRecord, MachineKeyRecord,
 };
 pub use placement::{HomeRecord, MAX_HOMES, MAX_REGIONS, MAX_ROUTES, Placement, RegionRecord, RouteRecord};
+pub use primitives::{DeniedId, PrimitiveServer, ServerIds};
 pub use revocations::{
     MAX_REVOCATIONS, MAX_REVOCATIONS_AT_ONCE, MAX_REVOCATIONS_PER_ORG, RevocationRecord, RevokedSince,
 };
@@ -121,31 +125,6 @@ pub struct ServerVersion {
 pub struct OfferRecord {
     pub server: String,
     pub org: String,
-}
-
-/// A server that may have a primitive under an id.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct PrimitiveServer {
-    pub id: String,
-    pub server: String,
-    /// It stored the id first, or was granted it while it was nobody's; any other one is granted it.
-    pub first: bool,
-}
-
-/// An id that a server may not have.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DeniedId {
-    pub id: String,
-    /// The server whose it is; `None`: the platform has withdrawn it.
-    pub owner: Option<String>,
-}
-
-/// The ids of a server's primitives, and on whose word it has them.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct ServerIds<'a> {
-    pub ids: &'a [&'a str],
-    /// The platform's word gives a server the ids of others too.
-    pub by_platform: bool,
 }
 
 /// An exception from a server's default exposure. The key is (org, server, protocol).
@@ -345,6 +324,14 @@ pub trait ControlStore: Send + Sync {
     /// Removes the server and its offers.
     async fn delete_server(&self, change: &Change, name: &str) -> Result<Written, StoreError>;
 
+    /// Keeps the forms of parts that were published, each unless one of a later revision is kept. It is no change: nothing is
+    /// audited, and no revision is made. A form beyond [`MAX_FORM_BYTES`] is left out.
+    async fn put_published_forms(&self, forms: &[PublishedForm]) -> Result<(), StoreError>;
+    /// Forgets the forms of parts that are gone, unless one of a later revision than the named one is kept.
+    async fn forget_published_forms(&self, parts: &[(String, u64)]) -> Result<(), StoreError>;
+    /// Returns the forms that are kept of the parts. That of a server goes with it.
+    async fn published_forms(&self, parts: &[String]) -> Result<Vec<PublishedForm>, StoreError>;
+
     /// Those of a server, by org.
     async fn offers(&self, server: &str) -> Result<Versioned<Vec<OfferRecord>>, StoreError>;
     /// Those to an org, by server.
@@ -477,7 +464,7 @@ pub trait ControlStore: Send + Sync {
     async fn revoked_since(&self, revision: u64) -> Result<RevokedSince, StoreError>;
     async fn delete_revocation(&self, change: &Change, id: &str) -> Result<Written, StoreError>;
     /// Deletes revocations whose `until` has passed, and audit rows beyond `keep_audit`: the oldest of the orgs that
-    /// have the most, so that no org's changes push out those of another one.
+    /// have the most, so that no org's changes push out those of another one. Forms of parts of which nothing is stored go too.
     /// Returns how many revocations went; bumps the revision only if any did.
     async fn prune(&self, change: &Change, keep_audit: u64) -> Result<u64, StoreError>;
 

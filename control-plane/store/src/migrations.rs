@@ -49,7 +49,7 @@ pub(crate) static CONTROL: Schema = Schema {
     baseline: (100, "control", include_str!("../migrations/control/0100_control.sql")),
     path: include_str!("../migrations/control/from_03f3e640.sql"),
     previous: "453ac4fe7c34ad9ba1373edfa9c1621e9e613176140727fbbd65c8ec00d4541f",
-    later: &[],
+    later: &[(101, "published forms", include_str!("../migrations/control/0101_published_forms.sql"))],
 };
 
 /// The audit log of calls, on SQLite.

@@ -41,6 +41,9 @@ pub(crate) const KEEP_PAST: Duration = Duration::from_secs(3600);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct OwnerId(pub [u8; 16]);
 
+/// Owner of the records of calls with which no gateway goes on ([`CallRecords::give_up`]): no gateway has this id.
+pub const NOBODY: OwnerId = OwnerId([0; 16]);
+
 /// What a record says of its call in clear.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RecordKey {
@@ -236,6 +239,11 @@ pub trait CallRecords: Send + Sync {
     /// Makes an orphan the record of `owner`; false when it is none any more. An owner with a lease of its own takes what has a
     /// lapsed one only once its own has held for [`STEADY`].
     async fn take(&self, orphan: &Orphan, owner: OwnerId) -> Result<bool, RecordError>;
+
+    /// Ends the wait for a gateway that goes on with an orphan: it is no orphan any more, its owner is [`NOBODY`] and its state
+    /// [`State::Failed`], and it is kept for `keep` at least. False when it is no orphan; `owner` is who judges that, as in
+    /// [`CallRecords::take`]. Its record stays as it is.
+    async fn give_up(&self, orphan: &Orphan, owner: OwnerId, keep: Duration) -> Result<bool, RecordError>;
 
     /// Waits until what is over the bounds is deleted, which no call waits for.
     async fn room_made(&self) {}

@@ -347,6 +347,12 @@ impl ActiveTable {
         taken.map_err(|e| ActiveFault(e.to_string()))
     }
 
+    /// Ends a call with which no gateway goes on: from now on its row says at each of them that its outcome is what the ledger has
+    /// under its key, else unknown, and its key is abandoned. False when another gateway was faster.
+    pub async fn give_up(&self, orphan: &Orphan) -> Result<bool, ActiveFault> {
+        in_time(self.store.give_up(orphan, self.owner, told::KEEP)).await
+    }
+
     fn open(&self, orphan: Orphan, row: &CallRecord) -> Option<AbandonedCall> {
         let at = context(&orphan.call, &row.org, &row.plugin, 0);
         let record = self.sealer.open_bytes(Purpose::Record, &at, &row.record)?;

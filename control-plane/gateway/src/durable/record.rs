@@ -9,7 +9,9 @@ use asp_edge::{Caller, Trace};
 use asp_json::{Json, Members};
 use asp_proto::snapshot::{Primitive, Protocol};
 use asp_snapshot::{Snapshot, version};
+use asp_store::records::CallRecord;
 use serde::{Deserialize, Serialize, Serializer};
+use serde_json::Value;
 use tokio::time::Instant;
 use uuid::Uuid;
 
@@ -158,6 +160,38 @@ impl Record {
             claim: call.ownership.claim().cloned(),
             handed_over,
             approved: call.ruling.is_approved(),
+        }
+    }
+
+    /// The record of a call of `caller` whose own one does not open: what its row says in clear.
+    pub fn unread(row: &CallRecord, caller: &Caller) -> Record {
+        let (primitive, version) = row.plugin.rsplit_once('@').unwrap_or((row.plugin.as_str(), ""));
+        Record {
+            caller: Who::of(caller),
+            server: row.server.clone(),
+            primitive: primitive.to_owned(),
+            version: version.to_owned(),
+            protocol: Protocol::Mcp.into(),
+            protocol_request_id: String::new(),
+            chosen: None,
+            session: String::new(),
+            idempotency_key: None,
+            traceparent: None,
+            elicitation: false,
+            sampling: false,
+            roots: false,
+            pages: false,
+            sampling_tools: false,
+            sampling_context: false,
+            bytes_in: 0,
+            parent: None,
+            deadline_ms: 0,
+            arguments: Value::Null.into(),
+            meta: no_meta(),
+            budget: None,
+            claim: None,
+            handed_over: true,
+            approved: false,
         }
     }
 

@@ -1,18 +1,19 @@
 //! Calls of gateways that are gone which this gateway cannot run as things stand.
 //!
-//! Keeps true: what cannot run hides nothing that can, is read once in a while and is logged once; their number is bounded (I-4).
+//! Keeps true: what cannot run hides nothing that can, is read once in a while and is logged once; it is known since when no gateway
+//! has taken it; their number is bounded (I-4).
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
-use asp_store::records::CallId;
+use asp_store::records::{CallId, Orphan};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
 /// The time for which such a call is not looked at again: a runtime may come.
 const FOR: Duration = Duration::from_secs(10);
 /// Most calls that are remembered.
-const MAX: usize = 4_096;
+const MAX: usize = 32_768;
 
 /// The calls that are skipped.
 #[derive(Default)]
@@ -23,53 +24,106 @@ pub struct SkippedCalls {
 #[derive(Default)]
 struct Inner {
     revision: u64,
-    since: Option<Instant>,
-    calls: HashSet<CallId>,
-    logged: HashSet<CallId>,
+    calls: HashMap<CallId, SkippedCall>,
+}
+
+#[derive(Clone, Copy)]
+struct SkippedCall {
+    found: Instant,
+    /// When it was looked at last under the snapshot of now.
+    looked: Option<Instant>,
 }
 
 impl SkippedCalls {
-    /// Begins a look under the snapshot of this revision, and returns how many calls it skips.
+    /// Begins a look under the snapshot of this revision, and returns how many calls are remembered.
     pub fn begin(&self, revision: u64) -> usize {
         let mut inner = self.inner.lock();
         if inner.revision != revision {
-            *inner = Inner { revision, ..Inner::default() };
-        }
-        if inner.since.is_none_or(|since| since.elapsed() >= FOR) {
-            inner.since = Some(Instant::now());
-            inner.calls.clear();
+            inner.revision = revision;
+            inner.calls.values_mut().for_each(|call| call.looked = None);
         }
         inner.calls.len()
     }
 
-    pub fn skips(&self, call: &CallId) -> bool {
-        self.inner.lock().calls.contains(call)
+    /// Those of the orphans that are to be looked at, in this order: those that were never looked at come first. If the orphans are
+    /// all that there are, calls that are not among them are forgotten.
+    pub fn due(&self, mut orphans: Vec<Orphan>, are_all: bool) -> Vec<Orphan> {
+        let mut inner = self.inner.lock();
+        if are_all {
+            let there: HashSet<CallId> = orphans.iter().map(|orphan| orphan.call).collect();
+            inner.calls.retain(|call, _| there.contains(call));
+        }
+        let rests = |orphan: &Orphan| {
+            let looked = inner.calls.get(&orphan.call).and_then(|call| call.looked);
+            looked.is_some_and(|looked| looked.elapsed() < FOR)
+        };
+        orphans.retain(|orphan| !rests(orphan));
+        // All gateways find the same ones: each begins elsewhere.
+        orphans.sort_by_cached_key(|orphan| (inner.calls.contains_key(&orphan.call), rand::random::<u64>()));
+        orphans
     }
 
-    /// Skips a call; true if that is to be logged.
-    pub fn add(&self, call: CallId) -> bool {
+    /// Skips a call for a while. Returns how long ago it was first skipped; `None` where that is now.
+    pub fn add(&self, call: CallId) -> Option<Duration> {
+        let now = Instant::now();
         let mut inner = self.inner.lock();
-        if inner.calls.len() < MAX {
-            inner.calls.insert(call);
+        if let Some(known) = inner.calls.get_mut(&call) {
+            known.looked = Some(now);
+            return Some(now.duration_since(known.found));
         }
-        inner.logged.len() < MAX && inner.logged.insert(call)
+        if inner.calls.len() >= MAX {
+            return Some(Duration::ZERO);
+        }
+        inner.calls.insert(call, SkippedCall { found: now, looked: Some(now) });
+        None
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use asp_store::records::OwnerId;
+
     use super::*;
 
+    fn orphan(n: u8) -> Orphan {
+        Orphan { call: [n; 16], owner: OwnerId([9; 16]) }
+    }
+
+    fn due(skipped: &SkippedCalls, orphans: &[u8], are_all: bool) -> Vec<u8> {
+        let orphans = orphans.iter().map(|n| orphan(*n)).collect();
+        skipped.due(orphans, are_all).iter().map(|orphan| orphan.call[0]).collect()
+    }
+
     #[tokio::test(start_paused = true)]
-    async fn a_call_is_skipped_for_a_while_and_logged_once_for_each_snapshot() {
+    async fn a_call_is_skipped_for_a_while_and_it_is_known_since_when() {
         let skipped = SkippedCalls::default();
         assert_eq!(skipped.begin(1), 0);
-        assert!(skipped.add([1; 16]));
-        assert_eq!((skipped.begin(1), skipped.skips(&[1; 16]), skipped.skips(&[2; 16])), (1, true, false));
+        assert_eq!(skipped.add([1; 16]), None, "it is new");
+        assert_eq!(skipped.begin(1), 1);
+        assert_eq!(due(&skipped, &[1, 2], true), [2]);
         tokio::time::advance(FOR).await;
-        assert_eq!((skipped.begin(1), skipped.skips(&[1; 16])), (0, false));
-        assert!(!skipped.add([1; 16]), "it was logged");
-        assert_eq!(skipped.begin(2), 0);
-        assert!(skipped.add([1; 16]));
+        for _ in 0..20 {
+            assert_eq!(due(&skipped, &[1, 2], true), [2, 1], "those that were never looked at come first");
+        }
+        assert_eq!(skipped.add([1; 16]), Some(FOR));
+        assert_eq!(due(&skipped, &[1], true), Vec::<u8>::new());
+        skipped.begin(2);
+        assert_eq!(due(&skipped, &[1], true), [1], "another snapshot may have it");
+        assert_eq!(skipped.add([1; 16]), Some(FOR), "and it was found when it was found");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_call_that_waits_no_more_is_forgotten_and_those_that_are_remembered_are_bounded() {
+        let skipped = SkippedCalls::default();
+        skipped.add([1; 16]);
+        due(&skipped, &[2], false);
+        assert_eq!(skipped.begin(1), 1, "there may be more");
+        due(&skipped, &[2], true);
+        assert_eq!(skipped.begin(1), 0);
+        for n in 0..MAX {
+            assert_eq!(skipped.add((n as u128).to_be_bytes()), None);
+        }
+        assert_eq!(skipped.add([255; 16]), Some(Duration::ZERO), "it is neither logged nor counted");
+        assert_eq!(skipped.begin(1), MAX);
     }
 }

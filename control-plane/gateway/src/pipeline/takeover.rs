@@ -3,7 +3,7 @@
 //! Owns: the decision whether such a call may go on here, and its way through what is left of the pipeline.
 //! Keeps true: exactly one gateway takes a call; one that does not hold its key any more, because it was answered or
 //! another execution has it, does not run again; one that no executor had begun frees its key; one that may no longer
-//! run, by who calls or by its arguments, ends as unknown; one that a person must approve by now goes on once one has.
+//! run, by who calls or by its arguments, ends as unknown, and so does one that no gateway can run; one that a person must approve by now goes on once one has.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,6 +11,7 @@ use std::time::Duration;
 use asp_edge::Caller;
 use asp_json::Json;
 use asp_snapshot::Snapshot;
+use asp_store::records::Orphan;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
@@ -36,7 +37,12 @@ use crate::telemetry::audit;
 /// Most calls that are taken at a time: a gateway that starts has its own to serve.
 const AT_A_TIME: usize = 32;
 /// Most rows that are looked at for those: what this gateway cannot run does not hide what it can.
-const LOOKS: u32 = 256;
+const LOOKS: usize = 256;
+/// Time for which every gateway may take a call that this one cannot read, or whose version it does not have: one that is newer, or has
+/// the key, looks in that time.
+const GIVEN_UP_AFTER: Duration = Duration::from_secs(60);
+/// The same of a call for which there is no runtime: those of a language may be starting anew.
+const NO_RUNTIME_FOR: Duration = Duration::from_secs(300);
 /// How long a retry waits for its call to be taken over: the lease of the gateway that is gone, and the time
 /// between two looks.
 const TAKE_OVER_WITHIN: Duration = Duration::from_secs(20);
@@ -45,6 +51,9 @@ const YIELD: Duration = Duration::from_secs(3);
 /// How long a call that was taken over can be found beyond its time: as long as a request state lives beyond the input
 /// timeout.
 const KEEP_ENDED: Duration = Duration::from_secs(15 * 60);
+const SEALED: &str = "its record does not open, unless another gateway was faster: gateways that share a store need the same ASP_SEAL_KEY";
+const NOT_SERVED: &str = "its server, or its primitive in this version, is not in this gateway's snapshot";
+const NO_RUNTIME: &str = "no runtime of its language is there";
 /// What a caller is told whose call its gateway left before it began.
 const NOT_BEGUN: &str = "the gateway that had the call is gone, and nothing was done: call again";
 /// What the caller of a call that only reads is told when nobody goes on with it.
@@ -71,37 +80,30 @@ pub enum Attached {
 }
 
 impl Pipeline {
-    /// Takes over what was abandoned; bounded work, run from time to time.
+    /// Takes over what was abandoned, and gives up what no gateway takes; bounded work, run from time to time.
     pub async fn take_over(self: &Arc<Self>, snapshot: &Arc<Snapshot>) -> Result<(), ActiveFault> {
         let mut room = self.taken_over.room().min(AT_A_TIME);
         if room == 0 {
             return Ok(());
         }
-        let skipped = u32::try_from(self.skipped.begin(snapshot.revision)).unwrap_or(u32::MAX);
-        let mut orphans = self.active.abandoned(LOOKS.saturating_add(skipped)).await?;
-        orphans.retain(|orphan| !self.skipped.skips(&orphan.call));
-        // All gateways find the same ones: each begins elsewhere.
-        orphans.sort_by_cached_key(|_| rand::random::<u64>());
-        for orphan in orphans {
+        let limit = self.skipped.begin(snapshot.revision).saturating_add(LOOKS);
+        let orphans = self.active.abandoned(u32::try_from(limit).unwrap_or(u32::MAX)).await?;
+        let are_all = orphans.len() < limit;
+        for orphan in self.skipped.due(orphans, are_all).into_iter().take(LOOKS) {
             // What is taken while this gateway ends would be cancelled.
             if room == 0 || self.calls.are_left() {
                 break;
             }
             let Some(abandoned) = self.active.open_abandoned(orphan).await? else {
-                if self.skipped.add(orphan.call) {
-                    tracing::warn!(call = %Uuid::from_bytes(orphan.call), "the record of a call whose gateway is gone cannot be opened, unless another gateway was faster: it was sealed with another key, and its outcome will be unknown; gateways that share a store need the same ASP_SEAL_KEY");
-                }
+                self.skip(&orphan, GIVEN_UP_AFTER, SEALED).await?;
                 continue;
             };
             let Some(invocation) = abandoned.record.invocation(snapshot) else {
-                if !self.skipped.add(orphan.call) {
-                    continue;
-                }
-                tracing::warn!(call = %Uuid::from_bytes(abandoned.call), trace = %abandoned.record.trace(), "a call whose gateway is gone cannot be taken over here: its server or primitive is not in this gateway's snapshot");
+                self.skip(&orphan, GIVEN_UP_AFTER, NOT_SERVED).await?;
                 continue;
             };
             if !self.executor.runs(&invocation.entry.primitive) {
-                self.skipped.add(orphan.call);
+                self.skip(&orphan, NO_RUNTIME_FOR, NO_RUNTIME).await?;
                 continue;
             }
             if self.active.take(&abandoned).await? {
@@ -117,6 +119,24 @@ impl Pipeline {
                 room -= 1;
                 self.run_taken_over(snapshot.clone(), abandoned, invocation).await;
             }
+        }
+        Ok(())
+    }
+
+    /// Skips a call that cannot run here. If no gateway has taken it for `longest`, none does: its outcome is unknown.
+    async fn skip(
+        &self,
+        orphan: &Orphan,
+        longest: Duration,
+        reason: &'static str,
+    ) -> Result<(), ActiveFault> {
+        let call = Uuid::from_bytes(orphan.call);
+        let Some(waits) = self.skipped.add(orphan.call) else {
+            tracing::warn!(%call, reason, "a call whose gateway is gone cannot be taken over here");
+            return Ok(());
+        };
+        if waits >= longest && self.active.give_up(orphan).await? {
+            tracing::warn!(%call, reason, "a call whose gateway is gone was given up, because no gateway took it over; its outcome is unknown");
         }
         Ok(())
     }

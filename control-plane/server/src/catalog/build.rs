@@ -1,9 +1,9 @@
 //! Builds what is published of everything stored, whatever is stored, out of what changed.
 //!
-//! Keeps true: what cannot be built keeps its last published form, else is denied, and is named as a standing
-//! fault; the rest is published, revocations among it. Of orgs that do not fit together the largest
-//! are the ones that are not renewed. What did not change is neither compiled nor encoded again; what was not published,
-//! because the edges would refuse it, counts as changed until it is.
+//! Keeps true: what cannot be built keeps its last published form, which is the one in the store unless this process has
+//! published a later one, else is denied, and is named as a standing fault; the rest is published, revocations among it.
+//! Of orgs that do not fit together the largest are the ones that are not renewed. What did not change is neither compiled
+//! nor encoded again; what was not published, because the edges would refuse it, counts as changed until it is.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use asp_store::control::{ControlState, Position, Since};
 
 use super::budget::{self, EDGE, EXPOSURE, GATEWAY, POLICY, SLACK};
 use super::edge_form;
-use super::fault::{Fault, HOMES_CUT, LAST_FORM, ORG_DENIED, Part, ROUTES_CLOSED};
+use super::fault::{Fault, HOMES_CUT, LAST_FORM, Part, ROUTES_CLOSED};
 use super::held::{Held, ORG_WAY_OUT, OrgForm};
 use super::orgs::{OrgPolicy, Size};
 use super::revoked::{Cut, List, Lists};
@@ -30,9 +30,13 @@ use crate::issuers::trust::NotInForce;
 use crate::placement;
 use crate::xds::parts::{Changing, Part as Encoded, Parts};
 use faults::{misplaced, not_in_force, too_large, unknown_revocation, unreadable_issuer};
+use last_forms::AskedOrg;
+
+pub use last_forms::{Batch, Unkept};
 
 mod faults;
 mod homes;
+mod last_forms;
 
 /// What is published of one revision, and what of the state it does not say as it is stored.
 #[derive(Debug, Default)]
@@ -46,6 +50,8 @@ pub struct Built {
     /// The parts that are not what they were in the one before.
     pub changed: BTreeSet<Arc<str>>,
     pub faults: Vec<Fault>,
+    /// Whether the store could not be asked for last published forms: it is to be built once more.
+    pub lacks_forms: bool,
 }
 
 #[cfg(test)]
@@ -73,6 +79,10 @@ pub struct Builder {
     has_all_routes: bool,
     /// As they are published.
     orgs: Orgs,
+    /// Last published forms of orgs that are not published as they are stored.
+    asked: BTreeMap<String, AskedOrg>,
+    /// Names of the parts whose form the store does not have yet, as far as is known.
+    unkept: BTreeSet<String>,
     gateway: Changing,
     edge: Arc<EdgeSnapshot>,
     edge_is_stale: bool,
@@ -125,6 +135,8 @@ impl Builder {
             has_all_homes: false,
             has_all_routes: false,
             orgs: BTreeMap::new(),
+            asked: BTreeMap::new(),
+            unkept: BTreeSet::new(),
             gateway: Changing::default(),
             edge: Arc::default(),
             edge_is_stale: true,
@@ -149,6 +161,10 @@ impl Builder {
     /// Takes what changed in the store, and builds what is to be published then. `raise`: all of it gets that revision.
     pub fn build(&mut self, since: Since, raise: bool) -> anyhow::Result<Built> {
         let has_new_servers = self.held.take(since);
+        self.build_held(has_new_servers, raise)
+    }
+
+    fn build_held(&mut self, has_new_servers: bool, raise: bool) -> anyhow::Result<Built> {
         self.held.forget_ended(clock::now_ms());
         // First: servers are evaluated beside the issuers.
         let out_of_force = self.take_trust();
@@ -192,6 +208,7 @@ impl Builder {
             gateway: self.gateway.parts.clone(),
             changed: std::mem::take(&mut self.gateway.changed),
             faults,
+            lacks_forms: false,
         })
     }
 
@@ -287,7 +304,9 @@ impl Builder {
         for server in &servers {
             let name = server.server.name.as_str();
             if !before.get(name).is_some_and(|before| Arc::ptr_eq(before, server)) {
-                self.gateway.put(&names::of_server(name), Some(part_of(server)));
+                let name = names::of_server(name);
+                self.gateway.put(&name, Some(part_of(server)));
+                self.unkept.insert(name);
             }
         }
         for name in before.keys() {
@@ -391,19 +410,6 @@ impl Builder {
         self.orgs.keys().any(|org| !orgs.contains_key(org)) || !orgs.iter().all(is_same)
     }
 
-    /// Puts the orgs in the place of those before.
-    fn publish_orgs(&mut self, orgs: Orgs) {
-        for (org, form) in &orgs {
-            if !self.orgs.get(org).is_some_and(|former| Arc::ptr_eq(former, form)) {
-                self.gateway.put(&names::of_org(org), form.part.clone());
-            }
-        }
-        for org in self.orgs.keys().filter(|org| !orgs.contains_key(*org)) {
-            self.gateway.put(&names::of_org(org), None);
-        }
-        self.orgs = orgs;
-    }
-
     /// What orgs have together, unless servers and revocations leave less.
     fn room(&self) -> Room {
         let revoked = [names::REVOKED, names::RECENT]
@@ -415,21 +421,6 @@ impl Builder {
             + SLACK;
         let Room { exposure, policy } = self.most;
         Room { exposure, policy: policy.min(GATEWAY.saturating_sub(fixed)) }
-    }
-
-    /// The org's last published form where it still fits, else a denial. Its machines are those of now.
-    fn instead(&self, org: &str, form: &OrgForm, room: &mut Room) -> (Arc<OrgForm>, &'static str) {
-        let last = self.orgs.get(org).map(|last| last.policy()).unwrap_or_default();
-        let (policy, in_force) =
-            match !last.is_empty() && self.compiler.evaluate(&last).is_ok() && room.take(last.size()) {
-                true => (last, LAST_FORM),
-                false => (OrgPolicy::denied(org), ORG_DENIED),
-            };
-        let instead = form.instead(org, policy, &self.held.offered);
-        match self.orgs.get(org).filter(|last| last.part == instead.part) {
-            Some(last) => (Arc::clone(last), in_force),
-            None => (Arc::new(instead), in_force),
-        }
     }
 
     /// The orgs whose policy alone is refused, and why.

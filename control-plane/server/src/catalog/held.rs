@@ -31,6 +31,8 @@ const SHOWN: usize = 5;
 
 /// One org, ready to be published.
 pub(super) struct OrgForm {
+    /// Revision of the store at which its policy was read; 0 of a denial that takes its place.
+    pub(super) at: u64,
     pub(super) size: Size,
     pub(super) faults: Vec<Fault>,
     /// What edges have of it.
@@ -46,19 +48,20 @@ pub(super) struct OrgForm {
 }
 
 impl OrgForm {
-    pub(super) fn of(state: &OrgState, offered: &OfferTable) -> OrgForm {
+    fn of(state: &OrgState, at: u64, offered: &OfferTable) -> OrgForm {
         let (policy, unreadable) = OrgPolicy::compile(&state.org, &Records::of(state));
         let mut faults = Vec::new();
         if !unreadable.is_empty() {
             faults.push(unreadable_records(&state.org, &unreadable));
         }
         let machines = Machines::of(state, &mut faults);
-        OrgForm { faults, ..OrgForm::from_policy(&state.org, policy, machines, offered) }
+        OrgForm { at, faults, ..OrgForm::from_policy(&state.org, policy, machines, offered) }
     }
 
     /// The same org with other machines.
     fn with_machines(&self, org: &str, machines: Machines, offered: &OfferTable) -> OrgForm {
-        OrgForm { faults: self.faults.clone(), ..OrgForm::from_policy(org, self.policy(), machines, offered) }
+        let (at, faults) = (self.at, self.faults.clone());
+        OrgForm { at, faults, ..OrgForm::from_policy(org, self.policy(), machines, offered) }
     }
 
     /// The same org where other servers are offered to it; `None`: to it that makes no difference.
@@ -85,9 +88,9 @@ impl OrgForm {
         Some(self.with_machines(org, Machines { keys, certificates }, offered))
     }
 
-    /// The same org with another policy.
-    pub(super) fn instead(&self, org: &str, policy: OrgPolicy, offered: &OfferTable) -> OrgForm {
-        OrgForm::from_policy(org, policy, self.machines(), offered)
+    /// The same org with another policy, of that revision.
+    pub(super) fn instead(&self, org: &str, at: u64, policy: OrgPolicy, offered: &OfferTable) -> OrgForm {
+        OrgForm { at, ..OrgForm::from_policy(org, policy, self.machines(), offered) }
     }
 
     /// Its size is that of all that the org wrote: an offer makes nothing grow beyond what was admitted.
@@ -110,6 +113,7 @@ impl OrgForm {
         part.limits.clone_from(&policy.limits);
         let says_nothing = part == OrgPart { org: org.to_owned(), ..OrgPart::default() };
         OrgForm {
+            at: 0,
             size,
             faults: Vec::new(),
             wanted: (exposure.len() < policy.exposure.len()).then_some(policy.exposure),
@@ -323,7 +327,7 @@ impl Held {
     }
 
     fn take_org(&mut self, state: &OrgState) {
-        self.put(state.org.clone(), OrgForm::of(state, &self.offered));
+        self.put(state.org.clone(), OrgForm::of(state, self.revision.max(1), &self.offered));
     }
 
     fn put(&mut self, org: String, form: OrgForm) {

@@ -1,24 +1,30 @@
 //! Stored servers as they compile, several at a time.
 //!
-//! Keeps true: a server is compiled again when its sources change, or an issuer that it names; other issuers do not concern it.
+//! Keeps true: a server is compiled again when its sources change, or an issuer that it, or a form of it that takes its place, names;
+//! other issuers do not concern it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use asp_registry::CompiledServer;
-use asp_store::control::ServerRecord;
+use asp_store::control::{PublishedForm, ServerRecord};
 use parking_lot::Mutex;
 
-use super::{Compiler, compile, describe, servers};
+use super::{Compiler, compile, describe, form, servers};
 
 /// Outcome of compiling a stored server at a revision of its sources.
 pub(super) struct Outcome {
     pub(super) revision: u64,
-    /// The issuers that it, and the form before it, names, each with what it was evaluated by; `None`: there was no such issuer.
+    /// The issuers that it, and the forms that were to take its place, name, each with what it was evaluated by; `None`: there was no
+    /// such issuer.
     beside: BTreeMap<String, Option<String>>,
-    /// The server as it is stored or, where that is faulty, as it was before.
+    /// The server as it is stored or, where that is faulty, as it was published last.
     pub(super) good: Option<Arc<CompiledServer>>,
+    /// Revision of the record that `good` was compiled of; 0 of none.
+    pub(super) good_at: u64,
     pub(super) fault: Option<String>,
+    /// Whether the store was asked for the last published form, where there is a fault.
+    asked: bool,
     /// Bytes of `good` by [`servers::server_bytes`]: a thousand servers are not counted again for each change of one.
     pub(super) bytes: usize,
 }
@@ -34,8 +40,8 @@ impl Outcome {
 /// A stored server that is to be compiled.
 pub(super) struct Stale<'r> {
     pub(super) record: &'r ServerRecord,
-    /// Its last good form.
-    pub(super) before: Option<Arc<CompiledServer>>,
+    /// Its last good form, with the revision of the record that it was compiled of.
+    pub(super) before: Option<(u64, Arc<CompiledServer>)>,
 }
 
 /// Compiles them on half of the machine's cores: the others serve.
@@ -72,7 +78,7 @@ impl Compiler {
     fn compile_record(
         &self,
         record: &ServerRecord,
-        before: Option<Arc<CompiledServer>>,
+        before: Option<(u64, Arc<CompiledServer>)>,
         issuers: &BTreeMap<String, String>,
     ) -> Outcome {
         let compiled = match &record.unreadable {
@@ -85,23 +91,57 @@ impl Compiler {
             }),
         };
         let of_new = compiled.iter().flat_map(|server| &server.edge.issuers);
-        let of_old = before.iter().flat_map(|server| &server.edge.issuers);
+        let of_old = before.iter().flat_map(|(_, server)| &server.edge.issuers);
         let beside = of_new.chain(of_old).map(|name| (name.clone(), issuers.get(name).cloned())).collect();
         let evaluated = compiled.and_then(|server| self.accepts(&server).map(|()| server));
         let revision = record.revision;
-        match evaluated {
+        let (good_at, good, fault) = match evaluated {
             Ok(mut server) => {
                 server.server.updated_unix_ms = record.updated_at;
-                let bytes = servers::server_bytes(&server);
-                Outcome { revision, beside, good: Some(Arc::new(server)), fault: None, bytes }
+                (revision, Some(Arc::new(server)), None)
             }
             Err(fault) => {
                 // What it was may name an issuer that is gone.
-                let good = before.filter(|server| self.accepts(server).is_ok());
-                let bytes = good.as_deref().map_or(0, servers::server_bytes);
-                Outcome { revision, beside, good, fault: Some(fault), bytes }
+                let before = before.filter(|(_, server)| self.accepts(server).is_ok());
+                let (good_at, good) = before.map_or((0, None), |(at, server)| (at, Some(server)));
+                (good_at, good, Some(fault))
             }
+        };
+        let bytes = good.as_deref().map_or(0, servers::server_bytes);
+        Outcome { revision, beside, good, good_at, fault, asked: false, bytes }
+    }
+
+    /// Names of the servers that cannot be published as they are stored, and of whose last form the store was not asked.
+    pub(super) fn unasked(&self) -> Vec<String> {
+        let known = self.compiled.lock();
+        let unasked = known.iter().filter(|(_, outcome)| outcome.fault.is_some() && !outcome.asked);
+        unasked.map(|(name, _)| name.clone()).collect()
+    }
+
+    /// Takes what the store keeps as the last published form of a server with a fault. It counts, accepted or not, so that all
+    /// control planes have the same in force; a later one that this process published itself stays.
+    pub(super) fn take_form(&self, name: &str, form: Option<&PublishedForm>) {
+        // Read before the form is evaluated: if one changes meanwhile, the server is compiled again.
+        let issuers = self.trust().in_force().names();
+        let said = form.and_then(form::server);
+        let is_accepted = said.as_ref().is_some_and(|server| self.accepts(server).is_ok());
+        let mut known = self.compiled.lock();
+        let Some(outcome) = known.get_mut(name).filter(|outcome| outcome.fault.is_some()) else { return };
+        outcome.asked = true;
+        if let Some(form) = form.filter(|form| form.revision >= outcome.good_at) {
+            for issuer in said.iter().flat_map(|server| &server.edge.issuers) {
+                // One that the server itself names stays as it was when that was compiled.
+                let beside = outcome.beside.entry(issuer.clone());
+                beside.or_insert_with(|| issuers.get(issuer).cloned());
+            }
+            let server = said.filter(|_| is_accepted);
+            outcome.bytes = server.as_ref().map_or(0, servers::server_bytes);
+            outcome.good_at = if server.is_some() { form.revision } else { 0 };
+            outcome.good = server.map(Arc::new);
         }
+        drop(known);
+        // It is settled with another form.
+        *self.last.lock() = None;
     }
 }
 
@@ -159,6 +199,35 @@ mod tests {
         assert!(Arc::ptr_eq(second, left));
         take(4, vec![stored("two", &[], 1), stored("one", &[], 4)]);
         assert_eq!(settle().len(), 2, "it is back with its issuer");
+    }
+
+    #[test]
+    fn a_form_of_the_store_goes_with_its_issuer_and_is_asked_for_again() {
+        let trust = Trust::new(Given::default());
+        let compiler = Compiler::new(StaticConfig { trust: trust.clone(), ..config(true) });
+        let take = |revision: u64, issuer: &str| {
+            let issuers = vec![stored(issuer, &[], revision)];
+            drop(trust.take(&ControlState { revision, issuers, ..ControlState::default() }, 0));
+        };
+        let mut record = named("first", "one");
+        let kept = form::of_server(&compile("first", &record.files).unwrap(), 1);
+        // It names no issuer of its own.
+        record.revision = 2;
+        record.files[1].text = "id: ping\n".into();
+        let settled = || (compiler.settle(std::slice::from_ref(&record)).servers.len(), compiler.unasked());
+        let unasked = vec!["first".to_owned()];
+        take(1, "one");
+        assert_eq!(settled(), (0, unasked.clone()));
+        compiler.take_form("first", Some(&kept));
+        assert_eq!(settled(), (1, Vec::new()));
+        take(2, "two");
+        assert_eq!(settled(), (0, unasked.clone()), "its issuer is gone");
+        compiler.take_form("first", Some(&kept));
+        assert_eq!(settled(), (0, Vec::new()), "it is not accepted");
+        take(3, "one");
+        assert_eq!(settled(), (0, unasked), "it may be accepted now");
+        compiler.take_form("first", Some(&kept));
+        assert_eq!(settled(), (1, Vec::new()));
     }
 
     #[test]

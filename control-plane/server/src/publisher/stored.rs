@@ -8,6 +8,7 @@ use asp_store::control::{Change, ControlStore, Position, Precondition, RevokedSi
 use async_trait::async_trait;
 use parking_lot::Mutex;
 
+use super::forms::FormKeeper;
 use super::{Overtaken, Source};
 use crate::catalog::Compiler;
 use crate::catalog::build::{Builder, Built};
@@ -23,6 +24,7 @@ pub struct StoreSource {
     store: Arc<dyn ControlStore>,
     compiler: Compiler,
     builder: Arc<Mutex<Builder>>,
+    forms: Arc<FormKeeper>,
     usage: Arc<Usage>,
 }
 
@@ -31,7 +33,8 @@ impl StoreSource {
     /// evaluated by, and follows what is read here.
     pub fn new(store: Arc<dyn ControlStore>, compiler: Compiler, usage: Arc<Usage>) -> StoreSource {
         let builder = Arc::new(Mutex::new(Builder::new(compiler.clone())));
-        StoreSource { store, compiler, builder, usage }
+        let forms = Arc::new(FormKeeper::new(Arc::clone(&store)));
+        StoreSource { store, compiler, builder, forms, usage }
     }
 }
 
@@ -54,6 +57,45 @@ impl StoreSource {
         );
         Ok(())
     }
+
+    /// Does something with the builder.
+    async fn work<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&mut Builder) -> anyhow::Result<T> + Send + 'static,
+    ) -> anyhow::Result<T> {
+        let builder = Arc::clone(&self.builder);
+        // Compiling and encoding take milliseconds: not on a thread that serves.
+        let done = tokio::task::spawn_blocking(move || work(&mut builder.lock())).await;
+        if done.is_err() {
+            // It has broken off in the midst of it: everything is read and built anew.
+            *self.builder.lock() = Builder::new(self.compiler.clone());
+        }
+        done.context("build what is published")?
+    }
+
+    /// Builds once more with what the store has as the last forms of `parts`. A store that does not say holds nothing up,
+    /// revocations least of all.
+    async fn with_last_forms(&self, built: Built, parts: Vec<String>, raise: bool) -> anyhow::Result<Built> {
+        if parts.is_empty() {
+            return Ok(built);
+        }
+        let forms = match self.store.published_forms(&parts).await {
+            Ok(forms) => forms,
+            Err(error) => {
+                tracing::warn!(
+                    %error,
+                    "last published forms could not be read, tried again soon; until then what cannot be published may be in force in \
+                     another form than at other control planes; check the database"
+                );
+                return Ok(Built { lacks_forms: true, ..built });
+            }
+        };
+        self.work(move |builder| {
+            builder.take_forms(&parts, &forms);
+            if forms.is_empty() { Ok(built) } else { builder.build_again(built, raise) }
+        })
+        .await
+    }
 }
 
 #[async_trait]
@@ -74,22 +116,15 @@ impl Source for StoreSource {
         };
         // Who has a part of the history that is lost takes nothing that is not newer.
         let raise = raise || is_other_history;
-        let builder = Arc::clone(&self.builder);
-        // Compiling and encoding take milliseconds: not on a thread that serves.
         let usage = Arc::clone(&self.usage);
-        let work = move || {
-            let mut builder = builder.lock();
+        let built = self.work(move |builder| {
             let built = builder.build(since, raise);
             // Whether or not it can be published: who may write how much depends on what is stored.
             usage.take(builder.totals());
-            built
-        };
-        let built = tokio::task::spawn_blocking(work).await;
-        if built.is_err() {
-            // It has broken off in the midst of it: everything is read and built anew.
-            *self.builder.lock() = Builder::new(self.compiler.clone());
-        }
-        built.context("build what is published")?
+            Ok((built?, builder.unasked()))
+        });
+        let (built, unasked) = built.await?;
+        self.with_last_forms(built, unasked, raise).await
     }
 
     async fn overtake(&self, recent: &RecentRevocations, after: u64) -> anyhow::Result<Overtaken> {
@@ -100,4 +135,12 @@ impl Source for StoreSource {
         let with = revoked::with(recent, &records, &self.compiler.trusted(), (through, until));
         Ok(Overtaken { through, recent: with })
     }
+
+    fn published(&self) {
+        let unkept = self.builder.lock().unkept();
+        self.forms.keep_soon(unkept);
+    }
 }
+
+#[cfg(test)]
+mod tests;

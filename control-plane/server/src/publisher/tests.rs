@@ -18,6 +18,8 @@ use crate::xds::parts::{Changing, Part};
 struct Fake {
     revision: AtomicU64,
     builds: AtomicU64,
+    /// Number of times it heard that what it built last is published.
+    published: AtomicU64,
     broken: AtomicBool,
     /// Number of reads of the store that still fail.
     unread: AtomicU64,
@@ -90,6 +92,7 @@ impl Source for Fake {
             gateway: said.gateway.parts.clone(),
             changed,
             faults: Vec::new(),
+            lacks_forms: false,
         })
     }
 
@@ -98,6 +101,10 @@ impl Source for Fake {
         let with = RecentRevocations { revision: revoked, revoked: vec![1; 16], ..recent.clone() };
         let through = self.revision.load(Ordering::SeqCst);
         Ok(Overtaken { through, recent: (revoked > after).then_some(with) })
+    }
+
+    fn published(&self) {
+        self.published.fetch_add(1, Ordering::SeqCst);
     }
 }
 

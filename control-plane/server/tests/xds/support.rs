@@ -71,6 +71,7 @@ impl Source for Counter {
             gateway: gateway.parts,
             changed: gateway.changed,
             faults: Vec::new(),
+            lacks_forms: false,
         })
     }
 

@@ -11,8 +11,8 @@ use super::SqliteCalls;
 use crate::clock::{milliseconds, now_ms};
 use crate::columns::{blob, id};
 use crate::records::{
-    BELIEVED, CallId, CallRecord, CallRecords, End, Lease, Listing, MAX_KEEP, Orphan, OwnerId, Principal,
-    RecordError, RecordKey, STEADY, Saved, State,
+    BELIEVED, CallId, CallRecord, CallRecords, End, Lease, Listing, MAX_KEEP, NOBODY, Orphan, OwnerId,
+    Principal, RecordError, RecordKey, STEADY, Saved, State,
 };
 
 /// $1 is the time.
@@ -200,6 +200,30 @@ impl CallRecords for SqliteCalls {
             .await
             .map_err(unavailable)?;
         Ok(taken.rows_affected() == 1)
+    }
+
+    async fn give_up(&self, orphan: &Orphan, owner: OwnerId, keep: Duration) -> Result<bool, RecordError> {
+        let now = now_ms();
+        let statement = format!(
+            "UPDATE active_calls SET owner = $5, resumable = 0, state = $6, updated_ms = $4, \
+             expires_ms = MAX(expires_ms, $7), capsule = NULL, answers = NULL \
+             WHERE call_id = $2 AND owner = $3 AND resumable = 1 \
+             AND owner NOT IN (SELECT owner FROM living WHERE lease_ms > $4) \
+             AND (owner NOT IN (SELECT owner FROM living WHERE lease_ms > 0) OR {})",
+            steady("$1", "$4")
+        );
+        let given_up = sqlx::query(sqlx::AssertSqlSafe(statement))
+            .bind(owner.0.as_slice())
+            .bind(orphan.call.as_slice())
+            .bind(orphan.owner.0.as_slice())
+            .bind(now)
+            .bind(NOBODY.0.as_slice())
+            .bind(State::Failed.as_str())
+            .bind(now.saturating_add(milliseconds(keep.min(MAX_KEEP))))
+            .execute(&self.write)
+            .await
+            .map_err(unavailable)?;
+        Ok(given_up.rows_affected() == 1)
     }
 }
 

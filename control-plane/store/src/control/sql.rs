@@ -11,6 +11,7 @@ mod bounds;
 mod certificates;
 mod changes;
 mod detail;
+mod forms;
 mod issuers;
 mod machines;
 mod offers;

@@ -6,6 +6,7 @@
 
 mod certificates;
 mod changes;
+mod forms;
 mod machines;
 mod offers;
 mod placement;
@@ -31,6 +32,9 @@ pub async fn run(store: &dyn ControlStore) {
     a_server_that_was_evaluated_beside_others_is_refused_when_they_changed(store).await;
     followed.catch_up(store).await;
     offers::are_of_a_server_and_go_with_it(store).await;
+    followed.catch_up(store).await;
+    forms::are_kept_and_never_replaced_by_those_of_an_earlier_revision(store).await;
+    forms::go_with_what_they_are_of(store).await;
     followed.catch_up(store).await;
     primitives::stay_with_the_server_that_stored_them_first(store).await;
     followed.catch_up(store).await;

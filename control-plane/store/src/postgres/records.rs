@@ -15,8 +15,8 @@ use super::PostgresCalls;
 use crate::clock::milliseconds;
 use crate::columns::{blob, id};
 use crate::records::{
-    BELIEVED, CallId, CallRecord, CallRecords, End, Lease, Listing, MAX_KEEP, Orphan, OwnerId, RecordError,
-    RecordKey, STEADY, Saved, State,
+    BELIEVED, CallId, CallRecord, CallRecords, End, Lease, Listing, MAX_KEEP, NOBODY, Orphan, OwnerId,
+    RecordError, RecordKey, STEADY, Saved, State,
 };
 
 /// Of a row `r`.
@@ -55,6 +55,18 @@ pub(super) fn steady(parameter: &str) -> String {
         "NOT EXISTS (SELECT 1 FROM gateways me WHERE me.owner = {parameter} \
          AND (me.lease_ms <= now_ms() OR me.since_ms > now_ms() - {}))",
         STEADY.as_millis()
+    )
+}
+
+/// Sets columns of the row of an orphan that the gateway in $1 may take; $2 is its call, $3 its owner. One statement: whoever
+/// freezes in between holds no lock. A renewal that is under way ends first, and the next one waits until this has ended.
+fn of_orphan(sets: &str) -> String {
+    format!(
+        "WITH former AS MATERIALIZED (SELECT lease_ms FROM gateways WHERE owner = $3 FOR SHARE), \
+         lapsed AS (SELECT COALESCE(MAX(lease_ms), 0) AS lease_ms FROM former) \
+         UPDATE call_records AS r SET {sets} FROM lapsed WHERE r.call_id = $2 AND r.owner = $3 \
+         AND r.resumable AND lapsed.lease_ms <= {CLOCK} AND (lapsed.lease_ms = 0 OR {})",
+        steady("$1")
     )
 }
 
@@ -204,21 +216,29 @@ impl CallRecords for PostgresCalls {
     }
 
     async fn take(&self, orphan: &Orphan, owner: OwnerId) -> Result<bool, RecordError> {
-        // One statement: whoever freezes in between holds no lock. A renewal that is under way ends first, and the next one
-        // waits until this has ended.
-        let statement = format!(
-            "WITH former AS MATERIALIZED (SELECT lease_ms FROM gateways WHERE owner = $3 FOR SHARE), \
-             lapsed AS (SELECT COALESCE(MAX(lease_ms), 0) AS lease_ms FROM former) \
-             UPDATE call_records AS r SET owner = $1 FROM lapsed WHERE r.call_id = $2 AND r.owner = $3 \
-             AND r.resumable AND lapsed.lease_ms <= {CLOCK} AND (lapsed.lease_ms = 0 OR {})",
-            steady("$1")
-        );
+        let statement = of_orphan("owner = $1");
         let taken = sqlx::query(sqlx::AssertSqlSafe(statement))
             .bind(owner.0.to_vec())
             .bind(orphan.call.to_vec())
             .bind(orphan.owner.0.to_vec());
         let taken = self.in_time(taken.execute(&self.leases)).await.map_err(unavailable)?;
         Ok(taken.rows_affected() == 1)
+    }
+
+    async fn give_up(&self, orphan: &Orphan, owner: OwnerId, keep: Duration) -> Result<bool, RecordError> {
+        let statement = of_orphan(
+            "owner = $4, resumable = FALSE, state = $5, updated_ms = now_ms(), \
+             expires_ms = GREATEST(r.expires_ms, now_ms() + $6), capsule = NULL, memory = NULL",
+        );
+        let given_up = sqlx::query(sqlx::AssertSqlSafe(statement))
+            .bind(owner.0.to_vec())
+            .bind(orphan.call.to_vec())
+            .bind(orphan.owner.0.to_vec())
+            .bind(NOBODY.0.to_vec())
+            .bind(State::Failed.as_str())
+            .bind(milliseconds(keep.min(MAX_KEEP)));
+        let given_up = self.in_time(given_up.execute(&self.leases)).await.map_err(unavailable)?;
+        Ok(given_up.rows_affected() == 1)
     }
 
     async fn room_made(&self) {

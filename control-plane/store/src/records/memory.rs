@@ -8,8 +8,8 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 
 use super::{
-    BELIEVED, Bounds, CallId, CallRecord, CallRecords, End, Lease, Listing, MAX_KEEP, Orphan, OwnerId,
-    RecordError, RecordKey, STEADY, Saved, Share, State,
+    BELIEVED, Bounds, CallId, CallRecord, CallRecords, End, Lease, Listing, MAX_KEEP, NOBODY, Orphan,
+    OwnerId, RecordError, RecordKey, STEADY, Saved, Share, State,
 };
 use crate::clock::{milliseconds, now_ms};
 
@@ -45,6 +45,16 @@ impl Inner {
     fn has_no_lease(&self, record: &CallRecord, now: i64) -> bool {
         let lease = |owner| self.leases.get(&owner);
         record.owner.is_some_and(|owner| lease(owner).is_none_or(|lease| lease.until <= now))
+    }
+
+    /// The record of an orphan, if `owner` may take it.
+    fn takes(&mut self, orphan: &Orphan, owner: OwnerId, now: i64) -> Option<&mut CallRecord> {
+        let record = self.records.get(&orphan.call)?;
+        let is_orphan = record.owner == Some(orphan.owner) && self.is_orphan(record, now);
+        if !is_orphan || !self.may_take(orphan.owner, owner, now) {
+            return None;
+        }
+        self.records.get_mut(&orphan.call)
     }
 
     /// Whether `owner` may take what `former` has left.
@@ -281,20 +291,21 @@ impl CallRecords for MemoryRecords {
     }
 
     async fn take(&self, orphan: &Orphan, owner: OwnerId) -> Result<bool, RecordError> {
+        let mut inner = self.inner.lock();
+        let Some(record) = inner.takes(orphan, owner, now_ms()) else { return Ok(false) };
+        record.owner = Some(owner);
+        Ok(true)
+    }
+
+    async fn give_up(&self, orphan: &Orphan, owner: OwnerId, keep: Duration) -> Result<bool, RecordError> {
         let now = now_ms();
         let mut inner = self.inner.lock();
-        let takes = match inner.records.get(&orphan.call) {
-            Some(record) => {
-                record.owner == Some(orphan.owner)
-                    && inner.is_orphan(record, now)
-                    && inner.may_take(orphan.owner, owner, now)
-            }
-            None => false,
-        };
-        if takes && let Some(record) = inner.records.get_mut(&orphan.call) {
-            record.owner = Some(owner);
-        }
-        Ok(takes)
+        let Some(record) = inner.takes(orphan, owner, now) else { return Ok(false) };
+        (record.owner, record.resumes, record.state, record.updated_ms) =
+            (Some(NOBODY), false, State::Failed, now);
+        record.expires_ms = record.expires_ms.max(now.saturating_add(milliseconds(keep.min(MAX_KEEP))));
+        (record.capsule, record.memory) = (Bytes::new(), Bytes::new());
+        Ok(true)
     }
 }
 

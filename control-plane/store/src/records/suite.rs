@@ -8,8 +8,8 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use super::{
-    Bounds, CallId, CallRecords, End, Lease, Listing, MAX_KEEP, Orphan, OwnerId, RecordKey, Saved, Share,
-    State,
+    Bounds, CallId, CallRecords, End, Lease, Listing, MAX_KEEP, NOBODY, Orphan, OwnerId, RecordKey, Saved,
+    Share, State,
 };
 use crate::clock::now_ms;
 
@@ -57,6 +57,7 @@ pub async fn run(records: &dyn CallRecords) {
     only_the_owner_changes_a_record(records).await;
     keeps_calls_apart_and_forgets_what_is_dropped(records).await;
     an_orphan_has_exactly_one_taker(records).await;
+    an_orphan_that_is_given_up_is_nobodys_and_is_kept(records).await;
     an_owner_that_was_away_too_long_is_told(records).await;
     who_has_just_lapsed_takes_nothing_from_others_that_have(records).await;
     a_record_counts_as_long_as_it_was_said_at_most(records).await;
@@ -161,6 +162,44 @@ async fn an_orphan_has_exactly_one_taker(records: &dyn CallRecords) {
     assert_eq!(records.save_memory(key(3).call, dead, text("late")).await.unwrap(), Saved::NotOwner);
     let gone = Orphan { call: key(8).call, owner: dead };
     assert!(!records.take(&gone, LIVING).await.unwrap());
+}
+
+async fn an_orphan_that_is_given_up_is_nobodys_and_is_kept(records: &dyn CallRecords) {
+    let (dead, quick) = (OwnerId([44; 16]), OwnerId([45; 16]));
+    let soon = now_ms() + 60_000;
+    records.renew(dead, LEASE).await.unwrap();
+    records
+        .put(&RecordKey { expires_ms: soon, ..key(44) }, dead, State::Working, text("asked"))
+        .await
+        .unwrap();
+    records.save_capsule(key(44).call, dead, (1, text("c")), text("m")).await.unwrap();
+    let orphan = Orphan { call: key(44).call, owner: dead };
+    assert!(!records.give_up(&orphan, LIVING, HOUR).await.unwrap(), "its owner lives");
+    records.retire(dead).await.unwrap();
+    assert!(records.give_up(&orphan, LIVING, HOUR).await.unwrap());
+    assert!(!records.give_up(&orphan, LIVING, HOUR).await.unwrap(), "it is no orphan any more");
+    assert!(!records.take(&orphan, LIVING).await.unwrap());
+    assert!(!records.orphans(99).await.unwrap().iter().any(|orphan| orphan.call == key(44).call));
+    let found = records.find(key(44).call).await.unwrap().unwrap();
+    assert_eq!((found.owner, found.resumes, found.state), (Some(NOBODY), false, State::Failed));
+    assert_eq!((found.record, found.capsule, found.memory), (text("asked"), Bytes::new(), Bytes::new()));
+    assert!(found.is_left && found.is_retired && found.expires_ms > soon);
+    assert_eq!(records.save_memory(key(44).call, dead, text("late")).await.unwrap(), Saved::NotOwner);
+    let late = records.finish(&key(44), dead, end("late")).await.unwrap();
+    assert_eq!(late, Saved::NotOwner, "an owner that comes back says nothing of it");
+
+    // Whoever has just come back is no judge of one whose lease has lapsed.
+    let slow = OwnerId([46; 16]);
+    records.put(&key(46), slow, State::Working, text("asked")).await.unwrap();
+    for owner in [slow, quick] {
+        records.renew(owner, Duration::ZERO).await.unwrap();
+    }
+    assert_eq!(records.renew(quick, LEASE).await.unwrap(), Lease::Lapsed);
+    let orphan = Orphan { call: key(46).call, owner: slow };
+    assert!(!records.give_up(&orphan, quick, HOUR).await.unwrap());
+    for (n, owner) in [(46, slow), (44, NOBODY)] {
+        records.drop_record(key(n).call, owner).await.unwrap();
+    }
 }
 
 async fn is_left(records: &dyn CallRecords, n: u8) -> bool {

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use asp_edge::Caller;
 use asp_proto::snapshot::Primitive;
-use asp_store::records::{CallRecord, MAX_KEEP, OwnerId, Saved, State};
+use asp_store::records::{CallRecord, MAX_KEEP, NOBODY, OwnerId, Saved, State};
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -216,7 +216,7 @@ impl ActiveTable {
         }
         // A lease that has lapsed says nothing while all may have: the store was away.
         let is_left = row.is_retired || (row.is_left && self.is_steady());
-        let ended = || self.ended(call, &row).map(|ended| ended.map(Box::new));
+        let ended = || self.ended(call, &row, caller).map(|ended| ended.map(Box::new));
         let runs = || Told::Runs(Seen::of(&row, is_left, self.opened(&call, &row)));
         Ok(match row.owner {
             None => ended()?.map(Told::Ended),
@@ -233,13 +233,19 @@ impl ActiveTable {
     /// What a row holds of its call.
     pub(super) fn opened(&self, call: &Uuid, row: &CallRecord) -> Option<Record> {
         let at = context(call.as_bytes(), &row.org, &row.plugin, 0);
-        let purpose = if row.resumes { Purpose::Record } else { Purpose::Told };
+        // What was given up was sealed to be gone on with.
+        let is_to_go_on = row.resumes || row.owner == Some(NOBODY);
+        let purpose = if is_to_go_on { Purpose::Record } else { Purpose::Told };
         serde_json::from_slice(&self.sealer.open_bytes(purpose, &at, &row.record)?).ok()
     }
 
-    /// `None` if the record's time is over, or it does not open with this gateway's keys.
-    fn ended(&self, call: Uuid, row: &CallRecord) -> Result<Option<EndedCall>, ActiveFault> {
-        let Some((left, record)) = left(row).zip(self.opened(&call, row)) else { return Ok(None) };
+    /// `None` if the record's time is over, or it does not open with this gateway's keys. One that was given up has an end all the
+    /// same: that may be why it was.
+    fn ended(&self, call: Uuid, row: &CallRecord, caller: &Caller) -> Result<Option<EndedCall>, ActiveFault> {
+        let is_given_up = row.owner == Some(NOBODY) && row.principal == principal(caller);
+        let unread = || is_given_up.then(|| Record::unread(row, caller));
+        let record = self.opened(&call, row).or_else(unread);
+        let Some((left, record)) = left(row).zip(record) else { return Ok(None) };
         if row.owner.is_some() {
             return Ok(Some(EndedCall { record, kept: None, left }));
         }
@@ -274,7 +280,7 @@ impl Kept {
 
 #[cfg(test)]
 mod tests {
-    use asp_store::records::{CallRecords, End, MemoryRecords, RecordKey};
+    use asp_store::records::{CallRecords, End, MemoryRecords, Orphan, RecordKey};
 
     use super::*;
     use crate::call::outcome::{Disapproval, Withdrawal};
@@ -283,14 +289,16 @@ mod tests {
     use crate::call::testkit::caller;
     use crate::seal::Sealer;
 
-    /// What a gateway is told of a call of alice's that ended with this outcome.
-    async fn told_of(outcome: &str) -> Result<Option<Told>, ActiveFault> {
-        let store = Arc::new(MemoryRecords::default());
+    fn table(store: &Arc<MemoryRecords>) -> ActiveTable {
         let sealer = Arc::new(Sealer::new(&[1; 32], None).unwrap());
         let registry = Arc::new(CallRegistry::default());
-        let table = ActiveTable::new(store.clone(), OwnerId([1; 16]), sealer, registry, (None, None));
-        let key = RecordKey {
-            call: [7; 16],
+        ActiveTable::new(store.clone(), OwnerId([1; 16]), sealer, registry, (None, None))
+    }
+
+    /// The key of a call of alice's.
+    fn key(call: u8) -> RecordKey {
+        RecordKey {
+            call: [call; 16],
             org: "acme".into(),
             principal: principal(&caller("alice")),
             user: [2; 16],
@@ -300,7 +308,10 @@ mod tests {
             created_ms: 0,
             expires_ms: i64::MAX,
             resumes: false,
-        };
+        }
+    }
+
+    fn record() -> String {
         let record = serde_json::json!({
             "caller": {"org": "acme", "user": "alice", "groups": [], "scopes": [], "client": "cli", "wcit": "t",
                        "issuer": "dev", "issued_at": 0, "expires_at": 1},
@@ -308,10 +319,17 @@ mod tests {
             "session": "", "elicitation": false, "sampling": false, "bytes_in": 0, "deadline_ms": 0,
             "arguments": {}, "handed_over": true,
         });
+        record.to_string()
+    }
+
+    /// Returns what a gateway is told of a call of alice's that ended with this outcome.
+    async fn told_of(outcome: &str) -> Result<Option<Told>, ActiveFault> {
+        let store = Arc::new(MemoryRecords::default());
+        let (table, key) = (table(&store), key(7));
         let at = context(&key.call, &key.org, &key.plugin, 0);
         let end = End {
             state: State::Completed,
-            record: table.seal(Purpose::Told, &at, record.to_string().as_bytes()).unwrap(),
+            record: table.seal(Purpose::Told, &at, record().as_bytes()).unwrap(),
             outcome: table.seal(Purpose::Outcome, &at, outcome.as_bytes()).unwrap(),
             keep: KEEP,
         };
@@ -326,6 +344,34 @@ mod tests {
         for newer in [r#""Archived""#, r#"{"Deferred":{"until":7}}"#, r#"{"Refused":{"Postponed":"x"}}"#] {
             let told = told_of(newer).await;
             assert!(told.is_err_and(|fault| fault.to_string().contains("newer version")), "{newer}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_call_that_was_given_up_has_ended_also_where_its_record_does_not_open() {
+        let store = Arc::new(MemoryRecords::default());
+        let table = table(&store);
+        let gone = OwnerId([9; 16]);
+        for (call, opens) in [(7, true), (8, false)] {
+            let key = RecordKey { resumes: true, ..key(call) };
+            let at = context(&key.call, &key.org, &key.plugin, 0);
+            let sealed = table.seal(Purpose::Record, &at, record().as_bytes()).unwrap();
+            let sealed = if opens { sealed } else { Bytes::from_static(b"sealed with another key") };
+            store.put(&key, gone, State::Working, sealed).await.unwrap();
+            let told =
+                async |caller: &Caller| table.told(Uuid::from_bytes(key.call), caller, "demo").await.unwrap();
+            assert!(
+                opens || matches!(told(&caller("alice")).await, Some(Told::Runs(_))),
+                "it waits for a gateway"
+            );
+            assert!(table.give_up(&Orphan { call: key.call, owner: gone }).await.unwrap());
+            let Some(Told::Ended(ended)) = told(&caller("alice")).await else {
+                panic!("{call} has not ended")
+            };
+            assert!(ended.kept.is_none(), "nobody knows how");
+            assert!(table.abandoned(9).await.unwrap().is_empty(), "no gateway goes on with it");
+            let bob = Caller { user: "bob".into(), ..alice() };
+            assert!(told(&bob).await.is_none());
         }
     }
 

@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use asp_snapshot::Snapshot;
-use asp_store::records::{CallRecords, MemoryRecords, Orphan, OwnerId, RecordError};
+use asp_store::records::{
+    CallRecords, MemoryRecords, NOBODY, Orphan, OwnerId, RecordError, RecordKey, State,
+};
 use async_trait::async_trait;
 use serde_json::json;
 
@@ -88,4 +90,41 @@ async fn a_store_that_does_not_say_whether_a_call_was_taken_ends_one_look_and_no
     tokio::time::pause();
     let looked = tokio::time::timeout(Duration::from_secs(60), pipeline.take_over(&in_force())).await;
     assert!(looked.expect("the look ends").is_err());
+}
+
+#[tokio::test(start_paused = true)]
+async fn calls_that_no_gateway_can_open_are_all_looked_at_and_given_up_after_a_minute() {
+    const CALLS: u128 = 600;
+    let fixture = Fixture::new();
+    let (pipeline, snapshot) = (&fixture.gateway.pipeline, in_force());
+    for call in 0..CALLS {
+        let key = RecordKey {
+            call: call.to_be_bytes(),
+            org: "acme".into(),
+            principal: [1; 16],
+            user: [1; 16],
+            server: "plugins".into(),
+            plugin: "sweep@1.0.0".into(),
+            context: String::new(),
+            created_ms: 0,
+            expires_ms: i64::MAX,
+            resumes: true,
+        };
+        fixture.active.put(&key, OwnerId([9; 16]), State::Working, "sealed elsewhere".into()).await.unwrap();
+    }
+    let looks = async || {
+        for _ in 0..3 {
+            pipeline.take_over(&snapshot).await.unwrap();
+        }
+    };
+    looks().await;
+    assert_eq!(pipeline.skipped.begin(snapshot.revision), 600, "none hides another one");
+    tokio::time::advance(Duration::from_secs(59)).await;
+    looks().await;
+    assert_eq!(fixture.active.orphans(1_000).await.unwrap().len(), 600, "another gateway may have their key");
+    tokio::time::advance(Duration::from_secs(11)).await;
+    looks().await;
+    assert_eq!(fixture.active.orphans(1_000).await.unwrap(), []);
+    let row = fixture.active.find([0; 16]).await.unwrap().unwrap();
+    assert_eq!((row.resumes, row.owner, row.state), (false, Some(NOBODY), State::Failed));
 }

@@ -112,4 +112,8 @@ impl<F: Faults> CallRecords for FaultyRecords<F> {
     async fn take(&self, orphan: &Orphan, owner: OwnerId) -> Result<bool, RecordError> {
         self.0.take(orphan, owner).await
     }
+
+    async fn give_up(&self, orphan: &Orphan, owner: OwnerId, keep: Duration) -> Result<bool, RecordError> {
+        self.0.store().give_up(orphan, owner, keep).await
+    }
 }

@@ -4,12 +4,13 @@ use asp_edge::names;
 use asp_proto::snapshot::{GatewaySnapshot, snapshot_part};
 use asp_snapshot::machines::RESERVED;
 use asp_store::control::{
-    BindingRecord, CertificateName, ExposureRecord, HomeRecord, MachineCertificateRecord, Placement,
-    RegionRecord, RouteRecord, UnreadableIssuer, UnreadableMachine,
+    BindingRecord, CertificateName, ExposureRecord, HomeRecord, MachineCertificateRecord, MachineKeyRecord,
+    Placement, PublishedForm, RegionRecord, RouteRecord, UnreadableIssuer, UnreadableMachine,
 };
 
 use super::super::tests::{config, server};
 use super::*;
+use crate::catalog::fault::ORG_DENIED;
 use crate::xds::parts::Part as PublishedPart;
 
 fn denial(org: &str, target: &str) -> BindingRecord {
@@ -68,6 +69,78 @@ fn an_org_that_no_longer_fits_keeps_its_last_form_and_a_new_one_is_denied() {
     assert_eq!(bindings(&second, "new"), vec![("*".to_owned(), false); 2], "users, and machines");
     assert_eq!(bindings(&second, "other").len(), 2, "the rest is renewed");
     assert!(edge_form::evaluate(&second.edge.unwrap()).is_ok());
+}
+
+/// A builder with little room for orgs, as in a process that has just started.
+fn small() -> Builder {
+    let mut builder = Builder::new(Compiler::new(config(true)));
+    builder.most.policy = 1024 * 1024;
+    builder
+}
+
+/// All forms that are to be kept of what is published now, and the parts that are gone.
+fn unkept(builder: &mut Builder) -> (Vec<PublishedForm>, Vec<String>) {
+    let mut unkept = builder.unkept();
+    let Batch { forms, gone, .. } = unkept.batch();
+    assert!(unkept.is_empty() && builder.unkept().is_empty());
+    (forms, gone.into_iter().map(|(part, _)| part).collect())
+}
+
+#[test]
+fn an_org_that_does_not_fit_has_the_form_of_the_store_unless_a_later_one_was_published_here() {
+    let key = |id: &str| MachineKeyRecord {
+        id: id.into(),
+        org: "grown".into(),
+        machine: "press".into(),
+        hash: "ab".repeat(32),
+        groups: Vec::new(),
+        scopes: Vec::new(),
+        created_at: 0,
+        expires_at: u64::MAX / 2,
+    };
+    let mut state = ControlState {
+        revision: 1,
+        bindings: vec![denial("grown", "alice")],
+        machine_keys: vec![key("k")],
+        ..ControlState::default()
+    };
+    let mut running = small();
+    built(&mut running, &state);
+    let (forms, gone) = unkept(&mut running);
+    assert_eq!((forms.len(), forms[0].part.as_str(), forms[0].revision, gone.len()), (1, "org/grown", 1, 0));
+    state.revision = 2;
+    state.exposure = too_much("grown").collect();
+    state.bindings.clear();
+
+    let mut fresh = small();
+    let first = fresh.build(Since::All(state.clone()), false).unwrap();
+    assert_eq!(first.faults[0].in_force, ORG_DENIED);
+    let asked = fresh.unasked();
+    assert_eq!(asked, ["org/grown"]);
+    fresh.take_forms(&asked, &forms);
+    let second = fresh.build_again(first, false).unwrap();
+    assert_eq!(second.faults[0].in_force, LAST_FORM);
+    let (here, _) = built(&mut running, &state);
+    let there = second.whole();
+    assert_eq!(bindings(&there, "grown"), [("alice".to_owned(), false)]);
+    assert_eq!((&here.bindings, &here.machine_keys), (&there.bindings, &there.machine_keys));
+    assert_eq!(fresh.unasked(), Vec::<String>::new(), "it was asked for");
+    assert_eq!(unkept(&mut fresh).0, [], "nothing of it was published here as it is stored");
+
+    // What was published here later than what the store has stays.
+    let later =
+        ControlState { revision: 3, bindings: vec![denial("grown", "bob")], ..ControlState::default() };
+    built(&mut running, &later);
+    let (whole, _) = built(&mut running, &ControlState { revision: 4, ..state });
+    let asked = running.unasked();
+    running.take_forms(&asked, &forms);
+    assert_eq!(bindings(&whole, "grown"), [("bob".to_owned(), false)]);
+    let again = running.build_again(Built::default(), false).unwrap();
+    assert_eq!(bindings(&again.whole(), "grown"), [("bob".to_owned(), false)]);
+    assert_eq!(unkept(&mut running).0[0].revision, 3, "the store gets it");
+
+    built(&mut running, &ControlState { revision: 5, ..ControlState::default() });
+    assert_eq!(unkept(&mut running), (Vec::new(), vec!["org/grown".to_owned()]));
 }
 
 #[test]

@@ -9,7 +9,7 @@ async fn a_revocation_overtakes_a_build_that_is_held() {
     let mut xds_state = handle.xds_state();
     fake.revision.store(3, Ordering::SeqCst);
     revision_of(&mut xds_state, 3).await;
-    let reads = fake.reads();
+    let (reads, published_builds) = (fake.reads(), fake.published.load(Ordering::SeqCst));
     fake.holds.store(true, Ordering::SeqCst);
     fake.revision.store(4, Ordering::SeqCst);
     handle.changed();
@@ -48,6 +48,8 @@ async fn a_revocation_overtakes_a_build_that_is_held() {
         assert_eq!(whole.covered(kind.as_str(), 5, version), 3);
     }
     assert_eq!(fake.reads(), reads + 2);
+    let heard = fake.published.load(Ordering::SeqCst);
+    assert_eq!(heard, published_builds + 1, "of the build that was overtaken nothing is kept");
 }
 
 #[tokio::test(start_paused = true)]

@@ -3,15 +3,15 @@
 use async_trait::async_trait;
 
 use super::{
-    SqlStore, answered, audit, bounds, certificates, changes, issuers, machines, offers, placement, policy,
-    primitives, revocations, servers,
+    SqlStore, answered, audit, bounds, certificates, changes, forms, issuers, machines, offers, placement,
+    policy, primitives, revocations, servers,
 };
 use crate::control::{
     AuditQuery, AuditRecord, BindingRecord, CertificateName, Change, ControlState, ControlStore,
     ExposureRecord, HomeRecord, IssuerKeysRecord, IssuerRecord, LimitRecord, MachineBound,
-    MachineCertificateRecord, MachineKeyRecord, Note, OfferRecord, Position, PrimitiveServer, RegionRecord,
-    RevocationRecord, RevokedSince, RouteRecord, ServerIds, ServerRecord, ServerVersion, Side, Since,
-    SourceFile, StoreError, Versioned, Written,
+    MachineCertificateRecord, MachineKeyRecord, Note, OfferRecord, Position, PrimitiveServer, PublishedForm,
+    RegionRecord, RevocationRecord, RevokedSince, RouteRecord, ServerIds, ServerRecord, ServerVersion, Side,
+    Since, SourceFile, StoreError, Versioned, Written,
 };
 
 #[async_trait]
@@ -97,6 +97,18 @@ impl ControlStore for SqlStore {
         server: &str,
     ) -> Result<Written, StoreError> {
         self.within(primitives::withdraw(self, change, id, server)).await
+    }
+
+    async fn put_published_forms(&self, forms: &[PublishedForm]) -> Result<(), StoreError> {
+        self.within(forms::put(self, forms)).await
+    }
+
+    async fn forget_published_forms(&self, parts: &[(String, u64)]) -> Result<(), StoreError> {
+        self.within(forms::forget(self, parts)).await
+    }
+
+    async fn published_forms(&self, parts: &[String]) -> Result<Vec<PublishedForm>, StoreError> {
+        self.within(forms::of_parts(self, parts)).await
     }
 
     async fn offers(&self, server: &str) -> Result<Versioned<Vec<OfferRecord>>, StoreError> {
@@ -330,6 +342,7 @@ impl ControlStore for SqlStore {
     async fn prune(&self, change: &Change, keep_audit: u64) -> Result<u64, StoreError> {
         self.within(audit::prune(self, keep_audit)).await?;
         self.within(servers::prune(self, change.at)).await?;
+        self.within(forms::prune(self)).await?;
         self.within(revocations::prune(self, change)).await
     }
 

@@ -64,6 +64,8 @@ pub(super) async fn put(
             if servers >= MAX_SERVERS {
                 return Err(StoreError::Full { what: "servers", bound: MAX_SERVERS });
             }
+            // An earlier version leaves that of a server that it deletes.
+            super::forms::go_with(&mut write, name).await?;
         }
     }
     sqlx::query(
@@ -182,6 +184,7 @@ pub(super) async fn delete(store: &SqlStore, change: &Change, name: &str) -> Res
     let now = write.change.at;
     gone(&mut write, name, now).await?;
     super::offers::go_with(&mut write, name).await?;
+    super::forms::go_with(&mut write, name).await?;
     write.stamp(false).await?;
     write.commit(DELETED, "").await
 }

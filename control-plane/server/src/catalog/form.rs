@@ -1,0 +1,67 @@
+//! The last published forms of servers and orgs, as the store keeps them.
+//!
+//! Keeps true: a form counts only where this version knows all that it needs; no machine's key or certificate is in one, so that
+//! what was deleted opens nothing.
+
+use asp_proto::snapshot::{OrgPart, ServerPart, SnapshotPart, StoredForm, snapshot_part::Part as Says};
+use asp_registry::CompiledServer;
+use asp_snapshot::parts as names;
+use asp_store::control::PublishedForm;
+use prost::Message as _;
+
+use super::orgs::OrgPolicy;
+
+/// Encodes a server; `revision` is that of its record.
+pub(super) fn of_server(server: &CompiledServer, revision: u64) -> PublishedForm {
+    let CompiledServer { edge, server, primitives, offered_to, agent_card, content_hash, files } =
+        server.clone();
+    let part = names::of_server(&server.name);
+    let says = Says::Server(ServerPart { edge: Some(edge), server: Some(server), primitives });
+    let form = StoredForm { part: Some(whole(says)), offered_to, agent_card, content_hash, files };
+    PublishedForm { part, revision, form: form.encode_to_vec() }
+}
+
+/// Encodes an org's policy; `revision` is that of the store when it was read.
+pub(super) fn of_org(org: &str, policy: OrgPolicy, revision: u64) -> PublishedForm {
+    let OrgPolicy { exposure, bindings, observed: observed_bindings, limits } = policy;
+    let says =
+        OrgPart { org: org.to_owned(), exposure, bindings, observed_bindings, limits, ..OrgPart::default() };
+    let form = StoredForm { part: Some(whole(Says::Org(says))), ..StoredForm::default() };
+    PublishedForm { part: names::of_org(org), revision, form: form.encode_to_vec() }
+}
+
+fn whole(says: Says) -> SnapshotPart {
+    SnapshotPart { part: Some(says), ..SnapshotPart::default() }
+}
+
+/// `None`: a newer version wrote it, and this one might apply it wider than it is meant.
+fn read(form: &PublishedForm) -> Option<StoredForm> {
+    let stored = StoredForm::decode(form.form.as_slice()).ok()?;
+    let is_known = stored.part.as_ref().is_some_and(|part| names::unknown_need(part).is_none());
+    is_known.then_some(stored)
+}
+
+/// Decodes a server.
+pub(super) fn server(form: &PublishedForm) -> Option<CompiledServer> {
+    let StoredForm { part, offered_to, agent_card, content_hash, files } = read(form)?;
+    let Says::Server(ServerPart { edge, server, primitives }) = part?.part? else { return None };
+    let (edge, server) = (edge?, server?);
+    let is_named = names::of_server(&server.name) == form.part;
+    is_named.then_some(CompiledServer {
+        edge,
+        server,
+        primitives,
+        offered_to,
+        agent_card,
+        content_hash,
+        files,
+    })
+}
+
+/// Decodes an org's policy.
+pub(super) fn policy(form: &PublishedForm) -> Option<OrgPolicy> {
+    match read(form)?.part?.part? {
+        Says::Org(part) if names::of_org(&part.org) == form.part => Some(OrgPolicy::published(part)),
+        _ => None,
+    }
+}

@@ -1,0 +1,94 @@
+//! Last published forms, at control planes that have just started.
+
+use asp_store::control::sql::SqlStore;
+use asp_store::control::{PublishedForm, SourceFile};
+
+use super::*;
+use crate::catalog::StaticConfig;
+use crate::catalog::fault::{LAST_FORM, NOT_SERVED};
+use crate::testkit::TestIssuer;
+
+const GOOD: &str = "id: ping\nname: Ping\ntype: tool\nversion: 1.0.0\nowner: a@example.com\nsummary: Pings.\n\
+                    mutation: read_only\nprimitiveSchema: {input_schema: {type: object}}\n\
+                    runtime: {mode: builtin, entrypoint: echo}\n";
+/// A spec that does not compile, such as one of a version before.
+const BAD: &str = "id: ping\n";
+
+fn files(spec: &str) -> Vec<SourceFile> {
+    let server = "apiVersion: asp/v1\nname: demo\ndescription: A demo.\nprotocols: [mcp]\n\
+                  auth: {schemes: [jwt], issuers: [dev]}\nofferedTo: [acme]\nprimitives: [{ref: demo/ping}]\n";
+    let file = |path: &str, text: &str| SourceFile { path: path.into(), text: text.into() };
+    vec![file("demo/server.yaml", server), file("demo/ping.yaml", spec)]
+}
+
+fn change() -> Change {
+    Change { actor: "test".into(), at: 1_000, precondition: Precondition::None, evaluated_at: None }
+}
+
+/// A control plane that has just started.
+fn started(store: &Arc<dyn ControlStore>, issuer: &TestIssuer) -> StoreSource {
+    let config = StaticConfig {
+        public_url: "http://127.0.0.1:8080".into(),
+        dev: true,
+        workers: 1,
+        trust: issuer.trust(),
+        upstreams: Vec::new(),
+    };
+    StoreSource::new(Arc::clone(store), Compiler::new(config), Arc::default())
+}
+
+/// Builds and publishes, and lists what is in force of each part with a fault.
+async fn published(source: &StoreSource) -> (Built, Vec<&'static str>) {
+    let built = source.build(false).await.unwrap();
+    source.published();
+    let in_force = built.faults.iter().map(|fault| fault.in_force).collect();
+    (built, in_force)
+}
+
+fn demo(built: &Built) -> Option<crate::xds::parts::Part> {
+    built.gateway.get("server/demo").cloned()
+}
+
+/// Invariants I-3 and I-10.
+#[tokio::test]
+async fn a_control_plane_that_has_just_started_serves_the_form_that_the_others_serve() {
+    let issuer = TestIssuer::new();
+    let store: Arc<dyn ControlStore> = Arc::new(SqlStore::in_memory().await.unwrap());
+    store.put_server(&change(), "demo", &files(GOOD), "h1").await.unwrap();
+    let running = started(&store, &issuer);
+    let (good, faults) = published(&running).await;
+    assert_eq!(faults, Vec::<&str>::new());
+    running.forms.keep().await.unwrap();
+
+    store.put_server(&change(), "demo", &files(BAD), "h2").await.unwrap();
+    let fresh = started(&store, &issuer);
+    let (here, there) = (published(&running).await, published(&fresh).await);
+    assert_eq!((here.1, there.1), (vec![LAST_FORM], vec![LAST_FORM]));
+    let (here, there) = (here.0, there.0);
+    assert_eq!(here.position, there.position);
+    assert!(demo(&good).is_some());
+    assert_eq!((demo(&here), demo(&there)), (demo(&good), demo(&good)));
+    assert_eq!(here.edge.servers, there.edge.servers);
+    let base: Arc<str> = "base".into();
+    assert!(there.changed.contains(&base), "what was built before the store was asked is said too");
+    let servers = fresh.compiler.last_compiled();
+    assert_eq!(servers[0].offered_to, ["acme"], "it is offered to whom it was");
+    fresh.forms.keep().await.unwrap();
+
+    // It is no form of the server that has the name later.
+    store.delete_server(&change(), "demo").await.unwrap();
+    store.put_server(&change(), "demo", &files(BAD), "h3").await.unwrap();
+    let (anew, faults) = published(&started(&store, &issuer)).await;
+    assert_eq!((demo(&anew), faults), (None, vec![NOT_SERVED]));
+}
+
+#[tokio::test]
+async fn a_form_that_this_version_cannot_read_is_in_force_nowhere_and_holds_nothing_up() {
+    let issuer = TestIssuer::new();
+    let store: Arc<dyn ControlStore> = Arc::new(SqlStore::in_memory().await.unwrap());
+    store.put_server(&change(), "demo", &files(BAD), "h1").await.unwrap();
+    let form = |form: &[u8]| PublishedForm { part: "server/demo".into(), revision: 1, form: form.into() };
+    store.put_published_forms(&[form(b"no form")]).await.unwrap();
+    let (built, faults) = published(&started(&store, &issuer)).await;
+    assert_eq!((demo(&built), faults, built.lacks_forms), (None, vec![NOT_SERVED], false));
+}

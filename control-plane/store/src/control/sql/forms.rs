@@ -1,0 +1,129 @@
+//! Forms of servers and orgs as they were published last.
+//!
+//! No part of the state: writing them makes no revision, and a version that does not know them loses nothing.
+//! Keeps true: no form takes the place of one of a later revision; those of a server go with it.
+
+use std::collections::HashMap;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use sha2::{Digest, Sha256};
+use sqlx::{AssertSqlSafe, Row};
+
+use super::queue::Rank;
+use super::{SqlStore, Write, rows};
+use crate::control::{MAX_FORM_BYTES, PublishedForm, StoreError};
+use crate::hex::hex;
+
+/// Stores the forms that differ from what is stored.
+pub(super) async fn put(store: &SqlStore, forms: &[PublishedForm]) -> Result<(), StoreError> {
+    let known = digests(store, forms).await?;
+    let mut new: Vec<(&PublishedForm, String)> = forms
+        .iter()
+        .filter(|form| form.form.len() <= MAX_FORM_BYTES)
+        .map(|form| (form, hex(&Sha256::digest(&form.form))))
+        .filter(|(form, digest)| known.get(&form.part) != Some(digest))
+        .collect();
+    if new.is_empty() {
+        return Ok(());
+    }
+    // Several control planes lock the rows in one order.
+    new.sort_by(|(a, _), (b, _)| a.part.cmp(&b.part));
+    // It ends after the transaction.
+    let _turn = store.writers.turn(Rank::Other).await?;
+    let mut tx = store.pool.begin_with(store.writing).await?;
+    for (form, digest) in new {
+        sqlx::query(
+            "INSERT INTO published_forms (part, revision, digest, form) VALUES ($1, $2, $3, $4) \
+             ON CONFLICT (part) DO UPDATE SET revision = excluded.revision, digest = excluded.digest, form = excluded.form \
+             WHERE published_forms.revision <= excluded.revision",
+        )
+        .bind(&form.part)
+        .bind(rows::signed(form.revision)?)
+        .bind(digest)
+        .bind(STANDARD.encode(&form.form))
+        .execute(&mut *tx)
+        .await?;
+    }
+    tx.commit().await?;
+    Ok(())
+}
+
+/// The digests of what is stored of the same parts.
+async fn digests(store: &SqlStore, forms: &[PublishedForm]) -> Result<HashMap<String, String>, StoreError> {
+    let mut digests = HashMap::with_capacity(forms.len());
+    for some in forms.chunks(rows::MAX_ROWS) {
+        let statement =
+            format!("SELECT part, digest FROM published_forms WHERE part IN ({})", parameters(some.len()));
+        let mut select = sqlx::query(AssertSqlSafe(statement));
+        for form in some {
+            select = select.bind(&form.part);
+        }
+        for row in select.fetch_all(&store.pool).await? {
+            digests.insert(row.try_get("part")?, row.try_get("digest")?);
+        }
+    }
+    Ok(digests)
+}
+
+/// `$1, $2` for so many values.
+fn parameters(values: usize) -> String {
+    let parameters: Vec<String> = (1..=values).map(|value| format!("${value}")).collect();
+    parameters.join(", ")
+}
+
+/// Removes the forms of parts that are gone; one of a later revision than the named one stays.
+pub(super) async fn forget(store: &SqlStore, parts: &[(String, u64)]) -> Result<(), StoreError> {
+    for (part, revision) in parts {
+        let _turn = store.writers.turn(Rank::Other).await?;
+        sqlx::query("DELETE FROM published_forms WHERE part = $1 AND revision <= $2")
+            .bind(part)
+            .bind(rows::signed(*revision)?)
+            .execute(&store.pool)
+            .await?;
+    }
+    Ok(())
+}
+
+/// Returns what is stored of the parts. A form that cannot be read is as if it were not there.
+pub(super) async fn of_parts(store: &SqlStore, parts: &[String]) -> Result<Vec<PublishedForm>, StoreError> {
+    let mut forms = Vec::new();
+    for part in parts {
+        let select = sqlx::query("SELECT revision, form FROM published_forms WHERE part = $1").bind(part);
+        let Some(row) = select.fetch_optional(&store.publishing).await? else { continue };
+        let text: String = row.try_get("form")?;
+        if let Ok(form) = STANDARD.decode(text) {
+            forms.push(PublishedForm {
+                part: part.clone(),
+                revision: rows::unsigned(&row, "revision")?,
+                form,
+            });
+        }
+    }
+    Ok(forms)
+}
+
+/// Removes the form of a server that is deleted, or that is new under a name that was another one's.
+pub(super) async fn go_with(write: &mut Write<'_>, server: &str) -> Result<(), StoreError> {
+    sqlx::query("DELETE FROM published_forms WHERE part = $1")
+        .bind(format!("server/{server}"))
+        .execute(&mut *write.tx)
+        .await?;
+    Ok(())
+}
+
+/// Removes the forms of servers and orgs of which nothing is stored any more.
+pub(super) async fn prune(store: &SqlStore) -> Result<(), StoreError> {
+    for statement in [
+        "DELETE FROM published_forms WHERE part LIKE 'server/%' \
+         AND NOT EXISTS (SELECT 1 FROM servers s WHERE s.name = SUBSTR(published_forms.part, 8))",
+        "DELETE FROM published_forms WHERE part LIKE 'org/%' \
+         AND NOT EXISTS (SELECT 1 FROM exposure e WHERE e.org = SUBSTR(published_forms.part, 5)) \
+         AND NOT EXISTS (SELECT 1 FROM bindings b WHERE b.org = SUBSTR(published_forms.part, 5)) \
+         AND NOT EXISTS (SELECT 1 FROM limits l WHERE l.org = SUBSTR(published_forms.part, 5))",
+    ] {
+        let _turn = store.writers.turn(Rank::Other).await?;
+        sqlx::query(statement).execute(&store.pool).await?;
+    }
+    Ok(())
+}
