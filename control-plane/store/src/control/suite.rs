@@ -53,16 +53,7 @@ pub async fn run(store: &dyn ControlStore) {
     revocations_are_durable_and_pruned(store).await;
     followed.catch_up(store).await;
     revocations::of_several_tokens_are_one_write(store, &mut followed).await;
-    machines::are_kept_by_org_until_they_end(store).await;
-    followed.catch_up(store).await;
-    machines::stay_revoked_as_long_as_they_live(store).await;
-    followed.catch_up(store).await;
-    certificates::are_one_machines_until_they_end(store).await;
-    certificates::keep_their_uri_after_they_have_ended(store).await;
-    certificates::are_whose_who_proves_to_hold_the_key(store).await;
-    followed.catch_up(store).await;
-    certificates::stay_revoked_as_long_as_they_are_registered(store).await;
-    followed.catch_up(store).await;
+    of_machines(store, &mut followed).await;
     issuers_are_kept_with_what_was_fetched_from_them(store).await;
     followed.catch_up(store).await;
     placement::routes_and_regions_are_replaced_as_lists(store).await;
@@ -80,6 +71,19 @@ pub async fn run(store: &dyn ControlStore) {
     followed.catch_up(store).await;
     changes::of_machines_are_those_of_every_org(store).await;
     changes::of_an_unknown_revision_are_everything(store).await;
+}
+
+async fn of_machines(store: &dyn ControlStore, followed: &mut changes::Followed) {
+    machines::are_kept_by_org_until_they_end(store).await;
+    followed.catch_up(store).await;
+    machines::stay_revoked_as_long_as_they_live(store).await;
+    followed.catch_up(store).await;
+    certificates::are_one_machines_until_they_end(store).await;
+    certificates::keep_their_uri_after_they_have_ended(store).await;
+    certificates::are_whose_who_proves_to_hold_the_key(store).await;
+    followed.catch_up(store).await;
+    certificates::stay_revoked_as_long_as_they_are_registered(store).await;
+    followed.catch_up(store).await;
 }
 
 fn change() -> Change {

@@ -370,7 +370,7 @@ mod tests {
             };
             assert!(ended.kept.is_none(), "nobody knows how");
             assert!(table.abandoned(9).await.unwrap().is_empty(), "no gateway goes on with it");
-            let bob = Caller { user: "bob".into(), ..alice() };
+            let bob = Caller { user: "bob".into(), ..caller("alice") };
             assert!(told(&bob).await.is_none());
         }
     }
