@@ -223,11 +223,14 @@ async fn a_large_part_that_is_read_slowly_arrives_whole() {
         .unwrap();
     let mut response = client.get(format!("http://{}/large", server.address)).send().await.unwrap();
     let began = tokio::time::Instant::now();
-    let mut read = 0;
+    let (mut read, mut paused) = (0, 0);
     while let Some(part) = response.chunk().await.unwrap() {
         read += part.len();
-        // At no moment as slow as one that is given up, and three times as long in all.
-        tokio::time::sleep(unread / 20).await;
+        // At no moment as slow as one that is given up, and longer in all.
+        if read >= paused + (64 << 10) {
+            paused = read;
+            tokio::time::sleep(unread / 8).await;
+        }
     }
     assert_eq!(read, (1 << 20) + 1);
     assert!(began.elapsed() > unread);

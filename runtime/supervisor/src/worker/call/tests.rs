@@ -93,7 +93,7 @@ async fn artifacts_have_no_gaps_and_a_bound() {
     assert!(matches!(large.receive(piece("report://t/b", 0, 60_000)).await, Err(Cause::Limit(_))));
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn empty_artifacts_are_counted_over_the_whole_call() {
     let (begun, _frames) = call();
     let (named, _frames) = call();
