@@ -30,6 +30,7 @@ mod message_limit;
 pub mod replicas;
 pub mod session;
 
+pub use asp_store::bus::BusEvent;
 use message_limit::MessageLimit;
 pub use message_limit::TooManyMessages;
 pub use replicas::{Replicas, Told, Untold};

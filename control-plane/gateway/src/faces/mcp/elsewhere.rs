@@ -9,7 +9,6 @@ use std::sync::{Arc, Weak};
 
 use asp_edge::Reason;
 use asp_edge::envelope::MAX_ID_BYTES;
-use asp_store::bus::BusEvent;
 use futures::StreamExt;
 use serde_json::json;
 use serde_json::value::RawValue;
@@ -18,7 +17,7 @@ use super::codec::{Failure, Message};
 use super::legacy;
 use crate::execution::SessionNote;
 use crate::gateway::Gateway;
-use crate::sessions::{Session, Told, Untold};
+use crate::sessions::{BusEvent, Session, Told, Untold};
 
 /// Passes on what is of nothing at this gateway. Who sent it must know when it went nowhere: an answer that is lost leaves
 /// its call waiting.
