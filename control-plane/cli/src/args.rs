@@ -294,7 +294,7 @@ pub struct ImportArgs {
     /// Of an OpenAPI document, only these operations, by their operationId
     #[arg(long = "operation", value_name = "ID", requires = "openapi")]
     pub operations: Vec<String>,
-    /// Of an OpenAPI document, a file for a line about each part that is left out
+    /// Writes a line about each part of an OpenAPI document that is left out
     #[arg(long, value_name = "FILE", requires = "openapi")]
     pub report: Option<PathBuf>,
     /// A tool of the upstream, or an operation, that is left out

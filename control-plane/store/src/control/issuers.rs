@@ -1,9 +1,9 @@
-//! Issuers that admins manage, and what was fetched from them.
+//! Issuers that admins manage, and their keys as they were fetched.
 
-/// Issuers that admins manage.
+/// Maximum number of issuers that admins manage.
 pub const MAX_ISSUERS: usize = 100;
 
-/// Whose tokens an issuer's are.
+/// The users of an issuer's tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Side {
     Clients,
@@ -38,12 +38,12 @@ pub struct IssuerRecord {
     pub updated_at: u64,
 }
 
-/// What was fetched from an issuer.
+/// Keys that were fetched from an issuer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IssuerKeysRecord {
     pub side: Side,
     pub name: String,
-    /// Where it was fetched.
+    /// The URL of `content`.
     pub source: String,
     /// JSON.
     pub content: String,

@@ -1,15 +1,15 @@
-//! What machines of an org call with, and what they may have at most.
+//! Keys and certificates of machines, and the bound of their groups and scopes.
 
 use std::collections::BTreeSet;
 
-/// Keys and certificates of machines, of all orgs together: each takes up to 1 KiB of a snapshot.
+/// Maximum number of machines' keys and certificates, of all orgs together: each takes up to 1 KiB of a snapshot.
 pub const MAX_MACHINE_KEYS: usize = 3_000;
-/// Of one org.
+/// Maximum number of keys of one org.
 pub const MAX_MACHINE_KEYS_PER_ORG: usize = 100;
-/// Of one org.
+/// Maximum number of certificates of one org.
 pub const MAX_MACHINE_CERTIFICATES_PER_ORG: usize = 100;
-/// What the caller of [`super::ControlStore::add_machine_key`] and of [`super::ControlStore::put_machine_certificate`] holds a record
-/// to, in bytes of all its texts.
+/// Maximum bytes of all texts of a record, which callers of [`super::ControlStore::add_machine_key`] and
+/// [`super::ControlStore::put_machine_certificate`] check.
 pub const MAX_MACHINE_KEY_BYTES: usize = 800;
 
 /// A key with which a machine of an org calls. Its secret is not here.
@@ -46,7 +46,7 @@ impl MachineBound {
     }
 }
 
-/// By what a machine's certificate is known.
+/// The name by which a machine's certificate is known.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum CertificateName {
     /// One certificate: SHA-256 of its DER, lower-case hex.

@@ -4,9 +4,9 @@ use serde::{Deserialize, Serialize};
 
 /// Live revocations. The outermost bound: who writes is held to less, by bytes of a snapshot.
 pub const MAX_REVOCATIONS: usize = 150_000;
-/// Of one org, with those that the platform made in it.
+/// Maximum number of revocations of one org, with those that the platform made in it.
 pub const MAX_REVOCATIONS_PER_ORG: usize = 20_000;
-/// Revocations of one write.
+/// Maximum number of revocations of one write.
 pub const MAX_REVOCATIONS_AT_ONCE: usize = 1_000;
 
 /// A revocation. The id is the caller's (a UUID).

@@ -1,4 +1,4 @@
-//! What every [`Inbox`] must do.
+//! The rules that every [`Inbox`] must keep.
 
 // Test code that other backends' crates call too: a failed expectation panics.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]

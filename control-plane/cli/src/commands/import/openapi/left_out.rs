@@ -1,4 +1,4 @@
-//! What of a document is left out: whole operations, and parts of those that become tools.
+//! Parts of a document that are left out: whole operations, and members of those that become tools.
 //!
 //! Keeps true: each one is in the report; what is printed says the same of many operations in one line.
 
@@ -7,12 +7,12 @@ use crate::print;
 /// Operations that are named in a printed line; of more it says how many.
 const NAMED: usize = 3;
 
-/// What was left out, in the document's order.
+/// The parts that were left out, in the document's order.
 #[derive(Default)]
 pub(super) struct LeftOut {
-    /// Why, and the operations as `method /path`.
+    /// Reasons, and the operations as `method /path`.
     operations: Vec<(String, Vec<String>)>,
-    /// What, and the names of the tools.
+    /// Members, and the names of the tools.
     parts: Vec<(String, Vec<String>)>,
 }
 

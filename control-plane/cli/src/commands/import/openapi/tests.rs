@@ -81,7 +81,7 @@ fn a_document_in_yaml_is_the_same_as_in_json() {
     assert_eq!(of_yaml, tools(json.to_string().as_bytes()));
 }
 
-/// As trello.com and stripe.com describe theirs.
+/// Public documents, such as Trello's and Stripe's, have both.
 #[test]
 fn a_key_of_the_documents_security_is_no_argument_and_a_form_without_fields_is_no_body() {
     let key = json!({"name": "key", "in": "query", "required": true, "schema": {"type": "string"}});
