@@ -91,7 +91,7 @@ async fn shared_calls() -> Result<()> {
     ensure!(survived.json()?["result"] == ended["result"], "{}", survived.text());
     let audited = cluster.admin("/api/audit/calls?org=acme").await?;
     ensure!(audited.to_string().contains("clock"), "{audited}");
-    let kept = postgres.ask("SELECT COUNT(*) FROM call_events").await?;
+    let kept = postgres.ask("SELECT COUNT(*) FROM all_call_events").await?;
     ensure!(kept.parse::<u64>()? > 0, "{kept}");
     ensure!(postgres.snapshot_age().await? > 0, "the snapshot is not open any more");
     no_files(cluster.directory.path())
@@ -297,7 +297,7 @@ async fn away() -> Result<()> {
 async fn audited(postgres: &Postgres) -> Result<String> {
     let count = |event: &str| format!("COUNT(*) FILTER (WHERE event LIKE '%\"event\":\"{event}\"%')");
     let counts = format!("{}, {}", count("call.start"), count("call.finish"));
-    postgres.ask(&format!("SELECT {counts} FROM call_events WHERE event LIKE '%echo%'")).await
+    postgres.ask(&format!("SELECT {counts} FROM all_call_events WHERE event LIKE '%echo%'")).await
 }
 
 /// No process keeps a database of its own, but for audit events that wait.
