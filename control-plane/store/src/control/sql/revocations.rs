@@ -28,13 +28,15 @@ const SELECT_ONE: &str = "SELECT id, kind, org, target, issuer, reason, created_
      WHERE id = $1";
 const SELECT_AT: &str = "SELECT id, kind, org, target, issuer, reason, created_at, until_at, by_platform FROM revocations \
      WHERE created_at = $1";
-/// Those that are there of what the audit says was added: under its name (`revocation/<id>`), or with others at one moment.
+/// Revocations that the audit says were added and that still exist: one by its name (`revocation/<id>`), a batch by its moment and
+/// its revision. Two batches may have one moment; if either brought both, no page would end between them.
 const SELECT_SINCE: &str = "SELECT a.revision AS revision, r.id AS id, r.kind AS kind, r.org AS org, r.target AS target, \
      r.issuer AS issuer, r.reason AS reason, r.created_at AS created_at, r.until_at AS until_at, r.by_platform AS by_platform \
      FROM audit a JOIN revocations r ON r.id = SUBSTR(a.resource, 12) \
      WHERE a.revision > $1 AND a.action = 'revocation.add' AND a.resource <> 'revocation/*' \
      UNION ALL SELECT a.revision, r.id, r.kind, r.org, r.target, r.issuer, r.reason, r.created_at, r.until_at, r.by_platform \
      FROM audit a JOIN revocations r ON r.created_at = a.at \
+     JOIN resources s ON s.name = 'revocation/' || r.id AND s.revision = a.revision \
      WHERE a.revision > $1 AND a.action = 'revocation.add' AND a.resource = 'revocation/*' \
      ORDER BY 1 LIMIT $2";
 
