@@ -87,11 +87,25 @@ impl MadeKey {
 }
 
 impl TokenKeys {
-    /// Makes a key and publishes it. Where other gateways run, returns when each of them tells the key.
+    /// Makes a key and publishes it. Where other gateways run, returns when each of them tells the key. If as many keys are
+    /// published as may be, starts without a key that signs: keys of gateways that were killed stay published for up to
+    /// [`PUBLISH_FOR`], and [`TokenKeys::keep`] publishes this one once there is room.
     pub async fn start(store: Arc<dyn PublishedKeys>, clock: Clock) -> Result<TokenKeys, StartError> {
         let mut first = MadeKey::new()?;
         let keys = TokenKeys::of(store, clock, Signing::Made(Mutex::default()));
-        first.published_until_ms = keys.publish(first.key.public()).await?;
+        match keys.publish(first.key.public()).await {
+            Ok(until_ms) => first.published_until_ms = until_ms,
+            Err(error @ PublishError::Full) => {
+                tracing::warn!(%error, "this gateway starts without a key for the platform's token: calls that need one are refused until there is room, and its key is tried again twice a minute");
+                // `keep` does not say it again.
+                keys.is_failing.store(true, Ordering::Relaxed);
+                if let Signing::Made(made) = &keys.signing {
+                    made.lock().push(first);
+                }
+                return Ok(keys);
+            }
+            Err(error) => return Err(error.into()),
+        }
         first.signs_from_ms = Some((keys.clock)());
         // Of a gateway that has ended properly no key lasts as long.
         let others = keys.set.read().await?.into_iter();

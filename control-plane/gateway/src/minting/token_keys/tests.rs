@@ -19,6 +19,8 @@ struct World {
     now_ms: AtomicU64,
     rows: Mutex<BTreeMap<Id, Row>>,
     fails: AtomicBool,
+    /// It has no room for another key.
+    is_full: AtomicBool,
     /// It does what it is told, and says that it does not.
     forgets_to_say: AtomicBool,
 }
@@ -77,6 +79,9 @@ impl PublishedKeys for World {
         self.answers()?;
         let until_ms = self.now() + milliseconds(lasts);
         let mut rows = self.rows.lock();
+        if self.is_full.load(Ordering::Relaxed) && !rows.contains_key(&(owner.0, key.kid.clone())) {
+            return Err(PublishError::Full);
+        }
         let row = rows.entry((owner.0, key.kid.clone())).or_insert((key.jwk.clone(), 0));
         row.1 = row.1.max(until_ms);
         match self.forgets_to_say.load(Ordering::Relaxed) {
@@ -303,6 +308,22 @@ async fn a_gateway_that_can_publish_nothing_does_not_begin() {
     world.fail(true);
     let error = TokenKeys::start(world.clone(), world.clock()).await.err().unwrap();
     assert!(error.to_string().contains("cannot be published"), "{error}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_gateway_without_room_for_its_key_starts_and_signs_once_there_is_room() {
+    let world = World::new();
+    world.is_full.store(true, Ordering::Relaxed);
+    let keys = world.start().await;
+    keys.keep().await;
+    assert_eq!((signing(&keys), told(&keys).await), (None, Vec::new()));
+    world.is_full.store(false, Ordering::Relaxed);
+    keys.keep().await;
+    assert_eq!(signing(&keys), None, "others do not tell the key yet");
+    world.pass(SEEN).await;
+    let kid = signing(&keys).unwrap();
+    assert_eq!(told(&keys).await, [kid.clone()]);
+    assert!(world.left(&kid) > REST);
 }
 
 #[tokio::test(start_paused = true)]
