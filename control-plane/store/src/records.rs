@@ -44,6 +44,10 @@ pub struct OwnerId(pub [u8; 16]);
 /// Owner of the records of calls with which no gateway goes on ([`CallRecords::give_up`]): no gateway has this id.
 pub const NOBODY: OwnerId = OwnerId([0; 16]);
 
+/// Owner of a lease that gateways renew while they leave orphans for want of room. As long as it holds,
+/// [`CallRecords::give_up`] gives up none. No gateway has this id.
+pub const NO_ROOM: OwnerId = OwnerId([0xff; 16]);
+
 /// What a record says of its call in clear.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RecordKey {
@@ -241,8 +245,8 @@ pub trait CallRecords: Send + Sync {
     async fn take(&self, orphan: &Orphan, owner: OwnerId) -> Result<bool, RecordError>;
 
     /// Ends the wait for a gateway that goes on with an orphan: it is no orphan any more, its owner is [`NOBODY`] and its state
-    /// [`State::Failed`], and it is kept for `keep` at least. False when it is no orphan; `owner` is who judges that, as in
-    /// [`CallRecords::take`]. Its record stays as it is.
+    /// [`State::Failed`], and it is kept for `keep` at least. False when it is no orphan, or while the lease of [`NO_ROOM`] holds;
+    /// `owner` is who judges that, as in [`CallRecords::take`]. Its record stays as it is.
     async fn give_up(&self, orphan: &Orphan, owner: OwnerId, keep: Duration) -> Result<bool, RecordError>;
 
     /// Waits until what is over the bounds is deleted, which no call waits for.

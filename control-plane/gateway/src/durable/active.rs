@@ -11,7 +11,9 @@ use std::time::Duration;
 
 use asp_proto::snapshot::Primitive;
 use asp_store::ledger::LedgerError;
-use asp_store::records::{CallId, CallRecord, CallRecords, Lease, Orphan, OwnerId, RecordKey, STEADY, Saved};
+use asp_store::records::{
+    CallId, CallRecord, CallRecords, Lease, NO_ROOM, Orphan, OwnerId, RecordKey, STEADY, Saved,
+};
 use async_trait::async_trait;
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -37,6 +39,8 @@ const STORE_TIMEOUT: Duration = Duration::from_secs(2);
 const TAKE_TIMEOUT: Duration = Duration::from_secs(20);
 /// A gateway that is gone is taken for dead after this long.
 const LEASE: Duration = Duration::from_secs(8);
+/// Time for which no gateway gives up an abandoned call after one had no room for it: many looks for those that get room.
+const NO_ROOM_FOR: Duration = Duration::from_secs(30);
 /// How long before that nothing is begun any more that the stores must remember: what is begun has told them by then.
 const STOPS_BEFORE: Duration = Duration::from_secs(1);
 /// So many renewals that fail one after the other say that the store is not reached. One alone may have been a connection
@@ -347,8 +351,14 @@ impl ActiveTable {
         taken.map_err(|e| ActiveFault(e.to_string()))
     }
 
+    /// Reports that abandoned calls wait for room at this gateway: for [`NO_ROOM_FOR`] no gateway gives one up.
+    pub async fn report_no_room(&self) -> Result<(), ActiveFault> {
+        in_time(self.store.renew(NO_ROOM, NO_ROOM_FOR)).await.map(drop)
+    }
+
     /// Ends a call with which no gateway goes on: from now on its row says at each of them that its outcome is what the ledger has
-    /// under its key, else unknown, and its key is abandoned. False when another gateway was faster.
+    /// under its key, else unknown, and its key is abandoned. False when another gateway was
+    /// faster, or one has no room for those that wait.
     pub async fn give_up(&self, orphan: &Orphan) -> Result<bool, ActiveFault> {
         in_time(self.store.give_up(orphan, self.owner, told::KEEP)).await
     }

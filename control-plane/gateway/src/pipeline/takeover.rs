@@ -84,15 +84,22 @@ impl Pipeline {
     pub async fn take_over(self: &Arc<Self>, snapshot: &Arc<Snapshot>) -> Result<(), ActiveFault> {
         let mut room = self.taken_over.room().min(AT_A_TIME);
         if room == 0 {
-            return Ok(());
+            // It may be full of long calls, and the only one that can run those that wait.
+            return match self.active.abandoned(1).await?.is_empty() {
+                true => Ok(()),
+                false => self.active.report_no_room().await,
+            };
         }
         let limit = self.skipped.begin(snapshot.revision).saturating_add(LOOKS);
         let orphans = self.active.abandoned(u32::try_from(limit).unwrap_or(u32::MAX)).await?;
         let are_all = orphans.len() < limit;
         for orphan in self.skipped.due(orphans, are_all).into_iter().take(LOOKS) {
             // What is taken while this gateway ends would be cancelled.
-            if room == 0 || self.calls.are_left() {
+            if self.calls.are_left() {
                 break;
+            }
+            if room == 0 {
+                return self.active.report_no_room().await;
             }
             let Some(abandoned) = self.active.open_abandoned(orphan).await? else {
                 self.skip(&orphan, GIVEN_UP_AFTER, SEALED).await?;
@@ -123,7 +130,8 @@ impl Pipeline {
         Ok(())
     }
 
-    /// Skips a call that cannot run here. If no gateway has taken it for `longest`, none does: its outcome is unknown.
+    /// Skips a call that cannot run here. If no gateway has taken it for `longest`, and none lacks room, none does: its outcome is
+    /// unknown.
     async fn skip(
         &self,
         orphan: &Orphan,

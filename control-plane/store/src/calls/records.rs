@@ -11,8 +11,8 @@ use super::SqliteCalls;
 use crate::clock::{milliseconds, now_ms};
 use crate::columns::{blob, id};
 use crate::records::{
-    BELIEVED, CallId, CallRecord, CallRecords, End, Lease, Listing, MAX_KEEP, NOBODY, Orphan, OwnerId,
-    Principal, RecordError, RecordKey, STEADY, Saved, State,
+    BELIEVED, CallId, CallRecord, CallRecords, End, Lease, Listing, MAX_KEEP, NO_ROOM, NOBODY, Orphan,
+    OwnerId, Principal, RecordError, RecordKey, STEADY, Saved, State,
 };
 
 /// $1 is the time.
@@ -208,6 +208,7 @@ impl CallRecords for SqliteCalls {
             "UPDATE active_calls SET owner = $5, resumable = 0, state = $6, updated_ms = $4, \
              expires_ms = MAX(expires_ms, $7), capsule = NULL, answers = NULL \
              WHERE call_id = $2 AND owner = $3 AND resumable = 1 \
+             AND NOT EXISTS (SELECT 1 FROM living n WHERE n.owner = $8 AND n.lease_ms > $4) \
              AND owner NOT IN (SELECT owner FROM living WHERE lease_ms > $4) \
              AND (owner NOT IN (SELECT owner FROM living WHERE lease_ms > 0) OR {})",
             steady("$1", "$4")
@@ -220,6 +221,7 @@ impl CallRecords for SqliteCalls {
             .bind(NOBODY.0.as_slice())
             .bind(State::Failed.as_str())
             .bind(now.saturating_add(milliseconds(keep.min(MAX_KEEP))))
+            .bind(NO_ROOM.0.as_slice())
             .execute(&self.write)
             .await
             .map_err(unavailable)?;

@@ -15,8 +15,8 @@ use super::PostgresCalls;
 use crate::clock::milliseconds;
 use crate::columns::{blob, id};
 use crate::records::{
-    BELIEVED, CallId, CallRecord, CallRecords, End, Lease, Listing, MAX_KEEP, NOBODY, Orphan, OwnerId,
-    RecordError, RecordKey, STEADY, Saved, State,
+    BELIEVED, CallId, CallRecord, CallRecords, End, Lease, Listing, MAX_KEEP, NO_ROOM, NOBODY, Orphan,
+    OwnerId, RecordError, RecordKey, STEADY, Saved, State,
 };
 
 /// Of a row `r`.
@@ -226,9 +226,12 @@ impl CallRecords for PostgresCalls {
     }
 
     async fn give_up(&self, orphan: &Orphan, owner: OwnerId, keep: Duration) -> Result<bool, RecordError> {
-        let statement = of_orphan(
+        let given_up = of_orphan(
             "owner = $4, resumable = FALSE, state = $5, updated_ms = now_ms(), \
              expires_ms = GREATEST(r.expires_ms, now_ms() + $6), capsule = NULL, memory = NULL",
+        );
+        let statement = format!(
+            "{given_up} AND NOT EXISTS (SELECT 1 FROM gateways n WHERE n.owner = $7 AND n.lease_ms > {CLOCK})"
         );
         let given_up = sqlx::query(sqlx::AssertSqlSafe(statement))
             .bind(owner.0.to_vec())
@@ -236,7 +239,8 @@ impl CallRecords for PostgresCalls {
             .bind(orphan.owner.0.to_vec())
             .bind(NOBODY.0.to_vec())
             .bind(State::Failed.as_str())
-            .bind(milliseconds(keep.min(MAX_KEEP)));
+            .bind(milliseconds(keep.min(MAX_KEEP)))
+            .bind(NO_ROOM.0.to_vec());
         let given_up = self.in_time(given_up.execute(&self.leases)).await.map_err(unavailable)?;
         Ok(given_up.rows_affected() == 1)
     }

@@ -8,8 +8,8 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 
 use super::{
-    BELIEVED, Bounds, CallId, CallRecord, CallRecords, End, Lease, Listing, MAX_KEEP, NOBODY, Orphan,
-    OwnerId, RecordError, RecordKey, STEADY, Saved, Share, State,
+    BELIEVED, Bounds, CallId, CallRecord, CallRecords, End, Lease, Listing, MAX_KEEP, NO_ROOM, NOBODY,
+    Orphan, OwnerId, RecordError, RecordKey, STEADY, Saved, Share, State,
 };
 use crate::clock::{milliseconds, now_ms};
 
@@ -300,6 +300,9 @@ impl CallRecords for MemoryRecords {
     async fn give_up(&self, orphan: &Orphan, owner: OwnerId, keep: Duration) -> Result<bool, RecordError> {
         let now = now_ms();
         let mut inner = self.inner.lock();
+        if inner.leases.get(&NO_ROOM).is_some_and(|lease| lease.until > now) {
+            return Ok(false);
+        }
         let Some(record) = inner.takes(orphan, owner, now) else { return Ok(false) };
         (record.owner, record.resumes, record.state, record.updated_ms) =
             (Some(NOBODY), false, State::Failed, now);

@@ -8,8 +8,8 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use super::{
-    Bounds, CallId, CallRecords, End, Lease, Listing, MAX_KEEP, NOBODY, Orphan, OwnerId, RecordKey, Saved,
-    Share, State,
+    Bounds, CallId, CallRecords, End, Lease, Listing, MAX_KEEP, NO_ROOM, NOBODY, Orphan, OwnerId, RecordKey,
+    Saved, Share, State,
 };
 use crate::clock::now_ms;
 
@@ -176,6 +176,9 @@ async fn an_orphan_that_is_given_up_is_nobodys_and_is_kept(records: &dyn CallRec
     let orphan = Orphan { call: key(44).call, owner: dead };
     assert!(!records.give_up(&orphan, LIVING, HOUR).await.unwrap(), "its owner lives");
     records.retire(dead).await.unwrap();
+    records.renew(NO_ROOM, LEASE).await.unwrap();
+    assert!(!records.give_up(&orphan, LIVING, HOUR).await.unwrap(), "a gateway takes it once it has room");
+    records.renew(NO_ROOM, Duration::ZERO).await.unwrap();
     assert!(records.give_up(&orphan, LIVING, HOUR).await.unwrap());
     assert!(!records.give_up(&orphan, LIVING, HOUR).await.unwrap(), "it is no orphan any more");
     assert!(!records.take(&orphan, LIVING).await.unwrap());

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use asp_snapshot::Snapshot;
 use asp_store::records::{
-    CallRecords, MemoryRecords, NOBODY, Orphan, OwnerId, RecordError, RecordKey, State,
+    CallRecords, MemoryRecords, NO_ROOM, NOBODY, Orphan, OwnerId, RecordError, RecordKey, State,
 };
 use async_trait::async_trait;
 use serde_json::json;
@@ -55,9 +55,11 @@ async fn all_that_a_gateway_with_many_calls_leaves_is_taken_within_two_looks() {
     let living = completes();
     let second = first.beside(living.runtimes());
     second.gateway.pipeline.active.renew().await.unwrap();
-    for _ in 0..2 {
-        second.gateway.pipeline.take_over(&in_force()).await.unwrap();
-    }
+    second.gateway.pipeline.take_over(&in_force()).await.unwrap();
+    let next = Orphan { call: *left().await.first().expect("some are left"), owner: gone };
+    let given_up = first.active.give_up(&next, OwnerId([9; 16]), Duration::ZERO).await.unwrap();
+    assert!(!given_up, "it waits for the next look");
+    second.gateway.pipeline.take_over(&in_force()).await.unwrap();
     assert!(left().await.is_empty());
     until_async("they go on", async || living.told.allocations.lock().len() == CALLS).await;
 }
@@ -122,6 +124,12 @@ async fn calls_that_no_gateway_can_open_are_all_looked_at_and_given_up_after_a_m
     tokio::time::advance(Duration::from_secs(59)).await;
     looks().await;
     assert_eq!(fixture.active.orphans(1_000).await.unwrap().len(), 600, "another gateway may have their key");
+    tokio::time::advance(Duration::from_secs(11)).await;
+    fixture.active.renew(NO_ROOM, Duration::from_secs(3600)).await.unwrap();
+    looks().await;
+    let left = fixture.active.orphans(1_000).await.unwrap();
+    assert_eq!(left.len(), 600, "a gateway that could take them has no room yet");
+    fixture.active.renew(NO_ROOM, Duration::ZERO).await.unwrap();
     tokio::time::advance(Duration::from_secs(11)).await;
     looks().await;
     assert_eq!(fixture.active.orphans(1_000).await.unwrap(), []);
