@@ -10,7 +10,7 @@ use asp_store::control::sql::SqlStore;
 use asp_store::control::{Change, ControlStore, ExposureRecord, LimitRecord, Precondition, StoreError};
 use asp_store::postgres::Postgres;
 use sqlx::{Connection, PgConnection};
-use tokio::task::JoinSet;
+use tokio::task::{JoinHandle, JoinSet};
 
 /// A fresh database, and the stores of two control planes.
 async fn two() -> (Server, [Arc<SqlStore>; 2]) {
@@ -111,10 +111,7 @@ async fn a_policy_takes_its_number_last_and_is_written_by_one_at_a_time() {
         async move { store.put_limits(&change(Precondition::None), "acme", &list).await }
     });
     let mut looking = PgConnection::connect(&server.url()).await.unwrap();
-    let waiting = "SELECT COUNT(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE 'WITH numbered%'";
-    while sqlx::query_scalar::<_, i64>(waiting).fetch_one(&mut looking).await.unwrap() == 0 {
-        assert!(!writing.is_finished(), "it ended before it was seen to wait with its last statement");
-    }
+    until_it_waits("UPDATE control_revision%", &writing, &mut looking).await;
     locked.rollback().await.unwrap();
     let mut revision = writing.await.unwrap().unwrap().revision;
     assert_eq!((revision, stores[1].limits("acme").await.unwrap().value.len()), (1, 1_000));
@@ -136,4 +133,61 @@ async fn a_policy_takes_its_number_last_and_is_written_by_one_at_a_time() {
         revision = written.revision;
     }
     assert_eq!(stores[0].revision().await.unwrap(), revision, "none that was refused has taken a number");
+    let beside =
+        of_what_an_earlier_version_writes_beside_it_nothing_is_lost(&mut other, &mut looking, &stores[0]);
+    Box::pin(beside).await;
+}
+
+/// Waits until a write that has begun to write limits waits for a lock in a statement like this.
+async fn until_it_waits<T>(statement: &str, writing: &JoinHandle<T>, looking: &mut PgConnection) {
+    let waiting = "SELECT COUNT(*) FROM pg_stat_activity a JOIN pg_locks l ON l.pid = a.pid \
+        WHERE a.wait_event_type = 'Lock' AND a.query LIKE $1 AND l.relation = 'limits'::regclass \
+        AND l.mode = 'RowExclusiveLock' AND l.granted";
+    while sqlx::query_scalar::<_, i64>(waiting).bind(statement).fetch_one(&mut *looking).await.unwrap() == 0 {
+        assert!(!writing.is_finished(), "it ended before it was seen to wait in {statement}");
+    }
+}
+
+/// The version before takes the number first, and no lock of the resource.
+async fn of_what_an_earlier_version_writes_beside_it_nothing_is_lost(
+    other: &mut PgConnection,
+    looking: &mut PgConnection,
+    store: &Arc<SqlStore>,
+) {
+    const NUMBER: &str =
+        "UPDATE control_revision SET revision = revision + 1 WHERE id = 1 RETURNING revision";
+    let put = |org: &'static str, precondition: Precondition| {
+        let store = Arc::clone(store);
+        tokio::spawn(async move { store.put_limits(&change(precondition), org, &[limit(77)]).await })
+    };
+    let before = store.limits("acme").await.unwrap();
+    for is_conditional in [true, false] {
+        let mut earlier = other.begin().await.unwrap();
+        let number: i64 = sqlx::query_scalar(NUMBER).fetch_one(&mut *earlier).await.unwrap();
+        let precondition =
+            if is_conditional { Precondition::At(before.revision) } else { Precondition::None };
+        let writing = put("acme", precondition);
+        until_it_waits("UPDATE control_revision%", &writing, looking).await;
+        let stamp = sqlx::query("UPDATE resources SET revision = $1 WHERE name = 'limits/acme'");
+        stamp.bind(number).execute(&mut *earlier).await.unwrap();
+        earlier.commit().await.unwrap();
+        match writing.await.unwrap() {
+            Err(StoreError::Conflict { current }) if is_conditional => {
+                assert_eq!(current, Some(u64::try_from(number).unwrap()));
+            }
+            Err(StoreError::Busy(_)) if !is_conditional => {}
+            refused => panic!("{refused:?}"),
+        }
+        assert_eq!(store.limits("acme").await.unwrap().value, before.value);
+    }
+    let mut earlier = other.begin().await.unwrap();
+    sqlx::query(NUMBER).execute(&mut *earlier).await.unwrap();
+    let insert = "INSERT INTO limits (org, position, server, primitive, user_id, wcit, capacity, refill) \
+        VALUES ('other', 0, '*', '*', '*', '*', 1, '1/s')";
+    sqlx::query(insert).execute(&mut *earlier).await.unwrap();
+    let writing = put("other", Precondition::None);
+    until_it_waits("INSERT INTO limits%", &writing, looking).await;
+    earlier.commit().await.unwrap();
+    let refused = writing.await.unwrap();
+    assert!(matches!(refused, Err(StoreError::Busy(_))), "{refused:?}");
 }

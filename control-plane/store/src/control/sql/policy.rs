@@ -13,6 +13,9 @@ use crate::control::{
 
 type Tx = Transaction<'static, Any>;
 
+/// Error code of PostgreSQL.
+const UNIQUE_VIOLATION: &str = "23505";
+
 // === exposure ===
 
 pub(super) async fn all_exposure(tx: &mut Tx) -> Result<Vec<ExposureRecord>, StoreError> {
@@ -347,11 +350,21 @@ pub(super) async fn put_limits(
                 .bind(rows::signed(limit.capacity)?)
                 .bind(&limit.refill);
         }
-        insert.execute(&mut *write.tx).await?;
+        insert.execute(&mut *write.tx).await.map_err(overtaken)?;
     }
     write.stamp(!list.is_empty()).await?;
     let action = if list.is_empty() { "limits.delete" } else { "limits.put" };
     write.commit(action, &detail::limits(&before, list)).await
+}
+
+/// The error of a list whose positions a control plane of the version before has filled since they were deleted: it takes no lock
+/// of the resource.
+fn overtaken(error: sqlx::Error) -> StoreError {
+    let is_taken = match &error {
+        sqlx::Error::Database(said) => said.code().as_deref() == Some(UNIQUE_VIOLATION),
+        _ => false,
+    };
+    if is_taken { StoreError::Busy(error.to_string()) } else { error.into() }
 }
 
 pub(super) async fn limits_of(tx: &mut Tx, org: &str) -> Result<Vec<LimitRecord>, StoreError> {

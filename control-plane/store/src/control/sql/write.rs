@@ -3,9 +3,10 @@
 //! Keeps true: who writes a resource sees what the write before it made of it; numbers become visible in their order; a write
 //! that is dropped has changed nothing, and one that is committed is audited in the same transaction (I-5, I-6).
 //! Mostly the first statement takes the number, and with it the lock of all writes. An org's policy, which may be long and is
-//! written often, takes it with the last statement where several machines write ([`SqlStore::write_of_org`]): until then it has
-//! the lock of its resource alone. Nothing that takes the number first touches such a resource or its rows, so the two locks are
-//! never taken in the other order.
+//! written often, takes it at its end where several machines write ([`SqlStore::write_of_org`]): until then it has the lock of
+//! its resource alone. Nothing of this version that takes the number first touches such a resource or its rows, so the two locks
+//! are never taken in the other order. A control plane of the version before does, without the lock: so the resource is read
+//! again once the number is taken.
 
 use sqlx::{Any, Transaction};
 
@@ -18,17 +19,17 @@ const LOCK_RESOURCE: &str =
     "SELECT CAST(1 AS BIGINT) AS taken FROM pg_advisory_xact_lock(hashtextextended($1, 0))";
 const TAKE_NUMBER: &str =
     "UPDATE control_revision SET revision = revision + 1, stamp = $1 WHERE id = 1 RETURNING revision";
-/// [`TAKE_NUMBER`], [`Write::stamp`] and the audit: others wait for this and for the commit.
-const FINISH: &str = "WITH numbered AS ( \
-         UPDATE control_revision SET revision = revision + 1, stamp = $1 WHERE id = 1 RETURNING revision \
+/// [`Write::stamp`] and the audit, if the resource is still of revision $10 (0: absent): others wait for this and for the commit.
+const FINISH: &str = "WITH unmoved AS ( \
+         SELECT 1 AS yes WHERE COALESCE((SELECT revision FROM resources WHERE name = $5), 0) = $10 \
      ), gone AS ( \
-         DELETE FROM resources WHERE name = $5 AND $8 = 0 \
+         DELETE FROM resources WHERE name = $5 AND $8 = 0 AND EXISTS (SELECT 1 FROM unmoved) \
      ), stamped AS ( \
-         INSERT INTO resources (name, revision) SELECT $5, revision FROM numbered WHERE $8 = 1 \
+         INSERT INTO resources (name, revision) SELECT $5, $9 FROM unmoved WHERE $8 = 1 \
          ON CONFLICT (name) DO UPDATE SET revision = excluded.revision \
      ) \
      INSERT INTO audit (revision, at, actor, action, resource, org, detail, stamp) \
-     SELECT revision, $2, $3, $4, $5, $6, $7, $1 FROM numbered RETURNING revision";
+     SELECT $9, $2, $3, $4, $5, $6, $7, $1 FROM unmoved RETURNING revision";
 
 impl SqlStore {
     /// Starts a write on `resource`: takes the number, then checks the precondition.
@@ -191,9 +192,12 @@ impl<'c> Write<'c> {
         Ok(Written { revision: self.revision, changed: true })
     }
 
-    /// Takes the number, records the resource's revision, audits and commits.
+    /// Takes the number, checks that the resource is as it was read, records its revision, audits and commits.
     async fn finish(mut self, exists: bool, action: &str, detail: &str) -> Result<Written, StoreError> {
-        let row = sqlx::query(FINISH)
+        let row = sqlx::query(TAKE_NUMBER).bind(&self.stamp).fetch_one(&mut *self.tx).await?;
+        self.revision = rows::unsigned(&row, "revision")?;
+        // A statement of its own: it sees what was committed while the number was waited for.
+        let finished = sqlx::query(FINISH)
             .bind(&self.stamp)
             .bind(rows::signed(self.change.at)?)
             .bind(&self.change.actor)
@@ -202,10 +206,23 @@ impl<'c> Write<'c> {
             .bind(&self.org)
             .bind(detail)
             .bind(i64::from(exists))
-            .fetch_one(&mut *self.tx)
+            .bind(rows::signed(self.revision)?)
+            .bind(rows::signed(self.current.unwrap_or(0))?)
+            .fetch_optional(&mut *self.tx)
             .await?;
-        let revision = rows::unsigned(&row, "revision")?;
+        if finished.is_none() {
+            return Err(self.overtaken().await?);
+        }
         self.tx.commit().await?;
-        Ok(Written { revision, changed: true })
+        Ok(Written { revision: self.revision, changed: true })
+    }
+
+    /// The error of a write whose resource was written without the resource's lock since it was read.
+    async fn overtaken(&mut self) -> Result<StoreError, StoreError> {
+        if matches!(self.change.precondition, Precondition::None) {
+            let error = format!("{} was written at the same time; try again", self.resource);
+            return Ok(StoreError::Busy(error));
+        }
+        Ok(StoreError::Conflict { current: resource_revision(&mut self.tx, &self.resource).await? })
     }
 }
