@@ -49,11 +49,11 @@ impl RunningCalls {
     }
 
     /// A call begins that was admitted under `evaluated`; why its caller may not have it by what came into force since.
-    pub(crate) fn enter(&self, call: &Arc<Call>, evaluated: &Snapshot) -> Option<Withdrawal> {
+    pub(crate) fn enter(&self, call: &Arc<Call>, evaluated: &Arc<Snapshot>) -> Option<Withdrawal> {
         self.registry.enter(call);
-        // A snapshot that came into force since has evaluated the calls that were in the table then.
-        let snapshot =
-            self.snapshot.load_full().filter(|snapshot| snapshot.revision != evaluated.revision)?;
+        // A snapshot that came into force since has evaluated the calls that were in the table then. Its revision may be the
+        // same: revocations come into force ahead of the rest of theirs.
+        let snapshot = self.snapshot.load_full().filter(|snapshot| !Arc::ptr_eq(snapshot, evaluated))?;
         evaluate(call, &snapshot);
         call.withdrawal()
     }

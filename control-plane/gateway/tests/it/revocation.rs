@@ -210,6 +210,20 @@ async fn a_call_admitted_under_an_older_snapshot_does_not_escape_a_newer_one() {
     is_withdrawn(&counting(&fixture, &old)).await;
 }
 
+/// Revocations of another control plane come into force at the revision that is in force already.
+#[tokio::test]
+async fn a_call_admitted_under_another_snapshot_of_the_same_revision_does_not_escape_it() {
+    let fixture = Fixture::new();
+    let old = Arc::new(Snapshot::build(snapshot()).unwrap());
+    let next = changed(|i| {
+        i.revision = old.revision;
+        i.revoked = vec![mark(&["token", "asp-dev", "t-alice"])];
+    });
+    fixture.gateway.apply(next).unwrap();
+    assert_eq!(fixture.gateway.revision(), old.revision);
+    is_withdrawn(&counting(&fixture, &old)).await;
+}
+
 /// A gateway of an earlier version may refuse what a newer control plane accepts.
 #[tokio::test]
 async fn a_server_that_a_gateway_cannot_compile_keeps_no_revocation_from_it() {
