@@ -5,7 +5,8 @@
 //! one that says that it ends is withdrawn at once, and who has come after it at its address stays; one that is lost
 //! is forgotten after [`LEASE`], and only while another one of its cluster is heard, for then the loss is not this
 //! control plane's own. Whom another control plane on the same store hears counts as heard ([`shared`]). One that does not
-//! answer what it is sent is shown as draining while another one of its cluster is not behind.
+//! answer what it is sent on its newest stream is shown as draining while no more than half of its cluster are behind: where more
+//! are, what they are sent takes long.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -73,8 +74,8 @@ struct Members {
     elsewhere: BTreeMap<Key, Elsewhere>,
     /// Those that have left here, and when, until the others are told.
     left: Vec<(Key, Instant)>,
-    /// Those of `known` that do not answer what they are sent here.
-    behind: BTreeSet<Key>,
+    /// Those of `known` that do not answer what they are sent here, each with its stream.
+    behind: BTreeMap<Key, StreamId>,
 }
 
 /// What Envoy is told of one.
@@ -131,7 +132,7 @@ impl Members {
             Elsewhere::Heard | Elsewhere::Left(_) => true,
         });
         let known = &self.known;
-        self.behind.retain(|key| known.contains_key(key));
+        self.behind.retain(|key, _| known.contains_key(key));
     }
 
     /// The clusters of which somebody hears one.
@@ -189,7 +190,7 @@ impl Endpoints {
             members.elsewhere.remove(&key);
         }
         // A process that is stuck opens no stream.
-        let was_behind = members.behind.remove(&key);
+        let was_behind = members.behind.remove(&key).is_some();
         if before != Told::Serving || was_behind {
             self.publish(&members);
         }
@@ -242,15 +243,22 @@ impl Endpoints {
         self.news.notify_one();
     }
 
-    fn set_behind(&self, key: &Key, is_behind: bool) {
+    /// Keeps it of the newest stream alone: an older one may be broken and not closed yet.
+    fn set_behind(&self, key: &Key, id: StreamId, is_behind: bool) {
         let mut members = self.members.lock();
-        let is_new = match is_behind {
-            true => members.behind.insert(key.clone()),
-            false => members.behind.remove(key),
+        let is_newest = match members.known.get(key) {
+            Some(Member::Heard(streams, _)) => streams.last() == Some(&id),
+            Some(Member::Lost(_) | Member::Leaving(_)) | None => false,
         };
-        if is_new {
-            self.publish(&members);
+        let was_behind = members.behind.contains_key(key);
+        if !is_newest || is_behind == was_behind {
+            return;
         }
+        match is_behind {
+            true => drop(members.behind.insert(key.clone(), id)),
+            false => drop(members.behind.remove(key)),
+        }
+        self.publish(&members);
     }
 
     fn lose(&self, key: &Key, id: StreamId) {
@@ -266,6 +274,11 @@ impl Endpoints {
                 "a gateway's last stream ended and it did not say that it leaves: it stays an endpoint, and Envoy's \
                  health checks decide meanwhile"
             );
+        }
+        // What it owed was owed on that stream; it may be current at another control plane by now.
+        if members.behind.get(key) == Some(&id) {
+            members.behind.remove(key);
+            self.publish(&members);
         }
     }
 
@@ -290,11 +303,17 @@ impl Endpoints {
                 None => drop(told.insert(cluster.clone(), BTreeSet::from([*address]))),
             }
         }
-        for (cluster, address) in &members.behind {
+        let mut behind: BTreeMap<&String, BTreeSet<SocketAddr>> = BTreeMap::new();
+        for (cluster, address) in members.behind.keys() {
+            if clusters.get(cluster).is_some_and(|serving| serving.contains(address)) {
+                behind.entry(cluster).or_default().insert(*address);
+            }
+        }
+        for (cluster, behind) in behind {
             let Some(serving) = clusters.get_mut(cluster) else { continue };
-            let is_behind = |other: &SocketAddr| members.behind.contains(&(cluster.clone(), *other));
-            if !serving.iter().all(is_behind) && serving.remove(address) {
-                draining.entry(cluster.clone()).or_default().insert(*address);
+            if behind.len() * 2 <= serving.len() {
+                serving.retain(|address| !behind.contains(address));
+                draining.entry(cluster.clone()).or_default().extend(behind);
             }
         }
         self.set.send_if_modified(|set| {
@@ -343,7 +362,7 @@ impl Registration {
     /// Notes whether the gateway owes an answer to what it was sent.
     pub(super) fn set_behind(&self, is_behind: bool) {
         if let Some(key) = &self.key {
-            self.endpoints.set_behind(key, is_behind);
+            self.endpoints.set_behind(key, self.id, is_behind);
         }
     }
 }
@@ -409,7 +428,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn one_that_does_not_answer_drains_while_another_one_of_its_cluster_is_not_behind() {
+    async fn one_that_does_not_answer_drains_while_no_more_than_half_of_its_cluster_are_behind() {
         let endpoints = Endpoints::new();
         let set = endpoints.subscribe();
         let first = endpoints.join(POOL.into(), address(1));
@@ -419,13 +438,34 @@ mod tests {
         assert!(set.borrow().draining[POOL].contains(&address(1)));
         second.set_behind(true);
         assert_eq!(served(&set), [1, 2], "both are: requests go to somebody");
+        let third = endpoints.join(POOL.into(), address(3));
+        assert_eq!(served(&set), [1, 2, 3], "the one that has answered does not get all requests");
+        assert!(set.borrow().draining.is_empty());
         second.set_behind(false);
-        drop(first);
-        pass(&endpoints, SWEEP_EVERY).await;
-        assert_eq!(served(&set), [2], "without a stream it is no less behind");
+        assert_eq!(served(&set), [2, 3]);
         let again = endpoints.join(POOL.into(), address(1));
-        assert_eq!(served(&set), [1, 2], "it has come back");
-        drop((second, again));
+        assert_eq!(served(&set), [1, 2, 3], "it has come back");
+        drop((first, second, third, again));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_is_behind_on_its_newest_stream_alone_and_as_long_as_there_is_that_stream() {
+        let endpoints = Endpoints::new();
+        let set = endpoints.subscribe();
+        let other = endpoints.join(POOL.into(), address(2));
+        let old = endpoints.join(POOL.into(), address(1));
+        let new = endpoints.join(POOL.into(), address(1));
+        old.set_behind(true);
+        assert_eq!(served(&set), [1, 2], "the old stream is broken, which was not noticed yet");
+        new.set_behind(true);
+        assert_eq!(served(&set), [2]);
+        old.set_behind(false);
+        drop(old);
+        assert_eq!(served(&set), [2], "it owes no less on the new one");
+        drop(new);
+        assert_eq!(served(&set), [1, 2], "it may be current elsewhere");
+        assert!(set.borrow().draining.is_empty());
+        drop(other);
     }
 
     #[tokio::test]
