@@ -156,6 +156,9 @@ pub struct Publisher {
     tried: Option<Position>,
     /// When the tried revision is tried again; `None`: it was built.
     retry_at: Option<Instant>,
+    /// When last published forms that could not be read are read again; `None`: none are missing. What is published is current
+    /// without them.
+    forms_again_at: Option<Instant>,
     /// The last failure of the store.
     unread: Option<Unread>,
     /// When the store was read to the end last.
@@ -236,6 +239,7 @@ impl Publisher {
             standing,
             tried: None,
             retry_at: None,
+            forms_again_at: None,
             unread: None,
             looked,
             freshness,
@@ -325,7 +329,7 @@ impl Publisher {
     async fn rebuild(&mut self) -> anyhow::Result<Rebuilt> {
         let position = self.source.position().await?;
         let revision = position.revision;
-        let due = self.retry_at.is_some_and(|at| at <= Instant::now());
+        let due = [self.retry_at, self.forms_again_at].into_iter().flatten().any(|at| at <= Instant::now());
         let hour = clock::now_ms() / HOUR;
         let last = self.xds_state.borrow().snapshot.clone();
         let covers = self.standing.borrow().covers;
@@ -348,7 +352,7 @@ impl Publisher {
             return built.map(|_| Rebuilt::Nothing);
         }
         (self.unread, self.tried, self.hour) = (None, Some(position), hour);
-        self.edge_waits_until = None;
+        (self.edge_waits_until, self.forms_again_at) = (None, None);
         self.retry_at = Some(Instant::now() + RETRY);
         Ok(self.publish(built?, raise))
     }
@@ -369,7 +373,8 @@ impl Publisher {
         let content = Content { revision, edge, recent, gateway, changed };
         let published = resources::publish(content, last.as_deref(), &self.filter_wasm);
         self.tried = Some(position);
-        self.retry_at = lacks_forms.then(|| Instant::now() + RETRY);
+        self.retry_at = None;
+        self.forms_again_at = lacks_forms.then(|| Instant::now() + RETRY);
         if let Some(published) = &published {
             if last.is_none_or(|last| !Arc::ptr_eq(&last.edge, &published.edge)) {
                 self.edge_told = Some(Instant::now());

@@ -29,6 +29,8 @@ struct Fake {
     building: AtomicU64,
     /// Whether new revisions change nothing.
     notes: AtomicBool,
+    /// Whether last published forms cannot be read.
+    lacks_forms: AtomicBool,
     /// Whether a build that has read the store is held until it is let go.
     holds: AtomicBool,
     let_go: Notify,
@@ -92,7 +94,7 @@ impl Source for Fake {
             gateway: said.gateway.parts.clone(),
             changed,
             faults: Vec::new(),
-            lacks_forms: false,
+            lacks_forms: self.lacks_forms.load(Ordering::SeqCst),
         })
     }
 
@@ -434,4 +436,25 @@ async fn a_publisher_is_stale_while_the_store_is_silent_or_has_what_it_cannot_bu
     running.fake.silent.store(true, Ordering::SeqCst);
     tokio::time::sleep(STALE + POLL).await;
     assert!(freshness.is_stale());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_publisher_that_lacks_last_forms_is_no_less_current_and_reads_them_again_by_a_slow_timer() {
+    let running = start();
+    let mut xds_state = running.handle.xds_state();
+    revision_of(&mut xds_state, 0).await;
+    let builds = || running.fake.builds.load(Ordering::SeqCst);
+    let before = builds();
+    running.fake.lacks_forms.store(true, Ordering::SeqCst);
+    running.fake.revision.store(1, Ordering::SeqCst);
+    running.handle.changed();
+    revision_of(&mut xds_state, 1).await;
+    tokio::time::sleep(STALE * 2).await;
+    assert!(!running.handle.freshness().is_stale(), "nobody has more than it has");
+    assert_eq!(builds(), before + 1, "not at every poll");
+    running.fake.lacks_forms.store(false, Ordering::SeqCst);
+    tokio::time::sleep(RETRY).await;
+    assert_eq!(builds(), before + 2, "the timer");
+    tokio::time::sleep(RETRY * 2).await;
+    assert_eq!(builds(), before + 2, "none are missing");
 }

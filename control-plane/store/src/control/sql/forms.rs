@@ -7,6 +7,7 @@ use std::collections::HashMap;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use futures::StreamExt;
 use sha2::{Digest, Sha256};
 use sqlx::{AssertSqlSafe, Row};
 
@@ -85,22 +86,31 @@ pub(super) async fn forget(store: &SqlStore, parts: &[(String, u64)]) -> Result<
     Ok(())
 }
 
-/// Returns what is stored of the parts. A form that cannot be read is as if it were not there.
+/// Returns what is stored of the parts, in their order. A form that cannot be read is as if it were not there.
 pub(super) async fn of_parts(store: &SqlStore, parts: &[String]) -> Result<Vec<PublishedForm>, StoreError> {
-    let mut forms = Vec::new();
-    for part in parts {
-        let select = sqlx::query("SELECT revision, form FROM published_forms WHERE part = $1").bind(part);
-        let Some(row) = select.fetch_optional(&store.publishing).await? else { continue };
-        let text: String = row.try_get("form")?;
-        if let Ok(form) = STANDARD.decode(text) {
-            forms.push(PublishedForm {
-                part: part.clone(),
-                revision: rows::unsigned(&row, "revision")?,
-                form,
-            });
+    let mut found = HashMap::new();
+    for some in parts.chunks(rows::MAX_ROWS) {
+        let statement = format!(
+            "SELECT part, revision, form FROM published_forms WHERE part IN ({})",
+            parameters(some.len())
+        );
+        let mut select = sqlx::query(AssertSqlSafe(statement));
+        for part in some {
+            select = select.bind(part);
+        }
+        // Row by row: encoded, forms are long.
+        let mut stored = select.fetch(&store.publishing);
+        while let Some(row) = stored.next().await {
+            let row = row?;
+            let part: String = row.try_get("part")?;
+            let text: String = row.try_get("form")?;
+            if let Ok(form) = STANDARD.decode(text) {
+                let revision = rows::unsigned(&row, "revision")?;
+                found.insert(part.clone(), PublishedForm { part, revision, form });
+            }
         }
     }
-    Ok(forms)
+    Ok(parts.iter().filter_map(|part| found.remove(part)).collect())
 }
 
 /// Removes the form of a server that is deleted, or that is new under a name that was another one's.

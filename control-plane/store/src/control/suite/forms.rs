@@ -23,6 +23,12 @@ pub(super) async fn are_kept_and_never_replaced_by_those_of_an_earlier_revision(
     let (server, org) = (form("server/formed", 5, &[0, 255]), form("org/formed", 7, b"a"));
     store.put_published_forms(&[server.clone(), org.clone()]).await.unwrap();
     assert_eq!(store.published_forms(&parts).await.unwrap(), [server.clone(), org.clone()]);
+    let many: Vec<String> = ["org/formed".to_owned()]
+        .into_iter()
+        .chain((0..100).map(|number| format!("server/none-{number}")))
+        .chain(["server/formed".to_owned()])
+        .collect();
+    assert_eq!(store.published_forms(&many).await.unwrap(), [org.clone(), server.clone()], "in their order");
     store
         .put_published_forms(&[form("server/formed", 4, b"late"), form("org/formed", 7, b"b")])
         .await
