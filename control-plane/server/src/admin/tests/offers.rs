@@ -209,15 +209,30 @@ async fn an_offer_to_an_org_that_nothing_speaks_of_is_refused_unless_forced_and_
         (StatusCode::UNPROCESSABLE_ENTITY, &json!("unknown_name"))
     );
     assert!(detail.starts_with("no org is called acmee: did you mean acme?"), "{detail}");
-    let by_team = offered("server:webex-compliance", &mistyped).await;
-    assert_eq!(by_team.body["code"], "unknown_name");
-    assert!(!by_team.body.to_string().contains("did you mean"), "a team is not told which orgs there are");
     assert_eq!(api.send("platform", Method::GET, &mistyped, None, &[]).await.status, StatusCode::NOT_FOUND);
 
     assert_eq!(offered("platform", &format!("{mistyped}?force=true")).await.status, StatusCode::OK);
     let other = offered("platform", &mistyped).await;
     assert_eq!(other.body["code"], "unknown_name", "an offer does not make an org known");
     assert_eq!(offered("platform", TO_ACME).await.status, StatusCode::OK, "what it switched on does");
+}
+
+#[tokio::test]
+async fn the_admins_of_a_server_are_answered_alike_for_an_org_that_there_is_and_for_none() {
+    let mut api = with_hidden().await;
+    api.put("platform", EXPOSURE, switch(HIDDEN, true)).await;
+    api.published(opens).await;
+    let mut answers = Vec::new();
+    for org in ["acme", "nobody"] {
+        let path = format!("{SERVER}/offers/{org}");
+        // What the platform switched on was offered with it.
+        api.send("platform", Method::DELETE, &path, None, &[]).await;
+        let answer = api.send("server:webex-compliance", Method::PUT, &path, None, &[]).await;
+        answers.push((answer.status, answer.body.to_string().replace(org, "ORG")));
+        api.send("platform", Method::DELETE, &path, None, &[]).await;
+    }
+    assert_eq!(answers[0].0, StatusCode::OK, "{}", answers[0].1);
+    assert_eq!(answers[0], answers[1]);
 }
 
 #[tokio::test]
