@@ -201,7 +201,7 @@ pub struct Gateway {
     pub(crate) memory_of_headers: Arc<Admission>,
     edge: Edge,
     snapshot: ArcSwapOption<Snapshot>,
-    /// Its revision, for those that wait for one.
+    /// The revision up to which all of it is in force, for those that wait for one.
     applied: watch::Sender<u64>,
     /// Serializes `apply`, so that revisions are compared and swapped together.
     applying: Mutex<()>,
@@ -276,20 +276,28 @@ impl Gateway {
     pub fn apply(&self, snapshot: GatewaySnapshot) -> Result<(), String> {
         let _one_at_a_time = self.applying.lock();
         self.is_no_older(snapshot.revision)?;
-        self.put_in_force(Snapshot::build(snapshot)?);
+        let snapshot = Snapshot::build(snapshot)?;
+        let covers = snapshot.revision;
+        self.put_in_force(snapshot, covers);
         Ok(())
     }
 
     /// Applies what can be applied of the changes up to a revision, and returns the parts that are not in force as they were
-    /// sent. `Err` is the reason for the NACK, and what was known stays.
-    pub fn apply_changes(&self, revision: u64, changes: Changes) -> Result<Arc<PartFaults>, String> {
+    /// sent. Up to `covers` they say all; what they say of later revisions is revocations alone. `Err` is the reason for the NACK,
+    /// and what was known stays.
+    pub fn apply_changes(
+        &self,
+        revision: u64,
+        covers: u64,
+        changes: Changes,
+    ) -> Result<Arc<PartFaults>, String> {
         let _one_at_a_time = self.applying.lock();
         self.is_no_older(revision)?;
         let known = self.snapshot.load_full().unwrap_or_else(|| Arc::new(Snapshot::empty()));
         let next = known.applied(revision, changes)?;
         let faults = Arc::clone(next.faults());
         warn_of_faults(known.faults(), &faults);
-        self.put_in_force(next);
+        self.put_in_force(next, covers);
         Ok(faults)
     }
 
@@ -298,7 +306,7 @@ impl Gateway {
         (offered >= known).then_some(()).ok_or_else(|| format!("revision {offered} is older than {known}"))
     }
 
-    fn put_in_force(&self, snapshot: Snapshot) {
+    fn put_in_force(&self, snapshot: Snapshot, covers: u64) {
         let offered = snapshot.revision;
         let snapshot = Arc::new(snapshot);
         self.snapshot.store(Some(snapshot.clone()));
@@ -308,7 +316,7 @@ impl Gateway {
         // After `prepare`: what has a runtime is told apart from what has none.
         self.subscriptions.apply(&snapshot);
         self.pipeline.metrics.applied(offered);
-        self.applied.send_replace(offered);
+        self.applied.send_replace(covers);
     }
 
     /// Notes that the control plane that is followed is fresh.
@@ -321,7 +329,7 @@ impl Gateway {
         self.snapshot.load().as_ref().map_or(0, |snapshot| snapshot.revision)
     }
 
-    /// Waits until a snapshot of `revision` or a newer one is in force, for at most `within`.
+    /// Waits until all of `revision` is in force, for at most `within`.
     pub(crate) async fn until(&self, revision: u64, within: Duration) {
         let mut applied = self.applied.subscribe();
         // Err: too late, or the gateway ends; whoever waits looks at what is there.

@@ -131,5 +131,12 @@ fn said_through(version: &str) -> u64 {
     version.rsplit_once(OVERTAKEN).and_then(|(_, covers)| covers.parse().ok()).unwrap_or(u64::MAX)
 }
 
+/// Returns the revision of a version, and the one up to which all is in force with it: a lower one where revocations alone are of
+/// the first.
+fn reach(version: &str) -> (u64, u64) {
+    let revision = subscription::revision_in(version);
+    (revision, revision.min(said_through(version)))
+}
+
 /// How everyone learns of a new [`XdsState`].
 pub type XdsStateReceiver = watch::Receiver<XdsState>;

@@ -85,7 +85,8 @@ pub(super) async fn start(
     .context("start the gateway")?;
     let target = target(process)?;
     let applying = Arc::clone(&gateway);
-    let apply: client::Apply = Arc::new(move |revision, changes| applying.apply_changes(revision, changes));
+    let apply: client::Apply =
+        Arc::new(move |revision, covers, changes| applying.apply_changes(revision, covers, changes));
     let noting = Arc::clone(&gateway);
     let note_fresh: client::NoteFresh = Arc::new(move || noting.control_is_fresh());
     // Ends with the first stop: Envoy learns at once that this replica takes no new requests. A control plane in this process

@@ -235,7 +235,7 @@ async fn a_server_that_a_gateway_cannot_compile_keeps_no_revocation_from_it() {
     let Some(Part::Server(demo)) = demo else { panic!() };
     demo.primitives.iter_mut().for_each(|primitive| primitive.input_schema = "{".into());
     let changes = parts.into_iter().map(|(name, part)| (name, Some(part))).collect();
-    let faults = fixture.gateway.apply_changes(2, changes).unwrap();
+    let faults = fixture.gateway.apply_changes(2, 2, changes).unwrap();
     let named: Vec<&str> = faults.keys().map(String::as_str).collect();
     assert_eq!((named, fixture.gateway.revision()), (vec!["server/demo"], 2));
     is_withdrawn(&call).await;

@@ -35,8 +35,7 @@ use tonic::transport::{Channel, Uri};
 use self::controls::{Control, resolve};
 use self::revocations::RevocationLists;
 use super::refused_parts;
-use super::subscription::revision_in;
-use super::{ADVERTISE, BACKOFF_MS, EVERY_PART, IN_FORCE, Kind, LEAVING, MAX_MESSAGE};
+use super::{ADVERTISE, BACKOFF_MS, EVERY_PART, IN_FORCE, Kind, LEAVING, MAX_MESSAGE, reach};
 
 /// How long an end waits for one control plane to have heard of it, and for any.
 const LEAVE_TIMEOUT: Duration = Duration::from_secs(2);
@@ -44,9 +43,9 @@ const LEAVE_WITHIN: Duration = Duration::from_secs(4);
 /// gRPC status code INVALID_ARGUMENT, in a rejection.
 const INVALID_ARGUMENT: i32 = 3;
 
-/// Takes a revision and what changed up to it, and returns the parts that are not in force as they were sent; or says why it
-/// takes nothing.
-pub type Apply = Arc<dyn Fn(u64, Changes) -> Result<Arc<PartFaults>, String> + Send + Sync>;
+/// Takes a revision, the one up to which all is said with it, and what changed; returns the parts that are not in force as they
+/// were sent, or says why it takes nothing. The second revision is lower where revocations alone are of the first.
+pub type Apply = Arc<dyn Fn(u64, u64, Changes) -> Result<Arc<PartFaults>, String> + Send + Sync>;
 /// Called whenever the control plane that is followed has published what its store has.
 pub type NoteFresh = Arc<dyn Fn() + Send + Sync>;
 /// Most bytes of a revision that is on its way.
@@ -329,11 +328,12 @@ impl Subscriber {
 
     /// Puts in force what another control plane has revoked later.
     async fn revoke(&mut self, list: RecentRevocations) {
-        let (revision, in_force) = (list.revision, revision_in(&self.applied));
+        let revision = list.revision;
+        let (in_force, covers) = reach(&self.applied);
         let Some(part) = self.revocations.take(list, in_force) else { return };
         let apply = Arc::clone(&self.apply);
         let changes = vec![(parts::RECENT.to_owned(), Some(part))];
-        match tokio::task::spawn_blocking(move || apply(in_force, changes)).await {
+        match tokio::task::spawn_blocking(move || apply(in_force, covers, changes)).await {
             Ok(Ok(_)) => {
                 tracing::info!(
                     revision,
@@ -359,11 +359,10 @@ impl Subscriber {
         let last = messages.last();
         let nonce = last.map(|last| last.nonce.clone()).unwrap_or_default();
         let version = last.map(|last| last.system_version_info.clone()).unwrap_or_default();
-        let revision = revision_in(&version);
+        let reach = reach(&version);
         let revocations = self.revocations.clone();
         // Compiling schemas takes milliseconds: not on a thread that serves requests.
-        let applied =
-            tokio::task::spawn_blocking(move || take(&messages, revision, &apply, revocations)).await;
+        let applied = tokio::task::spawn_blocking(move || take(&messages, reach, &apply, revocations)).await;
         let outcome = applied.unwrap_or_else(|error| {
             // What is in force by now is not known: it is all sent again to the next stream.
             self.versions.clear();
@@ -460,7 +459,7 @@ struct Taken {
 
 fn take(
     messages: &[DeltaDiscoveryResponse],
-    revision: u64,
+    (revision, covers): (u64, u64),
     apply: &Apply,
     mut revocations: RevocationLists,
 ) -> Result<Taken, String> {
@@ -479,6 +478,6 @@ fn take(
         removed.push(name.clone());
     }
     revocations.add_to(revision, &mut changes);
-    let refused = apply(revision, changes)?;
+    let refused = apply(revision, covers, changes)?;
     Ok(Taken { put, removed, refused, revocations })
 }

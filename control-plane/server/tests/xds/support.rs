@@ -284,7 +284,7 @@ impl Gateway {
         let faults = Arc::clone(&refused);
         let revoked: Arc<Mutex<Vec<u8>>> = Arc::default();
         let entries = Arc::clone(&revoked);
-        let apply: Apply = Arc::new(move |revision, changes| {
+        let apply: Apply = Arc::new(move |revision, _covers, changes| {
             if no.load(Ordering::SeqCst) {
                 return Err("primitive echo: bad schema".into());
             }

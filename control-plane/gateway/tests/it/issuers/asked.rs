@@ -10,6 +10,7 @@ use asp_gateway::issuers::credentials::{Credential, Kind};
 use asp_gateway::issuers::fresh_keys::AskControl;
 use asp_proto::snapshot::{AuthScheme, GatewaySnapshot, Introspection, IssuerAccess, RevokedBefore};
 use asp_registry::{Inputs, assemble};
+use asp_snapshot::parts;
 use async_trait::async_trait;
 use axum::Router;
 use axum::extract::State;
@@ -303,6 +304,8 @@ struct Control {
     gateway: Mutex<Option<Arc<Gateway>>>,
     asked: AtomicUsize,
     has_it: bool,
+    /// Whether revocations come into force before the key of their revision does.
+    is_overtaken: bool,
 }
 
 #[async_trait]
@@ -312,7 +315,13 @@ impl AskControl for Control {
         self.asked.fetch_add(1, Ordering::SeqCst);
         if self.has_it {
             let gateway = self.gateway.lock().clone().unwrap();
-            applied(&gateway, assemble(fetched(true)), 2);
+            if self.is_overtaken {
+                revocations_applied(&gateway, 2, 1);
+                // It runs when the request waits for it.
+                tokio::spawn(async move { applied(&gateway, assemble(fetched(true)), 2) });
+            } else {
+                applied(&gateway, assemble(fetched(true)), 2);
+            }
         }
         Some(if self.has_it { 2 } else { 0 })
     }
@@ -328,8 +337,20 @@ fn fetched(known: bool) -> Inputs {
     inputs
 }
 
+/// The recent revocations of a revision, ahead of everything else since `covers`.
+fn revocations_applied(gateway: &Gateway, revision: u64, covers: u64) {
+    let mut snapshot = assemble(fetched(false));
+    snapshot.revision = revision;
+    let recent = parts::split(snapshot).remove(parts::RECENT).unwrap();
+    gateway.apply_changes(revision, covers, vec![(parts::RECENT.to_owned(), Some(recent))]).unwrap();
+}
+
 fn controlled(has_it: bool) -> (Fixture, Arc<Control>) {
-    let control = Arc::new(Control { has_it, ..Control::default() });
+    controlled_by(Control { has_it, ..Control::default() })
+}
+
+fn controlled_by(control: Control) -> (Fixture, Arc<Control>) {
+    let control = Arc::new(control);
     let deps = IssuerDeps { control: Some(control.clone()), ..IssuerDeps::default() };
     let fixture = Fixture::asking(assemble(fetched(false)), deps);
     *control.gateway.lock() = Some(fixture.gateway.clone());
@@ -348,6 +369,14 @@ async fn a_token_of_a_newer_key_waits_for_it_and_is_served() {
         assert_eq!(answer.status, StatusCode::OK, "{}", answer.text);
     }
     assert_eq!(control.asked.load(Ordering::SeqCst), 1, "all of them waited for one question");
+}
+
+#[tokio::test]
+async fn a_token_of_a_newer_key_waits_for_it_also_behind_revocations_of_its_revision() {
+    let (fixture, _control) =
+        controlled_by(Control { has_it: true, is_overtaken: true, ..Control::default() });
+    let answer = list(&fixture, &token("alice")).await;
+    assert_eq!(answer.status, StatusCode::OK, "{}", answer.text);
 }
 
 #[tokio::test]

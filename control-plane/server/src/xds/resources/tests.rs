@@ -121,6 +121,16 @@ fn recent_revocations_come_in_a_filter_that_differs_by_name_root_and_content_alo
 }
 
 #[test]
+fn what_overtakes_a_build_reaches_no_further_than_everything_else_in_force() {
+    let first = published(EdgeSnapshot::default(), RecentRevocations::default(), "/f.wasm");
+    let recent = RecentRevocations { revision: 9, ..RecentRevocations::default() };
+    let ahead = overtaken(&first, recent, 5, "/f.wasm");
+    assert_eq!(crate::xds::reach(&ahead.gateway.version), (9, 5));
+    assert_eq!(crate::xds::reach(&version_text(9, &[0; 4])), (9, 9));
+    assert_eq!(crate::xds::reach(""), (0, 0));
+}
+
+#[test]
 fn what_does_not_differ_keeps_its_version_and_its_bytes() {
     let first = published(EdgeSnapshot::default(), RecentRevocations::default(), "/f.wasm");
     let content = |recent: &Arc<RecentRevocations>| Content {
