@@ -4,15 +4,16 @@
 //! Owns: the open questions of one call and the waiting for an answer. Keeps true: several questions may be
 //! open, each with its own id; an answer reaches exactly the question it names, and only when it is of the
 //! question's kind and fits its form; a call holds at most 16 open questions, and of those that were answered a bounded
-//! history, also after its end; when the call ends, nobody waits any longer.
+//! history, also after its end; when the call ends, nobody waits any longer; an answer counts as saved once it outlives this
+//! gateway.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
 use std::time::Duration;
 
 use asp_proto::snapshot::Primitive;
 use parking_lot::Mutex;
-use tokio::sync::oneshot;
+use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
 
 use super::event::Event;
@@ -28,6 +29,8 @@ pub use history::{History, Turn};
 
 /// Most questions one call may have open.
 const MAX_OPEN: usize = 16;
+/// Maximum number of saved answers that are remembered; more than an inbox has entries.
+const MAX_SAVED: usize = 64;
 /// How long a question stays open when the spec does not say.
 const DEFAULT_INPUT_TIMEOUT: Duration = Duration::from_secs(300);
 
@@ -115,6 +118,8 @@ pub struct Withdrawn {
 #[derive(Default)]
 pub struct Questions {
     inner: Mutex<Inner>,
+    /// Notified after each answer that was saved.
+    saved: Notify,
 }
 
 #[derive(Default)]
@@ -122,6 +127,8 @@ struct Inner {
     closed: bool,
     open: HashMap<String, Open>,
     history: History,
+    /// Ids of the questions whose answers were saved last.
+    saved: VecDeque<String>,
 }
 
 struct Open {
@@ -199,6 +206,27 @@ impl Questions {
         self.inner.lock().history.turns().any(|turn| turn.question.id == id)
     }
 
+    /// Notes that the answer to this question is stored where a gateway that takes the call over finds it.
+    pub(crate) fn note_saved(&self, id: String) {
+        let mut inner = self.inner.lock();
+        if inner.saved.len() >= MAX_SAVED {
+            inner.saved.pop_front();
+        }
+        inner.saved.push_back(id);
+        drop(inner);
+        self.saved.notify_one();
+    }
+
+    /// Whether the answer to this question was saved; also false if that was more than [`MAX_SAVED`] answers ago.
+    pub(crate) fn is_saved(&self, id: &str) -> bool {
+        self.inner.lock().saved.iter().any(|saved| saved == id)
+    }
+
+    /// Resolves once after an answer was saved, also one that was saved before; several may be one.
+    pub(crate) async fn saved(&self) {
+        self.saved.notified().await;
+    }
+
     /// Answers one question; false when no such question is open or the answer is none to it. A question
     /// stays open then.
     pub fn answer(&self, id: &str, answer: Answer) -> bool {
@@ -247,6 +275,17 @@ mod tests {
         assert!(questions.answer("a", Answer::Accepted(json!({"n": 1}))));
         assert_eq!(first.await.unwrap(), Answer::Accepted(json!({"n": 1})));
         assert_eq!(second.await.unwrap(), Answer::Declined);
+    }
+
+    #[tokio::test]
+    async fn saved_answers_are_remembered_within_bounds() {
+        let questions = Questions::default();
+        for number in 0..=MAX_SAVED {
+            questions.note_saved(number.to_string());
+        }
+        questions.saved().await;
+        assert!(!questions.is_saved("0") && !questions.is_saved("other"));
+        assert!(questions.is_saved("1") && questions.is_saved(&MAX_SAVED.to_string()));
     }
 
     #[tokio::test]

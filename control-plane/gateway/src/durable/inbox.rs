@@ -2,7 +2,8 @@
 //!
 //! Owns: sealing and storing them in the inbox of their call, and applying them to the calls that run here. Keeps true: what was
 //! stored is applied by the gateway that runs the call, or by the one that takes it over, as soon as its question is open there
-//! (I-13); an entry is removed once it was applied; a gateway that has lost a call applies and removes nothing of it.
+//! (I-13); an answer is removed once it is stored with the call, or no gateway can go on with the call, and a cancel at the end
+//! of the call; a gateway that has lost a call applies and removes nothing of it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -62,8 +63,8 @@ pub enum InboxFault {
     TooLarge,
 }
 
-/// An entry that was read, and waits for its question.
-struct Waiting {
+/// An entry that was read and is still stored.
+struct Entry {
     name: EntryName,
     input: CallerInput,
 }
@@ -77,15 +78,18 @@ impl CallerInput {
         }
     }
 
-    /// Applies it to a call that runs here; false where its question is not open yet.
-    pub(crate) fn apply(&self, call: &Call) -> bool {
+    /// Applies it to a call that runs here. Returns whether its entry is needed no longer: a gateway that takes the call over asks
+    /// again what was answered and not stored, so that the answer must still be there.
+    fn apply(&self, call: &Call) -> bool {
         match self {
             CallerInput::Answer { question, answer } => {
-                call.questions.answer(question, answer.clone()) || call.questions.has_answered(question)
+                let is_answered =
+                    call.questions.answer(question, answer.clone()) || call.questions.has_answered(question);
+                call.questions.is_saved(question) || is_answered && !call.ownership.resumes()
             }
             CallerInput::Cancel => {
                 call.cancel();
-                true
+                false
             }
         }
     }
@@ -126,64 +130,55 @@ impl Inboxes {
         tokio::spawn(async move { inboxes.follow(&call, rows.as_ref()).await });
     }
 
-    /// Applies what another gateway has passed on to a call that runs here.
-    pub(crate) fn deliver(self: &Arc<Self>, call: &Arc<Call>, input: &CallerInput) {
-        if !input.apply(call) {
-            // Its question may be asked yet: the entry stays until then.
-            return call.ownership.nudge();
-        }
-        let (inboxes, call, name) = (self.clone(), call.clone(), input.name());
-        tokio::spawn(async move { inboxes.remove(&call, &[name]).await });
-    }
-
     async fn follow(&self, call: &Call, rows: &dyn Rows) {
         let mut events = call.events.reader_from(call.events.next_number());
-        let mut waiting = Vec::new();
+        let mut entries = Vec::new();
         loop {
             tokio::select! {
                 () = call.ownership.nudged() => match self.read(call).await {
-                    Some(read) => waiting = read,
+                    Some(read) => entries = read,
                     None => {
                         tokio::time::sleep(RETRY + RETRY.mul_f64(rand::random())).await;
                         call.ownership.nudge();
                     }
                 },
-                event = events.next(), if !waiting.is_empty() => match event {
+                event = events.next(), if !entries.is_empty() => match event {
                     Some(Logged { event: Event::Asked { .. }, .. }) => {}
                     Some(_) => continue,
                     None => break,
                 },
+                () = call.questions.saved(), if !entries.is_empty() => {}
                 () = tokio::time::sleep(LOOK_EVERY) => call.ownership.nudge(),
                 _ = call.finished() => break,
             }
             // If another gateway goes on with the call, the entries are for that one.
-            if !waiting.is_empty() && rows.is_ours(call).await {
-                self.apply(call, &mut waiting).await;
+            if !entries.is_empty() && rows.is_ours(call).await {
+                self.apply(call, &mut entries).await;
             }
         }
         // Nobody waits for the rest, unless another gateway goes on with the call.
-        if !waiting.is_empty() && rows.is_ours(call).await {
-            let names: Vec<EntryName> = waiting.iter().map(|entry| entry.name).collect();
+        if !entries.is_empty() && rows.is_ours(call).await {
+            let names: Vec<EntryName> = entries.iter().map(|entry| entry.name).collect();
             self.remove(call, &names).await;
         }
     }
 
-    /// Applies and removes the entries whose questions are open, or had their answers; the others go on waiting.
-    async fn apply(&self, call: &Call, waiting: &mut Vec<Waiting>) {
-        let mut applied = Vec::new();
-        waiting.retain(|entry| {
-            let is_applied = entry.input.apply(call);
-            if is_applied {
-                applied.push(entry.name);
+    /// Applies the entries whose questions are open, and removes those that are needed no longer.
+    async fn apply(&self, call: &Call, entries: &mut Vec<Entry>) {
+        let mut done = Vec::new();
+        entries.retain(|entry| {
+            let is_done = entry.input.apply(call);
+            if is_done {
+                done.push(entry.name);
             }
-            !is_applied
+            !is_done
         });
-        if !applied.is_empty() {
-            self.remove(call, &applied).await;
+        if !done.is_empty() {
+            self.remove(call, &done).await;
         }
     }
 
-    async fn read(&self, call: &Call) -> Option<Vec<Waiting>> {
+    async fn read(&self, call: &Call) -> Option<Vec<Entry>> {
         // Err: closed, which nobody does.
         let _turn = self.turns.acquire().await.ok();
         let entries = self.noted(self.inbox.read(id(&call.caller.org, call.id)).await)?;
@@ -193,7 +188,7 @@ impl Inboxes {
             if input.is_none() {
                 tracing::warn!(call = %call.id, trace = %call.trace, "an answer or a cancel in the inbox of a call cannot be read: the gateway that stored it has another ASP_SEAL_KEY, or is of another version");
             }
-            Some(Waiting { name, input: input? })
+            Some(Entry { name, input: input? })
         };
         Some(entries.into_iter().filter_map(open).collect())
     }

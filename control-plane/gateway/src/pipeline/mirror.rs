@@ -166,17 +166,19 @@ impl Pipeline {
 
     /// What another gateway tells of a call that runs here.
     pub(crate) fn heard(&self, told: Told) {
-        let (call, input) = match told {
-            Told::Answered { call, question, answer } => (call, CallerInput::Answer { question, answer }),
-            Told::Cancelled { call } => (call, CallerInput::Cancel),
+        let (call, is_cancel) = match told {
+            Told::Answered { call, .. } => (call, false),
+            Told::Cancelled { call } => (call, true),
             Told::Ended { .. } | Told::Sent { .. } => return,
         };
-        // One that runs here no more is told by its next gateway's inbox.
-        if let (Some(call), Some(inboxes)) =
-            (self.registry.find_running(Uuid::from_bytes(call)), self.active.inboxes())
-        {
-            inboxes.deliver(&call, &input);
+        // The gateway that takes over a call which runs here no more reads the inbox.
+        let Some(call) = self.registry.find_running(Uuid::from_bytes(call)) else { return };
+        if is_cancel {
+            // It may not be stored, and needs no more than to be applied.
+            call.cancel();
         }
+        // An answer is in the inbox before it is passed on, and is applied from there, where the call is still this gateway's.
+        call.ownership.nudge();
     }
 
     /// Messages of other gateways may have been lost: the calls that run here look into their inboxes.

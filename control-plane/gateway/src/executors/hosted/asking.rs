@@ -30,6 +30,8 @@ pub(super) struct Given {
     is_form: bool,
     /// The user did not answer in time.
     pub expired: bool,
+    /// Id of the question to the client; `None` if nobody was asked.
+    pub question: Option<String>,
 }
 
 /// Why there is no answer.
@@ -46,10 +48,12 @@ pub(super) async fn ask(
     resource: &CallResource,
 ) -> Result<Given, Refusal> {
     let is_form = resource.status == Status::AwaitingElicitationResult;
+    let mut asked = None;
     let answered = match find(execution, resource, is_form) {
         None => Err(Fault::Undeclared),
         Some((id, found, params)) => {
             let question = question_id(id, resource, params);
+            asked = Some(question.clone());
             match is_form {
                 true => ask_user(execution, found, params, (id, question)).await,
                 false => {
@@ -70,7 +74,7 @@ pub(super) async fn ask(
             _ => String::new(),
         },
     });
-    Ok(Given { answer, is_form, expired })
+    Ok(Given { answer, is_form, expired, question: asked })
 }
 
 /// The id by which an answer is brought to its question: after a takeover a client may still bring the answer to
@@ -194,7 +198,7 @@ mod tests {
     #[test]
     fn an_answer_travels_with_the_services_own_data_and_an_error_with_its_word() {
         let data = RawValue::from_string(r#"{"n":  1.0}"#.into()).unwrap();
-        let given = |answer, is_form| Given { answer, is_form, expired: false };
+        let given = |answer, is_form| Given { answer, is_form, expired: false, question: None };
         let text = |given: Given, data| String::from_utf8(given.body(data).unwrap()).unwrap();
         let taken = given(Ok(json!({"action": "decline"})), true);
         assert_eq!(text(taken, Some(&data)), r#"{"serverData":{"n":  1.0},"result":{"action":"decline"}}"#);

@@ -208,7 +208,13 @@ impl<'a> Hosted<'a> {
         let mut unsure = false;
         for _ in 0..MAX_ADVANCES {
             match self.bring(etag.as_ref(), &body).await? {
-                Brought::Taken(next) => return Ok(*next),
+                Brought::Taken(next) => {
+                    // The service has the answer, whichever gateway goes on.
+                    if let Some(question) = given.question {
+                        self.call().questions.note_saved(question);
+                    }
+                    return Ok(*next);
+                }
                 Brought::Stale => {}
                 Brought::Unsure => unsure = true,
             }

@@ -4,6 +4,7 @@
 //! primitive does not declare. Keeps true: a worker gets an answer or an error to each question, at once when
 //! the caller's client cannot be asked; a successor that asks the same again joins the open question.
 
+use std::collections::hash_map::Entry;
 use std::sync::Arc;
 
 use asp_proto::plugin::{DeliverUserInput, ElicitationRequested, Json, deliver_user_input::Action};
@@ -11,7 +12,7 @@ use asp_proto::snapshot::Kind;
 use prost::Message;
 use serde_json::{Map, Value, json};
 
-use super::attempt_state::{AttemptState, Delivery, Key, Page};
+use super::attempt_state::{AttemptState, Delivery, Key, OpenQuestion, Page};
 use super::job::Job;
 use crate::call::content::parse;
 use crate::call::event::Event;
@@ -62,7 +63,8 @@ pub(super) fn elicit(
         Some(ask) => Ok(ask),
     };
     // Put now, so that it stands where the worker asked it; only the answer is waited for.
-    let id = question_id(attempt_state, &requested.elicitation_id);
+    let key = Key::Input(requested.elicitation_id.clone());
+    let id = question_id(attempt_state, &key, &requested.elicitation_id);
     let page = matches!(asked, Ok(Ask::Page { .. })).then(|| Page { id: id.clone(), is_agreed: false });
     let put = asked.and_then(|ask| put(call, Question { id, ask }).map_err(|_| UNSUPPORTED));
     if let (Ok(_), Some(page)) = (&put, page) {
@@ -81,20 +83,31 @@ pub(super) fn elicit(
 
 /// Notes that this is asked. False: a former worker asked it and is gone, and the answer will find this one.
 fn opens(attempt_state: &mut AttemptState, key: Key) -> Result<bool, AskedTwice> {
-    match attempt_state.open.insert(key, attempt_state.attempt) {
-        Some(attempt) if attempt == attempt_state.attempt => Err(AskedTwice),
-        earlier => Ok(earlier.is_none()),
+    let attempt = attempt_state.attempt;
+    match attempt_state.open.entry(key) {
+        Entry::Occupied(open) if open.get().attempt == attempt => Err(AskedTwice),
+        Entry::Occupied(mut open) => {
+            open.get_mut().attempt = attempt;
+            Ok(false)
+        }
+        Entry::Vacant(vacant) => {
+            vacant.insert(OpenQuestion { attempt, question: None });
+            Ok(true)
+        }
     }
 }
 
 /// The id of a question to the client: the declared one, made unique.
-fn question_id(attempt_state: &mut AttemptState, declared: &str) -> String {
+fn question_id(attempt_state: &mut AttemptState, key: &Key, declared: &str) -> String {
     attempt_state.questions += 1;
-    if attempt_state.questions == 1 {
-        declared.to_owned()
-    } else {
-        format!("{declared}.{}", attempt_state.questions)
+    let id = match attempt_state.questions {
+        1 => declared.to_owned(),
+        number => format!("{declared}.{number}"),
+    };
+    if let Some(open) = attempt_state.open.get_mut(key) {
+        open.question = Some(id.clone());
     }
+    id
 }
 
 /// The user is done on the page that was shown last for a declared id; one that nobody agreed to see is nobody's.

@@ -16,6 +16,9 @@ use super::results::Chunks;
 /// Most bytes of answers a call keeps for its next worker: they travel in one message with the arguments.
 pub(super) const MAX_ANSWERS: usize = 1 << 20;
 
+/// Maximum number of answers that are noted as not saved yet; further ones stay in the call's inbox until its end.
+const MAX_UNSAVED: usize = 64;
+
 /// An answer on its way to the worker.
 #[derive(Clone, Debug)]
 pub(super) enum Delivery {
@@ -46,6 +49,14 @@ impl Delivery {
 pub(super) enum Key {
     Input(String),
     Delegation(String),
+}
+
+/// Something that is asked and not answered.
+pub(super) struct OpenQuestion {
+    /// The attempt that asked last.
+    pub attempt: u32,
+    /// Id of the question to the client; `None` if the client is not asked.
+    pub question: Option<String>,
 }
 
 /// A page that a user was asked to see.
@@ -81,8 +92,10 @@ pub(super) struct AttemptState {
     pub rounds: u32,
     /// How many questions were opened; makes their ids unique.
     pub questions: u32,
-    /// What is asked and not answered, with the attempt that asked last.
-    pub open: HashMap<Key, u32>,
+    /// Questions and delegations that are not answered.
+    pub open: HashMap<Key, OpenQuestion>,
+    /// Ids of the questions whose answers are part of the state, and not stored with it yet.
+    pub unsaved: Vec<String>,
     /// The pages that a user was asked to see, by their declared ids: no more than the primitive declares.
     pub pages: HashMap<String, Page>,
     /// What was answered to a read or a prompt, also that nobody did; `None` before it asked.
@@ -117,7 +130,12 @@ impl AttemptState {
 
     /// Takes note of an answer. Those that failed are asked for again.
     pub(super) fn answered(&mut self, delivery: &Delivery) {
-        self.open.remove(&delivery.key());
+        let asked = self.open.remove(&delivery.key());
+        if let Some(question) = asked.and_then(|open| open.question)
+            && self.unsaved.len() < MAX_UNSAVED
+        {
+            self.unsaved.push(question);
+        }
         if let Delivery::Input(input) = delivery {
             self.decided(input);
         }

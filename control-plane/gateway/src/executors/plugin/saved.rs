@@ -39,7 +39,7 @@ impl Saved {
             match self.store(job, seq, &capsule, attempt_state.memory(true)).await {
                 Ok(Kept::Stored) => {
                     attempt_state.saved(seq);
-                    job.call().ownership.can_resume();
+                    note_saved(job, attempt_state);
                     ""
                 }
                 Ok(Kept::Stale) => "stale",
@@ -76,7 +76,7 @@ impl Saved {
             Err(error) => Err(error),
         };
         match stored {
-            Ok(()) => job.call().ownership.can_resume(),
+            Ok(()) => note_saved(job, attempt_state),
             Err(error) => {
                 tracing::warn!(call = %job.call().id, trace = %job.call().trace, %error, "what a call has come to was not stored: on another gateway it would ask again what was answered; check the store");
             }
@@ -115,5 +115,14 @@ impl Saved {
             (resume.seq, resume.capsule) = self.active.capsule(job.call()).await?;
         }
         Ok(resume)
+    }
+}
+
+/// Notes that the state is stored, with the answers in it.
+fn note_saved(job: &Job<'_>, attempt_state: &mut AttemptState) {
+    let call = job.call();
+    call.ownership.can_resume();
+    for question in attempt_state.unsaved.drain(..) {
+        call.questions.note_saved(question);
     }
 }

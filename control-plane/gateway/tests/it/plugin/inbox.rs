@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use asp_gateway::executors::plugin::runtimes::Runtimes;
 use asp_gateway::faces::mcp::elsewhere;
-use asp_gateway::gateway::Shared;
+use asp_gateway::gateway::{Shared, Stores};
 use asp_store::answers::MemoryAnswers;
 use asp_store::bus::{Bus, BusError, BusEvent};
 use asp_store::inbox::{EntryName, Inbox, InboxError, InboxId, MemoryInbox, Put};
 use asp_store::outbox::MemoryOutbox;
-use asp_store::records::OwnerId;
+use asp_store::records::{CallRecords, OwnerId, RecordError};
 use asp_store::sessions::MemoryDirectory;
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -26,6 +26,10 @@ use super::takeover::{answering, request, row, saves_and_hangs, send, take_over}
 use super::{asks_name, last_result, tasks, until, until_async, user_input};
 use crate::runtime::{Runtime, Script, Worker};
 use crate::support::Fixture;
+use crate::support::records::{Faults, FaultyRecords};
+
+/// Hang guard of one step.
+const BOUND: Duration = Duration::from_secs(60);
 
 /// A bus that carries nothing, and says so when a test wants.
 #[derive(Default)]
@@ -101,6 +105,26 @@ impl Inbox for Noted {
     }
 }
 
+/// Records that take no memory of a call while they are away.
+struct Forgetful {
+    inner: Arc<dyn CallRecords>,
+    is_away: Arc<AtomicBool>,
+}
+
+#[async_trait]
+impl Faults for Forgetful {
+    fn store(&self) -> &dyn CallRecords {
+        &*self.inner
+    }
+
+    fn saves_memory(&self) -> Result<(), RecordError> {
+        match self.is_away.load(Ordering::SeqCst) {
+            true => Err(RecordError::Unavailable("the database is away".into())),
+            false => Ok(()),
+        }
+    }
+}
+
 /// Gateways over the same stores; at the first one calls begin.
 struct Gateways {
     first: Fixture,
@@ -111,6 +135,11 @@ struct Gateways {
 
 impl Gateways {
     fn with(runtime: &Runtime) -> Gateways {
+        Gateways::with_stores(runtime, |_| {})
+    }
+
+    /// The same, with other stores at the first one.
+    fn with_stores(runtime: &Runtime, change: impl FnOnce(&mut Stores)) -> Gateways {
         let (bus, inbox) = (Arc::new(Deaf::default()), Arc::new(Noted::default()));
         let shared = Shared {
             directory: Arc::new(MemoryDirectory::default()),
@@ -120,7 +149,10 @@ impl Gateways {
             answers: Arc::new(MemoryAnswers::default()),
         };
         let of_first = shared.clone();
-        let first = Fixture::with_runtimes_and(runtime.runtimes(), |stores| stores.shared = Some(of_first));
+        let first = Fixture::with_runtimes_and(runtime.runtimes(), |stores| {
+            stores.shared = Some(of_first);
+            change(stores);
+        });
         Gateways { first, shared, bus, inbox }
     }
 
@@ -188,6 +220,42 @@ async fn a_gateway_that_may_have_missed_an_answer_finds_it() {
     let result = last_result(&answered.await.unwrap());
     assert_eq!(result["structuredContent"], json!({"ok": true}), "{result}");
     until_async("what was applied is removed", async || gateways.inbox.is_empty().await).await;
+}
+
+/// Invariant I-13. The plugin has the answer, and no store but the inbox.
+#[tokio::test]
+async fn an_answer_stays_until_it_is_stored_with_its_call() {
+    let came = Arc::new(Notify::new());
+    let comes = came.clone();
+    let dead = Runtime::start(Script::of(move |_, mut worker: Worker| {
+        let comes = comes.clone();
+        async move {
+            let invoke = worker.begin(&[("checkpoint", "true")]).await;
+            worker.say(asks_name(&invoke.request_id)).await;
+            user_input(&mut worker).await;
+            comes.notify_one();
+            while worker.next().await.is_some() {}
+        }
+    }));
+    let is_away = Arc::new(AtomicBool::new(false));
+    let gateways = Gateways::with_stores(&dead, |stores| {
+        let inner = stores.active.clone();
+        stores.active = Arc::new(FaultyRecords(Forgetful { inner, is_away: is_away.clone() }));
+    });
+    tokio::spawn(elsewhere::hear(Arc::downgrade(&gateways.first.gateway)));
+    let asked = asked(&gateways, &dead).await;
+    is_away.store(true, Ordering::SeqCst);
+    let answered = send(answering(&asked), &gateways.another(Runtimes::none()));
+    until("the answer is stored", || gateways.inbox.has_stored()).await;
+    gateways.bus.missed.notify_one();
+    tokio::time::timeout(BOUND, came.notified()).await.expect("the plugin gets the answer");
+    assert!(!gateways.inbox.is_empty().await, "it is stored nowhere else");
+    let living = Runtime::start(asks());
+    let third = gateways.another(living.runtimes());
+    take_over(&third).await;
+    let result = last_result(&answered.await.unwrap());
+    assert_eq!(result["structuredContent"], json!({"ok": true}), "{result}");
+    until_async("what was stored is removed", async || gateways.inbox.is_empty().await).await;
 }
 
 /// Invariant I-13.

@@ -29,6 +29,11 @@ pub(crate) trait Faults: Send + Sync {
         Ok(())
     }
 
+    /// Asked before the memory of a call is stored.
+    fn saves_memory(&self) -> Result<(), RecordError> {
+        Ok(())
+    }
+
     /// Asked before a record is looked for.
     fn finds(&self) -> Result<(), RecordError> {
         Ok(())
@@ -74,6 +79,7 @@ impl<F: Faults> CallRecords for FaultyRecords<F> {
     }
 
     async fn save_memory(&self, call: CallId, owner: OwnerId, memory: Bytes) -> Result<Saved, RecordError> {
+        self.0.saves_memory()?;
         self.0.store().save_memory(call, owner, memory).await
     }
 

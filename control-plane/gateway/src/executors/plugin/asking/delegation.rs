@@ -103,6 +103,7 @@ fn begin(
     let time =
         requested.timeout.and_then(|time| Duration::try_from(time).ok()).filter(|time| !time.is_zero());
     let began = Instant::now();
+    let key = Key::Delegation(requested.correlation_id.clone());
     let delegation = Delegation {
         call: Arc::clone(call),
         snapshot: execution.snapshot.clone(),
@@ -116,7 +117,7 @@ fn begin(
         until: call.deadline().min(began + time.unwrap_or(DEFAULT_TIME)),
     };
     let pending = PendingDelegation::begin(delegation, way, || {
-        super::question_id(attempt_state, &requested.delegate_id)
+        super::question_id(attempt_state, &key, &requested.delegate_id)
     })?;
     let delegates = job.delegates.clone();
     Ok(async move { pending.answered(&delegates).await.map(|answer| answer.result) }.boxed())
