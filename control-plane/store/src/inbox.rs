@@ -2,8 +2,8 @@
 //! applied them.
 //!
 //! Owns: the [`Inbox`] port. Refuses: to read entries, which arrive sealed by the gateway, and to order them: each stands on its own.
-//! Keeps true: an entry that was stored is there for every gateway that runs the call, until it is removed or its time is over; a
-//! full inbox refuses what comes and drops nothing; what is kept is bounded for each call and each org (I-4).
+//! Keeps true: an entry that was stored is there for every gateway that runs the call, until it is removed or its time is over, and
+//! is not replaced; a full inbox refuses what comes and drops nothing; what is kept is bounded for each call and each org (I-4).
 
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ pub const MAX_BYTES: usize = 4 << 20;
 /// Maximum bytes of the entries of an org together.
 pub const MAX_ORG_BYTES: usize = 32 << 20;
 
-/// Name of an entry within its inbox: a second entry of the same name replaces the first.
+/// Name of an entry within its inbox: while an entry is there, no other one of its name is stored.
 pub type EntryName = [u8; 16];
 
 /// The inbox of one call.
@@ -42,6 +42,8 @@ pub struct InboxId {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Put {
     Stored,
+    /// An entry of this name is there, and stays as it is.
+    Exists,
     /// The call or its org has no room left.
     Full,
 }
@@ -57,7 +59,7 @@ pub enum InboxError {
 /// Keeps entries for running calls.
 #[async_trait]
 pub trait Inbox: Send + Sync {
-    /// Stores an entry, in place of one of the same name. `keep` is the minimum lifetime of the whole inbox from now on; the longest
+    /// Stores an entry unless one of the same name is there. `keep` is the minimum lifetime of the whole inbox from now on; the longest
     /// that was named counts.
     async fn put(
         &self,

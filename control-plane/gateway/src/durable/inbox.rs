@@ -3,7 +3,7 @@
 //! Owns: sealing and storing them in the inbox of their call, and applying them to the calls that run here. Keeps true: what was
 //! stored is applied by the gateway that runs the call, or by the one that takes it over, as soon as its question is open there
 //! (I-13); an answer is removed once it is stored with the call, or no gateway can go on with the call, and a cancel at the end
-//! of the call; a gateway that has lost a call applies and removes nothing of it.
+//! of the call; of several answers to one question the first counts; a gateway that has lost a call applies and removes nothing of it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -67,6 +67,8 @@ pub enum InboxFault {
 struct Entry {
     name: EntryName,
     input: CallerInput,
+    /// Whether this gateway has applied it. A later question of a hosted service may have the same id.
+    is_applied: bool,
 }
 
 impl CallerInput {
@@ -77,21 +79,26 @@ impl CallerInput {
             CallerInput::Cancel => digest::shortened(&["cancel"]),
         }
     }
+}
 
-    /// Applies it to a call that runs here. Returns whether its entry is needed no longer: a gateway that takes the call over asks
+impl Entry {
+    /// Applies it to a call that runs here, once. Returns whether it is needed no longer: a gateway that takes the call over asks
     /// again what was answered and not stored, so that the answer must still be there.
-    fn apply(&self, call: &Call) -> bool {
-        match self {
-            CallerInput::Answer { question, answer } => {
-                let is_answered =
-                    call.questions.answer(question, answer.clone()) || call.questions.has_answered(question);
-                call.questions.is_saved(question) || is_answered && !call.ownership.resumes()
-            }
-            CallerInput::Cancel => {
-                call.cancel();
-                false
+    fn apply(&mut self, call: &Call) -> bool {
+        let CallerInput::Answer { question, answer } = &self.input else {
+            call.cancel();
+            return false;
+        };
+        if !self.is_applied {
+            let was_open = call.questions.find(question).is_some();
+            self.is_applied =
+                call.questions.answer(question, answer.clone()) || call.questions.has_answered(question);
+            if was_open && !self.is_applied {
+                // An answer that does not fit would keep out the one that does.
+                return true;
             }
         }
+        call.questions.is_saved(question) || (self.is_applied && !call.ownership.resumes())
     }
 }
 
@@ -100,13 +107,14 @@ impl Inboxes {
         Inboxes { inbox, sealer, outage: SaidOnce::default(), turns: Semaphore::new(AT_ONCE) }
     }
 
-    /// Stores what a caller sends to the call of an org; `left` is the time that the call has left.
+    /// Stores what a caller sends to the call of an org; `left` is the time that the call has left. False if another answer to the
+    /// same question is there, which may have been applied: nothing comes of this one.
     pub(crate) async fn put(
         &self,
         (org, call): (&str, Uuid),
         left: Duration,
         input: &CallerInput,
-    ) -> Result<(), InboxFault> {
+    ) -> Result<bool, InboxFault> {
         let name = input.name();
         let plain = serde_json::to_vec(input).map_err(|_| InboxFault::Unavailable)?;
         // The gateway of the call may hear it over the bus alone, with what names the call.
@@ -117,10 +125,24 @@ impl Inboxes {
         let sealed = Bytes::from(sealed.map_err(|_| InboxFault::Unavailable)?);
         let put = self.inbox.put(id(org, call), name, sealed, left.saturating_add(KEEP)).await;
         match self.noted(put) {
-            Some(Put::Stored) => Ok(()),
+            Some(Put::Stored) => Ok(true),
+            Some(Put::Exists) => self.has((org, call), name, input).await,
             Some(Put::Full) => Err(InboxFault::Full),
             None => Err(InboxFault::Unavailable),
         }
+    }
+
+    /// Whether the entry of this name is the same. As it is sealed, its bytes differ. One that is gone was applied.
+    async fn has(
+        &self,
+        (org, call): (&str, Uuid),
+        name: EntryName,
+        input: &CallerInput,
+    ) -> Result<bool, InboxFault> {
+        let read = self.inbox.read(id(org, call)).await;
+        let entries = self.noted(read).ok_or(InboxFault::Unavailable)?;
+        let entry = entries.into_iter().find(|(other, _)| *other == name);
+        Ok(entry.and_then(|(name, sealed)| self.open(call, name, &sealed)).as_ref() == Some(input))
     }
 
     /// Applies what is stored for the call, whenever that may have changed, from now on to its end.
@@ -132,11 +154,17 @@ impl Inboxes {
 
     async fn follow(&self, call: &Call, rows: &dyn Rows) {
         let mut events = call.events.reader_from(call.events.next_number());
-        let mut entries = Vec::new();
+        let mut entries: Vec<Entry> = Vec::new();
         loop {
             tokio::select! {
                 () = call.ownership.nudged() => match self.read(call).await {
-                    Some(read) => entries = read,
+                    Some(mut read) => {
+                        for entry in &mut read {
+                            let is_same = |known: &&Entry| known.name == entry.name;
+                            entry.is_applied = entries.iter().find(is_same).is_some_and(|known| known.is_applied);
+                        }
+                        entries = read;
+                    }
                     None => {
                         tokio::time::sleep(RETRY + RETRY.mul_f64(rand::random())).await;
                         call.ownership.nudge();
@@ -166,8 +194,8 @@ impl Inboxes {
     /// Applies the entries whose questions are open, and removes those that are needed no longer.
     async fn apply(&self, call: &Call, entries: &mut Vec<Entry>) {
         let mut done = Vec::new();
-        entries.retain(|entry| {
-            let is_done = entry.input.apply(call);
+        entries.retain_mut(|entry| {
+            let is_done = entry.apply(call);
             if is_done {
                 done.push(entry.name);
             }
@@ -183,14 +211,18 @@ impl Inboxes {
         let _turn = self.turns.acquire().await.ok();
         let entries = self.noted(self.inbox.read(id(&call.caller.org, call.id)).await)?;
         let open = |(name, sealed): (EntryName, Bytes)| {
-            let plain = self.sealer.open_bytes(Purpose::Inbox, &place(call.id, name), &sealed);
-            let input = plain.and_then(|plain| serde_json::from_slice(&plain).ok());
+            let input = self.open(call.id, name, &sealed);
             if input.is_none() {
                 tracing::warn!(call = %call.id, trace = %call.trace, "an answer or a cancel in the inbox of a call cannot be read: the gateway that stored it has another ASP_SEAL_KEY, or is of another version");
             }
-            Some(Entry { name, input: input? })
+            Some(Entry { name, input: input?, is_applied: false })
         };
         Some(entries.into_iter().filter_map(open).collect())
+    }
+
+    fn open(&self, call: Uuid, name: EntryName, sealed: &Bytes) -> Option<CallerInput> {
+        let plain = self.sealer.open_bytes(Purpose::Inbox, &place(call, name), sealed)?;
+        serde_json::from_slice(&plain).ok()
     }
 
     /// Best effort: what stays is applied to no other question, and ends with the inbox.

@@ -100,7 +100,8 @@ impl Pipeline {
     }
 
     /// Answers a question of a call that runs here, or is followed here: then the answer is stored for the gateway that runs it.
-    /// False if no such question is open, or the answer is none to it. After an error the question is open as before.
+    /// False if no such question is open, the answer is none to it, or another one was stored before it. After an error the question
+    /// is open as before.
     pub(crate) async fn answer(
         &self,
         call: &Call,
@@ -112,7 +113,14 @@ impl Pipeline {
                 return Ok(false);
             }
             let input = CallerInput::Answer { question: question.to_owned(), answer: answer.clone() };
-            self.store(&input, (call.caller.org.as_str(), call.id), call.deadline()).await?;
+            if !self.store(&input, (call.caller.org.as_str(), call.id), call.deadline()).await? {
+                // It has its answer, which the gateway that runs the call applies.
+                call.questions.withdraw(question);
+                return Ok(false);
+            }
+            // What is stored is taken, whatever became of the question here.
+            call.questions.answer(question, answer);
+            return Ok(true);
         }
         Ok(call.questions.answer(question, answer))
     }
@@ -153,12 +161,13 @@ impl Pipeline {
         Ok(())
     }
 
+    /// False if another answer to the same question was stored before.
     async fn store(
         &self,
         input: &CallerInput,
         of: (&str, Uuid),
         deadline: Instant,
-    ) -> Result<(), InboxFault> {
+    ) -> Result<bool, InboxFault> {
         let left = deadline.saturating_duration_since(Instant::now());
         let inboxes = self.active.inboxes().ok_or(InboxFault::Unavailable)?;
         inboxes.put(of, left, input).await

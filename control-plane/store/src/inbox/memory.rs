@@ -63,11 +63,12 @@ impl Inbox for MemoryInbox {
         let of_org: usize =
             rows.iter().filter(|(id, _)| id.org == inbox.org).map(|(_, row)| row.bytes()).sum();
         let row = rows.get(&inbox);
-        let replaced = row.and_then(|row| row.entries.get(&name));
-        let before = replaced.map_or(0, Bytes::len);
-        let entries = row.map_or(0, |row| row.entries.len()) + usize::from(replaced.is_none());
-        let bytes = row.map_or(0, Row::bytes) - before + entry.len();
-        if entries > MAX_ENTRIES || bytes > MAX_BYTES || of_org - before + entry.len() > self.org_bytes {
+        if row.is_some_and(|row| row.entries.contains_key(&name)) {
+            return Ok(Put::Exists);
+        }
+        let entries = row.map_or(0, |row| row.entries.len()) + 1;
+        let bytes = row.map_or(0, Row::bytes) + entry.len();
+        if entries > MAX_ENTRIES || bytes > MAX_BYTES || of_org + entry.len() > self.org_bytes {
             return Ok(Put::Full);
         }
         let row = rows.entry(inbox).or_insert_with(|| Row { entries: HashMap::new(), until });

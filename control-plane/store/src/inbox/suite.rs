@@ -31,7 +31,7 @@ fn bytes(count: usize) -> Bytes {
 /// Runs the suite against an inbox that knows no call.
 pub async fn run(inbox: &dyn Inbox) {
     keeps_an_entry_until_it_is_removed(inbox).await;
-    keeps_the_last_of_a_name(inbox).await;
+    keeps_the_first_of_a_name(inbox).await;
     refuses_more_than_a_call_may_have(inbox).await;
     refuses_what_is_too_large(inbox).await;
     keeps_any_bytes(inbox).await;
@@ -74,13 +74,16 @@ async fn keeps_an_entry_until_it_is_removed(inbox: &dyn Inbox) {
     assert_eq!(read(inbox, call).await, [(name(1), Bytes::from("again"))]);
 }
 
-/// A client that was not told that the first one was stored sends it again, perhaps another one.
-async fn keeps_the_last_of_a_name(inbox: &dyn Inbox) {
+/// The first one may have been applied, and its caller was told that it was stored.
+async fn keeps_the_first_of_a_name(inbox: &dyn Inbox) {
     let call = id(2, 1);
-    for entry in ["first", "first", "of another length"] {
-        assert_eq!(put(inbox, call, 1, entry.into()).await, Put::Stored);
+    assert_eq!(put(inbox, call, 1, "first".into()).await, Put::Stored);
+    for entry in ["first", "of another length", ""] {
+        assert_eq!(put(inbox, call, 1, entry.into()).await, Put::Exists);
     }
-    assert_eq!(read(inbox, call).await, [(name(1), Bytes::from("of another length"))]);
+    assert_eq!(read(inbox, call).await, [(name(1), Bytes::from("first"))]);
+    assert_eq!(put(inbox, call, 2, Bytes::new()).await, Put::Stored);
+    assert_eq!(put(inbox, call, 2, "x".into()).await, Put::Exists, "one without bytes is there, too");
 }
 
 async fn refuses_more_than_a_call_may_have(inbox: &dyn Inbox) {
@@ -90,7 +93,7 @@ async fn refuses_more_than_a_call_may_have(inbox: &dyn Inbox) {
     }
     let one_more = MAX_ENTRIES as u8;
     assert_eq!(put(inbox, call, one_more, "x".into()).await, Put::Full);
-    assert_eq!(put(inbox, call, 0, "in its place".into()).await, Put::Stored);
+    assert_eq!(put(inbox, call, 0, "again".into()).await, Put::Exists);
     assert_eq!(read(inbox, call).await.len(), MAX_ENTRIES, "none had to go");
     remove(inbox, call, &[3]).await;
     assert_eq!(put(inbox, call, one_more, "x".into()).await, Put::Stored);
@@ -100,6 +103,7 @@ async fn refuses_more_than_a_call_may_have(inbox: &dyn Inbox) {
         assert_eq!(put(inbox, large, number as u8, bytes(1 << 20)).await, Put::Stored);
     }
     assert_eq!(put(inbox, large, 100, "x".into()).await, Put::Full);
+    remove(inbox, large, &[0]).await;
     assert_eq!(put(inbox, large, 0, bytes((1 << 20) - 1)).await, Put::Stored);
     assert_eq!(put(inbox, large, 100, "x".into()).await, Put::Stored, "one byte was free");
 }
@@ -143,10 +147,11 @@ pub async fn keeps_to_the_bytes_of_an_org(inbox: &dyn Inbox) {
     assert_eq!(put(inbox, id(7, 1), 1, bytes(FEW - 10)).await, Put::Stored);
     assert_eq!(put(inbox, id(7, 2), 1, bytes(11)).await, Put::Full, "of all its calls");
     assert_eq!(put(inbox, id(7, 2), 1, bytes(10)).await, Put::Stored);
-    assert_eq!(put(inbox, id(7, 1), 1, bytes(FEW - 9)).await, Put::Full);
+    assert_eq!(put(inbox, id(7, 1), 2, bytes(1)).await, Put::Full);
     assert_eq!(read(inbox, id(7, 1)).await, [(name(1), bytes(FEW - 10))], "what was there stays");
     assert_eq!(put(inbox, id(8, 1), 1, bytes(FEW)).await, Put::Stored, "another org");
-    // What is replaced or removed makes room.
+    // What is removed makes room.
+    remove(inbox, id(7, 1), &[1]).await;
     assert_eq!(put(inbox, id(7, 1), 1, bytes(1)).await, Put::Stored);
     assert_eq!(put(inbox, id(7, 3), 1, bytes(FEW - 11)).await, Put::Stored);
     assert_eq!(put(inbox, id(7, 4), 1, bytes(1)).await, Put::Full);

@@ -54,7 +54,11 @@ impl Inbox for RedisInbox {
         put.arg(hex(&name)).arg(entry.as_ref()).arg(lifetime(keep));
         put.arg(MAX_ENTRIES).arg(MAX_BYTES).arg(self.org_bytes);
         let stored: u8 = self.redis.run_large(&put, entry.len()).await?;
-        Ok(if stored == 1 { Put::Stored } else { Put::Full })
+        Ok(match stored {
+            1 => Put::Stored,
+            2 => Put::Exists,
+            _ => Put::Full,
+        })
     }
 
     async fn read(&self, inbox: InboxId) -> Result<Vec<(EntryName, Bytes)>, InboxError> {

@@ -73,6 +73,11 @@ impl Noted {
         !self.stored.lock().is_empty()
     }
 
+    /// How often something was put into them.
+    fn puts(&self) -> usize {
+        self.stored.lock().len()
+    }
+
     async fn is_empty(&self) -> bool {
         let id = self.stored.lock()[0];
         self.inbox.read(id).await.unwrap().is_empty()
@@ -220,6 +225,26 @@ async fn a_gateway_that_may_have_missed_an_answer_finds_it() {
     let result = last_result(&answered.await.unwrap());
     assert_eq!(result["structuredContent"], json!({"ok": true}), "{result}");
     until_async("what was applied is removed", async || gateways.inbox.is_empty().await).await;
+}
+
+/// Invariant I-13: what its caller was told of the first one stands.
+#[tokio::test]
+async fn of_two_answers_at_two_gateways_the_first_counts() {
+    let runtime = Runtime::start(asks());
+    let gateways = Gateways::with(&runtime);
+    tokio::spawn(elsewhere::hear(Arc::downgrade(&gateways.first.gateway)));
+    let asked = asked(&gateways, &runtime).await;
+    let answered = send(answering(&asked), &gateways.another(Runtimes::none()));
+    until("the answer is stored", || gateways.inbox.puts() == 1).await;
+    let mut contradicting = answering(&asked);
+    for answer in contradicting.body["params"]["inputResponses"].as_object_mut().unwrap().values_mut() {
+        answer["content"]["name"] = "Eve".into();
+    }
+    let _contradicted = send(contradicting, &gateways.another(Runtimes::none()));
+    until("the other one was tried", || gateways.inbox.puts() == 2).await;
+    gateways.bus.missed.notify_one();
+    let result = last_result(&answered.await.unwrap());
+    assert_eq!(result["structuredContent"], json!({"ok": true}), "{result}");
 }
 
 /// Invariant I-13. The plugin has the answer, and no store but the inbox.
