@@ -168,9 +168,16 @@ impl Session {
         }
     }
 
-    pub fn take_question(&self, id: &str) -> Option<(Arc<Call>, String)> {
-        let (call, question) = self.state.lock().questions.remove(id)?;
-        Some((call.upgrade()?, question))
+    /// The call and the question of a request of ours that the client has not answered.
+    pub fn question(&self, id: &str) -> Option<(Arc<Call>, String)> {
+        let state = self.state.lock();
+        let (call, question) = state.questions.get(id)?;
+        Some((call.upgrade()?, question.clone()))
+    }
+
+    /// Forgets a request of ours that was answered.
+    pub fn forget_question(&self, id: &str) {
+        self.state.lock().questions.remove(id);
     }
 
     /// Forgets a question that this session was asked and the call does not wait for any more; the id of our request.

@@ -6,18 +6,26 @@
 //! only those to requests that a gateway made are passed on, and of a cancel only which request it names.
 
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use asp_edge::Reason;
 use asp_edge::envelope::MAX_ID_BYTES;
 use futures::StreamExt;
 use serde_json::json;
 use serde_json::value::RawValue;
+use tokio::time::Instant;
 
 use super::codec::{Failure, Message};
 use super::legacy;
+use crate::durable::inbox::InboxFault;
 use crate::execution::SessionNote;
 use crate::gateway::Gateway;
 use crate::sessions::{BusEvent, Session, Told, Untold};
+
+/// Longest time for which a message from another gateway is tried again.
+const TRIED_FOR: Duration = Duration::from_secs(20);
+/// Delay between two attempts.
+const TRY_EVERY: Duration = Duration::from_millis(300);
 
 /// Passes on what is of nothing at this gateway. Who sent it must know when it went nowhere: an answer that is lost leaves
 /// its call waiting.
@@ -73,13 +81,23 @@ fn heard(gateway: &Arc<Gateway>, told: Told) {
             if let (Some(session), Ok(message)) = (session, Message::read(message.get().as_bytes())) {
                 let gateway = gateway.clone();
                 // Apart: what is of a call that only is followed here is stored first.
-                tokio::spawn(async move {
-                    // What is of nothing here either is of nothing any more.
-                    let _ = legacy::told(&gateway, &session, &message).await;
-                });
+                tokio::spawn(async move { take(&gateway, &session, &message).await });
             }
         }
         Told::Answered { .. } | Told::Cancelled { .. } => gateway.pipeline.heard(told),
+    }
+}
+
+/// Takes a client's message from another gateway, which has told the client that it was taken: what cannot be stored is tried again.
+async fn take(gateway: &Gateway, session: &Session, message: &Message) {
+    let until = Instant::now() + TRIED_FOR;
+    // What is of nothing here either is of nothing any more.
+    while let Err(fault) = legacy::told(gateway, session, message).await {
+        if fault == InboxFault::TooLarge || Instant::now() >= until {
+            tracing::warn!(%fault, "an answer that a client sent to another gateway is lost: its call waits for it until its time is over");
+            return;
+        }
+        tokio::time::sleep(TRY_EVERY).await;
     }
 }
 

@@ -430,15 +430,17 @@ async fn answered(gateway: &Gateway, session: &Session, message: &Message) -> Re
     let Some(id) = message.id.as_ref().and_then(|id| serde_json::from_str::<String>(id.get()).ok()) else {
         return Ok(true);
     };
-    let Some((call, question)) = session.take_question(&id) else { return Ok(false) };
-    let Some(question) = call.questions.find(&question) else { return Ok(true) };
-    let answer = message.result.as_ref().and_then(|result| questions::answer(&question, result));
-    // Nothing else will come: this request has had its response.
-    let no_answer = || questions::no_answer(&question, message.error.as_deref());
-    let answer = answer.filter(|answer| call.questions.takes(&question.id, answer)).unwrap_or_else(no_answer);
-    let answered = gateway.pipeline.answer(&call, &question.id, answer).await;
-    // After an error its client sends it again.
-    answered.inspect_err(|_| session.put_question(&id, &call, &question.id)).map(|_| true)
+    let Some((call, question)) = session.question(&id) else { return Ok(false) };
+    if let Some(question) = call.questions.find(&question) {
+        let answer = message.result.as_ref().and_then(|result| questions::answer(&question, result));
+        let answer = answer.filter(|answer| call.questions.takes(&question.id, answer));
+        // Nothing else will come: this request has had its response.
+        let answer = answer.unwrap_or_else(|| questions::no_answer(&question, message.error.as_deref()));
+        gateway.pipeline.answer(&call, &question.id, answer).await?;
+    }
+    // Only now: after an error, or if its connection is lost before, the client sends its answer again.
+    session.forget_question(&id);
+    Ok(true)
 }
 
 /// The name of a question among those of all calls, and the id of the page where it is one.

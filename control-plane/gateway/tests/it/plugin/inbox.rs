@@ -2,31 +2,34 @@
 //! taken, and applied by the gateway that runs the call by then (I-13).
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use asp_gateway::executors::plugin::runtimes::Runtimes;
 use asp_gateway::faces::mcp::elsewhere;
 use asp_gateway::gateway::{Shared, Stores};
 use asp_store::answers::MemoryAnswers;
-use asp_store::bus::{Bus, BusError, BusEvent};
+use asp_store::bus::{Bus, BusError, BusEvent, MemoryBus};
 use asp_store::inbox::{EntryName, Inbox, InboxError, InboxId, MemoryInbox, Put};
 use asp_store::outbox::MemoryOutbox;
 use asp_store::records::{CallRecords, OwnerId, RecordError};
 use asp_store::sessions::MemoryDirectory;
 use async_trait::async_trait;
+use axum::body::Body;
 use bytes::Bytes;
 use futures::StreamExt;
 use futures::stream::{self, BoxStream};
+use http::{Method, StatusCode};
+use http_body_util::BodyExt;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 
 use super::takeover::{answering, request, row, saves_and_hangs, send, take_over};
-use super::{asks_name, last_result, tasks, until, until_async, user_input};
+use super::{asks_name, last_result, next_request, tasks, until, until_async, user_input};
 use crate::runtime::{Runtime, Script, Worker};
-use crate::support::Fixture;
 use crate::support::records::{Faults, FaultyRecords};
+use crate::support::{Fixture, Legacy};
 
 /// Hang guard of one step.
 const BOUND: Duration = Duration::from_secs(60);
@@ -58,6 +61,10 @@ impl Bus for Deaf {
 struct Noted {
     inbox: MemoryInbox,
     is_away: AtomicBool,
+    /// Puts are never answered.
+    is_stuck: AtomicBool,
+    /// Number of puts, with those that failed.
+    tried: AtomicUsize,
     stored: Mutex<Vec<InboxId>>,
 }
 
@@ -73,7 +80,7 @@ impl Noted {
         !self.stored.lock().is_empty()
     }
 
-    /// How often something was put into them.
+    /// Number of puts that were answered.
     fn puts(&self) -> usize {
         self.stored.lock().len()
     }
@@ -93,6 +100,10 @@ impl Inbox for Noted {
         entry: Bytes,
         keep: Duration,
     ) -> Result<Put, InboxError> {
+        self.tried.fetch_add(1, Ordering::SeqCst);
+        if self.is_stuck.load(Ordering::SeqCst) {
+            std::future::pending::<()>().await;
+        }
         self.check()?;
         let put = self.inbox.put(inbox, name, entry, keep).await;
         self.stored.lock().push(inbox);
@@ -162,11 +173,15 @@ impl Gateways {
     }
 
     fn another(&self, runtimes: Runtimes) -> Fixture {
+        self.another_on(self.shared.bus.clone(), runtimes)
+    }
+
+    fn another_on(&self, bus: Arc<dyn Bus>, runtimes: Runtimes) -> Fixture {
         let another = Fixture::with_runtimes_and(runtimes, |stores| {
             stores.active = self.first.active.clone();
             stores.ledger = self.first.ledger.clone();
             stores.audit = self.first.audit.clone();
-            stores.shared = Some(self.shared.clone());
+            stores.shared = Some(Shared { bus, ..self.shared.clone() });
         });
         Fixture { gateway: another.gateway, ..self.first.clone() }
     }
@@ -308,4 +323,79 @@ async fn a_cancel_is_refused_until_it_is_stored_and_then_ends_the_call_where_it_
     let third = gateways.another(living.runtimes());
     take_over(&third).await;
     tasks::until(&second, &task, "cancelled").await;
+}
+
+/// A legacy client that a call of `sweep` has asked at the first gateway, and the id of the first event of its stream.
+async fn legacy_asked(gateways: &Gateways) -> (Legacy, String) {
+    let can = json!({"elicitation": {}});
+    let client = Legacy::connect(&gateways.first, "plugins", "alice", "2025-11-25", can).await;
+    let call = json!({"jsonrpc": "2.0", "id": 9, "method": "tools/call", "params": {"name": "sweep", "arguments": {}}});
+    let mut body = client.open(&call).await.into_body();
+    let mut text = String::new();
+    while !text.contains("elicitation/create") {
+        let frame = tokio::time::timeout(BOUND, body.frame()).await.expect("it is asked").unwrap().unwrap();
+        text.push_str(std::str::from_utf8(frame.data_ref().unwrap()).unwrap());
+    }
+    let id = text.lines().find_map(|line| line.strip_prefix("id:")).unwrap().trim().to_owned();
+    (client, id)
+}
+
+/// The stream of a client that comes back to it.
+async fn come_back(client: &Legacy, last: &str) -> Body {
+    let headers = client.headers();
+    let mut headers: Vec<(&str, &str)> =
+        headers.iter().map(|(name, value)| (*name, value.as_str())).collect();
+    headers.push(("last-event-id", last));
+    let path = format!("/{}/mcp", client.server);
+    client.fixture.open(Method::GET, &path, &headers, "").await.into_body()
+}
+
+fn legacy_answer(asked: &Value) -> Value {
+    let result = json!({"action": "accept", "content": {"name": "Ada"}});
+    json!({"jsonrpc": "2.0", "id": asked["id"], "result": result})
+}
+
+/// Invariant I-13: a client that was not told that its answer was taken sends it again.
+#[tokio::test]
+async fn an_answer_whose_client_left_before_it_was_stored_can_be_sent_again() {
+    let runtime = Runtime::start(asks());
+    let gateways = Gateways::with(&runtime);
+    tokio::spawn(elsewhere::hear(Arc::downgrade(&gateways.first.gateway)));
+    let (client, first_event) = legacy_asked(&gateways).await;
+    let client = Arc::new(Legacy { fixture: gateways.another(Runtimes::none()), ..client });
+    let mut stream = come_back(&client, &first_event).await;
+    let answer = legacy_answer(&next_request(&mut stream).await);
+    gateways.inbox.is_stuck.store(true, Ordering::SeqCst);
+    let (leaves, said) = (client.clone(), answer.clone());
+    let left = tokio::spawn(async move { leaves.post(&said).await });
+    until("it is being stored", || gateways.inbox.tried.load(Ordering::SeqCst) == 1).await;
+    left.abort();
+    gateways.inbox.is_stuck.store(false, Ordering::SeqCst);
+    assert_eq!(client.post(&answer).await.status, StatusCode::ACCEPTED);
+    assert!(gateways.inbox.has_stored(), "before its client is told");
+    gateways.bus.missed.notify_one();
+    assert_eq!(next_request(&mut stream).await["result"]["structuredContent"], json!({"ok": true}));
+}
+
+/// Its client was told by another gateway that it was taken.
+#[tokio::test]
+async fn an_answer_that_was_passed_on_is_stored_when_the_inbox_is_there_again() {
+    let runtime = Runtime::start(asks());
+    let gateways = Gateways::with(&runtime);
+    tokio::spawn(elsewhere::hear(Arc::downgrade(&gateways.first.gateway)));
+    let (client, first_event) = legacy_asked(&gateways).await;
+    let bus: Arc<dyn Bus> = Arc::new(MemoryBus::default());
+    let second = gateways.another_on(bus.clone(), Runtimes::none());
+    tokio::spawn(elsewhere::hear(Arc::downgrade(&second.gateway)));
+    let client = Legacy { fixture: second, ..client };
+    let mut stream = come_back(&client, &first_event).await;
+    let answer = legacy_answer(&next_request(&mut stream).await);
+    gateways.inbox.is_away.store(true, Ordering::SeqCst);
+    let client = Legacy { fixture: gateways.another_on(bus, Runtimes::none()), ..client };
+    assert_eq!(client.post(&answer).await.status, StatusCode::ACCEPTED);
+    until("it is to be stored", || gateways.inbox.tried.load(Ordering::SeqCst) > 0).await;
+    gateways.inbox.is_away.store(false, Ordering::SeqCst);
+    until("it is stored", || gateways.inbox.has_stored()).await;
+    gateways.bus.missed.notify_one();
+    assert_eq!(next_request(&mut stream).await["result"]["structuredContent"], json!({"ok": true}));
 }
