@@ -103,6 +103,39 @@ pub struct CallRecord {
     pub outcome: Bytes,
 }
 
+/// Where a call stands: of its record what is small, for who looks again and again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stand {
+    pub principal: Principal,
+    pub server: String,
+    pub state: State,
+    /// When the state was stored last, in Unix milliseconds.
+    pub updated_ms: i64,
+    /// Who runs the call; `None` when it has ended.
+    pub owner: Option<OwnerId>,
+    /// As in [`CallRecord`].
+    pub is_left: bool,
+    /// As in [`CallRecord`].
+    pub is_retired: bool,
+    pub resumes: bool,
+}
+
+impl CallRecord {
+    /// Where its call stands.
+    pub fn stand(&self) -> Stand {
+        Stand {
+            principal: self.principal,
+            server: self.server.clone(),
+            state: self.state,
+            updated_ms: self.updated_ms,
+            owner: self.owner,
+            is_left: self.is_left,
+            is_retired: self.is_retired,
+            resumes: self.resumes,
+        }
+    }
+}
+
 /// How a call ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct End {
@@ -210,6 +243,9 @@ pub trait CallRecords: Send + Sync {
 
     /// What is kept of a call.
     async fn find(&self, call: CallId) -> Result<Option<CallRecord>, RecordError>;
+
+    /// Where a call stands, as [`CallRecords::find`] says it: reads neither its record, capsule and memory nor its outcome.
+    async fn stand(&self, call: CallId) -> Result<Option<Stand>, RecordError>;
 
     /// The records of a principal at a server.
     async fn list(&self, listing: &Listing<'_>) -> Result<Vec<(CallId, CallRecord)>, RecordError>;

@@ -294,7 +294,7 @@ impl ActiveTable {
         if holds && !self.unsure.load(Ordering::Acquire) {
             return true;
         }
-        match in_time(self.store.find(*call.id.as_bytes())).await {
+        match in_time(self.store.stand(*call.id.as_bytes())).await {
             Ok(row) => {
                 let is_taken = self.is_taken(call, row.map(|row| row.owner));
                 if is_taken {

@@ -24,7 +24,7 @@ use crate::call::outcome::{Outcome, Refusal};
 use crate::call::question::{Answer, Question};
 use crate::call::{Call, State, principal};
 use crate::durable::active::ActiveFault;
-use crate::durable::active::told::{Seen, Told as Stands};
+use crate::durable::active::told::{Seen, Stands};
 use crate::durable::inbox::{CallerInput, InboxFault};
 use crate::durable::shared_events::{KeptEvent, KeptEvents};
 use crate::pipeline::Pipeline;
@@ -347,7 +347,8 @@ struct Telling {
 impl Telling {
     /// Where the call stands, by its record.
     async fn stands(&self) -> Result<Option<Stands>, ActiveFault> {
-        self.pipeline.active.told(self.id, &self.caller, &self.server.message.name).await
+        let of = (&*self.caller, self.server.message.name.as_str());
+        self.pipeline.active.stands(self.id, of, self.deadline).await
     }
 
     /// Stores the input where it is not yet, and tells the call's gateway of it.
@@ -366,8 +367,8 @@ impl Telling {
                 is_stored = self.pipeline.store(&input, of, self.deadline).await.is_ok();
             }
             match self.stands().await {
-                Ok(Some(Stands::Runs(seen))) => {
-                    if let Some(owner) = seen.owner
+                Ok(Some(Stands::Runs(owner))) => {
+                    if let Some(owner) = owner
                         && self.reaches(owner, &told).await
                     {
                         return;

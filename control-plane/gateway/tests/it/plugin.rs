@@ -41,6 +41,8 @@ mod left_behind;
 mod lent;
 #[path = "plugin/listed.rs"]
 mod listed;
+#[path = "plugin/mirrored.rs"]
+mod mirrored;
 #[path = "plugin/outcomes.rs"]
 mod outcomes;
 #[path = "plugin/packages.rs"]

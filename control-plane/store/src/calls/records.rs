@@ -12,17 +12,25 @@ use crate::clock::{milliseconds, now_ms};
 use crate::columns::{blob, id};
 use crate::records::{
     BELIEVED, CallId, CallRecord, CallRecords, End, Lease, Listing, MAX_KEEP, NO_ROOM, NOBODY, Orphan,
-    OwnerId, Principal, RecordError, RecordKey, STEADY, Saved, State,
+    OwnerId, Principal, RecordError, RecordKey, STEADY, Saved, Stand, State,
 };
+
+/// Of a row, where its call stands. $1 is the time.
+fn stand_columns() -> String {
+    format!(
+        "principal, server, state, updated_ms, owner, \
+         owner IS NOT NULL AND owner NOT IN (SELECT owner FROM living WHERE lease_ms + {} > $1) AS is_left, \
+         owner IS NOT NULL AND owner NOT IN (SELECT owner FROM living WHERE lease_ms > 0) AS is_retired, \
+         resumable",
+        BELIEVED.as_millis()
+    )
+}
 
 /// $1 is the time.
 fn columns() -> String {
     format!(
-        "org, principal, user_digest, server, plugin, context, state, created_ms, updated_ms, expires_ms, owner, \
-         owner IS NOT NULL AND owner NOT IN (SELECT owner FROM living WHERE lease_ms + {} > $1) AS is_left, \
-         owner IS NOT NULL AND owner NOT IN (SELECT owner FROM living WHERE lease_ms > 0) AS is_retired, \
-         resumable, record, seq, capsule, answers, outcome",
-        BELIEVED.as_millis()
+        "{}, org, user_digest, plugin, context, created_ms, expires_ms, record, seq, capsule, answers, outcome",
+        stand_columns()
     )
 }
 
@@ -89,7 +97,7 @@ impl CallRecords for SqliteCalls {
             return Ok(Saved::Stored);
         }
         // Which of the two it was decides only what the plugin is told.
-        let row = self.find(call).await?;
+        let row = self.stand(call).await?;
         Ok(if row.is_some_and(|row| row.owner == Some(owner)) { Saved::Stale } else { Saved::NotOwner })
     }
 
@@ -113,6 +121,18 @@ impl CallRecords for SqliteCalls {
             .await
             .map_err(unavailable)?;
         row.as_ref().map(read).transpose().map_err(unavailable)
+    }
+
+    async fn stand(&self, call: CallId) -> Result<Option<Stand>, RecordError> {
+        let columns = stand_columns();
+        let statement = format!("SELECT {columns} FROM active_calls WHERE call_id = $2 AND {IS_RECORD}");
+        let row = sqlx::query(sqlx::AssertSqlSafe(statement))
+            .bind(now_ms())
+            .bind(call.as_slice())
+            .fetch_optional(&self.read)
+            .await
+            .map_err(unavailable)?;
+        row.as_ref().map(read_stand).transpose().map_err(unavailable)
     }
 
     async fn list(&self, listing: &Listing<'_>) -> Result<Vec<(CallId, CallRecord)>, RecordError> {
@@ -318,35 +338,56 @@ fn bound<'q>(statement: Query<'q>, key: &RecordKey) -> Query<'q> {
         .bind(i64::from(key.resumes))
 }
 
+fn principal(row: &SqliteRow, column: &str) -> Result<Principal, sqlx::Error> {
+    match row.try_get::<Option<Vec<u8>>, _>(column)? {
+        Some(_) => id(row, column),
+        None => Ok(Principal::default()),
+    }
+}
+
+fn text(row: &SqliteRow, column: &str) -> Result<String, sqlx::Error> {
+    row.try_get::<Option<String>, _>(column).map(Option::unwrap_or_default)
+}
+
+fn number(row: &SqliteRow, column: &str) -> Result<i64, sqlx::Error> {
+    row.try_get::<Option<i64>, _>(column).map(Option::unwrap_or_default)
+}
+
 /// A row of an earlier version has an owner, what that version needed to go on with the call, and nothing else.
-fn read(row: &SqliteRow) -> Result<CallRecord, sqlx::Error> {
-    let seq: i64 = row.try_get("seq")?;
+fn read_stand(row: &SqliteRow) -> Result<Stand, sqlx::Error> {
     let resumable: i64 = row.try_get("resumable")?;
     let state: Option<String> = row.try_get("state")?;
     let owner: Option<Vec<u8>> = row.try_get("owner")?;
-    let is_left: bool = row.try_get("is_left")?;
-    let is_retired: bool = row.try_get("is_retired")?;
-    let named = |column: &str| match row.try_get::<Option<Vec<u8>>, _>(column)? {
-        Some(_) => id(row, column),
-        None => Ok(Principal::default()),
-    };
-    let text = |column: &str| row.try_get::<Option<String>, _>(column).map(Option::unwrap_or_default);
-    let number = |column: &str| row.try_get::<Option<i64>, _>(column).map(Option::unwrap_or_default);
-    Ok(CallRecord {
-        org: text("org")?,
-        principal: named("principal")?,
-        user: named("user_digest")?,
-        server: text("server")?,
-        plugin: text("plugin")?,
-        context: text("context")?,
+    Ok(Stand {
+        principal: principal(row, "principal")?,
+        server: text(row, "server")?,
         state: state.and_then(|name| State::parse(&name)).unwrap_or(State::Working),
-        created_ms: number("created_ms")?,
-        updated_ms: number("updated_ms")?,
-        expires_ms: number("expires_ms")?,
+        updated_ms: number(row, "updated_ms")?,
         owner: owner.map(|_| id(row, "owner").map(OwnerId)).transpose()?,
-        is_left,
-        is_retired,
+        is_left: row.try_get("is_left")?,
+        is_retired: row.try_get("is_retired")?,
         resumes: resumable != 0,
+    })
+}
+
+fn read(row: &SqliteRow) -> Result<CallRecord, sqlx::Error> {
+    let stand = read_stand(row)?;
+    let seq: i64 = row.try_get("seq")?;
+    Ok(CallRecord {
+        org: text(row, "org")?,
+        principal: stand.principal,
+        user: principal(row, "user_digest")?,
+        server: stand.server,
+        plugin: text(row, "plugin")?,
+        context: text(row, "context")?,
+        state: stand.state,
+        created_ms: number(row, "created_ms")?,
+        updated_ms: stand.updated_ms,
+        expires_ms: number(row, "expires_ms")?,
+        owner: stand.owner,
+        is_left: stand.is_left,
+        is_retired: stand.is_retired,
+        resumes: stand.resumes,
         record: blob(row, "record")?,
         seq: u64::try_from(seq).unwrap_or_default(),
         capsule: blob(row, "capsule")?,

@@ -16,19 +16,27 @@ use crate::clock::milliseconds;
 use crate::columns::{blob, id};
 use crate::records::{
     BELIEVED, CallId, CallRecord, CallRecords, End, Lease, Listing, MAX_KEEP, NO_ROOM, NOBODY, Orphan,
-    OwnerId, RecordError, RecordKey, STEADY, Saved, State,
+    OwnerId, RecordError, RecordKey, STEADY, Saved, Stand, State,
 };
+
+/// Of a row `r`, where its call stands.
+fn stand_columns() -> String {
+    format!(
+        "r.principal, r.server, r.state, r.updated_ms, r.owner, r.owner IS NOT NULL AND NOT EXISTS \
+         (SELECT 1 FROM gateways g WHERE g.owner = r.owner AND g.lease_ms + {} > now_ms()) AS is_left, \
+         r.owner IS NOT NULL AND NOT EXISTS \
+         (SELECT 1 FROM gateways g WHERE g.owner = r.owner AND g.lease_ms > 0) AS is_retired, \
+         r.resumable",
+        BELIEVED.as_millis()
+    )
+}
 
 /// Of a row `r`.
 fn columns() -> String {
     format!(
-        "r.org, r.principal, r.user_digest, r.server, r.plugin, r.context, r.state, r.created_ms, r.updated_ms, \
-         r.expires_ms, r.owner, r.owner IS NOT NULL AND NOT EXISTS \
-         (SELECT 1 FROM gateways g WHERE g.owner = r.owner AND g.lease_ms + {} > now_ms()) AS is_left, \
-         r.owner IS NOT NULL AND NOT EXISTS \
-         (SELECT 1 FROM gateways g WHERE g.owner = r.owner AND g.lease_ms > 0) AS is_retired, \
-         r.resumable, r.record, r.seq, r.capsule, r.memory, r.outcome",
-        BELIEVED.as_millis()
+        "{}, r.org, r.user_digest, r.plugin, r.context, r.created_ms, r.expires_ms, \
+         r.record, r.seq, r.capsule, r.memory, r.outcome",
+        stand_columns()
     )
 }
 
@@ -112,7 +120,7 @@ impl CallRecords for PostgresCalls {
             return Ok(Saved::Stored);
         }
         // Which of the two it was decides only what the plugin is told.
-        let row = self.find(call).await?;
+        let row = self.stand(call).await?;
         Ok(if row.is_some_and(|row| row.owner == Some(owner)) { Saved::Stale } else { Saved::NotOwner })
     }
 
@@ -132,6 +140,16 @@ impl CallRecords for PostgresCalls {
             .await
             .map_err(unavailable)?;
         row.as_ref().map(read).transpose().map_err(unavailable)
+    }
+
+    async fn stand(&self, call: CallId) -> Result<Option<Stand>, RecordError> {
+        let statement = format!("SELECT {} FROM call_records r WHERE r.call_id = $1", stand_columns());
+        let row = sqlx::query(sqlx::AssertSqlSafe(statement))
+            .bind(call.to_vec())
+            .fetch_optional(&self.pool)
+            .await
+            .map_err(unavailable)?;
+        row.as_ref().map(read_stand).transpose().map_err(unavailable)
     }
 
     async fn list(&self, listing: &Listing<'_>) -> Result<Vec<(CallId, CallRecord)>, RecordError> {
@@ -332,26 +350,40 @@ fn bound<'q>(statement: Query<'q>, key: &RecordKey) -> Query<'q> {
         .bind(key.created_ms)
 }
 
-fn read(row: &PgRow) -> Result<CallRecord, sqlx::Error> {
-    let seq: i64 = row.try_get("seq")?;
+fn read_stand(row: &PgRow) -> Result<Stand, sqlx::Error> {
     let state: String = row.try_get("state")?;
     let owner: Option<Vec<u8>> = row.try_get("owner")?;
-    Ok(CallRecord {
-        org: row.try_get("org")?,
+    Ok(Stand {
         principal: id(row, "principal")?,
-        user: id(row, "user_digest")?,
         server: row.try_get("server")?,
-        plugin: row.try_get("plugin")?,
-        context: row.try_get("context")?,
         state: State::parse(&state)
             .ok_or_else(|| sqlx::Error::Decode(format!("no state is called {state}").into()))?,
-        created_ms: row.try_get("created_ms")?,
         updated_ms: row.try_get("updated_ms")?,
-        expires_ms: row.try_get("expires_ms")?,
         owner: owner.map(|_| id(row, "owner").map(OwnerId)).transpose()?,
         is_left: row.try_get("is_left")?,
         is_retired: row.try_get("is_retired")?,
         resumes: row.try_get("resumable")?,
+    })
+}
+
+fn read(row: &PgRow) -> Result<CallRecord, sqlx::Error> {
+    let stand = read_stand(row)?;
+    let seq: i64 = row.try_get("seq")?;
+    Ok(CallRecord {
+        org: row.try_get("org")?,
+        principal: stand.principal,
+        user: id(row, "user_digest")?,
+        server: stand.server,
+        plugin: row.try_get("plugin")?,
+        context: row.try_get("context")?,
+        state: stand.state,
+        created_ms: row.try_get("created_ms")?,
+        updated_ms: stand.updated_ms,
+        expires_ms: row.try_get("expires_ms")?,
+        owner: stand.owner,
+        is_left: stand.is_left,
+        is_retired: stand.is_retired,
+        resumes: stand.resumes,
         record: blob(row, "record")?,
         seq: u64::try_from(seq).unwrap_or_default(),
         capsule: blob(row, "capsule")?,

@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 
 use super::{
     BELIEVED, Bounds, CallId, CallRecord, CallRecords, End, Lease, Listing, MAX_KEEP, NO_ROOM, NOBODY,
-    Orphan, OwnerId, RecordError, RecordKey, STEADY, Saved, Share, State,
+    Orphan, OwnerId, RecordError, RecordKey, STEADY, Saved, Share, Stand, State,
 };
 use crate::clock::{milliseconds, now_ms};
 
@@ -216,6 +216,11 @@ impl CallRecords for MemoryRecords {
     async fn find(&self, call: CallId) -> Result<Option<CallRecord>, RecordError> {
         let inner = self.inner.lock();
         Ok(inner.records.get(&call).map(|record| inner.told(record, now_ms())))
+    }
+
+    async fn stand(&self, call: CallId) -> Result<Option<Stand>, RecordError> {
+        // Of what is large a reference is copied.
+        Ok(self.find(call).await?.map(|record| record.stand()))
     }
 
     async fn list(&self, listing: &Listing<'_>) -> Result<Vec<(CallId, CallRecord)>, RecordError> {

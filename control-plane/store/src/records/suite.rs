@@ -8,8 +8,8 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use super::{
-    Bounds, CallId, CallRecords, End, Lease, Listing, MAX_KEEP, NO_ROOM, NOBODY, Orphan, OwnerId, RecordKey,
-    Saved, Share, State,
+    Bounds, CallId, CallRecord, CallRecords, End, Lease, Listing, MAX_KEEP, NO_ROOM, NOBODY, Orphan, OwnerId,
+    RecordError, RecordKey, Saved, Share, State,
 };
 use crate::clock::now_ms;
 
@@ -77,7 +77,7 @@ async fn an_id_whose_time_is_over_may_be_taken_again(records: &dyn CallRecords) 
     for n in [40, 41] {
         let key = RecordKey { created_ms: 9, ..key(n) };
         assert_eq!(records.put(&key, LIVING, State::Working, text("again")).await.unwrap(), Saved::Stored);
-        let found = records.find(key.call).await.unwrap().unwrap();
+        let found = find(records, key.call).await.unwrap().unwrap();
         assert_eq!((found.created_ms, found.record, found.outcome), (9, text("again"), Bytes::new()));
         records.drop_record(key.call, LIVING).await.unwrap();
     }
@@ -106,7 +106,7 @@ async fn keeps_the_newest_capsule_and_the_memory_beside_it(records: &dyn CallRec
     assert_eq!(records.save_memory(call, LIVING, text("newer")).await.unwrap(), Saved::Stored);
     let again = records.put(&key(1), LIVING, State::InputRequired, text("asked again")).await.unwrap();
     assert_eq!(again, Saved::Stored);
-    let found = records.find(call).await.unwrap().unwrap();
+    let found = find(records, call).await.unwrap().unwrap();
     assert_eq!((found.seq, found.capsule, found.memory), (5, text("c"), text("newer")));
     assert_eq!((found.org.as_str(), found.plugin.as_str()), ("acme", "sweep@1.0.0"));
     assert_eq!((found.server.as_str(), found.context.as_str()), ("demo", "trip"));
@@ -123,7 +123,7 @@ async fn only_the_owner_changes_a_record(records: &dyn CallRecords) {
     assert_eq!(saved, Saved::NotOwner);
     assert_eq!(records.finish(&key(1), OTHER, end("x")).await.unwrap(), Saved::NotOwner);
     records.drop_record(call, OTHER).await.unwrap();
-    let found = records.find(call).await.unwrap().unwrap();
+    let found = find(records, call).await.unwrap().unwrap();
     assert_eq!((found.owner, found.seq, found.record), (Some(LIVING), 5, text("asked again")));
     assert_eq!(found.state, State::InputRequired);
 }
@@ -132,8 +132,8 @@ async fn keeps_calls_apart_and_forgets_what_is_dropped(records: &dyn CallRecords
     begin(records, 2).await;
     records.drop_record(key(1).call, LIVING).await.unwrap();
     records.drop_record(key(9).call, LIVING).await.unwrap();
-    assert_eq!(records.find(key(1).call).await.unwrap(), None);
-    assert!(records.find(key(2).call).await.unwrap().is_some());
+    assert_eq!(find(records, key(1).call).await.unwrap(), None);
+    assert!(find(records, key(2).call).await.unwrap().is_some());
     assert_eq!(records.save_memory(key(1).call, LIVING, text("late")).await.unwrap(), Saved::NotOwner);
 }
 
@@ -183,7 +183,7 @@ async fn an_orphan_that_is_given_up_is_nobodys_and_is_kept(records: &dyn CallRec
     assert!(!records.give_up(&orphan, LIVING, HOUR).await.unwrap(), "it is no orphan any more");
     assert!(!records.take(&orphan, LIVING).await.unwrap());
     assert!(!records.orphans(99).await.unwrap().iter().any(|orphan| orphan.call == key(44).call));
-    let found = records.find(key(44).call).await.unwrap().unwrap();
+    let found = find(records, key(44).call).await.unwrap().unwrap();
     assert_eq!((found.owner, found.resumes, found.state), (Some(NOBODY), false, State::Failed));
     assert_eq!((found.record, found.capsule, found.memory), (text("asked"), Bytes::new(), Bytes::new()));
     assert!(found.is_left && found.is_retired && found.expires_ms > soon);
@@ -205,8 +205,16 @@ async fn an_orphan_that_is_given_up_is_nobodys_and_is_kept(records: &dyn CallRec
     }
 }
 
+/// What is kept of a call, which says no other thing of where it stands than what is asked for that alone.
+async fn find(records: &dyn CallRecords, call: CallId) -> Result<Option<CallRecord>, RecordError> {
+    let found = records.find(call).await?;
+    let stand = records.stand(call).await?;
+    assert_eq!(stand, found.as_ref().map(CallRecord::stand));
+    Ok(found)
+}
+
 async fn is_left(records: &dyn CallRecords, n: u8) -> bool {
-    records.find(key(n).call).await.unwrap().unwrap().is_left
+    find(records, key(n).call).await.unwrap().unwrap().is_left
 }
 
 async fn an_owner_that_was_away_too_long_is_told(records: &dyn CallRecords) {
@@ -235,9 +243,9 @@ async fn who_has_just_lapsed_takes_nothing_from_others_that_have(records: &dyn C
     assert!(!records.take(&orphan, quick).await.unwrap(), "it has only just come back");
     assert_eq!(records.renew(slow, LEASE).await.unwrap(), Lease::Lapsed);
     assert_eq!(records.owners(&[key(26).call, [200; 16]]).await.unwrap(), [(key(26).call, Some(slow))]);
-    assert!(!records.find(key(26).call).await.unwrap().unwrap().is_retired);
+    assert!(!find(records, key(26).call).await.unwrap().unwrap().is_retired);
     records.retire(slow).await.unwrap();
-    let left = records.find(key(26).call).await.unwrap().unwrap();
+    let left = find(records, key(26).call).await.unwrap().unwrap();
     assert!(left.is_left && left.is_retired);
     assert!(records.take(&orphan, quick).await.unwrap(), "what was given up is anybody's");
     records.drop_record(key(26).call, quick).await.unwrap();
@@ -251,10 +259,10 @@ async fn what_only_tells_of_a_call_is_no_orphan_and_replaces_nothing(records: &d
     assert!(!records.orphans(99).await.unwrap().contains(&orphan));
     assert!(!records.take(&orphan, LIVING).await.unwrap());
     assert!(is_left(records, 10).await);
-    assert_eq!(records.find(key(10).call).await.unwrap().unwrap().state, State::AuthRequired);
+    assert_eq!(find(records, key(10).call).await.unwrap().unwrap().state, State::AuthRequired);
     records.put(&key(10), gone, State::Working, text("asked")).await.unwrap();
     records.put(&tells(10), gone, State::InputRequired, text("told")).await.unwrap();
-    let found = records.find(key(10).call).await.unwrap().unwrap();
+    let found = find(records, key(10).call).await.unwrap().unwrap();
     assert_eq!((found.record, found.resumes, found.state), (text("asked"), true, State::InputRequired));
     assert!(records.orphans(99).await.unwrap().contains(&orphan));
     records.drop_record(key(10).call, gone).await.unwrap();
@@ -266,7 +274,7 @@ async fn a_record_counts_as_long_as_it_was_said_at_most(records: &dyn CallRecord
         let told = RecordKey { expires_ms, ..key(30) };
         records.put(&told, LIVING, State::Working, text("asked")).await.unwrap();
     }
-    assert_eq!(records.find(key(30).call).await.unwrap().unwrap().expires_ms, later);
+    assert_eq!(find(records, key(30).call).await.unwrap().unwrap().expires_ms, later);
     records.drop_record(key(30).call, LIVING).await.unwrap();
 }
 
@@ -278,7 +286,7 @@ async fn what_has_ended_is_found_and_never_changes_again(records: &dyn CallRecor
     let before = now_ms();
     let long = End { keep: MAX_KEEP * 2, ..end("done") };
     assert_eq!(records.finish(&key(20), gone, long).await.unwrap(), Saved::Stored);
-    let ended = records.find(call).await.unwrap().unwrap();
+    let ended = find(records, call).await.unwrap().unwrap();
     assert_eq!((ended.state, ended.owner, ended.resumes), (State::Completed, None, false));
     assert!(!ended.is_left, "nobody has to come");
     assert_eq!((&ended.record, &ended.outcome), (&text("told"), &text("done")));
@@ -296,10 +304,10 @@ async fn what_has_ended_is_found_and_never_changes_again(records: &dyn CallRecor
         assert_eq!(records.finish(&key(20), owner, end("x")).await.unwrap(), Saved::NotOwner);
         records.drop_record(call, owner).await.unwrap();
     }
-    assert_eq!(records.find(call).await.unwrap(), Some(ended));
+    assert_eq!(find(records, call).await.unwrap(), Some(ended));
     // One that had no record gets it at its end.
     assert_eq!(records.finish(&key(21), LIVING, end("late")).await.unwrap(), Saved::Stored);
-    assert_eq!(records.find(key(21).call).await.unwrap().unwrap().outcome, text("late"));
+    assert_eq!(find(records, key(21).call).await.unwrap().unwrap().outcome, text("late"));
 }
 
 async fn lists_a_principals_calls_at_a_server_the_latest_first(records: &dyn CallRecords) {
@@ -338,7 +346,7 @@ async fn finish_last(records: &dyn CallRecords, key: &RecordKey, end: End) {
 async fn kept_of(records: &dyn CallRecords, calls: &[u8]) -> Vec<u8> {
     let mut kept = Vec::new();
     for n in calls {
-        kept.extend(records.find([*n; 16]).await.unwrap().map(|_| *n));
+        kept.extend(find(records, [*n; 16]).await.unwrap().map(|_| *n));
     }
     kept
 }

@@ -15,6 +15,7 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 use uuid::Uuid;
 
 use super::ending::Ending;
@@ -46,6 +47,13 @@ pub enum Kept {
 pub enum Told {
     /// It runs at some gateway, or waits to be taken over.
     Runs(Seen),
+    Ended(Box<EndedCall>),
+}
+
+/// Where a call stands that is known already.
+pub enum Stands {
+    /// It runs at this gateway; `None` where that is gone and none has taken the call over.
+    Runs(Option<OwnerId>),
     Ended(Box<EndedCall>),
 }
 
@@ -214,8 +222,7 @@ impl ActiveTable {
         if !is_theirs && !row.server.is_empty() {
             return Ok(None);
         }
-        // A lease that has lapsed says nothing while all may have: the store was away.
-        let is_left = row.is_retired || (row.is_left && self.is_steady());
+        let is_left = self.is_left(row.is_retired, row.is_left);
         let ended = || self.ended(call, &row, caller).map(|ended| ended.map(Box::new));
         let runs = || Told::Runs(Seen::of(&row, is_left, self.opened(&call, &row)));
         Ok(match row.owner {
@@ -228,6 +235,40 @@ impl ActiveTable {
                 _ => left(&row).map(|_| runs()),
             },
         })
+    }
+
+    /// The same, for who knows what the call is and looks again and again until `deadline`, when its time is over: while it runs
+    /// no more is read than where it stands.
+    pub async fn stands(
+        &self,
+        call: Uuid,
+        (caller, server): (&Caller, &str),
+        deadline: Instant,
+    ) -> Result<Option<Stands>, ActiveFault> {
+        if self.is_away() {
+            return Err(ActiveFault("the store does not answer".into()));
+        }
+        let Some(stand) = in_time(self.store.stand(*call.as_bytes())).await? else { return Ok(None) };
+        if stand.principal == principal(caller)
+            && stand.server == server
+            && let Some(owner) = stand.owner
+        {
+            if !self.is_left(stand.is_retired, stand.is_left) {
+                return Ok(Some(Stands::Runs(Some(owner))));
+            }
+            if stand.resumes && Instant::now() < deadline {
+                return Ok(Some(Stands::Runs(None)));
+            }
+        }
+        Ok(self.told(call, caller, server).await?.map(|told| match told {
+            Told::Runs(seen) => Stands::Runs(seen.owner),
+            Told::Ended(ended) => Stands::Ended(ended),
+        }))
+    }
+
+    /// Whether the gateway that ran a call is gone. A lease that has lapsed says nothing while all may have: the store was away.
+    fn is_left(&self, is_retired: bool, has_lapsed: bool) -> bool {
+        is_retired || (has_lapsed && self.is_steady())
     }
 
     /// What a row holds of its call.

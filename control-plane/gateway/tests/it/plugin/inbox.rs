@@ -58,7 +58,7 @@ impl Bus for Deaf {
 
 /// Inboxes that may be away, and note what was put into them.
 #[derive(Default)]
-struct Noted {
+pub(super) struct Noted {
     inbox: MemoryInbox,
     is_away: AtomicBool,
     /// Puts are never answered.
@@ -76,7 +76,7 @@ impl Noted {
         }
     }
 
-    fn has_stored(&self) -> bool {
+    pub(super) fn has_stored(&self) -> bool {
         !self.stored.lock().is_empty()
     }
 
@@ -142,15 +142,15 @@ impl Faults for Forgetful {
 }
 
 /// Gateways over the same stores; at the first one calls begin.
-struct Gateways {
-    first: Fixture,
-    shared: Shared,
+pub(super) struct Gateways {
+    pub(super) first: Fixture,
+    pub(super) shared: Shared,
     bus: Arc<Deaf>,
-    inbox: Arc<Noted>,
+    pub(super) inbox: Arc<Noted>,
 }
 
 impl Gateways {
-    fn with(runtime: &Runtime) -> Gateways {
+    pub(super) fn with(runtime: &Runtime) -> Gateways {
         Gateways::with_stores(runtime, |_| {})
     }
 
@@ -173,12 +173,17 @@ impl Gateways {
     }
 
     fn another(&self, runtimes: Runtimes) -> Fixture {
-        self.another_on(self.shared.bus.clone(), runtimes)
+        self.another_on(self.shared.bus.clone(), runtimes, self.first.active.clone())
     }
 
-    fn another_on(&self, bus: Arc<dyn Bus>, runtimes: Runtimes) -> Fixture {
+    /// The same, with records of the test's own.
+    pub(super) fn another_over(&self, active: Arc<dyn CallRecords>, runtimes: Runtimes) -> Fixture {
+        self.another_on(self.shared.bus.clone(), runtimes, active)
+    }
+
+    fn another_on(&self, bus: Arc<dyn Bus>, runtimes: Runtimes, active: Arc<dyn CallRecords>) -> Fixture {
         let another = Fixture::with_runtimes_and(runtimes, |stores| {
-            stores.active = self.first.active.clone();
+            stores.active = active;
             stores.ledger = self.first.ledger.clone();
             stores.audit = self.first.audit.clone();
             stores.shared = Some(Shared { bus, ..self.shared.clone() });
@@ -199,7 +204,7 @@ fn asks() -> Script {
 }
 
 /// The questions of a call of `sweep` at the first gateway, once another one could go on with it.
-async fn asked(gateways: &Gateways, runtime: &Runtime) -> Value {
+pub(super) async fn asked(gateways: &Gateways, runtime: &Runtime) -> Value {
     let asked = last_result(&request("sweep", None).send(&gateways.first).await);
     assert_eq!(asked["resultType"], "input_required", "{asked}");
     row(&gateways.first, runtime, |row| !row.memory.is_empty()).await;
@@ -385,13 +390,16 @@ async fn an_answer_that_was_passed_on_is_stored_when_the_inbox_is_there_again() 
     tokio::spawn(elsewhere::hear(Arc::downgrade(&gateways.first.gateway)));
     let (client, first_event) = legacy_asked(&gateways).await;
     let bus: Arc<dyn Bus> = Arc::new(MemoryBus::default());
-    let second = gateways.another_on(bus.clone(), Runtimes::none());
+    let second = gateways.another_on(bus.clone(), Runtimes::none(), gateways.first.active.clone());
     tokio::spawn(elsewhere::hear(Arc::downgrade(&second.gateway)));
     let client = Legacy { fixture: second, ..client };
     let mut stream = come_back(&client, &first_event).await;
     let answer = legacy_answer(&next_request(&mut stream).await);
     gateways.inbox.is_away.store(true, Ordering::SeqCst);
-    let client = Legacy { fixture: gateways.another_on(bus, Runtimes::none()), ..client };
+    let client = Legacy {
+        fixture: gateways.another_on(bus, Runtimes::none(), gateways.first.active.clone()),
+        ..client
+    };
     assert_eq!(client.post(&answer).await.status, StatusCode::ACCEPTED);
     until("it is to be stored", || gateways.inbox.tried.load(Ordering::SeqCst) > 0).await;
     gateways.inbox.is_away.store(false, Ordering::SeqCst);

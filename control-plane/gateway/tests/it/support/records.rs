@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use asp_store::records::{
     CallId, CallRecord, CallRecords, End, Lease, Listing, Orphan, OwnerId, RecordError, RecordKey, Saved,
-    State,
+    Stand, State,
 };
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -34,10 +34,13 @@ pub(crate) trait Faults: Send + Sync {
         Ok(())
     }
 
-    /// Asked before a record is looked for.
+    /// Asked before a record is looked for, or where its call stands.
     fn finds(&self) -> Result<(), RecordError> {
         Ok(())
     }
+
+    /// Told before a record is read, `whole` or only where its call stands.
+    fn reads(&self, _whole: bool) {}
 
     /// What is said of a record that was found.
     fn found(&self, record: CallRecord) -> CallRecord {
@@ -85,7 +88,14 @@ impl<F: Faults> CallRecords for FaultyRecords<F> {
 
     async fn find(&self, call: CallId) -> Result<Option<CallRecord>, RecordError> {
         self.0.finds()?;
+        self.0.reads(true);
         Ok(self.0.store().find(call).await?.map(|record| self.0.found(record)))
+    }
+
+    async fn stand(&self, call: CallId) -> Result<Option<Stand>, RecordError> {
+        self.0.finds()?;
+        self.0.reads(false);
+        Ok(self.0.store().find(call).await?.map(|record| self.0.found(record).stand()))
     }
 
     async fn list(&self, listing: &Listing<'_>) -> Result<Vec<(CallId, CallRecord)>, RecordError> {
