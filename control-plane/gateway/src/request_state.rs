@@ -71,7 +71,7 @@ impl RequestState {
 
     /// The first event of `call` to show; `None` where it counts anew, because it goes on at another gateway.
     pub fn next_event(&self, call: &Call) -> Option<u64> {
-        (self.stream == call.events.stream()).then_some(self.next_event)
+        call.events.counts(self.stream).then_some(self.next_event)
     }
 
     /// The digest of what a retry must repeat: the method, and the parameters without `_meta` and the retry's own

@@ -50,6 +50,11 @@ impl Written {
         });
     }
 
+    /// All of it is written again, from the first one on.
+    pub(crate) fn begins_again(&self) {
+        self.reached.send_modify(|reached| reached.next = 0);
+    }
+
     /// Nobody waits until there is more.
     pub(crate) fn is_away(&self) {
         self.reached.send_modify(|reached| reached.is_away = true);

@@ -1,7 +1,8 @@
 //! The events of calls that somebody may come back for, where all gateways find them, sealed.
 //!
 //! Owns: what is there of the calls that run here, and reading what is there of others. Keeps true: an event keeps its number at
-//! every gateway; a gateway that has lost a call adds nothing more; what is sealed opens only in its place; without an
+//! every gateway, and what was told while the store was away shares none with what another gateway says later, because it has the
+//! name of another log; a gateway that has lost a call adds nothing more; what is sealed opens only in its place; without an
 //! answer of the store a call goes on, and what it says is told by this gateway alone (I-6).
 
 use std::sync::Arc;
@@ -106,6 +107,11 @@ struct Writing<'a> {
     call: &'a Call,
     written: &'a Written,
     reader: EventReader,
+    /// Which log they are written as. One that is begun again has a name that nothing was told under yet, and the call has it too
+    /// once it is there.
+    log: u32,
+    /// The store is away, and what the call says is told all the same.
+    is_told_alone: bool,
     /// Read, and not written yet.
     held: Vec<Logged>,
     /// What is there of the call is replaced.
@@ -164,7 +170,9 @@ impl SharedEvents {
     async fn write(&self, call: &Call, written: &Written, rows: &dyn Rows) {
         let reader = call.events.reader_from(written.next());
         let anew = written.next() == 0;
-        let mut writing = Writing { call, written, reader, held: Vec::new(), anew };
+        let log = call.events.stream();
+        let mut writing =
+            Writing { call, written, reader, log, is_told_alone: false, held: Vec::new(), anew };
         let mut failures = 0;
         loop {
             // That there is a log is said before it has anything.
@@ -176,7 +184,7 @@ impl SharedEvents {
                 Ok(Wrote::Some) => failures = 0,
                 Ok(Wrote::NotOurs) => return,
                 Ok(Wrote::Paused(until)) => {
-                    written.is_away();
+                    writing.is_away();
                     // Not all at once, and nobody waits for it when the call has ended.
                     let until = until + PAUSED.mul_f64(rand::random());
                     tokio::select! {
@@ -187,11 +195,12 @@ impl SharedEvents {
                 Err(error) => {
                     failures += 1;
                     self.noted::<()>(Err(error));
-                    written.is_away();
+                    writing.is_away();
                     if failures > RETRIES && call.outcome().is_some() {
                         return;
                     }
                     tokio::time::sleep(RETRY + RETRY.mul_f64(rand::random())).await;
+                    writing.begin_again();
                 }
             }
         }
@@ -207,7 +216,7 @@ impl SharedEvents {
         let first = writing.first();
         let count = writing.in_a_row();
         writing.anew |= first != writing.written.next();
-        let log = writing.call.events.stream();
+        let log = writing.log;
         let some = writing.held.iter().take(count);
         let entries: Vec<Bytes> = some.filter_map(|logged| self.entry(writing.call, log, logged)).collect();
         if entries.len() != count {
@@ -303,12 +312,27 @@ impl Writing<'_> {
         let next = self.first() + u64::try_from(count).unwrap_or(u64::MAX);
         self.held.drain(..count);
         self.anew = false;
+        if self.log != self.call.events.stream() {
+            self.call.events.rename(self.log);
+        }
+        self.is_told_alone = false;
         self.written.reaches(next);
+    }
+
+    /// What the call says is told, and is not there: another gateway that goes on with the call would give its numbers to other
+    /// events. So it is told under the name of a log that no other gateway knows.
+    fn is_away(&mut self) {
+        if !std::mem::replace(&mut self.is_told_alone, true) {
+            self.call.events.rename(rand::random());
+        }
+        self.written.is_away();
     }
 
     /// All that the call still has is written again.
     fn begin_again(&mut self) {
         self.anew = true;
+        self.log = rand::random();
+        self.written.begins_again();
         self.held.clear();
         self.reader = self.call.events.reader_from(0);
     }

@@ -21,6 +21,9 @@ use fold::Folded;
 /// Most events a call keeps.
 const MAX_EVENTS: usize = 256;
 
+/// Most names of a log that are remembered.
+const MAX_NAMES: usize = 8;
+
 /// An event in its place.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Logged {
@@ -41,8 +44,9 @@ pub struct FoldedLog {
 
 /// The bounded log of one call.
 pub struct EventLog {
-    /// Which log the numbers of its events are of: a call that goes on at another gateway counts anew.
-    stream: u32,
+    /// Which log the numbers of its events are of, and what it was called before, the present name last: a call that goes on at
+    /// another gateway counts anew.
+    names: Mutex<VecDeque<u32>>,
     inner: Mutex<Inner>,
     /// How many events were ever pushed; `None` at the end.
     pushed: watch::Sender<Pushed>,
@@ -66,7 +70,7 @@ struct Inner {
 impl Default for EventLog {
     fn default() -> EventLog {
         EventLog {
-            stream: rand::random(),
+            names: Mutex::new(VecDeque::from([rand::random()])),
             inner: Mutex::new(Inner::default()),
             pushed: watch::Sender::new(Pushed { count: 0, closed: false }),
         }
@@ -77,7 +81,7 @@ impl EventLog {
     /// The log of a call that began at another gateway: the numbers go on after the `kept` events, of which `next` is the
     /// first that is not there.
     pub fn continued(stream: u32, kept: Vec<Logged>, next: u64) -> EventLog {
-        let log = EventLog { stream, ..EventLog::default() };
+        let log = EventLog { names: Mutex::new(VecDeque::from([stream])), ..EventLog::default() };
         {
             let mut inner = log.inner.lock();
             inner.next = kept.first().map_or(next, |first| first.number);
@@ -92,7 +96,22 @@ impl EventLog {
 
     /// What tells this log from every other one of the same call.
     pub fn stream(&self) -> u32 {
-        self.stream
+        self.names.lock().back().copied().unwrap_or_default()
+    }
+
+    /// Whether numbers of the log `stream` are of this one.
+    pub fn counts(&self, stream: u32) -> bool {
+        self.names.lock().contains(&stream)
+    }
+
+    /// From now on it is told under another name. Its numbers stay, and it still goes by its last [`MAX_NAMES`] names here; who has
+    /// other events under the former name does not know the new one.
+    pub(crate) fn rename(&self, stream: u32) {
+        let mut names = self.names.lock();
+        names.push_back(stream);
+        if names.len() > MAX_NAMES {
+            names.pop_front();
+        }
     }
 
     /// Appends an event and returns its number; past the bound the oldest is dropped.
@@ -394,6 +413,17 @@ mod tests {
         assert_eq!(read(&mut late).await, Some((5, progress(5))));
         assert_eq!(late.lost_logs(LogLevel::Emergency), Some(LogLevel::Emergency));
         assert_eq!(EventLog::continued(9, Vec::new(), 4).next_number(), 4);
+    }
+
+    #[test]
+    fn a_log_goes_by_its_last_names_and_by_no_other() {
+        let log = EventLog::continued(0, Vec::new(), 0);
+        for name in 1..=MAX_NAMES as u32 {
+            assert!(log.counts(0) && !log.counts(name));
+            log.rename(name);
+            assert_eq!((log.stream(), log.counts(name)), (name, true));
+        }
+        assert!(!log.counts(0) && log.counts(1), "those of before are bounded");
     }
 
     #[tokio::test]

@@ -64,7 +64,7 @@ async fn call(
     };
     has_scopes(request, &call)?;
     gateway.pipeline.running.attend(&call, &request.caller);
-    let is_same_log = position.log == call.events.stream();
+    let is_same_log = call.events.counts(position.log);
     let token = position.progress_token.as_deref().and_then(|text| serde_json::from_str(text).ok());
     let view = View {
         asked: Asked::of(&call),

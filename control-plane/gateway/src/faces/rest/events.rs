@@ -43,7 +43,7 @@ pub(super) async fn follow(request: &FaceRequest, tool: &str, name: &str) -> Res
             *response.status_mut() = StatusCode::NO_CONTENT;
             return Ok(response);
         }
-        Some(Reached::Event(stream, number)) if stream == call.events.stream() => (number, false),
+        Some(Reached::Event(stream, number)) if call.events.counts(stream) => (number, false),
         // It went on at another gateway, which counts anew.
         Some(Reached::Event(..)) => (0, true),
         None => (call.events.oldest(), false),

@@ -11,7 +11,7 @@ use asp_gateway::gateway::{Shared, Stores};
 use asp_store::answers::MemoryAnswers;
 use asp_store::bus::{Bus, BusError, BusEvent, MemoryBus};
 use asp_store::inbox::{EntryName, Inbox, InboxError, InboxId, MemoryInbox, Put};
-use asp_store::outbox::MemoryOutbox;
+use asp_store::outbox::{MemoryOutbox, Outbox};
 use asp_store::records::{CallRecords, OwnerId, RecordError};
 use asp_store::sessions::MemoryDirectory;
 use async_trait::async_trait;
@@ -151,17 +151,22 @@ pub(super) struct Gateways {
 
 impl Gateways {
     pub(super) fn with(runtime: &Runtime) -> Gateways {
-        Gateways::with_stores(runtime, |_| {})
+        Gateways::with_stores(runtime, Arc::new(MemoryOutbox::default()), |_| {})
+    }
+
+    /// The same, with another outbox.
+    pub(super) fn over(runtime: &Runtime, outbox: Arc<dyn Outbox>) -> Gateways {
+        Gateways::with_stores(runtime, outbox, |_| {})
     }
 
     /// The same, with other stores at the first one.
-    fn with_stores(runtime: &Runtime, change: impl FnOnce(&mut Stores)) -> Gateways {
+    fn with_stores(runtime: &Runtime, outbox: Arc<dyn Outbox>, change: impl FnOnce(&mut Stores)) -> Gateways {
         let (bus, inbox) = (Arc::new(Deaf::default()), Arc::new(Noted::default()));
         let shared = Shared {
             directory: Arc::new(MemoryDirectory::default()),
             bus: bus.clone(),
             inbox: inbox.clone(),
-            outbox: Arc::new(MemoryOutbox::default()),
+            outbox,
             answers: Arc::new(MemoryAnswers::default()),
         };
         let of_first = shared.clone();

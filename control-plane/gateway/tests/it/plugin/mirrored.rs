@@ -1,15 +1,24 @@
-//! Calls that are followed at a gateway that does not run them: what of their records it reads.
+//! Calls that are followed at a gateway that does not run them: what of their records it reads, and which events it shows.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
 
+use asp_gateway::call::Call;
 use asp_gateway::executors::plugin::runtimes::Runtimes;
-use asp_store::records::{CallRecords, MemoryRecords};
+use asp_gateway::pipeline::takeover::Found;
+use asp_store::outbox::{Appended, Batch, Kept, MemoryOutbox, Outbox, OutboxError};
+use asp_store::records::{CallId, CallRecords, MemoryRecords, OwnerId};
+use async_trait::async_trait;
+use tokio::sync::Notify;
+use uuid::Uuid;
 
 use super::inbox::{Gateways, asked};
-use super::takeover::{answering, send};
-use super::{asks_name, until};
+use super::takeover::{answering, call_id, send};
+use super::{asks_name, progress, tasks, until, until_async};
+use crate::registry::caller;
 use crate::runtime::{Runtime, Script, Worker};
+use crate::support::Fixture;
 use crate::support::records::{Faults, FaultyRecords};
 
 /// Records that count how often they are read.
@@ -38,7 +47,7 @@ async fn a_call_that_is_followed_elsewhere_is_looked_at_without_what_it_has_save
         worker.say(asks_name(&invoke.request_id)).await;
         while worker.next().await.is_some() {}
     }));
-    let gateways = Gateways::with(&runtime);
+    let gateways = Gateways::over(&runtime, Arc::new(MemoryOutbox::default()));
     let asked = asked(&gateways, &runtime).await;
     gateways.first.gateway.pipeline.active.renew().await.unwrap();
     let records = gateways.first.active.clone();
@@ -53,4 +62,104 @@ async fn a_call_that_is_followed_elsewhere_is_looked_at_without_what_it_has_save
     until("it is looked at again and again", || stands() >= before + 4).await;
     assert_eq!(counted.0.whole.load(Ordering::SeqCst), whole);
     answered.abort();
+}
+
+/// An outbox that may be away.
+#[derive(Default)]
+struct Away {
+    outbox: MemoryOutbox,
+    is_away: AtomicBool,
+}
+
+impl Away {
+    fn check(&self) -> Result<(), OutboxError> {
+        match self.is_away.load(Ordering::SeqCst) {
+            true => Err(OutboxError::Unavailable("connection refused".into())),
+            false => Ok(()),
+        }
+    }
+
+    /// All that is kept of a call, away or not.
+    async fn kept(&self, call: CallId) -> Option<Kept> {
+        self.outbox.read(call, 0).await.unwrap()
+    }
+}
+
+#[async_trait]
+impl Outbox for Away {
+    async fn append(
+        &self,
+        call: CallId,
+        owner: OwnerId,
+        batch: Batch<'_>,
+        keep: Duration,
+    ) -> Result<Appended, OutboxError> {
+        self.check()?;
+        self.outbox.append(call, owner, batch, keep).await
+    }
+
+    async fn take(&self, call: CallId, owner: OwnerId, keep: Duration) -> Result<Option<Kept>, OutboxError> {
+        self.check()?;
+        self.outbox.take(call, owner, keep).await
+    }
+
+    async fn read(&self, call: CallId, from: u64) -> Result<Option<Kept>, OutboxError> {
+        self.check()?;
+        self.outbox.read(call, from).await
+    }
+}
+
+/// A worker that says how far it is, once more whenever it is told to, and does not end.
+fn goes_on(more: Arc<Notify>) -> Script {
+    Script::of(move |_, mut worker: Worker| {
+        let more = more.clone();
+        async move {
+            let invoke = worker.begin(&[]).await;
+            for percent in 1..100 {
+                worker.say(progress(&invoke.request_id, f64::from(percent))).await;
+                more.notified().await;
+            }
+        }
+    })
+}
+
+/// The only call of a runtime, as a gateway has or shows it.
+async fn call_at(fixture: &Fixture, runtime: &Runtime) -> Arc<Call> {
+    let id = Uuid::from_bytes(call_id(runtime));
+    match fixture.gateway.pipeline.find(id, &caller("alice"), "plugins").await {
+        Ok(Some(Found::Here(call))) => call,
+        _ => panic!("it is not here"),
+    }
+}
+
+/// Whether all that the call has said is kept under the name that its events are told by.
+async fn is_kept(outbox: &Away, call: &Call) -> bool {
+    let kept = outbox.kept(call.id.into_bytes()).await;
+    kept.is_some_and(|kept| (kept.log, kept.next()) == (call.events.stream(), call.events.next_number()))
+}
+
+/// Another gateway that goes on from what is kept gives the next numbers to other events.
+#[tokio::test]
+async fn what_is_told_while_the_outbox_is_away_shares_no_number_with_what_is_kept() {
+    let more = Arc::new(Notify::new());
+    let runtime = Runtime::start(goes_on(more.clone()));
+    let outbox = Arc::new(Away::default());
+    let gateways = Gateways::over(&runtime, outbox.clone());
+    tasks::begun(&gateways.first).await;
+    until("a worker is allocated", || !runtime.told.allocations.lock().is_empty()).await;
+    let call = call_at(&gateways.first, &runtime).await;
+    until("it says how far it is", || call.events.next_number() > 0).await;
+    until_async("that is kept", async || is_kept(&outbox, &call).await).await;
+    let before = call.events.stream();
+    outbox.is_away.store(true, Ordering::SeqCst);
+    more.notify_one();
+    until("what it says is told by another name", || call.events.stream() != before).await;
+    let alone = call.events.stream();
+    let kept = outbox.kept(call.id.into_bytes()).await.unwrap();
+    assert!(kept.log == before && kept.next() < call.events.next_number());
+    assert!(call.events.counts(before), "whoever comes back here is told nothing twice");
+    outbox.is_away.store(false, Ordering::SeqCst);
+    until_async("all of it is kept", async || is_kept(&outbox, &call).await).await;
+    let after = call.events.stream();
+    assert!(after != before && after != alone, "what was told alone has other numbers than what is kept");
 }
