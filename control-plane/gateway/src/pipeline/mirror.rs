@@ -1,16 +1,19 @@
 //! Calls that run at another gateway, as this one shows them: what they say and ask there, and what their callers answer here.
 //!
 //! Keeps true: a mirror is of its caller's own call; it runs nothing, and nothing that it holds in the stores is touched;
-//! events have the numbers they have there; who may not see it any more, or whose token is over, is shown nothing more; an
+//! events have the numbers they have there, unless the call counts anew there: then they are told after those of before, under
+//! the name of a log that no other gateway knows; who may not see it any more, or whose token is over, is shown nothing more; an
 //! answer and a cancel are stored before their caller is told that they were taken (I-13), and go to the gateway that runs the call
 //! by then; a mirror that nobody follows is let go; whoever asks for a call that is followed here gets the same mirror.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use asp_edge::Caller;
 use asp_snapshot::VirtualServer;
 use asp_store::records::OwnerId;
+use futures::FutureExt;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -49,8 +52,14 @@ const TELL_EVERY: Duration = Duration::from_millis(300);
 struct Mirror {
     pipeline: Arc<Pipeline>,
     call: Arc<Call>,
-    /// The first event that it does not have.
+    /// Which log of the call it follows.
+    log: u32,
+    /// The first event of that log that it does not have.
     next: u64,
+    /// What is added to numbers of that log: more than 0 where the call has counted anew.
+    shift: u64,
+    /// Another log, and its next number, by which it could not be told whether the call counts anew.
+    unclear: Option<(u32, u64)>,
 }
 
 impl Pipeline {
@@ -93,7 +102,8 @@ impl Pipeline {
         if !Arc::ptr_eq(&followed, &call) {
             return Some(followed);
         }
-        let mut mirror = Mirror { pipeline: self.clone(), call, next: 0 };
+        let log = kept.log;
+        let mut mirror = Mirror { pipeline: self.clone(), call, log, next: 0, shift: 0, unclear: None };
         mirror.take(kept);
         tokio::spawn(mirror.follow());
         Some(followed)
@@ -237,41 +247,84 @@ impl Mirror {
     /// Whether there was more.
     async fn look(&mut self) -> bool {
         let Some(events) = self.pipeline.active.events() else { return false };
-        match events.read(self.call.id, self.next).await {
-            Some(kept) => self.take(kept),
-            None => false,
+        let kept = events.read(self.call.id, self.next).await;
+        match kept {
+            Some(kept) if kept.log == self.log => self.take(kept),
+            Some(kept) if self.unclear != Some((kept.log, kept.next)) => {
+                // From its beginning: what is there shows whether it is the same.
+                let whole = events.read(self.call.id, 0).await;
+                whole.is_some_and(|whole| self.change_to(whole))
+            }
+            Some(_) | None => false,
         }
     }
 
-    /// Takes what is new. Where the numbers are of another log, only the outcome is still told: the client comes back for
-    /// the rest.
+    /// Goes on with another log. The gateway that runs the call may have written what it has said again, or another one goes on
+    /// with the call and counts anew.
+    fn change_to(&mut self, kept: KeptEvents) -> bool {
+        if self.differs(&kept) {
+            self.call.events.rename(rand::random());
+            self.resume();
+            self.shift = self.call.events.next_number().saturating_sub(kept.first);
+            self.next = kept.first;
+        } else if kept.next < self.next {
+            self.unclear = Some((kept.log, kept.next));
+            return false;
+        } else if self.shift == 0 {
+            self.call.events.rename(kept.log);
+        }
+        self.log = kept.log;
+        self.take(kept)
+    }
+
+    /// Whether one of the events is another one than that which is shown here by its number.
+    fn differs(&self, kept: &KeptEvents) -> bool {
+        let mut shown = HashMap::new();
+        let mut reader = self.call.events.reader_from(0);
+        while let Some(Some(logged)) = reader.next().now_or_never() {
+            shown.insert(logged.number, logged.at_ms);
+        }
+        let is_other = |logged: &Logged| {
+            let at_ms = shown.get(&logged.number.saturating_add(self.shift));
+            at_ms.is_some_and(|at_ms| *at_ms != logged.at_ms)
+        };
+        kept.events.iter().any(|event| is_other(&event.logged))
+    }
+
+    /// Takes what is new.
     fn take(&mut self, kept: KeptEvents) -> bool {
-        if kept.log != self.call.events.stream() || kept.next <= self.next {
+        if kept.log != self.log || kept.next <= self.next {
             return false;
         }
         for event in kept.events {
-            self.show(event);
+            if event.logged.number >= self.next {
+                self.show(event);
+            }
         }
         self.next = kept.next;
         true
     }
 
-    fn show(&self, KeptEvent { logged, question }: KeptEvent) {
+    fn show(&self, KeptEvent { mut logged, question }: KeptEvent) {
+        logged.number = logged.number.saturating_add(self.shift);
         let call = &self.call;
         match (&logged.event, question) {
             (Event::Asked { .. }, Some(question)) => return self.ask(question, logged),
             (Event::TakenBack { id }, _) => {
                 call.questions.withdraw(id);
             }
-            (Event::Resumed, _) => {
-                for question in call.questions.pending() {
-                    call.questions.withdraw(&question.id);
-                }
-                call.enter(State::Working);
-            }
+            (Event::Resumed, _) => self.resume(),
             _ => {}
         }
         call.events.push_numbered(logged);
+    }
+
+    /// It waits for nobody any more.
+    fn resume(&self) {
+        for question in self.call.questions.pending() {
+            self.call.questions.withdraw(&question.id);
+        }
+        self.call.enter(State::Working);
     }
 
     fn ask(&self, question: Question, logged: Logged) {

@@ -5,7 +5,9 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use asp_gateway::call::Call;
+use asp_gateway::call::event::Event;
 use asp_gateway::executors::plugin::runtimes::Runtimes;
+use asp_gateway::gateway::Gateway;
 use asp_gateway::pipeline::takeover::Found;
 use asp_store::outbox::{Appended, Batch, Kept, MemoryOutbox, Outbox, OutboxError};
 use asp_store::records::{CallId, CallRecords, MemoryRecords, OwnerId};
@@ -14,7 +16,7 @@ use tokio::sync::Notify;
 use uuid::Uuid;
 
 use super::inbox::{Gateways, asked};
-use super::takeover::{answering, call_id, send};
+use super::takeover::{answering, call_id, row, saves_and_hangs, send, take_over};
 use super::{asks_name, progress, tasks, until, until_async};
 use crate::registry::caller;
 use crate::runtime::{Runtime, Script, Worker};
@@ -39,6 +41,12 @@ impl Faults for Counted {
     }
 }
 
+/// The gateway has a lease, and keeps it.
+async fn lives(fixture: &Fixture) {
+    fixture.gateway.pipeline.active.renew().await.unwrap();
+    tokio::spawn(Gateway::keep_calls(Arc::downgrade(&fixture.gateway)));
+}
+
 /// A call may have saved some MiB, and thousands are looked at several times a second.
 #[tokio::test]
 async fn a_call_that_is_followed_elsewhere_is_looked_at_without_what_it_has_saved() {
@@ -49,7 +57,7 @@ async fn a_call_that_is_followed_elsewhere_is_looked_at_without_what_it_has_save
     }));
     let gateways = Gateways::over(&runtime, Arc::new(MemoryOutbox::default()));
     let asked = asked(&gateways, &runtime).await;
-    gateways.first.gateway.pipeline.active.renew().await.unwrap();
+    lives(&gateways.first).await;
     let records = gateways.first.active.clone();
     let counted =
         Arc::new(FaultyRecords(Counted { records, whole: AtomicUsize::new(0), stands: AtomicUsize::new(0) }));
@@ -64,11 +72,12 @@ async fn a_call_that_is_followed_elsewhere_is_looked_at_without_what_it_has_save
     answered.abort();
 }
 
-/// An outbox that may be away.
+/// An outbox that may be away, or say that it knows nothing of a call.
 #[derive(Default)]
 struct Away {
     outbox: MemoryOutbox,
     is_away: AtomicBool,
+    forgets: AtomicBool,
 }
 
 impl Away {
@@ -100,7 +109,8 @@ impl Outbox for Away {
 
     async fn take(&self, call: CallId, owner: OwnerId, keep: Duration) -> Result<Option<Kept>, OutboxError> {
         self.check()?;
-        self.outbox.take(call, owner, keep).await
+        let kept = self.outbox.take(call, owner, keep).await?;
+        Ok(kept.filter(|_| !self.forgets.load(Ordering::SeqCst)))
     }
 
     async fn read(&self, call: CallId, from: u64) -> Result<Option<Kept>, OutboxError> {
@@ -162,4 +172,68 @@ async fn what_is_told_while_the_outbox_is_away_shares_no_number_with_what_is_kep
     until_async("all of it is kept", async || is_kept(&outbox, &call).await).await;
     let after = call.events.stream();
     assert!(after != before && after != alone, "what was told alone has other numbers than what is kept");
+}
+
+#[tokio::test]
+async fn what_was_written_again_after_an_outage_is_followed_elsewhere() {
+    let more = Arc::new(Notify::new());
+    let runtime = Runtime::start(goes_on(more.clone()));
+    let outbox = Arc::new(Away::default());
+    let gateways = Gateways::over(&runtime, outbox.clone());
+    tasks::begun(&gateways.first).await;
+    until("a worker is allocated", || !runtime.told.allocations.lock().is_empty()).await;
+    let call = call_at(&gateways.first, &runtime).await;
+    until("it says how far it is", || call.events.next_number() > 0).await;
+    until_async("that is kept", async || is_kept(&outbox, &call).await).await;
+    lives(&gateways.first).await;
+    let second = gateways.another(Runtimes::none());
+    let mirror = call_at(&second, &runtime).await;
+    let is_shown = || mirror.events.next_number() == call.events.next_number();
+    until("that is shown", is_shown).await;
+    let before = call.events.stream();
+    outbox.is_away.store(true, Ordering::SeqCst);
+    more.notify_one();
+    until("the outbox is away", || call.events.stream() != before).await;
+    assert!(!is_shown());
+    outbox.is_away.store(false, Ordering::SeqCst);
+    until("all of it is shown", is_shown).await;
+    until("by its name", || mirror.events.stream() == call.events.stream()).await;
+    assert!(mirror.events.counts(before), "whoever comes back is told nothing twice");
+}
+
+#[tokio::test]
+async fn a_call_that_counts_anew_is_followed_on() {
+    let dead = Runtime::start(saves_and_hangs());
+    let outbox = Arc::new(Away::default());
+    let gateways = Gateways::over(&dead, outbox.clone());
+    tasks::begun(&gateways.first).await;
+    row(&gateways.first, &dead, |row| row.seq == 1).await;
+    let call = call_at(&gateways.first, &dead).await;
+    until_async("what it said is kept", async || is_kept(&outbox, &call).await).await;
+    let second = gateways.another(Runtimes::none());
+    let mirror = call_at(&second, &dead).await;
+    until("that is shown", || mirror.events.next_number() == call.events.next_number()).await;
+    let living = Runtime::start(Script::of(|_, mut worker: Worker| async move {
+        let invoke = worker.begin(&[("checkpoint", "true")]).await;
+        worker.say(progress(&invoke.request_id, 70.0)).await;
+        while worker.next().await.is_some() {}
+    }));
+    outbox.forgets.store(true, Ordering::SeqCst);
+    let third = gateways.another(living.runtimes());
+    take_over(&third).await;
+    let mut reader = mirror.events.reader_from(0);
+    let mut numbers = Vec::new();
+    let shown = async {
+        while let Some(logged) = reader.next().await {
+            numbers.push(logged.number);
+            if matches!(logged.event, Event::Progress { .. }) {
+                return;
+            }
+        }
+        panic!("only its end is shown");
+    };
+    tokio::time::timeout(Duration::from_secs(60), shown).await.expect("it is shown how it goes on");
+    assert!(numbers.is_sorted_by(|one, next| one < next), "{numbers:?}");
+    let kept = outbox.kept(call.id.into_bytes()).await.unwrap();
+    assert!(!mirror.events.counts(kept.log), "its numbers are others there");
 }
