@@ -288,7 +288,7 @@ async fn an_answer_stays_until_it_is_stored_with_its_call() {
         }
     }));
     let is_away = Arc::new(AtomicBool::new(false));
-    let gateways = Gateways::with_stores(&dead, |stores| {
+    let gateways = Gateways::with_stores(&dead, Arc::new(MemoryOutbox::default()), |stores| {
         let inner = stores.active.clone();
         stores.active = Arc::new(FaultyRecords(Forgetful { inner, is_away: is_away.clone() }));
     });
