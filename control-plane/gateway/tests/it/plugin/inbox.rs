@@ -177,7 +177,7 @@ impl Gateways {
         Gateways { first, shared, bus, inbox }
     }
 
-    fn another(&self, runtimes: Runtimes) -> Fixture {
+    pub(super) fn another(&self, runtimes: Runtimes) -> Fixture {
         self.another_on(self.shared.bus.clone(), runtimes, self.first.active.clone())
     }
 
