@@ -103,7 +103,7 @@ pub struct CallRecord {
     pub outcome: Bytes,
 }
 
-/// Where a call stands: of its record what is small, for who looks again and again.
+/// The standing of a call: the small part of its record, for callers that look again and again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stand {
     pub principal: Principal,
@@ -111,17 +111,17 @@ pub struct Stand {
     pub state: State,
     /// When the state was stored last, in Unix milliseconds.
     pub updated_ms: i64,
-    /// Who runs the call; `None` when it has ended.
+    /// The gateway that runs the call; `None` when it has ended.
     pub owner: Option<OwnerId>,
-    /// As in [`CallRecord`].
+    /// The same as in [`CallRecord`].
     pub is_left: bool,
-    /// As in [`CallRecord`].
+    /// The same as in [`CallRecord`].
     pub is_retired: bool,
     pub resumes: bool,
 }
 
 impl CallRecord {
-    /// Where its call stands.
+    /// Returns the standing of its call.
     pub fn stand(&self) -> Stand {
         Stand {
             principal: self.principal,
@@ -244,7 +244,7 @@ pub trait CallRecords: Send + Sync {
     /// What is kept of a call.
     async fn find(&self, call: CallId) -> Result<Option<CallRecord>, RecordError>;
 
-    /// Where a call stands, as [`CallRecords::find`] says it: reads neither its record, capsule and memory nor its outcome.
+    /// Returns the standing of a call, as [`CallRecords::find`] does: reads neither its record, capsule and memory nor its outcome.
     async fn stand(&self, call: CallId) -> Result<Option<Stand>, RecordError>;
 
     /// The records of a principal at a server.

@@ -107,7 +107,7 @@ struct Writing<'a> {
     call: &'a Call,
     written: &'a Written,
     reader: EventReader,
-    /// Which log they are written as. One that is begun again has a name that nothing was told under yet, and the call has it too
+    /// Name of the log as which they are written. One that is begun again has a name that nothing was told under yet, and the call has it too
     /// once it is there.
     log: u32,
     /// The store is away, and what the call says is told all the same.
@@ -319,7 +319,7 @@ impl Writing<'_> {
         self.written.reaches(next);
     }
 
-    /// What the call says is told, and is not there: another gateway that goes on with the call would give its numbers to other
+    /// Renames the log, because events are told that are not there: another gateway that goes on with the call would give its numbers to other
     /// events. So it is told under the name of a log that no other gateway knows.
     fn is_away(&mut self) {
         if !std::mem::replace(&mut self.is_told_alone, true) {

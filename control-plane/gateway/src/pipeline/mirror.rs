@@ -52,11 +52,11 @@ const TELL_EVERY: Duration = Duration::from_millis(300);
 struct Mirror {
     pipeline: Arc<Pipeline>,
     call: Arc<Call>,
-    /// Which log of the call it follows.
+    /// Name of the call's log that it follows.
     log: u32,
     /// The first event of that log that it does not have.
     next: u64,
-    /// What is added to numbers of that log: more than 0 where the call has counted anew.
+    /// Summand of that log's numbers: more than 0 where the call has counted anew.
     shift: u64,
     /// Another log, and its next number, by which it could not be told whether the call counts anew.
     unclear: Option<(u32, u64)>,
@@ -183,7 +183,7 @@ impl Pipeline {
         inboxes.put(of, left, input).await
     }
 
-    /// What another gateway tells of a call that runs here.
+    /// Applies a message of another gateway about a call that runs here.
     pub(crate) fn heard(&self, told: Told) {
         let (call, is_cancel) = match told {
             Told::Answered { call, .. } => (call, false),

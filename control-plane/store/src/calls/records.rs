@@ -15,7 +15,7 @@ use crate::records::{
     OwnerId, Principal, RecordError, RecordKey, STEADY, Saved, Stand, State,
 };
 
-/// Of a row, where its call stands. $1 is the time.
+/// Columns of a row that say where its call stands. $1 is the time.
 fn stand_columns() -> String {
     format!(
         "principal, server, state, updated_ms, owner, \

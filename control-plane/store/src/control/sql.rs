@@ -28,11 +28,13 @@ mod write;
 use std::path::Path;
 use std::str::FromStr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use sqlx::any::{AnyConnectOptions, AnyPoolOptions};
 use sqlx::sqlite::SqliteConnectOptions;
-use sqlx::{Any, AnyPool, ConnectOptions, Executor, Row, Transaction};
+use sqlx::{Any, AnyConnection, AnyPool, ConnectOptions, Connection, Executor, Row, Transaction};
 use tokio::time::timeout;
 
 use crate::control::{Change, StoreError, Written};
@@ -70,6 +72,8 @@ pub struct SqlStore {
     snapshot: &'static str,
     /// Time limits of operations; `None` for a file, which always answers.
     longest: Option<Longest>,
+    /// Holds a database in memory, which ends with its last connection: the pool closes one whose statement was given up.
+    _holder: Option<Mutex<AnyConnection>>,
 }
 
 /// Time limits of operations in this process. They exceed the database's own limits and end a wait for a database that is gone
@@ -100,8 +104,16 @@ impl SqlStore {
 
     /// A store that lives as long as the value.
     pub async fn in_memory() -> Result<SqlStore, StoreError> {
-        // Every connection would see a database of its own.
-        SqlStore::sqlite(AnyConnectOptions::from_str("sqlite::memory:")?, 1, &[]).await
+        static NUMBER: AtomicU64 = AtomicU64::new(0);
+        // Connections see the same database by its name.
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let url = format!("sqlite:file:asp-control-{number}?mode=memory");
+        let options = AnyConnectOptions::from_str(&url)?;
+        sqlx::any::install_default_drivers();
+        let holder = AnyConnection::connect_with(&options).await?;
+        // Two of them would lock each other's tables at once, without a wait.
+        let store = SqlStore::sqlite(options, 1, &[]).await?;
+        Ok(SqlStore { _holder: Some(Mutex::new(holder)), ..store })
     }
 
     /// The store in a PostgreSQL database whose schema is up to date.
@@ -116,6 +128,7 @@ impl SqlStore {
             writing: WRITE_OF_POSTGRES,
             snapshot: SNAPSHOT_OF_POSTGRES,
             longest: Some(longest),
+            _holder: None,
         }
     }
 
@@ -165,6 +178,7 @@ impl SqlStore {
             writing: WRITE,
             snapshot: SNAPSHOT,
             longest: None,
+            _holder: None,
         })
     }
 

@@ -19,7 +19,7 @@ use crate::records::{
     OwnerId, RecordError, RecordKey, STEADY, Saved, Stand, State,
 };
 
-/// Of a row `r`, where its call stands.
+/// Columns of a row `r` that say where its call stands.
 fn stand_columns() -> String {
     format!(
         "r.principal, r.server, r.state, r.updated_ms, r.owner, r.owner IS NOT NULL AND NOT EXISTS \
@@ -31,7 +31,7 @@ fn stand_columns() -> String {
     )
 }
 
-/// Of a row `r`.
+/// All columns of a row `r`.
 fn columns() -> String {
     format!(
         "{}, r.org, r.user_digest, r.plugin, r.context, r.created_ms, r.expires_ms, \

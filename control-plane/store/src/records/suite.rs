@@ -205,7 +205,7 @@ async fn an_orphan_that_is_given_up_is_nobodys_and_is_kept(records: &dyn CallRec
     }
 }
 
-/// What is kept of a call, which says no other thing of where it stands than what is asked for that alone.
+/// Finds a call's record, and checks that its standing is the same where that alone is asked for.
 async fn find(records: &dyn CallRecords, call: CallId) -> Result<Option<CallRecord>, RecordError> {
     let found = records.find(call).await?;
     let stand = records.stand(call).await?;

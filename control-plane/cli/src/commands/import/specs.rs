@@ -6,9 +6,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use asp_gateway::executors::proxy::mcp::listing::Lists;
-use asp_registry::is_reserved_meta;
 use asp_registry::pin::pin;
 use asp_registry::uri_template::UriTemplate;
+use asp_registry::{MAX_PRIMITIVES, is_reserved_meta};
 use serde_json::{Map, Value, json};
 
 use super::dialect;
@@ -32,6 +32,7 @@ pub(super) fn convert(args: &ImportArgs, upstream: &Upstream<'_>, lists: &Lists)
         files,
         taken,
         ids: Vec::new(),
+        kinds: BTreeMap::new(),
         dropped: Vec::new(),
         renamed: Vec::new(),
         exposed: BTreeSet::new(),
@@ -50,24 +51,24 @@ pub(super) fn convert(args: &ImportArgs, upstream: &Upstream<'_>, lists: &Lists)
     for template in &lists.templates {
         import.resource(template, "resource_template", "uriTemplate");
     }
-    let Import { mut files, ids, dropped, renamed, .. } = import;
+    let Import { mut files, ids, kinds, dropped, renamed, .. } = import;
     let server = &args.server;
     let description = "What the upstream MCP server offers.";
     files.insert(
         format!("{server}/server.yaml"),
         super::instructed(&server_file(server, description, &ids), lists.instructions.as_deref()),
     );
-    let others = lists.prompts.len() + lists.resources.len() + lists.templates.len();
-    let tools = ids.len().saturating_sub(others);
     let from = match upstream {
         Upstream::Url(url) => url,
         Upstream::Package(package) => package.name,
     };
+    let count = |kind: &str| kinds.get(kind).copied().unwrap_or_default();
     let said = format!(
-        "{tools} tools, {} prompts, {} resources, {} templates from {from}",
-        lists.prompts.len(),
-        lists.resources.len(),
-        lists.templates.len(),
+        "{} tools, {} prompts, {} resources, {} templates from {from}",
+        count("tool"),
+        count("prompt"),
+        count("resource"),
+        count("resource_template"),
     );
     Imported { files, ids, said, dropped, renamed }
 }
@@ -80,6 +81,8 @@ struct Import<'a> {
     taken: BTreeSet<String>,
     /// In list order.
     ids: Vec<String>,
+    /// The number of specs of each type.
+    kinds: BTreeMap<String, usize>,
     /// What a spec cannot say, a line each.
     dropped: Vec<String>,
     /// Names that differ from the upstream's, a line each.
@@ -246,6 +249,12 @@ impl Import<'_> {
     }
 
     fn add(&mut self, mut spec: Map<String, Value>, upstream_name: &str, item: &Value) {
+        let kind = spec.get("type").and_then(Value::as_str).unwrap_or_default().to_owned();
+        if self.ids.len() >= MAX_PRIMITIVES {
+            let why = format!("a server has at most {MAX_PRIMITIVES} primitives");
+            return self.dropped.push(format!("{kind} {upstream_name:?} is left out: {why}"));
+        }
+        *self.kinds.entry(kind).or_default() += 1;
         let id = spec.get("id").and_then(Value::as_str).unwrap_or_default().to_owned();
         let runtime = match self.upstream {
             Upstream::Url(url) => self.proxied(url, upstream_name, item),
@@ -325,6 +334,21 @@ pub(super) mod tests {
         let args = args();
         let lists = Lists { tools: vec![tool], ..Lists::default() };
         convert(&args, &Upstream::Url("https://up.example/mcp"), &lists)
+    }
+
+    #[test]
+    fn what_is_beyond_the_primitives_of_a_server_is_left_out_and_named() {
+        let tools = vec![json!({"name": "t", "inputSchema": {"type": "object"}})];
+        let resources =
+            (0..1_200).map(|n| json!({"uri": format!("a://{n}"), "name": format!("r{n}")})).collect();
+        let lists = Lists { tools, resources, ..Lists::default() };
+        let imported = convert(&args(), &Upstream::Url("https://up.example/mcp"), &lists);
+        assert_eq!((imported.ids.len(), imported.dropped.len()), (1_000, 201));
+        assert!(imported.said.starts_with("1 tools, 0 prompts, 999 resources"), "{}", imported.said);
+        assert_eq!(
+            imported.dropped.last().unwrap(),
+            "resource \"a://1199\" is left out: a server has at most 1000 primitives"
+        );
     }
 
     #[test]

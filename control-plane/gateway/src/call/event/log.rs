@@ -44,8 +44,7 @@ pub struct FoldedLog {
 
 /// The bounded log of one call.
 pub struct EventLog {
-    /// Which log the numbers of its events are of, and what it was called before, the present name last: a call that goes on at
-    /// another gateway counts anew.
+    /// Names of the log that its events' numbers are of, the present one last: a call that goes on at another gateway counts anew.
     names: Mutex<VecDeque<u32>>,
     inner: Mutex<Inner>,
     /// How many events were ever pushed; `None` at the end.
@@ -104,7 +103,7 @@ impl EventLog {
         self.names.lock().contains(&stream)
     }
 
-    /// From now on it is told under another name. Its numbers stay, and it still goes by its last [`MAX_NAMES`] names here; who has
+    /// Gives it another name, under which it is told from now on. Its numbers stay, and it still goes by its last [`MAX_NAMES`] names here; who has
     /// other events under the former name does not know the new one.
     pub(crate) fn rename(&self, stream: u32) {
         let mut names = self.names.lock();

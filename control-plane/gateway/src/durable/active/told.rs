@@ -50,7 +50,7 @@ pub enum Told {
     Ended(Box<EndedCall>),
 }
 
-/// Where a call stands that is known already.
+/// The standing of a call that is known already.
 pub enum Stands {
     /// It runs at this gateway; `None` where that is gone and none has taken the call over.
     Runs(Option<OwnerId>),

@@ -281,3 +281,15 @@ async fn a_row_that_this_version_cannot_read_keeps_no_other_one_from_being_read(
     let left = store.load().await.unwrap().unreadable_machines;
     assert_eq!(unread(&left), [("bound", ""), ("certificate", "t")]);
 }
+
+#[tokio::test]
+async fn what_is_in_memory_outlives_the_connections_to_it() {
+    let store = SqlStore::in_memory().await.unwrap();
+    let other = SqlStore::in_memory().await.unwrap();
+    store.put_server(&by_ops(), "demo", &[], "h").await.unwrap();
+    let stored = store.revision().await.unwrap();
+    assert!(stored > 0);
+    store.pool.acquire().await.unwrap().close().await.unwrap();
+    assert_eq!(store.revision().await.unwrap(), stored);
+    assert_eq!(other.revision().await.unwrap(), 0, "each has its own");
+}
