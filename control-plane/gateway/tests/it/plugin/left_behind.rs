@@ -4,13 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use asp_snapshot::Snapshot;
-use asp_store::records::{
-    CallRecords, MemoryRecords, NO_ROOM, NOBODY, Orphan, OwnerId, RecordError, RecordKey, State,
-};
+use asp_store::records::{CallRecords, MemoryRecords, NO_ROOM, NOBODY, Orphan, OwnerId, RecordError, State};
 use async_trait::async_trait;
 use serde_json::json;
 
-use super::takeover::{request, row, saves_and_hangs, send};
+use super::takeover::{leave_sealed_elsewhere, request, row, saves_and_hangs, send};
 use super::{fixture, until_async};
 use crate::runtime::{Runtime, Script, Worker};
 use crate::support::records::{Faults, FaultyRecords};
@@ -100,19 +98,7 @@ async fn calls_that_no_gateway_can_open_are_all_looked_at_and_given_up_after_a_m
     let fixture = Fixture::new();
     let (pipeline, snapshot) = (&fixture.gateway.pipeline, in_force());
     for call in 0..CALLS {
-        let key = RecordKey {
-            call: call.to_be_bytes(),
-            org: "acme".into(),
-            principal: [1; 16],
-            user: [1; 16],
-            server: "plugins".into(),
-            plugin: "sweep@1.0.0".into(),
-            context: String::new(),
-            created_ms: 0,
-            expires_ms: i64::MAX,
-            resumes: true,
-        };
-        fixture.active.put(&key, OwnerId([9; 16]), State::Working, "sealed elsewhere".into()).await.unwrap();
+        leave_sealed_elsewhere(&fixture, call.to_be_bytes()).await;
     }
     let looks = async || {
         for _ in 0..3 {

@@ -148,6 +148,16 @@ async fn is_kept(outbox: &Away, call: &Call) -> bool {
     kept.is_some_and(|kept| (kept.log, kept.next()) == (call.events.stream(), call.events.next_number()))
 }
 
+/// A call at the first gateway that has said how far it is, which the outbox has.
+async fn kept(gateways: &Gateways, runtime: &Runtime, outbox: &Away) -> Arc<Call> {
+    tasks::begun(&gateways.first).await;
+    until("a worker is allocated", || !runtime.told.allocations.lock().is_empty()).await;
+    let call = call_at(&gateways.first, runtime).await;
+    until("it says how far it is", || call.events.next_number() > 0).await;
+    until_async("that is kept", async || is_kept(outbox, &call).await).await;
+    call
+}
+
 /// Another gateway that goes on from what is kept gives the next numbers to other events.
 #[tokio::test]
 async fn what_is_told_while_the_outbox_is_away_shares_no_number_with_what_is_kept() {
@@ -155,11 +165,7 @@ async fn what_is_told_while_the_outbox_is_away_shares_no_number_with_what_is_kep
     let runtime = Runtime::start(goes_on(more.clone()));
     let outbox = Arc::new(Away::default());
     let gateways = Gateways::over(&runtime, outbox.clone());
-    tasks::begun(&gateways.first).await;
-    until("a worker is allocated", || !runtime.told.allocations.lock().is_empty()).await;
-    let call = call_at(&gateways.first, &runtime).await;
-    until("it says how far it is", || call.events.next_number() > 0).await;
-    until_async("that is kept", async || is_kept(&outbox, &call).await).await;
+    let call = kept(&gateways, &runtime, &outbox).await;
     let before = call.events.stream();
     outbox.is_away.store(true, Ordering::SeqCst);
     more.notify_one();
@@ -180,11 +186,7 @@ async fn what_was_written_again_after_an_outage_is_followed_elsewhere() {
     let runtime = Runtime::start(goes_on(more.clone()));
     let outbox = Arc::new(Away::default());
     let gateways = Gateways::over(&runtime, outbox.clone());
-    tasks::begun(&gateways.first).await;
-    until("a worker is allocated", || !runtime.told.allocations.lock().is_empty()).await;
-    let call = call_at(&gateways.first, &runtime).await;
-    until("it says how far it is", || call.events.next_number() > 0).await;
-    until_async("that is kept", async || is_kept(&outbox, &call).await).await;
+    let call = kept(&gateways, &runtime, &outbox).await;
     lives(&gateways.first).await;
     let second = gateways.another(Runtimes::none());
     let mirror = call_at(&second, &runtime).await;

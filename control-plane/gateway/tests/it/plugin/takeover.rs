@@ -184,6 +184,23 @@ async fn what_only_reads_and_is_too_large_for_its_record_is_called_again() {
     assert!(told.to_string().contains("call again"), "{told}");
 }
 
+/// Leaves a call of a gateway that is gone, whose record no other one can open.
+pub(super) async fn leave_sealed_elsewhere(fixture: &Fixture, call: [u8; 16]) {
+    let key = RecordKey {
+        call,
+        org: "acme".into(),
+        principal: [1; 16],
+        user: [1; 16],
+        server: "plugins".into(),
+        plugin: "sweep@1.0.0".into(),
+        context: String::new(),
+        created_ms: 0,
+        expires_ms: i64::MAX,
+        resumes: true,
+    };
+    fixture.active.put(&key, OwnerId([9; 16]), State::Working, "sealed elsewhere".into()).await.unwrap();
+}
+
 #[tokio::test]
 async fn calls_that_nobody_can_read_hide_no_other() {
     let dead = Runtime::start(saves_and_hangs());
@@ -191,20 +208,7 @@ async fn calls_that_nobody_can_read_hide_no_other() {
     let _waiting = send(request("order", Some("k")), &first);
     row(&first, &dead, |row| row.seq == 1).await;
     for n in 0..200 {
-        let key = RecordKey {
-            call: [n; 16],
-            org: "acme".into(),
-            principal: [1; 16],
-            user: [1; 16],
-            server: "plugins".into(),
-            plugin: "sweep@1.0.0".into(),
-            context: String::new(),
-            created_ms: 0,
-            expires_ms: i64::MAX,
-            resumes: true,
-        };
-        let owner = OwnerId([9; 16]);
-        first.active.put(&key, owner, State::Working, "not sealed".into()).await.unwrap();
+        leave_sealed_elsewhere(&first, [n; 16]).await;
     }
     let living = Runtime::start(Script::of(|_, mut worker: Worker| async move {
         let invoke = worker.begin(&[("checkpoint", "true")]).await;
