@@ -14,7 +14,6 @@ mod overtaking;
 pub mod stored;
 
 use std::collections::BTreeSet;
-use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -36,7 +35,6 @@ use crate::xds::published::{Content, Published};
 use crate::xds::raised::Raised;
 use crate::xds::{XdsState, XdsStateReceiver, resources};
 pub use overtaking::Overtaken;
-use overtaking::Overtaking;
 
 /// Shortest time between two pushes.
 pub const COALESCE: Duration = Duration::from_millis(50);
@@ -58,9 +56,6 @@ const READ_AGAIN: Duration = Duration::from_secs(4);
 /// Age of the last completed look at the store from which on the publisher counts as stuck. Building everything takes several
 /// seconds.
 pub const SILENT: Duration = Duration::from_secs(15);
-/// Builds in a row of which none is published, because revocations of a later revision were during each; none are during the last
-/// one.
-const MAX_BUILDS: u32 = 3;
 
 /// Where snapshots come from.
 #[async_trait]
@@ -401,78 +396,6 @@ impl Publisher {
             && !Arc::ptr_eq(&last.edge.content, edge)
             && edge_form::may_wait(&last.edge.content, edge);
         waits.then_some(until)
-    }
-
-    /// Builds what holds all revocations that are published.
-    async fn build(&mut self, raise: bool) -> anyhow::Result<Built> {
-        let mut raise = raise;
-        let mut builds = 0;
-        loop {
-            builds += 1;
-            let is_last = builds >= MAX_BUILDS;
-            let mut built = match is_last {
-                true => self.build_beside_beats(raise).await,
-                false => self.build_overtaken(raise).await,
-            }?;
-            self.changed.append(&mut built.changed);
-            if is_last || built.recent.revision >= self.overtaken {
-                built.changed = std::mem::take(&mut self.changed);
-                self.overtaken = 0;
-                return Ok(built);
-            }
-            // Nobody would take its revocations, which are of an earlier revision.
-            raise = true;
-        }
-    }
-
-    /// Builds, and publishes meanwhile what is revoked.
-    async fn build_overtaken(&mut self, raise: bool) -> anyhow::Result<Built> {
-        let covers = self.standing.borrow().covers;
-        let mut overtaking = Overtaking {
-            source: &*self.source,
-            dirty: &self.dirty,
-            xds_state: &self.xds_state,
-            filter_wasm: &self.filter_wasm,
-            covers,
-            after: covers.max(self.overtaken),
-            published: 0,
-            was_told: false,
-        };
-        let built = tokio::select! {
-            built = self.build_beside_beats(raise) => built,
-            never = overtaking.run() => match never {},
-        };
-        if built.as_ref().is_err_and(|error| !error.is::<StoreError>()) {
-            overtaking.look().await;
-        }
-        let Overtaking { published, was_told, .. } = overtaking;
-        self.overtaken = self.overtaken.max(published);
-        if was_told {
-            self.dirty.notify_one();
-        }
-        built
-    }
-
-    /// Builds, which may take seconds; meanwhile the store is asked whether it still answers.
-    async fn build_beside_beats(&self, raise: bool) -> anyhow::Result<Built> {
-        let is_current = self.retry_at.is_none() && self.unread.is_none();
-        let beats = async {
-            let mut left = if is_current { SILENT.as_millis() / POLL.as_millis() } else { 0 };
-            while left > 0 {
-                left -= 1;
-                tokio::time::sleep(POLL).await;
-                let began = Instant::now();
-                if self.source.position().await.is_ok() {
-                    self.freshness.renew(began);
-                }
-            }
-            std::future::pending::<Infallible>().await
-        };
-        tokio::select! {
-            biased;
-            built = self.source.build(raise) => built,
-            never = beats => match never {},
-        }
     }
 
     /// Keeps the standing faults, and logs each once.

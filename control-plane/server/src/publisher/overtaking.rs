@@ -1,4 +1,4 @@
-//! The way of revocations past a build that takes long, or that fails.
+//! A build, and the way of revocations past one that takes long, or that fails.
 //!
 //! Keeps true: what is published so is what was published last with more revocations, at the revision up to which those were read;
 //! nothing else of that revision is said to be in force. It never takes a revocation back: the build that follows does.
@@ -6,10 +6,16 @@
 use std::convert::Infallible;
 
 use asp_proto::snapshot::RecentRevocations;
+use asp_store::control::StoreError;
 use tokio::sync::{Notify, watch};
+use tokio::time::Instant;
 
-use super::{COALESCE, POLL, Source};
+use super::{Built, COALESCE, POLL, Publisher, SILENT, Source};
 use crate::xds::{XdsState, resources};
+
+/// Builds in a row of which none is published, because revocations of a later revision were during each; none are during the last
+/// one.
+pub(super) const MAX_BUILDS: u32 = 3;
 
 /// The answer to what was revoked, whatever else changed.
 #[derive(Debug, Default)]
@@ -74,5 +80,79 @@ impl Overtaking<'_> {
             "revocations published ahead of what else has changed"
         );
         self.xds_state.send_modify(|xds_state| xds_state.snapshot = Some(published.into()));
+    }
+}
+
+impl Publisher {
+    /// Builds what holds all revocations that are published.
+    pub(super) async fn build(&mut self, raise: bool) -> anyhow::Result<Built> {
+        let mut raise = raise;
+        let mut builds = 0;
+        loop {
+            builds += 1;
+            let is_last = builds >= MAX_BUILDS;
+            let mut built = match is_last {
+                true => self.build_beside_beats(raise).await,
+                false => self.build_overtaken(raise).await,
+            }?;
+            self.changed.append(&mut built.changed);
+            if is_last || built.recent.revision >= self.overtaken {
+                built.changed = std::mem::take(&mut self.changed);
+                self.overtaken = 0;
+                return Ok(built);
+            }
+            // Nobody would take its revocations, which are of an earlier revision.
+            raise = true;
+        }
+    }
+
+    /// Builds, and publishes meanwhile what is revoked.
+    async fn build_overtaken(&mut self, raise: bool) -> anyhow::Result<Built> {
+        let covers = self.standing.borrow().covers;
+        let mut overtaking = Overtaking {
+            source: &*self.source,
+            dirty: &self.dirty,
+            xds_state: &self.xds_state,
+            filter_wasm: &self.filter_wasm,
+            covers,
+            after: covers.max(self.overtaken),
+            published: 0,
+            was_told: false,
+        };
+        let built = tokio::select! {
+            built = self.build_beside_beats(raise) => built,
+            never = overtaking.run() => match never {},
+        };
+        if built.as_ref().is_err_and(|error| !error.is::<StoreError>()) {
+            overtaking.look().await;
+        }
+        let Overtaking { published, was_told, .. } = overtaking;
+        self.overtaken = self.overtaken.max(published);
+        if was_told {
+            self.dirty.notify_one();
+        }
+        built
+    }
+
+    /// Builds, which may take seconds; meanwhile the store is asked whether it still answers.
+    async fn build_beside_beats(&self, raise: bool) -> anyhow::Result<Built> {
+        let is_current = self.retry_at.is_none() && self.unread.is_none();
+        let beats = async {
+            let mut left = if is_current { SILENT.as_millis() / POLL.as_millis() } else { 0 };
+            while left > 0 {
+                left -= 1;
+                tokio::time::sleep(POLL).await;
+                let began = Instant::now();
+                if self.source.position().await.is_ok() {
+                    self.freshness.renew(began);
+                }
+            }
+            std::future::pending::<Infallible>().await
+        };
+        tokio::select! {
+            biased;
+            built = self.source.build(raise) => built,
+            never = beats => match never {},
+        }
     }
 }

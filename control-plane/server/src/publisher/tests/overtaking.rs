@@ -1,6 +1,7 @@
 //! Revocations past a build that is held, or fails.
 
 use super::*;
+use crate::publisher::overtaking::MAX_BUILDS;
 
 #[tokio::test(start_paused = true)]
 async fn a_revocation_overtakes_a_build_that_is_held() {
