@@ -198,7 +198,7 @@ async fn limits_the_directory_and_events_have_a_connection_each() {
     let large = Batch { log: 1, first: 0, entries: &entries, anew: true };
     RedisOutbox::new(lanes.events.clone()).append([1; 16], gateway, large, PATIENCE).await.unwrap();
     assert_eq!(connections().await, 3);
-    take(&RedisCounters::new(lanes.limits), bucket("k", 9, 1.0)).await;
+    take(&RedisCounters::new(lanes.limits.clone()), bucket("k", 9, 1.0)).await;
     assert_eq!(connections().await, 3);
 }
 
