@@ -238,11 +238,12 @@ impl Sampled {
         stats.memory_peak_bytes = stats.memory_peak_bytes.max(memory);
         stats.pids = tree.activity.tasks;
         drop(stats);
-        if memory > self.limits.memory_bytes {
-            return Some(Cause::Oom);
-        }
         let most = self.limits.pids.saturating_add(OF_LAUNCHER);
-        (self.counts_tasks && tree.activity.tasks > most).then_some(Cause::Limit("processes"))
+        if self.counts_tasks && tree.activity.tasks > most {
+            // Too many processes also take too much memory: the number is the reason.
+            return Some(Cause::Limit("processes"));
+        }
+        (memory > self.limits.memory_bytes).then_some(Cause::Oom)
     }
 
     /// Nothing of it was found: it has ended, or this process may not see it.
