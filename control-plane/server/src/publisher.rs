@@ -1,9 +1,9 @@
 //! Turns changes into pushes: rebuilds the snapshot when the store's revision moved, and coalesces.
 //!
-//! Keeps true: the first change goes out at once, those of the next [`COALESCE`] together at its end, and to edges, where it takes
-//! nothing away, at the end of a time that grows with what they are sent; a
-//! snapshot that cannot be built leaves the last good one in place, is reported, and is tried again when
-//! something changes or after [`RETRY`]; a store that could not be read is read again at the next poll, and costs no revision its
+//! Keeps true: the first change goes out at once, those of the next [`COALESCE`] together at its end. Edges wait longer for a change
+//! that opens, the longer the more they are sent, and for one that only closes, which gateways enforce in the meantime; a change that
+//! is taken back by then costs them nothing. A snapshot that cannot be built leaves the last good one in place, is reported, and is
+//! tried again when something changes or after [`RETRY`]; a store that could not be read is read again at the next poll, and costs no revision its
 //! turn; a change made by another process on the same store is found within
 //! [`POLL`]; a revision that changes nothing of the snapshot is not pushed, and of the others only what changed; each
 //! hour it is built anew, because revocations move with the time. While it is built, and where it cannot be, what is revoked is
@@ -26,7 +26,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::catalog::build::Built;
-use crate::catalog::edge_form;
+use crate::catalog::edge_form::EdgeChange;
 use crate::catalog::fault::Fault;
 use crate::clock;
 use crate::xds::endpoints::EndpointSet;
@@ -41,7 +41,9 @@ pub const COALESCE: Duration = Duration::from_millis(50);
 /// Shortest time between two pushes of the edge snapshot for each MiB that it has, where what changed may wait: it goes whole to
 /// every Envoy, each worker of which reads it anew.
 const EDGE_COALESCE: Duration = Duration::from_secs(1);
-/// The longest of it. The look at the store that ends it comes within [`POLL`].
+/// The longest of it, and the time for which a change that only closes waits: longer than the second after which an org that writes
+/// without pause may write again, so that what it takes back is never sent. Each push costs every Envoy a new VM, however small it
+/// is. The look at the store that ends the time comes within [`POLL`].
 const MAX_EDGE_COALESCE: Duration = Duration::from_millis(1_500);
 /// How often the store is asked for a revision made by another process.
 pub const POLL: Duration = Duration::from_millis(500);
@@ -122,6 +124,24 @@ impl Handle {
         self.standing.clone()
     }
 
+    /// Waits until gateways are sent what the store has at `revision`, for which edges may still wait, or until it is known that
+    /// nothing of it changes the snapshot, or that it cannot be published.
+    pub async fn sent_to_gateways(&self, revision: u64) {
+        let (mut standing, mut xds_state) = (self.standing(), self.xds_state());
+        let is_settled = async {
+            let _ = standing.wait_for(|standing| standing.is_of(revision)).await.map(drop);
+        };
+        let is_sent = async {
+            let has_it =
+                |state: &XdsState| state.snapshot.as_ref().is_some_and(|s| s.gateways_at() >= revision);
+            let _ = xds_state.wait_for(has_it).await.map(drop);
+        };
+        tokio::select! {
+            () = is_settled => {}
+            () = is_sent => {}
+        }
+    }
+
     /// Whether the newest revision cannot be published at all, or is not known: the store was not read for [`SILENT`].
     pub fn is_stuck(&self) -> bool {
         self.standing.borrow().fault.is_some() || self.silent_for() >= SILENT
@@ -163,7 +183,7 @@ pub struct Publisher {
     hour: u64,
     /// When edges were told of another snapshot of theirs last.
     edge_told: Option<Instant>,
-    /// The end of the time for which they are not told of the one that was built last.
+    /// The end of the time for which they are not told of the one that was built last; `None`: they have it.
     edge_waits_until: Option<Instant>,
     /// The revision of the revocations that were published ahead of a build; 0: the last build has them all.
     overtaken: u64,
@@ -331,7 +351,8 @@ impl Publisher {
         // What cannot be built now is tried again in its time.
         let raise =
             self.retry_at.is_none() && last.as_deref().is_some_and(|last| self.raised.concerns(last, covers));
-        let edge_is_due = self.edge_waits_until.is_some_and(|until| until <= Instant::now());
+        let edge_is_due =
+            self.retry_at.is_none() && self.edge_waits_until.is_some_and(|until| until <= Instant::now());
         let is_known = self.tried.as_ref() == Some(&position) && hour == self.hour;
         if is_known && !due && !raise && !edge_is_due {
             self.unread = None;
@@ -347,7 +368,7 @@ impl Publisher {
             return built.map(|_| Rebuilt::Nothing);
         }
         (self.unread, self.tried, self.hour) = (None, Some(position), hour);
-        (self.edge_waits_until, self.forms_again_at) = (None, None);
+        self.forms_again_at = None;
         self.retry_at = Some(Instant::now() + RETRY);
         Ok(self.publish(built?, raise))
     }
@@ -358,13 +379,13 @@ impl Publisher {
         let revision = position.revision;
         // Revocations may have been published meanwhile.
         let last = self.xds_state.borrow().snapshot.clone();
-        let waits = last.as_deref().filter(|_| !raise).and_then(|last| self.edge_waits(last, &edge));
-        let (edge, covers) = match (waits, &last) {
-            // Not everything of this revision is said then.
-            (Some(_), Some(last)) => (Arc::clone(&last.edge.content), self.standing.borrow().covers),
-            _ => (edge, revision),
+        let (edge, waits_until) = match last.as_deref().filter(|_| !raise) {
+            Some(last) => self.for_edges(last, edge),
+            None => (edge, None),
         };
-        self.edge_waits_until = waits;
+        self.edge_waits_until = waits_until;
+        // While edges wait, not everything of this revision is said.
+        let covers = if waits_until.is_some() { self.standing.borrow().covers } else { revision };
         let content = Content { revision, edge, recent, gateway, changed };
         let published = resources::publish(content, last.as_deref(), &self.filter_wasm);
         self.tried = Some(position);
@@ -387,15 +408,22 @@ impl Publisher {
         Rebuilt::Built { covers, faults, published }
     }
 
-    /// The end of the time for which edges, who get all that is theirs anew, keep what they have; `None`: they are told at once.
-    fn edge_waits(&self, last: &Published, edge: &Arc<EdgeSnapshot>) -> Option<Instant> {
-        let bytes = u32::try_from(last.edge.bytes.len()).unwrap_or(u32::MAX);
-        let window = (EDGE_COALESCE * (bytes >> 10) / (1 << 10)).min(MAX_EDGE_COALESCE);
-        let until = self.edge_told? + window;
-        let waits = until > Instant::now()
-            && !Arc::ptr_eq(&last.edge.content, edge)
-            && edge_form::may_wait(&last.edge.content, edge);
-        waits.then_some(until)
+    /// Returns the edge snapshot to publish: `built`, or the last one, then with the time until which edges keep it if the two
+    /// differ.
+    fn for_edges(&self, last: &Published, built: Arc<EdgeSnapshot>) -> (Arc<EdgeSnapshot>, Option<Instant>) {
+        let has = &last.edge.content;
+        let now = Instant::now();
+        let until = match EdgeChange::between(has, &built) {
+            EdgeChange::Nothing => return (Arc::clone(has), None),
+            // Changes that come meanwhile make it no later.
+            EdgeChange::Closes => self.edge_waits_until.or(Some(now + MAX_EDGE_COALESCE)),
+            EdgeChange::Opens => self.edge_told.map(|told| told + window(last.edge.bytes.len())),
+            EdgeChange::Other => None,
+        };
+        match until.filter(|until| *until > now) {
+            Some(until) => (Arc::clone(has), Some(until)),
+            None => (built, None),
+        }
     }
 
     /// Keeps the standing faults, and logs each once.
@@ -440,6 +468,12 @@ impl Publisher {
             tracing::error!(error = %text, "no new snapshot is published; the last good one stays, with what is revoked meanwhile where that can be read");
         }
     }
+}
+
+/// Returns the shortest time between two pushes of an edge snapshot of so many bytes, where what changed may wait.
+fn window(bytes: usize) -> Duration {
+    let kibibytes = u32::try_from(bytes >> 10).unwrap_or(u32::MAX);
+    (EDGE_COALESCE * kibibytes / (1 << 10)).min(MAX_EDGE_COALESCE)
 }
 
 #[cfg(test)]

@@ -166,7 +166,7 @@ pub async fn explain(
         revocations: revoked.shown(is_team),
         limits,
         issuers,
-        revision: published.revision,
+        revision: published.gateways_at(),
     }))
 }
 
@@ -198,15 +198,13 @@ fn check(question: &Question, is_team: bool) -> Result<Protocol, Problem> {
 /// The published snapshot, once it has what an admin wrote last, or as it is after [`PUBLISHED_WITHIN`].
 async fn newest(state: &AdminState) -> Result<Arc<Published>, Problem> {
     let written = state.store.revision().await?;
-    let mut standing = state.publisher.standing();
     let mut published = state.publisher.xds_state();
-    if !standing.borrow().is_of(written) {
+    if !state.publisher.standing().borrow().is_of(written) {
         // Another process wrote it, or it is a row of the audit, of which the publisher is not told.
         state.publisher.changed();
     }
     let is_in = async {
-        // What is written may change nothing of the snapshot, whose revision stays then.
-        let _ = standing.wait_for(|standing| standing.is_of(written)).await.map(drop);
+        state.publisher.sent_to_gateways(written).await;
         let _ = published.wait_for(|state| state.snapshot.is_some()).await.map(drop);
     };
     // Err: what is published lags; the answer says which revision it is of.

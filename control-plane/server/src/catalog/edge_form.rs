@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use asp_proto::snapshot::{EdgeSnapshot, Listing, OrgExposure};
+use asp_proto::snapshot::{CoarseLimit, EdgeSnapshot, Listing, OrgExposure};
 use asp_registry::CompiledServer;
 
 /// Whether edges see the same of both: each server's own entry, under which names primitives are limited, and the gateway
@@ -34,25 +34,58 @@ pub(super) fn says_the_same(one: &EdgeSnapshot, other: &EdgeSnapshot) -> bool {
     bare(one) == bare(other)
 }
 
-/// Whether edges may hear of the difference a moment later: it only opens servers to orgs, or is one of coarse limits, whose
-/// exact ones gateways enforce meanwhile.
-pub fn may_wait(before: &EdgeSnapshot, after: &EdgeSnapshot) -> bool {
-    let rest = |edge: &EdgeSnapshot| EdgeSnapshot {
-        revision: 0,
-        digest: Vec::new(),
-        exposure: Vec::new(),
-        coarse_limits: Vec::new(),
-        ..edge.clone()
-    };
-    rest(before) == rest(after) && only_opens(&before.exposure, &after.exposure)
+/// The difference between what edges have and what they are to have, by how long they may wait for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EdgeChange {
+    /// Nothing but the revision.
+    Nothing,
+    /// It only hides servers from orgs and adds coarse limits: gateways, which evaluate every request, refuse what edges still let
+    /// pass.
+    Closes,
+    /// It shows servers to orgs or loosens coarse limits, and may hide and add others: gateways do not see what edges still refuse.
+    Opens,
+    /// Something else has changed.
+    Other,
 }
 
-/// Whether nothing that opens is gone, and nothing that hides has come.
-fn only_opens(before: &[OrgExposure], after: &[OrgExposure]) -> bool {
+impl EdgeChange {
+    /// Compares everything but the revision and the digest.
+    pub fn between(before: &Arc<EdgeSnapshot>, after: &Arc<EdgeSnapshot>) -> EdgeChange {
+        if Arc::ptr_eq(before, after) {
+            return EdgeChange::Nothing;
+        }
+        let rest = |edge: &EdgeSnapshot| EdgeSnapshot {
+            revision: 0,
+            digest: Vec::new(),
+            exposure: Vec::new(),
+            coarse_limits: Vec::new(),
+            ..edge.clone()
+        };
+        let (exposure, limits) = (&after.exposure, &after.coarse_limits);
+        if rest(before) != rest(after) {
+            EdgeChange::Other
+        } else if before.exposure == *exposure && before.coarse_limits == *limits {
+            EdgeChange::Nothing
+        } else if opens(&before.exposure, exposure) || !has_all(limits, &before.coarse_limits) {
+            EdgeChange::Opens
+        } else {
+            EdgeChange::Closes
+        }
+    }
+}
+
+/// Whether something that opens has come, or something that hides is gone.
+fn opens(before: &[OrgExposure], after: &[OrgExposure]) -> bool {
     let (before, after) = (exceptions(before), exceptions(after));
     let opens = |code: u32| code & 1 == 1;
-    after.difference(&before).all(|(_, code)| opens(*code))
-        && before.difference(&after).all(|(_, code)| !opens(*code))
+    after.difference(&before).any(|(_, code)| opens(*code))
+        || before.difference(&after).any(|(_, code)| !opens(*code))
+}
+
+/// Whether a list has all limits of another one, in their order.
+fn has_all(limits: &[CoarseLimit], of: &[CoarseLimit]) -> bool {
+    let mut limits = limits.iter();
+    of.iter().all(|limit| limits.any(|other| other == limit))
 }
 
 /// Each with its org, as [`OrgExposure`] codes them.
@@ -67,34 +100,58 @@ fn exceptions(list: &[OrgExposure]) -> HashSet<(&str, u32)> {
 
 #[cfg(test)]
 mod tests {
-    use asp_proto::snapshot::CoarseLimit;
-
+    use super::EdgeChange::{Closes, Nothing, Opens, Other};
     use super::*;
 
+    fn change(before: &EdgeSnapshot, after: &EdgeSnapshot) -> EdgeChange {
+        EdgeChange::between(&Arc::new(before.clone()), &Arc::new(after.clone()))
+    }
+
     #[test]
-    fn what_opens_may_wait_and_what_closes_may_not() {
+    fn exceptions_close_or_open() {
         let of = |revision: u64, org: &str, exceptions: &[u32]| {
             let exposure = vec![OrgExposure { org: org.into(), exceptions: exceptions.to_vec() }];
-            EdgeSnapshot { revision, exposure, ..EdgeSnapshot::default() }
+            EdgeSnapshot { revision, digest: vec![1; 32], exposure, ..EdgeSnapshot::default() }
         };
         // The first server over one protocol, and the second: hidden (0) or shown (1).
         let (hidden, shown, second) = (0b010, 0b011, 0b1011);
         let nothing = EdgeSnapshot::default();
-        for (before, after, may) in [
-            (of(1, "acme", &[hidden]), of(2, "acme", &[shown]), true),
-            (of(1, "acme", &[hidden]), nothing.clone(), true),
-            (of(1, "acme", &[shown]), of(2, "acme", &[shown, second]), true),
-            (of(1, "acme", &[shown]), of(2, "acme", &[hidden]), false),
-            (of(1, "acme", &[shown]), nothing.clone(), false),
-            (nothing.clone(), of(2, "acme", &[hidden]), false),
-            (of(1, "acme", &[shown]), of(2, "other", &[shown]), false),
-            (of(1, "acme", &[shown, second]), of(2, "acme", &[second, hidden]), false),
+        for (before, after, expected) in [
+            (of(1, "acme", &[hidden]), of(2, "acme", &[hidden]), Nothing),
+            (of(1, "acme", &[hidden]), of(2, "acme", &[shown]), Opens),
+            (of(1, "acme", &[hidden]), nothing.clone(), Opens),
+            (of(1, "acme", &[shown]), of(2, "acme", &[shown, second]), Opens),
+            (of(1, "acme", &[shown]), of(2, "acme", &[hidden]), Closes),
+            (of(1, "acme", &[shown]), nothing.clone(), Closes),
+            (nothing.clone(), of(2, "acme", &[hidden]), Closes),
+            (of(1, "acme", &[shown]), of(2, "other", &[shown]), Opens),
+            (of(1, "acme", &[shown, second]), of(2, "acme", &[hidden]), Closes),
+            (of(1, "acme", &[hidden]), of(2, "acme", &[second]), Opens),
         ] {
-            assert_eq!(may_wait(&before, &after), may, "{before:?} to {after:?}");
+            assert_eq!(change(&before, &after), expected, "{before:?} to {after:?}");
         }
-        let limited = EdgeSnapshot { coarse_limits: vec![CoarseLimit::default()], ..nothing.clone() };
-        assert!(may_wait(&nothing, &limited) && may_wait(&limited, &nothing));
         let revoked = EdgeSnapshot { revoked: vec![1; 16], ..nothing.clone() };
-        assert!(!may_wait(&nothing, &revoked) && !may_wait(&revoked, &nothing));
+        assert_eq!((change(&nothing, &revoked), change(&revoked, &nothing)), (Other, Other));
+        assert_eq!(change(&of(1, "acme", &[shown]), &revoked), Other);
+    }
+
+    #[test]
+    fn a_limit_that_is_added_closes_and_one_that_is_gone_or_another_one_opens() {
+        let of = |rates: &[f64]| {
+            let limit = |rate: &f64| CoarseLimit { rate_per_second: *rate, ..CoarseLimit::default() };
+            EdgeSnapshot { coarse_limits: rates.iter().map(limit).collect(), ..EdgeSnapshot::default() }
+        };
+        for (before, after, expected) in [
+            (of(&[1.0]), of(&[1.0]), Nothing),
+            (of(&[]), of(&[1.0]), Closes),
+            (of(&[1.0, 3.0]), of(&[1.0, 2.0, 3.0, 4.0]), Closes),
+            (of(&[1.0]), of(&[]), Opens),
+            (of(&[1.0, 2.0]), of(&[1.0, 3.0, 4.0]), Opens),
+        ] {
+            assert_eq!(change(&before, &after), expected, "{before:?} to {after:?}");
+        }
+        let hidden = vec![OrgExposure { org: "acme".into(), exceptions: vec![0b010] }];
+        let both = EdgeSnapshot { exposure: hidden, ..of(&[2.0]) };
+        assert_eq!((change(&of(&[]), &both), change(&of(&[1.0]), &both)), (Closes, Opens));
     }
 }

@@ -1,10 +1,11 @@
 //! Coalescing, polling and last-known-good, on paused time.
 
+mod edges;
 mod overtaking;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use asp_proto::snapshot::{BasePart, EdgeSnapshot, RecentRevocations, snapshot_part};
+use asp_proto::snapshot::{BasePart, CoarseLimit, EdgeSnapshot, RecentRevocations, snapshot_part};
 use asp_snapshot::parts;
 use parking_lot::Mutex;
 
@@ -38,8 +39,10 @@ struct Fake {
     read: watch::Sender<u64>,
     /// The revision that revoked something last; 0: none.
     revoked: AtomicU64,
-    /// The edge snapshot, but for its revision.
+    /// The edge snapshot, but for its revision, and a limit that differs with it.
     edge: Mutex<EdgeSnapshot>,
+    /// Whether there is no such limit.
+    has_no_limit: AtomicBool,
     said: Mutex<Said>,
 }
 
@@ -79,7 +82,10 @@ impl Source for Fake {
         }
         let mut said = self.said.lock();
         if raise || !self.notes.load(Ordering::SeqCst) {
-            said.edge = Arc::new(EdgeSnapshot { revision, ..self.edge.lock().clone() });
+            let limit = CoarseLimit { user: revision.to_string(), ..CoarseLimit::default() };
+            let has_no_limit = self.has_no_limit.load(Ordering::SeqCst);
+            let coarse_limits = if has_no_limit { Vec::new() } else { vec![limit] };
+            said.edge = Arc::new(EdgeSnapshot { revision, coarse_limits, ..self.edge.lock().clone() });
             said.recent = Arc::new(RecentRevocations { revision, ..RecentRevocations::default() });
             let base = BasePart { public_url: revision.to_string(), ..BasePart::default() };
             said.gateway.put("base", Some(Part::of(snapshot_part::Part::Base(base))));
@@ -356,49 +362,6 @@ async fn a_store_that_says_nothing_is_noticed() {
     tokio::time::sleep(SILENT + POLL * 2).await;
     assert!(running.handle.is_stuck());
     assert!(running.handle.silent_for() >= SILENT);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_large_edge_snapshot_waits_for_others_unless_it_takes_something_away() {
-    let running = start();
-    let Running { fake, handle, .. } = &running;
-    let mut xds_state = handle.xds_state();
-    revision_of(&mut xds_state, 0).await;
-    fake.edge.lock().public_url = "x".repeat(1 << 20);
-    let write = |revision: u64| {
-        fake.revision.store(revision, Ordering::SeqCst);
-        handle.changed();
-    };
-    let edge_is_at = |revision: u64| {
-        move |state: &XdsState| state.snapshot.as_ref().is_some_and(|s| s.edge.revision == revision)
-    };
-    write(1);
-    xds_state.wait_for(edge_is_at(1)).await.unwrap();
-
-    let begun = Instant::now();
-    write(2);
-    let gateways =
-        xds_state.wait_for(|state| state.snapshot.as_ref().is_some_and(|s| s.gateway.revision == 2));
-    let gateways = gateways.await.unwrap().snapshot.clone().unwrap();
-    assert!(begun.elapsed() <= COALESCE, "gateways do not wait");
-    assert_eq!((gateways.edge.revision, gateways.revision), (1, 1));
-    assert_eq!(handle.standing().borrow().covers, 1, "not all of it is said");
-    let told = xds_state.wait_for(edge_is_at(2)).await.unwrap().snapshot.clone().unwrap();
-    assert!(begun.elapsed() >= EDGE_COALESCE && begun.elapsed() <= EDGE_COALESCE + POLL + COALESCE * 2);
-    assert_eq!((told.revision, told.gateway.revision), (2, 2));
-    handle.standing().wait_for(|standing| standing.covers == 2).await.unwrap();
-
-    let begun = Instant::now();
-    write(3);
-    xds_state
-        .wait_for(|state| state.snapshot.as_ref().is_some_and(|s| s.gateway.revision == 3))
-        .await
-        .unwrap();
-    fake.edge.lock().revoked = vec![1; 16];
-    write(4);
-    xds_state.wait_for(edge_is_at(4)).await.unwrap();
-    assert!(begun.elapsed() <= COALESCE * 3, "{:?}", begun.elapsed());
-    assert_eq!(handle.standing().borrow().covers, 4);
 }
 
 /// A stale control plane loses its subscribers to another one.

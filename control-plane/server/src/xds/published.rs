@@ -14,6 +14,7 @@ use asp_snapshot::parts;
 use asp_snapshot::policy::Policy;
 
 use crate::xds::parts::{Part, Parts};
+use crate::xds::reach;
 
 /// What a revision says, before it is encoded for those who are told.
 pub struct Content {
@@ -67,6 +68,12 @@ pub struct Evaluator {
 }
 
 impl Published {
+    /// Returns the store's revision up to which gateways are sent all there is. Edges may wait for some of it.
+    pub fn gateways_at(&self) -> u64 {
+        let (_, covers) = reach(&self.gateway.version);
+        self.revision.max(covers)
+    }
+
     /// What gateways are told of a server.
     pub fn server(&self, name: &str) -> Option<ServerPart> {
         match self.gateway.parts.get(&parts::of_server(name))?.read()? {

@@ -57,9 +57,15 @@ impl Source for Counter {
 
     async fn build(&self, _raise: bool) -> anyhow::Result<Built> {
         let revision = self.revision.load(Ordering::SeqCst);
-        let edge = EdgeSnapshot { revision, digest: vec![7; 32], ..EdgeSnapshot::default() };
         // What says nothing new is not pushed.
-        let base = BasePart { public_url: revision.to_string(), ..BasePart::default() };
+        let public_url = revision.to_string();
+        let edge = EdgeSnapshot {
+            revision,
+            digest: vec![7; 32],
+            public_url: public_url.clone(),
+            ..EdgeSnapshot::default()
+        };
+        let base = BasePart { public_url, ..BasePart::default() };
         let mut gateway = Changing::default();
         gateway.put("base", Some(Part::of(snapshot_part::Part::Base(base))));
         let recent = RecentRevocations { revision, revoked: mark(revision), ..RecentRevocations::default() };

@@ -348,7 +348,7 @@ async fn explain_names_the_rule_that_decides() {
     let off = json!({ "server": "conformance", "protocol": "mcp", "enabled": false });
     api.put("platform", "/api/registry/servers/conformance", sample("conformance")).await;
     api.put("org:acme", "/api/policy/orgs/acme/exposure", off).await;
-    api.published(|snapshot| snapshot.revision == 4).await;
+    api.published(|snapshot| snapshot.edge.as_ref().unwrap().exposure_exceptions.len() == 1).await;
     let ask = |server: &str, primitive: &str, protocol: &str, groups: Value| {
         let question = json!({
             "org": "acme", "user": "alice", "groups": groups,

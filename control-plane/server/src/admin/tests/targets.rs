@@ -103,7 +103,9 @@ async fn a_limit_of_a_machine_or_an_issuer_is_stored_as_it_was_put() {
         with(json!({ "user": "each" })),
     ];
     assert_eq!(selectors, wanted.iter().collect::<Vec<_>>());
-    api.published(|snapshot| snapshot.limits.len() == 3).await;
+    // Edges hear of them later.
+    let at_edges = |snapshot: &GatewaySnapshot| snapshot.edge.as_ref().unwrap().coarse_limits.len();
+    api.published(|snapshot| snapshot.limits.len() == 3 && at_edges(snapshot) == 2).await;
     let snapshot = whole(&api);
     let mut said: Vec<(&str, &str)> =
         snapshot.limits.iter().map(|limit| (limit.user.as_str(), limit.issuer.as_str())).collect();

@@ -126,6 +126,7 @@ fn what_overtakes_a_build_reaches_no_further_than_everything_else_in_force() {
     let recent = RecentRevocations { revision: 9, ..RecentRevocations::default() };
     let ahead = overtaken(&first, recent, 5, "/f.wasm");
     assert_eq!(crate::xds::reach(&ahead.gateway.version), (9, 5));
+    assert_eq!((first.gateways_at(), ahead.gateways_at()), (0, 5));
     assert_eq!(crate::xds::reach(&version_text(9, &[0; 4])), (9, 9));
     assert_eq!(crate::xds::reach(""), (0, 0));
 }
