@@ -271,6 +271,7 @@ Examples:
   asp import --mcp http://127.0.0.1:3001/mcp --server tickets
   asp import --stdio @modelcontextprotocol/server-everything@2.0.0 --server everything
   asp import --openapi shop.json --server shop --tag orders
+  asp import --openapi shop.json --server shop --protocols mcp,rest
 
 A tool without hints is taken as MCP's defaults say: destructive and in an open world. What an upstream MCP server lists
 is pinned: gateways go on with what was imported, whatever it lists later, until the import is run again and its changes
@@ -316,6 +317,10 @@ pub struct ImportArgs {
     /// The operator's credential (ASP_CREDENTIALS) by which the upstream is listed, and which the specs name
     #[arg(long, value_name = "NAME")]
     pub credential: Option<String>,
+    /// Protocols over which the server is served, tools under the same names: mcp, rest [default: mcp, or what an earlier
+    /// import chose]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = ["mcp", "rest"])]
+    pub protocols: Vec<String>,
     /// Who answers for the imported primitives
     #[arg(long, default_value = "platform@example.com", value_name = "ADDRESS")]
     pub owner: String,

@@ -11,14 +11,14 @@ mod server;
 pub use mcp::compile_mcp;
 pub(crate) use server::{Member, compile_server, listing};
 
-use asp_proto::snapshot::{self, runtime, worker};
+use asp_proto::snapshot::{self, proxy_http, runtime, worker};
 use serde_json::{Value, json};
 
 use crate::elicitation::requested_schema;
 use crate::rules::{quantity, schema};
 use crate::spec::{
-    Body, Completer, HttpProxy, Kind, Mode, Mutation, Offered, OpenaiProxy, Pool, PoolMode, Prefer,
-    RiskClass, Runtime, Sampling, Scheme, Spec, bare_id, versioned,
+    Body, BodyFormat, Completer, HttpProxy, Kind, Mode, Mutation, Offered, OpenaiProxy, Pool, PoolMode,
+    Prefer, RiskClass, Runtime, Sampling, Scheme, Spec, bare_id, versioned,
 };
 
 /// Compiles one primitive.
@@ -260,6 +260,17 @@ fn proxy_http(http: &HttpProxy) -> snapshot::ProxyHttp {
         result: http.result.clone().unwrap_or_default(),
         timeout_ms: http.timeout_ms.unwrap_or(0),
         retries: http.retries,
+        body_format: match http.body_format {
+            BodyFormat::Json => proxy_http::BodyFormat::Unspecified,
+            BodyFormat::Form => proxy_http::BodyFormat::Form,
+            BodyFormat::Multipart => proxy_http::BodyFormat::Multipart,
+        }
+        .into(),
+        body_styles: http
+            .body_styles
+            .iter()
+            .map(|(name, style)| (name.clone(), style.word().to_owned()))
+            .collect(),
     }
 }
 

@@ -19,7 +19,8 @@ mod schema;
 
 pub(crate) use exposure::{Exposed, Exposure};
 pub(crate) use runtime::{
-    Body, CallsProxy, Cpu, HttpProxy, Mode, OpenaiProxy, Pool, PoolMode, Resources, Runtime, ServiceAuth,
+    Body, BodyFormat, CallsProxy, Cpu, HttpProxy, Mode, OpenaiProxy, Pool, PoolMode, Resources, Runtime,
+    ServiceAuth,
 };
 pub(crate) use schema::{
     Completer, ContentType, Contents, Field, FieldType, Message, Offered, Prefer, PrimitiveSchema, Role,

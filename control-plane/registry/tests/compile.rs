@@ -8,7 +8,8 @@
 )]
 
 use asp_proto::snapshot::{
-    AuthScheme, Kind, Mutation, Primitive, Protocol, RiskClass, Sessions, runtime::Mode,
+    AuthScheme, Kind, Mutation, Primitive, Protocol, RiskClass, Sessions, proxy_http::BodyFormat,
+    runtime::Mode,
 };
 use asp_registry::{CompiledServer, Source, check, compile_mcp, runtime_manifest};
 use serde_json::{Value, json};
@@ -156,6 +157,10 @@ fn runtimes_are_compiled_mode_by_mode() {
         "mutation: read_only\nruntime: {mode: proxy, http: {url: \"https://api.example.com/\", body: args}}";
     let Mode::ProxyHttp(http) = mode(&tool(args)) else { panic!("http") };
     assert_eq!((http.method.as_str(), http.body.as_str()), ("POST", "args"));
+    assert_eq!(http.body_format(), BodyFormat::Unspecified);
+    let form = "mutation: read_only\nruntime: {mode: proxy, http: {url: \"https://api.example.com/\", body: args, bodyFormat: form, bodyStyles: {ids: deepObject}}}";
+    let Mode::ProxyHttp(http) = mode(&tool(form)) else { panic!("http") };
+    assert_eq!((http.body_format(), http.body_styles["ids"].as_str()), (BodyFormat::Form, "deepObject"));
     let mcp = "mutation: read_only\nruntime: {mode: proxy, mcp: {url: \"https://up.example.com/mcp\"}}";
     let Mode::ProxyMcp(mcp) = mode(&tool(mcp)) else { panic!("mcp") };
     assert_eq!((mcp.url.as_str(), mcp.tool.as_str()), ("https://up.example.com/mcp", "x"));

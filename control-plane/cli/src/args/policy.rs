@@ -6,10 +6,12 @@ use clap::{Arg, ArgAction, ArgMatches, Args, Command, Error, FromArgMatches};
 #[derive(Clone, Debug, Default, Args)]
 #[command(
     group = clap::ArgGroup::new("binding").args(["allow", "deny", "approval", "remove"]),
+    group = clap::ArgGroup::new("change").args(["expose", "hide", "allow", "deny", "approval", "remove"]),
     after_help = "\
 Examples:
   asp policy acme                            all of it, as JSON
   asp policy acme --expose demo              the server is there for the org
+  asp policy acme --expose demo --protocol rest              the same over REST
   asp policy acme --deny echo --user bob     a binding; --allow for the contrary
   asp policy acme --remove echo --user bob   takes that binding away, as if it had never been set
   asp policy acme --allow cc.pay --user bob --issuer login      bob of that issuer, and no other bob
@@ -59,8 +61,8 @@ pub struct PolicyArgs {
     /// A token's id instead of a user
     #[arg(long)]
     pub wcit: Option<String>,
-    /// Protocol the binding is about: mcp, a2a or rest [default: every protocol]
-    #[arg(long, value_name = "PROTOCOL", requires = "binding")]
+    /// Protocol the change is about: mcp, a2a or rest [default: every protocol; mcp for --expose and --hide]
+    #[arg(long, value_name = "PROTOCOL", requires = "change")]
     pub protocol: Option<String>,
     /// Issuer of the user, group or token [default: every issuer]
     #[arg(long, value_name = "NAME", requires = "binding")]

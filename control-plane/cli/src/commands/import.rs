@@ -4,13 +4,14 @@
 //! Leaves out what cannot be served, names it with the member and the rule, and imports the rest: what comes from outside
 //! is checked for hidden text and schemas over budget as what people write is. Keeps true: what was imported before and
 //! is described otherwise by now is told, and written only where somebody accepts it, under a new major version where it
-//! breaks callers; an existing `server.yaml` keeps all but its list of what was imported, and specs keep what somebody has
-//! written into them (`edited`).
+//! breaks callers; an existing `server.yaml` keeps all but its list of what was imported and the protocols that somebody
+//! chooses (`protocols`), and specs keep what somebody has written into them (`edited`).
 
 mod dialect;
 mod edited;
 mod openapi;
 mod package;
+mod protocols;
 mod served;
 mod specs;
 mod upstream;
@@ -73,17 +74,15 @@ fn proxy(way: &str, target: Value, args: &ImportArgs) -> Value {
 }
 
 fn bring(args: &ImportArgs, mut imported: Imported) -> Result<(), Failure> {
-    let mut sources: Vec<Source> = match asp_registry::read_dir(&args.out) {
-        Ok(sources) => sources,
-        Err(_) if !args.out.exists() => Vec::new(),
-        Err(error) => return Err(anyhow!(error).context(format!("read {}", args.out.display())).into()),
-    };
+    let mut sources = existing(args)?;
     let prefix = format!("{}/", args.server);
     let server_file = format!("{prefix}server.yaml");
     let before = compiled(&sources, &args.server);
     if before.is_some() {
         edited::keep(&mut imported.files, &sources);
     }
+    let ours = sources.iter().filter(|source| source.path.starts_with(&prefix));
+    protocols::expose(&mut imported.files, args, ours);
     // What an earlier import wrote is replaced, so that a tool the upstream dropped goes away.
     let stale: Vec<String> = sources
         .iter()
@@ -121,6 +120,15 @@ fn bring(args: &ImportArgs, mut imported: Imported) -> Result<(), Failure> {
     Ok(())
 }
 
+/// The sources in the directory, none where there is no directory.
+fn existing(args: &ImportArgs) -> Result<Vec<Source>, Failure> {
+    match asp_registry::read_dir(&args.out) {
+        Ok(sources) => Ok(sources),
+        Err(_) if !args.out.exists() => Ok(Vec::new()),
+        Err(error) => Err(anyhow!(error).context(format!("read {}", args.out.display())).into()),
+    }
+}
+
 /// The part of an import that can be served, with the server's file, and how many primitives cannot. `kept` is the server's file
 /// as it is, and `before` what it compiled to.
 fn settled(
@@ -132,7 +140,7 @@ fn settled(
     let server_file = format!("{}/server.yaml", args.server);
     let mut new = imported.files.clone();
     let fresh = new.remove(&server_file).unwrap_or_default();
-    let listing = kept.unwrap_or(fresh);
+    let listing = protocols::listed(&kept.unwrap_or(fresh), args);
     versions::keep(&mut new, before);
     let left = |left_out: &BTreeSet<String>| {
         imported.ids.iter().filter(|id| !left_out.contains(*id)).cloned().collect::<Vec<_>>()

@@ -59,7 +59,8 @@ fn change(args: &PolicyArgs) -> Result<Option<(Part, Vec<Value>)>, Failure> {
     let server = args.expose.as_ref().or(args.hide.as_ref());
     let enabled = args.expose.is_some();
     if let Some(server) = server {
-        let body = json!({ "server": server, "protocol": "mcp", "enabled": enabled });
+        let protocol = args.protocol.as_deref().unwrap_or("mcp");
+        let body = json!({ "server": server, "protocol": protocol, "enabled": enabled });
         return Ok(Some((Part::Exposure, vec![body])));
     }
     let Some(primitive) = args.allow.as_ref().or(args.deny.as_ref()).or(args.approval.as_ref()) else {
@@ -308,6 +309,9 @@ mod tests {
         let hide = PolicyArgs { org: "acme".into(), hide: Some("demo".into()), ..PolicyArgs::default() };
         let off = json!({ "server": "demo", "protocol": "mcp", "enabled": false });
         assert_eq!(change(&hide).unwrap(), Some((Part::Exposure, vec![off])));
+        let shown = parsed(&["--expose", "demo", "--protocol", "rest"]);
+        let on = json!({ "server": "demo", "protocol": "rest", "enabled": true });
+        assert_eq!(change(&shown).unwrap(), Some((Part::Exposure, vec![on])));
         let printed = parsed(&["--deny=-p", "--user=-u", "--protocol", "mcp", "--force"]);
         let (_, bodies) = change(&printed).unwrap().unwrap();
         assert_eq!(bodies[0]["target"], json!({ "type": "user", "idOrPattern": "-u", "issuer": "" }));

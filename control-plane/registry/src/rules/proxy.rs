@@ -3,12 +3,14 @@
 //! Keeps true: the host is fixed by the author, never by an argument; no credential stands in a spec; every
 //! mapping names something that exists. The executor judges the resolved address again at each call.
 
+mod body;
+
 use serde_json::Value;
 
 use super::{name, prompt, uri};
 use crate::fault::FaultCode;
 use crate::findings::Findings;
-use crate::spec::{Body, CallsProxy, HttpProxy, Kind, Spec};
+use crate::spec::{CallsProxy, HttpProxy, Kind, Spec};
 use crate::uri_template::UriTemplate;
 
 /// Most pages below which one upstream may send a user.
@@ -111,27 +113,7 @@ fn check_http(spec: &Spec, http: &HttpProxy, findings: &mut Findings<'_>) {
         check_header(key, &path, findings);
         check_template(template, &path, &arguments, findings);
     }
-    match &http.body {
-        Some(Body::Word(pointer)) if pointer.starts_with('/') => {
-            check_pointer(pointer, "/runtime/http/body", Some(&arguments), findings);
-        }
-        Some(Body::Word(word)) if word != "args" => {
-            let message = format!("`{}` is no body", name::shown(word));
-            findings.add(
-                FaultCode::BadMapping,
-                "/runtime/http/body",
-                message,
-                "write `args`, a pointer such as /body, or a mapping",
-            );
-        }
-        Some(Body::Pointers(pointers)) => {
-            for (key, pointer) in pointers {
-                let path = format!("/runtime/http/body/{}", crate::document::escape(key));
-                check_pointer(pointer, &path, Some(&arguments), findings);
-            }
-        }
-        _ => {}
-    }
+    body::check(http, &arguments, findings);
     if let Some(pointer) = &http.result {
         check_pointer(pointer, "/runtime/http/result", None, findings);
     }
@@ -254,6 +236,14 @@ impl<'a> Arguments<'a> {
                     || self.property(argument).is_some_and(|property| property.get("default").is_some())
             }
         }
+    }
+
+    /// The schema of the argument at a JSON pointer, where `properties` alone lead to it.
+    fn at(&self, pointer: &str) -> Option<&'a Value> {
+        let mut names =
+            pointer.strip_prefix('/')?.split('/').map(|part| part.replace("~1", "/").replace("~0", "~"));
+        let first = self.property(&names.next()?)?;
+        names.try_fold(first, |schema, name| schema.get("properties")?.get(name))
     }
 
     fn property(&self, argument: &str) -> Option<&'a Value> {

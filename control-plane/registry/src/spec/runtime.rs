@@ -192,7 +192,7 @@ pub(crate) enum Cpu {
     Quantity(String),
 }
 
-/// One HTTP/JSON request per call. `url`, `query` and `headers` are RFC 6570 level 1 templates over the
+/// One HTTP request per call. `url`, `query` and `headers` are RFC 6570 level 1 templates over the
 /// arguments; a query parameter or header whose argument is absent is left out.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -208,6 +208,14 @@ pub(crate) struct HttpProxy {
     /// there is none where it is absent; a mapping builds an object of JSON pointers into the arguments.
     #[serde(default)]
     pub body: Option<Body>,
+    /// Encoding of the body: `json` when absent; `form`: application/x-www-form-urlencoded; `multipart`:
+    /// multipart/form-data with text fields. The body of a form is an object, each member of which is a field.
+    #[serde(default, rename = "bodyFormat")]
+    pub body_format: BodyFormat,
+    /// Styles of a form's members; one that is not here has the style `form`. A member whose name has brackets is
+    /// accepted only if it is here.
+    #[serde(default, rename = "bodyStyles")]
+    pub body_styles: BTreeMap<String, BodyStyle>,
     /// JSON pointer into the response, all of it when absent.
     #[serde(default)]
     pub result: Option<String>,
@@ -248,6 +256,33 @@ impl Method {
 pub(crate) enum Body {
     Word(String),
     Pointers(BTreeMap<String, String>),
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum BodyFormat {
+    #[default]
+    Json,
+    Form,
+    Multipart,
+}
+
+/// Styles of a form's field, in the words of OpenAPI. `form`: a list repeats the name, an object is JSON; `deepObject`:
+/// `name[]` for each element of a list, `name[key]` for each member of an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) enum BodyStyle {
+    Form,
+    DeepObject,
+}
+
+impl BodyStyle {
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            BodyStyle::Form => "form",
+            BodyStyle::DeepObject => "deepObject",
+        }
+    }
 }
 
 #[derive(Clone, Debug, Deserialize, JsonSchema)]

@@ -4,6 +4,7 @@
 //! proxied as it is described is left out and told; the document chooses no host but its own server's.
 
 mod document;
+mod form;
 mod left_out;
 mod operation;
 mod schema;
@@ -152,6 +153,12 @@ impl Specs<'_> {
         }
         if let Some(body) = tool.body {
             http.insert("body".into(), body);
+        }
+        if let Some(format) = tool.body_format {
+            http.insert("bodyFormat".into(), format.into());
+        }
+        if !tool.body_styles.is_empty() {
+            http.insert("bodyStyles".into(), Value::Object(tool.body_styles));
         }
         let spec = json!({
             "id": id,

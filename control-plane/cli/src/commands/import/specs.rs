@@ -325,6 +325,7 @@ pub(super) mod tests {
             proxy_url: None,
             pages: Vec::new(),
             credential: None,
+            protocols: Vec::new(),
             owner: "team".into(),
             out: "primitives".into(),
         }

@@ -1,12 +1,13 @@
-//! HTTP/JSON by mapping (`runtime.http` of a spec): URL and query are RFC 6570 level 1 templates over the
-//! arguments, the body is the arguments or a mapping of JSON pointers, the result is a JSON pointer.
+//! HTTP by mapping (`runtime.http` of a spec): URL and query are RFC 6570 level 1 templates over the arguments, the
+//! body is the arguments or a mapping of JSON pointers, as JSON or as a form, the result is a JSON pointer.
 
 use std::time::Duration;
 
-use asp_json::Members;
+use asp_json::{Json, Members};
+use asp_proto::snapshot::proxy_http::BodyFormat;
 use asp_proto::snapshot::{Kind, ProxyHttp};
 use asp_registry::uri_template::{self, ExpandFault, UriTemplate};
-use reqwest::header::HeaderMap;
+use reqwest::header::{CONTENT_TYPE, HeaderMap};
 use reqwest::{Method, RequestBuilder, StatusCode, Url};
 use serde_json::{Map, Value};
 use tokio::time::Instant;
@@ -22,8 +23,8 @@ use crate::executors::outbound::upstream::{deadline_ms, idempotency_key, lost, r
 use crate::media_type::MediaType;
 
 mod answer;
-
 mod arguments;
+mod form;
 
 use arguments::Arguments;
 
@@ -78,7 +79,8 @@ async fn once(
     execution: &Execution,
 ) -> Result<Answer, Refusal> {
     let call = &execution.call;
-    let request = request(outbound, mapping, execution)?.headers(proof.clone());
+    let request = request(outbound, mapping, execution).inspect_err(|_| call.take_back())?;
+    let request = request.headers(proof.clone());
     let response = tokio::select! {
         sent = request.send() => sent.map_err(|error| refusal_of(call, &error))?,
         () = call.cancelled() => return Err(Refusal::Cancelled),
@@ -102,7 +104,6 @@ fn request(
     execution: &Execution,
 ) -> Result<RequestBuilder, Refusal> {
     let arguments = &Arguments::as_sent(&execution.arguments);
-    let invalid = |what: &str| Refusal::Internal(format!("proxy mapping: {what}"));
     let destination = destination(outbound, mapping, execution)?;
     let mut url = destination.url;
     add_query(&mut url, mapping, arguments)?;
@@ -121,25 +122,35 @@ fn request(
     if mapping.timeout_ms > 0 {
         request = request.timeout(Duration::from_millis(mapping.timeout_ms.into()));
     }
+    let Some(body) = body(mapping, &execution.arguments)? else { return Ok(request) };
+    if mapping.body_format() == BodyFormat::Unspecified {
+        return Ok(request.json(body.raw()));
+    }
+    let form = form::encoded(mapping, &body)?;
+    Ok(request.header(CONTENT_TYPE, form.media_type).body(form.text))
+}
+
+/// The value that the request's body says; `None` where there is none.
+fn body(mapping: &ProxyHttp, arguments: &Json) -> Result<Option<Json>, Refusal> {
     match mapping.body.as_str() {
-        "" => Ok(request),
-        "args" => Ok(request.json(execution.arguments.raw())),
-        pointer if pointer.starts_with('/') => match execution.arguments.pointed(pointer) {
-            Some(value) => Ok(request.json(value.raw())),
-            None => Ok(request),
-        },
+        "" => Ok(None),
+        "args" => Ok(Some(arguments.clone())),
+        pointer if pointer.starts_with('/') => Ok(arguments.pointed(pointer)),
         pointers => {
             let pointers: Map<String, Value> = serde_json::from_str(pointers).map_err(|_| invalid("body"))?;
             let mut body = Members::default();
             for (name, pointer) in pointers {
-                if let Some(value) = pointer.as_str().and_then(|pointer| execution.arguments.pointed(pointer))
-                {
+                if let Some(value) = pointer.as_str().and_then(|pointer| arguments.pointed(pointer)) {
                     body.insert(&name, value);
                 }
             }
-            Ok(request.json(body.to_json().raw()))
+            Ok(Some(body.to_json()))
         }
     }
+}
+
+fn invalid(what: &str) -> Refusal {
+    Refusal::Internal(format!("proxy mapping: {what}"))
 }
 
 fn destination<'a>(
@@ -180,8 +191,7 @@ fn add_query(url: &mut Url, mapping: &ProxyHttp, arguments: &Arguments) -> Resul
 
 /// The template filled with the arguments; `None` where one of them is absent.
 fn expanded(template: &str, arguments: &Arguments) -> Result<Option<String>, Refusal> {
-    let template =
-        UriTemplate::parse(template).map_err(|fault| Refusal::Internal(format!("proxy mapping: {fault}")))?;
+    let template = UriTemplate::parse(template).map_err(|fault| invalid(&fault.to_string()))?;
     match template.expand(arguments.written()) {
         Ok(text) => Ok(Some(text)),
         Err(ExpandFault::Missing(_)) => Ok(None),

@@ -1,13 +1,14 @@
 //! One operation as a tool: its arguments, and the one HTTP request that they become.
 //!
-//! Refuses: what one request of JSON cannot carry (forms, files, arrays in a query) where the operation needs it; what is
-//! optional is left out and told. Keeps true: a credential is never an argument; each argument has one place.
+//! Refuses: what one request of JSON or of a form cannot carry (files, arrays in a query) where the operation needs it;
+//! what is optional is left out and told. Keeps true: a credential is never an argument; each argument has one place.
 
 use std::collections::BTreeSet;
 
 use serde_json::{Map, Value, json};
 
 use super::document::{Document, Fault, Found};
+use super::form;
 use super::schema::Schemas;
 
 /// Longest summary in bytes.
@@ -74,6 +75,9 @@ pub(super) struct Tool {
     pub(super) query: Map<String, Value>,
     pub(super) headers: Map<String, Value>,
     pub(super) body: Option<Value>,
+    /// The encoding of the body, JSON where nothing is said.
+    pub(super) body_format: Option<&'static str>,
+    pub(super) body_styles: Map<String, Value>,
     /// What was left out.
     pub(super) notes: Vec<String>,
 }
@@ -91,8 +95,12 @@ pub(super) enum Unfit {
     Path(String),
     #[error("its path does not begin with a slash, so that it would be a part of the host's name")]
     NoPath,
-    #[error("its body is not JSON: {0}")]
+    #[error("its body is neither JSON nor a form: {0}")]
     Body(String),
+    #[error("its required form field {name} {why}")]
+    Field { name: String, why: &'static str },
+    #[error("its form has no field that can be sent as text")]
+    NoField,
 }
 
 /// What the operation becomes.
@@ -129,6 +137,8 @@ pub(super) fn tool(document: &Document, found: &Found<'_>) -> Result<Tool, Unfit
             query: Map::new(),
             headers: Map::new(),
             body: None,
+            body_format: None,
+            body_styles: Map::new(),
             notes: Vec::new(),
             name,
         },
@@ -265,32 +275,45 @@ impl<'a> Building<'a> {
         let is_required = body.get("required") == Some(&Value::Bool(true));
         let content = body.get("content").and_then(Value::as_object);
         let json = content.into_iter().flatten().find(|(kind, _)| is_json(kind));
-        let Some((kind, media)) = json else {
-            if content.is_some_and(|content| content.values().all(|media| self.is_empty(media))) {
-                return Ok(());
-            }
-            if is_required || content.is_some() {
-                let kinds = content.into_iter().flatten().map(|(kind, _)| one_line(kind));
-                return Err(Unfit::Body(kinds.collect::<Vec<_>>().join(", ")));
-            }
-            return Ok(());
-        };
+        let Some((kind, media)) = json else { return self.form(content, is_required) };
         let schema = match media.get("schema") {
             Some(schema) => self.schemas.take(schema)?,
             None => json!({}),
         };
         // A property of a tool is an object (MCP up to 2025-11-25).
         let schema = if schema.is_object() { schema } else { json!({}) };
+        let kind = kind.trim();
+        if !kind.eq_ignore_ascii_case("application/json") && !kind.contains(['*', '{', '}']) {
+            self.tool.headers.insert("content-type".into(), kind.into());
+        }
+        self.add_body(schema, is_required)
+    }
+
+    /// The body of an operation that takes no JSON.
+    fn form(&mut self, content: Option<&'a Map<String, Value>>, is_required: bool) -> Result<(), Unfit> {
+        let Some(content) = content else {
+            return if is_required { Err(Unfit::Body(String::new())) } else { Ok(()) };
+        };
+        if content.values().all(|media| self.is_empty(media)) {
+            return Ok(());
+        }
+        let Some(form) = form::read(self.document, &mut self.schemas, content)? else {
+            let kinds: Vec<String> = content.keys().map(|kind| one_line(kind)).collect();
+            return Err(Unfit::Body(kinds.join(", ")));
+        };
+        self.tool.body_format = Some(form.format);
+        self.tool.body_styles = form.styles;
+        self.tool.notes.extend(form.notes);
+        self.add_body(form.schema, is_required)
+    }
+
+    fn add_body(&mut self, schema: Value, is_required: bool) -> Result<(), Unfit> {
         let argument = self.argument("body");
         if argument != "body" {
             let why = "has the name of the argument that its body becomes";
             return Err(Unfit::Parameter { name: "body".into(), why });
         }
         self.tool.body = Some("/body".into());
-        let kind = kind.trim();
-        if !kind.eq_ignore_ascii_case("application/json") && !kind.contains(['*', '{', '}']) {
-            self.tool.headers.insert("content-type".into(), kind.into());
-        }
         self.properties.insert(argument.clone(), schema);
         if is_required {
             self.required.push(argument.into());
@@ -354,7 +377,7 @@ impl<'a> Building<'a> {
 
 /// `application/json`, and whatever says `+json` or stands for any type, whatever its case and parameters.
 fn is_json(kind: &str) -> bool {
-    let kind = kind.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+    let kind = essence(kind);
     kind == "application/json"
         || kind == "text/json"
         || kind.ends_with("+json")
@@ -362,8 +385,13 @@ fn is_json(kind: &str) -> bool {
         || kind == "application/*"
 }
 
+/// A media type without its parameters, in lower case.
+pub(super) fn essence(kind: &str) -> String {
+    kind.split(';').next().unwrap_or_default().trim().to_ascii_lowercase()
+}
+
 /// Whether its values are written as one text.
-fn is_scalar(schema: &Value) -> bool {
+pub(super) fn is_scalar(schema: &Value) -> bool {
     if let Some(choices) = ["anyOf", "oneOf"].iter().find_map(|word| schema.get(*word)?.as_array()) {
         return !choices.is_empty()
             && choices.iter().all(|choice| is_scalar(choice) || choice.get("type") == Some(&json!("null")));
@@ -395,7 +423,7 @@ fn is_secret(lower: &str) -> bool {
 }
 
 /// Text without line ends and other controls.
-fn one_line(text: &str) -> String {
+pub(super) fn one_line(text: &str) -> String {
     let plain: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(200).collect();
     plain.trim().to_owned()
 }

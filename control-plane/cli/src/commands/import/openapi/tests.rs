@@ -7,13 +7,13 @@ use super::document::{Document, Fault};
 use super::operation::{Tool, Unfit, tool};
 use super::{ImportArgs, import};
 
-fn document(paths: Value, components: Value) -> Document {
+pub(super) fn document(paths: Value, components: Value) -> Document {
     let whole = json!({"openapi": "3.0.3", "servers": [{"url": "https://{host}.example/v1",
         "variables": {"host": {"default": "api"}}}], "paths": paths, "components": components});
     Document::parse(whole.to_string().as_bytes()).unwrap()
 }
 
-fn only(operation: Value) -> Result<Tool, Unfit> {
+pub(super) fn only(operation: Value) -> Result<Tool, Unfit> {
     let schemas = json!({"schemas": {
         "Node": {"type": "object", "properties": {"name": {"type": "string"}, "child": {"$ref": "#/components/schemas/Node"}}},
         "Ring": {"$ref": "#/components/schemas/Ring"}}});
@@ -22,7 +22,7 @@ fn only(operation: Value) -> Result<Tool, Unfit> {
     tool(&document, &operations[0])
 }
 
-fn id() -> Value {
+pub(super) fn id() -> Value {
     json!({"name": "id", "in": "path", "required": true, "schema": {"type": "string"}})
 }
 
@@ -176,7 +176,7 @@ fn an_operation_becomes_one_request() {
 }
 
 #[test]
-fn what_one_request_of_json_cannot_carry_is_no_tool() {
+fn what_one_request_cannot_carry_is_no_tool() {
     let array = json!({"name": "a", "in": "query", "required": true, "schema": {"type": "array"}});
     let secret =
         json!({"name": "access_token", "in": "query", "required": true, "schema": {"type": "string"}});

@@ -1,4 +1,4 @@
-//! Arguments as URLs, queries and headers have them: texts and numbers as they were written.
+//! Arguments as URLs, queries, headers and forms have them: texts and numbers as they were written.
 //!
 //! Keeps true: an integer written as a float (`7.0`, `1e2`) is written as an integer, because a schema takes it for one
 //! (JSON Schema 2020-12 section 4.2.3) and a strict service does not know it otherwise.
@@ -30,6 +30,14 @@ impl Arguments {
 
     pub(super) fn written(&self) -> &Map<String, Value> {
         &self.0
+    }
+}
+
+/// A text, number or boolean as a form has it.
+pub(super) fn scalar(text: &str) -> String {
+    match value(text) {
+        Value::String(written) => written,
+        other => other.to_string(),
     }
 }
 

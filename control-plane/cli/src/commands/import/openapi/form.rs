@@ -1,0 +1,224 @@
+//! The form that an operation takes as its body: its encoding, and the fields that are sent as text.
+//!
+//! Refuses: forms that cannot do without a file, and what is no object. Keeps true: a field that is left out is named; a
+//! field is encoded as the document says (Encoding Object of OpenAPI 3.0 and 3.1), or not sent.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Map, Value};
+
+use super::document::{Document, Fault};
+use super::operation::{Unfit, essence, is_scalar, one_line};
+use super::schema::Schemas;
+
+/// Media types of forms and the words of specs for them; of two that an operation takes the first one is used.
+const FORMATS: [(&str, &str); 2] =
+    [("application/x-www-form-urlencoded", "form"), ("multipart/form-data", "multipart")];
+/// Most schemas that are looked at for the fields of one form: many times those of the largest public ones.
+const MAX_STEPS: usize = 20_000;
+/// Deepest nesting of compositions in which fields are looked for, and of lists and choices in which a file is.
+const MAX_DEPTH: usize = 8;
+
+/// A form, as a spec has it.
+pub(super) struct Form {
+    pub(super) format: &'static str,
+    pub(super) schema: Value,
+    /// The styles of fields, as `bodyStyles` has them.
+    pub(super) styles: Map<String, Value>,
+    /// Fields that were left out.
+    pub(super) notes: Vec<String>,
+}
+
+/// A field as the document describes it.
+struct Field<'a> {
+    name: &'a str,
+    schema: &'a Value,
+    /// It belongs to one of several forms of which the caller chooses.
+    is_in_choice: bool,
+}
+
+/// Reads the first form that can be sent; `None` where `content` has none.
+pub(super) fn read<'a>(
+    document: &'a Document,
+    schemas: &mut Schemas<'a>,
+    content: &'a Map<String, Value>,
+) -> Result<Option<Form>, Unfit> {
+    let mut refused = None;
+    for (kind, format) in FORMATS {
+        let Some((_, media)) = content.iter().find(|(written, _)| essence(written) == kind) else { continue };
+        let Some(written) = media.get("schema") else { continue };
+        let schema = schemas.take(written)?;
+        if !is_object(&schema) {
+            continue;
+        }
+        let form = Form { format, schema, styles: Map::new(), notes: Vec::new() };
+        match form.with_fields(document, written, media.get("encoding")) {
+            Ok(form) => return Ok(Some(form)),
+            Err(why) => refused = refused.or(Some(why)),
+        }
+    }
+    refused.map_or(Ok(None), Err)
+}
+
+impl Form {
+    fn with_fields<'a>(
+        mut self,
+        document: &'a Document,
+        written: &'a Value,
+        encodings: Option<&Value>,
+    ) -> Result<Form, Unfit> {
+        if let Some(members) = self.schema.as_object_mut() {
+            members.insert("type".into(), "object".into());
+        }
+        let mut search = Search { document, steps: MAX_STEPS };
+        let mut fields = Vec::new();
+        search.fields((written, false), 0, &mut fields)?;
+        let mut sent = 0;
+        let mut seen = BTreeSet::new();
+        for field in fields.iter().filter(|field| seen.insert(field.name)) {
+            let encoding = encodings.and_then(|all| all.get(field.name));
+            let Some(why) = search.misfit(field, encoding) else {
+                sent += 1;
+                self.style(field.name, encoding);
+                continue;
+            };
+            let name = one_line(field.name);
+            if field.is_in_choice || is_required(&self.schema, field.name) {
+                return Err(Unfit::Field { name, why });
+            }
+            remove(&mut self.schema, field.name);
+            self.notes.push(format!("its form field {name} is left out: it {why}"));
+        }
+        match sent == 0 && !self.notes.is_empty() {
+            true => Err(Unfit::NoField),
+            false => Ok(self),
+        }
+    }
+
+    fn style(&mut self, name: &str, encoding: Option<&Value>) {
+        let is_deep =
+            encoding.and_then(|encoding| encoding.get("style")).is_some_and(|style| style == "deepObject");
+        if is_deep {
+            self.styles.insert(name.into(), "deepObject".into());
+        } else if name.contains(['[', ']']) {
+            // A gateway takes such a name for another field's, unless the spec lists it.
+            self.styles.insert(name.into(), "form".into());
+        }
+    }
+}
+
+/// Looks at the schemas of one form.
+struct Search<'a> {
+    document: &'a Document,
+    /// The schemas that may still be looked at.
+    steps: usize,
+}
+
+impl<'a> Search<'a> {
+    /// Takes schemas from those that are left; false where there are fewer.
+    fn step(&mut self, schemas: usize) -> bool {
+        let left = self.steps.checked_sub(schemas);
+        self.steps = left.unwrap_or(0);
+        left.is_some()
+    }
+
+    /// Adds the fields of a schema and of the schemas that it is composed of.
+    fn fields(
+        &mut self,
+        (written, is_in_choice): (&'a Value, bool),
+        depth: usize,
+        found: &mut Vec<Field<'a>>,
+    ) -> Result<(), Fault> {
+        let schema = self.document.resolved(written)?;
+        let properties = schema.get("properties").and_then(Value::as_object);
+        if depth > MAX_DEPTH || !self.step(1 + properties.map_or(0, Map::len)) {
+            return Ok(());
+        }
+        for (name, property) in properties.into_iter().flatten() {
+            let schema = self.document.resolved(property)?;
+            if schema.get("readOnly") != Some(&Value::Bool(true)) {
+                found.push(Field { name, schema, is_in_choice });
+            }
+        }
+        for (word, is_choice) in [("allOf", false), ("oneOf", true), ("anyOf", true)] {
+            for part in schema.get(word).and_then(Value::as_array).into_iter().flatten() {
+                self.fields((part, is_in_choice || is_choice), depth + 1, found)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the reason for which a field cannot be sent as the document says.
+    fn misfit(&mut self, field: &Field<'a>, encoding: Option<&Value>) -> Option<&'static str> {
+        if self.is_file(field.schema, 0) {
+            return Some("is a file");
+        }
+        let says = |member: &str| encoding.and_then(|encoding| encoding.get(member));
+        let text = |member: &str| says(member).and_then(Value::as_str);
+        let is_object = field.schema.get("type").is_some_and(|kind| kind == "object");
+        match text("contentType").map(essence).as_deref() {
+            None | Some("text/plain") => {}
+            Some("application/json") if is_object => {}
+            Some(_) => return Some("has a content type of its own"),
+        }
+        match text("style") {
+            Some("deepObject") => None,
+            Some("form") if is_object => Some("is an object whose members are fields of their own"),
+            None | Some("form")
+                if is_scalar(field.schema) || says("explode") != Some(&Value::Bool(false)) =>
+            {
+                None
+            }
+            _ => Some("is a list in one text"),
+        }
+    }
+
+    /// Whether its value is bytes: `format: binary` of 3.0, `contentMediaType` of 3.1.
+    fn is_file(&mut self, written: &'a Value, depth: usize) -> bool {
+        let Ok(schema) = self.document.resolved(written) else { return false };
+        let text = |member: &str| schema.get(member).and_then(Value::as_str);
+        let is_media = text("contentMediaType")
+            .is_some_and(|kind| !kind.starts_with("text/") && essence(kind) != "application/json");
+        if text("format") == Some("binary") || is_media && text("contentEncoding").is_none() {
+            return true;
+        }
+        if depth == MAX_DEPTH || !self.step(1) {
+            return false;
+        }
+        let choices = ["allOf", "anyOf", "oneOf"].iter().filter_map(|word| schema.get(*word)?.as_array());
+        let mut parts = choices.flatten().chain(schema.get("items"));
+        parts.any(|part| self.is_file(part, depth + 1))
+    }
+}
+
+fn is_object(schema: &Value) -> bool {
+    match schema.get("type") {
+        Some(Value::Array(kinds)) => kinds.iter().any(|kind| kind == "object"),
+        Some(kind) => kind == "object",
+        None => ["properties", "allOf", "oneOf", "anyOf"].iter().any(|word| schema.get(*word).is_some()),
+    }
+}
+
+fn is_required(schema: &Value, name: &str) -> bool {
+    let own = schema.get("required").and_then(Value::as_array);
+    own.is_some_and(|names| names.iter().any(|other| other == name))
+        || parts(schema).any(|part| is_required(part, name))
+}
+
+fn parts(schema: &Value) -> impl Iterator<Item = &Value> {
+    schema.get("allOf").and_then(Value::as_array).into_iter().flatten()
+}
+
+/// Takes a property out of a schema and of those that it is composed of.
+fn remove(schema: &mut Value, name: &str) {
+    if let Some(Value::Object(properties)) = schema.get_mut("properties") {
+        properties.shift_remove(name);
+    }
+    for part in schema.get_mut("allOf").and_then(Value::as_array_mut).into_iter().flatten() {
+        remove(part, name);
+    }
+}
+
+#[cfg(test)]
+#[path = "form/tests.rs"]
+mod tests;

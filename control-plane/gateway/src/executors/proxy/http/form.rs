@@ -1,0 +1,223 @@
+//! The body of a request as a form: `application/x-www-form-urlencoded` (WHATWG URL, section 5) or
+//! `multipart/form-data` with text parts (RFC 7578).
+//!
+//! Refuses: a body that is no object, a null in a list, a name with brackets that would be another member's field, what
+//! is beyond the bounds. Keeps true: texts and numbers are written as the client wrote them; no name and no value ends
+//! its field; the same fields have the same bytes, so that a repeated request is the same one.
+
+use asp_json::{Json, Members};
+use asp_proto::snapshot::ProxyHttp;
+use asp_proto::snapshot::proxy_http::BodyFormat;
+use form_urlencoded::byte_serialize;
+
+use super::arguments::scalar;
+use crate::call::outcome::Refusal;
+use crate::digest;
+
+/// Largest sum of names and values in bytes, before they are encoded: twice the largest request, whose values a form has
+/// once and whose names it repeats.
+const MAX_BYTES: usize = 8 << 20;
+/// Most fields, and lists and objects in brackets: ten times what PHP accepts (`max_input_vars`).
+const MAX_FIELDS: usize = 10_000;
+/// Most brackets of a name.
+const MAX_BRACKETS: usize = 16;
+/// Longest part of a name in an error, in characters.
+const MAX_NAMED: usize = 100;
+/// The style of members that are written in brackets, as the compiler writes it.
+const DEEP_OBJECT: &str = "deepObject";
+
+/// An encoded body.
+#[derive(Debug, PartialEq)]
+pub(super) struct Form {
+    pub(super) media_type: String,
+    pub(super) text: String,
+}
+
+/// Encodes the members of `body` as fields.
+pub(super) fn encoded(mapping: &ProxyHttp, body: &Json) -> Result<Form, Refusal> {
+    let fields = Fields::of(mapping, body)?;
+    Ok(match mapping.body_format() {
+        BodyFormat::Multipart => multipart(&fields),
+        BodyFormat::Form | BodyFormat::Unspecified => urlencoded(&fields),
+    })
+}
+
+struct Field {
+    name: String,
+    value: String,
+    /// The value is the JSON of a list or an object.
+    is_json: bool,
+}
+
+/// Collects the fields of a body.
+struct Fields<'a> {
+    mapping: &'a ProxyHttp,
+    /// The member that is being written.
+    member: &'a str,
+    count: usize,
+    bytes: usize,
+    all: Vec<Field>,
+}
+
+impl Fields<'_> {
+    fn of(mapping: &ProxyHttp, body: &Json) -> Result<Vec<Field>, Refusal> {
+        let members = Members::of(body);
+        let mut fields = Fields { mapping, member: "", count: 0, bytes: 0, all: Vec::new() };
+        if !body.text().starts_with('{') {
+            return Err(fields.refused("is no object, and a form is made of one"));
+        }
+        for (name, value) in members.iter() {
+            fields.member = name;
+            match mapping.body_styles.get(name).map(String::as_str) {
+                None if has_brackets(name) => {
+                    return Err(fields.refused("has brackets in its name, which would make it another field"));
+                }
+                Some(DEEP_OBJECT) => fields.deep(name, value, 0)?,
+                _ => fields.plain(name, value)?,
+            }
+        }
+        Ok(fields.all)
+    }
+
+    /// OpenAPI's style `form`, exploded: a list repeats the name.
+    fn plain(&mut self, name: &str, value: &Json) -> Result<(), Refusal> {
+        let Some(elements) = value.elements() else { return self.add(name, value) };
+        elements.iter().try_for_each(|element| {
+            self.refuse_null(element)?;
+            self.add(name, element)
+        })
+    }
+
+    /// OpenAPI's style `deepObject`, and its usual extension to lists and to further objects.
+    fn deep(&mut self, name: &str, value: &Json, depth: usize) -> Result<(), Refusal> {
+        if !is_composite(value) {
+            return self.add(name, value);
+        }
+        self.spend(name.len())?;
+        if depth == MAX_BRACKETS {
+            return Err(self.refused("is nested too deeply for a form"));
+        }
+        let Some(elements) = value.elements() else {
+            let members = Members::of(value);
+            return members.iter().try_for_each(|(key, value)| {
+                if key.is_empty() || has_brackets(key) {
+                    return Err(
+                        self.refused("has a key that is empty or has brackets, which would be another field")
+                    );
+                }
+                self.deep(&format!("{name}[{key}]"), value, depth + 1)
+            });
+        };
+        // Without numbers it would be open which element a field belongs to.
+        let is_numbered = elements.iter().any(is_composite);
+        elements.iter().enumerate().try_for_each(|(number, element)| {
+            self.refuse_null(element)?;
+            let name = if is_numbered { format!("{name}[{number}]") } else { format!("{name}[]") };
+            self.deep(&name, element, depth + 1)
+        })
+    }
+
+    /// Adds a field; none for null.
+    fn add(&mut self, name: &str, value: &Json) -> Result<(), Refusal> {
+        if is_null(value) {
+            return Ok(());
+        }
+        let is_json = is_composite(value);
+        let value = if is_json { value.text().to_owned() } else { scalar(value.text()) };
+        self.spend(name.len() + value.len())?;
+        self.all.push(Field { name: name.to_owned(), value, is_json });
+        Ok(())
+    }
+
+    fn spend(&mut self, bytes: usize) -> Result<(), Refusal> {
+        self.count += 1;
+        self.bytes += bytes;
+        match self.count > MAX_FIELDS || self.bytes > MAX_BYTES {
+            true => Err(self.refused(&format!(
+                "makes the form larger than {MAX_FIELDS} fields or {} MiB",
+                MAX_BYTES >> 20
+            ))),
+            false => Ok(()),
+        }
+    }
+
+    fn refuse_null(&self, element: &Json) -> Result<(), Refusal> {
+        match is_null(element) {
+            true => Err(self.refused("has a null in a list, which a form cannot say")),
+            false => Ok(()),
+        }
+    }
+
+    fn refused(&self, message: &str) -> Refusal {
+        let body = self.mapping.body.as_str();
+        let mut pointer = if body.starts_with('/') { body.to_owned() } else { String::new() };
+        if !self.member.is_empty() {
+            let member: String = self.member.chars().take(MAX_NAMED).collect();
+            pointer = format!("{pointer}/{}", member.replace('~', "~0").replace('/', "~1"));
+        }
+        Refusal::InvalidArguments { pointer, message: message.into() }
+    }
+}
+
+fn is_null(value: &Json) -> bool {
+    value.text() == "null"
+}
+
+fn is_composite(value: &Json) -> bool {
+    value.text().starts_with(['{', '['])
+}
+
+fn has_brackets(name: &str) -> bool {
+    name.contains(['[', ']'])
+}
+
+fn urlencoded(fields: &[Field]) -> Form {
+    let mut text = String::new();
+    for Field { name, value, .. } in fields {
+        if !text.is_empty() {
+            text.push('&');
+        }
+        text.extend(byte_serialize(name.as_bytes()));
+        text.push('=');
+        text.extend(byte_serialize(value.as_bytes()));
+    }
+    Form { media_type: "application/x-www-form-urlencoded".into(), text }
+}
+
+fn multipart(fields: &[Field]) -> Form {
+    let boundary = boundary(fields);
+    let mut text = String::new();
+    for Field { name, value, is_json } in fields {
+        let name = quoted(name);
+        let kind = if *is_json { "Content-Type: application/json\r\n" } else { "" };
+        text.push_str(&format!(
+            "--{boundary}\r\nContent-Disposition: form-data; name=\"{name}\"\r\n{kind}\r\n{value}\r\n"
+        ));
+    }
+    text.push_str(&format!("--{boundary}--\r\n"));
+    Form { media_type: format!("multipart/form-data; boundary={boundary}"), text }
+}
+
+/// A name within its quotes (HTML, section 4.10.21.8).
+fn quoted(name: &str) -> String {
+    name.replace('"', "%22").replace('\r', "%0D").replace('\n', "%0A")
+}
+
+/// A delimiter that is in no field: a digest of the fields.
+fn boundary(fields: &[Field]) -> String {
+    let parts: Vec<&str> =
+        fields.iter().flat_map(|field| [field.name.as_str(), field.value.as_str()]).collect();
+    let mut boundary = hex(digest::of_parts(&parts));
+    while parts.iter().any(|part| part.contains(&boundary)) {
+        boundary = hex(digest::of_parts(&[boundary]));
+    }
+    boundary
+}
+
+fn hex(digest: [u8; 32]) -> String {
+    digest.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+#[path = "form/tests.rs"]
+mod tests;
