@@ -143,6 +143,17 @@ fn raw(text: &str) -> Result<Box<RawValue>, Syntax> {
     RawValue::from_string(line.into_owned()).map_err(|_| Syntax)
 }
 
+/// A text without the byte order mark that some servers put before their JSON: a reader may ignore it (RFC 8259 section
+/// 8.1), and [`Json::parse`] does not.
+pub fn unmarked(text: &[u8]) -> &[u8] {
+    text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text)
+}
+
+/// Writes a value as its text.
+pub fn raw_value<S: Serializer>(value: &Json, serializer: S) -> Result<S::Ok, S::Error> {
+    value.raw().serialize(serializer)
+}
+
 /// Writes values as an array of their texts.
 pub fn raw_values<S: Serializer>(values: &[Json], serializer: S) -> Result<S::Ok, S::Error> {
     let mut array = serializer.serialize_seq(Some(values.len()))?;

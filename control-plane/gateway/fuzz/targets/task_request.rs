@@ -112,7 +112,7 @@ fn holds(question: &Question, said: &Value, answer: &Answer) {
     match (&question.ask, answer) {
         (Ask::Form { .. }, Answer::Accepted(filled)) => {
             assert_eq!(action, Some("accept"));
-            assert_eq!(form::filled(&FORM, filled.clone()).as_ref(), Some(filled), "a filled form is filled");
+            assert_eq!(form::filled(&FORM, filled).as_ref(), Some(filled), "a filled form is filled");
             let filled = filled.as_object().unwrap();
             assert!((1..=3).contains(&filled["id"].as_str().unwrap().chars().count()));
             for (name, value) in filled {

@@ -10,14 +10,17 @@ use libfuzzer_sys::fuzz_target;
 use serde_json::json;
 
 #[allow(dead_code)]
+#[path = "../../src/call/event/amount.rs"]
+mod amount;
+#[allow(dead_code)]
 #[path = "../../../../platform/src/event_stream.rs"]
 mod event_stream;
 #[allow(dead_code)]
-#[path = "../../src/executors/proxy/mcp/message.rs"]
-mod message;
-#[allow(dead_code)]
 #[path = "../../src/call/held.rs"]
 mod held;
+#[allow(dead_code)]
+#[path = "../../src/executors/proxy/mcp/message.rs"]
+mod message;
 #[allow(dead_code)]
 #[path = "../../src/call/page.rs"]
 mod page;
@@ -37,7 +40,9 @@ mod call {
     pub mod event {
         use std::collections::BTreeMap;
 
-        use serde_json::Value;
+        use asp_json::Json;
+
+        pub use crate::amount::Amount;
 
         #[derive(Clone, Copy, Debug, PartialEq)]
         pub enum LogLevel {
@@ -54,15 +59,15 @@ mod call {
         #[derive(Debug, PartialEq)]
         pub enum Event {
             Progress {
-                progress: f64,
-                total: Option<f64>,
+                progress: Amount,
+                total: Option<Amount>,
                 message: Option<String>,
                 gauges: BTreeMap<String, f64>,
             },
             Log {
                 level: LogLevel,
                 logger: Option<String>,
-                data: Value,
+                data: Json,
             },
         }
     }
@@ -108,12 +113,12 @@ fn one(said: &Json) {
             ));
             return;
         }
-        Message::Request { id, method, params } => json!({"id": id, "method": method, "params": params}),
+        Message::Request { id, method, params } => json!({"id": **id, "method": method, "params": **params}),
         Message::Notification { method, params } => {
-            if let Some((token, event)) = message::event(method, params.clone()) {
+            if let Some((token, event)) = message::event(method, params) {
                 assert_eq!(token.is_some(), matches!(event, Event::Progress { .. }));
             }
-            json!({"method": method, "params": params})
+            json!({"method": method, "params": **params})
         }
     };
     assert_eq!(Message::of(&again.into()), Some(message));

@@ -2,12 +2,16 @@
 
 use std::collections::BTreeMap;
 
+use asp_json::Json;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::held::{self, NODE};
 
+mod amount;
 pub mod log;
+
+pub use amount::Amount;
 
 /// Longest text of one event in bytes; a longer one is cut.
 const MAX_TEXT: usize = 16 * 1024;
@@ -18,8 +22,8 @@ const MAX_GAUGES: usize = 32;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Event {
     Progress {
-        progress: f64,
-        total: Option<f64>,
+        progress: Amount,
+        total: Option<Amount>,
         message: Option<String>,
         /// The plugin's own counters, by name; at most 32.
         gauges: BTreeMap<String, f64>,
@@ -27,7 +31,8 @@ pub enum Event {
     Log {
         level: LogLevel,
         logger: Option<String>,
-        data: Value,
+        #[serde(serialize_with = "asp_json::raw_value")]
+        data: Json,
     },
     /// A part of the result; MCP has no partial results, so the faces join or stream it.
     Chunk {
@@ -67,7 +72,7 @@ impl Event {
             Event::Progress { message, gauges, .. } => {
                 of(message) + gauges.keys().map(|name| name.len() + NODE).sum::<usize>()
             }
-            Event::Log { logger, data, .. } => of(logger) + held::of_value(data),
+            Event::Log { logger, data, .. } => of(logger) + held::of_json(data),
             Event::Chunk { text } => text.len(),
             Event::Artifact { uri, content_type, description } => {
                 // The table of artifacts has its URI again.
@@ -145,16 +150,15 @@ fn cut(event: Event) -> Event {
 }
 
 /// A value that is too large is its JSON text, cut.
-fn cut_data(data: Value) -> Value {
-    let text = match data {
-        Value::String(text) => text,
-        Value::Array(_) | Value::Object(_) => match data.to_string() {
-            text if text.len() > MAX_TEXT => text,
-            _ => return data,
-        },
-        plain => return plain,
+fn cut_data(data: Json) -> Json {
+    if data.text().len() <= MAX_TEXT {
+        return data;
+    }
+    let text = match data.view() {
+        Value::String(text) => text.clone(),
+        _ => data.text().to_owned(),
     };
-    Value::String(cut_text(text))
+    Json::from(cut_text(text))
 }
 
 /// Cuts a text to what one event may hold.
@@ -179,13 +183,12 @@ mod tests {
     fn an_event_holds_no_more_than_a_text_may_have() {
         let long = "ü".repeat(MAX_TEXT);
         for data in [json!(long), json!({"a": [long]}), json!([[long], 1])] {
-            let event = Event::Log { level: LogLevel::Info, logger: Some(long.clone()), data };
-            let Event::Log { logger: Some(logger), data: Value::String(data), .. } = cut(event) else {
-                panic!("no text")
-            };
+            let event = Event::Log { level: LogLevel::Info, logger: Some(long.clone()), data: data.into() };
+            let Event::Log { logger: Some(logger), data, .. } = cut(event) else { panic!("no log") };
+            let data = data.as_str().unwrap();
             assert!(logger.len() <= MAX_TEXT && data.len() <= MAX_TEXT);
         }
-        let small = Event::Log { level: LogLevel::Info, logger: None, data: json!({"a": 1}) };
+        let small = Event::Log { level: LogLevel::Info, logger: None, data: json!({"a": 1}).into() };
         assert_eq!(cut(small.clone()), small);
     }
 
@@ -195,5 +198,36 @@ mod tests {
             panic!("no chunk")
         };
         assert_eq!(text.len(), MAX_TEXT);
+    }
+
+    #[test]
+    fn an_event_is_kept_as_it_was_written() {
+        let json = |text: &str| Json::parse(text.as_bytes()).unwrap();
+        let data = r#"{"n":340282366920938463463374607431768211455,"d":1.50,"s":"\ud83d"}"#;
+        let progress = Event::Progress {
+            progress: Amount::of(&json("9007199254740993")).unwrap(),
+            total: Amount::of(&json("1e30")),
+            message: None,
+            gauges: BTreeMap::new(),
+        };
+        let log = Event::Log { level: LogLevel::Info, logger: None, data: json(data) };
+        for (event, parts) in [(log, vec![data]), (progress, vec!["9007199254740993", "1e30"])] {
+            let stored = serde_json::to_string(&event).unwrap();
+            let read: Event = serde_json::from_str(&stored).unwrap();
+            let again = serde_json::to_string(&read).unwrap();
+            assert!(parts.iter().all(|part| again.contains(part)), "{again}");
+        }
+    }
+
+    #[test]
+    fn events_of_an_earlier_version_are_read() {
+        let progress = r#"{"Progress":{"progress":3.0,"total":null,"message":null,"gauges":{}}}"#;
+        let log = r#"{"Log":{"level":"Info","logger":null,"data":{"a":[1]}}}"#;
+        let read = |text| serde_json::from_str::<Event>(text).unwrap();
+        let (amount, data) = (Amount::from(3.0), json!({"a": [1]}).into());
+        assert!(
+            matches!(read(progress), Event::Progress { progress, .. } if progress.value() == amount.value())
+        );
+        assert_eq!(read(log), Event::Log { level: LogLevel::Info, logger: None, data });
     }
 }

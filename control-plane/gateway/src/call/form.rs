@@ -4,6 +4,7 @@
 //! `PrimitiveSchemaDefinition`): a flat object of strings, numbers, booleans and choices. Refuses: everything
 //! beyond it, so that a form from a plugin costs nothing to check.
 
+use asp_json::{Json, Members};
 use serde_json::{Map, Value};
 
 // By its path: a fuzz target compiles this file alone.
@@ -51,43 +52,40 @@ pub fn check(schema: &Value) -> Result<(), FormError> {
 }
 
 /// The asked fields of `content` when they fill the form; `None` when one is missing or does not fit.
-pub fn filled(schema: &Value, content: Value) -> Option<Value> {
+pub fn filled(schema: &Value, content: &Json) -> Option<Json> {
     let empty = Map::new();
     let properties = schema.get("properties").and_then(Value::as_object).unwrap_or(&empty);
-    let content = match content {
-        Value::Object(content) => content,
-        Value::Null => Map::new(),
-        _ => return None,
-    };
-    if required(schema).any(|name| !content.contains_key(name)) {
+    if !(content.is_object() || content.is_null()) {
         return None;
     }
-    let mut kept = Map::new();
-    for (name, value) in content {
-        if is_left_empty(schema, &name, &value) {
+    let content = Members::of(content);
+    if required(schema).any(|name| content.get(name).is_none()) {
+        return None;
+    }
+    let mut kept = Members::default();
+    for (name, value) in content.iter() {
+        if is_left_empty(schema, name, value) {
             continue;
         }
         // What was not asked for is no answer.
-        let Some(field) = properties.get(&name) else { continue };
-        if !fits(field, &value) {
+        let Some(field) = properties.get(name) else { continue };
+        if !fits(field, value) {
             return None;
         }
-        kept.insert(name, value);
+        kept.insert(name, value.clone());
     }
-    Some(Value::Object(kept))
+    Some(kept.to_json())
 }
 
 /// The answer to a form of somebody who checks it: as it came, without the fields that a client wrote as null because its
 /// user left them empty.
-pub fn given(schema: &Value, content: Value) -> Value {
-    match content {
-        Value::Object(mut content) => {
-            content.retain(|name, value| !is_left_empty(schema, name, value));
-            Value::Object(content)
-        }
-        Value::Null => Value::Object(Map::new()),
-        other => other,
+pub fn given(schema: &Value, content: &Json) -> Json {
+    if !(content.is_object() || content.is_null()) {
+        return content.clone();
     }
+    let members = Members::of(content);
+    let given = members.iter().filter(|(name, value)| !is_left_empty(schema, name, value));
+    given.map(|(name, value)| (name, value.clone())).collect::<Members>().to_json()
 }
 
 fn required(schema: &Value) -> impl Iterator<Item = &str> {
@@ -153,6 +151,20 @@ mod tests {
             "tags": {"type": "array", "maxItems": 1, "items": {"type": "string", "enum": ["a", "b"]}}}})
     }
 
+    fn filled(schema: &Value, content: Value) -> Option<Value> {
+        super::filled(schema, &content.into()).map(|filled| filled.view().clone())
+    }
+
+    #[test]
+    fn an_answer_keeps_its_numbers_and_texts_as_they_were_written() {
+        let schema =
+            json!({"type": "object", "properties": {"n": {"type": "integer"}, "s": {"type": "string"}}});
+        let written = r#"{"n":340282366920938463463374607431768211455,"s":"\ud83d"}"#;
+        let content = Json::parse(written.as_bytes()).unwrap();
+        assert_eq!(super::filled(&schema, &content).unwrap().text(), written);
+        assert_eq!(super::given(&schema, &content).text(), written);
+    }
+
     #[test]
     fn an_answer_keeps_what_was_asked_and_nothing_else() {
         let full = json!({"id": "abc", "n": 2, "share": 0.5, "yes": true, "colour": "red", "size": "s", "tags": ["b"]});
@@ -160,7 +172,7 @@ mod tests {
         assert_eq!(filled(&form(), json!({"id": "a", "other": 1})), Some(json!({"id": "a"})));
         assert_eq!(filled(&form(), json!({"id": "a", "n": null})), Some(json!({"id": "a"})));
         assert_eq!(filled(&form(), json!({"id": null})), None);
-        let given = |content: Value| super::given(&form(), content);
+        let given = |content: Value| super::given(&form(), &content.into()).view().clone();
         let odd = json!({"id": null, "n": "7", "other": 1});
         assert_eq!(given(odd.clone()), odd);
         assert_eq!(given(json!({"id": "a", "n": null})), json!({"id": "a"}));

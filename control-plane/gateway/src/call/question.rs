@@ -272,8 +272,8 @@ mod tests {
         let second = questions.open(question("b"), || Some(1)).unwrap();
         assert!(questions.answer("b", Answer::Declined));
         assert!(!questions.answer("b", Answer::Declined));
-        assert!(questions.answer("a", Answer::Accepted(json!({"n": 1}))));
-        assert_eq!(first.await.unwrap(), Answer::Accepted(json!({"n": 1})));
+        assert!(questions.answer("a", Answer::Accepted(json!({"n": 1}).into())));
+        assert_eq!(first.await.unwrap(), Answer::Accepted(json!({"n": 1}).into()));
         assert_eq!(second.await.unwrap(), Answer::Declined);
     }
 
@@ -313,25 +313,25 @@ mod tests {
         let form = questions.open(question("a"), || Some(0)).unwrap();
         let model =
             questions.open(Question { id: "m".into(), ask: Ask::Sampling(Map::new()) }, || Some(1)).unwrap();
-        assert!(!questions.answer("a", Answer::Accepted(json!({"n": "one"}))));
-        assert!(!questions.answer("a", Answer::Sampled(json!({}))));
-        assert!(!questions.answer("m", Answer::Accepted(json!({}))));
-        assert!(!questions.takes("a", &Answer::Accepted(json!({"n": "one"}))));
-        assert!(questions.takes("a", &Answer::Accepted(json!({"n": 2}))));
+        assert!(!questions.answer("a", Answer::Accepted(json!({"n": "one"}).into())));
+        assert!(!questions.answer("a", Answer::Sampled(json!({}).into())));
+        assert!(!questions.answer("m", Answer::Accepted(json!({}).into())));
+        assert!(!questions.takes("a", &Answer::Accepted(json!({"n": "one"}).into())));
+        assert!(questions.takes("a", &Answer::Accepted(json!({"n": 2}).into())));
         assert!(!questions.takes("other", &Answer::Declined) && !questions.has_answered("a"));
         assert_eq!(questions.pending().len(), 2);
-        assert!(questions.answer("a", Answer::Accepted(json!({"n": 2, "unasked": true}))));
+        assert!(questions.answer("a", Answer::Accepted(json!({"n": 2, "unasked": true}).into())));
         assert!(questions.answer("m", Answer::Failed("no".into())));
         assert!(questions.has_answered("a") && !questions.has_answered("other"));
-        assert!(!questions.takes("a", &Answer::Accepted(json!({"n": 2}))), "it has its answer");
+        assert!(!questions.takes("a", &Answer::Accepted(json!({"n": 2}).into())), "it has its answer");
         let answered = questions.read(|_, history| history);
         let turns: Vec<_> = answered.turns().map(|turn| (&*turn.question.id, &turn.answer)).collect();
         assert_eq!(
             turns,
-            [("a", &Answer::Accepted(json!({"n": 2}))), ("m", &Answer::Failed("no".into()))],
+            [("a", &Answer::Accepted(json!({"n": 2}).into())), ("m", &Answer::Failed("no".into()))],
             "what was no answer is not in the history, and what was not asked for is not in the answer"
         );
-        assert_eq!(form.await.unwrap(), Answer::Accepted(json!({"n": 2})));
+        assert_eq!(form.await.unwrap(), Answer::Accepted(json!({"n": 2}).into()));
         assert_eq!(model.await.unwrap(), Answer::Failed("no".into()));
     }
 }

@@ -342,8 +342,8 @@ impl Writing<'_> {
 fn readable(event: &Event) -> Event {
     match event {
         Event::Progress { progress, total, gauges, .. }
-            if !(progress.is_finite()
-                && total.is_none_or(f64::is_finite)
+            if !(progress.value().is_finite()
+                && total.as_ref().is_none_or(|total| total.value().is_finite())
                 && gauges.values().all(|gauge| gauge.is_finite())) =>
         {
             Event::Chunk { text: String::new() }

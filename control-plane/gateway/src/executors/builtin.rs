@@ -92,8 +92,8 @@ async fn count(execution: &Execution) -> Result<Output, Refusal> {
             () = tokio::time::sleep(delay) => {}
         }
         execution.call.emit(Event::Progress {
-            progress: n as f64,
-            total: Some(to as f64),
+            progress: (n as f64).into(),
+            total: Some((to as f64).into()),
             message: Some(format!("counted {n} of {to}")),
             gauges: BTreeMap::new(),
         });

@@ -163,3 +163,13 @@ async fn progress_is_on_the_requests_own_stream_and_ends_with_the_result() {
     assert_eq!(events[2]["result"]["resultType"], "complete");
     assert!(events.iter().all(|event| event.get("method").is_none() || event.get("id").is_none()));
 }
+
+/// JSON Schema 2020-12, section 4.2.3: clients that know one kind of number write every integer so.
+#[tokio::test]
+async fn an_integer_that_is_written_as_a_float_means_the_same_to_who_uses_it() {
+    for to in [json!(2), json!(2.0)] {
+        let params = json!({"name": "count", "arguments": {"to": to, "delayMs": 1.0}});
+        let answer = Modern::new("demo", &token("alice"), "tools/call", params).send(&Fixture::new()).await;
+        assert_eq!(answer.json()["result"]["structuredContent"], json!({"counted": 2}), "{to}");
+    }
+}

@@ -23,6 +23,8 @@ async fn the_best_tools_are_found_with_their_schemas() {
     assert_eq!(answer["more"], 0);
     let (names, answer) = found(&fixture, "alice", json!({"query": "invoice", "limit": 1})).await;
     assert_eq!((names.len(), &answer["more"]), (1, &json!(1)));
+    let (as_float, _) = found(&fixture, "alice", json!({"query": "invoice", "limit": 1.0})).await;
+    assert_eq!(as_float, names, "1.0 is an integer (JSON Schema 2020-12, section 4.2.3)");
     let (names, _) = found(&fixture, "alice", json!({"query": "delay", "tokenBudget": 1})).await;
     assert!(names.is_empty());
     let budget = json!({"query": "delay message", "tokenBudget": 60, "limit": 50});

@@ -138,3 +138,12 @@ fn white_space_goes_between_tokens_alone() {
         assert_eq!(value.compact().text(), expected, "{text}");
     }
 }
+
+#[test]
+fn a_byte_order_mark_is_left_out_once() {
+    assert_eq!(unmarked("\u{feff}{}".as_bytes()), b"{}");
+    for kept in ["{}", "", " \u{feff}{}"] {
+        assert_eq!(unmarked(kept.as_bytes()), kept.as_bytes());
+    }
+    assert!(Json::parse("\u{feff}{}".as_bytes()).is_err());
+}

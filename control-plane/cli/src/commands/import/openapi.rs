@@ -84,6 +84,7 @@ pub(super) fn import(args: &ImportArgs, text: &[u8]) -> Result<Imported, Failure
     let found = document.operations().map_err(|fault| anyhow!("{}: {fault}", place(args)))?;
     let mut specs = Specs { args, base: base.trim_end_matches('/'), files: BTreeMap::new(), ids: Vec::new() };
     let mut taken = BTreeSet::new();
+    let mut names = BTreeSet::new();
     let mut report = LeftOut::default();
     for operation in found.iter().filter(|operation| is_wanted(args, operation)) {
         let place = || format!("{} {}", operation.method, operation.path);
@@ -98,6 +99,12 @@ pub(super) fn import(args: &ImportArgs, text: &[u8]) -> Result<Imported, Failure
             Ok(tool) => {
                 for note in &tool.notes {
                     report.part(&tool.name, note);
+                }
+                if !names.insert(tool.name.clone()) {
+                    report.part(
+                        &tool.name,
+                        "another operation has its name: it is served as one with a number",
+                    );
                 }
                 specs.add(tool, &mut taken);
             }

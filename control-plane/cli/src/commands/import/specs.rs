@@ -38,17 +38,17 @@ pub(super) fn convert(args: &ImportArgs, upstream: &Upstream<'_>, lists: &Lists)
         exposed: BTreeSet::new(),
     };
     import.exposed = plain_names(&lists.tools);
-    for tool in &lists.tools {
+    for tool in import.distinct(&lists.tools, ("tool", "name")) {
         import.tool(tool);
     }
     import.exposed = plain_names(&lists.prompts);
-    for prompt in &lists.prompts {
+    for prompt in import.distinct(&lists.prompts, ("prompt", "name")) {
         import.prompt(prompt);
     }
-    for resource in &lists.resources {
+    for resource in import.distinct(&lists.resources, ("resource", "uri")) {
         import.resource(resource, "resource", "uri");
     }
-    for template in &lists.templates {
+    for template in import.distinct(&lists.templates, ("resource_template", "uriTemplate")) {
         import.resource(template, "resource_template", "uriTemplate");
     }
     let Import { mut files, ids, kinds, dropped, renamed, .. } = import;
@@ -92,6 +92,22 @@ struct Import<'a> {
 }
 
 impl Import<'_> {
+    /// The items without those whose name one before them has: a call says the name alone, so that it means one of them.
+    fn distinct<'i>(&mut self, items: &'i [Value], (kind, member): (&str, &str)) -> Vec<&'i Value> {
+        let mut names = BTreeSet::new();
+        let mut kept = Vec::new();
+        for item in items {
+            match text(item, member) {
+                Some(name) if !names.insert(name) => {
+                    self.dropped
+                        .push(format!("{kind} {name:?} is left out: the server lists this name before"));
+                }
+                _ => kept.push(item),
+            }
+        }
+        kept
+    }
+
     fn tool(&mut self, tool: &Value) {
         let Some(name) = text(tool, "name") else { return };
         if self.args.except.iter().any(|left_out| left_out == name) {
@@ -349,6 +365,27 @@ pub(super) mod tests {
         assert_eq!(
             imported.dropped.last().unwrap(),
             "resource \"a://1199\" is left out: a server has at most 1000 primitives"
+        );
+    }
+
+    #[test]
+    fn a_name_that_is_listed_again_is_left_out_and_named() {
+        let tool = |title: &str| json!({"name": "t", "title": title, "inputSchema": {"type": "object"}});
+        let page = json!({"uri": "a://b", "name": "p"});
+        let lists = Lists {
+            tools: vec![tool("first"), tool("second")],
+            prompts: vec![json!({"name": "t"})],
+            resources: vec![page.clone(), page],
+            ..Lists::default()
+        };
+        let imported = convert(&args(), &Upstream::Url("https://up.example/mcp"), &lists);
+        assert_eq!((imported.ids.len(), &spec(&imported)["name"]), (3, &json!("first")));
+        assert_eq!(
+            imported.dropped,
+            [
+                "tool \"t\" is left out: the server lists this name before",
+                "resource \"a://b\" is left out: the server lists this name before"
+            ]
         );
     }
 

@@ -19,7 +19,7 @@ pub fn no_answer(question: &Question, error: Option<&Value>) -> Answer {
 }
 
 pub fn deliver(asked: &Questions, results: &Map<String, Value>) {
-    for (id, answer) in questions::answers(asked, results) {
+    for (id, answer) in questions::answers(asked, &Value::Object(results.clone()).into()) {
         asked.answer(&id, answer);
     }
 }

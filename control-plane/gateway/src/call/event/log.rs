@@ -231,8 +231,8 @@ impl Inner {
 }
 
 fn progress(logged: &Logged) -> Option<f64> {
-    match logged.event {
-        Event::Progress { progress, .. } => Some(progress),
+    match &logged.event {
+        Event::Progress { progress, .. } => Some(progress.value()),
         _ => None,
     }
 }
@@ -315,7 +315,7 @@ mod tests {
     use super::*;
 
     fn progress(n: u64) -> Event {
-        Event::Progress { progress: n as f64, total: None, message: None, gauges: BTreeMap::new() }
+        Event::Progress { progress: (n as f64).into(), total: None, message: None, gauges: BTreeMap::new() }
     }
 
     async fn read(reader: &mut EventReader) -> Option<(u64, Event)> {

@@ -64,8 +64,10 @@ fn of_field(field: &mut Value, definitions: &mut Definitions) -> Result<(), Form
     if let Some(Value::Array(values)) = members.get_mut("enum") {
         values.retain(|value| !value.is_null());
     }
-    if !members.contains_key("type") && has_texts(members) {
-        members.insert("type".into(), "string".into());
+    if !members.contains_key("type")
+        && let Some(kind) = kind_of_choices(members)
+    {
+        members.insert("type".into(), kind.into());
     }
     if let Some(Value::Object(items)) = members.get_mut("items") {
         step(items, definitions)?;
@@ -73,14 +75,32 @@ fn of_field(field: &mut Value, definitions: &mut Definitions) -> Result<(), Form
     Ok(())
 }
 
-/// Whether the field is a choice of texts.
-fn has_texts(members: &Map<String, Value>) -> bool {
-    let all = |name: &str, is_text: fn(&Value) -> bool| {
-        let choices = members.get(name).and_then(Value::as_array);
-        choices.is_some_and(|choices| !choices.is_empty() && choices.iter().all(is_text))
+/// The one type of the values that a field without a type may take.
+fn kind_of_choices(members: &Map<String, Value>) -> Option<&'static str> {
+    let choices = |name: &str| members.get(name).and_then(Value::as_array);
+    let values: Vec<&Value> = match choices("enum") {
+        Some(values) => values.iter().collect(),
+        None => {
+            let titled = choices("oneOf").or_else(|| choices("anyOf"))?;
+            titled.iter().map(|choice| choice.get("const")).collect::<Option<_>>()?
+        }
     };
-    let has_constant = |choice: &Value| choice.get("const").is_some_and(Value::is_string);
-    all("enum", Value::is_string) || all("oneOf", has_constant) || all("anyOf", has_constant)
+    let all = |is_kind: fn(&Value) -> bool| values.iter().all(|value| is_kind(value));
+    if values.is_empty() {
+        None
+    } else if all(Value::is_string) {
+        Some("string")
+    } else if all(Value::is_boolean) {
+        Some("boolean")
+    } else if all(is_integer) {
+        Some("integer")
+    } else {
+        all(Value::is_number).then_some("number")
+    }
+}
+
+fn is_integer(value: &Value) -> bool {
+    value.as_f64().is_some_and(|number| number.fract() == 0.0)
 }
 
 /// Resolves a reference, or what says that the field may be null; false where nothing is left to do.
@@ -177,6 +197,14 @@ mod tests {
             ),
             (json!({"enum": ["a", null]}), json!({"enum": ["a"], "type": "string"})),
             (json!({"const": "a"}), json!({"enum": ["a"], "type": "string"})),
+            (json!({"enum": [1, 2, null]}), json!({"enum": [1, 2], "type": "integer"})),
+            (json!({"const": 7}), json!({"enum": [7], "type": "integer"})),
+            (json!({"enum": [1, 2.5]}), json!({"enum": [1, 2.5], "type": "number"})),
+            (json!({"const": true}), json!({"enum": [true], "type": "boolean"})),
+            (
+                json!({"oneOf": [{"const": 1, "title": "One"}]}),
+                json!({"oneOf": [{"const": 1, "title": "One"}], "type": "integer"}),
+            ),
             (
                 json!({"oneOf": [{"const": "a", "title": "A"}]}),
                 json!({"oneOf": [{"const": "a", "title": "A"}], "type": "string"}),
@@ -199,6 +227,9 @@ mod tests {
             json!({"anyOf": [{"type": "string"}, {"type": "integer"}, {"type": "null"}]}),
             json!({"$ref": "#/$defs/Loop"}),
             json!({"$ref": "https://example.com/x"}),
+            json!({"enum": [1, "a"]}),
+            json!({"enum": []}),
+            json!({"const": {"a": 1}}),
         ] {
             let form = json!({"properties": {"f": field}, "$defs": {"Loop": {"$ref": "#/$defs/Loop"}}});
             assert!(check(&plain(form.clone())).is_err(), "{form}");

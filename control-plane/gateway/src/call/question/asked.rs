@@ -1,6 +1,7 @@
 //! What a call can ask its caller, and what it can be answered: data, whoever puts it to whom. Other gateways read it:
 //! variants and members are only added.
 
+use asp_json::{Json, Members};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
@@ -33,17 +34,17 @@ pub enum Ask {
     Roots,
 }
 
-/// What the caller answered.
+/// An answer of the caller. JSON keeps its text (I-14).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Answer {
     /// A filled form; nothing for a page, which the user agreed to visit.
-    Accepted(Value),
+    Accepted(#[serde(serialize_with = "asp_json::raw_value")] Json),
     Declined,
     Cancelled,
     /// What the model said: an MCP `CreateMessageResult`.
-    Sampled(Value),
+    Sampled(#[serde(serialize_with = "asp_json::raw_value")] Json),
     /// The client's roots: an array of MCP `Root`s.
-    Roots(Value),
+    Roots(#[serde(serialize_with = "asp_json::raw_value")] Json),
     /// The client could not ask its model, or tell its roots, in its own words.
     Failed(String),
 }
@@ -53,13 +54,13 @@ impl Answer {
     pub fn fitting(self, ask: &Ask) -> Option<Answer> {
         match (ask, self) {
             (Ask::Form { requested_schema, relayed: true, .. }, Answer::Accepted(content)) => {
-                Some(Answer::Accepted(form::given(requested_schema, content)))
+                Some(Answer::Accepted(form::given(requested_schema, &content)))
             }
             (Ask::Form { relayed: true, .. }, answer @ Answer::Failed(_)) => Some(answer),
             (Ask::Form { requested_schema, .. }, Answer::Accepted(content)) => {
-                form::filled(requested_schema, content).map(Answer::Accepted)
+                form::filled(requested_schema, &content).map(Answer::Accepted)
             }
-            (Ask::Page { .. }, Answer::Accepted(_)) => Some(Answer::Accepted(Value::Object(Map::new()))),
+            (Ask::Page { .. }, Answer::Accepted(_)) => Some(Answer::Accepted(json!({}).into())),
             (Ask::Form { .. } | Ask::Page { .. }, answer @ (Answer::Declined | Answer::Cancelled)) => {
                 Some(answer)
             }
@@ -71,14 +72,16 @@ impl Answer {
 
     /// MCP's result of the request that the question was; where the client could give none, its own words. For a page it
     /// says no more than that the user agreed.
-    pub fn into_result(self, ask: &Ask) -> Result<Value, String> {
+    pub fn into_result(self, ask: &Ask) -> Result<Json, String> {
+        let action = |name: &str| Json::from(json!({"action": name}));
+        let of = |members: Vec<(&str, Json)>| Members::from_iter(members).to_json();
         Ok(match self {
-            Answer::Accepted(_) if matches!(ask, Ask::Page { .. }) => json!({"action": "accept"}),
-            Answer::Accepted(content) => json!({"action": "accept", "content": content}),
-            Answer::Declined => json!({"action": "decline"}),
-            Answer::Cancelled => json!({"action": "cancel"}),
+            Answer::Accepted(_) if matches!(ask, Ask::Page { .. }) => action("accept"),
+            Answer::Accepted(content) => of(vec![("action", "accept".into()), ("content", content)]),
+            Answer::Declined => action("decline"),
+            Answer::Cancelled => action("cancel"),
             Answer::Sampled(result) => result,
-            Answer::Roots(roots) => json!({"roots": roots}),
+            Answer::Roots(roots) => of(vec![("roots", roots)]),
             Answer::Failed(why) => return Err(why),
         })
     }

@@ -65,7 +65,10 @@ impl Turn {
             Ask::Roots => 0,
         };
         let answer = match &self.answer {
-            Answer::Accepted(said) | Answer::Sampled(said) | Answer::Roots(said) => held::of_value(said),
+            Answer::Accepted(said) | Answer::Sampled(said) | Answer::Roots(said) => {
+                // The same before and after somebody reads it.
+                said.text().len() + held::of_value(said.view())
+            }
             Answer::Failed(why) => why.len(),
             Answer::Declined | Answer::Cancelled => 0,
         };
@@ -82,7 +85,7 @@ mod tests {
     fn turn(number: u64, text: &str) -> Turn {
         let ask = Ask::Form { message: "?".into(), requested_schema: json!({}), relayed: false };
         let question = Question { id: number.to_string(), ask };
-        Turn { at_ms: number, question, answer: Answer::Accepted(json!({"text": text})) }
+        Turn { at_ms: number, question, answer: Answer::Accepted(json!({"text": text}).into()) }
     }
 
     fn kept(history: &History) -> Vec<u64> {
@@ -96,7 +99,7 @@ mod tests {
         (0..40).for_each(|number| history.take(turn(number, "short")));
         assert_eq!(kept(&history), (8..40).collect::<Vec<_>>());
         assert_eq!(history.gone(), 8);
-        history.take(turn(40, &"x".repeat(MAX_HELD - 1024)));
+        history.take(turn(40, &"x".repeat(MAX_HELD / 2 - 1024)));
         assert_eq!(kept(&history).last(), Some(&40));
         assert!(history.held_bytes() <= MAX_HELD && history.gone() > 30);
         history.take(turn(41, &"x".repeat(MAX_HELD)));

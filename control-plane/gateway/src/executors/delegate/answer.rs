@@ -3,6 +3,7 @@
 //! Keeps true: `json` is there only where the text is JSON; an answer that is too large or does not fit the
 //! delegate's output schema is none.
 
+use asp_json::Json;
 use asp_snapshot::ListedPrimitive;
 use serde_json::{Map, Value, json};
 
@@ -23,7 +24,7 @@ const MAX_TEXT: usize = 1 << 20;
 #[derive(Clone, Debug, PartialEq)]
 pub struct Answered {
     /// An MCP `CreateMessageResult`; a primitive's answer has no model.
-    pub said: Value,
+    pub said: Json,
     pub usage: Usage,
 }
 
@@ -33,8 +34,8 @@ pub(crate) async fn of_client(asked: Asked, call: &Call) -> Result<Answered, Fau
         Ok(Answer::Sampled(said)) => Ok(Answered { said, usage: Usage::default() }),
         Ok(Answer::Roots(roots)) => {
             // As a primitive's answer: its text is JSON.
-            let text = json!({"roots": roots}).to_string();
-            let said = json!({"role": "assistant", "content": {"type": "text", "text": text}});
+            let text = format!(r#"{{"roots":{roots}}}"#);
+            let said = json!({"role": "assistant", "content": {"type": "text", "text": text}}).into();
             Ok(Answered { said, usage: Usage::default() })
         }
         Ok(Answer::Failed(why)) => Err(Fault::Failed(why)),

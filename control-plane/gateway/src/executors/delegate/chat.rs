@@ -92,7 +92,8 @@ struct Spent {
 
 /// Reads an answer. `Refused`: the model, or a filter before it, would not; `Unavailable`: this is no completion.
 pub(super) fn read(body: &[u8]) -> Result<Answered, Fault> {
-    let completion: Completion = serde_json::from_slice(body).map_err(|_| Fault::Unavailable)?;
+    let completion: Completion =
+        serde_json::from_slice(asp_json::unmarked(body)).map_err(|_| Fault::Unavailable)?;
     let usage = completion
         .usage
         .map(|spent| Usage { tokens_in: spent.prompt_tokens, tokens_out: spent.completion_tokens });
@@ -121,7 +122,7 @@ pub(super) fn read(body: &[u8]) -> Result<Answered, Fault> {
             members.insert("stopReason".into(), reason.into());
         }
     }
-    Ok(Answered { said, usage: usage.unwrap_or_default() })
+    Ok(Answered { said: said.into(), usage: usage.unwrap_or_default() })
 }
 
 #[cfg(test)]

@@ -86,7 +86,7 @@ fn said(output: &Output) -> Result<Answered, Fault> {
         return Err(Fault::Failed(cut_text(line.to_owned())));
     }
     let text = structured.as_ref().map_or_else(|| texts.join("\n"), Json::to_string);
-    let said = json!({"role": "assistant", "content": {"type": "text", "text": text}});
+    let said = json!({"role": "assistant", "content": {"type": "text", "text": text}}).into();
     Ok(Answered { said, usage: Usage::default() })
 }
 

@@ -3,6 +3,7 @@
 //! Keeps true: a question to the client is put at once, so that it stands where it was asked, and only its answer is
 //! waited for; the answer fits the delegate's output schema; a delegation leaves one metric and one audit line.
 
+use asp_json::Json;
 use serde_json::{Map, Value};
 
 use super::answer::{self, Answered};
@@ -26,7 +27,7 @@ pub(crate) struct PendingDelegation {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Answer {
     /// An MCP `CreateMessageResult`.
-    pub said: Value,
+    pub said: Json,
     /// The same as a plugin gets it.
     pub result: Value,
 }

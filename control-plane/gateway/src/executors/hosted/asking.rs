@@ -4,6 +4,7 @@
 //! Refuses: a question that the spec's `primitiveDependencies` does not cover. Keeps true: a service gets an
 //! answer or an error to each question; a question has the same id at every gateway, and no other question has it.
 
+use asp_json::Json;
 use asp_proto::snapshot::Kind;
 use asp_snapshot::Dependency;
 use serde::Serialize;
@@ -25,7 +26,7 @@ const META_ID: &str = "asp/id";
 
 /// What is brought to the service.
 pub(super) struct Given {
-    answer: Result<Value, Error>,
+    answer: Result<Json, Error>,
     /// Whether the user was asked, whose refusal is a result too.
     is_form: bool,
     /// The user did not answer in time.
@@ -97,13 +98,13 @@ impl Given {
             #[serde(skip_serializing_if = "Option::is_none")]
             server_data: Option<&'a RawValue>,
             #[serde(skip_serializing_if = "Option::is_none")]
-            result: Option<&'a Value>,
+            result: Option<&'a RawValue>,
             #[serde(skip_serializing_if = "Option::is_none")]
             error: Option<&'a Error>,
         }
-        let nobody = json!({"action": "cancel"});
+        let nobody = Json::from(json!({"action": "cancel"}));
         let result = self.answer.as_ref().ok().or(self.is_form.then_some(&nobody));
-        let body = Advance { server_data, result, error: self.answer.as_ref().err() };
+        let body = Advance { server_data, result: result.map(Json::raw), error: self.answer.as_ref().err() };
         serde_json::to_vec(&body).map_err(|error| Refusal::Internal(error.to_string()))
     }
 }
@@ -140,7 +141,7 @@ async fn ask_user(
     found: &Dependency,
     params: &Map<String, Value>,
     (id, question): (&str, String),
-) -> Result<Value, Fault> {
+) -> Result<Json, Fault> {
     let call = &execution.call;
     let ask = of_user(found, params, id).ok_or(Fault::Undeclared)?;
     if !call.abilities().answers(&ask) {
@@ -200,7 +201,7 @@ mod tests {
         let data = RawValue::from_string(r#"{"n":  1.0}"#.into()).unwrap();
         let given = |answer, is_form| Given { answer, is_form, expired: false, question: None };
         let text = |given: Given, data| String::from_utf8(given.body(data).unwrap()).unwrap();
-        let taken = given(Ok(json!({"action": "decline"})), true);
+        let taken = given(Ok(json!({"action": "decline"}).into()), true);
         assert_eq!(text(taken, Some(&data)), r#"{"serverData":{"n":  1.0},"result":{"action":"decline"}}"#);
         let error = || Err(Error { code: "expired", message: String::new() });
         assert_eq!(

@@ -2,6 +2,7 @@
 //!
 //! Owns: the sampling request. Refuses: what the service says in it beyond a closed list.
 
+use asp_json::Json;
 use asp_snapshot::Dependency;
 use serde_json::{Map, Value, json};
 use tokio::time::Instant;
@@ -35,7 +36,7 @@ pub(super) struct Asking<'a> {
 }
 
 /// The answer, an MCP `CreateMessageResult`.
-pub(super) async fn sample(asking: Asking<'_>) -> Result<Value, Fault> {
+pub(super) async fn sample(asking: Asking<'_>) -> Result<Json, Fault> {
     let Asking { execution, delegates, id, .. } = asking;
     match begin(asking) {
         Ok(pending) => pending.answered(delegates).await.map(|answer| answer.said),

@@ -1,6 +1,6 @@
 //! Resources and prompts of a service that hosts calls: one request each, repeated while the service fails.
 
-use asp_json::Json;
+use asp_json::{Json, unmarked};
 use asp_proto::snapshot::Kind;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -99,7 +99,7 @@ fn messages(body: &[u8]) -> Option<Output> {
     if held::is_too_much(body) {
         return None;
     }
-    let result = Json::parse(body).ok()?;
+    let result = Json::parse(unmarked(body)).ok()?;
     let messages = result.member("messages")?.elements()?;
     let fits = |message: &Json| {
         matches!(message.get("role").and_then(Value::as_str), Some("user" | "assistant"))

@@ -4,7 +4,7 @@
 //! every part above its bound. Keeps true: what only travels back to the service (`serverData`) is kept as it
 //! was written. Uses nothing else of this crate, so that it can be fuzzed alone.
 
-use asp_json::Json;
+use asp_json::{Json, unmarked};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
@@ -97,7 +97,7 @@ struct Written<'a> {
 
 /// Reads a call resource. The caller has bounded the bytes; the depth is bounded by `serde_json` (128).
 pub fn parse(bytes: &[u8]) -> Result<CallResource, Misfit> {
-    let written: Written<'_> = serde_json::from_slice(bytes).map_err(|_| Misfit::Shape)?;
+    let written: Written<'_> = serde_json::from_slice(unmarked(bytes)).map_err(|_| Misfit::Shape)?;
     let asked = match written.status {
         Status::AwaitingElicitationResult => {
             Some(request("elicitationRequest", written.elicitation_request, MAX_FORM)?)
@@ -139,7 +139,7 @@ pub fn parse_error(bytes: &[u8]) -> Option<ServiceError> {
     struct Body {
         error: ServiceError,
     }
-    serde_json::from_slice::<Body>(bytes).ok().map(|body| body.error)
+    serde_json::from_slice::<Body>(unmarked(bytes)).ok().map(|body| body.error)
 }
 
 /// The parameters of a question: of the whole MCP request, or written alone.
@@ -236,6 +236,8 @@ mod tests {
         let error =
             parse_error(br#"{"error": {"code": "NO_SUCH", "message": "no such thing", "stack": "x"}}"#);
         assert_eq!(error.unwrap().message, "no such thing");
+        assert!(parse_error("\u{feff}{\"error\": {}}".as_bytes()).is_some(), "a byte order mark is nothing");
+        assert!(parse("\u{feff}{\"status\": \"running\"}".as_bytes()).is_ok());
         assert_eq!(parse_error(br#"{"error": {}}"#).unwrap(), ServiceError::default());
         assert_eq!(parse_error(br#"{"error": "plain"}"#), None);
         assert_eq!(parse_error(b"<html>"), None);

@@ -13,7 +13,7 @@ use tokio::time::{Instant, sleep};
 use super::resource::{self, CallResource, Progress, Status};
 use super::service::{self, Answer, Fault, Service};
 use super::{Calls, asking, outcome};
-use crate::call::event::Event;
+use crate::call::event::{Amount, Event};
 use crate::call::outcome::{Output, Refusal, after_handover};
 use crate::call::{Call, held};
 use crate::execution::Execution;
@@ -315,8 +315,8 @@ impl<'a> Hosted<'a> {
         }
         self.progress = Some(said.progress);
         self.call().emit(Event::Progress {
-            progress: said.progress,
-            total: said.total,
+            progress: said.progress.into(),
+            total: said.total.map(Amount::from),
             message: said.message.clone(),
             gauges: BTreeMap::new(),
         });

@@ -164,7 +164,7 @@ fn user_input(mut input: DeliverUserInput, answer: Result<Answer, &str>) -> Deli
     match answer {
         Ok(Answer::Accepted(fields)) => {
             input.action = Action::Accept.into();
-            input.fields = Some(Json { value: fields.to_string().into_bytes() });
+            input.fields = Some(Json { value: fields.text().as_bytes().to_vec() });
         }
         Ok(Answer::Declined) => input.action = Action::Decline.into(),
         Ok(_) => input.action = Action::Cancel.into(),
@@ -180,7 +180,7 @@ mod tests {
     #[test]
     fn every_answer_has_its_action_or_its_error() {
         let rows = [
-            (Ok(Answer::Accepted(json!({"a": 1}))), Action::Accept, ""),
+            (Ok(Answer::Accepted(json!({"a": 1}).into())), Action::Accept, ""),
             (Ok(Answer::Declined), Action::Decline, ""),
             (Ok(Answer::Cancelled), Action::Cancel, ""),
             (Err(EXPIRED), Action::Cancel, EXPIRED),

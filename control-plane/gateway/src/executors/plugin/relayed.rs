@@ -86,11 +86,15 @@ fn params(json: Option<&Json>) -> Map<String, Value> {
     json.and_then(|json| serde_json::from_slice(&json.value).ok()).unwrap_or_default()
 }
 
-fn delivery(request_id: String, correlation_id: String, answer: Result<Value, RpcError>) -> DeliverMcpAnswer {
+fn delivery(
+    request_id: String,
+    correlation_id: String,
+    answer: Result<asp_json::Json, RpcError>,
+) -> DeliverMcpAnswer {
     let empty = DeliverMcpAnswer { request_id, correlation_id, ..DeliverMcpAnswer::default() };
     match answer {
         Ok(result) => {
-            DeliverMcpAnswer { result: Some(Json { value: result.to_string().into_bytes() }), ..empty }
+            DeliverMcpAnswer { result: Some(Json { value: result.text().as_bytes().to_vec() }), ..empty }
         }
         Err(RpcError { code, message }) => {
             DeliverMcpAnswer { error_code: code, error_message: message.into_owned(), ..empty }

@@ -26,7 +26,7 @@ use super::relayed::{self, Relayed};
 use super::results::{self, Extras};
 use super::saved::Saved;
 use super::tunnel::{Heard, Tunnel, TunnelFault};
-use crate::call::event::Event;
+use crate::call::event::{Amount, Event};
 use crate::call::outcome::Refusal;
 use crate::clock::wait_until;
 use crate::executors::plugin::reference::STDIO;
@@ -310,8 +310,8 @@ impl Session<'_> {
         };
         if amount.is_finite() && total.is_none_or(f64::is_finite) {
             self.job.call().emit(Event::Progress {
-                progress: amount,
-                total,
+                progress: amount.into(),
+                total: total.map(Amount::from),
                 message: (!progress.message.is_empty()).then_some(progress.message),
                 gauges: progress
                     .gauges

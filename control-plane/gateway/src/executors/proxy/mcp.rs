@@ -183,7 +183,7 @@ impl McpUpstreams {
                 let next = self.open(client, slot, declared).await?;
                 self.ask(asking, &next).await
             }
-            Fault::SessionRefused { fault, is_named: false, .. } => {
+            Fault::SessionRefused { fault, did_nothing, is_named: false } if did_nothing || may_repeat => {
                 self.ask_apart(asking, session, *fault).await
             }
             fault => Err(fault),
@@ -248,7 +248,7 @@ impl McpUpstreams {
         let result = client.request(session, exchange).await?;
         Ok(match method {
             completion::METHOD => completion::output(&result),
-            _ => output(call.entry.primitive.kind(), &result.sent),
+            _ => output(call.entry.primitive.kind(), &result.sent).map_err(Fault::Lost)?,
         })
     }
 

@@ -486,7 +486,7 @@ impl Era for Legacy {
         None
     }
 
-    fn resumable(&self, call: &Arc<Call>, progress_token: Option<&Value>) -> Option<Resumable> {
+    fn resumable(&self, call: &Arc<Call>, progress_token: Option<&asp_json::Json>) -> Option<Resumable> {
         Resumable::of(&self.gateway, &self.session, call, progress_token)
     }
 

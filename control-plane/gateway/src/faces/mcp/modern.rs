@@ -262,8 +262,8 @@ async fn resumed(request: &FaceRequest, message: &Message) -> Result<Option<Resu
         }
     };
     gateway.pipeline.running.attend(&call, &request.caller);
-    if let Some(results) = message.param("inputResponses").and_then(Value::as_object) {
-        let answers = questions::answers(&call.questions, results);
+    if let Some(results) = message.sent_param("inputResponses").filter(|results| results.is_object()) {
+        let answers = questions::answers(&call.questions, &results);
         gateway.pipeline.answer_each(&call, answers).await.map_err(Failure::of_inbox_fault)?;
     }
     Ok(Some(Resumed { call, from_event }))

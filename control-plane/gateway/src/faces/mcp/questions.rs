@@ -3,8 +3,9 @@
 //! Both eras use the same requests, `elicitation/create`, `sampling/createMessage` and `roots/list`; they differ in
 //! how these travel (a message on the stream, a member of `inputRequests`).
 
+use asp_json::{Json, Members};
 use asp_snapshot::mcp_revision::Revision;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use crate::call::ClientAbilities;
 use crate::call::question::{Answer, Ask, Question, Questions};
@@ -32,10 +33,12 @@ pub(in crate::faces) fn request(question: &Question, id: Option<&str>) -> (&'sta
 }
 
 /// A client's result as the answer to `question`; `None` when it is no result of that request.
-pub(in crate::faces) fn answer(question: &Question, result: &Value) -> Option<Answer> {
+pub(in crate::faces) fn answer(question: &Question, result: &Json) -> Option<Answer> {
     match &question.ask {
         Ask::Form { .. } | Ask::Page { .. } => match result.get("action")?.as_str()? {
-            "accept" => Some(Answer::Accepted(result.get("content").cloned().unwrap_or(Value::Null))),
+            "accept" => {
+                Some(Answer::Accepted(result.member("content").unwrap_or_else(|| Value::Null.into())))
+            }
             "decline" => Some(Answer::Declined),
             "cancel" => Some(Answer::Cancelled),
             _ => None,
@@ -47,16 +50,18 @@ pub(in crate::faces) fn answer(question: &Question, result: &Value) -> Option<An
         Ask::Roots => {
             let roots = result.get("roots")?.as_array()?;
             let is_root = |root: &Value| root.get("uri").is_some_and(Value::is_string);
-            (roots.len() <= MAX_ROOTS && roots.iter().all(is_root)).then(|| Answer::Roots(json!(roots)))
+            if roots.len() > MAX_ROOTS || !roots.iter().all(is_root) {
+                return None;
+            }
+            result.member("roots").map(Answer::Roots)
         }
     }
 }
 
 /// A client's results, by the ids of their questions, as answers; whatever is no answer is left out, and its question stays open.
-pub(super) fn answers(questions: &Questions, results: &Map<String, Value>) -> Vec<(String, Answer)> {
-    let answered =
-        |(id, result): (&String, &Value)| Some((id.clone(), answer(&questions.find(id)?, result)?));
-    results.iter().filter_map(answered).collect()
+pub(super) fn answers(questions: &Questions, results: &Json) -> Vec<(String, Answer)> {
+    let answered = |(id, result): (&str, &Json)| Some((id.to_owned(), answer(&questions.find(id)?, result)?));
+    Members::of(results).iter().filter_map(answered).collect()
 }
 
 /// Questions as a client is asked them, by their ids.
@@ -103,7 +108,37 @@ pub(super) fn abilities(capabilities: Option<&Value>, revision: Revision) -> Cli
 
 #[cfg(test)]
 mod tests {
+    use serde_json::Map;
+
     use super::*;
+
+    fn answer(question: &Question, result: &Value) -> Option<Answer> {
+        super::answer(question, &result.clone().into())
+    }
+
+    #[test]
+    fn answers_are_as_they_were_written() {
+        let part = r#"{"n":340282366920938463463374607431768211455,"d":1.50,"s":"\ud83d"}"#;
+        let roots = Question { id: "r".into(), ask: Ask::Roots };
+        for (question, told, kept) in [
+            (form(), format!(r#"{{"action":"accept","content":{part}}}"#), part.to_owned()),
+            (sampling(), format!(r#"{{"content":{part}}}"#), format!(r#"{{"content":{part}}}"#)),
+            (
+                roots,
+                format!(r#"{{"roots":[{{"uri":"a","_meta":{part}}}]}}"#),
+                format!(r#"[{{"uri":"a","_meta":{part}}}]"#),
+            ),
+        ] {
+            let told = Json::parse(told.as_bytes()).unwrap();
+            let answer = super::answer(&question, &told).unwrap();
+            let stored = serde_json::to_vec(&answer).unwrap();
+            let read: Answer = serde_json::from_slice(&stored).unwrap();
+            let (Answer::Accepted(read) | Answer::Sampled(read) | Answer::Roots(read)) = read else {
+                panic!("{read:?}")
+            };
+            assert_eq!(read.text(), kept);
+        }
+    }
 
     fn form() -> Question {
         Question {
@@ -118,7 +153,7 @@ mod tests {
 
     #[test]
     fn only_the_three_actions_are_answers_to_a_form() {
-        assert_eq!(answer(&form(), &json!({"action": "accept"})), Some(Answer::Accepted(Value::Null)));
+        assert_eq!(answer(&form(), &json!({"action": "accept"})), Some(Answer::Accepted(Value::Null.into())));
         assert_eq!(answer(&form(), &json!({"action": "decline"})), Some(Answer::Declined));
         assert_eq!(answer(&form(), &json!({"action": "cancel"})), Some(Answer::Cancelled));
         for bad in [json!({}), json!({"action": "yes"}), json!({"action": 1}), json!([]), Value::Null] {
@@ -129,7 +164,7 @@ mod tests {
     #[test]
     fn a_model_answers_with_content_or_not_at_all() {
         let said = json!({"role": "assistant", "model": "m", "content": {"type": "text", "text": "x"}});
-        assert_eq!(answer(&sampling(), &said), Some(Answer::Sampled(said.clone())));
+        assert_eq!(answer(&sampling(), &said), Some(Answer::Sampled(said.clone().into())));
         for bad in [json!({}), json!({"content": "x"}), json!({"action": "accept"}), Value::Null] {
             assert_eq!(answer(&sampling(), &bad), None);
         }
@@ -145,8 +180,8 @@ mod tests {
         assert_eq!(request(&asked, None), ("roots/list", json!({})));
         let root = json!({"uri": "file:///src", "name": "Sources"});
         let told = json!({"roots": [root], "_meta": {}});
-        assert_eq!(answer(&asked, &told), Some(Answer::Roots(json!([root]))));
-        assert_eq!(answer(&asked, &json!({"roots": []})), Some(Answer::Roots(json!([]))));
+        assert_eq!(answer(&asked, &told), Some(Answer::Roots(json!([root]).into())));
+        assert_eq!(answer(&asked, &json!({"roots": []})), Some(Answer::Roots(json!([]).into())));
         let many = vec![root.clone(); MAX_ROOTS + 1];
         for bad in [json!({}), json!({"roots": {}}), json!({"roots": [{}]}), json!({"roots": many})] {
             assert_eq!(answer(&asked, &bad), None);
@@ -161,7 +196,7 @@ mod tests {
         assert_eq!(request(&asked, None), ("elicitation/create", params.clone()));
         params["elicitationId"] = "c.p".into();
         assert_eq!(request(&asked, Some("c.p")), ("elicitation/create", params));
-        assert_eq!(answer(&asked, &json!({"action": "accept"})), Some(Answer::Accepted(Value::Null)));
+        assert_eq!(answer(&asked, &json!({"action": "accept"})), Some(Answer::Accepted(Value::Null.into())));
         assert_eq!(no_answer(&asked, None), Answer::Cancelled);
     }
 

@@ -8,6 +8,7 @@
 use std::sync::Arc;
 
 use asp_edge::Reason;
+use asp_json::Json;
 use axum::response::Response;
 use http::{HeaderValue, StatusCode};
 use uuid::Uuid;
@@ -65,7 +66,7 @@ async fn call(
     has_scopes(request, &call)?;
     gateway.pipeline.running.attend(&call, &request.caller);
     let is_same_log = call.events.counts(position.log);
-    let token = position.progress_token.as_deref().and_then(|text| serde_json::from_str(text).ok());
+    let token = position.progress_token.as_deref().map(Json::part);
     let view = View {
         asked: Asked::of(&call),
         revision: session.profile.revision,

@@ -8,8 +8,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use asp_json::Json;
 use asp_snapshot::mcp_revision::Revision;
-use serde_json::Value;
 
 use super::events;
 use crate::call::Call;
@@ -49,9 +49,9 @@ impl Resumable {
         gateway: &Arc<Gateway>,
         session: &Arc<Session>,
         call: &Arc<Call>,
-        progress_token: Option<&Value>,
+        progress_token: Option<&Json>,
     ) -> Option<Resumable> {
-        let progress_token = progress_token.map(Value::to_string);
+        let progress_token = progress_token.map(|token| token.text().to_owned());
         if !session.is_kept() || progress_token.as_ref().is_some_and(|token| token.len() > MAX_TOKEN) {
             return None;
         }

@@ -8,12 +8,13 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
+use asp_json::{Json, Members};
 use asp_snapshot::mcp_revision::Revision;
 use axum::body::{Body, Bytes};
 use axum::response::Response;
 use futures::{FutureExt, stream};
 use http::StatusCode;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::codec::{Message, RpcResponse, accepted, notification, status};
@@ -22,7 +23,7 @@ use super::results::{self, Asked, CallResult};
 use super::resume::{Place, Resumable};
 use crate::call::Call;
 use crate::call::authority::Attachment;
-use crate::call::event::{Event, LogLevel};
+use crate::call::event::{Amount, Event, LogLevel};
 use crate::call::follower::{Follower, Shown};
 use crate::call::outcome::{Outcome, Refusal};
 use crate::call::question::Question;
@@ -48,7 +49,7 @@ pub(super) struct View {
     pub revision: Revision,
     /// The request's id as JSON text.
     pub id: String,
-    pub progress_token: Option<Value>,
+    pub progress_token: Option<Json>,
     /// Lowest level of log messages to send; `None` sends none.
     pub log_level: Option<LogLevel>,
     /// Whether the client takes `text/event-stream`.
@@ -91,7 +92,7 @@ pub(super) trait Era: Send + Sync {
     /// Whether a response to a cancelled call still has somebody who waits for it.
     fn answers_cancelled(&self) -> bool;
     /// The stream that answers the call, where the client can come back to it.
-    fn resumable(&self, _call: &Arc<Call>, _progress_token: Option<&Value>) -> Option<Resumable> {
+    fn resumable(&self, _call: &Arc<Call>, _progress_token: Option<&Json>) -> Option<Resumable> {
         None
     }
     /// The client went away before the outcome, and no other one follows the call or will be back.
@@ -375,34 +376,37 @@ impl Following {
     fn shown(&mut self, event: Event) -> Option<String> {
         match event {
             Event::Progress { progress, total, message, gauges } => {
-                let mut params = self.progress(progress)?;
+                let mut params = self.progress(&progress)?;
                 if let Some(total) = total {
-                    params.insert("total".into(), number(total));
+                    params.insert("total", total.written());
                 }
                 if let Some(message) = message {
-                    params.insert("message".into(), message.into());
+                    params.insert("message", message);
                 }
                 if !gauges.is_empty() {
-                    params.insert("_meta".into(), json!({GAUGES: gauges}));
+                    params.insert("_meta", json!({GAUGES: gauges}));
                 }
-                Some(notification("notifications/progress", Value::Object(params)))
+                Some(notification("notifications/progress", params.to_json()))
             }
             Event::Status { phase, message } => {
                 // MCP has no status of its own; progress must grow, so a phase counts as the least step.
-                let mut params = self.progress(self.last_progress.map_or(0.0, next_phase))?;
-                params.insert("message".into(), message.unwrap_or_else(|| phase.clone()).into());
-                params.insert("_meta".into(), json!({PHASE: phase}));
-                Some(notification("notifications/progress", Value::Object(params)))
+                let next = Amount::from(self.last_progress.map_or(0.0, next_phase));
+                let mut params = self.progress(&next)?;
+                params.insert("message", message.unwrap_or_else(|| phase.clone()));
+                params.insert("_meta", json!({PHASE: phase}));
+                Some(notification("notifications/progress", params.to_json()))
             }
             Event::Log { level, logger, data } => {
                 if level < self.view.log_level? {
                     return None;
                 }
-                let mut params = json!({"level": level.as_str(), "data": data});
-                if let (Some(object), Some(logger)) = (params.as_object_mut(), logger) {
-                    object.insert("logger".into(), logger.into());
+                let mut params = Members::default();
+                params.insert("level", level.as_str());
+                params.insert("data", data);
+                if let Some(logger) = logger {
+                    params.insert("logger", logger);
                 }
-                Some(notification("notifications/message", params))
+                Some(notification("notifications/message", params.to_json()))
             }
             Event::Visited { id } if self.view.attachment.abilities().pages => {
                 self.view.era.visited(self.view.attachment.call(), &id)
@@ -417,15 +421,15 @@ impl Following {
     }
 
     /// The parameters of a progress notification; `None` when nobody asked for any or it would not grow.
-    fn progress(&mut self, progress: f64) -> Option<Map<String, Value>> {
+    fn progress(&mut self, progress: &Amount) -> Option<Members> {
         let token = self.view.progress_token.clone()?;
-        if self.last_progress.is_some_and(|last| progress <= last) {
+        if self.last_progress.is_some_and(|last| progress.value() <= last) {
             return None;
         }
-        self.last_progress = Some(progress);
-        let mut params = Map::new();
-        params.insert("progressToken".into(), token);
-        params.insert("progress".into(), number(progress));
+        self.last_progress = Some(progress.value());
+        let mut params = Members::default();
+        params.insert("progressToken", token);
+        params.insert("progress", progress.written());
         Some(params)
     }
 
@@ -448,20 +452,13 @@ impl Following {
     }
 }
 
-/// Whole numbers are written without a fraction.
-fn number(value: f64) -> Value {
-    if value.fract() == 0.0 && value.abs() < 9e15 { json!(value as i64) } else { json!(value) }
-}
-
 /// The next thousandth, written as short as it is.
 fn next_phase(last: f64) -> f64 {
     ((last * PHASE_STEPS).floor() + 1.0) / PHASE_STEPS
 }
 
-/// The progress token of a request: a string or an integer.
-pub(super) fn progress_token(message: &Message) -> Option<Value> {
-    message
-        .meta("progressToken")
-        .filter(|token| token.is_string() || token.is_i64() || token.is_u64())
-        .cloned()
+/// The progress token of a request, a string or a number as the client wrote it.
+pub(super) fn progress_token(message: &Message) -> Option<Json> {
+    message.meta("progressToken").filter(|token| token.is_string() || token.is_number())?;
+    message.sent_param("_meta")?.member("progressToken")
 }

@@ -178,13 +178,13 @@ async fn of_task(
         "tasks/get" => return Ok(detailed(&call, abilities)),
         "tasks/cancel" => pipeline.cancel(&call).await.map_err(inbox_fault)?,
         _ => {
-            let results = message.param("inputResponses").and_then(Value::as_object);
+            let results = message.sent_param("inputResponses").filter(|results| results.is_object());
             let results = results.ok_or_else(|| {
                 Failure::with(Reason::InvalidParams, "params.inputResponses must be an object").in_call()
             })?;
             pipeline.running.attend(&call, &request.caller);
             call.authority.leave();
-            let answers = questions::answers(&call.questions, results);
+            let answers = questions::answers(&call.questions, &results);
             pipeline.answer_each(&call, answers).await.map_err(inbox_fault)?;
         }
     }

@@ -64,8 +64,8 @@ pub(super) async fn advance(request: &FaceRequest, tool: &str, name: &str) -> Re
         Some(asked) => asked.as_str(),
     };
     let question = asked.and_then(|asked| call.questions.find(asked)).ok_or_else(waits_not)?;
-    let answer = match (body.get("result"), body.get("error")) {
-        (Some(result), _) => questions::answer(&question, result),
+    let answer = match (body.member("result"), body.get("error")) {
+        (Some(result), _) => questions::answer(&question, &result),
         (None, error) => Some(questions::no_answer(&question, error)),
     };
     let answer = answer.ok_or_else(|| misfit("the result is none of what was asked"))?;

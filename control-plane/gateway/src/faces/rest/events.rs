@@ -7,6 +7,7 @@
 use std::convert::Infallible;
 use std::sync::Arc;
 
+use asp_json::{Json, Members};
 use axum::body::{Body, Bytes};
 use axum::response::Response;
 use futures::stream;
@@ -133,7 +134,7 @@ impl Telling {
             Shown::Asked(question) => match resource::asked(&question) {
                 Some(asked) => {
                     let data = json!({asked.member: asked.request, "serverData": question.id});
-                    self.text("asked", &data)
+                    self.text("asked", &data.into())
                 }
                 None => COMMENT.to_owned(),
             },
@@ -149,7 +150,7 @@ impl Telling {
     fn gap(&mut self, oldest: u64) -> String {
         let lost = oldest.saturating_sub(self.position);
         self.position = self.position.max(oldest);
-        self.text("gap", &json!({"lost": lost}))
+        self.text("gap", &json!({"lost": lost}).into())
     }
 
     /// Whether the token may see no more.
@@ -158,7 +159,7 @@ impl Telling {
         self.until.is_some_and(|until| until <= Instant::now()) || revoked()
     }
 
-    fn text(&self, name: &str, data: &Value) -> String {
+    fn text(&self, name: &str, data: &Json) -> String {
         format!("id: {}\nevent: {name}\ndata: {data}\n\n", self.place())
     }
 
@@ -169,17 +170,21 @@ impl Telling {
 }
 
 /// The name and the data of an event; `None` for what is told by others.
-fn named(event: &Event) -> Option<(&'static str, Value)> {
+fn named(event: &Event) -> Option<(&'static str, Json)> {
     Some(match event {
         Event::Progress { .. } => ("progress", resource::progress(event)?),
         Event::Log { level, logger, data } => {
-            ("log", json!({"level": level.as_str(), "logger": logger, "data": data}))
+            let mut told = Members::default();
+            told.insert("level", level.as_str());
+            told.insert("logger", Value::from(logger.clone()));
+            told.insert("data", data.clone());
+            ("log", told.to_json())
         }
-        Event::Chunk { text } => ("chunk", json!({"text": text})),
+        Event::Chunk { text } => ("chunk", json!({"text": text}).into()),
         Event::Artifact { uri, content_type, description } => {
-            ("artifact", json!({"uri": uri, "mimeType": content_type, "description": description}))
+            ("artifact", json!({"uri": uri, "mimeType": content_type, "description": description}).into())
         }
-        Event::Status { phase, message } => ("status", json!({"phase": phase, "message": message})),
+        Event::Status { phase, message } => ("status", json!({"phase": phase, "message": message}).into()),
         Event::Asked { .. } | Event::TakenBack { .. } | Event::Resumed | Event::Visited { .. } => {
             return None;
         }

@@ -158,16 +158,17 @@ impl View {
     }
 
     fn progress(&mut self, shown: &[Logged]) {
-        let last = |of: fn(&Event) -> Option<Value>| shown.iter().rev().find_map(|logged| of(&logged.event));
+        let last = |of: fn(&Event) -> Option<Json>| shown.iter().rev().find_map(|logged| of(&logged.event));
         if let Some(progress) = last(progress).or_else(|| last(phase)) {
             self.put("progress", progress);
         }
     }
 
     fn answered(&mut self, history: &History) {
-        let turns: Vec<Value> = history.turns().filter_map(turn).collect();
+        let turns: Vec<Json> = history.turns().filter_map(turn).collect();
         if !turns.is_empty() {
-            self.put("history", Value::from(turns));
+            let turns: Vec<&str> = turns.iter().map(Json::text).collect();
+            self.put("history", Json::part(&format!("[{}]", turns.join(","))));
         }
         if history.gone() > 0 {
             self.put("historyGone", Value::from(history.gone()));
@@ -183,42 +184,39 @@ impl View {
 }
 
 /// A question and its answer; `None` for a question that this protocol has no words for.
-fn turn(turn: &Turn) -> Option<Value> {
+fn turn(turn: &Turn) -> Option<Json> {
     let Asked { member, request, .. } = asked(&turn.question)?;
-    let mut said =
-        json!({"answeredAt": rfc3339(turn.at_ms), "serverData": turn.question.id, member: request});
-    let (member, answer) = match turn.answer.clone().into_result(&turn.question.ask) {
-        Ok(result) => ("result", result),
-        Err(why) => ("error", json!({"message": why})),
-    };
-    if let Some(object) = said.as_object_mut() {
-        object.insert(member.into(), answer);
+    let mut said = Members::default();
+    said.insert("answeredAt", rfc3339(turn.at_ms));
+    said.insert("serverData", turn.question.id.as_str());
+    said.insert(member, request);
+    match turn.answer.clone().into_result(&turn.question.ask) {
+        Ok(result) => said.insert("result", result),
+        Err(why) => said.insert("error", json!({"message": why})),
     }
-    Some(said)
+    Some(said.to_json())
 }
 
-pub(super) fn progress(event: &Event) -> Option<Value> {
+pub(super) fn progress(event: &Event) -> Option<Json> {
     let Event::Progress { progress, total, message, gauges } = event else { return None };
-    let mut told = json!({"progress": number(*progress)});
-    if let Some(object) = told.as_object_mut() {
-        object.extend(total.map(|total| ("total".to_owned(), number(total))));
-        object.extend(message.clone().map(|message| ("message".to_owned(), message.into())));
-        if !gauges.is_empty() {
-            object.insert("gauges".into(), json!(gauges));
-        }
+    let mut told = Members::default();
+    told.insert("progress", progress.written());
+    if let Some(total) = total {
+        told.insert("total", total.written());
     }
-    Some(told)
+    if let Some(message) = message {
+        told.insert("message", message.as_str());
+    }
+    if !gauges.is_empty() {
+        told.insert("gauges", json!(gauges));
+    }
+    Some(told.to_json())
 }
 
 /// A call that has shown no progress yet shows its phase.
-fn phase(event: &Event) -> Option<Value> {
+fn phase(event: &Event) -> Option<Json> {
     let Event::Status { phase, message } = event else { return None };
-    Some(json!({"progress": 0, "message": message.as_ref().unwrap_or(phase)}))
-}
-
-/// Whole numbers are written without a fraction.
-fn number(value: f64) -> Value {
-    if value.fract() == 0.0 && value.abs() < 9e15 { json!(value as i64) } else { json!(value) }
+    Some(json!({"progress": 0, "message": message.as_ref().unwrap_or(phase)}).into())
 }
 
 /// An MCP `CallToolResult`, as services that host calls give it.

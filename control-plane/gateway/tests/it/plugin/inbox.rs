@@ -228,6 +228,15 @@ fn asks() -> Script {
     })
 }
 
+/// A worker that asks for a name and gets no answer.
+fn asks_in_vain() -> Script {
+    Script::of(|_, mut worker: Worker| async move {
+        let invoke = worker.begin(&[("checkpoint", "true")]).await;
+        worker.say(asks_name(&invoke.request_id)).await;
+        while worker.next().await.is_some() {}
+    })
+}
+
 /// The questions of a call of `sweep` at the first gateway, once another one could go on with it.
 pub(super) async fn asked(gateways: &Gateways, runtime: &Runtime) -> Value {
     let asked = last_result(&request("sweep", None).send(&gateways.first).await);
@@ -239,11 +248,7 @@ pub(super) async fn asked(gateways: &Gateways, runtime: &Runtime) -> Value {
 /// Invariant I-13.
 #[tokio::test]
 async fn an_answer_that_was_taken_while_no_gateway_ran_the_call_arrives_where_it_goes_on() {
-    let dead = Runtime::start(Script::of(|_, mut worker: Worker| async move {
-        let invoke = worker.begin(&[("checkpoint", "true")]).await;
-        worker.say(asks_name(&invoke.request_id)).await;
-        while worker.next().await.is_some() {}
-    }));
+    let dead = Runtime::start(asks_in_vain());
     // The first gateway hears nothing any more.
     let gateways = Gateways::with(&dead);
     let asked = asked(&gateways, &dead).await;
@@ -405,6 +410,31 @@ async fn an_answer_whose_client_left_before_it_was_stored_can_be_sent_again() {
     assert!(gateways.inbox.has_stored(), "before its client is told");
     gateways.bus.missed.notify_one();
     assert_eq!(next_request(&mut stream).await["result"]["structuredContent"], json!({"ok": true}));
+}
+
+/// Invariant I-13: the client answers in a request of its own, and its call runs at no gateway at that moment.
+#[tokio::test]
+async fn a_legacy_clients_answer_at_another_gateway_arrives_where_its_call_goes_on() {
+    let dead = Runtime::start(asks_in_vain());
+    // The first gateway hears nothing any more.
+    let gateways = Gateways::with(&dead);
+    let (client, first_event) = legacy_asked(&gateways).await;
+    row(&gateways.first, &dead, |row| !row.memory.is_empty()).await;
+    let client = Legacy { fixture: gateways.another(Runtimes::none()), ..client };
+    let mut stream = come_back(&client, &first_event).await;
+    let answer = legacy_answer(&next_request(&mut stream).await);
+    assert_eq!(client.post(&answer).await.status, StatusCode::ACCEPTED);
+    assert!(gateways.inbox.has_stored(), "before its client is told");
+    let living = Runtime::start(asks());
+    let third = gateways.another(living.runtimes());
+    take_over(&third).await;
+    // Where the call goes on it may ask again before the answer is there.
+    let mut said = next_request(&mut stream).await;
+    while said.get("result").is_none() {
+        said = next_request(&mut stream).await;
+    }
+    assert_eq!(said["result"]["structuredContent"], json!({"ok": true}), "{said}");
+    until_async("what was applied is removed", async || gateways.inbox.is_empty().await).await;
 }
 
 /// Its client was told by another gateway that it was taken.

@@ -1,5 +1,6 @@
 //! Calls that are followed at a gateway that does not run them: what of their records it reads, and which events it shows.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -12,7 +13,8 @@ use asp_gateway::pipeline::takeover::Found;
 use asp_store::outbox::{Appended, Batch, Kept, MemoryOutbox, Outbox, OutboxError};
 use asp_store::records::{CallId, CallRecords, MemoryRecords, OwnerId};
 use async_trait::async_trait;
-use tokio::sync::Notify;
+use parking_lot::Mutex;
+use tokio::sync::{Notify, Semaphore};
 use uuid::Uuid;
 
 use super::inbox::{Gateways, asked};
@@ -238,4 +240,72 @@ async fn a_call_that_counts_anew_is_followed_on() {
     assert!(numbers.is_sorted_by(|one, next| one < next), "{numbers:?}");
     let kept = outbox.kept(call.id.into_bytes()).await.unwrap();
     assert!(!mirror.events.counts(kept.log), "its numbers are others there");
+}
+
+/// An outbox that is away at first, and once it is back holds each append until it is let go.
+struct Crowded {
+    outbox: MemoryOutbox,
+    is_away: AtomicBool,
+    refused: Mutex<HashSet<CallId>>,
+    held: AtomicUsize,
+    let_go: Semaphore,
+    stored: Mutex<HashSet<CallId>>,
+}
+
+#[async_trait]
+impl Outbox for Crowded {
+    async fn append(
+        &self,
+        call: CallId,
+        owner: OwnerId,
+        batch: Batch<'_>,
+        keep: Duration,
+    ) -> Result<Appended, OutboxError> {
+        if self.is_away.load(Ordering::SeqCst) {
+            self.refused.lock().insert(call);
+            return Err(OutboxError::Unavailable("connection refused".into()));
+        }
+        self.held.fetch_add(1, Ordering::SeqCst);
+        let let_go = self.let_go.acquire().await.unwrap();
+        self.held.fetch_sub(1, Ordering::SeqCst);
+        drop(let_go);
+        self.stored.lock().insert(call);
+        self.outbox.append(call, owner, batch, keep).await
+    }
+
+    async fn take(&self, call: CallId, owner: OwnerId, keep: Duration) -> Result<Option<Kept>, OutboxError> {
+        self.outbox.take(call, owner, keep).await
+    }
+
+    async fn read(&self, call: CallId, from: u64) -> Result<Option<Kept>, OutboxError> {
+        self.outbox.read(call, from).await
+    }
+}
+
+/// Else all that waited for it would bury it again.
+#[tokio::test]
+async fn an_outbox_that_is_back_is_asked_by_few_calls_at_a_time() {
+    const CALLS: usize = 12;
+    let runtime = Runtime::start(goes_on(Arc::default()));
+    let outbox = Arc::new(Crowded {
+        outbox: MemoryOutbox::default(),
+        is_away: AtomicBool::new(true),
+        refused: Mutex::default(),
+        held: AtomicUsize::new(0),
+        let_go: Semaphore::new(0),
+        stored: Mutex::default(),
+    });
+    let gateways = Gateways::over(&runtime, outbox.clone());
+    for _ in 0..CALLS {
+        tasks::begun(&gateways.first).await;
+    }
+    until("each call has asked in vain", || outbox.refused.lock().len() == CALLS).await;
+    outbox.is_away.store(false, Ordering::SeqCst);
+    // Longer than any of them waits before it asks again.
+    tokio::time::pause();
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    tokio::time::resume();
+    assert_eq!(outbox.held.load(Ordering::SeqCst), 8);
+    outbox.let_go.add_permits(1);
+    until("what each of them said is kept", || outbox.stored.lock().len() == CALLS).await;
 }

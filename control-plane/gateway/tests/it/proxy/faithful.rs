@@ -104,6 +104,24 @@ fn id_of(text: &str) -> String {
     rest.split([',', '}']).next().unwrap().to_owned()
 }
 
+/// An upstream of 2025-11-25 whose answers are what `write` makes of their ids and their members: a media type and a body.
+async fn writing(
+    write: impl Fn(&str, &str) -> (&'static str, String) + Clone + Send + Sync + 'static,
+) -> SocketAddr {
+    let router = axum::Router::new().fallback(async move |request: Request| -> Response {
+        let body = to_bytes(request.into_body(), 1 << 20).await.unwrap();
+        let text = String::from_utf8(body.to_vec()).unwrap();
+        let member = match Speaks::Json.greeting(&text) {
+            Some((_, member)) => member.to_owned(),
+            None if text.contains(r#""tools/call""#) => format!(r#""result":{DONE}"#),
+            None => return StatusCode::ACCEPTED.into_response(),
+        };
+        let (kind, body) = write(&id_of(&text), &member);
+        ([("content-type", kind), ("mcp-session-id", "s")], body).into_response()
+    });
+    serve(router).await
+}
+
 /// `echo` with any arguments.
 fn open_echo(snapshot: &mut GatewaySnapshot, input: &Value) {
     for primitive in snapshot.primitives.iter_mut().filter(|primitive| primitive.id == "echo") {
@@ -193,6 +211,112 @@ async fn the_data_of_an_error_passes_as_it_was_written() {
         let expected = format!(r#""upstream":{{"code":-32099,"data":{ODD}}}"#);
         assert!(answer.contains(&expected), "{is_modern}: {answer}");
     }
+}
+
+#[tokio::test]
+async fn half_an_emoji_in_words_of_an_upstream_loses_none_of_them() {
+    let (address, _) = answering(r#""error":{"code":-1,"message":"cut \ud83d"}"#.into()).await;
+    let mut snapshot = via_mcp(&["echo"], address);
+    open_echo(&mut snapshot, &json!({"type": "object"}));
+    let answer = call(&Fixture::of(snapshot), true, "{}", r#""a/b":1"#).await;
+    assert!(answer.contains("cut \u{fffd}"), "an error: {answer}");
+    let address = writing(|id, member| {
+        let progress = format!(r#""progressToken":{id},"progress":1,"message":"cut \ud83d""#);
+        let messages = [
+            format!(r#"{{"jsonrpc":"2.0","method":"notifications/progress","params":{{{progress}}}}}"#),
+            format!(r#"{{"jsonrpc":"2.0","id":{id},{member}}}"#),
+        ];
+        ("text/event-stream", messages.map(|message| format!("data: {message}\n\n")).concat())
+    })
+    .await;
+    let mut snapshot = via_mcp(&["echo"], address);
+    open_echo(&mut snapshot, &json!({"type": "object"}));
+    let answer = call(&Fixture::of(snapshot), true, "{}", r#""progressToken":"cut \ud83d""#).await;
+    for part in ["cut \u{fffd}", r#""progressToken":"cut \ud83d""#, "done"] {
+        assert!(answer.contains(part), "progress, {part}: {answer}");
+    }
+}
+
+#[tokio::test]
+async fn progress_and_log_data_pass_as_they_were_written() {
+    let address = writing(|id, member| {
+        let progress = format!(r#""progressToken":{id},"progress":9007199254740993,"total":1e30"#);
+        let log = format!(r#""level":"error","data":{ODD}"#);
+        let messages = [
+            format!(r#"{{"jsonrpc":"2.0","method":"notifications/progress","params":{{{progress}}}}}"#),
+            format!(r#"{{"jsonrpc":"2.0","method":"notifications/message","params":{{{log}}}}}"#),
+            format!(r#"{{"jsonrpc":"2.0","id":{id},{member}}}"#),
+        ];
+        ("text/event-stream", messages.map(|message| format!("data: {message}\n\n")).concat())
+    })
+    .await;
+    let mut snapshot = via_mcp(&["echo"], address);
+    open_echo(&mut snapshot, &json!({"type": "object"}));
+    let fixture = Fixture::of(snapshot);
+    let token = r#""progressToken":340282366920938463463374607431768211455"#;
+    let meta = format!(r#"{token},"io.modelcontextprotocol/logLevel":"debug""#);
+    for is_modern in [true, false] {
+        let answer = call(&fixture, is_modern, "{}", &meta).await;
+        let progress = format!(r#"{{{token},"progress":9007199254740993,"total":1e30}}"#);
+        for part in [progress, format!(r#""data":{ODD}"#), "done".to_owned()] {
+            assert!(answer.contains(&part), "{is_modern}: {part} of {answer}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_answer_is_known_by_its_number_however_that_is_written_and_after_a_byte_order_mark() {
+    for (before, around) in [("\u{feff}", ""), ("", ".0"), ("", "\"")] {
+        for is_stream in [false, true] {
+            let address = writing(move |id, member| {
+                let id =
+                    if around == "\"" { format!("{around}{id}{around}") } else { format!("{id}{around}") };
+                let message = format!(r#"{before}{{"jsonrpc":"2.0","id":{id},{member}}}"#);
+                match is_stream {
+                    true => ("text/event-stream", format!("data: {message}\n\n")),
+                    false => ("application/json", message),
+                }
+            })
+            .await;
+            let mut snapshot = via_mcp(&["echo"], address);
+            open_echo(&mut snapshot, &json!({"type": "object"}));
+            let answer = call(&Fixture::of(snapshot), true, "{}", r#""a/b":1"#).await;
+            assert!(answer.contains("done"), "{before:?} {around:?}: {answer}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_clients_answer_reaches_an_upstream_as_it_was_written() {
+    let form = r#"{"type":"object","properties":{"n":{"type":"integer"}}}"#;
+    let asked = format!(
+        r#""result":{{"resultType":"input_required","inputRequests":{{"who":{{"method":"elicitation/create","params":{{"message":"?","requestedSchema":{form}}}}}}}}}"#
+    );
+    let (address, seen) = scripted(Speaks::Modern, move |text| match text.contains("inputResponses") {
+        true => format!(r#""result":{DONE}"#),
+        false => asked.clone(),
+    })
+    .await;
+    let mut snapshot = via_mcp(&["echo"], address);
+    open_echo(&mut snapshot, &json!({"type": "object"}));
+    let fixture = Fixture::of(snapshot);
+    let params = json!({"name": "echo", "arguments": {}});
+    let mut call =
+        Modern::new("demo", &token("alice"), "tools/call", params).capabilities(json!({"elicitation": {}}));
+    let asked = call.send(&fixture).await.json()["result"].clone();
+    let key = asked["inputRequests"].as_object().unwrap().keys().next().unwrap().clone();
+    call.body["params"]["requestState"] = asked["requestState"].clone();
+    call.body["params"]["inputResponses"] = json!({key: "@answer"});
+    let given = format!(
+        r#"{{"action":"accept","content":{{"n":340282366920938463463374607431768211455,"f":{ODD}}}}}"#
+    );
+    let body = call.body.to_string().replace(r#""@answer""#, &given);
+    let headers: Vec<(&str, &str)> =
+        call.headers.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+    let answer = fixture.send(Method::POST, "/demo/mcp", &headers, &body).await.text;
+    assert!(answer.contains("done"), "{answer}");
+    let sent = seen.lock().pop().unwrap();
+    assert!(sent.contains(&format!(r#""inputResponses":{{"who":{given}}}"#)), "{sent}");
 }
 
 #[tokio::test]

@@ -84,6 +84,7 @@ async fn a_session_that_is_refused_in_any_words_is_opened_anew_once() {
         (400, error(json!("ours"), -32000, lost)),
         (400, error(json!("ours"), -32000, "Bad Request: Server not initialized")),
         (400, error(json!("server-error"), -32600, "Session not found")),
+        (400, error(json!("ours"), -32603, "Session not found")),
         (401, json!("the session has expired")),
         (409, json!({"error": "unknown session"})),
         (404, error(json!("ours"), -32001, "Session not found")),
@@ -102,14 +103,19 @@ async fn what_is_no_word_of_a_session_or_may_have_had_an_effect_is_sent_once() {
         (429, json!("no")),
         (500, json!("session store is down")),
         (200, error(json!("ours"), -32000, "Session not found")),
+        (200, error(json!("ours"), -32603, "Session not found")),
         (200, error(json!("ours"), 1001, "Session not found")),
     ] {
         let (answer, sent) = call(refusal.clone(), Mutation::NonIdempotent).await;
         assert_eq!(sent, 1, "{refusal:?}: {answer}");
     }
-    let (answer, sent) =
-        call((200, error(json!("ours"), -32000, "Session not found")), Mutation::ReadOnly).await;
-    assert_eq!((sent, &answer["result"]["content"][0]["text"]), (2, &json!("done")), "{answer}");
+    for code in [-32000, -32603] {
+        let refusal = (200, error(json!("ours"), code, "Session not found"));
+        let (answer, sent) = call(refusal, Mutation::ReadOnly).await;
+        assert_eq!((sent, &answer["result"]["content"][0]["text"]), (2, &json!("done")), "{answer}");
+    }
+    let (_, sent) = call((200, error(json!("ours"), -32603, "no")), Mutation::ReadOnly).await;
+    assert_eq!(sent, 1, "no word of a session");
 }
 
 /// Invariant I-14.

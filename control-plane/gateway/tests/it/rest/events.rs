@@ -80,7 +80,7 @@ async fn what_is_dropped_while_a_stream_waits_is_told_as_a_gap_too() {
         let mut waiting = std::pin::pin!(event(&mut body));
         assert!(futures::poll!(waiting.as_mut()).is_pending());
         let running = fixture.gateway.pipeline.registry.running().pop().unwrap();
-        for n in 0..300 {
+        for n in 0..300_u64 {
             running.emit(Event::Log { level: LogLevel::Info, logger: None, data: n.into() });
         }
         let (_, name, data) = waiting.await;

@@ -17,6 +17,8 @@ const METHODS: [&str; 6] = ["get", "put", "post", "delete", "patch", "head"];
 /// Why a document is not read, or a part of it has no meaning here.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Fault {
+    #[error("this is UTF-16; convert it to UTF-8 first, for example by `iconv -f UTF-16 -t UTF-8`")]
+    Encoding,
     #[error("this is no JSON: {0}")]
     Json(String),
     #[error("this is neither JSON nor YAML: {0}")]
@@ -65,6 +67,10 @@ impl Found<'_> {
 impl Document {
     pub(super) fn parse(text: &[u8]) -> Result<Document, Fault> {
         let text = text.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(text);
+        // Without a mark too: the first character of a document is of ASCII.
+        if let [0xFF, 0xFE, ..] | [0xFE, 0xFF, ..] | [0, _, ..] | [_, 0, ..] = text {
+            return Err(Fault::Encoding);
+        }
         let root: Value = match text.trim_ascii_start().first() {
             // serde_json bounds the depth.
             Some(b'{' | b'[') => {

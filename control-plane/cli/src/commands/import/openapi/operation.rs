@@ -223,8 +223,7 @@ impl<'a> Building<'a> {
                 self.tool.notes.push(format!("its header parameter {} is left out", one_line(name)));
                 return Ok(());
             }
-            "path" | "query" | "header" if !is_scalar(&schema) => Some("is more than one text or number"),
-            "path" | "query" | "header" => None,
+            "path" | "query" | "header" => unwritable(parameter, place, &schema),
             "cookie" => Some("is a cookie"),
             _ => Some("is in no place that is known here"),
         };
@@ -388,6 +387,20 @@ fn is_json(kind: &str) -> bool {
 /// A media type without its parameters, in lower case.
 pub(super) fn essence(kind: &str) -> String {
     kind.split(';').next().unwrap_or_default().trim().to_ascii_lowercase()
+}
+
+/// Returns the reason for which a value is not one text in its place; `None` where it is (OpenAPI 3.1, Parameter Object).
+fn unwritable(parameter: &Value, place: &str, schema: &Value) -> Option<&'static str> {
+    let style = parameter.get("style").and_then(Value::as_str);
+    if parameter.get("content").is_some() {
+        Some("is written in a media type of its own")
+    } else if place == "path" && matches!(style, Some("label" | "matrix")) {
+        Some("is written in a style that is not served here")
+    } else if !is_scalar(schema) {
+        Some("is more than one text or number")
+    } else {
+        None
+    }
 }
 
 /// Whether its values are written as one text.

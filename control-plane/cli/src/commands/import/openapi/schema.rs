@@ -119,6 +119,11 @@ impl<'a> Schemas<'a> {
                 taken.insert(name.into(), Value::Array(choices?));
             }
         }
+        // Without a type of its own, `nullable` is of what the schema chooses from.
+        let chooses = ["enum", "oneOf", "anyOf", "allOf"].iter().any(|word| taken.contains_key(*word));
+        if chooses && is_nullable(members) && !members.contains_key("type") {
+            return Ok(json!({"anyOf": [taken, {"type": "null"}]}));
+        }
         Ok(Value::Object(taken))
     }
 }
@@ -141,6 +146,10 @@ fn take(bytes: usize, left: &mut usize) -> bool {
     rest.is_some()
 }
 
+fn is_nullable(members: &Map<String, Value>) -> bool {
+    members.get("nullable") == Some(&Value::Bool(true))
+}
+
 /// `type`, and `nullable` of 3.0.
 fn kind(members: &Map<String, Value>, taken: &mut Map<String, Value>) {
     let known = |name: &Value| {
@@ -155,7 +164,7 @@ fn kind(members: &Map<String, Value>, taken: &mut Map<String, Value>) {
         None => return,
     };
     kinds.retain(known);
-    if members.get("nullable") == Some(&Value::Bool(true)) && !kinds.contains(&json!("null")) {
+    if is_nullable(members) && !kinds.contains(&json!("null")) {
         kinds.push("null".into());
         // An enumeration would refuse it all the same.
         if let Some(Value::Array(values)) = members.get("enum")

@@ -402,3 +402,62 @@ fn what_of_an_operation_means_nothing_here_is_said() {
         assert!(notes.contains(word), "{notes}");
     }
 }
+
+#[test]
+fn a_document_in_utf_16_is_named_as_one() {
+    let text = r#"{"openapi": "3.0.0"}"#;
+    for (mark, unit) in
+        [("\u{feff}", u16::to_le_bytes as fn(u16) -> [u8; 2]), ("", u16::to_be_bytes as fn(u16) -> [u8; 2])]
+    {
+        let bytes: Vec<u8> = format!("{mark}{text}").encode_utf16().flat_map(unit).collect();
+        assert_eq!(Document::parse(&bytes).err(), Some(Fault::Encoding));
+    }
+}
+
+#[test]
+fn a_parameter_that_is_written_otherwise_is_named() {
+    let text = json!({"type": "string"});
+    for (style, why) in [
+        (json!({"style": "matrix", "schema": text}), "style"),
+        (json!({"style": "label", "schema": text}), "style"),
+        (json!({"content": {"application/json": {"schema": text}}}), "media type"),
+    ] {
+        let mut parameter = id();
+        parameter.as_object_mut().unwrap().extend(style.as_object().unwrap().clone());
+        if style.get("schema").is_none() {
+            parameter.as_object_mut().unwrap().shift_remove("schema");
+        }
+        let fault = only(json!({"operationId": "a", "parameters": [parameter]})).unwrap_err().to_string();
+        assert!(fault.contains(why), "{style}: {fault}");
+    }
+    for (style, schema) in [
+        ("deepObject", json!({"type": "object"})),
+        ("spaceDelimited", json!({"type": "array", "items": text})),
+        ("pipeDelimited", json!({"type": "array", "items": text})),
+    ] {
+        let query = json!({"name": "q", "in": "query", "style": style, "schema": schema});
+        let tool = only(json!({"operationId": "a", "parameters": [id(), query]})).unwrap();
+        assert!(tool.query.is_empty(), "{style}");
+        assert!(tool.notes.iter().any(|note| note.contains("parameter q is left out")), "{:?}", tool.notes);
+    }
+}
+
+#[test]
+fn what_may_be_null_may_be_null() {
+    let nothing = json!({"type": "null"});
+    for (written, taken) in [
+        (json!({"type": "string", "nullable": true}), json!({"type": ["string", "null"]})),
+        (json!({"type": ["string", "null"]}), json!({"type": ["string", "null"]})),
+        (json!({"enum": ["a"], "nullable": true}), json!({"anyOf": [{"enum": ["a"]}, nothing]})),
+        (
+            json!({"allOf": [{"type": "string"}], "nullable": true}),
+            json!({"anyOf": [{"allOf": [{"type": "string"}]}, nothing]}),
+        ),
+        (json!({"nullable": true}), json!({})),
+    ] {
+        let schema = json!({"type": "object", "properties": {"a": written}});
+        let body = json!({"content": {"application/json": {"schema": schema}}});
+        let tool = only(json!({"operationId": "a", "parameters": [id()], "requestBody": body})).unwrap();
+        assert_eq!(tool.input["properties"]["body"]["properties"]["a"], taken, "{written}");
+    }
+}

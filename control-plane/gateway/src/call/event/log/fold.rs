@@ -34,7 +34,7 @@ impl Folded {
         let number = logged.number;
         match &logged.event {
             Event::Progress { progress, .. } => {
-                let progress = *progress;
+                let progress = progress.value();
                 if progress.is_nan() || self.progress.is_some_and(|(highest, _)| progress < highest) {
                     return;
                 }
@@ -128,7 +128,7 @@ mod tests {
     }
 
     fn progress(progress: f64) -> Event {
-        Event::Progress { progress, total: None, message: None, gauges: BTreeMap::new() }
+        Event::Progress { progress: progress.into(), total: None, message: None, gauges: BTreeMap::new() }
     }
 
     fn artifact(uri: usize, description: &str) -> Event {

@@ -15,7 +15,7 @@ use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
 use super::downstream::{Downstream, Nobody};
-use super::message::{Failure, UpstreamResult};
+use super::message::{Failure, UpstreamObject};
 use crate::call::page::Visit;
 use crate::executors::outbound::refused::retry_after;
 
@@ -36,6 +36,8 @@ use tasks::ClientTasks;
 /// The revision offered upstream, and those that may come instead.
 const REVISION: &str = "2025-11-25";
 const REVISIONS: [&str; 4] = [REVISION, "2025-06-18", "2025-03-26", "2024-11-05"];
+/// JSON-RPC 2.0, an internal error.
+const INTERNAL: i64 = -32603;
 /// Longest silence of an upstream that has nothing open here; whoever asks our user waits for as long as that takes.
 pub(super) const SILENCE: Duration = Duration::from_secs(60);
 /// Longest time of a farewell: a cancel, the end of a session, or the rest of a handshake that was given up.
@@ -123,9 +125,10 @@ impl Fault {
                 let is_named = did_nothing && *names_session;
                 (is_named || status == StatusCode::BAD_REQUEST, is_named)
             }
-            Fault::Error { code, message, .. } => {
-                let is_named = matches!(code, -32099..=-32000 | -32600) && names_session(message);
-                (is_named, is_named)
+            Fault::Error { code, message, .. } if names_session(message) => {
+                let is_named = matches!(code, -32099..=-32000 | -32600);
+                // The session of an internal error may be one of the tool's own.
+                (is_named || *code == INTERNAL, is_named)
             }
             _ => (false, false),
         };
@@ -232,7 +235,7 @@ impl Client {
     }
 
     /// Sends a request and waits for its result; a cancel of the call is passed on.
-    pub async fn request(&self, session: &Session, exchange: Exchange<'_>) -> Result<UpstreamResult, Fault> {
+    pub async fn request(&self, session: &Session, exchange: Exchange<'_>) -> Result<UpstreamObject, Fault> {
         if session.modern.is_some() {
             return modern::request(self, session, &exchange).await;
         }

@@ -8,6 +8,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use asp_json::Json;
 use async_trait::async_trait;
 use parking_lot::Mutex;
 use serde_json::{Map, Value, json};
@@ -47,7 +48,7 @@ pub trait Downstream: Send + Sync {
     /// A user is done on the page that the upstream calls so.
     fn visited(&self, _visit: &str) {}
     /// Dropped, what was asked is taken back.
-    async fn asked(&self, method: &str, params: Map<String, Value>) -> Result<Value, RpcError>;
+    async fn asked(&self, method: &str, params: Map<String, Value>) -> Result<Json, RpcError>;
 }
 
 /// Nobody: a request of a server is an unknown method.
@@ -57,7 +58,7 @@ pub struct Nobody;
 impl Downstream for Nobody {
     fn heard(&self, _: Event) {}
 
-    async fn asked(&self, _: &str, _: Map<String, Value>) -> Result<Value, RpcError> {
+    async fn asked(&self, _: &str, _: Map<String, Value>) -> Result<Json, RpcError> {
         Err(unknown())
     }
 }
@@ -84,7 +85,7 @@ impl Downstream for Clients {
         self.call.emit(event);
     }
 
-    async fn asked(&self, method: &str, params: Map<String, Value>) -> Result<Value, RpcError> {
+    async fn asked(&self, method: &str, params: Map<String, Value>) -> Result<Json, RpcError> {
         let visit = text(&params, "elicitationId");
         let ask = ask(method, params, &self.pages)?;
         let call = &self.call;
@@ -239,12 +240,14 @@ fn sampling(params: Map<String, Value>) -> Result<Map<String, Value>, RpcError> 
 }
 
 /// What the upstream is told. A form that nobody fills in time is one that was closed.
-fn said(answered: Result<Answer, Refusal>, ask: &Ask) -> Result<Value, RpcError> {
+fn said(answered: Result<Answer, Refusal>, ask: &Ask) -> Result<Json, RpcError> {
     match answered {
         Ok(answer) => answer
             .into_result(ask)
             .map_err(|_| RpcError { code: REJECTED, message: "the client refused the request".into() }),
-        Err(_) if matches!(ask, Ask::Form { .. } | Ask::Page { .. }) => Ok(json!({"action": "cancel"})),
+        Err(_) if matches!(ask, Ask::Form { .. } | Ask::Page { .. }) => {
+            Ok(json!({"action": "cancel"}).into())
+        }
         Err(_) => Err(RpcError { code: REJECTED, message: "the client did not answer".into() }),
     }
 }
@@ -353,19 +356,19 @@ mod tests {
         let cancelled = json!({"action": "cancel"});
         let form = Ask::Form { message: "?".into(), requested_schema: json!({}), relayed: true };
         let page = Ask::Page { message: "?".into(), url: "https://pay.example.com".into() };
-        let filled = || Ok(Answer::Accepted(json!({"a": 1})));
+        let filled = || Ok(Answer::Accepted(json!({"a": 1}).into()));
         for (answered, ask, expected) in [
             (filled(), &form, Ok(json!({"action": "accept", "content": {"a": 1}}))),
             (filled(), &page, Ok(json!({"action": "accept"}))),
             (Ok(Answer::Declined), &form, Ok(json!({"action": "decline"}))),
             (Ok(Answer::Cancelled), &form, Ok(cancelled.clone())),
             (Err(Refusal::InputExpired), &form, Ok(cancelled)),
-            (Ok(Answer::Roots(json!([]))), &Ask::Roots, Ok(json!({"roots": []}))),
-            (Ok(Answer::Sampled(json!({"m": 1}))), &Ask::Sampling(Map::new()), Ok(json!({"m": 1}))),
+            (Ok(Answer::Roots(json!([]).into())), &Ask::Roots, Ok(json!({"roots": []}))),
+            (Ok(Answer::Sampled(json!({"m": 1}).into())), &Ask::Sampling(Map::new()), Ok(json!({"m": 1}))),
             (Ok(Answer::Failed("Bearer x".into())), &Ask::Roots, Err(REJECTED)),
             (Err(Refusal::InputExpired), &Ask::Roots, Err(REJECTED)),
         ] {
-            assert_eq!(said(answered, ask).map_err(|error| error.code), expected);
+            assert_eq!(said(answered, ask).map_err(|error| error.code), expected.map(Json::from));
         }
     }
 }

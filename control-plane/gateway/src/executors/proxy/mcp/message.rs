@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::ops::{Deref, DerefMut};
 
-use asp_json::Json;
+use asp_json::{Json, integers};
 use serde_json::{Map, Value};
 
-use crate::call::event::{Event, LogLevel};
+use crate::call::event::{Amount, Event, LogLevel};
 use crate::call::held;
 use crate::call::page::Visit;
 use crate::executors::outbound::said::shown;
@@ -17,28 +17,34 @@ pub(super) enum Message {
     /// To our request with this number.
     Answer {
         id: u64,
-        outcome: Result<UpstreamResult, Failure>,
+        outcome: Result<UpstreamObject, Failure>,
     },
     /// To be answered under this id, a text or a number.
     Request {
-        id: Value,
+        id: Json,
         method: String,
-        params: Map<String, Value>,
+        params: UpstreamObject,
     },
     Notification {
         method: String,
-        params: Map<String, Value>,
+        params: UpstreamObject,
     },
 }
 
-/// The result of a request: its members, and as it was sent.
+/// A result or the parameters of a message: the members, and as they were sent.
 #[derive(Debug, PartialEq)]
-pub struct UpstreamResult {
+pub struct UpstreamObject {
     members: Map<String, Value>,
     pub sent: Json,
 }
 
-impl Deref for UpstreamResult {
+impl Default for UpstreamObject {
+    fn default() -> UpstreamObject {
+        UpstreamObject { members: Map::new(), sent: Value::Object(Map::new()).into() }
+    }
+}
+
+impl Deref for UpstreamObject {
     type Target = Map<String, Value>;
 
     fn deref(&self) -> &Map<String, Value> {
@@ -46,7 +52,13 @@ impl Deref for UpstreamResult {
     }
 }
 
-impl DerefMut for UpstreamResult {
+impl UpstreamObject {
+    pub(super) fn into_members(self) -> Map<String, Value> {
+        self.members
+    }
+}
+
+impl DerefMut for UpstreamObject {
     fn deref_mut(&mut self) -> &mut Map<String, Value> {
         &mut self.members
     }
@@ -78,11 +90,10 @@ impl Message {
         let id = members.remove("id").filter(|id| !id.is_null());
         let Some(method) = members.remove("method") else {
             // Nobody else's answer comes here.
-            let id = id.as_ref().and_then(Value::as_u64)?;
+            let id = id.as_ref().and_then(request_number)?;
             let outcome = match (members.remove("result"), members.remove("error")) {
                 (Some(Value::Object(members)), None) => {
-                    let sent = message.member("result")?;
-                    Ok(UpstreamResult { members, sent })
+                    Ok(UpstreamObject { members, sent: message.member("result")? })
                 }
                 (_, Some(error)) => {
                     let data = message.member("error").and_then(|error| error.member("data"));
@@ -94,16 +105,28 @@ impl Message {
         };
         let Value::String(method) = method else { return None };
         let params = match members.remove("params") {
-            Some(Value::Object(params)) => params,
-            None => Map::new(),
+            Some(Value::Object(members)) => UpstreamObject { members, sent: message.member("params")? },
+            None => UpstreamObject::default(),
             Some(_) => return None,
         };
         match id {
             None => Some(Message::Notification { method, params }),
-            Some(id) if id.is_string() || id.is_i64() || id.is_u64() => {
-                Some(Message::Request { id, method, params })
+            Some(id) if id.is_string() || id.as_f64().is_some_and(|id| id.fract() == 0.0) => {
+                Some(Message::Request { id: message.member("id")?, method, params })
             }
             Some(_) => None,
+        }
+    }
+}
+
+/// The number of a request of ours as its server gives it back: some write numbers as floats or as texts.
+fn request_number(id: &Value) -> Option<u64> {
+    match id {
+        Value::String(text) => text.parse().ok().filter(|number: &u64| number.to_string() == *text),
+        _ => {
+            let mut number = id.clone();
+            integers(&mut number);
+            number.as_u64()
         }
     }
 }
@@ -142,24 +165,24 @@ pub(super) fn visited<'a>(method: &str, params: &'a Map<String, Value>) -> Optio
 }
 
 /// What a notification tells of a request: its progress, by the number that we gave as its token, or a log message.
-pub(super) fn event(method: &str, mut params: Map<String, Value>) -> Option<(Option<u64>, Event)> {
-    let text =
-        |params: &Map<String, Value>, name: &str| params.get(name).and_then(Value::as_str).map(str::to_owned);
+pub(super) fn event(method: &str, params: &UpstreamObject) -> Option<(Option<u64>, Event)> {
+    let text = |name: &str| params.get(name).and_then(Value::as_str).map(str::to_owned);
     match method {
         "notifications/progress" => {
+            let amount = |name: &str| Amount::of(&params.sent.member(name)?);
             let event = Event::Progress {
-                progress: params.get("progress").and_then(Value::as_f64)?,
-                total: params.get("total").and_then(Value::as_f64),
-                message: text(&params, "message"),
+                progress: amount("progress")?,
+                total: amount("total"),
+                message: text("message"),
                 gauges: BTreeMap::new(),
             };
-            Some((Some(params.get("progressToken").and_then(Value::as_u64)?), event))
+            Some((Some(params.get("progressToken").and_then(request_number)?), event))
         }
         "notifications/message" => {
             let level = params.get("level").and_then(Value::as_str).and_then(LogLevel::parse);
-            let logger = text(&params, "logger");
-            let data = params.remove("data").unwrap_or(Value::Null);
-            Some((None, Event::Log { level: level.unwrap_or(LogLevel::Info), logger, data }))
+            let data = params.sent.member("data").unwrap_or_else(|| Value::Null.into());
+            let event = Event::Log { level: level.unwrap_or(LogLevel::Info), logger: text("logger"), data };
+            Some((None, event))
         }
         _ => None,
     }
@@ -179,7 +202,11 @@ mod tests {
             json!("x"),
             json!({}),
             json!({"id": 1}),
-            json!({"id": "1", "result": {}}),
+            json!({"id": "a", "result": {}}),
+            json!({"id": "01", "result": {}}),
+            json!({"id": "+1", "result": {}}),
+            json!({"id": 1.5, "result": {}}),
+            json!({"id": [1], "result": {}}),
             json!({"id": -1, "result": {}}),
             json!({"id": 1, "result": 7}),
             json!({"id": 1, "result": null}),
@@ -194,13 +221,24 @@ mod tests {
     }
 
     #[test]
+    fn the_number_of_a_request_is_known_as_a_float_or_a_text_too() {
+        for id in [json!(3), json!(3.0), json!("3")] {
+            let answer = Message::of(&json!({"id": id, "result": {}}).into());
+            assert!(matches!(answer, Some(Message::Answer { id: 3, .. })), "{answer:?}");
+            let progress = json!({"progressToken": id, "progress": 1}).to_string();
+            let (token, _) = told("notifications/progress", &progress).unwrap();
+            assert_eq!(token, Some(3), "{id}");
+        }
+    }
+
+    #[test]
     fn messages_are_told_apart() {
         let is = |message: Value| Message::of(&message.into()).unwrap();
         assert_eq!(
             is(json!({"jsonrpc": "2.0", "id": 3, "result": {"a": 1}})),
             Message::Answer {
                 id: 3,
-                outcome: Ok(UpstreamResult {
+                outcome: Ok(UpstreamObject {
                     members: json!({"a": 1}).as_object().unwrap().clone(),
                     sent: json!({"a": 1}).into()
                 })
@@ -219,22 +257,29 @@ mod tests {
         assert_eq!(is(json!({"id": 3, "error": 0})), Message::Answer { id: 3, outcome: Err(plain) });
         for id in [json!("a"), json!(1), json!(-1)] {
             let method = "ping".to_owned();
-            let params = Map::new();
-            assert_eq!(is(json!({"id": id, "method": "ping"})), Message::Request { id, method, params });
+            let params = UpstreamObject::default();
+            let asked = is(json!({"id": id, "method": "ping"}));
+            assert_eq!(asked, Message::Request { id: id.into(), method, params });
         }
         let method = "n".to_owned();
-        let params = Map::new();
+        let params = UpstreamObject::default();
         assert_eq!(is(json!({"id": null, "method": "n"})), Message::Notification { method, params });
+    }
+
+    /// The event of a notification whose parameters are written so.
+    fn told(method: &str, params: &str) -> Option<(Option<u64>, Event)> {
+        let sent = Json::parse(params.as_bytes()).unwrap();
+        event(method, &UpstreamObject { members: sent.as_object().unwrap().clone(), sent })
     }
 
     #[test]
     fn progress_names_its_request_and_a_log_names_none() {
-        let told = |method: &str, params: Value| event(method, params.as_object().unwrap().clone());
+        let told = |method: &str, params: Value| told(method, &params.to_string());
         let (token, _) =
             told("notifications/progress", json!({"progressToken": 4, "progress": 0.5})).unwrap();
         assert_eq!(token, Some(4));
         for bad in [
-            json!({"progressToken": "4", "progress": 1}),
+            json!({"progressToken": "four", "progress": 1}),
             json!({"progressToken": 4}),
             json!({"progress": 1}),
         ] {
@@ -242,7 +287,23 @@ mod tests {
         }
         let (token, log) = told("notifications/message", json!({"level": "loud", "data": {"a": 1}})).unwrap();
         assert_eq!(token, None);
-        assert_eq!(log, Event::Log { level: LogLevel::Info, logger: None, data: json!({"a": 1}) });
+        assert_eq!(log, Event::Log { level: LogLevel::Info, logger: None, data: json!({"a": 1}).into() });
         assert_eq!(told("notifications/tools/list_changed", json!({})), None);
+    }
+
+    #[test]
+    fn what_an_event_holds_is_as_it_was_written() {
+        let data = r#"{"n":340282366920938463463374607431768211455,"d":1.50,"s":"\ud83d"}"#;
+        let (_, log) =
+            told("notifications/message", &format!(r#"{{"level":"info","data":{data}}}"#)).unwrap();
+        let Event::Log { data: kept, .. } = log else { panic!("{log:?}") };
+        assert_eq!(kept.text(), data);
+        let progress = r#"{"progressToken":4,"progress":9007199254740993,"total":1e30}"#;
+        let (_, event) = told("notifications/progress", progress).unwrap();
+        let Event::Progress { progress, total, .. } = event else { panic!("{event:?}") };
+        assert_eq!(
+            (progress.written().text(), total.unwrap().written().text()),
+            ("9007199254740993", "1e30")
+        );
     }
 }

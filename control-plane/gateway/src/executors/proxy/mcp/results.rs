@@ -9,17 +9,47 @@ use serde_json::Value;
 use crate::call::content::{is_content_block, own_meta};
 use crate::call::outcome::{Output, text_block};
 
-/// The output that a result is.
-pub(super) fn output(kind: Kind, result: &Json) -> Output {
-    let list = |name: &str| result.member(name).and_then(|items| items.elements()).unwrap_or_default();
+/// The output that a result is; what is malformed in that of a resource or a prompt, which has no words for an error.
+pub(super) fn output(kind: Kind, result: &Json) -> Result<Output, String> {
     match kind {
-        Kind::Resource | Kind::ResourceTemplate => Output::Contents { contents: list("contents") },
-        Kind::Prompt => {
-            let description = result.get("description").and_then(Value::as_str).map(str::to_owned);
-            Output::Messages { description, messages: list("messages") }
+        Kind::Resource | Kind::ResourceTemplate => {
+            let contents = list(result, "contents", is_contents).map_err(|fault| named(&fault))?;
+            Ok(Output::Contents { contents })
         }
-        _ => tool(result).unwrap_or_else(|fault| malformed(&fault, result)),
+        Kind::Prompt => {
+            let messages = list(result, "messages", is_message).map_err(|fault| named(&fault))?;
+            let description = result.get("description").and_then(Value::as_str).map(str::to_owned);
+            Ok(Output::Messages { description, messages })
+        }
+        _ => Ok(tool(result).unwrap_or_else(|fault| malformed(&fault, result))),
     }
+}
+
+/// The elements of a list that a result must have.
+fn list(result: &Json, name: &str, fits: fn(&Json) -> bool) -> Result<Vec<Json>, String> {
+    let list =
+        result.member(name).filter(|list| !list.is_null()).ok_or_else(|| format!("{name} is missing"))?;
+    let items = list.elements().ok_or_else(|| format!("{name} is no array"))?;
+    match items.iter().position(|item| !fits(item)) {
+        Some(place) => Err(format!("{name}/{place} lacks what MCP requires of it")),
+        None => Ok(items),
+    }
+}
+
+/// Whether it is the text or the bytes of a resource (MCP `ResourceContents`).
+fn is_contents(item: &Json) -> bool {
+    let has = |name: &str| item.get(name).is_some_and(Value::is_string);
+    has("uri") && (has("text") || has("blob"))
+}
+
+/// Whether it is a message of a prompt (MCP `PromptMessage`).
+fn is_message(item: &Json) -> bool {
+    matches!(item.get("role").and_then(Value::as_str), Some("user" | "assistant"))
+        && item.member("content").is_some_and(|content| is_passable(&content))
+}
+
+fn named(fault: &str) -> String {
+    format!("the service's answer is malformed: {fault}")
 }
 
 /// A tool's result, or what is malformed in it.
@@ -52,7 +82,7 @@ fn is_passable(block: &Json) -> bool {
 
 /// A tool error with the fault, and with the text that came in place of content.
 fn malformed(fault: &str, result: &Json) -> Output {
-    let mut output = Output::tool_error(&format!("the service's answer is malformed: {fault}"));
+    let mut output = Output::tool_error(&named(fault));
     if let (Output::Tool { content, .. }, Some(text)) =
         (&mut output, result.get("content").and_then(Value::as_str))
     {
@@ -66,7 +96,7 @@ mod tests {
     use super::*;
 
     fn of(text: &str) -> Output {
-        output(Kind::Tool, &Json::parse(text.as_bytes()).unwrap())
+        output(Kind::Tool, &Json::parse(text.as_bytes()).unwrap()).unwrap()
     }
 
     #[test]
@@ -87,6 +117,36 @@ mod tests {
         }
         let Output::Tool { content, .. } = of(r#"{"content":"just text"}"#) else { panic!() };
         assert_eq!(content[1]["text"], "just text");
+    }
+
+    #[test]
+    fn a_malformed_resource_or_prompt_is_no_empty_success() {
+        let of = |kind, text: &str| output(kind, &Json::parse(text.as_bytes()).unwrap());
+        for (kind, text, fault) in [
+            (Kind::Resource, r#"{}"#, "contents is missing"),
+            (Kind::Resource, r#"{"contents":null}"#, "contents is missing"),
+            (Kind::ResourceTemplate, r#"{"contents":{"uri":"a","text":"b"}}"#, "contents is no array"),
+            (Kind::Resource, r#"{"contents":["a"]}"#, "contents/0"),
+            (Kind::Resource, r#"{"contents":[{"uri":"a","text":"b"},{"uri":"a","text":7}]}"#, "contents/1"),
+            (Kind::Prompt, r#"{"contents":[]}"#, "messages is missing"),
+            (Kind::Prompt, r#"{"messages":"hello"}"#, "messages is no array"),
+            (
+                Kind::Prompt,
+                r#"{"messages":[{"role":"system","content":{"type":"text","text":"a"}}]}"#,
+                "messages/0",
+            ),
+            (Kind::Prompt, r#"{"messages":[{"role":"user","content":"a"}]}"#, "messages/0"),
+        ] {
+            let said = of(kind, text).unwrap_err();
+            assert!(said.contains("malformed") && said.contains(fault), "{text}: {said}");
+        }
+        for (kind, text) in [
+            (Kind::Resource, r#"{"contents":[]}"#),
+            (Kind::Resource, r#"{"contents":[{"uri":"a","blob":"","later":1.50}]}"#),
+            (Kind::Prompt, r#"{"messages":[{"role":"user","content":{"type":"later"}}]}"#),
+        ] {
+            assert!(of(kind, text).is_ok(), "{text}");
+        }
     }
 
     #[test]

@@ -7,10 +7,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use asp_json::Json;
 use futures::StreamExt;
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
-use serde_json::{Map, Value, json};
+use serde_json::json;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -18,7 +19,7 @@ use super::reading::{Messages, lost};
 use super::session::At;
 use super::{Client, Exchange, Fault, SILENCE};
 use crate::executors::proxy::mcp::downstream::{Downstream, RpcError};
-use crate::executors::proxy::mcp::message::{self, Message, UpstreamResult};
+use crate::executors::proxy::mcp::message::{self, Message, UpstreamObject};
 
 /// Most requests of an upstream that are open in one stream; more are refused.
 const MAX_OPEN: usize = 16;
@@ -39,7 +40,7 @@ pub(super) async fn answered(
     at: &At,
     mut messages: Messages,
     exchange: &Exchange<'_>,
-) -> Result<UpstreamResult, Fault> {
+) -> Result<UpstreamObject, Fault> {
     let mut asks = Asks::of(client.clone(), at.clone());
     let mut place = None;
     let mut tries = 0;
@@ -71,7 +72,7 @@ async fn until_answered(
     messages: &mut Messages,
     asks: &mut Asks,
     exchange: &Exchange<'_>,
-) -> Result<Option<Result<UpstreamResult, Fault>>, Fault> {
+) -> Result<Option<Result<UpstreamObject, Fault>>, Fault> {
     let mut waits_since = Instant::now();
     loop {
         let silent_at = messages.heard().max(waits_since) + SILENCE;
@@ -104,7 +105,7 @@ async fn until_answered(
                     exchange.downstream.visited(visit);
                 }
                 // The progress of another request is told where that is read.
-                if let Some((token, event)) = message::event(&method, params)
+                if let Some((token, event)) = message::event(&method, &params)
                     && token.is_none_or(|token| token == exchange.id)
                 {
                     exchange.downstream.heard(event);
@@ -121,8 +122,8 @@ pub(super) const CANCELLED: &str = "notifications/cancelled";
 pub(super) struct Asks {
     client: Client,
     at: At,
-    open: FuturesUnordered<BoxFuture<'static, Value>>,
-    by_id: Vec<(Value, CancellationToken)>,
+    open: FuturesUnordered<BoxFuture<'static, Json>>,
+    by_id: Vec<(Json, CancellationToken)>,
 }
 
 impl Asks {
@@ -138,9 +139,9 @@ impl Asks {
     pub(super) fn begin(
         &mut self,
         downstream: Option<Arc<dyn Downstream>>,
-        id: Value,
+        id: Json,
         method: String,
-        params: Map<String, Value>,
+        params: UpstreamObject,
     ) {
         if self.open.len() >= MOST_REPLIES {
             // It takes no answers, so that one more is of no use.
@@ -149,7 +150,7 @@ impl Asks {
         let client = self.client.clone();
         let at = self.at.clone();
         let at_once = match downstream {
-            _ if method == "ping" => Ok(json!({})),
+            _ if method == "ping" => Ok(json!({}).into()),
             Some(downstream) if self.by_id.len() < MAX_OPEN => {
                 return self.ask(downstream, id, method, params);
             }
@@ -162,20 +163,14 @@ impl Asks {
         }));
     }
 
-    fn ask(
-        &mut self,
-        downstream: Arc<dyn Downstream>,
-        id: Value,
-        method: String,
-        params: Map<String, Value>,
-    ) {
+    fn ask(&mut self, downstream: Arc<dyn Downstream>, id: Json, method: String, params: UpstreamObject) {
         let client = self.client.clone();
         let at = self.at.clone();
         let taken_back = CancellationToken::new();
         self.by_id.push((id.clone(), taken_back.clone()));
         self.open.push(Box::pin(async move {
             let answer = tokio::select! {
-                answer = downstream.asked(&method, params) => Some(answer),
+                answer = downstream.asked(&method, params.into_members()) => Some(answer),
                 () = taken_back.cancelled() => None,
             };
             if let Some(answer) = answer {
@@ -193,27 +188,28 @@ impl Asks {
     }
 
     /// The upstream does not want an answer any more.
-    pub(super) fn take_back(&self, params: &Map<String, Value>) {
-        let Some(id) = params.get("requestId") else { return };
-        if let Some((_, token)) = self.by_id.iter().find(|(open, _)| open == id) {
+    pub(super) fn take_back(&self, params: &UpstreamObject) {
+        let Some(id) = params.sent.member("requestId") else { return };
+        if let Some((_, token)) = self.by_id.iter().find(|(open, _)| *open == id) {
             token.cancel();
         }
     }
 }
 
-const fn refused(message: &'static str) -> Result<Value, RpcError> {
+const fn refused(message: &'static str) -> Result<Json, RpcError> {
     // JSON-RPC 2.0: implementation-defined server errors.
     Err(RpcError { code: -32000, message: std::borrow::Cow::Borrowed(message) })
 }
 
-async fn reply(client: &Client, at: &At, id: &Value, answer: Result<Value, RpcError>) {
-    let reply = match answer {
-        Ok(result) => json!({"jsonrpc": "2.0", "id": id, "result": result}),
+async fn reply(client: &Client, at: &At, id: &Json, answer: Result<Json, RpcError>) {
+    let outcome = match answer {
+        Ok(result) => format!(r#""result":{result}"#),
         Err(RpcError { code, message }) => {
-            json!({"jsonrpc": "2.0", "id": id, "error": {"code": code, "message": message}})
+            format!(r#""error":{}"#, json!({"code": code, "message": message}))
         }
     };
-    if client.post(at, &reply).await.is_err() {
+    let reply = format!(r#"{{"jsonrpc":"2.0","id":{id},{outcome}}}"#);
+    if client.post_text(at, reply).await.is_err() {
         tracing::debug!("an upstream MCP server did not take the answer to its request; it has to ask again");
     }
 }

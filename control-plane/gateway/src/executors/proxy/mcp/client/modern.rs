@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use asp_json::Members;
+use asp_json::{Json, Members};
 use asp_snapshot::param_headers::encode;
 use futures::future::try_join_all;
 use parking_lot::Mutex;
@@ -19,9 +19,9 @@ use tokio_util::sync::CancellationToken;
 
 use super::reading::{Messages, lost};
 use super::session::{At, Offers, Session};
-use super::{Client, ClientParams, Exchange, Fault, SILENCE, answer_of};
+use super::{Client, ClientParams, Exchange, Fault, INTERNAL, SILENCE, answer_of};
 use crate::executors::proxy::mcp::downstream::{Downstream, Nobody};
-use crate::executors::proxy::mcp::message::{self, Message, UpstreamResult};
+use crate::executors::proxy::mcp::message::{self, Message, UpstreamObject};
 
 pub(super) const REVISION: &str = "2026-07-28";
 const VERSION: &str = "io.modelcontextprotocol/protocolVersion";
@@ -35,7 +35,6 @@ const ALL_LOGS: &str = "debug";
 const REFUSES_GREETING: [i64; 5] = [-32600, -32601, -32602, -32020, UNSUPPORTED_VERSION];
 pub(super) const UNSUPPORTED_VERSION: i64 = -32022;
 const METHOD_NOT_FOUND: i64 = -32601;
-const INTERNAL: i64 = -32603;
 /// Most upstreams that are remembered. Beyond it all are greeted anew, which costs each a round trip.
 const MAX_REMEMBERED: usize = 1024;
 /// Most times that one request is sent: a server that asks on and on is not served.
@@ -119,7 +118,7 @@ pub(super) async fn request(
     client: &Client,
     session: &Session,
     exchange: &Exchange<'_>,
-) -> Result<UpstreamResult, Fault> {
+) -> Result<UpstreamObject, Fault> {
     let rounds = async {
         let mut said = Members::default();
         for round in 0..MAX_ROUNDS {
@@ -143,7 +142,7 @@ async fn send(
     session: &Session,
     exchange: &Exchange<'_>,
     (round, said): (u64, Members),
-) -> Result<UpstreamResult, Fault> {
+) -> Result<UpstreamObject, Fault> {
     let id = exchange.id + (round << ROUND);
     let capabilities = session.modern.clone().unwrap_or_else(|| json!({}));
     let params = Value::Object(params(&exchange.params, capabilities));
@@ -214,7 +213,7 @@ pub fn mirrored(pairs: Vec<(&str, String)>) -> HeaderMap {
 }
 
 /// Reads one response to its answer.
-async fn answered(response: Response, id: u64, exchange: &Exchange<'_>) -> Result<UpstreamResult, Fault> {
+async fn answered(response: Response, id: u64, exchange: &Exchange<'_>) -> Result<UpstreamObject, Fault> {
     let mut messages = Messages::answering(response, exchange.method);
     loop {
         let silent_at = messages.heard() + SILENCE;
@@ -231,7 +230,7 @@ async fn answered(response: Response, id: u64, exchange: &Exchange<'_>) -> Resul
                 return outcome.map_err(Fault::from);
             }
             Some(Message::Notification { method, params }) => {
-                if let Some((token, event)) = message::event(&method, params)
+                if let Some((token, event)) = message::event(&method, &params)
                     && token.is_none_or(|token| token == exchange.id)
                 {
                     exchange.downstream.heard(event);
@@ -245,7 +244,7 @@ async fn answered(response: Response, id: u64, exchange: &Exchange<'_>) -> Resul
 
 /// Asks the call's client all that the server needs to know; what is added to the request that is sent again. The state is
 /// the server's own and goes back as it was written.
-async fn answers(exchange: &Exchange<'_>, mut result: UpstreamResult) -> Result<Members, Fault> {
+async fn answers(exchange: &Exchange<'_>, mut result: UpstreamObject) -> Result<Members, Fault> {
     let mut said = Members::default();
     if let Some(state) = result.sent.member("requestState") {
         said.insert("requestState", state);
@@ -256,8 +255,8 @@ async fn answers(exchange: &Exchange<'_>, mut result: UpstreamResult) -> Result<
         }
         Some(Value::Object(asked)) if !asked.is_empty() => {
             let answers = asked.into_iter().map(|(key, asked)| answer(&exchange.downstream, key, asked));
-            let answers: Map<String, Value> = try_join_all(answers).await?.into_iter().collect();
-            said.insert("inputResponses", Value::Object(answers));
+            let answers: Members = try_join_all(answers).await?.into_iter().collect();
+            said.insert("inputResponses", answers.to_json());
         }
         _ if said.is_empty() => return Err(lost("the service needs an answer and asks nothing")),
         _ => tokio::time::sleep(PAUSE).await,
@@ -270,7 +269,7 @@ async fn answer(
     downstream: &Arc<dyn Downstream>,
     key: String,
     asked: Value,
-) -> Result<(String, Value), Fault> {
+) -> Result<(String, Json), Fault> {
     let Value::Object(mut asked) = asked else { return Err(lost("the service asks nothing that MCP knows")) };
     let method = asked.get("method").and_then(Value::as_str).unwrap_or_default().to_owned();
     let params = match asked.remove("params") {
@@ -289,8 +288,6 @@ async fn answer(
 
 #[cfg(test)]
 mod tests {
-    use asp_json::Json;
-
     use super::*;
 
     #[tokio::test]

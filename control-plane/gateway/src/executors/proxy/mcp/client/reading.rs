@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use asp_json::Json;
+use asp_json::{Json, unmarked};
 use asp_platform::event_stream::Frames;
 use reqwest::{Response, StatusCode};
 use tokio::time::Instant;
@@ -130,7 +130,7 @@ impl Messages {
             if held::is_too_much(text.as_bytes()) {
                 return Err(lost(TOO_MANY_VALUES));
             }
-            if let Ok(message) = Json::parse(text.as_bytes()) {
+            if let Ok(message) = Json::parse(unmarked(text.as_bytes())) {
                 self.ready.extend(messages(&message));
             }
         }
@@ -146,7 +146,7 @@ impl Messages {
         if held::is_too_much(&self.body) {
             return Err(lost(TOO_MANY_VALUES));
         }
-        let found = Json::parse(&self.body).map(|body| messages(&body)).unwrap_or_default();
+        let found = Json::parse(unmarked(&self.body)).map(|body| messages(&body)).unwrap_or_default();
         let is_answer = |message: &Message| matches!(message, Message::Answer { .. });
         if found.iter().any(is_answer) {
             self.ready.extend(found);

@@ -356,7 +356,7 @@ impl Listener {
                     if let Some(visit) = message::visited(&method, &params) {
                         self.running.all().iter().for_each(|downstream| downstream.visited(visit));
                     }
-                    let Some((token, event)) = message::event(&method, params) else { continue };
+                    let Some((token, event)) = message::event(&method, &params) else { continue };
                     let whose = match token {
                         Some(id) => self.running.find(id),
                         None => self.running.only(),

@@ -1,0 +1,93 @@
+//! An amount of progress: a number that is compared as a double and passed on as it was written (I-14).
+//!
+//! Keeps true: its text is bounded. Uses nothing else of this crate, so that it can be fuzzed alone.
+
+use asp_json::Json;
+use serde::de::{Deserialize, Deserializer, Error};
+use serde::ser::{Serialize, Serializer};
+use serde_json::Value;
+
+/// Longest number that is kept as it was written, in bytes; of a longer one the nearest double is.
+const MAX_WRITTEN: usize = 64;
+/// Whole numbers below it are written without a fraction: a double holds each of them.
+const WHOLE: f64 = 9e15;
+
+/// A number as it was written, with the nearest double.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Amount {
+    value: f64,
+    /// `None` for one that was made here.
+    written: Option<Json>,
+}
+
+impl Amount {
+    /// Reads a number; `None` for anything else.
+    pub fn of(json: &Json) -> Option<Amount> {
+        let value = json.as_f64()?;
+        let written = (json.text().len() <= MAX_WRITTEN).then(|| json.clone());
+        Some(Amount { value, written })
+    }
+
+    /// The nearest double.
+    pub const fn value(&self) -> f64 {
+        self.value
+    }
+
+    /// The number as JSON; null for one that JSON cannot hold.
+    pub fn written(&self) -> Json {
+        self.written.clone().unwrap_or_else(|| {
+            let is_whole = self.value.fract() == 0.0 && self.value.abs() < WHOLE;
+            Json::from(if is_whole { Value::from(self.value as i64) } else { Value::from(self.value) })
+        })
+    }
+}
+
+impl From<f64> for Amount {
+    fn from(value: f64) -> Amount {
+        Amount { value, written: None }
+    }
+}
+
+impl Serialize for Amount {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.written().raw().serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for Amount {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Amount, D::Error> {
+        Amount::of(&Json::deserialize(deserializer)?).ok_or_else(|| D::Error::custom("an amount is a number"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn amount(text: &str) -> Option<Amount> {
+        Amount::of(&Json::parse(text.as_bytes()).unwrap())
+    }
+
+    #[test]
+    fn a_number_is_told_as_it_was_written_and_compared_as_a_double() {
+        for (text, value) in [("1.50", 1.5), ("1e2", 100.0), ("9007199254740993", 9_007_199_254_740_992.0)] {
+            let read = amount(text).unwrap();
+            assert_eq!((read.written().text(), read.value()), (text, value));
+            let stored = serde_json::to_string(&read).unwrap();
+            assert_eq!(stored, text);
+            assert_eq!(serde_json::from_str::<Amount>(&stored).unwrap().written().text(), text);
+        }
+        let long = format!("0.5{}", "0".repeat(MAX_WRITTEN));
+        assert_eq!(amount(&long).unwrap().written().text(), "0.5");
+        for other in [r#""1""#, "null", "[1]"] {
+            assert_eq!(amount(other), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn a_double_is_written_as_short_as_it_is() {
+        for (value, text) in [(3.0, "3"), (0.5, "0.5"), (-2.0, "-2"), (1e300, "1e+300"), (f64::NAN, "null")] {
+            assert_eq!(Amount::from(value).written().text(), text);
+        }
+    }
+}
