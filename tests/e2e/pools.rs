@@ -1,20 +1,58 @@
-//! Two gateways of two pools behind one Envoy: what is routed to a pool runs there and nowhere else, over every protocol, and
-//! no client chooses a pool itself.
+//! Gateways of pools behind one Envoy: what is routed to a pool runs there and nowhere else, over every protocol, no client
+//! chooses a pool itself, and requests wait for the only gateway of a pool.
 
 use std::net::SocketAddr;
 
 use anyhow::{Context, Result, ensure};
 use asp_e2e::cluster::{Cluster, SERVED_BY};
 use asp_e2e::http1::{self, Request, Response};
-use asp_e2e::wait;
+use asp_e2e::{tool, wait};
 use libtest_mimic::Trial;
+use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::message::{legacy, modern, open_session, rest};
 use crate::trial::Shared;
 
+/// Gateways that pass Envoy's health checks, and requests that wait for one.
+const HEALTHY: &str = "cluster.gateway.membership_healthy";
+const WAITING: &str = "cluster.gateway.upstream_rq_active";
+
 pub(crate) fn trials(shared: &Shared) -> Vec<Trial> {
-    vec![shared.trial("pools::what_is_routed_to_a_pool_runs_there_and_no_client_chooses_one", |_| routed())]
+    vec![
+        shared.trial("pools::what_is_routed_to_a_pool_runs_there_and_no_client_chooses_one", |_| routed()),
+        shared.trial("pools::requests_wait_for_the_only_gateway_of_a_pool_while_it_pauses", |_| paused()),
+    ]
+}
+
+/// The gateway pauses until its health checks have failed and a request waits for it.
+async fn paused() -> Result<()> {
+    for file in ["envoy/bootstrap.yaml", "envoy/insert.yaml"] {
+        let text = std::fs::read_to_string(tool::root()?.join(file))?;
+        ensure!(!text.contains("healthy_panic_threshold: { value: 0 }"), "{file} gives up the only gateway");
+    }
+    let cluster = Cluster::start(1).await?;
+    let token = cluster.token(&["--org", "acme", "--user", "alice"]).await?;
+    let gateway = cluster.gateways.first().context("a gateway")?;
+    let edge = cluster.envoy.address;
+    let request = call(&token, "clock", &[]);
+    let envoy_counts = async |stat: &str, wanted: u64| {
+        wait::until(stat, wait::CONVERGE, || async {
+            (cluster.envoy.stat(stat).await.ok()? == wanted).then_some(())
+        })
+        .await
+    };
+    served(edge, &request, gateway.address).await.context("before the pause")?;
+    gateway.process.signal(Signal::STOP)?;
+    envoy_counts(HEALTHY, 0).await?;
+    let resumed = async {
+        envoy_counts(WAITING, 1).await?;
+        gateway.process.signal(Signal::CONT)
+    };
+    let (answer, resumed) = tokio::join!(served(edge, &request, gateway.address), resumed);
+    resumed?;
+    answer.context("during the pause")?;
+    envoy_counts(HEALTHY, 1).await
 }
 
 async fn routed() -> Result<()> {

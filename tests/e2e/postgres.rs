@@ -31,6 +31,9 @@ pub(crate) fn trials(shared: &Shared) -> Vec<Trial> {
             failover()
         }),
         shared.trial("postgres::while_it_is_away_reads_go_on_and_their_audit_waits_on_disk", |_| away()),
+        shared.trial("postgres::a_gateway_starts_while_it_is_away_and_remembers_once_it_is_back", |_| {
+            started_without()
+        }),
     ]
 }
 
@@ -291,6 +294,27 @@ async fn away() -> Result<()> {
     let put = send(gateways[0], ("PUT", remembered), &token, &json!({})).await?;
     ensure!(put.status == 201 && put.json()?["status"] == "success", "{}", put.text());
     Ok(())
+}
+
+async fn started_without() -> Result<()> {
+    let (mut postgres, mut cluster) = start(1).await?;
+    let token = cluster.token(&["--org", "acme", "--user", "alice"]).await?;
+    postgres.process.signal(Signal::QUIT)?;
+    postgres.process.wait(wait::START).await?;
+    cluster.add_gateway().await?;
+    let late = cluster.gateways.last().context("a second gateway")?.address;
+    echo(late, &token, "without a database").await?;
+    let put = || async {
+        send(late, ("PUT", "/demo/rest/tools/clock/calls/remembered"), &token, &json!({})).await.ok()
+    };
+    let is_unserved = |answer: &Response| answer.status == 503 && answer.header("x-asp-unserved").is_some();
+    let unserved = || async { put().await.filter(is_unserved) };
+    wait::until("it lets others remember", wait::CONVERGE, unserved).await?;
+    postgres.start_again().await?;
+    let remembered = || async { put().await.filter(|answer| answer.status < 300) };
+    wait::until("it remembers", wait::CONVERGE, remembered).await?;
+    let written = || async { audited(&postgres).await.ok().filter(|counts| counts == "1|1").map(drop) };
+    wait::until("the audit has what was served before", wait::CONVERGE, written).await
 }
 
 /// How many starts and ends of calls of `echo` the audit has.

@@ -130,7 +130,7 @@ async fn serve(
     warn_of_exposure(&settings, &public_url);
     log_operator_lists(&settings);
     let dev_issuer = if settings.dev { Some(dev_issuer(&settings, &public_url)?) } else { None };
-    let (stores, calls, token_keys) = open_stores(&settings).await?;
+    let (stores, calls, token_keys) = Box::pin(open_stores(&settings)).await?;
     let mut signalled = std::pin::pin!(stop::signalled());
     let languages = tokio::select! {
         languages = languages(&settings) => languages,

@@ -3,6 +3,7 @@
 //! Owns: what is applied, and the tasks that keep a replica going. Refuses: configuration of its own; everything
 //! it knows came in a snapshot (I-5), and until the first one it is not ready.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -205,6 +206,8 @@ pub struct Gateway {
     applied: watch::Sender<u64>,
     /// Serializes `apply`, so that revisions are compared and swapped together.
     applying: Mutex<()>,
+    /// The store answers, and this gateway cannot use it.
+    refused_by_store: AtomicBool,
 }
 
 impl Gateway {
@@ -250,11 +253,10 @@ impl Gateway {
             listings: Listings::default(),
             listener: OnceLock::new(),
         });
-        let subscriptions = listening(&pipeline, config.subscriptions);
         Ok(Arc::new(Gateway {
             config: settings,
             sessions: Sessions::new(sealer.clone(), replicas),
-            subscriptions,
+            subscriptions: listening(&pipeline, config.subscriptions),
             minter,
             runtimes,
             artifacts,
@@ -269,6 +271,7 @@ impl Gateway {
             snapshot: ArcSwapOption::empty(),
             applied: watch::Sender::new(0),
             applying: Mutex::default(),
+            refused_by_store: AtomicBool::new(false),
         }))
     }
 
@@ -336,9 +339,18 @@ impl Gateway {
         let _ = tokio::time::timeout(within, applied.wait_for(|applied| *applied >= revision)).await;
     }
 
-    /// Whether a snapshot was applied.
-    pub fn is_ready(&self) -> bool {
-        self.snapshot.load().is_some()
+    /// Returns why this gateway should get no requests: it has no snapshot, or a store that it cannot use.
+    pub fn unready(&self) -> Option<&'static str> {
+        if self.snapshot.load().is_none() {
+            return Some("no snapshot yet");
+        }
+        let is_refused = self.refused_by_store.load(Ordering::Acquire);
+        is_refused.then_some("the database answers and this gateway cannot use it; its log says why")
+    }
+
+    /// Notes whether the store answers and refuses this gateway, as one with tables of another version does.
+    pub fn set_refused_by_store(&self, is_refused: bool) {
+        self.refused_by_store.store(is_refused, Ordering::Release);
     }
 
     /// Forgets what has expired until the gateway is dropped; run it as a task.
@@ -386,7 +398,9 @@ impl Gateway {
         loop {
             ticks.tick().await;
             let Some(gateway) = gateway.upgrade() else { return };
-            gateway.minter.keys.keep().await;
+            if !gateway.minter.keys.keep().await {
+                ticks.reset_after(minting::KEEP_AGAIN);
+            }
         }
     }
 

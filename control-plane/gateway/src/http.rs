@@ -65,13 +65,10 @@ async fn elsewhere() -> (StatusCode, &'static str) {
 }
 
 async fn ready(State(gateway): State<Arc<Gateway>>) -> Response {
-    if gateway.is_ready() {
-        Response::new(Body::from("ready\n"))
-    } else {
-        let mut response = Response::new(Body::from("no snapshot yet\n"));
-        *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
-        response
-    }
+    let Some(reason) = gateway.unready() else { return Response::new(Body::from("ready\n")) };
+    let mut response = Response::new(Body::from(format!("{reason}\n")));
+    *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
+    response
 }
 
 async fn metrics(State(gateway): State<Arc<Gateway>>) -> Response {

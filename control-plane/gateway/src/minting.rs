@@ -30,7 +30,7 @@ use audiences::NoAudience;
 pub use audiences::{TokenAudience, TokenAudiences};
 pub use key_set::FRESH;
 pub use keys::{KeyError, PublicKey, SigningKey};
-pub use token_keys::{KEEP_EVERY, StartError, TokenKeys};
+pub use token_keys::{KEEP_AGAIN, KEEP_EVERY, StartError, TokenKeys};
 
 /// The longest life of a token (ADR 9).
 pub const MAX_LIFE: Duration = Duration::from_secs(15 * 60);

@@ -81,6 +81,10 @@ pub enum StoreError {
     /// Others were in the way for too long, nothing has happened, and it may be tried again; the text is for the log.
     #[error("store: busy: {0}")]
     Busy(String),
+    /// The database ended the write because of another one, as where each waits for the other. Nothing has happened, and it may be
+    /// tried again at once; the text is for the log.
+    #[error("store: ended because of another write: {0}")]
+    Aborted(String),
     /// The database failed; the text is for the log, never for a client.
     #[error("store: {0}")]
     Backend(String),

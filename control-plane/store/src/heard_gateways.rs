@@ -1,7 +1,8 @@
 //! The port to what control planes on one database know of gateways: whom one of them hears, the others tell Envoy of.
 //!
 //! Keeps true: a gateway that has said that it ends serves no more until somebody hears it over a stream that it opened
-//! later: an older one, of another control plane, is its own leftover.
+//! later: an older one, of another control plane, is its own leftover. A gateway follows the control plane that hears it over the
+//! stream that it opened last.
 
 use std::time::Duration;
 
@@ -36,6 +37,8 @@ pub struct Known {
     pub silent: Duration,
     /// How long ago it said that it ends; `None`: it has not.
     pub left: Option<Duration>,
+    /// Name of the control plane that it follows; empty where that is not known.
+    pub follows: String,
 }
 
 /// The store did not answer; the text is for the log.
@@ -46,8 +49,8 @@ pub struct Unavailable(pub String);
 /// The port.
 #[async_trait]
 pub trait HeardGateways: Send + Sync {
-    /// Says whom this control plane hears now.
-    async fn hear(&self, heard: &[Heard]) -> Result<(), Unavailable>;
+    /// Says whom the control plane of this name hears now.
+    async fn hear(&self, control: &str, heard: &[Heard]) -> Result<(), Unavailable>;
     /// Says that a gateway said so long ago that it ends.
     async fn leave(&self, pool: &str, address: &str, ago: Duration) -> Result<(), Unavailable>;
     /// Those that somebody heard within this time, at most [`MAX_GATEWAYS`].

@@ -49,7 +49,10 @@ pub(crate) static CONTROL: Schema = Schema {
     baseline: (100, "control", include_str!("../migrations/control/0100_control.sql")),
     path: include_str!("../migrations/control/from_03f3e640.sql"),
     previous: "453ac4fe7c34ad9ba1373edfa9c1621e9e613176140727fbbd65c8ec00d4541f",
-    later: &[(101, "published forms", include_str!("../migrations/control/0101_published_forms.sql"))],
+    later: &[
+        (101, "published forms", include_str!("../migrations/control/0101_published_forms.sql")),
+        (102, "revocations created", include_str!("../migrations/control/0102_revocations_created.sql")),
+    ],
 };
 
 /// The audit log of calls, on SQLite.
@@ -89,7 +92,10 @@ pub(crate) static POSTGRES: Schema = Schema {
     baseline: (1100, "gateways", include_str!("../migrations/postgres/1100_postgres.sql")),
     path: include_str!("../migrations/postgres/from_03f3e640.sql"),
     previous: "22b91eecbf705474b2e53e567b32f89b5fe73f1daa0752b3bc0877297918557e",
-    later: &[(1101, "audit partitions", include_str!("../migrations/postgres/1101_audit_partitions.sql"))],
+    later: &[
+        (1101, "audit partitions", include_str!("../migrations/postgres/1101_audit_partitions.sql")),
+        (1102, "gateway streams", include_str!("../migrations/postgres/1102_gateway_streams.sql")),
+    ],
 };
 
 /// The tables were not brought up to date.

@@ -1,8 +1,9 @@
 //! State that several machines share, on PostgreSQL.
 //!
-//! Owns the connections and what a statement may take; `schema.rs` brings the tables up to date. Keeps true: time that decides
-//! about leases is the database's; no statement and no lock waits for ever, so a database that hangs is an error and not a
-//! gateway that hangs; a connection whose machine is gone without a word gives its place back.
+//! Owns the connections and what a statement may take; `schema.rs` brings the tables up to date, and `opening.rs` opens a database
+//! that was away. Keeps true: time that decides about leases is the database's; no statement and no lock waits for ever, so a
+//! database that hangs is an error and not a gateway that hangs; a connection whose machine is gone without a word gives its place
+//! back.
 
 mod audit;
 pub(crate) mod former_events;
@@ -11,12 +12,15 @@ mod keys;
 mod ledger;
 #[cfg(feature = "s3")]
 pub(crate) mod objects;
+mod opening;
 mod partitions;
 mod records;
 mod room;
 mod schema;
 
 use std::str::FromStr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use sqlx::any::{AnyConnectOptions, AnyPoolOptions};
@@ -107,6 +111,10 @@ pub enum ConnectError {
     Url(String),
     #[error("the database cannot be reached: {0}")]
     Unreachable(String),
+    #[error(
+        "the database refuses this process: {0}; check the user, the password and the database's name in its URL"
+    )]
+    Refused(String),
     #[error(transparent)]
     Schema(#[from] SchemaError),
     #[error(
@@ -116,16 +124,66 @@ pub enum ConnectError {
     InUse,
 }
 
+/// SQLSTATEs of a database that refuses a session: the user or the password (class 28), the database's name, a permission.
+const REFUSALS: [&str; 4] = ["28000", "28P01", "3D000", "42501"];
+
+impl ConnectError {
+    /// The error of a connection that could not be made.
+    fn of(error: &sqlx::Error) -> ConnectError {
+        let is_refused = match error {
+            sqlx::Error::Configuration(_) | sqlx::Error::Tls(_) => true,
+            error => audit::has_code(error, &REFUSALS),
+        };
+        let text = error.to_string();
+        if is_refused { ConnectError::Refused(text) } else { ConnectError::Unreachable(text) }
+    }
+}
+
+/// Address of a database and the time limits of sessions there.
+#[derive(Clone)]
+struct SessionOptions {
+    options: PgConnectOptions,
+    /// Options of connections for portable statements.
+    portable: AnyConnectOptions,
+    waits: Waits,
+}
+
+impl SessionOptions {
+    /// Reads a URL; its errors do not repeat it.
+    fn read(url: &str, waits: Waits) -> Result<SessionOptions, ConnectError> {
+        known_parameters(url)?;
+        // The error of the parser does not repeat what it was given.
+        let misread = |error: sqlx::Error| ConnectError::Url(error.to_string());
+        let options = PgConnectOptions::from_str(url).map_err(misread)?.application_name("asp");
+        let portable = AnyConnectOptions::from_str(url).map_err(misread)?;
+        Ok(SessionOptions { options, portable, waits })
+    }
+
+    /// Options of the sessions of calls.
+    fn session(&self) -> PgConnectOptions {
+        self.options.clone().options(self.waits.session())
+    }
+
+    fn pool(&self, connections: u32) -> PgPoolOptions {
+        PgPoolOptions::new()
+            .max_connections(connections)
+            .acquire_timeout(self.waits.acquire)
+            .max_lifetime(LIFETIME)
+            .after_release(|connection, _| Box::pin(answers(connection)))
+    }
+}
+
 /// A database.
 #[derive(Clone)]
 pub struct Postgres {
+    sessions: Arc<SessionOptions>,
     pool: PgPool,
     /// For the leases of gateways alone.
     leases: PgPool,
-    /// How connections for portable statements are made.
-    portable: AnyConnectOptions,
     /// How long a statement of a call is waited for: longer than the database lets it run.
     longest: Duration,
+    /// Whether the tables were checked.
+    is_open: Arc<AtomicBool>,
 }
 
 impl Postgres {
@@ -137,29 +195,27 @@ impl Postgres {
 
     /// The same, and what calls do there waits so long.
     pub async fn connect_with(url: &str, connections: u32, waits: Waits) -> Result<Postgres, ConnectError> {
-        known_parameters(url)?;
-        // The error of the parser does not repeat what it was given.
-        let misread = |error: sqlx::Error| ConnectError::Url(error.to_string());
-        let options = PgConnectOptions::from_str(url).map_err(misread)?;
-        let portable = AnyConnectOptions::from_str(url).map_err(misread)?;
-        let options = options.application_name("asp");
-        schema::bring_up_to_date(&options).await?;
-        let options = options.options(waits.session());
-        let pool = |connections: u32| {
-            PgPoolOptions::new()
-                .max_connections(connections)
-                .acquire_timeout(waits.acquire)
-                .max_lifetime(LIFETIME)
-                .after_release(|connection, _| Box::pin(answers(connection)))
-        };
+        let sessions = SessionOptions::read(url, waits)?;
+        schema::bring_up_to_date(&sessions.options).await?;
         // Only those that renew leases open any of these.
-        let leases = pool(LEASE_CONNECTIONS).connect_lazy_with(options.clone());
-        let pool = pool(connections)
-            .connect_with(options)
-            .await
-            .map_err(|error| ConnectError::Unreachable(error.to_string()))?;
-        let longest = waits.acquire + waits.lock.max(waits.statement) + SLACK;
-        Ok(Postgres { pool, leases, portable, longest })
+        let leases = sessions.pool(LEASE_CONNECTIONS).connect_lazy_with(sessions.session());
+        let pool = sessions.pool(connections).connect_with(sessions.session()).await;
+        let pool = pool.map_err(|error| ConnectError::of(&error))?;
+        let database = Postgres::of(sessions, pool, leases);
+        database.is_open.store(true, Ordering::Release);
+        Ok(database)
+    }
+
+    fn of(sessions: SessionOptions, pool: PgPool, leases: PgPool) -> Postgres {
+        let Waits { acquire, lock, statement, .. } = sessions.waits;
+        let longest = acquire + lock.max(statement) + SLACK;
+        Postgres {
+            sessions: Arc::new(sessions),
+            pool,
+            leases,
+            longest,
+            is_open: Arc::new(AtomicBool::new(false)),
+        }
     }
 
     /// Connections for the control plane, whose statements every database takes.
@@ -179,7 +235,7 @@ impl Postgres {
                     Ok(())
                 })
             })
-            .connect_with(self.portable.clone())
+            .connect_with(self.sessions.portable.clone())
             .await
     }
 

@@ -22,6 +22,8 @@ use tokio::time::Instant;
 
 #[path = "postgres/audit.rs"]
 mod audit;
+#[path = "postgres/opening.rs"]
+mod opening;
 
 const LEASE: Duration = Duration::from_secs(60);
 

@@ -191,3 +191,36 @@ async fn of_what_an_earlier_version_writes_beside_it_nothing_is_lost(
     let refused = writing.await.unwrap();
     assert!(matches!(refused, Err(StoreError::Busy(_))), "{refused:?}");
 }
+
+/// The version before takes the number before the rows: where each write waits for the other, PostgreSQL ends one of them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_policy_whose_write_ends_in_a_deadlock_with_an_earlier_version_is_written_again() {
+    let (server, [store, _]) = Box::pin(two()).await;
+    let put = |list: Vec<LimitRecord>| {
+        let store = Arc::clone(&store);
+        async move { store.put_limits(&change(Precondition::None), "acme", &list).await }
+    };
+    put(vec![limit(1)]).await.unwrap();
+    let connect = async || PgConnection::connect(&server.url()).await.unwrap();
+    let (mut earlier, mut third, mut looking) = (connect().await, connect().await, connect().await);
+    // It looks for no deadlock itself: the other write ends.
+    server.ask("GRANT SET ON PARAMETER deadlock_timeout TO asp").await.unwrap();
+    let number = "SET deadlock_timeout = '60s'; BEGIN; UPDATE control_revision SET revision = revision + 1";
+    sqlx::raw_sql(number).execute(&mut earlier).await.unwrap();
+    // Holds the write up between the rows that it deletes and the number.
+    let insert = "BEGIN; INSERT INTO limits (org, position, server, primitive, user_id, wcit, capacity, refill) \
+        VALUES ('acme', 1, '*', '*', '*', '*', 1, '1/s')";
+    sqlx::raw_sql(insert).execute(&mut third).await.unwrap();
+    let lists = [limit(2), limit(3)];
+    let writing = tokio::spawn(put(lists.to_vec()));
+    until_it_waits("INSERT INTO limits%", &writing, &mut looking).await;
+    let deleting = tokio::spawn(async move {
+        sqlx::query("DELETE FROM limits WHERE org = 'acme'").execute(&mut earlier).await.unwrap();
+        sqlx::query("COMMIT").execute(&mut earlier).await.unwrap();
+    });
+    until_it_waits("DELETE FROM limits%", &deleting, &mut looking).await;
+    sqlx::raw_sql("ROLLBACK").execute(&mut third).await.unwrap();
+    deleting.await.unwrap();
+    assert!(writing.await.unwrap().unwrap().changed);
+    assert_eq!(store.limits("acme").await.unwrap().value, lists);
+}

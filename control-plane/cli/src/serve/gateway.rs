@@ -27,6 +27,17 @@ const SEAL_KEY_FILE: &str = "seal-key";
 /// Bytes of a generated seal key.
 const SEAL_KEY: usize = 32;
 
+/// Opens a database that was away when this process started.
+fn open_database(process: &Process, stores: &stores::Stores, gateway: &Arc<Gateway>) {
+    let Some(database) = stores.postgres().cloned() else { return };
+    let gateway = Arc::clone(gateway);
+    let opening = async move {
+        database.keep_opening(|is_refused| gateway.set_refused_by_store(is_refused)).await;
+    };
+    let background = process.stop_background.clone();
+    process.tasks.spawn(async move { background.run_until_cancelled_owned(Box::pin(opening)).await });
+}
+
 /// What other gateways tell this one, until the process ends.
 fn hear(process: &Process, gateway: &Arc<Gateway>) {
     let hearing = asp_gateway::faces::mcp::elsewhere::hear(Arc::downgrade(gateway));
@@ -95,6 +106,7 @@ pub(super) async fn start(
     let sweep = Gateway::sweep(Arc::downgrade(&gateway));
     let keep = Gateway::keep_calls(Arc::downgrade(&gateway));
     let signing = Gateway::keep_token_keys(Arc::downgrade(&gateway));
+    open_database(process, stores, &gateway);
     take_over(process, &gateway);
     hear(process, &gateway);
     let stop = process.stop_background.clone();

@@ -1,7 +1,8 @@
 //! Where what must survive a process is kept: SQLite files below the state directory for one machine, PostgreSQL for
 //! several.
 //!
-//! Owns opening and sweeping. Keeps true: control store, calls and audit of a process are all of one kind, so that what
+//! Owns opening and sweeping. A control plane needs the database to start; a gateway alone starts without one that is away.
+//! Keeps true: control store, calls and audit of a process are all of one kind, so that what
 //! one of them refers to is where the others are; audit events that PostgreSQL does not take while it is away wait in a file
 //! of this machine.
 
@@ -31,6 +32,8 @@ pub(crate) const AUDIT_FILE: &str = "audit.db";
 /// Audit events that wait for PostgreSQL, below the state directory.
 const AUDIT_SPOOL_FILE: &str = "audit-spool.db";
 const SWEEP_EVERY: Duration = Duration::from_secs(600);
+/// Context of an error of the operator's database.
+const OPENING: &str = "open the database that ASP_DATABASE_URL names";
 
 /// The open stores of a process. Every process reads or writes the audit log of calls.
 pub(super) enum Stores {
@@ -55,7 +58,11 @@ impl Stores {
                 Ok(Stores::Files { audit })
             }
             Database::Postgres(server) => {
-                let database = connect(server).await?;
+                let database = match settings.roles.control {
+                    true => connect(server).await?,
+                    // A gateway has its snapshot from elsewhere.
+                    false => start(server).await?,
+                };
                 let audit = Arc::new(database.audit(most));
                 Ok(Stores::Postgres { database, audit, spool_bytes: server.spool_bytes })
             }
@@ -70,7 +77,6 @@ impl Stores {
     }
 
     /// The database of several machines, where there is one.
-    #[cfg(feature = "cluster")]
     pub(super) fn postgres(&self) -> Option<&Postgres> {
         match self {
             Stores::Files { .. } => None,
@@ -127,9 +133,12 @@ impl Stores {
 
 /// Opens the operator's database. Its errors never say the URL, which may hold a password.
 pub(crate) async fn connect(server: &Server) -> anyhow::Result<Postgres> {
-    Postgres::connect_with(server.url.expose(), server.connections, server.waits)
-        .await
-        .context("open the database that ASP_DATABASE_URL names")
+    Postgres::connect_with(server.url.expose(), server.connections, server.waits).await.context(OPENING)
+}
+
+/// The same where it may be away: then [`Postgres::keep_opening`] opens it.
+async fn start(server: &Server) -> anyhow::Result<Postgres> {
+    Postgres::start(server.url.expose(), server.connections, server.waits).await.context(OPENING)
 }
 
 impl Calls {

@@ -203,8 +203,9 @@ impl ActiveTable {
         let sent = Instant::now();
         let renewed = in_time(self.store.renew(self.owner, LEASE)).await;
         let failed = self.failed.load(Ordering::Acquire);
-        let failed = if renewed.is_err() { failed.saturating_add(1) } else { 0 };
-        self.failed.store(failed, Ordering::Release);
+        if renewed.is_err() {
+            self.failed.store(failed.saturating_add(1), Ordering::Release);
+        }
         let had_held = self.held_until.lock().is_none_or(|until| sent < until);
         match &renewed {
             // No lease ends before `held_until`: nobody can have taken anything, whatever became of the attempts before.
@@ -232,6 +233,8 @@ impl ActiveTable {
             let holds = lease == Lease::Held && had_held;
             *steady_since = steady_since.filter(|_| holds).or(Some(sent));
         }
+        // After the above: a first lease is not steady yet.
+        self.failed.store(0, Ordering::Release);
         self.endings.renewed.notify_waiters();
         if self.unsure.load(Ordering::Acquire) {
             match self.pass_on_what_was_taken().await {
@@ -263,12 +266,13 @@ impl ActiveTable {
     }
 
     /// Whether this gateway may judge that another one is gone whose lease has lapsed: its own has held for long enough. After a
-    /// pause of the store all leases have lapsed, and those that live renew theirs. A gateway without a lease is a test's, or
-    /// alone.
+    /// pause of the store all leases have lapsed, and those that live renew theirs. A gateway that never asked for a lease is a
+    /// test's, or alone; one that asked and has none started without the store.
     pub fn is_steady(&self) -> bool {
+        let never_failed = self.failed.load(Ordering::Acquire) == 0;
         let lasts = |since: Instant| since.elapsed() >= STEADY;
         let holds = |until: Instant| Instant::now() < until;
-        self.steady_since.lock().is_none_or(lasts) && self.held_until.lock().is_none_or(holds)
+        self.steady_since.lock().map_or(never_failed, lasts) && self.held_until.lock().is_none_or(holds)
     }
 
     /// Whether this gateway begins nothing that the stores must remember: they did not answer when they were asked last,

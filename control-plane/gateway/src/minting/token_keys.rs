@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use asp_store::published_keys::{MemoryKeys, PublicJwk, PublishError, PublishedKeys};
+use asp_store::published_keys::{MemoryKeys, PublicJwk, PublishError, Published, PublishedKeys};
 use asp_store::records::OwnerId;
 use parking_lot::Mutex;
 use serde_json::Value;
@@ -33,8 +33,10 @@ const RENEW_BELOW: Duration = PUBLISH_FOR.saturating_sub(Duration::from_secs(30 
 const ALONE: Duration = ROTATE.saturating_sub(AHEAD);
 /// From then on every other gateway tells a new key: its set may be [`FRESH`] old, and as long may a cache before it be.
 const SEEN: Duration = FRESH.saturating_mul(2);
-/// How often a gateway looks what is due, and tries again what failed.
+/// Interval of looks at what is due.
 pub const KEEP_EVERY: Duration = Duration::from_secs(30);
+/// Pause before what failed is tried again: until then a gateway that started without the store may have no key that signs.
+pub const KEEP_AGAIN: Duration = Duration::from_secs(5);
 
 /// A gateway cannot begin to sign.
 #[derive(Debug, thiserror::Error)]
@@ -87,16 +89,16 @@ impl MadeKey {
 }
 
 impl TokenKeys {
-    /// Makes a key and publishes it. Where other gateways run, returns when each of them tells the key. If as many keys are
-    /// published as may be, starts without a key that signs: keys of gateways that were killed stay published for up to
-    /// [`PUBLISH_FOR`], and [`TokenKeys::keep`] publishes this one once there is room.
+    /// Makes a key and publishes it. Where other gateways run, returns when each of them tells the key. If the store is away, or as
+    /// many keys are published as may be, starts without a key that signs: [`TokenKeys::keep`] publishes it later. Keys of gateways
+    /// that were killed stay published for up to [`PUBLISH_FOR`].
     pub async fn start(store: Arc<dyn PublishedKeys>, clock: Clock) -> Result<TokenKeys, StartError> {
         let mut first = MadeKey::new()?;
         let keys = TokenKeys::of(store, clock, Signing::Made(Mutex::default()));
         match keys.publish(first.key.public()).await {
             Ok(until_ms) => first.published_until_ms = until_ms,
-            Err(error @ PublishError::Full) => {
-                tracing::warn!(%error, "this gateway starts without a key for the platform's token: calls that need one are refused until there is room, and its key is tried again twice a minute");
+            Err(error) => {
+                tracing::warn!(%error, "this gateway starts without a key for the platform's token: calls that need one are refused until its key is published, which is tried again every few seconds");
                 // `keep` does not say it again.
                 keys.is_failing.store(true, Ordering::Relaxed);
                 if let Signing::Made(made) = &keys.signing {
@@ -104,12 +106,12 @@ impl TokenKeys {
                 }
                 return Ok(keys);
             }
-            Err(error) => return Err(error.into()),
         }
         first.signs_from_ms = Some((keys.clock)());
         // Of a gateway that has ended properly no key lasts as long.
-        let others = keys.set.read().await?.into_iter();
-        let has_others = others.filter(|one| one.left > REST).any(|one| one.owner != keys.owner);
+        let is_other = |one: &Published| one.left > REST && one.owner != keys.owner;
+        // Where the store does not say, there may be some.
+        let has_others = keys.set.read().await.map_or(true, |published| published.iter().any(is_other));
         if let Signing::Made(made) = &keys.signing {
             made.lock().push(first);
         }
@@ -163,22 +165,25 @@ impl TokenKeys {
         }
     }
 
-    /// Does what is due: the next key, and that keys stay published. Run every [`KEEP_EVERY`].
-    pub async fn keep(&self) {
+    /// Does what is due: the next key, and that keys stay published. Returns whether that was done. Run every [`KEEP_EVERY`], and
+    /// [`KEEP_AGAIN`] after it was not.
+    pub async fn keep(&self) -> bool {
         let kept = match &self.signing {
             Signing::Given { published_until_ms, .. } => {
                 self.keep_given(published_until_ms).await.map_err(StartError::Publish)
             }
             Signing::Made(made) => self.keep_made(made).await,
         };
+        let is_done = kept.is_ok();
         match kept {
             Ok(()) => self.is_failing.store(false, Ordering::Relaxed),
-            // Said once: it is tried again twice a minute.
+            // Said once: it is tried again soon.
             Err(error) if !self.is_failing.swap(true, Ordering::Relaxed) => {
                 tracing::warn!(%error, "the keys of this gateway's tokens cannot be published; the present one signs on for at most 100 minutes, and then calls go without the platform's token: check the store");
             }
             Err(_) => {}
         }
+        is_done
     }
 
     /// The operator says how long a key serves; that it is published is for gateways that do not have it.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use asp_gateway::gateway::Gateway;
 use asp_registry::assemble;
-use asp_store::records::{CallRecords, MemoryRecords, RecordError};
+use asp_store::records::{CallRecords, MemoryRecords, RecordError, STEADY};
 use async_trait::async_trait;
 use parking_lot::Mutex;
 use serde_json::json;
@@ -111,6 +111,33 @@ async fn one_renewal_that_fails_refuses_nothing_and_a_lease_that_ends_does() {
     assert!(is_away() && refuses(&fixture).await);
     renew().await.unwrap();
     assert!(!is_away() && !refuses(&fixture).await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_that_starts_without_the_store_judges_nobody_before_its_first_lease_has_lasted() {
+    let (fixture, records) = gateway();
+    let active = &fixture.gateway.pipeline.active;
+    fails(&fixture, &records, 2).await;
+    assert!(active.is_away() && refuses(&fixture).await && !active.is_steady());
+    let since = Instant::now();
+    active.renew().await.unwrap();
+    assert!(!active.is_away() && !refuses(&fixture).await);
+    while since.elapsed() < STEADY {
+        assert!(!active.is_steady(), "after {:?}", since.elapsed());
+        tokio::time::advance(Duration::from_secs(2)).await;
+        active.renew().await.unwrap();
+    }
+    assert!(active.is_steady());
+}
+
+#[tokio::test]
+async fn one_that_the_store_refuses_is_not_ready_until_it_does_not() {
+    let fixture = Fixture::new();
+    assert_eq!(fixture.gateway.unready(), None);
+    fixture.gateway.set_refused_by_store(true);
+    assert!(fixture.gateway.unready().is_some_and(|reason| reason.contains("database")));
+    fixture.gateway.set_refused_by_store(false);
+    assert_eq!(fixture.gateway.unready(), None);
 }
 
 #[tokio::test(start_paused = true)]

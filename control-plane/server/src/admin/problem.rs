@@ -241,7 +241,7 @@ impl From<StoreError> for Problem {
             StoreError::Taken { .. } => Problem::new(Code::CertificateInUse, error.to_string()),
             // Who stores a server says which ids these are.
             StoreError::DeniedIds(_) => Problem::new(Code::InvalidPrimitives, error.to_string()),
-            StoreError::Busy(fault) => {
+            StoreError::Busy(fault) | StoreError::Aborted(fault) => {
                 tracing::warn!(
                     %fault,
                     "the control store was busy for too long and an admin's request was sent away with 503; if this goes on, look \
@@ -308,6 +308,8 @@ mod tests {
         let response = busy.into_response();
         assert_eq!(response.status(), StatusCode::SERVICE_UNAVAILABLE);
         assert_eq!(response.headers()[header::RETRY_AFTER], RETRY_AFTER);
+        let aborted = Problem::from(StoreError::Aborted("deadlock detected".into())).into_response();
+        assert_eq!(aborted.status(), StatusCode::SERVICE_UNAVAILABLE);
         let failed = Problem::from(StoreError::Backend("disk I/O error".into())).into_response();
         assert_eq!(failed.status(), StatusCode::INTERNAL_SERVER_ERROR);
     }

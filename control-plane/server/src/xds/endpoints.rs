@@ -6,7 +6,8 @@
 //! is forgotten after [`LEASE`], and only while another one of its cluster is heard, for then the loss is not this
 //! control plane's own. Whom another control plane on the same store hears counts as heard ([`shared`]). One that does not
 //! answer what it is sent on its newest stream is shown as draining while no more than half of its cluster are behind: where more
-//! are, what they are sent takes long.
+//! are, what they are sent takes long. A newer stream to another control plane counts, too: what the gateway does not answer here
+//! it is sent there.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -76,6 +77,8 @@ struct Members {
     left: Vec<(Key, Instant)>,
     /// Those of `known` that do not answer what they are sent here, each with its stream.
     behind: BTreeMap<Key, StreamId>,
+    /// Those that follow another control plane, as they opened a stream to it later than any to this one. Bounded as the store is.
+    follow_others: BTreeSet<Key>,
 }
 
 /// What Envoy is told of one.
@@ -148,6 +151,8 @@ impl Members {
 
 /// The gateways of this control plane.
 pub struct Endpoints {
+    /// Tells this control plane apart from the others on the same store.
+    name: String,
     members: Mutex<Members>,
     set: watch::Sender<Arc<EndpointSet>>,
     /// Somebody has joined or left here.
@@ -156,7 +161,12 @@ pub struct Endpoints {
 
 impl Endpoints {
     pub fn new() -> Arc<Endpoints> {
-        Arc::new(Endpoints { members: Mutex::default(), set: watch::Sender::default(), news: Notify::new() })
+        Arc::new(Endpoints {
+            name: format!("{:032x}", rand::random::<u128>()),
+            members: Mutex::default(),
+            set: watch::Sender::default(),
+            news: Notify::new(),
+        })
     }
 
     pub fn subscribe(&self) -> watch::Receiver<Arc<EndpointSet>> {
@@ -189,6 +199,7 @@ impl Endpoints {
         if matches!(members.elsewhere.get(&key), Some(Elsewhere::Left(_))) {
             members.elsewhere.remove(&key);
         }
+        members.follow_others.remove(&key);
         // A process that is stuck opens no stream.
         let was_behind = members.behind.remove(&key).is_some();
         if before != Told::Serving || was_behind {
@@ -304,7 +315,8 @@ impl Endpoints {
             }
         }
         let mut behind: BTreeMap<&String, BTreeSet<SocketAddr>> = BTreeMap::new();
-        for (cluster, address) in members.behind.keys() {
+        let behind_here = members.behind.keys().filter(|key| !members.follow_others.contains(*key));
+        for (cluster, address) in behind_here {
             if clusters.get(cluster).is_some_and(|serving| serving.contains(address)) {
                 behind.entry(cluster).or_default().insert(*address);
             }

@@ -11,9 +11,12 @@ use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
 
-use super::context::Context;
+use super::context::{Context, STOPPING, end_stream};
 use super::peer::Caller;
 use super::{Kind, XdsStateReceiver};
+
+/// Reason of the end, or of the refusal, of a stream of a control plane that cannot read its store.
+const BEHIND: &str = "this control plane is behind its store";
 
 type Answer = Result<FollowResponse, Status>;
 
@@ -33,7 +36,7 @@ impl Revocations for Service {
         let caller = Caller::of(&request, &self.context.proof)?;
         caller.may_subscribe(Kind::Gateway).map_err(Status::permission_denied)?;
         if self.context.freshness.is_stale() {
-            return Err(behind());
+            return Err(Status::unavailable(BEHIND));
         }
         let place = self.context.subscribers.admit();
         let place = place.ok_or_else(|| Status::resource_exhausted("too many subscribers"))?;
@@ -43,20 +46,13 @@ impl Revocations for Service {
             // It counts as long as its stream.
             let _place = place;
             tokio::select! {
-                () = stop.cancelled() => {}
-                () = freshness.until_stale() => {
-                    // Err: the gateway has gone, or there is no room; the stream ends in any case.
-                    let _ = outbound.try_send(Err(behind()));
-                }
+                () = stop.cancelled() => end_stream(&outbound, STOPPING),
+                () = freshness.until_stale() => end_stream(&outbound, BEHIND),
                 () = send(xds_state, outbound.clone()) => {}
             }
         });
         Ok(Response::new(ReceiverStream::new(receiver)))
     }
-}
-
-fn behind() -> Status {
-    Status::unavailable("this control plane is behind its store")
 }
 
 /// Sends each list until the gateway has gone, or this process ends.
@@ -74,7 +70,7 @@ async fn send(mut xds_state: XdsStateReceiver, outbound: mpsc::Sender<Answer>) {
             }
         }
         tokio::select! {
-            changed = xds_state.changed() => if changed.is_err() { return },
+            changed = xds_state.changed() => if changed.is_err() { return end_stream(&outbound, STOPPING) },
             () = outbound.closed() => return,
         }
     }

@@ -8,7 +8,7 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 use tonic::{Status, Streaming};
 
-use super::context::Context;
+use super::context::{Context, STOPPING, end_stream};
 use super::participant::Participant;
 use super::peer::Caller;
 use super::subscription::Subscription;
@@ -48,12 +48,10 @@ pub fn serve(
     let freshness = context.freshness.clone();
     tokio::spawn(async move {
         tokio::select! {
-            // Dropping the sender ends the stream; the subscriber reconnects.
-            () = stop.cancelled() => {}
+            () = stop.cancelled() => end_stream(&outbound, STOPPING),
             // Health checks alone do not move an Envoy: it keeps the streams that it has.
             () = freshness.until_envoys_leave() => {
-                // Err: the Envoy has gone, or there is no room; the stream ends in any case.
-                let _ = outbound.try_send(Err(Status::unavailable("this control plane cannot read its store")));
+                end_stream(&outbound, "this control plane cannot read its store");
             }
             () = stream.run(inbound, outbound.clone()) => {}
         }
@@ -107,7 +105,7 @@ impl StreamState {
                         return;
                     }
                 },
-                changed = self.xds_state.changed() => if changed.is_err() { return },
+                changed = self.xds_state.changed() => if changed.is_err() { return end_stream(&outbound, STOPPING) },
                 () = sleep_until(held.unwrap_or_else(Instant::now)), if held.is_some() => {}
             }
         }

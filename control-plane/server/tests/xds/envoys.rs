@@ -1,6 +1,9 @@
-//! Envoys: one push at a time, and what is recorded of them.
+//! Envoys: one push at a time, what is recorded of them, and how their streams end.
 
 use asp_control::xds::Kind;
+use asp_proto::control::FollowRequest;
+use asp_proto::control::revocations_client::RevocationsClient;
+use tonic::Code;
 
 use crate::support::{Control, Stream, until};
 
@@ -35,4 +38,18 @@ async fn a_subscriber_that_goes_is_forgotten() {
     control.subscriber(Kind::Edge, |_| true).await;
     drop(envoy);
     until(|| control.subscribers.list().is_empty().then_some(())).await;
+}
+
+#[tokio::test]
+async fn a_control_plane_that_stops_ends_its_streams_with_a_reason() {
+    let control = Control::start().await;
+    let mut envoy = Stream::extension_configs(&control).await;
+    envoy.next().await;
+    let mut gateway = RevocationsClient::new(control.channel().await);
+    let mut lists = gateway.follow(FollowRequest {}).await.unwrap().into_inner();
+    assert!(lists.message().await.unwrap().is_some());
+    control.stop.cancel();
+    for end in [envoy.end().await, lists.message().await.unwrap_err()] {
+        assert_eq!((end.code(), end.message()), (Code::Unavailable, "this control plane ends"));
+    }
 }

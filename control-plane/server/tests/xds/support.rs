@@ -33,8 +33,8 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::{CancellationToken, DropGuard};
-use tonic::Streaming;
 use tonic::transport::{Channel, Endpoint};
+use tonic::{Status, Streaming};
 
 /// A hang guard, far above what any step takes.
 pub(crate) const GUARD: Duration = Duration::from_secs(30);
@@ -234,6 +234,11 @@ impl Stream {
 
     pub(crate) async fn next(&mut self) -> DiscoveryResponse {
         tokio::time::timeout(GUARD, self.pushes.message()).await.unwrap().unwrap().unwrap()
+    }
+
+    /// The status with which the control plane ends the stream.
+    pub(crate) async fn end(&mut self) -> Status {
+        tokio::time::timeout(GUARD, self.pushes.message()).await.unwrap().unwrap_err()
     }
 
     /// Whether nothing comes although other work of the server got its turns.

@@ -54,6 +54,9 @@ const WRITE_OF_POSTGRES: &str = "BEGIN";
 /// Writes of this process at a time, of either rank, where several machines write: when the connection of one hangs, another
 /// goes on, and half of the connections are left for reads.
 const WRITES_OF_POSTGRES: usize = 2;
+/// Attempts of a write of an org's policy. A control plane of the version before takes its locks in the other order, and then each
+/// may wait for the other; one that is tried again waits before it has any.
+const POLICY_ATTEMPTS: u32 = 4;
 /// Begins a transaction that sees one picture of what is stored.
 const SNAPSHOT: &str = "BEGIN";
 const SNAPSHOT_OF_POSTGRES: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
@@ -138,6 +141,25 @@ impl SqlStore {
         operation: impl Future<Output = Result<T, StoreError>>,
     ) -> Result<T, StoreError> {
         answered(self.longest.map(|longest| longest.operation), operation).await
+    }
+
+    /// The result of a write of an org's policy, which is tried again where the database ended it because of another write.
+    async fn policy_write<F>(&self, write: impl Fn() -> F) -> Result<Written, StoreError>
+    where
+        F: Future<Output = Result<Written, StoreError>>,
+    {
+        self.within(async {
+            for _ in 1..POLICY_ATTEMPTS {
+                match write().await {
+                    Err(StoreError::Aborted(error)) => {
+                        tracing::debug!(%error, "a policy write is tried again");
+                    }
+                    done => return done,
+                }
+            }
+            write().await
+        })
+        .await
     }
 
     async fn sqlite(
@@ -246,19 +268,26 @@ async fn count(
 }
 
 /// Codes of databases for others in the way: SQLite where another process has the file (SQLITE_BUSY and SQLITE_LOCKED with
-/// their extended codes), PostgreSQL where a lock was not had in time, of two writes that wait for each other, where a statement
-/// or a transaction was ended because it took too long, and where it has no more connections.
-const BUSY: [&str; 12] =
-    ["5", "6", "261", "262", "517", "773", "55P03", "40P01", "40001", "57014", "25P03", "53300"];
+/// their extended codes), PostgreSQL where a lock was not had in time, where a statement or a transaction was ended because it took
+/// too long, and where it has no more connections.
+const BUSY: [&str; 10] = ["5", "6", "261", "262", "517", "773", "55P03", "57014", "25P03", "53300"];
+/// Codes of PostgreSQL for a transaction that it ended because of another one: `deadlock_detected` and `serialization_failure`.
+const ABORTED: [&str; 2] = ["40P01", "40001"];
 
 impl From<sqlx::Error> for StoreError {
     fn from(error: sqlx::Error) -> StoreError {
-        let is_busy = match &error {
-            sqlx::Error::PoolTimedOut => true,
-            sqlx::Error::Database(said) => said.code().is_some_and(|code| BUSY.contains(&&*code)),
+        let has_code = |codes: &[&str]| match &error {
+            sqlx::Error::Database(said) => said.code().is_some_and(|code| codes.contains(&&*code)),
             _ => false,
         };
-        if is_busy { StoreError::Busy(error.to_string()) } else { StoreError::Backend(error.to_string()) }
+        let text = error.to_string();
+        if has_code(&ABORTED) {
+            StoreError::Aborted(text)
+        } else if has_code(&BUSY) || matches!(error, sqlx::Error::PoolTimedOut) {
+            StoreError::Busy(text)
+        } else {
+            StoreError::Backend(text)
+        }
     }
 }
 

@@ -12,6 +12,8 @@ use super::{Heard, HeardGateways, KEPT, Known, MAX_GATEWAYS, Unavailable};
 struct Row {
     heard: Instant,
     left: Option<Instant>,
+    /// The newest stream: when it was opened, and the control plane that has it.
+    newest: Option<(Instant, String)>,
 }
 
 /// By pool and address.
@@ -22,15 +24,22 @@ pub struct MemoryHeard {
 
 #[async_trait]
 impl HeardGateways for MemoryHeard {
-    async fn hear(&self, heard: &[Heard]) -> Result<(), Unavailable> {
+    async fn hear(&self, control: &str, heard: &[Heard]) -> Result<(), Unavailable> {
         let now = Instant::now();
         let mut rows = self.rows.lock();
         rows.retain(|_, row| now.duration_since(row.heard) < KEPT);
         for Heard { pool, address, opened } in heard {
-            let row =
-                rows.entry((pool.clone(), address.clone())).or_insert_with(|| Row { heard: now, left: None });
+            let row = rows.entry((pool.clone(), address.clone())).or_insert_with(|| Row {
+                heard: now,
+                left: None,
+                newest: None,
+            });
             row.heard = now;
             row.left = row.left.filter(|left| now.duration_since(*left) < *opened);
+            let opened = now.checked_sub(*opened).unwrap_or(now);
+            if row.newest.as_ref().is_none_or(|(newest, by)| by == control || opened > *newest) {
+                row.newest = Some((opened, control.to_owned()));
+            }
         }
         Ok(())
     }
@@ -38,7 +47,8 @@ impl HeardGateways for MemoryHeard {
     async fn leave(&self, pool: &str, address: &str, ago: Duration) -> Result<(), Unavailable> {
         let now = Instant::now();
         let left = now.checked_sub(ago).unwrap_or(now);
-        self.rows.lock().insert((pool.to_owned(), address.to_owned()), Row { heard: now, left: Some(left) });
+        let row = Row { heard: now, left: Some(left), newest: None };
+        self.rows.lock().insert((pool.to_owned(), address.to_owned()), row);
         Ok(())
     }
 
@@ -52,6 +62,7 @@ impl HeardGateways for MemoryHeard {
                 address: address.clone(),
                 silent: now.duration_since(row.heard),
                 left: row.left.map(|left| now.duration_since(left)),
+                follows: row.newest.as_ref().map(|(_, control)| control.clone()).unwrap_or_default(),
             })
             .filter(|known| known.silent < within)
             .collect();

@@ -29,23 +29,37 @@ async fn known(heard: &dyn HeardGateways) -> Vec<(String, bool)> {
 /// Every rule, on an empty store.
 pub async fn run(store: &dyn HeardGateways) {
     assert_eq!(known(store).await, []);
-    store.hear(&[heard("10.0.0.1:1", SLACK), heard("10.0.0.2:1", SLACK)]).await.unwrap();
-    store.hear(&[]).await.unwrap();
+    store.hear("one", &[heard("10.0.0.1:1", SLACK), heard("10.0.0.2:1", SLACK)]).await.unwrap();
+    store.hear("one", &[]).await.unwrap();
     let both = |left: bool| vec![("10.0.0.1:1".to_owned(), left), ("10.0.0.2:1".to_owned(), false)];
     assert_eq!(known(store).await, both(false));
     store.leave("gateway", "10.0.0.1:1", Duration::ZERO).await.unwrap();
     assert_eq!(known(store).await, both(true));
     // Over a stream that it opened before it said so.
-    store.hear(&[heard("10.0.0.1:1", LONG)]).await.unwrap();
+    store.hear("one", &[heard("10.0.0.1:1", LONG)]).await.unwrap();
     assert_eq!(known(store).await, both(true));
     // It has started again.
-    store.hear(&[heard("10.0.0.1:1", Duration::ZERO)]).await.unwrap();
+    store.hear("one", &[heard("10.0.0.1:1", Duration::ZERO)]).await.unwrap();
     assert_eq!(known(store).await, both(false));
     assert_eq!(store.known(Duration::ZERO).await.unwrap(), []);
     // Told late, after it has started again.
     store.leave("gateway", "10.0.0.1:1", SLACK / 2).await.unwrap();
-    store.hear(&[heard("10.0.0.1:1", SLACK / 4)]).await.unwrap();
+    store.hear("one", &[heard("10.0.0.1:1", SLACK / 4)]).await.unwrap();
     assert_eq!(known(store).await, both(false));
     store.leave("gateway", "10.0.0.9:1", Duration::ZERO).await.unwrap();
     assert_eq!(known(store).await.last(), Some(&("10.0.0.9:1".to_owned(), true)), "nobody had heard it");
+    follows_the_newest_stream(store).await;
+}
+
+async fn follows_the_newest_stream(store: &dyn HeardGateways) {
+    let hear = async |control: &str, opened: Duration| {
+        store.hear(control, &[heard("10.0.0.5:1", opened)]).await.unwrap();
+        let known = store.known(LONG).await.unwrap();
+        known.into_iter().find(|known| known.address == "10.0.0.5:1").unwrap().follows
+    };
+    assert_eq!(hear("one", LONG).await, "one");
+    assert_eq!(hear("two", SLACK).await, "two", "it has moved");
+    assert_eq!(hear("one", LONG).await, "two", "the stream that it left is still there");
+    assert_eq!(hear("two", SLACK * 2).await, "two");
+    assert_eq!(hear("one", Duration::ZERO).await, "one", "it is back");
 }

@@ -12,6 +12,16 @@ use super::within;
 use crate::clock::milliseconds;
 use crate::heard_gateways::{Heard, HeardGateways, KEPT, Known, MAX_GATEWAYS, Unavailable};
 
+/// A control plane that has the newest stream of a gateway corrects its own entry: its clock, or the database's, may have been set.
+const HEAR: &str = "INSERT INTO heard_gateways AS g (pool, address, heard_ms, left_ms, opened_ms, heard_by) \
+     SELECT pool, address, now_ms(), opened, now_ms() + opened, $4 FROM UNNEST($1::TEXT[], $2::TEXT[], $3::BIGINT[]) \
+     AS h (pool, address, opened) \
+     ON CONFLICT (pool, address) DO UPDATE SET heard_ms = excluded.heard_ms, \
+     left_ms = CASE WHEN g.left_ms > now_ms() + excluded.left_ms THEN g.left_ms ELSE 0 END, \
+     opened_ms = CASE WHEN g.heard_by = excluded.heard_by OR g.opened_ms < excluded.opened_ms \
+     THEN excluded.opened_ms ELSE g.opened_ms END, \
+     heard_by = CASE WHEN g.opened_ms < excluded.opened_ms THEN excluded.heard_by ELSE g.heard_by END";
+
 /// What control planes on this database hear.
 pub struct PostgresHeard {
     pub(super) pool: PgPool,
@@ -25,24 +35,19 @@ fn unavailable(error: sqlx::Error) -> Unavailable {
 
 #[async_trait]
 impl HeardGateways for PostgresHeard {
-    async fn hear(&self, heard: &[Heard]) -> Result<(), Unavailable> {
+    async fn hear(&self, control: &str, heard: &[Heard]) -> Result<(), Unavailable> {
         let past = sqlx::query("DELETE FROM heard_gateways WHERE heard_ms <= now_ms() - $1");
         let past = past.bind(milliseconds(KEPT)).execute(&self.pool);
         within(self.longest, past).await.map_err(unavailable)?;
         let texts = |of: fn(&Heard) -> &String| heard.iter().map(of).cloned().collect::<Vec<String>>();
         // Less than nothing stands for how long ago the stream was opened.
         let opened: Vec<i64> = heard.iter().map(|heard| -milliseconds(heard.opened)).collect();
-        let said = sqlx::query(
-            "INSERT INTO heard_gateways AS g (pool, address, heard_ms, left_ms) \
-             SELECT pool, address, now_ms(), opened FROM UNNEST($1::TEXT[], $2::TEXT[], $3::BIGINT[]) \
-             AS h (pool, address, opened) \
-             ON CONFLICT (pool, address) DO UPDATE SET heard_ms = excluded.heard_ms, \
-             left_ms = CASE WHEN g.left_ms > now_ms() + excluded.left_ms THEN g.left_ms ELSE 0 END",
-        )
-        .bind(texts(|heard| &heard.pool))
-        .bind(texts(|heard| &heard.address))
-        .bind(opened)
-        .execute(&self.pool);
+        let said = sqlx::query(HEAR)
+            .bind(texts(|heard| &heard.pool))
+            .bind(texts(|heard| &heard.address))
+            .bind(opened)
+            .bind(control.to_owned())
+            .execute(&self.pool);
         within(self.longest, said).await.map(drop).map_err(unavailable)
     }
 
@@ -61,7 +66,7 @@ impl HeardGateways for PostgresHeard {
     async fn known(&self, within_time: Duration) -> Result<Vec<Known>, Unavailable> {
         let rows = sqlx::query(
             "SELECT pool, address, now_ms() - heard_ms AS silent, \
-             CASE WHEN left_ms > 0 THEN now_ms() - left_ms END AS gone FROM heard_gateways \
+             CASE WHEN left_ms > 0 THEN now_ms() - left_ms END AS gone, heard_by FROM heard_gateways \
              WHERE heard_ms > now_ms() - $1 ORDER BY heard_ms DESC LIMIT $2",
         )
         .bind(milliseconds(within_time))
@@ -79,5 +84,6 @@ fn known(row: &PgRow) -> Result<Known, sqlx::Error> {
         address: row.try_get("address")?,
         silent: time(row.try_get("silent")?),
         left: row.try_get::<Option<i64>, _>("gone")?.map(time),
+        follows: row.try_get("heard_by")?,
     })
 }

@@ -10,6 +10,7 @@ use sqlx::migrate::{Migrate, MigrateError};
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use tokio::time::sleep;
 
+use super::audit::has_code;
 use super::{CONTROL, ConnectError};
 use crate::clock::milliseconds;
 use crate::migrations::{self, SchemaError};
@@ -28,6 +29,9 @@ struct Attempts {
     pause: Duration,
 }
 
+/// SQLSTATEs of a server that ends its sessions, or takes none yet.
+const SHUT_DOWN: [&str; 3] = ["57P01", "57P02", "57P03"];
+
 /// Some five minutes, well within the time that other processes wait.
 const ATTEMPTS: Attempts = Attempts { limit: 60, pause: Duration::from_secs(4) };
 
@@ -38,13 +42,13 @@ pub(super) async fn bring_up_to_date(options: &PgConnectOptions) -> Result<(), C
 
 /// On a connection of its own, because a migration of large tables takes longer than a call may.
 async fn migrate(options: &PgConnectOptions, attempts: Attempts) -> Result<(), ConnectError> {
-    let unreachable = |error: sqlx::Error| ConnectError::Unreachable(error.to_string());
+    let failed = |error: sqlx::Error| ConnectError::of(&error);
     let lock = milliseconds(MIGRATED_WITHIN).to_string();
     let options = options.clone().options([("statement_timeout", "0"), ("lock_timeout", lock.as_str())]);
     let pool =
         PgPoolOptions::new().max_connections(1).acquire_timeout(CONTROL.acquire).connect_with(options).await;
-    let pool = pool.map_err(unreachable)?;
-    let mut connection = pool.acquire().await.map_err(unreachable)?;
+    let pool = pool.map_err(failed)?;
+    let mut connection = pool.acquire().await.map_err(failed)?;
     let migrated = alone(&mut connection, attempts).await;
     drop(connection);
     // The lock ends with the session.
@@ -54,10 +58,10 @@ async fn migrate(options: &PgConnectOptions, attempts: Attempts) -> Result<(), C
 
 /// Migrates while no other process does.
 async fn alone(connection: &mut PgConnection, attempts: Attempts) -> Result<(), ConnectError> {
-    connection.lock().await.map_err(SchemaError::Failed)?;
+    connection.lock().await.map_err(|error| failure(SchemaError::Failed(error)))?;
     let limit = sqlx::query("SELECT set_config('lock_timeout', $1, FALSE)");
     let limited = limit.bind(milliseconds(LOCK).to_string()).execute(&mut *connection).await;
-    limited.map_err(|error| SchemaError::Failed(error.into()))?;
+    limited.map_err(|error| failure(SchemaError::Failed(error.into())))?;
     for _ in 0..attempts.limit {
         let stores = [&migrations::CONTROL, &migrations::POSTGRES];
         match migrations::bring_up_to_date(&mut *connection, &stores).await {
@@ -65,10 +69,22 @@ async fn alone(connection: &mut PgConnection, attempts: Attempts) -> Result<(), 
                 tracing::warn!(%error, "migration waits for tables that another session uses");
                 sleep(attempts.pause).await;
             }
-            done => return done.map_err(ConnectError::from),
+            done => return done.map_err(failure),
         }
     }
     Err(ConnectError::InUse)
+}
+
+/// The error of tables that could not be brought up to date; a database that went away meanwhile says nothing of them.
+fn failure(error: SchemaError) -> ConnectError {
+    let SchemaError::Failed(MigrateError::Execute(cause) | MigrateError::ExecuteMigration(cause, _)) = &error
+    else {
+        return ConnectError::Schema(error);
+    };
+    if matches!(cause, sqlx::Error::Io(_)) || has_code(cause, &SHUT_DOWN) {
+        return ConnectError::Unreachable(error.to_string());
+    }
+    ConnectError::Schema(error)
 }
 
 /// Whether another session kept a migration from its tables: `lock_not_available` or `deadlock_detected`.

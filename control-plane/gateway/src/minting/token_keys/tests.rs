@@ -1,6 +1,5 @@
 use std::collections::BTreeMap;
 
-use asp_store::published_keys::Published;
 use async_trait::async_trait;
 use tokio::time::Instant;
 
@@ -303,11 +302,18 @@ async fn what_is_no_key_is_left_out() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_gateway_that_can_publish_nothing_does_not_begin() {
+async fn a_gateway_whose_store_is_away_starts_and_signs_once_its_key_is_published() {
     let world = World::new();
     world.fail(true);
-    let error = TokenKeys::start(world.clone(), world.clock()).await.err().unwrap();
-    assert!(error.to_string().contains("cannot be published"), "{error}");
+    let keys = world.start().await;
+    assert!(!keys.keep().await);
+    assert_eq!((signing(&keys), told(&keys).await), (None, Vec::new()));
+    world.fail(false);
+    assert!(keys.keep().await);
+    assert_eq!(signing(&keys), None, "others do not tell the key yet");
+    world.pass(SEEN).await;
+    let kid = signing(&keys).unwrap();
+    assert_eq!(told(&keys).await, *std::slice::from_ref(&kid));
 }
 
 #[tokio::test(start_paused = true)]

@@ -6,7 +6,7 @@ use tokio::time::{Instant, sleep_until};
 use tonic::{Status, Streaming};
 
 use super::DeltaSubscription;
-use crate::xds::context::Context;
+use crate::xds::context::{Context, STOPPING, end_stream};
 use crate::xds::participant::{Participant, metadata};
 use crate::xds::peer::Caller;
 use crate::xds::subscribers::OVERDUE;
@@ -36,18 +36,12 @@ pub fn serve(
     tokio::spawn(async move {
         tokio::select! {
             biased;
-            () = stop.cancelled() => say_end(&outbound),
+            // An end without an error is for a gateway that has said that it leaves.
+            () = stop.cancelled() => end_stream(&outbound, STOPPING),
             () = stream.run(inbound, outbound.clone()) => {}
         }
     });
     Ok(receiver)
-}
-
-/// Tells a gateway that this control plane ends: it reconnects. An end without an error is for one that has said that it
-/// leaves; where a push still waits there is no room to say more.
-fn say_end(outbound: &mpsc::Sender<Push>) {
-    // Err: the gateway has gone, or there is no room.
-    let _ = outbound.try_send(Err(Status::unavailable("this control plane ends")));
 }
 
 struct DeltaStream {
@@ -84,7 +78,7 @@ impl DeltaStream {
                         return;
                     }
                 },
-                changed = self.xds_state.changed() => if changed.is_err() { return say_end(&outbound) },
+                changed = self.xds_state.changed() => if changed.is_err() { return end_stream(&outbound, STOPPING) },
                 () = sleep_until(overdue_at.unwrap_or_else(Instant::now)), if overdue_at.is_some() => {
                     self.overdue_at = None;
                     self.other.overdue();

@@ -4,7 +4,6 @@
 //! back.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,7 +11,7 @@ use asp_store::heard_gateways::{Heard, HeardGateways, Known, Unavailable};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::{Elsewhere, Endpoints, LEASE, Member};
+use super::{Elsewhere, Endpoints, Key, LEASE, Member};
 
 /// How often each says whom it hears.
 const EVERY: Duration = Duration::from_secs(2);
@@ -62,7 +61,7 @@ impl Endpoints {
             store.leave(pool, &address.to_string(), at.elapsed()).await?;
         }
         self.members.lock().left.retain(|told| !left.contains(told));
-        store.hear(&self.heard_here()).await?;
+        store.hear(&self.name, &self.heard_here()).await?;
         // Taken before: no answer makes a leave later than it was, and so later than a join that followed it.
         let now = Instant::now();
         let known = store.known(READ).await?;
@@ -78,6 +77,8 @@ impl Endpoints {
                 }
             }
         }
+        let others = known.iter().filter(|known| !known.follows.is_empty() && known.follows != self.name);
+        members.follow_others = others.filter_map(key).collect();
         // Told of meanwhile.
         elsewhere.extend(members.left.iter().map(|(key, at)| (key.clone(), Elsewhere::Left(*at))));
         members.elsewhere = elsewhere;
@@ -98,19 +99,24 @@ impl Endpoints {
     }
 }
 
-fn read(known: &Known, now: Instant) -> Option<((String, SocketAddr), Elsewhere)> {
-    let address = known.address.parse().ok()?;
+fn key(known: &Known) -> Option<Key> {
+    Some((known.pool.clone(), known.address.parse().ok()?))
+}
+
+fn read(known: &Known, now: Instant) -> Option<(Key, Elsewhere)> {
     let ago = |time: Duration| now.checked_sub(time).unwrap_or(now);
     let state = match known.left {
         Some(left) => Elsewhere::Left(ago(left)),
         None if known.silent >= SILENT => Elsewhere::Silent(ago(known.silent)),
         None => Elsewhere::Heard,
     };
-    Some(((known.pool.clone(), address), state))
+    Some((key(known)?, state))
 }
 
 #[cfg(test)]
 mod tests {
+    use std::net::SocketAddr;
+
     use asp_store::heard_gateways::memory::MemoryHeard;
     use async_trait::async_trait;
     use tokio::sync::watch;
@@ -211,6 +217,27 @@ mod tests {
         drop(here);
     }
 
+    #[tokio::test(start_paused = true)]
+    async fn one_that_has_moved_is_not_drained_where_it_answers_no_more() {
+        let store = MemoryHeard::default();
+        let (one, other) = (Control::new(), Control::new());
+        let both = [&one, &other];
+        let second = one.endpoints.join(POOL.into(), address(2));
+        let left = one.endpoints.join(POOL.into(), address(1));
+        pass(&both, &store, EVERY).await;
+        left.set_behind(true);
+        assert_eq!(served(&one.set), [2]);
+        let moved = other.endpoints.join(POOL.into(), address(1));
+        pass(&both, &store, EVERY).await;
+        assert_eq!((served(&one.set), served(&other.set)), (vec![1, 2], vec![1, 2]));
+        let back = one.endpoints.join(POOL.into(), address(1));
+        back.set_behind(true);
+        assert_eq!(served(&one.set), [2], "at once");
+        pass(&both, &store, EVERY).await;
+        assert_eq!(served(&one.set), [2], "the other stream is older");
+        drop((second, left, moved, back));
+    }
+
     /// A store whose answer to what is known is made before something happens here, and comes after it.
     struct Slow<'a, F> {
         store: &'a MemoryHeard,
@@ -219,8 +246,8 @@ mod tests {
 
     #[async_trait]
     impl<F: Fn() + Send + Sync> HeardGateways for Slow<'_, F> {
-        async fn hear(&self, heard: &[Heard]) -> Result<(), Unavailable> {
-            self.store.hear(heard).await
+        async fn hear(&self, control: &str, heard: &[Heard]) -> Result<(), Unavailable> {
+            self.store.hear(control, heard).await
         }
 
         async fn leave(&self, pool: &str, address: &str, ago: Duration) -> Result<(), Unavailable> {

@@ -136,15 +136,15 @@ impl ControlStore for SqlStore {
     }
 
     async fn put_exposure(&self, change: &Change, record: &ExposureRecord) -> Result<Written, StoreError> {
-        self.within(policy::put_exposure(self, change, record)).await
+        self.policy_write(|| policy::put_exposure(self, change, record)).await
     }
 
     async fn delete_exposure_of(&self, change: &Change, key: &ExposureRecord) -> Result<Written, StoreError> {
-        self.within(policy::delete_exposure_of(self, change, key)).await
+        self.policy_write(|| policy::delete_exposure_of(self, change, key)).await
     }
 
     async fn delete_exposure(&self, change: &Change, org: &str) -> Result<Written, StoreError> {
-        self.within(policy::delete_exposure(self, change, org)).await
+        self.policy_write(|| policy::delete_exposure(self, change, org)).await
     }
 
     async fn bindings(&self, org: &str) -> Result<Versioned<Vec<BindingRecord>>, StoreError> {
@@ -152,15 +152,15 @@ impl ControlStore for SqlStore {
     }
 
     async fn put_binding(&self, change: &Change, record: &BindingRecord) -> Result<Written, StoreError> {
-        self.within(policy::put_binding(self, change, record)).await
+        self.policy_write(|| policy::put_binding(self, change, record)).await
     }
 
     async fn delete_binding(&self, change: &Change, key: &BindingRecord) -> Result<Written, StoreError> {
-        self.within(policy::delete_binding(self, change, key)).await
+        self.policy_write(|| policy::delete_binding(self, change, key)).await
     }
 
     async fn delete_bindings(&self, change: &Change, org: &str) -> Result<Written, StoreError> {
-        self.within(policy::delete_bindings(self, change, org)).await
+        self.policy_write(|| policy::delete_bindings(self, change, org)).await
     }
 
     async fn limits(&self, org: &str) -> Result<Versioned<Vec<LimitRecord>>, StoreError> {
@@ -173,11 +173,11 @@ impl ControlStore for SqlStore {
         org: &str,
         list: &[LimitRecord],
     ) -> Result<Written, StoreError> {
-        self.within(policy::put_limits(self, change, org, list)).await
+        self.policy_write(|| policy::put_limits(self, change, org, list)).await
     }
 
     async fn delete_limits(&self, change: &Change, org: &str) -> Result<Written, StoreError> {
-        self.within(policy::put_limits(self, change, org, &[])).await
+        self.policy_write(|| policy::put_limits(self, change, org, &[])).await
     }
 
     async fn machine_bound(&self, org: &str) -> Result<Versioned<MachineBound>, StoreError> {

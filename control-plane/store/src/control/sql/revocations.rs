@@ -294,3 +294,22 @@ fn record(row: &AnyRow) -> Result<RevocationRecord, StoreError> {
         by_platform: rows::flag(row, "by_platform")?,
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn revocations_of_a_moment_and_the_newest_ones_are_found_by_an_index() {
+        let store = SqlStore::in_memory().await.unwrap();
+        for statement in [SELECT_AT, SELECT_PAGE, SELECT_ALL] {
+            let plan = sqlx::AssertSqlSafe(format!("EXPLAIN QUERY PLAN {statement}"));
+            let rows = sqlx::query(plan).fetch_all(&store.pool).await.unwrap();
+            let steps: Vec<String> = rows.iter().map(|row| row.try_get("detail").unwrap()).collect();
+            assert!(
+                steps.iter().all(|step| step.contains("USING INDEX revocations_created")),
+                "{statement}: {steps:?}"
+            );
+        }
+    }
+}

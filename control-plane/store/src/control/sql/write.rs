@@ -6,7 +6,7 @@
 //! written often, takes it at its end where several machines write ([`SqlStore::write_of_org`]): until then it has the lock of
 //! its resource alone. Nothing of this version that takes the number first touches such a resource or its rows, so the two locks
 //! are never taken in the other order. A control plane of the version before does, without the lock: so the resource is read
-//! again once the number is taken.
+//! again once the number is taken, and a write that a deadlock ends is tried again ([`SqlStore::policy_write`]).
 
 use sqlx::{Any, Transaction};
 

@@ -1,0 +1,82 @@
+//! The opening of a database: from then on statements get through.
+//!
+//! Keeps true: no statement gets through before the tables were checked, and brought up to date where they have to be; a
+//! database that answers and refuses is told apart from one that is away.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use tokio::time::sleep;
+
+use super::{ConnectError, LEASE_CONNECTIONS, Postgres, SessionOptions, Waits, schema};
+
+/// Pause between two attempts to open a database.
+const OPEN_EVERY: Duration = Duration::from_secs(1);
+/// Directory of the socket that connections lead to before: there is none, and each attempt fails at once.
+const NOWHERE: &str = "/nonexistent/asp";
+
+impl Postgres {
+    /// Opens the database, as [`Postgres::connect_with`] does. If it is away, every statement fails until
+    /// [`Postgres::keep_opening`] has opened it.
+    pub async fn start(url: &str, connections: u32, waits: Waits) -> Result<Postgres, ConnectError> {
+        let sessions = SessionOptions::read(url, waits)?;
+        let nowhere = sessions.options.clone().socket(NOWHERE);
+        let lazy = |connections| sessions.pool(connections).connect_lazy_with(nowhere.clone());
+        let (pool, leases) = (lazy(connections), lazy(LEASE_CONNECTIONS));
+        let database = Postgres::of(sessions, pool, leases);
+        match database.open().await {
+            Err(ConnectError::Unreachable(error)) => {
+                tracing::warn!(
+                    %error,
+                    "the database is away: this process starts without it, and refuses what must be remembered until it answers"
+                );
+                Ok(database)
+            }
+            opened => opened.map(|()| database),
+        }
+    }
+
+    /// Whether statements get through.
+    pub fn is_open(&self) -> bool {
+        self.is_open.load(Ordering::Acquire)
+    }
+
+    /// Tries to open the database until it is open. `set_refused` gets whether it answers and refuses this process.
+    pub async fn keep_opening(&self, set_refused: impl Fn(bool)) {
+        let mut reported = None;
+        while !self.is_open() {
+            sleep(OPEN_EVERY).await;
+            let refusal = match self.open().await {
+                Ok(()) => {
+                    tracing::info!("the database answers, and its tables are up to date");
+                    None
+                }
+                Err(ConnectError::Unreachable(error)) => {
+                    tracing::debug!(%error, "the database is still away");
+                    None
+                }
+                Err(error) => Some(error.to_string()),
+            };
+            set_refused(refusal.is_some());
+            if let Some(error) = &refusal
+                && refusal != reported
+            {
+                tracing::error!(
+                    %error,
+                    "the database answers and this process cannot use it: it is not ready, and refuses what must be remembered"
+                );
+            }
+            reported = refusal;
+        }
+    }
+
+    /// Checks the tables, brings them up to date and lets statements through.
+    async fn open(&self) -> Result<(), ConnectError> {
+        schema::bring_up_to_date(&self.sessions.options).await?;
+        let session = self.sessions.session();
+        self.leases.set_connect_options(session.clone());
+        self.pool.set_connect_options(session);
+        self.is_open.store(true, Ordering::Release);
+        Ok(())
+    }
+}
