@@ -14,6 +14,11 @@ MORE = {("asp-runtime", "procMount", "Unmasked")}
 PRIVATE = [ipaddress.ip_network(each) for each in (
     "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16", "172.16.0.0/12", "192.168.0.0/16", "::1/128", "fc00::/7", "fe80::/10",
 )]
+# The network of stores in k8s/base until an overlay names its own: no host is there (RFC 5737).
+UNNAMED = ipaddress.ip_network("192.0.2.0/24")
+STORES = ("asp-postgres", "asp-redis")
+# Images of the platform, which an operator builds and names.
+OWN_IMAGE = re.compile(r"(^|/)asp(-edge|-filter|-runtime(-[a-z]+)?)?(:[^/]*)?(@sha256:[0-9a-f]{64})?$")
 
 
 def faults(documents, production):
@@ -86,10 +91,19 @@ def egress_faults(rule):
         if "ipBlock" in peer:
             block = ipaddress.ip_network(peer["ipBlock"]["cidr"])
             left_out = [ipaddress.ip_network(each) for each in peer["ipBlock"].get("except", [])]
-            within = [each for each in PRIVATE if each.version == block.version and each != block and each.subnet_of(block)]
-            found += [f"lets out to {block}, and so to {each}" for each in within
+            within = [each for each in PRIVATE if each.version == block.version and each.subnet_of(block)]
+            found += [f"lets out to {block}, and so to all of {each}: name the network within it" for each in within
                       if not any(each.subnet_of(other) for other in left_out if other.version == each.version)]
     return found
+
+
+def unnamed_stores(documents):
+    """Of an overlay that is to run: the network of its stores is its own."""
+    policies = [document for document in documents if document["kind"] == "NetworkPolicy"]
+    peers = [(each["metadata"]["name"], peer) for each in policies for rule in each["spec"].get("egress", []) for peer in rule.get("to") or []]
+    names = [name for name, peer in peers if "ipBlock" in peer and ipaddress.ip_network(peer["ipBlock"]["cidr"]) == UNNAMED]
+    return [f"NetworkPolicy {name}: lets out to {UNNAMED}, where no host is: replace it in the overlay, by a patch of `to` in this "
+            f"policy, with the networks of PostgreSQL and Redis (docs/operations.md, Install)" for name in names]
 
 
 def is_secret(text):
@@ -150,8 +164,7 @@ def pod_faults(template):
         found.append("has a token of the API server")
     found += [f"{key} is the node's" for key in ("hostNetwork", "hostPID", "hostIPC") if pod.get(key)]
     found += [f"volume {volume['name']} is the node's" for volume in pod.get("volumes", []) if "hostPath" in volume]
-    stores = labels["app.kubernetes.io/name"] in ("asp-postgres", "asp-redis")
-    if not stores and pod.get("terminationGracePeriodSeconds", 0) < 40:
+    if labels["app.kubernetes.io/name"] not in STORES and pod.get("terminationGracePeriodSeconds", 0) < 40:
         found.append("less than 40 s to drain, which processes take up to 25 s of")
     if labels["app.kubernetes.io/name"] == "asp-edge" and not has_snapshot(pod["containers"][0]):
         found.append("is let in before it has a snapshot, and refuses everything")
@@ -212,6 +225,11 @@ def container_faults(container, labels):
     known = {"readOnlyRootFilesystem", "allowPrivilegeEscalation", "capabilities"}
     more = {(labels["app.kubernetes.io/name"], key, value) for key, value in context.items() if key not in known}
     found += [f"has {key}: {value}" for _, key, value in sorted(more - MORE)]
+    image = container["image"]
+    if not OWN_IMAGE.search(image) and "@sha256:" not in image:
+        found.append(f"is of the image {image}, whose digest is not said")
+    if "redis-server" in container.get("args", []) and "--requirepass" not in container["args"]:
+        found.append("takes everybody without a password")
     resources = container.get("resources", {})
     if not {"cpu", "memory"} <= resources.get("requests", {}).keys() or "memory" not in resources.get("limits", {}):
         found.append("has no requests, or no limit of memory")
@@ -282,6 +300,9 @@ def breaks():
         "out to private networks": lambda d: first(d, "NetworkPolicy", "asp-runtime")["spec"]["egress"][0]["to"][0]["ipBlock"].pop("except"),
         "out to the node's metadata": lambda d: first(d, "NetworkPolicy", "asp-gateway")["spec"]["egress"][-1]["to"][0]["ipBlock"]["except"].remove("169.254.0.0/16"),
         "out to private networks of IPv6": lambda d: first(d, "NetworkPolicy", "asp-control")["spec"]["egress"][-1]["to"][1]["ipBlock"].update({"except": ["::1/128"]}),
+        "out to all of a private range": lambda d: first(d, "NetworkPolicy", "asp-to-stores")["spec"]["egress"][0].update(to=[{"ipBlock": {"cidr": "10.0.0.0/8"}}]),
+        "an image without a digest": lambda d: container(d).update(image="docker.io/library/redis:7"),
+        "a Redis for everybody": lambda d: container(d).update(args=["redis-server", "--save", ""]),
         "out to every namespace": lambda d: first(d, "NetworkPolicy", "asp-names")["spec"]["egress"][0].update(to=[{"namespaceSelector": {}}]),
         "no budget": without("PodDisruptionBudget", "asp-gateway"),
         "no way to empty a node": lambda d: first(d, "PodDisruptionBudget", "asp-gateway")["spec"].pop("unhealthyPodEvictionPolicy"),

@@ -19,6 +19,8 @@ pub mod when;
 
 /// The type of a target that is a machine.
 pub const MACHINE: &str = "machine";
+/// The issuer of a target that is about the callers of every issuer on purpose.
+pub const EVERY_ISSUER: &str = "*";
 /// Random bytes of the id of a machine's key or certificate, which is twice as many hex digits.
 pub const KEY_ID_BYTES: usize = 8;
 
@@ -59,6 +61,11 @@ pub fn target_kind(text: &str) -> Result<TargetKind, Unknown> {
     }
 }
 
+/// Whether a target names somebody without the issuer that gave the name: with another issuer it may be somebody else's.
+pub fn leaves_issuer_open(kind: &str, target: &str, issuer: &str) -> bool {
+    kind != MACHINE && target != "*" && issuer.is_empty()
+}
+
 pub fn exposure(record: &ExposureRecord) -> Result<ExposureException, Unknown> {
     Ok(ExposureException {
         org: record.org.clone(),
@@ -74,6 +81,7 @@ pub fn binding(record: &BindingRecord) -> Result<Binding, Unknown> {
     let issuer = match (record.target_type.as_str(), record.issuer.as_str()) {
         (MACHINE, "") => MACHINE_ISSUER,
         (MACHINE, issuer) => return unknown("issuer of a machine", issuer),
+        (_, EVERY_ISSUER) => "",
         (_, issuer) => issuer,
     };
     Ok(Binding {

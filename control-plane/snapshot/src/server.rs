@@ -6,8 +6,8 @@ use std::sync::{Arc, OnceLock};
 
 use asp_proto::snapshot::runtime::Mode;
 use asp_proto::snapshot::{
-    AuthScheme, Builtin, Definition, EdgeServer, Kind, Listing, Mutation, Primitive, Protocol, Runtime,
-    Server, ServerPart, Sessions, service_auth,
+    AuthScheme, Builtin, Definition, EdgeServer, Kind, Listing, Mutation, Primitive, Protocol, RiskClass,
+    Runtime, Server, ServerPart, Sessions, service_auth,
 };
 use asp_registry::uri_template::UriTemplate;
 use asp_registry::version;
@@ -76,12 +76,27 @@ struct Since {
     digest: u64,
 }
 
+/// Refuses a primitive of which this version does not know how dangerous it is: read as nothing said, it would need no approval.
+fn check_known(primitive: &Primitive) -> Result<(), String> {
+    let unknown = |what: &str, value: i32| {
+        Err(format!("primitive {}: its {what} {value} is not known to this version", primitive.id))
+    };
+    if Mutation::try_from(primitive.mutation).is_err() {
+        return unknown("mutation", primitive.mutation);
+    }
+    match RiskClass::try_from(primitive.risk_class) {
+        Ok(_) => Ok(()),
+        Err(_) => unknown("risk class", primitive.risk_class),
+    }
+}
+
 impl VirtualServer {
     pub(crate) fn build(part: ServerPart) -> Result<VirtualServer, String> {
         let server = part.server.ok_or("it has no server")?;
         let edge = part.edge.filter(|edge| edge.name == server.name).ok_or("not at the edge")?;
         let primitives: HashMap<(&str, &str), &Primitive> =
             part.primitives.iter().map(|p| ((p.id.as_str(), p.version.as_str()), p)).collect();
+        part.primitives.iter().try_for_each(check_known)?;
         let mut view = VirtualServer {
             dependencies: dependencies(&part.primitives)?,
             message: Server::default(),

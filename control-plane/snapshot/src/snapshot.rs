@@ -7,6 +7,7 @@ mod changing;
 mod fault;
 mod partly;
 mod says;
+mod unread;
 
 use std::collections::HashMap;
 use std::sync::Arc;

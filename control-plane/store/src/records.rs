@@ -254,8 +254,8 @@ pub trait CallRecords: Send + Sync {
     /// and org make room where the bounds are reached.
     async fn finish(&self, key: &RecordKey, owner: OwnerId, end: End) -> Result<Saved, RecordError>;
 
-    /// The call has ended, and nobody will ask how. The record of another owner stays.
-    async fn drop_record(&self, call: CallId, owner: OwnerId) -> Result<(), RecordError>;
+    /// The call has ended, and nobody will ask how. The record of another owner stays. False where there is none of `owner`'s.
+    async fn drop_record(&self, call: CallId, owner: OwnerId) -> Result<bool, RecordError>;
 
     /// Keeps the owner's records its own for another `lease`.
     async fn renew(&self, owner: OwnerId, lease: Duration) -> Result<Lease, RecordError>;

@@ -53,6 +53,11 @@ impl Exceptions {
             };
             numbers.add(entry, codes).map_err(|fault| SnapshotError::invalid(path(), fault))?;
         }
+        for entry in &message.exposure_exceptions {
+            if let Some(codes) = orgs.get_mut(entry.org.as_str()) {
+                numbers.deny_unknown(entry, codes);
+            }
+        }
         let orgs = orgs.into_iter().map(|(org, codes)| (org, codes.into())).collect();
         Ok(Exceptions { numbers, orgs: Arc::new(orgs) })
     }
@@ -77,6 +82,7 @@ impl Exceptions {
                 }
                 changed.numbers.add(entry, &mut codes).map_err(refused)?;
             }
+            entries.iter().for_each(|entry| changed.numbers.deny_unknown(entry, &mut codes));
             match codes.is_empty() {
                 true => drop(all.remove(*org)),
                 false => drop(all.insert((*org).into(), codes.into())),
@@ -133,15 +139,34 @@ impl Numbers {
         if entry.server.is_empty() {
             return Err("needs an org and a server");
         }
-        // About a protocol that this reader does not serve: an older reader accepts a newer snapshot.
-        let Ok(protocol) = Protocol::try_from(entry.protocol) else { return Ok(()) };
         let number = self.of(&entry.server).ok_or("names more servers than have numbers")?;
+        // An older reader accepts a newer snapshot; what this denies comes last.
+        let Ok(protocol) = Protocol::try_from(entry.protocol) else { return Ok(()) };
         let case = case(number, protocol);
         match codes.binary_search_by_key(&case, |code| code >> 1) {
             Ok(_) => return Err("repeats another exception"),
             Err(position) => codes.insert(position, case << 1 | Code::from(entry.enabled)),
         }
         Ok(())
+    }
+
+    /// Denies a server over every protocol that no exception names, if this one denies it over a protocol that this reader does
+    /// not know. Comes after all that are known.
+    fn deny_unknown(&mut self, entry: &ExposureException, codes: &mut Vec<Code>) {
+        if entry.enabled || Protocol::try_from(entry.protocol).is_ok() {
+            return;
+        }
+        // It has one since it was added.
+        let Some(number) = self.of(&entry.server) else { return };
+        let denied = case(number, Protocol::Unspecified) << 1;
+        match codes.binary_search_by_key(&(denied >> 1), |code| code >> 1) {
+            Ok(position) => {
+                if let Some(code) = codes.get_mut(position) {
+                    *code = denied;
+                }
+            }
+            Err(position) => codes.insert(position, denied),
+        }
     }
 
     /// Forgets the names that no exception is about any more, once they may be half of all.

@@ -23,10 +23,11 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::task::TaskTracker;
 
+use crate::cause::Cause;
 use crate::plugin::installed::{Plugin, PluginKey};
 use crate::plugin::language;
 use crate::plugin::manifest::{Kind, Mode, PoolMode};
-use crate::pool::scheduler::{Action, End, Policy, QueuePosition, Scheduler, TicketId, Waiting};
+use crate::pool::scheduler::{Action, End, Policy, QueuePosition, Scheduler, SetAside, TicketId, Waiting};
 use crate::refusal::Refusal;
 use crate::telemetry::totals::{PluginTotals, Used};
 use crate::worker::budget::Lease;
@@ -381,7 +382,7 @@ impl Pool {
                 self.pump();
                 let worker = Arc::clone(&running.worker);
                 let mut keeping = pin!(running.keep());
-                let (death, remains) = tokio::select! {
+                let (mut death, remains) = tokio::select! {
                     kept = &mut keeping => kept,
                     () = worker.lost() => {
                         self.inner.lock().scheduler.lost(number);
@@ -389,7 +390,10 @@ impl Pool {
                     }
                 };
                 self.totals.ended(Used::of(&worker.stats(), &worker.observed.vitals()));
-                self.ended(number, &worker.id, &death, None);
+                // Counted before its calls hear of it: whoever comes again at once finds the plugin set aside if it is.
+                let set_aside = self.count_end(number, &death, None);
+                death.calls = worker.session.die(death.cause.unwrap_or(Cause::Drained));
+                self.note_death(&worker.id, &death, None, set_aside);
                 // The calls have been told; only the slot waits for the kernel.
                 remains.clear().await;
             }
@@ -397,7 +401,8 @@ impl Pool {
                 let id = failed.remains.as_ref().map_or("", |process| process.id.as_str());
                 let death =
                     Death { cause: Some(failed.cause), lived: began.elapsed(), calls: 0, culprit: None };
-                self.ended(number, id, &death, failed.host);
+                let set_aside = self.count_end(number, &death, failed.host.as_deref());
+                self.note_death(id, &death, failed.host.as_deref(), set_aside);
                 if let Some(remains) = failed.remains {
                     remains.clear().await;
                 }
@@ -407,25 +412,28 @@ impl Pool {
         self.pump();
     }
 
-    /// Takes a worker that has ended out of service. `host`: what the machine could not do for its start.
-    fn ended(self: &Arc<Self>, number: WorkerId, id: &str, death: &Death, host: Option<String>) {
-        let end = match (&host, death.crash()) {
-            (Some(why), _) => End::Host(why.clone()),
+    /// Takes a worker that has ended out of service, and returns who is set aside because of it. `host`: what the machine could
+    /// not do for its start.
+    fn count_end(&self, number: WorkerId, death: &Death, host: Option<&str>) -> SetAside {
+        let end = match (host, death.crash()) {
+            (Some(why), _) => End::Host(why.to_owned()),
             (None, Some(_)) => death.culprit.clone().map_or(End::Crashed, End::Overrun),
             (None, None) => End::Went,
         };
-        let failed = end != End::Went;
-        let set_aside = {
-            let mut inner = self.inner.lock();
-            inner.workers.remove(&number);
-            inner.scheduler.ended(number, end, rand::random(), Instant::now())
-        };
+        let mut inner = self.inner.lock();
+        inner.workers.remove(&number);
+        inner.scheduler.ended(number, end, rand::random(), Instant::now())
+    }
+
+    /// Tells operators of an end that is counted, and lets others have the worker's place, if it failed once it may.
+    fn note_death(self: &Arc<Self>, id: &str, death: &Death, host: Option<&str>, set_aside: SetAside) {
         match host {
-            Some(why) => self.note_host_trouble(&why),
+            Some(why) => self.note_host_trouble(why),
             None => self.note_end(id, death),
         }
         self.note_set_aside(set_aside);
         self.pump();
+        let failed = host.is_some() || death.crash().is_some();
         let wakes_at = self.inner.lock().scheduler.wakes_at(Instant::now());
         if let Some(wakes_at) = wakes_at.filter(|_| failed) {
             let pool = Arc::clone(self);

@@ -148,7 +148,7 @@ pub struct Death {
     /// `None`: it was asked to go.
     pub cause: Option<Cause>,
     pub lived: Duration,
-    /// Calls that it took with it.
+    /// Calls that it took with it, once they have heard of it.
     pub calls: usize,
     /// Whose call alone is why, where that is known.
     pub culprit: Option<String>,
@@ -320,8 +320,8 @@ impl Running {
         Ok(Running { worker: Arc::new(worker), process, stream: opened.stream, kill, born })
     }
 
-    /// Keeps the worker until it ends. Its calls have heard of it when this returns; what is left of the
-    /// process is to be cleared.
+    /// Keeps the worker until it ends. Its calls are to hear of it ([`Session::die`]), and what is left of the process is to be
+    /// cleared.
     pub async fn keep(mut self) -> (Death, Process) {
         let outcome = self.watch().await;
         let lived = self.born.elapsed();
@@ -331,9 +331,8 @@ impl Running {
             Some(WorkerOutcome::Killed(cause)) => cause,
             Some(WorkerOutcome::Ended(cause)) => cause,
         };
-        let calls = self.worker.session.die(cause);
         let culprit = self.worker.session.culprit().filter(|_| cause == Cause::Deadline).map(str::to_owned);
-        (Death { cause: (!asked).then_some(cause), lived, calls, culprit }, self.process)
+        (Death { cause: (!asked).then_some(cause), lived, calls: 0, culprit }, self.process)
     }
 
     /// Ends when the worker has ended or must end; `None` when it was asked to go.

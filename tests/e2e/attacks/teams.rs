@@ -20,7 +20,9 @@ fn pay(server: &str, version: &str) -> Value {
 pub(super) async fn copied(world: &World) -> Result<()> {
     world.stored("pay", &pay("pay", "1.4.0")).await?;
     let allow = json!({
-        "target": {"type": "user", "idOrPattern": "alice"}, "primitive": {"name": "cc.pay"}, "allowed": true,
+        "target": {"type": "user", "idOrPattern": "alice", "issuer": CORPORATE.name},
+        "primitive": {"name": "cc.pay"},
+        "allowed": true,
     });
     world.tell("org:acme", "PUT", "/api/policy/orgs/acme/bindings", &allow).await?;
     let alice = world.token(&CORPORATE, json!({"sub": "alice"}));

@@ -64,7 +64,8 @@ pub struct PolicyArgs {
     /// Protocol the change is about: mcp, a2a or rest [default: every protocol; mcp for --expose and --hide]
     #[arg(long, value_name = "PROTOCOL", requires = "change")]
     pub protocol: Option<String>,
-    /// Issuer of the user, group or token [default: every issuer]
+    /// Issuer of the user, group or token, or '*' for every issuer. --allow needs it where several issuers speak for the org
+    /// [default: every issuer]
     #[arg(long, value_name = "NAME", requires = "binding")]
     pub issuer: Option<String>,
     #[command(flatten)]

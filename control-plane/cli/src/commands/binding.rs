@@ -1,5 +1,6 @@
 //! A binding of an org's policy as the API shows it: in words, and as the command that removes it.
 
+use asp_control::policy::EVERY_ISSUER;
 use asp_platform::shell;
 use serde_json::Value;
 
@@ -21,6 +22,7 @@ pub(super) fn in_words(org: &str, binding: &Value) -> String {
     };
     let issuer = match text("/target/issuer") {
         "" => String::new(),
+        EVERY_ISSUER => " of every issuer".to_owned(),
         issuer => format!(" of {issuer}"),
     };
     format!(

@@ -82,12 +82,12 @@ fn allow(question: &Question, answer: &Value) -> String {
         _ => ("machine", question.machine.as_str()),
     };
     let mut words = vec![("allow", question.primitive.as_str()), target];
-    let (issuer, protocol) = match is_withheld(answer) {
+    let asked = Some(question.issuer.as_str()).filter(|name| !name.is_empty());
+    let issuer = asked.or_else(|| denial("/target/issuer"));
+    let protocol = match is_withheld(answer) {
         // As exact as the denial may be.
-        true => {
-            (Some(question.issuer.as_str()).filter(|name| !name.is_empty()), Some(question.protocol.as_str()))
-        }
-        false => (denial("/target/issuer"), denial("/primitive/protocol")),
+        true => Some(question.protocol.as_str()),
+        false => denial("/primitive/protocol"),
     };
     words.extend(issuer.map(|issuer| ("issuer", issuer)));
     words.extend(protocol.map(|protocol| ("protocol", protocol)));
@@ -232,6 +232,9 @@ mod tests {
         let of_token = denial(json!({ "type": "wcit", "idOrPattern": "t-1" }), "*");
         let said = standing_of(&question(json!({ "wcit": "t-1" })), &of_token).unwrap();
         assert!(said.ends_with("`asp policy acme --allow shop.buy --wcit t-1`"), "{said}");
+        let of_login = question(json!({ "wcit": "t-1", "issuer": "login" }));
+        let said = standing_of(&of_login, &of_token).unwrap();
+        assert!(said.ends_with("`asp policy acme --allow shop.buy --wcit t-1 --issuer login`"), "{said}");
         let withheld = json!({ "outcome": "denied", "decidedBy": { "withheld": true } });
         let said = standing_of(&question(json!({})), &withheld).unwrap();
         assert!(said.ends_with("`asp policy acme --allow shop.buy --user 'bob b' --protocol mcp`"), "{said}");

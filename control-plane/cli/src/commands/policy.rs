@@ -6,6 +6,7 @@ use std::io::Read;
 use std::path::Path;
 
 use anyhow::Context;
+use asp_control::policy::EVERY_ISSUER;
 use asp_platform::time::rfc3339;
 use serde_json::{Value, json};
 
@@ -87,12 +88,13 @@ fn targets(args: &PolicyArgs) -> Vec<Value> {
     let named =
         [("user", &args.user), ("machine", &args.machine), ("group", &args.group), ("wcit", &args.wcit)];
     let named = named.into_iter().find_map(|(kind, name)| Some((kind, name.as_deref()?)));
-    let issuer = args.issuer.as_deref().unwrap_or_default();
-    let target = |kind: &str, name: &str| json!({ "type": kind, "idOrPattern": name, "issuer": issuer });
-    match named {
-        Some((kind, name)) => vec![target(kind, name)],
-        None if args.issuer.is_some() => vec![target("user", "*")],
-        None => vec![target("user", "*"), target("machine", "*")],
+    let target =
+        |kind: &str, name: &str, issuer: &str| json!({ "type": kind, "idOrPattern": name, "issuer": issuer });
+    match (named, args.issuer.as_deref().unwrap_or_default()) {
+        (Some((kind, name)), issuer) => vec![target(kind, name, issuer)],
+        // All users of every issuer, which nobody takes for others.
+        (None, "" | EVERY_ISSUER) => vec![target("user", "*", ""), target("machine", "*", "")],
+        (None, issuer) => vec![target("user", "*", issuer)],
     }
 }
 
@@ -342,6 +344,9 @@ mod tests {
         assert_eq!(targets(&["--deny", "x", "--issuer", "login"]), [of_login]);
         let bob = json!({ "type": "user", "idOrPattern": "bob", "issuer": "login" });
         assert_eq!(targets(&["--allow", "x", "--user", "bob", "--issuer", "login"]), [bob]);
+        let any_bob = json!({ "type": "user", "idOrPattern": "bob", "issuer": "*" });
+        assert_eq!(targets(&["--allow", "x", "--user", "bob", "--issuer", "*"]), [any_bob]);
+        assert_eq!(targets(&["--allow", "x", "--issuer", "*"]), [all("user"), all("machine")]);
         let press = json!({ "type": "machine", "idOrPattern": "press", "issuer": "" });
         assert_eq!(targets(&["--allow", "x", "--machine", "press"]), [press]);
     }

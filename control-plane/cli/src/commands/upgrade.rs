@@ -8,6 +8,7 @@ mod installation;
 mod issuers;
 mod notes;
 mod offers;
+mod open_allows;
 mod private_networks;
 mod report;
 mod settings;
@@ -79,6 +80,7 @@ fn report(
     report.add(Section::Offers, missing.iter().map(|offer| offer.item(installation.has_offers)).collect());
     report.note(notes::plugin_tokens(installation));
     report.note(notes::machines(installation));
+    report.note(open_allows::notes(file, installation));
     report
 }
 

@@ -1,6 +1,7 @@
 //! Names in policy, limits and offers: an org, server, primitive or issuer that the platform has no record of is refused unless forced.
 //!
-//! Users, groups and tokens are whatever an issuer says, so they are not checked. Keeps true: an admin of an org is
+//! Users, groups and tokens are whatever an issuer says, so they are not checked; but where several issuers speak for an org, what
+//! gives them something says of which issuer they are, and no force stores it without. Keeps true: an admin of an org is
 //! answered alike for a name that nothing has and for one of a server that the org cannot reach.
 
 use std::collections::BTreeSet;
@@ -151,6 +152,25 @@ pub(super) fn check_issuers(state: &AdminState, org: &str, named: &[&str]) -> Re
         .collect();
     let faults: Vec<String> = faults.into_iter().collect();
     if faults.is_empty() { Ok(()) } else { Err(Problem::new(Code::UnknownName, in_words(&faults))) }
+}
+
+/// Refuses to give something to `target` of any issuer, where several speak for `org`.
+pub(super) fn check_open_target(
+    state: &AdminState,
+    org: &str,
+    target: Option<String>,
+) -> Result<(), Problem> {
+    let Some(target) = target else { return Ok(()) };
+    let issuers = issuers_of(state, org);
+    if issuers.len() < 2 {
+        return Ok(());
+    }
+    let detail = format!(
+        "{target} may be somebody else with each issuer that speaks for {org}: {}. Set target.issuer (--issuer) to the one that is \
+         meant, or to `*` for every issuer",
+        in_words(&issuers)
+    );
+    Err(Problem::new(Code::AmbiguousName, detail))
 }
 
 /// Names of the issuers whose tokens may be of the org.

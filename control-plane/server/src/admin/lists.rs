@@ -46,6 +46,11 @@ pub trait PolicyList {
         Vec::new()
     }
 
+    /// The user, group or token to whom a record gives something without saying of which issuer, in words.
+    fn open_target(_record: &Self::Record) -> Option<String> {
+        None
+    }
+
     /// What a body says, or what is wrong with it.
     fn record(org: &str, body: Self::Body) -> Result<Self::Record, Problem>;
 
@@ -92,6 +97,7 @@ pub async fn put<L: PolicyList>(
         known::check(&state, &admin, &org, L::names(&record), code).await?;
         known::check_issuers(&state, &org, &L::issuers(&record))?;
     }
+    known::check_open_target(&state, &org, L::open_target(&record))?;
     let platform = admin.role.is_platform();
     let work = {
         let state = Arc::clone(&state);

@@ -70,7 +70,9 @@ pub struct Target {
     /// exact, `prefix*` or `*`
     #[serde(rename = "idOrPattern")]
     pub id_or_pattern: String,
-    /// Name of an issuer, whose users, tokens or groups alone are meant; those of every issuer when missing. A machine has none
+    /// Name of an issuer, whose users, tokens or groups alone are meant; `*`: those of every issuer, of what allows. Those of every
+    /// issuer when missing, which of a named user, group or token goes for what allows only where one issuer speaks for the org. A
+    /// machine has none
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub issuer: String,
 }
@@ -283,17 +285,24 @@ impl PolicyList for Bindings {
     }
 
     fn issuers(record: &BindingRecord) -> Vec<&str> {
-        if record.issuer.is_empty() { Vec::new() } else { vec![&record.issuer] }
+        match record.issuer.as_str() {
+            "" | policy::EVERY_ISSUER => Vec::new(),
+            issuer => vec![issuer],
+        }
+    }
+
+    /// Bindings that ask for approval, or are only observed, give nothing.
+    fn open_target(record: &BindingRecord) -> Option<String> {
+        let BindingRecord { target_type, target, issuer, allowed, approval, observed, .. } = record;
+        let gives = *allowed && !approval && !observed;
+        let is_open = gives && policy::leaves_issuer_open(target_type, target, issuer);
+        is_open.then(|| format!("the {target_type} {target}"))
     }
 
     fn record(org: &str, body: Binding) -> Result<BindingRecord, Problem> {
         let Binding { target, primitive, allowed, when, approval, observe, name } = body;
         policy::target_kind(&target.kind).map_err(|error| Problem::params(error.to_string()))?;
-        if !target.issuer.is_empty()
-            && (target.kind == policy::MACHINE || !patterns::is_issuer(&target.issuer))
-        {
-            return Err(Problem::params("target.issuer must be an issuer's name, and a machine has none"));
-        }
+        check_issuer(&target, allowed && when.is_empty())?;
         policy::protocol_or_any(&primitive.protocol).map_err(|error| Problem::params(error.to_string()))?;
         for (name, pattern) in
             [("target.idOrPattern", &target.id_or_pattern), ("primitive.name", &primitive.name)]
@@ -375,6 +384,21 @@ impl PolicyList for Bindings {
     async fn stored(store: &dyn ControlStore, org: &str) -> Result<Versioned<Vec<Binding>>, StoreError> {
         let Versioned { revision, value } = store.bindings(org).await?;
         Ok(Versioned { revision, value: value.iter().map(binding_body).collect() })
+    }
+}
+
+/// Refuses an issuer that the target cannot have. Without an issuer, what allows nothing is about every issuer anyway.
+fn check_issuer(target: &Target, allows: bool) -> Result<(), Problem> {
+    let issuer = target.issuer.as_str();
+    match (target.kind.as_str(), issuer) {
+        (_, "") => Ok(()),
+        (policy::MACHINE, _) => Err(Problem::params("target.issuer: a machine has no issuer")),
+        (_, policy::EVERY_ISSUER) if allows => Ok(()),
+        (_, policy::EVERY_ISSUER) => Err(Problem::params(
+            "target.issuer `*` goes with what allows: leave it out, and the binding is about every issuer",
+        )),
+        _ if patterns::is_issuer(issuer) => Ok(()),
+        _ => Err(Problem::params("target.issuer must be an issuer's name or `*`")),
     }
 }
 

@@ -47,6 +47,8 @@ pub enum Code {
     StoreUnavailable,
     /// A policy names what the platform has no record of.
     UnknownName,
+    /// A policy gives something to a name that several issuers give.
+    AmbiguousName,
     Internal,
 }
 
@@ -80,6 +82,7 @@ impl Code {
             Code::Overloaded => "overloaded",
             Code::StoreUnavailable => "store_unavailable",
             Code::UnknownName => "unknown_name",
+            Code::AmbiguousName => "ambiguous_name",
             Code::Internal => "internal",
         }
     }
@@ -95,7 +98,7 @@ impl Code {
             Code::InvalidBody | Code::InvalidParams => StatusCode::BAD_REQUEST,
             Code::BodyTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
             Code::UnsupportedMediaType => StatusCode::UNSUPPORTED_MEDIA_TYPE,
-            Code::InvalidPrimitives | Code::DigestMismatch | Code::UnknownName => {
+            Code::InvalidPrimitives | Code::DigestMismatch | Code::UnknownName | Code::AmbiguousName => {
                 StatusCode::UNPROCESSABLE_ENTITY
             }
             Code::PreconditionFailed => StatusCode::PRECONDITION_FAILED,
@@ -141,6 +144,7 @@ impl Code {
             Code::Overloaded => "too many requests at once",
             Code::StoreUnavailable => "a store of the control plane is not available",
             Code::UnknownName => "it names something that is not known here",
+            Code::AmbiguousName => "several issuers may give this name to different callers",
             Code::Internal => "the control plane failed",
         }
     }

@@ -56,10 +56,11 @@ pub(super) fn rank(binding: &Binding, protocol: Protocol) -> Option<Rank> {
         TargetKind::User => 1,
         TargetKind::Group | TargetKind::Unspecified => 0,
     };
-    let by_protocol = match binding.protocol() {
-        Protocol::Unspecified => 0,
-        named if named == protocol => 1,
-        _ => return None,
+    // A protocol that this version does not know is not every one.
+    let by_protocol = match Protocol::try_from(binding.protocol) {
+        Ok(Protocol::Unspecified) => 0,
+        Ok(named) if named == protocol => 1,
+        Ok(_) | Err(_) => return None,
     };
     let (primitive, target) = (by_pattern(&binding.primitive), by_pattern(&binding.target));
     let by_issuer = !binding.issuer.is_empty();

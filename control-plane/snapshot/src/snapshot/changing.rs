@@ -10,8 +10,9 @@ use asp_proto::snapshot::{
     SnapshotPart,
 };
 
-use super::Snapshot;
+use super::fault::UNREAD;
 use super::says::{self, Says};
+use super::{Snapshot, unread};
 use crate::parts::{self, Name};
 use crate::server::{Dependency, VirtualServer};
 use asp_registry::version;
@@ -143,7 +144,10 @@ impl<'a> Changing<'a> {
         self.servers_gone.push(name.to_owned());
     }
 
-    fn org(&mut self, part: OrgPart) -> Result<(), String> {
+    fn org(&mut self, mut part: OrgPart) -> Result<(), String> {
+        if let Some(unknown) = unread::settle(&mut part) {
+            self.fault(parts::of_org(&part.org), unknown, UNREAD);
+        }
         let OrgPart {
             org,
             exposure,
@@ -326,7 +330,6 @@ pub(super) mod tests {
             put(&parts::of_server("two"), Part::Server(part)),
             put(&parts::of_org("acme"), Part::Org(acme)),
             ("org/globex".to_owned(), None),
-            ("newer/kind".to_owned(), Some(SnapshotPart::default())),
         ];
         let after = before.changed(2, changes).unwrap();
         assert!(Arc::ptr_eq(before.server("one").unwrap(), after.server("one").unwrap()));

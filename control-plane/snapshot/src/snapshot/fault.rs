@@ -9,6 +9,9 @@ pub(super) const LAST_FORM: &str = "its last form";
 pub(super) const NOT_SERVED: &str = "it is not served";
 /// What the bindings that do not compile are about is denied to the org.
 pub(super) const NARROWED: &str = "the rest of the part; what the faulty bindings are about is denied";
+/// The part holds values that this version does not know.
+pub(super) const UNREAD: &str =
+    "the rest of the part; what is not known allows nothing, and denies all that it may be about";
 /// Every call of the org is refused.
 pub(super) const ORG_DENIED: &str = "every call of the org is denied";
 /// Nobody can call with a key or certificate of the org's machines.

@@ -77,7 +77,7 @@ impl Changing<'_> {
         self.machines_changed |= self.next.machine_parts.replace(org, Vec::new(), Vec::new());
     }
 
-    fn fault(&mut self, name: String, reason: String, in_force: &'static str) {
+    pub(super) fn fault(&mut self, name: String, reason: String, in_force: &'static str) {
         Arc::make_mut(&mut self.next.faults).insert(name, PartFault { reason, in_force });
     }
 

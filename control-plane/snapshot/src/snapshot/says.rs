@@ -18,15 +18,12 @@ pub(super) enum Says<'a> {
     Recent(RecentRevocations),
 }
 
-/// Reads a change; `Ok(None)`: of a newer version, in which nothing that this one knows depends on it.
+/// Reads a change; `Ok(None)`: a part that this version does not have is gone.
 pub(super) fn read(name: &str, part: Option<SnapshotPart>) -> Result<Option<Says<'_>>, String> {
     let known = Name::read(name);
     let Some(part) = part else { return Ok(gone(known)) };
     let Some(part) = part.part else {
-        return match known {
-            Some(_) => Err("the part cannot be read or is of a newer kind".to_owned()),
-            None => Ok(None),
-        };
+        return Err("the part cannot be read or is of a newer kind".to_owned());
     };
     let says = match (known, part) {
         (Some(Name::Base), Part::Base(base)) => Says::Base(base),

@@ -168,14 +168,14 @@ impl CallRecords for SqliteCalls {
         Ok(Saved::Stored)
     }
 
-    async fn drop_record(&self, call: CallId, owner: OwnerId) -> Result<(), RecordError> {
-        sqlx::query("DELETE FROM active_calls WHERE call_id = $1 AND owner = $2")
+    async fn drop_record(&self, call: CallId, owner: OwnerId) -> Result<bool, RecordError> {
+        let dropped = sqlx::query("DELETE FROM active_calls WHERE call_id = $1 AND owner = $2")
             .bind(call.as_slice())
             .bind(owner.0.as_slice())
             .execute(&self.write)
             .await
             .map_err(unavailable)?;
-        Ok(())
+        Ok(dropped.rows_affected() == 1)
     }
 
     async fn renew(&self, owner: OwnerId, lease: Duration) -> Result<Lease, RecordError> {

@@ -1,5 +1,7 @@
-//! Counters of one process. Keeps true: the table and each tenant's part of it are bounded, and only what is full again is
-//! forgotten.
+//! Counters of one process.
+//!
+//! Keeps true: the table is bounded, and no tenant uses up the room of another; only what is full again is forgotten; the buckets
+//! of a tenant that has no more room are counted as one, which admits no more than each of them.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -10,12 +12,20 @@ use tokio::time::Instant;
 
 use super::{Bucket, CounterError, Counters, Taken, milliseconds};
 
-/// Most buckets that are kept.
-const MAX_BUCKETS: usize = 100_000;
-/// Most buckets of one tenant: limits with a bucket for each user or token must not use up the room of other tenants.
-const MAX_OF_TENANT: usize = MAX_BUCKETS / 4;
+/// Buckets that each tenant may have whatever the others do: more than one call draws from.
+const OWN: usize = 16;
+/// Most buckets beyond these, of all tenants together.
+const MAX_SHARED: usize = 100_000;
+/// Most buckets of one tenant: a quarter of what is shared, for limits with a bucket for each user or token.
+const MAX_OF_TENANT: usize = MAX_SHARED / 4;
+/// Most buckets that are kept: what is shared, and what 10,000 tenants have of their own. Some 60 MB.
+const MAX_BUCKETS: usize = MAX_SHARED + 10_000 * OWN;
+/// Most tenants that are kept, each at least by the level of its merged buckets.
+const MAX_TENANTS: usize = 100_000;
 /// Least time between two sweeps for full buckets; bounds the cost of a table under attack.
 const SWEEP_EVERY: Duration = Duration::from_secs(1);
+/// Longest time that a bucket takes to be full again.
+const LONGEST: f64 = 86_400.0 * 365.0;
 
 /// Counters of one process.
 #[derive(Default)]
@@ -25,11 +35,22 @@ pub struct MemoryCounters {
 
 #[derive(Default)]
 struct Table {
-    /// Levels by tenant, then by the bucket's key.
-    tenants: HashMap<String, HashMap<String, Level>>,
+    tenants: HashMap<String, Tenant>,
     /// Buckets of all tenants.
     count: usize,
+    /// Those beyond [`OWN`] of each tenant.
+    shared: usize,
     last_sweep: Option<Instant>,
+}
+
+/// The buckets of one tenant.
+#[derive(Default)]
+struct Tenant {
+    /// Levels by the bucket's key.
+    levels: HashMap<String, Level>,
+    /// When the merged buckets, for which there was no room, are full again. Every draw from one of them is a draw from all, so
+    /// that each has at most what it would have alone.
+    merged_until: Option<Instant>,
 }
 
 struct Level {
@@ -53,27 +74,31 @@ impl Counters for MemoryCounters {
             }
             after.push(tokens - 1.0);
         }
-        if let Some(index) = table.make_room(tenant, buckets, now) {
-            return Ok(Taken::Denied { index, retry_after_ms: 1000 });
+        let fits = table.makes_room(tenant, buckets, now);
+        if !fits && !table.has_tenant(tenant) {
+            return Ok(Taken::Denied { index: 0, retry_after_ms: 1000 });
         }
-        let mut remaining = u64::MAX;
-        for (bucket, tokens) in buckets.iter().zip(after) {
-            remaining = remaining.min(tokens as u64);
-            table.store(tenant, bucket, tokens, now);
-        }
+        let remaining = after.iter().fold(u64::MAX, |fewest, tokens| fewest.min(*tokens as u64));
+        table.draw(tenant, buckets.iter().zip(after), fits, now);
         Ok(Taken::Granted { remaining })
     }
 }
 
 impl Table {
     fn level(&self, tenant: &str, key: &str) -> Option<&Level> {
-        self.tenants.get(tenant)?.get(key)
+        self.tenants.get(tenant)?.levels.get(key)
     }
 
+    /// Tokens of a bucket. One that is not known has as many as if all that was drawn from merged ones had been drawn from it.
     fn tokens(&self, tenant: &str, bucket: &Bucket, now: Instant) -> f64 {
         let capacity = bucket.capacity as f64;
-        match self.level(tenant, &bucket.key) {
-            None => capacity,
+        let Some(known) = self.tenants.get(tenant) else { return capacity };
+        match known.levels.get(&bucket.key) {
+            None => {
+                let wait =
+                    known.merged_until.map_or(Duration::ZERO, |full| full.saturating_duration_since(now));
+                capacity - wait.as_secs_f64() * bucket.refill_per_second
+            }
             Some(level) => {
                 let back = now.saturating_duration_since(level.at).as_secs_f64() * bucket.refill_per_second;
                 (level.tokens + back).min(capacity)
@@ -81,48 +106,78 @@ impl Table {
         }
     }
 
-    fn store(&mut self, tenant: &str, bucket: &Bucket, tokens: f64, now: Instant) {
-        let missing = (bucket.capacity as f64 - tokens).max(0.0);
-        let seconds = (missing / bucket.refill_per_second.max(f64::MIN_POSITIVE)).min(86_400.0 * 365.0);
-        let level = Level { tokens, at: now, full_at: now + Duration::from_secs_f64(seconds) };
-        let own = match self.tenants.get_mut(tenant) {
-            Some(own) => own,
+    /// Stores the buckets with so many tokens. One that is not known is kept if it `fits`, else merged with the others that do not.
+    fn draw<'a>(
+        &mut self,
+        tenant: &str,
+        drawn: impl Iterator<Item = (&'a Bucket, f64)>,
+        fits: bool,
+        now: Instant,
+    ) {
+        let known = match self.tenants.get_mut(tenant) {
+            Some(known) => known,
             None => self.tenants.entry(tenant.to_owned()).or_default(),
         };
-        if own.insert(bucket.key.clone(), level).is_none() {
-            self.count += 1;
+        for (bucket, tokens) in drawn {
+            if !fits && !known.levels.contains_key(&bucket.key) {
+                let from = known.merged_until.map_or(now, |full| full.max(now));
+                known.merged_until = Some(from + seconds_of(1.0, bucket));
+                continue;
+            }
+            let missing = (bucket.capacity as f64 - tokens).max(0.0);
+            let level = Level { tokens, at: now, full_at: now + seconds_of(missing, bucket) };
+            if known.levels.insert(bucket.key.clone(), level).is_none() {
+                self.count += 1;
+                self.shared += usize::from(known.levels.len() > OWN);
+            }
         }
     }
 
-    /// Returns the first bucket for which there is no room. A bucket that is not full is never forgotten:
-    /// that would admit more than it allows.
-    fn make_room(&mut self, tenant: &str, buckets: &[Bucket], now: Instant) -> Option<usize> {
+    /// Whether the buckets that are not known yet may be kept. A bucket that is not full is never forgotten: that would admit more
+    /// than it allows.
+    fn makes_room(&mut self, tenant: &str, buckets: &[Bucket], now: Instant) -> bool {
         let missing = buckets.iter().filter(|bucket| self.level(tenant, &bucket.key).is_none()).count();
         if self.has_room(tenant, missing) {
-            return None;
+            return true;
         }
         if self.last_sweep.is_none_or(|at| now.saturating_duration_since(at) >= SWEEP_EVERY) {
             self.sweep(now);
         }
-        if self.has_room(tenant, missing) {
-            return None;
-        }
-        buckets.iter().position(|bucket| self.level(tenant, &bucket.key).is_none())
+        self.has_room(tenant, missing)
     }
 
     fn has_room(&self, tenant: &str, missing: usize) -> bool {
-        let own = self.tenants.get(tenant).map_or(0, HashMap::len);
-        missing == 0 || (own + missing <= MAX_OF_TENANT && self.count + missing <= MAX_BUCKETS)
+        if missing == 0 {
+            return true;
+        }
+        let own = self.tenants.get(tenant).map_or(0, |known| known.levels.len());
+        let beyond = (own + missing).saturating_sub(OWN.max(own));
+        self.has_tenant(tenant)
+            && self.count + missing <= MAX_BUCKETS
+            && (beyond == 0 || (own + missing <= MAX_OF_TENANT && self.shared + beyond <= MAX_SHARED))
+    }
+
+    /// Whether there is an entry of the tenant, or room for one.
+    fn has_tenant(&self, tenant: &str) -> bool {
+        self.tenants.len() < MAX_TENANTS || self.tenants.contains_key(tenant)
     }
 
     fn sweep(&mut self, now: Instant) {
-        for own in self.tenants.values_mut() {
-            own.retain(|_, level| level.full_at > now);
+        for known in self.tenants.values_mut() {
+            known.levels.retain(|_, level| level.full_at > now);
         }
-        self.tenants.retain(|_, own| !own.is_empty());
-        self.count = self.tenants.values().map(HashMap::len).sum();
+        self.tenants
+            .retain(|_, known| !known.levels.is_empty() || known.merged_until.is_some_and(|full| full > now));
+        let lengths = || self.tenants.values().map(|known| known.levels.len());
+        self.count = lengths().sum();
+        self.shared = lengths().map(|own| own.saturating_sub(OWN)).sum();
         self.last_sweep = Some(now);
     }
+}
+
+/// The time in which so many tokens come back to a bucket.
+fn seconds_of(tokens: f64, bucket: &Bucket) -> Duration {
+    Duration::from_secs_f64((tokens / bucket.refill_per_second.max(f64::MIN_POSITIVE)).min(LONGEST))
 }
 
 #[cfg(test)]
@@ -164,32 +219,92 @@ mod tests {
         super::super::suite::run(std::sync::Arc::new(MemoryCounters::default())).await;
     }
 
-    /// Invariant I-4: tables of limits.
-    #[tokio::test(start_paused = true)]
-    async fn a_full_table_forgets_only_full_buckets_and_refuses_the_rest() {
-        let counters = MemoryCounters::default();
-        for n in 0..MAX_BUCKETS {
-            let refill = if n == 0 { 1e-6 } else { 1.0 };
-            let tenant = format!("t{}", n / MAX_OF_TENANT);
-            counters.take(&tenant, &[bucket(&format!("k{n}"), 1, refill)]).await.unwrap();
+    /// Takes from buckets of one token each that stay empty; returns how many were granted.
+    async fn fill(counters: &MemoryCounters, tenant: &str, buckets: std::ops::Range<usize>) -> usize {
+        let mut granted = 0;
+        for n in buckets {
+            let taken = counters.take(tenant, &[bucket(&format!("k{n}"), 1, SLOW)]).await.unwrap();
+            granted += usize::from(matches!(taken, Taken::Granted { .. }));
         }
-        let new = [bucket("new", 1, 1.0)];
-        assert!(matches!(counters.take("t", &new).await.unwrap(), Taken::Denied { .. }));
-        tokio::time::advance(Duration::from_secs(2)).await;
-        assert!(matches!(counters.take("t", &new).await.unwrap(), Taken::Granted { .. }));
-        assert!(matches!(counters.take("t0", &[bucket("k0", 1, 1e-6)]).await.unwrap(), Taken::Denied { .. }));
+        granted
     }
+
+    /// A token in ten days.
+    const SLOW: f64 = 1e-6;
 
     /// Invariant I-4: one tenant's tokens, each with a bucket, take no room of another tenant.
     #[tokio::test(start_paused = true)]
-    async fn a_tenant_with_many_buckets_is_refused_more_while_others_get_theirs() {
+    async fn a_tenant_with_many_buckets_takes_no_room_from_others() {
+        let counters = MemoryCounters::default();
+        let granted = fill(&counters, "many", 0..100_000).await;
+        assert_eq!(granted, MAX_OF_TENANT + 1, "all others share the token of the first that found no room");
+        assert_eq!(counters.table.lock().count, MAX_OF_TENANT);
+        let first = [bucket("org", 500, 0.3), bucket("user", 20, 5.0), bucket("token", 1, SLOW)];
+        assert_eq!(counters.take("few", &first).await.unwrap(), Taken::Granted { remaining: 0 });
+        assert_eq!(fill(&counters, "few", 0..1_000).await, 1_000);
+    }
+
+    /// Invariant I-4: tables of limits.
+    #[tokio::test(start_paused = true)]
+    async fn a_tenant_has_some_buckets_of_its_own_where_several_others_have_used_up_what_is_shared() {
+        let counters = MemoryCounters::default();
+        for tenant in ["a", "b", "c", "d"] {
+            assert_eq!(fill(&counters, tenant, 0..MAX_OF_TENANT).await, MAX_OF_TENANT, "{tenant}");
+        }
+        // What they have of their own is not of what is shared.
+        assert_eq!(fill(&counters, "e", 0..1_000).await, 5 * OWN + 1);
+        assert_eq!(fill(&counters, "f", 0..1_000).await, OWN + 1);
+        let table = counters.table.lock();
+        assert_eq!((table.shared, table.count), (MAX_SHARED, MAX_SHARED + 6 * OWN));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn merged_buckets_admit_no_more_than_each_of_them_and_so_does_one_that_finds_room_again() {
         let counters = MemoryCounters::default();
         for n in 0..MAX_OF_TENANT {
-            let granted = counters.take("many", &[bucket(&format!("k{n}"), 1, 1e-6)]).await.unwrap();
-            assert!(matches!(granted, Taken::Granted { .. }));
+            counters.take("t", &[bucket(&format!("k{n}"), 1, 1.0)]).await.unwrap();
         }
-        let new = [bucket("new", 1, 1e-6)];
-        assert!(matches!(counters.take("many", &new).await.unwrap(), Taken::Denied { index: 0, .. }));
-        assert!(matches!(counters.take("few", &new).await.unwrap(), Taken::Granted { .. }));
+        let (slow, quick) = (bucket("slow", 2, 0.01), bucket("quick", 400, 1.0));
+        let take = async |bucket: &Bucket| counters.take("t", std::slice::from_ref(bucket)).await.unwrap();
+        assert_eq!(take(&slow).await, Taken::Granted { remaining: 1 });
+        assert_eq!(take(&quick).await, Taken::Granted { remaining: 299 });
+        assert!(
+            matches!(take(&slow).await, Taken::Denied { index: 0, .. }),
+            "the quick one drew from it too"
+        );
+        // A second later there is room for both, and neither begins with what it has drawn already.
+        tokio::time::advance(Duration::from_secs(2)).await;
+        assert_eq!(take(&slow).await, Taken::Granted { remaining: 0 });
+        assert!(counters.table.lock().level("t", "slow").is_some());
+        let Taken::Denied { retry_after_ms, .. } = take(&slow).await else { panic!("more than it allows") };
+        tokio::time::advance(Duration::from_millis(retry_after_ms)).await;
+        assert_eq!(take(&slow).await, Taken::Granted { remaining: 0 });
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn only_full_buckets_are_forgotten() {
+        let counters = MemoryCounters::default();
+        counters.take("t", &[bucket("slow", 1, SLOW)]).await.unwrap();
+        for n in 1..MAX_OF_TENANT {
+            counters.take("t", &[bucket(&format!("k{n}"), 1, 1.0)]).await.unwrap();
+        }
+        tokio::time::advance(Duration::from_secs(2)).await;
+        let new = counters.take("t", &[bucket("new", 1, 1.0)]).await.unwrap();
+        assert!(matches!(new, Taken::Granted { .. }));
+        assert_eq!(counters.table.lock().count, 2);
+        let again = counters.take("t", &[bucket("slow", 1, SLOW)]).await.unwrap();
+        assert!(matches!(again, Taken::Denied { .. }));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn tenants_are_bounded_and_those_whose_buckets_are_full_make_room() {
+        let counters = MemoryCounters::default();
+        for n in 0..MAX_TENANTS {
+            counters.take(&format!("t{n}"), &[bucket("k", 1, 1.0)]).await.unwrap();
+        }
+        let one_more = async || counters.take("new", &[bucket("k", 1, 1.0)]).await.unwrap();
+        assert_eq!(one_more().await, Taken::Denied { index: 0, retry_after_ms: 1000 });
+        tokio::time::advance(Duration::from_secs(2)).await;
+        assert!(matches!(one_more().await, Taken::Granted { .. }));
     }
 }

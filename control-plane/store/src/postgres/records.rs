@@ -184,9 +184,9 @@ impl CallRecords for PostgresCalls {
         Ok(Saved::Stored)
     }
 
-    async fn drop_record(&self, call: CallId, owner: OwnerId) -> Result<(), RecordError> {
+    async fn drop_record(&self, call: CallId, owner: OwnerId) -> Result<bool, RecordError> {
         let dropped = sqlx::query("DELETE FROM call_records WHERE call_id = $1 AND owner = $2");
-        self.changes(dropped.bind(call.to_vec()).bind(owner.0.to_vec())).await.map(drop)
+        self.changes(dropped.bind(call.to_vec()).bind(owner.0.to_vec())).await
     }
 
     async fn renew(&self, owner: OwnerId, lease: Duration) -> Result<Lease, RecordError> {

@@ -260,12 +260,13 @@ impl CallRecords for MemoryRecords {
         Ok(Saved::Stored)
     }
 
-    async fn drop_record(&self, call: CallId, owner: OwnerId) -> Result<(), RecordError> {
+    async fn drop_record(&self, call: CallId, owner: OwnerId) -> Result<bool, RecordError> {
         let mut inner = self.inner.lock();
-        if inner.records.get(&call).is_some_and(|record| record.owner == Some(owner)) {
+        let is_owners = inner.records.get(&call).is_some_and(|record| record.owner == Some(owner));
+        if is_owners {
             inner.records.remove(&call);
         }
-        Ok(())
+        Ok(is_owners)
     }
 
     async fn renew(&self, owner: OwnerId, lease: Duration) -> Result<Lease, RecordError> {

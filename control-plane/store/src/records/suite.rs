@@ -122,7 +122,7 @@ async fn only_the_owner_changes_a_record(records: &dyn CallRecords) {
     let saved = records.save_capsule(call, OTHER, (9, text("x")), text("x")).await.unwrap();
     assert_eq!(saved, Saved::NotOwner);
     assert_eq!(records.finish(&key(1), OTHER, end("x")).await.unwrap(), Saved::NotOwner);
-    records.drop_record(call, OTHER).await.unwrap();
+    assert!(!records.drop_record(call, OTHER).await.unwrap(), "it is another owner's");
     let found = find(records, call).await.unwrap().unwrap();
     assert_eq!((found.owner, found.seq, found.record), (Some(LIVING), 5, text("asked again")));
     assert_eq!(found.state, State::InputRequired);
@@ -130,8 +130,9 @@ async fn only_the_owner_changes_a_record(records: &dyn CallRecords) {
 
 async fn keeps_calls_apart_and_forgets_what_is_dropped(records: &dyn CallRecords) {
     begin(records, 2).await;
-    records.drop_record(key(1).call, LIVING).await.unwrap();
-    records.drop_record(key(9).call, LIVING).await.unwrap();
+    assert!(records.drop_record(key(1).call, LIVING).await.unwrap());
+    assert!(!records.drop_record(key(1).call, LIVING).await.unwrap(), "it is gone");
+    assert!(!records.drop_record(key(9).call, LIVING).await.unwrap(), "there was none");
     assert_eq!(find(records, key(1).call).await.unwrap(), None);
     assert!(find(records, key(2).call).await.unwrap().is_some());
     assert_eq!(records.save_memory(key(1).call, LIVING, text("late")).await.unwrap(), Saved::NotOwner);

@@ -52,10 +52,23 @@ fn a_server_that_is_not_there_may_be_named_and_takes_no_number_of_another() {
 }
 
 #[test]
-fn an_exception_for_a_protocol_of_a_newer_snapshot_changes_nothing() {
-    let newer = ExposureException { protocol: 4, ..exception("o", "s0", Protocol::Mcp, false) };
-    let exceptions = Exceptions::index(&message(&[], &[newer])).unwrap();
-    assert_eq!(exceptions.of("o", "s0", Protocol::Mcp), None);
+fn an_exception_for_a_protocol_of_a_newer_snapshot_shows_nothing_and_hides_what_is_not_named() {
+    let newer =
+        |enabled: bool| ExposureException { protocol: 4, ..exception("o", "s0", Protocol::Mcp, enabled) };
+    let mcp = |exceptions: &Exceptions| exceptions.of("o", "s0", Protocol::Mcp);
+    let all = exception("o", "s0", Protocol::Unspecified, true);
+    let named = exception("o", "s0", Protocol::Mcp, true);
+    for (entries, expected) in [
+        (vec![newer(true)], None),
+        (vec![newer(false)], Some(false)),
+        (vec![newer(false), all.clone()], Some(false)),
+        (vec![all, newer(false)], Some(false)),
+        (vec![newer(false), named], Some(true)),
+    ] {
+        assert_eq!(mcp(&Exceptions::index(&message(&[], &entries)).unwrap()), expected, "{entries:?}");
+        let changed = Exceptions::default().with(&[("o", entries.as_slice())]).unwrap();
+        assert_eq!(mcp(&changed), expected, "{entries:?}");
+    }
 }
 
 #[test]

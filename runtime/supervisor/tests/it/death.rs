@@ -72,13 +72,19 @@ async fn a_killed_worker_is_told_to_its_calls_and_to_nobody_else() {
 #[tokio::test]
 async fn how_a_worker_ended_is_told_apart() {
     let stack = start(&[("echo", json!({}))]).await;
-    for (arguments, cause) in [
+    let ends = [
         (json!({"mode": "exit", "code": 3}), "exit"),
         (json!({"mode": "crash"}), "signal"),
         (json!({"mode": "memory"}), "oom"),
-    ] {
+    ];
+    for (crashes, (arguments, cause)) in (1..).zip(ends) {
         let said = stack.call("echo", "one", &arguments).await;
         assert_eq!(crash(&said), Some((cause.to_owned(), true)), "{arguments}: {said:?}");
+        assert_eq!(
+            stack.figure("echo@1.0.0", "crashes").await,
+            crashes,
+            "it is counted before its call hears of it"
+        );
     }
     eventually("what dead workers had is gone", || async { stack.homes() == 0 }).await;
 }

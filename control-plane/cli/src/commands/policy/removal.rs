@@ -4,6 +4,7 @@
 //! removed (412).
 
 use anyhow::{Context, anyhow};
+use asp_control::policy::EVERY_ISSUER;
 use reqwest::Url;
 use serde_json::{Value, json};
 
@@ -14,6 +15,7 @@ use crate::commands::client::{AdminClient, api_path};
 use crate::failure::Failure;
 use crate::print;
 
+const ISSUER: &str = "issuer";
 /// Bindings of the same primitive that are named where there is none of the one that was meant.
 const MAX_NAMED: usize = 10;
 
@@ -28,8 +30,8 @@ pub(super) async fn run(api: &AdminClient, args: &PolicyArgs, primitive: &str) -
         let read = api.get(&path).await?;
         let etag = read.etag.clone();
         bindings = read.accepted()?.as_array().cloned().unwrap_or_default();
-        let Some(found) = bindings.iter().find(|binding| key_of(binding) == key) else { continue };
-        api.delete_over(&query(&path, &key)?, etag.as_deref()).await?.accepted()?;
+        let Some(found) = named(&bindings, &key) else { continue };
+        api.delete_over(&query(&path, &key_of(found))?, etag.as_deref()).await?.accepted()?;
         removed.push(found.clone());
     }
     if removed.is_empty() {
@@ -61,7 +63,7 @@ fn key_of(binding: &Value) -> Key {
     let pointers = [
         ("targetType", "/target/type"),
         ("idOrPattern", "/target/idOrPattern"),
-        ("issuer", "/target/issuer"),
+        (ISSUER, "/target/issuer"),
         ("primitive", "/primitive/name"),
         ("protocol", "/primitive/protocol"),
         ("name", "/name"),
@@ -69,6 +71,18 @@ fn key_of(binding: &Value) -> Key {
     let text =
         |pointer: &str| binding.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
     pointers.map(|(name, pointer)| (name, text(pointer)))
+}
+
+/// The binding that is known by a key; else the one that is about every issuer on purpose where the key is without, or the other
+/// way round.
+fn named<'a>(bindings: &'a [Value], key: &Key) -> Option<&'a Value> {
+    let known_by = |key: &Key| bindings.iter().find(|binding| key_of(binding) == *key);
+    let other_way = key.clone().map(|(name, text)| match (name, text.as_str()) {
+        (ISSUER, "") => (name, EVERY_ISSUER.to_owned()),
+        (ISSUER, EVERY_ISSUER) => (name, String::new()),
+        _ => (name, text),
+    });
+    known_by(key).or_else(|| known_by(&other_way))
 }
 
 fn query(path: &str, key: &Key) -> Result<String, Failure> {
@@ -117,5 +131,20 @@ mod tests {
         let said = none("acme", "shop.*", &[other]);
         assert!(said.ends_with("asp policy acme --remove 'shop.*' --user 'bob b' --issuer login"), "{said}");
         assert!(none("acme", "shop.buy", &[stored]).contains("`asp policy acme`"));
+    }
+
+    #[test]
+    fn a_binding_of_every_issuer_is_found_whichever_way_it_was_set() {
+        let of = |issuer: &str| {
+            json!({ "target": { "type": "user", "idOrPattern": "bob", "issuer": issuer },
+                "primitive": { "name": "shop.buy", "protocol": "*" } })
+        };
+        let (open, every, login) = (of(""), of("*"), of("login"));
+        let both = [login.clone(), every.clone(), open.clone()];
+        assert_eq!(named(&both, &key_of(&open)), Some(&open));
+        assert_eq!(named(&both, &key_of(&every)), Some(&every));
+        assert_eq!(named(&both[..2], &key_of(&open)), Some(&every));
+        assert_eq!(named(std::slice::from_ref(&open), &key_of(&every)), Some(&open));
+        assert_eq!(named(&[login], &key_of(&open)), None);
     }
 }

@@ -10,8 +10,8 @@ use asp_control::issuers::document::Document;
 use asp_registry::{CompiledServer, Fault};
 use asp_store::control::SourceFile;
 use reqwest::StatusCode;
-use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::super::client::{AdminClient, api_path};
@@ -56,17 +56,35 @@ pub(super) struct Org {
     pub(super) bound: Option<Bound>,
 }
 
-#[derive(Clone, Debug, Deserialize)]
+/// A binding as the API shows it, without its conditions.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub(super) struct Binding {
     pub(super) target: Target,
+    pub(super) primitive: Selector,
+    pub(super) allowed: bool,
+    pub(super) approval: bool,
+    pub(super) observe: bool,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub(super) name: String,
 }
 
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(super) struct Target {
     #[serde(rename = "type")]
     pub(super) kind: String,
     #[serde(rename = "idOrPattern")]
     pub(super) pattern: String,
+    #[serde(default)]
+    pub(super) issuer: String,
+}
+
+/// Primitives of a binding.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub(super) struct Selector {
+    pub(super) name: String,
+    pub(super) protocol: String,
 }
 
 /// A key or a certificate of a machine.

@@ -7,7 +7,7 @@ use asp_control::issuers::document::Document;
 use asp_store::control::SourceFile;
 use serde_json::json;
 
-use super::installation::{Binding, Bound, Machine, Org, StoredServer, Target};
+use super::installation::{Binding, Bound, Machine, Org, Selector, StoredServer, Target};
 use super::*;
 use crate::settings::{ENV_PUBLIC_URL, ENV_UPSTREAMS};
 
@@ -39,6 +39,10 @@ fn http(method: &str, url: &str, auth: &str) -> String {
 fn org(name: &str, on: &[(&str, Option<&str>)]) -> Org {
     let switched_on = on.iter().map(|(server, by)| ((*server).to_owned(), by.map(str::to_owned)));
     Org { name: name.into(), switched_on: switched_on.collect(), ..Org::default() }
+}
+
+fn target(kind: &str, pattern: &str) -> Target {
+    Target { kind: kind.into(), pattern: pattern.into(), issuer: String::new() }
 }
 
 fn checked(environment: &[(&str, &str)], installation: &Installation) -> Vec<String> {
@@ -211,7 +215,7 @@ fn what_is_kept_of_machines_is_noted_and_stops_nothing() {
         scopes: vec!["orders:read".into()],
         fingerprint: fingerprint.map(str::to_owned),
     };
-    let user = |pattern: &str| Binding { target: Target { kind: "user".into(), pattern: pattern.into() } };
+    let user = |pattern: &str| Binding { target: target("user", pattern), ..Binding::default() };
     let acme = Org {
         bindings: vec![user("press-*"), user("alice"), user("*")],
         keys: vec![machine("k1", "press-7", None)],
@@ -237,6 +241,50 @@ fn what_is_kept_of_machines_is_noted_and_stops_nothing() {
         lines.iter().any(|line| line.contains("its machines may have groups arms; scopes none")),
         "{lines:#?}"
     );
+}
+
+#[test]
+fn a_stored_allow_that_names_no_issuer_is_noted_where_several_speak_for_the_org() {
+    let issuer = |name: &str, orgs: &[&str]| {
+        let document = json!({ "iss": format!("https://{name}.example.com"), "orgs": orgs });
+        Document { name: name.into(), ..serde_json::from_value(document).unwrap() }
+    };
+    let allow = |target: Target| Binding {
+        target,
+        primitive: Selector { name: "cc.pay".into(), protocol: "*".into() },
+        allowed: true,
+        ..Binding::default()
+    };
+    let of_login = Target { issuer: "login".into(), ..target("user", "bob") };
+    let every = Target { issuer: "*".into(), ..target("user", "carol") };
+    let bindings = vec![
+        allow(target("user", "alice")),
+        allow(target("user", "*")),
+        allow(target("machine", "press")),
+        allow(of_login),
+        allow(every),
+        Binding { allowed: false, ..allow(target("user", "dave")) },
+        Binding { observe: true, ..allow(target("user", "erin")) },
+        Binding { approval: true, ..allow(target("user", "frank")) },
+    ];
+    let of_org = |name: &str| Org { bindings: bindings.clone(), ..org(name, &[]) };
+    let installation = Installation {
+        orgs: vec![of_org("acme"), of_org("globex")],
+        issuers: vec![issuer("login", &["*"]), issuer("contractors", &["ac*"])],
+        has_offers: true,
+        ..Installation::default()
+    };
+    let lines = checked(&[], &installation);
+    let noted: Vec<&String> = lines.iter().filter(|line| line.contains("cc.pay")).collect();
+    assert_eq!(
+        noted,
+        [
+            "# a binding of acme allows the user alice to call cc.pay over every protocol, of whichever of its issuers (login, \
+             contractors): name the one that is meant, `asp policy acme --allow cc.pay --user alice --issuer NAME` ('*' for all of \
+             them), then take this one away, `asp policy acme --remove cc.pay --user alice`"
+        ]
+    );
+    assert!(lines.last().is_some_and(|line| line == "# nothing is left to do"), "{lines:#?}");
 }
 
 #[test]

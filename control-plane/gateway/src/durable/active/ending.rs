@@ -1,8 +1,9 @@
 //! The end of a call in the store.
 //!
 //! Owns: ends that are not stored yet. Keeps true: where a client may ask for a call again, its end is in the store before it
-//! is reported; if the store does not answer, the end stays here, is tried again with each renewal of the lease and holds
-//! up a shutdown; those that wait are bounded in bytes (I-4); an end never replaces that of another gateway.
+//! is reported; where only its row would let another gateway run it again, the row is deleted before; if the store does not
+//! answer, the end stays here, is tried again with each renewal of the lease and holds up a shutdown; those that wait are
+//! bounded in bytes (I-4); an end never replaces that of another gateway.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,6 +13,7 @@ use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};
 use tokio_util::task::TaskTracker;
+use uuid::Uuid;
 
 use super::told::{Kept, kept_for};
 use super::{ActiveFault, ActiveTable, context, in_time, key, lost};
@@ -64,24 +66,33 @@ pub(super) enum Ending {
 }
 
 impl ActiveTable {
-    /// Stores how a call ends, before its outcome is reported. The row of a call that no client can return to is deleted
-    /// off the path: a retry under its key asks the ledger. Returns false if another gateway has taken the call over,
-    /// whose outcome counts.
+    /// Stores how a call ends, before its outcome is reported. The row of a call that no client can return to is deleted:
+    /// off the path if the ledger has its answer, else before its outcome is reported, because another gateway would run
+    /// the call again by it. Returns false if another gateway has taken the call over, whose outcome counts.
     pub async fn end(self: &Arc<Self>, call: &Arc<Call>, outcome: &Outcome) -> bool {
         let ownership = &call.ownership;
         ownership.gives_row_up();
         if ownership.is_passed_on() || !(ownership.may_be_kept() || ownership.is_told()) {
             return true;
         }
-        if !ownership.is_told() || call.is_void_by(outcome) {
+        let is_in_ledger = ownership.claim().is_some_and(|claim| claim.mutating);
+        if call.is_void_by(outcome) || (is_in_ledger && !ownership.is_told()) {
             self.forget_later(call);
             return true;
+        }
+        if !ownership.is_told() {
+            return self.ends_within(BRIEFLY, call, self.forget(call)).await;
         }
         if !ownership.begins_end() {
             return true;
         }
         let longest = if ownership.is_announced() { ANNOUNCED } else { BRIEFLY };
-        let storing = self.store_end(call, outcome);
+        self.ends_within(longest, call, self.store_end(call, outcome)).await
+    }
+
+    /// Waits at most `longest` until the store has the end of a call. Returns false if another gateway has taken the call
+    /// over.
+    async fn ends_within(&self, longest: Duration, call: &Call, storing: JoinHandle<Ending>) -> bool {
         if longest == BRIEFLY && self.is_away() {
             return true;
         }
@@ -92,7 +103,7 @@ impl ActiveTable {
             }
             Ok(Ok(Ending::Stored)) => true,
             Ok(Ok(Ending::GivenUp) | Err(_)) | Err(_) => {
-                tracing::warn!(call = %call.id, trace = %call.trace, "outcome reported before the store has it, because the store did not answer; if this gateway is lost before it is stored, other gateways do not know it: check the store");
+                tracing::warn!(call = %call.id, trace = %call.trace, "outcome reported before the store has it, because the store did not answer; if this gateway is lost before it is stored, other gateways do not know that the call has ended: check the store");
                 true
             }
         }
@@ -139,6 +150,45 @@ impl ActiveTable {
                 tracing::debug!(call = %call.id, trace = %call.trace, %error, "row of an ended call stays");
             }
         });
+    }
+
+    /// Deletes the row of a call that has ended, however often that must be tried.
+    fn forget(self: &Arc<Self>, call: &Call) -> JoinHandle<Ending> {
+        let table = self.clone();
+        // Not the call: what waits for the store holds no output.
+        let (id, is_kept, until) = (call.id, call.ownership.is_kept(), call.deadline());
+        self.endings.tasks.spawn(async move { table.keep_forgetting(id, is_kept, until).await })
+    }
+
+    /// Deletes a row of this gateway until the store has done it, or no gateway may go on by the row any more. One that was
+    /// kept and is gone, or has another owner, was taken over.
+    async fn keep_forgetting(&self, call: Uuid, is_kept: bool, until: Instant) -> Ending {
+        let mut waiting: Option<OwnedSemaphorePermit> = None;
+        loop {
+            let dropped = in_time(self.store.drop_record(*call.as_bytes(), self.owner)).await;
+            let is_in_time = Instant::now() < until;
+            let error = match dropped {
+                // An attempt that failed may have been done: the next one finds nothing.
+                Ok(false) if is_kept && is_in_time && waiting.is_none() => return Ending::Taken,
+                Err(error) if is_in_time => error,
+                // With what is past its time nobody goes on.
+                Ok(_) | Err(_) => return Ending::Stored,
+            };
+            if !self.may_wait(&mut waiting, 1) {
+                tracing::warn!(%call, %error, "row of an ended call stays, because too many ends wait for the store; if this gateway is lost before the call's deadline, another one may run the call again: check the store");
+                return Ending::GivenUp;
+            }
+            let _turn = self.turn_again().await;
+        }
+    }
+
+    /// Whether an end of so many bytes may wait for the store; it holds its room in `waiting` from the first time on.
+    fn may_wait(&self, waiting: &mut Option<OwnedSemaphorePermit>, bytes: usize) -> bool {
+        if waiting.is_none() {
+            let kib = u32::try_from(bytes.div_ceil(1024)).unwrap_or(u32::MAX).max(1);
+            *waiting = self.endings.room.clone().try_acquire_many_owned(kib).ok();
+        }
+        waiting.is_some()
     }
 
     /// Waits until the store has the end of every call, at most `longest`.
@@ -202,12 +252,8 @@ impl ActiveTable {
                 Ok(ending) => return ending,
                 Err(error) => error,
             };
-            if waiting.is_none() {
-                let kib = (end.record.len() + end.outcome.len()).div_ceil(1024);
-                let kib = u32::try_from(kib).unwrap_or(u32::MAX).max(1);
-                waiting = self.endings.room.clone().try_acquire_many_owned(kib).ok();
-            }
-            if waiting.is_none() || Instant::now() >= until {
+            let bytes = end.record.len() + end.outcome.len();
+            if !self.may_wait(&mut waiting, bytes) || Instant::now() >= until {
                 tracing::warn!(call = %call.id, trace = %call.trace, %error, "the end of a call is not stored, because too many wait for the store; other gateways do not know how it ended: check the store");
                 return Ending::GivenUp;
             }

@@ -1,16 +1,19 @@
-//! The end of a call is in the store before anybody is told of it, if its client may ask again (I-3, I-13).
+//! The end of a call is in the store before anybody is told of it, if its client may ask again or another gateway could run it
+//! again (I-3, I-13).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use asp_gateway::executors::plugin::runtimes::Runtimes;
-use asp_store::records::{CallRecords, MemoryRecords, RecordError};
+use asp_store::records::{CallRecords, MemoryRecords, Orphan, OwnerId, RecordError};
 use async_trait::async_trait;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
+use super::resume::save;
+use super::takeover::{call_id, request, send};
 use super::tasks::{begun, get, until as until_status};
-use super::until;
+use super::{last_result, until, until_async};
 use crate::runtime::{Runtime, Script, Worker};
 use crate::support::Fixture;
 use crate::support::records::{Faults, FaultyRecords};
@@ -47,6 +50,18 @@ fn completing() -> Runtime {
         let invoke = worker.begin(&[]).await;
         worker.complete(&invoke, &json!({"ok": true})).await;
     }))
+}
+
+/// A gateway without a key for its call, which saves a checkpoint and completes.
+fn checkpointing(records: &Arc<FaultyRecords<Deaf>>) -> (Runtime, Fixture) {
+    let runtime = Runtime::start(Script::of(|_, mut worker: Worker| async move {
+        let invoke = worker.begin(&[("checkpoint", "true")]).await;
+        assert_eq!(save(&mut worker, &invoke.request_id, 1, b"one").await, "");
+        worker.complete(&invoke, &json!({"ok": true})).await;
+    }));
+    let records = records.clone();
+    let fixture = Fixture::with_runtimes_and(runtime.runtimes(), |stores| stores.active = records);
+    (runtime, fixture)
 }
 
 fn id(task: &Value) -> [u8; 16] {
@@ -94,4 +109,62 @@ async fn a_shutdown_waits_for_the_store_to_have_the_end() {
     stopping.await.unwrap();
     let row = base.active.find(id(&task)).await.unwrap().unwrap();
     assert_eq!((row.owner, row.outcome.is_empty()), (None, false));
+}
+
+#[tokio::test]
+async fn no_gateway_can_run_a_call_without_a_key_again_once_its_client_has_the_answer() {
+    let base = Fixture::new();
+    let records = deaf(&base);
+    let (runtime, fixture) = checkpointing(&records);
+    fixture.gateway.pipeline.active.renew().await.unwrap();
+    let waiting = send(request("order", None), &fixture);
+    until("the end is refused", || records.0.refused.load(Ordering::Acquire) > 0).await;
+    records.0.refuses.store(false, Ordering::Release);
+    fixture.gateway.pipeline.active.renew().await.unwrap();
+    let result = last_result(&waiting.await.unwrap());
+    assert_eq!(result["structuredContent"], json!({"ok": true}), "{result}");
+    assert_eq!(base.active.find(call_id(&runtime)).await.unwrap(), None, "deleted before it was told");
+}
+
+#[tokio::test]
+async fn an_answer_waits_for_a_store_that_is_away_only_briefly_and_its_row_goes_later() {
+    let base = Fixture::new();
+    let records = deaf(&base);
+    let (runtime, fixture) = checkpointing(&records);
+    fixture.gateway.pipeline.active.renew().await.unwrap();
+    let result = last_result(&request("order", None).send(&fixture).await);
+    assert_eq!(result["structuredContent"], json!({"ok": true}), "{result}");
+    assert!(base.active.find(call_id(&runtime)).await.unwrap().is_some(), "the store takes nothing");
+    records.0.refuses.store(false, Ordering::Release);
+    fixture.gateway.pipeline.active.renew().await.unwrap();
+    until_async("its row is gone", async || base.active.find(call_id(&runtime)).await.unwrap().is_none())
+        .await;
+}
+
+#[tokio::test]
+async fn a_call_without_a_key_that_another_gateway_has_taken_is_not_answered_here() {
+    let base = Fixture::new();
+    let records = deaf(&base);
+    records.0.refuses.store(false, Ordering::Release);
+    let (script, go) = Script::until_told(|mut worker: Worker, went| async move {
+        let invoke = worker.begin(&[("checkpoint", "true")]).await;
+        assert_eq!(save(&mut worker, &invoke.request_id, 1, b"one").await, "");
+        went.await.unwrap();
+        worker.complete(&invoke, &json!({"ok": true})).await;
+    });
+    let runtime = Runtime::start(script);
+    let store = records.clone();
+    let fixture = Fixture::with_runtimes_and(runtime.runtimes(), |stores| stores.active = store);
+    let waiting = send(request("order", None), &fixture);
+    let saved = async || {
+        let allocated = !runtime.told.allocations.lock().is_empty();
+        allocated && base.active.find(call_id(&runtime)).await.unwrap().is_some_and(|row| row.seq == 1)
+    };
+    until_async("it has saved", saved).await;
+    let owner = fixture.gateway.pipeline.active.owner();
+    let orphan = Orphan { call: call_id(&runtime), owner };
+    assert!(base.active.take(&orphan, OwnerId([9; 16])).await.unwrap());
+    go.send(()).unwrap();
+    let result = last_result(&waiting.await.unwrap());
+    assert_eq!(result["_meta"]["asp/reason"], "upstream_unavailable", "{result}");
 }

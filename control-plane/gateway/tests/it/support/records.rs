@@ -107,7 +107,7 @@ impl<F: Faults> CallRecords for FaultyRecords<F> {
         self.0.store().finish(key, owner, end).await
     }
 
-    async fn drop_record(&self, call: CallId, owner: OwnerId) -> Result<(), RecordError> {
+    async fn drop_record(&self, call: CallId, owner: OwnerId) -> Result<bool, RecordError> {
         self.0.learns_ends()?;
         self.0.store().drop_record(call, owner).await
     }

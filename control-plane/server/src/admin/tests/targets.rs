@@ -5,6 +5,8 @@ use asp_proto::snapshot::GatewaySnapshot;
 use http::{Method, StatusCode};
 use serde_json::{Value, json};
 
+use super::issuers::{LOGIN, key, kids};
+use super::publisher::Publisher;
 use super::{Api, DEMO, sample};
 
 const BINDINGS: &str = "/api/policy/orgs/acme/bindings";
@@ -79,6 +81,77 @@ async fn a_target_that_makes_no_sense_or_names_an_unknown_issuer_is_refused() {
     assert_eq!(refused.body["code"], "unknown_name", "{}", refused.body);
     let forced = api.put("org:acme", &format!("{BINDINGS}?force=true"), typo).await;
     assert_eq!(forced.status, StatusCode::OK, "{}", forced.body);
+}
+
+/// Two issuers speak for acme: the one of development, and `login`.
+async fn with_two_issuers(publisher: &Publisher) -> Api {
+    publisher.publish(&[key("one")]);
+    let mut api = Api::with_issuers(vec![publisher.origin.clone()]).await;
+    api.put("platform", DEMO, sample("demo")).await;
+    let alice = binding(json!({ "type": "user", "idOrPattern": "alice" }), true);
+    let put = api.put("org:acme", BINDINGS, alice).await;
+    assert_eq!(put.status, StatusCode::OK, "one issuer alone: {}", put.body);
+    api.put("platform", LOGIN, publisher.document()).await;
+    api.published(|snapshot| kids(snapshot) == ["one"]).await;
+    api
+}
+
+#[tokio::test]
+async fn what_allows_a_name_says_of_which_issuer_where_several_speak_for_the_org() {
+    let publisher = Publisher::start().await;
+    let mut api = with_two_issuers(&publisher).await;
+    let target = |kind: &str, name: &str| json!({ "type": kind, "idOrPattern": name });
+    for open in
+        [target("user", "alice"), target("user", "al*"), target("group", "finance"), target("wcit", "t-1")]
+    {
+        // No force stores it.
+        let refused = api.put("org:acme", BINDINGS, binding(open, true)).await;
+        assert_eq!(
+            (refused.status, &refused.body["code"]),
+            (StatusCode::UNPROCESSABLE_ENTITY, &json!("ambiguous_name")),
+            "{}",
+            refused.body
+        );
+        let detail = refused.body["detail"].as_str().unwrap();
+        assert!(detail.contains("dev; login") && detail.contains("--issuer"), "{detail}");
+    }
+    let observed = json!({
+        "target": target("user", "bob"), "primitive": { "name": "echo" }, "allowed": true, "observe": true,
+    });
+    let of = |issuer: &str| json!({ "type": "user", "idOrPattern": "bob", "issuer": issuer });
+    for body in [
+        binding(target("user", "bob"), false),
+        binding(target("user", "*"), true),
+        binding(target("machine", "press"), true),
+        binding(of("login"), true),
+        binding(of("*"), true),
+        observed,
+    ] {
+        let stored = api.put("org:acme", BINDINGS, body.clone()).await;
+        assert_eq!(stored.status, StatusCode::OK, "{body}: {}", stored.body);
+    }
+    // What was stored before stays in force, and so does what is about every issuer on purpose.
+    api.published(|snapshot| {
+        let allows = |name: &str| {
+            snapshot.bindings.iter().any(|one| one.allowed && one.target == name && one.issuer.is_empty())
+        };
+        allows("alice") && allows("bob")
+    })
+    .await;
+    let listed = api.get("org:acme", BINDINGS).await.body;
+    assert!(listed.as_array().unwrap().contains(&binding(of("*"), true)), "as it was put: {listed}");
+    let gone = format!("{BINDINGS}?targetType=user&idOrPattern=bob&primitive=echo&issuer=*");
+    assert_eq!(api.send("org:acme", Method::DELETE, &gone, None, &[]).await.status, StatusCode::OK);
+}
+
+#[tokio::test]
+async fn only_what_allows_is_about_every_issuer_on_purpose() {
+    let api = with_demo().await;
+    for (kind, allowed) in [("user", false), ("machine", true)] {
+        let target = json!({ "type": kind, "idOrPattern": "bob", "issuer": "*" });
+        let refused = api.put("org:acme", BINDINGS, binding(target, allowed)).await;
+        assert_eq!(refused.body["code"], "invalid_params", "{}", refused.body);
+    }
 }
 
 #[tokio::test]

@@ -9,6 +9,7 @@ use asp_proto::snapshot::{
 use super::*;
 use crate::policy::Ruling;
 use crate::snapshot::changing::tests::{binding, put, server, whole};
+use crate::snapshot::fault::UNREAD;
 
 fn part_of(name: &str, change: impl FnOnce(&mut ServerPart)) -> Part {
     let (edge, server, primitive) = server(name);
@@ -133,6 +134,74 @@ fn a_denial_beside_a_condition_that_does_not_compile_is_in_force() {
         assert_eq!(denies(&after, "acme", primitive), denied, "{primitive}");
     }
     assert!(!denies(&before, "acme", "pay"));
+}
+
+/// Invariant I-5: a gateway of the version before never opens anything wider.
+#[test]
+fn values_that_this_version_does_not_know_allow_nothing_and_deny_all_that_they_may_be_about() {
+    let before = Snapshot::build(whole()).unwrap();
+    let on = |primitive: &str| Binding { primitive: primitive.into(), ..binding("acme") };
+    let allow = |primitive: &str| Binding { allowed: true, ..on(primitive) };
+    let bindings = vec![
+        Binding { protocol: 7, ..allow("closed.pay") },
+        Binding { protocol: 7, ..on("wire") },
+        Binding { target_kind: 9, ..on("out*") },
+        Binding { target_kind: 9, ..allow("closed.look") },
+        on("closed*"),
+        allow("closed.known"),
+        allow("out.x"),
+    ];
+    let exception = |server: &str, enabled: bool| ExposureException {
+        org: "acme".into(),
+        server: server.into(),
+        protocol: 7,
+        enabled,
+    };
+    let part = OrgPart {
+        org: "acme".into(),
+        observed_bindings: vec![Binding { protocol: 7, ..on("seen") }],
+        exposure: vec![exception("one", false), exception("two", true)],
+        bindings,
+        ..OrgPart::default()
+    };
+    let after = before.applied(2, vec![put("org/acme", Part::Org(part)), recent(2)]).unwrap();
+    assert_eq!(in_force(&after), [("org/acme", UNREAD)]);
+    let reason = &after.faults()["org/acme"].reason;
+    assert!(
+        reason.contains("protocol 7 in a binding on closed.pay") && reason.ends_with("and 2 more"),
+        "{reason}"
+    );
+    for (primitive, denied) in [
+        ("closed.pay", true),
+        ("closed.look", true),
+        ("closed.known", false),
+        ("wire", true),
+        ("out.x", true),
+        ("anything", false),
+    ] {
+        assert_eq!(denies(&after, "acme", primitive), denied, "{primitive}");
+    }
+    let exposed = |server: &str| after.edge.exposed(server, "acme", Protocol::Mcp);
+    assert!(!exposed("one") && exposed("two"));
+    let mended = OrgPart { org: "acme".into(), ..OrgPart::default() };
+    let after = after.applied(3, vec![put("org/acme", Part::Org(mended))]).unwrap();
+    assert!(in_force(&after).is_empty());
+}
+
+#[test]
+fn a_part_of_a_newer_kind_is_named_and_a_primitive_whose_danger_is_not_known_is_not_taken() {
+    let before = Snapshot::build(whole()).unwrap();
+    let changes = vec![
+        ("newer/kind".to_owned(), Some(SnapshotPart::default())),
+        put("server/two", part_of("two", |part| part.primitives[0].mutation = 9)),
+        put("server/three", part_of("three", |part| part.primitives[0].risk_class = 9)),
+    ];
+    let after = before.applied(2, changes).unwrap();
+    let expected = [("newer/kind", LEFT_OUT), ("server/three", NOT_SERVED), ("server/two", LAST_FORM)];
+    assert_eq!(in_force(&after), expected);
+    assert!(after.faults()["server/two"].reason.contains("its mutation 9 is not known"));
+    let after = after.applied(3, vec![("newer/kind".to_owned(), None)]).unwrap();
+    assert!(!after.faults().contains_key("newer/kind"));
 }
 
 #[test]

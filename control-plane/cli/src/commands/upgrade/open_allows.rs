@@ -1,0 +1,59 @@
+//! Stored bindings that allow something to a name that several issuers of the org may give, each to somebody else.
+//!
+//! Keeps true: they stay in force; the check says which issuers there are, and how to name the one that is meant.
+
+use asp_control::issuers::File;
+use asp_control::{patterns, policy};
+use asp_platform::shell;
+use serde_json::json;
+
+use super::installation::{Binding, Installation};
+use crate::commands::binding;
+
+/// A note for each of them.
+pub(super) fn notes(file: &File, installation: &Installation) -> Vec<String> {
+    let mut notes = Vec::new();
+    for org in &installation.orgs {
+        let issuers = issuers_of(&org.name, file, installation);
+        if issuers.len() < 2 {
+            continue;
+        }
+        let open = org.bindings.iter().filter(|binding| is_open(binding));
+        notes.extend(open.map(|binding| note(&org.name, binding, &issuers)));
+    }
+    notes
+}
+
+/// Whether a write of the binding would be refused where several issuers speak for the org.
+fn is_open(binding: &Binding) -> bool {
+    let Binding { target, allowed, approval, observe, .. } = binding;
+    let gives = *allowed && !approval && !observe;
+    gives && policy::leaves_issuer_open(&target.kind, &target.pattern, &target.issuer)
+}
+
+/// Names of the client issuers, of the file and of the store, that speak for an org.
+fn issuers_of<'a>(org: &str, file: &'a File, installation: &'a Installation) -> Vec<&'a str> {
+    let all = file.clients.iter().chain(&installation.issuers);
+    let speaking = all.filter(|issuer| {
+        issuer.orgs.is_empty() || issuer.orgs.iter().any(|pattern| patterns::matches(pattern, org))
+    });
+    speaking.map(|issuer| issuer.name.as_str()).collect()
+}
+
+fn note(org: &str, open: &Binding, issuers: &[&str]) -> String {
+    let stored = json!(open);
+    let Binding { target, primitive, name, .. } = open;
+    let mut words = vec![("allow", primitive.name.as_str()), (target.kind.as_str(), target.pattern.as_str())];
+    let protocol = Some(primitive.protocol.as_str()).filter(|protocol| !matches!(*protocol, "" | "*"));
+    words.extend(protocol.map(|protocol| ("protocol", protocol)));
+    words.extend(Some(name.as_str()).filter(|name| !name.is_empty()).map(|name| ("name", name)));
+    let options: String = words.iter().map(|(name, value)| shell::option(name, value)).collect();
+    format!(
+        "{}, of whichever of its issuers ({}): name the one that is meant, `{} --issuer NAME` ('*' for all of them), then take \
+         this one away, `{}`",
+        binding::in_words(org, &stored),
+        issuers.join(", "),
+        shell::command("asp policy", org, &options),
+        binding::removal(org, &stored)
+    )
+}
