@@ -377,6 +377,14 @@ impl Call {
         self.handed_over.load(Ordering::Acquire)
     }
 
+    /// The last client that followed the call here has left before its outcome, and nobody will be back. Cancels the call, unless
+    /// clients may follow it at other gateways: then it ends once none does.
+    pub fn abandon(&self) {
+        if self.authority.abandon() {
+            self.cancel();
+        }
+    }
+
     /// Asks the executor to stop; the first cancel counts.
     pub fn cancel(&self) {
         self.cancel.cancel();

@@ -3,6 +3,8 @@ pub mod active;
 mod event_share;
 pub mod inbox;
 pub mod record;
+pub mod shared_calls;
 pub mod shared_events;
+pub mod shared_followers;
 pub mod skipped;
 pub mod taken_over;

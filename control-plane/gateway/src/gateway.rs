@@ -15,21 +15,16 @@ use asp_snapshot::{Changes, PartFaults, Snapshot};
 use asp_store::answers::{Answers, QuickLedger};
 use asp_store::audit::{AuditLog, MemoryAudit};
 use asp_store::blobs::{Blobs, MemoryBlobs};
-use asp_store::bus::Bus;
 use asp_store::counter::{Counters, MemoryCounters};
-use asp_store::inbox::Inbox;
 use asp_store::ledger::{Ledger, MemoryLedger};
-use asp_store::outbox::Outbox;
-use asp_store::records::{CallRecords, MemoryRecords, OwnerId};
-use asp_store::sessions::SessionDirectory;
+use asp_store::records::{CallRecords, MemoryRecords};
 use parking_lot::Mutex;
 use secrecy::{ExposeSecret, SecretSlice};
 use tokio::sync::watch;
 
 use crate::call::registry::CallRegistry;
 use crate::durable::active::ActiveTable;
-use crate::durable::inbox::Inboxes;
-use crate::durable::shared_events::SharedEvents;
+use crate::durable::shared_calls::SharedCalls;
 use crate::durable::skipped::SkippedCalls;
 use crate::durable::taken_over::TakenOverCalls;
 use crate::executors::Executors;
@@ -37,6 +32,7 @@ use crate::executors::artifacts::Artifacts;
 use crate::executors::delegate::Delegates;
 use crate::executors::delegate::endpoint::Endpoints;
 use crate::executors::outbound::auth::{Authorizer, Told};
+use crate::executors::outbound::client::OutboundError;
 use crate::executors::plugin::logs::LogListener;
 use crate::executors::plugin::runtimes::Runtimes;
 use crate::executors::plugin::{PluginDeps, Plugins, Saved};
@@ -51,12 +47,15 @@ use crate::pipeline::limits::Limiter;
 use crate::pipeline::listings::Listings;
 use crate::pipeline::running::RunningCalls;
 use crate::seal::{SealError, Sealer};
-use crate::sessions::{Replicas, Sessions};
+use crate::sessions::Sessions;
 use crate::subscriptions::{self, Subscriptions};
 use crate::telemetry::audit::Audit;
 use crate::telemetry::metrics::Metrics;
 
+mod shared;
 pub mod standing;
+
+pub use shared::Shared;
 
 /// Most parts that one push writes a line about; `/api/snapshot` of the control plane names more.
 const MAX_WARNED: usize = 20;
@@ -139,18 +138,6 @@ pub struct Stores {
     pub shared: Option<Shared>,
 }
 
-/// What several gateways share of sessions and of what calls say.
-#[derive(Clone)]
-pub struct Shared {
-    pub directory: Arc<dyn SessionDirectory>,
-    pub bus: Arc<dyn Bus>,
-    /// Answers and cancels for calls that another gateway runs.
-    pub inbox: Arc<dyn Inbox>,
-    pub outbox: Arc<dyn Outbox>,
-    /// Of calls that only read.
-    pub answers: Arc<dyn Answers>,
-}
-
 impl Stores {
     /// Stores that end with the process: for tests, and where nothing must survive.
     pub fn in_memory() -> Stores {
@@ -220,26 +207,23 @@ impl Gateway {
         let artifacts = Artifacts::new(config.stores.blobs);
         let issuers = Issuers::new(config.issuers)?;
         let minter = Arc::new(Minter::new(config.token_keys, config.public_url, config.token_audiences));
-        let authorizer = Arc::new(authorizer(&minter, &issuers, config.told));
         let registry = Arc::new(CallRegistry::default());
-        let (replicas, of_calls, answers) = shared(config.stores.shared, &sealer, minter.keys.owner());
+        let counters = config.stores.counters;
+        let (replicas, of_calls, answers) =
+            shared::in_common(config.stores.shared, &counters, &sealer, minter.keys.owner());
         let active = active_table(config.stores.active, &minter, &sealer, &registry, of_calls);
-        let delegates = Arc::new(Delegates::new(config.delegates)?);
         let deps = PluginDeps {
             saved: Saved { active: active.clone() },
             artifacts: artifacts.clone(),
             minter: minter.clone(),
-            authorizer: authorizer.clone(),
-            delegates: delegates.clone(),
+            authorizer: Arc::new(authorizer(&minter, &issuers, config.told)),
+            delegates: Arc::new(Delegates::new(config.delegates)?),
             listener: config.listener,
         };
-        let plugins = Plugins::new(runtimes.clone(), metrics.clone(), deps);
-        let upstreams = metrics.upstreams.clone();
-        let executors = Executors::new(plugins, artifacts.clone(), delegates, upstreams, authorizer)?;
         let pipeline = Arc::new(Pipeline {
-            limiter: Limiter::new(config.stores.counters),
+            limiter: Limiter::new(counters),
             ledgers: ledgers(config.stores.ledger, answers, &active, &sealer),
-            executor: Arc::new(executors),
+            executor: Arc::new(executors(deps, &runtimes, &metrics)?),
             audit: Audit::new(config.stores.audit, metrics.audit_lost.clone()),
             inspections: config.inspections,
             metrics,
@@ -475,20 +459,18 @@ fn authorizer(minter: &Arc<Minter>, issuers: &Issuers, told: Told) -> Authorizer
     Authorizer::new(minter.clone(), issuers.credentials.clone(), issuers.exchanges.clone(), told)
 }
 
-/// What this gateway has in common with others; nothing where it is alone.
-fn shared(shared: Option<Shared>, sealer: &Arc<Sealer>, this: OwnerId) -> InCommon {
-    let Some(Shared { directory, bus, inbox, outbox, answers }) = shared else {
-        return (None, (None, None), None);
-    };
-    let replicas = Replicas::new(sealer.clone(), directory, bus, this);
-    let events = SharedEvents::new(outbox, sealer.clone(), this);
-    let inboxes = Inboxes::new(inbox, sealer.clone());
-    (Some(Arc::new(replicas)), (Some(Arc::new(events)), Some(Arc::new(inboxes))), Some(answers))
+/// Everything that runs calls.
+fn executors(
+    deps: PluginDeps,
+    runtimes: &Arc<Runtimes>,
+    metrics: &Arc<Metrics>,
+) -> Result<Executors, OutboundError> {
+    let artifacts = deps.artifacts.clone();
+    let delegates = deps.delegates.clone();
+    let authorizer = deps.authorizer.clone();
+    let plugins = Plugins::new(runtimes.clone(), metrics.clone(), deps);
+    Executors::new(plugins, artifacts, delegates, metrics.upstreams.clone(), authorizer)
 }
-
-type InCommon = (Option<Arc<Replicas>>, OfCalls, Option<Arc<dyn Answers>>);
-/// Events of calls for all gateways, and input from all gateways for calls.
-type OfCalls = (Option<Arc<SharedEvents>>, Option<Arc<Inboxes>>);
 
 /// The rows are of the same run as the keys that are published beside its lease.
 fn active_table(
@@ -496,7 +478,7 @@ fn active_table(
     minter: &Minter,
     sealer: &Arc<Sealer>,
     registry: &Arc<CallRegistry>,
-    of_calls: OfCalls,
+    of_calls: Option<SharedCalls>,
 ) -> Arc<ActiveTable> {
     Arc::new(ActiveTable::new(store, minter.keys.owner(), sealer.clone(), registry.clone(), of_calls))
 }

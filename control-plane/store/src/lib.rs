@@ -11,6 +11,7 @@ mod clock;
 mod columns;
 pub mod control;
 pub mod counter;
+pub mod followers;
 pub mod heard_gateways;
 mod hex;
 pub mod inbox;

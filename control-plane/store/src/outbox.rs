@@ -3,7 +3,8 @@
 //!
 //! Owns: the [`Outbox`] port. Refuses: to read events; they arrive sealed by the gateway. Keeps true: numbers are
 //! consecutive, one entry for each; only the call's present owner adds, and one that another has replaced adds nothing
-//! more; what is kept of a call is bounded in entries, bytes and age, and the oldest go first (I-4).
+//! more; what is kept of a call is bounded in entries, bytes and age, and the oldest go first (I-4), but for those that are open:
+//! they stay beside the others until they are no more, within bounds of their own.
 
 use std::time::Duration;
 
@@ -24,8 +25,16 @@ pub const MAX_ENTRIES: usize = 256;
 pub const MAX_BYTES: usize = 1 << 20;
 /// Bytes of one entry.
 pub const MAX_ENTRY: usize = 256 * 1024;
+/// Maximum number of open entries that are kept beside the others: a call has no more open questions. Their bytes have the bound
+/// [`MAX_BYTES`] again; what is beyond is dropped as any other entry.
+pub const MAX_PINNED: usize = 16;
 /// The largest number that an entry may be followed by: the numbers of Redis's scripts are exact up to here.
 pub const MAX_NUMBER: u64 = 1 << 53;
+
+/// Whether an open entry fits beside those that are kept.
+pub(crate) fn fits(pinned: usize, bytes: usize, entry: &Bytes) -> bool {
+    pinned < MAX_PINNED && bytes.saturating_add(entry.len()) <= MAX_BYTES
+}
 
 /// Which log the numbers are of: a call that begins anew elsewhere counts anew.
 pub type LogId = u32;
@@ -38,6 +47,8 @@ pub struct Kept {
     /// The number of the first of the entries; where there are none, of the one that comes next.
     pub first: u64,
     pub entries: Vec<Bytes>,
+    /// Open entries from before the oldest of the others, by their numbers; only for who asks for what is gone.
+    pub pinned: Vec<(u64, Bytes)>,
 }
 
 impl Kept {
@@ -57,12 +68,23 @@ pub struct Batch<'a> {
     pub entries: &'a [Bytes],
     /// Whether they replace what is kept of the call.
     pub anew: bool,
+    /// The numbers of all entries of the call that are open from now on.
+    pub open: &'a [u64],
+    /// Open entries from before the first of these, where they replace what is kept.
+    pub pinned: &'a [(u64, Bytes)],
 }
 
 impl Batch<'_> {
+    /// Bytes of all its entries.
+    pub fn bytes(&self) -> usize {
+        let pinned = self.pinned.iter().map(|(_, entry)| entry.len());
+        self.entries.iter().map(Bytes::len).chain(pinned).sum()
+    }
+
     /// What no outbox takes.
     pub(crate) fn check(&self) -> Result<(), OutboxError> {
-        if self.entries.iter().any(|entry| entry.len() > MAX_ENTRY) {
+        let pinned = self.pinned.iter().map(|(_, entry)| entry);
+        if self.entries.iter().chain(pinned).any(|entry| entry.len() > MAX_ENTRY) {
             return Err(OutboxError::TooLarge);
         }
         match self.first.checked_add(count(self.entries.len())) {

@@ -20,6 +20,7 @@ use crate::clock::milliseconds;
 mod answers;
 mod bus;
 mod counters;
+mod followers;
 mod inbox;
 mod outbox;
 mod sessions;
@@ -28,6 +29,7 @@ mod traffic;
 pub use answers::RedisAnswers;
 pub use bus::RedisBus;
 pub use counters::RedisCounters;
+pub use followers::RedisFollowers;
 pub use inbox::RedisInbox;
 pub use outbox::RedisOutbox;
 pub use sessions::RedisDirectory;
@@ -51,7 +53,7 @@ const CLUSTER: &str = "+cluster";
 pub struct Lanes {
     /// Decisions on limits.
     pub limits: Redis,
-    /// The directory of sessions, the bus and the inboxes of calls.
+    /// The directory of sessions, the bus, and the inboxes and followers of calls.
     pub directory: Redis,
     /// The events of calls, and answers that are kept.
     pub events: Redis,

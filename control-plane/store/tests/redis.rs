@@ -12,11 +12,13 @@ use asp_e2e::wait;
 use asp_store::answers;
 use asp_store::bus::{self, Bus, BusEvent};
 use asp_store::counter::{self, Bucket, Counters, Taken, WithFallback};
+use asp_store::followers;
 use asp_store::inbox::{self, Inbox, InboxId, Put};
 use asp_store::outbox::{self, Appended, Batch, Outbox};
 use asp_store::records::OwnerId;
 use asp_store::redis::{
-    Lanes, Redis, RedisAnswers, RedisBus, RedisCounters, RedisDirectory, RedisInbox, RedisOutbox,
+    Lanes, Redis, RedisAnswers, RedisBus, RedisCounters, RedisDirectory, RedisFollowers, RedisInbox,
+    RedisOutbox,
 };
 use asp_store::sessions::{self, SessionDirectory};
 use bytes::Bytes;
@@ -143,9 +145,10 @@ async fn sessions_the_bus_both_boxes_and_answers_do_what_every_backend_must() {
         bus::suite::run(&RedisBus::new(redis.clone())).await;
         outbox::suite::run(&RedisOutbox::new(redis.clone())).await;
         inbox::suite::run(&RedisInbox::new(redis.clone())).await;
+        followers::suite::run(&RedisFollowers::new(redis.clone())).await;
         answers::suite::run(&RedisAnswers::new(redis)).await;
-        // Invariant I-4: everything that is kept of answers and in inboxes ends.
-        for kind in ["answer", "inbox"] {
+        // Invariant I-4: everything that is kept of answers, of followers and in inboxes ends.
+        for kind in ["answer", "followers", "inbox"] {
             let forever = format!(
                 "local n = 0 for _, k in ipairs(redis.call('KEYS', 'asp:{kind}:*')) do if redis.call('TTL', k) < 0 then n = n + 1 end end return n"
             );
@@ -195,7 +198,7 @@ async fn limits_the_directory_and_events_have_a_connection_each() {
     RedisInbox::new(lanes.directory.clone()).put(id, [1; 16], Bytes::new(), PATIENCE).await.unwrap();
     assert_eq!(connections().await, 2, "the inbox goes with the directory");
     let entries = [Bytes::from(vec![b'x'; outbox::MAX_ENTRY])];
-    let large = Batch { log: 1, first: 0, entries: &entries, anew: true };
+    let large = Batch { log: 1, first: 0, entries: &entries, anew: true, open: &[], pinned: &[] };
     RedisOutbox::new(lanes.events.clone()).append([1; 16], gateway, large, PATIENCE).await.unwrap();
     assert_eq!(connections().await, 3);
     take(&RedisCounters::new(lanes.limits.clone()), bucket("k", 9, 1.0)).await;
@@ -222,6 +225,7 @@ async fn a_cluster_of_three_nodes_does_what_every_backend_must() {
     bus::suite::run(&RedisBus::new(redis.clone())).await;
     outbox::suite::run(&RedisOutbox::new(redis.clone())).await;
     inbox::suite::run(&RedisInbox::new(redis.clone())).await;
+    followers::suite::run(&RedisFollowers::new(redis.clone())).await;
     answers::suite::run(&RedisAnswers::new(redis)).await;
     for kind in ["asp:session:*", "asp:outbox:*", "asp:inbox:*"] {
         let mut kept = Vec::new();
@@ -284,7 +288,7 @@ async fn what_is_kept_of_a_call_ends_together_and_never_sooner_than_was_said() {
     let outbox = RedisOutbox::new(patient(&server));
     let entries = [Bytes::from_static(b"a")];
     let hours = |hours: u64| Duration::from_secs(hours * 3600);
-    let anew = Batch { log: 1, first: 0, entries: &entries, anew: true };
+    let anew = Batch { log: 1, first: 0, entries: &entries, anew: true, open: &[], pinned: &[] };
     let more = Batch { first: 1, anew: false, ..anew };
     let gateway = OwnerId([1; 16]);
     let call = [0xab; 16];
@@ -323,7 +327,7 @@ async fn entries_that_are_lost_are_missing() {
     let call = [1; 16];
     let gateway = OwnerId([1; 16]);
     let keep = Duration::from_secs(3600);
-    let anew = Batch { log: 1, first: 0, entries: &entries, anew: true };
+    let anew = Batch { log: 1, first: 0, entries: &entries, anew: true, open: &[], pinned: &[] };
     let more = Batch { first: 2, anew: false, ..anew };
     assert_eq!(outbox.append(call, gateway, anew, keep).await.unwrap(), Appended::Stored);
     let lost = number(&server, "return redis.call('DEL', redis.call('KEYS', '*:events')[1])").await;

@@ -19,7 +19,7 @@ fn in_redis(url: &Secret) -> anyhow::Result<(Arc<dyn Counters>, Option<Shared>)>
     use anyhow::Context;
     use asp_store::counter::WithFallback;
     use asp_store::redis::{
-        Lanes, RedisAnswers, RedisBus, RedisCounters, RedisDirectory, RedisInbox, RedisOutbox,
+        Lanes, RedisAnswers, RedisBus, RedisCounters, RedisDirectory, RedisFollowers, RedisInbox, RedisOutbox,
     };
 
     let Lanes { limits, directory, events } =
@@ -28,7 +28,8 @@ fn in_redis(url: &Secret) -> anyhow::Result<(Arc<dyn Counters>, Option<Shared>)>
     let shared = Shared {
         directory: Arc::new(RedisDirectory::new(directory.clone())),
         bus: Arc::new(RedisBus::new(directory.clone())),
-        inbox: Arc::new(RedisInbox::new(directory)),
+        inbox: Arc::new(RedisInbox::new(directory.clone())),
+        followers: Arc::new(RedisFollowers::new(directory)),
         outbox: Arc::new(RedisOutbox::new(events.clone())),
         answers: Arc::new(RedisAnswers::new(events)),
     };

@@ -6,9 +6,11 @@
 //! it began, because whoever comes back can.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use asp_edge::{Caller, LEEWAY_SECONDS};
+use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
@@ -27,13 +29,36 @@ struct Standing {
     able: [usize; ABILITIES],
     /// What those can do who went away to answer a question.
     away: ClientAbilities,
+    /// The abilities of all clients that have attached.
+    attached: ClientAbilities,
     /// The call goes on though nobody follows it: its client was told that it can come back.
+    kept: bool,
+    /// The last one has left, and nobody has come since; it is not decided yet what that means for the call.
+    abandoned: bool,
+}
+
+/// The clients that followed a call at a gateway that does not run it, once none does any more.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Departure {
+    /// Their abilities, all together.
+    attached: [bool; ABILITIES],
+    /// The abilities of those that went away to answer a question.
+    away: [bool; ABILITIES],
+    /// They were told that the call goes on without them.
     kept: bool,
 }
 
 impl Standing {
     fn is_attended(&self) -> bool {
         self.awaited || self.open > 0
+    }
+
+    fn will_be_back(&self) -> bool {
+        self.kept || self.away != ClientAbilities::default()
+    }
+
+    fn is_abandoned(&self) -> bool {
+        self.abandoned && !self.is_attended() && !self.will_be_back()
     }
 
     /// Counts a client in or out.
@@ -49,15 +74,25 @@ pub struct Authority {
     standing: watch::Sender<Standing>,
     /// What the client could do with which the call began.
     begun_with: ClientAbilities,
+    /// Clients of other gateways may follow the call.
+    is_shared: AtomicBool,
 }
 
 impl Authority {
     /// `awaited`: somebody waits for the call's answer from the start.
-    pub(super) fn new(caller: Arc<Caller>, awaited: bool, begun_with: ClientAbilities) -> Authority {
-        let away = ClientAbilities::default();
-        let kept = false;
-        let standing = Standing { caller, awaited, open: 0, able: [0; ABILITIES], away, kept };
-        Authority { standing: watch::Sender::new(standing), begun_with }
+    pub(crate) fn new(caller: Arc<Caller>, awaited: bool, begun_with: ClientAbilities) -> Authority {
+        let none = ClientAbilities::default();
+        let standing = Standing {
+            caller,
+            awaited,
+            open: 0,
+            able: [0; ABILITIES],
+            away: none,
+            attached: none,
+            kept: false,
+            abandoned: false,
+        };
+        Authority { standing: watch::Sender::new(standing), begun_with, is_shared: AtomicBool::new(false) }
     }
 
     /// Who the call runs for, with the token that was presented last.
@@ -87,6 +122,7 @@ impl Authority {
             standing.caller = caller.clone();
             // It attaches next.
             standing.awaited = true;
+            standing.abandoned = false;
             true
         });
     }
@@ -104,6 +140,8 @@ impl Authority {
     fn attach(&self, abilities: ClientAbilities) {
         self.change(|standing| {
             standing.awaited = false;
+            standing.abandoned = false;
+            standing.attached = standing.attached.or(abilities);
             standing.open += 1;
             standing.count(abilities, usize::saturating_add);
             standing.away = standing.away.without(abilities);
@@ -119,10 +157,80 @@ impl Authority {
             }
             standing.open = standing.open.saturating_sub(1);
             standing.count(abilities, usize::saturating_sub);
-            let will_be_back = standing.kept || standing.away != ClientAbilities::default();
-            is_last = !standing.is_attended() && !will_be_back;
+            is_last = !standing.is_attended() && !standing.will_be_back();
         });
         is_last
+    }
+
+    /// Notes that clients of other gateways may follow the call from now on.
+    pub(crate) fn share(&self) {
+        self.is_shared.store(true, Ordering::Release);
+    }
+
+    /// The last client has left, and the call is to end with it. False where clients of other gateways may follow it: then it is
+    /// decided who does ([`Authority::abandoned`]).
+    pub(crate) fn abandon(&self) -> bool {
+        if !self.is_shared.load(Ordering::Acquire) {
+            return true;
+        }
+        self.standing.send_modify(|standing| standing.abandoned = true);
+        false
+    }
+
+    /// Whether the last client has left, and nobody has come back since, nor will.
+    pub(crate) fn is_abandoned(&self) -> bool {
+        self.standing.borrow().is_abandoned()
+    }
+
+    /// Resolves when that is so.
+    pub(crate) async fn abandoned(&self) {
+        let mut standing = self.standing.subscribe();
+        // The sender lives in `self`.
+        let _ = standing.wait_for(Standing::is_abandoned).await;
+    }
+
+    /// Resolves at the next change of this kind after the call of this function.
+    pub(crate) fn changed(&self) -> impl Future<Output = ()> {
+        let mut standing = self.standing.subscribe();
+        async move {
+            // The sender lives in `self`.
+            let _ = standing.changed().await;
+        }
+    }
+
+    /// Whether the call goes on though nobody follows it.
+    pub(crate) fn is_kept(&self) -> bool {
+        self.standing.borrow().kept
+    }
+
+    /// Whether somebody is attached, or about to be.
+    pub(crate) fn is_attended(&self) -> bool {
+        self.standing.borrow().is_attended()
+    }
+
+    /// Takes what the call's own gateway has to know of those who followed the call here and do no more; `None` where that is nothing:
+    /// the end of a stream is none of the call where a client of its era comes back to it.
+    pub(crate) fn take_departure(&self) -> Option<Departure> {
+        let mut departure = None;
+        self.standing.send_modify(|standing| {
+            let none = ClientAbilities::default();
+            let Standing { attached, away, kept, .. } = *standing;
+            if standing.abandoned || away != none || (kept && attached != none) {
+                departure = Some(Departure { attached: attached.flags(), away: away.flags(), kept });
+            }
+            (standing.attached, standing.away, standing.abandoned) = (none, none, false);
+        });
+        departure
+    }
+
+    /// Nobody follows the call at another gateway any more.
+    pub(crate) fn depart_elsewhere(&self, departure: Departure) {
+        let [attached, away] = [departure.attached, departure.away].map(ClientAbilities::of_flags);
+        self.standing.send_modify(|standing| {
+            standing.away = standing.away.without(attached).or(away);
+            standing.kept |= departure.kept;
+            standing.abandoned |= !standing.is_attended();
+        });
     }
 
     /// Wakes whoever waits for the token's end only where that counts anew, or no more.

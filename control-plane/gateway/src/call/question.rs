@@ -195,6 +195,11 @@ impl Questions {
         asked
     }
 
+    /// The numbers of the events by which the open questions were asked.
+    pub(crate) fn open_numbers(&self) -> Vec<u64> {
+        self.inner.lock().open.values().filter_map(|open| open.number).collect()
+    }
+
     /// Whether an open question would take this answer.
     pub fn takes(&self, id: &str, answer: &Answer) -> bool {
         let inner = self.inner.lock();

@@ -22,7 +22,9 @@ use tokio::time::Instant;
 use self::ending::Endings;
 use super::inbox::Inboxes;
 use super::record::{self, Record};
+use super::shared_calls::SharedCalls;
 use super::shared_events::{Rows, SharedEvents};
+use super::shared_followers::SharedFollowers;
 use crate::call::Call;
 use crate::call::principal::{principal, user};
 use crate::call::registry::CallRegistry;
@@ -64,10 +66,8 @@ pub struct ActiveTable {
     sealer: Arc<Sealer>,
     owner: OwnerId,
     registry: Arc<CallRegistry>,
-    /// What calls say, where there are other gateways.
-    events: Option<Arc<SharedEvents>>,
-    /// Answers and cancels that callers send to other gateways, where there are any.
-    inboxes: Option<Arc<Inboxes>>,
+    /// The part of calls that other gateways see and act on, where there are any.
+    shared: Option<SharedCalls>,
     /// Until when nobody else can have taken a row; `None` before the first renewal.
     held_until: Mutex<Option<Instant>>,
     /// Since when the lease has held without a gap.
@@ -108,15 +108,14 @@ impl ActiveTable {
         owner: OwnerId,
         sealer: Arc<Sealer>,
         registry: Arc<CallRegistry>,
-        (events, inboxes): (Option<Arc<SharedEvents>>, Option<Arc<Inboxes>>),
+        shared: Option<SharedCalls>,
     ) -> ActiveTable {
         ActiveTable {
             store,
             sealer,
             owner,
             registry,
-            events,
-            inboxes,
+            shared,
             held_until: Mutex::default(),
             steady_since: Mutex::default(),
             retired: AtomicBool::new(false),
@@ -129,12 +128,17 @@ impl ActiveTable {
 
     /// What calls say, where there are other gateways.
     pub(crate) fn events(&self) -> Option<&Arc<SharedEvents>> {
-        self.events.as_ref()
+        self.shared.as_ref().map(|shared| &shared.events)
     }
 
     /// Answers and cancels that callers send to other gateways, where there are any.
     pub(crate) fn inboxes(&self) -> Option<&Arc<Inboxes>> {
-        self.inboxes.as_ref()
+        self.shared.as_ref().map(|shared| &shared.inboxes)
+    }
+
+    /// Returns the followers of calls, where there are other gateways.
+    pub(crate) fn followers(&self) -> Option<&Arc<SharedFollowers>> {
+        self.shared.as_ref().map(|shared| &shared.followers)
     }
 
     pub fn owner(&self) -> OwnerId {

@@ -1,82 +1,145 @@
-//! How much of what gateways share for events one org may fill from here (I-4).
+//! The part of the store of events that one org may fill, from all gateways together (I-4).
+//!
+//! Keeps true: the budget of an org is counted where the limits are, for all gateways that share those, and by each gateway for itself
+//! while they are away; a gateway takes it by the block, so that few batches wait for an answer.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Duration;
 
+use asp_store::counter::{Bucket, Counters, Taken};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-/// Most bytes that calls of one org write within the time for which they are kept; at most twice as much is there.
-const MAX_BYTES: usize = 64 << 20;
+/// Bytes that a gateway takes of a budget at a time; it may keep as much unused.
+const BLOCK: usize = 1 << 20;
+/// Maximum blocks that calls of one org write within the time for which they are kept; at most twice as much is there.
+const BLOCKS: u32 = 64;
 
-/// What each org has written lately.
+/// The budgets of orgs, as far as this gateway has taken them.
 pub(super) struct EventShares {
+    counters: Arc<dyn Counters>,
     window: Duration,
-    written: Mutex<HashMap<String, Written>>,
+    shares: Mutex<HashMap<String, Share>>,
 }
 
-struct Written {
-    since: Instant,
-    bytes: usize,
+struct Share {
+    /// Bytes that were taken and not written.
+    left: usize,
+    /// The last block was taken, or refused.
+    asked_at: Instant,
+    paused_until: Option<Instant>,
 }
 
 impl EventShares {
-    pub(super) fn within(window: Duration) -> EventShares {
-        EventShares { window, written: Mutex::default() }
+    pub(super) fn within(window: Duration, counters: Arc<dyn Counters>) -> EventShares {
+        EventShares { counters, window, shares: Mutex::default() }
     }
 
-    /// Takes so many bytes of what an org may write; `Err`: it may write no more before that moment.
-    pub(super) fn take(&self, org: &str, bytes: usize) -> Result<(), Instant> {
-        let now = Instant::now();
-        let mut written = self.written.lock();
-        if !written.contains_key(org) {
-            written.retain(|_, other| now < other.since + self.window);
+    /// Takes so many bytes of an org's budget; `Err`: there are no more before that moment.
+    pub(super) async fn take(&self, org: &str, bytes: usize) -> Result<(), Instant> {
+        while !self.spend(org, bytes)? {
+            self.take_block(org).await;
         }
-        let own = written.entry(org.to_owned()).or_insert(Written { since: now, bytes: 0 });
-        if now >= own.since + self.window {
-            *own = Written { since: now, bytes: 0 };
-        }
-        if own.bytes.saturating_add(bytes) > MAX_BYTES {
-            return Err(own.since + self.window);
-        }
-        own.bytes += bytes;
         Ok(())
+    }
+
+    /// False if this gateway must take more first.
+    fn spend(&self, org: &str, bytes: usize) -> Result<bool, Instant> {
+        let now = Instant::now();
+        let mut shares = self.shares.lock();
+        let Some(share) = shares.get_mut(org) else { return Ok(bytes == 0) };
+        if let Some(until) = share.paused_until.filter(|until| now < *until) {
+            return Err(until);
+        }
+        let is_enough = bytes <= share.left;
+        if is_enough {
+            share.left -= bytes;
+        }
+        Ok(is_enough)
+    }
+
+    async fn take_block(&self, org: &str) {
+        let bucket = Bucket {
+            key: format!("{org}\u{0}events"),
+            capacity: u64::from(BLOCKS),
+            refill_per_second: f64::from(BLOCKS) / self.window.as_secs_f64(),
+        };
+        let taken = self.counters.take(org, &[bucket]).await;
+        let now = Instant::now();
+        let mut shares = self.shares.lock();
+        if !shares.contains_key(org) {
+            shares.retain(|_, other| now < other.asked_at + self.window);
+        }
+        let share =
+            shares.entry(org.to_owned()).or_insert(Share { left: 0, asked_at: now, paused_until: None });
+        share.asked_at = now;
+        match taken {
+            Ok(Taken::Granted { .. }) => {
+                share.left += BLOCK;
+                share.paused_until = None;
+            }
+            // A call that begins again writes all that it has: not before there is much of the budget again.
+            Ok(Taken::Denied { .. }) | Err(_) => share.paused_until = Some(now + self.window),
+        }
     }
 
     /// Gives back what was taken and not written.
     pub(super) fn give_back(&self, org: &str, bytes: usize) {
-        if let Some(own) = self.written.lock().get_mut(org) {
-            own.bytes = own.bytes.saturating_sub(bytes);
+        if let Some(share) = self.shares.lock().get_mut(org) {
+            share.left = share.left.saturating_add(bytes);
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use asp_store::counter::MemoryCounters;
+
     use super::*;
 
+    const MAX_BYTES: usize = BLOCKS as usize * BLOCK;
+    const WINDOW: Duration = Duration::from_secs(180);
+
     #[tokio::test(start_paused = true)]
-    async fn an_org_fills_its_own_share_and_has_it_again_later() {
-        let window = Duration::from_secs(180);
-        let shares = EventShares::within(window);
-        let free_at = Instant::now() + window;
-        assert_eq!(shares.take("acme", MAX_BYTES), Ok(()));
-        assert_eq!(shares.take("acme", 1), Err(free_at));
-        assert_eq!((shares.take("other", MAX_BYTES), shares.take("other", 1)), (Ok(()), Err(free_at)));
-        tokio::time::advance(window).await;
-        assert_eq!(shares.take("acme", 1), Ok(()));
-        assert_eq!(shares.take("third", 1), Ok(()));
-        assert_eq!(shares.written.lock().len(), 2, "what is past is forgotten");
+    async fn an_org_fills_its_own_budget_and_has_it_again_later() {
+        let shares = EventShares::within(WINDOW, Arc::new(MemoryCounters::default()));
+        let free_at = Instant::now() + WINDOW;
+        assert_eq!(shares.take("acme", MAX_BYTES).await, Ok(()));
+        assert_eq!(shares.take("acme", 1).await, Err(free_at));
+        assert_eq!(shares.take("other", MAX_BYTES).await, Ok(()));
+        assert_eq!(shares.take("other", 1).await, Err(free_at));
+        tokio::time::advance(WINDOW).await;
+        assert_eq!(shares.take("acme", MAX_BYTES).await, Ok(()));
+        assert_eq!(shares.take("third", 1).await, Ok(()));
+        assert_eq!(shares.shares.lock().len(), 2, "what is past is forgotten");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn all_gateways_fill_one_budget() {
+        let counters = Arc::new(MemoryCounters::default());
+        let [one, other] = [(), ()].map(|()| EventShares::within(WINDOW, counters.clone()));
+        assert_eq!(one.take("acme", MAX_BYTES - BLOCK).await, Ok(()));
+        assert_eq!(other.take("acme", BLOCK - 1).await, Ok(()), "what is left");
+        assert_eq!(other.take("acme", 1).await, Ok(()), "of its block");
+        for gateway in [&one, &other] {
+            assert!(gateway.take("acme", 1).await.is_err());
+        }
+        assert_eq!(other.take("globex", MAX_BYTES).await, Ok(()), "another org has its own");
     }
 
     #[tokio::test(start_paused = true)]
     async fn what_a_store_did_not_take_counts_for_nothing() {
-        let shares = EventShares::within(Duration::from_secs(180));
+        let shares = EventShares::within(WINDOW, Arc::new(MemoryCounters::default()));
         for _ in 0..100 {
-            assert_eq!(shares.take("acme", MAX_BYTES), Ok(()), "as often as the store is asked in vain");
+            assert_eq!(
+                shares.take("acme", MAX_BYTES).await,
+                Ok(()),
+                "as often as the store is asked in vain"
+            );
             shares.give_back("acme", MAX_BYTES);
         }
-        assert_eq!(shares.take("acme", MAX_BYTES), Ok(()));
-        assert!(shares.take("acme", 1).is_err());
+        assert_eq!(shares.take("acme", MAX_BYTES).await, Ok(()));
+        assert!(shares.take("acme", 1).await.is_err());
     }
 }

@@ -1,4 +1,4 @@
-//! Answers and cancels that callers send to another gateway than the one that runs their call.
+//! Answers and cancels that callers send to another gateway than the one that runs their call, and that they have left it there.
 //!
 //! Owns: sealing and storing them in the inbox of their call, and applying them to the calls that run here. Keeps true: what was
 //! stored is applied by the gateway that runs the call, or by the one that takes it over, as soon as its question is open there
@@ -17,6 +17,7 @@ use uuid::Uuid;
 
 use super::shared_events::Rows;
 use crate::call::Call;
+use crate::call::authority::Departure;
 use crate::call::event::Event;
 use crate::call::event::log::Logged;
 use crate::call::question::Answer;
@@ -41,12 +42,20 @@ pub struct Inboxes {
     turns: Semaphore,
 }
 
-/// An answer or a cancel of a call's caller. Other gateways read it: variants and members are only added.
+/// An answer or a cancel of a call's caller, or that its clients have left. Other gateways read it: variants and members are only added.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum CallerInput {
-    Answer { question: String, answer: Answer },
+    Answer {
+        question: String,
+        answer: Answer,
+    },
     Cancel,
+    /// No client follows the call any more at this gateway, which does not run it.
+    Left {
+        gateway: [u8; 16],
+        departure: Departure,
+    },
 }
 
 /// The reason for which an answer or a cancel was not stored; nothing comes of it.
@@ -72,11 +81,14 @@ struct Entry {
 }
 
 impl CallerInput {
-    /// One name for each question, and one for all cancels.
+    /// One name for each question, one for all cancels, and one for each gateway whose clients have left.
     fn name(&self) -> EntryName {
         match self {
             CallerInput::Answer { question, .. } => digest::shortened(&["answer", question.as_str()]),
             CallerInput::Cancel => digest::shortened(&["cancel"]),
+            CallerInput::Left { gateway, .. } => {
+                digest::shortened(&["left", Uuid::from_bytes(*gateway).to_string().as_str()])
+            }
         }
     }
 }
@@ -85,9 +97,16 @@ impl Entry {
     /// Applies it to a call that runs here, once. Returns whether it is needed no longer: a gateway that takes the call over asks
     /// again what was answered and not stored, so that the answer must still be there.
     fn apply(&mut self, call: &Call) -> bool {
-        let CallerInput::Answer { question, answer } = &self.input else {
-            call.cancel();
-            return false;
+        let (question, answer) = match &self.input {
+            CallerInput::Answer { question, answer } => (question, answer),
+            CallerInput::Cancel => {
+                call.cancel();
+                return false;
+            }
+            CallerInput::Left { departure, .. } => {
+                call.authority.depart_elsewhere(*departure);
+                return true;
+            }
         };
         if !self.is_applied {
             let was_open = call.questions.find(question).is_some();

@@ -2,12 +2,14 @@
 //!
 //! Owns: what is there of the calls that run here, and reading what is there of others. Keeps true: an event keeps its number at
 //! every gateway, and what was told while the store was away shares none with what another gateway says later, because it has the
-//! name of another log; a gateway that has lost a call adds nothing more; what is sealed opens only in its place; without an
-//! answer of the store a call goes on, and what it says is told by this gateway alone (I-6).
+//! name of another log; a question stays there while it is open, however much was said since; a gateway that has lost a call
+//! adds nothing more; what is sealed opens only in its place; without an answer of the store a call goes on, and what it says is
+//! told by this gateway alone (I-6).
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use asp_store::counter::Counters;
 use asp_store::outbox::{Appended, Batch, Kept, MAX_ENTRY, Outbox, OutboxError};
 use asp_store::records::OwnerId;
 use async_trait::async_trait;
@@ -67,11 +69,18 @@ pub struct KeptEvents {
     pub first: u64,
     /// In their order. What does not open with this gateway's keys is not among them.
     pub events: Vec<KeptEvent>,
+    /// The questions from before those that are still open, in their order.
+    pub asked: Vec<KeptEvent>,
     /// The number of the next one.
     pub next: u64,
 }
 
 impl KeptEvents {
+    /// The number of the oldest event of which there is anything.
+    pub(crate) fn oldest(&self) -> u64 {
+        self.asked.first().map_or(self.first, |asked| asked.logged.number)
+    }
+
     /// The call goes on from them.
     pub(crate) fn continue_in(self, call: &mut Call) {
         let said = self.events.into_iter().map(|event| event.logged).collect();
@@ -119,13 +128,19 @@ struct Writing<'a> {
 }
 
 impl SharedEvents {
-    pub fn new(outbox: Arc<dyn Outbox>, sealer: Arc<Sealer>, owner: OwnerId) -> SharedEvents {
+    /// `counters`: where the budgets of orgs are counted.
+    pub fn new(
+        outbox: Arc<dyn Outbox>,
+        counters: Arc<dyn Counters>,
+        sealer: Arc<Sealer>,
+        owner: OwnerId,
+    ) -> SharedEvents {
         SharedEvents {
             outbox,
             sealer,
             owner,
             outage: SaidOnce::default(),
-            shares: EventShares::within(KEEP),
+            shares: EventShares::within(KEEP, counters),
             turns: Semaphore::new(AT_ONCE),
         }
     }
@@ -158,13 +173,20 @@ impl SharedEvents {
     fn opened(&self, call: Uuid, kept: Kept) -> KeptEvents {
         let next = kept.next();
         let numbered = (kept.first..).zip(&kept.entries);
+        let pinned = kept.pinned.iter().map(|(number, sealed)| (*number, sealed));
         let open = |(number, sealed): (u64, &Bytes)| {
             let place = place(call, kept.log, number);
             let plain = self.sealer.open_bytes(Purpose::CallEvent, &place, sealed)?;
             let Entry { at_ms, event, question } = serde_json::from_slice(&plain).ok()?;
             Some(KeptEvent { logged: Logged { number, at_ms, event }, question })
         };
-        KeptEvents { log: kept.log, first: kept.first, events: numbered.filter_map(open).collect(), next }
+        KeptEvents {
+            log: kept.log,
+            first: kept.first,
+            events: numbered.filter_map(open).collect(),
+            asked: pinned.filter_map(open).collect(),
+            next,
+        }
     }
 
     async fn write(&self, call: &Call, written: &Written, rows: &dyn Rows) {
@@ -222,12 +244,14 @@ impl SharedEvents {
         if entries.len() != count {
             return Err(OutboxError::Unavailable("an event cannot be sealed".into()));
         }
-        let (org, bytes) = (&writing.call.caller.org, entries.iter().map(Bytes::len).sum());
-        if let Err(until) = self.shares.take(org, bytes) {
+        let open = writing.call.questions.open_numbers();
+        let pinned = if writing.anew { self.asked_before(writing, first) } else { Vec::new() };
+        let batch = Batch { log, first, entries: &entries, anew: writing.anew, open: &open, pinned: &pinned };
+        let (org, bytes) = (&writing.call.caller.org, batch.bytes());
+        if let Err(until) = self.shares.take(org, bytes).await {
             tracing::debug!(call = %writing.call.id, trace = %writing.call.trace, %org, "the calls of an org say more than gateways share for it: what this one says is told by this gateway alone for a while");
             return Ok(Wrote::Paused(until));
         }
-        let batch = Batch { log, first, entries: &entries, anew: writing.anew };
         let id = writing.call.id.into_bytes();
         let appended = {
             // Err: closed, which nobody does.
@@ -250,6 +274,17 @@ impl SharedEvents {
             }
         }
         Ok(Wrote::Some)
+    }
+
+    /// The open questions whose events the call has no more.
+    fn asked_before(&self, writing: &Writing<'_>, first: u64) -> Vec<(u64, Bytes)> {
+        let call = writing.call;
+        let sealed = |(number, question): (u64, Question)| {
+            let event = Event::Asked { id: question.id };
+            let logged = Logged { number, at_ms: call.began_ms(), event };
+            Some((number, self.entry(call, writing.log, &logged)?))
+        };
+        call.questions.asked_within(0..first).into_iter().filter_map(sealed).collect()
     }
 
     fn entry(&self, call: &Call, log: u32, logged: &Logged) -> Option<Bytes> {

@@ -4,7 +4,8 @@
 //! events have the numbers they have there, unless the call counts anew there: then they are told after those of before, under
 //! the name of a log that no other gateway knows; who may not see it any more, or whose token is over, is shown nothing more; an
 //! answer and a cancel are stored before their caller is told that they were taken (I-13), and go to the gateway that runs the call
-//! by then; a mirror that nobody follows is let go; whoever asks for a call that is followed here gets the same mirror.
+//! by then; a mirror that nobody follows is let go; whoever asks for a call that is followed here gets the same mirror; that its
+//! clients have left, or that their token has expired, cancels nothing: the gateway that runs the call is told, and asks the others.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -12,26 +13,28 @@ use std::time::Duration;
 
 use asp_edge::Caller;
 use asp_snapshot::VirtualServer;
-use asp_store::records::OwnerId;
 use futures::FutureExt;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
+use self::telling::Telling;
 use super::running::end_if_expired;
 use super::takeover::GONE;
 use crate::call::event::Event;
 use crate::call::event::log::Logged;
-use crate::call::outcome::{Outcome, Refusal};
+use crate::call::outcome::{Outcome, Refusal, Withdrawal};
 use crate::call::question::{Answer, Question};
 use crate::call::{Call, State, principal};
-use crate::durable::active::ActiveFault;
 use crate::durable::active::told::{Seen, Stands};
 use crate::durable::inbox::{CallerInput, InboxFault};
 use crate::durable::shared_events::{KeptEvent, KeptEvents};
+use crate::durable::shared_followers::RENEW_EVERY;
 use crate::pipeline::Pipeline;
 use crate::sessions::Told;
+
+mod telling;
 
 /// How soon it is looked for more: at first, and where nothing comes.
 const FIRST_LOOK: Duration = Duration::from_millis(25);
@@ -43,10 +46,8 @@ const KEPT: Duration = Duration::from_secs(1);
 /// How long after a call's time its end is waited for.
 const LATE: Duration = Duration::from_secs(15);
 const UNSAID: &str = "the call's time is over, and its gateway could not say how it ended: call again";
-/// How long a gateway is looked for that takes what a caller says: until another one has taken the call over.
-const TOLD_WITHIN: Duration = Duration::from_secs(20);
-/// Between two attempts.
-const TELL_EVERY: Duration = Duration::from_millis(300);
+/// Delay before an entry that could not be stored is stored again.
+const RETRY: Duration = Duration::from_secs(1);
 
 /// One call that is mirrored.
 struct Mirror {
@@ -60,6 +61,8 @@ struct Mirror {
     shift: u64,
     /// Another log, and its next number, by which it could not be told whether the call counts anew.
     unclear: Option<(u32, u64)>,
+    /// When it is stored again that clients follow it; `None` where none does.
+    renew_at: Option<Instant>,
 }
 
 impl Pipeline {
@@ -94,6 +97,7 @@ impl Pipeline {
         if let Some(claim) = seen.record.as_ref().and_then(|record| record.claim.clone()) {
             call.ownership.claims(claim);
         }
+        call.authority.share();
         // The token by which it is asked for counts, not the one with which it was begun.
         call.authority.present(&Arc::new(caller.clone()));
         call.authority.leave();
@@ -103,10 +107,23 @@ impl Pipeline {
             return Some(followed);
         }
         let log = kept.log;
-        let mut mirror = Mirror { pipeline: self.clone(), call, log, next: 0, shift: 0, unclear: None };
+        let mut mirror =
+            Mirror { pipeline: self.clone(), call, log, next: 0, shift: 0, unclear: None, renew_at: None };
         mirror.take(kept);
         tokio::spawn(mirror.follow());
         Some(followed)
+    }
+
+    /// The call's principal is back with a token that was evaluated before, and follows it next. Of a call of another gateway that is
+    /// stored first, so that it does not end with the last client that leaves elsewhere.
+    pub(crate) async fn attend(&self, call: &Call, caller: &Arc<Caller>) {
+        self.running.attend(call, caller);
+        if self.running.is_mirror(call)
+            && let Some(followers) = self.active.followers()
+        {
+            // Otherwise the mirror stores it later.
+            let _ = followers.enter(call.id).await;
+        }
     }
 
     /// Answers a question of a call that runs here, or is followed here: then the answer is stored for the gateway that runs it.
@@ -186,7 +203,7 @@ impl Pipeline {
     /// Applies a message of another gateway about a call that runs here.
     pub(crate) fn heard(&self, told: Told) {
         let (call, is_cancel) = match told {
-            Told::Answered { call, .. } => (call, false),
+            Told::Answered { call, .. } | Told::Left { call } => (call, false),
             Told::Cancelled { call } => (call, true),
             Told::Ended { .. } | Told::Sent { .. } => return,
         };
@@ -196,7 +213,7 @@ impl Pipeline {
             // It may not be stored, and needs no more than to be applied.
             call.cancel();
         }
-        // An answer is in the inbox before it is passed on, and is applied from there, where the call is still this gateway's.
+        // The rest is in the inbox before it is passed on, and is applied from there, where the call is still this gateway's.
         call.ownership.nudge();
     }
 
@@ -220,8 +237,13 @@ impl Mirror {
                 biased;
                 () = self.call.cancelled(), if !is_cancelled => {
                     is_cancelled = true;
-                    // It may be stored by now; whoever closes a stream waits for nothing.
-                    tokio::spawn(self.telling().tell(CallerInput::Cancel, false));
+                    if self.is_to_end() {
+                        // It may be stored by now; whoever closes a stream waits for nothing.
+                        tokio::spawn(self.telling().tell(CallerInput::Cancel, false));
+                    } else {
+                        // Others may follow the call with tokens of their own.
+                        self.call.authority.abandon();
+                    }
                 }
                 () = tokio::time::sleep(pause) => {}
             }
@@ -233,6 +255,7 @@ impl Mirror {
                 return;
             }
             end_if_expired(&self.call);
+            self.attend().await;
             let came = self.look().await;
             pause = if came { FIRST_LOOK } else { (pause * 2).min(LAST_LOOK) };
             if Instant::now() >= stands_at {
@@ -241,6 +264,39 @@ impl Mirror {
                     return;
                 }
             }
+        }
+    }
+
+    /// Whether the call is to end, and not just to be shown here no more.
+    fn is_to_end(&self) -> bool {
+        self.call.is_cancelled() && self.call.withdrawal() != Some(Withdrawal::TokenExpired)
+    }
+
+    /// Stores that clients follow the call here, and tells its gateway once none does any more.
+    async fn attend(&mut self) {
+        let Some(followers) = self.pipeline.active.followers() else { return };
+        let id = self.call.id;
+        if self.call.withdrawal().is_none() && self.call.authority.is_attended() {
+            if self.renew_at.is_none_or(|at| at <= Instant::now()) {
+                let is_stored = followers.enter(id).await;
+                self.renew_at = Some(Instant::now() + if is_stored { RENEW_EVERY } else { RETRY });
+            }
+            return;
+        }
+        let is_followed =
+            || self.pipeline.running.mirror(id).is_some_and(|mirror| mirror.authority.is_attended());
+        // The entry is of the gateway, which may show the call in another mirror by now. That of a call that goes on without clients ends
+        // by itself: until then its gateway hears that it does.
+        if self.renew_at.take().is_some() && !is_followed() && !self.call.authority.is_kept() {
+            followers.leave(id).await;
+        }
+        // Whoever has come since entered before it attached, perhaps before this gateway left.
+        if !is_followed()
+            && !self.is_to_end()
+            && let Some(departure) = self.call.authority.take_departure()
+        {
+            let input = CallerInput::Left { gateway: self.pipeline.active.owner().0, departure };
+            tokio::spawn(self.telling().tell(input, false));
         }
     }
 
@@ -266,7 +322,7 @@ impl Mirror {
             self.call.events.rename(rand::random());
             self.resume();
             self.shift = self.call.events.next_number().saturating_sub(kept.first);
-            self.next = kept.first;
+            self.next = kept.oldest();
         } else if kept.next < self.next {
             self.unclear = Some((kept.log, kept.next));
             return false;
@@ -296,6 +352,14 @@ impl Mirror {
         if kept.log != self.log || kept.next <= self.next {
             return false;
         }
+        for KeptEvent { logged, question } in kept.asked {
+            // One that was shown may have its answer here, and not there yet.
+            if logged.number >= self.next
+                && let Some(question) = question
+            {
+                self.ask(question, logged.number.saturating_add(self.shift), || {});
+            }
+        }
         for event in kept.events {
             if event.logged.number >= self.next {
                 self.show(event);
@@ -309,7 +373,9 @@ impl Mirror {
         logged.number = logged.number.saturating_add(self.shift);
         let call = &self.call;
         match (&logged.event, question) {
-            (Event::Asked { .. }, Some(question)) => return self.ask(question, logged),
+            (Event::Asked { .. }, Some(question)) => {
+                return self.ask(question, logged.number, || call.events.push_numbered(logged));
+            }
             (Event::TakenBack { id }, _) => {
                 call.questions.withdraw(id);
             }
@@ -327,13 +393,13 @@ impl Mirror {
         self.call.enter(State::Working);
     }
 
-    fn ask(&self, question: Question, logged: Logged) {
+    /// Opens a question here that was asked by event `number`, which `log` shows where it is still there.
+    fn ask(&self, question: Question, number: u64, log: impl FnOnce()) {
         let call = &self.call;
         let id = question.id.clone();
-        let number = logged.number;
         let put = || {
             call.enter(State::InputRequired);
-            call.events.push_numbered(logged);
+            log();
             Some(number)
         };
         let Some(answered): Option<oneshot::Receiver<Answer>> = call.questions.open(question, put) else {
@@ -384,70 +450,5 @@ impl Mirror {
             server: self.call.server.clone(),
             deadline: self.call.deadline(),
         }
-    }
-}
-
-/// Brings what a caller says of a call to the gateway that runs it. Holds no mirror, which is kept for who follows it.
-struct Telling {
-    pipeline: Arc<Pipeline>,
-    id: Uuid,
-    caller: Arc<Caller>,
-    server: Arc<VirtualServer>,
-    /// When the call's time is over.
-    deadline: Instant,
-}
-
-impl Telling {
-    /// Where the call stands, by its record.
-    async fn stands(&self) -> Result<Option<Stands>, ActiveFault> {
-        let of = (&*self.caller, self.server.message.name.as_str());
-        self.pipeline.active.stands(self.id, of, self.deadline).await
-    }
-
-    /// Stores the input where it is not yet, and tells the call's gateway of it.
-    async fn tell(self, input: CallerInput, mut is_stored: bool) {
-        let until = Instant::now() + TOLD_WITHIN;
-        let call = self.id.into_bytes();
-        let told = match &input {
-            CallerInput::Answer { question, answer } => {
-                Told::Answered { call, question: question.clone(), answer: answer.clone() }
-            }
-            CallerInput::Cancel => Told::Cancelled { call },
-        };
-        loop {
-            if !is_stored {
-                let of = (self.caller.org.as_str(), self.id);
-                is_stored = self.pipeline.store(&input, of, self.deadline).await.is_ok();
-            }
-            match self.stands().await {
-                Ok(Some(Stands::Runs(owner))) => {
-                    if let Some(owner) = owner
-                        && self.reaches(owner, &told).await
-                    {
-                        return;
-                    }
-                }
-                // It has ended.
-                Ok(Some(Stands::Ended(_)) | None) => return,
-                Err(_) => {}
-            }
-            if Instant::now() >= until {
-                // What is stored is read by the gateway that takes the call over, or that hears of the others again.
-                if !is_stored {
-                    tracing::warn!(call = %self.id, "what a caller said of a call does not reach the gateway that runs it, because the store or the bus does not answer: the call waits for it until its time is over");
-                }
-                return;
-            }
-            tokio::time::sleep(TELL_EVERY).await;
-        }
-    }
-
-    async fn reaches(&self, owner: OwnerId, told: &Told) -> bool {
-        let Some(replicas) = &self.pipeline.replicas else { return false };
-        if owner == replicas.this {
-            self.pipeline.heard(told.clone());
-            return true;
-        }
-        replicas.tell(vec![owner], told).await.is_ok()
     }
 }

@@ -58,9 +58,10 @@ impl RunningCalls {
         call.withdrawal()
     }
 
-    /// The call of another gateway that is followed here already.
+    /// The call of another gateway that is followed here already; none that was taken away from its followers, who may be back with
+    /// a fresh token.
     pub(crate) fn mirror(&self, id: Uuid) -> Option<Arc<Call>> {
-        self.mirrors.lock().get(&id)?.upgrade()
+        self.mirrors.lock().get(&id).and_then(shown)
     }
 
     /// Whether the call runs at another gateway and is followed here.
@@ -73,7 +74,7 @@ impl RunningCalls {
     pub(crate) fn follow(&self, mirror: Arc<Call>) -> Option<Arc<Call>> {
         let followed = {
             let mut mirrors = self.mirrors.lock();
-            if let Some(known) = mirrors.get(&mirror.id).and_then(Weak::upgrade) {
+            if let Some(known) = mirrors.get(&mirror.id).and_then(shown) {
                 return Some(known);
             }
             mirrors.retain(|_, mirror| mirror.strong_count() > 0);
@@ -160,6 +161,11 @@ impl RunningCalls {
         calls.extend(self.mirrors.lock().values().filter_map(Weak::upgrade));
         calls
     }
+}
+
+/// A mirror that still shows its call.
+fn shown(mirror: &Weak<Call>) -> Option<Arc<Call>> {
+    mirror.upgrade().filter(|mirror| mirror.withdrawal().is_none())
 }
 
 /// Ends the call if its caller could not begin it any more.

@@ -44,6 +44,15 @@ pub enum Told {
     Answered { call: CallId, question: String, answer: Answer },
     /// Its caller does not want it any more.
     Cancelled { call: CallId },
+    /// Nobody follows it any more at the gateway that says so.
+    Left { call: CallId },
+}
+
+impl Told {
+    /// Whether it says no more than that something is in the inbox of the call.
+    pub(crate) fn is_in_inbox(&self) -> bool {
+        matches!(self, Told::Left { .. })
+    }
 }
 
 /// Nobody can be told.

@@ -6,6 +6,7 @@ use asp_gateway::faces::mcp::elsewhere;
 use asp_gateway::gateway::Shared;
 use asp_store::answers::MemoryAnswers;
 use asp_store::bus::{Bus, BusError, BusEvent, MemoryBus};
+use asp_store::followers::MemoryFollowers;
 use asp_store::inbox::MemoryInbox;
 use asp_store::outbox::MemoryOutbox;
 use asp_store::records::OwnerId;
@@ -49,6 +50,7 @@ async fn two() -> (Fixture, Fixture, Arc<Recorded>) {
         directory: Arc::new(MemoryDirectory::default()),
         bus: bus.clone(),
         inbox: Arc::new(MemoryInbox::default()),
+        followers: Arc::new(MemoryFollowers::default()),
         outbox: Arc::new(MemoryOutbox::default()),
         answers: Arc::new(MemoryAnswers::default()),
     };

@@ -1,6 +1,6 @@
 //! The outbox of one process.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -8,7 +8,7 @@ use bytes::Bytes;
 use parking_lot::{Mutex, MutexGuard};
 use tokio::time::Instant;
 
-use super::{Appended, Batch, Kept, LogId, MAX_BYTES, MAX_ENTRIES, Outbox, OutboxError, count};
+use super::{Appended, Batch, Kept, LogId, MAX_BYTES, MAX_ENTRIES, Outbox, OutboxError, count, fits};
 use crate::records::{CallId, OwnerId};
 
 /// Keeps events until the process ends.
@@ -30,12 +30,26 @@ struct Log {
     entries: VecDeque<Bytes>,
     /// Of all entries.
     bytes: usize,
+    /// Open entries from before those.
+    pinned: BTreeMap<u64, Bytes>,
 }
 
 impl Log {
     /// One without entries, whose first one is that of the batch.
     fn begun(batch: Batch<'_>) -> Log {
-        Log { id: batch.log, next: batch.first, entries: VecDeque::new(), bytes: 0 }
+        let pinned = BTreeMap::new();
+        let mut log = Log { id: batch.log, next: batch.first, entries: VecDeque::new(), bytes: 0, pinned };
+        for (number, entry) in batch.pinned {
+            log.pin(*number, entry.clone());
+        }
+        log
+    }
+
+    fn pin(&mut self, number: u64, entry: Bytes) {
+        let bytes = self.pinned.values().map(Bytes::len).sum();
+        if fits(self.pinned.len(), bytes, &entry) {
+            self.pinned.insert(number, entry);
+        }
     }
 
     /// Whether nothing is missing between what is there and the batch.
@@ -44,6 +58,7 @@ impl Log {
     }
 
     fn append(&mut self, batch: Batch<'_>) {
+        self.pinned.retain(|number, _| batch.open.contains(number));
         let there = usize::try_from(self.next.saturating_sub(batch.first)).unwrap_or(usize::MAX);
         for entry in batch.entries.iter().skip(there) {
             self.next += 1;
@@ -51,7 +66,12 @@ impl Log {
             self.entries.push_back(entry.clone());
         }
         while self.entries.len() > 1 && (self.entries.len() > MAX_ENTRIES || self.bytes > MAX_BYTES) {
-            self.bytes -= self.entries.pop_front().map_or(0, |oldest| oldest.len());
+            let number = self.next - count(self.entries.len());
+            let Some(oldest) = self.entries.pop_front() else { break };
+            self.bytes -= oldest.len();
+            if batch.open.contains(&number) {
+                self.pin(number, oldest);
+            }
         }
     }
 
@@ -59,7 +79,13 @@ impl Log {
         let oldest = self.next - count(self.entries.len());
         let first = from.clamp(oldest, self.next);
         let before = usize::try_from(first - oldest).unwrap_or(usize::MAX);
-        Kept { log: self.id, first, entries: self.entries.iter().skip(before).cloned().collect() }
+        let pinned = self.pinned.iter().filter(|_| from < oldest);
+        Kept {
+            log: self.id,
+            first,
+            entries: self.entries.iter().skip(before).cloned().collect(),
+            pinned: pinned.map(|(number, entry)| (*number, entry.clone())).collect(),
+        }
     }
 }
 
@@ -108,7 +134,7 @@ impl Outbox for MemoryOutbox {
         let row = rows.entry(call).or_insert_with(|| Row { owner, log: None, until });
         row.owner = owner;
         row.until = row.until.max(until);
-        Ok(row.log.as_ref().map(|log| log.kept(0)))
+        Ok(row.log.as_ref().map(|log| Kept { pinned: Vec::new(), ..log.kept(0) }))
     }
 
     async fn read(&self, call: CallId, from: u64) -> Result<Option<Kept>, OutboxError> {

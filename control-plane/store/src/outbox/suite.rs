@@ -8,7 +8,8 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use super::{
-    Appended, Batch, Kept, LogId, MAX_BYTES, MAX_ENTRIES, MAX_ENTRY, MAX_NUMBER, Outbox, OutboxError,
+    Appended, Batch, Kept, LogId, MAX_BYTES, MAX_ENTRIES, MAX_ENTRY, MAX_NUMBER, MAX_PINNED, Outbox,
+    OutboxError,
 };
 use crate::records::{CallId, OwnerId};
 
@@ -30,7 +31,7 @@ fn entries(texts: &[&str]) -> Vec<Bytes> {
 }
 
 fn kept(first: u64, texts: &[&str]) -> Option<Kept> {
-    Some(Kept { log: LOG, first, entries: entries(texts) })
+    Some(Kept { log: LOG, first, entries: entries(texts), pinned: Vec::new() })
 }
 
 /// Runs the suite against an outbox that knows no call.
@@ -46,6 +47,7 @@ pub async fn run(outbox: &dyn Outbox) {
     nothing_is_added_behind_who_takes(outbox).await;
     keeps_so_many_entries(outbox).await;
     keeps_so_many_bytes(outbox).await;
+    keeps_what_is_open(outbox).await;
     refuses_what_is_too_large(outbox).await;
     counts_exactly(outbox).await;
     keeps_any_bytes(outbox).await;
@@ -64,14 +66,19 @@ async fn append_as(
     owner: OwnerId,
     (first, texts): (u64, &[&str]),
 ) -> Appended {
-    let batch = Batch { log: LOG, first, entries: &entries(texts), anew: false };
+    let batch = Batch { log: LOG, first, entries: &entries(texts), anew: false, open: &[], pinned: &[] };
     outbox.append(call, owner, batch, KEEP).await.unwrap()
+}
+
+/// Stores a batch for the first owner.
+async fn stores(outbox: &dyn Outbox, call: CallId, batch: Batch<'_>) {
+    assert_eq!(outbox.append(call, owner(1), batch, KEEP).await.unwrap(), Appended::Stored);
 }
 
 /// Begins a log as the first owner.
 async fn begin(outbox: &dyn Outbox, call: CallId, first: u64, texts: &[&str]) {
-    let batch = Batch { log: LOG, first, entries: &entries(texts), anew: true };
-    assert_eq!(outbox.append(call, owner(1), batch, KEEP).await.unwrap(), Appended::Stored);
+    let batch = Batch { log: LOG, first, entries: &entries(texts), anew: true, open: &[], pinned: &[] };
+    stores(outbox, call, batch).await;
 }
 
 async fn read(outbox: &dyn Outbox, call: CallId, from: u64) -> Option<Kept> {
@@ -122,7 +129,7 @@ async fn refuses_what_does_not_follow(outbox: &dyn Outbox) {
     assert_eq!(append(outbox, [5; 16], 2, &["c"]).await, Appended::Missing);
     assert_eq!(append(outbox, [5; 16], 2, &[]).await, Appended::Missing);
     for log in [LOG - 1, LOG + 1, LogId::MAX] {
-        let batch = Batch { log, first: 1, entries: &entries(&["b"]), anew: false };
+        let batch = Batch { log, first: 1, entries: &entries(&["b"]), anew: false, open: &[], pinned: &[] };
         let appended = outbox.append([5; 16], owner(1), batch, KEEP).await.unwrap();
         assert_eq!(appended, Appended::Missing, "of log {log}");
     }
@@ -136,10 +143,11 @@ async fn begins_anew(outbox: &dyn Outbox) {
     begin(outbox, [6; 16], 4, &["e", "f"]).await;
     assert_eq!(append(outbox, [6; 16], 6, &["g"]).await, Appended::Stored);
     assert_eq!(read(outbox, [6; 16], 0).await, kept(4, &["e", "f", "g"]));
-    let batch = Batch { log: LogId::MAX, first: 1, entries: &entries(&["A"]), anew: true };
+    let batch =
+        Batch { log: LogId::MAX, first: 1, entries: &entries(&["A"]), anew: true, open: &[], pinned: &[] };
     assert_eq!(outbox.append([6; 16], owner(1), batch, KEEP).await.unwrap(), Appended::Stored);
     assert_eq!(append(outbox, [6; 16], 2, &["h"]).await, Appended::Missing, "that log is gone");
-    let anew = Kept { log: LogId::MAX, first: 1, entries: entries(&["A"]) };
+    let anew = Kept { log: LogId::MAX, first: 1, entries: entries(&["A"]), pinned: Vec::new() };
     assert_eq!(read(outbox, [6; 16], 0).await, Some(anew));
 }
 
@@ -160,7 +168,7 @@ async fn only_the_present_owner_adds(outbox: &dyn Outbox) {
     assert_eq!(outbox.take([8; 16], owner(2), KEEP).await.unwrap(), kept(0, &["a", "b"]));
     assert_eq!(append(outbox, [8; 16], 2, &["x"]).await, Appended::NotOwner);
     assert_eq!(append(outbox, [8; 16], 0, &["a", "b"]).await, Appended::NotOwner, "a retry, too");
-    let anew = Batch { log: LOG, first: 0, entries: &entries(&["x"]), anew: true };
+    let anew = Batch { log: LOG, first: 0, entries: &entries(&["x"]), anew: true, open: &[], pinned: &[] };
     assert_eq!(outbox.append([8; 16], owner(1), anew, KEEP).await.unwrap(), Appended::NotOwner);
     assert_eq!(append_as(outbox, [8; 16], owner(2), (2, &["c"])).await, Appended::Stored);
     assert_eq!(outbox.take([8; 16], owner(2), KEEP).await.unwrap(), kept(0, &["a", "b", "c"]), "once more");
@@ -175,7 +183,7 @@ async fn only_the_present_owner_adds(outbox: &dyn Outbox) {
 async fn remembers_the_owner_of_an_unknown_call(outbox: &dyn Outbox) {
     assert_eq!(outbox.take([9; 16], owner(2), KEEP).await.unwrap(), None);
     assert_eq!(read(outbox, [9; 16], 0).await, None, "no log was begun");
-    let anew = Batch { log: LOG, first: 0, entries: &entries(&["a"]), anew: true };
+    let anew = Batch { log: LOG, first: 0, entries: &entries(&["a"]), anew: true, open: &[], pinned: &[] };
     assert_eq!(outbox.append([9; 16], owner(1), anew, KEEP).await.unwrap(), Appended::NotOwner);
     assert_eq!(append(outbox, [9; 16], 0, &["a"]).await, Appended::NotOwner);
     assert_eq!(append_as(outbox, [9; 16], owner(2), (0, &["a"])).await, Appended::Missing);
@@ -228,8 +236,10 @@ async fn keeps_so_many_entries(outbox: &dyn Outbox) {
 async fn keeps_so_many_bytes(outbox: &dyn Outbox) {
     let fills = MAX_BYTES / MAX_ENTRY;
     let large: Vec<Bytes> = (0..=fills as u8).map(|byte| Bytes::from(vec![byte; MAX_ENTRY])).collect();
-    let batch = |first: u64, entries, anew| Batch { log: LOG, first, entries, anew };
-    let told = |first: u64, entries: &[Bytes]| Some(Kept { log: LOG, first, entries: entries.to_vec() });
+    let batch = |first: u64, entries, anew| Batch { log: LOG, first, entries, anew, open: &[], pinned: &[] };
+    let told = |first: u64, entries: &[Bytes]| {
+        Some(Kept { log: LOG, first, entries: entries.to_vec(), pinned: Vec::new() })
+    };
     let full = batch(0, &large[..fills], true);
     assert_eq!(outbox.append([12; 16], owner(1), full, KEEP).await.unwrap(), Appended::Stored);
     assert_eq!(read(outbox, [12; 16], 0).await, told(0, &large[..fills]), "it is full, and no more");
@@ -251,11 +261,48 @@ async fn keeps_so_many_bytes(outbox: &dyn Outbox) {
     assert_eq!(read(outbox, [12; 16], 0).await, told(1, &large[1..]), "of one batch, too");
 }
 
+/// An open entry stays when those after it are too many, and no longer.
+async fn keeps_what_is_open(outbox: &dyn Outbox) {
+    let call = [22; 16];
+    let all: Vec<Bytes> = (0..MAX_ENTRIES + 12).map(|number| Bytes::from(number.to_string())).collect();
+    let pinned = async |from| read(outbox, call, from).await.unwrap().pinned;
+    let begun =
+        Batch { log: LOG, first: 0, entries: &all[..MAX_ENTRIES], anew: true, open: &[1, 3], pinned: &[] };
+    stores(outbox, call, begun).await;
+    assert!(pinned(0).await.is_empty(), "they are among the others");
+    let more = Batch { first: 256, entries: &all[256..], anew: false, ..begun };
+    stores(outbox, call, more).await;
+    assert_eq!(read(outbox, call, 0).await.unwrap().first, 12);
+    assert_eq!(pinned(0).await, [(1, all[1].clone()), (3, all[3].clone())]);
+    assert_eq!(pinned(11).await.len(), 2, "from what is gone");
+    assert!(pinned(12).await.is_empty(), "who has seen all before knows them");
+    let none = Batch { first: 268, entries: &[], open: &[3], ..more };
+    stores(outbox, call, none).await;
+    assert_eq!(pinned(0).await, [(3, all[3].clone())]);
+    let given = [(2, Bytes::from_static(b"given")), (3, Bytes::from_static(b"closed"))];
+    let anew = Batch { first: 300, anew: true, entries: &all[..1], open: &[2], pinned: &given, ..begun };
+    stores(outbox, call, anew).await;
+    assert_eq!(pinned(0).await, [given[0].clone()], "and nothing from before");
+    let many: Vec<(u64, Bytes)> = (0..=MAX_PINNED as u64).map(|number| (number, all[0].clone())).collect();
+    let numbers: Vec<u64> = many.iter().map(|(number, _)| *number).collect();
+    stores(outbox, call, Batch { open: &numbers, pinned: &many, ..anew }).await;
+    assert_eq!(pinned(0).await.len(), MAX_PINNED);
+    let large: Vec<(u64, Bytes)> = (0..=(MAX_BYTES / MAX_ENTRY) as u64)
+        .map(|number| (number, Bytes::from(vec![b'x'; MAX_ENTRY])))
+        .collect();
+    stores(outbox, call, Batch { open: &numbers, pinned: &large, ..anew }).await;
+    assert_eq!(pinned(0).await.len(), MAX_BYTES / MAX_ENTRY);
+    assert!(outbox.take(call, owner(1), KEEP).await.unwrap().unwrap().pinned.is_empty());
+    let too_large = [(1, Bytes::from(vec![b'x'; MAX_ENTRY + 1]))];
+    let refused = outbox.append(call, owner(1), Batch { pinned: &too_large, ..anew }, KEEP).await;
+    assert!(matches!(refused, Err(OutboxError::TooLarge)), "{refused:?}");
+}
+
 async fn refuses_what_is_too_large(outbox: &dyn Outbox) {
     begin(outbox, [13; 16], 0, &["a"]).await;
     let both = [Bytes::from_static(b"b"), Bytes::from(vec![b'x'; MAX_ENTRY + 1])];
     for anew in [false, true] {
-        let batch = Batch { log: LOG, first: 1, entries: &both, anew };
+        let batch = Batch { log: LOG, first: 1, entries: &both, anew, open: &[], pinned: &[] };
         let refused = outbox.append([13; 16], owner(1), batch, KEEP).await;
         assert!(matches!(refused, Err(OutboxError::TooLarge)), "{refused:?}");
     }
@@ -270,7 +317,7 @@ async fn counts_exactly(outbox: &dyn Outbox) {
     assert_eq!(read(outbox, [14; 16], MAX_NUMBER - 2).await, kept(MAX_NUMBER - 2, &["b", "c"]));
     assert_eq!(read(outbox, [14; 16], MAX_NUMBER).await, kept(MAX_NUMBER, &[]));
     for first in [MAX_NUMBER, u64::MAX] {
-        let batch = Batch { log: LOG, first, entries: &entries(&["d"]), anew: false };
+        let batch = Batch { log: LOG, first, entries: &entries(&["d"]), anew: false, open: &[], pinned: &[] };
         let refused = outbox.append([14; 16], owner(1), batch, KEEP).await;
         assert!(matches!(refused, Err(OutboxError::Unavailable(_))), "{refused:?}");
     }
@@ -285,22 +332,22 @@ async fn keeps_any_bytes(outbox: &dyn Outbox) {
         Bytes::from_static(&[0xff, 0xfe, 0x80]),
         Bytes::from_static(b"17"),
     ];
-    let batch = Batch { log: LOG, first: 0, entries: &any, anew: true };
+    let batch = Batch { log: LOG, first: 0, entries: &any, anew: true, open: &[], pinned: &[] };
     assert_eq!(outbox.append([15; 16], owner(1), batch, KEEP).await.unwrap(), Appended::Stored);
-    let told = Some(Kept { log: LOG, first: 0, entries: any.to_vec() });
+    let told = Some(Kept { log: LOG, first: 0, entries: any.to_vec(), pinned: Vec::new() });
     assert_eq!(read(outbox, [15; 16], 0).await, told);
     assert_eq!(outbox.take([15; 16], owner(2), KEEP).await.unwrap(), told);
 }
 
 async fn forgets_when_the_time_is_over(outbox: &dyn Outbox) {
     let a = entries(&["a"]);
-    let anew = Batch { log: LOG, first: 0, entries: &a, anew: true };
-    let more = Batch { log: LOG, first: 1, entries: &entries(&["b"]), anew: false };
+    let anew = Batch { log: LOG, first: 0, entries: &a, anew: true, open: &[], pinned: &[] };
+    let more = Batch { log: LOG, first: 1, entries: &entries(&["b"]), anew: false, open: &[], pinned: &[] };
     for (batch, keep) in [(anew, KEEP), (anew, SHORT), (more, SHORT)] {
         assert_eq!(outbox.append([16; 16], owner(1), batch, keep).await.unwrap(), Appended::Stored);
     }
     begin(outbox, [17; 16], 0, &[]).await;
-    let later = Batch { log: LOG, first: 0, entries: &a, anew: false };
+    let later = Batch { log: LOG, first: 0, entries: &a, anew: false, open: &[], pinned: &[] };
     assert_eq!(outbox.append([17; 16], owner(1), later, SHORT).await.unwrap(), Appended::Stored);
     outbox.take([17; 16], owner(1), SHORT).await.unwrap();
     outbox.append([18; 16], owner(1), anew, SHORT).await.unwrap();
@@ -323,7 +370,7 @@ async fn forgets_when_the_time_is_over(outbox: &dyn Outbox) {
 
 async fn goes_on_with_what_is_taken_for_longer(outbox: &dyn Outbox) {
     let a = entries(&["a"]);
-    let anew = Batch { log: LOG, first: 0, entries: &a, anew: true };
+    let anew = Batch { log: LOG, first: 0, entries: &a, anew: true, open: &[], pinned: &[] };
     let taken = async {
         // On a busy machine its time may be over before it is taken.
         loop {

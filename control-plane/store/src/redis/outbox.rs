@@ -11,12 +11,13 @@ use redis::{Script, ScriptInvocation};
 use super::{Fault, Redis, lifetime};
 use crate::hex::hex;
 use crate::outbox::{
-    Appended, Batch, Kept, LogId, MAX_BYTES, MAX_ENTRIES, MAX_NUMBER, Outbox, OutboxError, count,
+    Appended, Batch, Kept, LogId, MAX_BYTES, MAX_ENTRIES, MAX_NUMBER, MAX_PINNED, Outbox, OutboxError, count,
 };
 use crate::records::{CallId, OwnerId};
 
-/// What is kept of a call, as the scripts answer it: its log, the number that comes next, and the last entries before.
-type Told = Option<(LogId, u64, Vec<Bytes>)>;
+/// The answer of the scripts about a call: its log, the number that comes next, the last entries before, and of each open
+/// one from before those its number and the entry.
+type Told = Option<(LogId, u64, Vec<Bytes>, Vec<Bytes>)>;
 
 /// An outbox in Redis.
 pub struct RedisOutbox {
@@ -38,9 +39,9 @@ impl RedisOutbox {
 
     async fn kept(&self, script: &ScriptInvocation<'_>) -> Result<Option<Kept>, OutboxError> {
         let told: Told = self.redis.run(script).await?;
-        let Some((log, next, entries)) = told else { return Ok(None) };
+        let Some((log, next, entries, pinned)) = told else { return Ok(None) };
         let first = next.checked_sub(count(entries.len())).ok_or_else(unreadable)?;
-        Ok(Some(Kept { log, first, entries }))
+        Ok(Some(Kept { log, first, entries, pinned: numbered(&pinned)? }))
     }
 }
 
@@ -56,11 +57,18 @@ impl Outbox for RedisOutbox {
         batch.check()?;
         let mut append = on(&self.append, call);
         append.arg(lifetime(keep)).arg(MAX_ENTRIES).arg(MAX_BYTES).arg(hex(&owner.0));
-        append.arg(batch.log).arg(batch.first).arg(u8::from(batch.anew));
+        append.arg(batch.log).arg(batch.first).arg(u8::from(batch.anew)).arg(MAX_PINNED);
+        append.arg(batch.open.len()).arg(batch.pinned.len());
+        for number in batch.open {
+            append.arg(*number);
+        }
+        for (number, entry) in batch.pinned {
+            append.arg(*number).arg(entry.as_ref());
+        }
         for entry in batch.entries {
             append.arg(entry.as_ref());
         }
-        let bytes = batch.entries.iter().map(Bytes::len).sum();
+        let bytes = batch.bytes();
         let said: String = self.redis.run_large(&append, bytes).await?;
         match said.as_str() {
             "stored" => Ok(Appended::Stored),
@@ -92,6 +100,18 @@ impl From<Fault> for OutboxError {
 
 fn unreadable() -> OutboxError {
     OutboxError::Unavailable("Redis holds something else where the events of a call are kept".into())
+}
+
+/// Open entries by their numbers, in order, of a list of a number and an entry each.
+fn numbered(pinned: &[Bytes]) -> Result<Vec<(u64, Bytes)>, OutboxError> {
+    let pair = |pair: &[Bytes]| {
+        let [number, entry] = pair else { return None };
+        Some((std::str::from_utf8(number).ok()?.parse::<u64>().ok()?, entry.clone()))
+    };
+    let numbered: Option<Vec<(u64, Bytes)>> = pinned.chunks(2).map(pair).collect();
+    let mut numbered = numbered.ok_or_else(unreadable)?;
+    numbered.sort_by_key(|(number, _)| *number);
+    Ok(numbered)
 }
 
 /// A script on the two keys of a call.

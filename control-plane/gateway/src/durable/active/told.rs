@@ -136,11 +136,8 @@ impl ActiveTable {
         if call.ownership.has_given_row_up() {
             return Some(self.end_late(call));
         }
-        if let Some(events) = &self.events {
-            events.begin(call, self.clone());
-        }
-        if let Some(inboxes) = &self.inboxes {
-            inboxes.begin(call, self.clone());
+        if let Some(shared) = &self.shared {
+            shared.begin(call, self.clone());
         }
         let table = self.clone();
         let call = call.clone();
@@ -333,7 +330,7 @@ mod tests {
     fn table(store: &Arc<MemoryRecords>) -> ActiveTable {
         let sealer = Arc::new(Sealer::new(&[1; 32], None).unwrap());
         let registry = Arc::new(CallRegistry::default());
-        ActiveTable::new(store.clone(), OwnerId([1; 16]), sealer, registry, (None, None))
+        ActiveTable::new(store.clone(), OwnerId([1; 16]), sealer, registry, None)
     }
 
     /// The key of a call of alice's.

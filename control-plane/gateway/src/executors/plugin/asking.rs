@@ -64,7 +64,7 @@ pub(super) fn elicit(
     };
     // Put now, so that it stands where the worker asked it; only the answer is waited for.
     let key = Key::Input(requested.elicitation_id.clone());
-    let id = question_id(attempt_state, &key, &requested.elicitation_id);
+    let id = attempt_state.question_id(&key, &requested.elicitation_id);
     let page = matches!(asked, Ok(Ask::Page { .. })).then(|| Page { id: id.clone(), is_agreed: false });
     let put = asked.and_then(|ask| put(call, Question { id, ask }).map_err(|_| UNSUPPORTED));
     if let (Ok(_), Some(page)) = (&put, page) {
@@ -95,19 +95,6 @@ fn opens(attempt_state: &mut AttemptState, key: Key) -> Result<bool, AskedTwice>
             Ok(true)
         }
     }
-}
-
-/// The id of a question to the client: the declared one, made unique.
-fn question_id(attempt_state: &mut AttemptState, key: &Key, declared: &str) -> String {
-    attempt_state.questions += 1;
-    let id = match attempt_state.questions {
-        1 => declared.to_owned(),
-        number => format!("{declared}.{number}"),
-    };
-    if let Some(open) = attempt_state.open.get_mut(key) {
-        open.question = Some(id.clone());
-    }
-    id
 }
 
 /// The user is done on the page that was shown last for a declared id; one that nobody agreed to see is nobody's.

@@ -94,6 +94,8 @@ pub(super) struct AttemptState {
     pub questions: u32,
     /// Questions and delegations that are not answered.
     pub open: HashMap<Key, OpenQuestion>,
+    /// Ids of the questions that were open at a gateway that is gone, until they are asked again: no more than were open.
+    pub reserved: HashMap<Key, String>,
     /// Ids of the questions whose answers are part of the state, and not stored with it yet.
     pub unsaved: Vec<String>,
     /// The pages that a user was asked to see, by their declared ids: no more than the primitive declares.
@@ -162,10 +164,31 @@ impl AttemptState {
         }
     }
 
-    /// How many questions to the user are open.
-    pub(super) fn open_inputs(&self) -> u32 {
-        let open = self.open.keys().filter(|key| matches!(key, Key::Input(_))).count();
-        u32::try_from(open).unwrap_or(u32::MAX)
+    /// Returns the id of a question to the client: the one under which a former gateway had it open, else the declared one,
+    /// made unique.
+    pub(super) fn question_id(&mut self, key: &Key, declared: &str) -> String {
+        let id = self.reserved.remove(key).unwrap_or_else(|| {
+            self.questions += 1;
+            match self.questions {
+                1 => declared.to_owned(),
+                number => format!("{declared}.{number}"),
+            }
+        });
+        if let Some(open) = self.open.get_mut(key) {
+            open.question = Some(id.clone());
+        }
+        id
+    }
+
+    /// Whether the client is asked, and its answer is not there yet.
+    pub(super) fn asks_client(&self, key: &Key) -> bool {
+        self.open.get(key).is_some_and(|open| open.question.is_some())
+    }
+
+    /// The questions that wait for the client or are to be asked again, and their ids.
+    pub(super) fn open_ids(&self) -> impl Iterator<Item = (&Key, &String)> {
+        let open = self.open.iter().filter_map(|(key, open)| Some((key, open.question.as_ref()?)));
+        open.chain(&self.reserved)
     }
 
     /// Takes note of answers that were given on another gateway.

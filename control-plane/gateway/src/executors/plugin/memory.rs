@@ -1,13 +1,13 @@
 //! What a call has come to, as bytes, for whoever goes on with the call on another gateway.
 //!
-//! Owns: the encoding. Keeps true: what was restored is what was stored; the worker that had the call on the
-//! gateway that is gone counts as lost.
+//! Owns: the encoding. Keeps true: what was restored is what was stored; a question that is still open has the same id
+//! where the call goes on; the worker that had the call on the gateway that is gone counts as lost.
 
 use asp_proto::plugin::Resume;
 use prost::Message;
 
 use super::artifacts::{Emitted, EmittedItem};
-use super::attempt_state::AttemptState;
+use super::attempt_state::{AttemptState, Key};
 use super::results::Chunks;
 
 /// What a call has come to.
@@ -21,7 +21,7 @@ pub(super) struct Memory {
     pub checkpoints: bool,
     #[prost(uint32, tag = "4")]
     pub lost: u32,
-    /// Without those that are open: a successor asks them again, under the same ids.
+    /// Without the inputs that are open: a gateway of a version that does not read `open` counts those again.
     #[prost(uint32, tag = "5")]
     pub questions: u32,
     #[prost(string, tag = "6")]
@@ -32,22 +32,61 @@ pub(super) struct Memory {
     pub emitted: Vec<EmittedItem>,
     #[prost(uint32, tag = "9")]
     pub taken: u32,
+    /// The questions that are open: a successor asks them again, under the same ids.
+    #[prost(message, repeated, tag = "10")]
+    pub open: Vec<OpenId>,
+}
+
+/// The id of an open question to the client.
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct OpenId {
+    /// The worker's name of what it asked.
+    #[prost(string, tag = "1")]
+    pub key: String,
+    /// Whether a model or the roots are asked for, and not the user.
+    #[prost(bool, tag = "2")]
+    pub is_delegation: bool,
+    #[prost(string, tag = "3")]
+    pub id: String,
+}
+
+impl OpenId {
+    fn of((key, id): (&Key, &String)) -> OpenId {
+        let (key, is_delegation) = match key {
+            Key::Input(key) => (key, false),
+            Key::Delegation(key) => (key, true),
+        };
+        OpenId { key: key.clone(), is_delegation, id: id.clone() }
+    }
+
+    fn reserved(self) -> (Key, String) {
+        let key = if self.is_delegation { Key::Delegation(self.key) } else { Key::Input(self.key) };
+        (key, self.id)
+    }
+}
+
+/// The number of questions to the user among these.
+fn inputs(open: &[OpenId]) -> u32 {
+    let inputs = open.iter().filter(|open| !open.is_delegation).count();
+    u32::try_from(inputs).unwrap_or(u32::MAX)
 }
 
 impl AttemptState {
     /// The state as bytes; `marked` where a checkpoint is being stored, so that no chunk comes again.
     pub(super) fn memory(&self, marked: bool) -> Vec<u8> {
         let (chunks, dropped) = self.chunks.kept(marked);
+        let open: Vec<OpenId> = self.open_ids().map(OpenId::of).collect();
         let memory = Memory {
             answers: Some(self.answers()),
             task_id: self.task_id.clone(),
             checkpoints: self.checkpoints,
             lost: self.lost,
-            questions: self.questions.saturating_sub(self.open_inputs()),
+            questions: self.questions.saturating_sub(inputs(&open)),
             chunks: chunks.to_owned(),
             dropped: dropped as u64,
             emitted: self.emitted.kept(),
             taken: if marked { 0 } else { self.taken },
+            open,
         };
         memory.encode_to_vec()
     }
@@ -64,7 +103,8 @@ impl AttemptState {
             task_id: memory.task_id,
             checkpoints: memory.checkpoints,
             saved_seq: seq,
-            questions: memory.questions,
+            questions: memory.questions.saturating_add(inputs(&memory.open)),
+            reserved: memory.open.into_iter().map(OpenId::reserved).collect(),
             chunks: Chunks::restored(memory.chunks, memory.dropped),
             emitted: Emitted::restored(memory.emitted),
             ..AttemptState::default()
@@ -79,7 +119,7 @@ mod tests {
     use asp_proto::plugin::{DeliverUserInput, ResultChunk};
 
     use super::*;
-    use crate::executors::plugin::attempt_state::Delivery;
+    use crate::executors::plugin::attempt_state::{Delivery, OpenQuestion};
 
     fn chunk(text: &str) -> ResultChunk {
         ResultChunk { text: text.into(), ..ResultChunk::default() }
@@ -102,6 +142,30 @@ mod tests {
         assert_eq!((restored.task_id.as_str(), restored.resumes()), ("t", true));
         let again = AttemptState::restored(&attempt_state.memory(true), 4);
         assert_eq!(again.chunks.kept(false), ("kept comes again", 0));
+    }
+
+    /// Asks something, and returns the id of the question.
+    fn ask(attempt_state: &mut AttemptState, key: &Key, declared: &str) -> String {
+        attempt_state.open.insert(key.clone(), OpenQuestion { attempt: 1, question: None });
+        attempt_state.question_id(key, declared)
+    }
+
+    #[test]
+    fn an_open_question_has_the_same_id_where_its_call_goes_on() {
+        let [name, size] = ["name", "size"].map(|id| Key::Input(id.into()));
+        let model = Key::Delegation("d-1".into());
+        let mut attempt_state = AttemptState { checkpoints: true, ..AttemptState::default() };
+        assert_eq!(ask(&mut attempt_state, &name, "name"), "name");
+        assert_eq!(ask(&mut attempt_state, &size, "size"), "size.2");
+        assert_eq!(ask(&mut attempt_state, &model, "model"), "model.3");
+        let input = DeliverUserInput { elicitation_id: "name".into(), ..DeliverUserInput::default() };
+        attempt_state.answered(&Delivery::Input(input));
+        // Also where a second gateway is gone before its worker has asked anything.
+        let restored = AttemptState::restored(&attempt_state.memory(false), 0);
+        let mut restored = AttemptState::restored(&restored.memory(false), 0);
+        assert_eq!(ask(&mut restored, &model, "model"), "model.3");
+        assert_eq!(ask(&mut restored, &size, "size"), "size.2");
+        assert_eq!(ask(&mut restored, &name, "name"), "name.4", "another question has another id");
     }
 
     #[test]

@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use asp_proto::plugin::server_message::Payload;
 use asp_proto::plugin::{
-    CancelRequest, InitResponse, LogLine, Progress, StatusUpdated, cancel_request::Mode, client_message,
+    CancelRequest, DelegationRequested, InitResponse, LogLine, Progress, StatusUpdated, cancel_request::Mode,
+    client_message,
 };
 use asp_proto::supervisor::{TunnelEvent, tunnel_event};
 use futures::StreamExt;
@@ -19,7 +20,7 @@ use super::Plugins;
 use super::admission::{self, Rejection};
 use super::artifacts::{Broken, Receiving, Stored};
 use super::asking::{self, AskedTwice};
-use super::attempt_state::{AttemptState, Delivery};
+use super::attempt_state::{AttemptState, Delivery, Key};
 use super::job::Job;
 use super::recovery::AttemptOutcome;
 use super::relayed::{self, Relayed};
@@ -172,9 +173,7 @@ impl Session<'_> {
                 self.saved.state(self.job, self.attempt_state).await;
                 Ok(())
             }
-            Payload::Delegation(asked) => {
-                self.asked(|job, attempt_state| asking::delegate(job, attempt_state, asked))
-            }
+            Payload::Delegation(asked) => self.delegation(asked).await,
             Payload::ResourceChanged(changed) => {
                 self.job.execution.platform.resource_changed(self.job.call(), &changed.uri);
                 Ok(())
@@ -195,6 +194,17 @@ impl Session<'_> {
             Payload::Failed(end) => Err(self.failed(&end)),
             Payload::Cancel(_) | Payload::Pong(_) => Ok(()),
         }
+    }
+
+    /// The worker asks a model.
+    async fn delegation(&mut self, asked: DelegationRequested) -> Step {
+        let key = Key::Delegation(asked.correlation_id.clone());
+        self.asked(|job, attempt_state| asking::delegate(job, attempt_state, asked))?;
+        if self.attempt_state.asks_client(&key) {
+            // Its answer too may come to another gateway.
+            self.saved.state(self.job, self.attempt_state).await;
+        }
+        Ok(())
     }
 
     /// The worker says that it is there, and what it can do.

@@ -84,7 +84,7 @@ fn heard(gateway: &Arc<Gateway>, told: Told) {
                 tokio::spawn(async move { take(&gateway, &session, &message).await });
             }
         }
-        Told::Answered { .. } | Told::Cancelled { .. } => gateway.pipeline.heard(told),
+        Told::Answered { .. } | Told::Cancelled { .. } | Told::Left { .. } => gateway.pipeline.heard(told),
     }
 }
 

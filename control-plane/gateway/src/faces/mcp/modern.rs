@@ -261,7 +261,7 @@ async fn resumed(request: &FaceRequest, message: &Message) -> Result<Option<Resu
             0
         }
     };
-    gateway.pipeline.running.attend(&call, &request.caller);
+    gateway.pipeline.attend(&call, &request.caller).await;
     if let Some(results) = message.sent_param("inputResponses").filter(|results| results.is_object()) {
         let answers = questions::answers(&call.questions, &results);
         gateway.pipeline.answer_each(&call, answers).await.map_err(Failure::of_inbox_fault)?;
@@ -363,6 +363,6 @@ impl Era for Modern {
 
     /// Closing the last response is the cancel of this era.
     fn abandoned(&self, call: &Arc<Call>) {
-        call.cancel();
+        call.abandon();
     }
 }

@@ -64,7 +64,7 @@ async fn call(
         Attached::Unknown => return Err(unknown()),
     };
     has_scopes(request, &call)?;
-    gateway.pipeline.running.attend(&call, &request.caller);
+    gateway.pipeline.attend(&call, &request.caller).await;
     let is_same_log = call.events.counts(position.log);
     let token = position.progress_token.as_deref().map(Json::part);
     let view = View {

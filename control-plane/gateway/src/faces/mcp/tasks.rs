@@ -67,7 +67,7 @@ struct Announcing(Attachment);
 impl Drop for Announcing {
     fn drop(&mut self) {
         if self.0.close() {
-            self.0.call().cancel();
+            self.0.call().abandon();
         }
     }
 }

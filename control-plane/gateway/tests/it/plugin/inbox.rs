@@ -10,6 +10,7 @@ use asp_gateway::faces::mcp::elsewhere;
 use asp_gateway::gateway::{Shared, Stores};
 use asp_store::answers::MemoryAnswers;
 use asp_store::bus::{Bus, BusError, BusEvent, MemoryBus};
+use asp_store::followers::MemoryFollowers;
 use asp_store::inbox::{EntryName, Inbox, InboxError, InboxId, MemoryInbox, Put};
 use asp_store::outbox::{MemoryOutbox, Outbox};
 use asp_store::records::{CallRecords, OwnerId, RecordError};
@@ -101,11 +102,11 @@ impl Noted {
     }
 
     /// Number of puts that were answered.
-    fn puts(&self) -> usize {
+    pub(super) fn puts(&self) -> usize {
         self.stored.lock().len()
     }
 
-    async fn is_empty(&self) -> bool {
+    pub(super) async fn is_empty(&self) -> bool {
         let id = self.stored.lock()[0];
         self.inbox.read(id).await.unwrap().is_empty()
     }
@@ -186,6 +187,7 @@ impl Gateways {
             directory: Arc::new(MemoryDirectory::default()),
             bus: bus.clone(),
             inbox: inbox.clone(),
+            followers: Arc::new(MemoryFollowers::default()),
             outbox,
             answers: Arc::new(MemoryAnswers::default()),
         };
@@ -195,6 +197,11 @@ impl Gateways {
             change(stores);
         });
         Gateways { first, shared, bus, inbox }
+    }
+
+    /// The gateways that hear of others may have missed something.
+    pub(super) fn miss(&self) {
+        self.bus.missed.notify_one();
     }
 
     pub(super) fn another(&self, runtimes: Runtimes) -> Fixture {

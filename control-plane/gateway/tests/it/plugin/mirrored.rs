@@ -5,25 +5,33 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use asp_edge::Caller;
 use asp_gateway::call::Call;
 use asp_gateway::call::event::Event;
+use asp_gateway::call::outcome::Withdrawal;
+use asp_gateway::call::question::Answer;
 use asp_gateway::executors::plugin::runtimes::Runtimes;
+use asp_gateway::faces::mcp::elsewhere;
 use asp_gateway::gateway::Gateway;
 use asp_gateway::pipeline::takeover::Found;
+use asp_proto::plugin::client_message;
 use asp_store::outbox::{Appended, Batch, Kept, MemoryOutbox, Outbox, OutboxError};
 use asp_store::records::{CallId, CallRecords, MemoryRecords, OwnerId};
 use async_trait::async_trait;
 use parking_lot::Mutex;
+use serde_json::json;
 use tokio::sync::{Notify, Semaphore};
 use uuid::Uuid;
 
 use super::inbox::{Gateways, asked};
 use super::takeover::{answering, call_id, row, saves_and_hangs, send, take_over};
-use super::{asks_name, progress, tasks, until, until_async};
+use super::{
+    asks_model, asks_name, last_result, modern, progress, tasks, until, until_async, user_input, with_token,
+};
 use crate::registry::caller;
 use crate::runtime::{Runtime, Script, Worker};
-use crate::support::Fixture;
 use crate::support::records::{Faults, FaultyRecords};
+use crate::support::{Fixture, Modern};
 
 /// Records that count how often they are read.
 struct Counted {
@@ -308,4 +316,153 @@ async fn an_outbox_that_is_back_is_asked_by_few_calls_at_a_time() {
     assert_eq!(outbox.held.load(Ordering::SeqCst), 8);
     outbox.let_go.add_permits(1);
     until("what each of them said is kept", || outbox.stored.lock().len() == CALLS).await;
+}
+
+/// Invariant I-13: the answer that waits for a question finds it.
+#[tokio::test]
+async fn of_two_questions_the_open_one_has_the_same_id_where_the_call_goes_on() {
+    let came = Arc::new(Notify::new());
+    let comes = came.clone();
+    let dead = Runtime::start(Script::of(move |_, mut worker: Worker| {
+        let comes = comes.clone();
+        async move {
+            let invoke = worker.begin(&[("checkpoint", "true")]).await;
+            worker.say(asks_name(&invoke.request_id)).await;
+            worker.say(asks_model(&invoke.request_id)).await;
+            user_input(&mut worker).await;
+            comes.notify_one();
+            while worker.next().await.is_some() {}
+        }
+    }));
+    let request =
+        |extra| with_token(modern("sweep", extra).capabilities(json!({"elicitation": {}, "sampling": {}})));
+    let gateways = Gateways::over(&dead, Arc::new(MemoryOutbox::default()));
+    let asked = last_result(&request(json!({})).send(&gateways.first).await);
+    let call = call_at(&gateways.first, &dead).await;
+    until("both are asked", || call.questions.pending().len() == 2).await;
+    assert!(call.questions.answer("plugins.name", Answer::Accepted(json!({"name": "Ada"}).into())));
+    tokio::time::timeout(Duration::from_secs(60), came.notified()).await.expect("the plugin has the name");
+    let second = gateways.another(Runtimes::none());
+    let mirror = call_at(&second, &dead).await;
+    until("the other question is shown", || mirror.questions.find("plugins.label.2").is_some()).await;
+    let label = json!({"role": "assistant", "model": "m", "content": {"type": "text", "text": r#"{"label": "high"}"#}});
+    let answers =
+        json!({"requestState": asked["requestState"], "inputResponses": {"plugins.label.2": label}});
+    let answered = send(request(answers), &second);
+    until("the answer is stored", || gateways.inbox.has_stored()).await;
+    let living = Runtime::start(Script::of(|_, mut worker: Worker| async move {
+        let invoke = worker.begin(&[("checkpoint", "true")]).await;
+        assert_eq!(
+            invoke.resume.clone().unwrap().user_inputs.len(),
+            1,
+            "what was answered is not asked again"
+        );
+        worker.say(asks_model(&invoke.request_id)).await;
+        while !matches!(worker.next().await.unwrap(), client_message::Payload::DelegationResult(_)) {}
+        worker.complete(&invoke, &json!({"ok": true})).await;
+    }));
+    let third = gateways.another(living.runtimes());
+    take_over(&third).await;
+    let result = last_result(&answered.await.unwrap());
+    assert_eq!(result["structuredContent"], json!({"ok": true}), "{result}");
+}
+
+/// A call that has asked at the first gateway and has its answer, and goes on; the request that follows it at any of them.
+async fn goes_on_after_asking(gateways: &Gateways, runtime: &Runtime) -> (Arc<Call>, Modern) {
+    tokio::spawn(elsewhere::hear(Arc::downgrade(&gateways.first.gateway)));
+    let asked = asked(gateways, runtime).await;
+    let call = call_at(&gateways.first, runtime).await;
+    assert!(call.questions.answer("plugins.name", Answer::Accepted(json!({"name": "Ada"}).into())));
+    let again = json!({"requestState": asked["requestState"], "inputResponses": {}});
+    (call, with_token(modern("sweep", again).capabilities(json!({"elicitation": {}}))))
+}
+
+/// A stream that follows the call at another gateway, once that one shows that it goes on.
+async fn followed(fixture: &Fixture, runtime: &Runtime, follow: &Modern) -> axum::response::Response {
+    let mirror = call_at(fixture, runtime).await;
+    until("it is shown that it goes on", || mirror.questions.pending().is_empty()).await;
+    follow.open(fixture).await
+}
+
+/// A worker that asks for a name, says how far it is, and does not end.
+fn asks_and_goes_on() -> Script {
+    Script::of(|_, mut worker: Worker| async move {
+        let invoke = worker.begin(&[("checkpoint", "true")]).await;
+        worker.say(asks_name(&invoke.request_id)).await;
+        user_input(&mut worker).await;
+        worker.say(progress(&invoke.request_id, 50.0)).await;
+        while worker.next().await.is_some() {}
+    })
+}
+
+#[tokio::test]
+async fn a_call_ends_with_its_last_follower_at_all_gateways() {
+    let runtime = Runtime::start(asks_and_goes_on());
+    let gateways = Gateways::over(&runtime, Arc::new(MemoryOutbox::default()));
+    let (call, follow) = goes_on_after_asking(&gateways, &runtime).await;
+    let [second, third] = [(), ()].map(|()| gateways.another(Runtimes::none()));
+    let at_second = followed(&second, &runtime, &follow).await;
+    let at_third = followed(&third, &runtime, &follow).await;
+    drop(at_second);
+    until("the second gateway says that its client has left", || gateways.inbox.puts() == 1).await;
+    gateways.miss();
+    until_async("the first one knows", async || gateways.inbox.is_empty().await).await;
+    assert!(!call.is_cancelled(), "it is followed at the third");
+    drop(at_third);
+    until("the third gateway says so", || gateways.inbox.puts() == 2).await;
+    gateways.miss();
+    until("nobody follows it", || call.is_cancelled()).await;
+}
+
+#[tokio::test]
+async fn a_follower_whose_token_expires_at_another_gateway_leaves_and_cancels_nothing() {
+    let runtime = Runtime::start(asks_and_goes_on());
+    let gateways = Gateways::over(&runtime, Arc::new(MemoryOutbox::default()));
+    let (call, follow) = goes_on_after_asking(&gateways, &runtime).await;
+    let [second, third] = [(), ()].map(|()| gateways.another(Runtimes::none()));
+    let at_third = followed(&third, &runtime, &follow).await;
+    let mirror = call_at(&second, &runtime).await;
+    let expired = Caller { expires_at: 1, ..caller("alice") };
+    second.gateway.pipeline.running.attend(&mirror, &Arc::new(expired));
+    until("its token is over", || mirror.withdrawal() == Some(Withdrawal::TokenExpired)).await;
+    until("that it has left is stored", || gateways.inbox.puts() == 1).await;
+    gateways.miss();
+    until_async("its gateway knows", async || gateways.inbox.is_empty().await).await;
+    assert!(!call.is_cancelled(), "it is followed at the third");
+    let fresh = call_at(&second, &runtime).await;
+    assert!(fresh.withdrawal().is_none(), "who comes with a fresh token follows it");
+    drop(at_third);
+}
+
+/// More than the events that gateways share of a call.
+#[tokio::test]
+async fn an_open_question_is_shown_elsewhere_however_much_was_said_since() {
+    let runtime = Runtime::start(Script::of(|_, mut worker: Worker| async move {
+        let invoke = worker.begin(&[("checkpoint", "true")]).await;
+        worker.say(asks_name(&invoke.request_id)).await;
+        for step in 0..400 {
+            worker.say(progress(&invoke.request_id, f64::from(step) / 4.0)).await;
+        }
+        user_input(&mut worker).await;
+        worker.complete(&invoke, &json!({"ok": true})).await;
+    }));
+    let outbox = Arc::new(Away::default());
+    let gateways = Gateways::over(&runtime, outbox.clone());
+    tokio::spawn(elsewhere::hear(Arc::downgrade(&gateways.first.gateway)));
+    let asked = asked(&gateways, &runtime).await;
+    let call = call_at(&gateways.first, &runtime).await;
+    until("it has said all", || call.events.next_number() > 400).await;
+    until_async("that is kept", async || is_kept(&outbox, &call).await).await;
+    assert!(
+        outbox.kept(call.id.into_bytes()).await.unwrap().first > 100,
+        "the event of its question is gone"
+    );
+    let second = gateways.another(Runtimes::none());
+    let mirror = call_at(&second, &runtime).await;
+    assert!(mirror.questions.find("plugins.name").is_some());
+    let answered = send(answering(&asked), &second);
+    until("the answer is stored", || gateways.inbox.has_stored()).await;
+    gateways.miss();
+    let result = last_result(&answered.await.unwrap());
+    assert_eq!(result["structuredContent"], json!({"ok": true}), "{result}");
 }

@@ -117,7 +117,7 @@ fn begin(
         until: call.deadline().min(began + time.unwrap_or(DEFAULT_TIME)),
     };
     let pending = PendingDelegation::begin(delegation, way, || {
-        super::question_id(attempt_state, &key, &requested.delegate_id)
+        attempt_state.question_id(&key, &requested.delegate_id)
     })?;
     let delegates = job.delegates.clone();
     Ok(async move { pending.answered(&delegates).await.map(|answer| answer.result) }.boxed())

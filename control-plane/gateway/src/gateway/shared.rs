@@ -1,0 +1,54 @@
+//! The stores that gateways have in common beside the database, and what this one makes of them.
+
+use std::sync::Arc;
+
+use asp_store::answers::Answers;
+use asp_store::bus::Bus;
+use asp_store::counter::Counters;
+use asp_store::followers::Followers;
+use asp_store::inbox::Inbox;
+use asp_store::outbox::Outbox;
+use asp_store::records::OwnerId;
+use asp_store::sessions::SessionDirectory;
+
+use crate::durable::inbox::Inboxes;
+use crate::durable::shared_calls::SharedCalls;
+use crate::durable::shared_events::SharedEvents;
+use crate::durable::shared_followers::SharedFollowers;
+use crate::seal::Sealer;
+use crate::sessions::Replicas;
+
+/// The stores of sessions and running calls that several gateways share.
+#[derive(Clone)]
+pub struct Shared {
+    pub directory: Arc<dyn SessionDirectory>,
+    pub bus: Arc<dyn Bus>,
+    /// Answers and cancels for calls that another gateway runs.
+    pub inbox: Arc<dyn Inbox>,
+    /// The gateways at which calls are followed that another one runs.
+    pub followers: Arc<dyn Followers>,
+    pub outbox: Arc<dyn Outbox>,
+    /// Answers of calls that only read.
+    pub answers: Arc<dyn Answers>,
+}
+
+pub(super) type InCommon = (Option<Arc<Replicas>>, Option<SharedCalls>, Option<Arc<dyn Answers>>);
+
+/// Returns what this gateway has in common with others; nothing where it is alone.
+pub(super) fn in_common(
+    shared: Option<Shared>,
+    counters: &Arc<dyn Counters>,
+    sealer: &Arc<Sealer>,
+    this: OwnerId,
+) -> InCommon {
+    let Some(Shared { directory, bus, inbox, followers, outbox, answers }) = shared else {
+        return (None, None, None);
+    };
+    let replicas = Replicas::new(sealer.clone(), directory, bus, this);
+    let of_calls = SharedCalls {
+        events: Arc::new(SharedEvents::new(outbox, counters.clone(), sealer.clone(), this)),
+        inboxes: Arc::new(Inboxes::new(inbox, sealer.clone())),
+        followers: Arc::new(SharedFollowers::new(followers, this)),
+    };
+    (Some(Arc::new(replicas)), Some(of_calls), Some(answers))
+}

@@ -1,0 +1,88 @@
+//! The way of what a caller says of a call to the gateway that runs it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use asp_edge::Caller;
+use asp_snapshot::VirtualServer;
+use asp_store::records::OwnerId;
+use tokio::time::Instant;
+use uuid::Uuid;
+
+use crate::durable::active::ActiveFault;
+use crate::durable::active::told::Stands;
+use crate::durable::inbox::CallerInput;
+use crate::pipeline::Pipeline;
+use crate::sessions::Told;
+
+/// Time within which a gateway must take what a caller says: another one has taken the call over by then.
+const TOLD_WITHIN: Duration = Duration::from_secs(20);
+/// Between two attempts.
+const TELL_EVERY: Duration = Duration::from_millis(300);
+
+/// Brings what a caller says of a call to the gateway that runs it. Holds no mirror, which is kept for who follows it.
+pub(super) struct Telling {
+    pub(super) pipeline: Arc<Pipeline>,
+    pub(super) id: Uuid,
+    pub(super) caller: Arc<Caller>,
+    pub(super) server: Arc<VirtualServer>,
+    /// When the call's time is over.
+    pub(super) deadline: Instant,
+}
+
+impl Telling {
+    /// Returns where the call stands, by its record.
+    pub(super) async fn stands(&self) -> Result<Option<Stands>, ActiveFault> {
+        let of = (&*self.caller, self.server.message.name.as_str());
+        self.pipeline.active.stands(self.id, of, self.deadline).await
+    }
+
+    /// Stores the input where it is not yet, and tells the call's gateway of it.
+    pub(super) async fn tell(self, input: CallerInput, mut is_stored: bool) {
+        let until = Instant::now() + TOLD_WITHIN;
+        let call = self.id.into_bytes();
+        let told = match &input {
+            CallerInput::Answer { question, answer } => {
+                Told::Answered { call, question: question.clone(), answer: answer.clone() }
+            }
+            CallerInput::Cancel => Told::Cancelled { call },
+            CallerInput::Left { .. } => Told::Left { call },
+        };
+        loop {
+            if !is_stored {
+                let of = (self.caller.org.as_str(), self.id);
+                is_stored = self.pipeline.store(&input, of, self.deadline).await.is_ok();
+            }
+            match self.stands().await {
+                Ok(Some(Stands::Runs(owner))) => {
+                    if let Some(owner) = owner
+                        && (is_stored || !told.is_in_inbox())
+                        && self.reaches(owner, &told).await
+                    {
+                        return;
+                    }
+                }
+                // It has ended.
+                Ok(Some(Stands::Ended(_)) | None) => return,
+                Err(_) => {}
+            }
+            if Instant::now() >= until {
+                // What is stored is read by the gateway that takes the call over, or that hears of the others again.
+                if !is_stored {
+                    tracing::warn!(call = %self.id, "what a caller said of a call does not reach the gateway that runs it, because the store or the bus does not answer: the call waits for it until its time is over");
+                }
+                return;
+            }
+            tokio::time::sleep(TELL_EVERY).await;
+        }
+    }
+
+    async fn reaches(&self, owner: OwnerId, told: &Told) -> bool {
+        let Some(replicas) = &self.pipeline.replicas else { return false };
+        if owner == replicas.this {
+            self.pipeline.heard(told.clone());
+            return true;
+        }
+        replicas.tell(vec![owner], told).await.is_ok()
+    }
+}

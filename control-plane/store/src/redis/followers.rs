@@ -1,0 +1,61 @@
+//! The followers of calls in Redis: a sorted set for each call, of gateways by the time at which their entries end.
+//!
+//! Keeps true: everything of a call ends by itself with its last entry, by Redis's clock.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use redis::{Cmd, Script};
+
+use super::{Fault, Redis, lifetime};
+use crate::followers::{Followers, FollowersError};
+use crate::hex::hex;
+use crate::records::{CallId, OwnerId};
+
+/// Followers in Redis.
+pub struct RedisFollowers {
+    redis: Redis,
+    enter: Script,
+    any: Script,
+}
+
+impl RedisFollowers {
+    pub fn new(redis: Redis) -> RedisFollowers {
+        RedisFollowers {
+            redis,
+            enter: Script::new(include_str!("followers/enter.lua")),
+            any: Script::new(include_str!("followers/any.lua")),
+        }
+    }
+}
+
+#[async_trait]
+impl Followers for RedisFollowers {
+    async fn enter(&self, call: CallId, gateway: OwnerId, keep: Duration) -> Result<(), FollowersError> {
+        let mut enter = self.enter.prepare_invoke();
+        enter.key(key(call)).arg(hex(&gateway.0)).arg(lifetime(keep));
+        self.redis.run::<u64>(&enter).await?;
+        Ok(())
+    }
+
+    async fn leave(&self, call: CallId, gateway: OwnerId) -> Result<(), FollowersError> {
+        self.redis.ask::<u64>(&Cmd::zrem(key(call), hex(&gateway.0))).await?;
+        Ok(())
+    }
+
+    async fn any(&self, call: CallId) -> Result<bool, FollowersError> {
+        let mut any = self.any.prepare_invoke();
+        any.key(key(call));
+        Ok(self.redis.run::<u64>(&any).await? > 0)
+    }
+}
+
+impl From<Fault> for FollowersError {
+    fn from(fault: Fault) -> FollowersError {
+        FollowersError(fault.to_string())
+    }
+}
+
+fn key(call: CallId) -> String {
+    format!("asp:followers:{{{}}}", hex(&call))
+}
