@@ -40,7 +40,7 @@ use crate::inspection::Inspections;
 use crate::issuers::{IssuerDeps, Issuers};
 use crate::minting::{self, Minter, TokenAudiences, TokenKeys};
 use crate::pipeline::Pipeline;
-use crate::pipeline::admission::{Admission, Bounds, MEMORY_OF_NOBODY};
+use crate::pipeline::admission::{Admission, Bounds};
 use crate::pipeline::calls::Calls;
 use crate::pipeline::ledger::Ledgers;
 use crate::pipeline::limits::Limiter;
@@ -183,7 +183,7 @@ pub struct Gateway {
     pub(crate) waiting: Arc<Admission>,
     /// What requests take until their calls have ended.
     pub(crate) memory: Arc<Admission>,
-    /// That of what needs no caller: whoever that is takes nothing from those who are known.
+    /// That of what needs no caller, by the client's network: whoever that is takes nothing from those who are known.
     pub(crate) memory_of_nobody: Arc<Admission>,
     /// What large headers take, by the client's network.
     pub(crate) memory_of_headers: Arc<Admission>,
@@ -246,7 +246,7 @@ impl Gateway {
             artifacts,
             pipeline,
             memory: Admission::of_memory(config.memory),
-            memory_of_nobody: Admission::of_memory(MEMORY_OF_NOBODY),
+            memory_of_nobody: Admission::of_nobody(),
             memory_of_headers: Admission::of_headers(),
             waiting: Admission::of(WAITING, ["open responses", "open responses of the org"]),
             sealer,

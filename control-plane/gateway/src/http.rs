@@ -222,7 +222,7 @@ async fn evaluate(
             let decided = evaluated(snapshot, verdict, Received::default())?;
             let takes_body = matches!(decided.admitted.face, Face::Rest | Face::Public) && !end_of_stream;
             let decided = match takes_body {
-                true => with_body(gateway, headers, decided, caller.as_deref(), body).await?,
+                true => with_body(gateway, offered, decided, caller.as_deref(), body).await?,
                 false => decided,
             };
             return proved(gateway, decided, caller, offered);
@@ -273,7 +273,7 @@ fn proved(
 /// A request of a face whose body the edge's code does not look at.
 async fn with_body(
     gateway: &Gateway,
-    headers: &[(&str, &[u8])],
+    offered: &Offered<'_>,
     decided: Evaluated,
     caller: Option<&Caller>,
     body: Body,
@@ -285,18 +285,20 @@ async fn with_body(
         refusal.headers.extend(cors(&admitted));
         refusal
     };
-    let memory = match admitted.face {
-        Face::Public => &gateway.memory_of_nobody,
-        _ => &gateway.memory,
+    let received = match admitted.face {
+        Face::Public => {
+            let network = peer::network(&offered.peer);
+            body::receive(&gateway.memory_of_nobody, &network, admitted.max_body, body).await
+        }
+        _ => body::receive(&gateway.memory, org(&admitted, caller), admitted.max_body, body).await,
     };
-    let received = body::receive(memory, org(&admitted, caller), admitted.max_body, body).await;
     let body = received.map_err(|fault| unreceived(&fault, refuse))?;
     // As for a body that the edge's code looks at: what came into force meanwhile counts.
     let since = in_force(gateway, trace)?;
     if Arc::ptr_eq(&snapshot, &since) && !has_expired(&admitted) {
         return Ok(Evaluated { snapshot, admitted, body });
     }
-    match gateway.edge().on_headers(&since.edge, headers, false, &env(trace)) {
+    match gateway.edge().on_headers(&since.edge, offered.headers, false, &env(trace)) {
         Step::Decided(verdict) => evaluated(since, verdict, body),
         Step::NeedBody(pending) => {
             let verdict = gateway.edge().on_body(&since.edge, *pending, &body.bytes, &env(trace));

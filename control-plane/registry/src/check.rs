@@ -11,7 +11,7 @@ use serde::Serialize;
 use crate::compile::compile_server;
 use crate::document::Document;
 use crate::fault::{Fault, FaultCode};
-use crate::findings::Findings;
+use crate::findings::{self, Findings, shortened};
 use crate::link::{self, Declared, Index};
 use crate::published::{server_validator, spec_validator};
 use crate::rules;
@@ -43,32 +43,44 @@ struct Parsed<'a> {
     document: Document,
 }
 
+/// Most bytes of the servers that one check compiles, encoded: several times those of all servers that can be published. Each
+/// server has a copy of what it lists, so that a small set of files may stand for any number of bytes.
+const MAX_COMPILED: usize = 128 * 1024 * 1024;
+
+/// Longest path of a file that is looked into, in bytes; a path of a server's folder is shorter.
+const MAX_PATH: usize = 512;
+
 /// Checks and compiles all sources together.
 pub fn check(sources: &[Source]) -> Report {
-    check_all(sources, true)
+    check_all(sources, true, MAX_COMPILED)
 }
 
 /// As [`check`], without the schemas that plugins' code says: what makes them needs to know which plugins there are
 /// before they exist, and while they are out of date.
 pub fn check_before_build(sources: &[Source]) -> Report {
     let written: Vec<Source> = sources.iter().filter(|source| !source.is_schema_file()).cloned().collect();
-    check_all(&written, false)
+    check_all(&written, false, MAX_COMPILED)
 }
 
-fn check_all(sources: &[Source], is_built: bool) -> Report {
+fn check_all(sources: &[Source], is_built: bool, max_compiled: usize) -> Report {
     let mut faults = Vec::new();
     let mut parsed = Vec::new();
+    let bound = findings::bound_of_file(sources.len());
     for source in sources.iter().take(MAX_FILES) {
         faults.extend(check_path(source));
+        // Every fault of a file repeats its path.
+        if source.path.len() > MAX_PATH {
+            continue;
+        }
         let (document, found) = Document::parse(source);
-        faults.extend(found);
+        faults.extend(found.into_iter().take(bound));
         if let Some(document) = document {
             parsed.push(Parsed { source, document });
         }
     }
     faults.extend(check_file_set(sources));
-    let (servers, specs) = decode(&parsed, is_built, &mut faults);
-    let catalog = link_and_compile(servers, specs, &mut faults);
+    let (servers, specs) = decode(&parsed, is_built, bound, &mut faults);
+    let catalog = link_and_compile(servers, specs, max_compiled, &mut faults);
     drop_echoes(&mut faults);
     let (mut warnings, mut faults): (Vec<_>, Vec<_>) =
         faults.into_iter().partition(|fault| fault.code.is_warning());
@@ -102,14 +114,16 @@ struct Decoded<'a, T> {
 fn decode<'a>(
     parsed: &'a [Parsed<'a>],
     is_built: bool,
+    bound: usize,
     faults: &mut Vec<Fault>,
 ) -> (Vec<Decoded<'a, ServerFile>>, Vec<Decoded<'a, Spec>>) {
     let mut servers = Vec::new();
     let mut specs = Vec::new();
     let (made, parsed): (Vec<_>, Vec<_>) = parsed.iter().partition(|file| file.source.is_schema_file());
-    let mut made: Vec<_> = made.iter().map(|file| Written::read(file.source, &file.document)).collect();
+    let mut made: Vec<_> =
+        made.iter().map(|file| Written::read(file.source, &file.document, bound)).collect();
     for file in parsed {
-        let mut findings = Findings::new(&file.source.path, &file.document);
+        let mut findings = Findings::new(&file.source.path, &file.document, bound);
         rules::check_texts(&file.document, &mut findings);
         let json = file.document.to_json();
         if file.source.is_server() {
@@ -149,6 +163,7 @@ fn newest<'a>(specs: &[Decoded<'a, Spec>]) -> HashMap<(&'a str, String), u64> {
 fn link_and_compile(
     mut servers: Vec<Decoded<'_, ServerFile>>,
     specs: Vec<Decoded<'_, Spec>>,
+    max_compiled: usize,
     faults: &mut Vec<Fault>,
 ) -> Catalog {
     let mut whole = Vec::new();
@@ -168,26 +183,16 @@ fn link_and_compile(
         .collect();
     let index = Index::new(&declared);
     link::check_duplicate_ids(&declared, &mut findings);
+    let looping = link::looping(&declared, &index);
     for (item, findings) in declared.iter().zip(&mut findings) {
         link::check_dependencies(item, &index, findings);
-        link::check_delegate(item, &index, findings);
+        link::check_delegate(item, &index, &looping, findings);
     }
-    let mut compiled = Vec::new();
-    let mut used = HashSet::new();
-    for decoded in &mut servers {
-        let Some(server) = &decoded.value else { continue };
-        let members = link::members(server, &index, &mut decoded.findings);
-        let needed = link::needed(&members, &declared, &index);
-        link::check_listed(&members, &needed, &mut decoded.findings);
-        used.extend(members.iter().chain(&needed).map(|member| member.file.to_string()));
-        if !decoded.findings.has_faults() {
-            compiled.push(compile_server(server, &decoded.source.path, &members, &needed));
-        }
-    }
+    let CompiledServers { servers: mut compiled, used } = compile_servers(&mut servers, &index, max_compiled);
     // A single spec may be checked without any server.
-    let has_servers = !servers.is_empty();
+    let used = used.filter(|_| !servers.is_empty());
     for (item, mut findings) in declared.iter().zip(findings) {
-        if has_servers && !used.contains(item.file) {
+        if used.as_ref().is_some_and(|used| !used.contains(item.file)) {
             let hint = "list it in a server.yaml, or remove it";
             findings.add(FaultCode::UnlistedPrimitive, "/id", "no server uses this primitive", hint);
         }
@@ -196,6 +201,46 @@ fn link_and_compile(
     faults.extend(servers.into_iter().flat_map(|server| server.findings.into_list()));
     compiled.sort_by(|a, b| a.server.name.cmp(&b.server.name));
     Catalog { servers: compiled }
+}
+
+/// The servers without faults, as far as they were compiled.
+struct CompiledServers {
+    servers: Vec<CompiledServer>,
+    /// Files of the primitives that servers use; `None` where not all servers were looked at.
+    used: Option<HashSet<String>>,
+}
+
+fn compile_servers(
+    servers: &mut [Decoded<'_, ServerFile>],
+    index: &Index<'_>,
+    max_compiled: usize,
+) -> CompiledServers {
+    let mut compiled = Vec::new();
+    let mut used = HashSet::new();
+    let mut bytes = 0;
+    for decoded in servers {
+        let Some(server) = &decoded.value else { continue };
+        let members = link::members(server, index, &mut decoded.findings);
+        let needed = link::needed(&members, index);
+        link::check_listed(&members, &needed, &mut decoded.findings);
+        used.extend(members.iter().chain(&needed).map(|member| member.file.to_string()));
+        if decoded.findings.has_faults() {
+            continue;
+        }
+        let server = compile_server(server, &decoded.source.path, &members, &needed);
+        bytes += server.encoded_bytes();
+        if bytes > max_compiled {
+            let message = format!(
+                "with this server the servers of these files take more than {max_compiled} bytes once compiled; it and those \
+                 after it were not checked"
+            );
+            let hint = "check fewer servers at a time, or list large primitives in fewer of them";
+            decoded.findings.add(FaultCode::TooMany, "", message, hint);
+            return CompiledServers { servers: Vec::new(), used: None };
+        }
+        compiled.push(server);
+    }
+    CompiledServers { servers: compiled, used: Some(used) }
 }
 
 /// `<folder>/<file>.yaml|yml|json`, the folder named like a server.
@@ -215,7 +260,7 @@ fn check_path(source: &Source) -> Option<Fault> {
     }
     Some(Fault {
         code: FaultCode::BadPath,
-        file: source.path.clone(),
+        file: shortened(source.path.clone()),
         line: 0,
         path: String::new(),
         message: "a file stands in a server's folder and ends in .yaml, .yml or .json".into(),
@@ -233,7 +278,7 @@ fn check_file_set(sources: &[Source]) -> Vec<Fault> {
     };
     let mut paths = HashSet::new();
     let mut folders = HashSet::new();
-    for source in sources {
+    for source in sources.iter().take(MAX_FILES).filter(|source| source.path.len() <= MAX_PATH) {
         if !paths.insert(source.path.as_str()) {
             fault(
                 FaultCode::DuplicateId,
@@ -251,4 +296,49 @@ fn check_file_set(sources: &[Source]) -> Vec<Fault> {
         fault(FaultCode::TooMany, "", message, "split the catalog");
     }
     faults
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Servers that all list one primitive.
+    fn sources(servers: usize) -> Vec<Source> {
+        let spec = "id: echo\nname: Echo\ntype: tool\nversion: 1.0.0\nowner: o\nsummary: s\nmutation: read_only\n\
+                    primitiveSchema: {input_schema: {type: object}}\nruntime: {mode: builtin, entrypoint: echo}\n";
+        let mut sources = vec![Source { path: "s0/echo.yaml".into(), text: spec.into() }];
+        sources.extend((0..servers).map(|number| Source {
+            path: format!("s{number}/server.yaml"),
+            text: format!(
+                "apiVersion: asp/v1\nname: s{number}\nprotocols: [mcp]\nauth: {{schemes: [jwt], issuers: [dev]}}\n\
+                 primitives: [{{ref: s0/echo}}]\n"
+            ),
+        }));
+        sources
+    }
+
+    #[test]
+    fn what_is_found_in_many_files_is_bounded() {
+        let keys: String = (0..20).map(|key| format!("k{key}: 1\n")).collect();
+        let file = |number: usize| Source { path: format!("demo/f{number}.yaml"), text: keys.clone() };
+        let many: Vec<Source> = (0..1_000).map(file).collect();
+        assert_eq!(check(&many).faults.len(), 1_000 * findings::bound_of_file(1_000));
+        let long = Source { path: format!("demo/{}.yaml", "x".repeat(100_000)), text: keys.clone() };
+        let found = check(&[long]).faults;
+        assert_eq!((found.len(), found[0].code), (1, FaultCode::BadPath));
+        assert!(found[0].file.len() < 1_000);
+        let empty = Source { path: "demo/a.yaml".into(), text: String::new() };
+        assert!(check(&vec![empty; 3 * MAX_FILES]).faults.len() < 3 * MAX_FILES);
+    }
+
+    #[test]
+    fn a_check_ends_where_its_servers_take_too_many_bytes() {
+        let one = check(&sources(1)).catalog.unwrap().servers[0].encoded_bytes();
+        let within = check_all(&sources(3), true, 4 * one);
+        assert_eq!((within.faults, within.catalog.map(|found| found.servers.len())), (vec![], Some(3)));
+        let beyond = check_all(&sources(9), true, 4 * one);
+        let found: Vec<_> = beyond.faults.iter().map(|fault| (fault.code, fault.file.as_str())).collect();
+        assert_eq!(found, [(FaultCode::TooMany, "s4/server.yaml")]);
+        assert!(beyond.catalog.is_none() && beyond.faults[0].message.contains("once compiled"));
+    }
 }

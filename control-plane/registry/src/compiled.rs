@@ -1,6 +1,7 @@
 //! One compiled server: what the check makes, and everything after it takes.
 
 use asp_proto::snapshot;
+use prost::Message as _;
 
 /// One server with all it needs; can be stored and assembled by itself.
 #[derive(Clone, Debug, PartialEq)]
@@ -18,4 +19,12 @@ pub struct CompiledServer {
     pub content_hash: String,
     /// Paths of the sources it was compiled from, sorted.
     pub files: Vec<String>,
+}
+
+impl CompiledServer {
+    /// Bytes of the server and its primitives as they are encoded, its card among them.
+    pub(crate) fn encoded_bytes(&self) -> usize {
+        let primitives: usize = self.primitives.iter().map(prost::Message::encoded_len).sum();
+        self.edge.encoded_len() + self.server.encoded_len() + primitives + self.agent_card.len()
+    }
 }

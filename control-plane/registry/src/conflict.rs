@@ -4,7 +4,7 @@
 //! so whoever could declare another team's id would inherit its permissions. Whose an id is the store knows; what specs say of
 //! their owner is shown, and decides nothing.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use asp_proto::snapshot::Primitive;
 
@@ -12,28 +12,36 @@ use crate::compiled::CompiledServer;
 use crate::fault::{Fault, FaultCode};
 
 /// The faults of adding `new` to `existing` (its own former version aside): the same id and version with
-/// other content. Lines are unknown, since only the sources have them.
+/// other content. Lines are unknown, since only the sources have them. Only servers that the reader `may_see` are named.
 pub fn conflicts<'a>(
     existing: impl IntoIterator<Item = &'a CompiledServer>,
     new: &CompiledServer,
+    may_see: impl Fn(&str) -> bool,
 ) -> Vec<Fault> {
     let ids: HashSet<&str> = new.primitives.iter().map(|primitive| primitive.id.as_str()).collect();
     let mut faults = Vec::new();
     for other in existing.into_iter().filter(|other| other.server.name != new.server.name) {
         // A new server is held against thousands, and few have one of its ids.
-        if !other.primitives.iter().any(|known| ids.contains(known.id.as_str())) {
+        let shared = other.primitives.iter().filter(|known| ids.contains(known.id.as_str()));
+        let shared: HashMap<_, &Primitive> = shared.map(|known| (version(known), known)).collect();
+        if shared.is_empty() {
             continue;
         }
+        let name = &other.server.name;
+        let whose = if may_see(name) { format!("the server `{name}`") } else { "another server".to_owned() };
         for primitive in &new.primitives {
-            let Some(problem) = other.primitives.iter().find_map(|known| conflict(known, primitive)) else {
+            if shared.get(&version(primitive)).is_none_or(|known| *known == primitive) {
                 continue;
-            };
+            }
             faults.push(Fault {
                 code: FaultCode::DuplicateId,
                 file: new.files.first().cloned().unwrap_or_default(),
                 line: 0,
                 path: "/primitives".into(),
-                message: format!("the server `{}` has `{}` {problem}", other.server.name, primitive.id),
+                message: format!(
+                    "{whose} has `{}` at version {} with other content",
+                    primitive.id, primitive.version
+                ),
                 hint: "use another id, raise the version, or list the same primitive".into(),
             });
         }
@@ -41,10 +49,6 @@ pub fn conflicts<'a>(
     faults
 }
 
-fn conflict(known: &Primitive, new: &Primitive) -> Option<String> {
-    if known.id != new.id {
-        return None;
-    }
-    (known.version == new.version && known != new)
-        .then(|| format!("at version {} with other content", known.version))
+fn version(primitive: &Primitive) -> (&str, &str) {
+    (&primitive.id, &primitive.version)
 }

@@ -6,6 +6,8 @@
 
 mod schema;
 
+use std::collections::HashSet;
+
 use asp_proto::snapshot::{Listing, Mutation, Primitive};
 use semver::Version;
 use serde::Serialize;
@@ -63,9 +65,10 @@ pub fn compare(old: &CompiledServer, new: &CompiledServer) -> Vec<Change> {
             compare_primitive(before, after, &mut found);
         }
     }
+    let successors = old.server.listings.iter().filter_map(|listing| successor(listing, old, new));
+    let successors: HashSet<(&str, u64)> = successors.map(|it| (it.id.as_str(), major(it))).collect();
     for listing in &new.server.listings {
-        let succeeds = |other: &Listing| successor(other, old, new).is_some_and(|it| is_same(it, listing));
-        if !old.server.listings.iter().any(succeeds) {
+        if !successors.contains(&(listing.id.as_str(), major(listing))) {
             let mut found =
                 Found { id: &listing.id, versions: ("", &listing.version), changes: &mut changes };
             let message = match lists(old, &listing.id) {

@@ -1,4 +1,6 @@
 //! The faults of one file as they are found: each knows its line.
+//!
+//! Keeps true: the list is bounded, and warnings take no room from faults: a file with any fault has one in its list.
 
 use crate::document::Document;
 use crate::fault::{Fault, FaultCode};
@@ -7,7 +9,12 @@ use crate::fault::{Fault, FaultCode};
 pub(crate) struct Findings<'a> {
     file: &'a str,
     document: &'a Document,
+    /// The bound of its faults, and of its warnings.
+    bound: usize,
     list: Vec<Fault>,
+    /// How many of the list are faults, and how many are warnings.
+    faults: usize,
+    warnings: usize,
     elsewhere: Vec<Elsewhere<'a>>,
 }
 
@@ -20,8 +27,8 @@ struct Elsewhere<'a> {
 }
 
 impl<'a> Findings<'a> {
-    pub(crate) fn new(file: &'a str, document: &'a Document) -> Findings<'a> {
-        Findings { file, document, list: Vec::new(), elsewhere: Vec::new() }
+    pub(crate) fn new(file: &'a str, document: &'a Document, bound: usize) -> Findings<'a> {
+        Findings { file, document, bound, list: Vec::new(), faults: 0, warnings: 0, elsewhere: Vec::new() }
     }
 
     /// What is found at `here` and below is told of `file`, at `there`.
@@ -43,9 +50,11 @@ impl<'a> Findings<'a> {
         message: impl Into<String>,
         hint: impl Into<String>,
     ) {
-        if self.list.len() >= MAX_FAULTS {
+        let count = if code.is_warning() { &mut self.warnings } else { &mut self.faults };
+        if *count >= self.bound {
             return;
         }
+        *count += 1;
         let moved = self.elsewhere.iter().find_map(|place| {
             let rest =
                 path.strip_prefix(place.here).filter(|rest| rest.is_empty() || rest.starts_with('/'))?;
@@ -56,15 +65,15 @@ impl<'a> Findings<'a> {
             code,
             file: file.to_string(),
             line: document.line_at(&path),
-            path,
+            path: shortened(path),
             message: shortened(message.into()),
-            hint: hint.into(),
+            hint: shortened(hint.into()),
         });
     }
 
     /// Whether a fault (not a warning) was found.
     pub(crate) fn has_faults(&self) -> bool {
-        self.list.iter().any(|fault| !fault.code.is_warning())
+        self.faults > 0
     }
 
     pub(crate) fn into_list(self) -> Vec<Fault> {
@@ -72,15 +81,24 @@ impl<'a> Findings<'a> {
     }
 }
 
-/// More faults than anybody repairs in one go; a hostile file must not fill the memory.
-const MAX_FAULTS: usize = 200;
+/// More faults, or warnings, than anybody repairs in one go; a hostile file must not fill the memory.
+const MAX_OF_FILE: usize = 200;
+/// The same of all files, each of which has a few.
+const MAX_OF_ALL: usize = 10_000;
+const FEW: usize = 5;
 
-fn shortened(message: String) -> String {
-    match message.char_indices().nth(MAX_MESSAGE_CHARS) {
-        Some((end, _)) => format!("{}…", message.get(..end).unwrap_or_default()),
-        None => message,
+/// The bound of the faults of one of so many files, and of its warnings.
+pub(crate) fn bound_of_file(files: usize) -> usize {
+    (MAX_OF_ALL / files.max(1)).clamp(FEW, MAX_OF_FILE)
+}
+
+/// A text of a fault, which may quote a whole file.
+pub(crate) fn shortened(text: String) -> String {
+    match text.char_indices().nth(MAX_CHARS) {
+        Some((end, _)) => format!("{}…", text.get(..end).unwrap_or_default()),
+        None => text,
     }
 }
 
-/// A validator quotes the value it refuses, which may be the whole file.
-const MAX_MESSAGE_CHARS: usize = 300;
+/// A validator quotes the value it refuses, and a pointer the keys that lead to it.
+const MAX_CHARS: usize = 300;

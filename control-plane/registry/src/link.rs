@@ -10,13 +10,16 @@ use std::collections::{HashMap, HashSet};
 use crate::compile::Member;
 use crate::fault::FaultCode;
 use crate::findings::Findings;
+use crate::rules::MAX_PRIMITIVES;
 use crate::server_file::ServerFile;
 use crate::spec::{Dependency, Kind, Scheme, Spec, versioned};
 
 mod delegate;
+mod loops;
 mod names;
 
 pub(crate) use delegate::{check_delegate, check_listed};
+pub(crate) use loops::looping;
 
 /// A spec and where it stands.
 pub(crate) struct Declared<'a> {
@@ -53,8 +56,10 @@ impl<'a> Index<'a> {
         let (reference, Some(major)) = versioned(reference) else {
             return self.resolve(folder, reference);
         };
-        let named = |item: &&&Declared<'_>| item.spec.major().to_string() == major;
-        self.versions(folder, reference).iter().find(named).copied()
+        let major = major.parse::<u64>().ok().filter(|number| number.to_string() == major)?;
+        let versions = self.versions(folder, reference);
+        let place = versions.partition_point(|item| item.spec.major() > major);
+        versions.get(place).filter(|item| item.spec.major() == major).copied()
     }
 
     fn versions<'i>(&'i self, folder: &'i str, reference: &'i str) -> &'i [&'a Declared<'a>] {
@@ -65,12 +70,19 @@ impl<'a> Index<'a> {
 
 /// The first declaration of an id and major version wins; the others are faults of their files.
 pub(crate) fn check_duplicate_ids(declared: &[Declared<'_>], findings: &mut [Findings<'_>]) {
-    let mut first: HashMap<&str, Vec<&Declared<'_>>> = HashMap::new();
+    let mut first: HashMap<&str, &Declared<'_>> = HashMap::new();
+    let mut versions: HashMap<(&str, u64), &Declared<'_>> = HashMap::new();
     for (item, findings) in declared.iter().zip(findings) {
-        let earlier = first.entry(&item.spec.id).or_default();
-        match earlier.iter().find_map(|earlier| twice(earlier, item)) {
+        let id = item.spec.id.as_str();
+        let version = (id, item.spec.major());
+        // What fits the first one fits its other versions, unless it is one of them.
+        let mut earlier = first.get(id).into_iter().chain(versions.get(&version));
+        match earlier.find_map(|earlier| twice(earlier, item)) {
             Some((message, hint)) => findings.add(FaultCode::DuplicateId, "/id", message, hint),
-            None => earlier.push(item),
+            None => {
+                first.entry(id).or_insert(item);
+                versions.insert(version, item);
+            }
         }
     }
 }
@@ -125,7 +137,8 @@ pub(crate) fn members<'a>(
     findings: &mut Findings<'_>,
 ) -> Vec<Member<'a>> {
     let mut members = Vec::new();
-    for (position, listed) in server.primitives.iter().enumerate() {
+    // More than these are a fault of their own.
+    for (position, listed) in server.primitives.iter().enumerate().take(MAX_PRIMITIVES) {
         let path = format!("/primitives/{position}/ref");
         let Some(found) = index.resolve_listed(&server.name, &listed.reference) else {
             let message = format!("no file declares `{}`", listed.reference);
@@ -151,6 +164,7 @@ pub(crate) fn members<'a>(
             alias: listed.alias.as_deref(),
             pool: listed.pool.as_deref(),
             file: found.file,
+            folder: found.folder,
         });
     }
     names::check(server, &members, findings);
@@ -168,21 +182,17 @@ fn check_scheme(server: &ServerFile, spec: &Spec, path: &str, findings: &mut Fin
 }
 
 /// The elicitations and delegates the members depend on, each once.
-pub(crate) fn needed<'a>(
-    members: &[Member<'a>],
-    declared: &'a [Declared<'a>],
-    index: &Index<'a>,
-) -> Vec<Member<'a>> {
+pub(crate) fn needed<'a>(members: &[Member<'a>], index: &Index<'a>) -> Vec<Member<'a>> {
     let mut needed: Vec<Member<'a>> = Vec::new();
     let mut seen = HashSet::new();
     for member in members {
-        let folder = declared.iter().find(|item| item.file == member.file).map_or("", |item| item.folder);
         let dependencies = &member.spec.dependencies;
         for Dependency { id } in dependencies.elicitations.iter().chain(&dependencies.delegations) {
-            if let Some(found) = index.resolve(folder, id)
+            if let Some(found) = index.resolve(member.folder, id)
                 && seen.insert(found.file)
             {
-                needed.push(Member { spec: found.spec, alias: None, pool: None, file: found.file });
+                let Declared { spec, file, folder } = *found;
+                needed.push(Member { spec, alias: None, pool: None, file, folder });
             }
         }
     }

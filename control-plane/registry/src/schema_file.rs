@@ -75,8 +75,8 @@ pub(crate) struct Written<'a> {
 }
 
 impl<'a> Written<'a> {
-    pub(crate) fn read(source: &'a Source, document: &'a Document) -> Written<'a> {
-        let mut findings = Findings::new(&source.path, document);
+    pub(crate) fn read(source: &'a Source, document: &'a Document, bound: usize) -> Written<'a> {
+        let mut findings = Findings::new(&source.path, document, bound);
         rules::check_texts(document, &mut findings);
         let value: Option<SchemaFile> = structure::decode(&document.to_json(), validator(), &mut findings);
         Written { source, document, value, findings, is_taken: false }

@@ -68,7 +68,28 @@ fn a_proxied_call_goes_where_its_author_says_and_nowhere_else() {
     assert_table("address", proxy("url: \"https://2130706433/\""), &[("bad_url", at)]);
     assert_table("metadata", proxy("url: \"http://169.254.169.254/latest\""), &[("private_upstream", at)]);
     assert_table("scheme", proxy("url: \"gopher://example.com/\""), &[("bad_url", at)]);
-    for header in ["Authorization", "COOKIE", "Host", "X-Asp-Route", "Content-Length", "a b", "x:y", ""] {
+    let headers = [
+        "Authorization",
+        "COOKIE",
+        "Host",
+        "X-Asp-Route",
+        "x_asp_peer",
+        "Content-Length",
+        "Caller-Org",
+        "caller_org",
+        "Caller_User",
+        "Idempotency-Key",
+        "Forwarded",
+        "X-Forwarded-Client-Cert",
+        "X_Forwarded_User",
+        "x-envoy-peer",
+        "X-Real-IP",
+        "tracestate",
+        "a b",
+        "x:y",
+        "",
+    ];
+    for header in headers {
         let found = proxy(&format!("{url}, headers: {{\"{header}\": x}}"));
         assert_eq!(found.first().map(|fault| fault.0), Some("bad_header"), "{header}: {found:?}");
     }
@@ -502,4 +523,20 @@ fn tool_names_that_many_providers_refuse_are_warned_of() {
         assert_table(refused, named(refused), &[("unportable_name", "/primitives/0")]);
     }
     assert_table("64 letters", named(&long[..64]), &[]);
+}
+
+#[test]
+fn a_file_full_of_warnings_hides_no_fault() {
+    let formats: String = (0..250).map(|n| format!("      p{n}: {{type: string, format: odd}}\n")).collect();
+    let text = format!(
+        "id: sample\nname: Sample\ntype: tool\nversion: 1.0.0\nowner: team\nsummary: A sample.\nmutation: idempotent\n\
+         primitiveSchema:\n  input_schema:\n    type: object\n    properties:\n{formats}\
+         runtime: {{mode: proxy, http: {{url: \"https://api.example.com/x\", headers: {{Authorization: x}}}}}}\n"
+    );
+    let report = check(&[source("demo/sample.yaml", &text)]);
+    let faults: Vec<_> =
+        report.faults.iter().map(|fault| (fault.code.as_str(), fault.path.as_str())).collect();
+    assert_eq!(faults, [("bad_header", "/runtime/http/headers/Authorization")]);
+    assert!(report.catalog.is_none());
+    assert_eq!(report.warnings.len(), 200, "they are bounded themselves");
 }

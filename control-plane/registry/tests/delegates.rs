@@ -201,6 +201,9 @@ fn a_primitive_that_answers_is_there_callable_listed_and_does_not_come_back() {
     ];
     let loops = [("delegate_loop", "/runtime/primitive"); 3];
     assert_found("over three", &long, &loops);
+    let leading =
+        [tool("asks_zero", "{id: to_zero}"), answered_by("to_zero", "zero"), tool("zero", "{id: to_one}")];
+    assert_found("what leads into a loop is none", &[&leading[..], &long[..]].concat(), &loops);
     let sampling = "primitiveSchema: {sampling: {maxTokens: 5}, prefer: client}\nruntime: {mode: primitive, primitive: plain}";
     assert_found(
         "for a model",

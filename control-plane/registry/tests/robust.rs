@@ -104,10 +104,15 @@ fn an_id_has_one_content_of_a_version_whatever_its_owner_is_called() {
         report.catalog.expect("no fault").servers.remove(0)
     };
     let first = server("one", spec("team-a", "1.0.0", "Pays."));
-    let clash = |other| conflicts(std::slice::from_ref(&first), &other).len();
+    let clash = |other| conflicts(std::slice::from_ref(&first), &other, |_| true).len();
     assert_eq!(clash(server("two", spec("team-a", "1.0.0", "Pays."))), 0, "the same primitive");
     assert_eq!(clash(server("two", spec("team-a", "1.1.0", "Pays more."))), 0, "a new version of its owner");
     assert_eq!(clash(server("two", spec("team-a", "1.0.0", "Steals."))), 1, "other content");
+    let other = server("two", spec("team-a", "1.0.0", "Steals."));
+    for (may_see, named) in [(true, "the server `one` has `pay`"), (false, "another server has `pay`")] {
+        let found = conflicts(std::slice::from_ref(&first), &other, |name| may_see && name == "one");
+        assert!(found[0].message.starts_with(named), "{}", found[0].message);
+    }
     assert_eq!(
         clash(server("two", spec("team-b", "2.0.0", "Pays."))),
         0,

@@ -17,6 +17,7 @@ pub mod etag;
 pub mod explain;
 pub mod gate;
 pub mod ids;
+pub mod in_flight;
 pub mod inline;
 pub mod issuers;
 pub mod known;
@@ -59,6 +60,7 @@ use crate::xds::subscribers::Subscribers;
 use crate::{clock, publisher};
 use auth::{Admin, Verifier};
 use emergency::Emergencies;
+use in_flight::InFlight;
 use problem::Problem;
 use refusals::Refusals;
 use stored_servers::StoredServers;
@@ -96,6 +98,8 @@ pub struct AdminState {
     /// Fetches the keys of issuers.
     pub keeper: Arc<Keeper>,
     pub refusals: Refusals,
+    /// Requests of orgs, teams and installers that are not answered yet.
+    pub in_flight: Arc<InFlight>,
     pub turns: Arc<Turns>,
     /// The platform's own public keys.
     pub jwks: Arc<dyn KeySet>,
@@ -216,6 +220,7 @@ pub fn router(state: Arc<AdminState>) -> Router {
         .route("/api/schemas", get(status::schemas))
         .fallback(|| async { Problem::not_found() })
         .method_not_allowed_fallback(|| async { Problem::method_not_allowed() })
+        .layer(axum::middleware::from_fn(in_flight::track))
         .layer(axum::middleware::from_fn_with_state(Arc::clone(&state), refusals::audit))
         .layer(axum::middleware::from_fn_with_state(Arc::clone(&state), gate::check))
         .layer(DefaultBodyLimit::max(MAX_BODY))

@@ -12,8 +12,9 @@ pub struct Role {
     read_only: bool,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Scope {
+/// Reach of a role.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Scope {
     Platform,
     Org(String),
     /// The team of one server.
@@ -67,6 +68,11 @@ impl Role {
             Scope::Server(name) => Some(name),
             Scope::Platform | Scope::Org(_) | Scope::Installer => None,
         }
+    }
+
+    /// The scope whose requests are counted together; `None` for the platform, whose admins have no bound.
+    pub(crate) fn bounded_scope(&self) -> Option<&Scope> {
+        (!self.is_platform()).then_some(&self.scope)
     }
 
     /// As it is written in the audit.

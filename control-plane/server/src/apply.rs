@@ -119,7 +119,9 @@ async fn check_conflicts(
     let others = compiler.compile_all(&stored);
     let conflicts: Vec<String> = bundles
         .iter()
-        .flat_map(|bundle| asp_registry::conflicts(others.iter().map(|other| &**other), &bundle.server))
+        .flat_map(|bundle| {
+            asp_registry::conflicts(others.iter().map(|other| &**other), &bundle.server, |_| true)
+        })
         .map(|fault| catalog::describe(&fault))
         .collect();
     if conflicts.is_empty() {

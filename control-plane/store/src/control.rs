@@ -24,8 +24,9 @@ pub use audited::{AuditQuery, AuditRecord, Note};
 pub use forms::{MAX_FORM_BYTES, PublishedForm};
 pub use issuers::{IssuerKeysRecord, IssuerRecord, MAX_ISSUERS, Side};
 pub use machines::{
-    CertificateName, MAX_MACHINE_CERTIFICATES_PER_ORG, MAX_MACHINE_KEY_BYTES, MAX_MACHINE_KEYS,
-    MAX_MACHINE_KEYS_PER_ORG, MachineBound, MachineCertificateRecord, MachineKeyRecord,
+    CertificateName, FEW_MACHINE_KEYS, MAX_MACHINE_CERTIFICATES_PER_ORG, MAX_MACHINE_KEY_BYTES,
+    MAX_MACHINE_KEYS, MAX_MACHINE_KEYS_PER_ORG, MachineBound, MachineCertificateRecord, MachineKeyRecord,
+    RESERVED_MACHINE_KEYS,
 };
 pub use placement::{HomeRecord, MAX_HOMES, MAX_REGIONS, MAX_ROUTES, Placement, RegionRecord, RouteRecord};
 pub use primitives::{DeniedId, PrimitiveServer, ServerIds};
@@ -45,6 +46,10 @@ pub const MAX_VERSIONS: u32 = 20;
 pub const KEEP_VERSIONS_OF_GONE: u64 = 30 * 24 * 60 * 60 * 1000;
 /// Offers of servers to orgs, of all together: each is two names in memory.
 pub const MAX_OFFERS: usize = 50_000;
+/// The last of these, for servers that have fewer than [`FEW_OFFERS`]: a few servers do not take the offers of all.
+pub const RESERVED_OFFERS: usize = 10_000;
+/// Offers of a server that has few.
+pub const FEW_OFFERS: usize = 10;
 /// Offers of one server: as many as its own file may name.
 pub const MAX_OFFERS_PER_SERVER: usize = 1_000;
 /// Ids of primitives of one server, those that it had and those that it was granted among them: each stays its own.

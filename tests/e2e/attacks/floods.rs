@@ -16,8 +16,8 @@ use super::{World, jwk};
 /// machine that needs a second for each batch.
 const BATCH: usize = 100;
 const BATCHES: usize = 20;
-/// Logins at one issuer at a time (`control-plane/gateway/src/issuers/logins.rs`).
-const TURNS: usize = 32;
+/// Logins of one client address at one issuer at a time (`control-plane/gateway/src/issuers/logins.rs`).
+const TURNS: usize = 16;
 /// Refreshes of one client: more than it may send at once and in the seconds that they take.
 const REFRESHES: usize = 200;
 const FORM: (&str, &str) = ("content-type", "application/x-www-form-urlencoded");
@@ -69,7 +69,7 @@ pub(super) async fn logins(world: &World) -> Result<()> {
     let (slow, quick) = (front(world, "slow", "/slow/token").await?, front(world, "quick", "/token").await?);
     let edge = world.stack.edge();
     let mut waiting = JoinSet::new();
-    for _ in 0..TURNS + 8 {
+    for _ in 0..TURNS {
         let slow = slow.clone();
         waiting.spawn(async move { slow.refresh(edge).await });
     }
@@ -77,6 +77,9 @@ pub(super) async fn logins(world: &World) -> Result<()> {
         (world.issuer.count("/slow/token") == TURNS).then_some(())
     })
     .await?;
+    let more = slow.refresh(edge).await?;
+    ensure!(more.status == 429 && more.header("retry-after").is_some(), "{} {}", more.status, more.text());
+    ensure!(world.issuer.count("/slow/token") == TURNS, "one more reaches no issuer");
     let bogus = quick.token(edge, "grant_type=authorization_code&code=bogus&code_verifier=v").await?;
     ensure!(bogus.status == 400 && bogus.json()?["error"] == "invalid_grant", "{}", bogus.text());
     ensure!(world.issuer.count("/token") == 0, "a made-up code reaches no issuer");

@@ -132,6 +132,7 @@ pub(super) async fn start(
         emergencies: Emergencies::default(),
         keeper,
         refusals: Refusals::default(),
+        in_flight: Arc::default(),
         turns: Turns::limited(settings.admin_writes),
         jwks: Arc::new(Keys::of(process)),
         dev: settings.dev,

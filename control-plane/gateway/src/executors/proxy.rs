@@ -2,7 +2,7 @@
 //! host calls over HTTP/JSON.
 //!
 //! Keeps true: the client's token is never forwarded (I-8); a private address is reached only through an
-//! entry of the snapshot's allow-list; one dead upstream has its own breaker and never slows its neighbours.
+//! entry of the snapshot's allow-list; one dead upstream has a breaker for each server and never slows its neighbours.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::call::Call;
 use crate::call::outcome::{Output, Refusal};
 use crate::execution::{Execution, Following, SessionNote, Subscribed};
 use crate::executors::outbound::auth::{Authorizer, Unproved};
-use crate::executors::outbound::breaker::{Breakers, patience};
+use crate::executors::outbound::breaker::{Breakers, Permit, patience};
 use crate::executors::outbound::client::{Outbound, OutboundError};
 use crate::executors::outbound::upstream::origin;
 use crate::telemetry::metrics::upstreams::UpstreamMetrics;
@@ -87,7 +87,7 @@ impl Proxy {
                 proof.map_err(|unproved| not_sent(call, unproved))?
             }
         };
-        let permit = self.breakers.enter(&origin(&mapping.url), patience(call))?;
+        let permit = self.enter(&mapping.url, call)?;
         let by = (&*self.outbound, &*self.authorizer, &proof);
         let result = http::run(by, mapping, execution).await;
         permit.leave(&result);
@@ -99,10 +99,14 @@ impl Proxy {
         let call = &execution.call;
         let client = self.upstreams.proving(target, execution).await;
         let client = client.map_err(|unproved| not_sent(call, unproved))?;
-        let permit = self.breakers.enter(&origin(&target.url), patience(call))?;
+        let permit = self.enter(&target.url, call)?;
         let result = self.upstreams.run(&client, target, execution).await;
         permit.leave(&result);
         result
+    }
+
+    fn enter(&self, url: &str, call: &Call) -> Result<Permit, Refusal> {
+        self.breakers.enter(&call.server.message.name, &origin(url), patience(call))
     }
 
     /// Returns when nothing of an ended call is left to be said.

@@ -35,7 +35,7 @@ pub(super) enum Fault {
     Taken(Refusal),
 }
 
-/// The body of a request of `org`, of at most so many bytes.
+/// The body of a request of `org`, or of a network where nobody is known, of at most so many bytes.
 pub(super) async fn receive(
     memory: &Arc<Admission>,
     org: &str,

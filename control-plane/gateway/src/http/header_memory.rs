@@ -8,7 +8,7 @@ use std::sync::Arc;
 use asp_edge::{Reply, Trace};
 use http::request::Parts;
 
-use super::refuse_in_face;
+use super::{peer, refuse_in_face};
 use crate::digest::PeerKey;
 use crate::pipeline::admission::{Admission, Admitted};
 
@@ -26,8 +26,7 @@ pub(super) fn hold(
     if size <= LITTLE {
         return Ok(None);
     }
-    let network = format!("{:032x}", u128::from_be_bytes(*peer));
-    memory.take(&network, size).map(Some).map_err(|why| {
+    memory.take(&peer::network(peer), size).map(Some).map_err(|why| {
         let mut refusal = refuse_in_face(parts, why.reason(), trace);
         let after = why.retry_after_seconds();
         refusal.headers.extend(after.map(|seconds| ("retry-after", seconds.to_string())));

@@ -30,6 +30,11 @@ pub(super) fn key(parts: &Parts, in_mesh: bool) -> PeerKey {
     }
 }
 
+/// The key as a text, where memory is taken by the client's network.
+pub(super) fn network(key: &PeerKey) -> String {
+    format!("{:032x}", u128::from_be_bytes(*key))
+}
+
 fn address(text: &str) -> Option<IpAddr> {
     text.parse::<SocketAddr>().map(|address| address.ip()).or_else(|_| text.parse()).ok()
 }

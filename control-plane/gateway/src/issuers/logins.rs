@@ -1,8 +1,10 @@
 //! Budgets and permits of logins, whose endpoints anybody may ask.
 //!
 //! Keeps true: a peer that asks without end is refused by itself, whichever registered client it names, and a client of
-//! a peer without the peer's others; an issuer that is slow holds up its own logins only.
+//! a peer without the peer's others; an issuer that is slow holds up its own logins only, and a peer that it holds up
+//! leaves permits to others.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use asp_edge::Budget;
@@ -15,6 +17,11 @@ use crate::digest::{self, PeerKey};
 
 /// Exchanges of codes and refresh tokens at one issuer at a time.
 const AT_ONCE: usize = 32;
+/// Those of one peer, which are answered or wait for a permit: half, so that others get one.
+const OF_PEER: usize = AT_ONCE / 2;
+
+/// A peer at an issuer.
+type PeerAtIssuer = [u8; 16];
 
 pub(crate) struct Logins {
     /// All requests of a peer.
@@ -25,6 +32,26 @@ pub(crate) struct Logins {
     /// elsewhere takes nothing from it here.
     clients: Budget,
     turns: Mutex<Permits>,
+    /// Exchanges that have begun; an entry goes with its last one.
+    begun: Arc<Mutex<HashMap<PeerAtIssuer, usize>>>,
+}
+
+/// One exchange of a peer at an issuer, until this is dropped.
+pub(crate) struct LoginExchange {
+    begun: Arc<Mutex<HashMap<PeerAtIssuer, usize>>>,
+    of: PeerAtIssuer,
+}
+
+impl Drop for LoginExchange {
+    fn drop(&mut self) {
+        let mut begun = self.begun.lock();
+        if let Some(count) = begun.get_mut(&self.of) {
+            *count -= 1;
+            if *count == 0 {
+                begun.remove(&self.of);
+            }
+        }
+    }
 }
 
 impl Default for Logins {
@@ -34,6 +61,7 @@ impl Default for Logins {
             tokens: Budget::new(10, 100),
             clients: Budget::new(5, 50),
             turns: Mutex::new(Permits::new(AT_ONCE)),
+            begun: Arc::default(),
         }
     }
 }
@@ -49,6 +77,18 @@ impl Logins {
         self.tokens.take(peer, unix_ms())?;
         let client = digest::shortened(&[client_id.as_bytes(), peer]);
         self.clients.take(&client, unix_ms())
+    }
+
+    /// Begins an exchange of a peer at the issuer of this name; `None` where it has as many as it may.
+    pub(crate) fn begin(&self, peer: &PeerKey, issuer: &str) -> Option<LoginExchange> {
+        let of = digest::shortened(&[issuer.as_bytes(), peer]);
+        let mut begun = self.begun.lock();
+        let count = begun.entry(of).or_default();
+        if *count >= OF_PEER {
+            return None;
+        }
+        *count += 1;
+        Some(LoginExchange { begun: Arc::clone(&self.begun), of })
     }
 
     /// Permits to ask the issuer of this name.
@@ -68,6 +108,17 @@ mod tests {
         let _held: Vec<_> = (0..AT_ONCE).map(|_| slow.try_acquire().unwrap()).collect();
         assert!(logins.turns("slow").try_acquire().is_err());
         assert!(logins.turns("other").try_acquire().is_ok());
+    }
+
+    #[test]
+    fn a_peer_leaves_half_of_an_issuers_permits_to_others() {
+        let logins = Logins::default();
+        let held: Vec<_> = (0..OF_PEER).map(|_| logins.begin(&[1; 16], "slow").unwrap()).collect();
+        assert!(logins.begin(&[1; 16], "slow").is_none());
+        assert!(logins.begin(&[1; 16], "other").is_some(), "another issuer");
+        assert!(logins.begin(&[2; 16], "slow").is_some(), "another peer");
+        drop(held);
+        assert!(logins.begun.lock().is_empty());
     }
 
     #[test]

@@ -29,8 +29,8 @@ impl Default for Bounds {
 /// What the bodies of all requests take of a gateway's memory at most, and those of one org, in bytes.
 pub const MEMORY: Bounds = Bounds { whole: 512 << 20, per_org: 256 << 20 };
 
-/// What the bodies of requests that need no caller take of it, in bytes: forms of logins.
-pub const MEMORY_OF_NOBODY: Bounds = Bounds { whole: 16 << 20, per_org: 16 << 20 };
+/// What the bodies of requests that need no caller take of it, in bytes, and those of one client's network: forms of logins.
+pub const MEMORY_OF_NOBODY: Bounds = Bounds { whole: 16 << 20, per_org: 2 << 20 };
 
 /// What large headers of open requests take of it, in bytes, and those of one client's network, whoever calls from there.
 const MEMORY_OF_HEADERS: Bounds = Bounds { whole: 256 << 20, per_org: 64 << 20 };
@@ -65,6 +65,11 @@ impl Admission {
     /// The memory of requests.
     pub fn of_memory(bounds: Bounds) -> Arc<Admission> {
         Admission::of(bounds, ["memory of requests", "memory of the org's requests"])
+    }
+
+    /// The memory of requests that need no caller, with a client's network in the place of an org.
+    pub fn of_nobody() -> Arc<Admission> {
+        Admission::of(MEMORY_OF_NOBODY, ["memory of logins", "memory of the network's logins"])
     }
 
     /// The memory of large headers, with a client's network in the place of an org.
@@ -119,6 +124,14 @@ impl Drop for Admitted {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn forms_of_one_network_leave_memory_to_those_of_others() {
+        let logins = Admission::of_nobody();
+        let _held = logins.take("a", MEMORY_OF_NOBODY.per_org).unwrap();
+        assert!(logins.take("a", 1).is_err());
+        assert!(logins.take("b", 1).is_ok());
+    }
 
     #[test]
     fn an_org_at_its_bound_leaves_places_to_others_until_all_are_taken() {

@@ -220,7 +220,7 @@ async fn what_nobody_sends_takes_of_a_memory_of_its_own_and_gives_it_back() {
     let fixture = Fixture::new();
     let bytes: usize = 40 << 10;
     // Room is made by powers of two.
-    let fit = MEMORY_OF_NOBODY.whole / bytes.next_power_of_two();
+    let fit = MEMORY_OF_NOBODY.per_org / bytes.next_power_of_two();
     let rest = CancellationToken::new();
     let begun = (0..fit).map(|_| tokio::spawn(begun_form(fixture.clone(), bytes, rest.clone())));
     let begun: Vec<_> = begun.collect();

@@ -21,6 +21,8 @@ pub(crate) struct Member<'a> {
     /// The gateway pool given by `pool`.
     pub(crate) pool: Option<&'a str>,
     pub(crate) file: &'a str,
+    /// The folder of that file.
+    pub(crate) folder: &'a str,
 }
 
 /// Compiles a server. `needed` are the elicitations and delegates the listed primitives depend on.

@@ -7,6 +7,7 @@ use granit_parser::{Event, Options, Parser, ScalarStyle, Span};
 
 use super::{Content, Entry, MAX_DEPTH, MAX_NODES, Node, escape, scalar};
 use crate::fault::{Fault, FaultCode};
+use crate::findings::shortened;
 use crate::source::Source;
 
 /// A document that is one mapping of faulty aliases must not fill the memory with faults.
@@ -257,8 +258,8 @@ impl<'s> Builder<'s> {
                 file: self.source.path.clone(),
                 line: at,
                 // Broken syntax stands at a line, not at a value.
-                path: if code == FaultCode::Syntax { String::new() } else { self.pointer() },
-                message,
+                path: if code == FaultCode::Syntax { String::new() } else { shortened(self.pointer()) },
+                message: shortened(message),
                 hint: hint.to_string(),
             });
         }

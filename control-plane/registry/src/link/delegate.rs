@@ -3,7 +3,7 @@
 //! Keeps true: the primitive is declared, is one that can be called, is listed by every server that needs the
 //! delegate, and never comes back to it.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use super::{Declared, Index};
 use crate::compile::Member;
@@ -12,15 +12,21 @@ use crate::findings::Findings;
 use crate::spec::{Kind, Spec, bare_id, versioned};
 
 /// What answers for the delegate, as its spec writes it.
-fn target(spec: &Spec) -> Option<&str> {
+pub(super) fn target(spec: &Spec) -> Option<&str> {
     match spec.kind {
         Kind::Delegate => spec.runtime.as_ref()?.primitive.as_deref(),
         _ => None,
     }
 }
 
-/// The primitive of a delegate is declared, callable, and does not lead back to it.
-pub(crate) fn check_delegate(item: &Declared<'_>, index: &Index<'_>, findings: &mut Findings<'_>) {
+/// The primitive of a delegate is declared, callable, and does not lead back to it: `looping` are the files of those that
+/// are led back to.
+pub(crate) fn check_delegate(
+    item: &Declared<'_>,
+    index: &Index<'_>,
+    looping: &HashSet<&str>,
+    findings: &mut Findings<'_>,
+) {
     let Some(reference) = target(item.spec) else { return };
     let path = "/runtime/primitive";
     let problem = match index.resolve_listed(item.folder, reference) {
@@ -29,7 +35,7 @@ pub(crate) fn check_delegate(item: &Declared<'_>, index: &Index<'_>, findings: &
             format!("`{}` is of type {}", found.spec.id, found.spec.kind.word())
         }
         Some(found) => {
-            if comes_back(item, found, index) {
+            if looping.contains(item.file) {
                 let message = format!("`{}` delegates to `{}` again", found.spec.id, item.spec.id);
                 let hint = "break the loop: it would end at the bound of nested calls";
                 findings.add(FaultCode::DelegateLoop, path, message, hint);
@@ -41,37 +47,18 @@ pub(crate) fn check_delegate(item: &Declared<'_>, index: &Index<'_>, findings: &
     findings.add(FaultCode::UnresolvedDependency, path, problem, hint);
 }
 
-/// Whether a call of `from` may delegate to `delegate`, over however many primitives.
-fn comes_back(delegate: &Declared<'_>, from: &Declared<'_>, index: &Index<'_>) -> bool {
-    let mut seen = HashSet::new();
-    let mut open = vec![(from.folder, from.spec)];
-    while let Some((folder, spec)) = open.pop() {
-        for dependency in &spec.dependencies.delegations {
-            let Some(next) = index.resolve(folder, &dependency.id) else { continue };
-            if next.file == delegate.file {
-                return true;
-            }
-            if seen.insert(next.file)
-                && let Some(found) =
-                    target(next.spec).and_then(|target| index.resolve_listed(next.folder, target))
-            {
-                open.push((found.folder, found.spec));
-            }
-        }
-    }
-    false
-}
-
 /// A server lists what answers for the delegates it needs: a call of it is a call of that server's.
 pub(crate) fn check_listed(members: &[Member<'_>], needed: &[Member<'_>], findings: &mut Findings<'_>) {
+    let mut listed: HashMap<&str, Vec<String>> = HashMap::new();
+    for member in members {
+        listed.entry(&member.spec.id).or_default().push(member.spec.major().to_string());
+    }
     for delegate in needed {
         let Some(target) = target(delegate.spec) else { continue };
         let (reference, major) = versioned(target);
         let id = bare_id(reference);
-        let answers = |member: &Member<'_>| {
-            member.spec.id == id && major.is_none_or(|major| member.spec.major().to_string() == major)
-        };
-        if !members.iter().any(answers) {
+        let answers = |majors: &Vec<String>| major.is_none_or(|major| majors.iter().any(|own| own == major));
+        if !listed.get(id).is_some_and(answers) {
             let message = format!("`{}` answers for the delegate `{}`", id, delegate.spec.id);
             let hint = format!("list `{target}`; it need not be exposed");
             findings.add(FaultCode::UnresolvedRef, "/primitives", message, hint);

@@ -15,8 +15,8 @@ use crate::uri_template::UriTemplate;
 
 /// Most pages below which one upstream may send a user.
 const MAX_PAGES: usize = 16;
-/// Headers that carry credentials, frame the message or belong to the platform.
-const REFUSED_HEADERS: [&str; 17] = [
+/// Headers that carry credentials, frame the message, tell a service who calls, or belong to the platform.
+const REFUSED_HEADERS: [&str; 21] = [
     "authorization",
     "caller-org",
     "caller-user",
@@ -24,17 +24,23 @@ const REFUSED_HEADERS: [&str; 17] = [
     "content-length",
     "cookie",
     "expect",
+    "forwarded",
     "host",
+    "idempotency-key",
     "keep-alive",
     "proxy-authorization",
     "proxy-connection",
     "te",
     "traceparent",
+    "tracestate",
     "trailer",
     "transfer-encoding",
     "upgrade",
     "x-deadline-ms",
+    "x-real-ip",
 ];
+/// The same of all headers that begin so: the platform's, and those by which proxies tell who calls.
+const REFUSED_PREFIXES: [&str; 3] = ["x-asp-", "x-envoy-", "x-forwarded-"];
 
 pub(super) fn check(spec: &Spec, findings: &mut Findings<'_>) {
     let Some(runtime) = &spec.runtime else { return };
@@ -163,12 +169,19 @@ fn check_template(
     }
 }
 
+/// Whether the platform keeps a header of this name from specs.
+pub fn is_refused_header(name: &str) -> bool {
+    // CGI (RFC 3875 section 4.1.18) and what descends from it take `_` for `-`.
+    let name_there = name.to_ascii_lowercase().replace('_', "-");
+    REFUSED_HEADERS.contains(&name_there.as_str())
+        || REFUSED_PREFIXES.iter().any(|prefix| name_there.starts_with(prefix))
+}
+
 pub(super) fn check_header(key: &str, path: &str, findings: &mut Findings<'_>) {
-    let lower = key.to_ascii_lowercase();
     let is_token = !key.is_empty() && key.bytes().all(is_token_byte);
-    if !is_token || REFUSED_HEADERS.contains(&lower.as_str()) || lower.starts_with("x-asp-") {
+    if !is_token || is_refused_header(key) {
         let message = format!("a spec may not set the header `{}`", name::shown(key));
-        let hint = "remove it; the platform supplies credentials and framing";
+        let hint = "remove it; the platform supplies credentials, framing and what tells who calls";
         findings.add(FaultCode::BadHeader, path, message, hint);
     }
 }

@@ -24,6 +24,7 @@ use utoipa::IntoParams;
 use super::auth::{Admin, AnyAdmin};
 use super::params::{Path, Query};
 use super::problem::{Code, Problem};
+use super::turns::{self, Topic};
 use super::{AdminState, off_thread};
 use crate::clock;
 use crate::package_format::Format;
@@ -59,20 +60,23 @@ pub async fn put(
     let digest = digest(&sha256)?;
     check_name(&query.name)?;
     check_headers(&headers)?;
-    let owner = admin.role.org().unwrap_or_default();
-    let mut upload = state.packages.create(owner).await?;
+    let mut upload = state.packages.create(admin.role.org().unwrap_or_default()).await?;
     receive(body, upload.as_mut()).await?;
-    let stored = upload.finish(&digest, &query.name, clock::now_ms()).await?;
-    let found = state.packages.find(Some(owner), &digest).await?;
-    let meta = found.ok_or_else(|| Problem::new(Code::Internal, ""))?;
-    let status = match stored {
-        Stored::New => {
-            audit(&state, &admin, "artifact.put", &meta).await?;
-            StatusCode::CREATED
-        }
-        Stored::Known => StatusCode::OK,
+    let work = async move {
+        let owner = admin.role.org().unwrap_or_default();
+        let stored = upload.finish(&digest, &query.name, clock::now_ms()).await?;
+        let found = state.packages.find(Some(owner), &digest).await?;
+        let meta = found.ok_or_else(|| Problem::new(Code::Internal, ""))?;
+        let status = match stored {
+            Stored::New => {
+                audit(&state, &admin, "artifact.put", &meta).await?;
+                StatusCode::CREATED
+            }
+            Stored::Known => StatusCode::OK,
+        };
+        Ok::<_, Problem>((status, Json(shown(&meta))).into_response())
     };
-    Ok((status, Json(shown(&meta))).into_response())
+    turns::write(None, work).await?
 }
 
 /// The bytes of a package file; where the operator wants it, by a redirect to a URL of the object store that can be used for
@@ -137,16 +141,17 @@ pub async fn list(
     }
     let owner = query.org.as_deref().or_else(|| admin.role.org());
     let found = state.packages.list(owner).await?;
-    let servers = servers(&state).await?;
+    // Names of primitives are the platform's to know.
+    let servers = match admin.role.is_platform() {
+        true => Some(servers(&state).await?),
+        false => None,
+    };
     let list: Vec<Value> = found
         .iter()
         .map(|meta| {
             let mut value = shown(meta);
-            // Names of primitives are the platform's to know.
-            if admin.role.is_platform()
-                && let Some(object) = value.as_object_mut()
-            {
-                object.insert("pinnedBy".into(), json!(pinned_by(&servers, &meta.sha256)));
+            if let (Some(servers), Some(object)) = (&servers, value.as_object_mut()) {
+                object.insert("pinnedBy".into(), json!(pinned_by(servers, &meta.sha256)));
             }
             value
         })
@@ -162,6 +167,7 @@ pub async fn delete(
     State(state): State<Arc<AdminState>>,
     Path(sha256): Path<String>,
 ) -> Result<Json<Value>, Problem> {
+    let turn = state.turns.to_write(Topic::Policy, &admin).await?;
     let meta = find(&state, &admin, &sha256).await?;
     admin.writer()?;
     let pins = pinned_by(&servers(&state).await?, &meta.sha256);
@@ -172,11 +178,15 @@ pub async fn delete(
         };
         return Err(Problem::new(Code::ArtifactInUse, detail));
     }
-    let deleted = state.packages.delete(&meta.owner, &digest(&sha256)?).await?;
-    if deleted {
-        audit(&state, &admin, "artifact.delete", &meta).await?;
-    }
-    Ok(Json(json!({ "sha256": meta.sha256, "changed": deleted })))
+    let digest = digest(&sha256)?;
+    let work = async move {
+        let deleted = state.packages.delete(&meta.owner, &digest).await?;
+        if deleted {
+            audit(&state, &admin, "artifact.delete", &meta).await?;
+        }
+        Ok::<_, Problem>(Json(json!({ "sha256": meta.sha256, "changed": deleted })))
+    };
+    turns::write(turn, work).await?
 }
 
 fn digest(text: &str) -> Result<Digest, Problem> {
@@ -249,7 +259,7 @@ fn shown(meta: &PackageMeta) -> Value {
 }
 
 async fn servers(state: &AdminState) -> Result<Vec<Arc<CompiledServer>>, Problem> {
-    let stored = state.store.servers().await?.value;
+    let stored = state.servers.read(&*state.store).await?.value;
     let compiler = state.compiler.clone();
     off_thread(move || compiler.compile_all(&stored)).await
 }

@@ -21,6 +21,7 @@ use serde_json::{Map, Value};
 
 use super::AdminState;
 use super::emergency::{self, Emergency};
+use super::in_flight;
 use super::issuers;
 use super::problem::{Code, Problem};
 use crate::admin_role::{Role, valid_org};
@@ -270,7 +271,9 @@ impl FromRequestParts<Arc<AdminState>> for AnyAdmin {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, state: &Arc<AdminState>) -> Result<AnyAdmin, Problem> {
-        Admin::of(&parts.headers, state).await.map(AnyAdmin)
+        let admin = Admin::of(&parts.headers, state).await?;
+        in_flight::enter(&state.in_flight, parts, &admin.role).await?;
+        Ok(AnyAdmin(admin))
     }
 }
 
@@ -279,7 +282,7 @@ impl FromRequestParts<Arc<AdminState>> for Admin {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, state: &Arc<AdminState>) -> Result<Admin, Problem> {
-        let admin = Admin::of(&parts.headers, state).await?;
+        let AnyAdmin(admin) = AnyAdmin::from_request_parts(parts, state).await?;
         match admin.role.server().is_some() || admin.role.is_installer() {
             true => Err(Problem::not_found()),
             false => Ok(admin),

@@ -1,11 +1,17 @@
-//! Request bodies: JSON or YAML, bounded, decoded to one type, refused with the place of the fault.
+//! Request bodies: JSON or YAML, bounded in bytes and time, decoded to one type, refused with the place of the fault.
+
+use std::time::Duration;
 
 use axum::body::Bytes;
 use axum::extract::{FromRequest, Request};
 use http::{HeaderMap, StatusCode, header};
 use serde::de::DeserializeOwned;
 
+use super::in_flight;
 use super::problem::{Code, Problem};
+
+/// Longest time from a request's headers to the end of its body: 4 MiB at some 70 KB a second.
+const WITHIN: Duration = Duration::from_secs(60);
 
 /// The syntax a body is written in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,7 +34,13 @@ impl<S: Send + Sync> FromRequest<S> for Text {
 
     async fn from_request(request: Request, state: &S) -> Result<Text, Problem> {
         let syntax = syntax(request.headers())?;
-        let bytes = Bytes::from_request(request, state).await.map_err(|rejection| {
+        in_flight::add_body(&request)?;
+        let read = tokio::time::timeout(WITHIN, Bytes::from_request(request, state)).await;
+        let read = read.map_err(|_| {
+            let detail = format!("the body did not arrive within {} seconds", WITHIN.as_secs());
+            Problem::new(Code::InvalidBody, detail)
+        })?;
+        let bytes = read.map_err(|rejection| {
             if rejection.status() == StatusCode::PAYLOAD_TOO_LARGE {
                 Problem::new(Code::BodyTooLarge, format!("at most {} bytes", super::MAX_BODY))
             } else {
@@ -76,5 +88,26 @@ fn syntax(headers: &HeaderMap) -> Result<Syntax, Problem> {
         "application/json" => Ok(Syntax::Json),
         "application/yaml" | "application/x-yaml" | "text/yaml" => Ok(Syntax::Yaml),
         _ => Err(Problem::new(Code::UnsupportedMediaType, "send application/json or application/yaml")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::body::Body as RawBody;
+    use futures::stream;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_body_that_does_not_arrive_is_waited_for_a_minute() {
+        let trickle = stream::unfold((), |()| async {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            Some((Ok::<_, std::io::Error>(Bytes::from_static(b" ")), ()))
+        });
+        let request = http::Request::builder().header(header::CONTENT_TYPE, "application/json");
+        let request = request.body(RawBody::from_stream(trickle)).unwrap();
+        let began = tokio::time::Instant::now();
+        let refused = Text::from_request(request, &()).await.err().unwrap();
+        assert_eq!((refused.code(), began.elapsed().as_secs()), (Code::InvalidBody, WITHIN.as_secs()));
     }
 }

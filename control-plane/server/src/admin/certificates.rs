@@ -32,6 +32,8 @@ use crate::policy::KEY_ID_BYTES;
 
 /// Longest URI.
 const MAX_URI: usize = 512;
+/// URIs of a certificate: each is looked up.
+const MAX_URIS: usize = 8;
 /// Longest certificate in PEM, and longest signature in Base64.
 const MAX_CERTIFICATE: usize = 16 * 1024;
 
@@ -42,7 +44,7 @@ const MAX_CERTIFICATE: usize = 16 * 1024;
 pub struct NewCertificate {
     /// The machine's name: policy and limits know it as a machine, revocations and audit as a user of the org
     machine: String,
-    /// The certificate in PEM, at most 16 KiB, with `proof`. This, `fingerprint` or `uri`
+    /// The certificate in PEM, at most 16 KiB and with at most 8 URIs, with `proof`. This, `fingerprint` or `uri`
     certificate: Option<String>,
     /// Proof that the sender holds the certificate's key
     proof: Option<Proof>,
@@ -249,6 +251,9 @@ fn proved_name(
     }
     let sent = SentCertificate::from_pem(certificate)
         .map_err(|fault| Problem::params(format!("certificate: {fault}")))?;
+    if sent.uris.len() > MAX_URIS {
+        return Err(Problem::params(format!("certificate: at most {MAX_URIS} URIs")));
+    }
     if proof.at.abs_diff(now) > PROOF_LEEWAY {
         return Err(Problem::params(format!("proof.at: must be within {PROOF_LEEWAY} seconds of {now}")));
     }

@@ -85,7 +85,7 @@ pub async fn withdraw(
     Ok(changed(state.store.withdraw_primitive(&change, &id, &server).await?))
 }
 
-/// The faults of a server with ids that it may not have.
+/// The faults of a server with ids that it may not have. Whose they are is not for its team; the platform is denied none.
 pub(super) fn faults(server: &CompiledServer, denied: &[DeniedId]) -> Vec<Fault> {
     let name = &server.server.name;
     let fault = |DeniedId { id, owner }: &DeniedId| Fault {
@@ -94,7 +94,7 @@ pub(super) fn faults(server: &CompiledServer, denied: &[DeniedId]) -> Vec<Fault>
         line: 0,
         path: "/primitives".into(),
         message: match owner {
-            Some(owner) => format!("the id `{id}` belongs to the server `{owner}`, which stored it first"),
+            Some(_) => format!("the id `{id}` belongs to another server, which stored it first"),
             None => format!("an admin of the platform has withdrawn the id `{id}` from this server"),
         },
         hint: format!(

@@ -104,6 +104,10 @@ pub async fn put<L: PolicyList>(
         let org = org.clone();
         async move {
             let written = L::put(&state.admission, platform, &change, &org, &record).await?;
+            if force && written.changed {
+                let (actor, revision) = (&change.actor, written.revision);
+                tracing::info!(%actor, org, revision, "forced policy write stored; its names were not checked");
+            }
             Ok::<_, Refusal>(state.published(written))
         }
     };

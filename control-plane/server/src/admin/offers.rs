@@ -147,7 +147,15 @@ pub async fn put(
     }
     let work = {
         let state = Arc::clone(&state);
-        async move { Ok::<_, Problem>(state.published(state.store.put_offer(&change, &record).await?)) }
+        async move {
+            let written = state.store.put_offer(&change, &record).await?;
+            if force && written.changed {
+                let (actor, revision) = (&change.actor, written.revision);
+                let OfferRecord { server, org } = &record;
+                tracing::info!(%actor, server, org, revision, "forced offer stored; its organisation was not checked");
+            }
+            Ok::<_, Problem>(state.published(written))
+        }
     };
     turns::write(turn, work).await??;
     show(&state, &admin, &name).await

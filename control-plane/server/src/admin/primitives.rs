@@ -33,7 +33,7 @@ pub async fn org_primitives(
 ) -> Result<Json<Value>, Problem> {
     admin.of_org(&org)?;
     let turn = state.turns.to_ask(&admin).await?;
-    let stored = state.store.servers().await?.value;
+    let stored = state.servers.read(&*state.store).await?.value;
     let offers = state.store.offers_to(&org).await?;
     let exposure = state.store.exposure(&org).await?.value;
     let bindings = state.store.bindings(&org).await?.value;

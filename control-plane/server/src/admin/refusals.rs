@@ -17,8 +17,9 @@ use parking_lot::Mutex;
 use super::AdminState;
 use super::auth::Admin;
 use super::problem::Code;
+use super::turns::key_of;
 
-/// In this time an admin may fill so many rows, and all admins of an org, or of the platform, so many.
+/// In this time an admin may fill so many rows, and all admins of an org, of a server or of the platform, so many.
 const WINDOW: Duration = Duration::from_secs(60);
 const OF_ONE: u32 = 10;
 const OF_ORG: u32 = 60;
@@ -29,8 +30,8 @@ const MAX_PATH: usize = 512;
 /// They change nothing, whatever their method.
 const QUESTIONS: [&str; 3] = ["/api/registry/validate", "/api/registry/compile", "/api/policy/explain"];
 
-/// How many refusals were audited lately, for each org by itself: how often another one is refused is not its to know,
-/// nor to drown.
+/// How many refusals were audited lately, for each org and each server's team by itself: how often another one is refused is
+/// not its to know, nor to drown.
 #[derive(Default)]
 pub struct Refusals {
     /// Bounded by [`MAX_ORGS`].
@@ -56,8 +57,8 @@ impl Window {
 }
 
 impl Refusals {
-    /// Whether another row may be written for `actor` of an org ("" for the platform); then how many of that org were
-    /// left out before it.
+    /// Whether another row may be written for `actor` of an org, or a team ("" for the platform); then how many of that org
+    /// were left out before it.
     fn admit(&self, org: &str, actor: &str, now: Instant) -> Option<u64> {
         let mut windows = self.windows.lock();
         if windows.len() >= MAX_ORGS && !windows.contains_key(org) {
@@ -120,7 +121,7 @@ async fn record(state: &AdminState, admin: &Admin, path: &str, what: &str) {
     let actor = admin.actor();
     // What an org's admin tried is that org's to see; what it tried at another is none of the other's.
     let org = admin.role.org().unwrap_or_default();
-    let Some(left_out) = state.refusals.admit(org, &actor, Instant::now()) else {
+    let Some(left_out) = state.refusals.admit(&key_of(&admin.role), &actor, Instant::now()) else {
         tracing::debug!(%actor, path, what, "a refused write is not audited: too many in a minute");
         return;
     };
@@ -146,6 +147,7 @@ async fn record(state: &AdminState, admin: &Admin, path: &str, what: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::admin_role::Role;
 
     #[test]
     fn a_flood_of_refusals_writes_few_rows_and_says_how_many_it_left_out() {
@@ -171,6 +173,8 @@ mod tests {
         }
         assert_eq!(refusals.admit("globex", "ops@globex", start), Some(0));
         assert_eq!(refusals.admit("", "ops@platform", start), Some(0));
+        let key = |role: &str| key_of(&Role::parse(role).unwrap());
+        assert_eq!([key("platform"), key("org:acme:read"), key("server:acme")], ["", "acme", "\0acme"]);
     }
 
     #[test]

@@ -21,7 +21,7 @@ use super::body::{Body, Text};
 use super::etag::{precondition, tagged};
 use super::params::{Path, Query};
 use super::problem::{Code, Problem};
-use super::turns::Topic;
+use super::turns::{self, Topic};
 use super::{AdminState, ids, off_thread};
 use crate::admin::inline::{self, Files};
 use crate::catalog::{self, servers};
@@ -131,13 +131,16 @@ pub async fn put_server(
 ) -> Result<Response, Problem> {
     admin.of_server(&name)?;
     admin.writer()?;
-    let _turn = state.turns.to_write(Topic::Policy, &admin).await?;
+    let turn = state.turns.to_write(Topic::Policy, &admin).await?;
     let change = state.change(&admin, precondition(&headers)?);
-    let stored = store_files(&state, (&admin, &change), (&name, &body.files), query.force).await?;
-    if stored.changes.iter().any(asp_registry::Change::breaks_callers) {
-        note_force(&state, &admin, &name, &stored.changes).await?;
-    }
-    Ok(stored.response(&name))
+    let work = async move {
+        let stored = store_files(&state, (&admin, &change), (&name, &body.files), query.force).await?;
+        if stored.changes.iter().any(asp_registry::Change::breaks_callers) {
+            note_force(&state, &admin, &name, &stored.changes).await?;
+        }
+        Ok::<_, Problem>(stored.response(&name))
+    };
+    turns::write(turn, work).await?
 }
 
 /// A server that was stored, or was there already.
@@ -224,8 +227,6 @@ async fn store_server(
     let mut tries = 0;
     loop {
         let (revision, existing) = stored_servers(state).await?;
-        let before = existing.iter().find(|known| known.server.name == *name);
-        let changes = before.map(|before| asp_registry::compare(before, server)).unwrap_or_default();
         let shares = |other: &CompiledServer| {
             let mut ids = other.primitives.iter().map(|known| known.id.as_str());
             other.server.name != *name && ids.any(|id| of_server.binary_search(&id).is_ok())
@@ -234,18 +235,15 @@ async fn store_server(
             // A process of an earlier version may have stored it since this one began.
             catalog::ids::take_stored_of(&*state.store, &other.server.name).await?;
         }
-        let conflicts = asp_registry::conflicts(existing.iter().map(Arc::as_ref), server);
-        if !conflicts.is_empty() {
-            return Err(Problem::primitives(conflicts));
-        }
-        if !force && changes.iter().any(asp_registry::Change::breaks_callers) {
-            return Err(Problem::breaking(changes));
-        }
         let rules = state.store.routes().await?.value;
-        let candidate = server.clone();
-        let compiler = state.compiler.clone();
-        let size = move |server: &CompiledServer| compiler.server_bytes(server);
-        off_thread(move || servers::admit(&existing, &candidate, &rules, size)).await??;
+        let (admin, candidate, compiler) = (admin.clone(), server.clone(), state.compiler.clone());
+        let changes = off_thread(move || {
+            let changes = evaluate(&admin, &existing, &candidate, force)?;
+            let size = |server: &CompiledServer| compiler.server_bytes(server);
+            servers::admit(&existing, &candidate, &rules, size)?;
+            Ok::<_, Problem>(changes)
+        })
+        .await??;
         let change = Change { evaluated_at: Some(revision), ..change.clone() };
         tries += 1;
         let hash = &server.content_hash;
@@ -257,6 +255,27 @@ async fn store_server(
             written => return Ok((state.published(written?), changes)),
         }
     }
+}
+
+/// Changes for the callers of a server's stored form; an error where it does not fit beside the others.
+fn evaluate(
+    admin: &Admin,
+    existing: &[Arc<CompiledServer>],
+    server: &CompiledServer,
+    force: bool,
+) -> Result<Vec<asp_registry::Change>, Problem> {
+    // The team of a server does not know which others there are.
+    let may_see = |other: &str| admin.of_server(other).is_ok();
+    let conflicts = asp_registry::conflicts(existing.iter().map(Arc::as_ref), server, may_see);
+    if !conflicts.is_empty() {
+        return Err(Problem::primitives(conflicts));
+    }
+    let before = existing.iter().find(|known| known.server.name == server.server.name);
+    let changes = before.map(|before| asp_registry::compare(before, server)).unwrap_or_default();
+    if !force && changes.iter().any(asp_registry::Change::breaks_callers) {
+        return Err(Problem::breaking(changes));
+    }
+    Ok(changes)
 }
 
 /// A server's files as they were stored.
@@ -295,17 +314,15 @@ pub async fn list_servers(
     AnyAdmin(admin): AnyAdmin,
     State(state): State<Arc<AdminState>>,
 ) -> Result<Json<Value>, Problem> {
-    let own = admin.role.server();
-    if own.is_none() {
-        admin.platform()?;
-    }
-    let servers: Vec<Value> = state
-        .store
-        .load()
-        .await?
-        .servers
-        .into_iter()
-        .filter(|record| own.is_none_or(|own| own == record.name))
+    let records: Arc<Vec<ServerRecord>> = match admin.role.server() {
+        Some(own) => Arc::new(state.store.server(own).await?.into_iter().collect()),
+        None => {
+            admin.platform()?;
+            state.servers.read(&*state.store).await?.value
+        }
+    };
+    let servers: Vec<Value> = records
+        .iter()
         .map(|record| {
             json!({
                 "server": record.name,
@@ -329,12 +346,17 @@ pub async fn delete_server(
 ) -> Result<Json<Value>, Problem> {
     admin.of_server(&name)?;
     admin.writer()?;
-    let _turn = state.turns.to_write(Topic::Policy, &admin).await?;
+    let turn = state.turns.to_write(Topic::Policy, &admin).await?;
     let change = state.change(&admin, precondition(&headers)?);
-    // What is deleted keeps its ids.
-    catalog::ids::take_stored_of(&*state.store, &name).await?;
-    let written = state.published(state.store.delete_server(&change, &name).await?);
-    Ok(Json(json!({ "server": name, "revision": written.revision, "changed": written.changed })))
+    let work = async move {
+        // What is deleted keeps its ids.
+        catalog::ids::take_stored_of(&*state.store, &name).await?;
+        let written = state.published(state.store.delete_server(&change, &name).await?);
+        Ok::<_, Problem>(Json(
+            json!({ "server": name, "revision": written.revision, "changed": written.changed }),
+        ))
+    };
+    turns::write(turn, work).await?
 }
 
 /// The stored servers, compiled, and the revision at which they were read.

@@ -386,7 +386,7 @@ pub async fn delete_matching(
     Body(body): Body<NewRevocation>,
 ) -> Result<Json<Vec<Revocation>>, Problem> {
     let wanted = record(&admin, body, clock::now_ms())?;
-    let _turn = state.turns.to_write(Topic::Revocations, &admin).await?;
+    let turn = state.turns.to_write(Topic::Revocations, &admin).await?;
     let org = Some(wanted.org.as_str()).filter(|org| !org.is_empty());
     let mut live = state.store.revocations(org, ALL).await?;
     live.retain(|found| {
@@ -398,11 +398,14 @@ pub async fn delete_matching(
     for found in &live {
         may_take_back(&admin, found)?;
     }
-    for found in &live {
-        let change = state.change(&admin, Precondition::None);
-        state.published(state.store.delete_revocation(&change, &found.id).await?);
-    }
-    Ok(Json(live.into_iter().map(Revocation::from).collect()))
+    let work = async move {
+        for found in &live {
+            let change = state.change(&admin, Precondition::None);
+            state.published(state.store.delete_revocation(&change, &found.id).await?);
+        }
+        Ok::<_, Problem>(Json(live.into_iter().map(Revocation::from).collect()))
+    };
+    turns::write(turn, work).await?
 }
 
 /// A revocation within the admin's reach.

@@ -9,6 +9,7 @@ mod explained;
 mod hostile_issuers;
 mod identity;
 mod ids;
+mod in_flight;
 mod issuer_outage;
 mod issuers;
 mod known;
@@ -210,6 +211,7 @@ impl Api {
             emergencies: Emergencies::default(),
             keeper: Arc::clone(&keeper),
             refusals: Refusals::default(),
+            in_flight: Arc::default(),
             turns: Turns::new(),
             jwks: Arc::new(Keys(issuer.jwk().clone())),
             dev: true,

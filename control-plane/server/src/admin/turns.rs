@@ -16,11 +16,15 @@ use tokio::time::Instant;
 use super::auth::Admin;
 use super::off_thread;
 use super::problem::{Code, Problem};
+use crate::admin_role::Role;
 
 /// Requests of one org on one topic, the one whose turn it is among them.
 pub const MAX_OF_ORG: usize = 16;
 /// Questions of all orgs together: each holds a body of up to [`super::MAX_BODY`].
 pub const MAX_QUESTIONS: usize = 64;
+/// From so many of all on an org has only a few: a few orgs do not take what all have.
+const MANY_QUESTIONS: usize = MAX_QUESTIONS / 2;
+const FEW_QUESTIONS: usize = 2;
 
 /// Rate of policy writes by the admins of one org, and of writes by those of one server. Revocations may be ten times as many.
 #[derive(Clone, Copy, Debug)]
@@ -142,11 +146,12 @@ impl Turns {
 
     /// Waits for the turn of an admin's org, or of the team of a server, to write; `None`: the platform's admins need none.
     pub async fn to_write(self: &Arc<Self>, topic: Topic, admin: &Admin) -> Result<Option<Turn>, Problem> {
-        let (who, of) = match (admin.role.server(), admin.role.org()) {
-            (Some(server), _) => ("server's team", of_server(server)),
-            (None, Some(org)) => ("org", org.to_owned()),
+        let who = match (admin.role.server(), admin.role.org()) {
+            (Some(_), _) => "server's team",
+            (None, Some(_)) => "org",
             (None, None) => return Ok(None),
         };
+        let of = key_of(&admin.role);
         self.spend(topic, who, &of)?;
         self.take(topic, &of).await.map(Some)
     }
@@ -183,11 +188,7 @@ impl Turns {
 
     /// Waits for the turn of an admin's org, or of the platform, to have a question answered.
     pub async fn to_ask(self: &Arc<Self>, admin: &Admin) -> Result<Turn, Problem> {
-        let of = match admin.role.server() {
-            Some(server) => of_server(server),
-            None => admin.role.org().unwrap_or_default().to_owned(),
-        };
-        let mut turn = self.take(Topic::Questions, &of).await?;
+        let mut turn = self.take(Topic::Questions, &key_of(&admin.role)).await?;
         turn._answering = Some(permit(&self.answering).await?);
         Ok(turn)
     }
@@ -199,22 +200,26 @@ impl Turns {
 
     fn enter(self: &Arc<Self>, key: Key) -> Result<(Place, Arc<Semaphore>), Problem> {
         let mut queues = self.queues.lock();
-        let of_topic =
-            queues.iter().filter(|((topic, _), _)| *topic == key.0).map(|(_, queue)| queue.present);
-        if key.0 == Topic::Questions && of_topic.sum::<usize>() >= MAX_QUESTIONS {
+        let of_topic = queues.iter().filter(|((topic, _), _)| *topic == key.0);
+        let questions = match key.0 {
+            Topic::Questions => of_topic.map(|(_, queue)| queue.present).sum::<usize>(),
+            Topic::Policy | Topic::Revocations => 0,
+        };
+        if questions >= MAX_QUESTIONS {
             return Err(Problem::new(
                 Code::Overloaded,
                 format!("{MAX_QUESTIONS} questions wait for an answer: ask again after a moment"),
             ));
         }
+        let own_bound = if questions >= MANY_QUESTIONS { FEW_QUESTIONS } else { MAX_OF_ORG };
         let queue = queues
             .entry(key.clone())
             .or_insert_with(|| Queue { one: Arc::new(Semaphore::new(1)), present: 0 });
-        if queue.present >= MAX_OF_ORG {
+        if queue.present >= own_bound {
             return Err(Problem::new(
                 Code::TooManyRequests,
                 format!(
-                    "{MAX_OF_ORG} requests of this kind wait for their turn already: send fewer at a time"
+                    "{own_bound} requests of this kind wait for their turn already: send fewer at a time"
                 ),
             ));
         }
@@ -224,9 +229,12 @@ impl Turns {
     }
 }
 
-/// The key of a server's team among those of orgs: no org has a name with a control character.
-fn of_server(server: &str) -> String {
-    format!("\0{server}")
+/// The key of an org, or of a server's team: no org has a name with a control character. "" is the platform's.
+pub(super) fn key_of(role: &Role) -> String {
+    match role.server() {
+        Some(server) => format!("\0{server}"),
+        None => role.org().unwrap_or_default().to_owned(),
+    }
 }
 
 async fn permit(of: &Arc<Semaphore>) -> Result<OwnedSemaphorePermit, Problem> {
@@ -248,8 +256,9 @@ impl Drop for Place {
 
 #[cfg(test)]
 mod tests {
+    use futures::FutureExt;
+
     use super::*;
-    use crate::admin_role::Role;
 
     fn admin(role: &str) -> Admin {
         Admin { name: "ops".into(), role: Role::parse(role).unwrap(), emergency: None }
@@ -337,6 +346,24 @@ mod tests {
         assert_eq!(refused.code(), Code::Overloaded);
         drop(asked);
         assert!(turns.to_ask(&admin("org:late")).await.is_ok());
+    }
+
+    #[tokio::test]
+    async fn questions_of_a_few_orgs_leave_some_to_others() {
+        let turns = Turns::new();
+        let mut asked = Vec::new();
+        let mut asks = |org: usize| {
+            let (turns, admin) = (Arc::clone(&turns), admin(&format!("org:o{org}")));
+            let mut asking = Box::pin(async move { turns.to_ask(&admin).await });
+            let polled = asking.as_mut().now_or_never();
+            if matches!(polled, Some(Err(_))) {
+                return false;
+            }
+            asked.push((polled, asking));
+            true
+        };
+        let taken: Vec<usize> = (0..5).map(|org| (0..MAX_OF_ORG).filter(|_| asks(org)).count()).collect();
+        assert_eq!(taken, [MAX_OF_ORG, MAX_OF_ORG, FEW_QUESTIONS, FEW_QUESTIONS, FEW_QUESTIONS]);
     }
 
     #[tokio::test]

@@ -20,7 +20,7 @@ use super::body::Body;
 use super::etag::precondition;
 use super::params::Path;
 use super::problem::Problem;
-use super::turns::Topic;
+use super::turns::{self, Topic};
 use super::{AdminState, registry};
 
 /// The versions that are kept, the newest first; those of a server that was deleted stay for 30 days.
@@ -89,12 +89,15 @@ pub async fn rollback(
     let Some(version) = state.store.server_version(&name, wanted.revision).await? else {
         return Err(Problem::not_found());
     };
-    let _turn = state.turns.to_write(Topic::Policy, &admin).await?;
+    let turn = state.turns.to_write(Topic::Policy, &admin).await?;
     let change = state.change(&admin, precondition(&headers)?);
-    let stored = registry::store_files(&state, (&admin, &change), (&name, &version.files), true).await?;
-    let resource = format!("server/{name}");
-    let detail = format!("to the version of revision {}", wanted.revision);
-    let note = Note { action: "server.rollback", resource: &resource, org: "", detail: &detail };
-    state.store.note(&state.change(&admin, Precondition::None), note).await?;
-    Ok(stored.response(&name))
+    let work = async move {
+        let stored = registry::store_files(&state, (&admin, &change), (&name, &version.files), true).await?;
+        let resource = format!("server/{name}");
+        let detail = format!("to the version of revision {}", wanted.revision);
+        let note = Note { action: "server.rollback", resource: &resource, org: "", detail: &detail };
+        state.store.note(&state.change(&admin, Precondition::None), note).await?;
+        Ok::<_, Problem>(stored.response(&name))
+    };
+    turns::write(turn, work).await?
 }

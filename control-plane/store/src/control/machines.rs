@@ -4,6 +4,10 @@ use std::collections::BTreeSet;
 
 /// Maximum number of machines' keys and certificates, of all orgs together: each takes up to 1 KiB of a snapshot.
 pub const MAX_MACHINE_KEYS: usize = 3_000;
+/// The last of these, for orgs that have fewer than [`FEW_MACHINE_KEYS`]: a few orgs do not take those of all.
+pub const RESERVED_MACHINE_KEYS: usize = 1_000;
+/// Keys and certificates of an org that has few.
+pub const FEW_MACHINE_KEYS: usize = 20;
 /// Maximum number of keys of one org.
 pub const MAX_MACHINE_KEYS_PER_ORG: usize = 100;
 /// Maximum number of certificates of one org.

@@ -2,7 +2,7 @@
 //! begin (429, 5xx).
 //!
 //! Keeps true: size and time are bounded; a redirect is not followed; the key is in one header and nowhere else;
-//! an endpoint that fails repeatedly is given a pause of its own.
+//! an endpoint that fails repeatedly is given a pause by each server.
 
 use std::time::Duration;
 
@@ -62,7 +62,7 @@ pub(super) async fn ask(
     let destination = destination(outbound, asked)?;
     let is_fair = asked.until.saturating_duration_since(Instant::now()) >= FAIR_TIME;
     let permit = breakers
-        .enter(&origin(endpoint.url), is_fair.then_some(asked.until))
+        .enter(asked.by.server, &origin(endpoint.url), is_fair.then_some(asked.until))
         .map_err(|_| Fault::Unavailable)?;
     let answered = tokio::time::timeout_at(asked.until, requests(&destination, asked))
         .await

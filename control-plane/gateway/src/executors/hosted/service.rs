@@ -1,7 +1,7 @@
 //! The service's side of one call, over HTTP: which requests there are and what comes back.
 //!
 //! Keeps true: the client's token is never sent (I-8); every answer is bounded; every request but a cancel
-//! counts in the breaker of its origin, and none is sent while that is open.
+//! counts in the breaker of its server and origin, and none is sent while that is open.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -190,7 +190,9 @@ impl Service {
     }
 
     async fn once(&self, request: RequestBuilder) -> Result<Answer, Fault> {
-        let permit = self.breakers.enter(&self.origin, patience(&self.call)).map_err(Fault::Paused)?;
+        let server = &self.call.server.message.name;
+        let permit = self.breakers.enter(server, &self.origin, patience(&self.call));
+        let permit = permit.map_err(Fault::Paused)?;
         let left = self.call.deadline().saturating_duration_since(Instant::now());
         let answered = answer(request.timeout(left.min(MAX_REQUEST))).await;
         match &answered {

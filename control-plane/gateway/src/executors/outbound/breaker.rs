@@ -1,7 +1,7 @@
-//! Circuit breakers, one per upstream origin.
+//! Circuit breakers, one for each server's requests to one upstream origin.
 //!
-//! Owns: which breaker a request meets, and what its end says about the service. Keeps true: only failures of the
-//! infrastructure count, never a tool's own error; a service that says nothing until a fair deadline has failed; what
+//! Owns: which breaker a request meets, and what its end says about the service. Keeps true: one server's failing paths
+//! pause no other server at the same origin; only failures of the infrastructure count, never a tool's own error; a service that says nothing until a fair deadline has failed; what
 //! a caller gave up, or gave too little time, says nothing; a permit that is dropped gives its place back.
 
 use std::collections::HashMap;
@@ -16,15 +16,21 @@ use crate::call::Call;
 use crate::call::bounds::runtime_bound;
 use crate::call::outcome::{Output, Refusal};
 
-/// Most origins; specs name them, so this bounds a mistake, not a client.
-const MAX_ORIGINS: usize = 10_000;
+/// Most breakers. Specs name the origins, so this bounds a mistake, not a client; beyond it the one that was not used for the
+/// longest time is forgotten.
+const MAX_BREAKERS: usize = 10_000;
 /// Whoever was given as long as this and said nothing has failed; a shorter time is the asker's choice.
 pub(crate) const FAIR_TIME: Duration = Duration::from_secs(10);
 
-/// The breakers by origin.
+/// The breakers by server and origin.
 #[derive(Default)]
 pub struct Breakers {
-    by_origin: Mutex<HashMap<String, Arc<Mutex<Origin>>>>,
+    by_name: Mutex<HashMap<String, KeptBreaker>>,
+}
+
+struct KeptBreaker {
+    origin: Arc<Mutex<Origin>>,
+    used: Instant,
 }
 
 #[derive(Default)]
@@ -43,16 +49,15 @@ pub(crate) struct Permit {
 }
 
 impl Breakers {
-    /// Refuses at once while the origin's breaker is open. Silence beyond `patience` is the service's failure;
-    /// `None` where no end of the waiting says anything about it.
-    pub(crate) fn enter(&self, origin: &str, patience: Option<Instant>) -> Result<Permit, Refusal> {
-        let origin = {
-            let mut by_origin = self.by_origin.lock();
-            if by_origin.len() >= MAX_ORIGINS && !by_origin.contains_key(origin) {
-                by_origin.clear();
-            }
-            by_origin.entry(origin.to_owned()).or_default().clone()
-        };
+    /// Refuses at once while the breaker of the server's requests to the origin is open. Silence beyond `patience` is the
+    /// service's failure; `None` where no end of the waiting says anything about it.
+    pub(crate) fn enter(
+        &self,
+        server: &str,
+        origin: &str,
+        patience: Option<Instant>,
+    ) -> Result<Permit, Refusal> {
+        let origin = self.of(server, origin);
         let number = {
             let mut origin = origin.lock();
             origin.requests += 1;
@@ -63,6 +68,22 @@ impl Breakers {
             Some(number) => Ok(Permit { origin, number, patience, settled: false }),
             None => Err(Refusal::Upstream("the service has failed repeatedly and is given a pause".into())),
         }
+    }
+
+    fn of(&self, server: &str, origin: &str) -> Arc<Mutex<Origin>> {
+        // No server has a name with a space.
+        let name = format!("{server} {origin}");
+        let used = Instant::now();
+        let mut by_name = self.by_name.lock();
+        if by_name.len() >= MAX_BREAKERS && !by_name.contains_key(&name) {
+            let oldest = by_name.iter().min_by_key(|(_, kept)| kept.used).map(|(name, _)| name.clone());
+            if let Some(oldest) = oldest {
+                by_name.remove(&oldest);
+            }
+        }
+        let kept = by_name.entry(name).or_insert_with(|| KeptBreaker { origin: Arc::default(), used });
+        kept.used = used;
+        Arc::clone(&kept.origin)
     }
 }
 
@@ -128,7 +149,7 @@ mod tests {
 
     fn opened() -> Breakers {
         let breakers = Breakers::default();
-        while let Ok(permit) = breakers.enter("a", None) {
+        while let Ok(permit) = breakers.enter("s", "a", None) {
             permit.leave(&outcome(false));
         }
         breakers
@@ -137,41 +158,58 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_failing_origin_is_paused_and_its_neighbour_is_not() {
         let breakers = opened();
-        assert!(breakers.enter("a", None).is_err());
-        assert!(breakers.enter("b", None).is_ok());
+        assert!(breakers.enter("s", "a", None).is_err());
+        assert!(breakers.enter("s", "b", None).is_ok());
+        assert!(breakers.enter("other", "a", None).is_ok(), "another server's requests there");
         tokio::time::advance(REST).await;
-        let probes: Vec<_> = std::iter::from_fn(|| breakers.enter("a", None).ok()).collect();
+        let probes: Vec<_> = std::iter::from_fn(|| breakers.enter("s", "a", None).ok()).collect();
         assert_eq!(probes.len(), 3);
         for probe in probes {
             probe.leave(&outcome(true));
         }
-        assert!(breakers.enter("a", None).is_ok());
+        assert!(breakers.enter("s", "a", None).is_ok());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn beyond_the_bound_only_what_was_unused_for_longest_is_forgotten() {
+        let breakers = Breakers::default();
+        breakers.enter("s", "old", None).unwrap().settle(Outcome::Success);
+        tokio::time::advance(Duration::from_secs(1)).await;
+        while let Ok(permit) = breakers.enter("s", "a", None) {
+            permit.leave(&outcome(false));
+        }
+        for number in 2..=MAX_BREAKERS {
+            drop(breakers.enter("s", &number.to_string(), None));
+        }
+        assert_eq!(breakers.by_name.lock().len(), MAX_BREAKERS);
+        assert!(!breakers.by_name.lock().contains_key("s old"));
+        assert!(breakers.enter("s", "a", None).is_err(), "an open breaker stays open");
     }
 
     #[tokio::test(start_paused = true)]
     async fn requests_that_are_refused_while_probes_run_do_not_keep_it_shut() {
         let breakers = opened();
         tokio::time::advance(REST).await;
-        let probes: Vec<_> = std::iter::from_fn(|| breakers.enter("a", None).ok()).collect();
+        let probes: Vec<_> = std::iter::from_fn(|| breakers.enter("s", "a", None).ok()).collect();
         for _ in 0..100 {
-            assert!(breakers.enter("a", None).is_err());
+            assert!(breakers.enter("s", "a", None).is_err());
         }
         drop(probes);
         for _ in 0..3 {
-            breakers.enter("a", None).unwrap().settle(Outcome::Success);
+            breakers.enter("s", "a", None).unwrap().settle(Outcome::Success);
         }
-        assert!(breakers.enter("a", None).is_ok());
+        assert!(breakers.enter("s", "a", None).is_ok());
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_service_that_is_silent_until_a_fair_deadline_has_failed() {
         let breakers = Breakers::default();
         for _ in 0..10 {
-            let permit = breakers.enter("a", Some(Instant::now() + Duration::from_secs(1))).unwrap();
+            let permit = breakers.enter("s", "a", Some(Instant::now() + Duration::from_secs(1))).unwrap();
             tokio::time::advance(Duration::from_secs(1)).await;
             permit.leave(&Err(Refusal::Cancelled));
         }
-        assert!(breakers.enter("a", None).is_err(), "hangs open it");
+        assert!(breakers.enter("s", "a", None).is_err(), "hangs open it");
     }
 
     #[tokio::test(start_paused = true)]
@@ -180,27 +218,27 @@ mod tests {
         let bad = Err(Refusal::InvalidArguments { pointer: String::new(), message: String::new() });
         for given_up in [Err(Refusal::Cancelled), bad] {
             for _ in 0..100 {
-                let permit = breakers.enter("a", Some(Instant::now() + Duration::from_secs(1))).unwrap();
+                let permit = breakers.enter("s", "a", Some(Instant::now() + Duration::from_secs(1))).unwrap();
                 permit.leave(&given_up);
             }
         }
         // They would have outweighed these, or closed the breaker by themselves.
         for _ in 0..10 {
-            breakers.enter("a", None).unwrap().leave(&outcome(false));
+            breakers.enter("s", "a", None).unwrap().leave(&outcome(false));
         }
-        assert!(breakers.enter("a", None).is_err());
+        assert!(breakers.enter("s", "a", None).is_err());
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_failed_probe_pauses_again_and_tool_errors_never_count() {
         let breakers = Breakers::default();
         for _ in 0..20 {
-            breakers.enter("b", None).unwrap().leave(&outcome(true));
+            breakers.enter("s", "b", None).unwrap().leave(&outcome(true));
         }
-        assert!(breakers.enter("b", None).is_ok());
+        assert!(breakers.enter("s", "b", None).is_ok());
         let breakers = opened();
         tokio::time::advance(REST).await;
-        breakers.enter("a", None).unwrap().leave(&outcome(false));
-        assert!(breakers.enter("a", None).is_err());
+        breakers.enter("s", "a", None).unwrap().leave(&outcome(false));
+        assert!(breakers.enter("s", "a", None).is_err());
     }
 }

@@ -9,7 +9,7 @@ use crate::call::outcome::Refusal;
 use crate::clock::since_epoch;
 use crate::digest;
 
-/// Scheme and authority of a URL or URL template, as the breaker's key.
+/// Scheme and authority of a URL or URL template, as breakers know it.
 pub(crate) fn origin(url: &str) -> String {
     let end = url.find("://").and_then(|at| Some(at + 3 + url.get(at + 3..)?.find('/')?));
     url.get(..end.unwrap_or(url.len())).unwrap_or(url).to_owned()

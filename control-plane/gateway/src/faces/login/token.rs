@@ -14,6 +14,8 @@ use super::{Asked, answer, client, error, form, redirect, too_many};
 
 /// Longest time for an answer.
 const WITHIN: Duration = Duration::from_secs(10);
+/// Seconds until a peer with too many open exchanges may try again.
+const RETRY_AFTER: u64 = 1;
 /// Largest answer, in bytes.
 const MAX_BODY: usize = 256 * 1024;
 /// Parameters of the request to the issuer.
@@ -36,8 +38,12 @@ pub(super) async fn exchange(asked: &Asked<'_>) -> Response {
     if let Err(seconds) = logins.charge_token(asked.peer, client_id) {
         return too_many(seconds);
     }
+    let issuer = &asked.front.upstream.name;
+    let Some(_exchange) = logins.begin(asked.peer, issuer) else {
+        return too_many(RETRY_AFTER);
+    };
     // Anybody may come here: each issuer is asked by a few at a time, and the others wait their turn.
-    let turns = logins.turns(&asked.front.upstream.name);
+    let turns = logins.turns(issuer);
     let turn = tokio::time::timeout(WITHIN, turns.acquire()).await;
     let Ok(Ok(_turn)) = turn else {
         return error(
@@ -51,7 +57,7 @@ pub(super) async fn exchange(asked: &Asked<'_>) -> Response {
         Ok((status, said)) => answer(status, &Value::Object(said)),
         Err(fault) => {
             tracing::warn!(
-                server = asked.front.name(), issuer = %asked.front.upstream.name, %fault,
+                server = asked.front.name(), %issuer, %fault,
                 "a client gets no token: its issuer's token endpoint could not be asked"
             );
             error(

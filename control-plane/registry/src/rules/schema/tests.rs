@@ -10,7 +10,7 @@ fn judged(schema: &Value, object_root: bool) -> Vec<(FaultCode, String)> {
     let source = Source { path: "a/b.yaml".into(), text: "a: 1".into() };
     let (document, _) = Document::parse(&source);
     let document = document.expect("it parses");
-    let mut findings = Findings::new(&source.path, &document);
+    let mut findings = Findings::new(&source.path, &document, 200);
     let rules = Rules { object_root, header_annotations: true };
     let validator = check(schema, "", rules, &mut findings);
     let found: Vec<_> = findings.into_list().into_iter().map(|fault| (fault.code, fault.path)).collect();

@@ -215,6 +215,13 @@ async fn an_org_registers_certificates_whose_keys_it_proves_to_hold() {
         assert_eq!(refused.body["code"], "invalid_params", "{said}: {}", refused.body);
         assert!(text(&refused.body["detail"]).contains(said), "{said}: {}", refused.body);
     }
+    let uris: Vec<String> = (0..9).map(|number| format!("spiffe://factory.example/{number}")).collect();
+    let uris: Vec<&str> = uris.iter().map(String::as_str).collect();
+    for (uris, status) in [(&uris[..], StatusCode::BAD_REQUEST), (&uris[1..], StatusCode::CREATED)] {
+        let (certificate, key) = issued(uris);
+        let answer = register(&api, "org:acme", PATH, proved("acme", "arm", (&certificate, &key), now)).await;
+        assert_eq!(answer.status, status, "{} URIs: {}", uris.len(), answer.body);
+    }
     let made = register(&api, "org:acme", PATH, proved("acme", "press", own, now)).await;
     assert_eq!((made.status, &made.body["proved"]), (StatusCode::CREATED, &json!(true)), "{}", made.body);
     let again = register(&api, "org:acme", PATH, proved("acme", "press", own, now)).await;

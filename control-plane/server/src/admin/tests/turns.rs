@@ -7,7 +7,7 @@ use http::{Method, StatusCode};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
-use super::{Api, read};
+use super::{Api, DEMO, read, sample};
 use crate::admin::turns::MAX_OF_ORG;
 use crate::xds::published::Published;
 
@@ -117,6 +117,45 @@ fn a_write_whose_caller_goes_away_is_brought_to_its_end_and_keeps_its_turn_until
         let listed = api.get("org:acme", path).await.body;
         assert_eq!(listed, json!([binding_as_shown(0)]), "the others had no turn");
     });
+}
+
+#[test]
+fn an_org_deletes_packages_in_its_turn() {
+    with_one_compiler(async |api, _release| {
+        let mut writes = Vec::new();
+        for number in 0..MAX_OF_ORG {
+            let api = Arc::clone(&api);
+            let path = "/api/policy/orgs/acme/bindings";
+            let mut put = Box::pin(async move { api.put("org:acme", path, binding(number)).await });
+            assert!(futures::poll!(&mut put).is_pending());
+            writes.push(put);
+        }
+        let path = format!("/api/artifacts/{}", "a".repeat(64));
+        let refused = api.send("org:acme", Method::DELETE, &path, None, &[]).await;
+        assert_eq!(refused.status, StatusCode::TOO_MANY_REQUESTS, "{}", refused.body);
+    });
+}
+
+#[tokio::test]
+async fn a_server_whose_sender_goes_away_is_stored_and_audited_to_its_end() {
+    let mut api = Api::start().await;
+    assert_eq!(api.put("platform", DEMO, sample("demo")).await.status, StatusCode::OK);
+    api.published(|snapshot| snapshot.primitives.iter().any(|known| known.id == "echo")).await;
+    let mut fewer = sample("demo");
+    for file in fewer["files"].as_array_mut().unwrap() {
+        if file["path"] == "demo/server.yaml" {
+            let text = file["text"].as_str().unwrap().replace("  - ref: demo/echo\n", "");
+            file["text"] = json!(text);
+        }
+    }
+    let path = format!("{DEMO}?force=true");
+    let mut put = Box::pin(api.put("platform", &path, fewer));
+    assert!(futures::poll!(&mut put).is_pending());
+    drop(put);
+    let audited =
+        async { while !api.get("platform", "/api/audit").await.body.to_string().contains("server.force") {} };
+    tokio::time::timeout(HANG, audited).await.unwrap();
+    api.published(|snapshot| !snapshot.primitives.iter().any(|known| known.id == "echo")).await;
 }
 
 fn binding_as_shown(user: usize) -> Value {

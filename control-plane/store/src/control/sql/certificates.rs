@@ -192,7 +192,7 @@ pub(super) async fn hit_until(
 
 /// Whether the bounds leave room for another one.
 async fn has_room(write: &mut Write<'_>, new: &MachineCertificateRecord) -> Result<(), StoreError> {
-    machines::has_room(write).await?;
+    machines::has_room(write, &new.org).await?;
     let sql = "SELECT COUNT(*) FROM machine_certificates WHERE org = $1";
     if super::count(&mut write.tx, sql, &new.org).await? >= MAX_MACHINE_CERTIFICATES_PER_ORG {
         let bound = MAX_MACHINE_CERTIFICATES_PER_ORG;

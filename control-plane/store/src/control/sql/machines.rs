@@ -8,8 +8,8 @@ use sqlx::{Any, Row, Transaction};
 
 use super::{SqlStore, Write, rows};
 use crate::control::{
-    Change, MAX_MACHINE_KEYS, MAX_MACHINE_KEYS_PER_ORG, MachineKeyRecord, RevocationRecord, StoreError,
-    UnreadableMachine, Written,
+    Change, FEW_MACHINE_KEYS, MAX_MACHINE_KEYS, MAX_MACHINE_KEYS_PER_ORG, MachineKeyRecord,
+    RESERVED_MACHINE_KEYS, RevocationRecord, StoreError, UnreadableMachine, Written,
 };
 
 /// Keys, and those that this version cannot read.
@@ -40,7 +40,7 @@ pub(super) async fn add(
     let mut write = store.write(change, format!("machine_key/{}", new.id)).await?;
     write.org = new.org.clone();
     forget_ended(&mut write).await?;
-    has_room(&mut write).await?;
+    has_room(&mut write, &new.org).await?;
     let sql = "SELECT COUNT(*) FROM machine_keys WHERE org = $1";
     if super::count(&mut write.tx, sql, &new.org).await? >= MAX_MACHINE_KEYS_PER_ORG {
         return Err(StoreError::Full { what: "keys of machines of an org", bound: MAX_MACHINE_KEYS_PER_ORG });
@@ -119,13 +119,25 @@ pub(super) async fn forget_ended(write: &mut Write<'_>) -> Result<(), StoreError
     Ok(())
 }
 
-/// Whether all orgs together leave room for another key or certificate.
-pub(super) async fn has_room(write: &mut Write<'_>) -> Result<(), StoreError> {
-    let sql = "SELECT (SELECT COUNT(*) FROM machine_keys) + (SELECT COUNT(*) FROM machine_certificates)";
-    let row = sqlx::query(sql).fetch_one(&mut *write.tx).await?;
-    let all: i64 = row.try_get(0)?;
-    if usize::try_from(all).unwrap_or(usize::MAX) >= MAX_MACHINE_KEYS {
-        return Err(StoreError::Full { what: "keys and certificates of machines", bound: MAX_MACHINE_KEYS });
+/// Whether all orgs together leave room for another key or certificate of an org.
+pub(super) async fn has_room(write: &mut Write<'_>, org: &str) -> Result<(), StoreError> {
+    let own = super::count(
+        &mut write.tx,
+        "SELECT (SELECT COUNT(*) FROM machine_keys WHERE org = $1) \
+         + (SELECT COUNT(*) FROM machine_certificates WHERE org = $1)",
+        org,
+    );
+    let own = own.await?;
+    let others = super::count(
+        &mut write.tx,
+        "SELECT (SELECT COUNT(*) FROM machine_keys WHERE org <> $1) \
+         + (SELECT COUNT(*) FROM machine_certificates WHERE org <> $1)",
+        org,
+    );
+    let reserved = if own < FEW_MACHINE_KEYS { 0 } else { RESERVED_MACHINE_KEYS };
+    let bound = MAX_MACHINE_KEYS - reserved;
+    if own + others.await? >= bound {
+        return Err(StoreError::Full { what: "keys and certificates of machines", bound });
     }
     Ok(())
 }

@@ -9,7 +9,8 @@ use sqlx::{Any, Row, Transaction};
 use super::write::Write;
 use super::{SqlStore, resource_revision};
 use crate::control::{
-    Change, MAX_OFFERS, MAX_OFFERS_PER_SERVER, OfferRecord, StoreError, Versioned, Written,
+    Change, FEW_OFFERS, MAX_OFFERS, MAX_OFFERS_PER_SERVER, OfferRecord, RESERVED_OFFERS, StoreError,
+    Versioned, Written,
 };
 
 /// The resource of a server's offers: this, a slash and its name.
@@ -49,13 +50,13 @@ pub(super) async fn fits(store: &SqlStore, record: &OfferRecord) -> Result<(), S
 
 /// Whether one more offer of a server has room, beside its own and beside those of all.
 async fn has_room(tx: &mut Transaction<'static, Any>, server: &str) -> Result<(), StoreError> {
-    if super::count(tx, "SELECT COUNT(*) FROM offers WHERE server = $1", server).await?
-        >= MAX_OFFERS_PER_SERVER
-    {
+    let own = super::count(tx, "SELECT COUNT(*) FROM offers WHERE server = $1", server).await?;
+    if own >= MAX_OFFERS_PER_SERVER {
         return Err(StoreError::Full { what: "offers of one server", bound: MAX_OFFERS_PER_SERVER });
     }
-    if super::count(tx, "SELECT COUNT(*) FROM offers WHERE server <> $1", "").await? >= MAX_OFFERS {
-        return Err(StoreError::Full { what: "offers of servers", bound: MAX_OFFERS });
+    let bound = MAX_OFFERS - if own < FEW_OFFERS { 0 } else { RESERVED_OFFERS };
+    if super::count(tx, "SELECT COUNT(*) FROM offers WHERE server <> $1", "").await? >= bound {
+        return Err(StoreError::Full { what: "offers of servers", bound });
     }
     Ok(())
 }

@@ -183,6 +183,46 @@ async fn one_servers_offers_leave_room_for_the_others() {
     assert!(store.put_offer(&change, &offer("other", 1)).await.unwrap().changed);
 }
 
+/// Rows of many servers and orgs that leave what is reserved.
+const ALL_BUT_RESERVED: [&str; 2] = [
+    "WITH RECURSIVE n(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i < 39999) \
+     INSERT INTO offers (server, org) SELECT 'wide' || (i / 1000), 'o' || i FROM n",
+    "WITH RECURSIVE n(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i < 1999) \
+     INSERT INTO machine_keys (id, org, machine, hash, groups, scopes, created_at, expires_at) \
+     SELECT 'k' || i, 'o' || (i / 50), 'm', 'h' || i, '[]', '[]', 0, 9 FROM n",
+];
+
+#[tokio::test]
+async fn what_is_reserved_of_offers_and_machines_is_for_those_that_have_few() {
+    let store = SqlStore::in_memory().await.unwrap();
+    let change = Change { actor: "ops".into(), at: 1, precondition: Precondition::None, evaluated_at: None };
+    for server in ["wide0", "few"] {
+        store.put_server(&change, server, &[], "h").await.unwrap();
+    }
+    for sql in ALL_BUT_RESERVED {
+        sqlx::query(sql).execute(&store.pool).await.unwrap();
+    }
+    sqlx::query("DELETE FROM offers WHERE org = 'o0'").execute(&store.pool).await.unwrap();
+    let offer = |server: &str, org: &str| OfferRecord { server: server.into(), org: org.into() };
+    store.put_offer(&change, &offer("few", "one")).await.unwrap();
+    let full = store.put_offer(&change, &offer("wide0", "late")).await.unwrap_err();
+    assert!(matches!(full, StoreError::Full { bound: 40_000, .. }), "{full}");
+    assert!(store.put_offer(&change, &offer("few", "two")).await.unwrap().changed);
+    let key = |org: &str| MachineKeyRecord {
+        id: format!("new-{org}"),
+        org: org.into(),
+        machine: "arm".into(),
+        hash: org.into(),
+        groups: Vec::new(),
+        scopes: Vec::new(),
+        created_at: 1,
+        expires_at: 9,
+    };
+    let full = store.add_machine_key(&change, &key("o1")).await.unwrap_err();
+    assert!(matches!(full, StoreError::Full { bound: 2_000, .. }), "{full}");
+    assert!(store.add_machine_key(&change, &key("few")).await.unwrap().changed);
+}
+
 #[tokio::test]
 async fn one_orgs_revocations_leave_room_for_the_others() {
     let store = SqlStore::in_memory().await.unwrap();

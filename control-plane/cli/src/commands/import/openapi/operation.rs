@@ -58,8 +58,8 @@ const PLACES: [&str; 12] = [
     "start",
     "starting",
 ];
-/// Headers that belong to the request itself or to the platform.
-const FRAMING: [&str; 4] = ["accept", "content-type", "host", "idempotency-key"];
+/// Headers that belong to the request itself, beside those that specs may not set.
+const FRAMING: [&str; 2] = ["accept", "content-type"];
 
 /// A tool, and the request of a call.
 #[derive(Debug, PartialEq)]
@@ -219,7 +219,7 @@ impl<'a> Building<'a> {
             "query" | "header" if is_secret(&lower) => {
                 Some("looks like a credential, which is never an argument")
             }
-            "header" if FRAMING.contains(&lower.as_str()) => {
+            "header" if FRAMING.contains(&lower.as_str()) || asp_registry::is_refused_header(&lower) => {
                 self.tool.notes.push(format!("its header parameter {} is left out", one_line(name)));
                 return Ok(());
             }

@@ -148,6 +148,7 @@ fn an_operation_becomes_one_request() {
         "parameters": [id(),
             {"name": "dry-run", "in": "query", "description": "Only looks", "schema": {"type": "boolean"}},
             {"name": "X-Mode", "in": "header", "schema": {"type": "string", "nullable": true, "enum": ["a"]}},
+            {"name": "X-Forwarded-User", "in": "header", "required": true, "schema": {"type": "string"}},
             {"name": "fields", "in": "query", "schema": {"type": "array", "items": {"type": "string"}}},
             {"name": "api_key", "in": "query", "schema": {"type": "string"}},
             {"name": "session", "in": "cookie", "schema": {"type": "string"}}],
@@ -172,7 +173,7 @@ fn an_operation_becomes_one_request() {
             "body": {"type": "object", "required": ["name"], "properties": {
                 "name": {"type": "string"}, "age": {"type": "integer", "exclusiveMinimum": 0}}}}})
     );
-    assert_eq!(tool.notes.len(), 3, "{:?}", tool.notes);
+    assert_eq!(tool.notes.len(), 4, "{:?}", tool.notes);
 }
 
 #[test]

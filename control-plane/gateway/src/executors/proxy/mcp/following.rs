@@ -2,7 +2,7 @@
 //!
 //! Keeps true: an upstream is subscribed to while somebody is subscribed here, in one session for all of them, because it
 //! knows none of our callers; a session that it has lost is opened and subscribed in anew, and all are told then, because
-//! nobody knows what was missed; the last who leaves ends it. Bound: upstreams, and URIs of each, by user and in all.
+//! nobody knows what was missed; the last who leaves ends it. Bound: upstreams, and URIs of each, by user, by org and in all.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -28,6 +28,9 @@ use crate::executors::counts::less;
 const MAX_UPSTREAMS: usize = 128;
 const MAX_URIS: usize = 4096;
 const MAX_OF_USER: usize = 1024;
+/// The same of the users of one org: half, so that it leaves some to others.
+const MAX_UPSTREAMS_OF_ORG: usize = MAX_UPSTREAMS / 2;
+const MAX_OF_ORG: usize = MAX_URIS / 2;
 /// The pause after an upstream could not be subscribed to, doubled after each try.
 const PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
@@ -60,8 +63,16 @@ struct Followed {
 struct Wanted {
     /// By URI: the servers here whose clients are subscribed, and how many of each.
     uris: HashMap<String, HashMap<String, usize>>,
-    /// How many of the URIs each user came with.
+    /// How many of the URIs each user came with, and how many the users of each org.
     by_user: HashMap<[u8; 16], usize>,
+    by_org: HashMap<String, usize>,
+}
+
+/// A user of an org.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct FollowingUser {
+    user: [u8; 16],
+    org: String,
 }
 
 /// One subscription, until this is dropped.
@@ -70,7 +81,7 @@ pub(super) struct Following {
     uri: String,
     server: String,
     /// Who came with the URI, if with this subscription.
-    came_with: Option<[u8; 16]>,
+    came_with: Option<FollowingUser>,
 }
 
 impl Followings {
@@ -81,8 +92,9 @@ impl Followings {
     /// Follows a resource for a client of `server`; `None` where more are followed than may be.
     pub(super) fn follow(&self, url: &str, client: Client, subscribed: &Subscribed<'_>) -> Option<Following> {
         let key = (url.to_owned(), client.url.to_string());
+        let Subscribed { user, org, uri, server, .. } = *subscribed;
         let mut table = self.table.lock();
-        let is_full = table.len() >= MAX_UPSTREAMS;
+        let is_full = table.len() >= MAX_UPSTREAMS || upstreams_of(&table, org) >= MAX_UPSTREAMS_OF_ORG;
         let of = match table.get(&key) {
             Some((known, _)) => known.clone(),
             None if is_full => return None,
@@ -101,8 +113,8 @@ impl Followings {
             }
         };
         // Under the lock of the table: a task that ends has looked before, or sees this.
-        let Subscribed { user, uri, server, .. } = *subscribed;
-        let came_with = of.wanted.lock().add(user, server, uri)?;
+        let follower = FollowingUser { user, org: org.to_owned() };
+        let came_with = of.wanted.lock().add(follower, server, uri)?;
         of.changed.notify_one();
         Some(Following { of, uri: uri.to_owned(), server: server.to_owned(), came_with })
     }
@@ -114,19 +126,27 @@ impl Followings {
     }
 }
 
+/// How many upstreams the users of an org came to.
+fn upstreams_of(table: &HashMap<Key, (Arc<Followed>, AbortOnDropHandle<()>)>, org: &str) -> usize {
+    table.values().filter(|(followed, _)| followed.wanted.lock().by_org.contains_key(org)).count()
+}
+
 impl Wanted {
     /// Who came with the URI, if it is wanted for the first time; `None` where it is one too many.
-    fn add(&mut self, user: [u8; 16], server: &str, uri: &str) -> Option<Option<[u8; 16]>> {
+    fn add(&mut self, follower: FollowingUser, server: &str, uri: &str) -> Option<Option<FollowingUser>> {
         let is_new = !self.uris.contains_key(uri);
         if is_new {
-            let theirs = self.by_user.get(&user).copied().unwrap_or_default();
-            if self.uris.len() >= MAX_URIS || theirs >= MAX_OF_USER {
+            let FollowingUser { user, org } = &follower;
+            let of_user = self.by_user.get(user).copied().unwrap_or_default();
+            let of_org = self.by_org.get(org).copied().unwrap_or_default();
+            if self.uris.len() >= MAX_URIS || of_user >= MAX_OF_USER || of_org >= MAX_OF_ORG {
                 return None;
             }
-            self.by_user.insert(user, theirs + 1);
+            self.by_user.insert(*user, of_user + 1);
+            self.by_org.insert(org.clone(), of_org + 1);
         }
         *self.uris.entry(uri.to_owned()).or_default().entry(server.to_owned()).or_default() += 1;
-        Some(is_new.then_some(user))
+        Some(is_new.then_some(follower))
     }
 }
 
@@ -139,8 +159,9 @@ impl Drop for Following {
                 wanted.uris.remove(&self.uri);
             }
         }
-        if let Some(user) = &self.came_with {
+        if let Some(FollowingUser { user, org }) = &self.came_with {
             less(&mut wanted.by_user, user);
+            less(&mut wanted.by_org, org);
         }
         drop(wanted);
         self.of.changed.notify_one();
@@ -319,14 +340,27 @@ mod tests {
     #[test]
     fn one_user_does_not_take_the_places_of_others() {
         let mut wanted = Wanted::default();
-        let mut add = |user: u8, uri: &str| wanted.add([user; 16], "s", uri);
+        let follower = |user: u8| FollowingUser { user: [user; 16], org: "acme".into() };
+        let mut add = |user: u8, uri: &str| wanted.add(follower(user), "s", uri);
         for number in 0..MAX_OF_USER {
-            assert_eq!(add(1, &number.to_string()), Some(Some([1; 16])));
+            assert_eq!(add(1, &number.to_string()), Some(Some(follower(1))));
         }
         assert_eq!(add(1, "more"), None);
         assert_eq!(add(1, "0"), Some(None), "what somebody follows already takes no place");
-        assert_eq!(add(2, "more"), Some(Some([2; 16])));
+        assert_eq!(add(2, "more"), Some(Some(follower(2))));
         less(&mut wanted.by_user, &[2; 16]);
         assert_eq!(wanted.by_user.len(), 1, "who came with nothing is not remembered");
+    }
+
+    #[test]
+    fn one_orgs_users_do_not_take_the_places_of_other_orgs() {
+        let mut wanted = Wanted::default();
+        let mut add = |org: &str, number: usize| {
+            let user = [(number / MAX_OF_USER) as u8; 16];
+            wanted.add(FollowingUser { user, org: org.to_owned() }, "s", &number.to_string()).is_some()
+        };
+        assert!((0..MAX_OF_ORG).all(|number| add("acme", number)));
+        assert!(!add("acme", MAX_OF_ORG));
+        assert!(add("other", MAX_OF_ORG));
     }
 }

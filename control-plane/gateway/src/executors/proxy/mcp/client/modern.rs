@@ -35,7 +35,7 @@ const ALL_LOGS: &str = "debug";
 const REFUSES_GREETING: [i64; 5] = [-32600, -32601, -32602, -32020, UNSUPPORTED_VERSION];
 pub(super) const UNSUPPORTED_VERSION: i64 = -32022;
 const METHOD_NOT_FOUND: i64 = -32601;
-/// Most upstreams that are remembered. Beyond it all are greeted anew, which costs each a round trip.
+/// Most upstreams that are remembered. Beyond it one of them is greeted again, which costs a round trip.
 const MAX_REMEMBERED: usize = 1024;
 /// Most times that one request is sent: a server that asks on and on is not served.
 const MAX_ROUNDS: u64 = 10;
@@ -60,8 +60,11 @@ impl Eras {
 
     fn remember(&self, url: &Url, offers: Offers) {
         let mut modern = self.modern.lock();
-        if modern.len() >= MAX_REMEMBERED {
-            modern.clear();
+        if modern.len() >= MAX_REMEMBERED && !modern.contains_key(url.as_str()) {
+            let one = modern.keys().next().cloned();
+            if let Some(one) = one {
+                modern.remove(&one);
+            }
         }
         modern.insert(url.to_string(), offers);
     }
@@ -289,6 +292,18 @@ async fn answer(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn one_upstream_too_many_has_one_other_forgotten() {
+        let eras = Eras::default();
+        let url = |number: usize| Url::parse(&format!("https://u{number}.example.com/mcp")).unwrap();
+        for number in 0..=MAX_REMEMBERED {
+            eras.remember(&url(number), Offers::default());
+        }
+        let known = (0..=MAX_REMEMBERED).filter(|number| eras.modern(&url(*number)).is_some()).count();
+        assert_eq!(known, MAX_REMEMBERED);
+        assert!(eras.modern(&url(MAX_REMEMBERED)).is_some());
+    }
 
     #[tokio::test]
     async fn a_request_state_goes_back_as_it_was_written() {
