@@ -178,6 +178,8 @@ pub struct Call {
     /// Whether an executor may have begun; before that a call has left no effect.
     handed_over: AtomicBool,
     cancel: CancellationToken,
+    /// Whether this call was cancelled on its own; set before `cancel`, which a gateway that stops cancels too.
+    cancel_requested: AtomicBool,
     /// Set before `cancel`.
     withdrawn: OnceLock<Withdrawal>,
     state: watch::Sender<State>,
@@ -245,6 +247,7 @@ impl Call {
             ownership: Ownership::default(),
             handed_over: AtomicBool::new(false),
             cancel,
+            cancel_requested: AtomicBool::new(false),
             withdrawn: OnceLock::new(),
             state: watch::Sender::new(State::Submitted),
             unbegun: AtomicBool::new(false),
@@ -299,7 +302,9 @@ impl Call {
         watched::change(&self.state, |state| {
             let changes = !state.is_terminal() && *state != next;
             if changes {
-                let unbegun = *state == State::Submitted && matches!(next, State::Rejected | State::Failed);
+                let unbegun = *state == State::Submitted
+                    && matches!(next, State::Rejected | State::Failed)
+                    && !self.ownership.is_announced();
                 self.unbegun.store(unbegun, Ordering::Release);
                 *state = next;
                 self.changed_ms.store(unix_ms(), Ordering::Relaxed);
@@ -310,7 +315,7 @@ impl Call {
 
     /// Why the call is as if it had never been: it was refused before anything of it was begun, and the id that its client
     /// chose is free again. What may have had an effect under the same key was begun by another
-    /// call; whose time was over before it began is told so by the call.
+    /// call; whose time was over before it began is told so by the call, and so is a client that relies on the call's record.
     pub fn void(&self) -> Option<Arc<Outcome>> {
         self.outcome().filter(|outcome| self.unbegun.load(Ordering::Acquire) && self.leaves_id_free(outcome))
     }
@@ -319,7 +324,16 @@ impl Call {
     pub(crate) fn is_void_by(&self, outcome: &Outcome) -> bool {
         let is_unbegun =
             self.state() == State::Submitted && matches!(outcome.state(), State::Rejected | State::Failed);
-        is_unbegun && self.leaves_id_free(outcome)
+        is_unbegun && !self.ownership.is_announced() && self.leaves_id_free(outcome)
+    }
+
+    /// The store has acknowledged the call's record, and its client relies on it: from now on its id stays its own, whatever it ends with.
+    pub(crate) fn note_announced(&self) {
+        // Under the lock of the state, so that a call which ends was announced before that or was not.
+        watched::change(&self.state, |_| {
+            self.ownership.announced();
+            false
+        });
     }
 
     fn leaves_id_free(&self, outcome: &Outcome) -> bool {
@@ -387,7 +401,13 @@ impl Call {
 
     /// Asks the executor to stop; the first cancel counts.
     pub fn cancel(&self) {
+        self.cancel_requested.store(true, Ordering::Release);
         self.cancel.cancel();
+    }
+
+    /// Whether this call was cancelled on its own, and not only because its gateway stops.
+    pub(crate) fn is_cancel_requested(&self) -> bool {
+        self.cancel_requested.load(Ordering::Acquire)
     }
 
     /// Cancels the call because its caller may not have it any more; false when that was so before, or there is an

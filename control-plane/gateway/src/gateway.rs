@@ -414,7 +414,7 @@ impl Gateway {
 
     async fn flush_within(&self, longest: Duration) {
         self.pipeline.executor.drained().await;
-        self.pipeline.active.drained(longest).await;
+        tokio::join!(self.pipeline.active.drained(longest), self.pipeline.ledgers.drained(longest));
         self.pipeline.audit.flush().await;
     }
 

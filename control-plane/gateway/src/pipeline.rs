@@ -9,6 +9,7 @@ pub mod admission;
 pub mod approve;
 pub mod calls;
 pub mod capabilities;
+mod conclusion;
 pub mod entitlement;
 pub mod execute;
 pub mod identity;
@@ -209,25 +210,12 @@ fn may_ask(snapshot: &Snapshot, entitled: Entitled, invocation: &Invocation) -> 
     entitled.needs_approval || snapshot.policy.may_ask(caller, &entry.primitive, *protocol)
 }
 
-/// The outcome of a call here that another gateway goes on with.
-fn passed_on() -> Outcome {
-    Outcome::Refused(Refusal::Upstream("another gateway goes on with this call".into()))
-}
-
 /// A call whose task is running. Dropping it without an outcome (a panic, a shutdown) ends it as lost.
 pub(crate) struct Running {
     pub(crate) pipeline: Arc<Pipeline>,
     pub(crate) call: Arc<Call>,
     /// Its place and its memory; none for a call of another gateway, which is taken over whether there is a place or not.
     pub(crate) _places: (Option<Admitted>, Option<HeldMemory>),
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        if self.call.outcome().is_none() {
-            self.pipeline.end(&self.call, Outcome::lost());
-        }
-    }
 }
 
 impl Running {
@@ -248,52 +236,6 @@ impl Running {
                 self.conclude(result).await;
             }
         }
-    }
-
-    /// Refuses a call whose begin is not recorded. Neither is its end where its org has no room in the log: refused calls would
-    /// use up what is left for others.
-    async fn refuse_unrecorded(&self) {
-        let refusal =
-            Refusal::Upstream("nothing was done: the audit log takes no events at the moment".into());
-        if self.pipeline.audit.has_room(&self.call.caller.org) {
-            return self.conclude(Err(refusal)).await;
-        }
-        let outcome = self.settled(Err(refusal)).await;
-        self.pipeline.audit.count_missed(1);
-        self.pipeline.close(&self.call, outcome);
-    }
-
-    /// Gives the call its outcome.
-    pub(crate) async fn conclude(&self, result: Result<(Output, bool), Refusal>) {
-        let outcome = self.settled(result).await;
-        let waiting = self.pipeline.audit.offer(audit::finished(&self.call, &outcome));
-        self.pipeline.close(&self.call, outcome);
-        if let Some(event) = waiting {
-            // The caller has its answer. Only this call's place waits, so that new calls come as slowly as the log
-            // takes them; what it does not take in time is counted there.
-            let _ = self.pipeline.audit.record_end(event).await;
-        }
-    }
-
-    /// The outcome of the call, which is stored where other gateways are asked for it.
-    async fn settled(&self, result: Result<(Output, bool), Refusal>) -> Outcome {
-        let mut outcome = match result {
-            _ if self.call.ownership.is_passed_on() => passed_on(),
-            result => match (self.call.withdrawal(), result) {
-                // What came of it is in the ledger, if it had a key; this caller does not get it.
-                (Some(why), _) => Outcome::Refused(Refusal::Withdrawn(why)),
-                (None, Ok((output, replayed))) => Outcome::Done { output, replayed },
-                (None, Err(refusal)) => Outcome::Refused(refusal),
-            },
-        };
-        if let Outcome::Refused(refusal @ (Refusal::Internal(_) | Refusal::InvalidOutput { .. })) = &outcome {
-            tracing::error!(call = %self.call.id, trace = %self.call.trace, primitive = %self.call.entry.primitive.id, error = %refusal, "a call failed by a fault of this gateway or of the primitive's spec; its caller was told an internal error");
-        }
-        // Before anybody is told: who asks another gateway is told the same.
-        if !self.pipeline.active.end(&self.call, &outcome).await {
-            outcome = passed_on();
-        }
-        outcome
     }
 
     async fn stages(
@@ -341,20 +283,6 @@ impl Running {
         }
     }
 
-    /// Stores how the call ended under its key, where that is this gateway's to say.
-    pub(crate) async fn settle(&self, held: Held, result: &Result<Output, Refusal>) -> Result<(), Refusal> {
-        let active = &self.pipeline.active;
-        if !active.is_ours(&self.call).await {
-            return Ok(());
-        }
-        let settled = held.settle(&self.call, result).await;
-        if settled.is_err() {
-            // Another gateway may have taken the call while the store did not answer: that one says how it ended.
-            active.is_ours(&self.call).await;
-        }
-        settled
-    }
-
     /// The ledger stage. While a call that was taken over holds the key, this one shows what it does.
     async fn enter(&self, key: Option<&IdempotencyKey>, arguments: &Json) -> Result<Entered, Refusal> {
         let call = &self.call;
@@ -368,7 +296,7 @@ impl Running {
             never = pipeline.taken_over.relay(call, &claim) => match never {},
             () = call.cancelled() => {
                 // The claim may have been taken in this moment.
-                pipeline.ledgers.give_back_of_cancelled(call, claim);
+                pipeline.ledgers.give_back(call, claim);
                 Err(Refusal::Cancelled)
             }
         }

@@ -138,6 +138,9 @@ pub trait Ledger: Send + Sync {
     /// The stored answer of a finished execution under this request; asks, and claims nothing.
     async fn answer(&self, key: LedgerKey, hash: RequestHash) -> Result<Option<Bytes>, LedgerError>;
 
+    /// The id of the call that runs under this key and request; asks, and claims nothing.
+    async fn running(&self, key: LedgerKey, hash: RequestHash) -> Result<Option<[u8; 16]>, LedgerError>;
+
     /// Gives a held key back: nothing was executed, the next claim is new. Nothing where `holder` does not hold it.
     async fn release(&self, key: LedgerKey, holder: Holder) -> Result<(), LedgerError>;
 }

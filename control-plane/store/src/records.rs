@@ -220,7 +220,7 @@ pub enum RecordError {
 #[async_trait]
 pub trait CallRecords: Send + Sync {
     /// Makes the record of a call that runs, or replaces the owner's own. One that is not enough to go on with replaces
-    /// none that is, only its state.
+    /// none that is, only its state, and from when on it tells.
     async fn put(
         &self,
         key: &RecordKey,
@@ -254,8 +254,9 @@ pub trait CallRecords: Send + Sync {
     /// and org make room where the bounds are reached.
     async fn finish(&self, key: &RecordKey, owner: OwnerId, end: End) -> Result<Saved, RecordError>;
 
-    /// The call has ended, and nobody will ask how. The record of another owner stays. False where there is none of `owner`'s.
-    async fn drop_record(&self, call: CallId, owner: OwnerId) -> Result<bool, RecordError>;
+    /// The call that began then has ended, and nobody will ask how. The record of another owner stays, and so does that of a later call
+    /// with the same id, which its client may choose again. False where there is none of `owner`'s.
+    async fn drop_record(&self, call: CallId, created_ms: i64, owner: OwnerId) -> Result<bool, RecordError>;
 
     /// Keeps the owner's records its own for another `lease`.
     async fn renew(&self, owner: OwnerId, lease: Duration) -> Result<Lease, RecordError>;

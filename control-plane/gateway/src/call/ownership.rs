@@ -1,7 +1,7 @@
 //! Whether a call is this gateway's alone: what it holds in the stores, and whether another gateway goes on with it.
 
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
@@ -19,6 +19,10 @@ pub struct Ownership {
     kept: AtomicBool,
     /// It was asked to make one: a statement that was given up may still be done.
     asked: AtomicBool,
+    /// The store has acknowledged a row of this call as this gateway's.
+    has_row: AtomicBool,
+    /// Statements that make or change the row and have no answer.
+    unanswered: AtomicU32,
     /// Somebody was told of the call, and may come back for it.
     told: AtomicBool,
     /// The store has acknowledged a record by which other gateways find the call, and its client relies on it.
@@ -31,6 +35,8 @@ pub struct Ownership {
     resumes: AtomicBool,
     /// Another gateway goes on with it: neither its row nor its ledger key is ours to touch.
     passed_on: AtomicBool,
+    /// It has ended here without its own outcome, which is the other gateway's to report.
+    continued: AtomicBool,
     /// How far other gateways see it, where there are any and somebody may come back for it.
     written: OnceLock<Written>,
     /// Something may be in its inbox.
@@ -77,6 +83,27 @@ impl Ownership {
 
     pub(crate) fn asks(&self) {
         self.asked.store(true, Ordering::Release);
+    }
+
+    /// The store is asked to make or change the row. One that does not answer may still do so.
+    pub(crate) fn begin_put(&self) {
+        self.unanswered.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// The store has answered, and `has_row`: the row is this gateway's.
+    pub(crate) fn end_put(&self, has_row: bool) {
+        self.has_row.fetch_or(has_row, Ordering::AcqRel);
+        self.unanswered.fetch_sub(1, Ordering::AcqRel);
+    }
+
+    /// Whether the row was this gateway's at any time.
+    pub(crate) fn has_had_row(&self) -> bool {
+        self.is_kept() || self.has_row.load(Ordering::Acquire)
+    }
+
+    /// Whether the store may make the row after this call has ended.
+    pub(crate) fn row_may_come_late(&self) -> bool {
+        self.unanswered.load(Ordering::Acquire) > 0
     }
 
     /// The row is not needed any more.
@@ -138,6 +165,17 @@ impl Ownership {
     /// From now on the call is another gateway's.
     pub fn pass_on(&self) {
         self.passed_on.store(true, Ordering::Release);
+    }
+
+    /// The call ends here, and the gateway that it was passed on to reports its outcome.
+    pub(crate) fn note_continued(&self) {
+        self.continued.store(true, Ordering::Release);
+    }
+
+    /// Whether what the call has ended with here is not its outcome: another gateway goes on with it. A call of another gateway that is
+    /// followed here ends with its outcome.
+    pub(crate) fn is_continued_elsewhere(&self) -> bool {
+        self.continued.load(Ordering::Acquire)
     }
 
     /// Something may be in the call's inbox, where other gateways store what its caller sends there.

@@ -11,14 +11,14 @@ use std::time::Duration;
 
 use asp_proto::snapshot::Primitive;
 use asp_store::ledger::LedgerError;
-use asp_store::records::{
-    CallId, CallRecord, CallRecords, Lease, NO_ROOM, Orphan, OwnerId, RecordKey, STEADY, Saved,
-};
+use asp_store::records::{CallId, CallRecords, Lease, OwnerId, RecordKey, STEADY, Saved, State};
 use async_trait::async_trait;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
+pub use self::abandoned::AbandonedCall;
+use self::abandoned::UnheardTakes;
 use self::ending::Endings;
 use super::inbox::Inboxes;
 use super::record::{self, Record};
@@ -31,18 +31,15 @@ use crate::call::registry::CallRegistry;
 use crate::digest;
 use crate::seal::{Purpose, Sealer};
 
+mod abandoned;
 mod ending;
 pub mod listed;
 pub mod told;
 
 /// How long the store may take, so that a stuck one does not stop a call.
 const STORE_TIMEOUT: Duration = Duration::from_secs(2);
-/// Time limit of taking a call over. A call that is taken after the limit runs nowhere until this gateway's lease ends.
-const TAKE_TIMEOUT: Duration = Duration::from_secs(20);
 /// A gateway that is gone is taken for dead after this long.
 const LEASE: Duration = Duration::from_secs(8);
-/// Time for which no gateway gives up an abandoned call after one had no room for it: many looks for those that get room.
-const NO_ROOM_FOR: Duration = Duration::from_secs(30);
 /// How long before that nothing is begun any more that the stores must remember: what is begun has told them by then.
 const STOPS_BEFORE: Duration = Duration::from_secs(1);
 /// So many renewals that fail one after the other say that the store is not reached. One alone may have been a connection
@@ -82,24 +79,8 @@ pub struct ActiveTable {
     lapsed: AtomicBool,
     /// The ends that are being stored.
     endings: Endings,
-}
-
-/// A call whose gateway is gone.
-pub struct AbandonedCall {
-    pub call: CallId,
-    pub record: Record,
-    pub seq: u64,
-    /// What it had come to; empty where it had come to nothing yet.
-    pub state: Vec<u8>,
-    orphan: Orphan,
-}
-
-impl AbandonedCall {
-    /// The call, taken for one that an executor has begun.
-    pub fn begun(mut self) -> AbandonedCall {
-        self.record.handed_over = true;
-        self
-    }
+    /// Calls of which the store did not say whether it made them this gateway's.
+    unheard: UnheardTakes,
 }
 
 impl ActiveTable {
@@ -123,6 +104,7 @@ impl ActiveTable {
             unsure: AtomicBool::new(false),
             lapsed: AtomicBool::new(false),
             endings: Endings::default(),
+            unheard: UnheardTakes::default(),
         }
     }
 
@@ -152,9 +134,27 @@ impl ActiveTable {
         let sealed = self.seal(Purpose::Record, &context(&key.call, &key.org, &key.plugin, 0), &text)?;
         // Before the store is asked: what is given up here, or dropped with the call, may still be done there.
         call.ownership.asks();
-        let saved = in_time(self.store.put(&key, self.owner, call.state(), sealed)).await?;
+        let saved = self.put_row(call, &key, call.state(), sealed).await?;
+        if saved == Saved::NotOwner && self.is_twins(call) {
+            return Err(ActiveFault(
+                "the record of this id is of the same request at another gateway".into(),
+            ));
+        }
         call.ownership.keep();
         self.noted(call, saved).map(drop)
+    }
+
+    async fn put_row(
+        &self,
+        call: &Call,
+        key: &RecordKey,
+        state: State,
+        record: Bytes,
+    ) -> Result<Saved, ActiveFault> {
+        call.ownership.begin_put();
+        let saved = in_time(self.store.put(key, self.owner, state, record)).await?;
+        call.ownership.end_put(saved == Saved::Stored);
+        Ok(saved)
     }
 
     /// Stores a checkpoint and the memory beside it.
@@ -335,62 +335,31 @@ impl ActiveTable {
         }
     }
 
-    /// At most `limit` rows of gateways that are gone.
-    pub async fn abandoned(&self, limit: u32) -> Result<Vec<Orphan>, ActiveFault> {
-        let mut orphans = in_time(self.store.orphans(limit)).await?;
-        // Our own lease has lapsed; the renewal sees to that.
-        orphans.retain(|orphan| orphan.owner != self.owner);
-        Ok(orphans)
-    }
-
-    /// An abandoned call; `None` when it is there no more, or does not open with this gateway's keys.
-    pub async fn open_abandoned(&self, orphan: Orphan) -> Result<Option<AbandonedCall>, ActiveFault> {
-        let Some(row) = in_time(self.store.find(orphan.call)).await? else { return Ok(None) };
-        Ok(self.open(orphan, &row))
-    }
-
-    /// Makes an abandoned call this gateway's; false when another one was faster. No call waits for this, so
-    /// that it takes as long as the store does: a row that was taken after it was given up would be nobody's.
-    pub async fn take(&self, abandoned: &AbandonedCall) -> Result<bool, ActiveFault> {
-        let taking = self.store.take(&abandoned.orphan, self.owner);
-        // Longer than the store's own time: a loss without a word ends no more than this one.
-        let taken = tokio::time::timeout(TAKE_TIMEOUT, taking).await;
-        let taken = taken.map_err(|_| ActiveFault("the store did not answer in time".into()))?;
-        taken.map_err(|e| ActiveFault(e.to_string()))
-    }
-
-    /// Reports that abandoned calls wait for room at this gateway: for [`NO_ROOM_FOR`] no gateway gives one up.
-    pub async fn report_no_room(&self) -> Result<(), ActiveFault> {
-        in_time(self.store.renew(NO_ROOM, NO_ROOM_FOR)).await.map(drop)
-    }
-
-    /// Ends a call with which no gateway goes on: from now on its row says at each of them that its outcome is what the ledger has
-    /// under its key, else unknown, and its key is abandoned. False when another gateway was
-    /// faster, or one has no room for those that wait.
-    pub async fn give_up(&self, orphan: &Orphan) -> Result<bool, ActiveFault> {
-        in_time(self.store.give_up(orphan, self.owner, told::KEEP)).await
-    }
-
-    fn open(&self, orphan: Orphan, row: &CallRecord) -> Option<AbandonedCall> {
-        let at = context(&orphan.call, &row.org, &row.plugin, 0);
-        let record = self.sealer.open_bytes(Purpose::Record, &at, &row.record)?;
-        let record = serde_json::from_slice(&record).ok()?;
-        let state = match row.memory.is_empty() {
-            true => Vec::new(),
-            false => self.sealer.open_bytes(Purpose::Answers, &at, &row.memory)?,
-        };
-        Some(AbandonedCall { call: orphan.call, record, seq: row.seq, state, orphan })
-    }
-
     fn seal(&self, purpose: Purpose, context: &[u8], text: &[u8]) -> Result<Bytes, ActiveFault> {
         let sealed = self.sealer.seal_bytes(purpose, context, text);
         sealed.map(Bytes::from).map_err(|e| ActiveFault(e.to_string()))
+    }
+
+    /// Whether another gateway's record under the call's id is of the same request, which was put there at the same time and waits
+    /// for the key that this call holds. It was not taken from this gateway, which had none and has its lease.
+    fn is_twins(&self, call: &Call) -> bool {
+        let holds = self.held_until.lock().is_none_or(|until| Instant::now() < until);
+        call.ownership.claim().is_some()
+            && is_first_record(call)
+            && holds
+            && !self.unsure.load(Ordering::Acquire)
     }
 
     fn noted(&self, call: &Call, saved: Saved) -> Result<Saved, ActiveFault> {
         if saved == Saved::NotOwner {
             if call.ownership.has_given_row_up() || call.ownership.is_passed_on() {
                 return Err(ActiveFault("the call has ended".into()));
+            }
+            if is_first_record(call) {
+                tracing::debug!(call = %call.id, trace = %call.trace, "another gateway has begun the call with this id; the attempt here ends");
+                call.ownership.pass_on();
+                call.cancel();
+                return Err(ActiveFault("the call is another gateway's".into()));
             }
             lost(call);
             return Err(ActiveFault("the call is another gateway's".into()));
@@ -404,6 +373,11 @@ impl Rows for ActiveTable {
     async fn is_ours(&self, call: &Call) -> bool {
         ActiveTable::is_ours(self, call).await
     }
+}
+
+/// Whether the store has acknowledged no record of a call whose client chose its id, and may have put it at another gateway too.
+fn is_first_record(call: &Call) -> bool {
+    call.chosen.is_some() && !call.ownership.has_had_row()
 }
 
 /// Another gateway took the call while this one was thought dead.

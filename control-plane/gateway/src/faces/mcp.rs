@@ -21,6 +21,7 @@ mod legacy;
 mod listed;
 mod lists;
 mod modern;
+mod progress;
 pub(super) mod questions;
 mod reconnection;
 mod requests;

@@ -68,6 +68,11 @@ impl Calls {
         self.left.is_cancelled()
     }
 
+    /// Whether this gateway has stopped its calls.
+    pub(crate) fn have_stopped(&self) -> bool {
+        self.stop.is_cancelled()
+    }
+
     /// Cancels the calls that still run, such as those that wait for an answer nobody can bring any more, and
     /// waits until each has its outcome.
     pub async fn end(&self) {

@@ -4,6 +4,7 @@
 //! token finds its answer and nobody else does; what was executed is never executed again under its key, unless its
 //! contract says that a repetition is harmless and its outcome was never known; a replay is the answer that was given.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,8 +14,10 @@ use asp_snapshot::artifact;
 use asp_store::ledger::{Answer, Claim, Holder, Ledger, LedgerError, LedgerKey, RequestHash};
 use asp_store::records::OwnerId;
 use bytes::Bytes;
+use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
+use uuid::Uuid;
 
 use crate::call::claim::LedgerClaim;
 use crate::call::outcome::{Outcome, Output, Refusal};
@@ -43,6 +46,8 @@ const SETTLE_SLACK: Duration = Duration::from_secs(3);
 /// Most claims at a time that are given back because the store did not say whether it took them; what is beyond these ends
 /// with its lease. A gateway that finds the store away claims nothing more.
 const MAX_LOST: usize = 256;
+/// Time in which a store has done what it was asked and has not answered: longer than it lets a statement take.
+const LATE_STATEMENT: Duration = Duration::from_secs(10);
 /// What the caller of a call that may be repeated is told when its answer could not be stored.
 const NOT_SAFE: &str = "the call was done, and its answer could not be stored under its key: call again";
 /// The first pause before a busy store is tried again; it doubles up to the longest.
@@ -101,6 +106,9 @@ pub async fn enter(
     let ledger = if mutating { &ledgers.durable } else { &ledgers.quick };
     let hashed = scope(call, key);
     let hash = request_hash(call, arguments);
+    if ledgers.is_given_back(call) {
+        return Err(not_begun());
+    }
     // What a session runs here it refuses before this (ADR 7); what ran elsewhere, or was lost, nobody waits for.
     let until = match key {
         IdempotencyKey::Explicit(_) => call.deadline(),
@@ -181,6 +189,9 @@ pub struct Ledgers {
     pub sealer: Arc<Sealer>,
     /// Places of those who give back what they may have claimed.
     lost: Arc<Semaphore>,
+    /// Ids that clients chose whose keys are being given back: another attempt under one is the same call to the ledger, and would
+    /// lose its own. As many as there are places.
+    given_back: Arc<Mutex<HashSet<Uuid>>>,
 }
 
 impl Ledgers {
@@ -190,30 +201,42 @@ impl Ledgers {
         owner: OwnerId,
         sealer: Arc<Sealer>,
     ) -> Ledgers {
-        Ledgers { durable, quick, owner, sealer, lost: Arc::new(Semaphore::new(MAX_LOST)) }
+        let lost = Arc::new(Semaphore::new(MAX_LOST));
+        Ledgers { durable, quick, owner, sealer, lost, given_back: Arc::default() }
     }
 
     /// The store did not say whether it took a claim. If it did, a retry would find the key held by a call that nobody
     /// runs: off the path it is given back. One that the store takes later still ends with its lease.
-    fn give_back(&self, call: &Arc<Call>, claim: LedgerClaim) {
-        // Another attempt under an id that its client chose is the same call to the ledger, and would lose its own.
-        if call.chosen.is_some() {
-            return;
-        }
-        self.give_back_of_cancelled(call, claim);
-    }
-
-    /// The same of a call that was cancelled while it waited for its key. Nobody else claims under its id: it has ended, and
-    /// not as if it had never been.
-    pub(super) fn give_back_of_cancelled(&self, call: &Arc<Call>, claim: LedgerClaim) {
+    pub(super) fn give_back(&self, call: &Arc<Call>, claim: LedgerClaim) {
         let Ok(place) = self.lost.clone().try_acquire_owned() else { return };
         let held = self.held(call, claim);
-        let call = call.clone();
+        let (call, given_back) = (call.clone(), self.given_back.clone());
+        if call.chosen.is_some() {
+            given_back.lock().insert(call.id);
+        }
         tokio::spawn(async move {
-            // It logs what fails.
-            let _ = held.free(&call).await;
+            let is_answered = held.give_back(&call).await;
+            if call.chosen.is_some() {
+                if !is_answered {
+                    // An attempt that was not answered may still be done.
+                    tokio::time::sleep(LATE_STATEMENT).await;
+                }
+                given_back.lock().remove(&call.id);
+            }
             drop(place);
         });
+    }
+
+    /// Waits until no key is being given back, at most `longest`: what a gateway that ends still holds is unknown to a retry.
+    pub(crate) async fn drained(&self, longest: Duration) {
+        let all = u32::try_from(MAX_LOST).unwrap_or(u32::MAX);
+        // Either way the gateway ends; a key that stays ends with its lease.
+        let _ = tokio::time::timeout(longest, self.lost.acquire_many(all)).await;
+    }
+
+    /// Whether an earlier attempt under the id that the call's client chose gives its key back.
+    fn is_given_back(&self, call: &Call) -> bool {
+        call.chosen.is_some() && self.given_back.lock().contains(&call.id)
     }
 
     /// The key that `call` held on a gateway that is gone, held here now; `None` where the call has ended: there is an
@@ -251,6 +274,16 @@ impl Ledgers {
             Ok(Some(None) | None) => None,
             Err(refusal) => Some(Outcome::Refused(refusal)),
         })
+    }
+
+    /// Whether another call runs under this key, so that `call` has not executed or has left no effect.
+    pub(crate) async fn is_held_by_another(
+        &self,
+        call: &Call,
+        claim: &LedgerClaim,
+    ) -> Result<bool, LedgerError> {
+        let running = self.durable.running(LedgerKey(claim.key), claim.hash).await?;
+        Ok(running.is_some_and(|running| running != call.id.into_bytes()))
     }
 
     fn holder(&self, call: &Call) -> Holder {
@@ -309,16 +342,23 @@ impl Held {
             }
         }
         // An attempt that failed may have been stored after all.
-        let stored =
-            self.ledger.claim(key, self.claim.hash, self.holder, Instant::now(), LEASE_SLACK).await?;
-        Ok(matches!(stored, Claim::Replay(stored) if stored == answer.whole || stored == answer.short))
+        let stored = self.ledger.answer(key, self.claim.hash).await?;
+        Ok(stored.is_some_and(|stored| stored == answer.whole || stored == answer.short))
     }
 
     /// Gives the key back. Where the store does not take that, the call's answer stands, and the key is free when its
     /// lease is over.
     async fn free(self, call: &Call) -> Result<(), Refusal> {
+        self.give_back(call).await;
+        Ok(())
+    }
+
+    /// The same; false where not each attempt was answered.
+    async fn give_back(self, call: &Call) -> bool {
         let mut patience = Patience::of(call);
+        let mut is_answered = true;
         while let Err(error) = self.ledger.release(LedgerKey(self.claim.key), self.holder).await {
+            is_answered = false;
             if !patience.lasts(&error).await {
                 tracing::warn!(
                     call = %call.id, trace = %call.trace,
@@ -328,7 +368,7 @@ impl Held {
                 break;
             }
         }
-        Ok(())
+        is_answered
     }
 
     /// Whether the key is still held, after a time in which another gateway could have taken the call. A read may run

@@ -22,6 +22,7 @@ use uuid::Uuid;
 use self::telling::Telling;
 use super::running::end_if_expired;
 use super::takeover::GONE;
+use crate::call::bounds::lifetime_bound;
 use crate::call::event::Event;
 use crate::call::event::log::Logged;
 use crate::call::outcome::{Outcome, Refusal, Withdrawal};
@@ -126,24 +127,28 @@ impl Pipeline {
         }
     }
 
-    /// Answers a question of a call that runs here, or is followed here: then the answer is stored for the gateway that runs it.
+    /// Answers a question of a call that runs here, or is another gateway's by now: then the answer is stored for that gateway.
     /// False if no such question is open, the answer is none to it, or another one was stored before it. After an error the question
     /// is open as before.
     pub(crate) async fn answer(
-        &self,
+        self: &Arc<Self>,
         call: &Call,
         question: &str,
         answer: Answer,
     ) -> Result<bool, InboxFault> {
-        if self.running.is_mirror(call) {
+        if call.ownership.is_passed_on() {
             if !call.questions.takes(question, &answer) {
                 return Ok(false);
             }
             let input = CallerInput::Answer { question: question.to_owned(), answer: answer.clone() };
-            if !self.store(&input, (call.caller.org.as_str(), call.id), call.deadline()).await? {
+            if !self.store(&input, (call.caller.org.as_str(), call.id), kept_until(call)).await? {
                 // It has its answer, which the gateway that runs the call applies.
                 call.questions.withdraw(question);
                 return Ok(false);
+            }
+            if !self.running.is_mirror(call) {
+                // Nobody who waits for it here passes it on.
+                tokio::spawn(Telling::of(self, call).tell(input, true));
             }
             // What is stored is taken, whatever became of the question here.
             call.questions.answer(question, answer);
@@ -154,7 +159,7 @@ impl Pipeline {
 
     /// The same for several questions; those before one that is not stored have their answers.
     pub(crate) async fn answer_each(
-        &self,
+        self: &Arc<Self>,
         call: &Call,
         answers: Vec<(String, Answer)>,
     ) -> Result<(), InboxFault> {
@@ -164,10 +169,14 @@ impl Pipeline {
         Ok(())
     }
 
-    /// Asks a call to end that runs here, or is followed here: then that is stored for the gateway that runs it.
-    pub(crate) async fn cancel(&self, call: &Call) -> Result<(), InboxFault> {
-        if self.running.is_mirror(call) && call.outcome().is_none() {
-            self.store(&CallerInput::Cancel, (call.caller.org.as_str(), call.id), call.deadline()).await?;
+    /// Asks a call to end that runs here, or is another gateway's by now: then that is stored for that gateway.
+    pub(crate) async fn cancel(self: &Arc<Self>, call: &Call) -> Result<(), InboxFault> {
+        let is_elsewhere = call.ownership.is_continued_elsewhere() || call.outcome().is_none();
+        if call.ownership.is_passed_on() && is_elsewhere {
+            self.store(&CallerInput::Cancel, (call.caller.org.as_str(), call.id), kept_until(call)).await?;
+            if !self.running.is_mirror(call) {
+                tokio::spawn(Telling::of(self, call).tell(CallerInput::Cancel, true));
+            }
         }
         call.cancel();
         Ok(())
@@ -443,12 +452,12 @@ impl Mirror {
     }
 
     fn telling(&self) -> Telling {
-        Telling {
-            pipeline: self.pipeline.clone(),
-            id: self.call.id,
-            caller: self.call.caller.clone(),
-            server: self.call.server.clone(),
-            deadline: self.call.deadline(),
-        }
+        Telling::of(&self.pipeline, &self.call)
     }
+}
+
+/// Returns the time until which a caller's input is kept for a call: as long as any call of its primitive may take from now. The call's
+/// deadline is by another gateway's clock, and an applied answer is needed until it is stored with the call.
+fn kept_until(call: &Call) -> Instant {
+    call.deadline().max(Instant::now() + lifetime_bound(&call.entry.primitive, true))
 }

@@ -17,6 +17,7 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use super::approve;
+use super::conclusion::passed_on;
 use super::entitlement;
 use super::execute;
 use super::input;
@@ -58,6 +59,8 @@ const NO_RUNTIME: &str = "no runtime of its language is there";
 const NOT_BEGUN: &str = "the gateway that had the call is gone, and nothing was done: call again";
 /// What the caller of a call that only reads is told when nobody goes on with it.
 pub(super) const GONE: &str = "the gateway that had the call is gone, and none can go on with it: call again";
+/// Message to the caller of a call that is gone and did nothing: another one has its key, and a retry gets that one's answer.
+const HELD: &str = "another call runs under the idempotency key: call again under the same key";
 /// What the caller of a call that may be repeated is told when its answer was too large for its record.
 const TOO_LARGE: &str = "the call was done, and its answer was too large to be kept: call again";
 /// How often it looks whether another gateway has ended the call.
@@ -82,6 +85,7 @@ pub enum Attached {
 impl Pipeline {
     /// Takes over what was abandoned, and gives up what no gateway takes; bounded work, run from time to time.
     pub async fn take_over(self: &Arc<Self>, snapshot: &Arc<Snapshot>) -> Result<(), ActiveFault> {
+        self.take_up(snapshot).await?;
         let mut room = self.taken_over.room().min(AT_A_TIME);
         if room == 0 {
             // It may be full of long calls, and the only one that can run those that wait.
@@ -126,6 +130,21 @@ impl Pipeline {
                 room -= 1;
                 self.run_taken_over(snapshot.clone(), abandoned, invocation).await;
             }
+        }
+        Ok(())
+    }
+
+    /// Goes on with calls that are this gateway's already: a store did not answer when they were taken. They wait for no room.
+    async fn take_up(self: &Arc<Self>, snapshot: &Arc<Snapshot>) -> Result<(), ActiveFault> {
+        for orphan in self.active.put_off_calls().await? {
+            if self.calls.are_left() {
+                break;
+            }
+            // What this gateway cannot run at the moment is looked at again.
+            let Some(abandoned) = self.active.open_abandoned(orphan).await? else { continue };
+            let Some(invocation) = abandoned.record.invocation(snapshot) else { continue };
+            self.active.take_up(&orphan.call);
+            self.run_taken_over(snapshot.clone(), abandoned, invocation).await;
         }
         Ok(())
     }
@@ -189,9 +208,8 @@ impl Pipeline {
                     return self.let_go(&call, outcome).await;
                 }
                 Err(error) => {
-                    // It may have its answer. Without one, its key says in time that the outcome is unknown.
-                    tracing::warn!(call = %call.id, trace = %call.trace, %error, "a call whose gateway is gone is not taken over, because the ledger did not answer; a retry learns in time that its outcome is unknown");
-                    return self.let_go(&call, Outcome::lost()).await;
+                    tracing::warn!(call = %call.id, trace = %call.trace, %error, "the ledger did not answer for a call whose gateway is gone; it is asked again");
+                    return self.put_off(&call);
                 }
             }
         }
@@ -224,6 +242,14 @@ impl Pipeline {
         let Some(kept) = events.take(call.id).await else { return };
         call.ownership.writes_from(kept.next);
         kept.continue_in(call);
+    }
+
+    /// A call that was taken goes on later; whoever has attached to it meanwhile comes back for it.
+    fn put_off(&self, call: &Call) {
+        self.active.put_off(call.id.into_bytes());
+        call.ownership.pass_on();
+        call.finish(passed_on(call));
+        self.registry.end(call);
     }
 
     /// A call that was taken does not go on; whoever has attached to it meanwhile is told its outcome, and so is whoever
@@ -370,10 +396,14 @@ impl Pipeline {
         claim: Option<&LedgerClaim>,
         gone: &str,
     ) -> Result<Outcome, ActiveFault> {
-        if let Some(claim) = claim.filter(|claim| claim.mutating)
-            && let Some(outcome) = self.ledgers.outcome(claim).await?
-        {
-            return Ok(outcome);
+        if let Some(claim) = claim.filter(|claim| claim.mutating) {
+            if let Some(outcome) = self.ledgers.outcome(claim).await? {
+                return Ok(outcome);
+            }
+            // Whoever has executed keeps its key, unless that is harmless to repeat.
+            if self.ledgers.is_held_by_another(call, claim).await? {
+                return Ok(Outcome::Refused(Refusal::Upstream(HELD.into())));
+            }
         }
         Ok(Outcome::Refused(call.unanswered(Refusal::Upstream(gone.into()))))
     }

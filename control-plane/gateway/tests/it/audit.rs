@@ -52,5 +52,9 @@ async fn a_call_that_waits_for_an_answer_ends_with_the_gateway_and_is_recorded()
     fixture.gateway.stop().await;
     let events = events(&fixture).await;
     assert_eq!(events.len(), 2);
-    assert_eq!((&events[1]["event"], &events[1]["outcome"]), (&json!("call.finish"), &json!("cancelled")));
+    assert_eq!(
+        (&events[1]["event"], &events[1]["outcome"], &events[1]["reason"]),
+        (&json!("call.finish"), &json!("failed"), &json!("upstream_unavailable")),
+        "nobody cancelled it"
+    );
 }

@@ -5,12 +5,16 @@ use std::time::Duration;
 
 use asp_gateway::call::Call;
 use asp_gateway::call::outcome::Output;
+use asp_gateway::executors::plugin::runtimes::Runtimes;
 use asp_gateway::inspection::{Finding, Inspection, Inspections, Inspector, InspectorFault, OnFailure};
 use async_trait::async_trait;
+use http::StatusCode;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
+use tokio::sync::Notify;
 
-use crate::plugin::until;
+use crate::plugin::{until, until_async};
+use crate::rest::Rest;
 use crate::runtime::{Runtime, Script, Worker};
 use crate::support::{Fixture, Modern, token};
 
@@ -248,4 +252,36 @@ async fn a_cancel_while_an_output_is_inspected_is_no_fault_of_the_inspector() {
     fixture.gateway.pipeline.registry.running().pop().unwrap().cancel();
     let answer = echoing.await.unwrap();
     assert!(answer.contains("cancelled") && !answer.contains("inspect"), "{answer}");
+}
+
+/// An inspector with a fault of its own, once it may.
+struct Panicking(Arc<Notify>);
+
+#[async_trait]
+impl Inspector<Output> for Panicking {
+    async fn inspect(&self, _call: &Call, _content: &Output) -> Result<Finding<Output>, InspectorFault> {
+        self.0.notified().await;
+        std::panic::resume_unwind(Box::new("a fault of ours"))
+    }
+}
+
+#[tokio::test]
+async fn a_call_whose_task_panics_is_stored_as_unknown() {
+    let may = Arc::new(Notify::new());
+    let output = Inspection {
+        inspector: Arc::new(Panicking(may.clone())),
+        within: Duration::from_secs(60),
+        max_bytes: 1000,
+        on_failure: OnFailure::Closed,
+    };
+    let fixture = Fixture::inspected(Inspections { input: None, output: Some(output) });
+    fixture.gateway.pipeline.active.renew().await.unwrap();
+    let call = Rest::of(&fixture, "policy.once", "1");
+    let put = call.put(&json!({})).await;
+    assert_eq!((put.status, &put.json()["status"]), (StatusCode::CREATED, &json!("running")), "{}", put.text);
+    may.notify_one();
+    let other = fixture.beside(Runtimes::none());
+    let elsewhere = call.on(&other);
+    until_async("its end is stored", async || elsewhere.get().await.json()["status"] == "failed").await;
+    assert_eq!(elsewhere.get().await.json()["error"]["code"], "outcome_unknown");
 }

@@ -7,106 +7,17 @@ use std::time::Duration;
 use asp_gateway::pipeline::admission::Bounds;
 use asp_proto::snapshot::Mutation;
 use asp_store::audit::{AuditError, AuditLog, AuditQuery, CallEvent, StoredEvent};
-use asp_store::ledger::{Answer, Claim, Holder, Ledger, LedgerError, LedgerKey, MemoryLedger, RequestHash};
+use asp_store::ledger::MemoryLedger;
 use async_trait::async_trait;
-use bytes::Bytes;
-use http::Method;
+use http::{Method, StatusCode};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
-use tokio::time::Instant;
 
 use crate::plugin::{until, until_some};
+use crate::rest::Rest;
 use crate::runtime::{Runtime, Script, Worker};
+use crate::support::ledger::Faulty;
 use crate::support::{Fixture, Legacy, Modern, claims, sign, snapshot, token};
-
-/// A ledger whose answers and releases fail for a while, or come to nothing as those of a gateway that dies do.
-#[derive(Default)]
-pub(crate) struct Faulty {
-    pub inner: Arc<MemoryLedger>,
-    pub failures: AtomicUsize,
-    pub dies: bool,
-    /// So many claims are taken, and nobody hears of it.
-    pub unheard: AtomicUsize,
-    /// So many claims are taken, and are not answered.
-    pub unanswered: AtomicUsize,
-}
-
-impl Faulty {
-    fn fails(&self) -> Result<(), LedgerError> {
-        let once = |left: usize| left.checked_sub(1);
-        match self.failures.fetch_update(Ordering::AcqRel, Ordering::Acquire, once) {
-            Ok(_) => Err(LedgerError::Unavailable("database is locked".into())),
-            Err(_) => Ok(()),
-        }
-    }
-}
-
-#[async_trait]
-impl Ledger for Faulty {
-    async fn claim(
-        &self,
-        key: LedgerKey,
-        hash: RequestHash,
-        holder: Holder,
-        wait_until: Instant,
-        lease: Duration,
-    ) -> Result<Claim, LedgerError> {
-        let claimed = self.inner.claim(key, hash, holder, wait_until, lease).await;
-        let once = |left: usize| left.checked_sub(1);
-        if self.unanswered.fetch_update(Ordering::AcqRel, Ordering::Acquire, once).is_ok() {
-            std::future::pending::<()>().await;
-        }
-        match self.unheard.fetch_update(Ordering::AcqRel, Ordering::Acquire, once) {
-            Ok(_) => Err(LedgerError::Unavailable("the connection broke".into())),
-            Err(_) => claimed,
-        }
-    }
-
-    async fn seize(
-        &self,
-        key: LedgerKey,
-        hash: RequestHash,
-        holder: Holder,
-        lease: Duration,
-    ) -> Result<bool, LedgerError> {
-        self.inner.seize(key, hash, holder, lease).await
-    }
-
-    async fn reclaim(
-        &self,
-        key: LedgerKey,
-        hash: RequestHash,
-        holder: Holder,
-        lease: Duration,
-    ) -> Result<bool, LedgerError> {
-        self.inner.reclaim(key, hash, holder, lease).await
-    }
-
-    async fn renew(&self, key: LedgerKey, holder: Holder, lease: Duration) -> Result<bool, LedgerError> {
-        self.inner.renew(key, holder, lease).await
-    }
-
-    async fn answer(&self, key: LedgerKey, hash: RequestHash) -> Result<Option<Bytes>, LedgerError> {
-        self.fails()?;
-        self.inner.answer(key, hash).await
-    }
-
-    async fn complete(
-        &self,
-        key: LedgerKey,
-        holder: Holder,
-        answer: Answer,
-        keep: Duration,
-    ) -> Result<bool, LedgerError> {
-        self.fails()?;
-        if self.dies { Ok(true) } else { self.inner.complete(key, holder, answer, keep).await }
-    }
-
-    async fn release(&self, key: LedgerKey, holder: Holder) -> Result<(), LedgerError> {
-        self.fails()?;
-        if self.dies { Ok(()) } else { self.inner.release(key, holder).await }
-    }
-}
 
 /// An audit log that never answers.
 struct Hanging;
@@ -245,6 +156,20 @@ async fn a_claim_that_nobody_heard_of_is_given_back_and_the_same_request_runs() 
     );
 }
 
+/// I-13: its client puts it again, at this gateway or another one.
+#[tokio::test]
+async fn a_chosen_id_whose_claim_nobody_heard_of_may_be_put_again() {
+    let unheard = Faulty { unheard: AtomicUsize::new(1), ..Faulty::default() };
+    let fixture = Fixture::new().with_stores(snapshot(), |stores| stores.ledger = Arc::new(unheard));
+    let call = Rest::of(&fixture, "policy.once", "1");
+    let arguments = json!({"message": "m"});
+    let first = call.put(&arguments).await;
+    assert_eq!(first.status, StatusCode::SERVICE_UNAVAILABLE, "{}", first.text);
+    let put = async || Some(call.put(&arguments).await).filter(|put| put.status == StatusCode::CREATED);
+    let put = until_some("it begins", put).await;
+    assert_eq!(put.json()["status"], "success", "{}", put.text);
+}
+
 #[tokio::test]
 async fn while_it_is_not_given_back_the_same_request_is_to_be_sent_again() {
     let (_, again) = claimed_unheard(usize::MAX).await;
@@ -366,7 +291,7 @@ async fn a_call_without_a_place_is_told_when_to_come_again_and_leaves_those_of_o
 }
 
 #[tokio::test]
-async fn a_retry_of_a_call_that_was_cancelled_is_answered() {
+async fn whose_call_waited_when_its_gateway_stopped_is_told_to_call_again() {
     let fixture = Fixture::new();
     let asking = Modern::new("policy", &token("alice"), "tools/call", json!({"name": "policy.wipe"}));
     let mut asking = asking.capabilities(json!({"elicitation": {"form": {}}}));
@@ -375,6 +300,39 @@ async fn a_retry_of_a_call_that_was_cancelled_is_answered() {
     fixture.gateway.pipeline.calls.end().await;
     let answer = asking.send(&fixture).await;
     assert_eq!(answer.json()["id"], 7, "{}: {}", answer.status, answer.text);
+    let told = answer.json()["result"].clone();
+    assert_eq!(told["_meta"]["asp/reason"], "upstream_unavailable", "{told}");
+    assert!(told["content"][0]["text"].as_str().unwrap().contains("call again"), "{told}");
+}
+
+#[tokio::test]
+async fn of_a_call_that_had_begun_when_its_gateway_stopped_the_outcome_is_unknown() {
+    let runtime = Runtime::start(Script::of(|_, mut worker: Worker| async move {
+        worker.begin(&[]).await;
+        while worker.next().await.is_some() {}
+    }));
+    let fixture = Fixture::with(snapshot(), 7, runtime.runtimes());
+    let waiting = sent(order(), &fixture);
+    until("it runs", || !runtime.told.allocations.lock().is_empty()).await;
+    let registry = &fixture.gateway.pipeline.registry;
+    until("it has begun", || registry.running().iter().any(|call| call.was_handed_over())).await;
+    fixture.gateway.pipeline.calls.end().await;
+    let told = waiting.await.unwrap();
+    assert_eq!(told["_meta"]["asp/reason"], "outcome_unknown", "{told}");
+    let again = result(&order(), &fixture.beside(runtime.runtimes())).await;
+    assert_eq!(again["_meta"]["asp/reason"], "outcome_unknown", "its key says the same: {again}");
+}
+
+#[tokio::test]
+async fn a_call_that_its_client_cancelled_stays_cancelled_when_its_gateway_stops() {
+    let fixture = Fixture::new();
+    let asking = Modern::new("policy", &token("alice"), "tools/call", json!({"name": "policy.wipe"}));
+    let mut asking = asking.capabilities(json!({"elicitation": {"form": {}}}));
+    let asked = result(&asking, &fixture).await;
+    asking.body["params"]["requestState"] = asked["requestState"].clone();
+    fixture.gateway.pipeline.registry.running().pop().unwrap().cancel();
+    fixture.gateway.pipeline.calls.end().await;
+    let answer = asking.send(&fixture).await;
     assert_eq!(answer.reason(), "deadline", "{}", answer.text);
 }
 
@@ -423,4 +381,29 @@ async fn a_key_that_was_claimed_as_its_client_went_away_is_free_again() {
         (&json!(false), &Value::Null),
         "{retry}"
     );
+}
+
+#[tokio::test]
+async fn a_shutdown_waits_until_a_key_is_given_back() {
+    let ledger =
+        Faulty { unanswered: AtomicUsize::new(1), failures: AtomicUsize::new(2), ..Faulty::default() };
+    let ledger = Arc::new(ledger);
+    let claims = ledger.clone();
+    let fixture = Fixture::new().with_stores(snapshot(), |stores| stores.ledger = claims);
+    let waiting = sent(once(), &fixture);
+    until("the store has the claim", || ledger.unanswered.load(Ordering::Acquire) == 0).await;
+    fixture.gateway.stop().await;
+    assert_eq!(ledger.failures.load(Ordering::Acquire), 0, "it is tried until it is done");
+    assert_eq!(waiting.await.unwrap()["_meta"]["asp/reason"], "upstream_unavailable");
+}
+
+/// Another gateway had reclaimed it, and gave it back.
+#[tokio::test(start_paused = true)]
+async fn who_asks_whether_an_answer_was_stored_after_all_takes_no_key() {
+    let ledger = Faulty { failures: AtomicUsize::new(1), loses_keys: true, ..Faulty::default() };
+    let fixture = Fixture::new().with_stores(snapshot(), |stores| stores.ledger = Arc::new(ledger));
+    let first = once().send(&fixture).await.last();
+    assert_eq!(first["result"]["_meta"]["asp/reason"], "outcome_unknown", "{first}");
+    let again = once().send(&fixture).await.last();
+    assert_eq!(again["result"]["isError"], false, "its key is free: {again}");
 }

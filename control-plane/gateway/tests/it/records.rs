@@ -9,6 +9,7 @@ use asp_gateway::executors::plugin::runtimes::Runtimes;
 use asp_gateway::pipeline::takeover::{Attached, Found};
 use asp_proto::snapshot::{Binding, Protocol, TargetKind};
 use asp_registry::{Inputs, assemble};
+use asp_store::ledger::MemoryLedger;
 use asp_store::records::{
     CallId, CallRecord, CallRecords, Listing, MemoryRecords, OwnerId, RecordError, RecordKey, Saved, State,
 };
@@ -17,10 +18,10 @@ use bytes::Bytes;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use crate::outage::Faulty;
 use crate::plugin::{asks_name, last_result, modern, until, until_async, user_input, with_token};
 use crate::registry::caller;
 use crate::runtime::{Runtime, Script, Worker};
+use crate::support::ledger::Faulty;
 use crate::support::records::{Faults, FaultyRecords};
 use crate::support::{Answer, Fixture, Modern, inputs, snapshot, token};
 
@@ -459,4 +460,23 @@ async fn the_ledger_says_how_a_call_ended_whose_gateway_could_not() {
     });
     let again = retry.send(&second).await.json()["result"].clone();
     assert_eq!(again["structuredContent"], json!({"message": "gone"}), "{again}");
+}
+
+#[tokio::test]
+async fn a_call_that_is_gone_and_whose_key_another_one_has_may_be_called_again() {
+    let base = Fixture::new();
+    let active = &base.gateway.pipeline.active;
+    active.renew().await.unwrap();
+    let retry = asked(&base, "gone", Some("k"), "accept").await;
+    active.retire().await;
+    let ledger = Arc::new(MemoryLedger::default());
+    let holder = base.with_stores(snapshot(), |stores| stores.ledger = ledger.clone());
+    let waits = keyed(wipe("gone", &json!({})), Some("k")).send(&holder).await.json()["result"].clone();
+    assert_eq!(waits["resultType"], "input_required", "{waits}");
+    let second = base.with_stores(snapshot(), |stores| {
+        stores.active = base.active.clone();
+        stores.ledger = ledger.clone();
+    });
+    let told = retry.send(&second).await.json()["result"].clone();
+    assert_eq!(told["_meta"]["asp/reason"], "upstream_unavailable", "{told}");
 }

@@ -32,6 +32,8 @@ use tower::ServiceExt;
 mod clients;
 #[path = "support/exchange.rs"]
 pub(crate) mod exchange;
+#[path = "support/ledger.rs"]
+pub(crate) mod ledger;
 #[path = "support/records.rs"]
 pub(crate) mod records;
 #[path = "support/specs.rs"]

@@ -127,6 +127,10 @@ impl Ledger for QuickLedger {
         self.own.answer(key, hash).await
     }
 
+    async fn running(&self, key: LedgerKey, hash: RequestHash) -> Result<Option<[u8; 16]>, LedgerError> {
+        self.own.running(key, hash).await
+    }
+
     async fn release(&self, key: LedgerKey, holder: Holder) -> Result<(), LedgerError> {
         self.own.release(key, holder).await
     }

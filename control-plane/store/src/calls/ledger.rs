@@ -120,6 +120,16 @@ impl Ledger for SqliteCalls {
         Ok((state.found(same_request) == Found::Answer).then_some(answer))
     }
 
+    async fn running(&self, key: LedgerKey, hash: RequestHash) -> Result<Option<[u8; 16]>, LedgerError> {
+        let now = now_ms();
+        let Some(row) = self.row(key, &[], now).await? else { return Ok(None) };
+        let (state, same_request, _) = read(&row, now, &hash).map_err(unavailable)?;
+        let runs = state.found(same_request) == Found::Running;
+        // A row of before there were holders names no call.
+        let call: Option<Vec<u8>> = row.try_get("call_id").map_err(unavailable)?;
+        Ok(call.filter(|_| runs).and_then(|call| call.try_into().ok()))
+    }
+
     async fn release(&self, key: LedgerKey, holder: Holder) -> Result<(), LedgerError> {
         let statement = "DELETE FROM ledger AS l";
         self.change(permitted(statement, key, &Change::Own(holder), holder)).await?;
@@ -175,7 +185,7 @@ impl SqliteCalls {
 
     async fn row(&self, key: LedgerKey, asker: &[u8], now: i64) -> Result<Option<SqliteRow>, LedgerError> {
         let statement = format!(
-            "SELECT l.hash, l.state, l.answer, l.expires_ms, {} AS has_left FROM ledger l WHERE l.claim_key = $2",
+            "SELECT l.hash, l.call_id, l.state, l.answer, l.expires_ms, {} AS has_left FROM ledger l WHERE l.claim_key = $2",
             left("$3")
         );
         sqlx::query(sqlx::AssertSqlSafe(statement))

@@ -168,13 +168,15 @@ impl CallRecords for SqliteCalls {
         Ok(Saved::Stored)
     }
 
-    async fn drop_record(&self, call: CallId, owner: OwnerId) -> Result<bool, RecordError> {
-        let dropped = sqlx::query("DELETE FROM active_calls WHERE call_id = $1 AND owner = $2")
-            .bind(call.as_slice())
-            .bind(owner.0.as_slice())
-            .execute(&self.write)
-            .await
-            .map_err(unavailable)?;
+    async fn drop_record(&self, call: CallId, created_ms: i64, owner: OwnerId) -> Result<bool, RecordError> {
+        let dropped =
+            sqlx::query("DELETE FROM active_calls WHERE call_id = $1 AND owner = $2 AND created_ms = $3")
+                .bind(call.as_slice())
+                .bind(owner.0.as_slice())
+                .bind(created_ms)
+                .execute(&self.write)
+                .await
+                .map_err(unavailable)?;
         Ok(dropped.rows_affected() == 1)
     }
 
@@ -262,8 +264,8 @@ impl SqliteCalls {
             "INSERT INTO active_calls (call_id, org, principal, user_digest, server, plugin, context, created_ms, \
              expires_ms, resumable, state, updated_ms, record, owner, seq) \
              VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, 0) \
-             ON CONFLICT (call_id) DO UPDATE SET state = excluded.state, updated_ms = excluded.updated_ms, \
-             expires_ms = MAX(active_calls.expires_ms, excluded.expires_ms), \
+             ON CONFLICT (call_id) DO UPDATE SET created_ms = excluded.created_ms, state = excluded.state, \
+             updated_ms = excluded.updated_ms, expires_ms = MAX(active_calls.expires_ms, excluded.expires_ms), \
              record = CASE WHEN excluded.resumable >= active_calls.resumable THEN excluded.record \
              ELSE active_calls.record END, \
              resumable = CASE WHEN excluded.resumable = 1 THEN 1 ELSE active_calls.resumable END \
@@ -287,7 +289,7 @@ impl SqliteCalls {
             "INSERT INTO active_calls (call_id, org, principal, user_digest, server, plugin, context, created_ms, \
              expires_ms, resumable, state, updated_ms, record, outcome, bytes, seq) \
              VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, 0) \
-             ON CONFLICT (call_id) DO UPDATE SET user_digest = excluded.user_digest, expires_ms = excluded.expires_ms, resumable = 0, \
+             ON CONFLICT (call_id) DO UPDATE SET user_digest = excluded.user_digest, created_ms = excluded.created_ms, expires_ms = excluded.expires_ms, resumable = 0, \
              state = excluded.state, updated_ms = excluded.updated_ms, record = excluded.record, \
              outcome = excluded.outcome, bytes = excluded.bytes, owner = NULL, capsule = NULL, answers = NULL \
              WHERE active_calls.owner = $16",

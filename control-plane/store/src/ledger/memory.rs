@@ -145,6 +145,14 @@ impl Ledger for MemoryLedger {
         Ok(answered.map(Entry::answer))
     }
 
+    async fn running(&self, key: LedgerKey, hash: RequestHash) -> Result<Option<[u8; 16]>, LedgerError> {
+        let table = self.table.lock();
+        let entry = table.keys.get(&key);
+        let running =
+            entry.filter(|entry| entry.at(Instant::now()).found(entry.hash == hash) == Found::Running);
+        Ok(running.map(|entry| entry.holder.call))
+    }
+
     async fn release(&self, key: LedgerKey, holder: Holder) -> Result<(), LedgerError> {
         let mut table = self.table.lock();
         if table.allowing(&key, &Change::Own(holder)).is_some()

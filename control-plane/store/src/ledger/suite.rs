@@ -179,6 +179,9 @@ async fn replays_until_it_expires(ledger: &dyn Ledger) {
     assert_eq!(ledger.answer(key(2), HASH).await.unwrap(), None, "asking claims nothing");
     assert_eq!(hold(ledger, 2).await, Claim::New);
     assert_eq!(ledger.answer(key(2), HASH).await.unwrap(), None, "it runs");
+    assert_eq!(ledger.running(key(2), HASH).await.unwrap(), Some(HOLDER.call));
+    assert_eq!(ledger.running(key(2), [9; 32]).await.unwrap(), None, "of another request");
+    assert_eq!(ledger.running(key(1), HASH).await.unwrap(), None, "it has its answer");
     assert!(ledger.complete(key(2), HOLDER, text(b""), Duration::ZERO).await.unwrap());
     assert_eq!(ledger.answer(key(2), HASH).await.unwrap(), None, "its time has ended");
     assert_eq!(claim(ledger, 2, HASH, NOW).await, Claim::New);
@@ -237,6 +240,7 @@ async fn says_that_a_dead_holder_left_the_outcome_open(ledger: &dyn Ledger) {
     let claimed = ledger.claim(key(6), HASH, HOLDER, Instant::now(), Duration::ZERO).await.unwrap();
     assert_eq!(claimed, Claim::New);
     assert_eq!(claim(ledger, 6, HASH, LONG).await, Claim::Abandoned);
+    assert_eq!(ledger.running(key(6), HASH).await.unwrap(), None);
     assert_eq!(claim(ledger, 6, [9; 32], LONG).await, Claim::Conflict);
     assert!(ledger.renew(key(6), HOLDER, LEASE).await.unwrap(), "nobody else has it");
     assert_eq!(claim(ledger, 6, HASH, NOW).await, Claim::InFlight);

@@ -14,6 +14,7 @@ use tokio::time::Instant;
 use super::PostgresCalls;
 use super::records::steady;
 use crate::clock::milliseconds;
+use crate::columns::id;
 use crate::ledger::rules::{Change, Found, State};
 use crate::ledger::shared::{self, ANSWERED, Looked, RUNNING, SharedKeys};
 use crate::ledger::waiters::Waiters;
@@ -119,6 +120,13 @@ impl Ledger for PostgresCalls {
         Ok((state.found(same_request) == Found::Answer).then_some(answer))
     }
 
+    async fn running(&self, key: LedgerKey, hash: RequestHash) -> Result<Option<[u8; 16]>, LedgerError> {
+        let Some(row) = self.row(key, &[]).await? else { return Ok(None) };
+        let (state, same_request, _) = read(&row, &hash).map_err(unavailable)?;
+        let runs = state.found(same_request) == Found::Running;
+        runs.then(|| id(&row, "call_id")).transpose().map_err(unavailable)
+    }
+
     async fn release(&self, key: LedgerKey, holder: Holder) -> Result<(), LedgerError> {
         self.change(permitted("DELETE FROM ledger AS l", key, &Change::Own(holder), holder)).await?;
         self.waiters.wake(key);
@@ -164,7 +172,7 @@ impl PostgresCalls {
 
     async fn row(&self, key: LedgerKey, asker: &[u8]) -> Result<Option<PgRow>, LedgerError> {
         let statement = format!(
-            "SELECT l.hash, l.state, l.answer, l.expires_ms <= now_ms() AS has_ended, {} AS has_left \
+            "SELECT l.hash, l.call_id, l.state, l.answer, l.expires_ms <= now_ms() AS has_ended, {} AS has_left \
              FROM ledger l WHERE l.claim_key = $1",
             left("$2")
         );

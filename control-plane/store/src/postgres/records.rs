@@ -184,9 +184,13 @@ impl CallRecords for PostgresCalls {
         Ok(Saved::Stored)
     }
 
-    async fn drop_record(&self, call: CallId, owner: OwnerId) -> Result<bool, RecordError> {
-        let dropped = sqlx::query("DELETE FROM call_records WHERE call_id = $1 AND owner = $2");
-        self.changes(dropped.bind(call.to_vec()).bind(owner.0.to_vec())).await
+    async fn drop_record(&self, call: CallId, created_ms: i64, owner: OwnerId) -> Result<bool, RecordError> {
+        let dropped =
+            sqlx::query("DELETE FROM call_records WHERE call_id = $1 AND owner = $2 AND created_ms = $3")
+                .bind(call.to_vec())
+                .bind(owner.0.to_vec())
+                .bind(created_ms);
+        self.changes(dropped).await
     }
 
     async fn renew(&self, owner: OwnerId, lease: Duration) -> Result<Lease, RecordError> {
@@ -289,8 +293,8 @@ impl PostgresCalls {
             "INSERT INTO call_records AS r (call_id, org, principal, user_digest, server, plugin, context, \
              created_ms, resumable, state, updated_ms, expires_ms, record, owner, seq, bytes) \
              VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, now_ms(), $11, $12, $13, 0, 0) \
-             ON CONFLICT (call_id) DO UPDATE SET state = excluded.state, updated_ms = excluded.updated_ms, \
-             expires_ms = GREATEST(r.expires_ms, excluded.expires_ms), \
+             ON CONFLICT (call_id) DO UPDATE SET created_ms = excluded.created_ms, state = excluded.state, \
+             updated_ms = excluded.updated_ms, expires_ms = GREATEST(r.expires_ms, excluded.expires_ms), \
              record = CASE WHEN excluded.resumable OR NOT r.resumable THEN excluded.record ELSE r.record END, \
              resumable = excluded.resumable OR r.resumable \
              WHERE r.owner = excluded.owner",
@@ -311,7 +315,7 @@ impl PostgresCalls {
             "INSERT INTO call_records AS r (call_id, org, principal, user_digest, server, plugin, context, \
              created_ms, resumable, state, updated_ms, expires_ms, record, outcome, bytes, seq) \
              VALUES ($1, $2, $3, $4, $5, $6, $7, $8, FALSE, $9, now_ms(), now_ms() + $10, $11, $12, $13, 0) \
-             ON CONFLICT (call_id) DO UPDATE SET user_digest = excluded.user_digest, expires_ms = excluded.expires_ms, \
+             ON CONFLICT (call_id) DO UPDATE SET user_digest = excluded.user_digest, created_ms = excluded.created_ms, expires_ms = excluded.expires_ms, \
              resumable = FALSE, state = excluded.state, updated_ms = excluded.updated_ms, record = excluded.record, \
              outcome = excluded.outcome, bytes = excluded.bytes, owner = NULL, capsule = NULL, memory = NULL \
              WHERE r.owner = $14",

@@ -176,6 +176,7 @@ impl CallRecords for MemoryRecords {
                 known.record = record;
             }
             known.resumes |= key.resumes;
+            known.created_ms = key.created_ms;
             known.state = state;
             known.updated_ms = now_ms();
             known.expires_ms = known.expires_ms.max(key.expires_ms);
@@ -242,7 +243,6 @@ impl CallRecords for MemoryRecords {
         let mut inner = self.inner.lock();
         inner.forget_past(key.call, owner);
         let known = inner.records.get(&key.call);
-        let created_ms = known.map_or(key.created_ms, |record| record.created_ms);
         if known.is_some_and(|record| record.owner != Some(owner)) {
             return Ok(Saved::NotOwner);
         }
@@ -251,7 +251,7 @@ impl CallRecords for MemoryRecords {
         }
         let now = now_ms();
         let expires_ms = now.saturating_add(milliseconds(end.keep.min(MAX_KEEP)));
-        let key = RecordKey { created_ms, expires_ms, resumes: false, ..key.clone() };
+        let key = RecordKey { expires_ms, resumes: false, ..key.clone() };
         let told = running(&key, owner, end.state, end.record);
         let ended = CallRecord { owner: None, updated_ms: now, outcome: end.outcome, ..told };
         inner.records.insert(key.call, ended);
@@ -260,9 +260,10 @@ impl CallRecords for MemoryRecords {
         Ok(Saved::Stored)
     }
 
-    async fn drop_record(&self, call: CallId, owner: OwnerId) -> Result<bool, RecordError> {
+    async fn drop_record(&self, call: CallId, created_ms: i64, owner: OwnerId) -> Result<bool, RecordError> {
         let mut inner = self.inner.lock();
-        let is_owners = inner.records.get(&call).is_some_and(|record| record.owner == Some(owner));
+        let is_it = |record: &CallRecord| record.owner == Some(owner) && record.created_ms == created_ms;
+        let is_owners = inner.records.get(&call).is_some_and(is_it);
         if is_owners {
             inner.records.remove(&call);
         }

@@ -16,6 +16,8 @@ use crate::clock::now_ms;
 const LIVING: OwnerId = OwnerId([1; 16]);
 const OTHER: OwnerId = OwnerId([2; 16]);
 const LEASE: Duration = Duration::from_secs(60);
+/// When the calls of [`key`] began.
+const BEGAN: i64 = 5;
 const HOUR: Duration = Duration::from_secs(3600);
 /// The bounds of [`keeps_to_its_bounds`].
 pub const SMALL: Bounds =
@@ -31,7 +33,7 @@ pub fn key(n: u8) -> RecordKey {
         server: "demo".into(),
         plugin: "sweep@1.0.0".into(),
         context: "trip".into(),
-        created_ms: 5,
+        created_ms: BEGAN,
         expires_ms: i64::MAX,
         resumes: true,
     }
@@ -79,7 +81,7 @@ async fn an_id_whose_time_is_over_may_be_taken_again(records: &dyn CallRecords) 
         assert_eq!(records.put(&key, LIVING, State::Working, text("again")).await.unwrap(), Saved::Stored);
         let found = find(records, key.call).await.unwrap().unwrap();
         assert_eq!((found.created_ms, found.record, found.outcome), (9, text("again"), Bytes::new()));
-        records.drop_record(key.call, LIVING).await.unwrap();
+        records.drop_record(key.call, key.created_ms, LIVING).await.unwrap();
     }
     assert_eq!(records.finish(&key(42), OTHER, over("first")).await.unwrap(), Saved::Stored);
     assert_eq!(records.finish(&key(42), LIVING, end("again")).await.unwrap(), Saved::Stored);
@@ -88,7 +90,7 @@ async fn an_id_whose_time_is_over_may_be_taken_again(records: &dyn CallRecords) 
     records.put(&runs, LIVING, State::Working, text("runs")).await.unwrap();
     assert_eq!(records.put(&runs, gone, State::Working, text("x")).await.unwrap(), Saved::NotOwner);
     for n in [42, 43] {
-        records.drop_record(key(n).call, LIVING).await.unwrap();
+        records.drop_record(key(n).call, BEGAN, LIVING).await.unwrap();
     }
 }
 
@@ -122,7 +124,7 @@ async fn only_the_owner_changes_a_record(records: &dyn CallRecords) {
     let saved = records.save_capsule(call, OTHER, (9, text("x")), text("x")).await.unwrap();
     assert_eq!(saved, Saved::NotOwner);
     assert_eq!(records.finish(&key(1), OTHER, end("x")).await.unwrap(), Saved::NotOwner);
-    assert!(!records.drop_record(call, OTHER).await.unwrap(), "it is another owner's");
+    assert!(!records.drop_record(call, BEGAN, OTHER).await.unwrap(), "it is another owner's");
     let found = find(records, call).await.unwrap().unwrap();
     assert_eq!((found.owner, found.seq, found.record), (Some(LIVING), 5, text("asked again")));
     assert_eq!(found.state, State::InputRequired);
@@ -130,9 +132,18 @@ async fn only_the_owner_changes_a_record(records: &dyn CallRecords) {
 
 async fn keeps_calls_apart_and_forgets_what_is_dropped(records: &dyn CallRecords) {
     begin(records, 2).await;
-    assert!(records.drop_record(key(1).call, LIVING).await.unwrap());
-    assert!(!records.drop_record(key(1).call, LIVING).await.unwrap(), "it is gone");
-    assert!(!records.drop_record(key(9).call, LIVING).await.unwrap(), "there was none");
+    assert!(records.drop_record(key(1).call, BEGAN, LIVING).await.unwrap());
+    assert!(!records.drop_record(key(1).call, BEGAN, LIVING).await.unwrap(), "it is gone");
+    assert!(!records.drop_record(key(9).call, BEGAN, LIVING).await.unwrap(), "there was none");
+    // A later call with the id that its client chose.
+    let later = RecordKey { created_ms: BEGAN + 1, ..key(3) };
+    begin(records, 3).await;
+    records.put(&later, LIVING, State::Working, text("asked later")).await.unwrap();
+    assert!(!records.drop_record(key(3).call, BEGAN, LIVING).await.unwrap(), "it began later");
+    let found = find(records, key(3).call).await.unwrap().unwrap();
+    assert_eq!((found.created_ms, found.record), (later.created_ms, text("asked later")));
+    assert!(records.drop_record(key(3).call, later.created_ms, LIVING).await.unwrap());
+    assert_eq!(find(records, key(3).call).await.unwrap(), None);
     assert_eq!(find(records, key(1).call).await.unwrap(), None);
     assert!(find(records, key(2).call).await.unwrap().is_some());
     assert_eq!(records.save_memory(key(1).call, LIVING, text("late")).await.unwrap(), Saved::NotOwner);
@@ -202,7 +213,7 @@ async fn an_orphan_that_is_given_up_is_nobodys_and_is_kept(records: &dyn CallRec
     let orphan = Orphan { call: key(46).call, owner: slow };
     assert!(!records.give_up(&orphan, quick, HOUR).await.unwrap());
     for (n, owner) in [(46, slow), (44, NOBODY)] {
-        records.drop_record(key(n).call, owner).await.unwrap();
+        records.drop_record(key(n).call, BEGAN, owner).await.unwrap();
     }
 }
 
@@ -249,7 +260,7 @@ async fn who_has_just_lapsed_takes_nothing_from_others_that_have(records: &dyn C
     let left = find(records, key(26).call).await.unwrap().unwrap();
     assert!(left.is_left && left.is_retired);
     assert!(records.take(&orphan, quick).await.unwrap(), "what was given up is anybody's");
-    records.drop_record(key(26).call, quick).await.unwrap();
+    records.drop_record(key(26).call, BEGAN, quick).await.unwrap();
 }
 
 async fn what_only_tells_of_a_call_is_no_orphan_and_replaces_nothing(records: &dyn CallRecords) {
@@ -266,7 +277,7 @@ async fn what_only_tells_of_a_call_is_no_orphan_and_replaces_nothing(records: &d
     let found = find(records, key(10).call).await.unwrap().unwrap();
     assert_eq!((found.record, found.resumes, found.state), (text("asked"), true, State::InputRequired));
     assert!(records.orphans(99).await.unwrap().contains(&orphan));
-    records.drop_record(key(10).call, gone).await.unwrap();
+    records.drop_record(key(10).call, BEGAN, gone).await.unwrap();
 }
 
 async fn a_record_counts_as_long_as_it_was_said_at_most(records: &dyn CallRecords) {
@@ -276,7 +287,7 @@ async fn a_record_counts_as_long_as_it_was_said_at_most(records: &dyn CallRecord
         records.put(&told, LIVING, State::Working, text("asked")).await.unwrap();
     }
     assert_eq!(find(records, key(30).call).await.unwrap().unwrap().expires_ms, later);
-    records.drop_record(key(30).call, LIVING).await.unwrap();
+    records.drop_record(key(30).call, BEGAN, LIVING).await.unwrap();
 }
 
 async fn what_has_ended_is_found_and_never_changes_again(records: &dyn CallRecords) {
@@ -303,7 +314,7 @@ async fn what_has_ended_is_found_and_never_changes_again(records: &dyn CallRecor
         assert_eq!(records.put(&key(20), owner, State::Working, text("x")).await.unwrap(), Saved::NotOwner);
         assert_eq!(records.save_memory(call, owner, text("x")).await.unwrap(), Saved::NotOwner);
         assert_eq!(records.finish(&key(20), owner, end("x")).await.unwrap(), Saved::NotOwner);
-        records.drop_record(call, owner).await.unwrap();
+        records.drop_record(call, BEGAN, owner).await.unwrap();
     }
     assert_eq!(find(records, call).await.unwrap(), Some(ended));
     // One that had no record gets it at its end.

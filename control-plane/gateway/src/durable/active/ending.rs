@@ -3,7 +3,8 @@
 //! Owns: ends that are not stored yet. Keeps true: where a client may ask for a call again, its end is in the store before it
 //! is reported; where only its row would let another gateway run it again, the row is deleted before; if the store does not
 //! answer, the end stays here, is tried again with each renewal of the lease and holds up a shutdown; those that wait are
-//! bounded in bytes (I-4); an end never replaces that of another gateway.
+//! bounded in bytes (I-4); an end never replaces that of another gateway; the row of a call to which no client returns goes
+//! with its call, also if the store is away or makes it late.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,6 +20,7 @@ use super::told::{Kept, kept_for};
 use super::{ActiveFault, ActiveTable, context, in_time, key, lost};
 use crate::call::Call;
 use crate::call::outcome::Outcome;
+use crate::clock::unix_ms;
 use crate::seal::Purpose;
 
 /// Delay of an outcome whose store does not answer. Longer than the store may take for one statement.
@@ -35,10 +37,16 @@ const TRIES: usize = 8;
 /// Largest outcome that is kept, in bytes; of a larger one it is kept that the call was completed.
 const MAX_OUTCOME: usize = 8 * 1024 * 1024;
 
+/// Maximum number of rows of ended calls that wait to be deleted; a waiting row takes about 100 bytes.
+const WAITING_ROWS: usize = 10_000;
+/// Time in which the store has done what it was asked and has not answered: longer than it lets a statement take.
+const LATE_STATEMENT: Duration = Duration::from_secs(10);
+
 /// The ends that are being stored.
 pub(super) struct Endings {
     tasks: TaskTracker,
     room: Arc<Semaphore>,
+    rows: Semaphore,
     tries: Semaphore,
     /// The lease was renewed: the store answers.
     pub(super) renewed: Notify,
@@ -49,10 +57,37 @@ impl Default for Endings {
         Endings {
             tasks: TaskTracker::new(),
             room: Arc::new(Semaphore::new(WAITING_KIB)),
+            rows: Semaphore::new(WAITING_ROWS),
             tries: Semaphore::new(TRIES),
             renewed: Notify::new(),
         }
     }
+}
+
+/// The row of a call that has ended and to which no client returns.
+struct EndedRow {
+    call: Uuid,
+    created_ms: i64,
+    /// The store has it.
+    is_kept: bool,
+    /// Its own time, when no gateway goes on with the call by it.
+    until: Instant,
+}
+
+impl EndedRow {
+    fn of(call: &Call) -> EndedRow {
+        let key = key(call, false);
+        let left = u64::try_from(key.expires_ms).unwrap_or(0).saturating_sub(unix_ms());
+        let until = Instant::now() + Duration::from_millis(left).min(MAX_KEEP);
+        EndedRow { call: call.id, created_ms: key.created_ms, is_kept: call.ownership.is_kept(), until }
+    }
+}
+
+fn warn_of_unstored(call: &Call, outcome: &Outcome) {
+    tracing::warn!(
+        call = %call.id, trace = %call.trace, state = outcome.state().as_str(),
+        "outcome reported before the store has it, because the store did not answer; if this gateway is lost before it is stored, other gateways do not know it: check the store"
+    );
 }
 
 /// The result of storing an end.
@@ -77,23 +112,31 @@ impl ActiveTable {
         }
         let is_in_ledger = ownership.claim().is_some_and(|claim| claim.mutating);
         if call.is_void_by(outcome) || (is_in_ledger && !ownership.is_told()) {
-            self.forget_later(call);
+            drop(self.forget_row(call));
             return true;
         }
         if !ownership.is_told() {
-            return self.ends_within(BRIEFLY, call, self.forget(call)).await;
+            return self.ends_within(BRIEFLY, call, outcome, self.forget_row(call)).await;
         }
         if !ownership.begins_end() {
             return true;
         }
         let longest = if ownership.is_announced() { ANNOUNCED } else { BRIEFLY };
-        self.ends_within(longest, call, self.store_end(call, outcome)).await
+        self.ends_within(longest, call, outcome, self.store_end(call, outcome)).await
     }
 
     /// Waits at most `longest` until the store has the end of a call. Returns false if another gateway has taken the call
     /// over.
-    async fn ends_within(&self, longest: Duration, call: &Call, storing: JoinHandle<Ending>) -> bool {
+    async fn ends_within(
+        &self,
+        longest: Duration,
+        call: &Call,
+        outcome: &Outcome,
+        storing: JoinHandle<Ending>,
+    ) -> bool {
         if longest == BRIEFLY && self.is_away() {
+            // It is tried again all the same.
+            warn_of_unstored(call, outcome);
             return true;
         }
         match timeout(longest, storing).await {
@@ -103,7 +146,7 @@ impl ActiveTable {
             }
             Ok(Ok(Ending::Stored)) => true,
             Ok(Ok(Ending::GivenUp) | Err(_)) | Err(_) => {
-                tracing::warn!(call = %call.id, trace = %call.trace, "outcome reported before the store has it, because the store did not answer; if this gateway is lost before it is stored, other gateways do not know that the call has ended: check the store");
+                warn_of_unstored(call, outcome);
                 true
             }
         }
@@ -119,7 +162,7 @@ impl ActiveTable {
                 return Ending::Taken;
             }
             if call.void().is_some() {
-                table.forget_later(&call);
+                drop(table.forget_row(&call));
                 return Ending::Stored;
             }
             if !call.ownership.begins_end() {
@@ -133,52 +176,57 @@ impl ActiveTable {
     /// Waits briefly for an end that is stored late.
     pub(super) async fn stored_late(storing: JoinHandle<Ending>) -> Result<(), ActiveFault> {
         match timeout(BRIEFLY, storing).await {
-            Ok(Ok(Ending::Stored)) => Ok(()),
-            Ok(Ok(Ending::Taken)) => Err(ActiveFault("the call is another gateway's".into())),
+            // The record is another gateway's, and says how the call ended there: the same, by the call's key.
+            Ok(Ok(Ending::Stored | Ending::Taken)) => Ok(()),
             Ok(Ok(Ending::GivenUp) | Err(_)) | Err(_) => {
                 Err(ActiveFault("the end of the call is not stored yet".into()))
             }
         }
     }
 
-    fn forget_later(self: &Arc<Self>, call: &Arc<Call>) {
-        let table = self.clone();
-        let call = call.clone();
-        self.endings.tasks.spawn(async move {
-            if let Err(error) = in_time(table.store.drop_record(*call.id.as_bytes(), table.owner)).await {
-                // The row's own time ends it.
-                tracing::debug!(call = %call.id, trace = %call.trace, %error, "row of an ended call stays");
-            }
-        });
-    }
-
-    /// Deletes the row of a call that has ended, however often that must be tried.
-    fn forget(self: &Arc<Self>, call: &Call) -> JoinHandle<Ending> {
+    /// Deletes the row of an ended call, by which another gateway would go on with the call.
+    fn forget_row(self: &Arc<Self>, call: &Call) -> JoinHandle<Ending> {
         let table = self.clone();
         // Not the call: what waits for the store holds no output.
-        let (id, is_kept, until) = (call.id, call.ownership.is_kept(), call.deadline());
-        self.endings.tasks.spawn(async move { table.keep_forgetting(id, is_kept, until).await })
+        let row = EndedRow::of(call);
+        let may_come_late = call.ownership.row_may_come_late();
+        self.endings.tasks.spawn(async move {
+            let ending = table.forget(&row).await;
+            if may_come_late {
+                // No shutdown waits for what the store has probably not done.
+                tokio::spawn(async move {
+                    tokio::time::sleep(LATE_STATEMENT).await;
+                    table.forget(&row).await;
+                });
+            }
+            ending
+        })
     }
 
-    /// Deletes a row of this gateway until the store has done it, or no gateway may go on by the row any more. One that was
-    /// kept and is gone, or has another owner, was taken over.
-    async fn keep_forgetting(&self, call: Uuid, is_kept: bool, until: Instant) -> Ending {
-        let mut waiting: Option<OwnedSemaphorePermit> = None;
+    /// Deletes the row of a call that has ended, however often that must be tried. A row that was kept and is gone, or has
+    /// another owner, was taken over.
+    async fn forget(&self, row: &EndedRow) -> Ending {
+        let (mut place, mut turn) = (None, None);
         loop {
-            let dropped = in_time(self.store.drop_record(*call.as_bytes(), self.owner)).await;
-            let is_in_time = Instant::now() < until;
+            let dropping = self.store.drop_record(row.call.into_bytes(), row.created_ms, self.owner);
+            let dropped = in_time(dropping).await;
+            let is_in_time = Instant::now() < row.until;
             let error = match dropped {
                 // An attempt that failed may have been done: the next one finds nothing.
-                Ok(false) if is_kept && is_in_time && waiting.is_none() => return Ending::Taken,
+                Ok(false) if row.is_kept && is_in_time && place.is_none() => return Ending::Taken,
                 Err(error) if is_in_time => error,
                 // With what is past its time nobody goes on.
                 Ok(_) | Err(_) => return Ending::Stored,
             };
-            if !self.may_wait(&mut waiting, 1) {
-                tracing::warn!(%call, %error, "row of an ended call stays, because too many ends wait for the store; if this gateway is lost before the call's deadline, another one may run the call again: check the store");
+            if place.is_none() {
+                place = self.endings.rows.try_acquire().ok();
+            }
+            if place.is_none() {
+                tracing::warn!(call = %row.call, %error, "row of an ended call could not be deleted, because too many wait for the store; if this gateway is lost, another one may go on with the call: check the store");
                 return Ending::GivenUp;
             }
-            let _turn = self.turn_again().await;
+            drop(turn.take());
+            turn = self.turn_again().await;
         }
     }
 
@@ -241,6 +289,7 @@ impl ActiveTable {
         }
         let until = Instant::now() + end.keep;
         let mut waiting: Option<OwnedSemaphorePermit> = None;
+        let mut turn = None;
         loop {
             let found = match in_time(self.store.finish(key, self.owner, end.clone())).await {
                 Ok(Saved::NotOwner) if waiting.is_some() => self.has_ended(key, &end).await,
@@ -257,7 +306,8 @@ impl ActiveTable {
                 tracing::warn!(call = %call.id, trace = %call.trace, %error, "the end of a call is not stored, because too many wait for the store; other gateways do not know how it ended: check the store");
                 return Ending::GivenUp;
             }
-            let _turn = self.turn_again().await;
+            drop(turn.take());
+            turn = self.turn_again().await;
         }
     }
 

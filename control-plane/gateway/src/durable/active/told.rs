@@ -155,8 +155,11 @@ impl ActiveTable {
         call.ownership.asks();
         let state = call.state();
         let saved = self.put_state(call, state).await?;
-        self.noted(call, saved)?;
-        call.ownership.announced();
+        // The other request gets this call's answer, and its gateway stores it.
+        if saved != Saved::NotOwner || !self.is_twins(call) {
+            self.noted(call, saved)?;
+        }
+        call.note_announced();
         // Its end comes after what was stored here, and is stored because the call is told.
         match self.tell_after(call, Some(state)) {
             Some(ending) => ActiveTable::stored_late(ending).await,
@@ -195,7 +198,7 @@ impl ActiveTable {
     /// Where the row is another gateway's, that one's says more.
     async fn put_state(&self, call: &Call, state: State) -> Result<Saved, ActiveFault> {
         let record = self.telling(call)?;
-        in_time(self.store.put(&key(call, false), self.owner, state, record)).await
+        self.put_row(call, &key(call, false), state, record).await
     }
 
     /// The record of a call without what was asked.

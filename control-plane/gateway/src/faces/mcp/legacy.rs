@@ -17,7 +17,7 @@ use serde_json::{Map, Value, json};
 use super::codec::{self, Failure, Message, RpcResponse, accepted, notification, server_request};
 use super::context::{Answer, Context, trace_of};
 use super::elsewhere;
-use super::listed;
+use super::progress::progress_token;
 use super::questions;
 use super::reconnection;
 use super::requests;
@@ -25,7 +25,7 @@ use super::results::{self, CallResult};
 use super::resume::Resumable;
 use super::stream::{self, Era, View};
 use super::subscriptions;
-use super::{json as json_response, lists};
+use super::{json as json_response, listed, lists};
 use crate::call::authority::Attachment;
 use crate::call::event::LogLevel;
 use crate::call::question::Question;
@@ -290,7 +290,7 @@ async fn handle(request: &FaceRequest, session: &Arc<Session>, message: &Message
                 asked,
                 revision: session.profile.revision,
                 id: id.into(),
-                progress_token: stream::progress_token(message),
+                progress_token: progress_token(message),
                 log_level: Some(session.log_level()),
                 accepts_stream: accepts_stream(request),
                 from_event: 0,

@@ -20,6 +20,7 @@ use super::context::{Answer, Context, trace_of};
 use super::lacking::{TASKS_EXTENSION, has_scopes};
 use super::listed;
 use super::lists::List;
+use super::progress::progress_token;
 use super::questions;
 use super::requests;
 use super::results::{Asked, CallResult, server_info, set_meta};
@@ -129,7 +130,7 @@ async fn answer(
                 asked,
                 revision: REVISION,
                 id: id.into(),
-                progress_token: stream::progress_token(message),
+                progress_token: progress_token(message),
                 log_level: message.meta(LOG_LEVEL).and_then(Value::as_str).and_then(LogLevel::parse),
                 accepts_stream: true,
                 from_event,
@@ -353,6 +354,11 @@ impl Era for Modern {
         result.insert("requestState", state);
         set_meta(&mut result, SERVER_INFO, server_info(&self.server, REVISION));
         Some(result.to_json().view().clone())
+    }
+
+    /// Its state names the call.
+    fn may_be_sent_again(&self) -> bool {
+        self.message.param("requestState").is_some()
     }
 
     /// The client cancels by closing the response: one that is open is another request's, such as a retry's, and

@@ -2,12 +2,14 @@
 //!
 //! Keeps true: the stream is pulled by the client, so a slow one holds no buffer of ours beyond the call's
 //! bounded log; a comment every 15 s keeps proxies from closing a quiet stream; progress only grows; after a
-//! cancel by the client no response follows (MCP, utilities/cancellation).
+//! cancel by the client no response follows (MCP, utilities/cancellation); a stream to which its client can come back ends without a
+//! result where another gateway goes on with the call.
 
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
+use asp_edge::Reason;
 use asp_json::{Json, Members};
 use asp_snapshot::mcp_revision::Revision;
 use axum::body::{Body, Bytes};
@@ -17,8 +19,9 @@ use http::StatusCode;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::codec::{Message, RpcResponse, accepted, notification, status};
+use super::codec::{Failure, RpcResponse, accepted, notification, status};
 use super::events;
+use super::progress::next_phase;
 use super::results::{self, Asked, CallResult};
 use super::resume::{Place, Resumable};
 use crate::call::Call;
@@ -35,8 +38,8 @@ use crate::faces::unserved;
 const STREAM_AFTER: Duration = Duration::from_secs(5);
 /// How long a question waits for others that are asked together with it, where the response ends with them.
 const ASKED_TOGETHER: Duration = Duration::from_millis(50);
-/// A change of phase moves the progress by a thousandth: far below what a percent shows.
-const PHASE_STEPS: f64 = 1000.0;
+/// Message to a client whose request reaches the call again, at whichever gateway.
+const CONTINUED: &str = "another gateway goes on with the call: send this again";
 const LOST_LOGS: &str = "log messages are missing here: more came than are kept for a client that reads late";
 /// `_meta` members of a progress notification: the plugin's counters, and the phase it is in.
 const GAUGES: &str = "asp/gauges";
@@ -89,6 +92,10 @@ pub(super) trait Era: Send + Sync {
     /// The final result of a response that ends because the call waits for answers to `questions`; the next one goes
     /// on with event number `next_event`.
     fn suspend(&self, call: &Arc<Call>, questions: Vec<Question>, next_event: u64) -> Option<Value>;
+    /// Whether the client's request reaches the same call if it is sent again.
+    fn may_be_sent_again(&self) -> bool {
+        false
+    }
     /// Whether a response to a cancelled call still has somebody who waits for it.
     fn answers_cancelled(&self) -> bool;
     /// The stream that answers the call, where the client can come back to it.
@@ -116,6 +123,9 @@ pub(super) async fn respond(mut view: View) -> Response {
         () = tokio::time::sleep(STREAM_AFTER), if following.view.accepts_stream => Some(Frame::KeepAlive),
     };
     match first {
+        Some(frame @ Frame::Final(..)) if following.is_come_back_to() => {
+            event_stream(following, Some(frame), false)
+        }
         Some(Frame::Final(response, status)) => {
             following.ended = true;
             following.are_seen(following.place().next_event).await;
@@ -128,7 +138,7 @@ pub(super) async fn respond(mut view: View) -> Response {
             }
             response
         }
-        Some(frame) if following.view.accepts_stream => event_stream(following, Some(frame)),
+        Some(frame) if following.view.accepts_stream => event_stream(following, Some(frame), false),
         Some(_) => only_final(following).await,
         // Cancelled: the client has said that it does not want an answer.
         None => {
@@ -147,8 +157,8 @@ pub(super) fn resume(view: View, last_progress: Option<f64>) -> Response {
             following.ended = true;
             status(StatusCode::NO_CONTENT)
         }
-        Some(frame) => event_stream(following, frame),
-        None => event_stream(following, None),
+        Some(frame) => event_stream(following, frame, true),
+        None => event_stream(following, None, true),
     }
 }
 
@@ -164,13 +174,13 @@ async fn only_final(mut following: Following) -> Response {
     accepted()
 }
 
-/// Server-sent events, of which `first` is one.
-fn event_stream(following: Following, first: Option<Frame>) -> Response {
+/// Server-sent events, of which `first` is one; `has_id`: the client has the id of an event before these.
+fn event_stream(following: Following, first: Option<Frame>, has_id: bool) -> Response {
     let view = &following.view;
     let resumable = view.era.resumable(view.attachment.call(), view.progress_token.as_ref());
     let primer = resumable.as_ref().and_then(|stream| stream.primer(following.began));
     let said = Instant::now();
-    let events = Events { following, resumable, primer, held: first, said };
+    let events = Events { following, resumable, primer, has_id, held: first, said };
     let texts = stream::unfold(events, |mut events| async move {
         let text = events.next().await?;
         Some((Ok::<_, Infallible>(Bytes::from(text)), events))
@@ -185,6 +195,8 @@ struct Events {
     resumable: Option<Resumable>,
     /// The first event, before any message.
     primer: Option<String>,
+    /// Whether its client has an id with which it can come back.
+    has_id: bool,
     held: Option<Frame>,
     /// When it said something last.
     said: Instant,
@@ -198,6 +210,7 @@ impl Events {
         }
         if let Some(primer) = self.primer.take() {
             self.following.are_seen(self.following.began.next_event).await;
+            self.has_id = true;
             return Some(primer);
         }
         let frame = match self.held.take() {
@@ -211,9 +224,17 @@ impl Events {
         let id = |next_event| self.resumable.as_ref().and_then(|stream| stream.id(next_event));
         let text = match frame? {
             Frame::KeepAlive => return Some(COMMENT.to_owned()),
-            Frame::Message(text) => events::message(&text, id(Some(place)).as_deref()),
+            Frame::Message(text) => {
+                let id = id(Some(place));
+                self.has_id |= id.is_some();
+                events::message(&text, id.as_deref())
+            }
             Frame::Final(response, _) => {
                 self.following.ended = true;
+                if self.has_id && self.following.is_continued_elsewhere() {
+                    // Its client comes back for the rest, which that gateway tells.
+                    return None;
+                }
                 events::message(&response.text, id(None).as_deref())
             }
             Frame::Pause => match id(Some(place)) {
@@ -287,6 +308,20 @@ impl Following {
         let follower = Follower::from(view.attachment.call().clone(), view.from_event);
         let began = Place { next_event: view.from_event, progress: last_progress };
         Following { follower, view, last_progress, began, asked: None, held: None, ended: false }
+    }
+
+    /// Whether another gateway goes on with the call, so that what it has ended with here is not its outcome.
+    fn is_continued_elsewhere(&self) -> bool {
+        self.view.attachment.call().ownership.is_continued_elsewhere()
+    }
+
+    /// The same, and a client that is given the first event of a stream comes back for the rest.
+    fn is_come_back_to(&self) -> bool {
+        let resumable = || {
+            let (call, token) = (self.view.attachment.call(), self.view.progress_token.as_ref());
+            self.view.era.resumable(call, token).and_then(|stream| stream.primer(self.began))
+        };
+        self.is_continued_elsewhere() && self.view.accepts_stream && resumable().is_some()
     }
 
     /// Waits until other gateways see the events before number `next`: what a client is told there must be.
@@ -439,6 +474,10 @@ impl Following {
         }
         let id = &self.view.id;
         let call = self.view.attachment.call();
+        if self.is_continued_elsewhere() && self.view.era.may_be_sent_again() {
+            let failure = Failure::with(Reason::UpstreamUnavailable, CONTINUED);
+            return Some(Frame::Final(RpcResponse::failure(Some(id), &failure, call.trace), failure.status));
+        }
         Some(match results::of_outcome(outcome, call, self.view.asked, self.view.revision) {
             Ok(mut result) => {
                 self.view.era.complete(&mut result);
@@ -450,15 +489,4 @@ impl Following {
             }
         })
     }
-}
-
-/// The next thousandth, written as short as it is.
-fn next_phase(last: f64) -> f64 {
-    ((last * PHASE_STEPS).floor() + 1.0) / PHASE_STEPS
-}
-
-/// The progress token of a request, a string or a number as the client wrote it.
-pub(super) fn progress_token(message: &Message) -> Option<Json> {
-    message.meta("progressToken").filter(|token| token.is_string() || token.is_number())?;
-    message.sent_param("_meta")?.member("progressToken")
 }

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use asp_edge::Reason;
+use asp_edge::{Caller, Reason};
 use asp_json::Members;
 use asp_proto::snapshot::Kind;
 use asp_snapshot::ListedPrimitive;
@@ -30,6 +30,7 @@ use crate::clock::rfc3339;
 use crate::durable::active::told::{Seen, kept_for};
 use crate::durable::inbox::InboxFault;
 use crate::faces::FaceRequest;
+use crate::gateway::Gateway;
 use crate::pipeline::takeover::Found;
 
 /// Most tasks that one stream tells of.
@@ -99,12 +100,15 @@ pub(super) fn changes(request: &FaceRequest, id: &str, abilities: ClientAbilitie
     let call = request.gateway.pipeline.here(id, &request.caller, &request.server.message.name)?;
     has_scopes(request, &call).ok()?;
     let events = call.events.reader_from(call.events.next_number());
-    let following = Following { call, abilities, events, told: None, over: false };
+    let (gateway, caller) = (request.gateway.clone(), request.caller.clone());
+    let following = Following { gateway, caller, call, abilities, events, told: None, over: false };
     let is_task = following.call.entry.primitive.kind() == Kind::Task;
     is_task.then(|| stream::unfold(following, Following::next).boxed())
 }
 
 struct Following {
+    gateway: Arc<Gateway>,
+    caller: Arc<Caller>,
     call: Arc<Call>,
     abilities: ClientAbilities,
     events: EventReader,
@@ -118,6 +122,10 @@ impl Following {
     async fn next(mut self) -> Option<(Members, Following)> {
         loop {
             let task = detailed(&self.call, self.abilities);
+            if self.call.ownership.is_continued_elsewhere() {
+                self = self.continued().await?;
+                continue;
+            }
             let asked = task.get("inputRequests").and_then(|asked| asked.as_object());
             let asked = asked.into_iter().flat_map(|asked| asked.keys().cloned()).collect();
             let stands = (task.get("status").map(|status| status.view().clone()).unwrap_or_default(), asked);
@@ -131,6 +139,19 @@ impl Following {
             // The outcome comes before the end of the events.
             self.over = self.events.next().await.is_none();
         }
+    }
+
+    /// The same at the gateway that goes on with the call; `None` where that cannot be followed, and the client asks for the task.
+    async fn continued(mut self) -> Option<Following> {
+        let server = self.call.server.message.name.as_str();
+        let found = self.gateway.pipeline.find(self.call.id, &self.caller, server).await;
+        let Ok(Some(Found::Here(call))) = found else { return None };
+        if call.ownership.is_continued_elsewhere() {
+            return None;
+        }
+        self.events = call.events.reader_from(call.events.next_number());
+        (self.call, self.over) = (call, false);
+        Some(self)
     }
 }
 

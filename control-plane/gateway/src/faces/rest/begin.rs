@@ -1,7 +1,7 @@
 //! `PUT` of a call: begins it, or is told of the one that has the id.
 //!
 //! Keeps true: one id is one call of one principal at one server, at whichever gateway and however often it is put; what
-//! is refused before anything is begun leaves the id free; a client that goes away loses nothing, because it can put the
+//! is refused before anything is begun leaves the id free, unless its client was told of the call; a client that goes away loses nothing, because it can put the
 //! same again; the store knows of a call that runs on before its client is told that it does (I-3).
 
 use std::sync::Arc;
@@ -69,6 +69,7 @@ pub(super) async fn put(request: &FaceRequest, tool: &str, name: &str) -> Result
         return joined(request, &asked, known).await;
     }
     acknowledged(stored)?;
+    accepted(&call).await?;
     let mut response = told(request, asked.chosen.id(), Place::Here(call), StatusCode::CREATED).await?;
     super::set(&mut response, header::LOCATION, request.uri.path());
     Ok(response)
@@ -190,6 +191,14 @@ fn unknown() -> Problem {
 /// Returns when the call is begun, or has ended before that for a reason of its own.
 async fn began(call: &Call) -> Result<(), Problem> {
     call.begins_or_ends(BEGINS_WITHIN).await;
+    accepted(call).await
+}
+
+/// Refuses a call that has ended as if it had never been, so that nobody is told of it.
+async fn accepted(call: &Call) -> Result<(), Problem> {
+    if call.state().is_terminal() {
+        call.finished().await;
+    }
     match call.void().as_deref() {
         // Its executor found it gone (I-10).
         Some(Outcome::Refused(Refusal::Unknown)) => Err(unknown()),
@@ -220,6 +229,7 @@ async fn joined(request: &FaceRequest, asked: &Asked, known: Place) -> Result<Re
         let stored = stored.await;
         if !call.ownership.is_passed_on() {
             acknowledged(stored)?;
+            accepted(call).await?;
         }
     }
     told(request, asked.chosen.id(), known, StatusCode::OK).await

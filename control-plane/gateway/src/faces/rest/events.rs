@@ -1,7 +1,8 @@
 //! A call as a stream of server-sent events (WHATWG HTML, section 9.2), which goes on where it broke off.
 //!
 //! Keeps true: the stream is pulled by its client, so that a slow one holds nothing of ours beyond the call's bounded log;
-//! what that log has dropped meanwhile is told as a gap, never passed over; the call's end is told once and last; nothing
+//! what that log has dropped meanwhile is told as a gap, never passed over; the call's end is told once and last, and not where another
+//! gateway goes on with the call, to which its client comes back; nothing
 //! goes out under a token that has ended or was revoked, and nothing of a call that was taken away from its caller.
 
 use std::convert::Infallible;
@@ -138,6 +139,11 @@ impl Telling {
                 }
                 None => COMMENT.to_owned(),
             },
+            // Its client comes back for the rest, which that gateway tells.
+            Shown::Ended(_) if self.call.ownership.is_continued_elsewhere() => {
+                self.ended = true;
+                return None;
+            }
             Shown::Ended(_) => {
                 self.ended = true;
                 let call = resource::of(&self.call).body(&self.path);

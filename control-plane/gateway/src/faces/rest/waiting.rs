@@ -1,6 +1,7 @@
 //! Where a call is found, and how long a request waits for it to change.
 //!
-//! Keeps true: whoever waits holds a place, of which a gateway has so many (I-4), and waits no longer than they asked for.
+//! Keeps true: whoever waits holds a place, of which a gateway has so many (I-4), and waits no longer than they asked for; a call
+//! that another gateway goes on with is followed there, and has not ended.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -35,6 +36,18 @@ impl Place {
         }
     }
 
+    fn call(&self) -> Option<&Arc<Call>> {
+        match self {
+            Place::Here(call) => Some(call),
+            Place::Elsewhere(_) => None,
+        }
+    }
+
+    /// Whether it is here no more, because another gateway goes on with it.
+    fn is_continued_elsewhere(&self) -> bool {
+        self.call().is_some_and(|call| call.ownership.is_continued_elsewhere())
+    }
+
     /// As it stands now.
     pub(super) fn view(&self, id: Uuid) -> View {
         match self {
@@ -62,44 +75,44 @@ impl FaceRequest {
         self.gateway.waiting.admit(&self.caller.org).map_err(|full| Problem::of(&full))
     }
 
-    /// The call once `is_enough` of it, at the latest when the client does not wait any longer.
+    /// The call once `is_enough` of it, at the latest when the client does not wait any longer, or this gateway leaves its calls.
     pub(super) async fn view_once(
         &self,
         id: Uuid,
         mut place: Place,
         is_enough: impl Fn(&View) -> bool,
     ) -> Result<(Place, View), Problem> {
-        let wait = self.preferences().wait.unwrap_or_default();
-        let first = place.view(id);
-        if wait.is_zero() || is_enough(&first) {
-            return Ok((place, first));
-        }
-        let _waits = self.waits()?;
-        let until = Instant::now() + wait;
+        let until = Instant::now() + self.preferences().wait.unwrap_or_default();
+        let mut waits = None;
         loop {
-            match &place {
-                Place::Here(call) => {
-                    // Whoever comes between two states of it is told of the second.
-                    let mut events = call.events.reader_from(call.events.next_number());
-                    let view = resource::of(call);
-                    if is_enough(&view) || view.has_ended() || Instant::now() >= until {
-                        return Ok((place, view));
-                    }
-                    tokio::select! {
-                        _ = events.next() => {}
-                        _ = call.finished() => {}
-                        () = tokio::time::sleep_until(until) => {}
-                    }
-                }
-                Place::Elsewhere(_) => {
-                    let view = place.view(id);
-                    if is_enough(&view) || Instant::now() >= until {
-                        return Ok((place, view));
-                    }
-                    tokio::time::sleep_until(until.min(Instant::now() + LOOK_EVERY)).await;
-                    // It may have come and gone in between.
-                    place = self.find(id).await?.ok_or_else(|| Problem::not_found("no such call"))?;
-                }
+            if place.is_continued_elsewhere() {
+                let found = self.find(id).await?.filter(|place| !place.is_continued_elsewhere());
+                // Where it is not found any more, or not yet, its client asks again.
+                place = found.ok_or_else(Problem::elsewhere)?;
+            }
+            // Whoever comes between two states of it is told of the second.
+            let events = place.call().map(|call| call.events.reader_from(call.events.next_number()));
+            let view = place.view(id);
+            if place.is_continued_elsewhere() {
+                continue;
+            }
+            let is_late = Instant::now() >= until || self.gateway.pipeline.calls.are_left();
+            if is_enough(&view) || view.has_ended() || is_late {
+                return Ok((place, view));
+            }
+            if waits.is_none() {
+                waits = Some(self.waits()?);
+            }
+            let Some((call, mut events)) = place.call().cloned().zip(events) else {
+                tokio::time::sleep_until(until.min(Instant::now() + LOOK_EVERY)).await;
+                // It may have come and gone in between.
+                place = self.find(id).await?.ok_or_else(|| Problem::not_found("no such call"))?;
+                continue;
+            };
+            tokio::select! {
+                _ = events.next() => {}
+                _ = call.finished() => {}
+                () = tokio::time::sleep_until(until) => {}
             }
         }
     }

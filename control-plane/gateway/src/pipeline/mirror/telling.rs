@@ -9,6 +9,7 @@ use asp_store::records::OwnerId;
 use tokio::time::Instant;
 use uuid::Uuid;
 
+use crate::call::Call;
 use crate::durable::active::ActiveFault;
 use crate::durable::active::told::Stands;
 use crate::durable::inbox::CallerInput;
@@ -31,6 +32,16 @@ pub(super) struct Telling {
 }
 
 impl Telling {
+    pub(super) fn of(pipeline: &Arc<Pipeline>, call: &Call) -> Telling {
+        Telling {
+            pipeline: pipeline.clone(),
+            id: call.id,
+            caller: call.caller.clone(),
+            server: call.server.clone(),
+            deadline: call.deadline(),
+        }
+    }
+
     /// Returns where the call stands, by its record.
     pub(super) async fn stands(&self) -> Result<Option<Stands>, ActiveFault> {
         let of = (&*self.caller, self.server.message.name.as_str());

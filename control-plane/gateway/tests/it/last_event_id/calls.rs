@@ -268,6 +268,22 @@ async fn a_quiet_stream_of_a_primitive_whose_clients_poll_is_closed_for_those_wh
     }
 }
 
+/// Its client comes back for the rest, which the other gateway tells.
+#[tokio::test]
+async fn a_stream_ends_without_an_answer_where_another_gateway_goes_on_with_the_call() {
+    for revision in ["2025-06-18", "2025-11-25"] {
+        let (runtime, _go) = says_and_waits();
+        let fixture = Fixture::with(snapshot(), 7, runtime.runtimes());
+        let client = Legacy::connect(&fixture, "plugins", "alice", revision, json!({})).await;
+        let mut stream = Stream::of(client.open(&serde_json::from_str(SWEEP).unwrap()).await);
+        stream.message().await;
+        let call = fixture.gateway.pipeline.registry.running().pop().unwrap();
+        call.ownership.pass_on();
+        call.cancel();
+        assert_eq!(messages(&stream.rest().await), Vec::<Value>::new(), "{revision}");
+    }
+}
+
 /// A call that logs, and answers once it may.
 fn says_and_waits() -> (Runtime, oneshot::Sender<()>) {
     let (script, go) = Script::until_told(move |mut worker: Worker, went| async move {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use asp_gateway::call::bounds::lifetime_bound;
 use asp_gateway::executors::plugin::runtimes::Runtimes;
 use asp_gateway::faces::mcp::elsewhere;
 use asp_gateway::gateway::{Shared, Stores};
@@ -13,7 +14,7 @@ use asp_store::bus::{Bus, BusError, BusEvent, MemoryBus};
 use asp_store::followers::MemoryFollowers;
 use asp_store::inbox::{EntryName, Inbox, InboxError, InboxId, MemoryInbox, Put};
 use asp_store::outbox::{MemoryOutbox, Outbox};
-use asp_store::records::{CallRecords, OwnerId, RecordError};
+use asp_store::records::{CallRecords, OwnerId, RecordError, State};
 use asp_store::sessions::MemoryDirectory;
 use async_trait::async_trait;
 use axum::body::Body;
@@ -26,7 +27,7 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 
-use super::takeover::{answering, request, row, saves_and_hangs, send, take_over};
+use super::takeover::{answering, call_id, request, row, row_ends, saves_and_hangs, send, take_over};
 use super::{asks_name, last_result, next_request, tasks, until, until_async, user_input};
 use crate::runtime::{Runtime, Script, Worker};
 use crate::support::records::{Faults, FaultyRecords};
@@ -87,6 +88,8 @@ pub(super) struct Noted {
     /// Number of puts, with those that failed.
     tried: AtomicUsize,
     stored: Mutex<Vec<InboxId>>,
+    /// Time for which the first entry was to be kept.
+    kept: Mutex<Option<Duration>>,
 }
 
 impl Noted {
@@ -127,6 +130,7 @@ impl Inbox for Noted {
         }
         self.check()?;
         let put = self.inbox.put(inbox, name, entry, keep).await;
+        self.kept.lock().get_or_insert(keep);
         self.stored.lock().push(inbox);
         put
     }
@@ -252,6 +256,29 @@ pub(super) async fn asked(gateways: &Gateways, runtime: &Runtime) -> Value {
     asked
 }
 
+/// Invariant I-13. The former gateway has lost the call, which has not ended there yet.
+#[tokio::test]
+async fn an_answer_at_the_former_gateway_of_a_call_arrives_where_it_goes_on() {
+    let dead = Runtime::start(Script::of(|_, mut worker: Worker| async move {
+        let invoke = worker.begin(&[("checkpoint", "true")]).await;
+        worker.say(asks_name(&invoke.request_id)).await;
+        while worker.next().await.is_some() {}
+    }));
+    let gateways = Gateways::with(&dead);
+    let asked = asked(&gateways, &dead).await;
+    let call = gateways.first.gateway.pipeline.registry.running().pop().unwrap();
+    call.ownership.pass_on();
+    let answered = send(answering(&asked), &gateways.first);
+    until("the answer is stored", || gateways.inbox.has_stored()).await;
+    let living = Runtime::start(asks());
+    let third = gateways.another(living.runtimes());
+    take_over(&third).await;
+    row_ends(&gateways.first, call_id(&dead)).await;
+    let row = gateways.first.active.find(call_id(&dead)).await.unwrap().unwrap();
+    assert_eq!(row.state, State::Completed, "it had its answer");
+    answered.abort();
+}
+
 /// Invariant I-13.
 #[tokio::test]
 async fn an_answer_that_was_taken_while_no_gateway_ran_the_call_arrives_where_it_goes_on() {
@@ -262,6 +289,11 @@ async fn an_answer_that_was_taken_while_no_gateway_ran_the_call_arrives_where_it
     let second = gateways.another(Runtimes::none());
     let answered = send(answering(&asked), &second);
     until("the answer is stored", || gateways.inbox.has_stored()).await;
+    let call = gateways.first.gateway.pipeline.registry.running().pop().unwrap();
+    let kept = gateways.inbox.kept.lock().unwrap();
+    // A minute longer than any call of it may take, less the moment until it was stored.
+    let expected = lifetime_bound(&call.entry.primitive, true) + Duration::from_secs(59);
+    assert!(kept > expected, "whatever the gateways' clocks say: {kept:?}");
     let living = Runtime::start(asks());
     let third = gateways.another(living.runtimes());
     take_over(&third).await;

@@ -1,6 +1,7 @@
 //! Calls that a gateway leaves behind: how many another one takes at a look, and what one that cannot be taken costs.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use asp_snapshot::Snapshot;
@@ -8,9 +9,10 @@ use asp_store::records::{CallRecords, MemoryRecords, NO_ROOM, NOBODY, Orphan, Ow
 use async_trait::async_trait;
 use serde_json::json;
 
-use super::takeover::{leave_sealed_elsewhere, request, row, saves_and_hangs, send};
-use super::{fixture, until_async};
+use super::takeover::{leave_sealed_elsewhere, request, row, saves_and_hangs, send, take_over};
+use super::{fixture, last_result, until_async};
 use crate::runtime::{Runtime, Script, Worker};
+use crate::support::ledger::Faulty;
 use crate::support::records::{Faults, FaultyRecords};
 use crate::support::{Fixture, snapshot};
 
@@ -90,6 +92,55 @@ async fn a_store_that_does_not_say_whether_a_call_was_taken_ends_one_look_and_no
     tokio::time::pause();
     let looked = tokio::time::timeout(Duration::from_secs(60), pipeline.take_over(&in_force())).await;
     assert!(looked.expect("the look ends").is_err());
+}
+
+/// Records that take a call once without saying so.
+struct Unheard {
+    inner: Arc<MemoryRecords>,
+    has_answered: AtomicBool,
+}
+
+#[async_trait]
+impl Faults for Unheard {
+    fn store(&self) -> &dyn CallRecords {
+        &*self.inner
+    }
+
+    async fn take(&self, orphan: &Orphan, owner: OwnerId) -> Result<bool, RecordError> {
+        let taken = self.inner.take(orphan, owner).await;
+        match self.has_answered.swap(true, Ordering::AcqRel) {
+            true => taken,
+            false => Err(RecordError::Unavailable("the connection broke".into())),
+        }
+    }
+}
+
+/// The answer for the row may be lost, and that for the key.
+#[tokio::test]
+async fn a_call_goes_on_where_the_store_has_taken_it_without_saying_so() {
+    for hears_of_row in [false, true] {
+        let dead = Runtime::start(saves_and_hangs());
+        let first = fixture(&dead);
+        let _waiting = send(request("order", Some("k")), &first);
+        row(&first, &dead, |row| row.seq == 1).await;
+        let living = completes();
+        let has_answered = AtomicBool::new(hears_of_row);
+        let records = Arc::new(FaultyRecords(Unheard { inner: first.active.clone(), has_answered }));
+        let seizures = usize::from(hears_of_row);
+        let ledger = Faulty {
+            inner: first.ledger.clone(),
+            unheard_seizures: AtomicUsize::new(seizures),
+            ..Faulty::default()
+        };
+        let second = Fixture::with_runtimes_and(living.runtimes(), |stores| {
+            stores.active = records;
+            stores.ledger = Arc::new(ledger);
+        });
+        take_over(&second).await;
+        let result = last_result(&request("order", Some("k")).send(&second).await);
+        assert_eq!(result["structuredContent"], json!({"ok": true}), "{result}");
+        assert_eq!(living.told.allocations.lock().len(), 1);
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -13,7 +13,7 @@ use uuid::Uuid;
 use super::resume::save;
 use super::takeover::{call_id, request, send};
 use super::tasks::{begun, get, until as until_status};
-use super::{last_result, until, until_async};
+use super::{last_result, modern, until, until_async};
 use crate::runtime::{Runtime, Script, Worker};
 use crate::support::Fixture;
 use crate::support::records::{Faults, FaultyRecords};
@@ -167,4 +167,26 @@ async fn a_call_without_a_key_that_another_gateway_has_taken_is_not_answered_her
     go.send(()).unwrap();
     let result = last_result(&waiting.await.unwrap());
     assert_eq!(result["_meta"]["asp/reason"], "upstream_unavailable", "{result}");
+}
+
+/// Another gateway would go on with the call by what is left of it.
+#[tokio::test]
+async fn the_row_of_a_call_that_has_ended_is_deleted_once_the_store_answers() {
+    let base = Fixture::new();
+    let records = deaf(&base);
+    let runtime = Runtime::start(Script::of(|_, mut worker: Worker| async move {
+        let invoke = worker.begin(&[("checkpoint", "true")]).await;
+        assert_eq!(save(&mut worker, &invoke.request_id, 1, b"one").await, "");
+        worker.complete(&invoke, &json!({"ok": true})).await;
+    }));
+    let fixture = Fixture::with_runtimes_and(runtime.runtimes(), |stores| stores.active = records.clone());
+    fixture.gateway.pipeline.active.renew().await.unwrap();
+    let result = last_result(&modern("order", json!({})).send(&fixture).await);
+    assert_eq!(result["structuredContent"], json!({"ok": true}), "{result}");
+    until("its row is not deleted", || records.0.refused.load(Ordering::Acquire) > 0).await;
+    let call = call_id(&runtime);
+    assert!(base.active.find(call).await.unwrap().is_some_and(|row| row.resumes));
+    records.0.refuses.store(false, Ordering::Release);
+    fixture.gateway.pipeline.active.renew().await.unwrap();
+    until_async("it is deleted", async || base.active.find(call).await.unwrap().is_none()).await;
 }

@@ -14,7 +14,9 @@ use serde_json::{Value, json};
 use tokio::sync::Notify;
 use uuid::Uuid;
 
-use super::{asks_name, fixture, until_some, user_input};
+use super::inbox::Gateways;
+use super::takeover::{row, saves_and_hangs, take_over};
+use super::{asks_name, fixture, until_async, until_some, user_input};
 use crate::runtime::{Runtime, Script, Worker};
 use crate::support::{Answer, Fixture, Legacy, Modern, inputs, snapshot, token, token_with_scopes};
 
@@ -439,6 +441,37 @@ async fn who_listens_is_told_of_the_changes_of_own_tasks() {
         assert_eq!((&change["method"], &params["taskId"]), (&json!("notifications/tasks"), &task["taskId"]));
         if params["status"] == "completed" {
             assert_eq!(params["result"]["structuredContent"], json!({"ok": true}));
+            return;
+        }
+        assert_eq!(params["status"], "working", "{change}");
+    }
+}
+
+#[tokio::test]
+async fn who_listens_is_told_how_a_task_ends_at_the_gateway_that_goes_on_with_it() {
+    let dead = Runtime::start(saves_and_hangs());
+    let gateways = Gateways::with(&dead);
+    let task = begun(&gateways.first).await;
+    row(&gateways.first, &dead, |row| row.seq == 1).await;
+    let call = gateways.first.gateway.pipeline.registry.running().pop().unwrap();
+    let is_kept =
+        async || gateways.shared.outbox.read(call.id.into_bytes(), 0).await.is_ok_and(|kept| kept.is_some());
+    until_async("what it said is kept", is_kept).await;
+    let (mut body, _) = listens(&gateways.first, "alice", json!([task["taskId"]])).await;
+    let living = Runtime::start(Script::of(|_, mut worker: Worker| async move {
+        let invoke = worker.begin(&[("checkpoint", "true")]).await;
+        worker.complete(&invoke, &json!({"ok": true})).await;
+    }));
+    let other = gateways.another(living.runtimes());
+    take_over(&other).await;
+    // The first gateway learns that it has lost the call.
+    call.ownership.pass_on();
+    call.cancel();
+    loop {
+        let change = told(&mut body).await;
+        let params = &change["params"];
+        if params["status"] == "completed" {
+            assert_eq!(params["result"]["structuredContent"], json!({"ok": true}), "{change}");
             return;
         }
         assert_eq!(params["status"], "working", "{change}");

@@ -2,17 +2,21 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
+use asp_gateway::executors::plugin::runtimes::Runtimes;
 use asp_store::records::{CallRecords, MemoryRecords, OwnerId, RecordError, RecordKey, Saved, State};
 use async_trait::async_trait;
 use bytes::Bytes;
 use http::StatusCode;
+use parking_lot::Mutex;
 use serde_json::json;
 
 use super::{Rest, asking, reason, refused, with_plugins};
+use crate::plugin::{until, until_async};
 use crate::runtime::{Runtime, Script, Worker};
 use crate::support::records::{Faults, FaultyRecords};
-use crate::support::{Fixture, snapshot, token};
+use crate::support::{Fixture, now, snapshot, token};
 
 #[tokio::test]
 async fn the_same_id_is_the_same_call_and_runs_once() {
@@ -186,4 +190,132 @@ async fn a_call_whose_record_is_not_taken_is_not_acknowledged_until_it_is() {
     assert_eq!(put.status, StatusCode::OK, "the same call: {}", put.text);
     let elsewhere = call.on(&base).get().await;
     assert_eq!(elsewhere.status, StatusCode::OK, "{}", elsewhere.text);
+}
+
+/// Records that are asked for, and not made while anybody waits.
+struct Stuck {
+    inner: Arc<MemoryRecords>,
+    asked: Mutex<Option<(RecordKey, OwnerId)>>,
+}
+
+#[async_trait]
+impl Faults for Stuck {
+    fn store(&self) -> &dyn CallRecords {
+        &*self.inner
+    }
+
+    async fn put(&self, key: &RecordKey, owner: OwnerId, _: State, _: Bytes) -> Result<Saved, RecordError> {
+        *self.asked.lock() = Some((key.clone(), owner));
+        std::future::pending().await
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_record_that_is_made_after_its_call_has_ended_is_deleted() {
+    let base = Fixture::new();
+    let records = Arc::new(FaultyRecords(Stuck { inner: base.active.clone(), asked: Mutex::default() }));
+    let fixture = base.with_stores(snapshot(), |stores| stores.active = records.clone());
+    fixture.gateway.pipeline.active.renew().await.unwrap();
+    let put = Rest::of(&fixture, "policy.wipe", "1").put(&json!({"message": "a"})).await;
+    assert_eq!(reason(&put), refused(503, "upstream_unavailable"), "{}", put.text);
+    let registry = &fixture.gateway.pipeline.registry;
+    registry.running().pop().unwrap().cancel();
+    until("it has ended", || registry.is_empty()).await;
+    fixture.gateway.flush().await;
+    let (key, owner) = records.0.asked.lock().take().unwrap();
+    base.active.put(&key, owner, State::InputRequired, Bytes::new()).await.unwrap();
+    until_async("it is deleted", async || base.active.find(key.call).await.unwrap().is_none()).await;
+}
+
+/// I-3: it waits for the key of another one, and its time is over before it gets that.
+#[tokio::test(start_paused = true)]
+async fn a_call_that_was_acknowledged_and_never_begins_keeps_its_id_and_its_end() {
+    let fixture = Fixture::new();
+    let keyed = |id: &str| Rest::of(&fixture, "policy.wipe", id).with("idempotency-key", "k");
+    let holder = keyed("1").put(&json!({"message": "a"})).await;
+    assert_eq!(holder.status, StatusCode::CREATED, "{}", holder.text);
+    let deadline = (now() + 5) * 1000;
+    let waiting = keyed("2").with("x-deadline-ms", &deadline.to_string());
+    let put = waiting.put(&json!({"message": "a"})).await;
+    assert_eq!(
+        (put.status, &put.json()["status"]),
+        (StatusCode::CREATED, &json!("submitted")),
+        "{}",
+        put.text
+    );
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    fixture.gateway.flush().await;
+    let other = fixture.beside(Runtimes::none());
+    for gateway in [&fixture, &other] {
+        let got = waiting.on(gateway).get().await;
+        assert_eq!((got.status, &got.json()["status"]), (StatusCode::OK, &json!("failed")), "{}", got.text);
+    }
+}
+
+/// A call that waits for an approval at a gateway whose record of it is not taken, and another gateway.
+async fn unrecorded(base: &Fixture) -> (Arc<FaultyRecords<Refusing>>, Fixture, Fixture) {
+    let records =
+        Arc::new(FaultyRecords(Refusing { inner: base.active.clone(), refuses: AtomicBool::new(true) }));
+    let first = base.with_stores(snapshot(), |stores| {
+        stores.active = records.clone();
+        stores.ledger = base.ledger.clone();
+    });
+    let second = base.beside(Runtimes::none());
+    for fixture in [&first, &second] {
+        fixture.gateway.pipeline.active.renew().await.unwrap();
+    }
+    let put = Rest::of(&first, "policy.wipe", "1").put(&json!({"message": "a"})).await;
+    assert_eq!(reason(&put), refused(503, "upstream_unavailable"), "{}", put.text);
+    (records, first, second)
+}
+
+/// Approves the call at the gateway that runs it.
+async fn approve(call: &Rest<'_>) {
+    let asks = call.put(&json!({"message": "a"})).await;
+    assert_eq!(
+        (asks.status, &asks.json()["status"]),
+        (StatusCode::OK, &json!("awaitingElicitationResult")),
+        "{}",
+        asks.text
+    );
+    let answer = json!({"action": "accept", "content": {"approve": true}});
+    let answered = call.advance(&json!({"serverData": asks.json()["serverData"], "result": answer})).await;
+    assert_eq!(answered.status, StatusCode::OK, "{}", answered.text);
+}
+
+#[tokio::test]
+async fn an_id_that_is_put_at_two_gateways_at_once_is_one_call_at_both() {
+    let base = Fixture::new();
+    let (records, first, second) = unrecorded(&base).await;
+    let call = Rest::of(&first, "policy.wipe", "1");
+    let joining = async { call.on(&second).with("prefer", "wait=20").put(&json!({"message": "a"})).await };
+    let answering = async {
+        until("it has begun there too", || second.gateway.pipeline.registry.len() == 1).await;
+        records.0.refuses.store(false, Ordering::Release);
+        approve(&call).await;
+    };
+    let (joined, ()) = tokio::join!(joining, answering);
+    assert!(joined.status.is_success(), "{}", joined.text);
+    assert_eq!(joined.json()["status"], "success", "{}", joined.text);
+}
+
+/// The record is of the request that waits for the other one's answer.
+#[tokio::test]
+async fn a_call_is_not_ended_by_the_record_of_the_same_request_at_another_gateway() {
+    let base = Fixture::new();
+    let (records, first, second) = unrecorded(&base).await;
+    let call = Rest::of(&first, "policy.wipe", "1");
+    let waits = call.on(&second).put(&json!({"message": "a"})).await;
+    assert_eq!(
+        (waits.status, &waits.json()["status"]),
+        (StatusCode::CREATED, &json!("submitted")),
+        "{}",
+        waits.text
+    );
+    records.0.refuses.store(false, Ordering::Release);
+    approve(&call).await;
+    for gateway in [&first, &second] {
+        let call = call.on(gateway);
+        until_async("it has its answer", async || call.get().await.json()["status"] == "success").await;
+    }
 }

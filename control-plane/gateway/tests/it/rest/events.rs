@@ -4,6 +4,7 @@ use asp_gateway::call::event::{Event, LogLevel};
 use axum::body::Body;
 use axum::response::Response;
 use http::{Method, StatusCode};
+use http_body_util::BodyExt;
 use serde_json::{Value, json};
 
 use super::{Rest, asking, frame, reason, refused, with_plugins};
@@ -142,4 +143,37 @@ async fn a_stream_ends_with_its_token_and_the_call_does_not() {
     tokio::time::timeout(bound, http_body_util::BodyExt::collect(body)).await.expect("it ends").unwrap();
     assert_eq!(call.get().await.json()["status"], "running");
     call.part("cancel").send(Method::POST, "").await;
+}
+
+/// The client comes back for the rest, at whichever gateway.
+#[tokio::test]
+async fn a_stream_ends_without_an_end_where_another_gateway_goes_on_with_the_call() {
+    let runtime = asking();
+    let fixture = with_plugins(&runtime);
+    fixture.gateway.pipeline.active.renew().await.unwrap();
+    let call = Rest::at(&fixture, "/plugins/rest/tools/sweep/calls/1");
+    let asks = call.with("prefer", "wait=20").put(&json!({})).await.json();
+    assert_eq!(asks["status"], "awaitingElicitationResult", "{asks}");
+    let mut body = open(&call, None).await.into_body();
+    while event(&mut body).await.1 != "asked" {}
+    let waiting = call
+        .with("prefer", "wait=20")
+        .with("if-none-match", &format!("\"{}\"", asks["etag"].as_str().unwrap()));
+    let waiting = async { waiting.get().await };
+    let passed_on = async {
+        let running = fixture.gateway.pipeline.registry.running().pop().unwrap();
+        running.ownership.pass_on();
+        running.cancel();
+        let rest = body.collect().await.unwrap().to_bytes();
+        String::from_utf8(rest.to_vec()).unwrap()
+    };
+    let (waited, rest) = tokio::join!(waiting, passed_on);
+    assert!(!rest.contains("event: end"), "{rest}");
+    assert_eq!(
+        (waited.status, &waited.json()["status"]),
+        (StatusCode::OK, &json!("running")),
+        "{}",
+        waited.text
+    );
+    assert_eq!(call.get().await.json()["status"], "running");
 }

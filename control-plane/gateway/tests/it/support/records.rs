@@ -107,9 +107,9 @@ impl<F: Faults> CallRecords for FaultyRecords<F> {
         self.0.store().finish(key, owner, end).await
     }
 
-    async fn drop_record(&self, call: CallId, owner: OwnerId) -> Result<bool, RecordError> {
+    async fn drop_record(&self, call: CallId, created_ms: i64, owner: OwnerId) -> Result<bool, RecordError> {
         self.0.learns_ends()?;
-        self.0.store().drop_record(call, owner).await
+        self.0.store().drop_record(call, created_ms, owner).await
     }
 
     async fn renew(&self, owner: OwnerId, lease: Duration) -> Result<Lease, RecordError> {

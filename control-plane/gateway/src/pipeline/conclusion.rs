@@ -1,0 +1,119 @@
+//! The end of a call: its outcome, which is stored before it is reported.
+//!
+//! Keeps true: one of several gateways that had a call says how it ended; what was cancelled by nobody is no cancel; an outcome is
+//! stored before it is reported, if the store answers; a call whose task vanished is stored as unknown.
+
+use std::sync::Arc;
+
+use tokio::runtime::Handle;
+
+use super::ledger::Held;
+use super::{Pipeline, Running};
+use crate::call::Call;
+use crate::call::outcome::{Outcome, Output, Refusal, after_handover};
+use crate::telemetry::audit;
+
+/// Message to the caller of a call that its gateway stopped, and that may be called again.
+const STOPPED: &str = "the gateway stopped before the call had ended: call again";
+
+/// The outcome here of a call that another gateway goes on with. Clients that can come back never see it. The others may call again
+/// only if that runs nothing twice: a retry under a key gets the answer of the call that has it.
+pub(super) fn passed_on(call: &Call) -> Outcome {
+    call.ownership.note_continued();
+    let again = Refusal::Upstream("another gateway goes on with this call".into());
+    Outcome::Refused(if call.idempotency_key.is_some() { again } else { call.unanswered(again) })
+}
+
+impl Running {
+    /// Refuses a call whose begin is not recorded. Neither is its end where its org has no room in the log: refused calls would
+    /// use up what is left for others.
+    pub(super) async fn refuse_unrecorded(&self) {
+        let refusal =
+            Refusal::Upstream("nothing was done: the audit log takes no events at the moment".into());
+        if self.pipeline.audit.has_room(&self.call.caller.org) {
+            return self.conclude(Err(refusal)).await;
+        }
+        let outcome = self.settled(Err(refusal)).await;
+        self.pipeline.audit.count_missed(1);
+        self.pipeline.close(&self.call, outcome);
+    }
+
+    /// Gives the call its outcome.
+    pub(crate) async fn conclude(&self, result: Result<(Output, bool), Refusal>) {
+        let outcome = self.settled(result).await;
+        let waiting = self.pipeline.audit.offer(audit::finished(&self.call, &outcome));
+        self.pipeline.close(&self.call, outcome);
+        if let Some(event) = waiting {
+            // The caller has its answer. Only this call's place waits, so that new calls come as slowly as the log
+            // takes them; what it does not take in time is counted there.
+            let _ = self.pipeline.audit.record_end(event).await;
+        }
+    }
+
+    async fn settled(&self, result: Result<(Output, bool), Refusal>) -> Outcome {
+        self.pipeline.settled(&self.call, result).await
+    }
+
+    /// Stores how the call ended under its key, where that is this gateway's to say.
+    pub(crate) async fn settle(&self, held: Held, result: &Result<Output, Refusal>) -> Result<(), Refusal> {
+        let active = &self.pipeline.active;
+        if !active.is_ours(&self.call).await {
+            return Ok(());
+        }
+        let settled = held.settle(&self.call, result).await;
+        if settled.is_err() {
+            // Another gateway may have taken the call while the store did not answer: that one says how it ended.
+            active.is_ours(&self.call).await;
+        }
+        settled
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if self.call.outcome().is_some() {
+            return;
+        }
+        let (pipeline, call) = (self.pipeline.clone(), self.call.clone());
+        let Ok(runtime) = Handle::try_current() else {
+            // The process is about to end.
+            return pipeline.end(&call, Outcome::lost());
+        };
+        runtime.spawn(async move {
+            let outcome = pipeline.settled(&call, Err(Refusal::OutcomeUnknown)).await;
+            pipeline.end(&call, outcome);
+        });
+    }
+}
+
+impl Pipeline {
+    /// The outcome of a call, which is stored where other gateways are asked for it.
+    async fn settled(self: &Arc<Self>, call: &Arc<Call>, result: Result<(Output, bool), Refusal>) -> Outcome {
+        let mut outcome = match result {
+            _ if call.ownership.is_passed_on() => passed_on(call),
+            result => match (call.withdrawal(), result) {
+                // What came of it is in the ledger, if it had a key; this caller does not get it.
+                (Some(why), _) => Outcome::Refused(Refusal::Withdrawn(why)),
+                (None, Ok((output, replayed))) => Outcome::Done { output, replayed },
+                (None, Err(Refusal::Cancelled)) if self.has_stopped(call) => {
+                    let why = Refusal::Upstream(STOPPED.into());
+                    Outcome::Refused(after_handover(call, why))
+                }
+                (None, Err(refusal)) => Outcome::Refused(refusal),
+            },
+        };
+        if let Outcome::Refused(refusal @ (Refusal::Internal(_) | Refusal::InvalidOutput { .. })) = &outcome {
+            tracing::error!(call = %call.id, trace = %call.trace, primitive = %call.entry.primitive.id, error = %refusal, "a call failed by a fault of this gateway or of the primitive's spec; its caller was told an internal error");
+        }
+        // Before anybody is told: who asks another gateway is told the same.
+        if !self.active.end(call, &outcome).await {
+            outcome = passed_on(call);
+        }
+        outcome
+    }
+
+    /// Whether the call was cancelled by nobody: its gateway has stopped.
+    fn has_stopped(&self, call: &Call) -> bool {
+        self.calls.have_stopped() && !call.is_cancel_requested()
+    }
+}
