@@ -183,7 +183,7 @@ pub struct Gateway {
     pub(crate) waiting: Arc<Admission>,
     /// What requests take until their calls have ended.
     pub(crate) memory: Arc<Admission>,
-    /// That of what needs no caller, by the client's network: whoever that is takes nothing from those who are known.
+    /// Memory of requests that need no caller, by the client's network: they take nothing from known callers.
     pub(crate) memory_of_nobody: Arc<Admission>,
     /// What large headers take, by the client's network.
     pub(crate) memory_of_headers: Arc<Admission>,

@@ -10,8 +10,8 @@ use serde::Serialize;
 
 use crate::compile::compile_server;
 use crate::document::Document;
-use crate::fault::{Fault, FaultCode};
-use crate::findings::{self, Findings, shortened};
+use crate::fault::{Fault, FaultCode, shortened};
+use crate::findings::{self, Findings};
 use crate::link::{self, Declared, Index};
 use crate::published::{server_validator, spec_validator};
 use crate::rules;

@@ -287,6 +287,17 @@ impl Serialize for FaultCode {
     }
 }
 
+/// A validator quotes the value that it refuses, and a pointer the keys that lead to it.
+const MAX_CHARS: usize = 300;
+
+/// Shortens a text of a fault, which may quote a whole file.
+pub(crate) fn shortened(text: String) -> String {
+    match text.char_indices().nth(MAX_CHARS) {
+        Some((end, _)) => format!("{}…", text.get(..end).unwrap_or_default()),
+        None => text,
+    }
+}
+
 /// One thing that is wrong, or worth knowing when [`FaultCode::is_warning`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Fault {

@@ -3,7 +3,7 @@
 //! Keeps true: the list is bounded, and warnings take no room from faults: a file with any fault has one in its list.
 
 use crate::document::Document;
-use crate::fault::{Fault, FaultCode};
+use crate::fault::{Fault, FaultCode, shortened};
 
 /// Collects the faults of one file and finds the line of each.
 pub(crate) struct Findings<'a> {
@@ -12,7 +12,7 @@ pub(crate) struct Findings<'a> {
     /// The bound of its faults, and of its warnings.
     bound: usize,
     list: Vec<Fault>,
-    /// How many of the list are faults, and how many are warnings.
+    /// Number of faults in the list, and of warnings.
     faults: usize,
     warnings: usize,
     elsewhere: Vec<Elsewhere<'a>>,
@@ -91,14 +91,3 @@ const FEW: usize = 5;
 pub(crate) fn bound_of_file(files: usize) -> usize {
     (MAX_OF_ALL / files.max(1)).clamp(FEW, MAX_OF_FILE)
 }
-
-/// A text of a fault, which may quote a whole file.
-pub(crate) fn shortened(text: String) -> String {
-    match text.char_indices().nth(MAX_CHARS) {
-        Some((end, _)) => format!("{}…", text.get(..end).unwrap_or_default()),
-        None => text,
-    }
-}
-
-/// A validator quotes the value it refuses, and a pointer the keys that lead to it.
-const MAX_CHARS: usize = 300;

@@ -1,7 +1,8 @@
-//! URI templates of RFC 6570 level 1 (`{name}`): read, expanded with a call's arguments, and matched in linear time.
+//! URI templates of RFC 6570 level 1 (`{name}`), which may also be filled with lists: read, expanded with a call's arguments, and
+//! matched in linear time.
 //!
 //! Owns: the one reading of a template, so that what the linter accepts is what the gateway expands. Refuses:
-//! operators, modifiers and percent-encoded names, which level 1 does not need. Keeps true: an argument fills the
+//! operators, modifiers but for [`exploded`], and percent-encoded names, which level 1 does not need. Keeps true: an argument fills the
 //! place its template gives it and reaches no other one: it never makes a dot segment or removes a segment, also
 //! where somebody on the way decodes the path once more (RFC 3986 sections 5.2.4 and 6.2.2.3).
 
@@ -47,9 +48,15 @@ pub enum TemplateFault {
 /// Why a template cannot be filled.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ExpandFault {
-    /// It is absent, or neither string, number nor boolean.
-    #[error("`{0}` is missing, or is neither text nor a number nor a boolean")]
+    /// It is absent, null, or a list without elements.
+    #[error("`{0}` is missing")]
     Missing(String),
+    #[error("`{0}` must be text, a number, a boolean or a list of them")]
+    NoText(String),
+    #[error(
+        "`{0}` is sent in a header: use printable ASCII without a space at either end, and in a list no element with a comma"
+    )]
+    NoHeader(String),
     /// Comma-separated where several fill one path segment.
     #[error("`{0}` must not be or hold a `.` or `..` between slashes, in any encoding")]
     DotSegment(String),
@@ -60,8 +67,11 @@ pub enum ExpandFault {
 impl ExpandFault {
     /// The argument at fault; the first where several are.
     pub fn argument(&self) -> &str {
-        let (ExpandFault::Missing(names) | ExpandFault::DotSegment(names) | ExpandFault::EmptySegment(names)) =
-            self;
+        let (ExpandFault::Missing(names)
+        | ExpandFault::NoText(names)
+        | ExpandFault::NoHeader(names)
+        | ExpandFault::DotSegment(names)
+        | ExpandFault::EmptySegment(names)) = self;
         names.split('`').next().unwrap_or(names)
     }
 }
@@ -138,16 +148,41 @@ impl UriTemplate {
         rest.is_empty().then_some(variables)
     }
 
-    /// The template with every variable replaced by its percent-encoded value.
+    /// The template with every variable replaced by its percent-encoded value, a list with commas between its elements (RFC 6570
+    /// section 2.4.2). A list without elements counts as absent.
     pub fn expand(&self, values: &Map<String, Value>) -> Result<String, ExpandFault> {
+        self.filled_with(values, |_, texts| {
+            let texts: Vec<String> = texts.iter().map(|text| encoded(text)).collect();
+            Some(texts.join(","))
+        })
+    }
+
+    /// The same for the value of a header, in which nothing is encoded (OpenAPI 3.1.1, Parameter Object).
+    pub fn expand_header(&self, values: &Map<String, Value>) -> Result<String, ExpandFault> {
+        self.filled_with(values, |value, texts| {
+            let is_plain =
+                |text: &str| text.trim() == text && text.bytes().all(|b| (b' '..=b'~').contains(&b));
+            let fits = |text: &str| is_plain(text) && !(value.is_array() && text.contains(','));
+            texts.iter().all(|text| fits(text)).then(|| texts.join(","))
+        })
+    }
+
+    /// The template filled with what `write` makes of a variable's value and its texts; `None` where a header cannot hold them.
+    fn filled_with(
+        &self,
+        values: &Map<String, Value>,
+        write: impl Fn(&Value, &[Cow<'_, str>]) -> Option<String>,
+    ) -> Result<String, ExpandFault> {
         let mut filling = Filling::default();
         for part in &self.parts {
             match part {
                 Part::Literal(literal) => filling.literal(literal)?,
                 Part::Variable(name) => {
-                    let value = values.get(name).and_then(written);
+                    let value = values.get(name).filter(|value| !is_absent(value));
                     let value = value.ok_or_else(|| ExpandFault::Missing(name.clone()))?;
-                    filling.variable(name, &value);
+                    let texts = all_written(value).ok_or_else(|| ExpandFault::NoText(name.clone()))?;
+                    let text = write(value, &texts).ok_or_else(|| ExpandFault::NoHeader(name.clone()))?;
+                    filling.variable(name, &text);
                 }
             }
         }
@@ -207,13 +242,12 @@ impl<'a> Filling<'a> {
         Ok(())
     }
 
-    fn variable(&mut self, name: &'a str, value: &str) {
-        let encoded = utf8_percent_encode(value, RESERVED);
+    fn variable(&mut self, name: &'a str, text: &str) {
         if !self.is_over {
-            self.segment.extend(encoded.clone());
+            self.segment.push_str(text);
             self.names.push(name);
         }
-        self.done.extend(encoded);
+        self.done.push_str(text);
     }
 
     fn check_segment(&mut self) -> Result<(), ExpandFault> {
@@ -249,6 +283,25 @@ fn decoded(text: &str) -> Option<String> {
         return None;
     }
     percent_decode_str(text).decode_utf8().ok().map(Cow::into_owned)
+}
+
+/// The variable of `{name*}`, the explode modifier of RFC 6570 section 2.4.2, where that is the whole text: a parameter of a
+/// query that a list repeats and of which an object has several.
+pub fn exploded(text: &str) -> Option<&str> {
+    text.strip_prefix('{')?.strip_suffix("*}").filter(|name| is_variable(name))
+}
+
+/// Whether a variable with this value counts as undefined (RFC 6570 section 2.3).
+fn is_absent(value: &Value) -> bool {
+    value.is_null() || value.as_array().is_some_and(Vec::is_empty)
+}
+
+/// A value, or the elements of a list, as texts; `None` where one has no plain text.
+fn all_written(value: &Value) -> Option<Vec<Cow<'_, str>>> {
+    match value {
+        Value::Array(elements) => elements.iter().map(written).collect(),
+        one => Some(vec![written(one)?]),
+    }
 }
 
 /// A value as text; `None` where it has no plain one.

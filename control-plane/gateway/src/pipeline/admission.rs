@@ -29,7 +29,7 @@ impl Default for Bounds {
 /// What the bodies of all requests take of a gateway's memory at most, and those of one org, in bytes.
 pub const MEMORY: Bounds = Bounds { whole: 512 << 20, per_org: 256 << 20 };
 
-/// What the bodies of requests that need no caller take of it, in bytes, and those of one client's network: forms of logins.
+/// Memory for the bodies of requests that need no caller, such as forms of logins, in bytes: of all, and of one client's network.
 pub const MEMORY_OF_NOBODY: Bounds = Bounds { whole: 16 << 20, per_org: 2 << 20 };
 
 /// What large headers of open requests take of it, in bytes, and those of one client's network, whoever calls from there.

@@ -112,7 +112,11 @@ async fn a_call_is_mapped_to_one_http_request_and_back() {
     let address = serve(service).await;
     let mapping = ProxyHttp {
         query: [("q".to_owned(), "{message}".to_owned()), ("absent".to_owned(), "{nope}".to_owned())].into(),
-        headers: [("x-fixed".to_owned(), "1".to_owned())].into(),
+        headers: [
+            ("x-fixed".to_owned(), "1".to_owned()),
+            ("x-said".to_owned(), r#"W/"{message}""#.to_owned()),
+        ]
+        .into(),
         body: r#"{"text": "/message"}"#.into(),
         result: "/data".into(),
         ..http_mapping("/things/{message}")
@@ -129,6 +133,7 @@ async fn a_call_is_mapped_to_one_http_request_and_back() {
     let (request, headers) = &seen[0];
     assert_eq!(request, r#"a b/c [("q", "a b/c")] {"text":"a b/c"}"#);
     assert_eq!(headers["x-fixed"], "1");
+    assert_eq!(headers["x-said"], r#"W/"a b/c""#);
     assert!(headers.contains_key("x-deadline-ms") && headers.contains_key("idempotency-key"));
     assert_eq!(headers["traceparent"].len(), 55);
     assert!(!headers.contains_key("authorization") && !headers.contains_key("cookie"));

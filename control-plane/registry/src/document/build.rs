@@ -6,8 +6,7 @@
 use granit_parser::{Event, Options, Parser, ScalarStyle, Span};
 
 use super::{Content, Entry, MAX_DEPTH, MAX_NODES, Node, escape, scalar};
-use crate::fault::{Fault, FaultCode};
-use crate::findings::shortened;
+use crate::fault::{Fault, FaultCode, shortened};
 use crate::source::Source;
 
 /// A document that is one mapping of faulty aliases must not fill the memory with faults.

@@ -11,7 +11,7 @@ use super::{name, prompt, uri};
 use crate::fault::FaultCode;
 use crate::findings::Findings;
 use crate::spec::{CallsProxy, HttpProxy, Kind, Spec};
-use crate::uri_template::UriTemplate;
+use crate::uri_template::{self, UriTemplate};
 
 /// Most pages below which one upstream may send a user.
 const MAX_PAGES: usize = 16;
@@ -112,7 +112,10 @@ fn check_http(spec: &Spec, http: &HttpProxy, findings: &mut Findings<'_>) {
     check_url_template(http, &arguments, findings);
     for (key, template) in &http.query {
         let path = format!("/runtime/http/query/{}", crate::document::escape(key));
-        check_template(template, &path, &arguments, findings);
+        match uri_template::exploded(template) {
+            Some(argument) => check_argument(argument, &path, &arguments, findings),
+            None => drop(check_template(template, &path, &arguments, findings)),
+        }
     }
     for (key, template) in &http.headers {
         let path = format!("/runtime/http/headers/{}", crate::document::escape(key));
@@ -158,14 +161,18 @@ fn check_template(
         }
         Ok(template) => {
             for variable in template.variables() {
-                if !arguments.knows(variable) {
-                    let message = format!("no argument is called `{variable}`");
-                    let hint = "name a top-level property of the input schema";
-                    findings.add(FaultCode::BadMapping, path, message, hint);
-                }
+                check_argument(variable, path, arguments, findings);
             }
             Some(template)
         }
+    }
+}
+
+fn check_argument(argument: &str, path: &str, arguments: &Arguments<'_>, findings: &mut Findings<'_>) {
+    if !arguments.knows(argument) {
+        let message = format!("no argument is called `{}`", name::shown(argument));
+        let hint = "name a top-level property of the input schema";
+        findings.add(FaultCode::BadMapping, path, message, hint);
     }
 }
 
@@ -206,11 +213,7 @@ fn check_pointer(pointer: &str, path: &str, arguments: Option<&Arguments<'_>>, f
     let Some(arguments) = arguments else { return };
     let Some(first) = pointer.split('/').nth(1) else { return };
     let first = first.replace("~1", "/").replace("~0", "~");
-    if !arguments.knows(&first) {
-        let message = format!("no argument is called `{}`", name::shown(&first));
-        let hint = "name a top-level property of the input schema";
-        findings.add(FaultCode::BadMapping, path, message, hint);
-    }
+    check_argument(&first, path, arguments, findings);
 }
 
 /// The arguments a call has, by the spec's kind.

@@ -193,7 +193,9 @@ pub(crate) enum Cpu {
 }
 
 /// One HTTP request per call. `url`, `query` and `headers` are RFC 6570 level 1 templates over the
-/// arguments; a query parameter or header whose argument is absent is left out.
+/// arguments; a query parameter or header whose argument is absent is left out. A list is written with commas; a query
+/// parameter of the template `{name*}` is repeated for each element, and has a part for each member of an object. In a
+/// header nothing is percent-encoded.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct HttpProxy {

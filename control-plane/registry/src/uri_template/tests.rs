@@ -167,3 +167,58 @@ fn dots_that_are_no_segment_are_taken() {
         assert_eq!(expanded(template, json!({"x": value})).as_deref(), Ok(uri), "{template} {value}");
     }
 }
+
+#[test]
+fn a_list_is_written_with_commas_and_what_has_no_text_is_no_absent_value() {
+    for (template, values, expected) in [
+        ("{x}", json!({"x": ["a", 1, true]}), Ok("a,1,true")),
+        ("https://h/{x}/y", json!({"x": ["a,b", "c/d"]}), Ok("https://h/a%2Cb,c%2Fd/y")),
+        ("{x}", json!({"x": []}), Err(ExpandFault::Missing("x".into()))),
+        ("{x}", json!({"x": null}), Err(ExpandFault::Missing("x".into()))),
+        ("{x}", json!({"x": ["a", null]}), Err(ExpandFault::NoText("x".into()))),
+        ("{x}", json!({"x": [["a"]]}), Err(ExpandFault::NoText("x".into()))),
+        ("{x}", json!({"x": {"a": 1}}), Err(ExpandFault::NoText("x".into()))),
+        ("https://h/{x}", json!({"x": [".."]}), Err(ExpandFault::DotSegment("x".into()))),
+        ("https://h/{x}", json!({"x": [""]}), Err(ExpandFault::EmptySegment("x".into()))),
+        ("https://h/{x}", json!({"x": ["..;", "a"]}), Err(ExpandFault::DotSegment("x".into()))),
+    ] {
+        assert_eq!(
+            expanded(template, values.clone()).as_deref(),
+            expected.as_ref().copied(),
+            "{template} {values}"
+        );
+    }
+}
+
+#[test]
+fn a_header_has_values_as_they_are_and_none_that_it_cannot_hold() {
+    let refused = |text: &str| (json!({"x": text}), Err(ExpandFault::NoHeader("x".into())));
+    for (values, expected) in [
+        (json!({"x": "W/\"a b\", return=minimal; q=0.5 100%"}), Ok("W/\"a b\", return=minimal; q=0.5 100%")),
+        (json!({"x": ["a", 1]}), Ok("a,1")),
+        (json!({"x": ""}), Ok("")),
+        (json!({}), Err(ExpandFault::Missing("x".into()))),
+        (json!({"x": {}}), Err(ExpandFault::NoText("x".into()))),
+        (json!({"x": ["a,b"]}), Err(ExpandFault::NoHeader("x".into()))),
+        refused("a\r\nx-user: b"),
+        refused("a\0"),
+        refused("\u{7f}"),
+        refused("\u{e9}"),
+        refused(" a"),
+        refused("a "),
+    ] {
+        let header = UriTemplate::parse("{x}").unwrap().expand_header(values.as_object().unwrap());
+        assert_eq!(header.as_deref(), expected.as_ref().copied(), "{values}");
+    }
+    let path = UriTemplate::parse("/users/{x}").unwrap();
+    let climbs = path.expand_header(json!({"x": "../admin"}).as_object().unwrap());
+    assert_eq!(climbs, Err(ExpandFault::DotSegment("x".into())));
+}
+
+#[test]
+fn a_variable_is_exploded_where_it_is_the_whole_text() {
+    assert_eq!(exploded("{tags*}"), Some("tags"));
+    for text in ["{tags}", "{tags*}x", "x{tags*}", "{*}", "{a,b*}", "{?tags*}", "{a**}", "tags*", ""] {
+        assert_eq!(exploded(text), None, "{text}");
+    }
+}

@@ -19,7 +19,7 @@ use super::auth::Admin;
 use super::problem::Code;
 use super::turns::key_of;
 
-/// In this time an admin may fill so many rows, and all admins of an org, of a server or of the platform, so many.
+/// Time in which one admin may fill [`OF_ONE`] rows, and all admins of an org, of a server or of the platform [`OF_ORG`].
 const WINDOW: Duration = Duration::from_secs(60);
 const OF_ONE: u32 = 10;
 const OF_ORG: u32 = 60;
@@ -30,7 +30,7 @@ const MAX_PATH: usize = 512;
 /// They change nothing, whatever their method.
 const QUESTIONS: [&str; 3] = ["/api/registry/validate", "/api/registry/compile", "/api/policy/explain"];
 
-/// How many refusals were audited lately, for each org and each server's team by itself: how often another one is refused is
+/// Number of refusals that were audited lately, for each org and each server's team by itself: how often another one is refused is
 /// not its to know, nor to drown.
 #[derive(Default)]
 pub struct Refusals {

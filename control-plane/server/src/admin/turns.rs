@@ -22,7 +22,7 @@ use crate::admin_role::Role;
 pub const MAX_OF_ORG: usize = 16;
 /// Questions of all orgs together: each holds a body of up to [`super::MAX_BODY`].
 pub const MAX_QUESTIONS: usize = 64;
-/// From so many of all on an org has only a few: a few orgs do not take what all have.
+/// Number of questions of all from which on an org has [`FEW_QUESTIONS`]: a few orgs do not take what all have.
 const MANY_QUESTIONS: usize = MAX_QUESTIONS / 2;
 const FEW_QUESTIONS: usize = 2;
 

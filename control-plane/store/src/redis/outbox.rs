@@ -17,7 +17,7 @@ use crate::records::{CallId, OwnerId};
 
 /// The answer of the scripts about a call: its log, the number that comes next, the last entries before, and of each open
 /// one from before those its number and the entry.
-type Told = Option<(LogId, u64, Vec<Bytes>, Vec<Bytes>)>;
+type Reply = Option<(LogId, u64, Vec<Bytes>, Vec<Bytes>)>;
 
 /// An outbox in Redis.
 pub struct RedisOutbox {
@@ -38,7 +38,7 @@ impl RedisOutbox {
     }
 
     async fn kept(&self, script: &ScriptInvocation<'_>) -> Result<Option<Kept>, OutboxError> {
-        let told: Told = self.redis.run(script).await?;
+        let told: Reply = self.redis.run(script).await?;
         let Some((log, next, entries, pinned)) = told else { return Ok(None) };
         let first = next.checked_sub(count(entries.len())).ok_or_else(unreadable)?;
         Ok(Some(Kept { log, first, entries, pinned: numbered(&pinned)? }))

@@ -8,6 +8,8 @@ mod form;
 mod left_out;
 mod operation;
 mod schema;
+mod unfit;
+mod values;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,6 +21,8 @@ use document::Document;
 use document::Found;
 use left_out::LeftOut;
 use operation::Tool;
+use unfit::Unfit;
+use values::one_line;
 
 use super::{Imported, free_id, proxy, server_file, spec_path};
 use crate::args::ImportArgs;
@@ -88,7 +92,7 @@ pub(super) fn import(args: &ImportArgs, text: &[u8]) -> Result<Imported, Failure
     let mut report = LeftOut::default();
     for operation in found.iter().filter(|operation| is_wanted(args, operation)) {
         let place = || format!("{} {}", operation.method, operation.path);
-        match operation::tool(&document, operation) {
+        match tool(args, &document, operation) {
             Ok(_) if specs.ids.len() >= MAX_PRIMITIVES => {
                 let why = format!("a server has at most {MAX_PRIMITIVES} tools (choose some by --tag)");
                 report.operation(&place(), &why);
@@ -111,6 +115,9 @@ pub(super) fn import(args: &ImportArgs, text: &[u8]) -> Result<Imported, Failure
             Err(why) => report.operation(&place(), &why.to_string()),
         }
     }
+    for (path, fault) in document.unread() {
+        report.operation(path, &fault.to_string());
+    }
     report.print();
     if let Some(file) = &args.report {
         std::fs::write(file, report.lines()).with_context(|| format!("write {}", file.display()))?;
@@ -123,6 +130,15 @@ pub(super) fn import(args: &ImportArgs, text: &[u8]) -> Result<Imported, Failure
     files.insert(format!("{}/server.yaml", args.server), server_file(&args.server, description, &ids));
     let said = format!("{} operations ({} left out) from {}", ids.len(), report.operations(), place(args));
     Ok(Imported { files, ids, said, dropped: Vec::new(), renamed: Vec::new() })
+}
+
+/// The tool that an operation becomes, which has to be at the document's server, unless somebody says where all of them
+/// are.
+fn tool(args: &ImportArgs, document: &Document, found: &Found<'_>) -> Result<Tool, Unfit> {
+    match document.other_server(found) {
+        Some(server) if args.proxy_url.is_none() => Err(Unfit::Server(one_line(&server))),
+        _ => operation::tool(document, found),
+    }
 }
 
 fn place(args: &ImportArgs) -> &str {

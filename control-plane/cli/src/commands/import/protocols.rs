@@ -51,8 +51,8 @@ pub(super) fn listed(text: &str, args: &ImportArgs) -> String {
     let mut lines = Vec::new();
     let mut is_replaced = false;
     for line in text.lines() {
-        // The items of a list in YAML's block style.
-        if is_replaced && line.trim_start().starts_with('-') {
+        // The rest of a list over several lines.
+        if is_replaced && line.starts_with([' ', '\t', '-', ']']) {
             continue;
         }
         is_replaced = line.starts_with("protocols:");
@@ -83,6 +83,7 @@ mod tests {
                 "protocols:\n  - mcp\n  - rest\nprimitives:\n  - ref: a/b\n",
                 "protocols: [rest]\nprimitives:\n  - ref: a/b\n",
             ),
+            (&["rest"], "protocols: [\n  mcp,\n  rest\n]\npool: b\n", "protocols: [rest]\npool: b\n"),
             (&[], "protocols: [rest] # ours\n", "protocols: [rest] # ours\n"),
         ] {
             assert_eq!(listed(text, &args(protocols)), expected);

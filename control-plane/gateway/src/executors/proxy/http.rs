@@ -1,5 +1,6 @@
-//! HTTP by mapping (`runtime.http` of a spec): URL and query are RFC 6570 level 1 templates over the arguments, the
-//! body is the arguments or a mapping of JSON pointers, as JSON or as a form, the result is a JSON pointer.
+//! HTTP by mapping (`runtime.http` of a spec): URL and query are RFC 6570 level 1 templates over the arguments, which may be
+//! lists, headers have the arguments as they are, the body is the arguments or a mapping of JSON pointers, as JSON or as a
+//! form, the result is a JSON pointer.
 
 use std::time::Duration;
 
@@ -106,12 +107,12 @@ fn request(
     let arguments = &Arguments::as_sent(&execution.arguments);
     let destination = destination(outbound, mapping, execution)?;
     let mut url = destination.url;
-    add_query(&mut url, mapping, arguments)?;
+    add_query(&mut url, mapping, (arguments, &execution.arguments))?;
     let method = Method::from_bytes(mapping.method.as_bytes()).map_err(|_| invalid("method"))?;
     let mut request = destination.client.request(method, url);
     for (name, template) in &mapping.headers {
-        // Level 1 expansion leaves no control character; a header whose argument is absent is left out.
-        if let Some(value) = expanded(template, arguments)? {
+        // A header whose argument is absent is left out.
+        if let Some(value) = expanded(template, arguments, UriTemplate::expand_header)? {
             request = request.header(name, value);
         }
     }
@@ -158,7 +159,8 @@ fn destination<'a>(
     mapping: &ProxyHttp,
     execution: &Execution,
 ) -> Result<client::Destination<'a>, Refusal> {
-    let url = expanded(&mapping.url, &Arguments::with_defaults(&execution.arguments))?.ok_or_else(|| {
+    let arguments = Arguments::with_defaults(&execution.arguments);
+    let url = expanded(&mapping.url, &arguments, UriTemplate::expand)?.ok_or_else(|| {
         Refusal::InvalidArguments {
             pointer: String::new(),
             message: "an argument of the service's URL is missing".into(),
@@ -169,30 +171,45 @@ fn destination<'a>(
     destination.map_err(|error| Refusal::Upstream(error.to_string()))
 }
 
-/// A parameter whose argument is absent is left out.
-fn add_query(url: &mut Url, mapping: &ProxyHttp, arguments: &Arguments) -> Result<(), Refusal> {
-    let mut written = String::new();
+fn add_query(
+    url: &mut Url,
+    mapping: &ProxyHttp,
+    (arguments, sent): (&Arguments, &Json),
+) -> Result<(), Refusal> {
+    let mut written: Vec<String> = url.query().map(str::to_owned).into_iter().collect();
     for (name, template) in &mapping.query {
-        if let Some(value) = expanded(template, arguments)? {
-            if !written.is_empty() {
-                written.push('&');
-            }
-            written.push_str(&uri_template::encoded(name));
-            written.push('=');
-            written.push_str(&value);
+        for (name, value) in parameters(name, template, (arguments, sent))? {
+            written.push(format!("{}={value}", uri_template::encoded(&name)));
         }
     }
     if !written.is_empty() {
-        let query = url.query().map_or_else(|| written.clone(), |query| format!("{query}&{written}"));
-        url.set_query(Some(&query));
+        url.set_query(Some(&written.join("&")));
     }
     Ok(())
 }
 
+/// The names and encoded values of the parameters that one template becomes; none where its argument is absent.
+fn parameters(
+    name: &str,
+    template: &str,
+    (arguments, sent): (&Arguments, &Json),
+) -> Result<Vec<(String, String)>, Refusal> {
+    let Some(argument) = uri_template::exploded(template) else {
+        let value = expanded(template, arguments, UriTemplate::expand)?;
+        return Ok(value.map(|value| (name.to_owned(), value)).into_iter().collect());
+    };
+    let Some(value) = sent.member(argument) else { return Ok(Vec::new()) };
+    let parameters = form::exploded(name, argument, &value)?;
+    Ok(parameters.into_iter().map(|(name, value)| (name, uri_template::encoded(&value))).collect())
+}
+
+/// A way in which a template is filled.
+type Expand = fn(&UriTemplate, &Map<String, Value>) -> Result<String, ExpandFault>;
+
 /// The template filled with the arguments; `None` where one of them is absent.
-fn expanded(template: &str, arguments: &Arguments) -> Result<Option<String>, Refusal> {
+fn expanded(template: &str, arguments: &Arguments, expand: Expand) -> Result<Option<String>, Refusal> {
     let template = UriTemplate::parse(template).map_err(|fault| invalid(&fault.to_string()))?;
-    match template.expand(arguments.written()) {
+    match expand(&template, arguments.written()) {
         Ok(text) => Ok(Some(text)),
         Err(ExpandFault::Missing(_)) => Ok(None),
         Err(fault) => Err(Refusal::misplaced(&fault)),

@@ -331,18 +331,22 @@ async fn an_http_service_gets_and_gives_json_as_it_was_written() {
     });
     let address = serve(service).await;
     let mapping = ProxyHttp {
-        query: [("limit".to_owned(), "{limit}".to_owned()), ("n".to_owned(), "{n}".to_owned())].into(),
+        query: [("limit", "{limit}"), ("n", "{n}"), ("of", "{of*}"), ("tag", "{tag*}"), ("to", "{to}")]
+            .map(|(name, template)| (name.to_owned(), template.to_owned()))
+            .into(),
         result: "/data".into(),
         ..http_mapping("/items/{item}")
     };
     let mode = Mode::ProxyHttp(mapping);
     let mut snapshot = with_runtime("echo", mode, Mutation::ReadOnly, &format!("http://{address}"));
     open_echo(&mut snapshot, &json!({"type": "object", "properties": {"page": {"default": 1}}}));
-    let arguments = r#"{"item":7.0,"limit":1e2,"n":340282366920938463463374607431768211455,"s":"\ud83d"}"#;
+    let arguments = r#"{"item":7.0,"limit":1e2,"n":340282366920938463463374607431768211455,"s":"\ud83d","tag":["a&b",0.10],"to":[1.0,"c,d"],"of":{"k":1e400}}"#;
     let answer = call(&Fixture::of(snapshot), true, arguments, r#""a/b":1"#).await;
     assert!(answer.contains(&format!(r#""structuredContent":{ODD}"#)), "{answer}");
     let sent = seen.lock().pop().unwrap();
-    let expected = format!("/items/7?limit=100&n=340282366920938463463374607431768211455 {arguments}");
+    let query =
+        "limit=100&n=340282366920938463463374607431768211455&of%5Bk%5D=1e400&tag=a%26b&tag=0.10&to=1,c%2Cd";
+    let expected = format!("/items/7?{query} {arguments}");
     assert_eq!(sent, expected);
 }
 

@@ -15,9 +15,9 @@ pub(crate) struct Faulty {
     pub inner: Arc<MemoryLedger>,
     pub failures: AtomicUsize,
     pub dies: bool,
-    /// So many claims are taken, and nobody hears of it.
+    /// Number of claims that are taken and answered with an error.
     pub unheard: AtomicUsize,
-    /// So many claims are taken, and are not answered.
+    /// Number of claims that are taken and never answered.
     pub unanswered: AtomicUsize,
     /// A key whose answer is not stored is given back by another gateway.
     pub loses_keys: bool,

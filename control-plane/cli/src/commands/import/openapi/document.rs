@@ -47,6 +47,8 @@ pub(super) struct Found<'a> {
     pub(super) operation: &'a Map<String, Value>,
     /// The parameters of all operations of the path.
     pub(super) shared: Option<&'a Value>,
+    /// The servers of the operation, or those of its path.
+    servers: Option<&'a Value>,
 }
 
 impl Found<'_> {
@@ -96,22 +98,28 @@ impl Document {
         let schemes = self.root.get("components").and_then(|components| components.get("securitySchemes"));
         schemes.and_then(Value::as_object).into_iter().flatten().any(|(_, scheme)| {
             let Ok(scheme) = self.resolved(scheme) else { return false };
-            let says = |member: &str, expected: &str| scheme.get(member).is_some_and(|said| said == expected);
-            says("type", "apiKey") && says("name", name) && says("in", place)
+            let said = |member: &str| scheme.get(member).and_then(Value::as_str).unwrap_or_default();
+            // Names of headers have no case (RFC 9110 section 5.1).
+            let is_name =
+                said("name") == name || place == "header" && said("name").eq_ignore_ascii_case(name);
+            said("type") == "apiKey" && said("in") == place && is_name
         })
     }
 
-    /// The first server's URL, its variables at their defaults; `None` for one that is relative.
+    /// The URL of the document's first server; `None` for one that is relative.
     pub(super) fn server(&self) -> Option<String> {
-        let server = self.root.get("servers")?.as_array()?.first()?;
-        let mut url = server.get("url")?.as_str()?.to_owned();
-        for (name, variable) in server.get("variables").and_then(Value::as_object).into_iter().flatten() {
-            let default = variable.get("default").and_then(Value::as_str)?;
-            url = url.replace(&format!("{{{name}}}"), default);
+        first_url(self.root.get("servers")?)
+    }
+
+    /// The server that an operation or its path names, where that is not the document's.
+    pub(super) fn other_server(&self, found: &Found<'_>) -> Option<String> {
+        let servers = found.servers?;
+        let url = first_url(servers);
+        if url.is_some() && url == self.server() {
+            return None;
         }
-        let is_whole =
-            (url.starts_with("https://") || url.starts_with("http://")) && !url.contains(['{', '}']);
-        is_whole.then_some(url)
+        let written = || Some(servers.get(0)?.get("url")?.as_str()?.to_owned());
+        Some(url.or_else(written).unwrap_or_default())
     }
 
     /// The security of operations that name none of their own.
@@ -119,18 +127,31 @@ impl Document {
         self.root.get("security")
     }
 
+    /// The paths, each with what its operations are in, or with what its reference lacks.
+    fn paths(&self) -> impl Iterator<Item = (&str, Result<&Value, Fault>)> {
+        let paths = self.root.get("paths").and_then(Value::as_object);
+        paths.into_iter().flatten().map(move |(path, item)| (path.as_str(), self.resolved(item)))
+    }
+
+    /// The paths whose operations are elsewhere.
+    pub(super) fn unread(&self) -> impl Iterator<Item = (&str, Fault)> {
+        self.paths().filter_map(|(path, item)| Some((path, item.err()?)))
+    }
+
     /// Every operation, in the document's order.
     pub(super) fn operations(&self) -> Result<Vec<Found<'_>>, Fault> {
         let mut found = Vec::new();
-        for (path, item) in self.root.get("paths").and_then(Value::as_object).into_iter().flatten() {
-            let Some(item) = self.resolved(item)?.as_object() else { continue };
+        for (path, item) in self.paths() {
+            let Some(item) = item.ok().and_then(Value::as_object) else { continue };
             for (method, operation) in METHODS.iter().filter_map(|method| Some((*method, item.get(*method)?)))
             {
                 let Some(operation) = operation.as_object() else { continue };
                 if found.len() >= MAX_OPERATIONS {
                     return Err(Fault::TooMany);
                 }
-                found.push(Found { path, method, operation, shared: item.get("parameters") });
+                let servers = [operation.get("servers"), item.get("servers")];
+                let servers = servers.into_iter().flatten().find(|servers| servers.get(0).is_some());
+                found.push(Found { path, method, operation, shared: item.get("parameters"), servers });
             }
         }
         Ok(found)
@@ -143,6 +164,12 @@ impl Document {
             value = self.find(reference)?;
         }
         Err(Fault::Loop(value.get("$ref").and_then(Value::as_str).unwrap_or_default().to_owned()))
+    }
+
+    /// Whether only the service writes this property: a part of a reference's target, or beside the reference (3.1).
+    pub(super) fn is_read_only(&self, property: &Value) -> bool {
+        let says = |schema: &Value| schema.get("readOnly") == Some(&Value::Bool(true));
+        says(property) || self.resolved(property).is_ok_and(says)
     }
 
     /// What `#/…` names (RFC 6901, as a URI fragment).
@@ -161,6 +188,18 @@ impl Document {
         }
         Ok(found)
     }
+}
+
+/// The first server's URL, its variables at their defaults; `None` for one that is relative.
+fn first_url(servers: &Value) -> Option<String> {
+    let server = servers.get(0)?;
+    let mut url = server.get("url")?.as_str()?.to_owned();
+    for (name, variable) in server.get("variables").and_then(Value::as_object).into_iter().flatten() {
+        let default = variable.get("default").and_then(Value::as_str)?;
+        url = url.replace(&format!("{{{name}}}"), default);
+    }
+    let is_whole = (url.starts_with("https://") || url.starts_with("http://")) && !url.contains(['{', '}']);
+    is_whole.then(|| url.trim_end_matches('/').to_owned())
 }
 
 /// YAML 1.2 as OpenAPI documents have it; aliases and depth are bounded.

@@ -8,8 +8,9 @@ use std::collections::BTreeSet;
 use serde_json::{Map, Value};
 
 use super::document::{Document, Fault};
-use super::operation::{Unfit, essence, is_scalar, one_line};
 use super::schema::Schemas;
+use super::unfit::Unfit;
+use super::values::{essence, is_object, is_scalar, one_line};
 
 /// Media types of forms and the words of specs for them; of two that an operation takes the first one is used.
 const FORMATS: [(&str, &str); 2] =
@@ -100,7 +101,7 @@ impl Form {
             encoding.and_then(|encoding| encoding.get("style")).is_some_and(|style| style == "deepObject");
         if is_deep {
             self.styles.insert(name.into(), "deepObject".into());
-        } else if name.contains(['[', ']']) {
+        } else if name.contains(['[', ']', '\\']) || name.contains("=?") || name.trim() != name {
             // A gateway takes such a name for another field's, unless the spec lists it.
             self.styles.insert(name.into(), "form".into());
         }
@@ -135,9 +136,8 @@ impl<'a> Search<'a> {
             return Ok(());
         }
         for (name, property) in properties.into_iter().flatten() {
-            let schema = self.document.resolved(property)?;
-            if schema.get("readOnly") != Some(&Value::Bool(true)) {
-                found.push(Field { name, schema, is_in_choice });
+            if !self.document.is_read_only(property) {
+                found.push(Field { name, schema: self.document.resolved(property)?, is_in_choice });
             }
         }
         for (word, is_choice) in [("allOf", false), ("oneOf", true), ("anyOf", true)] {
@@ -188,14 +188,6 @@ impl<'a> Search<'a> {
         let choices = ["allOf", "anyOf", "oneOf"].iter().filter_map(|word| schema.get(*word)?.as_array());
         let mut parts = choices.flatten().chain(schema.get("items"));
         parts.any(|part| self.is_file(part, depth + 1))
-    }
-}
-
-fn is_object(schema: &Value) -> bool {
-    match schema.get("type") {
-        Some(Value::Array(kinds)) => kinds.iter().any(|kind| kind == "object"),
-        Some(kind) => kind == "object",
-        None => ["properties", "allOf", "oneOf", "anyOf"].iter().any(|word| schema.get(*word).is_some()),
     }
 }
 

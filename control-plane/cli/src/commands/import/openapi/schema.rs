@@ -2,7 +2,8 @@
 //!
 //! Owns: the dialects of 3.0 (`nullable`, boolean `exclusiveMinimum`) and of 3.1. Keeps true: references are replaced by
 //! what they stand for; one that leads back to itself, and what lies beyond the bounds, accepts anything, since the
-//! service judges it itself; nothing but what clients need to write arguments is taken over.
+//! service judges it itself; nothing but what clients need to write arguments is taken over, and no schema accepts less
+//! for what is not.
 
 use serde_json::{Map, Value, json};
 
@@ -30,8 +31,9 @@ const PLAIN: [&str; 13] = [
     "uniqueItems",
     "required",
 ];
-/// Formats that mean something to whoever writes an argument.
-const FORMATS: [&str; 6] = ["date-time", "date", "time", "email", "uri", "uuid"];
+/// Formats that mean something to whoever writes an argument. Not `time`: a gateway asserts that of RFC 3339, with an offset, and
+/// frameworks mean one without (`TimeOnly`, `LocalTime`).
+const FORMATS: [&str; 5] = ["date-time", "date", "email", "uri", "uuid"];
 
 /// Takes schemas over, for one operation.
 pub(super) struct Schemas<'a> {
@@ -77,6 +79,22 @@ impl<'a> Schemas<'a> {
         self.within.push(reference);
         let taken = self.schema(found, depth + 1);
         self.within.pop();
+        taken.map(|taken| self.with_siblings(taken, members))
+    }
+
+    /// A schema that was referred to, with what stands beside the reference: its words (3.1), and `nullable`, which 3.0
+    /// ignores and frameworks write all the same.
+    fn with_siblings(&mut self, mut taken: Value, siblings: &Map<String, Value>) -> Value {
+        if is_nullable(siblings) {
+            taken = or_null(taken);
+        }
+        for name in ["title", "description"] {
+            if let (Some(text @ Value::String(_)), Value::Object(taken)) = (siblings.get(name), &mut taken)
+                && spend(text, &mut self.left)
+            {
+                taken.insert(name.into(), text.clone());
+            }
+        }
         taken
     }
 
@@ -96,36 +114,59 @@ impl<'a> Schemas<'a> {
         {
             taken.insert("format".into(), format.clone());
         }
-        if let Some(Value::Object(properties)) = members.get("properties") {
-            let mut kept = Map::new();
-            for (name, property) in properties {
-                // What only the service writes is no argument.
-                if property.get("readOnly") != Some(&Value::Bool(true)) && take(name.len(), &mut self.left) {
-                    kept.insert(name.clone(), self.schema(property, depth + 1)?);
-                }
-            }
-            required(&mut taken, &kept);
-            taken.insert("properties".into(), Value::Object(kept));
-        }
-        for name in ["items", "additionalProperties"] {
+        let has_all = self.properties(members, &mut taken, depth)?;
+        // These speak of what others do not name, and the others are not taken over.
+        let rest = [("items", !members.contains_key("prefixItems")), ("additionalProperties", has_all)];
+        for (name, _) in rest.into_iter().filter(|(_, is_known)| *is_known) {
             if let Some(inner) = members.get(name) {
                 taken.insert(name.into(), self.schema(inner, depth + 1)?);
             }
         }
-        for name in ["oneOf", "anyOf", "allOf"] {
+        for name in ["allOf", "anyOf", "oneOf"] {
             if let Some(Value::Array(choices)) = members.get(name).filter(|choices| **choices != json!([])) {
                 let choices: Result<Vec<Value>, Fault> =
                     choices.iter().map(|choice| self.schema(choice, depth + 1)).collect();
-                taken.insert(name.into(), Value::Array(choices?));
+                // What tells the choices apart may be what is not taken over: several of them may fit.
+                let name = if name == "oneOf" { "anyOf" } else { name };
+                taken.entry(name).or_insert(Value::Array(choices?));
             }
         }
         // Without a type of its own, `nullable` is of what the schema chooses from.
-        let chooses = ["enum", "oneOf", "anyOf", "allOf"].iter().any(|word| taken.contains_key(*word));
+        let chooses = ["enum", "anyOf", "allOf"].iter().any(|word| taken.contains_key(*word));
         if chooses && is_nullable(members) && !members.contains_key("type") {
-            return Ok(json!({"anyOf": [taken, {"type": "null"}]}));
+            return Ok(or_null(Value::Object(taken)));
         }
         Ok(Value::Object(taken))
     }
+
+    /// Takes the properties over, and returns whether nothing that an object may have is left out.
+    fn properties(
+        &mut self,
+        members: &'a Map<String, Value>,
+        taken: &mut Map<String, Value>,
+        depth: usize,
+    ) -> Result<bool, Fault> {
+        let mut has_all = !members.contains_key("patternProperties");
+        let Some(Value::Object(properties)) = members.get("properties") else { return Ok(has_all) };
+        let mut kept = Map::new();
+        for (name, property) in properties {
+            if !take(name.len(), &mut self.left) {
+                has_all = false;
+                break;
+            }
+            // What only the service writes is no argument.
+            if !self.document.is_read_only(property) {
+                kept.insert(name.clone(), self.schema(property, depth + 1)?);
+            }
+        }
+        required(taken, &kept);
+        taken.insert("properties".into(), Value::Object(kept));
+        Ok(has_all)
+    }
+}
+
+fn or_null(schema: Value) -> Value {
+    json!({"anyOf": [schema, {"type": "null"}]})
 }
 
 /// Takes a value's bytes from what is left; false, with nothing left, where it is larger. Stops as soon as that is clear.
@@ -207,3 +248,7 @@ fn required(taken: &mut Map<String, Value>, kept: &Map<String, Value>) {
         taken.remove("required");
     }
 }
+
+#[cfg(test)]
+#[path = "schema/tests.rs"]
+mod tests;

@@ -4,7 +4,8 @@ use serde_json::{Value, json};
 
 use super::super::specs;
 use super::document::{Document, Fault};
-use super::operation::{Tool, Unfit, tool};
+use super::operation::{Tool, tool};
+use super::unfit::Unfit;
 use super::{ImportArgs, import};
 
 pub(super) fn document(paths: Value, components: Value) -> Document {
@@ -132,6 +133,34 @@ fn a_server_is_whole_or_none() {
     }
 }
 
+#[test]
+fn a_path_whose_operations_are_elsewhere_is_left_out_alone() {
+    let text = json!({"openapi": "3.1.0", "servers": [{"url": "https://api.example"}],
+        "paths": {"/a": {"$ref": "a.yaml"}, "/b": {"get": {"operationId": "b"}}}});
+    let args = ImportArgs { mcp: None, openapi: Some("api.json".into()), ..specs::tests::args() };
+    let imported = import(&args, text.to_string().as_bytes()).unwrap();
+    assert_eq!(imported.ids, ["up.b"]);
+    assert!(imported.said.contains("(1 left out)"), "{}", imported.said);
+}
+
+#[test]
+fn an_operation_at_another_server_is_left_out_where_nobody_says_where_all_of_them_are() {
+    let at = |url: &str| json!([{"url": url, "variables": {"host": {"default": "api"}}}]);
+    let get = |id: &str, servers: Value| json!({"get": {"operationId": id, "servers": servers}});
+    let text = json!({"openapi": "3.1.0", "servers": at("https://api.example/"), "paths": {
+        "/a": get("same", at("https://{host}.example")), "/b": get("other", at("https://up.example")),
+        "/c": {"servers": at("/v2"), "get": {"operationId": "relative"}}, "/d": get("none", json!([]))}});
+    let args = |proxy_url: Option<&str>| ImportArgs {
+        mcp: None,
+        openapi: Some("api.json".into()),
+        proxy_url: proxy_url.map(str::to_owned),
+        ..specs::tests::args()
+    };
+    let ids = |args: ImportArgs| import(&args, text.to_string().as_bytes()).unwrap().ids;
+    assert_eq!(ids(args(None)), ["up.same", "up.none"]);
+    assert_eq!(ids(args(Some("https://gate.example"))).len(), 4);
+}
+
 /// A document's author would choose the host.
 #[test]
 fn a_path_that_would_be_a_part_of_the_hosts_name_is_left_out() {
@@ -161,7 +190,7 @@ fn an_operation_becomes_one_request() {
         (tool.method.as_str(), tool.path.as_str(), tool.mutation),
         ("POST", "/things/{id}", "non_idempotent")
     );
-    assert_eq!(json!(tool.query), json!({"dry-run": "{dry_run}"}));
+    assert_eq!(json!(tool.query), json!({"dry-run": "{dry_run}", "fields": "{fields*}"}));
     assert_eq!(json!(tool.headers), json!({"x-mode": "{X_Mode}"}));
     assert_eq!(tool.body, Some(json!("/body")));
     assert_eq!(
@@ -170,15 +199,17 @@ fn an_operation_becomes_one_request() {
             "id": {"type": "string"},
             "dry_run": {"type": "boolean", "description": "Only looks"},
             "X_Mode": {"type": ["string", "null"], "enum": ["a", null]},
+            "fields": {"type": "array", "items": {"type": "string"}},
             "body": {"type": "object", "required": ["name"], "properties": {
                 "name": {"type": "string"}, "age": {"type": "integer", "exclusiveMinimum": 0}}}}})
     );
-    assert_eq!(tool.notes.len(), 4, "{:?}", tool.notes);
+    assert_eq!(tool.notes.len(), 3, "{:?}", tool.notes);
 }
 
 #[test]
 fn what_one_request_cannot_carry_is_no_tool() {
-    let array = json!({"name": "a", "in": "query", "required": true, "schema": {"type": "array"}});
+    let lists = json!({"type": "array", "items": {"type": "array"}});
+    let array = json!({"name": "a", "in": "query", "required": true, "schema": lists});
     let secret =
         json!({"name": "access_token", "in": "query", "required": true, "schema": {"type": "string"}});
     let elsewhere = json!({"$ref": "https://evil.example/p.json#/x"});
@@ -195,7 +226,6 @@ fn what_one_request_cannot_carry_is_no_tool() {
                 why: "looks like a credential, which is never an argument",
             },
         ),
-        (json!({}), Unfit::Path("id".into())),
         (
             json!({"parameters": [elsewhere]}),
             Unfit::Document(Fault::Reference("https://evil.example/p.json#/x".into())),
@@ -213,6 +243,10 @@ fn what_one_request_cannot_carry_is_no_tool() {
             Unfit::Body("multipart/form-data".into()),
         ),
         (
+            json!({"parameters": [id()], "requestBody": body("*/*", json!({"type": "string", "format": "binary"}))}),
+            Unfit::Body("*/*".into()),
+        ),
+        (
             json!({"parameters": std::iter::once(json!({"name": "x", "in": "query"})).chain((0..201).map(|n|
             json!({"name": format!("p{n}"), "in": "query"}))).collect::<Vec<_>>()}),
             Unfit::TooMany,
@@ -223,28 +257,6 @@ fn what_one_request_cannot_carry_is_no_tool() {
 }
 
 #[test]
-fn a_schema_that_holds_itself_ends() {
-    let body = json!({"content": {"application/json": {"schema": {"$ref": "#/components/schemas/Node"}}}});
-    let tool = only(json!({"parameters": [id()], "requestBody": body})).unwrap();
-    let inner = json!({"type": "object", "properties": {"name": {"type": "string"}, "child": {}}});
-    assert_eq!(tool.input["properties"]["body"], inner);
-}
-
-#[test]
-fn a_schema_that_doubles_at_each_step_stays_small() {
-    let mut schemas = serde_json::Map::new();
-    for n in 0..40 {
-        let next = json!({"$ref": format!("#/components/schemas/S{}", n + 1)});
-        schemas.insert(format!("S{n}"), json!({"type": "object", "properties": {"a": next, "b": next}}));
-    }
-    schemas.insert("S40".into(), json!({"type": "string"}));
-    let body = json!({"content": {"application/json": {"schema": {"$ref": "#/components/schemas/S0"}}}});
-    let document = document(json!({"/x": {"post": {"requestBody": body}}}), json!({"schemas": schemas}));
-    let tool = tool(&document, &document.operations().unwrap()[0]).unwrap();
-    assert!(tool.input.to_string().len() < 256 << 10, "{}", tool.input.to_string().len());
-}
-
-#[test]
 fn a_body_is_the_whole_of_its_argument_whatever_its_schema() {
     let base = json!({"type": "object", "properties": {"name": {"type": "string"}}});
     for schema in [
@@ -252,7 +264,7 @@ fn a_body_is_the_whole_of_its_argument_whatever_its_schema() {
         json!({"type": "object", "properties": {"name": {"type": "string"}}, "additionalProperties": true}),
         json!({"type": "array", "items": {"type": "string"}}),
         json!({"type": "object", "additionalProperties": {"type": "integer"}}),
-        json!({"oneOf": [{"type": "array", "items": {}}, base]}),
+        json!({"anyOf": [{"type": "array", "items": {}}, base]}),
         json!({"type": "string"}),
         json!({}),
     ] {
@@ -262,6 +274,15 @@ fn a_body_is_the_whole_of_its_argument_whatever_its_schema() {
         assert_eq!(tool.input["properties"]["body"], schema);
         assert_eq!(tool.input["required"], json!(["id", "body"]));
     }
+}
+
+#[test]
+fn a_body_beside_a_parameter_of_its_name_has_another_one() {
+    let query = json!({"name": "body", "in": "query", "schema": {"type": "string"}});
+    let body = json!({"required": true, "content": {"application/json": {"schema": {"type": "object"}}}});
+    let tool = only(json!({"parameters": [id(), query], "requestBody": body})).unwrap();
+    assert_eq!((json!(tool.query), tool.body), (json!({"body": "{body}"}), Some(json!("/body_2"))));
+    assert_eq!(tool.input["required"], json!(["id", "body_2"]));
 }
 
 #[test]
@@ -276,97 +297,6 @@ fn a_body_has_the_media_type_that_the_document_names() {
         let body = json!({"content": {kind: {"schema": {"type": "object"}}}});
         let tool = only(json!({"parameters": [id()], "requestBody": body})).unwrap();
         assert_eq!(tool.headers.get("content-type").and_then(Value::as_str), expected, "{kind}");
-    }
-}
-
-#[test]
-fn a_parameter_may_be_of_several_scalar_kinds() {
-    let query = |schema: Value| {
-        let operation = json!({"parameters": [id(), {"name": "q", "in": "query", "schema": schema}]});
-        only(operation).unwrap().query.contains_key("q")
-    };
-    for schema in [
-        json!({"anyOf": [{"type": "string"}, {"type": "null"}], "title": "Q"}),
-        json!({"oneOf": [{"type": "integer"}, {"type": "string", "enum": ["all"]}]}),
-        json!({"allOf": [{"type": "string", "enum": ["a"]}]}),
-        json!({"type": ["integer", "null"]}),
-    ] {
-        assert!(query(schema.clone()), "{schema}");
-    }
-    for schema in
-        [json!({"anyOf": [{"type": "string"}, {"type": "array"}]}), json!({"anyOf": [{"type": "object"}]})]
-    {
-        assert!(!query(schema.clone()), "{schema}");
-    }
-}
-
-#[test]
-fn a_place_in_a_list_is_an_argument_and_a_secret_is_none() {
-    let query = |name: &str| {
-        let parameter = json!({"name": name, "in": "query", "schema": {"type": "string"}});
-        only(json!({"parameters": [id(), parameter]})).unwrap().query.contains_key(name)
-    };
-    for name in [
-        "pageToken",
-        "page_token",
-        "nextToken",
-        "continuationToken",
-        "syncToken",
-        "cursorToken",
-        "startToken",
-        "shopping",
-        "monkey",
-    ] {
-        assert!(query(name), "{name}");
-    }
-    for name in [
-        "token",
-        "accessToken",
-        "refresh_token",
-        "csrfToken",
-        "apiKey",
-        "key",
-        "session",
-        "session_id",
-        "sid",
-        "jwt",
-        "bearer",
-        "signature",
-        "otp",
-        "pin",
-        "passwd",
-        "pwd",
-        "password",
-    ] {
-        assert!(!query(name), "{name}");
-    }
-}
-
-#[test]
-fn a_reference_is_percent_decoded() {
-    let schemas = json!({"schemas": {"Page<\u{fc}ser>": {"type": "array"}}});
-    for reference in ["#/components/schemas/Page%3C%C3%BCser%3E", "#/components/schemas/Page<\u{fc}ser>"] {
-        let body = json!({"content": {"application/json": {"schema": {"$ref": reference}}}});
-        let document = document(json!({"/x": {"post": {"requestBody": body}}}), schemas.clone());
-        let tool = tool(&document, &document.operations().unwrap()[0]).unwrap();
-        assert_eq!(tool.input["properties"]["body"], json!({"type": "array"}), "{reference}");
-    }
-}
-
-/// One large value, by reference from many places of an operation.
-#[test]
-fn a_value_that_is_repeated_stays_within_the_budget_of_an_operation() {
-    let large: Vec<String> = (0..20_000).map(|n| format!("value number {n}")).collect();
-    let reference = json!({"$ref": "#/components/schemas/Large"});
-    let properties: serde_json::Map<String, Value> =
-        (0..1_500).map(|n| (format!("p{n}"), reference.clone())).collect();
-    for member in [json!({"enum": large}), json!({"description": "x".repeat(1 << 20)})] {
-        let schemas = json!({"schemas": {"Large": member}});
-        let body = json!({"content": {"application/json": {"schema": {"properties": properties}}}});
-        let document = document(json!({"/x": {"post": {"requestBody": body}}}), schemas);
-        let tool = tool(&document, &document.operations().unwrap()[0]).unwrap();
-        assert!(tool.input.to_string().len() < 256 << 10, "{}", tool.input.to_string().len());
-        assert!(tool.notes.iter().any(|note| note.contains("too large")), "{:?}", tool.notes);
     }
 }
 
@@ -412,53 +342,5 @@ fn a_document_in_utf_16_is_named_as_one() {
     {
         let bytes: Vec<u8> = format!("{mark}{text}").encode_utf16().flat_map(unit).collect();
         assert_eq!(Document::parse(&bytes).err(), Some(Fault::Encoding));
-    }
-}
-
-#[test]
-fn a_parameter_that_is_written_otherwise_is_named() {
-    let text = json!({"type": "string"});
-    for (style, why) in [
-        (json!({"style": "matrix", "schema": text}), "style"),
-        (json!({"style": "label", "schema": text}), "style"),
-        (json!({"content": {"application/json": {"schema": text}}}), "media type"),
-    ] {
-        let mut parameter = id();
-        parameter.as_object_mut().unwrap().extend(style.as_object().unwrap().clone());
-        if style.get("schema").is_none() {
-            parameter.as_object_mut().unwrap().shift_remove("schema");
-        }
-        let fault = only(json!({"operationId": "a", "parameters": [parameter]})).unwrap_err().to_string();
-        assert!(fault.contains(why), "{style}: {fault}");
-    }
-    for (style, schema) in [
-        ("deepObject", json!({"type": "object"})),
-        ("spaceDelimited", json!({"type": "array", "items": text})),
-        ("pipeDelimited", json!({"type": "array", "items": text})),
-    ] {
-        let query = json!({"name": "q", "in": "query", "style": style, "schema": schema});
-        let tool = only(json!({"operationId": "a", "parameters": [id(), query]})).unwrap();
-        assert!(tool.query.is_empty(), "{style}");
-        assert!(tool.notes.iter().any(|note| note.contains("parameter q is left out")), "{:?}", tool.notes);
-    }
-}
-
-#[test]
-fn what_may_be_null_may_be_null() {
-    let nothing = json!({"type": "null"});
-    for (written, taken) in [
-        (json!({"type": "string", "nullable": true}), json!({"type": ["string", "null"]})),
-        (json!({"type": ["string", "null"]}), json!({"type": ["string", "null"]})),
-        (json!({"enum": ["a"], "nullable": true}), json!({"anyOf": [{"enum": ["a"]}, nothing]})),
-        (
-            json!({"allOf": [{"type": "string"}], "nullable": true}),
-            json!({"anyOf": [{"allOf": [{"type": "string"}]}, nothing]}),
-        ),
-        (json!({"nullable": true}), json!({})),
-    ] {
-        let schema = json!({"type": "object", "properties": {"a": written}});
-        let body = json!({"content": {"application/json": {"schema": schema}}});
-        let tool = only(json!({"operationId": "a", "parameters": [id()], "requestBody": body})).unwrap();
-        assert_eq!(tool.input["properties"]["body"]["properties"]["a"], taken, "{written}");
     }
 }

@@ -3,7 +3,7 @@
 //! Keeps true: an integer written as a float (`7.0`, `1e2`) is written as an integer, because a schema takes it for one
 //! (JSON Schema 2020-12 section 4.2.3) and a strict service does not know it otherwise.
 
-use asp_json::{Json, integers, members};
+use asp_json::{Json, elements, integers, members};
 use serde_json::{Map, Value};
 
 /// The values that a template is filled with.
@@ -35,14 +35,28 @@ impl Arguments {
 
 /// A text, number or boolean as a form has it.
 pub(super) fn scalar(text: &str) -> String {
-    match value(text) {
+    match one(text) {
         Value::String(written) => written,
         other => other.to_string(),
     }
 }
 
-/// A number as its text, so that its digits stay.
+/// A value as a template takes it: a scalar, or a list of scalars.
 fn value(text: &str) -> Value {
+    match elements(text) {
+        Some(elements) => elements.into_iter().map(one).collect(),
+        None => one(text),
+    }
+}
+
+/// A number as its text, so that its digits stay. No template has a place for an object or for a list within a list, so
+/// that nothing of them is decoded.
+fn one(text: &str) -> Value {
+    match text.as_bytes().first() {
+        Some(b'{') => return Value::Object(Map::new()),
+        Some(b'[') => return Value::Array(Vec::new()),
+        _ => {}
+    }
     let mut value = asp_json::decode(text).unwrap_or_default();
     if !value.is_number() {
         return value;
@@ -56,6 +70,8 @@ fn value(text: &str) -> Value {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]
@@ -74,6 +90,8 @@ mod tests {
             assert_eq!(value(text), written, "{text}");
         }
         assert_eq!(value("true"), true);
+        assert_eq!(value(r#"[7.0, "2.0", 0.10, [1e2], {"a": 1}]"#), json!(["7", "2.0", "0.10", [], {}]));
+        assert_eq!(value(r#"{"a": [1]}"#), json!({}));
         assert_eq!(value(r#""2.0""#), "2.0");
     }
 }

@@ -1,8 +1,8 @@
 //! The body of a request as a form: `application/x-www-form-urlencoded` (WHATWG URL, section 5) or
-//! `multipart/form-data` with text parts (RFC 7578).
+//! `multipart/form-data` with text parts (RFC 7578); and the parameters of a query that a list or an object becomes.
 //!
-//! Refuses: a body that is no object, a null in a list, a name with brackets that would be another member's field, what
-//! is beyond the bounds. Keeps true: texts and numbers are written as the client wrote them; no name and no value ends
+//! Refuses: a body that is no object, a null in a list, a name that would be another member's field, what is beyond the
+//! bounds. Keeps true: texts and numbers are written as the client wrote them; no name and no value ends
 //! its field; the same fields have the same bytes, so that a repeated request is the same one.
 
 use asp_json::{Json, Members};
@@ -23,6 +23,9 @@ const MAX_FIELDS: usize = 10_000;
 const MAX_BRACKETS: usize = 16;
 /// Longest part of a name in an error, in characters.
 const MAX_NAMED: usize = 100;
+/// The parts of a name that make it another field's.
+const AMBIGUOUS: &str = "brackets, a null character, spaces around it, or in a multipart form a backslash or `=?`: some \
+                         services would read it as another field";
 /// The style of members that are written in brackets, as the compiler writes it.
 const DEEP_OBJECT: &str = "deepObject";
 
@@ -42,6 +45,16 @@ pub(super) fn encoded(mapping: &ProxyHttp, body: &Json) -> Result<Form, Refusal>
     })
 }
 
+/// Returns the parameters of a query that an argument becomes: a list repeats the name, an object is written in brackets.
+pub(super) fn exploded(name: &str, argument: &str, value: &Json) -> Result<Vec<(String, String)>, Refusal> {
+    let mut fields = Fields { member: argument, ..Fields::default() };
+    match value.text().starts_with('{') {
+        true => fields.deep(name, value, 0)?,
+        false => fields.plain(name, value)?,
+    }
+    Ok(fields.all.into_iter().map(|field| (field.name, field.value)).collect())
+}
+
 struct Field {
     name: String,
     value: String,
@@ -50,8 +63,11 @@ struct Field {
 }
 
 /// Collects the fields of a body.
+#[derive(Default)]
 struct Fields<'a> {
-    mapping: &'a ProxyHttp,
+    is_multipart: bool,
+    /// The JSON pointer of the object whose members are written.
+    at: &'a str,
     /// The member that is being written.
     member: &'a str,
     count: usize,
@@ -62,15 +78,17 @@ struct Fields<'a> {
 impl Fields<'_> {
     fn of(mapping: &ProxyHttp, body: &Json) -> Result<Vec<Field>, Refusal> {
         let members = Members::of(body);
-        let mut fields = Fields { mapping, member: "", count: 0, bytes: 0, all: Vec::new() };
+        let at = Some(mapping.body.as_str()).filter(|pointer| pointer.starts_with('/')).unwrap_or_default();
+        let is_multipart = mapping.body_format() == BodyFormat::Multipart;
+        let mut fields = Fields { is_multipart, at, ..Fields::default() };
         if !body.text().starts_with('{') {
             return Err(fields.refused("is no object, and a form is made of one"));
         }
         for (name, value) in members.iter() {
             fields.member = name;
             match mapping.body_styles.get(name).map(String::as_str) {
-                None if has_brackets(name) => {
-                    return Err(fields.refused("has brackets in its name, which would make it another field"));
+                None if fields.is_ambiguous(name) => {
+                    return Err(fields.refused(&format!("has a name with {AMBIGUOUS}")));
                 }
                 Some(DEEP_OBJECT) => fields.deep(name, value, 0)?,
                 _ => fields.plain(name, value)?,
@@ -100,10 +118,8 @@ impl Fields<'_> {
         let Some(elements) = value.elements() else {
             let members = Members::of(value);
             return members.iter().try_for_each(|(key, value)| {
-                if key.is_empty() || has_brackets(key) {
-                    return Err(
-                        self.refused("has a key that is empty or has brackets, which would be another field")
-                    );
+                if key.is_empty() || self.is_ambiguous(key) {
+                    return Err(self.refused(&format!("has a key that is empty or has {AMBIGUOUS}")));
                 }
                 self.deep(&format!("{name}[{key}]"), value, depth + 1)
             });
@@ -134,11 +150,19 @@ impl Fields<'_> {
         self.bytes += bytes;
         match self.count > MAX_FIELDS || self.bytes > MAX_BYTES {
             true => Err(self.refused(&format!(
-                "makes the form larger than {MAX_FIELDS} fields or {} MiB",
+                "makes the request larger than {MAX_FIELDS} fields or {} MiB",
                 MAX_BYTES >> 20
             ))),
             false => Ok(()),
         }
+    }
+
+    /// Whether some services read a name as that of another field: PHP takes off spaces, and all after an end of text; what
+    /// reads parts may take backslashes for escapes, and `=?` for an encoded word (RFC 2047).
+    fn is_ambiguous(&self, name: &str) -> bool {
+        name.contains(['[', ']', '\0'])
+            || name.trim() != name
+            || self.is_multipart && (name.contains('\\') || name.contains("=?"))
     }
 
     fn refuse_null(&self, element: &Json) -> Result<(), Refusal> {
@@ -149,8 +173,7 @@ impl Fields<'_> {
     }
 
     fn refused(&self, message: &str) -> Refusal {
-        let body = self.mapping.body.as_str();
-        let mut pointer = if body.starts_with('/') { body.to_owned() } else { String::new() };
+        let mut pointer = self.at.to_owned();
         if !self.member.is_empty() {
             let member: String = self.member.chars().take(MAX_NAMED).collect();
             pointer = format!("{pointer}/{}", member.replace('~', "~0").replace('/', "~1"));
@@ -165,10 +188,6 @@ fn is_null(value: &Json) -> bool {
 
 fn is_composite(value: &Json) -> bool {
     value.text().starts_with(['{', '['])
-}
-
-fn has_brackets(name: &str) -> bool {
-    name.contains(['[', ']'])
 }
 
 fn urlencoded(fields: &[Field]) -> Form {

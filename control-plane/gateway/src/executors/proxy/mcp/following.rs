@@ -63,7 +63,7 @@ struct Followed {
 struct Wanted {
     /// By URI: the servers here whose clients are subscribed, and how many of each.
     uris: HashMap<String, HashMap<String, usize>>,
-    /// How many of the URIs each user came with, and how many the users of each org.
+    /// Numbers of URIs by the user that came with them, and by the user's org.
     by_user: HashMap<[u8; 16], usize>,
     by_org: HashMap<String, usize>,
 }
@@ -126,7 +126,7 @@ impl Followings {
     }
 }
 
-/// How many upstreams the users of an org came to.
+/// Returns the number of upstreams that the users of an org follow.
 fn upstreams_of(table: &HashMap<Key, (Arc<Followed>, AbortOnDropHandle<()>)>, org: &str) -> usize {
     table.values().filter(|(followed, _)| followed.wanted.lock().by_org.contains_key(org)).count()
 }

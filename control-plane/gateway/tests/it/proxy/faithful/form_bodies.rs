@@ -1,4 +1,4 @@
-//! A service that takes forms gets arguments as they were written.
+//! I-14: a service that takes forms gets arguments as they were written.
 
 use asp_proto::snapshot::proxy_http::BodyFormat;
 

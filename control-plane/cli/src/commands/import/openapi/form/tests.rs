@@ -4,8 +4,9 @@ use asp_registry::Source;
 use serde_json::{Value, json};
 
 use super::super::super::specs;
-use super::super::operation::{Tool, Unfit, tool};
+use super::super::operation::{Tool, tool};
 use super::super::tests::{document, id, only};
+use super::super::unfit::Unfit;
 use super::super::{ImportArgs, import};
 
 const URLENCODED: &str = "application/x-www-form-urlencoded";

@@ -70,9 +70,12 @@ fn what_a_form_cannot_say_is_refused_and_named() {
         (r#""a=b""#, "/body", "is no object"),
         (r#"{"b":[1,null]}"#, "/body/b", "null in a list"),
         (r#"{"a":[null]}"#, "/body/a", "null in a list"),
-        (r#"{"a[k]":1}"#, "/body/a[k]", "brackets in its name"),
-        (r#"{"b[]":1}"#, "/body/b[]", "brackets in its name"),
+        (r#"{"a[k]":1}"#, "/body/a[k]", "a name with brackets"),
+        (r#"{"b[]":1}"#, "/body/b[]", "a name with brackets"),
+        (r#"{" b":1}"#, "/body/ b", "a name with brackets"),
+        (r#"{"b\u0000c":1}"#, "/body/b\0c", "a name with brackets"),
         (r#"{"a":{"x][y":1}}"#, "/body/a", "a key that is empty or has brackets"),
+        (r#"{"a":{"x\u0000":1}}"#, "/body/a", "a key that is empty or has brackets"),
         (r#"{"a":{"":1}}"#, "/body/a", "a key that is empty or has brackets"),
         (nested.as_str(), "/body/a", "nested too deeply"),
         (many.as_str(), "/body/b", "larger than 10000 fields"),
@@ -82,6 +85,15 @@ fn what_a_form_cannot_say_is_refused_and_named() {
         assert_eq!(refused.reason(), Reason::InvalidParams, "{refused:?}");
         let said = refused.to_string();
         assert!(said.starts_with(&format!("argument {pointer}")) && said.contains(message), "{said}");
+    }
+}
+
+#[test]
+fn a_name_that_parts_may_hide_is_refused_in_parts_alone() {
+    for body in [r#"{"am\\\"ount":1}"#, r#"{"=?UTF-8?Q?amount?=":1}"#] {
+        assert!(form(BodyFormat::Form, &[], body).is_ok(), "{body}");
+        let refused = form(BodyFormat::Multipart, &[], body).unwrap_err();
+        assert_eq!(refused.reason(), Reason::InvalidParams, "{body}");
     }
 }
 
@@ -105,4 +117,30 @@ fn a_multipart_form_has_a_part_for_each_field_and_no_value_ends_one() {
     .concat();
     assert_eq!(form.text, format!("{expected}--{boundary}--\r\n"));
     assert_eq!(form_of(), form, "a repetition is the same");
+}
+
+#[test]
+fn a_list_or_an_object_becomes_several_parameters_of_a_query() {
+    for (value, expected) in [
+        (r#"["a b",7.0,true]"#, &[("p", "a b"), ("p", "7"), ("p", "true")][..]),
+        ("[]", &[]),
+        ("null", &[]),
+        (r#""one""#, &[("p", "one")]),
+        (
+            r#"{"gte":1.50,"in":["a","b"],"none":null}"#,
+            &[("p[gte]", "1.50"), ("p[in][]", "a"), ("p[in][]", "b")],
+        ),
+    ] {
+        let parameters = exploded("p", "arg", &Json::parse(value.as_bytes()).unwrap()).unwrap();
+        let parameters: Vec<(&str, &str)> =
+            parameters.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+        assert_eq!(parameters, expected, "{value}");
+    }
+    for value in [r#"["a",null]"#, r#"{"a][b":1}"#] {
+        let refused = exploded("p", "arg", &Json::parse(value.as_bytes()).unwrap()).unwrap_err();
+        assert!(
+            matches!(&refused, Refusal::InvalidArguments { pointer, .. } if pointer == "/arg"),
+            "{refused:?}"
+        );
+    }
 }

@@ -1,0 +1,277 @@
+//! The parameters of an operation as arguments of its tool.
+//!
+//! Refuses: credentials, cookies, and what is written in a way that a spec's templates do not have, where it is required.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::{Value, json};
+
+use super::super::document::Found;
+use super::super::unfit::{MAX_PARAMETERS, Unfit};
+use super::super::values::{Kind, cut, kinds, one_line};
+use super::Building;
+
+/// Names of parameters that carry credentials: letters alone, in lower case.
+const SECRETS: [&str; 21] = [
+    "apikey",
+    "accesstoken",
+    "authtoken",
+    "authorization",
+    "token",
+    "secret",
+    "clientsecret",
+    "password",
+    "key",
+    "session",
+    "sessionid",
+    "sid",
+    "jwt",
+    "bearer",
+    "signature",
+    "sig",
+    "otp",
+    "pin",
+    "passwd",
+    "pwd",
+    "passphrase",
+];
+/// Secrets by their whole name only: other words end in them (`shopping`, `monkey`).
+const WHOLE: [&str; 8] = ["key", "session", "sid", "sig", "otp", "pin", "pwd", "signature"];
+/// Words before `token` that name a place in a list (page tokens of public APIs), no credential.
+const PLACES: [&str; 12] = [
+    "page",
+    "next",
+    "nextpage",
+    "prev",
+    "previous",
+    "previouspage",
+    "continuation",
+    "continue",
+    "sync",
+    "cursor",
+    "start",
+    "starting",
+];
+/// Headers that belong to the request itself, beside those that specs may not set.
+const FRAMING: [&str; 2] = ["accept", "content-type"];
+
+/// The way in which a parameter's value is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Shape {
+    /// One text, or a list with commas.
+    Plain,
+    /// A list that repeats the parameter, or an object in brackets.
+    Exploded,
+    /// A list that repeats the parameter with brackets after its name.
+    Bracketed,
+    /// An object of which each member is a parameter.
+    Members,
+}
+
+/// A parameter, or a member of one that is written in the same way.
+struct Parameter<'p> {
+    name: &'p str,
+    place: &'p str,
+    /// The style, the words and the media type.
+    written: &'p Value,
+    schema: Value,
+    is_required: bool,
+    is_member: bool,
+}
+
+impl<'a> Building<'a> {
+    pub(super) fn parameters(&mut self, found: &Found<'a>) -> Result<(), Unfit> {
+        let own = found.operation.get("parameters");
+        let mut seen = BTreeSet::new();
+        // An operation's own parameter replaces one of its path (OpenAPI 3.1, Operation Object).
+        for list in [own, found.shared].into_iter().flatten() {
+            for written in list.as_array().into_iter().flatten() {
+                let written = self.document.resolved(written)?;
+                let text = |name: &str| written.get(name).and_then(Value::as_str).unwrap_or_default();
+                let (name, place) = (text("name"), text("in"));
+                if seen.insert((name, place)) {
+                    let schema = match written.get("schema") {
+                        Some(schema) => self.schemas.take(schema)?,
+                        None => Value::Null,
+                    };
+                    let is_required = place == "path" || written.get("required") == Some(&Value::Bool(true));
+                    let is_member = false;
+                    self.parameter(Parameter { name, place, written, schema, is_required, is_member })?;
+                }
+                if seen.len().max(self.properties.len()) > MAX_PARAMETERS {
+                    return Err(Unfit::TooMany);
+                }
+            }
+        }
+        self.undescribed(found.path);
+        self.tool.path = filled(found.path, &self.places);
+        Ok(())
+    }
+
+    /// Adds an argument for each place of the path that the document does not describe, as those of some frameworks leave out.
+    fn undescribed(&mut self, path: &str) {
+        for place in path.split('{').skip(1).filter_map(|rest| Some(rest.split_once('}')?.0)) {
+            if self.places.contains_key(place) {
+                continue;
+            }
+            let argument = self.argument(place);
+            self.places.insert(place.to_owned(), argument.clone());
+            self.properties.insert(argument.clone(), json!({"type": "string"}));
+            self.required.push(argument.into());
+            let note = format!("its path parameter {} is not described: it takes a text", one_line(place));
+            self.tool.notes.push(note);
+        }
+    }
+
+    fn parameter(&mut self, parameter: Parameter<'_>) -> Result<(), Unfit> {
+        let Parameter { name, place, .. } = parameter;
+        let lower = name.to_ascii_lowercase();
+        if matches!(place, "query" | "header") && self.document.is_key(name, place) {
+            let left = format!(
+                "its {place} parameter {} is left out: it is a key of the document's security, for which the operator \
+                 names a credential (`--credential`)",
+                one_line(name)
+            );
+            self.tool.notes.push(left);
+            return Ok(());
+        }
+        let is_known = match place {
+            "query" => self.tool.query.contains_key(name),
+            "header" => self.tool.headers.contains_key(&lower),
+            _ => false,
+        };
+        let shape = match place {
+            _ if name.is_empty() => Err("has no name"),
+            "path" if !self.tool.path.contains(&format!("{{{name}}}")) => Err("is not in its path"),
+            "query" | "header" if is_secret(&lower) => {
+                Err("looks like a credential, which is never an argument")
+            }
+            "header" if FRAMING.contains(&lower.as_str()) || asp_registry::is_refused_header(&lower) => {
+                self.tool.notes.push(format!("its header parameter {} is left out", one_line(name)));
+                return Ok(());
+            }
+            _ if is_known => Err("has the name of another one"),
+            "path" | "query" | "header" => shape(&parameter),
+            "cookie" => Err("is a cookie"),
+            _ => Err("is in no place that is known here"),
+        };
+        match shape {
+            Ok(Shape::Members) => self.members(&parameter),
+            Ok(shape) => {
+                self.add(parameter, shape);
+                Ok(())
+            }
+            Err(why) if parameter.is_required => Err(Unfit::Parameter { name: one_line(name), why }),
+            Err(why) => {
+                self.tool
+                    .notes
+                    .push(format!("its {place} parameter {} is left out: it {why}", one_line(name)));
+                Ok(())
+            }
+        }
+    }
+
+    /// Adds the members of an object, each as a parameter. An object without members writes nothing, so that one whose
+    /// members have no names is not needed.
+    fn members(&mut self, parameter: &Parameter<'_>) -> Result<(), Unfit> {
+        if properties(&parameter.schema).next().is_none() {
+            let name = one_line(parameter.name);
+            let note =
+                format!("its query parameter {name} is left out: the document names none of its members");
+            self.tool.notes.push(note);
+        }
+        let required = parameter.schema.get("required").and_then(Value::as_array);
+        for (name, member) in properties(&parameter.schema) {
+            let is_named = required.is_some_and(|names| names.iter().any(|required| required == name));
+            self.parameter(Parameter {
+                name,
+                place: parameter.place,
+                written: &Value::Null,
+                schema: member.clone(),
+                is_required: parameter.is_required && is_named,
+                is_member: true,
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Adds a parameter as an argument.
+    fn add(&mut self, parameter: Parameter<'_>, shape: Shape) {
+        let Parameter { name, place, written, mut schema, is_required, .. } = parameter;
+        let argument = self.argument(name);
+        let template = match shape {
+            Shape::Exploded | Shape::Bracketed => format!("{{{argument}*}}"),
+            Shape::Plain | Shape::Members => format!("{{{argument}}}"),
+        };
+        let brackets = if shape == Shape::Bracketed { "[]" } else { "" };
+        match place {
+            "path" => drop(self.places.insert(name.to_owned(), argument.clone())),
+            "query" => drop(self.tool.query.insert(format!("{name}{brackets}"), template.into())),
+            _ => drop(self.tool.headers.insert(name.to_ascii_lowercase(), template.into())),
+        }
+        if let (Some(Value::String(text)), Value::Object(members)) = (written.get("description"), &mut schema)
+        {
+            members.insert("description".into(), cut(text).into());
+        }
+        self.properties.insert(argument.clone(), schema);
+        if is_required {
+            self.required.push(argument.into());
+        }
+    }
+}
+
+/// Writes arguments into the places of a path: all at once, because an argument may have the name of another place.
+fn filled(path: &str, places: &BTreeMap<String, String>) -> String {
+    let mut parts = path.split('{');
+    let mut filled = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let place = part.split_once('}').and_then(|(name, rest)| Some((places.get(name)?, rest)));
+        filled += &place.map_or_else(|| format!("{{{part}"), |(name, rest)| format!("{{{name}}}{rest}"));
+    }
+    filled
+}
+
+fn properties(schema: &Value) -> impl Iterator<Item = (&String, &Value)> {
+    schema.get("properties").and_then(Value::as_object).into_iter().flatten()
+}
+
+/// Returns how a value is written in its place, or why that is not served (OpenAPI 3.1, Parameter Object).
+fn shape(parameter: &Parameter<'_>) -> Result<Shape, &'static str> {
+    let Parameter { place, written, schema, .. } = parameter;
+    if written.get("content").is_some() {
+        return Err("is written in a media type of its own");
+    }
+    let kinds = kinds(schema);
+    let usual = if *place == "query" { "form" } else { "simple" };
+    let style = written.get("style").and_then(Value::as_str).unwrap_or(usual);
+    let is_exploded = written.get("explode").and_then(Value::as_bool).unwrap_or(style == "form");
+    let has = |kind: Kind| kinds.contains(&kind);
+    let is_one_kind = kinds.len() == 1;
+    let may_have_members = !parameter.is_member && schema.get("allOf").or(schema.get("anyOf")).is_none();
+    match (*place, style, has(Kind::List), has(Kind::Object)) {
+        ("path", "label" | "matrix", ..) => Err("is written in a style that is not served here"),
+        _ if kinds.is_empty() || has(Kind::Other) => Err("is more than one text or number"),
+        (_, _, false, false) => Ok(Shape::Plain),
+        ("query", "form", true, false) if is_exploded => Ok(Shape::Exploded),
+        ("query", "form", true, false) | ("path" | "header", "simple", true, false) => Ok(Shape::Plain),
+        ("query", "form", false, true) if is_exploded && is_one_kind && may_have_members => {
+            Ok(Shape::Members)
+        }
+        ("query", "deepObject", false, true) => Ok(Shape::Exploded),
+        ("query", "deepObject", true, false) if is_one_kind => Ok(Shape::Bracketed),
+        (_, _, true, false) | (_, "deepObject", ..) => Err("is written in a style that is not served here"),
+        _ => Err("is more than one text or number"),
+    }
+}
+
+fn is_secret(lower: &str) -> bool {
+    let letters: String = lower.chars().filter(char::is_ascii_alphabetic).collect();
+    if letters.strip_suffix("token").is_some_and(|place| PLACES.iter().any(|word| place.ends_with(word))) {
+        return false;
+    }
+    SECRETS.iter().any(|secret| letters == *secret || letters.ends_with(secret) && !WHOLE.contains(secret))
+}
+
+#[cfg(test)]
+#[path = "parameters/tests.rs"]
+mod tests;

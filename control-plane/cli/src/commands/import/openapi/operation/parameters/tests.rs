@@ -1,0 +1,197 @@
+//! Parameters of documents, and the arguments that they become.
+
+use serde_json::{Value, json};
+
+use super::super::super::tests::{document, id, only};
+use super::super::super::unfit::Unfit;
+use super::super::tool;
+
+#[test]
+fn a_list_or_an_object_of_a_parameter_is_written_as_the_document_says() {
+    let list = json!({"type": "array", "items": {"type": "integer"}});
+    let maybe = json!({"anyOf": [list, {"type": "null"}]});
+    let either = json!({"anyOf": [{"type": "string"}, {"type": "array"}]});
+    let object = json!({"type": "object", "additionalProperties": {"type": "string"}});
+    let range = json!({"anyOf": [object, {"type": "integer"}]});
+    for (place, name, written, expected) in [
+        ("query", "p", json!({"schema": list}), "{p*}"),
+        ("query", "p", json!({"schema": maybe}), "{p*}"),
+        ("query", "p", json!({"schema": either}), "{p*}"),
+        ("query", "p", json!({"schema": list, "style": "form", "explode": false}), "{p}"),
+        ("query", "p", json!({"schema": object, "style": "deepObject"}), "{p*}"),
+        ("query", "p", json!({"schema": range, "style": "deepObject"}), "{p*}"),
+        ("query", "p[]", json!({"schema": list, "style": "deepObject"}), "{p*}"),
+        ("header", "p", json!({"schema": list}), "{p}"),
+    ] {
+        let mut parameter = json!({"name": "p", "in": place, "required": true});
+        parameter.as_object_mut().unwrap().extend(written.as_object().unwrap().clone());
+        let tool = only(json!({"parameters": [id(), parameter]})).unwrap();
+        let of = if place == "query" { &tool.query } else { &tool.headers };
+        assert_eq!(of[name], expected, "{written}");
+        assert_eq!(tool.input["properties"]["p"], written["schema"]);
+    }
+    let ids = json!({"name": "id", "in": "path", "required": true, "schema": list});
+    assert_eq!(only(json!({"parameters": [ids]})).unwrap().path, "/things/{id}");
+}
+
+/// Spring has pages and filters so (OpenAPI 3.1, Parameter Object: style `form`, exploded).
+#[test]
+fn each_member_of_an_object_in_a_query_is_a_parameter() {
+    let text = json!({"type": "string"});
+    let page = json!({"type": "object", "required": ["page"], "properties": {
+        "page": {"type": "integer", "description": "Which"}, "sort": {"type": "array", "items": text},
+        "token": text, "id": text, "more": {"type": "object", "properties": {"x": text}}}});
+    let query =
+        |name: &str, schema: &Value| json!({"name": name, "in": "query", "required": true, "schema": schema});
+    let sort = json!({"name": "sort", "in": "query", "schema": text});
+    let tool = only(json!({"parameters": [id(), query("pageable", &page), sort]})).unwrap();
+    assert_eq!(json!(tool.query), json!({"page": "{page}", "sort": "{sort*}", "id": "{id_2}"}));
+    assert_eq!(tool.input["required"], json!(["id", "page"]));
+    assert_eq!(tool.input["properties"]["page"], page["properties"]["page"]);
+    assert_eq!(
+        tool.notes,
+        [
+            "its query parameter token is left out: it looks like a credential, which is never an argument",
+            "its query parameter more is left out: it is more than one text or number",
+            "its query parameter sort is left out: it has the name of another one",
+        ]
+    );
+    let any = query("any", &json!({"type": "object", "additionalProperties": text}));
+    let tool = only(json!({"parameters": [id(), any]})).unwrap();
+    assert_eq!(tool.notes, ["its query parameter any is left out: the document names none of its members"]);
+    let composed = query("composed", &json!({"type": "object", "allOf": [page]}));
+    assert_eq!(
+        only(json!({"parameters": [id(), composed]})).unwrap_err(),
+        Unfit::Parameter { name: "composed".into(), why: "is more than one text or number" }
+    );
+}
+
+/// Documents of some frameworks leave it out.
+#[test]
+fn a_place_of_the_path_that_is_not_described_takes_a_text() {
+    let other = json!({"name": "id", "in": "query", "schema": {"type": "integer"}});
+    let tool = only(json!({"parameters": [other]})).unwrap();
+    assert_eq!((tool.path.as_str(), json!(tool.query)), ("/things/{id_2}", json!({"id": "{id}"})));
+    assert_eq!(tool.input["required"], json!(["id_2"]));
+    assert!(
+        tool.notes.iter().any(|note| note.contains("path parameter id is not described")),
+        "{:?}",
+        tool.notes
+    );
+}
+
+#[test]
+fn an_argument_with_the_name_of_another_place_fills_its_own() {
+    let parameter =
+        |name: &str| json!({"name": name, "in": "path", "required": true, "schema": {"type": "string"}});
+    let operation = json!({"parameters": [parameter("a.b"), parameter("a_b")]});
+    let document = document(json!({"/x/{a.b}/y/{a_b}/{a.b}": {"get": operation}}), json!({}));
+    let tool = tool(&document, &document.operations().unwrap()[0]).unwrap();
+    assert_eq!(tool.path, "/x/{a_b}/y/{a_b_2}/{a_b}");
+}
+
+#[test]
+fn a_parameter_may_be_of_several_scalar_kinds() {
+    let query = |schema: Value| {
+        let operation = json!({"parameters": [id(), {"name": "q", "in": "query", "schema": schema}]});
+        only(operation).unwrap().query.contains_key("q")
+    };
+    for schema in [
+        json!({"anyOf": [{"type": "string"}, {"type": "null"}], "title": "Q"}),
+        json!({"oneOf": [{"type": "integer"}, {"type": "string", "enum": ["all"]}]}),
+        json!({"allOf": [{"type": "string", "enum": ["a"]}]}),
+        json!({"type": ["integer", "null"]}),
+        json!({"allOf": [{"description": "A size"}, {"enum": [1, 2]}]}),
+        json!({"anyOf": [{"type": "string"}, {"type": "array"}]}),
+    ] {
+        assert!(query(schema.clone()), "{schema}");
+    }
+    for schema in [
+        json!({"anyOf": [{"type": "string"}, {"type": "object"}]}),
+        json!({"anyOf": [{"type": "object"}]}),
+        json!({"type": "null"}),
+        json!({"allOf": [{"description": "Anything"}]}),
+    ] {
+        assert!(!query(schema.clone()), "{schema}");
+    }
+}
+
+#[test]
+fn a_place_in_a_list_is_an_argument_and_a_secret_is_none() {
+    let query = |name: &str| {
+        let parameter = json!({"name": name, "in": "query", "schema": {"type": "string"}});
+        only(json!({"parameters": [id(), parameter]})).unwrap().query.contains_key(name)
+    };
+    for name in [
+        "pageToken",
+        "page_token",
+        "nextToken",
+        "continuationToken",
+        "syncToken",
+        "cursorToken",
+        "startToken",
+        "shopping",
+        "monkey",
+    ] {
+        assert!(query(name), "{name}");
+    }
+    for name in [
+        "token",
+        "accessToken",
+        "refresh_token",
+        "csrfToken",
+        "apiKey",
+        "key",
+        "session",
+        "session_id",
+        "sid",
+        "jwt",
+        "bearer",
+        "signature",
+        "otp",
+        "pin",
+        "passwd",
+        "pwd",
+        "password",
+    ] {
+        assert!(!query(name), "{name}");
+    }
+}
+
+#[test]
+fn a_parameter_that_is_written_otherwise_is_named() {
+    let text = json!({"type": "string"});
+    for (style, why) in [
+        (json!({"style": "matrix", "schema": text}), "style"),
+        (json!({"style": "label", "schema": text}), "style"),
+        (json!({"content": {"application/json": {"schema": text}}}), "media type"),
+    ] {
+        let mut parameter = id();
+        parameter.as_object_mut().unwrap().extend(style.as_object().unwrap().clone());
+        if style.get("schema").is_none() {
+            parameter.as_object_mut().unwrap().shift_remove("schema");
+        }
+        let fault = only(json!({"operationId": "a", "parameters": [parameter]})).unwrap_err().to_string();
+        assert!(fault.contains(why), "{style}: {fault}");
+    }
+    for (style, schema) in [
+        ("deepObject", json!({"anyOf": [text, {"type": "array", "items": text}]})),
+        ("spaceDelimited", json!({"type": "array", "items": text})),
+        ("pipeDelimited", json!({"type": "array", "items": text})),
+    ] {
+        let query = json!({"name": "q", "in": "query", "style": style, "schema": schema});
+        let tool = only(json!({"operationId": "a", "parameters": [id(), query]})).unwrap();
+        assert!(tool.query.is_empty(), "{style}");
+        assert!(tool.notes.iter().any(|note| note.contains("parameter q is left out")), "{:?}", tool.notes);
+    }
+}
+
+#[test]
+fn a_header_is_a_key_of_the_document_whatever_its_case() {
+    let key = json!({"name": "x-api-key", "in": "header", "required": true, "schema": {"type": "string"}});
+    let schemes =
+        json!({"securitySchemes": {"Key": {"type": "apiKey", "in": "header", "name": "X-API-Key"}}});
+    let document = document(json!({"/x": {"get": {"parameters": [key]}}}), schemes);
+    let tool = tool(&document, &document.operations().unwrap()[0]).unwrap();
+    assert!(tool.headers.is_empty(), "{:?}", tool.headers);
+}

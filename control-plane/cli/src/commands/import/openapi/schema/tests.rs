@@ -1,0 +1,124 @@
+//! Schemas of documents, and what is taken over of them.
+
+use serde_json::{Value, json};
+
+use super::super::operation::tool;
+use super::super::tests::{document, id, only};
+
+#[test]
+fn a_schema_that_holds_itself_ends() {
+    let body = json!({"content": {"application/json": {"schema": {"$ref": "#/components/schemas/Node"}}}});
+    let tool = only(json!({"parameters": [id()], "requestBody": body})).unwrap();
+    let inner = json!({"type": "object", "properties": {"name": {"type": "string"}, "child": {}}});
+    assert_eq!(tool.input["properties"]["body"], inner);
+}
+
+#[test]
+fn a_schema_that_doubles_at_each_step_stays_small() {
+    let mut schemas = serde_json::Map::new();
+    for n in 0..40 {
+        let next = json!({"$ref": format!("#/components/schemas/S{}", n + 1)});
+        schemas.insert(format!("S{n}"), json!({"type": "object", "properties": {"a": next, "b": next}}));
+    }
+    schemas.insert("S40".into(), json!({"type": "string"}));
+    let body = json!({"content": {"application/json": {"schema": {"$ref": "#/components/schemas/S0"}}}});
+    let document = document(json!({"/x": {"post": {"requestBody": body}}}), json!({"schemas": schemas}));
+    let tool = tool(&document, &document.operations().unwrap()[0]).unwrap();
+    assert!(tool.input.to_string().len() < 256 << 10, "{}", tool.input.to_string().len());
+}
+
+/// One large value, by reference from many places of an operation.
+#[test]
+fn a_value_that_is_repeated_stays_within_the_budget_of_an_operation() {
+    let large: Vec<String> = (0..20_000).map(|n| format!("value number {n}")).collect();
+    let reference = json!({"$ref": "#/components/schemas/Large"});
+    let properties: serde_json::Map<String, Value> =
+        (0..1_500).map(|n| (format!("p{n}"), reference.clone())).collect();
+    for member in [json!({"enum": large}), json!({"description": "x".repeat(1 << 20)})] {
+        let schemas = json!({"schemas": {"Large": member}});
+        let body = json!({"content": {"application/json": {"schema": {"properties": properties}}}});
+        let document = document(json!({"/x": {"post": {"requestBody": body}}}), schemas);
+        let tool = tool(&document, &document.operations().unwrap()[0]).unwrap();
+        assert!(tool.input.to_string().len() < 256 << 10, "{}", tool.input.to_string().len());
+        assert!(tool.notes.iter().any(|note| note.contains("too large")), "{:?}", tool.notes);
+    }
+}
+
+/// The service tells what is wrong with them.
+#[test]
+fn what_is_not_taken_over_makes_no_schema_accept_less() {
+    let text = json!({"type": "string"});
+    let of = |pattern: &str| json!({"type": "string", "pattern": pattern});
+    for (written, taken) in [
+        (json!({"oneOf": [of("^a"), of("^b")]}), json!({"anyOf": [text, text]})),
+        (
+            json!({"additionalProperties": false, "patternProperties": {"^x-": {}}, "properties": {"a": text}}),
+            json!({"properties": {"a": text}}),
+        ),
+        (json!({"additionalProperties": false}), json!({"additionalProperties": false})),
+        (json!({"type": "string", "format": "time"}), text.clone()),
+        (json!({"type": "array", "prefixItems": [text], "items": false}), json!({"type": "array"})),
+    ] {
+        let body = json!({"content": {"application/json": {"schema": written}}});
+        let tool = only(json!({"parameters": [id()], "requestBody": body})).unwrap();
+        assert_eq!(tool.input["properties"]["body"], taken, "{written}");
+    }
+    let large = json!({"description": "x".repeat(1 << 20)});
+    let body = json!({"properties": {"a": large, "b": text}, "additionalProperties": false});
+    let body = json!({"content": {"application/json": {"schema": body}}});
+    let tool = only(json!({"parameters": [id()], "requestBody": body})).unwrap();
+    assert_eq!(tool.input["properties"]["body"], json!({"properties": {"a": {}}}));
+}
+
+#[test]
+fn what_stands_beside_a_reference_is_of_its_place() {
+    let schemas = json!({"schemas": {"Name": {"type": "string", "description": "Any name"},
+        "Id": {"type": "string", "readOnly": true}}});
+    let reference = |name: &str| json!({"$ref": format!("#/components/schemas/{name}")});
+    let mut own = reference("Name");
+    own["description"] = "This name".into();
+    let mut maybe = reference("Name");
+    maybe["nullable"] = true.into();
+    let mut read = reference("Name");
+    read["readOnly"] = true.into();
+    let object = json!({"properties": {"own": own, "maybe": maybe, "read": read, "id": reference("Id")}});
+    let body = json!({"content": {"application/json": {"schema": object}}});
+    let document = document(json!({"/x": {"post": {"requestBody": body}}}), schemas);
+    let tool = tool(&document, &document.operations().unwrap()[0]).unwrap();
+    let name = json!({"type": "string", "description": "Any name"});
+    assert_eq!(
+        tool.input["properties"]["body"]["properties"],
+        json!({"own": {"type": "string", "description": "This name"}, "maybe": {"anyOf": [name, {"type": "null"}]}})
+    );
+}
+
+#[test]
+fn what_may_be_null_may_be_null() {
+    let nothing = json!({"type": "null"});
+    for (written, taken) in [
+        (json!({"type": "string", "nullable": true}), json!({"type": ["string", "null"]})),
+        (json!({"type": ["string", "null"]}), json!({"type": ["string", "null"]})),
+        (json!({"enum": ["a"], "nullable": true}), json!({"anyOf": [{"enum": ["a"]}, nothing]})),
+        (
+            json!({"allOf": [{"type": "string"}], "nullable": true}),
+            json!({"anyOf": [{"allOf": [{"type": "string"}]}, nothing]}),
+        ),
+        (json!({"nullable": true}), json!({})),
+    ] {
+        let schema = json!({"type": "object", "properties": {"a": written}});
+        let body = json!({"content": {"application/json": {"schema": schema}}});
+        let tool = only(json!({"operationId": "a", "parameters": [id()], "requestBody": body})).unwrap();
+        assert_eq!(tool.input["properties"]["body"]["properties"]["a"], taken, "{written}");
+    }
+}
+
+#[test]
+fn a_reference_is_percent_decoded() {
+    let schemas = json!({"schemas": {"Page<\u{fc}ser>": {"type": "array"}}});
+    for reference in ["#/components/schemas/Page%3C%C3%BCser%3E", "#/components/schemas/Page<\u{fc}ser>"] {
+        let body = json!({"content": {"application/json": {"schema": {"$ref": reference}}}});
+        let document = document(json!({"/x": {"post": {"requestBody": body}}}), schemas.clone());
+        let tool = tool(&document, &document.operations().unwrap()[0]).unwrap();
+        assert_eq!(tool.input["properties"]["body"], json!({"type": "array"}), "{reference}");
+    }
+}

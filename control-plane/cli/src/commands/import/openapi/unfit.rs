@@ -1,0 +1,27 @@
+//! The reasons for which an operation is no tool.
+
+use super::document::Fault;
+
+/// Most parameters of one operation.
+pub(super) const MAX_PARAMETERS: usize = 200;
+
+/// Why an operation is no tool.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum Unfit {
+    #[error(transparent)]
+    Document(#[from] Fault),
+    #[error("its required parameter {name} {why}")]
+    Parameter { name: String, why: &'static str },
+    #[error("it has more than {MAX_PARAMETERS} parameters")]
+    TooMany,
+    #[error("its path does not begin with a slash, so that it would be a part of the host's name")]
+    NoPath,
+    #[error("it is at a server of its own, {0}; import it by itself, with --operation and --proxy-url")]
+    Server(String),
+    #[error("its body is neither JSON nor a form: {0}")]
+    Body(String),
+    #[error("its required form field {name} {why}")]
+    Field { name: String, why: &'static str },
+    #[error("its form has no field that can be sent as text")]
+    NoField,
+}

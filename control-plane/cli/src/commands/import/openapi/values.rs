@@ -1,0 +1,99 @@
+//! Values as one request carries them: kinds of media, scalars, lists and texts.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Value, json};
+
+/// Longest summary in bytes.
+const MAX_SUMMARY: usize = 4 * 1024;
+
+/// `application/json`, and whatever says `+json` or stands for any type, whatever its case and parameters.
+pub(super) fn is_json(kind: &str) -> bool {
+    let kind = essence(kind);
+    kind == "application/json"
+        || kind == "text/json"
+        || kind.ends_with("+json")
+        || kind == "*/*"
+        || kind == "application/*"
+}
+
+/// A media type without its parameters, in lower case.
+pub(super) fn essence(kind: &str) -> String {
+    kind.split(';').next().unwrap_or_default().trim().to_ascii_lowercase()
+}
+
+/// A kind of values, as a parameter or a field of a form is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Kind {
+    /// One text.
+    Scalar,
+    /// A list of texts.
+    List,
+    Object,
+    /// Lists of lists and of objects, and what the schema does not say.
+    Other,
+}
+
+/// The kinds of a schema's values; null is none, since it leaves a parameter out.
+pub(super) fn kinds(schema: &Value) -> BTreeSet<Kind> {
+    let list = |word: &str| schema.get(word).and_then(Value::as_array);
+    if let Some(choices) = list("anyOf").or_else(|| list("oneOf")) {
+        return choices.iter().flat_map(kinds).collect();
+    }
+    match (schema.get("type"), list("allOf"), list("enum")) {
+        (Some(Value::Array(names)), ..) => names.iter().filter_map(|name| kind(name, schema)).collect(),
+        (Some(name), ..) => kind(name, schema).into_iter().collect(),
+        // Those that say nothing of a type have words for the others.
+        (None, Some(parts), _) => {
+            let mut parts = parts.iter().map(kinds);
+            parts.find(|part| !part.contains(&Kind::Other)).unwrap_or_else(|| BTreeSet::from([Kind::Other]))
+        }
+        (None, None, Some(values)) if !values.iter().any(|value| value.is_array() || value.is_object()) => {
+            BTreeSet::from([Kind::Scalar])
+        }
+        _ if schema.get("properties").is_some() => BTreeSet::from([Kind::Object]),
+        _ => BTreeSet::from([Kind::Other]),
+    }
+}
+
+/// The kind of the values of a type's name; `None` for null.
+fn kind(name: &Value, schema: &Value) -> Option<Kind> {
+    Some(match name.as_str() {
+        Some("string" | "number" | "integer" | "boolean") => Kind::Scalar,
+        Some("array") => match schema.get("items") {
+            Some(items) if items != &json!({}) && !is_scalar(items) => Kind::Other,
+            _ => Kind::List,
+        },
+        Some("object") => Kind::Object,
+        Some("null") => return None,
+        _ => Kind::Other,
+    })
+}
+
+/// Whether its values are written as one text.
+pub(super) fn is_scalar(schema: &Value) -> bool {
+    kinds(schema) == BTreeSet::from([Kind::Scalar])
+}
+
+/// Whether its values are objects.
+pub(super) fn is_object(schema: &Value) -> bool {
+    match schema.get("type") {
+        Some(Value::Array(kinds)) => kinds.iter().any(|kind| kind == "object"),
+        Some(kind) => kind == "object",
+        None => ["properties", "allOf", "oneOf", "anyOf"].iter().any(|word| schema.get(*word).is_some()),
+    }
+}
+
+/// Text without line ends and other controls.
+pub(super) fn one_line(text: &str) -> String {
+    let plain: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(200).collect();
+    plain.trim().to_owned()
+}
+
+pub(super) fn cut(text: &str) -> String {
+    let mut end = text.len().min(MAX_SUMMARY);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    text.get(..end).unwrap_or_default().trim().to_owned()
+}
