@@ -70,9 +70,9 @@ impl Role {
         }
     }
 
-    /// The scope whose requests are counted together; `None` for the platform, whose admins have no bound.
-    pub(crate) fn bounded_scope(&self) -> Option<&Scope> {
-        (!self.is_platform()).then_some(&self.scope)
+    /// Reach of the role, whether or not it may write.
+    pub(crate) fn scope(&self) -> &Scope {
+        &self.scope
     }
 
     /// As it is written in the audit.

@@ -89,7 +89,9 @@ fn allow(question: &Question, answer: &Value) -> String {
         true => Some(question.protocol.as_str()),
         false => denial("/primitive/protocol"),
     };
-    words.extend(issuer.map(|issuer| ("issuer", issuer)));
+    // Where several may be meant, an allow that names none is refused.
+    let is_open = target.0 != "machine" && answer.get("issuers").is_some();
+    words.extend(issuer.or(is_open.then_some("NAME")).map(|issuer| ("issuer", issuer)));
     words.extend(protocol.map(|protocol| ("protocol", protocol)));
     let options: String = words.iter().map(|(name, value)| shell::option(name, value)).collect();
     shell::command("asp policy", &question.org, &options)
@@ -235,6 +237,10 @@ mod tests {
         let of_login = question(json!({ "wcit": "t-1", "issuer": "login" }));
         let said = standing_of(&of_login, &of_token).unwrap();
         assert!(said.ends_with("`asp policy acme --allow shop.buy --wcit t-1 --issuer login`"), "{said}");
+        let mut open = denial(json!({ "type": "user", "idOrPattern": "*" }), "*");
+        open["issuers"] = json!(["login", "contractors"]);
+        let said = standing_of(&question(json!({})), &open).unwrap();
+        assert!(said.ends_with("`asp policy acme --allow shop.buy --user 'bob b' --issuer NAME`"), "{said}");
         let withheld = json!({ "outcome": "denied", "decidedBy": { "withheld": true } });
         let said = standing_of(&question(json!({})), &withheld).unwrap();
         assert!(said.ends_with("`asp policy acme --allow shop.buy --user 'bob b' --protocol mcp`"), "{said}");

@@ -167,9 +167,9 @@ pub async fn delete(
     State(state): State<Arc<AdminState>>,
     Path(sha256): Path<String>,
 ) -> Result<Json<Value>, Problem> {
+    admin.writer()?;
     let turn = state.turns.to_write(Topic::Policy, &admin).await?;
     let meta = find(&state, &admin, &sha256).await?;
-    admin.writer()?;
     let pins = pinned_by(&servers(&state).await?, &meta.sha256);
     if !pins.is_empty() {
         let detail = match admin.role.is_platform() {

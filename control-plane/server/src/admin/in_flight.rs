@@ -2,8 +2,9 @@
 //!
 //! Refuses what is beyond [`MAX_REQUESTS`] and [`MAX_BODY_BYTES`] of one of them with 429; of what they read, [`MAX_READS`] are
 //! answered at a time and the others wait. Keeps true: the admins of one org take neither the memory nor the connections to
-//! the store from others, whatever they send at a time and however slowly they read what is answered; nothing is read of a
-//! body before its sender has proved who it is. The platform's admins have no bound.
+//! the store from others, whatever they send at a time and however slowly they read what is answered; those who may only read take
+//! no request and no memory from those who revoke and write; nothing is read of a body before its sender has proved who it is. The
+//! platform's admins have no bound.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -23,13 +24,14 @@ use super::MAX_BODY;
 use super::problem::{Code, Problem};
 use crate::admin_role::{Role, Scope};
 
-/// Requests of one org, team or installer at a time: four times the writes that may wait for their turn.
+/// Requests of one org, team or installer at a time: four times the writes that may wait for their turn. Those who may only read
+/// have as many.
 pub const MAX_REQUESTS: usize = 64;
 /// Bytes of the bodies of these requests: as many of the largest as writes may wait for their turn.
 pub const MAX_BODY_BYTES: usize = 16 * MAX_BODY;
-/// Reads of one org, team or installer that are answered at a time: a quarter of a process's connections to its store. Writes
-/// have turns of their own.
-const MAX_READS: usize = 4;
+/// Reads of one org, team or installer that are answered at a time: half of the connections that a process has for reads and most
+/// writes. Writes have turns of their own.
+const MAX_READS: usize = 2;
 
 /// The requests in flight of all orgs, teams and installers.
 #[derive(Default)]
@@ -39,21 +41,35 @@ pub struct InFlight {
 }
 
 struct Load {
+    writers: Share,
+    readers: Share,
+    reads: Arc<Semaphore>,
+}
+
+/// Requests in flight of those who may write, or of those who may only read.
+#[derive(Default)]
+struct Share {
     requests: usize,
     body_bytes: usize,
-    reads: Arc<Semaphore>,
 }
 
 impl Default for Load {
     fn default() -> Load {
-        Load { requests: 0, body_bytes: 0, reads: Arc::new(Semaphore::new(MAX_READS)) }
+        let reads = Arc::new(Semaphore::new(MAX_READS));
+        Load { writers: Share::default(), readers: Share::default(), reads }
+    }
+}
+
+impl Load {
+    fn share(&mut self, role: &Role) -> &mut Share {
+        if role.may_write() { &mut self.writers } else { &mut self.readers }
     }
 }
 
 /// One request in flight, until this is dropped: until its response is sent.
 struct Permit {
     in_flight: Arc<InFlight>,
-    scope: Scope,
+    role: Role,
     /// Bytes of its body, and its turn among the reads, until its response is made.
     body_bytes: AtomicUsize,
     read: Mutex<Option<OwnedSemaphorePermit>>,
@@ -64,28 +80,29 @@ struct Permit {
 struct Slot(Arc<OnceLock<Permit>>);
 
 impl InFlight {
-    /// The permit of a request, and what its scope's reads wait for.
-    fn enter(self: &Arc<Self>, scope: &Scope) -> Result<(Permit, Arc<Semaphore>), Problem> {
+    /// The permit of a request, and what reads of its scope wait for.
+    fn enter(self: &Arc<Self>, role: &Role) -> Result<(Permit, Arc<Semaphore>), Problem> {
         let mut loads = self.loads.lock();
-        let load = loads.entry(scope.clone()).or_default();
-        if load.requests >= MAX_REQUESTS {
+        let load = loads.entry(role.scope().clone()).or_default();
+        let share = load.share(role);
+        if share.requests >= MAX_REQUESTS {
             return Err(Problem::new(
                 Code::TooManyRequests,
                 format!("{MAX_REQUESTS} requests are not answered yet: send fewer at a time"),
             ));
         }
-        load.requests += 1;
+        share.requests += 1;
         let reads = Arc::clone(&load.reads);
-        let (in_flight, scope) = (Arc::clone(self), scope.clone());
-        Ok((Permit { in_flight, scope, body_bytes: AtomicUsize::new(0), read: Mutex::default() }, reads))
+        let (in_flight, role) = (Arc::clone(self), role.clone());
+        Ok((Permit { in_flight, role, body_bytes: AtomicUsize::new(0), read: Mutex::default() }, reads))
     }
 }
 
 impl Permit {
     fn add_body(&self, bytes: usize) -> Result<(), Problem> {
         let mut loads = self.in_flight.loads.lock();
-        let load = loads.entry(self.scope.clone()).or_default();
-        if load.body_bytes + bytes > MAX_BODY_BYTES {
+        let share = loads.entry(self.role.scope().clone()).or_default().share(&self.role);
+        if share.body_bytes + bytes > MAX_BODY_BYTES {
             return Err(Problem::new(
                 Code::TooManyRequests,
                 format!(
@@ -94,18 +111,16 @@ impl Permit {
                 ),
             ));
         }
-        load.body_bytes += bytes;
+        share.body_bytes += bytes;
         self.body_bytes.fetch_add(bytes, Ordering::Relaxed);
         Ok(())
     }
-}
 
-impl Permit {
     /// The response is made: it needs neither the request's body nor the store.
     fn answered(&self) {
         drop(self.read.lock().take());
-        if let Some(load) = self.in_flight.loads.lock().get_mut(&self.scope) {
-            load.body_bytes -= self.body_bytes.swap(0, Ordering::Relaxed);
+        if let Some(load) = self.in_flight.loads.lock().get_mut(self.role.scope()) {
+            load.share(&self.role).body_bytes -= self.body_bytes.swap(0, Ordering::Relaxed);
         }
     }
 }
@@ -114,10 +129,10 @@ impl Drop for Permit {
     fn drop(&mut self) {
         self.answered();
         let mut loads = self.in_flight.loads.lock();
-        if let Some(load) = loads.get_mut(&self.scope) {
-            load.requests -= 1;
-            if load.requests == 0 {
-                loads.remove(&self.scope);
+        if let Some(load) = loads.get_mut(self.role.scope()) {
+            load.share(&self.role).requests -= 1;
+            if load.writers.requests + load.readers.requests == 0 {
+                loads.remove(self.role.scope());
             }
         }
     }
@@ -141,12 +156,14 @@ pub async fn track(mut request: Request, next: Next) -> Response {
 
 /// Counts a request whose sender has proved its role; returns when it may be answered.
 pub(super) async fn enter(in_flight: &Arc<InFlight>, parts: &Parts, role: &Role) -> Result<(), Problem> {
-    let Some(scope) = role.bounded_scope() else { return Ok(()) };
+    if role.is_platform() {
+        return Ok(());
+    }
     let internal = || Problem::new(Code::Internal, "");
     // Every route is behind the middleware.
     let Slot(slot) = parts.extensions.get::<Slot>().cloned().ok_or_else(internal)?;
     if slot.get().is_none() {
-        let (permit, reads) = in_flight.enter(scope)?;
+        let (permit, reads) = in_flight.enter(role)?;
         if matches!(parts.method, Method::GET | Method::HEAD) {
             // Nobody closes it.
             let read = reads.acquire_owned().await.map_err(|_| internal())?;
@@ -171,19 +188,19 @@ pub(super) fn add_body(request: &Request<Body>) -> Result<(), Problem> {
 mod tests {
     use super::*;
 
-    fn scope(role: &str) -> Scope {
-        Role::parse(role).unwrap().bounded_scope().unwrap().clone()
+    fn role(text: &str) -> Role {
+        Role::parse(text).unwrap()
     }
 
     #[test]
     fn requests_and_bodies_of_an_org_are_bounded_and_take_nothing_from_others() {
         let in_flight: Arc<InFlight> = Arc::default();
-        let acme = scope("org:acme");
+        let acme = role("org:acme");
         let enter = |_| in_flight.enter(&acme).ok().unwrap().0;
         let mut held: Vec<Permit> = (0..MAX_REQUESTS).map(enter).collect();
         assert_eq!(in_flight.enter(&acme).err().unwrap().code(), Code::TooManyRequests);
-        for other in ["org:other", "server:acme", "installer"] {
-            assert!(in_flight.enter(&scope(other)).is_ok(), "{other}");
+        for other in ["org:other", "server:acme", "installer", "org:acme:read"] {
+            assert!(in_flight.enter(&role(other)).is_ok(), "{other}");
         }
         for permit in held.iter().take(16) {
             permit.add_body(MAX_BODY).ok().unwrap();
@@ -199,6 +216,24 @@ mod tests {
         assert!(in_flight.loads.lock().is_empty());
     }
 
+    #[test]
+    fn those_who_may_only_read_take_no_request_and_no_body_from_those_who_write() {
+        let in_flight: Arc<InFlight> = Arc::default();
+        let (acme, reader) = (role("org:acme"), role("org:acme:read"));
+        let enter = |_| in_flight.enter(&reader).ok().unwrap().0;
+        let held: Vec<Permit> = (0..MAX_REQUESTS).map(enter).collect();
+        assert!(in_flight.enter(&reader).is_err());
+        for permit in held.iter().take(MAX_BODY_BYTES / MAX_BODY) {
+            permit.add_body(MAX_BODY).ok().unwrap();
+        }
+        let revokes = in_flight.enter(&acme).ok().unwrap().0;
+        assert!(revokes.add_body(MAX_BODY).is_ok());
+        drop(held);
+        assert!(!in_flight.loads.lock().is_empty());
+        drop(revokes);
+        assert!(in_flight.loads.lock().is_empty());
+    }
+
     #[tokio::test]
     async fn reads_of_an_org_wait_for_each_other_and_nothing_else_does() {
         let in_flight: Arc<InFlight> = Arc::default();
@@ -206,7 +241,7 @@ mod tests {
             let request = http::Request::builder().method(method).extension(Slot::default());
             request.body(()).unwrap().into_parts().0
         };
-        let acme = Role::parse("org:acme").unwrap();
+        let acme = role("org:acme");
         let mut reads: Vec<Parts> = (0..=MAX_READS).map(|_| request(Method::GET)).collect();
         let last = reads.pop().unwrap();
         for read in &reads {
@@ -215,14 +250,18 @@ mod tests {
         let mut waiting = Box::pin(enter(&in_flight, &last, &acme));
         assert!(futures::poll!(&mut waiting).is_pending());
         assert!(enter(&in_flight, &request(Method::PUT), &acme).await.is_ok(), "a write");
-        let other = Role::parse("org:other").unwrap();
-        assert!(enter(&in_flight, &request(Method::GET), &other).await.is_ok(), "another org");
+        assert!(enter(&in_flight, &request(Method::GET), &role("org:other")).await.is_ok(), "another org");
         reads.pop();
         assert!(waiting.await.is_ok());
     }
 
-    #[test]
-    fn the_platform_has_no_bound() {
-        assert!(Role::parse("platform").unwrap().bounded_scope().is_none());
+    #[tokio::test]
+    async fn the_platform_has_no_bound() {
+        let in_flight: Arc<InFlight> = Arc::default();
+        let parts = http::Request::new(()).into_parts().0;
+        for _ in 0..=MAX_REQUESTS {
+            assert!(enter(&in_flight, &parts, &role("platform")).await.is_ok());
+        }
+        assert!(in_flight.loads.lock().is_empty());
     }
 }

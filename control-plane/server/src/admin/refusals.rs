@@ -17,31 +17,32 @@ use parking_lot::Mutex;
 use super::AdminState;
 use super::auth::Admin;
 use super::problem::Code;
-use super::turns::key_of;
+use crate::admin_role::Scope;
 
-/// Time in which one admin may fill [`OF_ONE`] rows, and all admins of an org, of a server or of the platform [`OF_ORG`].
+/// Time over which rows are counted.
 const WINDOW: Duration = Duration::from_secs(60);
+/// Rows of one admin in a window.
 const OF_ONE: u32 = 10;
-const OF_ORG: u32 = 60;
-/// Orgs whose admins are refused in one window; those of more are not audited.
-const MAX_ORGS: usize = 1_000;
+/// Rows of all admins of one scope in a window.
+const OF_SCOPE: u32 = 60;
+/// Scopes whose admins are refused in one window; those of more are not audited.
+const MAX_SCOPES: usize = 1_000;
 /// Longest path in a row, in bytes.
 const MAX_PATH: usize = 512;
 /// They change nothing, whatever their method.
 const QUESTIONS: [&str; 3] = ["/api/registry/validate", "/api/registry/compile", "/api/policy/explain"];
 
-/// Number of refusals that were audited lately, for each org and each server's team by itself: how often another one is refused is
-/// not its to know, nor to drown.
+/// Numbers of refusals that were audited lately, by scope: how often another scope is refused is not its to know, nor to drown.
 #[derive(Default)]
 pub struct Refusals {
-    /// Bounded by [`MAX_ORGS`].
-    windows: Mutex<HashMap<String, Window>>,
+    /// Bounded by [`MAX_SCOPES`].
+    windows: Mutex<HashMap<Scope, Window>>,
 }
 
 struct Window {
     since: Instant,
     all: u32,
-    /// At most [`OF_ORG`] of them.
+    /// Rows by admin; bounded by [`OF_SCOPE`].
     by_actor: HashMap<String, u32>,
     left_out: u64,
 }
@@ -57,22 +58,21 @@ impl Window {
 }
 
 impl Refusals {
-    /// Whether another row may be written for `actor` of an org, or a team ("" for the platform); then how many of that org
-    /// were left out before it.
-    fn admit(&self, org: &str, actor: &str, now: Instant) -> Option<u64> {
+    /// Whether another row may be written for `actor` of a scope; then how many of that scope were left out before it.
+    fn admit(&self, scope: &Scope, actor: &str, now: Instant) -> Option<u64> {
         let mut windows = self.windows.lock();
-        if windows.len() >= MAX_ORGS && !windows.contains_key(org) {
+        if windows.len() >= MAX_SCOPES && !windows.contains_key(scope) {
             windows.retain(|_, window| !window.is_over(now));
-            if windows.len() >= MAX_ORGS {
+            if windows.len() >= MAX_SCOPES {
                 return None;
             }
         }
-        let window = windows.entry(org.to_owned()).or_insert_with(|| Window::new(now, 0));
+        let window = windows.entry(scope.clone()).or_insert_with(|| Window::new(now, 0));
         if window.is_over(now) {
             *window = Window::new(now, window.left_out);
         }
         let own = window.by_actor.get(actor).copied().unwrap_or_default();
-        if window.all >= OF_ORG || own >= OF_ONE {
+        if window.all >= OF_SCOPE || own >= OF_ONE {
             window.left_out += 1;
             return None;
         }
@@ -121,7 +121,7 @@ async fn record(state: &AdminState, admin: &Admin, path: &str, what: &str) {
     let actor = admin.actor();
     // What an org's admin tried is that org's to see; what it tried at another is none of the other's.
     let org = admin.role.org().unwrap_or_default();
-    let Some(left_out) = state.refusals.admit(&key_of(&admin.role), &actor, Instant::now()) else {
+    let Some(left_out) = state.refusals.admit(admin.role.scope(), &actor, Instant::now()) else {
         tracing::debug!(%actor, path, what, "a refused write is not audited: too many in a minute");
         return;
     };
@@ -149,41 +149,49 @@ mod tests {
     use super::*;
     use crate::admin_role::Role;
 
+    fn scope(role: &str) -> Scope {
+        Role::parse(role).unwrap().scope().clone()
+    }
+
     #[test]
     fn a_flood_of_refusals_writes_few_rows_and_says_how_many_it_left_out() {
         let refusals = Refusals::default();
         let start = Instant::now();
-        let acme = |actor: &str, now| refusals.admit("acme", actor, now);
+        let own = scope("org:acme");
+        let acme = |actor: &str, now| refusals.admit(&own, actor, now);
         let written = (0..1_000).filter(|_| acme("ops@acme", start).is_some()).count();
         assert_eq!(written, OF_ONE as usize);
         assert_eq!(acme("dev@acme", start), Some(990), "another admin's are written");
         let of_all = (0..10_000).filter(|n| acme(&format!("a{n}@acme"), start).is_some()).count();
-        assert_eq!(of_all, (OF_ORG - OF_ONE - 1) as usize);
+        assert_eq!(of_all, (OF_SCOPE - OF_ONE - 1) as usize);
         let next = start + WINDOW;
         assert!(acme("ops@acme", next).is_some_and(|left_out| left_out > 9_000));
         assert_eq!(acme("ops@acme", next), Some(0));
     }
 
     #[test]
-    fn one_orgs_refusals_neither_drown_another_ones_nor_are_told_to_it() {
+    fn refusals_of_one_scope_neither_drown_those_of_another_nor_are_told_to_it() {
         let refusals = Refusals::default();
         let start = Instant::now();
-        for number in 0..1_000 {
-            refusals.admit("acme", &format!("a{number}@acme"), start);
+        for flooding in ["org:acme", "installer"] {
+            for number in 0..1_000 {
+                refusals.admit(&scope(flooding), &format!("a{number}"), start);
+            }
         }
-        assert_eq!(refusals.admit("globex", "ops@globex", start), Some(0));
-        assert_eq!(refusals.admit("", "ops@platform", start), Some(0));
-        let key = |role: &str| key_of(&Role::parse(role).unwrap());
-        assert_eq!([key("platform"), key("org:acme:read"), key("server:acme")], ["", "acme", "\0acme"]);
+        for other in ["org:globex", "server:acme", "platform"] {
+            assert_eq!(refusals.admit(&scope(other), "ops", start), Some(0), "{other}");
+        }
+        assert_eq!(refusals.admit(&scope("org:acme:read"), "reader", start), None, "the same org");
     }
 
     #[test]
-    fn the_orgs_of_a_window_are_bounded_and_come_back_after_it() {
+    fn the_scopes_of_a_window_are_bounded_and_come_back_after_it() {
         let refusals = Refusals::default();
         let start = Instant::now();
-        let written = (0..MAX_ORGS + 10).filter(|n| refusals.admit(&n.to_string(), "ops", start).is_some());
-        assert_eq!(written.count(), MAX_ORGS);
-        assert_eq!(refusals.admit("late", "ops", start + WINDOW), Some(0));
+        let admit = |org: &str, now| refusals.admit(&scope(&format!("org:{org}")), "ops", now);
+        let written = (0..MAX_SCOPES + 10).filter(|n| admit(&n.to_string(), start).is_some());
+        assert_eq!(written.count(), MAX_SCOPES);
+        assert_eq!(admit("late", start + WINDOW), Some(0));
     }
 
     #[test]

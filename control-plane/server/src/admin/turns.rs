@@ -16,11 +16,12 @@ use tokio::time::Instant;
 use super::auth::Admin;
 use super::off_thread;
 use super::problem::{Code, Problem};
-use crate::admin_role::Role;
+use crate::admin_role::Scope;
 
 /// Requests of one org on one topic, the one whose turn it is among them.
 pub const MAX_OF_ORG: usize = 16;
-/// Questions of all orgs together: each holds a body of up to [`super::MAX_BODY`].
+/// Questions of all orgs, teams and installers together: each holds a body of up to [`super::MAX_BODY`]. The platform's have
+/// [`MAX_OF_ORG`] places of their own.
 pub const MAX_QUESTIONS: usize = 64;
 /// Number of questions of all from which on an org has [`FEW_QUESTIONS`]: a few orgs do not take what all have.
 const MANY_QUESTIONS: usize = MAX_QUESTIONS / 2;
@@ -67,7 +68,7 @@ pub enum Topic {
     Questions,
 }
 
-type Key = (Topic, String);
+type Key = (Topic, Scope);
 
 /// The turns of all orgs.
 pub struct Turns {
@@ -151,13 +152,12 @@ impl Turns {
             (None, Some(_)) => "org",
             (None, None) => return Ok(None),
         };
-        let of = key_of(&admin.role);
-        self.spend(topic, who, &of)?;
-        self.take(topic, &of).await.map(Some)
+        self.spend(topic, who, admin.role.scope())?;
+        self.take(topic, admin.role.scope()).await.map(Some)
     }
 
     /// Takes one of the writes of an org, or of a server's team.
-    fn spend(&self, topic: Topic, who: &str, of: &str) -> Result<(), Problem> {
+    fn spend(&self, topic: Topic, who: &str, scope: &Scope) -> Result<(), Problem> {
         if self.rate.per_second == 0 {
             return Ok(());
         }
@@ -171,7 +171,7 @@ impl Turns {
             buckets.retain(|(topic, _), bucket| filled(*topic, bucket) < self.rate.of(*topic).0);
         }
         let (burst, per_second) = self.rate.of(topic);
-        let key = (topic, of.to_owned());
+        let key = (topic, scope.clone());
         let writes = buckets.get(&key).map_or(burst, |bucket| filled(topic, bucket));
         if writes < 1.0 {
             let wait = ((1.0 - writes) / per_second).ceil();
@@ -186,25 +186,23 @@ impl Turns {
         Ok(())
     }
 
-    /// Waits for the turn of an admin's org, or of the platform, to have a question answered.
+    /// Waits for the turn of an admin's org, team or installers, or of the platform, to have a question answered.
     pub async fn to_ask(self: &Arc<Self>, admin: &Admin) -> Result<Turn, Problem> {
-        let mut turn = self.take(Topic::Questions, &key_of(&admin.role)).await?;
+        let mut turn = self.take(Topic::Questions, admin.role.scope()).await?;
         turn._answering = Some(permit(&self.answering).await?);
         Ok(turn)
     }
 
-    async fn take(self: &Arc<Self>, topic: Topic, org: &str) -> Result<Turn, Problem> {
-        let (place, one) = self.enter((topic, org.to_owned()))?;
+    async fn take(self: &Arc<Self>, topic: Topic, scope: &Scope) -> Result<Turn, Problem> {
+        let (place, one) = self.enter((topic, scope.clone()))?;
         Ok(Turn { _one: permit(&one).await?, _place: place, _answering: None })
     }
 
     fn enter(self: &Arc<Self>, key: Key) -> Result<(Place, Arc<Semaphore>), Problem> {
         let mut queues = self.queues.lock();
-        let of_topic = queues.iter().filter(|((topic, _), _)| *topic == key.0);
-        let questions = match key.0 {
-            Topic::Questions => of_topic.map(|(_, queue)| queue.present).sum::<usize>(),
-            Topic::Policy | Topic::Revocations => 0,
-        };
+        let is_of_orgs = |(topic, scope): &Key| *topic == Topic::Questions && *scope != Scope::Platform;
+        let of_orgs = queues.iter().filter(|(key, _)| is_of_orgs(key)).map(|(_, queue)| queue.present);
+        let questions: usize = if is_of_orgs(&key) { of_orgs.sum() } else { 0 };
         if questions >= MAX_QUESTIONS {
             return Err(Problem::new(
                 Code::Overloaded,
@@ -226,14 +224,6 @@ impl Turns {
         queue.present += 1;
         let one = Arc::clone(&queue.one);
         Ok((Place { turns: Arc::clone(self), key }, one))
-    }
-}
-
-/// The key of an org, or of a server's team: no org has a name with a control character. "" is the platform's.
-pub(super) fn key_of(role: &Role) -> String {
-    match role.server() {
-        Some(server) => format!("\0{server}"),
-        None => role.org().unwrap_or_default().to_owned(),
     }
 }
 
@@ -259,6 +249,7 @@ mod tests {
     use futures::FutureExt;
 
     use super::*;
+    use crate::admin_role::Role;
 
     fn admin(role: &str) -> Admin {
         Admin { name: "ops".into(), role: Role::parse(role).unwrap(), emergency: None }
@@ -344,7 +335,9 @@ mod tests {
         assert_eq!(answered, (cores / 2).max(1), "half of the machine answers");
         let refused = turns.to_ask(&admin("org:late")).await.err().unwrap();
         assert_eq!(refused.code(), Code::Overloaded);
-        drop(asked);
+        let platform = turns.to_ask(&admin("platform")).now_or_never();
+        assert!(!matches!(platform, Some(Err(_))), "it waits at most");
+        drop((asked, platform));
         assert!(turns.to_ask(&admin("org:late")).await.is_ok());
     }
 
@@ -364,6 +357,20 @@ mod tests {
         };
         let taken: Vec<usize> = (0..5).map(|org| (0..MAX_OF_ORG).filter(|_| asks(org)).count()).collect();
         assert_eq!(taken, [MAX_OF_ORG, MAX_OF_ORG, FEW_QUESTIONS, FEW_QUESTIONS, FEW_QUESTIONS]);
+    }
+
+    #[tokio::test]
+    async fn questions_of_installers_take_no_place_of_the_platform() {
+        let turns = Turns::new();
+        let installer = admin("installer");
+        let first = turns.to_ask(&installer).await.unwrap();
+        let mut waiting: Vec<_> = (1..MAX_OF_ORG).map(|_| Box::pin(turns.to_ask(&installer))).collect();
+        for one in &mut waiting {
+            assert!(futures::poll!(one).is_pending());
+        }
+        assert!(turns.to_ask(&installer).await.is_err());
+        assert!(!matches!(turns.to_ask(&admin("platform")).now_or_never(), Some(Err(_))), "it waits at most");
+        drop((first, waiting));
     }
 
     #[tokio::test]

@@ -3,6 +3,7 @@
 //! Keeps true: they stay in force; the check says which issuers there are, and how to name the one that is meant.
 
 use asp_control::issuers::File;
+use asp_control::issuers::document::Document;
 use asp_control::{patterns, policy};
 use asp_platform::shell;
 use serde_json::json;
@@ -31,10 +32,13 @@ fn is_open(binding: &Binding) -> bool {
     gives && policy::leaves_issuer_open(&target.kind, &target.pattern, &target.issuer)
 }
 
-/// Names of the client issuers, of the file and of the store, that speak for an org.
+/// Names of the client issuers that speak for an org: of the file, and of the store where the file has neither their name nor their
+/// `iss`.
 fn issuers_of<'a>(org: &str, file: &'a File, installation: &'a Installation) -> Vec<&'a str> {
-    let all = file.clients.iter().chain(&installation.issuers);
-    let speaking = all.filter(|issuer| {
+    let is_of_file =
+        |stored: &Document| file.clients.iter().any(|own| own.name == stored.name || own.iss == stored.iss);
+    let stored = installation.issuers.iter().filter(|stored| !is_of_file(stored));
+    let speaking = file.clients.iter().chain(stored).filter(|issuer| {
         issuer.orgs.is_empty() || issuer.orgs.iter().any(|pattern| patterns::matches(pattern, org))
     });
     speaking.map(|issuer| issuer.name.as_str()).collect()
@@ -56,4 +60,26 @@ fn note(org: &str, open: &Binding, issuers: &[&str]) -> String {
         shell::command("asp policy", org, &options),
         binding::removal(org, &stored)
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_issuer_of_the_file_is_not_another_one_in_the_store() {
+        let issuer = |name: &str, iss: &str| Document {
+            name: name.into(),
+            ..serde_json::from_value(json!({ "iss": iss, "orgs": ["acme"] })).unwrap()
+        };
+        let file = File { clients: vec![issuer("login", "https://a.example.com")], ..File::default() };
+        let named = |name: &str, iss: &str| {
+            let issuers = vec![issuer(name, iss)];
+            let installation = Installation { issuers, ..Installation::default() };
+            issuers_of("acme", &file, &installation).len()
+        };
+        assert_eq!(named("login", "https://b.example.com"), 1);
+        assert_eq!(named("other", "https://a.example.com"), 1);
+        assert_eq!(named("other", "https://b.example.com"), 2);
+    }
 }

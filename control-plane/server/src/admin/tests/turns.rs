@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
 use super::{Api, DEMO, read, sample};
-use crate::admin::turns::MAX_OF_ORG;
+use crate::admin::turns::{MAX_OF_ORG, WriteRate};
 use crate::xds::published::Published;
 
 /// Nothing that must not wait takes so long.
@@ -134,6 +134,19 @@ fn an_org_deletes_packages_in_its_turn() {
         let refused = api.send("org:acme", Method::DELETE, &path, None, &[]).await;
         assert_eq!(refused.status, StatusCode::TOO_MANY_REQUESTS, "{}", refused.body);
     });
+}
+
+#[tokio::test]
+async fn who_may_only_read_uses_up_none_of_the_orgs_writes() {
+    let mut api = Api::start().await;
+    api.published(|_| true).await;
+    let path = format!("/api/artifacts/{}", "a".repeat(64));
+    for _ in 0..2 * WriteRate::default().burst {
+        let refused = api.send("org:acme:read", Method::DELETE, &path, None, &[]).await;
+        assert_eq!(refused.status, StatusCode::FORBIDDEN, "{}", refused.body);
+    }
+    let limits = api.put("org:acme", "/api/ratelimits/orgs/acme", json!([])).await;
+    assert_eq!(limits.status, StatusCode::OK, "{}", limits.body);
 }
 
 #[tokio::test]
