@@ -66,7 +66,18 @@ def faults(documents, production):
     if not any(document["kind"] == "NetworkPolicy" and not document["spec"]["podSelector"] and "ingress" not in document["spec"]
                and len(document["spec"]["policyTypes"]) == 2 for document in documents):
         found.append("no policy denies what no other allows")
-    return found
+    return found + pool_faults(documents)
+
+
+def pool_faults(documents):
+    """Of the gateways of pools: every network policy of the pool `gateway` holds for them."""
+    gateways = {document["metadata"]["name"]: document["spec"]["template"]["metadata"]["labels"] for document in documents
+                if document["kind"] == "StatefulSet" and document["metadata"]["name"].startswith("asp-gateway")}
+    own = gateways.pop("asp-gateway", None)
+    policies = {document["metadata"]["name"]: selector(document["spec"]["podSelector"]) for document in documents
+                if document["kind"] == "NetworkPolicy"}
+    return [f"NetworkPolicy {policy}: holds for asp-gateway and not for {name}" for policy, matches in policies.items()
+            for name, labels in gateways.items() if own and matches(own) and not matches(labels)]
 
 
 def selector(asked):
@@ -310,4 +321,20 @@ def breaks():
         "one control plane": lambda d: first(d, "StatefulSet", "asp-control")["spec"].update(replicas=1),
         "packages on one disk": lambda d: first(d, "StatefulSet", "asp-control")["spec"]["template"]["spec"]["containers"][0].update(env=[]),
         "no budget of control planes": without("PodDisruptionBudget", "asp-control"),
+    }
+
+
+def breaks_of_pools():
+    """Each is one way to break the manifests of production with the pool `heavy` behind a mesh."""
+    def forgotten(policy):
+        def forget(documents):
+            (found,) = [each for each in documents if each["kind"] == "NetworkPolicy" and each["metadata"]["name"] == policy]
+            (named,) = found["spec"]["podSelector"]["matchExpressions"]
+            named["values"] = [each for each in named["values"] if each != "asp-gateway-heavy"]
+
+        return forget
+
+    return {
+        "a pool that the Envoys of a mesh do not reach": forgotten("asp-ingress-of-a-mesh"),
+        "a pool that does not reach the stores": forgotten("asp-to-stores"),
     }

@@ -13,8 +13,8 @@ use serde_json::json;
 use crate::message::modern;
 use crate::trial::Shared;
 
-/// Longer than both sides' keepalives.
-const LENGTH: Duration = Duration::from_secs(60);
+/// Longer than both sides' keepalives, which take 15 s at most.
+const LENGTH: Duration = Duration::from_secs(20);
 const HEALTHY: &str = "cluster.gateway.membership_healthy";
 const TOTAL: &str = "cluster.gateway.membership_total";
 

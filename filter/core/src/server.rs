@@ -1,7 +1,7 @@
 //! One server of a snapshot, indexed for judging requests.
 //!
 //! Owns the defaults of what a server leaves out and refuses a server that could not be judged: a bad name,
-//! an unknown issuer. Without any scheme a server wants a signed token.
+//! an unknown issuer. Without any scheme a server wants a signed token; a scheme that is unknown here admits no caller.
 
 use asp_proto::snapshot::{AuthScheme, EdgeServer, Protocol};
 
@@ -125,8 +125,9 @@ fn accepts(schemes: &[i32]) -> Accepts {
             Ok(AuthScheme::Psk) => accepts.psk = true,
             Ok(AuthScheme::Mtls) => accepts.elsewhere = true,
             Ok(AuthScheme::None) => accepts.nothing = true,
-            // A scheme of a newer snapshot counts as the strictest one this reader can judge.
-            Ok(AuthScheme::Jwt | AuthScheme::Unspecified) | Err(_) => accepts.jwt = true,
+            Ok(AuthScheme::Jwt) => accepts.jwt = true,
+            // A scheme of a newer snapshot: admits no caller here.
+            Ok(AuthScheme::Unspecified) | Err(_) => {}
         }
     }
     accepts.jwt |= schemes.is_empty();
@@ -136,4 +137,21 @@ fn accepts(schemes: &[i32]) -> Accepts {
 /// A scope-token of RFC 6749 section 3.3; it is quoted into a header.
 fn is_scope(scope: &str) -> bool {
     !scope.is_empty() && scope.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'"' && byte != b'\\')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_unknown_scheme_admits_nobody() {
+        for unknown in [AuthScheme::Unspecified as i32, 99, -1] {
+            let accepts = accepts(&[unknown]);
+            let any = accepts.jwt || accepts.opaque || accepts.psk || accepts.elsewhere || accepts.nothing;
+            assert!(!any, "{unknown}: {accepts:?}");
+        }
+        let beside_a_known_one = accepts(&[99, AuthScheme::Psk as i32]);
+        assert!(beside_a_known_one.psk && !beside_a_known_one.jwt);
+        assert!(accepts(&[]).jwt, "a server without schemes wants a signed token");
+    }
 }

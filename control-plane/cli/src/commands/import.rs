@@ -30,6 +30,9 @@ use crate::failure::Failure;
 use crate::print;
 use specs::Upstream;
 
+/// Reason for which a number or another part is not in a spec as the upstream wrote it.
+const DECODED: &str = "a spec holds it as it is decoded: numbers as 64-bit integers or doubles, whole characters, each key once";
+
 /// What is brought in.
 struct Imported {
     /// Files by path relative to the primitives' root, `server.yaml` among them.

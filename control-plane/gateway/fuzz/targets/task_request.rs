@@ -6,7 +6,7 @@
 use std::sync::LazyLock;
 
 use libfuzzer_sys::fuzz_target;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 #[allow(dead_code)]
 #[path = "../../src/call/abilities.rs"]
@@ -81,7 +81,7 @@ fuzz_target!(|bytes: &[u8]| {
     for revision in Revision::ALL {
         let can = faces::abilities(capabilities, revision);
         assert_eq!(can.within(revision), can, "a revision that is applied twice changes nothing");
-        assert!(can.sampling || !can.answers(&Ask::Sampling(Map::new())));
+        assert!(can.sampling || !can.answers(&Ask::Sampling(json!({}).into())));
     }
     for question in asked() {
         faces::no_answer(&question, message.get("error"));
@@ -98,9 +98,9 @@ fuzz_target!(|bytes: &[u8]| {
 
 fn asked() -> Vec<Question> {
     let asks = [
-        ("form", Ask::Form { message: "?".into(), requested_schema: FORM.clone(), relayed: false }),
+        ("form", Ask::Form { message: "?".into(), requested_schema: FORM.clone().into(), relayed: false }),
         ("page", Ask::Page { message: "?".into(), url: "https://pay.example.com/".into() }),
-        ("model", Ask::Sampling(Map::new())),
+        ("model", Ask::Sampling(json!({}).into())),
         ("roots", Ask::Roots),
     ];
     asks.into_iter().map(|(id, ask)| Question { id: id.into(), ask }).collect()

@@ -57,7 +57,9 @@ impl ClientAbilities {
         match ask {
             Ask::Form { .. } => self.elicitation,
             Ask::Page { .. } => self.pages,
-            Ask::Sampling(params) => self.sampling && (self.sampling_tools || !needs_tools(params)),
+            Ask::Sampling(params) => {
+                self.sampling && (self.sampling_tools || !params.as_object().is_none_or(needs_tools))
+            }
             Ask::Roots => self.roots,
         }
     }

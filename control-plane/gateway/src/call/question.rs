@@ -263,10 +263,10 @@ impl Questions {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::{Map, json};
+    use serde_json::json;
 
     fn question(id: &str) -> Question {
-        let requested_schema = json!({"type": "object", "properties": {"n": {"type": "integer"}}});
+        let requested_schema = json!({"type": "object", "properties": {"n": {"type": "integer"}}}).into();
         Question { id: id.into(), ask: Ask::Form { message: "?".into(), requested_schema, relayed: false } }
     }
 
@@ -316,8 +316,9 @@ mod tests {
     async fn an_answer_of_the_wrong_kind_or_form_leaves_the_question_open() {
         let questions = Questions::default();
         let form = questions.open(question("a"), || Some(0)).unwrap();
-        let model =
-            questions.open(Question { id: "m".into(), ask: Ask::Sampling(Map::new()) }, || Some(1)).unwrap();
+        let model = questions
+            .open(Question { id: "m".into(), ask: Ask::Sampling(json!({}).into()) }, || Some(1))
+            .unwrap();
         assert!(!questions.answer("a", Answer::Accepted(json!({"n": "one"}).into())));
         assert!(!questions.answer("a", Answer::Sampled(json!({}).into())));
         assert!(!questions.answer("m", Answer::Accepted(json!({}).into())));

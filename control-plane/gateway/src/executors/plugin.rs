@@ -22,6 +22,7 @@ use crate::executors::proxy::mcp::downstream::Clients;
 use crate::executors::proxy::mcp::pinned::{self, PinnedItems};
 use crate::executors::proxy::mcp::watching::{Upstream, Watches};
 use crate::minting::Minter;
+use crate::telemetry::log_limit::LogLimit;
 use crate::telemetry::metrics::Metrics;
 
 mod admission;
@@ -92,6 +93,8 @@ pub struct Plugins {
     /// What stdio packages list.
     packages: Arc<Watches>,
     followings: Followings,
+    /// Limit of the warning that too much is followed.
+    crowded: LogLimit,
     _watching: Watching,
 }
 
@@ -133,6 +136,7 @@ impl Plugins {
             preparing,
             packages: packages::watches(Arc::default()),
             followings: Followings::default(),
+            crowded: LogLimit::default(),
             _watching,
         }
     }
@@ -184,9 +188,12 @@ impl Plugins {
         let fresh = primitive.risk_class() == RiskClass::High;
         let place = Place { fleet, known, language, hints, fresh, closing: self.closing.clone() };
         let following = self.followings.follow(plugin, place, &subscribed);
-        if following.is_none() {
+        if following.is_none()
+            && let Some(count) = self.crowded.count()
+        {
             tracing::warn!(
                 primitive = primitive.id,
+                count,
                 "clients are subscribed to more resources of plugins than are followed at a time, or to one with a URI above 4096 bytes: they are not told when this one changes"
             );
         }

@@ -30,7 +30,8 @@ pub async fn approve(call: &Call) -> Result<(), Refusal> {
                 "type": "object",
                 "properties": {FIELD: {"type": "boolean", "title": "Approve", "default": false}},
                 "required": [FIELD],
-            }),
+            })
+            .into(),
             relayed: false,
         },
     };

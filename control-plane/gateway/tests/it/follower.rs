@@ -17,7 +17,7 @@ use crate::support::Fixture;
 const MANY: usize = 300;
 
 fn question(id: &str) -> Question {
-    let requested_schema = json!({"type": "object", "properties": {}});
+    let requested_schema = json!({"type": "object", "properties": {}}).into();
     Question { id: id.into(), ask: Ask::Form { message: "?".into(), requested_schema, relayed: false } }
 }
 

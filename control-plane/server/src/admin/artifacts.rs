@@ -62,6 +62,8 @@ pub async fn put(
     check_headers(&headers)?;
     let mut upload = state.packages.create(admin.role.org().unwrap_or_default()).await?;
     receive(body, upload.as_mut()).await?;
+    // After the upload, which may take minutes: the org's other writes go on meanwhile.
+    let turn = state.turns.to_write(Topic::Policy, &admin).await?;
     let work = async move {
         let owner = admin.role.org().unwrap_or_default();
         let stored = upload.finish(&digest, &query.name, clock::now_ms()).await?;
@@ -76,7 +78,7 @@ pub async fn put(
         };
         Ok::<_, Problem>((status, Json(shown(&meta))).into_response())
     };
-    turns::write(None, work).await?
+    turns::write(turn, work).await?
 }
 
 /// The bytes of a package file; where the operator wants it, by a redirect to a URL of the object store that can be used for

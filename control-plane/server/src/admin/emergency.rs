@@ -3,7 +3,7 @@
 //! Keeps true: of each token its first use in this process is in the audit, with its reason; where that cannot be
 //! written, the token opens nothing.
 
-use std::collections::HashSet;
+use std::collections::VecDeque;
 
 use asp_store::control::{Note, Precondition};
 use parking_lot::Mutex;
@@ -12,13 +12,32 @@ use super::AdminState;
 use super::auth::Admin;
 use super::problem::Problem;
 
-/// Tokens that are remembered; each lives a quarter of an hour, and few ever live.
+/// Maximum number of tokens that are remembered; each lives a quarter of an hour, and few ever live.
 const MAX_TOKENS: usize = 1_000;
 
 /// The emergency tokens whose use is in the audit.
 #[derive(Default)]
 pub struct Emergencies {
-    audited: Mutex<HashSet<String>>,
+    /// Tokens in the order of their first use.
+    audited: Mutex<VecDeque<String>>,
+}
+
+impl Emergencies {
+    fn has(&self, token: &str) -> bool {
+        self.audited.lock().iter().any(|known| known == token)
+    }
+
+    /// Remembers a token. If there are too many, forgets the one used first: its next use is audited again.
+    fn keep(&self, token: &str) {
+        let mut audited = self.audited.lock();
+        if audited.iter().any(|known| known == token) {
+            return;
+        }
+        if audited.len() >= MAX_TOKENS {
+            audited.pop_front();
+        }
+        audited.push_back(token.to_owned());
+    }
 }
 
 /// What an emergency token says.
@@ -32,7 +51,7 @@ pub struct Emergency {
 /// Audits the first use of the admin's token, if it is one.
 pub(super) async fn audit(state: &AdminState, admin: &Admin) -> Result<(), Problem> {
     let Some(emergency) = &admin.emergency else { return Ok(()) };
-    if state.emergencies.audited.lock().contains(&emergency.token) {
+    if state.emergencies.has(&emergency.token) {
         return Ok(());
     }
     let resource = format!("token/{}", emergency.token);
@@ -42,10 +61,24 @@ pub(super) async fn audit(state: &AdminState, admin: &Admin) -> Result<(), Probl
         actor = %admin.actor(), reason = %emergency.reason, token = %emergency.token,
         "an emergency token opens the admin API: whoever runs the platform should know why"
     );
-    let mut audited = state.emergencies.audited.lock();
-    if audited.len() >= MAX_TOKENS {
-        audited.clear();
-    }
-    audited.insert(emergency.token.clone());
+    state.emergencies.keep(&emergency.token);
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_table_forgets_the_token_used_first_and_no_other() {
+        let emergencies = Emergencies::default();
+        for n in 0..=MAX_TOKENS {
+            emergencies.keep(&n.to_string());
+            emergencies.keep(&n.to_string());
+        }
+        assert!(!emergencies.has("0"));
+        for kept in 1..=MAX_TOKENS {
+            assert!(emergencies.has(&kept.to_string()), "{kept}");
+        }
+    }
 }

@@ -64,6 +64,7 @@ struct Api {
     _stop: tokio_util::sync::DropGuard,
     xds_state: crate::xds::XdsStateReceiver,
     store: Arc<dyn ControlStore>,
+    turns: Arc<Turns>,
     standing: tokio::sync::watch::Receiver<crate::publisher::Standing>,
     /// Whether nothing newer can be published.
     fails: Arc<AtomicBool>,
@@ -197,6 +198,7 @@ impl Api {
             Keeper::new(Arc::clone(&store), trust.clone(), Fetcher::new(origins).unwrap(), move || {
                 news.changed()
             });
+        let turns = Turns::new();
         let state = AdminState {
             admission: Admission::new(Arc::clone(&store), compiler.clone(), usage),
             store: Arc::clone(&store),
@@ -212,7 +214,7 @@ impl Api {
             keeper: Arc::clone(&keeper),
             refusals: Refusals::default(),
             in_flight: Arc::default(),
-            turns: Turns::new(),
+            turns: Arc::clone(&turns),
             jwks: Arc::new(Keys(issuer.jwk().clone())),
             dev: true,
         };
@@ -227,6 +229,7 @@ impl Api {
             stop,
             xds_state,
             store,
+            turns,
             standing,
             fails,
         }

@@ -43,9 +43,9 @@ enum Presence {
 }
 
 impl Participant {
-    /// Admits one more, unless there are too many.
+    /// Admits one more, unless there are too many, or too many of its identity.
     pub(super) fn admit(context: &Context, caller: Caller) -> Result<Participant, Status> {
-        let entry = context.subscribers.admit();
+        let entry = context.subscribers.admit(caller.identity());
         Ok(Participant {
             endpoints: Arc::clone(&context.endpoints),
             raised: Arc::clone(&context.raised),

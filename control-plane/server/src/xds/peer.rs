@@ -86,6 +86,14 @@ impl Caller {
         })
     }
 
+    /// The identity in the caller's certificate; `None` without certificates.
+    pub fn identity(&self) -> Option<String> {
+        match self {
+            Caller::Proved(identity) => Some(identity.to_string()),
+            Caller::Local | Caller::InMesh => None,
+        }
+    }
+
     /// Whether this kind of resource is for the caller; the error says why not.
     pub fn may_subscribe(&self, kind: Kind) -> Result<(), String> {
         let wanted = match kind {

@@ -38,7 +38,7 @@ impl Revocations for Service {
         if self.context.freshness.is_stale() {
             return Err(Status::unavailable(BEHIND));
         }
-        let place = self.context.subscribers.admit();
+        let place = self.context.subscribers.admit(caller.identity());
         let place = place.ok_or_else(|| Status::resource_exhausted("too many subscribers"))?;
         let (outbound, receiver) = mpsc::channel(1);
         let Context { xds_state, freshness, stop, .. } = self.context.clone();

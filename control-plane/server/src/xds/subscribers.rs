@@ -1,6 +1,9 @@
 //! Who is subscribed, what each has acknowledged, what it refused, and how far it lags.
+//!
+//! Refuses: streams beyond a number, and those of one certificate's identity beyond a share of it, so that one fleet of
+//! subscribers leaves room for the others.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,6 +16,9 @@ use crate::clock;
 
 /// Streams this control plane serves at once.
 pub const MAX_STREAMS: usize = 4_096;
+/// Maximum number of streams of one identity. All Envoys of a fleet have one identity and a few streams each; the rest is
+/// for gateways.
+pub const MAX_OF_IDENTITY: usize = MAX_STREAMS / 4 * 3;
 /// Time without an answer after which a push counts as overdue.
 pub const OVERDUE: Duration = Duration::from_secs(10);
 /// Longest node id and address kept.
@@ -74,6 +80,8 @@ type Key = (u64, Kind);
 struct Table {
     next_stream: u64,
     streams: usize,
+    /// Streams of each identity that has any.
+    by_identity: HashMap<String, usize>,
     subscribers: BTreeMap<Key, Subscriber>,
 }
 
@@ -88,15 +96,19 @@ impl Subscribers {
         Arc::default()
     }
 
-    /// Admits a stream; `None` when there are too many.
-    pub fn admit(self: &Arc<Self>) -> Option<Stream> {
+    /// Admits a stream of the identity in the subscriber's certificate, if it has one; `None` when there are too many.
+    pub fn admit(self: &Arc<Self>, identity: Option<String>) -> Option<Stream> {
         let mut table = self.table.lock();
-        if table.streams >= MAX_STREAMS {
+        let own = identity.as_ref().and_then(|identity| table.by_identity.get(identity)).copied();
+        if table.streams >= MAX_STREAMS || own.is_some_and(|own| own >= MAX_OF_IDENTITY) {
             return None;
+        }
+        if let Some(identity) = &identity {
+            *table.by_identity.entry(identity.clone()).or_default() += 1;
         }
         table.streams += 1;
         table.next_stream += 1;
-        Some(Stream { subscribers: Arc::clone(self), id: table.next_stream })
+        Some(Stream { subscribers: Arc::clone(self), id: table.next_stream, identity })
     }
 
     /// Everyone, in order of connection.
@@ -109,6 +121,7 @@ impl Subscribers {
 pub struct Stream {
     subscribers: Arc<Subscribers>,
     id: u64,
+    identity: Option<String>,
 }
 
 impl Stream {
@@ -180,8 +193,45 @@ impl Drop for Stream {
     fn drop(&mut self) {
         let mut table = self.subscribers.table.lock();
         table.streams = table.streams.saturating_sub(1);
+        if let Some(identity) = &self.identity
+            && let Some(own) = table.by_identity.get_mut(identity)
+        {
+            *own -= 1;
+            if *own == 0 {
+                table.by_identity.remove(identity);
+            }
+        }
         for kind in Kind::ALL {
             table.subscribers.remove(&(self.id, kind));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_identity_leaves_room_for_the_others() {
+        let subscribers = Subscribers::new();
+        let admit = |identity: Option<&str>| subscribers.admit(identity.map(str::to_owned));
+        let envoys: Vec<_> = (0..MAX_OF_IDENTITY).map_while(|_| admit(Some("edge"))).collect();
+        assert_eq!(envoys.len(), MAX_OF_IDENTITY);
+        assert!(admit(Some("edge")).is_none());
+        let others: Vec<_> = (MAX_OF_IDENTITY..MAX_STREAMS).map_while(|_| admit(Some("gateway"))).collect();
+        assert_eq!(envoys.len() + others.len(), MAX_STREAMS);
+        assert!(admit(Some("gateway")).is_none() && admit(None).is_none(), "all are taken");
+        drop(envoys);
+        assert!(admit(Some("edge")).is_some(), "ended streams do not count");
+        drop(others);
+        assert!(subscribers.table.lock().by_identity.is_empty());
+    }
+
+    #[test]
+    fn subscribers_without_a_certificate_share_all_streams() {
+        let subscribers = Subscribers::new();
+        let all: Vec<_> = (0..MAX_STREAMS).map_while(|_| subscribers.admit(None)).collect();
+        assert_eq!(all.len(), MAX_STREAMS);
+        assert!(subscribers.admit(None).is_none());
     }
 }

@@ -1,9 +1,11 @@
 //! Counters of one process.
 //!
 //! Keeps true: the table is bounded, and no tenant uses up the room of another; only what is full again is forgotten; the buckets
-//! of a tenant that has no more room are counted as one, which admits no more than each of them.
+//! of a tenant that has no more room are counted as one, which admits no more than each of them; no call holds the table for
+//! longer than it takes to forget a bounded number of buckets.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -18,12 +20,12 @@ const OWN: usize = 16;
 const MAX_SHARED: usize = 100_000;
 /// Most buckets of one tenant: a quarter of what is shared, for limits with a bucket for each user or token.
 const MAX_OF_TENANT: usize = MAX_SHARED / 4;
-/// Most buckets that are kept: what is shared, and what 10,000 tenants have of their own. Some 60 MB.
+/// Most buckets that are kept: what is shared, and what 10,000 tenants have of their own. Some 85 MB.
 const MAX_BUCKETS: usize = MAX_SHARED + 10_000 * OWN;
 /// Most tenants that are kept, each at least by the level of its merged buckets.
 const MAX_TENANTS: usize = 100_000;
-/// Least time between two sweeps for full buckets; bounds the cost of a table under attack.
-const SWEEP_EVERY: Duration = Duration::from_secs(1);
+/// Maximum number of full buckets that a call forgets, which finds no room: more than it draws from.
+const MAX_FORGOTTEN: usize = 64;
 /// Longest time that a bucket takes to be full again.
 const LONGEST: f64 = 86_400.0 * 365.0;
 
@@ -35,19 +37,20 @@ pub struct MemoryCounters {
 
 #[derive(Default)]
 struct Table {
-    tenants: HashMap<String, Tenant>,
+    tenants: HashMap<Arc<str>, Tenant>,
+    /// Times from which buckets, by their keys, and the merged ones of a tenant can be forgotten.
+    full: BTreeSet<(Instant, Arc<str>, Option<Arc<str>>)>,
     /// Buckets of all tenants.
     count: usize,
     /// Those beyond [`OWN`] of each tenant.
     shared: usize,
-    last_sweep: Option<Instant>,
 }
 
 /// The buckets of one tenant.
 #[derive(Default)]
 struct Tenant {
     /// Levels by the bucket's key.
-    levels: HashMap<String, Level>,
+    levels: HashMap<Arc<str>, Level>,
     /// When the merged buckets, for which there was no room, are full again. Every draw from one of them is a draw from all, so
     /// that each has at most what it would have alone.
     merged_until: Option<Instant>,
@@ -79,7 +82,9 @@ impl Counters for MemoryCounters {
             return Ok(Taken::Denied { index: 0, retry_after_ms: 1000 });
         }
         let remaining = after.iter().fold(u64::MAX, |fewest, tokens| fewest.min(*tokens as u64));
-        table.draw(tenant, buckets.iter().zip(after), fits, now);
+        for (bucket, tokens) in buckets.iter().zip(after) {
+            table.draw(tenant, (bucket, tokens), fits, now);
+        }
         Ok(Taken::Granted { remaining })
     }
 }
@@ -93,7 +98,7 @@ impl Table {
     fn tokens(&self, tenant: &str, bucket: &Bucket, now: Instant) -> f64 {
         let capacity = bucket.capacity as f64;
         let Some(known) = self.tenants.get(tenant) else { return capacity };
-        match known.levels.get(&bucket.key) {
+        match known.levels.get(bucket.key.as_str()) {
             None => {
                 let wait =
                     known.merged_until.map_or(Duration::ZERO, |full| full.saturating_duration_since(now));
@@ -106,31 +111,43 @@ impl Table {
         }
     }
 
-    /// Stores the buckets with so many tokens. One that is not known is kept if it `fits`, else merged with the others that do not.
-    fn draw<'a>(
-        &mut self,
-        tenant: &str,
-        drawn: impl Iterator<Item = (&'a Bucket, f64)>,
-        fits: bool,
-        now: Instant,
-    ) {
-        let known = match self.tenants.get_mut(tenant) {
-            Some(known) => known,
-            None => self.tenants.entry(tenant.to_owned()).or_default(),
-        };
-        for (bucket, tokens) in drawn {
-            if !fits && !known.levels.contains_key(&bucket.key) {
-                let from = known.merged_until.map_or(now, |full| full.max(now));
-                known.merged_until = Some(from + seconds_of(1.0, bucket));
-                continue;
-            }
-            let missing = (bucket.capacity as f64 - tokens).max(0.0);
-            let level = Level { tokens, at: now, full_at: now + seconds_of(missing, bucket) };
-            if known.levels.insert(bucket.key.clone(), level).is_none() {
-                self.count += 1;
-                self.shared += usize::from(known.levels.len() > OWN);
-            }
+    /// Stores a bucket with so many tokens. One that is not known is kept if it `fits`, else merged with the others that do not.
+    fn draw(&mut self, tenant: &str, (bucket, tokens): (&Bucket, f64), fits: bool, now: Instant) {
+        let name = self.tenants.get_key_value(tenant).map(|(name, _)| Arc::clone(name));
+        let name = name.unwrap_or_else(|| Arc::from(tenant));
+        let known = self.tenants.entry(Arc::clone(&name)).or_default();
+        let key = known.levels.get_key_value(bucket.key.as_str()).map(|(key, _)| Arc::clone(key));
+        if key.is_none() && !fits {
+            let from = known.merged_until.map_or(now, |full| full.max(now));
+            let until = from + seconds_of(1.0, bucket);
+            let before = known.merged_until.replace(until);
+            return self.schedule((name, None), before, until);
         }
+        let key = key.unwrap_or_else(|| Arc::from(bucket.key.as_str()));
+        let missing = (bucket.capacity as f64 - tokens).max(0.0);
+        let full_at = now + seconds_of(missing, bucket);
+        let before = known.levels.insert(Arc::clone(&key), Level { tokens, at: now, full_at });
+        if before.is_none() {
+            self.count += 1;
+            self.shared += usize::from(known.levels.len() > OWN);
+        }
+        self.schedule((name, Some(key)), before.map(|level| level.full_at), full_at);
+    }
+
+    /// Notes when a bucket, or the merged ones of a tenant, can be forgotten.
+    fn schedule(
+        &mut self,
+        (tenant, key): (Arc<str>, Option<Arc<str>>),
+        before: Option<Instant>,
+        full_at: Instant,
+    ) {
+        let mut entry = (full_at, tenant, key);
+        if let Some(before) = before {
+            entry.0 = before;
+            self.full.remove(&entry);
+            entry.0 = full_at;
+        }
+        self.full.insert(entry);
     }
 
     /// Whether the buckets that are not known yet may be kept. A bucket that is not full is never forgotten: that would admit more
@@ -140,9 +157,7 @@ impl Table {
         if self.has_room(tenant, missing) {
             return true;
         }
-        if self.last_sweep.is_none_or(|at| now.saturating_duration_since(at) >= SWEEP_EVERY) {
-            self.sweep(now);
-        }
+        self.forget_full(now);
         self.has_room(tenant, missing)
     }
 
@@ -162,16 +177,32 @@ impl Table {
         self.tenants.len() < MAX_TENANTS || self.tenants.contains_key(tenant)
     }
 
-    fn sweep(&mut self, now: Instant) {
-        for known in self.tenants.values_mut() {
-            known.levels.retain(|_, level| level.full_at > now);
+    /// Forgets buckets that are full, those first that have been for longest.
+    fn forget_full(&mut self, now: Instant) {
+        for _ in 0..MAX_FORGOTTEN {
+            if self.full.first().is_none_or(|(full_at, ..)| *full_at > now) {
+                return;
+            }
+            if let Some((_, tenant, key)) = self.full.pop_first() {
+                self.forget(&tenant, key.as_deref());
+            }
         }
-        self.tenants
-            .retain(|_, known| !known.levels.is_empty() || known.merged_until.is_some_and(|full| full > now));
-        let lengths = || self.tenants.values().map(|known| known.levels.len());
-        self.count = lengths().sum();
-        self.shared = lengths().map(|own| own.saturating_sub(OWN)).sum();
-        self.last_sweep = Some(now);
+    }
+
+    /// Forgets a bucket, or the merged ones of a tenant; a tenant goes with what is last known of it.
+    fn forget(&mut self, tenant: &str, key: Option<&str>) {
+        let Some(known) = self.tenants.get_mut(tenant) else { return };
+        match key {
+            Some(key) if known.levels.remove(key).is_some() => {
+                self.count -= 1;
+                self.shared -= usize::from(known.levels.len() >= OWN);
+            }
+            Some(_) => {}
+            None => known.merged_until = None,
+        }
+        if known.levels.is_empty() && known.merged_until.is_none() {
+            self.tenants.remove(tenant);
+        }
     }
 }
 
@@ -282,7 +313,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn only_full_buckets_are_forgotten() {
+    async fn only_full_buckets_are_forgotten_and_so_many_at_a_time() {
         let counters = MemoryCounters::default();
         counters.take("t", &[bucket("slow", 1, SLOW)]).await.unwrap();
         for n in 1..MAX_OF_TENANT {
@@ -291,7 +322,16 @@ mod tests {
         tokio::time::advance(Duration::from_secs(2)).await;
         let new = counters.take("t", &[bucket("new", 1, 1.0)]).await.unwrap();
         assert!(matches!(new, Taken::Granted { .. }));
-        assert_eq!(counters.table.lock().count, 2);
+        assert_eq!(counters.table.lock().count, MAX_OF_TENANT - MAX_FORGOTTEN + 1);
+        for n in 0..MAX_OF_TENANT {
+            counters.take("t", &[bucket(&format!("n{n}"), 1, SLOW)]).await.unwrap();
+        }
+        {
+            let table = counters.table.lock();
+            assert_eq!(table.count, MAX_OF_TENANT, "those that were full have made room");
+            assert!(!table.tenants["t"].levels.keys().any(|key| key.starts_with('k')));
+            assert_eq!(table.full.len(), table.count + 1, "the merged ones too");
+        }
         let again = counters.take("t", &[bucket("slow", 1, SLOW)]).await.unwrap();
         assert!(matches!(again, Taken::Denied { .. }));
     }
@@ -306,5 +346,8 @@ mod tests {
         assert_eq!(one_more().await, Taken::Denied { index: 0, retry_after_ms: 1000 });
         tokio::time::advance(Duration::from_secs(2)).await;
         assert!(matches!(one_more().await, Taken::Granted { .. }));
+        let table = counters.table.lock();
+        assert_eq!(table.tenants.len(), MAX_TENANTS - MAX_FORGOTTEN + 1);
+        assert_eq!((table.full.len(), table.count), (table.tenants.len(), table.tenants.len()));
     }
 }

@@ -24,7 +24,7 @@ use operation::Tool;
 use unfit::Unfit;
 use values::one_line;
 
-use super::{Imported, free_id, proxy, server_file, spec_path};
+use super::{DECODED, Imported, free_id, proxy, server_file, spec_path};
 use crate::args::ImportArgs;
 use crate::failure::Failure;
 
@@ -90,6 +90,9 @@ pub(super) fn import(args: &ImportArgs, text: &[u8]) -> Result<Imported, Failure
     let mut taken = BTreeSet::new();
     let mut names = BTreeSet::new();
     let mut report = LeftOut::default();
+    for part in document.losses() {
+        report.part("the document", &format!("{part}: {DECODED}"));
+    }
     for operation in found.iter().filter(|operation| is_wanted(args, operation)) {
         let place = || format!("{} {}", operation.method, operation.path);
         match tool(args, &document, operation) {

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use anyhow::Context;
-use asp_gateway::executors::proxy::mcp::listing::Lists;
+use asp_gateway::executors::proxy::mcp::listing::{Lists, note_losses};
 use asp_proto::plugin::{Json, McpLists};
 use asp_proto::snapshot::McpStdio;
 use asp_registry::{Source, stdio_package};
@@ -70,17 +70,22 @@ pub(super) async fn list<'a>(args: &ImportArgs, name: &'a str) -> Result<(Lists,
 }
 
 fn read(said: McpLists) -> anyhow::Result<Lists> {
-    let list = |json: Option<Json>| match json {
-        Some(json) => serde_json::from_slice::<Vec<Value>>(&json.value).context("a list is no JSON array"),
-        None => Ok(Vec::new()),
+    let mut losses = Vec::new();
+    let mut list = |member: &str, json: Option<Json>| -> anyhow::Result<Vec<Value>> {
+        let Some(json) = json else { return Ok(Vec::new()) };
+        if let Ok(sent) = asp_json::Json::parse(&json.value) {
+            note_losses(&mut losses, member, &sent);
+        }
+        serde_json::from_slice(&json.value).context("a list is no JSON array")
     };
     Ok(Lists {
-        tools: list(said.tools)?,
-        prompts: list(said.prompts)?,
-        resources: list(said.resources)?,
-        templates: list(said.templates)?,
+        tools: list("tools", said.tools)?,
+        prompts: list("prompts", said.prompts)?,
+        resources: list("resources", said.resources)?,
+        templates: list("resourceTemplates", said.templates)?,
         completions: false,
         instructions: None,
+        losses,
     })
 }
 

@@ -13,7 +13,7 @@ use serde_json::{Map, Value, json};
 
 use super::dialect;
 use super::package::Package;
-use super::{Imported, free_id, proxy, server_file, spec_path};
+use super::{DECODED, Imported, free_id, proxy, server_file, spec_path};
 use crate::args::ImportArgs;
 
 /// Where what is imported runs.
@@ -33,7 +33,7 @@ pub(super) fn convert(args: &ImportArgs, upstream: &Upstream<'_>, lists: &Lists)
         taken,
         ids: Vec::new(),
         kinds: BTreeMap::new(),
-        dropped: Vec::new(),
+        dropped: lists.losses.iter().map(|loss| format!("{loss}: {DECODED}")).collect(),
         renamed: Vec::new(),
         exposed: BTreeSet::new(),
     };
@@ -387,6 +387,15 @@ pub(super) mod tests {
                 "resource \"a://b\" is left out: the server lists this name before"
             ]
         );
+    }
+
+    #[test]
+    fn a_number_that_is_rounded_is_told() {
+        let losses = vec![r#"18446744073709551616 in "t" of tools"#.to_owned()];
+        let tools = vec![json!({"name": "t", "inputSchema": {"type": "object"}})];
+        let lists = Lists { tools, losses, ..Lists::default() };
+        let imported = convert(&args(), &Upstream::Url("https://up.example/mcp"), &lists);
+        assert_eq!(imported.dropped, [format!("18446744073709551616 in \"t\" of tools: {DECODED}")]);
     }
 
     #[test]

@@ -288,6 +288,26 @@ fn a_stored_allow_that_names_no_issuer_is_noted_where_several_speak_for_the_org(
 }
 
 #[test]
+fn a_server_that_sets_a_header_which_is_refused_now_is_named() {
+    for header in [
+        "Idempotency-Key",
+        "Forwarded",
+        "X-Forwarded-For",
+        "X-Real-IP",
+        "X-Envoy-Peer-Metadata",
+        "tracestate",
+        "x-asp-user",
+    ] {
+        let http = format!("{{method: GET, url: \"https://a.example.com/\", headers: {{{header}: x}}}}");
+        let spec = format!("mutation: read_only\nruntime: {{mode: proxy, http: {http}}}");
+        let servers = vec![server("old", HIDDEN, "find", &spec)];
+        let lines = checked(&[], &Installation { servers, has_offers: true, ..Installation::default() });
+        assert!(lines[0].starts_with("# === servers"), "{lines:#?}");
+        assert!(lines[1].contains(&format!("may not set the header `{header}`")), "{header}: {lines:#?}");
+    }
+}
+
+#[test]
 fn a_server_that_this_version_refuses_is_named_with_its_faults_in_comments() {
     let installation = Installation {
         servers: vec![server(

@@ -1,6 +1,9 @@
-//! An amount of progress: a number that is compared as a double and passed on as it was written (I-14).
+//! An amount of progress: a number that is passed on as it was written (I-14).
 //!
-//! Keeps true: its text is bounded. Uses nothing else of this crate, so that it can be fuzzed alone.
+//! Keeps true: its text is bounded; integers are compared by their digits, other numbers as doubles. Uses nothing else of this crate, so that it can be fuzzed alone.
+
+use std::borrow::Cow;
+use std::cmp::Ordering;
 
 use asp_json::Json;
 use serde::de::{Deserialize, Deserializer, Error};
@@ -33,12 +36,43 @@ impl Amount {
         self.value
     }
 
+    /// Whether it is higher than another one.
+    pub fn is_above(&self, other: &Amount) -> bool {
+        match (self.integer(), other.integer()) {
+            (Some(own), Some(other)) => compare(&own, &other).is_gt(),
+            _ => self.value > other.value,
+        }
+    }
+
+    /// The digits of an integer, with its sign; `None` for a number that is written otherwise.
+    fn integer(&self) -> Option<Cow<'_, str>> {
+        let text: Cow<'_, str> = match &self.written {
+            Some(written) => written.text().into(),
+            None if self.value.fract() == 0.0 => format!("{:.0}", self.value).into(),
+            None => return None,
+        };
+        let digits = text.strip_prefix('-').unwrap_or(&text);
+        let is_integer = text != "-0" && digits.bytes().all(|byte| byte.is_ascii_digit());
+        is_integer.then_some(text)
+    }
+
     /// The number as JSON; null for one that JSON cannot hold.
     pub fn written(&self) -> Json {
         self.written.clone().unwrap_or_else(|| {
             let is_whole = self.value.fract() == 0.0 && self.value.abs() < WHOLE;
             Json::from(if is_whole { Value::from(self.value as i64) } else { Value::from(self.value) })
         })
+    }
+}
+
+/// Compares integers by their digits: JSON writes no zeros before the first one.
+fn compare(own: &str, other: &str) -> Ordering {
+    let size = |digits: &str| digits.len();
+    match (own.strip_prefix('-'), other.strip_prefix('-')) {
+        (None, None) => size(own).cmp(&size(other)).then_with(|| own.cmp(other)),
+        (Some(own), Some(other)) => size(other).cmp(&size(own)).then_with(|| other.cmp(own)),
+        (Some(_), None) => Ordering::Less,
+        (None, Some(_)) => Ordering::Greater,
     }
 }
 
@@ -69,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_is_told_as_it_was_written_and_compared_as_a_double() {
+    fn a_number_is_told_as_it_was_written_and_known_as_a_double() {
         for (text, value) in [("1.50", 1.5), ("1e2", 100.0), ("9007199254740993", 9_007_199_254_740_992.0)] {
             let read = amount(text).unwrap();
             assert_eq!((read.written().text(), read.value()), (text, value));
@@ -82,6 +116,30 @@ mod tests {
         for other in [r#""1""#, "null", "[1]"] {
             assert_eq!(amount(other), None, "{other}");
         }
+    }
+
+    #[test]
+    fn integers_rise_by_their_digits_and_other_numbers_as_doubles() {
+        for (low, high) in [
+            ("9007199254740992", "9007199254740993"),
+            ("340282366920938463463374607431768211455", "340282366920938463463374607431768211456"),
+            ("-9007199254740993", "-9007199254740992"),
+            ("-1", "0"),
+            ("9", "10"),
+            ("-10", "-9"),
+            ("1", "1.5"),
+            ("0.5", "1"),
+            ("99", "1e2"),
+        ] {
+            let (low, high) = (amount(low).unwrap(), amount(high).unwrap());
+            assert!(high.is_above(&low) && !low.is_above(&high), "{low:?} {high:?}");
+            assert!(!low.is_above(&low) && !high.is_above(&high), "{low:?} {high:?}");
+        }
+        let made = Amount::from(9_007_199_254_740_992.0);
+        assert!(amount("9007199254740993").unwrap().is_above(&made));
+        assert!(!amount("9007199254740992").unwrap().is_above(&made));
+        assert!(!amount("0").unwrap().is_above(&Amount::from(-0.0)), "zero is zero");
+        assert!(!Amount::from(f64::NAN).is_above(&made) && !made.is_above(&Amount::from(f64::NAN)));
     }
 
     #[test]

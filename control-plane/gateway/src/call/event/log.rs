@@ -10,7 +10,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
-use super::{Event, LogLevel, cut};
+use super::{Amount, Event, LogLevel, cut};
 use crate::call::watched;
 use crate::clock::unix_ms;
 
@@ -159,10 +159,10 @@ impl EventLog {
 
     /// The highest progress that a reader can know of who has read every event before number `first`; `None` when there
     /// was none.
-    pub fn progress_before(&self, first: u64) -> Option<f64> {
+    pub fn progress_before(&self, first: u64) -> Option<Amount> {
         let inner = self.inner.lock();
         let seen = inner.events.iter().take_while(|logged| logged.number < first).map(progress);
-        highest(seen.chain([inner.folded.progress_before(first)]))
+        highest(seen.chain([inner.folded.progress_before(first)])).cloned()
     }
 
     /// What its events hold in bytes, also those that are folded.
@@ -230,15 +230,15 @@ impl Inner {
     }
 }
 
-fn progress(logged: &Logged) -> Option<f64> {
+fn progress(logged: &Logged) -> Option<&Amount> {
     match &logged.event {
-        Event::Progress { progress, .. } => Some(progress.value()),
+        Event::Progress { progress, .. } if !progress.value().is_nan() => Some(progress),
         _ => None,
     }
 }
 
-fn highest(all: impl IntoIterator<Item = Option<f64>>) -> Option<f64> {
-    all.into_iter().flatten().reduce(f64::max)
+fn highest<'a>(all: impl IntoIterator<Item = Option<&'a Amount>>) -> Option<&'a Amount> {
+    all.into_iter().flatten().reduce(|highest, next| if next.is_above(highest) { next } else { highest })
 }
 
 /// Follows a log.
@@ -344,13 +344,13 @@ mod tests {
             log.push(progress(n));
         }
         assert_eq!(log.progress_before(0), None);
-        assert_eq!(log.progress_before(1), Some(3.0));
-        assert_eq!(log.progress_before(3), Some(7.0));
-        assert_eq!(log.progress_before(9), Some(7.0));
+        assert_eq!(log.progress_before(1), Some(3.0.into()));
+        assert_eq!(log.progress_before(3), Some(7.0.into()));
+        assert_eq!(log.progress_before(9), Some(7.0.into()));
         for _ in 0..MAX_EVENTS {
             log.push(Event::Chunk { text: String::new() });
         }
-        assert_eq!(log.progress_before(3), Some(7.0), "also when its event is gone");
+        assert_eq!(log.progress_before(3), Some(7.0.into()), "also when its event is gone");
         assert_eq!(log.progress_before(1), None, "what came after it was not shown");
     }
 

@@ -1,9 +1,9 @@
-//! What a call can ask its caller, and what it can be answered: data, whoever puts it to whom. Other gateways read it:
-//! variants and members are only added.
+//! Questions of a call to its caller, and the answers: data, whoever puts it to whom. JSON keeps its text (I-14).
+//! Other gateways read it: variants and members are only added.
 
 use asp_json::{Json, Members};
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value, json};
+use serde_json::json;
 
 use crate::call::form;
 
@@ -21,7 +21,8 @@ pub enum Ask {
     /// A form for the user (MCP `elicitation/create`); the schema is MCP's restricted one, a flat object.
     Form {
         message: String,
-        requested_schema: Value,
+        #[serde(serialize_with = "asp_json::raw_value")]
+        requested_schema: Json,
         /// An upstream asks, which checks what it is answered: the platform passes it on as it came.
         #[serde(default)]
         relayed: bool,
@@ -29,12 +30,12 @@ pub enum Ask {
     /// A page the user is to visit (mode `url`): what happens there the client does not see.
     Page { message: String, url: String },
     /// A request to the client's model: the parameters of MCP's `sampling/createMessage`.
-    Sampling(Map<String, Value>),
+    Sampling(#[serde(serialize_with = "asp_json::raw_value")] Json),
     /// The directories and files the client lets a server work on (MCP `roots/list`).
     Roots,
 }
 
-/// An answer of the caller. JSON keeps its text (I-14).
+/// An answer of the caller.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Answer {
     /// A filled form; nothing for a page, which the user agreed to visit.

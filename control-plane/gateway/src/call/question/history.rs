@@ -5,6 +5,8 @@
 
 use std::collections::VecDeque;
 
+use asp_json::Json;
+
 use super::{Answer, Ask, Question};
 use crate::call::held;
 
@@ -58,17 +60,16 @@ impl History {
 
 impl Turn {
     fn held_bytes(&self) -> usize {
+        // The same before and after somebody reads it.
+        let of_json = |json: &Json| json.text().len() + held::of_value(json.view());
         let question = match &self.question.ask {
-            Ask::Form { message, requested_schema, .. } => message.len() + held::of_value(requested_schema),
+            Ask::Form { message, requested_schema, .. } => message.len() + of_json(requested_schema),
             Ask::Page { message, url } => message.len() + url.len(),
-            Ask::Sampling(params) => held::of_members(params),
+            Ask::Sampling(params) => of_json(params),
             Ask::Roots => 0,
         };
         let answer = match &self.answer {
-            Answer::Accepted(said) | Answer::Sampled(said) | Answer::Roots(said) => {
-                // The same before and after somebody reads it.
-                said.text().len() + held::of_value(said.view())
-            }
+            Answer::Accepted(said) | Answer::Sampled(said) | Answer::Roots(said) => of_json(said),
             Answer::Failed(why) => why.len(),
             Answer::Declined | Answer::Cancelled => 0,
         };
@@ -83,7 +84,7 @@ mod tests {
     use super::*;
 
     fn turn(number: u64, text: &str) -> Turn {
-        let ask = Ask::Form { message: "?".into(), requested_schema: json!({}), relayed: false };
+        let ask = Ask::Form { message: "?".into(), requested_schema: json!({}).into(), relayed: false };
         let question = Question { id: number.to_string(), ask };
         Turn { at_ms: number, question, answer: Answer::Accepted(json!({"text": text}).into()) }
     }

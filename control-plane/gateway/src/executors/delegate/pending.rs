@@ -43,7 +43,7 @@ impl PendingDelegation {
             Way::Client => {
                 let ask = match delegation.delegate()?.entry.primitive.asks_roots {
                     true => Ask::Roots,
-                    false => Ask::Sampling(shown(&delegation)),
+                    false => Ask::Sampling(Value::Object(shown(&delegation)).into()),
                 };
                 let put = put(&delegation.call, Question { id: question(), ask });
                 let asked = put.map_err(|_| Fault::Unsupported)?;

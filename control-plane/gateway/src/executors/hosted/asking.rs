@@ -174,7 +174,7 @@ fn of_user(found: &Dependency, params: &Map<String, Value>, id: &str) -> Option<
     }
     let schema = params.get("requestedSchema").or_else(|| found.question.get("requestedSchema"))?;
     form::check(schema).ok()?;
-    Some(Ask::Form { message, requested_schema: schema.clone(), relayed: false })
+    Some(Ask::Form { message, requested_schema: schema.clone().into(), relayed: false })
 }
 
 #[cfg(test)]

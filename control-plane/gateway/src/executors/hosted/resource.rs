@@ -2,7 +2,7 @@
 //!
 //! Owns: reading it from bytes, within bounds. Refuses: an unknown status, a question without its status and
 //! every part above its bound. Keeps true: what only travels back to the service (`serverData`) is kept as it
-//! was written. Uses nothing else of this crate, so that it can be fuzzed alone.
+//! was written, and so are numbers of progress. Uses nothing else of this crate, so that it can be fuzzed alone.
 
 use asp_json::{Json, unmarked};
 use serde::Deserialize;
@@ -47,11 +47,18 @@ pub struct CallResource {
 
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 pub struct Progress {
-    pub progress: f64,
+    /// A number, as `total` is.
+    pub progress: Json,
     #[serde(default)]
-    pub total: Option<f64>,
+    pub total: Option<Json>,
     #[serde(default)]
     pub message: Option<String>,
+}
+
+impl Progress {
+    fn is_of_numbers(&self) -> bool {
+        self.progress.is_number() && self.total.as_ref().is_none_or(|total| total.is_number())
+    }
 }
 
 /// The service's own error, in a call or as the body of a refusal.
@@ -107,6 +114,9 @@ pub fn parse(bytes: &[u8]) -> Result<CallResource, Misfit> {
         }
         _ => None,
     };
+    if written.progress.as_ref().is_some_and(|progress| !progress.is_of_numbers()) {
+        return Err(Misfit::Shape);
+    }
     if written.result.as_ref().is_some_and(|result| !result.is_object()) {
         return Err(Misfit::Shape);
     }
@@ -208,6 +218,23 @@ mod tests {
         let text = br#"{"status":"running","serverData":{"b": 1.0, "a":  "x"}}"#;
         let data = parse(text).unwrap().server_data.unwrap();
         assert_eq!(data.get(), r#"{"b": 1.0, "a":  "x"}"#);
+    }
+
+    #[test]
+    fn numbers_of_progress_are_kept_as_they_were_written() {
+        let text = br#"{"status":"running","progress":{"progress":9007199254740993,"total":1.50}}"#;
+        let progress = parse(text).unwrap().progress.unwrap();
+        assert_eq!(progress.progress.text(), "9007199254740993");
+        assert_eq!(progress.total.unwrap().text(), "1.50");
+        for bad in [json!({"progress": "1"}), json!({"progress": 1, "total": "2"}), json!({"total": 2})] {
+            assert_eq!(
+                read(&json!({"status": "running", "progress": bad})).unwrap_err(),
+                Misfit::Shape,
+                "{bad}"
+            );
+        }
+        let without = read(&json!({"status": "running", "progress": {"progress": 1, "total": null}}));
+        assert_eq!(without.unwrap().progress.unwrap().total, None);
     }
 
     #[test]

@@ -41,7 +41,7 @@ pub(super) struct Hosted<'a> {
     etag: Option<HeaderValue>,
     seen: Option<(Status, Option<Progress>)>,
     /// What the caller was shown.
-    progress: Option<f64>,
+    progress: Option<Amount>,
     questions: u32,
     /// The service was told that nobody answered in time.
     expired: bool,
@@ -309,14 +309,15 @@ impl<'a> Hosted<'a> {
 
     fn show_progress(&mut self, resource: &CallResource) {
         let Some(said) = &resource.progress else { return };
+        let Some(progress) = Amount::of(&said.progress) else { return };
         // MCP: the value must rise with each notification.
-        if self.progress.is_some_and(|shown| said.progress <= shown) {
+        if self.progress.as_ref().is_some_and(|shown| !progress.is_above(shown)) {
             return;
         }
-        self.progress = Some(said.progress);
+        self.progress = Some(progress.clone());
         self.call().emit(Event::Progress {
-            progress: said.progress.into(),
-            total: said.total.map(Amount::from),
+            progress,
+            total: said.total.as_ref().and_then(Amount::of),
             message: said.message.clone(),
             gauges: BTreeMap::new(),
         });

@@ -124,9 +124,9 @@ fn of_user(job: &Job<'_>, requested: &ElicitationRequested) -> Option<Ask> {
         return None;
     }
     let schema = match parse(requested.requested_schema.as_ref()).ok()? {
-        Some(schema) => schema.view().clone(),
-        None if !requested.fields.is_empty() => fields_schema(requested),
-        None => constant.get("requestedSchema")?.clone(),
+        Some(schema) => schema,
+        None if !requested.fields.is_empty() => fields_schema(requested).into(),
+        None => constant.get("requestedSchema")?.clone().into(),
     };
     form::check(&schema).ok()?;
     Some(Ask::Form { message, requested_schema: schema, relayed: false })

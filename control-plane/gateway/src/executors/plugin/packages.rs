@@ -154,8 +154,7 @@ fn read(said: McpLists) -> Result<Looked, String> {
         prompts: list(prompts)?,
         resources: list(resources)?,
         templates: list(templates)?,
-        completions: false,
-        instructions: None,
+        ..Lists::default()
     };
     Ok(Looked { lists, tells_of_changes })
 }

@@ -10,7 +10,7 @@ use asp_proto::plugin::{DeliverMcpAnswer, Json, McpRequested};
 use futures::StreamExt;
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
-use serde_json::{Map, Value};
+use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
 use super::job::Job;
@@ -64,7 +64,7 @@ impl Relayed {
         let McpRequested { request_id, correlation_id, method, .. } = asked;
         self.waiting.push(Box::pin(async move {
             let answer = tokio::select! {
-                answer = clients.asked(&method, params) => answer,
+                answer = clients.asked(&method, &params) => answer,
                 () = taken_back.cancelled() => return (correlation_id, None),
             };
             (correlation_id.clone(), Some(delivery(request_id, correlation_id, answer)))
@@ -81,9 +81,10 @@ impl Relayed {
 }
 
 /// What is no object has no member that a request needs, and is refused for that.
-fn params(json: Option<&Json>) -> Map<String, Value> {
+fn params(json: Option<&Json>) -> asp_json::Json {
     let json = json.filter(|json| !held::is_too_much(&json.value));
-    json.and_then(|json| serde_json::from_slice(&json.value).ok()).unwrap_or_default()
+    let params = json.and_then(|json| asp_json::Json::parse(&json.value).ok());
+    params.filter(|params| params.is_object()).unwrap_or_else(|| json!({}).into())
 }
 
 fn delivery(

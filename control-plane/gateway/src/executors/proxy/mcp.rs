@@ -21,6 +21,7 @@ use crate::executors::outbound::auth::{self, Authorizer, Unproved};
 use crate::executors::outbound::client::{Outbound, OutboundError, RequestedBy};
 use crate::executors::outbound::refused::{Meaning, by_status};
 use crate::executors::outbound::upstream::lost;
+use crate::telemetry::log_limit::LogLimit;
 use crate::telemetry::metrics::upstreams::UpstreamMetrics;
 
 pub mod client;
@@ -31,7 +32,7 @@ pub mod listing;
 mod looking;
 mod message;
 pub(in crate::executors) mod pinned;
-mod results;
+pub(super) mod results;
 mod sessions;
 pub(in crate::executors) mod watching;
 
@@ -57,6 +58,8 @@ pub struct McpUpstreams {
     sessions: Arc<Sessions>,
     watches: Watches,
     followings: Followings,
+    /// Limit of the warning that too much is followed.
+    crowded: LogLimit,
     next_id: Arc<AtomicU64>,
     tasks: Arc<ClientTasks>,
     eras: Eras,
@@ -74,6 +77,7 @@ impl McpUpstreams {
             sessions: Arc::default(),
             watches: Watches::of(Arc::new(PinnedItems::counted_by(metrics)), looking::PATIENCE),
             followings: Followings::of(next_id.clone()),
+            crowded: LogLimit::default(),
             next_id,
             tasks: Arc::default(),
             eras: Eras::default(),
@@ -290,9 +294,12 @@ impl McpUpstreams {
         }
         let name = pinned::upstream(&target.url, auth);
         let following = self.followings.follow(&name, client, &subscribed);
-        if following.is_none() {
+        if following.is_none()
+            && let Some(count) = self.crowded.count()
+        {
             tracing::warn!(
                 url = target.url,
+                count,
                 "clients are subscribed to more resources of upstreams than are followed at a time: they are not told when this one changes"
             );
         }

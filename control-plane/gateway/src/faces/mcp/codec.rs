@@ -9,7 +9,7 @@ use axum::response::Response;
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 use serde::{Serialize, Serializer};
 use serde_json::value::RawValue;
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
 use crate::durable::inbox::InboxFault;
 
@@ -250,6 +250,7 @@ pub fn notification(method: &str, params: impl Into<Json>) -> String {
 }
 
 /// A JSON-RPC request of the server as text.
-pub fn server_request(id: &str, method: &str, params: Value) -> String {
-    json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params}).to_string()
+pub fn server_request(id: &str, (method, params): (&str, impl Into<Json>)) -> String {
+    let (id, method, params) = (Value::from(id), Value::from(method), params.into());
+    format!(r#"{{"jsonrpc":"2.0","id":{id},"method":{method},"params":{params}}}"#)
 }

@@ -7,6 +7,7 @@
 use std::sync::Arc;
 
 use asp_edge::{Envelope, EnvelopeKind, Reason};
+use asp_json::Json;
 use asp_proto::snapshot::Sessions as SessionMode;
 use asp_snapshot::mcp_revision::Revision;
 use axum::response::Response;
@@ -471,8 +472,7 @@ impl Era for Legacy {
         let name = question_id(call, &question.id);
         let id = self.gateway.sessions.request_id(&self.session, &name);
         self.session.put_question(&id, call, &question.id);
-        let (method, params) = questions::request(question, Some(&name));
-        Some(server_request(&id, method, params))
+        Some(server_request(&id, questions::request(question, Some(&name))))
     }
 
     /// A server cancels its own requests as a client does (2025-11-25 utilities, cancellation).
@@ -482,11 +482,11 @@ impl Era for Legacy {
         Some(notification("notifications/cancelled", json!({"requestId": id, "reason": reason})))
     }
 
-    fn suspend(&self, _call: &Arc<Call>, _questions: Vec<Question>, _next_event: u64) -> Option<Value> {
+    fn suspend(&self, _call: &Arc<Call>, _questions: Vec<Question>, _next_event: u64) -> Option<Json> {
         None
     }
 
-    fn resumable(&self, call: &Arc<Call>, progress_token: Option<&asp_json::Json>) -> Option<Resumable> {
+    fn resumable(&self, call: &Arc<Call>, progress_token: Option<&Json>) -> Option<Resumable> {
         Resumable::of(&self.gateway, &self.session, call, progress_token)
     }
 

@@ -341,7 +341,7 @@ impl Era for Modern {
         None
     }
 
-    fn suspend(&self, call: &Arc<Call>, questions: Vec<Question>, next_event: u64) -> Option<Value> {
+    fn suspend(&self, call: &Arc<Call>, questions: Vec<Question>, next_event: u64) -> Option<Json> {
         // A retry must repeat the parameters that are not its own.
         let method = self.message.method.as_deref().unwrap_or_default();
         let digest = RequestState::digest(method, self.message.params.as_deref());
@@ -353,7 +353,7 @@ impl Era for Modern {
         result.insert("inputRequests", questions::requests(&questions));
         result.insert("requestState", state);
         set_meta(&mut result, SERVER_INFO, server_info(&self.server, REVISION));
-        Some(result.to_json().view().clone())
+        Some(result.to_json())
     }
 
     /// Its state names the call.

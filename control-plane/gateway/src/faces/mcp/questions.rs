@@ -15,20 +15,23 @@ const MAX_ROOTS: usize = 1000;
 
 /// The request that puts `question` to a client: its method and its parameters. `id`: what a page is known by, where the
 /// revision tells when the user is done there (2025-11-25, `elicitationId`).
-pub(in crate::faces) fn request(question: &Question, id: Option<&str>) -> (&'static str, Value) {
+pub(in crate::faces) fn request(question: &Question, id: Option<&str>) -> (&'static str, Json) {
     match &question.ask {
         Ask::Page { message, url } => {
             let mut params = json!({"mode": "url", "message": message, "url": url});
             if let (Some(id), Some(params)) = (id, params.as_object_mut()) {
                 params.insert("elicitationId".into(), id.into());
             }
-            ("elicitation/create", params)
+            ("elicitation/create", params.into())
         }
         Ask::Form { message, requested_schema, .. } => {
-            ("elicitation/create", json!({"message": message, "requestedSchema": requested_schema}))
+            let mut params = Members::default();
+            params.insert("message", message.as_str());
+            params.insert("requestedSchema", requested_schema.clone());
+            ("elicitation/create", params.to_json())
         }
-        Ask::Sampling(params) => ("sampling/createMessage", Value::Object(params.clone())),
-        Ask::Roots => ("roots/list", json!({})),
+        Ask::Sampling(params) => ("sampling/createMessage", params.clone()),
+        Ask::Roots => ("roots/list", json!({}).into()),
     }
 }
 
@@ -65,12 +68,17 @@ pub(super) fn answers(questions: &Questions, results: &Json) -> Vec<(String, Ans
 }
 
 /// Questions as a client is asked them, by their ids.
-pub(super) fn requests(asked: &[Question]) -> Value {
-    let requests = asked.iter().map(|question| {
-        let (method, params) = request(question, None);
-        (question.id.clone(), json!({"method": method, "params": params}))
-    });
-    Value::Object(requests.collect())
+pub(super) fn requests(asked: &[Question]) -> Json {
+    let requests = asked.iter().map(|question| (question.id.as_str(), whole(request(question, None))));
+    requests.collect::<Members>().to_json()
+}
+
+/// A request as an object of its method and its parameters.
+pub(in crate::faces) fn whole((method, params): (&str, Json)) -> Json {
+    let mut request = Members::default();
+    request.insert("method", method);
+    request.insert("params", params);
+    request.to_json()
 }
 
 /// What stands for an answer when the client gave an error or nothing that can be read.
@@ -108,8 +116,6 @@ pub(super) fn abilities(capabilities: Option<&Value>, revision: Revision) -> Cli
 
 #[cfg(test)]
 mod tests {
-    use serde_json::Map;
-
     use super::*;
 
     fn answer(question: &Question, result: &Value) -> Option<Answer> {
@@ -140,15 +146,53 @@ mod tests {
         }
     }
 
+    #[test]
+    fn questions_are_stored_and_asked_as_they_were_written() {
+        let part = r#"{"n":340282366920938463463374607431768211455,"d":1.50,"s":"\ud83d"}"#;
+        let json = || Json::parse(part.as_bytes()).unwrap();
+        let form = Ask::Form { message: "?".into(), requested_schema: json(), relayed: true };
+        for (ask, asked) in [
+            (form, format!(r#"{{"message":"?","requestedSchema":{part}}}"#)),
+            (Ask::Sampling(json()), part.to_owned()),
+        ] {
+            let question = Question { id: "q".into(), ask };
+            let stored = serde_json::to_string(&question).unwrap();
+            assert!(stored.contains(part), "{stored}");
+            let read: Question = serde_json::from_str(&stored).unwrap();
+            assert_eq!(request(&read, None).1.text(), asked);
+            let all = requests(&[read]);
+            assert!(all.text().starts_with(r#"{"q":{"method":"#) && all.text().contains(&asked), "{all}");
+        }
+    }
+
+    #[test]
+    fn questions_that_other_versions_stored_are_read() {
+        let schema = json!({"type": "object", "properties": {}});
+        let form = json!({"Form": {"message": "?", "requested_schema": schema, "relayed": true}});
+        let without = json!({"Form": {"message": "?", "requested_schema": schema}});
+        let sampling = json!({"Sampling": {"messages": [], "maxTokens": 1}});
+        let requested_schema = Json::from(schema);
+        let ask =
+            |relayed| Ask::Form { message: "?".into(), requested_schema: requested_schema.clone(), relayed };
+        for (stored, read) in [
+            (form, ask(true)),
+            (without, ask(false)),
+            (sampling, Ask::Sampling(json!({"messages": [], "maxTokens": 1}).into())),
+            (json!("Roots"), Ask::Roots),
+        ] {
+            assert_eq!(serde_json::from_str::<Ask>(&stored.to_string()).unwrap(), read, "{stored}");
+        }
+    }
+
     fn form() -> Question {
         Question {
             id: "f".into(),
-            ask: Ask::Form { message: "?".into(), requested_schema: json!({}), relayed: false },
+            ask: Ask::Form { message: "?".into(), requested_schema: json!({}).into(), relayed: false },
         }
     }
 
     fn sampling() -> Question {
-        Question { id: "s".into(), ask: Ask::Sampling(Map::new()) }
+        Question { id: "s".into(), ask: Ask::Sampling(json!({}).into()) }
     }
 
     #[test]
@@ -177,7 +221,7 @@ mod tests {
     #[test]
     fn a_client_tells_roots_with_addresses_or_none() {
         let asked = Question { id: "r".into(), ask: Ask::Roots };
-        assert_eq!(request(&asked, None), ("roots/list", json!({})));
+        assert_eq!(request(&asked, None), ("roots/list", Json::from(json!({}))));
         let root = json!({"uri": "file:///src", "name": "Sources"});
         let told = json!({"roots": [root], "_meta": {}});
         assert_eq!(answer(&asked, &told), Some(Answer::Roots(json!([root]).into())));
@@ -193,9 +237,9 @@ mod tests {
         let ask = Ask::Page { message: "Pay".into(), url: "https://pay.example.com/".into() };
         let asked = Question { id: "p".into(), ask };
         let mut params = json!({"mode": "url", "message": "Pay", "url": "https://pay.example.com/"});
-        assert_eq!(request(&asked, None), ("elicitation/create", params.clone()));
+        assert_eq!(request(&asked, None), ("elicitation/create", Json::from(params.clone())));
         params["elicitationId"] = "c.p".into();
-        assert_eq!(request(&asked, Some("c.p")), ("elicitation/create", params));
+        assert_eq!(request(&asked, Some("c.p")), ("elicitation/create", Json::from(params)));
         assert_eq!(answer(&asked, &json!({"action": "accept"})), Some(Answer::Accepted(Value::Null.into())));
         assert_eq!(no_answer(&asked, None), Answer::Cancelled);
     }

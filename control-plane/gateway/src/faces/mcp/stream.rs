@@ -16,7 +16,7 @@ use axum::body::{Body, Bytes};
 use axum::response::Response;
 use futures::{FutureExt, stream};
 use http::StatusCode;
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::time::Instant;
 
 use super::codec::{Failure, RpcResponse, accepted, notification, status};
@@ -64,7 +64,7 @@ pub(super) struct View {
 
 impl View {
     /// The final result where the call waits for what this client can answer, and the era ends the response for that.
-    fn suspend(&mut self, next_event: u64) -> Option<Value> {
+    fn suspend(&mut self, next_event: u64) -> Option<Json> {
         let call = self.attachment.call();
         let mut questions = call.questions.pending();
         questions.retain(|question| self.attachment.abilities().answers(&question.ask));
@@ -91,7 +91,7 @@ pub(super) trait Era: Send + Sync {
     fn visited(&self, call: &Call, question: &str) -> Option<String>;
     /// The final result of a response that ends because the call waits for answers to `questions`; the next one goes
     /// on with event number `next_event`.
-    fn suspend(&self, call: &Arc<Call>, questions: Vec<Question>, next_event: u64) -> Option<Value>;
+    fn suspend(&self, call: &Arc<Call>, questions: Vec<Question>, next_event: u64) -> Option<Json>;
     /// Whether the client's request reaches the same call if it is sent again.
     fn may_be_sent_again(&self) -> bool {
         false
@@ -112,7 +112,7 @@ pub(super) async fn respond(mut view: View) -> Response {
         && let Some(result) = view.suspend(view.from_event)
     {
         // The retry left questions open: they are asked again.
-        return RpcResponse::result(&view.id, &result).respond(StatusCode::OK);
+        return RpcResponse::result(&view.id, &result.raw()).respond(StatusCode::OK);
     }
     // A call that goes on after a question does not fall back behind what its client was told.
     let last_progress = view.attachment.call().events.progress_before(view.from_event);
@@ -151,7 +151,7 @@ pub(super) async fn respond(mut view: View) -> Response {
 /// Goes on with a stream that was cut, whose client was shown `last_progress` last. Where nothing is left to be said, the
 /// client is told not to come back (WHATWG HTML, server-sent events: 204).
 pub(super) fn resume(view: View, last_progress: Option<f64>) -> Response {
-    let mut following = Following::of(view, last_progress);
+    let mut following = Following::of(view, last_progress.map(Amount::from));
     match following.next_frame().now_or_never() {
         Some(None) => {
             following.ended = true;
@@ -284,7 +284,7 @@ enum Frame {
 struct Following {
     follower: Follower,
     view: View,
-    last_progress: Option<f64>,
+    last_progress: Option<Amount>,
     /// Where it begins.
     began: Place,
     /// Until when a question that ends the response waits for others.
@@ -304,9 +304,10 @@ impl Drop for Following {
 }
 
 impl Following {
-    fn of(view: View, last_progress: Option<f64>) -> Following {
+    fn of(view: View, last_progress: Option<Amount>) -> Following {
         let follower = Follower::from(view.attachment.call().clone(), view.from_event);
-        let began = Place { next_event: view.from_event, progress: last_progress };
+        let progress = last_progress.as_ref().map(Amount::value);
+        let began = Place { next_event: view.from_event, progress };
         Following { follower, view, last_progress, began, asked: None, held: None, ended: false }
     }
 
@@ -337,7 +338,7 @@ impl Following {
             Some(Shown::Event(logged)) => logged.number,
             Some(Shown::Asked(_) | Shown::Ended(_)) | None => self.follower.next_unshown(),
         };
-        Place { next_event, progress: self.last_progress }
+        Place { next_event, progress: self.last_progress.as_ref().map(Amount::value) }
     }
 
     /// The next frame; `None` ends the response without a result.
@@ -387,7 +388,7 @@ impl Following {
         self.asked.take()?;
         let result = self.view.suspend(next_event)?;
         self.ended = true;
-        Some(Frame::Final(RpcResponse::result(&self.view.id, &result), StatusCode::OK))
+        Some(Frame::Final(RpcResponse::result(&self.view.id, &result.raw()), StatusCode::OK))
     }
 
     /// Takes back what the client was asked and need not answer any more: the call has ended, or waits no longer.
@@ -425,7 +426,8 @@ impl Following {
             }
             Event::Status { phase, message } => {
                 // MCP has no status of its own; progress must grow, so a phase counts as the least step.
-                let next = Amount::from(self.last_progress.map_or(0.0, next_phase));
+                let last = self.last_progress.as_ref().map(Amount::value);
+                let next = Amount::from(last.map_or(0.0, next_phase));
                 let mut params = self.progress(&next)?;
                 params.insert("message", message.unwrap_or_else(|| phase.clone()));
                 params.insert("_meta", json!({PHASE: phase}));
@@ -458,10 +460,10 @@ impl Following {
     /// The parameters of a progress notification; `None` when nobody asked for any or it would not grow.
     fn progress(&mut self, progress: &Amount) -> Option<Members> {
         let token = self.view.progress_token.clone()?;
-        if self.last_progress.is_some_and(|last| progress.value() <= last) {
+        if self.last_progress.as_ref().is_some_and(|last| !progress.is_above(last)) {
             return None;
         }
-        self.last_progress = Some(progress.value());
+        self.last_progress = Some(progress.clone());
         let mut params = Members::default();
         params.insert("progressToken", token);
         params.insert("progress", progress.written());

@@ -268,7 +268,7 @@ impl Telling {
             () = wait_until(self.ping) => {
                 self.ping = Some(Instant::now() + PING_EVERY);
                 let id = format!("ping.{:016x}", rand::random::<u64>());
-                Some(events::message(&server_request(&id, "ping", json!({})), None))
+                Some(events::message(&server_request(&id, ("ping", json!({}))), None))
             }
             () = tokio::time::sleep(KEEP_ALIVE) => Some(COMMENT.to_owned()),
         }

@@ -134,8 +134,10 @@ impl Telling {
             },
             Shown::Asked(question) => match resource::asked(&question) {
                 Some(asked) => {
-                    let data = json!({asked.member: asked.request, "serverData": question.id});
-                    self.text("asked", &data.into())
+                    let mut data = Members::default();
+                    data.insert(asked.member, asked.request);
+                    data.insert("serverData", question.id);
+                    self.text("asked", &data.to_json())
                 }
                 None => COMMENT.to_owned(),
             },

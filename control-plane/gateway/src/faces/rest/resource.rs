@@ -122,7 +122,7 @@ pub(super) struct Asked {
     pub status: &'static str,
     pub member: &'static str,
     /// MCP's request, whole.
-    pub request: Value,
+    pub request: Json,
 }
 
 /// `None` for what this protocol has no words for.
@@ -133,7 +133,7 @@ pub(super) fn asked(question: &Question) -> Option<Asked> {
         "sampling/createMessage" => ("awaitingSamplingResult", "samplingRequest"),
         _ => return None,
     };
-    Some(Asked { status, member, request: json!({"method": method, "params": params}) })
+    Some(Asked { status, member, request: questions::whole((method, params)) })
 }
 
 impl View {

@@ -149,9 +149,7 @@ async fn a_cancel_during_a_put_that_hangs_reaches_the_service_too() {
 
 #[tokio::test]
 async fn a_deadline_cancels_the_call_at_the_service() {
-    for (mutation, expected) in
-        [(Mutation::ReadOnly, "deadline"), (Mutation::NonIdempotent, "outcome_unknown")]
-    {
+    let cancelled = async |mutation: Mutation, expected: &str| {
         let service = Service::start([state("running", json!({"etag": "1"}))]).await;
         let fixture = fixture_with(&service.url, |primitive| {
             primitive.set_mutation(mutation);
@@ -159,7 +157,12 @@ async fn a_deadline_cancels_the_call_at_the_service() {
         });
         assert_eq!(error(&sweep(&fixture).await).1, expected);
         service.saw("/cancel").await;
-    }
+    };
+    // Both wait for their deadline at once.
+    tokio::join!(
+        cancelled(Mutation::ReadOnly, "deadline"),
+        cancelled(Mutation::NonIdempotent, "outcome_unknown")
+    );
 }
 
 #[tokio::test]

@@ -50,6 +50,18 @@ async fn a_call_is_put_polled_and_ended() {
 }
 
 #[tokio::test]
+async fn progress_beyond_what_doubles_tell_apart_is_shown_step_by_step() {
+    let steps = [9_007_199_254_740_992_u64, 9_007_199_254_740_993];
+    let running = |at: u64| state("running", json!({"etag": at.to_string(), "progress": {"progress": at}}));
+    let service = Service::start([running(steps[0]), running(steps[1]), done()]).await;
+    let answer = sweep(&fixture(&service)).await;
+    let events = answer.events();
+    let shown = events.iter().filter(|event| event["method"] == "notifications/progress");
+    let shown: Vec<_> = shown.map(|event| event["params"]["progress"].as_u64().unwrap()).collect();
+    assert_eq!(shown, steps);
+}
+
+#[tokio::test]
 async fn a_call_that_is_done_at_once_takes_one_request_whatever_its_status_is() {
     for status in [200, 201, 202] {
         let body = json!({"status": "success", "result": {"structuredContent": {"ok": true}}});

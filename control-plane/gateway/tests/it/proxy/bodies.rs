@@ -11,12 +11,24 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
 use super::{echo, http_mapping, serve, with_runtime};
-use crate::support::Fixture;
+use crate::support::{Fixture, Modern, token};
 
 type Answer = (u16, Option<&'static str>, &'static [u8]);
 
 /// The result of a call whose service gives this answer.
 async fn result_of(mutation: Mutation, pointer: &str, answer: Answer) -> Value {
+    echo(&fixture("echo", mutation, pointer, answer).await, "m").await["result"].clone()
+}
+
+/// The response to a client that gets a prompt whose service gives this answer.
+async fn prompt_of(answer: Answer) -> Value {
+    let fixture = fixture("greeting", Mutation::ReadOnly, "", answer).await;
+    let params = json!({"name": "greeting", "arguments": {"name": "Ada"}});
+    Modern::new("demo", &token("alice"), "prompts/get", params).send(&fixture).await.json()
+}
+
+/// A gateway where a service gives this answer to calls of a primitive.
+async fn fixture(id: &str, mutation: Mutation, pointer: &str, answer: Answer) -> Fixture {
     let answer = Arc::new(answer);
     let service = axum::Router::new().fallback(async move |_: Request| {
         let (status, kind, body) = *answer;
@@ -28,8 +40,7 @@ async fn result_of(mutation: Mutation, pointer: &str, answer: Answer) -> Value {
     });
     let upstream = format!("http://{}", serve(service).await);
     let mapping = asp_proto::snapshot::ProxyHttp { result: pointer.into(), ..http_mapping("/") };
-    let fixture = Fixture::of(with_runtime("echo", Mode::ProxyHttp(mapping), mutation, &upstream));
-    echo(&fixture, "m").await["result"].clone()
+    Fixture::of(with_runtime(id, Mode::ProxyHttp(mapping), mutation, &upstream))
 }
 
 #[tokio::test]
@@ -126,4 +137,26 @@ async fn a_done_call_whose_answer_lacks_the_mapped_result_is_not_unknown() {
     let text = result["content"][0]["text"].as_str().unwrap();
     assert!(text.contains("did what was asked") && text.contains("/data"), "{text}");
     assert_ne!(result["_meta"]["asp/reason"], "outcome_unknown");
+}
+
+#[tokio::test]
+async fn messages_of_a_prompt_are_those_of_mcp_or_an_error_that_names_what_is_wrong() {
+    let json = Some("application/json");
+    for (body, fault) in [
+        (&br#"{"messages":"hello"}"#[..], "messages is no array"),
+        (br#"{"messages":["a"]}"#, "messages/0"),
+        (br#"{"messages":[{"role":"system","content":{"type":"text","text":"a"}}]}"#, "messages/0"),
+        (br#"{"messages":[{"role":"user","content":{"type":"text"}}]}"#, "messages/0"),
+    ] {
+        let answer = prompt_of((200, json, body)).await;
+        let said = answer["error"]["message"].as_str().unwrap_or_default();
+        assert!(said.contains("malformed") && said.contains(fault), "{answer}");
+    }
+    for (body, text) in [
+        (&br#"{"messages":[{"role":"assistant","content":{"type":"text","text":"a"}}]}"#[..], "a"),
+        (br#"{"n":1}"#, r#"{"n":1}"#),
+    ] {
+        let answer = prompt_of((200, json, body)).await;
+        assert_eq!(answer["result"]["messages"][0]["content"]["text"], text, "{answer}");
+    }
 }

@@ -287,8 +287,8 @@ async fn an_answer_is_known_by_its_number_however_that_is_written_and_after_a_by
 }
 
 #[tokio::test]
-async fn a_clients_answer_reaches_an_upstream_as_it_was_written() {
-    let form = r#"{"type":"object","properties":{"n":{"type":"integer"}}}"#;
+async fn an_upstreams_question_and_a_clients_answer_pass_as_they_were_written() {
+    let form = r#"{"type":"object","properties":{"n":{"type":"integer","maximum":340282366920938463463374607431768211455}}}"#;
     let asked = format!(
         r#""result":{{"resultType":"input_required","inputRequests":{{"who":{{"method":"elicitation/create","params":{{"message":"?","requestedSchema":{form}}}}}}}}}"#
     );
@@ -303,7 +303,9 @@ async fn a_clients_answer_reaches_an_upstream_as_it_was_written() {
     let params = json!({"name": "echo", "arguments": {}});
     let mut call =
         Modern::new("demo", &token("alice"), "tools/call", params).capabilities(json!({"elicitation": {}}));
-    let asked = call.send(&fixture).await.json()["result"].clone();
+    let asked = call.send(&fixture).await;
+    assert!(asked.text.contains(&format!(r#""requestedSchema":{form}"#)), "{}", asked.text);
+    let asked = asked.json()["result"].clone();
     let key = asked["inputRequests"].as_object().unwrap().keys().next().unwrap().clone();
     call.body["params"]["requestState"] = asked["requestState"].clone();
     call.body["params"]["inputResponses"] = json!({key: "@answer"});

@@ -8,6 +8,9 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
 use super::{Answer, Api, read};
+use crate::admin::auth::Admin;
+use crate::admin::turns::{MAX_OF_ORG, Topic};
+use crate::admin_role::Role;
 
 const WHEEL: &str = "greet-1.0.0-py3-none-any.whl";
 const OCTETS: (&str, &str) = ("content-type", "application/octet-stream");
@@ -143,6 +146,25 @@ async fn an_owners_packages_are_bounded() {
     let large = push(&api, "org:globex", &sha256(large.as_bytes()), &large).await;
     assert_eq!((large.status, code(&large)), (StatusCode::CONFLICT, "limit_reached"));
     assert_eq!(push(&api, "org:globex", &sha256(b"4"), "4").await.status, StatusCode::CREATED);
+}
+
+#[tokio::test]
+async fn an_org_stores_packages_in_its_turn() {
+    let api = Api::start().await;
+    let acme = Admin { name: "ops".into(), role: Role::parse("org:acme").unwrap(), emergency: None };
+    let first = api.turns.to_write(Topic::Policy, &acme).await.unwrap();
+    let mut waiting: Vec<_> =
+        (1..MAX_OF_ORG).map(|_| Box::pin(api.turns.to_write(Topic::Policy, &acme))).collect();
+    for one in &mut waiting {
+        assert!(futures::poll!(one).is_pending());
+    }
+    let digest = sha256(b"wheel");
+    let refused = push(&api, "org:acme", &digest, "wheel").await;
+    assert_eq!((refused.status, code(&refused)), (StatusCode::TOO_MANY_REQUESTS, "too_many_requests"));
+    assert_eq!(fetch(&api, "org:acme", Method::GET, &digest).await.status(), StatusCode::NOT_FOUND);
+    drop(waiting);
+    drop(first);
+    assert_eq!(push(&api, "org:acme", &digest, "wheel").await.status, StatusCode::CREATED);
 }
 
 #[tokio::test]

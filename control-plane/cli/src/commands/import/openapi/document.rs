@@ -9,6 +9,9 @@ use serde_json::{Map, Value};
 const MAX_OPERATIONS: usize = 5_000;
 /// Most keys, values and ends of lists in YAML: several times those of the largest public documents.
 const MAX_EVENTS: usize = 8_000_000;
+/// Maximum number of parts that are named because they are decoded otherwise than they are written, and the characters of each.
+const MAX_LOSSES: usize = 100;
+const MAX_PART: usize = 100;
 /// Most references that stand for one another in turn.
 const MAX_STEPS: usize = 16;
 /// OpenAPI 3.1, Path Item Object; `trace` and `options` are no tools.
@@ -38,6 +41,7 @@ pub(super) enum Fault {
 /// A document of version 3.
 pub(super) struct Document {
     root: Map<String, Value>,
+    losses: Vec<String>,
 }
 
 /// An operation of a document.
@@ -90,7 +94,16 @@ impl Document {
         if !["3.0", "3.1", "3.2"].iter().any(|known| version.starts_with(known)) {
             return Err(Fault::Version);
         }
-        Ok(Document { root })
+        let losses = std::str::from_utf8(text).map(asp_json::losses).unwrap_or_default();
+        let losses =
+            losses.into_iter().take(MAX_LOSSES).map(|part| part.chars().take(MAX_PART).collect::<String>());
+        Ok(Document { root, losses: losses.collect() })
+    }
+
+    /// The first parts of a document in JSON that are decoded otherwise than they are written, such as numbers that are
+    /// rounded.
+    pub(super) fn losses(&self) -> &[String] {
+        &self.losses
     }
 
     /// Whether a security scheme of the document is a key in this parameter (OpenAPI 3.1, Security Scheme Object).

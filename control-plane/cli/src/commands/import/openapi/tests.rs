@@ -28,6 +28,13 @@ pub(super) fn id() -> Value {
 }
 
 #[test]
+fn numbers_that_are_rounded_are_known() {
+    let text = r#"{"openapi": "3.1.0", "paths": {}, "x-a": [18446744073709551615, 18446744073709551616]}"#;
+    assert_eq!(Document::parse(text.as_bytes()).unwrap().losses(), ["18446744073709551616"]);
+    assert!(document(json!({}), json!({})).losses().is_empty());
+}
+
+#[test]
 fn what_is_no_document_of_version_3_is_refused() {
     for text in [
         "",

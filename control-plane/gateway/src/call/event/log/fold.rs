@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use super::Logged;
-use crate::call::event::{Event, LogLevel};
+use crate::call::event::{Amount, Event, LogLevel};
 
 /// Most artifacts, as many as a plugin's call may have; the earliest go first.
 const MAX_ARTIFACTS: usize = 256;
@@ -20,7 +20,7 @@ pub(super) struct Folded {
     /// By their numbers.
     events: BTreeMap<u64, Logged>,
     /// The number of the highest progress.
-    progress: Option<(f64, u64)>,
+    progress: Option<(Amount, u64)>,
     statuses: VecDeque<u64>,
     /// By their URIs.
     artifacts: HashMap<String, u64>,
@@ -34,11 +34,11 @@ impl Folded {
         let number = logged.number;
         match &logged.event {
             Event::Progress { progress, .. } => {
-                let progress = progress.value();
-                if progress.is_nan() || self.progress.is_some_and(|(highest, _)| progress < highest) {
+                let is_below = |(highest, _): &(Amount, u64)| highest.is_above(progress);
+                if progress.value().is_nan() || self.progress.as_ref().is_some_and(is_below) {
                     return;
                 }
-                let before = self.progress.replace((progress, number));
+                let before = self.progress.replace((progress.clone(), number));
                 self.forget(before.map(|(_, before)| before));
             }
             Event::Status { .. } => {
@@ -100,8 +100,8 @@ impl Folded {
     }
 
     /// The highest progress, where it came before event number `first`: a reader from there is shown it otherwise.
-    pub(super) fn progress_before(&self, first: u64) -> Option<f64> {
-        self.progress.filter(|(_, number)| *number < first).map(|(highest, _)| highest)
+    pub(super) fn progress_before(&self, first: u64) -> Option<&Amount> {
+        self.progress.as_ref().filter(|(_, number)| *number < first).map(|(highest, _)| highest)
     }
 
     /// In the order of their numbers.

@@ -1,7 +1,8 @@
 //! The body of a 2xx answer as the call's output.
 //!
 //! Keeps true: the service has said that the call was done, so that no body makes the outcome unknown; what is JSON is
-//! structured, what is text is text, images and audio are MCP content, and other bytes arrive as they came.
+//! structured, what is text is text, images and audio are MCP content, and other bytes arrive as they came. Messages of a prompt are
+//! those of MCP, or an error that says what is wrong with them.
 
 use asp_json::{Json, Members};
 use asp_proto::snapshot::{Kind, ProxyHttp};
@@ -13,6 +14,7 @@ use crate::call::held;
 use crate::call::outcome::{Output, Refusal, text_block};
 use crate::execution::Execution;
 use crate::executors::outbound::upstream::lost;
+use crate::executors::proxy::mcp::results;
 use crate::media_type::MediaType;
 
 /// Type of bytes of which nothing is known (RFC 9110 section 8.3).
@@ -41,7 +43,7 @@ pub(super) fn output(
     };
     Ok(match execution.call.entry.primitive.kind() {
         Kind::Resource | Kind::ResourceTemplate => resource(execution, media_type, body),
-        Kind::Prompt => prompt(media_type, body),
+        Kind::Prompt => prompt(media_type, body).map_err(|fault| lost(&execution.call, &fault))?,
         _ => tool(execution, media_type, body),
     })
 }
@@ -125,16 +127,17 @@ fn resource(execution: &Execution, media_type: &MediaType, body: Body<'_>) -> Ou
     Output::Contents { contents: vec![contents.into()] }
 }
 
-fn prompt(media_type: &MediaType, body: Body<'_>) -> Output {
+/// A prompt's messages; what is malformed in them.
+fn prompt(media_type: &MediaType, body: Body<'_>) -> Result<Output, String> {
     let said = |content: Value| vec![Json::from(json!({"role": "user", "content": content}))];
     let messages = match body {
-        Body::Json(value) => match value.member("messages").and_then(|messages| messages.elements()) {
-            Some(messages) => messages,
-            None => said(text_block(value.text())),
+        Body::Json(value) => match value.get("messages") {
+            None | Some(Value::Null) => said(text_block(value.text())),
+            Some(_) => results::messages(&value)?,
         },
         Body::Empty => Vec::new(),
         Body::Text(text) => said(text_block(&text)),
         Body::Bytes(bytes) => said(block(media_type, bytes, "urn:asp:prompt")),
     };
-    Output::Messages { description: None, messages }
+    Ok(Output::Messages { description: None, messages })
 }

@@ -8,7 +8,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use asp_json::Json;
+use asp_json::{Json, Members};
 use async_trait::async_trait;
 use parking_lot::Mutex;
 use serde_json::{Map, Value, json};
@@ -48,7 +48,7 @@ pub trait Downstream: Send + Sync {
     /// A user is done on the page that the upstream calls so.
     fn visited(&self, _visit: &str) {}
     /// Dropped, what was asked is taken back.
-    async fn asked(&self, method: &str, params: Map<String, Value>) -> Result<Json, RpcError>;
+    async fn asked(&self, method: &str, params: &Json) -> Result<Json, RpcError>;
 }
 
 /// Nobody: a request of a server is an unknown method.
@@ -58,7 +58,7 @@ pub struct Nobody;
 impl Downstream for Nobody {
     fn heard(&self, _: Event) {}
 
-    async fn asked(&self, _: &str, _: Map<String, Value>) -> Result<Json, RpcError> {
+    async fn asked(&self, _: &str, _: &Json) -> Result<Json, RpcError> {
         Err(unknown())
     }
 }
@@ -85,8 +85,8 @@ impl Downstream for Clients {
         self.call.emit(event);
     }
 
-    async fn asked(&self, method: &str, params: Map<String, Value>) -> Result<Json, RpcError> {
-        let visit = text(&params, "elicitationId");
+    async fn asked(&self, method: &str, params: &Json) -> Result<Json, RpcError> {
+        let visit = text(params, "elicitationId");
         let ask = ask(method, params, &self.pages)?;
         let call = &self.call;
         if !call.abilities().answers(&ask) {
@@ -119,7 +119,7 @@ impl Downstream for Clients {
     }
 }
 
-fn text(params: &Map<String, Value>, name: &str) -> Option<String> {
+fn text(params: &Value, name: &str) -> Option<String> {
     params.get(name).and_then(Value::as_str).filter(|text| text.len() <= MAX_NAME).map(str::to_owned)
 }
 
@@ -175,23 +175,18 @@ const fn invalid(message: &'static str) -> RpcError {
     RpcError { code: INVALID_PARAMS, message: Cow::Borrowed(message) }
 }
 
-fn ask(method: &str, mut params: Map<String, Value>, pages: &[String]) -> Result<Ask, RpcError> {
+fn ask(method: &str, params: &Json, pages: &[String]) -> Result<Ask, RpcError> {
     match method {
-        "elicitation/create" if params.get("mode").is_some_and(|mode| mode == "url") => visit(&params, pages),
+        "elicitation/create" if params.get("mode").is_some_and(|mode| mode == "url") => visit(params, pages),
         "elicitation/create" => user_form(params),
-        "sampling/createMessage" => {
-            // Tokens of progress and of tasks are of the upstream's own connection.
-            params.remove("_meta");
-            params.remove("task");
-            sampling(params).map(Ask::Sampling)
-        }
+        "sampling/createMessage" => sampling(params).map(Ask::Sampling),
         "roots/list" => Ok(Ask::Roots),
         _ => Err(unknown()),
     }
 }
 
 /// A page below one that the spec names: an upstream sends nobody anywhere else.
-fn visit(params: &Map<String, Value>, pages: &[String]) -> Result<Ask, RpcError> {
+fn visit(params: &Value, pages: &[String]) -> Result<Ask, RpcError> {
     let member = |name: &str| params.get(name).and_then(Value::as_str).filter(|text| !text.is_empty());
     let (Some(message), Some(asked)) = (member("message"), member("url")) else {
         return Err(invalid("a page has a message and a url"));
@@ -204,24 +199,28 @@ fn visit(params: &Map<String, Value>, pages: &[String]) -> Result<Ask, RpcError>
     Ok(Ask::Page { message: message.to_owned(), url })
 }
 
-fn user_form(mut params: Map<String, Value>) -> Result<Ask, RpcError> {
+fn user_form(params: &Json) -> Result<Ask, RpcError> {
     if params.get("mode").is_some_and(|mode| mode != "form") {
         return Err(invalid("this mode of elicitation was not declared"));
     }
     let message = params.get("message").and_then(Value::as_str).map(str::to_owned);
-    let (Some(message), Some(asked)) = (message, params.remove("requestedSchema")) else {
+    let (Some(message), Some(asked)) = (message, params.member("requestedSchema")) else {
         return Err(invalid("a form has a message and a requestedSchema"));
     };
-    if message.len() + asked.to_string().len() > MAX_FORM {
+    if message.len() + asked.text().len() > MAX_FORM {
         return Err(invalid("the form is too large"));
     }
     let fault = |fault: form::FormError| RpcError { code: INVALID_PARAMS, message: fault.to_string().into() };
-    let requested_schema = form::plain(asked, MAX_FORM).map_err(fault)?;
-    form::check(&requested_schema).map_err(fault)?;
-    Ok(Ask::Form { message, requested_schema, relayed: true })
+    let plain = form::plain(asked.view().clone(), MAX_FORM).map_err(fault)?;
+    form::check(&plain).map_err(fault)?;
+    Ok(Ask::Form { message, requested_schema: asked.changed_to(plain), relayed: true })
 }
 
-fn sampling(params: Map<String, Value>) -> Result<Map<String, Value>, RpcError> {
+/// The request without tokens of progress and of tasks, which are of the upstream's own connection.
+fn sampling(params: &Json) -> Result<Json, RpcError> {
+    let mut own = Members::of(params);
+    own.retain(|name| name != "_meta" && name != "task");
+    let params = own.to_json();
     let is_message = |message: &Value| {
         matches!(message.get("role").and_then(Value::as_str), Some("user" | "assistant"))
             && message.get("content").is_some_and(|content| content.is_object() || content.is_array())
@@ -233,7 +232,7 @@ fn sampling(params: Map<String, Value>) -> Result<Map<String, Value>, RpcError> 
     if !params.get("maxTokens").is_some_and(Value::is_number) {
         return Err(invalid("a sampling request has maxTokens"));
     }
-    if crate::call::outcome::written_size(&params) > MAX_SAMPLING {
+    if params.text().len() > MAX_SAMPLING {
         return Err(invalid("the sampling request is too large"));
     }
     Ok(params)
@@ -257,8 +256,8 @@ mod tests {
     use super::*;
 
     fn asked(method: &str, params: Value) -> Result<Ask, i64> {
-        let Value::Object(params) = params else { panic!("no parameters") };
-        ask(method, params, &["https://pay.example.com/cards".into()]).map_err(|error| error.code)
+        ask(method, &Json::from(params), &["https://pay.example.com/cards".into()])
+            .map_err(|error| error.code)
     }
 
     #[test]
@@ -322,12 +321,30 @@ mod tests {
         let message = json!({"role": "user", "content": {"type": "text", "text": "x"}});
         let params =
             json!({"messages": [message], "maxTokens": 9, "_meta": {"progressToken": 1}, "task": {}});
-        let expected = json!({"messages": [message], "maxTokens": 9}).as_object().unwrap().clone();
+        let expected = json!({"messages": [message], "maxTokens": 9}).into();
         assert_eq!(asked("sampling/createMessage", params), Ok(Ask::Sampling(expected)));
         assert_eq!(asked("roots/list", json!({})), Ok(Ask::Roots));
         let page = json!({"mode": "url", "message": "Pay", "url": "https://pay.example.com/cards/7", "elicitationId": "e"});
         let expected = Ask::Page { message: "Pay".into(), url: "https://pay.example.com/cards/7".into() };
         assert_eq!(asked("elicitation/create", page), Ok(expected));
+    }
+
+    #[test]
+    fn what_is_asked_is_as_the_upstream_wrote_it() {
+        let numbers = r#""maximum":340282366920938463463374607431768211455,"minimum":1.50"#;
+        let field = format!(r#"{{"type":"number",{numbers},"title":"cut \ud83d"}}"#);
+        let params = format!(
+            r#"{{"message":"?","requestedSchema":{{"properties":{{"n":{field}}},"$defs":{{"x":{{"type":"string"}}}}}}}}"#
+        );
+        let asked = |method: &str, params: &str| ask(method, &Json::parse(params.as_bytes()).unwrap(), &[]);
+        let Ok(Ask::Form { requested_schema, .. }) = asked("elicitation/create", &params) else { panic!() };
+        assert!(requested_schema.text().contains(&field), "{requested_schema}");
+        assert!(requested_schema.get("$defs").is_none(), "{requested_schema}");
+        assert_eq!(requested_schema["type"], "object");
+        let message = format!(r#"{{"role":"user","content":{{"type":"text","text":"x","later":{field}}}}}"#);
+        let params = format!(r#"{{"messages":[{message}],"_meta":{{"progressToken":1}},"maxTokens":1e3}}"#);
+        let Ok(Ask::Sampling(sent)) = asked("sampling/createMessage", &params) else { panic!() };
+        assert_eq!(sent.text(), format!(r#"{{"messages":[{message}],"maxTokens":1e3}}"#));
     }
 
     #[test]
@@ -354,8 +371,9 @@ mod tests {
     #[test]
     fn every_answer_has_its_result_or_its_error() {
         let cancelled = json!({"action": "cancel"});
-        let form = Ask::Form { message: "?".into(), requested_schema: json!({}), relayed: true };
+        let form = Ask::Form { message: "?".into(), requested_schema: json!({}).into(), relayed: true };
         let page = Ask::Page { message: "?".into(), url: "https://pay.example.com".into() };
+        let model = Ask::Sampling(json!({}).into());
         let filled = || Ok(Answer::Accepted(json!({"a": 1}).into()));
         for (answered, ask, expected) in [
             (filled(), &form, Ok(json!({"action": "accept", "content": {"a": 1}}))),
@@ -364,7 +382,7 @@ mod tests {
             (Ok(Answer::Cancelled), &form, Ok(cancelled.clone())),
             (Err(Refusal::InputExpired), &form, Ok(cancelled)),
             (Ok(Answer::Roots(json!([]).into())), &Ask::Roots, Ok(json!({"roots": []}))),
-            (Ok(Answer::Sampled(json!({"m": 1}).into())), &Ask::Sampling(Map::new()), Ok(json!({"m": 1}))),
+            (Ok(Answer::Sampled(json!({"m": 1}).into())), &model, Ok(json!({"m": 1}))),
             (Ok(Answer::Failed("Bearer x".into())), &Ask::Roots, Err(REJECTED)),
             (Err(Refusal::InputExpired), &Ask::Roots, Err(REJECTED)),
         ] {

@@ -4,6 +4,7 @@
 
 use std::sync::Arc;
 
+use asp_json::{Json, losses};
 use reqwest::header::HeaderMap;
 use serde_json::{Map, Value};
 use tokio_util::sync::CancellationToken;
@@ -18,6 +19,9 @@ const MAX_PAGES: u64 = 100;
 /// Most items of one list, and the most that all lists of a server take in memory.
 const MAX_ITEMS: usize = 10_000;
 const MAX_BYTES: usize = 64 << 20;
+/// Maximum number of parts that are named in [`Lists::losses`], and the characters of each.
+const MAX_LOSSES: usize = 100;
+const MAX_PART: usize = 100;
 /// JSON-RPC 2.0: the server does not have the method.
 const METHOD_NOT_FOUND: i64 = -32601;
 
@@ -32,6 +36,8 @@ pub struct Lists {
     pub completions: bool,
     /// The server's text for models: what to know before using it.
     pub instructions: Option<String>,
+    /// The first parts of items that are decoded otherwise than they were written, such as numbers that are rounded.
+    pub losses: Vec<String>,
 }
 
 /// Lists everything; `next_id` numbers the requests of the session.
@@ -41,8 +47,10 @@ pub async fn list(
     mut next_id: impl FnMut() -> u64,
 ) -> Result<Lists, Fault> {
     let mut left = MAX_BYTES;
-    let mut pages =
-        async |method, member| pages(client, session, (method, member), (&mut next_id, &mut left)).await;
+    let mut losses = Vec::new();
+    let mut pages = async |method, member| {
+        pages(client, session, (method, member), (&mut next_id, &mut left, &mut losses)).await
+    };
     Ok(Lists {
         tools: pages("tools/list", "tools").await?,
         prompts: pages("prompts/list", "prompts").await?,
@@ -50,6 +58,7 @@ pub async fn list(
         templates: pages("resources/templates/list", "resourceTemplates").await?,
         completions: session.offers.completions,
         instructions: session.instructions.clone(),
+        losses,
     })
 }
 
@@ -57,7 +66,7 @@ async fn pages(
     client: &Client,
     session: &Session,
     (method, member): (&str, &str),
-    (next_id, left): (&mut impl FnMut() -> u64, &mut usize),
+    (next_id, left, losses): (&mut impl FnMut() -> u64, &mut usize, &mut Vec<String>),
 ) -> Result<Vec<Value>, Fault> {
     let mut found = Vec::new();
     let mut cursor = None;
@@ -82,6 +91,9 @@ async fn pages(
         if let Some(Value::Array(items)) = result.remove(member) {
             let too_much = || Fault::Lost(format!("{method}: all lists take more than {MAX_BYTES} bytes"));
             *left = left.checked_sub(held::of_all(&items)).ok_or_else(too_much)?;
+            if let Some(list) = result.sent.member(member) {
+                note_losses(losses, member, &list);
+            }
             found.extend(items);
         }
         cursor = result.remove("nextCursor").filter(Value::is_string);
@@ -93,4 +105,44 @@ async fn pages(
         }
     }
     Err(Fault::Lost(format!("{method}: more than {MAX_PAGES} pages")))
+}
+
+/// Adds the parts of a list that are decoded otherwise than they were written, with the items that they are in.
+pub fn note_losses(noted: &mut Vec<String>, member: &str, list: &Json) {
+    if losses(list.text()).is_empty() {
+        return;
+    }
+    for item in list.elements().unwrap_or_default() {
+        let names = ["name", "uri", "uriTemplate"];
+        let name = names.iter().find_map(|name| item.get(*name)?.as_str()).unwrap_or_default();
+        let left = MAX_LOSSES.saturating_sub(noted.len());
+        noted.extend(losses(item.text()).into_iter().take(left).map(|part| {
+            let part: String = part.chars().take(MAX_PART).collect();
+            format!("{part} in {name:?} of {member}")
+        }));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_that_are_decoded_otherwise_are_named_with_their_items() {
+        let list = |text: &str| Json::parse(text.as_bytes()).unwrap();
+        let mut noted = Vec::new();
+        note_losses(
+            &mut noted,
+            "tools",
+            &list(r#"[{"name":"a","inputSchema":{"maximum":18446744073709551615}}]"#),
+        );
+        assert!(noted.is_empty(), "{noted:?}");
+        let tools = r#"[{"name":"a"},{"name":"b","inputSchema":{"maximum":18446744073709551616}}]"#;
+        note_losses(&mut noted, "tools", &list(tools));
+        assert_eq!(noted, [r#"18446744073709551616 in "b" of tools"#]);
+        let many = format!(r#"[{{"uri":"a://b","size":[{}1e400]}}]"#, "1e400,".repeat(MAX_LOSSES));
+        note_losses(&mut noted, "resources", &list(&many));
+        assert_eq!(noted.len(), MAX_LOSSES);
+        assert_eq!(noted.last().unwrap(), r#"1e400 in "a://b" of resources"#);
+    }
 }

@@ -52,12 +52,6 @@ impl Deref for UpstreamObject {
     }
 }
 
-impl UpstreamObject {
-    pub(super) fn into_members(self) -> Map<String, Value> {
-        self.members
-    }
-}
-
 impl DerefMut for UpstreamObject {
     fn deref_mut(&mut self) -> &mut Map<String, Value> {
         &mut self.members

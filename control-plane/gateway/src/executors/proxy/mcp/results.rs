@@ -17,12 +17,17 @@ pub(super) fn output(kind: Kind, result: &Json) -> Result<Output, String> {
             Ok(Output::Contents { contents })
         }
         Kind::Prompt => {
-            let messages = list(result, "messages", is_message).map_err(|fault| named(&fault))?;
+            let messages = messages(result)?;
             let description = result.get("description").and_then(Value::as_str).map(str::to_owned);
             Ok(Output::Messages { description, messages })
         }
         _ => Ok(tool(result).unwrap_or_else(|fault| malformed(&fault, result))),
     }
+}
+
+/// The messages of a prompt's result (MCP `GetPromptResult`); the error says what is malformed.
+pub(in crate::executors::proxy) fn messages(result: &Json) -> Result<Vec<Json>, String> {
+    list(result, "messages", is_message).map_err(|fault| named(&fault))
 }
 
 /// The elements of a list that a result must have.

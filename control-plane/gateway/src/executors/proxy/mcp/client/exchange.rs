@@ -170,7 +170,7 @@ impl Asks {
         self.by_id.push((id.clone(), taken_back.clone()));
         self.open.push(Box::pin(async move {
             let answer = tokio::select! {
-                answer = downstream.asked(&method, params.into_members()) => Some(answer),
+                answer = downstream.asked(&method, &params.sent) => Some(answer),
                 () = taken_back.cancelled() => None,
             };
             if let Some(answer) = answer {

@@ -247,39 +247,37 @@ async fn answered(response: Response, id: u64, exchange: &Exchange<'_>) -> Resul
 
 /// Asks the call's client all that the server needs to know; what is added to the request that is sent again. The state is
 /// the server's own and goes back as it was written.
-async fn answers(exchange: &Exchange<'_>, mut result: UpstreamObject) -> Result<Members, Fault> {
+async fn answers(exchange: &Exchange<'_>, result: UpstreamObject) -> Result<Members, Fault> {
     let mut said = Members::default();
     if let Some(state) = result.sent.member("requestState") {
         said.insert("requestState", state);
     }
-    match result.remove("inputRequests") {
-        Some(Value::Object(asked)) if asked.len() > MAX_ASKED => {
-            return Err(lost("the service asks too much at a time"));
-        }
-        Some(Value::Object(asked)) if !asked.is_empty() => {
-            let answers = asked.into_iter().map(|(key, asked)| answer(&exchange.downstream, key, asked));
-            let answers: Members = try_join_all(answers).await?.into_iter().collect();
-            said.insert("inputResponses", answers.to_json());
-        }
-        _ if said.is_empty() => return Err(lost("the service needs an answer and asks nothing")),
-        _ => tokio::time::sleep(PAUSE).await,
+    let asked = result.sent.member("inputRequests").map(|asked| Members::of(&asked)).unwrap_or_default();
+    if asked.iter().count() > MAX_ASKED {
+        return Err(lost("the service asks too much at a time"));
+    }
+    if !asked.is_empty() {
+        let answers =
+            asked.iter().map(|(key, asked)| answer(&exchange.downstream, key.to_owned(), asked.clone()));
+        let answers: Members = try_join_all(answers).await?.into_iter().collect();
+        said.insert("inputResponses", answers.to_json());
+    } else if said.is_empty() {
+        return Err(lost("the service needs an answer and asks nothing"));
+    } else {
+        tokio::time::sleep(PAUSE).await;
     }
     Ok(said)
 }
 
 /// The answer under its key. An error has no form in this era, so that it ends the call.
-async fn answer(
-    downstream: &Arc<dyn Downstream>,
-    key: String,
-    asked: Value,
-) -> Result<(String, Json), Fault> {
-    let Value::Object(mut asked) = asked else { return Err(lost("the service asks nothing that MCP knows")) };
-    let method = asked.get("method").and_then(Value::as_str).unwrap_or_default().to_owned();
-    let params = match asked.remove("params") {
-        Some(Value::Object(params)) => params,
-        _ => Map::new(),
-    };
-    let answered = downstream.asked(&method, params).await;
+async fn answer(downstream: &Arc<dyn Downstream>, key: String, asked: Json) -> Result<(String, Json), Fault> {
+    if !asked.is_object() {
+        return Err(lost("the service asks nothing that MCP knows"));
+    }
+    let method = asked.get("method").and_then(Value::as_str).unwrap_or_default();
+    let params = asked.member("params").filter(|params| params.is_object());
+    let params = params.unwrap_or_else(|| json!({}).into());
+    let answered = downstream.asked(method, &params).await;
     let answered = answered.map_err(|error| Fault::Error {
         code: INTERNAL,
         visits: Vec::new(),
