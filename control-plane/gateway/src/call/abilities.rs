@@ -1,12 +1,14 @@
 //! What a client can do when a call asks for something.
 
 use asp_snapshot::mcp_revision::Revision;
+use serde::{Deserialize, Serialize};
 
 use super::question::Ask;
 use super::sampling::needs_tools;
 
-/// What a client can do, each by itself.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// The abilities of a client, each by itself. Gateways of other versions read it: one passes over what it does not know.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
 pub struct ClientAbilities {
     /// Answers form elicitations.
     pub elicitation: bool,
@@ -106,6 +108,15 @@ mod tests {
 
     fn all() -> ClientAbilities {
         ClientAbilities::of_flags([true; ABILITIES])
+    }
+
+    #[test]
+    fn what_another_version_says_of_a_client_is_read() {
+        let told = serde_json::to_string(&all()).unwrap();
+        assert_eq!(serde_json::from_str::<ClientAbilities>(&told).unwrap(), all());
+        let newer = r#"{"samplingTools":true,"video":true}"#;
+        let known = ClientAbilities { sampling_tools: true, ..ClientAbilities::default() };
+        assert_eq!(serde_json::from_str::<ClientAbilities>(newer).unwrap(), known);
     }
 
     #[test]

@@ -41,9 +41,9 @@ struct Standing {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Departure {
     /// Their abilities, all together.
-    attached: [bool; ABILITIES],
+    attached: ClientAbilities,
     /// The abilities of those that went away to answer a question.
-    away: [bool; ABILITIES],
+    away: ClientAbilities,
     /// They were told that the call goes on without them.
     kept: bool,
 }
@@ -198,9 +198,9 @@ impl Authority {
         }
     }
 
-    /// Whether the call goes on though nobody follows it.
-    pub(crate) fn is_kept(&self) -> bool {
-        self.standing.borrow().kept
+    /// Whether the call goes on though nobody follows it: its clients will be back.
+    pub(crate) fn will_be_back(&self) -> bool {
+        self.standing.borrow().will_be_back()
     }
 
     /// Whether somebody is attached, or about to be.
@@ -216,7 +216,7 @@ impl Authority {
             let none = ClientAbilities::default();
             let Standing { attached, away, kept, .. } = *standing;
             if standing.abandoned || away != none || (kept && attached != none) {
-                departure = Some(Departure { attached: attached.flags(), away: away.flags(), kept });
+                departure = Some(Departure { attached, away, kept });
             }
             (standing.attached, standing.away, standing.abandoned) = (none, none, false);
         });
@@ -225,10 +225,10 @@ impl Authority {
 
     /// Nobody follows the call at another gateway any more.
     pub(crate) fn depart_elsewhere(&self, departure: Departure) {
-        let [attached, away] = [departure.attached, departure.away].map(ClientAbilities::of_flags);
+        let Departure { attached, away, kept } = departure;
         self.standing.send_modify(|standing| {
             standing.away = standing.away.without(attached).or(away);
-            standing.kept |= departure.kept;
+            standing.kept |= kept;
             standing.abandoned |= !standing.is_attended();
         });
     }

@@ -38,6 +38,8 @@ pub mod told;
 
 /// How long the store may take, so that a stuck one does not stop a call.
 const STORE_TIMEOUT: Duration = Duration::from_secs(2);
+/// Time in which a store has done what it was asked and has not answered: longer than it lets a statement take.
+pub(crate) const LATE_STATEMENT: Duration = Duration::from_secs(10);
 /// A gateway that is gone is taken for dead after this long.
 const LEASE: Duration = Duration::from_secs(8);
 /// How long before that nothing is begun any more that the stores must remember: what is begun has told them by then.

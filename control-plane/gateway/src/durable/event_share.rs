@@ -1,7 +1,8 @@
 //! The part of the store of events that one org may fill, from all gateways together (I-4).
 //!
 //! Keeps true: the budget of an org is counted where the limits are, for all gateways that share those, and by each gateway for itself
-//! while they are away; a gateway takes it by the block, so that few batches wait for an answer.
+//! while they are away; a gateway takes it by the block, so that few batches wait for an answer, and one block at a time, however many
+//! calls wait for it.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -29,6 +30,8 @@ struct Share {
     /// The last block was taken, or refused.
     asked_at: Instant,
     paused_until: Option<Instant>,
+    /// Held by the call that asks for a block.
+    turns: Arc<tokio::sync::Mutex<()>>,
 }
 
 impl EventShares {
@@ -39,9 +42,25 @@ impl EventShares {
     /// Takes so many bytes of an org's budget; `Err`: there are no more before that moment.
     pub(super) async fn take(&self, org: &str, bytes: usize) -> Result<(), Instant> {
         while !self.spend(org, bytes)? {
+            let turns = self.turns(org);
+            let _turn = turns.lock().await;
+            // The block of the call before may be enough.
+            if self.spend(org, bytes)? {
+                break;
+            }
             self.take_block(org).await;
         }
         Ok(())
+    }
+
+    fn turns(&self, org: &str) -> Arc<tokio::sync::Mutex<()>> {
+        let now = Instant::now();
+        let mut shares = self.shares.lock();
+        if !shares.contains_key(org) {
+            shares.retain(|_, other| now < other.asked_at + self.window);
+        }
+        let none = || Share { left: 0, asked_at: now, paused_until: None, turns: Arc::default() };
+        shares.entry(org.to_owned()).or_insert_with(none).turns.clone()
     }
 
     /// False if this gateway must take more first.
@@ -68,11 +87,8 @@ impl EventShares {
         let taken = self.counters.take(org, &[bucket]).await;
         let now = Instant::now();
         let mut shares = self.shares.lock();
-        if !shares.contains_key(org) {
-            shares.retain(|_, other| now < other.asked_at + self.window);
-        }
-        let share =
-            shares.entry(org.to_owned()).or_insert(Share { left: 0, asked_at: now, paused_until: None });
+        // Else it is long past its time.
+        let Some(share) = shares.get_mut(org) else { return };
         share.asked_at = now;
         match taken {
             Ok(Taken::Granted { .. }) => {
@@ -94,7 +110,11 @@ impl EventShares {
 
 #[cfg(test)]
 mod tests {
-    use asp_store::counter::MemoryCounters;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use asp_store::counter::{CounterError, MemoryCounters};
+    use async_trait::async_trait;
+    use futures::future::join_all;
 
     use super::*;
 
@@ -113,6 +133,31 @@ mod tests {
         assert_eq!(shares.take("acme", MAX_BYTES).await, Ok(()));
         assert_eq!(shares.take("third", 1).await, Ok(()));
         assert_eq!(shares.shares.lock().len(), 2, "what is past is forgotten");
+    }
+
+    /// Counters that answer later, and count how often they are asked.
+    #[derive(Default)]
+    struct Slow {
+        counters: MemoryCounters,
+        asked: AtomicUsize,
+    }
+
+    #[async_trait]
+    impl Counters for Slow {
+        async fn take(&self, tenant: &str, buckets: &[Bucket]) -> Result<Taken, CounterError> {
+            self.asked.fetch_add(1, Ordering::SeqCst);
+            tokio::task::yield_now().await;
+            self.counters.take(tenant, buckets).await
+        }
+    }
+
+    #[tokio::test]
+    async fn calls_that_write_at_once_take_one_block() {
+        let counters = Arc::new(Slow::default());
+        let shares = EventShares::within(WINDOW, counters.clone());
+        let taken = join_all((0..2 * BLOCKS).map(|_| shares.take("acme", 1))).await;
+        assert!(taken.iter().all(Result::is_ok));
+        assert_eq!(counters.asked.load(Ordering::SeqCst), 1);
     }
 
     #[tokio::test(start_paused = true)]

@@ -76,7 +76,8 @@ pub enum InboxFault {
 struct Entry {
     name: EntryName,
     input: CallerInput,
-    /// Whether this gateway has applied it. A later question of a hosted service may have the same id.
+    /// Whether this gateway has applied it. A later question of a hosted service may have the same id, and clients may come and leave
+    /// again.
     is_applied: bool,
 }
 
@@ -104,7 +105,9 @@ impl Entry {
                 return false;
             }
             CallerInput::Left { departure, .. } => {
-                call.authority.depart_elsewhere(*departure);
+                if !std::mem::replace(&mut self.is_applied, true) {
+                    call.authority.depart_elsewhere(*departure);
+                }
                 return true;
             }
         };
@@ -179,8 +182,8 @@ impl Inboxes {
                 () = call.ownership.nudged() => match self.read(call).await {
                     Some(mut read) => {
                         for entry in &mut read {
-                            let is_same = |known: &&Entry| known.name == entry.name;
-                            entry.is_applied = entries.iter().find(is_same).is_some_and(|known| known.is_applied);
+                            let is_same = |known: &Entry| known.name == entry.name && known.input == entry.input;
+                            entry.is_applied = entries.iter().any(|known| known.is_applied && is_same(known));
                         }
                         entries = read;
                     }
@@ -210,18 +213,17 @@ impl Inboxes {
         }
     }
 
-    /// Applies the entries whose questions are open, and removes those that are needed no longer.
+    /// Applies the entries whose questions are open, and removes those that are needed no longer. One that cannot be removed stays with
+    /// the others: read again, it is not applied again.
     async fn apply(&self, call: &Call, entries: &mut Vec<Entry>) {
         let mut done = Vec::new();
-        entries.retain_mut(|entry| {
-            let is_done = entry.apply(call);
-            if is_done {
+        for entry in entries.iter_mut() {
+            if entry.apply(call) {
                 done.push(entry.name);
             }
-            !is_done
-        });
-        if !done.is_empty() {
-            self.remove(call, &done).await;
+        }
+        if !done.is_empty() && self.remove(call, &done).await {
+            entries.retain(|entry| !done.contains(&entry.name));
         }
     }
 
@@ -244,9 +246,10 @@ impl Inboxes {
         serde_json::from_slice(&plain).ok()
     }
 
-    /// Best effort: what stays is applied to no other question, and ends with the inbox.
-    async fn remove(&self, call: &Call, names: &[EntryName]) {
-        self.noted(self.inbox.remove(id(&call.caller.org, call.id), names).await);
+    /// Best effort: what stays is applied to no other question, and ends with the inbox. False where the store did not say that it is
+    /// removed.
+    async fn remove(&self, call: &Call, names: &[EntryName]) -> bool {
+        self.noted(self.inbox.remove(id(&call.caller.org, call.id), names).await).is_some()
     }
 
     /// An answer of the store; that there is none is said once, until there is one again.

@@ -1,8 +1,9 @@
 //! Calls that clients follow at several gateways: a call that ends when nobody follows it any more ends when nobody does anywhere.
 //!
 //! Owns: the entries of this gateway for the calls that it shows, and the decision about those that run here. Keeps true: a gateway
-//! that is gone, or whose entry is lost, keeps no call for longer than [`KEEP`] or than the call's time; a call is cancelled only on
-//! the word of a store that knows who follows it: after an outage every gateway first has the time to enter again (I-6).
+//! that is gone keeps no call for much longer than [`KEEP`] or than the call's time; a call is cancelled only on
+//! the word of a store that knows who follows it: after an outage, or a loss of what it had, every gateway first has the time to
+//! enter again (I-6).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -60,19 +61,22 @@ impl SharedFollowers {
     /// Resolves when a call that clients have followed here is followed at no gateway any more. Until then it looks again, because a
     /// gateway may be lost before it says that its followers have left.
     async fn abandoned(&self, call: Uuid, authority: &Authority) {
-        let mut is_known = true;
+        // After an outage, and where others have followed the call, the store may have lost their entries: they enter again until the
+        // next look.
+        let mut is_sure = true;
         loop {
             authority.abandoned().await;
             let changed = authority.changed();
             match self.noted(self.followers.any(call.into_bytes()).await) {
                 // Somebody may have come back since.
-                Some(false) if is_known && authority.is_abandoned() => return,
-                Some(_) if is_known => {
+                Some(false) if is_sure && authority.is_abandoned() => return,
+                Some(is_followed) if is_sure || is_followed => {
+                    is_sure = !is_followed;
                     // Either way it is looked for again.
                     let _ = tokio::time::timeout(LOOK_EVERY, changed).await;
                 }
                 found => {
-                    is_known = found.is_some();
+                    is_sure = found.is_some();
                     tokio::time::sleep(LOOK_EVERY).await;
                 }
             }
@@ -175,8 +179,22 @@ mod tests {
             if !is_lost {
                 elsewhere.leave(CALL).await;
             }
-            assert!(resolves(deciding.as_mut(), KEEP).await, "{is_lost}");
+            assert!(resolves(deciding.as_mut(), KEEP + LOOK_EVERY).await, "{is_lost}");
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_store_that_loses_its_entries_ends_no_call_that_is_followed() {
+        let (authority, _store, [here, elsewhere]) = left();
+        assert!(elsewhere.enter(CALL).await);
+        let mut deciding = pin!(here.abandoned(CALL, &authority));
+        assert!(!resolves(deciding.as_mut(), LOOK_EVERY / 2).await);
+        // As if the store had lost the entry.
+        elsewhere.leave(CALL).await;
+        assert!(!resolves(deciding.as_mut(), LOOK_EVERY).await, "the other gateway enters again");
+        assert!(elsewhere.enter(CALL).await);
+        assert!(!resolves(deciding.as_mut(), KEEP / 2).await);
+        assert!(resolves(deciding.as_mut(), AFTER).await);
     }
 
     #[tokio::test(start_paused = true)]

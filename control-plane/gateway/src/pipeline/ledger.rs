@@ -23,6 +23,7 @@ use crate::call::claim::LedgerClaim;
 use crate::call::outcome::{Outcome, Output, Refusal};
 use crate::call::{Call, IdempotencyKey};
 use crate::digest;
+use crate::durable::active::LATE_STATEMENT;
 use crate::seal::Sealer;
 
 mod stored;
@@ -46,8 +47,6 @@ const SETTLE_SLACK: Duration = Duration::from_secs(3);
 /// Most claims at a time that are given back because the store did not say whether it took them; what is beyond these ends
 /// with its lease. A gateway that finds the store away claims nothing more.
 const MAX_LOST: usize = 256;
-/// Time in which a store has done what it was asked and has not answered: longer than it lets a statement take.
-const LATE_STATEMENT: Duration = Duration::from_secs(10);
 /// What the caller of a call that may be repeated is told when its answer could not be stored.
 const NOT_SAFE: &str = "the call was done, and its answer could not be stored under its key: call again";
 /// The first pause before a busy store is tried again; it doubles up to the longest.

@@ -294,9 +294,9 @@ impl Mirror {
         }
         let is_followed =
             || self.pipeline.running.mirror(id).is_some_and(|mirror| mirror.authority.is_attended());
-        // The entry is of the gateway, which may show the call in another mirror by now. That of a call that goes on without clients ends
-        // by itself: until then its gateway hears that it does.
-        if self.renew_at.take().is_some() && !is_followed() && !self.call.authority.is_kept() {
+        // The entry is of the gateway, which may show the call in another mirror by now. That of clients that will be back ends by itself:
+        // until then the call's gateway hears that they will.
+        if self.renew_at.take().is_some() && !is_followed() && !self.call.authority.will_be_back() {
             followers.leave(id).await;
         }
         // Whoever has come since entered before it attached, perhaps before this gateway left.
@@ -330,7 +330,8 @@ impl Mirror {
         if self.differs(&kept) {
             self.call.events.rename(rand::random());
             self.resume();
-            self.shift = self.call.events.next_number().saturating_sub(kept.first);
+            // Also a question from before the other events has a number that nobody who follows was shown yet.
+            self.shift = self.call.events.next_number().saturating_sub(kept.oldest());
             self.next = kept.oldest();
         } else if kept.next < self.next {
             self.unclear = Some((kept.log, kept.next));

@@ -329,9 +329,10 @@ impl Pipeline {
         })
     }
 
-    /// The same, where this gateway has it.
+    /// The same, where this gateway has it, and no other one goes on with it.
     pub fn here(&self, id: Uuid, caller: &Caller, server: &str) -> Option<Arc<Call>> {
-        let call = self.registry.attach(id, caller, server)?;
+        let call = self.registry.attach(id, caller, server);
+        let call = call.filter(|call| !call.ownership.is_continued_elsewhere())?;
         (call.outcome().is_none() || self.running.shows(&call, caller)).then_some(call)
     }
 

@@ -31,6 +31,8 @@ mod conversations;
 mod exchanged;
 #[path = "plugin/figures.rs"]
 mod figures;
+#[path = "plugin/followed.rs"]
+mod followed;
 #[path = "plugin/inbox.rs"]
 mod inbox;
 #[path = "plugin/late_store.rs"]
@@ -43,6 +45,8 @@ mod lent;
 mod listed;
 #[path = "plugin/mirrored.rs"]
 mod mirrored;
+#[path = "plugin/noted_inbox.rs"]
+mod noted_inbox;
 #[path = "plugin/outcomes.rs"]
 mod outcomes;
 #[path = "plugin/packages.rs"]

@@ -17,7 +17,7 @@ use tokio_util::task::TaskTracker;
 use uuid::Uuid;
 
 use super::told::{Kept, kept_for};
-use super::{ActiveFault, ActiveTable, context, in_time, key, lost};
+use super::{ActiveFault, ActiveTable, LATE_STATEMENT, context, in_time, key, lost};
 use crate::call::Call;
 use crate::call::outcome::Outcome;
 use crate::clock::unix_ms;
@@ -36,11 +36,8 @@ const WAITING_KIB: usize = 64 * 1024;
 const TRIES: usize = 8;
 /// Largest outcome that is kept, in bytes; of a larger one it is kept that the call was completed.
 const MAX_OUTCOME: usize = 8 * 1024 * 1024;
-
 /// Maximum number of rows of ended calls that wait to be deleted; a waiting row takes about 100 bytes.
 const WAITING_ROWS: usize = 10_000;
-/// Time in which the store has done what it was asked and has not answered: longer than it lets a statement take.
-const LATE_STATEMENT: Duration = Duration::from_secs(10);
 
 /// The ends that are being stored.
 pub(super) struct Endings {

@@ -146,9 +146,6 @@ impl Following {
         let server = self.call.server.message.name.as_str();
         let found = self.gateway.pipeline.find(self.call.id, &self.caller, server).await;
         let Ok(Some(Found::Here(call))) = found else { return None };
-        if call.ownership.is_continued_elsewhere() {
-            return None;
-        }
         self.events = call.events.reader_from(call.events.next_number());
         (self.call, self.over) = (call, false);
         Some(self)

@@ -86,9 +86,8 @@ impl FaceRequest {
         let mut waits = None;
         loop {
             if place.is_continued_elsewhere() {
-                let found = self.find(id).await?.filter(|place| !place.is_continued_elsewhere());
                 // Where it is not found any more, or not yet, its client asks again.
-                place = found.ok_or_else(Problem::elsewhere)?;
+                place = self.find(id).await?.ok_or_else(Problem::elsewhere)?;
             }
             // Whoever comes between two states of it is told of the second.
             let events = place.call().map(|call| call.events.reader_from(call.events.next_number()));

@@ -62,7 +62,8 @@ impl Telling {
         loop {
             if !is_stored {
                 let of = (self.caller.org.as_str(), self.id);
-                is_stored = self.pipeline.store(&input, of, self.deadline).await.is_ok();
+                // A departure waits until the one before it, of the same gateway, was applied.
+                is_stored = self.pipeline.store(&input, of, self.deadline).await == Ok(true);
             }
             match self.stands().await {
                 Ok(Some(Stands::Runs(owner))) => {

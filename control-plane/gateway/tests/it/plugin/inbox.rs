@@ -2,7 +2,7 @@
 //! taken, and applied by the gateway that runs the call by then (I-13).
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use asp_gateway::call::bounds::lifetime_bound;
@@ -12,7 +12,6 @@ use asp_gateway::gateway::{Shared, Stores};
 use asp_store::answers::MemoryAnswers;
 use asp_store::bus::{Bus, BusError, BusEvent, MemoryBus};
 use asp_store::followers::MemoryFollowers;
-use asp_store::inbox::{EntryName, Inbox, InboxError, InboxId, MemoryInbox, Put};
 use asp_store::outbox::{MemoryOutbox, Outbox};
 use asp_store::records::{CallRecords, OwnerId, RecordError, State};
 use asp_store::sessions::MemoryDirectory;
@@ -23,10 +22,10 @@ use futures::StreamExt;
 use futures::stream::{self, BoxStream};
 use http::{Method, StatusCode};
 use http_body_util::BodyExt;
-use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 
+use super::noted_inbox::Noted;
 use super::takeover::{answering, call_id, request, row, row_ends, saves_and_hangs, send, take_over};
 use super::{asks_name, last_result, next_request, tasks, until, until_async, user_input};
 use crate::runtime::{Runtime, Script, Worker};
@@ -75,74 +74,6 @@ impl Bus for Attended {
         let messages = self.bus.listen(gateway);
         self.has_listener.notify_one();
         messages
-    }
-}
-
-/// Inboxes that may be away, and note what was put into them.
-#[derive(Default)]
-pub(super) struct Noted {
-    inbox: MemoryInbox,
-    is_away: AtomicBool,
-    /// Puts are never answered.
-    is_stuck: AtomicBool,
-    /// Number of puts, with those that failed.
-    tried: AtomicUsize,
-    stored: Mutex<Vec<InboxId>>,
-    /// Time for which the first entry was to be kept.
-    kept: Mutex<Option<Duration>>,
-}
-
-impl Noted {
-    fn check(&self) -> Result<(), InboxError> {
-        match self.is_away.load(Ordering::SeqCst) {
-            true => Err(InboxError::Unavailable("connection refused".into())),
-            false => Ok(()),
-        }
-    }
-
-    pub(super) fn has_stored(&self) -> bool {
-        !self.stored.lock().is_empty()
-    }
-
-    /// Number of puts that were answered.
-    pub(super) fn puts(&self) -> usize {
-        self.stored.lock().len()
-    }
-
-    pub(super) async fn is_empty(&self) -> bool {
-        let id = self.stored.lock()[0];
-        self.inbox.read(id).await.unwrap().is_empty()
-    }
-}
-
-#[async_trait]
-impl Inbox for Noted {
-    async fn put(
-        &self,
-        inbox: InboxId,
-        name: EntryName,
-        entry: Bytes,
-        keep: Duration,
-    ) -> Result<Put, InboxError> {
-        self.tried.fetch_add(1, Ordering::SeqCst);
-        if self.is_stuck.load(Ordering::SeqCst) {
-            std::future::pending::<()>().await;
-        }
-        self.check()?;
-        let put = self.inbox.put(inbox, name, entry, keep).await;
-        self.kept.lock().get_or_insert(keep);
-        self.stored.lock().push(inbox);
-        put
-    }
-
-    async fn read(&self, inbox: InboxId) -> Result<Vec<(EntryName, Bytes)>, InboxError> {
-        self.check()?;
-        self.inbox.read(inbox).await
-    }
-
-    async fn remove(&self, inbox: InboxId, names: &[EntryName]) -> Result<(), InboxError> {
-        self.check()?;
-        self.inbox.remove(inbox, names).await
     }
 }
 

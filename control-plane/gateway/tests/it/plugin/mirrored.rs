@@ -5,10 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use asp_edge::Caller;
 use asp_gateway::call::Call;
 use asp_gateway::call::event::Event;
-use asp_gateway::call::outcome::Withdrawal;
+use asp_gateway::call::follower::{Follower, Shown};
 use asp_gateway::call::question::Answer;
 use asp_gateway::executors::plugin::runtimes::Runtimes;
 use asp_gateway::faces::mcp::elsewhere;
@@ -24,14 +23,15 @@ use tokio::sync::{Notify, Semaphore};
 use uuid::Uuid;
 
 use super::inbox::{Gateways, asked};
+use super::resume::save;
 use super::takeover::{answering, call_id, row, saves_and_hangs, send, take_over};
 use super::{
     asks_model, asks_name, last_result, modern, progress, tasks, until, until_async, user_input, with_token,
 };
 use crate::registry::caller;
 use crate::runtime::{Runtime, Script, Worker};
+use crate::support::Fixture;
 use crate::support::records::{Faults, FaultyRecords};
-use crate::support::{Fixture, Modern};
 
 /// Records that count how often they are read.
 struct Counted {
@@ -88,6 +88,8 @@ struct Away {
     outbox: MemoryOutbox,
     is_away: AtomicBool,
     forgets: AtomicBool,
+    /// Nothing can be read of it.
+    is_unreadable: AtomicBool,
 }
 
 impl Away {
@@ -125,6 +127,9 @@ impl Outbox for Away {
 
     async fn read(&self, call: CallId, from: u64) -> Result<Option<Kept>, OutboxError> {
         self.check()?;
+        if self.is_unreadable.load(Ordering::SeqCst) {
+            return Err(OutboxError::Unavailable("connection refused".into()));
+        }
         self.outbox.read(call, from).await
     }
 }
@@ -144,7 +149,7 @@ fn goes_on(more: Arc<Notify>) -> Script {
 }
 
 /// The only call of a runtime, as a gateway has or shows it.
-async fn call_at(fixture: &Fixture, runtime: &Runtime) -> Arc<Call> {
+pub(super) async fn call_at(fixture: &Fixture, runtime: &Runtime) -> Arc<Call> {
     let id = Uuid::from_bytes(call_id(runtime));
     match fixture.gateway.pipeline.find(id, &caller("alice"), "plugins").await {
         Ok(Some(Found::Here(call))) => call,
@@ -248,6 +253,63 @@ async fn a_call_that_counts_anew_is_followed_on() {
     assert!(numbers.is_sorted_by(|one, next| one < next), "{numbers:?}");
     let kept = outbox.kept(call.id.into_bytes()).await.unwrap();
     assert!(!mirror.events.counts(kept.log), "its numbers are others there");
+}
+
+/// Reports progress, in so many steps.
+async fn says_how_far(worker: &Worker, request_id: &str, steps: u32) {
+    for step in 0..steps {
+        worker.say(progress(request_id, f64::from(step) / 4.0)).await;
+    }
+}
+
+/// All that is kept of it there came after its question.
+#[tokio::test]
+async fn a_call_that_counts_anew_shows_what_it_asks() {
+    let dead = Runtime::start(Script::of(|_, mut worker: Worker| async move {
+        let invoke = worker.begin(&[("checkpoint", "true")]).await;
+        assert_eq!(save(&mut worker, &invoke.request_id, 1, b"one").await, "");
+        says_how_far(&worker, &invoke.request_id, 200).await;
+        while worker.next().await.is_some() {}
+    }));
+    let outbox = Arc::new(Away::default());
+    let gateways = Gateways::over(&dead, outbox.clone());
+    tasks::begun(&gateways.first).await;
+    row(&gateways.first, &dead, |row| row.seq == 1).await;
+    let call = call_at(&gateways.first, &dead).await;
+    until("it has said all", || call.events.next_number() >= 200).await;
+    until_async("that is kept", async || is_kept(&outbox, &call).await).await;
+    let log = call.events.stream();
+    let second = gateways.another(Runtimes::none());
+    let mirror = call_at(&second, &dead).await;
+    until("that is shown", || mirror.events.next_number() == call.events.next_number()).await;
+    let mut follower = Follower::from(mirror.clone(), mirror.events.next_number());
+    let living = Runtime::start(Script::of(|_, mut worker: Worker| async move {
+        let invoke = worker.begin(&[("checkpoint", "true")]).await;
+        worker.say(asks_name(&invoke.request_id)).await;
+        says_how_far(&worker, &invoke.request_id, 300).await;
+        while worker.next().await.is_some() {}
+    }));
+    outbox.forgets.store(true, Ordering::SeqCst);
+    outbox.is_unreadable.store(true, Ordering::SeqCst);
+    let third = gateways.another(living.runtimes());
+    take_over(&third).await;
+    let is_anew = async || {
+        let kept = outbox.kept(call.id.into_bytes()).await;
+        kept.is_some_and(|kept| kept.log != log && kept.next() > 300)
+    };
+    until_async("it counts anew", is_anew).await;
+    outbox.is_unreadable.store(false, Ordering::SeqCst);
+    let asked = async {
+        loop {
+            match follower.next().await {
+                Shown::Asked(question) => return question.id,
+                Shown::Event(_) => {}
+                Shown::Ended(outcome) => panic!("it has ended: {outcome:?}"),
+            }
+        }
+    };
+    let asked = tokio::time::timeout(Duration::from_secs(60), asked).await.expect("it is shown what it asks");
+    assert_eq!(asked, "plugins.name");
 }
 
 /// An outbox that is away at first, and once it is back holds each append until it is let go.
@@ -367,82 +429,13 @@ async fn of_two_questions_the_open_one_has_the_same_id_where_the_call_goes_on() 
     assert_eq!(result["structuredContent"], json!({"ok": true}), "{result}");
 }
 
-/// A call that has asked at the first gateway and has its answer, and goes on; the request that follows it at any of them.
-async fn goes_on_after_asking(gateways: &Gateways, runtime: &Runtime) -> (Arc<Call>, Modern) {
-    tokio::spawn(elsewhere::hear(Arc::downgrade(&gateways.first.gateway)));
-    let asked = asked(gateways, runtime).await;
-    let call = call_at(&gateways.first, runtime).await;
-    assert!(call.questions.answer("plugins.name", Answer::Accepted(json!({"name": "Ada"}).into())));
-    let again = json!({"requestState": asked["requestState"], "inputResponses": {}});
-    (call, with_token(modern("sweep", again).capabilities(json!({"elicitation": {}}))))
-}
-
-/// A stream that follows the call at another gateway, once that one shows that it goes on.
-async fn followed(fixture: &Fixture, runtime: &Runtime, follow: &Modern) -> axum::response::Response {
-    let mirror = call_at(fixture, runtime).await;
-    until("it is shown that it goes on", || mirror.questions.pending().is_empty()).await;
-    follow.open(fixture).await
-}
-
-/// A worker that asks for a name, says how far it is, and does not end.
-fn asks_and_goes_on() -> Script {
-    Script::of(|_, mut worker: Worker| async move {
-        let invoke = worker.begin(&[("checkpoint", "true")]).await;
-        worker.say(asks_name(&invoke.request_id)).await;
-        user_input(&mut worker).await;
-        worker.say(progress(&invoke.request_id, 50.0)).await;
-        while worker.next().await.is_some() {}
-    })
-}
-
-#[tokio::test]
-async fn a_call_ends_with_its_last_follower_at_all_gateways() {
-    let runtime = Runtime::start(asks_and_goes_on());
-    let gateways = Gateways::over(&runtime, Arc::new(MemoryOutbox::default()));
-    let (call, follow) = goes_on_after_asking(&gateways, &runtime).await;
-    let [second, third] = [(), ()].map(|()| gateways.another(Runtimes::none()));
-    let at_second = followed(&second, &runtime, &follow).await;
-    let at_third = followed(&third, &runtime, &follow).await;
-    drop(at_second);
-    until("the second gateway says that its client has left", || gateways.inbox.puts() == 1).await;
-    gateways.miss();
-    until_async("the first one knows", async || gateways.inbox.is_empty().await).await;
-    assert!(!call.is_cancelled(), "it is followed at the third");
-    drop(at_third);
-    until("the third gateway says so", || gateways.inbox.puts() == 2).await;
-    gateways.miss();
-    until("nobody follows it", || call.is_cancelled()).await;
-}
-
-#[tokio::test]
-async fn a_follower_whose_token_expires_at_another_gateway_leaves_and_cancels_nothing() {
-    let runtime = Runtime::start(asks_and_goes_on());
-    let gateways = Gateways::over(&runtime, Arc::new(MemoryOutbox::default()));
-    let (call, follow) = goes_on_after_asking(&gateways, &runtime).await;
-    let [second, third] = [(), ()].map(|()| gateways.another(Runtimes::none()));
-    let at_third = followed(&third, &runtime, &follow).await;
-    let mirror = call_at(&second, &runtime).await;
-    let expired = Caller { expires_at: 1, ..caller("alice") };
-    second.gateway.pipeline.running.attend(&mirror, &Arc::new(expired));
-    until("its token is over", || mirror.withdrawal() == Some(Withdrawal::TokenExpired)).await;
-    until("that it has left is stored", || gateways.inbox.puts() == 1).await;
-    gateways.miss();
-    until_async("its gateway knows", async || gateways.inbox.is_empty().await).await;
-    assert!(!call.is_cancelled(), "it is followed at the third");
-    let fresh = call_at(&second, &runtime).await;
-    assert!(fresh.withdrawal().is_none(), "who comes with a fresh token follows it");
-    drop(at_third);
-}
-
 /// More than the events that gateways share of a call.
 #[tokio::test]
 async fn an_open_question_is_shown_elsewhere_however_much_was_said_since() {
     let runtime = Runtime::start(Script::of(|_, mut worker: Worker| async move {
         let invoke = worker.begin(&[("checkpoint", "true")]).await;
         worker.say(asks_name(&invoke.request_id)).await;
-        for step in 0..400 {
-            worker.say(progress(&invoke.request_id, f64::from(step) / 4.0)).await;
-        }
+        says_how_far(&worker, &invoke.request_id, 400).await;
         user_input(&mut worker).await;
         worker.complete(&invoke, &json!({"ok": true})).await;
     }));
