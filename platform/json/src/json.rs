@@ -184,15 +184,17 @@ impl From<Value> for Json {
     }
 }
 
+/// Without a view, which would hold the text again.
 impl From<&str> for Json {
     fn from(text: &str) -> Json {
-        Json::from(Value::from(text))
+        // A text has its JSON.
+        Json::of(to_raw_value(text).unwrap_or_else(|_| RawValue::NULL.to_owned()))
     }
 }
 
 impl From<String> for Json {
     fn from(text: String) -> Json {
-        Json::from(Value::from(text))
+        Json::from(text.as_str())
     }
 }
 

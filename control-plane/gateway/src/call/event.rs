@@ -52,6 +52,10 @@ pub enum Event {
     Asked {
         id: String,
     },
+    /// A question has its answer, and another one is open. A gateway of an earlier version passes over it.
+    Answered {
+        id: String,
+    },
     /// A question is not waited for any more, and has no answer.
     TakenBack {
         id: String,
@@ -79,7 +83,10 @@ impl Event {
                 2 * uri.len() + of(content_type) + of(description)
             }
             Event::Status { phase, message } => phase.len() + of(message),
-            Event::Asked { id } | Event::TakenBack { id } | Event::Visited { id } => id.len(),
+            Event::Asked { id }
+            | Event::Answered { id }
+            | Event::TakenBack { id }
+            | Event::Visited { id } => id.len(),
             Event::Resumed => 0,
         };
         size_of::<Event>() + texts

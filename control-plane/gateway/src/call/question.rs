@@ -90,6 +90,9 @@ fn withdraw(call: &Call, id: &str) {
     let withdrawn = call.questions.withdraw(id);
     if withdrawn.unanswered {
         call.emit(Event::TakenBack { id: id.to_owned() });
+    } else if !withdrawn.last {
+        // Other gateways show it as open.
+        call.emit(Event::Answered { id: id.to_owned() });
     }
     if withdrawn.last {
         call.enter(State::Working);

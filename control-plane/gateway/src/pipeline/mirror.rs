@@ -294,9 +294,11 @@ impl Mirror {
         }
         let is_followed =
             || self.pipeline.running.mirror(id).is_some_and(|mirror| mirror.authority.is_attended());
+        // A client may have come and left between two looks.
+        let has_entered = self.renew_at.take().is_some() || self.call.authority.is_abandoned();
         // The entry is of the gateway, which may show the call in another mirror by now. That of clients that will be back ends by itself:
         // until then the call's gateway hears that they will.
-        if self.renew_at.take().is_some() && !is_followed() && !self.call.authority.will_be_back() {
+        if has_entered && !is_followed() && !self.call.authority.will_be_back() {
             followers.leave(id).await;
         }
         // Whoever has come since entered before it attached, perhaps before this gateway left.
@@ -386,7 +388,7 @@ impl Mirror {
             (Event::Asked { .. }, Some(question)) => {
                 return self.ask(question, logged.number, || call.events.push_numbered(logged));
             }
-            (Event::TakenBack { id }, _) => {
+            (Event::TakenBack { id } | Event::Answered { id }, _) => {
                 call.questions.withdraw(id);
             }
             (Event::Resumed, _) => self.resume(),

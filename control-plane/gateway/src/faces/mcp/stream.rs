@@ -452,6 +452,7 @@ impl Following {
             | Event::Chunk { .. }
             | Event::Artifact { .. }
             | Event::Asked { .. }
+            | Event::Answered { .. }
             | Event::TakenBack { .. }
             | Event::Resumed => None,
         }

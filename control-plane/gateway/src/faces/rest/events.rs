@@ -193,8 +193,10 @@ fn named(event: &Event) -> Option<(&'static str, Json)> {
             ("artifact", json!({"uri": uri, "mimeType": content_type, "description": description}).into())
         }
         Event::Status { phase, message } => ("status", json!({"phase": phase, "message": message}).into()),
-        Event::Asked { .. } | Event::TakenBack { .. } | Event::Resumed | Event::Visited { .. } => {
-            return None;
-        }
+        Event::Asked { .. }
+        | Event::Answered { .. }
+        | Event::TakenBack { .. }
+        | Event::Resumed
+        | Event::Visited { .. } => return None,
     })
 }

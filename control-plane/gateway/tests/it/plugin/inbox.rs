@@ -13,7 +13,7 @@ use asp_store::answers::MemoryAnswers;
 use asp_store::bus::{Bus, BusError, BusEvent, MemoryBus};
 use asp_store::followers::MemoryFollowers;
 use asp_store::outbox::{MemoryOutbox, Outbox};
-use asp_store::records::{CallRecords, OwnerId, RecordError, State};
+use asp_store::records::{CallRecords, Orphan, OwnerId, RecordError, State};
 use asp_store::sessions::MemoryDirectory;
 use async_trait::async_trait;
 use axum::body::Body;
@@ -198,6 +198,9 @@ async fn an_answer_at_the_former_gateway_of_a_call_arrives_where_it_goes_on() {
     let gateways = Gateways::with(&dead);
     let asked = asked(&gateways, &dead).await;
     let call = gateways.first.gateway.pipeline.registry.running().pop().unwrap();
+    // A gateway that is lost as well has taken it.
+    let orphan = Orphan { call: call_id(&dead), owner: gateways.first.gateway.pipeline.active.owner() };
+    assert!(gateways.first.active.take(&orphan, OwnerId([9; 16])).await.unwrap());
     call.ownership.pass_on();
     let answered = send(answering(&asked), &gateways.first);
     until("the answer is stored", || gateways.inbox.has_stored()).await;

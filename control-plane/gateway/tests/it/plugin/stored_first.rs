@@ -166,7 +166,7 @@ async fn a_call_without_a_key_that_another_gateway_has_taken_is_not_answered_her
     assert!(base.active.take(&orphan, OwnerId([9; 16])).await.unwrap());
     go.send(()).unwrap();
     let result = last_result(&waiting.await.unwrap());
-    assert_eq!(result["_meta"]["asp/reason"], "upstream_unavailable", "{result}");
+    assert_eq!(result["_meta"]["asp/reason"], "outcome_unknown", "{result}");
 }
 
 /// Another gateway would go on with the call by what is left of it.

@@ -342,12 +342,12 @@ async fn an_http_service_gets_and_gives_json_as_it_was_written() {
     let mode = Mode::ProxyHttp(mapping);
     let mut snapshot = with_runtime("echo", mode, Mutation::ReadOnly, &format!("http://{address}"));
     open_echo(&mut snapshot, &json!({"type": "object", "properties": {"page": {"default": 1}}}));
-    let arguments = r#"{"item":7.0,"limit":1e2,"n":340282366920938463463374607431768211455,"s":"\ud83d","tag":["a&b",0.10],"to":[1.0,"c,d"],"of":{"k":1e400}}"#;
+    let arguments = r#"{"item":7.0,"limit":1e2,"n":340282366920938463463374607431768211455,"s":"\ud83d","tag":["a&b",0.10],"to":[1.0,"c,d"],"of":{"k":1.50}}"#;
     let answer = call(&Fixture::of(snapshot), true, arguments, r#""a/b":1"#).await;
     assert!(answer.contains(&format!(r#""structuredContent":{ODD}"#)), "{answer}");
     let sent = seen.lock().pop().unwrap();
     let query =
-        "limit=100&n=340282366920938463463374607431768211455&of%5Bk%5D=1e400&tag=a%26b&tag=0.10&to=1,c%2Cd";
+        "limit=100&n=340282366920938463463374607431768211455&of%5Bk%5D=1.50&tag=a%26b&tag=0.10&to=1,c%2Cd";
     let expected = format!("/items/7?{query} {arguments}");
     assert_eq!(sent, expected);
 }

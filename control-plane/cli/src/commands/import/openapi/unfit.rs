@@ -5,7 +5,7 @@ use super::document::Fault;
 /// Most parameters of one operation.
 pub(super) const MAX_PARAMETERS: usize = 200;
 
-/// Why an operation is no tool.
+/// A reason for which an operation is no tool.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Unfit {
     #[error(transparent)]

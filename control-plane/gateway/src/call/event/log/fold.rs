@@ -59,6 +59,7 @@ impl Folded {
             // A part of the result comes with it; questions are the call's own to keep.
             Event::Chunk { .. }
             | Event::Asked { .. }
+            | Event::Answered { .. }
             | Event::TakenBack { .. }
             | Event::Visited { .. }
             | Event::Resumed => return,
