@@ -73,7 +73,8 @@ Environment (port 0 takes a free one; ports.json in the state directory says whi
   ASP_MAX_CALLS         calls that one gateway runs at a time [8192]
   ASP_MAX_CALLS_PER_ORG of them of one org [2048]
   ASP_ADMIN_WRITES_PER_SECOND
-                        changes of policy a second by the admins of one org, revocations ten times as many; 0: no bound [1]
+                        changes a second by the admins of one org or of one server, revocations ten times as many; 0: no
+                        bound [1]
   ASP_ADMIN_WRITE_BURST changes at once before that counts, revocations ten times as many [30]
   ASP_REQUEST_MEMORY_BYTES  what the bodies of requests take of one gateway's memory, one org's half of it [536870912]
   ASP_RUNTIMES          language[+language]=url,... where plugins run: python, node, java, mcp-stdio;
@@ -92,7 +93,7 @@ Environment (port 0 takes a free one; ports.json in the state directory says whi
                         PEM files: mutual TLS between control plane, gateways and Envoys
   ASP_PEER_CRL          PEM file: that authority's list of revoked certificates [none is revoked]
   ASP_PEER_NAME         the name in the control plane's certificate [the host of ASP_XDS_URL]
-  ASP_PEER_PLAINTEXT    mesh: something else encrypts and authenticates between them
+  ASP_PEER_PLAINTEXT    mesh: something else encrypts and authenticates between them; commands may use plain HTTP then, too
   ASP_TLS_CERT, ASP_TLS_KEY             certificate chain and key of the edge, for --stack
   ASP_ENVOY_BIN                         the envoy binary, for --stack
   ASP_RUNTIME_BIN                       the language runtime, for --stack [asp-runtime beside asp]

@@ -61,7 +61,7 @@ pub struct PolicyArgs {
     /// A token's id instead of a user
     #[arg(long)]
     pub wcit: Option<String>,
-    /// Protocol the change is about: mcp, a2a or rest [default: every protocol; mcp for --expose and --hide]
+    /// Protocol the change is about: mcp, rest or a2a, which is not served yet [default: every protocol; mcp for --expose and --hide]
     #[arg(long, value_name = "PROTOCOL", requires = "change")]
     pub protocol: Option<String>,
     /// Issuer of the user, group or token, or '*' for every issuer. --allow needs it where several issuers speak for the org
@@ -77,7 +77,7 @@ pub struct PolicyArgs {
     #[arg(long, value_name = "NAME", requires = "binding")]
     pub name: Option<String>,
     /// Stores names that no org, server, primitive or issuer has
-    #[arg(long)]
+    #[arg(long, requires = "change")]
     pub force: bool,
     /// For programs
     #[arg(long)]
