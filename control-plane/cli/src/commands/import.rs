@@ -9,6 +9,7 @@
 
 mod dialect;
 mod edited;
+mod icons;
 mod openapi;
 mod package;
 mod protocols;

@@ -151,15 +151,20 @@ fn what_a_resource_is_for_is_taken_over_and_the_rest_is_told() {
         "annotations": {"audience": ["user"], "priority": 0.5, "lastModified": "2025-01-01T00:00:00Z"}});
     let mut task = tool("task", json!({"type": "object"}));
     task["execution"] = json!({"taskSupport": "required"});
-    let lists = Lists { resources: vec![resource], tools: vec![task], ..Lists::default() };
+    let icon = json!({"src": "https://a.example/i.png"});
+    let mut drawn = tool("drawn", json!({"type": "object"}));
+    drawn["icons"] = json!([icon, {"src": "ftp://a.example/i.png"}]);
+    let lists = Lists { resources: vec![resource], tools: vec![task, drawn], ..Lists::default() };
     let imported = convert(&args, &Upstream::Url("https://up.example/mcp"), &lists);
-    assert_eq!(imported.ids, ["up.x"]);
+    assert_eq!(imported.ids, ["up.drawn", "up.x"]);
     let told = imported.dropped.join("\n");
-    for word in ["size", "lastModified", "task"] {
+    for word in ["size", "lastModified", "task", "icons"] {
         assert!(told.contains(word), "{told}");
     }
     let spec: Value = serde_json::from_str(&imported.files["up/x.json"]).unwrap();
     assert_eq!(spec["annotations"], json!({"audience": ["user"], "priority": 0.5}));
+    let spec: Value = serde_json::from_str(&imported.files["up/drawn.json"]).unwrap();
+    assert_eq!(spec["icons"], json!([icon]));
 }
 
 #[test]

@@ -11,9 +11,8 @@ use asp_registry::uri_template::UriTemplate;
 use asp_registry::{MAX_PRIMITIVES, is_reserved_meta};
 use serde_json::{Map, Value, json};
 
-use super::dialect;
 use super::package::Package;
-use super::{DECODED, Imported, free_id, proxy, server_file, spec_path};
+use super::{DECODED, Imported, dialect, free_id, icons, proxy, server_file, spec_path};
 use crate::args::ImportArgs;
 
 /// Where what is imported runs.
@@ -250,7 +249,20 @@ impl Import<'_> {
         if let Some(Value::Object(meta)) = item.get("_meta") {
             spec.insert("_meta".into(), Value::Object(self.free_meta(meta, name)));
         }
+        let icons = self.icons(item, name);
+        if !icons.is_empty() {
+            spec.insert("icons".into(), Value::Array(icons));
+        }
         spec
+    }
+
+    /// The icons that a spec may have; the others are told as dropped.
+    fn icons(&mut self, item: &Value, name: &str) -> Vec<Value> {
+        let (icons, dropped) = icons::taken(item);
+        if dropped > 0 {
+            self.dropped.push(format!("{dropped} of the icons of {name:?}: {}", icons::WHY));
+        }
+        icons
     }
 
     /// The members that a spec may have: the others are the protocol's, and were said by another server.
