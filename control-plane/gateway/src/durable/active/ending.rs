@@ -67,7 +67,9 @@ struct EndedRow {
     created_ms: i64,
     /// The store has it.
     is_kept: bool,
-    /// Its own time, when no gateway goes on with the call by it.
+    /// The call's deadline. A row by which another gateway goes on with the call lasts no longer.
+    deadline: Instant,
+    /// The latest time at which any row of the call expires.
     until: Instant,
 }
 
@@ -76,7 +78,8 @@ impl EndedRow {
         let key = key(call, false);
         let left = u64::try_from(key.expires_ms).unwrap_or(0).saturating_sub(unix_ms());
         let until = Instant::now() + Duration::from_millis(left).min(MAX_KEEP);
-        EndedRow { call: call.id, created_ms: key.created_ms, is_kept: call.ownership.is_kept(), until }
+        let is_kept = call.ownership.is_kept();
+        EndedRow { call: call.id, created_ms: key.created_ms, is_kept, deadline: call.deadline(), until }
     }
 }
 
@@ -200,18 +203,18 @@ impl ActiveTable {
         })
     }
 
-    /// Deletes the row of a call that has ended, however often that must be tried. A row that was kept and is gone, or has
-    /// another owner, was taken over.
+    /// Deletes the row of a call that has ended, however often that must be tried. A row that was kept and is this gateway's no
+    /// more was taken over; after the call's deadline no gateway goes on by it, and the store may have deleted it.
     async fn forget(&self, row: &EndedRow) -> Ending {
         let (mut place, mut turn) = (None, None);
         loop {
             let dropping = self.store.drop_record(row.call.into_bytes(), row.created_ms, self.owner);
             let dropped = in_time(dropping).await;
-            let is_in_time = Instant::now() < row.until;
+            let now = Instant::now();
             let error = match dropped {
                 // An attempt that failed may have been done: the next one finds nothing.
-                Ok(false) if row.is_kept && is_in_time && place.is_none() => return Ending::Taken,
-                Err(error) if is_in_time => error,
+                Ok(false) if row.is_kept && now < row.deadline && place.is_none() => return Ending::Taken,
+                Err(error) if now < row.until => error,
                 // With what is past its time nobody goes on.
                 Ok(_) | Err(_) => return Ending::Stored,
             };
@@ -324,5 +327,25 @@ impl ActiveTable {
         let row = in_time(self.store.find(key.call)).await?;
         let is_ours = row.is_none_or(|row| row.owner.is_none() && row.outcome == end.outcome);
         Ok(if is_ours { Ending::Stored } else { Ending::Taken })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use asp_store::records::MemoryRecords;
+
+    use super::*;
+    use crate::durable::active::told::tests::table;
+
+    #[tokio::test]
+    async fn a_row_that_is_gone_was_taken_over_only_before_the_deadline_of_its_call() {
+        let table = table(&Arc::new(MemoryRecords::default()));
+        let now = Instant::now();
+        let until = now + Duration::from_secs(3600);
+        for (deadline, ending) in [(until, Ending::Taken), (now, Ending::Stored)] {
+            let row =
+                EndedRow { call: Uuid::from_bytes([7; 16]), created_ms: 0, is_kept: true, deadline, until };
+            assert_eq!(table.forget(&row).await, ending);
+        }
     }
 }

@@ -320,7 +320,7 @@ impl Kept {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use asp_store::records::{CallRecords, End, MemoryRecords, Orphan, RecordKey};
 
     use super::*;
@@ -330,7 +330,7 @@ mod tests {
     use crate::call::testkit::caller;
     use crate::seal::Sealer;
 
-    fn table(store: &Arc<MemoryRecords>) -> ActiveTable {
+    pub(crate) fn table(store: &Arc<MemoryRecords>) -> ActiveTable {
         let sealer = Arc::new(Sealer::new(&[1; 32], None).unwrap());
         let registry = Arc::new(CallRegistry::default());
         ActiveTable::new(store.clone(), OwnerId([1; 16]), sealer, registry, None)
