@@ -62,6 +62,9 @@ pub struct Record {
     /// Whether a person has approved the call.
     #[serde(default)]
     pub approved: bool,
+    /// Whether the call's client has an acknowledgement that the store knows the call.
+    #[serde(default)]
+    pub announced: bool,
 }
 
 fn as_sent<S: Serializer>(json: &Json, serializer: S) -> Result<S::Ok, S::Error> {
@@ -160,6 +163,7 @@ impl Record {
             claim: call.ownership.claim().cloned(),
             handed_over,
             approved: call.ruling.is_approved(),
+            announced: call.ownership.is_announced(),
         }
     }
 
@@ -192,6 +196,7 @@ impl Record {
             claim: None,
             handed_over: true,
             approved: false,
+            announced: false,
         }
     }
 

@@ -174,16 +174,7 @@ impl Pipeline {
         abandoned: AbandonedCall,
         invocation: Invocation,
     ) {
-        let now = Instant::now();
-        let deadline = invocation.deadline.unwrap_or(now);
-        let mut call = Call::new(&invocation, now, deadline, self.calls.child());
-        call.id = Uuid::from_bytes(abandoned.call);
-        self.continue_events(&mut call).await;
-        let call = Arc::new(call);
-        call.ownership.keep();
-        if abandoned.record.approved {
-            call.ruling.approve();
-        }
+        let call = self.continued(&abandoned, &invocation).await;
         self.registry.enter(&call);
         let mut held = None;
         if let Some(claim) = &abandoned.record.claim {
@@ -195,7 +186,8 @@ impl Pipeline {
                     if let Err(error) = claimed.release().await {
                         tracing::warn!(call = %call.id, trace = %call.trace, %error, "the idempotency key of a call that had not begun could not be freed; retries under it wait until its lease is over");
                     }
-                    return self.let_go(&call, Outcome::Refused(Refusal::Upstream(NOT_BEGUN.into()))).await;
+                    let outcome = Outcome::Refused(Refusal::Upstream(NOT_BEGUN.into()));
+                    return self.let_go(&call, abandoned.left_in(), outcome).await;
                 }
                 Ok(None) => {
                     tracing::info!(call = %call.id, trace = %call.trace, "a call whose gateway is gone had ended already; its answer is in the ledger");
@@ -205,7 +197,7 @@ impl Pipeline {
                         None
                     });
                     let outcome = outcome.unwrap_or_else(Outcome::lost);
-                    return self.let_go(&call, outcome).await;
+                    return self.let_go(&call, abandoned.left_in(), outcome).await;
                 }
                 Err(error) => {
                     tracing::warn!(call = %call.id, trace = %call.trace, %error, "the ledger did not answer for a call whose gateway is gone; it is asked again");
@@ -221,7 +213,7 @@ impl Pipeline {
         call.authority.leave();
         self.metrics.call_began();
         self.running.enter(&call, &snapshot);
-        self.registry.promise(&call, deadline + KEEP_ENDED);
+        self.registry.promise(&call, call.deadline() + KEEP_ENDED);
         self.active.tell(&call);
         // What its caller sent while no gateway ran it.
         call.ownership.nudge();
@@ -234,6 +226,24 @@ impl Pipeline {
                 never = ends_with_its_token(&lasting) => match never {},
             }
         });
+    }
+
+    /// The call as its record has it, with the events of before.
+    async fn continued(&self, abandoned: &AbandonedCall, invocation: &Invocation) -> Arc<Call> {
+        let now = Instant::now();
+        let deadline = invocation.deadline.unwrap_or(now);
+        let mut call = Call::new(invocation, now, deadline, self.calls.child());
+        call.id = Uuid::from_bytes(abandoned.call);
+        self.continue_events(&mut call).await;
+        let call = Arc::new(call);
+        call.ownership.keep();
+        if abandoned.record.approved {
+            call.ruling.approve();
+        }
+        if abandoned.record.announced {
+            call.note_announced();
+        }
+        call
     }
 
     /// Whoever was told what the call said is told the rest, and nothing of it again.
@@ -253,8 +263,9 @@ impl Pipeline {
     }
 
     /// A call that was taken does not go on; whoever has attached to it meanwhile is told its outcome, and so is whoever
-    /// the gateway that is gone had told of it.
-    async fn let_go(&self, call: &Arc<Call>, outcome: Outcome) {
+    /// the gateway that is gone had told of it. Its id stays its own if it would have at that gateway, which left it in this state.
+    async fn let_go(&self, call: &Arc<Call>, left_in: State, outcome: Outcome) {
+        call.enter(left_in);
         call.ownership.tells();
         // Whoever has taken it since says the same.
         let _ = self.active.end(call, &outcome).await;

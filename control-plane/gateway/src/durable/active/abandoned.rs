@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use asp_store::records::{CallId, CallRecord, NO_ROOM, Orphan, OwnerId};
+use asp_store::records::{CallId, CallRecord, NO_ROOM, Orphan, OwnerId, State};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 use uuid::Uuid;
@@ -30,6 +30,8 @@ pub struct AbandonedCall {
     pub seq: u64,
     /// State the call had reached, sealed no more; empty before the first.
     pub state: Vec<u8>,
+    /// Last state of the call that its gateway stored.
+    stored_state: State,
     orphan: Orphan,
 }
 
@@ -38,6 +40,14 @@ impl AbandonedCall {
     pub fn begun(mut self) -> AbandonedCall {
         self.record.handed_over = true;
         self
+    }
+
+    /// The state in which its gateway left the call. The one that the store has may be from before an executor had begun.
+    pub fn left_in(&self) -> State {
+        match self.stored_state {
+            State::Submitted if self.record.handed_over => State::Working,
+            stored => stored,
+        }
     }
 }
 
@@ -149,6 +159,7 @@ impl ActiveTable {
             true => Vec::new(),
             false => self.sealer.open_bytes(Purpose::Answers, &at, &row.memory)?,
         };
-        Some(AbandonedCall { call: orphan.call, record, seq: row.seq, state, orphan })
+        let stored_state = row.state;
+        Some(AbandonedCall { call: orphan.call, record, seq: row.seq, state, stored_state, orphan })
     }
 }

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use asp_gateway::executors::plugin::runtimes::Runtimes;
+use asp_gateway::gateway::Gateway;
 use asp_store::records::{CallRecords, MemoryRecords, OwnerId, RecordError, RecordKey, Saved, State};
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -141,6 +142,27 @@ async fn a_call_whose_gateway_is_gone_has_failed_under_its_id() {
         );
     }
     assert_eq!(runtime.told.allocations.lock().len(), 1);
+}
+
+/// I-3: its user had not approved it, so that nothing was done.
+#[tokio::test]
+async fn a_call_that_was_acknowledged_and_is_taken_over_unbegun_keeps_its_id_and_its_end() {
+    let runtime = asking();
+    let fixture = with_plugins(&runtime);
+    fixture.gateway.pipeline.active.renew().await.unwrap();
+    let other = fixture.beside(runtime.runtimes());
+    let call = Rest::at(&fixture, "/plugins/rest/tools/purge/calls/1");
+    let asks = call.with("prefer", "wait=20").put(&json!({})).await;
+    assert_eq!(asks.status, StatusCode::CREATED, "{}", asks.text);
+    assert_eq!(asks.json()["status"], "awaitingElicitationResult", "{}", asks.text);
+    fixture.gateway.pipeline.active.retire().await;
+    other.gateway.pipeline.active.renew().await.unwrap();
+    tokio::spawn(Gateway::take_over_calls(Arc::downgrade(&other.gateway)));
+    let taken = call.on(&other);
+    until_async("its end is known", async || taken.get().await.json()["status"] == "failed").await;
+    let again = taken.put(&json!({})).await;
+    assert_eq!((again.status, &again.json()["status"]), (StatusCode::OK, &json!("failed")), "{}", again.text);
+    assert!(runtime.told.allocations.lock().is_empty(), "nothing was done");
 }
 
 /// Records that are not stored while a test says so.
