@@ -143,6 +143,10 @@ impl Pipeline {
             // What this gateway cannot run at the moment is looked at again.
             let Some(abandoned) = self.active.open_abandoned(orphan).await? else { continue };
             let Some(invocation) = abandoned.record.invocation(snapshot) else { continue };
+            // In its time a runtime may come.
+            if !self.executor.runs(&invocation.entry.primitive) && !abandoned.record.is_past() {
+                continue;
+            }
             self.active.take_up(&orphan.call);
             self.run_taken_over(snapshot.clone(), abandoned, invocation).await;
         }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use asp_gateway::executors::plugin::runtimes::Runtimes;
 use asp_snapshot::Snapshot;
 use asp_store::records::{CallRecords, MemoryRecords, NO_ROOM, NOBODY, Orphan, OwnerId, RecordError, State};
 use async_trait::async_trait;
@@ -141,6 +142,29 @@ async fn a_call_goes_on_where_the_store_has_taken_it_without_saying_so() {
         assert_eq!(result["structuredContent"], json!({"ok": true}), "{result}");
         assert_eq!(living.told.allocations.lock().len(), 1);
     }
+}
+
+#[tokio::test]
+async fn a_call_that_the_store_has_taken_without_saying_so_waits_for_a_runtime_of_its_language() {
+    let dead = Runtime::start(saves_and_hangs());
+    let first = fixture(&dead);
+    let _waiting = send(request("order", Some("k")), &first);
+    row(&first, &dead, |row| row.seq == 1).await;
+    let has_answered = AtomicBool::new(false);
+    let records = Arc::new(FaultyRecords(Unheard { inner: first.active.clone(), has_answered }));
+    let second = Fixture::with_runtimes_and(Runtimes::none(), |stores| {
+        stores.active = records;
+        stores.ledger = first.ledger.clone();
+    });
+    let pipeline = &second.gateway.pipeline;
+    pipeline.active.renew().await.unwrap();
+    let orphan = *pipeline.active.abandoned(1).await.unwrap().first().expect("it is left");
+    let abandoned = pipeline.active.open_abandoned(orphan).await.unwrap().expect("it opens");
+    assert!(pipeline.active.take(&abandoned).await.is_err(), "the answer is lost");
+    pipeline.take_over(&in_force()).await.unwrap();
+    assert!(pipeline.registry.is_empty(), "it does not go on yet");
+    let kept = first.active.find(orphan.call).await.unwrap().expect("it is not ended");
+    assert_eq!(kept.owner, Some(pipeline.active.owner()));
 }
 
 #[tokio::test(start_paused = true)]
