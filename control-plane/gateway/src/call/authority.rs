@@ -29,8 +29,12 @@ struct Standing {
     able: [usize; ABILITIES],
     /// What those can do who went away to answer a question.
     away: ClientAbilities,
+    /// When the last client went away so, in Unix milliseconds; 0 for none.
+    away_ms: u64,
     /// The abilities of all clients that have attached.
     attached: ClientAbilities,
+    /// When the last of them attached, in Unix milliseconds; 0 for none.
+    attached_ms: u64,
     /// The call goes on though nobody follows it: its client was told that it can come back.
     kept: bool,
     /// The last one has left, and nobody has come since; it is not decided yet what that means for the call.
@@ -42,8 +46,14 @@ struct Standing {
 pub struct Departure {
     /// Their abilities, all together.
     attached: ClientAbilities,
+    /// When the last of them attached, in Unix milliseconds; 0 if their gateway does not say so.
+    #[serde(default)]
+    attached_ms: u64,
     /// The abilities of those that went away to answer a question.
     away: ClientAbilities,
+    /// When the last of those went away, in Unix milliseconds; 0 if their gateway does not say so.
+    #[serde(default)]
+    away_ms: u64,
     /// They were told that the call goes on without them.
     kept: bool,
 }
@@ -88,7 +98,9 @@ impl Authority {
             open: 0,
             able: [0; ABILITIES],
             away: none,
+            away_ms: 0,
             attached: none,
+            attached_ms: 0,
             kept: false,
             abandoned: false,
         };
@@ -142,6 +154,7 @@ impl Authority {
             standing.awaited = false;
             standing.abandoned = false;
             standing.attached = standing.attached.or(abilities);
+            standing.attached_ms = unix_ms();
             standing.open += 1;
             standing.count(abilities, usize::saturating_add);
             standing.away = standing.away.without(abilities);
@@ -154,6 +167,7 @@ impl Authority {
         self.change(|standing| {
             if will_be_back {
                 standing.away = standing.away.or(abilities);
+                standing.away_ms = unix_ms();
             }
             standing.open = standing.open.saturating_sub(1);
             standing.count(abilities, usize::saturating_sub);
@@ -214,20 +228,25 @@ impl Authority {
         let mut departure = None;
         self.standing.send_modify(|standing| {
             let none = ClientAbilities::default();
-            let Standing { attached, away, kept, .. } = *standing;
+            let Standing { attached, attached_ms, away, away_ms, kept, .. } = *standing;
             if standing.abandoned || away != none || (kept && attached != none) {
-                departure = Some(Departure { attached, away, kept });
+                departure = Some(Departure { attached, attached_ms, away, away_ms, kept });
             }
             (standing.attached, standing.away, standing.abandoned) = (none, none, false);
         });
         departure
     }
 
-    /// Nobody follows the call at another gateway any more.
+    /// Nobody follows the call at another gateway any more. A client that went away to answer after the last one had attached there
+    /// is none of those: it still counts as there.
     pub(crate) fn depart_elsewhere(&self, departure: Departure) {
-        let Departure { attached, away, kept } = departure;
+        let Departure { attached, attached_ms, away, away_ms, kept } = departure;
         self.standing.send_modify(|standing| {
-            standing.away = standing.away.without(attached).or(away);
+            if attached_ms >= standing.away_ms {
+                standing.away = standing.away.without(attached);
+            }
+            standing.away = standing.away.or(away);
+            standing.away_ms = standing.away_ms.max(away_ms);
             standing.kept |= kept;
             standing.abandoned |= !standing.is_attended();
         });
@@ -316,4 +335,27 @@ impl Drop for Attachment {
 pub(crate) fn ends_at(caller: &Caller) -> Option<Instant> {
     let ends = caller.expires_at.checked_add(LEEWAY_SECONDS)?.checked_mul(1000)?;
     Instant::now().checked_add(Duration::from_millis(ends.saturating_sub(unix_ms())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::call::testkit::caller;
+
+    #[test]
+    fn clients_that_leave_elsewhere_are_none_of_those_that_went_away_to_answer_after_them() {
+        let none = ClientAbilities::default();
+        let can = ClientAbilities { elicitation: true, ..none };
+        for came_back_there in [false, true] {
+            let authority = Authority::new(Arc::new(caller("alice")), false, can);
+            authority.share();
+            authority.attach(can);
+            assert!(!authority.detach(can, true), "its client will be back");
+            let away_ms = authority.standing.borrow().away_ms;
+            let attached_ms = if came_back_there { away_ms + 1 } else { away_ms - 1 };
+            let departure = Departure { attached: can, attached_ms, away: none, away_ms: 0, kept: false };
+            authority.depart_elsewhere(departure);
+            assert_eq!(authority.is_abandoned(), came_back_there);
+        }
+    }
 }
