@@ -24,6 +24,8 @@ struct Standing {
     caller: Arc<Caller>,
     /// Somebody waits for the answer who has not attached yet: the request that began the call.
     awaited: bool,
+    /// Clients that are back and have not attached yet.
+    arriving: usize,
     /// Open attachments, as many as requests are open: in all, and of clients with each ability.
     open: usize,
     able: [usize; ABILITIES],
@@ -60,7 +62,7 @@ pub struct Departure {
 
 impl Standing {
     fn is_attended(&self) -> bool {
-        self.awaited || self.open > 0
+        self.awaited || self.arriving > 0 || self.open > 0
     }
 
     fn will_be_back(&self) -> bool {
@@ -95,6 +97,7 @@ impl Authority {
         let standing = Standing {
             caller,
             awaited,
+            arriving: 0,
             open: 0,
             able: [0; ABILITIES],
             away: none,
@@ -147,6 +150,20 @@ impl Authority {
     /// From now on nobody who detaches is the last: the call ends by itself, or because it is asked to.
     pub fn keep(&self) {
         self.change(|standing| standing.kept = true);
+    }
+
+    fn begin_arrival(&self) {
+        self.change(|standing| standing.arriving += 1);
+    }
+
+    /// True where nobody is attached any more, nor will be back.
+    fn end_arrival(&self) -> bool {
+        let mut is_last = false;
+        self.change(|standing| {
+            standing.arriving = standing.arriving.saturating_sub(1);
+            is_last = !standing.is_attended() && !standing.will_be_back();
+        });
+        is_last
     }
 
     fn attach(&self, abilities: ClientAbilities) {
@@ -326,6 +343,34 @@ impl Attachment {
 }
 
 impl Drop for Attachment {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+/// A client that is back at a call and counts as attached until it is, or until this is dropped.
+pub(crate) struct Arrival {
+    call: Arc<Call>,
+    open: bool,
+}
+
+impl Arrival {
+    pub(crate) fn at(call: Arc<Call>) -> Arrival {
+        call.authority.begin_arrival();
+        Arrival { call, open: true }
+    }
+
+    pub(crate) fn call(&self) -> &Arc<Call> {
+        &self.call
+    }
+
+    /// Ends it; true where it was open and nobody is attached, or will be back.
+    pub(crate) fn close(&mut self) -> bool {
+        std::mem::take(&mut self.open) && self.call.authority.end_arrival()
+    }
+}
+
+impl Drop for Arrival {
     fn drop(&mut self) {
         self.close();
     }

@@ -22,6 +22,7 @@ use uuid::Uuid;
 use self::telling::Telling;
 use super::running::end_if_expired;
 use super::takeover::GONE;
+use crate::call::authority::Arrival;
 use crate::call::bounds::lifetime_bound;
 use crate::call::event::Event;
 use crate::call::event::log::Logged;
@@ -117,8 +118,11 @@ impl Pipeline {
 
     /// The call's principal is back with a token that was evaluated before, and follows it next. Of a call of another gateway that is
     /// stored first, so that it does not end with the last client that leaves elsewhere.
-    pub(crate) async fn attend(&self, call: &Call, caller: &Arc<Caller>) {
+    pub(crate) async fn attend(&self, arrival: &Arrival, caller: &Arc<Caller>) {
+        let call = arrival.call();
         self.running.attend(call, caller);
+        // From here on the arrival counts, which ends also if its client does not wait.
+        call.authority.leave();
         if self.running.is_mirror(call)
             && let Some(followers) = self.active.followers()
         {

@@ -28,7 +28,7 @@ use super::stream::{self, Era, View};
 use super::subscriptions;
 use super::tasks;
 use super::{json as json_response, lists};
-use crate::call::authority::Attachment;
+use crate::call::authority::{Arrival, Attachment};
 use crate::call::event::LogLevel;
 use crate::call::question::Question;
 use crate::call::{Call, ClientAbilities, HeldMemory};
@@ -105,8 +105,8 @@ async fn answer(
     let resumed = resumed(request, message).await?;
     let again = resumed.is_some();
     let from_event = resumed.as_ref().map_or(0, |resumed| resumed.from_event);
-    let answer = match resumed {
-        Some(resumed) => Some(Ok(Answer::Call(resumed.call, asked(message)))),
+    let answer = match &resumed {
+        Some(resumed) => Some(Ok(Answer::Call(resumed.returning.0.call().clone(), asked(message)))),
         None => requests::dispatch(request, message, &context),
     };
     match answer {
@@ -125,6 +125,8 @@ async fn answer(
                 },
                 false => Attachment::to(call, abilities),
             };
+            // Its client is attached.
+            drop(resumed);
             Ok(stream::respond(View {
                 attachment,
                 asked,
@@ -220,9 +222,20 @@ fn asked(message: &Message) -> Asked {
     }
 }
 
+/// The client that is about to follow its call again. Going away before that is a cancel, as later.
+struct ReturningClient(Arrival);
+
+impl Drop for ReturningClient {
+    fn drop(&mut self) {
+        if self.0.close() {
+            self.0.call().abandon();
+        }
+    }
+}
+
 /// A suspended call that a retry continues.
 struct Resumed {
-    call: Arc<Call>,
+    returning: ReturningClient,
     /// The first event the client has not been told.
     from_event: u64,
 }
@@ -262,12 +275,17 @@ async fn resumed(request: &FaceRequest, message: &Message) -> Result<Option<Resu
             0
         }
     };
-    gateway.pipeline.attend(&call, &request.caller).await;
+    let mut returning = ReturningClient(Arrival::at(call.clone()));
+    gateway.pipeline.attend(&returning.0, &request.caller).await;
     if let Some(results) = message.sent_param("inputResponses").filter(|results| results.is_object()) {
         let answers = questions::answers(&call.questions, &results);
-        gateway.pipeline.answer_each(&call, answers).await.map_err(Failure::of_inbox_fault)?;
+        if let Err(fault) = gateway.pipeline.answer_each(&call, answers).await {
+            // The client keeps its answers, and sends them again: this cancels nothing.
+            returning.0.close();
+            return Err(Failure::of_inbox_fault(fault));
+        }
     }
-    Ok(Some(Resumed { call, from_event }))
+    Ok(Some(Resumed { returning, from_event }))
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -19,7 +19,7 @@ use super::legacy::{Legacy, abilities};
 use super::results::Asked;
 use super::stream::{self, View};
 use super::subscriptions;
-use crate::call::authority::Attachment;
+use crate::call::authority::{Arrival, Attachment};
 use crate::event_id::{self, CallPosition, Holder, Position};
 use crate::faces::FaceRequest;
 use crate::pipeline::takeover::Attached;
@@ -64,7 +64,8 @@ async fn call(
         Attached::Unknown => return Err(unknown()),
     };
     has_scopes(request, &call)?;
-    gateway.pipeline.attend(&call, &request.caller).await;
+    let arrival = Arrival::at(call.clone());
+    gateway.pipeline.attend(&arrival, &request.caller).await;
     let is_same_log = call.events.counts(position.log);
     let token = position.progress_token.as_deref().map(Json::part);
     let view = View {

@@ -16,7 +16,7 @@ use asp_store::outbox::MemoryOutbox;
 use asp_store::records::{CallId, OwnerId};
 use async_trait::async_trait;
 use serde_json::{Value, json};
-use tokio::sync::Notify;
+use tokio::sync::{Mutex, Notify};
 
 use super::inbox::{Gateways, asked};
 use super::mirrored::call_at;
@@ -75,18 +75,20 @@ async fn a_call_ends_with_its_last_follower_at_all_gateways() {
     until("nobody follows it", || call.is_cancelled()).await;
 }
 
-/// Followers that count what a gateway says of its own.
+/// Followers that count what a gateway says of its own, and take no entry while a test holds them up.
 #[derive(Default)]
 struct CountedFollowers {
     followers: MemoryFollowers,
     entered: AtomicUsize,
     left: AtomicUsize,
+    entry: Mutex<()>,
 }
 
 #[async_trait]
 impl Followers for CountedFollowers {
     async fn enter(&self, call: CallId, gateway: OwnerId, keep: Duration) -> Result<(), FollowersError> {
         self.entered.fetch_add(1, Ordering::SeqCst);
+        let _turn = self.entry.lock().await;
         self.followers.enter(call, gateway, keep).await
     }
 
@@ -177,6 +179,30 @@ async fn a_client_that_comes_back_and_leaves_before_its_first_departure_is_known
         call.is_cancelled()
     };
     until_async("the call ends with it", has_ended).await;
+}
+
+#[tokio::test]
+async fn a_client_that_goes_away_before_it_follows_the_call_at_another_gateway_has_left() {
+    let runtime = Runtime::start(asks_and_goes_on());
+    let mut gateways = Gateways::over(&runtime, Arc::new(MemoryOutbox::default()));
+    let followers = Arc::new(CountedFollowers::default());
+    gateways.shared.followers = followers.clone();
+    let (call, follow) = goes_on_after_asking(&gateways, &runtime).await;
+    let second = gateways.another(Runtimes::none());
+    let at_second = followed(&second, &runtime, &follow).await;
+    let entered = || followers.entered.load(Ordering::SeqCst);
+    until("its entry is kept", || entered() >= 2).await;
+    let before = entered();
+    let held_up = followers.entry.lock().await;
+    let returning = send(follow.clone(), &second);
+    until("it is about to follow the call", || entered() > before).await;
+    drop(at_second);
+    returning.abort();
+    assert!(returning.await.is_err_and(|ended| ended.is_cancelled()), "before it followed the call");
+    drop(held_up);
+    until("that both have left is stored", || gateways.inbox.puts() == 1).await;
+    gateways.miss();
+    until("nobody follows it", || call.is_cancelled()).await;
 }
 
 #[tokio::test]
