@@ -358,9 +358,7 @@ impl ActiveTable {
                 return Err(ActiveFault("the call has ended".into()));
             }
             if is_first_record(call) {
-                tracing::debug!(call = %call.id, trace = %call.trace, "another gateway has begun the call with this id; the attempt here ends");
-                call.ownership.pass_on();
-                call.cancel();
+                end_attempt(call);
                 return Err(ActiveFault("the call is another gateway's".into()));
             }
             lost(call);
@@ -380,6 +378,13 @@ impl Rows for ActiveTable {
 /// Whether the store has acknowledged no record of a call whose client chose its id, and may have put it at another gateway too.
 fn is_first_record(call: &Call) -> bool {
     call.chosen.is_some() && !call.ownership.has_had_row()
+}
+
+/// Another gateway has begun the call with the id that its client chose.
+fn end_attempt(call: &Call) {
+    tracing::debug!(call = %call.id, trace = %call.trace, "another gateway has begun the call with this id; the attempt here ends");
+    call.ownership.pass_on();
+    call.cancel();
 }
 
 /// Another gateway took the call while this one was thought dead.

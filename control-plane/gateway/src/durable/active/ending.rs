@@ -17,7 +17,7 @@ use tokio_util::task::TaskTracker;
 use uuid::Uuid;
 
 use super::told::{Kept, kept_for};
-use super::{ActiveFault, ActiveTable, LATE_STATEMENT, context, in_time, key, lost};
+use super::{ActiveFault, ActiveTable, LATE_STATEMENT, context, end_attempt, in_time, key, lost};
 use crate::call::Call;
 use crate::call::outcome::Outcome;
 use crate::clock::unix_ms;
@@ -103,7 +103,8 @@ pub(super) enum Ending {
 impl ActiveTable {
     /// Stores how a call ends, before its outcome is reported. The row of a call that no client can return to is deleted:
     /// off the path if the ledger has its answer, else before its outcome is reported, because another gateway would run
-    /// the call again by it. Returns false if another gateway has taken the call over, whose outcome counts.
+    /// the call again by it. Returns false if another gateway has taken the call over or goes on with the same request: its
+    /// outcome counts.
     pub async fn end(self: &Arc<Self>, call: &Arc<Call>, outcome: &Outcome) -> bool {
         let ownership = &call.ownership;
         ownership.gives_row_up();
@@ -126,7 +127,7 @@ impl ActiveTable {
     }
 
     /// Waits at most `longest` until the store has the end of a call. Returns false if another gateway has taken the call
-    /// over.
+    /// over, or goes on with the same request.
     async fn ends_within(
         &self,
         longest: Duration,
@@ -140,6 +141,14 @@ impl ActiveTable {
             return true;
         }
         match timeout(longest, storing).await {
+            Ok(Ok(Ending::Taken)) if self.is_twins(call) => {
+                // The other gateway gets this outcome from the ledger, or begins the call itself.
+                let is_in_ledger = matches!(Kept::of(call, outcome), Kept::InLedger(_));
+                if !is_in_ledger {
+                    end_attempt(call);
+                }
+                is_in_ledger
+            }
             Ok(Ok(Ending::Taken)) => {
                 lost(call);
                 false

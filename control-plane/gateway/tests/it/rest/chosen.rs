@@ -11,7 +11,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use http::StatusCode;
 use parking_lot::Mutex;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{Rest, asking, reason, refused, with_plugins};
 use crate::plugin::{until, until_async};
@@ -281,6 +281,7 @@ async fn unrecorded(base: &Fixture) -> (Arc<FaultyRecords<Refusing>>, Fixture, F
     let first = base.with_stores(snapshot(), |stores| {
         stores.active = records.clone();
         stores.ledger = base.ledger.clone();
+        stores.audit = base.audit.clone();
     });
     let second = base.beside(Runtimes::none());
     for fixture in [&first, &second] {
@@ -339,5 +340,14 @@ async fn a_call_is_not_ended_by_the_record_of_the_same_request_at_another_gatewa
     for gateway in [&first, &second] {
         let call = call.on(gateway);
         until_async("it has its answer", async || call.get().await.json()["status"] == "success").await;
+        gateway.gateway.flush().await;
+    }
+    let events = base.audit.events().into_iter();
+    let events = events.map(|event| serde_json::from_str::<Value>(&event.event).unwrap());
+    let ends = events.filter(|event| event["event"] == "call.finish");
+    let ends: Vec<(Value, Value)> = ends.map(|end| (end["outcome"].clone(), end["replay"].clone())).collect();
+    assert_eq!(ends.len(), 2, "{ends:?}");
+    for replay in [false, true] {
+        assert!(ends.contains(&(json!("completed"), json!(replay))), "{ends:?}");
     }
 }
