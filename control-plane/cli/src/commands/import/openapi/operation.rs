@@ -86,6 +86,11 @@ pub(super) fn tool(document: &Document, found: &Found<'_>) -> Result<Tool, Unfit
         let note = "its schemas are too large to be taken over whole; what lies beyond accepts anything";
         building.tool.notes.push(note.into());
     }
+    if building.schemas.is_mended() {
+        let note = "an `enum` of its schemas contradicts its `type`: the values are taken as those of the type; where they \
+                    cannot be, the `type` is left out, of a list or an object the `enum`";
+        building.tool.notes.push(note.into());
+    }
     building.unread(found);
     Ok(building.done())
 }

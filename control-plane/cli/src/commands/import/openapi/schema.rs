@@ -9,6 +9,8 @@ use serde_json::{Map, Value, json};
 
 use super::document::{Document, Fault};
 
+mod enumeration;
+
 /// Deepest nesting that is taken over.
 const MAX_DEPTH: usize = 24;
 /// Most schemas within one operation.
@@ -43,11 +45,13 @@ pub(super) struct Schemas<'a> {
     left: usize,
     /// The references that lead to where we are.
     within: Vec<&'a str>,
+    /// Whether an `enum` contradicted its `type`.
+    is_mended: bool,
 }
 
 impl<'a> Schemas<'a> {
     pub(super) fn of(document: &'a Document) -> Schemas<'a> {
-        Schemas { document, nodes: 0, left: MAX_BYTES, within: Vec::new() }
+        Schemas { document, nodes: 0, left: MAX_BYTES, within: Vec::new(), is_mended: false }
     }
 
     /// `schema` by itself.
@@ -58,6 +62,11 @@ impl<'a> Schemas<'a> {
     /// Whether something was too large to be taken over.
     pub(super) fn is_cut(&self) -> bool {
         self.left == 0 || self.nodes > MAX_NODES
+    }
+
+    /// Whether an `enum` contradicted its `type` and was mended.
+    pub(super) fn is_mended(&self) -> bool {
+        self.is_mended
     }
 
     fn schema(&mut self, schema: &'a Value, depth: usize) -> Result<Value, Fault> {
@@ -108,6 +117,7 @@ impl<'a> Schemas<'a> {
             }
         }
         kind(members, &mut taken);
+        self.is_mended |= enumeration::mend(&mut taken);
         bounds(members, &mut taken);
         if let Some(format) =
             members.get("format").filter(|format| FORMATS.iter().any(|known| *format == known))

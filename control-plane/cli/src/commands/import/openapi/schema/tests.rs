@@ -113,6 +113,42 @@ fn what_may_be_null_may_be_null() {
 }
 
 #[test]
+fn an_enumeration_that_contradicts_its_type_accepts_what_it_lists() {
+    let schema = |kind: Value, values: Value| json!({"type": kind, "enum": values});
+    let nullable = json!({"type": "integer", "enum": ["1"], "nullable": true});
+    for (written, taken) in [
+        (schema(json!("integer"), json!(["1", "2"])), schema(json!("integer"), json!([1, 2]))),
+        (schema(json!("number"), json!(["0.5"])), schema(json!("number"), json!([0.5]))),
+        (schema(json!("boolean"), json!(["true", "false"])), schema(json!("boolean"), json!([true, false]))),
+        (
+            schema(json!("string"), json!([1, 2.5, true])),
+            schema(json!("string"), json!(["1", "2.5", "true"])),
+        ),
+        (schema(json!(["integer", "null"]), json!(["1"])), schema(json!(["integer", "null"]), json!([1]))),
+        (nullable, schema(json!(["integer", "null"]), json!([1, null]))),
+        (schema(json!("integer"), json!(["1", "1.5"])), json!({"enum": ["1", "1.5"]})),
+        (schema(json!("integer"), json!(["low", "high"])), json!({"enum": ["low", "high"]})),
+        (schema(json!("array"), json!(["a", "b"])), json!({"type": "array"})),
+    ] {
+        let body = json!({"content": {"application/json": {"schema": written}}});
+        let tool = only(json!({"parameters": [id()], "requestBody": body})).unwrap();
+        assert_eq!(tool.input["properties"]["body"], taken, "{written}");
+        assert!(tool.notes.iter().any(|note| note.contains("contradicts its `type`")), "{:?}", tool.notes);
+    }
+    for plain in [
+        schema(json!("integer"), json!([1, "2"])),
+        schema(json!(["string", "integer"]), json!(["1"])),
+        schema(json!("string"), json!([])),
+        schema(json!("string"), json!(["1"])),
+    ] {
+        let body = json!({"content": {"application/json": {"schema": plain}}});
+        let tool = only(json!({"parameters": [id()], "requestBody": body})).unwrap();
+        assert_eq!(tool.input["properties"]["body"], plain);
+        assert_eq!(tool.notes, Vec::<String>::new(), "{plain}");
+    }
+}
+
+#[test]
 fn a_reference_is_percent_decoded() {
     let schemas = json!({"schemas": {"Page<\u{fc}ser>": {"type": "array"}}});
     for reference in ["#/components/schemas/Page%3C%C3%BCser%3E", "#/components/schemas/Page<\u{fc}ser>"] {

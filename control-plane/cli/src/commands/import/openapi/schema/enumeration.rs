@@ -1,0 +1,51 @@
+//! Enumerations whose values are not of the type that their schema declares.
+//!
+//! Keeps true: a schema accepts what its author listed, where a document says so in a way that would refuse every value.
+
+use serde_json::{Map, Value};
+
+/// Mends an `enum` of which no value is of the declared `type`: its values become those of the type. If one cannot, the schema
+/// accepts the values as they are written, and a list or an object any of its type. Returns whether it did.
+pub(super) fn mend(taken: &mut Map<String, Value>) -> bool {
+    let kinds: Vec<&str> = match taken.get("type") {
+        Some(Value::String(kind)) => vec![kind],
+        Some(Value::Array(kinds)) => kinds.iter().filter_map(Value::as_str).collect(),
+        _ => return false,
+    };
+    let Some(kind) = kinds.iter().copied().find(|kind| *kind != "null") else { return false };
+    let Some(Value::Array(values)) = taken.get("enum") else { return false };
+    let mut listed = values.iter().filter(|value| !value.is_null()).peekable();
+    if listed.peek().is_none() || listed.any(|value| kinds.iter().any(|kind| is_of(value, kind))) {
+        return false;
+    }
+    if let Some(values) = values.iter().map(|value| converted(value, kind)).collect::<Option<Vec<Value>>>() {
+        taken.insert("enum".into(), Value::Array(values));
+    } else {
+        let contradiction = if matches!(kind, "array" | "object") { "enum" } else { "type" };
+        taken.shift_remove(contradiction);
+    }
+    true
+}
+
+fn is_of(value: &Value, kind: &str) -> bool {
+    match kind {
+        "string" => value.is_string(),
+        "number" => value.is_number(),
+        "integer" => value.as_f64().is_some_and(|number| number.fract() == 0.0),
+        "boolean" => value.is_boolean(),
+        "array" => value.is_array(),
+        "object" => value.is_object(),
+        _ => value.is_null(),
+    }
+}
+
+/// The value that a value of another type stands for: `"1"` for the integer 1, and YAML's `1` or `true` for their texts.
+fn converted(value: &Value, kind: &str) -> Option<Value> {
+    let converted = match (kind, value) {
+        (_, Value::Null) => return Some(Value::Null),
+        ("string", Value::Number(_) | Value::Bool(_)) => Value::String(value.to_string()),
+        ("integer" | "number" | "boolean", Value::String(text)) => serde_json::from_str(text).ok()?,
+        _ => return None,
+    };
+    is_of(&converted, kind).then_some(converted)
+}
