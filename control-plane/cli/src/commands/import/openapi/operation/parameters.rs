@@ -103,8 +103,9 @@ impl<'a> Building<'a> {
                 }
             }
         }
-        self.undescribed(found.path);
-        self.tool.path = filled(found.path, &self.places);
+        let path = without_parameters(found.path, |name| seen.contains(&(name, "query")));
+        self.undescribed(&path);
+        self.tool.path = filled(&path, &self.places);
         Ok(())
     }
 
@@ -218,6 +219,16 @@ impl<'a> Building<'a> {
             self.required.push(argument.into());
         }
     }
+}
+
+/// Removes from the query of a path the pairs that are parameters of their own: `name={name}`, which a request would have twice.
+fn without_parameters(path: &str, is_parameter: impl Fn(&str) -> bool) -> String {
+    let Some((plain, query)) = path.split_once('?') else { return path.to_owned() };
+    let is_own = |pair: &&str| {
+        pair.split_once('=').is_some_and(|(name, value)| is_parameter(name) && value == format!("{{{name}}}"))
+    };
+    let rest: Vec<&str> = query.split('&').filter(|pair| !is_own(pair)).collect();
+    if rest.is_empty() { plain.to_owned() } else { format!("{plain}?{}", rest.join("&")) }
 }
 
 /// Writes arguments into the places of a path: all at once, because an argument may have the name of another place.

@@ -80,6 +80,25 @@ fn a_place_of_the_path_that_is_not_described_takes_a_text() {
     );
 }
 
+/// Public documents write parameters of a query in the path as well.
+#[test]
+fn a_parameter_in_the_query_of_a_path_is_one_argument() {
+    let query = |name: &str| json!({"name": name, "in": "query", "schema": {"type": "string"}});
+    let operation = json!({"parameters": [query("lat"), query("key"), query("page")]});
+    for (path, expected) in [
+        ("/alerts?lat={lat}&key={key}", "/alerts"),
+        ("/alerts?lat={lat}&units=metric&day={day}", "/alerts?units=metric&day={day}"),
+        ("/alerts?day={lat}", "/alerts?day={lat_2}"),
+        ("/alerts?lat", "/alerts?lat"),
+    ] {
+        let document = document(json!({path: {"get": operation}}), json!({}));
+        let tool = tool(&document, &document.operations().unwrap()[0]).unwrap();
+        assert_eq!(tool.path, expected, "{path}");
+        assert_eq!(json!(tool.query), json!({"lat": "{lat}", "page": "{page}"}), "{path}");
+        assert!(tool.input["properties"].get("key").is_none(), "a credential: {}", tool.input);
+    }
+}
+
 #[test]
 fn an_argument_with_the_name_of_another_place_fills_its_own() {
     let parameter =
