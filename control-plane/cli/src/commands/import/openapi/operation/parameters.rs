@@ -136,11 +136,6 @@ impl<'a> Building<'a> {
             self.tool.notes.push(left);
             return Ok(());
         }
-        let is_known = match place {
-            "query" => self.tool.query.contains_key(name),
-            "header" => self.tool.headers.contains_key(&lower),
-            _ => false,
-        };
         let shape = match place {
             _ if name.is_empty() => Err("has no name"),
             "path" if !self.tool.path.contains(&format!("{{{name}}}")) => Err("is not in its path"),
@@ -151,10 +146,13 @@ impl<'a> Building<'a> {
                 self.tool.notes.push(format!("its header parameter {} is left out", one_line(name)));
                 return Ok(());
             }
-            _ if is_known => Err("has the name of another one"),
             "path" | "query" | "header" => shape(&parameter),
             "cookie" => Err("is a cookie"),
             _ => Err("is in no place that is known here"),
+        };
+        let shape = match shape {
+            Ok(shape) if self.is_taken(name, place, shape) => Err("has the name of another one"),
+            shape => shape,
         };
         match shape {
             Ok(Shape::Members) => self.members(&parameter),
@@ -169,6 +167,15 @@ impl<'a> Building<'a> {
                     .push(format!("its {place} parameter {} is left out: it {why}", one_line(name)));
                 Ok(())
             }
+        }
+    }
+
+    /// Whether another parameter is written under this one's name.
+    fn is_taken(&self, name: &str, place: &str, shape: Shape) -> bool {
+        match place {
+            "query" => self.tool.query.contains_key(&query_name(name, shape)),
+            "header" => self.tool.headers.contains_key(&name.to_ascii_lowercase()),
+            _ => false,
         }
     }
 
@@ -204,10 +211,9 @@ impl<'a> Building<'a> {
             Shape::Exploded | Shape::Bracketed => format!("{{{argument}*}}"),
             Shape::Plain | Shape::Members => format!("{{{argument}}}"),
         };
-        let brackets = if shape == Shape::Bracketed { "[]" } else { "" };
         match place {
             "path" => drop(self.places.insert(name.to_owned(), argument.clone())),
-            "query" => drop(self.tool.query.insert(format!("{name}{brackets}"), template.into())),
+            "query" => drop(self.tool.query.insert(query_name(name, shape), template.into())),
             _ => drop(self.tool.headers.insert(name.to_ascii_lowercase(), template.into())),
         }
         if let (Some(Value::String(text)), Value::Object(members)) = (written.get("description"), &mut schema)
@@ -219,6 +225,12 @@ impl<'a> Building<'a> {
             self.required.push(argument.into());
         }
     }
+}
+
+/// The name under which a parameter is written in a query.
+fn query_name(name: &str, shape: Shape) -> String {
+    let brackets = if shape == Shape::Bracketed { "[]" } else { "" };
+    format!("{name}{brackets}")
 }
 
 /// Removes from the query of a path the pairs that are parameters of their own: `name={name}`, which a request would have twice.

@@ -34,6 +34,21 @@ fn a_list_or_an_object_of_a_parameter_is_written_as_the_document_says() {
     assert_eq!(only(json!({"parameters": [ids]})).unwrap().path, "/things/{id}");
 }
 
+#[test]
+fn a_list_in_brackets_does_not_replace_a_parameter_of_that_name() {
+    let list = json!({"type": "array", "items": {"type": "string"}});
+    let plain = json!({"name": "p[]", "in": "query", "schema": list});
+    let deep = json!({"name": "p", "in": "query", "style": "deepObject", "schema": list});
+    for (parameters, template, left_out) in
+        [(json!([id(), plain, deep]), "{p__*}", "p"), (json!([id(), deep, plain]), "{p*}", "p[]")]
+    {
+        let tool = only(json!({"parameters": parameters})).unwrap();
+        assert_eq!(json!(tool.query), json!({"p[]": template}));
+        let note = format!("its query parameter {left_out} is left out: it has the name of another one");
+        assert_eq!(tool.notes, [note]);
+    }
+}
+
 /// Spring has pages and filters so (OpenAPI 3.1, Parameter Object: style `form`, exploded).
 #[test]
 fn each_member_of_an_object_in_a_query_is_a_parameter() {
