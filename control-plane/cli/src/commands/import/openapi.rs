@@ -118,9 +118,7 @@ pub(super) fn import(args: &ImportArgs, text: &[u8]) -> Result<Imported, Failure
             Err(why) => report.operation(&place(), &why.to_string()),
         }
     }
-    for (path, fault) in document.unread() {
-        report.operation(path, &fault.to_string());
-    }
+    report_unserved(args, &document, &mut report);
     report.print();
     if let Some(file) = &args.report {
         std::fs::write(file, report.lines()).with_context(|| format!("write {}", file.display()))?;
@@ -133,6 +131,17 @@ pub(super) fn import(args: &ImportArgs, text: &[u8]) -> Result<Imported, Failure
     files.insert(format!("{}/server.yaml", args.server), server_file(&args.server, description, &ids));
     let said = format!("{} operations ({} left out) from {}", ids.len(), report.operations(), place(args));
     Ok(Imported { files, ids, said, dropped: Vec::new(), renamed: Vec::new() })
+}
+
+/// Adds the operations whose method no tool has, and the paths whose operations are not in the document.
+fn report_unserved(args: &ImportArgs, document: &Document, report: &mut LeftOut) {
+    for operation in document.unserved().iter().filter(|operation| is_wanted(args, operation)) {
+        let place = one_line(&format!("{} {}", operation.method, operation.path));
+        report.operation(&place, "its method is none that a tool has (OpenAPI 3.2)");
+    }
+    for (path, fault) in document.unread() {
+        report.operation(path, &fault.to_string());
+    }
 }
 
 /// The tool that an operation becomes, which has to be at the document's server, unless somebody says where all of them

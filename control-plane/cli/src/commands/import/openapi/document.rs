@@ -55,7 +55,19 @@ pub(super) struct Found<'a> {
     servers: Option<&'a Value>,
 }
 
-impl Found<'_> {
+impl<'a> Found<'a> {
+    /// The operation of a path; `None` for a value that is no object.
+    fn of(
+        (path, item): (&'a str, &'a Map<String, Value>),
+        method: &'a str,
+        operation: &'a Value,
+    ) -> Option<Found<'a>> {
+        let operation = operation.as_object()?;
+        let servers = [operation.get("servers"), item.get("servers")];
+        let servers = servers.into_iter().flatten().find(|servers| servers.get(0).is_some());
+        Some(Found { path, method, operation, shared: item.get("parameters"), servers })
+    }
+
     pub(super) fn id(&self) -> &str {
         self.text("operationId")
     }
@@ -151,23 +163,37 @@ impl Document {
         self.paths().filter_map(|(path, item)| Some((path, item.err()?)))
     }
 
+    /// The paths whose operations are here.
+    fn items(&self) -> impl Iterator<Item = (&str, &Map<String, Value>)> {
+        self.paths().filter_map(|(path, item)| Some((path, item.ok()?.as_object()?)))
+    }
+
     /// Every operation, in the document's order.
     pub(super) fn operations(&self) -> Result<Vec<Found<'_>>, Fault> {
         let mut found = Vec::new();
-        for (path, item) in self.paths() {
-            let Some(item) = item.ok().and_then(Value::as_object) else { continue };
-            for (method, operation) in METHODS.iter().filter_map(|method| Some((*method, item.get(*method)?)))
+        for (path, item) in self.items() {
+            let written = METHODS.iter().filter_map(|method| Some((*method, item.get(*method)?)));
+            for operation in written.filter_map(|(method, written)| Found::of((path, item), method, written))
             {
-                let Some(operation) = operation.as_object() else { continue };
                 if found.len() >= MAX_OPERATIONS {
                     return Err(Fault::TooMany);
                 }
-                let servers = [operation.get("servers"), item.get("servers")];
-                let servers = servers.into_iter().flatten().find(|servers| servers.get(0).is_some());
-                found.push(Found { path, method, operation, shared: item.get("parameters"), servers });
+                found.push(operation);
             }
         }
         Ok(found)
+    }
+
+    /// The operations of methods that no tool has: `query` and `additionalOperations` (OpenAPI 3.2, Path Item Object).
+    pub(super) fn unserved(&self) -> Vec<Found<'_>> {
+        let mut found = Vec::new();
+        for (path, item) in self.items() {
+            let more = item.get("additionalOperations").and_then(Value::as_object).into_iter().flatten();
+            let more = more.map(|(method, written)| (method.as_str(), written));
+            let written = item.get("query").map(|written| ("query", written)).into_iter().chain(more);
+            found.extend(written.filter_map(|(method, written)| Found::of((path, item), method, written)));
+        }
+        found
     }
 
     /// What a value stands for, where it is a reference; else the value.

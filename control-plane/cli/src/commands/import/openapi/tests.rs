@@ -151,6 +151,36 @@ fn a_path_whose_operations_are_elsewhere_is_left_out_alone() {
 }
 
 #[test]
+fn what_version_3_2_adds_and_no_tool_has_is_left_out_and_named() {
+    let whole = json!({"name": "filter", "in": "querystring",
+        "content": {"application/x-www-form-urlencoded": {"schema": {"type": "object"}}}});
+    let text = json!({"openapi": "3.2.0", "servers": [{"url": "https://api.example"}], "paths": {"/a": {
+        "get": {"operationId": "a", "tags": ["t"], "parameters": [whole]},
+        "query": {"operationId": "asked", "tags": ["t"]},
+        "additionalOperations": {"COPY": {"operationId": "copied", "tags": ["t"]}, "MOVE": {"tags": ["other"]}}}}});
+    let folder = tempfile::tempdir().unwrap();
+    let report = folder.path().join("report");
+    let args = ImportArgs {
+        mcp: None,
+        openapi: Some("api.json".into()),
+        tags: vec!["t".into()],
+        report: Some(report.clone()),
+        ..specs::tests::args()
+    };
+    let imported = import(&args, text.to_string().as_bytes()).unwrap();
+    assert_eq!(imported.ids, ["up.a"]);
+    assert!(imported.said.contains("(2 left out)"), "{}", imported.said);
+    let lines = std::fs::read_to_string(report).unwrap();
+    for line in [
+        "left out: query /a: its method is none that a tool has (OpenAPI 3.2)",
+        "left out: COPY /a: its method is none that a tool has (OpenAPI 3.2)",
+        "note: a: its querystring parameter filter is left out: it is in no place that is known here",
+    ] {
+        assert!(lines.lines().any(|written| written == line), "{line} in {lines}");
+    }
+}
+
+#[test]
 fn an_operation_at_another_server_is_left_out_where_nobody_says_where_all_of_them_are() {
     let at = |url: &str| json!([{"url": url, "variables": {"host": {"default": "api"}}}]);
     let get = |id: &str, servers: Value| json!({"get": {"operationId": id, "servers": servers}});
