@@ -89,12 +89,19 @@ impl Document {
         if let [0xFF, 0xFE, ..] | [0xFE, 0xFF, ..] | [0, _, ..] | [_, 0, ..] = text {
             return Err(Fault::Encoding);
         }
-        let root: Value = match text.trim_ascii_start().first() {
+        let (root, losses) = match text.trim_ascii_start().first() {
             // serde_json bounds the depth.
             Some(b'{' | b'[') => {
-                serde_json::from_slice(text).map_err(|error| Fault::Json(error.to_string()))?
+                let root: Value =
+                    serde_json::from_slice(text).map_err(|error| Fault::Json(error.to_string()))?;
+                (root, std::str::from_utf8(text).map(losses).unwrap_or_default())
             }
-            _ => yaml(text)?,
+            _ => {
+                let root = yaml(text)?;
+                // A number that was rounded has all the digits of a double.
+                let losses = losses(&root.to_string());
+                (root, losses)
+            }
         };
         let Value::Object(root) = root else { return Err(Fault::Version) };
         let version = match root.get("openapi") {
@@ -106,14 +113,11 @@ impl Document {
         if !["3.0", "3.1", "3.2"].iter().any(|known| version.starts_with(known)) {
             return Err(Fault::Version);
         }
-        let losses = std::str::from_utf8(text).map(asp_json::losses).unwrap_or_default();
-        let losses =
-            losses.into_iter().take(MAX_LOSSES).map(|part| part.chars().take(MAX_PART).collect::<String>());
-        Ok(Document { root, losses: losses.collect() })
+        Ok(Document { root, losses })
     }
 
-    /// The first parts of a document in JSON that are decoded otherwise than they are written, such as numbers that are
-    /// rounded.
+    /// The first parts of the document that are decoded otherwise than they are written, such as numbers that are rounded: as they
+    /// are written in JSON, as they are decoded in YAML.
     pub(super) fn losses(&self) -> &[String] {
         &self.losses
     }
@@ -227,6 +231,12 @@ impl Document {
         }
         Ok(found)
     }
+}
+
+/// The first parts of a text in JSON that are decoded otherwise than they are written.
+fn losses(text: &str) -> Vec<String> {
+    let losses = asp_json::losses(text).into_iter().take(MAX_LOSSES);
+    losses.map(|part| part.chars().take(MAX_PART).collect()).collect()
 }
 
 /// The first server's URL, its variables at their defaults; `None` for one that is relative.

@@ -32,6 +32,11 @@ fn numbers_that_are_rounded_are_known() {
     let text = r#"{"openapi": "3.1.0", "paths": {}, "x-a": [18446744073709551615, 18446744073709551616]}"#;
     assert_eq!(Document::parse(text.as_bytes()).unwrap().losses(), ["18446744073709551616"]);
     assert!(document(json!({}), json!({})).losses().is_empty());
+    let yaml = "openapi: 3.1\nx-a: [18446744073709551615, 0.1, 1.5e3]\nx-b: 0.1234567890123456789\nx-c: -9223372036854775807\n";
+    assert_eq!(Document::parse(yaml.as_bytes()).unwrap().losses(), ["0.12345678901234568"]);
+    let large = "openapi: 3.1\nmaximum: 18446744073709551616\n";
+    let losses = Document::parse(large.as_bytes()).unwrap().losses().to_vec();
+    assert!(matches!(losses.as_slice(), [one] if one.starts_with("1.8446744073709552e")), "{losses:?}");
 }
 
 #[test]
