@@ -25,7 +25,7 @@ const WINDOW: Duration = Duration::from_secs(60);
 const OF_ONE: u32 = 10;
 /// Rows of all admins of one scope in a window.
 const OF_SCOPE: u32 = 60;
-/// Scopes whose admins are refused in one window; those of more are not audited.
+/// Scopes whose admins are refused in one window; those of more are not audited, except the platform's.
 const MAX_SCOPES: usize = 1_000;
 /// Longest path in a row, in bytes.
 const MAX_PATH: usize = 512;
@@ -35,7 +35,7 @@ const QUESTIONS: [&str; 3] = ["/api/registry/validate", "/api/registry/compile",
 /// Numbers of refusals that were audited lately, by scope: how often another scope is refused is not its to know, nor to drown.
 #[derive(Default)]
 pub struct Refusals {
-    /// Bounded by [`MAX_SCOPES`].
+    /// Bounded by [`MAX_SCOPES`], and one more for the platform.
     windows: Mutex<HashMap<Scope, Window>>,
 }
 
@@ -61,7 +61,8 @@ impl Refusals {
     /// Whether another row may be written for `actor` of a scope; then how many of that scope were left out before it.
     fn admit(&self, scope: &Scope, actor: &str, now: Instant) -> Option<u64> {
         let mut windows = self.windows.lock();
-        if windows.len() >= MAX_SCOPES && !windows.contains_key(scope) {
+        let needs_place = *scope != Scope::Platform && !windows.contains_key(scope);
+        if needs_place && windows.len() >= MAX_SCOPES {
             windows.retain(|_, window| !window.is_over(now));
             if windows.len() >= MAX_SCOPES {
                 return None;
@@ -191,6 +192,8 @@ mod tests {
         let admit = |org: &str, now| refusals.admit(&scope(&format!("org:{org}")), "ops", now);
         let written = (0..MAX_SCOPES + 10).filter(|n| admit(&n.to_string(), start).is_some());
         assert_eq!(written.count(), MAX_SCOPES);
+        assert_eq!(refusals.admit(&scope("platform"), "ops", start), Some(0), "it always has a place");
+        assert_eq!(admit("later", start), None);
         assert_eq!(admit("late", start + WINDOW), Some(0));
     }
 
