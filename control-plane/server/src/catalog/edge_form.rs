@@ -30,8 +30,33 @@ pub(super) fn evaluate(edge: &EdgeSnapshot) -> Result<(), asp_edge::SnapshotErro
 
 /// Whether two differ by their revision only.
 pub(super) fn says_the_same(one: &EdgeSnapshot, other: &EdgeSnapshot) -> bool {
-    let bare = |edge: &EdgeSnapshot| EdgeSnapshot { revision: 0, digest: Vec::new(), ..edge.clone() };
-    bare(one) == bare(other)
+    one.exposure == other.exposure && one.coarse_limits == other.coarse_limits && rest(one) == rest(other)
+}
+
+/// Everything but the revision, the digest, and the lists of which a change may wait. Nothing is copied: a snapshot has megabytes.
+fn rest(edge: &EdgeSnapshot) -> impl PartialEq {
+    let EdgeSnapshot {
+        revision: _,
+        digest: _,
+        exposure: _,
+        coarse_limits: _,
+        workers,
+        servers,
+        issuers,
+        exposure_exceptions,
+        routes,
+        revoked,
+        revoked_before,
+        public_url,
+        dev,
+        default_agent,
+        revoked_through,
+        revocations_apart,
+        regions,
+    } = edge;
+    let entries = (servers, issuers, exposure_exceptions, routes, regions);
+    let revocations = (revoked, revoked_before, revoked_through, revocations_apart);
+    (entries, revocations, (workers, public_url, dev, default_agent))
 }
 
 /// The difference between what edges have and what they are to have, by how long they may wait for it.
@@ -54,13 +79,6 @@ impl EdgeChange {
         if Arc::ptr_eq(before, after) {
             return EdgeChange::Nothing;
         }
-        let rest = |edge: &EdgeSnapshot| EdgeSnapshot {
-            revision: 0,
-            digest: Vec::new(),
-            exposure: Vec::new(),
-            coarse_limits: Vec::new(),
-            ..edge.clone()
-        };
         let (exposure, limits) = (&after.exposure, &after.coarse_limits);
         if rest(before) != rest(after) {
             EdgeChange::Other
@@ -133,6 +151,25 @@ mod tests {
         let revoked = EdgeSnapshot { revoked: vec![1; 16], ..nothing.clone() };
         assert_eq!((change(&nothing, &revoked), change(&revoked, &nothing)), (Other, Other));
         assert_eq!(change(&of(1, "acme", &[shown]), &revoked), Other);
+    }
+
+    #[test]
+    fn only_the_revision_and_the_digest_change_nothing() {
+        let limit = CoarseLimit { rate_per_second: 1.0, ..CoarseLimit::default() };
+        let edge = EdgeSnapshot { coarse_limits: vec![limit], workers: 2, ..EdgeSnapshot::default() };
+        let again = EdgeSnapshot { revision: 7, digest: vec![1; 32], ..edge.clone() };
+        assert!(says_the_same(&edge, &again));
+        assert_eq!(change(&edge, &again), Nothing);
+        for other in [
+            EdgeSnapshot { workers: 3, ..edge.clone() },
+            EdgeSnapshot { public_url: "https://a.example".into(), ..edge.clone() },
+            EdgeSnapshot { revoked_through: 1, ..edge.clone() },
+        ] {
+            assert!(!says_the_same(&edge, &other), "{other:?}");
+            assert_eq!(change(&edge, &other), Other, "{other:?}");
+        }
+        let unlimited = EdgeSnapshot { coarse_limits: Vec::new(), ..edge.clone() };
+        assert!(!says_the_same(&edge, &unlimited));
     }
 
     #[test]
