@@ -130,12 +130,12 @@ pub async fn explain(
 ) -> Result<Json<Explanation>, Problem> {
     let is_team = is_team(&admin, &question)?;
     let protocol = check(&question, is_team)?;
+    let turn = state.turns.to_read(&admin).await?;
     let published = newest(&state).await?;
     let issuers = complete(&state, &published, &mut question);
     let is_offered = state.admission.offered(&question.server, &question.org).await?.is_some();
     let of_org = admin.role.org().is_some();
     let asked = Arc::clone(&published);
-    let turn = state.turns.to_ask(&admin).await?;
     // What is not offered has nothing to do with the org's callers, for the server's team.
     let revoked = match is_team && !is_offered {
         true => Revocations::default(),
@@ -145,6 +145,8 @@ pub async fn explain(
         }
     };
     let (decided, limits) = turn
+        .with_thread()
+        .await?
         .work(move || {
             let limits = limits::of(&asked.org(&question.org), call_of(&question));
             let decided = decide(&asked, &question, protocol, is_offered)?;

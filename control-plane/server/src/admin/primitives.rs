@@ -32,12 +32,13 @@ pub async fn org_primitives(
     Path(org): Path<String>,
 ) -> Result<Json<Value>, Problem> {
     admin.of_org(&org)?;
-    let turn = state.turns.to_ask(&admin).await?;
+    let turn = state.turns.to_read(&admin).await?;
     let stored = state.servers.read(&*state.store).await?.value;
     let offers = state.store.offers_to(&org).await?;
     let exposure = state.store.exposure(&org).await?.value;
     let bindings = state.store.bindings(&org).await?.value;
     let compiler = state.compiler.clone();
+    let turn = turn.with_thread().await?;
     turn.work(move || {
         let servers = compiler.compile_all(&stored);
         let offered = OfferTable::of(&servers, &offers);

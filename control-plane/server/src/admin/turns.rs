@@ -87,12 +87,18 @@ struct Queue {
 
 /// A turn that lasts until this is dropped.
 pub struct Turn {
-    _place: Place,
+    place: Place,
     _one: OwnedSemaphorePermit,
     _answering: Option<OwnedSemaphorePermit>,
 }
 
 impl Turn {
+    /// The same turn with a thread that answers the question, once one is free.
+    pub async fn with_thread(mut self) -> Result<Turn, Problem> {
+        self._answering = Some(permit(&self.place.turns.answering).await?);
+        Ok(self)
+    }
+
     /// Does work that takes milliseconds (compiling, decoding) off the threads that serve requests. The turn lasts as
     /// long as the work does: a caller who does not wait for the answer has no second one meanwhile.
     pub async fn work<T: Send + 'static>(
@@ -188,14 +194,18 @@ impl Turns {
 
     /// Waits for the turn of an admin's org, team or installers, or of the platform, to have a question answered.
     pub async fn to_ask(self: &Arc<Self>, admin: &Admin) -> Result<Turn, Problem> {
-        let mut turn = self.take(Topic::Questions, admin.role.scope()).await?;
-        turn._answering = Some(permit(&self.answering).await?);
-        Ok(turn)
+        self.to_read(admin).await?.with_thread().await
+    }
+
+    /// Waits for the turn of a question that reads the store first: without a thread to answer, for which
+    /// [`Turn::with_thread`] waits.
+    pub async fn to_read(self: &Arc<Self>, admin: &Admin) -> Result<Turn, Problem> {
+        self.take(Topic::Questions, admin.role.scope()).await
     }
 
     async fn take(self: &Arc<Self>, topic: Topic, scope: &Scope) -> Result<Turn, Problem> {
         let (place, one) = self.enter((topic, scope.clone()))?;
-        Ok(Turn { _one: permit(&one).await?, _place: place, _answering: None })
+        Ok(Turn { _one: permit(&one).await?, place, _answering: None })
     }
 
     fn enter(self: &Arc<Self>, key: Key) -> Result<(Place, Arc<Semaphore>), Problem> {
@@ -339,6 +349,26 @@ mod tests {
         assert!(!matches!(platform, Some(Err(_))), "it waits at most");
         drop((asked, platform));
         assert!(turns.to_ask(&admin("org:late")).await.is_ok());
+    }
+
+    #[tokio::test]
+    async fn a_question_that_reads_the_store_takes_no_thread_from_others() {
+        let turns = Turns::new();
+        let mut reading = Vec::new();
+        for number in 0..MAX_QUESTIONS - 2 {
+            reading.push(turns.to_read(&admin(&format!("org:o{number}"))).await.unwrap());
+        }
+        let late = admin("org:late");
+        let answered = turns.to_ask(&late).now_or_never();
+        assert!(matches!(answered, Some(Ok(_))), "all threads are free");
+        drop(answered);
+        let first = admin("org:o0");
+        let mut second = Box::pin(turns.to_read(&first));
+        assert!(futures::poll!(&mut second).is_pending(), "one question of an org at a time");
+        let answering = reading.remove(0).with_thread().await.unwrap();
+        assert!(futures::poll!(&mut second).is_pending());
+        drop(answering);
+        assert!(futures::poll!(&mut second).is_ready());
     }
 
     #[tokio::test]

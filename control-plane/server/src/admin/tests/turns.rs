@@ -8,7 +8,9 @@ use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
 use super::{Api, DEMO, read, sample};
+use crate::admin::auth::Admin;
 use crate::admin::turns::{MAX_OF_ORG, WriteRate};
+use crate::admin_role::Role;
 use crate::xds::published::Published;
 
 /// Nothing that must not wait takes so long.
@@ -99,6 +101,23 @@ fn questions_beyond_a_bound_are_refused_and_told_when_to_come_back() {
             assert_ne!(answer.unwrap().status(), StatusCode::TOO_MANY_REQUESTS);
         }
     });
+}
+
+/// Without a publisher, what is read before the turn is an internal error after a second.
+#[tokio::test]
+async fn a_question_about_policy_reads_nothing_before_its_turn() {
+    let api = Api::without_publisher().await;
+    let acme = Admin { name: "ops".into(), role: Role::parse("org:acme").unwrap(), emergency: None };
+    let first = api.turns.to_read(&acme).await.unwrap();
+    let mut waiting: Vec<_> = (1..MAX_OF_ORG).map(|_| Box::pin(api.turns.to_read(&acme))).collect();
+    for one in &mut waiting {
+        assert!(futures::poll!(one).is_pending());
+    }
+    let question = json!({ "org": "acme", "server": "demo", "primitive": "echo", "protocol": "mcp" });
+    let refused = api.send("org:acme", Method::POST, "/api/policy/explain", Some(question), &[]).await;
+    let code = (refused.status, &refused.body["code"]);
+    assert_eq!(code, (StatusCode::TOO_MANY_REQUESTS, &json!("too_many_requests")));
+    drop((waiting, first));
 }
 
 #[test]
