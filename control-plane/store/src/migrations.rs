@@ -115,19 +115,42 @@ pub enum SchemaError {
     Failed(MigrateError),
 }
 
+impl From<sqlx::Error> for SchemaError {
+    fn from(error: sqlx::Error) -> SchemaError {
+        SchemaError::Failed(error.into())
+    }
+}
+
 /// Applies what is missing of the schemas, which together are all of the database. If one of them refuses the history, nothing
 /// is applied.
 pub(crate) async fn bring_up_to_date(
     connection: &mut (dyn Migrate + Send),
     schemas: &[&Schema],
 ) -> Result<(), SchemaError> {
+    let pending = pending(&mut *connection, schemas).await?;
+    apply(connection, &pending).await
+}
+
+/// The migrations that the database lacks of schemas that are all of it. Only creates the table of the history.
+pub(crate) async fn pending(
+    connection: &mut (dyn Migrate + Send),
+    schemas: &[&Schema],
+) -> Result<Vec<Migration>, SchemaError> {
     connection.ensure_migrations_table(HISTORY).await.map_err(SchemaError::Failed)?;
     let history = connection.list_applied_migrations(HISTORY).await.map_err(SchemaError::Failed)?;
     let mut pending = Vec::new();
     for schema in schemas {
         pending.extend(schema.pending(&history)?);
     }
-    for migration in &pending {
+    Ok(pending)
+}
+
+/// Applies migrations in their order.
+pub(crate) async fn apply(
+    connection: &mut (dyn Migrate + Send),
+    pending: &[Migration],
+) -> Result<(), SchemaError> {
+    for migration in pending {
         connection.apply(HISTORY, migration).await.map_err(SchemaError::Failed)?;
     }
     Ok(())

@@ -357,13 +357,13 @@ impl PostgresCalls {
 }
 
 /// The answer of a database that is there. One whose machine is gone without a word gives none, and is not waited for.
-async fn within<T>(
+async fn within<T, E: From<sqlx::Error>>(
     longest: Duration,
-    answer: impl Future<Output = Result<T, sqlx::Error>>,
-) -> Result<T, sqlx::Error> {
+    answer: impl Future<Output = Result<T, E>>,
+) -> Result<T, E> {
     timeout(longest, answer).await.unwrap_or_else(|_| {
         let why = format!("the database does not answer within {} s", longest.as_secs());
-        Err(sqlx::Error::Io(std::io::Error::new(std::io::ErrorKind::TimedOut, why)))
+        Err(sqlx::Error::Io(std::io::Error::new(std::io::ErrorKind::TimedOut, why)).into())
     })
 }
 
