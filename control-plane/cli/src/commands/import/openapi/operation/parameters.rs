@@ -6,9 +6,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
 
-use super::super::document::Found;
+use super::super::document::{Fault, Found};
 use super::super::unfit::{MAX_PARAMETERS, Unfit};
-use super::super::values::{Kind, cut, kinds, one_line};
+use super::super::values::{Kind, cut, is_json, kinds, one_line};
 use super::Building;
 
 /// Names of parameters that carry credentials: letters alone, in lower case.
@@ -90,10 +90,7 @@ impl<'a> Building<'a> {
                 let text = |name: &str| written.get(name).and_then(Value::as_str).unwrap_or_default();
                 let (name, place) = (text("name"), text("in"));
                 if seen.insert((name, place)) {
-                    let schema = match written.get("schema") {
-                        Some(schema) => self.schemas.take(schema)?,
-                        None => Value::Null,
-                    };
+                    let schema = self.schema_of(written, place)?;
                     let is_required = place == "path" || written.get("required") == Some(&Value::Bool(true));
                     let is_member = false;
                     self.parameter(Parameter { name, place, written, schema, is_required, is_member })?;
@@ -107,6 +104,18 @@ impl<'a> Building<'a> {
         self.undescribed(&path);
         self.tool.path = filled(&path, &self.places);
         Ok(())
+    }
+
+    /// The schema of an argument. A value that is written as JSON is a text, since the request has it as it is.
+    fn schema_of(&mut self, written: &'a Value, place: &str) -> Result<Value, Fault> {
+        if let Some(media) = json_media(written, place) {
+            let content = media.get("schema").map(|schema| self.schemas.take(schema)).transpose()?;
+            let content = content.unwrap_or_else(|| json!({}));
+            return Ok(
+                json!({"type": "string", "contentMediaType": "application/json", "contentSchema": content}),
+            );
+        }
+        written.get("schema").map_or(Ok(Value::Null), |schema| self.schemas.take(schema))
     }
 
     /// Adds an argument for each place of the path that the document does not describe, as those of some frameworks leave out.
@@ -258,10 +267,16 @@ fn properties(schema: &Value) -> impl Iterator<Item = (&String, &Value)> {
     schema.get("properties").and_then(Value::as_object).into_iter().flatten()
 }
 
+/// The media type object of a parameter of a query that is written as JSON: the one entry of its `content`.
+fn json_media<'v>(written: &'v Value, place: &str) -> Option<&'v Value> {
+    let (kind, media) = written.get("content")?.as_object()?.iter().next()?;
+    (place == "query" && is_json(kind) && !kind.contains('*')).then_some(media)
+}
+
 /// Returns how a value is written in its place, or why that is not served (OpenAPI 3.1, Parameter Object).
 fn shape(parameter: &Parameter<'_>) -> Result<Shape, &'static str> {
     let Parameter { place, written, schema, .. } = parameter;
-    if written.get("content").is_some() {
+    if written.get("content").is_some() && json_media(written, place).is_none() {
         return Err("is written in a media type of its own");
     }
     let kinds = kinds(schema);

@@ -221,6 +221,28 @@ fn a_parameter_that_is_written_otherwise_is_named() {
 }
 
 #[test]
+fn a_parameter_of_a_query_that_is_json_is_a_text_of_it() {
+    let filter = json!({"type": "object", "properties": {"age": {"type": "integer"}}});
+    let query = |kind: &str| {
+        let content = json!({kind: {"schema": filter}});
+        json!({"name": "filter", "in": "query", "description": "Which ones", "content": content})
+    };
+    let tool = only(json!({"parameters": [id(), query("application/json")]})).unwrap();
+    assert_eq!(json!(tool.query), json!({"filter": "{filter}"}));
+    assert_eq!(
+        tool.input["properties"]["filter"],
+        json!({"type": "string", "contentMediaType": "application/json", "contentSchema": filter,
+            "description": "Which ones"})
+    );
+    assert_eq!(tool.notes, Vec::<String>::new());
+    for kind in ["application/xml", "*/*"] {
+        let tool = only(json!({"parameters": [id(), query(kind)]})).unwrap();
+        let note = "its query parameter filter is left out: it is written in a media type of its own";
+        assert_eq!((tool.query.len(), tool.notes), (0, vec![note.to_owned()]), "{kind}");
+    }
+}
+
+#[test]
 fn a_header_is_a_key_of_the_document_whatever_its_case() {
     let key = json!({"name": "x-api-key", "in": "header", "required": true, "schema": {"type": "string"}});
     let schemes =
