@@ -104,8 +104,12 @@ fn a_key_of_the_documents_security_is_no_argument_and_a_form_without_fields_is_n
     let schemes = json!({"securitySchemes": {"APIKey": {"type": "apiKey", "in": "query", "name": "key"}}});
     let secured = document(paths.clone(), schemes);
     let boards = tool(&secured, &secured.operations().unwrap()[0]).unwrap();
+    let header = json!({"name": "Api-Key", "in": "header", "required": true, "schema": {"type": "string"}});
+    let invites = only(json!({"parameters": [id(), header]})).unwrap();
+    assert_eq!(json!(invites.headers), json!({}));
+    assert!(invites.notes.iter().any(|note| note.contains("looks like a credential")), "{:?}", invites.notes);
     assert_eq!((boards.body, json!(boards.query)), (None, json!({})));
-    assert!(boards.notes.iter().any(|note| note.contains("names a credential")), "{:?}", boards.notes);
+    assert!(boards.notes.iter().any(|note| note.contains("a key of the document")), "{:?}", boards.notes);
     // By its name alone it may be what the operation is about, such as the key of a cache.
     let open = document(paths, json!({}));
     let refused = tool(&open, &open.operations().unwrap()[0]).unwrap_err();

@@ -136,10 +136,16 @@ impl<'a> Building<'a> {
     fn parameter(&mut self, parameter: Parameter<'_>) -> Result<(), Unfit> {
         let Parameter { name, place, .. } = parameter;
         let lower = name.to_ascii_lowercase();
-        if matches!(place, "query" | "header") && self.document.is_key(name, place) {
+        let is_key = matches!(place, "query" | "header") && self.document.is_key(name, place);
+        // In a header such a name is nothing that the operation is about.
+        let credential = match place {
+            _ if is_key => Some("is a key of the document's security"),
+            "header" if is_secret(&lower) => Some("looks like a credential"),
+            _ => None,
+        };
+        if let Some(credential) = credential {
             let left = format!(
-                "its {place} parameter {} is left out: it is a key of the document's security, for which the operator \
-                 names a credential (`--credential`)",
+                "its {place} parameter {} is left out: it {credential}, for which the operator names one (`--credential`)",
                 one_line(name)
             );
             self.tool.notes.push(left);
@@ -148,9 +154,7 @@ impl<'a> Building<'a> {
         let shape = match place {
             _ if name.is_empty() => Err("has no name"),
             "path" if !self.tool.path.contains(&format!("{{{name}}}")) => Err("is not in its path"),
-            "query" | "header" if is_secret(&lower) => {
-                Err("looks like a credential, which is never an argument")
-            }
+            "query" if is_secret(&lower) => Err("looks like a credential, which is never an argument"),
             "header" if FRAMING.contains(&lower.as_str()) || asp_registry::is_refused_header(&lower) => {
                 self.tool.notes.push(format!("its header parameter {} is left out", one_line(name)));
                 return Ok(());
