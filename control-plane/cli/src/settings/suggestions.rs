@@ -25,6 +25,9 @@ pub struct ServedPrimitive<'a> {
 /// Whether a primitive uses the entry of this name.
 type Uses = fn(&str, &Primitive) -> bool;
 
+/// The lists whose entries have a name, by which primitives use them.
+const NAMED_LISTS: [(&str, Uses); 2] = [(ENV_UPSTREAMS, uses_upstream), (ENV_DELEGATE_KEYS, uses_key)];
+
 /// One setting to paste.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Suggestion {
@@ -37,16 +40,15 @@ pub struct Suggestion {
 
 /// The lists that have entries without `for`, or lack an audience that served primitives use.
 pub fn suggestions(environment: &dyn Environment, served: &[ServedPrimitive<'_>]) -> Vec<Suggestion> {
-    let lists: [(&'static str, Uses); 2] = [(ENV_UPSTREAMS, uses_upstream), (ENV_DELEGATE_KEYS, uses_key)];
     let mut found = Vec::new();
-    for (list, uses) in lists {
+    for (list, uses) in NAMED_LISTS {
         let mut entries = entries(environment, list);
         if entries.iter().all(|entry| entry.patterns.is_some()) {
             continue;
         }
         let mut marks = Vec::new();
         for entry in entries.iter_mut().filter(|entry| entry.patterns.is_none()) {
-            let name = entry.value.split('=').next().unwrap_or_default().to_owned();
+            let name = name_of(entry).to_owned();
             let users = users(served, |primitive| uses(&name, primitive));
             marks.extend(widenings(&name, &users));
             entry.patterns = Some(patterns(&users));
@@ -55,6 +57,37 @@ pub fn suggestions(environment: &dyn Environment, served: &[ServedPrimitive<'_>]
     }
     found.extend(audiences(environment, served));
     found
+}
+
+/// The served primitives that use an entry whose `for` does not name them, a line each: their calls are refused.
+pub fn unlisted(environment: &dyn Environment, served: &[ServedPrimitive<'_>]) -> Vec<String> {
+    let mut found = Vec::new();
+    for (list, uses) in NAMED_LISTS {
+        let entries = entries(environment, list);
+        let names: BTreeSet<&str> = entries.iter().map(name_of).collect();
+        for name in names {
+            // An entry without `for` is suggested with one.
+            let is_listed = |one: &ServedPrimitive<'_>| {
+                entries.iter().filter(|entry| name_of(entry) == name).any(|entry| {
+                    let patterns = entry.patterns.as_ref();
+                    patterns.is_none_or(|some| operator_list::allows(some, one.server, &one.primitive.id))
+                })
+            };
+            let users = users(served, |primitive| uses(name, primitive));
+            found.extend(users.iter().filter(|one| !is_listed(one)).map(|one| {
+                let (server, id) = (one.server, &one.primitive.id);
+                format!(
+                    "{server}/{id} uses {name} of {list}, whose `for` does not name it, so that its calls are refused: add it \
+                     there, or remove it from the server"
+                )
+            }));
+        }
+    }
+    found
+}
+
+fn name_of(entry: &ListEntry) -> &str {
+    entry.value.split('=').next().unwrap_or_default()
 }
 
 fn audiences(environment: &dyn Environment, served: &[ServedPrimitive<'_>]) -> Option<Suggestion> {
@@ -234,5 +267,18 @@ mod tests {
             .map(|(name, value)| (name, value.trim_matches('\'')))
             .collect();
         assert_eq!(suggestions(&BTreeMap::from_iter(pasted), &served), []);
+    }
+
+    #[test]
+    fn a_primitive_that_an_entry_leaves_out_is_named() {
+        let http = ProxyHttp { url: "http://crm.internal/find".into(), ..ProxyHttp::default() };
+        let find = primitive("find", Mode::ProxyHttp(http), None);
+        let served = ["crm", "late"].map(|server| ServedPrimitive { server, primitive: &find });
+        let lines = |value| unlisted(&BTreeMap::from([(ENV_UPSTREAMS, value)]), &served);
+        let left_out = lines("crm.internal=http://10.0.0.5;for=crm/find,other=http://10.0.0.6;for=");
+        assert_eq!(left_out.len(), 1, "{left_out:?}");
+        assert!(left_out[0].starts_with("late/find uses crm.internal of ASP_UPSTREAMS, "), "{left_out:?}");
+        assert_eq!(lines("crm.internal=http://10.0.0.5;for=crm/* late/find"), [""; 0]);
+        assert_eq!(lines("crm.internal=http://10.0.0.5"), [""; 0], "it has no `for` yet");
     }
 }

@@ -15,7 +15,11 @@ pub(super) fn refused_servers(installation: &Installation) -> Vec<Item> {
         installation.servers.iter().filter_map(|server| Some((server, server.form.as_ref().err()?)));
     let item = |(server, faults): (&super::installation::StoredServer, &Vec<_>)| {
         let faults: Vec<String> = faults.iter().map(catalog::describe).collect();
-        let text = format!("{}: this version refuses its files:\n{}", server.name, faults.join("\n"));
+        let text = format!(
+            "{}: this version refuses its files, so that no `for` below names its primitives; check again once it is applied:\n{}",
+            server.name,
+            faults.join("\n")
+        );
         Item::plain(comment("", &text))
     };
     refused.map(item).collect()
