@@ -64,8 +64,7 @@ impl CallRegistry {
     /// the id too; `Err` is the call that has it.
     pub fn enter_new(&self, call: &Arc<Call>, until: Instant) -> Result<(), Arc<Call>> {
         let mut table = self.table.lock();
-        let known = table.running.get(&call.id).or_else(|| table.ended.get(call.id.as_bytes()));
-        if let Some(known) = known {
+        if let Some(known) = table.find(call.id) {
             return Err(known.call.clone());
         }
         table.running.insert(call.id, Entry { call: call.clone(), promised: Some(until) });
@@ -117,8 +116,7 @@ impl CallRegistry {
     /// The call with this id for `caller` at `server`; a foreign one is as unknown as none.
     pub fn attach(&self, id: Uuid, caller: &Caller, server: &str) -> Option<Arc<Call>> {
         let table = self.table.lock();
-        let entry = table.running.get(&id).or_else(|| table.ended.get(id.as_bytes()))?;
-        let call = &entry.call;
+        let call = &table.find(id)?.call;
         let is_theirs = principal::is_same(&call.caller, caller) && call.server.message.name == server;
         is_theirs.then(|| call.clone())
     }
@@ -150,6 +148,12 @@ impl CallRegistry {
 }
 
 impl Table {
+    /// The entry of a call that has its id. A client may have been told that a call is void before its entry is gone.
+    fn find(&self, id: Uuid) -> Option<&Entry> {
+        let entry = self.running.get(&id).or_else(|| self.ended.get(id.as_bytes()))?;
+        entry.call.void().is_none().then_some(entry)
+    }
+
     /// False where the call does not run.
     fn prolongs(&mut self, call: &Call, until: Instant) -> bool {
         let Some(entry) = self.running.get_mut(&call.id) else { return false };

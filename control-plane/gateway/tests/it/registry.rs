@@ -4,7 +4,9 @@ use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use asp_edge::Caller;
+use asp_gateway::call::chosen::Chosen;
 use asp_gateway::call::event::{Event, LogLevel};
+use asp_gateway::call::registry::CallRegistry;
 use asp_gateway::call::{Call, ClientAbilities, Invocation};
 use asp_proto::snapshot::Protocol;
 use asp_snapshot::Snapshot;
@@ -31,6 +33,17 @@ pub(crate) fn caller(user: &str) -> Caller {
 }
 
 fn begun(fixture: &Fixture, user: &str, tool: &str, arguments: Value) -> Arc<Call> {
+    begun_as(fixture, user, tool, arguments, None)
+}
+
+/// The same under an id that its client chose.
+fn begun_as(
+    fixture: &Fixture,
+    user: &str,
+    tool: &str,
+    arguments: Value,
+    chosen: Option<Chosen>,
+) -> Arc<Call> {
     static SNAPSHOT: LazyLock<Arc<Snapshot>> =
         LazyLock::new(|| Arc::new(Snapshot::build(snapshot()).unwrap()));
     let snapshot = SNAPSHOT.clone();
@@ -44,7 +57,7 @@ fn begun(fixture: &Fixture, user: &str, tool: &str, arguments: Value) -> Arc<Cal
         arguments: arguments.into(),
         meta: Default::default(),
         aim: Default::default(),
-        chosen: None,
+        chosen,
         protocol_request_id: "1".into(),
         idempotency_key: None,
         deadline: None,
@@ -116,6 +129,31 @@ async fn a_call_that_another_gateway_goes_on_with_is_found_there() {
     call.cancel();
     call.finished().await;
     assert!(!is_found(&fixture, &call, &caller("alice")));
+}
+
+/// Its client may be told of the refusal, and ask again, before the registry hears of the end.
+#[tokio::test]
+async fn an_id_is_free_as_soon_as_its_call_is_refused() {
+    let fixture = Fixture::new();
+    let put = |to: Value| {
+        let arguments = json!({"to": to, "delayMs": 100});
+        let chosen = Chosen::of(&caller("alice"), ("demo", "mine"), "1.0.0", &arguments.clone().into());
+        begun_as(&fixture, "alice", "count", arguments, Some(chosen))
+    };
+    let refused = put(json!("many"));
+    refused.finished().await;
+    assert!(refused.void().is_some(), "its arguments are invalid");
+    let registry = CallRegistry::default();
+    assert!(registry.enter_new(&refused, Instant::now() + HOUR).is_ok());
+    assert!(registry.attach(refused.id, &caller("alice"), "demo").is_none());
+
+    let accepted = put(json!(100));
+    assert_eq!(accepted.id, refused.id);
+    assert!(registry.enter_new(&accepted, Instant::now() + HOUR).is_ok());
+    registry.end(&refused);
+    let found = registry.attach(refused.id, &caller("alice"), "demo").unwrap();
+    assert!(Arc::ptr_eq(&found, &accepted));
+    accepted.cancel();
 }
 
 /// Invariant I-4: what ended calls hold.
