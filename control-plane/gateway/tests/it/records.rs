@@ -70,7 +70,7 @@ impl Faults for Flaky {
         self.fails()
     }
 
-    fn learns_ends(&self) -> Result<(), RecordError> {
+    async fn learns_ends(&self) -> Result<(), RecordError> {
         self.learns_ends.then_some(()).ok_or_else(|| RecordError::Unavailable("its gateway has died".into()))
     }
 }

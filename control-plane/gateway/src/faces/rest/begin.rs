@@ -31,6 +31,9 @@ const MAX_KEY: usize = 255;
 /// How long a client waits to learn whether a call is begun at all; later it is told by the call.
 const BEGINS_WITHIN: Duration = Duration::from_secs(2);
 
+/// Time in which the end of a quick call is stored before its client is answered; a later one is told by the call.
+const ENDS_WITHIN: Duration = Duration::from_secs(2);
+
 /// What is put.
 struct Asked {
     entry: Arc<ListedPrimitive>,
@@ -69,6 +72,7 @@ pub(super) async fn put(request: &FaceRequest, tool: &str, name: &str) -> Result
         return joined(request, &asked, known).await;
     }
     acknowledged(stored)?;
+    ended(&call).await;
     accepted(&call).await?;
     let mut response = told(request, asked.chosen.id(), Place::Here(call), StatusCode::CREATED).await?;
     super::set(&mut response, header::LOCATION, request.uri.path());
@@ -194,6 +198,14 @@ async fn began(call: &Call) -> Result<(), Problem> {
     accepted(call).await
 }
 
+/// Waits while the end of a call is being stored, so that a quick call is answered with its result.
+async fn ended(call: &Call) {
+    if call.ownership.has_given_row_up() {
+        // A store that takes longer leaves the call running.
+        let _ = tokio::time::timeout(ENDS_WITHIN, call.finished()).await;
+    }
+}
+
 /// Refuses a call that has ended as if it had never been, so that nobody is told of it.
 async fn accepted(call: &Call) -> Result<(), Problem> {
     if call.state().is_terminal() {
@@ -229,6 +241,7 @@ async fn joined(request: &FaceRequest, asked: &Asked, known: Place) -> Result<Re
         let stored = stored.await;
         if !call.ownership.is_passed_on() {
             acknowledged(stored)?;
+            ended(call).await;
             accepted(call).await?;
         }
     }

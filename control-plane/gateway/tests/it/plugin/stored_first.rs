@@ -31,7 +31,7 @@ impl Faults for Deaf {
         &*self.inner
     }
 
-    fn learns_ends(&self) -> Result<(), RecordError> {
+    async fn learns_ends(&self) -> Result<(), RecordError> {
         if !self.refuses.load(Ordering::Acquire) {
             return Ok(());
         }

@@ -249,6 +249,47 @@ async fn a_record_that_is_made_after_its_call_has_ended_is_deleted() {
     until_async("it is deleted", async || base.active.find(key.call).await.unwrap().is_none()).await;
 }
 
+/// Records of a store that takes its time.
+struct Slow(Arc<MemoryRecords>);
+
+#[async_trait]
+impl Faults for Slow {
+    fn store(&self) -> &dyn CallRecords {
+        &*self.0
+    }
+
+    async fn put(
+        &self,
+        key: &RecordKey,
+        owner: OwnerId,
+        state: State,
+        record: Bytes,
+    ) -> Result<Saved, RecordError> {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        self.0.put(key, owner, state, record).await
+    }
+
+    async fn learns_ends(&self) -> Result<(), RecordError> {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        Ok(())
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_quick_call_is_answered_with_its_result_however_long_its_end_is_stored() {
+    let base = Fixture::new();
+    let records = Arc::new(FaultyRecords(Slow(base.active.clone())));
+    let fixture = base.with_stores(snapshot(), |stores| stores.active = records.clone());
+    fixture.gateway.pipeline.active.renew().await.unwrap();
+    let put = |id: &str, delay_ms: u32| {
+        let call = Rest::at(&fixture, &format!("/demo/rest/tools/count/calls/{id}"));
+        async move { call.put(&json!({"to": 1, "delayMs": delay_ms})).await }
+    };
+    let [quick, long] = [put("quick", 10).await, put("long", 5_000).await];
+    assert_eq!((quick.status, &quick.json()["status"]), (StatusCode::CREATED, &json!("success")));
+    assert_eq!((long.status, &long.json()["status"]), (StatusCode::CREATED, &json!("running")));
+}
+
 /// I-3: it waits for the key of another one, and its time is over before it gets that.
 #[tokio::test(start_paused = true)]
 async fn a_call_that_was_acknowledged_and_never_begins_keeps_its_id_and_its_end() {

@@ -52,7 +52,7 @@ pub(crate) trait Faults: Send + Sync {
     }
 
     /// Asked before a record is told that its call has ended.
-    fn learns_ends(&self) -> Result<(), RecordError> {
+    async fn learns_ends(&self) -> Result<(), RecordError> {
         Ok(())
     }
 }
@@ -103,12 +103,12 @@ impl<F: Faults> CallRecords for FaultyRecords<F> {
     }
 
     async fn finish(&self, key: &RecordKey, owner: OwnerId, end: End) -> Result<Saved, RecordError> {
-        self.0.learns_ends()?;
+        self.0.learns_ends().await?;
         self.0.store().finish(key, owner, end).await
     }
 
     async fn drop_record(&self, call: CallId, created_ms: i64, owner: OwnerId) -> Result<bool, RecordError> {
-        self.0.learns_ends()?;
+        self.0.learns_ends().await?;
         self.0.store().drop_record(call, created_ms, owner).await
     }
 

@@ -87,7 +87,9 @@ impl Counts {
 fn call(token: &str, client: u64, number: u64) -> Request {
     if number % 2 == 1 {
         let path = format!("/demo/rest/tools/clock/calls/roll-{client}-{number}");
-        return rest("PUT", &path, token, &json!({}));
+        let mut put = rest("PUT", &path, token, &json!({}));
+        put.headers.push(("prefer".into(), b"wait=20".to_vec()));
+        return put;
     }
     let params = json!({"name": "echo", "arguments": {"message": "rolled"}});
     modern(token, "tools/call", params, &[("mcp-name", "echo")])
