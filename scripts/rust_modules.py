@@ -1,6 +1,7 @@
 """Reads which module of a crate imports which other one: from `use` statements and from paths in the code.
 
 A module is a file; inline modules count as their file, tests do not count. What macros make is not seen.
+`python3 -m doctest scripts/rust_modules.py` runs the examples.
 """
 
 import re
@@ -129,32 +130,71 @@ class Crate:
     def here(module, inline, place):
         return module + tuple(name for start, end, name, _ in inline if start < place < end)
 
-    def circles(self):
-        """Sets of modules that reach each other (Tarjan's algorithm), larger than one."""
-        index, low, stack, circles = {}, {}, [], []
 
-        def visit(node):
-            index[node] = low[node] = len(index)
-            stack.append(node)
-            for target in self.edges[node]:
-                if target not in index:
-                    visit(target)
-                    low[node] = min(low[node], low[target])
-                elif target in stack:
-                    low[node] = min(low[node], index[target])
-            if low[node] == index[node]:
-                at = stack.index(node)
-                circles.append(set(stack[at:]))
-                del stack[at:]
+def circles(edges):
+    """Sets of modules that reach each other (Tarjan's algorithm), larger than one.
 
-        for node in self.edges:
-            if node not in index:
-                visit(node)
-        return [circle for circle in circles if len(circle) > 1]
+    >>> circles({"a": {"b"}, "b": {"c"}, "c": {"b"}}) == [{"b", "c"}]
+    True
+    """
+    index, low, stack, found = {}, {}, [], []
+
+    def visit(node):
+        index[node] = low[node] = len(index)
+        stack.append(node)
+        for target in edges[node]:
+            if target not in index:
+                visit(target)
+                low[node] = min(low[node], low[target])
+            elif target in stack:
+                low[node] = min(low[node], index[target])
+        if low[node] == index[node]:
+            at = stack.index(node)
+            found.append(set(stack[at:]))
+            del stack[at:]
+
+    for node in edges:
+        if node not in index:
+            visit(node)
+    return [circle for circle in found if len(circle) > 1]
+
+
+def sibling_circles(edges):
+    """Circles among the children of one parent that do not need the parent. A child stands for everything below it.
+
+    >>> room, door, wall = ("room",), ("room", "door"), ("room", "wall")
+    >>> sibling_circles({room: {door, wall}, door: {room}, wall: {room}})
+    []
+    >>> sibling_circles({room: {door, wall}, door: {wall}, wall: {room}})
+    []
+    >>> sibling_circles({room: set(), door: {wall}, wall: {door}}) == [{door, wall}]
+    True
+    >>> lock = ("room", "door", "lock")
+    >>> sibling_circles({room: set(), door: {lock}, lock: {wall}, wall: {door}}) == [{door, wall}]
+    True
+
+    The children of the root are no siblings here: they are layers.
+
+    >>> sibling_circles({(): set(), ("a",): {("b",)}, ("b",): {("a",)}})
+    []
+    """
+    found = []
+    for parent in sorted({module[:-1] for module in edges if len(module) > 1}):
+        size = len(parent) + 1
+        among = {module[:size]: set() for module in edges if len(module) >= size and module[: size - 1] == parent}
+        for module, targets in edges.items():
+            if module[:size] in among:
+                among[module[:size]] |= {target[:size] for target in targets if target[:size] in among} - {module[:size]}
+        found += circles(among)
+    return found
 
 
 def is_family(circle):
-    """Whether a circle is a parent and its own children: one room with its shelves."""
+    """Whether a circle is a parent and its own children.
+
+    >>> is_family({("room",), ("room", "door")}), is_family({("room", "wall"), ("room", "door")})
+    (True, False)
+    """
     parent = min(circle, key=len)
     return all(module[:-1] == parent for module in circle - {parent})
 
