@@ -85,6 +85,6 @@ k8s: ## Builds the images and starts what k8s/ renders on this machine, with pod
 	@source .tools/env; .tools/kubernetes/bin/python -B tests/k8s/meshes.py
 	@source .tools/env; exec .tools/kubernetes/bin/python -B tests/k8s/play.py $(K8S_ARGS)
 
-check: ## Checks form: fmt, clippy, sizes, dependencies, docs, licences, advisories
+check: ## Checks form: fmt, clippy, sizes, dependencies, prose, docs, licences, advisories
 	@scripts/setup check
 	@scripts/check

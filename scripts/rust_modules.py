@@ -12,6 +12,7 @@ PATH = re.compile(rf"(?<![\w:])({WORD}(?:\s*::\s*{WORD})+)")
 USE = re.compile(r"(?m)^[ \t]*(pub(?:\([^)]*\))?\s+)?use\s+([^;]+);")
 VISIBLE = re.compile(r"\bpub\(in [\w:]+\)")
 INLINE = re.compile(rf"(#\[cfg\(test\)\]\s*)?\bmod\s+({WORD})\s*\{{")
+DEPTH = {"(": 1, "[": 1, "{": 1, ")": -1, "]": -1, "}": -1}
 LITERAL = re.compile(r"//[^\n]*|/\*.*?\*/|b?r(#*)\".*?\"\1|b?\"(?:\\.|[^\"\\])*\"|'(?:\\.[^']*|[^\\'])'", re.S)
 
 
@@ -21,10 +22,14 @@ def code_of(text):
 
 
 def closing(code, start):
-    """The place of the brace that closes the one at `start`."""
+    """The place of the bracket that closes the one at `start`.
+
+    >>> closing("f(a, [b, {c}]) + (d)", 1)
+    13
+    """
     depth = 0
     for place in range(start, len(code)):
-        depth += {"{": 1, "}": -1}.get(code[place], 0)
+        depth += DEPTH.get(code[place], 0)
         if depth == 0:
             return place
     return len(code)
