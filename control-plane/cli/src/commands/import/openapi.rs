@@ -133,14 +133,28 @@ pub(super) fn import(args: &ImportArgs, text: &[u8]) -> Result<Imported, Failure
     Ok(Imported { files, ids, said, dropped: Vec::new(), renamed: Vec::new() })
 }
 
-/// Adds the operations whose method no tool has, and the paths whose operations are not in the document.
+/// Adds the operations whose method no tool has, the paths whose operations are not in the document, and what is of the whole
+/// document.
 fn report_unserved(args: &ImportArgs, document: &Document, report: &mut LeftOut) {
     for operation in document.unserved().iter().filter(|operation| is_wanted(args, operation)) {
         let place = one_line(&format!("{} {}", operation.method, operation.path));
-        report.operation(&place, "its method is none that a tool has (OpenAPI 3.2)");
+        report.operation(&place, "its method is none that a tool has");
     }
     for (path, fault) in document.unread() {
         report.operation(path, &fault.to_string());
+    }
+    for place in document.malformed() {
+        report.part(&one_line(&place), "it is left out: it holds no object");
+    }
+    for name in document.webhooks() {
+        let place = one_line(&format!("webhook {name}"));
+        report.part(&place, "it is left out: the service sends it, and no tool receives it");
+    }
+    if args.proxy_url.is_none() && document.has_other_servers() {
+        report.part(
+            "the document",
+            "its servers after the first one are left out (`--proxy-url` names another)",
+        );
     }
 }
 

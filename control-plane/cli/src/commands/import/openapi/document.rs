@@ -14,8 +14,10 @@ const MAX_LOSSES: usize = 100;
 const MAX_PART: usize = 100;
 /// Most references that stand for one another in turn.
 const MAX_STEPS: usize = 16;
-/// OpenAPI 3.1, Path Item Object; `trace` and `options` are no tools.
+/// Methods of tools (OpenAPI 3.1, Path Item Object).
 const METHODS: [&str; 6] = ["get", "put", "post", "delete", "patch", "head"];
+/// Members of a path that are no operations (OpenAPI 3.2, Path Item Object).
+const SHARED: [&str; 6] = ["$ref", "summary", "description", "servers", "parameters", "additionalOperations"];
 
 /// Why a document is not read, or a part of it has no meaning here.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -188,16 +190,45 @@ impl Document {
         Ok(found)
     }
 
-    /// The operations of methods that no tool has: `query` and `additionalOperations` (OpenAPI 3.2, Path Item Object).
+    /// The operations of methods that no tool has, `additionalOperations` (OpenAPI 3.2) and unknown members of a path among them.
     pub(super) fn unserved(&self) -> Vec<Found<'_>> {
         let mut found = Vec::new();
         for (path, item) in self.items() {
+            let others = item.iter().filter(|(name, _)| is_unserved(name));
             let more = item.get("additionalOperations").and_then(Value::as_object).into_iter().flatten();
-            let more = more.map(|(method, written)| (method.as_str(), written));
-            let written = item.get("query").map(|written| ("query", written)).into_iter().chain(more);
-            found.extend(written.filter_map(|(method, written)| Found::of((path, item), method, written)));
+            found.extend(
+                others
+                    .chain(more)
+                    .filter_map(|(method, written)| Found::of((path, item), method.as_str(), written)),
+            );
         }
         found
+    }
+
+    /// The paths and members of paths that hold no object where one is expected, as `path` or `member path`.
+    pub(super) fn malformed(&self) -> Vec<String> {
+        let mut found = Vec::new();
+        for (path, item) in self.paths().filter_map(|(path, item)| Some((path, item.ok()?))) {
+            let Value::Object(item) = item else {
+                found.push(path.to_owned());
+                continue;
+            };
+            let is_operation = |name: &str| METHODS.contains(&name) || is_unserved(name);
+            let empty = item.iter().filter(|(name, value)| is_operation(name) && !value.is_object());
+            found.extend(empty.map(|(name, _)| format!("{name} {path}")));
+        }
+        found
+    }
+
+    /// The names of the requests that the service sends (OpenAPI 3.1, `webhooks`).
+    pub(super) fn webhooks(&self) -> impl Iterator<Item = &str> {
+        let webhooks = self.root.get("webhooks").and_then(Value::as_object);
+        webhooks.into_iter().flatten().map(|(name, _)| name.as_str())
+    }
+
+    /// Whether the document has servers after the first one.
+    pub(super) fn has_other_servers(&self) -> bool {
+        self.root.get("servers").and_then(Value::as_array).is_some_and(|servers| servers.len() > 1)
     }
 
     /// What a value stands for, where it is a reference; else the value.
@@ -231,6 +262,11 @@ impl Document {
         }
         Ok(found)
     }
+}
+
+/// Whether a member of a path is an operation of a method that no tool has, or none that is known.
+fn is_unserved(name: &str) -> bool {
+    !METHODS.contains(&name) && !SHARED.contains(&name) && !name.starts_with("x-")
 }
 
 /// The first parts of a text in JSON that are decoded otherwise than they are written.
