@@ -82,15 +82,7 @@ pub(super) fn tool(document: &Document, found: &Found<'_>) -> Result<Tool, Unfit
     };
     building.parameters(found)?;
     building.body(found)?;
-    if building.schemas.is_cut() {
-        let note = "its schemas are too large to be taken over whole; what lies beyond accepts anything";
-        building.tool.notes.push(note.into());
-    }
-    if building.schemas.is_mended() {
-        let note = "an `enum` of its schemas contradicts its `type`: the values are taken as those of the type; where they \
-                    cannot be, the `type` is left out, of a list or an object the `enum`";
-        building.tool.notes.push(note.into());
-    }
+    building.tool.notes.extend(building.schemas.notes());
     building.unread(found);
     Ok(building.done())
 }

@@ -9,7 +9,10 @@ use serde_json::{Map, Value, json};
 
 use super::document::{Document, Fault};
 
+mod changes;
 mod enumeration;
+
+use changes::{Change, Changes};
 
 /// Deepest nesting that is taken over.
 const MAX_DEPTH: usize = 24;
@@ -45,13 +48,12 @@ pub(super) struct Schemas<'a> {
     left: usize,
     /// The references that lead to where we are.
     within: Vec<&'a str>,
-    /// Whether an `enum` contradicted its `type`.
-    is_mended: bool,
+    changes: Changes,
 }
 
 impl<'a> Schemas<'a> {
     pub(super) fn of(document: &'a Document) -> Schemas<'a> {
-        Schemas { document, nodes: 0, left: MAX_BYTES, within: Vec::new(), is_mended: false }
+        Schemas { document, nodes: 0, left: MAX_BYTES, within: Vec::new(), changes: Changes::default() }
     }
 
     /// `schema` by itself.
@@ -59,19 +61,19 @@ impl<'a> Schemas<'a> {
         self.schema(schema, 0)
     }
 
-    /// Whether something was too large to be taken over.
-    pub(super) fn is_cut(&self) -> bool {
-        self.left == 0 || self.nodes > MAX_NODES
-    }
-
-    /// Whether an `enum` contradicted its `type` and was mended.
-    pub(super) fn is_mended(&self) -> bool {
-        self.is_mended
+    /// The differences between what was taken over and the document, a line each.
+    pub(super) fn notes(&self) -> impl Iterator<Item = String> {
+        let is_cut = self.left == 0 || self.nodes > MAX_NODES;
+        let cut = "its schemas are too large to be taken over whole; what lies beyond accepts anything";
+        is_cut.then(|| cut.to_owned()).into_iter().chain(self.changes.lines())
     }
 
     fn schema(&mut self, schema: &'a Value, depth: usize) -> Result<Value, Fault> {
         self.nodes += 1;
         if depth > MAX_DEPTH || self.nodes > MAX_NODES {
+            if depth > MAX_DEPTH {
+                self.changes.add(Change::Depth);
+            }
             return Ok(json!({}));
         }
         let Value::Object(members) = schema else {
@@ -82,6 +84,7 @@ impl<'a> Schemas<'a> {
             return self.members(members, depth);
         };
         if self.within.contains(&reference) {
+            self.changes.add(Change::Recursion);
             return Ok(json!({}));
         }
         let found = self.document.find(reference)?;
@@ -104,6 +107,7 @@ impl<'a> Schemas<'a> {
                 taken.insert(name.into(), text.clone());
             }
         }
+        self.changes.add_beside(siblings);
         taken
     }
 
@@ -117,7 +121,9 @@ impl<'a> Schemas<'a> {
             }
         }
         kind(members, &mut taken);
-        self.is_mended |= enumeration::mend(&mut taken);
+        if enumeration::mend(&mut taken) {
+            self.changes.add(Change::Enumeration);
+        }
         bounds(members, &mut taken);
         if let Some(format) =
             members.get("format").filter(|format| FORMATS.iter().any(|known| *format == known))
@@ -125,22 +131,17 @@ impl<'a> Schemas<'a> {
             taken.insert("format".into(), format.clone());
         }
         let has_all = self.properties(members, &mut taken, depth)?;
-        // These speak of what others do not name, and the others are not taken over.
-        let rest = [("items", !members.contains_key("prefixItems")), ("additionalProperties", has_all)];
-        for (name, _) in rest.into_iter().filter(|(_, is_known)| *is_known) {
-            if let Some(inner) = members.get(name) {
-                taken.insert(name.into(), self.schema(inner, depth + 1)?);
-            }
-        }
+        self.rest(members, &mut taken, (depth, has_all))?;
         for name in ["allOf", "anyOf", "oneOf"] {
             if let Some(Value::Array(choices)) = members.get(name).filter(|choices| **choices != json!([])) {
                 let choices: Result<Vec<Value>, Fault> =
                     choices.iter().map(|choice| self.schema(choice, depth + 1)).collect();
                 // What tells the choices apart may be what is not taken over: several of them may fit.
-                let name = if name == "oneOf" { "anyOf" } else { name };
+                let name = if name == "oneOf" { self.any_of(&taken) } else { name };
                 taken.entry(name).or_insert(Value::Array(choices?));
             }
         }
+        self.changes.add_left_out(members, &taken);
         // Without a type of its own, `nullable` is of what the schema chooses from.
         let chooses = ["enum", "anyOf", "allOf"].iter().any(|word| taken.contains_key(*word));
         if chooses && is_nullable(members) && !members.contains_key("type") {
@@ -165,13 +166,44 @@ impl<'a> Schemas<'a> {
                 break;
             }
             // What only the service writes is no argument.
-            if !self.document.is_read_only(property) {
+            if self.document.is_read_only(property) {
+                self.changes.add(Change::ReadOnly);
+            } else {
                 kept.insert(name.clone(), self.schema(property, depth + 1)?);
             }
         }
         required(taken, &kept);
         taken.insert("properties".into(), Value::Object(kept));
         Ok(has_all)
+    }
+
+    /// The keyword that `oneOf` is taken as; a schema that has that one loses its `oneOf`.
+    fn any_of(&mut self, taken: &Map<String, Value>) -> &'static str {
+        let is_lost = taken.contains_key("anyOf");
+        self.changes.add(if is_lost { Change::Keyword("oneOf") } else { Change::Choice });
+        "anyOf"
+    }
+
+    /// Takes over the schemas of what others do not name, unless some of the others are left out.
+    fn rest(
+        &mut self,
+        members: &'a Map<String, Value>,
+        taken: &mut Map<String, Value>,
+        (depth, has_all): (usize, bool),
+    ) -> Result<(), Fault> {
+        if let Some(items) = members.get("items").filter(|_| !members.contains_key("prefixItems")) {
+            taken.insert("items".into(), self.schema(items, depth + 1)?);
+        }
+        let Some(values) = members.get("additionalProperties").filter(|_| has_all) else { return Ok(()) };
+        // springdoc describes a `Map<String, Object>` so, of which the values are of any type.
+        let values = if *values == json!({"type": "object"}) {
+            self.changes.add(Change::Values);
+            json!({})
+        } else {
+            self.schema(values, depth + 1)?
+        };
+        taken.insert("additionalProperties".into(), values);
+        Ok(())
     }
 }
 

@@ -288,7 +288,8 @@ fn an_operation_becomes_one_request() {
             "body": {"type": "object", "required": ["name"], "properties": {
                 "name": {"type": "string"}, "age": {"type": "integer", "exclusiveMinimum": 0}}}}})
     );
-    assert_eq!(tool.notes.len(), 3, "{:?}", tool.notes);
+    // A header, a credential and a cookie; of the schemas `readOnly`, `example` and `format`.
+    assert_eq!(tool.notes.len(), 6, "{:?}", tool.notes);
 }
 
 #[test]

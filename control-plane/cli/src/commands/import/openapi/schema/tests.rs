@@ -70,6 +70,57 @@ fn what_is_not_taken_over_makes_no_schema_accept_less() {
     assert_eq!(tool.input["properties"]["body"], json!({"properties": {"a": {}}}));
 }
 
+/// The notes of an operation whose body is `schema`, and what it becomes.
+fn noted(schema: &Value) -> (Vec<String>, Value) {
+    let body = json!({"content": {"application/json": {"schema": schema}}});
+    let mut tool = only(json!({"parameters": [id()], "requestBody": body})).unwrap();
+    (tool.notes, tool.input["properties"]["body"].take())
+}
+
+/// springdoc writes a `Map<String, Object>` so, whose values may be texts and lists.
+#[test]
+fn values_of_a_map_that_are_described_as_objects_of_no_members_may_be_anything() {
+    let any = json!({"type": "object", "additionalProperties": {"type": "object"}});
+    let taken = json!({"type": "object", "additionalProperties": {}});
+    let note = "`additionalProperties: {type: object}` of its schemas accepts any value: frameworks describe values of any \
+                type so";
+    assert_eq!(noted(&any), (vec![note.to_owned()], taken.clone()));
+    let (notes, property) = noted(&json!({"properties": {"attributes": any}}));
+    assert_eq!((notes.len(), &property["properties"]["attributes"]), (1, &taken));
+    let member = json!({"type": "object", "properties": {"a": {"type": "string"}}});
+    let described = json!({"type": "object", "additionalProperties": member});
+    assert_eq!(noted(&described), (Vec::new(), described));
+}
+
+#[test]
+fn each_keyword_that_is_not_taken_over_is_named_once() {
+    let left_out = |keyword: &str| format!("`{keyword}` of its schemas is left out");
+    let text = json!({"type": "string", "pattern": "^a", "default": "a", "format": "byte", "x-own": 1});
+    let body = json!({"properties": {"a": text, "b": text, "id": {"readOnly": true}, "c": {"own": 1}},
+        "discriminator": {"propertyName": "a"}, "oneOf": [{"minProperties": 1}]});
+    let (notes, _) = noted(&body);
+    let mut expected = vec![
+        "properties of its schemas that are `readOnly` are left out".to_owned(),
+        "`oneOf` of its schemas is taken as `anyOf`".to_owned(),
+    ];
+    let keywords = ["default", "discriminator", "format", "minProperties", "pattern"];
+    expected.extend(keywords.map(left_out));
+    expected.push("members of its schemas that are no known keywords are left out".to_owned());
+    assert_eq!(notes, expected);
+    let (notes, _) = noted(&json!({"anyOf": [{}], "oneOf": [{}], "type": "file"}));
+    assert_eq!(notes, ["oneOf", "type"].map(left_out));
+    let (notes, _) = noted(&json!({"$ref": "#/components/schemas/Node", "minProperties": 1}));
+    assert_eq!(
+        notes,
+        [
+            "members beside a `$ref` of its schemas are left out",
+            "a schema of it within itself accepts anything"
+        ]
+    );
+    let deep = (0..30).fold(json!({}), |inner, _| json!({"items": inner}));
+    assert_eq!(noted(&deep).0, ["schemas of it that are nested too deep accept anything"]);
+}
+
 #[test]
 fn what_stands_beside_a_reference_is_of_its_place() {
     let schemas = json!({"schemas": {"Name": {"type": "string", "description": "Any name"},

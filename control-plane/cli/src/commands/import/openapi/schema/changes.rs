@@ -1,0 +1,158 @@
+//! The differences between the schemas of a document and those of a tool, for the report.
+//!
+//! Keeps true: each keyword that is not taken over is named once for a tool; a document cannot make the list longer than that of
+//! the known keywords.
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+use serde_json::{Map, Value};
+
+/// Keywords that are named where they are left out (JSON Schema draft 4 to 2020-12; OpenAPI 3.2, Schema Object).
+const KEYWORDS: [&str; 39] = [
+    "$dynamicRef",
+    "additionalItems",
+    "additionalProperties",
+    "const",
+    "contains",
+    "contentEncoding",
+    "contentMediaType",
+    "contentSchema",
+    "default",
+    "dependencies",
+    "dependentRequired",
+    "dependentSchemas",
+    "deprecated",
+    "discriminator",
+    "else",
+    "enum",
+    "example",
+    "examples",
+    "externalDocs",
+    "format",
+    "if",
+    "items",
+    "maxContains",
+    "maxItems",
+    "maxLength",
+    "maxProperties",
+    "minContains",
+    "minItems",
+    "minLength",
+    "minProperties",
+    "not",
+    "pattern",
+    "patternProperties",
+    "prefixItems",
+    "propertyNames",
+    "then",
+    "type",
+    "unevaluatedItems",
+    "unevaluatedProperties",
+];
+/// Keywords that are written in another way, mean nothing for arguments, or only hold what references stand for.
+const REWRITTEN: [&str; 23] = [
+    "$anchor",
+    "$comment",
+    "$defs",
+    "$dynamicAnchor",
+    "$id",
+    "$ref",
+    "$schema",
+    "allOf",
+    "anyOf",
+    "definitions",
+    "description",
+    "exclusiveMaximum",
+    "exclusiveMinimum",
+    "maximum",
+    "minimum",
+    "multipleOf",
+    "nullable",
+    "oneOf",
+    "properties",
+    "readOnly",
+    "required",
+    "title",
+    "writeOnly",
+];
+/// Members beside a reference that are taken over or mean nothing for arguments.
+const BESIDE: [&str; 7] = ["$comment", "$ref", "description", "nullable", "readOnly", "title", "writeOnly"];
+
+/// A difference between a schema of the document and the one of the tool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Change {
+    /// An `enum` contradicted its `type`.
+    Enumeration,
+    /// The values of a map were described as objects of no members.
+    Values,
+    /// A property that only the service writes.
+    ReadOnly,
+    /// A `oneOf` became an `anyOf`.
+    Choice,
+    /// A keyword that is left out.
+    Keyword(&'static str),
+    /// A member that is no keyword.
+    Unknown,
+    /// A member beside a reference.
+    Beside,
+    /// A reference that leads back to itself.
+    Recursion,
+    /// A schema below the deepest level that is taken over.
+    Depth,
+}
+
+impl fmt::Display for Change {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let text = match self {
+            Change::Keyword(name) => return write!(f, "`{name}` of its schemas is left out"),
+            Change::Enumeration => {
+                "an `enum` of its schemas contradicts its `type`: the values are taken as those of the type; where they \
+                 cannot be, the `type` is left out, of a list or an object the `enum`"
+            }
+            Change::Values => {
+                "`additionalProperties: {type: object}` of its schemas accepts any value: frameworks describe values of \
+                 any type so"
+            }
+            Change::ReadOnly => "properties of its schemas that are `readOnly` are left out",
+            Change::Choice => "`oneOf` of its schemas is taken as `anyOf`",
+            Change::Unknown => "members of its schemas that are no known keywords are left out",
+            Change::Beside => "members beside a `$ref` of its schemas are left out",
+            Change::Recursion => "a schema of it within itself accepts anything",
+            Change::Depth => "schemas of it that are nested too deep accept anything",
+        };
+        f.write_str(text)
+    }
+}
+
+/// The changes to the schemas of one operation.
+#[derive(Default)]
+pub(super) struct Changes(BTreeSet<Change>);
+
+impl Changes {
+    pub(super) fn add(&mut self, change: Change) {
+        self.0.insert(change);
+    }
+
+    /// Adds the members of a schema that are not taken over. Extensions (`x-`) mean nothing to a schema.
+    pub(super) fn add_left_out(&mut self, written: &Map<String, Value>, taken: &Map<String, Value>) {
+        let is_left_out =
+            |name: &str| !taken.contains_key(name) && !REWRITTEN.contains(&name) && !name.starts_with("x-");
+        for name in written.keys().filter(|name| is_left_out(name)) {
+            let keyword = KEYWORDS.iter().copied().find(|keyword| keyword == name);
+            self.add(keyword.map_or(Change::Unknown, Change::Keyword));
+        }
+    }
+
+    /// Adds the members beside a reference that are not taken over.
+    pub(super) fn add_beside(&mut self, written: &Map<String, Value>) {
+        if written.keys().any(|name| !BESIDE.contains(&name.as_str()) && !name.starts_with("x-")) {
+            self.add(Change::Beside);
+        }
+    }
+
+    /// The changes, a line each.
+    pub(super) fn lines(&self) -> impl Iterator<Item = String> {
+        self.0.iter().map(Change::to_string)
+    }
+}
