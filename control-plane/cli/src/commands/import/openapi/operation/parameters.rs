@@ -2,7 +2,7 @@
 //!
 //! Refuses: credentials, cookies, and what is written in a way that a spec's templates do not have, where it is required.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
@@ -10,6 +10,8 @@ use super::super::document::{Fault, Found};
 use super::super::unfit::{MAX_PARAMETERS, Unfit};
 use super::super::values::{Kind, cut, is_json, kinds, one_line};
 use super::Building;
+
+mod path;
 
 /// Names of parameters that carry credentials: letters alone, in lower case.
 const SECRETS: [&str; 21] = [
@@ -100,9 +102,7 @@ impl<'a> Building<'a> {
                 }
             }
         }
-        let path = without_parameters(found.path, |name| seen.contains(&(name, "query")));
-        self.undescribed(&path);
-        self.tool.path = filled(&path, &self.places);
+        self.path(found.path, |name| seen.contains(&(name, "query")));
         Ok(())
     }
 
@@ -118,21 +118,6 @@ impl<'a> Building<'a> {
         written.get("schema").map_or(Ok(Value::Null), |schema| self.schemas.take(schema))
     }
 
-    /// Adds an argument for each place of the path that the document does not describe, as those of some frameworks leave out.
-    fn undescribed(&mut self, path: &str) {
-        for place in path.split('{').skip(1).filter_map(|rest| Some(rest.split_once('}')?.0)) {
-            if self.places.contains_key(place) {
-                continue;
-            }
-            let argument = self.argument(place);
-            self.places.insert(place.to_owned(), argument.clone());
-            self.properties.insert(argument.clone(), json!({"type": "string"}));
-            self.required.push(argument.into());
-            let note = format!("its path parameter {} is not described: it takes a text", one_line(place));
-            self.tool.notes.push(note);
-        }
-    }
-
     fn parameter(&mut self, parameter: Parameter<'_>) -> Result<(), Unfit> {
         let Parameter { name, place, .. } = parameter;
         let lower = name.to_ascii_lowercase();
@@ -144,11 +129,7 @@ impl<'a> Building<'a> {
             _ => None,
         };
         if let Some(credential) = credential {
-            let left = format!(
-                "its {place} parameter {} is left out: it {credential}, for which the operator names one (`--credential`)",
-                one_line(name)
-            );
-            self.tool.notes.push(left);
+            self.leave_out_credential(place, name, credential);
             return Ok(());
         }
         let shape = match place {
@@ -181,6 +162,14 @@ impl<'a> Building<'a> {
                 Ok(())
             }
         }
+    }
+
+    fn leave_out_credential(&mut self, place: &str, name: &str, why: &str) {
+        let note = format!(
+            "its {place} parameter {} is left out: it {why}, for which the operator names one (`--credential`)",
+            one_line(name)
+        );
+        self.tool.notes.push(note);
     }
 
     /// Whether another parameter is written under this one's name.
@@ -244,27 +233,6 @@ impl<'a> Building<'a> {
 fn query_name(name: &str, shape: Shape) -> String {
     let brackets = if shape == Shape::Bracketed { "[]" } else { "" };
     format!("{name}{brackets}")
-}
-
-/// Removes from the query of a path the pairs that are parameters of their own: `name={name}`, which a request would have twice.
-fn without_parameters(path: &str, is_parameter: impl Fn(&str) -> bool) -> String {
-    let Some((plain, query)) = path.split_once('?') else { return path.to_owned() };
-    let is_own = |pair: &&str| {
-        pair.split_once('=').is_some_and(|(name, value)| is_parameter(name) && value == format!("{{{name}}}"))
-    };
-    let rest: Vec<&str> = query.split('&').filter(|pair| !is_own(pair)).collect();
-    if rest.is_empty() { plain.to_owned() } else { format!("{plain}?{}", rest.join("&")) }
-}
-
-/// Writes arguments into the places of a path: all at once, because an argument may have the name of another place.
-fn filled(path: &str, places: &BTreeMap<String, String>) -> String {
-    let mut parts = path.split('{');
-    let mut filled = parts.next().unwrap_or_default().to_owned();
-    for part in parts {
-        let place = part.split_once('}').and_then(|(name, rest)| Some((places.get(name)?, rest)));
-        filled += &place.map_or_else(|| format!("{{{part}"), |(name, rest)| format!("{{{name}}}{rest}"));
-    }
-    filled
 }
 
 fn properties(schema: &Value) -> impl Iterator<Item = (&String, &Value)> {

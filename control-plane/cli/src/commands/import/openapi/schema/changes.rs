@@ -9,7 +9,7 @@ use std::fmt;
 use serde_json::{Map, Value};
 
 /// Keywords that are named where they are left out (JSON Schema draft 4 to 2020-12; OpenAPI 3.2, Schema Object).
-const KEYWORDS: [&str; 39] = [
+const KEYWORDS: [&str; 40] = [
     "$dynamicRef",
     "additionalItems",
     "additionalProperties",
@@ -49,6 +49,7 @@ const KEYWORDS: [&str; 39] = [
     "type",
     "unevaluatedItems",
     "unevaluatedProperties",
+    "xml",
 ];
 /// Keywords that are written in another way, mean nothing for arguments, or only hold what references stand for.
 const REWRITTEN: [&str; 23] = [

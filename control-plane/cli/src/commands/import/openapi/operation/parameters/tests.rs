@@ -100,17 +100,44 @@ fn a_place_of_the_path_that_is_not_described_takes_a_text() {
 fn a_parameter_in_the_query_of_a_path_is_one_argument() {
     let query = |name: &str| json!({"name": name, "in": "query", "schema": {"type": "string"}});
     let operation = json!({"parameters": [query("lat"), query("key"), query("page")]});
-    for (path, expected) in [
-        ("/alerts?lat={lat}&key={key}", "/alerts"),
-        ("/alerts?lat={lat}&units=metric&day={day}", "/alerts?units=metric&day={day}"),
-        ("/alerts?day={lat}", "/alerts?day={lat_2}"),
-        ("/alerts?lat", "/alerts?lat"),
+    let both = json!({"lat": "{lat}", "page": "{page}"});
+    let renamed = json!({"lat": "{lat}", "page": "{page}", "day[]": "{lat}"});
+    for (path, expected, written) in [
+        ("/alerts?lat={lat}&key={key}", "/alerts", &both),
+        ("/alerts?lat={latitude}", "/alerts", &both),
+        ("/alerts?lat={lat}&units=metric&day={day}", "/alerts?units=metric&day={day}", &both),
+        ("/alerts?day%5B%5D={lat}", "/alerts", &renamed),
+        ("/alerts?lat", "/alerts?lat", &both),
     ] {
         let document = document(json!({path: {"get": operation}}), json!({}));
         let tool = tool(&document, &document.operations().unwrap()[0]).unwrap();
         assert_eq!(tool.path, expected, "{path}");
-        assert_eq!(json!(tool.query), json!({"lat": "{lat}", "page": "{page}"}), "{path}");
+        assert_eq!(json!(tool.query), *written, "{path}");
         assert!(tool.input["properties"].get("key").is_none(), "a credential: {}", tool.input);
+        let arguments = 2 + usize::from(path.contains("{day}"));
+        assert_eq!(tool.input["properties"].as_object().unwrap().len(), arguments, "{}", tool.input);
+    }
+}
+
+#[test]
+fn a_credential_in_the_query_of_a_path_is_left_out_and_named() {
+    let schemes = json!({"securitySchemes": {"Own": {"type": "apiKey", "in": "query", "name": "own"}}});
+    for (path, name) in [
+        ("/pets?api_key={api_key}&a=1", "api_key"),
+        ("/pets?a=1&k={apiKey}", "k"),
+        ("/pets?token={value}&a=1", "token"),
+        ("/pets?own={own}&a=1", "own"),
+        ("/pets?a=1&auth=Bearer%20{token}", "auth"),
+    ] {
+        let document = document(json!({path: {"get": {}}}), schemes.clone());
+        let tool = tool(&document, &document.operations().unwrap()[0]).unwrap();
+        assert_eq!((tool.path.as_str(), tool.query.len()), ("/pets?a=1", 0), "{path}");
+        assert_eq!(tool.input["properties"], json!({}), "{path}");
+        let note = format!(
+            "its query parameter {name} is left out: it looks like a credential, for which the operator names one \
+             (`--credential`)"
+        );
+        assert_eq!(tool.notes, [note], "{path}");
     }
 }
 
