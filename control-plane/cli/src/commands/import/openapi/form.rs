@@ -21,7 +21,9 @@ const MAX_STEPS: usize = 20_000;
 const MAX_DEPTH: usize = 8;
 
 /// A form, as a spec has it.
-pub(super) struct Form {
+pub(super) struct Form<'a> {
+    /// The media type as the document writes it.
+    pub(super) kind: &'a str,
     pub(super) format: &'static str,
     pub(super) schema: Value,
     /// The styles of fields, as `bodyStyles` has them.
@@ -43,16 +45,18 @@ pub(super) fn read<'a>(
     document: &'a Document,
     schemas: &mut Schemas<'a>,
     content: &'a Map<String, Value>,
-) -> Result<Option<Form>, Unfit> {
+) -> Result<Option<Form<'a>>, Unfit> {
     let mut refused = None;
     for (kind, format) in FORMATS {
-        let Some((_, media)) = content.iter().find(|(written, _)| essence(written) == kind) else { continue };
+        let Some((kind, media)) = content.iter().find(|(written, _)| essence(written) == kind) else {
+            continue;
+        };
         let Some(written) = media.get("schema") else { continue };
         let schema = schemas.take(written)?;
         if !is_object(&schema) {
             continue;
         }
-        let form = Form { format, schema, styles: Map::new(), notes: Vec::new() };
+        let form = Form { kind, format, schema, styles: Map::new(), notes: Vec::new() };
         match form.with_fields(document, written, media.get("encoding")) {
             Ok(form) => return Ok(Some(form)),
             Err(why) => refused = refused.or(Some(why)),
@@ -61,13 +65,13 @@ pub(super) fn read<'a>(
     refused.map_or(Ok(None), Err)
 }
 
-impl Form {
-    fn with_fields<'a>(
+impl<'a> Form<'a> {
+    fn with_fields(
         mut self,
         document: &'a Document,
         written: &'a Value,
         encodings: Option<&Value>,
-    ) -> Result<Form, Unfit> {
+    ) -> Result<Form<'a>, Unfit> {
         if let Some(members) = self.schema.as_object_mut() {
             members.insert("type".into(), "object".into());
         }
@@ -81,6 +85,10 @@ impl Form {
             let Some(why) = search.misfit(field, encoding) else {
                 sent += 1;
                 self.style(field.name, encoding);
+                if encoding.is_some_and(|encoding| encoding.get("headers").is_some()) {
+                    self.notes
+                        .push(format!("the headers of its form field {} are left out", one_line(field.name)));
+                }
                 continue;
             };
             let name = one_line(field.name);

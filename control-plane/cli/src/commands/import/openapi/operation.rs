@@ -11,9 +11,10 @@ use super::document::{Document, Found};
 use super::form;
 use super::schema::Schemas;
 use super::unfit::Unfit;
-use super::values::{cut, is_json, one_line};
+use super::values::{cut, describe, is_json, one_line};
 
 mod parameters;
+mod unread;
 
 /// Longest name of a tool in bytes.
 const MAX_NAME: usize = 100;
@@ -80,6 +81,9 @@ pub(super) fn tool(document: &Document, found: &Found<'_>) -> Result<Tool, Unfit
             name,
         },
     };
+    if building.tool.summary.len() < summary.trim().len() {
+        building.note("its description is too long and is cut".into());
+    }
     building.parameters(found)?;
     building.body(found)?;
     building.tool.notes.extend(building.schemas.notes());
@@ -129,10 +133,12 @@ impl<'a> Building<'a> {
     fn body(&mut self, found: &Found<'a>) -> Result<(), Unfit> {
         let Some(written) = found.operation.get("requestBody") else { return Ok(()) };
         let body = self.document.resolved(written)?;
-        let is_required = body.get("required") == Some(&Value::Bool(true));
-        let content = body.get("content").and_then(Value::as_object);
-        let json = content.into_iter().flatten().find(|(kind, media)| is_json(kind) && !self.is_bytes(media));
-        let Some((kind, media)) = json else { return self.form(content, is_required) };
+        let content = body.get("content").and_then(Value::as_object).filter(|content| !content.is_empty());
+        let Some(content) = content else { return self.no_body(body) };
+        let json = content.iter().find(|(kind, media)| is_json(kind) && !self.is_bytes(media));
+        let Some((kind, media)) = json else { return self.form(body, content) };
+        self.unread_kinds(content, kind);
+        self.unread_of("body", media);
         let schema = match media.get("schema") {
             Some(schema) => self.schemas.take(schema)?,
             None => json!({}),
@@ -143,15 +149,21 @@ impl<'a> Building<'a> {
         if !kind.eq_ignore_ascii_case("application/json") && !kind.contains(['*', '{', '}']) {
             self.tool.headers.insert("content-type".into(), kind.into());
         }
-        self.add_body(schema, is_required);
+        self.add_body(body, schema);
+        Ok(())
+    }
+
+    /// A body of no media type, without which an operation is served unless it needs one.
+    fn no_body(&mut self, body: &Value) -> Result<(), Unfit> {
+        if is_required(body) {
+            return Err(Unfit::Body(String::new()));
+        }
+        self.note("its body is left out: the document names no media type of it".into());
         Ok(())
     }
 
     /// The body of an operation that takes no JSON.
-    fn form(&mut self, content: Option<&'a Map<String, Value>>, is_required: bool) -> Result<(), Unfit> {
-        let Some(content) = content else {
-            return if is_required { Err(Unfit::Body(String::new())) } else { Ok(()) };
-        };
+    fn form(&mut self, body: &Value, content: &'a Map<String, Value>) -> Result<(), Unfit> {
         if content.values().all(|media| self.is_empty(media)) {
             return Ok(());
         }
@@ -159,18 +171,23 @@ impl<'a> Building<'a> {
             let kinds: Vec<String> = content.keys().map(|kind| one_line(kind)).collect();
             return Err(Unfit::Body(kinds.join(", ")));
         };
+        self.unread_kinds(content, form.kind);
+        if let Some(media) = content.get(form.kind) {
+            self.unread_of("body", media);
+        }
         self.tool.body_format = Some(form.format);
         self.tool.body_styles = form.styles;
         self.tool.notes.extend(form.notes);
-        self.add_body(form.schema, is_required);
+        self.add_body(body, form.schema);
         Ok(())
     }
 
-    fn add_body(&mut self, schema: Value, is_required: bool) {
+    fn add_body(&mut self, body: &Value, mut schema: Value) {
+        describe(&mut schema, body.get("description"));
         let argument = self.argument("body");
         self.tool.body = Some(format!("/{argument}").into());
         self.properties.insert(argument.clone(), schema);
-        if is_required {
+        if is_required(body) {
             self.required.push(argument.into());
         }
     }
@@ -196,35 +213,6 @@ impl<'a> Building<'a> {
             })
     }
 
-    /// Says what of the operation means nothing here.
-    fn unread(&mut self, found: &Found<'a>) {
-        let is_there = |value: Option<&Value>| {
-            value.is_some_and(|value| {
-                !matches!(value, Value::Null) && value != &json!([]) && value != &json!({})
-            })
-        };
-        if is_there(found.operation.get("security").or(self.document.security())) {
-            let note = "its security is left out: the operator names a credential (`--credential`)";
-            self.tool.notes.push(note.into());
-        }
-        if is_there(found.operation.get("callbacks")) {
-            self.tool.notes.push("its callbacks are left out".into());
-        }
-        if self.document.other_server(found).is_some() {
-            self.tool.notes.push("its own server is left out: it is served at --proxy-url".into());
-        }
-        let responses = found.operation.get("responses").and_then(Value::as_object);
-        for (member, are) in [("content", "is"), ("headers", "are"), ("links", "are")] {
-            let has = |response: &Value| {
-                self.document.resolved(response).is_ok_and(|response| is_there(response.get(member)))
-            };
-            if responses.into_iter().flatten().any(|(_, response)| has(response)) {
-                let note = format!("the {member} of its responses {are} left out");
-                self.tool.notes.push(note);
-            }
-        }
-    }
-
     fn done(mut self) -> Tool {
         let mut input = Map::from_iter([
             ("type".to_owned(), "object".into()),
@@ -236,4 +224,8 @@ impl<'a> Building<'a> {
         self.tool.input = Value::Object(input);
         self.tool
     }
+}
+
+fn is_required(body: &Value) -> bool {
+    body.get("required") == Some(&Value::Bool(true))
 }

@@ -90,6 +90,19 @@ pub(super) fn one_line(text: &str) -> String {
     plain.trim().to_owned()
 }
 
+/// Puts a description before the one that a schema has.
+pub(super) fn describe(schema: &mut Value, description: Option<&Value>) {
+    let (Some(Value::String(text)), Value::Object(members)) = (description, schema) else { return };
+    let own = members.get("description").and_then(Value::as_str).map(str::trim);
+    let own = own.filter(|own| *own != text.trim());
+    let said: Vec<&str> =
+        [Some(text.trim()), own].into_iter().flatten().filter(|text| !text.is_empty()).collect();
+    let said = cut(&said.join(". "));
+    if !said.is_empty() {
+        members.insert("description".into(), said.into());
+    }
+}
+
 pub(super) fn cut(text: &str) -> String {
     let mut end = text.len().min(MAX_SUMMARY);
     while !text.is_char_boundary(end) {

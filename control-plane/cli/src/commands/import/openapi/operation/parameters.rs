@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::super::document::{Fault, Found};
 use super::super::unfit::{MAX_PARAMETERS, Unfit};
-use super::super::values::{Kind, cut, is_json, kinds, one_line};
+use super::super::values::{Kind, describe, is_json, kinds, one_line};
 use super::Building;
 
 mod path;
@@ -218,10 +218,8 @@ impl<'a> Building<'a> {
             "query" => drop(self.tool.query.insert(query_name(name, shape), template.into())),
             _ => drop(self.tool.headers.insert(name.to_ascii_lowercase(), template.into())),
         }
-        if let (Some(Value::String(text)), Value::Object(members)) = (written.get("description"), &mut schema)
-        {
-            members.insert("description".into(), cut(text).into());
-        }
+        describe(&mut schema, written.get("description"));
+        self.unread_of("parameters", written);
         self.properties.insert(argument.clone(), schema);
         if is_required {
             self.required.push(argument.into());

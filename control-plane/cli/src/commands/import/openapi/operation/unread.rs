@@ -1,0 +1,151 @@
+//! The members of an operation that mean nothing to its tool, for the report.
+//!
+//! Keeps true: each is named once, also where many parameters have it. Extensions (`x-`) are no part of what a document describes.
+
+use serde_json::{Map, Value, json};
+
+use super::super::document::Found;
+use super::super::values::one_line;
+use super::Building;
+
+/// Members of an operation that become a part of its tool, choose it, or have a note of their own.
+const USED: [&str; 10] = [
+    "callbacks",
+    "description",
+    "operationId",
+    "parameters",
+    "requestBody",
+    "responses",
+    "security",
+    "servers",
+    "summary",
+    "tags",
+];
+/// Members of a parameter or of a body that no tool has.
+const UNREAD: [&str; 5] = ["allowEmptyValue", "allowReserved", "deprecated", "example", "examples"];
+
+impl<'a> Building<'a> {
+    /// Adds a note, once.
+    pub(super) fn note(&mut self, note: String) {
+        if !self.tool.notes.contains(&note) {
+            self.tool.notes.push(note);
+        }
+    }
+
+    /// Names what of the operation means nothing here.
+    pub(super) fn unread(&mut self, found: &Found<'a>) {
+        if is_there(found.operation.get("security").or(self.document.security())) {
+            self.note("its security is left out: the operator names a credential (`--credential`)".into());
+        }
+        if is_there(found.operation.get("callbacks")) {
+            self.note("its callbacks are left out".into());
+        }
+        if self.document.other_server(found).is_some() {
+            self.note("its own server is left out: it is served at --proxy-url".into());
+        }
+        let responses = found.operation.get("responses").and_then(Value::as_object);
+        for (member, are) in [("description", "is"), ("content", "is"), ("headers", "are"), ("links", "are")]
+        {
+            let has = |response: &Value| {
+                self.document.resolved(response).is_ok_and(|response| is_there(response.get(member)))
+            };
+            if responses.into_iter().flatten().any(|(_, response)| has(response)) {
+                self.note(format!("the {member} of its responses {are} left out"));
+            }
+        }
+        for (name, value) in found.operation {
+            if is_there(Some(value)) && !USED.contains(&name.as_str()) && !name.starts_with("x-") {
+                self.note(format!("its member `{}` is left out", one_line(name)));
+            }
+        }
+    }
+
+    /// Names the members of a `part` of the operation that no tool has.
+    pub(super) fn unread_of(&mut self, part: &str, written: &Value) {
+        for member in UNREAD.into_iter().filter(|member| is_there(written.get(*member))) {
+            self.note(format!("`{member}` of its {part} is left out"));
+        }
+    }
+
+    /// Names the media types of a body in which it is not sent.
+    pub(super) fn unread_kinds(&mut self, content: &Map<String, Value>, sent: &str) {
+        let others = content.keys().filter(|kind| *kind != sent).map(|kind| one_line(kind));
+        let others = others.collect::<Vec<_>>().join(", ");
+        if !others.is_empty() {
+            self.note(format!("its body as {others} is left out: it is sent as {}", one_line(sent)));
+        }
+    }
+}
+
+/// Whether a member says something.
+fn is_there(value: Option<&Value>) -> bool {
+    let nothing = [Value::Null, false.into(), "".into(), json!([]), json!({})];
+    value.is_some_and(|value| !nothing.contains(value))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::super::super::tests::{id, only};
+
+    #[test]
+    fn each_member_of_an_operation_that_no_tool_has_is_named() {
+        let query = |name: &str| {
+            json!({"name": name, "in": "query", "schema": {"type": "string"}, "example": "x", "deprecated": true,
+                "allowReserved": true, "examples": {}})
+        };
+        let media = json!({"schema": {"type": "object"}, "example": {}, "examples": {"a": {}}});
+        let content = json!({"application/json": media, "application/xml": {}, "text/csv": {}});
+        let operation = json!({"parameters": [id(), query("a"), query("b")], "requestBody": {"content": content},
+            "deprecated": true, "externalDocs": {"url": "https://docs.example"}, "own": 1, "x-own": 1, "empty": {},
+            "responses": {"404": {"description": "None"}}});
+        assert_eq!(
+            only(operation).unwrap().notes,
+            [
+                "`allowReserved` of its parameters is left out",
+                "`deprecated` of its parameters is left out",
+                "`example` of its parameters is left out",
+                "its body as application/xml, text/csv is left out: it is sent as application/json",
+                "`examples` of its body is left out",
+                "the description of its responses is left out",
+                "its member `deprecated` is left out",
+                "its member `externalDocs` is left out",
+                "its member `own` is left out",
+            ]
+        );
+    }
+
+    #[test]
+    fn a_description_that_is_cut_is_named() {
+        let notes = |letters: usize| {
+            only(json!({"parameters": [id()], "description": "x".repeat(letters)})).unwrap().notes
+        };
+        assert_eq!(notes(4_096), Vec::<String>::new());
+        assert_eq!(notes(4_097), ["its description is too long and is cut"]);
+    }
+
+    #[test]
+    fn a_body_that_names_no_media_type_is_named() {
+        let body = |body: Value| only(json!({"parameters": [id()], "requestBody": body})).unwrap();
+        for empty in [json!({}), json!({"content": {}})] {
+            let tool = body(empty.clone());
+            let note = "its body is left out: the document names no media type of it";
+            assert_eq!((tool.body, tool.notes), (None, vec![note.to_owned()]), "{empty}");
+        }
+    }
+
+    #[test]
+    fn a_body_has_its_own_description_and_that_of_its_schema() {
+        for (schema, expected) in [
+            (json!({"type": "object"}), "All of it"),
+            (json!({"type": "object", "description": "A pet"}), "All of it. A pet"),
+            (json!({"type": "object", "description": "All of it"}), "All of it"),
+        ] {
+            let body =
+                json!({"description": "All of it", "content": {"application/json": {"schema": schema}}});
+            let tool = only(json!({"parameters": [id()], "requestBody": body})).unwrap();
+            assert_eq!(tool.input["properties"]["body"]["description"], expected, "{schema}");
+        }
+    }
+}
