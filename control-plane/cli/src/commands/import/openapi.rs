@@ -143,18 +143,9 @@ fn report_unserved(args: &ImportArgs, document: &Document, report: &mut LeftOut)
     for (path, fault) in document.unread() {
         report.operation(path, &fault.to_string());
     }
-    for place in document.malformed() {
-        report.part(&one_line(&place), "it is left out: it holds no object");
-    }
-    for name in document.webhooks() {
-        let place = one_line(&format!("webhook {name}"));
-        report.part(&place, "it is left out: the service sends it, and no tool receives it");
-    }
-    if args.proxy_url.is_none() && document.has_other_servers() {
-        report.part(
-            "the document",
-            "its servers after the first one are left out (`--proxy-url` names another)",
-        );
+    let servers = if args.proxy_url.is_none() { document.server_parts() } else { Vec::new() };
+    for (place, note) in document.parts().into_iter().chain(servers) {
+        report.part(&place, &note);
     }
 }
 

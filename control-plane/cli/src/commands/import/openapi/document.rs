@@ -5,6 +5,8 @@
 
 use serde_json::{Map, Value};
 
+mod parts;
+
 /// Most operations of a document.
 const MAX_OPERATIONS: usize = 5_000;
 /// Most keys, values and ends of lists in YAML: several times those of the largest public documents.
@@ -203,32 +205,6 @@ impl Document {
             );
         }
         found
-    }
-
-    /// The paths and members of paths that hold no object where one is expected, as `path` or `member path`.
-    pub(super) fn malformed(&self) -> Vec<String> {
-        let mut found = Vec::new();
-        for (path, item) in self.paths().filter_map(|(path, item)| Some((path, item.ok()?))) {
-            let Value::Object(item) = item else {
-                found.push(path.to_owned());
-                continue;
-            };
-            let is_operation = |name: &str| METHODS.contains(&name) || is_unserved(name);
-            let empty = item.iter().filter(|(name, value)| is_operation(name) && !value.is_object());
-            found.extend(empty.map(|(name, _)| format!("{name} {path}")));
-        }
-        found
-    }
-
-    /// The names of the requests that the service sends (OpenAPI 3.1, `webhooks`).
-    pub(super) fn webhooks(&self) -> impl Iterator<Item = &str> {
-        let webhooks = self.root.get("webhooks").and_then(Value::as_object);
-        webhooks.into_iter().flatten().map(|(name, _)| name.as_str())
-    }
-
-    /// Whether the document has servers after the first one.
-    pub(super) fn has_other_servers(&self) -> bool {
-        self.root.get("servers").and_then(Value::as_array).is_some_and(|servers| servers.len() > 1)
     }
 
     /// What a value stands for, where it is a reference; else the value.

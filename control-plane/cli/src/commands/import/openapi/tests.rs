@@ -208,11 +208,14 @@ fn reported(document: &Value) -> (Vec<String>, Vec<String>) {
 fn each_member_of_a_path_that_is_no_tool_is_named() {
     let path = json!({"summary": "A", "parameters": [], "x-own": {}, "get": {"operationId": "a"},
         "options": {"operationId": "o"}, "trace": {"operationId": "t"}, "GET": {}, "post": null, "serves": "no"});
-    let document = json!({"openapi": "3.1.0", "paths": {"/a": path, "/b": null},
-        "servers": [{"url": "https://api.example"}, {"url": "https://eu.example"}],
+    let first = json!({"url": "https://{at}.example", "variables": {"at": {"default": "api"}}});
+    let document = json!({"openapi": "3.1.0", "paths": {"/a": path, "/b": null,
+            "/c": {"$ref": "#/components/pathItems/c", "put": {}}},
+        "components": {"pathItems": {"c": {"get": {"operationId": "c"}}}},
+        "info": {"title": "A"}, "x-own": 1, "servers": [first, {"url": "https://eu.example"}],
         "webhooks": {"sold": {"post": {}}}});
     let (ids, lines) = reported(&document);
-    assert_eq!(ids, ["up.a"]);
+    assert_eq!(ids, ["up.a", "up.c"]);
     assert_eq!(
         lines,
         [
@@ -222,8 +225,12 @@ fn each_member_of_a_path_that_is_no_tool_is_named() {
             "note: post /a: it is left out: it holds no object",
             "note: serves /a: it is left out: it holds no object",
             "note: /b: it is left out: it holds no object",
+            "note: /a: the summary of the path is left out",
+            "note: /c: members beside the `$ref` of the path are left out",
             "note: webhook sold: it is left out: the service sends it, and no tool receives it",
+            "note: the document: its member `info` is left out",
             "note: the document: its servers after the first one are left out (`--proxy-url` names another)",
+            "note: the document: the variables of its server are taken at their defaults (`--proxy-url` names another)",
         ]
     );
 }
