@@ -160,10 +160,11 @@ impl Document {
         self.root.get("security")
     }
 
-    /// The paths, each with what its operations are in, or with what its reference lacks.
+    /// The paths without extensions, each with what its operations are in, or with what its reference lacks.
     fn paths(&self) -> impl Iterator<Item = (&str, Result<&Value, Fault>)> {
         let paths = self.root.get("paths").and_then(Value::as_object);
-        paths.into_iter().flatten().map(move |(path, item)| (path.as_str(), self.resolved(item)))
+        let paths = paths.into_iter().flatten().filter(|(path, _)| !path.starts_with("x-"));
+        paths.map(move |(path, item)| (path.as_str(), self.resolved(item)))
     }
 
     /// The paths whose operations are elsewhere.

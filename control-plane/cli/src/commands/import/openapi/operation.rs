@@ -105,7 +105,7 @@ struct Building<'a> {
     document: &'a Document,
     schemas: Schemas<'a>,
     names: BTreeSet<String>,
-    /// Arguments by the places of the path.
+    /// Templates of arguments by the places of the path.
     places: BTreeMap<String, String>,
     properties: Map<String, Value>,
     required: Vec<Value>,

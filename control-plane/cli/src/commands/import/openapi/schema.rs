@@ -78,7 +78,11 @@ impl<'a> Schemas<'a> {
         }
         let Value::Object(members) = schema else {
             // 3.1: `true` and `false`.
-            return Ok(if schema.is_boolean() { schema.clone() } else { json!({}) });
+            if schema.is_boolean() {
+                return Ok(schema.clone());
+            }
+            self.changes.add(Change::Malformed);
+            return Ok(json!({}));
         };
         let Some(reference) = members.get("$ref").and_then(Value::as_str) else {
             return self.members(members, depth);
@@ -171,6 +175,10 @@ impl<'a> Schemas<'a> {
             } else {
                 kept.insert(name.clone(), self.schema(property, depth + 1)?);
             }
+        }
+        let mut names = members.get("required").and_then(Value::as_array).into_iter().flatten();
+        if names.any(|name| name.as_str().is_some_and(|name| !properties.contains_key(name))) {
+            self.changes.add(Change::Required);
         }
         required(taken, &kept);
         taken.insert("properties".into(), Value::Object(kept));

@@ -209,7 +209,7 @@ fn each_member_of_a_path_that_is_no_tool_is_named() {
     let path = json!({"summary": "A", "parameters": [], "x-own": {}, "get": {"operationId": "a"},
         "options": {"operationId": "o"}, "trace": {"operationId": "t"}, "GET": {}, "post": null, "serves": "no"});
     let first = json!({"url": "https://{at}.example", "variables": {"at": {"default": "api"}}});
-    let document = json!({"openapi": "3.1.0", "paths": {"/a": path, "/b": null,
+    let document = json!({"openapi": "3.1.0", "paths": {"/a": path, "/b": null, "x-own": 1,
             "/c": {"$ref": "#/components/pathItems/c", "put": {}}},
         "components": {"pathItems": {"c": {"get": {"operationId": "c"}}}},
         "info": {"title": "A"}, "x-own": 1, "servers": [first, {"url": "https://eu.example"}],

@@ -214,7 +214,7 @@ impl<'a> Building<'a> {
             Shape::Plain | Shape::Members => format!("{{{argument}}}"),
         };
         match place {
-            "path" => drop(self.places.insert(name.to_owned(), argument.clone())),
+            "path" => drop(self.places.insert(name.to_owned(), prefix(name, written) + &template)),
             "query" => drop(self.tool.query.insert(query_name(name, shape), template.into())),
             _ => drop(self.tool.headers.insert(name.to_ascii_lowercase(), template.into())),
         }
@@ -224,6 +224,15 @@ impl<'a> Building<'a> {
         if is_required {
             self.required.push(argument.into());
         }
+    }
+}
+
+/// The text before a value in a path (RFC 6570 sections 3.2.5 and 3.2.7).
+fn prefix(name: &str, written: &Value) -> String {
+    match written.get("style").and_then(Value::as_str) {
+        Some("label") => ".".to_owned(),
+        Some("matrix") => format!(";{name}="),
+        _ => String::new(),
     }
 }
 
@@ -257,11 +266,11 @@ fn shape(parameter: &Parameter<'_>) -> Result<Shape, &'static str> {
     let is_one_kind = kinds.len() == 1;
     let may_have_members = !parameter.is_member && schema.get("allOf").or(schema.get("anyOf")).is_none();
     match (*place, style, has(Kind::List), has(Kind::Object)) {
-        ("path", "label" | "matrix", ..) => Err("is written in a style that is not served here"),
         _ if kinds.is_empty() || has(Kind::Other) => Err("is more than one text or number"),
         (_, _, false, false) => Ok(Shape::Plain),
         ("query", "form", true, false) if is_exploded => Ok(Shape::Exploded),
         ("query", "form", true, false) | ("path" | "header", "simple", true, false) => Ok(Shape::Plain),
+        ("path", "label" | "matrix", true, false) if !is_exploded => Ok(Shape::Plain),
         ("query", "form", false, true) if is_exploded && is_one_kind && may_have_members => {
             Ok(Shape::Members)
         }

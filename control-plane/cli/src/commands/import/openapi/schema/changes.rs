@@ -99,6 +99,10 @@ pub(super) enum Change {
     Beside,
     /// A reference that leads back to itself.
     Recursion,
+    /// A schema that is neither an object nor a boolean.
+    Malformed,
+    /// A property that is required and not described beside it.
+    Required,
     /// A schema below the deepest level that is taken over.
     Depth,
 }
@@ -120,6 +124,10 @@ impl fmt::Display for Change {
             Change::Unknown => "members of its schemas that are no known keywords are left out",
             Change::Beside => "members beside a `$ref` of its schemas are left out",
             Change::Recursion => "a schema of it within itself accepts anything",
+            Change::Malformed => "schemas of it that are neither objects nor booleans accept anything",
+            Change::Required => {
+                "names in `required` of its schemas that are not in `properties` are left out"
+            }
             Change::Depth => "schemas of it that are nested too deep accept anything",
         };
         f.write_str(text)

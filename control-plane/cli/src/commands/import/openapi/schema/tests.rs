@@ -117,6 +117,14 @@ fn each_keyword_that_is_not_taken_over_is_named_once() {
             "a schema of it within itself accepts anything"
         ]
     );
+    let (notes, _) = noted(&json!({"required": ["a", "b"], "properties": {"a": {"items": [{}]}}}));
+    assert_eq!(
+        notes,
+        [
+            "schemas of it that are neither objects nor booleans accept anything",
+            "names in `required` of its schemas that are not in `properties` are left out"
+        ]
+    );
     let deep = (0..30).fold(json!({}), |inner, _| json!({"items": inner}));
     assert_eq!(noted(&deep).0, ["schemas of it that are nested too deep accept anything"]);
 }

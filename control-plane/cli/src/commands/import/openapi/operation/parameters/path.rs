@@ -72,7 +72,7 @@ impl Building<'_> {
                 continue;
             }
             let argument = self.argument(place);
-            self.places.insert(place.to_owned(), argument.clone());
+            self.places.insert(place.to_owned(), format!("{{{argument}}}"));
             self.properties.insert(argument.clone(), json!({"type": "string"}));
             self.required.push(argument.into());
             let note = format!("its path parameter {} is not described: it takes a text", one_line(place));
@@ -92,7 +92,7 @@ fn filled(path: &str, places: &BTreeMap<String, String>) -> String {
     let mut filled = parts.next().unwrap_or_default().to_owned();
     for part in parts {
         let place = part.split_once('}').and_then(|(name, rest)| Some((places.get(name)?, rest)));
-        filled += &place.map_or_else(|| format!("{{{part}"), |(name, rest)| format!("{{{name}}}{rest}"));
+        filled += &place.map_or_else(|| format!("{{{part}"), |(template, rest)| format!("{template}{rest}"));
     }
     filled
 }

@@ -222,9 +222,11 @@ fn a_place_in_a_list_is_an_argument_and_a_secret_is_none() {
 #[test]
 fn a_parameter_that_is_written_otherwise_is_named() {
     let text = json!({"type": "string"});
+    let list = json!({"type": "array", "items": text});
     for (style, why) in [
-        (json!({"style": "matrix", "schema": text}), "style"),
-        (json!({"style": "label", "schema": text}), "style"),
+        (json!({"style": "matrix", "explode": true, "schema": list}), "style"),
+        (json!({"style": "label", "explode": true, "schema": list}), "style"),
+        (json!({"style": "label", "schema": {"type": "object"}}), "more than one text"),
         (json!({"content": {"application/json": {"schema": text}}}), "media type"),
     ] {
         let mut parameter = id();
@@ -244,6 +246,20 @@ fn a_parameter_that_is_written_otherwise_is_named() {
         let tool = only(json!({"operationId": "a", "parameters": [id(), query]})).unwrap();
         assert!(tool.query.is_empty(), "{style}");
         assert!(tool.notes.iter().any(|note| note.contains("parameter q is left out")), "{:?}", tool.notes);
+    }
+}
+
+#[test]
+fn a_style_of_a_path_is_text_before_the_value() {
+    let list = json!({"type": "array", "items": {"type": "string"}});
+    for (style, path) in
+        [("label", "/things/.{id}"), ("matrix", "/things/;id={id}"), ("simple", "/things/{id}")]
+    {
+        for schema in [&json!({"type": "string"}), &list] {
+            let id = json!({"name": "id", "in": "path", "required": true, "style": style, "schema": schema});
+            let tool = only(json!({"parameters": [id]})).unwrap();
+            assert_eq!((tool.path.as_str(), tool.notes.len()), (path, 0), "{schema}");
+        }
     }
 }
 
