@@ -109,6 +109,7 @@ impl<'a> Building<'a> {
     /// The schema of an argument. A value that is written as JSON is a text, since the request has it as it is.
     fn schema_of(&mut self, written: &'a Value, place: &str) -> Result<Value, Fault> {
         if let Some(media) = json_media(written, place) {
+            self.unread_of("parameters", media);
             let content = media.get("schema").map(|schema| self.schemas.take(schema)).transpose()?;
             let content = content.unwrap_or_else(|| json!({}));
             return Ok(
@@ -189,6 +190,13 @@ impl<'a> Building<'a> {
             let note =
                 format!("its query parameter {name} is left out: the document names none of its members");
             self.tool.notes.push(note);
+        }
+        self.unread_of("parameters", parameter.written);
+        if parameter.written.get("description").is_some() {
+            let name = one_line(parameter.name);
+            self.note(format!(
+                "the description of its query parameter {name} is left out: each member is a parameter"
+            ));
         }
         let required = parameter.schema.get("required").and_then(Value::as_array);
         for (name, member) in properties(&parameter.schema) {

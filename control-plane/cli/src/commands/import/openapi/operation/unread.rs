@@ -117,6 +117,23 @@ mod tests {
     }
 
     #[test]
+    fn what_is_of_a_parameter_that_is_written_otherwise_is_named() {
+        let page = json!({"name": "page", "in": "query", "description": "Which", "example": {"n": 1},
+            "schema": {"type": "object", "properties": {"n": {"type": "integer"}}}});
+        let filter = json!({"name": "filter", "in": "query",
+            "content": {"application/json": {"examples": {"a": {}}, "schema": {"type": "object"}}}});
+        let tool = only(json!({"parameters": [id(), page, filter]})).unwrap();
+        assert_eq!(
+            tool.notes,
+            [
+                "`example` of its parameters is left out",
+                "the description of its query parameter page is left out: each member is a parameter",
+                "`examples` of its parameters is left out",
+            ]
+        );
+    }
+
+    #[test]
     fn a_description_that_is_cut_is_named() {
         let notes = |letters: usize| {
             only(json!({"parameters": [id()], "description": "x".repeat(letters)})).unwrap().notes
