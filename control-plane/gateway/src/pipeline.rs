@@ -408,12 +408,10 @@ impl Running {
     }
 
     /// What was executed, once it fits the schema and nobody objects.
-    async fn checked(&self, mut output: Output) -> Result<Output, Refusal> {
+    async fn checked(&self, output: Output) -> Result<Output, Refusal> {
         let started = Instant::now();
-        output::settle(&self.call.entry, &mut output);
-        let checked = output::check(&self.call.entry, &output);
+        let settled = output::settle(&self.call, output);
         self.pipeline.metrics.stage(Stage::Output, started);
-        checked?;
-        inspect::output(self.pipeline.inspections.output.as_ref(), &self.call, output).await
+        inspect::output(self.pipeline.inspections.output.as_ref(), &self.call, settled?).await
     }
 }

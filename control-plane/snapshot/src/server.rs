@@ -277,6 +277,12 @@ impl ListedPrimitive {
             && matches!(mode, Some(Mode::Plugin(_) | Mode::McpStdio(_)))
     }
 
+    /// Whether calls go to a service of somebody else in its own protocol, which has schemas and defaults of its own.
+    pub fn is_forwarded(&self) -> bool {
+        let mode = self.primitive.runtime.as_ref().and_then(|runtime| runtime.mode.as_ref());
+        matches!(mode, Some(Mode::ProxyMcp(_) | Mode::McpStdio(_) | Mode::ProxyHttp(_)))
+    }
+
     /// Whether a prompt has this argument, a template this variable.
     pub fn is_argument(&self, name: &str) -> bool {
         match &self.template {

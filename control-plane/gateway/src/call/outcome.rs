@@ -338,7 +338,9 @@ impl Refusal {
     pub fn public_message(&self) -> String {
         match self {
             Refusal::Internal(_) => Reason::Internal.message().into(),
-            Refusal::InvalidOutput { .. } => "the tool's result does not fit its output schema".into(),
+            Refusal::InvalidOutput { .. } => {
+                "the call was done, and its result does not fit its output schema".into()
+            }
             other => other.to_string(),
         }
     }

@@ -3,7 +3,6 @@
 //! yet: of that, only what the primitive declares is handed on, no longer than its bound.
 
 use asp_json::Json;
-use asp_proto::snapshot::runtime::Mode;
 use serde_json::Value;
 
 use asp_snapshot::ListedPrimitive;
@@ -52,11 +51,7 @@ pub fn complete(entry: &ListedPrimitive, arguments: &mut Json) {
     }
     let mut completed = arguments.view().clone();
     schema.apply_defaults(&mut completed);
-    let is_passed_on = matches!(
-        entry.primitive.runtime.as_ref().and_then(|runtime| runtime.mode.as_ref()),
-        Some(Mode::ProxyMcp(_) | Mode::McpStdio(_) | Mode::ProxyHttp(_))
-    );
-    *arguments = match is_passed_on {
+    *arguments = match entry.is_forwarded() {
         true => arguments.viewed_as(completed),
         false => arguments.changed_to(completed),
     };

@@ -1,20 +1,31 @@
-//! Stage 9: the result fits the output schema, or it is an error; it is never passed through.
+//! Stage 9: `structuredContent` fits the output schema.
+//!
+//! Keeps true: a value that does not fit is never in `structuredContent`, because clients check it there, also on errors
+//! (MCP tools, output schema). A result of a service of somebody else that does not fit is a tool error that says so, names place
+//! and rule, and holds what the service answered (I-14); any other result that does not fit is withheld.
 
+use asp_json::Json;
 use asp_snapshot::ListedPrimitive;
+use serde_json::Value;
 
-use crate::call::outcome::{Output, Refusal};
+use crate::call::Call;
+use crate::call::outcome::{Output, Refusal, text_block};
 
-/// Takes out what an error says in `structuredContent` where the schema speaks against it: clients check that too (MCP
-/// tools, output schema).
-pub fn settle(entry: &ListedPrimitive, output: &mut Output) {
-    if let (Some(schema), Output::Tool { structured, is_error: true, .. }) = (&entry.output, output)
-        && structured.as_ref().is_some_and(|value| schema.check(value).is_err())
-    {
-        *structured = None;
+/// Returns what the caller gets of the output that an executor produced.
+pub fn settle(call: &Call, mut output: Output) -> Result<Output, Refusal> {
+    let entry = &call.entry;
+    let Err(Refusal::InvalidOutput { pointer, message }) = check(entry, &output) else {
+        settle_error(entry, &mut output);
+        return Ok(output);
+    };
+    if !entry.is_forwarded() {
+        return Err(Refusal::InvalidOutput { pointer, message });
     }
+    tracing::warn!(call = %call.id, trace = %call.trace, primitive = %entry.primitive.id, pointer, rule = message, "the result of a service does not fit the output schema of its primitive; the caller gets an error with its content");
+    Ok(with_misfit(output, &pointer, &message))
 }
 
-/// Checks what an executor produced. A tool error needs no structured result and is not checked.
+/// Checks a tool's result. A tool error needs no structured result and is not checked.
 pub fn check(entry: &ListedPrimitive, output: &Output) -> Result<(), Refusal> {
     let (Some(schema), Output::Tool { structured, is_error: false, .. }) = (&entry.output, output) else {
         return Ok(());
@@ -28,4 +39,79 @@ pub fn check(entry: &ListedPrimitive, output: &Output) -> Result<(), Refusal> {
     schema
         .check(value)
         .map_err(|misfit| Refusal::InvalidOutput { pointer: misfit.pointer, message: misfit.message })
+}
+
+/// Takes the structured value out of a tool error if it does not fit the schema; a service's own becomes text.
+fn settle_error(entry: &ListedPrimitive, output: &mut Output) {
+    let (Some(schema), Output::Tool { content, structured, is_error: true, .. }) = (&entry.output, output)
+    else {
+        return;
+    };
+    if let Some(value) = structured.take_if(|value| schema.check(value).is_err())
+        && entry.is_forwarded()
+    {
+        keep_as_text(content, &value);
+    }
+}
+
+/// The result as a tool error: first the place and the rule, then what the service answered.
+fn with_misfit(output: Output, pointer: &str, message: &str) -> Output {
+    let Output::Tool { mut content, structured, meta, .. } = output else { return output };
+    if let Some(value) = &structured {
+        keep_as_text(&mut content, value);
+    }
+    let place = match pointer {
+        "" => message.to_owned(),
+        pointer => format!("{pointer}: {message}"),
+    };
+    let note = format!(
+        "the call was done, and its result does not fit its output schema ({place}); what the service answered follows"
+    );
+    content.insert(0, text_block(&note).into());
+    Output::Tool { content, structured: None, is_error: true, meta }
+}
+
+/// Appends a value's JSON text, unless a block says it already.
+fn keep_as_text(content: &mut Vec<Json>, value: &Json) {
+    let is_said = content.iter().any(|block| block.get("text").and_then(Value::as_str) == Some(value.text()));
+    if !is_said {
+        content.push(text_block(value.text()).into());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use asp_json::Members;
+    use serde_json::json;
+
+    use super::*;
+
+    fn texts(content: &[Json]) -> Vec<&str> {
+        content.iter().filter_map(|block| block["text"].as_str()).collect()
+    }
+
+    #[test]
+    fn a_result_that_does_not_fit_keeps_its_content_and_its_value_as_text() {
+        let value = Json::parse(br#"{"n":1.50}"#).unwrap();
+        let rest = ["it is three", r#"{"n":1.50}"#];
+        for (said, kept) in [(&rest[..1], &rest[..]), (&rest[1..], &rest[1..]), (&rest[..0], &rest[1..])] {
+            let content = said.iter().map(|text| Json::from(text_block(text))).collect();
+            let meta = Members::from_iter([("a/b", json!(1))]);
+            let output = Output::Tool {
+                content,
+                structured: Some(value.clone()),
+                is_error: false,
+                meta: meta.clone(),
+            };
+            let Output::Tool { content, structured: None, is_error: true, meta: kept_meta } =
+                with_misfit(output, "/n", "is no integer")
+            else {
+                panic!("{said:?}")
+            };
+            let texts = texts(&content);
+            assert!(texts[0].contains("the call was done") && texts[0].contains("(/n: is no integer)"));
+            assert_eq!(&texts[1..], kept, "{said:?}");
+            assert_eq!(kept_meta, meta);
+        }
+    }
 }
