@@ -128,7 +128,7 @@ fn once(asked: &Value) -> Vec<Value> {
 }
 
 /// Listed, everything that an upstream says of an item is there as it says it, but that it makes tasks of 2025-11-25, which
-/// the platform does not serve. The platform adds titles, and names resources by the ids of their specs.
+/// the platform does not serve. The platform adds titles.
 fn same(kind: &str, found: &Value, expected: &Value) -> bool {
     match (kind, found.as_array(), expected.as_array()) {
         ("lists", ..) => is_listed(found, expected),
@@ -153,12 +153,8 @@ fn is_listed(found: &Value, expected: &Value) -> bool {
     if expected.get("arguments").is_none() && found["arguments"] == json!([]) {
         found.as_object_mut().map(|members| members.remove("arguments"));
     }
-    let is_resource = expected.get("uri").or(expected.get("uriTemplate")).is_some();
     for item in [&mut found, &mut expected].into_iter().filter_map(Value::as_object_mut) {
         item.remove("execution");
-        if is_resource {
-            item.remove("name");
-        }
     }
     found == expected
 }

@@ -8,7 +8,7 @@ mod schema;
 
 use std::collections::HashSet;
 
-use asp_proto::snapshot::{Listing, Mutation, Primitive};
+use asp_proto::snapshot::{Kind, Listing, Mutation, Primitive};
 use semver::Version;
 use serde::Serialize;
 use serde_json::Value;
@@ -231,6 +231,11 @@ fn compare_rest(old: &Primitive, new: &Primitive, found: &mut Found<'_>) {
     let parts = [
         ("/summary", old.summary != new.summary, "the description differs"),
         ("/name", old.title != new.title, "the title differs"),
+        (
+            "/exposure/mcp/resource/name",
+            listed_name(old) != listed_name(new),
+            "lists show another name of the resource",
+        ),
         ("/runtime", old.runtime != new.runtime, "it runs differently"),
         ("/security/rateLimitMax", old.limit != new.limit, "the rate limit differs"),
         ("/security/riskClass", old.risk_class != new.risk_class, "the risk class differs"),
@@ -270,6 +275,13 @@ fn danger(mutation: Mutation) -> u8 {
 /// An absent schema accepts everything.
 fn parsed(text: &str) -> Value {
     serde_json::from_str(text).unwrap_or(Value::Bool(true))
+}
+
+/// The name of a resource in lists; other kinds are listed under the name that their server exposes.
+fn listed_name(primitive: &Primitive) -> Option<String> {
+    let is_resource = matches!(primitive.kind(), Kind::Resource | Kind::ResourceTemplate);
+    let definition = primitive.mcp.last().filter(|_| is_resource)?;
+    parsed(&definition.json).get("name")?.as_str().map(str::to_owned)
 }
 
 /// Names and required flags of a prompt's arguments, from its newest definition.

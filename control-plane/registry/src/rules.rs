@@ -20,6 +20,7 @@ mod text;
 mod uri;
 mod watched;
 
+pub use name::is_resource_name;
 pub use proxy::is_refused_header;
 pub use server::MAX_PRIMITIVES;
 pub(crate) use server::check_server;

@@ -1,5 +1,6 @@
 //! Ids, versions, exposed names and scopes.
 
+use super::text::first_deceptive;
 use crate::fault::FaultCode;
 use crate::findings::Findings;
 use crate::spec::Spec;
@@ -9,6 +10,17 @@ use crate::spec::Spec;
 pub(super) fn is_name(text: &str) -> bool {
     (1..=128).contains(&text.len())
         && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.' | b'-'))
+}
+
+/// Longest name of a resource in lists, in characters.
+const MAX_RESOURCE_NAME: usize = 256;
+
+/// Whether lists can show a resource under this name. Its URI is what clients name it by, so that any visible text will do.
+pub fn is_resource_name(text: &str) -> bool {
+    !text.trim().is_empty()
+        && text.chars().count() <= MAX_RESOURCE_NAME
+        && !text.chars().any(char::is_control)
+        && first_deceptive(text).is_none()
 }
 
 /// RFC 6749 section 3.3: visible ASCII without `"` and `\`.
@@ -32,7 +44,6 @@ pub(super) fn check(spec: &Spec, findings: &mut Findings<'_>) {
     let rest = &spec.exposure.rest;
     for (path, exposed) in [
         ("/exposure/mcp/tool/name", &mcp.tool),
-        ("/exposure/mcp/resource/name", &mcp.resource),
         ("/exposure/mcp/prompt/name", &mcp.prompt),
         ("/exposure/rest/operation/name", &rest.operation),
     ] {
@@ -41,6 +52,13 @@ pub(super) fn check(spec: &Spec, findings: &mut Findings<'_>) {
             let message = format!("`{}` is no exposed name", shown(name));
             findings.add(FaultCode::BadExposedName, path, message, NAME_HINT);
         }
+    }
+    if let Some(name) = mcp.resource.as_ref().and_then(|exposed| exposed.name.as_deref())
+        && !is_resource_name(name)
+    {
+        let message = format!("`{}` is no name of a resource", shown(name));
+        let hint = format!("use 1 to {MAX_RESOURCE_NAME} visible characters");
+        findings.add(FaultCode::BadExposedName, "/exposure/mcp/resource/name", message, hint);
     }
     if let Some(id) = spec.exposure.a2a.skill.as_ref().and_then(|skill| skill.id.as_deref())
         && !is_skill_id(id)
@@ -81,4 +99,19 @@ pub(super) fn check_scopes(scopes: &[String], path: &str, findings: &mut Finding
 /// A hostile value is shown short and escaped.
 pub(super) fn shown(text: &str) -> String {
     text.chars().take(60).collect::<String>().escape_debug().to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_resource_may_have_any_name_that_people_can_read() {
+        for name in ["features.md", "Dynamic Text Resource", "\u{67e5}\u{8be2}", &"x".repeat(256)] {
+            assert!(is_resource_name(name), "{name}");
+        }
+        for name in ["", " ", "a\nb", "a\u{202e}b", &"x".repeat(257)] {
+            assert!(!is_resource_name(name), "{}", name.escape_debug());
+        }
+    }
 }

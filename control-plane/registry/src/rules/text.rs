@@ -31,7 +31,7 @@ pub(super) fn check(document: &Document, findings: &mut Findings<'_>) {
     }
 }
 
-fn first_deceptive(text: &str) -> Option<char> {
+pub(super) fn first_deceptive(text: &str) -> Option<char> {
     let characters: Vec<char> = text.chars().collect();
     let bad = |(at, c): (usize, &char)| is_deceptive(*c) && !is_written(&characters, at);
     characters.iter().enumerate().position(bad).and_then(|at| characters.get(at).copied())

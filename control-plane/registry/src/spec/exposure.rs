@@ -48,7 +48,7 @@ pub(crate) struct Rest {
 pub(crate) struct Exposed {
     #[serde(default = "yes")]
     pub enabled: bool,
-    /// The primitive's id when absent: `[A-Za-z0-9_.-]{1,128}`.
+    /// The primitive's id when absent: `[A-Za-z0-9_.-]{1,128}`; of a resource 1 to 256 visible characters, which lists show.
     #[serde(default)]
     pub name: Option<String>,
 }

@@ -238,3 +238,32 @@ fn instructions_are_the_servers_own() {
         assert_eq!(server.server.instructions, expected);
     }
 }
+
+#[test]
+fn lists_show_a_resources_own_name_and_title() {
+    let long = "x".repeat(300);
+    let root = tempfile::tempdir().unwrap();
+    let args = args(root.path());
+    let resources = [("note://x/1", "Quarterly report (2025).md"), ("note://x/2", long.as_str())];
+    let lists = Lists {
+        resources: resources
+            .iter()
+            .map(|(uri, name)| json!({"uri": uri, "name": name, "title": "T", "description": "d"}))
+            .collect(),
+        templates: vec![json!({"uriTemplate": "res://items/{id}", "name": "One of them"})],
+        ..Lists::default()
+    };
+    let imported = convert(&args, &Upstream::Url("https://up.example/mcp"), &lists);
+    assert_eq!(imported.renamed.len(), 1, "{:?}", imported.renamed);
+    assert!(imported.renamed[0].contains("\"note://x/2\" is listed as up.xx"), "{:?}", imported.renamed);
+    bring(&args, imported).unwrap();
+    let server = compiled(&asp_registry::read_dir(root.path()).unwrap(), "up").unwrap();
+    let listed = asp_registry::compile_mcp(&server, "2025-11-25");
+    let shown = |list: &str, index: usize| {
+        let item = &listed[list][index];
+        (item["name"].as_str().unwrap().to_owned(), item["title"].as_str().unwrap().to_owned())
+    };
+    assert_eq!(shown("resources", 0), ("Quarterly report (2025).md".into(), "T".into()));
+    assert!(shown("resources", 1).0.starts_with("up.xx"));
+    assert_eq!(shown("resourceTemplates", 0), ("One of them".into(), "One of them".into()));
+}

@@ -7,13 +7,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use asp_gateway::executors::proxy::mcp::listing::Lists;
 use asp_registry::pin::pin;
-use asp_registry::uri_template::UriTemplate;
 use asp_registry::{MAX_PRIMITIVES, is_reserved_meta};
 use serde_json::{Map, Value, json};
 
 use super::package::Package;
 use super::{DECODED, Imported, dialect, free_id, icons, proxy, server_file, spec_path};
 use crate::args::ImportArgs;
+
+mod resource;
 
 /// Where what is imported runs.
 pub(super) enum Upstream<'a> {
@@ -163,51 +164,6 @@ impl Import<'_> {
         let exposed = self.exposed_name(name, "prompt", &spec);
         spec.insert("exposure".into(), json!({"mcp": {"prompt": {"enabled": true, "name": exposed}}}));
         self.add(spec, name, prompt);
-    }
-
-    fn resource(&mut self, resource: &Value, kind: &str, member: &str) {
-        let Some(uri) = text(resource, member) else { return };
-        let name = text(resource, "name").unwrap_or(uri);
-        let mut schema = Map::new();
-        schema.insert(member.into(), uri.into());
-        if let Some(mime) = text(resource, "mimeType") {
-            schema.insert("mimeType".into(), mime.into());
-        }
-        let template = UriTemplate::parse_matching(uri).ok().filter(|_| kind == "resource_template");
-        let names = template.iter().flat_map(UriTemplate::variables).collect();
-        self.complete(&mut schema, names);
-        let mut spec = self.common(resource, name, kind);
-        let hints = self.hints(resource, uri);
-        if !hints.is_empty() {
-            spec.insert("annotations".into(), Value::Object(hints));
-        }
-        spec.insert("primitiveSchema".into(), Value::Object(schema));
-        self.add(spec, uri, resource);
-    }
-
-    /// For whom a resource is and how much it matters; what else is said of it is told as dropped.
-    fn hints(&mut self, resource: &Value, uri: &str) -> Map<String, Value> {
-        let mut hints = Map::new();
-        let said = resource.get("annotations").and_then(Value::as_object);
-        for (name, value) in said.into_iter().flatten().filter(|(_, value)| !value.is_null()) {
-            let fits = match name.as_str() {
-                "audience" => value.as_array().is_some_and(|roles| {
-                    roles.iter().all(|role| matches!(role.as_str(), Some("user" | "assistant")))
-                }),
-                "priority" => value.as_f64().is_some_and(|weight| (0.0..=1.0).contains(&weight)),
-                _ => false,
-            };
-            match fits {
-                true => drop(hints.insert(name.clone(), value.clone())),
-                false => {
-                    self.dropped.push(format!("annotations.{name} of {uri:?}: a spec has no place for it"))
-                }
-            }
-        }
-        if resource.get("size").is_some_and(|size| !size.is_null()) {
-            self.dropped.push(format!("size of {uri:?}: a spec has no place for it"));
-        }
-        hints
     }
 
     /// The upstream's name where clients can use it, else a plain one, with a line that says so.
