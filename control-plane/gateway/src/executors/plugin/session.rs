@@ -402,12 +402,17 @@ impl Session<'_> {
             let pointer = format!("artifacts{}", misfit.pointer);
             return AttemptOutcome::Refused(Refusal::InvalidOutput { pointer, message: misfit.message });
         }
-        let extras = Extras {
-            links: emitted.blocks(),
-            uris: emitted.uris(),
-            chunks: std::mem::take(&mut self.attempt_state.chunks),
+        let result = if self.job.language == STDIO {
+            results::relayed(end)
+        } else {
+            let extras = Extras {
+                links: emitted.blocks(),
+                uris: emitted.uris(),
+                chunks: std::mem::take(&mut self.attempt_state.chunks),
+            };
+            results::completed(end, extras)
         };
-        match results::completed(end, extras) {
+        match result {
             Ok(output) => AttemptOutcome::Output(output),
             Err(refusal) => AttemptOutcome::Refused(refusal),
         }

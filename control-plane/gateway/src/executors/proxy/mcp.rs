@@ -32,7 +32,7 @@ pub mod listing;
 mod looking;
 mod message;
 pub(in crate::executors) mod pinned;
-pub(super) mod results;
+pub(in crate::executors) mod results;
 mod sessions;
 pub(in crate::executors) mod watching;
 

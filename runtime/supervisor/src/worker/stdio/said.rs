@@ -21,7 +21,8 @@ pub(super) fn completed(request_id: &str, result: &Json) -> Out {
         request_id: request_id.to_owned(),
         output: text(output),
         content: text(content),
-        is_error: is_error == Some("true"),
+        // What is no boolean is no success either.
+        is_error: !matches!(is_error, None | Some("false" | "null")),
         meta: text(meta),
         ..Completed::default()
     })
@@ -100,6 +101,17 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn a_result_is_a_success_only_where_the_server_says_so() {
+        for (is_error, expected) in
+            [(json!(false), false), (json!(null), false), (json!(true), true), (json!("true"), true)]
+        {
+            let result = json!({"content": [], "isError": is_error}).into();
+            let Out::Completed(end) = completed("r", &result) else { panic!("no end") };
+            assert_eq!(end.is_error, expected, "{is_error}");
+        }
+    }
 
     #[test]
     fn a_log_keeps_its_level_and_is_the_only_calls() {

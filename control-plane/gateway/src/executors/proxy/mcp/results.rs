@@ -10,7 +10,7 @@ use crate::call::content::{is_content_block, own_meta};
 use crate::call::outcome::{Output, text_block};
 
 /// The output that a result is; what is malformed in that of a resource or a prompt, which has no words for an error.
-pub(super) fn output(kind: Kind, result: &Json) -> Result<Output, String> {
+pub(in crate::executors) fn output(kind: Kind, result: &Json) -> Result<Output, String> {
     match kind {
         Kind::Resource | Kind::ResourceTemplate => {
             let contents = list(result, "contents", is_contents).map_err(|fault| named(&fault))?;
