@@ -367,7 +367,7 @@ impl Running {
                 Aim::Completed(_) => {
                     return Ok(Output::Completion { values: Vec::new(), total: Some(0), has_more: false });
                 }
-                Aim::Listed => return Ok(Output::Contents { contents: Vec::new() }),
+                Aim::Listed => return Ok(Output::contents(Vec::new())),
             }
         }
         if entitled.needs_approval {

@@ -47,9 +47,9 @@ pub enum Output {
     /// Of a tool or task: MCP content blocks and, where the primitive has an output schema, a value.
     Tool { content: Vec<Json>, structured: Option<Json>, is_error: bool, meta: Members },
     /// Of a resource: MCP resource contents.
-    Contents { contents: Vec<Json> },
+    Contents { contents: Vec<Json>, meta: Members },
     /// Of a prompt: MCP prompt messages.
-    Messages { description: Option<String>, messages: Vec<Json> },
+    Messages { description: Option<String>, messages: Vec<Json>, meta: Members },
     /// Of an argument that is completed: what could be meant, best first, and how many there are where that is known.
     Completion { values: Vec<String>, total: Option<u32>, has_more: bool },
 }
@@ -64,6 +64,16 @@ impl Output {
             is_error: false,
             meta: Members::default(),
         }
+    }
+
+    /// The contents of a resource.
+    pub fn contents(contents: Vec<Json>) -> Output {
+        Output::Contents { contents, meta: Members::default() }
+    }
+
+    /// The messages of a prompt.
+    pub fn messages(description: Option<String>, messages: Vec<Json>) -> Output {
+        Output::Messages { description, messages, meta: Members::default() }
     }
 
     /// Text for the model.
@@ -108,12 +118,12 @@ impl Output {
         match self {
             Output::Tool { content, structured, meta, .. } => {
                 let structured = structured.as_ref().map_or(0, held::of_json);
-                let meta: usize = meta.iter().map(|(name, value)| name.len() + held::of_json(value)).sum();
-                held::of_all_json(content) + structured + meta
+                held::of_all_json(content) + structured + held_by_meta(meta)
             }
-            Output::Contents { contents } => held::of_all_json(contents),
-            Output::Messages { description, messages } => {
-                description.as_ref().map_or(0, String::len) + held::of_all_json(messages)
+            Output::Contents { contents, meta } => held::of_all_json(contents) + held_by_meta(meta),
+            Output::Messages { description, messages, meta } => {
+                let description = description.as_ref().map_or(0, String::len);
+                description + held::of_all_json(messages) + held_by_meta(meta)
             }
             Output::Completion { values, .. } => values.iter().map(String::len).sum(),
         }
@@ -122,6 +132,10 @@ impl Output {
     pub fn is_error(&self) -> bool {
         matches!(self, Output::Tool { is_error: true, .. })
     }
+}
+
+fn held_by_meta(meta: &Members) -> usize {
+    meta.iter().map(|(name, value)| name.len() + held::of_json(value)).sum()
 }
 
 /// Bytes of a value's JSON text.

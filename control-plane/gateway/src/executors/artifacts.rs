@@ -91,7 +91,7 @@ impl Artifacts {
                 _ => object.insert("blob".into(), STANDARD.encode(&bytes).into()),
             };
         }
-        Ok(Output::Contents { contents: vec![content.into()] })
+        Ok(Output::contents(vec![content.into()]))
     }
 
     /// Deletes what has expired.
@@ -138,7 +138,7 @@ fn linked(uri: &str, meta: &BlobMeta, size: u64, link: &Link) -> Output {
         "text": format!("{}\r\n", link.url),
         "_meta": {"asp/mimeType": meta.content_type, "asp/size": size, "asp/expiresAt": expires},
     });
-    Output::Contents { contents: vec![content.into()] }
+    Output::contents(vec![content.into()])
 }
 
 fn public_uri(id: &BlobId, name: &str) -> String {

@@ -105,11 +105,9 @@ async fn count(execution: &Execution) -> Result<Output, Refusal> {
 fn item(execution: &Execution) -> Output {
     let text = |name: &str| execution.arguments.get(name).and_then(Value::as_str).unwrap_or_default();
     let body = json!({"id": text("id"), "title": format!("Item {}", text("id"))});
-    Output::Contents {
-        contents: vec![
-            json!({"uri": text("uri"), "mimeType": "application/json", "text": body.to_string()}).into(),
-        ],
-    }
+    Output::contents(vec![
+        json!({"uri": text("uri"), "mimeType": "application/json", "text": body.to_string()}).into(),
+    ])
 }
 
 #[cfg(test)]

@@ -13,11 +13,11 @@ pub fn run(content: &str, execution: &Execution) -> Result<Output, Refusal> {
         serde_json::from_str(content).map_err(|e| Refusal::Internal(format!("static content: {e}")))?;
     let primitive = &execution.call.entry.primitive;
     Ok(match primitive.kind() {
-        Kind::Prompt => Output::Messages {
-            description: (!primitive.summary.is_empty()).then(|| primitive.summary.clone()),
-            messages: items.into_iter().map(|item| fill(item, &execution.arguments).into()).collect(),
-        },
-        _ => Output::Contents { contents: items.into_iter().map(Json::from).collect() },
+        Kind::Prompt => Output::messages(
+            (!primitive.summary.is_empty()).then(|| primitive.summary.clone()),
+            items.into_iter().map(|item| fill(item, &execution.arguments).into()).collect(),
+        ),
+        _ => Output::contents(items.into_iter().map(Json::from).collect()),
     })
 }
 

@@ -94,7 +94,7 @@ impl Pipeline {
 async fn listed(asking: Asking) -> Option<Vec<Value>> {
     let outcome = asking.0.finished().await;
     match outcome.as_ref() {
-        Outcome::Done { output: Output::Contents { contents }, .. } => {
+        Outcome::Done { output: Output::Contents { contents, .. }, .. } => {
             Some(contents.iter().map(|resource| resource.view().clone()).collect())
         }
         _ => {

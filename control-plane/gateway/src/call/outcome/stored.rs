@@ -27,14 +27,16 @@ impl Serialize for Output {
                 object.serialize_entry("is_error", is_error)?;
                 object.serialize_entry("meta", meta.to_json().raw())?;
             }
-            Output::Contents { contents } => {
+            Output::Contents { contents, meta } => {
                 object.serialize_entry("kind", "contents")?;
                 object.serialize_entry("contents", &Texts(contents))?;
+                write_meta(&mut object, meta)?;
             }
-            Output::Messages { description, messages } => {
+            Output::Messages { description, messages, meta } => {
                 object.serialize_entry("kind", "messages")?;
                 object.serialize_entry("description", description)?;
                 object.serialize_entry("messages", &Texts(messages))?;
+                write_meta(&mut object, meta)?;
             }
             Output::Completion { values, total, has_more } => {
                 object.serialize_entry("kind", "completion")?;
@@ -45,6 +47,14 @@ impl Serialize for Output {
         }
         object.end()
     }
+}
+
+/// Writes `meta` of a kind that had none in earlier versions, unless it is empty.
+fn write_meta<M: SerializeMap>(object: &mut M, meta: &Members) -> Result<(), M::Error> {
+    if meta.is_empty() {
+        return Ok(());
+    }
+    object.serialize_entry("meta", meta.to_json().raw())
 }
 
 /// The members of every kind. A text is no part of what serde buffers to tell kinds apart.
@@ -68,16 +78,18 @@ impl<'de> Deserialize<'de> for Output {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Output, D::Error> {
         let flat = Flat::deserialize(deserializer)?;
         let lacks = || D::Error::custom("an output lacks a member");
+        let meta = flat.meta.as_ref().map(Members::of).unwrap_or_default();
         Ok(match flat.kind.as_str() {
             "tool" => Output::Tool {
                 content: flat.content.ok_or_else(lacks)?,
                 structured: flat.structured,
                 is_error: flat.is_error,
-                meta: flat.meta.as_ref().map(Members::of).unwrap_or_default(),
+                meta,
             },
-            "contents" => Output::Contents { contents: flat.contents.ok_or_else(lacks)? },
+            "contents" => Output::Contents { contents: flat.contents.ok_or_else(lacks)?, meta },
             "messages" => {
-                Output::Messages { description: flat.description, messages: flat.messages.ok_or_else(lacks)? }
+                let messages = flat.messages.ok_or_else(lacks)?;
+                Output::Messages { description: flat.description, messages, meta }
             }
             "completion" => Output::Completion {
                 values: flat.values.ok_or_else(lacks)?,
@@ -118,11 +130,13 @@ mod tests {
     }
 
     #[test]
-    fn outputs_of_an_earlier_version_are_read() {
+    fn outputs_of_this_version_and_of_earlier_ones_are_read() {
         for text in [
             r#"{"kind":"tool","content":[{"type":"text","text":"x"}],"structured":null,"is_error":true,"meta":{"a":1}}"#,
             r#"{"kind":"contents","contents":[]}"#,
+            r#"{"kind":"contents","contents":[],"meta":{"a":1.50}}"#,
             r#"{"kind":"messages","description":null,"messages":[]}"#,
+            r#"{"kind":"messages","description":null,"messages":[],"meta":{"a":1.50}}"#,
             r#"{"kind":"completion","values":["a"],"total":null,"has_more":false}"#,
         ] {
             let output: Output = serde_json::from_str(text).unwrap();

@@ -10,6 +10,7 @@ use tokio::time::sleep;
 
 use super::outcome;
 use super::service::{Answer, Fault, Service};
+use crate::call::content::own_meta;
 use crate::call::held;
 use crate::call::outcome::{Output, Refusal};
 use crate::execution::Execution;
@@ -47,7 +48,7 @@ pub(super) async fn resource(service: &Service, execution: &Execution) -> Result
     if !answer.status.is_success() {
         return outcome::refused(&execution.call, &answer);
     }
-    Ok(Output::Contents { contents: vec![contents(uri, answer).into()] })
+    Ok(Output::contents(vec![contents(uri, answer).into()]))
 }
 
 /// `POST {url}/prompts/{tool}` with the arguments; the body is MCP's `GetPromptResult`.
@@ -109,5 +110,6 @@ fn messages(body: &[u8]) -> Option<Output> {
         return None;
     }
     let description = result.get("description").and_then(Value::as_str).map(str::to_owned);
-    Some(Output::Messages { description, messages })
+    let meta = own_meta(result.member("_meta").as_ref());
+    Some(Output::Messages { description, messages, meta })
 }

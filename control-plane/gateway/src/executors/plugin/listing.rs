@@ -19,7 +19,7 @@ const MAX_TEXT: usize = 256 << 10;
 
 /// Where a plugin lists nothing, a client is not troubled with that.
 pub(super) fn none() -> Output {
-    Output::Contents { contents: Vec::new() }
+    Output::contents(Vec::new())
 }
 
 /// The resources as the call's output, each as MCP's `Resource`.
@@ -36,7 +36,7 @@ pub(super) fn read(call: &Call, said: ListResourcesResponse) -> Output {
             "a plugin lists resources that are not behind its own template, stand there twice or are more than 1000 or 256 KiB: those are left out"
         );
     }
-    Output::Contents { contents: contents.into_iter().map(Json::from).collect() }
+    Output::contents(contents.into_iter().map(Json::from).collect())
 }
 
 fn resources(said: Vec<ResourceInfo>, leads_back: impl Fn(&str) -> bool) -> Vec<Value> {

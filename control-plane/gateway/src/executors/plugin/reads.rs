@@ -248,7 +248,7 @@ impl Contents {
     }
 
     fn finish(self) -> Result<Output, Refusal> {
-        Ok(Output::Contents { contents: self.items.into_iter().map(Item::finish).collect() })
+        Ok(Output::contents(self.items.into_iter().map(Item::finish).collect()))
     }
 }
 
@@ -301,7 +301,7 @@ fn messages(prompt: GetPromptResponse) -> Result<Output, Refusal> {
         }
     }
     let description = (!prompt.description.is_empty()).then_some(prompt.description);
-    Ok(Output::Messages { description, messages })
+    Ok(Output::messages(description, messages))
 }
 
 fn misfit(message: &str) -> Refusal {
@@ -332,7 +332,7 @@ mod tests {
         }
         contents.push(chunk("a:3", content_chunk::Data::Blob(b"hi".to_vec()))).unwrap();
         assert!(contents.push(chunk("a:3", content_chunk::Data::Text("x".into()))).is_err());
-        let Output::Contents { contents } = contents.finish().unwrap() else { panic!("no contents") };
+        let Output::Contents { contents, .. } = contents.finish().unwrap() else { panic!("no contents") };
         assert_eq!(contents[0], json!({"uri": "a:1", "mimeType": "text/plain", "text": "one two"}));
         assert_eq!(contents[1]["text"], "three");
         assert_eq!(contents[2]["blob"], "aGk=");

@@ -165,10 +165,14 @@ fn of_output(output: &Output, revision: Revision) -> CallResult<'_> {
             members.push(("isError", Member::Own((*is_error).into())));
             result.meta = Some(meta);
         }
-        Output::Contents { contents } => members.push(("contents", known_contents(contents, revision))),
-        Output::Messages { description, messages } => {
+        Output::Contents { contents, meta } => {
+            members.push(("contents", known_contents(contents, revision)));
+            result.meta = Some(meta);
+        }
+        Output::Messages { description, messages, meta } => {
             members.extend(description.as_deref().map(|text| ("description", Member::Text(text))));
             members.push(("messages", Member::All(messages.into())));
+            result.meta = Some(meta);
         }
         Output::Completion { values, total, has_more } => {
             let mut completion = json!({"values": values, "hasMore": has_more});

@@ -18,6 +18,8 @@ mod doors;
 mod form_bodies;
 #[path = "faithful/misfits.rs"]
 mod misfits;
+#[path = "faithful/reads.rs"]
+mod reads;
 
 /// JSON that a decoder of doubles and Unicode strings changes or refuses.
 const ODD: &str = r#"{"n":340282366920938463463374607431768211455,"d":0.123456789012345678901234567890,"e":1e3,"s":"cut \ud83d","u":"\u00e4","a":1,"\u0061":[{"x":-0.0}]}"#;

@@ -124,7 +124,7 @@ fn resource(execution: &Execution, media_type: &MediaType, body: Body<'_>) -> Ou
             json!({"uri": uri, "mimeType": named(&media_type.essence), "blob": STANDARD.encode(bytes)})
         }
     };
-    Output::Contents { contents: vec![contents.into()] }
+    Output::contents(vec![contents.into()])
 }
 
 /// A prompt's messages; what is malformed in them.
@@ -139,5 +139,5 @@ fn prompt(media_type: &MediaType, body: Body<'_>) -> Result<Output, String> {
         Body::Text(text) => said(text_block(&text)),
         Body::Bytes(bytes) => said(block(media_type, bytes, "urn:asp:prompt")),
     };
-    Ok(Output::Messages { description: None, messages })
+    Ok(Output::messages(None, messages))
 }

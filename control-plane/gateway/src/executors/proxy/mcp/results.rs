@@ -2,7 +2,7 @@
 //!
 //! Keeps true: an answer that is no result of MCP is an error that says what is wrong with it, and never an empty success.
 
-use asp_json::Json;
+use asp_json::{Json, Members};
 use asp_proto::snapshot::Kind;
 use serde_json::Value;
 
@@ -11,17 +11,18 @@ use crate::call::outcome::{Output, text_block};
 
 /// The output that a result is; what is malformed in that of a resource or a prompt, which has no words for an error.
 pub(in crate::executors) fn output(kind: Kind, result: &Json) -> Result<Output, String> {
+    let meta = own_meta(result.member("_meta").as_ref());
     match kind {
         Kind::Resource | Kind::ResourceTemplate => {
             let contents = list(result, "contents", is_contents).map_err(|fault| named(&fault))?;
-            Ok(Output::Contents { contents })
+            Ok(Output::Contents { contents, meta })
         }
         Kind::Prompt => {
             let messages = messages(result)?;
             let description = result.get("description").and_then(Value::as_str).map(str::to_owned);
-            Ok(Output::Messages { description, messages })
+            Ok(Output::Messages { description, messages, meta })
         }
-        _ => Ok(tool(result).unwrap_or_else(|fault| malformed(&fault, result))),
+        _ => Ok(tool(result, meta).unwrap_or_else(|fault| malformed(&fault, result))),
     }
 }
 
@@ -58,7 +59,7 @@ fn named(fault: &str) -> String {
 }
 
 /// A tool's result, or what is malformed in it.
-fn tool(result: &Json) -> Result<Output, String> {
+fn tool(result: &Json, meta: Members) -> Result<Output, String> {
     let structured = result.member("structuredContent").filter(|value| !value.is_null());
     let is_error = match result.get("isError") {
         None | Some(Value::Null) => false,
@@ -73,7 +74,7 @@ fn tool(result: &Json) -> Result<Output, String> {
     if let Some(place) = content.iter().position(|block| !is_passable(block)) {
         return Err(format!("content/{place} is no content block"));
     }
-    Ok(Output::Tool { content, structured, is_error, meta: own_meta(result.member("_meta").as_ref()) })
+    Ok(Output::Tool { content, structured, is_error, meta })
 }
 
 /// Whether a block has what its type needs. A type that is not known here passes: a later revision may have it.
@@ -151,6 +152,19 @@ mod tests {
             (Kind::Prompt, r#"{"messages":[{"role":"user","content":{"type":"later"}}]}"#),
         ] {
             assert!(of(kind, text).is_ok(), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_a_resource_or_a_prompt_says_of_its_result_passes() {
+        for (kind, list) in [(Kind::Resource, "contents"), (Kind::Prompt, "messages")] {
+            let text = format!(r#"{{"{list}":[],"_meta":{{"a/b":1.50,"asp/x":1}}}}"#);
+            let (Output::Contents { meta, .. } | Output::Messages { meta, .. }) =
+                output(kind, &Json::parse(text.as_bytes()).unwrap()).unwrap()
+            else {
+                panic!("{text}")
+            };
+            assert_eq!(meta.to_json().text(), r#"{"a/b":1.50}"#);
         }
     }
 
