@@ -207,3 +207,17 @@ fn servers_and_lists_are_compared() {
     assert_eq!(added.len(), 1);
     assert_eq!((added[0].primitive.as_str(), added[0].breaking, added[0].versioned), ("x", false, true));
 }
+
+#[test]
+fn another_name_of_a_resource_in_lists_is_a_change_that_breaks_nobody() {
+    let named = |name: &str| {
+        let spec = format!(
+            "id: x\nname: X\ntype: resource\nversion: 1.0.0\nowner: o\nsummary: s\nprimitiveSchema:\n  \
+             uri: demo://x\n  contents:\n    - {{text: one}}\nexposure: {{mcp: {{resource: {{name: {name}}}}}}}\n"
+        );
+        server(LINES, &spec)
+    };
+    let changes = compare(&named("Report 1.md"), &named("Report 2.md"));
+    let found: Vec<_> = changes.iter().map(|change| (change.path.as_str(), change.breaking)).collect();
+    assert_eq!(found, [("/exposure/mcp/resource/name", false)]);
+}
