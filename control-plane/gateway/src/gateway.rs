@@ -55,7 +55,7 @@ use crate::telemetry::metrics::Metrics;
 mod shared;
 pub mod standing;
 
-pub use shared::Shared;
+pub use shared::{EVENT_BYTES, Shared};
 
 /// Most parts that one push writes a line about; `/api/snapshot` of the control plane names more.
 const MAX_WARNED: usize = 20;

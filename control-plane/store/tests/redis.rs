@@ -60,6 +60,23 @@ async fn counters_do_so_in_a_cluster_where_what_is_taken_together_is_in_one_slot
     counter::suite::run(Arc::new(counters(&server))).await;
 }
 
+/// Budgets of events, one of an org and one of all orgs, lie in different slots, and each is one for all gateways.
+#[tokio::test]
+async fn buckets_of_several_tenants_are_counted_for_all_gateways_in_a_cluster() {
+    let server = Server::start_cluster().await.unwrap();
+    let gateways = [counters(&server), counters(&server)];
+    let mut granted = 0;
+    for org in 0..10 {
+        for gateway in &gateways {
+            let own = gateway.take(&format!("org-{org}"), &[bucket("events", 2, 1e-6)]).await.unwrap();
+            assert!(matches!(own, Taken::Granted { .. }), "org {org}: {own:?}");
+            let all = gateway.take("\u{0}all", &[bucket("events", 15, 1e-6)]).await.unwrap();
+            granted += usize::from(matches!(all, Taken::Granted { .. }));
+        }
+    }
+    assert_eq!(granted, 15);
+}
+
 #[tokio::test]
 async fn a_limit_is_one_for_all_gateways() {
     let server = Server::start().await.unwrap();

@@ -35,6 +35,8 @@ Environment (port 0 takes a free one; ports.json in the state directory says whi
   ASP_REDIS_URL         the Redis that all gateways share, for limits: redis[s]://[<user>:<password>@]<host>[:<port>],
                         redis[s]+cluster://<host>[:<port>],... or unix:///<path>; without one a limit holds at each
                         gateway (docs/databases.md)
+  ASP_REDIS_EVENT_BYTES what the calls of all orgs together write of events to Redis in three minutes; beyond it calls are
+                        told by their own gateways alone, those of orgs that write most first [1073741824]
   ASP_S3_URL            the object store that all gateways and control planes share, for artifacts and packages:
                         http(s)://<host>[:<port>]/<bucket>[/<prefix>], path style; with PostgreSQL. Without one they are
                         files in the state directory (docs/object-store.md)

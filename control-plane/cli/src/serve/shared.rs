@@ -3,19 +3,20 @@
 use std::sync::Arc;
 
 use asp_gateway::gateway::Shared;
-use asp_platform::secret::Secret;
 use asp_store::counter::{Counters, MemoryCounters};
 
+use crate::settings::gateway::SharedRedis;
+
 /// What is left of limits, and what gateways tell each other of sessions, where there may be several.
-pub(super) fn open(redis: Option<&Secret>) -> anyhow::Result<(Arc<dyn Counters>, Option<Shared>)> {
+pub(super) fn open(redis: Option<&SharedRedis>) -> anyhow::Result<(Arc<dyn Counters>, Option<Shared>)> {
     match redis {
         None => Ok((Arc::new(MemoryCounters::default()), None)),
-        Some(url) => in_redis(url),
+        Some(redis) => in_redis(redis),
     }
 }
 
 #[cfg(feature = "cluster")]
-fn in_redis(url: &Secret) -> anyhow::Result<(Arc<dyn Counters>, Option<Shared>)> {
+fn in_redis(redis: &SharedRedis) -> anyhow::Result<(Arc<dyn Counters>, Option<Shared>)> {
     use anyhow::Context;
     use asp_store::counter::WithFallback;
     use asp_store::redis::{
@@ -23,7 +24,7 @@ fn in_redis(url: &Secret) -> anyhow::Result<(Arc<dyn Counters>, Option<Shared>)>
     };
 
     let Lanes { limits, directory, events } =
-        Lanes::open(url.expose()).context("open the Redis that ASP_REDIS_URL names")?;
+        Lanes::open(redis.url.expose()).context("open the Redis that ASP_REDIS_URL names")?;
     let counters = WithFallback::new(Arc::new(RedisCounters::new(limits)));
     let shared = Shared {
         directory: Arc::new(RedisDirectory::new(directory.clone())),
@@ -31,12 +32,13 @@ fn in_redis(url: &Secret) -> anyhow::Result<(Arc<dyn Counters>, Option<Shared>)>
         inbox: Arc::new(RedisInbox::new(directory.clone())),
         followers: Arc::new(RedisFollowers::new(directory)),
         outbox: Arc::new(RedisOutbox::new(events.clone())),
+        event_bytes: redis.event_bytes,
         answers: Arc::new(RedisAnswers::new(events)),
     };
     Ok((Arc::new(counters), Some(shared)))
 }
 
 #[cfg(not(feature = "cluster"))]
-fn in_redis(_url: &Secret) -> anyhow::Result<(Arc<dyn Counters>, Option<Shared>)> {
+fn in_redis(_redis: &SharedRedis) -> anyhow::Result<(Arc<dyn Counters>, Option<Shared>)> {
     anyhow::bail!("ASP_REDIS_URL is for programs that were built with the feature `cluster`")
 }

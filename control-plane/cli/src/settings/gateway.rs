@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use asp_control::placement;
 use asp_control::xds::{ALL_POOLS, DEFAULT_POOL};
 use asp_gateway::executors::outbound::auth::Told;
+use asp_gateway::gateway::EVENT_BYTES;
 use asp_gateway::issuers::credentials::Named;
 use asp_gateway::minting::{TokenAudience, TokenAudiences};
 use asp_platform::secret::Secret;
@@ -22,12 +23,16 @@ pub const ENV_TOKEN_KEY_PREVIOUS: &str = "ASP_TOKEN_KEY_PREVIOUS";
 pub const ENV_ADVERTISE: &str = "ASP_ADVERTISE";
 pub const ENV_POOL: &str = "ASP_POOL";
 pub const ENV_REDIS_URL: &str = "ASP_REDIS_URL";
+pub const ENV_REDIS_EVENT_BYTES: &str = "ASP_REDIS_EVENT_BYTES";
 pub const ENV_REGISTRY: &str = "ASP_REGISTRY";
 pub const ENV_TELL_SERVICES: &str = "ASP_TELL_SERVICES";
 pub const ENV_XDS_URL: &str = "ASP_XDS_URL";
 
 /// Of a seal key; it is hashed to an AES-256 key.
 const MIN_SEAL_KEY: usize = 32;
+/// Bounds of the events of all orgs in bytes: as much as one org alone may write, and more than a Redis holds.
+const LEAST_EVENT_BYTES: u64 = 128 << 20;
+const MOST_EVENT_BYTES: u64 = 1 << 40;
 
 /// The keys that seal session ids and other state that travels through clients.
 #[derive(Clone, Debug)]
@@ -68,7 +73,16 @@ pub struct GatewaySection {
     /// What services are told of calls.
     pub told: Told,
     /// The Redis that gateways share; without one each counts limits by itself.
-    pub redis: Option<Secret>,
+    pub redis: Option<SharedRedis>,
+}
+
+/// The Redis that gateways share.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SharedRedis {
+    /// It may hold a password.
+    pub url: Secret,
+    /// Bytes of events that the calls of all orgs together write within the time for which events are kept.
+    pub event_bytes: u64,
 }
 
 pub(super) fn read(reader: &mut Reader<'_>) -> GatewaySection {
@@ -129,7 +143,8 @@ fn pool(reader: &mut Reader<'_>) -> String {
     pool
 }
 
-fn redis(reader: &mut Reader<'_>) -> Option<Secret> {
+fn redis(reader: &mut Reader<'_>) -> Option<SharedRedis> {
+    let event_bytes = reader.number(ENV_REDIS_EVENT_BYTES, EVENT_BYTES, LEAST_EVENT_BYTES..=MOST_EVENT_BYTES);
     let url = reader.shared(ENV_REDIS_URL)?;
     #[cfg(feature = "cluster")]
     let fault = asp_store::redis::check(&url).err().map(|error| error.to_string());
@@ -139,7 +154,7 @@ fn redis(reader: &mut Reader<'_>) -> Option<Secret> {
     if let Some(fault) = fault {
         reader.fault(ENV_REDIS_URL, fault);
     }
-    Some(Secret::new(url))
+    Some(SharedRedis { url: Secret::new(url), event_bytes })
 }
 
 fn registry(reader: &mut Reader<'_>) -> bool {

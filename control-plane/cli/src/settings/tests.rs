@@ -8,7 +8,9 @@ use std::net::{IpAddr, Ipv4Addr};
 use super::database::{
     ENV_AUDIT_SPOOL, ENV_DATABASE_LOCK, ENV_DATABASE_POOL, ENV_DATABASE_STATEMENT, ENV_DATABASE_URL, Server,
 };
-use super::gateway::{ENV_ADVERTISE, ENV_POOL, ENV_REDIS_URL, ENV_SEAL_KEY, ENV_XDS_URL};
+use super::gateway::{
+    ENV_ADVERTISE, ENV_POOL, ENV_REDIS_EVENT_BYTES, ENV_REDIS_URL, ENV_SEAL_KEY, ENV_XDS_URL,
+};
 use super::listen::{
     ENV_ADMIN_BIND, ENV_GATEWAY_BIND, ENV_GATEWAY_MTLS_PORT, ENV_PORT, ENV_XDS_BIND, ENV_XDS_PORT,
 };
@@ -249,6 +251,21 @@ fn the_waits_for_a_database_are_within_reason() {
     ] {
         let faults = read(&faulty).unwrap_err();
         assert!(faults.len() == 1 && faults[0].name == named, "{faults:?}");
+    }
+}
+
+#[cfg(feature = "cluster")]
+#[test]
+fn the_events_of_all_orgs_have_a_bound_within_reason() {
+    let read = |bytes: &'static str| {
+        let environment =
+            BTreeMap::from([(ENV_REDIS_URL, "redis://127.0.0.1"), (ENV_REDIS_EVENT_BYTES, bytes)]);
+        Settings::read(&dev(), &environment).map(|settings| settings.gateway.redis.unwrap().event_bytes)
+    };
+    assert_eq!(read("268435456").unwrap(), 256 << 20);
+    for faulty in ["0", "134217727", "1GiB"] {
+        let faults = read(faulty).unwrap_err();
+        assert!(faults.len() == 1 && faults[0].name == ENV_REDIS_EVENT_BYTES, "{faults:?}");
     }
 }
 

@@ -1,8 +1,8 @@
-//! The part of the store of events that one org may fill, from all gateways together (I-4).
+//! The parts of the store of events that one org may fill, and all orgs together, from all gateways (I-4).
 //!
-//! Keeps true: the budget of an org is counted where the limits are, for all gateways that share those, and by each gateway for itself
-//! while they are away; a gateway takes it by the block, so that few batches wait for an answer, and one block at a time, however many
-//! calls wait for it.
+//! Keeps true: the budgets are counted where the limits are, for all gateways that share those, and by each gateway for itself
+//! while they are away; a gateway takes them by the block, so that few batches wait for an answer, and one block at a time, however
+//! many calls wait for it; orgs that write much leave a quarter of what all may write to those that write little.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -16,17 +16,28 @@ use tokio::time::Instant;
 const BLOCK: usize = 1 << 20;
 /// Maximum blocks that calls of one org write within the time for which they are kept; at most twice as much is there.
 const BLOCKS: u32 = 64;
+/// Blocks beyond which an org counts as large. An org that writes little takes fewer, even if its calls are at many gateways.
+const LARGE_BEYOND: u64 = 16;
+/// The budget of all orgs together. No org has such a name.
+const ALL: &str = "\u{0}all";
+/// The budget of all large orgs together, three quarters of that of all.
+const LARGE: &str = "\u{0}large";
 
 /// The budgets of orgs, as far as this gateway has taken them.
 pub(super) struct EventShares {
     counters: Arc<dyn Counters>,
     window: Duration,
+    /// Blocks that all orgs together may write at once, and again within the window.
+    blocks_of_all: u32,
+    /// Shares by the name of their org; those of several orgs by [`ALL`] and [`LARGE`].
     shares: Mutex<HashMap<String, Share>>,
 }
 
 struct Share {
     /// Bytes that were taken and not written.
     left: usize,
+    /// Whether the org is large.
+    is_large: bool,
     /// The last block was taken, or refused.
     asked_at: Instant,
     paused_until: Option<Instant>,
@@ -35,39 +46,63 @@ struct Share {
 }
 
 impl EventShares {
-    pub(super) fn within(window: Duration, counters: Arc<dyn Counters>) -> EventShares {
-        EventShares { counters, window, shares: Mutex::default() }
+    /// Shares of which all orgs together write at most `bytes_of_all` within any window.
+    pub(super) fn within(window: Duration, bytes_of_all: u64, counters: Arc<dyn Counters>) -> EventShares {
+        // A full budget is written at once, and as much comes back within the window.
+        let blocks = bytes_of_all / 2 / BLOCK as u64;
+        let blocks_of_all = u32::try_from(blocks).unwrap_or(u32::MAX).max(1);
+        EventShares { counters, window, blocks_of_all, shares: Mutex::default() }
     }
 
-    /// Takes so many bytes of an org's budget; `Err`: there are no more before that moment.
+    /// Takes so many bytes of an org's budget, and of those of several orgs; `Err`: there are no more before that moment.
     pub(super) async fn take(&self, org: &str, bytes: usize) -> Result<(), Instant> {
-        while !self.spend(org, bytes)? {
-            let turns = self.turns(org);
-            let _turn = turns.lock().await;
-            // The block of the call before may be enough.
-            if self.spend(org, bytes)? {
-                break;
+        self.take_of(org, bytes).await?;
+        let common = self.common(org);
+        for (before, budget) in common.iter().enumerate() {
+            if let Err(until) = self.take_of(budget, bytes).await {
+                self.put_back(org, bytes);
+                common.iter().take(before).for_each(|taken| self.put_back(taken, bytes));
+                return Err(until);
             }
-            self.take_block(org).await;
         }
         Ok(())
     }
 
-    fn turns(&self, org: &str) -> Arc<tokio::sync::Mutex<()>> {
+    /// The budgets of several orgs that bound this one too.
+    fn common(&self, org: &str) -> &'static [&'static str] {
+        let is_large = self.shares.lock().get(org).is_some_and(|share| share.is_large);
+        if is_large { &[LARGE, ALL] } else { &[ALL] }
+    }
+
+    async fn take_of(&self, budget: &str, bytes: usize) -> Result<(), Instant> {
+        while !self.spend(budget, bytes)? {
+            let turns = self.turns(budget);
+            let _turn = turns.lock().await;
+            // The block of the call before may be enough.
+            if self.spend(budget, bytes)? {
+                break;
+            }
+            self.take_block(budget).await;
+        }
+        Ok(())
+    }
+
+    fn turns(&self, budget: &str) -> Arc<tokio::sync::Mutex<()>> {
         let now = Instant::now();
         let mut shares = self.shares.lock();
-        if !shares.contains_key(org) {
+        if !shares.contains_key(budget) {
             shares.retain(|_, other| now < other.asked_at + self.window);
         }
-        let none = || Share { left: 0, asked_at: now, paused_until: None, turns: Arc::default() };
-        shares.entry(org.to_owned()).or_insert_with(none).turns.clone()
+        let none =
+            || Share { left: 0, is_large: false, asked_at: now, paused_until: None, turns: Arc::default() };
+        shares.entry(budget.to_owned()).or_insert_with(none).turns.clone()
     }
 
     /// False if this gateway must take more first.
-    fn spend(&self, org: &str, bytes: usize) -> Result<bool, Instant> {
+    fn spend(&self, budget: &str, bytes: usize) -> Result<bool, Instant> {
         let now = Instant::now();
         let mut shares = self.shares.lock();
-        let Some(share) = shares.get_mut(org) else { return Ok(bytes == 0) };
+        let Some(share) = shares.get_mut(budget) else { return Ok(bytes == 0) };
         if let Some(until) = share.paused_until.filter(|until| now < *until) {
             return Err(until);
         }
@@ -78,21 +113,27 @@ impl EventShares {
         Ok(is_enough)
     }
 
-    async fn take_block(&self, org: &str) {
-        let bucket = Bucket {
-            key: format!("{org}\u{0}events"),
-            capacity: u64::from(BLOCKS),
-            refill_per_second: f64::from(BLOCKS) / self.window.as_secs_f64(),
+    async fn take_block(&self, budget: &str) {
+        let blocks = match budget {
+            ALL => self.blocks_of_all,
+            LARGE => (self.blocks_of_all - self.blocks_of_all / 4).max(1),
+            _ => BLOCKS,
         };
-        let taken = self.counters.take(org, &[bucket]).await;
+        let bucket = Bucket {
+            key: format!("{budget}\u{0}events"),
+            capacity: u64::from(blocks),
+            refill_per_second: f64::from(blocks) / self.window.as_secs_f64(),
+        };
+        let taken = self.counters.take(budget, &[bucket]).await;
         let now = Instant::now();
         let mut shares = self.shares.lock();
         // Else it is long past its time.
-        let Some(share) = shares.get_mut(org) else { return };
+        let Some(share) = shares.get_mut(budget) else { return };
         share.asked_at = now;
         match taken {
-            Ok(Taken::Granted { .. }) => {
+            Ok(Taken::Granted { remaining }) => {
                 share.left += BLOCK;
+                share.is_large = u64::from(blocks).saturating_sub(remaining) > LARGE_BEYOND;
                 share.paused_until = None;
             }
             // A call that begins again writes all that it has: not before there is much of the budget again.
@@ -102,7 +143,12 @@ impl EventShares {
 
     /// Gives back what was taken and not written.
     pub(super) fn give_back(&self, org: &str, bytes: usize) {
-        if let Some(share) = self.shares.lock().get_mut(org) {
+        self.put_back(org, bytes);
+        self.common(org).iter().for_each(|budget| self.put_back(budget, bytes));
+    }
+
+    fn put_back(&self, budget: &str, bytes: usize) {
+        if let Some(share) = self.shares.lock().get_mut(budget) {
             share.left = share.left.saturating_add(bytes);
         }
     }
@@ -120,10 +166,12 @@ mod tests {
 
     const MAX_BYTES: usize = BLOCKS as usize * BLOCK;
     const WINDOW: Duration = Duration::from_secs(180);
+    /// More than the orgs of a test write, where the bound of all is not what is tried.
+    const PLENTY: u64 = 1 << 30;
 
     #[tokio::test(start_paused = true)]
     async fn an_org_fills_its_own_budget_and_has_it_again_later() {
-        let shares = EventShares::within(WINDOW, Arc::new(MemoryCounters::default()));
+        let shares = EventShares::within(WINDOW, PLENTY, Arc::new(MemoryCounters::default()));
         let free_at = Instant::now() + WINDOW;
         assert_eq!(shares.take("acme", MAX_BYTES).await, Ok(()));
         assert_eq!(shares.take("acme", 1).await, Err(free_at));
@@ -132,7 +180,9 @@ mod tests {
         tokio::time::advance(WINDOW).await;
         assert_eq!(shares.take("acme", MAX_BYTES).await, Ok(()));
         assert_eq!(shares.take("third", 1).await, Ok(()));
-        assert_eq!(shares.shares.lock().len(), 2, "what is past is forgotten");
+        let mut known: Vec<String> = shares.shares.lock().keys().cloned().collect();
+        known.sort_unstable();
+        assert_eq!(known, [ALL, LARGE, "acme", "third"], "what is past is forgotten");
     }
 
     /// Counters that answer later, and count how often they are asked.
@@ -154,16 +204,16 @@ mod tests {
     #[tokio::test]
     async fn calls_that_write_at_once_take_one_block() {
         let counters = Arc::new(Slow::default());
-        let shares = EventShares::within(WINDOW, counters.clone());
+        let shares = EventShares::within(WINDOW, PLENTY, counters.clone());
         let taken = join_all((0..2 * BLOCKS).map(|_| shares.take("acme", 1))).await;
         assert!(taken.iter().all(Result::is_ok));
-        assert_eq!(counters.asked.load(Ordering::SeqCst), 1);
+        assert_eq!(counters.asked.load(Ordering::SeqCst), 2, "a block of the org's, and one of all orgs'");
     }
 
     #[tokio::test(start_paused = true)]
     async fn all_gateways_fill_one_budget() {
         let counters = Arc::new(MemoryCounters::default());
-        let [one, other] = [(), ()].map(|()| EventShares::within(WINDOW, counters.clone()));
+        let [one, other] = [(), ()].map(|()| EventShares::within(WINDOW, PLENTY, counters.clone()));
         assert_eq!(one.take("acme", MAX_BYTES - BLOCK).await, Ok(()));
         assert_eq!(other.take("acme", BLOCK - 1).await, Ok(()), "what is left");
         assert_eq!(other.take("acme", 1).await, Ok(()), "of its block");
@@ -173,9 +223,39 @@ mod tests {
         assert_eq!(other.take("globex", MAX_BYTES).await, Ok(()), "another org has its own");
     }
 
+    /// Invariant I-4: of 128 blocks at once, large orgs have 96.
+    #[tokio::test(start_paused = true)]
+    async fn all_orgs_fill_one_budget_of_which_large_ones_leave_a_part_to_the_others() {
+        let counters = Arc::new(MemoryCounters::default());
+        let of_all = 256 * BLOCK as u64;
+        let [one, other] = [(), ()].map(|()| EventShares::within(WINDOW, of_all, counters.clone()));
+        assert_eq!(one.take("large", MAX_BYTES).await, Ok(()));
+        assert_eq!(other.take("larger", 32 * BLOCK).await, Ok(()), "what is left for large ones");
+        let free_at = Instant::now() + WINDOW;
+        assert_eq!(other.take("larger", BLOCK).await, Err(free_at), "all large ones have used up theirs");
+        assert_eq!(one.take("small", 16 * BLOCK).await, Ok(()));
+        assert_eq!(other.take("smaller", 16 * BLOCK).await, Ok(()));
+        for gateway in [&one, &other] {
+            assert_eq!(gateway.take("smallest", 1).await, Err(free_at), "all have used up theirs");
+        }
+        tokio::time::advance(WINDOW).await;
+        assert_eq!(one.take("smallest", 1).await, Ok(()));
+        assert_eq!(other.take("larger", MAX_BYTES).await, Ok(()));
+    }
+
+    /// A block that is not used up is left for other orgs.
+    #[tokio::test(start_paused = true)]
+    async fn orgs_that_write_little_take_little_of_the_budget_of_all() {
+        let shares = EventShares::within(WINDOW, 2 * BLOCK as u64, Arc::new(MemoryCounters::default()));
+        for org in 0..1_000 {
+            assert_eq!(shares.take(&format!("org-{org}"), 1_000).await, Ok(()), "org {org}");
+        }
+        assert!(shares.take("another", BLOCK).await.is_err());
+    }
+
     #[tokio::test(start_paused = true)]
     async fn what_a_store_did_not_take_counts_for_nothing() {
-        let shares = EventShares::within(WINDOW, Arc::new(MemoryCounters::default()));
+        let shares = EventShares::within(WINDOW, PLENTY, Arc::new(MemoryCounters::default()));
         for _ in 0..100 {
             assert_eq!(
                 shares.take("acme", MAX_BYTES).await,

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use asp_store::counter::Counters;
-use asp_store::outbox::{Appended, Batch, Kept, MAX_ENTRY, Outbox, OutboxError};
+use asp_store::outbox::{Appended, Batch, Kept, MAX_BYTES, MAX_ENTRY, Outbox, OutboxError};
 use asp_store::records::OwnerId;
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -125,13 +125,42 @@ struct Writing<'a> {
     held: Vec<Logged>,
     /// What is there of the call is replaced.
     anew: bool,
+    kept: KeptBytes,
+}
+
+/// Bytes of a call that the store keeps, and that were taken of the budgets.
+struct KeptBytes {
+    bytes: usize,
+    counted_at: Instant,
+}
+
+impl KeptBytes {
+    fn none() -> KeptBytes {
+        KeptBytes { bytes: 0, counted_at: Instant::now() }
+    }
+
+    /// Bytes to count again, because the next write keeps them for longer than they were counted for.
+    fn due(&self) -> usize {
+        if self.counted_at.elapsed() < KEEP { 0 } else { self.bytes }
+    }
+
+    /// Notes a write of `written` bytes, with which the due ones were counted. The store keeps no more than the newest entries.
+    fn has_stored(&mut self, written: usize, anew: bool) {
+        let before = if anew { 0 } else { self.bytes };
+        if anew || self.counted_at.elapsed() >= KEEP {
+            self.counted_at = Instant::now();
+        }
+        self.bytes = before.saturating_add(written).min(MAX_BYTES);
+    }
 }
 
 impl SharedEvents {
-    /// `counters`: where the budgets of orgs are counted.
+    /// `counters` count the budgets of orgs; all orgs together write at most `bytes_of_all` within the time for which events are
+    /// kept.
     pub fn new(
         outbox: Arc<dyn Outbox>,
         counters: Arc<dyn Counters>,
+        bytes_of_all: u64,
         sealer: Arc<Sealer>,
         owner: OwnerId,
     ) -> SharedEvents {
@@ -140,7 +169,7 @@ impl SharedEvents {
             sealer,
             owner,
             outage: SaidOnce::default(),
-            shares: EventShares::within(KEEP, counters),
+            shares: EventShares::within(KEEP, bytes_of_all, counters),
             turns: Semaphore::new(AT_ONCE),
         }
     }
@@ -193,8 +222,8 @@ impl SharedEvents {
         let reader = call.events.reader_from(written.next());
         let anew = written.next() == 0;
         let log = call.events.stream();
-        let mut writing =
-            Writing { call, written, reader, log, is_told_alone: false, held: Vec::new(), anew };
+        let (held, kept) = (Vec::new(), KeptBytes::none());
+        let mut writing = Writing { call, written, reader, log, is_told_alone: false, held, anew, kept };
         let mut failures = 0;
         loop {
             // That there is a log is said before it has anything.
@@ -247,9 +276,10 @@ impl SharedEvents {
         let open = writing.call.questions.open_numbers();
         let pinned = if writing.anew { self.asked_before(writing, first) } else { Vec::new() };
         let batch = Batch { log, first, entries: &entries, anew: writing.anew, open: &open, pinned: &pinned };
-        let (org, bytes) = (&writing.call.caller.org, batch.bytes());
+        let due = if writing.anew { 0 } else { writing.kept.due() };
+        let (org, bytes) = (&writing.call.caller.org, batch.bytes() + due);
         if let Err(until) = self.shares.take(org, bytes).await {
-            tracing::debug!(call = %writing.call.id, trace = %writing.call.trace, %org, "the calls of an org say more than gateways share for it: what this one says is told by this gateway alone for a while");
+            tracing::debug!(call = %writing.call.id, trace = %writing.call.trace, %org, "the calls of an org, or of all orgs, say more than gateways share: what this one says is told by this gateway alone for a while");
             return Ok(Wrote::Paused(until));
         }
         let id = writing.call.id.into_bytes();
@@ -264,7 +294,10 @@ impl SharedEvents {
         let appended = appended?;
         self.noted(Ok(()));
         match appended {
-            Appended::Stored => writing.has_stored(count),
+            Appended::Stored => {
+                writing.kept.has_stored(bytes - due, writing.anew);
+                writing.has_stored(count);
+            }
             Appended::Missing => writing.begin_again(),
             Appended::NotOwner if !rows.is_ours(writing.call).await => return Ok(Wrote::NotOurs),
             // The store did not answer when the call was taken over, or one that has lost the call came in between.
@@ -390,4 +423,28 @@ fn readable(event: &Event) -> Event {
 /// What is sealed opens only for its call, its log and its number.
 fn place(call: Uuid, log: u32, number: u64) -> Vec<u8> {
     [call.as_bytes().as_slice(), &log.to_be_bytes(), &number.to_be_bytes()].concat()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn what_a_long_call_keeps_is_counted_again_and_no_more_than_there_can_be() {
+        let mut kept = KeptBytes::none();
+        kept.has_stored(700, true);
+        tokio::time::advance(KEEP / 2).await;
+        kept.has_stored(300, false);
+        assert_eq!(kept.due(), 0, "counted for so long");
+        tokio::time::advance(KEEP / 2).await;
+        assert_eq!(kept.due(), 1_000);
+        kept.has_stored(0, false);
+        assert_eq!(kept.due(), 0);
+        kept.has_stored(2 * MAX_BYTES, false);
+        tokio::time::advance(KEEP).await;
+        assert_eq!(kept.due(), MAX_BYTES);
+        kept.has_stored(5, true);
+        tokio::time::advance(KEEP).await;
+        assert_eq!(kept.due(), 5, "what was there is replaced");
+    }
 }

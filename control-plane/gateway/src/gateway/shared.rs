@@ -18,6 +18,10 @@ use crate::durable::shared_followers::SharedFollowers;
 use crate::seal::Sealer;
 use crate::sessions::Replicas;
 
+/// Bound of the events of all orgs together, in bytes, where the operator names no other bound: six that use up their own budgets
+/// fill the part that large ones have.
+pub const EVENT_BYTES: u64 = 1 << 30;
+
 /// The stores of sessions and running calls that several gateways share.
 #[derive(Clone)]
 pub struct Shared {
@@ -28,6 +32,8 @@ pub struct Shared {
     /// The gateways at which calls are followed that another one runs.
     pub followers: Arc<dyn Followers>,
     pub outbox: Arc<dyn Outbox>,
+    /// Bytes that the calls of all orgs together write to the outbox within the time for which it keeps them.
+    pub event_bytes: u64,
     /// Answers of calls that only read.
     pub answers: Arc<dyn Answers>,
 }
@@ -41,12 +47,12 @@ pub(super) fn in_common(
     sealer: &Arc<Sealer>,
     this: OwnerId,
 ) -> InCommon {
-    let Some(Shared { directory, bus, inbox, followers, outbox, answers }) = shared else {
+    let Some(Shared { directory, bus, inbox, followers, outbox, event_bytes, answers }) = shared else {
         return (None, None, None);
     };
     let replicas = Replicas::new(sealer.clone(), directory, bus, this);
     let of_calls = SharedCalls {
-        events: Arc::new(SharedEvents::new(outbox, counters.clone(), sealer.clone(), this)),
+        events: Arc::new(SharedEvents::new(outbox, counters.clone(), event_bytes, sealer.clone(), this)),
         inboxes: Arc::new(Inboxes::new(inbox, sealer.clone())),
         followers: Arc::new(SharedFollowers::new(followers, this)),
     };

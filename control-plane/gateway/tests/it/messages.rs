@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use asp_gateway::faces::mcp::elsewhere;
-use asp_gateway::gateway::Shared;
+use asp_gateway::gateway::{EVENT_BYTES, Shared};
 use asp_store::answers::MemoryAnswers;
 use asp_store::bus::{Bus, BusError, BusEvent, MemoryBus};
 use asp_store::followers::MemoryFollowers;
@@ -52,6 +52,7 @@ async fn two() -> (Fixture, Fixture, Arc<Recorded>) {
         inbox: Arc::new(MemoryInbox::default()),
         followers: Arc::new(MemoryFollowers::default()),
         outbox: Arc::new(MemoryOutbox::default()),
+        event_bytes: EVENT_BYTES,
         answers: Arc::new(MemoryAnswers::default()),
     };
     let base = Fixture::new();
