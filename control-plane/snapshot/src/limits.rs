@@ -1,7 +1,12 @@
 //! Calls that an exact limit is about: for the gateway that takes from it, and for the explanation of a call.
 
+use std::cmp::Ordering;
+
 use asp_edge::{covers_issuer, names};
 use asp_proto::snapshot::Limit;
+
+/// Maximum number of an org's limits that one call draws from: each is work for the counters that all orgs share.
+pub const MAX_DRAWN: usize = 8;
 
 /// A call, by what selectors of limits name.
 #[derive(Clone, Copy, Debug)]
@@ -21,6 +26,24 @@ pub fn applies(limit: &Limit, call: LimitedCall<'_>) -> bool {
         && covers_issuer(&limit.issuer, limit.user != "*", call.issuer)
         && one_of(&limit.user, call.user)
         && one_of(&limit.wcit, call.wcit)
+}
+
+/// The limits of `of` that the call draws from, in their order. If more than [`MAX_DRAWN`] are about it, which lists that were
+/// stored before there was a check may have, the tightest count.
+pub fn drawn<'l>(of: impl IntoIterator<Item = &'l Limit>, call: LimitedCall<'_>) -> Vec<&'l Limit> {
+    let mut drawn: Vec<&Limit> = of.into_iter().filter(|limit| applies(limit, call)).collect();
+    if drawn.len() > MAX_DRAWN {
+        let tightness = |limit: &Limit| (limit.refill_per_second, limit.capacity);
+        drawn.sort_by(|one, other| tightest_first(tightness(one), tightness(other)));
+        drawn.truncate(MAX_DRAWN);
+    }
+    drawn
+}
+
+/// Compares limits by refill and capacity: the one with the slower refill is tighter, of the same refill the one with the smaller
+/// capacity.
+pub fn tightest_first(one: (f64, u64), other: (f64, u64)) -> Ordering {
+    one.0.total_cmp(&other.0).then(one.1.cmp(&other.1))
 }
 
 /// Name of the bucket that the call draws from. One selector is one bucket whoever it names, but for users and tokens: the
@@ -48,6 +71,31 @@ mod tests {
     use serde_json::Value;
 
     use super::*;
+
+    #[test]
+    fn of_more_limits_than_a_call_draws_from_the_tightest_count() {
+        let limit = |capacity: u64, refill_per_second: f64, server: &str| Limit {
+            org: "acme".into(),
+            server: server.into(),
+            primitive: "*".into(),
+            user: "*".into(),
+            wcit: "*".into(),
+            capacity,
+            refill_per_second,
+            ..Limit::default()
+        };
+        let call = LimitedCall { server: "demo", primitive: "pay", user: "alice", wcit: "t", issuer: "i" };
+        let capacities = |limits: &[Limit]| -> Vec<u64> {
+            drawn(limits, call).into_iter().map(|limit| limit.capacity).collect()
+        };
+        let mut limits: Vec<Limit> = (1..=8).rev().map(|n| limit(n, 1.0, "*")).collect();
+        limits.push(limit(1, 0.1, "other"));
+        assert_eq!(capacities(&limits), [8, 7, 6, 5, 4, 3, 2, 1], "as they are listed");
+        limits.push(limit(100, 0.5, "demo"));
+        assert_eq!(capacities(&limits), [100, 1, 2, 3, 4, 5, 6, 7], "the slowest refill, then the smallest");
+        limits.extend((0..1_000).map(|_| limit(1, 2.0, "*")));
+        assert_eq!(capacities(&limits), [100, 1, 2, 3, 4, 5, 6, 7]);
+    }
 
     /// The rows that the edge's coarse limits are held to as well.
     #[test]

@@ -79,7 +79,8 @@ impl Limiter {
         entry: &ListedPrimitive,
     ) -> Result<Grant, Refusal> {
         let slot = self.slot(caller, &entry.primitive)?;
-        self.take(caller, buckets(snapshot, server, caller, &entry.primitive), slot).await
+        let limits = snapshot.limits(&caller.org).iter();
+        self.take(caller, buckets(limits, server, caller, &entry.primitive), slot).await
     }
 
     async fn take(
@@ -112,9 +113,8 @@ impl Limiter {
         delegate: &ListedPrimitive,
     ) -> Result<Grant, Refusal> {
         let slot = self.slot(caller, &delegate.primitive)?;
-        let (levels, buckets) = buckets(snapshot, server, caller, &delegate.primitive);
-        let own = levels.into_iter().zip(buckets).filter(|(level, _)| *level == Level::Primitive).unzip();
-        self.take(caller, own, slot).await
+        let own = snapshot.limits(&caller.org).iter().filter(|limit| level(limit) == Level::Primitive);
+        self.take(caller, buckets(own, server, caller, &delegate.primitive), slot).await
     }
 
     fn slot(&self, caller: &Caller, primitive: &Primitive) -> Result<Option<Slot>, Refusal> {
@@ -133,9 +133,10 @@ impl Limiter {
     }
 }
 
-/// The buckets of a call, most specific level first; the spec's own limit is one bucket per (org, primitive).
-fn buckets(
-    snapshot: &Snapshot,
+/// The buckets of a call, most specific level first: of the org's `limits` those that it draws from; the spec's own limit is one
+/// bucket per (org, primitive).
+fn buckets<'l>(
+    limits: impl Iterator<Item = &'l Limit>,
     server: &VirtualServer,
     caller: &Caller,
     primitive: &Primitive,
@@ -158,11 +159,7 @@ fn buckets(
         wcit: &caller.wcit,
         issuer: &caller.issuer,
     };
-    for limit in snapshot.limits(&caller.org) {
-        if limits::applies(limit, call) {
-            found.push((level(limit), bucket(limit, call)));
-        }
-    }
+    found.extend(limits::drawn(limits, call).into_iter().map(|limit| (level(limit), bucket(limit, call))));
     found.sort_by_key(|(level, _)| *level);
     found.into_iter().unzip()
 }

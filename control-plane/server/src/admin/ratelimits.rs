@@ -1,9 +1,8 @@
 //! Rate limits of an org: the list is replaced whole.
 
-mod overlap;
-
 use std::sync::Arc;
 
+use asp_snapshot::limits::MAX_DRAWN;
 use asp_store::control::{Change, ControlStore, LimitRecord, StoreError, Versioned, Written};
 use async_trait::async_trait;
 use axum::Json;
@@ -23,9 +22,8 @@ use super::params::{Path, Query};
 use super::problem::Problem;
 use crate::admission::{Admission, Refusal};
 use crate::patterns;
+use crate::policy::overlap::{self, OverlapFault};
 use crate::policy::refill;
-
-use overlap::{Fault, MOST};
 
 /// The only type there is.
 const TOKEN_BUCKET: &str = "token-bucket";
@@ -150,11 +148,11 @@ impl PolicyList for Limits {
         let records: Vec<LimitRecord> = body.into_iter().enumerate().map(record).collect::<Result<_, _>>()?;
         overlap::check(&records).map_err(|fault| {
             Problem::params(match fault {
-                Fault::Twice(first, second) => {
+                OverlapFault::Twice(first, second) => {
                     format!("entries {} and {} of the list have the same selector", first + 1, second + 1)
                 }
-                Fault::TooMany(most) => format!(
-                    "one call may draw from {most} of these limits, and from at most {MOST}: name fewer kinds of callers, servers and \
+                OverlapFault::TooMany(most) => format!(
+                    "one call may draw from {most} of these limits, and from at most {MAX_DRAWN}: name fewer kinds of callers, servers and \
                      patterns"
                 ),
             })

@@ -8,10 +8,11 @@ use std::sync::Arc;
 
 use asp_proto::snapshot::{ExposureException, Limit, MachineCertificate, MachineKey, OrgPart, snapshot_part};
 use asp_registry::CompiledServer;
+use asp_snapshot::limits::MAX_DRAWN;
 use asp_snapshot::machines::RESERVED;
 use asp_store::control::{
-    Changed, ControlState, IssuerKeysRecord, IssuerRecord, MachineBound, OfferRecord, OrgState, Placement,
-    ServerRecord, Since, UnreadableIssuer, UnreadableMachine,
+    Changed, ControlState, IssuerKeysRecord, IssuerRecord, LimitRecord, MachineBound, OfferRecord, OrgState,
+    Placement, ServerRecord, Since, UnreadableIssuer, UnreadableMachine,
 };
 
 use super::fault::Fault;
@@ -21,6 +22,7 @@ use super::orgs::{OrgPolicy, Records, Size};
 use super::revoked::Revocations;
 use crate::clock;
 use crate::policy;
+use crate::policy::overlap;
 use crate::server_records;
 use crate::xds::parts::Part;
 
@@ -53,6 +55,11 @@ impl OrgForm {
         let mut faults = Vec::new();
         if !unreadable.is_empty() {
             faults.push(unreadable_records(&state.org, &unreadable));
+        }
+        let limits: Vec<&LimitRecord> = state.limits.iter().collect();
+        let passed_over = overlap::passed_over(&limits);
+        if !passed_over.is_empty() {
+            faults.push(limits_passed_over(&state.org, &passed_over));
         }
         let machines = Machines::of(state, &mut faults);
         OrgForm { at, faults, ..OrgForm::from_policy(&state.org, policy, machines, offered) }
@@ -393,6 +400,27 @@ fn unreadable_records(org: &str, unreadable: &[String]) -> Fault {
         format!("{} entries mean nothing to this version: {}", unreadable.len(), shown.join("; ")),
         "what they deny or limit is denied, what they allow is left out",
         ORG_WAY_OUT,
+    )
+}
+
+/// Names limits that do not count for every call that they are about, in a list stored before such lists were refused.
+fn limits_passed_over(org: &str, limits: &[&LimitRecord]) -> Fault {
+    let named = |limit: &&LimitRecord| {
+        let LimitRecord { server, primitive, user, machine, capacity, refill, .. } = limit;
+        format!(
+            "server {server}, primitive {primitive}, user {user}, machine {machine}: {capacity}, {refill}"
+        )
+    };
+    let shown: Vec<String> = limits.iter().take(SHOWN).map(named).collect();
+    org_fault(
+        org,
+        format!(
+            "one call may draw from more than {MAX_DRAWN} of its rate limits, and {} do not count for every call that they are about: {}",
+            limits.len(),
+            shown.join("; ")
+        ),
+        "of the limits that are about a call, the 8 with the slowest refill count",
+        "store the list again with fewer kinds of callers, servers and patterns (an admin of the org or of the platform)",
     )
 }
 

@@ -5,12 +5,9 @@ use asp_proto::snapshot::{Limit, OrgPart};
 use asp_snapshot::limits::{self, LimitedCall};
 use serde_json::{Value, json};
 
-/// Most limits of one answer: an org has up to 1,000.
-const MAX_SHOWN: usize = 20;
-
 /// The limits that the call would draw from, each with the buckets that it has.
 pub(super) fn of(org: &OrgPart, call: LimitedCall<'_>) -> Vec<Value> {
-    org.limits.iter().filter(|limit| limits::applies(limit, call)).take(MAX_SHOWN).map(shown).collect()
+    limits::drawn(&org.limits, call).into_iter().map(shown).collect()
 }
 
 fn shown(limit: &Limit) -> Value {

@@ -195,6 +195,32 @@ fn rows_that_this_version_cannot_read_are_named_and_the_rest_is_published() {
     assert_eq!((anew.servers.len(), faults[0].in_force), (0, crate::catalog::fault::NOT_SERVED));
 }
 
+/// A list that was stored before there was a check.
+#[test]
+fn limits_that_do_not_count_for_every_call_are_named_and_published_as_they_are_stored() {
+    let limit = |n: usize| asp_store::control::LimitRecord {
+        server: "*".into(),
+        primitive: format!("{}*", "p".repeat(n)),
+        user: "*".into(),
+        wcit: "*".into(),
+        issuer: "*".into(),
+        machine: "*".into(),
+        capacity: 1,
+        refill: format!("{n}/s"),
+    };
+    let state = |count: usize| ControlState {
+        revision: 1,
+        limits: (1..=count).map(|n| ("acme".to_owned(), limit(n))).collect(),
+        ..ControlState::default()
+    };
+    let (_, faults) = built(&mut Builder::new(Compiler::new(config(true))), &state(8));
+    assert_eq!(faults, []);
+    let (published, faults) = built(&mut Builder::new(Compiler::new(config(true))), &state(9));
+    assert_eq!((faults.len(), faults[0].part, faults[0].name.as_str()), (1, Part::Org, "acme"));
+    assert!(faults[0].fault.contains("primitive ppppppppp*"), "{}", faults[0].fault);
+    assert_eq!(published.limits.len(), 9);
+}
+
 #[test]
 fn of_two_stored_servers_that_conflict_the_older_one_is_published() {
     let mut builder = Builder::new(Compiler::new(config(true)));

@@ -1,18 +1,18 @@
-//! How many limits of a list one call may draw from.
+//! The number of limits of a list that one call may draw from, and the limits that do not count if these are too many.
 //!
-//! Keeps true: a call draws from at most [`MOST`], however its caller, server and primitive are chosen, because each of them is
-//! work for the counters that all orgs share; and no selector is there twice.
+//! Keeps true: of a list that is taken a call draws from at most [`MAX_DRAWN`], however its caller, server and primitive are chosen,
+//! because each of them is work for the counters that all orgs share; and no selector is there twice.
 
 use std::collections::{BTreeMap, HashMap};
 
+use asp_snapshot::limits::{self, MAX_DRAWN};
 use asp_store::control::LimitRecord;
 
-/// Limits that one call may draw from.
-pub(super) const MOST: usize = 8;
+use super::refill;
 
 /// What is wrong with a list.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Fault {
+pub enum OverlapFault {
     /// These two, by their places, have the same selector.
     Twice(usize, usize),
     /// One call may draw from so many.
@@ -30,20 +30,66 @@ enum How {
 /// How server, user, token, issuer and machine are named: two limits of one shape that are about the same call name the same.
 type Shape = [How; 5];
 
-pub(super) fn check(limits: &[LimitRecord]) -> Result<(), Fault> {
+/// Refuses a list with one selector twice, or of which one call may draw from more than [`MAX_DRAWN`].
+pub fn check(limits: &[LimitRecord]) -> Result<(), OverlapFault> {
     let mut places = HashMap::new();
     for (place, limit) in limits.iter().enumerate() {
         if let Some(first) = places.insert((parts(limit), limit.primitive.as_str()), place) {
-            return Err(Fault::Twice(first, place));
+            return Err(OverlapFault::Twice(first, place));
         }
     }
-    let mut patterns: HashMap<[&str; 5], Vec<&str>> = HashMap::new();
+    match most_drawn(limits) {
+        most if most > MAX_DRAWN => Err(OverlapFault::TooMany(most)),
+        _ => Ok(()),
+    }
+}
+
+/// Limits of a list stored before there was a check that count for some calls only, in the order of the list: such a call draws
+/// from [`MAX_DRAWN`] others, which are tighter. None of a list that is taken today.
+pub fn passed_over<'l>(limits: &[&'l LimitRecord]) -> Vec<&'l LimitRecord> {
+    if most_drawn(limits.iter().copied()) <= MAX_DRAWN {
+        return Vec::new();
+    }
+    // One that cannot be read counts for nobody.
+    let tightness = |limit: &LimitRecord| Some((refill::parse(&limit.refill).ok()?, limit.capacity));
+    let known: Vec<_> = limits.iter().filter_map(|limit| Some((*limit, tightness(limit)?))).collect();
+    let is_passed_over = |place: usize, (limit, tight): &(&'l LimitRecord, (f64, u64))| {
+        let comes_first = |(other, (_, than)): &(usize, &(&LimitRecord, (f64, u64)))| {
+            limits::tightest_first(*than, *tight).then(other.cmp(&place)).is_le()
+        };
+        let first = known.iter().enumerate().filter(comes_first).map(|(_, (other, _))| *other);
+        most_drawn(first.filter(|other| meet(other, limit))) > MAX_DRAWN
+    };
+    let passed = known.iter().enumerate().filter(|(place, limit)| is_passed_over(*place, limit));
+    passed.map(|(_, (limit, _))| *limit).collect()
+}
+
+/// Whether one call may draw from both.
+fn meet(one: &LimitRecord, other: &LimitRecord) -> bool {
+    let is_of_user = |limit: &LimitRecord| limit.user != "*" || limit.issuer != "*";
+    let is_apart = |user: &LimitRecord, machine: &LimitRecord| is_of_user(user) && machine.machine != "*";
+    let agree =
+        |(one, other): (&str, &str)| one == other || how(one) != How::Named || how(other) != How::Named;
+    let is_about = |pattern: &str, id: &str| match (split(pattern), split(id)) {
+        ((prefix, true), (id, _)) => id.starts_with(prefix),
+        ((exact, false), (id, is_open)) => exact == id && !is_open,
+    };
+    parts(one).into_iter().zip(parts(other)).all(agree)
+        && (is_about(&one.primitive, &other.primitive) || is_about(&other.primitive, &one.primitive))
+        && !is_apart(one, other)
+        && !is_apart(other, one)
+}
+
+/// The most limits that one call may draw from; never fewer than a call does.
+fn most_drawn<'l>(limits: impl IntoIterator<Item = &'l LimitRecord>) -> usize {
+    let mut patterns: HashMap<[&str; 5], HashMap<(&str, bool), usize>> = HashMap::new();
     for limit in limits {
-        patterns.entry(parts(limit)).or_default().push(&limit.primitive);
+        let of_parts = patterns.entry(parts(limit)).or_default();
+        *of_parts.entry(split(&limit.primitive)).or_default() += 1;
     }
     let mut most: BTreeMap<Shape, usize> = BTreeMap::new();
     for (parts, patterns) in &patterns {
-        let nested = patterns.iter().map(|one| covering(patterns, one)).max().unwrap_or_default();
+        let nested = patterns.keys().map(|one| covering(patterns, *one)).max().unwrap_or_default();
         let of_shape = most.entry(parts.map(how)).or_default();
         *of_shape = nested.max(*of_shape);
     }
@@ -53,10 +99,7 @@ pub(super) fn check(limits: &[LimitRecord]) -> Result<(), Fault> {
     };
     let of_user = sum(|[.., machine]| *machine == How::Any);
     let of_machine = sum(|[_, user, _, issuer, _]| *user == How::Any && *issuer == How::Any);
-    match of_user.max(of_machine) {
-        most if most > MOST => Err(Fault::TooMany(most)),
-        _ => Ok(()),
-    }
+    of_user.max(of_machine)
 }
 
 fn parts(limit: &LimitRecord) -> [&str; 5] {
@@ -71,13 +114,18 @@ fn how(part: &str) -> How {
     }
 }
 
-/// How many of the patterns are about every primitive that `pattern` is about, itself included.
-fn covering(patterns: &[&str], pattern: &str) -> usize {
-    let covers = |other: &&&str| match other.strip_suffix('*') {
-        Some(prefix) => pattern.starts_with(prefix),
-        None => **other == pattern,
-    };
-    patterns.iter().filter(covers).count()
+/// Text of a pattern without its `*`, and whether it has one.
+fn split(pattern: &str) -> (&str, bool) {
+    pattern.strip_suffix('*').map_or((pattern, false), |prefix| (prefix, true))
+}
+
+/// Counts the patterns that are about every primitive that one of them is about, itself included. Costs the length of the pattern,
+/// not the number of the others.
+fn covering(patterns: &HashMap<(&str, bool), usize>, (text, is_open): (&str, bool)) -> usize {
+    let counted = |one: (&str, bool)| patterns.get(&one).copied().unwrap_or_default();
+    let wider = (0..=text.len()).filter_map(|end| text.get(..end)).map(|prefix| counted((prefix, true)));
+    let exact = if is_open { 0 } else { counted((text, false)) };
+    exact + wider.sum::<usize>()
 }
 
 #[cfg(test)]
@@ -114,7 +162,7 @@ mod tests {
     #[test]
     fn the_same_selector_twice_is_named() {
         let same = [limit(&[("user", "a")]), limit(&[]), limit(&[("user", "a")])];
-        assert_eq!(check(&same), Err(Fault::Twice(0, 2)));
+        assert_eq!(check(&same), Err(OverlapFault::Twice(0, 2)));
     }
 
     #[test]
@@ -122,15 +170,37 @@ mod tests {
         let nested = |count: usize| -> Vec<LimitRecord> {
             (1..=count).map(|n| limit(&[("primitive", &format!("{}*", "x".repeat(n)))])).collect()
         };
-        assert_eq!(check(&nested(MOST)), Ok(()));
-        assert_eq!(check(&nested(MOST + 1)), Err(Fault::TooMany(MOST + 1)));
+        assert_eq!(check(&nested(MAX_DRAWN)), Ok(()));
+        assert_eq!(check(&nested(MAX_DRAWN + 1)), Err(OverlapFault::TooMany(MAX_DRAWN + 1)));
         let mut ways = nested(5);
         ways.extend([&[("user", "a")][..], &[("user", "each")], &[("wcit", "each")]].map(limit));
         assert_eq!(check(&ways), Ok(()));
         ways.push(limit(&[("machine", "each")]));
         assert_eq!(check(&ways), Ok(()), "nobody is a user and a machine");
         ways.push(limit(&[("server", "shop")]));
-        assert_eq!(check(&ways), Err(Fault::TooMany(9)));
+        assert_eq!(check(&ways), Err(OverlapFault::TooMany(9)));
+    }
+
+    #[test]
+    fn those_that_do_not_count_are_the_loosest_that_meet_eight_tighter_ones() {
+        let nested = |n: u64, refill: &str| {
+            let primitive = format!("{}*", "x".repeat(usize::try_from(n).unwrap()));
+            LimitRecord { capacity: 10 + n, refill: refill.into(), ..limit(&[("primitive", &primitive)]) }
+        };
+        let mut list: Vec<LimitRecord> = (1..=9).map(|n| nested(n, "60/m")).collect();
+        let passed = |list: &[LimitRecord]| -> Vec<String> {
+            let all: Vec<&LimitRecord> = list.iter().collect();
+            passed_over(&all).into_iter().map(|limit| limit.primitive.clone()).collect()
+        };
+        assert_eq!(passed(&list), ["xxxxxxxxx*"], "the largest bucket");
+        list[0].refill = "2/s".into();
+        assert_eq!(passed(&list), ["x*"], "the quickest refill");
+        list.push(LimitRecord { refill: "5/s".into(), ..limit(&[("primitive", "y")]) });
+        assert_eq!(passed(&list), ["x*"], "no call draws from the last and from eight others");
+        list.push(LimitRecord { refill: "5/s".into(), ..limit(&[]) });
+        assert_eq!(passed(&list), ["x*", "*"]);
+        list.drain(1..3);
+        assert_eq!(passed(&list), Vec::<String>::new());
     }
 
     /// Against every call over small names: never fewer than a call draws from.
@@ -175,9 +245,9 @@ mod tests {
                     .flat_map(move |tool| ["u", "w"].map(|user| (server, tool, user)))
             });
             let drawn = calls.map(|(server, tool, user)| matching(server, tool, user)).max().unwrap();
-            if drawn > MOST {
+            if drawn > MAX_DRAWN {
                 assert!(
-                    matches!(check(&distinct), Err(Fault::TooMany(counted)) if counted >= drawn),
+                    matches!(check(&distinct), Err(OverlapFault::TooMany(counted)) if counted >= drawn),
                     "{distinct:?}"
                 );
             }
