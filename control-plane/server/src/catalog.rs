@@ -7,6 +7,7 @@
 
 pub mod budget;
 pub mod build;
+mod declarations;
 pub mod edge_form;
 pub mod fault;
 mod form;
@@ -31,6 +32,7 @@ use parking_lot::Mutex;
 use crate::issuers::document::Document;
 use crate::issuers::trust::Trust;
 use budget::{EDGE, GATEWAY, SLACK};
+use declarations::Declarations;
 use fault::{Fault, LAST_FORM, NOT_SERVED};
 use outcome::{Outcome, Stale};
 use servers::server_fault;
@@ -72,6 +74,8 @@ fn is_open(server: &CompiledServer) -> bool {
 pub struct Compiler {
     config: Arc<StaticConfig>,
     compiled: Arc<Mutex<HashMap<String, Outcome>>>,
+    /// Primitives of the servers of the last settlement.
+    declared: Arc<Mutex<Declarations>>,
     /// What was asked for last.
     last: Arc<Mutex<Option<Last>>>,
 }
@@ -103,7 +107,12 @@ pub struct Settled {
 
 impl Compiler {
     pub fn new(config: StaticConfig) -> Compiler {
-        Compiler { config: Arc::new(config), compiled: Arc::default(), last: Arc::default() }
+        Compiler {
+            config: Arc::new(config),
+            compiled: Arc::default(),
+            declared: Arc::default(),
+            last: Arc::default(),
+        }
     }
 
     /// Whether edges and gateways take a snapshot with this server; else what is wrong with it.
@@ -212,7 +221,7 @@ impl Compiler {
             good.extend(compiled.good.iter().map(|server| (record.revision, Arc::clone(server))));
         }
         drop(known);
-        let servers = servers::without_conflicts(good, &mut faults);
+        let servers = self.declared.lock().without_conflicts(good, &mut faults);
         let size = |server: &CompiledServer| self.server_bytes(server);
         let servers = servers::that_fit(servers, GATEWAY - EDGE - SLACK, size, &mut faults);
         Settled { servers, faults }

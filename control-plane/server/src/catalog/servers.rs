@@ -1,12 +1,10 @@
-//! Which of the stored servers can be published together.
+//! The sizes of servers, and those that fit into a snapshot together.
 //!
-//! A write is evaluated beside the others before it is stored; this is for what older versions or another process
+//! A write is evaluated beside the others before it is stored; [`that_fit`] is for what older versions or another process
 //! stored nevertheless.
 
-use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use asp_proto::snapshot::Primitive;
 use asp_registry::CompiledServer;
 use asp_store::control::RouteRecord;
 use prost::Message as _;
@@ -58,40 +56,6 @@ fn admit_routes(
     after.push(new);
     let after = bytes(&after);
     budget::ROUTES.admit(after > bytes(&before), after)
-}
-
-/// The servers without conflicts: if several declare a primitive differently, the one that was stored first stays.
-pub(crate) fn without_conflicts(
-    mut servers: Vec<(u64, Arc<CompiledServer>)>,
-    faults: &mut Vec<Fault>,
-) -> Vec<Arc<CompiledServer>> {
-    servers.sort_by(|(a, one), (b, other)| (a, &one.server.name).cmp(&(b, &other.server.name)));
-    // By id, what is declared first and its other versions: mostly none.
-    let all = servers.iter().map(|(_, server)| server.primitives.len()).sum();
-    let mut declared: HashMap<&str, (&Primitive, Vec<&Primitive>)> = HashMap::with_capacity(all);
-    let mut left_out = HashSet::new();
-    for (_, server) in &servers {
-        let conflict = server.primitives.iter().find(|primitive| {
-            let Some((first, others)) = declared.get(primitive.id.as_str()) else { return false };
-            std::iter::once(first)
-                .chain(others)
-                .any(|other| other.version == primitive.version && *other != *primitive)
-        });
-        if let Some(primitive) = conflict {
-            let fault = format!("an older server has the primitive {} with other content", primitive.id);
-            faults.push(server_fault(&server.server.name, &fault, NOT_SERVED));
-            left_out.insert(server.server.name.clone());
-            continue;
-        }
-        for primitive in &server.primitives {
-            let (first, others) = declared.entry(&primitive.id).or_insert((primitive, Vec::new()));
-            if std::iter::once(&*first).chain(&*others).all(|known| known.version != primitive.version) {
-                others.push(primitive);
-            }
-        }
-    }
-    let kept = servers.into_iter().map(|(_, server)| server);
-    kept.filter(|server| !left_out.contains(&server.server.name)).collect()
 }
 
 /// The servers that fit into `bound` bytes, the small ones first; `size` is [`server_bytes`].
