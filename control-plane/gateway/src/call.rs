@@ -25,6 +25,7 @@ use crate::call::authority::Authority;
 use crate::clock::unix_ms;
 
 mod abilities;
+mod aim;
 pub mod authority;
 pub mod bounds;
 pub mod chosen;
@@ -48,6 +49,7 @@ mod watched;
 pub mod written;
 
 pub use abilities::ClientAbilities;
+pub use aim::Aim;
 use chosen::Chosen;
 use event::Event;
 use event::log::{EventLog, Logged};
@@ -90,33 +92,6 @@ pub struct Invocation {
 
 /// What was taken of a gateway's memory (`faces/memory.rs`), given back when the last one who holds it lets go.
 pub type HeldMemory = Arc<dyn Any + Send + Sync>;
-
-/// What is wanted of a primitive.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Aim {
-    /// It is done: called, got or read.
-    #[default]
-    Done,
-    /// The values of an argument of a prompt or template: what was typed stands in `arguments`, and others may be missing
-    /// there.
-    Completed(String),
-    /// The resources behind a template, which are the contents of the outcome; there are no arguments.
-    Listed,
-}
-
-impl Aim {
-    pub fn is_done(&self) -> bool {
-        *self == Aim::Done
-    }
-
-    /// The argument whose values are asked for.
-    pub fn completing(&self) -> Option<&str> {
-        match self {
-            Aim::Completed(argument) => Some(argument),
-            Aim::Done | Aim::Listed => None,
-        }
-    }
-}
 
 /// The call on whose behalf another one runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -389,14 +364,6 @@ impl Call {
 
     pub fn was_handed_over(&self) -> bool {
         self.handed_over.load(Ordering::Acquire)
-    }
-
-    /// The last client that followed the call here has left before its outcome, and nobody will be back. Cancels the call, unless
-    /// clients may follow it at other gateways: then it ends once none does.
-    pub fn abandon(&self) {
-        if self.authority.abandon() {
-            self.cancel();
-        }
     }
 
     /// Asks the executor to stop; the first cancel counts.

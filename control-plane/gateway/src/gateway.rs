@@ -12,7 +12,6 @@ use asp_edge::{Edge, Role};
 use asp_platform::runtime_health::RuntimeHealth;
 use asp_proto::snapshot::{GatewaySnapshot, Primitive};
 use asp_snapshot::{Changes, PartFaults, Snapshot};
-use asp_store::answers::{Answers, QuickLedger};
 use asp_store::audit::{AuditLog, MemoryAudit};
 use asp_store::blobs::{Blobs, MemoryBlobs};
 use asp_store::counter::{Counters, MemoryCounters};
@@ -23,26 +22,21 @@ use secrecy::{ExposeSecret, SecretSlice};
 use tokio::sync::watch;
 
 use crate::call::registry::CallRegistry;
-use crate::durable::active::ActiveTable;
-use crate::durable::shared_calls::SharedCalls;
 use crate::durable::skipped::SkippedCalls;
 use crate::durable::taken_over::TakenOverCalls;
-use crate::executors::Executors;
 use crate::executors::artifacts::Artifacts;
 use crate::executors::delegate::Delegates;
 use crate::executors::delegate::endpoint::Endpoints;
-use crate::executors::outbound::auth::{Authorizer, Told};
-use crate::executors::outbound::client::OutboundError;
+use crate::executors::outbound::auth::Told;
 use crate::executors::plugin::logs::LogListener;
 use crate::executors::plugin::runtimes::Runtimes;
-use crate::executors::plugin::{PluginDeps, Plugins, Saved};
+use crate::executors::plugin::{PluginDeps, Saved};
 use crate::inspection::Inspections;
 use crate::issuers::{IssuerDeps, Issuers};
 use crate::minting::{self, Minter, TokenAudiences, TokenKeys};
 use crate::pipeline::Pipeline;
-use crate::pipeline::admission::{Admission, Bounds};
+use crate::pipeline::admission::{Admission, Bounds, RequestMemory};
 use crate::pipeline::calls::Calls;
-use crate::pipeline::ledger::Ledgers;
 use crate::pipeline::limits::Limiter;
 use crate::pipeline::listings::Listings;
 use crate::pipeline::running::RunningCalls;
@@ -54,6 +48,7 @@ use crate::telemetry::metrics::Metrics;
 
 mod shared;
 pub mod standing;
+mod wiring;
 
 pub use shared::{EVENT_BYTES, Shared};
 
@@ -182,11 +177,7 @@ pub struct Gateway {
     /// Responses that are held open until something happens.
     pub(crate) waiting: Arc<Admission>,
     /// What requests take until their calls have ended.
-    pub(crate) memory: Arc<Admission>,
-    /// Memory of requests that need no caller, by the client's network: they take nothing from known callers.
-    pub(crate) memory_of_nobody: Arc<Admission>,
-    /// What large headers take, by the client's network.
-    pub(crate) memory_of_headers: Arc<Admission>,
+    pub(crate) memory: RequestMemory,
     edge: Edge,
     snapshot: ArcSwapOption<Snapshot>,
     /// The revision up to which all of it is in force, for those that wait for one.
@@ -211,19 +202,19 @@ impl Gateway {
         let counters = config.stores.counters;
         let (replicas, of_calls, answers) =
             shared::in_common(config.stores.shared, &counters, &sealer, minter.keys.owner());
-        let active = active_table(config.stores.active, &minter, &sealer, &registry, of_calls);
+        let active = wiring::active_table(config.stores.active, &minter, &sealer, &registry, of_calls);
         let deps = PluginDeps {
             saved: Saved { active: active.clone() },
             artifacts: artifacts.clone(),
             minter: minter.clone(),
-            authorizer: Arc::new(authorizer(&minter, &issuers, config.told)),
+            authorizer: Arc::new(wiring::authorizer(&minter, &issuers, config.told)),
             delegates: Arc::new(Delegates::new(config.delegates)?),
             listener: config.listener,
         };
         let pipeline = Arc::new(Pipeline {
             limiter: Limiter::new(counters),
-            ledgers: ledgers(config.stores.ledger, answers, &active, &sealer),
-            executor: Arc::new(executors(deps, &runtimes, &metrics)?),
+            ledgers: wiring::ledgers(config.stores.ledger, answers, &active, &sealer),
+            executor: Arc::new(wiring::executors(deps, &runtimes, &metrics)?),
             audit: Audit::new(config.stores.audit, metrics.audit_lost.clone()),
             inspections: config.inspections,
             metrics,
@@ -240,14 +231,12 @@ impl Gateway {
         Ok(Arc::new(Gateway {
             config: settings,
             sessions: Sessions::new(sealer.clone(), replicas),
-            subscriptions: listening(&pipeline, config.subscriptions),
+            subscriptions: wiring::listening(&pipeline, config.subscriptions),
             minter,
             runtimes,
             artifacts,
             pipeline,
-            memory: Admission::of_memory(config.memory),
-            memory_of_nobody: Admission::of_nobody(),
-            memory_of_headers: Admission::of_headers(),
+            memory: RequestMemory::new(config.memory),
             waiting: Admission::of(WAITING, ["open responses", "open responses of the org"]),
             sealer,
             edge: Edge::new(Role::Gateway),
@@ -453,54 +442,4 @@ fn warn_of_faults(known: &PartFaults, faults: &PartFaults) {
         let count = new.len() - MAX_WARNED;
         tracing::warn!(count, "more parts of the snapshot could not be applied");
     }
-}
-
-fn authorizer(minter: &Arc<Minter>, issuers: &Issuers, told: Told) -> Authorizer {
-    Authorizer::new(minter.clone(), issuers.credentials.clone(), issuers.exchanges.clone(), told)
-}
-
-/// Everything that runs calls.
-fn executors(
-    deps: PluginDeps,
-    runtimes: &Arc<Runtimes>,
-    metrics: &Arc<Metrics>,
-) -> Result<Executors, OutboundError> {
-    let artifacts = deps.artifacts.clone();
-    let delegates = deps.delegates.clone();
-    let authorizer = deps.authorizer.clone();
-    let plugins = Plugins::new(runtimes.clone(), metrics.clone(), deps);
-    Executors::new(plugins, artifacts, delegates, metrics.upstreams.clone(), authorizer)
-}
-
-/// The rows are of the same run as the keys that are published beside its lease.
-fn active_table(
-    store: Arc<dyn CallRecords>,
-    minter: &Minter,
-    sealer: &Arc<Sealer>,
-    registry: &Arc<CallRegistry>,
-    of_calls: Option<SharedCalls>,
-) -> Arc<ActiveTable> {
-    Arc::new(ActiveTable::new(store, minter.keys.owner(), sealer.clone(), registry.clone(), of_calls))
-}
-
-/// The subscriptions, which hear what the pipeline says of resources.
-fn listening(pipeline: &Arc<Pipeline>, bounds: subscriptions::Bounds) -> Arc<Subscriptions> {
-    let subscriptions = Subscriptions::new(pipeline.clone(), bounds);
-    let listener = Arc::downgrade(&subscriptions);
-    // It is set here alone.
-    let _ = pipeline.listener.set(listener);
-    subscriptions
-}
-
-fn ledgers(
-    durable: Arc<dyn Ledger>,
-    answers: Option<Arc<dyn Answers>>,
-    active: &ActiveTable,
-    sealer: &Arc<Sealer>,
-) -> Ledgers {
-    let quick: Arc<dyn Ledger> = match answers {
-        None => Arc::new(MemoryLedger::default()),
-        Some(answers) => Arc::new(QuickLedger::new(answers)),
-    };
-    Ledgers::new(durable, quick, active.owner(), sealer.clone())
 }

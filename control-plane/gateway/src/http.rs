@@ -90,7 +90,7 @@ async fn entry(State(gateway): State<Arc<Gateway>>, request: Request) -> Respons
         return reply(refusal);
     }
     let peer = peer::key(&parts, gateway.config.in_mesh);
-    let _held_headers = match header_memory::hold(&gateway.memory_of_headers, (&parts, size), &peer, trace) {
+    let _held_headers = match header_memory::hold(&gateway.memory.of_headers, (&parts, size), &peer, trace) {
         Ok(held) => held,
         Err(refusal) => {
             gateway.metrics().refused(Reason::RateLimited.as_str());
@@ -288,9 +288,9 @@ async fn with_body(
     let received = match admitted.face {
         Face::Public => {
             let network = peer::network(&offered.peer);
-            body::receive(&gateway.memory_of_nobody, &network, admitted.max_body, body).await
+            body::receive(&gateway.memory.of_nobody, &network, admitted.max_body, body).await
         }
-        _ => body::receive(&gateway.memory, org(&admitted, caller), admitted.max_body, body).await,
+        _ => body::receive(&gateway.memory.of_callers, org(&admitted, caller), admitted.max_body, body).await,
     };
     let body = received.map_err(|fault| unreceived(&fault, refuse))?;
     // As for a body that the edge's code looks at: what came into force meanwhile counts.
@@ -344,7 +344,7 @@ async fn read_body(
             refusal
         }
     };
-    let received = body::receive(&gateway.memory, org, pending.max_body, body).await;
+    let received = body::receive(&gateway.memory.of_callers, org, pending.max_body, body).await;
     received.map_err(|fault| unreceived(&fault, refuse))
 }
 

@@ -306,6 +306,16 @@ impl Authority {
     }
 }
 
+impl Call {
+    /// The last client that followed the call here has left before its outcome, and nobody will be back. Cancels the call, unless
+    /// clients may follow it at other gateways: then it ends once none does.
+    pub fn abandon(&self) {
+        if self.authority.abandon() {
+            self.cancel();
+        }
+    }
+}
+
 /// Somebody who follows a call, until this is dropped.
 pub struct Attachment {
     call: Arc<Call>,

@@ -51,7 +51,7 @@ impl FaceRequest {
         if bytes <= LITTLE {
             return Ok(());
         }
-        let memory = &self.gateway.memory;
+        let memory = &self.gateway.memory.of_callers;
         let most = memory.most_of_org();
         if bytes > most {
             return Err(Unheld::TooMuch { bytes, most });

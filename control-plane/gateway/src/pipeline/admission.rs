@@ -43,6 +43,33 @@ pub struct Admission {
     taken: Mutex<Taken>,
 }
 
+/// The memory that requests take of one gateway until their calls have ended.
+pub struct RequestMemory {
+    /// For the bodies of requests with a caller, by org.
+    pub of_callers: Arc<Admission>,
+    /// For the bodies of requests that need no caller, by the client's network: they take nothing from known callers.
+    pub of_nobody: Arc<Admission>,
+    /// For large headers, by the client's network.
+    pub of_headers: Arc<Admission>,
+}
+
+impl RequestMemory {
+    /// Memory of which requests with a caller take at most `bounds`, in bytes.
+    pub fn new(bounds: Bounds) -> RequestMemory {
+        RequestMemory {
+            of_callers: Admission::of(bounds, ["memory of requests", "memory of the org's requests"]),
+            of_nobody: Admission::of(
+                MEMORY_OF_NOBODY,
+                ["memory of logins", "memory of the network's logins"],
+            ),
+            of_headers: Admission::of(
+                MEMORY_OF_HEADERS,
+                ["memory of headers", "memory of the network's headers"],
+            ),
+        }
+    }
+}
+
 #[derive(Default)]
 struct Taken {
     whole: usize,
@@ -60,21 +87,6 @@ pub struct Admitted {
 impl Admission {
     pub fn new(bounds: Bounds) -> Arc<Admission> {
         Admission::of(bounds, ["running calls", "running calls of the org"])
-    }
-
-    /// The memory of requests.
-    pub fn of_memory(bounds: Bounds) -> Arc<Admission> {
-        Admission::of(bounds, ["memory of requests", "memory of the org's requests"])
-    }
-
-    /// The memory of requests that need no caller, with a client's network in the place of an org.
-    pub fn of_nobody() -> Arc<Admission> {
-        Admission::of(MEMORY_OF_NOBODY, ["memory of logins", "memory of the network's logins"])
-    }
-
-    /// The memory of large headers, with a client's network in the place of an org.
-    pub fn of_headers() -> Arc<Admission> {
-        Admission::of(MEMORY_OF_HEADERS, ["memory of headers", "memory of the network's headers"])
     }
 
     /// The same for what else one gateway holds: `limits` names it, as a whole and of one org.
@@ -127,7 +139,7 @@ mod tests {
 
     #[test]
     fn forms_of_one_network_leave_memory_to_those_of_others() {
-        let logins = Admission::of_nobody();
+        let logins = RequestMemory::new(MEMORY).of_nobody;
         let _held = logins.take("a", MEMORY_OF_NOBODY.per_org).unwrap();
         assert!(logins.take("a", 1).is_err());
         assert!(logins.take("b", 1).is_ok());

@@ -239,15 +239,6 @@ impl ActiveTable {
         }
     }
 
-    /// Whether an end of so many bytes may wait for the store; it holds its room in `waiting` from the first time on.
-    fn may_wait(&self, waiting: &mut Option<OwnedSemaphorePermit>, bytes: usize) -> bool {
-        if waiting.is_none() {
-            let kib = u32::try_from(bytes.div_ceil(1024)).unwrap_or(u32::MAX).max(1);
-            *waiting = self.endings.room.clone().try_acquire_many_owned(kib).ok();
-        }
-        waiting.is_some()
-    }
-
     /// Waits until the store has the end of every call, at most `longest`.
     pub async fn drained(&self, longest: Duration) {
         let tasks = &self.endings.tasks;
@@ -310,8 +301,12 @@ impl ActiveTable {
                 Ok(ending) => return ending,
                 Err(error) => error,
             };
-            let bytes = end.record.len() + end.outcome.len();
-            if !self.may_wait(&mut waiting, bytes) || Instant::now() >= until {
+            if waiting.is_none() {
+                let bytes = end.record.len() + end.outcome.len();
+                let kib = u32::try_from(bytes.div_ceil(1024)).unwrap_or(u32::MAX).max(1);
+                waiting = self.endings.room.clone().try_acquire_many_owned(kib).ok();
+            }
+            if waiting.is_none() || Instant::now() >= until {
                 tracing::warn!(call = %call.id, trace = %call.trace, %error, "the end of a call is not stored, because too many wait for the store; other gateways do not know how it ended: check the store");
                 return Ending::GivenUp;
             }

@@ -1,0 +1,73 @@
+//! The parts of a gateway that are made of several others.
+
+use std::sync::Arc;
+
+use asp_store::answers::{Answers, QuickLedger};
+use asp_store::ledger::{Ledger, MemoryLedger};
+use asp_store::records::CallRecords;
+
+use crate::call::registry::CallRegistry;
+use crate::durable::active::ActiveTable;
+use crate::durable::shared_calls::SharedCalls;
+use crate::executors::Executors;
+use crate::executors::outbound::auth::{Authorizer, Told};
+use crate::executors::outbound::client::OutboundError;
+use crate::executors::plugin::runtimes::Runtimes;
+use crate::executors::plugin::{PluginDeps, Plugins};
+use crate::issuers::Issuers;
+use crate::minting::Minter;
+use crate::pipeline::Pipeline;
+use crate::pipeline::ledger::Ledgers;
+use crate::seal::Sealer;
+use crate::subscriptions::{self, Subscriptions};
+use crate::telemetry::metrics::Metrics;
+
+pub(super) fn authorizer(minter: &Arc<Minter>, issuers: &Issuers, told: Told) -> Authorizer {
+    Authorizer::new(minter.clone(), issuers.credentials.clone(), issuers.exchanges.clone(), told)
+}
+
+/// Everything that runs calls.
+pub(super) fn executors(
+    deps: PluginDeps,
+    runtimes: &Arc<Runtimes>,
+    metrics: &Arc<Metrics>,
+) -> Result<Executors, OutboundError> {
+    let artifacts = deps.artifacts.clone();
+    let delegates = deps.delegates.clone();
+    let authorizer = deps.authorizer.clone();
+    let plugins = Plugins::new(runtimes.clone(), metrics.clone(), deps);
+    Executors::new(plugins, artifacts, delegates, metrics.upstreams.clone(), authorizer)
+}
+
+/// The rows are of the same run as the keys that are published beside its lease.
+pub(super) fn active_table(
+    store: Arc<dyn CallRecords>,
+    minter: &Minter,
+    sealer: &Arc<Sealer>,
+    registry: &Arc<CallRegistry>,
+    of_calls: Option<SharedCalls>,
+) -> Arc<ActiveTable> {
+    Arc::new(ActiveTable::new(store, minter.keys.owner(), sealer.clone(), registry.clone(), of_calls))
+}
+
+/// The subscriptions, which hear what the pipeline says of resources.
+pub(super) fn listening(pipeline: &Arc<Pipeline>, bounds: subscriptions::Bounds) -> Arc<Subscriptions> {
+    let subscriptions = Subscriptions::new(pipeline.clone(), bounds);
+    let listener = Arc::downgrade(&subscriptions);
+    // It is set here alone.
+    let _ = pipeline.listener.set(listener);
+    subscriptions
+}
+
+pub(super) fn ledgers(
+    durable: Arc<dyn Ledger>,
+    answers: Option<Arc<dyn Answers>>,
+    active: &ActiveTable,
+    sealer: &Arc<Sealer>,
+) -> Ledgers {
+    let quick: Arc<dyn Ledger> = match answers {
+        None => Arc::new(MemoryLedger::default()),
+        Some(answers) => Arc::new(QuickLedger::new(answers)),
+    };
+    Ledgers::new(durable, quick, active.owner(), sealer.clone())
+}
