@@ -18,13 +18,12 @@ use asp_snapshot::{Snapshot, VirtualServer};
 use parking_lot::Mutex;
 use serde_json::{Map, Value};
 use sha2::{Digest as _, Sha256};
-use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
 use super::credentials::{Credentials, User};
 use crate::clock::{unix_ms, unix_seconds};
 use crate::digest::PeerKey;
-use known::{AnswerCache, CachedAnswer, Next, OpenQuestion};
+use known::{AnswerCache, CachedAnswer, Next, OpenQuestion, Turns};
 
 /// How long an answer serves.
 pub const KEEP: Duration = Duration::from_secs(30);
@@ -138,7 +137,7 @@ impl Introspections {
     ) -> Result<Answer, NoCaller> {
         let issuer = access.issuer.as_str();
         let id = known::id(&digest, issuer, &introspection.url);
-        let next = self.asking.known.lock().next(id, issuer, Instant::now(), || {
+        let next = self.asking.known.lock().next(id, (issuer, peer), Instant::now(), || {
             self.asking.unknown.take(peer, unix_ms()).map_err(NoCaller::TooMany)
         })?;
         let mut answer = match next {
@@ -167,10 +166,10 @@ struct Question {
 
 impl Asking {
     /// Asks and reports to all who wait. Where this ends before its answer, the question is closed as well.
-    async fn run(self: Arc<Self>, question: Question, turns: Arc<Semaphore>) {
+    async fn run(self: Arc<Self>, question: Question, turns: Turns) {
         let late = || "it did not answer in time".to_owned();
         let asked = async {
-            let _turn = turns.acquire().await.map_err(|_| late())?;
+            let _turns = turns.acquire().await.map_err(|_| late())?;
             self.ask(&question.at, &question.token).await.map(|said| said.map(Arc::new))
         };
         let answer = tokio::time::timeout(WITHIN, asked).await.unwrap_or_else(|_| Err(late()));

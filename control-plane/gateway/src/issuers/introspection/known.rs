@@ -1,15 +1,15 @@
 //! Answers of issuers about opaque tokens, and the questions that are open, within bounds.
 //!
 //! Keeps true: a bad token never evicts a good one, nor one peer's bad tokens another's; of open questions about unknown
-//! tokens each issuer has at most [`MAX_UNKNOWN`]; a token that was good lately is asked about with permits that no unknown
-//! token can hold.
+//! tokens each issuer has at most [`MAX_UNKNOWN`], and those of one peer hold half of its permits for them; a token that was
+//! good lately is asked about with permits that no unknown token can hold.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{AcquireError, Semaphore, SemaphorePermit, watch};
 use tokio::time::Instant;
 
 use super::super::permits::Permits;
@@ -20,6 +20,9 @@ use crate::shares::{Bounds, Owner, Share, Shares};
 /// Questions to one issuer at a time about tokens that were good lately, and about unknown ones.
 const AT_ONCE: usize = 32;
 const UNKNOWN_AT_ONCE: usize = 16;
+/// The latter about tokens of one peer: half, so that others get an answer of a slow issuer. The rest of a peer's wait for each
+/// other.
+const UNKNOWN_OF_PEER: usize = UNKNOWN_AT_ONCE / 2;
 /// Open questions about unknown tokens, at one issuer. How many issuers there are the snapshot bounds.
 const MAX_UNKNOWN: usize = 1_024;
 /// Time without a use after which a token no longer counts as good lately.
@@ -87,11 +90,30 @@ impl Drop for OpenQuestion {
     }
 }
 
+/// Permits that a question needs: of its peer where the token is unknown, then of its issuer.
+pub(super) struct Turns {
+    of_peer: Option<Arc<Semaphore>>,
+    of_issuer: Arc<Semaphore>,
+}
+
+impl Turns {
+    /// Waits for the permits. One that waits for its peer's is not in the way of other peers.
+    pub(super) async fn acquire(
+        &self,
+    ) -> Result<(Option<SemaphorePermit<'_>>, SemaphorePermit<'_>), AcquireError> {
+        let of_peer = match &self.of_peer {
+            Some(permits) => Some(permits.acquire().await?),
+            None => None,
+        };
+        Ok((of_peer, self.of_issuer.acquire().await?))
+    }
+}
+
 /// Decision about a token.
 pub(super) enum Next {
     Kept(Said),
     Join(watch::Receiver<Option<Answer>>),
-    Ask { answering: Answering, answer: watch::Receiver<Option<Answer>>, turns: Arc<Semaphore> },
+    Ask { answering: Answering, answer: watch::Receiver<Option<Answer>>, turns: Turns },
 }
 
 pub(super) struct AnswerCache {
@@ -102,6 +124,8 @@ pub(super) struct AnswerCache {
     unknown: HashMap<String, usize>,
     permits: Permits,
     unknown_permits: Permits,
+    /// By peer and issuer.
+    peer_permits: Permits<[u8; 16]>,
 }
 
 impl Default for AnswerCache {
@@ -113,16 +137,17 @@ impl Default for AnswerCache {
             unknown: HashMap::new(),
             permits: Permits::new(AT_ONCE),
             unknown_permits: Permits::new(UNKNOWN_AT_ONCE),
+            peer_permits: Permits::new(UNKNOWN_OF_PEER),
         }
     }
 }
 
 impl AnswerCache {
-    /// Decides about one request; `charge` is asked before a question about an unknown token is opened.
+    /// Decides about one request of a peer; `charge` is asked before a question about an unknown token is opened.
     pub(super) fn next(
         &mut self,
         id: Id,
-        issuer: &str,
+        (issuer, peer): (&str, &PeerKey),
         now: Instant,
         charge: impl FnOnce() -> Result<(), NoCaller>,
     ) -> Result<Next, NoCaller> {
@@ -143,7 +168,10 @@ impl AnswerCache {
             }
         }
         let permits = if is_unknown { &mut self.unknown_permits } else { &mut self.permits };
-        let turns = permits.of(issuer);
+        let of_issuer = permits.of(issuer);
+        let of_peer = is_unknown
+            .then(|| self.peer_permits.of(&digest::shortened(&[issuer.as_bytes(), peer.as_slice()])));
+        let turns = Turns { of_peer, of_issuer };
         let (sender, answer) = watch::channel(None);
         self.open.insert(id, answer.clone());
         if is_unknown {
@@ -194,11 +222,15 @@ impl AnswerCache {
 
 #[cfg(test)]
 mod tests {
+    use futures::FutureExt;
+
     use super::super::{KEEP, UNKNOWN_BURST};
     use super::*;
 
-    fn ask(known: &mut AnswerCache, token: u8, now: Instant) -> (Answering, Arc<Semaphore>) {
-        match known.next([token; 16], "kc", now, || Ok(())) {
+    const PEER: (&str, &PeerKey) = ("kc", &[9; 16]);
+
+    fn ask(known: &mut AnswerCache, token: u8, now: Instant) -> (Answering, Turns) {
+        match known.next([token; 16], PEER, now, || Ok(())) {
             Ok(Next::Ask { answering, turns, .. }) => (answering, turns),
             _ => panic!("the token {token} is not asked about"),
         }
@@ -215,16 +247,40 @@ mod tests {
         let (answering, _) = ask(&mut known, 1, now);
         known.close(&answering);
         known.keep([1; 16], "kc", &[9; 16], CachedAnswer { until: now + KEEP, said: good() });
-        assert!(matches!(known.next([1; 16], "kc", now, || Ok(())), Ok(Next::Kept(Some(_)))));
+        assert!(matches!(known.next([1; 16], PEER, now, || Ok(())), Ok(Next::Kept(Some(_)))));
         let (_open, turns) = ask(&mut known, 2, now);
-        let _taken: Vec<_> = (0..UNKNOWN_AT_ONCE).map(|_| turns.try_acquire().unwrap()).collect();
-        assert!(ask(&mut known, 3, now).1.try_acquire().is_err(), "unknown tokens wait for each other");
+        let of_issuer = turns.of_issuer;
+        let _taken: Vec<_> = (0..UNKNOWN_AT_ONCE).map(|_| of_issuer.try_acquire().unwrap()).collect();
+        let unknown = ask(&mut known, 3, now).1.of_issuer;
+        assert!(unknown.try_acquire().is_err(), "unknown tokens wait for each other");
         let later = now + KEEP * 2;
         let charge = || -> Result<(), NoCaller> { panic!("a known token takes nothing from the budget") };
-        let Ok(Next::Ask { turns, .. }) = known.next([1; 16], "kc", later, charge) else {
+        let Ok(Next::Ask { turns, .. }) = known.next([1; 16], PEER, later, charge) else {
             panic!("its answer no longer serves")
         };
-        assert!(turns.try_acquire().is_ok());
+        assert!(turns.acquire().now_or_never().is_some());
+    }
+
+    #[tokio::test]
+    async fn unknown_tokens_of_one_peer_leave_half_of_an_issuers_permits_to_others() {
+        let mut known = AnswerCache::default();
+        let now = Instant::now();
+        let mut turns = |token: u8, issuer: &str, peer: u8| match known.next(
+            [token; 16],
+            (issuer, &[peer; 16]),
+            now,
+            || Ok(()),
+        ) {
+            Ok(Next::Ask { turns, .. }) => turns,
+            _ => panic!("the token {token} is not asked about"),
+        };
+        let of_one: Vec<Turns> = (0..32).map(|token| turns(token, "slow", 1)).collect();
+        let mut waiting: Vec<_> = of_one.iter().map(|turns| Box::pin(turns.acquire())).collect();
+        let held: Vec<_> = waiting.iter_mut().filter_map(|acquiring| acquiring.now_or_never()).collect();
+        assert_eq!(held.len(), UNKNOWN_OF_PEER);
+        let (other_peer, other_issuer) = (turns(100, "slow", 2), turns(101, "fast", 1));
+        assert!(other_peer.acquire().now_or_never().is_some(), "another peer does not queue behind them");
+        assert!(other_issuer.acquire().now_or_never().is_some(), "another issuer");
     }
 
     #[tokio::test]
@@ -232,10 +288,10 @@ mod tests {
         let mut known = AnswerCache::default();
         let now = Instant::now();
         let open = |known: &mut AnswerCache, token: usize| {
-            known.next(id(&[0; 32], &token.to_string(), ""), "kc", now, || Ok(()))
+            known.next(id(&[0; 32], &token.to_string(), ""), PEER, now, || Ok(()))
         };
         let mut held = Vec::new();
-        let elsewhere = |known: &mut AnswerCache| known.next([7; 16], "other", now, || Ok(()));
+        let elsewhere = |known: &mut AnswerCache| known.next([7; 16], ("other", &[9; 16]), now, || Ok(()));
         for token in 0..MAX_UNKNOWN {
             match open(&mut known, token) {
                 Ok(Next::Ask { answering, .. }) => held.push(answering),
@@ -254,7 +310,7 @@ mod tests {
     async fn a_dropped_question_is_no_longer_open() {
         let cache = Arc::new(Mutex::new(AnswerCache::default()));
         let now = Instant::now();
-        let Ok(Next::Ask { answering, mut answer, .. }) = cache.lock().next([1; 16], "kc", now, || Ok(()))
+        let Ok(Next::Ask { answering, mut answer, .. }) = cache.lock().next([1; 16], PEER, now, || Ok(()))
         else {
             panic!("nothing is known")
         };
@@ -266,7 +322,7 @@ mod tests {
         task.abort();
         assert!(answer.wait_for(Option::is_some).await.is_err(), "whoever waits gets an error");
         assert!(cache.lock().unknown.is_empty());
-        assert!(matches!(cache.lock().next([1; 16], "kc", now, || Ok(())), Ok(Next::Ask { .. })));
+        assert!(matches!(cache.lock().next([1; 16], PEER, now, || Ok(())), Ok(Next::Ask { .. })));
     }
 
     #[test]
