@@ -83,8 +83,8 @@ Environment (port 0 takes a free one; ports.json in the state directory says whi
                         unix:<path>, or https://host:port with ASP_PEER_CERT, ASP_PEER_KEY, ASP_PEER_CA. Several
                         entries of a language, or a host name with several addresses, which is looked up every 5 s:
                         as many runtimes, at most 64 a language
-  ASP_DELEGATE_URL      base of an OpenAI-compatible endpoint, e.g. https://llm.internal/v1: it answers the
-                        delegations of plugins where the client has no model
+  ASP_DELEGATE_URL      base of an OpenAI-compatible endpoint, e.g. https://llm.internal/v1[;for=server/*]: it answers
+                        the delegations of plugins where the client has no model [those of every delegate]
   ASP_DELEGATE_MODEL    the model's name there (required with ASP_DELEGATE_URL)
   ASP_DELEGATE_API_KEY  its key
   ASP_DELEGATE_JSON_SCHEMA

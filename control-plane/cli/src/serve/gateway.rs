@@ -239,6 +239,7 @@ fn delegates(settings: &Settings) -> Endpoints {
         model: endpoint.model.clone(),
         key: endpoint.key.as_ref().map(secret),
         json_schema: endpoint.json_schema,
+        primitives: endpoint.primitives.clone(),
     });
     let keys = section.keys.iter().map(|key| {
         let endpoint_key = EndpointKey {

@@ -4,6 +4,7 @@
 
 use std::path::Path;
 
+use asp_platform::operator_list::{self, EVERY_PRIMITIVE, ListEntry};
 use asp_platform::secret::Secret;
 
 use super::source::{Reader, is_origin};
@@ -13,6 +14,10 @@ pub const ENV_DELEGATE_MODEL: &str = "ASP_DELEGATE_MODEL";
 pub const ENV_DELEGATE_API_KEY: &str = "ASP_DELEGATE_API_KEY";
 pub const ENV_DELEGATE_JSON_SCHEMA: &str = "ASP_DELEGATE_JSON_SCHEMA";
 pub const ENV_DELEGATE_KEYS: &str = "ASP_DELEGATE_KEYS";
+
+/// The form of the endpoint. It may carry a password: what is written is not repeated.
+const BASE_FORM: &str = "must be http(s)://host[:port][/path] without credentials, query and fragment, and may end with \
+                         ;for=SERVER/DELEGATE of the delegates that it answers";
 
 /// Largest file of a key in bytes: a key is a line.
 const MAX_KEY_FILE: u64 = 16 << 10;
@@ -34,6 +39,8 @@ pub struct DelegateEndpoint {
     pub key: Option<Secret>,
     /// Whether it takes a JSON Schema as `response_format`.
     pub json_schema: bool,
+    /// The delegates that it answers.
+    pub primitives: Vec<String>,
 }
 
 /// A key that specs name, and the only origin it is sent to.
@@ -52,11 +59,11 @@ pub(super) fn read(reader: &mut Reader<'_>) -> DelegateSection {
 }
 
 fn endpoint(reader: &mut Reader<'_>) -> Option<DelegateEndpoint> {
-    let url = reader.optional(ENV_DELEGATE_URL);
+    let entry = reader.optional(ENV_DELEGATE_URL);
     let model = reader.optional(ENV_DELEGATE_MODEL);
     let key = reader.optional(ENV_DELEGATE_API_KEY);
     let json_schema = reader.optional(ENV_DELEGATE_JSON_SCHEMA);
-    let Some(url) = url else {
+    let Some(entry) = entry else {
         let orphans = [
             (ENV_DELEGATE_MODEL, model.is_some()),
             (ENV_DELEGATE_API_KEY, key.is_some()),
@@ -67,11 +74,7 @@ fn endpoint(reader: &mut Reader<'_>) -> Option<DelegateEndpoint> {
         }
         return None;
     };
-    if !is_base(&url) {
-        // It may carry a password: it is not repeated.
-        let message = "must be http(s)://host[:port][/path] without credentials, query and fragment";
-        reader.fault(ENV_DELEGATE_URL, message);
-    }
+    let (url, primitives) = base(reader, &entry);
     if model.is_none() {
         reader.fault(ENV_DELEGATE_MODEL, format!("is required with {ENV_DELEGATE_URL}"));
     }
@@ -84,7 +87,24 @@ fn endpoint(reader: &mut Reader<'_>) -> Option<DelegateEndpoint> {
         }
     };
     let key = key.map(|key| checked(reader, ENV_DELEGATE_API_KEY, key));
-    Some(DelegateEndpoint { url, model: model?, key, json_schema })
+    Some(DelegateEndpoint { url, model: model?, key, json_schema, primitives })
+}
+
+/// The base of `URL[;for=…]` and the delegates that it answers: without `for` every one, as before it could be written.
+fn base(reader: &mut Reader<'_>, entry: &str) -> (String, Vec<String>) {
+    let parsed = operator_list::parse(entry).unwrap_or_default();
+    let (value, patterns) = match parsed.as_slice() {
+        [ListEntry { value, patterns }] if is_base(value) => (value, patterns),
+        _ => {
+            reader.fault(ENV_DELEGATE_URL, BASE_FORM);
+            return (String::new(), Vec::new());
+        }
+    };
+    let primitives = match patterns {
+        Some(patterns) => reader.served(ENV_DELEGATE_URL, value, Some(patterns.clone())),
+        None => vec![EVERY_PRIMITIVE.to_owned()],
+    };
+    (value.clone(), primitives)
 }
 
 /// `name=origin=file;for=…`, separated by commas.
@@ -179,6 +199,7 @@ mod tests {
         let default = section.default.unwrap();
         assert_eq!((default.url.as_str(), default.model.as_str()), ("http://127.0.0.1:11434/v1", "small"));
         assert!(default.json_schema);
+        assert_eq!(default.primitives, ["*"]);
         assert_eq!(default.key.unwrap().expose(), "sk-from-env");
         assert_eq!(section.keys[0].key.expose(), "sk-from-file");
         assert_eq!(section.keys[0].origin, "https://llm.internal");
@@ -187,8 +208,32 @@ mod tests {
     }
 
     #[test]
+    fn the_operators_endpoint_may_name_the_delegates_that_it_answers() {
+        let of = |url: &str| {
+            let section = settings(&[(ENV_DELEGATE_URL, url), (ENV_DELEGATE_MODEL, "m")]);
+            section.map(|section| section.default.map(|own| (own.url, own.primitives)))
+        };
+        let (url, primitives) = of("https://llm.internal/v1;for=crm/* ops/ask").unwrap().unwrap();
+        assert_eq!(
+            (url.as_str(), primitives),
+            ("https://llm.internal/v1", vec!["crm/*".into(), "ops/ask".into()])
+        );
+        assert_eq!(
+            of("https://llm.internal/v1;for=").unwrap().unwrap().1,
+            [""; 0],
+            "an empty list is nobody"
+        );
+        for bad in
+            ["https://h/v1;for=crm", "https://h/v1;to=*", "https://h/v1;for=*,https://i/v1;for=*", ";for=*"]
+        {
+            assert!(of(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
     fn what_is_wrong_is_said_without_the_secret() {
-        let rows: [(&[(&'static str, &str)], &str); 13] = [
+        let rows: [(&[(&'static str, &str)], &str); 14] = [
+            (&[(ENV_DELEGATE_URL, "https://h/v1;key=s3cret"), (ENV_DELEGATE_MODEL, "m")], ENV_DELEGATE_URL),
             (&[(ENV_DELEGATE_URL, "https://llm.internal/v1")], ENV_DELEGATE_MODEL),
             (&[(ENV_DELEGATE_MODEL, "m")], ENV_DELEGATE_MODEL),
             (&[(ENV_DELEGATE_API_KEY, "s3cret")], ENV_DELEGATE_API_KEY),

@@ -10,8 +10,8 @@ use asp_proto::snapshot::{OtherPrimitive, ProxyOpenai};
 use asp_snapshot::{Dependency, Snapshot};
 use serde_json::{Map, Value};
 
+use crate::call::Call;
 use crate::call::sampling::needs_tools;
-use crate::call::{Call, ClientAbilities};
 use crate::executors::delegate::delegation::{Delegation, Fault, Way};
 use crate::executors::outbound::breaker::Breakers;
 use crate::executors::outbound::client::{Outbound, OutboundError, RequestedBy};
@@ -45,18 +45,19 @@ impl Delegates {
         Ok(Delegates { outbound: Outbound::with_silence(SILENCE)?, breakers: Breakers::default(), endpoints })
     }
 
-    /// Who answers: a primitive where the spec names one; the client alone for its roots, and where the spec says so;
+    /// Who answers in a call: a primitive where the spec names one; the client alone for its roots, and where the spec says so;
     /// else the client if it can, unless the spec prefers the platform; else the platform, where the spec or the
-    /// operator names an endpoint.
+    /// operator names an endpoint for it.
     /// `sampling` is what a model would be asked; a conversation has not been held against the delegate's input schema, and
     /// the platform's models are never asked in one.
     pub fn way(
         &self,
+        call: &Call,
         delegate: &Dependency,
-        abilities: ClientAbilities,
         sampling: &Map<String, Value>,
         is_conversation: bool,
     ) -> Result<Way, Fault> {
+        let abilities = call.abilities();
         let uses_tools = needs_tools(sampling);
         let client = abilities.sampling && (abilities.sampling_tools || !uses_tools);
         if other_primitive(delegate).is_some() {
@@ -68,7 +69,8 @@ impl Delegates {
             return if can { Ok(Way::Client) } else { Err(Fault::Unsupported) };
         }
         // Its own models are asked with texts.
-        let has_model = openai(delegate).is_some() || self.endpoints.default.is_some();
+        let has_model =
+            openai(delegate).is_some() || self.endpoints.default_for(requested_by(call, delegate)).is_some();
         let platform = !uses_tools && !is_conversation && has_model;
         let prefers_platform = primitive.prefer_platform;
         match (client, platform) {
@@ -100,10 +102,7 @@ impl Delegates {
     }
 
     async fn model(&self, delegation: &Delegation, delegate: &Dependency) -> Result<Answered, Fault> {
-        let by = RequestedBy {
-            server: &delegation.call.server.message.name,
-            primitive: &delegate.entry.primitive.id,
-        };
+        let by = requested_by(&delegation.call, delegate);
         let endpoint = self.endpoints.of(openai(delegate), by).ok_or(Fault::Unsupported)?;
         let asked = exchange::Asked {
             endpoint: &endpoint,
@@ -127,6 +126,11 @@ impl Delegates {
 fn is_allowed(snapshot: &Snapshot, call: &Call, delegate: &Dependency) -> bool {
     let ruling = snapshot.policy.rule(&call.caller, &delegate.entry.primitive, call.protocol);
     matches!(ruling, asp_snapshot::policy::Ruling::Allowed(_))
+}
+
+/// The delegate, as operator lists name it.
+fn requested_by<'a>(call: &'a Call, delegate: &'a Dependency) -> RequestedBy<'a> {
+    RequestedBy { server: &call.server.message.name, primitive: &delegate.entry.primitive.id }
 }
 
 fn openai(delegate: &Dependency) -> Option<&ProxyOpenai> {

@@ -75,6 +75,7 @@ impl Model {
             model: "small".into(),
             key: Some("k3y".into()),
             json_schema: false,
+            primitives: vec!["*".into()],
         };
         Endpoints { default: Some(default), ..Endpoints::default() }
     }

@@ -138,6 +138,7 @@ mod tests {
             model: "small".into(),
             key: None,
             json_schema,
+            primitives: vec!["*".into()],
         };
         Endpoints { default: Some(default), ..Endpoints::default() }
     }

@@ -31,6 +31,8 @@ pub struct DefaultEndpoint {
     pub key: Option<SecretString>,
     /// Whether it takes the output schema as `response_format`.
     pub json_schema: bool,
+    /// The delegates that it answers, as `for` of an operator list names them.
+    pub primitives: Vec<String>,
 }
 
 /// A key and where it may go.
@@ -71,7 +73,7 @@ impl Endpoints {
     ) -> Option<Endpoint<'a>> {
         match written {
             Some(written) => Some(self.of_spec(written, by)),
-            None => self.default.as_ref().map(|own| Endpoint {
+            None => self.default_for(by).map(|own| Endpoint {
                 url: &own.url,
                 model: &own.model,
                 key: own.key.as_ref(),
@@ -85,6 +87,12 @@ impl Endpoints {
                 is_operators: true,
             }),
         }
+    }
+
+    /// The operator's endpoint, if it answers this delegate.
+    pub(super) fn default_for(&self, by: RequestedBy<'_>) -> Option<&DefaultEndpoint> {
+        let serves = |own: &&DefaultEndpoint| operator_list::allows(&own.primitives, by.server, by.primitive);
+        self.default.as_ref().filter(serves)
     }
 
     fn of_spec<'a>(&'a self, written: &'a ProxyOpenai, by: RequestedBy<'_>) -> Endpoint<'a> {
@@ -149,5 +157,24 @@ mod tests {
         }
         assert!(!format!("{endpoints:?}").contains("s3cret"));
         assert!(endpoints.of(None, by).is_none());
+    }
+
+    /// Invariant I-12.
+    #[test]
+    fn the_operators_endpoint_answers_the_delegates_that_it_names() {
+        let by = RequestedBy { server: "crm", primitive: "ask" };
+        for (listed, is_answered) in
+            [(vec!["crm/ask*"], true), (vec!["*"], true), (vec!["evil/*"], false), (vec![], false)]
+        {
+            let default = DefaultEndpoint {
+                url: "http://127.0.0.1:1/v1".into(),
+                model: "small".into(),
+                key: Some("s3cret".into()),
+                json_schema: false,
+                primitives: listed.iter().map(|pattern| (*pattern).to_owned()).collect(),
+            };
+            let endpoints = Endpoints { default: Some(default), ..Endpoints::default() };
+            assert_eq!(endpoints.of(None, by).is_some(), is_answered, "{listed:?}");
+        }
     }
 }

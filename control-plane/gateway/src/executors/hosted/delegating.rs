@@ -57,7 +57,7 @@ fn begin(asking: Asking<'_>) -> Result<PendingDelegation, Fault> {
     let sampling = sampling(delegate, params).ok_or(Fault::InvalidInput)?;
     // Messages are what a service always sends; with tools they are a conversation.
     let is_conversation = needs_tools(&sampling);
-    let way = delegates.way(delegate, call.abilities(), &sampling, is_conversation)?;
+    let way = delegates.way(call, delegate, &sampling, is_conversation)?;
     let began = Instant::now();
     let delegation = Delegation {
         call: call.clone(),

@@ -206,3 +206,16 @@ async fn a_cancel_ends_the_request() {
     call.abort();
     tokio::time::timeout(Duration::from_secs(10), gone.notified()).await.expect("the request goes on");
 }
+
+/// Invariant I-12.
+#[tokio::test]
+async fn the_operators_model_is_not_asked_for_a_delegate_that_it_does_not_name() {
+    let model = Model::saying("1").await;
+    let mut endpoints = model.endpoints();
+    if let Some(own) = &mut endpoints.default {
+        own.primitives = vec!["other/*".into()];
+    }
+    let (heard, _fixture) = Once::of(snapshot(), endpoints).run().await;
+    assert_eq!(heard.unwrap_err(), "unsupported");
+    assert_eq!(model.requests(), 0);
+}

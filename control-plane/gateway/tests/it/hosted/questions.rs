@@ -160,6 +160,7 @@ async fn a_model_of_the_platform_answers_for_a_client_that_has_none() {
         model: "small".into(),
         key: None,
         json_schema: false,
+        primitives: vec!["*".into()],
     };
     let endpoints = Endpoints { default: Some(endpoint), ..Endpoints::default() };
     let fixture = Fixture::with_models(hosted(&service.url, |_| {}), 7, Runtimes::none(), endpoints);

@@ -99,7 +99,7 @@ fn begin(
         Some(_) if !delegate.entry.primitive.sampling_tools => return Err(Fault::Undeclared),
         Some(given) => conversation(delegate, &given).ok_or(Fault::InvalidInput)?,
     };
-    let way = job.delegates.way(delegate, call.abilities(), &sampling, is_conversation)?;
+    let way = job.delegates.way(call, delegate, &sampling, is_conversation)?;
     let time =
         requested.timeout.and_then(|time| Duration::try_from(time).ok()).filter(|time| !time.is_zero());
     let began = Instant::now();
