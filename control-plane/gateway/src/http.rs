@@ -385,9 +385,7 @@ async fn serve(
     let not_found = || reply(asp_edge::refuse(Reason::UnknownServer, Era::Legacy, None, trace));
     match admitted.face {
         Face::Health => Response::new(Body::from("ok\n")),
-        Face::Public => public(&gateway, &snapshot, (&parts, &body, &peer))
-            .await
-            .unwrap_or_else(|| rest::refuse(Reason::UnknownServer, admitted.trace)),
+        Face::Public => public(&gateway, &snapshot, (&parts, &body, &peer), admitted.trace).await,
         Face::Mcp => {
             let Some(server) = snapshot.server(&admitted.server).cloned() else { return not_found() };
             let caller = match identity::identify(&admitted, &server) {
@@ -443,14 +441,26 @@ async fn public(
     gateway: &Gateway,
     snapshot: &Snapshot,
     (parts, body, peer): (&Parts, &Bytes, &PeerKey),
-) -> Option<Response> {
+    trace: Trace,
+) -> Response {
     if let Some(response) = login::serve(gateway, snapshot, (parts, body, peer)).await {
-        return Some(response);
+        return response;
+    }
+    let path = parts.uri.path();
+    // The keys cost nothing, and a service without them takes no call.
+    if path != wellknown::KEYS
+        && let Err(seconds) = gateway.issuers.logins.charge_document(peer)
+    {
+        gateway.metrics().refused(Reason::RateLimited.as_str());
+        let mut refusal = rest::refuse(Reason::RateLimited, trace);
+        refusal.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+        return refusal;
     }
     if let Some(response) = registry::serve(gateway, snapshot, &parts.method, &parts.uri) {
-        return Some(response);
+        return response;
     }
-    wellknown::serve(gateway, snapshot, &parts.method, parts.uri.path()).await
+    let found = wellknown::serve(gateway, snapshot, &parts.method, path).await;
+    found.unwrap_or_else(|| rest::refuse(Reason::UnknownServer, trace))
 }
 
 /// The headers as the edge's code reads them, pseudo-headers first.

@@ -119,9 +119,12 @@ pub(crate) async fn serve(
     let server = snapshot.server(server)?;
     let front = Front::of(&gateway.config.public_url, snapshot, server)?;
     let asked = Asked { gateway, front, parts, body, peer };
-    if endpoint != "metadata"
-        && let Err(seconds) = gateway.issuers.logins.charge(peer)
-    {
+    let logins = &gateway.issuers.logins;
+    let charged = match endpoint {
+        "metadata" => logins.charge_document(peer),
+        _ => logins.charge(peer),
+    };
+    if let Err(seconds) = charged {
         return Some(too_many(seconds));
     }
     Some(match (endpoint, &parts.method) {

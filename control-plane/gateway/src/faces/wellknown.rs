@@ -1,6 +1,7 @@
 //! Public documents under `/.well-known/`: protected-resource metadata (RFC 9728), agent cards, and the keys of
 //! the tokens by which calls prove themselves to services.
 
+use std::collections::HashSet;
 use std::time::Duration;
 
 use asp_snapshot::{Snapshot, VirtualServer};
@@ -16,7 +17,7 @@ use crate::minting::FRESH;
 
 const RESOURCE: &str = "/.well-known/oauth-protected-resource";
 /// Below the issuer of those tokens, which is the public URL.
-const KEYS: &str = "/.well-known/jwks.json";
+pub const KEYS: &str = "/.well-known/jwks.json";
 const CARD: &str = "/.well-known/agent-card.json";
 /// How long others may keep a document other than the keys.
 const KEEP: Duration = Duration::from_secs(60);
@@ -70,17 +71,20 @@ fn resource_metadata(gateway: &Gateway, snapshot: &Snapshot, server: Option<&Vir
         Some(server) => format!("{public_url}/{}/mcp", server.message.name),
         None => public_url.clone(),
     };
-    let accepts =
-        |server: &VirtualServer, name: &str| server.edge.issuers.iter().any(|issuer| issuer == name);
     let is_open = |server: &VirtualServer| server.edge.default_allow && !server.message.undiscovered;
-    let accepted = |name: &str| match server {
-        Some(server) => accepts(server, name),
-        None => snapshot.servers().any(|server| is_open(server) && accepts(server, name)),
+    // Once through the servers, however many issuers there are.
+    let accepted: HashSet<&str> = match server {
+        Some(server) => issuers_of(server).collect(),
+        None => snapshot
+            .servers()
+            .filter(|server| is_open(server))
+            .flat_map(|server| issuers_of(server))
+            .collect(),
     };
     let mut issuers: Vec<String> = snapshot
         .issuers
         .iter()
-        .filter(|issuer| accepted(&issuer.name) && is_url(&issuer.iss))
+        .filter(|issuer| accepted.contains(issuer.name.as_str()) && is_url(&issuer.iss))
         .map(|issuer| issuer.iss.clone())
         .collect();
     issuers.dedup();
@@ -108,6 +112,11 @@ fn resource_metadata(gateway: &Gateway, snapshot: &Snapshot, server: Option<&Vir
         }
     }
     metadata
+}
+
+/// Names of the issuers whose tokens a server takes.
+fn issuers_of(server: &VirtualServer) -> impl Iterator<Item = &str> {
+    server.edge.issuers.iter().map(String::as_str)
 }
 
 fn is_url(iss: &str) -> bool {

@@ -1,4 +1,4 @@
-//! Budgets and permits of logins, whose endpoints anybody may ask.
+//! Budgets of peers for public documents and logins, and permits of logins, whose endpoints anybody may ask.
 //!
 //! Keeps true: a peer that asks without end is refused by itself, whichever registered client it names, and a client of
 //! a peer without the peer's others; an issuer that is slow holds up its own logins only, and a peer that it holds up
@@ -24,8 +24,10 @@ const OF_PEER: usize = AT_ONCE / 2;
 type PeerAtIssuer = [u8; 16];
 
 pub(crate) struct Logins {
-    /// All requests of a peer.
+    /// All requests of a peer to the endpoints of logins.
     peers: Budget,
+    /// Public documents of a peer: a client reads up to four before it logs in, and a whole company may be one peer.
+    documents: Budget,
     /// Requests for tokens, which reach the issuer: of a peer.
     tokens: Budget,
     /// The same of one registered client at one peer: the id of a public client is no secret, and whoever names it
@@ -58,6 +60,7 @@ impl Default for Logins {
     fn default() -> Logins {
         Logins {
             peers: Budget::new(50, 500),
+            documents: Budget::new(100, 1_000),
             tokens: Budget::new(10, 100),
             clients: Budget::new(5, 50),
             turns: Mutex::new(Permits::new(AT_ONCE)),
@@ -70,6 +73,11 @@ impl Logins {
     /// Takes one request of a peer; the error is the number of seconds to wait.
     pub(crate) fn charge(&self, peer: &PeerKey) -> Result<(), u64> {
         self.peers.take(peer, unix_ms())
+    }
+
+    /// Takes one public document of a peer; the error is the number of seconds to wait.
+    pub(crate) fn charge_document(&self, peer: &PeerKey) -> Result<(), u64> {
+        self.documents.take(peer, unix_ms())
     }
 
     /// Takes one request for a token.

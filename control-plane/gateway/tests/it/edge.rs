@@ -138,6 +138,28 @@ async fn the_root_document_names_the_issuers_of_open_servers_and_a_server_may_hi
     assert_eq!(named(snapshot, of_policy).await, unknown);
 }
 
+/// Invariant I-4.
+#[tokio::test]
+async fn public_documents_of_one_client_are_bounded_and_the_keys_are_not() {
+    let fixture = Fixture::new();
+    let get = async |path: &str| fixture.send(Method::GET, path, &[], "").await;
+    let mut refused = None;
+    for _ in 0..10_000 {
+        let answer = get("/.well-known/oauth-protected-resource").await;
+        if answer.status != StatusCode::OK {
+            refused = Some(answer);
+            break;
+        }
+    }
+    let refused = refused.expect("a client reads documents without end");
+    assert_eq!(
+        (refused.status, refused.json()["reason"].as_str()),
+        (StatusCode::TOO_MANY_REQUESTS, Some("rate_limited"))
+    );
+    assert!(refused.headers.contains_key("retry-after"));
+    assert_eq!(get("/.well-known/jwks.json").await.status, StatusCode::OK);
+}
+
 #[tokio::test]
 async fn an_older_snapshot_is_refused_and_the_newer_one_stays() {
     let fixture = Fixture::new();
