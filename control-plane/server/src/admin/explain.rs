@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use asp_edge::{Caller, MACHINE_ISSUER};
-use asp_proto::snapshot::{Binding, Listing, OrgPart, Primitive, Protocol};
+use asp_proto::snapshot::{Binding, Listing, OrgPart, Primitive, Protocol, ServerPart};
 use asp_snapshot::ListedPrimitive;
 use asp_snapshot::limits::LimitedCall;
 use asp_snapshot::policy::{
@@ -132,9 +132,11 @@ pub async fn explain(
     let protocol = check(&question, is_team)?;
     let turn = state.turns.to_read(&admin).await?;
     let published = newest(&state).await?;
-    let issuers = complete(&state, &published, &mut question);
     let is_offered = state.admission.offered(&question.server, &question.org).await?.is_some();
     let of_org = admin.role.org().is_some();
+    // A server that an org is not offered does not exist for it, and accepts no issuer.
+    let part = published.server(&question.server).filter(|_| is_offered || !of_org);
+    let issuers = complete(&state, part.as_ref(), &mut question);
     let asked = Arc::clone(&published);
     // What is not offered has nothing to do with the org's callers, for the server's team.
     let revoked = match is_team && !is_offered {
@@ -216,7 +218,7 @@ async fn newest(state: &AdminState) -> Result<Arc<Published>, Problem> {
 }
 
 /// Fills in the issuer of the question; returns those that it may be, where that is open.
-fn complete(state: &AdminState, published: &Published, question: &mut Question) -> Vec<String> {
+fn complete(state: &AdminState, part: Option<&ServerPart>, question: &mut Question) -> Vec<String> {
     if !question.machine.is_empty() {
         question.user = std::mem::take(&mut question.machine);
         question.issuer = MACHINE_ISSUER.to_owned();
@@ -224,8 +226,7 @@ fn complete(state: &AdminState, published: &Published, question: &mut Question) 
     if !question.issuer.is_empty() {
         return Vec::new();
     }
-    let part = published.server(&question.server);
-    let accepted = part.as_ref().and_then(|part| part.edge.as_ref()).map(|edge| edge.issuers.as_slice());
+    let accepted = part.and_then(|part| part.edge.as_ref()).map(|edge| edge.issuers.as_slice());
     let accepted = accepted.unwrap_or_default();
     let mut found = known::issuers_of(state, &question.org);
     found.retain(|name| accepted.contains(name));

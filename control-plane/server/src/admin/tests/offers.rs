@@ -4,6 +4,8 @@ use asp_store::control::{Change, ExposureRecord, MAX_OFFERS_PER_SERVER, OfferRec
 use http::{Method, StatusCode};
 use serde_json::{Value, json};
 
+use super::issuers::{LOGIN, key, kids};
+use super::publisher::Publisher;
 use super::{Api, sample};
 
 /// Its file has `defaultExposure: deny`.
@@ -101,6 +103,27 @@ async fn an_org_admin_opens_nothing_that_is_not_offered_and_is_answered_as_for_n
     assert_eq!(api.put("org:acme", EXPOSURE, switch(HIDDEN, true)).await.status, StatusCode::NOT_FOUND);
     api.send("platform", Method::PUT, OFFER, None, &[]).await;
     api.published(opens).await;
+}
+
+#[tokio::test]
+async fn an_explanation_names_no_issuer_of_a_server_that_is_not_offered() {
+    let publisher = Publisher::start().await;
+    publisher.publish(&[key("one")]);
+    let mut api = Api::with_issuers(vec![publisher.origin.clone()]).await;
+    api.put("platform", LOGIN, publisher.document()).await;
+    api.published(|snapshot| kids(snapshot) == ["one"]).await;
+    let mut files = sample(HIDDEN);
+    for file in files["files"].as_array_mut().unwrap() {
+        file["text"] =
+            file["text"].as_str().unwrap().replace("issuers: [dev]", "issuers: [dev, login]").into();
+    }
+    let stored = api.put("platform", SERVER, files).await;
+    assert_eq!(stored.status, StatusCode::OK, "{}", stored.body);
+    api.published(|snapshot| snapshot.servers.iter().any(|server| server.name == HIDDEN)).await;
+    let hidden = explained(&api, "org:acme", HIDDEN, "cc.compliance.search").await;
+    assert_eq!(hidden, explained(&api, "org:acme", "nowhere", "x").await);
+    let known = explained(&api, "platform", HIDDEN, "cc.compliance.search").await;
+    assert_eq!(known["issuers"], json!(["dev", "login"]), "both speak for acme: {known}");
 }
 
 #[tokio::test]
