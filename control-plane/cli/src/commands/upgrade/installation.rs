@@ -265,9 +265,11 @@ async fn read_org(api: &AdminClient, name: String, switches: &Switches) -> Resul
     })
 }
 
-/// Whether an admin of the platform made a change in an org. An org may be called `platform` too.
+/// Whether an admin of the platform made a change in an org. The org's own admins end with its name, which may be `platform`
+/// or `x@platform` too: what may be theirs is.
 pub(super) fn is_of_platform(actor: &str, org: &str) -> bool {
-    actor.ends_with(BY_PLATFORM) && org != "platform"
+    let may_be_of_org = actor.strip_suffix(org).is_some_and(|name| name.ends_with('@'));
+    actor.ends_with(BY_PLATFORM) && !may_be_of_org
 }
 
 /// The client issuers of the store that can be read.
@@ -308,5 +310,8 @@ mod tests {
         assert_eq!(switches.into_values().collect::<Vec<_>>(), ["eve@acme"]);
         assert!(is_of_platform("ops@platform", "acme") && !is_of_platform("eve@acme", "acme"));
         assert!(!is_of_platform("eve@platform", "platform"), "an org of that name");
+        assert!(!is_of_platform("eve@acme@platform", "acme@platform"), "an org whose name ends so");
+        assert!(is_of_platform("ops@example.com@platform", "example.com"), "an admin with an address");
+        assert!(is_of_platform("ops@platform", "acme@platform"));
     }
 }
