@@ -3,8 +3,8 @@
 //! Keeps true: the caller's token goes to the issuer that made it and to nobody else (I-8); what was given serves that caller's
 //! token, service and scopes only, and not beyond the end of the caller's token; a token is asked only for services that the
 //! operator lists with the issuer, to be sent to their origins, and with scopes that the caller's own token has; an issuer that
-//! cannot be asked gives nothing; at most [`AT_ONCE`] questions are open at one issuer. What is kept is bounded for each user
-//! and org.
+//! cannot be asked gives nothing; at most [`AT_ONCE`] questions are open at one issuer, and [`OF_ORG`] for one org. What is
+//! kept is bounded for each user and org.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,11 +17,10 @@ use asp_snapshot::Snapshot;
 use parking_lot::Mutex;
 use reqwest::Url;
 use secrecy::{ExposeSecret, SecretString};
-use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
 use super::credentials::Credentials;
-use super::permits::Permits;
+use super::permits::{Permits, Turns};
 use super::token_endpoint::{self, Granted, KeptToken, NoToken};
 use crate::call::principal::user;
 use crate::clock::unix_seconds;
@@ -30,6 +29,8 @@ use crate::shares::{Bounds, Owner, Share, Shares};
 
 /// Questions to one issuer at a time; others wait their turn.
 const AT_ONCE: usize = 32;
+/// Those for the callers of one org, so that others get a token of a slow issuer.
+const OF_ORG: usize = 24;
 /// Tokens that are kept: those used least go first.
 const BOUNDS: Bounds = Bounds { whole: Share::of(10_000), of_org: Share::of(2_500), of_user: Share::of(64) };
 /// One that nobody used for so long is kept no more.
@@ -74,7 +75,22 @@ pub(crate) struct Subject<'a> {
 
 struct Known {
     tokens: Shares<Arc<KeptToken>>,
-    turns: Permits,
+    permits: Permits,
+    /// By issuer and org.
+    org_permits: Permits<[u8; 16]>,
+}
+
+impl Known {
+    fn new() -> Known {
+        let (permits, org_permits) = (Permits::new(AT_ONCE), Permits::new(OF_ORG));
+        Known { tokens: Shares::new(BOUNDS), permits, org_permits }
+    }
+
+    /// Permits to ask the issuer for a caller of the org.
+    fn turns(&mut self, issuer: &str, org: &str) -> Turns {
+        let of_org = self.org_permits.of(&digest::shortened(&[issuer, org]));
+        Turns { of_asker: Some(of_org), of_issuer: self.permits.of(issuer) }
+    }
 }
 
 /// Asks and keeps.
@@ -91,8 +107,7 @@ impl Exchanges {
         origins: Vec<String>,
         credentials: Arc<Credentials>,
     ) -> Exchanges {
-        let known = Known { tokens: Shares::new(BOUNDS), turns: Permits::new(AT_ONCE) };
-        Exchanges { outbound, origins, credentials, known: Mutex::new(known) }
+        Exchanges { outbound, origins, credentials, known: Mutex::new(Known::new()) }
     }
 
     /// The token by which the caller is known to a service at each of the origins `to`.
@@ -117,7 +132,7 @@ impl Exchanges {
             let Some(token) = subject.token else { return Err(NoToken::Unavailable(String::new())) };
             let late = |_| NoToken::Unavailable("it did not answer in time".to_owned());
             let turn = tokio::time::timeout(token_endpoint::WITHIN, turns.acquire()).await;
-            let _turn = turn.map_err(late)?;
+            let _turns = turn.map_err(late)?;
             self.ask(at, token, wanted).await
         };
         if subject.token.is_none() && kept.is_over(Instant::now()) {
@@ -141,12 +156,7 @@ impl Exchanges {
         kept.forget().await
     }
 
-    fn kept(
-        &self,
-        caller: &Caller,
-        at: &TokenExchange,
-        wanted: &ExchangedToken,
-    ) -> (Arc<KeptToken>, Arc<Semaphore>) {
+    fn kept(&self, caller: &Caller, at: &TokenExchange, wanted: &ExchangedToken) -> (Arc<KeptToken>, Turns) {
         let scopes = wanted.scopes.join(" ");
         let hex: String = caller.digest.iter().map(|byte| format!("{byte:02x}")).collect();
         let key = digest::shortened(&[&caller.issuer, &at.url, &hex, &wanted.audience, &scopes]);
@@ -161,7 +171,8 @@ impl Exchanges {
                 kept
             }
         };
-        (kept, known.turns.of(&caller.issuer))
+        let turns = known.turns(&caller.issuer, &caller.org);
+        (kept, turns)
     }
 
     async fn ask(
@@ -247,4 +258,24 @@ fn end_of(caller: &Caller) -> Instant {
     let left = caller.expires_at.saturating_sub(unix_seconds());
     // Tokens without an end are kept for what the issuer says.
     Instant::now() + Duration::from_secs(left.min(86_400))
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::FutureExt;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn an_org_leaves_permits_of_an_issuer_to_others() {
+        let mut known = Known::new();
+        let of_one: Vec<Turns> = (0..AT_ONCE).map(|_| known.turns("login", "acme")).collect();
+        let mut waiting: Vec<_> = of_one.iter().map(|turns| Box::pin(turns.acquire())).collect();
+        let held: Vec<_> = waiting.iter_mut().filter_map(|acquiring| acquiring.now_or_never()).collect();
+        assert_eq!(held.len(), OF_ORG);
+        for (issuer, org) in [("login", "globex"), ("other", "acme")] {
+            let turns = known.turns(issuer, org);
+            assert!(turns.acquire().now_or_never().is_some(), "{org} at {issuer}");
+        }
+    }
 }

@@ -21,9 +21,10 @@ use sha2::{Digest as _, Sha256};
 use tokio::time::Instant;
 
 use super::credentials::{Credentials, User};
+use super::permits::Turns;
 use crate::clock::{unix_ms, unix_seconds};
 use crate::digest::PeerKey;
-use known::{AnswerCache, CachedAnswer, Next, OpenQuestion, Turns};
+use known::{AnswerCache, CachedAnswer, Next, OpenQuestion};
 
 /// How long an answer serves.
 pub const KEEP: Duration = Duration::from_secs(30);

@@ -5,10 +5,30 @@ use std::collections::HashMap;
 use std::hash::Hash;
 use std::sync::Arc;
 
-use tokio::sync::Semaphore;
+use tokio::sync::{AcquireError, Semaphore, SemaphorePermit};
 
 /// Keys with permits; beyond them those that nobody uses go first.
 const MAX_KEYS: usize = 1_024;
+
+/// Permits that a question needs: of whoever asks, if there are such, then of the issuer.
+pub(super) struct Turns {
+    /// Fewer than the issuer's: what one asker has beyond them waits for its own, and is in the way of nobody else.
+    pub(super) of_asker: Option<Arc<Semaphore>>,
+    pub(super) of_issuer: Arc<Semaphore>,
+}
+
+impl Turns {
+    /// Waits for the permits.
+    pub(super) async fn acquire(
+        &self,
+    ) -> Result<(Option<SemaphorePermit<'_>>, SemaphorePermit<'_>), AcquireError> {
+        let of_asker = match &self.of_asker {
+            Some(permits) => Some(permits.acquire().await?),
+            None => None,
+        };
+        Ok((of_asker, self.of_issuer.acquire().await?))
+    }
+}
 
 /// Permits by the name of an issuer, or by another key.
 pub(super) struct Permits<K = String> {

@@ -9,10 +9,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tokio::sync::{AcquireError, Semaphore, SemaphorePermit, watch};
+use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::super::permits::Permits;
+use super::super::permits::{Permits, Turns};
 use super::{Answer, NoCaller, Said};
 use crate::digest::{self, PeerKey};
 use crate::shares::{Bounds, Owner, Share, Shares};
@@ -90,25 +90,6 @@ impl Drop for OpenQuestion {
     }
 }
 
-/// Permits that a question needs: of its peer where the token is unknown, then of its issuer.
-pub(super) struct Turns {
-    of_peer: Option<Arc<Semaphore>>,
-    of_issuer: Arc<Semaphore>,
-}
-
-impl Turns {
-    /// Waits for the permits. One that waits for its peer's is not in the way of other peers.
-    pub(super) async fn acquire(
-        &self,
-    ) -> Result<(Option<SemaphorePermit<'_>>, SemaphorePermit<'_>), AcquireError> {
-        let of_peer = match &self.of_peer {
-            Some(permits) => Some(permits.acquire().await?),
-            None => None,
-        };
-        Ok((of_peer, self.of_issuer.acquire().await?))
-    }
-}
-
 /// Decision about a token.
 pub(super) enum Next {
     Kept(Said),
@@ -169,9 +150,9 @@ impl AnswerCache {
         }
         let permits = if is_unknown { &mut self.unknown_permits } else { &mut self.permits };
         let of_issuer = permits.of(issuer);
-        let of_peer = is_unknown
+        let of_asker = is_unknown
             .then(|| self.peer_permits.of(&digest::shortened(&[issuer.as_bytes(), peer.as_slice()])));
-        let turns = Turns { of_peer, of_issuer };
+        let turns = Turns { of_asker, of_issuer };
         let (sender, answer) = watch::channel(None);
         self.open.insert(id, answer.clone());
         if is_unknown {
