@@ -86,9 +86,9 @@ pub trait Executor: Send + Sync {
     /// Whether a call whose gateway is gone can go on here.
     fn runs(&self, primitive: &Primitive) -> bool;
 
-    /// Whether the primitive may run here. One that cannot as things stand is as unknown to callers as one that is
+    /// Whether the primitive may run here for clients of the server. One that cannot as things stand is as unknown to callers as one that is
     /// hidden from them (I-10).
-    fn offers(&self, primitive: &Primitive) -> bool;
+    fn offers(&self, server: &str, primitive: &Primitive) -> bool;
 
     /// Changes whenever [`Executor::offers`] answers otherwise than before.
     fn offers_changed(&self) -> u64;
@@ -103,7 +103,7 @@ pub trait Executor: Send + Sync {
     fn availability(&self, primitive: &Primitive) -> Option<Availability>;
 
     /// Prepares what the primitives of a new snapshot run on.
-    fn prepare(&self, primitives: &[&Primitive]);
+    fn prepare(&self, snapshot: &Snapshot);
 
     /// Returns when nothing of an ended call is left to do; the end of a shutdown.
     async fn drained(&self);

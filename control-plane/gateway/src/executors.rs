@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use asp_proto::snapshot::Primitive;
 use asp_proto::snapshot::runtime::Mode;
-use asp_snapshot::artifact;
+use asp_snapshot::{Snapshot, artifact};
 use async_trait::async_trait;
 
 use crate::call::Aim;
@@ -75,8 +75,10 @@ impl Executor for Executors {
         }
     }
 
-    fn offers(&self, primitive: &Primitive) -> bool {
-        self.plugins.offers(primitive) && self.proxy.offers(primitive) && self.builtin.offers(primitive)
+    fn offers(&self, server: &str, primitive: &Primitive) -> bool {
+        self.plugins.offers(primitive)
+            && self.proxy.offers(server, primitive)
+            && self.builtin.offers(primitive)
     }
 
     fn offers_changed(&self) -> u64 {
@@ -100,9 +102,9 @@ impl Executor for Executors {
         self.plugins.availability(primitive)
     }
 
-    fn prepare(&self, primitives: &[&Primitive]) {
-        self.proxy.prepare(primitives);
-        self.plugins.prepare(primitives);
+    fn prepare(&self, snapshot: &Snapshot) {
+        self.proxy.prepare(snapshot);
+        self.plugins.prepare(&snapshot.primitives().collect::<Vec<_>>());
     }
 
     async fn drained(&self) {

@@ -10,7 +10,7 @@ use std::time::Duration;
 use arc_swap::ArcSwapOption;
 use asp_edge::{Edge, Role};
 use asp_platform::runtime_health::RuntimeHealth;
-use asp_proto::snapshot::{GatewaySnapshot, Primitive};
+use asp_proto::snapshot::GatewaySnapshot;
 use asp_snapshot::{Changes, PartFaults, Snapshot};
 use asp_store::audit::{AuditLog, MemoryAudit};
 use asp_store::blobs::{Blobs, MemoryBlobs};
@@ -287,8 +287,7 @@ impl Gateway {
         let snapshot = Arc::new(snapshot);
         self.snapshot.store(Some(snapshot.clone()));
         self.pipeline.running.evaluate_all(&snapshot);
-        let primitives: Vec<&Primitive> = snapshot.primitives().collect();
-        self.pipeline.executor.prepare(&primitives);
+        self.pipeline.executor.prepare(&snapshot);
         // After `prepare`: what has a runtime is told apart from what has none.
         self.subscriptions.apply(&snapshot);
         self.pipeline.metrics.applied(offered);

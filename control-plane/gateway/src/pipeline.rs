@@ -31,7 +31,7 @@ use std::sync::{Arc, OnceLock, Weak};
 
 use asp_json::Json;
 use asp_proto::snapshot::{Kind, Mutation};
-use asp_snapshot::{ListedPrimitive, Snapshot};
+use asp_snapshot::{ListedPrimitive, Snapshot, VirtualServer};
 use serde_json::Value;
 use tokio::time::Instant;
 
@@ -113,7 +113,7 @@ impl Pipeline {
     ) -> Result<Begun, Refusal> {
         let started = Instant::now();
         let Invocation { server, caller, entry, protocol, .. } = &invocation;
-        let entitled = match self.offers(entry) {
+        let entitled = match self.offers(server, entry) {
             true => entitlement::entitle(&snapshot, server, caller, entry, *protocol),
             false => Err(Refusal::Unknown),
         }
@@ -174,10 +174,10 @@ impl Pipeline {
         }
     }
 
-    /// Whether the primitive may run here. What cannot run as things stand is in no list and unknown to every call,
+    /// Whether the server's primitive may run here. What cannot run as things stand is in no list and unknown to every call,
     /// whoever asks (I-10).
-    pub fn offers(&self, entry: &ListedPrimitive) -> bool {
-        self.executor.offers(&entry.primitive)
+    pub fn offers(&self, server: &VirtualServer, entry: &ListedPrimitive) -> bool {
+        self.executor.offers(&server.message.name, &entry.primitive)
     }
 
     /// A call ends before its task begins: with both of its events, or with neither where its org has no room in the log.

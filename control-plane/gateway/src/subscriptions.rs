@@ -268,7 +268,8 @@ impl Subscriptions {
             all.into_iter().filter_map(|org| resources.get(&(server.clone(), org))).collect();
         let Some(server) = snapshot.server(server).filter(|_| !all.is_empty()) else { return };
         let mut view = View::of(snapshot, server, &caller, Protocol::Mcp);
-        let mut is_seen = |entry: &Arc<ListedPrimitive>| view.shows(entry) && self.pipeline.offers(entry);
+        let mut is_seen =
+            |entry: &Arc<ListedPrimitive>| view.shows(entry) && self.pipeline.offers(server, entry);
         for uris in all {
             // Said of a template whose plugin lists what is behind it, it is said of the list.
             let mut lists = uris.iter().filter_map(|uri| server.listing_template(uri));

@@ -210,7 +210,8 @@ impl Plugins {
     pub async fn stdio(&self, target: &McpStdio, execution: &Execution) -> Result<Output, Refusal> {
         let primitive = &execution.call.entry.primitive;
         let (plugin, hints) = stdio_ref(primitive, target);
-        let name = pinned::package(primitive, target);
+        let server = &execution.call.server.message.name;
+        let name = pinned::package(server, primitive, target);
         if let Some(fleet) = self.runtimes.get(&plugin.language) {
             let upstream = Upstream { name: &name, place: &name, again: false };
             let look = || {
@@ -219,7 +220,7 @@ impl Plugins {
                     known: self.preparing.known.clone(),
                     closing: self.closing.clone(),
                 };
-                let called_as = (execution.call.server.message.name.clone(), primitive.id.clone());
+                let called_as = (server.clone(), primitive.id.clone());
                 Package::of((plugin.clone(), hints.clone()), place, called_as)
             };
             tokio::select! {
@@ -227,7 +228,7 @@ impl Plugins {
                 () = execution.call.cancelled() => return Err(Refusal::Cancelled),
             }
             // One that another gateway has begun was not refused there.
-            if execution.resume_state.is_none() && !self.packages.items.offers(primitive) {
+            if execution.resume_state.is_none() && !self.packages.items.offers(server, primitive) {
                 // What the package lists no more is as unknown as what was never here (I-10).
                 return Err(Refusal::Unknown);
             }

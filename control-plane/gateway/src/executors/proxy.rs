@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use asp_proto::snapshot::runtime::Mode;
 use asp_proto::snapshot::{Primitive, ProxyHttp, ProxyMcp};
+use asp_snapshot::Snapshot;
 
 use crate::call::Call;
 use crate::call::outcome::{Output, Refusal};
@@ -42,9 +43,9 @@ impl Proxy {
         Ok(Proxy { upstreams, breakers, authorizer, outbound })
     }
 
-    /// A snapshot has these primitives.
-    pub fn prepare(&self, primitives: &[&Primitive]) {
-        self.upstreams.prepare(primitives);
+    /// A snapshot is in force.
+    pub fn prepare(&self, snapshot: &Snapshot) {
+        self.upstreams.prepare(snapshot);
     }
 
     /// What was accepted of upstream MCP servers, those that a runtime runs among them.
@@ -52,9 +53,9 @@ impl Proxy {
         self.upstreams.pinned()
     }
 
-    /// Whether the service behind a primitive still offers what was accepted of it.
-    pub fn offers(&self, primitive: &Primitive) -> bool {
-        self.upstreams.offers(primitive)
+    /// Whether the service behind a primitive of a server still offers what was accepted of it.
+    pub fn offers(&self, server: &str, primitive: &Primitive) -> bool {
+        self.upstreams.offers(server, primitive)
     }
 
     /// Changes whenever [`Proxy::offers`] answers otherwise than before.

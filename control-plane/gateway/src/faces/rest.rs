@@ -110,7 +110,7 @@ impl FaceRequest {
         let unknown = || Problem::not_found("no such tool");
         let entry = self.server.rest_tool(name).ok_or_else(unknown)?;
         let mut view = View::of(&self.snapshot, &self.server, &self.caller, Protocol::Rest);
-        if !view.shows(entry) || !self.gateway.pipeline.offers(entry) {
+        if !view.shows(entry) || !self.gateway.pipeline.offers(&self.server, entry) {
             return Err(unknown());
         }
         match entitle(&self.snapshot, &self.server, &self.caller, entry, Protocol::Rest) {

@@ -31,7 +31,11 @@ impl Platform for Pipeline {
 
     fn visible(&self, snapshot: &Snapshot, call: &Call) -> Vec<bool> {
         let mut view = View::of(snapshot, &call.server, &call.authority.caller(), call.protocol);
-        call.server.entries.iter().map(|entry| view.shows(entry) && self.offers(entry)).collect()
+        call.server
+            .entries
+            .iter()
+            .map(|entry| view.shows(entry) && self.offers(&call.server, entry))
+            .collect()
     }
 
     fn resource_changed(&self, call: &Call, uri: &str) {

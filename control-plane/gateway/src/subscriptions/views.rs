@@ -70,7 +70,7 @@ impl<'a> Views<'a> {
             if !seen.resources.contains_key(uri) {
                 let view = view.get_or_insert_with(&mut viewing);
                 let found = server.resource(uri).map(|(entry, _)| entry);
-                let found = found.filter(|entry| view.shows(entry) && pipeline.offers(entry));
+                let found = found.filter(|entry| view.shows(entry) && pipeline.offers(server, entry));
                 seen.resources.insert(uri.clone(), found.map(|entry| entry.digest));
             }
         }
@@ -97,7 +97,7 @@ fn lists(pipeline: &Pipeline, server: &VirtualServer, view: &mut View<'_>, revis
         };
         if let Some(digest) = entry.listed_digest(revision)
             && view.shows(entry)
-            && pipeline.offers(entry)
+            && pipeline.offers(server, entry)
             && let Some(so_far) = lists.get_mut(list)
         {
             // The order counts: a list is in order.

@@ -1,7 +1,8 @@
 //! How a stdio package is looked at: by a tunnel of its own to one of its workers, which lists what there is.
 //!
 //! Keeps true: the look is nobody's call: no caller, no token, and what the server asks meanwhile its runtime refuses. It
-//! lists in the sandbox that calls run in, so that it is seen as calls will find it.
+//! lists in the sandbox that calls run in, so that it is seen as calls will find it, and for each server by itself: another
+//! one may have other secrets and networks, by which the package lists otherwise.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -45,7 +46,7 @@ pub(super) struct Package {
     plugin: PluginRef,
     hints: RuntimeHints,
     place: Place,
-    /// Server and primitive of the first call, by whose networks and secrets it is looked at.
+    /// The server that it is looked at for, and the primitive of its first call, by whose networks and secrets that is done.
     called_as: (String, String),
 }
 

@@ -85,9 +85,12 @@ impl McpUpstreams {
         })
     }
 
-    /// A snapshot has these primitives.
-    pub(super) fn prepare(&self, primitives: &[&Primitive]) {
-        self.watches.items.replace(primitives.iter().copied());
+    /// A snapshot is in force.
+    pub(super) fn prepare(&self, snapshot: &Snapshot) {
+        self.watches.items.replace(snapshot.servers().flat_map(|server| {
+            let name = server.message.name.as_str();
+            server.entries.iter().map(move |entry| (name, &entry.primitive))
+        }));
     }
 
     /// What was accepted of all upstreams, packages among them.
@@ -95,9 +98,9 @@ impl McpUpstreams {
         self.watches.items.clone()
     }
 
-    /// Whether the upstream of a primitive still lists what was accepted of it.
-    pub(super) fn offers(&self, primitive: &Primitive) -> bool {
-        self.watches.items.offers(primitive)
+    /// Whether the upstream of a server's primitive still lists what was accepted of it.
+    pub(super) fn offers(&self, server: &str, primitive: &Primitive) -> bool {
+        self.watches.items.offers(server, primitive)
     }
 
     /// Changes whenever [`McpUpstreams::offers`] answers otherwise than before.
@@ -153,7 +156,7 @@ impl McpUpstreams {
         let name = pinned::upstream(&target.url, auth);
         let upstream = Upstream { name: &name, place: client.url.as_str(), again: opens };
         self.watches.enter(upstream, || OverHttp::of(client.apart(), self.next_id.clone())).await;
-        if !self.offers(&call.entry.primitive) {
+        if !self.offers(&call.server.message.name, &call.entry.primitive) {
             // What the upstream lists no more is as unknown as what was never here (I-10).
             call.take_back();
             return Err(Refusal::Unknown);

@@ -80,7 +80,7 @@ pub(super) fn page(
         .entries
         .iter()
         .filter(|entry| !entry.listing.mcp_name.is_empty() && list.holds(entry))
-        .filter(|entry| view.shows(entry) && request.gateway.pipeline.offers(entry))
+        .filter(|entry| view.shows(entry) && request.gateway.pipeline.offers(&request.server, entry))
         // A client of a revision with a handshake has no tasks, and could never call it.
         .filter(|entry| revision.is_modern() || !entry.primitive.task_required)
         .collect();
@@ -106,7 +106,7 @@ pub(super) fn page(
 
 /// Whether the caller can see `entry`.
 pub(super) fn shows(request: &FaceRequest, entry: &ListedPrimitive) -> bool {
-    view(request).shows(entry) && request.gateway.pipeline.offers(entry)
+    view(request).shows(entry) && request.gateway.pipeline.offers(&request.server, entry)
 }
 
 fn view(request: &FaceRequest) -> View<'_> {

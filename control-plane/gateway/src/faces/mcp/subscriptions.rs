@@ -319,7 +319,7 @@ fn readable(request: &FaceRequest, revision: Revision, uri: &str) -> Result<u64,
         return Err(Failure::with(Reason::InvalidParams, never).in_call());
     }
     let (entry, _) = resolve(&request.server, Target::Resource(uri)).map_err(|_| unknown())?;
-    if !request.gateway.pipeline.offers(&entry) {
+    if !request.gateway.pipeline.offers(&request.server, &entry) {
         return Err(unknown());
     }
     match entitle(&request.snapshot, &request.server, &request.caller, &entry, Protocol::Mcp) {

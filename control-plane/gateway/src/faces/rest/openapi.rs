@@ -42,7 +42,8 @@ fn document(request: &FaceRequest) -> Value {
     let mut paths = Map::new();
     let mut schemas = parts::schemas();
     let tools = request.server.entries.iter().filter(|entry| !entry.listing.rest_name.is_empty());
-    for entry in tools.filter(|entry| view.shows(entry) && request.gateway.pipeline.offers(entry)) {
+    let pipeline = &request.gateway.pipeline;
+    for entry in tools.filter(|entry| view.shows(entry) && pipeline.offers(&request.server, entry)) {
         add(entry, &mut paths, &mut schemas);
     }
     paths.insert("/openapi.json".into(), parts::own_path());

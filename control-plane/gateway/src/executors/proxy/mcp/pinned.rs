@@ -99,13 +99,16 @@ impl PinnedItems {
         PinnedItems { metrics, ..PinnedItems::default() }
     }
 
-    /// A snapshot has these primitives.
-    pub(in crate::executors) fn replace<'a>(&self, primitives: impl IntoIterator<Item = &'a Primitive>) {
+    /// A snapshot has these primitives, each at this server.
+    pub(in crate::executors) fn replace<'a>(
+        &self,
+        primitives: impl IntoIterator<Item = (&'a str, &'a Primitive)>,
+    ) {
         let mut known = self.known.lock();
         known.snapshot += 1;
         let before = std::mem::take(&mut known.items);
-        for primitive in primitives {
-            let Some(item) = item(primitive) else { continue };
+        for (server, primitive) in primitives {
+            let Some(item) = item(server, primitive) else { continue };
             let (standing, since) = before
                 .get(&item)
                 .map_or((Standing::Same, known.snapshot), |before| (before.standing, before.since));
@@ -158,10 +161,10 @@ impl PinnedItems {
         self.evaluate(&mut known, Some(upstream));
     }
 
-    /// Whether the primitive is served, as far as its upstream is concerned.
-    pub(in crate::executors) fn offers(&self, primitive: &Primitive) -> bool {
+    /// Whether the server's primitive is served, as far as its upstream is concerned.
+    pub(in crate::executors) fn offers(&self, server: &str, primitive: &Primitive) -> bool {
         let off = self.off.load();
-        off.is_empty() || item(primitive).is_none_or(|item| !off.contains(&item))
+        off.is_empty() || item(server, primitive).is_none_or(|item| !off.contains(&item))
     }
 
     /// Changes whenever [`PinnedItems::offers`] answers otherwise than before.
@@ -253,8 +256,8 @@ fn tell(item: &Item, now: Standing) {
     }
 }
 
-/// The accepted item behind a primitive; `None` where its spec accepts whatever there is.
-fn item(primitive: &Primitive) -> Option<Item> {
+/// The accepted item behind a server's primitive; `None` where its spec accepts whatever there is.
+fn item(server: &str, primitive: &Primitive) -> Option<Item> {
     let (upstream, tool, pin) = match primitive.runtime.as_ref()?.mode.as_ref()? {
         // What it lists to whoever calls is not what was accepted of it.
         Mode::ProxyMcp(_) if is_told_who_calls(primitive) => return None,
@@ -262,7 +265,7 @@ fn item(primitive: &Primitive) -> Option<Item> {
             (upstream(url, primitive.service_auth.as_ref()), tool, pin)
         }
         Mode::McpStdio(target) if !target.pin.is_empty() => {
-            (package(primitive, target), &target.tool, &target.pin)
+            (package(server, primitive, target), &target.tool, &target.pin)
         }
         _ => return None,
     };
@@ -288,12 +291,13 @@ fn is_told_who_calls(primitive: &Primitive) -> bool {
     matches!(auth, Some(service_auth::Kind::Token(_) | service_auth::Kind::Exchange(_)))
 }
 
-/// What a stdio server goes by: the package that it is, which no URL looks like.
-pub(in crate::executors) fn package(primitive: &Primitive, target: &McpStdio) -> String {
+/// What a stdio server goes by: the package that it is, which no URL looks like, and the server here that runs it. Another
+/// one may have other secrets and networks, by which the package lists other things.
+pub(in crate::executors) fn package(server: &str, primitive: &Primitive, target: &McpStdio) -> String {
     let (id, version) = asp_registry::stdio_package(target, &primitive.version);
     match target.artifact_sha256.as_str() {
-        "" => format!("{id}@{version}"),
-        sha256 => format!("{id}@{version} {sha256}"),
+        "" => format!("{id}@{version} at {server}"),
+        sha256 => format!("{id}@{version} {sha256} at {server}"),
     }
 }
 
@@ -303,6 +307,8 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    const SERVER: &str = "crm";
 
     fn tool(schema: &Value, pin: &str) -> Primitive {
         let target = ProxyMcp { url: "u".into(), tool: "t".into(), pin: pin.into(), pages: vec![] };
@@ -319,8 +325,8 @@ mod tests {
         let mut primitive = tool(&listed["inputSchema"], &pin::pin(&listed));
         primitive.output_schema = listed["outputSchema"].to_string();
         let items = PinnedItems::default();
-        items.replace(std::slice::from_ref(&primitive));
-        assert!(items.offers(&primitive), "nothing is known yet");
+        items.replace([(SERVER, &primitive)]);
+        assert!(items.offers(SERVER, &primitive), "nothing is known yet");
         let lists = |tools: Vec<Value>| Lists { tools, ..Lists::default() };
         let with = |name: &str, value: Value| {
             let mut tool = listed.clone();
@@ -338,18 +344,18 @@ mod tests {
             (vec![listed.clone()], true, 2),
         ] {
             items.learn("u", &lists(tools.clone()), items.snapshot());
-            assert_eq!((items.offers(&primitive), items.changes()), (offered, changes), "{tools:?}");
+            assert_eq!((items.offers(SERVER, &primitive), items.changes()), (offered, changes), "{tools:?}");
         }
         // A schema that is too large to be compared takes nobody's time.
         let huge = with("inputSchema", json!({"type": "object", "required": vec![""; 100_000]}));
         items.learn("u", &lists(vec![huge]), items.snapshot());
-        assert!(!items.offers(&primitive));
+        assert!(!items.offers(SERVER, &primitive));
         // What is accepted anew is another item.
         items.learn("u", &lists(vec![]), items.snapshot());
         let unpinned = tool(&json!({}), "");
-        assert!(items.offers(&unpinned) && !items.offers(&primitive));
-        items.replace(&[unpinned]);
-        assert!(!items.has_pins_of("u") && items.offers(&primitive));
+        assert!(items.offers(SERVER, &unpinned) && !items.offers(SERVER, &primitive));
+        items.replace([(SERVER, &unpinned)]);
+        assert!(!items.has_pins_of("u") && items.offers(SERVER, &primitive));
     }
 
     #[test]
@@ -371,18 +377,36 @@ mod tests {
         let primitives =
             [run_by("@a/s", ""), run_by("@a/s@2.0.0", ""), run_by("@a/s", "ab"), tool(&json!({}), "p")];
         let items = PinnedItems::default();
-        items.replace(&primitives);
-        assert!(items.has_pins_of("a__s@1.0.0") && items.has_pins_of("a__s@2.0.0"));
-        let offered = || primitives.iter().map(|primitive| items.offers(primitive)).collect::<Vec<_>>();
-        items.learn("a__s@1.0.0", &Lists::default(), items.snapshot());
+        items.replace(primitives.iter().map(|primitive| (SERVER, primitive)));
+        assert!(items.has_pins_of("a__s@1.0.0 at crm") && items.has_pins_of("a__s@2.0.0 at crm"));
+        let offered =
+            || primitives.iter().map(|primitive| items.offers(SERVER, primitive)).collect::<Vec<_>>();
+        items.learn("a__s@1.0.0 at crm", &Lists::default(), items.snapshot());
         assert_eq!(offered(), [false, true, true, true]);
         items.learn(
-            "a__s@1.0.0",
+            "a__s@1.0.0 at crm",
             &Lists { tools: vec![listed.clone()], ..Lists::default() },
             items.snapshot(),
         );
-        items.learn("a__s@1.0.0 ab", &Lists::default(), items.snapshot());
+        items.learn("a__s@1.0.0 ab at crm", &Lists::default(), items.snapshot());
         assert_eq!(offered(), [true, true, false, true]);
+    }
+
+    #[test]
+    fn what_a_package_lists_for_one_server_hides_nothing_of_another() {
+        let mut primitive = tool(&json!({"type": "object"}), "");
+        let target = McpStdio {
+            package: "@a/s@1.0.0".into(),
+            tool: "t".into(),
+            pin: "p".into(),
+            ..McpStdio::default()
+        };
+        primitive.runtime = Some(Runtime { mode: Some(Mode::McpStdio(target)) });
+        let items = PinnedItems::default();
+        items.replace([(SERVER, &primitive), ("other", &primitive)]);
+        items.learn("a__s@1.0.0 at other", &Lists::default(), items.snapshot());
+        assert!(!items.offers("other", &primitive), "without its secrets the package lists nothing there");
+        assert!(items.offers(SERVER, &primitive));
     }
 
     #[test]
@@ -391,19 +415,19 @@ mod tests {
         let lists = |tools: Vec<Value>| Lists { tools, ..Lists::default() };
         let earlier = tool(&listed["inputSchema"], "another pin");
         let items = PinnedItems::default();
-        items.replace(std::slice::from_ref(&earlier));
+        items.replace([(SERVER, &earlier)]);
         items.learn("u", &lists(vec![]), items.snapshot());
-        assert!(!items.offers(&earlier));
+        assert!(!items.offers(SERVER, &earlier));
         let began = items.snapshot();
         let accepted = tool(&listed["inputSchema"], &pin::pin(&listed));
-        items.replace(&[earlier.clone(), accepted.clone()]);
-        assert!(items.offers(&accepted), "by the look before");
-        assert!(!items.offers(&earlier), "that one is judged as it was");
+        items.replace([(SERVER, &earlier), (SERVER, &accepted)]);
+        assert!(items.offers(SERVER, &accepted), "by the look before");
+        assert!(!items.offers(SERVER, &earlier), "that one is judged as it was");
         items.learn("u", &lists(vec![]), began);
-        assert!(items.offers(&accepted), "by a look that was under way");
+        assert!(items.offers(SERVER, &accepted), "by a look that was under way");
         items.learn("u", &lists(vec![listed]), items.snapshot());
-        assert!(items.offers(&accepted));
+        assert!(items.offers(SERVER, &accepted));
         items.learn("u", &lists(vec![]), items.snapshot());
-        assert!(!items.offers(&accepted), "by one that is newer");
+        assert!(!items.offers(SERVER, &accepted), "by one that is newer");
     }
 }

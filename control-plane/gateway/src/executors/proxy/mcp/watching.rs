@@ -2,7 +2,8 @@
 //!
 //! Keeps true: it looks when the upstream says that a list has changed, when a call opens a session, with one that says
 //! nothing at each call, at most every second, and at least every minute; a call waits a moment for a look where the last one
-//! counts no more. After 10 minutes without a call it ends. Bound: one for each upstream that specs name.
+//! counts no more. After 10 minutes without a call it ends. Bound: one for each upstream that specs name, of a
+//! package one for each server.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
