@@ -8,9 +8,9 @@
 //! tokens before anybody is evaluated. What a plugin
 //! says of a resource is told in its caller's org alone, what an upstream says of one to all who are subscribed. Bound:
 //! subscribers, what they watch and their streams by user, org and in all (`table`), and each subscriber by its own
-//! (`subscriber`); what plugins and upstreams said by number. What a subscriber is owed is forgotten with its replica, and
-//! where others of its user need its place while it has no stream: clients list and subscribe again when a session is new
-//! to a replica (I-3).
+//! (`subscriber`); what plugins and upstreams said by number, of each server and in all. What a subscriber is owed is
+//! forgotten with its replica, and where others of its user need its place while it has no stream: clients list and
+//! subscribe again when a session is new to a replica (I-3).
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -39,8 +39,10 @@ pub use table::{Bounds, Full, Most};
 use table::{Table, owner};
 use views::Views;
 
-/// Most resources of which plugins may say that they changed before those who subscribed are told.
-const MAX_CHANGED: usize = 1024;
+/// Most resources of which plugins and upstreams may say that they changed before those who subscribed are told: of all servers,
+/// and of one, which leaves as many to the others.
+const MAX_CHANGED: usize = 2048;
+const MAX_CHANGED_OF_SERVER: usize = MAX_CHANGED / 2;
 /// How often at most those who subscribed are told what plugins said.
 const BETWEEN: Duration = Duration::from_millis(100);
 /// How many subscribers, and resources that they watch, are evaluated before others get the thread.
@@ -77,6 +79,8 @@ type Resources = HashMap<(String, Option<String>), HashSet<String>>;
 struct Changed {
     resources: Resources,
     count: usize,
+    /// Numbers of them by server.
+    by_server: HashMap<String, usize>,
     /// A task tells them.
     is_told: bool,
     /// Some are not told, and a log line says so.
@@ -350,9 +354,24 @@ fn end_revoked_streams(subscriber: &Subscriber, snapshot: &Snapshot) {
 }
 
 impl Changed {
+    /// Notes a changed resource; false where there is no room for it.
+    fn add(&mut self, server: &str, org: Option<&str>, uri: &str) -> bool {
+        let own = self.by_server.get(server).copied().unwrap_or_default();
+        if self.count >= MAX_CHANGED || own >= MAX_CHANGED_OF_SERVER || uri.len() > MAX_TEXT {
+            return false;
+        }
+        let key = (server.to_owned(), org.map(str::to_owned));
+        if self.resources.entry(key).or_default().insert(uri.to_owned()) {
+            self.count += 1;
+            *self.by_server.entry(server.to_owned()).or_default() += 1;
+        }
+        true
+    }
+
     /// What is to be told; `None` where that is nothing, and nobody tells it any more.
     fn take(&mut self) -> Option<Resources> {
         self.count = 0;
+        self.by_server.clear();
         self.is_over = false;
         self.is_told = !self.resources.is_empty();
         self.is_told.then(|| std::mem::take(&mut self.resources))
@@ -386,23 +405,39 @@ impl ResourceListener for Subscriptions {
 impl Subscriptions {
     fn note(&self, server: &str, org: Option<&str>, uri: &str) {
         let mut changed = self.changed.lock();
-        if changed.count >= MAX_CHANGED || uri.len() > MAX_TEXT {
+        if !changed.add(server, org, uri) {
             if !std::mem::replace(&mut changed.is_over, true) {
                 tracing::warn!(
                     server,
                     org,
-                    "plugins or upstreams said of too many resources at a time that they changed, or of one with too long a URI: clients are not told of it; say it of fewer"
+                    "plugins or upstreams of a server said of too many resources at a time that they changed, or of one with too long a URI: clients are not told of it; say it of fewer"
                 );
             }
             return;
         }
-        let key = (server.to_owned(), org.map(str::to_owned));
-        let is_new = changed.resources.entry(key).or_default().insert(uri.to_owned());
-        changed.count += usize::from(is_new);
         if !std::mem::replace(&mut changed.is_told, true)
             && let Some(own) = self.own.upgrade()
         {
             tokio::spawn(async move { own.tell().await });
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Invariant I-4.
+    #[test]
+    fn what_one_server_says_of_resources_leaves_room_to_others() {
+        let mut changed = Changed::default();
+        let noted =
+            (0..MAX_CHANGED).filter(|n| changed.add("loud", Some("acme"), &format!("r://{n}"))).count();
+        assert_eq!(noted, MAX_CHANGED_OF_SERVER);
+        assert!(!changed.add("loud", None, "r://other"), "whichever org it is for");
+        assert!(changed.add("other", None, "r://1"));
+        assert!(changed.take().is_some_and(|told| told.len() == 2));
+        assert!(changed.add("loud", Some("acme"), "r://1"), "once those who subscribed are told");
+        assert!(!changed.add("other", None, &"x".repeat(MAX_TEXT + 1)));
     }
 }
