@@ -1,7 +1,8 @@
-//! The HTTP client of commands that send credentials: tokens, refresh tokens, device codes.
+//! The HTTP clients of commands, most of which send credentials: tokens, refresh tokens, device codes.
 //!
 //! Keeps true: no redirect is followed, so that a credential goes only where it was meant to; requests to this machine use
-//! no proxy of the environment; beyond this machine credentials are sent over TLS, or within a mesh that encrypts.
+//! no proxy of the environment; beyond this machine credentials are sent over TLS, or within a mesh that encrypts. A
+//! credential that goes over plain HTTP, as an operator's to its own origin may, is shown to no proxy.
 
 use std::time::Duration;
 
@@ -17,10 +18,28 @@ pub(crate) const CONNECT: Duration = Duration::from_secs(10);
 
 /// Settings of a client for `url`; fails where credentials would be sent in clear.
 pub(crate) fn builder(url: &str, environment: &dyn Environment) -> anyhow::Result<ClientBuilder> {
-    let url = check(url, environment)?;
+    Ok(with_credential(&check(url, environment)?))
+}
+
+/// Settings of a client for a URL to which a credential may be sent as it is written.
+pub(crate) fn with_credential(url: &Url) -> ClientBuilder {
+    settings(is_direct(url, true))
+}
+
+/// Settings of a client for a URL to which no credential is sent.
+pub(crate) fn without_credential(url: &Url) -> ClientBuilder {
+    settings(is_direct(url, false))
+}
+
+fn settings(is_direct: bool) -> ClientBuilder {
     let builder = Client::builder().redirect(redirect::Policy::none()).connect_timeout(CONNECT);
-    // A proxy would see the credential, and could answer in the place of this machine.
-    Ok(if is_here(&url) { builder.no_proxy() } else { builder })
+    if is_direct { builder.no_proxy() } else { builder }
+}
+
+/// Whether no proxy of the environment is used: it could answer in the place of this machine, and would see a credential that
+/// is sent over plain HTTP.
+fn is_direct(url: &Url, has_credential: bool) -> bool {
+    is_here(url) || (has_credential && url.scheme() == "http")
 }
 
 /// Refuses a URL to which credentials would be sent in clear.
@@ -65,6 +84,19 @@ mod tests {
         }
         for url in ["", "asp.example.com", "ftp://127.0.0.1/", "file:///etc/passwd"] {
             assert!(check(url, &mesh).is_err(), "{url}");
+        }
+    }
+
+    #[test]
+    fn no_proxy_answers_for_this_machine_or_sees_a_credential_in_clear() {
+        for (url, has_credential, direct) in [
+            ("http://127.0.0.1:8080/demo/mcp", false, true),
+            ("https://localhost/", false, true),
+            ("http://crm.internal/mcp", true, true),
+            ("http://crm.internal/mcp", false, false),
+            ("https://crm.example.com/mcp", true, false),
+        ] {
+            assert_eq!(is_direct(&Url::parse(url).unwrap(), has_credential), direct, "{url}");
         }
     }
 

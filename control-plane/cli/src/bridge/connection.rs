@@ -10,7 +10,7 @@ use asp_gateway::media_type::MediaType;
 use asp_platform::event_stream::Frames;
 use asp_platform::secret::Secret;
 use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderValue};
-use reqwest::{Client, Method, Response, StatusCode, Url, redirect};
+use reqwest::{Client, Method, Response, StatusCode, Url};
 use serde_json::Value;
 
 use super::Bridge;
@@ -93,9 +93,7 @@ impl Fault {
 impl Connection {
     pub(super) fn new(place: Place) -> anyhow::Result<Connection> {
         let client = match place.credential {
-            Credential::None => {
-                Client::builder().redirect(redirect::Policy::none()).connect_timeout(http_client::CONNECT)
-            }
+            Credential::None => http_client::without_credential(&place.url),
             _ => http_client::builder(place.url.as_str(), &ProcessEnvironment)?,
         };
         let client = client.build().context("make the HTTP client")?;

@@ -27,6 +27,7 @@ use values::one_line;
 use super::{DECODED, Imported, free_id, proxy, server_file, spec_path};
 use crate::args::ImportArgs;
 use crate::failure::Failure;
+use crate::http_client;
 
 /// Largest document in bytes: the largest public ones have 12 MB.
 const MAX_BYTES: usize = 32 << 20;
@@ -34,10 +35,9 @@ const MAX_BYTES: usize = 32 << 20;
 /// Maximum bytes of all specs of one import.
 const MAX_SPECS: usize = 64 << 20;
 
-/// What requests to places that the operator names are made with.
-pub(super) fn http() -> Result<reqwest::Client, Failure> {
-    let client = reqwest::Client::builder()
-        .redirect(reqwest::redirect::Policy::none())
+/// The client of requests to a place that the operator names.
+pub(super) fn http(settings: reqwest::ClientBuilder) -> Result<reqwest::Client, Failure> {
+    let client = settings
         .connect_timeout(std::time::Duration::from_secs(5))
         .read_timeout(std::time::Duration::from_secs(30))
         .build()
@@ -55,7 +55,9 @@ pub(super) async fn read(place: &str) -> Result<Vec<u8>, Failure> {
         }
         return Ok(std::fs::read(place).with_context(|| format!("read {place}"))?);
     }
-    let mut response = http()?.get(place).send().await.with_context(|| format!("get {place}"))?;
+    let url = reqwest::Url::parse(place).with_context(|| format!("read the URL {place}"))?;
+    let client = http(http_client::without_credential(&url))?;
+    let mut response = client.get(url).send().await.with_context(|| format!("get {place}"))?;
     if !response.status().is_success() {
         return Err(anyhow!("get {place}: {}", response.status()).into());
     }

@@ -14,13 +14,17 @@ use reqwest::header::HeaderMap;
 use serde_json::json;
 
 use crate::failure::Failure;
+use crate::http_client;
 use crate::settings::credentials;
 use crate::settings::source::ProcessEnvironment;
 
 /// The operator names the address, so it may be private.
 pub(super) async fn list(url: &str, credential: Option<&str>) -> Result<Lists, Failure> {
-    let http = super::openapi::http()?;
     let parsed = reqwest::Url::parse(url).map_err(|error| Failure::bad("--mcp", error.to_string()))?;
+    let http = super::openapi::http(match credential {
+        None => http_client::without_credential(&parsed),
+        Some(_) => http_client::with_credential(&parsed),
+    })?;
     let proof = match credential {
         None => Proof::default(),
         Some(name) => proof(name, &parsed).await?,
