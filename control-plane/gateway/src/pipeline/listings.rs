@@ -2,10 +2,9 @@
 //!
 //! Keeps true: a list is of one primitive for one user with one set of rights, because a plugin may list to each what is
 //! theirs; many who ask at once are one call; a plugin that fails hides nothing that it listed a minute ago, and is not
-//! asked more often for it. Refuses nothing: who may see the primitive is the caller's to judge. Bound: lists by number,
-//! each by what the executor lets through.
+//! asked more often for it. Refuses nothing: who may see the primitive is the caller's to judge. Bound: lists by number, of
+//! each user and org too, whatever their clients are called; each by what the executor lets through.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,8 +15,10 @@ use tokio::time::Instant;
 
 use super::Pipeline;
 use crate::call::outcome::{Outcome, Output};
+use crate::call::principal::user;
 use crate::call::{Call, Invocation};
 use crate::digest;
+use crate::shares::{Bounds, Owner, Share, Shares};
 
 /// How long a list is told again without asking.
 const KEPT: Duration = Duration::from_secs(5);
@@ -25,20 +26,24 @@ const KEPT: Duration = Duration::from_secs(5);
 const LASTS: Duration = Duration::from_secs(60);
 /// How long a plugin may take, a start of its worker included.
 const LONGEST: Duration = Duration::from_secs(10);
-/// Most lists that are kept, of 256 KiB each.
-const MAX_KEPT: usize = 256;
+/// Most lists that are kept, of 256 KiB each: those used least go first, of whoever has too many.
+const BOUNDS: Bounds = Bounds { whole: Share::of(256), of_org: Share::of(128), of_user: Share::of(64) };
 
 /// The lists of one replica.
-#[derive(Default)]
 pub struct Listings {
-    kept: Mutex<HashMap<[u8; 16], Arc<Kept>>>,
+    kept: Mutex<Shares<Arc<Kept>>>,
+}
+
+impl Default for Listings {
+    fn default() -> Listings {
+        Listings { kept: Mutex::new(Shares::new(BOUNDS)) }
+    }
 }
 
 struct Kept {
     server: String,
     org: String,
     primitive: String,
-    used: Mutex<Instant>,
     /// Held while the plugin is asked.
     list: tokio::sync::Mutex<List>,
 }
@@ -109,7 +114,7 @@ impl Listings {
     /// A plugin says that `primitive` lists otherwise than before to the callers of an org.
     pub fn forget(&self, server: &str, org: &str, primitive: &str) {
         let is_it = |kept: &Kept| kept.server == server && kept.org == org && kept.primitive == primitive;
-        self.kept.lock().retain(|_, kept| !is_it(kept));
+        self.kept.lock().retain(|kept| !is_it(kept));
     }
 
     fn kept(&self, invocation: &Invocation) -> Arc<Kept> {
@@ -121,24 +126,55 @@ impl Listings {
         parts.extend(caller.groups.iter().map(String::as_str));
         parts.push("");
         parts.extend(caller.scopes.iter().map(String::as_str));
-        let key = digest::shortened(&parts);
-        let mut all = self.kept.lock();
-        if let Some(kept) = all.get(&key) {
-            *kept.used.lock() = Instant::now();
-            return kept.clone();
-        }
-        if all.len() >= MAX_KEPT {
-            let oldest = all.iter().min_by_key(|(_, kept)| *kept.used.lock()).map(|(key, _)| *key);
-            oldest.iter().for_each(|key| drop(all.remove(key)));
-        }
-        let kept = Arc::new(Kept {
+        let owner = Owner { user: user(caller), org: digest::shortened(&[&caller.org]) };
+        let made = || Kept {
             server: name.to_owned(),
             org: caller.org.clone(),
             primitive: entry.primitive.id.clone(),
-            used: Mutex::new(Instant::now()),
             list: Default::default(),
-        });
-        all.insert(key, kept.clone());
+        };
+        self.kept_or(digest::shortened(&parts), owner, made)
+    }
+
+    fn kept_or(&self, key: [u8; 16], owner: Owner, made: impl FnOnce() -> Kept) -> Arc<Kept> {
+        let mut all = self.kept.lock();
+        if let Some(kept) = all.touch(&key) {
+            return kept.clone();
+        }
+        let kept = Arc::new(made());
+        all.replace(key, owner, kept.clone());
         kept
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_of_one_user_or_org_push_out_none_of_another() {
+        let listings = Listings::default();
+        let keep = |list: &str, user: &str, org: &str| {
+            let owner = Owner { user: digest::shortened(&[user]), org: digest::shortened(&[org]) };
+            let made = || Kept {
+                server: list.into(),
+                org: org.into(),
+                primitive: "files".into(),
+                list: Default::default(),
+            };
+            listings.kept_or(digest::shortened(&[list]), owner, made)
+        };
+        let own = keep("own", "bob", "globex");
+        let colleague = keep("colleague", "carol", "acme");
+        for list in 0..1_000 {
+            keep(&list.to_string(), "alice", "acme");
+        }
+        assert!(Arc::ptr_eq(&keep("colleague", "carol", "acme"), &colleague), "of the same org");
+        for user in 0..1_000 {
+            keep(&format!("of {user}"), &user.to_string(), "acme");
+        }
+        assert!(Arc::ptr_eq(&keep("own", "bob", "globex"), &own), "of another org");
+        listings.forget("own", "globex", "files");
+        assert!(!Arc::ptr_eq(&keep("own", "bob", "globex"), &own));
     }
 }
