@@ -45,7 +45,7 @@ impl Delegates {
         Ok(Delegates { outbound: Outbound::with_silence(SILENCE)?, breakers: Breakers::default(), endpoints })
     }
 
-    /// Who answers in a call: a primitive where the spec names one; the client alone for its roots, and where the spec says so;
+    /// Chooses who answers in a call: a primitive where the spec names one; the client alone for its roots, and where the spec says so;
     /// else the client if it can, unless the spec prefers the platform; else the platform, where the spec or the
     /// operator names an endpoint for it.
     /// `sampling` is what a model would be asked; a conversation has not been held against the delegate's input schema, and

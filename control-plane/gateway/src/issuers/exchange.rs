@@ -76,7 +76,7 @@ pub(crate) struct Subject<'a> {
 struct Known {
     tokens: Shares<Arc<KeptToken>>,
     permits: Permits,
-    /// By issuer and org.
+    /// Permits by issuer and org.
     org_permits: Permits<[u8; 16]>,
 }
 

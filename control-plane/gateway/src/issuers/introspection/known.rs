@@ -105,7 +105,7 @@ pub(super) struct AnswerCache {
     unknown: HashMap<String, usize>,
     permits: Permits,
     unknown_permits: Permits,
-    /// By peer and issuer.
+    /// Permits by peer and issuer.
     peer_permits: Permits<[u8; 16]>,
 }
 

@@ -291,7 +291,7 @@ fn is_told_who_calls(primitive: &Primitive) -> bool {
     matches!(auth, Some(service_auth::Kind::Token(_) | service_auth::Kind::Exchange(_)))
 }
 
-/// What a stdio server goes by: the package that it is, which no URL looks like, and the server here that runs it. Another
+/// Names a stdio server: by its package, which no URL looks like, and by the server here that runs it. Another
 /// one may have other secrets and networks, by which the package lists other things.
 pub(in crate::executors) fn package(server: &str, primitive: &Primitive, target: &McpStdio) -> String {
     let (id, version) = asp_registry::stdio_package(target, &primitive.version);
