@@ -143,6 +143,24 @@ async fn an_upstreams_own_error_keeps_its_code_and_data_and_has_the_right_advice
     }
 }
 
+#[tokio::test]
+async fn an_answer_with_null_members_is_the_result_or_the_error_that_it_has() {
+    let result = json!({"content": [{"type": "text", "text": "once"}]});
+    let done = json!({"jsonrpc": "2.0", "id": "ours", "method": null, "result": result, "error": null});
+    let (answer, sent) = call((200, done), Mutation::NonIdempotent).await;
+    assert_eq!((sent, &answer["result"]["content"][0]["text"]), (1, &json!("once")), "{answer}");
+    let mut failed = error(json!("ours"), 1001, "no");
+    failed["result"] = Value::Null;
+    // An error without an id answers the only request there is.
+    for failed in [failed, error(Value::Null, 1001, "no")] {
+        let (answer, _) = call((200, failed.clone()), Mutation::NonIdempotent).await;
+        assert_eq!(answer["error"]["message"], "no", "{failed}: {answer}");
+    }
+    let malformed = json!({"jsonrpc": "2.0", "id": "ours", "result": "done"});
+    let (answer, _) = call((200, malformed), Mutation::NonIdempotent).await;
+    assert!(answer.to_string().contains("malformed: result is no object"), "{answer}");
+}
+
 /// An upstream that answers a call with its session, and one with the message `bad` in any session with a bare 400; a call in
 /// the session that it forgot too. Returns what it got: the session of each call, and `end` with that of each that was ended.
 async fn strict_upstream(forgets: &'static str) -> (SocketAddr, Arc<Mutex<Vec<String>>>) {

@@ -214,7 +214,7 @@ impl Client {
         session.instructions = session::instructions(&result);
         let initialized = json!({"jsonrpc": "2.0", "method": "notifications/initialized"});
         self.post(&session.at, &initialized).await?;
-        if result.get("capabilities").is_some_and(|can| can.get("logging").is_some()) {
+        if result.get("capabilities").is_some_and(|can| can.get("logging").is_some_and(Value::is_object)) {
             self.wants_logs(session.at.clone(), id);
         }
         Ok(session)

@@ -200,7 +200,7 @@ fn visit(params: &Value, pages: &[String]) -> Result<Ask, RpcError> {
 }
 
 fn user_form(params: &Json) -> Result<Ask, RpcError> {
-    if params.get("mode").is_some_and(|mode| mode != "form") {
+    if params.get("mode").is_some_and(|mode| !mode.is_null() && mode != "form") {
         return Err(invalid("this mode of elicitation was not declared"));
     }
     let message = params.get("message").and_then(Value::as_str).map(str::to_owned);
@@ -324,6 +324,9 @@ mod tests {
         let expected = json!({"messages": [message], "maxTokens": 9}).into();
         assert_eq!(asked("sampling/createMessage", params), Ok(Ask::Sampling(expected)));
         assert_eq!(asked("roots/list", json!({})), Ok(Ask::Roots));
+        let form =
+            json!({"mode": null, "message": "m", "requestedSchema": {"type": "object", "properties": {}}});
+        assert!(matches!(asked("elicitation/create", form), Ok(Ask::Form { .. })), "null is no mode");
         let page = json!({"mode": "url", "message": "Pay", "url": "https://pay.example.com/cards/7", "elicitationId": "e"});
         let expected = Ask::Page { message: "Pay".into(), url: "https://pay.example.com/cards/7".into() };
         assert_eq!(asked("elicitation/create", page), Ok(expected));

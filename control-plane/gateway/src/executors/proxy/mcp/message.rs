@@ -29,6 +29,8 @@ pub(super) enum Message {
         method: String,
         params: UpstreamObject,
     },
+    /// An error that names no request: its server could not read which one it answers (JSON-RPC 2.0, response object).
+    Unaddressed(Failure),
 }
 
 /// A result or the parameters of a message: the members, and as they were sent.
@@ -69,6 +71,8 @@ pub(super) struct Failure {
     pub data: Option<Json>,
 }
 
+/// JSON-RPC 2.0, an internal error.
+const INTERNAL: i64 = -32603;
 /// MCP 2025-11-25, URL elicitation required.
 const URL_ELICITATION_REQUIRED: i64 = -32042;
 /// Most pages of one error, and the longest name of one in bytes.
@@ -81,22 +85,10 @@ impl Message {
     /// `None` for what is no message: it is skipped, as other clients do.
     pub(super) fn of(message: &Json) -> Option<Message> {
         let Value::Object(mut members) = message.view().clone() else { return None };
-        let id = members.remove("id").filter(|id| !id.is_null());
-        let Some(method) = members.remove("method") else {
-            // Nobody else's answer comes here.
-            let id = id.as_ref().and_then(request_number)?;
-            let outcome = match (members.remove("result"), members.remove("error")) {
-                (Some(Value::Object(members)), None) => {
-                    Ok(UpstreamObject { members, sent: message.member("result")? })
-                }
-                (_, Some(error)) => {
-                    let data = message.member("error").and_then(|error| error.member("data"));
-                    Err(failure(&error, data))
-                }
-                _ => return None,
-            };
-            return Some(Message::Answer { id, outcome });
-        };
+        // Some servers write each member that a message may have: null is as good as none.
+        members.retain(|_, value| !value.is_null());
+        let id = members.remove("id");
+        let Some(method) = members.remove("method") else { return answer(message, members, id.as_ref()) };
         let Value::String(method) = method else { return None };
         let params = match members.remove("params") {
             Some(Value::Object(members)) => UpstreamObject { members, sent: message.member("params")? },
@@ -113,6 +105,32 @@ impl Message {
     }
 }
 
+/// An answer with its outcome; `None` for one to nobody's request.
+fn answer(message: &Json, mut members: Map<String, Value>, id: Option<&Value>) -> Option<Message> {
+    let failed = members.remove("error").map(|error| {
+        let data = message.member("error").and_then(|error| error.member("data"));
+        failure(&error, data)
+    });
+    let Some(id) = id else { return failed.map(Message::Unaddressed) };
+    // Nobody else's answer comes here.
+    let id = request_number(id)?;
+    let outcome = match (failed, members.remove("result")) {
+        (Some(failure), _) => Err(failure),
+        (None, Some(Value::Object(members))) => {
+            Ok(UpstreamObject { members, sent: message.member("result")? })
+        }
+        // Each result of MCP is an object.
+        (None, _) if message.get("result").is_some() => Err(Failure {
+            code: INTERNAL,
+            message: "the service's answer is malformed: result is no object".into(),
+            visits: Vec::new(),
+            data: None,
+        }),
+        (None, _) => return None,
+    };
+    Some(Message::Answer { id, outcome })
+}
+
 /// The number of a request of ours as its server gives it back: some write numbers as floats or as texts.
 fn request_number(id: &Value) -> Option<u64> {
     match id {
@@ -126,8 +144,12 @@ fn request_number(id: &Value) -> Option<u64> {
 }
 
 fn failure(error: &Value, data: Option<Json>) -> Failure {
-    let said = error.get("message").and_then(Value::as_str).map(shown).filter(|said| !said.is_empty());
-    let code = error.get("code").and_then(Value::as_i64).unwrap_or(-32603);
+    // Some write the text alone, and some write numbers as floats.
+    let said = error.as_str().or_else(|| error.get("message")?.as_str());
+    let said = said.map(shown).filter(|said| !said.is_empty());
+    let mut code = error.get("code").cloned().unwrap_or_default();
+    integers(&mut code);
+    let code = code.as_i64().unwrap_or(INTERNAL);
     Failure {
         code,
         message: said.unwrap_or_else(|| "the service answered with an error".into()),
@@ -202,8 +224,9 @@ mod tests {
             json!({"id": 1.5, "result": {}}),
             json!({"id": [1], "result": {}}),
             json!({"id": -1, "result": {}}),
-            json!({"id": 1, "result": 7}),
-            json!({"id": 1, "result": null}),
+            json!({"result": 7}),
+            json!({"id": null, "result": {}}),
+            json!({"id": 1, "error": null}),
             json!({"method": 1}),
             json!({"method": "m", "params": []}),
             json!({"method": "m", "id": {}}),
@@ -223,6 +246,49 @@ mod tests {
             let (token, _) = told("notifications/progress", &progress).unwrap();
             assert_eq!(token, Some(3), "{id}");
         }
+    }
+
+    #[test]
+    fn null_members_are_as_good_as_none() {
+        let is = |message: Value| Message::of(&message.into());
+        let result = is(json!({"id": 1, "method": null, "params": null, "result": {}, "error": null}));
+        assert_eq!(result, is(json!({"id": 1, "result": {}})));
+        assert!(matches!(result, Some(Message::Answer { id: 1, outcome: Ok(_) })), "{result:?}");
+        let error = is(json!({"id": 1, "result": null, "error": {"code": -5, "message": "no"}}));
+        assert_eq!(error, is(json!({"id": 1, "error": {"code": -5, "message": "no"}})));
+        for (message, without) in [
+            (json!({"id": 1, "method": "ping", "params": null}), json!({"id": 1, "method": "ping"})),
+            (json!({"method": "n", "params": null, "result": null}), json!({"method": "n"})),
+        ] {
+            assert!(is(without.clone()).is_some() && is(message) == is(without.clone()), "{without}");
+        }
+    }
+
+    #[test]
+    fn an_answer_without_a_result_of_mcp_says_so() {
+        for result in [json!(null), json!(7), json!("text"), json!([{}])] {
+            let answer = Message::of(&json!({"id": 1, "result": result}).into());
+            let Some(Message::Answer { id: 1, outcome: Err(failure) }) = answer else { panic!("{answer:?}") };
+            assert!(failure.message.contains("malformed: result is no object"), "{failure:?}");
+        }
+    }
+
+    #[test]
+    fn an_error_keeps_its_words_and_its_code_however_they_are_written() {
+        let error = |message: Value| match Message::of(&message.into()) {
+            Some(Message::Answer { outcome: Err(failure), .. } | Message::Unaddressed(failure)) => {
+                (failure.code, failure.message)
+            }
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(error(json!({"id": 1, "error": "no such tool"})), (-32603, "no such tool".into()));
+        let refused = json!({"code": -32602.0, "message": "name required"});
+        for id in [json!(1), json!(null)] {
+            let said = error(json!({"id": id, "error": refused}));
+            assert_eq!(said, (-32602, "name required".into()), "{id}");
+        }
+        let unnamed = Message::of(&json!({"error": refused}).into());
+        assert!(matches!(unnamed, Some(Message::Unaddressed(_))), "{unnamed:?}");
     }
 
     #[test]

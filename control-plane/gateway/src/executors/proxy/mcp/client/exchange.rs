@@ -95,6 +95,7 @@ async fn until_answered(
             Some(Message::Answer { id, outcome }) if id == exchange.id => {
                 return Ok(Some(outcome.map_err(Fault::from)));
             }
+            Some(Message::Unaddressed(failure)) => return Ok(Some(Err(failure.into()))),
             Some(Message::Answer { .. }) => {}
             Some(Message::Request { id, method, params }) => {
                 asks.begin(Some(exchange.downstream.clone()), id, method, params);

@@ -232,6 +232,7 @@ async fn answered(response: Response, id: u64, exchange: &Exchange<'_>) -> Resul
             Some(Message::Answer { id: of, outcome }) if of == id => {
                 return outcome.map_err(Fault::from);
             }
+            Some(Message::Unaddressed(failure)) => return Err(failure.into()),
             Some(Message::Notification { method, params }) => {
                 if let Some((token, event)) = message::event(&method, &params)
                     && token.is_none_or(|token| token == exchange.id)

@@ -147,7 +147,12 @@ impl Messages {
             return Err(lost(TOO_MANY_VALUES));
         }
         let found = Json::parse(unmarked(&self.body)).map(|body| messages(&body)).unwrap_or_default();
-        let is_answer = |message: &Message| matches!(message, Message::Answer { .. });
+        let is_answer = |message: &Message| match message {
+            Message::Answer { .. } => true,
+            // Of a refusal, the status says more.
+            Message::Unaddressed(_) => status.is_success(),
+            Message::Request { .. } | Message::Notification { .. } => false,
+        };
         if found.iter().any(is_answer) {
             self.ready.extend(found);
             return Ok(());

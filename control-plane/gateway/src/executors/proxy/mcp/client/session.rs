@@ -71,7 +71,7 @@ impl Offers {
     /// What a handshake says of it.
     pub(super) fn of(result: &Map<String, Value>) -> Offers {
         let can = result.get("capabilities");
-        let of = |name: &str| can.and_then(|can| can.get(name));
+        let of = |name: &str| can.and_then(|can| can.get(name)).filter(|can| !can.is_null());
         let is_true = |can: &Value, name: &str| can.get(name) == Some(&Value::Bool(true));
         let lists = ["tools", "prompts", "resources"];
         Offers {
@@ -346,7 +346,7 @@ impl Listener {
             heard = true;
             match message {
                 // The answer to a request comes where that was made.
-                Message::Answer { .. } => {}
+                Message::Answer { .. } | Message::Unaddressed(_) => {}
                 Message::Request { id, method, params } => {
                     asks.begin(self.running.only(), id, method, params);
                 }
