@@ -1,5 +1,7 @@
 //! What a worker or a service says in its result, read with bounds: content blocks, JSON, and why it failed.
 
+use std::borrow::Cow;
+
 use asp_json::{Json, Members};
 use asp_proto::plugin::{Failed, Json as Sent};
 use serde_json::Value;
@@ -10,6 +12,8 @@ use crate::call::{Call, held};
 /// Longest text of a failure in bytes.
 pub(crate) const MAX_FAILURE: usize = 2 * 1024;
 
+/// Longest JSON of a failure that is written on one line, in bytes.
+const MAX_JSON: usize = 64 << 10;
 /// `_meta` member with the plugin's own code of a failure.
 const META_CODE: &str = "asp/code";
 
@@ -70,9 +74,24 @@ pub(crate) fn is_content_block(block: &Value) -> bool {
     }
 }
 
+/// The first line of a text that says something, with all of the JSON that begins in it: what fails often says why in JSON
+/// that is written on several lines, of which the first one says nothing.
+pub(crate) fn first_line(text: &str) -> Cow<'_, str> {
+    let text = text.trim();
+    let line = text.lines().next().unwrap_or_default().trim_end();
+    let json = line.find(['{', '[']).and_then(|at| text.split_at_checked(at));
+    match json.filter(|(_, json)| line.len() < text.len() && json.len() <= MAX_JSON) {
+        Some((before, json)) => match Json::parse(json.as_bytes()) {
+            Ok(json) => format!("{before}{}", json.compact()).into(),
+            Err(_) => line.into(),
+        },
+        None => line.into(),
+    }
+}
+
 /// One line of bounded length, without control characters.
 pub(crate) fn readable(text: &str) -> String {
-    let line = text.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default();
+    let line = first_line(text);
     let mut kept: String = line.chars().filter(|c| !c.is_control()).collect();
     let mut end = kept.len().min(MAX_FAILURE);
     while !kept.is_char_boundary(end) {
@@ -80,4 +99,29 @@ pub(crate) fn readable(text: &str) -> String {
     }
     kept.truncate(end);
     kept
+}
+
+#[cfg(test)]
+mod tests {
+    use super::first_line;
+
+    #[test]
+    fn the_first_line_has_all_of_the_json_that_begins_in_it() {
+        for (text, line) in [
+            ("", ""),
+            ("\n  \n first\nat /srv/app.py:3", "first"),
+            ("{\r\n  \"error\" : {\r\n \"a\": \"b  c\"\r\n }\r\n}\r\n", r#"{"error":{"a":"b  c"}}"#),
+            (
+                "MCP error -32602: Invalid arguments: [\n  {\n    \"path\": [\"n\"]\n  }\n]",
+                r#"MCP error -32602: Invalid arguments: [{"path":["n"]}]"#,
+            ),
+            ("{ \"a\": 1 }", r#"{ "a": 1 }"#),
+            ("cut [\n  1,", "cut ["),
+            ("see [1]\nat x", "see [1]"),
+        ] {
+            assert_eq!(first_line(text), line, "{text}");
+        }
+        let large = format!("{{\n\"a\": \"{}\"}}", "x".repeat(super::MAX_JSON));
+        assert_eq!(first_line(&large), "{");
+    }
 }

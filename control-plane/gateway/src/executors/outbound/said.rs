@@ -4,6 +4,8 @@
 //! text; what looks like a credential or a header's value is `***`. It is a filter for accidents, such as a debug
 //! page that prints the request, not a proof: a service that means to tell a secret can.
 
+use crate::call::content::first_line;
+
 /// Longest text in bytes.
 const MAX_SHOWN: usize = 512;
 /// Longest line that is looked at, in characters.
@@ -34,7 +36,7 @@ const LEAST_OPAQUE: usize = 24;
 
 /// The first line that says something, fit to be shown; empty where there is none.
 pub(crate) fn shown(text: &str) -> String {
-    let line = text.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default();
+    let line = first_line(text);
     let plain: String = line.chars().filter(|c| !is_invisible(*c)).take(MAX_LINE).collect();
     let mut kept = redacted(&plain);
     let mut end = kept.len().min(MAX_SHOWN);
@@ -133,6 +135,8 @@ mod tests {
     #[test]
     fn it_is_one_line_of_bounded_length_without_what_cannot_be_seen() {
         assert_eq!(shown("\n  \n first\nat /srv/app.py:3"), "first");
+        let error = "{\n  \"error\": {\n    \"code\": 404,\n    \"message\": \"no such item\"\n  }\n}\n";
+        assert_eq!(shown(error), r#"{"error":{"code":404,"message":"no such item"}}"#);
         assert_eq!(shown("a\u{1b}[31mb\u{7}\u{202e}c\u{200b}d\u{e0041}e"), "a[31mbcde");
         assert_eq!(shown(&"é".repeat(10_000)).len(), MAX_SHOWN);
         assert_eq!(shown(""), "");

@@ -120,6 +120,10 @@ async fn what_a_service_says_in_an_error_is_one_clean_line() {
         (said.to_owned(), "the service answered 403: denied for [31mbob".to_owned()),
         ("Authorization: Bearer s3cr3t".to_owned(), "the service answered 403: ***".to_owned()),
         (long, format!("the service answered 403: {}", "x".repeat(512))),
+        (
+            "{\r\n  \"error\": {\r\n    \"message\": \"no such item\"\r\n  }\r\n}\r\n".to_owned(),
+            r#"the service answered 403: {"error":{"message":"no such item"}}"#.to_owned(),
+        ),
     ] {
         let service =
             axum::Router::new().fallback(async move |_: Request| (StatusCode::FORBIDDEN, said.clone()));
