@@ -105,6 +105,57 @@ async fn a_hundred_pages_of_a_list_are_followed_and_no_more() {
 }
 
 #[tokio::test]
+async fn a_list_ends_with_a_cursor_that_is_empty_null_or_the_one_before() {
+    for (next, pages) in [(json!(""), 1), (json!(null), 1), (json!("again"), 2)] {
+        let lists = listed(move |method, page| {
+            (method == "tools/list").then(|| json!({"tools": [{"name": page}], "nextCursor": next}))
+        });
+        assert_eq!(lists.await.unwrap().tools.len(), pages);
+    }
+}
+
+#[tokio::test]
+async fn a_list_that_a_server_does_not_say_it_has_is_refused_in_any_words() {
+    for (can, is_listed) in [(json!({"tools": {}, "prompts": null}), true), (json!({}), false)] {
+        for (status, body) in [
+            (200, json!({"error": {"code": -32603, "message": "Method not found"}})),
+            (400, json!({"error": "unknown method"})),
+            (405, json!(null)),
+            (501, json!(null)),
+        ] {
+            let said = can.clone();
+            let router = axum::Router::new().fallback(async move |request: Request| {
+                let body_of = to_bytes(request.into_body(), MIB).await.unwrap();
+                let message: Value = serde_json::from_slice(&body_of).unwrap_or_default();
+                let result = match message["method"].as_str() {
+                    Some("initialize") => {
+                        json!({"protocolVersion": "2025-11-25", "capabilities": said, "serverInfo": {}})
+                    }
+                    Some("tools/list") => json!({"tools": [{"name": "a"}]}),
+                    Some("prompts/list" | "resources/list" | "resources/templates/list") => {
+                        let mut refusal = body.clone();
+                        if refusal.is_object() {
+                            refusal["id"] = message["id"].clone();
+                        }
+                        return (StatusCode::from_u16(status).unwrap(), axum::Json(refusal)).into_response();
+                    }
+                    _ => return StatusCode::ACCEPTED.into_response(),
+                };
+                axum::Json(json!({"jsonrpc": "2.0", "id": message["id"], "result": result})).into_response()
+            });
+            let (client, session) = session(serve(router).await).await;
+            let mut next_id = 1;
+            let next = || {
+                next_id += 1;
+                next_id
+            };
+            let lists = list(&client, &session, next).await;
+            assert_eq!(lists.is_ok_and(|lists| lists.tools.len() == 1), is_listed, "{status} {can}");
+        }
+    }
+}
+
+#[tokio::test]
 async fn ten_thousand_items_of_a_list_are_taken_and_no_more() {
     for (items, is_whole) in [(10_000, true), (10_001, false)] {
         let page = move |method: &str, _| {

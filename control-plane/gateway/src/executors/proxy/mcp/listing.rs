@@ -1,12 +1,14 @@
 //! All that an upstream lists: tools, prompts, resources and templates, page by page.
 //!
-//! Keeps true: pages and items are bounded; a server without a method lists nothing by it.
+//! Keeps true: pages and items are bounded; a server without a method lists nothing by it, in whatever words it refuses a
+//! list that it does not say it has.
 
 use std::sync::Arc;
 
 use asp_json::{Json, losses};
+use reqwest::StatusCode;
 use reqwest::header::HeaderMap;
-use serde_json::{Map, Value};
+use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
 use super::client::session::Session;
@@ -69,12 +71,9 @@ async fn pages(
     (next_id, left, losses): (&mut impl FnMut() -> u64, &mut usize, &mut Vec<String>),
 ) -> Result<Vec<Value>, Fault> {
     let mut found = Vec::new();
-    let mut cursor = None;
+    let mut cursor: Option<Value> = None;
     for page in 0..MAX_PAGES {
-        let mut params = Map::new();
-        if let Some(cursor) = cursor.take() {
-            params.insert("cursor".into(), cursor);
-        }
+        let params = cursor.iter().map(|cursor| ("cursor".to_owned(), cursor.clone())).collect();
         let exchange = Exchange {
             id: next_id(),
             method,
@@ -86,6 +85,9 @@ async fn pages(
         };
         let mut result = match client.request(session, exchange).await {
             Err(Fault::Error { code: METHOD_NOT_FOUND, .. }) if page == 0 => return Ok(found),
+            Err(fault) if page == 0 && session.offers.lacks(member) && is_refusal(&fault) => {
+                return Ok(found);
+            }
             answered => answered?,
         };
         if let Some(Value::Array(items)) = result.remove(member) {
@@ -96,15 +98,39 @@ async fn pages(
             }
             found.extend(items);
         }
-        cursor = result.remove("nextCursor").filter(Value::is_string);
         if found.len() > MAX_ITEMS {
             return Err(Fault::Lost(format!("{method}: more than {MAX_ITEMS} items")));
         }
-        if cursor.is_none() {
+        // The same cursor again would give the same page again.
+        let next =
+            result.remove("nextCursor").filter(|next| is_cursor(next) && cursor.as_ref() != Some(next));
+        if next.is_none() {
             return Ok(found);
         }
+        cursor = next;
     }
     Err(Fault::Lost(format!("{method}: more than {MAX_PAGES} pages")))
+}
+
+/// Whether more of a list can be asked for: some servers write an empty text where there is no more.
+fn is_cursor(next: &Value) -> bool {
+    next.as_str().is_some_and(|next| !next.is_empty())
+}
+
+/// Whether a server refuses a method, in whatever words.
+fn is_refusal(fault: &Fault) -> bool {
+    match fault {
+        Fault::Error { .. } => true,
+        Fault::Refused { status, .. } => matches!(
+            *status,
+            StatusCode::BAD_REQUEST
+                | StatusCode::NOT_FOUND
+                | StatusCode::METHOD_NOT_ALLOWED
+                | StatusCode::NOT_IMPLEMENTED
+        ),
+        Fault::SessionRefused { fault, is_named: false, .. } => is_refusal(fault),
+        _ => false,
+    }
 }
 
 /// Adds the parts of a list that are decoded otherwise than they were written, with the items that they are in.

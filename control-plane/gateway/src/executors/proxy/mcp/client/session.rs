@@ -60,6 +60,10 @@ pub(in crate::executors::proxy::mcp) struct Offers {
     pub list_changes: bool,
     /// Offers values for arguments.
     pub completions: bool,
+    /// Has lists of these; templates are listed with resources.
+    pub tools: bool,
+    pub prompts: bool,
+    pub resources: bool,
 }
 
 /// The `instructions` of a handshake.
@@ -78,7 +82,20 @@ impl Offers {
             subscriptions: of("resources").is_some_and(|can| is_true(can, "subscribe")),
             list_changes: lists.iter().all(|list| of(list).is_none_or(|can| is_true(can, "listChanged"))),
             completions: of("completions").is_some(),
+            tools: of("tools").is_some(),
+            prompts: of("prompts").is_some(),
+            resources: of("resources").is_some(),
         }
+    }
+
+    /// Whether it names the lists that it has, and not the one with this member.
+    pub(in crate::executors::proxy::mcp) fn lacks(&self, member: &str) -> bool {
+        let is_named = match member {
+            "tools" => self.tools,
+            "prompts" => self.prompts,
+            _ => self.resources,
+        };
+        !is_named && (self.tools || self.prompts || self.resources)
     }
 }
 
