@@ -128,7 +128,7 @@ impl Work {
                 Err(status) => Err(status),
             },
             (Work::Resource(_), Answer::Result(result)) => contents(&result).map(Part::Contents),
-            (Work::Prompt(_), Answer::Result(result)) => Ok(Part::Prompt(prompt(&result))),
+            (Work::Prompt(_), Answer::Result(result)) => prompt(&result).map(Part::Prompt),
             (_, Answer::Error { code, message }) => Err(match code {
                 RESOURCE_NOT_FOUND => Status::not_found(message),
                 INVALID_PARAMS => Status::invalid_argument(message),
@@ -139,45 +139,52 @@ impl Work {
     }
 }
 
-fn items<'a>(result: &'a Json, name: &str) -> Vec<&'a str> {
+/// The elements of a list that a result must have: without it, nothing is known of what was asked for.
+fn items<'a>(result: &'a Json, name: &str) -> Result<Vec<&'a str>, Status> {
     let [items] = named(result.text(), [name]).unwrap_or_default();
-    items.and_then(|items| first_elements(items, MAX_ITEMS)).unwrap_or_default()
+    let items =
+        items.filter(|items| *items != "null").ok_or_else(|| malformed(&format!("{name} is missing")))?;
+    first_elements(items, MAX_ITEMS).ok_or_else(|| malformed(&format!("{name} is no array")))
+}
+
+fn malformed(fault: &str) -> Status {
+    Status::internal(format!("the server's answer is malformed: {fault}"))
 }
 
 fn contents(result: &Json) -> Result<Vec<ContentChunk>, Status> {
-    items(result, "contents").into_iter().map(content).collect()
+    items(result, "contents")?.into_iter().map(content).collect()
 }
 
 fn content(item: &str) -> Result<ContentChunk, Status> {
     let [uri, mime_type, text, blob, meta] =
         named(item, ["uri", "mimeType", "text", "blob", "_meta"]).unwrap_or_default();
-    let text_of = |member: Option<&str>| member.and_then(string).unwrap_or_default();
-    let data = match blob.and_then(string) {
-        Some(blob) => {
+    let data = match (blob.and_then(string), text.and_then(string)) {
+        (Some(blob), _) => {
             let bytes = STANDARD.decode(blob);
             content_chunk::Data::Blob(bytes.map_err(|_| Status::internal("a blob is no Base64"))?)
         }
-        None => content_chunk::Data::Text(text_of(text)),
+        (None, Some(text)) => content_chunk::Data::Text(text),
+        (None, None) => return Err(malformed("a content has neither text nor blob")),
     };
     Ok(ContentChunk {
-        uri: text_of(uri),
-        mime_type: text_of(mime_type),
+        uri: uri.and_then(string).unwrap_or_default(),
+        mime_type: mime_type.and_then(string).unwrap_or_default(),
         data: Some(data),
-        meta: meta.map(said::json),
+        meta: meta.filter(|meta| *meta != "null").map(said::json),
         ..ContentChunk::default()
     })
 }
 
-fn prompt(result: &Json) -> GetPromptResponse {
+fn prompt(result: &Json) -> Result<GetPromptResponse, Status> {
     let message = |item: &str| {
         let [role, content] = named(item, ["role", "content"]).unwrap_or_default();
         PromptMessage { role: role.and_then(string).unwrap_or_default(), content: content.map(said::json) }
     };
-    GetPromptResponse {
+    Ok(GetPromptResponse {
         description: string_member(result.text(), "description").unwrap_or_default(),
-        messages: items(result, "messages").into_iter().map(message).collect(),
+        messages: items(result, "messages")?.into_iter().map(message).collect(),
         ..GetPromptResponse::default()
-    }
+    })
 }
 
 #[cfg(test)]
@@ -197,6 +204,23 @@ mod tests {
         assert_eq!(all[0].meta.as_ref().unwrap().value, b"{\"x\":1}");
         assert_eq!(all[1].data, Some(content_chunk::Data::Blob(b"hi".to_vec())));
         assert!(contents(&json!({"contents": [{"uri": "a", "blob": "!"}]}).into()).is_err());
+    }
+
+    #[test]
+    fn a_malformed_resource_or_prompt_is_no_empty_success() {
+        for (result, fault) in [
+            (json!({}), "contents is missing"),
+            (json!({"contents": null}), "contents is missing"),
+            (json!({"contents": "text"}), "contents is no array"),
+            (json!({"contents": ["text"]}), "neither text nor blob"),
+            (json!({"contents": [{"uri": "a:1", "text": 7}]}), "neither text nor blob"),
+        ] {
+            let status = contents(&result.clone().into()).unwrap_err();
+            assert!(status.message().contains(fault), "{result}: {status}");
+        }
+        assert!(contents(&json!({"contents": []}).into()).unwrap().is_empty());
+        assert!(prompt(&json!({}).into()).is_err() && prompt(&json!({"messages": {}}).into()).is_err());
+        assert!(prompt(&json!({"messages": []}).into()).is_ok());
     }
 
     #[test]

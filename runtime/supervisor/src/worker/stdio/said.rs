@@ -4,6 +4,7 @@ use asp_json::{Json, named};
 use asp_proto::plugin::log_line::Level;
 use asp_proto::plugin::server_message::Payload as Out;
 use asp_proto::plugin::{Completed, Failed, Json as JsonText, LogLine, Progress, ResourceChanged};
+use serde_json::{Value, json};
 
 use super::wire::{string, string_member};
 
@@ -12,18 +13,38 @@ pub(super) fn json(text: &str) -> JsonText {
     JsonText { value: text.as_bytes().to_vec() }
 }
 
-/// A result as the server wrote it.
+/// A result as the server wrote it; one that is none of MCP is an error that says what is wrong with it.
 pub(super) fn completed(request_id: &str, result: &Json) -> Out {
     let members = named(result.text(), ["structuredContent", "content", "isError", "_meta"]);
-    let [output, content, is_error, meta] = members.unwrap_or_default();
-    let text = |member: Option<&str>| member.filter(|text| *text != "null").map(json);
+    let [output, content, is_error, meta] =
+        members.unwrap_or_default().map(|member| member.filter(|text| *text != "null"));
+    let fault = match (content, is_error) {
+        (_, Some(word)) if word != "true" && word != "false" => "isError is neither true nor false",
+        (Some(content), _) if !content.starts_with('[') => "content is no array of content blocks",
+        (None, _) if output.is_none() => "content is missing",
+        _ => {
+            return Out::Completed(Completed {
+                request_id: request_id.to_owned(),
+                output: output.map(json),
+                content: content.map(json),
+                is_error: is_error == Some("true"),
+                meta: meta.map(json),
+                ..Completed::default()
+            });
+        }
+    };
+    malformed(request_id, fault, content.and_then(string))
+}
+
+/// A tool error with the fault, and with the text that came in place of content.
+fn malformed(request_id: &str, fault: &str, text: Option<String>) -> Out {
+    let fault = format!("the server's answer is malformed: {fault}");
+    let texts = [Some(fault), text].into_iter().flatten();
+    let content: Vec<Value> = texts.map(|text| json!({"type": "text", "text": text})).collect();
     Out::Completed(Completed {
         request_id: request_id.to_owned(),
-        output: text(output),
-        content: text(content),
-        // What is no boolean is no success either.
-        is_error: !matches!(is_error, None | Some("false" | "null")),
-        meta: text(meta),
+        content: Some(json(&Value::from(content).to_string())),
+        is_error: true,
         ..Completed::default()
     })
 }
@@ -98,18 +119,34 @@ fn log(request_id: String, severity: &str, message: String) -> Out {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     #[test]
-    fn a_result_is_a_success_only_where_the_server_says_so() {
-        for (is_error, expected) in
-            [(json!(false), false), (json!(null), false), (json!(true), true), (json!("true"), true)]
-        {
-            let result = json!({"content": [], "isError": is_error}).into();
-            let Out::Completed(end) = completed("r", &result) else { panic!("no end") };
-            assert_eq!(end.is_error, expected, "{is_error}");
+    fn a_result_that_is_none_of_mcp_is_an_error_and_no_empty_success() {
+        let of = |result: &str| match completed("r", &Json::parse(result.as_bytes()).unwrap()) {
+            Out::Completed(completed) => completed,
+            other => panic!("{other:?}"),
+        };
+        for (result, said) in [
+            (r#"{}"#, &["content is missing"][..]),
+            (r#"{"content":null}"#, &["content is missing"]),
+            (r#"{"content":"just text"}"#, &["content is no array", "just text"]),
+            (r#"{"content":[],"isError":"true"}"#, &["isError is neither"]),
+            (r#"{"content":[],"isError":1}"#, &["isError is neither"]),
+        ] {
+            let completed = of(result);
+            let content: Value = serde_json::from_slice(&completed.content.unwrap().value).unwrap();
+            assert!(completed.is_error && content.as_array().unwrap().len() == said.len(), "{result}");
+            for (block, said) in content.as_array().unwrap().iter().zip(said) {
+                assert!(block["text"].as_str().unwrap().contains(said), "{result}: {block}");
+            }
+        }
+        for (result, is_error) in [
+            (r#"{"content":[],"isError":null}"#, false),
+            (r#"{"structuredContent":{"a":1},"isError":false}"#, false),
+            (r#"{"content":[],"structuredContent":{"a":1},"isError":true}"#, true),
+        ] {
+            assert_eq!(of(result).is_error, is_error, "{result}");
         }
     }
 

@@ -7,7 +7,7 @@
 
 mod envelope;
 
-use asp_json::{Json, named};
+use asp_json::{Json, integers, named};
 use serde_json::Value;
 
 pub(super) use envelope::Envelope;
@@ -61,7 +61,7 @@ pub(super) fn parse(line: &[u8]) -> Option<Incoming> {
         Some([Some(version), id, method, params, result, error])
             if string(version).is_some_and(|version| version == "2.0") =>
         {
-            let id = id.filter(|id| *id != "null");
+            let [id, method] = [id, method].map(|member| member.filter(|text| *text != "null"));
             match (method, id) {
                 (Some(method), id) => call(method, id, params).map(Incoming::Message),
                 (None, Some(id)) => answer(own_id(id)?, result, error),
@@ -104,12 +104,17 @@ fn answer(id: u64, result: Option<&str>, error: Option<&str>) -> Option<Incoming
 fn error_of(text: &str) -> Option<Answer> {
     let [code, message] = named(text, ["code", "message"])?;
     let message = message.and_then(string).unwrap_or_default();
-    Some(Answer::Error { code: code?.parse().ok()?, message })
+    let mut code = code.filter(|code| code.len() <= MAX_ID).and_then(|code| asp_json::decode(code).ok())?;
+    integers(&mut code);
+    Some(Answer::Error { code: code.as_i64()?, message })
 }
 
-/// Our own ids are whole numbers; some servers give them back as text.
+/// Our own ids are whole numbers; some servers give them back as texts or as floats.
 fn own_id(text: &str) -> Option<u64> {
-    text.trim_matches('"').parse().ok()
+    let number = Some(text.trim_matches('"')).filter(|number| number.len() <= MAX_ID)?;
+    let mut id = asp_json::decode(number).ok()?;
+    integers(&mut id);
+    id.as_u64()
 }
 
 /// The id of a server's own request, a number or a short text: those of open requests are kept.
@@ -152,6 +157,8 @@ mod tests {
         for text in [
             r#"{"jsonrpc":"2.0","id":7,"result":{"a":1}}"#,
             r#"{"result":{"a":1},"id":"7","jsonrpc":"2.0"}"#,
+            r#"{"jsonrpc":"2.0","id":7.0,"result":{"a":1}}"#,
+            r#"{"jsonrpc":"2.0","id":7,"method":null,"params":null,"result":{"a":1}}"#,
             r#"{"jsonrpc":"2.0","id":7,"result":{"a":1},"error":null}"#,
             " {\"jsonrpc\" : \"2.0\", \"\\u0069d\": 7, \"result\": {\"a\": 1}, \"x\": []} \r\n",
         ] {
@@ -160,6 +167,7 @@ mod tests {
         for (error, message) in [
             (r#"{"code":-1,"message":"no"}"#, "no"),
             (r#"{"code":-1}"#, ""),
+            (r#"{"code":-1.0,"message":"no"}"#, "no"),
             (r#"{"code":-1,"message":null,"data":[1]}"#, ""),
         ] {
             let text = format!(r#"{{"jsonrpc":"2.0","id":7,"result":null,"error":{error}}}"#);
@@ -209,6 +217,7 @@ mod tests {
             r#"{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"parse error"}}"#,
             r#"{"jsonrpc":"2.0","id":"seven","result":{}}"#,
             r#"{"jsonrpc":"2.0","id":-7,"result":{}}"#,
+            r#"{"jsonrpc":"2.0","id":7.5,"result":{}}"#,
             r#"{"jsonrpc":"2.0","id":[7],"result":{}}"#,
             r#"{"jsonrpc":"2.0","id":{},"method":"m"}"#,
             r#"{"jsonrpc":"2.0","id":7,"method":{}}"#,
