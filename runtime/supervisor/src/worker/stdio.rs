@@ -34,6 +34,7 @@ use crate::cause::Cause;
 use asked::Asked;
 pub use handshake::open;
 pub use listing::Listing;
+use listing::NamedLists;
 use reading::Given;
 pub use reading::{Part, Reading, Work};
 use said::{completed, failed, notified};
@@ -88,9 +89,8 @@ pub struct Bridge {
     asked: Asked,
     pings: BTreeMap<u64, String>,
     unheeded: BTreeSet<u64>,
-    /// It says when a list changes.
-    tells_of_changes: bool,
-    /// It has said so, and no call was told.
+    lists: NamedLists,
+    /// It has said that one of them changed, and no call was told.
     lists_changed: bool,
     out: mpsc::Sender<Result<ServerMessage, Cause>>,
 }
@@ -277,7 +277,7 @@ impl Bridge {
         };
         self.close_asked(id).await?;
         if let Some((work, parts)) = call.reading {
-            let part = match work.given(answer, self.tells_of_changes) {
+            let part = match work.given(answer, self.lists) {
                 Given::Part(part) => part,
                 Given::Rest(_) if parts.is_closed() => return Ok(()),
                 Given::Rest(rest) => return self.ask_for(*rest, parts).await,

@@ -11,6 +11,7 @@ use tokio::process::{ChildStdin, ChildStdout};
 use tokio::sync::mpsc;
 
 use super::lines::read;
+use super::listing::NamedLists;
 use super::wire::{Answer, Incoming, Message};
 use super::{Asked, Bridge, FROM_SERVER, Inbox, READINGS, Readings};
 use crate::cause::Cause;
@@ -38,7 +39,7 @@ pub async fn open(
         asked: Asked::default(),
         pings: BTreeMap::new(),
         unheeded: BTreeSet::new(),
-        tells_of_changes: false,
+        lists: NamedLists::default(),
         lists_changed: false,
         out,
     };
@@ -64,14 +65,9 @@ pub async fn open(
         }
     };
     bridge.write(&json!({"jsonrpc": "2.0", "method": "notifications/initialized"})).await?;
-    let has = |pointer: &str| server.pointed(&format!("/capabilities/{pointer}"));
-    // Of every list that it has.
-    let tells = |list: &str| {
-        has(list).is_none()
-            || has(&format!("{list}/listChanged")).is_some_and(|changes| changes.text() == "true")
-    };
-    bridge.tells_of_changes = ["tools", "prompts", "resources"].into_iter().all(tells);
-    if has("logging").is_some_and(|logs| logs.text().starts_with('{')) {
+    bridge.lists = NamedLists::of(&server);
+    let logs = server.pointed("/capabilities/logging");
+    if logs.is_some_and(|logs| logs.text().starts_with('{')) {
         let id = bridge.request("logging/setLevel", &json!({"level": LOG_LEVEL}).into()).await?;
         bridge.ignore(id);
     }

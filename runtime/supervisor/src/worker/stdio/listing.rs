@@ -1,7 +1,7 @@
 //! What an MCP server lists, list by list and page by page.
 //!
-//! Keeps true: pages, items and text are bounded; a server without a method lists nothing by it; what it lists is passed on
-//! as it wrote it.
+//! Keeps true: pages, items and text are bounded; a server without a method lists nothing by it, in whatever words it refuses
+//! a list that it does not say it has; what it lists is passed on as it wrote it.
 //! Source: Model Context Protocol 2025-11-25, server/utilities/pagination.
 
 use asp_json::{Json, Members, first_elements, named};
@@ -24,6 +24,32 @@ const MAX_ITEMS: usize = 10_000;
 const MAX_BYTES: usize = 3 << 20;
 /// JSON-RPC 2.0: the server does not have the method.
 const METHOD_NOT_FOUND: i64 = -32601;
+
+/// What the handshake of a server says of its lists.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct NamedLists {
+    /// It says when one of them changes.
+    pub(super) tell_of_changes: bool,
+    /// It names those that it has, and not this one; in the order of [`LISTS`].
+    lacks: [bool; LISTS.len()],
+}
+
+impl NamedLists {
+    pub(super) fn of(greeting: &Json) -> NamedLists {
+        // Templates are listed with resources.
+        let capabilities = ["tools", "prompts", "resources", "resources"];
+        let named = capabilities.map(|list| {
+            let can = greeting.pointed(&format!("/capabilities/{list}"));
+            can.filter(|can| can.text() != "null")
+        });
+        let is_told = |can: &Json| can.member("listChanged").is_some_and(|changes| changes.text() == "true");
+        let names_any = named.iter().any(Option::is_some);
+        NamedLists {
+            tell_of_changes: named.iter().flatten().all(is_told),
+            lacks: named.map(|can| names_any && can.is_none()),
+        }
+    }
+}
 
 /// A listing under way.
 pub struct Listing {
@@ -52,14 +78,15 @@ impl Listing {
     }
 
     /// Takes the answer to it.
-    pub(super) fn take(&mut self, answer: Answer) -> Result<(), Status> {
+    pub(super) fn take(&mut self, answer: Answer, lists: NamedLists) -> Result<(), Status> {
         let (Some((method, member)), Some(found)) = (LISTS.get(self.list), self.found.get_mut(self.list))
         else {
             return Err(Status::internal("an answer that was not asked for"));
         };
         let is_first = self.cursor.is_none();
+        let is_lacking = lists.lacks.get(self.list) == Some(&true);
         let result = match answer {
-            Answer::Error { code: METHOD_NOT_FOUND, .. } if is_first => {
+            Answer::Error { code, .. } if is_first && (is_lacking || code == METHOD_NOT_FOUND) => {
                 self.list += 1;
                 return Ok(());
             }
@@ -79,7 +106,9 @@ impl Listing {
             return Err(Status::internal(why));
         }
         found.extend(items.into_iter().map(str::to_owned));
-        self.cursor = cursor.filter(|cursor| cursor.starts_with('"')).map(Json::part);
+        // Some servers write an empty text where there is no more; the same cursor again would give the same page again.
+        let next = cursor.filter(|next| next.starts_with('"') && *next != r#""""#).map(Json::part);
+        self.cursor = next.filter(|next| self.cursor.as_ref() != Some(next));
         if self.cursor.is_none() {
             self.list += 1;
         }
@@ -96,7 +125,7 @@ impl Listing {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
 
@@ -116,7 +145,7 @@ mod tests {
             Answer::Result(json!({"resourceTemplates": [{"uriTemplate": "a:{b}"}], "nextCursor": 7}).into()),
         ] {
             asked.push(listing.next().unwrap());
-            listing.take(answer).unwrap();
+            listing.take(answer, NamedLists::default()).unwrap();
         }
         assert!(listing.next().is_none());
         assert_eq!(asked[1], ("tools/list", json!({"cursor": "2"}).into()));
@@ -131,20 +160,66 @@ mod tests {
 
     #[test]
     fn a_listing_ends_at_its_bounds_and_at_an_error() {
-        let endless = || Answer::Result(json!({"tools": [], "nextCursor": "again"}).into());
+        let any = NamedLists::default();
+        let page =
+            |number: usize| Answer::Result(json!({"tools": [], "nextCursor": number.to_string()}).into());
         let mut pages = listing();
-        assert!((0..MAX_PAGES).all(|_| pages.take(endless()).is_ok()));
-        assert!(pages.take(endless()).is_err());
+        assert!((0..MAX_PAGES).all(|number| pages.take(page(number), any).is_ok()));
+        assert!(pages.take(page(MAX_PAGES), any).is_err());
         for answer in [
             Answer::Result(json!({"tools": vec![json!({}); MAX_ITEMS + 1]}).into()),
             Answer::Result(json!({"tools": [{"name": "x".repeat(MAX_BYTES)}]}).into()),
             Answer::Error { code: -32603, message: "broken".into() },
         ] {
-            assert!(listing().take(answer).is_err());
+            assert!(listing().take(answer, any).is_err());
         }
         // A method that is gone in the middle is no empty list.
         let mut gone = listing();
-        gone.take(endless()).unwrap();
-        assert!(gone.take(Answer::Error { code: METHOD_NOT_FOUND, message: String::new() }).is_err());
+        gone.take(page(1), any).unwrap();
+        assert!(gone.take(Answer::Error { code: METHOD_NOT_FOUND, message: String::new() }, any).is_err());
+    }
+
+    #[test]
+    fn a_list_ends_with_a_cursor_that_is_empty_null_or_the_one_before() {
+        for (next, pages) in [(json!(""), 1), (json!(null), 1), (json!("again"), 2)] {
+            let mut listing = listing();
+            let mut asked = 0;
+            while listing.next().is_some_and(|(method, _)| method == "tools/list") {
+                let answer = Answer::Result(json!({"tools": [{}], "nextCursor": next}).into());
+                listing.take(answer, NamedLists::default()).unwrap();
+                asked += 1;
+            }
+            assert_eq!(asked, pages, "{next}");
+        }
+    }
+
+    #[test]
+    fn a_list_that_a_server_does_not_say_it_has_is_refused_in_any_words() {
+        let named = |capabilities: Value| NamedLists::of(&json!({"capabilities": capabilities}).into());
+        let refused = || Answer::Error { code: -32603, message: "Method not found".into() };
+        let tools = named(json!({"tools": {}, "prompts": null}));
+        let mut listing = listing();
+        assert!(Listing::of(ListResourcesRequest::default()).take(refused(), tools).is_err(), "it has tools");
+        listing.take(Answer::Result(json!({"tools": [{"name": "a"}]}).into()), tools).unwrap();
+        while listing.next().is_some() {
+            listing.take(refused(), tools).unwrap();
+        }
+        let silent = named(json!({}));
+        let mut all = Listing::of(ListResourcesRequest::default());
+        all.take(Answer::Result(json!({"tools": []}).into()), silent).unwrap();
+        assert!(all.take(refused(), silent).is_err(), "it names no list that it has");
+    }
+
+    #[test]
+    fn a_server_tells_of_changes_where_it_does_of_each_list_that_it_has() {
+        for (capabilities, tells) in [
+            (json!({}), true),
+            (json!({"tools": {"listChanged": true}, "prompts": null}), true),
+            (json!({"tools": {"listChanged": true}, "resources": {}}), false),
+            (json!({"tools": {"listChanged": false}}), false),
+        ] {
+            let named = NamedLists::of(&json!({"capabilities": capabilities}).into());
+            assert_eq!(named.tell_of_changes, tells, "{capabilities}");
+        }
     }
 }

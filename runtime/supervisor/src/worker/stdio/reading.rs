@@ -18,7 +18,7 @@ use tokio::sync::mpsc;
 use tonic::Status;
 
 use super::INVALID_PARAMS;
-use super::listing::Listing;
+use super::listing::{Listing, NamedLists};
 use super::said;
 use super::wire::{Answer, string, string_member};
 
@@ -119,12 +119,12 @@ impl Work {
         })
     }
 
-    /// What the server's answer is to whoever asked. `tells_of_changes`: whether it says when a list changes.
-    pub(super) fn given(self, answer: Answer, tells_of_changes: bool) -> Given {
+    /// What the server's answer is to whoever asked.
+    pub(super) fn given(self, answer: Answer, lists: NamedLists) -> Given {
         let given = match (self, answer) {
-            (Work::Lists(mut listing), answer) => match listing.take(answer) {
+            (Work::Lists(mut listing), answer) => match listing.take(answer, lists) {
                 Ok(()) if listing.next().is_some() => return Given::Rest(Box::new(Work::Lists(listing))),
-                Ok(()) => Ok(Part::Lists(listing.finish(tells_of_changes))),
+                Ok(()) => Ok(Part::Lists(listing.finish(lists.tell_of_changes))),
                 Err(status) => Err(status),
             },
             (Work::Resource(_), Answer::Result(result)) => contents(&result).map(Part::Contents),
@@ -231,7 +231,7 @@ mod tests {
             (-1, tonic::Code::Internal),
         ] {
             let work = Work::Resource(ReadResourceRequest::default());
-            let given = work.given(Answer::Error { code, message: "no".into() }, false);
+            let given = work.given(Answer::Error { code, message: "no".into() }, NamedLists::default());
             let Given::Part(Part::Failed(status)) = given else { panic!("{code}") };
             assert_eq!(status.code(), expected, "{code}");
         }
