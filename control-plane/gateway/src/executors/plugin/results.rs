@@ -115,7 +115,8 @@ pub(super) fn completed(completed: &Completed, extras: Extras) -> Result<Output,
     content.extend(extras.links.into_iter().map(Json::from));
     Ok(Output::Tool {
         content,
-        structured: structured.filter(|_| !completed.is_error),
+        // Null beside an error says nothing.
+        structured: structured.filter(|value| !(completed.is_error && value.is_null())),
         is_error: completed.is_error,
         meta: own_meta(parse(completed.meta.as_ref())?.as_ref()),
     })
@@ -219,6 +220,13 @@ mod tests {
         let Output::Tool { content, structured, .. } = completed(&end, extras()).unwrap() else { panic!() };
         assert_eq!(content[0].view(), &blocks[0]);
         assert_eq!(structured, Some(json!({}).into()));
+        for (output, kept) in [(json!({"line": 7}), true), (json!(null), false)] {
+            let end = Completed { output: json_of(&output), is_error: true, ..Completed::default() };
+            let Output::Tool { structured, is_error: true, .. } = completed(&end, extras()).unwrap() else {
+                panic!()
+            };
+            assert_eq!(structured, kept.then(|| output.into()), "what an error says");
+        }
         for bad in [json!({}), json!([1]), json!([{"type": "text"}]), json!([{"type": "html", "text": ""}])] {
             let end = Completed { content: json_of(&bad), ..Completed::default() };
             assert!(matches!(completed(&end, extras()), Err(Refusal::InvalidOutput { .. })), "{bad}");
