@@ -139,6 +139,30 @@ async fn a_call_is_mapped_to_one_http_request_and_back() {
     assert!(!headers.contains_key("authorization") && !headers.contains_key("cookie"));
 }
 
+#[tokio::test]
+async fn a_specs_own_accept_takes_the_place_of_the_platforms() {
+    let seen: Arc<Mutex<Vec<HeaderMap>>> = Arc::default();
+    let record = seen.clone();
+    let service = axum::Router::new().fallback(async move |headers: HeaderMap| {
+        record.lock().push(headers);
+        axum::Json(json!({"ok": true}))
+    });
+    let upstream = format!("http://{}", serve(service).await);
+    let own = "application/json, */*;q=0.5";
+    for (name, template, expected) in
+        [("Accept", "text/csv", "text/csv"), ("accept", "{nope}", own), ("x-other", "1", own)]
+    {
+        let headers = [(name.to_owned(), template.to_owned())].into();
+        let mapping = ProxyHttp { headers, ..http_mapping("/") };
+        let snapshot = with_runtime("echo", Mode::ProxyHttp(mapping), Mutation::ReadOnly, &upstream);
+        let answer = echo(&Fixture::of(snapshot), "m").await;
+        assert_eq!(answer["result"]["isError"], false, "{answer}");
+        let headers = seen.lock().pop().unwrap();
+        let accepted: Vec<_> = headers.get_all("accept").iter().collect();
+        assert_eq!(accepted, [expected], "{name}: {template}");
+    }
+}
+
 /// A service that knows the key recognises the retry of a client whose first answer was lost.
 #[tokio::test]
 async fn a_callers_retry_carries_the_same_key_to_the_service_and_nobody_elses_does() {

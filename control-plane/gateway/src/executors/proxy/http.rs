@@ -8,7 +8,7 @@ use asp_json::{Json, Members};
 use asp_proto::snapshot::proxy_http::BodyFormat;
 use asp_proto::snapshot::{Kind, ProxyHttp};
 use asp_registry::uri_template::{self, ExpandFault, UriTemplate};
-use reqwest::header::{CONTENT_TYPE, HeaderMap};
+use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderMap};
 use reqwest::{Method, RequestBuilder, StatusCode, Url};
 use serde_json::{Map, Value};
 use tokio::time::Instant;
@@ -110,14 +110,18 @@ fn request(
     add_query(&mut url, mapping, (arguments, &execution.arguments))?;
     let method = Method::from_bytes(mapping.method.as_bytes()).map_err(|_| invalid("method"))?;
     let mut request = destination.client.request(method, url);
+    let mut names_accept = false;
     for (name, template) in &mapping.headers {
         // A header whose argument is absent is left out.
         if let Some(value) = expanded(template, arguments, UriTemplate::expand_header)? {
+            names_accept |= name.eq_ignore_ascii_case(ACCEPT.as_str());
             request = request.header(name, value);
         }
     }
+    if !names_accept {
+        request = request.header(ACCEPT, "application/json, */*;q=0.5");
+    }
     request = request
-        .header("accept", "application/json, */*;q=0.5")
         .header("x-deadline-ms", deadline_ms(&execution.call))
         .header("idempotency-key", idempotency_key(&execution.call));
     if mapping.timeout_ms > 0 {
