@@ -156,6 +156,13 @@ async fn an_answer_with_null_members_is_the_result_or_the_error_that_it_has() {
         let (answer, _) = call((200, failed.clone()), Mutation::NonIdempotent).await;
         assert_eq!(answer["error"]["message"], "no", "{failed}: {answer}");
     }
+    for status in [500, 503] {
+        let failed = error(json!("ours"), 1001, "no");
+        let (answer, _) = call((status, failed), Mutation::NonIdempotent).await;
+        assert_eq!(answer["error"]["message"], "no", "the server has answered, with {status}: {answer}");
+        let (answer, _) = call((status, error(Value::Null, 1001, "no")), Mutation::NonIdempotent).await;
+        assert_eq!(answer["result"]["_meta"]["asp/reason"], "outcome_unknown", "{status}: {answer}");
+    }
     let malformed = json!({"jsonrpc": "2.0", "id": "ours", "result": "done"});
     let (answer, _) = call((200, malformed), Mutation::NonIdempotent).await;
     assert!(answer.to_string().contains("malformed: result is no object"), "{answer}");

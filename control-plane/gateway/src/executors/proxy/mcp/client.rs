@@ -294,17 +294,18 @@ impl Client {
         }
     }
 
-    /// Sends one message; its answer's head.
+    /// Sends one message that has no result; its answer's head.
     pub(super) async fn post(&self, at: &At, message: &Value) -> Result<Response, Fault> {
-        self.post_text(at, message.to_string()).await
+        taken(self.post_text(at, message.to_string()).await?)
     }
 
+    /// Sends one message; its answer's head, whose body may be an error of JSON-RPC whatever its status.
     async fn post_text(&self, at: &At, message: String) -> Result<Response, Fault> {
         let mut headers = at.headers();
         headers.insert(ACCEPT, HeaderValue::from_static("application/json, text/event-stream"));
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         let request = self.http.post(self.url.clone()).headers(self.proof.headers()).headers(headers);
-        answer_of(request.body(message), at).await
+        sent(request.body(message), at).await
     }
 
     /// Opens a stream of what the server says by itself, or goes on with one after the event with this id.
@@ -319,7 +320,22 @@ impl Client {
     }
 }
 
+/// The answer to a request that a server takes.
 async fn answer_of(request: reqwest::RequestBuilder, at: &At) -> Result<Response, Fault> {
+    taken(sent(request, at).await?)
+}
+
+/// The answer of a server that has not failed.
+fn taken(response: Response) -> Result<Response, Fault> {
+    let status = response.status();
+    match status.is_server_error() {
+        true => Err(Fault::Refused { status, wait: retry_after(response.headers()), names_session: false }),
+        false => Ok(response),
+    }
+}
+
+/// The answer to a request, unless it says that the session is gone.
+async fn sent(request: reqwest::RequestBuilder, at: &At) -> Result<Response, Fault> {
     let silent = || Fault::Lost("the service did not answer".into());
     let sent = tokio::time::timeout(SILENCE, request.send()).await.map_err(|_| silent())?;
     let response = sent.map_err(|error| match error.is_connect() || error.is_builder() {
@@ -328,9 +344,6 @@ async fn answer_of(request: reqwest::RequestBuilder, at: &At) -> Result<Response
     })?;
     match response.status() {
         StatusCode::NOT_FOUND | StatusCode::GONE if at.id.is_some() => Err(Fault::SessionEnded),
-        status if status.is_server_error() => {
-            Err(Fault::Refused { status, wait: retry_after(response.headers()), names_session: false })
-        }
         _ => Ok(response),
     }
 }

@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::reading::{Messages, lost};
 use super::session::{At, Offers, Session};
-use super::{Client, ClientParams, Exchange, Fault, INTERNAL, SILENCE, answer_of};
+use super::{Client, ClientParams, Exchange, Fault, INTERNAL, SILENCE, sent};
 use crate::executors::proxy::mcp::downstream::{Downstream, Nobody};
 use crate::executors::proxy::mcp::message::{self, Message, UpstreamObject};
 
@@ -152,7 +152,7 @@ async fn send(
     let headers = headers(&session.at, exchange)?;
     let message = exchange.sent.request(id, exchange.method, &params, &said);
     let request = client.http.post(client.url.clone()).headers(client.proof.headers()).headers(headers);
-    let response = answer_of(request.body(message), &session.at).await?;
+    let response = sent(request.body(message), &session.at).await?;
     let status = response.status();
     let answered = answered(response, id, exchange).await;
     let speaks_no_more = match &answered {
