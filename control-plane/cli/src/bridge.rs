@@ -15,7 +15,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use asp_json::Json;
+use asp_json::{Json, unmarked};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
@@ -83,7 +83,7 @@ pub(crate) async fn run(place: Place, stopped: impl Future<Output = ()>) -> anyh
 
 /// One message of the client.
 async fn take(bridge: &Arc<Bridge>, line: String) {
-    let Ok(message) = Json::parse(line.as_bytes()) else {
+    let Ok(message) = Json::parse(unmarked(line.as_bytes())) else {
         return bridge.refuse(&Value::Null, PARSE_ERROR, "a line is no JSON", "invalid_request").await;
     };
     let method = message.get("method").and_then(Value::as_str).map(str::to_owned);

@@ -183,31 +183,41 @@ impl Bridge {
         request: &Value,
         seen: impl Fn(&Value),
     ) -> Result<(), Fault> {
-        let connection = &self.connection;
         let status = response.status();
         if !is_stream(&response) {
-            let body = connection.body(response).await?;
-            let mut message = Json::parse(&body).map_err(|_| connection.no_message(status))?;
-            if !message.is_array() && message.get("jsonrpc").is_none() {
-                return Err(connection.no_message(status));
-            }
-            // A refusal before the message was read has no id.
-            if message.is_object() && message.get("id").is_none_or(Value::is_null) {
-                let mut members = Members::of(&message);
-                members.insert("id", request.clone());
-                message = members.to_json();
-            }
-            seen(&message);
-            self.send(message.text().to_owned()).await;
-            return Ok(());
+            let body = self.connection.body(response).await?;
+            return self.relay_body(status, &body, request, seen).await;
         }
         match self.pass_on(response, request, &seen, &mut Reached::default()).await? {
             Passed::Answer => Ok(()),
-            Passed::Part => Err(connection.lost()),
+            Passed::Part => Err(self.connection.lost()),
         }
     }
 
-    /// The same in a session, whose `headers` these are: where a stream breaks off, it is gone on with after the last
+    /// Passes on an answer to `request` that came as one body.
+    pub(super) async fn relay_body(
+        &self,
+        status: StatusCode,
+        body: &[u8],
+        request: &Value,
+        seen: impl Fn(&Value),
+    ) -> Result<(), Fault> {
+        let mut message = Json::parse(body).map_err(|_| self.connection.no_message(status))?;
+        if !message.is_array() && message.get("jsonrpc").is_none() {
+            return Err(self.connection.no_message(status));
+        }
+        // A refusal before the message was read has no id.
+        if message.is_object() && message.get("id").is_none_or(Value::is_null) {
+            let mut members = Members::of(&message);
+            members.insert("id", request.clone());
+            message = members.to_json();
+        }
+        seen(&message);
+        self.send(message.text().to_owned()).await;
+        Ok(())
+    }
+
+    /// As [`Bridge::relay`], in a session, whose `headers` these are: where a stream breaks off, it is gone on with after the last
     /// event that came.
     pub(super) async fn relay_all(
         &self,

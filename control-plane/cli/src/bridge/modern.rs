@@ -38,19 +38,19 @@ impl Modern {
             self.learn(bridge, revision, message).await?;
         }
         let headers = self.headers(revision, message)?;
+        let id = message.get("id").cloned().unwrap_or_default();
         let mut response = bridge.connection.post(&headers, message).await?;
-        if method == "tools/call" && response.status() == StatusCode::BAD_REQUEST {
+        let status = response.status();
+        if method == "tools/call" && status == StatusCode::BAD_REQUEST {
             let body = bridge.connection.body(response).await?;
             let said = Json::parse(&body).unwrap_or_else(|_| Value::Null.into());
             if said.pointer("/error/code").and_then(Value::as_i64) != Some(HEADER_MISMATCH) {
-                bridge.send(String::from_utf8_lossy(&body).into_owned()).await;
-                return Ok(());
+                return bridge.relay_body(status, &body, &id, |_| {}).await;
             }
             // Nothing ran. The tool may have other marks by now.
             self.learn(bridge, revision, message).await?;
             response = bridge.connection.post(&self.headers(revision, message)?, message).await?;
         }
-        let id = message.get("id").cloned().unwrap_or_default();
         bridge.relay(response, &id, |answer| self.read_tools(answer)).await
     }
 

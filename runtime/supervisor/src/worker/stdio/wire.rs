@@ -7,7 +7,7 @@
 
 mod envelope;
 
-use asp_json::{Json, integers, named};
+use asp_json::{Json, integers, named, unmarked};
 use serde_json::Value;
 
 pub(super) use envelope::Envelope;
@@ -52,6 +52,8 @@ pub(super) enum Answer {
 
 /// Reads a line; `None` if it is not a message, such as a line of log.
 pub(super) fn parse(line: &[u8]) -> Option<Incoming> {
+    // Some servers begin their output with a byte order mark.
+    let line = unmarked(line);
     let text = String::from_utf8_lossy(line);
     // A replacement character is longer than the byte it replaces.
     if text.len() > MAX_LINE {
@@ -158,6 +160,7 @@ mod tests {
             r#"{"jsonrpc":"2.0","id":7,"result":{"a":1}}"#,
             r#"{"result":{"a":1},"id":"7","jsonrpc":"2.0"}"#,
             r#"{"jsonrpc":"2.0","id":7.0,"result":{"a":1}}"#,
+            "\u{feff}{\"jsonrpc\":\"2.0\",\"id\":7,\"result\":{\"a\":1}}",
             r#"{"jsonrpc":"2.0","id":7,"method":null,"params":null,"result":{"a":1}}"#,
             r#"{"jsonrpc":"2.0","id":7,"result":{"a":1},"error":null}"#,
             " {\"jsonrpc\" : \"2.0\", \"\\u0069d\": 7, \"result\": {\"a\": 1}, \"x\": []} \r\n",
