@@ -209,6 +209,16 @@ fn a_stdio_package_names_one_folder_and_never_the_way_to_another() {
 }
 
 #[test]
+fn a_stdio_servers_own_names_may_be_of_any_letters() {
+    let named = |name: &str| tool(&format!("runtime: {{mode: mcp-stdio, package: s, tool: {name:?}}}"));
+    let long = format!("file:///{}", "a".repeat(300));
+    for good in ["file:///a%20b?x=1&y=~2,(3)", "note://Größe#1", "search the web", "../a", "+", &long] {
+        assert_table(good, named(good), &[]);
+    }
+    assert_table("none", named(""), &[("bad_entrypoint", "/runtime/tool")]);
+}
+
+#[test]
 fn hints_may_only_repeat_what_mutation_says() {
     let with = |hints: &str| tool(&format!("{BUILTIN}\nannotations: {{{hints}}}"));
     assert_table("same", with("readOnlyHint: false, idempotentHint: true, openWorldHint: true"), &[]);

@@ -218,21 +218,23 @@ fn check_proxied(runtime: &Runtime, findings: &mut Findings<'_>) {
 fn check_entrypoint(spec: &Spec, findings: &mut Findings<'_>) {
     let Some(runtime) = &spec.runtime else { return };
     let hint = "write a path or module inside the package, without `..`, spaces and backslashes";
-    let named = [("entrypoint", &runtime.entrypoint), ("package", &runtime.package), ("tool", &runtime.tool)];
-    for (key, value) in named {
+    for (key, value) in [("entrypoint", &runtime.entrypoint), ("package", &runtime.package)] {
         let Some(value) = value else { continue };
         let plain = value.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_./$:@-{}".contains(&byte));
         let inside = !value.starts_with(['/', '-', '.']) && !value.split('/').any(|part| part == "..");
-        // The upstream's own name of a resource is a URI, so only its characters are judged.
         let fits = match key {
             "package" => names_a_package(value),
-            "tool" => true,
             _ => inside,
         };
         if value.is_empty() || value.len() > 256 || !plain || !fits {
             let message = format!("`{}` is no {key}", super::name::shown(value));
             findings.add(FaultCode::BadEntrypoint, &format!("/runtime/{key}"), message, hint);
         }
+    }
+    // The server's own name, or a URI of any letters: it goes back to the server and nowhere else.
+    if runtime.tool.as_deref() == Some("") {
+        let hint = "write the server's own name or URI, or leave it out for the id";
+        findings.add(FaultCode::BadEntrypoint, "/runtime/tool", "the tool has no name", hint);
     }
     if let Some(hash) = &runtime.artifact_sha256
         && !(hash.len() == 64 && hash.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f')))
