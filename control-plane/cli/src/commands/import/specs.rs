@@ -92,7 +92,8 @@ struct Import<'a> {
 }
 
 impl Import<'_> {
-    /// The items without those whose name one before them has: a call says the name alone, so that it means one of them.
+    /// The items without those that have no name, and those whose name one before them has: a call says the name alone, so
+    /// that it means one of them.
     fn distinct<'i>(&mut self, items: &'i [Value], (kind, member): (&str, &str)) -> Vec<&'i Value> {
         let mut names = BTreeSet::new();
         let mut kept = Vec::new();
@@ -102,7 +103,10 @@ impl Import<'_> {
                     self.dropped
                         .push(format!("{kind} {name:?} is left out: the server lists this name before"));
                 }
-                _ => kept.push(item),
+                Some(_) => kept.push(item),
+                None => {
+                    self.dropped.push(format!("a {kind} is left out: the server lists it without {member}"))
+                }
             }
         }
         kept
@@ -337,11 +341,11 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_name_that_is_listed_again_is_left_out_and_named() {
+    fn a_name_that_is_listed_again_and_an_item_without_one_are_left_out_and_named() {
         let tool = |title: &str| json!({"name": "t", "title": title, "inputSchema": {"type": "object"}});
         let page = json!({"uri": "a://b", "name": "p"});
         let lists = Lists {
-            tools: vec![tool("first"), tool("second")],
+            tools: vec![tool("first"), tool("second"), json!({"name": null, "inputSchema": {}}), json!("t")],
             prompts: vec![json!({"name": "t"})],
             resources: vec![page.clone(), page],
             ..Lists::default()
@@ -352,6 +356,8 @@ pub(super) mod tests {
             imported.dropped,
             [
                 "tool \"t\" is left out: the server lists this name before",
+                "a tool is left out: the server lists it without name",
+                "a tool is left out: the server lists it without name",
                 "resource \"a://b\" is left out: the server lists this name before"
             ]
         );
