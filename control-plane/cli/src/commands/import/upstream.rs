@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use anyhow::Context;
 use asp_gateway::executors::outbound::client::Outbound;
-use asp_gateway::executors::proxy::mcp::client::Client;
 use asp_gateway::executors::proxy::mcp::client::modern::Eras;
 use asp_gateway::executors::proxy::mcp::client::proof::Proof;
+use asp_gateway::executors::proxy::mcp::client::{Client, Fault};
 use asp_gateway::executors::proxy::mcp::listing::{self, Lists};
 use asp_gateway::issuers::credentials::{Credentials, User};
 use reqwest::header::HeaderMap;
@@ -32,13 +32,25 @@ pub(super) async fn list(url: &str, credential: Option<&str>) -> Result<Lists, F
     let client = Client { http, url: parsed, tasks: Arc::default(), eras: Eras::default(), proof };
     let everything =
         json!({"elicitation": {"form": {}, "url": {}}, "roots": {"listChanged": true}, "sampling": {}});
-    let session = client.initialize(1, everything).await.with_context(|| format!("greet {url}"))?;
+    let greeted = client.initialize(1, everything).await;
+    let session = greeted.map_err(|fault| anyhow::anyhow!("greet {url}: {fault}{}", remedy(&fault)))?;
     let number = AtomicU64::new(2);
     let lists = listing::list(&client, &session, || number.fetch_add(1, Ordering::Relaxed)).await;
     // The session is ended at its server before this process is gone.
     drop(session);
     client.tasks.drained().await;
     Ok(lists.with_context(|| format!("list what {url} has"))?)
+}
+
+/// How to fix what a server's first answer says.
+fn remedy(fault: &Fault) -> &'static str {
+    match fault {
+        Fault::Refused { status, .. } if status.is_redirection() => {
+            "; redirects are not followed: import the address that it leads to, often the same with or without a slash at \
+             the end"
+        }
+        _ => "",
+    }
 }
 
 /// By what the operator's credential of this name proves a request to `url`.
@@ -48,4 +60,20 @@ async fn proof(name: &str, url: &reqwest::Url) -> Result<Proof, Failure> {
     let header = credentials.header(name, User::Platform, url).await;
     let (name, value) = header.map_err(|error| Failure::bad("--credential", error.to_string()))?;
     Ok(Proof::fixed(HeaderMap::from_iter([(name, value)])))
+}
+
+#[cfg(test)]
+mod tests {
+    use reqwest::StatusCode;
+
+    use super::*;
+
+    #[test]
+    fn a_redirect_is_explained() {
+        for (status, is_explained) in [(307, true), (308, true), (404, false)] {
+            let status = StatusCode::from_u16(status).unwrap();
+            let fault = Fault::Refused { status, wait: None, names_session: false, said: String::new() };
+            assert_eq!(remedy(&fault).contains("slash"), is_explained, "{status}");
+        }
+    }
 }

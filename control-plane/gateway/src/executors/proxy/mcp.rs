@@ -325,7 +325,7 @@ impl McpUpstreams {
         // Nothing of the call is delivered yet, whatever goes wrong here.
         let begun = self.begin(client, declared).await;
         let session = begun.map_err(|fault| match fault {
-            Fault::Refused { status, wait, .. } => match by_status_alone(status, wait) {
+            Fault::Refused { status, wait, said, .. } => match by_status_alone(status, wait, &said) {
                 Meaning::Refused(refusal) => refusal,
                 Meaning::Open(why) => Refusal::Upstream(format!("handshake: {why}")),
             },
@@ -362,7 +362,7 @@ fn refusal(call: &Call, pages: &[String], fault: Fault) -> Refusal {
         Fault::Error { code, message, data, .. } => Refusal::Relayed { code, message, data },
         Fault::NotDelivered | Fault::SessionEnded | Fault::Busy => Refusal::Upstream(fault.to_string()),
         Fault::SessionRefused { fault, .. } => refusal(call, pages, *fault),
-        Fault::Refused { status, wait, .. } => by_status_alone(status, wait).of(call),
+        Fault::Refused { status, wait, said, .. } => by_status_alone(status, wait, &said).of(call),
         Fault::Lost(why) => lost(call, &why),
         Fault::Cancelled => Refusal::Cancelled,
     }
@@ -387,10 +387,10 @@ fn pages_first(call: &Call, declared: &[String], mut visits: Vec<Visit>) -> Refu
 }
 
 /// A status says nothing of the arguments here: what an MCP server has to say of them it says in JSON-RPC.
-fn by_status_alone(status: StatusCode, wait: Option<Duration>) -> Meaning {
+fn by_status_alone(status: StatusCode, wait: Option<Duration>, said: &str) -> Meaning {
     match by_status(status, wait, String::new()) {
         Meaning::Refused(Refusal::InvalidArguments { .. }) => {
-            Meaning::Refused(Refusal::Declined(format!("the service answered {}", status.as_u16())))
+            Meaning::Refused(Refusal::Declined(client::answered(status, said)))
         }
         meaning => meaning,
     }

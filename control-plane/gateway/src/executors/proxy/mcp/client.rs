@@ -88,9 +88,9 @@ pub enum Fault {
     /// The upstream's own JSON-RPC error.
     #[error("{message} ({code})")]
     Error { code: i64, message: String, visits: Vec<Visit>, data: Option<Json> },
-    /// The answer is a status of HTTP without a word of JSON-RPC.
-    #[error("the service answered {}", status.as_u16())]
-    Refused { status: StatusCode, wait: Option<Duration>, names_session: bool },
+    /// The answer is a status of HTTP. `said`: the words of a JSON-RPC error that names no request, or nothing.
+    #[error("{}", answered(*status, said))]
+    Refused { status: StatusCode, wait: Option<Duration>, names_session: bool, said: String },
     /// A fault that may be of the session and not of the request. `did_nothing`: the status says that the request was
     /// refused, so that it may be sent again in another session. `is_named`: the server speaks of the session; without a
     /// word of it, another session shows which of both it was.
@@ -144,6 +144,16 @@ impl Fault {
             Fault::SessionRefused { fault, .. } => *fault,
             fault => fault,
         }
+    }
+}
+
+/// A status, and what the server says with it.
+pub(super) fn answered(status: StatusCode, said: &str) -> String {
+    let status = status.as_u16();
+    if said.is_empty() {
+        format!("the service answered {status}")
+    } else {
+        format!("the service answered {status}: {said}")
     }
 }
 
@@ -329,7 +339,10 @@ async fn answer_of(request: reqwest::RequestBuilder, at: &At) -> Result<Response
 fn taken(response: Response) -> Result<Response, Fault> {
     let status = response.status();
     match status.is_server_error() {
-        true => Err(Fault::Refused { status, wait: retry_after(response.headers()), names_session: false }),
+        true => {
+            let wait = retry_after(response.headers());
+            Err(Fault::Refused { status, wait, names_session: false, said: String::new() })
+        }
         false => Ok(response),
     }
 }

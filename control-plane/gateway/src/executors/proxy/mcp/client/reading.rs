@@ -161,7 +161,11 @@ impl Messages {
         if !status.is_success() {
             let names_session = super::names_session(&String::from_utf8_lossy(&self.body));
             let wait = retry_after(self.response.headers());
-            return Err(Fault::Refused { status, wait, names_session });
+            let said = found.into_iter().find_map(|message| match message {
+                Message::Unaddressed(failure) => Some(failure.message),
+                _ => None,
+            });
+            return Err(Fault::Refused { status, wait, names_session, said: said.unwrap_or_default() });
         }
         match status {
             StatusCode::ACCEPTED => Ok(()),
