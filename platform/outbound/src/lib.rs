@@ -3,7 +3,7 @@
 //! An allow-list entry `{name, url, primitives}` lets the specs that it serves write `http(s)://name/…`: the request goes to
 //! the entry's scheme, host and port, with the spec's path, which stays at or below the entry's. Keeps true: a listed name
 //! serves the primitives that its entry names and is never looked up as a public one; no redirects, no proxies of the
-//! environment, no cookies; a name is resolved once per connection and every address is checked.
+//! environment, no cookies, no compressed answers; a name is resolved once per connection and every address is checked.
 
 mod path;
 
@@ -15,6 +15,7 @@ use asp_platform::address::is_public;
 use asp_platform::operator_list;
 use asp_proto::snapshot::Upstream;
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
+use reqwest::header::{ACCEPT_ENCODING, HeaderMap, HeaderValue};
 use reqwest::{Client, Response, Url, redirect};
 
 /// A dead host must not hold a call for longer.
@@ -65,8 +66,11 @@ impl Outbound {
 
     /// Bears a longer silence of upstreams.
     pub fn with_silence(silence: Duration) -> Result<Outbound, OutboundError> {
+        // Without a word of it a service may compress its answers (RFC 9110 section 12.5.3), and nothing here undoes that.
+        let plain = HeaderMap::from_iter([(ACCEPT_ENCODING, HeaderValue::from_static("identity"))]);
         let builder = || {
             Client::builder()
+                .default_headers(plain.clone())
                 .redirect(redirect::Policy::none())
                 // A proxy would resolve the names itself: addresses would go unchecked, and keys to whoever runs it.
                 .no_proxy()

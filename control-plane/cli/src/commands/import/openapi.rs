@@ -15,6 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Context, anyhow};
 use asp_registry::MAX_PRIMITIVES;
+use reqwest::header::{ACCEPT_ENCODING, HeaderMap, HeaderValue};
 use serde_json::{Map, Value, json};
 
 use document::Document;
@@ -37,7 +38,10 @@ const MAX_SPECS: usize = 64 << 20;
 
 /// The client of requests to a place that the operator names.
 pub(super) fn http(settings: reqwest::ClientBuilder) -> Result<reqwest::Client, Failure> {
+    // As the gateway: nothing here undoes a compression.
+    let plain = HeaderMap::from_iter([(ACCEPT_ENCODING, HeaderValue::from_static("identity"))]);
     let client = settings
+        .default_headers(plain)
         .connect_timeout(std::time::Duration::from_secs(5))
         .read_timeout(std::time::Duration::from_secs(30))
         .build()

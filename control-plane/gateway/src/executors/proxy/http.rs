@@ -8,7 +8,7 @@ use asp_json::{Json, Members};
 use asp_proto::snapshot::proxy_http::BodyFormat;
 use asp_proto::snapshot::{Kind, ProxyHttp};
 use asp_registry::uri_template::{self, ExpandFault, UriTemplate};
-use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderMap};
+use reqwest::header::{ACCEPT, CONTENT_ENCODING, CONTENT_TYPE, HeaderMap};
 use reqwest::{Method, RequestBuilder, StatusCode, Url};
 use serde_json::{Map, Value};
 use tokio::time::Instant;
@@ -91,12 +91,24 @@ async fn once(
         authorizer.refused(call, &execution.snapshot).await;
     }
     let headers = response.headers().clone();
-    let media_type = MediaType::of(&headers);
+    let media_type = media_type(&headers);
     let body = tokio::select! {
         body = client::body(response, MAX_RESPONSE) => body.map_err(|why| lost(call, why))?,
         () = call.cancelled() => return Err(Refusal::Cancelled),
     };
     Ok(Answer { status, headers, media_type, body })
+}
+
+/// The type of a body as it comes. A service that compresses it, though it was asked not to, sends other bytes than those
+/// of the type that it names.
+fn media_type(headers: &HeaderMap) -> MediaType {
+    let coding = headers.get(CONTENT_ENCODING).and_then(|coding| coding.to_str().ok()).unwrap_or_default();
+    match coding.trim().to_ascii_lowercase().as_str() {
+        "gzip" | "x-gzip" => MediaType::parse("application/gzip"),
+        "br" | "deflate" | "zstd" | "compress" => MediaType::parse("application/octet-stream"),
+        // Some name a charset there.
+        _ => MediaType::of(headers),
+    }
 }
 
 fn request(

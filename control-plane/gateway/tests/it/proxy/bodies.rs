@@ -160,3 +160,31 @@ async fn messages_of_a_prompt_are_those_of_mcp_or_an_error_that_names_what_is_wr
         assert_eq!(answer["result"]["messages"][0]["content"]["text"], text, "{answer}");
     }
 }
+
+#[tokio::test]
+async fn a_body_that_is_compressed_unasked_is_bytes_under_a_true_name() {
+    for (coding, body, kind) in [
+        ("gzip", &b"\x1f\x8b\x08"[..], Some("application/gzip")),
+        ("br", b"\x0b\x02\x80", Some("application/octet-stream")),
+        ("UTF-8", b"{\"ok\":true}", None),
+    ] {
+        let service = axum::Router::new().fallback(async move |request: Request| {
+            let asked = request.headers()["accept-encoding"].to_str().unwrap().to_owned();
+            assert_eq!(asked, "identity");
+            let response = Response::builder().header("content-type", "application/json");
+            response.header("content-encoding", coding).body(Body::from(body)).unwrap()
+        });
+        let upstream = format!("http://{}", serve(service).await);
+        let mode = Mode::ProxyHttp(http_mapping("/"));
+        let answer = echo(&Fixture::of(with_runtime("echo", mode, Mutation::ReadOnly, &upstream)), "m").await;
+        let result = &answer["result"];
+        match kind {
+            Some(kind) => {
+                let resource = &result["content"][0]["resource"];
+                assert_eq!(resource["mimeType"], kind, "{answer}");
+                assert_eq!(resource["blob"], STANDARD.encode(body), "{answer}");
+            }
+            None => assert_eq!(result["structuredContent"], json!({"ok": true}), "{answer}"),
+        }
+    }
+}
