@@ -97,14 +97,19 @@ pub(in crate::faces) fn no_answer(question: &Question, error: Option<&Value>) ->
 pub(super) fn abilities(capabilities: Option<&Value>, revision: Revision) -> ClientAbilities {
     let has_modes = revision >= Revision::V2025_11_25;
     let declared = |name: &str| capabilities.and_then(|capabilities| capabilities.get(name)?.as_object());
+    // Some clients write each member that they know, those that they have not as null.
+    let has = |name: &str, member: &str| {
+        declared(name).and_then(|more| more.get(member)).is_some_and(|member| !member.is_null())
+    };
     ClientAbilities {
         // Without a mode, forms are meant (2025-11-25, elicitation capabilities); before, there was nothing else.
-        elicitation: declared("elicitation")
-            .is_some_and(|modes| !has_modes || modes.is_empty() || modes.contains_key("form")),
-        pages: declared("elicitation").is_some_and(|modes| modes.contains_key("url")),
+        elicitation: declared("elicitation").is_some_and(|modes| {
+            !has_modes || modes.values().all(Value::is_null) || has("elicitation", "form")
+        }),
+        pages: has("elicitation", "url"),
         sampling: declared("sampling").is_some(),
-        sampling_tools: declared("sampling").is_some_and(|more| more.contains_key("tools")),
-        sampling_context: declared("sampling").is_some_and(|more| more.contains_key("context")),
+        sampling_tools: has("sampling", "tools"),
+        sampling_context: has("sampling", "context"),
         roots: declared("roots").is_some(),
         roots_change: declared("roots")
             .is_some_and(|roots| roots.get("listChanged") == Some(&Value::Bool(true))),
@@ -253,7 +258,10 @@ mod tests {
             (json!({"elicitation": {}}), form),
             (json!({"elicitation": {"form": {}, "url": {}}}), ClientAbilities { pages: true, ..form }),
             (json!({"elicitation": {"url": {}}}), ClientAbilities { pages: true, ..none }),
+            (json!({"elicitation": {"form": {}, "url": null}}), form),
+            (json!({"elicitation": {"form": null, "url": null}, "sampling": null, "roots": null}), form),
             (json!({"sampling": {}}), sampling),
+            (json!({"sampling": {"tools": null, "context": null}}), sampling),
             (json!({"sampling": {"tools": {}}}), ClientAbilities { sampling_tools: true, ..sampling }),
             (json!({"sampling": {"context": {}}}), ClientAbilities { sampling_context: true, ..sampling }),
             (json!({"roots": {}}), ClientAbilities { roots: true, ..none }),
