@@ -3,14 +3,14 @@
 //! Keeps true: a service's words reach the caller as one clean line of bounded length, and only where they
 //! tell of the call itself; a status alone says nothing of the service's inside (I-11).
 
-use asp_json::{Json, Members};
+use asp_json::Json;
 use asp_proto::plugin::Failed;
 use serde_json::Value;
 
 use super::resource::{CallResource, ServiceError, Status, parse_error};
 use super::service::Answer;
 use crate::call::Call;
-use crate::call::content::is_content_block;
+use crate::call::content::{is_content_block, own_meta};
 use crate::call::outcome::{Output, Refusal, text_block};
 use crate::executors::outbound::refused::by_status;
 use crate::executors::outbound::said::shown;
@@ -30,23 +30,20 @@ pub(super) fn ended(call: &Call, resource: CallResource, expired: bool) -> Resul
 
 /// An MCP tool result (`CallToolResult`).
 fn completed(result: &Json) -> Result<Output, Refusal> {
-    let structured = result.member("structuredContent").filter(|value| !value.is_null());
-    let is_error = result.get("isError") == Some(&Value::Bool(true));
-    let content = match (result.member("content"), &structured) {
-        (Some(blocks), _) if is_content(&blocks) => blocks.elements().unwrap_or_default(),
+    let member = |name: &str| result.member(name).filter(|value| !value.is_null());
+    let structured = member("structuredContent");
+    let is_error = member("isError").map_or(Some(false), |word| word.as_bool());
+    let content = match (member("content"), &structured) {
+        (Some(blocks), _) if is_content(&blocks) => blocks.elements(),
         // A caller that does not read structured content gets its text (MCP tools, structured content).
-        (None, Some(value)) => vec![text_block(value.text()).into()],
-        _ => {
-            let message = "the result is no MCP tool result".to_owned();
-            return Err(Refusal::InvalidOutput { pointer: String::new(), message });
-        }
+        (None, Some(value)) => Some(vec![text_block(value.text()).into()]),
+        _ => None,
     };
-    Ok(Output::Tool {
-        content,
-        structured: structured.filter(|_| !is_error),
-        is_error,
-        meta: Members::default(),
-    })
+    let (Some(content), Some(is_error)) = (content, is_error) else {
+        let message = "the result is no MCP tool result".to_owned();
+        return Err(Refusal::InvalidOutput { pointer: String::new(), message });
+    };
+    Ok(Output::Tool { content, structured, is_error, meta: own_meta(member("_meta").as_ref()) })
 }
 
 fn is_content(blocks: &Json) -> bool {
@@ -70,6 +67,7 @@ pub(super) fn refused<T>(call: &Call, answer: &Answer) -> Result<T, Refusal> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use asp_json::Members;
     use serde_json::json;
 
     fn result(value: Value) -> Result<Output, Refusal> {
@@ -86,24 +84,28 @@ mod tests {
                 content: vec![blocks[0].clone().into()],
                 structured: Some(json!({"n": 1}).into()),
                 is_error: false,
-                meta: Members::default()
+                meta: Members::from_iter([("x", Json::from(json!(1)))])
             }
         );
-        let Ok(Output::Tool { content, .. }) = result(json!({"structuredContent": {"n": 1}})) else {
-            panic!()
-        };
-        assert_eq!(content[0]["text"], r#"{"n":1}"#);
+        for alone in [
+            json!({"structuredContent": {"n": 1}}),
+            json!({"structuredContent": {"n": 1}, "content": null, "isError": null}),
+        ] {
+            let Ok(Output::Tool { content, is_error: false, .. }) = result(alone) else { panic!() };
+            assert_eq!(content[0]["text"], r#"{"n":1}"#);
+        }
         let Ok(Output::Tool { structured, is_error, .. }) =
-            result(json!({"content": blocks, "structuredContent": {}, "isError": true}))
+            result(json!({"content": blocks, "structuredContent": {"line": 7}, "isError": true}))
         else {
             panic!()
         };
-        assert_eq!((structured, is_error), (None, true));
+        assert_eq!((structured, is_error), (Some(json!({"line": 7}).into()), true));
         for bad in [
             json!({}),
             json!({"content": "a"}),
             json!({"content": [1]}),
             json!({"content": [{"type": "text"}]}),
+            json!({"content": [], "isError": "true"}),
         ] {
             assert!(matches!(result(bad.clone()), Err(Refusal::InvalidOutput { .. })), "{bad}");
         }

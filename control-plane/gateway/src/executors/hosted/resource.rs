@@ -5,7 +5,7 @@
 //! was written, and so are numbers of progress. Uses nothing else of this crate, so that it can be fuzzed alone.
 
 use asp_json::{Json, unmarked};
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
@@ -65,8 +65,15 @@ impl Progress {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct ServiceError {
+    #[serde(deserialize_with = "text_or_null")]
     pub code: String,
+    #[serde(deserialize_with = "text_or_null")]
     pub message: String,
+}
+
+/// A text; null, as some services write an absent one, is none.
+fn text_or_null<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+    Option::<String>::deserialize(deserializer).map(Option::unwrap_or_default)
 }
 
 /// Why the bytes are no call resource.
@@ -152,7 +159,7 @@ pub fn parse_error(bytes: &[u8]) -> Option<ServiceError> {
     serde_json::from_slice::<Body>(unmarked(bytes)).ok().map(|body| body.error)
 }
 
-/// The parameters of a question: of the whole MCP request, or written alone.
+/// The parameters of a question: of the whole MCP request, or written alone; null ones are absent.
 fn request(
     name: &'static str,
     written: Option<&RawValue>,
@@ -163,8 +170,12 @@ fn request(
         return Err(Misfit::TooLarge(name));
     }
     let mut request: Map<String, Value> = serde_json::from_str(raw).map_err(|_| Misfit::Shape)?;
+    request.retain(|_, value| !value.is_null());
     match request.remove("params") {
-        Some(Value::Object(params)) => Ok(params),
+        Some(Value::Object(mut params)) => {
+            params.retain(|_, value| !value.is_null());
+            Ok(params)
+        }
         Some(_) => Err(Misfit::Shape),
         None => Ok(request),
     }
@@ -177,6 +188,21 @@ mod tests {
 
     fn read(value: &Value) -> Result<CallResource, Misfit> {
         parse(value.to_string().as_bytes())
+    }
+
+    #[test]
+    fn null_members_are_absent() {
+        let failed =
+            read(&json!({"id": null, "etag": null, "status": "failed", "progress": null, "result": null,
+            "serverData": null, "error": {"code": null, "message": null}}))
+            .unwrap();
+        assert_eq!((failed.id, failed.error), (None, Some(ServiceError::default())));
+        assert_eq!(parse_error(br#"{"error":{"code":"X","message":null}}"#).unwrap().code, "X");
+        let form = json!({"mode": null, "message": "?", "requestedSchema": null});
+        for request in [form.clone(), json!({"params": form}), json!({"message": "?", "params": null})] {
+            let asks = json!({"status": "awaitingElicitationResult", "elicitationRequest": request});
+            assert_eq!(Value::Object(read(&asks).unwrap().asked.unwrap()), json!({"message": "?"}), "{asks}");
+        }
     }
 
     #[test]
