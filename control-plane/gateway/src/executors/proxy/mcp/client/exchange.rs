@@ -11,6 +11,7 @@ use asp_json::Json;
 use futures::StreamExt;
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
+use reqwest::Response;
 use serde_json::json;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -30,7 +31,7 @@ const RETRY: Duration = Duration::from_secs(1);
 const MIN_RETRY: Duration = Duration::from_millis(100);
 /// The longest that a server can ask for within a call.
 const MAX_RETRY: Duration = Duration::from_secs(30);
-/// How often in a row it is tried without a new event, and how often in all.
+/// How often in a row it is tried without a new event, or without an answer, and how often in all.
 const TRIES: u32 = 3;
 const ALL_TRIES: u32 = 1000;
 
@@ -60,12 +61,25 @@ pub(super) async fn answered(
         if tries > TRIES || all_tries > ALL_TRIES {
             return Err(broken);
         }
-        tokio::time::sleep(pause.unwrap_or(RETRY).clamp(MIN_RETRY, MAX_RETRY)).await;
-        let response =
-            client.get(at, Some(&id)).await.map_err(|_| lost("the service broke off its answer"))?;
+        let pause = pause.unwrap_or(RETRY).clamp(MIN_RETRY, MAX_RETRY);
+        let response = further(client, at, &id, pause).await?;
         messages = messages.go_on(response)?;
         place = Some(id);
     }
+}
+
+/// The rest of a stream after the event with this id. A server that fails, such as one that is being restarted, may have it
+/// in a moment.
+async fn further(client: &Client, at: &At, id: &str, pause: Duration) -> Result<Response, Fault> {
+    for _ in 0..TRIES {
+        tokio::time::sleep(pause).await;
+        match client.get(at, Some(id)).await {
+            Ok(response) => return Ok(response),
+            Err(Fault::Refused { .. } | Fault::NotDelivered | Fault::Lost(_)) => {}
+            Err(_) => break,
+        }
+    }
+    Err(lost("the service broke off its answer"))
 }
 
 async fn until_answered(
