@@ -10,6 +10,7 @@ use asp_gateway::executors::proxy::mcp::client::proof::Proof;
 use asp_gateway::executors::proxy::mcp::client::{Client, Fault};
 use asp_gateway::executors::proxy::mcp::listing::{self, Lists};
 use asp_gateway::issuers::credentials::{Credentials, User};
+use reqwest::StatusCode;
 use reqwest::header::HeaderMap;
 use serde_json::json;
 
@@ -49,6 +50,13 @@ fn remedy(fault: &Fault) -> &'static str {
             "; redirects are not followed: import the address that it leads to, often the same with or without a slash at \
              the end"
         }
+        Fault::Refused { status: StatusCode::UNAUTHORIZED, .. } => {
+            "; name a credential for it with --credential"
+        }
+        Fault::Refused { status: StatusCode::METHOD_NOT_ALLOWED, .. } => {
+            "; it takes no messages there: import its address of Streamable HTTP, which is another one than that of HTTP with SSE \
+             (MCP 2024-11-05)"
+        }
         _ => "",
     }
 }
@@ -64,16 +72,17 @@ async fn proof(name: &str, url: &reqwest::Url) -> Result<Proof, Failure> {
 
 #[cfg(test)]
 mod tests {
-    use reqwest::StatusCode;
-
     use super::*;
 
     #[test]
-    fn a_redirect_is_explained() {
-        for (status, is_explained) in [(307, true), (308, true), (404, false)] {
+    fn what_a_server_refuses_is_explained() {
+        for (status, explained) in
+            [(307, "slash"), (308, "slash"), (401, "--credential"), (405, "Streamable HTTP"), (404, "")]
+        {
             let status = StatusCode::from_u16(status).unwrap();
             let fault = Fault::Refused { status, wait: None, names_session: false, said: String::new() };
-            assert_eq!(remedy(&fault).contains("slash"), is_explained, "{status}");
+            let remedy = remedy(&fault);
+            assert!(remedy.contains(explained) && remedy.is_empty() == explained.is_empty(), "{status}");
         }
     }
 }
