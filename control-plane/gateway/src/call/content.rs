@@ -78,6 +78,9 @@ pub(crate) fn is_content_block(block: &Value) -> bool {
 /// that is written on several lines, of which the first one says nothing.
 pub(crate) fn first_line(text: &str) -> Cow<'_, str> {
     let text = text.trim();
+    // A declaration of XML says nothing.
+    let document = text.strip_prefix("<?xml").and_then(|rest| rest.split_once("?>"));
+    let text = document.map_or(text, |(_, document)| document.trim_start());
     let line = text.lines().next().unwrap_or_default().trim_end();
     let json = line.find(['{', '[']).and_then(|at| text.split_at_checked(at));
     match json.filter(|(_, json)| line.len() < text.len() && json.len() <= MAX_JSON) {
@@ -117,6 +120,10 @@ mod tests {
             ),
             ("{ \"a\": 1 }", r#"{ "a": 1 }"#),
             ("cut [\n  1,", "cut ["),
+            (
+                "<?xml version=\"1.0\"?>\n<Error><Code>NoSuchKey</Code></Error>",
+                "<Error><Code>NoSuchKey</Code></Error>",
+            ),
             ("see [1]\nat x", "see [1]"),
         ] {
             assert_eq!(first_line(text), line, "{text}");
