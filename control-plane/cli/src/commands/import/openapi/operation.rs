@@ -11,13 +11,16 @@ use super::document::{Document, Found};
 use super::form;
 use super::schema::Schemas;
 use super::unfit::Unfit;
-use super::values::{cut, describe, is_json, one_line};
+use super::values::{cut, describe, essence, is_json, one_line};
 
 mod parameters;
 mod unread;
 
 /// Longest name of a tool in bytes.
 const MAX_NAME: usize = 100;
+
+/// Maximum number of media types that a request names; an operation with more is asked for what there is.
+const MAX_KINDS: usize = 8;
 
 /// A tool, and the request of a call.
 #[derive(Debug, PartialEq)]
@@ -86,6 +89,7 @@ pub(super) fn tool(document: &Document, found: &Found<'_>) -> Result<Tool, Unfit
     }
     building.parameters(found)?;
     building.body(found)?;
+    building.accept(found);
     building.tool.notes.extend(building.schemas.notes());
     building.unread(found);
     Ok(building.done())
@@ -190,6 +194,32 @@ impl<'a> Building<'a> {
         if is_required(body) {
             self.required.push(argument.into());
         }
+    }
+
+    /// Names the media types of the successful answers where plain JSON is none of them: some services have those for
+    /// requests alone that name them.
+    fn accept(&mut self, found: &Found<'a>) {
+        let document = self.document;
+        let responses = found.operation.get("responses").and_then(Value::as_object);
+        let successes = responses.into_iter().flatten().filter(|(status, _)| status.starts_with('2'));
+        let contents = successes
+            .filter_map(|(_, response)| document.resolved(response).ok()?.get("content")?.as_object());
+        let kinds: BTreeSet<&str> = contents.flat_map(Map::keys).map(|kind| kind.trim()).collect();
+        let is_usual =
+            |kind: &&str| ["application/json", "application/*", "*/*"].contains(&essence(kind).as_str());
+        let is_one = |kind: &&str| {
+            kind.contains('/')
+                && kind.bytes().all(|byte| (b' '..=b'~').contains(&byte) && !b"{},".contains(&byte))
+        };
+        if kinds.is_empty()
+            || kinds.len() > MAX_KINDS
+            || kinds.iter().any(is_usual)
+            || !kinds.iter().all(is_one)
+        {
+            return;
+        }
+        let kinds: Vec<&str> = kinds.into_iter().collect();
+        self.tool.headers.insert("accept".into(), format!("{}, */*;q=0.5", kinds.join(", ")).into());
     }
 
     /// Whether a body is bytes, which some documents have under `*/*`.

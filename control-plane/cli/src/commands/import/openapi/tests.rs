@@ -393,6 +393,26 @@ fn a_body_has_the_media_type_that_the_document_names() {
     }
 }
 
+#[test]
+fn answers_of_other_media_types_than_json_are_asked_for_by_name() {
+    let v2 = "application/vnd.docker.distribution.manifest.v2+json";
+    for (responses, expected) in [
+        (json!({"200": {"content": {v2: {}}}}), Some(format!("{v2}, */*;q=0.5"))),
+        (
+            json!({"200": {"content": {"text/csv": {}}}, "2XX": {"content": {"image/png": {}}}}),
+            Some("image/png, text/csv, */*;q=0.5".to_owned()),
+        ),
+        (json!({"200": {"content": {"text/csv": {}, "application/json; charset=utf-8": {}}}}), None),
+        (json!({"200": {"content": {"*/*": {}}}}), None),
+        (json!({"404": {"content": {"text/csv": {}}}, "204": {}}), None),
+        (json!({"200": {"content": {"text/{kind}": {}}}}), None),
+        (json!(null), None),
+    ] {
+        let tool = only(json!({"parameters": [id()], "responses": responses})).unwrap();
+        assert_eq!(tool.headers.get("accept"), expected.map(Value::from).as_ref(), "{responses}");
+    }
+}
+
 /// The same value, by reference from many operations.
 #[test]
 fn operations_beyond_the_bytes_of_one_import_are_left_out_and_counted() {
