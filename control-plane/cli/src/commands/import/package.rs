@@ -73,10 +73,9 @@ fn read(said: McpLists) -> anyhow::Result<Lists> {
     let mut losses = Vec::new();
     let mut list = |member: &str, json: Option<Json>| -> anyhow::Result<Vec<Value>> {
         let Some(json) = json else { return Ok(Vec::new()) };
-        if let Ok(sent) = asp_json::Json::parse(&json.value) {
-            note_losses(&mut losses, member, &sent);
-        }
-        serde_json::from_slice(&json.value).context("a list is no JSON array")
+        let sent = asp_json::Json::parse(&json.value).ok().context("a list is no JSON")?;
+        note_losses(&mut losses, member, &sent);
+        sent.as_array().cloned().context("a list is no JSON array")
     };
     Ok(Lists {
         tools: list("tools", said.tools)?,
@@ -111,4 +110,22 @@ fn former(file: &Path, member: &str) -> Map<String, Value> {
     let text = std::fs::read_to_string(file).unwrap_or_default();
     let spec: BTreeMap<String, Value> = serde_json::from_str(&text).unwrap_or_default();
     spec.get(member).and_then(Value::as_object).cloned().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn half_an_emoji_in_a_list_is_named_and_keeps_nothing_out() {
+        let tools = r#"[{"name":"a","description":"cut \ud83d"},{"name":"b"}]"#;
+        let tools = Some(Json { value: tools.into() });
+        let lists = read(McpLists { tools, ..McpLists::default() }).unwrap();
+        assert_eq!((lists.tools.len(), &lists.tools[0]["description"]), (2, &Value::from("cut \u{fffd}")));
+        assert_eq!(lists.losses.len(), 1, "{:?}", lists.losses);
+        for none in ["{}", "[", "null"] {
+            let tools = Some(Json { value: none.into() });
+            assert!(read(McpLists { tools, ..McpLists::default() }).is_err(), "{none}");
+        }
+    }
 }

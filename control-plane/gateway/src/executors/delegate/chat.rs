@@ -92,8 +92,10 @@ struct Spent {
 
 /// Reads an answer. `Refused`: the model, or a filter before it, would not; `Unavailable`: this is no completion.
 pub(super) fn read(body: &[u8]) -> Result<Answered, Fault> {
+    // Not by serde_json alone, which refuses half a surrogate pair in a text that was cut.
+    let said = asp_json::Json::parse(asp_json::unmarked(body)).map_err(|_| Fault::Unavailable)?;
     let completion: Completion =
-        serde_json::from_slice(asp_json::unmarked(body)).map_err(|_| Fault::Unavailable)?;
+        serde_json::from_value(said.view().clone()).map_err(|_| Fault::Unavailable)?;
     let usage = completion
         .usage
         .map(|spent| Usage { tokens_in: spent.prompt_tokens, tokens_out: spent.completion_tokens });
@@ -131,6 +133,12 @@ mod tests {
 
     use super::super::endpoint::{DefaultEndpoint, Endpoints};
     use super::*;
+
+    #[test]
+    fn half_a_surrogate_pair_in_an_answer_loses_nothing_else() {
+        let answered = read(br#"{"choices":[{"message":{"content":"cut \ud83d"}}]}"#).unwrap();
+        assert_eq!(answered.said["content"]["text"], "cut \u{fffd}");
+    }
 
     fn endpoints(json_schema: bool) -> Endpoints {
         let default = DefaultEndpoint {

@@ -5,6 +5,7 @@
 //! was written, and so are numbers of progress. Uses nothing else of this crate, so that it can be fuzzed alone.
 
 use asp_json::{Json, unmarked};
+use serde::de::Error;
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
@@ -51,7 +52,7 @@ pub struct Progress {
     pub progress: Json,
     #[serde(default)]
     pub total: Option<Json>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "optional_text")]
     pub message: Option<String>,
 }
 
@@ -73,7 +74,13 @@ pub struct ServiceError {
 
 /// A text; null, as some services write an absent one, is none.
 fn text_or_null<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
-    Option::<String>::deserialize(deserializer).map(Option::unwrap_or_default)
+    optional_text(deserializer).map(Option::unwrap_or_default)
+}
+
+/// A text that may have half a surrogate pair (RFC 8259 section 8.2), which a `String` of serde_json refuses.
+fn optional_text<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
+    let Some(text) = Option::<Json>::deserialize(deserializer)? else { return Ok(None) };
+    text.as_str().map(|text| Some(text.to_owned())).ok_or_else(|| D::Error::custom("no text"))
 }
 
 /// Why the bytes are no call resource.
@@ -169,7 +176,7 @@ fn request(
     if raw.len() > most {
         return Err(Misfit::TooLarge(name));
     }
-    let mut request: Map<String, Value> = serde_json::from_str(raw).map_err(|_| Misfit::Shape)?;
+    let Ok(Value::Object(mut request)) = asp_json::decode(raw) else { return Err(Misfit::Shape) };
     request.retain(|_, value| !value.is_null());
     match request.remove("params") {
         Some(Value::Object(mut params)) => {
@@ -188,6 +195,17 @@ mod tests {
 
     fn read(value: &Value) -> Result<CallResource, Misfit> {
         parse(value.to_string().as_bytes())
+    }
+
+    #[test]
+    fn half_a_surrogate_pair_loses_no_state() {
+        let of = |members: &str| parse(format!(r#"{{"status":{members}}}"#).as_bytes()).unwrap();
+        let failed = of(r#""failed","error":{"code":"X","message":"cut \ud83d"}"#);
+        assert_eq!(failed.error.unwrap().message, "cut \u{fffd}");
+        let running = of(r#""running","progress":{"progress":1,"message":"cut \ud83d"}"#);
+        assert_eq!(running.progress.unwrap().message.as_deref(), Some("cut \u{fffd}"));
+        let asks = of(r#""awaitingElicitationResult","elicitationRequest":{"message":"cut \ud83d"}"#);
+        assert_eq!(asks.asked.unwrap()["message"], "cut \u{fffd}");
     }
 
     #[test]

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use asp_json::Json;
 use asp_proto::envelope::packed;
 use asp_proto::plugin::server_message::Payload;
 use asp_proto::plugin::{self as ppp, ListResourcesRequest, McpLists, client_message};
@@ -143,8 +144,8 @@ fn read(said: McpLists) -> Result<Looked, String> {
         if bytes.is_empty() {
             return Ok(Vec::new());
         }
-        let items: Vec<Value> =
-            serde_json::from_slice(&bytes).map_err(|error| format!("a list that is none: {error}"))?;
+        let list = Json::parse(&bytes).ok().and_then(|list| list.as_array().cloned());
+        let items = list.ok_or("a list that is none")?;
         if items.len() > MAX_ITEMS {
             return Err(format!("more than {MAX_ITEMS} items"));
         }
@@ -175,6 +176,8 @@ mod tests {
         assert!(looked.tells_of_changes && looked.lists.prompts.is_empty());
         assert_eq!(looked.lists.tools, [serde_json::json!({"name": "a"})]);
         assert!(said("").unwrap().lists.tools.is_empty());
+        let cut = said(r#"[{"name": "a", "description": "cut \ud83d", "n": 1e400}]"#).unwrap();
+        assert_eq!(cut.lists.tools[0]["description"], "cut \u{fffd}");
         let many = format!("[{}0]", "0,".repeat(MAX_ITEMS));
         for bad in ["{}", "[", "null", &many] {
             assert!(said(bad).is_err());

@@ -95,11 +95,7 @@ impl Document {
         }
         let (root, losses) = match text.trim_ascii_start().first() {
             // serde_json bounds the depth.
-            Some(b'{' | b'[') => {
-                let root: Value =
-                    serde_json::from_slice(text).map_err(|error| Fault::Json(error.to_string()))?;
-                (root, std::str::from_utf8(text).map(losses).unwrap_or_default())
-            }
+            Some(b'{' | b'[') => (json(text)?, std::str::from_utf8(text).map(losses).unwrap_or_default()),
             _ => {
                 let root = yaml(text)?;
                 // A number that was rounded has all the digits of a double.
@@ -262,6 +258,15 @@ fn first_url(servers: &Value) -> Option<String> {
     }
     let is_whole = (url.starts_with("https://") || url.starts_with("http://")) && !url.contains(['{', '}']);
     is_whole.then(|| url.trim_end_matches('/').to_owned())
+}
+
+/// JSON, of which half a surrogate pair and a number beyond a double are decoded as losses.
+fn json(text: &[u8]) -> Result<Value, Fault> {
+    serde_json::from_slice(text).or_else(|error| match asp_json::Json::parse(text) {
+        Ok(document) => Ok(document.view().clone()),
+        // It says where.
+        Err(_) => Err(Fault::Json(error.to_string())),
+    })
 }
 
 /// YAML 1.2 as OpenAPI documents have it; aliases and depth are bounded.

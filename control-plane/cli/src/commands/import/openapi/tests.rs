@@ -32,6 +32,8 @@ fn numbers_that_are_rounded_are_known() {
     let text = r#"{"openapi": "3.1.0", "paths": {}, "x-a": [18446744073709551615, 18446744073709551616]}"#;
     assert_eq!(Document::parse(text.as_bytes()).unwrap().losses(), ["18446744073709551616"]);
     assert!(document(json!({}), json!({})).losses().is_empty());
+    let odd = r#"{"openapi": "3.1.0", "paths": {}, "x-a": "cut \ud83d", "x-b": 1e400}"#;
+    assert_eq!(Document::parse(odd.as_bytes()).unwrap().losses().len(), 2);
     let yaml = "openapi: 3.1\nx-a: [18446744073709551615, 0.1, 1.5e3]\nx-b: 0.1234567890123456789\nx-c: -9223372036854775807\n";
     assert_eq!(Document::parse(yaml.as_bytes()).unwrap().losses(), ["0.12345678901234568"]);
     let large = "openapi: 3.1\nmaximum: 18446744073709551616\n";
