@@ -4,6 +4,7 @@ use std::borrow::Cow;
 
 use asp_json::{Json, Members};
 use asp_proto::plugin::{Failed, Json as Sent};
+use asp_proto::snapshot::runtime::Mode;
 use serde_json::Value;
 
 use crate::call::outcome::{Output, Refusal, after_handover};
@@ -12,6 +13,8 @@ use crate::call::{Call, held};
 /// Longest text of a failure in bytes.
 pub(crate) const MAX_FAILURE: usize = 2 * 1024;
 
+/// Most that the data of one protocol error takes in memory, in bytes.
+const MAX_DATA: usize = 64 << 10;
 /// Longest JSON of a failure that is written on one line, in bytes.
 const MAX_JSON: usize = 64 << 10;
 /// `_meta` member with the plugin's own code of a failure.
@@ -20,6 +23,9 @@ const META_CODE: &str = "asp/code";
 /// The end of a call that failed.
 pub(crate) fn failed(call: &Call, failed: &Failed) -> Result<Output, Refusal> {
     let message = readable(&failed.message);
+    if let Some(relayed) = relayed(call, failed, &message) {
+        return Err(relayed);
+    }
     let pointer = || {
         let details = parse(failed.details.as_ref()).ok().flatten();
         let pointer = details.as_ref().and_then(|details| details.get("pointer")?.as_str()).map(readable);
@@ -40,6 +46,21 @@ pub(crate) fn failed(call: &Call, failed: &Failed) -> Result<Output, Refusal> {
             Ok(Output::Tool { content, structured, is_error, meta })
         }
     }
+}
+
+/// The protocol error of a stdio MCP server, which its runtime reports with the server's own code and data; `None` for any
+/// other failure.
+fn relayed(call: &Call, failed: &Failed, message: &str) -> Option<Refusal> {
+    let Mode::McpStdio(_) = call.entry.primitive.runtime.as_ref()?.mode.as_ref()? else { return None };
+    let details = parse(failed.details.as_ref()).ok().flatten()?;
+    let code = details.get("code")?.as_i64()?;
+    let message = if message.is_empty() { "the server answered with an error" } else { message };
+    Some(Refusal::Relayed { code, message: message.to_owned(), data: bounded(details.member("data")) })
+}
+
+/// The data of a protocol error without white space between its tokens; none where it is too large.
+pub(crate) fn bounded(data: Option<Json>) -> Option<Json> {
+    data.filter(|data| held::of_value(data.view()) <= MAX_DATA).map(|data| data.compact())
 }
 
 /// JSON from a worker; `None` where there is none.

@@ -37,7 +37,7 @@ pub use listing::Listing;
 use listing::NamedLists;
 use reading::Given;
 pub use reading::{Part, Reading, Work};
-use said::{completed, failed, notified};
+use said::{completed, failed, notified, refused};
 use wire::{Answer, Incoming, Message};
 
 /// Messages from the server that the runtime has not taken. Each may be large, so they are few.
@@ -289,10 +289,7 @@ impl Bridge {
         let request_id = call.request_id;
         let payload = match answer {
             Answer::Result(result) => completed(&request_id, &result),
-            Answer::Error { code: INVALID_PARAMS, message } => {
-                failed(&request_id, "INVALID_ARGUMENT", &message)
-            }
-            Answer::Error { message, .. } => failed(&request_id, "INTERNAL", &message),
+            Answer::Error { code, message, data } => refused(&request_id, (code, &message), data),
         };
         self.say(payload).await;
         Ok(())

@@ -2,7 +2,9 @@
 
 use asp_gateway::executors::plugin::runtimes::{RuntimeTarget, Runtimes};
 use asp_proto::plugin::server_message::Payload;
-use asp_proto::plugin::{Completed, DeliverMcpAnswer, InvokeRequest, McpRequested, Progress, client_message};
+use asp_proto::plugin::{
+    Completed, DeliverMcpAnswer, Failed, InvokeRequest, McpRequested, Progress, client_message,
+};
 use asp_proto::snapshot::{McpStdio, runtime::Mode};
 use serde_json::{Value, json};
 
@@ -85,6 +87,29 @@ async fn what_a_stdio_server_asks_is_put_to_the_client_as_it_is() {
     assert_eq!(result["_meta"].get("asp/own"), None, "only the platform says that");
     let as_counted = |params: &Value| params["progress"] == 3.0 && params.get("total").is_none();
     assert!(told.iter().any(as_counted), "{told:?}");
+}
+
+/// Invariant I-14.
+#[tokio::test]
+async fn a_stdio_servers_own_error_keeps_its_code_and_data() {
+    for (word, code, shown, reason) in [
+        ("INVALID_ARGUMENT", -32602, -32602, "invalid_params"),
+        ("INTERNAL", -32601, -32601, "unknown_method"),
+        ("INTERNAL", 1001, 1001, "upstream_unavailable"),
+    ] {
+        let runtime = Runtime::start(Script::of(move |_, mut worker: Worker| async move {
+            let request_id = worker.begin(&[]).await.request_id;
+            let details = json_of(&json!({"code": code, "data": {"issues": [1]}}));
+            let failed =
+                Failed { request_id, code: word.into(), message: "no".into(), details, ..Failed::default() };
+            worker.say(Payload::Failed(failed)).await;
+        }));
+        let answer = call(&fixture(&runtime), "sweep", json!({})).await.json();
+        let error = &answer["error"];
+        assert_eq!((&error["code"], &error["message"]), (&json!(shown), &json!("no")), "{answer}");
+        assert_eq!(error["data"]["reason"], reason, "{answer}");
+        assert_eq!(error["data"]["upstream"], json!({"code": code, "data": {"issues": [1]}}), "{answer}");
+    }
 }
 
 /// I-7: it would get around what its spec declares.

@@ -90,7 +90,7 @@ impl Listing {
                 self.list += 1;
                 return Ok(());
             }
-            Answer::Error { code, message } => {
+            Answer::Error { code, message, .. } => {
                 return Err(Status::internal(format!("{method}: {code}: {message}")));
             }
             Answer::Result(result) => result,
@@ -140,7 +140,7 @@ mod tests {
         for answer in [
             Answer::Result(json!({"tools": [{"name": "a"}], "nextCursor": "2"}).into()),
             Answer::Result(json!({"tools": [{"name": "b"}]}).into()),
-            Answer::Error { code: METHOD_NOT_FOUND, message: "no".into() },
+            Answer::Error { code: METHOD_NOT_FOUND, message: "no".into(), data: None },
             Answer::Result(json!({"resources": "none"}).into()),
             Answer::Result(json!({"resourceTemplates": [{"uriTemplate": "a:{b}"}], "nextCursor": 7}).into()),
         ] {
@@ -169,14 +169,15 @@ mod tests {
         for answer in [
             Answer::Result(json!({"tools": vec![json!({}); MAX_ITEMS + 1]}).into()),
             Answer::Result(json!({"tools": [{"name": "x".repeat(MAX_BYTES)}]}).into()),
-            Answer::Error { code: -32603, message: "broken".into() },
+            Answer::Error { code: -32603, message: "broken".into(), data: None },
         ] {
             assert!(listing().take(answer, any).is_err());
         }
         // A method that is gone in the middle is no empty list.
         let mut gone = listing();
         gone.take(page(1), any).unwrap();
-        assert!(gone.take(Answer::Error { code: METHOD_NOT_FOUND, message: String::new() }, any).is_err());
+        let unknown = Answer::Error { code: METHOD_NOT_FOUND, message: String::new(), data: None };
+        assert!(gone.take(unknown, any).is_err());
     }
 
     #[test]
@@ -196,7 +197,7 @@ mod tests {
     #[test]
     fn a_list_that_a_server_does_not_say_it_has_is_refused_in_any_words() {
         let named = |capabilities: Value| NamedLists::of(&json!({"capabilities": capabilities}).into());
-        let refused = || Answer::Error { code: -32603, message: "Method not found".into() };
+        let refused = || Answer::Error { code: -32603, message: "Method not found".into(), data: None };
         let tools = named(json!({"tools": {}, "prompts": null}));
         let mut listing = listing();
         assert!(Listing::of(ListResourcesRequest::default()).take(refused(), tools).is_err(), "it has tools");

@@ -129,7 +129,7 @@ impl Work {
             },
             (Work::Resource(_), Answer::Result(result)) => contents(&result).map(Part::Contents),
             (Work::Prompt(_), Answer::Result(result)) => prompt(&result).map(Part::Prompt),
-            (_, Answer::Error { code, message }) => Err(match code {
+            (_, Answer::Error { code, message, .. }) => Err(match code {
                 RESOURCE_NOT_FOUND => Status::not_found(message),
                 INVALID_PARAMS => Status::invalid_argument(message),
                 _ => Status::internal(message),
@@ -231,7 +231,8 @@ mod tests {
             (-1, tonic::Code::Internal),
         ] {
             let work = Work::Resource(ReadResourceRequest::default());
-            let given = work.given(Answer::Error { code, message: "no".into() }, NamedLists::default());
+            let answer = Answer::Error { code, message: "no".into(), data: None };
+            let given = work.given(answer, NamedLists::default());
             let Given::Part(Part::Failed(status)) = given else { panic!("{code}") };
             assert_eq!(status.code(), expected, "{code}");
         }

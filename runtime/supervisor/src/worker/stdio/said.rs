@@ -1,11 +1,12 @@
 //! What an MCP server says, in the words of PPP.
 
-use asp_json::{Json, named};
+use asp_json::{Json, Members, named};
 use asp_proto::plugin::log_line::Level;
 use asp_proto::plugin::server_message::Payload as Out;
 use asp_proto::plugin::{Completed, Failed, Json as JsonText, LogLine, Progress, ResourceChanged};
 use serde_json::{Value, json};
 
+use super::INVALID_PARAMS;
 use super::wire::{string, string_member};
 
 /// A text as PPP carries it.
@@ -54,6 +55,22 @@ pub(super) fn failed(request_id: &str, code: &str, message: &str) -> Out {
         request_id: request_id.to_owned(),
         code: code.to_owned(),
         message: message.to_owned(),
+        ..Failed::default()
+    })
+}
+
+/// An error as the server wrote it, whose code and data are in the details.
+pub(super) fn refused(request_id: &str, (code, message): (i64, &str), data: Option<Json>) -> Out {
+    let word = if code == INVALID_PARAMS { "INVALID_ARGUMENT" } else { "INTERNAL" };
+    let mut details = Members::from_iter([("code", Json::from(Value::from(code)))]);
+    if let Some(data) = data {
+        details.insert("data", data);
+    }
+    Out::Failed(Failed {
+        request_id: request_id.to_owned(),
+        code: word.to_owned(),
+        message: message.to_owned(),
+        details: Some(json(details.to_json().text())),
         ..Failed::default()
     })
 }
@@ -120,6 +137,19 @@ fn log(request_id: String, severity: &str, message: String) -> Out {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_error_keeps_its_code_and_its_data() {
+        let data = Json::part(r#"{"n":1.50,"s":"\ud83d"}"#);
+        for (code, word) in [(INVALID_PARAMS, "INVALID_ARGUMENT"), (-32601, "INTERNAL"), (1001, "INTERNAL")] {
+            let Out::Failed(failed) = refused("r", (code, "no"), Some(data.clone())) else {
+                panic!("{code}")
+            };
+            let details = String::from_utf8(failed.details.unwrap().value).unwrap();
+            assert_eq!((failed.code.as_str(), failed.message.as_str()), (word, "no"));
+            assert_eq!(details, format!(r#"{{"code":{code},"data":{data}}}"#));
+        }
+    }
 
     #[test]
     fn a_result_that_is_none_of_mcp_is_an_error_and_no_empty_success() {

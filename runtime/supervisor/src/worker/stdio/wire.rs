@@ -16,6 +16,8 @@ pub(super) use envelope::Envelope;
 pub(super) const MAX_LINE: usize = 16 << 20;
 /// Longest id of a server's own request in bytes; those of SDKs are numbers or UUIDs.
 const MAX_ID: usize = 256;
+/// Longest data of an error in bytes; more is left out, as of an upstream over HTTP.
+const MAX_DATA: usize = 64 << 10;
 
 /// A server's message. Batches do not exist in MCP since 2025-06-18.
 #[derive(Debug, PartialEq)]
@@ -47,6 +49,8 @@ pub(super) enum Answer {
     Error {
         code: i64,
         message: String,
+        /// More about it, as the server wrote it.
+        data: Option<Json>,
     },
 }
 
@@ -104,11 +108,12 @@ fn answer(id: u64, result: Option<&str>, error: Option<&str>) -> Option<Incoming
 }
 
 fn error_of(text: &str) -> Option<Answer> {
-    let [code, message] = named(text, ["code", "message"])?;
+    let [code, message, data] = named(text, ["code", "message", "data"])?;
     let message = message.and_then(string).unwrap_or_default();
+    let data = data.filter(|data| *data != "null" && data.len() <= MAX_DATA).map(Json::part);
     let mut code = code.filter(|code| code.len() <= MAX_ID).and_then(|code| asp_json::decode(code).ok())?;
     integers(&mut code);
-    Some(Answer::Error { code: code.as_i64()?, message })
+    Some(Answer::Error { code: code.as_i64()?, message, data })
 }
 
 /// Our own ids are whole numbers; some servers give them back as texts or as floats.
@@ -174,7 +179,8 @@ mod tests {
             (r#"{"code":-1,"message":null,"data":[1]}"#, ""),
         ] {
             let text = format!(r#"{{"jsonrpc":"2.0","id":7,"result":null,"error":{error}}}"#);
-            let answer = Answer::Error { code: -1, message: message.into() };
+            let data = error.contains("data").then(|| Json::part("[1]"));
+            let answer = Answer::Error { code: -1, message: message.into(), data };
             assert_eq!(read(&text), response(answer), "{text}");
         }
         for id in ["\"x\"", "7", "-1.5", "123456789012345678901234567890"] {

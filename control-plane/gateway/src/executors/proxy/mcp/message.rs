@@ -6,8 +6,8 @@ use std::ops::{Deref, DerefMut};
 use asp_json::{Json, integers};
 use serde_json::{Map, Value};
 
+use crate::call::content::bounded;
 use crate::call::event::{Amount, Event, LogLevel};
-use crate::call::held;
 use crate::call::page::Visit;
 use crate::executors::outbound::said::shown;
 
@@ -78,8 +78,6 @@ const URL_ELICITATION_REQUIRED: i64 = -32042;
 /// Most pages of one error, and the longest name of one in bytes.
 const MAX_VISITS: usize = 16;
 const MAX_NAME: usize = 512;
-/// Most that the data of one error takes in memory, in bytes; more is left out.
-const MAX_DATA: usize = 64 << 10;
 
 impl Message {
     /// `None` for what is no message: it is skipped, as other clients do.
@@ -154,7 +152,7 @@ fn failure(error: &Value, data: Option<Json>) -> Failure {
         code,
         message: said.unwrap_or_else(|| "the service answered with an error".into()),
         visits: if code == URL_ELICITATION_REQUIRED { visits(error) } else { Vec::new() },
-        data: data.filter(|data| held::of_value(data.view()) <= MAX_DATA).map(|data| data.compact()),
+        data: bounded(data),
     }
 }
 
