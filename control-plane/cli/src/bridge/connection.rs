@@ -217,7 +217,7 @@ impl Bridge {
         Ok(())
     }
 
-    /// As [`Bridge::relay`], in a session, whose `headers` these are: where a stream breaks off, it is gone on with after the last
+    /// Does the same as [`Bridge::relay`] in a session, whose `headers` these are: where a stream breaks off, it is gone on with after the last
     /// event that came.
     pub(super) async fn relay_all(
         &self,

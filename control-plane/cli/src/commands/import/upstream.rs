@@ -43,7 +43,7 @@ pub(super) async fn list(url: &str, credential: Option<&str>) -> Result<Lists, F
     Ok(lists.with_context(|| format!("list what {url} has"))?)
 }
 
-/// How to fix what a server's first answer says.
+/// Remedy for a server's refusal of the greeting; empty where none is known.
 fn remedy(fault: &Fault) -> &'static str {
     match fault {
         Fault::Refused { status, .. } if status.is_redirection() => {

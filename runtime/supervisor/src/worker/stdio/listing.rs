@@ -25,7 +25,7 @@ const MAX_BYTES: usize = 3 << 20;
 /// JSON-RPC 2.0: the server does not have the method.
 const METHOD_NOT_FOUND: i64 = -32601;
 
-/// What the handshake of a server says of its lists.
+/// Lists of a server, as its handshake names them.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct NamedLists {
     /// It says when one of them changes.

@@ -119,7 +119,7 @@ impl Work {
         })
     }
 
-    /// What the server's answer is to whoever asked.
+    /// Turns the server's answer into a part for the caller, or into the next request.
     pub(super) fn given(self, answer: Answer, lists: NamedLists) -> Given {
         let given = match (self, answer) {
             (Work::Lists(mut listing), answer) => match listing.take(answer, lists) {

@@ -1,4 +1,4 @@
-//! What an upstream's items become as specs.
+//! Specs of an upstream's items, and the lines about the items that have none.
 
 use super::*;
 

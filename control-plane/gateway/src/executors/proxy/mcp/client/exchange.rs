@@ -31,7 +31,7 @@ const RETRY: Duration = Duration::from_secs(1);
 const MIN_RETRY: Duration = Duration::from_millis(100);
 /// The longest that a server can ask for within a call.
 const MAX_RETRY: Duration = Duration::from_secs(30);
-/// How often in a row it is tried without a new event, or without an answer, and how often in all.
+/// Maximum number of tries in a row without a new event, or without an answer, and of all tries.
 const TRIES: u32 = 3;
 const ALL_TRIES: u32 = 1000;
 
