@@ -1,9 +1,9 @@
-//! The snapshot as the gateway uses it: decoded and indexed once, then read without locks (I-5).
+//! Gateway snapshots: decoded and indexed once, then read without locks (I-5).
 //!
-//! Owns: the lookup from server and exposed name to a compiled primitive. Refuses: a snapshot in which any
-//! part does not compile, with the place; a gateway leaves out that part alone. Keeps true: list order is the order of
-//! `server.yaml`, and a name that a face cannot find here does not exist; what did not change is shared with the
-//! snapshot before ([`Snapshot::changed`]).
+//! Owns: the lookup from a server and an exposed name to a compiled primitive. Refuses: a snapshot in which any part
+//! does not compile, and names that part; a gateway leaves out only that part. Keeps true: lists keep the order of
+//! `server.yaml`, and a name that is not found here does not exist; unchanged parts are shared with the previous
+//! snapshot ([`Snapshot::changed`]).
 
 pub mod artifact;
 pub mod limits;

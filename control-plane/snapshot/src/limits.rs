@@ -1,14 +1,14 @@
-//! Calls that an exact limit is about: for the gateway that takes from it, and for the explanation of a call.
+//! Matching of calls to exact limits, both to enforce a limit and to explain a call.
 
 use std::cmp::Ordering;
 
 use asp_edge::{covers_issuer, names};
 use asp_proto::snapshot::Limit;
 
-/// Maximum number of an org's limits that one call draws from: each is work for the counters that all orgs share.
+/// Maximum number of an org's limits that one call draws from. Each costs work in the counters that all orgs share.
 pub const MAX_DRAWN: usize = 8;
 
-/// A call, by what selectors of limits name.
+/// The properties of a call that limits select by.
 #[derive(Clone, Copy, Debug)]
 pub struct LimitedCall<'a> {
     pub server: &'a str,
@@ -18,7 +18,8 @@ pub struct LimitedCall<'a> {
     pub issuer: &'a str,
 }
 
-/// Whether the call draws from the limit. `each` selects every user or token, with a bucket of its own.
+/// Whether the call draws from the limit. The selector `each` matches every user or token and gives each its own
+/// bucket.
 pub fn applies(limit: &Limit, call: LimitedCall<'_>) -> bool {
     let one_of = |selector: &str, name: &str| selector == names::EACH || names::matches(selector, name);
     names::matches(&limit.server, call.server)
@@ -28,8 +29,8 @@ pub fn applies(limit: &Limit, call: LimitedCall<'_>) -> bool {
         && one_of(&limit.wcit, call.wcit)
 }
 
-/// The limits of `of` that the call draws from, in their order. If more than [`MAX_DRAWN`] are about it, which lists that were
-/// stored before there was a check may have, the tightest count.
+/// Returns the limits that the call draws from, in the order of `of`. Lists stored before there was a check may match
+/// a call with more than [`MAX_DRAWN`] limits; then the tightest are returned, tightest first.
 pub fn drawn<'l>(of: impl IntoIterator<Item = &'l Limit>, call: LimitedCall<'_>) -> Vec<&'l Limit> {
     let mut drawn: Vec<&Limit> = of.into_iter().filter(|limit| applies(limit, call)).collect();
     if drawn.len() > MAX_DRAWN {
@@ -40,14 +41,13 @@ pub fn drawn<'l>(of: impl IntoIterator<Item = &'l Limit>, call: LimitedCall<'_>)
     drawn
 }
 
-/// Compares limits by refill and capacity: the one with the slower refill is tighter, of the same refill the one with the smaller
-/// capacity.
+/// Orders limits, given as refill and capacity: a slower refill is tighter; at equal refill a smaller capacity is.
 pub fn tightest_first(one: (f64, u64), other: (f64, u64)) -> Ordering {
     one.0.total_cmp(&other.0).then(one.1.cmp(&other.1))
 }
 
-/// Name of the bucket that the call draws from. One selector is one bucket whoever it names, but for users and tokens: the
-/// same name of two issuers is two callers.
+/// Returns the name of the bucket that the call draws from. All callers share the bucket of a selector, except that
+/// selectors of users and tokens have a bucket for each issuer: the same name from two issuers means two callers.
 pub fn bucket_key(limit: &Limit, call: LimitedCall<'_>) -> String {
     let Limit { org, server, primitive, user, wcit, issuer, .. } = limit;
     let mut key = vec![org.as_str(), server, primitive, user, wcit, issuer];
@@ -60,7 +60,7 @@ pub fn bucket_key(limit: &Limit, call: LimitedCall<'_>) -> String {
     if wcit == names::EACH {
         key.extend(["wcit", call.wcit]);
     }
-    // Names have no control characters.
+    // Names contain no control characters.
     key.join("\u{0}")
 }
 
@@ -97,7 +97,7 @@ mod tests {
         assert_eq!(capacities(&limits), [100, 1, 2, 3, 4, 5, 6, 7]);
     }
 
-    /// The rows that the edge's coarse limits are held to as well.
+    /// The edge's coarse limits are tested with the same rows.
     #[test]
     fn who_is_counted_and_in_which_bucket_is_as_the_shared_vectors_have_it() {
         let rows: Vec<Value> =

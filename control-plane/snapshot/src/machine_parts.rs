@@ -1,4 +1,4 @@
-//! The keys and certificates of machines, by org, from which their index is made.
+//! Keys and certificates of machines by org, the source of the machine index.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -7,20 +7,20 @@ use asp_proto::snapshot::{MachineCertificate, MachineKey};
 
 use crate::machines::Machines;
 
-/// Those of one org.
+/// Keys and certificates of one org.
 struct Part {
     keys: Vec<MachineKey>,
     certificates: Vec<MachineCertificate>,
 }
 
-/// Only orgs that have any.
+/// Keys and certificates of all orgs that have any.
 #[derive(Clone, Default)]
 pub(super) struct MachineParts {
     by_org: HashMap<Arc<str>, Arc<Part>>,
 }
 
 impl MachineParts {
-    /// Says whether that changes anything.
+    /// Replaces an org's keys and certificates. Returns whether they differ from the previous ones.
     pub(super) fn replace(
         &mut self,
         org: &str,
@@ -38,13 +38,13 @@ impl MachineParts {
         true
     }
 
-    /// Whether the org has any.
+    /// Whether the org has any key or certificate.
     #[cfg(test)]
     pub(super) fn has(&self, org: &str) -> bool {
         self.by_org.contains_key(org)
     }
 
-    /// Checks what one org has, whatever others have.
+    /// Checks the keys and certificates of one org, regardless of other orgs.
     pub(super) fn check(&self, org: &str) -> Result<(), String> {
         let Some(part) = self.by_org.get(org) else { return Ok(()) };
         Machines::new(part.keys.clone(), part.certificates.clone()).map(drop)

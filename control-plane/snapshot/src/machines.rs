@@ -1,10 +1,11 @@
-//! Which machine a key (`psk`) or a certificate (`mtls`) belongs to.
+//! Lookup of the machine that a key (`psk`) or a certificate (`mtls`) belongs to.
 //!
-//! Owns: the answer for one of them. Refuses: whatever else a request needs, which the edge's code evaluates for the caller
-//! (`asp_edge::Edge::found`): end, revocation, exposure, scopes; and whether a certificate was shown at all, which the
-//! gateway's HTTP entry knows. Keeps true: no secret is here, and a comparison takes as long wherever two hashes differ; one
-//! name is one machine's, and a certificate with a URI of one org is never another org's by its hash. One round of SHA-256 is enough for what is kept: a key has 256 random bits, so that nobody can
-//! try the likely ones, which slow hashes are for.
+//! Owns: this lookup. Refuses: every other check of a request. The edge's code checks expiry, revocation, exposure
+//! and scopes of the caller (`asp_edge::Edge::found`), and the gateway's HTTP entry knows whether a certificate was
+//! presented at all. Keeps true: no secret is stored here, and a comparison takes the same time wherever two hashes
+//! differ; a name belongs to one machine, and the hash of a certificate with a URI of one org never identifies a
+//! machine of another org. One round of SHA-256 is enough for stored hashes: a key has 256 random bits, and slow
+//! hashes only protect keys that can be guessed.
 
 use std::collections::HashMap;
 
@@ -12,9 +13,9 @@ use asp_edge::{Caller, KEY_PREFIX, MACHINE_ISSUER};
 use asp_proto::snapshot::{MachineCertificate, MachineKey};
 use sha2::{Digest, Sha256};
 
-/// End of a registration by URI that only keeps other orgs from certificates with that URI (`snapshot.proto`).
+/// Expiry of a URI registration that only keeps other orgs from using certificates with that URI (`snapshot.proto`).
 pub const RESERVED: u64 = 0;
-/// Longest key that is looked at, in bytes; the ones that are made have 68.
+/// Maximum length of a key in bytes; longer ones are rejected unread. Issued keys have 68.
 const MAX_KEY: usize = 128;
 
 /// The keys and certificates in force.
@@ -22,10 +23,10 @@ const MAX_KEY: usize = 128;
 pub struct Machines {
     keys: HashMap<String, Known>,
     certificates: HashMap<String, MachineCertificate>,
-    /// Ids of certificates.
+    /// Ids of certificates by fingerprint.
     by_fingerprint: HashMap<[u8; 32], String>,
     by_uri: HashMap<String, String>,
-    /// The org of each URI that stands for a machine, or once did and opens nothing now.
+    /// The org of each URI that identifies a machine, or once did and grants nothing now.
     uri_orgs: HashMap<String, String>,
 }
 
@@ -35,7 +36,7 @@ struct Known {
 }
 
 impl Machines {
-    /// `Err` names a key or certificate that cannot be compared.
+    /// Indexes keys and certificates. The error names one that cannot be indexed.
     pub fn new(keys: Vec<MachineKey>, certificates: Vec<MachineCertificate>) -> Result<Machines, String> {
         let mut machines = Machines::default();
         for key in keys {
@@ -85,7 +86,7 @@ impl Machines {
         Ok(())
     }
 
-    /// Whose key it is; whether it has ended or was revoked is not asked here.
+    /// Finds the machine that a key belongs to. Expiry and revocation are not checked here.
     pub fn caller(&self, key: &str) -> Option<Caller> {
         if key.len() > MAX_KEY {
             return None;
@@ -93,7 +94,7 @@ impl Machines {
         let (id, _) = key.strip_prefix(KEY_PREFIX)?.split_once('_')?;
         let digest: [u8; 32] = Sha256::digest(key).into();
         let known = self.keys.get(id);
-        // An id is no secret. Of one that is not there the hash is compared all the same.
+        // Ids are not secret. For an unknown id a hash is compared all the same.
         let expected = known.map_or([0; 32], |known| known.hash);
         let is_same = same(&digest, &expected);
         let known = known.filter(|_| is_same)?;
@@ -112,9 +113,10 @@ impl Machines {
         })
     }
 
-    /// Finds the machine of a certificate: by the URI in it, which the platform registered, else by its own hash, which
-    /// anybody who saw the certificate can write down. The hash names no machine of another org than any of the
-    /// certificate's `all_uris`; one that nobody proved names none where any of them is registered. As [`Machines::caller`].
+    /// Finds the machine that a certificate belongs to: by its only URI if the platform registered that, else by its
+    /// hash, which anybody who saw the certificate could have registered. The hash therefore identifies no machine if
+    /// a registered URI in `all_uris` belongs to another org, or if any of them is registered and possession of the
+    /// certificate's key was not proved at registration. Expiry and revocation are not checked here.
     pub fn caller_with(
         &self,
         fingerprint: [u8; 32],
@@ -143,21 +145,21 @@ impl Machines {
         })
     }
 
-    /// Whether the key or certificate with which a caller came is still there.
+    /// Whether the key or certificate that a caller authenticated with is still registered.
     pub fn has(&self, caller: &Caller) -> bool {
         if let Some(known) = self.keys.get(&caller.wcit) {
             return same(&known.hash, &caller.digest);
         }
         let certificate = self.certificates.get(&caller.wcit);
-        // Which URI it has was seen when it was shown.
+        // A certificate registered by URI has no fingerprint; its URI was checked when it was presented.
         certificate.is_some_and(|known| known.fingerprint.is_empty() || known.fingerprint == caller.digest)
     }
 }
 
-/// Looks at every byte, wherever they differ.
+/// Compares all bytes, wherever they differ.
 fn same(one: &[u8; 32], other: &[u8; 32]) -> bool {
     let differences = one.iter().zip(other).fold(0, |differences, (one, other)| differences | (one ^ other));
-    // Else a compiler may see that one difference is enough.
+    // Without it the compiler might stop at the first difference.
     std::hint::black_box(differences) == 0
 }
 

@@ -1,6 +1,6 @@
-//! The protocol revisions this platform speaks, in the order of their dates.
+//! The MCP revisions that this platform serves, by date.
 
-/// Known, but older than what is served: a client that names it in `initialize` is offered our latest.
+/// Oldest known revision. It is not served: a client that names it in `initialize` is offered the latest legacy one.
 pub const OLDEST_KNOWN: &str = "2024-11-05";
 
 /// A served MCP revision.
@@ -13,10 +13,10 @@ pub enum Revision {
 }
 
 impl Revision {
-    /// Ascending.
+    /// All served revisions, oldest first.
     pub const ALL: [Revision; 4] =
         [Revision::V2025_03_26, Revision::V2025_06_18, Revision::V2025_11_25, Revision::V2026_07_28];
-    /// The last revision with a handshake, offered to a client that asks for an unknown one.
+    /// Latest revision with a handshake, offered to a client that asks for an unknown one.
     pub const LATEST_LEGACY: Revision = Revision::V2025_11_25;
 
     pub const fn as_str(self) -> &'static str {
@@ -32,7 +32,7 @@ impl Revision {
         Revision::ALL.into_iter().find(|revision| revision.as_str() == text)
     }
 
-    /// Stateless: no handshake, no session.
+    /// Whether the revision is stateless: no handshake and no session.
     pub const fn is_modern(self) -> bool {
         matches!(self, Revision::V2026_07_28)
     }

@@ -1,5 +1,5 @@
-//! `Mcp-Param-*` headers of tools whose input schema marks a property with `x-mcp-header`
-//! (MCP 2026-07-28, Streamable HTTP; SEP-2243).
+//! `Mcp-Param-*` headers of tools whose input schema marks a property with `x-mcp-header` (MCP 2026-07-28, Streamable
+//! HTTP; SEP-2243).
 //!
 //! Keeps true: a marked value in the body has an equal header, and a header has an equal value in the body.
 
@@ -8,14 +8,14 @@ use base64::engine::general_purpose::STANDARD;
 use http::HeaderMap;
 use serde_json::Value;
 
-/// Deepest `properties` chain that is followed (the registry refuses deeper schemas).
+/// Maximum depth to which `properties` are followed (the registry rejects deeper schemas).
 const MAX_DEPTH: usize = 64;
 const PREFIX: &str = "mcp-param-";
-/// Whole numbers up to here have one form as a JSON number that is read as a float.
+/// Largest magnitude at which a float still represents every integer exactly (2^53).
 const MAX_EXACT: f64 = 9_007_199_254_740_992.0;
 const SENTINEL: (&str, &str) = ("=?base64?", "?=");
 
-/// The marked properties of one tool.
+/// Headers that mirror arguments of one tool.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ParamHeaders {
     marked: Vec<Marked>,
@@ -23,14 +23,14 @@ pub struct ParamHeaders {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Marked {
-    /// Lower case, with the prefix.
+    /// Header name in lower case, with the prefix.
     header: String,
     /// Property names from the root.
     path: Vec<String>,
 }
 
 impl ParamHeaders {
-    /// Reads the marks of an input schema; text that is no JSON object has none.
+    /// Collects the marked properties of an input schema; none if the text is not a JSON object.
     pub fn of(input_schema: &str) -> ParamHeaders {
         let mut marked = Vec::new();
         if let Ok(schema) = serde_json::from_str::<Value>(input_schema) {
@@ -39,17 +39,17 @@ impl ParamHeaders {
         ParamHeaders { marked }
     }
 
-    /// What a client sends with these arguments: names and values of headers.
+    /// Returns the headers that a client sends with these arguments, as names and values.
     pub fn mirror(&self, arguments: &Value) -> Vec<(&str, String)> {
         let sent = |mark: &'_ Marked| mirrored(value_at(mark, arguments)?).map(|text| encode(&text));
         self.marked.iter().filter_map(|mark| Some((mark.header.as_str(), sent(mark)?))).collect()
     }
 
-    /// Compares headers and arguments; `Err` names the header that does not agree.
+    /// Compares headers and arguments. The error is the name of a header that disagrees.
     pub fn check(&self, headers: &HeaderMap, arguments: &Value) -> Result<(), String> {
         for mark in &self.marked {
             let value = value_at(mark, arguments);
-            // Not a type a header can mirror; the input schema refuses it.
+            // A header cannot mirror this type; the input schema rejects the value.
             if value.is_some_and(|value| value.is_array() || value.is_object()) {
                 continue;
             }
@@ -57,7 +57,7 @@ impl ParamHeaders {
             let mut raws = headers.get_all(&mark.header).iter();
             let sent = match (raws.next(), raws.next()) {
                 (None, _) => None,
-                // Whoever routes by it may have read another one of them.
+                // An intermediary that routes by the header may have read the other one.
                 (Some(_), Some(_)) => return Err(mark.header.clone()),
                 (Some(raw), None) => {
                     let raw = raw.to_str().map_err(|_| mark.header.clone())?;
@@ -76,7 +76,7 @@ fn value_at<'v>(mark: &Marked, arguments: &'v Value) -> Option<&'v Value> {
     mark.path.iter().try_fold(arguments, |value, name| value.get(name))
 }
 
-/// The text of a value that a header can mirror.
+/// Returns the text of a value that a header can mirror.
 fn mirrored(value: &Value) -> Option<String> {
     match value {
         Value::String(text) => Some(text.clone()),
@@ -116,7 +116,7 @@ fn collect(schema: &Value, path: &mut Vec<String>, marked: &mut Vec<Marked>) {
     }
 }
 
-/// A mirrored value: plain, or `=?base64?…?=` with strict standard Base64 of UTF-8.
+/// Decodes a mirrored value: plain text, or `=?base64?…?=` with strict standard Base64 of UTF-8.
 pub fn decode(raw: &str) -> Option<String> {
     let raw = raw.trim();
     match raw.strip_prefix(SENTINEL.0).and_then(|rest| rest.strip_suffix(SENTINEL.1)) {
@@ -125,7 +125,7 @@ pub fn decode(raw: &str) -> Option<String> {
     }
 }
 
-/// A text as a mirrored value: as it is where a header can hold it and it says nothing else there.
+/// Encodes text as a mirrored value: unchanged if a header can carry it and it does not look like an encoded value.
 pub fn encode(text: &str) -> String {
     let is_plain = text.trim() == text && text.chars().all(|char| matches!(char, ' '..='~'));
     if is_plain && !text.starts_with(SENTINEL.0) {

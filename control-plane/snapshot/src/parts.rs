@@ -1,6 +1,7 @@
-//! A snapshot in parts, as gateways are told of it: what each is called, and a whole one in its parts.
+//! The named parts in which gateways receive a snapshot, and the splitting of a whole snapshot into them.
 //!
-//! Keeps true: a part's name says all of what it is about, so that whoever has the former one replaces it.
+//! Keeps true: a part's name identifies everything the part covers, so a newer part replaces the one with the same
+//! name.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,25 +10,25 @@ use asp_proto::snapshot::{
     RevokedPart, ServerPart, SnapshotPart, snapshot_part::Part,
 };
 
-/// What concerns every server and org.
+/// Name of the part that concerns every server and org.
 pub const BASE: &str = "base";
-/// What was revoked before the recent revocations.
+/// Name of the part with the revocations that are older than the recent ones.
 pub const REVOKED: &str = "revoked";
 pub const RECENT: &str = "recent";
 const SERVER: &str = "server/";
 const ORG: &str = "org/";
 
-/// Of the part about a server.
+/// Returns the name of a server's part.
 pub fn of_server(name: &str) -> String {
     format!("{SERVER}{name}")
 }
 
-/// Of the part about an org.
+/// Returns the name of an org's part.
 pub fn of_org(org: &str) -> String {
     format!("{ORG}{org}")
 }
 
-/// What a part's name says.
+/// A part's name, parsed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Name<'a> {
     Base,
@@ -38,7 +39,7 @@ pub enum Name<'a> {
 }
 
 impl Name<'_> {
-    /// `None`: of a newer version, which says something that this one does not know.
+    /// Parses a part's name; `None` if only a newer version knows this kind of part.
     pub fn read(text: &str) -> Option<Name<'_>> {
         match text {
             BASE => Some(Name::Base),
@@ -52,10 +53,10 @@ impl Name<'_> {
     }
 }
 
-/// Names that newer versions may need in a part ([`SnapshotPart::needs`]) and that this version knows.
+/// Names that parts may require ([`SnapshotPart::needs`]) and that this version knows.
 const KNOWN_NEEDS: [&str; 0] = [];
 
-/// Returns the first name that the part needs and this version does not know.
+/// Returns the first name that the part requires and this version does not know.
 pub fn unknown_need(part: &SnapshotPart) -> Option<&str> {
     part.needs.iter().map(String::as_str).find(|need| !KNOWN_NEEDS.contains(need))
 }
@@ -64,8 +65,8 @@ fn whole(part: Part) -> SnapshotPart {
     SnapshotPart { part: Some(part), ..SnapshotPart::default() }
 }
 
-/// A whole snapshot in its parts. What only edges have is not among them. A primitive that no server lists is the first
-/// server's.
+/// Splits a snapshot into its parts. Data that only edges have is omitted. Primitives that no server lists go into
+/// the first server's part.
 pub fn split(mut snapshot: GatewaySnapshot) -> BTreeMap<String, SnapshotPart> {
     let edge = snapshot.edge.take().unwrap_or_default();
     let EdgeSnapshot { servers: edge_servers, exposure_exceptions, .. } = &edge;
@@ -112,7 +113,7 @@ pub fn split(mut snapshot: GatewaySnapshot) -> BTreeMap<String, SnapshotPart> {
     parts
 }
 
-/// What each org has said, and its machines.
+/// Collects the settings and machines of each org.
 fn orgs(snapshot: &GatewaySnapshot, exposure: &[ExposureException]) -> BTreeMap<String, OrgPart> {
     let mut orgs: BTreeMap<String, OrgPart> = BTreeMap::new();
     let mut of = |org: &str, put: &mut dyn FnMut(&mut OrgPart)| {

@@ -1,10 +1,10 @@
-//! Who may call what: the compiled tenant × target × primitive matrix (ADR 10), and what rules say of a call's arguments.
+//! Policy: the compiled org × target × primitive matrix (ADR 10), and rules on a call's arguments.
 //!
-//! Owns: the answer for one caller and one primitive, and for one call of it. Refuses: exposure and scopes (the entitlement stage joins
-//! them). Keeps true: more specific beats less (primitive, then target, then protocol) and at equal
-//! specificity deny wins, so the order in which bindings were written never matters; what a caller's request costs
-//! does not grow with bindings times groups, nor a list's with its entries times either (`matrix`). What asks about
-//! arguments only ever narrows what the matrix allows, and hides nothing; what is observed changes nothing (`rules`).
+//! Owns: the decision for one caller and one primitive, and for one call of it. Refuses: exposure and scopes (the
+//! entitlement stage joins them). Keeps true: the more specific binding wins (primitive, then target, then protocol)
+//! and at equal specificity deny wins, so the order of bindings never matters; the cost of a request does not grow
+//! with bindings times groups, nor that of a list with its entries times either (`matrix`). Bindings with conditions
+//! on arguments only narrow what the matrix allows, and hide nothing; observed bindings change nothing (`rules`).
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -23,16 +23,16 @@ use matrix::{Matrix, Subject};
 use rules::{Asked, Rank, Rules};
 pub use rules::{Concerning, Effect};
 
-/// What the matrix says of one caller and one primitive.
+/// The matrix's decision for one caller and one primitive.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Ruling {
     Allowed(Rule),
     Denied(Rule),
-    /// Destructive or high-risk, and nobody allowed it by name: a human must approve the call.
+    /// The primitive is destructive or high-risk, and no binding allows it: a human must approve the call.
     NeedsApproval,
 }
 
-/// What decided.
+/// The reason for a ruling.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Rule {
     Binding(Arc<Binding>),
@@ -40,25 +40,25 @@ pub enum Rule {
     Default,
 }
 
-/// What all bindings say of one call.
+/// The decision of all bindings for one call.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Decision {
     pub effect: Effect,
-    /// `None`: nothing was written about it.
+    /// The binding that decided; `None` if none matches.
     pub by: Option<Arc<Binding>>,
-    /// Where an observed binding would have decided.
+    /// The decision with observed bindings, if one of them would have decided.
     pub observed: Option<Observed>,
 }
 
-/// What would have come of a call if the bindings that are observed were enforced.
+/// The decision for a call if the observed bindings were enforced.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Observed {
     pub effect: Effect,
-    /// One that is observed.
+    /// The observed binding that would have decided.
     pub by: Arc<Binding>,
 }
 
-/// The bindings of every org; a clone shares them.
+/// The bindings of every org; clones share them.
 #[derive(Clone, Default)]
 pub struct Policy {
     by_org: HashMap<Arc<str>, Arc<Org>>,
@@ -67,11 +67,11 @@ pub struct Policy {
 #[derive(Default)]
 struct Org {
     matrix: Matrix,
-    /// `None`: none asks about arguments or is observed.
+    /// `None` if no binding has conditions on arguments or is observed.
     rules: Option<Rules>,
 }
 
-/// Denies every caller of the org, machines among them, what the pattern names.
+/// Returns bindings that deny the primitives of a pattern to every caller of the org, including machines.
 pub fn denials(org: &str, primitive: &str) -> [Binding; 2] {
     ["", MACHINE_ISSUER].map(|issuer| Binding {
         org: org.to_owned(),
@@ -85,7 +85,8 @@ pub fn denials(org: &str, primitive: &str) -> [Binding; 2] {
     })
 }
 
-/// Denies everybody of the org what the patterns name. Allows that are as exact or more go, since they would beat the denials.
+/// Denies the primitives of the patterns to everybody in the org. Allows that are at least as specific would beat the
+/// denials and are removed.
 pub fn deny_instead(org: &str, patterns: &BTreeSet<&str>, bindings: &mut Vec<Binding>) {
     bindings.retain(|binding| {
         let names = Pattern::read(&binding.primitive);
@@ -94,14 +95,15 @@ pub fn deny_instead(org: &str, patterns: &BTreeSet<&str>, bindings: &mut Vec<Bin
     bindings.extend(patterns.iter().flat_map(|primitive| denials(org, primitive)));
 }
 
-/// The policy as it is for one caller over one protocol, for however many primitives a request asks.
+/// The policy for one caller over one protocol, for all primitives of a request.
 pub struct Evaluation<'a> {
-    /// `None` where the caller's org has no bindings.
+    /// `None` if the caller's org has no bindings.
     subject: Option<Subject<'a>>,
 }
 
 impl Policy {
-    /// `observed` are those that are counted and not enforced; `Err` says which condition does not compile.
+    /// Compiles bindings; the `observed` ones are counted but not enforced. The error names a condition that does not
+    /// compile.
     pub fn new(bindings: Vec<Binding>, observed: Vec<Binding>) -> Result<Policy, String> {
         let mut by_org: HashMap<String, (Vec<Binding>, Vec<Binding>)> = HashMap::new();
         for binding in bindings {
@@ -117,7 +119,7 @@ impl Policy {
         Ok(policy)
     }
 
-    /// Replaces what an org has; as [`Policy::new`]. On an error nothing has changed.
+    /// Replaces the bindings of an org, like [`Policy::new`]. An error changes nothing.
     pub fn replace(
         &mut self,
         org: &str,
@@ -151,22 +153,23 @@ impl Policy {
         self.by_org.get(caller.org.as_str())?.rules.as_ref()
     }
 
-    /// Whether anything of the caller's org asks about arguments or is observed; else [`Policy::rule`] says it all.
+    /// Whether any binding of the caller's org has conditions on arguments or is observed. If not, [`Policy::rule`]
+    /// is the whole decision.
     pub fn has_rules(&self, caller: &Caller) -> bool {
         self.rules(caller).is_some()
     }
 
-    /// Whether a call may come to wait for a person because of its arguments.
+    /// Whether a call may need a person's approval because of its arguments.
     pub fn may_ask(&self, caller: &Caller, primitive: &Primitive, protocol: Protocol) -> bool {
         self.rules(caller).is_some_and(|rules| rules.may_ask(caller, &primitive.id, protocol))
     }
 
-    /// Whether an enforced binding asks about the arguments of such a call.
+    /// Whether an enforced binding has conditions on the arguments of such a call.
     pub fn asks_about(&self, caller: &Caller, primitive: &Primitive, protocol: Protocol) -> bool {
         self.rules(caller).is_some_and(|rules| rules.asks_about(caller, &primitive.id, protocol))
     }
 
-    /// Decides about a call with these arguments, which have their defaults.
+    /// Decides about a call with these arguments, defaults included.
     pub fn decide(
         &self,
         caller: &Caller,
@@ -197,7 +200,7 @@ impl Policy {
         Decision { effect, by: by.cloned(), observed }
     }
 
-    /// Hands `each` the bindings that ask about arguments, or are observed, and name the caller and the primitive.
+    /// Calls `each` with every binding that has conditions or is observed, and names the caller and the primitive.
     pub fn concerning(
         &self,
         (caller, primitive): (&Caller, &Primitive),
@@ -210,22 +213,22 @@ impl Policy {
         rules.concerning(&asked).for_each(each);
     }
 
-    /// Rules on `caller` calling `primitive` over `protocol`.
+    /// Decides whether `caller` may call `primitive` over `protocol`.
     pub fn rule(&self, caller: &Caller, primitive: &Primitive, protocol: Protocol) -> Ruling {
         self.evaluation(caller, protocol).rule(primitive)
     }
 }
 
 impl Evaluation<'_> {
-    /// Which of the org's targets name the caller, in order: callers of one org in whom these are the same are ruled on
-    /// alike.
+    /// Returns the org's targets that match the caller, in order. Two callers of an org with equal targets get equal
+    /// rulings.
     pub fn targets(&self) -> Vec<usize> {
         let mut targets = self.subject.as_ref().map(Subject::targets).unwrap_or_default();
         targets.sort_unstable();
         targets
     }
 
-    /// Rules on the caller calling `primitive`.
+    /// Decides whether the caller may call `primitive`.
     pub fn rule(&mut self, primitive: &Primitive) -> Ruling {
         match self.subject.as_mut().and_then(|subject| subject.deciding(&primitive.id)) {
             Some(binding) if binding.allowed => Ruling::Allowed(Rule::Binding(binding.clone())),
@@ -238,7 +241,7 @@ impl Evaluation<'_> {
 
 type Ranked<'a> = Option<(Rank, &'a Arc<Binding>)>;
 
-/// The more specific of both; of equals the one that is enforced.
+/// Returns the more specific binding; at equal rank the enforced one.
 fn more_specific<'a>(enforced: Ranked<'a>, observed: Ranked<'a>) -> Ranked<'a> {
     match (enforced, observed) {
         (Some(one), Some(other)) if other.0 > one.0 => Some(other),
@@ -247,9 +250,9 @@ fn more_specific<'a>(enforced: Ranked<'a>, observed: Ranked<'a>) -> Ranked<'a> {
     }
 }
 
-/// What comes of the binding that decides without arguments and the one that decides with them. What is denied without
-/// them is hidden, and stays so; else the more specific one counts, and of equals the one that looks at the arguments:
-/// it only ever asks for more.
+/// Combines the deciding binding without conditions and the one with conditions. If the first denies, the primitive
+/// is hidden and stays so. Else the more specific one decides, at equal rank the one with conditions, because
+/// conditions only ever narrow.
 fn decided<'a>(
     base: Ranked<'a>,
     argued: Ranked<'a>,
@@ -265,15 +268,15 @@ fn decided<'a>(
     }
 }
 
-/// Whether `one` decides instead of `other` about every call that both name: it is for the same primitives, at least as
-/// specific, and at equal specificity does not allow more.
+/// Whether `one` decides instead of `other` about every call that both name: it names the same primitives, is at
+/// least as specific, and at equal specificity does not allow more.
 pub fn overrules(one: &Binding, other: &Binding) -> bool {
     let protocols = [Protocol::Mcp, Protocol::A2a, Protocol::Rest];
     let outranks = |protocol: Protocol| rules::rank(one, protocol) >= rules::rank(other, protocol);
     one.primitive == other.primitive && protocols.into_iter().all(outranks)
 }
 
-/// A binding in the words of logs and audit: whom it is about, what, over which protocol, and its name.
+/// Describes a binding for logs and audit: target, primitives, protocol and name.
 pub fn in_words(binding: &Binding) -> String {
     let kind = target_word(binding);
     let protocol = protocol_word(binding);
@@ -288,7 +291,7 @@ pub fn in_words(binding: &Binding) -> String {
     }
 }
 
-/// What its target is, in the word of the admin API.
+/// Returns the kind of the target, in the words of the admin API.
 pub fn target_word(binding: &Binding) -> &'static str {
     match binding.target_kind() {
         TargetKind::User if binding.issuer == MACHINE_ISSUER => "machine",
@@ -299,12 +302,12 @@ pub fn target_word(binding: &Binding) -> &'static str {
     }
 }
 
-/// The issuer that its target names, as in the admin API; empty for none.
+/// Returns the issuer of the target as in the admin API, empty for none.
 pub fn target_issuer(binding: &Binding) -> &str {
     if binding.issuer == MACHINE_ISSUER { "" } else { &binding.issuer }
 }
 
-/// The protocol it is about, in the word of the admin API; `*`: every one.
+/// Returns the protocol in the words of the admin API, `*` for every one.
 pub fn protocol_word(binding: &Binding) -> &'static str {
     match binding.protocol() {
         Protocol::Unspecified => "*",
@@ -383,7 +386,7 @@ mod tests {
         use Protocol::Unspecified as Any;
         use TargetKind::User;
         let rows = [
-            // exact primitive for everyone beats a prefix for exactly alice
+            // An exact primitive for everyone beats a prefix for exactly alice.
             (
                 vec![binding(User, "alice", "cc.*", Any, true), binding(User, "*", "cc.search", Any, false)],
                 false,
@@ -392,9 +395,9 @@ mod tests {
                 vec![binding(User, "alice", "cc.*", Any, false), binding(User, "*", "cc.search", Any, true)],
                 true,
             ),
-            // the longer prefix wins
+            // The longer prefix wins.
             (vec![binding(User, "*", "cc*", Any, false), binding(User, "*", "cc.s*", Any, true)], true),
-            // same primitive: the exact target wins
+            // For the same primitive the exact target wins.
             (vec![binding(User, "alice", "cc.*", Any, true), binding(User, "*", "cc.*", Any, false)], true),
             (vec![binding(User, "al*", "cc.*", Any, false), binding(User, "*", "cc.*", Any, true)], false),
         ];

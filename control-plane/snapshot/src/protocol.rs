@@ -1,8 +1,8 @@
-//! The names of protocols in metrics and audit.
+//! Protocol names in metrics and audit.
 
 use asp_proto::snapshot::Protocol;
 
-/// A protocol's name in metrics and audit.
+/// Returns a protocol's name in metrics and audit.
 pub const fn protocol_name(protocol: Protocol) -> &'static str {
     match protocol {
         Protocol::Mcp => "mcp",

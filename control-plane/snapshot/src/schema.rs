@@ -1,7 +1,7 @@
-//! Compiled JSON Schemas of one primitive: draft 2020-12, formats asserted, linear-time patterns, no
-//! remote references.
+//! Compiled JSON Schemas of one primitive: draft 2020-12, formats asserted, linear-time patterns, no remote
+//! references.
 //!
-//! Refuses: schemas over budget; the registry has already refused those, and compiling still fails closed.
+//! Refuses: schemas over budget. The registry has already rejected those; compiling fails closed all the same.
 
 use jsonschema::{Draft, PatternOptions, Validator};
 use serde_json::Value;
@@ -10,25 +10,25 @@ mod misfit;
 
 pub use misfit::Misfit;
 
-/// Largest compiled pattern in bytes.
+/// Maximum size of a compiled pattern in bytes.
 const PATTERN_SIZE_LIMIT: usize = 1 << 20;
 
 /// A compiled schema.
 pub struct Schema {
     validator: Validator,
-    /// The schema itself, for its defaults.
+    /// The schema itself, the source of its defaults.
     source: Value,
     has_defaults: bool,
 }
 
 impl Schema {
-    /// Compiles schema text; `Err` says what is wrong with it.
+    /// Compiles the text of a schema. The error tells what is wrong with it.
     pub fn compile(text: &str) -> Result<Schema, String> {
         Schema::with_formats(text, true)
     }
 
-    /// The same of a service's own schema, whose `format` is an annotation: the service and its clients need not assert it
-    /// (JSON Schema 2020-12 validation, section 7.2.1).
+    /// Compiles the schema of an external service. Its `format` is an annotation, since the service and its clients
+    /// need not assert it (JSON Schema 2020-12 validation, section 7.2.1).
     pub fn compile_lenient(text: &str) -> Result<Schema, String> {
         Schema::with_formats(text, false)
     }
@@ -44,7 +44,7 @@ impl Schema {
         Ok(Schema { validator, has_defaults: names_default(&source), source })
     }
 
-    /// Returns the first misfit of `value`.
+    /// Checks `value` against the schema. The error is the first violation.
     pub fn check(&self, value: &Value) -> Result<(), Misfit> {
         if self.validator.is_valid(value) {
             return Ok(());
@@ -55,18 +55,18 @@ impl Schema {
         }
     }
 
-    /// Whether there are any defaults.
+    /// Whether the schema has any defaults.
     pub fn has_defaults(&self) -> bool {
         self.has_defaults
     }
 
-    /// Fills in the defaults of missing properties, at every depth reached by `properties`.
+    /// Adds the defaults of missing properties, at every depth that `properties` reaches.
     pub fn apply_defaults(&self, value: &mut Value) {
         apply_defaults(&self.source, value, 0);
     }
 }
 
-/// Schemas nest at most this deep (the registry refuses deeper ones).
+/// Maximum depth of a schema (the registry rejects deeper ones).
 const MAX_DEPTH: usize = 64;
 
 fn names_default(schema: &Value) -> bool {

@@ -1,36 +1,36 @@
-//! Finding tools by words: BM25 (Robertson and Zaragoza, "The Probabilistic Relevance Framework", 2009) over names,
-//! descriptions and the names of arguments.
+//! Tool search by words: BM25 (Robertson and Zaragoza, "The Probabilistic Relevance Framework", 2009) over names,
+//! descriptions and argument names.
 //!
-//! Keeps true: what a searcher cannot see has no part in what they find, neither as a result nor in any score, because
-//! how rare a word is and how long texts are is counted among what they see (I-10); the same words find the same in the
-//! same order; what is kept of one tool is bounded, and so is what is read of a question.
+//! Keeps true: tools hidden from a searcher affect neither the results nor any score, because word frequencies and
+//! text lengths are computed over visible tools only (I-10); equal queries give equal results in the same order; the
+//! indexed words of a tool and the words read from a query are bounded.
 
 use std::collections::HashMap;
 
 use asp_proto::snapshot::{Kind, Primitive};
 use serde_json::Value;
 
-/// Most words that are kept of one tool.
+/// Maximum number of distinct words indexed for one tool.
 const MAX_WORDS: usize = 2_000;
-/// Most different words of a question.
+/// Maximum number of distinct words in a query.
 const MAX_ASKED: usize = 32;
-/// Longest word in characters; a longer one is cut.
+/// Maximum length of a word in characters; the rest is cut off.
 const MAX_WORD: usize = 48;
-/// How often a word counts that stands in a name, a title or a tag.
+/// Weight of a word in a name; [`TITLE`] and [`TEXT`] apply to titles and to all other texts.
 const NAME: u32 = 3;
 const TITLE: u32 = 2;
 const TEXT: u32 = 1;
-/// The usual parameters: how fast a word that comes again counts less, and how much long texts count less.
+/// The usual BM25 parameters: how fast repetitions of a word lose weight, and how much the length of a text counts.
 const K1: f64 = 1.2;
 const B: f64 = 0.75;
 
-/// The words of the tools of one server, in list order.
+/// Words of one server's tools, in list order.
 #[derive(Default)]
 pub struct SearchIndex {
     tools: Vec<Words>,
 }
 
-/// The words of one tool, and how often each comes.
+/// Weighted word counts of one tool.
 #[derive(Default)]
 struct Words {
     counts: HashMap<String, u32>,
@@ -38,13 +38,13 @@ struct Words {
 }
 
 impl SearchIndex {
-    /// Of primitives and the names by which they are listed.
+    /// Indexes primitives under the names by which they are listed.
     pub fn of<'a>(entries: impl Iterator<Item = (&'a Primitive, &'a str)>) -> SearchIndex {
         SearchIndex { tools: entries.map(|(primitive, name)| words(primitive, name)).collect() }
     }
 
-    /// The places, among the entries the index was made of, of those that have a word of `asked`, the best first. Only
-    /// those that `shows` count.
+    /// Returns the positions of entries that contain a word of `asked`, best match first. Entries for which `shows`
+    /// is false are ignored.
     pub fn find(&self, asked: &str, mut shows: impl FnMut(usize) -> bool) -> Vec<usize> {
         let asked = question(asked);
         let seen: Vec<(usize, &Words)> = self.tools.iter().enumerate().filter(|(at, _)| shows(*at)).collect();
@@ -63,13 +63,13 @@ impl SearchIndex {
         let mut found: Vec<(f64, usize)> =
             scores.into_iter().zip(&seen).map(|(score, (at, _))| (score, *at)).collect();
         found.retain(|(score, _)| *score > 0.0);
-        // Of equals the one that is listed first.
+        // Equal scores keep list order.
         found.sort_by(|one, other| other.0.total_cmp(&one.0).then(one.1.cmp(&other.1)));
         found.into_iter().map(|(_, at)| at).collect()
     }
 }
 
-/// Whether a primitive is what is searched for.
+/// Whether a primitive can be found by search.
 pub fn is_tool(primitive: &Primitive) -> bool {
     matches!(primitive.kind(), Kind::Tool | Kind::Task)
 }
@@ -97,7 +97,7 @@ impl Words {
         }
     }
 
-    /// The names of arguments, at any depth of the schema, and what it says of them.
+    /// Adds the names and descriptions of arguments, at any depth of the schema.
     fn add_properties(&mut self, schema: &Value) {
         match schema {
             Value::Object(members) => {
@@ -121,7 +121,7 @@ impl Words {
     }
 }
 
-/// The different words of a question, in its order.
+/// Returns the distinct words of a query, in order.
 fn question(text: &str) -> Vec<String> {
     let mut asked = Vec::new();
     for word in split(text) {
@@ -135,7 +135,8 @@ fn question(text: &str) -> Vec<String> {
     asked
 }
 
-/// Words as names and sentences have them: `getUserName`, `get_user_name` and "gets user names" are the same three.
+/// Splits names and sentences into words: `getUserName`, `get_user_name` and "gets user names" give the same
+/// three.
 fn split(text: &str) -> impl Iterator<Item = String> {
     let mut words = Vec::new();
     let mut word = String::new();
@@ -154,7 +155,7 @@ fn split(text: &str) -> impl Iterator<Item = String> {
     words.into_iter().filter(|word| !word.is_empty()).map(singular)
 }
 
-/// Without the `s` of a plural or of a verb.
+/// Strips the final `s` of a plural or a verb.
 fn singular(mut word: String) -> String {
     if word.len() > 3 && word.ends_with('s') && !word.ends_with("ss") {
         word.pop();
@@ -208,7 +209,7 @@ mod tests {
         ] {
             let found: Vec<usize> = catalog.find(asked, |_| true);
             let found: Vec<usize> = match asked {
-                // Articles find too; what matters stands before them.
+                // Articles match too, but rank lower.
                 "create an invoice" | "WEATHER forecasts for some cities and a city" => {
                     found.into_iter().take(expected.len()).collect()
                 }
@@ -218,7 +219,7 @@ mod tests {
         }
     }
 
-    /// I-10
+    /// Invariant I-10.
     #[test]
     fn what_is_hidden_changes_nothing_that_is_found() {
         let rows = [

@@ -1,4 +1,4 @@
-//! Servers and what they list, indexed once.
+//! Servers and their listings, indexed once.
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hasher};
@@ -20,10 +20,10 @@ use crate::param_headers::ParamHeaders;
 use crate::schema::Schema;
 use crate::search::SearchIndex;
 
-/// An elicitation or a delegate, which primitives depend on and nobody calls.
+/// An elicitation or a delegate: primitives depend on it, and nobody calls it.
 pub struct Dependency {
     pub kind: Kind,
-    /// The constant part of what it asks (`Primitive.question`).
+    /// Constant part of the question (`Primitive.question`).
     pub question: Map<String, Value>,
     /// The primitive with its schemas; no server lists it.
     pub entry: ListedPrimitive,
@@ -33,22 +33,22 @@ pub struct Dependency {
 pub struct VirtualServer {
     pub message: Server,
     pub edge: EdgeServer,
-    /// In list order.
+    /// Listed primitives in list order.
     pub entries: Vec<Arc<ListedPrimitive>>,
-    /// Something of it is called with a token that the caller's issuer gives for the caller's own.
+    /// Whether any primitive calls its service with a token exchanged for the caller's own.
     pub exchanges: bool,
-    /// What its primitives may ask.
+    /// Elicitations and delegates that its primitives may use.
     pub(crate) dependencies: Vec<Arc<Dependency>>,
     tools: HashMap<String, Arc<ListedPrimitive>>,
-    /// By their names over REST.
+    /// Tools and tasks by REST name.
     rest_tools: HashMap<String, Arc<ListedPrimitive>>,
     prompts: HashMap<String, Arc<ListedPrimitive>>,
     resources: HashMap<String, Arc<ListedPrimitive>>,
-    /// Tried in list order after the exact URIs.
+    /// URI templates in list order; exact URIs take precedence.
     templates: Vec<Arc<ListedPrimitive>>,
-    /// What reads artifacts; listed nowhere.
+    /// Reader of artifacts, which is never listed.
     artifact: Arc<ListedPrimitive>,
-    /// Made when somebody first searches.
+    /// Search index, built at the first search.
     search: OnceLock<SearchIndex>,
 }
 
@@ -58,25 +58,27 @@ pub struct ListedPrimitive {
     pub listing: Listing,
     pub input: Option<Schema>,
     pub output: Option<Schema>,
-    /// Of the list of artifacts a task emits.
+    /// Schema of the artifacts that a task emits.
     pub artifacts: Option<Schema>,
     pub template: Option<UriTemplate>,
     pub param_headers: ParamHeaders,
-    /// Of the whole primitive: while it is the same, so is what a read of it gives, as far as a spec decides that.
+    /// Digest of the whole primitive. As long as it is the same, a read gives the same result, as far as the spec
+    /// decides that.
     pub digest: u64,
-    /// Ascending by the revision from which each holds; dates compare as text.
+    /// Definitions in ascending order of their first revision; dates compare as text.
     definitions: Vec<Since>,
 }
 
-/// A definition, and the revision from which it holds.
+/// A definition and the first revision it applies to.
 struct Since {
     revision: String,
     definition: Map<String, Value>,
-    /// Of the definition and of the name under which it is listed.
+    /// Digest of the definition and of its listed name.
     digest: u64,
 }
 
-/// Refuses a primitive of which this version does not know how dangerous it is: read as nothing said, it would need no approval.
+/// Rejects a primitive whose mutation or risk class this version does not know. Read as unset, the value would make
+/// approval unnecessary.
 fn check_known(primitive: &Primitive) -> Result<(), String> {
     let unknown = |what: &str, value: i32| {
         Err(format!("primitive {}: its {what} {value} is not known to this version", primitive.id))
@@ -143,7 +145,7 @@ impl VirtualServer {
         self.entries.push(entry);
     }
 
-    /// The words of its entries.
+    /// Returns the index for searches among the listed primitives.
     pub fn search_index(&self) -> &SearchIndex {
         self.search.get_or_init(|| {
             let entries = self.entries.iter();
@@ -151,8 +153,8 @@ impl VirtualServer {
         })
     }
 
-    /// The tool or task with this id, whatever a client calls it; of several major versions the one that is named, else
-    /// the highest that is listed.
+    /// Returns the tool or task with this id, whatever its listed name. If several major versions are listed, returns
+    /// the requested one, else the highest.
     pub fn tool_by_id(&self, id: &str, named: Option<u64>) -> Option<&Arc<ListedPrimitive>> {
         let major = |entry: &&Arc<ListedPrimitive>| version::major(&entry.primitive.version);
         let is_it = |entry: &&Arc<ListedPrimitive>| {
@@ -163,12 +165,12 @@ impl VirtualServer {
         self.entries.iter().filter(is_it).max_by_key(major)
     }
 
-    /// The tool or task a client calls by this name.
+    /// Returns the tool or task with this MCP name.
     pub fn tool(&self, name: &str) -> Option<&Arc<ListedPrimitive>> {
         self.tools.get(name)
     }
 
-    /// The tool or task a client of REST calls by this name.
+    /// Returns the tool or task with this REST name.
     pub fn rest_tool(&self, name: &str) -> Option<&Arc<ListedPrimitive>> {
         self.rest_tools.get(name)
     }
@@ -177,8 +179,8 @@ impl VirtualServer {
         self.prompts.get(name)
     }
 
-    /// The resource with exactly this URI, else the first template that matches, with its variables. Artifacts
-    /// have a scheme of their own.
+    /// Returns the resource with exactly this URI, else the first matching template with the values of its variables.
+    /// Artifacts have a URI scheme of their own.
     pub fn resource(&self, uri: &str) -> Option<(Arc<ListedPrimitive>, Map<String, Value>)> {
         if uri.starts_with(artifact::SCHEME) {
             return Some((self.artifact.clone(), Map::new()));
@@ -192,7 +194,7 @@ impl VirtualServer {
         })
     }
 
-    /// The template of this very text whose plugin lists the resources behind it.
+    /// Returns the template with exactly this text if its plugin lists the resources behind it.
     pub fn listing_template(&self, text: &str) -> Option<&Arc<ListedPrimitive>> {
         let mut lists = self.templates.iter().filter(|entry| entry.primitive.listed_by_runtime);
         lists.find(|entry| entry.listing.mcp_name == text)
@@ -206,7 +208,7 @@ impl VirtualServer {
         self.edge.protocols().any(|spoken| spoken == protocol)
     }
 
-    /// How legacy requests without a session id are treated.
+    /// Returns how legacy requests without a session id are treated; stateful by default.
     pub fn sessions(&self) -> Sessions {
         match self.edge.sessions() {
             Sessions::Unspecified => Sessions::Stateful,
@@ -222,7 +224,7 @@ impl ListedPrimitive {
             text => compile(text).map(Some).map_err(|e| format!("{what}: {e}")),
         };
         let schema = |text: &str, what: &str| compiled(text, what, Schema::compile);
-        // What another MCP server takes and gives is for it and its clients to judge; what an HTTP service gives, too.
+        // The formats of another MCP server or HTTP service are for the service and its clients to check.
         let lenient = |text: &str, what: &str| compiled(text, what, Schema::compile_lenient);
         let mode = primitive.runtime.as_ref().and_then(|runtime| runtime.mode.as_ref());
         let is_mcp = matches!(mode, Some(Mode::ProxyMcp(_) | Mode::McpStdio(_)));
@@ -257,7 +259,7 @@ impl ListedPrimitive {
         })
     }
 
-    /// The resource behind every artifact's URI.
+    /// Returns the resource behind all artifact URIs.
     fn artifact() -> Result<ListedPrimitive, String> {
         let builtin = Builtin { entrypoint: artifact::ENTRYPOINT.into() };
         let primitive = Primitive {
@@ -270,20 +272,20 @@ impl ListedPrimitive {
         ListedPrimitive::build(&primitive, &Listing::default())
     }
 
-    /// Whether a call of it may make resources that only its caller can read.
+    /// Whether its calls may create resources that only the caller can read.
     pub fn may_leave_artifacts(&self) -> bool {
         let mode = self.primitive.runtime.as_ref().and_then(|runtime| runtime.mode.as_ref());
         matches!(self.primitive.kind(), Kind::Tool | Kind::Task)
             && matches!(mode, Some(Mode::Plugin(_) | Mode::McpStdio(_)))
     }
 
-    /// Whether calls go to a service of somebody else in its own protocol, which has schemas and defaults of its own.
+    /// Whether its calls go to an external service, in that service's protocol and with its schemas and defaults.
     pub fn is_forwarded(&self) -> bool {
         let mode = self.primitive.runtime.as_ref().and_then(|runtime| runtime.mode.as_ref());
         matches!(mode, Some(Mode::ProxyMcp(_) | Mode::McpStdio(_) | Mode::ProxyHttp(_)))
     }
 
-    /// Whether a prompt has this argument, a template this variable.
+    /// Whether a prompt has this argument, or a template this variable.
     pub fn is_argument(&self, name: &str) -> bool {
         match &self.template {
             Some(template) => template.variables().any(|variable| variable == name),
@@ -292,7 +294,7 @@ impl ListedPrimitive {
         }
     }
 
-    /// The MCP definition that `revision` lists, under the name this server exposes.
+    /// Returns the MCP definition for `revision`, under the name that this server exposes.
     pub fn definition(&self, revision: Revision) -> Option<Value> {
         let mut definition = self.since(revision)?.definition.clone();
         let key = match self.primitive.kind() {
@@ -304,7 +306,7 @@ impl ListedPrimitive {
         Some(Value::Object(definition))
     }
 
-    /// Changes with what `revision` lists of it; `None` where that is nothing.
+    /// Returns a digest of what `revision` lists of the primitive; `None` if it lists nothing.
     pub fn listed_digest(&self, revision: Revision) -> Option<u64> {
         Some(self.since(revision)?.digest)
     }
@@ -334,7 +336,7 @@ fn prompt_arguments(definitions: &[Since]) -> impl Iterator<Item = &Value> {
     arguments.into_iter().flatten()
 }
 
-/// The schema of a prompt's arguments: strings, of which some are required (MCP `PromptArgument`).
+/// Returns the schema of a prompt's arguments: strings, some of them required (MCP `PromptArgument`).
 fn prompt_schema(definitions: &[Since]) -> String {
     let mut properties = Map::new();
     let mut required = Vec::new();
@@ -359,8 +361,8 @@ fn definition(message: &Definition, listing: &Listing) -> Result<Since, String> 
     }
 }
 
-/// Tells versions of one thing apart within this process, nothing else: whoever writes a spec that collides with its
-/// own former one keeps a notification from its clients, no more.
+/// Tells versions of one item apart within this process, nothing else. A spec whose digest collides with that of its
+/// previous version only misses a notification to its own clients.
 fn digest(parts: &[&[u8]]) -> u64 {
     let mut hasher = DefaultHasher::new();
     for part in parts {

@@ -1,7 +1,7 @@
-//! A snapshot as its parts make it, and the one that comes of other parts.
+//! Snapshots, made of parts, and their replacement by new parts.
 //!
-//! Refuses: a part that does not compile, with its place; or, for a gateway, that part alone ([`Snapshot::applied`]). Keeps
-//! true: what did not change is shared with the snapshot before.
+//! Refuses: a part that does not compile, and names it; for a gateway, only that part ([`Snapshot::applied`]). Keeps
+//! true: unchanged parts are shared with the previous snapshot.
 
 mod changing;
 mod fault;
@@ -32,34 +32,35 @@ pub struct Snapshot {
     pub issuers: Arc<Vec<Issuer>>,
     pub policy: Policy,
     pub machines: Arc<Machines>,
-    /// The private hosts that the proxy executor may reach.
+    /// Private hosts that proxy primitives may reach.
     pub upstreams: Arc<Vec<Upstream>>,
-    /// What primitives may ask, by id.
+    /// Elicitations and delegates that primitives may use, by id.
     pub dependencies: Arc<HashMap<String, Arc<Dependency>>>,
     limits: HashMap<Arc<str>, Arc<[Limit]>>,
     servers: HashMap<String, Arc<VirtualServer>>,
-    /// By the issuer's name.
+    /// Access to issuers by issuer name.
     access: Arc<HashMap<String, IssuerAccess>>,
     machine_parts: MachineParts,
-    /// `None` before the first, and while the one that was sent is denied: no server is served.
+    /// `None` before the first base, and while the last one sent is rejected: no server is served.
     base: Option<Arc<BasePart>>,
-    /// Servers as they were sent last that the base in force refuses, by name: another base is tried with them.
+    /// Latest versions of servers that are incompatible with the base in force, by name. They are retried with the
+    /// next base.
     waiting: HashMap<String, Arc<VirtualServer>>,
     faults: Arc<PartFaults>,
 }
 
-/// Parts of a snapshot by name ([`parts`]); `None`: it is gone.
+/// Parts of a snapshot by name ([`parts`]); `None` for a removed part.
 pub type Changes = Vec<(String, Option<SnapshotPart>)>;
 
 impl Snapshot {
-    /// Indexes `snapshot`; `Err` names what does not compile (the NACK reason).
+    /// Indexes `snapshot`. The error names what does not compile (the NACK reason).
     pub fn build(snapshot: GatewaySnapshot) -> Result<Snapshot, String> {
         let revision = snapshot.revision;
         let parts = parts::split(snapshot).into_iter().map(|(name, part)| (name, Some(part)));
         Snapshot::empty().changed(revision, parts.collect())
     }
 
-    /// Denies everything: what is known before the first part comes.
+    /// Returns the snapshot in force before the first part arrives, which denies everything.
     pub fn empty() -> Snapshot {
         Snapshot {
             revision: 0,
@@ -79,7 +80,7 @@ impl Snapshot {
         }
     }
 
-    /// This snapshot with other parts; what is not among them is shared. `Err` names what does not compile.
+    /// Returns this snapshot with some parts replaced; all others are shared. The error names what does not compile.
     pub fn changed(&self, revision: u64, changes: Changes) -> Result<Snapshot, String> {
         let mut changing = Changing::of(self, revision);
         for (name, part) in changes {
@@ -88,9 +89,9 @@ impl Snapshot {
         changing.done()
     }
 
-    /// This snapshot with what can be put in force of other parts; [`Snapshot::faults`] names the rest. A part that is refused
-    /// keeps its last form or is denied, so that nothing opens wider than it was. `Err`: nothing can be put in force, because
-    /// a list of revocations cannot be read or there is no base yet.
+    /// Returns this snapshot with those new parts that can take effect; [`Snapshot::faults`] lists the rest. A
+    /// rejected part keeps its last version or is denied, so that no access becomes wider than it was. Fails if
+    /// nothing can take effect: a list of revocations cannot be read, or there is no base yet.
     pub fn applied(&self, revision: u64, changes: Changes) -> Result<Snapshot, String> {
         let mut changing = Changing::of(self, revision);
         for (name, part) in changes {
@@ -101,22 +102,22 @@ impl Snapshot {
         changing.done_partly()
     }
 
-    /// The parts that are not in force as they were sent.
+    /// Returns the parts that are not in force as they were sent.
     pub fn faults(&self) -> &Arc<PartFaults> {
         &self.faults
     }
 
-    /// Whether what this caller came with is dead by now: its token, or its machine's key or certificate.
+    /// Whether the caller's credential is revoked: its token, or its machine's key or certificate.
     pub fn revoked(&self, caller: &Caller) -> bool {
         self.edge.revoked(caller) || (caller.issuer == MACHINE_ISSUER && !self.machines.has(caller))
     }
 
-    /// What gateways do with an issuer beside verifying its tokens.
+    /// Returns how gateways use an issuer for introspection, login and token exchange.
     pub fn access(&self, issuer: &str) -> Option<&IssuerAccess> {
         self.access.get(issuer)
     }
 
-    /// The exact limits of an org.
+    /// Returns the exact limits of an org.
     pub fn limits(&self, org: &str) -> &[Limit] {
         self.limits.get(org).map(|limits| &**limits).unwrap_or_default()
     }
@@ -125,7 +126,7 @@ impl Snapshot {
         self.servers.values()
     }
 
-    /// Everything that a server lists or asks, each once a server.
+    /// Iterates over the primitives that servers list, once for each server, and over those they depend on.
     pub fn primitives(&self) -> impl Iterator<Item = &Primitive> {
         let listed = self.servers.values().flat_map(|server| &server.entries).map(|entry| &entry.primitive);
         listed.chain(self.dependencies.values().map(|asked| &asked.entry.primitive))

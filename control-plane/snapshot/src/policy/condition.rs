@@ -1,9 +1,9 @@
-//! What a binding asks of a call's arguments (`when`).
+//! Conditions of a binding on a call's arguments (`when`).
 //!
-//! Refuses: what is beyond its bounds, and numbers that JSON readers do not all read alike. Keeps true: a condition costs
-//! one walk along its pointer and one pass over the text it finds; what is not there, and what is an array or an object,
-//! fulfils nothing. Numbers are compared by value: integers of 64 bits exactly, also beyond 2^53, everything else as the
-//! double that it is read as; 1 and 1.0 are the same. Texts are compared byte by byte.
+//! Refuses: conditions beyond their bounds, and numbers that not all JSON readers read alike. Keeps true: a condition
+//! costs one walk along its pointer and one pass over the text it finds; missing values, arrays and objects never
+//! fulfil a condition. Numbers are compared by value: 64-bit integers exactly, also beyond 2^53, all others as
+//! doubles; 1 and 1.0 are equal. Texts are compared byte by byte.
 
 use std::cmp::Ordering;
 
@@ -11,15 +11,15 @@ use asp_proto::snapshot::condition::Test as Message;
 use asp_proto::snapshot::{Condition as ConditionMessage, Range, Scalars};
 use serde_json::{Number, Value};
 
-/// Conditions of one binding.
+/// Maximum number of conditions of one binding.
 pub const MAX_CONDITIONS: usize = 8;
-/// Bytes of a pointer.
+/// Maximum length of a pointer in bytes.
 pub const MAX_POINTER: usize = 256;
-/// Values of one `in`.
+/// Maximum number of values of one `in`.
 pub const MAX_VALUES: usize = 64;
-/// Bytes of one value, as JSON text, and of a glob.
+/// Maximum length of one value, as JSON text, and of a glob, in bytes.
 pub const MAX_TEXT: usize = 512;
-/// From here on a double has no neighbours that differ by one.
+/// Magnitude beyond which doubles no longer represent every integer (2^53).
 const EXACT_DOUBLE: f64 = 9_007_199_254_740_992.0;
 
 /// One condition, compiled.
@@ -31,7 +31,7 @@ pub struct Condition {
 
 #[derive(Clone, Debug)]
 enum Test {
-    /// One of these.
+    /// Equality with one of these values.
     In(Vec<Value>),
     Glob(Glob),
     Range {
@@ -41,7 +41,7 @@ enum Test {
 }
 
 impl Condition {
-    /// Compiles what a snapshot says; `Err` names what is wrong with it.
+    /// Compiles a snapshot's condition. The error tells what is wrong with it.
     pub fn compile(message: &ConditionMessage) -> Result<Condition, String> {
         let pointer = message.pointer.clone();
         if pointer.len() > MAX_POINTER {
@@ -71,12 +71,12 @@ impl Condition {
         Ok(Condition { pointer, test })
     }
 
-    /// Where it looks.
+    /// Returns the JSON Pointer of the argument.
     pub fn pointer(&self) -> &str {
         &self.pointer
     }
 
-    /// Whether `arguments` fulfil it.
+    /// Whether `arguments` fulfil the condition.
     pub fn holds(&self, arguments: &Value) -> bool {
         let Some(found) = arguments.pointer(&self.pointer) else { return false };
         match (&self.test, found) {
@@ -93,7 +93,7 @@ impl Condition {
     }
 }
 
-/// RFC 6901 section 3.
+/// Whether a text is a JSON Pointer (RFC 6901, section 3).
 fn is_pointer(text: &str) -> bool {
     let escapes = |token: &str| token.split('~').skip(1).all(|rest| rest.starts_with(['0', '1']));
     text.is_empty() || (text.starts_with('/') && escapes(text))
@@ -133,7 +133,7 @@ fn range_of(range: &Range) -> Result<Test, String> {
     }
 }
 
-/// Refuses a number of which some readers keep another one than was written.
+/// Rejects a number that some JSON readers would round.
 fn exact(place: &str, number: Number) -> Result<Number, String> {
     let is_exact = integer(&number).is_some() || number.as_f64().is_some_and(|n| n.abs() < EXACT_DOUBLE);
     if is_exact {
@@ -154,7 +154,7 @@ fn same(one: &Value, other: &Value) -> bool {
     }
 }
 
-/// By value.
+/// Compares numbers by value.
 fn compare(one: &Number, other: &Number) -> Ordering {
     match (integer(one), integer(other)) {
         (Some(one), Some(other)) => one.cmp(&other),
@@ -164,25 +164,25 @@ fn compare(one: &Number, other: &Number) -> Ordering {
     }
 }
 
-/// JSON has no NaN and no infinity, and every number here is one of JSON. `-0.0` is 0.
+/// Returns a number as a double, with `-0.0` as 0. JSON has no NaN and no infinity.
 fn double(number: &Number) -> f64 {
     number.as_f64().unwrap_or_default() + 0.0
 }
 
-/// Without rounding the integer, which has at most 65 bits.
+/// Compares without rounding the integer, which has at most 65 bits.
 fn integer_to_double(integer: i128, double: f64) -> Ordering {
-    // Saturates far beyond every integer of 65 bits.
+    // The cast saturates far beyond all 65-bit integers.
     let whole = double.trunc() as i128;
     integer.cmp(&whole).then_with(|| 0.0_f64.total_cmp(&(double.fract() + 0.0)))
 }
 
-/// Text in which `*` stands for any text, the empty one too.
+/// A text in which `*` stands for any text, including the empty one.
 #[derive(Clone, Debug)]
 struct Glob {
     first: String,
-    /// Between two stars.
+    /// Texts between two stars.
     between: Vec<String>,
-    /// After the last star; `None`: there is no star.
+    /// Text after the last star; `None` if there is no star.
     last: Option<String>,
 }
 
@@ -195,7 +195,8 @@ impl Glob {
         Glob { first, between: pieces, last }
     }
 
-    /// Each piece at its first place after the piece before, which leaves the most to the others: one pass.
+    /// Matches in one pass. Each piece takes its first position after the piece before, which leaves the most text to
+    /// the rest.
     fn matches(&self, text: &str) -> bool {
         let Some(last) = &self.last else { return text == self.first };
         let Some(mut rest) =

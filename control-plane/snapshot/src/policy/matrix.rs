@@ -1,8 +1,8 @@
-//! The bindings of one org, indexed by what they are about and whom they are for.
+//! The bindings of one org, indexed by primitive and target.
 //!
-//! Keeps true: a caller is matched to the targets once, which costs one look-up for each of its names and each length
-//! of a prefix; then each pattern of primitives is decided at most once a request, over whichever is fewer, its own
-//! bindings or the caller's targets. So a list costs its entries, plus at most the org's bindings.
+//! Keeps true: a caller is matched to the targets once, at the cost of one look-up for each of its names and each
+//! prefix length. Each pattern of primitives is then decided at most once a request, over either its own bindings or
+//! the caller's targets, whichever are fewer. A list thus costs its entries plus at most the org's bindings.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -13,21 +13,21 @@ use asp_proto::snapshot::{Binding, Protocol, TargetKind};
 use super::patterns::Patterns;
 use super::rules::rank;
 
-/// A distinct target of the org's bindings.
+/// Index of a distinct target of the org's bindings.
 type TargetId = usize;
 type CellId = usize;
 
 #[derive(Default)]
 pub(super) struct Matrix {
-    /// Targets by the issuer that they name; empty: none.
+    /// Targets by the issuer that they name, empty for none.
     by_issuer: HashMap<String, Targets>,
     targets: usize,
-    /// By pattern of primitives.
+    /// Cells by pattern of primitives.
     primitives: Patterns<Cell>,
     cells: usize,
 }
 
-/// Targets that name one issuer, or none.
+/// Targets that name the same issuer, or none.
 #[derive(Default)]
 struct Targets {
     wcits: Patterns<TargetId>,
@@ -35,7 +35,7 @@ struct Targets {
     groups: Patterns<TargetId>,
 }
 
-/// The bindings of one pattern of primitives.
+/// Bindings of one pattern of primitives.
 struct Cell {
     id: CellId,
     by_target: HashMap<TargetId, Vec<Arc<Binding>>>,
@@ -46,9 +46,9 @@ pub(super) struct Subject<'a> {
     matrix: &'a Matrix,
     protocol: Protocol,
     targets: HashSet<TargetId>,
-    /// What was decided in this request already.
+    /// Decisions already made in this request.
     decided: HashMap<CellId, Option<&'a Arc<Binding>>>,
-    /// Look-ups and bindings looked at.
+    /// Number of look-ups and of bindings examined.
     #[cfg(test)]
     work: usize,
 }
@@ -57,7 +57,7 @@ impl Matrix {
     pub(super) fn add(&mut self, binding: Binding) {
         let kind = binding.target_kind();
         if kind == TargetKind::Unspecified {
-            // For nobody.
+            // It names nobody.
             return;
         }
         let of_issuer = self.by_issuer.entry(binding.issuer.clone()).or_default();
@@ -75,7 +75,7 @@ impl Matrix {
             Cell { id: self.cells, by_target: HashMap::new() }
         });
         let same = cell.by_target.entry(target).or_default();
-        // Of what differs in its answer alone, the denial counts: at most one binding for each protocol stays.
+        // If only the answer differs, the denial counts: at most one binding remains for each protocol.
         match same.iter_mut().find(|known| known.protocol == binding.protocol) {
             Some(known) if known.allowed => *known = Arc::new(binding),
             Some(_) => {}
@@ -109,7 +109,8 @@ impl<'a> Subject<'a> {
         self.targets.iter().copied().collect()
     }
 
-    /// The binding that decides about a primitive: of the most specific pattern that has one for this caller.
+    /// Returns the binding that decides about a primitive: that of the most specific pattern with one for this
+    /// caller.
     pub(super) fn deciding(&mut self, primitive: &str) -> Option<&'a Arc<Binding>> {
         let matrix = self.matrix;
         let mut cells = matrix.primitives.naming(primitive);
@@ -173,7 +174,7 @@ mod tests {
         }
     }
 
-    /// What a list of `entries` costs a caller of 256 groups where the org has `bindings` bindings.
+    /// Returns the cost of a list of `entries` for a caller with 256 groups in an org with `bindings` bindings.
     fn work(entries: usize, bindings: Vec<Binding>) -> usize {
         let mut matrix = Matrix::default();
         bindings.into_iter().for_each(|binding| matrix.add(binding));
@@ -186,7 +187,7 @@ mod tests {
 
     #[test]
     fn a_list_costs_its_entries_and_not_their_product_with_bindings_and_groups() {
-        // Everything is bound for every group, by one pattern.
+        // One pattern binds everything, for every group.
         let wide: Vec<_> = (0..10_000).map(|number| binding(format!("g{number}"), "*".into())).collect();
         assert!(work(1000, wide.clone()) <= 1000 + 256, "{}", work(1000, wide));
         // Each primitive is bound by name, for a hundred groups.
@@ -194,7 +195,7 @@ mod tests {
             .map(|number| binding(format!("g{}", number % 100), format!("p{}", number / 100)))
             .collect();
         assert!(work(1000, named.clone()) <= 1000 + 10_000, "{}", work(1000, named));
-        // One call does not look at the bindings of other primitives, nor at those of others for this one.
+        // One call examines neither bindings of other primitives nor those of this one for other targets.
         let others: Vec<_> = (0..10_000).map(|number| binding(format!("x{number}"), "p0".into())).collect();
         assert!(work(1, others) <= 2);
     }

@@ -1,5 +1,5 @@
-//! Policy against a model that is as simple as it can be: every binding is looked at for every call, and conditions are
-//! tried in the plainest way. Each rule of the model can be turned round, and a model with any one of them turned must
+//! The policy checked against the simplest possible model: it examines every binding for every call, and evaluates
+//! conditions in the plainest way. Each rule of the model can be inverted, and a model with any one inverted must
 //! disagree: a rule that no triple tells apart is not tested.
 
 use std::cmp::Ordering;
@@ -10,10 +10,10 @@ use serde_json::json;
 
 use super::*;
 
-/// Triples of bindings, a caller with a primitive, and arguments.
+/// Number of triples: bindings, a caller with a primitive, and arguments.
 const TRIPLES: u64 = 30_000;
 
-/// What may be turned round.
+/// Rules of the model that can be inverted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Turned {
     OrgsAreApart,
@@ -92,7 +92,7 @@ const ALL: [Turned; 34] = {
     ]
 };
 
-/// One triple.
+/// Bindings, a caller with a primitive, and arguments.
 struct Triple {
     enforced: Vec<Binding>,
     observed: Vec<Binding>,
@@ -102,7 +102,8 @@ struct Triple {
     arguments: Value,
 }
 
-/// Whether it is listed, what becomes of a call, what would have become of it where an observed binding decides.
+/// Whether the primitive is listed, the effect on a call, and the effect with observed bindings if one of them
+/// decides.
 type Said = (bool, Effect, Option<Effect>);
 
 impl Triple {
@@ -160,7 +161,7 @@ impl Triple {
             && (protocol || !is(Turned::OtherProtocolsDoNotCount))
     }
 
-    /// The binding that decides what is listed.
+    /// Returns the binding that decides what is listed.
     fn base<'a>(
         &self,
         bindings: &[(&'a Binding, bool)],
@@ -201,7 +202,7 @@ impl Triple {
             if !self.applies(binding, is) || !which(binding) {
                 continue;
             }
-            // Of equals an enforced one.
+            // Among equals an enforced one counts.
             if best.is_none_or(|(known, _)| self.order(binding, known, is).is_gt()) {
                 best = Some((*binding, *seen));
             }
@@ -304,7 +305,7 @@ fn effect(binding: &Binding) -> Effect {
     }
 }
 
-/// Twice the number: all that are made here are halves of integers.
+/// Returns twice the number: all numbers here are halves of integers.
 fn halves(value: &Value, is: &dyn Fn(Turned) -> bool) -> Option<i128> {
     let integer = value.as_i64().map(i128::from).or(value.as_u64().map(i128::from));
     match integer {
@@ -327,7 +328,7 @@ fn equal(one: &Value, other: &Value, is: &dyn Fn(Turned) -> bool) -> bool {
     }
 }
 
-/// Every way to share the text out.
+/// Tries every way to divide the text.
 fn globbed(glob: &[u8], text: &[u8]) -> bool {
     match glob.split_first() {
         None => text.is_empty(),
@@ -336,7 +337,7 @@ fn globbed(glob: &[u8], text: &[u8]) -> bool {
     }
 }
 
-/// Xorshift (Marsaglia): the same triples in every run.
+/// Xorshift (Marsaglia), which gives the same triples in every run.
 struct Random(u64);
 
 impl Random {
@@ -395,7 +396,7 @@ fn some_bindings(random: &mut Random) -> Vec<Binding> {
     list
 }
 
-/// A binding that is as specific as another, or nearly so, and may decide otherwise.
+/// Returns a binding of equal or nearly equal rank that may decide otherwise.
 fn nearly(first: &Binding, random: &mut Random) -> Binding {
     let other = binding(random);
     let issuer = random.of(&[first.issuer.clone(), other.issuer.clone()]);

@@ -1,7 +1,7 @@
-//! A map by pattern: a name, `prefix*` or `*`.
+//! A map from patterns to values. A pattern is a name, `prefix*` or `*`.
 //!
-//! Keeps true: finds what [`asp_edge::names::specificity`] would, most specific first, in one look-up for the name and
-//! one for each length that a prefix has, however many patterns there are.
+//! Keeps true: finds the same as [`asp_edge::names::specificity`], most specific first, with one look-up for the name
+//! and one for each distinct prefix length, however many patterns there are.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, HashMap};
@@ -13,7 +13,7 @@ use asp_edge::names::Pattern;
 pub struct Patterns<T> {
     exact: HashMap<String, T>,
     prefixes: HashMap<String, T>,
-    /// Of the prefixes, the longest first.
+    /// Lengths of the prefixes, longest first.
     lengths: BTreeSet<Reverse<usize>>,
 }
 
@@ -24,7 +24,7 @@ impl<T> Default for Patterns<T> {
 }
 
 impl<T> Patterns<T> {
-    /// The value of a pattern, made where there is none.
+    /// Returns the value of a pattern; inserts one if there is none.
     pub fn entry(&mut self, pattern: &str, make: impl FnOnce() -> T) -> &mut T {
         match Pattern::read(pattern) {
             Pattern::Exact(name) => self.exact.entry(name.to_owned()).or_insert_with(make),
@@ -35,7 +35,7 @@ impl<T> Patterns<T> {
         }
     }
 
-    /// The values of the patterns that name `name`, the most specific one first.
+    /// Returns the values of patterns that match `name`, the most specific first.
     pub fn naming<'a, 'n>(&'a self, name: &'n str) -> impl Iterator<Item = &'a T> + use<'a, 'n, T> {
         let prefixes = self.lengths.range(Reverse(name.len())..);
         let by_prefix = prefixes.filter_map(|Reverse(length)| self.prefixes.get(name.get(..*length)?));

@@ -1,8 +1,8 @@
-//! The bindings of one org that ask about arguments (`when`), and those that are only observed.
+//! The bindings of one org that have conditions on arguments (`when`) or are only observed.
 //!
-//! Keeps true: lists never ask them. They are looked at one after the other for each call, and are few
-//! (`asp_store::control::MAX_RULES_PER_ORG`). Who overrules whom is the one order of policy (ADR 10): of bindings that
-//! are equally specific a denial comes first, then one that asks for approval.
+//! Keeps true: lists never evaluate them. They are examined one by one for each call, and are few
+//! (`asp_store::control::MAX_RULES_PER_ORG`). Precedence is that of all policy (ADR 10): among equally specific
+//! bindings a denial comes first, then one that requires approval.
 
 use std::sync::Arc;
 
@@ -12,17 +12,17 @@ use serde_json::Value;
 
 use super::condition::{Condition, MAX_CONDITIONS};
 
-/// What a binding, or all of them, would have done with a call.
+/// The effect of one binding, or of all of them, on a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Effect {
     Allow,
-    /// A person must approve it.
+    /// A person must approve the call.
     Approve,
     Deny,
 }
 
 impl Effect {
-    /// What `binding` has.
+    /// Returns the effect of a binding.
     pub fn of(binding: &Binding) -> Effect {
         match (binding.approval, binding.allowed) {
             (true, _) => Effect::Approve,
@@ -40,12 +40,12 @@ impl Effect {
     }
 }
 
-/// Specificity of a binding for a call that it names: by primitive, target, kind of target, issuer and protocol, then what
-/// it does.
+/// Precedence of a binding that names the call: specificity by primitive, target, target kind, issuer and protocol,
+/// then the effect.
 pub(super) type Rank = (usize, usize, u8, bool, u8, Effect);
 
-/// Of a binding that names the caller's target and the primitive; `None` where it is for another protocol. How specific
-/// a pattern is depends on the pattern alone, whoever it names.
+/// Returns the rank of a binding that names the caller's target and the primitive; `None` if it is for another
+/// protocol. The specificity of a pattern depends on the pattern alone, not on the name it matches.
 pub(super) fn rank(binding: &Binding, protocol: Protocol) -> Option<Rank> {
     let by_pattern = |pattern: &str| match pattern.strip_suffix('*') {
         None => usize::MAX,
@@ -56,7 +56,7 @@ pub(super) fn rank(binding: &Binding, protocol: Protocol) -> Option<Rank> {
         TargetKind::User => 1,
         TargetKind::Group | TargetKind::Unspecified => 0,
     };
-    // A protocol that this version does not know is not every one.
+    // An unknown protocol must not be read as "every one".
     let by_protocol = match Protocol::try_from(binding.protocol) {
         Ok(Protocol::Unspecified) => 0,
         Ok(named) if named == protocol => 1,
@@ -67,7 +67,7 @@ pub(super) fn rank(binding: &Binding, protocol: Protocol) -> Option<Rank> {
     Some((primitive, target, by_kind, by_issuer, by_protocol, Effect::of(binding)))
 }
 
-/// Bindings with their conditions.
+/// Bindings with compiled conditions.
 #[derive(Default)]
 pub(super) struct Rules {
     enforced: Vec<Rule>,
@@ -96,16 +96,16 @@ impl Rule {
     }
 }
 
-/// A binding that is not in the matrix, and names a caller and a primitive.
+/// A binding outside the matrix that names a caller and a primitive.
 #[derive(Clone, Copy, Debug)]
 pub struct Concerning<'a> {
     pub binding: &'a Binding,
     pub observed: bool,
-    /// Whether all of its conditions hold; one without conditions always does.
+    /// Whether all of its conditions hold, which is true without conditions.
     pub holds: bool,
 }
 
-/// A call that rules are asked about.
+/// The call that rules are evaluated for.
 pub(super) struct Asked<'a> {
     pub caller: &'a Caller,
     pub primitive: &'a str,
@@ -128,7 +128,7 @@ impl Rules {
         Ok(())
     }
 
-    /// Whether a call may come to wait for a person's approval.
+    /// Whether a call may need a person's approval.
     pub(super) fn may_ask(&self, caller: &Caller, primitive: &str, protocol: Protocol) -> bool {
         self.enforced.iter().any(|rule| {
             rule.binding.approval
@@ -137,19 +137,21 @@ impl Rules {
         })
     }
 
-    /// Whether an enforced binding asks about the arguments of such a call. Each enforced one here has conditions.
+    /// Whether an enforced binding has conditions on the arguments of such a call. All enforced bindings here have
+    /// conditions.
     pub(super) fn asks_about(&self, caller: &Caller, primitive: &str, protocol: Protocol) -> bool {
         self.enforced
             .iter()
             .any(|rule| rank(&rule.binding, protocol).is_some() && rule.concerns(caller, primitive))
     }
 
-    /// The most specific of the enforced ones whose conditions hold.
+    /// Returns the most specific enforced binding whose conditions hold.
     pub(super) fn enforced(&self, asked: &Asked<'_>) -> Option<(Rank, &Arc<Binding>)> {
         first(&self.enforced, asked, |_| true)
     }
 
-    /// The same of those that are observed: of the ones without conditions, and of the ones with some.
+    /// Returns the most specific observed bindings whose conditions hold: one without conditions, and one with
+    /// conditions.
     pub(super) fn observed(&self, asked: &Asked<'_>) -> [Option<(Rank, &Arc<Binding>)>; 2] {
         [
             first(&self.observed, asked, |rule| rule.when.is_empty()),
@@ -157,7 +159,7 @@ impl Rules {
         ]
     }
 
-    /// All that name the caller and the primitive.
+    /// Returns all bindings that name the caller and the primitive.
     pub(super) fn concerning<'a>(&'a self, asked: &'a Asked<'_>) -> impl Iterator<Item = Concerning<'a>> {
         let all = [(&self.enforced, false), (&self.observed, true)];
         all.into_iter().flat_map(move |(rules, observed)| {
@@ -178,7 +180,8 @@ fn holds(rule: &Rule, asked: &Asked<'_>) -> bool {
     rule.when.iter().all(|condition| condition.holds(asked.arguments))
 }
 
-/// Of several that are equal in everything but their names any: they say the same.
+/// Returns the first binding by rank that applies. Bindings of equal rank differ only in their names, so any of them
+/// will do.
 fn first<'a>(
     rules: &'a [Rule],
     asked: &Asked<'_>,

@@ -1,17 +1,17 @@
-//! Misfits of a schema in words that a caller can act on: the place, and the value that is expected there.
+//! Schema violations in words that a caller can act on: the location, and the value that is expected there.
 //!
-//! Refuses: to quote a value, because it may be a secret that would be copied into logs. Names of members are named.
+//! Refuses: to quote a value, because it may be a secret that would be copied into logs. Only member names appear.
 
 use jsonschema::ValidationError;
 use jsonschema::error::ValidationErrorKind;
 use serde_json::Value;
 
-/// Most alternatives of one place that are described.
+/// Maximum number of alternatives that are described for one location.
 const MAX_ALTERNATIVES: usize = 5;
-/// Longest name of a member that is shown, in characters.
+/// Maximum length of a member name in a message, in characters.
 const MAX_NAME: usize = 100;
 
-/// A part of a value that does not fit: its JSON Pointer, and the reason.
+/// A schema violation: the JSON Pointer of the value, and the reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Misfit {
     pub pointer: String,
@@ -19,7 +19,7 @@ pub struct Misfit {
 }
 
 impl Misfit {
-    /// Describes an error of `value`, the whole that was checked.
+    /// Describes an error of `value`, the whole value that was checked.
     pub(super) fn of(error: &ValidationError<'_>, value: &Value) -> Misfit {
         let pointer = error.instance_path().to_string();
         match error.kind() {
@@ -48,12 +48,13 @@ impl Misfit {
     }
 }
 
-/// A schema of `false`: of a member, or of all members that have no schema of their own.
+/// Describes a violation of the schema `false`, which forbids one member, or all members without a schema of their
+/// own.
 fn refused(error: &ValidationError<'_>, value: &Value, pointer: String) -> Misfit {
     let keyword = error.schema_path().to_string();
     let is_of_members =
         ["additionalProperties", "unevaluatedProperties"].iter().any(|word| keyword.ends_with(word));
-    // The error holds the first member's value, without its name.
+    // The error has the first member's value but not its name.
     let members = value.pointer(&pointer).and_then(Value::as_object).filter(|_| is_of_members);
     let first = members.and_then(|members| members.keys().next().cloned());
     match first {
@@ -63,13 +64,13 @@ fn refused(error: &ValidationError<'_>, value: &Value, pointer: String) -> Misfi
     }
 }
 
-/// A member that the schema does not know.
+/// Describes a member that the schema does not define.
 fn unknown(pointer: &str, name: Option<&String>) -> Misfit {
     let name = name.map(String::as_str).unwrap_or_default();
     Misfit { pointer: below(pointer, name), message: "is not one of this tool's".into() }
 }
 
-/// Describes what each alternative expects.
+/// Describes the expectations of each alternative.
 fn alternatives(pointer: &str, context: &[Vec<ValidationError<'_>>], value: &Value) -> String {
     let described = context.iter().take(MAX_ALTERNATIVES).filter_map(|errors| {
         let misfit = Misfit::of(errors.first()?, value);
@@ -82,7 +83,7 @@ fn alternatives(pointer: &str, context: &[Vec<ValidationError<'_>>], value: &Val
     format!("fits none of its alternatives: {}", described.join("; or "))
 }
 
-/// The pointer of a member (RFC 6901), its name bounded.
+/// Appends a member to a JSON Pointer (RFC 6901), without control characters and at most [`MAX_NAME`] long.
 fn below(pointer: &str, name: &str) -> String {
     let shown: String = name.chars().filter(|c| !c.is_control()).take(MAX_NAME).collect();
     format!("{pointer}/{}", shown.replace('~', "~0").replace('/', "~1"))

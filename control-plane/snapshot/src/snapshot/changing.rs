@@ -1,4 +1,5 @@
-//! A snapshot on its way from the one before: it begins as that one, takes what changed, and is checked at its end.
+//! A snapshot under construction: it starts as a copy of the previous one, takes changed parts, and is checked at the
+//! end.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
@@ -17,31 +18,31 @@ use crate::parts::{self, Name};
 use crate::server::{Dependency, VirtualServer};
 use asp_registry::version;
 
-/// Shares with the snapshot before whatever is not replaced.
+/// The next snapshot; it shares with the previous one all that is not replaced.
 pub(super) struct Changing<'a> {
     pub(super) before: &'a Snapshot,
     pub(super) next: Snapshot,
-    /// A base that is new.
+    /// The base, if it is new.
     pub(super) base: Option<Arc<BasePart>>,
     revoked: Option<RevokedPart>,
     recent: Option<RecentRevocations>,
-    /// Names of those that are new in `next`.
+    /// Names of servers that are new in `next`.
     pub(super) servers: BTreeSet<String>,
     pub(super) servers_gone: Vec<String>,
     pub(super) exposure: Vec<(String, Vec<ExposureException>)>,
-    /// Those of which a part came.
+    /// Orgs whose part was sent.
     pub(super) orgs: BTreeSet<String>,
     pub(super) machines_changed: bool,
-    /// All enforced bindings of an org of which one does not compile, until it is settled what holds.
+    /// Enforced bindings of an org of which some do not compile, kept until it is decided which ones hold.
     pub(super) faulty_bindings: Vec<Binding>,
 }
 
-/// Why a part is not taken as it was sent.
+/// The reason for rejecting a part.
 pub(super) enum Refused {
     Unread(String),
-    /// A name that this version does not know: its last form may be wider than what it says.
+    /// The part requires a name that this version does not know; its last version may allow more than the new one.
     Needs(String),
-    /// It was read, and does not compile.
+    /// The part could be read but does not compile.
     Faulty(String),
 }
 
@@ -88,8 +89,8 @@ impl<'a> Changing<'a> {
         }
     }
 
-    /// Takes a part; `None`: it is gone. Of one that is refused nothing is taken but the machines of an org that could be read:
-    /// a key that was deleted opens nothing.
+    /// Applies a part; `None` removes it. A rejected part changes nothing, except that the machines of an org are
+    /// replaced if they could be read, so that deleted keys stop working.
     pub(super) fn take(&mut self, name: &str, part: Option<SnapshotPart>) -> Result<(), Refused> {
         self.forget_fault(name);
         let need = part.as_ref().and_then(parts::unknown_need).map(str::to_owned);
@@ -164,7 +165,7 @@ impl<'a> Changing<'a> {
             false => drop(self.next.limits.insert(org.as_str().into(), limits.into())),
         }
         self.exposure.push((org.clone(), exposure));
-        // Nothing else can fail.
+        // Only the bindings can fail.
         let has_rules =
             !observed_bindings.is_empty() || bindings.iter().any(|binding| !binding.when.is_empty());
         let kept = if has_rules { bindings.clone() } else { Vec::new() };
@@ -188,9 +189,9 @@ impl<'a> Changing<'a> {
         Ok(())
     }
 
-    /// What the edge's code makes of the changes.
+    /// Compiles the changes with the edge's code.
     pub(super) fn edge(&self) -> Result<asp_edge::Snapshot, String> {
-        // Servers are evaluated beside the issuers: where those change, all of them are.
+        // Servers are checked against the issuers, so a new base means checking all of them.
         let servers: Vec<&EdgeServer> = match self.base {
             Some(_) => self.next.servers.values().map(|server| &server.edge).collect(),
             None => {
@@ -218,7 +219,7 @@ impl<'a> Changing<'a> {
     }
 }
 
-/// Of several versions of one the latest counts.
+/// Indexes dependencies by id, the highest version of each.
 fn dependencies<'a>(
     servers: impl Iterator<Item = &'a Arc<VirtualServer>>,
 ) -> HashMap<String, Arc<Dependency>> {

@@ -3,27 +3,27 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// The part keeps its last form.
+/// The part keeps its last version.
 pub(super) const LAST_FORM: &str = "its last form";
-/// Nothing of the server is served.
+/// The server is not served.
 pub(super) const NOT_SERVED: &str = "it is not served";
-/// What the bindings that do not compile are about is denied to the org.
+/// All primitives that the faulty bindings name are denied to the org.
 pub(super) const NARROWED: &str = "the rest of the part; what the faulty bindings are about is denied";
-/// The part holds values that this version does not know.
+/// The part contains values that this version does not know.
 pub(super) const UNREAD: &str =
     "the rest of the part; what is not known allows nothing, and denies all that it may be about";
-/// Every call of the org is refused.
+/// Every call of the org is denied.
 pub(super) const ORG_DENIED: &str = "every call of the org is denied";
-/// Nobody can call with a key or certificate of the org's machines.
+/// The keys and certificates of the org's machines are rejected.
 pub(super) const NO_MACHINES: &str = "keys and certificates of the org's machines open nothing";
 /// No server is served.
 pub(super) const NOTHING_SERVED: &str = "no server is served";
-/// A list of revocations counts as far as this version reads it.
+/// A list of revocations applies as far as this version can read it.
 pub(super) const AS_READ: &str = "what this version reads of it";
-/// A part of a kind that this version does not know.
+/// The part is of a kind that this version does not know.
 pub(super) const LEFT_OUT: &str = "it is left out";
 
-/// Why a part is not in force as it was sent, and what holds instead.
+/// The reason why a part is not in force as it was sent, and what is in force instead.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PartFault {
     pub reason: String,
@@ -36,5 +36,5 @@ impl fmt::Display for PartFault {
     }
 }
 
-/// Faults by the name of the part. Bounded as the parts are.
+/// Faults by part name, at most one for each part.
 pub type PartFaults = BTreeMap<String, PartFault>;

@@ -1,9 +1,9 @@
-//! What a gateway puts in force of changes of which some are refused.
+//! Partial application of changes, for gateways that reject some of the parts.
 //!
-//! Keeps true: lists of revocations and parts that are gone always count; a part that is refused keeps its last form, without
-//! what it may have lost since, or is denied: a server is not served, an org may call nothing, or nothing that the bindings
-//! are about which do not compile. A server that is refused for
-//! the base it stands beside is tried again with the next one.
+//! Keeps true: revocation lists and removals of parts always take effect. A rejected part keeps its last version,
+//! minus everything that may have been withdrawn since, or is denied: a server is not served, and an org is denied
+//! every call or all primitives that its faulty bindings name. A server that is incompatible with the current base is
+//! retried with the next one.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use crate::parts::{self, BASE, Name};
 use crate::policy::{Policy, denials, deny_instead};
 
 impl Changing<'_> {
-    /// Puts what holds instead of a part that was refused. `Err`: nothing can.
+    /// Puts the fallback of a rejected part in force. Fails if there is none.
     pub(super) fn leave_out(&mut self, name: &str, refused: &Refused) -> Result<(), String> {
         let may_keep = !matches!(refused, Refused::Needs(_));
         let in_force = match Name::read(name) {
@@ -49,7 +49,7 @@ impl Changing<'_> {
 
     fn leave_out_org(&mut self, org: &str, refused: &Refused) -> Result<&'static str, String> {
         if !matches!(refused, Refused::Faulty(_)) {
-            // What was deleted opens nothing, and which of them that is cannot be read.
+            // Deleted keys must stop working, and the part does not tell which ones were deleted.
             self.close_machines(org);
         }
         match std::mem::take(&mut self.faulty_bindings) {
@@ -58,8 +58,8 @@ impl Changing<'_> {
         }
     }
 
-    /// Gives an org those of its bindings that compile. Whatever the others are about is denied to everybody: the last policy
-    /// would open what is denied since, and what is served since.
+    /// Keeps the bindings of an org that compile, and denies to everybody in it all primitives that the others name.
+    /// The last policy would allow what has been denied since and what was not served then.
     fn narrow_org(&mut self, org: &str, bindings: Vec<Binding>) -> Result<&'static str, String> {
         let compiles = |binding: &Binding| Policy::new(vec![binding.clone()], Vec::new()).is_ok();
         let (mut compiled, faulty): (Vec<Binding>, Vec<Binding>) = bindings.into_iter().partition(compiles);
@@ -81,7 +81,7 @@ impl Changing<'_> {
         Arc::make_mut(&mut self.next.faults).insert(name, PartFault { reason, in_force });
     }
 
-    /// As [`Changing::done`], but that parts which do not compile are left out too.
+    /// Finishes the snapshot like [`Changing::done`], and leaves out parts that do not compile.
     pub(super) fn done_partly(mut self) -> Result<Snapshot, String> {
         self.retry_waiting();
         if self.next.base.is_none() && !self.before.edge.is_boot() {
@@ -99,7 +99,7 @@ impl Changing<'_> {
         Ok(self.finish(edge))
     }
 
-    /// A new base may take what the one before refused.
+    /// Retries rejected servers with a new base.
     fn retry_waiting(&mut self) {
         if self.base.is_none() {
             return;
@@ -111,11 +111,11 @@ impl Changing<'_> {
         }
     }
 
-    /// Without a base nothing is served; servers wait for the next one.
+    /// Stops serving all servers while there is no base; they wait for the next one.
     fn stop_serving(&mut self) {
         for (name, server) in std::mem::take(&mut self.next.servers) {
             self.servers_gone.push(name.clone());
-            // One that waits already is newer.
+            // A server that is already waiting is newer.
             self.next.waiting.entry(name).or_insert(server);
         }
         self.servers.clear();
@@ -134,7 +134,7 @@ impl Changing<'_> {
             }
         });
         if let Err(reason) = self.index_machines() {
-            // One of them has what is another one's.
+            // Two orgs have the same id, certificate or URI.
             for org in &orgs {
                 self.refuse_machines(org, reason.clone());
             }
@@ -150,7 +150,8 @@ impl Changing<'_> {
         }
     }
 
-    /// Puts the last base in the place of one that does not compile, without the issuers that the new one does not have.
+    /// Replaces a base that does not compile with the last one, without the issuers, keys and orgs that the new one
+    /// withdraws.
     fn settle_base(&mut self) -> Result<(), String> {
         let Some(base) = self.base.clone() else { return Ok(()) };
         let alone = Changes { base: Some(&*base), ..Changes::default() };
@@ -165,9 +166,9 @@ impl Changing<'_> {
                 last.issuers.retain_mut(|known| {
                     let is_it = |new: &&Issuer| new.name == known.name && new.iss == known.iss;
                     let Some(new) = base.issuers.iter().find(is_it) else { return false };
-                    // What was withdrawn from it is withdrawn.
+                    // Keys that the new base withdraws are invalid.
                     known.keys.retain(|key| new.keys.contains(key));
-                    // None named is any.
+                    // An empty list means every org.
                     if known.orgs.is_empty() {
                         known.orgs.clone_from(&new.orgs);
                         return true;
@@ -191,7 +192,7 @@ impl Changing<'_> {
         Ok(())
     }
 
-    /// The base alone, beside which one part after the other is evaluated.
+    /// Compiles the base alone; every other part is then checked against it by itself.
     fn bare(&self) -> Result<asp_edge::Snapshot, String> {
         let Some(base) = self.next.base.as_deref() else { return Ok(self.before.edge.clone()) };
         let alone = Changes { base: Some(base), ..Changes::default() };
@@ -241,7 +242,7 @@ impl Changing<'_> {
     }
 }
 
-/// Whether the edge's code takes a server beside the base.
+/// Checks a server with the edge's code, together with the base only.
 fn beside(bare: &asp_edge::Snapshot, server: &EdgeServer) -> Result<(), String> {
     let alone = Changes { servers: vec![server], ..Changes::default() };
     bare.changed(alone).map(drop).map_err(|error| error.to_string())

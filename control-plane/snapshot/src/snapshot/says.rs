@@ -1,24 +1,25 @@
-//! One change of a snapshot as it was sent: what its part says.
+//! The content of one changed part.
 //!
-//! Refuses: a part of a newer kind, one of another kind than its name says, and one about something else than its name.
+//! Refuses: a part of an unknown kind, a part of another kind than its name, and a part about something else than its
+//! name.
 
 use asp_proto::snapshot::snapshot_part::Part;
 use asp_proto::snapshot::{BasePart, OrgPart, RecentRevocations, RevokedPart, ServerPart, SnapshotPart};
 
 use crate::parts::Name;
 
-/// A change that means something to this version.
+/// A change that this version understands.
 pub(super) enum Says<'a> {
     Base(BasePart),
     Server(Box<ServerPart>),
     ServerGone(&'a str),
-    /// An org that is gone has said nothing.
+    /// A removed org is an empty one.
     Org(OrgPart),
     Revoked(RevokedPart),
     Recent(RecentRevocations),
 }
 
-/// Reads a change; `Ok(None)`: a part that this version does not have is gone.
+/// Reads a change. Returns `Ok(None)` for the removal of a part that this version does not have.
 pub(super) fn read(name: &str, part: Option<SnapshotPart>) -> Result<Option<Says<'_>>, String> {
     let known = Name::read(name);
     let Some(part) = part else { return Ok(gone(known)) };

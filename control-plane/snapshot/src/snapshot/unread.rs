@@ -1,7 +1,8 @@
-//! Values of an org's part that this version does not know.
+//! Values in an org's part that this version does not know.
 //!
-//! Keeps true: an unknown protocol or kind of target is never read as every one. A binding or exception that allows by one is left
-//! out; one that denies, or asks for approval, is a denial of everything that it may be about.
+//! Keeps true: an unknown protocol or target kind is never read as "all". A binding or exception that allows
+//! something by an unknown value is left out. A binding that denies or requires approval by one denies everything it
+//! may cover.
 
 use std::collections::BTreeSet;
 
@@ -9,10 +10,10 @@ use asp_proto::snapshot::{Binding, OrgPart, Protocol, TargetKind};
 
 use crate::policy::deny_instead;
 
-/// Unknown values of one part that are named; the others are counted.
+/// Maximum number of unknown values that are named; the others are counted.
 const MAX_NAMED: usize = 5;
 
-/// Takes unknown values out of a part. Returns what they are, or `None` if this version knows all.
+/// Removes unknown values from a part. Returns a description of them, or `None` if this version knows all values.
 pub(super) fn settle(part: &mut OrgPart) -> Option<String> {
     let mut unknown = Vec::new();
     let mut denied = BTreeSet::new();
@@ -41,7 +42,7 @@ pub(super) fn settle(part: &mut OrgPart) -> Option<String> {
         if !is_known {
             unknown.push(format!("protocol {} in the exposure of {}", exception.protocol, exception.server));
         }
-        // What the edge's code denies by one.
+        // An exception that disables is kept: the edge's code denies by it.
         is_known || !exception.enabled
     });
     in_words(&unknown)

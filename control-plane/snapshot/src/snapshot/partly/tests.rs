@@ -1,4 +1,4 @@
-//! What holds of a push of which a part is refused (invariant I-5).
+//! Pushes of which a part is rejected, and what is in force afterwards (invariant I-5).
 
 use asp_edge::Caller;
 use asp_proto::snapshot::{
@@ -108,7 +108,7 @@ fn a_server_that_does_not_compile_holds_up_no_revocation_and_keeps_its_last_form
     assert!(after.faults()["server/two"].reason.starts_with("primitive two.tool: input schema"));
     assert!(Arc::ptr_eq(before.server("two").unwrap(), after.server("two").unwrap()));
     assert!(!serves(&after, "three") && !serves(&after, "one"), "what is gone is gone");
-    // The faults stand until their parts come again.
+    // Faults remain until their parts are sent again.
     let after = after.applied(3, vec![recent(3)]).unwrap();
     assert_eq!(in_force(&after).len(), 2);
     let changes = vec![put("server/three", part_of("three", |_| {})), ("server/two".to_owned(), None)];
@@ -116,7 +116,7 @@ fn a_server_that_does_not_compile_holds_up_no_revocation_and_keeps_its_last_form
     assert!(in_force(&after).is_empty() && serves(&after, "three") && !serves(&after, "two"));
 }
 
-/// What the last policy would open is denied by now.
+/// The last policy would allow what has been denied since.
 #[test]
 fn a_denial_beside_a_condition_that_does_not_compile_is_in_force() {
     let allow = |primitive: &str| Binding { primitive: primitive.into(), allowed: true, ..binding("acme") };
@@ -136,7 +136,7 @@ fn a_denial_beside_a_condition_that_does_not_compile_is_in_force() {
     assert!(!denies(&before, "acme", "pay"));
 }
 
-/// Invariant I-5: a gateway of the version before never opens anything wider.
+/// Invariant I-5: a gateway of the previous version never allows more.
 #[test]
 fn values_that_this_version_does_not_know_allow_nothing_and_deny_all_that_they_may_be_about() {
     let before = Snapshot::build(whole()).unwrap();
@@ -228,7 +228,7 @@ fn an_org_has_what_compiles_without_its_deleted_keys_and_is_denied_the_rest() {
     assert!(is_denied(&after, "new") && !is_denied(&after, "nobody"));
     let known: Vec<bool> = ["acme", "globex"].iter().map(|org| after.machine_parts.has(org)).collect();
     assert_eq!(known, [false, true], "machines are those of now");
-    // A denied org has nothing else to go back to.
+    // A denied org has no other state to fall back to.
     let after = after.applied(3, vec![put("org/new", Part::Org(unknown_condition("new")))]).unwrap();
     assert!(is_denied(&after, "new"));
     let after = after.applied(4, vec![("org/new".to_owned(), None)]).unwrap();
@@ -265,7 +265,7 @@ fn one_orgs_machines_that_cannot_be_told_apart_open_nothing_and_others_go_on() {
     let after = before.applied(2, changes).unwrap();
     assert_eq!((in_force(&after), recent_revision(&after)), (vec![("org/new", NO_MACHINES)], 2));
     assert!(!after.machine_parts.has("new") && after.machine_parts.has("other"));
-    // The id of another org's key.
+    // An id that belongs to another org's key.
     let after = after.applied(3, vec![part("globex", key("k", "globex", 32))]).unwrap();
     assert!(after.faults().contains_key("org/globex") && after.machine_parts.has("acme"));
 }
@@ -319,7 +319,7 @@ fn a_base_that_does_not_compile_leaves_the_last_one_without_the_issuers_that_are
     let names: Vec<&str> = after.issuers.iter().map(|issuer| issuer.name.as_str()).collect();
     assert_eq!((names, after.edge.public_url()), (vec!["partner"], "https://h"));
     assert!(serves(&after, "two") && !serves(&after, "one"));
-    // Another base: what was refused beside the last one is not sent again.
+    // Servers rejected with the last base need not be sent again with a new one.
     let mended = after.applied(3, vec![put(BASE, base("https://h", &["corporate", "new"]))]).unwrap();
     assert!(in_force(&mended).is_empty(), "{:?}", mended.faults());
     assert!(["one", "two", "three"].iter().all(|name| serves(&mended, name)));
