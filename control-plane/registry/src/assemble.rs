@@ -1,7 +1,7 @@
-//! Puts servers, policy and limits together to one snapshot.
+//! Assembly of a snapshot from servers, policy and limits.
 //!
-//! Owns the order and the digests; the coarse limits are [`coarse`]'s. Refuses nothing: every part was checked
-//! when it came in. Keeps true: the same inputs give the same bytes.
+//! Owns the order and the digests; [`coarse`] makes the coarse limits. Refuses nothing: every part was checked when
+//! it was accepted. Keeps true: the same inputs give the same bytes.
 
 mod coarse;
 mod routes;
@@ -19,13 +19,13 @@ use crate::compiled::CompiledServer;
 
 pub use routes::{closed_routes, routes, routes_bytes};
 
-/// How far above the exact limit the edge lets traffic pass when the operator names no multiple.
+/// Default ratio of a coarse limit at the edge to its exact limit.
 pub const DEFAULT_COARSE_MULTIPLE: f64 = 10.0;
 
-/// All that a snapshot is made of.
+/// The inputs of a snapshot.
 #[derive(Clone, Debug)]
 pub struct Inputs {
-    /// From SQL, strictly rising.
+    /// Revision from SQL, strictly increasing.
     pub revision: u64,
     pub servers: Vec<CompiledServer>,
     pub issuers: Vec<Issuer>,
@@ -39,17 +39,17 @@ pub struct Inputs {
     pub routes: Vec<Route>,
     pub upstreams: Vec<Upstream>,
     pub regions: Vec<Region>,
-    /// First 16 bytes of the SHA-256 that `EdgeSnapshot.revoked` describes.
+    /// First 16 bytes of each SHA-256 that `EdgeSnapshot.revoked` describes.
     pub revoked: Vec<[u8; 16]>,
     pub revoked_before: Vec<RevokedBefore>,
-    /// Without a slash at the end.
+    /// Public URL without a trailing slash.
     pub public_url: String,
     pub dev: bool,
-    /// Envoy's concurrency.
+    /// Number of Envoy workers (its concurrency).
     pub workers: u32,
-    /// The server whose card stands at the root; "" for none.
+    /// Name of the server whose card is served at the root; "" for none.
     pub default_agent: String,
-    /// Coarse limit = exact limit × this, or more where there are many workers.
+    /// Ratio of a coarse limit to its exact limit; with many workers a larger one is used.
     pub coarse_multiple: f64,
 }
 
@@ -80,37 +80,37 @@ impl Default for Inputs {
     }
 }
 
-/// All that an edge snapshot is made of, borrowed from whoever keeps it.
+/// The inputs of an edge snapshot, borrowed.
 #[derive(Clone, Copy)]
 pub struct EdgeInputs<'a> {
-    /// From SQL, strictly rising.
+    /// Revision from SQL, strictly increasing.
     pub revision: u64,
-    /// Sorted by name.
+    /// Servers sorted by name.
     pub servers: &'a [&'a CompiledServer],
     pub issuers: &'a [Issuer],
-    /// The exceptions of each org.
+    /// Exceptions by org.
     pub exposure: &'a [(&'a str, &'a [ExposureException])],
     pub limits: &'a [&'a Limit],
-    /// In the order in which they count ([`routes`]).
+    /// Routes in order of precedence ([`routes`]).
     pub routes: &'a [Route],
     pub regions: &'a [Region],
-    /// Sorted, as `EdgeSnapshot.revoked`.
+    /// Sorted hashes, encoded like `EdgeSnapshot.revoked`.
     pub revoked: &'a [u8],
     pub revoked_before: &'a [RevokedBefore],
-    /// Unix milliseconds; what was revoked since comes apart.
+    /// End of these revocations in Unix milliseconds; later ones are sent separately.
     pub revoked_through: u64,
-    /// Without a slash at the end.
+    /// Public URL without a trailing slash.
     pub public_url: &'a str,
     pub dev: bool,
-    /// Envoy's concurrency.
+    /// Number of Envoy workers (its concurrency).
     pub workers: u32,
-    /// The server whose card stands at the root; "" for none.
+    /// Name of the server whose card is served at the root; "" for none.
     pub default_agent: &'a str,
-    /// As `Inputs.coarse_multiple`.
+    /// See `Inputs.coarse_multiple`.
     pub coarse_multiple: f64,
 }
 
-/// Builds what edges get: exposure in its short form, and revocations up to a moment.
+/// Builds an edge snapshot, with exposure in its short form and revocations up to `revoked_through`.
 pub fn edge(inputs: EdgeInputs<'_>) -> EdgeSnapshot {
     let places: HashMap<&str, u32> =
         (0..).zip(inputs.servers).map(|(place, server)| (server.server.name.as_str(), place)).collect();
@@ -148,20 +148,19 @@ pub fn edge(inputs: EdgeInputs<'_>) -> EdgeSnapshot {
     edge
 }
 
-/// The same content at another revision.
+/// Returns the same content at another revision.
 pub fn at_revision(edge: EdgeSnapshot, revision: u64) -> EdgeSnapshot {
     let mut edge = EdgeSnapshot { revision, digest: Vec::new(), ..edge };
     edge.digest = digest(&edge.encode_to_vec());
     edge
 }
 
-/// Builds the snapshot. Servers are sorted by name, primitives by id and version; everything else that has
-/// no order of its own is sorted too. Routes keep theirs: the first match wins.
+/// Builds the snapshot. Servers are sorted by name, primitives by id and version, and everything else that has no
+/// order of its own is sorted too. Routes keep their order: the first match wins.
 ///
-/// A server that is open to everybody (scheme `none`) is left out unless `dev`.
+/// Servers that are open to everybody (scheme `none`) are left out unless `dev`.
 ///
-/// Two servers that carry the same primitive share one copy; the caller has ruled out different ones with
-/// [`crate::conflicts`].
+/// Servers with the same primitive share one copy; the caller has excluded different ones with [`crate::conflicts`].
 pub fn assemble(inputs: Inputs) -> GatewaySnapshot {
     let mut inputs = inputs;
     if !inputs.dev {
@@ -238,7 +237,7 @@ fn coarse_limits(inputs: &Inputs) -> Vec<CoarseLimit> {
     })
 }
 
-/// Compared by reference: an org may have ten thousand of them.
+/// Sorts bindings by borrowed keys: an org may have ten thousand of them.
 fn bindings(mut list: Vec<Binding>) -> Vec<Binding> {
     fn key(binding: &Binding) -> (&str, i32, &str, &str, &str, i32, &str) {
         let Binding { org, target_kind, target, issuer, primitive, protocol, name, .. } = binding;
@@ -248,7 +247,7 @@ fn bindings(mut list: Vec<Binding>) -> Vec<Binding> {
     list
 }
 
-/// Of several moments for one org and user the last one counts.
+/// Keeps the latest time for each org and user.
 pub fn latest(list: Vec<RevokedBefore>) -> Vec<RevokedBefore> {
     let mut latest: BTreeMap<(String, String), RevokedBefore> = BTreeMap::new();
     for revoked in list {
@@ -269,7 +268,7 @@ fn sorted<T, K: Ord>(mut list: Vec<T>, key: impl Fn(&T) -> K) -> Vec<T> {
     list
 }
 
-/// As `EdgeSnapshot.revoked` has them.
+/// Encodes hashes like `EdgeSnapshot.revoked`: sorted, without duplicates.
 pub fn sorted_set(mut hashes: Vec<[u8; 16]>) -> Vec<u8> {
     hashes.sort_unstable();
     hashes.dedup();

@@ -1,7 +1,7 @@
-//! The whole check: every file by itself, then all of them together, then the compilation.
+//! The whole check: every file by itself, then all files together, then the compilation.
 //!
-//! Keeps true: every fault of every file is reported, in the order of files and lines; there is a catalog
-//! exactly when there is no fault.
+//! Keeps true: every fault of every file is reported, in the order of files and lines; there is a catalog exactly if
+//! there is no fault.
 
 use crate::compiled::CompiledServer;
 use std::collections::{HashMap, HashSet};
@@ -21,33 +21,33 @@ use crate::source::{MAX_FILES, Source};
 use crate::spec::Spec;
 use crate::structure;
 
-/// What a check found.
+/// The result of a check.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
     pub faults: Vec<Fault>,
     pub warnings: Vec<Fault>,
-    /// Present exactly when there is no fault.
+    /// Present exactly if there is no fault.
     #[serde(skip)]
     pub catalog: Option<Catalog>,
 }
 
-/// The compiled servers, sorted by name.
+/// Compiled servers, sorted by name.
 #[derive(Clone, Debug, Default)]
 pub struct Catalog {
     pub servers: Vec<CompiledServer>,
 }
 
-/// A file that parsed.
+/// A file that could be parsed.
 struct Parsed<'a> {
     source: &'a Source,
     document: Document,
 }
 
-/// Most bytes of the servers that one check compiles, encoded: several times those of all servers that can be published. Each
-/// server has a copy of what it lists, so that a small set of files may stand for any number of bytes.
+/// Maximum encoded size of the servers that one check compiles, in bytes: several times that of all servers that can
+/// be published. Each server has a copy of what it lists, so a small set of files may compile to any size.
 const MAX_COMPILED: usize = 128 * 1024 * 1024;
 
-/// Longest path of a file that is looked into, in bytes; a path of a server's folder is shorter.
+/// Maximum length of the path of a file that is read, in bytes; valid paths are shorter.
 const MAX_PATH: usize = 512;
 
 /// Checks and compiles all sources together.
@@ -55,8 +55,8 @@ pub fn check(sources: &[Source]) -> Report {
     check_all(sources, true, MAX_COMPILED)
 }
 
-/// As [`check`], without the schemas that plugins' code says: what makes them needs to know which plugins there are
-/// before they exist, and while they are out of date.
+/// Does the same as [`check`] without the schemas generated from plugin code: their generator needs the list of
+/// plugins before schemas exist, or while they are out of date.
 pub fn check_before_build(sources: &[Source]) -> Report {
     let written: Vec<Source> = sources.iter().filter(|source| !source.is_schema_file()).cloned().collect();
     check_all(&written, false, MAX_COMPILED)
@@ -68,7 +68,7 @@ fn check_all(sources: &[Source], is_built: bool, max_compiled: usize) -> Report 
     let bound = findings::bound_of_file(sources.len());
     for source in sources.iter().take(MAX_FILES) {
         faults.extend(check_path(source));
-        // Every fault of a file repeats its path.
+        // Each fault of a file repeats its path.
         if source.path.len() > MAX_PATH {
             continue;
         }
@@ -92,7 +92,8 @@ fn check_all(sources: &[Source], is_built: bool, max_compiled: usize) -> Report 
     Report { faults, warnings, catalog }
 }
 
-/// A value the parser refused has become null; that null is not the author's fault as well.
+/// Removes faults of values that the parser rejected. Those became null, and the null is not another fault of the
+/// author.
 fn drop_echoes(faults: &mut Vec<Fault>) {
     let is_refused =
         |fault: &Fault| matches!(fault.code, FaultCode::YamlFeature | FaultCode::AmbiguousScalar);
@@ -104,7 +105,7 @@ fn drop_echoes(faults: &mut Vec<Fault>) {
     faults.retain(|fault| is_refused(fault) || !refused.contains(&(fault.file.clone(), fault.path.clone())));
 }
 
-/// A decoded file with its findings; the value is absent when its structure is broken.
+/// A decoded file with its findings. The value is absent if its structure is invalid.
 struct Decoded<'a, T> {
     source: &'a Source,
     value: Option<T>,
@@ -140,7 +141,7 @@ fn decode<'a>(
     let newest = newest(&specs);
     for Decoded { source, value, findings } in &mut specs {
         let Some(spec) = value else { continue };
-        // The code is of the newest version.
+        // The code belongs to the newest version.
         let is_newest = newest.get(&(source.folder(), spec.id.clone())) == Some(&spec.major());
         let written = if is_newest { made.as_mut_slice() } else { &mut [] };
         schema_file::complete(spec, source.folder(), written, is_built, findings);
@@ -150,7 +151,7 @@ fn decode<'a>(
     (servers, specs)
 }
 
-/// The highest major version of each primitive, by its folder and id.
+/// Returns the highest major version of each primitive, by folder and id.
 fn newest<'a>(specs: &[Decoded<'a, Spec>]) -> HashMap<(&'a str, String), u64> {
     let mut newest = HashMap::new();
     for (source, spec) in specs.iter().filter_map(|file| Some((file.source, file.value.as_ref()?))) {
@@ -203,10 +204,10 @@ fn link_and_compile(
     Catalog { servers: compiled }
 }
 
-/// The servers without faults, as far as they were compiled.
+/// The compiled servers without faults.
 struct CompiledServers {
     servers: Vec<CompiledServer>,
-    /// Files of the primitives that servers use; `None` where not all servers were looked at.
+    /// Files of the primitives that servers use; `None` if not all servers were compiled.
     used: Option<HashSet<String>>,
 }
 
@@ -243,7 +244,7 @@ fn compile_servers(
     CompiledServers { servers: compiled, used: Some(used) }
 }
 
-/// `<folder>/<file>.yaml|yml|json`, the folder named like a server.
+/// Checks that a path is `<folder>/<file>.yaml|yml|json`, with a server name as its folder.
 fn check_path(source: &Source) -> Option<Fault> {
     let parts: Vec<&str> = source.path.split('/').collect();
     let fits = match parts.as_slice() {
@@ -268,7 +269,7 @@ fn check_path(source: &Source) -> Option<Fault> {
     })
 }
 
-/// One server file a folder, each path once, not too many.
+/// Checks for one server file in each folder, distinct paths, and not too many files.
 fn check_file_set(sources: &[Source]) -> Vec<Fault> {
     let mut faults = Vec::new();
     let mut fault = |code, file: &str, message: String, hint: &str| {
@@ -302,7 +303,7 @@ fn check_file_set(sources: &[Source]) -> Vec<Fault> {
 mod tests {
     use super::*;
 
-    /// Servers that all list one primitive.
+    /// Returns servers that all list one primitive.
     fn sources(servers: usize) -> Vec<Source> {
         let spec = "id: echo\nname: Echo\ntype: tool\nversion: 1.0.0\nowner: o\nsummary: s\nmutation: read_only\n\
                     primitiveSchema: {input_schema: {type: object}}\nruntime: {mode: builtin, entrypoint: echo}\n";

@@ -1,8 +1,8 @@
-//! From checked specs to the snapshot's messages.
+//! Compilation of checked specs to the snapshot's messages.
 //!
-//! Owns the mapping of every spec key to its place in the snapshot. Refuses nothing: what comes here has
-//! passed every rule. Keeps true: schemas are served as their author wrote them (key order kept), except
-//! that `nullable: true` becomes a union with null.
+//! Owns the mapping of every spec key to its field in the snapshot. Refuses nothing: the input has passed every rule.
+//! Keeps true: schemas are served as their author wrote them (key order kept), except that `nullable: true` becomes a
+//! union with null.
 
 mod card;
 mod mcp;
@@ -170,7 +170,7 @@ fn service_auth(spec: &Spec) -> Option<snapshot::ServiceAuth> {
     Some(snapshot::ServiceAuth { kind: Some(kind) })
 }
 
-/// `scheme://host[:port]` of a URL or URL template, whose host is written out.
+/// Returns `scheme://host[:port]` of a URL or URL template; its host contains no variables.
 fn origin_of(url: &str) -> &str {
     let start = url.find("://").map_or(0, |at| at + 3);
     let end = url.get(start..).and_then(|rest| rest.find(['/', '?'])).map_or(url.len(), |at| start + at);
@@ -287,7 +287,7 @@ fn proxy_openai(openai: &OpenaiProxy) -> snapshot::ProxyOpenai {
     }
 }
 
-/// A prompt's messages or a resource's contents in MCP's own form.
+/// Returns a prompt's messages or a resource's contents in MCP's form.
 fn static_json(spec: &Spec) -> Option<Value> {
     if let Some(messages) = &spec.schema.messages {
         return Some(messages.iter().map(mcp::message).collect());
@@ -297,7 +297,7 @@ fn static_json(spec: &Spec) -> Option<Value> {
     Some(contents.iter().map(|item| mcp::contents(item, uri, spec.schema.mime_type.as_deref())).collect())
 }
 
-/// What an elicitation asks or a delegate fixes of its sampling request.
+/// Returns the question of an elicitation, or the fixed part of a delegate's sampling request.
 fn question(spec: &Spec) -> Option<Value> {
     match spec.kind {
         Kind::Elicitation => {

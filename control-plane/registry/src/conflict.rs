@@ -1,8 +1,8 @@
-//! Two servers that were checked apart may still not fit together.
+//! Conflicts between servers that were checked separately.
 //!
-//! Owns the rule that an id means one primitive everywhere: policy, limits and audit name primitives by id,
-//! so whoever could declare another team's id would inherit its permissions. Whose an id is the store knows; what specs say of
-//! their owner is shown, and decides nothing.
+//! Owns the rule that an id means one primitive everywhere: policy, limits and audit name primitives by id, so anyone
+//! who could declare another team's id would inherit its permissions. The store knows the owner of an id; the owner
+//! in a spec is only displayed.
 
 use std::collections::{HashMap, HashSet};
 
@@ -11,8 +11,9 @@ use asp_proto::snapshot::Primitive;
 use crate::compiled::CompiledServer;
 use crate::fault::{Fault, FaultCode};
 
-/// The faults of adding `new` to `existing` (its own former version aside): the same id and version with
-/// other content. Lines are unknown, since only the sources have them. Only servers that the reader `may_see` are named.
+/// Returns the faults of adding `new` to `existing` (except its own previous version): the same id and version with
+/// other content. Lines are unknown, since only the sources have them. Only servers for which `may_see` is true are
+/// named.
 pub fn conflicts<'a>(
     existing: impl IntoIterator<Item = &'a CompiledServer>,
     new: &CompiledServer,
@@ -21,7 +22,7 @@ pub fn conflicts<'a>(
     let ids: HashSet<&str> = new.primitives.iter().map(|primitive| primitive.id.as_str()).collect();
     let mut faults = Vec::new();
     for other in existing.into_iter().filter(|other| other.server.name != new.server.name) {
-        // A new server is held against thousands, and few have one of its ids.
+        // A new server is compared with thousands, and few share an id with it.
         let shared = other.primitives.iter().filter(|known| ids.contains(known.id.as_str()));
         let shared: HashMap<_, &Primitive> = shared.map(|known| (version(known), known)).collect();
         if shared.is_empty() {

@@ -1,8 +1,8 @@
-//! What a new version of a server changes for its callers.
+//! Changes that a new version of a server brings to its callers.
 //!
-//! Owns the mechanical evaluation of breaking changes: a caller that was right before the change must be
-//! right after it. Keeps true: what cannot be proved compatible counts as breaking. A breaking change is
-//! fine when the primitive's major version rises with it (Semantic Versioning 2.0.0, rule 8).
+//! Owns the mechanical evaluation of breaking changes: a caller that worked before a change must work after it. Keeps
+//! true: a change that cannot be proved compatible counts as breaking. A breaking change is allowed if the
+//! primitive's major version rises with it (Semantic Versioning 2.0.0, rule 8).
 
 mod schema;
 
@@ -20,26 +20,27 @@ use schema::Direction;
 /// One difference between two versions of a server.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Change {
-    /// The primitive's id, "" for the server itself.
+    /// Id of the primitive, "" for the server itself.
     pub primitive: String,
     /// JSON pointer into the spec or `server.yaml`.
     pub path: String,
     pub message: String,
     /// Whether a caller of the old version may fail with the new one.
     pub breaking: bool,
-    /// Whether the version rose as the change asks for: a major for a breaking one, anything for others. The
-    /// version is the primitive's, or the server's where the change is its own or the primitive is gone.
+    /// Whether the version rose as the change requires: its major part for a breaking change, any part for others.
+    /// The version is the primitive's, or the server's if the change is to the server itself or the primitive is
+    /// gone.
     pub versioned: bool,
 }
 
 impl Change {
-    /// Whether callers of the old version may fail with the new one, and no major version warns them.
+    /// Whether callers of the old version may fail with the new one without a new major version.
     pub fn breaks_callers(&self) -> bool {
         self.breaking && !self.versioned
     }
 }
 
-/// The changes from `old` to `new`, in the order of the old list, then what is new.
+/// Returns the changes from `old` to `new`, in the order of the old list, then additions.
 pub fn compare(old: &CompiledServer, new: &CompiledServer) -> Vec<Change> {
     let mut changes = Vec::new();
     compare_server(old, new, &mut changes);
@@ -47,7 +48,7 @@ pub fn compare(old: &CompiledServer, new: &CompiledServer) -> Vec<Change> {
         let mut found = Found { id: &listing.id, versions: (&listing.version, ""), changes: &mut changes };
         let successor = successor(listing, old, new);
         let (Some(successor), Some(before)) = (successor, primitive(old, listing)) else {
-            // Nothing else is left to carry a version.
+            // Only the server's version is left to compare.
             found.versions = (&old.server.version, &new.server.version);
             let message = match lists(new, &listing.id) {
                 true => format!("version {} is gone", listing.version),
@@ -81,7 +82,7 @@ pub fn compare(old: &CompiledServer, new: &CompiledServer) -> Vec<Change> {
     changes
 }
 
-/// What callers of `listing` get in `new`: the same major version, or else one that was not there before.
+/// Returns the successor of `listing` in `new`: the same major version, else one that `old` does not list.
 fn successor<'a>(listing: &Listing, old: &CompiledServer, new: &'a CompiledServer) -> Option<&'a Listing> {
     let same = new.server.listings.iter().find(|other| is_same(other, listing));
     same.or_else(|| {
@@ -98,7 +99,7 @@ fn lists(server: &CompiledServer, id: &str) -> bool {
     server.server.listings.iter().any(|listing| listing.id == id)
 }
 
-/// 0 of what is no version.
+/// Returns the major version, 0 if the version is invalid.
 fn major(listing: &Listing) -> u64 {
     version::major(&listing.version)
 }
@@ -115,7 +116,7 @@ impl Found<'_> {
         let versioned = match (Version::parse(self.versions.0), Version::parse(self.versions.1)) {
             (Ok(old), Ok(new)) if breaking => new.major > old.major,
             (Ok(old), Ok(new)) => new > old,
-            // New: there are no two versions to compare.
+            // One of the versions is missing: the primitive is new.
             _ => !breaking,
         };
         self.changes.push(Change {
@@ -132,7 +133,7 @@ fn primitive<'a>(server: &'a CompiledServer, listing: &Listing) -> Option<&'a Pr
     server.primitives.iter().find(|item| item.id == listing.id && item.version == listing.version)
 }
 
-/// The server's own switches.
+/// Compares the settings of the servers themselves.
 fn compare_server(old: &CompiledServer, new: &CompiledServer, changes: &mut Vec<Change>) {
     let versions = (old.server.version.as_str(), new.server.version.as_str());
     let mut found = Found { id: "", versions, changes };
@@ -206,7 +207,7 @@ fn compare_primitive(old: &Primitive, new: &Primitive, found: &mut Found<'_>) {
         }
     }
     if old.mutation != new.mutation {
-        // Clients and the ledger trust a safe word; taking it back breaks them.
+        // Clients and the ledger rely on a safe mutation; a more dangerous one breaks them.
         let breaking = danger(new.mutation()) > danger(old.mutation());
         found.push("/mutation", "the mutation differs", breaking);
     }
@@ -226,7 +227,7 @@ fn compare_primitive(old: &Primitive, new: &Primitive, found: &mut Found<'_>) {
     compare_rest(old, new, found);
 }
 
-/// What no caller depends on, but is worth a line and a version.
+/// Compares properties that no caller depends on but that deserve a mention and a new version.
 fn compare_rest(old: &Primitive, new: &Primitive, found: &mut Found<'_>) {
     let parts = [
         ("/summary", old.summary != new.summary, "the description differs"),
@@ -253,12 +254,12 @@ fn compare_rest(old: &Primitive, new: &Primitive, found: &mut Found<'_>) {
     }
 }
 
-/// Whether what fitted `old` as arguments may not fit `new`.
+/// Whether arguments that are valid under `old` may be invalid under `new`.
 pub(crate) fn accepts_less(old: &Value, new: &Value) -> bool {
     schema::differences(old, new, Direction::Input).iter().any(|difference| difference.breaking)
 }
 
-/// Whether what fits `new` as a result may not fit `old`.
+/// Whether results that are valid under `new` may be invalid under `old`.
 pub(crate) fn promises_less(old: &Value, new: &Value) -> bool {
     schema::differences(old, new, Direction::Output).iter().any(|difference| difference.breaking)
 }
@@ -272,19 +273,19 @@ fn danger(mutation: Mutation) -> u8 {
     }
 }
 
-/// An absent schema accepts everything.
+/// Parses a schema; an absent one accepts everything.
 fn parsed(text: &str) -> Value {
     serde_json::from_str(text).unwrap_or(Value::Bool(true))
 }
 
-/// The name of a resource in lists; other kinds are listed under the name that their server exposes.
+/// Returns the name of a resource in lists; other kinds are listed under the name that their server exposes.
 fn listed_name(primitive: &Primitive) -> Option<String> {
     let is_resource = matches!(primitive.kind(), Kind::Resource | Kind::ResourceTemplate);
     let definition = primitive.mcp.last().filter(|_| is_resource)?;
     parsed(&definition.json).get("name")?.as_str().map(str::to_owned)
 }
 
-/// Names and required flags of a prompt's arguments, from its newest definition.
+/// Returns names and required flags of a prompt's arguments, from its newest definition.
 fn prompt_arguments(primitive: &Primitive) -> Vec<(String, bool)> {
     let definition = primitive.mcp.last().map(|definition| parsed(&definition.json)).unwrap_or_default();
     let arguments = definition.get("arguments").and_then(Value::as_array).cloned().unwrap_or_default();

@@ -1,9 +1,8 @@
-//! A YAML or JSON file as a tree that knows the line of every key and value.
+//! YAML and JSON files as trees that know the line of every key and value.
 //!
-//! Owns the subset of YAML the platform reads: one document, text keys, no anchors, aliases, tags, merge
-//! keys or directives. JSON goes through the same parser after a strict syntax check, so both have lines.
-//! Refuses, while parsing, everything that could grow: depth, number of values, size. An alias is never
-//! expanded, so no bomb can go off.
+//! Owns the subset of YAML the platform reads: one document, text keys, no anchors, aliases, tags, merge keys or
+//! directives. JSON goes through the same parser after a strict syntax check, so both have lines. Refuses, while
+//! parsing, too deep, too many or too large values. Aliases are never expanded, so alias bombs do not work.
 
 mod build;
 mod scalar;
@@ -14,10 +13,10 @@ use serde_json::{Map, Number, Value};
 use crate::fault::{Fault, FaultCode};
 use crate::source::Source;
 
-/// Deepest nesting. A schema may be 64 deep and stands three levels down.
+/// Maximum nesting. A schema may be 64 deep and starts three levels down.
 pub(crate) const MAX_DEPTH: usize = 80;
-/// Most keys and values in one file. A schema has at most 5 000 subschemas, so real specs stay far below;
-/// reading this many takes some 20 ms.
+/// Maximum number of keys and values in one file. A schema has at most 5 000 subschemas, so real specs stay far
+/// below; reading this many takes some 20 ms.
 pub(crate) const MAX_NODES: usize = 50_000;
 
 /// A parsed file.
@@ -28,7 +27,7 @@ pub(crate) struct Document {
 
 #[derive(Debug)]
 pub(crate) struct Node {
-    /// One-based line the value starts on.
+    /// One-based line on which the value starts.
     pub(crate) line: u32,
     pub(crate) content: Content,
 }
@@ -52,8 +51,7 @@ pub(crate) struct Entry {
 }
 
 impl Document {
-    /// Parses a file. The faults are those of the syntax; a document comes back whenever the rest of the
-    /// file can still be checked.
+    /// Parses a file. Returns syntax faults, and a document if the rest of the file can still be checked.
     pub(crate) fn parse(source: &Source) -> (Option<Document>, Vec<Fault>) {
         if source.text.len() > MAX_BYTES {
             let fault = Fault {
@@ -70,13 +68,13 @@ impl Document {
         (root.map(|root| Document { root }), faults)
     }
 
-    /// The values without their lines; key order is kept.
+    /// Returns the values without their lines; key order is kept.
     pub(crate) fn to_json(&self) -> Value {
         self.root.to_json()
     }
 
-    /// The line of the key or value a JSON pointer leads to; where the pointer leads nowhere, that of the
-    /// deepest value on the way.
+    /// Returns the line of the key or value at a JSON pointer. If there is none, returns that of the deepest value on
+    /// the way.
     pub(crate) fn line_at(&self, pointer: &str) -> u32 {
         let mut node = &self.root;
         let mut line = node.line;
@@ -125,7 +123,7 @@ impl Node {
     }
 }
 
-/// One token of a JSON pointer, escaped (RFC 6901 section 3).
+/// Escapes one token of a JSON pointer (RFC 6901 section 3).
 pub(crate) fn escape(token: &str) -> String {
     token.replace('~', "~0").replace('/', "~1")
 }

@@ -1,10 +1,10 @@
-//! What an elicitation asks for, as MCP's restricted JSON Schema (2025-06-18, client/elicitation).
+//! The question of an elicitation as MCP's restricted JSON Schema (2025-06-18, client/elicitation).
 
 use serde_json::{Value, json};
 
 use crate::spec::{Field, Spec};
 
-/// The schema of the answers: the author's own, or made of the fields.
+/// Returns the schema of the answers: the author's own, or one made from the fields.
 pub(crate) fn requested_schema(spec: &Spec) -> Value {
     if let Some(schema) = &spec.schema.requested_schema {
         return schema.clone();

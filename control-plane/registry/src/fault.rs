@@ -1,8 +1,7 @@
-//! What can be wrong with a primitive or server file.
+//! Faults of primitive and server files.
 //!
-//! Owns the closed set of fault codes and the list a check fills. Refuses free-form codes: programs match
-//! on [`FaultCode::as_str`], people read the message and the hint.
-//! Keeps true: at most [`MAX_FAULTS`] faults a file, so that a hostile file cannot fill the memory.
+//! Owns the closed set of fault codes and the format of faults. Refuses free-form codes: programs match on
+//! [`FaultCode::as_str`], people read the message and the hint.
 
 use serde::{Serialize, Serializer};
 
@@ -17,19 +16,19 @@ pub enum FaultCode {
     YamlFeature,
     /// A plain scalar that YAML versions read differently, or a number JSON cannot hold exactly.
     AmbiguousScalar,
-    /// A key stands twice in one mapping.
+    /// A key that occurs twice in one mapping.
     DuplicateKey,
-    /// A key the format does not know.
+    /// A key that the format does not define.
     UnknownKey,
     /// A required key is missing.
     MissingKey,
-    /// A value of another JSON type than the format wants.
+    /// A value of the wrong JSON type.
     WrongType,
-    /// A value outside the closed set or range the format allows.
+    /// A value outside the closed set or range that the format allows.
     BadValue,
-    /// A file where no file may be.
+    /// A file outside the folder of a server.
     BadPath,
-    /// More items than the platform keeps.
+    /// More items than the platform accepts.
     TooMany,
     /// A character that hides or reorders text (zero-width, blank, bidi, tag, control).
     BadText,
@@ -39,29 +38,29 @@ pub enum FaultCode {
     BadId,
     /// A version that is not a semantic version.
     BadVersion,
-    /// A server name outside `[a-z0-9-]{1,63}` or unlike its folder.
+    /// A server name outside `[a-z0-9-]{1,63}` or different from its folder.
     BadServerName,
     /// An exposed name outside `[A-Za-z0-9_.-]{1,128}`, or a bad skill id.
     BadExposedName,
-    /// A scope that is no RFC 6749 scope-token.
+    /// A scope that is not an RFC 6749 scope-token.
     BadScope,
     /// Two files declare the same primitive or server.
     DuplicateId,
-    /// Two primitives of a server have the same exposed name.
+    /// Two primitives of a server with the same exposed name.
     DuplicateName,
     /// A server lists a primitive that no file declares.
     UnresolvedRef,
-    /// A dependency that no file declares, or of another kind.
+    /// A dependency that no file declares, or one of the wrong kind.
     UnresolvedDependency,
     /// A delegate whose primitive delegates to it again.
     DelegateLoop,
-    /// A key that means nothing for this kind, mode or protocol.
+    /// A key that has no meaning for this kind, mode or protocol.
     MisplacedKey,
-    /// An exposure this kind of primitive cannot have.
+    /// An exposure that this kind of primitive cannot have.
     NotExposable,
     /// A hint in `annotations` that contradicts `mutation`.
     MutationConflict,
-    /// A capability switched off that something else in the spec needs.
+    /// A capability that is switched off but needed by another part of the spec.
     CapabilityConflict,
     /// Authentication settings that contradict each other.
     AuthConflict,
@@ -73,45 +72,45 @@ pub enum FaultCode {
     SchemaRef,
     /// A `$ref` that leads back to itself at the same place of the instance.
     SchemaLoop,
-    /// A regular expression that is not linear, too large, or no ECMA-262 pattern.
+    /// A regular expression that is not linear, too large, or not an ECMA-262 pattern.
     SchemaPattern,
     /// A tool schema whose root is not `type: object`.
     SchemaRoot,
-    /// A schema of the spec that the one made from the plugin's code contradicts.
+    /// A schema in the spec that contradicts the one made from the plugin's code.
     SchemaConflict,
     /// An `x-mcp-header` against the rules of MCP 2026-07-28.
     BadHeaderAnnotation,
-    /// A default its own schema refuses.
+    /// A default that its own schema rejects.
     BadDefault,
-    /// An example the schema refuses.
+    /// An example that the schema rejects.
     BadExample,
-    /// A resource URI that is not absolute or has a refused scheme.
+    /// A resource URI that is not absolute or has a forbidden scheme.
     BadUri,
     /// A template beyond RFC 6570 level 1.
     BadUriTemplate,
     /// A URL that is not http(s), carries credentials or hides its host.
     BadUrl,
-    /// A value that is no host name.
+    /// A value that is not a host name.
     BadHost,
-    /// A value that is no web origin.
+    /// A value that is not a web origin.
     BadOrigin,
     /// A name that no gateway pool can have.
     BadPool,
-    /// A proxy mapping that names no argument or is no JSON pointer.
+    /// A proxy mapping that names no argument or is not a JSON pointer.
     BadMapping,
-    /// A request header a spec may not set.
+    /// A request header that a spec may not set.
     BadHeader,
-    /// An entrypoint that is no registered name or leaves the package.
+    /// An entrypoint that is not a registered name or leaves the package.
     BadEntrypoint,
-    /// A cpu or memory quantity that cannot be read or is out of range.
+    /// A CPU or memory quantity that cannot be read or is out of range.
     BadQuantity,
     /// A rate limit that allows nothing or whose window is too long.
     BadRateLimit,
     /// A `{{name}}` in a prompt that no argument fills.
     BadPlaceholder,
-    /// A question beyond what MCP elicitation can ask.
+    /// A question that MCP elicitation cannot ask.
     BadElicitation,
-    /// A scheme that nothing judges, or protocols none of which is served.
+    /// A scheme that nothing evaluates, or a list of protocols none of which is served.
     NotServed,
     /// Warning: `nullable: true` was compiled to a union with null.
     NullableRewritten,
@@ -119,19 +118,19 @@ pub enum FaultCode {
     NoSummary,
     /// Warning: a tool without `mutation`; it is treated as destructive.
     NoMutation,
-    /// Warning: more tools in one server than a model chooses from well.
+    /// Warning: more tools in one server than models choose from reliably.
     ManyTools,
     /// Warning: a `format` that is not asserted.
     UnknownFormat,
-    /// Warning: a proxied address that needs an upstream entry of the operator.
+    /// Warning: a proxied address that requires an upstream entry by the operator.
     PrivateUpstream,
-    /// Warning: a primitive no server lists and nothing depends on.
+    /// Warning: a primitive that no server lists and nothing depends on.
     UnlistedPrimitive,
-    /// Warning: a protocol that is not served yet beside one that is.
+    /// Warning: a protocol that is not served yet, next to one that is.
     UnservedProtocol,
-    /// Warning: a name that some clients or model providers refuse or change.
+    /// Warning: a name that some clients or model providers reject or change.
     UnportableName,
-    /// Warning: two names of a server that differ in case only.
+    /// Warning: two names of a server that differ only in case.
     CaseTwins,
     /// Warning: two resource templates of a server that match the same URIs.
     OverlappingTemplates,
@@ -205,7 +204,7 @@ impl FaultCode {
         FaultCode::OverlappingTemplates,
     ];
 
-    /// The stable name in JSON output.
+    /// Returns the stable name in JSON output.
     #[allow(clippy::too_many_lines, reason = "one line a code")]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -275,7 +274,7 @@ impl FaultCode {
         }
     }
 
-    /// Whether a report with this code alone still has a catalog.
+    /// Whether a report whose only codes are like this one still has a catalog.
     pub fn is_warning(self) -> bool {
         self >= FaultCode::NullableRewritten
     }
@@ -287,7 +286,8 @@ impl Serialize for FaultCode {
     }
 }
 
-/// A validator quotes the value that it refuses, and a pointer the keys that lead to it.
+/// Maximum length of a text in characters. A validator quotes the rejected value, and a pointer the keys that lead to
+/// it.
 const MAX_CHARS: usize = 300;
 
 /// Shortens a text of a fault, which may quote a whole file.
@@ -298,18 +298,18 @@ pub(crate) fn shortened(text: String) -> String {
     }
 }
 
-/// One thing that is wrong, or worth knowing when [`FaultCode::is_warning`].
+/// A fault, or advice if [`FaultCode::is_warning`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Fault {
     pub code: FaultCode,
-    /// The file's path relative to the primitives root.
+    /// Path of the file relative to the primitives root.
     pub file: String,
-    /// One-based; 0 when unknown.
+    /// One-based line, 0 if unknown.
     pub line: u32,
     /// JSON pointer (RFC 6901) to the value, "" for the whole file.
     pub path: String,
-    /// What is wrong, with the value.
+    /// Description of the problem, with the value.
     pub message: String,
-    /// What to do about it.
+    /// Remedy.
     pub hint: String,
 }

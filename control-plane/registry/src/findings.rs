@@ -1,6 +1,7 @@
-//! The faults of one file as they are found: each knows its line.
+//! The faults found in one file, each with its line.
 //!
-//! Keeps true: the list is bounded, and warnings take no room from faults: a file with any fault has one in its list.
+//! Keeps true: the list is bounded, and warnings use none of the bound of faults: a file with any fault has one in
+//! its list.
 
 use crate::document::Document;
 use crate::fault::{Fault, FaultCode, shortened};
@@ -9,16 +10,16 @@ use crate::fault::{Fault, FaultCode, shortened};
 pub(crate) struct Findings<'a> {
     file: &'a str,
     document: &'a Document,
-    /// The bound of its faults, and of its warnings.
+    /// Maximum number of faults, and of warnings.
     bound: usize,
     list: Vec<Fault>,
-    /// Number of faults in the list, and of warnings.
+    /// Number of faults in the list, then of warnings.
     faults: usize,
     warnings: usize,
     elsewhere: Vec<Elsewhere<'a>>,
 }
 
-/// A value that stands in another file: its place here, that file, its place there.
+/// A value whose source is in another file: its path here, that file, its path there.
 struct Elsewhere<'a> {
     here: &'static str,
     file: &'a str,
@@ -31,7 +32,7 @@ impl<'a> Findings<'a> {
         Findings { file, document, bound, list: Vec::new(), faults: 0, warnings: 0, elsewhere: Vec::new() }
     }
 
-    /// What is found at `here` and below is told of `file`, at `there`.
+    /// Attributes faults at `here` and below to `file`, at the path `there`.
     pub(crate) fn stands_in(
         &mut self,
         here: &'static str,
@@ -42,7 +43,7 @@ impl<'a> Findings<'a> {
         self.elsewhere.push(Elsewhere { here, file, document, there });
     }
 
-    /// Adds a fault at the value (or the key, when the value is missing) that `path` points to.
+    /// Adds a fault at the value that `path` points to, or at the key if the value is missing.
     pub(crate) fn add(
         &mut self,
         code: FaultCode,
@@ -81,13 +82,14 @@ impl<'a> Findings<'a> {
     }
 }
 
-/// More faults, or warnings, than anybody repairs in one go; a hostile file must not fill the memory.
+/// Maximum number of faults, and of warnings, in one file. Nobody repairs more in one go, and a hostile file must not
+/// fill the memory.
 const MAX_OF_FILE: usize = 200;
-/// The same of all files, each of which has a few.
+/// Maximum number of faults, and of warnings, in all files together, except that each file may have [`FEW`].
 const MAX_OF_ALL: usize = 10_000;
 const FEW: usize = 5;
 
-/// The bound of the faults of one of so many files, and of its warnings.
+/// Returns the maximum number of faults, and of warnings, in each of `files` files.
 pub(crate) fn bound_of_file(files: usize) -> usize {
     (MAX_OF_ALL / files.max(1)).clamp(FEW, MAX_OF_FILE)
 }

@@ -1,9 +1,9 @@
-//! The primitive registry: specs in, a compiled catalog or every fault of them out.
+//! The primitive registry: compiles specs to a catalog, or reports all of their faults.
 //!
-//! Owns the file formats (`server.yaml`, the primitive spec and the schemas made from code), their validation, the compilation to
-//! MCP definitions, A2A cards and runtime manifests, and the assembly of snapshots. Refuses I/O beyond
-//! [`read_dir`], clocks, async and SQL, so that `asp lint` and the admin API run the same code.
-//! Keeps true (I-5): what comes out is immutable, complete and reproducible byte for byte.
+//! Owns the file formats (`server.yaml`, the primitive spec and the schemas made from code), their validation, the
+//! compilation to MCP definitions, A2A cards and runtime manifests, and the assembly of snapshots. Refuses I/O beyond
+//! [`read_dir`], clocks, async and SQL, so that `asp lint` and the admin API run the same code. Keeps true (I-5): the
+//! output is immutable, complete and reproducible byte for byte.
 
 mod assemble;
 mod check;

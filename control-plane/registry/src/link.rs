@@ -1,8 +1,8 @@
 //! Rules across files: ids, references, dependencies, exposed names.
 //!
-//! Owns the resolution of `folder/id` and `folder/id@major`. Keeps true: an id is declared once for each major version, by
-//! one owner; everything a server lists and everything that depends on something is there and of the right kind, and a
-//! name means one primitive.
+//! Owns the resolution of `folder/id` and `folder/id@major`. Keeps true: an id is declared once for each major
+//! version, by one owner; every listed primitive and every dependency exists and is of the right kind, and a name
+//! means one primitive.
 
 use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
@@ -21,7 +21,7 @@ mod names;
 pub(crate) use delegate::{check_delegate, check_listed};
 pub(crate) use loops::looping;
 
-/// A spec and where it stands.
+/// A spec with its file and folder.
 pub(crate) struct Declared<'a> {
     pub(crate) spec: &'a Spec,
     pub(crate) file: &'a str,
@@ -30,7 +30,7 @@ pub(crate) struct Declared<'a> {
 
 /// Every declared primitive by folder and id.
 pub(crate) struct Index<'a> {
-    /// The highest major version first.
+    /// Declared versions by folder and id, the highest major version first.
     by_place: HashMap<(&'a str, &'a str), Vec<&'a Declared<'a>>>,
 }
 
@@ -46,12 +46,12 @@ impl<'a> Index<'a> {
         Index { by_place }
     }
 
-    /// Of several versions the highest.
+    /// Returns the highest version.
     pub(crate) fn resolve(&self, folder: &str, reference: &str) -> Option<&'a Declared<'a>> {
         self.versions(folder, reference).first().copied()
     }
 
-    /// As a server lists it, and a delegate names it: of several versions the one whose major is named, or else the highest.
+    /// Resolves a reference in a server's list or a delegate: the named major version, else the highest one.
     fn resolve_listed(&self, folder: &str, reference: &str) -> Option<&'a Declared<'a>> {
         let (reference, Some(major)) = versioned(reference) else {
             return self.resolve(folder, reference);
@@ -68,14 +68,15 @@ impl<'a> Index<'a> {
     }
 }
 
-/// The first declaration of an id and major version wins; the others are faults of their files.
+/// Reports every declaration of an id and major version but the first.
 pub(crate) fn check_duplicate_ids(declared: &[Declared<'_>], findings: &mut [Findings<'_>]) {
     let mut first: HashMap<&str, &Declared<'_>> = HashMap::new();
     let mut versions: HashMap<(&str, u64), &Declared<'_>> = HashMap::new();
     for (item, findings) in declared.iter().zip(findings) {
         let id = item.spec.id.as_str();
         let version = (id, item.spec.major());
-        // What fits the first one fits its other versions, unless it is one of them.
+        // A version that agrees with the first one agrees with all others, unless it has the same major version as
+        // one of them.
         let mut earlier = first.get(id).into_iter().chain(versions.get(&version));
         match earlier.find_map(|earlier| twice(earlier, item)) {
             Some((message, hint)) => findings.add(FaultCode::DuplicateId, "/id", message, hint),
@@ -87,7 +88,7 @@ pub(crate) fn check_duplicate_ids(declared: &[Declared<'_>], findings: &mut [Fin
     }
 }
 
-/// Why two primitives may not have one id.
+/// Returns the reason why two primitives may not have the same id.
 fn twice(earlier: &Declared<'_>, item: &Declared<'_>) -> Option<(String, &'static str)> {
     let id = &item.spec.id;
     let file = earlier.file;
@@ -105,7 +106,7 @@ fn twice(earlier: &Declared<'_>, item: &Declared<'_>) -> Option<(String, &'stati
     None
 }
 
-/// The dependencies of a spec are declared and of the right kind.
+/// Checks that the dependencies of a spec are declared and of the right kind.
 pub(crate) fn check_dependencies(item: &Declared<'_>, index: &Index<'_>, findings: &mut Findings<'_>) {
     let lists = [
         ("elicitations", Kind::Elicitation, &item.spec.dependencies.elicitations),
@@ -130,14 +131,14 @@ pub(crate) fn check_dependencies(item: &Declared<'_>, index: &Index<'_>, finding
     }
 }
 
-/// The primitives a server lists, in list order; faults go to the server's file.
+/// Returns the primitives that a server lists, in list order. Faults go to the server's file.
 pub(crate) fn members<'a>(
     server: &'a ServerFile,
     index: &Index<'a>,
     findings: &mut Findings<'_>,
 ) -> Vec<Member<'a>> {
     let mut members = Vec::new();
-    // More than these are a fault of their own.
+    // A longer list is reported as a fault elsewhere.
     for (position, listed) in server.primitives.iter().enumerate().take(MAX_PRIMITIVES) {
         let path = format!("/primitives/{position}/ref");
         let Some(found) = index.resolve_listed(&server.name, &listed.reference) else {
@@ -181,7 +182,7 @@ fn check_scheme(server: &ServerFile, spec: &Spec, path: &str, findings: &mut Fin
     findings.add(FaultCode::AuthConflict, path, message, hint);
 }
 
-/// The elicitations and delegates the members depend on, each once.
+/// Returns the elicitations and delegates that the members depend on, each once.
 pub(crate) fn needed<'a>(members: &[Member<'a>], index: &Index<'a>) -> Vec<Member<'a>> {
     let mut needed: Vec<Member<'a>> = Vec::new();
     let mut seen = HashSet::new();

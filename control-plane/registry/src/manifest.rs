@@ -1,8 +1,8 @@
-//! The runtime manifest: what the plugin manager needs to run a primitive.
+//! The runtime manifest: the data that the plugin manager needs to run a primitive.
 //!
-//! Owns one JSON object per primitive, `{id, version, kind, mode, …}` with limits in plain units, and the
-//! `plugin.json` of an installed plugin, which is the same with its schemas. Keys that mean nothing for the
-//! mode are left out.
+//! Owns one JSON object for each primitive, `{id, version, kind, mode, …}` with limits in plain units, and the
+//! `plugin.json` of an installed plugin, which also has the schemas. Keys that have no meaning for the mode are left
+//! out.
 
 mod stdio;
 
@@ -17,7 +17,7 @@ pub const DEFAULT_MAX_RUNTIME_SECONDS: u32 = 60;
 /// Default of `capabilities.inputTimeoutSeconds`.
 pub const DEFAULT_INPUT_TIMEOUT_SECONDS: u32 = 300;
 
-/// The manifest of one primitive. Times are seconds, memory is bytes, cpu is thousandths of a core.
+/// Returns the manifest of one primitive. Times are seconds, memory is bytes, cpu is thousandths of a core.
 pub fn runtime_manifest(primitive: &snapshot::Primitive) -> Value {
     let mut object = Map::new();
     object.insert("id".into(), json!(primitive.id));
@@ -42,8 +42,8 @@ pub fn runtime_manifest(primitive: &snapshot::Primitive) -> Value {
 /// Version of the `plugin.json` format.
 const PLUGIN_FORMAT: u32 = 1;
 
-/// The `plugin.json` of a plugin whose package has this digest (lower-case hex SHA-256), as
-/// `runtime/README.md` defines it; `None` for a primitive that no plugin runs.
+/// Returns the `plugin.json` of a plugin whose package has this digest (lower-case hex SHA-256), as defined in
+/// `runtime/README.md`; `None` if the primitive is not run by a plugin.
 pub fn plugin_manifest(primitive: &snapshot::Primitive, artifact_sha256: &str) -> Option<Value> {
     let runtime::Mode::Plugin(plugin) = primitive.runtime.as_ref()?.mode.as_ref()? else { return None };
     let worker = plugin.worker.unwrap_or_default();
@@ -69,11 +69,11 @@ pub fn plugin_manifest(primitive: &snapshot::Primitive, artifact_sha256: &str) -
     Some(manifest)
 }
 
-/// Pool and limits, as the runtime takes them.
+/// Adds pool and limits in the form that the runtime reads.
 fn plugin_keys(primitive: &snapshot::Primitive, worker: &snapshot::Worker, object: &mut Map<String, Value>) {
     object.insert("pool".into(), pool(primitive, worker));
     if let Some(limits) = object.get_mut("limits").and_then(Value::as_object_mut) {
-        // Rates are the gateway's to enforce.
+        // The gateway enforces rates.
         limits.remove("invocationCount");
         limits.remove("windowSeconds");
         insert_given(limits, "pids", worker.pids.into());
@@ -87,7 +87,7 @@ fn pool(primitive: &snapshot::Primitive, worker: &snapshot::Worker) -> Value {
     let ephemeral = match worker.pool() {
         Pool::Warm => false,
         Pool::Ephemeral => true,
-        // High risk: a process that served one call serves no other (ADR 5).
+        // At high risk a process serves only one call (ADR 5).
         Pool::Unspecified => primitive.risk_class() == snapshot::RiskClass::High,
     };
     let mut pool = Map::new();
@@ -183,7 +183,7 @@ fn describe(mode: &runtime::Mode, object: &mut Map<String, Value>, limits: &mut 
     }
 }
 
-/// `KIND_RESOURCE_TEMPLATE` → `resource_template`.
+/// Converts a name of the wire, such as `KIND_RESOURCE_TEMPLATE` to `resource_template`.
 fn word(name: &str, prefix: &str) -> String {
     name.strip_prefix(prefix).unwrap_or(name).to_ascii_lowercase()
 }

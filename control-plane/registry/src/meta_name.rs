@@ -1,12 +1,12 @@
-//! Names of `_meta` members that are not free (MCP 2025-11-25 and 2026-07-28, `_meta`).
+//! Reserved names of `_meta` members (MCP 2025-11-25 and 2026-07-28, `_meta`).
 //!
-//! Keeps true: what the protocol and the platform say there, nobody else says.
+//! Keeps true: only the protocol and the platform use these names.
 
-/// What the platform's own names begin with.
+/// Prefix of the platform's own names.
 pub(crate) const OWN: &str = "asp/";
 
-/// Whether `name` is the platform's or MCP's: its prefix is ours, or the prefix's second label is `modelcontextprotocol` or
-/// `mcp`, in any case of its letters.
+/// Whether `name` is reserved for the platform or MCP: its prefix is ours, or the prefix's second label is
+/// `modelcontextprotocol` or `mcp`, in any letter case.
 pub fn is_reserved_meta(name: &str) -> bool {
     let Some((prefix, _)) = name.split_once('/') else { return false };
     let is = |label: &str, word: &str| label.eq_ignore_ascii_case(word);

@@ -1,14 +1,15 @@
-//! What of an upstream's tool, prompt or resource is pinned: the words and schemas that clients and models act by.
+//! The pinned part of an upstream's tool, prompt or resource: the words and schemas that clients and models act on.
 //!
-//! Owns: the digest that `asp import` writes into a spec, by which an upstream's list is compared with what was accepted.
-//! Keeps true: the order of members and whatever clients do not act by (`_meta`, icons) make no other digest.
+//! Owns: the digest that `asp import` writes into a spec, by which an upstream's list is compared with what was
+//! accepted. Keeps true: neither the order of members nor members that clients do not act on (`_meta`, icons) change
+//! the digest.
 
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 use crate::diff;
 
-/// What is pinned of an item, whatever its kind: MCP's `Tool`, `Prompt`, `Resource` and `ResourceTemplate`.
+/// Pinned members of all kinds of items: MCP's `Tool`, `Prompt`, `Resource` and `ResourceTemplate`.
 const PINNED: [&str; 8] = [
     "title",
     "description",
@@ -20,7 +21,7 @@ const PINNED: [&str; 8] = [
     "execution",
 ];
 
-/// The digest of an item as a list has it: SHA-256 in hex.
+/// Returns the digest of a listed item: SHA-256 in hex.
 pub fn pin(item: &Value) -> String {
     let mut hasher = Sha256::new();
     for name in PINNED {
@@ -31,17 +32,17 @@ pub fn pin(item: &Value) -> String {
     hasher.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Whether arguments that fit `pinned` may not fit `now`; what cannot be proved counts as that.
+/// Whether arguments that fit `pinned` may not fit `now`. True unless the contrary can be proved.
 pub fn refuses_what_fitted(pinned: &Value, now: &Value) -> bool {
     diff::accepts_less(pinned, now)
 }
 
-/// Whether results that fit `now` may not fit `pinned`; what cannot be proved counts as that.
+/// Whether results that fit `now` may not fit `pinned`. True unless the contrary can be proved.
 pub fn promises_less(pinned: &Value, now: &Value) -> bool {
     diff::promises_less(pinned, now)
 }
 
-/// Each text is closed by a byte that JSON text cannot hold, so that no two values hash alike. serde_json bounds the
+/// Hashes a value without ambiguity: each text ends with a byte that JSON text cannot contain. serde_json bounds the
 /// depth of what it reads.
 fn hash(value: &Value, hasher: &mut Sha256) {
     match value {

@@ -1,7 +1,8 @@
 //! The JSON Schemas of the two file formats.
 //!
-//! Generated from the Rust types, checked in under `primitives/schema/`, used by editors and, here, to find
-//! every structural fault of a file at once. Keeps true: what is published is what is checked.
+//! They are generated from the Rust types and checked in under `primitives/schema/`. Editors use them, and so does
+//! the check, to find every structural fault of a file at once. Keeps true: the published schema is the one that
+//! files are checked against.
 
 use std::sync::OnceLock;
 
@@ -14,29 +15,30 @@ use serde_json::Value;
 use crate::server_file::ServerFile;
 use crate::spec::Spec;
 
-/// The JSON Schema 2020-12 of a primitive spec.
+/// Returns the JSON Schema 2020-12 of a primitive spec.
 pub fn spec_schema() -> Value {
     generate::<Spec>("Primitive spec")
 }
 
-/// The JSON Schema 2020-12 of `server.yaml`.
+/// Returns the JSON Schema 2020-12 of `server.yaml`.
 pub fn server_schema() -> Value {
     generate::<ServerFile>("Server")
 }
 
-/// Compiled once; `None` only if the generated schema itself were broken, which a test rules out.
+/// Returns the validator of primitive specs, compiled once; `None` only if the generated schema were invalid, which a
+/// test rules out.
 pub(crate) fn spec_validator() -> Option<&'static Validator> {
     static VALIDATOR: OnceLock<Option<Validator>> = OnceLock::new();
     VALIDATOR.get_or_init(|| jsonschema::options().offline().build(&spec_schema()).ok()).as_ref()
 }
 
-/// See [`spec_validator`].
+/// Returns the validator of `server.yaml`; see [`spec_validator`].
 pub(crate) fn server_validator() -> Option<&'static Validator> {
     static VALIDATOR: OnceLock<Option<Validator>> = OnceLock::new();
     VALIDATOR.get_or_init(|| jsonschema::options().offline().build(&server_schema()).ok()).as_ref()
 }
 
-/// The JSON Schema 2020-12 of a file format.
+/// Generates the JSON Schema 2020-12 of a file format.
 pub(crate) fn generate<T: JsonSchema>(title: &str) -> Value {
     let settings =
         SchemaSettings::draft2020_12().with_transform(RecursiveTransform(without_null as fn(&mut Schema)));
@@ -46,8 +48,9 @@ pub(crate) fn generate<T: JsonSchema>(title: &str) -> Value {
     schema.to_value()
 }
 
-/// An optional key is absent, never null: `null` in a spec is a mistake, and the plain form gives one exact
-/// fault where `anyOf` with null gives two vague ones. Number formats such as `uint32` are no JSON Schema.
+/// Removes null alternatives and number formats. An optional key is absent, never null: `null` in a spec is a
+/// mistake, and the plain form gives one exact fault where `anyOf` with null gives two vague ones. Number formats
+/// such as `uint32` are not part of JSON Schema.
 fn without_null(schema: &mut Schema) {
     let Some(object) = schema.as_object_mut() else { return };
     object.remove("format");

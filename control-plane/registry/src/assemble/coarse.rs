@@ -1,10 +1,10 @@
-//! The coarse limits of the edge, made from the exact ones of the gateway.
+//! The coarse limits of the edge, derived from the gateway's exact ones.
 //!
-//! The edge sees exposed names where a limit names primitive ids, so a limit on some primitives becomes one
-//! coarse limit for each name it covers. Owns the bounds: what does not fit, or what the edge cannot tell apart,
-//! is left out, because the gateway's exact limit holds anyway. Keeps true: a coarse limit is never stricter than
-//! the exact one it stands for, whichever worker a client's connection sticks to; one org's limits never take
-//! the room of another's; nothing is expanded beyond its room.
+//! The edge sees exposed names where a limit names primitive ids, so a limit on some primitives becomes one coarse
+//! limit for each name it covers. Owns the bounds: limits that do not fit, or that the edge cannot tell apart, are
+//! left out, because the gateway enforces the exact limit anyway. Keeps true: a coarse limit is never stricter than
+//! its exact limit, whichever worker a client's connection is bound to; one org's limits never use another's share of
+//! the capacity; no limit is expanded beyond the capacity left.
 
 mod names;
 
@@ -17,35 +17,35 @@ use prost::Message as _;
 use super::EdgeInputs;
 use names::Names;
 
-/// Every Envoy worker keeps a bucket for each, and compares each with every request.
+/// Maximum number of coarse limits. Every Envoy worker keeps a bucket for each, and compares each with every request.
 pub(super) const MAX_COARSE_LIMITS: usize = 5_000;
-/// Their encoded size, in bytes: every Envoy worker copies the edge snapshot.
+/// Maximum encoded size of the coarse limits in bytes: every Envoy worker copies the edge snapshot.
 pub(super) const MAX_COARSE_BYTES: usize = 320 * 1024;
-/// Tag and length of an entry of a repeated field, at most.
+/// Maximum size of the tag and length of an entry in a repeated field, in bytes.
 const FRAMING: usize = 4;
-/// How far above the exact rate each single worker lets traffic pass, at least. An HTTP/2 connection sticks to
-/// one worker, which grants only its share of the coarse rate; and the edge counts requests that the exact limit
-/// does not, such as lists and pings.
+/// Minimum ratio of a single worker's coarse rate to the exact rate. An HTTP/2 connection stays on one worker, which
+/// grants only its share of the coarse rate; and the edge also counts requests that the exact limit does not, such as
+/// lists and pings.
 const LEAST_PER_WORKER: f64 = 4.0;
-/// The slowest rate that every edge takes, in requests per second: one in 28 hours.
+/// Lowest rate that every edge accepts, in requests per second: one in 28 hours.
 const MIN_RATE: f64 = 0.000_01;
 
-/// What is left to give away.
+/// Capacity that is still free.
 struct Room {
     entries: usize,
     bytes: usize,
 }
 
-/// Key of a coarse limit of an org at the edge: server, primitive, user, wcit, issuer.
+/// Key of an org's coarse limit at the edge: server, primitive, user, wcit, issuer.
 type Identity = [String; 5];
 
-/// The coarse limits of every org, the broad ones first.
+/// Returns the coarse limits of every org, broad ones first.
 pub(super) fn limits(inputs: &EdgeInputs<'_>) -> Vec<CoarseLimit> {
     let workers = f64::from(inputs.workers.max(1));
-    // `max` also replaces a multiple that is no number.
+    // `max` also replaces NaN.
     let multiple = inputs.coarse_multiple.max(LEAST_PER_WORKER * workers);
     let mut orgs: BTreeMap<&str, Vec<&Limit>> = BTreeMap::new();
-    // Machines are no callers that an edge knows.
+    // Edges do not know machines as callers.
     let is_enforced =
         |limit: &&Limit| limit.refill_per_second.is_finite() && limit.issuer != asp_edge::MACHINE_ISSUER;
     for limit in inputs.limits.iter().copied().filter(is_enforced) {
@@ -53,7 +53,7 @@ pub(super) fn limits(inputs: &EdgeInputs<'_>) -> Vec<CoarseLimit> {
     }
     let names = Names::index(inputs.servers);
     let mut orgs: Vec<(&str, Vec<&Limit>)> = orgs.into_iter().collect();
-    // Those with few limits first: what they leave of their share is the others'.
+    // Orgs with few limits come first; the others get what is left of their shares.
     orgs.sort_by_key(|(org, limits)| (limits.len(), *org));
     let mut room = Room { entries: MAX_COARSE_LIMITS, bytes: MAX_COARSE_BYTES };
     let mut all = Vec::new();
@@ -79,9 +79,9 @@ fn size(limit: &CoarseLimit) -> usize {
     limit.encoded_len() + FRAMING
 }
 
-/// One org's coarse limits, as many as its share holds.
+/// Returns as many coarse limits of one org as fit its share.
 fn of_org(mut limits: Vec<&Limit>, names: &Names<'_>, multiple: f64, share: Room) -> Vec<CoarseLimit> {
-    // Broad limits first, so that the share cuts the narrow ones.
+    // Broad limits come first, so that a small share drops the narrow ones.
     limits.sort_by_key(|limit| (limit.primitive != "*", super::limit_key(limit)));
     let mut room = share;
     let mut found: BTreeMap<Identity, CoarseLimit> = BTreeMap::new();
@@ -99,8 +99,8 @@ fn of_org(mut limits: Vec<&Limit>, names: &Names<'_>, multiple: f64, share: Room
     found.into_values().collect()
 }
 
-/// Adds a limit; false if there is no room. Two that the edge counts in one bucket become the laxer one; both
-/// take room, so that the work is bounded too.
+/// Adds a limit; returns false if there is no capacity left. Two limits that the edge counts in one bucket become the
+/// laxer one. Both use capacity, which also bounds the work.
 fn keep(found: &mut BTreeMap<Identity, CoarseLimit>, room: &mut Room, limit: CoarseLimit) -> bool {
     let bytes = size(&limit);
     if room.entries == 0 || room.bytes < bytes {
@@ -133,7 +133,7 @@ fn scaled(limit: &Limit, server: &str, primitive: &str, multiple: f64) -> Coarse
         issuer: limit.issuer.clone(),
         primitive: primitive.to_string(),
         rate_per_second: (limit.refill_per_second * multiple).max(MIN_RATE),
-        // Saturating: a float beyond the range casts to the largest integer.
+        // The cast saturates at the largest integer.
         burst: (burst as u32).max(1),
     }
 }

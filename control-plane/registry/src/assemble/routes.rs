@@ -1,8 +1,8 @@
-//! The routes of the edge: from rules by primitive id to what an edge reads in a request.
+//! The routes of the edge, derived from rules by primitive id.
 //!
-//! Owns which rule counts: the more specific one, by primitive, then server, then method; of two that are equally specific
-//! an admin's before a spec's. Edges take the first route that covers a request, so they come in that order. A rule by
-//! primitive becomes a route for each name of each primitive that it names.
+//! Owns the precedence of rules: the more specific one wins, by primitive, then server, then method; among equally
+//! specific ones an admin's rule wins over a spec's. Edges take the first route that covers a request, so routes are
+//! sorted that way. A rule for primitives becomes a route for each name of each primitive it matches.
 
 use std::cmp::Reverse;
 
@@ -12,12 +12,12 @@ use prost::Message as _;
 
 use crate::compiled::CompiledServer;
 
-/// Of a rule that names anything.
+/// Wildcard of a rule.
 const ANY: &str = "*";
-/// Tag and length of an entry of a repeated field, at most.
+/// Maximum size of the tag and length of an entry in a repeated field, in bytes.
 const FRAMING: usize = 4;
 
-/// How specific a rule is for what it covers: primitive, server, method, and whether an admin wrote it.
+/// Specificity of a rule: by primitive, server and method, then whether an admin wrote it.
 type Specificity = (usize, bool, bool, bool);
 
 struct Candidate<'a> {
@@ -26,10 +26,10 @@ struct Candidate<'a> {
     pool: &'a str,
 }
 
-/// The routes of `servers`. `rules` are the admins': as routes whose `primitive` is a pattern of ids.
+/// Returns the routes of `servers`. `rules` are the admins' rules, as routes whose `primitive` is a pattern of ids.
 pub fn routes(servers: &[&CompiledServer], rules: &[Route]) -> Vec<Route> {
     let mut named: Vec<Route> = servers.iter().flat_map(|server| of_names(server, rules)).collect();
-    // What a request names exactly before what only its beginning says, and of that the longer.
+    // Exact names come before prefixes, and longer prefixes before shorter ones.
     named.sort_by_key(|route| {
         let is_pattern = route.primitive.ends_with('*');
         (is_pattern, Reverse(if is_pattern { route.primitive.len() } else { 0 }))
@@ -38,8 +38,9 @@ pub fn routes(servers: &[&CompiledServer], rules: &[Route]) -> Vec<Route> {
     named
 }
 
-/// Instead of [`routes`], where those take too much room: a server of which a primitive has a route leads to `pool` whole,
-/// so that nothing goes where it was routed away from; every server, where that takes more than `bytes` too.
+/// Returns a shorter replacement for [`routes`] if those are too large. A server with a route for any of its
+/// primitives leads to `pool` as a whole, so that no request reaches a pool it was routed away from. If that takes
+/// more than `bytes` too, every server does.
 pub fn closed_routes(servers: &[&CompiledServer], rules: &[Route], pool: &str, bytes: usize) -> Vec<Route> {
     let closed = |server: &str| route(server, ANY, ANY, pool);
     let named = servers.iter().filter(|server| !of_names(server, rules).is_empty());
@@ -51,12 +52,12 @@ pub fn closed_routes(servers: &[&CompiledServer], rules: &[Route], pool: &str, b
     found
 }
 
-/// Encoded bytes in an edge snapshot.
+/// Returns the encoded size in an edge snapshot, in bytes.
 pub fn routes_bytes(routes: &[Route]) -> usize {
     routes.iter().map(|route| route.encoded_len() + FRAMING).sum()
 }
 
-/// Those of the names of one server's primitives.
+/// Returns the routes for the names of one server's primitives.
 fn of_names(server: &CompiledServer, rules: &[Route]) -> Vec<Route> {
     let name = server.server.name.as_str();
     let rules: Vec<&Route> =
@@ -72,12 +73,12 @@ fn of_names(server: &CompiledServer, rules: &[Route]) -> Vec<Route> {
             let specificity = (usize::MAX, true, false, false);
             candidates.push(Candidate { specificity, method: ANY, pool: &listing.pool });
         }
-        // Of most there are none, and this is looked at with every change.
+        // Most primitives have none, and this runs with every change.
         if candidates.is_empty() {
             continue;
         }
         candidates.sort_by_key(|candidate| Reverse(candidate.specificity));
-        // Whatever comes after one for every method never counts.
+        // Candidates after one for every method never apply.
         let last = candidates.iter().position(|candidate| candidate.method == ANY);
         candidates.truncate(last.map_or(candidates.len(), |last| last + 1));
         let mut texts = vec![at_edge(&listing.mcp_name), listing.rest_name.clone()];
@@ -89,7 +90,7 @@ fn of_names(server: &CompiledServer, rules: &[Route]) -> Vec<Route> {
     routes
 }
 
-/// Those of everything that a server, or every one of them, is asked.
+/// Returns the routes for all requests to a server, or to every server.
 fn of_everything(servers: &[&CompiledServer], rules: &[Route]) -> Vec<Route> {
     let mut found: Vec<(Specificity, Route)> = rules
         .iter()
@@ -118,7 +119,7 @@ fn covers(pattern: &str, name: &str) -> bool {
     pattern == ANY || pattern == name
 }
 
-/// Of a template the edge reads its fixed start.
+/// Returns the name that the edge reads; for a template its fixed start.
 fn at_edge(mcp_name: &str) -> String {
     match mcp_name.split_once('{') {
         Some((start, _)) => format!("{start}*"),

@@ -1,9 +1,9 @@
 //! The A2A agent card of a server.
 //!
-//! Owns one JSON object that both wire versions read: the fields of 0.3 at the top, `supportedInterfaces`,
-//! `securityRequirements` and the named scheme wrappers of 1.0 beside them. A reader of either version
-//! ignores the other's. In every URL `${public_url}` stands for the platform's public URL; the gateway
-//! replaces it when it serves the card. Sources: A2A 0.3.0 section 5.5, A2A 1.0 `AgentCard`.
+//! Owns one JSON object for both wire versions: the fields of 0.3, and `supportedInterfaces`, `securityRequirements`
+//! and the named scheme wrappers of 1.0. A reader of either version ignores the fields of the other. In every URL
+//! `${public_url}` stands for the platform's public URL; the gateway replaces it when it serves the card. Sources:
+//! A2A 0.3.0 section 5.5, A2A 1.0 `AgentCard`.
 
 use asp_proto::snapshot;
 use serde_json::{Map, Value, json};
@@ -14,7 +14,7 @@ use crate::spec::{Scheme, Spec};
 
 const DEFAULT_MODES: [&str; 2] = ["application/json", "text/plain"];
 
-/// Compiles the card; skills stand in list order.
+/// Compiles the card; skills keep list order.
 pub(super) fn card(
     file: &ServerFile,
     server: &snapshot::Server,
@@ -58,7 +58,7 @@ pub(super) fn card(
     Value::Object(object)
 }
 
-/// A skill under its default id; `None` for kinds that are none.
+/// Returns a skill under its default id; `None` for kinds that cannot be skills.
 pub(super) fn skill(spec: &Spec) -> Option<Value> {
     if !spec.kind.is_tool() {
         return None;
@@ -91,7 +91,7 @@ pub(super) fn skill(spec: &Spec) -> Option<Value> {
     Some(Value::Object(object))
 }
 
-/// Words first, then arguments as JSON text: A2A examples are strings.
+/// Returns examples as strings, as A2A wants them: texts, and arguments as JSON text.
 fn examples(spec: &Spec) -> Vec<String> {
     let mut examples = Vec::new();
     for example in &spec.examples {
@@ -120,7 +120,7 @@ fn modes(written: &[String]) -> Value {
     if written.is_empty() { json!(DEFAULT_MODES) } else { json!(written) }
 }
 
-/// The schemes and the requirement that one of them is met, in the forms of both versions.
+/// Adds the schemes and the requirement that one of them is met, in the forms of both versions.
 fn security(file: &ServerFile, card: &mut Map<String, Value>) {
     let schemes: Vec<Scheme> =
         file.auth.schemes.iter().copied().filter(|scheme| *scheme != Scheme::None).collect();

@@ -1,8 +1,8 @@
 //! MCP definitions, one for each revision that changes them.
 //!
-//! Owns which fields a revision knows; a field it does not know is left out. `execution.taskSupport` is
-//! never advertised: long calls use the tasks extension. Sources: the `Tool`, `Resource`,
-//! `ResourceTemplate` and `Prompt` definitions of the official schema of each revision.
+//! Owns which fields a revision knows; other fields are left out. `execution.taskSupport` is never advertised: long
+//! calls use the tasks extension. Sources: the `Tool`, `Resource`, `ResourceTemplate` and `Prompt` definitions of the
+//! official schema of each revision.
 
 use asp_proto::snapshot;
 use serde_json::{Map, Value, json};
@@ -10,18 +10,18 @@ use serde_json::{Map, Value, json};
 use crate::compiled::CompiledServer;
 use crate::spec::{ContentType, Contents, Icon, Kind, Message, Mutation, Spec, Theme};
 
-/// The revisions a definition is compiled for, ascending; revisions are dates and compare as text.
+/// Revisions that definitions are compiled for, ascending. Revisions are dates and compare as text.
 const REVISIONS: [&str; 5] = ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", "2026-07-28"];
 const ANNOTATED_TOOLS: &str = "2025-03-26";
 const TITLES: &str = "2025-06-18";
 const STRUCTURED_OUTPUT: &str = "2025-06-18";
 const META: &str = "2025-06-18";
 const ICONS: &str = "2025-11-25";
-/// The first revision whose `outputSchema` may describe any JSON value, not an object alone.
+/// First revision whose `outputSchema` may describe any JSON value, not only an object.
 const ANY_OUTPUT: &str = "2026-07-28";
 
-/// What a server lists at one revision: `{tools, resources, resourceTemplates, prompts}` in list order.
-/// A revision older than all is answered as the oldest one.
+/// Compiles a server's lists at one revision: `{tools, resources, resourceTemplates, prompts}` in list order. A
+/// revision older than all known ones gets the lists of the oldest.
 pub fn compile_mcp(server: &CompiledServer, revision: &str) -> Value {
     let mut lists =
         [("tools", vec![]), ("resources", vec![]), ("resourceTemplates", vec![]), ("prompts", vec![])];
@@ -46,7 +46,7 @@ pub fn compile_mcp(server: &CompiledServer, revision: &str) -> Value {
     Value::Object(lists.into_iter().map(|(name, items)| (name.to_string(), Value::Array(items))).collect())
 }
 
-/// The definition that holds at `revision`, under the exposed name.
+/// Returns the definition for `revision`, under the exposed name.
 fn definition(primitive: &snapshot::Primitive, name: &str, revision: &str) -> Option<Value> {
     let mut chosen = primitive.mcp.first()?;
     for definition in &primitive.mcp {
@@ -55,7 +55,7 @@ fn definition(primitive: &snapshot::Primitive, name: &str, revision: &str) -> Op
         }
     }
     let mut value: Value = serde_json::from_str(&chosen.json).ok()?;
-    // A resource is known by its URI, which is inside already.
+    // The name of a resource is its URI, which the definition already has.
     if matches!(primitive.kind(), snapshot::Kind::Tool | snapshot::Kind::Task | snapshot::Kind::Prompt)
         && let Some(object) = value.as_object_mut()
     {
@@ -64,7 +64,7 @@ fn definition(primitive: &snapshot::Primitive, name: &str, revision: &str) -> Op
     Some(value)
 }
 
-/// The definitions of one primitive, without those equal to the one before.
+/// Returns the definitions of one primitive, without those equal to the previous one.
 pub(super) fn definitions(
     spec: &Spec,
     mutation: Mutation,
@@ -87,7 +87,7 @@ pub(super) fn definitions(
     definitions
 }
 
-/// The name a primitive has in MCP unless its server says otherwise.
+/// Returns a primitive's MCP name, unless its server overrides it.
 pub(super) fn name(spec: &Spec) -> &str {
     let exposed = match spec.kind {
         Kind::Tool | Kind::Task => &spec.exposure.mcp.tool,
@@ -98,7 +98,7 @@ pub(super) fn name(spec: &Spec) -> &str {
     exposed.as_ref().and_then(|exposed| exposed.name.as_deref()).unwrap_or(&spec.id)
 }
 
-/// Name, title, description: what all kinds have in common.
+/// Returns the members that all kinds share, such as name, title and description.
 fn heading(spec: &Spec, revision: &str) -> Map<String, Value> {
     let mut object = Map::new();
     object.insert("name".into(), json!(name(spec)));
@@ -213,7 +213,7 @@ fn icon(icon: &Icon) -> Value {
     Value::Object(object)
 }
 
-/// A prompt message as `prompts/get` returns it.
+/// Returns a prompt message as in the result of `prompts/get`.
 pub(super) fn message(message: &Message) -> Value {
     let block = &message.content;
     let content = match block.kind {
@@ -227,7 +227,7 @@ pub(super) fn message(message: &Message) -> Value {
     json!({"role": message.role.word(), "content": content})
 }
 
-/// Resource contents as `resources/read` returns them.
+/// Returns resource contents as in the result of `resources/read`.
 pub(super) fn contents(item: &Contents, uri: &str, mime_type: Option<&str>) -> Value {
     let mut object = Map::new();
     object.insert("uri".into(), json!(item.uri.as_deref().unwrap_or(uri)));

@@ -1,7 +1,7 @@
-//! From `server.yaml` and the primitives it lists to one self-contained server.
+//! Compilation of `server.yaml` and the primitives it lists to one self-contained server.
 //!
-//! Owns names, list order and the content hash. Keeps true: a compiled server carries every primitive it
-//! needs, so it can be stored and assembled without the files it came from.
+//! Owns names, list order and the content hash. Keeps true: a compiled server carries every primitive it needs, so it
+//! can be stored and assembled without its source files.
 
 use std::collections::BTreeSet;
 
@@ -14,18 +14,18 @@ use crate::compiled::CompiledServer;
 use crate::server_file::{DefaultExposure, Protocol, ServerFile, Sessions};
 use crate::spec::{Exposed, Kind, Spec};
 
-/// A primitive as a server lists it: the spec, the name given by `as`, the file it stands in.
+/// A primitive as a server lists it: the spec, the name given by `as`, and the spec's file.
 pub(crate) struct Member<'a> {
     pub(crate) spec: &'a Spec,
     pub(crate) alias: Option<&'a str>,
-    /// The gateway pool given by `pool`.
+    /// Gateway pool given by `pool`.
     pub(crate) pool: Option<&'a str>,
     pub(crate) file: &'a str,
-    /// The folder of that file.
+    /// Folder of that file.
     pub(crate) folder: &'a str,
 }
 
-/// Compiles a server. `needed` are the elicitations and delegates the listed primitives depend on.
+/// Compiles a server. `needed` are the elicitations and delegates that the listed primitives depend on.
 pub(crate) fn compile_server(
     file: &ServerFile,
     path: &str,
@@ -71,7 +71,7 @@ pub(crate) fn compile_server(
     CompiledServer { edge, server, primitives, offered_to, agent_card, content_hash, files }
 }
 
-/// A name over a protocol without a face would be a promise that ends in 404.
+/// Clears names over protocols that are not served; calls by such a name would end in 404.
 fn hide_unserved(listing: &mut snapshot::Listing) {
     for (protocol, name) in
         [(Protocol::A2a, &mut listing.a2a_skill), (Protocol::Rest, &mut listing.rest_name)]
@@ -86,7 +86,7 @@ pub(super) fn version(file: &ServerFile) -> &str {
     file.version.as_deref().unwrap_or("0.0.0")
 }
 
-/// The exposed names of a member, "" where it is not exposed.
+/// Returns the exposed names of a member, "" where it is not exposed.
 pub(crate) fn listing(file: &ServerFile, member: &Member<'_>) -> snapshot::Listing {
     let spec = member.spec;
     let speaks = |protocol| file.protocols.contains(&protocol) && spec.kind.is_exposable();
@@ -148,7 +148,8 @@ fn edge_server(file: &ServerFile) -> snapshot::EdgeServer {
     }
 }
 
-/// Lower-case hex SHA-256 over the encoded messages, each after its length, the agent card and the orgs it is offered to.
+/// Returns the SHA-256, in lower-case hex, of the encoded messages (each after its length), the agent card and the
+/// orgs that the server is offered to.
 fn content_hash(
     (edge, server): (&snapshot::EdgeServer, &snapshot::Server),
     primitives: &[snapshot::Primitive],

@@ -1,13 +1,13 @@
-//! Whether a changed JSON Schema still fits old callers.
+//! Compatibility of a changed JSON Schema with existing callers.
 //!
-//! Arguments may only be accepted more widely, results may only become narrower. Keywords whose change
-//! cannot be judged one by one (`allOf`, `not`, `$ref`, …) count as breaking when they differ.
+//! Schemas of arguments may only accept more, schemas of results may only become narrower. Keywords whose change
+//! cannot be evaluated one by one (`allOf`, `not`, `$ref`, …) count as breaking when they differ.
 
 use serde_json::{Map, Value};
 
 use crate::document::escape;
 
-/// Who writes the values a schema describes.
+/// Origin of the values that a schema describes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Direction {
     /// The caller: accepting less breaks it.
@@ -23,13 +23,13 @@ pub(super) struct Difference {
     pub(super) breaking: bool,
 }
 
-/// Which values a change lets through.
+/// Effect of a change on the set of accepted values.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Effect {
     Wider,
     Narrower,
     Unclear,
-    /// Words for people.
+    /// No effect: the text is for people.
     None,
 }
 
@@ -50,7 +50,7 @@ struct Comparison {
 }
 
 impl Comparison {
-    // Recursion is bounded by the depth the registry accepts.
+    // Recursion is bounded by the depth that the registry accepts.
     fn schema(&mut self, old: &Value, new: &Value, path: &str) {
         if old == new {
             return;
@@ -82,7 +82,7 @@ impl Comparison {
             ("$defs", Some(before), Some(after)) => self.definitions(before, after, path),
             ("$defs", ..) => self.push(path, "definitions were added or removed", Effect::None),
             ("items" | "additionalProperties", before, after) => {
-                // Absent means everything.
+                // An absent schema accepts everything.
                 let everything = Value::Bool(true);
                 self.schema(before.unwrap_or(&everything), after.unwrap_or(&everything), path);
             }
@@ -111,13 +111,13 @@ impl Comparison {
             let path = format!("{path}/{}", escape(name));
             match after.get(name) {
                 Some(other) => self.schema(property, other, &path),
-                // Silently ignoring what a caller sends, or leaving out what it reads, breaks it too.
+                // Ignoring a member that callers send, or omitting one that they read, breaks them too.
                 None => self.push_as(&path, format!("`{name}` is gone"), true),
             }
         }
         for name in after.keys().filter(|name| !before.contains_key(*name)) {
             let path = format!("{path}/{}", escape(name));
-            // A closed result promised that nothing else would come.
+            // A closed result promised that there are no other members.
             let breaking = self.direction == Direction::Output && was_closed;
             self.push_as(&path, format!("`{name}` is new"), breaking);
         }
@@ -131,7 +131,7 @@ impl Comparison {
         }
     }
 
-    /// A list whose order does not count; `grows_narrower` when a further item excludes values.
+    /// Compares lists whose order does not matter; with `grows_narrower` an additional item excludes values.
     fn set(
         &mut self,
         path: &str,
@@ -170,7 +170,7 @@ impl Comparison {
     }
 }
 
-/// A schema as an object: `true` is the empty one; `None` for `false`.
+/// Returns a schema as an object: empty for `true`, `None` for `false`.
 fn as_object<'a>(schema: &'a Value, everything: &'a Map<String, Value>) -> Option<&'a Map<String, Value>> {
     match schema {
         Value::Object(object) => Some(object),
@@ -221,7 +221,7 @@ fn type_effect(before: Option<&Value>, after: Option<&Value>) -> Effect {
     }
 }
 
-/// The names in `type`; `None` when every type is allowed.
+/// Returns the type names; `None` if every type is allowed.
 fn types(value: Option<&Value>) -> Option<Vec<String>> {
     match value? {
         Value::String(name) => Some(vec![name.clone()]),

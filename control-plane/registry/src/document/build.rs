@@ -1,7 +1,7 @@
-//! Builds the tree from the parser's events.
+//! Building of the document tree from the parser's events.
 //!
-//! Owns the limits and the refused YAML features. Keeps true: a fault of a feature does not stop the build
-//! (the value becomes null and the rest is still checked); a broken syntax or an exceeded limit does.
+//! Owns the limits and the rejected YAML features. Keeps true: a rejected feature does not stop the build (the value
+//! becomes null and the rest is still checked); invalid syntax or an exceeded limit does.
 
 use granit_parser::{Event, Options, Parser, ScalarStyle, Span};
 
@@ -9,16 +9,16 @@ use super::{Content, Entry, MAX_DEPTH, MAX_NODES, Node, escape, scalar};
 use crate::fault::{Fault, FaultCode, shortened};
 use crate::source::Source;
 
-/// A document that is one mapping of faulty aliases must not fill the memory with faults.
+/// Maximum number of syntax faults, so that a document full of rejected aliases cannot fill the memory with faults.
 const MAX_SYNTAX_FAULTS: usize = 100;
 
-/// Parses the text; `None` when it cannot be read to its end.
+/// Parses the text; `None` if it cannot be read to its end.
 pub(super) fn build(source: &Source) -> (Option<Node>, Vec<Fault>) {
     let mut builder = Builder { source, faults: Vec::new(), nodes: 0, path: Vec::new() };
     (builder.root(), builder.faults)
 }
 
-/// How many values a text makes the build read, those of which it keeps nothing included.
+/// Number of values that building reads, including discarded ones.
 #[cfg(test)]
 pub(super) fn nodes(source: &Source) -> usize {
     let mut builder = Builder { source, faults: Vec::new(), nodes: 0, path: Vec::new() };
@@ -26,14 +26,14 @@ pub(super) fn nodes(source: &Source) -> usize {
     builder.nodes
 }
 
-/// A limit or the syntax stopped the build; the fault is already listed.
+/// The build was stopped by a limit or a syntax error, whose fault is already listed.
 struct Stopped;
 
 struct Builder<'s> {
     source: &'s Source,
     faults: Vec<Fault>,
     nodes: usize,
-    /// Where the build stands; written as a pointer only for a fault.
+    /// Current position of the build; formatted as a pointer only for a fault.
     path: Vec<Step>,
 }
 
@@ -59,7 +59,7 @@ impl<'s> Builder<'s> {
     fn document(&mut self) -> Option<Node> {
         let mut options = Options::default();
         options.disallow_directives = true;
-        // Without this an alias before its anchor is an error that hides all the others.
+        // Otherwise an alias before its anchor would be an error that hides all others.
         options.emit_unresolved_aliases = true;
         options.flow_nesting_limit = MAX_DEPTH;
         options.block_nesting_limit = MAX_DEPTH;
@@ -92,7 +92,7 @@ impl<'s> Builder<'s> {
             Some(Err(error)) => {
                 let at = u32::try_from(error.marker().line()).unwrap_or(0);
                 let text = error.info();
-                // The parser's own nesting limit is ours, so it is the same fault.
+                // The parser's nesting limit is set to ours, so it is the same fault.
                 if text.contains("nesting") || text.contains("recursion") {
                     self.too_deep(at);
                 } else {
@@ -194,7 +194,7 @@ impl<'s> Builder<'s> {
         }
     }
 
-    /// Reads a key; `None` after a fault that leaves the entry out.
+    /// Reads a key. Returns `None` after a fault for which the entry is left out.
     fn key(
         &mut self,
         events: &mut Events<'s>,
@@ -214,7 +214,7 @@ impl<'s> Builder<'s> {
         let node = self.node(events, event, span, depth + 1)?;
         match (node.content, plain_key) {
             (Content::Text(text), _) => Ok(Some(text)),
-            // `1:` or `true:` as a property name is fine in JSON's eyes but differs between YAML readers.
+            // JSON accepts `1:` or `true:` as a property name, but YAML readers differ about it.
             (_, Some(text)) => {
                 if !self.faults.iter().any(|fault| fault.line == at) {
                     let message = format!("the key `{text}` is not a text");
@@ -256,7 +256,7 @@ impl<'s> Builder<'s> {
                 code,
                 file: self.source.path.clone(),
                 line: at,
-                // Broken syntax stands at a line, not at a value.
+                // Invalid syntax has a line but no value to point to.
                 path: if code == FaultCode::Syntax { String::new() } else { shortened(self.pointer()) },
                 message: shortened(message),
                 hint: hint.to_string(),

@@ -1,14 +1,14 @@
-//! What a plain YAML scalar means.
+//! Interpretation of plain YAML scalars.
 //!
-//! Owns the YAML 1.2 core schema cut down to what every YAML version and JSON agree on. Refuses what they
-//! read differently (`no`, `017`, `0x1F`, `1_000`, `.inf`, `12:30:45`): the author quotes it and nobody has
-//! to guess. Numbers JSON programs would round are refused too.
+//! Owns the YAML 1.2 core schema, reduced to what every YAML version and JSON agree on. Refuses texts that they read
+//! differently (`no`, `017`, `0x1F`, `1_000`, `.inf`, `12:30:45`): the author must quote them. Numbers that JSON
+//! programs would round are rejected too.
 
 use serde_json::Number;
 
 use super::Content;
 
-/// Why a plain scalar was refused.
+/// The error for a plain scalar that YAML versions read differently.
 pub(super) struct Ambiguous;
 
 /// Reads a plain (unquoted) scalar.
@@ -29,16 +29,16 @@ pub(super) fn plain(text: &str) -> Result<Content, Ambiguous> {
     number(text).map(Content::Number).ok_or(Ambiguous)
 }
 
-/// A JSON number that keeps its value: an integer in 64 bits, or a finite float.
+/// Reads a JSON number that keeps its value: a 64-bit integer, or a finite float.
 pub(super) fn number(text: &str) -> Option<Number> {
-    // serde_json has exactly JSON's grammar: no leading zero, plus sign or bare point.
+    // serde_json has exactly JSON's grammar: no leading zero, no plus sign, no bare point.
     let number = serde_json::from_str::<Number>(text).ok()?;
     let is_integer = !text.contains(['.', 'e', 'E']);
     (!is_integer || number.is_i64() || number.is_u64()).then_some(number)
 }
 
-/// The booleans of YAML 1.1, without `y` and `n`, which its parsers left out as well (they name coordinates
-/// and counts).
+/// Whether the text is a boolean of YAML 1.1, except `y` and `n`: its parsers did not read those as booleans either
+/// (they name coordinates and counts).
 fn is_old_boolean(text: &str) -> bool {
     matches!(text.to_ascii_lowercase().as_str(), "yes" | "no" | "on" | "off")
 }
@@ -48,9 +48,9 @@ fn is_special_float(text: &str) -> bool {
     matches!(bare.as_str(), ".inf" | ".nan")
 }
 
-/// Whether some YAML version reads the text as a number: decimal, octal, hexadecimal, binary, grouped by
-/// underscores or sexagesimal. `1.2.3` and `2025-01-01` are texts in all of them (a YAML 1.1 timestamp has
-/// no JSON form, so it stays the text it is written as).
+/// Whether some YAML version reads the text as a number: decimal, octal, hexadecimal, binary, grouped by underscores
+/// or sexagesimal. `1.2.3` and `2025-01-01` are texts in all of them (a YAML 1.1 timestamp has no JSON form, so it
+/// remains text).
 fn looks_numeric(digits: &str) -> bool {
     let lower = digits.to_ascii_lowercase();
     for (prefix, radix) in [("0x", 16), ("0o", 8), ("0b", 2)] {

@@ -162,7 +162,7 @@ fn bombs_are_refused_with_a_line_before_they_cost_more_than_a_plain_file() {
             let (_, faults) = Document::parse(&source);
             let first = faults.first().unwrap_or_else(|| panic!("{name} was accepted"));
             assert!(first.line > 0, "{name} has no line");
-            // As JSON the same texts are no syntax at all, except the sizes.
+            // In JSON the same texts are syntax errors, except for the sizes.
             if path.ends_with("yaml") {
                 assert_eq!(first.code, code, "{name}: {first:?}");
             }

@@ -1,7 +1,7 @@
-//! Delegates that another primitive answers.
+//! Delegates that are answered by another primitive.
 //!
-//! Keeps true: the primitive is declared, is one that can be called, is listed by every server that needs the
-//! delegate, and never comes back to it.
+//! Keeps true: the primitive is declared and callable, every server that needs the delegate lists it, and it never
+//! delegates to that delegate again.
 
 use std::collections::{HashMap, HashSet};
 
@@ -11,7 +11,7 @@ use crate::fault::FaultCode;
 use crate::findings::Findings;
 use crate::spec::{Kind, Spec, bare_id, versioned};
 
-/// What answers for the delegate, as its spec writes it.
+/// Returns the primitive that answers for a delegate, as written in the spec.
 pub(super) fn target(spec: &Spec) -> Option<&str> {
     match spec.kind {
         Kind::Delegate => spec.runtime.as_ref()?.primitive.as_deref(),
@@ -19,8 +19,8 @@ pub(super) fn target(spec: &Spec) -> Option<&str> {
     }
 }
 
-/// The primitive of a delegate is declared, callable, and does not lead back to it: `looping` are the files of those that
-/// are led back to.
+/// Checks that the primitive of a delegate is declared and callable, and does not lead back to it. `looping` are the
+/// files of delegates that are part of a loop.
 pub(crate) fn check_delegate(
     item: &Declared<'_>,
     index: &Index<'_>,
@@ -47,7 +47,7 @@ pub(crate) fn check_delegate(
     findings.add(FaultCode::UnresolvedDependency, path, problem, hint);
 }
 
-/// A server lists what answers for the delegates it needs: a call of it is a call of that server's.
+/// Checks that a server lists the primitives that answer for its delegates, because they are called at that server.
 pub(crate) fn check_listed(members: &[Member<'_>], needed: &[Member<'_>], findings: &mut Findings<'_>) {
     let mut listed: HashMap<&str, Vec<String>> = HashMap::new();
     for member in members {

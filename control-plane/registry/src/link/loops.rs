@@ -1,26 +1,27 @@
-//! Delegates whose answer may need them again.
+//! Delegates whose primitive may need them again.
 //!
-//! Owns the graph of delegates and of the primitives that answer for them. Keeps true: it is walked twice, however many
-//! delegates there are, so that a large set of files takes no longer for what its specs say of each other.
+//! Owns the graph of delegates and of the primitives that answer for them. Keeps true: the graph is walked twice,
+//! however many delegates there are, so a large set of files takes linear time.
 
 use std::collections::{HashMap, HashSet};
 
 use super::delegate::target;
 use super::{Declared, Index};
 
-/// Files of the delegates that the primitive that answers for them may delegate to again, over however many others.
+/// Returns the files of delegates to which their own primitive may delegate again, directly or through others.
 pub(crate) fn looping<'a>(declared: &'a [Declared<'a>], index: &Index<'a>) -> HashSet<&'a str> {
     let graph = Graph::of(declared, index);
     let mut components: HashMap<usize, Vec<usize>> = HashMap::new();
     for (node, component) in graph.components().into_iter().enumerate() {
         components.entry(component).or_default().push(node);
     }
-    // A delegate and what answers for it are different nodes: a loop has two or more.
+    // A delegate and its primitive are different nodes, so a loop has two or more.
     let loops = components.into_values().filter(|nodes| nodes.len() > 1).flatten();
     loops.filter_map(|node| declared.get(node)).map(|item| item.file).collect()
 }
 
-/// The nodes are the declared primitives as delegates, then the same as what answers for delegates.
+/// A graph with two nodes for each declared primitive: first all as delegates, then all as primitives that answer for
+/// delegates.
 struct Graph {
     next: Vec<Vec<usize>>,
     previous: Vec<Vec<usize>>,
@@ -55,7 +56,7 @@ impl Graph {
         }
     }
 
-    /// The strongly connected component of each node, named by one of its nodes (Kosaraju and Sharir).
+    /// Returns the strongly connected component of each node, named by one of its nodes (Kosaraju and Sharir).
     fn components(&self) -> Vec<usize> {
         let mut finished = Vec::with_capacity(self.next.len());
         let mut seen = vec![false; self.next.len()];
@@ -75,8 +76,8 @@ impl Graph {
     }
 }
 
-/// Visits what is reached from `start` and was not seen before, each after all that it reaches. Not by recursion: a chain of
-/// delegates is as long as there are files.
+/// Visits the unseen nodes reachable from `start`, each after those it reaches. It is not recursive: a chain of
+/// delegates may be as long as there are files.
 fn walk(edges: &[Vec<usize>], start: usize, seen: &mut [bool], mut leave: impl FnMut(usize)) {
     let mut enter = |node: usize| seen.get_mut(node).is_some_and(|seen| !std::mem::replace(seen, true));
     if !enter(start) {

@@ -1,7 +1,7 @@
-//! The names a server shows: each means one primitive, and clients can tell them apart and use them.
+//! Checks of a server's exposed names: each means one primitive, and clients can tell them apart and use them.
 //!
-//! Owns what only the whole list can show. Refuses two equal names; warns of names that clients refuse, of
-//! names that look alike, and of resource templates that match the same URIs.
+//! Owns the checks that need the whole list. Refuses two equal names; warns of names that clients reject, of names
+//! that look alike, and of resource templates that match the same URIs.
 
 use std::collections::HashMap;
 
@@ -11,9 +11,9 @@ use crate::findings::Findings;
 use crate::server_file::ServerFile;
 use crate::spec::Kind;
 
-/// More tools than models choose from well.
+/// Number of tools from which models still choose reliably.
 const MANY_TOOLS: usize = 64;
-/// What function calling of the large model providers takes: `[A-Za-z0-9_-]{1,64}`.
+/// Maximum length of a name in the function calling of large model providers, which accept `[A-Za-z0-9_-]{1,64}`.
 const PORTABLE_LENGTH: usize = 64;
 const RENAME: &str = "give one of them another name with `as`";
 
@@ -25,7 +25,7 @@ pub(super) fn check(server: &ServerFile, members: &[Member<'_>], findings: &mut 
     for (position, member) in members.iter().enumerate() {
         let path = format!("/primitives/{position}");
         let listing = compile::listing(server, member);
-        // Tools, prompts and resources have lists of their own in MCP.
+        // Tools, prompts and resources have separate lists in MCP.
         let list = match member.spec.kind {
             Kind::Tool | Kind::Task => "mcp tool",
             Kind::Prompt => "mcp prompt",
@@ -76,14 +76,14 @@ fn check_portable(name: &str, path: &str, findings: &mut Findings<'_>) {
     findings.add(FaultCode::UnportableName, path, problem, hint);
 }
 
-/// A resource template by its path segments, which variables never leave.
+/// A resource template, compared by path segments, which variables never cross.
 struct Template {
     text: String,
 }
 
 impl Template {
-    /// Whether one URI may match both. Between its first and last variable a segment is taken to match
-    /// anything: this is a warning, and a close one is worth reading.
+    /// Whether one URI may match both. Between its first and last variable a segment is assumed to match anything:
+    /// this is only a warning.
     fn overlaps(&self, other: &Template) -> bool {
         let mut mine = self.text.split('/');
         let mut theirs = other.text.split('/');
@@ -109,7 +109,7 @@ fn segments_overlap(one: &str, another: &str) -> bool {
     }
 }
 
-/// The fixed text before the first variable and after the last one; `None` without a variable.
+/// Returns the fixed text before the first variable and after the last one; `None` without a variable.
 fn ends(segment: &str) -> Option<(&str, &str)> {
     let (start, _) = segment.split_once('{')?;
     let (_, end) = segment.rsplit_once('}')?;

@@ -1,14 +1,14 @@
-//! Mode `mcp-stdio`: how a package is named where it is installed, and its `plugin.json`.
+//! Mode `mcp-stdio`: the name of an installed package, and its `plugin.json`.
 //!
-//! One server serves several primitives: its process gets the widest of their bounds and the strictest of their
-//! sandboxes. Keeps true: the command line is the installer's, taken from the package; a spec has none.
+//! One server serves several primitives: its process gets the widest of their limits and the strictest of their
+//! sandboxes. Keeps true: the command line comes from the package and the installer; a spec has none.
 
 use asp_proto::snapshot::{McpStdio, Primitive, runtime};
 use serde_json::{Map, Value, json};
 
 use super::{PLUGIN_FORMAT, plugin_keys, runtime_manifest};
 
-/// Limits that the runtime holds a process to; the others are the gateway's.
+/// Limits that the runtime enforces on a process; the gateway enforces the others.
 const LIMITS: [&str; 8] = [
     "maxRuntimeSeconds",
     "inputTimeoutSeconds",
@@ -20,7 +20,7 @@ const LIMITS: [&str; 8] = [
     "logBytesPerSecond",
 ];
 
-/// Folder and version that a stdio server is installed under: `package` or `package@version`; without a
+/// Returns folder and version that a stdio server is installed under: `package` or `package@version`; without a
 /// version, the primitive's. A scope becomes part of the name: `@scope/server` is `scope__server`.
 pub fn stdio_package(target: &McpStdio, primitive_version: &str) -> (String, String) {
     let name = target.package.strip_prefix('@').unwrap_or(&target.package);
@@ -28,8 +28,8 @@ pub fn stdio_package(target: &McpStdio, primitive_version: &str) -> (String, Str
     (name.replace('/', "__"), version.to_owned())
 }
 
-/// The `plugin.json` of a stdio server, as `runtime/README.md` defines it. `primitives` are those it serves; the command and
-/// the variables are those of its package.
+/// Returns the `plugin.json` of a stdio server, as defined in `runtime/README.md`. `primitives` are those that it
+/// serves; the command and the variables come from its package.
 pub fn stdio_manifest(
     (id, version): (&str, &str),
     primitives: &[&Primitive],
@@ -69,7 +69,7 @@ pub fn stdio_manifest(
         "format": PLUGIN_FORMAT,
         "id": id,
         "version": version,
-        // Never a task: a server that knows nothing of heartbeats is not held to them.
+        // Never a task: a server that does not know heartbeats must not be required to send them.
         "kind": "tool",
         "mode": "mcp-stdio",
         "command": command,

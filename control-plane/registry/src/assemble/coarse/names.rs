@@ -1,8 +1,8 @@
-//! From primitive ids to what an edge reads in a request: the exposed name, the URI, or the fixed start of a URI
-//! template.
+//! Mapping of primitive ids to what an edge reads in a request: the exposed name, the URI, or the fixed start of a
+//! URI template.
 //!
-//! Keeps true: finding the names of a limit costs no more than there are; a name that would also count the
-//! requests of other primitives is given to a limit only if that limit covers those too.
+//! Keeps true: finding the names of a limit costs no more than their number; a name that would also count requests of
+//! other primitives is given to a limit only if the limit covers those too.
 
 use std::collections::HashMap;
 
@@ -11,24 +11,24 @@ use asp_proto::snapshot::{Limit, Listing};
 
 use crate::compiled::CompiledServer;
 
-/// A name that stands for more other primitives than this is left to the gateway.
+/// Maximum number of other primitives a name may stand for; beyond it the limit is left to the gateway.
 const MAX_SHARED: usize = 32;
 
-/// What the edge reads for one listing of one server.
+/// The name that the edge reads for one listing of one server.
 pub(super) struct Name<'a> {
     pub(super) server: &'a str,
-    /// Exact or `prefix*`.
+    /// A name, or `prefix*`.
     pub(super) pattern: String,
     id: &'a str,
-    /// Other primitives of the server whose requests the pattern may cover; `None`: too many.
+    /// Other primitives of the server whose requests the pattern may cover; `None` for too many.
     shared: Option<Vec<&'a str>>,
 }
 
-/// Every name, ready to be found by a limit's selector.
+/// Index of all names by a limit's selectors.
 pub(super) struct Names<'a> {
-    /// By id, then server.
+    /// Names sorted by id, then server.
     all: Vec<Name<'a>>,
-    /// Places in `all`, by id, of each server.
+    /// Indices in `all` of each server's names, sorted by id.
     of_server: HashMap<&'a str, Vec<usize>>,
 }
 
@@ -43,7 +43,7 @@ impl<'a> Names<'a> {
         Names { all, of_server }
     }
 
-    /// The names of the primitives that the limit selects and that stand for no others.
+    /// Returns the names of the primitives that the limit selects, without names that also stand for others.
     pub(super) fn covered(&self, limit: &'a Limit) -> Box<dyn Iterator<Item = &Name<'a>> + '_> {
         let pattern = limit.primitive.as_str();
         let start = pattern.strip_suffix('*').unwrap_or(pattern);
@@ -64,7 +64,7 @@ impl<'a> Names<'a> {
     }
 }
 
-/// What the edge reads for a listing, without the star of a template's pattern.
+/// The fixed text that the edge reads for a listing, without the star of a template's pattern.
 struct Fixed<'a> {
     text: &'a str,
     template: bool,
@@ -82,10 +82,10 @@ fn fixed(listing: &Listing) -> Fixed<'_> {
 fn of_server(server: &CompiledServer) -> Vec<Name<'_>> {
     let mut listed: Vec<Fixed<'_>> =
         server.server.listings.iter().filter(|listing| !listing.mcp_name.is_empty()).map(fixed).collect();
-    // A template before what its fixed start covers.
+    // A template comes before the texts that its fixed start covers.
     listed.sort_by(|a, b| (a.text, !a.template, a.id).cmp(&(b.text, !b.template, b.id)));
     let mut shared: Vec<Option<Vec<&str>>> = listed.iter().map(|_| Some(Vec::new())).collect();
-    // Of the listings passed, those that may read the same request as the next one.
+    // Earlier listings that may match the same request as the next one.
     let mut open: Vec<usize> = Vec::new();
     for (place, next) in listed.iter().enumerate() {
         open.retain(|before| listed.get(*before).is_some_and(|before| meets(before, next)));
@@ -109,7 +109,7 @@ fn of_server(server: &CompiledServer) -> Vec<Name<'_>> {
         .collect()
 }
 
-/// Whether a request for `next`, whose text is not before that of `before`, may look like one for `before`.
+/// Whether a request for `next` may match `before`. The text of `next` does not sort before that of `before`.
 fn meets(before: &Fixed<'_>, next: &Fixed<'_>) -> bool {
     before.text == next.text || (before.template && next.text.starts_with(before.text))
 }
