@@ -1,7 +1,6 @@
 //! `server.yaml`: a server, its protocols and callers, and the primitives it lists.
 //!
-//! Owns the keys and their defaults. Refuses unknown keys. What they may hold beyond their types is
-//! judged in `rules/server.rs`.
+//! Owns the keys and their defaults. Refuses unknown keys. Values are checked in `rules/server.rs`.
 
 use asp_proto::snapshot;
 use schemars::JsonSchema;
@@ -14,7 +13,7 @@ use crate::spec::Scheme;
 pub(crate) struct ServerFile {
     #[expect(dead_code, reason = "the structural check has read it; there is one version")]
     pub api_version: ApiVersion,
-    /// The folder's name: `[a-z0-9-]{1,63}`. Clients reach it at `/<name>/mcp`.
+    /// Name of the server and of its folder: `[a-z0-9-]{1,63}`. Clients reach it at `/<name>/mcp`.
     pub name: String,
     #[serde(default)]
     pub title: Option<String>,
@@ -23,7 +22,7 @@ pub(crate) struct ServerFile {
     /// Semantic version; 0.0.0 when absent.
     #[serde(default)]
     pub version: Option<String>,
-    /// What a model should know before it uses the server (MCP `instructions`).
+    /// Instructions that a model should read before it uses the server (MCP `instructions`).
     #[serde(default)]
     pub instructions: Option<String>,
     #[schemars(length(min = 1), extend("uniqueItems" = true))]
@@ -32,32 +31,32 @@ pub(crate) struct ServerFile {
     pub sessions: Sessions,
     #[serde(default)]
     pub default_exposure: DefaultExposure,
-    /// Organisations that the server is offered to; each switches it on for itself. Not beside `defaultExposure: allow`,
-    /// which offers it to all.
+    /// Organisations that the server is offered to; each must enable it for itself. Not allowed with
+    /// `defaultExposure: allow`, which offers it to all.
     #[serde(default)]
     #[schemars(length(max = 1000), extend("uniqueItems" = true))]
     pub offered_to: Vec<String>,
     pub auth: ServerAuth,
-    /// Whether anybody may read its public documents: who issues its tokens, which scopes it wants, its agent card. Its name
-    /// is public whatever stands here.
+    /// Whether anybody may read its public documents: its token issuers, the required scopes, its agent card. The
+    /// server's name is public in any case.
     #[serde(default = "yes")]
     pub discovery: bool,
-    /// Web origins that may call; empty: the public URL's only.
+    /// Web origins that may call; only the public URL's when empty.
     #[serde(default)]
     pub origins: Vec<String>,
-    /// Values of Host the server answers on; empty: any.
+    /// Values of the Host header that the server answers; any when empty.
     #[serde(default)]
     pub hosts: Vec<String>,
-    /// The gateway pool that its requests go to (`ASP_POOL`): `[a-z0-9-]{1,63}`; absent: the default one.
+    /// Gateway pool for its requests (`ASP_POOL`): `[a-z0-9-]{1,63}`; the default pool when absent.
     #[serde(default)]
     pub pool: Option<String>,
-    /// Largest request body in bytes; 1 MiB when absent, at most the 4 MiB that Envoy buffers.
+    /// Maximum size of a request body in bytes; 1 MiB when absent, at most the 4 MiB that Envoy buffers.
     #[serde(default)]
     #[schemars(range(min = 1024, max = 4194304))]
     pub max_body_bytes: Option<u32>,
     #[serde(default)]
     pub card: Card,
-    /// In list order.
+    /// Primitives in list order.
     #[serde(default)]
     pub primitives: Vec<Listed>,
 }
@@ -80,8 +79,8 @@ pub(crate) enum Protocol {
     Rest,
 }
 
-/// Whether the gateway has a face for a protocol. What is not served is compiled for its author to see, and
-/// nothing of it reaches a snapshot.
+/// Whether the gateway serves a protocol. Exposures over other protocols are compiled for the author to see, and
+/// never reach a snapshot.
 pub fn is_served(protocol: snapshot::Protocol) -> bool {
     matches!(protocol, snapshot::Protocol::Mcp | snapshot::Protocol::Rest)
 }
@@ -91,7 +90,7 @@ impl Protocol {
         is_served(self.wire())
     }
 
-    /// The snapshot's word for it.
+    /// Returns the protocol as in snapshots.
     pub(crate) fn wire(self) -> snapshot::Protocol {
         match self {
             Protocol::Mcp => snapshot::Protocol::Mcp,
@@ -100,7 +99,7 @@ impl Protocol {
         }
     }
 
-    /// The word of `server.yaml`.
+    /// Returns the protocol as in `server.yaml`.
     pub(crate) fn word(self) -> &'static str {
         match self {
             Protocol::Mcp => "mcp",
@@ -122,42 +121,42 @@ pub(crate) enum Sessions {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum DefaultExposure {
-    /// Offered to nobody but the organisations that are named.
+    /// Offered only to the organisations in `offeredTo`.
     #[default]
     Deny,
-    /// Offered to every organisation, and on.
+    /// Offered to every organisation, and enabled.
     Allow,
 }
 
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ServerAuth {
-    /// `none` stands alone and is served in development mode only.
+    /// Accepted schemes. `none` must be the only one, and is served in development mode only.
     #[schemars(length(min = 1), extend("uniqueItems" = true))]
     pub schemes: Vec<Scheme>,
     /// Names of the issuers whose tokens are accepted.
     #[serde(default)]
     pub issuers: Vec<String>,
-    /// Scopes every caller needs.
+    /// Scopes that every caller needs.
     #[serde(default)]
     pub scopes: Vec<String>,
-    /// Accepted `aud` values; empty: the public URL, the server's URL and its MCP endpoint.
+    /// Accepted `aud` values; when empty, the public URL, the server's URL and its MCP endpoint.
     #[serde(default)]
     pub audiences: Vec<String>,
 }
 
-/// What the A2A agent card says beyond the skills. In `url`, `${public_url}` stands for the platform's
-/// public URL.
+/// Contents of the A2A agent card apart from the skills. In `url`, `${public_url}` stands for the platform's public
+/// URL.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub(crate) struct Card {
-    /// The title when absent.
+    /// Name of the agent; the server's title when absent.
     #[serde(default)]
     pub name: Option<String>,
-    /// The server's description when absent.
+    /// Description of the agent; the server's when absent.
     #[serde(default)]
     pub description: Option<String>,
-    /// `${public_url}/<server>/a2a` when absent.
+    /// URL of the agent; `${public_url}/<server>/a2a` when absent.
     #[serde(default)]
     pub url: Option<String>,
     #[serde(default)]
@@ -194,13 +193,13 @@ pub(crate) struct CardCapabilities {
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Listed {
-    /// `folder/id` of a primitive; `folder/id@1` for its major version 1, where there are several.
+    /// `folder/id` of a primitive; with several major versions, `folder/id@1` for major version 1.
     #[serde(rename = "ref")]
     pub reference: String,
-    /// Another exposed name in this server; not for resources, whose name is their URI.
+    /// Another exposed name on this server; not for resources, whose name is their URI.
     #[serde(default, rename = "as")]
     pub alias: Option<String>,
-    /// The gateway pool that its requests go to, as for what is risky or heavy; absent: the server's.
+    /// Gateway pool for its requests, for example because it is risky or heavy; the server's when absent.
     #[serde(default)]
     pub pool: Option<String>,
 }

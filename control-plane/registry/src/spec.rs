@@ -1,17 +1,18 @@
 //! The primitive spec as its author writes it.
 //!
-//! Owns the keys, in the mixed case the format has had from its first sample, and their defaults. Refuses
-//! unknown keys. What the keys may hold beyond their types is judged in `rules`.
+//! Owns the keys, in the mixed case that the format has had since its first sample, and their defaults. Refuses
+//! unknown keys. Values are checked in `rules`.
 //!
-//! Against the first sample these keys are restored or corrected, and these are added:
-//! - `primitiveDependencies` is an object `{elicitations: [{id}], delegations: [{id}]}` (it was an array
-//!   holding keys, which is no JSON);
-//! - `primitiveSchema.artifacts` stands beside `output_schema`, not inside it, since the sample's tool has
-//!   no such key in its `outputSchema`;
-//! - comments are gone from JSON, and the lines the page's edge had cut off are whole;
+//! Compared with the first sample these keys are restored, corrected or added:
+//! - `primitiveDependencies` is an object `{elicitations: [{id}], delegations: [{id}]}` (it was an array of keys,
+//!   which is not JSON);
+//! - `primitiveSchema.artifacts` is next to `output_schema`, not inside it, since the sample's tool has no such key
+//!   in its `outputSchema`;
+//! - the JSON has no comments, and lines that were cut off at the edge of the page are complete;
 //! - added: `_meta`, `mutation`, `annotations`, `examples`, `icons`, `idempotency`,
-//!   `capabilities.inputTimeoutSeconds|elicitationRequired|taskRequired|taskAfterInput|pollStream`, `exposure.rest`, `exposure.a2a.skill.inputModes|outputModes`,
-//!   the runtime modes `builtin`, `mcp-stdio` and `primitive`, `proxy.openai`, `roots` and `prefer` of delegates.
+//!   `capabilities.inputTimeoutSeconds|elicitationRequired|taskRequired|taskAfterInput|pollStream`, `exposure.rest`,
+//!   `exposure.a2a.skill.inputModes|outputModes`, the runtime modes `builtin`, `mcp-stdio` and `primitive`,
+//!   `proxy.openai`, `roots` and `prefer` of delegates.
 
 mod exposure;
 mod runtime;
@@ -39,17 +40,17 @@ use crate::version;
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Spec {
-    /// Policy, limits and audit name the primitive by this: `[A-Za-z0-9_.-]{1,128}`.
+    /// Id of the primitive in policy, limits and audit: `[A-Za-z0-9_.-]{1,128}`.
     pub id: String,
-    /// The title people read.
+    /// Title for people.
     pub name: String,
     #[serde(rename = "type")]
     pub kind: Kind,
     /// Semantic version.
     pub version: String,
-    /// Who answers for it, an address or alias.
+    /// Address or alias of the person or team responsible for it.
     pub owner: String,
-    /// What it does: the description a model chooses by.
+    /// Description by which a model chooses the primitive.
     #[serde(default)]
     pub summary: Option<String>,
     #[serde(default)]
@@ -60,18 +61,18 @@ pub(crate) struct Spec {
     pub schema: PrimitiveSchema,
     #[serde(default)]
     pub progress_policy: Option<ProgressPolicy>,
-    /// What a plugin may ask for while it runs; an id that is not here is refused.
+    /// Elicitations and delegates that a plugin may use while it runs; other ids are rejected.
     #[serde(default, rename = "primitiveDependencies")]
     pub dependencies: Dependencies,
     #[serde(default)]
     pub security: Security,
     #[serde(default)]
     pub exposure: Exposure,
-    /// How it runs; absent for static prompts and resources, elicitations and plain delegates.
+    /// Runtime of its calls; absent for static prompts and resources, elicitations and plain delegates.
     #[serde(default)]
     pub runtime: Option<Runtime>,
-    /// What a call changes. Drives hints, retries, the ledger and approval. Absent: destructive for tools
-    /// and tasks, read_only for the rest.
+    /// Effect of a call. Determines hints, retries, the ledger and approval. When absent, destructive for tools and
+    /// tasks, read_only for all others.
     #[serde(default)]
     pub mutation: Option<Mutation>,
     #[serde(default)]
@@ -80,13 +81,13 @@ pub(crate) struct Spec {
     pub examples: Vec<Example>,
     #[serde(default)]
     pub icons: Vec<Icon>,
-    /// What clients find in `_meta` of the list's entry, as it stands here, such as the page of a tool's user interface
-    /// (MCP Apps, `ui.resourceUri`); at most 16 KiB.
+    /// Members of `_meta` in the list's entry, unchanged, such as the page of a tool's user interface (MCP Apps,
+    /// `ui.resourceUri`); at most 16 KiB.
     #[serde(default, rename = "_meta")]
     pub meta: Option<Map<String, Value>>,
     #[serde(default)]
     pub idempotency: Option<Idempotency>,
-    /// The file beside it that some of its schemas come from.
+    /// Path of the generated file from which some of its schemas come.
     #[serde(skip)]
     pub schema_file: Option<String>,
 }
@@ -104,12 +105,13 @@ pub(crate) enum Kind {
 }
 
 impl Spec {
-    /// 0 of what is no version.
+    /// Returns the major version, 0 if the version is invalid.
     pub(crate) fn major(&self) -> u64 {
         version::major(&self.version)
     }
 
-    /// What a call changes; without a word the worst is assumed of what runs, the best of what is read.
+    /// Returns the effect of a call. If the spec does not state it, a tool or task is assumed destructive, anything
+    /// else read-only.
     pub(crate) fn changes(&self) -> Mutation {
         let unstated = if self.kind.is_tool() { Mutation::Destructive } else { Mutation::ReadOnly };
         self.mutation.unwrap_or(unstated)
@@ -120,7 +122,7 @@ impl Spec {
         self.runtime.as_ref().is_some_and(|runtime| runtime.mcp.is_some() || runtime.mode == Mode::McpStdio)
     }
 
-    /// Whether code may say its schemas: a tool or task that a plugin runs.
+    /// Whether its schemas may come from code: a tool or task that a plugin runs.
     pub(crate) fn has_code(&self) -> bool {
         let is_plugin = self.runtime.as_ref().is_some_and(|runtime| runtime.mode == Mode::Plugin);
         self.kind.is_tool() && is_plugin
@@ -128,7 +130,7 @@ impl Spec {
 }
 
 impl Kind {
-    /// Whether MCP lists it as a tool: a task is a tool that takes its time.
+    /// Whether MCP lists it as a tool; a task is a long-running tool.
     pub(crate) fn is_tool(self) -> bool {
         matches!(self, Kind::Tool | Kind::Task)
     }
@@ -142,7 +144,7 @@ impl Kind {
         !matches!(self, Kind::Elicitation | Kind::Delegate)
     }
 
-    /// The word of the spec.
+    /// Returns the kind as in specs.
     pub(crate) fn word(self) -> &'static str {
         match self {
             Kind::Tool => "tool",
@@ -183,31 +185,31 @@ pub(crate) struct Capabilities {
     pub supports_progress: bool,
     #[serde(default)]
     pub supports_cancellation: bool,
-    /// Absent: as `primitiveDependencies.elicitations` says.
+    /// Whether it asks users; when absent, whether `primitiveDependencies.elicitations` lists any.
     #[serde(default)]
     pub supports_elicitation: Option<bool>,
-    /// Absent: as `primitiveDependencies.delegations` says.
+    /// Whether it delegates; when absent, whether `primitiveDependencies.delegations` lists any.
     #[serde(default)]
     pub supports_delegation: Option<bool>,
-    /// Hard bound of one call in seconds; 60 when absent, at most a day.
+    /// Maximum duration of one call in seconds; 60 when absent, at most a day.
     #[serde(default)]
     #[schemars(range(min = 1, max = 86400))]
     pub max_runtime_seconds: Option<u32>,
-    /// How long a question to the user may stay open, in seconds; 300 when absent, at most a day.
+    /// Maximum time for which a question to the user stays open, in seconds; 300 when absent, at most a day.
     #[serde(default)]
     #[schemars(range(min = 1, max = 86400))]
     pub input_timeout_seconds: Option<u32>,
-    /// Only clients whose user can be asked, in the way of each of `primitiveDependencies.elicitations`, may call it;
-    /// another one's call is refused before anything runs.
+    /// Whether only clients that support each of `primitiveDependencies.elicitations` may call it; calls by other
+    /// clients are rejected before anything runs.
     #[serde(default)]
     pub elicitation_required: bool,
-    /// task: only clients that come back for what it has come to (MCP tasks extension) may call it.
+    /// task: whether only clients that return for the result (MCP tasks extension) may call it.
     #[serde(default)]
     pub task_required: bool,
-    /// task: its first questions are asked before the client is told to come back.
+    /// task: whether its first questions are asked before the client is told to return later.
     #[serde(default)]
     pub task_after_input: bool,
-    /// task: clients of MCP 2025-11-25 poll: a stream that is quiet is closed, and its client comes back to it.
+    /// task: whether clients of MCP 2025-11-25 poll: a quiet stream is closed, and its client reconnects.
     #[serde(default)]
     pub poll_stream: bool,
 }
@@ -215,7 +217,7 @@ pub(crate) struct Capabilities {
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub(crate) struct ProgressPolicy {
-    /// Silence of three of these on a task is a wedge.
+    /// Interval of heartbeats in seconds; a task that is silent for three of them counts as stuck.
     #[schemars(range(min = 1, max = 3600))]
     pub heartbeat_seconds: u32,
 }
@@ -232,16 +234,16 @@ pub(crate) struct Dependencies {
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Dependency {
-    /// The id of a primitive in the same folder, or `folder/id`.
+    /// Id of a primitive in the same folder, or `folder/id`.
     pub id: String,
 }
 
-/// `folder/id@1` → `folder/id`, and what stands for its major version.
+/// Splits `folder/id@1` into `folder/id` and the text of its major version.
 pub(crate) fn versioned(reference: &str) -> (&str, Option<&str>) {
     reference.rsplit_once('@').map_or((reference, None), |(reference, major)| (reference, Some(major)))
 }
 
-/// `folder/id` → `id`.
+/// Returns `id` of `folder/id`.
 pub(crate) fn bare_id(reference: &str) -> &str {
     reference.rsplit('/').next().unwrap_or(reference)
 }
@@ -249,11 +251,11 @@ pub(crate) fn bare_id(reference: &str) -> &str {
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub(crate) struct Security {
-    /// high: linked tokens are never stored, calls need an explicit allow or an approval; medium (when
-    /// absent): stored within the session; low: cached per user.
+    /// high: linked tokens are never stored, and calls need an explicit allow or an approval; medium (when absent):
+    /// stored within the session; low: cached per user.
     #[serde(default)]
     pub risk_class: Option<RiskClass>,
-    /// Hosts a plugin may reach.
+    /// Hosts that a plugin may reach.
     #[serde(default)]
     pub allowed_domains: Vec<String>,
     #[serde(default)]
@@ -275,12 +277,12 @@ pub(crate) enum RiskClass {
 pub(crate) struct PrimitiveAuth {
     #[serde(rename = "type")]
     pub scheme: Scheme,
-    /// Scopes a caller needs beside those of the server.
+    /// Scopes that a caller needs in addition to those of the server.
     #[serde(default)]
     pub scopes: Vec<String>,
 }
 
-/// How callers prove who they are.
+/// Authentication scheme of callers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Scheme {
@@ -312,7 +314,7 @@ pub(crate) struct RateLimit {
     pub time_unit_count: u32,
     #[serde(default)]
     pub time_unit: TimeUnit,
-    /// Calls running at once; no bound when absent.
+    /// Maximum number of concurrent calls; unlimited when absent.
     #[serde(default)]
     pub concurrent_invocations: Option<u32>,
 }
@@ -342,12 +344,12 @@ impl TimeUnit {
     }
 }
 
-/// Hints for clients. `readOnlyHint`, `destructiveHint` and `idempotentHint` follow from `mutation` and
-/// may be written only to say the same.
+/// Hints for clients. `readOnlyHint`, `destructiveHint` and `idempotentHint` follow from `mutation` and may only be
+/// written with the same meaning.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub(crate) struct Annotations {
-    /// `annotations.title` of a tool; `name` when absent.
+    /// Title in a tool's `annotations`; `name` when absent.
     #[serde(default)]
     pub title: Option<String>,
     #[serde(default)]
@@ -356,13 +358,13 @@ pub(crate) struct Annotations {
     pub destructive_hint: Option<bool>,
     #[serde(default)]
     pub idempotent_hint: Option<bool>,
-    /// Whether a tool reaches out into an open world (web search); false when absent.
+    /// Whether a tool interacts with an open world, such as a web search; false when absent.
     #[serde(default)]
     pub open_world_hint: Option<bool>,
-    /// Whom a resource is for.
+    /// Intended audience of a resource.
     #[serde(default)]
     pub audience: Vec<Role>,
-    /// How important a resource is, 0 to 1.
+    /// Importance of a resource, 0 to 1.
     #[serde(default)]
     #[schemars(range(min = 0, max = 1))]
     pub priority: Option<f64>,
@@ -374,14 +376,14 @@ pub(crate) struct Annotations {
 pub(crate) struct Example {
     #[serde(default)]
     pub text: Option<String>,
-    /// Arguments; checked against the input schema.
+    /// Arguments, checked against the input schema.
     #[serde(default)]
     pub input: Option<Value>,
-    /// The result; checked against the output schema.
+    /// Result, checked against the output schema.
     #[serde(default)]
     pub output: Option<Value>,
-    /// What `asp plugin test` answers the plugin's questions with, by the id of the elicitation (an object of its
-    /// fields, "decline" or "cancel") or delegate (a text, or any other value as its JSON).
+    /// Answers of `asp plugin test` to the plugin's questions, by the id of the elicitation (an object of its fields,
+    /// "decline" or "cancel") or delegate (a text, or any other value as its JSON).
     #[serde(default)]
     pub answers: BTreeMap<String, Value>,
 }
@@ -394,7 +396,7 @@ pub(crate) struct Icon {
     pub src: String,
     #[serde(default)]
     pub mime_type: Option<String>,
-    /// e.g. `48x48` or `any`.
+    /// Sizes such as `48x48` or `any`.
     #[serde(default)]
     pub sizes: Vec<String>,
     #[serde(default)]
@@ -411,6 +413,6 @@ pub(crate) enum Theme {
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Idempotency {
-    /// The top-level text argument that carries the idempotency key.
+    /// Name of the top-level text argument that carries the idempotency key.
     pub argument: String,
 }

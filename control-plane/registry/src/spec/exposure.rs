@@ -1,7 +1,7 @@
-//! Where a primitive can be seen, and under which name.
+//! Exposure of a primitive: the protocols that show it, and its names there.
 //!
-//! A protocol that is not mentioned exposes the primitive under its id wherever the server speaks that
-//! protocol and the kind fits it; `enabled: false` hides it there.
+//! A protocol that is not mentioned exposes the primitive under its id wherever the server speaks that protocol and
+//! the kind fits it; `enabled: false` hides it there.
 
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -17,7 +17,7 @@ pub(crate) struct Exposure {
     pub rest: Rest,
 }
 
-/// The key that fits the primitive's kind: `tool` for tools and tasks.
+/// Exposure over MCP, under the key for the primitive's kind: `tool` for tools and tasks.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Mcp {
@@ -48,7 +48,8 @@ pub(crate) struct Rest {
 pub(crate) struct Exposed {
     #[serde(default = "yes")]
     pub enabled: bool,
-    /// The primitive's id when absent: `[A-Za-z0-9_.-]{1,128}`; of a resource 1 to 256 visible characters, which lists show.
+    /// Exposed name; the primitive's id when absent. `[A-Za-z0-9_.-]{1,128}`; for a resource 1 to 256 visible
+    /// characters, shown in lists.
     #[serde(default)]
     pub name: Option<String>,
 }
@@ -58,7 +59,7 @@ pub(crate) struct Exposed {
 pub(crate) struct Skill {
     #[serde(default = "yes")]
     pub enabled: bool,
-    /// The primitive's id when absent; visible ASCII, often a URI.
+    /// Skill id, visible ASCII, often a URI; the primitive's id when absent.
     #[serde(default)]
     pub id: Option<String>,
     /// Media types; the card's when empty.

@@ -1,6 +1,6 @@
-//! How a primitive runs.
+//! Runtime of a primitive.
 //!
-//! One flat mapping: `mode` says which of the other keys have a meaning; the rest are misplaced.
+//! One flat mapping: `mode` determines which of the other keys have a meaning; the rest are misplaced.
 
 use std::collections::BTreeMap;
 
@@ -20,10 +20,10 @@ pub(crate) struct Runtime {
     /// plugin, mcp-stdio
     #[serde(default)]
     pub resources: Option<Resources>,
-    /// plugin, mcp-stdio: how many processes there are and what one serves.
+    /// plugin, mcp-stdio: number of processes and of calls that each serves.
     #[serde(default)]
     pub pool: Option<Pool>,
-    /// plugin, mcp-stdio: the weakest sandbox its workers may run in, 3 by default: namespaces, Landlock, seccomp
+    /// plugin, mcp-stdio: weakest sandbox that its workers may run in. 3 (when absent): namespaces, Landlock, seccomp
     /// and cgroups; 2: without namespaces; 1: its own user and resource limits only.
     #[serde(default, rename = "minIsolation")]
     #[schemars(range(min = 1, max = 3))]
@@ -31,60 +31,63 @@ pub(crate) struct Runtime {
     /// plugin, mcp-stdio: SHA-256 of the package file that `asp plugin build` makes, 64 lower-case hex digits.
     #[serde(default, rename = "artifactSha256")]
     pub artifact_sha256: Option<String>,
-    /// proxy: one HTTP request a call.
+    /// proxy: one HTTP request for each call.
     #[serde(default)]
     pub http: Option<HttpProxy>,
     /// proxy: a tool, prompt or resource of another MCP server.
     #[serde(default)]
     pub mcp: Option<McpProxy>,
-    /// proxy: a service that hosts calls over HTTP/JSON: long ones, with progress and questions.
+    /// proxy: a service that hosts calls over HTTP/JSON, including long ones with progress and questions.
     #[serde(default)]
     pub calls: Option<CallsProxy>,
     /// proxy, for a delegate: a model behind an OpenAI-compatible endpoint.
     #[serde(default)]
     pub openai: Option<OpenaiProxy>,
-    /// primitive, for a delegate: the id of a tool or task in the same folder, or `folder/id`; `@1` after it for its
-    /// major version 1, else the highest that a server lists. Every server that needs the delegate lists it.
+    /// primitive, for a delegate: id of a tool or task in the same folder, or `folder/id`, optionally followed by
+    /// `@1` for its major version 1; otherwise the highest version that a server lists is used. Every server that
+    /// needs the delegate lists it.
     #[serde(default)]
     pub primitive: Option<String>,
-    /// mcp-stdio: the installed package; its command line is pinned there.
+    /// mcp-stdio: installed package; the package fixes its command line.
     #[serde(default)]
     pub package: Option<String>,
     /// mcp-stdio: the server's own name of the primitive.
     #[serde(default)]
     pub tool: Option<String>,
-    /// mcp-stdio: what was accepted of the server's own description, schemas and annotations, as `asp import` writes it,
-    /// 64 lower-case hex digits: while the server lists something else, that is reported and not served.
+    /// mcp-stdio: digest of the accepted description, schemas and annotations of the server, as `asp import` writes
+    /// it, 64 lower-case hex digits. If the server lists something else, that is reported and not served.
     #[serde(default)]
     pub pin: Option<String>,
-    /// proxy, plugin: by what a call proves itself to the service behind it; a proxied one by nothing where this is
-    /// left out, a plugin by the platform's token if the operator opens exactly one audience to it.
+    /// proxy, plugin: authentication to the service behind it. When absent, a proxied call has none, and a plugin
+    /// gets the platform's token if the operator permits exactly one audience for it.
     #[serde(default)]
     pub auth: Option<ServiceAuth>,
 }
 
-/// One of the three.
+/// Exactly one of the three.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ServiceAuth {
-    /// The platform's own token, which says who calls and lives no longer than the call. The operator says which primitives
-    /// get it for which audience.
+    /// The platform's own token, which identifies the caller and expires no later than the call. The operator decides
+    /// which primitives get it for which audience.
     #[serde(default)]
     pub token: Option<MintedToken>,
-    /// A token that the caller's issuer gives for the caller's own (RFC 8693).
+    /// A token that the caller's issuer exchanges for the caller's own (RFC 8693).
     #[serde(default)]
     pub exchange: Option<ExchangedToken>,
-    /// The name of a credential of the operator's, which goes to its own origin only; the secret never stands in a
-    /// spec. Of a plugin its sandbox's proxy adds it to plain requests for that origin, whose host `allowedDomains` lists.
+    /// Name of an operator's credential, which is sent only to its own origin; a spec never contains the secret. For
+    /// a plugin, the proxy of its sandbox adds it to plain requests to that origin, whose host `allowedDomains`
+    /// lists.
     #[serde(default)]
     pub credential: Option<String>,
 }
 
-/// Its `aud` is one origin: of a proxied primitive that of the service's URL.
+/// A token whose `aud` is one origin: for a proxied primitive that of the service's URL.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct MintedToken {
-    /// plugin: the origin (`https://host[:port]`) of the one service that the token is for, whose host `allowedDomains` lists.
+    /// plugin: origin (`https://host[:port]`) of the one service that the token is for; `allowedDomains` must list
+    /// its host.
     #[serde(default)]
     pub audience: Option<String>,
 }
@@ -92,11 +95,10 @@ pub(crate) struct MintedToken {
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ExchangedToken {
-    /// For whom the issuer is asked to give it, as the issuer names the service. The operator says to which origins such
+    /// Audience of the requested token: the issuer's name for the service. The operator decides to which origins such
     /// tokens may be sent.
     pub audience: String,
-    /// The scopes it is asked for, each of which the caller's own token must have; those of `security.auth` where nothing
-    /// is said.
+    /// Requested scopes, each of which the caller's own token must have; those of `security.auth` when empty.
     #[serde(default)]
     pub scopes: Vec<String>,
 }
@@ -138,41 +140,41 @@ pub(crate) struct Resources {
     /// Bytes: `512M`, `1G`, `256Mi`, `1Gi`. As in Kubernetes, `M` is 10^6 and `Mi` is 2^20.
     #[serde(default)]
     pub memory: Option<String>,
-    /// Processes and threads.
+    /// Maximum number of processes and threads.
     #[serde(default)]
     #[schemars(range(min = 1, max = 32768))]
     pub pids: Option<u32>,
-    /// Open files of one process.
+    /// Maximum number of open files of one process.
     #[serde(default)]
     #[schemars(range(min = 16, max = 1048576))]
     pub files: Option<u32>,
-    /// Bytes of the work directory, written as `memory` is.
+    /// Size of the work directory in bytes, written like `memory`.
     #[serde(default)]
     pub disk: Option<String>,
-    /// Bytes of output kept per second, written as `memory` is; the rest is counted and dropped.
+    /// Bytes of output kept per second, written like `memory`; the rest is counted and dropped.
     #[serde(default)]
     pub logs: Option<String>,
 }
 
-/// How a plugin's processes are pooled.
+/// Pooling of a plugin's processes.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Pool {
-    /// `warm`: processes serve many calls. `ephemeral`: one call each; the default where riskClass is high.
+    /// `warm`: processes serve many calls. `ephemeral`: one call each; the default if riskClass is high.
     #[serde(default)]
     pub mode: Option<PoolMode>,
-    /// Processes that are kept ready.
+    /// Number of processes that are kept ready.
     #[serde(default)]
     #[schemars(range(max = 256))]
     pub min: Option<u32>,
     #[serde(default)]
     #[schemars(range(min = 1, max = 256))]
     pub max: Option<u32>,
-    /// Calls that one process serves at a time.
+    /// Number of concurrent calls of one process.
     #[serde(default)]
     #[schemars(range(min = 1, max = 1024))]
     pub concurrency: Option<u32>,
-    /// A process that served nothing for so long ends.
+    /// Seconds without a call after which a process ends.
     #[serde(default, rename = "idleSeconds")]
     #[schemars(range(min = 1, max = 86400))]
     pub idle_seconds: Option<u32>,
@@ -192,10 +194,10 @@ pub(crate) enum Cpu {
     Quantity(String),
 }
 
-/// One HTTP request per call. `url`, `query` and `headers` are RFC 6570 level 1 templates over the
-/// arguments; a query parameter or header whose argument is absent is left out. A list is written with commas; a query
-/// parameter of the template `{name*}` is repeated for each element, and has a part for each member of an object. In a
-/// header nothing is percent-encoded.
+/// One HTTP request for each call. `url`, `query` and `headers` are RFC 6570 level 1 templates over the arguments; a
+/// query parameter or header whose argument is absent is omitted. A list is written with commas; a query parameter
+/// with the template `{name*}` is repeated for each element of a list, or has a parameter for each member of an
+/// object. Headers are not percent-encoded.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct HttpProxy {
@@ -206,25 +208,25 @@ pub(crate) struct HttpProxy {
     pub query: BTreeMap<String, String>,
     #[serde(default)]
     pub headers: BTreeMap<String, String>,
-    /// `args`: the arguments are the body; a JSON pointer such as `/body`: the value of that argument is the body, and
-    /// there is none where it is absent; a mapping builds an object of JSON pointers into the arguments.
+    /// `args`: the arguments are the body. A JSON pointer such as `/body`: the value of that argument is the body;
+    /// without that argument there is no body. A mapping: builds an object from JSON pointers into the arguments.
     #[serde(default)]
     pub body: Option<Body>,
-    /// Encoding of the body: `json` when absent; `form`: application/x-www-form-urlencoded; `multipart`:
-    /// multipart/form-data with text fields. The body of a form is an object, each member of which is a field.
+    /// Encoding of the body. `json` (when absent); `form`: application/x-www-form-urlencoded; `multipart`:
+    /// multipart/form-data with text fields. The body of a form is an object whose members are the fields.
     #[serde(default, rename = "bodyFormat")]
     pub body_format: BodyFormat,
-    /// Styles of a form's members; one that is not here has the style `form`. A member whose name has brackets is
-    /// accepted only if it is here.
+    /// Styles of a form's members; `form` for members without an entry. A member whose name has brackets needs an
+    /// entry.
     #[serde(default, rename = "bodyStyles")]
     pub body_styles: BTreeMap<String, BodyStyle>,
-    /// JSON pointer into the response, all of it when absent.
+    /// JSON pointer into the response; the whole response when absent.
     #[serde(default)]
     pub result: Option<String>,
     #[serde(default, rename = "timeoutMs")]
     #[schemars(range(min = 1, max = 600000))]
     pub timeout_ms: Option<u32>,
-    /// Only for read_only and idempotent primitives.
+    /// Number of retries, only for read_only and idempotent primitives.
     #[serde(default)]
     #[schemars(range(max = 5))]
     pub retries: u32,
@@ -269,8 +271,8 @@ pub(crate) enum BodyFormat {
     Multipart,
 }
 
-/// Styles of a form's field, in the words of OpenAPI. `form`: a list repeats the name, an object is JSON; `deepObject`:
-/// `name[]` for each element of a list, `name[key]` for each member of an object.
+/// Styles of a form's field, in the words of OpenAPI. `form`: a list repeats the name, an object is JSON;
+/// `deepObject`: `name[]` for each element of a list, `name[key]` for each member of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) enum BodyStyle {
@@ -290,16 +292,16 @@ impl BodyStyle {
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct McpProxy {
-    /// The upstream's Streamable HTTP endpoint.
+    /// URL of the upstream's Streamable HTTP endpoint.
     pub url: String,
-    /// The upstream's own name (for a resource: its URI or template); the primitive's id when absent.
+    /// The upstream's own name (for a resource, its URI or template); the primitive's id when absent.
     #[serde(default)]
     pub tool: Option<String>,
-    /// What was accepted of the upstream's own description, schemas and annotations, as `asp import` writes it, 64
-    /// lower-case hex digits: while the upstream lists something else, that is reported and not served.
+    /// Digest of the accepted description, schemas and annotations of the upstream, as `asp import` writes it, 64
+    /// lower-case hex digits. If the upstream lists something else, that is reported and not served.
     #[serde(default)]
     pub pin: Option<String>,
-    /// The pages below which the upstream may send a user, https; without any it sends nobody anywhere.
+    /// Pages (https) to which, or below which, the upstream may send a user; none when empty.
     #[serde(default)]
     pub pages: Vec<String>,
 }
@@ -307,39 +309,40 @@ pub(crate) struct McpProxy {
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct CallsProxy {
-    /// The service's base URL, without query; `/tools`, `/resources` and `/prompts` follow it.
+    /// The service's base URL, without query; `/tools`, `/resources` and `/prompts` are appended.
     pub url: String,
     /// The service's own name of the tool, prompt or resource; the primitive's id when absent.
     #[serde(default)]
     pub tool: Option<String>,
 }
 
-/// One `POST {url}/chat/completions` per delegation: what `primitiveSchema.sampling` says and the plugin's input as
-/// the user's message.
+/// One `POST {url}/chat/completions` for each delegation, with the settings of `primitiveSchema.sampling` and the
+/// plugin's input as the user's message.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub(crate) struct OpenaiProxy {
-    /// The base, e.g. `https://llm.internal/v1`.
+    /// Base URL, such as `https://llm.internal/v1`.
     pub url: String,
     pub model: String,
-    /// The name under which the operator keeps the endpoint's key; the key itself never stands in a spec.
+    /// Name of the endpoint's key in the operator's settings; a spec never contains the key itself.
     #[serde(default)]
     pub api_key_name: Option<String>,
-    /// Instead of `sampling.temperature`.
+    /// Temperature that overrides `sampling.temperature`.
     #[serde(default)]
     #[schemars(range(min = 0, max = 2))]
     pub temperature: Option<f64>,
-    /// Instead of `sampling.maxTokens`.
+    /// Token limit that overrides `sampling.maxTokens`.
     #[serde(default)]
     #[schemars(range(min = 1, max = 1000000))]
     pub max_tokens: Option<u32>,
-    /// Of one delegation with its repetitions; as long as the plugin waits when absent.
+    /// Maximum duration of one delegation including retries, in milliseconds; when absent, as long as the plugin
+    /// waits.
     #[serde(default)]
     #[schemars(range(min = 1, max = 600000))]
     pub timeout_ms: Option<u32>,
     #[serde(default)]
     pub headers: BTreeMap<String, String>,
-    /// Sends `output_schema` as `response_format`, for endpoints that take it.
+    /// Whether to send `output_schema` as `response_format`, for endpoints that support it.
     #[serde(default)]
     pub json_schema: bool,
 }

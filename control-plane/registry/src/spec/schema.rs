@@ -1,6 +1,6 @@
-//! `primitiveSchema`: what goes in and comes out, by kind.
+//! `primitiveSchema`: inputs and outputs, by kind.
 //!
-//! One flat mapping: the kind says which keys have a meaning; the rest are misplaced.
+//! One flat mapping: the kind determines which keys have a meaning; the rest are misplaced.
 
 use std::collections::BTreeMap;
 
@@ -11,16 +11,17 @@ use serde_json::{Map, Value};
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct PrimitiveSchema {
-    /// tool, task, delegate: JSON Schema 2020-12 of the arguments, served as written. A plugin's may be left to the
-    /// types of its code: `asp plugin build` writes them to `<id>.schema.json` beside the spec.
+    /// tool, task, delegate: JSON Schema 2020-12 of the arguments, served as written. For a plugin it may come from
+    /// the types of its code: `asp plugin build` writes it to `<id>.schema.json` next to the spec.
     #[serde(default)]
     #[schemars(with = "Option<Map<String, Value>>")]
     pub input_schema: Option<Value>,
-    /// tool, task, delegate: JSON Schema 2020-12 of the structured result; a plugin's likewise.
+    /// tool, task, delegate: JSON Schema 2020-12 of the structured result; for a plugin it may come from its code
+    /// too.
     #[serde(default)]
     #[schemars(with = "Option<Map<String, Value>>")]
     pub output_schema: Option<Value>,
-    /// task: JSON Schema 2020-12 of the list of artifacts it may emit beside its result.
+    /// task: JSON Schema 2020-12 of the list of artifacts that it may emit in addition to its result.
     #[serde(default)]
     #[schemars(with = "Option<Map<String, Value>>")]
     pub artifacts: Option<Value>,
@@ -33,7 +34,7 @@ pub(crate) struct PrimitiveSchema {
     /// resource, resource_template
     #[serde(default, rename = "mimeType")]
     pub mime_type: Option<String>,
-    /// resource without a runtime: what it holds.
+    /// resource without a runtime: its contents.
     #[serde(default)]
     pub contents: Option<Vec<Contents>>,
     /// prompt
@@ -45,14 +46,14 @@ pub(crate) struct PrimitiveSchema {
     /// resource_template: the plugin that runs it also lists the resources behind it.
     #[serde(default)]
     pub listed: Option<Lister>,
-    /// resource, resource_template: the plugin that runs it also watches what clients subscribe to, and says when it has
-    /// changed.
+    /// resource, resource_template: the plugin that runs it also watches resources that clients subscribe to, and
+    /// reports their changes.
     #[serde(default)]
     pub watched: Option<Watcher>,
-    /// prompt, resource_template: what clients offer for an argument while somebody types it, by the argument's name.
+    /// prompt, resource_template: completions that clients offer while somebody types an argument, by its name.
     #[serde(default)]
     pub completions: Option<BTreeMap<String, Offered>>,
-    /// elicitation: what the user is asked; the summary when absent.
+    /// elicitation: question for the user; the summary when absent.
     #[serde(default)]
     pub message: Option<String>,
     /// elicitation: the answers, short form.
@@ -62,8 +63,8 @@ pub(crate) struct PrimitiveSchema {
     #[serde(default)]
     #[schemars(with = "Option<Map<String, Value>>")]
     pub requested_schema: Option<Value>,
-    /// elicitation: instead of a form, the page that the user is sent to (MCP elicitation mode `url`), https; code may
-    /// name a page below it.
+    /// elicitation: https page that the user is sent to instead of a form (MCP elicitation mode `url`); code may
+    /// choose a page below it.
     #[serde(default)]
     pub url: Option<String>,
     /// delegate: the constant part of a sampling request.
@@ -72,12 +73,13 @@ pub(crate) struct PrimitiveSchema {
     /// delegate: asks for the directories and files that the client lets a server work on (MCP roots).
     #[serde(default)]
     pub roots: Option<Roots>,
-    /// delegate: who answers where both could; `client` when absent.
+    /// delegate: who answers if both client and platform could; `client` when absent.
     #[serde(default)]
     pub prefer: Option<Prefer>,
 }
 
-/// What is offered for one argument: these values, or what the primitive's plugin or upstream MCP server says at the time.
+/// Completions of one argument: these values, or those that the primitive's plugin or upstream MCP server returns at
+/// the time.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(untagged)]
 pub(crate) enum Offered {
@@ -85,21 +87,21 @@ pub(crate) enum Offered {
     By(Completer),
 }
 
-/// Who knows the resources behind a template.
+/// Source of the resources behind a template.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Lister {
     Plugin,
 }
 
-/// Who knows when a resource has changed, beside the calls that change it.
+/// Source of changes to a resource, in addition to the calls that change it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Watcher {
     Plugin,
 }
 
-/// Who knows what no spec says: the values of an argument, the resources behind a template.
+/// Source of completions that are not in the spec.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Completer {
@@ -107,8 +109,8 @@ pub(crate) enum Completer {
     Upstream,
 }
 
-/// Who answers a delegation where the caller's client and the platform both could. `client_only`: nobody else ever, and
-/// a call by a client that cannot is refused before anything runs.
+/// Choice of who answers a delegation if both the caller's client and the platform could. `client_only`: never
+/// anybody else, and calls by clients that cannot answer are rejected before anything runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Prefer {
@@ -117,7 +119,7 @@ pub(crate) enum Prefer {
     ClientOnly,
 }
 
-/// There is nothing to say about them.
+/// An empty mapping: roots have no settings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Roots {}
@@ -125,10 +127,10 @@ pub(crate) struct Roots {}
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Contents {
-    /// The resource's URI when absent.
+    /// URI of the contents; the resource's when absent.
     #[serde(default)]
     pub uri: Option<String>,
-    /// The resource's media type when absent.
+    /// Media type of the contents; the resource's when absent.
     #[serde(default, rename = "mimeType")]
     pub mime_type: Option<String>,
     #[serde(default)]
@@ -136,7 +138,7 @@ pub(crate) struct Contents {
     /// Base64 (RFC 4648 section 4).
     #[serde(default)]
     pub blob: Option<String>,
-    /// What clients find in its `_meta`, as it stands here; at most 16 KiB.
+    /// Members of their `_meta`, unchanged; at most 16 KiB.
     #[serde(default, rename = "_meta")]
     pub meta: Option<Map<String, Value>>,
 }
@@ -212,10 +214,10 @@ pub(crate) struct Field {
     pub label: Option<String>,
     #[serde(default)]
     pub description: Option<String>,
-    /// An answer is needed unless this is false.
+    /// Whether an answer is needed; true when absent.
     #[serde(default = "yes")]
     pub required: bool,
-    /// The allowed texts.
+    /// Allowed texts.
     #[serde(default, rename = "enum")]
     pub choices: Vec<String>,
     #[serde(default)]
@@ -242,7 +244,7 @@ impl FieldType {
     }
 }
 
-/// The part of `sampling/createMessage` the author fixes; the plugin supplies the rest.
+/// The part of `sampling/createMessage` that the author fixes; the plugin supplies the rest.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub(crate) struct Sampling {
@@ -255,13 +257,14 @@ pub(crate) struct Sampling {
     pub temperature: Option<f64>,
     #[serde(default)]
     pub stop_sequences: Vec<String>,
-    /// Model names, most wanted first.
+    /// Model names, in order of preference.
     #[serde(default)]
     pub model_hints: Vec<String>,
-    /// Code may hold a conversation in which the model uses tools that code offers; only a client's model answers it.
+    /// Whether code may hold a conversation in which the model uses tools that the code offers; only a client's model
+    /// answers it.
     #[serde(default)]
     pub tools: bool,
-    /// What of its servers' context the client may show its model; nothing when absent.
+    /// Context of its servers that the client may show its model; none when absent.
     #[serde(default)]
     pub include_context: Option<IncludeContext>,
 }
