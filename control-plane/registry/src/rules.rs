@@ -1,7 +1,7 @@
-//! What a file may hold beyond its types.
+//! Rules for the values of a file, beyond their types.
 //!
-//! Owns the order of the rules of one file; each rule is a module and adds faults, none stops another.
-//! Rules across files are in `link`.
+//! Owns the order of the rules of one file; each rule is a module and adds faults, none stops another. Rules across
+//! files are in `link`.
 
 mod completion;
 mod delegate;
@@ -35,15 +35,15 @@ use crate::findings::Findings;
 use crate::spec::{Dependency, Spec, bare_id};
 use crate::uri_template::UriTemplate;
 
-/// An example shows a call; judging a large one against a large schema takes long.
+/// Maximum size of an example in bytes, as JSON text: validating a large value against a large schema takes long.
 const MAX_EXAMPLE_BYTES: usize = 16 * 1024;
 
-/// Rules every file obeys, known or not.
+/// Checks the texts of any file, whether or not its keys are known.
 pub(crate) fn check_texts(document: &Document, findings: &mut Findings<'_>) {
     text::check(document, findings);
 }
 
-/// Rules of a primitive spec.
+/// Checks a primitive spec.
 pub(crate) fn check_spec(spec: &Spec, findings: &mut Findings<'_>) {
     name::check(spec, findings);
     shape::check(spec, findings);
@@ -54,7 +54,7 @@ pub(crate) fn check_spec(spec: &Spec, findings: &mut Findings<'_>) {
     check_media_types(spec, findings);
     let input = check_input(spec, findings);
     let output = spec.schema.output_schema.as_ref().and_then(|written| {
-        // MCP 2026-07-28 lets a tool return any JSON value, so an upstream's may.
+        // MCP 2026-07-28 lets a tool return any JSON value, so an upstream's tool may.
         let object_root = spec.kind.is_tool() && !spec.is_upstream();
         let rules = schema::Rules { object_root, header_annotations: false };
         schema::check(written, "/primitiveSchema/output_schema", rules, findings)
@@ -115,7 +115,7 @@ fn check_examples(
                 let message = format!("the example is larger than {MAX_EXAMPLE_BYTES} bytes");
                 findings.add(FaultCode::BadExample, &path, message, "shorten the example");
             } else if let Err(error) = validator.validate(value) {
-                // The first error only: a hostile schema gives one for each pair of value and subschema.
+                // Only the first error is reported: a hostile schema has one for each pair of value and subschema.
                 let path = format!("{path}{}", error.instance_path().as_str());
                 let hint = format!("correct the example or the {key} schema");
                 findings.add(FaultCode::BadExample, &path, error.to_string(), hint);
@@ -124,7 +124,7 @@ fn check_examples(
     }
 }
 
-/// Scripted answers go to questions the spec declares, in a form a user's client could send.
+/// Checks that scripted answers are for questions that the spec declares, in a form that a user's client could send.
 fn check_answers(spec: &Spec, path: &str, answers: &BTreeMap<String, Value>, findings: &mut Findings<'_>) {
     let declared =
         |dependencies: &[Dependency], id: &str| dependencies.iter().any(|one| bare_id(&one.id) == id);
@@ -170,7 +170,8 @@ fn check_icons(spec: &Spec, findings: &mut Findings<'_>) {
     }
 }
 
-/// They end up in cards, results and `Content-Type`. Parameters such as `charset` are the resource's own.
+/// Checks media types, which end up in cards, results and `Content-Type`. Parameters such as `charset` are up to the
+/// author.
 fn check_media_types(spec: &Spec, findings: &mut Findings<'_>) {
     let mut written = Vec::new();
     if let Some(mime_type) = &spec.schema.mime_type {
@@ -205,7 +206,7 @@ fn check_media_types(spec: &Spec, findings: &mut Findings<'_>) {
     }
 }
 
-/// A resource's URI, a template, and the URIs of static contents.
+/// Checks a resource's URI, a template, and the URIs of static contents.
 fn check_places(spec: &Spec, findings: &mut Findings<'_>) {
     let hint = "write scheme:path, e.g. demo://about; file, data and script schemes are refused";
     if let Some(uri) = &spec.schema.uri

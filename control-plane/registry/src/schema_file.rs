@@ -1,8 +1,8 @@
-//! `<id>.schema.json`: the schemas of a plugin's arguments and result, as its code says them.
+//! `<id>.schema.json`: the schemas of a plugin's arguments and result, derived from its code.
 //!
-//! Owns the format of the file that `asp plugin build` writes beside a spec, and its way into the spec. Refuses a
-//! file without a plugin, and a schema that the spec writes too and differently. Keeps true: what is wrong with such
-//! a schema is told at its place in that file.
+//! Owns the format of the file that `asp plugin build` writes next to a spec, and the merge of its schemas into the
+//! spec. Refuses a file without a plugin, and a schema that differs from one in the spec. Keeps true: faults of such
+//! a schema are reported at their place in that file.
 
 use std::sync::OnceLock;
 
@@ -23,11 +23,11 @@ use crate::structure;
 /// Version of the file and of a worker's answer to `InvokeRequest.describe`.
 const FORMAT: u32 = 1;
 const COMMENT: &str = "Written by asp plugin build from the code. Do not edit.";
-/// Where the two stand in a spec, and in the file.
+/// JSON pointers of the two schemas in a spec, and in the file.
 const INPUT: [&str; 2] = ["/primitiveSchema/input_schema", "/inputSchema"];
 const OUTPUT: [&str; 2] = ["/primitiveSchema/output_schema", "/outputSchema"];
 
-/// What the file holds.
+/// Contents of the file.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub(crate) struct SchemaFile {
@@ -45,8 +45,8 @@ pub(crate) struct SchemaFile {
     output_schema: Option<Value>,
 }
 
-/// The file's text for the plugin `id`; `described` is its worker's answer to `InvokeRequest.describe`. `None` when
-/// the code says nothing of arguments and result.
+/// Returns the file's text for the plugin `id`; `described` is its worker's answer to `InvokeRequest.describe`.
+/// Returns `None` if the code defines neither arguments nor result.
 pub fn schema_file(id: &str, described: &Value) -> Option<String> {
     let mut file = json!({"$comment": COMMENT, "format": FORMAT, "id": id});
     let object = file.as_object_mut()?;
@@ -60,12 +60,12 @@ pub fn schema_file(id: &str, described: &Value) -> Option<String> {
     says_something.then(|| text + "\n")
 }
 
-/// The name of the file for the plugin `id`.
+/// Returns the name of the file for the plugin `id`.
 pub fn schema_file_name(id: &str) -> String {
     format!("{id}{}", Source::SCHEMA_FILE)
 }
 
-/// A file that was read, and whether a spec took it.
+/// A file that was read, and whether a spec uses it.
 pub(crate) struct Written<'a> {
     source: &'a Source,
     document: &'a Document,
@@ -82,7 +82,7 @@ impl<'a> Written<'a> {
         Written { source, document, value, findings, is_taken: false }
     }
 
-    /// Its faults, with one more when it belongs to nothing.
+    /// Returns its faults, with one more if no spec uses it.
     pub(crate) fn into_findings(mut self) -> Findings<'a> {
         if !self.is_taken {
             let message = "no spec of a plugin's tool or task with this id stands beside it";
@@ -98,8 +98,8 @@ impl<'a> Written<'a> {
     }
 }
 
-/// Puts what the code says into the spec in `folder`. `is_built` is false before the first build, when nothing is
-/// missed yet.
+/// Merges the schemas of the code into the spec in `folder`. `is_built` is false before the first build, when schemas
+/// may still be missing.
 pub(crate) fn complete<'a>(
     spec: &mut Spec,
     folder: &str,
@@ -116,7 +116,7 @@ pub(crate) fn complete<'a>(
     if let Some(file) = found {
         file.is_taken = true;
         spec.schema_file = Some(file.source.path.clone());
-        // A broken file has faults of its own.
+        // An invalid file has faults of its own.
         let Some(said) = &file.value else { return };
         for ([here, there], own, said) in [
             (INPUT, &mut spec.schema.input_schema, &said.input_schema),
@@ -140,7 +140,7 @@ pub(crate) fn complete<'a>(
     }
 }
 
-/// Of the file, which nobody edits, so that its schema is not published; compiled once.
+/// Returns the validator of the file, compiled once. Nobody edits the file, so its schema is not published.
 fn validator() -> Option<&'static Validator> {
     static VALIDATOR: OnceLock<Option<Validator>> = OnceLock::new();
     let schema = || generate::<SchemaFile>("Schemas of a plugin's code");

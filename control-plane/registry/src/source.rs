@@ -1,7 +1,7 @@
-//! The files a catalog is compiled from.
+//! Source files of a catalog.
 //!
-//! Owns reading a primitives folder. Refuses links that leave the folder, other file types, too many and
-//! too large files. Keeps true: the list is sorted by path, so the same folder reads the same everywhere.
+//! Owns reading a primitives folder. Refuses links that leave the folder, other file types, too many and too large
+//! files. Keeps true: the list is sorted by path, so the same folder gives the same list everywhere.
 
 use std::fs;
 use std::io;
@@ -9,22 +9,22 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-/// Most files in one primitives folder.
+/// Maximum number of files in one primitives folder.
 pub const MAX_FILES: usize = 10_000;
-/// Folders of servers, not deeper: `<server>/<file>`.
+/// Number of path segments of a file: `<server>/<file>`.
 const MAX_LEVELS: usize = 2;
-/// Folders beside the servers that hold no sources.
+/// Folders at the level of servers that contain no sources.
 const SKIPPED: [&str; 2] = ["invalid", "schema"];
 
 /// One file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Source {
-    /// Relative to the primitives root, with `/` between the parts, e.g. `demo/server.yaml`.
+    /// Path relative to the primitives root, with `/` between the parts, such as `demo/server.yaml`.
     pub path: String,
     pub text: String,
 }
 
-/// Why a primitives folder could not be read.
+/// The reason why a primitives folder could not be read.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
     #[error("read {path}: {source}")]
@@ -44,12 +44,12 @@ pub enum ReadError {
 }
 
 impl Source {
-    /// The folder, which is the server's name; "" for a file outside any folder.
+    /// Returns the folder, which is the server's name; "" for a file outside any folder.
     pub(crate) fn folder(&self) -> &str {
         self.path.split_once('/').map_or("", |(folder, _)| folder)
     }
 
-    /// The last part of the path.
+    /// Returns the last part of the path.
     pub(crate) fn file_name(&self) -> &str {
         self.path.rsplit('/').next().unwrap_or(&self.path)
     }
@@ -63,10 +63,10 @@ impl Source {
         matches!(self.file_name(), "server.yaml" | "server.yml" | "server.json")
     }
 
-    /// How the name of a file ends that holds the schemas of a plugin's code.
+    /// Suffix of files with the schemas of a plugin's code.
     pub(crate) const SCHEMA_FILE: &'static str = ".schema.json";
 
-    /// Whether `asp plugin build` wrote it: the schemas that a plugin's code says.
+    /// Whether it is a file of `asp plugin build` with the schemas of a plugin's code.
     pub fn is_schema_file(&self) -> bool {
         self.path.ends_with(Source::SCHEMA_FILE)
     }
@@ -76,8 +76,8 @@ impl Source {
     }
 }
 
-/// Reads every `.yaml`, `.yml` and `.json` file of the server folders below `root`, sorted by path.
-/// `invalid/` and `schema/` are left out, as is everything whose name starts with a dot.
+/// Reads every `.yaml`, `.yml` and `.json` file of the server folders below `root`, sorted by path. Skips `invalid/`,
+/// `schema/` and names that start with a dot.
 pub fn read_dir(root: &Path) -> Result<Vec<Source>, ReadError> {
     let root = root.canonicalize().map_err(|source| io_error(root, source))?;
     let mut found = Vec::new();
@@ -107,7 +107,7 @@ fn collect(root: &Path, folder: &Path, level: usize, found: &mut Vec<PathBuf>) -
         if !real.starts_with(root) {
             return Err(ReadError::Outside { path: shown(root, &path) });
         }
-        // A plugin's own folder lies deeper and is no part of the catalog.
+        // A plugin's own folder is deeper and not part of the catalog.
         if real.is_dir() {
             if level < MAX_LEVELS {
                 collect(root, &path, level + 1, found)?;
@@ -148,5 +148,5 @@ fn io_error(path: &Path, source: io::Error) -> ReadError {
     ReadError::Io { path: path.display().to_string(), source }
 }
 
-/// Largest file in bytes. The largest real spec is a few KiB; a static resource may be longer.
+/// Maximum size of a file in bytes. The largest real spec is a few KiB; a static resource may be longer.
 pub(crate) const MAX_BYTES: usize = 1024 * 1024;

@@ -305,7 +305,7 @@ impl Scheme {
     }
 }
 
-/// At most `invocationCount` calls in any window of `timeUnitCount` × `timeUnit`.
+/// Limit of `invocationCount` calls in any window of `timeUnitCount` × `timeUnit`.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub(crate) struct RateLimit {

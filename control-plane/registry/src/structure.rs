@@ -1,7 +1,7 @@
 //! The structural check: keys, types and closed sets, by the published JSON Schema.
 //!
-//! Owns the translation of schema violations into faults. Keeps true: every structural fault of a file is
-//! found in one pass, and a file without one decodes.
+//! Owns the translation of schema violations into faults. Keeps true: every structural fault of a file is found in
+//! one pass, and a file without one can be decoded.
 
 use jsonschema::Validator;
 use jsonschema::error::ValidationErrorKind;
@@ -12,10 +12,10 @@ use crate::document::escape;
 use crate::fault::FaultCode;
 use crate::findings::Findings;
 
-/// More than one file may have; see `fault`.
+/// Maximum number of schema violations read from one file, as many as its findings may have.
 const MAX_ERRORS: usize = 200;
 
-/// Adds the structural faults of `value` and, when there is none, returns it typed.
+/// Adds the structural faults of `value` and, if there are none, returns it typed.
 pub(crate) fn decode<T: DeserializeOwned>(
     value: &Value,
     validator: Option<&'static Validator>,
@@ -35,7 +35,7 @@ pub(crate) fn decode<T: DeserializeOwned>(
     }
     match serde_json::from_value(value.clone()) {
         Ok(typed) => Some(typed),
-        // Only numbers beyond the range of their Rust type come here.
+        // Only numbers beyond the range of their Rust type fail here.
         Err(error) => {
             let hint = "use a whole number in the documented range";
             findings.add(FaultCode::WrongType, "", error.to_string(), hint);

@@ -1,26 +1,27 @@
-//! URI templates of RFC 6570 level 1 (`{name}`), which may also be filled with lists: read, expanded with a call's arguments, and
-//! matched in linear time.
+//! URI templates of RFC 6570 level 1 (`{name}`), which may also be expanded with lists: parsed, expanded with a
+//! call's arguments, and matched in linear time.
 //!
-//! Owns: the one reading of a template, so that what the linter accepts is what the gateway expands. Refuses:
-//! operators, modifiers but for [`exploded`], and percent-encoded names, which level 1 does not need. Keeps true: an argument fills the
-//! place its template gives it and reaches no other one: it never makes a dot segment or removes a segment, also
-//! where somebody on the way decodes the path once more (RFC 3986 sections 5.2.4 and 6.2.2.3).
+//! Owns: the only parser of templates, so that the linter accepts exactly what the gateway expands. Refuses:
+//! operators, modifiers except [`exploded`], and percent-encoded names, which level 1 does not need. Keeps true: an
+//! argument fills its own place in the template and affects no other one: it never makes a dot segment or removes a
+//! segment, even if a hop on the way decodes the path once more (RFC 3986 sections 5.2.4 and 6.2.2.3).
 
 use std::borrow::Cow;
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 use serde_json::{Map, Value};
 
-/// Longest URI that is matched, in bytes.
+/// Maximum length of a URI that is matched, in bytes.
 const MAX_URI_LEN: usize = 8 * 1024;
-/// Longest name of a variable, in bytes.
+/// Maximum length of a variable's name in bytes.
 const MAX_NAME: usize = 128;
-/// How often a value is decoded to see what it hides. Nobody on the way to a service decodes more often.
+/// Maximum number of times a value is decoded to detect hidden dots. No hop on the way to a service decodes more
+/// often.
 const MAX_DECODES: usize = 8;
-/// All but the unreserved characters (RFC 3986 section 2.3).
+/// Characters to encode: all but the unreserved ones (RFC 3986 section 2.3).
 const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
-/// A parsed template: literals and variables in turn.
+/// A parsed template: a sequence of literals and variables.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UriTemplate {
     parts: Vec<Part>,
@@ -32,7 +33,7 @@ enum Part {
     Variable(String),
 }
 
-/// Why a text is no template.
+/// The reason why a text is not a template.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TemplateFault {
     #[error("a `{{` without its `}}`")]
@@ -45,10 +46,10 @@ pub enum TemplateFault {
     Ambiguous,
 }
 
-/// Why a template cannot be filled.
+/// The reason why a template cannot be expanded.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ExpandFault {
-    /// It is absent, null, or a list without elements.
+    /// The argument is absent, null, or an empty list.
     #[error("`{0}` is missing")]
     Missing(String),
     #[error("`{0}` must be text, a number, a boolean or a list of them")]
@@ -57,7 +58,7 @@ pub enum ExpandFault {
         "`{0}` is sent in a header: use printable ASCII without a space at either end, and in a list no element with a comma"
     )]
     NoHeader(String),
-    /// Comma-separated where several fill one path segment.
+    /// Names of all arguments in the path segment, comma-separated.
     #[error("`{0}` must not be or hold a `.` or `..` between slashes, in any encoding")]
     DotSegment(String),
     #[error("`{0}` must not be empty: it fills a segment of a path")]
@@ -65,7 +66,7 @@ pub enum ExpandFault {
 }
 
 impl ExpandFault {
-    /// The argument at fault; the first where several are.
+    /// Returns the argument at fault, the first if there are several.
     pub fn argument(&self) -> &str {
         let (ExpandFault::Missing(names)
         | ExpandFault::NoText(names)
@@ -77,7 +78,7 @@ impl ExpandFault {
 }
 
 impl UriTemplate {
-    /// Reads a template that is only expanded.
+    /// Parses a template that is only expanded.
     pub fn parse(text: &str) -> Result<UriTemplate, TemplateFault> {
         let mut parts = Vec::new();
         let mut rest = text;
@@ -103,8 +104,8 @@ impl UriTemplate {
         Ok(UriTemplate { parts })
     }
 
-    /// Reads a template that URIs are matched against: a URI must match in one way only, and without backtracking
-    /// (CVE-2026-0621 was a matcher that did).
+    /// Parses a template that URIs are matched against. A URI must match in only one way, and without backtracking
+    /// (CVE-2026-0621 was a matcher that backtracked).
     pub fn parse_matching(text: &str) -> Result<UriTemplate, TemplateFault> {
         let template = UriTemplate::parse(text)?;
         let names: Vec<&str> = template.variables().collect();
@@ -119,8 +120,8 @@ impl UriTemplate {
         }
     }
 
-    /// The variables of `uri`, percent-decoded; `None` when it does not match. A variable is not empty and
-    /// holds no `/`, as level 1 expansion encodes one.
+    /// Returns the variables of `uri`, percent-decoded; `None` if it does not match. A variable is not empty and
+    /// contains no `/`, because level 1 expansion encodes it.
     pub fn matches(&self, uri: &str) -> Option<Map<String, Value>> {
         if uri.len() > MAX_URI_LEN {
             return None;
@@ -148,8 +149,8 @@ impl UriTemplate {
         rest.is_empty().then_some(variables)
     }
 
-    /// The template with every variable replaced by its percent-encoded value, a list with commas between its elements (RFC 6570
-    /// section 2.4.2). A list without elements counts as absent.
+    /// Replaces every variable by its percent-encoded value, with commas between the elements of a list (RFC 6570
+    /// section 2.4.2). An empty list counts as absent.
     pub fn expand(&self, values: &Map<String, Value>) -> Result<String, ExpandFault> {
         self.filled_with(values, |_, texts| {
             let texts: Vec<String> = texts.iter().map(|text| encoded(text)).collect();
@@ -157,7 +158,7 @@ impl UriTemplate {
         })
     }
 
-    /// The same for the value of a header, in which nothing is encoded (OpenAPI 3.1.1, Parameter Object).
+    /// Expands the template as the value of a header, in which nothing is encoded (OpenAPI 3.1.1, Parameter Object).
     pub fn expand_header(&self, values: &Map<String, Value>) -> Result<String, ExpandFault> {
         self.filled_with(values, |value, texts| {
             let is_plain =
@@ -167,7 +168,8 @@ impl UriTemplate {
         })
     }
 
-    /// The template filled with what `write` makes of a variable's value and its texts; `None` where a header cannot hold them.
+    /// Expands the template; `write` formats a variable from its value and texts, and returns `None` if a header
+    /// cannot carry them.
     fn filled_with(
         &self,
         values: &Map<String, Value>,
@@ -189,7 +191,7 @@ impl UriTemplate {
         filling.done()
     }
 
-    /// The template with every variable replaced by a plain letter, to judge the rest of it as a URI.
+    /// Replaces every variable by a plain letter, so that the rest can be checked as a URI.
     pub fn filled(&self) -> String {
         let text = self.parts.iter().map(|part| match part {
             Part::Literal(literal) => literal.as_str(),
@@ -198,7 +200,7 @@ impl UriTemplate {
         text.collect()
     }
 
-    /// The names of the variables, in order.
+    /// Returns the names of the variables, in order.
     pub fn variables(&self) -> impl Iterator<Item = &str> {
         self.parts.iter().filter_map(|part| match part {
             Part::Variable(name) => Some(name.as_str()),
@@ -207,17 +209,17 @@ impl UriTemplate {
     }
 }
 
-/// An expansion on its way. What stands between two slashes is judged as a whole: several variables, or a variable
-/// and fixed text, may make a dot segment together.
+/// An expansion in progress. The text between two slashes is checked as a whole: several variables, or a variable and
+/// fixed text, may form a dot segment together.
 #[derive(Default)]
 struct Filling<'a> {
     done: String,
     segment: String,
-    /// The variables of the segment.
+    /// Variables of the segment.
     names: Vec<&'a str>,
-    /// A slash stands before the segment: text without one, such as a query's value, is no path.
+    /// Whether a slash precedes the segment; other text, such as a query's value, is not a path.
     is_in_path: bool,
-    /// What follows the path's end (`?`, `#`, and `&` in a query) belongs to no segment.
+    /// Whether the path has ended (`?`, `#`, or `&` in a query); later text belongs to no segment.
     is_over: bool,
 }
 
@@ -285,8 +287,8 @@ fn decoded(text: &str) -> Option<String> {
     percent_decode_str(text).decode_utf8().ok().map(Cow::into_owned)
 }
 
-/// The variable of `{name*}`, the explode modifier of RFC 6570 section 2.4.2, where that is the whole text: a parameter of a
-/// query that a list repeats and of which an object has several.
+/// Returns the variable of a text that is exactly `{name*}`, the explode modifier of RFC 6570 section 2.4.2: a query
+/// parameter that is repeated for a list and becomes several for an object.
 pub fn exploded(text: &str) -> Option<&str> {
     text.strip_prefix('{')?.strip_suffix("*}").filter(|name| is_variable(name))
 }
@@ -296,7 +298,7 @@ fn is_absent(value: &Value) -> bool {
     value.is_null() || value.as_array().is_some_and(Vec::is_empty)
 }
 
-/// A value, or the elements of a list, as texts; `None` where one has no plain text.
+/// Returns a value, or the elements of a list, as texts; `None` if any has no plain text.
 fn all_written(value: &Value) -> Option<Vec<Cow<'_, str>>> {
     match value {
         Value::Array(elements) => elements.iter().map(written).collect(),
@@ -304,7 +306,7 @@ fn all_written(value: &Value) -> Option<Vec<Cow<'_, str>>> {
     }
 }
 
-/// A value as text; `None` where it has no plain one.
+/// Returns a value as text; `None` if it has no plain text.
 fn written(value: &Value) -> Option<Cow<'_, str>> {
     match value {
         Value::String(text) => Some(Cow::Borrowed(text)),
@@ -314,8 +316,8 @@ fn written(value: &Value) -> Option<Cow<'_, str>> {
     }
 }
 
-/// Whether a segment is or becomes a dot segment for somebody who decodes it, takes a backslash for a slash, drops
-/// control characters, or cuts off parameters (`..;x`, RFC 3986 section 3.3).
+/// Whether a segment is a dot segment, or becomes one for a program that decodes it, reads a backslash as a slash,
+/// drops control characters, or cuts off parameters (`..;x`, RFC 3986 section 3.3).
 fn hides_dots(segment: &str) -> bool {
     let mut text = segment.to_owned();
     for _ in 0..MAX_DECODES {
@@ -336,7 +338,7 @@ fn is_dots(piece: &str) -> bool {
     matches!(visible.split([';', '?', '#']).next(), Some("." | ".."))
 }
 
-/// RFC 6570 section 2.3 without percent-encoded triplets.
+/// Whether the text is a variable name of RFC 6570 section 2.3, without percent-encoded triplets.
 fn is_variable(text: &str) -> bool {
     let is_plain = |part: &str| {
         !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')

@@ -1,16 +1,16 @@
-//! Versions of primitives, as far as callers tell them apart: what breaks them has another major one (Semantic Versioning
-//! 2.0.0, rule 8).
+//! Versions of primitives as far as callers distinguish them: a breaking change has a new major version (Semantic
+//! Versioning 2.0.0, rule 8).
 
 use std::cmp::Ordering;
 
 use semver::Version;
 
-/// The major version; 0 of what is no version.
+/// Returns the major version, 0 if the version is invalid.
 pub fn major(version: &str) -> u64 {
     Version::parse(version).map_or(0, |version| version.major)
 }
 
-/// Which of two versions is the later one (Semantic Versioning 2.0.0, rule 11); what is no version is before every one.
+/// Compares two versions (Semantic Versioning 2.0.0, rule 11); an invalid one is less than every other.
 pub fn compare(one: &str, other: &str) -> Ordering {
     Version::parse(one).ok().cmp(&Version::parse(other).ok())
 }

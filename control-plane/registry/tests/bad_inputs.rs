@@ -1,4 +1,5 @@
-//! Inputs beyond the one sample a code: tables of what must be refused, each with its code and place, a group of keys each.
+//! Tables of rejected inputs beyond the one sample for each code: each has its code and place, and each group covers
+//! some keys.
 
 #![allow(
     clippy::expect_used,
@@ -18,7 +19,7 @@ fn found(report: &Report) -> Vec<(&'static str, String)> {
     all.map(|fault| (fault.code.as_str(), fault.path.clone())).collect()
 }
 
-/// A tool with `extra` lines.
+/// Returns a tool with additional lines.
 fn tool(extra: &str) -> Vec<(&'static str, String)> {
     let text = format!(
         "id: sample\nname: Sample\ntype: tool\nversion: 1.0.0\nowner: team\nsummary: A sample.\nmutation: idempotent\n\
@@ -34,7 +35,7 @@ fn proxy(http: &str) -> Vec<(&'static str, String)> {
 
 const BUILTIN: &str = "runtime: {mode: builtin, entrypoint: echo}";
 
-/// A spec of another kind, without the lines a tool needs.
+/// Returns a spec of another kind, without the lines that a tool needs.
 fn other(kind: &str, rest: &str) -> Vec<(&'static str, String)> {
     let text = format!(
         "id: sample\nname: Sample\ntype: {kind}\nversion: 1.0.0\nowner: team\nsummary: A sample.\n{rest}\n"
@@ -476,7 +477,7 @@ fn servers_are_judged_key_by_key() {
             &[("bad_value", "/auth/audiences/0")],
         ),
         ("protocols: [mcp]\nauth: {schemes: [none]}\nmaxBodyBytes: 10", &[("bad_value", "/maxBodyBytes")]),
-        // Envoy would refuse what a gateway accepts.
+        // Envoy would reject what a gateway accepts.
         (
             "protocols: [mcp]\nauth: {schemes: [none]}\nmaxBodyBytes: 4194305",
             &[("bad_value", "/maxBodyBytes")],

@@ -1,4 +1,4 @@
-//! What each key of a spec becomes: names by protocol, runtimes, static content, questions, cards.
+//! Compilation of each key of a spec: names by protocol, runtimes, static content, questions, cards.
 
 #![allow(
     clippy::expect_used,

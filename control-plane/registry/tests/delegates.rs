@@ -1,4 +1,4 @@
-//! Delegates: who may answer for one, and what their specs may not say.
+//! Delegates: who may answer one, and keys that their specs may not have.
 
 #![allow(
     clippy::expect_used,

@@ -1,4 +1,4 @@
-//! Breaking changes are told from harmless ones, and both want their version.
+//! Breaking changes are distinguished from harmless ones, and both need a new version.
 
 #![allow(
     clippy::expect_used,
@@ -39,7 +39,7 @@ fn schemas(old: &str, new: &str, key: &str) -> Vec<(String, bool)> {
     compare(&one, &two).into_iter().map(|change| (change.path, change.breaking)).collect()
 }
 
-/// Whether the change of one property's schema breaks arguments and results.
+/// Returns whether the change of one property's schema breaks arguments and results.
 fn property(old: &str, new: &str) -> (bool, bool) {
     let whole = |property: &str| format!("{{type: object, properties: {{a: {property}}}}}");
     let judged = |key: &str| {

@@ -1,5 +1,5 @@
-//! The samples of `primitives/invalid/`: one for each fault code, with the line, place and hint a user
-//! gets. A sample is `<code>.yaml`, or a folder `<code>/` that is a primitives root of its own.
+//! The samples of `primitives/invalid/`: one for each fault code, with the line, place and hint that a user gets. A
+//! sample is `<code>.yaml`, or a folder `<code>/` that is a primitives root of its own.
 
 #![allow(
     clippy::expect_used,

@@ -1,4 +1,4 @@
-//! What is compiled for MCP fits the official schema of each revision, and says nothing it does not know.
+//! Compiled MCP definitions fit the official schema of each revision, and contain nothing that it does not define.
 
 #![allow(
     clippy::expect_used,
@@ -34,7 +34,7 @@ fn official(revision: &str) -> Value {
     serde_json::from_str(&text).expect(revision)
 }
 
-/// The official schema with `definition` as its root.
+/// Returns the official schema with `definition` as its root.
 fn definition(official: &Value, definition: &str) -> Value {
     let place = if official.get("$defs").is_some() { "$defs" } else { "definitions" };
     json!({

@@ -1,4 +1,4 @@
-//! `_meta`: it stands in what is served as it stands in the spec, and what would not be read there is refused.
+//! `_meta`: served as written in the spec, and rejected where it would not be read.
 
 #![allow(
     clippy::expect_used,

@@ -1,4 +1,4 @@
-//! Elicitations that send the user to a page, and primitives that cannot do without a user.
+//! Elicitations that send the user to a page, and primitives that require a user.
 
 #![allow(
     clippy::expect_used,

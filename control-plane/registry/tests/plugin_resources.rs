@@ -1,10 +1,10 @@
-//! Resources of which a plugin knows more than their contents: what it lists and what it watches, and what no plugin can.
+//! Resources that a plugin lists and watches, and specs that no plugin runs.
 
 #![allow(clippy::expect_used, clippy::panic, reason = "a test stops at what it did not expect")]
 
 use asp_registry::{Source, check};
 
-/// What is found in a spec of this kind.
+/// Returns the findings in a spec of this kind.
 fn other(kind: &str, rest: &str) -> Vec<(&'static str, String)> {
     let text = format!(
         "id: sample\nname: Sample\ntype: {kind}\nversion: 1.0.0\nowner: team\nsummary: A sample.\n{rest}\n"

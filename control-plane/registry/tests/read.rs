@@ -1,4 +1,4 @@
-//! Reading a primitives folder: what is read, in which order, and what is refused.
+//! Reading a primitives folder: the files read, their order, and rejected files.
 
 #![allow(
     clippy::expect_used,
@@ -37,7 +37,7 @@ fn sources_come_sorted_without_the_folders_beside_the_servers() {
     }
     let sources = read_dir(root.path()).expect("it is readable");
     let paths: Vec<_> = sources.iter().map(|source| source.path.as_str()).collect();
-    // A stray file is read, so that the check can say where it belongs.
+    // A misplaced file is read, so that the check can tell where it belongs.
     assert_eq!(paths, ["a/one.json", "a/server.yml", "b/two.yaml", "stray.yaml"]);
     assert_eq!(sources[0].text, "a: 1\n");
 }
@@ -84,7 +84,7 @@ fn a_socket_named_like_a_spec_is_refused() {
     assert!(matches!(read_dir(root.path()), Err(ReadError::NotAFile { path }) if path == "a/pipe.yaml"));
 }
 
-/// A line end would forge lines wherever the name is shown, and the others command a terminal.
+/// A line end would forge lines wherever the name is shown; the other characters control a terminal.
 #[cfg(unix)]
 #[test]
 fn a_name_with_a_control_character_is_refused_and_shown_without_it() {
@@ -93,7 +93,7 @@ fn a_name_with_a_control_character_is_refused_and_shown_without_it() {
         "x\r.yaml",
         "x\u{1b}[2J.yaml",
         "x\u{85}.yaml",
-        // Not read in any case, and named all the same.
+        // Files that are never read are reported for their names all the same.
         "note\n.txt",
         ".hidden\n",
     ] {

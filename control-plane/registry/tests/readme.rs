@@ -1,4 +1,4 @@
-//! The samples in `primitives/README.md` are what they claim to be.
+//! The samples in `primitives/README.md` compile without faults.
 
 #![allow(
     clippy::expect_used,

@@ -1,4 +1,5 @@
-//! What a whole check reports: every fault of every file, bounded in number and length, and where files may lie.
+//! Reports of a whole check: every fault of every file, bounded in number and length, and the allowed places of
+//! files.
 
 #![allow(
     clippy::expect_used,

@@ -31,7 +31,7 @@ fn printed(name: &str) -> Value {
     serde_json::from_str(&fs::read_to_string(here("sample").join(name)).expect(name)).expect(name)
 }
 
-/// Whether `compiled` says what is `printed`. Keys in `added` may come on top.
+/// Whether `compiled` has everything that is in `printed`. It may also have the keys in `added`.
 fn differences(printed: &Value, compiled: &Value, added: &[&str], path: &str, found: &mut Vec<String>) {
     match (printed, compiled) {
         (Value::Object(printed), Value::Object(compiled)) => {
@@ -68,7 +68,7 @@ fn differences(printed: &Value, compiled: &Value, added: &[&str], path: &str, fo
 fn the_tool_is_the_printed_one_but_for_nullable() {
     let tool = compile_mcp(&compliance(), "2025-06-18")["tools"][0].clone();
     let mut expected = printed("tool.json");
-    // `nullable` is no JSON Schema; the platform compiles what it means.
+    // `nullable` is not JSON Schema; the platform compiles its meaning.
     expected["inputSchema"]["properties"]["legalHoldPolicyId"] = json!({"type": ["string", "null"]});
     let mut found = Vec::new();
     differences(&expected, &tool, &[], "", &mut found);

@@ -45,7 +45,7 @@ fn the_published_schemas_are_valid_and_closed() {
     }
 }
 
-/// Every object of the format refuses unknown keys, except the free-form ones (schemas, string maps).
+/// Every object of the format rejects unknown keys, except the free-form ones (schemas, string maps).
 fn assert_closed(value: &Value, path: &str) {
     let Some(object) = value.as_object() else { return };
     if object.get("type").is_some_and(|name| name == "object") && object.contains_key("properties") {

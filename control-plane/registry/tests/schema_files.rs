@@ -1,4 +1,4 @@
-//! Schemas that come from a plugin's code: `<id>.schema.json` beside the spec.
+//! Schemas that come from a plugin's code: `<id>.schema.json` next to the spec.
 
 #![allow(
     clippy::expect_used,
@@ -21,7 +21,7 @@ fn spec(rest: &str) -> String {
     )
 }
 
-/// The demo server with this spec, and this file of schemas beside it.
+/// Returns the demo server with this spec and this file of schemas.
 fn sources(spec: &str, file: Option<&str>) -> Vec<Source> {
     let source = |path: &str, text: &str| Source { path: path.into(), text: text.into() };
     let mut sources = vec![source("demo/server.yaml", SERVER), source("demo/greet.yaml", spec)];
@@ -38,7 +38,7 @@ fn named(name: &str) -> Value {
     json!({"type": "object", "properties": {name: {"type": "string"}}, "required": [name]})
 }
 
-/// `file:path code` of every fault.
+/// Returns `file:path code` of every fault.
 fn faults(report: &Report) -> Vec<String> {
     let told = |fault: &asp_registry::Fault| format!("{}:{} {}", fault.file, fault.path, fault.code.as_str());
     report.faults.iter().map(told).collect()
@@ -54,7 +54,7 @@ fn a_spec_without_schemas_takes_those_of_the_code_and_names_their_file() {
     let parsed = |text: &str| serde_json::from_str::<Value>(text).expect("JSON");
     assert_eq!(parsed(&primitive.input_schema), named("name"));
     assert_eq!(parsed(&primitive.output_schema), named("text"));
-    // What is applied or pushed is this list.
+    // This list is what is applied or pushed.
     assert_eq!(server.files, ["demo/greet.schema.json", "demo/greet.yaml", "demo/server.yaml"]);
 }
 
@@ -73,7 +73,7 @@ fn a_plugin_without_any_schema_is_told_to_build() {
     let report = check(&sources(&spec(PLUGIN), None));
     assert_eq!(faults(&report), ["demo/greet.yaml:/primitiveSchema/input_schema missing_key"]);
     assert!(report.faults[0].hint.contains("asp plugin build"), "{report:?}");
-    // The result alone is not enough.
+    // The result's schema alone is not enough.
     let file = described(Value::Null, named("text"));
     assert_eq!(faults(&check(&sources(&spec(PLUGIN), Some(&file)))).len(), 1);
 }

@@ -1,4 +1,4 @@
-//! `runtime.auth`: by what a call proves itself to the service behind it; what must be refused, and what is compiled.
+//! `runtime.auth`: authentication to the service behind a primitive, rejected specs and the compiled ones.
 
 #![allow(
     clippy::expect_used,
@@ -14,7 +14,7 @@ fn report(runtime: &str) -> Report {
     report_of(runtime, "")
 }
 
-/// `security` is what stands beside `auth` there.
+/// Checks a spec with this runtime; `security` has more members for its `security`.
 fn report_of(runtime: &str, security: &str) -> Report {
     let spec = format!(
         "id: sample\nname: Sample\ntype: tool\nversion: 1.0.0\nowner: team\nsummary: A sample.\nmutation: idempotent\n\
@@ -29,7 +29,7 @@ fn report_of(runtime: &str, security: &str) -> Report {
 }
 
 fn faults(runtime: &str) -> Vec<(&'static str, String)> {
-    // A spec that is none leaves the server's list with a hole.
+    // With an invalid spec the server's list has an unresolved reference as well.
     let faults = report(runtime).faults;
     let own = faults.iter().filter(|fault| fault.code.as_str() != "unresolved_ref");
     own.map(|fault| (fault.code.as_str(), fault.path.clone())).collect()

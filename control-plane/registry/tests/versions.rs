@@ -1,4 +1,4 @@
-//! Several major versions of a primitive beside each other.
+//! Several major versions of a primitive on one server.
 
 #![allow(
     clippy::expect_used,
@@ -85,7 +85,7 @@ fn two_of_one_major_version_or_of_two_owners_are_refused() {
     }
 }
 
-/// What is told of a change: its message, whether it breaks callers, whether a version says so.
+/// Returns each change: its message, whether it breaks callers, whether a new version announces it.
 fn told(old: &CompiledServer, new: &CompiledServer) -> Vec<(String, bool, bool)> {
     let mut told: Vec<_> = compare(old, new)
         .into_iter()
@@ -105,7 +105,7 @@ fn a_new_major_beside_the_old_one_breaks_nobody_and_its_end_breaks_those_who_sta
     assert!(compare(&one, &two).iter().all(|change| !change.breaking));
     let last = compiled("{ref: demo/echo, as: echo_v2}", std::slice::from_ref(&second));
     assert_eq!(told(&two, &last), [("version 1.4.0 is gone".into(), true, false)]);
-    // In the place of the first, a higher major says that it breaks.
+    // A higher major version in place of the first announces the break.
     let replaced = compiled("{ref: demo/echo}", &[second]);
     let changes = compare(&one, &replaced);
     assert!(changes.iter().any(|change| change.breaking) && changes.iter().all(|change| change.versioned));

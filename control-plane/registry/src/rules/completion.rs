@@ -1,6 +1,6 @@
-//! What clients offer for the arguments of a prompt and the variables of a template (MCP "Completion").
+//! Completions that clients offer for the arguments of a prompt and the variables of a template (MCP "Completion").
 //!
-//! Refuses lists that nobody could ask for, and more values than a person looks through.
+//! Refuses lists for unknown arguments, and more values than a person looks through.
 
 use std::collections::HashSet;
 
@@ -11,9 +11,9 @@ use crate::findings::Findings;
 use crate::spec::{Completer, Kind, Mode, Offered, Spec};
 use crate::uri_template::UriTemplate;
 
-/// Most values of one argument.
+/// Maximum number of values for one argument.
 const MAX_VALUES: usize = 1000;
-/// Longest value in bytes.
+/// Maximum length of a value in bytes.
 const MAX_VALUE: usize = 256;
 
 pub(super) fn check(spec: &Spec, findings: &mut Findings<'_>) {
@@ -80,7 +80,7 @@ fn arguments(spec: &Spec) -> HashSet<String> {
         let arguments = spec.schema.arguments.iter().flatten();
         return arguments.map(|argument| argument.name.clone()).collect();
     }
-    // A template that cannot be read is told of as such.
+    // An invalid template is reported elsewhere.
     let template =
         spec.schema.uri_template.as_deref().and_then(|text| UriTemplate::parse_matching(text).ok());
     template.iter().flat_map(UriTemplate::variables).map(str::to_owned).collect()

@@ -1,15 +1,16 @@
-//! What answers for a delegate: a model or another primitive.
+//! Rules of delegates: a model or another primitive answers them.
 //!
-//! Keeps true: no key of a model stands in a spec, and none is quoted; whatever else runs is a tool, which a
-//! delegate may name.
+//! Keeps true: a model's key is neither stored in a spec nor quoted in a fault. All other code runs as a tool, which
+//! a delegate may name.
 
 use super::{name, proxy};
 use crate::fault::FaultCode;
 use crate::findings::Findings;
 use crate::spec::{Kind, Mode, OpenaiProxy, Prefer, Runtime, Spec, bare_id, versioned};
 
-/// Longest name of a model, and of an operator's key: shorter than keys are.
+/// Maximum length of the name of a model in bytes.
 const MAX_MODEL: usize = 200;
+/// Maximum length of the name of an operator's key in bytes; keys themselves are longer.
 const MAX_KEY_NAME: usize = 32;
 
 pub(super) fn check(spec: &Spec, findings: &mut Findings<'_>) {
@@ -41,7 +42,7 @@ pub(super) fn check(spec: &Spec, findings: &mut Findings<'_>) {
     }
 }
 
-/// What the client alone answers has no other one that does.
+/// Rejects other answers for a delegate that only the client answers.
 fn check_client(spec: &Spec, findings: &mut Findings<'_>) {
     let schema = &spec.schema;
     let only_client = schema.roots.is_some() || schema.prefer == Some(Prefer::ClientOnly);
@@ -124,7 +125,7 @@ fn check_openai(openai: &OpenaiProxy, findings: &mut Findings<'_>) {
     if let Some(key) = &openai.api_key_name {
         let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-_".contains(&byte);
         if key.is_empty() || key.len() > MAX_KEY_NAME || !key.bytes().all(plain) {
-            // Not quoted: somebody may have pasted the key itself.
+            // The value is not quoted: somebody may have pasted the key itself.
             let hint = "name an entry of ASP_DELEGATE_KEYS (a-z 0-9 - _); the key itself never stands here";
             findings.add(FaultCode::BadValue, "/runtime/openai/apiKeyName", "this is no name of a key", hint);
         }

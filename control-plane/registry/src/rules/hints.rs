@@ -1,4 +1,4 @@
-//! `mutation`, `annotations` and `capabilities` must tell one story.
+//! Consistency of `mutation`, `annotations` and `capabilities`.
 
 use crate::fault::FaultCode;
 use crate::findings::Findings;

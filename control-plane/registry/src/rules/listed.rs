@@ -1,6 +1,6 @@
 //! Resources that a plugin lists itself.
 //!
-//! Refuses what has no plugin that could be asked.
+//! Refuses primitives without a plugin that could list them.
 
 use crate::fault::FaultCode;
 use crate::findings::Findings;

@@ -1,6 +1,6 @@
-//! `_meta`: what clients find beside a definition or a content, which is theirs to read.
+//! `_meta`: data for clients in a definition or in contents.
 //!
-//! Refuses what would not fit a list, names that are MCP's or the platform's own, and a kind that no list has.
+//! Refuses data too large for a list, names reserved for MCP or the platform, and kinds that no list contains.
 
 use serde_json::{Map, Value};
 
@@ -11,7 +11,7 @@ use crate::findings::Findings;
 use crate::meta_name::{OWN, is_reserved_meta};
 use crate::spec::Spec;
 
-/// Largest `_meta` in bytes, as JSON text.
+/// Maximum size of `_meta` in bytes, as JSON text.
 const MAX_META: usize = 16 << 10;
 
 pub(super) fn check(spec: &Spec, findings: &mut Findings<'_>) {

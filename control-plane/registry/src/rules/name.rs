@@ -5,17 +5,17 @@ use crate::fault::FaultCode;
 use crate::findings::Findings;
 use crate::spec::Spec;
 
-/// MCP 2025-11-25 section "Tool Names": 1 to 128 of `[A-Za-z0-9_.-]`. Ids obey the same rule, since an id
-/// is the default name.
+/// Whether a text is a name: 1 to 128 of `[A-Za-z0-9_.-]` (MCP 2025-11-25, section "Tool Names"). Ids obey the same
+/// rule, since an id is the default name.
 pub(super) fn is_name(text: &str) -> bool {
     (1..=128).contains(&text.len())
         && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.' | b'-'))
 }
 
-/// Longest name of a resource in lists, in characters.
+/// Maximum length of a resource's name in lists, in characters.
 const MAX_RESOURCE_NAME: usize = 256;
 
-/// Whether lists can show a resource under this name. Its URI is what clients name it by, so that any visible text will do.
+/// Whether lists can show a resource under this name. Clients refer to it by its URI, so any visible text will do.
 pub fn is_resource_name(text: &str) -> bool {
     !text.trim().is_empty()
         && text.chars().count() <= MAX_RESOURCE_NAME
@@ -23,13 +23,13 @@ pub fn is_resource_name(text: &str) -> bool {
         && first_deceptive(text).is_none()
 }
 
-/// RFC 6749 section 3.3: visible ASCII without `"` and `\`.
+/// Whether a text is a scope: visible ASCII without `"` and `\` (RFC 6749 section 3.3).
 pub(super) fn is_scope(text: &str) -> bool {
     (1..=128).contains(&text.len())
         && text.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'"' && byte != b'\\')
 }
 
-/// A2A leaves skill ids open; visible ASCII keeps them comparable.
+/// Whether a text is a skill id. A2A does not restrict them; visible ASCII keeps them comparable.
 pub(super) fn is_skill_id(text: &str) -> bool {
     (1..=256).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic())
 }
@@ -96,7 +96,7 @@ pub(super) fn check_scopes(scopes: &[String], path: &str, findings: &mut Finding
     }
 }
 
-/// A hostile value is shown short and escaped.
+/// Shortens and escapes a value, which may be hostile.
 pub(super) fn shown(text: &str) -> String {
     text.chars().take(60).collect::<String>().escape_debug().to_string()
 }

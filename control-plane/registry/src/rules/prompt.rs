@@ -1,7 +1,7 @@
-//! What a prompt fills in and what an elicitation may ask.
+//! Placeholders of prompts and questions of elicitations.
 //!
-//! An MCP client shows an elicitation as a flat form, so its schema holds plain fields only (MCP
-//! 2025-11-25, "Elicitation", requested schema).
+//! An MCP client shows an elicitation as a flat form, so its schema may contain plain fields only (MCP 2025-11-25,
+//! "Elicitation", requested schema).
 
 use serde_json::Value;
 
@@ -12,7 +12,7 @@ use crate::fault::FaultCode;
 use crate::findings::Findings;
 use crate::spec::{FieldType, Kind, Spec};
 
-/// More fields than a person fills in.
+/// Maximum number of fields that a person fills in.
 const MAX_FIELDS: usize = 50;
 
 pub(super) fn check(spec: &Spec, findings: &mut Findings<'_>) {
@@ -52,13 +52,13 @@ fn check_placeholders(spec: &Spec, findings: &mut Findings<'_>) {
     }
 }
 
-/// What happens on the page is between the user and it, so that nobody may read along.
+/// Checks the page of an elicitation. Users exchange data with it directly, so the connection must be encrypted.
 fn check_page(spec: &Spec, findings: &mut Findings<'_>) {
     let Some(url) = &spec.schema.url else { return };
     check_address(url, "/primitiveSchema/url", findings);
 }
 
-/// Where a user may be sent.
+/// Checks an address that a user may be sent to.
 pub(super) fn check_address(url: &str, path: &str, findings: &mut Findings<'_>) {
     let fault = match uri::http_url(url) {
         Err(reason) => reason,
@@ -102,7 +102,7 @@ fn check_elicitation(spec: &Spec, findings: &mut Findings<'_>) {
     }
 }
 
-/// A single value, or an array of choices (multi-select, MCP 2025-11-25).
+/// Whether a field is a single value, or an array of choices (multi-select, MCP 2025-11-25).
 fn is_plain_field(property: &Value) -> bool {
     match property.get("type").and_then(Value::as_str) {
         Some("string" | "number" | "integer" | "boolean") => true,

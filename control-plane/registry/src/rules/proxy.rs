@@ -1,7 +1,7 @@
-//! What a proxied call sends, and where.
+//! Requests of proxied calls and their destination.
 //!
-//! Keeps true: the host is fixed by the author, never by an argument; no credential stands in a spec; every
-//! mapping names something that exists. The executor judges the resolved address again at each call.
+//! Keeps true: the author fixes the host, never an argument; a spec contains no credential; every mapping refers to
+//! something that exists. The gateway checks the resolved address again at each call.
 
 mod body;
 
@@ -13,9 +13,9 @@ use crate::findings::Findings;
 use crate::spec::{CallsProxy, HttpProxy, Kind, Spec};
 use crate::uri_template::{self, UriTemplate};
 
-/// Most pages below which one upstream may send a user.
+/// Maximum number of pages to which one upstream may send users.
 const MAX_PAGES: usize = 16;
-/// Headers that carry credentials, frame the message, tell a service who calls, or belong to the platform.
+/// Headers that carry credentials, frame the message, identify the caller, or belong to the platform.
 const REFUSED_HEADERS: [&str; 21] = [
     "authorization",
     "caller-org",
@@ -39,7 +39,7 @@ const REFUSED_HEADERS: [&str; 21] = [
     "x-deadline-ms",
     "x-real-ip",
 ];
-/// The same of all headers that begin so: the platform's, and those by which proxies tell who calls.
+/// Prefixes of such headers: the platform's, and those with which proxies identify callers.
 const REFUSED_PREFIXES: [&str; 3] = ["x-asp-", "x-envoy-", "x-forwarded-"];
 
 pub(super) fn check(spec: &Spec, findings: &mut Findings<'_>) {
@@ -69,7 +69,7 @@ pub(super) fn check(spec: &Spec, findings: &mut Findings<'_>) {
     }
 }
 
-/// SHA-256 in lower-case hex.
+/// Whether a text is a SHA-256 in lower-case hex.
 fn is_digest(pin: &str) -> bool {
     pin.len() == 64 && pin.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b))
 }
@@ -96,7 +96,7 @@ pub(super) fn check_url(url: &str, path: &str, findings: &mut Findings<'_>) {
             let hint = "write https://host/path with a plain host and no credentials";
             findings.add(FaultCode::BadUrl, path, reason, hint);
         }
-        // A name under .internal (reserved for private use) says already that the operator routes it.
+        // A name under .internal (reserved for private use) already implies an upstream entry of the operator.
         Ok(parsed) if parsed.host.ends_with(".internal") => {}
         Ok(parsed) if !parsed.is_https || uri::is_private_host(parsed.host) => {
             let message = format!("{} is plain http or private", name::shown(parsed.host));
@@ -176,9 +176,9 @@ fn check_argument(argument: &str, path: &str, arguments: &Arguments<'_>, finding
     }
 }
 
-/// Whether the platform keeps a header of this name from specs.
+/// Whether specs may not set a header of this name.
 pub fn is_refused_header(name: &str) -> bool {
-    // CGI (RFC 3875 section 4.1.18) and what descends from it take `_` for `-`.
+    // CGI (RFC 3875 section 4.1.18) and its descendants read `_` as `-`.
     let name_there = name.to_ascii_lowercase().replace('_', "-");
     REFUSED_HEADERS.contains(&name_there.as_str())
         || REFUSED_PREFIXES.iter().any(|prefix| name_there.starts_with(prefix))
@@ -193,7 +193,7 @@ pub(super) fn check_header(key: &str, path: &str, findings: &mut Findings<'_>) {
     }
 }
 
-/// RFC 9110 section 5.6.2.
+/// Whether a byte may be part of a token (RFC 9110 section 5.6.2).
 pub(super) fn is_token_byte(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
 }
@@ -216,7 +216,7 @@ fn check_pointer(pointer: &str, path: &str, arguments: Option<&Arguments<'_>>, f
     check_argument(&first, path, arguments, findings);
 }
 
-/// The arguments a call has, by the spec's kind.
+/// The arguments of a call, by the spec's kind.
 struct Arguments<'a> {
     spec: &'a Spec,
 }
@@ -234,7 +234,7 @@ impl<'a> Arguments<'a> {
         }
     }
 
-    /// Whether every call has a value for it.
+    /// Whether every call has a value for the argument.
     fn always(&self, argument: &str) -> bool {
         match self.spec.kind {
             Kind::Prompt => self
@@ -254,7 +254,7 @@ impl<'a> Arguments<'a> {
         }
     }
 
-    /// The schema of the argument at a JSON pointer, where `properties` alone lead to it.
+    /// Returns the schema of the argument at a JSON pointer, if `properties` alone lead to it.
     fn at(&self, pointer: &str) -> Option<&'a Value> {
         let mut names =
             pointer.strip_prefix('/')?.split('/').map(|part| part.replace("~1", "/").replace("~0", "~"));

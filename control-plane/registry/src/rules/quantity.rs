@@ -1,6 +1,6 @@
-//! Cpu, memory and rate quantities.
+//! CPU, memory and rate quantities.
 //!
-//! The forms are those of Kubernetes: `500m` or `0.5` cores; `512M` is 512 × 10^6, `512Mi` is 512 × 2^20.
+//! They are written as in Kubernetes: `500m` or `0.5` cores; `512M` is 512 × 10^6, `512Mi` is 512 × 2^20.
 
 use std::ops::RangeInclusive;
 
@@ -8,17 +8,17 @@ use crate::fault::FaultCode;
 use crate::findings::Findings;
 use crate::spec::{Cpu, RateLimit, Resources, Spec};
 
-/// 64 cores: more than one plugin process can use.
+/// Maximum CPU: 64 cores, more than one plugin process can use.
 const MAX_CPU_MILLIS: u32 = 64_000;
-/// No language runtime starts in less.
+/// Minimum memory in bytes; no language runtime starts with less.
 const MIN_MEMORY: u64 = 16 * 1024 * 1024;
 const MAX_MEMORY: u64 = 64 * 1024 * 1024 * 1024;
-/// One page.
+/// Minimum disk space in bytes: one page.
 const MIN_DISK: u64 = 4096;
 const MAX_DISK: u64 = 1 << 42;
 const MIN_LOGS: u64 = 1024;
 const MAX_LOGS: u64 = 1 << 30;
-/// A month: longer windows are quotas, not rate limits.
+/// Maximum window of a rate limit: a month. Longer windows are quotas, not rate limits.
 const MAX_WINDOW_SECONDS: u64 = 31 * 86_400;
 
 pub(super) fn check(spec: &Spec, findings: &mut Findings<'_>) {
@@ -80,7 +80,7 @@ fn check_pool(spec: &Spec, findings: &mut Findings<'_>) {
     }
 }
 
-/// Thousandths of a core.
+/// Returns the CPU in thousandths of a core.
 pub(crate) fn cpu_millis(resources: &Resources) -> Option<u32> {
     let millis = match resources.cpu.as_ref()? {
         Cpu::Cores(cores) => cores * 1000.0,
@@ -93,17 +93,17 @@ pub(crate) fn cpu_millis(resources: &Resources) -> Option<u32> {
     in_range.then_some(millis.round() as u32)
 }
 
-/// Bytes.
+/// Returns the memory in bytes.
 pub(crate) fn memory_bytes(resources: &Resources) -> Option<u64> {
     bytes(resources.memory.as_deref()?, MIN_MEMORY..=MAX_MEMORY)
 }
 
-/// Bytes.
+/// Returns the disk space in bytes.
 pub(crate) fn disk_bytes(resources: &Resources) -> Option<u64> {
     bytes(resources.disk.as_deref()?, MIN_DISK..=MAX_DISK)
 }
 
-/// Bytes a second.
+/// Returns the log rate in bytes per second.
 pub(crate) fn log_bytes(resources: &Resources) -> Option<u64> {
     bytes(resources.logs.as_deref()?, MIN_LOGS..=MAX_LOGS)
 }
@@ -128,7 +128,7 @@ fn bytes(text: &str, range: RangeInclusive<u64>) -> Option<u64> {
     range.contains(&bytes).then_some(bytes)
 }
 
-/// The window of a rate limit in seconds.
+/// Returns the window of a rate limit in seconds.
 pub(crate) fn window_seconds(limit: &RateLimit) -> Option<u32> {
     let seconds = u64::from(limit.time_unit_count).checked_mul(limit.time_unit.seconds())?;
     if seconds > MAX_WINDOW_SECONDS {

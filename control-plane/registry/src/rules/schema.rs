@@ -1,8 +1,8 @@
 //! JSON Schemas of arguments and results.
 //!
-//! Owns which schemas are accepted: valid JSON Schema 2020-12, self-contained, cheap to hold and to
-//! evaluate on any input. Refuses the rest before anything compiles it, because compiling is where a
-//! hostile schema bites. Also owns the one change the platform makes, `nullable`.
+//! Owns which schemas are accepted: valid JSON Schema 2020-12, self-contained, cheap to store and to evaluate on any
+//! input. Refuses others before they are compiled, because compiling a hostile schema is already expensive. Also owns
+//! the only change the platform makes, `nullable`.
 
 mod cost;
 mod header;
@@ -20,35 +20,35 @@ use crate::findings::Findings;
 const MAX_BYTES: usize = 256 * 1024;
 const MAX_DEPTH: usize = 64;
 const MAX_ENUM: usize = 1_000;
-/// Memory of one compiled pattern; `(a{1,1000}){1,1000}` would need ten thousand times that.
+/// Maximum memory of one compiled pattern in bytes; `(a{1,1000}){1,1000}` would need ten thousand times that.
 const MAX_PATTERN_BYTES: usize = 256 * 1024;
-/// With the size above this bounds the time all patterns take to compile.
+/// Maximum number of patterns. Together with [`MAX_PATTERN_BYTES`] it bounds the time in which all patterns compile.
 const MAX_PATTERNS: usize = 100;
-/// Judging a large default against a large schema takes long.
+/// Maximum size of a default in bytes: validating a large one against a large schema takes long.
 const MAX_DEFAULT_BYTES: usize = 16 * 1024;
-/// Below this a double no longer tells multiples from their neighbours.
+/// Minimum `multipleOf`; with smaller steps a double cannot tell multiples from their neighbours.
 const MIN_MULTIPLE: f64 = 1e-9;
-/// More than anybody repairs in one go.
+/// Maximum number of meta-schema errors, more than anybody repairs in one go.
 const MAX_META_ERRORS: usize = 50;
 const DIALECT: &str = "https://json-schema.org/draft/2020-12/schema";
-/// What SDKs write that generate schemas (zod, pydantic v1). Evaluated as 2020-12, so keywords that mean
-/// something else there are refused.
+/// Dialect of SDKs that generate schemas (zod, pydantic v1). It is evaluated as 2020-12, so keywords whose meaning
+/// changed are rejected.
 const ELDER_DIALECT: &str = "http://json-schema.org/draft-07/schema";
 const ELDER_KEYWORDS: [&str; 2] = ["dependencies", "additionalItems"];
-/// The name under which a schema is registered while its defaults are judged.
+/// Name under which a schema is registered while its defaults are checked.
 const SELF: &str = "urn:asp:schema";
 
-/// What a schema must be beside valid.
+/// Requirements on a schema apart from validity.
 #[derive(Clone, Copy)]
 pub(super) struct Rules {
-    /// The root must be `type: object` (MCP up to 2025-11-25, tools).
+    /// Whether the root must be `type: object` (MCP up to 2025-11-25, tools).
     pub(super) object_root: bool,
-    /// `x-mcp-header` may stand here.
+    /// Whether `x-mcp-header` is allowed.
     pub(super) header_annotations: bool,
 }
 
-/// The dialect as the gateway evaluates it: 2020-12, `format` asserted, patterns in linear time, no
-/// reference leaves the schema.
+/// Returns the options with which the gateway evaluates schemas: 2020-12, `format` asserted, patterns in linear time,
+/// no references out of the schema.
 fn options<'a>() -> jsonschema::ValidationOptions<'a> {
     jsonschema::options()
         .with_draft(Draft::Draft202012)
@@ -57,7 +57,7 @@ fn options<'a>() -> jsonschema::ValidationOptions<'a> {
         .with_pattern_options(PatternOptions::regex().size_limit(MAX_PATTERN_BYTES))
 }
 
-/// Checks a schema that stands at `at`; the validator when it is sound.
+/// Checks the schema at the path `at`. Returns its validator if there is no fault.
 pub(super) fn check(
     schema: &Value,
     at: &str,
@@ -96,7 +96,7 @@ struct Checker<'s> {
 }
 
 impl Checker<'_> {
-    /// The cheap checks first; whatever could be expensive runs only on what passed them.
+    /// Runs the cheap checks first, and expensive ones only on schemas that passed them.
     fn run(&mut self) -> Option<Validator> {
         if !self.check_size() {
             return None;
@@ -193,7 +193,7 @@ impl Checker<'_> {
         self.check_patterns(object, path);
     }
 
-    /// Draft-07 keywords whose meaning changed until 2020-12.
+    /// Rejects draft-07 keywords whose meaning changed until 2020-12.
     fn check_elder(&mut self, object: &serde_json::Map<String, Value>, path: &str) {
         let dialect = self.schema.get("$schema").and_then(Value::as_str).unwrap_or_default();
         if dialect.trim_end_matches('#') != ELDER_DIALECT {
@@ -265,7 +265,7 @@ impl Checker<'_> {
         }
     }
 
-    /// Every default must satisfy the subschema it stands in; references are resolved against the whole.
+    /// Checks that every default satisfies its subschema; references are resolved against the whole schema.
     fn check_defaults(&mut self, compiled: &Value, subschemas: &[walk::Sub<'_>]) {
         let with_default: Vec<_> = subschemas
             .iter()
@@ -303,15 +303,16 @@ impl Checker<'_> {
     }
 }
 
-/// JSON Schema patterns are ECMA-262's (JSON Schema 2020-12 Core section 6.4), and clients that validate compile
-/// them with the flag `u`: one that only our own engine reads makes them refuse the whole tool.
+/// Checks that clients can read a pattern. Patterns are ECMA-262 (JSON Schema 2020-12 Core section 6.4), and clients
+/// that validate compile them with the flag `u`: a pattern that only our own engine reads makes them reject the whole
+/// tool.
 fn as_clients_read(pattern: &str) -> Result<(), String> {
     let flags = regress::Flags { unicode: true, ..regress::Flags::default() };
     let parsed = regress::backends::try_parse(pattern.chars().map(u32::from), flags);
     parsed.map(|_| ()).map_err(|error| error.text)
 }
 
-/// The schema without its own `$id`, so that [`SELF`] names it.
+/// Returns the schema without its own `$id`, so that [`SELF`] names it.
 fn renamed(schema: &Value) -> Value {
     let mut schema = schema.clone();
     if let Some(object) = schema.as_object_mut() {
@@ -320,7 +321,7 @@ fn renamed(schema: &Value) -> Value {
     schema
 }
 
-/// A JSON pointer as a URI fragment (RFC 6901 section 6).
+/// Returns a JSON pointer as a URI fragment (RFC 6901 section 6).
 fn fragment(pointer: &str) -> String {
     let mut fragment = String::new();
     for byte in pointer.bytes() {
@@ -333,7 +334,7 @@ fn fragment(pointer: &str) -> String {
     fragment
 }
 
-/// Levels of nesting; recursion is bounded by the document's depth.
+/// Returns the number of nested levels; recursion is bounded by the document's depth.
 fn depth(value: &Value) -> usize {
     match value {
         Value::Array(items) => 1 + items.iter().map(depth).max().unwrap_or(0),

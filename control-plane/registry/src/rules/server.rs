@@ -8,14 +8,15 @@ use crate::findings::Findings;
 use crate::server_file::{Card, DefaultExposure, Protocol, ServerFile};
 use crate::spec::Scheme;
 
-/// Maximum number of primitives of a server: every list call sends all of them, and beyond this a server should be split.
+/// Maximum number of primitives of a server: every list call sends all of them, and beyond this a server should be
+/// split.
 pub const MAX_PRIMITIVES: usize = 1_000;
 const MAX_LIST: usize = 256;
 const MAX_OFFERED: usize = 1_000;
-/// What the gateway writes in place of the platform's public URL.
+/// Placeholder for the platform's public URL, which the gateway replaces.
 const PUBLIC_URL: &str = "${public_url}";
 
-/// Checks a server that stands in `folder`.
+/// Checks the server of `folder`.
 pub(crate) fn check_server(file: &ServerFile, folder: &str, findings: &mut Findings<'_>) {
     if !names::is_label(&file.name) || file.name != folder {
         let message = format!("the server `{}` stands in the folder `{folder}`", name::shown(&file.name));
@@ -39,7 +40,7 @@ pub(crate) fn check_server(file: &ServerFile, folder: &str, findings: &mut Findi
     }
 }
 
-/// A server may be written for protocols to come, as long as clients reach it by one that is served.
+/// Checks that at least one protocol is served. A server may list others for later.
 fn check_protocols(file: &ServerFile, findings: &mut Findings<'_>) {
     if !file.protocols.iter().any(|protocol| protocol.is_served()) {
         let message = "none of these protocols is served yet, so no client could reach the server";
@@ -102,7 +103,7 @@ fn check_auth(file: &ServerFile, findings: &mut Findings<'_>) {
     }
 }
 
-/// Patterns are refused: who is offered a server is named.
+/// Checks the orgs that a server is offered to. They are names: patterns are rejected.
 fn check_offers(file: &ServerFile, findings: &mut Findings<'_>) {
     if file.default_exposure == DefaultExposure::Allow && !file.offered_to.is_empty() {
         let message = "`defaultExposure: allow` offers the server to every organisation";
@@ -135,7 +136,7 @@ fn check_hosts(file: &ServerFile, findings: &mut Findings<'_>) {
     }
 }
 
-/// It becomes a header's value, and `ASP_POOL` of gateways.
+/// Checks the name of a pool, which becomes a header's value and `ASP_POOL` of gateways.
 fn check_pool(pool: Option<&str>, path: &str, findings: &mut Findings<'_>) {
     if let Some(pool) = pool
         && !names::is_label(pool)
@@ -155,7 +156,7 @@ fn check_card(card: &Card, findings: &mut Findings<'_>) {
     ];
     for (path, url) in urls {
         let Some(url) = url else { continue };
-        // The public URL is the operator's and has been checked; any will do to judge the rest.
+        // The operator's public URL is checked elsewhere; any other will do to check the rest.
         let filled = match url.strip_prefix(PUBLIC_URL) {
             Some(rest) => format!("https://public.example{rest}"),
             None => url.clone(),
@@ -180,7 +181,7 @@ fn check_card(card: &Card, findings: &mut Findings<'_>) {
     }
 }
 
-/// `type/subtype` without parameters (RFC 9110 section 8.3.1).
+/// Whether a text is `type/subtype` without parameters (RFC 9110 section 8.3.1).
 pub(super) fn is_media_type(text: &str) -> bool {
     let is_token = |part: &str| !part.is_empty() && part.bytes().all(super::proxy::is_token_byte);
     text.len() <= 128

@@ -1,7 +1,7 @@
-//! By what a call proves itself to the service behind it.
+//! Authentication of a call to the service behind it.
 //!
-//! Keeps true: exactly one way is written, for a way of running that has a service behind it; no secret stands in a
-//! spec, only the name by which the operator keeps one.
+//! Keeps true: a spec states exactly one way, and only for a runtime that has a service behind it; it contains no
+//! secret, only the name of one that the operator keeps.
 
 use asp_platform::operator_list;
 
@@ -10,8 +10,9 @@ use crate::fault::FaultCode;
 use crate::findings::Findings;
 use crate::spec::{Kind, Mode, Runtime, ServiceAuth, Spec};
 
-/// Most scopes that an issuer is asked for, and bytes of an audience.
+/// Maximum number of scopes requested from an issuer.
 const MAX_SCOPES: usize = 64;
+/// Maximum length of an audience in bytes.
 const MAX_AUDIENCE: usize = 2048;
 
 pub(super) fn check(spec: &Spec, findings: &mut Findings<'_>) {
@@ -63,8 +64,8 @@ fn check_ways(auth: &ServiceAuth, findings: &mut Findings<'_>) {
     }
 }
 
-/// A plugin has no one URL: its token's audience is written out. The operator's secret stays outside of its sandbox: whether its
-/// origin is among the domains is known where the secret is, at the gateway.
+/// Checks that a plugin with a token or credential may reach any host. An operator's secret stays outside its
+/// sandbox; whether the secret's origin is among the domains is known only at the gateway, where the secret is.
 fn check_plugin(spec: &Spec, runtime: &Runtime, auth: &ServiceAuth, findings: &mut Findings<'_>) {
     if runtime.mode != Mode::Plugin {
         return;
@@ -81,7 +82,8 @@ fn check_plugin(spec: &Spec, runtime: &Runtime, auth: &ServiceAuth, findings: &m
     }
 }
 
-/// Checks the audience: a plugin names the origin of one service; for a proxied primitive its URL says it.
+/// Checks the audience: a plugin names the origin of one service; for a proxied primitive it is the origin of the
+/// URL.
 fn check_token(spec: &Spec, runtime: &Runtime, auth: &ServiceAuth, findings: &mut Findings<'_>) {
     let Some(token) = &auth.token else { return };
     let path = "/runtime/auth/token/audience";
@@ -116,7 +118,8 @@ fn check_token(spec: &Spec, runtime: &Runtime, auth: &ServiceAuth, findings: &mu
     }
 }
 
-/// Whether an entry of `allowedDomains`, a host or `*.suffix`, names the host of an origin. None at all is a finding of its own.
+/// Whether an entry of `allowedDomains`, a host or `*.suffix`, matches the host of an origin. An empty list is a
+/// separate finding.
 fn reaches(domains: &[String], origin: &str) -> bool {
     let authority = origin.split_once("://").map_or(origin, |(_, authority)| authority);
     let host = authority.rsplit_once(':').filter(|(host, _)| !host.contains(':') || host.ends_with(']'));

@@ -1,6 +1,6 @@
-//! Which keys a kind and a runtime mode need, and which mean nothing there.
+//! Keys that a kind or runtime mode requires, and keys that have no meaning there.
 //!
-//! Keeps true: no key is silently ignored. A key without a meaning is a fault, since its author expects one.
+//! Keeps true: no key is silently ignored. A key without a meaning is a fault, since its author expects an effect.
 
 use crate::fault::FaultCode;
 use crate::findings::Findings;
@@ -14,7 +14,7 @@ pub(super) fn check(spec: &Spec, findings: &mut Findings<'_>) {
     check_annotations(spec, findings);
 }
 
-/// Every key of `primitiveSchema`, whether it is written, and the kinds it belongs to.
+/// Checks every key of `primitiveSchema` against the kinds it belongs to.
 fn check_schema_keys(spec: &Spec, findings: &mut Findings<'_>) {
     use Kind::{Delegate, Elicitation, Prompt, Resource, ResourceTemplate, Task, Tool};
     let schema = &spec.schema;
@@ -45,7 +45,7 @@ fn check_schema_keys(spec: &Spec, findings: &mut Findings<'_>) {
         }
     }
     let required: &[(&str, bool)] = match spec.kind {
-        // A plugin's may come from its code.
+        // A plugin's schema may come from its code.
         Tool | Task => &[("input_schema", schema.input_schema.is_some() || spec.has_code())],
         Resource => &[("uri", schema.uri.is_some())],
         ResourceTemplate => &[("uriTemplate", schema.uri_template.is_some())],
@@ -66,7 +66,7 @@ fn check_schema_keys(spec: &Spec, findings: &mut Findings<'_>) {
     check_questions(schema, findings);
 }
 
-/// An elicitation says what is asked in one way.
+/// Checks that an elicitation defines its question in only one way.
 fn check_questions(schema: &PrimitiveSchema, findings: &mut Findings<'_>) {
     if schema.url.is_some() {
         for (key, written) in
@@ -186,7 +186,7 @@ fn check_runtime(spec: &Spec, findings: &mut Findings<'_>) {
             missing(&path, key, "runtime mode", findings);
         }
     }
-    // How a delegate is answered has rules of its own.
+    // Delegates have rules of their own.
     if runtime.mode == Proxy && spec.kind != Kind::Delegate {
         check_proxied(runtime, findings);
     }
@@ -194,7 +194,7 @@ fn check_runtime(spec: &Spec, findings: &mut Findings<'_>) {
     check_domains_used(spec, findings);
 }
 
-/// A proxy forwards in exactly one way.
+/// Checks that a proxy forwards in exactly one way.
 fn check_proxied(runtime: &Runtime, findings: &mut Findings<'_>) {
     let ways = [
         ("http", runtime.http.is_some()),
@@ -244,7 +244,8 @@ fn check_entrypoint(spec: &Spec, findings: &mut Findings<'_>) {
     }
 }
 
-/// `name`, `@scope/name`, either with `@version`: both become folders of an installation, which replaces them.
+/// Whether a text is `name` or `@scope/name`, either with `@version`. Name and version become folders of an
+/// installation, which replaces them.
 fn names_a_package(value: &str) -> bool {
     let part = |part: &str| {
         let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_.-".contains(&byte);
@@ -259,7 +260,7 @@ fn names_a_package(value: &str) -> bool {
     name.split('/').count() == parts && name.split('/').all(part) && part(version)
 }
 
-/// Only plugins and stdio servers have an egress proxy to open.
+/// Checks that only plugins and stdio servers have allowed domains, since only they have an egress proxy.
 fn check_domains_used(spec: &Spec, findings: &mut Findings<'_>) {
     let runs_sandboxed =
         spec.runtime.as_ref().is_some_and(|runtime| matches!(runtime.mode, Mode::Plugin | Mode::McpStdio));

@@ -1,7 +1,7 @@
-//! Texts that people and models read must say what they show.
+//! Checks that texts for people and models contain only what they show.
 //!
-//! Refuses characters that hide, reorder or smuggle text, and texts longer than 64 KiB (static contents
-//! aside, which the file's size bounds).
+//! Refuses characters that hide, reorder or smuggle text, and texts longer than 64 KiB (except static contents, which
+//! the file's size bounds).
 
 use crate::document::Document;
 use crate::fault::FaultCode;
@@ -37,8 +37,8 @@ pub(super) fn first_deceptive(text: &str) -> Option<char> {
     characters.iter().enumerate().position(bad).and_then(|at| characters.get(at).copied())
 }
 
-/// Whether the invisible character at `at` belongs to visible text. A variation selector picks the emoji or text form of
-/// the symbol before it. A joiner connects pictographs, or shapes a letter of a script that joins. Tag characters
+/// Whether the invisible character at `at` belongs to visible text. A variation selector picks the emoji or text form
+/// of the symbol before it. A joiner connects pictographs, or shapes a letter of a script that joins. Tag characters
 /// spell a flag (Unicode TR 51, ED-14a). Anywhere else, and two in a row, they hide data.
 fn is_written(characters: &[char], at: usize) -> bool {
     let Some(c) = characters.get(at).copied() else { return false };
@@ -60,7 +60,8 @@ fn is_written(characters: &[char], at: usize) -> bool {
     }
 }
 
-/// Whether the tags around a place follow a black flag and end with the cancel tag, within the longest region's length.
+/// Whether the tags around a place follow a black flag and end with the cancel tag, within the longest region's
+/// length.
 fn is_flag_tag(before: &[char], rest: &[char]) -> bool {
     const MAX_REGION: usize = 6;
     let is_tag = |c: &&char| matches!(**c, '\u{E0030}'..='\u{E0039}' | '\u{E0061}'..='\u{E007A}');
@@ -72,8 +73,8 @@ fn is_flag_tag(before: &[char], rest: &[char]) -> bool {
         && rest.get(later) == Some(&'\u{E007F}')
 }
 
-/// Letters of scripts whose orthography uses joiners: Arabic and its relatives, the Indic scripts, Tibetan, Myanmar,
-/// Khmer and Mongolian.
+/// Whether the letter belongs to a script whose orthography uses joiners: Arabic and its relatives, the Indic
+/// scripts, Tibetan, Myanmar, Khmer and Mongolian.
 fn is_joining(c: char) -> bool {
     let of_script = matches!(
         c,
@@ -88,7 +89,7 @@ fn is_joining(c: char) -> bool {
     of_script && !is_deceptive(c)
 }
 
-/// Symbols that emoji sequences are made of.
+/// Whether emoji sequences may contain the symbol.
 fn is_pictograph(c: char) -> bool {
     matches!(
         c,
@@ -101,7 +102,8 @@ fn is_pictograph(c: char) -> bool {
     )
 }
 
-/// Zero-width, blank, direction, tag, variation and control characters. Line feed and tab are text.
+/// Whether a character is zero-width, blank, or a direction, tag, variation or control character. Line feed and tab
+/// are text.
 fn is_deceptive(c: char) -> bool {
     matches!(
         c,

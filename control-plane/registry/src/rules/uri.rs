@@ -1,14 +1,14 @@
-//! URIs, hosts and origins, judged by their text alone.
+//! URIs, hosts and origins, checked by their text alone.
 //!
-//! Owns strict parsers without normalisation: what is not written in its canonical form is refused, so two
-//! programs cannot disagree about the host. Sources: RFC 3986, RFC 1123, RFC 6454.
+//! Owns strict parsers without normalisation: texts that are not in canonical form are rejected, so two programs
+//! cannot disagree about the host. Sources: RFC 3986, RFC 1123, RFC 6454.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use asp_platform::address::is_public;
 
 const MAX_URI_BYTES: usize = 2048;
-/// Schemes that reach into the machine or run code in a client.
+/// Schemes that access the machine or run code in a client.
 const REFUSED_SCHEMES: [&str; 5] = ["file", "data", "javascript", "vbscript", "blob"];
 
 /// A checked http(s) URL.
@@ -18,7 +18,7 @@ pub(super) struct HttpUrl<'a> {
     pub(super) path: &'a str,
 }
 
-/// An absolute URI that may name a resource.
+/// Checks an absolute URI that may name a resource.
 pub(super) fn resource_uri(text: &str) -> Result<(), String> {
     check_characters(text)?;
     let Some((scheme, rest)) = text.split_once(':') else { return Err("the URI has no scheme".into()) };
@@ -39,7 +39,7 @@ pub(super) fn resource_uri(text: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// An http or https URL without credentials and fragment, whose host is written plainly.
+/// Parses an http or https URL without credentials and fragment, whose host is written plainly.
 pub(super) fn http_url(text: &str) -> Result<HttpUrl<'_>, String> {
     check_characters(text)?;
     let (is_https, rest) = if let Some(rest) = text.strip_prefix("https://") {
@@ -97,8 +97,8 @@ pub(super) fn host_of(authority: &str) -> Result<&str, String> {
     if fits { Ok(host) } else { Err(format!("`{}` is no host", super::name::shown(host))) }
 }
 
-/// A DNS name in letters, digits and hyphens (write IDNs in punycode). A last label of digits is refused:
-/// resolvers read `127.1`, `0x7f000001` and `2130706433` as addresses.
+/// Whether a text is a DNS name of letters, digits and hyphens (IDNs are written in punycode). A numeric last label
+/// is rejected: resolvers read `127.1`, `0x7f000001` and `2130706433` as addresses.
 pub(super) fn is_host_name(text: &str) -> bool {
     let is_label = |label: &str| {
         (1..=63).contains(&label.len())
@@ -113,7 +113,7 @@ pub(super) fn is_host_name(text: &str) -> bool {
     (1..=253).contains(&text.len()) && text.split('.').all(is_label) && !is_number
 }
 
-/// A host the proxy executor reaches only through an upstream entry of the operator.
+/// Whether proxied calls reach a host only through an upstream entry of the operator.
 pub(super) fn is_private_host(host: &str) -> bool {
     if let Ok(address) = host.parse::<IpAddr>() {
         return !is_public(address);
@@ -123,7 +123,7 @@ pub(super) fn is_private_host(host: &str) -> bool {
         || [".localhost", ".local", ".internal", ".svc"].iter().any(|suffix| lower.ends_with(suffix))
 }
 
-/// A web origin: scheme, host, optional port, nothing else (RFC 6454 section 6.2).
+/// Whether a text is a web origin: scheme, host, optional port, nothing else (RFC 6454 section 6.2).
 pub(super) fn is_origin(text: &str) -> bool {
     http_url(text).is_ok_and(|url| url.path.is_empty() && !text.bytes().any(|byte| byte.is_ascii_uppercase()))
 }
@@ -133,7 +133,7 @@ fn is_scheme(text: &str) -> bool {
         && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'-' | b'.'))
 }
 
-/// RFC 3986 characters, with complete percent escapes.
+/// Checks for RFC 3986 characters and complete percent escapes.
 fn check_characters(text: &str) -> Result<(), String> {
     if text.is_empty() || text.len() > MAX_URI_BYTES {
         return Err(format!("the URI has {} bytes, 1 to {MAX_URI_BYTES} are allowed", text.len()));

@@ -1,6 +1,7 @@
 //! Resources that a plugin watches.
 //!
-//! Refuses what has no plugin that could watch, and a pool in which a subscription would take the only place there is.
+//! Refuses primitives without a plugin that could watch, and pools in which a subscription would occupy the only
+//! slot.
 
 use crate::fault::FaultCode;
 use crate::findings::Findings;
@@ -24,11 +25,11 @@ pub(super) fn check(spec: &Spec, findings: &mut Findings<'_>) {
     }
 }
 
-/// Whether the pool has room for one call alone.
+/// Whether the pool has a slot for only one call.
 fn has_one_place(spec: &Spec) -> bool {
     let pool = spec.runtime.as_ref().and_then(|runtime| runtime.pool.as_ref());
     let Some(pool) = pool.filter(|pool| pool.max == Some(1)) else { return false };
-    // Of what is worth most every call has a process of its own (ADR 5).
+    // At high risk, every call has a process of its own (ADR 5).
     let is_alone =
         pool.mode == Some(PoolMode::Ephemeral) || spec.security.risk_class == Some(RiskClass::High);
     is_alone || pool.concurrency == Some(1)

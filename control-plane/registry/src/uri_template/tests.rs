@@ -81,7 +81,7 @@ fn a_name_with_a_dot_is_one_argument() {
     assert_eq!(missing, Err(ExpandFault::Missing("a.b".into())));
 }
 
-/// What an argument must never make of a path, however it is written.
+/// Paths that an argument must never produce, however it is written.
 #[test]
 fn an_argument_that_would_climb_is_refused_and_named() {
     let template = "https://h/users/{id}/profile";

@@ -1,6 +1,6 @@
-//! The body of a proxied HTTP request: the value it is made of, and its encoding.
+//! The body of a proxied HTTP request: its value and its encoding.
 //!
-//! Refuses: pointers to nothing, forms of what has no fields, a media type beside one that the encoding decides.
+//! Refuses: pointers to nothing, forms of values without fields, and a media type that contradicts the encoding.
 
 use serde_json::Value;
 
@@ -60,7 +60,7 @@ fn check_form(http: &HttpProxy, arguments: &Arguments<'_>, findings: &mut Findin
     }
 }
 
-/// Whether no value of this schema is an object, as far as its own `type` says.
+/// Whether no value of this schema can be an object, according to its own `type`.
 fn is_no_object(schema: &Value) -> bool {
     match schema.get("type") {
         Some(Value::Array(kinds)) => kinds.iter().all(|kind| kind != "object"),
@@ -73,7 +73,7 @@ fn is_no_object(schema: &Value) -> bool {
 mod tests {
     use crate::{Source, check};
 
-    /// The faults and warnings of a tool whose request has these keys, as `code path`.
+    /// Returns faults and warnings of a tool whose request has these keys, as `code path`.
     fn found(http: &str) -> Vec<String> {
         let text = format!(
             "id: sample\nname: Sample\ntype: tool\nversion: 1.0.0\nowner: team\nsummary: A sample.\n\

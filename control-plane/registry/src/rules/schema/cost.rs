@@ -1,9 +1,9 @@
-//! What a schema costs to evaluate, judged without evaluating it.
+//! Cost of evaluating a schema, determined without evaluating it.
 //!
-//! Owns the references: they stay inside the schema, lead to a schema, and never lead back to the same
-//! value. Owns the budget: expanded along its references a schema has at most [`MAX_EXPANDED`] subschemas,
-//! and a recursive one judges each inner value once, so time stays linear in the input. (Twenty-eight
-//! nested `allOf` pairs, 1.8 KB of text, take a validator seconds.)
+//! Owns the references: they stay inside the schema, lead to a schema, and never lead back to the same value. Owns
+//! the budget: expanded along its references a schema has at most [`MAX_EXPANDED`] subschemas, and a recursive one
+//! evaluates each inner value once, so time stays linear in the input. (Twenty-eight nested `allOf` pairs, 1.8 KB of
+//! text, take a validator seconds.)
 
 use std::collections::HashMap;
 
@@ -14,11 +14,11 @@ use super::{Faults, found};
 use crate::fault::FaultCode;
 
 const MAX_EXPANDED: u64 = 10_000;
-/// Longest chain of references and nesting; bounds the recursion here and in the validator.
+/// Maximum length of a chain of references and nesting; bounds the recursion here and in the validator.
 const MAX_CHAIN: usize = 256;
-/// Distinct subschemas; with the expansion below its limit the checks here stay linear.
+/// Maximum number of distinct subschemas; together with the bound on the expansion it keeps the checks here linear.
 const MAX_SUBSCHEMAS: usize = 5_000;
-/// Recursive properties and items of one schema; they are compared in pairs.
+/// Maximum number of recursive properties and items of one schema; they are compared in pairs.
 const MAX_RECURSIVE_EDGES: usize = 200;
 
 pub(super) fn check(subschemas: &[Sub<'_>], faults: &mut Faults) {
@@ -56,7 +56,7 @@ pub(super) fn check(subschemas: &[Sub<'_>], faults: &mut Faults) {
 struct Edge {
     step: Step,
     keyword: String,
-    /// The property's name for [`Step::Property`].
+    /// Name of the property for [`Step::Property`].
     name: String,
     target: usize,
 }
@@ -110,7 +110,7 @@ impl<'a> Graph<'a> {
         self.out(node).iter().filter(|edge| edge.step == Step::InPlace).map(|edge| edge.target)
     }
 
-    /// A node from which in-place steps lead back to it.
+    /// Returns a node from which in-place steps lead back to it.
     fn find_loop(&self) -> Option<&'a str> {
         // Iterative depth-first search; the second visit of a node closes it.
         let mut state = vec![0_u8; self.subs.len()];
@@ -137,9 +137,8 @@ impl<'a> Graph<'a> {
         None
     }
 
-    /// How many subschemas the largest schema here has with its references expanded; a recursion counts
-    /// once. Definitions nobody refers to count as well, since the checks below visit them. `None` when a
-    /// chain is too long.
+    /// Returns the number of subschemas of the largest schema with its references expanded; a recursion counts once.
+    /// Unused definitions count as well, since the checks below visit them. Returns `None` if a chain is too long.
     fn expanded(&self) -> Option<u64> {
         let mut largest = 0;
         let mut counts = vec![None; self.subs.len()];
@@ -151,7 +150,7 @@ impl<'a> Graph<'a> {
         Some(largest)
     }
 
-    /// The length of [`Graph::closure`], exactly: in-place steps never come back.
+    /// Returns the exact length of [`Graph::closure`]: in-place steps contain no loops.
     fn count_places(&self, node: usize, chain: usize, counts: &mut Vec<Option<u64>>) -> Option<u64> {
         if chain > MAX_CHAIN {
             return None;
@@ -176,7 +175,7 @@ impl<'a> Graph<'a> {
         if let Some(Some(count)) = counts.get(node) {
             return Some(*count);
         }
-        // While it is counted, a recursion back to it counts one.
+        // While a node is being counted, a recursion back to it counts as one.
         if let Some(slot) = counts.get_mut(node) {
             *slot = Some(1);
         }
@@ -190,7 +189,8 @@ impl<'a> Graph<'a> {
         Some(total)
     }
 
-    /// A recursive schema that judges one inner value more than once costs two to the depth of the input.
+    /// Finds a recursive schema that evaluates an inner value more than once, which takes time exponential in the
+    /// depth of the input.
     fn doubling(&self) -> Option<&'a str> {
         let groups = self.groups();
         let group = |node: usize| groups.get(node).copied();
@@ -198,7 +198,7 @@ impl<'a> Graph<'a> {
             let mut inner: Vec<(usize, &Edge)> = Vec::new();
             for (position, place) in self.closure(node).into_iter().enumerate() {
                 let edges = self.out(place).iter().filter(|edge| edge.is_inner());
-                // An edge inside the group is one from which this schema comes back.
+                // An edge inside the group leads back to this schema.
                 inner.extend(
                     edges.filter(|edge| group(edge.target) == group(node)).map(|edge| (position, edge)),
                 );
@@ -215,8 +215,8 @@ impl<'a> Graph<'a> {
         None
     }
 
-    /// The schemas that judge the same value as `node`, each as often as it does. At most [`MAX_EXPANDED`],
-    /// which was checked before.
+    /// Returns the schemas that evaluate the same value as `node`, as often as each does. They are at most
+    /// [`MAX_EXPANDED`], which was checked before.
     fn closure(&self, node: usize) -> Vec<usize> {
         let mut places = vec![node];
         let mut next = 0;
@@ -228,8 +228,8 @@ impl<'a> Graph<'a> {
         places
     }
 
-    /// The strongly connected group of each node (Kosaraju): two nodes of a group lead to each other. An
-    /// edge of a node to itself stays in its group as well.
+    /// Returns the strongly connected group of each node (Kosaraju): two nodes of a group lead to each other. An edge
+    /// of a node to itself stays in its group as well.
     fn groups(&self) -> Vec<usize> {
         let mut reverse = vec![Vec::new(); self.subs.len()];
         for (node, edges) in self.edges.iter().enumerate() {
@@ -253,7 +253,7 @@ impl<'a> Graph<'a> {
         groups
     }
 
-    /// The nodes in the order in which a depth-first search leaves them.
+    /// Returns the nodes in the order in which a depth-first search leaves them.
     fn finish_order(&self) -> Vec<usize> {
         let mut order = Vec::with_capacity(self.subs.len());
         let mut seen = vec![false; self.subs.len()];
@@ -284,7 +284,7 @@ impl Edge {
     }
 }
 
-/// Whether two edges, each with the position of its schema, may judge the same inner value. In one schema
+/// Whether two edges, each with the position of its schema, may evaluate the same inner value. In one schema
 /// `properties` and `additionalProperties` share no property, nor `prefixItems` and `items` an item.
 fn overlap((place, one): (usize, &Edge), (other_place, other): (usize, &Edge)) -> bool {
     let is_same_place = place == other_place;
@@ -299,7 +299,7 @@ fn overlap((place, one): (usize, &Edge), (other_place, other): (usize, &Edge)) -
 }
 
 impl Edge {
-    /// Whether its keyword shares the properties or items of one schema out among subschemas.
+    /// Whether its keyword distributes the properties or items of one schema among subschemas.
     fn is_partition(&self) -> bool {
         matches!(self.keyword.as_str(), "properties" | "additionalProperties" | "prefixItems" | "items")
     }

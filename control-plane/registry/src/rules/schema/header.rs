@@ -1,4 +1,4 @@
-//! `x-mcp-header`: arguments a client repeats as `Mcp-Param-*` headers (MCP 2026-07-28, SEP-2243).
+//! `x-mcp-header`: arguments that a client repeats as `Mcp-Param-*` headers (MCP 2026-07-28, SEP-2243).
 
 use std::collections::HashSet;
 
@@ -11,7 +11,7 @@ use crate::fault::FaultCode;
 use crate::rules::proxy::is_token_byte;
 
 const KEYWORD: &str = "x-mcp-header";
-/// `Mcp-Param-` and this must stay a header name every server takes.
+/// Maximum length of a name; `Mcp-Param-` and the name must form a header name that every server accepts.
 const MAX_NAME: usize = 64;
 const HINT: &str =
     "annotate string, integer or boolean properties reached by `properties` alone, with unique header tokens";
@@ -52,7 +52,7 @@ fn is_header_name(name: &str) -> bool {
     (1..=MAX_NAME).contains(&name.len()) && name.bytes().all(is_token_byte)
 }
 
-/// The pointers of all properties reached through `properties` alone; recursion is bounded by the schema's
+/// Collects the pointers of all properties that `properties` alone lead to; recursion is bounded by the schema's
 /// depth.
 fn collect(schema: &Value, pointer: String, reachable: &mut HashSet<String>) {
     for (name, property) in schema.get("properties").and_then(Value::as_object).into_iter().flatten() {

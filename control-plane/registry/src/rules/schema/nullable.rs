@@ -1,13 +1,13 @@
 //! `nullable: true`, the one keyword the platform rewrites.
 //!
-//! It is OpenAPI 3.0, not JSON Schema; a validator ignores it and refuses the null its author meant to
-//! allow. Everything else is kept as written.
+//! It belongs to OpenAPI 3.0, not to JSON Schema; a validator ignores it and rejects the null that its author meant
+//! to allow. Everything else is kept as written.
 
 use serde_json::{Map, Value, json};
 
 use super::walk::{Shape, keyword};
 
-/// The schema with every `nullable: true` turned into a union with null. Key order is kept.
+/// Replaces every `nullable: true` by a union with null. Key order is kept.
 pub(crate) fn without_nullable(schema: &Value) -> Value {
     let Value::Object(object) = schema else { return schema.clone() };
     let mut rewritten = Map::new();
@@ -31,7 +31,7 @@ pub(crate) fn without_nullable(schema: &Value) -> Value {
 }
 
 fn union_with_null(mut schema: Map<String, Value>) -> Value {
-    // Another keyword could still refuse null, so such a schema becomes one branch of two.
+    // Another keyword could still reject null, so such a schema becomes one branch of two.
     let evaluated_elsewhere = ["$ref", "$dynamicRef", "allOf", "anyOf", "oneOf", "not", "if", "const"];
     let is_plain = !evaluated_elsewhere.iter().any(|keyword| schema.contains_key(*keyword));
     match schema.get_mut("type") {

@@ -37,7 +37,7 @@ fn ordinary_schemas_are_accepted() {
         tool(json!({"a": {"$ref": "#/properties/b"}, "b": {"type": "string", "pattern": "^(a+)+$"}})),
         json!({"type": "object", "properties": {"a": {"$ref": "#item"}}, "$defs": {"i": {"$anchor": "item", "type": "string"}}}),
         tool(json!({"a": {"$ref": "#/properties/List%3CString%3E"}, "List<String>": {"type": "string"}})),
-        // A tree: every inner value is judged once.
+        // A tree: every inner value is evaluated once.
         json!({"type": "object", "properties": {"left": {"$ref": "#"}, "right": {"$ref": "#"}, "items": {"type": "array", "items": {"$ref": "#"}}}}),
         json!({"type": "object", "properties": {"a": {"$ref": "#"}}, "additionalProperties": {"$ref": "#"}}),
         // Any JSON value.
@@ -317,7 +317,7 @@ fn nullable_becomes_a_union_and_the_rest_stays_as_written() {
         ),
     ];
     for (written, compiled) in table {
-        // The text, so that the order of the keys counts.
+        // Compared as text, so that the order of the keys counts.
         assert_eq!(without_nullable(&written).to_string(), compiled.to_string());
     }
 }

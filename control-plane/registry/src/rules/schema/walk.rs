@@ -1,24 +1,24 @@
-//! Where subschemas stand inside a schema.
+//! Subschemas and their places inside a schema.
 //!
-//! Owns the keyword table of JSON Schema 2020-12, so that a property called `nullable` or `pattern` is
-//! never taken for the keyword.
+//! Owns the keyword table of JSON Schema 2020-12, so that a property called `nullable` or `pattern` is never taken
+//! for the keyword.
 
 use serde_json::Value;
 
 use crate::document::escape;
 
-/// How a subschema is applied.
+/// The part of a value that a subschema applies to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step {
-    /// To the same value as the schema around it.
+    /// The same value as the schema around it.
     InPlace,
-    /// To the property of this name.
+    /// The property with this name.
     Property,
-    /// To properties chosen by a pattern or left over.
+    /// Properties selected by a pattern, or all that are left over.
     OtherProperties,
-    /// To items, or to the names of properties.
+    /// Items, or the names of properties.
     Items,
-    /// Not by itself: a definition.
+    /// No value: a definition applies only where it is referred to.
     Definition,
 }
 
@@ -30,13 +30,13 @@ pub(super) enum Shape {
     Map,
 }
 
-/// A subschema, with the JSON pointer from the root.
+/// A subschema with its JSON pointer from the root.
 pub(super) struct Sub<'a> {
     pub(super) pointer: String,
     pub(super) schema: &'a Value,
 }
 
-/// What a keyword holds, if subschemas.
+/// Returns the shape and step of a keyword that contains subschemas.
 pub(super) fn keyword(key: &str) -> Option<(Shape, Step)> {
     Some(match key {
         "allOf" | "anyOf" | "oneOf" => (Shape::List, Step::InPlace),
@@ -53,8 +53,7 @@ pub(super) fn keyword(key: &str) -> Option<(Shape, Step)> {
     })
 }
 
-/// The subschemas directly inside `schema`: pointer from it, how they apply, the key under which they stand
-/// and the subschema.
+/// Returns the direct subschemas of `schema`, each with its pointer from there and its step.
 pub(super) fn children(schema: &Value) -> Vec<(String, Step, &Value)> {
     let mut children = Vec::new();
     for (key, value) in schema.as_object().into_iter().flatten() {
@@ -71,7 +70,7 @@ pub(super) fn children(schema: &Value) -> Vec<(String, Step, &Value)> {
                     children.push((format!("/{}/{}", escape(key), escape(name)), step, item));
                 }
             }
-            // Of the wrong shape: the meta-schema says so.
+            // The meta-schema reports a wrong shape.
             _ => {}
         }
     }
@@ -79,7 +78,7 @@ pub(super) fn children(schema: &Value) -> Vec<(String, Step, &Value)> {
     children
 }
 
-/// Every subschema, the root first.
+/// Returns all subschemas, the root first.
 pub(super) fn subschemas(root: &Value) -> Vec<Sub<'_>> {
     let mut found = vec![Sub { pointer: String::new(), schema: root }];
     let mut next = 0;
