@@ -8,7 +8,7 @@ use asp_proto::snapshot::{MachineCertificate, MachineKey};
 use crate::machines::Machines;
 
 /// Keys and certificates of one org.
-struct Part {
+struct OrgMachines {
     keys: Vec<MachineKey>,
     certificates: Vec<MachineCertificate>,
 }
@@ -16,7 +16,7 @@ struct Part {
 /// Keys and certificates of all orgs that have any.
 #[derive(Clone, Default)]
 pub(super) struct MachineParts {
-    by_org: HashMap<Arc<str>, Arc<Part>>,
+    by_org: HashMap<Arc<str>, Arc<OrgMachines>>,
 }
 
 impl MachineParts {
@@ -30,11 +30,11 @@ impl MachineParts {
         if keys.is_empty() && certificates.is_empty() {
             return self.by_org.remove(org).is_some();
         }
-        let is_same = |part: &Arc<Part>| part.keys == keys && part.certificates == certificates;
+        let is_same = |part: &Arc<OrgMachines>| part.keys == keys && part.certificates == certificates;
         if self.by_org.get(org).is_some_and(is_same) {
             return false;
         }
-        self.by_org.insert(org.into(), Arc::new(Part { keys, certificates }));
+        self.by_org.insert(org.into(), Arc::new(OrgMachines { keys, certificates }));
         true
     }
 

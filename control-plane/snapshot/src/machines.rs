@@ -21,7 +21,7 @@ const MAX_KEY: usize = 128;
 /// The keys and certificates in force.
 #[derive(Default)]
 pub struct Machines {
-    keys: HashMap<String, Known>,
+    keys: HashMap<String, IndexedKey>,
     certificates: HashMap<String, MachineCertificate>,
     /// Ids of certificates by fingerprint.
     by_fingerprint: HashMap<[u8; 32], String>,
@@ -30,7 +30,7 @@ pub struct Machines {
     uri_orgs: HashMap<String, String>,
 }
 
-struct Known {
+struct IndexedKey {
     hash: [u8; 32],
     key: MachineKey,
 }
@@ -47,7 +47,7 @@ impl Machines {
             if key.org.is_empty() || key.user.is_empty() {
                 return Err(format!("machine key {id}: it belongs to nobody"));
             }
-            if machines.keys.insert(id.clone(), Known { hash, key }).is_some() {
+            if machines.keys.insert(id.clone(), IndexedKey { hash, key }).is_some() {
                 return Err(format!("machine key {id}: it is there twice"));
             }
         }

@@ -18,11 +18,11 @@ const SENTINEL: (&str, &str) = ("=?base64?", "?=");
 /// Headers that mirror arguments of one tool.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ParamHeaders {
-    marked: Vec<Marked>,
+    marked: Vec<MarkedProperty>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Marked {
+struct MarkedProperty {
     /// Header name in lower case, with the prefix.
     header: String,
     /// Property names from the root.
@@ -41,7 +41,7 @@ impl ParamHeaders {
 
     /// Returns the headers that a client sends with these arguments, as names and values.
     pub fn mirror(&self, arguments: &Value) -> Vec<(&str, String)> {
-        let sent = |mark: &'_ Marked| mirrored(value_at(mark, arguments)?).map(|text| encode(&text));
+        let sent = |mark: &'_ MarkedProperty| mirrored(value_at(mark, arguments)?).map(|text| encode(&text));
         self.marked.iter().filter_map(|mark| Some((mark.header.as_str(), sent(mark)?))).collect()
     }
 
@@ -72,7 +72,7 @@ impl ParamHeaders {
     }
 }
 
-fn value_at<'v>(mark: &Marked, arguments: &'v Value) -> Option<&'v Value> {
+fn value_at<'v>(mark: &MarkedProperty, arguments: &'v Value) -> Option<&'v Value> {
     mark.path.iter().try_fold(arguments, |value, name| value.get(name))
 }
 
@@ -98,7 +98,7 @@ fn agree(sent: Option<&str>, expected: Option<&str>, value: Option<&Value>) -> b
     }
 }
 
-fn collect(schema: &Value, path: &mut Vec<String>, marked: &mut Vec<Marked>) {
+fn collect(schema: &Value, path: &mut Vec<String>, marked: &mut Vec<MarkedProperty>) {
     if path.len() >= MAX_DEPTH {
         return;
     }
@@ -106,7 +106,7 @@ fn collect(schema: &Value, path: &mut Vec<String>, marked: &mut Vec<Marked>) {
     for (name, property) in properties {
         path.push(name.clone());
         if let Some(header) = property.get("x-mcp-header").and_then(Value::as_str) {
-            marked.push(Marked {
+            marked.push(MarkedProperty {
                 header: format!("{PREFIX}{}", header.to_ascii_lowercase()),
                 path: path.clone(),
             });

@@ -19,9 +19,9 @@ mod matrix;
 pub mod patterns;
 mod rules;
 
-use matrix::{Matrix, Subject};
-use rules::{Asked, Rank, Rules};
-pub use rules::{Concerning, Effect};
+use matrix::{Matrix, PolicySubject};
+pub use rules::{Effect, RuleMatch};
+use rules::{OrgRules, Rank, RuleContext};
 
 /// The matrix's decision for one caller and one primitive.
 #[derive(Clone, Debug, PartialEq)]
@@ -47,12 +47,12 @@ pub struct Decision {
     /// The binding that decided; `None` if none matches.
     pub by: Option<Arc<Binding>>,
     /// The decision with observed bindings, if one of them would have decided.
-    pub observed: Option<Observed>,
+    pub observed: Option<ObservedDecision>,
 }
 
 /// The decision for a call if the observed bindings were enforced.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Observed {
+pub struct ObservedDecision {
     pub effect: Effect,
     /// The observed binding that would have decided.
     pub by: Arc<Binding>,
@@ -68,7 +68,7 @@ pub struct Policy {
 struct Org {
     matrix: Matrix,
     /// `None` if no binding has conditions on arguments or is observed.
-    rules: Option<Rules>,
+    rules: Option<OrgRules>,
 }
 
 /// Returns bindings that deny the primitives of a pattern to every caller of the org, including machines.
@@ -98,7 +98,7 @@ pub fn deny_instead(org: &str, patterns: &BTreeSet<&str>, bindings: &mut Vec<Bin
 /// The policy for one caller over one protocol, for all primitives of a request.
 pub struct Evaluation<'a> {
     /// `None` if the caller's org has no bindings.
-    subject: Option<Subject<'a>>,
+    subject: Option<PolicySubject<'a>>,
 }
 
 impl Policy {
@@ -149,7 +149,7 @@ impl Policy {
         Evaluation { subject: org.map(|org| org.matrix.subject(caller, protocol)) }
     }
 
-    fn rules(&self, caller: &Caller) -> Option<&Rules> {
+    fn rules(&self, caller: &Caller) -> Option<&OrgRules> {
         self.by_org.get(caller.org.as_str())?.rules.as_ref()
     }
 
@@ -185,16 +185,16 @@ impl Policy {
             let (effect, by) = decided(base, None, primitive);
             return Decision { effect, by: by.cloned(), observed: None };
         };
-        let asked = Asked { caller, primitive: &primitive.id, protocol, arguments };
-        let argued = rules.enforced(&asked);
+        let call = RuleContext { caller, primitive: &primitive.id, protocol, arguments };
+        let argued = rules.enforced(&call);
         let (effect, by) = decided(base, argued, primitive);
-        let [seen, seen_argued] = rules.observed(&asked);
+        let [seen, seen_argued] = rules.observed(&call);
         let would = decided(more_specific(base, seen), more_specific(argued, seen_argued), primitive);
         let is_observed = |binding: &Arc<Binding>| {
             [seen, seen_argued].into_iter().flatten().any(|(_, observed)| Arc::ptr_eq(observed, binding))
         };
         let observed = match would {
-            (effect, Some(by)) if is_observed(by) => Some(Observed { effect, by: by.clone() }),
+            (effect, Some(by)) if is_observed(by) => Some(ObservedDecision { effect, by: by.clone() }),
             _ => None,
         };
         Decision { effect, by: by.cloned(), observed }
@@ -206,11 +206,11 @@ impl Policy {
         (caller, primitive): (&Caller, &Primitive),
         protocol: Protocol,
         arguments: &Value,
-        each: impl FnMut(Concerning<'_>),
+        each: impl FnMut(RuleMatch<'_>),
     ) {
         let Some(rules) = self.rules(caller) else { return };
-        let asked = Asked { caller, primitive: &primitive.id, protocol, arguments };
-        rules.concerning(&asked).for_each(each);
+        let call = RuleContext { caller, primitive: &primitive.id, protocol, arguments };
+        rules.concerning(&call).for_each(each);
     }
 
     /// Decides whether `caller` may call `primitive` over `protocol`.
@@ -223,7 +223,7 @@ impl Evaluation<'_> {
     /// Returns the org's targets that match the caller, in order. Two callers of an org with equal targets get equal
     /// rulings.
     pub fn targets(&self) -> Vec<usize> {
-        let mut targets = self.subject.as_ref().map(Subject::targets).unwrap_or_default();
+        let mut targets = self.subject.as_ref().map(PolicySubject::targets).unwrap_or_default();
         targets.sort_unstable();
         targets
     }
@@ -239,10 +239,10 @@ impl Evaluation<'_> {
     }
 }
 
-type Ranked<'a> = Option<(Rank, &'a Arc<Binding>)>;
+type RankedBinding<'a> = Option<(Rank, &'a Arc<Binding>)>;
 
 /// Returns the more specific binding; at equal rank the enforced one.
-fn more_specific<'a>(enforced: Ranked<'a>, observed: Ranked<'a>) -> Ranked<'a> {
+fn more_specific<'a>(enforced: RankedBinding<'a>, observed: RankedBinding<'a>) -> RankedBinding<'a> {
     match (enforced, observed) {
         (Some(one), Some(other)) if other.0 > one.0 => Some(other),
         (Some(one), _) => Some(one),
@@ -254,8 +254,8 @@ fn more_specific<'a>(enforced: Ranked<'a>, observed: Ranked<'a>) -> Ranked<'a> {
 /// is hidden and stays so. Else the more specific one decides, at equal rank the one with conditions, because
 /// conditions only ever narrow.
 fn decided<'a>(
-    base: Ranked<'a>,
-    argued: Ranked<'a>,
+    base: RankedBinding<'a>,
+    argued: RankedBinding<'a>,
     primitive: &Primitive,
 ) -> (Effect, Option<&'a Arc<Binding>>) {
     match (base, argued) {

@@ -66,11 +66,11 @@ pub struct ListedPrimitive {
     /// decides that.
     pub digest: u64,
     /// Definitions in ascending order of their first revision; dates compare as text.
-    definitions: Vec<Since>,
+    definitions: Vec<DatedDefinition>,
 }
 
 /// A definition and the first revision it applies to.
-struct Since {
+struct DatedDefinition {
     revision: String,
     definition: Map<String, Value>,
     /// Digest of the definition and of its listed name.
@@ -311,7 +311,7 @@ impl ListedPrimitive {
         Some(self.since(revision)?.digest)
     }
 
-    fn since(&self, revision: Revision) -> Option<&Since> {
+    fn since(&self, revision: Revision) -> Option<&DatedDefinition> {
         self.definitions.iter().rev().find(|since| since.revision.as_str() <= revision.as_str())
     }
 }
@@ -331,13 +331,13 @@ fn dependencies(primitives: &[Primitive]) -> Result<Vec<Arc<Dependency>>, String
     Ok(found)
 }
 
-fn prompt_arguments(definitions: &[Since]) -> impl Iterator<Item = &Value> {
+fn prompt_arguments(definitions: &[DatedDefinition]) -> impl Iterator<Item = &Value> {
     let arguments = definitions.last().and_then(|since| since.definition.get("arguments")?.as_array());
     arguments.into_iter().flatten()
 }
 
 /// Returns the schema of a prompt's arguments: strings, some of them required (MCP `PromptArgument`).
-fn prompt_schema(definitions: &[Since]) -> String {
+fn prompt_schema(definitions: &[DatedDefinition]) -> String {
     let mut properties = Map::new();
     let mut required = Vec::new();
     for argument in prompt_arguments(definitions) {
@@ -350,9 +350,9 @@ fn prompt_schema(definitions: &[Since]) -> String {
     json!({"type": "object", "properties": properties, "required": required}).to_string()
 }
 
-fn definition(message: &Definition, listing: &Listing) -> Result<Since, String> {
+fn definition(message: &Definition, listing: &Listing) -> Result<DatedDefinition, String> {
     match serde_json::from_str(&message.json) {
-        Ok(Value::Object(definition)) => Ok(Since {
+        Ok(Value::Object(definition)) => Ok(DatedDefinition {
             digest: digest(&[message.json.as_bytes(), listing.mcp_name.as_bytes()]),
             revision: message.since.clone(),
             definition,

@@ -8,7 +8,7 @@
 
 use asp_json::Json;
 use asp_snapshot::Snapshot;
-use asp_snapshot::policy::{Decision, Effect, Observed, in_words};
+use asp_snapshot::policy::{Decision, Effect, ObservedDecision, in_words};
 use serde_json::Value;
 
 use super::input;
@@ -59,7 +59,7 @@ fn decision(snapshot: &Snapshot, call: &Call, arguments: &Value) -> Option<Decis
     is_asked.then(|| snapshot.policy.decide(caller, &entry.primitive, *protocol, arguments))
 }
 
-fn count(metrics: &Metrics, call: &Call, seen: &Observed, did: Effect) {
+fn count(metrics: &Metrics, call: &Call, seen: &ObservedDecision, did: Effect) {
     if call.ruling.observes(seen.effect.as_str(), in_words(&seen.by)) {
         metrics.observed(seen.effect, did);
     }

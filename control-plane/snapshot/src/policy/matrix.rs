@@ -42,7 +42,7 @@ struct Cell {
 }
 
 /// One caller over one protocol.
-pub(super) struct Subject<'a> {
+pub(super) struct PolicySubject<'a> {
     matrix: &'a Matrix,
     protocol: Protocol,
     targets: HashSet<TargetId>,
@@ -83,7 +83,7 @@ impl Matrix {
         }
     }
 
-    pub(super) fn subject(&self, caller: &Caller, protocol: Protocol) -> Subject<'_> {
+    pub(super) fn subject(&self, caller: &Caller, protocol: Protocol) -> PolicySubject<'_> {
         let mut targets = HashSet::new();
         for issuer in ["", &caller.issuer] {
             let Some(of_issuer) = self.by_issuer.get(issuer) else { continue };
@@ -93,7 +93,7 @@ impl Matrix {
             targets.extend(of_issuer.wcits.naming(&caller.wcit));
             targets.extend(caller.groups.iter().flat_map(|group| of_issuer.groups.naming(group)));
         }
-        Subject {
+        PolicySubject {
             matrix: self,
             protocol,
             targets,
@@ -104,7 +104,7 @@ impl Matrix {
     }
 }
 
-impl<'a> Subject<'a> {
+impl<'a> PolicySubject<'a> {
     pub(super) fn targets(&self) -> Vec<TargetId> {
         self.targets.iter().copied().collect()
     }

@@ -69,17 +69,17 @@ pub(super) fn rank(binding: &Binding, protocol: Protocol) -> Option<Rank> {
 
 /// Bindings with compiled conditions.
 #[derive(Default)]
-pub(super) struct Rules {
-    enforced: Vec<Rule>,
-    observed: Vec<Rule>,
+pub(super) struct OrgRules {
+    enforced: Vec<CompiledRule>,
+    observed: Vec<CompiledRule>,
 }
 
-struct Rule {
+struct CompiledRule {
     binding: Arc<Binding>,
     when: Vec<Condition>,
 }
 
-impl Rule {
+impl CompiledRule {
     fn concerns(&self, caller: &Caller, primitive: &str) -> bool {
         let names = |name: &str| names::matches(&self.binding.target, name);
         let names_user = self.binding.target_kind() == TargetKind::User;
@@ -98,7 +98,7 @@ impl Rule {
 
 /// A binding outside the matrix that names a caller and a primitive.
 #[derive(Clone, Copy, Debug)]
-pub struct Concerning<'a> {
+pub struct RuleMatch<'a> {
     pub binding: &'a Binding,
     pub observed: bool,
     /// Whether all of its conditions hold, which is true without conditions.
@@ -106,14 +106,14 @@ pub struct Concerning<'a> {
 }
 
 /// The call that rules are evaluated for.
-pub(super) struct Asked<'a> {
+pub(super) struct RuleContext<'a> {
     pub caller: &'a Caller,
     pub primitive: &'a str,
     pub protocol: Protocol,
     pub arguments: &'a Value,
 }
 
-impl Rules {
+impl OrgRules {
     pub(super) fn add(&mut self, binding: Binding, observed: bool) -> Result<(), String> {
         let fault = |fault: String| {
             let Binding { org, primitive, .. } = &binding;
@@ -124,7 +124,7 @@ impl Rules {
         }
         let when = binding.when.iter().map(Condition::compile).collect::<Result<_, _>>().map_err(fault)?;
         let rules = if observed { &mut self.observed } else { &mut self.enforced };
-        rules.push(Rule { binding: Arc::new(binding), when });
+        rules.push(CompiledRule { binding: Arc::new(binding), when });
         Ok(())
     }
 
@@ -146,51 +146,51 @@ impl Rules {
     }
 
     /// Returns the most specific enforced binding whose conditions hold.
-    pub(super) fn enforced(&self, asked: &Asked<'_>) -> Option<(Rank, &Arc<Binding>)> {
-        first(&self.enforced, asked, |_| true)
+    pub(super) fn enforced(&self, call: &RuleContext<'_>) -> Option<(Rank, &Arc<Binding>)> {
+        first(&self.enforced, call, |_| true)
     }
 
     /// Returns the most specific observed bindings whose conditions hold: one without conditions, and one with
     /// conditions.
-    pub(super) fn observed(&self, asked: &Asked<'_>) -> [Option<(Rank, &Arc<Binding>)>; 2] {
+    pub(super) fn observed(&self, call: &RuleContext<'_>) -> [Option<(Rank, &Arc<Binding>)>; 2] {
         [
-            first(&self.observed, asked, |rule| rule.when.is_empty()),
-            first(&self.observed, asked, |rule| !rule.when.is_empty()),
+            first(&self.observed, call, |rule| rule.when.is_empty()),
+            first(&self.observed, call, |rule| !rule.when.is_empty()),
         ]
     }
 
     /// Returns all bindings that name the caller and the primitive.
-    pub(super) fn concerning<'a>(&'a self, asked: &'a Asked<'_>) -> impl Iterator<Item = Concerning<'a>> {
+    pub(super) fn concerning<'a>(&'a self, call: &'a RuleContext<'_>) -> impl Iterator<Item = RuleMatch<'a>> {
         let all = [(&self.enforced, false), (&self.observed, true)];
         all.into_iter().flat_map(move |(rules, observed)| {
-            rules.iter().filter(|rule| is_about(rule, asked)).map(move |rule| Concerning {
+            rules.iter().filter(|rule| is_about(rule, call)).map(move |rule| RuleMatch {
                 binding: &rule.binding,
                 observed,
-                holds: holds(rule, asked),
+                holds: holds(rule, call),
             })
         })
     }
 }
 
-fn is_about(rule: &Rule, asked: &Asked<'_>) -> bool {
-    rank(&rule.binding, asked.protocol).is_some() && rule.concerns(asked.caller, asked.primitive)
+fn is_about(rule: &CompiledRule, call: &RuleContext<'_>) -> bool {
+    rank(&rule.binding, call.protocol).is_some() && rule.concerns(call.caller, call.primitive)
 }
 
-fn holds(rule: &Rule, asked: &Asked<'_>) -> bool {
-    rule.when.iter().all(|condition| condition.holds(asked.arguments))
+fn holds(rule: &CompiledRule, call: &RuleContext<'_>) -> bool {
+    rule.when.iter().all(|condition| condition.holds(call.arguments))
 }
 
 /// Returns the first binding by rank that applies. Bindings of equal rank differ only in their names, so any of them
 /// will do.
 fn first<'a>(
-    rules: &'a [Rule],
-    asked: &Asked<'_>,
-    kind: impl Fn(&Rule) -> bool,
+    rules: &'a [CompiledRule],
+    call: &RuleContext<'_>,
+    kind: impl Fn(&CompiledRule) -> bool,
 ) -> Option<(Rank, &'a Arc<Binding>)> {
-    let about = rules.iter().filter(|rule| kind(rule) && rule.concerns(asked.caller, asked.primitive));
-    let mut ranked: Vec<(Rank, &Rule)> =
-        about.filter_map(|rule| Some((rank(&rule.binding, asked.protocol)?, rule))).collect();
+    let about = rules.iter().filter(|rule| kind(rule) && rule.concerns(call.caller, call.primitive));
+    let mut ranked: Vec<(Rank, &CompiledRule)> =
+        about.filter_map(|rule| Some((rank(&rule.binding, call.protocol)?, rule))).collect();
     ranked.sort_by(|(one, _), (other, _)| other.cmp(one));
-    let found = ranked.into_iter().find(|(_, rule)| holds(rule, asked));
+    let found = ranked.into_iter().find(|(_, rule)| holds(rule, call));
     found.map(|(rank, rule)| (rank, &rule.binding))
 }
