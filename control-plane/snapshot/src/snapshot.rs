@@ -3,10 +3,10 @@
 //! Refuses: a part that does not compile, and names it; for a gateway, only that part ([`Snapshot::applied`]). Keeps
 //! true: unchanged parts are shared with the previous snapshot.
 
-mod changing;
+mod draft;
 mod fault;
+mod part_change;
 mod partly;
-mod says;
 mod unread;
 
 use std::collections::HashMap;
@@ -22,7 +22,7 @@ use crate::machines::Machines;
 use crate::parts;
 use crate::policy::Policy;
 use crate::server::{Dependency, VirtualServer};
-use changing::Changing;
+use draft::SnapshotDraft;
 pub use fault::{PartFault, PartFaults};
 
 /// An indexed, immutable gateway snapshot.
@@ -82,24 +82,24 @@ impl Snapshot {
 
     /// Returns this snapshot with some parts replaced; all others are shared. The error names what does not compile.
     pub fn changed(&self, revision: u64, changes: Changes) -> Result<Snapshot, String> {
-        let mut changing = Changing::of(self, revision);
+        let mut draft = SnapshotDraft::of(self, revision);
         for (name, part) in changes {
-            changing.take(&name, part).map_err(|refused| format!("{name}: {refused}"))?;
+            draft.take(&name, part).map_err(|rejection| format!("{name}: {rejection}"))?;
         }
-        changing.done()
+        draft.done()
     }
 
     /// Returns this snapshot with those new parts that can take effect; [`Snapshot::faults`] lists the rest. A
     /// rejected part keeps its last version or is denied, so that no access becomes wider than it was. Fails if
     /// nothing can take effect: a list of revocations cannot be read, or there is no base yet.
     pub fn applied(&self, revision: u64, changes: Changes) -> Result<Snapshot, String> {
-        let mut changing = Changing::of(self, revision);
+        let mut draft = SnapshotDraft::of(self, revision);
         for (name, part) in changes {
-            if let Err(refused) = changing.take(&name, part) {
-                changing.leave_out(&name, &refused)?;
+            if let Err(rejection) = draft.take(&name, part) {
+                draft.leave_out(&name, &rejection)?;
             }
         }
-        changing.done_partly()
+        draft.done_partly()
     }
 
     /// Returns the parts that are not in force as they were sent.

@@ -12,19 +12,19 @@ use asp_edge::Changes;
 use asp_proto::snapshot::{BasePart, Binding, EdgeServer, Issuer};
 
 use super::Snapshot;
-use super::changing::{Changing, Refused};
+use super::draft::{PartRejection, SnapshotDraft};
 use super::fault::{
     AS_READ, LAST_FORM, LEFT_OUT, NARROWED, NO_MACHINES, NOT_SERVED, NOTHING_SERVED, ORG_DENIED, PartFault,
 };
 use crate::parts::{self, BASE, Name};
 use crate::policy::{Policy, denials, deny_instead};
 
-impl Changing<'_> {
+impl SnapshotDraft<'_> {
     /// Puts the fallback of a rejected part in force. Fails if there is none.
-    pub(super) fn leave_out(&mut self, name: &str, refused: &Refused) -> Result<(), String> {
-        let may_keep = !matches!(refused, Refused::Needs(_));
+    pub(super) fn leave_out(&mut self, name: &str, rejection: &PartRejection) -> Result<(), String> {
+        let may_keep = !matches!(rejection, PartRejection::Needs(_));
         let in_force = match Name::read(name) {
-            Some(Name::Base) if self.before.edge.is_boot() => return Err(format!("{name}: {refused}")),
+            Some(Name::Base) if self.before.edge.is_boot() => return Err(format!("{name}: {rejection}")),
             Some(Name::Base) if may_keep && self.before.base.is_some() => LAST_FORM,
             Some(Name::Base) => {
                 self.next.base = None;
@@ -38,22 +38,22 @@ impl Changing<'_> {
                 self.drop_server(server);
                 NOT_SERVED
             }
-            Some(Name::Org(org)) => self.leave_out_org(org, refused)?,
-            Some(Name::Revoked | Name::Recent) if may_keep => return Err(format!("{name}: {refused}")),
+            Some(Name::Org(org)) => self.leave_out_org(org, rejection)?,
+            Some(Name::Revoked | Name::Recent) if may_keep => return Err(format!("{name}: {rejection}")),
             Some(Name::Revoked | Name::Recent) => AS_READ,
             None => LEFT_OUT,
         };
-        self.fault(name.to_owned(), refused.to_string(), in_force);
+        self.fault(name.to_owned(), rejection.to_string(), in_force);
         Ok(())
     }
 
-    fn leave_out_org(&mut self, org: &str, refused: &Refused) -> Result<&'static str, String> {
-        if !matches!(refused, Refused::Faulty(_)) {
+    fn leave_out_org(&mut self, org: &str, rejection: &PartRejection) -> Result<&'static str, String> {
+        if !matches!(rejection, PartRejection::Faulty(_)) {
             // Deleted keys must stop working, and the part does not tell which ones were deleted.
             self.close_machines(org);
         }
         match std::mem::take(&mut self.faulty_bindings) {
-            bindings if matches!(refused, Refused::Faulty(_)) => self.narrow_org(org, bindings),
+            bindings if matches!(rejection, PartRejection::Faulty(_)) => self.narrow_org(org, bindings),
             _ => self.deny_org(org).map(|()| ORG_DENIED),
         }
     }
@@ -81,7 +81,7 @@ impl Changing<'_> {
         Arc::make_mut(&mut self.next.faults).insert(name, PartFault { reason, in_force });
     }
 
-    /// Finishes the snapshot like [`Changing::done`], and leaves out parts that do not compile.
+    /// Finishes the snapshot like [`SnapshotDraft::done`], and leaves out parts that do not compile.
     pub(super) fn done_partly(mut self) -> Result<Snapshot, String> {
         self.retry_waiting();
         if self.next.base.is_none() && !self.before.edge.is_boot() {

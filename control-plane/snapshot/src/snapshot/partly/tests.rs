@@ -8,7 +8,7 @@ use asp_proto::snapshot::{
 
 use super::*;
 use crate::policy::Ruling;
-use crate::snapshot::changing::tests::{binding, put, server, whole};
+use crate::snapshot::draft::tests::{binding, put, server, whole};
 use crate::snapshot::fault::UNREAD;
 
 fn part_of(name: &str, change: impl FnOnce(&mut ServerPart)) -> Part {

@@ -12,14 +12,14 @@ use asp_proto::snapshot::{
 };
 
 use super::fault::UNREAD;
-use super::says::{self, Says};
+use super::part_change::{self, PartChange};
 use super::{Snapshot, unread};
 use crate::parts::{self, Name};
 use crate::server::{Dependency, VirtualServer};
 use asp_registry::version;
 
 /// The next snapshot; it shares with the previous one all that is not replaced.
-pub(super) struct Changing<'a> {
+pub(super) struct SnapshotDraft<'a> {
     pub(super) before: &'a Snapshot,
     pub(super) next: Snapshot,
     /// The base, if it is new.
@@ -38,7 +38,7 @@ pub(super) struct Changing<'a> {
 }
 
 /// The reason for rejecting a part.
-pub(super) enum Refused {
+pub(super) enum PartRejection {
     Unread(String),
     /// The part requires a name that this version does not know; its last version may allow more than the new one.
     Needs(String),
@@ -46,17 +46,19 @@ pub(super) enum Refused {
     Faulty(String),
 }
 
-impl fmt::Display for Refused {
+impl fmt::Display for PartRejection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Refused::Unread(reason) | Refused::Faulty(reason) => f.write_str(reason),
-            Refused::Needs(need) => write!(f, "the part needs `{need}`, which this version does not know"),
+            PartRejection::Unread(reason) | PartRejection::Faulty(reason) => f.write_str(reason),
+            PartRejection::Needs(need) => {
+                write!(f, "the part needs `{need}`, which this version does not know")
+            }
         }
     }
 }
 
-impl<'a> Changing<'a> {
-    pub(super) fn of(before: &'a Snapshot, revision: u64) -> Changing<'a> {
+impl<'a> SnapshotDraft<'a> {
+    pub(super) fn of(before: &'a Snapshot, revision: u64) -> SnapshotDraft<'a> {
         let next = Snapshot {
             revision,
             // Replaced at the end.
@@ -74,7 +76,7 @@ impl<'a> Changing<'a> {
             waiting: before.waiting.clone(),
             faults: Arc::clone(&before.faults),
         };
-        Changing {
+        SnapshotDraft {
             before,
             next,
             base: None,
@@ -91,23 +93,23 @@ impl<'a> Changing<'a> {
 
     /// Applies a part; `None` removes it. A rejected part changes nothing, except that the machines of an org are
     /// replaced if they could be read, so that deleted keys stop working.
-    pub(super) fn take(&mut self, name: &str, part: Option<SnapshotPart>) -> Result<(), Refused> {
+    pub(super) fn take(&mut self, name: &str, part: Option<SnapshotPart>) -> Result<(), PartRejection> {
         self.forget_fault(name);
         let need = part.as_ref().and_then(parts::unknown_need).map(str::to_owned);
         let is_revocations = matches!(Name::read(name), Some(Name::Revoked | Name::Recent));
         if let Some(need) = need.as_ref().filter(|_| !is_revocations) {
-            return Err(Refused::Needs(need.clone()));
+            return Err(PartRejection::Needs(need.clone()));
         }
-        match says::read(name, part).map_err(Refused::Unread)? {
+        match part_change::read(name, part).map_err(PartRejection::Unread)? {
             None => {}
-            Some(Says::Base(base)) => self.take_base(base),
-            Some(Says::Server(server)) => self.server(*server).map_err(Refused::Faulty)?,
-            Some(Says::ServerGone(server)) => self.drop_server(server),
-            Some(Says::Org(org)) => self.org(org).map_err(Refused::Faulty)?,
-            Some(Says::Revoked(revoked)) => self.revoked = Some(revoked),
-            Some(Says::Recent(recent)) => self.recent = Some(recent),
+            Some(PartChange::Base(base)) => self.take_base(base),
+            Some(PartChange::Server(server)) => self.server(*server).map_err(PartRejection::Faulty)?,
+            Some(PartChange::ServerGone(server)) => self.drop_server(server),
+            Some(PartChange::Org(org)) => self.org(org).map_err(PartRejection::Faulty)?,
+            Some(PartChange::Revoked(revoked)) => self.revoked = Some(revoked),
+            Some(PartChange::Recent(recent)) => self.recent = Some(recent),
         }
-        need.map_or(Ok(()), |need| Err(Refused::Needs(need)))
+        need.map_or(Ok(()), |need| Err(PartRejection::Needs(need)))
     }
 
     pub(super) fn forget_fault(&mut self, name: &str) {
