@@ -12,10 +12,10 @@ use crate::compile::compile_server;
 use crate::document::Document;
 use crate::fault::{Fault, FaultCode, shortened};
 use crate::findings::{self, Findings};
-use crate::link::{self, Declared, Index};
+use crate::link::{self, Declaration, Index};
 use crate::published::{server_validator, spec_validator};
 use crate::rules;
-use crate::schema_file::{self, Written};
+use crate::schema_file::{self, LoadedSchemaFile};
 use crate::server_file::ServerFile;
 use crate::source::{MAX_FILES, Source};
 use crate::spec::Spec;
@@ -38,7 +38,7 @@ pub struct Catalog {
 }
 
 /// A file that could be parsed.
-struct Parsed<'a> {
+struct ParsedFile<'a> {
     source: &'a Source,
     document: Document,
 }
@@ -75,7 +75,7 @@ fn check_all(sources: &[Source], is_built: bool, max_compiled: usize) -> Report 
         let (document, found) = Document::parse(source);
         faults.extend(found.into_iter().take(bound));
         if let Some(document) = document {
-            parsed.push(Parsed { source, document });
+            parsed.push(ParsedFile { source, document });
         }
     }
     faults.extend(check_file_set(sources));
@@ -106,23 +106,23 @@ fn drop_echoes(faults: &mut Vec<Fault>) {
 }
 
 /// A decoded file with its findings. The value is absent if its structure is invalid.
-struct Decoded<'a, T> {
+struct DecodedFile<'a, T> {
     source: &'a Source,
     value: Option<T>,
     findings: Findings<'a>,
 }
 
 fn decode<'a>(
-    parsed: &'a [Parsed<'a>],
+    parsed: &'a [ParsedFile<'a>],
     is_built: bool,
     bound: usize,
     faults: &mut Vec<Fault>,
-) -> (Vec<Decoded<'a, ServerFile>>, Vec<Decoded<'a, Spec>>) {
+) -> (Vec<DecodedFile<'a, ServerFile>>, Vec<DecodedFile<'a, Spec>>) {
     let mut servers = Vec::new();
     let mut specs = Vec::new();
     let (made, parsed): (Vec<_>, Vec<_>) = parsed.iter().partition(|file| file.source.is_schema_file());
     let mut made: Vec<_> =
-        made.iter().map(|file| Written::read(file.source, &file.document, bound)).collect();
+        made.iter().map(|file| LoadedSchemaFile::read(file.source, &file.document, bound)).collect();
     for file in parsed {
         let mut findings = Findings::new(&file.source.path, &file.document, bound);
         rules::check_texts(&file.document, &mut findings);
@@ -132,14 +132,14 @@ fn decode<'a>(
             if let Some(server) = &value {
                 rules::check_server(server, file.source.folder(), &mut findings);
             }
-            servers.push(Decoded { source: file.source, value, findings });
+            servers.push(DecodedFile { source: file.source, value, findings });
         } else {
             let value: Option<Spec> = structure::decode(&json, spec_validator(), &mut findings);
-            specs.push(Decoded { source: file.source, value, findings });
+            specs.push(DecodedFile { source: file.source, value, findings });
         }
     }
     let newest = newest(&specs);
-    for Decoded { source, value, findings } in &mut specs {
+    for DecodedFile { source, value, findings } in &mut specs {
         let Some(spec) = value else { continue };
         // The code belongs to the newest version.
         let is_newest = newest.get(&(source.folder(), spec.id.clone())) == Some(&spec.major());
@@ -152,7 +152,7 @@ fn decode<'a>(
 }
 
 /// Returns the highest major version of each primitive, by folder and id.
-fn newest<'a>(specs: &[Decoded<'a, Spec>]) -> HashMap<(&'a str, String), u64> {
+fn newest<'a>(specs: &[DecodedFile<'a, Spec>]) -> HashMap<(&'a str, String), u64> {
     let mut newest = HashMap::new();
     for (source, spec) in specs.iter().filter_map(|file| Some((file.source, file.value.as_ref()?))) {
         let major = newest.entry((source.folder(), spec.id.clone())).or_default();
@@ -162,8 +162,8 @@ fn newest<'a>(specs: &[Decoded<'a, Spec>]) -> HashMap<(&'a str, String), u64> {
 }
 
 fn link_and_compile(
-    mut servers: Vec<Decoded<'_, ServerFile>>,
-    specs: Vec<Decoded<'_, Spec>>,
+    mut servers: Vec<DecodedFile<'_, ServerFile>>,
+    specs: Vec<DecodedFile<'_, Spec>>,
     max_compiled: usize,
     faults: &mut Vec<Fault>,
 ) -> Catalog {
@@ -178,9 +178,9 @@ fn link_and_compile(
             None => faults.extend(decoded.findings.into_list()),
         }
     }
-    let declared: Vec<Declared<'_>> = whole
+    let declared: Vec<Declaration<'_>> = whole
         .iter()
-        .map(|(source, spec)| Declared { spec, file: &source.path, folder: source.folder() })
+        .map(|(source, spec)| Declaration { spec, file: &source.path, folder: source.folder() })
         .collect();
     let index = Index::new(&declared);
     link::check_duplicate_ids(&declared, &mut findings);
@@ -212,7 +212,7 @@ struct CompiledServers {
 }
 
 fn compile_servers(
-    servers: &mut [Decoded<'_, ServerFile>],
+    servers: &mut [DecodedFile<'_, ServerFile>],
     index: &Index<'_>,
     max_compiled: usize,
 ) -> CompiledServers {

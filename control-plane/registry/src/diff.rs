@@ -15,7 +15,7 @@ use serde_json::Value;
 
 use crate::compiled::CompiledServer;
 use crate::version;
-use schema::Direction;
+use schema::SchemaDirection;
 
 /// One difference between two versions of a server.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -45,7 +45,8 @@ pub fn compare(old: &CompiledServer, new: &CompiledServer) -> Vec<Change> {
     let mut changes = Vec::new();
     compare_server(old, new, &mut changes);
     for listing in &old.server.listings {
-        let mut found = Found { id: &listing.id, versions: (&listing.version, ""), changes: &mut changes };
+        let mut found =
+            ChangeCollector { id: &listing.id, versions: (&listing.version, ""), changes: &mut changes };
         let successor = successor(listing, old, new);
         let (Some(successor), Some(before)) = (successor, primitive(old, listing)) else {
             // Only the server's version is left to compare.
@@ -71,7 +72,7 @@ pub fn compare(old: &CompiledServer, new: &CompiledServer) -> Vec<Change> {
     for listing in &new.server.listings {
         if !successors.contains(&(listing.id.as_str(), major(listing))) {
             let mut found =
-                Found { id: &listing.id, versions: ("", &listing.version), changes: &mut changes };
+                ChangeCollector { id: &listing.id, versions: ("", &listing.version), changes: &mut changes };
             let message = match lists(old, &listing.id) {
                 true => format!("version {} is new", listing.version),
                 false => "the primitive is new".into(),
@@ -105,13 +106,13 @@ fn major(listing: &Listing) -> u64 {
 }
 
 /// Collects the changes of one primitive.
-struct Found<'a> {
+struct ChangeCollector<'a> {
     id: &'a str,
     versions: (&'a str, &'a str),
     changes: &'a mut Vec<Change>,
 }
 
-impl Found<'_> {
+impl ChangeCollector<'_> {
     fn push(&mut self, path: &str, message: impl Into<String>, breaking: bool) {
         let versioned = match (Version::parse(self.versions.0), Version::parse(self.versions.1)) {
             (Ok(old), Ok(new)) if breaking => new.major > old.major,
@@ -136,7 +137,7 @@ fn primitive<'a>(server: &'a CompiledServer, listing: &Listing) -> Option<&'a Pr
 /// Compares the settings of the servers themselves.
 fn compare_server(old: &CompiledServer, new: &CompiledServer, changes: &mut Vec<Change>) {
     let versions = (old.server.version.as_str(), new.server.version.as_str());
-    let mut found = Found { id: "", versions, changes };
+    let mut found = ChangeCollector { id: "", versions, changes };
     let before = &old.edge;
     let after = &new.edge;
     let lists = [
@@ -171,7 +172,7 @@ fn gone<T: PartialEq>(before: &[T], after: &[T]) -> bool {
     before.iter().any(|item| !after.contains(item))
 }
 
-fn compare_names(old: &Listing, new: &Listing, found: &mut Found<'_>) {
+fn compare_names(old: &Listing, new: &Listing, found: &mut ChangeCollector<'_>) {
     let names = [
         ("/exposure/mcp", &old.mcp_name, &new.mcp_name),
         ("/exposure/a2a", &old.a2a_skill, &new.a2a_skill),
@@ -190,14 +191,14 @@ fn compare_names(old: &Listing, new: &Listing, found: &mut Found<'_>) {
     }
 }
 
-fn compare_primitive(old: &Primitive, new: &Primitive, found: &mut Found<'_>) {
+fn compare_primitive(old: &Primitive, new: &Primitive, found: &mut ChangeCollector<'_>) {
     if old.kind != new.kind {
         found.push("/type", "the type differs", true);
         return;
     }
     let parts = [
-        ("/primitiveSchema/input_schema", &old.input_schema, &new.input_schema, Direction::Input),
-        ("/primitiveSchema/output_schema", &old.output_schema, &new.output_schema, Direction::Output),
+        ("/primitiveSchema/input_schema", &old.input_schema, &new.input_schema, SchemaDirection::Input),
+        ("/primitiveSchema/output_schema", &old.output_schema, &new.output_schema, SchemaDirection::Output),
     ];
     for (path, before, after, direction) in parts {
         let before = parsed(before);
@@ -228,7 +229,7 @@ fn compare_primitive(old: &Primitive, new: &Primitive, found: &mut Found<'_>) {
 }
 
 /// Compares properties that no caller depends on but that deserve a mention and a new version.
-fn compare_rest(old: &Primitive, new: &Primitive, found: &mut Found<'_>) {
+fn compare_rest(old: &Primitive, new: &Primitive, found: &mut ChangeCollector<'_>) {
     let parts = [
         ("/summary", old.summary != new.summary, "the description differs"),
         ("/name", old.title != new.title, "the title differs"),
@@ -256,12 +257,12 @@ fn compare_rest(old: &Primitive, new: &Primitive, found: &mut Found<'_>) {
 
 /// Whether arguments that are valid under `old` may be invalid under `new`.
 pub(crate) fn accepts_less(old: &Value, new: &Value) -> bool {
-    schema::differences(old, new, Direction::Input).iter().any(|difference| difference.breaking)
+    schema::differences(old, new, SchemaDirection::Input).iter().any(|difference| difference.breaking)
 }
 
 /// Whether results that are valid under `new` may be invalid under `old`.
 pub(crate) fn promises_less(old: &Value, new: &Value) -> bool {
-    schema::differences(old, new, Direction::Output).iter().any(|difference| difference.breaking)
+    schema::differences(old, new, SchemaDirection::Output).iter().any(|difference| difference.breaking)
 }
 
 fn danger(mutation: Mutation) -> u8 {

@@ -29,21 +29,21 @@ pub(crate) struct Document {
 pub(crate) struct Node {
     /// One-based line on which the value starts.
     pub(crate) line: u32,
-    pub(crate) content: Content,
+    pub(crate) content: NodeContent,
 }
 
 #[derive(Debug)]
-pub(crate) enum Content {
+pub(crate) enum NodeContent {
     Null,
     Bool(bool),
     Number(Number),
     Text(String),
     List(Vec<Node>),
-    Map(Vec<Entry>),
+    Map(Vec<MapEntry>),
 }
 
 #[derive(Debug)]
-pub(crate) struct Entry {
+pub(crate) struct MapEntry {
     pub(crate) key: String,
     /// One-based line of the key.
     pub(crate) line: u32,
@@ -81,10 +81,10 @@ impl Document {
         for token in pointer.split('/').skip(1) {
             let token = token.replace("~1", "/").replace("~0", "~");
             let next = match &node.content {
-                Content::Map(entries) => {
+                NodeContent::Map(entries) => {
                     entries.iter().find(|entry| entry.key == token).map(|entry| (entry.line, &entry.node))
                 }
-                Content::List(items) => token
+                NodeContent::List(items) => token
                     .parse::<usize>()
                     .ok()
                     .and_then(|index| items.get(index))
@@ -107,12 +107,12 @@ impl Document {
 impl Node {
     fn to_json(&self) -> Value {
         match &self.content {
-            Content::Null => Value::Null,
-            Content::Bool(value) => Value::Bool(*value),
-            Content::Number(value) => Value::Number(value.clone()),
-            Content::Text(value) => Value::String(value.clone()),
-            Content::List(items) => Value::Array(items.iter().map(Node::to_json).collect()),
-            Content::Map(entries) => {
+            NodeContent::Null => Value::Null,
+            NodeContent::Bool(value) => Value::Bool(*value),
+            NodeContent::Number(value) => Value::Number(value.clone()),
+            NodeContent::Text(value) => Value::String(value.clone()),
+            NodeContent::List(items) => Value::Array(items.iter().map(Node::to_json).collect()),
+            NodeContent::Map(entries) => {
                 let mut map = Map::new();
                 for entry in entries {
                     map.insert(entry.key.clone(), entry.node.to_json());
@@ -132,15 +132,15 @@ pub(crate) fn escape(token: &str) -> String {
 fn visit_texts(node: &Node, path: &mut String, visit: &mut dyn FnMut(&str, &str)) {
     let length = path.len();
     match &node.content {
-        Content::Text(text) => visit(path, text),
-        Content::List(items) => {
+        NodeContent::Text(text) => visit(path, text),
+        NodeContent::List(items) => {
             for (index, item) in items.iter().enumerate() {
                 path.push_str(&format!("/{index}"));
                 visit_texts(item, path, visit);
                 path.truncate(length);
             }
         }
-        Content::Map(entries) => {
+        NodeContent::Map(entries) => {
             for entry in entries {
                 path.push('/');
                 path.push_str(&escape(&entry.key));
@@ -149,7 +149,7 @@ fn visit_texts(node: &Node, path: &mut String, visit: &mut dyn FnMut(&str, &str)
                 path.truncate(length);
             }
         }
-        Content::Null | Content::Bool(_) | Content::Number(_) => {}
+        NodeContent::Null | NodeContent::Bool(_) | NodeContent::Number(_) => {}
     }
 }
 

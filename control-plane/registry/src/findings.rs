@@ -16,11 +16,11 @@ pub(crate) struct Findings<'a> {
     /// Number of faults in the list, then of warnings.
     faults: usize,
     warnings: usize,
-    elsewhere: Vec<Elsewhere<'a>>,
+    redirects: Vec<Redirect<'a>>,
 }
 
 /// A value whose source is in another file: its path here, that file, its path there.
-struct Elsewhere<'a> {
+struct Redirect<'a> {
     here: &'static str,
     file: &'a str,
     document: &'a Document,
@@ -29,7 +29,7 @@ struct Elsewhere<'a> {
 
 impl<'a> Findings<'a> {
     pub(crate) fn new(file: &'a str, document: &'a Document, bound: usize) -> Findings<'a> {
-        Findings { file, document, bound, list: Vec::new(), faults: 0, warnings: 0, elsewhere: Vec::new() }
+        Findings { file, document, bound, list: Vec::new(), faults: 0, warnings: 0, redirects: Vec::new() }
     }
 
     /// Attributes faults at `here` and below to `file`, at the path `there`.
@@ -40,7 +40,7 @@ impl<'a> Findings<'a> {
         document: &'a Document,
         there: &'static str,
     ) {
-        self.elsewhere.push(Elsewhere { here, file, document, there });
+        self.redirects.push(Redirect { here, file, document, there });
     }
 
     /// Adds a fault at the value that `path` points to, or at the key if the value is missing.
@@ -56,7 +56,7 @@ impl<'a> Findings<'a> {
             return;
         }
         *count += 1;
-        let moved = self.elsewhere.iter().find_map(|place| {
+        let moved = self.redirects.iter().find_map(|place| {
             let rest =
                 path.strip_prefix(place.here).filter(|rest| rest.is_empty() || rest.starts_with('/'))?;
             Some((place.file, place.document, format!("{}{rest}", place.there)))

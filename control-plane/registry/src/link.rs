@@ -7,7 +7,7 @@
 use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
 
-use crate::compile::Member;
+use crate::compile::ServerMember;
 use crate::fault::FaultCode;
 use crate::findings::Findings;
 use crate::rules::MAX_PRIMITIVES;
@@ -22,7 +22,7 @@ pub(crate) use delegate::{check_delegate, check_listed};
 pub(crate) use loops::looping;
 
 /// A spec with its file and folder.
-pub(crate) struct Declared<'a> {
+pub(crate) struct Declaration<'a> {
     pub(crate) spec: &'a Spec,
     pub(crate) file: &'a str,
     pub(crate) folder: &'a str,
@@ -31,12 +31,12 @@ pub(crate) struct Declared<'a> {
 /// Every declared primitive by folder and id.
 pub(crate) struct Index<'a> {
     /// Declared versions by folder and id, the highest major version first.
-    by_place: HashMap<(&'a str, &'a str), Vec<&'a Declared<'a>>>,
+    by_place: HashMap<(&'a str, &'a str), Vec<&'a Declaration<'a>>>,
 }
 
 impl<'a> Index<'a> {
-    pub(crate) fn new(declared: &'a [Declared<'a>]) -> Index<'a> {
-        let mut by_place: HashMap<_, Vec<&Declared<'_>>> = HashMap::new();
+    pub(crate) fn new(declared: &'a [Declaration<'a>]) -> Index<'a> {
+        let mut by_place: HashMap<_, Vec<&Declaration<'_>>> = HashMap::new();
         for item in declared {
             by_place.entry((item.folder, item.spec.id.as_str())).or_default().push(item);
         }
@@ -47,12 +47,12 @@ impl<'a> Index<'a> {
     }
 
     /// Returns the highest version.
-    pub(crate) fn resolve(&self, folder: &str, reference: &str) -> Option<&'a Declared<'a>> {
+    pub(crate) fn resolve(&self, folder: &str, reference: &str) -> Option<&'a Declaration<'a>> {
         self.versions(folder, reference).first().copied()
     }
 
     /// Resolves a reference in a server's list or a delegate: the named major version, else the highest one.
-    fn resolve_listed(&self, folder: &str, reference: &str) -> Option<&'a Declared<'a>> {
+    fn resolve_listed(&self, folder: &str, reference: &str) -> Option<&'a Declaration<'a>> {
         let (reference, Some(major)) = versioned(reference) else {
             return self.resolve(folder, reference);
         };
@@ -62,16 +62,16 @@ impl<'a> Index<'a> {
         versions.get(place).filter(|item| item.spec.major() == major).copied()
     }
 
-    fn versions<'i>(&'i self, folder: &'i str, reference: &'i str) -> &'i [&'a Declared<'a>] {
+    fn versions<'i>(&'i self, folder: &'i str, reference: &'i str) -> &'i [&'a Declaration<'a>] {
         let place = reference.split_once('/').unwrap_or((folder, reference));
         self.by_place.get(&place).map_or(&[], Vec::as_slice)
     }
 }
 
 /// Reports every declaration of an id and major version but the first.
-pub(crate) fn check_duplicate_ids(declared: &[Declared<'_>], findings: &mut [Findings<'_>]) {
-    let mut first: HashMap<&str, &Declared<'_>> = HashMap::new();
-    let mut versions: HashMap<(&str, u64), &Declared<'_>> = HashMap::new();
+pub(crate) fn check_duplicate_ids(declared: &[Declaration<'_>], findings: &mut [Findings<'_>]) {
+    let mut first: HashMap<&str, &Declaration<'_>> = HashMap::new();
+    let mut versions: HashMap<(&str, u64), &Declaration<'_>> = HashMap::new();
     for (item, findings) in declared.iter().zip(findings) {
         let id = item.spec.id.as_str();
         let version = (id, item.spec.major());
@@ -89,7 +89,7 @@ pub(crate) fn check_duplicate_ids(declared: &[Declared<'_>], findings: &mut [Fin
 }
 
 /// Returns the reason why two primitives may not have the same id.
-fn twice(earlier: &Declared<'_>, item: &Declared<'_>) -> Option<(String, &'static str)> {
+fn twice(earlier: &Declaration<'_>, item: &Declaration<'_>) -> Option<(String, &'static str)> {
     let id = &item.spec.id;
     let file = earlier.file;
     if earlier.spec.major() == item.spec.major() {
@@ -107,7 +107,7 @@ fn twice(earlier: &Declared<'_>, item: &Declared<'_>) -> Option<(String, &'stati
 }
 
 /// Checks that the dependencies of a spec are declared and of the right kind.
-pub(crate) fn check_dependencies(item: &Declared<'_>, index: &Index<'_>, findings: &mut Findings<'_>) {
+pub(crate) fn check_dependencies(item: &Declaration<'_>, index: &Index<'_>, findings: &mut Findings<'_>) {
     let lists = [
         ("elicitations", Kind::Elicitation, &item.spec.dependencies.elicitations),
         ("delegations", Kind::Delegate, &item.spec.dependencies.delegations),
@@ -136,7 +136,7 @@ pub(crate) fn members<'a>(
     server: &'a ServerFile,
     index: &Index<'a>,
     findings: &mut Findings<'_>,
-) -> Vec<Member<'a>> {
+) -> Vec<ServerMember<'a>> {
     let mut members = Vec::new();
     // A longer list is reported as a fault elsewhere.
     for (position, listed) in server.primitives.iter().enumerate().take(MAX_PRIMITIVES) {
@@ -160,7 +160,7 @@ pub(crate) fn members<'a>(
             findings.add(FaultCode::MisplacedKey, &path, "the name of a resource is its URI", hint);
         }
         check_scheme(server, found.spec, &path, findings);
-        members.push(Member {
+        members.push(ServerMember {
             spec: found.spec,
             alias: listed.alias.as_deref(),
             pool: listed.pool.as_deref(),
@@ -183,8 +183,8 @@ fn check_scheme(server: &ServerFile, spec: &Spec, path: &str, findings: &mut Fin
 }
 
 /// Returns the elicitations and delegates that the members depend on, each once.
-pub(crate) fn needed<'a>(members: &[Member<'a>], index: &Index<'a>) -> Vec<Member<'a>> {
-    let mut needed: Vec<Member<'a>> = Vec::new();
+pub(crate) fn needed<'a>(members: &[ServerMember<'a>], index: &Index<'a>) -> Vec<ServerMember<'a>> {
+    let mut needed: Vec<ServerMember<'a>> = Vec::new();
     let mut seen = HashSet::new();
     for member in members {
         let dependencies = &member.spec.dependencies;
@@ -192,8 +192,8 @@ pub(crate) fn needed<'a>(members: &[Member<'a>], index: &Index<'a>) -> Vec<Membe
             if let Some(found) = index.resolve(member.folder, id)
                 && seen.insert(found.file)
             {
-                let Declared { spec, file, folder } = *found;
-                needed.push(Member { spec, alias: None, pool: None, file, folder });
+                let Declaration { spec, file, folder } = *found;
+                needed.push(ServerMember { spec, alias: None, pool: None, file, folder });
             }
         }
     }

@@ -56,11 +56,11 @@ pub(crate) fn check_spec(spec: &Spec, findings: &mut Findings<'_>) {
     let output = spec.schema.output_schema.as_ref().and_then(|written| {
         // MCP 2026-07-28 lets a tool return any JSON value, so an upstream's tool may.
         let object_root = spec.kind.is_tool() && !spec.is_upstream();
-        let rules = schema::Rules { object_root, header_annotations: false };
+        let rules = schema::SchemaRules { object_root, header_annotations: false };
         schema::check(written, "/primitiveSchema/output_schema", rules, findings)
     });
     if let Some(artifacts) = &spec.schema.artifacts {
-        let rules = schema::Rules { object_root: false, header_annotations: false };
+        let rules = schema::SchemaRules { object_root: false, header_annotations: false };
         schema::check(artifacts, "/primitiveSchema/artifacts", rules, findings);
     }
     check_examples(spec, input.as_ref(), output.as_ref(), findings);
@@ -77,7 +77,7 @@ pub(crate) fn check_spec(spec: &Spec, findings: &mut Findings<'_>) {
 
 fn check_input(spec: &Spec, findings: &mut Findings<'_>) -> Option<jsonschema::Validator> {
     let written = spec.schema.input_schema.as_ref()?;
-    let rules = schema::Rules { object_root: spec.kind.is_tool(), header_annotations: true };
+    let rules = schema::SchemaRules { object_root: spec.kind.is_tool(), header_annotations: true };
     let validator = schema::check(written, "/primitiveSchema/input_schema", rules, findings);
     if let Some(key) = &spec.idempotency {
         let property = written.pointer("/properties").and_then(|properties| properties.get(&key.argument));

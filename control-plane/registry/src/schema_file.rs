@@ -66,7 +66,7 @@ pub fn schema_file_name(id: &str) -> String {
 }
 
 /// A file that was read, and whether a spec uses it.
-pub(crate) struct Written<'a> {
+pub(crate) struct LoadedSchemaFile<'a> {
     source: &'a Source,
     document: &'a Document,
     value: Option<SchemaFile>,
@@ -74,12 +74,12 @@ pub(crate) struct Written<'a> {
     is_taken: bool,
 }
 
-impl<'a> Written<'a> {
-    pub(crate) fn read(source: &'a Source, document: &'a Document, bound: usize) -> Written<'a> {
+impl<'a> LoadedSchemaFile<'a> {
+    pub(crate) fn read(source: &'a Source, document: &'a Document, bound: usize) -> LoadedSchemaFile<'a> {
         let mut findings = Findings::new(&source.path, document, bound);
         rules::check_texts(document, &mut findings);
         let value: Option<SchemaFile> = structure::decode(&document.to_json(), validator(), &mut findings);
-        Written { source, document, value, findings, is_taken: false }
+        LoadedSchemaFile { source, document, value, findings, is_taken: false }
     }
 
     /// Returns its faults, with one more if no spec uses it.
@@ -103,7 +103,7 @@ impl<'a> Written<'a> {
 pub(crate) fn complete<'a>(
     spec: &mut Spec,
     folder: &str,
-    written: &mut [Written<'a>],
+    written: &mut [LoadedSchemaFile<'a>],
     is_built: bool,
     findings: &mut Findings<'a>,
 ) {

@@ -24,11 +24,11 @@ const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b
 /// A parsed template: a sequence of literals and variables.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UriTemplate {
-    parts: Vec<Part>,
+    parts: Vec<TemplatePart>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Part {
+enum TemplatePart {
     Literal(String),
     Variable(String),
 }
@@ -91,14 +91,14 @@ impl UriTemplate {
                 return Err(TemplateFault::NotOpened);
             }
             if !literal.is_empty() {
-                parts.push(Part::Literal(literal.into()));
+                parts.push(TemplatePart::Literal(literal.into()));
             }
             let Some(after) = after else { break };
             let (name, tail) = after.split_once('}').ok_or(TemplateFault::NotClosed)?;
             if !is_variable(name) {
                 return Err(TemplateFault::NotPlain(name.chars().take(MAX_NAME).collect()));
             }
-            parts.push(Part::Variable(name.into()));
+            parts.push(TemplatePart::Variable(name.into()));
             rest = tail;
         }
         Ok(UriTemplate { parts })
@@ -111,8 +111,10 @@ impl UriTemplate {
         let names: Vec<&str> = template.variables().collect();
         let is_repeated =
             names.iter().enumerate().any(|(at, name)| names.iter().skip(at + 1).any(|other| other == name));
-        let is_adjacent =
-            template.parts.windows(2).any(|pair| matches!(pair, [Part::Variable(_), Part::Variable(_)]));
+        let is_adjacent = template
+            .parts
+            .windows(2)
+            .any(|pair| matches!(pair, [TemplatePart::Variable(_), TemplatePart::Variable(_)]));
         if names.is_empty() || is_repeated || is_adjacent {
             Err(TemplateFault::Ambiguous)
         } else {
@@ -131,10 +133,10 @@ impl UriTemplate {
         let mut parts = self.parts.iter().peekable();
         while let Some(part) = parts.next() {
             match part {
-                Part::Literal(literal) => rest = rest.strip_prefix(literal.as_str())?,
-                Part::Variable(name) => {
+                TemplatePart::Literal(literal) => rest = rest.strip_prefix(literal.as_str())?,
+                TemplatePart::Variable(name) => {
                     let end = match parts.peek() {
-                        Some(Part::Literal(next)) => rest.find(next.as_str())?,
+                        Some(TemplatePart::Literal(next)) => rest.find(next.as_str())?,
                         _ => rest.len(),
                     };
                     let (value, tail) = rest.split_at_checked(end)?;
@@ -175,27 +177,27 @@ impl UriTemplate {
         values: &Map<String, Value>,
         write: impl Fn(&Value, &[Cow<'_, str>]) -> Option<String>,
     ) -> Result<String, ExpandFault> {
-        let mut filling = Filling::default();
+        let mut expansion = Expansion::default();
         for part in &self.parts {
             match part {
-                Part::Literal(literal) => filling.literal(literal)?,
-                Part::Variable(name) => {
+                TemplatePart::Literal(literal) => expansion.literal(literal)?,
+                TemplatePart::Variable(name) => {
                     let value = values.get(name).filter(|value| !is_absent(value));
                     let value = value.ok_or_else(|| ExpandFault::Missing(name.clone()))?;
                     let texts = all_written(value).ok_or_else(|| ExpandFault::NoText(name.clone()))?;
                     let text = write(value, &texts).ok_or_else(|| ExpandFault::NoHeader(name.clone()))?;
-                    filling.variable(name, &text);
+                    expansion.variable(name, &text);
                 }
             }
         }
-        filling.done()
+        expansion.done()
     }
 
     /// Replaces every variable by a plain letter, so that the rest can be checked as a URI.
     pub fn filled(&self) -> String {
         let text = self.parts.iter().map(|part| match part {
-            Part::Literal(literal) => literal.as_str(),
-            Part::Variable(_) => "v",
+            TemplatePart::Literal(literal) => literal.as_str(),
+            TemplatePart::Variable(_) => "v",
         });
         text.collect()
     }
@@ -203,8 +205,8 @@ impl UriTemplate {
     /// Returns the names of the variables, in order.
     pub fn variables(&self) -> impl Iterator<Item = &str> {
         self.parts.iter().filter_map(|part| match part {
-            Part::Variable(name) => Some(name.as_str()),
-            Part::Literal(_) => None,
+            TemplatePart::Variable(name) => Some(name.as_str()),
+            TemplatePart::Literal(_) => None,
         })
     }
 }
@@ -212,7 +214,7 @@ impl UriTemplate {
 /// An expansion in progress. The text between two slashes is checked as a whole: several variables, or a variable and
 /// fixed text, may form a dot segment together.
 #[derive(Default)]
-struct Filling<'a> {
+struct Expansion<'a> {
     done: String,
     segment: String,
     /// Variables of the segment.
@@ -223,7 +225,7 @@ struct Filling<'a> {
     is_over: bool,
 }
 
-impl<'a> Filling<'a> {
+impl<'a> Expansion<'a> {
     fn literal(&mut self, text: &str) -> Result<(), ExpandFault> {
         for character in text.chars() {
             match character {

@@ -13,7 +13,7 @@ use serde_json::Value;
 /// Maximum number of distinct words indexed for one tool.
 const MAX_WORDS: usize = 2_000;
 /// Maximum number of distinct words in a query.
-const MAX_ASKED: usize = 32;
+const MAX_QUERY_WORDS: usize = 32;
 /// Maximum length of a word in characters; the rest is cut off.
 const MAX_WORD: usize = 48;
 /// Weight of a word in a name; [`TITLE`] and [`TEXT`] apply to titles and to all other texts.
@@ -43,15 +43,15 @@ impl SearchIndex {
         SearchIndex { tools: entries.map(|(primitive, name)| words(primitive, name)).collect() }
     }
 
-    /// Returns the positions of entries that contain a word of `asked`, best match first. Entries for which `shows`
+    /// Returns the positions of entries that contain a word of `query`, best match first. Entries for which `shows`
     /// is false are ignored.
-    pub fn find(&self, asked: &str, mut shows: impl FnMut(usize) -> bool) -> Vec<usize> {
-        let asked = question(asked);
+    pub fn find(&self, query: &str, mut shows: impl FnMut(usize) -> bool) -> Vec<usize> {
+        let query = query_words(query);
         let seen: Vec<(usize, &Words)> = self.tools.iter().enumerate().filter(|(at, _)| shows(*at)).collect();
         let all = seen.len() as f64;
         let length = seen.iter().map(|(_, words)| f64::from(words.length)).sum::<f64>() / all.max(1.0);
         let mut scores = vec![0.0; seen.len()];
-        for word in &asked {
+        for word in &query {
             let have = seen.iter().filter(|(_, words)| words.counts.contains_key(word)).count() as f64;
             let rarity = (1.0 + (all - have + 0.5) / (have + 0.5)).ln();
             for (score, (_, words)) in scores.iter_mut().zip(&seen) {
@@ -122,17 +122,17 @@ impl Words {
 }
 
 /// Returns the distinct words of a query, in order.
-fn question(text: &str) -> Vec<String> {
-    let mut asked = Vec::new();
+fn query_words(text: &str) -> Vec<String> {
+    let mut query = Vec::new();
     for word in split(text) {
-        if asked.len() == MAX_ASKED {
+        if query.len() == MAX_QUERY_WORDS {
             break;
         }
-        if !asked.contains(&word) {
-            asked.push(word);
+        if !query.contains(&word) {
+            query.push(word);
         }
     }
-    asked
+    query
 }
 
 /// Splits names and sentences into words: `getUserName`, `get_user_name` and "gets user names" give the same
@@ -196,7 +196,7 @@ mod tests {
     #[test]
     fn the_best_comes_first() {
         let catalog = catalog();
-        for (asked, expected) in [
+        for (query, expected) in [
             ("create an invoice", &[0, 1, 4][..]),
             ("customers", &[4, 0]),
             ("Customer ID", &[4, 0]),
@@ -207,15 +207,15 @@ mod tests {
             ("", &[]),
             ("!?", &[]),
         ] {
-            let found: Vec<usize> = catalog.find(asked, |_| true);
-            let found: Vec<usize> = match asked {
+            let found: Vec<usize> = catalog.find(query, |_| true);
+            let found: Vec<usize> = match query {
                 // Articles match too, but rank lower.
                 "create an invoice" | "WEATHER forecasts for some cities and a city" => {
                     found.into_iter().take(expected.len()).collect()
                 }
                 _ => found,
             };
-            assert_eq!(found, expected, "{asked:?}");
+            assert_eq!(found, expected, "{query:?}");
         }
     }
 
@@ -229,8 +229,8 @@ mod tests {
         ];
         let whole = index(&rows);
         let without = index(&rows[..2]);
-        for asked in ["pay", "salary", "pay salary month", "rent now"] {
-            assert_eq!(whole.find(asked, |at| at < 2), without.find(asked, |_| true), "{asked}");
+        for query in ["pay", "salary", "pay salary month", "rent now"] {
+            assert_eq!(whole.find(query, |at| at < 2), without.find(query, |_| true), "{query}");
         }
     }
 
@@ -239,8 +239,8 @@ mod tests {
         let long = (0..MAX_WORDS * 2).map(|n| format!("w{n}x ")).collect::<String>();
         let one = index(&[("a", &long, json!({}))]);
         assert_eq!(one.tools[0].counts.len(), MAX_WORDS);
-        assert_eq!(question(&long).len(), MAX_ASKED);
-        assert_eq!(question(&"x".repeat(1_000_000))[0].len(), MAX_WORD);
+        assert_eq!(query_words(&long).len(), MAX_QUERY_WORDS);
+        assert_eq!(query_words(&"x".repeat(1_000_000))[0].len(), MAX_WORD);
     }
 
     #[test]

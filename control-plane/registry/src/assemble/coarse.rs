@@ -31,7 +31,7 @@ const LEAST_PER_WORKER: f64 = 4.0;
 const MIN_RATE: f64 = 0.000_01;
 
 /// Capacity that is still free.
-struct Room {
+struct FreeCapacity {
     entries: usize,
     bytes: usize,
 }
@@ -55,15 +55,15 @@ pub(super) fn limits(inputs: &EdgeInputs<'_>) -> Vec<CoarseLimit> {
     let mut orgs: Vec<(&str, Vec<&Limit>)> = orgs.into_iter().collect();
     // Orgs with few limits come first; the others get what is left of their shares.
     orgs.sort_by_key(|(org, limits)| (limits.len(), *org));
-    let mut room = Room { entries: MAX_COARSE_LIMITS, bytes: MAX_COARSE_BYTES };
+    let mut capacity = FreeCapacity { entries: MAX_COARSE_LIMITS, bytes: MAX_COARSE_BYTES };
     let mut all = Vec::new();
     let waiting = orgs.len();
     for (served, (_, limits)) in orgs.into_iter().enumerate() {
         let left = (waiting - served).max(1);
-        let share = Room { entries: room.entries.div_ceil(left), bytes: room.bytes / left };
+        let share = FreeCapacity { entries: capacity.entries.div_ceil(left), bytes: capacity.bytes / left };
         let found = of_org(limits, &names, multiple, share);
-        room.entries = room.entries.saturating_sub(found.len());
-        room.bytes = room.bytes.saturating_sub(found.iter().map(size).sum());
+        capacity.entries = capacity.entries.saturating_sub(found.len());
+        capacity.bytes = capacity.bytes.saturating_sub(found.iter().map(size).sum());
         all.extend(found);
     }
     all.sort_by(|a, b| order(a).cmp(&order(b)));
@@ -80,18 +80,23 @@ fn size(limit: &CoarseLimit) -> usize {
 }
 
 /// Returns as many coarse limits of one org as fit its share.
-fn of_org(mut limits: Vec<&Limit>, names: &Names<'_>, multiple: f64, share: Room) -> Vec<CoarseLimit> {
+fn of_org(
+    mut limits: Vec<&Limit>,
+    names: &Names<'_>,
+    multiple: f64,
+    share: FreeCapacity,
+) -> Vec<CoarseLimit> {
     // Broad limits come first, so that a small share drops the narrow ones.
     limits.sort_by_key(|limit| (limit.primitive != "*", super::limit_key(limit)));
-    let mut room = share;
+    let mut capacity = share;
     let mut found: BTreeMap<Identity, CoarseLimit> = BTreeMap::new();
     for limit in limits {
         if limit.primitive == "*" {
-            keep(&mut found, &mut room, scaled(limit, &limit.server, "*", multiple));
+            keep(&mut found, &mut capacity, scaled(limit, &limit.server, "*", multiple));
             continue;
         }
         for name in names.covered(limit) {
-            if !keep(&mut found, &mut room, scaled(limit, name.server, &name.pattern, multiple)) {
+            if !keep(&mut found, &mut capacity, scaled(limit, name.server, &name.pattern, multiple)) {
                 break;
             }
         }
@@ -101,13 +106,17 @@ fn of_org(mut limits: Vec<&Limit>, names: &Names<'_>, multiple: f64, share: Room
 
 /// Adds a limit; returns false if there is no capacity left. Two limits that the edge counts in one bucket become the
 /// laxer one. Both use capacity, which also bounds the work.
-fn keep(found: &mut BTreeMap<Identity, CoarseLimit>, room: &mut Room, limit: CoarseLimit) -> bool {
+fn keep(
+    found: &mut BTreeMap<Identity, CoarseLimit>,
+    capacity: &mut FreeCapacity,
+    limit: CoarseLimit,
+) -> bool {
     let bytes = size(&limit);
-    if room.entries == 0 || room.bytes < bytes {
+    if capacity.entries == 0 || capacity.bytes < bytes {
         return false;
     }
-    room.entries -= 1;
-    room.bytes -= bytes;
+    capacity.entries -= 1;
+    capacity.bytes -= bytes;
     let CoarseLimit { server, primitive, user, wcit, issuer, .. } = &limit;
     let identity = [server, primitive, user, wcit, issuer].map(String::clone);
     match found.entry(identity) {

@@ -15,7 +15,7 @@ use crate::server_file::{DefaultExposure, Protocol, ServerFile, Sessions};
 use crate::spec::{Exposed, Kind, Spec};
 
 /// A primitive as a server lists it: the spec, the name given by `as`, and the spec's file.
-pub(crate) struct Member<'a> {
+pub(crate) struct ServerMember<'a> {
     pub(crate) spec: &'a Spec,
     pub(crate) alias: Option<&'a str>,
     /// Gateway pool given by `pool`.
@@ -29,8 +29,8 @@ pub(crate) struct Member<'a> {
 pub(crate) fn compile_server(
     file: &ServerFile,
     path: &str,
-    members: &[Member<'_>],
-    needed: &[Member<'_>],
+    members: &[ServerMember<'_>],
+    needed: &[ServerMember<'_>],
 ) -> CompiledServer {
     let mut primitives: Vec<snapshot::Primitive> =
         members.iter().chain(needed).map(|member| compile_primitive(member.spec)).collect();
@@ -87,7 +87,7 @@ pub(super) fn version(file: &ServerFile) -> &str {
 }
 
 /// Returns the exposed names of a member, "" where it is not exposed.
-pub(crate) fn listing(file: &ServerFile, member: &Member<'_>) -> snapshot::Listing {
+pub(crate) fn listing(file: &ServerFile, member: &ServerMember<'_>) -> snapshot::Listing {
     let spec = member.spec;
     let speaks = |protocol| file.protocols.contains(&protocol) && spec.kind.is_exposable();
     let mut listing =

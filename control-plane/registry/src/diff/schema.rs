@@ -9,7 +9,7 @@ use crate::document::escape;
 
 /// Origin of the values that a schema describes.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Direction {
+pub(super) enum SchemaDirection {
     /// The caller: accepting less breaks it.
     Input,
     /// The primitive: promising less breaks the caller.
@@ -38,14 +38,14 @@ const WORDS: [&str; 9] =
 const UPPER_BOUNDS: [&str; 5] = ["maximum", "exclusiveMaximum", "maxLength", "maxItems", "maxProperties"];
 const LOWER_BOUNDS: [&str; 5] = ["minimum", "exclusiveMinimum", "minLength", "minItems", "minProperties"];
 
-pub(super) fn differences(old: &Value, new: &Value, direction: Direction) -> Vec<Difference> {
+pub(super) fn differences(old: &Value, new: &Value, direction: SchemaDirection) -> Vec<Difference> {
     let mut comparison = Comparison { direction, found: Vec::new() };
     comparison.schema(old, new, "");
     comparison.found
 }
 
 struct Comparison {
-    direction: Direction,
+    direction: SchemaDirection,
     found: Vec<Difference>,
 }
 
@@ -118,7 +118,7 @@ impl Comparison {
         for name in after.keys().filter(|name| !before.contains_key(*name)) {
             let path = format!("{path}/{}", escape(name));
             // A closed result promised that there are no other members.
-            let breaking = self.direction == Direction::Output && was_closed;
+            let breaking = self.direction == SchemaDirection::Output && was_closed;
             self.push_as(&path, format!("`{name}` is new"), breaking);
         }
     }
@@ -159,8 +159,8 @@ impl Comparison {
         let breaking = match effect {
             Effect::None => false,
             Effect::Unclear => true,
-            Effect::Narrower => self.direction == Direction::Input,
-            Effect::Wider => self.direction == Direction::Output,
+            Effect::Narrower => self.direction == SchemaDirection::Input,
+            Effect::Wider => self.direction == SchemaDirection::Output,
         };
         self.push_as(path, message, breaking);
     }

@@ -5,7 +5,7 @@
 
 use granit_parser::{Event, Options, Parser, ScalarStyle, Span};
 
-use super::{Content, Entry, MAX_DEPTH, MAX_NODES, Node, escape, scalar};
+use super::{MAX_DEPTH, MAX_NODES, MapEntry, Node, NodeContent, escape, scalar};
 use crate::fault::{Fault, FaultCode, shortened};
 use crate::source::Source;
 
@@ -27,17 +27,17 @@ pub(super) fn nodes(source: &Source) -> usize {
 }
 
 /// The build was stopped by a limit or a syntax error, whose fault is already listed.
-struct Stopped;
+struct BuildError;
 
 struct Builder<'s> {
     source: &'s Source,
     faults: Vec<Fault>,
     nodes: usize,
     /// Current position of the build; formatted as a pointer only for a fault.
-    path: Vec<Step>,
+    path: Vec<PathStep>,
 }
 
-enum Step {
+enum PathStep {
     Index(usize),
     Key(String),
 }
@@ -86,7 +86,7 @@ impl<'s> Builder<'s> {
         root
     }
 
-    fn next(&mut self, events: &mut Events<'s>) -> Result<(Event<'s>, Span), Stopped> {
+    fn next(&mut self, events: &mut Events<'s>) -> Result<(Event<'s>, Span), BuildError> {
         match events.next_event() {
             Some(Ok(next)) => Ok(next),
             Some(Err(error)) => {
@@ -98,11 +98,11 @@ impl<'s> Builder<'s> {
                 } else {
                     self.fault(FaultCode::Syntax, at, text, "repair the YAML syntax");
                 }
-                Err(Stopped)
+                Err(BuildError)
             }
             None => {
                 self.fault(FaultCode::Syntax, 0, "the text ends early".into(), "repair the YAML syntax");
-                Err(Stopped)
+                Err(BuildError)
             }
         }
     }
@@ -113,17 +113,17 @@ impl<'s> Builder<'s> {
         event: Event<'s>,
         span: &Span,
         depth: usize,
-    ) -> Result<Node, Stopped> {
+    ) -> Result<Node, BuildError> {
         let at = line(span);
         self.nodes += 1;
         if self.nodes > MAX_NODES {
             let message = format!("more than {MAX_NODES} values");
             self.fault(FaultCode::DocumentBudget, at, message, "split the file");
-            return Err(Stopped);
+            return Err(BuildError);
         }
         if depth > MAX_DEPTH {
             self.too_deep(at);
-            return Err(Stopped);
+            return Err(BuildError);
         }
         let (anchor, tagged) = match &event {
             Event::Scalar(_, _, anchor, tag) => (*anchor, tag.is_some()),
@@ -144,40 +144,40 @@ impl<'s> Builder<'s> {
             Event::MappingStart(..) => self.map(events, depth)?,
             Event::Alias(_) | Event::UnresolvedAlias(_) => {
                 self.feature(at, "an alias (*)");
-                Content::Null
+                NodeContent::Null
             }
             _ => {
                 self.fault(FaultCode::Syntax, at, "a value is missing".into(), "repair the YAML syntax");
-                return Err(Stopped);
+                return Err(BuildError);
             }
         };
         Ok(Node { line: at, content })
     }
 
-    fn list(&mut self, events: &mut Events<'s>, depth: usize) -> Result<Content, Stopped> {
+    fn list(&mut self, events: &mut Events<'s>, depth: usize) -> Result<NodeContent, BuildError> {
         let mut items = Vec::new();
         loop {
             let (event, span) = self.next(events)?;
             if event == Event::SequenceEnd {
-                return Ok(Content::List(items));
+                return Ok(NodeContent::List(items));
             }
-            self.path.push(Step::Index(items.len()));
+            self.path.push(PathStep::Index(items.len()));
             items.push(self.node(events, event, &span, depth + 1)?);
             self.path.pop();
         }
     }
 
-    fn map(&mut self, events: &mut Events<'s>, depth: usize) -> Result<Content, Stopped> {
-        let mut entries: Vec<Entry> = Vec::new();
+    fn map(&mut self, events: &mut Events<'s>, depth: usize) -> Result<NodeContent, BuildError> {
+        let mut entries: Vec<MapEntry> = Vec::new();
         let mut seen = std::collections::HashSet::new();
         loop {
             let (event, span) = self.next(events)?;
             if event == Event::MappingEnd {
-                return Ok(Content::Map(entries));
+                return Ok(NodeContent::Map(entries));
             }
             let at = line(&span);
             let key = self.key(events, event, &span, depth)?;
-            self.path.push(Step::Key(key.clone().unwrap_or_else(|| "?".into())));
+            self.path.push(PathStep::Key(key.clone().unwrap_or_else(|| "?".into())));
             let duplicate = key.as_ref().is_some_and(|key| !seen.insert(key.clone()));
             if duplicate {
                 let message = format!("the key `{}` stands twice", key.as_deref().unwrap_or_default());
@@ -189,7 +189,7 @@ impl<'s> Builder<'s> {
             if let Some(key) = key
                 && !duplicate
             {
-                entries.push(Entry { key, line: at, node });
+                entries.push(MapEntry { key, line: at, node });
             }
         }
     }
@@ -201,7 +201,7 @@ impl<'s> Builder<'s> {
         event: Event<'s>,
         span: &Span,
         depth: usize,
-    ) -> Result<Option<String>, Stopped> {
+    ) -> Result<Option<String>, BuildError> {
         let at = line(span);
         let plain_key = match &event {
             Event::Scalar(text, ScalarStyle::Plain, ..) => Some(text.to_string()),
@@ -213,7 +213,7 @@ impl<'s> Builder<'s> {
         }
         let node = self.node(events, event, span, depth + 1)?;
         match (node.content, plain_key) {
-            (Content::Text(text), _) => Ok(Some(text)),
+            (NodeContent::Text(text), _) => Ok(Some(text)),
             // JSON accepts `1:` or `true:` as a property name, but YAML readers differ about it.
             (_, Some(text)) => {
                 if !self.faults.iter().any(|fault| fault.line == at) {
@@ -229,15 +229,15 @@ impl<'s> Builder<'s> {
         }
     }
 
-    fn scalar(&mut self, text: &str, style: ScalarStyle, at: u32) -> Content {
+    fn scalar(&mut self, text: &str, style: ScalarStyle, at: u32) -> NodeContent {
         if style != ScalarStyle::Plain {
-            return Content::Text(text.to_string());
+            return NodeContent::Text(text.to_string());
         }
         scalar::plain(text).unwrap_or_else(|_| {
             let shown: String = text.chars().take(40).collect();
             let message = format!("`{shown}` is read differently by different programs");
             self.fault(FaultCode::AmbiguousScalar, at, message, "quote it, or write a plain decimal number");
-            Content::Null
+            NodeContent::Null
         })
     }
 
@@ -271,8 +271,8 @@ impl Builder<'_> {
         for step in &self.path {
             pointer.push('/');
             match step {
-                Step::Index(index) => pointer.push_str(&index.to_string()),
-                Step::Key(key) => pointer.push_str(&escape(key)),
+                PathStep::Index(index) => pointer.push_str(&index.to_string()),
+                PathStep::Key(key) => pointer.push_str(&escape(key)),
             }
         }
         pointer

@@ -6,27 +6,27 @@
 
 use serde_json::Number;
 
-use super::Content;
+use super::NodeContent;
 
 /// The error for a plain scalar that YAML versions read differently.
-pub(super) struct Ambiguous;
+pub(super) struct AmbiguousScalar;
 
 /// Reads a plain (unquoted) scalar.
-pub(super) fn plain(text: &str) -> Result<Content, Ambiguous> {
+pub(super) fn plain(text: &str) -> Result<NodeContent, AmbiguousScalar> {
     match text {
-        "" | "~" | "null" | "Null" | "NULL" => return Ok(Content::Null),
-        "true" | "True" | "TRUE" => return Ok(Content::Bool(true)),
-        "false" | "False" | "FALSE" => return Ok(Content::Bool(false)),
+        "" | "~" | "null" | "Null" | "NULL" => return Ok(NodeContent::Null),
+        "true" | "True" | "TRUE" => return Ok(NodeContent::Bool(true)),
+        "false" | "False" | "FALSE" => return Ok(NodeContent::Bool(false)),
         _ => {}
     }
     if is_old_boolean(text) || is_special_float(text) {
-        return Err(Ambiguous);
+        return Err(AmbiguousScalar);
     }
     let digits = text.strip_prefix(['-', '+']).unwrap_or(text);
     if !digits.starts_with(|c: char| c.is_ascii_digit() || c == '.') || !looks_numeric(digits) {
-        return Ok(Content::Text(text.to_string()));
+        return Ok(NodeContent::Text(text.to_string()));
     }
-    number(text).map(Content::Number).ok_or(Ambiguous)
+    number(text).map(NodeContent::Number).ok_or(AmbiguousScalar)
 }
 
 /// Reads a JSON number that keeps its value: a 64-bit integer, or a finite float.

@@ -5,8 +5,8 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::{Declared, Index};
-use crate::compile::Member;
+use super::{Declaration, Index};
+use crate::compile::ServerMember;
 use crate::fault::FaultCode;
 use crate::findings::Findings;
 use crate::spec::{Kind, Spec, bare_id, versioned};
@@ -22,7 +22,7 @@ pub(super) fn target(spec: &Spec) -> Option<&str> {
 /// Checks that the primitive of a delegate is declared and callable, and does not lead back to it. `looping` are the
 /// files of delegates that are part of a loop.
 pub(crate) fn check_delegate(
-    item: &Declared<'_>,
+    item: &Declaration<'_>,
     index: &Index<'_>,
     looping: &HashSet<&str>,
     findings: &mut Findings<'_>,
@@ -48,7 +48,11 @@ pub(crate) fn check_delegate(
 }
 
 /// Checks that a server lists the primitives that answer for its delegates, because they are called at that server.
-pub(crate) fn check_listed(members: &[Member<'_>], needed: &[Member<'_>], findings: &mut Findings<'_>) {
+pub(crate) fn check_listed(
+    members: &[ServerMember<'_>],
+    needed: &[ServerMember<'_>],
+    findings: &mut Findings<'_>,
+) {
     let mut listed: HashMap<&str, Vec<String>> = HashMap::new();
     for member in members {
         listed.entry(&member.spec.id).or_default().push(member.spec.major().to_string());

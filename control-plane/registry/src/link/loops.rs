@@ -6,10 +6,10 @@
 use std::collections::{HashMap, HashSet};
 
 use super::delegate::target;
-use super::{Declared, Index};
+use super::{Declaration, Index};
 
 /// Returns the files of delegates to which their own primitive may delegate again, directly or through others.
-pub(crate) fn looping<'a>(declared: &'a [Declared<'a>], index: &Index<'a>) -> HashSet<&'a str> {
+pub(crate) fn looping<'a>(declared: &'a [Declaration<'a>], index: &Index<'a>) -> HashSet<&'a str> {
     let graph = Graph::of(declared, index);
     let mut components: HashMap<usize, Vec<usize>> = HashMap::new();
     for (node, component) in graph.components().into_iter().enumerate() {
@@ -28,11 +28,11 @@ struct Graph {
 }
 
 impl Graph {
-    fn of<'a>(declared: &'a [Declared<'a>], index: &Index<'a>) -> Graph {
+    fn of<'a>(declared: &'a [Declaration<'a>], index: &Index<'a>) -> Graph {
         let count = declared.len();
         let numbers: HashMap<&str, usize> =
             declared.iter().enumerate().map(|(number, item)| (item.file, number)).collect();
-        let number = |item: &Declared<'_>| numbers.get(item.file).copied();
+        let number = |item: &Declaration<'_>| numbers.get(item.file).copied();
         let mut graph = Graph { next: vec![Vec::new(); 2 * count], previous: vec![Vec::new(); 2 * count] };
         for item in declared {
             let Some(own) = number(item) else { continue };

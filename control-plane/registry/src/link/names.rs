@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 
-use crate::compile::{self, Member};
+use crate::compile::{self, ServerMember};
 use crate::fault::FaultCode;
 use crate::findings::Findings;
 use crate::server_file::ServerFile;
@@ -18,7 +18,7 @@ const PORTABLE_LENGTH: usize = 64;
 const RENAME: &str = "give one of them another name with `as`";
 
 /// Checks the names of the listed primitives; `findings` are those of the server's file.
-pub(super) fn check(server: &ServerFile, members: &[Member<'_>], findings: &mut Findings<'_>) {
+pub(super) fn check(server: &ServerFile, members: &[ServerMember<'_>], findings: &mut Findings<'_>) {
     let mut seen: HashMap<(&str, String), String> = HashMap::new();
     let mut templates: Vec<Template> = Vec::new();
     let mut tools = 0;

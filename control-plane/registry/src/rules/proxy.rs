@@ -108,7 +108,7 @@ pub(super) fn check_url(url: &str, path: &str, findings: &mut Findings<'_>) {
 }
 
 fn check_http(spec: &Spec, http: &HttpProxy, findings: &mut Findings<'_>) {
-    let arguments = Arguments::of(spec);
+    let arguments = SpecArguments::of(spec);
     check_url_template(http, &arguments, findings);
     for (key, template) in &http.query {
         let path = format!("/runtime/http/query/{}", crate::document::escape(key));
@@ -128,7 +128,7 @@ fn check_http(spec: &Spec, http: &HttpProxy, findings: &mut Findings<'_>) {
     }
 }
 
-fn check_url_template(http: &HttpProxy, arguments: &Arguments<'_>, findings: &mut Findings<'_>) {
+fn check_url_template(http: &HttpProxy, arguments: &SpecArguments<'_>, findings: &mut Findings<'_>) {
     let path = "/runtime/http/url";
     let Some(template) = check_template(&http.url, path, arguments, findings) else { return };
     check_url(&template.filled(), path, findings);
@@ -150,7 +150,7 @@ fn check_url_template(http: &HttpProxy, arguments: &Arguments<'_>, findings: &mu
 fn check_template(
     template: &str,
     path: &str,
-    arguments: &Arguments<'_>,
+    arguments: &SpecArguments<'_>,
     findings: &mut Findings<'_>,
 ) -> Option<UriTemplate> {
     match UriTemplate::parse(template) {
@@ -168,7 +168,7 @@ fn check_template(
     }
 }
 
-fn check_argument(argument: &str, path: &str, arguments: &Arguments<'_>, findings: &mut Findings<'_>) {
+fn check_argument(argument: &str, path: &str, arguments: &SpecArguments<'_>, findings: &mut Findings<'_>) {
     if !arguments.knows(argument) {
         let message = format!("no argument is called `{}`", name::shown(argument));
         let hint = "name a top-level property of the input schema";
@@ -198,7 +198,12 @@ pub(super) fn is_token_byte(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
 }
 
-fn check_pointer(pointer: &str, path: &str, arguments: Option<&Arguments<'_>>, findings: &mut Findings<'_>) {
+fn check_pointer(
+    pointer: &str,
+    path: &str,
+    arguments: Option<&SpecArguments<'_>>,
+    findings: &mut Findings<'_>,
+) {
     let escapes_fit = pointer.split('~').skip(1).all(|part| part.starts_with('0') || part.starts_with('1'));
     if !(pointer.is_empty() || pointer.starts_with('/')) || !escapes_fit {
         let message = format!("`{}` is no JSON pointer", name::shown(pointer));
@@ -217,13 +222,13 @@ fn check_pointer(pointer: &str, path: &str, arguments: Option<&Arguments<'_>>, f
 }
 
 /// The arguments of a call, by the spec's kind.
-struct Arguments<'a> {
+struct SpecArguments<'a> {
     spec: &'a Spec,
 }
 
-impl<'a> Arguments<'a> {
-    fn of(spec: &'a Spec) -> Arguments<'a> {
-        Arguments { spec }
+impl<'a> SpecArguments<'a> {
+    fn of(spec: &'a Spec) -> SpecArguments<'a> {
+        SpecArguments { spec }
     }
 
     fn knows(&self, argument: &str) -> bool {

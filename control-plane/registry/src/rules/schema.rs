@@ -40,7 +40,7 @@ const SELF: &str = "urn:asp:schema";
 
 /// Requirements on a schema apart from validity.
 #[derive(Clone, Copy)]
-pub(super) struct Rules {
+pub(super) struct SchemaRules {
     /// Whether the root must be `type: object` (MCP up to 2025-11-25, tools).
     pub(super) object_root: bool,
     /// Whether `x-mcp-header` is allowed.
@@ -61,12 +61,12 @@ fn options<'a>() -> jsonschema::ValidationOptions<'a> {
 pub(super) fn check(
     schema: &Value,
     at: &str,
-    rules: Rules,
+    rules: SchemaRules,
     findings: &mut Findings<'_>,
 ) -> Option<Validator> {
     let mut local = Vec::new();
     let validator = Checker { schema, patterns: 0, at, rules, faults: &mut local }.run();
-    let sound = !local.iter().any(|fault: &Found| !fault.code.is_warning());
+    let sound = !local.iter().any(|fault: &SchemaFault| !fault.code.is_warning());
     for fault in local {
         findings.add(fault.code, &format!("{at}{}", fault.path), fault.message, fault.hint);
     }
@@ -74,24 +74,24 @@ pub(super) fn check(
 }
 
 /// A fault inside a schema; `path` is relative to its root.
-struct Found {
+struct SchemaFault {
     code: FaultCode,
     path: String,
     message: String,
     hint: String,
 }
 
-type Faults = Vec<Found>;
+type Faults = Vec<SchemaFault>;
 
-fn found(code: FaultCode, path: &str, message: impl Into<String>, hint: impl Into<String>) -> Found {
-    Found { code, path: path.to_string(), message: message.into(), hint: hint.into() }
+fn fault(code: FaultCode, path: &str, message: impl Into<String>, hint: impl Into<String>) -> SchemaFault {
+    SchemaFault { code, path: path.to_string(), message: message.into(), hint: hint.into() }
 }
 
 struct Checker<'s> {
     schema: &'s Value,
     patterns: usize,
     at: &'s str,
-    rules: Rules,
+    rules: SchemaRules,
     faults: &'s mut Faults,
 }
 
@@ -119,7 +119,7 @@ impl Checker<'_> {
         match options().build(&compiled) {
             Err(error) => {
                 let hint = "correct the schema; JSON Schema 2020-12 is the dialect";
-                self.faults.push(found(FaultCode::BadSchema, "", error.to_string(), hint));
+                self.faults.push(fault(FaultCode::BadSchema, "", error.to_string(), hint));
                 None
             }
             Ok(validator) => {
@@ -143,7 +143,7 @@ impl Checker<'_> {
         } else {
             return true;
         };
-        self.faults.push(found(FaultCode::SchemaBudget, "", message, "simplify the schema"));
+        self.faults.push(fault(FaultCode::SchemaBudget, "", message, "simplify the schema"));
         false
     }
 
@@ -164,31 +164,31 @@ impl Checker<'_> {
             if !allowed {
                 let hint = format!("`$schema` at the root may say {DIALECT}; `$id` stands at the root only");
                 let message = format!("`{keyword}` with this value is not allowed here");
-                self.faults.push(found(FaultCode::BadSchema, &format!("{path}/{keyword}"), message, hint));
+                self.faults.push(fault(FaultCode::BadSchema, &format!("{path}/{keyword}"), message, hint));
             }
         }
         self.check_elder(object, path);
         if object.get("enum").and_then(Value::as_array).is_some_and(|list| list.len() > MAX_ENUM) {
             let message = format!("more than {MAX_ENUM} values");
             let hint = "use a pattern, or check the value in the primitive";
-            self.faults.push(found(FaultCode::SchemaBudget, &format!("{path}/enum"), message, hint));
+            self.faults.push(fault(FaultCode::SchemaBudget, &format!("{path}/enum"), message, hint));
         }
         if object.get("multipleOf").and_then(Value::as_f64).is_some_and(|step| step < MIN_MULTIPLE) {
             let message = "a step this small cannot be checked exactly";
             let hint = "use a step of at least 1e-9";
-            self.faults.push(found(FaultCode::BadSchema, &format!("{path}/multipleOf"), message, hint));
+            self.faults.push(fault(FaultCode::BadSchema, &format!("{path}/multipleOf"), message, hint));
         }
         if object.get("nullable") == Some(&Value::Bool(true)) {
             let hint = "write type: [<type>, \"null\"]; `nullable` is no JSON Schema";
             let message = "`nullable: true` is compiled to a union with null";
-            self.faults.push(found(FaultCode::NullableRewritten, &format!("{path}/nullable"), message, hint));
+            self.faults.push(fault(FaultCode::NullableRewritten, &format!("{path}/nullable"), message, hint));
         }
         if let Some(format) = object.get("format").and_then(Value::as_str)
             && !options().is_known_format(Draft::Draft202012, format)
         {
             let message = format!("the format `{}` is not asserted", super::name::shown(format));
             let hint = "use a format of JSON Schema 2020-12, or a pattern";
-            self.faults.push(found(FaultCode::UnknownFormat, &format!("{path}/format"), message, hint));
+            self.faults.push(fault(FaultCode::UnknownFormat, &format!("{path}/format"), message, hint));
         }
         self.check_patterns(object, path);
     }
@@ -205,7 +205,7 @@ impl Checker<'_> {
         if let Some(keyword) = changed.or(reference) {
             let message = format!("`{keyword}` here means something else in JSON Schema 2020-12");
             let hint = "write the schema in 2020-12: dependentRequired, prefixItems, allOf around a $ref";
-            self.faults.push(found(FaultCode::BadSchema, &format!("{path}/{keyword}"), message, hint));
+            self.faults.push(fault(FaultCode::BadSchema, &format!("{path}/{keyword}"), message, hint));
         }
     }
 
@@ -224,16 +224,16 @@ impl Checker<'_> {
         for (path, pattern) in patterns {
             if self.patterns > MAX_PATTERNS {
                 let message = format!("more than {MAX_PATTERNS} patterns");
-                self.faults.push(found(FaultCode::SchemaBudget, &path, message, "use fewer patterns"));
+                self.faults.push(fault(FaultCode::SchemaBudget, &path, message, "use fewer patterns"));
                 return;
             }
             if let Err(error) = options().build(&json!({"pattern": pattern})) {
                 let hint = "use a pattern without look-around and back-references, with small repeat counts";
-                self.faults.push(found(FaultCode::SchemaPattern, &path, error.to_string(), hint));
+                self.faults.push(fault(FaultCode::SchemaPattern, &path, error.to_string(), hint));
             } else if let Err(error) = as_clients_read(pattern) {
                 let message = format!("clients cannot read the pattern: {error}");
                 let hint = "write it as ECMA-262 with the flag u has it, e.g. [aA] for (?i)a, ^ for \\A";
-                self.faults.push(found(FaultCode::SchemaPattern, &path, message, hint));
+                self.faults.push(fault(FaultCode::SchemaPattern, &path, message, hint));
             }
         }
     }
@@ -244,14 +244,14 @@ impl Checker<'_> {
         }
         if self.schema.get("type").and_then(Value::as_str) != Some("object") {
             let hint = "write type: object; MCP up to 2025-11-25 knows no other tool schema";
-            self.faults.push(found(FaultCode::SchemaRoot, "/type", "the root is not `type: object`", hint));
+            self.faults.push(fault(FaultCode::SchemaRoot, "/type", "the root is not `type: object`", hint));
         }
         let properties = self.schema.get("properties").and_then(Value::as_object);
         for (key, property) in properties.into_iter().flatten() {
             if property.is_boolean() {
                 let path = format!("/properties/{}", crate::document::escape(key));
                 let message = "a tool's property is an object, not true or false";
-                self.faults.push(found(FaultCode::SchemaRoot, &path, message, "write {} for any value"));
+                self.faults.push(fault(FaultCode::SchemaRoot, &path, message, "write {} for any value"));
             }
         }
     }
@@ -261,7 +261,7 @@ impl Checker<'_> {
         for error in validator.iter_errors(self.schema).take(MAX_META_ERRORS) {
             let path = error.instance_path().as_str().to_string();
             let hint = "correct the keyword; JSON Schema 2020-12 is the dialect";
-            self.faults.push(found(FaultCode::BadSchema, &path, error.to_string(), hint));
+            self.faults.push(fault(FaultCode::BadSchema, &path, error.to_string(), hint));
         }
     }
 
@@ -280,14 +280,14 @@ impl Checker<'_> {
             .and_then(|registry| registry.prepare());
         let Ok(registry) = registry else {
             let message = format!("the schema at {} cannot be registered", self.at);
-            self.faults.push(found(FaultCode::BadSchema, "", message, "remove `$id`"));
+            self.faults.push(fault(FaultCode::BadSchema, "", message, "remove `$id`"));
             return;
         };
         for (pointer, default) in with_default {
             let path = format!("{pointer}/default");
             if default.to_string().len() > MAX_DEFAULT_BYTES {
                 let message = format!("the default is larger than {MAX_DEFAULT_BYTES} bytes");
-                self.faults.push(found(FaultCode::SchemaBudget, &path, message, "shorten the default"));
+                self.faults.push(fault(FaultCode::SchemaBudget, &path, message, "shorten the default"));
                 continue;
             }
             let reference = json!({"$ref": format!("{SELF}#{}", fragment(pointer))});
@@ -297,7 +297,7 @@ impl Checker<'_> {
             };
             if let Some(problem) = problem {
                 let hint = "correct the default or the schema it stands in";
-                self.faults.push(found(FaultCode::BadDefault, &path, problem, hint));
+                self.faults.push(fault(FaultCode::BadDefault, &path, problem, hint));
             }
         }
     }

@@ -15,7 +15,7 @@ use crate::compiled::CompiledServer;
 const MAX_SHARED: usize = 32;
 
 /// The name that the edge reads for one listing of one server.
-pub(super) struct Name<'a> {
+pub(super) struct EdgeName<'a> {
     pub(super) server: &'a str,
     /// A name, or `prefix*`.
     pub(super) pattern: String,
@@ -27,14 +27,14 @@ pub(super) struct Name<'a> {
 /// Index of all names by a limit's selectors.
 pub(super) struct Names<'a> {
     /// Names sorted by id, then server.
-    all: Vec<Name<'a>>,
+    all: Vec<EdgeName<'a>>,
     /// Indices in `all` of each server's names, sorted by id.
     of_server: HashMap<&'a str, Vec<usize>>,
 }
 
 impl<'a> Names<'a> {
     pub(super) fn index(servers: &[&'a CompiledServer]) -> Names<'a> {
-        let mut all: Vec<Name<'a>> = servers.iter().flat_map(|server| of_server(server)).collect();
+        let mut all: Vec<EdgeName<'a>> = servers.iter().flat_map(|server| of_server(server)).collect();
         all.sort_by(|a, b| (a.id, a.server, &a.pattern).cmp(&(b.id, b.server, &b.pattern)));
         let mut of_server: HashMap<&str, Vec<usize>> = HashMap::new();
         for (place, name) in all.iter().enumerate() {
@@ -44,13 +44,13 @@ impl<'a> Names<'a> {
     }
 
     /// Returns the names of the primitives that the limit selects, without names that also stand for others.
-    pub(super) fn covered(&self, limit: &'a Limit) -> Box<dyn Iterator<Item = &Name<'a>> + '_> {
+    pub(super) fn covered(&self, limit: &'a Limit) -> Box<dyn Iterator<Item = &EdgeName<'a>> + '_> {
         let pattern = limit.primitive.as_str();
         let start = pattern.strip_suffix('*').unwrap_or(pattern);
-        let alone = move |name: &&Name<'a>| {
+        let alone = move |name: &&EdgeName<'a>| {
             name.shared.as_ref().is_some_and(|ids| ids.iter().all(|id| matches(pattern, id)))
         };
-        let selected = move |name: &&Name<'a>| matches(pattern, name.id);
+        let selected = move |name: &&EdgeName<'a>| matches(pattern, name.id);
         if limit.server == "*" {
             let from = self.all.partition_point(|name| name.id < start);
             let found = self.all.get(from..).unwrap_or_default().iter();
@@ -65,22 +65,22 @@ impl<'a> Names<'a> {
 }
 
 /// The fixed text that the edge reads for a listing, without the star of a template's pattern.
-struct Fixed<'a> {
+struct FixedText<'a> {
     text: &'a str,
     template: bool,
     id: &'a str,
 }
 
-fn fixed(listing: &Listing) -> Fixed<'_> {
+fn fixed(listing: &Listing) -> FixedText<'_> {
     let (text, template) = match listing.mcp_name.split_once('{') {
         Some((text, _)) => (text, true),
         None => (listing.mcp_name.as_str(), false),
     };
-    Fixed { text, template, id: &listing.id }
+    FixedText { text, template, id: &listing.id }
 }
 
-fn of_server(server: &CompiledServer) -> Vec<Name<'_>> {
-    let mut listed: Vec<Fixed<'_>> =
+fn of_server(server: &CompiledServer) -> Vec<EdgeName<'_>> {
+    let mut listed: Vec<FixedText<'_>> =
         server.server.listings.iter().filter(|listing| !listing.mcp_name.is_empty()).map(fixed).collect();
     // A template comes before the texts that its fixed start covers.
     listed.sort_by(|a, b| (a.text, !a.template, a.id).cmp(&(b.text, !b.template, b.id)));
@@ -100,7 +100,7 @@ fn of_server(server: &CompiledServer) -> Vec<Name<'_>> {
     }
     let names = listed.into_iter().zip(shared);
     names
-        .map(|(listed, shared)| Name {
+        .map(|(listed, shared)| EdgeName {
             server: &server.server.name,
             pattern: pattern(&listed),
             id: listed.id,
@@ -110,7 +110,7 @@ fn of_server(server: &CompiledServer) -> Vec<Name<'_>> {
 }
 
 /// Whether a request for `next` may match `before`. The text of `next` does not sort before that of `before`.
-fn meets(before: &Fixed<'_>, next: &Fixed<'_>) -> bool {
+fn meets(before: &FixedText<'_>, next: &FixedText<'_>) -> bool {
     before.text == next.text || (before.template && next.text.starts_with(before.text))
 }
 
@@ -122,6 +122,6 @@ fn share<'a>(ids: Option<&mut Option<Vec<&'a str>>>, id: &'a str) {
     }
 }
 
-fn pattern(listed: &Fixed<'_>) -> String {
+fn pattern(listed: &FixedText<'_>) -> String {
     if listed.template { format!("{}*", listed.text) } else { listed.text.to_owned() }
 }

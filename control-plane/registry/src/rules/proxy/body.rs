@@ -4,14 +4,14 @@
 
 use serde_json::Value;
 
-use super::{Arguments, check_pointer};
+use super::{SpecArguments, check_pointer};
 use crate::document::escape;
 use crate::fault::FaultCode;
 use crate::findings::Findings;
 use crate::rules::name;
 use crate::spec::{Body, BodyFormat, HttpProxy};
 
-pub(super) fn check(http: &HttpProxy, arguments: &Arguments<'_>, findings: &mut Findings<'_>) {
+pub(super) fn check(http: &HttpProxy, arguments: &SpecArguments<'_>, findings: &mut Findings<'_>) {
     let at = "/runtime/http/body";
     match &http.body {
         Some(Body::Word(pointer)) if pointer.starts_with('/') => {
@@ -40,7 +40,7 @@ pub(super) fn check(http: &HttpProxy, arguments: &Arguments<'_>, findings: &mut 
     }
 }
 
-fn check_form(http: &HttpProxy, arguments: &Arguments<'_>, findings: &mut Findings<'_>) {
+fn check_form(http: &HttpProxy, arguments: &SpecArguments<'_>, findings: &mut Findings<'_>) {
     match &http.body {
         None => {
             let hint = "add `body`, or remove `bodyFormat`";

@@ -9,8 +9,8 @@ use std::collections::HashMap;
 
 use serde_json::Value;
 
-use super::walk::{self, Step, Sub};
-use super::{Faults, found};
+use super::walk::{self, SchemaStep, Sub};
+use super::{Faults, fault};
 use crate::fault::FaultCode;
 
 const MAX_EXPANDED: u64 = 10_000;
@@ -25,7 +25,7 @@ pub(super) fn check(subschemas: &[Sub<'_>], faults: &mut Faults) {
     let before = faults.len();
     if subschemas.len() > MAX_SUBSCHEMAS {
         let message = format!("{} subschemas, the limit is {MAX_SUBSCHEMAS}", subschemas.len());
-        faults.push(found(FaultCode::SchemaBudget, "", message, "split or simplify the schema"));
+        faults.push(fault(FaultCode::SchemaBudget, "", message, "split or simplify the schema"));
         return;
     }
     let graph = Graph::new(subschemas, faults);
@@ -35,7 +35,7 @@ pub(super) fn check(subschemas: &[Sub<'_>], faults: &mut Faults) {
     if let Some(at) = graph.find_loop() {
         let hint = "let the reference pass through `properties` or `items`, or remove it";
         let message = "the schema refers to itself at the same value, so judging it never ends";
-        faults.push(found(FaultCode::SchemaLoop, at, message, hint));
+        faults.push(fault(FaultCode::SchemaLoop, at, message, hint));
         return;
     }
     let too_much = match graph.expanded() {
@@ -49,14 +49,14 @@ pub(super) fn check(subschemas: &[Sub<'_>], faults: &mut Faults) {
     };
     if let Some(message) = too_much {
         let hint = "simplify the schema: fewer nested allOf, anyOf and $ref";
-        faults.push(found(FaultCode::SchemaBudget, "", message, hint));
+        faults.push(fault(FaultCode::SchemaBudget, "", message, hint));
     }
 }
 
 struct Edge {
-    step: Step,
+    step: SchemaStep,
     keyword: String,
-    /// Name of the property for [`Step::Property`].
+    /// Name of the property for [`SchemaStep::Property`].
     name: String,
     target: usize,
 }
@@ -86,14 +86,14 @@ impl<'a> Graph<'a> {
                 let path = format!("{}/{keyword}", sub.pointer);
                 match resolve(reference, &places, &anchors) {
                     Ok(target) => out.push(Edge {
-                        step: Step::InPlace,
+                        step: SchemaStep::InPlace,
                         keyword: keyword.into(),
                         name: String::new(),
                         target,
                     }),
                     Err((code, message)) => {
                         let hint = "refer to a subschema of this schema as #/$defs/name";
-                        faults.push(found(code, &path, message, hint));
+                        faults.push(fault(code, &path, message, hint));
                     }
                 }
             }
@@ -107,7 +107,7 @@ impl<'a> Graph<'a> {
     }
 
     fn in_place(&self, node: usize) -> impl Iterator<Item = usize> {
-        self.out(node).iter().filter(|edge| edge.step == Step::InPlace).map(|edge| edge.target)
+        self.out(node).iter().filter(|edge| edge.step == SchemaStep::InPlace).map(|edge| edge.target)
     }
 
     /// Returns a node from which in-place steps lead back to it.
@@ -180,7 +180,7 @@ impl<'a> Graph<'a> {
             *slot = Some(1);
         }
         let mut total = 1_u64;
-        for edge in self.out(node).iter().filter(|edge| edge.step != Step::Definition) {
+        for edge in self.out(node).iter().filter(|edge| edge.step != SchemaStep::Definition) {
             total = total.saturating_add(self.count(edge.target, chain + 1, counts)?);
         }
         if let Some(slot) = counts.get_mut(node) {
@@ -233,7 +233,7 @@ impl<'a> Graph<'a> {
     fn groups(&self) -> Vec<usize> {
         let mut reverse = vec![Vec::new(); self.subs.len()];
         for (node, edges) in self.edges.iter().enumerate() {
-            for edge in edges.iter().filter(|edge| edge.step != Step::Definition) {
+            for edge in edges.iter().filter(|edge| edge.step != SchemaStep::Definition) {
                 if let Some(back) = reverse.get_mut(edge.target) {
                     back.push(node);
                 }
@@ -269,7 +269,7 @@ impl<'a> Graph<'a> {
                     _ => continue,
                 }
                 stack.push((node, true));
-                let edges = self.out(node).iter().filter(|edge| edge.step != Step::Definition);
+                let edges = self.out(node).iter().filter(|edge| edge.step != SchemaStep::Definition);
                 stack.extend(edges.map(|edge| (edge.target, false)));
             }
         }
@@ -280,7 +280,7 @@ impl<'a> Graph<'a> {
 impl Edge {
     /// Whether it leads into the value: to a property or an item.
     fn is_inner(&self) -> bool {
-        matches!(self.step, Step::Property | Step::OtherProperties | Step::Items)
+        matches!(self.step, SchemaStep::Property | SchemaStep::OtherProperties | SchemaStep::Items)
     }
 }
 
@@ -289,11 +289,14 @@ impl Edge {
 fn overlap((place, one): (usize, &Edge), (other_place, other): (usize, &Edge)) -> bool {
     let is_same_place = place == other_place;
     match (one.step, other.step) {
-        (Step::Property, Step::Property) => one.name == other.name,
-        (Step::Items, Step::Items) => !(is_same_place && one.is_partition() && other.is_partition()),
-        (Step::Property | Step::OtherProperties, Step::Property | Step::OtherProperties) => {
+        (SchemaStep::Property, SchemaStep::Property) => one.name == other.name,
+        (SchemaStep::Items, SchemaStep::Items) => {
             !(is_same_place && one.is_partition() && other.is_partition())
         }
+        (
+            SchemaStep::Property | SchemaStep::OtherProperties,
+            SchemaStep::Property | SchemaStep::OtherProperties,
+        ) => !(is_same_place && one.is_partition() && other.is_partition()),
         _ => false,
     }
 }

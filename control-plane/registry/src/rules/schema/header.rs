@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use serde_json::Value;
 
 use super::walk::Sub;
-use super::{Faults, found};
+use super::{Faults, fault};
 use crate::document::escape;
 use crate::fault::FaultCode;
 use crate::rules::proxy::is_token_byte;
@@ -24,26 +24,26 @@ pub(super) fn check(root: &Value, subschemas: &[Sub<'_>], allowed: bool, faults:
     let mut names = HashSet::new();
     for sub in subschemas {
         let Some(annotation) = sub.schema.get(KEYWORD) else { continue };
-        let mut fault = |message: String| {
+        let mut add = |message: String| {
             let path = format!("{}/{KEYWORD}", sub.pointer);
-            faults.push(found(FaultCode::BadHeaderAnnotation, &path, message, HINT));
+            faults.push(fault(FaultCode::BadHeaderAnnotation, &path, message, HINT));
         };
         if !reachable.contains(&sub.pointer) {
-            fault("the annotation stands where no header can carry the value".into());
+            add("the annotation stands where no header can carry the value".into());
             continue;
         }
         let kind = sub.schema.get("type").and_then(Value::as_str).unwrap_or_default();
         if !matches!(kind, "string" | "integer" | "boolean") {
-            fault(format!("a value of type `{kind}` has no header form"));
+            add(format!("a value of type `{kind}` has no header form"));
         }
         match annotation.as_str() {
             Some(name) if is_header_name(name) => {
                 if !names.insert(name.to_ascii_lowercase()) {
-                    fault(format!("the header `{name}` is used twice"));
+                    add(format!("the header `{name}` is used twice"));
                 }
             }
-            Some(name) => fault(format!("`{}` is no header token", name.escape_debug())),
-            None => fault("the annotation is not a text".into()),
+            Some(name) => add(format!("`{}` is no header token", name.escape_debug())),
+            None => add("the annotation is not a text".into()),
         }
     }
 }

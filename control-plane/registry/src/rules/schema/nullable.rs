@@ -5,7 +5,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::walk::{Shape, keyword};
+use super::walk::{KeywordShape, keyword};
 
 /// Replaces every `nullable: true` by a union with null. Key order is kept.
 pub(crate) fn without_nullable(schema: &Value) -> Value {
@@ -13,9 +13,9 @@ pub(crate) fn without_nullable(schema: &Value) -> Value {
     let mut rewritten = Map::new();
     for (key, value) in object {
         let value = match (keyword(key).map(|(shape, _)| shape), value) {
-            (Some(Shape::One), value) => without_nullable(value),
-            (Some(Shape::List), Value::Array(items)) => items.iter().map(without_nullable).collect(),
-            (Some(Shape::Map), Value::Object(map)) => {
+            (Some(KeywordShape::One), value) => without_nullable(value),
+            (Some(KeywordShape::List), Value::Array(items)) => items.iter().map(without_nullable).collect(),
+            (Some(KeywordShape::Map), Value::Object(map)) => {
                 Value::Object(map.iter().map(|(name, item)| (name.clone(), without_nullable(item))).collect())
             }
             _ => value.clone(),

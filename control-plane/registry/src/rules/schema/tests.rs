@@ -1,6 +1,6 @@
 use serde_json::{Value, json};
 
-use super::{Rules, check, without_nullable};
+use super::{SchemaRules, check, without_nullable};
 use crate::document::Document;
 use crate::fault::FaultCode;
 use crate::findings::Findings;
@@ -11,7 +11,7 @@ fn judged(schema: &Value, object_root: bool) -> Vec<(FaultCode, String)> {
     let (document, _) = Document::parse(&source);
     let document = document.expect("it parses");
     let mut findings = Findings::new(&source.path, &document, 200);
-    let rules = Rules { object_root, header_annotations: true };
+    let rules = SchemaRules { object_root, header_annotations: true };
     let validator = check(schema, "", rules, &mut findings);
     let found: Vec<_> = findings.into_list().into_iter().map(|fault| (fault.code, fault.path)).collect();
     let refused = found.iter().any(|(code, _)| !code.is_warning());

@@ -9,7 +9,7 @@ use crate::document::escape;
 
 /// The part of a value that a subschema applies to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Step {
+pub(super) enum SchemaStep {
     /// The same value as the schema around it.
     InPlace,
     /// The property with this name.
@@ -24,7 +24,7 @@ pub(super) enum Step {
 
 /// The shape of a keyword's value.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Shape {
+pub(super) enum KeywordShape {
     One,
     List,
     Map,
@@ -37,35 +37,35 @@ pub(super) struct Sub<'a> {
 }
 
 /// Returns the shape and step of a keyword that contains subschemas.
-pub(super) fn keyword(key: &str) -> Option<(Shape, Step)> {
+pub(super) fn keyword(key: &str) -> Option<(KeywordShape, SchemaStep)> {
     Some(match key {
-        "allOf" | "anyOf" | "oneOf" => (Shape::List, Step::InPlace),
-        "not" | "if" | "then" | "else" => (Shape::One, Step::InPlace),
-        "dependentSchemas" => (Shape::Map, Step::InPlace),
-        "properties" => (Shape::Map, Step::Property),
-        "patternProperties" => (Shape::Map, Step::OtherProperties),
-        "additionalProperties" | "unevaluatedProperties" => (Shape::One, Step::OtherProperties),
-        "prefixItems" => (Shape::List, Step::Items),
-        "items" | "contains" | "unevaluatedItems" | "propertyNames" => (Shape::One, Step::Items),
-        "contentSchema" => (Shape::One, Step::Definition),
-        "$defs" | "definitions" => (Shape::Map, Step::Definition),
+        "allOf" | "anyOf" | "oneOf" => (KeywordShape::List, SchemaStep::InPlace),
+        "not" | "if" | "then" | "else" => (KeywordShape::One, SchemaStep::InPlace),
+        "dependentSchemas" => (KeywordShape::Map, SchemaStep::InPlace),
+        "properties" => (KeywordShape::Map, SchemaStep::Property),
+        "patternProperties" => (KeywordShape::Map, SchemaStep::OtherProperties),
+        "additionalProperties" | "unevaluatedProperties" => (KeywordShape::One, SchemaStep::OtherProperties),
+        "prefixItems" => (KeywordShape::List, SchemaStep::Items),
+        "items" | "contains" | "unevaluatedItems" | "propertyNames" => (KeywordShape::One, SchemaStep::Items),
+        "contentSchema" => (KeywordShape::One, SchemaStep::Definition),
+        "$defs" | "definitions" => (KeywordShape::Map, SchemaStep::Definition),
         _ => return None,
     })
 }
 
 /// Returns the direct subschemas of `schema`, each with its pointer from there and its step.
-pub(super) fn children(schema: &Value) -> Vec<(String, Step, &Value)> {
+pub(super) fn children(schema: &Value) -> Vec<(String, SchemaStep, &Value)> {
     let mut children = Vec::new();
     for (key, value) in schema.as_object().into_iter().flatten() {
         let Some((shape, step)) = keyword(key) else { continue };
         match (shape, value) {
-            (Shape::One, value) => children.push((format!("/{}", escape(key)), step, value)),
-            (Shape::List, Value::Array(items)) => {
+            (KeywordShape::One, value) => children.push((format!("/{}", escape(key)), step, value)),
+            (KeywordShape::List, Value::Array(items)) => {
                 for (index, item) in items.iter().enumerate() {
                     children.push((format!("/{}/{index}", escape(key)), step, item));
                 }
             }
-            (Shape::Map, Value::Object(map)) => {
+            (KeywordShape::Map, Value::Object(map)) => {
                 for (name, item) in map {
                     children.push((format!("/{}/{}", escape(key), escape(name)), step, item));
                 }
