@@ -17,8 +17,8 @@ use serde_json::{Value, json};
 use crate::elicitation::requested_schema;
 use crate::rules::{quantity, schema};
 use crate::spec::{
-    Body, BodyFormat, Completer, HttpProxy, Kind, Mode, Mutation, Offered, OpenaiProxy, Pool, PoolMode,
-    Prefer, RiskClass, Runtime, Sampling, Scheme, Spec, bare_id, versioned,
+    Body, BodyFormat, Completer, CompletionSource, HttpProxy, Kind, Mode, Mutation, OpenaiProxy, Pool,
+    PoolMode, Prefer, RiskClass, Runtime, Sampling, Scheme, Spec, bare_id, versioned,
 };
 
 /// Compiles one primitive.
@@ -83,8 +83,8 @@ fn completions(spec: &Spec) -> Vec<snapshot::Completion> {
     completions
         .map(|(argument, offered)| {
             let (values, by_runtime) = match offered {
-                Offered::Values(values) => (values.clone(), false),
-                Offered::By(Completer::Plugin | Completer::Upstream) => (Vec::new(), true),
+                CompletionSource::Values(values) => (values.clone(), false),
+                CompletionSource::By(Completer::Plugin | Completer::Upstream) => (Vec::new(), true),
             };
             snapshot::Completion { argument: argument.clone(), values, by_runtime }
         })

@@ -58,7 +58,7 @@ pub(crate) struct ServerFile {
     pub card: Card,
     /// Primitives in list order.
     #[serde(default)]
-    pub primitives: Vec<Listed>,
+    pub primitives: Vec<PrimitiveEntry>,
 }
 
 fn yes() -> bool {
@@ -192,7 +192,8 @@ pub(crate) struct CardCapabilities {
 
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Listed {
+#[schemars(rename = "Listed")]
+pub(crate) struct PrimitiveEntry {
     /// `folder/id` of a primitive; with several major versions, `folder/id@1` for major version 1.
     #[serde(rename = "ref")]
     pub reference: String,

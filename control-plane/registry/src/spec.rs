@@ -18,14 +18,14 @@ mod exposure;
 mod runtime;
 mod schema;
 
-pub(crate) use exposure::{Exposed, Exposure};
+pub(crate) use exposure::{Exposure, ExposureSettings};
 pub(crate) use runtime::{
     Body, BodyFormat, CallsProxy, Cpu, HttpProxy, Mode, OpenaiProxy, Pool, PoolMode, Resources, Runtime,
     ServiceAuth,
 };
 pub(crate) use schema::{
-    Completer, ContentType, Contents, Field, FieldType, Message, Offered, Prefer, PrimitiveSchema, Role,
-    Sampling,
+    Completer, CompletionSource, ContentType, Contents, Field, FieldType, Message, Prefer, PrimitiveSchema,
+    Role, Sampling,
 };
 
 use std::collections::BTreeMap;

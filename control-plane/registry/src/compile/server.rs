@@ -12,7 +12,7 @@ use sha2::{Digest, Sha256};
 use super::{card, compile_primitive, mcp, wire_scheme};
 use crate::compiled::CompiledServer;
 use crate::server_file::{DefaultExposure, Protocol, ServerFile, Sessions};
-use crate::spec::{Exposed, Kind, Spec};
+use crate::spec::{ExposureSettings, Kind, Spec};
 
 /// A primitive as a server lists it: the spec, the name given by `as`, and the spec's file.
 pub(crate) struct ServerMember<'a> {
@@ -121,7 +121,7 @@ fn mcp_enabled(spec: &Spec) -> bool {
     })
 }
 
-fn enabled(exposed: Option<&Exposed>) -> bool {
+fn enabled(exposed: Option<&ExposureSettings>) -> bool {
     exposed.is_none_or(|exposed| exposed.enabled)
 }
 

@@ -8,7 +8,7 @@ use super::name;
 use crate::document::escape;
 use crate::fault::FaultCode;
 use crate::findings::Findings;
-use crate::spec::{Completer, Kind, Mode, Offered, Spec};
+use crate::spec::{Completer, CompletionSource, Kind, Mode, Spec};
 use crate::uri_template::UriTemplate;
 
 /// Maximum number of values for one argument.
@@ -27,8 +27,8 @@ pub(super) fn check(spec: &Spec, findings: &mut Findings<'_>) {
             findings.add(FaultCode::BadValue, &path, message, hint);
         }
         let values = match offered {
-            Offered::Values(values) => values,
-            Offered::By(completer) => {
+            CompletionSource::Values(values) => values,
+            CompletionSource::By(completer) => {
                 check_completer(*completer, spec, &path, findings);
                 continue;
             }

@@ -22,11 +22,11 @@ pub(crate) struct Exposure {
 #[serde(deny_unknown_fields)]
 pub(crate) struct Mcp {
     #[serde(default)]
-    pub tool: Option<Exposed>,
+    pub tool: Option<ExposureSettings>,
     #[serde(default)]
-    pub resource: Option<Exposed>,
+    pub resource: Option<ExposureSettings>,
     #[serde(default)]
-    pub prompt: Option<Exposed>,
+    pub prompt: Option<ExposureSettings>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
@@ -40,12 +40,13 @@ pub(crate) struct A2a {
 #[serde(deny_unknown_fields)]
 pub(crate) struct Rest {
     #[serde(default)]
-    pub operation: Option<Exposed>,
+    pub operation: Option<ExposureSettings>,
 }
 
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Exposed {
+#[schemars(rename = "Exposed")]
+pub(crate) struct ExposureSettings {
     #[serde(default = "yes")]
     pub enabled: bool,
     /// Exposed name; the primitive's id when absent. `[A-Za-z0-9_.-]{1,128}`; for a resource 1 to 256 visible

@@ -52,7 +52,7 @@ pub(crate) struct PrimitiveSchema {
     pub watched: Option<Watcher>,
     /// prompt, resource_template: completions that clients offer while somebody types an argument, by its name.
     #[serde(default)]
-    pub completions: Option<BTreeMap<String, Offered>>,
+    pub completions: Option<BTreeMap<String, CompletionSource>>,
     /// elicitation: question for the user; the summary when absent.
     #[serde(default)]
     pub message: Option<String>,
@@ -82,7 +82,8 @@ pub(crate) struct PrimitiveSchema {
 /// the time.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(untagged)]
-pub(crate) enum Offered {
+#[schemars(rename = "Offered")]
+pub(crate) enum CompletionSource {
     Values(Vec<String>),
     By(Completer),
 }
