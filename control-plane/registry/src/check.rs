@@ -264,7 +264,7 @@ fn check_path(source: &Source) -> Option<Fault> {
         file: shortened(source.path.clone()),
         line: 0,
         path: String::new(),
-        message: "a file stands in a server's folder and ends in .yaml, .yml or .json".into(),
+        message: "a file belongs in a server's folder and ends in .yaml, .yml or .json".into(),
         hint: "move it to <server>/<file>.yaml; folders use a-z 0-9 -".into(),
     })
 }

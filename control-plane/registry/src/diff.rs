@@ -141,7 +141,7 @@ fn compare_server(old: &CompiledServer, new: &CompiledServer, changes: &mut Vec<
     let before = &old.edge;
     let after = &new.edge;
     let lists = [
-        ("/protocols", gone(&before.protocols, &after.protocols), "a protocol is no longer spoken"),
+        ("/protocols", gone(&before.protocols, &after.protocols), "a protocol is no longer supported"),
         ("/auth/schemes", gone(&before.schemes, &after.schemes), "a scheme is no longer accepted"),
         ("/auth/issuers", gone(&before.issuers, &after.issuers), "an issuer is no longer accepted"),
         ("/auth/scopes", gone(&after.scopes, &before.scopes), "callers need another scope"),
@@ -236,7 +236,7 @@ fn compare_rest(old: &Primitive, new: &Primitive, found: &mut ChangeCollector<'_
         (
             "/exposure/mcp/resource/name",
             listed_name(old) != listed_name(new),
-            "lists show another name of the resource",
+            "the resource has another name in lists",
         ),
         ("/runtime", old.runtime != new.runtime, "it runs differently"),
         ("/security/rateLimitMax", old.limit != new.limit, "the rate limit differs"),

@@ -137,7 +137,7 @@ fn check_answers(spec: &Spec, path: &str, answers: &BTreeMap<String, Value>, fin
         } else if declared(&spec.dependencies.elicitations, id) {
             if !fits {
                 let hint = "write an object of its fields, \"decline\" or \"cancel\"";
-                findings.add(FaultCode::BadExample, &path, "this is no answer of a user", hint);
+                findings.add(FaultCode::BadExample, &path, "not an answer that a user can give", hint);
             }
         } else if !declared(&spec.dependencies.delegations, id) {
             let message = format!("`{}` is not declared", name::shown(id));
@@ -200,7 +200,7 @@ fn check_media_types(spec: &Spec, findings: &mut Findings<'_>) {
         let is_plain =
             parameters.len() <= 128 && parameters.bytes().all(|byte| byte.is_ascii_graphic() || byte == b' ');
         if !server::is_media_type(media_type.trim_end()) || !is_plain {
-            let message = format!("`{}` is no media type", name::shown(text));
+            let message = format!("`{}` is not a media type", name::shown(text));
             findings.add(FaultCode::BadValue, &path, message, "write type/subtype");
         }
     }

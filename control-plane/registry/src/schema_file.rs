@@ -85,13 +85,13 @@ impl<'a> LoadedSchemaFile<'a> {
     /// Returns its faults, with one more if no spec uses it.
     pub(crate) fn into_findings(mut self) -> Findings<'a> {
         if !self.is_taken {
-            let message = "no spec of a plugin's tool or task with this id stands beside it";
+            let message = "its folder has no spec of a plugin's tool or task with this id";
             let hint = "remove it, or name it after the spec's id; `asp plugin build` writes such files";
             self.findings.add(FaultCode::BadPath, "/id", message, hint);
         } else if let Some(value) = &self.value
             && schema_file_name(&value.id) != self.source.file_name()
         {
-            let message = format!("the file says it is of `{}`", value.id);
+            let message = format!("the file is for `{}`", value.id);
             self.findings.add(FaultCode::BadValue, "/id", message, "run `asp plugin build`");
         }
         self.findings
@@ -134,7 +134,7 @@ pub(crate) fn complete<'a>(
         }
     }
     if is_built && spec.schema.input_schema.is_none() {
-        let message = "neither the spec nor the code says what the arguments are";
+        let message = "neither the spec nor the code defines the arguments";
         let hint = "give the handler's arguments a type and run `asp plugin build`, or add `input_schema`";
         findings.add(FaultCode::MissingKey, INPUT[0], message, hint);
     }

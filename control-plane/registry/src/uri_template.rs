@@ -40,9 +40,9 @@ pub enum TemplateFault {
     NotClosed,
     #[error("a `}}` without its `{{`")]
     NotOpened,
-    #[error("`{{{0}}}` is no plain variable of letters, digits, underscores and single dots between them")]
+    #[error("`{{{0}}}` is not a plain variable of letters, digits, underscores and single dots between them")]
     NotPlain(String),
-    #[error("a template that is matched has variables, each once, with fixed text between them")]
+    #[error("a template that is matched needs variables, each once, with fixed text between them")]
     Ambiguous,
 }
 

@@ -42,13 +42,13 @@ impl Machines {
         for key in keys {
             let id = key.id.clone();
             let Ok(hash) = key.hash.as_slice().try_into() else {
-                return Err(format!("machine key {id}: its hash has not 32 bytes"));
+                return Err(format!("machine key {id}: its hash does not have 32 bytes"));
             };
             if key.org.is_empty() || key.user.is_empty() {
-                return Err(format!("machine key {id}: it belongs to nobody"));
+                return Err(format!("machine key {id}: it has no org or user"));
             }
             if machines.keys.insert(id.clone(), IndexedKey { hash, key }).is_some() {
-                return Err(format!("machine key {id}: it is there twice"));
+                return Err(format!("machine key {id}: it occurs twice"));
             }
         }
         for certificate in certificates {
@@ -61,12 +61,12 @@ impl Machines {
         let id = certificate.id.clone();
         let fingerprint = certificate.fingerprint.as_slice();
         if certificate.org.is_empty() || certificate.user.is_empty() {
-            return Err((id, "it belongs to nobody"));
+            return Err((id, "it has no org or user"));
         }
         if fingerprint.is_empty() && !certificate.uri.is_empty() {
             let known = self.uri_orgs.insert(certificate.uri.clone(), certificate.org.clone());
             if known.is_some() {
-                return Err((id, "it is there twice"));
+                return Err((id, "it occurs twice"));
             }
             if certificate.expires_at == RESERVED {
                 return Ok(());
@@ -81,7 +81,7 @@ impl Machines {
         };
         let is_second = self.keys.contains_key(&id);
         if known.is_some() || is_second || self.certificates.insert(id.clone(), certificate).is_some() {
-            return Err((id, "it is there twice"));
+            return Err((id, "it occurs twice"));
         }
         Ok(())
     }

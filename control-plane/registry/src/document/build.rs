@@ -180,7 +180,7 @@ impl<'s> Builder<'s> {
             self.path.push(PathStep::Key(key.clone().unwrap_or_else(|| "?".into())));
             let duplicate = key.as_ref().is_some_and(|key| !seen.insert(key.clone()));
             if duplicate {
-                let message = format!("the key `{}` stands twice", key.as_deref().unwrap_or_default());
+                let message = format!("the key `{}` occurs twice", key.as_deref().unwrap_or_default());
                 self.fault(FaultCode::DuplicateKey, at, message, "keep one of the two");
             }
             let (event, span) = self.next(events)?;

@@ -46,12 +46,12 @@ fn check_completer(completer: Completer, spec: &Spec, path: &str, findings: &mut
     let (can_be_asked, message, hint) = match completer {
         Completer::Plugin => (
             runtime.is_some_and(|runtime| runtime.mode == Mode::Plugin),
-            "no plugin runs this, so that none can be asked",
+            "no plugin runs this, so none can be asked",
             "list the values, or let a plugin run it (`runtime.mode: plugin`)",
         ),
         Completer::Upstream => (
             runtime.is_some_and(|runtime| runtime.mode == Mode::Proxy && runtime.mcp.is_some()),
-            "no upstream MCP server is behind this, so that none can be asked",
+            "there is no upstream MCP server behind this that could be asked",
             "list the values, or name the server (`runtime.mcp`)",
         ),
     };
@@ -69,7 +69,7 @@ fn check_values(values: &[String], path: &str, findings: &mut Findings<'_>) {
             findings.add(FaultCode::BadValue, &path, message, format!("write 1 to {MAX_VALUE} bytes"));
         }
         if !seen.insert(value) {
-            let message = format!("the value `{}` stands twice", name::shown(value));
+            let message = format!("the value `{}` occurs twice", name::shown(value));
             findings.add(FaultCode::DuplicateName, &path, message, "keep one of the two");
         }
     }

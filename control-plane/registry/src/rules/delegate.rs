@@ -35,7 +35,7 @@ pub(super) fn check(spec: &Spec, findings: &mut Findings<'_>) {
         Mode::Proxy => check_proxy(runtime, findings),
         Mode::Primitive => check_primitive(spec, runtime, findings),
         Mode::Builtin | Mode::Plugin | Mode::McpStdio => {
-            let message = "nothing runs for a delegate in this mode";
+            let message = "a delegate cannot run in this mode";
             let hint = "make it a tool, and name it with mode: primitive";
             findings.add(FaultCode::MisplacedKey, "/runtime/mode", message, hint);
         }
@@ -101,7 +101,7 @@ fn check_primitive(spec: &Spec, runtime: &Runtime, findings: &mut Findings<'_>) 
     if let Some(reference) = &runtime.primitive
         && !name::is_name(bare_id(versioned(reference).0))
     {
-        let message = format!("`{}` is no id", name::shown(reference));
+        let message = format!("`{}` is not an id", name::shown(reference));
         findings.add(
             FaultCode::BadId,
             "/runtime/primitive",
@@ -126,15 +126,15 @@ fn check_openai(openai: &OpenaiProxy, findings: &mut Findings<'_>) {
         let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-_".contains(&byte);
         if key.is_empty() || key.len() > MAX_KEY_NAME || !key.bytes().all(plain) {
             // The value is not quoted: somebody may have pasted the key itself.
-            let hint = "name an entry of ASP_DELEGATE_KEYS (a-z 0-9 - _); the key itself never stands here";
-            findings.add(FaultCode::BadValue, "/runtime/openai/apiKeyName", "this is no name of a key", hint);
+            let hint = "name an entry of ASP_DELEGATE_KEYS (a-z 0-9 - _); never write the key itself here";
+            findings.add(FaultCode::BadValue, "/runtime/openai/apiKeyName", "not the name of a key", hint);
         }
     }
     for (key, value) in &openai.headers {
         let path = format!("/runtime/openai/headers/{}", crate::document::escape(key));
         proxy::check_header(key, &path, findings);
         if !value.bytes().all(|byte| (b' '..=b'~').contains(&byte)) {
-            findings.add(FaultCode::BadHeader, &path, "this is no header's value", "write printable ASCII");
+            findings.add(FaultCode::BadHeader, &path, "not a header value", "write printable ASCII");
         }
     }
 }

@@ -79,7 +79,7 @@ fn check_elicitation(spec: &Spec, findings: &mut Findings<'_>) {
         findings.add(FaultCode::BadElicitation, path, message, hint);
     };
     if schema.get("type").and_then(Value::as_str) != Some("object") {
-        fault(at, "the answer's schema is no object".into(), findings);
+        fault(at, "the answer's schema is not an object".into(), findings);
         return;
     }
     let Some(properties) = schema.get("properties").and_then(Value::as_object) else {
@@ -92,7 +92,7 @@ fn check_elicitation(spec: &Spec, findings: &mut Findings<'_>) {
     for (key, property) in properties {
         let path = format!("{at}/properties/{}", escape(key));
         if !is_plain_field(property) {
-            fault(&path, format!("`{}` is no plain field", name::shown(key)), findings);
+            fault(&path, format!("`{}` is not a plain field", name::shown(key)), findings);
         }
     }
     for required in schema.get("required").and_then(Value::as_array).into_iter().flatten() {
@@ -124,12 +124,12 @@ fn check_fields(spec: &Spec, findings: &mut Findings<'_>) {
         if !name::is_name(&field.name) {
             fault(
                 "name",
-                format!("`{}` is no field name", name::shown(&field.name)),
+                format!("`{}` is not a field name", name::shown(&field.name)),
                 "use A-Z a-z 0-9 _ . -",
             );
         }
         if !seen.insert(field.name.as_str()) {
-            fault("name", format!("the field `{}` stands twice", name::shown(&field.name)), "keep one");
+            fault("name", format!("the field `{}` occurs twice", name::shown(&field.name)), "keep one");
         }
         if !field.choices.is_empty() && field.kind != FieldType::String {
             fault("enum", "only texts have choices".into(), "write type: string, or remove `enum`");

@@ -58,7 +58,7 @@ pub(super) fn check(spec: &Spec, findings: &mut Findings<'_>) {
     for (path, pin) in [("/runtime/mcp/pin", own_pin), ("/runtime/pin", runtime.pin.as_ref())] {
         if pin.is_some_and(|pin| !is_digest(pin)) {
             let hint = "leave it as `asp import` writes it, or leave it out";
-            findings.add(FaultCode::BadValue, path, "this is no digest of an upstream's item", hint);
+            findings.add(FaultCode::BadValue, path, "not a digest of an upstream's item", hint);
         }
     }
     if let Some(calls) = &runtime.calls {
@@ -84,7 +84,7 @@ fn check_calls(calls: &CallsProxy, findings: &mut Findings<'_>) {
     if let Some(tool) = &calls.tool
         && !name::is_name(tool)
     {
-        let message = format!("`{}` is no tool", name::shown(tool));
+        let message = format!("`{}` is not a tool name", name::shown(tool));
         let hint = "use 1 to 128 of the characters A-Z a-z 0-9 _ . -";
         findings.add(FaultCode::BadEntrypoint, "/runtime/calls/tool", message, hint);
     }
@@ -206,7 +206,7 @@ fn check_pointer(
 ) {
     let escapes_fit = pointer.split('~').skip(1).all(|part| part.starts_with('0') || part.starts_with('1'));
     if !(pointer.is_empty() || pointer.starts_with('/')) || !escapes_fit {
-        let message = format!("`{}` is no JSON pointer", name::shown(pointer));
+        let message = format!("`{}` is not a JSON pointer", name::shown(pointer));
         findings.add(
             FaultCode::BadMapping,
             path,

@@ -25,12 +25,7 @@ pub(super) fn check(spec: &Spec, findings: &mut Findings<'_>) {
     if let Some(resources) = spec.runtime.as_ref().and_then(|runtime| runtime.resources.as_ref()) {
         if resources.cpu.is_some() && cpu_millis(resources).is_none() {
             let hint = "write cores as 1, 0.5 or 500m, at most 64";
-            findings.add(
-                FaultCode::BadQuantity,
-                "/runtime/resources/cpu",
-                "this is no quantity of cores",
-                hint,
-            );
+            findings.add(FaultCode::BadQuantity, "/runtime/resources/cpu", "not a number of cores", hint);
         }
         let amounts = [
             ("memory", &resources.memory, memory_bytes(resources), "from 16Mi to 64Gi"),
@@ -39,7 +34,7 @@ pub(super) fn check(spec: &Spec, findings: &mut Findings<'_>) {
         ];
         for (key, written, read, range) in amounts {
             if let (Some(text), None) = (written, read) {
-                let message = format!("`{}` is no amount of {key}", super::name::shown(text));
+                let message = format!("`{}` is not an amount of {key}", super::name::shown(text));
                 let hint = format!("write a whole number with K, M, G, Ki, Mi or Gi, {range}");
                 findings.add(FaultCode::BadQuantity, &format!("/runtime/resources/{key}"), message, hint);
             }

@@ -162,7 +162,8 @@ impl Checker<'_> {
                     _ => false,
                 };
             if !allowed {
-                let hint = format!("`$schema` at the root may say {DIALECT}; `$id` stands at the root only");
+                let hint =
+                    format!("`$schema` at the root may be {DIALECT}; `$id` is allowed only at the root");
                 let message = format!("`{keyword}` with this value is not allowed here");
                 self.faults.push(fault(FaultCode::BadSchema, &format!("{path}/{keyword}"), message, hint));
             }
@@ -179,7 +180,7 @@ impl Checker<'_> {
             self.faults.push(fault(FaultCode::BadSchema, &format!("{path}/multipleOf"), message, hint));
         }
         if object.get("nullable") == Some(&Value::Bool(true)) {
-            let hint = "write type: [<type>, \"null\"]; `nullable` is no JSON Schema";
+            let hint = "write type: [<type>, \"null\"]; `nullable` is not JSON Schema";
             let message = "`nullable: true` is compiled to a union with null";
             self.faults.push(fault(FaultCode::NullableRewritten, &format!("{path}/nullable"), message, hint));
         }
@@ -296,7 +297,7 @@ impl Checker<'_> {
                 Err(error) => Some(error.to_string()),
             };
             if let Some(problem) = problem {
-                let hint = "correct the default or the schema it stands in";
+                let hint = "correct the default or its schema";
                 self.faults.push(fault(FaultCode::BadDefault, &path, problem, hint));
             }
         }

@@ -19,7 +19,7 @@ const PUBLIC_URL: &str = "${public_url}";
 /// Checks the server of `folder`.
 pub(crate) fn check_server(file: &ServerFile, folder: &str, findings: &mut Findings<'_>) {
     if !names::is_label(&file.name) || file.name != folder {
-        let message = format!("the server `{}` stands in the folder `{folder}`", name::shown(&file.name));
+        let message = format!("the server `{}` is in the folder `{folder}`", name::shown(&file.name));
         let hint = "use 1 to 63 of a-z 0-9 - and give folder and server the same name";
         findings.add(FaultCode::BadServerName, "/name", message, hint);
     }
@@ -63,7 +63,7 @@ fn check_auth(file: &ServerFile, findings: &mut Findings<'_>) {
     let auth = &file.auth;
     let has = |scheme| auth.schemes.contains(&scheme);
     if has(Scheme::None) && auth.schemes.len() > 1 {
-        let message = "`none` beside another scheme lets every caller choose to be nobody";
+        let message = "`none` next to another scheme lets every caller skip authentication";
         findings.add(FaultCode::AuthConflict, "/auth/schemes", message, "remove `none` or the others");
     }
     if auth.schemes == [Scheme::None] && !(auth.scopes.is_empty() && auth.issuers.is_empty()) {
@@ -75,7 +75,7 @@ fn check_auth(file: &ServerFile, findings: &mut Findings<'_>) {
         findings.add(
             FaultCode::AuthConflict,
             "/auth/issuers",
-            "tokens without an issuer are accepted of nobody",
+            "tokens are accepted only from listed issuers, and none is listed",
             hint,
         );
     }
@@ -87,7 +87,7 @@ fn check_auth(file: &ServerFile, findings: &mut Findings<'_>) {
     for (index, issuer) in auth.issuers.iter().enumerate() {
         if !name::is_name(issuer) {
             let path = format!("/auth/issuers/{index}");
-            let message = format!("`{}` is no issuer name", name::shown(issuer));
+            let message = format!("`{}` is not an issuer name", name::shown(issuer));
             findings.add(FaultCode::BadValue, &path, message, "use the name the operator gave the issuer");
         }
     }
@@ -98,7 +98,7 @@ fn check_auth(file: &ServerFile, findings: &mut Findings<'_>) {
         if !fits {
             let path = format!("/auth/audiences/{index}");
             let hint = "write the exact `aud` value, 1 to 512 visible ASCII characters";
-            findings.add(FaultCode::BadValue, &path, "this is no audience", hint);
+            findings.add(FaultCode::BadValue, &path, "not an audience", hint);
         }
     }
 }
@@ -113,7 +113,7 @@ fn check_offers(file: &ServerFile, findings: &mut Findings<'_>) {
     for (index, org) in file.offered_to.iter().enumerate() {
         if !names::is_name(org) || org.contains('*') {
             let path = format!("/offeredTo/{index}");
-            let message = format!("`{}` is no organisation", name::shown(org));
+            let message = format!("`{}` is not an organisation", name::shown(org));
             findings.add(FaultCode::BadValue, &path, message, "write its name as tokens have it, no pattern");
         }
     }
@@ -129,7 +129,7 @@ fn check_hosts(file: &ServerFile, findings: &mut Findings<'_>) {
     for (index, origin) in file.origins.iter().enumerate() {
         if !uri::is_origin(origin) {
             let path = format!("/origins/{index}");
-            let message = format!("`{}` is no web origin", name::shown(origin));
+            let message = format!("`{}` is not a web origin", name::shown(origin));
             let hint = "write scheme://host[:port] in lower case, nothing after it, no wildcard";
             findings.add(FaultCode::BadOrigin, &path, message, hint);
         }
@@ -141,7 +141,7 @@ fn check_pool(pool: Option<&str>, path: &str, findings: &mut Findings<'_>) {
     if let Some(pool) = pool
         && !names::is_label(pool)
     {
-        let message = format!("`{}` is no name of a gateway pool", name::shown(pool));
+        let message = format!("`{}` is not the name of a gateway pool", name::shown(pool));
         findings.add(FaultCode::BadPool, path, message, "use 1 to 63 of a-z 0-9 -");
     }
 }
@@ -174,7 +174,7 @@ fn check_card(card: &Card, findings: &mut Findings<'_>) {
         for (index, mode) in modes.iter().enumerate() {
             if !is_media_type(mode) {
                 let path = format!("/card/{key}/{index}");
-                let message = format!("`{}` is no media type", name::shown(mode));
+                let message = format!("`{}` is not a media type", name::shown(mode));
                 findings.add(FaultCode::BadValue, &path, message, "write type/subtype");
             }
         }
@@ -210,7 +210,7 @@ fn check_lists(file: &ServerFile, findings: &mut Findings<'_>) {
             && !name::is_name(alias)
         {
             let path = format!("/primitives/{index}/as");
-            let message = format!("`{}` is no exposed name", name::shown(alias));
+            let message = format!("`{}` is not an exposed name", name::shown(alias));
             let hint = "use 1 to 128 of the characters A-Z a-z 0-9 _ . -";
             findings.add(FaultCode::BadExposedName, &path, message, hint);
         }

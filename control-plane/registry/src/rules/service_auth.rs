@@ -39,7 +39,7 @@ pub(super) fn check(spec: &Spec, findings: &mut Findings<'_>) {
     if let Some(credential) = &auth.credential
         && !is_credential(credential)
     {
-        let message = format!("`{}` is no name of a credential", name::shown(credential));
+        let message = format!("`{}` is not the name of a credential", name::shown(credential));
         let hint = "write the name that the operator gave it: 1 to 63 of the characters A-Z a-z 0-9 - _ .";
         findings.add(FaultCode::BadValue, "/runtime/auth/credential", message, hint);
     }
@@ -54,7 +54,7 @@ fn check_ways(auth: &ServiceAuth, findings: &mut Findings<'_>) {
     let mut written = ways.iter().filter(|(_, written)| *written).map(|(key, _)| *key);
     let Some(first) = written.next() else {
         let hint = "write `token`, `exchange` or `credential`, or remove `auth`";
-        findings.add(FaultCode::MissingKey, "/runtime/auth", "`auth` says nothing", hint);
+        findings.add(FaultCode::MissingKey, "/runtime/auth", "`auth` is empty", hint);
         return;
     };
     for other in written {
@@ -77,7 +77,7 @@ fn check_plugin(spec: &Spec, runtime: &Runtime, auth: &ServiceAuth, findings: &m
     };
     if spec.security.allowed_domains.is_empty() {
         let hint = "list the hosts of the service in `security.allowedDomains`";
-        let message = format!("the plugin may reach nobody to whom {shown} could be shown");
+        let message = format!("the plugin may not reach any host to send {shown} to");
         findings.add(FaultCode::MissingKey, "/security/allowedDomains", message, hint);
     }
 }
@@ -89,7 +89,7 @@ fn check_token(spec: &Spec, runtime: &Runtime, auth: &ServiceAuth, findings: &mu
     let path = "/runtime/auth/token/audience";
     match (&token.audience, runtime.mode == Mode::Plugin) {
         (Some(audience), true) if !is_origin(audience) => {
-            let message = format!("`{}` is no origin", name::shown(audience));
+            let message = format!("`{}` is not an origin", name::shown(audience));
             findings.add(
                 FaultCode::BadValue,
                 path,
@@ -103,7 +103,7 @@ fn check_token(spec: &Spec, runtime: &Runtime, auth: &ServiceAuth, findings: &mu
         }
         (Some(_), false) => {
             let hint = "remove it: the audience is the origin of the service's URL";
-            findings.add(FaultCode::MisplacedKey, path, "the service's URL says the audience", hint);
+            findings.add(FaultCode::MisplacedKey, path, "the service's URL determines the audience", hint);
         }
         (Some(audience), true) if !reaches(&spec.security.allowed_domains, audience) => {
             let hint = "list its host in `security.allowedDomains`";
@@ -138,7 +138,7 @@ fn check_audience(audience: &str, path: &str, findings: &mut Findings<'_>) {
     let visible = audience.bytes().all(|byte| (0x21..0x7f).contains(&byte));
     if audience.is_empty() || audience.len() > MAX_AUDIENCE || !visible {
         let hint = format!("write 1 to {MAX_AUDIENCE} visible ASCII characters, as the service calls itself");
-        findings.add(FaultCode::BadValue, path, "this is no audience", &hint);
+        findings.add(FaultCode::BadValue, path, "not an audience", &hint);
     }
 }
 

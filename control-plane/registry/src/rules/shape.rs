@@ -240,7 +240,7 @@ fn check_entrypoint(spec: &Spec, findings: &mut Findings<'_>) {
         && !(hash.len() == 64 && hash.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f')))
     {
         let hint = "write 64 lower-case hex digits";
-        findings.add(FaultCode::BadValue, "/runtime/artifactSha256", "this is no SHA-256", hint);
+        findings.add(FaultCode::BadValue, "/runtime/artifactSha256", "not a SHA-256", hint);
     }
 }
 
@@ -265,7 +265,8 @@ fn check_domains_used(spec: &Spec, findings: &mut Findings<'_>) {
     let runs_sandboxed =
         spec.runtime.as_ref().is_some_and(|runtime| matches!(runtime.mode, Mode::Plugin | Mode::McpStdio));
     if !spec.security.allowed_domains.is_empty() && !runs_sandboxed {
-        let message = "`allowedDomains` opens the network of a sandboxed worker, and this runs in none";
+        let message =
+            "`allowedDomains` opens the network of a sandboxed worker, and this does not run in one";
         findings.add(FaultCode::MisplacedKey, "/security/allowedDomains", message, "remove `allowedDomains`");
     }
 }

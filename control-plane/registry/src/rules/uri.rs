@@ -23,7 +23,7 @@ pub(super) fn resource_uri(text: &str) -> Result<(), String> {
     check_characters(text)?;
     let Some((scheme, rest)) = text.split_once(':') else { return Err("the URI has no scheme".into()) };
     if !is_scheme(scheme) {
-        return Err(format!("`{scheme}` is no URI scheme"));
+        return Err(format!("`{scheme}` is not a URI scheme"));
     }
     if REFUSED_SCHEMES.contains(&scheme.to_ascii_lowercase().as_str()) {
         return Err(format!("the scheme `{scheme}` is refused"));
@@ -71,7 +71,7 @@ pub(super) fn host_of(authority: &str) -> Result<&str, String> {
             let port = match after.strip_prefix(':') {
                 Some(port) => Some(port),
                 None if after.is_empty() => None,
-                None => return Err(format!("`{after}` after the host is no port")),
+                None => return Err(format!("`{after}` after the host is not a port")),
             };
             (address, port)
         }
@@ -85,7 +85,7 @@ pub(super) fn host_of(authority: &str) -> Result<&str, String> {
             && !port.starts_with('0')
             && port.parse::<u16>().is_ok())
     {
-        return Err(format!("`{port}` is no port"));
+        return Err(format!("`{port}` is not a port"));
     }
     let is_bracketed = authority.starts_with('[');
     let fits = match is_bracketed {
@@ -94,7 +94,7 @@ pub(super) fn host_of(authority: &str) -> Result<&str, String> {
             is_host_name(host) || host.parse::<Ipv4Addr>().is_ok_and(|address| address.to_string() == host)
         }
     };
-    if fits { Ok(host) } else { Err(format!("`{}` is no host", super::name::shown(host))) }
+    if fits { Ok(host) } else { Err(format!("`{}` is not a host", super::name::shown(host))) }
 }
 
 /// Whether a text is a DNS name of letters, digits and hyphens (IDNs are written in punycode). A numeric last label

@@ -12,13 +12,14 @@ pub(super) fn check(spec: &Spec, findings: &mut Findings<'_>) {
         return;
     }
     if !spec.runtime.as_ref().is_some_and(|runtime| runtime.mode == Mode::Plugin) {
-        let message = "no plugin runs this, so that none can say when it changes";
+        let message = "no plugin runs this that could report changes";
         let hint = "let a plugin run it (`runtime.mode: plugin`); an upstream MCP server is subscribed to without this";
         findings.add(FaultCode::BadValue, "/primitiveSchema/watched", message, hint);
         return;
     }
     if has_one_place(spec) {
-        let message = "its plugin serves one call at a time, and a subscription stays: reads would never have their turn";
+        let message =
+            "its plugin serves one call at a time, and a subscription would occupy it: reads would never run";
         let hint =
             "make `runtime.pool.max` 2 at least, or `concurrency` where one process serves several calls";
         findings.add(FaultCode::BadValue, "/primitiveSchema/watched", message, hint);

@@ -49,7 +49,7 @@ impl Condition {
         }
         if !is_pointer(&pointer) {
             return Err(
-                "pointer: no JSON Pointer (RFC 6901): empty, or `/` before each name, `~` only in `~0` and `~1`"
+                "pointer: not a JSON Pointer (RFC 6901): empty, or `/` before each name, `~` only in `~0` and `~1`"
                     .into(),
             );
         }
@@ -110,7 +110,7 @@ fn scalars(place: &str, list: &Scalars) -> Result<Vec<Value>, String> {
             }
             Ok(Value::Number(number)) => exact(place, number).map(Value::Number),
             Ok(value) => Ok(value),
-            Err(_) => Err(format!("{place}: a value is no JSON")),
+            Err(_) => Err(format!("{place}: a value is not JSON")),
         }
     };
     list.json.iter().map(scalar).collect()

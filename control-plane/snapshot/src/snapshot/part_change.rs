@@ -42,7 +42,7 @@ pub(super) fn read(name: &str, part: Option<SnapshotPart>) -> Result<Option<Part
         }
         (Some(Name::Revoked), Part::Revoked(revoked)) => PartChange::Revoked(revoked),
         (Some(Name::Recent), Part::Recent(recent)) => PartChange::Recent(recent),
-        _ => return Err("the part is of another kind than its name says".to_owned()),
+        _ => return Err("the part is of another kind than its name".to_owned()),
     };
     Ok(Some(change))
 }

@@ -18,7 +18,7 @@ pub(super) fn check(http: &HttpProxy, arguments: &SpecArguments<'_>, findings: &
             check_pointer(pointer, at, Some(arguments), findings);
         }
         Some(Body::Word(word)) if word != "args" => {
-            let message = format!("`{}` is no body", name::shown(word));
+            let message = format!("`{}` is not a body", name::shown(word));
             let hint = "write `args`, a pointer such as /body, or a mapping";
             findings.add(FaultCode::BadMapping, at, message, hint);
         }
@@ -48,7 +48,7 @@ fn check_form(http: &HttpProxy, arguments: &SpecArguments<'_>, findings: &mut Fi
         }
         Some(Body::Word(pointer)) if arguments.at(pointer).is_some_and(is_no_object) => {
             let hint = "make it `type: object`; each of its members becomes a field";
-            let message = "a form is made of an object, and this argument is none";
+            let message = "a form is made from an object, and this argument is not one";
             findings.add(FaultCode::BadMapping, "/runtime/http/body", message, hint);
         }
         Some(_) => {}

@@ -34,7 +34,7 @@ pub(super) fn check(subschemas: &[Sub<'_>], faults: &mut Faults) {
     }
     if let Some(at) = graph.find_loop() {
         let hint = "let the reference pass through `properties` or `items`, or remove it";
-        let message = "the schema refers to itself at the same value, so judging it never ends";
+        let message = "the schema refers to itself at the same value, so its evaluation never ends";
         faults.push(fault(FaultCode::SchemaLoop, at, message, hint));
         return;
     }
@@ -44,7 +44,7 @@ pub(super) fn check(subschemas: &[Sub<'_>], faults: &mut Faults) {
             Some(format!("expanded along its references the schema has more than {MAX_EXPANDED} parts"))
         }
         Some(_) => {
-            graph.doubling().map(|at| format!("the recursion judges the same inner value twice, at {at}"))
+            graph.doubling().map(|at| format!("the recursion evaluates the same inner value twice, at {at}"))
         }
     };
     if let Some(message) = too_much {

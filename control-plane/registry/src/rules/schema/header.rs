@@ -29,7 +29,7 @@ pub(super) fn check(root: &Value, subschemas: &[Sub<'_>], allowed: bool, faults:
             faults.push(fault(FaultCode::BadHeaderAnnotation, &path, message, HINT));
         };
         if !reachable.contains(&sub.pointer) {
-            add("the annotation stands where no header can carry the value".into());
+            add("no header can carry the value of the annotated schema".into());
             continue;
         }
         let kind = sub.schema.get("type").and_then(Value::as_str).unwrap_or_default();
@@ -42,7 +42,7 @@ pub(super) fn check(root: &Value, subschemas: &[Sub<'_>], allowed: bool, faults:
                     add(format!("the header `{name}` is used twice"));
                 }
             }
-            Some(name) => add(format!("`{}` is no header token", name.escape_debug())),
+            Some(name) => add(format!("`{}` is not a header token", name.escape_debug())),
             None => add("the annotation is not a text".into()),
         }
     }
