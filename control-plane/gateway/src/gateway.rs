@@ -11,7 +11,7 @@ use arc_swap::ArcSwapOption;
 use asp_edge::{Edge, Role};
 use asp_platform::runtime_health::RuntimeHealth;
 use asp_proto::snapshot::GatewaySnapshot;
-use asp_snapshot::{Changes, PartFaults, Snapshot};
+use asp_snapshot::{PartChanges, PartFaults, Snapshot};
 use asp_store::audit::{AuditLog, MemoryAudit};
 use asp_store::blobs::{Blobs, MemoryBlobs};
 use asp_store::counter::{Counters, MemoryCounters};
@@ -265,7 +265,7 @@ impl Gateway {
         &self,
         revision: u64,
         covers: u64,
-        changes: Changes,
+        changes: PartChanges,
     ) -> Result<Arc<PartFaults>, String> {
         let _one_at_a_time = self.applying.lock();
         self.is_no_older(revision)?;

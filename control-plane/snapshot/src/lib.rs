@@ -21,4 +21,4 @@ pub mod snapshot;
 
 pub use asp_registry::version;
 pub use server::{Dependency, ListedPrimitive, VirtualServer};
-pub use snapshot::{Changes, PartFault, PartFaults, Snapshot};
+pub use snapshot::{PartChanges, PartFault, PartFaults, Snapshot};

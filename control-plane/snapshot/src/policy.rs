@@ -26,15 +26,15 @@ use rules::{OrgRules, Rank, RuleContext};
 /// The matrix's decision for one caller and one primitive.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Ruling {
-    Allowed(Rule),
-    Denied(Rule),
+    Allowed(RulingReason),
+    Denied(RulingReason),
     /// The primitive is destructive or high-risk, and no binding allows it: a human must approve the call.
     NeedsApproval,
 }
 
 /// The reason for a ruling.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Rule {
+pub enum RulingReason {
     Binding(Arc<Binding>),
     /// No binding matches; the primitive is neither destructive nor high-risk.
     Default,
@@ -231,10 +231,10 @@ impl Evaluation<'_> {
     /// Decides whether the caller may call `primitive`.
     pub fn rule(&mut self, primitive: &Primitive) -> Ruling {
         match self.subject.as_mut().and_then(|subject| subject.deciding(&primitive.id)) {
-            Some(binding) if binding.allowed => Ruling::Allowed(Rule::Binding(binding.clone())),
-            Some(binding) => Ruling::Denied(Rule::Binding(binding.clone())),
+            Some(binding) if binding.allowed => Ruling::Allowed(RulingReason::Binding(binding.clone())),
+            Some(binding) => Ruling::Denied(RulingReason::Binding(binding.clone())),
             None if is_dangerous(primitive) => Ruling::NeedsApproval,
-            None => Ruling::Allowed(Rule::Default),
+            None => Ruling::Allowed(RulingReason::Default),
         }
     }
 }

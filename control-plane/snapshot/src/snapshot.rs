@@ -50,7 +50,7 @@ pub struct Snapshot {
 }
 
 /// Parts of a snapshot by name ([`parts`]); `None` for a removed part.
-pub type Changes = Vec<(String, Option<SnapshotPart>)>;
+pub type PartChanges = Vec<(String, Option<SnapshotPart>)>;
 
 impl Snapshot {
     /// Indexes `snapshot`. The error names what does not compile (the NACK reason).
@@ -81,7 +81,7 @@ impl Snapshot {
     }
 
     /// Returns this snapshot with some parts replaced; all others are shared. The error names what does not compile.
-    pub fn changed(&self, revision: u64, changes: Changes) -> Result<Snapshot, String> {
+    pub fn changed(&self, revision: u64, changes: PartChanges) -> Result<Snapshot, String> {
         let mut draft = SnapshotDraft::of(self, revision);
         for (name, part) in changes {
             draft.take(&name, part).map_err(|rejection| format!("{name}: {rejection}"))?;
@@ -92,7 +92,7 @@ impl Snapshot {
     /// Returns this snapshot with those new parts that can take effect; [`Snapshot::faults`] lists the rest. A
     /// rejected part keeps its last version or is denied, so that no access becomes wider than it was. Fails if
     /// nothing can take effect: a list of revocations cannot be read, or there is no base yet.
-    pub fn applied(&self, revision: u64, changes: Changes) -> Result<Snapshot, String> {
+    pub fn applied(&self, revision: u64, changes: PartChanges) -> Result<Snapshot, String> {
         let mut draft = SnapshotDraft::of(self, revision);
         for (name, part) in changes {
             if let Err(rejection) = draft.take(&name, part) {

@@ -16,7 +16,7 @@ use asp_proto::snapshot::{Binding, Listing, OrgPart, Primitive, Protocol, Server
 use asp_snapshot::ListedPrimitive;
 use asp_snapshot::limits::LimitedCall;
 use asp_snapshot::policy::{
-    Decision, Effect, Policy, Rule, Ruling, protocol_word, target_issuer, target_word,
+    Decision, Effect, Policy, Ruling, RulingReason, protocol_word, target_issuer, target_word,
 };
 use axum::Json;
 use axum::extract::State;
@@ -378,8 +378,8 @@ impl Named<'_> {
         let Decision { effect, by, observed } = decision;
         let by = match by {
             None if effect == Effect::Approve => danger(),
-            None => binding_rule(&Rule::Default),
-            Some(binding) if binding.when.is_empty() => binding_rule(&Rule::Binding(binding)),
+            None => binding_rule(&RulingReason::Default),
+            Some(binding) if binding.when.is_empty() => binding_rule(&RulingReason::Binding(binding)),
             Some(binding) => json!({ "stage": "arguments", "binding": body(&binding, false) }),
         };
         let observed =
@@ -454,10 +454,12 @@ fn exposure_rule(speaks: bool, of_org: &OrgPart, question: &Question, protocol: 
     json!({ "stage": "exposure", "rule": rule })
 }
 
-fn binding_rule(rule: &Rule) -> Value {
+fn binding_rule(rule: &RulingReason) -> Value {
     match rule {
-        Rule::Default => json!({ "stage": "bindings", "rule": "no binding matches: allowed when exposed" }),
-        Rule::Binding(binding) => json!({ "stage": "bindings", "binding": body(binding, false) }),
+        RulingReason::Default => {
+            json!({ "stage": "bindings", "rule": "no binding matches: allowed when exposed" })
+        }
+        RulingReason::Binding(binding) => json!({ "stage": "bindings", "binding": body(binding, false) }),
     }
 }
 

@@ -22,7 +22,7 @@ use asp_proto::xds::envoy::config::core::v3::Node;
 use asp_proto::xds::envoy::service::discovery::v3::aggregated_discovery_service_client::AggregatedDiscoveryServiceClient;
 use asp_proto::xds::envoy::service::discovery::v3::{DeltaDiscoveryRequest, DeltaDiscoveryResponse};
 use asp_proto::xds::google::rpc;
-use asp_snapshot::{Changes, PartFaults, parts};
+use asp_snapshot::{PartChanges, PartFaults, parts};
 use prost::Message;
 use prost_types::{Struct, Value, value};
 use rand::Rng;
@@ -45,7 +45,7 @@ const INVALID_ARGUMENT: i32 = 3;
 
 /// Takes a revision, the one up to which all is said with it, and what changed; returns the parts that are not in force as they
 /// were sent, or says why it takes nothing. The second revision is lower where revocations alone are of the first.
-pub type Apply = Arc<dyn Fn(u64, u64, Changes) -> Result<Arc<PartFaults>, String> + Send + Sync>;
+pub type Apply = Arc<dyn Fn(u64, u64, PartChanges) -> Result<Arc<PartFaults>, String> + Send + Sync>;
 /// Called whenever the control plane that is followed has published what its store has.
 pub type NoteFresh = Arc<dyn Fn() + Send + Sync>;
 /// Most bytes of a revision that is on its way.
@@ -463,7 +463,7 @@ fn take(
     apply: &Apply,
     mut revocations: RevocationLists,
 ) -> Result<Taken, String> {
-    let mut changes = Changes::new();
+    let mut changes = PartChanges::new();
     let (mut put, mut removed) = (Vec::new(), Vec::new());
     for resource in messages.iter().flat_map(|message| &message.resources) {
         let name = &resource.name;

@@ -11,7 +11,7 @@ use asp_proto::control::FollowRequest;
 use asp_proto::control::revocations_client::RevocationsClient;
 use asp_proto::snapshot::snapshot_part::Part;
 use asp_proto::snapshot::{RecentRevocations, SnapshotPart};
-use asp_snapshot::{Changes, parts};
+use asp_snapshot::{PartChanges, parts};
 use prost::Message;
 use tokio::sync::mpsc;
 
@@ -93,7 +93,7 @@ impl RevocationLists {
     }
 
     /// Adds the entries of another control plane to changes of the followed one that are about to be applied.
-    pub(super) fn add_to(&mut self, revision: u64, changes: &mut Changes) {
+    pub(super) fn add_to(&mut self, revision: u64, changes: &mut PartChanges) {
         let own = changes.iter().rev().find_map(|(name, part)| match part {
             Some(SnapshotPart { part: Some(Part::Recent(recent)), .. }) if name == parts::RECENT => {
                 Some(recent)
@@ -160,7 +160,7 @@ mod tests {
     /// Sends a revision of the followed control plane; returns the tokens of the recent list that is applied.
     fn push(merged: &mut RevocationLists, revision: u64, sent: Option<RecentRevocations>) -> Option<Vec<u8>> {
         let recent = sent.map(|list| (parts::RECENT.to_owned(), Some(part(list))));
-        let mut changes: Changes = recent.into_iter().collect();
+        let mut changes: PartChanges = recent.into_iter().collect();
         merged.add_to(revision, &mut changes);
         changes.last().and_then(|(_, part)| part.as_ref()).map(tokens)
     }
