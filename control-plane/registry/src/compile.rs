@@ -17,8 +17,8 @@ use serde_json::{Value, json};
 use crate::elicitation::requested_schema;
 use crate::rules::{quantity, schema};
 use crate::spec::{
-    Body, BodyFormat, Completer, CompletionSource, HttpProxy, Kind, Mode, Mutation, OpenaiProxy, Pool,
-    PoolMode, Prefer, RiskClass, Runtime, Sampling, Scheme, Spec, bare_id, versioned,
+    BodyFormat, Completer, CompletionSource, HttpProxy, Kind, Mode, Mutation, OpenaiProxy, Pool, PoolMode,
+    Prefer, RequestBody, RiskClass, Runtime, Sampling, Scheme, Spec, bare_id, versioned,
 };
 
 /// Compiles one primitive.
@@ -254,8 +254,8 @@ fn proxy_http(http: &HttpProxy) -> snapshot::ProxyHttp {
         headers: http.headers.clone(),
         body: match &http.body {
             None => String::new(),
-            Some(Body::Word(word)) => word.clone(),
-            Some(Body::Pointers(pointers)) => json!(pointers).to_string(),
+            Some(RequestBody::Word(word)) => word.clone(),
+            Some(RequestBody::Pointers(pointers)) => json!(pointers).to_string(),
         },
         result: http.result.clone().unwrap_or_default(),
         timeout_ms: http.timeout_ms.unwrap_or(0),

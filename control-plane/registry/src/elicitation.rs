@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::spec::{Field, Spec};
+use crate::spec::{FormField, Spec};
 
 /// Returns the schema of the answers: the author's own, or one made from the fields.
 pub(crate) fn requested_schema(spec: &Spec) -> Value {
@@ -16,7 +16,7 @@ pub(crate) fn requested_schema(spec: &Spec) -> Value {
     json!({"type": "object", "properties": properties, "required": required})
 }
 
-fn field_schema(field: &Field) -> Value {
+fn field_schema(field: &FormField) -> Value {
     let mut schema = json!({"type": field.kind.word()});
     let Some(object) = schema.as_object_mut() else { return schema };
     if let Some(label) = &field.label {

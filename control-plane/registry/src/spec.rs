@@ -20,12 +20,12 @@ mod schema;
 
 pub(crate) use exposure::{Exposure, ExposureSettings};
 pub(crate) use runtime::{
-    Body, BodyFormat, CallsProxy, Cpu, HttpProxy, Mode, OpenaiProxy, Pool, PoolMode, Resources, Runtime,
-    ServiceAuth,
+    BodyFormat, CallsProxy, Cpu, HttpProxy, Mode, OpenaiProxy, Pool, PoolMode, RequestBody, Resources,
+    Runtime, ServiceAuth,
 };
 pub(crate) use schema::{
-    Completer, CompletionSource, ContentType, Contents, Field, FieldType, Message, Prefer, PrimitiveSchema,
-    Role, Sampling,
+    Completer, CompletionSource, ContentType, Contents, FieldType, FormField, Prefer, PrimitiveSchema,
+    PromptMessage, Role, Sampling,
 };
 
 use std::collections::BTreeMap;

@@ -8,7 +8,7 @@ use asp_proto::snapshot;
 use serde_json::{Map, Value, json};
 
 use crate::compiled::CompiledServer;
-use crate::spec::{ContentType, Contents, Icon, Kind, Message, Mutation, Spec, Theme};
+use crate::spec::{ContentType, Contents, Icon, Kind, Mutation, PromptMessage, Spec, Theme};
 
 /// Revisions that definitions are compiled for, ascending. Revisions are dates and compare as text.
 const REVISIONS: [&str; 5] = ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", "2026-07-28"];
@@ -214,7 +214,7 @@ fn icon(icon: &Icon) -> Value {
 }
 
 /// Returns a prompt message as in the result of `prompts/get`.
-pub(super) fn message(message: &Message) -> Value {
+pub(super) fn message(message: &PromptMessage) -> Value {
     let block = &message.content;
     let content = match block.kind {
         ContentType::Text => json!({"type": "text", "text": block.text.as_deref().unwrap_or_default()}),

@@ -211,7 +211,7 @@ pub(crate) struct HttpProxy {
     /// `args`: the arguments are the body. A JSON pointer such as `/body`: the value of that argument is the body;
     /// without that argument there is no body. A mapping: builds an object from JSON pointers into the arguments.
     #[serde(default)]
-    pub body: Option<Body>,
+    pub body: Option<RequestBody>,
     /// Encoding of the body. `json` (when absent); `form`: application/x-www-form-urlencoded; `multipart`:
     /// multipart/form-data with text fields. The body of a form is an object whose members are the fields.
     #[serde(default, rename = "bodyFormat")]
@@ -257,7 +257,8 @@ impl Method {
 
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(untagged)]
-pub(crate) enum Body {
+#[schemars(rename = "Body")]
+pub(crate) enum RequestBody {
     Word(String),
     Pointers(BTreeMap<String, String>),
 }

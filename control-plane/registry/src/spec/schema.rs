@@ -42,7 +42,7 @@ pub(crate) struct PrimitiveSchema {
     pub arguments: Option<Vec<PromptArgument>>,
     /// prompt without a runtime; `{{argument}}` in a text is replaced.
     #[serde(default)]
-    pub messages: Option<Vec<Message>>,
+    pub messages: Option<Vec<PromptMessage>>,
     /// resource_template: the plugin that runs it also lists the resources behind it.
     #[serde(default)]
     pub listed: Option<Lister>,
@@ -58,7 +58,7 @@ pub(crate) struct PrimitiveSchema {
     pub message: Option<String>,
     /// elicitation: the answers, short form.
     #[serde(default)]
-    pub fields: Option<Vec<Field>>,
+    pub fields: Option<Vec<FormField>>,
     /// elicitation: the answers as MCP's restricted JSON Schema.
     #[serde(default)]
     #[schemars(with = "Option<Map<String, Value>>")]
@@ -158,7 +158,8 @@ pub(crate) struct PromptArgument {
 
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Message {
+#[schemars(rename = "Message")]
+pub(crate) struct PromptMessage {
     pub role: Role,
     pub content: Block,
 }
@@ -207,7 +208,8 @@ pub(crate) enum ContentType {
 /// One answer of an elicitation.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Field {
+#[schemars(rename = "Field")]
+pub(crate) struct FormField {
     pub name: String,
     #[serde(rename = "type")]
     pub kind: FieldType,

@@ -9,20 +9,20 @@ use crate::document::escape;
 use crate::fault::FaultCode;
 use crate::findings::Findings;
 use crate::rules::name;
-use crate::spec::{Body, BodyFormat, HttpProxy};
+use crate::spec::{BodyFormat, HttpProxy, RequestBody};
 
 pub(super) fn check(http: &HttpProxy, arguments: &SpecArguments<'_>, findings: &mut Findings<'_>) {
     let at = "/runtime/http/body";
     match &http.body {
-        Some(Body::Word(pointer)) if pointer.starts_with('/') => {
+        Some(RequestBody::Word(pointer)) if pointer.starts_with('/') => {
             check_pointer(pointer, at, Some(arguments), findings);
         }
-        Some(Body::Word(word)) if word != "args" => {
+        Some(RequestBody::Word(word)) if word != "args" => {
             let message = format!("`{}` is not a body", name::shown(word));
             let hint = "write `args`, a pointer such as /body, or a mapping";
             findings.add(FaultCode::BadMapping, at, message, hint);
         }
-        Some(Body::Pointers(pointers)) => {
+        Some(RequestBody::Pointers(pointers)) => {
             for (key, pointer) in pointers {
                 check_pointer(pointer, &format!("{at}/{}", escape(key)), Some(arguments), findings);
             }
@@ -46,7 +46,7 @@ fn check_form(http: &HttpProxy, arguments: &SpecArguments<'_>, findings: &mut Fi
             let hint = "add `body`, or remove `bodyFormat`";
             findings.add(FaultCode::BadMapping, "/runtime/http/bodyFormat", "there is no body", hint);
         }
-        Some(Body::Word(pointer)) if arguments.at(pointer).is_some_and(is_no_object) => {
+        Some(RequestBody::Word(pointer)) if arguments.at(pointer).is_some_and(is_no_object) => {
             let hint = "make it `type: object`; each of its members becomes a field";
             let message = "a form is made from an object, and this argument is not one";
             findings.add(FaultCode::BadMapping, "/runtime/http/body", message, hint);
