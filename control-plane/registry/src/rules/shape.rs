@@ -227,11 +227,11 @@ fn check_entrypoint(spec: &Spec, findings: &mut Findings<'_>) {
             _ => inside,
         };
         if value.is_empty() || value.len() > 256 || !plain || !fits {
-            let message = format!("`{}` is no {key}", super::name::shown(value));
+            let message = format!("`{}` is not a valid {key}", super::name::shown(value));
             findings.add(FaultCode::BadEntrypoint, &format!("/runtime/{key}"), message, hint);
         }
     }
-    // The server's own name, or a URI of any letters: it goes back to the server and nowhere else.
+    // The server's own name, or a URI with any characters: it is sent to that server and nowhere else.
     if runtime.tool.as_deref() == Some("") {
         let hint = "write the server's own name or URI, or leave it out for the id";
         findings.add(FaultCode::BadEntrypoint, "/runtime/tool", "the tool has no name", hint);
