@@ -16,8 +16,10 @@ use crate::execution::{Availability, Execution, Executor, Following, SessionNote
 use crate::executors::outbound::client::OutboundError;
 use crate::telemetry::metrics::upstreams::UpstreamMetrics;
 
+pub mod accepted;
 pub mod artifacts;
 pub mod builtin;
+pub mod conversation;
 mod counts;
 pub mod delegate;
 pub mod hosted;

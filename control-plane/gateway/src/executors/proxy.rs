@@ -13,6 +13,7 @@ use asp_snapshot::Snapshot;
 use crate::call::Call;
 use crate::call::outcome::{Output, Refusal};
 use crate::execution::{Execution, Following, SessionNote, Subscribed};
+use crate::executors::accepted::pinned::PinnedItems;
 use crate::executors::outbound::auth::{Authorizer, Unproved};
 use crate::executors::outbound::breaker::{Breakers, Permit, patience};
 use crate::executors::outbound::client::{Outbound, OutboundError};
@@ -21,8 +22,6 @@ use crate::telemetry::metrics::upstreams::UpstreamMetrics;
 
 mod http;
 pub mod mcp;
-
-use mcp::pinned::PinnedItems;
 
 /// The proxy executor of one gateway.
 pub struct Proxy {

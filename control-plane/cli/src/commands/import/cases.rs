@@ -1,6 +1,6 @@
 //! Other people's servers as they are in the field: what is served of them, and what is said of the rest.
 
-use asp_gateway::executors::proxy::mcp::listing::Lists;
+use asp_gateway::executors::accepted::lists::Lists;
 use serde_json::{Value, json};
 
 use super::specs::{Upstream, convert};

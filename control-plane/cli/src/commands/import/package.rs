@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use anyhow::Context;
-use asp_gateway::executors::proxy::mcp::listing::{Lists, note_losses};
+use asp_gateway::executors::accepted::lists::{Lists, note_losses};
 use asp_proto::plugin::{Json, McpLists};
 use asp_proto::snapshot::McpStdio;
 use asp_registry::{Source, stdio_package};

@@ -4,11 +4,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use anyhow::Context;
+use asp_gateway::executors::accepted::lists::Lists;
 use asp_gateway::executors::outbound::client::Outbound;
 use asp_gateway::executors::proxy::mcp::client::modern::Eras;
 use asp_gateway::executors::proxy::mcp::client::proof::Proof;
 use asp_gateway::executors::proxy::mcp::client::{Client, Fault};
-use asp_gateway::executors::proxy::mcp::listing::{self, Lists};
+use asp_gateway::executors::proxy::mcp::listing;
 use asp_gateway::issuers::credentials::{Credentials, User};
 use reqwest::StatusCode;
 use reqwest::header::HeaderMap;

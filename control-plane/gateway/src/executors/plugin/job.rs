@@ -23,10 +23,10 @@ use crate::call::event::LogLevel;
 use crate::call::{Aim, Call};
 use crate::clock::since_epoch;
 use crate::execution::Execution;
+use crate::executors::accepted::watching::Watches;
+use crate::executors::conversation::downstream::Clients;
 use crate::executors::delegate::Delegates;
 use crate::executors::plugin::reference::{STDIO, called_as};
-use crate::executors::proxy::mcp::downstream::Clients;
-use crate::executors::proxy::mcp::watching::Watches;
 use crate::minting::{self, Minter};
 
 /// One call as its plugin gets it.

@@ -21,9 +21,9 @@ use super::lease::Closing;
 use super::reference::{STDIO, called_as};
 use super::runtimes::Fleet;
 use super::tunnel::{self, Heard, OpenFault, Opening, Tunnel, Wanted};
-use crate::executors::proxy::mcp::listing::Lists;
-use crate::executors::proxy::mcp::pinned::PinnedItems;
-use crate::executors::proxy::mcp::watching::{Looked, Looks, Watches};
+use crate::executors::accepted::lists::Lists;
+use crate::executors::accepted::pinned::PinnedItems;
+use crate::executors::accepted::watching::{Looked, Looks, Watches};
 
 /// How long a call waits for a look: the package's process may have to start first, for which the call would wait too.
 const PATIENCE: Duration = Duration::from_secs(10);

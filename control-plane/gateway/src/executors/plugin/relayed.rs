@@ -15,8 +15,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::job::Job;
 use crate::call::held;
+use crate::executors::conversation::downstream::{Clients, Downstream, RpcError};
 use crate::executors::plugin::reference::STDIO;
-use crate::executors::proxy::mcp::downstream::{Clients, Downstream, RpcError};
 
 /// Most that are open in one call (plugin.proto).
 const MAX_OPEN: usize = 16;

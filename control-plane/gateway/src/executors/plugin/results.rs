@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use crate::call::content::{is_content_block, misfit, own_meta, parse};
 use crate::call::outcome::{Output, Refusal, text_block};
-use crate::executors::proxy::mcp::results::output;
+use crate::executors::conversation::results::output;
 
 /// Most bytes of chunks that are joined; more are counted and left out.
 const MAX_CHUNKS: usize = 4 << 20;

@@ -17,6 +17,10 @@ use crate::call::Call;
 use crate::call::outcome::{Output, Refusal};
 use crate::call::page::{self, Visit};
 use crate::execution::{Execution, Following, SessionNote, Subscribed};
+use crate::executors::accepted::pinned::{self, PinnedItems};
+use crate::executors::accepted::watching::{Upstream, Watches};
+use crate::executors::conversation::downstream::{Clients, capabilities};
+use crate::executors::conversation::results::output;
 use crate::executors::outbound::auth::{self, Authorizer, Unproved};
 use crate::executors::outbound::client::{Outbound, OutboundError, RequestedBy};
 use crate::executors::outbound::refused::{Meaning, by_status};
@@ -26,28 +30,20 @@ use crate::telemetry::metrics::upstreams::UpstreamMetrics;
 
 pub mod client;
 mod completion;
-pub mod downstream;
 mod following;
 pub mod listing;
 mod looking;
 mod message;
-pub(in crate::executors) mod pinned;
-pub(in crate::executors) mod results;
 mod sessions;
-pub(in crate::executors) mod watching;
 
 use client::modern::{Eras, mirrored};
 use client::proof::Proof;
 use client::session::Session;
 use client::tasks::ClientTasks;
 use client::{Client, ClientParams, Exchange, Fault};
-use downstream::{Clients, capabilities};
 use following::Followings;
 use looking::OverHttp;
-use pinned::PinnedItems;
-use results::output;
 use sessions::{Sessions, Slot};
-use watching::{Upstream, Watches};
 
 /// Longest silence of a connection: how long an upstream may be silent in a call is judged there.
 const SILENCE: Duration = Duration::from_secs(3600);

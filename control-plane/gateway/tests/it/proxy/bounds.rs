@@ -3,12 +3,13 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use asp_gateway::executors::accepted::lists::Lists;
+use asp_gateway::executors::conversation::downstream::Nobody;
 use asp_gateway::executors::proxy::mcp::client::modern::Eras;
 use asp_gateway::executors::proxy::mcp::client::proof::Proof;
 use asp_gateway::executors::proxy::mcp::client::session::Session;
 use asp_gateway::executors::proxy::mcp::client::{Client, Exchange, Fault};
-use asp_gateway::executors::proxy::mcp::downstream::Nobody;
-use asp_gateway::executors::proxy::mcp::listing::{Lists, list};
+use asp_gateway::executors::proxy::mcp::listing::list;
 use axum::body::{Body, Bytes, to_bytes};
 use axum::response::{IntoResponse, Response};
 use http::HeaderMap;

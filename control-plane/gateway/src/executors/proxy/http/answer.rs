@@ -13,8 +13,8 @@ use serde_json::{Value, json};
 use crate::call::held;
 use crate::call::outcome::{Output, Refusal, text_block};
 use crate::execution::Execution;
+use crate::executors::conversation::results;
 use crate::executors::outbound::upstream::lost;
-use crate::executors::proxy::mcp::results;
 use crate::media_type::MediaType;
 
 /// Type of bytes of which nothing is known (RFC 9110 section 8.3).

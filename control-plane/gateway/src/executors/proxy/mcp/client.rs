@@ -14,9 +14,9 @@ use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
-use super::downstream::{Downstream, Nobody};
 use super::message::{Failure, UpstreamObject};
 use crate::call::page::Visit;
+use crate::executors::conversation::downstream::{Downstream, Nobody};
 use crate::executors::outbound::refused::retry_after;
 
 mod changes;

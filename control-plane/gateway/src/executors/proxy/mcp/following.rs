@@ -20,8 +20,8 @@ use tokio_util::task::AbortOnDropHandle;
 use super::client::session::Session;
 use super::client::updates::Updated;
 use super::client::{Client, ClientParams, Exchange, Fault};
-use super::downstream::Nobody;
 use crate::execution::{ResourceListener, Subscribed};
+use crate::executors::conversation::downstream::Nobody;
 use crate::executors::counts::less;
 
 /// Most upstreams at a time, most resources of one, and most of those that one user came with.

@@ -14,7 +14,7 @@ use serde_json::json;
 use super::client::session::Session;
 use super::client::{Client, Fault};
 use super::listing::list;
-use super::watching::{Looked, Looks};
+use crate::executors::accepted::watching::{Looked, Looks};
 
 /// How long a call waits for a look.
 pub(super) const PATIENCE: Duration = Duration::from_secs(2);

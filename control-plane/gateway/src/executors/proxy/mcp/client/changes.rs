@@ -18,7 +18,7 @@ use super::modern::{REVISION, headers, params};
 use super::reading::Messages;
 use super::session::{At, LONGEST_PAUSE, PAUSE, Running};
 use super::{Client, ClientParams, Exchange, Fault, SILENCE, answer_of};
-use crate::executors::proxy::mcp::downstream::Nobody;
+use crate::executors::conversation::downstream::Nobody;
 use crate::executors::proxy::mcp::message::Message;
 
 const METHOD: &str = "subscriptions/listen";

@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 use super::reading::{Messages, lost};
 use super::session::At;
 use super::{Client, Exchange, Fault, SILENCE};
-use crate::executors::proxy::mcp::downstream::{Downstream, RpcError};
+use crate::executors::conversation::downstream::{Downstream, RpcError};
 use crate::executors::proxy::mcp::message::{self, Message, UpstreamObject};
 
 /// Most requests of an upstream that are open in one stream; more are refused.

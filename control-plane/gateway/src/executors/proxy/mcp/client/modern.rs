@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 use super::reading::{Messages, lost};
 use super::session::{At, Offers, Session};
 use super::{Client, ClientParams, Exchange, Fault, INTERNAL, SILENCE, sent};
-use crate::executors::proxy::mcp::downstream::{Downstream, Nobody};
+use crate::executors::conversation::downstream::{Downstream, Nobody};
 use crate::executors::proxy::mcp::message::{self, Message, UpstreamObject};
 
 pub(super) const REVISION: &str = "2026-07-28";

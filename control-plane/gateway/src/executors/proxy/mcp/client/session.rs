@@ -22,7 +22,7 @@ use super::exchange::{Asks, CANCELLED};
 use super::reading::Messages;
 use super::updates::Updates;
 use super::{Client, Fault};
-use crate::executors::proxy::mcp::downstream::Downstream;
+use crate::executors::conversation::downstream::Downstream;
 use crate::executors::proxy::mcp::message::{self, Message};
 
 pub(in crate::executors::proxy::mcp) const SESSION_ID: &str = "mcp-session-id";

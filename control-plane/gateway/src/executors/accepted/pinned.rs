@@ -16,7 +16,7 @@ use asp_registry::pin;
 use parking_lot::Mutex;
 use serde_json::Value;
 
-use super::listing::Lists;
+use super::lists::Lists;
 use crate::call::held;
 use crate::executors::outbound::auth;
 use crate::telemetry::metrics::upstreams::UpstreamMetrics;
@@ -95,7 +95,7 @@ struct ItemPin {
 }
 
 impl PinnedItems {
-    pub(super) fn counted_by(metrics: Arc<UpstreamMetrics>) -> PinnedItems {
+    pub(in crate::executors) fn counted_by(metrics: Arc<UpstreamMetrics>) -> PinnedItems {
         PinnedItems { metrics, ..PinnedItems::default() }
     }
 

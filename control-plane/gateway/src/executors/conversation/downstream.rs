@@ -136,7 +136,7 @@ impl Drop for Open<'_> {
 }
 
 /// The capabilities that a client with these abilities is declared with upstream.
-pub(super) fn capabilities(abilities: ClientAbilities, pages: &[String]) -> Value {
+pub(in crate::executors) fn capabilities(abilities: ClientAbilities, pages: &[String]) -> Value {
     let visits = abilities.pages && !pages.is_empty();
     let mut modes = Map::new();
     // Without a mode, forms are meant, and servers of before know none.

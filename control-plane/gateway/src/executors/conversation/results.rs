@@ -27,7 +27,7 @@ pub(in crate::executors) fn output(kind: Kind, result: &Json) -> Result<Output, 
 }
 
 /// The messages of a prompt's result (MCP `GetPromptResult`); the error says what is malformed.
-pub(in crate::executors::proxy) fn messages(result: &Json) -> Result<Vec<Json>, String> {
+pub(in crate::executors) fn messages(result: &Json) -> Result<Vec<Json>, String> {
     list(result, "messages", is_message).map_err(|fault| named(&fault))
 }
 

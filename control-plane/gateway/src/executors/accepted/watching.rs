@@ -16,7 +16,7 @@ use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::listing::Lists;
+use super::lists::Lists;
 use super::pinned::PinnedItems;
 
 /// How often it is looked at the latest.

@@ -1,0 +1,8 @@
+//! The accepted state of upstreams: items that a team has accepted, and watches for changes to the lists they are in.
+//!
+//! Owns: the lists of an upstream, and the comparison with the accepted items. Refuses: imports of the backends that share it; how
+//! an upstream is listed is theirs.
+
+pub mod lists;
+pub(in crate::executors) mod pinned;
+pub(in crate::executors) mod watching;
