@@ -8,7 +8,7 @@ use asp_snapshot::ListedPrimitive;
 use serde_json::{Map, Value, json};
 
 use crate::call::Call;
-use crate::call::outcome::{Refusal, written_size};
+use crate::call::outcome::written_size;
 use crate::call::question::{Answer, Asked};
 use crate::executors::delegate::conversation;
 use crate::executors::delegate::delegation::Fault;
@@ -40,8 +40,7 @@ pub(crate) async fn of_client(asked: Asked, call: &Call) -> Result<Answered, Fau
         }
         Ok(Answer::Failed(why)) => Err(Fault::Failed(why)),
         Ok(_) => Err(Fault::Failed(String::new())),
-        Err(Refusal::Cancelled) => Err(Fault::Cancelled),
-        Err(_) => Err(Fault::Expired),
+        Err(refusal) => Err(Fault::unanswered(&refusal)),
     }
 }
 

@@ -9,6 +9,7 @@ use serde_json::Value;
 use tokio::time::Instant;
 
 use crate::call::Call;
+use crate::call::outcome::Refusal;
 use crate::execution::Platform;
 
 /// Why a delegation has no answer (runtime/README.md, closed set).
@@ -39,6 +40,14 @@ pub enum Fault {
 }
 
 impl Fault {
+    /// Fault of a question whose wait ended without an answer.
+    pub(crate) const fn unanswered(refusal: &Refusal) -> Fault {
+        match refusal {
+            Refusal::Cancelled => Fault::Cancelled,
+            _ => Fault::Expired,
+        }
+    }
+
     /// The word of the closed set.
     pub const fn word(&self) -> &'static str {
         match self {

@@ -14,10 +14,11 @@ use serde_json::{Map, Value, json};
 use super::delegating::{self, Asking};
 use super::resource::{CallResource, Status};
 use crate::call::outcome::Refusal;
-use crate::call::question::{Ask, Question, put};
-use crate::call::{form, page};
+use crate::call::question::{Ask, Question};
 use crate::digest;
 use crate::execution::Execution;
+use crate::executors::conversation::asking::{Elicitation, put};
+use crate::executors::conversation::dependencies::{declared, dependency};
 use crate::executors::delegate::Delegates;
 use crate::executors::delegate::delegation::Fault;
 
@@ -115,15 +116,10 @@ fn find<'a>(
     resource: &'a CallResource,
     is_form: bool,
 ) -> Option<(&'a str, &'a Dependency, &'a Map<String, Value>)> {
-    let primitive = &execution.call.entry.primitive;
-    let (kind, declared) = match is_form {
-        true => (Kind::Elicitation, &primitive.elicitations),
-        false => (Kind::Delegate, &primitive.delegations),
-    };
+    let kind = if is_form { Kind::Elicitation } else { Kind::Delegate };
     let params = resource.asked.as_ref()?;
-    let id = declared_id(params, declared)?;
-    let found = execution.snapshot.dependencies.get(id).filter(|found| found.kind == kind)?;
-    Some((id, found, params))
+    let id = declared_id(params, declared(&execution.call.entry.primitive, kind))?;
+    Some((id, dependency(execution, kind, id)?, params))
 }
 
 /// The primitive that the request names, else the only one that is declared.
@@ -144,37 +140,23 @@ async fn ask_user(
 ) -> Result<Json, Fault> {
     let call = &execution.call;
     let ask = of_user(found, params, id).ok_or(Fault::Undeclared)?;
-    if !call.abilities().answers(&ask) {
-        return Err(Fault::Unsupported);
-    }
-    let asked = put(call, Question { id: question, ask: ask.clone() }).map_err(|_| Fault::Unsupported)?;
-    match asked.answered(call).await {
-        // What a user is asked has no other answers.
-        Ok(answer) => answer.into_result(&ask).map_err(|_| Fault::Unsupported),
-        Err(Refusal::Cancelled) => Err(Fault::Cancelled),
-        Err(_) => Err(Fault::Expired),
-    }
+    let asked = put(call, Question { id: question, ask: ask.clone() })?;
+    let answer = asked.answered(call).await.map_err(|refusal| Fault::unanswered(&refusal))?;
+    // What a user is asked has no other answers.
+    answer.into_result(&ask).map_err(|_| Fault::Unsupported)
 }
 
 /// The service's form, else the spec's; where the spec names a page, that one or one below it.
 fn of_user(found: &Dependency, params: &Map<String, Value>, id: &str) -> Option<Ask> {
-    let of = |from: &Map<String, Value>| from.get("message").and_then(Value::as_str).map(str::to_owned);
-    let said = of(params).filter(|text| !text.is_empty()).or_else(|| of(&found.question));
-    let message = said.unwrap_or_else(|| id.to_owned());
-    let page = found.question.get("url").and_then(Value::as_str);
-    let mode = params
-        .get("mode")
-        .map_or(if page.is_some() { "url" } else { "form" }, |mode| mode.as_str().unwrap_or_default());
-    if let ("url", Some(page)) = (mode, page) {
-        let asked = params.get("url").map_or(Some(""), Value::as_str)?;
-        return Some(Ask::Page { message, url: page::address(page, asked)? });
+    let elicitation = Elicitation { id, spec: &found.question };
+    let text = params.get("message").and_then(Value::as_str).unwrap_or_default();
+    let message = elicitation.message(&[text]);
+    let default = if elicitation.is_page() { "url" } else { "form" };
+    match params.get("mode").map_or(default, |mode| mode.as_str().unwrap_or_default()) {
+        "url" => elicitation.page(message, params.get("url").map_or(Some(""), Value::as_str)?),
+        "form" => elicitation.form(message, params.get("requestedSchema").cloned().map(Json::from)),
+        _ => None,
     }
-    if mode != "form" {
-        return None;
-    }
-    let schema = params.get("requestedSchema").or_else(|| found.question.get("requestedSchema"))?;
-    form::check(schema).ok()?;
-    Some(Ask::Form { message, requested_schema: schema.clone().into(), relayed: false })
 }
 
 #[cfg(test)]

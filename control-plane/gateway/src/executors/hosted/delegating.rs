@@ -5,22 +5,21 @@
 use asp_json::Json;
 use asp_snapshot::Dependency;
 use serde_json::{Map, Value, json};
-use tokio::time::Instant;
 
 use crate::call::question::input_timeout;
 use crate::call::sampling::needs_tools;
 use crate::execution::Execution;
+use crate::executors::conversation::delegating::{self, DelegationRequest};
+use crate::executors::conversation::sampling::read_messages;
 use crate::executors::delegate::Delegates;
 use crate::executors::delegate::conversation;
-use crate::executors::delegate::delegation::{Delegation, Fault};
+use crate::executors::delegate::delegation::Fault;
 use crate::executors::delegate::pending::{DEFAULT_TOKENS, PendingDelegation};
 use crate::executors::delegate::record;
 
 /// What a service may say of a model call where the spec does not; nothing else of its request is used.
 const OPEN_PARAMS: [&str; 5] =
     ["systemPrompt", "maxTokens", "temperature", "stopSequences", "modelPreferences"];
-/// Most messages of one sampling request.
-const MAX_MESSAGES: usize = 256;
 
 /// One model call of a service.
 pub(super) struct Asking<'a> {
@@ -49,43 +48,29 @@ pub(super) async fn sample(asking: Asking<'_>) -> Result<Json, Fault> {
 
 fn begin(asking: Asking<'_>) -> Result<PendingDelegation, Fault> {
     let Asking { execution, delegates, delegate, id, question, params } = asking;
-    let call = &execution.call;
     if delegate.entry.primitive.asks_roots {
         // What a service may ask for is a model.
         return Err(Fault::Undeclared);
     }
     let sampling = sampling(delegate, params).ok_or(Fault::InvalidInput)?;
-    // Messages are what a service always sends; with tools they are a conversation.
-    let is_conversation = needs_tools(&sampling);
-    let way = delegates.way(call, delegate, &sampling, is_conversation)?;
-    let began = Instant::now();
-    let delegation = Delegation {
-        call: call.clone(),
-        snapshot: execution.snapshot.clone(),
-        platform: execution.platform.clone(),
+    let request = DelegationRequest {
+        delegate,
         id: id.to_owned(),
         correlation: question.clone(),
         input: input(&sampling).into(),
+        // Messages are what a service always sends; with tools they are a conversation.
+        is_conversation: needs_tools(&sampling),
         sampling,
-        is_conversation,
-        began,
-        until: call.deadline().min(began + input_timeout(&call.entry.primitive)),
+        longest: input_timeout(&execution.call.entry.primitive),
     };
-    PendingDelegation::begin(delegation, way, || question)
+    delegating::begin(execution, delegates, request, || question)
 }
 
 /// The service's messages with the spec's constants; what the spec leaves open the service may say.
 fn sampling(delegate: &Dependency, params: &Map<String, Value>) -> Option<Map<String, Value>> {
-    let messages = params.get("messages")?.as_array()?;
-    let fits = |message: &Value| {
-        matches!(message.get("role").and_then(Value::as_str), Some("user" | "assistant"))
-            && message.get("content").is_some_and(|content| content.is_object() || content.is_array())
-    };
-    if messages.is_empty() || messages.len() > MAX_MESSAGES || !messages.iter().all(fits) {
-        return None;
-    }
+    let messages = read_messages(params.get("messages"))?;
     let mut request = delegate.question.clone();
-    request.insert("messages".into(), Value::Array(messages.clone()));
+    request.insert("messages".into(), Value::Array(messages.to_vec()));
     for name in OPEN_PARAMS {
         if let (None, Some(value)) = (request.get(name), params.get(name)) {
             request.insert(name.into(), value.clone());

@@ -1,0 +1,57 @@
+//! Delegations that a backend's code asks for.
+//!
+//! Owns: the choice of who answers, and the time for the answer, which ends with the call at the latest.
+
+use std::time::Duration;
+
+use asp_json::Json;
+use asp_snapshot::Dependency;
+use serde_json::{Map, Value};
+use tokio::time::Instant;
+
+use crate::execution::Execution;
+use crate::executors::delegate::Delegates;
+use crate::executors::delegate::delegation::{Delegation, Fault};
+use crate::executors::delegate::pending::PendingDelegation;
+
+/// One delegation as a backend asks for it.
+pub(in crate::executors) struct DelegationRequest<'a> {
+    pub delegate: &'a Dependency,
+    /// The delegate's id.
+    pub id: String,
+    /// Unique within the call.
+    pub correlation: String,
+    pub input: Json,
+    /// The parameters of MCP's `sampling/createMessage`.
+    pub sampling: Map<String, Value>,
+    /// The messages are the code's own, in place of an input.
+    pub is_conversation: bool,
+    /// Longest time for the answer.
+    pub longest: Duration,
+}
+
+/// Begins a delegation. `question` gives the id of the question to the client, where that answers.
+pub(in crate::executors) fn begin(
+    execution: &Execution,
+    delegates: &Delegates,
+    request: DelegationRequest<'_>,
+    question: impl FnOnce() -> String,
+) -> Result<PendingDelegation, Fault> {
+    let DelegationRequest { delegate, id, correlation, input, sampling, is_conversation, longest } = request;
+    let call = &execution.call;
+    let way = delegates.way(call, delegate, &sampling, is_conversation)?;
+    let began = Instant::now();
+    let delegation = Delegation {
+        call: call.clone(),
+        snapshot: execution.snapshot.clone(),
+        platform: execution.platform.clone(),
+        id,
+        correlation,
+        input,
+        sampling,
+        is_conversation,
+        began,
+        until: call.deadline().min(began + longest),
+    };
+    PendingDelegation::begin(delegation, way, question)
+}
