@@ -10,6 +10,9 @@ use crate::call::question::{self, Ask, Asked, Question};
 use crate::call::{Call, form, page};
 use crate::executors::delegate::delegation::Fault;
 
+/// Largest form in bytes, as its backend sends it.
+pub(super) const MAX_FORM: usize = 64 << 10;
+
 /// Reason why a question was not put to the caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::executors) enum QuestionFault {

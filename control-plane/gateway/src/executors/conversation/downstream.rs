@@ -15,15 +15,13 @@ use serde_json::{Map, Value, json};
 
 use crate::call::event::Event;
 use crate::call::outcome::Refusal;
-use crate::call::question::{self, Answer, Ask, Question, put};
+use crate::call::question::{self, Answer, Ask, Question};
 use crate::call::{Call, ClientAbilities, form, page};
+use crate::executors::conversation::asking::{MAX_FORM, QuestionFault, put};
+use crate::executors::conversation::sampling::read_messages;
 
-/// Largest form in bytes, as JSON text.
-const MAX_FORM: usize = 64 << 10;
 /// Largest sampling request in bytes, as JSON text: it may hold an image.
 const MAX_SAMPLING: usize = 1 << 20;
-/// Most messages of one sampling request.
-const MAX_MESSAGES: usize = 256;
 /// Most pages that a call's user is on, and the longest name of one in bytes.
 const MAX_VISITS: usize = 16;
 const MAX_NAME: usize = 512;
@@ -89,15 +87,11 @@ impl Downstream for Clients {
         let visit = text(params, "elicitationId");
         let ask = ask(method, params, &self.pages)?;
         let call = &self.call;
-        if !call.abilities().answers(&ask) {
-            return Err(unknown());
-        }
         let visit = visit.filter(|_| matches!(ask, Ask::Page { .. }));
         let number = self.asked.fetch_add(1, Ordering::Relaxed) + 1;
         let id = format!("upstream.{number}");
         let open = Open { call, id: &id };
-        let asked = put(call, Question { id: id.clone(), ask: ask.clone() })
-            .map_err(|_| RpcError { code: INTERNAL, message: "too many requests are open".into() })?;
+        let asked = put(call, Question { id: id.clone(), ask: ask.clone() }).map_err(refused)?;
         let answered = asked.answered(call).await;
         drop(open);
         if let (Some(visit), Ok(Answer::Accepted(_))) = (visit, &answered) {
@@ -171,6 +165,15 @@ const fn unknown() -> RpcError {
     RpcError { code: METHOD_NOT_FOUND, message: Cow::Borrowed("the client does not support this") }
 }
 
+const fn refused(fault: QuestionFault) -> RpcError {
+    match fault {
+        QuestionFault::Unsupported => unknown(),
+        QuestionFault::Full => {
+            RpcError { code: INTERNAL, message: Cow::Borrowed("too many requests are open") }
+        }
+    }
+}
+
 const fn invalid(message: &'static str) -> RpcError {
     RpcError { code: INVALID_PARAMS, message: Cow::Borrowed(message) }
 }
@@ -221,12 +224,7 @@ fn sampling(params: &Json) -> Result<Json, RpcError> {
     let mut own = Members::of(params);
     own.retain(|name| name != "_meta" && name != "task");
     let params = own.to_json();
-    let is_message = |message: &Value| {
-        matches!(message.get("role").and_then(Value::as_str), Some("user" | "assistant"))
-            && message.get("content").is_some_and(|content| content.is_object() || content.is_array())
-    };
-    let messages = params.get("messages").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
-    if messages.is_empty() || messages.len() > MAX_MESSAGES || !messages.iter().all(is_message) {
+    if read_messages(params.get("messages")).is_none() {
         return Err(invalid("a sampling request has 1 to 256 messages with role and content"));
     }
     if !params.get("maxTokens").is_some_and(Value::is_number) {
@@ -254,6 +252,7 @@ fn said(answered: Result<Answer, Refusal>, ask: &Ask) -> Result<Json, RpcError> 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::executors::conversation::sampling::MAX_MESSAGES;
 
     fn asked(method: &str, params: Value) -> Result<Ask, i64> {
         ask(method, &Json::from(params), &["https://pay.example.com/cards".into()])

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 /// Most messages of one sampling request.
-const MAX_MESSAGES: usize = 256;
+pub(super) const MAX_MESSAGES: usize = 256;
 
 /// Returns the messages of a request; `None` unless there are 1 to 256, each with a role of MCP and content.
 pub(in crate::executors) fn read_messages(messages: Option<&Value>) -> Option<&[Value]> {
