@@ -11,7 +11,7 @@ use crate::call::{Call, form, page};
 use crate::executors::delegate::delegation::Fault;
 
 /// Largest form in bytes, as its backend sends it.
-pub(super) const MAX_FORM: usize = 64 << 10;
+pub(in crate::executors) const MAX_FORM: usize = 64 << 10;
 
 /// Reason why a question was not put to the caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,7 +1,7 @@
 //! What a worker asks on the way: the user by elicitation, and a model or another primitive by delegation.
 //!
-//! Owns: the questions' ids, their constant part from the spec and the shape of the answers. Refuses: ids the
-//! primitive does not declare. Keeps true: a worker gets an answer or an error to each question, at once when
+//! Owns: the questions' ids and the shape of the answers. Refuses: ids the primitive does not declare, and forms beyond
+//! their bound. Keeps true: a worker gets an answer or an error to each question, at once when
 //! the caller's client cannot be asked; a successor that asks the same again joins the open question.
 
 use std::collections::hash_map::Entry;
@@ -16,22 +16,16 @@ use super::attempt_state::{AttemptState, Delivery, Key, OpenQuestion, Page};
 use super::job::Job;
 use crate::call::content::parse;
 use crate::call::event::Event;
-use crate::call::question::{Answer, Ask, Question, put};
-use crate::call::{form, page};
+use crate::call::question::{Answer, Ask, Question};
+use crate::executors::conversation::asking::{Elicitation, MAX_FORM, put};
+use crate::executors::conversation::dependencies::dependency;
+use crate::executors::delegate::delegation::Fault;
 
 mod delegation;
 mod rounds;
 
 pub(super) use delegation::delegate;
 pub(super) use rounds::all;
-
-/// Why nobody could be asked (plugin.proto, `DeliverUserInput.error`).
-const UNSUPPORTED: &str = "unsupported";
-const EXPIRED: &str = "expired";
-const UNDECLARED: &str = "undeclared";
-const TOO_LARGE: &str = "too_large";
-/// Largest form in bytes, as JSON text.
-const MAX_FORM: usize = 64 << 10;
 
 /// The worker asked the same twice at a time, so that an answer could not be told apart.
 #[derive(Debug)]
@@ -54,27 +48,25 @@ pub(super) fn elicit(
         ..DeliverUserInput::default()
     };
     let call = job.call();
-    let declared = call.entry.primitive.elicitations.contains(&requested.elicitation_id);
-    let ask = if declared { of_user(job, &requested) } else { None };
-    let asked = match ask {
-        None => Err(UNDECLARED),
-        Some(ask) if !call.abilities().answers(&ask) => Err(UNSUPPORTED),
-        Some(_) if requested.encoded_len() > MAX_FORM => Err(TOO_LARGE),
+    let ask = match of_user(job, &requested) {
+        None => Err(Fault::Undeclared),
+        Some(_) if requested.encoded_len() > MAX_FORM => Err(Fault::TooLarge),
         Some(ask) => Ok(ask),
     };
+    let is_page = matches!(ask, Ok(Ask::Page { .. }));
     // Put now, so that it stands where the worker asked it; only the answer is waited for.
     let key = Key::Input(requested.elicitation_id.clone());
     let id = attempt_state.question_id(&key, &requested.elicitation_id);
-    let page = matches!(asked, Ok(Ask::Page { .. })).then(|| Page { id: id.clone(), is_agreed: false });
-    let put = asked.and_then(|ask| put(call, Question { id, ask }).map_err(|_| UNSUPPORTED));
-    if let (Ok(_), Some(page)) = (&put, page) {
-        attempt_state.pages.insert(requested.elicitation_id.clone(), page);
+    let put = ask.and_then(|ask| put(call, Question { id: id.clone(), ask }).map_err(Fault::from));
+    if put.is_ok() && is_page {
+        attempt_state.pages.insert(requested.elicitation_id.clone(), Page { id, is_agreed: false });
     }
     let call = Arc::clone(call);
     attempt_state.waiting.push(Box::pin(async move {
         let answer = match put {
-            Ok(asked) => asked.answered(&call).await.map_err(|_| EXPIRED),
-            Err(why) => Err(why),
+            // A plugin has no word for a cancelled call: it is cancelled itself.
+            Ok(asked) => asked.answered(&call).await.map_err(|_| Fault::Expired),
+            Err(fault) => Err(fault),
         };
         Delivery::Input(user_input(empty, answer))
     }));
@@ -109,27 +101,18 @@ pub(super) fn visited(job: &Job<'_>, attempt_state: &mut AttemptState, declared:
 /// What to ask: the page that the spec names, or one below it; else the form, which is the plugin's schema, else its
 /// fields, else what the spec says.
 fn of_user(job: &Job<'_>, requested: &ElicitationRequested) -> Option<Ask> {
-    let constant = match job.execution.snapshot.dependencies.get(&requested.elicitation_id) {
-        Some(found) if found.kind == Kind::Elicitation => &found.question,
-        _ => return None,
-    };
-    let spec = constant.get("message").and_then(Value::as_str).unwrap_or_default();
-    let said = [requested.message.as_str(), requested.title.as_str(), spec];
-    let message =
-        said.into_iter().find(|text| !text.is_empty()).unwrap_or(&requested.elicitation_id).to_owned();
-    if let Some(page) = constant.get("url").and_then(Value::as_str) {
-        return Some(Ask::Page { message, url: page::address(page, &requested.url)? });
-    }
-    if !requested.url.is_empty() {
-        return None;
+    let id = requested.elicitation_id.as_str();
+    let found = dependency(job.execution, Kind::Elicitation, id)?;
+    let elicitation = Elicitation { id, spec: &found.question };
+    let message = elicitation.message(&[requested.message.as_str(), requested.title.as_str()]);
+    if elicitation.is_page() || !requested.url.is_empty() {
+        return elicitation.page(message, &requested.url);
     }
     let schema = match parse(requested.requested_schema.as_ref()).ok()? {
-        Some(schema) => schema,
-        None if !requested.fields.is_empty() => fields_schema(requested).into(),
-        None => constant.get("requestedSchema")?.clone().into(),
+        None if !requested.fields.is_empty() => Some(fields_schema(requested).into()),
+        schema => schema,
     };
-    form::check(&schema).ok()?;
-    Some(Ask::Form { message, requested_schema: schema, relayed: false })
+    elicitation.form(message, schema)
 }
 
 fn fields_schema(requested: &ElicitationRequested) -> Value {
@@ -147,7 +130,8 @@ fn fields_schema(requested: &ElicitationRequested) -> Value {
     json!({"type": "object", "properties": properties, "required": required})
 }
 
-fn user_input(mut input: DeliverUserInput, answer: Result<Answer, &str>) -> DeliverUserInput {
+/// The delivery of an answer, or of why nobody could be asked (plugin.proto, `DeliverUserInput.error`).
+fn user_input(mut input: DeliverUserInput, answer: Result<Answer, Fault>) -> DeliverUserInput {
     match answer {
         Ok(Answer::Accepted(fields)) => {
             input.action = Action::Accept.into();
@@ -155,7 +139,7 @@ fn user_input(mut input: DeliverUserInput, answer: Result<Answer, &str>) -> Deli
         }
         Ok(Answer::Declined) => input.action = Action::Decline.into(),
         Ok(_) => input.action = Action::Cancel.into(),
-        Err(why) => input.error = why.to_owned(),
+        Err(fault) => input.error = fault.word().to_owned(),
     }
     input
 }
@@ -170,7 +154,7 @@ mod tests {
             (Ok(Answer::Accepted(json!({"a": 1}).into())), Action::Accept, ""),
             (Ok(Answer::Declined), Action::Decline, ""),
             (Ok(Answer::Cancelled), Action::Cancel, ""),
-            (Err(EXPIRED), Action::Cancel, EXPIRED),
+            (Err(Fault::Expired), Action::Cancel, "expired"),
         ];
         for (answer, action, error) in rows {
             let empty = DeliverUserInput { action: Action::Cancel.into(), ..DeliverUserInput::default() };

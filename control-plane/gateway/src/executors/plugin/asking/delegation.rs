@@ -12,15 +12,16 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use prost::Message;
 use serde_json::{Map, Value, json};
-use tokio::time::Instant;
 
 use super::super::attempt_state::{AttemptState, Delivery, Key};
 use super::super::job::Job;
 use super::AskedTwice;
 use crate::call::content::parse;
+use crate::executors::conversation::delegating::{self, DelegationRequest};
+use crate::executors::conversation::dependencies::dependency;
 use crate::executors::delegate::conversation;
-use crate::executors::delegate::delegation::{Delegation, Fault};
-use crate::executors::delegate::pending::{DEFAULT_TOKENS, PendingDelegation};
+use crate::executors::delegate::delegation::Fault;
+use crate::executors::delegate::pending::DEFAULT_TOKENS;
 use crate::executors::delegate::record;
 
 /// Largest input of a model in bytes, as JSON text.
@@ -77,11 +78,8 @@ fn begin(
     attempt_state: &mut AttemptState,
     requested: DelegationRequested,
 ) -> Result<Answering, Fault> {
-    let call = job.call();
     let execution = job.execution;
-    let declared = call.entry.primitive.delegations.contains(&requested.delegate_id);
-    let found = execution.snapshot.dependencies.get(&requested.delegate_id);
-    let delegate = found.filter(|found| declared && found.kind == Kind::Delegate).ok_or(Fault::Undeclared)?;
+    let delegate = dependency(execution, Kind::Delegate, &requested.delegate_id).ok_or(Fault::Undeclared)?;
     if requested.encoded_len() > MAX_INPUT {
         return Err(Fault::TooLarge);
     }
@@ -99,26 +97,20 @@ fn begin(
         Some(_) if !delegate.entry.primitive.sampling_tools => return Err(Fault::Undeclared),
         Some(given) => conversation(delegate, &given).ok_or(Fault::InvalidInput)?,
     };
-    let way = job.delegates.way(call, delegate, &sampling, is_conversation)?;
     let time =
         requested.timeout.and_then(|time| Duration::try_from(time).ok()).filter(|time| !time.is_zero());
-    let began = Instant::now();
     let key = Key::Delegation(requested.correlation_id.clone());
-    let delegation = Delegation {
-        call: Arc::clone(call),
-        snapshot: execution.snapshot.clone(),
-        platform: execution.platform.clone(),
+    let request = DelegationRequest {
+        delegate,
         id: requested.delegate_id.clone(),
         correlation: requested.correlation_id,
+        input,
         sampling,
         is_conversation,
-        input,
-        began,
-        until: call.deadline().min(began + time.unwrap_or(DEFAULT_TIME)),
+        longest: time.unwrap_or(DEFAULT_TIME),
     };
-    let pending = PendingDelegation::begin(delegation, way, || {
-        attempt_state.question_id(&key, &requested.delegate_id)
-    })?;
+    let question = || attempt_state.question_id(&key, &requested.delegate_id);
+    let pending = delegating::begin(execution, &job.delegates, request, question)?;
     let delegates = job.delegates.clone();
     Ok(async move { pending.answered(&delegates).await.map(|answer| answer.result) }.boxed())
 }
