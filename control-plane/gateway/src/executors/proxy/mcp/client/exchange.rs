@@ -8,23 +8,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use asp_json::Json;
-use futures::StreamExt;
-use futures::future::BoxFuture;
-use futures::stream::FuturesUnordered;
 use reqwest::Response;
 use serde_json::json;
 use tokio::time::Instant;
-use tokio_util::sync::CancellationToken;
 
 use super::reading::{Messages, lost};
 use super::session::At;
 use super::{Client, Exchange, Fault, SILENCE};
 use crate::executors::conversation::downstream::{Downstream, RpcError};
+use crate::executors::conversation::relaying::{OpenRequests, UpstreamRequest};
 use crate::executors::proxy::mcp::message::{self, Message, UpstreamObject};
 
-/// Most requests of an upstream that are open in one stream; more are refused.
-const MAX_OPEN: usize = 16;
-/// The same with those that are answered at once, pings and refusals; more are not answered.
+/// Most requests of an upstream that are open in one stream, with those that are answered at once, pings and refusals; more are
+/// not answered.
 const MOST_REPLIES: usize = 64;
 /// The pause before a stream is gone on with, where the server names none, and the shortest that it can ask for.
 const RETRY: Duration = Duration::from_secs(1);
@@ -137,13 +133,12 @@ pub(super) const CANCELLED: &str = "notifications/cancelled";
 pub(super) struct Asks {
     client: Client,
     at: At,
-    open: FuturesUnordered<BoxFuture<'static, Json>>,
-    by_id: Vec<(Json, CancellationToken)>,
+    open: OpenRequests<Json, ()>,
 }
 
 impl Asks {
     pub(super) fn of(client: Client, at: At) -> Asks {
-        Asks { client, at, open: FuturesUnordered::new(), by_id: Vec::new() }
+        Asks { client, at, open: OpenRequests::new() }
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -164,49 +159,32 @@ impl Asks {
         }
         let client = self.client.clone();
         let at = self.at.clone();
+        let to = id.clone();
         let at_once = match downstream {
             _ if method == "ping" => Ok(json!({}).into()),
-            Some(downstream) if self.by_id.len() < MAX_OPEN => {
-                return self.ask(downstream, id, method, params);
+            Some(downstream) if !self.open.is_full() => {
+                let request = UpstreamRequest { downstream, method, params: params.sent };
+                return self.open.begin(id, request, move |answer| async move {
+                    if let Some(answer) = answer {
+                        reply(&client, &at, &to, answer).await;
+                    }
+                });
             }
             Some(_) => refused("too many requests are open"),
             None => refused("no call is under way that this belongs to"),
         };
-        self.open.push(Box::pin(async move {
-            reply(&client, &at, &id, at_once).await;
-            id
-        }));
-    }
-
-    fn ask(&mut self, downstream: Arc<dyn Downstream>, id: Json, method: String, params: UpstreamObject) {
-        let client = self.client.clone();
-        let at = self.at.clone();
-        let taken_back = CancellationToken::new();
-        self.by_id.push((id.clone(), taken_back.clone()));
-        self.open.push(Box::pin(async move {
-            let answer = tokio::select! {
-                answer = downstream.asked(&method, &params.sent) => Some(answer),
-                () = taken_back.cancelled() => None,
-            };
-            if let Some(answer) = answer {
-                reply(&client, &at, &id, answer).await;
-            }
-            id
-        }));
+        self.open.wait_for(id, async move { reply(&client, &at, &to, at_once).await });
     }
 
     /// Waits until one more is answered.
     pub(super) async fn next(&mut self) {
-        if let Some(id) = self.open.next().await {
-            self.by_id.retain(|(open, _)| *open != id);
-        }
+        self.open.next().await;
     }
 
     /// The upstream does not want an answer any more.
     pub(super) fn take_back(&self, params: &UpstreamObject) {
-        let Some(id) = params.sent.member("requestId") else { return };
-        if let Some((_, token)) = self.by_id.iter().find(|(open, _)| *open == id) {
-            token.cancel();
+        if let Some(id) = params.sent.member("requestId") {
+            self.open.take_back(&id);
         }
     }
 }
