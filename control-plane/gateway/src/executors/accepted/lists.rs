@@ -9,7 +9,7 @@ use serde_json::Value;
 const MAX_LOSSES: usize = 100;
 const MAX_PART: usize = 100;
 
-/// What one server lists.
+/// Lists of one server.
 #[derive(Default)]
 pub struct Lists {
     pub tools: Vec<Value>,
