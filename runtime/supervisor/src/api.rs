@@ -1,7 +1,7 @@
-//! The Runtime Supervisor API (`proto/supervisor.proto`) over the runtime.
+//! The Runtime Supervisor API (`proto/supervisor.proto`), implemented by the runtime.
 //!
-//! Every call is made by a known [`Peer`]. A plugin that cannot run is FAILED_PRECONDITION for EnsurePlugin and
-//! a REJECTED admission for AllocateWorker, with the same reason.
+//! Every call comes from an authenticated [`Peer`]. For a plugin that cannot run, EnsurePlugin fails with
+//! FAILED_PRECONDITION and AllocateWorker answers with a REJECTED admission, with the same reason.
 
 pub mod allocation;
 pub mod callers;
@@ -36,9 +36,9 @@ use crate::tunnel::Tunnel;
 use crate::tunnel::handles::NoHandle;
 use crate::tunnel::peer::Peer;
 
-/// A drain without a deadline.
+/// Time limit of a drain without a deadline.
 const DRAIN_WITHIN: Duration = Duration::from_secs(30);
-/// The first frame of a tunnel follows its stream at once.
+/// Time limit for the first frame of a tunnel; it normally follows its stream at once.
 const FIRST_FRAME_WITHIN: Duration = Duration::from_secs(10);
 
 #[derive(Clone, Debug)]

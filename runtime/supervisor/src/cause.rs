@@ -1,4 +1,4 @@
-//! Why a worker ended: the causes of a `WORKER_CRASHED` event.
+//! Reasons why a worker ended: the causes of a `WORKER_CRASHED` event.
 
 use std::fmt;
 use std::os::unix::process::ExitStatusExt;
@@ -11,34 +11,35 @@ const SIGABRT: i32 = 6;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cause {
-    /// It ended itself, with this code.
+    /// The process exited with this code.
     Exit(i32),
-    /// Something else ended it, with this signal.
+    /// Another process or the kernel killed it with this signal.
     Signal(i32),
-    /// It reached its memory bound.
+    /// The worker reached its memory limit.
     Oom,
-    /// It did not answer pings, or did not start in time.
+    /// The worker did not answer pings, or did not start in time.
     Wedged,
-    /// It broke the protocol, as the text says.
+    /// The worker violated the protocol, as the text says.
     Protocol(&'static str),
     /// A call ignored its cancellation.
     Deadline,
-    /// It went over a bound that is not memory.
+    /// The worker exceeded a limit other than memory.
     Limit(&'static str),
-    /// Nobody can see what it uses, so that no bound of it holds. `limit` in the contract.
+    /// The worker's resource use cannot be seen, so none of its limits holds. `limit` in the contract.
     Unseen,
-    /// A look at what it uses fails, so that no bound of it holds. `limit` in the contract.
+    /// Measuring the worker's resource use fails, so none of its limits holds. `limit` in the contract.
     Unmeasured,
-    /// A call that had ended left something running in it. `leftovers` in the contract. No call is lost by this.
+    /// A call that had ended left something running in the worker. `leftovers` in the contract. No call is lost by
+    /// this.
     ResidualWork(&'static str),
-    /// The runtime let it go with its calls: a drain, or the end of the runtime.
+    /// The runtime stopped the worker and its calls: a drain, or the end of the runtime.
     Drained,
-    /// It never started: the machine had no room for it, or could not build its sandbox. No call had begun.
+    /// The worker never started: the machine lacked a resource, or could not build its sandbox. No call had begun.
     Host,
 }
 
 impl Cause {
-    /// The word of the contract.
+    /// The name of the cause in the contract.
     pub const fn name(self) -> &'static str {
         match self {
             Cause::Exit(_) => "exit",
@@ -54,13 +55,13 @@ impl Cause {
         }
     }
 
-    /// Whether the worker failed; else this process had no more use for it, or the machine had no room.
+    /// Whether the worker failed; otherwise the runtime stopped it, or the machine could not start it.
     pub const fn is_crash(self) -> bool {
         !matches!(self, Cause::ResidualWork(_) | Cause::Drained | Cause::Host)
     }
 
-    /// What a process's end says by itself, with its accounting of that moment. `own_bytes`: the most memory of its own
-    /// that one of its processes had, without the files that it has mapped.
+    /// Derives the cause from a process's exit status and its resource accounting at that moment. `own_bytes`: the most
+    /// anonymous memory that one of its processes had, which excludes the files that it has mapped.
     pub fn of_status(status: ExitStatus, stats: &Stats, full_heap: FullHeap, own_bytes: u64) -> Cause {
         if stats.oom_kills > 0 || full_heap.is_why(status, own_bytes) {
             return Cause::Oom;
@@ -72,16 +73,17 @@ impl Cause {
     }
 }
 
-/// How an interpreter ends whose own bound on its heap is reached.
+/// The way in which an interpreter ends when its heap limit is reached.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FullHeap {
-    /// It has no such bound, or does not end by it.
+    /// The interpreter has no heap limit, or does not end when it is reached.
     #[default]
     Unknown,
-    /// It exits with this code.
+    /// Exits with this code.
     Exit(i32),
-    /// It aborts (SIGABRT), and had used this much memory of its own, in bytes. What it prints is its plugin's to forge;
-    /// what the kernel has seen of its processes is not. Its program is no heap, and may be larger than a small one.
+    /// Aborts (SIGABRT) after one of its processes had at least this many bytes of anonymous memory. A plugin can forge
+    /// what the interpreter prints, but not what the kernel measures. The program's own text does not count: it is not
+    /// heap, and may be larger than a small heap.
     Abort { above: u64 },
 }
 
@@ -122,7 +124,7 @@ impl fmt::Display for Cause {
 mod tests {
     use super::*;
 
-    /// As waitpid(2) encodes them.
+    /// Encodes an exit code as waitpid(2) does.
     fn exited(code: i32) -> ExitStatus {
         ExitStatus::from_raw(code << 8)
     }

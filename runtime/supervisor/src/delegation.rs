@@ -1,8 +1,8 @@
-//! A control group of its own for a runtime of an ordinary account, from systemd.
+//! Gets a control group from systemd for a runtime that runs as an ordinary user.
 //!
-//! A user's manager may hand down a part of its control groups. Where there is one, the runtime goes on as the same
-//! process in a scope that was given such a part. Keeps true: it is tried once, and a manager that does not give it
-//! costs nothing but the trial.
+//! A user's systemd manager can delegate a part of its control groups. If there is one, the runtime re-executes itself
+//! in a scope with such a part. Keeps true: this is tried once, and a manager that refuses costs nothing but the
+//! attempt.
 //! Sources: systemd-run(1), systemd.resource-control(5) (`Delegate=`), <https://systemd.io/CGROUP_DELEGATION/>.
 
 use std::env;
@@ -18,18 +18,18 @@ use asp_launcher::Cgroups;
 use rustix::fs::{Access, access};
 use rustix::process::geteuid;
 
-/// Set in a scope, so that it is not entered again.
+/// Set inside the scope, so that it is entered only once.
 const IN_SCOPE: &str = "ASP_RUNTIME_IN_SCOPE";
 const PROGRAM: &str = "systemd-run";
 const ARGUMENTS: [&str; 6] = ["--user", "--scope", "-q", "-p", "Delegate=yes", "--"];
-/// A manager answers in some 50 ms.
+/// Time limit for the trial; a manager answers in some 50 ms.
 const TRIAL_WITHIN: Duration = Duration::from_secs(5);
 const TRIAL_POLL: Duration = Duration::from_millis(5);
 const WRITABLE_BY_OTHERS: u32 = 0o022;
 const STICKY: u32 = 0o1000;
 
-/// Becomes this runtime in a scope, where that may help; it returns where it does not: with why systemd gave none,
-/// where it was asked.
+/// Re-executes this runtime in a systemd scope if that may help, and does not return then. Otherwise returns, with the
+/// reason if systemd was asked and gave no scope.
 pub fn enter_scope() -> Option<String> {
     if env::var_os(IN_SCOPE).is_some() || Cgroups::open().is_ok() {
         return None;
@@ -49,12 +49,13 @@ pub fn enter_scope() -> Option<String> {
     Some(format!("{}: {error}", systemd_run.display()))
 }
 
-/// `systemd-run`, where it is there and a user's manager too. What this process becomes is nobody's to choose but its
-/// own account's and root's: an entry that depends on the current directory is none, and so is one that others write to.
+/// Returns the path of `systemd-run`, if it is installed and the user has a manager. Only this account and root may
+/// decide which program the runtime becomes, so an entry of PATH that depends on the current directory is ignored, and
+/// so is a program that others can write to.
 fn find(path: &std::ffi::OsStr, runtime_dir: &std::ffi::OsStr) -> Option<PathBuf> {
     let managed = Path::new(runtime_dir).join("systemd").is_dir();
     let absolute = env::split_paths(path).filter(|dir| dir.is_absolute());
-    // Where it really lies: of a link, whoever may change it chooses what it leads to.
+    // The real path: whoever can change a symbolic link chooses its target.
     let mut programs = absolute.filter_map(|dir| dir.join(PROGRAM).canonicalize().ok());
     let found = programs.find(|program| {
         program.is_file() && nobody_else_chooses(program) && access(program, Access::EXEC_OK).is_ok()
@@ -62,13 +63,13 @@ fn find(path: &std::ffi::OsStr, runtime_dir: &std::ffi::OsStr) -> Option<PathBuf
     found.filter(|_| managed)
 }
 
-/// Whether only this account and root decide what `program` is: it and its directory are theirs and nobody else may
-/// write to them, and nobody else may put another directory into the place of one above.
+/// Whether only this account and root decide what `program` is: they own it and its directory, nobody else may write to
+/// either, and nobody else may replace a directory above.
 fn nobody_else_chooses(program: &Path) -> bool {
     program.ancestors().enumerate().all(|(above, path)| {
         let is_ours = |metadata: Metadata| {
             let is_owned = [0, geteuid().as_raw()].contains(&metadata.uid());
-            // In a sticky directory only the owner of a name replaces what it names, inode(7).
+            // In a sticky directory, only the owner of an entry may replace it, inode(7).
             let is_kept = above > 1 && metadata.mode() & STICKY != 0;
             is_owned && (is_kept || metadata.mode() & WRITABLE_BY_OTHERS == 0)
         };
@@ -76,7 +77,7 @@ fn nobody_else_chooses(program: &Path) -> bool {
     })
 }
 
-/// What replaces a process and then fails leaves nobody to go on.
+/// Checks that a scope can be entered. If this process were replaced first and then failed, no runtime would be left.
 fn try_scope(systemd_run: &Path) -> io::Result<()> {
     let mut trial = Command::new(systemd_run);
     trial.args(ARGUMENTS).arg("true").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
@@ -100,7 +101,7 @@ mod tests {
 
     use super::*;
 
-    /// A directory of `mode` with a program of `mode`.
+    /// Creates a directory of `dir_mode` with a program of `mode`.
     fn place(root: &Path, name: &str, dir_mode: u32, mode: u32) -> PathBuf {
         let dir = root.join(name);
         fs::create_dir(&dir).unwrap();
@@ -141,7 +142,7 @@ mod tests {
             std::os::unix::fs::chown(&shared, Some(12_345), None).unwrap();
             assert_eq!(found(&[&inner]), None, "somebody else owns what it lies in");
         }
-        // A test has the directory of its package.
+        // The current directory of a test is that of its package.
         place(root, "relative", 0o755, 0o755);
         let steps = env::current_dir().unwrap().components().count() - 1;
         let to_root = Path::new(&"../".repeat(steps)).join(root.strip_prefix("/").unwrap());

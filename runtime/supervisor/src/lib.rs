@@ -1,8 +1,8 @@
 //! `asp-runtime` as a library: the Runtime Supervisor.
 //!
 //! Owns the workers of one machine or pod: their processes, pools and queues, and the tunnels that carry the
-//! platform-plugin protocol (PPP) between gateways and workers. Refuses whatever an installed manifest does
-//! not say. Keeps true (invariant I-7): a worker is hostile; what it does ends at most its own process.
+//! platform-plugin protocol (PPP) between gateways and workers. Refuses whatever an installed manifest does not allow.
+//! Keeps true (invariant I-7): a worker is assumed hostile, and can end at most its own process.
 
 pub mod api;
 pub mod cause;
@@ -27,7 +27,7 @@ use clap::Parser;
 use clap::error::ErrorKind;
 use tokio::runtime::Builder;
 
-/// sysexits.h EX_USAGE: a wrong command line or setting.
+/// sysexits.h EX_USAGE: the command line or a setting is wrong.
 pub const EXIT_BAD_CONFIGURATION: u8 = 64;
 
 /// Runs the command line and returns the exit code.
@@ -36,12 +36,12 @@ pub fn run(arguments: impl Iterator<Item = OsString>) -> ExitCode {
         Ok(arguments) => arguments,
         Err(error) => {
             let asked = matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);
-            // Err: the terminal is gone; there is nobody to tell.
+            // Err: the terminal is gone, so the message cannot be shown.
             let _ = error.print();
             return if asked { ExitCode::SUCCESS } else { ExitCode::from(EXIT_BAD_CONFIGURATION) };
         }
     };
-    // Before there is a thread or a line that could be lost.
+    // Must run before there is a thread or a log line that could be lost.
     let refused = delegation::enter_scope();
     let _logs = start_queued(std::env::var(ENV_LOG).ok().as_deref());
     if let Some(reason) = refused {
@@ -77,14 +77,14 @@ fn serve(settings: settings::Settings) -> anyhow::Result<()> {
         executor.worker_threads(threads).thread_name(name).enable_all().build()
     };
     let calls = match settings.threads {
-        // It takes what became ready in its order, so that many calls go out in one write. A thread of several carries on at
-        // once whom it woke, which writes for each call.
+        // One thread handles tasks in the order in which they became ready, so many calls go out in one write. A
+        // multi-threaded executor runs a woken task at once, which costs one write per call.
         1 => Builder::new_current_thread().enable_all().build(),
         threads => several(threads, "calls"),
     }?;
     let aside = several(1, "aside")?;
     let served = calls.block_on(api::listen::serve(settings, aside.handle().clone()));
-    // What workers still write is of no interest; nobody waits for it.
+    // Pending worker output no longer matters; nothing waits for it.
     aside.shutdown_background();
     served
 }

@@ -1,8 +1,8 @@
-//! Why a call is not admitted: the closed set of `Admission.reason` (`proto/supervisor.proto`).
+//! Reasons for rejecting a call: the closed set of `Admission.reason` (`proto/supervisor.proto`).
 
 use std::time::Duration;
 
-/// Displays as `<word>: <sentence>`, as the contract has it.
+/// Reason for rejecting a call. Displays as `<word>: <sentence>`, as the contract requires.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     #[error("not_installed: {0}")]

@@ -1,4 +1,4 @@
-//! All pools and tunnels of this runtime, and the clockwork that keeps them moving.
+//! All pools and tunnels of this runtime, and the periodic task that advances them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -28,13 +28,13 @@ use crate::worker::call::GRACE;
 use crate::worker::executions::StillRuns;
 use crate::worker::process::Machine;
 
-/// Plugin versions that are known at a time; idle ones give way.
+/// Maximum number of pools; when it is reached, an idle pool is removed.
 const MAX_POOLS: usize = 512;
-/// Queue positions, idle workers and expired handles are looked at this often.
+/// Interval at which queue positions, idle workers and expired handles are checked.
 const TICK: Duration = Duration::from_millis(250);
-/// Before the end of a drain: for calls to save what they have and yield.
+/// Last part of a drain in which calls save their state and yield.
 const YIELD_WITHIN: Duration = Duration::from_secs(10);
-/// After a drain: for the workers to go.
+/// Time that workers have to exit after a drain.
 const STOP_WITHIN: Duration = Duration::from_secs(5);
 
 #[derive(Debug)]
@@ -44,10 +44,10 @@ pub struct Runtime {
     pub outboxes: Arc<Budget>,
     pub tasks: TaskTracker,
     pools: Mutex<BTreeMap<PluginKey, Arc<Pool>>>,
-    /// Pools whose plugin was replaced, until their last call has ended.
+    /// Pools whose plugin was replaced, kept until their last call has ended.
     retired: Mutex<Vec<Arc<Pool>>>,
     draining: AtomicBool,
-    /// No tunnel is left and none will come.
+    /// Cancelled when no tunnel is left and none will come.
     stopped: CancellationToken,
 }
 
@@ -58,7 +58,7 @@ pub struct Allocation {
     pub state: TicketState,
 }
 
-/// What a gateway wants to allocate.
+/// A gateway's request for a worker.
 #[derive(Debug)]
 pub struct Request {
     pub plugin: PluginRef,
@@ -66,9 +66,9 @@ pub struct Request {
     pub mcp_request_id: String,
     pub soft_deadline: Option<Duration>,
     pub fresh: bool,
-    /// Proves what its worker sends to one origin.
+    /// Credential that the egress proxy adds to the worker's requests to one origin.
     pub lent: Option<Arc<Lent>>,
-    /// It stays, and gives way to calls.
+    /// Whether the call is a subscription: it lasts, and calls may evict it.
     pub subscription: bool,
 }
 
@@ -86,13 +86,13 @@ impl Runtime {
         })
     }
 
-    /// Makes sure that `plugin` can run; it runs again if it was drained.
+    /// Makes sure that `plugin` can run, and ends an earlier drain of it.
     pub async fn ensure(&self, plugin: &PluginRef, prewarm: bool) -> Result<(), Refusal> {
         self.retire_replaced(plugin).await;
         let pool = self.pool(plugin).await?;
-        // What a drain took: the pools of all networks and secrets.
+        // A drain covers the pools of all networks and secrets, and so does its end.
         self.pools.lock().values().filter(|pool| pool.key.is_of(plugin)).for_each(|pool| pool.undrain());
-        // Without its secrets such a server may not even start, and who will use it is not known yet.
+        // Such a worker may not start without its secrets, and which primitive will use it is not known yet.
         if pool.plan.plugin.secrets().next().is_some() {
             return Ok(());
         }
@@ -102,12 +102,12 @@ impl Runtime {
         Ok(())
     }
 
-    /// A worker for one call of `peer`, now or later.
+    /// Requests a worker for one call of `peer`, now or later.
     pub async fn allocate(&self, peer: Peer, request: Request) -> Result<Allocation, Refusal> {
         let pool = self.pool(&request.plugin).await?;
         let soft_deadline = request.soft_deadline.map(|limit| Instant::now() + limit);
         let Request { tenant, fresh, subscription, .. } = request;
-        // How long a subscription may last says nothing of how long it may wait for a worker.
+        // A subscription's lifetime does not limit how long it may wait for a worker.
         let deadline = soft_deadline.filter(|_| !subscription);
         let wanted = Wanted { tenant, fresh, deadline, subscription };
         let ticket = pool.admit(wanted)?;
@@ -124,9 +124,9 @@ impl Runtime {
         Ok(Allocation { tunnel_id, state })
     }
 
-    /// Lets a plugin's calls finish and admits no new ones. Ends when it is empty or `limit` has passed; then
-    /// the rest is ended. Shortly before, calls that save their state are asked to yield, and then all are told
-    /// to end.
+    /// Lets a plugin's calls finish and admits no new ones. Returns when no call is left, or ends the remaining ones
+    /// once `limit` has passed. Shortly before that, calls that save their state are asked to yield, and then all calls
+    /// are cancelled.
     pub async fn drain(&self, plugin: &PluginRef, limit: Duration) {
         let mut pools: Vec<Arc<Pool>> = self.pools.lock().values().cloned().collect();
         pools.retain(|pool| pool.key.is_of(plugin));
@@ -136,21 +136,21 @@ impl Runtime {
         }
     }
 
-    /// Ends the execution of a call, of whatever plugin it is, and returns when it has ended.
+    /// Ends the execution of a call, whichever plugin runs it, and returns when it has ended.
     pub async fn end_execution(&self, request_id: &str) -> Result<(), StillRuns> {
-        // One pool at most has it; one that is being replaced too.
+        // At most one pool has it, which may be one that is being replaced.
         for pool in self.all_pools() {
             pool.plan.executions.succeed(request_id).await?;
         }
         Ok(())
     }
 
-    /// Drains everything: running calls have `limit`, then the workers go.
+    /// Drains everything: running calls have `limit`, then the workers are stopped.
     pub async fn shut_down(&self, limit: Duration) {
         self.draining.store(true, Ordering::Relaxed);
         let pools = self.all_pools();
         pools.iter().for_each(Pool::drain);
-        // Gateways choose another runtime from now on, without asking this one first.
+        // With this sample, gateways choose another runtime at once, without asking this one first.
         sampling::now(&pools).into_iter().for_each(|sample| self.machine.metrics.send(sample));
         let idle = || pools.iter().map(|pool| pool.stats()).all(|stats| stats.active + stats.queued == 0);
         if !wind_down(&pools, limit, idle).await {
@@ -168,12 +168,12 @@ impl Runtime {
         self.stopped.cancel();
     }
 
-    /// Ends when [`Runtime::shut_down`] has.
+    /// Waits until [`Runtime::shut_down`] has finished.
     pub async fn stopped(&self) {
         self.stopped.cancelled().await;
     }
 
-    /// Keeps queues, idle workers and handles moving, for ever.
+    /// Advances queues, idle workers and handles; never returns.
     pub async fn tick(self: Arc<Self>) {
         let mut ticks = interval(TICK);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -192,13 +192,14 @@ impl Runtime {
             }
             for starved in pools.iter().filter(|pool| pool.is_starved()) {
                 let others = pools.iter().filter(|other| !Arc::ptr_eq(other, starved));
-                // The worker that was not needed for longest; none: they all have calls.
+                // The worker that has been idle for longest; none if all have calls.
                 let idle = others.filter_map(|other| Some((other.idle_since()?, other)));
                 if let Some((_, idlest)) = idle.min_by_key(|(since, _)| *since) {
                     idlest.yield_idle();
                     continue;
                 }
-                // One that has nothing but subscriptions is idle without them; the pool's own serves its calls at once.
+                // Otherwise, evicts the subscriptions of a worker that has nothing else, first one of the starved pool,
+                // where it can serve the waiting calls at once.
                 let own = starved.subscribed_since().map(|since| (since, starved));
                 let subscribed = pools.iter().filter_map(|pool| Some((pool.subscribed_since()?, pool)));
                 if let Some((_, idlest)) = own.or_else(|| subscribed.min_by_key(|(since, _)| *since)) {
@@ -208,7 +209,7 @@ impl Runtime {
         }
     }
 
-    /// The state of everything, for people and probes.
+    /// The runtime's state, for operators and health checks.
     pub fn health(&self) -> (Health, Struct) {
         let settings = &self.machine.settings;
         let runtimes = Language::ALL.map(|language| {
@@ -243,14 +244,14 @@ impl Runtime {
         (status, details)
     }
 
-    /// Also those whose plugin was replaced.
+    /// Returns all pools, including those whose plugin was replaced.
     pub fn all_pools(&self) -> Vec<Arc<Pool>> {
         let mut pools: Vec<Arc<Pool>> = self.pools.lock().values().cloned().collect();
         pools.extend(self.retired.lock().iter().cloned());
         pools
     }
 
-    /// The pools of a plugin, whatever secrets their workers have.
+    /// Returns the pools of a plugin, whatever secrets their workers have.
     fn pools_of(&self, key: &PluginKey) -> Vec<Arc<Pool>> {
         let key = &PluginKey { secrets: Vec::new(), ..key.clone() };
         let pools = self.pools.lock();
@@ -258,8 +259,8 @@ impl Runtime {
         beside.map(|(_, pool)| Arc::clone(pool)).collect()
     }
 
-    /// The pool of an installed plugin whose workers have the networks and secrets of what it is called for, made when there
-    /// is none.
+    /// Returns the pool of an installed plugin whose workers have the networks and secrets of the primitive it is
+    /// called as, and creates it if there is none.
     async fn pool(&self, wanted: &PluginRef) -> Result<Arc<Pool>, Refusal> {
         if self.draining.load(Ordering::Relaxed) {
             return Err(Refusal::Draining);
@@ -291,11 +292,12 @@ impl Runtime {
                 None => return Err(Refusal::Overload),
             };
         }
-        // Somebody may have been faster.
+        // A concurrent request may have inserted it first.
         Ok(Arc::clone(pools.entry(key).or_insert(pool)))
     }
 
-    /// A plugin that was installed anew under its version gets a new pool; the old one finishes its calls.
+    /// Retires the pool of a plugin that was reinstalled under the same version: it finishes its calls, and the next
+    /// request gets a new pool.
     async fn retire_replaced(&self, plugin: &PluginRef) {
         let of_version = |key: &PluginKey| key.id == plugin.id && key.version == plugin.version;
         let mut pools: Vec<Arc<Pool>> = self.pools.lock().values().cloned().collect();
@@ -312,8 +314,9 @@ impl Runtime {
     }
 }
 
-/// Waits until the draining `pools` are `done`, at most for `limit`; false when they are not. What runs then is
-/// ended by the caller, so its calls are told before: they go on elsewhere, or clean up.
+/// Waits until the draining `pools` are `done`, at most for `limit`; returns false if they are not. The caller then
+/// stops whatever still runs, so calls are asked to yield and then cancelled before that: they continue elsewhere, or
+/// clean up.
 async fn wind_down(pools: &[Arc<Pool>], limit: Duration, done: impl Fn() -> bool) -> bool {
     let to_yield = YIELD_WITHIN.min(limit / 4);
     let to_end = GRACE.min(limit / 4);

@@ -1,11 +1,12 @@
-//! The operator's named secrets (`ASP_SECRETS`, a JSON file), and who may use each (ADR 16).
+//! The operator's named secrets (`ASP_SECRETS`, a JSON file), and the primitives that may use each (ADR 16).
 //!
 //! ```json
 //! {"crm-key": {"file": "/run/secrets/crm", "for": ["crm/*"]},
 //!  "demo-key": {"value": "not a secret", "for": ["demo/search"]}}
 //! ```
 //!
-//! Keeps true: a secret is read once and prints as `***`; no fault repeats it; nobody uses one whose `for` is empty.
+//! Keeps true: a secret is read once and prints as `***`; no error message repeats it; a secret whose `for` is empty is
+//! never used.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -14,7 +15,7 @@ use asp_platform::operator_list;
 use asp_platform::secret::Secret;
 use serde::Deserialize;
 
-/// Secrets of one file, bytes of the file and of one secret.
+/// Maximum number of secrets in the file.
 const MAX_SECRETS: usize = 1_000;
 const MAX_FILE: u64 = 4 << 20;
 const MAX_SECRET: u64 = 16 << 10;
@@ -40,11 +41,12 @@ struct Entry {
 }
 
 impl Secrets {
-    /// Reads the file, or returns every fault; warns of secrets that nobody may use. A path in it is relative to the file's own directory.
+    /// Reads the file, or returns every fault; logs secrets that no primitive may use. A path in it is relative to the
+    /// file's own directory.
     pub fn read(path: &Path) -> Result<Secrets, Vec<String>> {
         let at = |fault: &dyn std::fmt::Display| vec![format!("{}: {fault}", path.display())];
         let text = bounded(path, MAX_FILE).map_err(|fault| at(&fault))?;
-        // The position alone: an error of the decoder may repeat a value.
+        // Only the position: an error of the decoder may repeat a value.
         let entries: BTreeMap<String, Entry> = serde_json::from_str(&text).map_err(|error| {
             let what = "must be an object of {\"value\" or \"file\": text, \"for\": [server/primitive, ...]} by name";
             at(&format!("{what} (line {}, column {})", error.line(), error.column()))
@@ -68,7 +70,7 @@ impl Secrets {
         Ok(secrets)
     }
 
-    /// Names of the secrets whose `for` is empty.
+    /// Returns the names of the secrets whose `for` is empty.
     fn without_users(&self) -> impl Iterator<Item = &str> {
         self.0.iter().filter(|(_, grant)| grant.users.is_empty()).map(|(name, _)| name.as_str())
     }
@@ -102,7 +104,7 @@ impl Secrets {
     }
 }
 
-/// Whether `text` may name a secret.
+/// Whether `text` is a valid name for a secret.
 pub fn is_secret_name(text: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
     (1..=MAX_NAME).contains(&text.len()) && text.bytes().all(plain)
@@ -120,7 +122,7 @@ fn grant(name: &str, entry: Entry, directory: &Path) -> Result<Grant, String> {
         (None, Some(file)) => bounded(&directory.join(file), MAX_SECRET)?,
         _ => return Err("needs either `value` or `file`".into()),
     };
-    // Editors end a file with a line break.
+    // Strips the line break with which editors end a file.
     let value =
         value.strip_suffix('\n').map_or(value.as_str(), |line| line.strip_suffix('\r').unwrap_or(line));
     if value.is_empty() || value.contains('\0') {

@@ -1,7 +1,7 @@
-//! Workers as gateways ask for them and give them back: AllocateWorker and CloseTunnel, whether they come as calls of
-//! their own or on a shared stream.
+//! AllocateWorker and CloseTunnel, as separate calls or on a shared stream.
 //!
-//! Refuses ids that are too long, and credentials that are none. Keeps true: unknown, used, expired and foreign handles are answered alike.
+//! Refuses ids that are too long and invalid credentials. Keeps true: unknown, used, expired and foreign handles get
+//! the same answer.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -25,11 +25,11 @@ use crate::tunnel::handles::{Handles, NoHandle, TTL, TunnelStats};
 use crate::tunnel::peer::Peer;
 use crate::worker::call::GRACE;
 
-/// What a cold start is thought to take, for `estimated_start_delay`.
+/// Estimated duration of a cold start, for `estimated_start_delay`.
 const COLD_START: Duration = Duration::from_millis(300);
 const MAX_ID: usize = 512;
 
-/// Decides on a request for a worker. `None`: there is none, as the answer says.
+/// Decides on a request for a worker. Without an allocation, the response says why.
 pub async fn allocate(
     runtime: &Runtime,
     peer: &Peer,
@@ -63,7 +63,7 @@ fn wanted(request: AllocateWorkerRequest) -> Result<runtime::Request, Status> {
     })
 }
 
-/// What the request's credential is to prove, beside workers of its name alone.
+/// Builds the request's credential lease. Only workers whose pool has the credential's name may use it.
 fn lent(plugin: &PluginRef, credential: &Credential) -> Result<Arc<Lent>, Status> {
     if plugin.credential.is_empty() {
         return Err(Status::invalid_argument("the credential has no name in `plugin`"));
@@ -73,12 +73,12 @@ fn lent(plugin: &PluginRef, credential: &Credential) -> Result<Arc<Lent>, Status
     lent.map(Arc::new).map_err(|bad| Status::invalid_argument(bad.to_string()))
 }
 
-/// The plugin a request is about.
+/// Returns the plugin that a request names.
 pub fn named(plugin: Option<PluginRef>) -> Result<PluginRef, Status> {
     plugin.ok_or_else(|| Status::invalid_argument("the request names no plugin"))
 }
 
-/// A tunnel that is closed: its statistics, or whence they come when it has ended.
+/// A closed tunnel: its statistics, or the channel that will deliver them when it has ended.
 pub enum Closed {
     Now(TunnelStats),
     Later(watch::Receiver<Option<TunnelStats>>),
@@ -94,12 +94,12 @@ pub fn close(handles: &Handles, peer: &Peer, tunnel_id: &str) -> Result<Closed, 
 }
 
 impl Closed {
-    /// The answer to CloseTunnel, when the tunnel has ended.
+    /// Returns the answer to CloseTunnel once the tunnel has ended.
     pub async fn answer(self) -> CloseTunnelResponse {
         match self {
             Closed::Now(stats) => closed(&stats),
             Closed::Later(mut stats) => {
-                // A call that ignores its cancel ends with its worker, soon after the grace.
+                // A call that ignores its cancellation ends with its worker, soon after the grace period.
                 let ended = timeout(GRACE * 2, stats.wait_for(Option::is_some)).await;
                 closed(&ended.ok().and_then(Result::ok).and_then(|stats| *stats).unwrap_or_default())
             }
@@ -107,7 +107,7 @@ impl Closed {
     }
 }
 
-/// The answer to CloseTunnel.
+/// Builds the answer to CloseTunnel.
 pub fn closed(stats: &TunnelStats) -> CloseTunnelResponse {
     let stats = fields([
         ("cpu_ms", number(stats.cpu_ms)),

@@ -1,7 +1,7 @@
-//! Keeps workers from the runtime's own API where they have its user.
+//! Keeps workers away from the runtime's own API when they run as the runtime's user.
 //!
-//! With users of their own they are refused by the socket's mode and by [`crate::tunnel::peer::Peer`]. Refuses, of this
-//! process's user, whoever is in a sandbox and whoever cannot be looked at.
+//! Workers with users of their own are refused by the socket's mode and by [`crate::tunnel::peer::Peer`]. Among
+//! processes of the runtime's user, refuses those in a sandbox and those that cannot be inspected.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -10,25 +10,25 @@ use std::time::{Duration, Instant};
 use asp_launcher::is_from_sandbox;
 use tokio::net::UnixStream;
 
-/// A worker can connect as often as it likes; a line a minute is enough of that.
+/// Interval between log lines about refused connections; a worker can connect as often as it likes.
 const TELL_EVERY: Duration = Duration::from_secs(60);
 
-/// Judges connections as they are accepted.
+/// Checks connections as they are accepted.
 #[derive(Debug)]
 pub struct Callers {
-    /// Workers have this process's user.
+    /// Whether workers run as this process's user.
     alike: bool,
     refused: u64,
     told: Option<Instant>,
 }
 
 impl Callers {
-    /// `own_user`: workers have users of their own.
+    /// Creates the check. `own_user`: workers have users of their own.
     pub fn new(own_user: bool) -> Callers {
         Callers { alike: !own_user, refused: 0, told: None }
     }
 
-    /// The connection, if it may be served.
+    /// Returns the connection if it may be served.
     pub fn admit(&mut self, stream: UnixStream) -> Option<UnixStream> {
         if !self.alike {
             return Some(stream);

@@ -1,4 +1,4 @@
-//! Serves the API on a Unix socket and by mutual TLS, and ends it all in order.
+//! Serves the API on a Unix socket and over mutual TLS, and shuts down in order.
 
 use std::future::ready;
 use std::io;
@@ -29,21 +29,21 @@ use crate::runtime::Runtime;
 use crate::settings::{Settings, Tls};
 use crate::worker::process::Machine;
 
-/// Running calls have this long after SIGTERM; Kubernetes kills after 30 s.
+/// Time that running calls have after SIGTERM; Kubernetes kills after 30 s.
 const DRAIN: Duration = Duration::from_secs(25);
-/// For the last frames to reach the gateways.
+/// Time for the last frames to reach the gateways.
 const CLOSE_WITHIN: Duration = Duration::from_secs(1);
-/// Tunnels of one gateway connection.
+/// Maximum number of tunnels of one gateway connection.
 const MAX_STREAMS: u32 = 10_000;
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(15);
 const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(10);
-/// Who may call plugins. Each certificate is judged before the first byte of a request is read.
+/// Roles that may call plugins. Each certificate is checked before the first byte of a request is read.
 const CALLERS: &[Role] = &[Role::Gateway];
-/// The stream of one tunnel may be large; all tunnels share the connection.
+/// Window of one tunnel's stream, which may be large; all tunnels share the connection.
 const STREAM_WINDOW: u32 = 2 << 20;
 const CONNECTION_WINDOW: u32 = 64 << 20;
 
-/// Runs until SIGTERM or SIGINT, then lets running calls finish. `aside` carries what must not hold up calls.
+/// Runs until SIGTERM or SIGINT, then lets running calls finish. `aside` runs work that must not delay calls.
 pub async fn serve(settings: Settings, aside: Handle) -> anyhow::Result<()> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
@@ -88,18 +88,18 @@ pub async fn serve(settings: Settings, aside: Handle) -> anyhow::Result<()> {
         runtime = true,
         "the runtime was told to end: it takes no new call, lets the running ones finish or go on elsewhere, and ends"
     );
-    // The gateways can still reach their tunnels meanwhile.
+    // Gateways can still reach their tunnels during the drain.
     runtime.shut_down(DRAIN).await;
     stop.cancel();
     let closed = async { while servers.join_next().await.is_some() {} };
     if timeout(CLOSE_WITHIN, closed).await.is_err() {
-        // A listener to the metrics stays as long as it is let.
+        // A subscriber of the metrics stream stays until its connection is closed.
         servers.shutdown().await;
     }
     clockwork.abort();
     samples.abort();
     if let Some(path) = socket {
-        // Err: somebody has removed it.
+        // Err: the file has been removed already.
         let _ = std::fs::remove_file(path);
     }
     Ok(())
@@ -116,7 +116,7 @@ fn router(runtime: &Arc<Runtime>) -> Router {
         .add_service(RuntimeSupervisorServer::new(api).max_decoding_message_size(MAX_FRAME))
 }
 
-/// A listener on `path` for this user alone. A socket that nobody listens on is replaced.
+/// Returns a listener on `path` for this user alone. A socket that nobody listens on is replaced.
 async fn bind(path: &Path) -> anyhow::Result<UnixListener> {
     if let Ok(there) = path.symlink_metadata() {
         if !there.file_type().is_socket() {
@@ -133,7 +133,7 @@ async fn bind(path: &Path) -> anyhow::Result<UnixListener> {
     Ok(listener)
 }
 
-/// The runtime's own certificate, which must name a runtime.
+/// Opens the runtime's own certificate, which must name a runtime.
 fn open(tls: Tls) -> anyhow::Result<(std::net::SocketAddr, Peer)> {
     let files = PeerFiles {
         certificate: tls.certificate,

@@ -1,7 +1,7 @@
-//! What a gateway sends on a stream that many tunnels share: gives each frame to its tunnel.
+//! Dispatches the frames that a gateway sends on a shared stream to their tunnels.
 //!
-//! Keeps true: a frame that names no tunnel of this stream, cannot be read or is wrong in any other way is answered
-//! under the name it came with, and hurts nothing else; no tunnel holds up the reading of the others' frames.
+//! Keeps true: a frame that names no tunnel of this stream, cannot be decoded or is wrong in any other way is answered
+//! under the name that it carries, and affects nothing else; no tunnel blocks the reading of other tunnels' frames.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ use crate::runtime::{Allocation, Runtime};
 use crate::tunnel::Tunnel;
 use crate::tunnel::peer::Peer;
 
-/// Longest name that a gateway gives a tunnel before it has a handle.
+/// Maximum length of the name that a gateway gives a tunnel before it has a handle.
 const MAX_NAME: usize = 64;
 
 /// The reading half of a shared stream.
@@ -57,7 +57,7 @@ impl Reader {
                 () = self.runtime.stopped() => return self.multiplexer.end(Ok(())),
             }
         }
-        // The gateway sends no more; what runs goes on.
+        // The gateway sends no more; running calls continue.
         tokio::select! {
             () = self.multiplexer.gone() => {}
             () = self.multiplexer.emptied() => self.multiplexer.end(Ok(())),
@@ -65,7 +65,7 @@ impl Reader {
         }
     }
 
-    /// The next frame, when there is room for an answer. Safe to cancel.
+    /// Returns the next frame, once there is capacity for an answer. Cancel-safe.
     async fn next(&self, frames: &mut Streaming<PppClientFrame>) -> Result<Option<PppClientFrame>, Status> {
         self.multiplexer.room().await;
         frames.message().await
@@ -79,14 +79,14 @@ impl Reader {
             (Some(any), None) if is(&any, "AllocateWorkerRequest") => self.allocate(tunnel_id, &any),
             (Some(any), Some(stream)) => stream.put(any),
             (None, Some(stream)) if keepalive => stream.queue.read_on(),
-            // Of a tunnel that has just ended; or it says nothing.
+            // The tunnel has just ended, or the frame is empty.
             (None, None) if keepalive => {}
             (None, Some(_)) => {}
             (ppp, None) => self.attach(&tunnel_id, ppp),
         }
     }
 
-    /// A request for a worker, under the gateway's own name. The tunnel begins on this stream.
+    /// Handles a request for a worker under the gateway's own name. The tunnel begins on this stream.
     fn allocate(&self, name: String, any: &Any) {
         let refuse = |status: Status| self.multiplexer.stray(closed_frame(&name, &Err(status)), true);
         let mut request = match AllocateWorkerRequest::decode(any.value.as_slice()) {
@@ -109,10 +109,10 @@ impl Reader {
         self.runtime.tasks.spawn(begin(runtime, peer, multiplexer, stream, Asked { name, request, brief }));
     }
 
-    /// The first frame under a handle that AllocateWorker gave.
+    /// Handles the first frame under a handle that AllocateWorker returned.
     fn attach(&self, tunnel_id: &str, ppp: Option<Any>) {
         let refuse = |status: Status| self.multiplexer.stray(closed_frame(tunnel_id, &Err(status)), true);
-        // Before the handle is used: what was taken up and then has no tunnel would never end.
+        // Opened before the handle is used: a call that was attached and then has no tunnel would never end.
         let stream = match self.multiplexer.open(tunnel_id) {
             Ok(stream) => stream,
             Err(NoStream) => return refuse(full()),
@@ -160,14 +160,14 @@ impl Reader {
 
 /// A request for a worker.
 struct Asked {
-    /// The gateway's own name for the tunnel.
+    /// Name that the gateway gave the tunnel.
     name: String,
     request: AllocateWorkerRequest,
-    /// It brought its work.
+    /// Whether the request brought its work.
     brief: bool,
 }
 
-/// A tunnel whose worker was asked for on its stream, from the request to its end.
+/// Runs a tunnel whose worker was requested on its stream, from the request to its end.
 async fn begin(
     runtime: Arc<Runtime>,
     peer: Peer,
@@ -194,22 +194,22 @@ async fn begin(
         stream.inbox.refuse_early();
     }
     if multiplexer.name(&id, &stream).is_err() {
-        // The stream has gone: the handle goes unused, with its slot. Err: somebody closed it already.
+        // The stream has gone: the handle and its slot are released unused. Err: it has been closed already.
         multiplexer.forget(&stream.queue);
         let _ = runtime.handles.close(&peer, &id);
         return;
     }
     let Ok(attached) = runtime.handles.attach(&peer, &id) else {
-        // Somebody closed the tunnel already.
+        // The tunnel has been closed already.
         return multiplexer.forget(&stream.queue);
     };
     let handles = Arc::clone(&runtime.handles);
     let metrics = runtime.machine.metrics.clone();
     let mut tunnel = tunnel(&id, &stream);
     if !(brief && assigned) {
-        // A worker that has its work goes on meanwhile.
+        // A worker that has its work runs in the meantime.
         multiplexer.stray(answer, !(assigned && stream.inbox.has_news()));
-        // In a box: the task would be moved about with it.
+        // Boxed: otherwise the task would be moved with the future in it.
         return Box::pin(tunnel.run(attached, handles, metrics)).await;
     }
     let outbox = tunnel.begin_briefly(answer);
@@ -229,7 +229,7 @@ fn full() -> Status {
     Status::resource_exhausted("the stream has too many tunnels, or one of this name")
 }
 
-/// Whether it is the named message of the API itself.
+/// Whether `any` is the named message of the API itself.
 fn is(any: &Any, name: &str) -> bool {
     any.type_url.strip_suffix(name).is_some_and(|before| before.ends_with("asp.runtime.supervisor.v1."))
 }
