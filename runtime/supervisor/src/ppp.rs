@@ -1,4 +1,4 @@
-//! The frames of a tunnel: what travels in `PppClientFrame` and `PppServerFrame`; below, where frames wait.
+//! The frames of a tunnel: contents of `PppClientFrame` and `PppServerFrame`; the submodules queue them.
 
 pub mod inbound;
 pub mod outbox;
@@ -16,21 +16,21 @@ use prost_types::value::Kind;
 use prost_types::{Any, ListValue, Struct, Timestamp, Value};
 use tonic::Status;
 
-/// Of a PPP message, either way (`proto/plugin.proto`).
+/// Maximum size of a PPP message in either direction (`proto/plugin.proto`).
 pub const MAX_MESSAGE: usize = 4 << 20;
-/// A message in the frame that carries it through a tunnel.
+/// Maximum size of a frame: a message and the frame that carries it through a tunnel.
 pub const MAX_FRAME: usize = MAX_MESSAGE + 4096;
-/// What may wait of one tunnel in one direction: room for four of the largest messages.
+/// Maximum size of what one tunnel queues in one direction: four of the largest messages.
 pub const MAX_QUEUED_BYTES: usize = 4 * MAX_FRAME;
 
-/// What a gateway sends through a tunnel.
+/// A gateway's message through a tunnel.
 #[derive(Clone, Debug)]
 pub enum FromGateway {
     Message(ClientMessage),
     Read(ReadResourceRequest),
     Prompt(GetPromptRequest),
     List(ListResourcesRequest),
-    /// It takes the place of the one before; it is for no worker.
+    /// Replaces the previous credential; not forwarded to a worker.
     Credential(Credential),
     Subscribe(SubscribeRequest),
 }
@@ -45,12 +45,12 @@ pub enum FrameError {
     Size,
 }
 
-/// Reads what a gateway sent.
+/// Decodes a gateway's message.
 pub fn decode(any: &Any) -> Result<FromGateway, FrameError> {
     if any.value.len() > MAX_MESSAGE {
         return Err(FrameError::Size);
     }
-    // The part before the last slash is free (google/protobuf/any.proto).
+    // The part before the last slash is arbitrary (google/protobuf/any.proto).
     let name = any.type_url.rsplit('/').next().unwrap_or_default();
     let bytes = any.value.as_slice();
     if name == "asp.runtime.supervisor.v1.Credential" {
@@ -66,7 +66,7 @@ pub fn decode(any: &Any) -> Result<FromGateway, FrameError> {
     })
 }
 
-/// A frame with an event of the tunnel itself.
+/// Builds a frame with an event of the tunnel itself.
 pub fn event_frame(tunnel_id: &str, kind: Type, message: &str, details: Option<Struct>) -> PppServerFrame {
     let event = TunnelEvent {
         tunnel_id: tunnel_id.to_owned(),
@@ -78,7 +78,7 @@ pub fn event_frame(tunnel_id: &str, kind: Type, message: &str, details: Option<S
     PppServerFrame { tunnel_id: tunnel_id.to_owned(), payload, closed: None }
 }
 
-/// The frame that ends a tunnel; after a fault of the gateway with `code` (of gRPC) and what it was.
+/// Builds the frame that ends a tunnel; after a fault of the gateway, with the gRPC `code` and the message.
 pub fn closed_frame(tunnel_id: &str, end: &Result<(), Status>) -> PppServerFrame {
     match end {
         Ok(()) => event_frame(tunnel_id, Type::TunnelClosed, "", None),
@@ -89,7 +89,7 @@ pub fn closed_frame(tunnel_id: &str, end: &Result<(), Status>) -> PppServerFrame
     }
 }
 
-/// Bytes of a frame's payload, for bounds and statistics.
+/// Returns the size of a frame's payload, for bounds and statistics.
 pub fn frame_size(frame: &PppServerFrame) -> usize {
     match &frame.payload {
         Some(ppp_server_frame::Payload::Ppp(any)) => any.value.len(),
@@ -98,7 +98,7 @@ pub fn frame_size(frame: &PppServerFrame) -> usize {
     }
 }
 
-/// A `google.protobuf.Struct` of these fields.
+/// Builds a `google.protobuf.Struct` of these fields.
 pub fn fields<const N: usize>(fields: [(&str, Value); N]) -> Struct {
     let fields: BTreeMap<String, Value> =
         fields.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
@@ -131,7 +131,7 @@ pub fn milliseconds(duration: Duration) -> Value {
     number(duration.as_millis())
 }
 
-/// Time until `timestamp`; zero when it has passed.
+/// Returns the time until `timestamp`; zero when it has passed.
 pub fn until(timestamp: &Timestamp) -> Duration {
     SystemTime::try_from(*timestamp)
         .ok()
@@ -139,12 +139,12 @@ pub fn until(timestamp: &Timestamp) -> Duration {
         .unwrap_or_default()
 }
 
-/// A duration from the wire; `None` when it is absent, negative or zero.
+/// Converts a duration from the wire; `None` when it is absent, negative or zero.
 pub fn duration(duration: Option<&prost_types::Duration>) -> Option<Duration> {
     duration.and_then(|value| Duration::try_from(*value).ok()).filter(|value| !value.is_zero())
 }
 
-/// A duration for the wire.
+/// Converts a duration for the wire.
 pub fn wire_duration(duration: Duration) -> prost_types::Duration {
     prost_types::Duration::try_from(duration).unwrap_or_default()
 }

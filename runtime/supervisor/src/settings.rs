@@ -1,7 +1,7 @@
 //! Every setting of `asp-runtime`, read once at start.
 //!
-//! A flag wins over the environment, the environment over the default. Keeps true: all faults are found and
-//! reported together.
+//! A flag takes precedence over the environment, and the environment over the default. Keeps true: all faults are found
+//! and reported together.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -13,9 +13,9 @@ use clap::Parser;
 use crate::egress::PrivateRoute;
 use crate::secrets::Secrets;
 
-/// `sun_path` has 108 bytes; a worker's socket adds this much to the state directory's path.
+/// Maximum length of the state directory's path: `sun_path` has 108 bytes, and a worker's socket adds this much.
 const MAX_STATE_PATH: usize = 107 - "/w/0123456789abcdef/s/s".len();
-/// More do not help: one carries some ten thousand calls a second.
+/// Maximum number of threads; more do not help, since one carries some ten thousand calls a second.
 const MAX_THREADS: usize = 64;
 const MIN_MEMORY: u64 = 16 << 20;
 
@@ -26,7 +26,7 @@ pub struct Arguments {
     /// Directory of installed plugins: ID/VERSION/plugin.json
     #[arg(long, env = "ASP_RUNTIME_PLUGINS", value_name = "DIR")]
     pub plugins: PathBuf,
-    /// Directory for sockets and work files; made when absent
+    /// Directory for sockets and work files; created if missing
     #[arg(long, env = "ASP_RUNTIME_STATE", value_name = "DIR")]
     pub state: PathBuf,
     /// Unix socket to serve on
@@ -44,32 +44,32 @@ pub struct Arguments {
     /// Authority of the gateways' certificates (PEM)
     #[arg(long, env = "ASP_RUNTIME_TLS_CLIENT_CA", value_name = "FILE")]
     pub tls_client_ca: Option<PathBuf>,
-    /// That authority's list of revoked certificates (PEM) [none is revoked]
+    /// Revoked certificates of that authority (PEM) [default: none]
     #[arg(long, env = "ASP_RUNTIME_TLS_CRL", value_name = "FILE")]
     pub tls_crl: Option<PathBuf>,
-    /// The launcher [worker-init beside this binary]
+    /// The launcher [default: worker-init beside this binary]
     #[arg(long, env = "ASP_RUNTIME_WORKER_INIT", value_name = "PATH")]
     pub worker_init: Option<PathBuf>,
-    /// The least sandbox level any plugin runs at, whatever its manifest allows: 1, 2 or 3
+    /// Minimum sandbox level of every plugin, whatever its manifest allows: 1, 2 or 3
     #[arg(long, env = "ASP_RUNTIME_MIN_LEVEL", value_name = "LEVEL", default_value_t = 3)]
     pub min_level: u32,
-    /// What holds workers to their limits: cgroup, or sampled where there is no control group to be had (no defence
-    /// against a hostile plugin)
+    /// Enforcement of workers' limits: cgroup, or sampled if there is no control group (no defence against a hostile
+    /// plugin)
     #[arg(long, env = "ASP_RUNTIME_BOUNDS", value_name = "BOUNDS", default_value = "cgroup")]
     pub bounds: String,
-    /// Processes of all plugins together
+    /// Maximum number of processes of all plugins together
     #[arg(long, env = "ASP_RUNTIME_MAX_WORKERS", value_name = "N", default_value_t = 64)]
     pub max_workers: usize,
-    /// Bytes that all workers together may be promised [three quarters of the machine's memory]
+    /// Memory for all workers together, in bytes [default: three quarters of the machine's memory]
     #[arg(long, env = "ASP_RUNTIME_MEMORY_BUDGET", value_name = "BYTES")]
     pub memory_budget: Option<u64>,
-    /// Threads that carry the calls; a call that crosses threads costs more than one that does not
+    /// Threads that run the calls; a call that crosses threads costs more than one that does not
     #[arg(long, env = "ASP_RUNTIME_THREADS", value_name = "N", default_value_t = 1)]
     pub threads: usize,
     /// Calls of one tenant that may wait for one plugin; all tenants together twice that
     #[arg(long, env = "ASP_RUNTIME_QUEUE", value_name = "N", default_value_t = 256)]
     pub queue: usize,
-    /// First of the user ids for workers, one each; only where this process is root
+    /// First user id for workers, one each; only if this process is root
     #[arg(long, env = "ASP_RUNTIME_UID_BASE", value_name = "UID", default_value_t = 58_000)]
     pub uid_base: u32,
     /// Private networks that the plugins of some primitives may reach by one name: NAME=ADDRESS/PREFIX;for=SERVER/PRIMITIVE,
@@ -79,7 +79,7 @@ pub struct Arguments {
     /// Development only: plugins reach private addresses, on any port, by the names they list
     #[arg(long)]
     pub egress_development: bool,
-    /// JSON file of the named secrets that stdio servers may be given, each with the list of its users [none]
+    /// JSON file of the named secrets that stdio servers may use, each with the list of its users [default: none]
     #[arg(long, env = "ASP_SECRETS", value_name = "FILE")]
     pub secrets: Option<PathBuf>,
     /// Python interpreter whose environment has the package asp-plugin
@@ -110,16 +110,16 @@ pub struct Tls {
     pub revoked: Option<PathBuf>,
 }
 
-/// Node, the shim, and the flags it wants for this release.
+/// Node, its shim, and the flags that the shim requires for this release.
 #[derive(Clone, Debug)]
 pub struct Node {
     pub binary: PathBuf,
     pub shim: PathBuf,
-    /// `{plugin}` stands for the plugin's directory.
+    /// Command-line flags; `{plugin}` stands for the plugin's directory.
     pub flags: Vec<String>,
 }
 
-/// Where the languages are; `None`: this runtime does not have it.
+/// Installed languages; `None`: this runtime does not have it.
 #[derive(Clone, Debug, Default)]
 pub struct Languages {
     pub python: Option<PathBuf>,
@@ -135,7 +135,7 @@ pub struct Settings {
     pub tls: Option<Tls>,
     pub worker_init: PathBuf,
     pub min_level: Level,
-    /// `Sampled`: that too is taken where there is no control group.
+    /// `Sampled` also permits the mode without control groups, which is used only if there are none.
     pub bounds: Bounds,
     pub max_workers: usize,
     pub threads: usize,
@@ -149,7 +149,7 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Checks the arguments and makes the state directory. Returns every fault there is.
+    /// Checks the arguments and creates the state directory. Returns every fault.
     pub fn read(arguments: Arguments) -> Result<Settings, Vec<String>> {
         let mut faults = Vec::new();
         if arguments.socket.is_none() && arguments.listen.is_none() {
@@ -209,7 +209,7 @@ impl Settings {
     }
 }
 
-/// The level with this number.
+/// Returns the level with this number.
 pub fn level(number: u32) -> Option<Level> {
     [Level::L1, Level::L2, Level::L3].into_iter().find(|level| level.number() == number)
 }
@@ -284,7 +284,7 @@ fn worker_init(given: Option<&Path>, faults: &mut Vec<String>) -> PathBuf {
 }
 
 fn secrets(path: Option<&Path>, faults: &mut Vec<String>) -> Secrets {
-    // An empty variable names no file.
+    // An empty variable means no file.
     let read = path.filter(|path| !path.as_os_str().is_empty()).map(Secrets::read);
     read.unwrap_or_else(|| Ok(Secrets::default())).unwrap_or_else(|found| {
         faults.extend(found.into_iter().map(|fault| format!("--secrets {fault}")));
@@ -292,7 +292,7 @@ fn secrets(path: Option<&Path>, faults: &mut Vec<String>) -> Secrets {
     })
 }
 
-/// The operator's list of private networks. An entry without `for` is a fault that ends with the setting to paste.
+/// Parses the operator's list of private networks. If entries are incomplete, the fault ends with the setting to paste.
 fn private_routes(listed: &[String], faults: &mut Vec<String>) -> Vec<PrivateRoute> {
     const FLAG: &str = "--egress-allow-private";
     let mut entries = match operator_list::parse(&listed.join(",")) {
@@ -350,7 +350,7 @@ fn languages(arguments: &Arguments, faults: &mut Vec<String>) -> Languages {
     Languages { python, node, java }
 }
 
-/// Asks the shim, which knows what each release of Node takes.
+/// Asks the shim for the flags that this release of Node needs.
 fn node_flags(node: &Path, shim: &Path, faults: &mut Vec<String>) -> Vec<String> {
     let asked = std::process::Command::new(node).arg(shim.join("src/flags.mjs")).env_clear().output();
     match asked {
@@ -363,7 +363,7 @@ fn node_flags(node: &Path, shim: &Path, faults: &mut Vec<String>) -> Vec<String>
     Vec::new()
 }
 
-/// A language that needs a binary and a directory: both or neither.
+/// Returns the paths of a language that needs a binary and a directory: both or neither must be set.
 fn pair(
     (binary_name, binary): (&str, Option<&Path>),
     (shim_name, shim): (&str, Option<&Path>),
@@ -385,7 +385,7 @@ fn pair(
     }
 }
 
-/// What the workers may be promised when nobody says: the rest is for this process and the gateway.
+/// Default for the workers' memory; the rest is for this process and the gateway.
 fn three_quarters_of_memory() -> u64 {
     let total = std::fs::read_to_string("/proc/meminfo").ok().and_then(|text| {
         let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
@@ -400,7 +400,7 @@ mod tests {
 
     use super::*;
 
-    /// Without the environment, whatever it is.
+    /// Parses arguments without the environment.
     fn parse(extra: &[&str]) -> Result<Settings, Vec<String>> {
         let command = Arguments::command().mut_args(|argument| argument.env(None));
         let matches = command.try_get_matches_from([&["asp-runtime"], extra].concat()).unwrap();

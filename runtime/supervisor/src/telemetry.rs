@@ -1,6 +1,6 @@
-//! What is counted and told of plugins and workers.
+//! Counters and measurements of plugins and workers.
 //!
-//! The samples themselves are taken in `pool/sampling.rs`, which sees every pool.
+//! The samples themselves are taken in `pool/sampling.rs`, which has access to every pool.
 
 pub mod latency;
 pub mod metrics;

@@ -1,7 +1,8 @@
 //! A tunnel: carries one unit of work between a gateway and a worker, from the wait for a worker to the end.
 //!
-//! Keeps true: a tunnel carries one invoke, read, prompt or subscription; a call that is over for its gateway (gone, closed,
-//! past its time) is cancelled in its worker, and a call that ignores that ends its worker after `GRACE`.
+//! Keeps true: a tunnel carries one invoke, read, list, prompt or subscription; a call that its gateway no longer wants
+//! (disconnected, closed, past its deadline) is cancelled in its worker, and a call that ignores its cancellation ends
+//! its worker after `GRACE`.
 
 mod credential;
 mod grace;
@@ -35,35 +36,35 @@ use crate::tunnel::handles::{Attached, Handles, TunnelStats};
 use crate::worker::Worker;
 use crate::worker::call::End;
 
-/// A tunnel that has its worker and sends nothing gives it back.
+/// Time after which a tunnel that has its worker and sends no work gives the worker back.
 const IDLE: Duration = Duration::from_secs(30);
-/// Workers that a call is offered to, as long as none of them was given it.
+/// Maximum number of workers that a call is offered to while none has received it.
 const MAX_ATTEMPTS: u32 = 3;
-/// Room for the tunnel's own events: the queue is empty or nearly so when they are sent.
+/// Longest wait for queue capacity for the tunnel's own events; the queue is nearly empty when they are sent.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// One tunnel's two directions.
+/// The two directions of one tunnel.
 #[derive(Debug)]
 pub struct Tunnel {
     id: String,
     inbound: Inbound,
     outbox: Outbox,
-    /// The gateway's `init`, until there is a worker to speak for.
+    /// Whether the gateway sent its `init`, which is answered once there is a worker.
     init: bool,
-    /// What the gateway wants, if it came before the worker was there.
+    /// The gateway's work, if it arrived before the worker was ready.
     work: Option<FromGateway>,
-    /// The gateway has been told that there is a worker.
+    /// Whether `TUNNEL_READY` has been sent.
     ready: bool,
 }
 
-/// Why a tunnel ended without a call.
+/// Reason why a tunnel ended without a call.
 #[derive(Debug)]
 enum TunnelError {
-    /// The gateway has been told, or is not there.
+    /// The gateway has been notified, or is gone.
     Quiet,
-    /// The worker died before it was given the call, which may go to another.
+    /// The worker died before it received the call, which may go to another worker.
     Undelivered(Cause),
-    /// The gateway broke the protocol.
+    /// The gateway violated the protocol.
     Fault(Status),
 }
 
@@ -78,15 +79,15 @@ impl Tunnel {
         Tunnel { id, inbound, outbox, init: false, work: None, ready: false }
     }
 
-    /// The work is in the inbox, and stands for the init too. `answer`, which says so, is to be sent unless the call
-    /// ends at once; see to [`Outbox::open_late`].
+    /// Begins with work that is already in the inbox and also stands for the `init`. `answer`, which confirms this, is
+    /// sent unless the call ends at once; the caller must run [`Outbox::open_late`].
     pub fn begin_briefly(&mut self, answer: PppServerFrame) -> Outbox {
         self.init = true;
         self.outbox.begin_briefly(answer);
         self.outbox.clone()
     }
 
-    /// Carries the tunnel to its end.
+    /// Runs the tunnel to its end.
     pub async fn run(mut self, mut attached: Attached, handles: Arc<Handles>, metrics: Metrics) {
         let pool = Arc::clone(attached.ticket.pool());
         let mut stats = TunnelStats::default();
@@ -129,21 +130,21 @@ impl Tunnel {
         let served = self.serve(&worker, attached).await;
         stats.duration = began.elapsed();
         let after = worker.stats();
-        // What a worker used while somebody was subscribed is that of its calls, which are counted.
+        // The CPU time that a worker used during a subscription belongs to its calls, which count it.
         if !attached.ticket.is_subscription() {
             stats.cpu_ms = after.cpu_ms.saturating_sub(before.cpu_ms);
         }
         stats.rss_max = after.rss_bytes.max(before.rss_bytes);
         match served {
             Ok(End::Answered) => (Outcome::Success, Ok(())),
-            // The runtime ended it: that says nothing of the plugin.
+            // The runtime ended the call, which is no evidence about the plugin.
             Ok(End::Crashed(Cause::Drained)) => (Outcome::Abandoned, Ok(())),
             Ok(End::Crashed(_)) => (Outcome::Failure, Ok(())),
             Err(error) => (Outcome::Abandoned, Err(error)),
         }
     }
 
-    /// Tells the gateway and the statistics that the tunnel is over.
+    /// Reports the end of the tunnel to the gateway and to the statistics.
     fn end(
         self,
         handles: &Handles,
@@ -178,7 +179,7 @@ impl Tunnel {
         }
     }
 
-    /// Waits for a worker, telling the gateway how the wait goes.
+    /// Waits for a worker, reporting the progress to the gateway.
     async fn wait_for_worker(&mut self, attached: &mut Attached) -> Result<Arc<Worker>, TunnelError> {
         let mut state = attached.ticket.state();
         let mut told = QueuePosition::default();
@@ -215,7 +216,7 @@ impl Tunnel {
         }
     }
 
-    /// Takes the work and carries it to its end.
+    /// Receives the work and runs it to its end.
     async fn serve(&mut self, worker: &Arc<Worker>, attached: &Attached) -> Result<End, TunnelError> {
         let idle = Instant::now() + IDLE;
         let work = loop {
@@ -249,7 +250,7 @@ impl Tunnel {
             FromGateway::Message(ClientMessage {
                 payload: Some(client_message::Payload::Invoke(invoke)),
             }) => self.invoke(worker, invoke, attached).await,
-            // In boxes: each is large, and every invoke would have to carry their room.
+            // Boxed: these futures are large, and every invoke would have to reserve their space.
             FromGateway::Read(request) => Box::pin(self.read(worker, request, attached)).await,
             FromGateway::Prompt(request) => Box::pin(self.prompt(worker, request, attached)).await,
             FromGateway::List(request) => Box::pin(self.list(worker, request, attached)).await,
@@ -260,7 +261,7 @@ impl Tunnel {
         }
     }
 
-    /// Takes a message that came before the call began.
+    /// Handles a message that arrived before the call began.
     fn before_call(&mut self, message: FromGateway) -> Result<(), TunnelError> {
         let FromGateway::Message(inner) = &message else { return self.keep(message) };
         match &inner.payload {
@@ -270,7 +271,7 @@ impl Tunnel {
                 let pong = ServerMessage { payload: Some(Payload::Pong(Pong { nonce: ping.nonce.clone() })) };
                 self.outbox.offer_now(PppServerFrame::carrying(&self.id, &pong));
             }
-            // Nothing runs yet, so nothing has to be stopped.
+            // Nothing runs yet, so there is nothing to stop.
             Some(client_message::Payload::Cancel(cancel)) => {
                 let failed = Failed {
                     request_id: cancel.request_id.clone(),
@@ -301,7 +302,7 @@ impl Tunnel {
                 false => self.event(Type::AllocationStarted, "a worker is starting", None).await,
             };
         }
-        // Position 0: it has not been counted yet.
+        // Position 0: the queue has not been counted yet.
         if position.position == 0 || position == told {
             return Ok(());
         }
@@ -323,7 +324,7 @@ impl Tunnel {
         sent.map_err(|_| TunnelError::Quiet)
     }
 
-    /// Tells the gateway of the call's beginning. With the work in hand nobody waits for that.
+    /// Reports the beginning of the call. If the work is here already, the gateway does not wait for that report.
     async fn tell(&self, frame: PppServerFrame) -> Result<(), TunnelError> {
         if self.work.is_some() || self.inbound.has_news() {
             self.outbox.send_along(frame);
@@ -337,7 +338,7 @@ impl Tunnel {
         self.outbox.send_last(event_frame(&self.id, Type::AdmissionRejected, &text, None));
     }
 
-    /// Tells the gateway that workers died before they were given the call.
+    /// Reports to the gateway that workers died before they received the call.
     fn undelivered(&self, cause: Cause) {
         let details = fields([("cause", text(cause.name())), ("delivered", crate::ppp::boolean(false))]);
         let frame = event_frame(&self.id, Type::WorkerCrashed, &cause.to_string(), Some(details));

@@ -1,7 +1,7 @@
-//! What a gateway sends through a tunnel: frames in, messages out.
+//! A gateway's messages through a tunnel: frames in, messages out.
 //!
 //! Owns the inbox of a tunnel that shares its stream with others. Keeps true: at most `MAX_WAITING` messages and
-//! `MAX_QUEUED_BYTES` bytes wait in an inbox, and a tunnel that does not take them holds up no other.
+//! `MAX_QUEUED_BYTES` bytes wait in an inbox, and a tunnel that does not take them blocks no other.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use tonic::{Status, Streaming};
 
 use crate::ppp::{FromGateway, MAX_QUEUED_BYTES, decode};
 
-/// Answers and acknowledgements, of which a call has few at a time.
+/// Maximum number of waiting messages: answers and acknowledgements, of which a call has few at a time.
 const MAX_WAITING: usize = 64;
 
 #[derive(Debug)]
@@ -25,11 +25,11 @@ pub struct Inbound {
 
 #[derive(Debug)]
 enum Source {
-    /// The tunnel has a stream of its own.
+    /// A tunnel with a stream of its own.
     Stream {
         tunnel_id: String,
         frames: Box<Streaming<PppClientFrame>>,
-        /// The frame that named the tunnel, not read yet.
+        /// The frame that named the tunnel, not handled yet.
         first: Option<PppClientFrame>,
     },
     Inbox(Arc<Inbox>),
@@ -46,16 +46,16 @@ pub struct Inbox {
 struct Waiting {
     messages: VecDeque<Any>,
     bytes: usize,
-    /// The gateway sends no more.
+    /// Whether the gateway has closed its side.
     closed: bool,
-    /// It sent more than there is room for.
+    /// Whether the gateway exceeded the inbox's capacity.
     overflowed: bool,
-    /// What it sends before it has the handle is not taken.
+    /// Whether messages that it sends before it has the handle are discarded.
     early_refused: bool,
 }
 
 impl Inbound {
-    /// Of a stream of its own; `first` is the frame that named the tunnel.
+    /// Creates the inbound side of a tunnel with a stream of its own; `first` is the frame that named the tunnel.
     pub fn new(first: PppClientFrame, frames: Streaming<PppClientFrame>) -> Inbound {
         let tunnel_id = first.tunnel_id.clone();
         Inbound {
@@ -64,12 +64,12 @@ impl Inbound {
         }
     }
 
-    /// Of a shared stream.
+    /// Creates the inbound side of a tunnel on a shared stream.
     pub fn shared(inbox: Arc<Inbox>) -> Inbound {
         Inbound { source: Source::Inbox(inbox), bytes: 0 }
     }
 
-    /// The next message; `None` when the gateway sends no more. Safe to cancel.
+    /// Returns the next message; `None` when the gateway sends no more. Cancel-safe.
     pub async fn next(&mut self) -> Result<Option<FromGateway>, Status> {
         let any = match &mut self.source {
             Source::Inbox(inbox) => inbox.take().await?,
@@ -80,7 +80,7 @@ impl Inbound {
         decode(&any).map(Some).map_err(|error| Status::invalid_argument(error.to_string()))
     }
 
-    /// Whether the next message is there already.
+    /// Whether the next message has arrived already.
     pub fn has_news(&self) -> bool {
         match &self.source {
             Source::Stream { first, .. } => first.is_some(),
@@ -88,13 +88,13 @@ impl Inbound {
         }
     }
 
-    /// Payload bytes so far.
+    /// Returns the number of payload bytes so far.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 }
 
-/// The next message of a stream that carries one tunnel.
+/// Returns the next message of a stream that carries one tunnel.
 async fn own(
     tunnel_id: &str,
     frames: &mut Streaming<PppClientFrame>,
@@ -118,7 +118,7 @@ async fn own(
 }
 
 impl Inbox {
-    /// Adds a message. Without room the tunnel hears of it, and ends.
+    /// Adds a message. If there is no capacity, the tunnel is notified and ends.
     pub fn put(&self, message: Any) {
         let mut state = self.state.lock();
         let bytes = state.bytes + message.value.len();
@@ -132,14 +132,14 @@ impl Inbox {
         self.news.notify_one();
     }
 
-    /// Adds a message that was sent before the gateway had the handle, unless such ones are refused.
+    /// Adds a message that was sent before the gateway had the handle, unless such messages are refused.
     pub fn put_early(&self, message: Any) {
         if !self.state.lock().early_refused {
             self.put(message);
         }
     }
 
-    /// Drops what was sent before the gateway had the handle, and takes no more of that.
+    /// Drops the messages that were sent before the gateway had the handle, and refuses more of them.
     pub fn refuse_early(&self) {
         let mut state = self.state.lock();
         *state = Waiting { early_refused: true, closed: state.closed, ..Waiting::default() };
@@ -149,13 +149,13 @@ impl Inbox {
         !self.state.lock().messages.is_empty()
     }
 
-    /// The gateway sends no more.
+    /// Records that the gateway sends no more.
     pub fn close(&self) {
         self.state.lock().closed = true;
         self.news.notify_one();
     }
 
-    /// The next message; `None` after the last one of a closed inbox. For one reader.
+    /// Returns the next message; `None` after the last one of a closed inbox. For a single reader.
     async fn take(&self) -> Result<Option<Any>, Status> {
         loop {
             {

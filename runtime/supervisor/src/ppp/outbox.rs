@@ -1,10 +1,10 @@
-//! What a tunnel still has to send to its gateway: a bounded queue, and the response stream of a tunnel that has
-//! one of its own.
+//! The outbox of a tunnel: a bounded queue of frames for its gateway, and the response stream of a tunnel that has one
+//! of its own.
 //!
-//! Keeps true: at most `MAX_FRAMES` frames and `MAX_QUEUED_BYTES` bytes wait, besides the few frames that end a
-//! tunnel, and all tunnels together hold to a [`Budget`]; a gateway that went away is noticed; of a tunnel that shares
-//! its stream no more than `WINDOW` is on its way unread, so that a gateway that does not read one tunnel still reads
-//! the others; a tunnel that was given up tells its end all the same.
+//! Keeps true: at most `MAX_FRAMES` frames and `MAX_QUEUED_BYTES` bytes wait, plus the few frames that end a tunnel,
+//! and all tunnels together stay within a [`Budget`]; a gateway that disconnects is noticed; a tunnel on a shared
+//! stream has at most `WINDOW` bytes sent and unread, so that a gateway that does not read one tunnel still reads the
+//! others; a tunnel that was given up still reports its end.
 
 mod brief;
 pub mod budget;
@@ -28,9 +28,10 @@ use crate::ppp::outbox::multiplexer::Multiplexer;
 use crate::ppp::{MAX_QUEUED_BYTES, frame_size};
 
 pub const MAX_FRAMES: usize = 256;
-/// Of one tunnel on a shared stream, sent and not yet read (supervisor.proto, `PppClientFrame.keepalive`).
+/// Maximum number of bytes of one tunnel on a shared stream that are sent and not yet read (supervisor.proto,
+/// `PppClientFrame.keepalive`).
 pub const WINDOW: usize = 2 << 20;
-/// What a frame takes of the window at least.
+/// Minimum number of bytes that a frame counts in the window.
 const LEAST: usize = 4096;
 
 /// The sending side.
@@ -47,19 +48,19 @@ pub struct Frames(Arc<Queue>);
 #[derive(Debug)]
 pub struct Queue {
     state: Mutex<State>,
-    /// A frame left the queue, or the reader went away.
+    /// Notified when a frame leaves the queue, or the reader disconnects.
     room: Notify,
-    /// The reader went away.
+    /// Notified when the reader disconnects or is given up.
     gone: Notify,
     shared: Option<Shared>,
     budget: Arc<Budget>,
 }
 
-/// What a queue knows of the stream it shares.
+/// Membership of a queue in a shared stream.
 #[derive(Debug)]
 struct Shared {
     multiplexer: Arc<Multiplexer>,
-    /// What the tunnel is called there: first, and since it has its handle.
+    /// Names of the tunnel there: the first one, and the handle once there is one.
     names: (String, OnceLock<String>),
 }
 
@@ -68,31 +69,31 @@ struct State {
     frames: VecDeque<PppServerFrame>,
     bytes: usize,
     sent_bytes: u64,
-    /// After the frames: the end, or an error.
+    /// End of the stream after the queued frames: success or an error.
     end: Option<Result<(), Status>>,
     reader_gone: bool,
-    /// The reader is there and too slow; what is queued may still be read.
+    /// Whether the reader is connected but too slow; queued frames may still be read.
     given_up: bool,
     waker: Option<Waker>,
-    /// The multiplexer knows that there is something to take.
+    /// Whether the multiplexer has this queue on its list.
     listed: bool,
-    /// Sent and not read, of a shared stream.
+    /// Bytes sent and not yet read, on a shared stream.
     unread: usize,
     brief: Option<Brief>,
 }
 
-/// What a shared stream takes from a queue.
+/// Result of a shared stream's request for a frame.
 #[derive(Debug)]
 pub enum Taken {
-    /// And whether it is to be asked again.
+    /// A frame, and whether more can be taken.
     Frame(PppServerFrame, bool),
-    /// Nothing now; it says when there is.
+    /// Nothing now; the queue lists itself when there is something.
     Nothing,
-    /// Nothing any more.
+    /// The queue has ended.
     Ended,
 }
 
-/// A frame was not queued.
+/// Reason why a frame was not queued.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unsent {
     /// The gateway read nothing in time.
@@ -101,14 +102,14 @@ pub enum Unsent {
     Gone,
 }
 
-/// Of a tunnel that has a stream of its own.
+/// Creates the outbox of a tunnel that has a stream of its own.
 pub fn outbox(tunnel_id: &str, budget: &Arc<Budget>) -> (Outbox, Frames) {
     let queue = Arc::new(Queue::new(None, budget));
     (Outbox { tunnel_id: tunnel_id.into(), queue: Arc::clone(&queue) }, Frames(queue))
 }
 
 impl Outbox {
-    /// Of a tunnel that shares its stream.
+    /// Creates the outbox of a tunnel on a shared stream.
     pub fn shared(tunnel_id: &str, queue: Arc<Queue>) -> Outbox {
         Outbox { tunnel_id: tunnel_id.into(), queue }
     }
@@ -117,7 +118,7 @@ impl Outbox {
         &self.tunnel_id
     }
 
-    /// Queues a frame, waiting for room as long as the gateway reads: until it reads nothing for `patience`.
+    /// Queues a frame. Waits for capacity as long as the gateway reads, and fails when it reads nothing for `patience`.
     pub async fn send(&self, mut frame: PppServerFrame, patience: Duration) -> Result<(), Unsent> {
         loop {
             let room = self.queue.room.notified();
@@ -129,7 +130,7 @@ impl Outbox {
         }
     }
 
-    /// Queues a frame if there is room now, and gives it back if there is none; drops it when nobody reads.
+    /// Queues a frame if there is capacity, and returns it if not; drops it when nobody reads.
     pub fn try_send(&self, frame: PppServerFrame) -> Result<(), PppServerFrame> {
         match self.offer(frame, true) {
             Ok(Some(frame)) => Err(frame),
@@ -137,13 +138,13 @@ impl Outbox {
         }
     }
 
-    /// Queues a frame if there is room now.
+    /// Queues a frame if there is capacity; otherwise drops it.
     pub fn offer_now(&self, frame: PppServerFrame) {
         // Err: nobody reads.
         let _ = self.offer(frame, true);
     }
 
-    /// Queues one of the frames that end a tunnel, room or not.
+    /// Queues one of the frames that end a tunnel, regardless of capacity.
     pub fn send_last(&self, frame: PppServerFrame) {
         let mut state = self.queue.state.lock();
         if state.end.is_none()
@@ -155,15 +156,15 @@ impl Outbox {
         }
     }
 
-    /// Queues a frame that tells of the tunnel's beginning and that nobody waits for: on a shared stream it goes with the
-    /// next one, or soon.
+    /// Queues a frame that reports the tunnel's beginning and is not urgent: on a shared stream it goes with the next
+    /// one, or soon.
     pub fn send_along(&self, frame: PppServerFrame) {
         let frame = self.queue.state.lock().hold(frame);
-        // Err: nobody reads. There is room: it is one of the first.
+        // Err: nobody reads. There is capacity: it is one of the first frames.
         frame.into_iter().for_each(|frame| drop(self.offer(frame, false)));
     }
 
-    /// Ends the tunnel's frames after what is queued.
+    /// Ends the tunnel's frames after the queued ones.
     pub fn close(&self, end: Result<(), Status>) {
         let mut state = self.queue.state.lock();
         if state.end.is_none() {
@@ -172,7 +173,7 @@ impl Outbox {
         self.queue.wake(&mut state, true);
     }
 
-    /// The gateway does not read the tunnel: what it has not been sent is dropped for `why`, and only the tunnel's end
+    /// Gives up a tunnel that its gateway does not read: unsent frames are replaced by `why`, and only the tunnel's end
     /// follows.
     pub fn give_up(&self, why: PppServerFrame) {
         let mut state = self.queue.state.lock();
@@ -186,7 +187,7 @@ impl Outbox {
         self.queue.gone.notify_waiters();
     }
 
-    /// The gateway has closed the tunnel: on a shared stream it wants nothing more of it.
+    /// Drops the queued frames of a tunnel on a shared stream, because the gateway has closed it.
     pub fn discard(&self) {
         if self.queue.shared.is_some() {
             let mut state = self.queue.state.lock();
@@ -195,13 +196,13 @@ impl Outbox {
         }
     }
 
-    /// Whether a gateway that has left without reading could keep some of it here.
+    /// Whether frames could remain here for a gateway that left without reading.
     pub fn may_stay(&self) -> bool {
         let state = self.queue.state.lock();
         !state.frames.is_empty() && state.unread.saturating_add(state.bytes) > WINDOW
     }
 
-    /// Ends when the gateway does not read any more.
+    /// Waits until the gateway no longer reads.
     pub async fn reader_gone(&self) {
         loop {
             let gone = self.queue.gone.notified();
@@ -216,24 +217,24 @@ impl Outbox {
         }
     }
 
-    /// Whether the gateway is there and does not read.
+    /// Whether the gateway is connected and does not read.
     pub fn was_given_up(&self) -> bool {
         self.queue.state.lock().given_up
     }
 
-    /// Payload bytes that were queued so far.
+    /// Returns the number of payload bytes queued so far.
     pub fn sent_bytes(&self) -> u64 {
         self.queue.state.lock().sent_bytes
     }
 
-    /// Queues the frame, or gives it back when there is no room.
+    /// Queues the frame, or returns it when there is no capacity.
     fn offer(&self, frame: PppServerFrame, urgent: bool) -> Result<Option<PppServerFrame>, Unsent> {
         let mut state = self.queue.state.lock();
         if state.reader_gone || state.given_up || state.end.is_some() {
             return Err(Unsent::Gone);
         }
         let size = frame_size(&frame);
-        // One frame always finds room: who reads goes on, whatever the others hold.
+        // One frame always fits: a gateway that reads makes progress, whatever the other tunnels hold.
         let full = state.frames.len() >= MAX_FRAMES || state.bytes + size > MAX_QUEUED_BYTES;
         if full || (!state.frames.is_empty() && !self.queue.budget.has(size)) {
             return Ok(Some(frame));
@@ -245,7 +246,7 @@ impl Outbox {
 }
 
 impl Queue {
-    /// Of a tunnel on `multiplexer`, called `name` there.
+    /// Creates the queue of a tunnel on `multiplexer`, named `name` there.
     pub fn on(multiplexer: Arc<Multiplexer>, name: &str) -> Queue {
         let names = (name.to_owned(), OnceLock::new());
         let budget = Arc::clone(multiplexer.budget());
@@ -257,7 +258,7 @@ impl Queue {
         Queue { state: Mutex::default(), room: Notify::new(), gone: Notify::new(), shared, budget }
     }
 
-    /// Queues a frame, after what tells of the tunnel's beginning.
+    /// Queues a frame, after the held-back frames of the tunnel's beginning.
     fn push(&self, state: &mut State, frame: PppServerFrame) {
         self.open(state);
         self.enqueue(state, frame);
@@ -284,7 +285,7 @@ impl Queue {
         (state.frames, state.bytes) = (VecDeque::new(), 0);
     }
 
-    /// The tunnel has another name besides.
+    /// Gives the tunnel a second name.
     pub fn is_also(&self, name: &str) {
         if let Some(shared) = &self.shared {
             // Err: it has two already, and gets no third.
@@ -292,13 +293,13 @@ impl Queue {
         }
     }
 
-    /// What the tunnel is called on its shared stream.
+    /// Returns the tunnel's names on its shared stream.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         let names = self.shared.iter().map(|shared| &shared.names);
         names.flat_map(|(first, second)| std::iter::once(first).chain(second.get())).map(String::as_str)
     }
 
-    /// Tells whoever takes the frames that there is something. The multiplexer's lock is taken within this one's.
+    /// Notifies the consumer of the frames. The multiplexer's lock is taken within this one.
     fn wake(self: &Arc<Self>, state: &mut State, urgent: bool) {
         match &self.shared {
             Some(shared) if state.has_news() => {
@@ -314,7 +315,7 @@ impl Queue {
         }
     }
 
-    /// The next frame for a shared stream. For the multiplexer alone, which has it on its list.
+    /// Returns the next frame for a shared stream. Only for the multiplexer, which has the queue on its list.
     pub fn take(&self) -> Taken {
         let mut state = self.state.lock();
         state.listed = false;
@@ -330,14 +331,14 @@ impl Queue {
         Taken::Frame(frame, again)
     }
 
-    /// The gateway has read another half of the window.
+    /// Records that the gateway has read another half of the window.
     pub fn read_on(self: &Arc<Self>) {
         let mut state = self.state.lock();
         state.unread = state.unread.saturating_sub(WINDOW / 2);
         self.wake(&mut state, true);
     }
 
-    /// Nobody reads any more.
+    /// Records that nobody reads any more.
     pub fn abandon(&self) {
         let mut state = self.state.lock();
         state.reader_gone = true;
@@ -359,7 +360,7 @@ impl State {
     fn has_news(&self) -> bool {
         match self.frames.is_empty() {
             true => self.end.is_some(),
-            // What tells of the end takes no part in the window.
+            // The frames of a tunnel's end are not limited by the window.
             false => self.given_up || self.unread < WINDOW,
         }
     }

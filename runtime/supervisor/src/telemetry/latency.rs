@@ -1,6 +1,6 @@
-//! How long calls take: a histogram of fixed size.
+//! Durations of calls: a histogram of fixed size.
 //!
-//! Keeps true: it never grows, and it only counts up.
+//! Keeps true: its size is constant, and its counts never decrease.
 
 use std::time::Duration;
 
@@ -8,14 +8,14 @@ use prost_types::Value;
 
 use crate::ppp::{fields, list, number, object};
 
-/// Upper bounds of the buckets, milliseconds; one more bucket holds what is slower.
+/// Upper bounds of the buckets in milliseconds; one more bucket counts slower calls.
 pub const BOUNDS_MS: [u64; 12] = [1, 2, 5, 10, 25, 50, 100, 250, 500, 2_500, 10_000, 60_000];
 const BUCKETS: usize = BOUNDS_MS.len() + 1;
 
-/// Calls by what they took, from the moment they had a worker to their end.
+/// Calls by duration, from the moment they had a worker to their end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Latency {
-    /// Calls that took more than the bound before and at most their own.
+    /// Calls per bucket: longer than the previous bound, at most as long as their own.
     counts: [u64; BUCKETS],
     sum: Duration,
 }
@@ -33,7 +33,7 @@ impl Latency {
         self.counts.iter().sum()
     }
 
-    /// `{bounds_ms, counts, sum_ms}`: `counts` has one element more than `bounds_ms`.
+    /// Returns `{bounds_ms, counts, sum_ms}`: `counts` has one element more than `bounds_ms`.
     pub fn value(&self) -> Value {
         object(fields([
             ("bounds_ms", list(BOUNDS_MS.map(number))),

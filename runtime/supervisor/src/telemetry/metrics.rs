@@ -1,6 +1,6 @@
-//! What MetricsStream sends: events of workers and calls, to whoever listens.
+//! Events of MetricsStream: workers and calls, sent to its subscribers.
 //!
-//! Bounds: `BACKLOG` events wait for a listener; one that is slower misses the oldest.
+//! Bounds: a subscriber has a backlog of `BACKLOG` events; a slower one misses the oldest.
 
 use std::collections::BTreeMap;
 use std::time::SystemTime;
@@ -23,12 +23,12 @@ impl Metrics {
         self.0.subscribe()
     }
 
-    /// Whether anybody listens.
+    /// Whether there is a subscriber.
     pub fn is_heard(&self) -> bool {
         self.0.receiver_count() > 0
     }
 
-    /// Tells the listeners, if there are any.
+    /// Sends an event, if there are subscribers.
     pub fn emit<const N: usize>(&self, name: &str, labels: [(&str, &str); N], fields: Struct) {
         if self.is_heard() {
             self.send(event(name, labels, fields));
@@ -36,12 +36,12 @@ impl Metrics {
     }
 
     pub fn send(&self, event: MetricsEvent) {
-        // Err: the last listener has just gone.
+        // Err: the last subscriber has just gone.
         let _ = self.0.send(event);
     }
 }
 
-/// An event of this moment.
+/// Builds an event with the current time.
 pub fn event<const N: usize>(name: &str, labels: [(&str, &str); N], fields: Struct) -> MetricsEvent {
     let labels = labels.into_iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect();
     let at = Some(SystemTime::now().into());

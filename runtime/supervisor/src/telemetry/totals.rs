@@ -1,7 +1,6 @@
-//! What a plugin version has used and suffered since its first worker, workers that are gone included; and what is
-//! known of one worker.
+//! Totals of a plugin version since its first worker, including ended workers, and the statistics of one worker.
 //!
-//! Keeps true: totals only count up, and their size does not depend on how much they have counted.
+//! Keeps true: totals never decrease, and their size does not depend on how much was counted.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -18,20 +17,20 @@ use crate::telemetry::vitals::Vitals;
 #[derive(Debug, Default)]
 pub struct PluginTotals(Mutex<Totals>);
 
-/// The figures of a moment.
+/// A snapshot of the totals.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
-    /// Workers that took calls.
+    /// Number of workers that took calls.
     pub starts: u64,
-    /// By [`Cause::name`].
+    /// Number of crashes by [`Cause::name`].
     pub crashes: BTreeMap<&'static str, u64>,
     pub latency: Latency,
     pub used: Used,
-    /// Of workers that are gone.
+    /// Resource use of ended workers.
     gone: Used,
 }
 
-/// What workers used.
+/// Resource use of workers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Used {
     pub cpu_ms: u64,
@@ -39,7 +38,7 @@ pub struct Used {
     pub gc_time: Duration,
 }
 
-/// What one worker's calls took, and what it tells of itself.
+/// Durations of one worker's calls, and the vitals that it reports.
 #[derive(Debug)]
 pub struct WorkerStats {
     born: Instant,
@@ -47,17 +46,17 @@ pub struct WorkerStats {
 }
 
 impl WorkerStats {
-    /// Of a worker whose process began at `born`.
+    /// Creates the statistics of a worker whose process started at `born`.
     pub fn new(born: Instant) -> WorkerStats {
         WorkerStats { born, known: Mutex::default() }
     }
 
-    /// A call of it ended.
+    /// Records that a call of the worker ended.
     pub fn call(&self, took: Duration) {
         self.known.lock().0.observe(took);
     }
 
-    /// Takes what can be true of what it told.
+    /// Updates the vitals with the plausible part of a worker's report.
     pub fn learn(&self, told: &wire::Vitals) {
         let mut known = self.known.lock();
         known.1 = Vitals::believed(told, self.age(), known.1);
@@ -81,24 +80,24 @@ impl PluginTotals {
         self.0.lock().starts += 1;
     }
 
-    /// A call ended that had a worker.
+    /// Records that a call ended that had a worker.
     pub fn call(&self, took: Duration) {
         self.0.lock().latency.observe(took);
     }
 
-    /// A worker ended that took calls; `used` is its last reading.
+    /// Records that a worker ended that took calls; `used` is its last sample.
     pub fn ended(&self, used: Used) {
         let mut totals = self.0.lock();
         totals.gone = totals.gone.plus(used);
     }
 
-    /// A worker failed, whether it took calls or not.
+    /// Records that a worker failed, whether or not it took calls.
     pub fn crashed(&self, cause: Cause) {
         *self.0.lock().crashes.entry(cause.name()).or_default() += 1;
     }
 
-    /// The totals with what the workers that live have used. A worker that ends meanwhile may be missing from
-    /// both sides for a moment: totals do not go back all the same.
+    /// Returns the totals, including the resource use of living workers. A worker that ends during this call may be
+    /// missing from both sides for a moment; the totals do not decrease even then.
     pub fn with(&self, living: impl Iterator<Item = Used>) -> Totals {
         let living = living.fold(Used::default(), Used::plus);
         let mut totals = self.0.lock();
@@ -144,7 +143,7 @@ mod tests {
         totals_so_far.started();
         totals_so_far.started();
         assert_eq!(totals_so_far.with([used(100), used(50)].into_iter()).used.cpu_ms, 150);
-        // It ended, and its last reading is not there yet.
+        // The worker ended, and its last sample has not arrived yet.
         assert_eq!(totals_so_far.with([used(60)].into_iter()).used.cpu_ms, 150);
         totals_so_far.ended(used(110));
         totals_so_far.crashed(Cause::Oom);

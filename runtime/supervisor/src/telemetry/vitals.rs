@@ -1,30 +1,30 @@
-//! What a worker's interpreter tells of itself: its heap and its collections of garbage.
+//! Self-reported measurements of a worker's interpreter: its heap and its garbage collections.
 //!
-//! Owns what is believed of its answer to `ToolPlugin.Health`. Keeps true: a worker that is silent or lies changes
-//! figures of its own and nothing else.
+//! Owns the plausibility check of its answer to `ToolPlugin.Health`. Keeps true: a worker that is silent or lies
+//! changes only its own numbers.
 
 use std::time::Duration;
 
 use asp_proto::plugin as wire;
 
-/// More than any machine has: 2^50.
+/// More memory than any machine has: 2^50 bytes.
 const MOST_BYTES: u64 = 1 << 50;
 
-/// Figures of one interpreter; `None`: it does not tell.
+/// Measurements of one interpreter; `None`: not reported.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Vitals {
     pub heap_used_bytes: Option<u64>,
     pub heap_limit_bytes: Option<u64>,
-    /// Blocks of its allocator in use.
+    /// Allocator blocks in use.
     pub heap_blocks: Option<u64>,
-    /// Since its start.
+    /// Garbage collections since the process started.
     pub gc_count: Option<u64>,
     pub gc_time: Option<Duration>,
 }
 
 impl Vitals {
-    /// What of an answer can be true of a process that has lived this long. What cannot is left out; what only
-    /// counts up does not go back.
+    /// Returns the plausible part of a report from a process that has lived this long. Implausible values are left out;
+    /// counters never decrease.
     pub fn believed(told: &wire::Vitals, lived: Duration, before: Vitals) -> Vitals {
         let bytes = |told: Option<u64>| told.filter(|bytes| *bytes <= MOST_BYTES);
         // No collection is shorter than a microsecond, and they do not overlap.

@@ -1,7 +1,8 @@
-//! The credential that a call brings: in use in its worker's proxy while the call runs, renewed and found refused on the way.
+//! The credential lease of a call: active in its worker's proxy while the call runs; renewals come from the gateway,
+//! and refusals by the service go back to it.
 //!
-//! Keeps true: it goes no further than this process. What is passed on to workers are messages of plugin.proto, which has
-//! no room for one; a newer one is taken here, off the gateway's messages.
+//! Keeps true: a credential does not leave this process. Workers receive messages of plugin.proto, which has no field
+//! for one; a renewal is taken out of the gateway's messages here.
 
 use std::sync::Arc;
 
@@ -16,13 +17,13 @@ use crate::ppp::outbox::Outbox;
 use crate::ppp::{FromGateway, event_frame};
 use crate::worker::Worker;
 
-/// A credential in use; until this is dropped.
+/// A credential in use, until this is dropped.
 pub(super) struct InUse {
     _loan: Option<Loan>,
     _telling: AbortOnDropHandle<()>,
 }
 
-/// Lets the worker's proxy use it, and tells the gateway each time that the service refuses it.
+/// Activates the credential in the worker's proxy, and notifies the gateway each time the service refuses it.
 pub(super) fn use_in(worker: &Worker, lent: &Arc<Lent>, outbox: &Outbox) -> InUse {
     let (refused, outbox) = (Arc::clone(lent), outbox.clone());
     let telling = tokio::spawn(async move {
@@ -34,7 +35,7 @@ pub(super) fn use_in(worker: &Worker, lent: &Arc<Lent>, outbox: &Outbox) -> InUs
     InUse { _loan: worker.lend(lent), _telling: AbortOnDropHandle::new(telling) }
 }
 
-/// The gateway's next message that is of the call. Safe to cancel.
+/// Returns the gateway's next message that concerns the call; handles renewals itself. Cancel-safe.
 pub(super) async fn next(inbound: &mut Inbound, lent: Option<&Lent>) -> Result<Option<FromGateway>, Status> {
     loop {
         match inbound.next().await? {

@@ -1,8 +1,8 @@
-//! How long a worker has for the end of a call that was told to end.
+//! Grace period of a worker for a call that was cancelled.
 //!
-//! Keeps true: only time counts in which the worker could be heard. While a call beside holds up the worker's stream
-//! the grace is stretched, by `PATIENCE` at most; then that call is given up, and the worker has `GRACE` once more. No
-//! behaviour of a worker or a gateway stretches it further.
+//! Keeps true: only time in which the worker's messages could be read counts. While another call blocks the worker's
+//! stream, the grace is extended by `PATIENCE` at most; then that call is given up, and the worker has `GRACE` once
+//! more. Nothing that a worker or a gateway does extends it further.
 
 use std::time::Duration;
 
@@ -10,36 +10,36 @@ use tokio::time::Instant;
 
 use crate::worker::call::{GRACE, PATIENCE, Stall};
 
-/// Least time after a stretch: what the worker said during the stall is read then, in order.
+/// Minimum grace after an extension, so that messages that the worker sent during the stall are read first, in order.
 const CATCH_UP: Duration = Duration::from_millis(100);
 
-/// The time that is left for a call's end.
+/// The remaining time for a call's end.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Grace {
-    /// What it comes to without a stall.
+    /// Length of the grace without a stall.
     length: Duration,
-    /// When the call was told to end.
+    /// Time of the cancellation.
     began: Instant,
-    /// How long the worker's stream had been held up by then.
+    /// Total duration of the worker's stalls at that time.
     stalled_before: Duration,
     end: Instant,
-    /// The calls that held up the stream were given up.
+    /// Whether the calls that blocked the stream were given up.
     last: bool,
 }
 
 impl Grace {
-    /// From now on.
+    /// Creates a grace that starts now.
     pub(super) fn of(length: Duration, stall: &Stall) -> Grace {
         let began = Instant::now();
         Grace { length, began, stalled_before: stall.total(), end: began + length, last: false }
     }
 
-    /// When it is to be judged whether the worker has had its time.
+    /// Time at which [`Grace::stretch`] decides whether the grace is over.
     pub(super) fn end(&self) -> Instant {
         self.end
     }
 
-    /// Stretches the grace by what the worker could not be heard of it. `false`: the worker has had its time.
+    /// Extends the grace by the time in which the worker could not be read. Returns false if the grace is over.
     pub(super) fn stretch(&mut self, stall: &Stall) -> bool {
         let now = Instant::now();
         let unheard = stall.total().saturating_sub(self.stalled_before);

@@ -1,6 +1,6 @@
-//! The tunnels: unguessable handles, each good once, for the peer that asked, for a short time.
+//! Handles of tunnels: unguessable, each usable once, by the peer that requested it, for a short time.
 //!
-//! Keeps true: unknown, expired, used and foreign handles are answered alike; at most `MAX_TUNNELS` exist.
+//! Keeps true: unknown, expired, used and foreign handles get the same answer; at most `MAX_TUNNELS` exist.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -17,13 +17,13 @@ use crate::pool::Ticket;
 use crate::ppp::outbox::Outbox;
 use crate::tunnel::peer::Peer;
 
-/// How long a handle waits for its ProxyPpp.
+/// Time within which a handle must be used by ProxyPpp.
 pub const TTL: Duration = Duration::from_secs(10);
-/// How long the statistics of an ended tunnel wait for their CloseTunnel.
+/// Time for which the statistics of an ended tunnel are kept for its CloseTunnel.
 const KEEP_STATS: Duration = Duration::from_secs(60);
 const MAX_TUNNELS: usize = 20_000;
 
-/// What a tunnel cost.
+/// Resource use of a tunnel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TunnelStats {
     pub cpu_ms: u64,
@@ -52,14 +52,14 @@ enum State {
         expires: Instant,
     },
     Attached,
-    /// The outbox may hold what the gateway has not read.
+    /// The outbox may contain frames that the gateway has not read.
     Ended {
         forget: Instant,
         outbox: Outbox,
     },
 }
 
-/// What a handle stands for.
+/// The allocation behind a handle.
 #[derive(Debug)]
 pub struct Offer {
     pub ticket: Ticket,
@@ -67,28 +67,28 @@ pub struct Offer {
     pub lent: Option<Arc<Lent>>,
 }
 
-/// A tunnel that its ProxyPpp has taken up.
+/// A tunnel whose handle was used by ProxyPpp.
 #[derive(Debug)]
 pub struct Attached {
     pub ticket: Ticket,
-    /// The end of a call that names none itself.
+    /// Deadline of a call that has none itself.
     pub soft_deadline: Option<Instant>,
-    /// By what its worker's proxy proves requests to one origin.
+    /// Credential that the worker's proxy adds to requests to one origin.
     pub lent: Option<Arc<Lent>>,
-    /// Somebody closed or cancelled the tunnel.
+    /// Cancelled when the tunnel is closed or cancelled.
     pub cancel: CancellationToken,
 }
 
-/// There is no such handle for this peer.
+/// Error: the peer has no such handle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoHandle;
 
-/// There are too many tunnels.
+/// Error: there are too many tunnels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TooMany;
 
 impl Handles {
-    /// A new handle for `peer`.
+    /// Creates a handle for `peer`.
     pub fn offer(&self, peer: Peer, mcp_request_id: String, offer: Offer) -> Result<String, TooMany> {
         let id = random_hex::<16>();
         let state = State::Offered { offer, expires: Instant::now() + TTL };
@@ -101,7 +101,7 @@ impl Handles {
         };
         let mut entries = self.0.lock();
         if entries.len() >= MAX_TUNNELS {
-            // The entry's ticket gives its slot back when it is dropped, after the lock.
+            // Dropping the entry's ticket releases its slot, which must happen outside the lock.
             drop(entries);
             drop(entry);
             return Err(TooMany);
@@ -110,7 +110,7 @@ impl Handles {
         Ok(id)
     }
 
-    /// Takes a handle up; it cannot be taken up again.
+    /// Uses a handle; it cannot be used again.
     pub fn attach(&self, peer: &Peer, id: &str) -> Result<Attached, NoHandle> {
         let mut entries = self.0.lock();
         let entry = entries.get_mut(id).filter(|entry| entry.peer == *peer).ok_or(NoHandle)?;
@@ -126,7 +126,7 @@ impl Handles {
         }
     }
 
-    /// Notes that a tunnel has ended.
+    /// Records that a tunnel has ended.
     pub fn ended(&self, id: &str, stats: TunnelStats, outbox: Outbox) {
         if let Some(entry) = self.0.lock().get_mut(id) {
             entry.state = State::Ended { forget: Instant::now() + KEEP_STATS, outbox };
@@ -134,7 +134,7 @@ impl Handles {
         }
     }
 
-    /// Notes that a tunnel has ended and told its gateway what it cost.
+    /// Records that a tunnel has ended and that its gateway has received the cost.
     pub fn closed(&self, id: &str, stats: TunnelStats) {
         let entry = self.0.lock().remove(id);
         if let Some(entry) = entry {
@@ -142,8 +142,8 @@ impl Handles {
         }
     }
 
-    /// Closes a tunnel: one that was not taken up is gone, a running one is cancelled. The statistics come
-    /// when it has ended; `Ok(None)`: it never ran.
+    /// Closes a tunnel: removes one that was not used, cancels a running one. The returned channel delivers the
+    /// statistics when the tunnel has ended; `Ok(None)`: it never ran.
     pub fn close(
         &self,
         peer: &Peer,
@@ -173,14 +173,14 @@ impl Handles {
         }
     }
 
-    /// The handles that `peer` asked for in the name of an MCP request.
+    /// Returns the handles that `peer` requested for an MCP request.
     pub fn of_request(&self, peer: &Peer, mcp_request_id: &str) -> Vec<String> {
         let entries = self.0.lock();
         let own = |entry: &Entry| entry.peer == *peer && entry.mcp_request_id == mcp_request_id;
         entries.iter().filter(|(_, entry)| own(entry)).map(|(id, _)| id.clone()).collect()
     }
 
-    /// Forgets what has expired.
+    /// Removes expired entries.
     pub fn sweep(&self) {
         let now = Instant::now();
         let expired = |entry: &Entry| match &entry.state {
@@ -197,7 +197,7 @@ impl Handles {
                 outbox.discard();
             }
         }
-        // Their tickets give their slots back now, without the lock.
+        // Their tickets release their slots here, outside the lock.
         drop(gone);
     }
 

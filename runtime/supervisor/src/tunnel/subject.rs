@@ -1,7 +1,7 @@
-//! What the log's lines about a call carry: call, plugin, worker, org, and the caller's trace.
+//! Fields of log lines about a call: call, plugin, worker, org, and the caller's trace.
 //!
-//! Keeps true: a trace id is logged only if it is one (W3C Trace Context section 3.2.2); what a gateway sends is cut
-//! to a bound; a line costs nothing while its level is off.
+//! Keeps true: a trace id is logged only if it is valid (W3C Trace Context section 3.2.2); values from a gateway are
+//! truncated; a line costs nothing while its level is off.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,12 +12,12 @@ use super::Attached;
 use crate::worker::Worker;
 use crate::worker::call::End;
 
-/// Bytes of an id in a line.
+/// Maximum length of a logged id in bytes.
 const MAX_ID: usize = 128;
 const TRACE_DIGITS: usize = 32;
 const SPAN_DIGITS: usize = 16;
 
-/// A line about a call.
+/// Logs a line about a call.
 macro_rules! line {
     ($level:ident, $subject:expr, $($field:ident,)* $text:literal) => {{
         let Subject { call, plugin, worker, org, trace, span } = $subject;
@@ -25,7 +25,7 @@ macro_rules! line {
     }};
 }
 
-/// A call as its lines name it.
+/// A call as its log lines identify it.
 #[derive(Debug, Default)]
 pub(super) struct Subject {
     call: String,
@@ -67,12 +67,12 @@ impl Subject {
         }
     }
 
-    /// The call is cancelled, and why.
+    /// Logs that the call is cancelled, and why.
     pub(super) fn told_to_end(&self, reason: &str) {
         line!(info, self, reason, "a call is told to end; its worker has a short grace");
     }
 
-    /// The call did not end by its cancel.
+    /// Logs that the call ignored its cancellation.
     pub(super) fn did_not_end(&self) {
         line!(
             warn,
@@ -82,7 +82,7 @@ impl Subject {
     }
 }
 
-/// Trace and span of a `traceparent`.
+/// Returns trace id and span id of a `traceparent`.
 fn parent(value: &str) -> Option<(&str, &str)> {
     let mut parts = value.split('-');
     let _version = parts.next()?;

@@ -1,7 +1,8 @@
-//! Subscriptions to resources: a stream of a worker's own that stays, and tells when a resource has changed.
+//! Subscriptions to resources: a long-lived stream from a worker that reports changes of a resource.
 //!
-//! Keeps true: it needs a place that was asked for as one; it outlives no hour, and gives way at once where its worker is
-//! needed or goes. It is no sign of anything: a quiet one costs its worker nothing, and one that talks much is slowed down.
+//! Keeps true: a subscription needs a slot that was requested for one; it lasts an hour at most, and ends at once when
+//! its worker is needed or stops. It is not taken as a sign of life or of failure: a quiet one costs its worker
+//! nothing, and a busy one is slowed down.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,11 +19,11 @@ use super::{Attached, End, FromGateway, Tunnel, TunnelError};
 use crate::worker::Worker;
 use crate::worker::call::Call;
 
-/// Longest time. Its gateway asks for another one then, so that nothing stays that everybody has forgotten.
+/// Maximum duration. The gateway then renews it, so that no forgotten subscription remains.
 const LONGEST: Duration = Duration::from_secs(3600);
-/// Least time between two of its messages; the worker waits meanwhile.
+/// Minimum interval between two messages; the worker waits in between.
 const BETWEEN: Duration = Duration::from_millis(1);
-/// Largest of its messages: a URI.
+/// Maximum size of a message: a URI.
 const MAX_UPDATE: usize = 16 << 10;
 
 impl Tunnel {
@@ -46,7 +47,7 @@ impl Tunnel {
     }
 }
 
-/// Passes on what the worker tells until either side has enough.
+/// Forwards the worker's updates until either side ends the subscription.
 async fn tell(worker: &Worker, place: Place, request: SubscribeRequest, call: &Call) -> Result<(), Status> {
     let Place::Channel(channel) = place else {
         return Err(Status::unimplemented(

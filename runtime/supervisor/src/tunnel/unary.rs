@@ -1,7 +1,8 @@
-//! Reads and lists of resources, and prompts: calls of their own beside the worker's session stream. What a stdio server asks on
-//! the way is asked within them.
+//! Reads and lists of resources, and prompts: separate calls, outside the worker's session stream. Requests that a
+//! stdio server makes during such a call belong to it.
 //!
-//! Keeps true: the last thing that a worker gives is told as the call's last, so that one thing alone takes one frame.
+//! Keeps true: the last message of a worker is sent as the call's last frame, so that an answer of one message takes
+//! one frame.
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -33,13 +34,13 @@ use crate::worker::process::EXIT_WITHIN;
 use crate::worker::session::NotBegun;
 use crate::worker::stdio::{Listing, Part, Reading, Readings, Work};
 
-/// How long after a failure that the worker told its process may end, where that says more.
+/// Wait for the worker's end after it reported a failure, because the end may say more.
 const DEATH_WITHIN: Duration = Duration::from_millis(100);
-/// How long after a stream broke its worker's end may be known: the process has [`EXIT_WITHIN`].
+/// Wait for the worker's end after its stream broke: the process has [`EXIT_WITHIN`] to exit.
 const BROKEN_WITHIN: Duration = EXIT_WITHIN.saturating_add(DEATH_WITHIN);
-/// What a stdio server says of a read that was not passed on.
+/// Capacity for parts of a stdio server's answer that were not forwarded yet.
 const PARTS: usize = 4;
-/// Of a worker's own words in a failure.
+/// Maximum length of the worker's own text in a failure, in bytes.
 const MAX_TEXT: usize = 4096;
 
 impl Tunnel {
@@ -69,7 +70,7 @@ impl Tunnel {
             let mut chunks = client.read(request).await?.into_inner();
             let mut latest = None;
             while let Some(chunk) = chunks.message().await? {
-                // It was not the last one.
+                // Another chunk follows, so the previous one was not the last.
                 if let Some(before) = latest.replace(chunk) {
                     forwarded.forward(&before).await;
                 }
@@ -148,7 +149,7 @@ impl Tunnel {
         end.inspect(|end| subject.ended(*end, began.elapsed()))
     }
 
-    /// Carries `work` to its end. Dropping it resets its stream, which the worker takes as a cancel.
+    /// Runs `work` to its end. Dropping it resets its stream, which the worker treats as a cancel.
     pub(super) async fn carry(
         &mut self,
         worker: &Arc<Worker>,
@@ -183,8 +184,8 @@ impl Tunnel {
             return Ok(End::Answered);
         };
         if matches!(status.code(), Code::Unavailable | Code::Unknown | Code::Internal) {
-            // A broken stream may be the first sign of the worker's end, which says more. What the worker told came as a
-            // status; what its connection came to has a source.
+            // A broken stream may be the first sign of the worker's end, which says more. A failure that the worker
+            // reported is a status without a source; a failure of its connection has a source.
             let within = if status.source().is_some() { BROKEN_WITHIN } else { DEATH_WITHIN };
             tokio::select! {
                 biased;
@@ -195,8 +196,8 @@ impl Tunnel {
                 () = attached.cancel.cancelled() => {}
             }
         }
-        // What the worker answered itself has ended; that a subscription was stopped says nothing, so that others in its
-        // worker go on: without calls it is found quiescent or not.
+        // A call that the worker answered itself has ended. The end of a subscription is ignored, so that other calls
+        // of the worker continue: once the worker has no calls, the quiescence check decides.
         let answered = matches!(status.code(), Code::NotFound | Code::InvalidArgument | Code::Unimplemented);
         if !answered && !attached.ticket.is_subscription() {
             worker.stopped_a_call();
@@ -206,7 +207,7 @@ impl Tunnel {
             let request_id = call.request_id.clone();
             let cancel =
                 CancelRequest { request_id, reason: status.message().to_owned(), ..CancelRequest::default() };
-            // Err: a server that does not take its messages is ended for that.
+            // Err: a server that does not read its messages is stopped for that.
             let _ = worker.session.try_send(Payload::Cancel(cancel));
         }
         call.conclude(&failure(&call.request_id, &status));
@@ -214,7 +215,7 @@ impl Tunnel {
     }
 }
 
-/// Enters the call, so that it hears of its worker's end.
+/// Registers the call, so that it is notified of its worker's end.
 pub(super) fn begin(
     worker: &Worker,
     request_id: &str,
@@ -238,7 +239,7 @@ pub(super) fn begin(
     }
 }
 
-/// Where a worker is asked for resources and prompts.
+/// The endpoint that serves a worker's resources and prompts.
 pub(super) enum Place {
     Channel(Channel),
     Server(Readings),
@@ -250,7 +251,7 @@ pub(super) fn place(worker: &Worker) -> Result<Place, TunnelError> {
     Ok(place.ok_or_else(|| Status::failed_precondition("this plugin has neither resources nor prompts"))?)
 }
 
-/// A read or a prompt of an MCP server; what it asks on the way is the call's.
+/// Runs a read, a list or a prompt on an MCP server; requests that it makes meanwhile belong to the call.
 async fn of_server(readings: Readings, work: Work, call: &Call) -> Result<(), Status> {
     if work.completes() {
         return Err(Status::unimplemented("what could be meant is listed in specs alone"));
@@ -288,14 +289,14 @@ async fn of_server(readings: Readings, work: Work, call: &Call) -> Result<(), St
     }
 }
 
-/// Passes on the answer to what a server asked.
+/// Forwards the answer to a request of the server.
 fn answer(worker: &Worker, call: &Call, message: FromGateway) {
     let FromGateway::Message(ClientMessage { payload: Some(Payload::McpAnswer(answer)) }) = message else {
         return;
     };
     if answer.request_id == call.request_id {
         call.answered(true, &answer.correlation_id);
-        // Err: a server that does not take its messages is ended for that.
+        // Err: a server that does not read its messages is stopped for that.
         let _ = worker.session.try_send(Payload::McpAnswer(answer));
     }
 }

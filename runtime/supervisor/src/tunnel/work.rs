@@ -1,7 +1,7 @@
-//! A call on the worker's session stream: an invoke and what belongs to it.
+//! A call on the worker's session stream: an invoke and its messages.
 //!
-//! Keeps true: nothing here waits for a worker that does not read its stream; the messages for it wait instead, at
-//! most `MAX_UNSENT` of a call, and the end of its time, a cancel and a caller who is gone take effect meanwhile.
+//! Keeps true: nothing here waits for a worker that does not read its stream. Messages for it are queued instead, at
+//! most `MAX_UNSENT` per call, while deadlines, cancels and disconnects still take effect.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -24,35 +24,35 @@ use crate::worker::call::{Call, GRACE};
 use crate::worker::executions::StillRuns;
 use crate::worker::session::NotBegun;
 
-/// A plugin that is asked to yield saves its state first.
+/// Grace of a call that is asked to yield; a plugin saves its state first.
 const YIELD_GRACE: Duration = Duration::from_secs(10);
-/// Between two acknowledged checkpoints of a call: it shares the gateway's store with everybody.
+/// Minimum interval between two acknowledged checkpoints of a call: all calls share the gateway's store.
 const SAVE_EVERY: Duration = Duration::from_millis(10);
 
-/// Messages of a call for which its worker has no room. A call has few open questions and checkpoints at a time.
+/// Maximum number of queued messages of a call to its worker. A call has few open questions and checkpoints at a time.
 const MAX_UNSENT: usize = 64;
-/// Their bytes: as many as may wait in an inbox.
+/// Maximum size of these messages in bytes; the same as for an inbox.
 const MAX_UNSENT_BYTES: usize = MAX_QUEUED_BYTES;
 
-/// How far the end of a call has come.
+/// Progress of a call towards its end.
 #[derive(Default)]
 struct Ending {
     subject: Subject,
-    /// What the worker has no room for, in order.
+    /// Messages that the worker has no capacity for, in order.
     unsent: VecDeque<Payload>,
     unsent_bytes: usize,
-    /// What the worker has left; `None` while the call may run.
+    /// Remaining grace of the worker; `None` while the call may run.
     grace: Option<Grace>,
-    /// When the last checkpoint was acknowledged.
+    /// Time of the last acknowledged checkpoint.
     saved: Option<Instant>,
-    /// The gateway sends no more.
+    /// Whether the gateway has closed its side.
     half_closed: bool,
     reader_gone: bool,
     superseded: bool,
     cancelled: bool,
     yielding: bool,
     closing: bool,
-    /// What the gateway did wrong.
+    /// The gateway's protocol violation.
     fault: Option<Status>,
 }
 
@@ -68,7 +68,7 @@ impl Tunnel {
         }
         let executions = &attached.ticket.pool().plan.executions;
         tokio::select! {
-            // First, so that what ends this tunnel is judged with the call where there is no former one.
+            // First, so that if there is no previous execution, cancellation is handled together with the call.
             biased;
             former = executions.succeed(&invoke.request_id) => former.map_err(Status::from)?,
             () = self.outbox.reader_gone() => return Err(TunnelError::Quiet),
@@ -85,7 +85,7 @@ impl Tunnel {
                 return Err(TunnelError::Undelivered(cause));
             }
         };
-        // Before it is sent: a worker that dies meanwhile may have had it.
+        // Marked before it is sent: if the worker dies during the send, it may have received the call.
         call.delivered();
         let _execution = executions.enter(&call);
         let subject = Subject::of(worker, attached, &invoke.request_id, invoke.ctx.as_ref(), &invoke.attrs);
@@ -98,7 +98,7 @@ impl Tunnel {
         end
     }
 
-    /// Carries messages both ways until the call has ended.
+    /// Forwards messages both ways until the call has ended.
     async fn follow(
         &mut self,
         worker: &Arc<Worker>,
@@ -113,7 +113,7 @@ impl Tunnel {
                 None => call.limit(),
             };
             tokio::select! {
-                // First, and in this order: a gateway that has its answer goes away, which is no cancel.
+                // First, and in this order: a gateway that has its answer disconnects, which is not a cancel.
                 biased;
                 end = call.ended() => {
                     ending.subject.ended(end, began.elapsed());
@@ -123,7 +123,7 @@ impl Tunnel {
                     self.take(message, worker, call, &mut ending).await;
                 }
                 room = worker.session.room(), if !ending.unsent.is_empty() => {
-                    // None: the worker has ended, which is the call's end.
+                    // None: the worker has ended, which ends the call.
                     let next = ending.next_unsent().zip(room);
                     next.into_iter().for_each(|(next, room)| room.send(ClientMessage { payload: Some(next) }));
                 }
@@ -131,11 +131,11 @@ impl Tunnel {
                     Some(true) => {
                         ending.subject.did_not_end();
                         worker.session.kill_for_call(attached.ticket.tenant());
-                        // The worker's end is the call's.
+                        // The worker's end ends the call.
                         ending.grace = Some(Grace::of(YIELD_GRACE, call.stall()));
                     }
                     Some(false) => {}
-                    // It may have moved since it was read.
+                    // The limit may have moved since it was read.
                     None if call.limit().0 <= Instant::now() => {
                         cancel(worker, call, reason, &mut ending);
                     }
@@ -170,7 +170,7 @@ impl Tunnel {
         }
     }
 
-    /// Takes a message of the gateway for the running call.
+    /// Handles a message of the gateway for the running call.
     async fn take(
         &mut self,
         message: Result<Option<FromGateway>, Status>,
@@ -210,7 +210,7 @@ impl Tunnel {
                 let grace = match request.mode() {
                     Mode::Hard => Some(GRACE),
                     Mode::Preempt => Some(YIELD_GRACE),
-                    // The step in hand has as long as the call has.
+                    // The current step may run as long as the call.
                     Mode::Soft => None,
                 };
                 if request.mode() == Mode::Hard {
@@ -229,7 +229,7 @@ impl Tunnel {
             Payload::Invoke(_) => {}
         }
         if ending.is_full() {
-            // What ends the call has taken effect above, whether the worker hears of it or not.
+            // A cancel has taken effect above, whether or not the worker receives it.
             return match payload {
                 Payload::Cancel(_) => {}
                 _ => refuse(worker, call, ending, "the gateway sends faster than the worker takes"),
@@ -239,7 +239,7 @@ impl Tunnel {
     }
 }
 
-/// Whether the message is of the call, or of none.
+/// Whether the message belongs to the call, or to no call.
 fn is_of(payload: &Payload, call: &str) -> bool {
     match payload {
         Payload::Cancel(message) => message.request_id == call,
@@ -253,12 +253,12 @@ fn is_of(payload: &Payload, call: &str) -> bool {
 }
 
 impl Ending {
-    /// Whether the worker has used up its grace, which may be stretched; `None` while the call may run.
+    /// Whether the worker has used up its grace, which may be extended; `None` while the call may run.
     fn has_had_its_time(&mut self, call: &Call) -> Option<bool> {
         self.grace.as_mut().map(|grace| !grace.stretch(call.stall()))
     }
 
-    /// `false`: it is to end as soon or sooner already.
+    /// Shortens the grace. Returns false if the current one ends as soon or sooner.
     fn shorten(&mut self, grace: Grace) -> bool {
         let shorter = self.grace.is_none_or(|former| grace.end() < former.end());
         if shorter {
@@ -278,7 +278,7 @@ impl Ending {
     }
 }
 
-/// Gives the worker a message, now or when it has room for one.
+/// Sends the worker a message, or queues it until the worker has capacity.
 fn pass_on(worker: &Worker, ending: &mut Ending, payload: Payload) {
     let unsent = match ending.unsent.is_empty() {
         true => worker.session.try_send(payload).err(),
@@ -290,7 +290,7 @@ fn pass_on(worker: &Worker, ending: &mut Ending, payload: Payload) {
     }
 }
 
-/// Stops the call in its worker; from now on the worker has `GRACE`.
+/// Cancels the call in its worker, which then has `GRACE` to end it.
 fn cancel(worker: &Worker, call: &Call, reason: &str, ending: &mut Ending) {
     call.stop(false);
     call.hurry();
@@ -306,8 +306,8 @@ fn cancel(worker: &Worker, call: &Call, reason: &str, ending: &mut Ending) {
     pass_on(worker, ending, Payload::Cancel(request));
 }
 
-/// Asks a call whose plugin saves its state to yield, unless it is ending already. One that does not has what
-/// time there is.
+/// Asks a call whose plugin saves its state to yield, unless it is ending already. A call that does not yield keeps its
+/// remaining time.
 fn ask_to_yield(worker: &Worker, call: &Call, ending: &mut Ending) {
     if !worker.checkpoints() || ending.grace.is_some() {
         return;
@@ -321,7 +321,7 @@ fn ask_to_yield(worker: &Worker, call: &Call, ending: &mut Ending) {
     pass_on(worker, ending, Payload::Cancel(request));
 }
 
-/// Ends the call because of what its gateway did.
+/// Ends the call because its gateway violated the protocol.
 fn refuse(worker: &Worker, call: &Call, ending: &mut Ending, text: &'static str) {
     ending.half_closed = true;
     ending.fault = Some(Status::failed_precondition(text));

@@ -1,9 +1,9 @@
-//! One call in a worker: what it may send, and how long it may run.
+//! One call in a worker: the messages it may send, and how long it may run.
 //!
-//! Keeps true: artifact bytes come without gaps and within the plugin's disk bound, questions are declared and
-//! at most `MAX_QUESTIONS` are open. A gateway that reads slowly slows its worker down, however long it takes, unless a
-//! call beside it waits for its own end meanwhile; one that reads nothing for `PATIENCE` loses the call, and is told.
-//! The end of a call waits for nobody.
+//! Keeps true: artifact bytes arrive without gaps and within the plugin's disk limit; questions are declared, and at
+//! most `MAX_QUESTIONS` are open. A gateway that reads slowly slows its worker down without a time limit, unless
+//! another call of the worker waits for its own end; a gateway that reads nothing for `PATIENCE` loses the call, and is
+//! notified. The end of a call does not wait for anything.
 
 mod stall;
 
@@ -27,45 +27,47 @@ use crate::cause::Cause;
 use crate::ppp::outbox::{Outbox, Unsent};
 use crate::ppp::{boolean, event_frame, fields, text};
 
-/// Between a cancel and the end of a worker that ignores it.
+/// Time between a cancel and the end of a worker that ignores it.
 pub const GRACE: Duration = Duration::from_secs(2);
 const MAX_QUESTIONS: usize = 16;
-/// Correlation ids are the plugin's own: a name and a digest in each of our languages.
+/// Maximum length of a correlation id. The plugin chooses it: a name and a digest in each of our languages.
 const MAX_CORRELATION: usize = 1024;
-/// Over the whole call, as at the gateway: an empty artifact takes no bytes, and a file and a name in the store.
+/// Maximum number of artifacts over the whole call, as at the gateway: an empty artifact has no bytes, but takes a file
+/// and a name in the store.
 const MAX_ARTIFACTS: usize = 256;
 const MAX_PIECE: usize = 64 << 10;
-/// Longest URI of an artifact in bytes, as at the gateway: a call's are kept to its end.
+/// Maximum length of an artifact's URI in bytes, as at the gateway, which keeps the URIs of a call until it ends.
 const MAX_URI: usize = 4096;
 const MAX_CAPSULE: usize = 64 << 10;
-/// Checkpoints that the gateway has not acknowledged.
+/// Maximum number of checkpoints that the gateway has not acknowledged.
 const MAX_UNSAVED: usize = 16;
-/// How long a gateway may read nothing of a call whose outbox is full. The worker's stream is not read meanwhile, so
-/// that its other calls wait too; a gateway gives up a store that does not answer sooner than this.
+/// Time after which a gateway that reads nothing of a call with a full outbox loses the call. The worker's stream is
+/// not read during that time, so its other calls wait too; a gateway gives up a store that does not answer sooner than
+/// this.
 pub const PATIENCE: Duration = Duration::from_secs(15);
-/// Beyond the input timeout, which the gateway keeps: so that its answer arrives first.
+/// Time in addition to the input timeout, which the gateway enforces: its answer must arrive first.
 const QUESTION_SLACK: Duration = Duration::from_secs(5);
 const SILENT_HEARTBEATS: u32 = 3;
 
-/// What the plugin's manifest says of its calls.
+/// The manifest's rules for the plugin's calls.
 #[derive(Clone, Debug)]
 pub struct Rules {
     pub max_runtime: Duration,
     pub input_timeout: Duration,
-    /// Of a task; `None` for the other kinds.
+    /// Heartbeat interval of a task; `None` for the other kinds.
     pub heartbeat: Option<Duration>,
     pub artifact_bytes: u64,
     pub log_bytes_per_second: u64,
     pub elicitations: BTreeSet<String>,
     pub delegations: BTreeSet<String>,
-    /// The worker is an MCP server, which asks in its own protocol and declares nothing.
+    /// Whether the worker is an MCP server, which asks in its own protocol and declares nothing.
     pub is_mcp: bool,
 }
 
-/// How a call ended for its gateway.
+/// Outcome of a call for its gateway.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    /// The worker said `completed` or `failed`.
+    /// The worker sent `completed` or `failed`.
     Answered,
     Crashed(Cause),
 }
@@ -77,9 +79,10 @@ pub struct Call {
     rules: Arc<Rules>,
     state: Mutex<State>,
     end: watch::Sender<Option<End>>,
-    /// The call must end now: what its gateway does not take at once is dropped, so that the end gets through.
+    /// Cancelled when the call must end now: messages that its gateway does not take at once are dropped, so that the
+    /// end gets through.
     hurry: CancellationToken,
-    /// The call is to be run again.
+    /// Cancelled when the call is run again elsewhere.
     superseded: CancellationToken,
     stall: Arc<Stall>,
 }
@@ -87,30 +90,30 @@ pub struct Call {
 #[derive(Debug)]
 struct State {
     started: Instant,
-    /// The gateway's own end of the call.
+    /// The gateway's own deadline for the call.
     deadline: Option<Instant>,
-    /// The only end of what stays.
+    /// End of a subscription; no other time limit applies to it.
     stays_until: Option<Instant>,
     delivered: bool,
-    /// Open elicitations and delegations, by their kind and id.
+    /// Open elicitations and delegations, by kind (true: delegation) and id.
     questions: BTreeSet<(bool, String)>,
-    /// When the first of the open questions was asked.
+    /// Time at which the first of the open questions was asked.
     asked: Option<Instant>,
-    /// Time spent with open questions before now.
+    /// Time spent with open questions, excluding the current ones.
     paused: Duration,
     last_event: Instant,
-    /// Bytes so far of those that were begun and not emitted, by their URI.
+    /// Bytes so far of artifacts that were begun and not emitted, by URI.
     artifacts: BTreeMap<String, u64>,
     artifacts_begun: usize,
     artifact_bytes: u64,
     unsaved: usize,
-    /// It was told to end.
+    /// Whether the call was cancelled.
     stopped: bool,
-    /// Its worker goes: an end as cancelled is a loss to the gateway, which cancelled nothing.
+    /// Whether its worker is being stopped: ending as cancelled is then a loss to the gateway, which cancelled nothing.
     closed: bool,
-    /// An event was dropped: those after it would tell of what the gateway has not seen.
+    /// Whether an event was dropped: the events after it would refer to something that the gateway has not seen.
     cut: bool,
-    /// Nobody listens any more; the worker may still be finishing.
+    /// Whether events are discarded because nobody reads them; the worker may still be finishing.
     muted: bool,
 }
 
@@ -147,27 +150,27 @@ impl Call {
         }
     }
 
-    /// The call is one of the worker whose stalls these are.
+    /// Assigns the call to the worker that has these stalls.
     pub fn of_worker(self, stall: Arc<Stall>) -> Call {
         Call { stall, ..self }
     }
 
-    /// When the call's worker could not be heard.
+    /// Stalls of the call's worker: times in which its messages were not read.
     pub fn stall(&self) -> &Stall {
         &self.stall
     }
 
-    /// It is no call that runs, but stays: nothing else ends it by time.
+    /// Makes the call a subscription that lasts until `end`; no other time limit applies.
     pub fn stay_until(&self, end: Instant) {
         self.state.lock().stays_until = Some(end);
     }
 
-    /// The worker has been given the call.
+    /// Records that the worker received the call.
     pub fn delivered(&self) {
         self.state.lock().delivered = true;
     }
 
-    /// Takes an event from the worker. `Err`: the worker broke a rule, and must end.
+    /// Handles an event from the worker. `Err`: the worker broke a rule, and must be stopped.
     pub async fn receive(&self, payload: Payload) -> Result<(), Cause> {
         let ends = matches!(payload, Payload::Completed(_) | Payload::Failed(_));
         self.check(&payload)?;
@@ -185,12 +188,12 @@ impl Call {
         Ok(())
     }
 
-    /// Passes an event to the gateway, waiting as long as it reads; ends the call for one that does not.
+    /// Forwards an event to the gateway, waiting as long as the gateway reads; ends the call if it does not.
     pub async fn forward<M: Name>(&self, message: &M) {
         self.pass(message, None).await;
     }
 
-    /// `stall`: of the stream that nobody reads meanwhile.
+    /// `stall`: the stall of the stream that is not read in the meantime.
     async fn pass<M: Name>(&self, message: &M, stall: Option<&Stall>) {
         {
             let mut state = self.state.lock();
@@ -218,19 +221,19 @@ impl Call {
         }
     }
 
-    /// Passes the call's last message to the gateway, whether it reads or not.
+    /// Sends the call's last message to the gateway, whether or not it reads.
     pub fn conclude<M: Name>(&self, message: &M) {
         if !self.state.lock().muted {
             self.outbox.send_last(PppServerFrame::carrying(self.outbox.tunnel_id(), message));
         }
     }
 
-    /// From now on the call's end is what counts.
+    /// From now on, drops events that would have to wait, so that the call's end gets through.
     pub fn hurry(&self) {
         self.hurry.cancel();
     }
 
-    /// Notes that a question was answered.
+    /// Records that a question was answered.
     pub fn answered(&self, delegation: bool, id: &str) {
         let mut state = self.state.lock();
         if state.questions.remove(&(delegation, id.to_owned())) && state.questions.is_empty() {
@@ -241,25 +244,25 @@ impl Call {
         }
     }
 
-    /// Notes that the call was told to end. `closed`: because its worker goes.
+    /// Records that the call was cancelled. `closed`: because its worker is being stopped.
     pub fn stop(&self, closed: bool) {
         let mut state = self.state.lock();
         state.stopped = true;
         state.closed |= closed;
     }
 
-    /// Whether the call was told to end, by the runtime, its gateway or its own worker.
+    /// Whether the call was cancelled, by the runtime, its gateway or its own worker.
     pub fn was_stopped(&self) -> bool {
         self.state.lock().stopped
     }
 
-    /// Notes that a checkpoint was acknowledged.
+    /// Records that a checkpoint was acknowledged.
     pub fn saved(&self) {
         let mut state = self.state.lock();
         state.unsaved = state.unsaved.saturating_sub(1);
     }
 
-    /// Drops what the worker still sends for this call.
+    /// Discards everything that the worker still sends for this call.
     pub fn mute(&self) {
         self.state.lock().muted = true;
     }
@@ -269,12 +272,12 @@ impl Call {
         self.superseded.cancel();
     }
 
-    /// Ends when the call is run again elsewhere.
+    /// Waits until the call is run again elsewhere.
     pub async fn superseded(&self) {
         self.superseded.cancelled().await;
     }
 
-    /// When the call must be cancelled, and why, unless something changes before.
+    /// Returns the time at which the call must be cancelled, unless something changes before, and the reason.
     pub fn limit(&self) -> (Instant, &'static str) {
         let state = self.state.lock();
         if let Some(end) = state.stays_until {
@@ -291,23 +294,23 @@ impl Call {
                 limits.extend(silence.map(|silence| (heard + silence, "no heartbeat")));
             }
         }
-        // There is always one: the question's or the runtime's.
+        // There is always one: for the question or for the runtime.
         limits.into_iter().min_by_key(|(end, _)| *end).unwrap_or((state.started, "deadline"))
     }
 
-    /// The end of the call, once it is there.
+    /// Waits for the end of the call.
     pub async fn ended(&self) -> End {
         let mut end = self.end.subscribe();
-        // Err: the sender is in `self`.
+        // Err: impossible, the sender is in `self`.
         end.wait_for(Option::is_some).await.ok().and_then(|end| *end).unwrap_or(End::Answered)
     }
 
-    /// The end of the call, if it is there.
+    /// Returns the end of the call, if it has ended.
     pub fn end(&self) -> Option<End> {
         *self.end.borrow()
     }
 
-    /// The call ends with its worker.
+    /// Ends the call together with its worker.
     pub fn crash(&self, cause: Cause) {
         let (delivered, muted) = {
             let state = self.state.lock();
@@ -322,7 +325,7 @@ impl Call {
         self.end.send_replace(Some(End::Crashed(cause)));
     }
 
-    /// A call that is not part of the session stream has ended as it should.
+    /// Ends a call that is not part of the session stream and has succeeded.
     pub fn finish(&self) {
         self.end.send_replace(Some(End::Answered));
     }
@@ -366,12 +369,12 @@ impl Call {
         }
     }
 
-    /// Whether the call ends because its worker goes, not because it was done.
+    /// Whether the call ends because its worker is being stopped, and not because it is complete.
     fn is_cut_off(&self, payload: &Payload) -> bool {
         let Payload::Failed(end) = payload else { return false };
         let cancelled = end.code == "CANCELLED";
         let mut state = self.state.lock();
-        // A shim keeps the deadline too, and may be faster.
+        // A shim enforces the deadline too, and may be faster.
         state.stopped |= cancelled || end.code == "DEADLINE";
         state.closed && cancelled && !end.yielded
     }
@@ -429,7 +432,7 @@ impl Call {
         let mut state = self.state.lock();
         let sent = match state.artifacts.remove(&artifact.uri) {
             Some(sent) => sent,
-            // One that lies elsewhere takes nothing here.
+            // An artifact stored elsewhere takes nothing here.
             None if artifact.uri.starts_with("https://") => 0,
             None => state.begin_artifact().map(|()| 0)?,
         };

@@ -1,8 +1,8 @@
-//! The frames of a tunnel that began with its work (supervisor.proto, `AllocateWorkerRequest.work`): what tells of its
-//! beginning is held back, and its last frame says what it cost.
+//! The frames of a tunnel that began with its work (supervisor.proto, `AllocateWorkerRequest.work`): the frames of its
+//! beginning are held back, and its last frame reports its cost.
 //!
-//! Keeps true: a call that is answered within `HOLD` and has said nothing before is told in one frame; every other is
-//! told in full and in order; the cost is told once, by the last frame.
+//! Keeps true: a call that is answered within `HOLD` and has sent nothing before takes one frame; every other call
+//! sends all frames, in order; the cost is reported once, by the last frame.
 
 use std::time::Duration;
 
@@ -13,15 +13,15 @@ use tonic::Status;
 use super::{Outbox, Queue, State};
 use crate::ppp::frame_size;
 
-/// How long a beginning waits for the end. A gateway that cancels meanwhile waits as long.
+/// Time for which the beginning is held back. A gateway that cancels in this time waits as long.
 const HOLD: Duration = Duration::from_millis(25);
 
-/// What such a tunnel has besides its queue.
+/// Additional state of such a tunnel.
 #[derive(Debug)]
 pub(super) struct Brief {
-    /// `None` once it was sent, or was told with the end.
+    /// Frames of the beginning; `None` once they were sent, or were made unnecessary by the end.
     opening: Option<Opening>,
-    /// A last message, which goes when the tunnel ends: that is at once.
+    /// A last message, sent when the tunnel ends, which is at once.
     last: Option<PppServerFrame>,
 }
 
@@ -33,7 +33,7 @@ struct Opening {
 }
 
 impl Outbox {
-    /// The tunnel began with its work, as `answer` says.
+    /// Marks the tunnel as begun with its work; `answer` confirms this.
     pub fn begin_briefly(&self, answer: PppServerFrame) {
         let opening = Some(Opening { answer, rest: Vec::new() });
         self.queue.state.lock().brief = Some(Brief { opening, last: None });
@@ -43,7 +43,7 @@ impl Outbox {
         self.queue.state.lock().brief.is_some()
     }
 
-    /// Tells of the tunnel's beginning when the end has not come in time. Never ends.
+    /// Sends the frames of the tunnel's beginning when the end has not come in time. Never returns.
     pub async fn open_late(&self) {
         tokio::time::sleep(HOLD).await;
         {
@@ -54,8 +54,8 @@ impl Outbox {
         std::future::pending().await
     }
 
-    /// Ends the tunnel's frames with one that tells its cost: the last message, or after a fault or without one
-    /// `closed`. Completes the cost by the bytes that were sent, and returns them.
+    /// Ends the tunnel's frames with one that reports its cost: the last message, or, after a fault or without such a
+    /// message, `closed`. Adds the sent bytes to the cost, and returns them.
     pub fn end_briefly(&self, closed: PppServerFrame, end: Result<(), Status>, mut cost: TunnelCost) -> u64 {
         let mut state = self.queue.state.lock();
         let last = state.brief.as_mut().and_then(|brief| brief.last.take());
@@ -75,7 +75,7 @@ impl Outbox {
         }
         let heard = state.end.is_none() && !state.reader_gone;
         if heard {
-            // What is told of the beginning counts too.
+            // The frames of the beginning count too.
             self.queue.open(&mut state);
         }
         let sent = state.sent_bytes + frame_size(&frame) as u64;
@@ -91,11 +91,11 @@ impl Outbox {
 }
 
 impl Queue {
-    /// Sends what tells of the tunnel's beginning, if that waits.
+    /// Sends the held-back frames of the tunnel's beginning, if there are any.
     pub(super) fn open(&self, state: &mut State) {
         let opening = state.brief.as_mut().and_then(|brief| brief.opening.take());
         if let (Some(Opening { answer, rest }), Some(shared)) = (opening, &self.shared) {
-            // It takes no part in the window. Strays go first.
+            // The answer is not limited by the window. Strays go first.
             shared.multiplexer.stray(answer, false);
             rest.into_iter().for_each(|frame| self.enqueue(state, frame));
         }
@@ -103,7 +103,7 @@ impl Queue {
 }
 
 impl State {
-    /// Keeps a frame of the tunnel's beginning back; gives it back where that has been told.
+    /// Holds back a frame of the tunnel's beginning; returns it if the beginning has been sent.
     pub(super) fn hold(&mut self, frame: PppServerFrame) -> Option<PppServerFrame> {
         match self.brief.as_mut().and_then(|brief| brief.opening.as_mut()) {
             Some(opening) => {
@@ -114,7 +114,7 @@ impl State {
         }
     }
 
-    /// Keeps a last message for the tunnel's end, which follows at once; gives back what is to be sent now.
+    /// Keeps a last message for the tunnel's end, which follows at once; returns the frame to send now.
     pub(super) fn keep_last(&mut self, frame: PppServerFrame) -> Option<PppServerFrame> {
         match &mut self.brief {
             Some(brief) => brief.last.replace(frame),

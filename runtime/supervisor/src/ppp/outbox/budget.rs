@@ -1,11 +1,11 @@
-//! What all outboxes together may hold.
+//! Byte budget of all outboxes together.
 //!
-//! Keeps true: beyond the budget a tunnel gets no second frame into its outbox. The first one always finds room, so
-//! that tunnels which nobody reads cannot stop those that somebody does.
+//! Keeps true: beyond the budget, a tunnel gets no second frame into its outbox. The first one always fits, so that
+//! tunnels that nobody reads cannot stop those that are read.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Bytes of frames: room for four full outboxes, or for thousands as they usually are.
+/// Maximum number of bytes of frames: four full outboxes, or thousands of usual ones.
 const MAX_BYTES: usize = 64 << 20;
 
 /// The bytes in all outboxes of this process.
@@ -13,7 +13,7 @@ const MAX_BYTES: usize = 64 << 20;
 pub struct Budget(AtomicUsize);
 
 impl Budget {
-    /// Whether `bytes` more fit. Others may take them meanwhile, each a frame at most.
+    /// Whether `bytes` more fit. Concurrent tunnels may take them first, one frame each at most.
     pub fn has(&self, bytes: usize) -> bool {
         self.0.load(Ordering::Relaxed).saturating_add(bytes) <= MAX_BYTES
     }

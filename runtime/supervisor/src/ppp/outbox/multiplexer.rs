@@ -1,11 +1,10 @@
-//! The multiplexed connection: the one response stream that many tunnels of a gateway share, as a table of the streams
-//! in it, and whose turn it is.
+//! The multiplexer: one response stream that many tunnels of a gateway share, with the table of their streams and the
+//! order in which they send.
 //!
-//! Keeps true: tunnels with something to send take turns frame by frame, one that may not send now is not asked; a
-//! frame that nobody waits for goes with the next one that somebody does, or after `LINGER`: each write costs as much
-//! as a call's own work;
-//! no frame is dropped: at most `MAX_STREAMS` tunnels wait, and while `MAX_STRAYS` answers do, nothing more is read that
-//! could be answered; when the stream goes, every tunnel on it hears of it.
+//! Keeps true: tunnels with frames to send take turns frame by frame, and a tunnel that may not send now is skipped; a
+//! frame that nobody waits for goes with the next urgent one, or after `LINGER`, since each write costs as much as a
+//! call's own work; no frame is dropped: at most `MAX_STREAMS` tunnels wait, and while `MAX_STRAYS` answers wait,
+//! nothing more is read that would need an answer; when the stream breaks, every tunnel on it is notified.
 
 use std::collections::{HashMap, VecDeque};
 use std::pin::Pin;
@@ -26,45 +25,46 @@ use super::budget::Budget;
 use crate::ppp::inbound::Inbox;
 use crate::ppp::outbox::{Queue, Taken};
 
-/// Tunnels of one connection.
+/// Maximum number of tunnels of one connection.
 const MAX_STREAMS: usize = 10_000;
-/// How long frames that nobody waits for may wait for company.
+/// Longest delay of frames that nobody waits for.
 const LINGER: Duration = Duration::from_millis(2);
-/// Answers that wait beside the tunnels' own frames: a gateway that does not read them is read no further.
+/// Maximum number of answers outside the tunnels' own frames: if a gateway does not read them, its frames are not read
+/// either.
 const MAX_STRAYS: usize = 10_000;
 
 #[derive(Debug, Default)]
 pub struct Multiplexer {
     state: Mutex<State>,
-    /// The gateway reads no more.
+    /// Cancelled when the gateway no longer reads.
     gone: CancellationToken,
-    /// The last stream was forgotten.
+    /// Notified when the last stream was removed.
     emptied: Notify,
-    /// There is room for another answer.
+    /// Notified when there is capacity for another answer.
     room: Notify,
     budget: Arc<Budget>,
 }
 
-/// One tunnel's stream in the connection, as one of its names shows it.
+/// One tunnel's stream in the connection, looked up by one of its names.
 #[derive(Clone, Debug)]
 pub struct TunnelStream {
     pub inbox: Arc<Inbox>,
     pub queue: Arc<Queue>,
-    /// The name is the gateway's own: what it sends so, it sent before it had the handle.
+    /// Whether the name is the gateway's own, so that messages under it were sent before the gateway had the handle.
     early: bool,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    /// By the tunnel's handle, and by the gateway's own name for it.
+    /// Streams by the tunnel's handle, and by the gateway's own name for it.
     streams: HashMap<String, TunnelStream>,
-    /// The streams that have something to send.
+    /// The queues that have something to send.
     ready: VecDeque<Arc<Queue>>,
     strays: VecDeque<PppServerFrame>,
     waker: Option<Waker>,
-    /// Somebody waits for one of the frames.
+    /// Whether one of the frames is urgent.
     urgent: bool,
-    /// After what is queued: the end, or an error.
+    /// End of the stream after the queued frames: success or an error.
     end: Option<Result<(), Status>>,
     gone: bool,
 }
@@ -73,15 +73,15 @@ struct State {
 #[derive(Debug)]
 pub struct Merged {
     multiplexer: Arc<Multiplexer>,
-    /// When what waits for company is sent without; `None` when nothing does.
+    /// Timer after which frames that nobody waits for are sent; `None` when there are none.
     linger: Option<Pin<Box<Sleep>>>,
 }
 
-/// The stream has no room for the tunnel, or has one of this name.
+/// Error: the connection has no capacity for the tunnel, or has one of this name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoStream;
 
-/// A stream whose tunnels hold to `budget`.
+/// Creates a connection whose tunnels stay within `budget`.
 pub fn multiplexer(budget: &Arc<Budget>) -> (Arc<Multiplexer>, Merged) {
     let multiplexer = Arc::new(Multiplexer { budget: Arc::clone(budget), ..Multiplexer::default() });
     (Arc::clone(&multiplexer), Merged { multiplexer, linger: None })
@@ -92,19 +92,19 @@ impl Multiplexer {
         &self.budget
     }
 
-    /// A new stream, of the tunnel with this handle.
+    /// Opens the stream of the tunnel with this handle.
     pub fn open(self: &Arc<Self>, handle: &str) -> Result<TunnelStream, NoStream> {
         let queue = Arc::new(Queue::on(Arc::clone(self), handle));
         self.add(handle, TunnelStream { inbox: Arc::default(), queue, early: false })
     }
 
-    /// A new stream, of a tunnel that has no handle yet but the gateway's own name.
+    /// Opens the stream of a tunnel that has no handle yet, only the gateway's own name.
     pub fn open_early(self: &Arc<Self>, name: &str) -> Result<TunnelStream, NoStream> {
         let queue = Arc::new(Queue::on(Arc::clone(self), name));
         self.add(name, TunnelStream { inbox: Arc::default(), queue, early: true })
     }
 
-    /// The tunnel of an early stream has its handle.
+    /// Adds the handle of a tunnel whose stream was opened early.
     pub fn name(&self, handle: &str, stream: &TunnelStream) -> Result<(), NoStream> {
         stream.queue.is_also(handle);
         self.add(handle, TunnelStream { early: false, ..stream.clone() }).map(drop)
@@ -112,7 +112,7 @@ impl Multiplexer {
 
     fn add(&self, name: &str, stream: TunnelStream) -> Result<TunnelStream, NoStream> {
         let mut state = self.state.lock();
-        // Each may have two names.
+        // Each tunnel may have two names.
         let full = state.streams.len() >= 2 * MAX_STREAMS;
         if full || state.gone || state.end.is_some() || state.streams.contains_key(name) {
             return Err(NoStream);
@@ -125,7 +125,7 @@ impl Multiplexer {
         self.state.lock().streams.get(name).cloned()
     }
 
-    /// Nothing comes of the stream any more.
+    /// Removes a stream that sends nothing more.
     pub fn forget(&self, queue: &Queue) {
         let mut state = self.state.lock();
         for name in queue.names() {
@@ -138,7 +138,7 @@ impl Multiplexer {
         }
     }
 
-    /// Ends when no tunnel is left.
+    /// Waits until no tunnel is left.
     pub async fn emptied(&self) {
         loop {
             let emptied = self.emptied.notified();
@@ -149,7 +149,7 @@ impl Multiplexer {
         }
     }
 
-    /// Ends when another message may be read that is answered here. Until it is answered, others may be: as many as
+    /// Waits until another message may be read that is answered here. Messages already read may add as many answers as
     /// there are tunnels.
     pub async fn room(&self) {
         loop {
@@ -170,7 +170,7 @@ impl Multiplexer {
         }
     }
 
-    /// There is something to send, of a stream that is not on the list or of one that is.
+    /// Wakes the stream because a queue has something to send; `queue` is given if it is not on the list yet.
     pub(super) fn list(&self, queue: Option<Arc<Queue>>, urgent: bool) {
         let mut state = self.state.lock();
         if !state.gone {
@@ -179,20 +179,20 @@ impl Multiplexer {
         }
     }
 
-    /// The gateway sends no more.
+    /// Records that the gateway sends no more.
     pub fn half_close(&self) {
         let streams: Vec<TunnelStream> = self.state.lock().streams.values().cloned().collect();
         streams.iter().for_each(|stream| stream.inbox.close());
     }
 
-    /// Ends the stream after what is queued; no new tunnel comes.
+    /// Ends the stream after the queued frames; no new tunnel is accepted.
     pub fn end(&self, end: Result<(), Status>) {
         let mut state = self.state.lock();
         state.end.get_or_insert(end);
         state.wake(true);
     }
 
-    /// Ends when the gateway reads no more.
+    /// Waits until the gateway no longer reads.
     pub async fn gone(&self) {
         self.gone.cancelled().await;
     }
@@ -203,7 +203,7 @@ impl Multiplexer {
             state.gone = true;
             (std::mem::take(&mut state.streams), std::mem::take(&mut state.ready))
         };
-        // Without the lock: a queue's comes before it.
+        // Outside the lock: a queue's lock is taken before this one.
         for stream in streams.values() {
             stream.queue.abandon();
         }
@@ -213,7 +213,7 @@ impl Multiplexer {
 }
 
 impl TunnelStream {
-    /// Takes a message of the gateway for the tunnel.
+    /// Adds a message of the gateway for the tunnel.
     pub fn put(&self, message: Any) {
         if self.early { self.inbox.put_early(message) } else { self.inbox.put(message) }
     }
@@ -247,7 +247,7 @@ impl Merged {
         let linger = self.linger.get_or_insert_with(|| Box::pin(sleep(LINGER)));
         let due = linger.as_mut().poll(context).is_ready();
         if due {
-            // What comes meanwhile goes along.
+            // Frames that arrive in the meantime are sent too.
             self.linger = None;
             self.multiplexer.state.lock().urgent = true;
         }

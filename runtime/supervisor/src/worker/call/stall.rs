@@ -1,7 +1,7 @@
-//! When a worker was not listened to, because a gateway did not read one of its calls.
+//! Times in which a worker's stream was not read, because a gateway did not read one of its calls.
 //!
-//! Keeps true: nothing that the worker said meanwhile came through, so nobody takes that time for silence or for a
-//! cancel that it ignores. A stall is given up when a call beside it has waited for its end long enough.
+//! Keeps true: messages that the worker sent during a stall were not received, so that time counts neither as silence
+//! nor as an ignored cancel. A stall is given up when another call has waited for its end long enough.
 
 use std::future::pending;
 use std::time::Duration;
@@ -10,11 +10,11 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
-/// How long a stall is borne while a neighbour waits for its end: far below its grace, far above what a gateway that
-/// reads needs for what is queued.
+/// Longest stall while another call waits for its end: far shorter than that call's grace, far longer than a gateway
+/// that reads needs for its queue.
 const MOMENT: Duration = Duration::from_millis(100);
 
-/// The stalls of one worker's stream: one at a time, as its messages are taken one after another.
+/// The stalls of one worker's stream. There is one at a time, because its messages are handled one after another.
 #[derive(Debug, Default)]
 pub struct Stall {
     times: Mutex<Times>,
@@ -23,30 +23,31 @@ pub struct Stall {
 
 #[derive(Debug, Default)]
 struct Times {
-    /// The present stall.
+    /// Start of the current stall.
     since: Option<Instant>,
-    /// The end of the last one.
+    /// End of the last stall.
     last: Option<Instant>,
-    /// All before the present one.
+    /// Duration of all stalls before the current one.
     total: Duration,
-    /// Until then no stall is borne for more than a moment.
+    /// Until this time, a stall lasts no longer than `MOMENT`.
     given_up_until: Option<Instant>,
 }
 
 impl Stall {
-    /// The last moment of which the worker's silence says nothing.
+    /// Returns the last moment at which the worker's silence means nothing.
     pub(super) fn last(&self) -> Option<Instant> {
         let times = self.times.lock();
         if times.since.is_some() { Some(Instant::now()) } else { times.last }
     }
 
-    /// How long the worker was not listened to, over its life.
+    /// Returns the total duration of the stalls over the worker's life.
     pub fn total(&self) -> Duration {
         let times = self.times.lock();
         times.total + times.since.map(|since| since.elapsed()).unwrap_or_default()
     }
 
-    /// Gives up the calls that hold up the stream, now and until `end`: another has waited for its own end too long.
+    /// Gives up the calls that block the stream, now and until `end`, because another call has waited for its own end
+    /// too long.
     pub fn give_up_until(&self, end: Instant) {
         self.times.lock().given_up_until = Some(end);
         self.given_up.notify_waiters();
@@ -57,10 +58,10 @@ impl Stall {
     }
 }
 
-/// Notes a stall as long as this is held.
+/// Records a stall as long as it is held.
 #[derive(Debug)]
 pub struct Stalled<'a> {
-    /// `None`: what is held up is not the worker's stream.
+    /// `None`: the blocked stream is not the worker's session stream.
     stall: Option<&'a Stall>,
     since: Instant,
 }
@@ -74,7 +75,7 @@ impl<'a> Stalled<'a> {
         Stalled { stall, since }
     }
 
-    /// Ends when the stall is borne no longer.
+    /// Waits until the stall must be given up.
     pub async fn given_up(&self) {
         let Some(stall) = self.stall else { return pending().await };
         loop {
