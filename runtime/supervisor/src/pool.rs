@@ -1,7 +1,7 @@
-//! The workers of one plugin version: carries out what its [`Scheduler`] decides.
+//! The workers of one plugin version: executes the decisions of its [`Scheduler`].
 //!
-//! Owns the tickets of waiting calls and the running workers. Keeps true: a ticket that is dropped gives its
-//! slot back, and every worker is kept by exactly one task.
+//! Owns the tickets of waiting calls and the running workers. Keeps true: a ticket that is dropped releases its slot,
+//! and every worker is managed by exactly one task.
 
 pub mod backoff;
 pub mod blame;
@@ -37,7 +37,7 @@ use crate::worker::process::Machine;
 use crate::worker::{Death, Plan, Running, Worker, WorkerId};
 pub use ticket::Ticket;
 
-/// A call that says nothing of its end waits this long for a worker.
+/// Maximum wait for a worker of a call without a deadline.
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
 
 #[derive(Debug)]
@@ -46,7 +46,7 @@ pub struct Pool {
     pub plan: Plan,
     machine: Arc<Machine>,
     tasks: TaskTracker,
-    /// What its workers have used and suffered.
+    /// Resource use and crashes of its workers.
     pub totals: PluginTotals,
     asked_for: Mutex<Instant>,
     inner: Mutex<Inner>,
@@ -58,13 +58,13 @@ struct Inner {
     tickets: HashMap<TicketId, watch::Sender<TicketState>>,
     workers: HashMap<WorkerId, Arc<Worker>>,
     next_ticket: TicketId,
-    /// The machine had no room for a worker that is wanted.
+    /// Whether a worker is wanted and the machine had no capacity for it.
     starved: bool,
-    /// A task looks at the workers that wait for their quiescence check.
+    /// Whether a task is checking the workers that wait for their quiescence check.
     checking: bool,
 }
 
-/// Where a call stands on its way to a worker.
+/// State of a call on its way to a worker.
 #[derive(Clone, Debug)]
 pub enum TicketState {
     Waiting(QueuePosition),
@@ -72,18 +72,18 @@ pub enum TicketState {
     Refused(Refusal),
 }
 
-/// What a gateway asked for.
+/// A gateway's request for a worker.
 #[derive(Clone, Debug)]
 pub struct Wanted {
     pub tenant: String,
     pub fresh: bool,
-    /// `None`: it waits as long as `LONGEST_WAIT`.
+    /// `None`: the request waits for `LONGEST_WAIT`.
     pub deadline: Option<Instant>,
-    /// It stays, and gives way to calls.
+    /// Whether it is a subscription, which lasts, and which calls may evict.
     pub subscription: bool,
 }
 
-/// A pool's stats for Health.
+/// Statistics of a pool for Health.
 #[derive(Clone, Debug)]
 pub struct PoolStats {
     pub workers: usize,
@@ -96,7 +96,7 @@ pub struct PoolStats {
     pub admitted_cold: u64,
     pub breaker: &'static str,
     pub quarantined: Option<Duration>,
-    /// Tenants whose calls are refused because they crash the workers.
+    /// Number of tenants whose calls are refused because they crash the workers.
     pub tenants_off: usize,
     pub draining: bool,
 }
@@ -104,7 +104,7 @@ pub struct PoolStats {
 // === impl Pool ===
 
 impl Pool {
-    /// A pool for `plugin`, if this machine may run it. No worker starts yet.
+    /// Creates a pool for `plugin`, if this machine may run it. Starts no worker yet.
     pub fn new(
         machine: &Arc<Machine>,
         key: PluginKey,
@@ -116,7 +116,7 @@ impl Pool {
         let manifest = &plugin.manifest;
         let mut wanted = manifest.isolation.min_level.max(machine.settings.min_level.number());
         if !manifest.allowed_domains.is_empty() {
-            // Below it a worker has no network of its own, so nothing would hold it to the list.
+            // Below level 3, a worker has no network of its own, so nothing would enforce the list.
             wanted = 3;
         }
         let given = machine.level.number();
@@ -151,7 +151,7 @@ impl Pool {
         }))
     }
 
-    /// A worker for one call, now or later.
+    /// Requests a worker for one call, now or later.
     pub fn admit(self: &Arc<Self>, wanted: Wanted) -> Result<Ticket, Refusal> {
         let now = Instant::now();
         let (id, state) = {
@@ -179,7 +179,7 @@ impl Pool {
         Ok(ticket)
     }
 
-    /// Does what there is to do: called whenever something changed, and now and then.
+    /// Executes the scheduler's pending decisions. Called on every change, and periodically.
     pub fn pump(self: &Arc<Self>) {
         let now = Instant::now();
         let mut inner = self.inner.lock();
@@ -201,8 +201,8 @@ impl Pool {
         self.carry_out(&mut inner, actions, leases);
     }
 
-    /// Tells the waiting calls where they stand. Called now and then, not for every change: a long queue would
-    /// cost more to talk about than to serve.
+    /// Reports their queue positions to the waiting calls. Called periodically and not for every change: with a long
+    /// queue, the reports would cost more than the calls.
     pub fn publish_positions(&self) {
         let inner = self.inner.lock();
         if inner.tickets.is_empty() {
@@ -213,7 +213,7 @@ impl Pool {
         }
     }
 
-    /// Tells one call where it stands.
+    /// Reports its queue position to one call.
     fn publish_position(&self, ticket: TicketId, tenant: &str) {
         let inner = self.inner.lock();
         if let Some(position) = inner.scheduler.position(tenant, ticket) {
@@ -221,7 +221,7 @@ impl Pool {
         }
     }
 
-    /// Keeps the manifest's `min` workers from now on, one at least.
+    /// Keeps the manifest's `min` workers from now on, but at least one.
     pub fn prewarm(self: &Arc<Self>) {
         self.inner.lock().scheduler.prewarm();
         self.pump();
@@ -245,33 +245,34 @@ impl Pool {
         self.inner.lock().scheduler.is_draining()
     }
 
-    /// Whether calls wait for a worker that the machine has no room for. Spare workers alone starve nobody.
+    /// Whether calls wait for a worker that the machine has no capacity for. Missing spare workers do not count.
     pub fn is_starved(&self) -> bool {
         let inner = self.inner.lock();
         inner.starved && inner.scheduler.counts().3 > 0
     }
 
-    /// Notes that somebody asked for the plugin.
+    /// Records that the plugin was requested.
     pub fn touch(&self) {
         *self.asked_for.lock() = Instant::now();
     }
 
-    /// When somebody asked for the plugin last.
+    /// Returns the time of the last request for the plugin.
     pub fn asked_for(&self) -> Instant {
         *self.asked_for.lock()
     }
 
-    /// Since when its idlest worker is without calls; `None`: it has none such.
+    /// Returns the time since which the longest idle worker has had no calls; `None` if no worker is idle.
     pub fn idle_since(&self) -> Option<Instant> {
         self.inner.lock().scheduler.idle_since().map(|(since, _)| since)
     }
 
-    /// Since when a worker of its has nothing but subscriptions; `None`: it has none such.
+    /// Returns the time since which a worker has had nothing but subscriptions; `None` if there is no such worker.
     pub fn subscribed_since(&self) -> Option<Instant> {
         self.inner.lock().scheduler.subscribed_since().map(|(since, _)| since)
     }
 
-    /// Ends the subscriptions of the worker that has nothing else for longest, so that calls get its place or its memory.
+    /// Ends the subscriptions of the worker that has had nothing else for longest, so that calls get its slot or its
+    /// memory.
     pub fn unsubscribe_idle(&self) {
         let inner = self.inner.lock();
         let idlest = inner.scheduler.subscribed_since();
@@ -280,7 +281,7 @@ impl Pool {
         }
     }
 
-    /// Lets an idle worker go in favour of another plugin; false when there is none.
+    /// Stops an idle worker in favour of another plugin; returns false if there is none.
     pub fn yield_idle(self: &Arc<Self>) -> bool {
         let mut inner = self.inner.lock();
         let Some(action) = inner.scheduler.yield_idle() else { return false };
@@ -288,14 +289,14 @@ impl Pool {
         true
     }
 
-    /// Asks the running calls to save what they have and yield, where their plugin can: they go on elsewhere.
+    /// Asks the running calls to save their state and yield, if their plugin supports it: they continue elsewhere.
     pub fn ask_to_yield(&self) {
         for worker in self.workers() {
             worker.ask_to_yield();
         }
     }
 
-    /// Tells the running calls to end, and refuses who waits. For a pool that drains.
+    /// Cancels the running calls and refuses the waiting ones. For a pool that drains.
     pub fn close(self: &Arc<Self>) {
         let mut inner = self.inner.lock();
         let refused = inner.scheduler.refuse_waiting(Instant::now());
@@ -305,7 +306,7 @@ impl Pool {
         }
     }
 
-    /// Ends all workers at once, and refuses who waits. For a pool that drains: nothing starts after it.
+    /// Stops all workers at once and refuses the waiting calls. For a pool that drains: no worker starts after it.
     pub fn stop(self: &Arc<Self>) {
         let mut inner = self.inner.lock();
         let refused = inner.scheduler.refuse_waiting(Instant::now());
@@ -343,7 +344,7 @@ impl Pool {
         for action in actions {
             match action {
                 Action::Start { worker } => {
-                    // One lease was taken for each start.
+                    // One lease was acquired for each start.
                     if let Some(lease) = leases.pop() {
                         self.tasks.spawn(Arc::clone(self).keep(worker, lease));
                     }
@@ -368,7 +369,7 @@ impl Pool {
         }
     }
 
-    /// One worker from start to end.
+    /// Runs one worker from start to end.
     async fn keep(self: Arc<Self>, number: WorkerId, lease: Lease) {
         let began = Instant::now();
         match Running::start(&self.machine, &self.plan, number, lease).await {
@@ -390,11 +391,12 @@ impl Pool {
                     }
                 };
                 self.totals.ended(Used::of(&worker.stats(), &worker.observed.vitals()));
-                // Counted before its calls hear of it: whoever comes again at once finds the plugin set aside if it is.
+                // Counted before its calls are notified: a client that retries at once finds the plugin or tenant
+                // quarantined if it is.
                 let set_aside = self.count_end(number, &death, None);
                 death.calls = worker.session.die(death.cause.unwrap_or(Cause::Drained));
                 self.note_death(&worker.id, &death, None, set_aside);
-                // The calls have been told; only the slot waits for the kernel.
+                // The calls have been notified; only the slot waits for the kernel.
                 remains.clear().await;
             }
             Err(failed) => {
@@ -412,8 +414,8 @@ impl Pool {
         self.pump();
     }
 
-    /// Takes a worker that has ended out of service, and returns who is set aside because of it. `host`: what the machine could
-    /// not do for its start.
+    /// Takes an ended worker out of service, and returns what is quarantined because of it. `host`: what the machine
+    /// lacked for its start.
     fn count_end(&self, number: WorkerId, death: &Death, host: Option<&str>) -> SetAside {
         let end = match (host, death.crash()) {
             (Some(why), _) => End::Host(why.to_owned()),
@@ -425,7 +427,8 @@ impl Pool {
         inner.scheduler.ended(number, end, rand::random(), Instant::now())
     }
 
-    /// Tells operators of an end that is counted, and lets others have the worker's place, if it failed once it may.
+    /// Reports an end that has been counted to operators, and frees the worker's slot; after a failure, also wakes the
+    /// pool when its backoff ends.
     fn note_death(self: &Arc<Self>, id: &str, death: &Death, host: Option<&str>, set_aside: SetAside) {
         match host {
             Some(why) => self.note_host_trouble(why),
@@ -437,7 +440,7 @@ impl Pool {
         let wakes_at = self.inner.lock().scheduler.wakes_at(Instant::now());
         if let Some(wakes_at) = wakes_at.filter(|_| failed) {
             let pool = Arc::clone(self);
-            // Bounded by the workers: each that failed has one until its backoff ends.
+            // Bounded by the number of workers: each failed worker has one until its backoff ends.
             tokio::spawn(async move {
                 sleep_until(wakes_at).await;
                 pool.pump();
@@ -458,7 +461,7 @@ impl Inner {
         });
     }
 
-    /// Tells a waiting call its last news.
+    /// Sends a waiting call its final state.
     fn tell(&mut self, ticket: TicketId, state: TicketState) {
         if let Some(sender) = self.tickets.remove(&ticket) {
             sender.send_replace(state);

@@ -1,46 +1,46 @@
-//! How long the next worker waits after one could not go on.
+//! Delay before the next worker after one failed.
 //!
-//! A pure state machine: it is told the time and the chance. Keeps true: delays double from `first` to `cap`, and start
-//! over once `HEALTHY` has passed since the last delay ended. What counts is the time without a failure and not how
-//! long a worker lived: one that serves a single call never lives long, however healthy its plugin is.
+//! A pure state machine: time and random numbers are arguments. Keeps true: delays double from `first` to `cap`, and
+//! start over once `HEALTHY` has passed since the last delay ended. The time without a failure counts, not the lifetime
+//! of a worker: one that serves a single call never lives long, however healthy its plugin is.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Of crashes.
+/// Delays after crashes.
 const FIRST: Duration = Duration::from_millis(250);
 const CAP: Duration = Duration::from_secs(30);
-/// Of what the machine could not do: a call waits for the next attempt, so that it is soon served again.
+/// Delays after starts for which the machine lacked something: calls wait for the next attempt, so they must be short.
 const FIRST_OF_HOST: Duration = Duration::from_millis(100);
 const CAP_OF_HOST: Duration = Duration::from_secs(1);
-/// A crash after so long a time is not part of a loop.
+/// Time without a failure after which a crash is not part of a crash loop.
 const HEALTHY: Duration = Duration::from_secs(60);
-/// Plus or minus this share, so that plugins that died together do not return together.
+/// Random variation of a delay, as a fraction of it, so that plugins that died together do not return together.
 const JITTER: f64 = 0.2;
 
-/// The delay that the next failure costs.
+/// The delay after the next failure.
 #[derive(Debug)]
 pub struct Backoff {
     first: Duration,
     cap: Duration,
     next: Duration,
-    /// The end of the last delay.
+    /// End of the last delay.
     until: Option<Instant>,
 }
 
 impl Backoff {
-    /// After crashes.
+    /// Creates the backoff after crashes.
     pub fn new() -> Backoff {
         Backoff { first: FIRST, cap: CAP, next: FIRST, until: None }
     }
 
-    /// After starts for which the machine had no room.
+    /// Creates the backoff after starts for which the machine lacked something.
     pub fn of_host() -> Backoff {
         Backoff { first: FIRST_OF_HOST, cap: CAP_OF_HOST, next: FIRST_OF_HOST, until: None }
     }
 
-    /// Notes a failure. `chance` is a random number in 0..1.
+    /// Records a failure. `chance` is a random number in 0..1.
     pub fn failed(&mut self, chance: f64, now: Instant) {
         if self.until.is_some_and(|until| now >= until + HEALTHY) {
             self.next = self.first;
@@ -51,13 +51,13 @@ impl Backoff {
         self.until = self.until.max(Some(now + delay));
     }
 
-    /// What failed has worked: the next failure is the first again.
+    /// Records a success: the next failure is treated as the first.
     pub fn succeeded(&mut self) {
         self.next = self.first;
         self.until = None;
     }
 
-    /// When the next attempt may begin; `None`: at once.
+    /// Returns the earliest time of the next attempt; `None`: at once.
     pub fn until(&self, now: Instant) -> Option<Instant> {
         self.until.filter(|until| now < *until)
     }
@@ -75,7 +75,7 @@ mod tests {
 
     const MIDDLE: f64 = 0.5;
 
-    /// The delays of failures of which each comes a `pause` after the last delay ended.
+    /// Returns the delays of failures, each of which comes `pause` after the last delay ended.
     fn delays(backoff: &mut Backoff, now: &mut Instant, pause: Duration, failures: usize) -> Vec<u128> {
         let delay = |_| {
             backoff.failed(MIDDLE, *now);

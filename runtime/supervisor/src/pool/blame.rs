@@ -1,9 +1,10 @@
-//! Whose calls crash a plugin's workers: who is served apart, and who is put off.
+//! Attribution of crashes to tenants: which tenants are isolated, and which are quarantined.
 //!
-//! A pure state machine with a given clock. A crash is *sure* to be of a tenant when nobody else ever had a call in that
-//! worker; of any other crash the tenants whose calls ran are only suspects. Keeps true: a suspect's calls share a
-//! worker with nobody for `SUSPECTED`, so that his next crash is sure and takes no other's calls; who is sure to have
-//! crashed `CRASHES` workers within `WINDOW` is refused for a rest that doubles, and nobody else is.
+//! A pure state machine with a given clock. A crash is *certain* to be a tenant's when no other tenant ever had a call
+//! in that worker; for any other crash, the tenants whose calls ran are only suspects. Keeps true: a suspect's calls
+//! share a worker with no other tenant for `SUSPECTED`, so that its next crash is certain and costs no other tenant's
+//! calls; a tenant that certainly crashed `CRASHES` workers within `WINDOW` is refused for a period that doubles, and
+//! no other tenant is.
 //! Bound: `MAX_TENANTS` suspects.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -15,11 +16,11 @@ use crate::pool::backoff::Backoff;
 
 const CRASHES: usize = 3;
 const WINDOW: Duration = Duration::from_secs(60);
-/// Without a further crash.
+/// Time after the last crash for which a tenant stays a suspect.
 const SUSPECTED: Duration = Duration::from_secs(600);
 const FIRST_REST: Duration = Duration::from_secs(30);
 const LONGEST_REST: Duration = Duration::from_secs(300);
-/// More have no calls at once in all workers of one plugin.
+/// Maximum number of suspects; the workers of one plugin never have calls of more tenants at once.
 const MAX_TENANTS: usize = 1024;
 
 /// The suspects of one plugin version.
@@ -31,15 +32,15 @@ pub struct Blame {
 #[derive(Debug)]
 struct Suspect {
     until: Instant,
-    /// Sure crashes, oldest first; at most `CRASHES`.
+    /// Times of certain crashes, oldest first; at most `CRASHES`.
     crashes: VecDeque<Instant>,
     off_until: Option<Instant>,
-    /// What the next rest takes.
+    /// Duration of the next quarantine.
     rest: Duration,
     backoff: Backoff,
 }
 
-/// Who ever had a call in a worker.
+/// The tenants that ever had a call in a worker.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Users {
     #[default]
@@ -49,7 +50,7 @@ pub enum Users {
 }
 
 impl Users {
-    /// Notes a tenant's call.
+    /// Records a tenant's call.
     pub fn add(&mut self, tenant: &str) {
         *self = match std::mem::take(self) {
             Users::Nobody => Users::One(tenant.to_owned()),
@@ -60,7 +61,7 @@ impl Users {
 }
 
 impl Blame {
-    /// A crash that is sure to be of `tenant`. Returns how long he is put off because of it.
+    /// Records a crash that is certain to be of `tenant`. Returns the duration of its quarantine if this starts one.
     pub fn sure(&mut self, tenant: &str, chance: f64, now: Instant) -> Option<Duration> {
         let suspect = self.suspect(tenant, now);
         suspect.backoff.failed(chance, now);
@@ -70,7 +71,7 @@ impl Blame {
         }
         let first = suspect.crashes.front().filter(|_| suspect.crashes.len() == CRASHES);
         let flaps = first.is_some_and(|first| now.duration_since(*first) <= WINDOW);
-        // The first crash after a rest is one too many.
+        // A single crash soon after a quarantine starts the next one.
         let relapsed = suspect.off_until.is_some_and(|end| now.duration_since(end) <= WINDOW);
         if !flaps && !relapsed {
             return None;
@@ -83,35 +84,35 @@ impl Blame {
         Some(rest)
     }
 
-    /// A crash while calls of these tenants ran, of whom each may have done it.
+    /// Records a crash during calls of these tenants, any of which may have caused it.
     pub fn suspected(&mut self, tenants: &BTreeSet<String>, now: Instant) {
         for tenant in tenants {
             self.suspect(tenant, now);
         }
     }
 
-    /// How long `tenant` stays put off.
+    /// Returns the remaining quarantine of `tenant`.
     pub fn rest(&self, tenant: &str, now: Instant) -> Option<Duration> {
         let until = self.suspects.get(tenant)?.off_until?;
         until.checked_duration_since(now).filter(|rest| !rest.is_zero())
     }
 
-    /// Whether the calls of `tenant` are served apart.
+    /// Whether the calls of `tenant` are isolated.
     pub fn is_suspect(&self, tenant: &str, now: Instant) -> bool {
         self.suspects.get(tenant).is_some_and(|suspect| now < suspect.until)
     }
 
-    /// When the next call of `tenant` may have a worker; `None`: now.
+    /// Returns the time from which the next call of `tenant` may have a worker; `None`: now.
     pub fn waits_until(&self, tenant: &str, now: Instant) -> Option<Instant> {
         self.suspects.get(tenant)?.backoff.until(now)
     }
 
-    /// Whether nobody is suspected.
+    /// Whether there are no suspects.
     pub fn is_empty(&self) -> bool {
         self.suspects.is_empty()
     }
 
-    /// Tenants that are sure to have crashed a worker lately.
+    /// Returns the number of tenants that certainly crashed a worker recently.
     pub fn culprits(&self, now: Instant) -> usize {
         let sure = |suspect: &&Suspect| {
             now < suspect.until && (suspect.off_until.is_some() || !suspect.crashes.is_empty())
@@ -119,7 +120,7 @@ impl Blame {
         self.suspects.values().filter(sure).count()
     }
 
-    /// Suspects, and of those the ones that are put off.
+    /// Returns the number of suspects, and how many of them are quarantined.
     pub fn counts(&self, now: Instant) -> (usize, usize) {
         let off = |suspect: &&Suspect| suspect.off_until.is_some_and(|until| now < until);
         let suspects = self.suspects.values().filter(|suspect| now < suspect.until);
@@ -129,7 +130,7 @@ impl Blame {
     fn suspect(&mut self, tenant: &str, now: Instant) -> &mut Suspect {
         self.suspects.retain(|_, suspect| now < suspect.until);
         if self.suspects.len() >= MAX_TENANTS && !self.suspects.contains_key(tenant) {
-            // Who is closest to be trusted again gives way.
+            // The suspect whose time ends first is removed.
             let first = self.suspects.iter().min_by_key(|(_, suspect)| suspect.until);
             if let Some(first) = first.map(|(tenant, _)| tenant.clone()) {
                 self.suspects.remove(&first);

@@ -1,26 +1,26 @@
-//! Who is next when a plugin is busy: one queue per tenant, served by deficit round robin.
+//! The queue of a busy plugin: one queue per tenant, served by deficit round robin.
 //!
-//! A pure data structure. An item costs what its tenant's calls have cost lately (milliseconds of a worker),
-//! so a tenant with long calls gets as much worker time as one with short calls, not as many calls.
-//! Bounds: a tenant queues at most `per_tenant` items; all together twice that. When all together are too
-//! many, the tenant with the longest queue gives way to one with a shorter queue.
+//! A pure data structure. An item costs what its tenant's calls have cost recently (milliseconds of a worker), so a
+//! tenant with long calls gets as much worker time as one with short calls, not as many calls.
+//! Bounds: a tenant queues at most `per_tenant` items, all tenants together twice that. When the total is reached, an
+//! item of the longest queue is dropped for one of a shorter queue.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 
-/// What a tenant may spend in one round, in milliseconds of a worker.
+/// Budget of a tenant in one round, in milliseconds of a worker.
 const QUANTUM: f64 = 50.0;
-/// Bounds of an item's cost: no call is free, and one slow call must not shut its tenant out for long.
+/// Bounds of an item's cost: no call is free, and one slow call must not lock its tenant out for long.
 const COST: std::ops::RangeInclusive<f64> = 1.0..=10_000.0;
 /// Weight of the latest call in a tenant's mean cost.
 const ALPHA: f64 = 0.2;
-/// Tenants whose costs are remembered while they queue nothing.
+/// Maximum number of tenants whose costs are remembered while they queue nothing.
 const MAX_REMEMBERED: usize = 1024;
 
 #[derive(Debug)]
 pub struct FairQueue<T> {
     per_tenant: usize,
-    /// Only tenants that queue something.
+    /// Queues of the tenants that have items.
     queues: BTreeMap<String, TenantQueue<T>>,
     /// Tenants of `queues` in the order of service.
     round: VecDeque<String>,
@@ -32,16 +32,16 @@ pub struct FairQueue<T> {
 struct TenantQueue<T> {
     items: VecDeque<T>,
     deficit: f64,
-    /// It has its quantum of this round.
+    /// Whether the tenant has received its quantum of this round.
     visited: bool,
 }
 
-/// Why an item was not queued.
+/// Reason why an item was not queued.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Full {
-    /// The tenant has too many items here.
+    /// The tenant has too many items.
     Tenant,
-    /// All tenants together have too many, and none has more than this one.
+    /// All tenants together have too many, and no other queue is longer than this tenant's.
     All,
 }
 
@@ -64,7 +64,7 @@ impl<T> FairQueue<T> {
         self.length == 0
     }
 
-    /// Queues an item. Returns the item that had to give way to it, if any.
+    /// Queues an item. Returns the item that was dropped for it, if any.
     pub fn push(&mut self, tenant: &str, item: T) -> Result<Option<T>, Full> {
         let own = self.queues.get(tenant).map_or(0, |queue| queue.items.len());
         if own >= self.per_tenant {
@@ -93,7 +93,7 @@ impl<T> FairQueue<T> {
         Ok(displaced)
     }
 
-    /// Takes the next item for which `fits` holds; a tenant whose first item does not fit waits.
+    /// Removes and returns the next item for which `fits` holds; a tenant whose first item does not fit is skipped.
     pub fn pop(&mut self, mut fits: impl FnMut(&T) -> bool) -> Option<T> {
         let mut waiting = 0;
         while waiting < self.round.len() {
@@ -101,7 +101,7 @@ impl<T> FairQueue<T> {
             let cost = self.cost(&tenant);
             let queue = self.queues.get_mut(&tenant)?;
             if !queue.items.front().is_some_and(&mut fits) {
-                // A full turn of these leaves the round as it was.
+                // A full rotation over such tenants leaves the round as it was.
                 self.round.rotate_left(1);
                 waiting += 1;
                 continue;
@@ -110,7 +110,7 @@ impl<T> FairQueue<T> {
                 queue.deficit += QUANTUM;
             }
             if queue.deficit < cost {
-                // Not a wait: every round adds to the deficit, and a cost is bounded.
+                // This ends: every round adds to the deficit, and a cost is bounded.
                 queue.visited = false;
                 self.round.rotate_left(1);
                 waiting = 0;
@@ -122,11 +122,11 @@ impl<T> FairQueue<T> {
         None
     }
 
-    /// Takes out every item for which `wanted` holds.
+    /// Removes every item for which `wanted` holds.
     pub fn remove(&mut self, mut wanted: impl FnMut(&T) -> bool) -> Vec<T> {
         let mut removed = Vec::new();
         for queue in self.queues.values_mut() {
-            // Nearly always: this is asked on every turn of the pool.
+            // The usual case; this runs on every pump of the pool.
             if !queue.items.iter().any(&mut wanted) {
                 continue;
             }
@@ -145,14 +145,14 @@ impl<T> FairQueue<T> {
         removed
     }
 
-    /// Every item, in no order that means anything.
+    /// Iterates over every item, in no particular order.
     pub fn iter(&self) -> impl Iterator<Item = &T> {
         self.queues.values().flat_map(|queue| queue.items.iter())
     }
 
-    /// Every item with its position in the order of service, from 1; a close estimate when costs differ.
+    /// Iterates over every item with its position in the order of service, from 1; a close estimate when costs differ.
     pub fn positions(&self) -> impl Iterator<Item = (&T, usize)> {
-        // How many items are served before the n-th of any tenant: every tenant's first n.
+        // Number of items that are served before the n-th of any tenant: the first n of every tenant.
         let mut in_turn: Vec<usize> = Vec::new();
         for queue in self.queues.values() {
             in_turn.resize(in_turn.len().max(queue.items.len()), 0);
@@ -170,13 +170,13 @@ impl<T> FairQueue<T> {
         })
     }
 
-    /// The position of the one item of `tenant` for which `wanted` holds; without a look at the others' items.
+    /// Returns the position of the item of `tenant` for which `wanted` holds, without visiting other tenants' items.
     pub fn position(&self, tenant: &str, wanted: impl FnMut(&T) -> bool) -> Option<usize> {
         let index = self.queues.get(tenant)?.items.iter().position(wanted)?;
         Some(1 + self.queues.values().map(|queue| queue.items.len().min(index)).sum::<usize>())
     }
 
-    /// Notes what a call of `tenant` cost, in milliseconds.
+    /// Records the cost of a call of `tenant`, in milliseconds.
     pub fn spent(&mut self, tenant: &str, milliseconds: f64) {
         if self.costs.len() >= MAX_REMEMBERED && !self.costs.contains_key(tenant) {
             self.costs.pop_first();
@@ -202,7 +202,7 @@ impl<T> FairQueue<T> {
         Some(item)
     }
 
-    /// A tenant that queues nothing keeps no deficit: idleness earns no credit.
+    /// Removes tenants that queue nothing, and their deficit: idleness earns no credit.
     fn forget_empty(&mut self) {
         self.queues.retain(|_, queue| !queue.items.is_empty());
         let queues = &self.queues;

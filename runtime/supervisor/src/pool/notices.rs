@@ -1,6 +1,6 @@
-//! What a pool tells operators: lines of the log, events of MetricsStream, and the totals of starts and crashes.
+//! Notices of a pool to operators: log lines, events of MetricsStream, and the totals of starts and crashes.
 //!
-//! Keeps true: everything that ends a worker or sets somebody aside is told once, with what it means for calls.
+//! Keeps true: every end of a worker and every quarantine is reported once, with its consequence for calls.
 
 use std::time::Duration;
 
@@ -58,7 +58,7 @@ impl Pool {
         self.machine.metrics.emit("worker_started", labels, fields([("took_ms", number(took_ms))]));
     }
 
-    /// A start that failed: no fault of the plugin, whose calls are told so.
+    /// Reports a failed start. It is not the plugin's fault, and the calls are refused with that reason.
     pub(super) fn note_host_trouble(&self, why: &str) {
         let plugin = self.key.to_string();
         tracing::error!(

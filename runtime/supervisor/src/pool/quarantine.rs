@@ -1,9 +1,9 @@
-//! When a plugin's workers crash so often that it is set aside for everybody.
+//! Quarantine of a plugin whose workers crash too often, for all tenants.
 //!
-//! A pure state machine with a given clock. Keeps true: a plugin is set aside for `REST` after `CRASHES` crashes within
-//! `WINDOW` that are its own, or that are sure to be of `TENANTS` tenants at least; never for those of fewer. The
-//! start after the rest is a trial: one more crash of its own within `WINDOW` sets it aside again; tenants have to crash
-//! it as often as before, so that none of them can keep it out.
+//! A pure state machine with a given clock. Keeps true: a plugin is quarantined for `REST` after `CRASHES` crashes
+//! within `WINDOW` that are its own, or that are certain to be of at least `TENANTS` tenants; never for those of fewer
+//! tenants. The start after a quarantine is a trial: one more crash of the plugin's own within `WINDOW` quarantines it
+//! again, whereas tenants have to crash it as often as before, so that none of them can keep it out of service.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
@@ -13,24 +13,24 @@ use tokio::time::Instant;
 const CRASHES: usize = 5;
 const TENANTS: usize = 3;
 const WINDOW: Duration = Duration::from_secs(60);
-/// Long enough for a person to see it; a new version of the plugin is not affected.
+/// Duration of a quarantine, long enough for an operator to see it; a new version of the plugin is not affected.
 const REST: Duration = Duration::from_secs(300);
-/// Crashes that are remembered: a tenant is put off long before it alone has made so many in a window.
+/// Maximum number of remembered crashes; a tenant is quarantined long before it alone has caused so many in a window.
 const REMEMBERED: usize = 64;
 
 /// The crashes of one plugin version.
 #[derive(Debug, Default)]
 pub struct Quarantine {
-    /// With their tenant; `None`: no call was ever in that worker. Oldest first.
+    /// Crashes with their tenant, oldest first; `None`: no call was ever in that worker.
     crashes: VecDeque<(Instant, Option<String>)>,
     until: Option<Instant>,
-    /// After a rest, until a window has passed without a crash.
+    /// Start of the trial after a quarantine, which lasts for one window.
     trial: Option<Instant>,
 }
 
 impl Quarantine {
-    /// Notes a crash that is sure to be of `tenant`, or else of the plugin itself. Returns whether the plugin was set
-    /// aside by it.
+    /// Records a crash that is certain to be of `tenant`, or otherwise of the plugin itself. Returns whether it starts
+    /// a quarantine.
     pub fn crashed(&mut self, tenant: Option<&str>, now: Instant) -> bool {
         self.crashes.push_back((now, tenant.map(str::to_owned)));
         self.crashes.retain(|(at, _)| now.duration_since(*at) <= WINDOW);
@@ -55,7 +55,7 @@ impl Quarantine {
         own >= CRASHES || (tenants.len() >= CRASHES && distinct.len() >= TENANTS)
     }
 
-    /// How long the plugin stays set aside; `None` when it may run.
+    /// Returns the remaining quarantine; `None` when the plugin may run.
     pub fn remaining(&mut self, now: Instant) -> Option<Duration> {
         let until = self.until?;
         if now < until {

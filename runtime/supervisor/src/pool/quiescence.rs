@@ -1,4 +1,4 @@
-//! The pool's quiescence check: do its workers without calls do nothing?
+//! The pool's quiescence check: whether its workers without calls are really idle.
 
 use std::sync::Arc;
 
@@ -10,8 +10,8 @@ use crate::worker::Worker;
 use crate::worker::residual_work::{Idle, Quiescence, WINDOW};
 
 impl Pool {
-    /// Looks whether the workers without calls do nothing, and ends those with residual work of a call.
-    /// Called now and then, so that it costs no call anything.
+    /// Checks the workers without calls, and stops those with residual work of a call. Called periodically, so that it
+    /// costs no call anything.
     pub fn check_quiescence(self: &Arc<Self>) {
         let open: Vec<(Arc<Worker>, Idle)> = {
             let inner = self.inner.lock();
@@ -19,7 +19,7 @@ impl Pool {
             open.filter_map(|(worker, idle)| Some((Arc::clone(inner.workers.get(&worker)?), idle))).collect()
         };
         for (worker, idle) in open {
-            // Reads files of the kernel, so without the lock.
+            // Reads kernel files, so the lock is not held.
             match worker.look(idle) {
                 Quiescence::Unclear => continue,
                 Quiescence::Quiet => self.inner.lock().scheduler.found_quiescent(worker.number, idle),
@@ -33,7 +33,7 @@ impl Pool {
         }
     }
 
-    /// Checks the workers that take no calls until they are found quiescent, as soon as it can be told.
+    /// Checks the workers that take no calls until they are found quiescent, as early as possible.
     pub(super) async fn check_held_back(self: Arc<Self>) {
         loop {
             self.check_quiescence();
@@ -44,7 +44,7 @@ impl Pool {
                     return;
                 }
             }
-            // Readings that are taken now and then may have come just after the last check.
+            // Periodic samples may have been taken just after the last check.
             sleep(WINDOW / 2).await;
         }
     }

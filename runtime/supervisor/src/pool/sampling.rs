@@ -1,7 +1,7 @@
-//! Statistics of plugins and workers, for MetricsStream every `EVERY` and for Health when it is asked.
+//! Statistics of plugins and workers, for MetricsStream every `EVERY` and for Health on request.
 //!
-//! Owns the names of these stats (README.md lists them). Keeps true: workers are asked beside their calls, all at
-//! once and for a bounded time, and nothing that a worker says becomes a name.
+//! Owns the names of these statistics (README.md lists them). Keeps true: workers are queried in parallel to their
+//! calls, all at once and for a limited time, and no text from a worker becomes a name.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,14 +23,15 @@ use crate::telemetry::vitals::Vitals;
 use crate::worker::Worker;
 
 const EVERY: Duration = Duration::from_secs(5);
-/// Workers that Health lists, of all plugins together: its answer stays far below a message's 4 MiB.
+/// Maximum number of workers that Health lists, of all plugins together, so that its answer stays far below a message's
+/// 4 MiB.
 const LISTED: usize = 1024;
-/// A busy event loop answers late; it is asked again with the next sample.
+/// Time limit for a worker's answer; a busy event loop may miss it, and is queried again for the next sample.
 const ANSWER_WITHIN: Duration = Duration::from_secs(1);
-/// An answer is a few hundred bytes.
+/// Maximum size of an answer, which usually has a few hundred bytes.
 const MAX_ANSWER: usize = 64 << 10;
 
-/// Samples the pools there are, for ever.
+/// Samples all pools periodically; never returns.
 pub async fn run(metrics: Metrics, all_pools: impl Fn() -> Vec<Arc<Pool>>) {
     let mut ticks = interval(EVERY);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -45,12 +46,12 @@ pub async fn run(metrics: Metrics, all_pools: impl Fn() -> Vec<Arc<Pool>>) {
     }
 }
 
-/// What MetricsStream begins with: how things are now.
+/// Returns the first events of MetricsStream: the current state.
 pub fn now(pools: &[Arc<Pool>]) -> Vec<MetricsEvent> {
     pools.iter().map(|pool| sample(pool, &readings(pool))).collect()
 }
 
-/// The plugins of Health.
+/// Returns the plugins for Health.
 pub fn plugins(pools: &[Arc<Pool>]) -> Struct {
     let mut room = LISTED;
     let described = pools.iter().map(|pool| {
@@ -68,7 +69,7 @@ pub fn plugins(pools: &[Arc<Pool>]) -> Struct {
     Struct { fields: described.collect() }
 }
 
-/// One look at one worker.
+/// One sample of one worker.
 struct Reading {
     worker: Arc<Worker>,
     stats: Stats,
@@ -83,7 +84,7 @@ async fn refresh(worker: Arc<Worker>) {
     }
 }
 
-/// Asks a worker; `None` when it does not tell. A server on standard input and output cannot be asked.
+/// Queries a worker; `None` if it does not answer. A server on standard input and output cannot be queried.
 async fn ask(worker: &Worker) -> Option<wire::Vitals> {
     let channel = worker.channel.clone()?;
     let mut client = ToolPluginClient::new(channel).max_decoding_message_size(MAX_ANSWER);
@@ -107,7 +108,7 @@ fn sample(pool: &Pool, readings: &[Reading]) -> MetricsEvent {
     event("plugin_sample", labels, object_of(plugin(pool, readings)))
 }
 
-/// The language as `PluginRef` has it.
+/// Returns the language as `PluginRef` names it.
 fn language(pool: &Pool) -> &'static str {
     let manifest = &pool.plan.plugin.manifest;
     match (manifest.mode, manifest.language) {
@@ -147,7 +148,7 @@ impl Reading {
     }
 }
 
-/// Adds what the interpreter tells, and nothing for what it does not.
+/// Adds the measurements that the interpreter reported.
 fn add(stats: &mut StatFields, vitals: &Vitals) {
     let gc_ms = vitals.gc_time.map(|time| time.as_secs_f64() * 1000.0);
     let told = [
@@ -160,7 +161,7 @@ fn add(stats: &mut StatFields, vitals: &Vitals) {
     stats.extend(told.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))));
 }
 
-/// The stats of a plugin version: those of its pool, and sums over its workers.
+/// Returns the statistics of a plugin version: those of its pool, and sums over its workers.
 fn plugin(pool: &Pool, readings: &[Reading]) -> StatFields {
     let state = pool.stats();
     let totals = pool.totals.with(readings.iter().map(|reading| Used::of(&reading.stats, &reading.vitals)));
@@ -198,7 +199,7 @@ fn plugin(pool: &Pool, readings: &[Reading]) -> StatFields {
     stats
 }
 
-/// The sum over the workers that tell; `None` when none does.
+/// Returns the sum over the workers that report the value; `None` if none does.
 fn told_sum(readings: &[Reading], of: fn(&Vitals) -> Option<u64>) -> Option<u64> {
     readings.iter().filter_map(|reading| of(&reading.vitals)).reduce(u64::saturating_add)
 }

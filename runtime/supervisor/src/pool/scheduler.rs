@@ -1,12 +1,11 @@
-//! Which worker takes which call, when workers start and when they go: the pool of one plugin version.
+//! The scheduler of one plugin version: assigns calls to workers, and decides when workers start and stop.
 //!
-//! A pure state machine: it is given the time, and answers with [`Action`]s that the pool carries out.
-//! Keeps true: a worker never has more calls than its slots, a call that wants a fresh process shares it
-//! with nobody, no worker starts during backoff, quarantine or without the machine's consent, there are
-//! never more than `max` workers that take calls, and twice that with those that go or wait for their quiescence check.
-//! A tenant whose calls may crash workers is served apart, by at most as many workers more as there are `max`.
-//! A call that was stopped may go on in secret: its worker takes no more calls until it was found, without
-//! any, that it does nothing.
+//! A pure state machine: time is an argument, and it returns [`Action`]s that the pool executes. Keeps true: a worker
+//! never has more calls than its slots; a call that wants a fresh process shares it with no other call; no worker
+//! starts during backoff or quarantine, or without capacity of the machine; there are never more than `max` workers
+//! that take calls, and twice that including those that are stopping or wait for their quiescence check. A tenant whose
+//! calls may crash workers is isolated, in at most `max` additional workers. A call that was stopped may continue
+//! unseen: its worker takes no more calls until it was found idle while it had none.
 
 mod apart;
 mod idle;
@@ -32,20 +31,20 @@ use slot::{History, Phase, Slot};
 
 pub type TicketId = u64;
 
-/// The pool's bounds.
+/// The pool's limits.
 #[derive(Clone, Debug)]
 pub struct Policy {
-    /// Every call has a process of its own.
+    /// Whether every call has a process of its own.
     pub ephemeral: bool,
     /// Workers kept ready without calls.
     pub min: usize,
-    /// Workers that take calls.
+    /// Maximum number of workers that take calls.
     pub max: usize,
-    /// Calls at once in a worker.
+    /// Maximum number of concurrent calls in a worker.
     pub concurrency: usize,
-    /// A worker beyond `min` goes after this long without a call.
+    /// Time without a call after which a worker beyond `min` stops.
     pub idle: Duration,
-    /// Calls that one tenant may queue; all together twice that.
+    /// Maximum number of calls that one tenant may queue; all together twice that.
     pub queue: usize,
 }
 
@@ -54,10 +53,10 @@ pub struct Policy {
 pub struct Waiting {
     pub ticket: TicketId,
     pub tenant: String,
-    /// It wants a process that nobody used before.
+    /// Whether the call wants a process that served no call before.
     pub fresh: bool,
     pub deadline: Instant,
-    /// It stays, and gives way to calls.
+    /// Whether it is a subscription, which lasts, and which calls may evict.
     pub subscription: bool,
 }
 
@@ -77,7 +76,7 @@ pub enum Action {
     Retire {
         worker: WorkerId,
     },
-    /// Its subscriptions end.
+    /// Ends the worker's subscriptions.
     Unsubscribe {
         worker: WorkerId,
     },
@@ -89,24 +88,24 @@ pub struct Spent {
     pub ticket: TicketId,
     pub took: Duration,
     pub outcome: Outcome,
-    /// It was told to end, by its caller or its deadline: something of it may go on.
+    /// Whether it was cancelled, by its caller or its deadline: a part of it may still run.
     pub stopped: bool,
     pub subscription: bool,
 }
 
-/// How a worker ended.
+/// Outcome of a worker.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum End {
-    /// It was asked to go.
+    /// The worker was asked to stop.
     Went,
     Crashed,
-    /// A call of this tenant did not end when it was told to, while the worker answered.
+    /// A call of this tenant ignored its cancellation, while the worker answered.
     Overrun(String),
-    /// It never started, for what the machine could not do.
+    /// The worker never started, because the machine lacked something.
     Host(String),
 }
 
-/// Who is refused from now on because of a crash.
+/// Quarantine that starts because of a crash.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SetAside {
     Nobody,
@@ -114,11 +113,11 @@ pub enum SetAside {
     Plugin,
 }
 
-/// Starts that failed through no fault of the plugin.
+/// Failed starts that were not the plugin's fault.
 #[derive(Debug)]
 struct HostTrouble {
     backoff: Backoff,
-    /// What the machine could not do last, to be told to those who wait.
+    /// Reason of the last failure, if the waiting calls have not been notified of it.
     untold: Option<String>,
 }
 
@@ -133,7 +132,7 @@ pub struct Scheduler {
     policy: Policy,
     workers: BTreeMap<WorkerId, Slot>,
     queue: FairQueue<Waiting>,
-    /// Those that wait for a worker, in a queue of their own: no call waits behind one.
+    /// Waiting subscriptions, in a queue of their own so that no call waits behind one.
     subscriptions: Vec<Waiting>,
     backoff: Backoff,
     quarantine: Quarantine,
@@ -143,18 +142,18 @@ pub struct Scheduler {
     draining: bool,
     prewarm: bool,
     next_worker: WorkerId,
-    /// Mean length of a call in milliseconds.
+    /// Mean duration of a call in milliseconds.
     mean_call: f64,
     pub crashes: u64,
-    /// Starts that the machine had no room for.
+    /// Number of starts for which the machine lacked something.
     pub host_failures: u64,
     pub admitted_warm: u64,
     pub admitted_cold: u64,
 }
 
-/// Weight of the latest call in the mean length.
+/// Weight of the latest call in the mean duration.
 const ALPHA: f64 = 0.1;
-/// What a call is thought to take before the first has ended, in milliseconds.
+/// Assumed duration of a call before the first one has ended, in milliseconds.
 const FIRST_GUESS: f64 = 100.0;
 
 impl Scheduler {
@@ -180,7 +179,8 @@ impl Scheduler {
         }
     }
 
-    /// Queues a call, or says why not. A [`Scheduler::pump`] then assigns it to a worker.
+    /// Queues a call, or returns the reason for refusing it. A [`Scheduler::pump`] then assigns it to a worker. Returns
+    /// the queued call that was dropped for it, if any.
     pub fn enqueue(&mut self, mut call: Waiting, now: Instant) -> Result<Option<TicketId>, Refusal> {
         if self.draining {
             return Err(Refusal::Draining);
@@ -218,8 +218,8 @@ impl Scheduler {
         }
     }
 
-    /// Carries the state forward: assignments, starts, refusals. `may_start` asks the machine for room for one
-    /// more worker; when it says yes, the room is taken.
+    /// Advances the state: assignments, starts, refusals. `may_start` asks the machine for capacity for one more
+    /// worker; if it returns true, the capacity is reserved.
     pub fn pump(&mut self, now: Instant, may_start: &mut dyn FnMut() -> bool) -> Vec<Action> {
         let mut actions = Vec::new();
         self.refuse(now, &mut actions);
@@ -232,7 +232,7 @@ impl Scheduler {
         self.make_room_for_fresh(now, &mut actions);
         self.start(now, may_start, &mut actions);
         self.start_apart(now, may_start, &mut actions);
-        // A worker that others' calls keep from its quiescence check is better than none.
+        // A worker whose quiescence check is blocked by its other calls is better than none.
         if self.starting() == 0 && self.taking() < self.policy.max {
             while let Some((waiting, worker)) = self.next_assignment(true, now) {
                 actions.push(Action::Assign { ticket: waiting.ticket, worker });
@@ -242,7 +242,7 @@ impl Scheduler {
         actions
     }
 
-    /// A started worker accepts calls.
+    /// Records that a started worker accepts calls.
     pub fn ready(&mut self, worker: WorkerId, now: Instant) {
         if let Some(slot) = self.workers.get_mut(&worker)
             && matches!(slot.phase, Phase::Starting)
@@ -252,7 +252,7 @@ impl Scheduler {
         }
     }
 
-    /// Nothing reaches a worker any more. Who comes now has no part in its end.
+    /// Records that a worker's connection is lost. New calls are not assigned to it, and have no part in its end.
     pub fn lost(&mut self, worker: WorkerId) {
         if let Some(slot) = self.workers.get_mut(&worker)
             && matches!(slot.phase, Phase::Ready { .. })
@@ -261,8 +261,8 @@ impl Scheduler {
         }
     }
 
-    /// A worker has ended: it takes no more calls, and keeps its slot in the pool until it is [`Scheduler::gone`].
-    /// Returns who is set aside because of it.
+    /// Records the end of a worker: it takes no more calls, and keeps its slot in the pool until it is
+    /// [`Scheduler::gone`]. Returns the quarantine that starts because of it.
     pub fn ended(&mut self, worker: WorkerId, end: End, chance: f64, now: Instant) -> SetAside {
         if let Some(slot) = self.workers.get_mut(&worker) {
             slot.phase = Phase::Leaving;
@@ -286,18 +286,18 @@ impl Scheduler {
         }
     }
 
-    /// Nothing is left of a worker that has ended.
+    /// Removes an ended worker of which nothing is left.
     pub fn gone(&mut self, worker: WorkerId) {
         self.workers.remove(&worker);
     }
 
-    /// A call that had a worker has ended, and its slot is free.
+    /// Records the end of a call that had a worker, and frees its slot.
     pub fn release(&mut self, worker: WorkerId, tenant: &str, spent: Spent, now: Instant) {
         if !spent.subscription {
             let of_plugin = self.of_plugin(spent.outcome, now);
             self.breaker.ended(spent.ticket, of_plugin, now.into_std());
         }
-        // How long somebody was subscribed says nothing of how long a call takes.
+        // The duration of a subscription is no measure for that of a call.
         if spent.outcome != Outcome::Abandoned && !spent.subscription {
             let milliseconds = spent.took.as_secs_f64() * 1000.0;
             self.mean_call = self.mean_call * (1.0 - ALPHA) + milliseconds * ALPHA;
@@ -345,18 +345,19 @@ impl Scheduler {
         self.breaker.name()
     }
 
-    /// How long the plugin stays set aside.
+    /// Returns the remaining quarantine of the plugin.
     pub fn quarantined(&mut self, now: Instant) -> Option<Duration> {
         self.quarantine.remaining(now)
     }
 
-    /// Workers, of those starting, calls running, calls waiting.
+    /// Returns the number of workers, those of them that are starting, running calls, and waiting calls.
     pub fn counts(&self) -> (usize, usize, usize, usize) {
         let active = self.workers.values().map(|slot| slot.active).sum();
         (self.workers.len(), self.starting(), active, self.queue.len())
     }
 
-    /// Workers that count against the pool's bound: neither going nor kept from their quiescence check by others' calls.
+    /// Returns the number of workers that count against the pool's limit: neither stopping, nor isolated, nor kept from
+    /// their quiescence check by their calls.
     fn taking(&self) -> usize {
         let taking = |slot: &&Slot| {
             !matches!(slot.phase, Phase::Leaving) && !slot.is_held_up() && slot.apart.is_none()
@@ -364,18 +365,19 @@ impl Scheduler {
         self.workers.values().filter(taking).count()
     }
 
-    /// Workers for everybody that will take calls.
+    /// Returns the number of starting workers that will take calls of all tenants.
     fn starting(&self) -> usize {
         let starting = |slot: &&Slot| matches!(slot.phase, Phase::Starting) && slot.apart.is_none();
         self.workers.values().filter(starting).count()
     }
 
-    /// An admitted call ends without having run: it says nothing about the plugin.
+    /// Ends an admitted call that has not run, which is no evidence about the plugin.
     fn abandoned(&mut self, ticket: TicketId, now: Instant) {
         self.breaker.ended(ticket, Outcome::Abandoned, now.into_std());
     }
 
-    /// The next call and its worker. `held_back`: of those that wait for their quiescence check and have calls.
+    /// Returns the next call and its worker. `held_back`: chooses among the workers that wait for their quiescence
+    /// check and have calls.
     fn next_assignment(&mut self, held_back: bool, now: Instant) -> Option<(Waiting, WorkerId)> {
         let concurrency = self.policy.concurrency;
         let ready = |slot: &Slot| {
@@ -410,10 +412,10 @@ impl Scheduler {
         Some((waiting, worker))
     }
 
-    /// A call that wants a fresh process must not wait for used ones that do nothing.
+    /// Stops an idle used worker if calls wait for a fresh process and there is no capacity for one.
     fn make_room_for_fresh(&mut self, now: Instant, actions: &mut Vec<Action>) {
         let (fresh, _) = self.demand(now);
-        // One that is going makes room already.
+        // A worker that is stopping makes capacity already.
         if fresh == 0 || self.taking() < self.policy.max || self.starting() > 0 {
             return;
         }
@@ -450,7 +452,7 @@ impl Scheduler {
         }
     }
 
-    /// Waiting calls that want a fresh process, and those that share one with other tenants.
+    /// Returns the number of waiting calls that want a fresh process, and of those that share one with other tenants.
     fn demand(&self, now: Instant) -> (usize, usize) {
         let blame = &self.blame;
         let ready = self.queue.iter().filter(|waiting| blame.waits_until(&waiting.tenant, now).is_none());
@@ -459,18 +461,18 @@ impl Scheduler {
         (fresh.len(), shared.count())
     }
 
-    /// Tenants whose calls are refused because they crash the workers.
+    /// Returns the number of tenants whose calls are refused because they crash the workers.
     pub fn tenants_off(&self, now: Instant) -> usize {
         self.blame.counts(now).1
     }
 
-    /// When the next of those who wait for the end of a backoff may go on; `None`: nobody does.
+    /// Returns the earliest end of a backoff that something waits for; `None` if nothing does.
     pub fn wakes_at(&self, now: Instant) -> Option<Instant> {
         let tenants = self.waiting().filter_map(|waiting| self.blame.waits_until(&waiting.tenant, now));
         tenants.chain(self.starts_again_at(now)).min()
     }
 
-    /// When a worker may start again; `None`: now.
+    /// Returns the time from which a worker may start again; `None`: now.
     pub fn starts_again_at(&self, now: Instant) -> Option<Instant> {
         self.backoff.until(now).max(self.host.backoff.until(now))
     }

@@ -1,6 +1,6 @@
 //! A call's lease of a worker, from the queue to its end.
 //!
-//! Keeps true: a ticket gives its slot back once, by [`Ticket::release`] or when it is dropped.
+//! Keeps true: a ticket releases its slot once, by [`Ticket::release`] or when it is dropped.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use super::{Pool, TicketState, Wanted};
 use crate::pool::scheduler::{Spent, TicketId};
 use crate::refusal::Refusal;
 
-/// A call's position in the queue, then its slot in a worker. Dropping it gives the slot back.
+/// A call's position in the queue, then its slot in a worker. Dropping it releases the slot.
 #[derive(Debug)]
 pub struct Ticket {
     pub(super) pool: Arc<Pool>,
@@ -30,16 +30,16 @@ impl Ticket {
         self.state.borrow().clone()
     }
 
-    /// The next news after what was last seen.
+    /// Waits for the next state after the last one seen.
     pub async fn changed(&mut self) -> TicketState {
-        // Err: the last news has been told; nothing more comes.
+        // Err: the state was final; no other follows.
         if self.state.changed().await.is_err() {
             std::future::pending::<()>().await;
         }
         self.state.borrow_and_update().clone()
     }
 
-    /// Gives the slot back.
+    /// Releases the slot.
     pub fn release(mut self, outcome: Outcome, took: Duration) {
         self.give_back(outcome, took);
     }
@@ -56,7 +56,7 @@ impl Ticket {
             let state = self.state.borrow().clone();
             match state {
                 TicketState::Assigned(worker) => {
-                    // A call that never began took no time, and how long somebody was subscribed is no call's length.
+                    // A call that never began has no duration, and the duration of a subscription is not a call's.
                     if took > Duration::ZERO && !self.subscription {
                         worker.observed.call(took);
                         self.pool.totals.call(took);
@@ -80,7 +80,7 @@ impl Ticket {
         self.pool.pump();
     }
 
-    /// A new ticket for the same call, whose worker died before it was given it. This one's slot is given back.
+    /// Requests a new ticket for the same call, whose worker died before it received it. Releases this one's slot.
     pub fn again(self, deadline: Option<Instant>) -> Result<Ticket, Refusal> {
         let pool = Arc::clone(&self.pool);
         let Ticket { fresh, subscription, .. } = self;
@@ -89,12 +89,12 @@ impl Ticket {
         pool.admit(wanted)
     }
 
-    /// Whose call it is.
+    /// Returns the tenant of the call.
     pub fn tenant(&self) -> &str {
         &self.tenant
     }
 
-    /// Whether it is for a subscription.
+    /// Whether the ticket is for a subscription.
     pub fn is_subscription(&self) -> bool {
         self.subscription
     }

@@ -1,4 +1,4 @@
-//! Who crashed a worker, and the service of suspects in workers of their own.
+//! Attribution of a worker's crash, and isolation of suspects in workers of their own.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,12 +10,12 @@ use super::{Action, Scheduler, SetAside, TicketId};
 use crate::pool::blame::Users;
 use crate::worker::WorkerId;
 
-/// Fewer tenants than this whose calls crash it say nothing about the plugin.
+/// Minimum number of tenants whose calls crash the plugin for that to be evidence about the plugin.
 const TENANTS: usize = 3;
 
 impl Scheduler {
-    /// Puts a crash down to whom it is sure to be of, or on those who may have done it: the `culprit`, where one of those
-    /// present is known to be.
+    /// Attributes a crash to the tenant that certainly caused it, or to suspects: all tenants with a running call, or
+    /// only the `culprit` if one of them is known to be it.
     pub(super) fn blame_for(
         &mut self,
         worker: WorkerId,
@@ -41,7 +41,7 @@ impl Scheduler {
                 }
             }
             Users::Several => {
-                // Not sure: something that an earlier call left may hold up the culprit's.
+                // Not certain: residual work of an earlier call may block the culprit's.
                 let suspects: BTreeSet<String> = match culprit {
                     Some(culprit) => [culprit].into(),
                     None => slot.tenants.keys().cloned().collect(),
@@ -52,7 +52,7 @@ impl Scheduler {
         SetAside::Nobody
     }
 
-    /// What a call's end says of the plugin: nothing, as long as it fails for so few tenants.
+    /// Returns what a call's end counts for the plugin: nothing as long as its calls fail for few tenants.
     pub(super) fn of_plugin(&self, outcome: Outcome, now: Instant) -> Outcome {
         match outcome {
             Outcome::Failure if self.blame.culprits(now) < TENANTS => Outcome::Abandoned,
@@ -60,7 +60,7 @@ impl Scheduler {
         }
     }
 
-    /// The suspects that wait for a worker of their own, longest first.
+    /// Returns the suspects that wait for a worker of their own, those that wait longest first.
     pub(super) fn waiting_apart(&self, now: Instant) -> Vec<String> {
         if self.blame.is_empty() {
             return Vec::new();
@@ -81,8 +81,8 @@ impl Scheduler {
         tenants.into_iter().map(|(_, tenant)| tenant.to_owned()).collect()
     }
 
-    /// Starts a worker for each suspect who waits and has none; with as many such workers as the pool has others,
-    /// the one that has served longest makes room when its calls are done.
+    /// Starts a worker for each suspect that waits and has none. If there are as many such workers as the pool's `max`,
+    /// the one that has served most calls stops when its calls are done.
     pub(super) fn start_apart(
         &mut self,
         now: Instant,
@@ -112,7 +112,7 @@ impl Scheduler {
         }
     }
 
-    /// Lets one worker of a suspect take no more calls, unless one is about to go.
+    /// Lets one suspect's worker take no more calls, unless another is already about to stop.
     fn release_apart(&mut self) {
         let apart = |slot: &&mut Slot| matches!(slot.phase, Phase::Ready { .. }) && slot.apart.is_some();
         let mut serving: Vec<&mut Slot> = self.workers.values_mut().filter(apart).collect();

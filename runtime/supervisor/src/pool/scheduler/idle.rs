@@ -1,7 +1,7 @@
-//! Workers without calls: who goes, and who must be checked for quiescence before it serves again.
+//! Workers without calls: which ones stop, and which ones must pass a quiescence check before they serve again.
 //!
-//! Keeps true: a worker with a call is never let go, and what was seen of a worker counts only while it has had no call
-//! since.
+//! Keeps true: a worker with a call is never stopped here, and the result of a check counts only if the worker has had
+//! no call since.
 
 use tokio::time::Instant;
 
@@ -11,7 +11,7 @@ use crate::worker::WorkerId;
 use crate::worker::residual_work::Idle;
 
 impl Scheduler {
-    /// The workers that have nothing to do any more and should go. Called after releases and now and then.
+    /// Stops the workers that are no longer needed. Called after releases and periodically.
     pub fn surplus(&mut self, now: Instant) -> Vec<Action> {
         let shared = |slot: &&Slot| !matches!(slot.phase, Phase::Leaving) && slot.apart.is_none();
         let mut live = self.workers.values().filter(shared).count();
@@ -33,7 +33,7 @@ impl Scheduler {
             let used_up = slot.single && slot.served > 0;
             let idle = live > keep && now.duration_since(idle_since) >= self.policy.idle;
             let drained = self.draining && self.queue.is_empty();
-            // One that was found quiescent comes back to a pool that has filled its slot.
+            // A worker that was found quiescent returns to a pool that has filled its slot.
             let replaced = live > self.policy.max;
             if used_up || idle || drained || replaced {
                 slot.phase = Phase::Leaving;
@@ -44,14 +44,14 @@ impl Scheduler {
         actions
     }
 
-    /// Lets a worker without calls go, to give another plugin its memory.
+    /// Stops a worker without calls, to give its memory to another plugin.
     pub fn yield_idle(&mut self) -> Option<Action> {
         let worker = self.idle_since()?.1;
         self.workers.get_mut(&worker)?.phase = Phase::Leaving;
         Some(Action::Retire { worker })
     }
 
-    /// The worker that has been without calls for longest, and since when.
+    /// Returns the worker that has been without calls for longest, and since when.
     pub fn idle_since(&self) -> Option<(Instant, WorkerId)> {
         let idle = self.workers.iter().filter_map(|(worker, slot)| match slot.phase {
             Phase::Ready { idle_since } if slot.active == 0 => Some((idle_since, *worker)),
@@ -60,7 +60,7 @@ impl Scheduler {
         idle.min()
     }
 
-    /// The workers without calls that have yet to show that they do nothing.
+    /// Returns the workers without calls that still need a quiescence check.
     pub fn unchecked(&self) -> Vec<(WorkerId, Idle)> {
         let open = |(worker, slot): (&WorkerId, &Slot)| match slot.phase {
             Phase::Ready { idle_since } if slot.is_idle() && slot.history != History::Clean => {
@@ -76,20 +76,20 @@ impl Scheduler {
         self.workers.values().any(|slot| slot.is_idle() && slot.history == History::Suspect)
     }
 
-    /// A worker was seen doing nothing.
+    /// Records that a worker was found idle.
     pub fn found_quiescent(&mut self, worker: WorkerId, idle: Idle) {
         if let Some(slot) = self.still(worker, idle) {
             slot.history = History::Clean;
         }
     }
 
-    /// A worker still runs something of its ended calls: it takes no more. False when it has a call again.
+    /// Stops a worker that still runs something of its ended calls. Returns false if it has a call again.
     pub fn condemn(&mut self, worker: WorkerId, idle: Idle) -> bool {
         let slot = self.still(worker, idle);
         slot.map(|slot| slot.phase = Phase::Leaving).is_some()
     }
 
-    /// The worker, if it had no call since it was looked at.
+    /// Returns the worker if it has had no call since it was checked.
     fn still(&mut self, worker: WorkerId, idle: Idle) -> Option<&mut Slot> {
         let slot = self.workers.get_mut(&worker)?;
         let same = matches!(slot.phase, Phase::Ready { idle_since } if idle_since == idle.since);

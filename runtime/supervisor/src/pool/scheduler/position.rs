@@ -1,34 +1,34 @@
-//! Where waiting calls stand in a pool's queue, and how long they may still wait.
+//! Positions of waiting calls in a pool's queue, and how long they may still wait.
 
 use std::time::Duration;
 
 use super::{Scheduler, TicketId};
 
-/// Where a waiting call stands.
+/// Position of a waiting call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QueuePosition {
-    /// From 1.
+    /// Position in the queue, from 1.
     pub position: usize,
     pub depth: usize,
     pub eta: Duration,
-    /// A worker that is starting will take it.
+    /// Whether a starting worker will take it.
     pub starting: bool,
 }
 
 impl Scheduler {
-    /// Where every waiting call stands.
+    /// Returns the positions of all waiting calls.
     pub fn positions(&self) -> Vec<(TicketId, QueuePosition)> {
         let queue_position = self.position_at();
         self.queue.positions().map(|(waiting, position)| (waiting.ticket, queue_position(position))).collect()
     }
 
-    /// Where one waiting call of `tenant` stands; `None` when it does not wait any more.
+    /// Returns the position of one waiting call of `tenant`; `None` if it no longer waits.
     pub fn position(&self, tenant: &str, ticket: TicketId) -> Option<QueuePosition> {
         let position = self.queue.position(tenant, |waiting| waiting.ticket == ticket)?;
         Some(self.position_at()(position))
     }
 
-    /// What a position in the queue means.
+    /// Returns the conversion of a position in the queue.
     fn position_at(&self) -> impl Fn(usize) -> QueuePosition {
         let depth = self.queue.len();
         let per_worker = if self.policy.ephemeral { 1 } else { self.policy.concurrency };

@@ -1,4 +1,4 @@
-//! What the scheduler knows of one worker.
+//! The scheduler's record of one worker.
 
 use std::collections::BTreeMap;
 
@@ -12,9 +12,9 @@ pub(super) enum Phase {
     Ready {
         idle_since: Instant,
     },
-    /// Its stream is gone: it takes no more calls, and how it ended is not known yet.
+    /// The connection is lost: the worker takes no more calls, and the cause of its end is not known yet.
     Lost,
-    /// It takes no more calls.
+    /// The worker takes no more calls.
     Leaving,
 }
 
@@ -23,33 +23,33 @@ pub(super) struct Slot {
     pub(super) phase: Phase,
     pub(super) active: usize,
     pub(super) served: u64,
-    /// For one call alone, then it goes.
+    /// Whether it serves a single call and then stops.
     pub(super) single: bool,
-    /// The only tenant it serves, a suspect.
+    /// The only tenant that it serves, a suspect.
     pub(super) apart: Option<String>,
-    /// Who has calls in it, or had them when it crashed, and how many.
+    /// Tenants with calls in it, now or when it crashed, and the number of calls.
     pub(super) tenants: BTreeMap<String, usize>,
-    /// Whose subscriptions are among the calls.
+    /// Tenants of the subscriptions among the calls.
     pub(super) subscriptions: Vec<String>,
-    /// Who ever had a call in it.
+    /// Tenants that ever had a call in it.
     pub(super) users: Users,
-    /// Whether it does nothing without a call; not known while it has one.
+    /// Whether its ended calls may have left something running.
     pub(super) history: History,
 }
 
-/// What is known of a worker's calls that have ended.
+/// State of a worker's ended calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum History {
     /// Nothing is left of them.
     Clean,
-    /// They ended by themselves; it takes calls.
+    /// They ended by themselves; the worker takes calls.
     Open,
-    /// One was stopped; it takes no calls.
+    /// One was stopped; the worker takes no calls.
     Suspect,
 }
 
 impl Slot {
-    /// `apart`: the only tenant it is for.
+    /// Creates the record of a starting worker. `apart`: the only tenant that it serves.
     pub(super) fn new(apart: Option<String>) -> Slot {
         Slot {
             phase: Phase::Starting,
@@ -64,7 +64,7 @@ impl Slot {
         }
     }
 
-    /// Takes a call.
+    /// Adds a call.
     pub(super) fn assign(&mut self, tenant: &str, alone: bool) {
         self.active += 1;
         self.served += 1;
@@ -73,25 +73,25 @@ impl Slot {
         self.users.add(tenant);
     }
 
-    /// Takes a subscription.
+    /// Adds a subscription.
     pub(super) fn subscribe(&mut self, tenant: &str, alone: bool) {
         self.assign(tenant, alone);
         self.subscriptions.push(tenant.to_owned());
     }
 
-    /// A subscription has ended.
+    /// Removes a subscription.
     pub(super) fn unsubscribe(&mut self, tenant: &str) {
         if let Some(at) = self.subscriptions.iter().position(|of| of == tenant) {
             self.subscriptions.swap_remove(at);
         }
     }
 
-    /// It has no call but what stays.
+    /// Whether it has no calls other than subscriptions.
     pub(super) fn is_idle_but_for_subscriptions(&self) -> bool {
         self.active == self.subscriptions.len()
     }
 
-    /// A call has ended. One that ended with its worker stays counted: the worker's end may be told later.
+    /// Removes a call. One that ended with its worker stays counted, because the worker's end may be reported later.
     pub(super) fn leave(&mut self, tenant: &str, crashed: bool) {
         self.active = self.active.saturating_sub(1);
         if crashed {
@@ -105,12 +105,12 @@ impl Slot {
         }
     }
 
-    /// It has no call, and may get one.
+    /// Whether it has no call, and may get one.
     pub(super) fn is_idle(&self) -> bool {
         matches!(self.phase, Phase::Ready { .. }) && self.active == 0 && !self.single
     }
 
-    /// It must be checked for quiescence, and cannot be while it has calls.
+    /// Whether it must pass a quiescence check, and cannot while it has calls.
     pub(super) fn is_held_up(&self) -> bool {
         self.history == History::Suspect && self.active > 0
     }

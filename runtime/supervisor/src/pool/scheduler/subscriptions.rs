@@ -1,8 +1,8 @@
-//! Subscriptions: work that stays for as long as somebody wants to hear of changes, beside the calls of a pool.
+//! Subscriptions: long-lived work of a pool in addition to its calls, which reports changes to a client.
 //!
-//! Keeps true: they take half of the pool's places at most and half of a worker's where it has several, one tenant half of
-//! those; no call waits behind one; they end where a call needs the worker's memory, where their worker has to be found
-//! quiescent, and with a drain. Whoever asked for one asks again.
+//! Keeps true: subscriptions take at most half of the pool's slots, and half of a worker's if it has several; one
+//! tenant takes half of those; no call waits behind one. They end when a call needs the worker's memory, when their
+//! worker needs a quiescence check, and with a drain. The gateway then subscribes again.
 
 use asp_platform::breaker::Outcome;
 use tokio::time::Instant;
@@ -13,12 +13,12 @@ use crate::refusal::Refusal;
 use crate::worker::WorkerId;
 
 impl Policy {
-    /// Calls at once in a worker.
+    /// Returns the maximum number of concurrent calls in a worker.
     pub(super) fn per_worker(&self) -> usize {
         if self.ephemeral { 1 } else { self.concurrency.max(1) }
     }
 
-    /// Places that subscriptions may have.
+    /// Returns the maximum number of slots for subscriptions.
     fn subscriptions(&self) -> usize {
         match self.per_worker() / 2 {
             0 => self.max / 2,
@@ -26,21 +26,21 @@ impl Policy {
         }
     }
 
-    /// Subscriptions that one worker may have beside calls.
+    /// Returns the maximum number of subscriptions in one worker that also serves calls.
     fn subscriptions_of_worker(&self) -> usize {
         (self.per_worker() / 2).max(1)
     }
 
-    /// Places that a subscription takes.
+    /// Returns the number of slots that a subscription takes.
     fn weight(&self, alone: bool) -> usize {
         if alone { self.per_worker() } else { 1 }
     }
 }
 
 impl Scheduler {
-    /// Lets a subscription wait for a worker, or says why not.
+    /// Queues a subscription for a worker, or returns the reason for refusing it.
     pub(super) fn enqueue_subscription(&mut self, wanted: Waiting, now: Instant) -> Result<(), Refusal> {
-        // It is no probe: how it ends says nothing of the plugin.
+        // It is not a probe for the breaker: its end is no evidence about the plugin.
         self.breaker.ended(wanted.ticket, Outcome::Abandoned, now.into_std());
         let most = self.policy.subscriptions();
         let weight = self.policy.weight(wanted.fresh);
@@ -53,7 +53,7 @@ impl Scheduler {
         Ok(())
     }
 
-    /// Places that subscriptions have or wait for, of one tenant or of all.
+    /// Returns the number of slots that subscriptions have or wait for, of one tenant or of all.
     fn subscribed(&self, tenant: Option<&str>) -> usize {
         let counts = |of: &str| tenant.is_none_or(|tenant| tenant == of);
         let placed = self.workers.values().map(|slot| {
@@ -64,7 +64,8 @@ impl Scheduler {
         placed.chain(waiting.map(|waiting| self.policy.weight(waiting.fresh))).sum()
     }
 
-    /// The next subscription and its worker: one that has others, so that the rest stay free to go.
+    /// Returns the next subscription and its worker. Prefers the worker with most subscriptions, so that others can
+    /// stop.
     pub(super) fn next_subscription(&mut self, now: Instant) -> Option<(Waiting, WorkerId)> {
         let (at, worker) = self.subscriptions.iter().enumerate().find_map(|(at, waiting)| {
             self.worker_for_subscription(waiting, now).map(|worker| (at, worker))
@@ -96,7 +97,7 @@ impl Scheduler {
         workers.max_by_key(|(_, slot)| slot.subscriptions.len()).map(|(worker, _)| *worker)
     }
 
-    /// Workers that waiting subscriptions need.
+    /// Returns the number of workers that waiting subscriptions need.
     pub(super) fn demand_of_subscriptions(&self, now: Instant) -> usize {
         let common = self.subscriptions.iter().filter(|waiting| {
             self.blame.waits_until(&waiting.tenant, now).is_none()
@@ -106,12 +107,12 @@ impl Scheduler {
         fresh.len() + shared.len().div_ceil(self.policy.subscriptions_of_worker())
     }
 
-    /// The workers whose subscriptions must end now. Asked again and again, until they have none.
+    /// Ends the subscriptions of workers that must have none now. Called repeatedly until they have none.
     pub(super) fn unsubscribe(&self, actions: &mut Vec<Action>) {
         let ends = |slot: &Slot| {
             let alone = slot.is_idle_but_for_subscriptions();
             let must_be_found_quiescent = slot.history == History::Suspect && alone;
-            // Its place is another suspect's.
+            // Another suspect needs its slot.
             let makes_room = slot.apart.is_some() && slot.single && alone;
             self.draining || must_be_found_quiescent || makes_room
         };
@@ -119,7 +120,7 @@ impl Scheduler {
         actions.extend(workers.map(|(worker, _)| Action::Unsubscribe { worker: *worker }));
     }
 
-    /// The worker with nothing but subscriptions that has been without calls for longest, and since when.
+    /// Returns the worker with nothing but subscriptions that has been without calls for longest, and since when.
     pub fn subscribed_since(&self) -> Option<(Instant, WorkerId)> {
         let idle = self.workers.iter().filter_map(|(worker, slot)| match slot.phase {
             Phase::Ready { idle_since }

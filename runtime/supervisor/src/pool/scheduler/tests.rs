@@ -1,4 +1,4 @@
-//! The scheduler against its rules, without a process.
+//! Tests of the scheduler's rules, without a process.
 
 mod blame;
 mod subscriptions;
@@ -9,7 +9,7 @@ struct Rig {
     scheduler: Scheduler,
     now: Instant,
     next_ticket: TicketId,
-    /// Workers the machine has room for.
+    /// Number of workers for which the machine has capacity.
     room: usize,
 }
 
@@ -43,7 +43,7 @@ impl Rig {
         self.end_call(worker, false);
     }
 
-    /// A call ended because it was told to.
+    /// Ends a call that was cancelled.
     fn stop(&mut self, worker: WorkerId) {
         self.end_call(worker, true);
     }
@@ -59,7 +59,7 @@ impl Rig {
         self.scheduler.release(worker, "t", spent, self.now);
     }
 
-    /// Starts a worker by calls, and lets it take them.
+    /// Starts a worker for calls, and assigns them to it.
     fn worker_with(&mut self, worker: WorkerId, calls: usize) {
         for _ in 0..calls {
             self.call("t", false).unwrap();

@@ -1,4 +1,4 @@
-//! What waits for a worker, calls and subscriptions alike: who is refused meanwhile, and who leaves.
+//! Waiting calls and subscriptions: refusals and cancellations while they wait for a worker.
 
 use tokio::time::Instant;
 
@@ -7,7 +7,7 @@ use super::{Action, Scheduler, TicketId, Waiting};
 use crate::refusal::Refusal;
 
 impl Scheduler {
-    /// Takes a waiting call out; false when it does not wait any more.
+    /// Removes a waiting call; returns false if it no longer waits.
     pub fn cancel(&mut self, ticket: TicketId, now: Instant) -> bool {
         let removed = self.take_waiting(|waiting| waiting.ticket == ticket);
         for waiting in &removed {
@@ -16,7 +16,7 @@ impl Scheduler {
         !removed.is_empty()
     }
 
-    /// Refuses everybody who waits: there will be no more workers.
+    /// Refuses everything that waits: there will be no more workers.
     pub fn refuse_waiting(&mut self, now: Instant) -> Vec<Action> {
         let mut actions = Vec::new();
         for waiting in self.take_waiting(|_| true) {
@@ -26,7 +26,7 @@ impl Scheduler {
         actions
     }
 
-    /// Refuses who has waited too long, or for nothing.
+    /// Refuses calls that have waited too long or can no longer be served.
     pub(super) fn refuse(&mut self, now: Instant, actions: &mut Vec<Action>) {
         let is_draining = self.draining;
         let late = self.take_waiting(|waiting| {
@@ -46,8 +46,8 @@ impl Scheduler {
         }
     }
 
-    /// Who waits for a start that failed is told why at once, and may come again; where other workers serve or are
-    /// about to, he waits for those.
+    /// Refuses the waiting calls with the reason of a failed start, so that they may retry at once; if other workers
+    /// serve or are about to, the calls wait for those.
     fn tell_host_trouble(&mut self, now: Instant, actions: &mut Vec<Action>) {
         let Some(why) = self.host.untold.take() else { return };
         if self.workers.values().any(|slot| !matches!(slot.phase, Phase::Leaving)) {
@@ -60,19 +60,19 @@ impl Scheduler {
         }
     }
 
-    /// All that waits for a worker, in no order that means anything.
+    /// Iterates over everything that waits for a worker, in no particular order.
     pub(super) fn waiting(&self) -> impl Iterator<Item = &Waiting> {
         self.queue.iter().chain(&self.subscriptions)
     }
 
-    /// Takes out all that waits for which `wanted` holds.
+    /// Removes everything that waits and for which `wanted` holds.
     fn take_waiting(&mut self, wanted: impl Fn(&Waiting) -> bool) -> Vec<Waiting> {
         let mut taken = self.queue.remove(&wanted);
         taken.extend(self.subscriptions.extract_if(.., |waiting| wanted(waiting)));
         taken
     }
 
-    /// It ends without having run, which says nothing of the plugin.
+    /// Ends a call that has not run, which is no evidence about the plugin.
     fn given_up(&mut self, waiting: &Waiting, now: Instant) {
         // The breaker does not count subscriptions.
         if !waiting.subscription {

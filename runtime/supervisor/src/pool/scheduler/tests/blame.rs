@@ -1,8 +1,8 @@
-//! Whose calls crash workers: who is served apart, and who is set aside.
+//! Tests of tenants whose calls crash workers: isolation and quarantine.
 
 use super::*;
 
-/// Starts a worker by calls of these tenants, assigns them to it, and lets it crash with all of them.
+/// Starts a worker for calls of these tenants, assigns them to it, and lets it crash with all of them.
 fn crash_with(rig: &mut Rig, tenants: &[&str]) -> SetAside {
     for tenant in tenants {
         rig.call(tenant, false).unwrap();
@@ -64,7 +64,7 @@ fn a_tenant_whose_calls_crash_workers_is_put_off_and_others_go_on() {
     assert!(is_served(&mut rig, "good"));
     rig.wait(30_000);
     for _ in 0..20 {
-        // It comes back after each rest, and crashes again.
+        // It returns after each quarantine, and crashes again.
         if rig.call("hostile", false).is_ok() {
             rig.scheduler.cancel(rig.next_ticket - 1, rig.now);
             crash_with(&mut rig, &["hostile"]);

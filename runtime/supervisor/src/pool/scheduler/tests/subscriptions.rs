@@ -1,4 +1,4 @@
-//! Subscriptions: how many there may be, what they give way to, and that no call waits for one.
+//! Tests of subscriptions: their limits, their eviction, and that no call waits for one.
 
 use super::*;
 
@@ -21,7 +21,7 @@ fn unsubscribe(rig: &mut Rig, worker: WorkerId, tenant: &str) {
     rig.scheduler.release(worker, tenant, spent, rig.now);
 }
 
-/// A pool with one worker that has this subscription.
+/// Creates a pool with one worker that has this subscription.
 fn subscribed(policy: Policy, tenant: &str) -> Rig {
     let mut rig = rig(policy);
     let ticket = subscribe(&mut rig, tenant, false).unwrap();
@@ -57,7 +57,7 @@ fn they_take_half_of_the_places_and_one_tenant_half_of_those() {
         rig.call("e", false).unwrap();
     }
     assert_eq!(rig.pump().len(), 16, "calls have the other half at once");
-    // Those of one tenant lie together.
+    // Those of one tenant share a worker.
     unsubscribe(&mut rig, 1, "b");
     assert!(subscribe(&mut rig, "d", false).is_ok());
 }
