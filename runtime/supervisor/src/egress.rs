@@ -1,13 +1,13 @@
-//! The egress proxy of one worker: the only way out of its sandbox, for the names its plugin lists.
+//! The egress proxy of one worker: the only network access of its sandbox, for the names its plugin lists.
 //!
-//! Owns `rules` (which names are allowed, and which private addresses), `names` (how many lookups run), `rate_limit`
-//! (how fast requests are taken), `lent` (credentials that calls bring) and `proved` (plain requests, which the proxy sends
-//! itself, with a credential or without).
-//! Keeps true: a name is resolved once, judged after resolution by its address, and the connection goes to the very
-//! address that was judged; behind CONNECT is TLS that asks for the name that was judged, or one plain request for it; a
-//! connection of a worker carries one plain request, whose head was judged and whose end is clear, and nothing after it; a
-//! credential is added to plain requests for its own origin alone, never to TLS that passes a tunnel; every request leaves
-//! one audit line. Within TLS nothing is seen: such a tunnel is judged by its authority alone.
+//! Owns `rules` (which names and which private addresses are allowed), `names` (concurrency of lookups), `rate_limit`
+//! (rate of requests), `lent` (credentials of calls) and `proved` (plain requests, which the proxy sends itself, with
+//! or without a credential).
+//! Keeps true: a name is resolved once, its addresses are checked after resolution, and the connection goes to an
+//! address that was checked; behind CONNECT there is TLS that asks for the checked name, or one plain request for it; a
+//! connection of a worker carries one plain request, with a checked head and an unambiguous end, and nothing after it;
+//! a credential is added only to plain requests for its own origin, never to TLS in a tunnel; every request leaves one
+//! audit line. The proxy does not see inside TLS: such a tunnel is checked by its authority alone.
 //! Source: RFC 9110 sections 7.1 (absolute form) and 9.3.6 (CONNECT), RFC 6066 section 3 (server name).
 
 mod head;
@@ -39,16 +39,16 @@ pub use rules::{PrivateRoute, Rules};
 
 const MAX_CONNECTIONS: usize = 64;
 const ESTABLISHED: &[u8] = b"HTTP/1.1 200 Connection Established\r\n\r\n";
-/// The type of the record that begins a TLS connection (RFC 8446 section 5.1).
+/// Type of the record that begins a TLS connection (RFC 8446 section 5.1).
 const TLS_HANDSHAKE: u8 = 22;
 const HEAD_WITHIN: Duration = Duration::from_secs(10);
-/// Of a name; what it has beyond is not tried.
+/// Maximum number of addresses of a name that are tried.
 const MAX_ADDRESSES: usize = 16;
 const CONNECT_WITHIN: Duration = Duration::from_secs(10);
-/// A connection that carries nothing is a worker's forgotten one; it ends with the worker or after this.
+/// Maximum lifetime of a connection, which also ends with the worker; it bounds connections that a worker forgot.
 const TUNNEL_WITHIN: Duration = Duration::from_secs(3600);
 
-/// Why a request was not let out.
+/// Reason why a request was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Denied {
     Malformed,
@@ -57,17 +57,17 @@ enum Denied {
     Port,
     Address,
     Unreachable,
-    /// It cannot be proved: its answer would repeat it, or its body has no clear end.
+    /// A credential cannot be added: the answer would repeat it, or the end of the body is ambiguous.
     Unprovable,
-    /// What came behind CONNECT is no TLS, or asks for another name.
+    /// The content behind CONNECT is not TLS, or asks for another name.
     ServerName,
 }
 
-/// What one worker may reach.
+/// The proxy of one worker.
 #[derive(Debug)]
 pub struct Proxy {
     rules: Rules,
-    /// For the audit.
+    /// Named in the audit.
     plugin: String,
     worker: String,
     names: Names,
@@ -76,7 +76,7 @@ pub struct Proxy {
     trust: Trust,
 }
 
-/// What the proxies of all workers share.
+/// State shared by the proxies of all workers.
 #[derive(Clone, Debug, Default)]
 pub struct Shared {
     lookups: Lookups,
@@ -90,7 +90,7 @@ impl Proxy {
         Proxy { rules, plugin, worker, names, rate_limit: RateLimit::new(), lending, trust }
     }
 
-    /// Where the worker's calls bring their credentials.
+    /// Returns the credentials in use by the worker's calls.
     pub fn lending(&self) -> Arc<Lending> {
         Arc::clone(&self.lending)
     }
@@ -102,13 +102,13 @@ pub async fn serve(listener: UnixListener, proxy: Proxy) {
     let permits = Arc::new(Semaphore::new(MAX_CONNECTIONS));
     // Dropped with this task: no connection outlives the worker.
     let mut connections = JoinSet::new();
-    // Err: the semaphore is never closed.
+    // Err: impossible, the semaphore is never closed.
     while let Ok(permit) = Arc::clone(&permits).acquire_owned().await {
         let stream = loop {
             tokio::select! {
                 accepted = listener.accept() => match accepted {
                     Ok((stream, _)) => break stream,
-                    // Out of file descriptors: until some are closed.
+                    // Out of file descriptors: waits until some are closed.
                     Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
                 },
                 Some(_) = connections.join_next() => {}
@@ -134,8 +134,8 @@ impl Proxy {
         }
     }
 
-    /// Carries what comes behind CONNECT: TLS for the host that was judged, or one plain request, which some clients tunnel
-    /// too. To the origin of a credential outside of the port of TLS, only a plain request.
+    /// Handles the content behind CONNECT: TLS for the checked host, or one plain request, which some clients tunnel
+    /// too. To the origin of a credential on a port other than that of TLS, only a plain request is accepted.
     async fn tunnel(&self, mut stream: UnixStream, head: Head, rest: Vec<u8>) {
         let lent = (head.port != rules::TLS).then(|| self.lending.find(&head.host, head.port)).flatten();
         let upstream = match lent.is_none().then(|| self.connect(&head)) {
@@ -149,7 +149,7 @@ impl Proxy {
             },
         };
         let credential = lent.as_ref().map(|lent| lent.name.as_str()).unwrap_or_default();
-        // Without a word, where it is refused: the client was told that it is connected.
+        // A refusal sends no answer here: the client was told that it is connected.
         match tunnelled(&mut stream, &head, rest, lent.is_some()).await {
             Err(denied) => self.audit(&head, credential, Some(denied)),
             Ok(TunnelContent::Request(head, read)) => Box::pin(self.pass(stream, head, read, upstream)).await,
@@ -157,17 +157,17 @@ impl Proxy {
                 self.audit(&head, "", None);
                 let Some(mut upstream) = upstream else { return };
                 if upstream.write_all(&hello).await.is_ok() {
-                    // Err: one side broke off, which ends the other.
+                    // Err: one side disconnected, which ends the other.
                     let _ = timeout(TUNNEL_WITHIN, copy_bidirectional(&mut stream, &mut upstream)).await;
                 }
             }
         }
     }
 
-    /// Sends one plain request, and proves it where a call brought a credential for its origin. `upstream` is a connection
-    /// to where it is for.
+    /// Sends one plain request, with a credential if a call brought one for its origin. `upstream` is an existing
+    /// connection to its target.
     async fn pass(&self, mut stream: UnixStream, head: Head, read: Vec<u8>, upstream: Option<TcpStream>) {
-        // Also where a tunnel was opened for it: the call that brought it may have ended since.
+        // Looked up here even if a tunnel was opened for it: the call that brought the credential may have ended since.
         let lent = self.lending.find(&head.host, head.port);
         let credential = lent.as_ref().map(|lent| lent.name.clone()).unwrap_or_default();
         let connected = match &lent {
@@ -186,7 +186,7 @@ impl Proxy {
         let Ok(authority) = head.authority.parse() else { return };
         let asked = proved::Asked { path: head.path, authority, read, proof };
         let exchange = proved::exchange(stream, asked, service);
-        // Err: as a tunnel's.
+        // Err: one side disconnected, which ends the other.
         let _ = timeout(TUNNEL_WITHIN, Box::pin(exchange)).await;
     }
 
@@ -244,7 +244,7 @@ impl Proxy {
         self.reach(&head.host, head.port).await
     }
 
-    /// A connection to one of the addresses of an allowed name.
+    /// Connects to one of the addresses of an allowed name.
     async fn reach(&self, host: &str, port: u16) -> Result<TcpStream, Denied> {
         let wanted = (host.to_owned(), port);
         let lookup = async move {
@@ -253,7 +253,7 @@ impl Proxy {
         };
         let resolved = timeout(CONNECT_WITHIN, self.names.look_up(lookup)).await;
         let Ok(Some(Ok(addresses))) = resolved else { return Err(Denied::Unreachable) };
-        // A name that leads to an allowed and a refused address at once is refused whole.
+        // A name that resolves to both an allowed and a refused address is refused.
         if !addresses.iter().all(|address| self.rules.allow_address(host, address.ip())) {
             return Err(Denied::Address);
         }
@@ -266,19 +266,20 @@ impl Proxy {
     }
 }
 
-/// The first that comes behind CONNECT.
+/// The first content behind CONNECT.
 #[derive(Debug, PartialEq, Eq)]
 enum TunnelContent {
     /// A TLS hello for the host of the tunnel.
     Tls(Vec<u8>),
-    /// A plain request for it, as if it had been sent to the proxy, and all that was read.
+    /// A plain request for it, as if it had been sent to the proxy, and all bytes read so far.
     Request(Head, Vec<u8>),
 }
 
-/// Tells the client that it is connected, and reads the first that it sends to where it is.
+/// Confirms the connection to the client, and reads its first message to the target.
 ///
-/// On the port of plain HTTP (some clients tunnel that too) this is one request for that host, on that of TLS a TLS hello.
-/// On other ports, which development and credentials have, the first byte decides, unless it has to be plain.
+/// On the port of plain HTTP (some clients tunnel that too) this is one request for that host; on the port of TLS it is
+/// a TLS hello. On other ports, which are used in development and by credentials, the first byte decides, unless it
+/// must be plain.
 async fn tunnelled(
     stream: &mut UnixStream,
     to: &Head,
@@ -308,7 +309,7 @@ async fn tunnelled(
     }
 }
 
-/// The first byte of what the client says, which is left in `read`.
+/// Returns the first byte from the client, which also stays in `read`.
 async fn first_byte(stream: &mut UnixStream, read: &mut Vec<u8>) -> Option<u8> {
     if read.is_empty() {
         stream.read_buf(read).await.ok()?;
@@ -316,7 +317,7 @@ async fn first_byte(stream: &mut UnixStream, read: &mut Vec<u8>) -> Option<u8> {
     read.first().copied()
 }
 
-/// A head with its final empty line, and what came after it.
+/// Reads a head with its final empty line, and returns it with the bytes after it.
 async fn read_head(stream: &mut UnixStream, mut bytes: Vec<u8>) -> Option<(Vec<u8>, Vec<u8>)> {
     loop {
         if let Some(end) = bytes.windows(4).position(|window| window == b"\r\n\r\n") {

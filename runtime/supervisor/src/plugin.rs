@@ -1,4 +1,4 @@
-//! An installed plugin: where it lies, what its manifest allows, and how a worker of its language is started.
+//! An installed plugin: its location, its manifest, and the command that starts its worker.
 
 pub mod installed;
 pub mod language;

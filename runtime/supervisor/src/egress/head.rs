@@ -1,6 +1,6 @@
 //! The head of a request to the proxy: CONNECT, or a method with an absolute `http` URI.
 
-/// Of a request line and its headers.
+/// Maximum size of a request line and its headers.
 pub(super) const MAX_HEAD: usize = 16 << 10;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -8,16 +8,16 @@ pub(super) struct Head {
     pub(super) method: String,
     pub(super) host: String,
     pub(super) port: u16,
-    /// `host[:port]` as it was asked for.
+    /// `host[:port]` as the request has it.
     pub(super) authority: String,
     /// Path and query; empty for CONNECT.
     pub(super) path: String,
-    /// Any two readers find the same end of its body.
+    /// Whether any two readers find the same end of the body.
     pub(super) is_framed: bool,
 }
 
 impl Head {
-    /// Parses a head with its final empty line. `None`: it is no request for a proxy.
+    /// Parses a head with its final empty line. `None`: it is not a request for a proxy.
     pub(super) fn parse(bytes: &[u8]) -> Option<Head> {
         let text = std::str::from_utf8(bytes).ok().filter(|_| bytes.len() <= MAX_HEAD)?;
         let (line, headers) = text.split_once("\r\n")?;
@@ -47,7 +47,7 @@ impl Head {
         let mut hosts = 0;
         for header in headers.split("\r\n").filter(|header| !header.is_empty()) {
             let (key, value) = header.split_once(':')?;
-            // A line that two readers may read differently could bring another host past the one judged here.
+            // A line that two readers may interpret differently could smuggle another host past this check.
             if !is_name(key) || value.bytes().any(|byte| byte.is_ascii_control() && byte != b'\t') {
                 return None;
             }
@@ -65,8 +65,8 @@ impl Head {
         Some(Head { method, host, port, authority, path, is_framed })
     }
 
-    /// The first plain request in a tunnel to `host` and `port`, as if it had been sent to the proxy. `None`: it is none, or
-    /// for another host.
+    /// Parses the first plain request in a tunnel to `host` and `port`, as if it had been sent to the proxy. `None`: it
+    /// is not a request, or for another host.
     pub(super) fn in_tunnel(bytes: &[u8], host: &str, port: u16) -> Option<Head> {
         let text = std::str::from_utf8(bytes).ok().filter(|_| bytes.len() <= MAX_HEAD)?;
         let (line, headers) = text.split_once("\r\n")?;
@@ -80,7 +80,8 @@ impl Head {
             return None;
         }
         let name = if port == 80 { name } else { format!("{name}:{port}") };
-        // What may stand in it, and what is left out, is as in a request to the proxy itself.
+        // The same parser applies, so the same contents are allowed and the same are dropped as in a request to the
+        // proxy itself.
         let absolute = format!("{method} http://{name}{path} {version}\r\n{headers}");
         Head::parse(absolute.as_bytes())
     }
@@ -90,12 +91,12 @@ impl Head {
     }
 }
 
-/// What says where the body ends (RFC 9112 section 6.3).
+/// Headers that determine where the body ends (RFC 9112 section 6.3).
 #[derive(Default)]
 struct Framing {
     lengths: u32,
     codings: u32,
-    /// A value that readers may take differently.
+    /// Whether a value is ambiguous to readers.
     odd: bool,
 }
 
@@ -112,26 +113,28 @@ impl Framing {
         }
     }
 
-    /// Both, or one of them twice, is how a second request is smuggled; HTTP/1.0 knows no coding, and a body in it ends
-    /// with the connection for some.
+    /// Whether the end of the body is unambiguous. Both headers, or one of them twice, allow request smuggling;
+    /// HTTP/1.0 has no codings, and some readers end its body with the connection.
     fn is_clear(&self, version: &str) -> bool {
         let bodies = self.lengths + self.codings;
         !self.odd && (bodies == 0 || (bodies == 1 && version == "HTTP/1.1"))
     }
 }
 
-/// Nothing in the request line that another reader may take for its end (RFC 9112 section 2.2: a bare LF).
+/// Whether the request line contains nothing that another reader may take for its end (RFC 9112 section 2.2: a bare
+/// LF).
 fn is_plain(target: &str, version: &str) -> bool {
     matches!(version, "HTTP/1.0" | "HTTP/1.1") && !target.bytes().any(|byte| byte.is_ascii_control())
 }
 
-/// A token (RFC 9110 section 5.6.2): no space before the colon, no folded line.
+/// Whether `key` is a token (RFC 9110 section 5.6.2): no space before the colon, no folded line.
 fn is_name(key: &str) -> bool {
     let token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
     !key.is_empty() && key.bytes().all(token)
 }
 
-/// Headers that frame a message or belong to one connection: none passes a hop as it came, and none is a credential.
+/// Whether a header frames a message or belongs to one connection. Such a header is not forwarded, and cannot be a
+/// credential.
 pub(super) fn hop_by_hop(key: &str) -> bool {
     const NAMES: [&str; 13] = [
         "connection",
@@ -157,7 +160,7 @@ pub(super) fn same_host(one: &str, other: &str) -> bool {
     plain(one) == plain(other)
 }
 
-/// `host[:port]` or `[v6][:port]`, without user information.
+/// Parses `host[:port]` or `[v6][:port]`, without user information.
 pub(super) fn authority(text: &str, default: Option<u16>) -> Option<(String, u16)> {
     let (host, port) = match text.strip_prefix('[') {
         Some(rest) => {

@@ -1,6 +1,6 @@
 //! The TLS server name that a client asks for behind CONNECT (RFC 6066 section 3).
 //!
-//! Only reads: what was read is passed on as it came. A ClientHello may come in any number of pieces and records.
+//! Only reads: the bytes are forwarded unchanged. A ClientHello may arrive in any number of pieces and records.
 
 use std::net::IpAddr;
 
@@ -8,18 +8,18 @@ use tokio::io::AsyncReadExt;
 use tokio::net::UnixStream;
 use tokio_rustls::rustls::server::Acceptor;
 
-/// With the largest keys and tickets that are in use it has some 4 KiB.
+/// Maximum size of a ClientHello; with the largest keys and tickets in use it has some 4 KiB.
 const MAX_HELLO: usize = 64 << 10;
 
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Hello {
     pub(super) server_name: Option<String>,
-    /// All that was read so far.
+    /// All bytes read so far.
     pub(super) bytes: Vec<u8>,
 }
 
 impl Hello {
-    /// Reads a ClientHello that begins with `bytes`. `None`: this is none, or too long, or the client went.
+    /// Reads a ClientHello that begins with `bytes`. `None`: it is not one, or too long, or the client disconnected.
     pub(super) async fn read(stream: &mut UnixStream, mut bytes: Vec<u8>) -> Option<Hello> {
         let mut acceptor = Acceptor::default();
         let mut fed = 0;
@@ -42,7 +42,7 @@ impl Hello {
         }
     }
 
-    /// Whether it asks for the host that was judged; for an address no name is asked for.
+    /// Whether it asks for the checked host; for an IP address, no name is asked for.
     pub(super) fn is_for(&self, host: &str) -> bool {
         match &self.server_name {
             Some(name) => name.eq_ignore_ascii_case(host.strip_suffix('.').unwrap_or(host)),

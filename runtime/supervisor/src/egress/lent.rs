@@ -1,8 +1,8 @@
-//! Credentials that running calls bring: the header by which a worker's proxy proves requests to one origin.
+//! Credentials of running calls: the header by which a worker's proxy authenticates requests to one origin.
 //!
-//! Keeps true: the header goes to its own origin and is not printed; a worker has the use of it while a call runs that
-//! brought it, and no longer. Which of its calls a worker sends a request for nobody can tell: that is why one worker
-//! serves specs of one credential alone (`PluginKey`).
+//! Keeps true: the header goes only to its own origin and is never printed; a worker can use it only while the call
+//! that brought it runs. It cannot be known for which of its calls a worker sends a request, so one worker serves specs
+//! of a single credential (`PluginKey`).
 
 use std::sync::Arc;
 
@@ -13,31 +13,31 @@ use tokio::sync::Notify;
 use super::head::{authority, hop_by_hop, same_host};
 use super::rules::{PLAIN, TLS};
 
-/// Bytes of a header's name, and of its value: a token of 16 KiB with its scheme.
+/// Maximum size of a header's name and of its value in bytes: a token of 16 KiB with its scheme.
 const MAX_NAME: usize = 256;
 const MAX_VALUE: usize = 17 << 10;
 
-/// One call's credential.
+/// The credential of one call.
 #[derive(Debug)]
 pub struct Lent {
-    /// The operator's name of it, for the audit.
+    /// The operator's name for it, for the audit.
     pub(super) name: String,
     origin: Origin,
     header: Mutex<(HeaderName, HeaderValue)>,
     refused: Notify,
 }
 
-/// Where it goes.
+/// Destination of the credential.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Origin {
     pub(super) tls: bool,
     pub(super) host: String,
     pub(super) port: u16,
-    /// `host[:port]` as a request names it.
+    /// `host[:port]` as a request has it.
     pub(super) authority: HeaderValue,
 }
 
-/// What a gateway sent is no credential. Says nothing of its value.
+/// Error: a gateway sent an invalid credential. Does not contain its value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadCredential {
     #[error("the credential's origin is none: it is http(s)://host[:port]")]
@@ -60,7 +60,7 @@ impl Lent {
         })
     }
 
-    /// Takes a newer header for the same origin.
+    /// Replaces the header with a newer one for the same origin.
     pub fn renew(&self, origin: &str, header: &str, value: &str) -> Result<(), BadCredential> {
         if Origin::parse(origin).as_ref() != Some(&self.origin) {
             return Err(BadCredential::OtherOrigin);
@@ -69,7 +69,7 @@ impl Lent {
         Ok(())
     }
 
-    /// Ends when the service has refused it since this was awaited last.
+    /// Waits until the service has refused the credential since the last wait.
     pub async fn refused(&self) {
         self.refused.notified().await;
     }
@@ -97,8 +97,9 @@ impl Origin {
         Some(Origin { tls, host, port, authority: name.parse().ok()? })
     }
 
-    /// Whether a request that a worker sends to the proxy without TLS, for this host and port, is meant for the origin.
-    /// One of TLS at its usual port has the usual port of plain HTTP too: that is how clients write such requests.
+    /// Whether a request that a worker sends to the proxy without TLS, for this host and port, is meant for this
+    /// origin. For an origin of TLS at its default port, the default port of plain HTTP matches too, because clients
+    /// write such requests that way.
     fn is_meant_by(&self, host: &str, port: u16) -> bool {
         let usual = self.tls && self.port == TLS && port == PLAIN;
         same_host(&self.host, host) && (port == self.port || usual)
@@ -114,11 +115,11 @@ fn checked(header: &str, value: &str) -> Result<(HeaderName, HeaderValue), BadCr
     Ok((name, value))
 }
 
-/// What the running calls of one worker brought: one each, and a worker has few calls.
+/// The credentials of the running calls of one worker: one each, and a worker has few calls.
 #[derive(Debug, Default)]
 pub struct Lending(Mutex<Vec<Arc<Lent>>>);
 
-/// A call's credential is in use; until this is dropped.
+/// Use of a call's credential, until this is dropped.
 #[derive(Debug)]
 pub struct Loan {
     lending: Arc<Lending>,
@@ -131,13 +132,14 @@ impl Lending {
         Loan { lending: Arc::clone(self), lent: Arc::clone(lent) }
     }
 
-    /// By what a request for this host and port is proved: of several calls' the newest.
+    /// Returns the credential for a request to this host and port; the newest if several calls brought one.
     pub(super) fn find(&self, host: &str, port: u16) -> Option<Arc<Lent>> {
         let all = self.0.lock();
         all.iter().rev().find(|lent| lent.origin.is_meant_by(host, port)).cloned()
     }
 
-    /// The credential itself while its call runs, else the newest of another running call for the same origin.
+    /// Returns the credential itself while its call runs, otherwise the newest of another running call for the same
+    /// origin.
     pub(super) fn current(&self, lent: &Arc<Lent>) -> Option<Arc<Lent>> {
         let all = self.0.lock();
         let own = all.iter().find(|other| Arc::ptr_eq(other, lent));

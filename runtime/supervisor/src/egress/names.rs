@@ -1,8 +1,8 @@
-//! How many names are looked up at a time.
+//! Concurrency limit of name lookups.
 //!
-//! The system's resolver blocks a thread and cannot be told to stop: a lookup that nobody waits for any more goes on.
-//! Keeps true: each holds its permit until it has really ended, so that names whose servers do not answer take at most
-//! `OWN` threads for one worker, and `WHOLE` of the executor's 512 for all.
+//! The system's resolver blocks a thread and cannot be cancelled: a lookup that nobody waits for any more continues.
+//! Keeps true: each lookup holds its permit until it has really ended, so that names whose servers do not answer take
+//! at most `OWN` threads for one worker, and `WHOLE` of the executor's 512 for all.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ const WHOLE: usize = 128;
 #[derive(Clone, Debug)]
 pub struct Lookups(Arc<Semaphore>);
 
-/// Those of one worker.
+/// The permits of one worker.
 #[derive(Debug)]
 pub(super) struct Names {
     whole: Arc<Semaphore>,
@@ -40,12 +40,12 @@ impl Default for Lookups {
 }
 
 impl Names {
-    /// Waits for a permit and runs `lookup`, which goes on with its permit when nobody waits for this any more.
+    /// Waits for a permit and runs `lookup`, which continues with its permit even if this future is dropped.
     pub(super) async fn look_up<T: Send + 'static>(
         &self,
         lookup: impl Future<Output = T> + Send + 'static,
     ) -> Option<T> {
-        // Err: they are never closed.
+        // Err: impossible, the semaphores are never closed.
         let own = Arc::clone(&self.own).acquire_owned().await.ok()?;
         let whole = Arc::clone(&self.whole).acquire_owned().await.ok()?;
         let running = tokio::spawn(async move {

@@ -1,10 +1,11 @@
-//! A plain request that the proxy sends itself. Where a call brought a credential for its origin, it is proved: the proxy speaks
-//! TLS with the service where the origin says so, and adds the header that no worker sees.
+//! Plain requests that the proxy sends itself. If a call brought a credential for the origin, the request is
+//! authenticated: the proxy speaks TLS with the service if the origin requires it, and adds the header, which no worker
+//! sees.
 //!
-//! Refuses bodies whose end two readers may find in two places and, with a credential, methods whose answer repeats the
-//! request. Keeps true: one request goes to the service on a connection of its own; the host and what frames the body are
-//! the proxy's, whatever the worker wrote, and so is the header, which is added while a call runs that brought it; nothing of
-//! them comes back; no redirect is followed.
+//! Refuses bodies whose end is ambiguous and, with a credential, methods whose answer repeats the request. Keeps true:
+//! one request goes to the service on a connection of its own; the proxy sets the host and the framing of the body,
+//! whatever the worker wrote, and so it does the header, which is added only while a call that brought it runs; none of
+//! these is returned to the worker; redirects are not followed.
 //! Source: RFC 9110 sections 7.6.1 (hop-by-hop) and 9.3.8 (TRACE), RFC 9112 sections 6.3 and 11.2 (smuggling).
 
 use std::convert::Infallible;
@@ -35,18 +36,18 @@ use tokio_util::task::AbortOnDropHandle;
 use super::head::{Head, hop_by_hop};
 use super::lent::{Lending, Lent, Origin};
 
-/// More than any client sends, in a head of at most `MAX_HEAD`.
+/// Maximum number of headers, more than any client sends in a head of at most `MAX_HEAD`.
 const MAX_HEADERS: usize = 256;
-/// They answer with the request as it came (RFC 9110 section 9.3.8), the header included.
+/// Methods whose answer is the request as received (RFC 9110 section 9.3.8), including the header.
 const ECHOING: [&str; 2] = ["TRACE", "TRACK"];
 
-/// Whom to believe that it is the service. Clones share what was read.
+/// Certificate authorities trusted for services. Clones share what was read.
 #[derive(Clone, Default)]
 pub struct Trust(Arc<OnceLock<Option<TlsConnector>>>);
 
 type Body = Either<Told, Full<Bytes>>;
 
-/// The body of an answer, which tells of its end by being dropped.
+/// The body of an answer, which reports its end by being dropped.
 struct Told {
     body: Incoming,
     _end: oneshot::Sender<()>,
@@ -84,7 +85,8 @@ impl Trust {
         Trust(Arc::new(OnceLock::from(Some(TlsConnector::from(Arc::new(config))))))
     }
 
-    /// What this machine trusts, read when it is needed first. `None`: that is nobody, as the log says.
+    /// Returns the connector with this machine's authorities, read on first use. `None`: there are none, and the log
+    /// says so.
     fn connector(&self) -> Option<&TlsConnector> {
         let read = || match of_this_machine() {
             Ok(config) => Some(TlsConnector::from(Arc::new(config))),
@@ -103,12 +105,12 @@ fn of_this_machine() -> Result<ClientConfig, tokio_rustls::rustls::Error> {
     Ok(config.with_no_client_auth())
 }
 
-/// Whether the body has one end, and the path is one (RFC 3986 section 2).
+/// Whether the end of the body is unambiguous, and the path valid (RFC 3986 section 2).
 pub(super) fn is_clear(head: &Head) -> bool {
     head.is_framed && head.path.bytes().all(|byte| byte.is_ascii_graphic())
 }
 
-/// Whether the answer repeats the request, and with it a credential.
+/// Whether the answer repeats the request, and a credential with it.
 pub(super) fn is_repeated(head: &Head) -> bool {
     ECHOING.contains(&head.method.as_str())
 }
@@ -117,7 +119,7 @@ pub(super) fn is_repeated(head: &Head) -> bool {
 pub(super) trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
 impl<S: AsyncRead + AsyncWrite + Unpin + Send> Stream for S {}
 
-/// The service at the other end of a connection to the origin's address. `None`: it is not the one, as the log says.
+/// Secures a connection to the origin's address. `None`: the service could not be verified, and the log says so.
 pub(super) async fn secure(stream: TcpStream, lent: &Lent, trust: &Trust) -> Option<Box<dyn Stream>> {
     let Origin { tls, host, .. } = lent.origin();
     if !tls {
@@ -137,24 +139,24 @@ pub(super) async fn secure(stream: TcpStream, lent: &Lent, trust: &Trust) -> Opt
     }
 }
 
-/// What a worker asked of the proxy.
+/// A worker's request to the proxy.
 pub(super) struct Asked {
     /// Path and query.
     pub(super) path: String,
-    /// The host that was judged, as a request names it.
+    /// The checked host, as a request names it.
     pub(super) authority: HeaderValue,
-    /// The request as far as it was read: its head and perhaps some of its body.
+    /// The bytes read so far: the head and perhaps some of the body.
     pub(super) read: Vec<u8>,
     pub(super) proof: Option<Proof>,
 }
 
-/// The credential by which a request is proved.
+/// The credential that authenticates a request.
 pub(super) struct Proof {
     pub(super) lending: Arc<Lending>,
     pub(super) lent: Arc<Lent>,
 }
 
-/// Passes on one request and its answer. Ends with the worker's connection.
+/// Forwards one request and its answer. Returns when the worker's connection ends.
 pub(super) async fn exchange(worker: UnixStream, mut asked: Asked, service: Box<dyn Stream>) {
     let mut client = hyper::client::conn::http1::Builder::new();
     client.max_headers(MAX_HEADERS);
@@ -164,7 +166,7 @@ pub(super) async fn exchange(worker: UnixStream, mut asked: Asked, service: Box<
     let (unread, answers) = worker.into_split();
     let worker = tokio::io::join(Cursor::new(read).chain(unread), answers);
     let (end, ended) = oneshot::channel();
-    // For the one request.
+    // Taken by the first request; there is no second.
     let once = Mutex::new(Some((sender, end)));
     let asked = &asked;
     let pass = service_fn(|request| {
@@ -174,12 +176,12 @@ pub(super) async fn exchange(worker: UnixStream, mut asked: Asked, service: Box<
     let mut serving = hyper::server::conn::http1::Builder::new();
     serving.keep_alive(false).max_headers(MAX_HEADERS);
     let mut serving = std::pin::pin!(serving.serve_connection(TokioIo::new(worker), pass));
-    // Err: one side broke off, which ends the other.
+    // Err: one side disconnected, which ends the other.
     tokio::select! {
         _ = &mut serving => return,
         _ = ended => {}
     }
-    // Nobody waits for what is left of a request that was answered; what is left of the answer still goes out.
+    // Once the request was answered, its remaining body is not needed; the rest of the answer is still sent.
     drop(connection);
     let _ = serving.await;
 }
@@ -189,7 +191,7 @@ async fn answer(
     asked: &Asked,
     once: Option<(SendRequest<Incoming>, oneshot::Sender<()>)>,
 ) -> Response<Body> {
-    // Again: the call that brought the credential may have ended while the service was connected to.
+    // Checked again: the call that brought the credential may have ended while the proxy connected to the service.
     let lent = asked.proof.as_ref().map(|proof| proof.lending.current(&proof.lent));
     if let Some(None) = lent {
         return refused(StatusCode::FORBIDDEN);
@@ -208,7 +210,7 @@ async fn answer(
     }
 }
 
-/// The request as the service gets it. hyper frames the body anew.
+/// Builds the request for the service. hyper sets the framing of the body itself.
 fn sent(request: Request<Incoming>, asked: &Asked, lent: Option<&Lent>) -> Option<Request<Incoming>> {
     let (mut parts, body) = request.into_parts();
     let uri = asked.path.parse::<Uri>().ok();
@@ -233,13 +235,14 @@ fn prove(headers: &mut HeaderMap, lent: &Lent) {
     headers.insert(name, value);
 }
 
-/// Some services read `x_api_key` as `x-api-key` (RFC 3875 section 4.1.18).
+/// Whether two header names are equal for a service that treats `_` as `-`, as with `x_api_key` (RFC 3875 section
+/// 4.1.18).
 fn is_same(key: &HeaderName, name: &HeaderName) -> bool {
     let plain = |name: &HeaderName| name.as_str().replace('_', "-");
     plain(key) == plain(name)
 }
 
-/// The headers that pass a hop.
+/// Returns the headers that are forwarded.
 fn passing(headers: &HeaderMap) -> HeaderMap {
     let listed: Vec<&str> =
         headers.get_all(CONNECTION).iter().filter_map(|list| list.to_str().ok()).collect();
@@ -251,14 +254,14 @@ fn passing(headers: &HeaderMap) -> HeaderMap {
     passing.map(|(key, value)| (key.clone(), value.clone())).collect()
 }
 
-/// The answer as the worker gets it.
+/// Builds the answer for the worker.
 fn returned(response: Response<Incoming>, end: oneshot::Sender<()>) -> Response<Body> {
-    // Nobody asked for another protocol.
+    // The proxy never asks for another protocol.
     if response.status() == StatusCode::SWITCHING_PROTOCOLS {
         return refused(StatusCode::BAD_GATEWAY);
     }
     let (mut parts, body) = response.into_parts();
-    // A HEAD's answer tells how long the body would be.
+    // The answer to HEAD contains the length that the body would have.
     let length = parts.headers.remove(hyper::header::CONTENT_LENGTH);
     parts.headers = passing(&parts.headers);
     if let Some(length) = length {

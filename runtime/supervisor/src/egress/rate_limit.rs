@@ -1,18 +1,18 @@
-//! How fast one worker's requests are taken, so that their audit lines are bounded and none is left out.
+//! Rate limit for one worker's requests. It bounds their audit lines, so that none has to be dropped.
 
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::time::{Instant, sleep_until};
 
-/// Fifty connections a second are more than a plugin needs, and few lines.
+/// Interval between requests: fifty connections a second are more than a plugin needs, and few audit lines.
 const EVERY: Duration = Duration::from_millis(20);
-/// At once, after a pause.
+/// Maximum number of requests at once, after a pause.
 const BURST: u32 = 128;
 
 #[derive(Debug)]
 pub(super) struct RateLimit {
-    /// When the next request is due, were each as late as it may be.
+    /// Due time of the next request, if each were as late as allowed.
     next: Mutex<Instant>,
 }
 
@@ -21,13 +21,13 @@ impl RateLimit {
         RateLimit { next: Mutex::new(Instant::now()) }
     }
 
-    /// Ends when the next request may be taken.
+    /// Waits until the next request may be handled.
     pub(super) async fn acquire(&self) {
         let due = {
             let now = Instant::now();
             let mut next = self.next.lock();
             let due = *next;
-            // A pause earns a burst and no more.
+            // A pause permits one burst and no more.
             *next = due.max(now.checked_sub(EVERY * BURST).unwrap_or(now)) + EVERY;
             due
         };

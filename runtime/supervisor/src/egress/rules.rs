@@ -1,12 +1,12 @@
-//! What a plugin may reach: exact hosts and `*.suffix`, on the ports of HTTP, and the private networks in which
-//! they may lie.
+//! Network rules of a plugin: exact hosts and `*.suffix`, on the ports of HTTP, and the private networks in which they
+//! may be.
 
 use std::net::IpAddr;
 
 use asp_platform::address::{Network, may_reach};
 use asp_platform::operator_list;
 
-/// Other ports are other protocols, which a list of domains does not speak of.
+/// Allowed ports. Other ports are for other protocols, to which a list of domains does not apply.
 pub(super) const PLAIN: u16 = 80;
 pub(super) const TLS: u16 = 443;
 
@@ -17,14 +17,14 @@ const DEVELOPMENT: [&str; 7] =
 #[derive(Clone, Debug)]
 pub struct Rules {
     exact: Vec<String>,
-    /// With their leading dot.
+    /// Suffixes with their leading dot.
     suffixes: Vec<String>,
     private: Vec<PrivateRoute>,
-    /// Open for every name, on any port; empty but for development.
+    /// Networks open for every name, on any port; only in development.
     development: Vec<Network>,
 }
 
-/// A private network that one name may lead to, and the primitives whose plugins may go there.
+/// A private network that one name may resolve to, and the primitives whose plugins may connect to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PrivateRoute {
     /// A host or `*.suffix`, as in `allowedDomains`.
@@ -60,7 +60,7 @@ impl PrivateRoute {
 }
 
 impl Rules {
-    /// `domains` is the manifest's `allowedDomains`, checked there.
+    /// Creates the rules of a manifest's `allowedDomains`, which have been checked there.
     pub fn new(domains: &[String]) -> Rules {
         let mut exact = Vec::new();
         let mut suffixes = Vec::new();
@@ -73,19 +73,19 @@ impl Rules {
         Rules { exact, suffixes, private: Vec::new(), development: Vec::new() }
     }
 
-    /// The same names; those of `private` may lie in its networks too.
+    /// Returns the same names; those of `private` may also be in its networks.
     #[must_use]
     pub fn with_private(self, private: &[PrivateRoute]) -> Rules {
         Rules { private: private.to_vec(), ..self }
     }
 
-    /// The same names on any port, at any private address: for one developer's machine.
+    /// Returns the same names on any port, at any private address: for one developer's machine.
     #[must_use]
     pub fn for_development(self) -> Rules {
         Rules { development: DEVELOPMENT.iter().filter_map(|network| network.parse().ok()).collect(), ..self }
     }
 
-    /// Whether a request may go to an address that `host` led to.
+    /// Whether a request may go to an address that `host` resolved to.
     pub(super) fn allow_address(&self, host: &str, address: IpAddr) -> bool {
         let host = plain(host);
         may_reach(address, &self.development) || self.private.iter().any(|route| route.leads(&host, address))
@@ -96,8 +96,8 @@ impl Rules {
         !self.development.is_empty() || port == PLAIN || (port == TLS && tunnel)
     }
 
-    /// Whether `host`, a name and never a bare address unless listed so, is listed. Of the origin of a credential the
-    /// operator says the port.
+    /// Whether `host` is listed; a bare address must be listed as such. The port of a credential's origin is the
+    /// operator's choice.
     pub(super) fn allow_host(&self, host: &str) -> bool {
         let host = plain(host);
         let under = |suffix: &String| host.len() > suffix.len() && host.ends_with(suffix.as_str());
@@ -129,7 +129,7 @@ mod tests {
             ("CRM.internal.", "10.0.0.5", true),
             ("crm.internal", "192.168.0.5", false),
             ("crm.internal", "fd00:20::1", false),
-            // Its own DNS leads there: that is its owner's word.
+            // Its own DNS resolves to this address, which proves nothing.
             ("x.evil.example", "10.0.0.5", false),
             ("x.evil.example", "8.8.8.8", true),
             ("a.corp.example", "fd00:20::1", true),

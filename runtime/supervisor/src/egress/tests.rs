@@ -1,4 +1,4 @@
-//! The proxy over a real socket.
+//! Tests of the proxy over a real socket.
 
 use std::sync::Arc;
 
@@ -49,7 +49,7 @@ async fn a_listed_name_that_leads_inside_is_refused() {
 
 #[tokio::test]
 async fn a_private_address_is_reached_where_the_operator_lists_its_network() {
-    // 127.0.0.1 and, where the machine has it, ::1: nothing listens at their port, which the proxy has to find out.
+    // 127.0.0.1 and, if the machine has it, ::1: nothing listens at their port, which the proxy has to find out.
     let routes = |listed: &[&str]| -> Vec<PrivateRoute> {
         listed.iter().map(|text| PrivateRoute::parse(text, vec!["*".into()]).unwrap()).collect()
     };
@@ -64,7 +64,7 @@ async fn a_private_address_is_reached_where_the_operator_lists_its_network() {
     }
 }
 
-/// An HTTP service that answers `found` to everything, once.
+/// Starts an HTTP service that answers `found` to everything, once.
 async fn service() -> u16 {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -120,7 +120,7 @@ async fn what_is_no_proxy_request_is_malformed() {
     assert!(ask(&["a.example"], "GET / HTTP/1.1\r\n\r\n").await.starts_with("HTTP/1.1 400 "));
 }
 
-/// The first bytes of a TLS client that asks for `name`.
+/// Returns the first bytes of a TLS client that asks for `name`.
 async fn client_hello(name: &str) -> Vec<u8> {
     let config = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
         .with_safe_default_protocol_versions()
@@ -138,7 +138,7 @@ async fn client_hello(name: &str) -> Vec<u8> {
     hello
 }
 
-/// What `tunnelled` says of a TLS client for `host` that sends these pieces.
+/// Returns the result of `tunnelled` for a TLS client for `host` that sends these pieces.
 async fn behind_connect(host: &str, pieces: Vec<Vec<u8>>) -> Result<Vec<u8>, Denied> {
     match behind_connect_to((host, 443), pieces).await? {
         TunnelContent::Tls(hello) => Ok(hello),
@@ -159,7 +159,7 @@ async fn behind_connect_to((host, port): (&str, u16), pieces: Vec<Vec<u8>>) -> R
     });
     let to = Head::parse(format!("CONNECT {host}:{port} HTTP/1.1\r\n\r\n").as_bytes()).unwrap();
     let found = tunnelled(&mut proxy, &to, Vec::new(), false).await;
-    // A client that still sends is refused by this.
+    // Stops a client that is still sending.
     drop(proxy);
     client.await.unwrap();
     found
@@ -193,14 +193,14 @@ async fn a_client_hello_may_come_in_pieces_and_in_records_and_not_without_end() 
     let hello = client_hello("api.example.com").await;
     let bytes: Vec<Vec<u8>> = hello.iter().map(|byte| vec![*byte]).collect();
     assert_eq!(behind_connect("api.example.com", bytes).await, Ok(hello.clone()));
-    // One record of the handshake becomes many (RFC 8446 section 5.1).
+    // Splits the handshake's record into many (RFC 8446 section 5.1).
     let record = |part: &[u8]| {
         let length = u16::try_from(part.len()).unwrap().to_be_bytes();
         [&[22, 3, 1], length.as_slice(), part].concat()
     };
     let records: Vec<u8> = hello[5..].chunks(7).flat_map(record).collect();
     assert_eq!(behind_connect("api.example.com", vec![records.clone()]).await, Ok(records));
-    // A handshake message that announces more than it may have.
+    // A handshake message that announces more than the maximum size.
     let endless = std::iter::once(record(&[1, 255, 255, 255])).chain((0..100).map(|_| record(&[0; 4096])));
     assert_eq!(behind_connect("api.example.com", endless.collect()).await, Err(Denied::ServerName));
 }
@@ -227,7 +227,7 @@ async fn a_tunnel_to_the_port_of_plain_http_carries_a_request_for_the_host_that_
     }
 }
 
-/// The answer of `proxy` to one client.
+/// Returns the answer of `proxy` to one client.
 async fn carried(proxy: &Proxy, request: &str) -> String {
     let (mut client, stream) = UnixStream::pair().unwrap();
     client.write_all(request.as_bytes()).await.unwrap();
@@ -240,7 +240,7 @@ async fn carried(proxy: &Proxy, request: &str) -> String {
 #[tokio::test(start_paused = true)]
 async fn a_request_waits_for_its_turn_before_it_is_judged_and_audited() {
     let proxy = proxy_of(Rules::new(&[]));
-    // Two hundred seconds of turns are given away.
+    // Uses up two hundred seconds of the rate limit.
     for _ in 0..10_000 {
         let _ = futures::poll!(std::pin::pin!(proxy.rate_limit.acquire()));
     }
@@ -256,7 +256,7 @@ async fn a_worker_whose_lookups_are_all_stuck_begins_no_other() {
     let inside = "CONNECT localhost:443 HTTP/1.1\r\n\r\n";
     assert!(carried(&proxy, inside).await.ends_with("address not allowed"), "the name is looked up");
     for _ in 0..16 {
-        // Dropped at once; whatever has begun goes on.
+        // Dropped at once; lookups that have begun continue.
         let _ = futures::poll!(std::pin::pin!(proxy.names.look_up(std::future::pending::<()>())));
     }
     let answer = carried(&proxy, inside).await;

@@ -1,7 +1,7 @@
 //! Finds installed plugins: `<plugins>/<id>/<version>/{plugin.json, package/}`.
 //!
-//! Keeps true: whatever names a request brings, nothing outside the plugins directory is read or run, and no
-//! link in a package leads out of it.
+//! Keeps true: whatever names a request contains, nothing outside the plugins directory is read or run, and no link in
+//! a package leads out of it.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -12,9 +12,9 @@ use crate::egress::PrivateRoute;
 use crate::plugin::manifest::{Language, MAX_BYTES, Manifest, Mode, Variable, is_name};
 use crate::refusal::Refusal;
 
-/// Files and directories of one package; node_modules have the most.
+/// Maximum number of files and directories of one package; node_modules have the most.
 const MAX_ENTRIES: usize = 50_000;
-/// Bytes of a credential's name.
+/// Maximum length of a credential's name in bytes.
 const MAX_CREDENTIAL: usize = 63;
 
 /// A plugin that may run.
@@ -25,26 +25,27 @@ pub struct Plugin {
     pub private: Vec<PrivateRoute>,
     /// The version's directory, without links in its path.
     pub directory: PathBuf,
-    /// `plugin.json`, to see whether the plugin was installed anew.
+    /// Text of `plugin.json`, to detect a reinstallation.
     text: String,
 }
 
-/// Identity of a pool: its workers serve specs of one credential alone, or of none, primitives that may reach the same
+/// Identity of a pool: its workers serve specs of a single credential, or of none, primitives that may reach the same
 /// private networks, and users of the same secrets.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PluginKey {
     pub id: String,
     pub version: String,
-    /// The operator's name of it; empty: none.
+    /// The operator's name of the credential; empty: none.
     pub credential: String,
     /// Numbers of the operator's routes into private networks that serve the primitive.
     pub routes: Vec<usize>,
-    /// Names of the secrets that its workers are given, sorted; last, so that pools of a plugin lie side by side.
+    /// Names of the secrets that its workers receive, sorted. The last field, so that the pools of a plugin are
+    /// adjacent in the map.
     pub secrets: Vec<String>,
 }
 
 impl PluginKey {
-    /// The key of a call, where the operator lists these routes.
+    /// Returns the key for a call, given the operator's list of routes.
     pub fn of(wanted: &PluginRef, routes: &[PrivateRoute]) -> PluginKey {
         let PluginRef { id, version, credential, called_as, .. } = wanted;
         let serving = routes.iter().enumerate().filter(|(_, route)| route.serves(called_as));
@@ -57,13 +58,13 @@ impl PluginKey {
         }
     }
 
-    /// Whether both differ by their secrets at most.
+    /// Whether the two keys are equal except for their secrets.
     pub fn is_beside(&self, other: &PluginKey) -> bool {
         (&self.id, &self.version, &self.credential, &self.routes)
             == (&other.id, &other.version, &other.credential, &other.routes)
     }
 
-    /// Whether it is of this plugin version and credential, whatever networks its calls may reach.
+    /// Whether the key is of this plugin version and credential, whatever networks its calls may reach.
     pub fn is_of(&self, wanted: &PluginRef) -> bool {
         self.id == wanted.id && self.version == wanted.version && self.credential == wanted.credential
     }
@@ -104,17 +105,17 @@ impl Plugin {
         Ok(plugin)
     }
 
-    /// Whether another plugin was installed in this one's place (`asp plugin install --replace`).
+    /// Whether another plugin was installed in its place (`asp plugin install --replace`).
     pub fn is_replaced(&self) -> bool {
         read(&self.manifest_path()).is_ok_and(|text| text != self.text)
     }
 
-    /// `id@version`, in logs.
+    /// Returns `id@version`, for logs.
     pub fn name(&self) -> String {
         format!("{}@{}", self.manifest.id, self.manifest.version)
     }
 
-    /// Names of the secrets that it wants.
+    /// Returns the names of the secrets that the plugin asks for.
     pub fn secrets(&self) -> impl Iterator<Item = &str> {
         self.manifest.env.values().filter_map(|variable| match variable {
             Variable::Secret(name) => Some(name.as_str()),
@@ -130,7 +131,8 @@ impl Plugin {
         self.directory.join("package")
     }
 
-    /// Whether a request may use this plugin: what it says beyond id and version must be so.
+    /// Checks that a request may use this plugin: everything that it specifies in addition to id and version must
+    /// match.
     pub fn check_reference(&self, wanted: &PluginRef) -> Result<(), Refusal> {
         let manifest = &self.manifest;
         if manifest.id != wanted.id || manifest.version != wanted.version {
@@ -166,7 +168,7 @@ impl Plugin {
         Ok(())
     }
 
-    /// The file that the entrypoint names; `None` where it names a class or a module. Python's may name a function
+    /// Returns the file that the entrypoint names; `None` if it names a class or a module. Python's may name a function
     /// too: `file.py:function`, `package.module:function`.
     fn entry_file(&self) -> Option<&str> {
         let entrypoint = self.manifest.entrypoint.as_str();
@@ -181,7 +183,7 @@ impl Plugin {
     }
 }
 
-/// As specs write it (primitives/README.md).
+/// Whether `text` is a credential's name, as in specs (primitives/README.md).
 fn is_credential(text: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
     text.len() <= MAX_CREDENTIAL && text.bytes().all(plain)

@@ -1,4 +1,4 @@
-//! How each language's worker is started: its command line, and what it must see inside its sandbox.
+//! Start command of each language's worker, and the paths that it needs inside its sandbox.
 
 mod java;
 mod node;
@@ -22,13 +22,13 @@ const MEBIBYTE: u64 = 1 << 20;
 pub struct Command {
     pub argv: Vec<String>,
     pub read_only: Vec<PathBuf>,
-    /// Names of the secrets that it is given.
+    /// Names of the secrets that it receives.
     pub secrets: Vec<String>,
-    /// How it ends when its heap is full.
+    /// How the process ends when its heap is full.
     pub full_heap: FullHeap,
 }
 
-/// The command that runs `plugin`'s worker.
+/// Returns the command that runs `plugin`'s worker.
 pub fn command(languages: &Languages, plugin: &Plugin) -> Result<Command, Refusal> {
     let memory = plugin.manifest.limits.memory_bytes;
     let language = plugin.manifest.language.unwrap_or(Language::Python);
@@ -50,7 +50,7 @@ pub fn command(languages: &Languages, plugin: &Plugin) -> Result<Command, Refusa
     command.read_only.push(plugin.directory.clone());
     command.read_only.retain(|path| !SYSTEM.iter().any(|system| path.starts_with(system)));
     command.read_only.sort();
-    // A path within another one is bound with it.
+    // A path within another one is mounted with it.
     command.read_only.dedup_by(|later, earlier| later.starts_with(earlier.as_path()));
     Ok(command)
 }
@@ -64,14 +64,14 @@ pub fn present(languages: &Languages, language: Language) -> bool {
     }
 }
 
-/// The directory an interpreter is installed in: `/opt/x` for `/opt/x/bin/python`.
+/// Returns the directory in which an interpreter is installed: `/opt/x` for `/opt/x/bin/python`.
 fn prefix(interpreter: &Path) -> Option<PathBuf> {
     let directory = interpreter.parent()?;
     let is_bin = directory.file_name().is_some_and(|name| name == "bin");
     Some(if is_bin { directory.parent()? } else { directory }.to_path_buf())
 }
 
-/// The prefixes of an interpreter as it is named and as its links lead.
+/// Returns the prefixes of an interpreter, for the path as given and with its links resolved.
 fn prefixes(interpreter: &Path) -> Vec<PathBuf> {
     let real = interpreter.canonicalize().ok();
     [Some(interpreter.to_path_buf()), real].into_iter().flatten().filter_map(|path| prefix(&path)).collect()

@@ -1,7 +1,7 @@
-//! `plugin.json`: what an installed plugin is and what may run (runtime/README.md, "An installed plugin").
+//! `plugin.json`: identity and limits of an installed plugin (runtime/README.md, "An installed plugin").
 //!
-//! Refuses unknown fields, values out of bounds, and names that could leave the plugin's directory. Nothing
-//! that arrives over the API changes what stands here.
+//! Refuses unknown fields, values out of bounds, and names that could leave the plugin's directory. No API request
+//! changes a manifest.
 
 mod environment;
 
@@ -10,7 +10,7 @@ use serde_json::value::RawValue;
 
 pub use environment::{Variable, Variables};
 
-/// Of `plugin.json`; schemas are the largest part.
+/// Maximum size of `plugin.json` in bytes; schemas are the largest part.
 pub const MAX_BYTES: u64 = 1 << 20;
 const FORMAT: u32 = 1;
 const MAX_NAME: usize = 128;
@@ -66,7 +66,7 @@ pub struct Manifest {
     pub entrypoint: String,
     #[serde(default)]
     pub command: Vec<String>,
-    /// Variables of a stdio server, added to those of every worker.
+    /// Variables of a stdio server, in addition to those of every worker.
     #[serde(default)]
     pub env: Variables,
     #[serde(default)]
@@ -106,7 +106,7 @@ pub struct Limits {
     pub max_runtime_seconds: u64,
     pub input_timeout_seconds: u64,
     pub heartbeat_seconds: u64,
-    /// Of one plugin over all tenants; the gateway's limiter enforces it.
+    /// Concurrent calls of one plugin over all tenants; enforced by the gateway's limiter.
     pub concurrent_invocations: u64,
     pub cpu_millis: u32,
     pub memory_bytes: u64,
@@ -168,7 +168,7 @@ impl Default for Isolation {
     }
 }
 
-/// What is wrong with a manifest.
+/// Error in a manifest.
 #[derive(Debug, thiserror::Error)]
 pub enum ManifestError {
     #[error("{0}")]
@@ -274,7 +274,7 @@ impl Pool {
     }
 }
 
-/// A name that is one directory: `[A-Za-z0-9][A-Za-z0-9._+-]*`.
+/// Whether `text` is a name that is a single directory: `[A-Za-z0-9][A-Za-z0-9._+-]*`.
 pub fn is_name(text: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._+-".contains(&byte);
     text.len() <= MAX_NAME
@@ -282,13 +282,13 @@ pub fn is_name(text: &str) -> bool {
         && text.bytes().all(plain)
 }
 
-/// A path of plain parts, or a Java class name.
+/// Whether `text` is a relative path without special parts, or a Java class name.
 pub fn is_relative(text: &str) -> bool {
     let plain = |part: &str| !part.is_empty() && part != "." && part != ".." && !part.starts_with('-');
     text.len() <= 512 && !text.contains(['\0', '\\']) && text.split('/').all(plain)
 }
 
-/// A host name, or `*.` and a suffix of at least two labels.
+/// Whether `text` is a host name, or `*.` and a suffix of at least two labels.
 fn is_domain(text: &str) -> bool {
     let (name, labels) = match text.strip_prefix("*.") {
         Some(suffix) => (suffix, 2),

@@ -1,4 +1,4 @@
-//! Requests that the proxy proves, and what a service hears of them (I-8).
+//! Tests of requests with a credential: what the service receives (I-8).
 
 mod odd;
 mod plain;
@@ -93,7 +93,7 @@ async fn what_has_no_clear_end_or_would_be_repeated_reaches_no_service() {
         let answer = worker.ask(request.replace("HOST", &format!("localhost:{port}"))).await;
         assert!(answer.starts_with("HTTP/1.1 400 "), "{request:?}: {answer}");
         assert!(!answer.contains(KEY), "{request:?}: {answer}");
-        // What was connected to has been closed without a word.
+        // A connection that was opened has been closed without any data.
         while let Ok(heard) = service.heard.try_recv() {
             assert_eq!(heard, "", "{request:?}");
         }

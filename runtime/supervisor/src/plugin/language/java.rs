@@ -1,5 +1,5 @@
-//! Java: heap and metaspace follow the worker's memory; one collector thread and the first compiler alone,
-//! because a worker is small and must start fast; a shared class archive where the shim has one.
+//! Java: heap and metaspace follow the worker's memory; one collector thread and only the first compiler, because a
+//! worker is small and must start fast; a shared class archive if the shim has one.
 
 use std::path::Path;
 
@@ -7,11 +7,11 @@ use super::{Command, MEBIBYTE, prefixes, text};
 use crate::cause::FullHeap;
 
 const MAIN_CLASS: &str = "asp.plugin.Worker";
-/// Names its libraries beside it; the plugin's own classes have a loader of their own.
+/// Main jar, which refers to its libraries by relative paths; the plugin's own classes have a separate loader.
 const JAR: &str = "asp-plugin.jar";
-/// `-XX:+ExitOnOutOfMemoryError` ends so; a plugin's own `System.exit` is 70.
+/// Exit code of `-XX:+ExitOnOutOfMemoryError`; a plugin's own `System.exit` is 70.
 const OOM_EXIT: i32 = 3;
-/// Made beside the jars by the shim's installation, for this class path and these flags; used when it is there.
+/// Class archive, created by the shim's installation for this class path and these flags; used if it exists.
 const CLASS_ARCHIVE: &str = "worker.jsa";
 
 pub(super) fn command(java: &Path, shim: &Path, memory: u64) -> Command {
@@ -26,13 +26,13 @@ pub(super) fn command(java: &Path, shim: &Path, memory: u64) -> Command {
         "-Xss512k".to_owned(),
         "-XX:+UseSerialGC".to_owned(),
         "-XX:TieredStopAtLevel=1".to_owned(),
-        // A start runs much code a few times: compiling less of it saves an eighth of the processor's time.
+        // A start runs much code a few times: compiling less of it saves an eighth of the CPU time.
         "-XX:CompileThresholdScaling=4".to_owned(),
         "-XX:+ExitOnOutOfMemoryError".to_owned(),
         "-XX:-UsePerfData".to_owned(),
-        // Nobody loads an agent into a running worker.
+        // No agent is ever loaded into a running worker.
         "-XX:+DisableAttachMechanism".to_owned(),
-        // Java does not look at TMPDIR and HOME; the current directory is the one that can be written.
+        // Java ignores TMPDIR and HOME; the current directory is the writable one.
         "-Djava.io.tmpdir=.".to_owned(),
         "-Duser.home=.".to_owned(),
         "-Xshare:auto".to_owned(),

@@ -1,7 +1,7 @@
-//! Node: the heap's bound follows the worker's memory; everything else (frozen intrinsics, no `__proto__`, no
-//! addons, the permission flags) is what the shim asks for, since it depends on the release.
+//! Node: the heap limit follows the worker's memory; everything else (frozen intrinsics, no `__proto__`, no addons, the
+//! permission flags) is specified by the shim, because it depends on the release.
 //!
-//! The permission flags stop no connection, the sandbox does; they stop files, children and threads.
+//! The permission flags stop files, children and threads; connections are stopped by the sandbox.
 
 use std::path::Path;
 
@@ -9,11 +9,11 @@ use super::{Command, MEBIBYTE, prefixes, text};
 use crate::cause::FullHeap;
 use crate::settings::Node;
 
-/// For those that have a way out: without one they only cost time.
+/// Flags for plugins with network access; without it they only cost time.
 const EGRESS_FLAGS: [&str; 2] = ["--use-env-proxy", "--use-system-ca"];
 
 pub(super) fn command(node: &Node, plugin: &Path, memory: u64, egress: bool) -> Command {
-    // The old generation's share: the rest is for the young one, buffers, code and stacks.
+    // Size of the old generation; the rest is for the young one, buffers, code and stacks.
     let heap = (memory / MEBIBYTE / 4 * 3).max(16);
     let mut argv = vec![text(&node.binary), format!("--max-old-space-size={heap}")];
     let wanted = node.flags.iter().filter(|flag| egress || !EGRESS_FLAGS.contains(&flag.as_str()));
@@ -24,8 +24,8 @@ pub(super) fn command(node: &Node, plugin: &Path, memory: u64, egress: bool) -> 
     Command { secrets: Vec::new(), argv, read_only, full_heap: full_heap(heap) }
 }
 
-/// V8 aborts near its bound, which the last collection may have left a little below it. `heap` is the flag's
-/// value, in mebibytes.
+/// Returns how Node ends when its heap is full: V8 aborts near its limit, possibly a little below it after the last
+/// collection. `heap` is the flag's value, in mebibytes.
 pub(super) fn full_heap(heap: u64) -> FullHeap {
     FullHeap::Abort { above: heap * MEBIBYTE / 10 * 9 }
 }

@@ -1,5 +1,5 @@
-//! Python: `-I` (no environment, no user site, not the current directory), `-B` (the package is read-only),
-//! and faulthandler, so that a native crash leaves a stack in the log. Its heap has no bound but the worker's.
+//! Python: `-I` (no environment, no user site, not the current directory), `-B` (the package is read-only), and
+//! faulthandler, so that a native crash leaves a stack in the log. Its heap has no limit except the worker's.
 
 use std::path::{Path, PathBuf};
 
@@ -16,7 +16,7 @@ pub(super) fn command(interpreter: &Path) -> Command {
     Command { secrets: Vec::new(), argv, read_only, full_heap: FullHeap::Unknown }
 }
 
-/// The installation a virtual environment was made from (`home` in its pyvenv.cfg).
+/// Returns the installation from which a virtual environment was created (`home` in its pyvenv.cfg).
 fn base(interpreter: &Path) -> Option<PathBuf> {
     let config = std::fs::read_to_string(prefix(interpreter)?.join("pyvenv.cfg")).ok()?;
     let home = config.lines().find_map(|line| {

@@ -1,7 +1,7 @@
 //! An MCP server that speaks on standard input and output: the manifest's own command.
 //!
-//! Keeps true: the program is one of the runtime's interpreters or a file of the package, nothing else of the
-//! machine; a word that names a file of the package becomes its path, since the server starts in its work
+//! Keeps true: the program is one of the runtime's interpreters or a file of the package, and no other program of the
+//! machine; an argument that names a file of the package becomes its path, because the server starts in its work
 //! directory.
 
 use std::path::Path;

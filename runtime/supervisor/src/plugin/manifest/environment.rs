@@ -1,6 +1,6 @@
-//! The variables that a stdio server's package asks for: constants, paths of its own, and named secrets of the operator.
+//! The variables that a stdio server's package defines: constants, paths of its own, and named secrets of the operator.
 //!
-//! Refuses the runtime's own variables, and what a dynamic loader obeys.
+//! Refuses the runtime's own variables, and those that a dynamic loader obeys.
 
 use std::collections::BTreeMap;
 
@@ -13,9 +13,9 @@ const MAX_VARIABLES: usize = 64;
 const MAX_PATHS: usize = 16;
 const MAX_NAME: usize = 128;
 const MAX_VALUE: usize = 4096;
-/// A path that names the package itself.
+/// The path that stands for the package itself.
 const PACKAGE: &str = ".";
-/// Set by the runtime; each also in lower case.
+/// Variables set by the runtime, each also in lower case.
 const OWN: [&str; 9] =
     ["HOME", "TMPDIR", "PATH", "LANG", "TZ", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "GLIBC_TUNABLES"];
 
@@ -29,7 +29,7 @@ pub enum Variable {
     Value(String),
     /// Paths relative to the package, joined by `:`.
     Paths(Vec<String>),
-    /// The name of a secret; unset where the caller may not use it.
+    /// The name of a secret; unset if the caller may not use it.
     Secret(String),
 }
 

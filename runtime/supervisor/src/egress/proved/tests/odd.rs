@@ -1,4 +1,4 @@
-//! Requests that readers take differently, put together at random.
+//! Tests with random requests that readers may interpret differently.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use tokio::io::AsyncWriteExt;
 use super::super::*;
 use super::world::{KEY, OK, Service, Worker, head};
 
-/// What a request is put together of.
+/// Parts of a request.
 const METHODS: [&str; 6] = ["GET", "POST", "TRACE", "get", "PUT", "OPTIONS"];
 const TARGETS: [&str; 8] = [
     "http://HOST/",
@@ -58,7 +58,7 @@ const BODIES: [&str; 7] = [
     "ffffffffffffffffff\r\n",
 ];
 
-/// Requests put together of pieces that proxies and services have read differently.
+/// Builds a request from parts that proxies and services have interpreted differently.
 fn odd_request(random: &mut StdRng, port: u16) -> Vec<u8> {
     let mut text = String::new();
     let mut pick = |from: &[&'static str]| *from.choose(random).unwrap();
@@ -96,7 +96,7 @@ async fn no_odd_request_moves_the_credential_or_brings_a_second_one() {
         let worker = Worker::of(&service);
         let (client, stream) = UnixStream::pair().unwrap();
         let (mut read, mut write) = client.into_split();
-        // It is small. What it lacks of a body never comes.
+        // It is small. The missing part of its body never arrives.
         write.write_all(&request).await.unwrap();
         let write = has_head(&request).then_some(write);
         let carried = tokio::time::timeout(Duration::from_secs(20), worker.proxy.carry(stream)).await;
@@ -122,7 +122,7 @@ async fn no_odd_request_moves_the_credential_or_brings_a_second_one() {
     assert!(proved > 100, "the service was asked {proved} times");
 }
 
-/// Whether a strict reader finds one request and nothing, or no whole one.
+/// Whether a strict reader finds one request and nothing after it, or no complete one.
 fn is_one(heard: &str) -> bool {
     let Some((head, body)) = heard.split_once("\r\n\r\n") else { return false };
     let head = head.to_lowercase();

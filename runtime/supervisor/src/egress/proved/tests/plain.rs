@@ -1,4 +1,4 @@
-//! Plain requests without a credential: each is judged, wherever it stands on its connection.
+//! Tests of plain requests without a credential: each is checked, wherever it is on its connection.
 
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ async fn a_request_is_sent_as_it_was_judged() {
     assert_eq!(lines, expected);
 }
 
-/// The service reads on after its answer, as one does that ignores `Connection: close`.
+/// The service keeps reading after its answer, as one that ignores `Connection: close` does.
 #[tokio::test]
 async fn what_follows_a_request_on_its_connection_reaches_nobody() {
     let mut service = Service::start(false, OK).await;
@@ -105,7 +105,7 @@ async fn what_two_readers_may_read_differently_reaches_nobody() {
     let answer =
         Worker::plain(&service).ask(format!("CONNECT localhost:{port} HTTP/1.1\r\n\r\n{inner}")).await;
     assert!(answer.ends_with("Established\r\n\r\n"), "{answer}");
-    // It was connected to.
+    // A connection was opened.
     assert_eq!(service.heard().await, "");
 }
 

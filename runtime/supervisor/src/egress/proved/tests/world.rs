@@ -1,4 +1,4 @@
-//! A service that records what it is sent byte by byte, and the proxy of a worker that asks it.
+//! A service that records everything that it receives, and the proxy of a worker that calls it.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use crate::egress::{Lending, Loan, PrivateRoute, Proxy, Rules, Shared};
 pub(super) const KEY: &str = "hunter2-hunter2-hunter2";
 pub(super) const OK: &str = "HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello";
 
-/// A service on this machine that records all that it is sent on each connection.
+/// A service on this machine that records what it receives on each connection.
 pub(super) struct Service {
     pub(super) port: u16,
     pub(super) tls: bool,
@@ -25,12 +25,12 @@ pub(super) struct Service {
 }
 
 impl Service {
-    /// Answers each request with `answer`.
+    /// Starts a service that answers each request with `answer`.
     pub(super) async fn start(tls: bool, answer: &'static str) -> Service {
         Service::when(tls, answer, is_whole).await
     }
 
-    /// Answers when what has come `is_enough`.
+    /// Starts a service that answers when the received bytes satisfy `is_enough`.
     pub(super) async fn when(tls: bool, answer: &'static str, is_enough: fn(&[u8]) -> bool) -> Service {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
@@ -61,7 +61,7 @@ impl Service {
         format!("{scheme}://localhost:{}", self.port)
     }
 
-    /// All that came on the next connection, when it has ended.
+    /// Waits for the end of the next connection, and returns everything received on it.
     pub(super) async fn heard(&mut self) -> String {
         tokio::time::timeout(Duration::from_secs(20), self.heard.recv()).await.unwrap().unwrap()
     }
@@ -71,7 +71,7 @@ impl Service {
     }
 }
 
-/// Answers once, and reads on to the end of the connection.
+/// Answers once, and reads to the end of the connection.
 async fn serve(
     mut stream: impl AsyncRead + AsyncWrite + Unpin,
     answer: &str,
@@ -149,7 +149,7 @@ impl Worker {
         Worker::by(Rules::new(&domains).with_private(&private), service, trust)
     }
 
-    /// The proxy of a worker without a credential, which reaches this machine on any port.
+    /// Creates the proxy of a worker without a credential, which may connect to this machine on any port.
     pub(super) fn plain(service: &Service) -> Worker {
         let rules = Rules::new(&["localhost".to_owned()]).for_development();
         let mut worker = Worker::by(rules, service, service.trust.clone());
@@ -166,7 +166,7 @@ impl Worker {
         Worker { proxy, lending, lent, loan }
     }
 
-    /// The answer to what a plugin writes to its proxy.
+    /// Returns the answer to what a plugin writes to its proxy.
     pub(super) async fn ask(&self, request: impl AsRef<[u8]>) -> String {
         let (client, stream) = UnixStream::pair().unwrap();
         let (mut read, mut write) = client.into_split();
@@ -184,7 +184,7 @@ impl Worker {
     }
 }
 
-/// The lines of a head by which a service could be told something.
+/// Returns the header lines of a request, in lower case.
 pub(super) fn head(heard: &str) -> Vec<String> {
     let head = heard.split("\r\n\r\n").next().unwrap();
     head.lines().skip(1).map(str::to_lowercase).collect()
