@@ -1,7 +1,7 @@
 //! A worker: a process that speaks PPP, from its start to its end.
 //!
-//! Owns the heartbeat and the judgement why a worker ended. Keeps true: when a worker ends, for whatever
-//! reason, its calls hear of it before its slot is given to another.
+//! Owns the heartbeat and decides why a worker ended. Keeps true: when a worker ends, for whatever reason, its calls
+//! are notified before its slot is given to another.
 
 pub mod accounting;
 pub mod budget;
@@ -56,20 +56,20 @@ use crate::worker::residual_work::{Idle, Quiescence, Watch};
 use crate::worker::session::Session;
 use crate::worker::stdio::{Inbox, Readings};
 
-/// From the fork to the answered `init`. A JVM on a busy machine takes the longest.
+/// Time limit from the fork to the answered `init`. A JVM on a busy machine takes the longest.
 const START_WITHIN: Duration = Duration::from_secs(30);
-/// Between SIGTERM and SIGKILL.
+/// Time between SIGTERM and SIGKILL.
 const GO_WITHIN: Duration = Duration::from_secs(2);
-/// To read what a worker said before its end, which is there by then.
+/// Time limit for reading what a worker sent before its end, which is all buffered by then.
 const SAID_WITHIN: Duration = Duration::from_millis(250);
-/// A worker's messages beyond this are left in its stream for a while. It is twice what one thread carries of calls;
-/// below it workers take turns.
+/// Maximum rate of a worker's messages; above it, its stream is not read for a while. It is twice what one thread
+/// handles; below it, workers take turns.
 const MESSAGES_PER_SECOND: u64 = 40_000;
-/// How long a worker that says more is left alone.
+/// Pause in reading the stream of a worker above that rate.
 const PAUSE: Duration = Duration::from_millis(5);
-/// How old a reading of its use may be where an exact one costs too much.
+/// Maximum age of a reading of resource use where an exact one costs too much.
 const FRESH_ENOUGH: Duration = Duration::from_millis(50);
-/// Tells apart the workers of one pool.
+/// Identifier of a worker within its pool.
 pub type WorkerId = u64;
 
 /// A worker that takes calls.
@@ -78,34 +78,34 @@ pub struct Worker {
     pub id: String,
     pub number: WorkerId,
     pub session: Session,
-    /// For reads beside the session stream; a server on standard input and output has none.
+    /// Channel for reads outside the session stream; a server on standard input and output has none.
     pub channel: Option<Channel>,
-    /// What such a server has instead.
+    /// Queue of reads for a server on standard input and output, which has no channel.
     pub readings: Option<Readings>,
-    /// What the worker said of itself in its `init`.
+    /// Capabilities that the worker reported in its `init`.
     pub caps: BTreeMap<String, String>,
     token: MetadataValue<Ascii>,
-    /// What its calls took, and what it tells of itself.
+    /// Durations of its calls, and the vitals that it reports.
     pub observed: WorkerStats,
     lending: Option<Arc<Lending>>,
     accounting: Accounting,
     last_reading: Mutex<Option<(Instant, Stats)>>,
     leave: CancellationToken,
-    /// What its ended calls may have left.
+    /// Quiescence check of its ended calls.
     watch: Mutex<Watch>,
-    /// A call of it was stopped.
+    /// Whether a call was stopped since the flag was last taken.
     stopped: AtomicBool,
-    /// Its calls should save what they have and yield.
+    /// Cancelled when its calls should save their state and yield.
     yields: CancellationToken,
-    /// Its calls should end.
+    /// Cancelled when its calls should end.
     closes: CancellationToken,
-    /// Its subscriptions should end.
+    /// Notified when its subscriptions should end.
     unsubscribes: Notify,
-    /// Its stream is gone.
+    /// Cancelled when its stream is gone.
     lost: CancellationToken,
 }
 
-/// A worker and what only its keeper has: the process and the stream from it.
+/// A worker together with the process and its stream, which only the managing task has.
 #[derive(Debug)]
 pub struct Running {
     pub worker: Arc<Worker>,
@@ -115,53 +115,53 @@ pub struct Running {
     born: Instant,
 }
 
-/// What a worker says.
+/// Source of a worker's messages.
 #[derive(Debug)]
 enum Incoming {
     Session(Box<Streaming<ServerMessage>>),
     Stdio {
         inbox: Inbox,
-        /// Translates, and ends with this.
+        /// Translates between the protocols, and ends with this value.
         _bridge: AbortOnDropHandle<()>,
     },
 }
 
-/// Why a worker says no more.
+/// Reason why a worker's stream ended.
 enum StreamError {
     Stream(tonic::Status),
     Rule(Cause),
 }
 
-/// A worker that never took calls.
+/// A worker that failed before it took calls.
 #[derive(Debug)]
 pub struct NotStarted {
     pub cause: Cause,
-    /// What the machine could not do, where the [`Cause`] is `Host`.
+    /// The lacking resource of the machine, if the [`Cause`] is `Host`.
     pub host: Option<String>,
-    /// To be cleared.
+    /// The process, if its remains must be cleared.
     pub remains: Option<Process>,
 }
 
-/// How a worker ended.
+/// End of a worker.
 #[derive(Clone, Debug)]
 pub struct Death {
-    /// `None`: it was asked to go.
+    /// `None`: it was asked to stop.
     pub cause: Option<Cause>,
     pub lived: Duration,
-    /// Calls that it took with it, once they have heard of it.
+    /// Number of calls that ended with it, once they have been notified.
     pub calls: usize,
-    /// Whose call alone is why, where that is known.
+    /// Tenant whose call alone caused the end, if known.
     pub culprit: Option<String>,
 }
 
 impl Death {
-    /// Why it ended, when it failed.
+    /// Returns the cause if the worker failed.
     pub fn crash(&self) -> Option<Cause> {
         self.cause.filter(|cause| cause.is_crash())
     }
 }
 
-/// What a worker is started with.
+/// Everything needed to start a worker of a plugin.
 #[derive(Debug)]
 pub struct Plan {
     pub plugin: Arc<Plugin>,
@@ -173,7 +173,7 @@ pub struct Plan {
 // === impl Worker ===
 
 impl Worker {
-    /// What the worker used so far, read at most a moment ago.
+    /// Returns the worker's resource use so far, measured at most a moment ago.
     pub fn stats(&self) -> Stats {
         let mut last = self.last_reading.lock();
         match *last {
@@ -186,56 +186,56 @@ impl Worker {
         }
     }
 
-    /// A request to the worker with its token.
+    /// Builds a request to the worker with its token.
     pub fn request<T>(&self, message: T) -> Request<T> {
         let mut request = Request::new(message);
         request.metadata_mut().insert("authorization", self.token.clone());
         request
     }
 
-    /// Lets the worker's proxy prove requests by a call's credential, until the loan is dropped. `None`: the plugin may
-    /// reach nobody.
+    /// Lets the worker's proxy use a call's credential until the returned value is dropped. `None`: the plugin has no
+    /// network access.
     pub fn lend(&self, lent: &Arc<Lent>) -> Option<Loan> {
         self.lending.as_ref().map(|lending| lending.lend(lent))
     }
 
-    /// Waits until its stream is gone, and with it the way for calls. How it ended is known later.
+    /// Waits until its stream is gone, so that it cannot take calls. The cause of its end is known later.
     pub async fn lost(&self) {
         self.lost.cancelled().await;
     }
 
-    /// Lets the worker go; it has no calls any more, or none that matter.
+    /// Asks the worker to stop; it has no calls any more, or none that matter.
     pub fn leave(&self) {
         self.leave.cancel();
     }
 
-    /// Notes that a call of this worker was told to end: something of it may go on.
+    /// Records that a call of this worker was cancelled: a part of it may still run.
     pub fn stopped_a_call(&self) {
         self.stopped.store(true, Ordering::Relaxed);
     }
 
-    /// Whether a call was told to end since this was asked last.
+    /// Whether a call was cancelled since the last time this was called.
     pub fn take_stopped(&self) -> bool {
         self.stopped.swap(false, Ordering::Relaxed)
     }
 
-    /// Looks whether the worker does nothing without calls.
+    /// Checks whether the worker without calls is idle.
     pub fn look(&self, idle: Idle) -> Quiescence {
         let Some((activity, at)) = self.accounting.activity() else { return Quiescence::Unclear };
         self.watch.lock().look(activity, idle, at)
     }
 
-    /// Whether its calls go on elsewhere from what they saved.
+    /// Whether its calls can continue elsewhere from checkpoints.
     pub fn checkpoints(&self) -> bool {
         self.caps.get("checkpoint").is_some_and(|value| value == "true")
     }
 
-    /// Asks its calls to save what they have and yield, where the plugin can.
+    /// Asks its calls to save their state and yield, if the plugin supports it.
     pub fn ask_to_yield(&self) {
         self.yields.cancel();
     }
 
-    /// Ends when its calls should yield.
+    /// Waits until its calls should yield.
     pub async fn yields(&self) {
         self.yields.cancelled().await;
     }
@@ -245,17 +245,17 @@ impl Worker {
         self.closes.cancel();
     }
 
-    /// Tells its subscriptions to end. Said again as long as there are any: one that begins just now does not hear it.
+    /// Tells its subscriptions to end. Repeated as long as there are any, because one that is just starting misses it.
     pub fn unsubscribe(&self) {
         self.unsubscribes.notify_waiters();
     }
 
-    /// Ends when its subscriptions must end.
+    /// Waits until its subscriptions must end.
     pub async fn unsubscribes(&self) {
         self.unsubscribes.notified().await;
     }
 
-    /// Ends when its calls must end.
+    /// Waits until its calls must end.
     pub async fn closes(&self) {
         self.closes.cancelled().await;
     }
@@ -320,8 +320,8 @@ impl Running {
         Ok(Running { worker: Arc::new(worker), process, stream: opened.stream, kill, born })
     }
 
-    /// Keeps the worker until it ends. Its calls are to hear of it ([`Session::die`]), and what is left of the process is to be
-    /// cleared.
+    /// Runs the worker until it ends. The caller must then notify its calls ([`Session::die`]) and clear the remains of
+    /// the process.
     pub async fn keep(mut self) -> (Death, Process) {
         let outcome = self.watch().await;
         let lived = self.born.elapsed();
@@ -335,7 +335,7 @@ impl Running {
         (Death { cause: (!asked).then_some(cause), lived, calls: 0, culprit }, self.process)
     }
 
-    /// Ends when the worker has ended or must end; `None` when it was asked to go.
+    /// Returns when the worker has ended or must end; `None` if it was asked to stop.
     async fn watch(&mut self) -> Option<WorkerOutcome> {
         let mut next_ping = Instant::now() + PING_EVERY;
         let mut rate = Rate::new(MESSAGES_PER_SECOND, Instant::now());
@@ -363,7 +363,7 @@ impl Running {
                 Err(outcome) => return Some(outcome),
             };
             let before = Instant::now();
-            // A gateway that reads slowly holds this up: the worker can be ended all the same.
+            // A gateway that reads slowly blocks this, and the worker must be stoppable all the same.
             let taken = tokio::select! {
                 biased;
                 taken = self.worker.session.receive(message) => taken,
@@ -375,13 +375,13 @@ impl Running {
             if rate.take(1, before) == 0 {
                 sleep(PAUSE).await;
             }
-            // What it said meanwhile, its pongs too, was not read: that is no silence of the worker.
+            // Messages sent during this time were not read, pongs included: that is not the worker's silence.
             next_ping += before.elapsed();
             consume_budget().await;
         }
     }
 
-    /// Ends the worker as it is to be ended.
+    /// Ends the worker as `end` requires.
     async fn end(&mut self, end: End) -> Option<WorkerOutcome> {
         match end {
             End::Kill(cause) => {
@@ -397,7 +397,7 @@ impl Running {
         }
     }
 
-    /// What the worker said, or why it says no more.
+    /// Returns the worker's message, or the reason why there are no more.
     async fn read(
         &mut self,
         message: Result<Option<ServerMessage>, StreamError>,
@@ -405,7 +405,8 @@ impl Running {
         let fault = match message {
             Ok(Some(message)) => return Ok(message),
             Ok(None) => return Err(self.lost("the session stream ended").await),
-            // tonic says so of a message it cannot read or that is too large; everything else is a lost stream.
+            // tonic reports this for a message that cannot be decoded or is too large; everything else is a lost
+            // stream.
             Err(StreamError::Stream(status)) if status.code() == tonic::Code::OutOfRange => {
                 Cause::Protocol("an oversize message")
             }
@@ -419,13 +420,13 @@ impl Running {
         Err(WorkerOutcome::Killed(fault))
     }
 
-    /// The stream is gone: either the process is going too, or it broke the protocol.
+    /// Handles a lost stream: either the process is ending too, or it violated the protocol.
     async fn lost(&mut self, fault: &'static str) -> WorkerOutcome {
         self.worker.lost.cancel();
         match timeout(EXIT_WITHIN, self.process.exited()).await {
             Ok(cause) => WorkerOutcome::Ended(cause),
             Err(_) => {
-                // What it was ended for is known before all of it is gone.
+                // The limit that it exceeded is known before all of it is gone.
                 let seen = self.process.accounting().verdict();
                 self.process.kill();
                 WorkerOutcome::Killed(seen.unwrap_or(Cause::Protocol(fault)))
@@ -433,7 +434,7 @@ impl Running {
         }
     }
 
-    /// What the worker said before it ended counts.
+    /// Handles the messages that the worker sent before it ended.
     async fn drain(&mut self) {
         let said = async {
             while let Ok(Some(message)) = self.stream.message().await {
@@ -442,13 +443,13 @@ impl Running {
                 }
             }
         };
-        // Err: something else holds the socket open.
+        // Err: another process holds the socket open.
         let _ = timeout(SAID_WITHIN, said).await;
     }
 }
 
-/// A worker that is ready has the processes it needs. A stdio server's are its own business: it may keep a
-/// browser between calls.
+/// Creates the quiescence check of a worker that is ready and so has the processes it needs. A stdio server may start
+/// more: it may keep a browser between calls.
 async fn watch_over(plugin: &Plugin, accounting: &Accounting) -> Watch {
     let processes = match plugin.manifest.mode {
         Mode::Plugin => Some(accounting.activity_now().await.processes),
@@ -460,7 +461,7 @@ async fn watch_over(plugin: &Plugin, accounting: &Accounting) -> Watch {
 // === impl Incoming ===
 
 impl Incoming {
-    /// The next message; `None` at the end. Safe to cancel.
+    /// Returns the next message; `None` at the end. Cancel-safe.
     async fn message(&mut self) -> Result<Option<ServerMessage>, StreamError> {
         match self {
             Incoming::Session(stream) => stream.message().await.map_err(StreamError::Stream),
@@ -469,17 +470,17 @@ impl Incoming {
     }
 }
 
-/// Why a worker is not kept any longer.
+/// Reason to stop running a worker.
 enum End {
-    /// It is to be killed.
+    /// The worker must be killed.
     Kill(Cause),
-    /// It is to go.
+    /// The worker must stop.
     Leave,
-    /// It has gone.
+    /// The process has exited.
     Exited(Cause),
 }
 
-/// Ends when the worker is to end or has ended. Safe to cancel.
+/// Waits until the worker must end or has ended. Cancel-safe.
 async fn ends(kill: &mut mpsc::Receiver<Cause>, leave: &CancellationToken, process: &mut Process) -> End {
     tokio::select! {
         biased;
@@ -491,8 +492,8 @@ async fn ends(kill: &mut mpsc::Receiver<Cause>, leave: &CancellationToken, proce
 }
 
 enum WorkerOutcome {
-    /// This process ended it.
+    /// The runtime killed the worker.
     Killed(Cause),
-    /// It ended, and this is how.
+    /// The worker ended by itself.
     Ended(Cause),
 }

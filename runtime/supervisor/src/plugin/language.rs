@@ -24,7 +24,7 @@ pub struct Command {
     pub read_only: Vec<PathBuf>,
     /// Names of the secrets that it receives.
     pub secrets: Vec<String>,
-    /// How the process ends when its heap is full.
+    /// Way in which the process ends when its heap is full.
     pub full_heap: FullHeap,
 }
 

@@ -87,7 +87,7 @@ struct State {
 pub enum Taken {
     /// A frame, and whether more can be taken.
     Frame(PppServerFrame, bool),
-    /// Nothing now; the queue lists itself when there is something.
+    /// No frame now; the queue lists itself when there is one.
     Nothing,
     /// The queue has ended.
     Ended,
@@ -98,7 +98,7 @@ pub enum Taken {
 pub enum Unsent {
     /// The gateway read nothing in time.
     NoRoom,
-    /// Nobody reads, or the tunnel has ended.
+    /// The gateway does not read any more, or the tunnel has ended.
     Gone,
 }
 

@@ -1,4 +1,4 @@
-//! What a worker uses and runs at this moment: as the kernel counts it, or as it was seen last.
+//! Current resource use and activity of a worker: as the kernel counts them, or as last sampled.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,11 +10,11 @@ use tokio::time::Instant;
 use crate::cause::Cause;
 use crate::worker::sampler::Sampled;
 
-/// What a worker uses: its control group, as long as that is there, or else its processes.
+/// Resource accounting of a worker: by its control group, as long as that exists, or otherwise by its processes.
 #[derive(Clone, Debug, Default)]
 pub struct Accounting {
     pub(super) cgroup: Arc<Mutex<Option<Cgroup>>>,
-    /// Where it has no control group.
+    /// Samples of a worker without a control group.
     pub(super) sampled: Option<Arc<Sampled>>,
     /// Its outermost process.
     pub(super) root: Option<u32>,
@@ -23,7 +23,7 @@ pub struct Accounting {
 }
 
 impl Accounting {
-    /// What the worker used so far; zeros when its control group is gone.
+    /// Returns the worker's resource use so far; zeros when its control group is gone.
     pub fn stats(&self) -> Stats {
         match &self.sampled {
             Some(sampled) => sampled.stats(),
@@ -31,22 +31,22 @@ impl Accounting {
         }
     }
 
-    /// The bound for which it was ended, where that was seen and not the kernel's doing.
+    /// Returns the limit for which the runtime ended the worker, if it did.
     pub fn verdict(&self) -> Option<Cause> {
         self.sampled.as_ref().and_then(|sampled| sampled.verdict())
     }
 
-    /// What the worker runs, and since when that is known: at this moment, or when it was looked at last. `None`: it was
-    /// not yet. Never reads the machine's processes, so that it costs calls nothing.
+    /// Returns the worker's activity and the time of that information: now, or the last sample. `None`: not sampled
+    /// yet. Never reads the machine's processes, so that it costs calls nothing.
     pub fn activity(&self) -> Option<(Activity, Instant)> {
         match &self.sampled {
             Some(sampled) => sampled.activity(),
-            // Gone: it runs nothing.
+            // The group is gone, so nothing runs in it.
             None => Some((self.of_group().unwrap_or_default(), Instant::now())),
         }
     }
 
-    /// What the worker runs at this moment, read aside where that takes a while.
+    /// Returns the worker's current activity, read on another thread if that takes a while.
     pub async fn activity_now(&self) -> Activity {
         match (self.of_group(), self.root) {
             (Some(activity), _) => activity,
@@ -59,7 +59,7 @@ impl Accounting {
         }
     }
 
-    /// Reads how much of files the worker has mapped, for [`Accounting::mapped_bytes`].
+    /// Reads how many bytes of files the worker has mapped, for [`Accounting::mapped_bytes`].
     pub async fn note_mapped(&self) {
         let of_group = self.cgroup.lock().as_ref().map(Cgroup::processes);
         let root = self.root;
@@ -71,7 +71,7 @@ impl Accounting {
         self.mapped.store(read.await.unwrap_or_default(), Ordering::Relaxed);
     }
 
-    /// Bytes of files that one of its processes had mapped when that was noted.
+    /// Returns the bytes of files that one of its processes had mapped at the last reading.
     pub fn mapped_bytes(&self) -> u64 {
         self.mapped.load(Ordering::Relaxed)
     }

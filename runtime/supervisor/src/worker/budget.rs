@@ -1,6 +1,6 @@
-//! What all workers of this machine may use together: a number of processes, memory, and user ids.
+//! Budget of all workers of this machine together: number of processes, memory, and user ids.
 //!
-//! Keeps true: a worker exists only with a [`Lease`], and what the leases promise never exceeds the bounds.
+//! Keeps true: a worker exists only with a [`Lease`], and the leases together never exceed the limits.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ pub struct Budget {
     memory: u64,
     workers: usize,
     state: Mutex<State>,
-    /// Somebody gave something back.
+    /// Notified when a lease is returned.
     freed: Notify,
 }
 
@@ -23,12 +23,12 @@ struct State {
     free_numbers: BTreeSet<u32>,
 }
 
-/// Room for one worker; dropping it gives the room back.
+/// Capacity for one worker, which is returned when this is dropped.
 #[derive(Debug)]
 pub struct Lease {
     budget: Arc<Budget>,
     memory: u64,
-    /// 0 to the bound on workers, unique among the leases: makes the worker's user id.
+    /// Number from 0 up to the limit on workers, unique among the leases: determines the worker's user id.
     pub number: u32,
 }
 
@@ -39,7 +39,7 @@ impl Budget {
         Arc::new(Budget { memory, workers, state: Mutex::new(state), freed: Notify::new() })
     }
 
-    /// Room for a worker of `memory` bytes, or `None` when there is not enough.
+    /// Reserves capacity for a worker of `memory` bytes; `None` if there is not enough.
     pub fn lease(self: &Arc<Self>, memory: u64) -> Option<Lease> {
         let mut state = self.state.lock();
         if state.memory_left < memory {
@@ -50,12 +50,12 @@ impl Budget {
         Some(Lease { budget: Arc::clone(self), memory, number })
     }
 
-    /// Ends when room was given back since the last call.
+    /// Waits until capacity was returned since the last call.
     pub async fn freed(&self) {
         self.freed.notified().await;
     }
 
-    /// Bytes in all, bytes left, workers in all, workers left.
+    /// Returns total bytes, free bytes, the maximum number of workers, and how many more may start.
     pub fn stats(&self) -> (u64, u64, usize, usize) {
         let state = self.state.lock();
         (self.memory, state.memory_left, self.workers, state.free_numbers.len())

@@ -228,7 +228,7 @@ impl Call {
         }
     }
 
-    /// From now on, drops events that would have to wait, so that the call's end gets through.
+    /// Drops events that would have to wait from now on, so that the call's end gets through.
     pub fn hurry(&self) {
         self.hurry.cancel();
     }

@@ -1,33 +1,34 @@
-//! Whose fault a full disk is that lets a worker not start.
+//! Attribution of a full disk that keeps a worker from starting.
 //!
-//! Below level 3 the worker's socket and files are on the machine's disk. Keeps true: a worker that took the room itself
-//! is told from one that found none, so that a plugin that fills the disk is not taken for a machine without one.
+//! Below level 3, the worker's socket and files are on the machine's disk. Keeps true: a worker that used up the space
+//! itself is distinguished from one that found none, so that a plugin that fills the disk is not mistaken for a machine
+//! without space.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// What no start needs; a worker that has more of the disk than this found room on it.
+/// Space in bytes that no start needs; a worker that uses more than this found space on the disk.
 const ENOUGH: u64 = 1 << 20;
-/// What a file takes at least, an empty one too: its inode is as scarce.
+/// Minimum size that a file counts, even an empty one: inodes are scarce too.
 const LEAST: u64 = 4096;
-/// Of stat(2).
+/// Unit of `st_blocks` in stat(2).
 const BLOCK: u64 = 512;
 
-/// Why there is no room.
+/// Reason for a full disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FullDisk {
-    /// The machine has none.
+    /// The machine has no space.
     Machine(String),
-    /// The worker took it.
+    /// The worker used it up.
     Worker,
 }
 
-/// Judges the disk of a worker's `home`, whose plugin may have `bound` bytes of it; `None`: it has room, or nothing is
-/// known of it. Blocks while it reads directories: of a worker that has more than `ENOUGH`, up to that.
+/// Checks the disk of a worker's `home`, whose plugin may use `bound` bytes of it; `None`: it has space, or its state
+/// is unknown. Blocks while it reads directories, of a worker that uses more than `ENOUGH` only up to that.
 pub fn judge(home: &Path, bound: u64) -> Option<FullDisk> {
     // Err: it is not known to be full.
     let disk = rustix::fs::statvfs(home).ok()?;
-    // A file system without a bound on inodes has none to count.
+    // A file system without a limit on inodes reports none.
     let full = disk.f_bavail == 0 || disk.f_files > 0 && disk.f_favail == 0;
     full.then(|| match has_more(home, bound.min(ENOUGH)) {
         true => FullDisk::Worker,
@@ -38,7 +39,7 @@ pub fn judge(home: &Path, bound: u64) -> Option<FullDisk> {
     })
 }
 
-/// Whether what lies below `home` takes more than `bound` bytes. What cannot be read was made so by the worker.
+/// Whether the contents of `home` take more than `bound` bytes. If something is unreadable, the worker made it so.
 fn has_more(home: &Path, bound: u64) -> bool {
     let mut used = 0;
     let mut directories = vec![home.to_path_buf()];
@@ -59,7 +60,7 @@ fn add(directory: &Path, bound: u64, used: &mut u64, directories: &mut Vec<PathB
     use std::os::unix::fs::MetadataExt;
     for entry in std::fs::read_dir(directory)? {
         let entry = entry?;
-        // Of a link: its own.
+        // For a symbolic link, this is the link's own size.
         let metadata = entry.metadata()?;
         *used += (metadata.blocks() * BLOCK).max(LEAST);
         if *used > bound {

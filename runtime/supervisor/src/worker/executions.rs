@@ -1,7 +1,7 @@
-//! Which executions of a plugin's calls run.
+//! Running executions of a plugin's calls.
 //!
-//! Keeps true: of one call one execution runs at a time. A gateway that lost its stream, or took over the calls of
-//! another gateway, runs a call again at once, while the former execution still has its time to end.
+//! Keeps true: at most one execution of a call runs at a time. A gateway that lost its stream, or took over the calls
+//! of another gateway, runs a call again at once, while the previous execution may still need time to end.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,8 +13,8 @@ use tonic::Status;
 
 use crate::worker::call::{Call, GRACE, PATIENCE};
 
-/// A former execution is killed after `GRACE`, or later when a call beside it holds up its worker's stream
-/// (`tunnel/grace.rs`).
+/// Time limit for the end of a previous execution, which is killed after `GRACE`, or later when another call blocks its
+/// worker's stream (`tunnel/grace.rs`).
 const END_WITHIN: Duration = PATIENCE.saturating_add(GRACE.saturating_mul(3));
 
 /// The running executions of one plugin's calls, by the call's id.
@@ -28,7 +28,7 @@ pub struct Execution<'a> {
     call: Arc<Call>,
 }
 
-/// The call's former execution did not end.
+/// Error: the call's previous execution did not end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StillRuns;
 
@@ -39,14 +39,14 @@ impl From<StillRuns> for Status {
 }
 
 impl Executions {
-    /// Tells a former execution of the call to end, and ends when it has. Safe to cancel.
+    /// Tells a previous execution of the call to end, and waits until it has. Cancel-safe.
     pub async fn succeed(&self, request_id: &str) -> Result<(), StillRuns> {
         let Some(former) = self.0.lock().get(request_id).cloned() else { return Ok(()) };
         former.supersede();
         timeout(END_WITHIN, former.ended()).await.map(drop).map_err(|_| StillRuns)
     }
 
-    /// Notes that an execution has begun.
+    /// Records that an execution has begun.
     pub fn enter(&self, call: &Arc<Call>) -> Execution<'_> {
         self.0.lock().insert(call.request_id.clone(), Arc::clone(call));
         Execution { all: self, call: Arc::clone(call) }
@@ -56,7 +56,7 @@ impl Executions {
 impl Drop for Execution<'_> {
     fn drop(&mut self) {
         let mut running = self.all.0.lock();
-        // A successor may be entered already.
+        // A successor may be registered already.
         if running.get(&self.call.request_id).is_some_and(|call| Arc::ptr_eq(call, &self.call)) {
             running.remove(&self.call.request_id);
         }

@@ -1,7 +1,7 @@
-//! Whether a worker reads and answers: the pings it owes an answer, and the pongs that answer none.
+//! Liveness of a worker: pings that it has not answered, and unsolicited pongs.
 //!
-//! Keeps true: a pong counts only with the nonce of a ping that is open. Nonces are random, so that a worker which
-//! does not read its stream cannot guess the answer; one that sends pongs unasked breaks the protocol.
+//! Keeps true: a pong counts only with the nonce of an open ping. Nonces are random, so that a worker that does not
+//! read its stream cannot guess the answer; one that sends unsolicited pongs violates the protocol.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -10,23 +10,23 @@ use asp_platform::secret::random_hex;
 
 use crate::cause::Cause;
 
-/// Between two pings.
+/// Interval between two pings.
 pub const PING_EVERY: Duration = Duration::from_secs(1);
-/// Open pings after which the worker counts as wedged.
+/// Number of open pings at which the worker counts as wedged.
 pub const MISSED_PINGS: usize = 3;
-/// Pongs too many that are borne; one is forgotten with each ping.
+/// Number of unsolicited pongs that are tolerated; one is forgotten with each ping.
 const EXTRA_PONGS: u32 = 16;
 
 /// The pings of one worker.
 #[derive(Debug, Default)]
 pub struct Heartbeat {
-    /// Nonces of pings without an answer, oldest first.
+    /// Nonces of unanswered pings, oldest first.
     open: VecDeque<String>,
     extra: u32,
 }
 
 impl Heartbeat {
-    /// The nonce of the next ping, which is due `PING_EVERY`. `Err`: the worker has left too many unanswered.
+    /// Returns the nonce of the next ping, which is due every `PING_EVERY`. `Err`: too many are unanswered.
     pub fn beat(&mut self) -> Result<String, Cause> {
         if self.open.len() >= MISSED_PINGS {
             return Err(Cause::Wedged);
@@ -37,12 +37,12 @@ impl Heartbeat {
         Ok(nonce)
     }
 
-    /// Whether it answers as it should: nothing but the latest ping is open.
+    /// Whether the worker is responsive: at most the latest ping is open.
     pub fn is_well(&self) -> bool {
         self.open.len() <= 1
     }
 
-    /// Takes a pong. It answers the pings before its own too: a worker reads them in order.
+    /// Handles a pong. It also answers the pings before its own, because a worker reads them in order.
     pub fn pong(&mut self, nonce: &str) -> Result<(), Cause> {
         if let Some(at) = self.open.iter().position(|open| open == nonce) {
             self.open.drain(..=at);

@@ -1,6 +1,6 @@
-//! A worker's directory, and the user whose it is.
+//! A worker's directory and its user.
 //!
-//! Keeps true: nobody but the worker and this process can read it, and it goes with the worker.
+//! Keeps true: only the worker and this process can read the directory, and it is removed with the worker.
 
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt, chown};
@@ -11,10 +11,10 @@ use asp_platform::secret::random_hex;
 use super::socket;
 use crate::settings::Settings;
 
-/// Below the state directory: one directory a worker.
+/// Name of the directory below the state directory that contains one directory per worker.
 pub(super) const HOMES: &str = "w";
 
-/// A worker's name, user and directory. The directory goes when this is dropped.
+/// A worker's name, user and directory. Dropping this removes the directory.
 #[derive(Debug)]
 pub(super) struct Home {
     pub(super) id: String,
@@ -68,7 +68,7 @@ pub(super) fn make_dir(path: &Path, mode: u32) -> io::Result<()> {
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))
 }
 
-/// Gives a file to a worker's user, where this process may.
+/// Changes the owner of a file to a worker's user, if this process may.
 pub(super) fn own(path: &Path, uid: u32) -> io::Result<()> {
     if rustix::process::geteuid().is_root() { chown(path, Some(uid), Some(uid)) } else { Ok(()) }
 }

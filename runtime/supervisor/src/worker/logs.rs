@@ -1,9 +1,9 @@
-//! What workers write on standard output and error, and log by PPP: bounded, escaped, tagged log lines.
+//! Log lines of workers, from standard output and error or by PPP: bounded, escaped and tagged.
 //!
-//! Keeps true: a line has at most `MAX_LINE` bytes, no control character reaches the log, a worker logs at most its
-//! rate of bytes and `LINES_PER_SECOND`, whichever way it logs, and what is dropped is counted and said. A worker
-//! waits for its logs only when it writes faster than about 30 MiB a second: reading and throwing away more than that
-//! would cost its neighbours the processor.
+//! Keeps true: a line has at most `MAX_LINE` bytes; no control character reaches the log; a worker logs at most its
+//! rate of bytes and `LINES_PER_SECOND`, over all sources together; dropped output is counted and reported. A worker is
+//! blocked by its logs only when it writes faster than about 30 MiB a second: reading and discarding more than that
+//! would cost other workers CPU time.
 
 mod meter;
 
@@ -17,12 +17,12 @@ use tokio::time::{Instant, sleep};
 pub use meter::{Meter, Rate};
 
 pub const MAX_LINE: usize = 16 << 10;
-/// What a pipe holds, unless somebody enlarged it.
+/// Capacity of a pipe, unless it was enlarged.
 const READ_SIZE: usize = 64 << 10;
-/// After a full pipe was read, or more than the rate. The writer is asleep meanwhile, not this process.
+/// Pause after a full pipe was read, or more than the rate. The writer is blocked during it, this process is not.
 pub const PAUSE: Duration = Duration::from_millis(2);
 
-/// Logs what `pipe` brings until it is closed, as far as `meter` lets it. Returns the bytes dropped.
+/// Logs the contents of `pipe` until it is closed, as far as `meter` permits. Returns the number of bytes dropped.
 pub async fn follow(mut pipe: impl AsyncRead + Unpin, stream: &'static str, meter: Arc<Meter>) -> u64 {
     let mut buffer = vec![0; READ_SIZE];
     let mut lines = Lines::new(Arc::clone(&meter));
@@ -42,7 +42,8 @@ pub async fn follow(mut pipe: impl AsyncRead + Unpin, stream: &'static str, mete
     lines.dropped
 }
 
-/// Logs a line that a server printed among its messages, as far as `meter` lets it; whether all of it was logged.
+/// Logs a line that a server printed among its messages, as far as `meter` permits. Returns whether all of it was
+/// logged.
 pub fn printed(meter: &Arc<Meter>, line: &[u8]) -> bool {
     let mut lines = Lines::new(Arc::clone(meter));
     let now = Instant::now();
@@ -52,7 +53,7 @@ pub fn printed(meter: &Arc<Meter>, line: &[u8]) -> bool {
     lines.dropped == 0
 }
 
-/// Splits bytes into lines and holds them to a rate.
+/// Splits bytes into lines, within the rate.
 #[derive(Debug)]
 struct Lines {
     meter: Arc<Meter>,
@@ -96,7 +97,7 @@ impl Lines {
     }
 }
 
-/// Text for a log: control characters (ANSI sequences start with one) and bytes that are no UTF-8 are escaped.
+/// Escapes control characters (ANSI sequences start with one) and bytes that are not UTF-8.
 fn escape(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len());
     for chunk in bytes.utf8_chunks() {
@@ -115,7 +116,7 @@ fn escape(bytes: &[u8]) -> String {
     text
 }
 
-/// Characters that change the order in which a terminal shows what follows.
+/// Whether a character changes the direction in which a terminal shows the following text.
 fn is_bidi_control(character: char) -> bool {
     matches!(character, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }

@@ -1,6 +1,6 @@
-//! How a worker is spoken to first: the session stream on its socket or on its standard streams, and its `init`.
+//! Connection to a new worker: the session stream on its socket or on its standard streams, and its `init`.
 //!
-//! Keeps true: a worker takes calls only once its `init` was answered; what it says of itself is bounded.
+//! Keeps true: a worker takes calls only once its `init` was answered; the size of its self-description is limited.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -28,15 +28,15 @@ use crate::worker::session::TO_WORKER;
 use crate::worker::socket::WorkerSocket;
 use crate::worker::stdio::{self, Readings};
 
-/// Entries of a worker's `caps` that are passed on.
+/// Maximum number of entries of a worker's `caps` that are kept.
 const MAX_CAPS: usize = 32;
-/// Of one entry: they are kept as long as the worker and told to each tunnel.
+/// Maximum size of one entry in bytes: entries are kept as long as the worker and sent to each tunnel.
 const MAX_CAP_BYTES: usize = 512;
 
 /// A session stream whose `init` was answered.
 pub(super) struct Opened {
     pub(super) channel: Option<Channel>,
-    /// Of a server on standard input and output.
+    /// Queue of reads, for a server on standard input and output.
     pub(super) readings: Option<Readings>,
     pub(super) caps: BTreeMap<String, String>,
     pub(super) token: MetadataValue<Ascii>,
@@ -45,7 +45,7 @@ pub(super) struct Opened {
     pub(super) stream: Incoming,
 }
 
-/// Where a worker is spoken to.
+/// Endpoint through which the runtime talks to a worker.
 pub(super) enum WorkerEndpoint {
     Socket { socket: WorkerSocket, token: Secret, uid: u32 },
     Pipes((ChildStdin, ChildStdout), Arc<Meter>),
@@ -92,7 +92,8 @@ async fn open_session(socket: &WorkerSocket, token: Secret, uid: u32) -> Result<
     bearer.set_sensitive(true);
     let (to_worker, messages) = mpsc::channel(TO_WORKER);
     let init = client_message::Payload::Init(InitRequest::default());
-    // Before the stream is opened: a server may say nothing until it has read something. There is room.
+    // Sent before the stream is opened, because a server may send nothing until it has received something. The channel
+    // has capacity.
     let _ = to_worker.try_send(ClientMessage { payload: Some(init) });
     let (pings, due) = mpsc::channel(MISSED_PINGS);
     let mut request = Request::new(stream::select(ReceiverStream::new(due), ReceiverStream::new(messages)));

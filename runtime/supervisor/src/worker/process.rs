@@ -1,7 +1,7 @@
 //! A worker's process: its directories, sandbox, control group, token and pipes.
 //!
-//! Keeps true: the process has a user, a directory and a control group of its own; all of it is gone when the
-//! process is, and nothing but the manifest decides what runs.
+//! Keeps true: the process has a user, a directory and a control group of its own; all of these are removed with the
+//! process, and only the manifest decides what runs.
 
 mod environment;
 
@@ -42,40 +42,40 @@ use crate::worker::socket::WorkerSocket;
 use crate::worker::spawner::Spawner;
 use crate::worker::without_groups;
 
-/// The outermost process, after the others; many processes have 0.6 s.
+/// Time limit for the outermost process, which ends after the others; many processes may take 0.6 s.
 const END_WITHIN: Duration = Duration::from_secs(1);
-/// A process that took calls and ended its stream is ending itself, or it is broken. On a busy machine its exit takes its
-/// time: it comes by the processes around it, whose group may have used up its share of the processor.
+/// Time limit for the exit of a process that took calls and closed its stream: it is ending, or it is broken. On a busy
+/// machine the exit takes a while: the outer processes report it, and their group may have used up its CPU quota.
 pub const EXIT_WITHIN: Duration = Duration::from_secs(2);
-/// The same of one that did not start. It may be well, and wait for what nobody says to it.
+/// The same for a process that did not start. It may be healthy, and wait for input that never comes.
 const UNSTARTED_EXIT_WITHIN: Duration = Duration::from_millis(250);
-/// A killed process is gone at once unless the kernel is busy with it.
+/// Time limit for reaping a killed process, which is gone at once unless the kernel is busy with it.
 const REAP_WITHIN: Duration = Duration::from_secs(5);
 
-/// What all workers of this machine share.
+/// State shared by all workers of this machine.
 #[derive(Debug)]
 pub struct Machine {
     pub settings: Settings,
-    /// The sandbox level workers run at.
+    /// The sandbox level at which workers run.
     pub level: Level,
-    /// Each worker has a user of its own; else they have this process's.
+    /// Whether each worker has a user of its own; otherwise they run as this process's user.
     pub own_user: bool,
-    /// Workers keep this process's user, as there are no user namespaces.
+    /// Whether workers keep this process's user because there are no user namespaces.
     keeps_user: bool,
-    /// Levels that this machine does not give, and why.
+    /// Levels that this machine does not provide, and why.
     pub missing: Vec<(Level, String)>,
-    /// Why workers have no control group; `None`: they have.
+    /// Reason why workers have no control group; `None`: they have one.
     pub no_cgroup: Option<String>,
     pub budget: Arc<Budget>,
     pub metrics: Metrics,
     cgroups: Option<Cgroups>,
-    /// Holds workers without a control group to their bounds.
+    /// Enforces the limits of workers without a control group.
     sampler: Sampler,
     spawner: Spawner,
-    /// Carries what workers write and their bytes from the network, so that no amount of it holds up a call.
+    /// Executor for workers' output and network traffic, so that no amount of it delays a call.
     aside: Handle,
     egress: egress::Shared,
-    /// Held as long as this process lives: nobody else uses the state directory.
+    /// Held as long as this process lives: no other process uses the state directory.
     _lock: File,
 }
 
@@ -95,9 +95,9 @@ pub struct Process {
     home: Home,
     lease: Lease,
     logs: Arc<logs::Meter>,
-    /// Its many processes are being killed.
+    /// Whether its many processes are being killed.
     thinned: bool,
-    /// What `worker-init` tells of the start.
+    /// Report of `worker-init` on the start.
     report: Arc<Report>,
     egress: Option<WayOut>,
 }
@@ -121,7 +121,7 @@ pub enum StartError {
 }
 
 impl StartError {
-    /// Whether the machine could not do it; else the manifest asks for what cannot be described.
+    /// Whether the machine could not do it; otherwise the manifest asks for something that cannot be described.
     pub fn is_of_host(&self) -> bool {
         match self {
             StartError::Io { .. } | StartError::Cgroup(_) => true,
@@ -137,15 +137,15 @@ fn step(step: &'static str) -> impl FnOnce(io::Error) -> StartError {
 // === impl Machine ===
 
 impl Machine {
-    /// Probes what this machine gives. Blocks for some milliseconds; called within the executor. `aside` is another
-    /// one.
+    /// Probes the capabilities of this machine. Blocks for some milliseconds; called within the executor. `aside` is
+    /// another one.
     pub fn open(settings: Settings, aside: Handle) -> anyhow::Result<Machine> {
         let lock = File::create(settings.state.join("lock"))?;
         if lock.try_lock().is_err() {
             anyhow::bail!("another runtime uses {}", settings.state.display());
         }
         let homes = settings.state.join(HOMES);
-        // What a killed runtime left behind.
+        // Removes the remains of a killed runtime.
         match std::fs::remove_dir_all(&homes) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
                 anyhow::bail!("clear {}: {error}", homes.display())
@@ -201,7 +201,7 @@ impl Machine {
         })
     }
 
-    /// Returns the secrets that a plugin wants and `user` may use.
+    /// Returns the secrets that a plugin asks for and `user` may use.
     pub fn granted(&self, plugin: &Plugin, user: &str) -> Vec<String> {
         if !may_hold_secrets(self.own_user, self.level) {
             return Vec::new();
@@ -257,12 +257,12 @@ impl Machine {
         Ok(process)
     }
 
-    /// What holds workers to their limits.
+    /// Returns how workers' limits are enforced.
     pub fn bounds(&self) -> Bounds {
         if self.cgroups.is_some() { Bounds::Cgroup } else { Bounds::Sampled }
     }
 
-    /// Why a level is not to be had that a plugin wants, for whoever wants it.
+    /// Returns why this machine lacks sandbox levels, for a plugin that needs one.
     pub fn why_missing(&self) -> String {
         why(&self.missing)
     }
@@ -284,7 +284,7 @@ impl Machine {
             limits: Limits {
                 memory_bytes: limits.memory_bytes,
                 cpu_millis: limits.cpu_millis,
-                // The forwarder is a process within the worker's bounds.
+                // The forwarder is a process within the worker's limits.
                 pids: limits.pids.saturating_add(u32::from(egress)),
                 files: limits.files,
                 disk_bytes: limits.disk_bytes,
@@ -304,7 +304,7 @@ impl Machine {
         Ok((child, launch.report))
     }
 
-    /// The worker's proxy, when its plugin may reach anything at all.
+    /// Starts the worker's proxy, if its plugin has network access.
     fn egress(&self, plugin: &Plugin, home: &Home) -> io::Result<Option<WayOut>> {
         if plugin.manifest.allowed_domains.is_empty() {
             return Ok(None);
@@ -326,34 +326,35 @@ impl Machine {
 // === impl Process ===
 
 impl Process {
-    /// Where its calls bring their credentials, when its plugin may reach anything at all.
+    /// Returns the credentials in use by its calls, if its plugin has network access.
     pub fn lending(&self) -> Option<Arc<Lending>> {
         self.egress.as_ref().map(|egress| Arc::clone(&egress.lending))
     }
 
-    /// Ends when the process has ended, and says how. Safe to cancel.
+    /// Waits for the end of the process, and returns its cause. Cancel-safe.
     pub async fn exited(&mut self) -> Cause {
         match self.child.wait().await {
             Ok(status) => {
                 let seen = self.accounting.verdict();
                 let stats = self.accounting.stats();
-                // The kernel keeps the most of all that a process had, and of a group counts files beside.
+                // The kernel reports the peak of everything that a process had, and for a group also counts files.
                 let peak = self.report.peak_bytes().unwrap_or(0);
                 let own = peak.saturating_sub(self.accounting.mapped_bytes());
                 seen.unwrap_or_else(|| Cause::of_status(status, &stats, self.full_heap, own))
             }
-            // It is no child of ours any more, which cannot be; it is of no use either.
+            // The process is no longer a child of this one, which is impossible; it is useless in any case.
             Err(_) => Cause::Wedged,
         }
     }
 
-    /// Ends the worker that did not start, and says why where its exit does not: `fault` is what was seen of it.
+    /// Ends a worker that did not start, and returns the cause: from its exit if that says more than `fault`, which is
+    /// what the runtime observed.
     pub async fn not_started(&mut self, fault: Cause, disk_bytes: u64) -> (Cause, Option<String>) {
-        // What broke may be the first sign of its end, which says more.
+        // The fault may be the first sign of its end, which says more.
         let exit = timeout(UNSTARTED_EXIT_WITHIN, self.exited()).await;
         if exit.is_err() {
             self.kill();
-            // Err: the kernel is busy with it. What it holds of the disk without a name goes with it.
+            // Err: the kernel is busy with it. Its unlinked files are freed with it.
             let _ = timeout(UNSTARTED_EXIT_WITHIN, self.exited()).await;
         }
         match self.report.fault() {
@@ -377,7 +378,7 @@ impl Process {
         tokio::task::spawn_blocking(move || disk::judge(&home, disk_bytes)).await.ok().flatten()
     }
 
-    /// Asks the process to go.
+    /// Asks the process to stop.
     pub fn terminate(&self) {
         self.signal(rustix::process::Signal::TERM);
     }
@@ -390,7 +391,7 @@ impl Process {
         }
     }
 
-    /// Kills everything the worker started: at once, or where that is very much within 0.6 s.
+    /// Kills everything that the worker started: at once, or if there are very many processes, within 0.6 s.
     pub fn kill(&mut self) {
         if self.thinned {
             return;
@@ -410,14 +411,14 @@ impl Process {
             }
             told(&self.id, cgroup.kill());
         } else {
-            // The outermost process kills all the others by it, and ends after them; by SIGKILL it would leave them.
+            // On SIGINT the outermost process kills all others and then ends; on SIGKILL it would leave them running.
             return self.signal(rustix::process::Signal::INT);
         }
         // Err: it has ended already.
         let _ = self.child.start_kill();
     }
 
-    /// Notes what of its memory is its program, where its end is judged by the rest.
+    /// Records how much of its memory is program text, if its cause of end depends on the rest.
     pub async fn note_program(&self) {
         if matches!(self.full_heap, FullHeap::Abort { .. }) {
             self.accounting.note_mapped().await;
@@ -428,11 +429,11 @@ impl Process {
         self.accounting.clone()
     }
 
-    /// Kills what is left and takes away what the process had; ends when all is gone.
+    /// Kills what is left and removes everything that the process had; returns when all is gone.
     pub async fn clear(mut self) {
         self.kill();
         if timeout(END_WITHIN, self.child.wait()).await.is_err() {
-            // It ends with the last process inside, unless somebody has stopped it.
+            // It ends with the last process inside, unless it is stopped by a signal.
             let _ = self.child.start_kill();
         }
         // Err: the kernel is busy with it, and reaps it later.
@@ -440,20 +441,20 @@ impl Process {
         let cgroup = self.accounting.cgroup.lock().take();
         let home = self.home;
         let lease = self.lease;
-        // Waits for the kernel to let go of the control group.
+        // Waits for the kernel to release the control group.
         let cleared = tokio::task::spawn_blocking(move || {
             if let Some(Err(error)) = cgroup.map(Cgroup::remove) {
                 tracing::warn!(worker = home.id, %error, "a worker's control group was not removed: see what is in it");
             }
             drop(home);
-            // Last: the user's number is free for another worker now.
+            // Last: this frees the user's number for another worker.
             drop(lease);
         });
         // Err: the executor is ending.
         let _ = cleared.await;
     }
 
-    /// What the worker may log.
+    /// Returns the log meter of the worker.
     pub fn logs(&self) -> Arc<logs::Meter> {
         Arc::clone(&self.logs)
     }
@@ -482,7 +483,7 @@ fn why(missing: &[(Level, String)]) -> String {
     each.collect::<Vec<_>>().join("; ")
 }
 
-/// Below level 3 workers of one user can read each other's environment.
+/// Whether a worker may receive secrets: below level 3, workers of one user can read each other's environment.
 fn may_hold_secrets(own_user: bool, level: Level) -> bool {
     own_user || level >= Level::L3
 }

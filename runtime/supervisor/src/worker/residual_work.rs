@@ -1,55 +1,55 @@
-//! Whether a worker without calls does nothing: what a call started has to end with it.
+//! Quiescence check: whether a worker without calls is idle, since everything that a call started must end with it.
 //!
-//! A pure state machine: it is given readings of the worker's control group and the time. Keeps true: a worker
-//! is quiet once it had no more processes than before its first call and used next to no processor time for one
-//! `WINDOW`; one that was not, for as long as it is given, has residual work. A thread that only waits is none,
-//! until the worker has no room for more of them.
+//! A pure state machine: samples of the worker's control group and the time are arguments. Keeps true: a worker is
+//! quiet once it has had no more processes than before its first call and used almost no CPU time for one `WINDOW`; one
+//! that is not within its time limit has residual work. A thread that only waits does not count, until the worker has
+//! no capacity for more threads.
 
 use std::time::Duration;
 
 use asp_launcher::Activity;
 use tokio::time::Instant;
 
-/// Two periods of the processor quota and more (asp_launcher's cgroup.rs): a worker that is held to its quota
-/// does nothing for a part of each.
+/// Length of a measurement: more than two periods of the CPU quota (asp_launcher's cgroup.rs), because a throttled
+/// worker does nothing for a part of each.
 pub const WINDOW: Duration = Duration::from_millis(220);
-/// After a call was stopped: its worker serves nobody meanwhile.
+/// Time limit after a call was stopped; until then its worker serves no calls.
 pub const CHECK_WITHIN: Duration = Duration::from_millis(1500);
-/// After calls that ended by themselves. Compilers and collectors of garbage finish within it, on a busy machine
-/// too; the worker serves others meanwhile.
+/// Time limit after calls that ended by themselves. Compilers and garbage collectors finish within it, even on a busy
+/// machine; the worker serves other calls in the meantime.
 pub const SETTLE_WITHIN: Duration = Duration::from_secs(5);
-/// Of one processor: pings, timers and an idle interpreter stay below.
+/// Maximum use of one CPU in percent; pings, timers and an idle interpreter stay below.
 const QUIET_PERCENT: u32 = 5;
 
-/// What is known of one worker.
+/// State of the check of one worker.
 #[derive(Debug)]
 pub struct Watch {
-    /// Before its first call; `None` where processes of its own between calls are the plugin's business.
+    /// Number of processes before its first call; `None` if the plugin may keep processes between calls.
     processes: Option<u32>,
-    /// The bound on its processes and threads.
+    /// The limit on its processes and threads.
     room: u32,
-    /// Since its last call.
+    /// Time of its last call's end.
     idle_since: Option<Instant>,
-    /// The beginning of the window.
+    /// Time and CPU time at the start of the measurement.
     last: Option<(Instant, Duration)>,
 }
 
-/// The worker whose quiescence is checked.
+/// A worker whose quiescence is checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Idle {
-    /// Since its last call.
+    /// Time of its last call's end.
     pub since: Instant,
-    /// One of its calls was stopped.
+    /// Whether one of its calls was stopped.
     pub stopped: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Quiescence {
-    /// It does nothing.
+    /// The worker is idle.
     Quiet,
-    /// It is too early to say.
+    /// Undecided: it is too early.
     Unclear,
-    /// It still runs something of an ended call; the text says what.
+    /// A part of an ended call still runs; the text says what.
     ResidualWork(&'static str),
 }
 
@@ -58,8 +58,8 @@ impl Watch {
         Watch { processes, room, idle_since: None, last: None }
     }
 
-    /// Takes a reading of a worker without calls, of the moment `now`. One that is older than its last call, or the
-    /// one before again, says nothing.
+    /// Evaluates a sample of a worker without calls, taken at `now`. A sample from before its last call's end, or a
+    /// repeated one, decides nothing.
     pub fn look(&mut self, reading: Activity, idle: Idle, now: Instant) -> Quiescence {
         if self.idle_since != Some(idle.since) {
             self.idle_since = Some(idle.since);
@@ -98,7 +98,8 @@ mod tests {
 
     const STEP: Duration = Duration::from_millis(250);
 
-    /// Looks every `STEP` after a stopped call, with what `reading` says for the time since; the first found.
+    /// Checks every `STEP` after a stopped call, with the sample that `reading` returns for the elapsed time; returns
+    /// the first result.
     fn judge(watch: &mut Watch, reading: impl Fn(Duration) -> Activity) -> (Quiescence, Duration) {
         judge_after(true, watch, reading)
     }
@@ -188,7 +189,7 @@ mod tests {
         let start = Instant::now();
         let busy = |passed: Duration| activity(2, 3, passed);
         for step in 0..40 {
-            // A call ends every step; nothing can be said of a worker that is used all the time.
+            // A call ends at every step; nothing can be said about a worker that is constantly used.
             let now = start + STEP * step;
             let idle = Idle { since: now, stopped: false };
             assert_eq!(watch.look(busy(STEP * step), idle, now), Quiescence::Unclear);

@@ -1,9 +1,9 @@
-//! Bounds without a control group: what all processes of a worker use together is looked at ten times a second, and a
-//! worker that is over its bounds is ended with all it started.
+//! Limits without a control group: the resource use of all processes of a worker is sampled ten times a second, and a
+//! worker over its limits is ended with everything it started.
 //!
-//! Owns the judgement. The launcher holds each process by itself (`Bounds::Sampled`). Keeps true: a worker that cannot
-//! be seen or measured does not run, and a look that fails ends no other look. Refuses to claim more: what is faster
-//! than two looks, a fork that outruns the count or memory that fills within them, is not held here.
+//! Owns the decision. The launcher limits each process individually (`Bounds::Sampled`). Keeps true: a worker that
+//! cannot be seen or measured does not run, and a failed sample of one worker ends no other. Does not limit what
+//! happens between two samples, such as forks that outrun the count or memory that fills up.
 
 mod processor_time;
 
@@ -26,18 +26,19 @@ use tokio::time::{Instant, MissedTickBehavior, interval};
 use crate::cause::Cause;
 
 const LOOK_EVERY: Duration = Duration::from_millis(100);
-/// Processes of `worker-init` in a worker's tree, at most.
+/// Maximum number of processes of `worker-init` in a worker's process tree.
 const OF_LAUNCHER: u32 = 2;
-/// Processor time beyond its share that a worker may use at once: an interpreter that starts takes a second or two.
+/// CPU time in seconds that a worker may use at once beyond its share: an interpreter that starts takes a second or
+/// two.
 const BURST: f64 = 5.0;
-/// What is clearly more than a share. There is nothing here that slows a worker down to its share, as a control group
-/// does, so one whose compiler or collector of garbage works beside it must live.
+/// Factor above its share at which a worker is clearly over it. Unlike a control group, nothing here throttles a worker
+/// to its share, so one whose compiler or garbage collector runs in parallel must survive.
 const TOLERANCE: f64 = 2.0;
 
-/// How workers are looked at.
+/// Function that samples workers.
 type Look = fn(&mut Lookout, &[Arc<Sampled>]);
 
-/// Looks at the workers of this machine.
+/// Samples the workers of this machine.
 #[derive(Clone, Debug)]
 pub struct Sampler {
     workers: Arc<Mutex<Vec<Weak<Sampled>>>>,
@@ -47,29 +48,30 @@ pub struct Sampler {
 /// One worker, from its start to its end.
 #[derive(Debug)]
 pub struct Sampled {
-    /// Its outermost process: a number to look for, and a handle that is no other's.
+    /// Its outermost process: the number to search for, and a handle that cannot refer to another process.
     root: u32,
     handle: OwnedFd,
     limits: Limits,
-    /// The kernel counts the processes of its user, which are not its own alone.
+    /// Whether this process checks the number of processes, because the kernel's limit applies to all processes of the
+    /// user.
     counts_tasks: bool,
-    /// Has its files, at level 3.
+    /// Reports its file system in memory, at level 3.
     report: Arc<Report>,
     stats: Mutex<Stats>,
-    /// As the last look found it, and when.
+    /// Activity at the last sample, and the time of the sample.
     activity: Mutex<Option<(Activity, Instant)>>,
     used: Mutex<ProcessorTime>,
     share: Mutex<Share>,
-    /// What the look before found. One look may find what is not: a child that has its parent's memory until it becomes
-    /// a program (vfork(2)) counts for both.
+    /// Result of the previous sample. One sample may be wrong: a child that shares its parent's memory until it
+    /// executes a program (vfork(2)) counts for both.
     suspicion: Mutex<Option<Cause>>,
     verdict: OnceLock<Cause>,
 }
 
-/// Processor time that a worker has left to use.
+/// CPU time that a worker may still use.
 #[derive(Debug)]
 struct Share {
-    /// Seconds a second.
+    /// Seconds per second.
     rate: f64,
     left: f64,
     last: Option<(Instant, Duration)>,
@@ -78,15 +80,15 @@ struct Share {
 // === impl Sampler ===
 
 impl Sampler {
-    /// Looks for ever, on `aside`; it does nothing while there is no worker.
+    /// Starts sampling on `aside`, for ever; it does nothing while there is no worker.
     pub fn start(aside: &Handle) -> Sampler {
         let sampler = Sampler { workers: Arc::default(), added: Arc::default() };
         aside.spawn(sampler.clone().run(look));
         sampler
     }
 
-    /// Holds the worker whose outermost process is `root`, a child that was not waited for, to the limits of its
-    /// `sandbox` from now on.
+    /// Enforces the limits of its `sandbox` on the worker whose outermost process is `root`, a child that was not
+    /// waited for, from now on.
     pub fn watch(&self, root: u32, sandbox: &Sandbox, report: &Arc<Report>) -> io::Result<Arc<Sampled>> {
         let pid = i32::try_from(root).ok().and_then(Pid::from_raw);
         let pid = pid.ok_or_else(|| io::Error::other("it has no process id"))?;
@@ -144,22 +146,22 @@ impl Sampler {
     }
 }
 
-/// Reads some files of each of their processes, and now and then of every process of the machine.
+/// Samples workers: reads some files of each of their processes, and periodically of every process of the machine.
 fn look(lookout: &mut Lookout, watched: &[Arc<Sampled>]) {
     let roots: Vec<u32> = watched.iter().map(|worker| worker.root).collect();
-    // Before it is read: what is said of this moment is not older.
+    // Taken before reading, so that the time of the sample is not too late.
     let now = Instant::now();
     let trees = lookout.look(&roots);
     watched.iter().zip(&trees).for_each(|(worker, tree)| worker.look(tree, now));
 }
 
-/// Looks where that holds up nobody; `None`: the look failed.
+/// Samples on a blocking thread; `None`: the sample failed.
 async fn look_aside(look: Look, mut lookout: Lookout, watched: Vec<Arc<Sampled>>) -> Option<Lookout> {
     let work = move || {
         look(&mut lookout, &watched);
         lookout
     };
-    // The executor panics itself where it gets no thread for the work.
+    // The executor itself panics if it gets no thread for the work.
     let looked = AssertUnwindSafe(async { tokio::task::spawn_blocking(work).await }).catch_unwind().await;
     match looked {
         Ok(Ok(lookout)) => Some(lookout),
@@ -169,7 +171,7 @@ async fn look_aside(look: Look, mut lookout: Lookout, watched: Vec<Arc<Sampled>>
     }
 }
 
-/// Looks at workers one by one, after a look at all of them failed: one alone may be why.
+/// Samples workers one by one, after a sample of all of them failed: a single one may be the cause.
 async fn look_at_each(look: Look, watched: Vec<Arc<Sampled>>) {
     for worker in watched {
         if look_aside(look, Lookout::default(), vec![Arc::clone(&worker)]).await.is_none() {
@@ -181,17 +183,17 @@ async fn look_at_each(look: Look, watched: Vec<Arc<Sampled>>) {
 // === impl Sampled ===
 
 impl Sampled {
-    /// What the worker used so far, as it was seen last.
+    /// Returns the worker's resource use at the last sample.
     pub fn stats(&self) -> Stats {
         *self.stats.lock()
     }
 
-    /// What it ran when it was looked at last, and when that was; `None` before the first look.
+    /// Returns the activity at the last sample and its time; `None` before the first one.
     pub fn activity(&self) -> Option<(Activity, Instant)> {
         *self.activity.lock()
     }
 
-    /// Why it was ended, if it was.
+    /// Returns why the worker was ended, if it was.
     pub fn verdict(&self) -> Option<Cause> {
         self.verdict.get().copied()
     }
@@ -199,7 +201,7 @@ impl Sampled {
     fn look(&self, tree: &Tree, now: Instant) {
         let seen = !tree.times.is_empty();
         let used = seen.then(|| self.used_by(tree));
-        // What has ended counts on: else a process that ends hides as much of what another one uses.
+        // Includes ended processes: otherwise a process that ends would hide as much of another's use.
         let cpu = used.unwrap_or(tree.activity.cpu);
         *self.activity.lock() = Some((Activity { cpu, ..tree.activity }, now));
         let found = if seen { self.judge(tree) } else { self.unseen() };
@@ -210,7 +212,7 @@ impl Sampled {
         }
     }
 
-    /// Ends the worker for what two looks in a row found.
+    /// Ends the worker if two samples in a row found a violation.
     fn judged(&self, found: Option<Cause>) {
         let before = std::mem::replace(&mut *self.suspicion.lock(), found);
         if let Some(cause) = found.filter(|_| before.is_some()) {
@@ -224,12 +226,12 @@ impl Sampled {
         used
     }
 
-    /// What is over its bound, if anything is.
+    /// Returns the limit that is exceeded, if any.
     fn judge(&self, tree: &Tree) -> Option<Cause> {
         let files = self.files();
         let mut memory = tree.memory_bytes().saturating_add(files);
         if memory > self.limits.memory_bytes && tree.activity.processes > 1 {
-            // Each was charged for what they share.
+            // Shared memory was counted for each process.
             memory = tree.memory_bytes_shared().saturating_add(files);
         }
         let mut stats = self.stats.lock();
@@ -246,21 +248,21 @@ impl Sampled {
         (memory > self.limits.memory_bytes).then_some(Cause::Oom)
     }
 
-    /// Nothing of it was found: it has ended, or this process may not see it.
+    /// Returns the cause if no process was found: the worker has ended, or this process may not see it.
     fn unseen(&self) -> Option<Cause> {
         let mut ended = [PollFd::new(&self.handle, PollFlags::IN)];
         let polled = poll(&mut ended, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }));
         (polled == Ok(0)).then_some(Cause::Unseen)
     }
 
-    /// Bytes of its file system in memory.
+    /// Returns the size in bytes of its files in memory.
     fn files(&self) -> u64 {
         let stat = self.report.work_dir().and_then(|dir| rustix::fs::fstatvfs(dir).ok());
         stat.map_or(0, |stat| stat.f_blocks.saturating_sub(stat.f_bfree).saturating_mul(stat.f_frsize))
     }
 
     fn end(&self, cause: Cause) {
-        // Err: it is being ended.
+        // Err: it is being ended already.
         if self.verdict.set(cause).is_ok() {
             if cause == Cause::Unseen {
                 tracing::error!(
@@ -269,7 +271,7 @@ impl Sampled {
                      mount /proc without hidepid, or give the runtime a control group"
                 );
             }
-            // `worker-init` kills all of the worker by it (runtime/launcher/README.md). Err: it has just gone.
+            // On this signal `worker-init` kills all of the worker (runtime/launcher/README.md). Err: it has just gone.
             let _ = pidfd_send_signal(&self.handle, Signal::INT);
         }
     }
@@ -282,7 +284,7 @@ impl Share {
         Share { rate: f64::from(cpu_millis) / 1000.0 * TOLERANCE, left: BURST, last: None }
     }
 
-    /// Whether what is `used` so far is clearly more than the share of some seconds.
+    /// Whether the CPU time `used` so far is clearly more than the worker's share over some seconds.
     fn is_over(&mut self, used: Duration, now: Instant) -> bool {
         if let Some((before, used_before)) = self.last {
             let gained = now.duration_since(before).as_secs_f64() * self.rate;
@@ -304,7 +306,8 @@ mod tests {
 
     use super::*;
 
-    /// After how many seconds a worker with a share of `cpu_millis` is over that uses `processors`; at most 60.
+    /// Returns after how many seconds a worker with a share of `cpu_millis` is over it if it uses `processors`; at most
+    /// 60.
     fn over_after(cpu_millis: u32, processors: f64) -> Option<f64> {
         let mut share = Share::new(cpu_millis);
         let start = Instant::now();
@@ -318,13 +321,13 @@ mod tests {
         Sampler { workers: Arc::default(), added: Arc::default() }
     }
 
-    /// A process that sleeps, and what holds it to `memory_bytes`.
+    /// Starts a process that sleeps, and enforces `memory_bytes` on it.
     fn sleeper(memory_bytes: u64) -> (Child, Arc<Sampled>) {
         watched_sleeper(&sampler(), memory_bytes)
     }
 
     fn watched_sleeper(sampler: &Sampler, memory_bytes: u64) -> (Child, Arc<Sampled>) {
-        // Whoever runs the tests in the background may have SIGINT ignored, and that is inherited.
+        // If the tests run in the background, SIGINT may be ignored, and that is inherited.
         let child = Command::new("env").args(["--default-signal=INT", "sleep", "60"]).spawn().unwrap();
         let name = format!("/proc/{}/comm", child.id());
         while std::fs::read_to_string(&name).unwrap() != "sleep\n" {
@@ -356,7 +359,7 @@ mod tests {
         assert_eq!(child.wait().unwrap().signal(), Some(2));
     }
 
-    /// How the process ended. A sleep ends by itself when nobody ends it.
+    /// Returns the signal that ended the process. A sleep ends by itself when nothing ends it.
     async fn ended_by(mut child: Child) -> Option<i32> {
         tokio::task::spawn_blocking(move || child.wait().unwrap().signal()).await.unwrap()
     }
@@ -370,7 +373,7 @@ mod tests {
         }
         let sampler = sampler();
         let (child, sampled) = watched_sleeper(&sampler, 1);
-        // After the one that fails it is looked at alone, and then as ever.
+        // After the failed sample it is sampled alone, and then as usual.
         let running = tokio::spawn(sampler.run(fails_at_first));
         assert_eq!(ended_by(child).await, Some(2));
         assert_eq!(sampled.verdict(), Some(Cause::Oom));

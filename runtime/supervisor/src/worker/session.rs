@@ -1,8 +1,7 @@
-//! The one PPP `Session` stream of a worker: calls share it, told apart by their request id.
+//! The single PPP `Session` stream of a worker: its calls share it, identified by their request id.
 //!
-//! Owns the table of the worker's calls. Keeps true: what a worker says about a call it does not have, and
-//! everything else the protocol forbids, is a [`Cause`] to end it; when the worker ends, every call of the
-//! table hears of it.
+//! Owns the table of the worker's calls. Keeps true: a message about an unknown call, and every other protocol
+//! violation, is a [`Cause`] to end the worker; when the worker ends, every call of the table is notified.
 
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
@@ -21,34 +20,34 @@ use crate::worker::call::{Call, Rules, Stall};
 use crate::worker::heartbeat::Heartbeat;
 use crate::worker::logs::{self, Meter};
 
-/// Messages to the worker that it has not read. Each may be large, so they are few.
+/// Capacity for messages that the worker has not read. Each may be large, so there are few.
 pub const TO_WORKER: usize = 32;
 
 #[derive(Debug)]
 pub struct Session {
     rules: Arc<Rules>,
     to_worker: mpsc::Sender<ClientMessage>,
-    /// A way of their own: calls that come in bursts leave no room among them.
+    /// A channel of their own, because bursts of calls fill the other one.
     pings: mpsc::Sender<ClientMessage>,
     kill: mpsc::Sender<Cause>,
-    /// The tenant of a call that ignored its cancel while the worker answered.
+    /// Tenant of a call that ignored its cancellation while the worker answered.
     culprit: OnceLock<String>,
     calls: Mutex<Calls>,
     heart: Mutex<Heartbeat>,
-    /// Of all the worker's log lines, however they come.
+    /// Rate limit of all the worker's log lines, from all sources.
     logs: Arc<Meter>,
-    /// When its stream was not read because a gateway did not read.
+    /// Times in which its stream was not read because a gateway did not read.
     stall: Arc<Stall>,
 }
 
 #[derive(Debug, Default)]
 struct Calls {
-    /// Bounded by the pool's slots: each call has one.
+    /// Calls by request id. Bounded by the pool's slots: each call has one.
     open: HashMap<String, Arc<Call>>,
     dead: Option<Cause>,
 }
 
-/// Why a call did not begin.
+/// Reason why a call did not begin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotBegun {
     /// The worker has a call of this id.
@@ -57,7 +56,7 @@ pub enum NotBegun {
 }
 
 impl Session {
-    /// `kill` ends the worker; it holds one cause, the first.
+    /// Creates a session. `kill` ends the worker; its capacity is one cause, the first.
     pub fn new(
         logs: Arc<Meter>,
         rules: Arc<Rules>,
@@ -77,7 +76,7 @@ impl Session {
         }
     }
 
-    /// Enters a call, which may then be sent.
+    /// Registers a call, which may then be sent.
     pub fn begin(
         &self,
         request_id: &str,
@@ -102,13 +101,13 @@ impl Session {
         self.calls.lock().open.len()
     }
 
-    /// Takes a call out that ended outside the session stream.
+    /// Removes a call that ended outside the session stream.
     pub fn remove(&self, request_id: &str) {
         self.calls.lock().open.remove(request_id);
     }
 
-    /// Sends a message to the worker if there is room; else gives it back. Nothing is said when the worker is dead:
-    /// its calls hear of that.
+    /// Sends a message to the worker if there is capacity; otherwise returns it. Ignores a dead worker: its calls are
+    /// notified of its end.
     #[allow(clippy::result_large_err, reason = "what is given back is what was brought")]
     pub fn try_send(&self, payload: client_message::Payload) -> Result<(), client_message::Payload> {
         match self.to_worker.try_send(ClientMessage { payload: Some(payload) }) {
@@ -117,17 +116,17 @@ impl Session {
         }
     }
 
-    /// Room for one message, once the worker has read others; `None` when it has ended. Safe to cancel.
+    /// Waits for capacity for one message; `None` when the worker has ended. Cancel-safe.
     pub async fn room(&self) -> Option<mpsc::Permit<'_, ClientMessage>> {
         self.to_worker.reserve().await.ok()
     }
 
-    /// Sends the next ping. `Err`: the worker left too many unanswered. One for which there is no room counts too:
-    /// a worker that does not read does not answer either.
+    /// Sends the next ping. `Err`: too many are unanswered. A ping for which there is no capacity counts too: a worker
+    /// that does not read does not answer either.
     pub fn ping(&self) -> Result<(), Cause> {
         let nonce = self.heart.lock().beat()?;
         let payload = Some(client_message::Payload::Ping(Ping { nonce }));
-        // Err: there is no room, or the worker has ended.
+        // Err: there is no capacity, or the worker has ended.
         let _ = self.pings.try_send(ClientMessage { payload });
         Ok(())
     }
@@ -138,29 +137,29 @@ impl Session {
         let _ = self.kill.try_send(cause);
     }
 
-    /// Ends the worker because a call of `tenant` did not end when it was told to.
+    /// Ends the worker because a call of `tenant` ignored its cancellation.
     pub fn kill_for_call(&self, tenant: &str) {
-        // A worker that does not answer either may be held up by any of its calls.
+        // If the worker does not answer pings either, any of its calls may block it.
         if self.heart.lock().is_well() {
-            // Err: one is known, and one call ends the worker as well as two.
+            // Err: a culprit is known already, and one is enough.
             let _ = self.culprit.set(tenant.to_owned());
         }
         self.kill(Cause::Deadline);
     }
 
-    /// Whose call alone is why the worker ended, where that is its deadline.
+    /// Returns the tenant whose call alone ended the worker by ignoring its cancellation, if known.
     pub fn culprit(&self) -> Option<&str> {
         self.culprit.get().map(String::as_str)
     }
 
-    /// Takes a message from the worker. `Err`: it must end.
+    /// Handles a message from the worker. `Err`: the worker must end.
     pub async fn receive(&self, message: ServerMessage) -> Result<(), Cause> {
         let payload = message.payload.ok_or(Cause::Protocol("an empty or unknown message"))?;
         match payload {
             Payload::Pong(pong) => self.heart.lock().pong(&pong.nonce),
             Payload::Init(_) => Err(Cause::Protocol("a second init")),
             Payload::Log(line) => self.log(line).await,
-            // It may cross the call's end: the answer to a cancel says nothing the end does not.
+            // The answer may arrive after the call's end, and adds nothing to it.
             Payload::Cancel(answer) if self.find(&answer.request_id).is_none() => Ok(()),
             ends @ (Payload::Completed(_) | Payload::Failed(_)) => {
                 let id = request_id(&ends).to_owned();
@@ -171,7 +170,7 @@ impl Session {
         }
     }
 
-    /// A line outside calls goes to the log, one of a call to its gateway: either way at the worker's one rate.
+    /// Logs a line outside calls, or sends one of a call to its gateway: both within the worker's rate.
     async fn log(&self, mut line: LogLine) -> Result<(), Cause> {
         if line.request_id.is_empty() {
             self.logs.outside_calls(&line.message);
@@ -180,14 +179,14 @@ impl Session {
         let call = self.find(&line.request_id).ok_or(Cause::Protocol("an event of an unknown call"))?;
         let end = line.message.floor_char_boundary(logs::MAX_LINE);
         line.message.truncate(end);
-        // Its other fields are the plugin's to fill as well.
+        // The plugin can fill its other fields as well.
         if !self.logs.take_line(line.encoded_len()) {
             return Ok(());
         }
         call.receive(Payload::Log(line)).await
     }
 
-    /// The worker has ended: every call hears the cause.
+    /// Notifies every call that the worker has ended; returns their number.
     pub fn die(&self, cause: Cause) -> usize {
         let open = {
             let mut calls = self.calls.lock();
@@ -210,7 +209,7 @@ impl Session {
     }
 }
 
-/// The call a worker's message is about.
+/// Returns the id of the call that a worker's message belongs to.
 fn request_id(payload: &Payload) -> &str {
     match payload {
         Payload::Status(message) => &message.request_id,

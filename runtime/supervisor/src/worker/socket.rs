@@ -1,7 +1,7 @@
-//! The socket on which a worker listens, and the one connection to it.
+//! The socket on which a worker listens, and the single connection to it.
 //!
-//! At level 3 the worker makes it in a file system of its own (`runtime/launcher/src/mounts.rs`), which this process
-//! reaches by the handle that `worker-init` gives it; below, in a directory of the machine.
+//! At level 3 the worker creates it in a file system of its own (`runtime/launcher/src/mounts.rs`), which this process
+//! accesses by the handle that `worker-init` passes to it; below, in a directory of the machine.
 
 use std::io;
 use std::os::fd::AsRawFd;
@@ -19,21 +19,22 @@ use crate::cause::Cause;
 
 /// The socket's name in the run directory.
 pub const NAME: &str = "s";
-/// What of a stream waits unread must not starve the other streams of the connection; and of the smallest messages no
-/// more may wait than are read within a part of a grace: another call's end stands behind them.
+/// Flow-control window of a stream: unread data of one stream must not starve the other streams of the connection, and
+/// the smallest messages that fit must be readable within a part of a grace, because another call's end waits behind
+/// them.
 const STREAM_WINDOW: u32 = 256 << 10;
 const CONNECTION_WINDOW: u32 = 64 << 20;
 
-/// Where a worker listens.
+/// Location of a worker's socket.
 #[derive(Clone, Debug)]
 pub enum WorkerSocket {
     Shared(PathBuf),
-    /// In the directory that is reported once it is there.
+    /// Socket in the directory that `worker-init` reports once it exists.
     Reported(Arc<Report>),
 }
 
 impl WorkerSocket {
-    /// The socket of a worker whose run directory is `run_dir`.
+    /// Returns the socket of a worker whose run directory is `run_dir`.
     pub fn of(level: Level, run_dir: &Path, report: &Arc<Report>) -> WorkerSocket {
         match level {
             Level::L1 | Level::L2 => WorkerSocket::Shared(run_dir.join(NAME)),
@@ -41,7 +42,7 @@ impl WorkerSocket {
         }
     }
 
-    /// Connects once the worker, which has the user `uid`, accepts; there is no second connection.
+    /// Connects once the worker, which runs as the user `uid`, accepts; there is no second connection.
     pub async fn connect(&self, uid: u32) -> Result<Channel, Cause> {
         let mut pause = Duration::from_millis(1);
         let stream = loop {
@@ -75,7 +76,7 @@ impl WorkerSocket {
             WorkerSocket::Shared(path) => UnixStream::connect(path).await,
             WorkerSocket::Reported(report) => {
                 let directory = report.run_dir().ok_or(io::ErrorKind::NotFound)?;
-                // There is no connectat(2); the link of a descriptor leads to the very directory (proc_pid_fd(5)).
+                // There is no connectat(2); the link of a descriptor leads to that very directory (proc_pid_fd(5)).
                 let path = format!("/proc/self/fd/{}/{NAME}", directory.as_raw_fd());
                 UnixStream::connect(path).await
             }

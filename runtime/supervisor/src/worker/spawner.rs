@@ -1,7 +1,7 @@
 //! The thread that starts workers.
 //!
-//! A worker dies with the thread that started it (`PR_SET_PDEATHSIG`), so that none is left when this process
-//! is killed; threads of the executor come and go, this one stays.
+//! A worker dies with the thread that started it (`PR_SET_PDEATHSIG`), so that none is left when this process is
+//! killed; the executor's threads come and go, this one stays.
 
 use std::io;
 use std::process::Command;
@@ -11,7 +11,7 @@ use tokio::process::Child;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
-/// Starts waiting for the thread; it is done in a millisecond each.
+/// Maximum number of starts that wait for the thread, which takes a millisecond for each.
 const WAITING: usize = 64;
 
 #[derive(Clone, Debug)]
@@ -31,7 +31,7 @@ impl Spawner {
             let _within = executor.enter();
             for order in inbox {
                 let mut command = tokio::process::Command::from(order.command);
-                // Err: nobody waits any more; the child is killed with its handle.
+                // Err: the caller is gone; the child is killed with its handle.
                 let _ = order.answer.send(command.kill_on_drop(true).spawn());
             }
         })?;

@@ -1,7 +1,7 @@
-//! A machine on which workers have no control group: whether the runtime may go on.
+//! Decides whether the runtime may run on a machine on which workers have no control group.
 //!
-//! Keeps true: bounds that are looked at are taken only where the operator said so, and only where what is to be looked
-//! at can be seen. A refusal names the cause and the ways out.
+//! Keeps true: sampled limits are used only if the operator chose them, and only if everything that must be sampled is
+//! visible. A refusal names the cause and the remedies.
 
 use std::fs;
 use std::io;
@@ -12,22 +12,23 @@ use rustix::fs::{Access, StatVfsMountFlags, access, stat, statfs, statvfs};
 
 use crate::settings::Settings;
 
-/// Of statfs(2): file systems whose files are memory.
+/// Types of file systems in memory, as in statfs(2).
 const IN_MEMORY: [u64; 2] = [0x0102_1994, 0x8584_58f6];
-/// What a file system in memory may have in all: a mount that is no larger is itself the bound.
+/// Maximum total size in bytes of a file system in memory that is tolerated: a mount that is no larger is itself the
+/// limit.
 const LITTLE: u64 = 64 << 20;
 
-/// Whether what lies in `directory` is kept in memory, and much of it may be.
+/// Whether the files in `directory` are kept in memory and may be large.
 fn is_memory(directory: &Path) -> io::Result<bool> {
     let found = statfs(directory)?;
     let size = statvfs(directory)?;
     let bytes = size.f_blocks.saturating_mul(size.f_frsize);
-    // Some architectures tell the kind with a sign; of no size, there is no bound.
+    // Some architectures use a signed type; a size of 0 means no limit.
     let kind = found.f_type as u64 & 0xffff_ffff;
     Ok(IN_MEMORY.contains(&kind) && (bytes == 0 || bytes > LITTLE))
 }
 
-/// Whether the runtime may go on with workers of `level`, and a word about it; `reason`: why there are no groups.
+/// Checks whether the runtime may run with workers of `level`, and logs it; `reason`: why there are no groups.
 pub(super) fn go_on(
     settings: &Settings,
     level: Level,
@@ -60,9 +61,9 @@ pub(super) fn go_on(
     Ok(())
 }
 
-/// Without a control group, whether the memory that workers fill with files is somebody's: at level 3 each has a file
-/// system of its own, which is looked at. What lies unnamed in a shared one is told nobody's, so it must be no memory:
-/// the state directory, and at level 1, where nothing keeps workers from the machine's files, wherever they may write.
+/// Checks that the memory that workers fill with files is attributed to them without a control group. At level 3 each
+/// has a file system of its own, which is sampled. Files in a shared one cannot be attributed, so it must not be in
+/// memory: the state directory, and at level 1, where workers are not confined, every directory that they may write to.
 fn files_are_counted(settings: &Settings, level: Level) -> anyhow::Result<()> {
     let runs = settings.min_level <= level;
     if level == Level::L3 || !runs {
@@ -90,15 +91,15 @@ fn files_are_counted(settings: &Settings, level: Level) -> anyhow::Result<()> {
     )
 }
 
-/// A file system in memory, and not a little one, in which workers without confinement may make files; `None`: there is
-/// none. One that cannot be looked into is none of theirs either. A directory of theirs within one of others is missed.
+/// Returns a large file system in memory in which unconfined workers may create files; `None`: there is none. One that
+/// cannot be inspected does not count. A writable directory inside an unwritable one is missed.
 fn memory_of_all() -> io::Result<Option<PathBuf>> {
     let mounts = fs::read_to_string("/proc/self/mounts")?;
     let mut places = mounts.lines().filter_map(place_in_memory);
     Ok(places.find(|place| may_write(place) && is_memory(place).unwrap_or(false)))
 }
 
-/// Where a line of /proc/self/mounts (fstab(5)) mounts memory.
+/// Returns the mount point if a line of /proc/self/mounts (fstab(5)) mounts memory.
 fn place_in_memory(mount: &str) -> Option<PathBuf> {
     let mut fields = mount.split(' ').skip(1);
     let place = fields.next()?;
@@ -108,7 +109,8 @@ fn place_in_memory(mount: &str) -> Option<PathBuf> {
     matches!(fields.next()?, "tmpfs" | "ramfs").then(|| place.into())
 }
 
-/// Whether a worker may make files in `directory`: it has this process's user, or, where that is root, one of its own.
+/// Whether a worker may create files in `directory`: it runs as this process's user, or, if that is root, as one of its
+/// own.
 fn may_write(directory: &Path) -> bool {
     let read_only =
         |directory| statvfs(directory).map(|mount| mount.f_flag.contains(StatVfsMountFlags::RDONLY));

@@ -40,11 +40,11 @@ pub(super) struct Slot {
 /// State of a worker's ended calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum History {
-    /// Nothing is left of them.
+    /// Checked: nothing is left of them.
     Clean,
-    /// They ended by themselves; the worker takes calls.
+    /// Unchecked, all ended by themselves; the worker takes calls.
     Open,
-    /// One was stopped; the worker takes no calls.
+    /// Unchecked, one was stopped; the worker takes no calls.
     Suspect,
 }
 

@@ -29,7 +29,7 @@ struct Times {
     last: Option<Instant>,
     /// Duration of all stalls before the current one.
     total: Duration,
-    /// Until this time, a stall lasts no longer than `MOMENT`.
+    /// Time until which a stall lasts no longer than `MOMENT`.
     given_up_until: Option<Instant>,
 }
 

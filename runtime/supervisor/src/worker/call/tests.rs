@@ -1,4 +1,4 @@
-//! The rules of one call.
+//! Tests of the rules for one call.
 
 use asp_proto::plugin::{Completed, DelegationRequested, ElicitationRequested, McpRequested, Progress};
 use futures::StreamExt;

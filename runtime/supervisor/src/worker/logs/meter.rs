@@ -1,4 +1,4 @@
-//! How much one worker may log, and what was dropped.
+//! Log rate limit of one worker, and the count of dropped output.
 
 use std::time::Duration;
 
@@ -7,13 +7,13 @@ use tokio::time::Instant;
 
 use super::{MAX_LINE, escape};
 
-/// Room for some long stack traces. Each line is formatted and written once, so a plugin that logs as fast as it can
-/// costs about a hundredth of a processor.
+/// Maximum log lines of a worker per second: enough for some long stack traces. Each line is formatted and written
+/// once, so a plugin that logs as fast as it can costs about a hundredth of a CPU.
 pub(super) const LINES_PER_SECOND: u64 = 500;
-/// How often a worker that logs too much is mentioned.
+/// Interval between reports about a worker that logs too much.
 const REPORT_EVERY: Duration = Duration::from_secs(5);
 
-/// What one worker may log, by all its ways together.
+/// Log allowance of one worker, over all sources together.
 #[derive(Debug)]
 pub struct Meter {
     plugin: String,
@@ -25,7 +25,7 @@ pub struct Meter {
 struct State {
     bytes: Rate,
     lines: Rate,
-    /// Since it was said last.
+    /// Output dropped since the last report.
     dropped: Dropped,
     said: Option<Instant>,
 }
@@ -37,7 +37,7 @@ struct Dropped {
 }
 
 impl Meter {
-    /// `bytes` a second, for a worker of `plugin`.
+    /// Creates the meter of a worker of `plugin`, which may log `bytes` a second.
     pub fn new(plugin: &str, worker: &str, bytes: u64) -> Meter {
         let now = Instant::now();
         let state = State {
@@ -49,7 +49,7 @@ impl Meter {
         Meter { plugin: plugin.to_owned(), worker: worker.to_owned(), state: Mutex::new(state) }
     }
 
-    /// How many of so many bytes may be logged now.
+    /// Returns how many of the wanted bytes may be logged now.
     pub(super) fn take_bytes(&self, wanted: usize, now: Instant) -> usize {
         let mut state = self.state.lock();
         let allowed = state.bytes.take(wanted, now);
@@ -67,7 +67,7 @@ impl Meter {
         allowed
     }
 
-    /// Whether a line of so many bytes may be logged or passed on.
+    /// Whether a line of this many bytes may be logged or forwarded.
     pub fn take_line(&self, bytes: usize) -> bool {
         let now = Instant::now();
         let mut state = self.state.lock();
@@ -80,7 +80,7 @@ impl Meter {
         allowed
     }
 
-    /// Logs a line that came by PPP outside any call; cut where the rate ends.
+    /// Logs a line that the worker sent by PPP outside any call; truncated where the rate ends.
     pub fn outside_calls(&self, message: &str) {
         let now = Instant::now();
         let allowed = self.take_bytes(message.len().clamp(1, MAX_LINE), now);
@@ -96,7 +96,7 @@ impl Meter {
         tracing::info!(runtime = true, plugin, worker, stream, line, "worker log");
     }
 
-    /// Says at once that something was dropped, and then how much from time to time.
+    /// Reports at once that something was dropped, and then the amount from time to time.
     fn report(&self, state: &mut State, now: Instant) {
         let due = state.said.is_none_or(|said| now.duration_since(said) >= REPORT_EVERY);
         if due && state.dropped.any() {
@@ -146,7 +146,7 @@ impl Rate {
         Rate { rate: bytes_per_second, tokens: bytes_per_second, refilled: now }
     }
 
-    /// How many of `wanted` bytes may be written now; they count as written.
+    /// Returns how many of `wanted` bytes may be written now, and counts them as written.
     pub fn take(&mut self, wanted: usize, now: Instant) -> usize {
         self.refill(now);
         let allowed = usize::try_from(self.tokens).unwrap_or(usize::MAX).min(wanted);
@@ -164,7 +164,8 @@ impl Rate {
         let passed = now.duration_since(self.refilled);
         let exact = passed.as_secs_f64().min(1.0) * self.rate as f64;
         let earned = exact as u64;
-        // Less than one is left to accumulate, also what is over: rounding would lose up to half of the rate.
+        // A fraction below one token stays to accumulate, and so does the remainder: rounding would lose up to half of
+        // the rate.
         if earned == 0 {
             return;
         }
@@ -185,7 +186,7 @@ mod tests {
         assert_eq!(rate.take(20_000, begin), 20_000, "what it begins with");
         let times = (1..=50_000).map(|nth| begin + nth * Duration::from_micros(49));
         let taken: usize = times.map(|now| rate.take(1, now)).sum();
-        // 2.45 seconds.
+        // After 2.45 seconds.
         assert!((48_990..=49_000).contains(&taken), "{taken}");
     }
 }

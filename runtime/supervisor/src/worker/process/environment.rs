@@ -1,6 +1,7 @@
-//! The environment of a worker: exactly what runtime/README.md lists, and of a stdio server what its package asks for.
+//! The environment of a worker: exactly the variables that runtime/README.md lists, and for a stdio server those that
+//! its package defines.
 //!
-//! Keeps true: a secret is in it if the pool of the worker is for users of that secret, and nowhere else.
+//! Keeps true: a secret is only in the environment of workers whose pool is for users of that secret.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -14,10 +15,10 @@ use crate::worker::home::Home;
 /// Port of the forwarder inside a sandbox with egress.
 pub(super) const EGRESS_PORT: u16 = 3128;
 const PYTHON_PATH: &str = "PYTHONPATH";
-/// Folders of Python packages beside the code that uses them.
+/// Directories of Python packages next to the code that uses them.
 const LIBRARIES: [&str; 2] = ["lib", "site-packages"];
 
-/// The variables of a worker.
+/// Returns the variables of a worker.
 pub(super) fn of(
     (plugin, command): (&Plugin, &Command),
     home: &Home,
@@ -51,7 +52,8 @@ pub(super) fn of(
     variables
 }
 
-/// Variables that the package of a stdio server asks for. The manifest refuses the names of the runtime's own variables.
+/// Returns the variables that the package of a stdio server defines. The manifest refuses the names of the runtime's
+/// own variables.
 fn of_package(plugin: &Plugin, granted: &[String], secrets: &Secrets) -> BTreeMap<String, String> {
     let package = plugin.package();
     let mut variables = BTreeMap::new();
@@ -74,7 +76,7 @@ fn of_package(plugin: &Plugin, granted: &[String], secrets: &Secrets) -> BTreeMa
     variables
 }
 
-/// The folders of libraries beside a Python server and at the top of its package.
+/// Returns the library directories next to a Python server and at the top of its package.
 fn python_libraries(command: &[String], package: &Path) -> Vec<PathBuf> {
     let is_python = command.first().is_some_and(|program| program.starts_with("python"));
     let script = command

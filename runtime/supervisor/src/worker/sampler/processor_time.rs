@@ -1,9 +1,9 @@
-//! Processor time that a worker used in all, from looks at its processes.
+//! CPU time that a worker used in total, from samples of its processes.
 //!
-//! Owns the count. Keeps true: it never falls, nothing counts twice, and a process that was seen counts though nobody
-//! waits for it (of children that are ignored, SIGCHLD, the kernel adds nothing to their parent). Bounded by the
-//! processes of two looks. Refuses to guess: of a process that began and ended between two looks it knows what its
-//! parent's wait tells, and nothing where nobody waits.
+//! Owns the count. Keeps true: it never decreases, counts nothing twice, and includes a process that was seen even if
+//! its parent does not wait for it (if SIGCHLD is ignored, the kernel does not add children to their parent). Bounded
+//! by the processes of two samples. Does not estimate: for a process that began and ended between two samples, only the
+//! time reported by its parent's wait counts, and nothing if the parent does not wait.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -14,23 +14,24 @@ use asp_launcher::ProcessTime;
 pub(super) struct ProcessorTime {
     used: Duration,
     seen: HashMap<(u32, u64), Last>,
-    /// Of processes that are gone: counted, and not yet found among what was waited for.
+    /// CPU time of ended processes that is counted and not yet found in their parents' totals.
     gone: Duration,
-    /// Waited for, as the look before found it: a look is no moment, and may find a child and its end.
+    /// CPU time of reaped children at the previous sample. Samples are not atomic: a child may be counted both live and
+    /// reaped.
     waited_for: Duration,
 }
 
-/// A process as it was seen last.
+/// A process at its last sample.
 #[derive(Debug, Default)]
 struct Last {
     own: Duration,
     of_children: Duration,
-    /// The look before did not find it: it has ended, or its parent just had.
+    /// Whether the previous sample did not find it: it has ended, or its parent just had.
     missing: bool,
 }
 
 impl ProcessorTime {
-    /// What was used so far, after another look.
+    /// Adds a sample, and returns the CPU time used so far.
     pub(super) fn add(&mut self, times: &[ProcessTime]) -> Duration {
         let mut before = std::mem::take(&mut self.seen);
         let mut waited_for = Duration::ZERO;
@@ -64,7 +65,7 @@ mod tests {
         ProcessTime { pid, started: 7, own, of_children: Duration::from_millis(of_children) }
     }
 
-    /// What was used after each of `looks` and one that finds the same again.
+    /// Returns the CPU time after `looks` and a repetition of the last one.
     fn used(looks: &[&[ProcessTime]]) -> u128 {
         let mut count = ProcessorTime::default();
         for look in looks {
@@ -83,7 +84,7 @@ mod tests {
     fn what_was_waited_for_counts_once_whenever_a_look_finds_it() {
         let child = time(2, 500, 30);
         let waited = [time(1, 10, 540)];
-        // 10 ms of the child came after its last look.
+        // 10 ms of the child were used after its last sample.
         assert_eq!(used(&[&[time(1, 10, 0), child], &waited]), 550);
         assert_eq!(used(&[&[time(1, 10, 0), child], &[time(1, 10, 0)], &waited]), 550, "the end alone");
         assert_eq!(used(&[&[time(1, 10, 0), child], &[waited[0], child], &waited]), 550, "both");
