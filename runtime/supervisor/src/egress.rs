@@ -1,7 +1,7 @@
 //! The egress proxy of one worker: the only network access of its sandbox, for the names its plugin lists.
 //!
 //! Owns `rules` (which names and which private addresses are allowed), `names` (concurrency of lookups), `rate_limit`
-//! (rate of requests), `lent` (credentials of calls) and `proved` (plain requests, which the proxy sends itself, with
+//! (rate of requests), `credential_lease` (credentials of calls) and `proved` (plain requests, which the proxy sends itself, with
 //! or without a credential).
 //! Keeps true: a name is resolved once, its addresses are checked after resolution, and the connection goes to an
 //! address that was checked; behind CONNECT there is TLS that asks for the checked name, or one plain request for it; a
@@ -10,9 +10,9 @@
 //! audit line. The proxy does not see inside TLS: such a tunnel is checked by its authority alone.
 //! Source: RFC 9110 sections 7.1 (absolute form) and 9.3.6 (CONNECT), RFC 6066 section 3 (server name).
 
+mod credential_lease;
 mod head;
 mod hello;
-mod lent;
 mod names;
 mod proved;
 mod rate_limit;
@@ -28,9 +28,9 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
+pub use credential_lease::{ActiveCredentials, BadCredential, CredentialLease, CredentialUse};
 use head::{Head, MAX_HEAD};
 use hello::Hello;
-pub use lent::{BadCredential, Lending, Lent, Loan};
 pub use names::Lookups;
 use names::Names;
 pub use proved::Trust;
@@ -72,7 +72,7 @@ pub struct Proxy {
     worker: String,
     names: Names,
     rate_limit: RateLimit,
-    lending: Arc<Lending>,
+    credentials: Arc<ActiveCredentials>,
     trust: Trust,
 }
 
@@ -86,13 +86,13 @@ pub struct Shared {
 impl Proxy {
     pub fn new(rules: Rules, plugin: String, worker: String, shared: &Shared) -> Proxy {
         let names = shared.lookups.of_worker();
-        let (lending, trust) = (Arc::default(), shared.trust.clone());
-        Proxy { rules, plugin, worker, names, rate_limit: RateLimit::new(), lending, trust }
+        let (credentials, trust) = (Arc::default(), shared.trust.clone());
+        Proxy { rules, plugin, worker, names, rate_limit: RateLimit::new(), credentials, trust }
     }
 
     /// Returns the credentials in use by the worker's calls.
-    pub fn lending(&self) -> Arc<Lending> {
-        Arc::clone(&self.lending)
+    pub fn credentials(&self) -> Arc<ActiveCredentials> {
+        Arc::clone(&self.credentials)
     }
 }
 
@@ -137,8 +137,8 @@ impl Proxy {
     /// Handles the content behind CONNECT: TLS for the checked host, or one plain request, which some clients tunnel
     /// too. To the origin of a credential on a port other than that of TLS, only a plain request is accepted.
     async fn tunnel(&self, mut stream: UnixStream, head: Head, rest: Vec<u8>) {
-        let lent = (head.port != rules::TLS).then(|| self.lending.find(&head.host, head.port)).flatten();
-        let upstream = match lent.is_none().then(|| self.connect(&head)) {
+        let lease = (head.port != rules::TLS).then(|| self.credentials.find(&head.host, head.port)).flatten();
+        let upstream = match lease.is_none().then(|| self.connect(&head)) {
             None => None,
             Some(connecting) => match connecting.await {
                 Ok(upstream) => Some(upstream),
@@ -148,9 +148,9 @@ impl Proxy {
                 }
             },
         };
-        let credential = lent.as_ref().map(|lent| lent.name.as_str()).unwrap_or_default();
+        let credential = lease.as_ref().map(|lease| lease.name.as_str()).unwrap_or_default();
         // A refusal sends no answer here: the client was told that it is connected.
-        match tunnelled(&mut stream, &head, rest, lent.is_some()).await {
+        match tunnelled(&mut stream, &head, rest, lease.is_some()).await {
             Err(denied) => self.audit(&head, credential, Some(denied)),
             Ok(TunnelContent::Request(head, read)) => Box::pin(self.pass(stream, head, read, upstream)).await,
             Ok(TunnelContent::Tls(hello)) => {
@@ -168,10 +168,10 @@ impl Proxy {
     /// connection to its target.
     async fn pass(&self, mut stream: UnixStream, head: Head, read: Vec<u8>, upstream: Option<TcpStream>) {
         // Looked up here even if a tunnel was opened for it: the call that brought the credential may have ended since.
-        let lent = self.lending.find(&head.host, head.port);
-        let credential = lent.as_ref().map(|lent| lent.name.clone()).unwrap_or_default();
-        let connected = match &lent {
-            Some(lent) => self.connect_to_prove(&head, lent).await,
+        let lease = self.credentials.find(&head.host, head.port);
+        let credential = lease.as_ref().map(|lease| lease.name.clone()).unwrap_or_default();
+        let connected = match &lease {
+            Some(lease) => self.connect_to_prove(&head, lease).await,
             None => self.connect_plain(&head, upstream).await,
         };
         let service = match connected {
@@ -182,7 +182,7 @@ impl Proxy {
             }
         };
         self.audit(&head, &credential, None);
-        let proof = lent.map(|lent| proved::Proof { lending: self.lending(), lent });
+        let proof = lease.map(|lease| proved::Proof { credentials: self.credentials(), lease });
         let Ok(authority) = head.authority.parse() else { return };
         let asked = proved::Asked { path: head.path, authority, read, proof };
         let exchange = proved::exchange(stream, asked, service);
@@ -205,16 +205,20 @@ impl Proxy {
         Ok(Box::new(stream))
     }
 
-    async fn connect_to_prove(&self, head: &Head, lent: &Lent) -> Result<Box<dyn proved::Stream>, Denied> {
+    async fn connect_to_prove(
+        &self,
+        head: &Head,
+        lease: &CredentialLease,
+    ) -> Result<Box<dyn proved::Stream>, Denied> {
         if !proved::is_clear(head) || proved::is_repeated(head) {
             return Err(Denied::Unprovable);
         }
-        let origin = lent.origin();
+        let origin = lease.origin();
         if !self.rules.allow_host(&origin.host) {
             return Err(Denied::Name);
         }
         let stream = self.reach(&origin.host, origin.port).await?;
-        let service = timeout(CONNECT_WITHIN, proved::secure(stream, lent, &self.trust)).await;
+        let service = timeout(CONNECT_WITHIN, proved::secure(stream, lease, &self.trust)).await;
         service.ok().flatten().ok_or(Denied::Unreachable)
     }
 

@@ -13,7 +13,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::egress::Lent;
+use crate::egress::CredentialLease;
 use crate::plugin::installed::{Plugin, PluginKey};
 use crate::plugin::language;
 use crate::plugin::manifest::Language;
@@ -67,7 +67,7 @@ pub struct Request {
     pub soft_deadline: Option<Duration>,
     pub fresh: bool,
     /// Credential that the egress proxy adds to the worker's requests to one origin.
-    pub lent: Option<Arc<Lent>>,
+    pub lease: Option<Arc<CredentialLease>>,
     /// Whether the call is a subscription: it lasts, and calls may evict it.
     pub subscription: bool,
 }
@@ -118,7 +118,7 @@ impl Runtime {
         let offered = self.handles.offer(
             peer,
             request.mcp_request_id,
-            Offer { ticket, soft_deadline, lent: request.lent },
+            Offer { ticket, soft_deadline, lease: request.lease },
         );
         let tunnel_id = offered.map_err(|TooMany| Refusal::Tunnels)?;
         Ok(Allocation { tunnel_id, state })

@@ -184,7 +184,7 @@ impl Tunnel {
         let mut state = attached.ticket.state();
         let mut told = QueuePosition::default();
         let mut open = true;
-        let lent = attached.lent.clone();
+        let lease = attached.lease.clone();
         loop {
             match state {
                 TicketState::Assigned(worker) => {
@@ -205,7 +205,7 @@ impl Tunnel {
             state = loop {
                 tokio::select! {
                     state = attached.ticket.changed() => break state,
-                    message = credential::next(&mut self.inbound, lent.as_deref()), if open => match message? {
+                    message = credential::next(&mut self.inbound, lease.as_deref()), if open => match message? {
                         Some(message) => self.before_call(message)?,
                         None => open = false,
                     },
@@ -229,7 +229,7 @@ impl Tunnel {
                 break work;
             }
             tokio::select! {
-                message = credential::next(&mut self.inbound, attached.lent.as_deref()) => match message? {
+                message = credential::next(&mut self.inbound, attached.lease.as_deref()) => match message? {
                     Some(message) => self.before_call(message)?,
                     None => return Err(TunnelError::Quiet),
                 },
@@ -245,7 +245,7 @@ impl Tunnel {
                 "a subscription needs a place that was asked for as one, and other work one that was not";
             return Err(Status::failed_precondition(text).into());
         }
-        let _in_use = attached.lent.as_ref().map(|lent| credential::use_in(worker, lent, &self.outbox));
+        let _in_use = attached.lease.as_ref().map(|lease| credential::use_in(worker, lease, &self.outbox));
         match work {
             FromGateway::Message(ClientMessage {
                 payload: Some(client_message::Payload::Invoke(invoke)),

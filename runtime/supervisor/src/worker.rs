@@ -39,7 +39,7 @@ use tonic::transport::Channel;
 use tonic::{Request, Streaming};
 
 use crate::cause::Cause;
-use crate::egress::{Lending, Lent, Loan};
+use crate::egress::{ActiveCredentials, CredentialLease, CredentialUse};
 use crate::plugin::installed::Plugin;
 use crate::plugin::language::Command;
 use crate::plugin::manifest::Mode;
@@ -87,7 +87,7 @@ pub struct Worker {
     token: MetadataValue<Ascii>,
     /// Durations of its calls, and the vitals that it reports.
     pub observed: WorkerStats,
-    lending: Option<Arc<Lending>>,
+    credentials: Option<Arc<ActiveCredentials>>,
     accounting: Accounting,
     last_reading: Mutex<Option<(Instant, Stats)>>,
     leave: CancellationToken,
@@ -195,8 +195,8 @@ impl Worker {
 
     /// Lets the worker's proxy use a call's credential until the returned value is dropped. `None`: the plugin has no
     /// network access.
-    pub fn lend(&self, lent: &Arc<Lent>) -> Option<Loan> {
-        self.lending.as_ref().map(|lending| lending.lend(lent))
+    pub fn use_credential(&self, lease: &Arc<CredentialLease>) -> Option<CredentialUse> {
+        self.credentials.as_ref().map(|credentials| credentials.activate(lease))
     }
 
     /// Waits until its stream is gone, so that it cannot take calls. The cause of its end is known later.
@@ -306,7 +306,7 @@ impl Running {
             caps: opened.caps,
             token: opened.token,
             observed: WorkerStats::new(born),
-            lending: process.lending(),
+            credentials: process.credentials(),
             watch: Mutex::new(watch),
             accounting,
             last_reading: Mutex::new(None),

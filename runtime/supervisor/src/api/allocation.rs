@@ -15,7 +15,7 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 use tonic::Status;
 
-use crate::egress::Lent;
+use crate::egress::CredentialLease;
 use crate::pool::TicketState;
 use crate::pool::scheduler::QueuePosition;
 use crate::ppp::{duration, fields, milliseconds, number, wire_duration};
@@ -51,10 +51,10 @@ fn wanted(request: AllocateWorkerRequest) -> Result<runtime::Request, Status> {
         return Err(Status::invalid_argument("an id is too long"));
     }
     let plugin = named(request.plugin)?;
-    let lent = request.credential.map(|credential| lent(&plugin, &credential)).transpose()?;
+    let lease = request.credential.map(|credential| lease(&plugin, &credential)).transpose()?;
     Ok(runtime::Request {
         plugin,
-        lent,
+        lease,
         tenant: context.tenant_id,
         mcp_request_id: context.mcp_request_id,
         soft_deadline: duration(request.soft_deadline.as_ref()),
@@ -64,13 +64,13 @@ fn wanted(request: AllocateWorkerRequest) -> Result<runtime::Request, Status> {
 }
 
 /// Builds the request's credential lease. Only workers whose pool has the credential's name may use it.
-fn lent(plugin: &PluginRef, credential: &Credential) -> Result<Arc<Lent>, Status> {
+fn lease(plugin: &PluginRef, credential: &Credential) -> Result<Arc<CredentialLease>, Status> {
     if plugin.credential.is_empty() {
         return Err(Status::invalid_argument("the credential has no name in `plugin`"));
     }
     let Credential { origin, header, value } = credential;
-    let lent = Lent::new(&plugin.credential, origin, header, value);
-    lent.map(Arc::new).map_err(|bad| Status::invalid_argument(bad.to_string()))
+    let lease = CredentialLease::new(&plugin.credential, origin, header, value);
+    lease.map(Arc::new).map_err(|bad| Status::invalid_argument(bad.to_string()))
 }
 
 /// Returns the plugin that a request names.

@@ -33,8 +33,8 @@ use tokio_rustls::rustls::crypto::aws_lc_rs;
 use tokio_rustls::rustls::pki_types::{IpAddr, ServerName};
 use tokio_util::task::AbortOnDropHandle;
 
+use super::credential_lease::{ActiveCredentials, CredentialLease, Origin};
 use super::head::{Head, hop_by_hop};
-use super::lent::{Lending, Lent, Origin};
 
 /// Maximum number of headers, more than any client sends in a head of at most `MAX_HEAD`.
 const MAX_HEADERS: usize = 256;
@@ -120,8 +120,12 @@ pub(super) trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
 impl<S: AsyncRead + AsyncWrite + Unpin + Send> Stream for S {}
 
 /// Secures a connection to the origin's address. `None`: the service could not be verified, and the log says so.
-pub(super) async fn secure(stream: TcpStream, lent: &Lent, trust: &Trust) -> Option<Box<dyn Stream>> {
-    let Origin { tls, host, .. } = lent.origin();
+pub(super) async fn secure(
+    stream: TcpStream,
+    lease: &CredentialLease,
+    trust: &Trust,
+) -> Option<Box<dyn Stream>> {
+    let Origin { tls, host, .. } = lease.origin();
     if !tls {
         return Some(Box::new(stream));
     }
@@ -132,7 +136,7 @@ pub(super) async fn secure(stream: TcpStream, lent: &Lent, trust: &Trust) -> Opt
     match trust.connector()?.connect(name, stream).await {
         Ok(stream) => Some(Box::new(stream)),
         Err(error) => {
-            let credential = &lent.name;
+            let credential = &lease.name;
             tracing::warn!(credential, host, %error, "a credential is not sent to its service, whose TLS does not prove it: let this machine trust its authority (SSL_CERT_FILE)");
             None
         }
@@ -152,8 +156,8 @@ pub(super) struct Asked {
 
 /// The credential that authenticates a request.
 pub(super) struct Proof {
-    pub(super) lending: Arc<Lending>,
-    pub(super) lent: Arc<Lent>,
+    pub(super) credentials: Arc<ActiveCredentials>,
+    pub(super) lease: Arc<CredentialLease>,
 }
 
 /// Forwards one request and its answer. Returns when the worker's connection ends.
@@ -192,17 +196,17 @@ async fn answer(
     once: Option<(SendRequest<Incoming>, oneshot::Sender<()>)>,
 ) -> Response<Body> {
     // Checked again: the call that brought the credential may have ended while the proxy connected to the service.
-    let lent = asked.proof.as_ref().map(|proof| proof.lending.current(&proof.lent));
-    if let Some(None) = lent {
+    let lease = asked.proof.as_ref().map(|proof| proof.credentials.current(&proof.lease));
+    if let Some(None) = lease {
         return refused(StatusCode::FORBIDDEN);
     }
-    let lent = lent.flatten();
-    let sent = sent(request, asked, lent.as_deref());
+    let lease = lease.flatten();
+    let sent = sent(request, asked, lease.as_deref());
     let Some(((mut sender, end), sent)) = once.zip(sent) else { return refused(StatusCode::BAD_REQUEST) };
     match sender.send_request(sent).await {
         Ok(response) => {
-            if let Some(lent) = lent.filter(|_| response.status() == StatusCode::UNAUTHORIZED) {
-                lent.refuse();
+            if let Some(lease) = lease.filter(|_| response.status() == StatusCode::UNAUTHORIZED) {
+                lease.refuse();
             }
             returned(response, end)
         }
@@ -211,7 +215,11 @@ async fn answer(
 }
 
 /// Builds the request for the service. hyper sets the framing of the body itself.
-fn sent(request: Request<Incoming>, asked: &Asked, lent: Option<&Lent>) -> Option<Request<Incoming>> {
+fn sent(
+    request: Request<Incoming>,
+    asked: &Asked,
+    lease: Option<&CredentialLease>,
+) -> Option<Request<Incoming>> {
     let (mut parts, body) = request.into_parts();
     let uri = asked.path.parse::<Uri>().ok();
     parts.uri = uri.filter(|uri| uri.scheme().is_none() && uri.authority().is_none())?;
@@ -219,19 +227,19 @@ fn sent(request: Request<Incoming>, asked: &Asked, lent: Option<&Lent>) -> Optio
     parts.headers = passing(&parts.headers);
     parts.headers.insert(HOST, asked.authority.clone());
     parts.headers.insert(CONNECTION, HeaderValue::from_static("close"));
-    if let Some(lent) = lent {
-        prove(&mut parts.headers, lent);
+    if let Some(lease) = lease {
+        prove(&mut parts.headers, lease);
     }
     Some(Request::from_parts(parts, body))
 }
 
-fn prove(headers: &mut HeaderMap, lent: &Lent) {
-    let (name, value) = lent.header();
+fn prove(headers: &mut HeaderMap, lease: &CredentialLease) {
+    let (name, value) = lease.header();
     let same: Vec<HeaderName> = headers.keys().filter(|key| is_same(key, &name)).cloned().collect();
     for key in same {
         headers.remove(key);
     }
-    headers.insert(HOST, lent.origin().authority.clone());
+    headers.insert(HOST, lease.origin().authority.clone());
     headers.insert(name, value);
 }
 

@@ -11,7 +11,7 @@ use asp_proto::supervisor::tunnel_event::Type;
 use tokio_util::task::AbortOnDropHandle;
 use tonic::Status;
 
-use crate::egress::{Lent, Loan};
+use crate::egress::{CredentialLease, CredentialUse};
 use crate::ppp::inbound::Inbound;
 use crate::ppp::outbox::Outbox;
 use crate::ppp::{FromGateway, event_frame};
@@ -19,34 +19,37 @@ use crate::worker::Worker;
 
 /// A credential in use, until this is dropped.
 pub(super) struct InUse {
-    _loan: Option<Loan>,
+    _active: Option<CredentialUse>,
     _telling: AbortOnDropHandle<()>,
 }
 
 /// Activates the credential in the worker's proxy, and notifies the gateway each time the service refuses it.
-pub(super) fn use_in(worker: &Worker, lent: &Arc<Lent>, outbox: &Outbox) -> InUse {
-    let (refused, outbox) = (Arc::clone(lent), outbox.clone());
+pub(super) fn use_in(worker: &Worker, lease: &Arc<CredentialLease>, outbox: &Outbox) -> InUse {
+    let (refused, outbox) = (Arc::clone(lease), outbox.clone());
     let telling = tokio::spawn(async move {
         loop {
             refused.refused().await;
             outbox.offer_now(event_frame(outbox.tunnel_id(), Type::CredentialRefused, "", None));
         }
     });
-    InUse { _loan: worker.lend(lent), _telling: AbortOnDropHandle::new(telling) }
+    InUse { _active: worker.use_credential(lease), _telling: AbortOnDropHandle::new(telling) }
 }
 
 /// Returns the gateway's next message that concerns the call; handles renewals itself. Cancel-safe.
-pub(super) async fn next(inbound: &mut Inbound, lent: Option<&Lent>) -> Result<Option<FromGateway>, Status> {
+pub(super) async fn next(
+    inbound: &mut Inbound,
+    lease: Option<&CredentialLease>,
+) -> Result<Option<FromGateway>, Status> {
     loop {
         match inbound.next().await? {
-            Some(FromGateway::Credential(newer)) => renew(lent, &newer)?,
+            Some(FromGateway::Credential(newer)) => renew(lease, &newer)?,
             other => return Ok(other),
         }
     }
 }
 
-fn renew(lent: Option<&Lent>, newer: &Credential) -> Result<(), Status> {
-    let lent = lent.ok_or_else(|| Status::failed_precondition("the call brought no credential"))?;
+fn renew(lease: Option<&CredentialLease>, newer: &Credential) -> Result<(), Status> {
+    let lease = lease.ok_or_else(|| Status::failed_precondition("the call brought no credential"))?;
     let Credential { origin, header, value } = newer;
-    lent.renew(origin, header, value).map_err(|bad| Status::invalid_argument(bad.to_string()))
+    lease.renew(origin, header, value).map_err(|bad| Status::invalid_argument(bad.to_string()))
 }

@@ -12,7 +12,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::egress::Lent;
+use crate::egress::CredentialLease;
 use crate::pool::Ticket;
 use crate::ppp::outbox::Outbox;
 use crate::tunnel::peer::Peer;
@@ -64,7 +64,7 @@ enum State {
 pub struct Offer {
     pub ticket: Ticket,
     pub soft_deadline: Option<Instant>,
-    pub lent: Option<Arc<Lent>>,
+    pub lease: Option<Arc<CredentialLease>>,
 }
 
 /// A tunnel whose handle was used by ProxyPpp.
@@ -74,7 +74,7 @@ pub struct Attached {
     /// Deadline of a call that has none itself.
     pub soft_deadline: Option<Instant>,
     /// Credential that the worker's proxy adds to requests to one origin.
-    pub lent: Option<Arc<Lent>>,
+    pub lease: Option<Arc<CredentialLease>>,
     /// Cancelled when the tunnel is closed or cancelled.
     pub cancel: CancellationToken,
 }
@@ -116,8 +116,8 @@ impl Handles {
         let entry = entries.get_mut(id).filter(|entry| entry.peer == *peer).ok_or(NoHandle)?;
         match std::mem::replace(&mut entry.state, State::Attached) {
             State::Offered { offer, expires } if Instant::now() < expires => {
-                let Offer { ticket, soft_deadline, lent } = offer;
-                Ok(Attached { ticket, soft_deadline, lent, cancel: entry.cancel.clone() })
+                let Offer { ticket, soft_deadline, lease } = offer;
+                Ok(Attached { ticket, soft_deadline, lease, cancel: entry.cancel.clone() })
             }
             other => {
                 entry.state = other;

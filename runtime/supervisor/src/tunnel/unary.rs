@@ -165,7 +165,7 @@ impl Tunnel {
                 biased;
                 end = call.ended() => return Ok(end),
                 done = &mut work => break done.err(),
-                message = credential::next(&mut self.inbound, attached.lent.as_deref()), if !half_closed => match message {
+                message = credential::next(&mut self.inbound, attached.lease.as_deref()), if !half_closed => match message {
                     Ok(None) => half_closed = true,
                     Ok(Some(message)) if is_cancel(&message) => break Some(Status::cancelled("cancelled")),
                     Ok(Some(message)) => answer(worker, call, message),

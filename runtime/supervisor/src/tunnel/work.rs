@@ -119,7 +119,7 @@ impl Tunnel {
                     ending.subject.ended(end, began.elapsed());
                     return ending.fault.map_or(Ok(end), |fault| Err(fault.into()));
                 }
-                message = credential::next(&mut self.inbound, attached.lent.as_deref()), if !ending.half_closed => {
+                message = credential::next(&mut self.inbound, attached.lease.as_deref()), if !ending.half_closed => {
                     self.take(message, worker, call, &mut ending).await;
                 }
                 room = worker.session.room(), if !ending.unsent.is_empty() => {

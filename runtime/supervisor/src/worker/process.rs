@@ -26,7 +26,7 @@ use tokio::time::timeout;
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::cause::{Cause, FullHeap};
-use crate::egress::{self, Lending};
+use crate::egress::{self, ActiveCredentials};
 use crate::plugin::installed::Plugin;
 use crate::plugin::language::Command;
 use crate::plugin::manifest::Mode;
@@ -105,7 +105,7 @@ pub struct Process {
 /// The worker's proxy.
 #[derive(Debug)]
 struct WayOut {
-    lending: Arc<Lending>,
+    credentials: Arc<ActiveCredentials>,
     /// Ends with the process.
     _proxy: AbortOnDropHandle<()>,
 }
@@ -317,9 +317,9 @@ impl Machine {
         let rules = egress::Rules::new(&plugin.manifest.allowed_domains).with_private(&plugin.private);
         let rules = if self.settings.egress_development { rules.for_development() } else { rules };
         let proxy = egress::Proxy::new(rules, plugin.name(), home.id.clone(), &self.egress);
-        let lending = proxy.lending();
+        let credentials = proxy.credentials();
         let _proxy = AbortOnDropHandle::new(self.aside.spawn(egress::serve(listener, proxy)));
-        Ok(Some(WayOut { lending, _proxy }))
+        Ok(Some(WayOut { credentials, _proxy }))
     }
 }
 
@@ -327,8 +327,8 @@ impl Machine {
 
 impl Process {
     /// Returns the credentials in use by its calls, if its plugin has network access.
-    pub fn lending(&self) -> Option<Arc<Lending>> {
-        self.egress.as_ref().map(|egress| Arc::clone(&egress.lending))
+    pub fn credentials(&self) -> Option<Arc<ActiveCredentials>> {
+        self.egress.as_ref().map(|egress| Arc::clone(&egress.credentials))
     }
 
     /// Waits for the end of the process, and returns its cause. Cancel-safe.

@@ -155,10 +155,10 @@ async fn other_places_tunnels_and_other_times_have_no_credential() {
     let own = format!("GET http://localhost:{port}/ HTTP/1.1\r\n\r\n");
     assert!(worker.ask(&own).await.ends_with("hello"));
     assert!(service.heard().await.contains(KEY));
-    drop(worker.loan.take());
+    drop(worker.active.take());
     let answer = worker.ask(&own).await;
     assert!(answer.contains("port not allowed"), "the call has ended: {answer}");
-    let _next = worker.lending.lend(&worker.lent);
+    let _next = worker.credentials.activate(&worker.lease);
     assert!(worker.ask(&own).await.ends_with("hello"));
 }
 
@@ -225,9 +225,9 @@ async fn a_refusal_is_told_and_what_takes_the_headers_place_is_sent_from_then_on
     let request = format!("GET http://localhost:{}/ HTTP/1.1\r\n\r\n", service.port);
     let answer = worker.ask(&request).await;
     assert!(answer.starts_with("HTTP/1.1 401 ") && answer.contains("www-authenticate: Key"), "{answer}");
-    tokio::time::timeout(Duration::from_secs(20), worker.lent.refused()).await.unwrap();
+    tokio::time::timeout(Duration::from_secs(20), worker.lease.refused()).await.unwrap();
     assert!(service.heard().await.contains(KEY));
-    worker.lent.renew(&service.origin(), "authorization", "Bearer newer").unwrap();
+    worker.lease.renew(&service.origin(), "authorization", "Bearer newer").unwrap();
     worker.ask(&request).await;
     let heard = service.heard().await;
     assert!(heard.contains("authorization: Bearer newer\r\n") && !heard.contains(KEY), "{heard}");

@@ -113,14 +113,14 @@ async fn what_two_readers_may_read_differently_reaches_nobody() {
 async fn a_credential_whose_call_has_ended_since_its_tunnel_was_opened_is_not_used() {
     let mut service = Service::start(false, OK).await;
     let mut worker = Worker::of(&service);
-    let loan = worker.loan.take();
+    let active = worker.active.take();
     let port = service.port;
     let (mut client, stream) = UnixStream::pair().unwrap();
     client.write_all(format!("CONNECT localhost:{port} HTTP/1.1\r\n\r\n").as_bytes()).await.unwrap();
     let late = async {
         let mut established = [0; 39];
         client.read_exact(&mut established).await.unwrap();
-        drop(loan);
+        drop(active);
         let request = format!("GET / HTTP/1.1\r\nHost: localhost:{port}\r\n\r\n");
         client.write_all(request.as_bytes()).await.unwrap();
         let mut answer = String::new();

@@ -11,7 +11,7 @@ use tokio_rustls::rustls::pki_types::PrivateKeyDer;
 use tokio_rustls::rustls::{RootCertStore, ServerConfig};
 
 use super::super::*;
-use crate::egress::{Lending, Loan, PrivateRoute, Proxy, Rules, Shared};
+use crate::egress::{ActiveCredentials, CredentialUse, PrivateRoute, Proxy, Rules, Shared};
 
 pub(super) const KEY: &str = "hunter2-hunter2-hunter2";
 pub(super) const OK: &str = "HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello";
@@ -130,9 +130,9 @@ pub(super) fn certificates() -> (Trust, TlsAcceptor) {
 /// The proxy of one worker, whose call brought a credential for the service.
 pub(super) struct Worker {
     pub(super) proxy: Proxy,
-    pub(super) lending: Arc<Lending>,
-    pub(super) lent: Arc<Lent>,
-    pub(super) loan: Option<Loan>,
+    pub(super) credentials: Arc<ActiveCredentials>,
+    pub(super) lease: Arc<CredentialLease>,
+    pub(super) active: Option<CredentialUse>,
 }
 
 impl Worker {
@@ -153,17 +153,17 @@ impl Worker {
     pub(super) fn plain(service: &Service) -> Worker {
         let rules = Rules::new(&["localhost".to_owned()]).for_development();
         let mut worker = Worker::by(rules, service, service.trust.clone());
-        worker.loan = None;
+        worker.active = None;
         worker
     }
 
     fn by(rules: Rules, service: &Service, trust: Trust) -> Worker {
         let shared = Shared { trust, ..Shared::default() };
         let proxy = Proxy::new(rules, "p@1".into(), "w".into(), &shared);
-        let lending = proxy.lending();
-        let lent = Arc::new(Lent::new("crm", &service.origin(), "x-api-key", KEY).unwrap());
-        let loan = Some(lending.lend(&lent));
-        Worker { proxy, lending, lent, loan }
+        let credentials = proxy.credentials();
+        let lease = Arc::new(CredentialLease::new("crm", &service.origin(), "x-api-key", KEY).unwrap());
+        let active = Some(credentials.activate(&lease));
+        Worker { proxy, credentials, lease, active }
     }
 
     /// Returns the answer to what a plugin writes to its proxy.

@@ -19,7 +19,7 @@ const MAX_VALUE: usize = 17 << 10;
 
 /// The credential of one call.
 #[derive(Debug)]
-pub struct Lent {
+pub struct CredentialLease {
     /// The operator's name for it, for the audit.
     pub(super) name: String,
     origin: Origin,
@@ -50,9 +50,14 @@ pub enum BadCredential {
     OtherOrigin,
 }
 
-impl Lent {
-    pub fn new(name: &str, origin: &str, header: &str, value: &str) -> Result<Lent, BadCredential> {
-        Ok(Lent {
+impl CredentialLease {
+    pub fn new(
+        name: &str,
+        origin: &str,
+        header: &str,
+        value: &str,
+    ) -> Result<CredentialLease, BadCredential> {
+        Ok(CredentialLease {
             name: name.to_owned(),
             origin: Origin::parse(origin).ok_or(BadCredential::Origin)?,
             header: Mutex::new(checked(header, value)?),
@@ -117,39 +122,39 @@ fn checked(header: &str, value: &str) -> Result<(HeaderName, HeaderValue), BadCr
 
 /// The credentials of the running calls of one worker: one each, and a worker has few calls.
 #[derive(Debug, Default)]
-pub struct Lending(Mutex<Vec<Arc<Lent>>>);
+pub struct ActiveCredentials(Mutex<Vec<Arc<CredentialLease>>>);
 
 /// Use of a call's credential, until this is dropped.
 #[derive(Debug)]
-pub struct Loan {
-    lending: Arc<Lending>,
-    lent: Arc<Lent>,
+pub struct CredentialUse {
+    credentials: Arc<ActiveCredentials>,
+    lease: Arc<CredentialLease>,
 }
 
-impl Lending {
-    pub fn lend(self: &Arc<Self>, lent: &Arc<Lent>) -> Loan {
-        self.0.lock().push(Arc::clone(lent));
-        Loan { lending: Arc::clone(self), lent: Arc::clone(lent) }
+impl ActiveCredentials {
+    pub fn activate(self: &Arc<Self>, lease: &Arc<CredentialLease>) -> CredentialUse {
+        self.0.lock().push(Arc::clone(lease));
+        CredentialUse { credentials: Arc::clone(self), lease: Arc::clone(lease) }
     }
 
     /// Returns the credential for a request to this host and port; the newest if several calls brought one.
-    pub(super) fn find(&self, host: &str, port: u16) -> Option<Arc<Lent>> {
+    pub(super) fn find(&self, host: &str, port: u16) -> Option<Arc<CredentialLease>> {
         let all = self.0.lock();
-        all.iter().rev().find(|lent| lent.origin.is_meant_by(host, port)).cloned()
+        all.iter().rev().find(|lease| lease.origin.is_meant_by(host, port)).cloned()
     }
 
     /// Returns the credential itself while its call runs, otherwise the newest of another running call for the same
     /// origin.
-    pub(super) fn current(&self, lent: &Arc<Lent>) -> Option<Arc<Lent>> {
+    pub(super) fn current(&self, lease: &Arc<CredentialLease>) -> Option<Arc<CredentialLease>> {
         let all = self.0.lock();
-        let own = all.iter().find(|other| Arc::ptr_eq(other, lent));
-        own.or_else(|| all.iter().rev().find(|other| other.origin == lent.origin)).cloned()
+        let own = all.iter().find(|other| Arc::ptr_eq(other, lease));
+        own.or_else(|| all.iter().rev().find(|other| other.origin == lease.origin)).cloned()
     }
 }
 
-impl Drop for Loan {
+impl Drop for CredentialUse {
     fn drop(&mut self) {
-        self.lending.0.lock().retain(|lent| !Arc::ptr_eq(lent, &self.lent));
+        self.credentials.0.lock().retain(|lease| !Arc::ptr_eq(lease, &self.lease));
     }
 }
 
@@ -157,13 +162,13 @@ impl Drop for Loan {
 mod tests {
     use super::*;
 
-    fn lent(origin: &str) -> Arc<Lent> {
-        Arc::new(Lent::new("crm", origin, "x-api-key", "hunter2").unwrap())
+    fn lease(origin: &str) -> Arc<CredentialLease> {
+        Arc::new(CredentialLease::new("crm", origin, "x-api-key", "hunter2").unwrap())
     }
 
     #[test]
     fn a_credential_is_not_printed() {
-        let printed = format!("{:?}", lent("https://crm.example.com"));
+        let printed = format!("{:?}", lease("https://crm.example.com"));
         assert!(printed.contains("crm.example.com") && !printed.contains("hunter2"), "{printed}");
     }
 
@@ -191,21 +196,21 @@ mod tests {
             ("https://crm.example.com", "x-api-key", "a\0", BadCredential::Value),
             ("https://crm.example.com", "x-api-key", &long, BadCredential::Value),
         ] {
-            let refused = Lent::new("crm", origin, header, value).unwrap_err();
+            let refused = CredentialLease::new("crm", origin, header, value).unwrap_err();
             assert_eq!(refused, expected, "{origin:?} {header:?} {value:.20?}");
         }
     }
 
     #[test]
     fn a_newer_header_is_for_the_same_origin() {
-        let lent = lent("https://crm.example.com");
-        lent.renew("https://crm.example.com", "x-api-key", "other").unwrap();
-        assert_eq!(lent.header().1, "other");
+        let lease = lease("https://crm.example.com");
+        lease.renew("https://crm.example.com", "x-api-key", "other").unwrap();
+        assert_eq!(lease.header().1, "other");
         for origin in ["http://crm.example.com", "https://crm.example.com:8443", "https://evil.example", ""] {
-            let refused = lent.renew(origin, "x-api-key", "third").unwrap_err();
+            let refused = lease.renew(origin, "x-api-key", "third").unwrap_err();
             assert_eq!(refused, BadCredential::OtherOrigin, "{origin}");
         }
-        assert_eq!(lent.header().1, "other");
+        assert_eq!(lease.header().1, "other");
     }
 
     #[test]
@@ -224,27 +229,27 @@ mod tests {
             ("http://crm.example.com:443", "crm.example.com", 80, false),
             ("https://[2001:db8::1]:8443", "2001:db8::1", 8443, true),
         ] {
-            let lending = Arc::new(Lending::default());
-            assert!(lending.find(host, port).is_none());
-            let loan = lending.lend(&lent(origin));
-            assert_eq!(lending.find(host, port).is_some(), has, "{origin} {host} {port}");
-            drop(loan);
-            assert!(lending.find(host, port).is_none(), "{origin} is forgotten with its call");
+            let credentials = Arc::new(ActiveCredentials::default());
+            assert!(credentials.find(host, port).is_none());
+            let active = credentials.activate(&lease(origin));
+            assert_eq!(credentials.find(host, port).is_some(), has, "{origin} {host} {port}");
+            drop(active);
+            assert!(credentials.find(host, port).is_none(), "{origin} is forgotten with its call");
         }
     }
 
     #[test]
     fn the_newest_calls_is_used_and_another_calls_stays_when_it_ends() {
-        let lending = Arc::new(Lending::default());
-        let (first, second) = (lent("https://crm.example.com"), lent("https://crm.example.com"));
-        let _first = lending.lend(&first);
-        let loan = lending.lend(&second);
-        assert!(Arc::ptr_eq(&lending.find("crm.example.com", 80).unwrap(), &second));
-        let current = |lent| lending.current(lent).unwrap();
+        let credentials = Arc::new(ActiveCredentials::default());
+        let (first, second) = (lease("https://crm.example.com"), lease("https://crm.example.com"));
+        let _first = credentials.activate(&first);
+        let active = credentials.activate(&second);
+        assert!(Arc::ptr_eq(&credentials.find("crm.example.com", 80).unwrap(), &second));
+        let current = |lease| credentials.current(lease).unwrap();
         assert!(Arc::ptr_eq(&current(&first), &first) && Arc::ptr_eq(&current(&second), &second));
-        drop(loan);
+        drop(active);
         assert!(Arc::ptr_eq(&current(&second), &first));
-        assert!(lending.current(&lent("https://other.example.com")).is_none());
-        assert!(Arc::ptr_eq(&lending.find("crm.example.com", 80).unwrap(), &first));
+        assert!(credentials.current(&lease("https://other.example.com")).is_none());
+        assert!(Arc::ptr_eq(&credentials.find("crm.example.com", 80).unwrap(), &first));
     }
 }
