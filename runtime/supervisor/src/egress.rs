@@ -33,9 +33,9 @@ use head::{Head, MAX_HEAD};
 use hello::Hello;
 pub use names::Lookups;
 use names::Names;
-pub use proved::Trust;
+pub use proved::ServiceTrust;
 use rate_limit::RateLimit;
-pub use rules::{PrivateRoute, Rules};
+pub use rules::{EgressRules, PrivateRoute};
 
 const MAX_CONNECTIONS: usize = 64;
 const ESTABLISHED: &[u8] = b"HTTP/1.1 200 Connection Established\r\n\r\n";
@@ -50,7 +50,7 @@ const TUNNEL_WITHIN: Duration = Duration::from_secs(3600);
 
 /// Reason why a request was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Denied {
+enum Denial {
     Malformed,
     Name,
     /// The name is listed, but not for this port.
@@ -66,25 +66,25 @@ enum Denied {
 /// The proxy of one worker.
 #[derive(Debug)]
 pub struct Proxy {
-    rules: Rules,
+    rules: EgressRules,
     /// Named in the audit.
     plugin: String,
     worker: String,
     names: Names,
     rate_limit: RateLimit,
     credentials: Arc<ActiveCredentials>,
-    trust: Trust,
+    trust: ServiceTrust,
 }
 
 /// State shared by the proxies of all workers.
 #[derive(Clone, Debug, Default)]
-pub struct Shared {
+pub struct ProxyShared {
     lookups: Lookups,
-    trust: Trust,
+    trust: ServiceTrust,
 }
 
 impl Proxy {
-    pub fn new(rules: Rules, plugin: String, worker: String, shared: &Shared) -> Proxy {
+    pub fn new(rules: EgressRules, plugin: String, worker: String, shared: &ProxyShared) -> Proxy {
         let names = shared.lookups.of_worker();
         let (credentials, trust) = (Arc::default(), shared.trust.clone());
         Proxy { rules, plugin, worker, names, rate_limit: RateLimit::new(), credentials, trust }
@@ -126,7 +126,7 @@ impl Proxy {
     async fn carry(&self, mut stream: UnixStream) {
         let read = timeout(HEAD_WITHIN, read_head(&mut stream, Vec::new())).await.ok().flatten();
         let parsed = read.and_then(|(bytes, rest)| Some((Head::parse(&bytes)?, bytes, rest)));
-        let Some((head, bytes, rest)) = parsed else { return refuse(&mut stream, Denied::Malformed).await };
+        let Some((head, bytes, rest)) = parsed else { return refuse(&mut stream, Denial::Malformed).await };
         self.rate_limit.acquire().await;
         match head.is_connect() {
             true => self.tunnel(stream, head, rest).await,
@@ -182,10 +182,11 @@ impl Proxy {
             }
         };
         self.audit(&head, &credential, None);
-        let proof = lease.map(|lease| proved::Proof { credentials: self.credentials(), lease });
+        let credential =
+            lease.map(|lease| proved::RequestCredential { credentials: self.credentials(), lease });
         let Ok(authority) = head.authority.parse() else { return };
-        let asked = proved::Asked { path: head.path, authority, read, proof };
-        let exchange = proved::exchange(stream, asked, service);
+        let forward = proved::ForwardRequest { path: head.path, authority, read, credential };
+        let exchange = proved::exchange(stream, forward, service);
         // Err: one side disconnected, which ends the other.
         let _ = timeout(TUNNEL_WITHIN, Box::pin(exchange)).await;
     }
@@ -194,9 +195,9 @@ impl Proxy {
         &self,
         head: &Head,
         upstream: Option<TcpStream>,
-    ) -> Result<Box<dyn proved::Stream>, Denied> {
+    ) -> Result<Box<dyn proved::Stream>, Denial> {
         if !proved::is_clear(head) {
-            return Err(Denied::Malformed);
+            return Err(Denial::Malformed);
         }
         let stream = match upstream {
             Some(stream) => stream,
@@ -209,64 +210,64 @@ impl Proxy {
         &self,
         head: &Head,
         lease: &CredentialLease,
-    ) -> Result<Box<dyn proved::Stream>, Denied> {
+    ) -> Result<Box<dyn proved::Stream>, Denial> {
         if !proved::is_clear(head) || proved::is_repeated(head) {
-            return Err(Denied::Unprovable);
+            return Err(Denial::Unprovable);
         }
         let origin = lease.origin();
         if !self.rules.allow_host(&origin.host) {
-            return Err(Denied::Name);
+            return Err(Denial::Name);
         }
         let stream = self.reach(&origin.host, origin.port).await?;
         let service = timeout(CONNECT_WITHIN, proved::secure(stream, lease, &self.trust)).await;
-        service.ok().flatten().ok_or(Denied::Unreachable)
+        service.ok().flatten().ok_or(Denial::Unreachable)
     }
 
-    fn audit(&self, head: &Head, credential: &str, denied: Option<Denied>) {
+    fn audit(&self, head: &Head, credential: &str, denied: Option<Denial>) {
         let outcome = match denied {
             None => "allowed",
-            Some(Denied::Malformed) => "malformed",
-            Some(Denied::Name) => "name_denied",
-            Some(Denied::Port) => "port_denied",
-            Some(Denied::Address) => "address_denied",
-            Some(Denied::Unreachable) => "unreachable",
-            Some(Denied::Unprovable) => "not_proved",
-            Some(Denied::ServerName) => "server_name_denied",
+            Some(Denial::Malformed) => "malformed",
+            Some(Denial::Name) => "name_denied",
+            Some(Denial::Port) => "port_denied",
+            Some(Denial::Address) => "address_denied",
+            Some(Denial::Unreachable) => "unreachable",
+            Some(Denial::Unprovable) => "not_proved",
+            Some(Denial::ServerName) => "server_name_denied",
         };
         let Proxy { plugin, worker, .. } = self;
         let Head { method, host, port, .. } = head;
         tracing::info!(audit = true, plugin, worker, method, host, port, credential, outcome, "egress");
     }
 
-    async fn connect(&self, head: &Head) -> Result<TcpStream, Denied> {
+    async fn connect(&self, head: &Head) -> Result<TcpStream, Denial> {
         if !self.rules.allow_host(&head.host) {
-            return Err(Denied::Name);
+            return Err(Denial::Name);
         }
         if !self.rules.allow_port(head.port, head.is_connect()) {
-            return Err(Denied::Port);
+            return Err(Denial::Port);
         }
         self.reach(&head.host, head.port).await
     }
 
     /// Connects to one of the addresses of an allowed name.
-    async fn reach(&self, host: &str, port: u16) -> Result<TcpStream, Denied> {
+    async fn reach(&self, host: &str, port: u16) -> Result<TcpStream, Denial> {
         let wanted = (host.to_owned(), port);
         let lookup = async move {
             let found = lookup_host(wanted).await;
             found.map(|addresses| addresses.take(MAX_ADDRESSES).collect::<Vec<SocketAddr>>())
         };
         let resolved = timeout(CONNECT_WITHIN, self.names.look_up(lookup)).await;
-        let Ok(Some(Ok(addresses))) = resolved else { return Err(Denied::Unreachable) };
+        let Ok(Some(Ok(addresses))) = resolved else { return Err(Denial::Unreachable) };
         // A name that resolves to both an allowed and a refused address is refused.
         if !addresses.iter().all(|address| self.rules.allow_address(host, address.ip())) {
-            return Err(Denied::Address);
+            return Err(Denial::Address);
         }
         for address in addresses {
             if let Ok(Ok(stream)) = timeout(CONNECT_WITHIN, TcpStream::connect(address)).await {
                 return Ok(stream);
             }
         }
-        Err(Denied::Unreachable)
+        Err(Denial::Unreachable)
     }
 }
 
@@ -289,27 +290,27 @@ async fn tunnelled(
     to: &Head,
     mut rest: Vec<u8>,
     must_be_plain: bool,
-) -> Result<TunnelContent, Denied> {
+) -> Result<TunnelContent, Denial> {
     let answered = stream.write_all(ESTABLISHED).await;
-    answered.map_err(|_| Denied::ServerName)?;
+    answered.map_err(|_| Denial::ServerName)?;
     let is_plain = match to.port {
         rules::PLAIN => true,
         rules::TLS => false,
         _ if must_be_plain => true,
         _ => {
             let first = timeout(HEAD_WITHIN, first_byte(stream, &mut rest)).await;
-            first.ok().flatten().ok_or(Denied::ServerName)? != TLS_HANDSHAKE
+            first.ok().flatten().ok_or(Denial::ServerName)? != TLS_HANDSHAKE
         }
     };
     if is_plain {
         let read = timeout(HEAD_WITHIN, read_head(stream, rest)).await;
-        let Ok(Some((bytes, rest))) = read else { return Err(Denied::ServerName) };
-        let head = Head::in_tunnel(&bytes, &to.host, to.port).ok_or(Denied::ServerName)?;
+        let Ok(Some((bytes, rest))) = read else { return Err(Denial::ServerName) };
+        let head = Head::in_tunnel(&bytes, &to.host, to.port).ok_or(Denial::ServerName)?;
         return Ok(TunnelContent::Request(head, [bytes, rest].concat()));
     }
     match timeout(HEAD_WITHIN, Hello::read(stream, rest)).await {
         Ok(Some(hello)) if hello.is_for(&to.host) => Ok(TunnelContent::Tls(hello.bytes)),
-        _ => Err(Denied::ServerName),
+        _ => Err(Denial::ServerName),
     }
 }
 
@@ -337,14 +338,14 @@ async fn read_head(stream: &mut UnixStream, mut bytes: Vec<u8>) -> Option<(Vec<u
     }
 }
 
-async fn refuse(stream: &mut UnixStream, denied: Denied) {
+async fn refuse(stream: &mut UnixStream, denied: Denial) {
     let (status, word) = match denied {
-        Denied::Malformed => ("400 Bad Request", "malformed"),
-        Denied::Name | Denied::ServerName => ("403 Forbidden", "name not allowed"),
-        Denied::Port => ("403 Forbidden", "port not allowed: 80, or 443 by TLS"),
-        Denied::Address => ("403 Forbidden", "address not allowed"),
-        Denied::Unreachable => ("502 Bad Gateway", "unreachable"),
-        Denied::Unprovable => ("400 Bad Request", "such a request is not sent with a credential"),
+        Denial::Malformed => ("400 Bad Request", "malformed"),
+        Denial::Name | Denial::ServerName => ("403 Forbidden", "name not allowed"),
+        Denial::Port => ("403 Forbidden", "port not allowed: 80, or 443 by TLS"),
+        Denial::Address => ("403 Forbidden", "address not allowed"),
+        Denial::Unreachable => ("502 Bad Gateway", "unreachable"),
+        Denial::Unprovable => ("400 Bad Request", "such a request is not sent with a credential"),
     };
     let length = word.len();
     let answer = format!(

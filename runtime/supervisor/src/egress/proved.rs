@@ -43,17 +43,17 @@ const ECHOING: [&str; 2] = ["TRACE", "TRACK"];
 
 /// Certificate authorities trusted for services. Clones share what was read.
 #[derive(Clone, Default)]
-pub struct Trust(Arc<OnceLock<Option<TlsConnector>>>);
+pub struct ServiceTrust(Arc<OnceLock<Option<TlsConnector>>>);
 
-type Body = Either<Told, Full<Bytes>>;
+type AnswerBody = Either<TrackedBody, Full<Bytes>>;
 
 /// The body of an answer, which reports its end by being dropped.
-struct Told {
+struct TrackedBody {
     body: Incoming,
     _end: oneshot::Sender<()>,
 }
 
-impl hyper::body::Body for Told {
+impl hyper::body::Body for TrackedBody {
     type Data = Bytes;
     type Error = hyper::Error;
 
@@ -73,16 +73,16 @@ impl hyper::body::Body for Told {
     }
 }
 
-impl std::fmt::Debug for Trust {
+impl std::fmt::Debug for ServiceTrust {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Trust").finish_non_exhaustive()
+        f.debug_struct("ServiceTrust").finish_non_exhaustive()
     }
 }
 
-impl Trust {
+impl ServiceTrust {
     #[cfg(test)]
-    pub(super) fn of(config: ClientConfig) -> Trust {
-        Trust(Arc::new(OnceLock::from(Some(TlsConnector::from(Arc::new(config))))))
+    pub(super) fn of(config: ClientConfig) -> ServiceTrust {
+        ServiceTrust(Arc::new(OnceLock::from(Some(TlsConnector::from(Arc::new(config))))))
     }
 
     /// Returns the connector with this machine's authorities, read on first use. `None`: there are none, and the log
@@ -123,7 +123,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Stream for S {}
 pub(super) async fn secure(
     stream: TcpStream,
     lease: &CredentialLease,
-    trust: &Trust,
+    trust: &ServiceTrust,
 ) -> Option<Box<dyn Stream>> {
     let Origin { tls, host, .. } = lease.origin();
     if !tls {
@@ -144,38 +144,38 @@ pub(super) async fn secure(
 }
 
 /// A worker's request to the proxy.
-pub(super) struct Asked {
+pub(super) struct ForwardRequest {
     /// Path and query.
     pub(super) path: String,
     /// The checked host, as a request names it.
     pub(super) authority: HeaderValue,
     /// The bytes read so far: the head and perhaps some of the body.
     pub(super) read: Vec<u8>,
-    pub(super) proof: Option<Proof>,
+    pub(super) credential: Option<RequestCredential>,
 }
 
 /// The credential that authenticates a request.
-pub(super) struct Proof {
+pub(super) struct RequestCredential {
     pub(super) credentials: Arc<ActiveCredentials>,
     pub(super) lease: Arc<CredentialLease>,
 }
 
 /// Forwards one request and its answer. Returns when the worker's connection ends.
-pub(super) async fn exchange(worker: UnixStream, mut asked: Asked, service: Box<dyn Stream>) {
+pub(super) async fn exchange(worker: UnixStream, mut forward: ForwardRequest, service: Box<dyn Stream>) {
     let mut client = hyper::client::conn::http1::Builder::new();
     client.max_headers(MAX_HEADERS);
     let Ok((sender, connection)) = client.handshake(TokioIo::new(service)).await else { return };
     let connection = AbortOnDropHandle::new(tokio::spawn(connection));
-    let read = std::mem::take(&mut asked.read);
+    let read = std::mem::take(&mut forward.read);
     let (unread, answers) = worker.into_split();
     let worker = tokio::io::join(Cursor::new(read).chain(unread), answers);
     let (end, ended) = oneshot::channel();
     // Taken by the first request; there is no second.
     let once = Mutex::new(Some((sender, end)));
-    let asked = &asked;
+    let forward = &forward;
     let pass = service_fn(|request| {
         let once = once.lock().take();
-        async move { Ok::<_, Infallible>(answer(request, asked, once).await) }
+        async move { Ok::<_, Infallible>(answer(request, forward, once).await) }
     });
     let mut serving = hyper::server::conn::http1::Builder::new();
     serving.keep_alive(false).max_headers(MAX_HEADERS);
@@ -192,16 +192,17 @@ pub(super) async fn exchange(worker: UnixStream, mut asked: Asked, service: Box<
 
 async fn answer(
     request: Request<Incoming>,
-    asked: &Asked,
+    forward: &ForwardRequest,
     once: Option<(SendRequest<Incoming>, oneshot::Sender<()>)>,
-) -> Response<Body> {
+) -> Response<AnswerBody> {
     // Checked again: the call that brought the credential may have ended while the proxy connected to the service.
-    let lease = asked.proof.as_ref().map(|proof| proof.credentials.current(&proof.lease));
+    let lease =
+        forward.credential.as_ref().map(|credential| credential.credentials.current(&credential.lease));
     if let Some(None) = lease {
         return refused(StatusCode::FORBIDDEN);
     }
     let lease = lease.flatten();
-    let sent = sent(request, asked, lease.as_deref());
+    let sent = sent(request, forward, lease.as_deref());
     let Some(((mut sender, end), sent)) = once.zip(sent) else { return refused(StatusCode::BAD_REQUEST) };
     match sender.send_request(sent).await {
         Ok(response) => {
@@ -217,15 +218,15 @@ async fn answer(
 /// Builds the request for the service. hyper sets the framing of the body itself.
 fn sent(
     request: Request<Incoming>,
-    asked: &Asked,
+    forward: &ForwardRequest,
     lease: Option<&CredentialLease>,
 ) -> Option<Request<Incoming>> {
     let (mut parts, body) = request.into_parts();
-    let uri = asked.path.parse::<Uri>().ok();
+    let uri = forward.path.parse::<Uri>().ok();
     parts.uri = uri.filter(|uri| uri.scheme().is_none() && uri.authority().is_none())?;
     parts.version = Version::HTTP_11;
     parts.headers = passing(&parts.headers);
-    parts.headers.insert(HOST, asked.authority.clone());
+    parts.headers.insert(HOST, forward.authority.clone());
     parts.headers.insert(CONNECTION, HeaderValue::from_static("close"));
     if let Some(lease) = lease {
         prove(&mut parts.headers, lease);
@@ -263,7 +264,7 @@ fn passing(headers: &HeaderMap) -> HeaderMap {
 }
 
 /// Builds the answer for the worker.
-fn returned(response: Response<Incoming>, end: oneshot::Sender<()>) -> Response<Body> {
+fn returned(response: Response<Incoming>, end: oneshot::Sender<()>) -> Response<AnswerBody> {
     // The proxy never asks for another protocol.
     if response.status() == StatusCode::SWITCHING_PROTOCOLS {
         return refused(StatusCode::BAD_GATEWAY);
@@ -276,10 +277,10 @@ fn returned(response: Response<Incoming>, end: oneshot::Sender<()>) -> Response<
         parts.headers.insert(hyper::header::CONTENT_LENGTH, length);
     }
     parts.version = Version::HTTP_11;
-    Response::from_parts(parts, Either::Left(Told { body, _end: end }))
+    Response::from_parts(parts, Either::Left(TrackedBody { body, _end: end }))
 }
 
-fn refused(status: StatusCode) -> Response<Body> {
+fn refused(status: StatusCode) -> Response<AnswerBody> {
     let mut response = Response::new(Either::Right(Full::default()));
     *response.status_mut() = status;
     response

@@ -15,7 +15,7 @@ const DEVELOPMENT: [&str; 7] =
     ["127.0.0.0/8", "::1", "10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10", "fc00::/7"];
 
 #[derive(Clone, Debug)]
-pub struct Rules {
+pub struct EgressRules {
     exact: Vec<String>,
     /// Suffixes with their leading dot.
     suffixes: Vec<String>,
@@ -59,9 +59,9 @@ impl PrivateRoute {
     }
 }
 
-impl Rules {
+impl EgressRules {
     /// Creates the rules of a manifest's `allowedDomains`, which have been checked there.
-    pub fn new(domains: &[String]) -> Rules {
+    pub fn new(domains: &[String]) -> EgressRules {
         let mut exact = Vec::new();
         let mut suffixes = Vec::new();
         for domain in domains {
@@ -70,19 +70,22 @@ impl Rules {
                 None => exact.push(domain.clone()),
             }
         }
-        Rules { exact, suffixes, private: Vec::new(), development: Vec::new() }
+        EgressRules { exact, suffixes, private: Vec::new(), development: Vec::new() }
     }
 
     /// Returns the same names; those of `private` may also be in its networks.
     #[must_use]
-    pub fn with_private(self, private: &[PrivateRoute]) -> Rules {
-        Rules { private: private.to_vec(), ..self }
+    pub fn with_private(self, private: &[PrivateRoute]) -> EgressRules {
+        EgressRules { private: private.to_vec(), ..self }
     }
 
     /// Returns the same names on any port, at any private address: for one developer's machine.
     #[must_use]
-    pub fn for_development(self) -> Rules {
-        Rules { development: DEVELOPMENT.iter().filter_map(|network| network.parse().ok()).collect(), ..self }
+    pub fn for_development(self) -> EgressRules {
+        EgressRules {
+            development: DEVELOPMENT.iter().filter_map(|network| network.parse().ok()).collect(),
+            ..self
+        }
     }
 
     /// Whether a request may go to an address that `host` resolved to.
@@ -123,7 +126,7 @@ mod tests {
     fn a_private_address_belongs_to_the_name_that_the_operator_pairs_it_with() {
         let names = ["crm.internal".to_owned(), "x.evil.example".into(), "*.corp.example".into()];
         let routes = [route("crm.internal=10.0.0.0/8", "crm/*"), route("*.corp.example=fd00:20::/48", "*")];
-        let rules = Rules::new(&names).with_private(&routes);
+        let rules = EgressRules::new(&names).with_private(&routes);
         for (host, address, allowed) in [
             ("crm.internal", "10.0.0.5", true),
             ("CRM.internal.", "10.0.0.5", true),
@@ -178,7 +181,7 @@ mod tests {
 
     #[test]
     fn exact_names_and_suffixes_on_http_ports() {
-        let rules = Rules::new(&["api.example.com".into(), "*.example.org".into()]);
+        let rules = EgressRules::new(&["api.example.com".into(), "*.example.org".into()]);
         for (host, port, allowed) in [
             ("api.example.com", 443, true),
             ("API.example.com.", 443, true),
@@ -199,7 +202,7 @@ mod tests {
 
     #[test]
     fn in_development_private_addresses_and_any_port_are_allowed_for_listed_names_alone() {
-        let rules = Rules::new(&["localhost".into()]).for_development();
+        let rules = EgressRules::new(&["localhost".into()]).for_development();
         assert_eq!(rules.development.len(), DEVELOPMENT.len());
         assert!(rules.allow_port(28_900, false) && rules.allow_port(5432, true));
         for (address, allowed) in [

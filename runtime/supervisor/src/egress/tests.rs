@@ -8,15 +8,15 @@ use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
 use super::*;
 
-fn proxy_of(rules: Rules) -> Proxy {
-    Proxy::new(rules, "p@1".into(), "w".into(), &Shared::default())
+fn proxy_of(rules: EgressRules) -> Proxy {
+    Proxy::new(rules, "p@1".into(), "w".into(), &ProxyShared::default())
 }
 
 async fn ask(rules: &[&str], request: &str) -> String {
-    ask_by(Rules::new(&rules.iter().map(|rule| (*rule).to_owned()).collect::<Vec<_>>()), request).await
+    ask_by(EgressRules::new(&rules.iter().map(|rule| (*rule).to_owned()).collect::<Vec<_>>()), request).await
 }
 
-async fn ask_by(rules: Rules, request: &str) -> String {
+async fn ask_by(rules: EgressRules, request: &str) -> String {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("egress.sock");
     let listener = UnixListener::bind(&path).unwrap();
@@ -54,7 +54,7 @@ async fn a_private_address_is_reached_where_the_operator_lists_its_network() {
         listed.iter().map(|text| PrivateRoute::parse(text, vec!["*".into()]).unwrap()).collect()
     };
     let listed = routes(&["localhost=127.0.0.0/8", "localhost=::1"]);
-    let rules = |routes: &[PrivateRoute]| Rules::new(&["localhost".to_owned()]).with_private(routes);
+    let rules = |routes: &[PrivateRoute]| EgressRules::new(&["localhost".to_owned()]).with_private(routes);
     let request = "CONNECT localhost:443 HTTP/1.1\r\n\r\n";
     let answer = ask_by(rules(&listed), request).await;
     assert!(!answer.ends_with("address not allowed"), "{answer}");
@@ -85,7 +85,7 @@ async fn service() -> u16 {
 
 #[tokio::test]
 async fn in_development_a_listed_name_is_reached_on_any_port_in_both_forms_of_a_proxy_request() {
-    let rules = || Rules::new(&["127.0.0.1".to_owned()]).for_development();
+    let rules = || EgressRules::new(&["127.0.0.1".to_owned()]).for_development();
     for tunnelled in [false, true] {
         let port = service().await;
         let request = match tunnelled {
@@ -99,7 +99,7 @@ async fn in_development_a_listed_name_is_reached_on_any_port_in_both_forms_of_a_
     }
     let other = ask_by(rules(), "GET http://localhost:8000/ HTTP/1.1\r\n\r\n").await;
     assert!(other.ends_with("name not allowed"), "{other}");
-    let metadata = Rules::new(&["169.254.169.254".to_owned()]).for_development();
+    let metadata = EgressRules::new(&["169.254.169.254".to_owned()]).for_development();
     let refused = ask_by(metadata, "GET http://169.254.169.254/ HTTP/1.1\r\n\r\n").await;
     assert!(refused.ends_with("address not allowed"), "{refused}");
 }
@@ -139,14 +139,14 @@ async fn client_hello(name: &str) -> Vec<u8> {
 }
 
 /// Returns the result of `tunnelled` for a TLS client for `host` that sends these pieces.
-async fn behind_connect(host: &str, pieces: Vec<Vec<u8>>) -> Result<Vec<u8>, Denied> {
+async fn behind_connect(host: &str, pieces: Vec<Vec<u8>>) -> Result<Vec<u8>, Denial> {
     match behind_connect_to((host, 443), pieces).await? {
         TunnelContent::Tls(hello) => Ok(hello),
         TunnelContent::Request(head, _) => panic!("{head:?}"),
     }
 }
 
-async fn behind_connect_to((host, port): (&str, u16), pieces: Vec<Vec<u8>>) -> Result<TunnelContent, Denied> {
+async fn behind_connect_to((host, port): (&str, u16), pieces: Vec<Vec<u8>>) -> Result<TunnelContent, Denial> {
     let (mut client, mut proxy) = UnixStream::pair().unwrap();
     let client = tokio::spawn(async move {
         let mut established = [0; 39];
@@ -184,7 +184,7 @@ async fn a_tunnel_for_another_name_or_none_or_without_tls_is_closed() {
         ("api.example.com", b"SSH-2.0-OpenSSH_9.9\r\n".to_vec()),
         ("api.example.com", Vec::new()),
     ] {
-        assert_eq!(behind_connect(host, vec![first]).await, Err(Denied::ServerName), "{host}");
+        assert_eq!(behind_connect(host, vec![first]).await, Err(Denial::ServerName), "{host}");
     }
 }
 
@@ -202,7 +202,7 @@ async fn a_client_hello_may_come_in_pieces_and_in_records_and_not_without_end() 
     assert_eq!(behind_connect("api.example.com", vec![records.clone()]).await, Ok(records));
     // A handshake message that announces more than the maximum size.
     let endless = std::iter::once(record(&[1, 255, 255, 255])).chain((0..100).map(|_| record(&[0; 4096])));
-    assert_eq!(behind_connect("api.example.com", endless.collect()).await, Err(Denied::ServerName));
+    assert_eq!(behind_connect("api.example.com", endless.collect()).await, Err(Denial::ServerName));
 }
 
 #[tokio::test]
@@ -223,7 +223,7 @@ async fn a_tunnel_to_the_port_of_plain_http_carries_a_request_for_the_host_that_
         b"SSH-2.0-OpenSSH_9.9\r\n\r\n".to_vec(),
         Vec::new(),
     ] {
-        assert_eq!(behind_connect_to(target, vec![first]).await, Err(Denied::ServerName));
+        assert_eq!(behind_connect_to(target, vec![first]).await, Err(Denial::ServerName));
     }
 }
 
@@ -239,7 +239,7 @@ async fn carried(proxy: &Proxy, request: &str) -> String {
 
 #[tokio::test(start_paused = true)]
 async fn a_request_waits_for_its_turn_before_it_is_judged_and_audited() {
-    let proxy = proxy_of(Rules::new(&[]));
+    let proxy = proxy_of(EgressRules::new(&[]));
     // Uses up two hundred seconds of the rate limit.
     for _ in 0..10_000 {
         let _ = futures::poll!(std::pin::pin!(proxy.rate_limit.acquire()));
@@ -252,7 +252,7 @@ async fn a_request_waits_for_its_turn_before_it_is_judged_and_audited() {
 
 #[tokio::test(start_paused = true)]
 async fn a_worker_whose_lookups_are_all_stuck_begins_no_other() {
-    let proxy = proxy_of(Rules::new(&["localhost".to_owned()]));
+    let proxy = proxy_of(EgressRules::new(&["localhost".to_owned()]));
     let inside = "CONNECT localhost:443 HTTP/1.1\r\n\r\n";
     assert!(carried(&proxy, inside).await.ends_with("address not allowed"), "the name is looked up");
     for _ in 0..16 {

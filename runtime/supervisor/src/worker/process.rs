@@ -74,7 +74,7 @@ pub struct Machine {
     spawner: Spawner,
     /// Executor for workers' output and network traffic, so that no amount of it delays a call.
     aside: Handle,
-    egress: egress::Shared,
+    egress: egress::ProxyShared,
     /// Held as long as this process lives: no other process uses the state directory.
     _lock: File,
 }
@@ -99,12 +99,12 @@ pub struct Process {
     thinned: bool,
     /// Report of `worker-init` on the start.
     report: Arc<Report>,
-    egress: Option<WayOut>,
+    egress: Option<EgressProxy>,
 }
 
 /// The worker's proxy.
 #[derive(Debug)]
-struct WayOut {
+struct EgressProxy {
     credentials: Arc<ActiveCredentials>,
     /// Ends with the process.
     _proxy: AbortOnDropHandle<()>,
@@ -195,7 +195,7 @@ impl Machine {
             sampler: Sampler::start(&aside),
             spawner: Spawner::start()?,
             aside,
-            egress: egress::Shared::default(),
+            egress: egress::ProxyShared::default(),
             settings,
             _lock: lock,
         })
@@ -305,7 +305,7 @@ impl Machine {
     }
 
     /// Starts the worker's proxy, if its plugin has network access.
-    fn egress(&self, plugin: &Plugin, home: &Home) -> io::Result<Option<WayOut>> {
+    fn egress(&self, plugin: &Plugin, home: &Home) -> io::Result<Option<EgressProxy>> {
         if plugin.manifest.allowed_domains.is_empty() {
             return Ok(None);
         }
@@ -314,12 +314,12 @@ impl Machine {
         let listener = UnixListener::bind(&socket)?;
         std::fs::set_permissions(&socket, std::fs::Permissions::from_mode(0o600))?;
         own(&socket, home.uid)?;
-        let rules = egress::Rules::new(&plugin.manifest.allowed_domains).with_private(&plugin.private);
+        let rules = egress::EgressRules::new(&plugin.manifest.allowed_domains).with_private(&plugin.private);
         let rules = if self.settings.egress_development { rules.for_development() } else { rules };
         let proxy = egress::Proxy::new(rules, plugin.name(), home.id.clone(), &self.egress);
         let credentials = proxy.credentials();
         let _proxy = AbortOnDropHandle::new(self.aside.spawn(egress::serve(listener, proxy)));
-        Ok(Some(WayOut { credentials, _proxy }))
+        Ok(Some(EgressProxy { credentials, _proxy }))
     }
 }
 

@@ -11,7 +11,7 @@ use tokio_rustls::rustls::pki_types::PrivateKeyDer;
 use tokio_rustls::rustls::{RootCertStore, ServerConfig};
 
 use super::super::*;
-use crate::egress::{ActiveCredentials, CredentialUse, PrivateRoute, Proxy, Rules, Shared};
+use crate::egress::{ActiveCredentials, CredentialUse, EgressRules, PrivateRoute, Proxy, ProxyShared};
 
 pub(super) const KEY: &str = "hunter2-hunter2-hunter2";
 pub(super) const OK: &str = "HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello";
@@ -21,7 +21,7 @@ pub(super) struct Service {
     pub(super) port: u16,
     pub(super) tls: bool,
     pub(super) heard: mpsc::UnboundedReceiver<String>,
-    pub(super) trust: Trust,
+    pub(super) trust: ServiceTrust,
 }
 
 impl Service {
@@ -102,7 +102,7 @@ fn is_whole(heard: &[u8]) -> bool {
     }
 }
 
-pub(super) fn certificates() -> (Trust, TlsAcceptor) {
+pub(super) fn certificates() -> (ServiceTrust, TlsAcceptor) {
     let key = KeyPair::generate().unwrap();
     let mut authority = CertificateParams::new(Vec::new()).unwrap();
     authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -124,7 +124,7 @@ pub(super) fn certificates() -> (Trust, TlsAcceptor) {
         .with_no_client_auth()
         .with_single_cert(vec![leaf.der().clone()], PrivateKeyDer::try_from(own.serialize_der()).unwrap())
         .unwrap();
-    (Trust::of(client), TlsAcceptor::from(Arc::new(server)))
+    (ServiceTrust::of(client), TlsAcceptor::from(Arc::new(server)))
 }
 
 /// The proxy of one worker, whose call brought a credential for the service.
@@ -140,25 +140,25 @@ impl Worker {
         Worker::with(service, &["localhost"], service.trust.clone())
     }
 
-    pub(super) fn with(service: &Service, domains: &[&str], trust: Trust) -> Worker {
+    pub(super) fn with(service: &Service, domains: &[&str], trust: ServiceTrust) -> Worker {
         let domains: Vec<String> = domains.iter().map(|domain| (*domain).to_owned()).collect();
         let routes =
             domains.iter().flat_map(|domain| ["127.0.0.0/8", "::1"].map(|to| format!("{domain}={to}")));
         let private: Vec<PrivateRoute> =
             routes.map(|route| PrivateRoute::parse(&route, vec!["*".into()]).unwrap()).collect();
-        Worker::by(Rules::new(&domains).with_private(&private), service, trust)
+        Worker::by(EgressRules::new(&domains).with_private(&private), service, trust)
     }
 
     /// Creates the proxy of a worker without a credential, which may connect to this machine on any port.
     pub(super) fn plain(service: &Service) -> Worker {
-        let rules = Rules::new(&["localhost".to_owned()]).for_development();
+        let rules = EgressRules::new(&["localhost".to_owned()]).for_development();
         let mut worker = Worker::by(rules, service, service.trust.clone());
         worker.active = None;
         worker
     }
 
-    fn by(rules: Rules, service: &Service, trust: Trust) -> Worker {
-        let shared = Shared { trust, ..Shared::default() };
+    fn by(rules: EgressRules, service: &Service, trust: ServiceTrust) -> Worker {
+        let shared = ProxyShared { trust, ..ProxyShared::default() };
         let proxy = Proxy::new(rules, "p@1".into(), "w".into(), &shared);
         let credentials = proxy.credentials();
         let lease = Arc::new(CredentialLease::new("crm", &service.origin(), "x-api-key", KEY).unwrap());
