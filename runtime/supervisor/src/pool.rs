@@ -27,7 +27,9 @@ use crate::cause::Cause;
 use crate::plugin::installed::{Plugin, PluginKey};
 use crate::plugin::language;
 use crate::plugin::manifest::{Kind, Mode, PoolMode};
-use crate::pool::scheduler::{Action, End, Policy, QueuePosition, Scheduler, SetAside, TicketId, Waiting};
+use crate::pool::scheduler::{
+    Action, PoolPolicy, QuarantineScope, QueuePosition, Scheduler, TicketId, WaitingCall, WorkerEnd,
+};
 use crate::refusal::Refusal;
 use crate::telemetry::totals::{PluginTotals, Used};
 use crate::worker::budget::Lease;
@@ -74,7 +76,7 @@ pub enum TicketState {
 
 /// A gateway's request for a worker.
 #[derive(Clone, Debug)]
-pub struct Wanted {
+pub struct WorkerRequest {
     pub tenant: String,
     pub fresh: bool,
     /// `None`: the request waits for `LONGEST_WAIT`.
@@ -123,7 +125,7 @@ impl Pool {
         if given < wanted {
             return Err(Refusal::Isolation { wanted, given, why: machine.why_missing() });
         }
-        let policy = Policy {
+        let policy = PoolPolicy {
             ephemeral: manifest.pool.mode == PoolMode::Ephemeral,
             min: manifest.pool.min,
             max: manifest.pool.max,
@@ -152,7 +154,7 @@ impl Pool {
     }
 
     /// Requests a worker for one call, now or later.
-    pub fn admit(self: &Arc<Self>, wanted: Wanted) -> Result<Ticket, Refusal> {
+    pub fn admit(self: &Arc<Self>, wanted: WorkerRequest) -> Result<Ticket, Refusal> {
         let now = Instant::now();
         let (id, state) = {
             let mut inner = self.inner.lock();
@@ -160,8 +162,8 @@ impl Pool {
             inner.next_ticket += 1;
             let tenant = wanted.tenant.clone();
             let deadline = wanted.deadline.unwrap_or(now + LONGEST_WAIT);
-            let Wanted { fresh, subscription, .. } = wanted;
-            let waiting = Waiting { ticket: id, tenant, fresh, deadline, subscription };
+            let WorkerRequest { fresh, subscription, .. } = wanted;
+            let waiting = WaitingCall { ticket: id, tenant, fresh, deadline, subscription };
             if let Some(displaced) = inner.scheduler.enqueue(waiting, now)? {
                 inner.tell(displaced, TicketState::Refused(Refusal::Overload));
             }
@@ -169,7 +171,7 @@ impl Pool {
             inner.tickets.insert(id, sender);
             (id, state)
         };
-        let Wanted { tenant, fresh, subscription, .. } = wanted;
+        let WorkerRequest { tenant, fresh, subscription, .. } = wanted;
         let pool = Arc::clone(self);
         let ticket = Ticket { pool, id, tenant, fresh, subscription, state, released: false };
         self.pump();
@@ -393,9 +395,9 @@ impl Pool {
                 self.totals.ended(Used::of(&worker.stats(), &worker.observed.vitals()));
                 // Counted before its calls are notified: a client that retries at once finds the plugin or tenant
                 // quarantined if it is.
-                let set_aside = self.count_end(number, &death, None);
+                let quarantined = self.count_end(number, &death, None);
                 death.calls = worker.session.die(death.cause.unwrap_or(Cause::Drained));
-                self.note_death(&worker.id, &death, None, set_aside);
+                self.note_death(&worker.id, &death, None, quarantined);
                 // The calls have been notified; only the slot waits for the kernel.
                 remains.clear().await;
             }
@@ -403,8 +405,8 @@ impl Pool {
                 let id = failed.remains.as_ref().map_or("", |process| process.id.as_str());
                 let death =
                     Death { cause: Some(failed.cause), lived: began.elapsed(), calls: 0, culprit: None };
-                let set_aside = self.count_end(number, &death, failed.host.as_deref());
-                self.note_death(id, &death, failed.host.as_deref(), set_aside);
+                let quarantined = self.count_end(number, &death, failed.host.as_deref());
+                self.note_death(id, &death, failed.host.as_deref(), quarantined);
                 if let Some(remains) = failed.remains {
                     remains.clear().await;
                 }
@@ -416,11 +418,11 @@ impl Pool {
 
     /// Takes an ended worker out of service, and returns what is quarantined because of it. `host`: what the machine
     /// lacked for its start.
-    fn count_end(&self, number: WorkerId, death: &Death, host: Option<&str>) -> SetAside {
+    fn count_end(&self, number: WorkerId, death: &Death, host: Option<&str>) -> QuarantineScope {
         let end = match (host, death.crash()) {
-            (Some(why), _) => End::Host(why.to_owned()),
-            (None, Some(_)) => death.culprit.clone().map_or(End::Crashed, End::Overrun),
-            (None, None) => End::Went,
+            (Some(why), _) => WorkerEnd::Host(why.to_owned()),
+            (None, Some(_)) => death.culprit.clone().map_or(WorkerEnd::Crashed, WorkerEnd::Overrun),
+            (None, None) => WorkerEnd::Went,
         };
         let mut inner = self.inner.lock();
         inner.workers.remove(&number);
@@ -429,12 +431,18 @@ impl Pool {
 
     /// Reports an end that has been counted to operators, and frees the worker's slot; after a failure, also wakes the
     /// pool when its backoff ends.
-    fn note_death(self: &Arc<Self>, id: &str, death: &Death, host: Option<&str>, set_aside: SetAside) {
+    fn note_death(
+        self: &Arc<Self>,
+        id: &str,
+        death: &Death,
+        host: Option<&str>,
+        quarantined: QuarantineScope,
+    ) {
         match host {
             Some(why) => self.note_host_trouble(why),
             None => self.note_end(id, death),
         }
-        self.note_set_aside(set_aside);
+        self.note_quarantine(quarantined);
         self.pump();
         let failed = host.is_some() || death.crash().is_some();
         let wakes_at = self.inner.lock().scheduler.wakes_at(Instant::now());

@@ -18,7 +18,7 @@ use crate::plugin::installed::{Plugin, PluginKey};
 use crate::plugin::language;
 use crate::plugin::manifest::Language;
 use crate::pool::sampling;
-use crate::pool::{Pool, TicketState, Wanted};
+use crate::pool::{Pool, TicketState, WorkerRequest};
 use crate::ppp::outbox::budget::Budget;
 use crate::ppp::{boolean, fields, number, object, text};
 use crate::refusal::Refusal;
@@ -109,7 +109,7 @@ impl Runtime {
         let Request { tenant, fresh, subscription, .. } = request;
         // A subscription's lifetime does not limit how long it may wait for a worker.
         let deadline = soft_deadline.filter(|_| !subscription);
-        let wanted = Wanted { tenant, fresh, deadline, subscription };
+        let wanted = WorkerRequest { tenant, fresh, deadline, subscription };
         let ticket = pool.admit(wanted)?;
         let state = ticket.state();
         if let TicketState::Refused(reason) = state {

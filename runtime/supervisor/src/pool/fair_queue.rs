@@ -38,7 +38,7 @@ struct TenantQueue<T> {
 
 /// Reason why an item was not queued.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Full {
+pub enum Overflow {
     /// The tenant has too many items.
     Tenant,
     /// All tenants together have too many, and no other queue is longer than this tenant's.
@@ -65,10 +65,10 @@ impl<T> FairQueue<T> {
     }
 
     /// Queues an item. Returns the item that was dropped for it, if any.
-    pub fn push(&mut self, tenant: &str, item: T) -> Result<Option<T>, Full> {
+    pub fn push(&mut self, tenant: &str, item: T) -> Result<Option<T>, Overflow> {
         let own = self.queues.get(tenant).map_or(0, |queue| queue.items.len());
         if own >= self.per_tenant {
-            return Err(Full::Tenant);
+            return Err(Overflow::Tenant);
         }
         let mut displaced = None;
         if self.length >= self.per_tenant * 2 {
@@ -78,7 +78,7 @@ impl<T> FairQueue<T> {
                     let name = name.clone();
                     displaced = self.drop_newest(&name);
                 }
-                _ => return Err(Full::All),
+                _ => return Err(Overflow::All),
             }
         }
         match self.queues.get_mut(tenant) {
@@ -262,7 +262,7 @@ mod tests {
         for number in 0..4 {
             assert_eq!(queue.push("a", ("a", number)), Ok(None));
         }
-        assert_eq!(queue.push("a", ("a", 4)), Err(Full::Tenant));
+        assert_eq!(queue.push("a", ("a", 4)), Err(Overflow::Tenant));
         for number in 0..4 {
             assert_eq!(queue.push("b", ("b", number)), Ok(None));
         }
@@ -270,7 +270,7 @@ mod tests {
         assert_eq!(displaced.1, 3, "the newest of a longest queue");
         assert_eq!(queue.len(), 8);
         queue.push("c", ("c", 1)).unwrap();
-        assert_eq!(queue.push("c", ("c", 2)), Err(Full::All), "nobody has more than one more");
+        assert_eq!(queue.push("c", ("c", 2)), Err(Overflow::All), "nobody has more than one more");
         assert_eq!(queue.len(), 8);
     }
 

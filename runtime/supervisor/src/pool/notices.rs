@@ -5,16 +5,16 @@
 use std::time::Duration;
 
 use super::Pool;
-use super::scheduler::SetAside;
+use super::scheduler::QuarantineScope;
 use crate::ppp::{fields, number, text};
 use crate::worker::{Death, Worker};
 
 impl Pool {
-    pub(super) fn note_set_aside(&self, set_aside: SetAside) {
+    pub(super) fn note_quarantine(&self, quarantined: QuarantineScope) {
         let plugin = self.key.to_string();
-        match set_aside {
-            SetAside::Nobody => {}
-            SetAside::Plugin => {
+        match quarantined {
+            QuarantineScope::Nobody => {}
+            QuarantineScope::Plugin => {
                 tracing::error!(
                     runtime = true,
                     plugin,
@@ -23,7 +23,7 @@ impl Pool {
                 );
                 self.machine.metrics.emit("plugin_quarantined", [("plugin", plugin.as_str())], fields([]));
             }
-            SetAside::Tenant { tenant, rest } => {
+            QuarantineScope::Tenant { tenant, rest } => {
                 let seconds = rest.as_secs();
                 tracing::warn!(
                     runtime = true,

@@ -70,7 +70,7 @@ pub fn plugins(pools: &[Arc<Pool>]) -> Struct {
 }
 
 /// One sample of one worker.
-struct Reading {
+struct WorkerSample {
     worker: Arc<Worker>,
     stats: Stats,
     vitals: Vitals,
@@ -102,7 +102,7 @@ fn tell(metrics: &Metrics, pool: &Pool) {
     metrics.send(sample(pool, &readings));
 }
 
-fn sample(pool: &Pool, readings: &[Reading]) -> MetricsEvent {
+fn sample(pool: &Pool, readings: &[WorkerSample]) -> MetricsEvent {
     let key = pool.key.to_string();
     let labels = [("plugin", key.as_str()), ("language", language(pool))];
     event("plugin_sample", labels, object_of(plugin(pool, readings)))
@@ -117,9 +117,12 @@ fn language(pool: &Pool) -> &'static str {
     }
 }
 
-fn readings(pool: &Pool) -> Vec<Reading> {
-    let read =
-        |worker: Arc<Worker>| Reading { stats: worker.stats(), vitals: worker.observed.vitals(), worker };
+fn readings(pool: &Pool) -> Vec<WorkerSample> {
+    let read = |worker: Arc<Worker>| WorkerSample {
+        stats: worker.stats(),
+        vitals: worker.observed.vitals(),
+        worker,
+    };
     pool.workers().into_iter().map(read).collect()
 }
 
@@ -127,7 +130,7 @@ fn object_of(stats: StatFields) -> Struct {
     Struct { fields: stats }
 }
 
-impl Reading {
+impl WorkerSample {
     fn stats(&self) -> StatFields {
         let stats = &self.stats;
         let worker = &self.worker;
@@ -162,10 +165,10 @@ fn add(stats: &mut StatFields, vitals: &Vitals) {
 }
 
 /// Returns the statistics of a plugin version: those of its pool, and sums over its workers.
-fn plugin(pool: &Pool, readings: &[Reading]) -> StatFields {
+fn plugin(pool: &Pool, readings: &[WorkerSample]) -> StatFields {
     let state = pool.stats();
     let totals = pool.totals.with(readings.iter().map(|reading| Used::of(&reading.stats, &reading.vitals)));
-    let sum = |of: fn(&Reading) -> u64| number(readings.iter().map(of).sum::<u64>());
+    let sum = |of: fn(&WorkerSample) -> u64| number(readings.iter().map(of).sum::<u64>());
     let mut stats = fields([
         ("language", text(language(pool))),
         ("workers", number(state.workers as u64)),
@@ -200,7 +203,7 @@ fn plugin(pool: &Pool, readings: &[Reading]) -> StatFields {
 }
 
 /// Returns the sum over the workers that report the value; `None` if none does.
-fn told_sum(readings: &[Reading], of: fn(&Vitals) -> Option<u64>) -> Option<u64> {
+fn told_sum(readings: &[WorkerSample], of: fn(&Vitals) -> Option<u64>) -> Option<u64> {
     readings.iter().filter_map(|reading| of(&reading.vitals)).reduce(u64::saturating_add)
 }
 

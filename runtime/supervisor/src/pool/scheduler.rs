@@ -22,18 +22,18 @@ use tokio::time::Instant;
 
 use crate::pool::backoff::Backoff;
 use crate::pool::blame::Blame;
-use crate::pool::fair_queue::{FairQueue, Full};
+use crate::pool::fair_queue::{FairQueue, Overflow};
 use crate::pool::quarantine::Quarantine;
 use crate::refusal::Refusal;
 use crate::worker::WorkerId;
 pub use position::QueuePosition;
-use slot::{History, Phase, Slot};
+use slot::{History, Phase, WorkerSlot};
 
 pub type TicketId = u64;
 
 /// The pool's limits.
 #[derive(Clone, Debug)]
-pub struct Policy {
+pub struct PoolPolicy {
     /// Whether every call has a process of its own.
     pub ephemeral: bool,
     /// Workers kept ready without calls.
@@ -50,7 +50,7 @@ pub struct Policy {
 
 /// A call that waits for a worker.
 #[derive(Debug)]
-pub struct Waiting {
+pub struct WaitingCall {
     pub ticket: TicketId,
     pub tenant: String,
     /// Whether the call wants a process that served no call before.
@@ -84,7 +84,7 @@ pub enum Action {
 
 /// A call that had a worker and has ended.
 #[derive(Clone, Copy, Debug)]
-pub struct Spent {
+pub struct FinishedCall {
     pub ticket: TicketId,
     pub took: Duration,
     pub outcome: Outcome,
@@ -95,7 +95,7 @@ pub struct Spent {
 
 /// Outcome of a worker.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum End {
+pub enum WorkerEnd {
     /// The worker was asked to stop.
     Went,
     Crashed,
@@ -107,7 +107,7 @@ pub enum End {
 
 /// Quarantine that starts because of a crash.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum SetAside {
+pub enum QuarantineScope {
     Nobody,
     Tenant { tenant: String, rest: Duration },
     Plugin,
@@ -129,11 +129,11 @@ impl Default for HostTrouble {
 
 #[derive(Debug)]
 pub struct Scheduler {
-    policy: Policy,
-    workers: BTreeMap<WorkerId, Slot>,
-    queue: FairQueue<Waiting>,
+    policy: PoolPolicy,
+    workers: BTreeMap<WorkerId, WorkerSlot>,
+    queue: FairQueue<WaitingCall>,
     /// Waiting subscriptions, in a queue of their own so that no call waits behind one.
-    subscriptions: Vec<Waiting>,
+    subscriptions: Vec<WaitingCall>,
     backoff: Backoff,
     quarantine: Quarantine,
     blame: Blame,
@@ -157,7 +157,7 @@ const ALPHA: f64 = 0.1;
 const FIRST_GUESS: f64 = 100.0;
 
 impl Scheduler {
-    pub fn new(policy: Policy) -> Scheduler {
+    pub fn new(policy: PoolPolicy) -> Scheduler {
         Scheduler {
             queue: FairQueue::new(policy.queue),
             policy,
@@ -181,7 +181,7 @@ impl Scheduler {
 
     /// Queues a call, or returns the reason for refusing it. A [`Scheduler::pump`] then assigns it to a worker. Returns
     /// the queued call that was dropped for it, if any.
-    pub fn enqueue(&mut self, mut call: Waiting, now: Instant) -> Result<Option<TicketId>, Refusal> {
+    pub fn enqueue(&mut self, mut call: WaitingCall, now: Instant) -> Result<Option<TicketId>, Refusal> {
         if self.draining {
             return Err(Refusal::Draining);
         }
@@ -211,8 +211,8 @@ impl Scheduler {
             Err(full) => {
                 self.abandoned(ticket, now);
                 Err(match full {
-                    Full::Tenant => Refusal::Throttled,
-                    Full::All => Refusal::Overload,
+                    Overflow::Tenant => Refusal::Throttled,
+                    Overflow::All => Refusal::Overload,
                 })
             }
         }
@@ -263,23 +263,23 @@ impl Scheduler {
 
     /// Records the end of a worker: it takes no more calls, and keeps its slot in the pool until it is
     /// [`Scheduler::gone`]. Returns the quarantine that starts because of it.
-    pub fn ended(&mut self, worker: WorkerId, end: End, chance: f64, now: Instant) -> SetAside {
+    pub fn ended(&mut self, worker: WorkerId, end: WorkerEnd, chance: f64, now: Instant) -> QuarantineScope {
         if let Some(slot) = self.workers.get_mut(&worker) {
             slot.phase = Phase::Leaving;
         }
         match end {
-            End::Went => SetAside::Nobody,
-            End::Host(why) => {
+            WorkerEnd::Went => QuarantineScope::Nobody,
+            WorkerEnd::Host(why) => {
                 self.host_failures += 1;
                 self.host.backoff.failed(chance, now);
                 self.host.untold = Some(why);
-                SetAside::Nobody
+                QuarantineScope::Nobody
             }
-            End::Crashed => {
+            WorkerEnd::Crashed => {
                 self.crashes += 1;
                 self.blame_for(worker, None, chance, now)
             }
-            End::Overrun(tenant) => {
+            WorkerEnd::Overrun(tenant) => {
                 self.crashes += 1;
                 self.blame_for(worker, Some(tenant), chance, now)
             }
@@ -292,7 +292,7 @@ impl Scheduler {
     }
 
     /// Records the end of a call that had a worker, and frees its slot.
-    pub fn release(&mut self, worker: WorkerId, tenant: &str, spent: Spent, now: Instant) {
+    pub fn release(&mut self, worker: WorkerId, tenant: &str, spent: FinishedCall, now: Instant) {
         if !spent.subscription {
             let of_plugin = self.of_plugin(spent.outcome, now);
             self.breaker.ended(spent.ticket, of_plugin, now.into_std());
@@ -359,7 +359,7 @@ impl Scheduler {
     /// Returns the number of workers that count against the pool's limit: neither stopping, nor isolated, nor kept from
     /// their quiescence check by their calls.
     fn taking(&self) -> usize {
-        let taking = |slot: &&Slot| {
+        let taking = |slot: &&WorkerSlot| {
             !matches!(slot.phase, Phase::Leaving) && !slot.is_held_up() && slot.apart.is_none()
         };
         self.workers.values().filter(taking).count()
@@ -367,7 +367,7 @@ impl Scheduler {
 
     /// Returns the number of starting workers that will take calls of all tenants.
     fn starting(&self) -> usize {
-        let starting = |slot: &&Slot| matches!(slot.phase, Phase::Starting) && slot.apart.is_none();
+        let starting = |slot: &&WorkerSlot| matches!(slot.phase, Phase::Starting) && slot.apart.is_none();
         self.workers.values().filter(starting).count()
     }
 
@@ -378,9 +378,9 @@ impl Scheduler {
 
     /// Returns the next call and its worker. `held_back`: chooses among the workers that wait for their quiescence
     /// check and have calls.
-    fn next_assignment(&mut self, held_back: bool, now: Instant) -> Option<(Waiting, WorkerId)> {
+    fn next_assignment(&mut self, held_back: bool, now: Instant) -> Option<(WaitingCall, WorkerId)> {
         let concurrency = self.policy.concurrency;
-        let ready = |slot: &Slot| {
+        let ready = |slot: &WorkerSlot| {
             let trusted = if held_back { slot.is_held_up() } else { slot.history != History::Suspect };
             matches!(slot.phase, Phase::Ready { .. }) && !slot.single && trusted
         };
@@ -389,12 +389,12 @@ impl Scheduler {
         let shared = common.filter(|(_, slot)| slot.active < concurrency);
         let shared = shared.min_by_key(|(_, slot)| slot.active).map(|(worker, _)| *worker);
         let own = |tenant: &str| {
-            let own = |slot: &Slot| slot.apart.as_deref() == Some(tenant) && slot.active < concurrency;
+            let own = |slot: &WorkerSlot| slot.apart.as_deref() == Some(tenant) && slot.active < concurrency;
             let found = self.workers.iter().find(|(_, slot)| ready(slot) && own(slot));
             found.map(|(worker, _)| *worker)
         };
         let blame = &self.blame;
-        let worker_for = |waiting: &Waiting| match waiting.fresh {
+        let worker_for = |waiting: &WaitingCall| match waiting.fresh {
             _ if blame.waits_until(&waiting.tenant, now).is_some() => None,
             true => unused,
             false if blame.is_suspect(&waiting.tenant, now) => own(&waiting.tenant),
@@ -419,7 +419,7 @@ impl Scheduler {
         if fresh == 0 || self.taking() < self.policy.max || self.starting() > 0 {
             return;
         }
-        let idle = |slot: &Slot| {
+        let idle = |slot: &WorkerSlot| {
             matches!(slot.phase, Phase::Ready { .. }) && slot.active == 0 && slot.apart.is_none()
         };
         if let Some((worker, slot)) = self.workers.iter_mut().find(|(_, slot)| idle(slot)) {
@@ -435,8 +435,9 @@ impl Scheduler {
         let (fresh, shared) = self.demand(now);
         let demand =
             (fresh + shared.div_ceil(self.policy.concurrency.max(1))).max(self.demand_of_subscriptions(now));
-        let common =
-            |slot: &&Slot| !matches!(slot.phase, Phase::Leaving) && !slot.single && slot.apart.is_none();
+        let common = |slot: &&WorkerSlot| {
+            !matches!(slot.phase, Phase::Leaving) && !slot.single && slot.apart.is_none()
+        };
         let live = self.workers.values().filter(common);
         let spare = if self.prewarm && !self.draining { self.policy.min } else { 0 };
         let wanted = demand.saturating_sub(self.starting()).max(spare.saturating_sub(live.count()));
@@ -447,7 +448,7 @@ impl Scheduler {
             }
             let worker = self.next_worker;
             self.next_worker += 1;
-            self.workers.insert(worker, Slot::new(None));
+            self.workers.insert(worker, WorkerSlot::new(None));
             actions.push(Action::Start { worker });
         }
     }

@@ -9,8 +9,8 @@ use asp_platform::breaker::Outcome;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::{Pool, TicketState, Wanted};
-use crate::pool::scheduler::{Spent, TicketId};
+use super::{Pool, TicketState, WorkerRequest};
+use crate::pool::scheduler::{FinishedCall, TicketId};
 use crate::refusal::Refusal;
 
 /// A call's position in the queue, then its slot in a worker. Dropping it releases the slot.
@@ -63,7 +63,7 @@ impl Ticket {
                     }
                     let stopped = worker.take_stopped();
                     let subscription = self.subscription;
-                    let spent = Spent { ticket: self.id, took, outcome, stopped, subscription };
+                    let spent = FinishedCall { ticket: self.id, took, outcome, stopped, subscription };
                     inner.scheduler.release(worker.number, &self.tenant, spent, now);
                     check = !inner.checking && inner.scheduler.is_held_back();
                     inner.checking |= check;
@@ -84,7 +84,7 @@ impl Ticket {
     pub fn again(self, deadline: Option<Instant>) -> Result<Ticket, Refusal> {
         let pool = Arc::clone(&self.pool);
         let Ticket { fresh, subscription, .. } = self;
-        let wanted = Wanted { tenant: self.tenant.clone(), fresh, deadline, subscription };
+        let wanted = WorkerRequest { tenant: self.tenant.clone(), fresh, deadline, subscription };
         drop(self);
         pool.admit(wanted)
     }

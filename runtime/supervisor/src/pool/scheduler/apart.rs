@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use asp_platform::breaker::Outcome;
 use tokio::time::Instant;
 
-use super::slot::{Phase, Slot};
-use super::{Action, Scheduler, SetAside, TicketId};
+use super::slot::{Phase, WorkerSlot};
+use super::{Action, QuarantineScope, Scheduler, TicketId};
 use crate::pool::blame::Users;
 use crate::worker::WorkerId;
 
@@ -22,22 +22,22 @@ impl Scheduler {
         culprit: Option<String>,
         chance: f64,
         now: Instant,
-    ) -> SetAside {
-        let Some(slot) = self.workers.get(&worker) else { return SetAside::Nobody };
+    ) -> QuarantineScope {
+        let Some(slot) = self.workers.get(&worker) else { return QuarantineScope::Nobody };
         match slot.users.clone() {
             Users::Nobody => {
                 self.backoff.failed(chance, now);
                 if self.quarantine.crashed(None, now) {
-                    return SetAside::Plugin;
+                    return QuarantineScope::Plugin;
                 }
             }
             Users::One(tenant) => {
                 let rest = self.blame.sure(&tenant, chance, now);
                 if self.quarantine.crashed(Some(&tenant), now) {
-                    return SetAside::Plugin;
+                    return QuarantineScope::Plugin;
                 }
                 if let Some(rest) = rest {
-                    return SetAside::Tenant { tenant, rest };
+                    return QuarantineScope::Tenant { tenant, rest };
                 }
             }
             Users::Several => {
@@ -49,7 +49,7 @@ impl Scheduler {
                 self.blame.suspected(&suspects, now);
             }
         }
-        SetAside::Nobody
+        QuarantineScope::Nobody
     }
 
     /// Returns what a call's end counts for the plugin: nothing as long as its calls fail for few tenants.
@@ -93,8 +93,8 @@ impl Scheduler {
             return;
         }
         for tenant in self.waiting_apart(now) {
-            let apart = |slot: &&Slot| !matches!(slot.phase, Phase::Leaving) && slot.apart.is_some();
-            let own = |slot: &Slot| slot.apart.as_ref() == Some(&tenant) && !slot.single;
+            let apart = |slot: &&WorkerSlot| !matches!(slot.phase, Phase::Leaving) && slot.apart.is_some();
+            let own = |slot: &WorkerSlot| slot.apart.as_ref() == Some(&tenant) && !slot.single;
             if self.workers.values().filter(apart).any(own) {
                 continue;
             }
@@ -107,15 +107,16 @@ impl Scheduler {
             }
             let worker = self.next_worker;
             self.next_worker += 1;
-            self.workers.insert(worker, Slot::new(Some(tenant)));
+            self.workers.insert(worker, WorkerSlot::new(Some(tenant)));
             actions.push(Action::Start { worker });
         }
     }
 
     /// Lets one suspect's worker take no more calls, unless another is already about to stop.
     fn release_apart(&mut self) {
-        let apart = |slot: &&mut Slot| matches!(slot.phase, Phase::Ready { .. }) && slot.apart.is_some();
-        let mut serving: Vec<&mut Slot> = self.workers.values_mut().filter(apart).collect();
+        let apart =
+            |slot: &&mut WorkerSlot| matches!(slot.phase, Phase::Ready { .. }) && slot.apart.is_some();
+        let mut serving: Vec<&mut WorkerSlot> = self.workers.values_mut().filter(apart).collect();
         if serving.iter().any(|slot| slot.single) {
             return;
         }

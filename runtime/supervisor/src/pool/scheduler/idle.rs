@@ -5,7 +5,7 @@
 
 use tokio::time::Instant;
 
-use super::slot::{History, Phase, Slot};
+use super::slot::{History, Phase, WorkerSlot};
 use super::{Action, Scheduler};
 use crate::worker::WorkerId;
 use crate::worker::residual_work::Idle;
@@ -13,7 +13,7 @@ use crate::worker::residual_work::Idle;
 impl Scheduler {
     /// Stops the workers that are no longer needed. Called after releases and periodically.
     pub fn surplus(&mut self, now: Instant) -> Vec<Action> {
-        let shared = |slot: &&Slot| !matches!(slot.phase, Phase::Leaving) && slot.apart.is_none();
+        let shared = |slot: &&WorkerSlot| !matches!(slot.phase, Phase::Leaving) && slot.apart.is_none();
         let mut live = self.workers.values().filter(shared).count();
         let waiting = self.waiting_apart(now);
         let keep = if self.draining || !self.prewarm { 0 } else { self.policy.min };
@@ -62,7 +62,7 @@ impl Scheduler {
 
     /// Returns the workers without calls that still need a quiescence check.
     pub fn unchecked(&self) -> Vec<(WorkerId, Idle)> {
-        let open = |(worker, slot): (&WorkerId, &Slot)| match slot.phase {
+        let open = |(worker, slot): (&WorkerId, &WorkerSlot)| match slot.phase {
             Phase::Ready { idle_since } if slot.is_idle() && slot.history != History::Clean => {
                 Some((*worker, Idle { since: idle_since, stopped: slot.history == History::Suspect }))
             }
@@ -90,7 +90,7 @@ impl Scheduler {
     }
 
     /// Returns the worker if it has had no call since it was checked.
-    fn still(&mut self, worker: WorkerId, idle: Idle) -> Option<&mut Slot> {
+    fn still(&mut self, worker: WorkerId, idle: Idle) -> Option<&mut WorkerSlot> {
         let slot = self.workers.get_mut(&worker)?;
         let same = matches!(slot.phase, Phase::Ready { idle_since } if idle_since == idle.since);
         (same && slot.active == 0).then_some(slot)

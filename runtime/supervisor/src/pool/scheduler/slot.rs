@@ -19,7 +19,7 @@ pub(super) enum Phase {
 }
 
 #[derive(Debug)]
-pub(super) struct Slot {
+pub(super) struct WorkerSlot {
     pub(super) phase: Phase,
     pub(super) active: usize,
     pub(super) served: u64,
@@ -48,10 +48,10 @@ pub(super) enum History {
     Suspect,
 }
 
-impl Slot {
+impl WorkerSlot {
     /// Creates the record of a starting worker. `apart`: the only tenant that it serves.
-    pub(super) fn new(apart: Option<String>) -> Slot {
-        Slot {
+    pub(super) fn new(apart: Option<String>) -> WorkerSlot {
+        WorkerSlot {
             phase: Phase::Starting,
             active: 0,
             served: 0,

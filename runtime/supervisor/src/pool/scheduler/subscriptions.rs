@@ -7,12 +7,12 @@
 use asp_platform::breaker::Outcome;
 use tokio::time::Instant;
 
-use super::slot::{History, Phase, Slot};
-use super::{Action, Policy, Scheduler, Waiting};
+use super::slot::{History, Phase, WorkerSlot};
+use super::{Action, PoolPolicy, Scheduler, WaitingCall};
 use crate::refusal::Refusal;
 use crate::worker::WorkerId;
 
-impl Policy {
+impl PoolPolicy {
     /// Returns the maximum number of concurrent calls in a worker.
     pub(super) fn per_worker(&self) -> usize {
         if self.ephemeral { 1 } else { self.concurrency.max(1) }
@@ -39,7 +39,7 @@ impl Policy {
 
 impl Scheduler {
     /// Queues a subscription for a worker, or returns the reason for refusing it.
-    pub(super) fn enqueue_subscription(&mut self, wanted: Waiting, now: Instant) -> Result<(), Refusal> {
+    pub(super) fn enqueue_subscription(&mut self, wanted: WaitingCall, now: Instant) -> Result<(), Refusal> {
         // It is not a probe for the breaker: its end is no evidence about the plugin.
         self.breaker.ended(wanted.ticket, Outcome::Abandoned, now.into_std());
         let most = self.policy.subscriptions();
@@ -66,7 +66,7 @@ impl Scheduler {
 
     /// Returns the next subscription and its worker. Prefers the worker with most subscriptions, so that others can
     /// stop.
-    pub(super) fn next_subscription(&mut self, now: Instant) -> Option<(Waiting, WorkerId)> {
+    pub(super) fn next_subscription(&mut self, now: Instant) -> Option<(WaitingCall, WorkerId)> {
         let (at, worker) = self.subscriptions.iter().enumerate().find_map(|(at, waiting)| {
             self.worker_for_subscription(waiting, now).map(|worker| (at, worker))
         })?;
@@ -75,13 +75,13 @@ impl Scheduler {
         Some((waiting, worker))
     }
 
-    fn worker_for_subscription(&self, waiting: &Waiting, now: Instant) -> Option<WorkerId> {
+    fn worker_for_subscription(&self, waiting: &WaitingCall, now: Instant) -> Option<WorkerId> {
         if self.blame.waits_until(&waiting.tenant, now).is_some() {
             return None;
         }
         let apart = self.blame.is_suspect(&waiting.tenant, now).then_some(waiting.tenant.as_str());
         let most = self.policy.subscriptions_of_worker();
-        let fits = |slot: &&Slot| {
+        let fits = |slot: &&WorkerSlot| {
             let takes = matches!(slot.phase, Phase::Ready { .. }) && !slot.single;
             let has_room = match waiting.fresh {
                 true => slot.served == 0 && slot.apart.is_none(),
@@ -109,7 +109,7 @@ impl Scheduler {
 
     /// Ends the subscriptions of workers that must have none now. Called repeatedly until they have none.
     pub(super) fn unsubscribe(&self, actions: &mut Vec<Action>) {
-        let ends = |slot: &Slot| {
+        let ends = |slot: &WorkerSlot| {
             let alone = slot.is_idle_but_for_subscriptions();
             let must_be_found_quiescent = slot.history == History::Suspect && alone;
             // Another suspect needs its slot.

@@ -13,12 +13,12 @@ struct Rig {
     room: usize,
 }
 
-fn rig(policy: Policy) -> Rig {
+fn rig(policy: PoolPolicy) -> Rig {
     Rig { scheduler: Scheduler::new(policy), now: Instant::now(), next_ticket: 1, room: 100 }
 }
 
-fn policy() -> Policy {
-    Policy { ephemeral: false, min: 0, max: 2, concurrency: 2, idle: Duration::from_secs(300), queue: 8 }
+fn policy() -> PoolPolicy {
+    PoolPolicy { ephemeral: false, min: 0, max: 2, concurrency: 2, idle: Duration::from_secs(300), queue: 8 }
 }
 
 impl Rig {
@@ -26,7 +26,7 @@ impl Rig {
         let ticket = self.next_ticket;
         self.next_ticket += 1;
         let deadline = self.now + Duration::from_secs(60);
-        let call = Waiting { ticket, tenant: tenant.into(), fresh, deadline, subscription: false };
+        let call = WaitingCall { ticket, tenant: tenant.into(), fresh, deadline, subscription: false };
         self.scheduler.enqueue(call, self.now).map(|_| ticket)
     }
 
@@ -49,7 +49,7 @@ impl Rig {
     }
 
     fn end_call(&mut self, worker: WorkerId, stopped: bool) {
-        let spent = Spent {
+        let spent = FinishedCall {
             ticket: self.next_ticket - 1,
             took: Duration::from_millis(10),
             outcome: Outcome::Success,
@@ -69,7 +69,7 @@ impl Rig {
         assert_eq!(self.pump().len(), calls);
     }
 
-    fn end(&mut self, worker: WorkerId, end: End) {
+    fn end(&mut self, worker: WorkerId, end: WorkerEnd) {
         self.scheduler.ended(worker, end, 0.5, self.now);
         self.scheduler.gone(worker);
     }
@@ -105,7 +105,7 @@ fn a_crashed_worker_is_replaced_after_its_backoff() {
     let mut rig = rig(policy());
     rig.call("t", false).unwrap();
     assert_eq!(rig.pump(), [Action::Start { worker: 1 }]);
-    rig.end(1, End::Crashed);
+    rig.end(1, WorkerEnd::Crashed);
     rig.wait(249);
     assert_eq!(rig.pump(), []);
     rig.wait(1);
@@ -114,12 +114,12 @@ fn a_crashed_worker_is_replaced_after_its_backoff() {
 
 #[test]
 fn nobody_comes_to_a_worker_whose_stream_is_gone_and_nobody_replaces_it_before_its_end() {
-    let mut rig = rig(Policy { max: 1, ..policy() });
+    let mut rig = rig(PoolPolicy { max: 1, ..policy() });
     rig.worker_with(1, 1);
     rig.scheduler.lost(1);
     rig.call("other", false).unwrap();
     assert_eq!(rig.pump(), []);
-    rig.end(1, End::Crashed);
+    rig.end(1, WorkerEnd::Crashed);
     assert_eq!(rig.pump(), [Action::Start { worker: 2 }]);
     rig.scheduler.ready(2, rig.now);
     let assigned = rig.pump();
@@ -137,7 +137,7 @@ fn a_crash_loop_starts_five_workers_in_a_minute_and_then_refuses_everyone() {
             match action {
                 Action::Start { worker } => {
                     starts += 1;
-                    rig.end(worker, End::Crashed);
+                    rig.end(worker, WorkerEnd::Crashed);
                 }
                 Action::Refuse { reason, .. } => refused.push(reason),
                 other => panic!("{other:?}"),
@@ -156,7 +156,7 @@ fn a_start_that_the_machine_had_no_room_for_is_told_at_once_and_sets_nobody_asid
     for failure in 0..20 {
         let ticket = rig.call("t", false).unwrap();
         let Some(Action::Start { worker }) = rig.pump().pop() else { panic!("no start number {failure}") };
-        rig.end(worker, End::Host("No space left on device".to_owned()));
+        rig.end(worker, WorkerEnd::Host("No space left on device".to_owned()));
         let reason = Refusal::HostTrouble("No space left on device".to_owned());
         assert_eq!(rig.pump(), [Action::Refuse { ticket, reason }]);
         rig.wait(1000);
@@ -171,11 +171,11 @@ fn a_start_that_the_machine_had_no_room_for_is_told_at_once_and_sets_nobody_asid
 
 #[test]
 fn who_waits_beside_a_worker_that_serves_is_not_refused_for_another_that_could_not_start() {
-    let mut rig = rig(Policy { concurrency: 1, ..policy() });
+    let mut rig = rig(PoolPolicy { concurrency: 1, ..policy() });
     rig.worker_with(1, 1);
     let ticket = rig.call("t", false).unwrap();
     assert_eq!(rig.pump(), [Action::Start { worker: 2 }]);
-    rig.end(2, End::Host("Too many open files".to_owned()));
+    rig.end(2, WorkerEnd::Host("Too many open files".to_owned()));
     assert_eq!(rig.pump(), []);
     rig.release(1);
     assert_eq!(rig.pump(), [Action::Assign { ticket, worker: 1 }]);
@@ -183,7 +183,7 @@ fn who_waits_beside_a_worker_that_serves_is_not_refused_for_another_that_could_n
 
 #[test]
 fn a_fresh_process_is_used_once_and_an_idle_one_makes_room_for_it() {
-    let mut rig = rig(Policy { max: 1, ..policy() });
+    let mut rig = rig(PoolPolicy { max: 1, ..policy() });
     rig.call("t", false).unwrap();
     rig.pump();
     rig.scheduler.ready(1, rig.now);
@@ -192,13 +192,13 @@ fn a_fresh_process_is_used_once_and_an_idle_one_makes_room_for_it() {
     assert_eq!(rig.pump(), [], "the only worker is busy");
     rig.release(1);
     assert_eq!(rig.pump(), [Action::Retire { worker: 1 }, Action::Start { worker: 2 }]);
-    rig.end(1, End::Went);
+    rig.end(1, WorkerEnd::Went);
     rig.scheduler.ready(2, rig.now);
     let other = rig.call("t", false).unwrap();
     assert_eq!(rig.pump(), [Action::Assign { ticket: fresh, worker: 2 }], "it is shared with nobody");
     rig.release(2);
     assert_eq!(rig.scheduler.surplus(rig.now), [Action::Retire { worker: 2 }]);
-    rig.end(2, End::Went);
+    rig.end(2, WorkerEnd::Went);
     assert_eq!(rig.pump(), [Action::Start { worker: 3 }]);
     rig.scheduler.ready(3, rig.now);
     assert_eq!(rig.pump(), [Action::Assign { ticket: other, worker: 3 }]);
@@ -229,13 +229,13 @@ fn a_worker_that_goes_has_no_place_and_costs_no_other_its_own() {
     rig.scheduler.surplus(rig.now);
     rig.call("t", true).unwrap();
     assert_eq!(rig.pump(), [], "three go: with twice as many processes as slots it waits");
-    rig.end(2, End::Went);
+    rig.end(2, WorkerEnd::Went);
     assert_eq!(rig.pump(), [Action::Start { worker: 5 }]);
 }
 
 #[test]
 fn a_worker_with_a_stopped_call_takes_no_other_until_it_is_quiescent() {
-    let mut rig = rig(Policy { max: 1, ..policy() });
+    let mut rig = rig(PoolPolicy { max: 1, ..policy() });
     rig.worker_with(1, 1);
     rig.stop(1);
     let next = rig.call("t", false).unwrap();
@@ -249,14 +249,14 @@ fn a_worker_with_a_stopped_call_takes_no_other_until_it_is_quiescent() {
 
 #[test]
 fn a_worker_with_residual_work_is_replaced_and_is_no_crash() {
-    let mut rig = rig(Policy { max: 1, ..policy() });
+    let mut rig = rig(PoolPolicy { max: 1, ..policy() });
     rig.worker_with(1, 1);
     rig.stop(1);
     let next = rig.call("t", false).unwrap();
     let (_, idle) = rig.scheduler.unchecked()[0];
     assert!(rig.scheduler.condemn(1, idle));
     assert_eq!(rig.pump(), [Action::Start { worker: 2 }]);
-    rig.end(1, End::Went);
+    rig.end(1, WorkerEnd::Went);
     rig.scheduler.ready(2, rig.now);
     assert_eq!(rig.pump(), [Action::Assign { ticket: next, worker: 2 }]);
     assert_eq!(rig.scheduler.crashes, 0);
@@ -264,7 +264,7 @@ fn a_worker_with_residual_work_is_replaced_and_is_no_crash() {
 
 #[test]
 fn others_calls_finish_in_a_worker_that_must_be_checked() {
-    let mut rig = rig(Policy { max: 1, ..policy() });
+    let mut rig = rig(PoolPolicy { max: 1, ..policy() });
     rig.worker_with(1, 2);
     rig.stop(1);
     assert_eq!(rig.scheduler.unchecked(), [], "another call runs: nothing can be told");
@@ -280,7 +280,7 @@ fn others_calls_finish_in_a_worker_that_must_be_checked() {
 
 #[test]
 fn without_room_for_a_replacement_the_held_back_worker_is_used() {
-    let mut rig = rig(Policy { max: 1, ..policy() });
+    let mut rig = rig(PoolPolicy { max: 1, ..policy() });
     rig.worker_with(1, 2);
     rig.stop(1);
     rig.room = 0;
@@ -290,7 +290,7 @@ fn without_room_for_a_replacement_the_held_back_worker_is_used() {
 
 #[test]
 fn a_call_that_ended_by_itself_holds_nothing_back() {
-    let mut rig = rig(Policy { max: 1, ..policy() });
+    let mut rig = rig(PoolPolicy { max: 1, ..policy() });
     rig.worker_with(1, 1);
     rig.release(1);
     assert_eq!(rig.scheduler.unchecked().len(), 1);
@@ -305,7 +305,7 @@ fn a_call_that_ended_by_itself_holds_nothing_back() {
 
 #[test]
 fn min_workers_stay_and_the_others_go_when_idle() {
-    let mut rig = rig(Policy { min: 1, ..policy() });
+    let mut rig = rig(PoolPolicy { min: 1, ..policy() });
     assert_eq!(rig.pump(), [], "nobody asked for the plugin yet");
     rig.scheduler.prewarm();
     assert_eq!(rig.pump(), [Action::Start { worker: 1 }]);
@@ -351,7 +351,7 @@ fn a_late_call_is_refused_and_one_that_was_cancelled_is_forgotten() {
 
 #[test]
 fn a_tenant_is_throttled_before_all_are_refused() {
-    let mut rig = rig(Policy { queue: 2, ..policy() });
+    let mut rig = rig(PoolPolicy { queue: 2, ..policy() });
     rig.room = 0;
     for tenant in ["a", "a", "b", "b"] {
         rig.call(tenant, false).unwrap();
@@ -376,7 +376,7 @@ fn a_draining_pool_finishes_what_waits_and_then_empties() {
     assert_eq!(rig.scheduler.surplus(rig.now), []);
     rig.release(1);
     assert_eq!(rig.scheduler.surplus(rig.now), [Action::Retire { worker: 1 }]);
-    rig.end(1, End::Went);
+    rig.end(1, WorkerEnd::Went);
     assert!(rig.scheduler.is_empty());
 }
 
@@ -392,7 +392,7 @@ fn a_pool_that_is_stopped_refuses_who_waits_and_starts_nothing() {
 
 #[test]
 fn a_noisy_tenant_leaves_the_victim_its_fair_share() {
-    let mut rig = rig(Policy { max: 1, concurrency: 1, queue: 64, ..policy() });
+    let mut rig = rig(PoolPolicy { max: 1, concurrency: 1, queue: 64, ..policy() });
     rig.call("noisy", false).unwrap();
     rig.pump();
     rig.scheduler.ready(1, rig.now);

@@ -3,7 +3,7 @@
 use tokio::time::Instant;
 
 use super::slot::Phase;
-use super::{Action, Scheduler, TicketId, Waiting};
+use super::{Action, Scheduler, TicketId, WaitingCall};
 use crate::refusal::Refusal;
 
 impl Scheduler {
@@ -61,19 +61,19 @@ impl Scheduler {
     }
 
     /// Iterates over everything that waits for a worker, in no particular order.
-    pub(super) fn waiting(&self) -> impl Iterator<Item = &Waiting> {
+    pub(super) fn waiting(&self) -> impl Iterator<Item = &WaitingCall> {
         self.queue.iter().chain(&self.subscriptions)
     }
 
     /// Removes everything that waits and for which `wanted` holds.
-    fn take_waiting(&mut self, wanted: impl Fn(&Waiting) -> bool) -> Vec<Waiting> {
+    fn take_waiting(&mut self, wanted: impl Fn(&WaitingCall) -> bool) -> Vec<WaitingCall> {
         let mut taken = self.queue.remove(&wanted);
         taken.extend(self.subscriptions.extract_if(.., |waiting| wanted(waiting)));
         taken
     }
 
     /// Ends a call that has not run, which is no evidence about the plugin.
-    fn given_up(&mut self, waiting: &Waiting, now: Instant) {
+    fn given_up(&mut self, waiting: &WaitingCall, now: Instant) {
         // The breaker does not count subscriptions.
         if !waiting.subscription {
             self.abandoned(waiting.ticket, now);

@@ -3,16 +3,16 @@
 use super::*;
 
 /// Starts a worker for calls of these tenants, assigns them to it, and lets it crash with all of them.
-fn crash_with(rig: &mut Rig, tenants: &[&str]) -> SetAside {
+fn crash_with(rig: &mut Rig, tenants: &[&str]) -> QuarantineScope {
     for tenant in tenants {
         rig.call(tenant, false).unwrap();
     }
     let Some(Action::Start { worker }) = rig.pump().pop() else { panic!("no start for {tenants:?}") };
     rig.scheduler.ready(worker, rig.now);
     assert_eq!(rig.pump().len(), tenants.len());
-    let set_aside = rig.scheduler.ended(worker, End::Crashed, 0.5, rig.now);
+    let quarantined = rig.scheduler.ended(worker, WorkerEnd::Crashed, 0.5, rig.now);
     for tenant in tenants {
-        let spent = Spent {
+        let spent = FinishedCall {
             ticket: rig.next_ticket - 1,
             took: Duration::ZERO,
             outcome: Outcome::Failure,
@@ -23,7 +23,7 @@ fn crash_with(rig: &mut Rig, tenants: &[&str]) -> SetAside {
     }
     rig.scheduler.gone(worker);
     rig.wait(5000);
-    set_aside
+    quarantined
 }
 
 fn is_served(rig: &mut Rig, tenant: &str) -> bool {
@@ -39,7 +39,7 @@ fn is_served(rig: &mut Rig, tenant: &str) -> bool {
     rig.scheduler.release(
         worker,
         tenant,
-        Spent {
+        FinishedCall {
             ticket: rig.next_ticket - 1,
             took: Duration::ZERO,
             outcome: Outcome::Success,
@@ -48,7 +48,7 @@ fn is_served(rig: &mut Rig, tenant: &str) -> bool {
         },
         rig.now,
     );
-    rig.end(worker, End::Went);
+    rig.end(worker, WorkerEnd::Went);
     served
 }
 
@@ -56,10 +56,13 @@ fn is_served(rig: &mut Rig, tenant: &str) -> bool {
 fn a_tenant_whose_calls_crash_workers_is_put_off_and_others_go_on() {
     let mut rig = rig(policy());
     for _ in 0..2 {
-        assert_eq!(crash_with(&mut rig, &["hostile"]), SetAside::Nobody);
+        assert_eq!(crash_with(&mut rig, &["hostile"]), QuarantineScope::Nobody);
     }
     let put_off = crash_with(&mut rig, &["hostile"]);
-    assert!(matches!(put_off, SetAside::Tenant { ref tenant, .. } if tenant == "hostile"), "{put_off:?}");
+    assert!(
+        matches!(put_off, QuarantineScope::Tenant { ref tenant, .. } if tenant == "hostile"),
+        "{put_off:?}"
+    );
     assert!(matches!(rig.call("hostile", false), Err(Refusal::TenantQuarantined { .. })));
     assert!(is_served(&mut rig, "good"));
     rig.wait(30_000);
@@ -80,16 +83,16 @@ fn a_tenant_whose_calls_crash_workers_is_put_off_and_others_go_on() {
 fn only_the_crashes_of_three_tenants_set_a_plugin_aside() {
     let mut rig = rig(policy());
     for tenant in ["a", "b", "a", "b"] {
-        assert_eq!(crash_with(&mut rig, &[tenant]), SetAside::Nobody);
+        assert_eq!(crash_with(&mut rig, &[tenant]), QuarantineScope::Nobody);
     }
-    assert_eq!(crash_with(&mut rig, &["c"]), SetAside::Plugin);
+    assert_eq!(crash_with(&mut rig, &["c"]), QuarantineScope::Plugin);
     assert!(matches!(rig.call("d", false), Err(Refusal::Quarantined { .. })));
 }
 
 #[test]
 fn after_a_crash_with_several_tenants_each_of_them_is_served_apart() {
     let mut rig = rig(policy());
-    assert_eq!(crash_with(&mut rig, &["hostile", "good"]), SetAside::Nobody);
+    assert_eq!(crash_with(&mut rig, &["hostile", "good"]), QuarantineScope::Nobody);
     for tenant in ["hostile", "good"] {
         rig.call(tenant, false).unwrap();
     }
@@ -131,7 +134,10 @@ fn of_a_call_that_ignores_its_cancel_its_tenant_alone_is_suspected() {
     assert_eq!(rig.pump(), [Action::Start { worker: 1 }]);
     rig.scheduler.ready(1, rig.now);
     assert_eq!(rig.pump().len(), 2);
-    assert_eq!(rig.scheduler.ended(1, End::Overrun("stubborn".to_owned()), 0.5, rig.now), SetAside::Nobody);
+    assert_eq!(
+        rig.scheduler.ended(1, WorkerEnd::Overrun("stubborn".to_owned()), 0.5, rig.now),
+        QuarantineScope::Nobody
+    );
     assert_eq!(rig.scheduler.crashes, 1);
     let is_suspect = |tenant| rig.scheduler.blame.is_suspect(tenant, rig.now);
     assert_eq!((is_suspect("stubborn"), is_suspect("good")), (true, false));
@@ -145,14 +151,14 @@ fn what_one_tenant_leaves_in_a_worker_is_not_blamed_on_the_next() {
     rig.release(1);
     let victim = rig.call("victim", false).unwrap();
     assert_eq!(rig.pump(), [Action::Assign { ticket: victim, worker: 1 }]);
-    assert_eq!(rig.scheduler.ended(1, End::Crashed, 0.5, rig.now), SetAside::Nobody);
+    assert_eq!(rig.scheduler.ended(1, WorkerEnd::Crashed, 0.5, rig.now), QuarantineScope::Nobody);
     rig.scheduler.gone(1);
     assert_eq!(rig.scheduler.blame.culprits(rig.now), 0, "each of the two may have done it");
 }
 
 #[test]
 fn a_suspect_with_much_to_do_makes_room_for_another() {
-    let mut rig = rig(Policy { max: 1, ..policy() });
+    let mut rig = rig(PoolPolicy { max: 1, ..policy() });
     crash_with(&mut rig, &["a", "b"]);
     rig.call("a", false).unwrap();
     let Some(Action::Start { worker }) = rig.pump().pop() else { panic!("no start") };
@@ -163,7 +169,7 @@ fn a_suspect_with_much_to_do_makes_room_for_another() {
     assert_eq!(rig.pump().len(), 1, "its second slot");
     rig.call("a", false).unwrap();
     for _ in 0..2 {
-        let spent = Spent {
+        let spent = FinishedCall {
             ticket: rig.next_ticket - 1,
             took: Duration::ZERO,
             outcome: Outcome::Success,
@@ -174,7 +180,7 @@ fn a_suspect_with_much_to_do_makes_room_for_another() {
     }
     assert_eq!(rig.pump(), [], "it goes, and then the other has its turn");
     assert_eq!(rig.scheduler.surplus(rig.now), [Action::Retire { worker }]);
-    rig.end(worker, End::Went);
+    rig.end(worker, WorkerEnd::Went);
     let Some(Action::Start { worker }) = rig.pump().pop() else { panic!("no start") };
     rig.scheduler.ready(worker, rig.now);
     assert_eq!(rig.pump(), [Action::Assign { ticket: waits, worker }]);

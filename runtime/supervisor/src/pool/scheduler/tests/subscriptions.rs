@@ -6,12 +6,12 @@ fn subscribe(rig: &mut Rig, tenant: &str, fresh: bool) -> Result<TicketId, Refus
     let ticket = rig.next_ticket;
     rig.next_ticket += 1;
     let deadline = rig.now + Duration::from_secs(60);
-    let wanted = Waiting { ticket, tenant: tenant.into(), fresh, deadline, subscription: true };
+    let wanted = WaitingCall { ticket, tenant: tenant.into(), fresh, deadline, subscription: true };
     rig.scheduler.enqueue(wanted, rig.now).map(|_| ticket)
 }
 
 fn unsubscribe(rig: &mut Rig, worker: WorkerId, tenant: &str) {
-    let spent = Spent {
+    let spent = FinishedCall {
         ticket: rig.next_ticket - 1,
         took: Duration::from_secs(3600),
         outcome: Outcome::Success,
@@ -22,7 +22,7 @@ fn unsubscribe(rig: &mut Rig, worker: WorkerId, tenant: &str) {
 }
 
 /// Creates a pool with one worker that has this subscription.
-fn subscribed(policy: Policy, tenant: &str) -> Rig {
+fn subscribed(policy: PoolPolicy, tenant: &str) -> Rig {
     let mut rig = rig(policy);
     let ticket = subscribe(&mut rig, tenant, false).unwrap();
     assert_eq!(rig.pump(), [Action::Start { worker: 1 }]);
@@ -33,7 +33,7 @@ fn subscribed(policy: Policy, tenant: &str) -> Rig {
 
 #[test]
 fn they_take_half_of_the_places_and_one_tenant_half_of_those() {
-    let mut rig = rig(Policy { max: 4, concurrency: 8, queue: 64, ..policy() });
+    let mut rig = rig(PoolPolicy { max: 4, concurrency: 8, queue: 64, ..policy() });
     for _ in 0..8 {
         subscribe(&mut rig, "a", false).unwrap();
     }
@@ -64,20 +64,21 @@ fn they_take_half_of_the_places_and_one_tenant_half_of_those() {
 
 #[test]
 fn the_only_place_of_a_plugin_is_for_calls() {
-    for policy in
-        [Policy { max: 1, concurrency: 1, ..policy() }, Policy { max: 1, ephemeral: true, ..policy() }]
-    {
+    for policy in [
+        PoolPolicy { max: 1, concurrency: 1, ..policy() },
+        PoolPolicy { max: 1, ephemeral: true, ..policy() },
+    ] {
         assert_eq!(subscribe(&mut rig(policy), "t", false), Err(Refusal::Subscriptions { most: 0 }));
     }
-    assert!(subscribe(&mut rig(Policy { max: 1, concurrency: 2, ..policy() }), "t", false).is_ok());
-    let mut alone = rig(Policy { max: 2, concurrency: 4, ..policy() });
+    assert!(subscribe(&mut rig(PoolPolicy { max: 1, concurrency: 2, ..policy() }), "t", false).is_ok());
+    let mut alone = rig(PoolPolicy { max: 2, concurrency: 4, ..policy() });
     assert!(subscribe(&mut alone, "t", true).is_ok(), "a process of its own is half of all");
     assert!(subscribe(&mut alone, "u", false).is_err());
 }
 
 #[test]
 fn one_that_stays_leaves_the_other_places_of_its_worker_to_calls_and_its_own_when_it_ends() {
-    let mut rig = subscribed(Policy { max: 1, concurrency: 2, ..policy() }, "t");
+    let mut rig = subscribed(PoolPolicy { max: 1, concurrency: 2, ..policy() }, "t");
     let calls: Vec<_> = (0..2).map(|_| rig.call("t", false).unwrap()).collect();
     assert_eq!(rig.pump(), [Action::Assign { ticket: calls[0], worker: 1 }]);
     assert_eq!(rig.pump(), []);
@@ -87,7 +88,7 @@ fn one_that_stays_leaves_the_other_places_of_its_worker_to_calls_and_its_own_whe
 
 #[test]
 fn no_call_waits_behind_a_subscription_that_waits() {
-    let mut rig = subscribed(Policy { max: 2, concurrency: 2, ..policy() }, "t");
+    let mut rig = subscribed(PoolPolicy { max: 2, concurrency: 2, ..policy() }, "t");
     rig.room = 0;
     let waits = subscribe(&mut rig, "u", false).unwrap();
     assert_eq!(rig.pump(), [], "the worker has one already, and the machine has no room for another");
@@ -100,7 +101,7 @@ fn no_call_waits_behind_a_subscription_that_waits() {
 
 #[test]
 fn how_long_one_stayed_says_nothing_of_the_plugins_calls() {
-    let mut rig = subscribed(Policy { max: 1, ..policy() }, "t");
+    let mut rig = subscribed(PoolPolicy { max: 1, ..policy() }, "t");
     unsubscribe(&mut rig, 1, "t");
     for _ in 0..5 {
         rig.call("t", false).unwrap();
@@ -114,7 +115,7 @@ fn how_long_one_stayed_says_nothing_of_the_plugins_calls() {
 
 #[test]
 fn a_worker_whose_call_was_stopped_ends_its_subscriptions_and_is_found_quiescent() {
-    let mut rig = subscribed(Policy { max: 1, concurrency: 4, ..policy() }, "t");
+    let mut rig = subscribed(PoolPolicy { max: 1, concurrency: 4, ..policy() }, "t");
     for _ in 0..2 {
         rig.call("t", false).unwrap();
     }
@@ -131,7 +132,7 @@ fn a_worker_whose_call_was_stopped_ends_its_subscriptions_and_is_found_quiescent
 
 #[test]
 fn a_drain_ends_them_at_once_and_refuses_those_that_wait() {
-    let mut rig = subscribed(Policy { max: 1, concurrency: 4, ..policy() }, "t");
+    let mut rig = subscribed(PoolPolicy { max: 1, concurrency: 4, ..policy() }, "t");
     let waits = {
         rig.scheduler.workers.get_mut(&1).unwrap().history = History::Suspect;
         subscribe(&mut rig, "u", false).unwrap()
@@ -146,7 +147,7 @@ fn a_drain_ends_them_at_once_and_refuses_those_that_wait() {
 
 #[test]
 fn a_worker_with_nothing_else_gives_its_memory_to_another_plugins_calls() {
-    let mut rig = subscribed(Policy { max: 2, ..policy() }, "t");
+    let mut rig = subscribed(PoolPolicy { max: 2, ..policy() }, "t");
     assert_eq!(rig.scheduler.idle_since(), None, "it is not idle");
     assert_eq!(rig.scheduler.subscribed_since(), Some((rig.now, 1)));
     let call = rig.call("t", false).unwrap();
@@ -162,10 +163,10 @@ fn a_worker_with_nothing_else_gives_its_memory_to_another_plugins_calls() {
 
 #[test]
 fn a_suspects_subscription_is_served_apart() {
-    let mut rig = subscribed(Policy { max: 2, concurrency: 4, ..policy() }, "a");
+    let mut rig = subscribed(PoolPolicy { max: 2, concurrency: 4, ..policy() }, "a");
     rig.call("b", false).unwrap();
     assert_eq!(rig.pump().len(), 1);
-    rig.end(1, End::Crashed);
+    rig.end(1, WorkerEnd::Crashed);
     let of_a = subscribe(&mut rig, "a", false).unwrap();
     let of_c = subscribe(&mut rig, "c", false).unwrap();
     assert_eq!(rig.pump(), [Action::Start { worker: 2 }, Action::Start { worker: 3 }]);
