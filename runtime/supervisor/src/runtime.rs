@@ -22,7 +22,7 @@ use crate::pool::{Pool, TicketState, WorkerRequest};
 use crate::ppp::outbox::budget::Budget;
 use crate::ppp::{boolean, fields, number, object, text};
 use crate::refusal::Refusal;
-use crate::tunnel::handles::{Handles, Offer, TooMany};
+use crate::tunnel::handles::{HandleOffer, Handles, TooManyTunnels};
 use crate::tunnel::peer::Peer;
 use crate::worker::call::GRACE;
 use crate::worker::executions::StillRuns;
@@ -118,9 +118,9 @@ impl Runtime {
         let offered = self.handles.offer(
             peer,
             request.mcp_request_id,
-            Offer { ticket, soft_deadline, lease: request.lease },
+            HandleOffer { ticket, soft_deadline, lease: request.lease },
         );
-        let tunnel_id = offered.map_err(|TooMany| Refusal::Tunnels)?;
+        let tunnel_id = offered.map_err(|TooManyTunnels| Refusal::Tunnels)?;
         Ok(Allocation { tunnel_id, state })
     }
 

@@ -23,17 +23,17 @@ const MAX_NAME: usize = 63;
 
 /// All secrets, by name.
 #[derive(Clone, Debug, Default)]
-pub struct Secrets(BTreeMap<String, Grant>);
+pub struct Secrets(BTreeMap<String, SecretGrant>);
 
 #[derive(Clone, Debug)]
-struct Grant {
+struct SecretGrant {
     value: Secret,
     users: Vec<String>,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Entry {
+struct SecretEntry {
     value: Option<String>,
     file: Option<PathBuf>,
     #[serde(default, rename = "for")]
@@ -47,7 +47,7 @@ impl Secrets {
         let at = |fault: &dyn std::fmt::Display| vec![format!("{}: {fault}", path.display())];
         let text = bounded(path, MAX_FILE).map_err(|fault| at(&fault))?;
         // Only the position: an error of the decoder may repeat a value.
-        let entries: BTreeMap<String, Entry> = serde_json::from_str(&text).map_err(|error| {
+        let entries: BTreeMap<String, SecretEntry> = serde_json::from_str(&text).map_err(|error| {
             let what = "must be an object of {\"value\" or \"file\": text, \"for\": [server/primitive, ...]} by name";
             at(&format!("{what} (line {}, column {})", error.line(), error.column()))
         })?;
@@ -110,8 +110,8 @@ pub fn is_secret_name(text: &str) -> bool {
     (1..=MAX_NAME).contains(&text.len()) && text.bytes().all(plain)
 }
 
-fn grant(name: &str, entry: Entry, directory: &Path) -> Result<Grant, String> {
-    let Entry { value, file, users } = entry;
+fn grant(name: &str, entry: SecretEntry, directory: &Path) -> Result<SecretGrant, String> {
+    let SecretEntry { value, file, users } = entry;
     if !is_secret_name(name) {
         return Err(format!("a name has 1 to {MAX_NAME} letters, digits, `-`, `_` and `.`"));
     }
@@ -128,7 +128,7 @@ fn grant(name: &str, entry: Entry, directory: &Path) -> Result<Grant, String> {
     if value.is_empty() || value.contains('\0') {
         return Err("a secret is not empty and has no NUL character".into());
     }
-    Ok(Grant { value: Secret::new(value.to_owned()), users })
+    Ok(SecretGrant { value: Secret::new(value.to_owned()), users })
 }
 
 fn bounded(path: &Path, most: u64) -> Result<String, String> {

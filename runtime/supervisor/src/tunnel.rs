@@ -32,7 +32,7 @@ use crate::ppp::outbox::Outbox;
 use crate::ppp::{FromGateway, closed_frame, event_frame, fields, milliseconds, number, text};
 use crate::refusal::Refusal;
 use crate::telemetry::metrics::Metrics;
-use crate::tunnel::handles::{Attached, Handles, TunnelStats};
+use crate::tunnel::handles::{AttachedTunnel, Handles, TunnelStats};
 use crate::worker::Worker;
 use crate::worker::call::End;
 
@@ -88,7 +88,7 @@ impl Tunnel {
     }
 
     /// Runs the tunnel to its end.
-    pub async fn run(mut self, mut attached: Attached, handles: Arc<Handles>, metrics: Metrics) {
+    pub async fn run(mut self, mut attached: AttachedTunnel, handles: Arc<Handles>, metrics: Metrics) {
         let pool = Arc::clone(attached.ticket.pool());
         let mut stats = TunnelStats::default();
         let (mut outcome, mut result);
@@ -118,7 +118,7 @@ impl Tunnel {
     /// Waits for a worker and gives it the call.
     async fn attempt(
         &mut self,
-        attached: &mut Attached,
+        attached: &mut AttachedTunnel,
         stats: &mut TunnelStats,
     ) -> (Outcome, Result<(), TunnelError>) {
         let worker = match self.wait_for_worker(attached).await {
@@ -180,7 +180,7 @@ impl Tunnel {
     }
 
     /// Waits for a worker, reporting the progress to the gateway.
-    async fn wait_for_worker(&mut self, attached: &mut Attached) -> Result<Arc<Worker>, TunnelError> {
+    async fn wait_for_worker(&mut self, attached: &mut AttachedTunnel) -> Result<Arc<Worker>, TunnelError> {
         let mut state = attached.ticket.state();
         let mut told = QueuePosition::default();
         let mut open = true;
@@ -217,7 +217,7 @@ impl Tunnel {
     }
 
     /// Receives the work and runs it to its end.
-    async fn serve(&mut self, worker: &Arc<Worker>, attached: &Attached) -> Result<End, TunnelError> {
+    async fn serve(&mut self, worker: &Arc<Worker>, attached: &AttachedTunnel) -> Result<End, TunnelError> {
         let idle = Instant::now() + IDLE;
         let work = loop {
             if std::mem::take(&mut self.init) {

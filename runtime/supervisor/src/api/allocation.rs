@@ -79,26 +79,26 @@ pub fn named(plugin: Option<PluginRef>) -> Result<PluginRef, Status> {
 }
 
 /// A closed tunnel: its statistics, or the channel that will deliver them when it has ended.
-pub enum Closed {
+pub enum FinalStats {
     Now(TunnelStats),
     Later(watch::Receiver<Option<TunnelStats>>),
 }
 
 /// Closes a tunnel of `peer`.
-pub fn close(handles: &Handles, peer: &Peer, tunnel_id: &str) -> Result<Closed, Status> {
+pub fn close(handles: &Handles, peer: &Peer, tunnel_id: &str) -> Result<FinalStats, Status> {
     let Some(stats) = handles.close(peer, tunnel_id).map_err(no_handle)? else {
-        return Ok(Closed::Now(TunnelStats::default()));
+        return Ok(FinalStats::Now(TunnelStats::default()));
     };
     let known = *stats.borrow();
-    Ok(known.map_or(Closed::Later(stats), Closed::Now))
+    Ok(known.map_or(FinalStats::Later(stats), FinalStats::Now))
 }
 
-impl Closed {
+impl FinalStats {
     /// Returns the answer to CloseTunnel once the tunnel has ended.
     pub async fn answer(self) -> CloseTunnelResponse {
         match self {
-            Closed::Now(stats) => closed(&stats),
-            Closed::Later(mut stats) => {
+            FinalStats::Now(stats) => closed(&stats),
+            FinalStats::Later(mut stats) => {
                 // A call that ignores its cancellation ends with its worker, soon after the grace period.
                 let ended = timeout(GRACE * 2, stats.wait_for(Option::is_some)).await;
                 closed(&ended.ok().and_then(Result::ok).and_then(|stats| *stats).unwrap_or_default())

@@ -10,7 +10,7 @@ use prost::Message;
 use prost_types::Any;
 use tonic::{Status, Streaming};
 
-use crate::api::allocation::{self, Closed, no_handle};
+use crate::api::allocation::{self, FinalStats, no_handle};
 use crate::pool::TicketState;
 use crate::ppp::closed_frame;
 use crate::ppp::inbound::Inbound;
@@ -24,7 +24,7 @@ use crate::tunnel::peer::Peer;
 const MAX_NAME: usize = 64;
 
 /// The reading half of a shared stream.
-struct Reader {
+struct SharedStreamReader {
     runtime: Arc<Runtime>,
     peer: Peer,
     multiplexer: Arc<Multiplexer>,
@@ -38,11 +38,11 @@ pub fn begins(first: &PppClientFrame) -> bool {
 /// Serves a shared stream of `peer`: reads in a task of its own, which ends with the stream.
 pub fn serve(runtime: Arc<Runtime>, peer: Peer, frames: Streaming<PppClientFrame>) -> Merged {
     let (multiplexer, merged) = multiplexer(&runtime.outboxes);
-    tokio::spawn(Reader { runtime, peer, multiplexer }.run(frames));
+    tokio::spawn(SharedStreamReader { runtime, peer, multiplexer }.run(frames));
     merged
 }
 
-impl Reader {
+impl SharedStreamReader {
     async fn run(self, mut frames: Streaming<PppClientFrame>) {
         loop {
             tokio::select! {
@@ -106,7 +106,13 @@ impl Reader {
         let runtime = Arc::clone(&self.runtime);
         let peer = self.peer.clone();
         let multiplexer = Arc::clone(&self.multiplexer);
-        self.runtime.tasks.spawn(begin(runtime, peer, multiplexer, stream, Asked { name, request, brief }));
+        self.runtime.tasks.spawn(begin(
+            runtime,
+            peer,
+            multiplexer,
+            stream,
+            NamedRequest { name, request, brief },
+        ));
     }
 
     /// Handles the first frame under a handle that AllocateWorker returned.
@@ -142,7 +148,7 @@ impl Reader {
         };
         match closed {
             Err(status) => self.multiplexer.stray(closed_frame(tunnel_id, &Err(status)), true),
-            Ok(Closed::Now(stats)) => {
+            Ok(FinalStats::Now(stats)) => {
                 let answer = allocation::closed(&stats);
                 self.multiplexer.stray(PppServerFrame::carrying(tunnel_id, &answer), false);
             }
@@ -159,7 +165,7 @@ impl Reader {
 }
 
 /// A request for a worker.
-struct Asked {
+struct NamedRequest {
     /// Name that the gateway gave the tunnel.
     name: String,
     request: AllocateWorkerRequest,
@@ -173,7 +179,7 @@ async fn begin(
     peer: Peer,
     multiplexer: Arc<Multiplexer>,
     stream: TunnelStream,
-    Asked { name, request, brief }: Asked,
+    NamedRequest { name, request, brief }: NamedRequest,
 ) {
     let answered = allocation::allocate(&runtime, &peer, request).await;
     let (mut answer, allocation) = match answered {

@@ -34,10 +34,10 @@ pub struct TunnelStats {
 }
 
 #[derive(Debug, Default)]
-pub struct Handles(Mutex<HashMap<String, Entry>>);
+pub struct Handles(Mutex<HashMap<String, HandleEntry>>);
 
 #[derive(Debug)]
-struct Entry {
+struct HandleEntry {
     peer: Peer,
     mcp_request_id: String,
     cancel: CancellationToken,
@@ -48,7 +48,7 @@ struct Entry {
 #[derive(Debug)]
 enum State {
     Offered {
-        offer: Offer,
+        offer: HandleOffer,
         expires: Instant,
     },
     Attached,
@@ -61,7 +61,7 @@ enum State {
 
 /// The allocation behind a handle.
 #[derive(Debug)]
-pub struct Offer {
+pub struct HandleOffer {
     pub ticket: Ticket,
     pub soft_deadline: Option<Instant>,
     pub lease: Option<Arc<CredentialLease>>,
@@ -69,7 +69,7 @@ pub struct Offer {
 
 /// A tunnel whose handle was used by ProxyPpp.
 #[derive(Debug)]
-pub struct Attached {
+pub struct AttachedTunnel {
     pub ticket: Ticket,
     /// Deadline of a call that has none itself.
     pub soft_deadline: Option<Instant>,
@@ -85,14 +85,19 @@ pub struct NoHandle;
 
 /// Error: there are too many tunnels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TooMany;
+pub struct TooManyTunnels;
 
 impl Handles {
     /// Creates a handle for `peer`.
-    pub fn offer(&self, peer: Peer, mcp_request_id: String, offer: Offer) -> Result<String, TooMany> {
+    pub fn offer(
+        &self,
+        peer: Peer,
+        mcp_request_id: String,
+        offer: HandleOffer,
+    ) -> Result<String, TooManyTunnels> {
         let id = random_hex::<16>();
         let state = State::Offered { offer, expires: Instant::now() + TTL };
-        let entry = Entry {
+        let entry = HandleEntry {
             peer,
             mcp_request_id,
             cancel: CancellationToken::new(),
@@ -104,20 +109,20 @@ impl Handles {
             // Dropping the entry's ticket releases its slot, which must happen outside the lock.
             drop(entries);
             drop(entry);
-            return Err(TooMany);
+            return Err(TooManyTunnels);
         }
         entries.insert(id.clone(), entry);
         Ok(id)
     }
 
     /// Uses a handle; it cannot be used again.
-    pub fn attach(&self, peer: &Peer, id: &str) -> Result<Attached, NoHandle> {
+    pub fn attach(&self, peer: &Peer, id: &str) -> Result<AttachedTunnel, NoHandle> {
         let mut entries = self.0.lock();
         let entry = entries.get_mut(id).filter(|entry| entry.peer == *peer).ok_or(NoHandle)?;
         match std::mem::replace(&mut entry.state, State::Attached) {
             State::Offered { offer, expires } if Instant::now() < expires => {
-                let Offer { ticket, soft_deadline, lease } = offer;
-                Ok(Attached { ticket, soft_deadline, lease, cancel: entry.cancel.clone() })
+                let HandleOffer { ticket, soft_deadline, lease } = offer;
+                Ok(AttachedTunnel { ticket, soft_deadline, lease, cancel: entry.cancel.clone() })
             }
             other => {
                 entry.state = other;
@@ -176,20 +181,20 @@ impl Handles {
     /// Returns the handles that `peer` requested for an MCP request.
     pub fn of_request(&self, peer: &Peer, mcp_request_id: &str) -> Vec<String> {
         let entries = self.0.lock();
-        let own = |entry: &Entry| entry.peer == *peer && entry.mcp_request_id == mcp_request_id;
+        let own = |entry: &HandleEntry| entry.peer == *peer && entry.mcp_request_id == mcp_request_id;
         entries.iter().filter(|(_, entry)| own(entry)).map(|(id, _)| id.clone()).collect()
     }
 
     /// Removes expired entries.
     pub fn sweep(&self) {
         let now = Instant::now();
-        let expired = |entry: &Entry| match &entry.state {
+        let expired = |entry: &HandleEntry| match &entry.state {
             State::Offered { expires, .. } => *expires <= now,
             State::Attached => false,
             State::Ended { forget, .. } => *forget <= now,
         };
         let mut entries = self.0.lock();
-        let gone: Vec<Entry> =
+        let gone: Vec<HandleEntry> =
             entries.extract_if(|_, entry| expired(entry)).map(|(_, entry)| entry).collect();
         drop(entries);
         for entry in &gone {

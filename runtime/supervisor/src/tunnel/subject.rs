@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use asp_proto::plugin::Context;
 
-use super::Attached;
+use super::AttachedTunnel;
 use crate::worker::Worker;
 use crate::worker::call::End;
 
@@ -20,14 +20,14 @@ const SPAN_DIGITS: usize = 16;
 /// Logs a line about a call.
 macro_rules! line {
     ($level:ident, $subject:expr, $($field:ident,)* $text:literal) => {{
-        let Subject { call, plugin, worker, org, trace, span } = $subject;
+        let LogSubject { call, plugin, worker, org, trace, span } = $subject;
         tracing::$level!(runtime = true, call, plugin, worker, org, trace, span, $($field,)* $text);
     }};
 }
 
 /// A call as its log lines identify it.
 #[derive(Debug, Default)]
-pub(super) struct Subject {
+pub(super) struct LogSubject {
     call: String,
     plugin: String,
     worker: String,
@@ -36,17 +36,17 @@ pub(super) struct Subject {
     span: String,
 }
 
-impl Subject {
+impl LogSubject {
     /// `request_id`, `context` and `attrs` are those of the request.
     pub(super) fn of(
         worker: &Worker,
-        attached: &Attached,
+        attached: &AttachedTunnel,
         request_id: &str,
         context: Option<&Context>,
         attrs: &BTreeMap<String, String>,
-    ) -> Subject {
+    ) -> LogSubject {
         let (trace, span) = attrs.get("traceparent").and_then(|value| parent(value)).unwrap_or_default();
-        Subject {
+        LogSubject {
             call: cut(request_id),
             plugin: attached.ticket.pool().key.to_string(),
             worker: worker.id.clone(),

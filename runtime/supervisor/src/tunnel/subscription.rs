@@ -13,9 +13,9 @@ use asp_proto::plugin::resource_plugin_client::ResourcePluginClient;
 use tokio::time::{Instant, sleep};
 use tonic::Status;
 
-use super::subject::Subject;
-use super::unary::{Place, begin, place};
-use super::{Attached, End, FromGateway, Tunnel, TunnelError};
+use super::subject::LogSubject;
+use super::unary::{ReadEndpoint, begin, endpoint};
+use super::{AttachedTunnel, End, FromGateway, Tunnel, TunnelError};
 use crate::worker::Worker;
 use crate::worker::call::Call;
 
@@ -31,25 +31,30 @@ impl Tunnel {
         &mut self,
         worker: &Arc<Worker>,
         request: SubscribeRequest,
-        attached: &Attached,
+        attached: &AttachedTunnel,
     ) -> Result<End, TunnelError> {
-        let place = place(worker)?;
+        let endpoint = endpoint(worker)?;
         self.work = Some(FromGateway::Subscribe(request.clone()));
         let call = begin(worker, &request.request_id, None, self.outbox.clone(), attached)?;
         let longest = Instant::now() + LONGEST;
         call.stay_until(attached.soft_deadline.map_or(longest, |end| end.min(longest)));
         let no_trace = BTreeMap::new();
-        let subject = Subject::of(worker, attached, &request.request_id, request.ctx.as_ref(), &no_trace);
+        let subject = LogSubject::of(worker, attached, &request.request_id, request.ctx.as_ref(), &no_trace);
         let began = Instant::now();
-        let work = tell(worker, place, request, &call);
+        let work = tell(worker, endpoint, request, &call);
         let end = self.carry(worker, &call, attached, work).await;
         end.inspect(|end| subject.ended(*end, began.elapsed()))
     }
 }
 
 /// Forwards the worker's updates until either side ends the subscription.
-async fn tell(worker: &Worker, place: Place, request: SubscribeRequest, call: &Call) -> Result<(), Status> {
-    let Place::Channel(channel) = place else {
+async fn tell(
+    worker: &Worker,
+    endpoint: ReadEndpoint,
+    request: SubscribeRequest,
+    call: &Call,
+) -> Result<(), Status> {
+    let ReadEndpoint::Channel(channel) = endpoint else {
         return Err(Status::unimplemented(
             "an MCP server on standard input and output tells nobody of changes",
         ));

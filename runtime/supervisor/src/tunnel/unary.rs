@@ -24,8 +24,8 @@ use tonic::transport::Channel;
 use tonic::{Code, Status};
 
 use super::credential;
-use super::subject::Subject;
-use super::{Attached, End, FromGateway, Tunnel, TunnelError};
+use super::subject::LogSubject;
+use super::{AttachedTunnel, End, FromGateway, Tunnel, TunnelError};
 use crate::ppp::outbox::Outbox;
 use crate::ppp::{MAX_MESSAGE, until};
 use crate::worker::Worker;
@@ -48,20 +48,20 @@ impl Tunnel {
         &mut self,
         worker: &Arc<Worker>,
         request: ReadResourceRequest,
-        attached: &Attached,
+        attached: &AttachedTunnel,
     ) -> Result<End, TunnelError> {
-        let place = place(worker)?;
+        let endpoint = endpoint(worker)?;
         self.work = Some(FromGateway::Read(request.clone()));
         let call =
             begin(worker, &request.request_id, request.deadline.as_ref(), self.outbox.clone(), attached)?;
         let subject =
-            Subject::of(worker, attached, &request.request_id, request.ctx.as_ref(), &request.attrs);
+            LogSubject::of(worker, attached, &request.request_id, request.ctx.as_ref(), &request.attrs);
         let forwarded = Arc::clone(&call);
         let asked = worker.request(());
         let work = async move {
-            let channel = match place {
-                Place::Channel(channel) => channel,
-                Place::Server(readings) => {
+            let channel = match endpoint {
+                ReadEndpoint::Channel(channel) => channel,
+                ReadEndpoint::Server(readings) => {
                     return of_server(readings, Work::Resource(request), &forwarded).await;
                 }
             };
@@ -87,20 +87,20 @@ impl Tunnel {
         &mut self,
         worker: &Arc<Worker>,
         request: GetPromptRequest,
-        attached: &Attached,
+        attached: &AttachedTunnel,
     ) -> Result<End, TunnelError> {
-        let place = place(worker)?;
+        let endpoint = endpoint(worker)?;
         self.work = Some(FromGateway::Prompt(request.clone()));
         let call =
             begin(worker, &request.request_id, request.deadline.as_ref(), self.outbox.clone(), attached)?;
         let subject =
-            Subject::of(worker, attached, &request.request_id, request.ctx.as_ref(), &request.attrs);
+            LogSubject::of(worker, attached, &request.request_id, request.ctx.as_ref(), &request.attrs);
         let forwarded = Arc::clone(&call);
         let asked = worker.request(());
         let work = async move {
-            let channel = match place {
-                Place::Channel(channel) => channel,
-                Place::Server(readings) => {
+            let channel = match endpoint {
+                ReadEndpoint::Channel(channel) => channel,
+                ReadEndpoint::Server(readings) => {
                     return of_server(readings, Work::Prompt(request), &forwarded).await;
                 }
             };
@@ -119,23 +119,23 @@ impl Tunnel {
         &mut self,
         worker: &Arc<Worker>,
         request: ListResourcesRequest,
-        attached: &Attached,
+        attached: &AttachedTunnel,
     ) -> Result<End, TunnelError> {
-        let place = place(worker)?;
+        let endpoint = endpoint(worker)?;
         self.work = Some(FromGateway::List(request.clone()));
         let call = begin(worker, &request.request_id, None, self.outbox.clone(), attached)?;
         let no_trace = BTreeMap::new();
-        let subject = Subject::of(worker, attached, &request.request_id, request.ctx.as_ref(), &no_trace);
+        let subject = LogSubject::of(worker, attached, &request.request_id, request.ctx.as_ref(), &no_trace);
         let forwarded = Arc::clone(&call);
         let asked = worker.request(());
         let work = async move {
-            let channel = match place {
-                Place::Channel(channel) if !request.mcp => channel,
-                Place::Server(readings) if request.mcp => {
+            let channel = match endpoint {
+                ReadEndpoint::Channel(channel) if !request.mcp => channel,
+                ReadEndpoint::Server(readings) if request.mcp => {
                     let work = Work::Lists(Box::new(Listing::of(request)));
                     return of_server(readings, work, &forwarded).await;
                 }
-                Place::Channel(_) | Place::Server(_) => {
+                ReadEndpoint::Channel(_) | ReadEndpoint::Server(_) => {
                     return Err(Status::unimplemented("what there is stands in specs alone"));
                 }
             };
@@ -154,7 +154,7 @@ impl Tunnel {
         &mut self,
         worker: &Arc<Worker>,
         call: &Arc<Call>,
-        attached: &Attached,
+        attached: &AttachedTunnel,
         work: impl Future<Output = Result<(), Status>>,
     ) -> Result<End, TunnelError> {
         let mut half_closed = false;
@@ -221,7 +221,7 @@ pub(super) fn begin(
     request_id: &str,
     deadline: Option<&Timestamp>,
     outbox: Outbox,
-    attached: &Attached,
+    attached: &AttachedTunnel,
 ) -> Result<Arc<Call>, TunnelError> {
     if request_id.is_empty() {
         return Err(Status::invalid_argument("the request has no request_id").into());
@@ -240,15 +240,16 @@ pub(super) fn begin(
 }
 
 /// The endpoint that serves a worker's resources and prompts.
-pub(super) enum Place {
+pub(super) enum ReadEndpoint {
     Channel(Channel),
     Server(Readings),
 }
 
-pub(super) fn place(worker: &Worker) -> Result<Place, TunnelError> {
-    let place = worker.channel.clone().map(Place::Channel);
-    let place = place.or_else(|| worker.readings.clone().map(Place::Server));
-    Ok(place.ok_or_else(|| Status::failed_precondition("this plugin has neither resources nor prompts"))?)
+pub(super) fn endpoint(worker: &Worker) -> Result<ReadEndpoint, TunnelError> {
+    let endpoint = worker.channel.clone().map(ReadEndpoint::Channel);
+    let endpoint = endpoint.or_else(|| worker.readings.clone().map(ReadEndpoint::Server));
+    Ok(endpoint
+        .ok_or_else(|| Status::failed_precondition("this plugin has neither resources nor prompts"))?)
 }
 
 /// Runs a read, a list or a prompt on an MCP server; requests that it makes meanwhile belong to the call.

@@ -16,8 +16,8 @@ use tonic::Status;
 
 use super::credential;
 use super::grace::Grace;
-use super::subject::Subject;
-use super::{Attached, End, FromGateway, Tunnel, TunnelError};
+use super::subject::LogSubject;
+use super::{AttachedTunnel, End, FromGateway, Tunnel, TunnelError};
 use crate::ppp::{MAX_QUEUED_BYTES, until};
 use crate::worker::Worker;
 use crate::worker::call::{Call, GRACE};
@@ -36,8 +36,8 @@ const MAX_UNSENT_BYTES: usize = MAX_QUEUED_BYTES;
 
 /// Progress of a call towards its end.
 #[derive(Default)]
-struct Ending {
-    subject: Subject,
+struct CallProgress {
+    subject: LogSubject,
     /// Messages that the worker has no capacity for, in order.
     unsent: VecDeque<Payload>,
     unsent_bytes: usize,
@@ -61,7 +61,7 @@ impl Tunnel {
         &mut self,
         worker: &Arc<Worker>,
         invoke: InvokeRequest,
-        attached: &Attached,
+        attached: &AttachedTunnel,
     ) -> Result<End, TunnelError> {
         if invoke.request_id.is_empty() {
             return Err(Status::invalid_argument("the invoke has no request_id").into());
@@ -88,10 +88,11 @@ impl Tunnel {
         // Marked before it is sent: if the worker dies during the send, it may have received the call.
         call.delivered();
         let _execution = executions.enter(&call);
-        let subject = Subject::of(worker, attached, &invoke.request_id, invoke.ctx.as_ref(), &invoke.attrs);
-        let mut ending = Ending { subject, ..Ending::default() };
-        pass_on(worker, &mut ending, Payload::Invoke(invoke));
-        let end = self.follow(worker, &call, attached, ending).await;
+        let subject =
+            LogSubject::of(worker, attached, &invoke.request_id, invoke.ctx.as_ref(), &invoke.attrs);
+        let mut progress = CallProgress { subject, ..CallProgress::default() };
+        pass_on(worker, &mut progress, Payload::Invoke(invoke));
+        let end = self.follow(worker, &call, attached, progress).await;
         if call.was_stopped() {
             worker.stopped_a_call();
         }
@@ -103,12 +104,12 @@ impl Tunnel {
         &mut self,
         worker: &Arc<Worker>,
         call: &Call,
-        attached: &Attached,
-        mut ending: Ending,
+        attached: &AttachedTunnel,
+        mut progress: CallProgress,
     ) -> Result<End, TunnelError> {
         let began = Instant::now();
         loop {
-            let (limit, reason) = match ending.grace {
+            let (limit, reason) = match progress.grace {
                 Some(grace) => (grace.end(), ""),
                 None => call.limit(),
             };
@@ -116,55 +117,55 @@ impl Tunnel {
                 // First, and in this order: a gateway that has its answer disconnects, which is not a cancel.
                 biased;
                 end = call.ended() => {
-                    ending.subject.ended(end, began.elapsed());
-                    return ending.fault.map_or(Ok(end), |fault| Err(fault.into()));
+                    progress.subject.ended(end, began.elapsed());
+                    return progress.fault.map_or(Ok(end), |fault| Err(fault.into()));
                 }
-                message = credential::next(&mut self.inbound, attached.lease.as_deref()), if !ending.half_closed => {
-                    self.take(message, worker, call, &mut ending).await;
+                message = credential::next(&mut self.inbound, attached.lease.as_deref()), if !progress.half_closed => {
+                    self.take(message, worker, call, &mut progress).await;
                 }
-                room = worker.session.room(), if !ending.unsent.is_empty() => {
+                room = worker.session.room(), if !progress.unsent.is_empty() => {
                     // None: the worker has ended, which ends the call.
-                    let next = ending.next_unsent().zip(room);
+                    let next = progress.next_unsent().zip(room);
                     next.into_iter().for_each(|(next, room)| room.send(ClientMessage { payload: Some(next) }));
                 }
-                () = sleep_until(limit) => match ending.has_had_its_time(call) {
+                () = sleep_until(limit) => match progress.has_had_its_time(call) {
                     Some(true) => {
-                        ending.subject.did_not_end();
+                        progress.subject.did_not_end();
                         worker.session.kill_for_call(attached.ticket.tenant());
                         // The worker's end ends the call.
-                        ending.grace = Some(Grace::of(YIELD_GRACE, call.stall()));
+                        progress.grace = Some(Grace::of(YIELD_GRACE, call.stall()));
                     }
                     Some(false) => {}
                     // The limit may have moved since it was read.
                     None if call.limit().0 <= Instant::now() => {
-                        cancel(worker, call, reason, &mut ending);
+                        cancel(worker, call, reason, &mut progress);
                     }
                     None => {}
                 },
-                () = self.outbox.reader_gone(), if !ending.reader_gone => {
-                    ending.reader_gone = true;
+                () = self.outbox.reader_gone(), if !progress.reader_gone => {
+                    progress.reader_gone = true;
                     call.mute();
                     let given_up = self.outbox.was_given_up();
                     let reason = if given_up { "its results are not read" } else { "the caller is gone" };
-                    cancel(worker, call, reason, &mut ending);
+                    cancel(worker, call, reason, &mut progress);
                 }
-                () = attached.cancel.cancelled(), if !ending.cancelled => {
-                    ending.cancelled = true;
-                    cancel(worker, call, "the tunnel is closed", &mut ending);
+                () = attached.cancel.cancelled(), if !progress.cancelled => {
+                    progress.cancelled = true;
+                    cancel(worker, call, "the tunnel is closed", &mut progress);
                 }
-                () = call.superseded(), if !ending.superseded => {
-                    ending.superseded = true;
+                () = call.superseded(), if !progress.superseded => {
+                    progress.superseded = true;
                     call.mute();
-                    cancel(worker, call, "its gateway runs it again", &mut ending);
+                    cancel(worker, call, "its gateway runs it again", &mut progress);
                 }
-                () = worker.yields(), if !ending.yielding => {
-                    ending.yielding = true;
-                    ask_to_yield(worker, call, &mut ending);
+                () = worker.yields(), if !progress.yielding => {
+                    progress.yielding = true;
+                    ask_to_yield(worker, call, &mut progress);
                 }
-                () = worker.closes(), if !ending.closing => {
-                    ending.closing = true;
+                () = worker.closes(), if !progress.closing => {
+                    progress.closing = true;
                     call.stop(true);
-                    cancel(worker, call, "the plugin is drained", &mut ending);
+                    cancel(worker, call, "the plugin is drained", &mut progress);
                 }
             }
         }
@@ -176,23 +177,23 @@ impl Tunnel {
         message: Result<Option<FromGateway>, Status>,
         worker: &Arc<Worker>,
         call: &Call,
-        ending: &mut Ending,
+        progress: &mut CallProgress,
     ) {
         let payload = match message {
             Ok(Some(FromGateway::Message(ClientMessage { payload: Some(payload) }))) => payload,
-            Ok(Some(_)) => return refuse(worker, call, ending, "a tunnel carries one call"),
+            Ok(Some(_)) => return refuse(worker, call, progress, "a tunnel carries one call"),
             Ok(None) => {
-                ending.half_closed = true;
+                progress.half_closed = true;
                 return;
             }
             Err(status) => {
-                ending.half_closed = true;
-                ending.fault = Some(status);
-                return cancel(worker, call, "the caller is gone", ending);
+                progress.half_closed = true;
+                progress.fault = Some(status);
+                return cancel(worker, call, "the caller is gone", progress);
             }
         };
         if !is_of(&payload, &call.request_id) {
-            return refuse(worker, call, ending, "the message is of another call");
+            return refuse(worker, call, progress, "the message is of another call");
         }
         match &payload {
             Payload::Ping(ping) => {
@@ -217,25 +218,25 @@ impl Tunnel {
                     call.hurry();
                 }
                 if let Some(grace) = grace {
-                    ending.shorten(Grace::of(grace, call.stall()));
+                    progress.shorten(Grace::of(grace, call.stall()));
                 }
             }
             Payload::CheckpointAck(_) => {
                 // A plugin waits for this before it saves again.
-                sleep_until(ending.saved.map_or_else(Instant::now, |last| last + SAVE_EVERY)).await;
-                ending.saved = Some(Instant::now());
+                sleep_until(progress.saved.map_or_else(Instant::now, |last| last + SAVE_EVERY)).await;
+                progress.saved = Some(Instant::now());
                 call.saved();
             }
             Payload::Invoke(_) => {}
         }
-        if ending.is_full() {
+        if progress.is_full() {
             // A cancel has taken effect above, whether or not the worker receives it.
             return match payload {
                 Payload::Cancel(_) => {}
-                _ => refuse(worker, call, ending, "the gateway sends faster than the worker takes"),
+                _ => refuse(worker, call, progress, "the gateway sends faster than the worker takes"),
             };
         }
-        pass_on(worker, ending, payload);
+        pass_on(worker, progress, payload);
     }
 }
 
@@ -252,7 +253,7 @@ fn is_of(payload: &Payload, call: &str) -> bool {
     }
 }
 
-impl Ending {
+impl CallProgress {
     /// Whether the worker has used up its grace, which may be extended; `None` while the call may run.
     fn has_had_its_time(&mut self, call: &Call) -> Option<bool> {
         self.grace.as_mut().map(|grace| !grace.stretch(call.stall()))
@@ -279,37 +280,37 @@ impl Ending {
 }
 
 /// Sends the worker a message, or queues it until the worker has capacity.
-fn pass_on(worker: &Worker, ending: &mut Ending, payload: Payload) {
-    let unsent = match ending.unsent.is_empty() {
+fn pass_on(worker: &Worker, progress: &mut CallProgress, payload: Payload) {
+    let unsent = match progress.unsent.is_empty() {
         true => worker.session.try_send(payload).err(),
         false => Some(payload),
     };
     if let Some(payload) = unsent {
-        ending.unsent_bytes += payload.encoded_len();
-        ending.unsent.push_back(payload);
+        progress.unsent_bytes += payload.encoded_len();
+        progress.unsent.push_back(payload);
     }
 }
 
 /// Cancels the call in its worker, which then has `GRACE` to end it.
-fn cancel(worker: &Worker, call: &Call, reason: &str, ending: &mut Ending) {
+fn cancel(worker: &Worker, call: &Call, reason: &str, progress: &mut CallProgress) {
     call.stop(false);
     call.hurry();
-    if !ending.shorten(Grace::of(GRACE, call.stall())) {
+    if !progress.shorten(Grace::of(GRACE, call.stall())) {
         return;
     }
-    ending.subject.told_to_end(reason);
+    progress.subject.told_to_end(reason);
     let request = CancelRequest {
         request_id: call.request_id.clone(),
         reason: reason.to_owned(),
         mode: Mode::Hard.into(),
     };
-    pass_on(worker, ending, Payload::Cancel(request));
+    pass_on(worker, progress, Payload::Cancel(request));
 }
 
 /// Asks a call whose plugin saves its state to yield, unless it is ending already. A call that does not yield keeps its
 /// remaining time.
-fn ask_to_yield(worker: &Worker, call: &Call, ending: &mut Ending) {
-    if !worker.checkpoints() || ending.grace.is_some() {
+fn ask_to_yield(worker: &Worker, call: &Call, progress: &mut CallProgress) {
+    if !worker.checkpoints() || progress.grace.is_some() {
         return;
     }
     call.stop(false);
@@ -318,12 +319,12 @@ fn ask_to_yield(worker: &Worker, call: &Call, ending: &mut Ending) {
         reason: "the plugin is drained".to_owned(),
         mode: Mode::Preempt.into(),
     };
-    pass_on(worker, ending, Payload::Cancel(request));
+    pass_on(worker, progress, Payload::Cancel(request));
 }
 
 /// Ends the call because its gateway violated the protocol.
-fn refuse(worker: &Worker, call: &Call, ending: &mut Ending, text: &'static str) {
-    ending.half_closed = true;
-    ending.fault = Some(Status::failed_precondition(text));
-    cancel(worker, call, text, ending);
+fn refuse(worker: &Worker, call: &Call, progress: &mut CallProgress, text: &'static str) {
+    progress.half_closed = true;
+    progress.fault = Some(Status::failed_precondition(text));
+    cancel(worker, call, text, progress);
 }
