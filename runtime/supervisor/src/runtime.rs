@@ -19,7 +19,7 @@ use crate::plugin::language;
 use crate::plugin::manifest::Language;
 use crate::pool::sampling;
 use crate::pool::{Pool, TicketState, WorkerRequest};
-use crate::ppp::outbox::budget::Budget;
+use crate::ppp::outbox::budget::OutboxBudget;
 use crate::ppp::{boolean, fields, number, object, text};
 use crate::refusal::Refusal;
 use crate::tunnel::handles::{HandleOffer, Handles, TooManyTunnels};
@@ -41,7 +41,7 @@ const STOP_WITHIN: Duration = Duration::from_secs(5);
 pub struct Runtime {
     pub machine: Arc<Machine>,
     pub handles: Arc<Handles>,
-    pub outboxes: Arc<Budget>,
+    pub outboxes: Arc<OutboxBudget>,
     pub tasks: TaskTracker,
     pools: Mutex<BTreeMap<PluginKey, Arc<Pool>>>,
     /// Pools whose plugin was replaced, kept until their last call has ended.

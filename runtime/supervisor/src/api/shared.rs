@@ -15,7 +15,7 @@ use crate::pool::TicketState;
 use crate::ppp::closed_frame;
 use crate::ppp::inbound::Inbound;
 use crate::ppp::outbox::Outbox;
-use crate::ppp::outbox::multiplexer::{Merged, Multiplexer, NoStream, TunnelStream, multiplexer};
+use crate::ppp::outbox::multiplexer::{MergedStream, Multiplexer, NoStream, TunnelStream, multiplexer};
 use crate::runtime::{Allocation, Runtime};
 use crate::tunnel::Tunnel;
 use crate::tunnel::peer::Peer;
@@ -36,7 +36,7 @@ pub fn begins(first: &PppClientFrame) -> bool {
 }
 
 /// Serves a shared stream of `peer`: reads in a task of its own, which ends with the stream.
-pub fn serve(runtime: Arc<Runtime>, peer: Peer, frames: Streaming<PppClientFrame>) -> Merged {
+pub fn serve(runtime: Arc<Runtime>, peer: Peer, frames: Streaming<PppClientFrame>) -> MergedStream {
     let (multiplexer, merged) = multiplexer(&runtime.outboxes);
     tokio::spawn(SharedStreamReader { runtime, peer, multiplexer }.run(frames));
     merged

@@ -19,12 +19,12 @@ const MAX_WAITING: usize = 64;
 
 #[derive(Debug)]
 pub struct Inbound {
-    source: Source,
+    source: FrameSource,
     bytes: u64,
 }
 
 #[derive(Debug)]
-enum Source {
+enum FrameSource {
     /// A tunnel with a stream of its own.
     Stream {
         tunnel_id: String,
@@ -32,18 +32,18 @@ enum Source {
         /// The frame that named the tunnel, not handled yet.
         first: Option<PppClientFrame>,
     },
-    Inbox(Arc<Inbox>),
+    Inbox(Arc<TunnelInbox>),
 }
 
 /// The messages of one tunnel of a shared stream that it has not taken yet.
 #[derive(Debug, Default)]
-pub struct Inbox {
-    state: Mutex<Waiting>,
+pub struct TunnelInbox {
+    state: Mutex<InboxState>,
     news: Notify,
 }
 
 #[derive(Debug, Default)]
-struct Waiting {
+struct InboxState {
     messages: VecDeque<Any>,
     bytes: usize,
     /// Whether the gateway has closed its side.
@@ -59,21 +59,21 @@ impl Inbound {
     pub fn new(first: PppClientFrame, frames: Streaming<PppClientFrame>) -> Inbound {
         let tunnel_id = first.tunnel_id.clone();
         Inbound {
-            source: Source::Stream { tunnel_id, frames: Box::new(frames), first: Some(first) },
+            source: FrameSource::Stream { tunnel_id, frames: Box::new(frames), first: Some(first) },
             bytes: 0,
         }
     }
 
     /// Creates the inbound side of a tunnel on a shared stream.
-    pub fn shared(inbox: Arc<Inbox>) -> Inbound {
-        Inbound { source: Source::Inbox(inbox), bytes: 0 }
+    pub fn shared(inbox: Arc<TunnelInbox>) -> Inbound {
+        Inbound { source: FrameSource::Inbox(inbox), bytes: 0 }
     }
 
     /// Returns the next message; `None` when the gateway sends no more. Cancel-safe.
     pub async fn next(&mut self) -> Result<Option<FromGateway>, Status> {
         let any = match &mut self.source {
-            Source::Inbox(inbox) => inbox.take().await?,
-            Source::Stream { tunnel_id, frames, first } => own(tunnel_id, frames, first).await?,
+            FrameSource::Inbox(inbox) => inbox.take().await?,
+            FrameSource::Stream { tunnel_id, frames, first } => own(tunnel_id, frames, first).await?,
         };
         let Some(any) = any else { return Ok(None) };
         self.bytes += any.value.len() as u64;
@@ -83,8 +83,8 @@ impl Inbound {
     /// Whether the next message has arrived already.
     pub fn has_news(&self) -> bool {
         match &self.source {
-            Source::Stream { first, .. } => first.is_some(),
-            Source::Inbox(inbox) => inbox.has_news(),
+            FrameSource::Stream { first, .. } => first.is_some(),
+            FrameSource::Inbox(inbox) => inbox.has_news(),
         }
     }
 
@@ -117,7 +117,7 @@ async fn own(
     }
 }
 
-impl Inbox {
+impl TunnelInbox {
     /// Adds a message. If there is no capacity, the tunnel is notified and ends.
     pub fn put(&self, message: Any) {
         let mut state = self.state.lock();
@@ -142,7 +142,7 @@ impl Inbox {
     /// Drops the messages that were sent before the gateway had the handle, and refuses more of them.
     pub fn refuse_early(&self) {
         let mut state = self.state.lock();
-        *state = Waiting { early_refused: true, closed: state.closed, ..Waiting::default() };
+        *state = InboxState { early_refused: true, closed: state.closed, ..InboxState::default() };
     }
 
     pub fn has_news(&self) -> bool {
@@ -190,7 +190,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_closed_inbox_ends_after_its_last_message() {
-        let inbox = Arc::new(Inbox::default());
+        let inbox = Arc::new(TunnelInbox::default());
         let mut inbound = Inbound::shared(Arc::clone(&inbox));
         inbox.put(message());
         inbox.close();
@@ -200,7 +200,7 @@ mod tests {
 
     #[tokio::test]
     async fn early_messages_may_be_refused_and_later_ones_come_through() {
-        let inbox = Arc::new(Inbox::default());
+        let inbox = Arc::new(TunnelInbox::default());
         inbox.put_early(message());
         inbox.refuse_early();
         inbox.put_early(message());
@@ -212,7 +212,7 @@ mod tests {
 
     #[tokio::test]
     async fn an_inbox_is_bounded_and_its_tunnel_hears_of_it() {
-        let inbox = Arc::new(Inbox::default());
+        let inbox = Arc::new(TunnelInbox::default());
         let mut inbound = Inbound::shared(Arc::clone(&inbox));
         for _ in 0..=MAX_WAITING {
             inbox.put(message());
@@ -221,7 +221,7 @@ mod tests {
             assert!(inbound.next().await.is_ok());
         }
         assert_eq!(inbound.next().await.unwrap_err().code(), tonic::Code::ResourceExhausted);
-        let large = Inbox::default();
+        let large = TunnelInbox::default();
         large.put(Any { value: vec![0; MAX_QUEUED_BYTES + 1], ..Any::default() });
         assert!(large.take().await.is_err(), "bytes are bounded too");
     }

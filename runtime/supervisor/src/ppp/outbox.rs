@@ -2,7 +2,7 @@
 //! of its own.
 //!
 //! Keeps true: at most `MAX_FRAMES` frames and `MAX_QUEUED_BYTES` bytes wait, plus the few frames that end a tunnel,
-//! and all tunnels together stay within a [`Budget`]; a gateway that disconnects is noticed; a tunnel on a shared
+//! and all tunnels together stay within a [`OutboxBudget`]; a gateway that disconnects is noticed; a tunnel on a shared
 //! stream has at most `WINDOW` bytes sent and unread, so that a gateway that does not read one tunnel still reads the
 //! others; a tunnel that was given up still reports its end.
 
@@ -23,7 +23,7 @@ use tokio::sync::Notify;
 use tonic::Status;
 
 use crate::ppp::outbox::brief::Brief;
-use crate::ppp::outbox::budget::Budget;
+use crate::ppp::outbox::budget::OutboxBudget;
 use crate::ppp::outbox::multiplexer::Multiplexer;
 use crate::ppp::{MAX_QUEUED_BYTES, frame_size};
 
@@ -38,27 +38,27 @@ const LEAST: usize = 4096;
 #[derive(Clone, Debug)]
 pub struct Outbox {
     tunnel_id: Arc<str>,
-    queue: Arc<Queue>,
+    queue: Arc<FrameQueue>,
 }
 
 /// The response stream of a tunnel that has one of its own.
 #[derive(Debug)]
-pub struct Frames(Arc<Queue>);
+pub struct Frames(Arc<FrameQueue>);
 
 #[derive(Debug)]
-pub struct Queue {
+pub struct FrameQueue {
     state: Mutex<State>,
     /// Notified when a frame leaves the queue, or the reader disconnects.
     room: Notify,
     /// Notified when the reader disconnects or is given up.
     gone: Notify,
-    shared: Option<Shared>,
-    budget: Arc<Budget>,
+    shared: Option<StreamMembership>,
+    budget: Arc<OutboxBudget>,
 }
 
 /// Membership of a queue in a shared stream.
 #[derive(Debug)]
-struct Shared {
+struct StreamMembership {
     multiplexer: Arc<Multiplexer>,
     /// Names of the tunnel there: the first one, and the handle once there is one.
     names: (String, OnceLock<String>),
@@ -84,7 +84,7 @@ struct State {
 
 /// Result of a shared stream's request for a frame.
 #[derive(Debug)]
-pub enum Taken {
+pub enum NextFrame {
     /// A frame, and whether more can be taken.
     Frame(PppServerFrame, bool),
     /// No frame now; the queue lists itself when there is one.
@@ -95,7 +95,7 @@ pub enum Taken {
 
 /// Reason why a frame was not queued.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unsent {
+pub enum SendError {
     /// The gateway read nothing in time.
     NoRoom,
     /// The gateway does not read any more, or the tunnel has ended.
@@ -103,14 +103,14 @@ pub enum Unsent {
 }
 
 /// Creates the outbox of a tunnel that has a stream of its own.
-pub fn outbox(tunnel_id: &str, budget: &Arc<Budget>) -> (Outbox, Frames) {
-    let queue = Arc::new(Queue::new(None, budget));
+pub fn outbox(tunnel_id: &str, budget: &Arc<OutboxBudget>) -> (Outbox, Frames) {
+    let queue = Arc::new(FrameQueue::new(None, budget));
     (Outbox { tunnel_id: tunnel_id.into(), queue: Arc::clone(&queue) }, Frames(queue))
 }
 
 impl Outbox {
     /// Creates the outbox of a tunnel on a shared stream.
-    pub fn shared(tunnel_id: &str, queue: Arc<Queue>) -> Outbox {
+    pub fn shared(tunnel_id: &str, queue: Arc<FrameQueue>) -> Outbox {
         Outbox { tunnel_id: tunnel_id.into(), queue }
     }
 
@@ -119,14 +119,14 @@ impl Outbox {
     }
 
     /// Queues a frame. Waits for capacity as long as the gateway reads, and fails when it reads nothing for `patience`.
-    pub async fn send(&self, mut frame: PppServerFrame, patience: Duration) -> Result<(), Unsent> {
+    pub async fn send(&self, mut frame: PppServerFrame, patience: Duration) -> Result<(), SendError> {
         loop {
             let room = self.queue.room.notified();
             match self.offer(frame, true)? {
                 None => return Ok(()),
                 Some(back) => frame = back,
             }
-            tokio::time::timeout(patience, room).await.map_err(|_| Unsent::NoRoom)?;
+            tokio::time::timeout(patience, room).await.map_err(|_| SendError::NoRoom)?;
         }
     }
 
@@ -228,10 +228,10 @@ impl Outbox {
     }
 
     /// Queues the frame, or returns it when there is no capacity.
-    fn offer(&self, frame: PppServerFrame, urgent: bool) -> Result<Option<PppServerFrame>, Unsent> {
+    fn offer(&self, frame: PppServerFrame, urgent: bool) -> Result<Option<PppServerFrame>, SendError> {
         let mut state = self.queue.state.lock();
         if state.reader_gone || state.given_up || state.end.is_some() {
-            return Err(Unsent::Gone);
+            return Err(SendError::Gone);
         }
         let size = frame_size(&frame);
         // One frame always fits: a gateway that reads makes progress, whatever the other tunnels hold.
@@ -245,17 +245,17 @@ impl Outbox {
     }
 }
 
-impl Queue {
+impl FrameQueue {
     /// Creates the queue of a tunnel on `multiplexer`, named `name` there.
-    pub fn on(multiplexer: Arc<Multiplexer>, name: &str) -> Queue {
+    pub fn on(multiplexer: Arc<Multiplexer>, name: &str) -> FrameQueue {
         let names = (name.to_owned(), OnceLock::new());
         let budget = Arc::clone(multiplexer.budget());
-        Queue::new(Some(Shared { multiplexer, names }), &budget)
+        FrameQueue::new(Some(StreamMembership { multiplexer, names }), &budget)
     }
 
-    fn new(shared: Option<Shared>, budget: &Arc<Budget>) -> Queue {
+    fn new(shared: Option<StreamMembership>, budget: &Arc<OutboxBudget>) -> FrameQueue {
         let budget = Arc::clone(budget);
-        Queue { state: Mutex::default(), room: Notify::new(), gone: Notify::new(), shared, budget }
+        FrameQueue { state: Mutex::default(), room: Notify::new(), gone: Notify::new(), shared, budget }
     }
 
     /// Queues a frame, after the held-back frames of the tunnel's beginning.
@@ -316,19 +316,19 @@ impl Queue {
     }
 
     /// Returns the next frame for a shared stream. Only for the multiplexer, which has the queue on its list.
-    pub fn take(&self) -> Taken {
+    pub fn take(&self) -> NextFrame {
         let mut state = self.state.lock();
         state.listed = false;
         if !state.has_news() {
-            return Taken::Nothing;
+            return NextFrame::Nothing;
         }
-        let Some(frame) = self.pop(&mut state) else { return Taken::Ended };
+        let Some(frame) = self.pop(&mut state) else { return NextFrame::Ended };
         state.unread += frame_size(&frame).max(LEAST);
         state.listed = state.has_news();
         let again = state.listed;
         drop(state);
         self.room.notify_one();
-        Taken::Frame(frame, again)
+        NextFrame::Frame(frame, again)
     }
 
     /// Records that the gateway has read another half of the window.
@@ -349,7 +349,7 @@ impl Queue {
     }
 }
 
-impl Drop for Queue {
+impl Drop for FrameQueue {
     fn drop(&mut self) {
         self.budget.give_back(self.state.get_mut().bytes);
     }
@@ -410,7 +410,7 @@ mod tests {
         for _ in 0..MAX_FRAMES {
             outbox.send(frame("x"), Duration::ZERO).await.unwrap();
         }
-        assert_eq!(outbox.send(frame("y"), Duration::from_secs(1)).await, Err(Unsent::NoRoom));
+        assert_eq!(outbox.send(frame("y"), Duration::from_secs(1)).await, Err(SendError::NoRoom));
         let sender = outbox.clone();
         let waiting = tokio::spawn(async move { sender.send(frame("y"), Duration::from_secs(1)).await });
         tokio::task::yield_now().await;
@@ -418,7 +418,7 @@ mod tests {
         assert_eq!(waiting.await.unwrap(), Ok(()));
         outbox.send_last(frame("last"));
         outbox.close(Err(Status::aborted("end")));
-        assert_eq!(outbox.send(frame("late"), Duration::ZERO).await, Err(Unsent::Gone));
+        assert_eq!(outbox.send(frame("late"), Duration::ZERO).await, Err(SendError::Gone));
         for _ in 0..=MAX_FRAMES {
             frames.next().await.unwrap().unwrap();
         }
@@ -433,7 +433,7 @@ mod tests {
         for _ in 0..4 {
             outbox.send(frame(&large), Duration::ZERO).await.unwrap();
         }
-        assert_eq!(outbox.send(frame(&large), Duration::ZERO).await, Err(Unsent::NoRoom));
+        assert_eq!(outbox.send(frame(&large), Duration::ZERO).await, Err(SendError::NoRoom));
     }
 
     #[tokio::test]
@@ -444,7 +444,7 @@ mod tests {
         tokio::task::yield_now().await;
         drop(frames);
         gone.await.unwrap();
-        assert_eq!(outbox.send(frame("x"), Duration::ZERO).await, Err(Unsent::Gone));
+        assert_eq!(outbox.send(frame("x"), Duration::ZERO).await, Err(SendError::Gone));
     }
 
     #[tokio::test]
@@ -455,7 +455,7 @@ mod tests {
         }
         outbox.give_up(frame("too slow"));
         outbox.reader_gone().await;
-        assert_eq!(outbox.send(frame("late"), Duration::ZERO).await, Err(Unsent::Gone));
+        assert_eq!(outbox.send(frame("late"), Duration::ZERO).await, Err(SendError::Gone));
         outbox.send_last(frame("closed"));
         outbox.close(Ok(()));
         let told: Vec<_> = frames.by_ref().map(|frame| format!("{:?}", frame.unwrap())).collect().await;

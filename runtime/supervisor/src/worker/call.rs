@@ -24,7 +24,7 @@ use tokio_util::sync::CancellationToken;
 pub use stall::{Stall, Stalled};
 
 use crate::cause::Cause;
-use crate::ppp::outbox::{Outbox, Unsent};
+use crate::ppp::outbox::{Outbox, SendError};
 use crate::ppp::{boolean, event_frame, fields, text};
 
 /// Time between a cancel and the end of a worker that ignores it.
@@ -207,14 +207,14 @@ impl Call {
         let stalled = Stalled::on(stall);
         let sent = tokio::select! {
             sent = self.outbox.send(frame, PATIENCE) => Some(sent),
-            () = stalled.given_up() => Some(Err(Unsent::NoRoom)),
+            () = stalled.given_up() => Some(Err(SendError::NoRoom)),
             () = self.hurry.cancelled() => None,
         };
         drop(stalled);
         match sent {
-            Some(Ok(()) | Err(Unsent::Gone)) => {}
+            Some(Ok(()) | Err(SendError::Gone)) => {}
             None => self.state.lock().cut = true,
-            Some(Err(Unsent::NoRoom)) => {
+            Some(Err(SendError::NoRoom)) => {
                 self.state.lock().muted = true;
                 self.overload();
             }

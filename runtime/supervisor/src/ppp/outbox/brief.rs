@@ -10,7 +10,7 @@ use asp_proto::supervisor::ppp_server_frame::Payload;
 use asp_proto::supervisor::{PppServerFrame, TunnelCost};
 use tonic::Status;
 
-use super::{Outbox, Queue, State};
+use super::{FrameQueue, Outbox, State};
 use crate::ppp::frame_size;
 
 /// Time for which the beginning is held back. A gateway that cancels in this time waits as long.
@@ -20,13 +20,13 @@ const HOLD: Duration = Duration::from_millis(25);
 #[derive(Debug)]
 pub(super) struct Brief {
     /// Frames of the beginning; `None` once they were sent, or were made unnecessary by the end.
-    opening: Option<Opening>,
+    opening: Option<HeldFrames>,
     /// A last message, sent when the tunnel ends, which is at once.
     last: Option<PppServerFrame>,
 }
 
 #[derive(Debug)]
-struct Opening {
+struct HeldFrames {
     /// The answer to the request, under the gateway's own name.
     answer: PppServerFrame,
     rest: Vec<PppServerFrame>,
@@ -35,7 +35,7 @@ struct Opening {
 impl Outbox {
     /// Marks the tunnel as begun with its work; `answer` confirms this.
     pub fn begin_briefly(&self, answer: PppServerFrame) {
-        let opening = Some(Opening { answer, rest: Vec::new() });
+        let opening = Some(HeldFrames { answer, rest: Vec::new() });
         self.queue.state.lock().brief = Some(Brief { opening, last: None });
     }
 
@@ -90,11 +90,11 @@ impl Outbox {
     }
 }
 
-impl Queue {
+impl FrameQueue {
     /// Sends the held-back frames of the tunnel's beginning, if there are any.
     pub(super) fn open(&self, state: &mut State) {
         let opening = state.brief.as_mut().and_then(|brief| brief.opening.take());
-        if let (Some(Opening { answer, rest }), Some(shared)) = (opening, &self.shared) {
+        if let (Some(HeldFrames { answer, rest }), Some(shared)) = (opening, &self.shared) {
             // The answer is not limited by the window. Strays go first.
             shared.multiplexer.stray(answer, false);
             rest.into_iter().for_each(|frame| self.enqueue(state, frame));

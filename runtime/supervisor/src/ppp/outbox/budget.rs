@@ -10,9 +10,9 @@ const MAX_BYTES: usize = 64 << 20;
 
 /// The bytes in all outboxes of this process.
 #[derive(Debug, Default)]
-pub struct Budget(AtomicUsize);
+pub struct OutboxBudget(AtomicUsize);
 
-impl Budget {
+impl OutboxBudget {
     /// Whether `bytes` more fit. Concurrent tunnels may take them first, one frame each at most.
     pub fn has(&self, bytes: usize) -> bool {
         self.0.load(Ordering::Relaxed).saturating_add(bytes) <= MAX_BYTES

@@ -21,9 +21,9 @@ use tokio::time::{Sleep, sleep};
 use tokio_util::sync::CancellationToken;
 use tonic::Status;
 
-use super::budget::Budget;
-use crate::ppp::inbound::Inbox;
-use crate::ppp::outbox::{Queue, Taken};
+use super::budget::OutboxBudget;
+use crate::ppp::inbound::TunnelInbox;
+use crate::ppp::outbox::{FrameQueue, NextFrame};
 
 /// Maximum number of tunnels of one connection.
 const MAX_STREAMS: usize = 10_000;
@@ -42,14 +42,14 @@ pub struct Multiplexer {
     emptied: Notify,
     /// Notified when there is capacity for another answer.
     room: Notify,
-    budget: Arc<Budget>,
+    budget: Arc<OutboxBudget>,
 }
 
 /// One tunnel's stream in the connection, looked up by one of its names.
 #[derive(Clone, Debug)]
 pub struct TunnelStream {
-    pub inbox: Arc<Inbox>,
-    pub queue: Arc<Queue>,
+    pub inbox: Arc<TunnelInbox>,
+    pub queue: Arc<FrameQueue>,
     /// Whether the name is the gateway's own, so that messages under it were sent before the gateway had the handle.
     early: bool,
 }
@@ -59,7 +59,7 @@ struct State {
     /// Streams by the tunnel's handle, and by the gateway's own name for it.
     streams: HashMap<String, TunnelStream>,
     /// The queues that have something to send.
-    ready: VecDeque<Arc<Queue>>,
+    ready: VecDeque<Arc<FrameQueue>>,
     strays: VecDeque<PppServerFrame>,
     waker: Option<Waker>,
     /// Whether one of the frames is urgent.
@@ -71,7 +71,7 @@ struct State {
 
 /// The response stream.
 #[derive(Debug)]
-pub struct Merged {
+pub struct MergedStream {
     multiplexer: Arc<Multiplexer>,
     /// Timer after which frames that nobody waits for are sent; `None` when there are none.
     linger: Option<Pin<Box<Sleep>>>,
@@ -82,25 +82,25 @@ pub struct Merged {
 pub struct NoStream;
 
 /// Creates a connection whose tunnels stay within `budget`.
-pub fn multiplexer(budget: &Arc<Budget>) -> (Arc<Multiplexer>, Merged) {
+pub fn multiplexer(budget: &Arc<OutboxBudget>) -> (Arc<Multiplexer>, MergedStream) {
     let multiplexer = Arc::new(Multiplexer { budget: Arc::clone(budget), ..Multiplexer::default() });
-    (Arc::clone(&multiplexer), Merged { multiplexer, linger: None })
+    (Arc::clone(&multiplexer), MergedStream { multiplexer, linger: None })
 }
 
 impl Multiplexer {
-    pub(super) fn budget(&self) -> &Arc<Budget> {
+    pub(super) fn budget(&self) -> &Arc<OutboxBudget> {
         &self.budget
     }
 
     /// Opens the stream of the tunnel with this handle.
     pub fn open(self: &Arc<Self>, handle: &str) -> Result<TunnelStream, NoStream> {
-        let queue = Arc::new(Queue::on(Arc::clone(self), handle));
+        let queue = Arc::new(FrameQueue::on(Arc::clone(self), handle));
         self.add(handle, TunnelStream { inbox: Arc::default(), queue, early: false })
     }
 
     /// Opens the stream of a tunnel that has no handle yet, only the gateway's own name.
     pub fn open_early(self: &Arc<Self>, name: &str) -> Result<TunnelStream, NoStream> {
-        let queue = Arc::new(Queue::on(Arc::clone(self), name));
+        let queue = Arc::new(FrameQueue::on(Arc::clone(self), name));
         self.add(name, TunnelStream { inbox: Arc::default(), queue, early: true })
     }
 
@@ -126,7 +126,7 @@ impl Multiplexer {
     }
 
     /// Removes a stream that sends nothing more.
-    pub fn forget(&self, queue: &Queue) {
+    pub fn forget(&self, queue: &FrameQueue) {
         let mut state = self.state.lock();
         for name in queue.names() {
             state.streams.remove(name);
@@ -171,7 +171,7 @@ impl Multiplexer {
     }
 
     /// Wakes the stream because a queue has something to send; `queue` is given if it is not on the list yet.
-    pub(super) fn list(&self, queue: Option<Arc<Queue>>, urgent: bool) {
+    pub(super) fn list(&self, queue: Option<Arc<FrameQueue>>, urgent: bool) {
         let mut state = self.state.lock();
         if !state.gone {
             state.ready.extend(queue);
@@ -228,7 +228,7 @@ impl State {
     }
 }
 
-impl Merged {
+impl MergedStream {
     /// Whether something is to be sent now. Otherwise the task is woken when it is.
     fn is_due(&mut self, context: &mut Context<'_>) -> bool {
         let nothing = {
@@ -255,7 +255,7 @@ impl Merged {
     }
 }
 
-impl Stream for Merged {
+impl Stream for MergedStream {
     type Item = Result<PppServerFrame, Status>;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
@@ -277,9 +277,9 @@ impl Stream for Merged {
                 }
             };
             match queue.take() {
-                Taken::Nothing => {}
-                Taken::Ended => self.multiplexer.forget(&queue),
-                Taken::Frame(frame, again) => {
+                NextFrame::Nothing => {}
+                NextFrame::Ended => self.multiplexer.forget(&queue),
+                NextFrame::Frame(frame, again) => {
                     if again {
                         self.multiplexer.state.lock().ready.push_back(queue);
                     }
@@ -291,7 +291,7 @@ impl Stream for Merged {
     }
 }
 
-impl Drop for Merged {
+impl Drop for MergedStream {
     fn drop(&mut self) {
         self.multiplexer.abandon();
     }
@@ -304,7 +304,7 @@ mod tests {
 
     use super::*;
     use crate::ppp::event_frame;
-    use crate::ppp::outbox::{Outbox, Unsent, WINDOW};
+    use crate::ppp::outbox::{Outbox, SendError, WINDOW};
 
     fn frame(id: &str, text: &str) -> PppServerFrame {
         event_frame(id, Type::TunnelReady, text, None)
@@ -316,7 +316,7 @@ mod tests {
         (stream, outbox)
     }
 
-    fn now(merged: &mut Merged) -> Option<String> {
+    fn now(merged: &mut MergedStream) -> Option<String> {
         merged.next().now_or_never().map(|frame| frame.unwrap().unwrap().tunnel_id)
     }
 
@@ -354,7 +354,7 @@ mod tests {
         while refused.is_ok() {
             refused = slow.send(frame("slow", &text), Duration::from_secs(1)).await;
         }
-        assert_eq!(refused, Err(Unsent::NoRoom));
+        assert_eq!(refused, Err(SendError::NoRoom));
         slow_stream.queue.read_on();
         assert_eq!(now(&mut merged).as_deref(), Some("slow"), "and goes on when it is read");
     }
@@ -426,7 +426,7 @@ mod tests {
         drop(merged);
         outbox.reader_gone().await;
         multiplexer.gone().await;
-        assert_eq!(outbox.send(frame("a", ""), Duration::ZERO).await, Err(Unsent::Gone));
+        assert_eq!(outbox.send(frame("a", ""), Duration::ZERO).await, Err(SendError::Gone));
         assert_eq!(multiplexer.open("b").unwrap_err(), NoStream);
     }
 
